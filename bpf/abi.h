@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The binary interface between the kernel side and Go. Everything that crosses
+ * is laid out here and nowhere else. bpf2go turns these types into Go types
+ * (package bpf); rules of the layout: naturally aligned, no implicit padding,
+ * nanoseconds of CLOCK_MONOTONIC, little endian.
+ */
+#ifndef TAILCAM_ABI_H
+#define TAILCAM_ABI_H
+
+#define TASK_COMM_LEN 16
+#define DISK_NAME_LEN 32
+
+/* Trackers, in the order of DESIGN.md. Also the index of floors, counters. */
+enum tracker_kind {
+	TRACK_WAKEUP = 0,
+	TRACK_OFFCPU = 1,
+	TRACK_SYSCALL = 2,
+	TRACK_BLOCK = 3,
+	TRACKERS = 4,
+};
+
+/* ---------------------------------------------------------------- recorder */
+
+/* Types of flight-recorder records. Numbers are never reused. */
+enum record_type {
+	REC_SWITCH = 1,
+	REC_WAKING = 2,
+	REC_WAKEUP_NEW = 3,
+	REC_MIGRATE = 4,
+	REC_IRQ_ENTRY = 5,
+	REC_IRQ_EXIT = 6,
+	REC_SOFTIRQ_ENTRY = 7,
+	REC_SOFTIRQ_EXIT = 8,
+	REC_HRTIMER_ENTRY = 9,
+	REC_HRTIMER_EXIT = 10,
+	REC_BLOCK_INSERT = 11,
+	REC_BLOCK_ISSUE = 12,
+	REC_BLOCK_COMPLETE = 13,
+	REC_WORK_START = 14,
+	REC_WORK_END = 15,
+	REC_FORK = 16,
+	REC_EXEC = 17,
+	REC_EXIT = 18,
+	REC_SYSCALL_ENTRY = 19,
+	REC_SYSCALL_EXIT = 20,
+};
+
+/* sched_switch; the task that leaves is record.tid. */
+struct rec_switch {
+	char prev_comm[TASK_COMM_LEN];
+	char next_comm[TASK_COMM_LEN];
+	__u32 next_tid;
+	__u32 next_pid;
+	__s16 prev_prio; /* kernel priority: 120 is nice 0, below 100 real time */
+	__s16 next_prio;
+	__u32 prev_state; /* as the kernel gives it; bit 31: preempted */
+};
+
+#define PREV_PREEMPTED 0x80000000u
+
+/* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */
+struct rec_wake {
+	char comm[TASK_COMM_LEN];
+	__u32 tid;
+	__u32 pid;
+	__s32 prio;
+	__s32 target_cpu;
+	__u8 _pad[16];
+};
+
+/* sched_migrate_task. */
+struct rec_migrate {
+	char comm[TASK_COMM_LEN];
+	__u32 tid;
+	__s32 prio;
+	__s32 orig_cpu;
+	__s32 dest_cpu;
+	__u8 _pad[16];
+};
+
+/* irq_handler_entry (name) and irq_handler_exit (ret). */
+struct rec_irq {
+	__s32 irq;
+	__s32 ret;
+	char name[32];
+	__u8 _pad[8];
+};
+
+/* softirq_entry and softirq_exit. */
+struct rec_softirq {
+	__u32 vec;
+	__u8 _pad[44];
+};
+
+/* hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). */
+struct rec_hrtimer {
+	__u64 hrtimer;
+	__u64 function;
+	__s64 now;
+	__u8 _pad[24];
+};
+
+/* block_rq_insert, block_rq_issue, block_rq_complete (error, bytes of this completion). */
+struct rec_block {
+	__u64 rq;
+	__u64 sector; /* of 512 bytes */
+	__u32 dev;    /* MKDEV: major << 20 | minor */
+	__u32 bytes;
+	__u32 cmd_flags; /* REQ_OP in the low 8 bits */
+	__s32 error;	 /* blk_status_t */
+	char comm[TASK_COMM_LEN];
+};
+
+/* workqueue_execute_start and workqueue_execute_end. */
+struct rec_work {
+	__u64 work;
+	__u64 function;
+	__u8 _pad[32];
+};
+
+/* sched_process_fork, _exec (old tid in child_tid), _exit. */
+struct rec_process {
+	char comm[TASK_COMM_LEN];	/* of the parent, or of the task itself */
+	char child_comm[TASK_COMM_LEN]; /* fork only */
+	__u32 pid;			/* process (thread group) id of record.tid */
+	__u32 child_tid;		/* fork: new task; exec: tid before */
+	__u32 child_pid;		/* fork only */
+	__s32 prio;
+};
+
+/* sys_enter and sys_exit (ret). */
+struct rec_syscall {
+	__u32 nr;
+	__u32 pid;
+	__s64 ret;
+	__u8 _pad[32];
+};
+
+/* One flight-recorder record: 64 bytes, one cache line. */
+struct record {
+	__u16 type; /* enum record_type */
+	__u16 cpu;
+	__u32 tid; /* of the current task; 0: idle */
+	__u64 time_ns;
+	union {
+		struct rec_switch sw;
+		struct rec_wake wake;
+		struct rec_migrate migrate;
+		struct rec_irq irq;
+		struct rec_softirq softirq;
+		struct rec_hrtimer hrtimer;
+		struct rec_block block;
+		struct rec_work work;
+		struct rec_process process;
+		struct rec_syscall syscall;
+		__u64 raw[6];
+	};
+};
+
+_Static_assert(sizeof(struct record) == 64, "a record is one cache line");
+
+/* ----------------------------------------------------------------- outlier */
+
+enum outlier_cause {
+	CAUSE_THRESHOLD = 0,
+};
+
+/* outlier.flags */
+enum outlier_flag {
+	OUTLIER_PREEMPTED = 1 << 0, /* wakeup: the wait began with a preemption */
+	OUTLIER_KTHREAD = 1 << 1,
+	OUTLIER_SNAPSHOT = 1 << 2,  /* the limiter lets this one have a snapshot */
+	OUTLIER_FROZE = 1 << 3,	    /* and this one switched the recorder's bank */
+	OUTLIER_UNDECIDED = 1 << 4, /* the daemon must decide whether the rule wants it */
+	OUTLIER_NEW = 1 << 5,	    /* wakeup: first run of a new task */
+};
+
+#define MAX_STACK 64
+#define MAX_RAN 24
+
+/* Who ran on a CPU from start_ns on, until the next segment's start. */
+struct ran {
+	__u64 start_ns;
+	__u32 tid;
+	__u32 pid;
+	char comm[TASK_COMM_LEN];
+};
+
+/* A rule fired for one key. One fixed size: simple to verify, simple to decode. */
+struct outlier {
+	__u16 type; /* OUTLIER_TYPE */
+	__u8 tracker;
+	__u8 cause;
+	__u32 flags;
+	__u32 rule;	  /* index in the rule table */
+	__u32 generation; /* of the rule table */
+	__u64 start_ns;	  /* the entry */
+	__u64 time_ns;	  /* the exit */
+	__u64 threshold_ns;
+	__u64 suppressed; /* snapshots of this rule refused by the limiter since the last one */
+
+	__u32 tid; /* the task that was slow; block: that asked for the request */
+	__u32 pid;
+	__u32 uid;
+	__u32 cpu; /* of the exit */
+	__u64 cgroup_id;
+	char comm[TASK_COMM_LEN];
+
+	__u64 runnable_ns; /* wakeup, offcpu: part of the delay spent waiting for a CPU */
+	__u32 wait_cpu;	   /* wakeup: where it waited longest */
+	__u32 state;	   /* offcpu: kernel task state it slept in */
+	__u32 waker_tid;
+	__u32 waker_pid;
+	char waker_comm[TASK_COMM_LEN];
+	__u32 waker_cpu;
+	__s32 waker_stack; /* id in map stacks, or negative */
+
+	__s32 syscall; /* offcpu: the call it slept in; -1: none */
+	__u32 dev;
+	__s64 ret; /* syscall: its return value; block: blk_status_t */
+	__u64 sector;
+	__u64 queue_ns; /* block: before issue */
+	__u32 bytes;
+	__u32 cmd_flags;
+	__u32 requeues;
+	__u32 entry_cpu;
+	char disk[DISK_NAME_LEN];
+
+	__u32 undecided; /* enum match_field bits that the kernel could not decide */
+	__u16 kernel_frames;
+	__u16 user_frames;
+	__u32 ran_count;
+	__u32 _pad;
+	struct ran ran[MAX_RAN]; /* newest first */
+	__u64 kernel[MAX_STACK];
+	__u64 user[MAX_STACK];
+};
+
+#define OUTLIER_TYPE 0x7443
+
+/* ------------------------------------------------------------------- rules */
+
+#define MAX_RULES 64	  /* in one generation */
+#define MAX_OVERRIDES 256 /* all rules together */
+#define MAX_GLOBS 512	  /* all comm globs together */
+#define SYSCALLS 512	  /* numbers at or past this are not tracked */
+
+/* match.fields: which conditions are set; also outlier.undecided. */
+enum match_field {
+	MATCH_COMM = 1 << 0,
+	MATCH_NOT_COMM = 1 << 1,
+	MATCH_PID = 1 << 2,
+	MATCH_NOT_PID = 1 << 3,
+	MATCH_UID = 1 << 4,
+	MATCH_NOT_UID = 1 << 5,
+	MATCH_CGROUP = 1 << 6,
+	MATCH_NOT_CGROUP = 1 << 7,
+	MATCH_SYSCALL = 1 << 8,
+	MATCH_NOT_SYSCALL = 1 << 9,
+	MATCH_DEVICE = 1 << 10,
+	MATCH_NOT_DEVICE = 1 << 11,
+	MATCH_OP = 1 << 12,
+	MATCH_STATE = 1 << 13,
+	MATCH_THREAD = 1 << 14,
+	MATCH_PREEMPTED = 1 << 15,
+};
+
+enum op_bit {
+	OP_READ = 1 << 0,
+	OP_WRITE = 1 << 1,
+	OP_FLUSH = 1 << 2,
+	OP_DISCARD = 1 << 3,
+	OP_OTHER = 1 << 4,
+};
+
+enum state_bit {
+	STATE_INTERRUPTIBLE = 1 << 0,
+	STATE_UNINTERRUPTIBLE = 1 << 1,
+	STATE_OTHER = 1 << 2, /* stopped, traced, idle kernel threads */
+};
+
+enum thread_bit {
+	THREAD_USER = 1 << 0,
+	THREAD_KERNEL = 1 << 1,
+};
+
+/* A half-open range of the glob table. */
+struct glob_range {
+	__u16 first;
+	__u16 count;
+};
+
+/* All conditions of one `when`: each that is set must hold. */
+struct match {
+	__u32 fields;
+	struct glob_range comm, not_comm;
+	__u16 pid_set, not_pid_set; /* numbers in map sets */
+	__u16 uid_set, not_uid_set;
+	__u16 syscall_set, not_syscall_set;
+	__u64 cgroups, not_cgroups; /* bits of verdicts of kind cgroup */
+	__u64 devices, not_devices; /* bits of verdicts of kind device */
+	__u8 ops, states, threads, preempted;
+	__u32 _pad;
+};
+
+struct rule {
+	__u64 threshold_ns;
+	struct match when;
+	__u16 first_override, overrides;
+	__u8 tracker;
+	__u8 user_stack;
+	__u8 kernel_stack;
+	__u8 snapshot;	 /* wants one */
+	__u64 every_ns;	 /* limiter: one snapshot each … */
+	__u64 allow_ns;	 /* … after a burst: (burst - 1) * every_ns */
+};
+
+struct override {
+	__u64 threshold_ns;
+	struct match when;
+};
+
+struct glob {
+	char pattern[TASK_COMM_LEN];
+};
+
+/* Members of a condition's list: pids, uids, system calls. */
+struct set_key {
+	__u32 set;
+	__u32 value;
+};
+
+/* What the daemon found out about a cgroup or a device. */
+enum verdict_kind {
+	VERDICT_CGROUP = 0,
+	VERDICT_DEVICE = 1,
+};
+
+struct verdict_key {
+	__u64 id;
+	__u32 kind;
+	__u32 generation;
+};
+
+/* What a rule has done; written with atomics by the kernel side only. */
+struct rule_state {
+	__u64 limit_ns; /* theoretical arrival time of the limiter (GCRA) */
+	__u64 outliers;
+	__u64 worst_ns;
+	__u64 suppressed;	  /* snapshots refused by the limiter, all time */
+	__u64 suppressed_last;	  /* the same at the last snapshot */
+	__u64 ring_full;	  /* outliers lost: ring buffer full */
+	__u64 undecided;	  /* handed to the daemon to decide */
+	__u64 _pad;
+};
+
+/* ---------------------------------------------------------------- counters */
+
+#define RUN_HISTORY 32 /* power of two */
+
+/* One CPU's own lines: written by that CPU only, read by all. */
+struct cpu_state {
+	__u64 seen[TRACKERS];	    /* pairs completed */
+	__u64 table_full[TRACKERS]; /* entries lost: window full */
+	__u64 replaced[TRACKERS];   /* entries that met a stale slot of their key */
+	__u64 recorded;		    /* flight records written */
+	__u64 record_lost;	    /* flight records refused by the ring */
+	__u64 switches;		    /* position in ran */
+	__u64 reclaimed;	    /* pending work whose task died */
+	struct ran ran[RUN_HISTORY];
+};
+
+#endif

@@ -1,0 +1,123 @@
+// Package rules turns YAML into validated rules. It is pure Go: it knows what
+// a rule means, not how the kernel side carries it out.
+package rules
+
+import "time"
+
+// Track names the kind of work that a rule watches.
+type Track string
+
+// The trackers. The order of Tracks is the order of the kernel side's tables.
+const (
+	Wakeup  Track = "wakeup"  // runnable to running
+	OffCPU  Track = "offcpu"  // blocked to running
+	Syscall Track = "syscall" // system call entry to exit
+	Block   Track = "block"   // block request issue to complete
+)
+
+// Tracks lists every tracker that rules may name.
+var Tracks = []Track{Wakeup, OffCPU, Syscall, Block}
+
+// Op is the kind of a block request.
+type Op string
+
+// Kinds of block requests.
+const (
+	Read    Op = "read"
+	Write   Op = "write"
+	Flush   Op = "flush"
+	Discard Op = "discard"
+	Other   Op = "other"
+)
+
+// State is what a blocked task waits in.
+type State string
+
+// States of a blocked task.
+const (
+	Interruptible   State = "interruptible"
+	Uninterruptible State = "uninterruptible"
+	OtherState      State = "other" // stopped, traced, idle kernel threads
+)
+
+// Thread tells user tasks from kernel threads.
+type Thread string
+
+// Kinds of threads.
+const (
+	UserThread   Thread = "user"
+	KernelThread Thread = "kernel"
+)
+
+// Stack names a call stack that a rule may ask for.
+type Stack string
+
+// Stacks that a rule may ask for.
+const (
+	KernelStack Stack = "kernel" // of the slow task
+	UserStack   Stack = "user"   // of the slow task
+	WakerStack  Stack = "waker"  // kernel stack of the task that woke it
+)
+
+// Position is a place in a rule file, one-based.
+type Position struct {
+	File         string `json:"file"`
+	Line, Column int
+}
+
+// Match holds the conditions of one `when`. An empty list is no condition; all
+// conditions must hold; the entries of one list are alternatives.
+type Match struct {
+	Comm, NotComm       []string // globs over the task's name
+	PID, NotPID         []uint32 // process (thread group) ids
+	UID, NotUID         []uint32
+	Cgroup, NotCgroup   []string // globs over the cgroup v2 path; ** crosses slashes
+	Syscall, NotSyscall []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
+	Device, NotDevice   []string // globs over disk names (vda, nvme0n1)
+	Op                  []Op
+	State               []State
+	Thread              []Thread
+	Preempted           *bool // wakeup: only waits that began (true) or did not begin (false) with a preemption
+}
+
+// Override replaces the threshold where its conditions hold.
+type Override struct {
+	When      Match
+	Threshold time.Duration
+}
+
+// SnapshotPolicy says what a snapshot of a rule holds and how often one may be taken.
+type SnapshotPolicy struct {
+	Enabled bool
+	Before  time.Duration // history kept before the entry; 0: all that the recorder holds
+	After   time.Duration // recorded on after the exit
+	Every   time.Duration // at most one snapshot each …
+	Burst   int           // … after this many at once
+}
+
+// When an action runs.
+const (
+	OnSnapshot = "snapshot" // after each snapshot of the rule
+	OnOutlier  = "outlier"  // after each outlier of the rule
+)
+
+// Action is an operator's executable.
+type Action struct {
+	Run     []string
+	Timeout time.Duration // the whole process group is killed after it
+	User    string        // empty: the daemon's actions.user
+	On      string        // OnSnapshot or OnOutlier
+}
+
+// Rule is one validated entry of a rule file, defaults filled in.
+type Rule struct {
+	Name      string
+	Track     Track
+	Threshold time.Duration
+	When      Match
+	Overrides []Override
+	Stacks    []Stack
+	Snapshot  SnapshotPolicy
+	Actions   []Action
+	Pos       Position
+}

@@ -1,0 +1,97 @@
+package tracker
+
+import "time"
+
+// Cause says which limit an outlier passed.
+type Cause string
+
+// CauseThreshold is the delay at exit at or above the threshold.
+const CauseThreshold Cause = "threshold"
+
+// Task identifies the task that was slow.
+type Task struct {
+	PID       int    `json:"pid"` // process (thread group) id
+	TID       int    `json:"tid"`
+	Comm      string `json:"comm"`
+	UID       int    `json:"uid"`
+	Kernel    bool   `json:"kernel,omitempty"`    // a kernel thread
+	Cgroup    string `json:"cgroup,omitempty"`    // cgroup v2 path
+	Container string `json:"container,omitempty"` // container id found in the cgroup path
+	Cmdline   string `json:"cmdline,omitempty"`
+}
+
+// Peer is another task that an outlier names.
+type Peer struct {
+	PID  int    `json:"pid"`
+	TID  int    `json:"tid"`
+	Comm string `json:"comm"`
+}
+
+// OnCPU is the task that ran instead for most of a wait.
+type OnCPU struct {
+	Peer
+	CPU   int   `json:"cpu"`    // where
+	RanNS int64 `json:"ran_ns"` // how long it ran within the wait
+}
+
+// Frame is one symbolized stack frame, printed as "symbol+0xoff (module)".
+type Frame = string
+
+// Stacks are symbolized, innermost frame first.
+type Stacks struct {
+	Kernel []Frame `json:"kernel,omitempty"`
+	User   []Frame `json:"user,omitempty"`
+	Waker  []Frame `json:"waker,omitempty"`
+}
+
+// SyscallInfo describes the call that was slow, or slept in.
+type SyscallInfo struct {
+	NR   int    `json:"nr"`
+	Name string `json:"name"`
+	Ret  *int64 `json:"ret,omitempty"` // absent while it is not known
+}
+
+// BlockInfo describes the request that was slow.
+type BlockInfo struct {
+	Device   string `json:"device"`
+	Sector   uint64 `json:"sector"` // of 512 bytes
+	Bytes    uint32 `json:"bytes"`
+	Op       string `json:"op"`    // read, write, flush, discard, other
+	Flags    string `json:"flags"` // as blktrace writes them: WFSM …
+	QueueNS  int64  `json:"queue_ns"`
+	Requeues uint32 `json:"requeues,omitempty"`
+	Error    int32  `json:"error,omitempty"` // blk_status_t
+}
+
+// Outlier is one event: a rule fired for one key. The JSON form is stable;
+// fields are only added.
+type Outlier struct {
+	Time        time.Time         `json:"time"` // of the exit, UTC
+	Rule        string            `json:"rule"`
+	Track       string            `json:"track"`
+	Cause       Cause             `json:"cause"`
+	DelayNS     int64             `json:"delay_ns"`
+	ThresholdNS int64             `json:"threshold_ns"`
+	Key         map[string]uint64 `json:"key"`
+	Task        Task              `json:"task"`
+	CPU         int               `json:"cpu"`                   // of the exit
+	EntryCPU    int               `json:"entry_cpu"`             // of the entry
+	WaitCPU     *int              `json:"wait_cpu,omitempty"`    // wakeup: where it waited longest
+	Preempted   bool              `json:"preempted,omitempty"`   // wakeup: the wait began with a preemption
+	RunnableNS  int64             `json:"runnable_ns,omitempty"` // wakeup, offcpu: spent waiting for a CPU
+	State       string            `json:"state,omitempty"`       // offcpu: interruptible, uninterruptible, other
+	Waker       *Peer             `json:"waker,omitempty"`
+	OnCPU       *OnCPU            `json:"on_cpu,omitempty"` // who ran instead
+	Stacks      Stacks            `json:"stacks"`
+	Syscall     *SyscallInfo      `json:"syscall,omitempty"`
+	Block       *BlockInfo        `json:"block,omitempty"`
+	Snapshot    *string           `json:"snapshot"`   // id, or null
+	Suppressed  uint64            `json:"suppressed"` // snapshots of this rule limited since its last one
+
+	// StartMono and EndMono are the entry and the exit in nanoseconds of
+	// CLOCK_MONOTONIC, the clock of the recorder.
+	StartMono uint64 `json:"start_mono_ns"`
+	EndMono   uint64 `json:"end_mono_ns"`
+	// WantsSnapshot: the limiter let this one have a snapshot.
+	WantsSnapshot bool `json:"-"`
+}
