@@ -1,0 +1,58 @@
+// Package boot is what the harness outside a virtual machine and the init
+// inside it agree on: the file that says what to do, and how the outcome
+// comes back.
+package boot
+
+import "time"
+
+// ConfigPath is where init finds its Config, as JSON, in the initramfs.
+const ConfigPath = "/boot.json"
+
+// ExitPort is the I/O port of QEMU's isa-debug-exit device.
+const ExitPort = 0xf4
+
+// Serial ports as the guest sees them. QEMU writes each into a file.
+const (
+	KernelTTY = "/dev/ttyS0"
+	TestTTY   = "/dev/ttyS1"
+)
+
+// Config tells init what to do.
+type Config struct {
+	Modules []Module      // loaded in this order
+	Tests   []Test        // run one after the other, also after one failed
+	Env     []string      // of every test
+	Timeout time.Duration // for all tests together; then they are killed
+}
+
+// Module is one uncompressed kernel module in the initramfs.
+type Module struct {
+	Name   string // as in /proc/modules
+	Params string // as insmod takes them
+}
+
+// Path is the place of the module in the initramfs.
+func (m Module) Path() string { return "/modules/" + m.Name + ".ko" }
+
+// Test is one program whose exit status counts.
+type Test struct {
+	Path string
+	Args []string // without the program's name
+	Dir  string   // working directory
+}
+
+// Status is the outcome of a guest. The values are neither 0, which QEMU
+// returns after a panic, nor small, which QEMU returns for errors of its own.
+type Status uint8
+
+// Outcomes that init reports.
+const (
+	Passed  Status = 0x21 + iota // every test exited with 0
+	Failed                       // a test did not
+	Broken                       // init could not set up the guest
+	Expired                      // Config.Timeout passed
+	Warned                       // the tests passed, but the kernel warned while they ran
+)
+
+// ExitCode is what QEMU exits with after the guest wrote s to ExitPort.
+func (s Status) ExitCode() int { return int(s)<<1 | 1 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tailcam/tailcam/test/vm/boot"
+)
+
+// Time that a guest gets beyond its tests': to boot, to print and to exit.
+const bootTime = time.Minute
+
+// commandLine is the kernels'. Any trouble ends the guest: with -no-reboot,
+// QEMU exits when the kernel restarts. Without mitigations emulation is faster.
+const commandLine = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check mitigations=off " +
+	"random.trust_cpu=on net.ifnames=0"
+
+// result is the outcome of one kernel.
+type result struct {
+	target  target
+	release string
+	logs    string // directory
+	took    time.Duration
+	counts  counts
+	failure string // empty: passed
+	test    []byte // the logs
+	kernel  []byte
+}
+
+// runAll runs the guests of all targets, at most opts.jobs at once.
+func runAll(ctx context.Context, d dirs, p *payload, opts *options) []*result {
+	results := make([]*result, len(opts.kernels))
+	slots := make(chan struct{}, opts.jobs)
+	var all sync.WaitGroup
+	for i, t := range opts.kernels {
+		r := &result{target: t, logs: filepath.Join(d.logs, t.name)}
+		results[i] = r
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := r.prepareAndRun(ctx, d, p, opts); err != nil {
+				r.failure = err.Error()
+			}
+			if ctx.Err() == nil {
+				fmt.Printf("vm: %s: %s\n", t.name, r.verdict())
+			}
+		})
+	}
+	all.Wait()
+	return results
+}
+
+// prepareAndRun fetches the kernel, writes the initramfs and runs the guest.
+func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *options) error {
+	k, err := getKernel(ctx, d.kernels, r.target)
+	if err != nil {
+		return err
+	}
+	r.release = k.release()
+	if err := os.MkdirAll(r.logs, 0o755); err != nil {
+		return err
+	}
+	cfg := &boot.Config{
+		Tests:   p.tests,
+		Timeout: opts.timeout,
+		Env: []string{
+			"TAILCAM_GUEST=1",
+			"TAILCAM_GUEST_KERNEL=" + r.target.name,
+			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
+		},
+	}
+	for _, m := range k.Modules {
+		cfg.Modules = append(cfg.Modules, boot.Module{Name: m.Name, Params: params(m.Name)})
+	}
+	initramfs := filepath.Join(d.build, "initramfs-"+r.target.name)
+	if err := writeInitramfs(initramfs, k, p, cfg); err != nil {
+		return fmt.Errorf("write initramfs: %w", err)
+	}
+	return r.boot(ctx, k.vmlinuz(), initramfs, opts)
+}
+
+// boot runs QEMU to its end and judges what came out.
+func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *options) error {
+	runtime.LockOSThread() // see command
+	defer runtime.UnlockOSThread()
+
+	kernelLog, testLog := filepath.Join(r.logs, "kernel.log"), filepath.Join(r.logs, "test.log")
+	ctx, cancel := context.WithTimeout(parent, opts.timeout+bootTime)
+	defer cancel()
+	// Not KVM: nested, it may hang. Not a thread a CPU: attaching to a
+	// tracepoint patches kernel text, which QEMU 7.2 then gets wrong on x86.
+	cmd := command(ctx, r.logs, "qemu-system-x86_64",
+		"-accel", "tcg,thread=single,tb-size=256", "-machine", "pc", "-cpu", "max",
+		"-smp", "2", "-m", strconv.Itoa(opts.memory)+"M",
+		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
+		"-serial", "file:"+kernelLog, "-serial", "file:"+testLog,
+		"-device", fmt.Sprintf("isa-debug-exit,iobase=%#x,iosize=4", boot.ExitPort),
+		"-kernel", vmlinuz, "-initrd", initramfs, "-append", commandLine)
+	var messages strings.Builder
+	cmd.Stdout, cmd.Stderr = &messages, &messages
+	start := time.Now()
+	err := cmd.Run()
+	r.took = time.Since(start)
+	if parent.Err() != nil {
+		return parent.Err()
+	}
+
+	r.test, _ = os.ReadFile(testLog)
+	r.kernel, _ = os.ReadFile(kernelLog)
+	r.counts = count(r.test)
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("hangs: killed after %s", r.took.Round(time.Second))
+	case err != nil && !errors.As(err, &exit):
+		return fmt.Errorf("start qemu-system-x86_64: %w", err)
+	}
+	r.failure = judge(cmd.ProcessState.ExitCode(), r.counts, r.kernel, messages.String())
+	return nil
+}
+
+// params returns the parameters of a module.
+func params(name string) string {
+	for _, m := range modules {
+		if m.name == name {
+			return m.params
+		}
+	}
+	return ""
+}

@@ -1,0 +1,90 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// slowDisk takes slowDiskDelay for each request.
+const (
+	slowDisk      = "/dev/nullb0"
+	slowDiskDelay = 20 * time.Millisecond
+)
+
+// inGuest skips a test that runs outside a virtual machine of the matrix.
+// Every test of this package calls it first.
+func inGuest(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TAILCAM_GUEST") != "1" {
+		t.Skip("runs inside a test virtual machine only: go run ./test/vm")
+	}
+}
+
+// readDirect reads one block past the page cache and returns how long it took.
+func readDirect(path string, offset int64) (time.Duration, error) {
+	const block = 4096
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	// O_DIRECT wants an aligned buffer: a mapping is.
+	buf, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return 0, fmt.Errorf("allocate: %w", err)
+	}
+	defer func() { _ = unix.Munmap(buf) }()
+	start := time.Now()
+	for {
+		n, err := unix.Pread(fd, buf, offset)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("read %s: %w", path, err)
+		case n != block:
+			return 0, fmt.Errorf("read %s: %d bytes, want %d", path, n, block)
+		}
+		return time.Since(start), nil
+	}
+}
+
+// TestKernel proves that the guest runs the kernel that the matrix claims.
+func TestKernel(t *testing.T) {
+	inGuest(t)
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		t.Fatal(err)
+	}
+	release, build := unix.ByteSliceToString(uts.Release[:]), unix.ByteSliceToString(uts.Version[:])
+	t.Logf("%s %s", release, build)
+	want, rt := strings.CutSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-rt")
+	if !strings.HasPrefix(release, want+".") {
+		t.Errorf("kernel %s, want %s", release, want)
+	}
+	if got := strings.Contains(build, "PREEMPT_RT"); got != rt {
+		t.Errorf("real-time kernel: %t, want %t", got, rt)
+	}
+}
+
+// TestSlowDisk proves that the injector of slow block requests works. The
+// device never answers early, so only that is asserted.
+func TestSlowDisk(t *testing.T) {
+	inGuest(t)
+	for i := range 5 {
+		took, err := readDirect(slowDisk, int64(i)<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("read in %s", took)
+		if took < slowDiskDelay*99/100 {
+			t.Errorf("read %d took %s: %s is not slowed down to %s", i, took, slowDisk, slowDiskDelay)
+		}
+	}
+}

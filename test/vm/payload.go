@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/tailcam/tailcam/test/vm/boot"
+)
+
+// payload is what all guests get alike.
+type payload struct {
+	files map[string]string // executables: guest path to host path
+	trees map[string]string // directories: guest path to host path
+	tests []boot.Test
+}
+
+// injector is the directory of the C program that makes work slow on demand.
+// Its sources become one static program, /bin/inject.
+const injector = "test/inject"
+
+// buildPayload compiles init, the tests and the injector, all of them static.
+func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) {
+	p := &payload{files: map[string]string{}, trees: map[string]string{}}
+	p.files["/init"] = filepath.Join(d.build, "init")
+	if err := static(ctx, d.root, "build", "-ldflags=-s -w", "-o", p.files["/init"], "./test/vm/init"); err != nil {
+		return nil, err
+	}
+	for _, pkg := range opts.packages {
+		if err := p.addTests(ctx, d, opts, pkg); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.addInjector(ctx, d); err != nil {
+		return nil, err
+	}
+	for guest, host := range opts.files {
+		p.files[path.Clean(guest)] = host
+	}
+	return p, nil
+}
+
+// addTests compiles the tests of one package. In the guest they run in
+// /src/PACKAGE, with the package's testdata.
+func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg string) error {
+	out, err := output(ctx, d.root, "go", "list", "-f", "{{.Dir}}", pkg)
+	if err != nil {
+		return err
+	}
+	dir := strings.TrimSpace(out)
+	rel, err := filepath.Rel(d.root, dir)
+	if err != nil || strings.Contains(dir, "\n") || strings.HasPrefix(rel, "..") {
+		return fmt.Errorf("-packages: %q: want one package of this repository", pkg)
+	}
+	rel = filepath.ToSlash(rel)
+	name := strings.ReplaceAll(rel, "/", "-") + ".test"
+	bin := filepath.Join(d.build, name)
+	// Without DWARF, but with symbols: stacks name functions.
+	if err := static(ctx, d.root, "test", "-c", "-ldflags=-w", "-o", bin, "./"+rel); err != nil {
+		return err
+	}
+	if _, err := os.Stat(bin); err != nil {
+		return fmt.Errorf("-packages: %s has no tests", pkg)
+	}
+	test := boot.Test{
+		Path: "/tests/" + name,
+		// On its own time limit a test binary prints where it hangs.
+		Args: []string{"-test.v", "-test.timeout=" + (opts.timeout * 9 / 10).String()},
+		Dir:  "/src/" + rel,
+	}
+	if opts.run != "" {
+		test.Args = append(test.Args, "-test.run="+opts.run)
+	}
+	p.tests = append(p.tests, test)
+	p.files[test.Path] = bin
+	p.trees[test.Dir] = "" // the directory alone
+	if data := filepath.Join(dir, "testdata"); isDir(data) {
+		p.trees[test.Dir+"/testdata"] = data
+	}
+	return nil
+}
+
+// addInjector compiles test/inject, when there is one.
+func (p *payload) addInjector(ctx context.Context, d dirs) error {
+	sources, err := filepath.Glob(filepath.Join(d.root, injector, "*.c"))
+	if err != nil || len(sources) == 0 {
+		return err
+	}
+	bin := filepath.Join(d.build, "inject")
+	args := append([]string{"-static", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", bin}, sources...)
+	if _, err := output(ctx, d.root, "gcc", args...); err != nil {
+		return err
+	}
+	p.files["/bin/inject"] = bin
+	return nil
+}
+
+// static runs go for guests: without cgo, so that binaries need no libraries.
+func static(ctx context.Context, dir string, args ...string) error {
+	args = append([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "go"}, args...)
+	_, err := output(ctx, dir, "env", args...)
+	return err
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// target is one line of the matrix.
+type target struct {
+	name     string         // also what tests find in TAILCAM_GUEST_KERNEL
+	packages *regexp.Regexp // Debian packages that hold such a kernel; the newest is taken
+}
+
+// targets is the matrix. The cloud flavour is the small one; it has all that
+// tests need. Real-time kernels come in one flavour only.
+var targets = []target{
+	{"6.1", regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-amd64$`)},
+	{"6.1-rt", regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-amd64$`)},
+	{"6.12", regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`)},
+	{"6.12-rt", regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-rt-amd64$`)},
+}
+
+// modules are what guests load, dependencies apart. A null_blk device answers
+// each request after 20 ms.
+var modules = []module{
+	{name: "null_blk", params: "nr_devices=1 gb=1 irqmode=2 completion_nsec=20000000"},
+	{name: "loop"},
+	{name: "fuse"},
+}
+
+type module struct{ name, params string }
+
+func names(ts []target) []string {
+	var s []string
+	for _, t := range ts {
+		s = append(s, t.name)
+	}
+	return s
+}
+
+// pick returns the targets of a comma-separated list; of an empty one, all.
+func pick(list string) ([]target, error) {
+	if list == "" {
+		return targets, nil
+	}
+	var picked []target
+	for _, name := range strings.Split(list, ",") {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown kernel %q: known are %s", name, strings.Join(names(targets), ", "))
+		}
+		picked = append(picked, targets[i])
+	}
+	return picked, nil
+}
+
+// newestFirst returns the packages that hold a kernel of the target.
+func (t target) newestFirst(packages []string) []string {
+	var found []string
+	for _, p := range packages {
+		if t.packages.MatchString(p) {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int { return slices.Compare(version(b), version(a)) })
+	return slices.Compact(found)
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// version returns the numbers in a package's name, in order.
+func version(name string) []int {
+	var v []int
+	for _, s := range digits.FindAllString(name, -1) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			n = -1 // absurdly long: last
+		}
+		v = append(v, n)
+	}
+	return v
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// dirs is where everything lies, all below the ignored out/.
+type dirs struct {
+	root    string // of the repository
+	kernels string // the cache; worth keeping between runs of a CI
+	build   string // binaries for the guests
+	logs    string // of the last run, a directory a kernel
+}
+
+func layout(root string) dirs {
+	out := filepath.Join(root, "out", "vm")
+	return dirs{
+		root:    root,
+		kernels: filepath.Join(out, "kernels"),
+		build:   filepath.Join(out, "build"),
+		logs:    filepath.Join(out, "logs"),
+	}
+}
+
+// create makes the directories, and removes what an earlier run left half done.
+func (d dirs) create() error {
+	for _, dir := range []string{d.build, d.logs} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	half, _ := filepath.Glob(filepath.Join(d.kernels, ".new-*"))
+	for _, dir := range half {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{d.kernels, d.build, d.logs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needTools says at once what is missing, and which Debian package has it.
+func needTools(opts *options) error {
+	if runtime.GOARCH != "amd64" {
+		return fmt.Errorf("the guests are x86-64; tests for them cannot be built on %s", runtime.GOARCH)
+	}
+	var missing []string
+	for _, t := range []struct{ tool, pkg string }{
+		{"qemu-system-x86_64", "qemu-system-x86"},
+		{"apt-get", "apt (a Debian system, for its kernels)"},
+		{"dpkg", "dpkg"},
+		{"xz", "xz-utils"},
+		{"go", "golang-go, or from go.dev/dl"},
+		{"gcc", "gcc libc6-dev"},
+	} {
+		if _, err := exec.LookPath(t.tool); err != nil {
+			missing = append(missing, t.tool+": apt-get install "+t.pkg)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("missing tools:\n  %s", strings.Join(missing, "\n  "))
+	}
+	for _, host := range opts.files {
+		if _, err := os.Stat(host); err != nil {
+			return fmt.Errorf("-file: %w", err)
+		}
+	}
+	return nil
+}
+
+// command prepares a child that dies with this process, also when that is
+// killed. The caller must stay on its thread until the child has ended: the
+// kernel takes the death of the starting thread for that of the process.
+func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// output runs a tool and returns what it prints. Errors carry its messages.
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var stdout, stderr bytes.Buffer
+	cmd := command(ctx, dir, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
