@@ -1,0 +1,80 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopDisk is a loop device that the kernel takes apart when its last user is
+// gone, whoever that is and however it ended.
+type loopDisk struct {
+	name string // loop0
+	dev  *os.File
+}
+
+// attachLoop puts a read-only loop device over a file. Kernel 5.8 and later.
+func attachLoop(path string) (*loopDisk, error) {
+	backing, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("set up a loop device: %w", err)
+	}
+	defer backing.Close() //nolint:errcheck // only read; the device has its own reference
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("set up a loop device: %w (needs root; try modprobe loop)", err)
+	}
+	defer control.Close() //nolint:errcheck // nothing is written
+	// Another program may take the free device first.
+	for range 16 {
+		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a free loop device: %w", err)
+		}
+		disk, err := configureLoop(fmt.Sprintf("loop%d", number), backing)
+		if !errors.Is(err, unix.EBUSY) {
+			return disk, err
+		}
+	}
+	return nil, errors.New("set up a loop device: every free one was taken by others; try again")
+}
+
+func configureLoop(name string, backing *os.File) (*loopDisk, error) {
+	dev, err := os.OpenFile("/dev/"+name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("set up a loop device: %w", err)
+	}
+	config := unix.LoopConfig{
+		Fd:   uint32(backing.Fd()), //nolint:gosec // a file descriptor
+		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_READ_ONLY | unix.LO_FLAGS_AUTOCLEAR},
+	}
+	copy(config.Info.File_name[:], "tailcam demo")
+	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &config); err != nil {
+		dev.Close() //nolint:errcheck // nothing is written
+		return nil, fmt.Errorf("configure %s: %w", name, err)
+	}
+	return &loopDisk{name: name, dev: dev}, nil
+}
+
+// detach lets go of the device and waits until the kernel has taken it apart,
+// which it does when the other users have let go too.
+func (l *loopDisk) detach() error {
+	if err := l.dev.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", l.name, err)
+	}
+	for range 400 {
+		if !l.attached() {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("%s is still open somewhere; it disappears when that ends", l.name)
+}
+
+func (l *loopDisk) attached() bool {
+	_, err := os.Stat("/sys/block/" + l.name + "/loop/backing_file")
+	return err == nil
+}

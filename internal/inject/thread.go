@@ -1,0 +1,140 @@
+package inject
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ignoreStops leaves the end of a child to its parent: a Ctrl-C reaches the
+// whole foreground group, and the parent wants to clean up in order.
+func ignoreStops() {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// monotonic reads CLOCK_MONOTONIC by a system call, because time.Now tells
+// nothing comparable with the kernel's stamps.
+//
+//go:nosplit
+func monotonic() uint64 {
+	var ts unix.Timespec
+	//nolint:errcheck // this clock exists everywhere
+	syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&ts)), 0)
+	return uint64(ts.Sec)*1e9 + uint64(ts.Nsec)
+}
+
+// sleepUntil sleeps without telling the Go scheduler, which would otherwise
+// wake this thread for its own ends. For locked threads only.
+//
+//go:nosplit
+func sleepUntil(at uint64) {
+	ts := unix.Timespec{Sec: int64(at / 1e9), Nsec: int64(at % 1e9)} //nolint:gosec // the uptime fits
+	for {
+		_, _, errno := syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC,
+			unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+// sleepOnce sleeps like sleepUntil. It says when the thread ran again, and
+// whether the kernel counts exactly one sleep and no preemption for it. No
+// stack check between the clock and the counters lets the Go scheduler, who
+// wants the thread back after a long sleep, add a sleep of its own.
+//
+//go:nosplit
+func sleepOnce(at uint64) (end uint64, once bool) {
+	slept, preempted := switches()
+	sleepUntil(at)
+	end = monotonic()
+	sleptNow, preemptedNow := switches()
+	return end, sleptNow == slept+1 && preemptedNow == preempted
+}
+
+// switches counts how often the thread slept and how often it was preempted.
+//
+//go:nosplit
+func switches() (slept, preempted int64) {
+	var usage unix.Rusage
+	//nolint:errcheck // cannot fail for the own thread
+	syscall.RawSyscall(unix.SYS_GETRUSAGE, unix.RUSAGE_THREAD, uintptr(unsafe.Pointer(&usage)), 0)
+	return usage.Nvcsw, usage.Nivcsw
+}
+
+// spinUntil keeps the CPU. It has no place where the Go scheduler could take
+// the thread away: no stack check, and asynchronous preemption is off in
+// children. The clock is read every few microseconds only, so as not to flood
+// a tracer with system calls.
+//
+//go:nosplit
+func spinUntil(at uint64) {
+	for monotonic() < at {
+		for i := 0; i < 8192; i++ { //nolint:intrange // kept plain: the loop is the point
+		}
+	}
+}
+
+// lockThread binds the goroutine to its thread for good and names the thread.
+func lockThread(comm string) error {
+	runtime.LockOSThread()
+	// The process is called by the name of its first thread.
+	//nolint:errcheck // cosmetic: it would be called exe
+	os.WriteFile("/proc/self/comm", []byte(comm), 0)
+	return nameThread(comm)
+}
+
+func nameThread(comm string) error {
+	name, err := unix.BytePtrFromString(comm)
+	if err != nil {
+		return fmt.Errorf("name a thread %q: %w", comm, err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+		return fmt.Errorf("name a thread %q: %w", comm, err)
+	}
+	return nil
+}
+
+// pinThread binds the thread to one CPU.
+func pinThread(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin a thread to CPU %d: %w", cpu, err)
+	}
+	return nil
+}
+
+// realTime makes the thread SCHED_FIFO; threads made by it are ordinary ones.
+func realTime(priority uint32) error {
+	attr := unix.SchedAttr{
+		Size:     unix.SizeofSchedAttr,
+		Policy:   unix.SCHED_FIFO,
+		Flags:    unix.SCHED_FLAG_RESET_ON_FORK,
+		Priority: priority,
+	}
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return fmt.Errorf("become SCHED_FIFO: %w (run as root with CAP_SYS_NICE, and not in a cgroup whose cpu.rt_runtime_us is 0)", err)
+	}
+	return nil
+}
+
+// lastCPU is the highest CPU this process may use: the first ones often serve
+// interrupts.
+func lastCPU() (int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return 0, fmt.Errorf("read the allowed CPUs: %w", err)
+	}
+	for cpu := len(set)*64 - 1; cpu >= 0; cpu-- {
+		if set.IsSet(cpu) {
+			return cpu, nil
+		}
+	}
+	return 0, fmt.Errorf("no CPU is allowed to this process")
+}
