@@ -1,0 +1,295 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func TestRoundTrip(t *testing.T) {
+	backend := newFake()
+	c, _ := serve(t, backend)
+	ctx := context.Background()
+	status, err := c.Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := backend.Status(ctx)
+	want.Recorder.CPUs[0].Covered = 0 // stays at home
+	if diff := cmp.Diff(&want, status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	rules, err := c.Rules(ctx)
+	if diff := cmp.Diff(backend.Rules(), rules); err != nil || diff != "" {
+		t.Errorf("rules: %v\n%s", err, diff)
+	}
+	if list, err := c.Snapshots(ctx); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("snapshots: %v, %v; want an empty list", list, err)
+	}
+	dir, err := c.TakeSnapshot(ctx, "because")
+	if reason := <-backend.took; err != nil || dir != "/snapshots/one" || reason != "because" {
+		t.Errorf("snapshot: %q, %v, reason %q", dir, err, reason)
+	}
+	backend.fail = errors.New("disk full: free some space")
+	if _, err := c.TakeSnapshot(ctx, ""); err == nil || err.Error() != "disk full: free some space" {
+		t.Errorf("failing snapshot: %v", err)
+	}
+	if _, err := c.Snapshots(ctx); err == nil || err.Error() != "disk full: free some space" {
+		t.Errorf("failing list: %v", err)
+	}
+	if _, err := c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1)); err == nil || !strings.Contains(err.Error(), "shorten it") {
+		t.Errorf("long reason: %v", err)
+	}
+}
+
+// The JSON of status is a promise: this text only ever grows.
+func TestStatusJSON(t *testing.T) {
+	got, err := json.Marshal(newFake().Status(context.Background()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"version":"v1","pid":42,"uptime_ns":3600000000000,"kernel":"6.18.0","rules":[` +
+		`{"name":"wakeup","track":"wakeup","threshold_ns":5000000,"source":"rules.d/wakeup.yaml:2","seen":100,"outliers":2,"worst_ns":9000000,"suppressed":1,"lost":0,"actions_skipped":0},` +
+		`{"name":"disk","track":"block","threshold_ns":50000000,"inactive":"no hook","seen":0,"outliers":0,"worst_ns":0,"suppressed":0,"lost":4,"actions_skipped":5}],` +
+		`"losses":[{"cause":"table_full","tracker":"wakeup","count":3,"advice":"raise tracker.pending"}],` +
+		`"recorder":{"enabled":true,"backend":"perf","size_bytes":4194304,"cpus":[{"cpu":0,"covered_ns":5000000000,"events_per_second":1200.5,"records":9000,"lost":1}]},` +
+		`"snapshots":{"count":1,"bytes":4096,"dir":"/var/lib/tailcam/snapshots","failed":2,"last":"20261120T231502.123456789Z-wakeup-000042"}}`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFeed(t *testing.T) {
+	f := NewFeed(3)
+	for i := range 5 {
+		f.Publish(outlier([]string{"a", "b"}[i%2], int64(i)))
+	}
+	delays := func(list []*tracker.Outlier) (d []int64) {
+		for _, o := range list {
+			d = append(d, o.DelayNS)
+		}
+		return d
+	}
+	if diff := cmp.Diff([]int64{2, 3, 4}, delays(f.Recent(""))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int64{3}, delays(f.Recent("b"))); diff != "" {
+		t.Error(diff)
+	}
+	ch, cancel, lost := f.Subscribe("a")
+	for range subscriberQueue + 7 {
+		f.Publish(outlier("a", 1))
+		f.Publish(outlier("b", 1))
+	}
+	if len(ch) != subscriberQueue || lost() != 7 || f.Lost() != 7 {
+		t.Errorf("queued %d, lost %d, all lost %d; want %d, 7, 7", len(ch), lost(), f.Lost(), subscriberQueue)
+	}
+	cancel()
+	cancel()
+	f.Publish(outlier("a", 1))
+	if f.Lost() != 7 {
+		t.Error("a reader that has gone loses on")
+	}
+}
+
+func TestEvents(t *testing.T) {
+	backend := newFake()
+	backend.Publish(outlier("wakeup", 1))
+	backend.Publish(outlier("disk", 2))
+	c, stop := serve(t, backend)
+	ctx := context.Background()
+
+	recent, err := c.Events(ctx, &EventsOptions{Rule: "disk"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recent.Close()
+	e, err := recent.Next()
+	if diff := cmp.Diff(outlier("disk", 2), e.Outlier); err != nil || diff != "" {
+		t.Errorf("recent: %v\n%s", err, diff)
+	}
+	if _, err := recent.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last remembered: %v, want EOF", err)
+	}
+
+	follow, err := c.Events(ctx, &EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follow.Close()
+	backend.Publish(outlier("wakeup", 3)) // a stream that is open misses nothing
+	if e, err := follow.Next(); err != nil || e.Outlier == nil || e.Outlier.DelayNS != 3 {
+		t.Errorf("follow: %+v, %v", e, err)
+	}
+	if _, err := c.Events(ctx, &EventsOptions{Rule: "nosuch", Follow: true}); err == nil || err.Error() != `no rule "nosuch": the daemon has wakeup, disk` {
+		t.Errorf("unknown rule: %v", err)
+	}
+	stop()
+	if _, err := follow.Next(); !errors.Is(err, ErrStreamEnded) {
+		t.Errorf("after the daemon's end: %v", err)
+	}
+	if _, err := c.Status(ctx); err == nil || !strings.HasPrefix(err.Error(), "tailcam is not running on "+c.path) {
+		t.Errorf("no daemon: %v", err)
+	}
+}
+
+// A reader that stops reading holds up nobody, and learns what it lost.
+func TestSlowReader(t *testing.T) {
+	backend := newFake()
+	c, _ := serve(t, backend)
+	slow, err := c.Events(context.Background(), &EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	big := outlier("wakeup", 1)
+	big.Stacks.Kernel = []string{strings.Repeat("frame", 2000)}
+	published := uint64(0)
+	for backend.Lost() == 0 { // socket buffers and queue fill up
+		backend.Publish(big)
+		published++
+	}
+	for range 50 {
+		backend.Publish(big)
+		published++
+	}
+	if _, err := c.Status(context.Background()); err != nil {
+		t.Fatalf("beside a slow reader: %v", err)
+	}
+	var seen, lost uint64
+	for seen+lost < published {
+		e, err := slow.Next()
+		if err != nil {
+			t.Fatalf("after %d seen and %d lost of %d: %v", seen, lost, published, err)
+		}
+		lost += e.Lost
+		if e.Outlier != nil {
+			seen++
+		}
+	}
+	if seen+lost != published || lost != backend.Lost() {
+		t.Errorf("%d seen and %d lost of %d published, the feed counts %d", seen, lost, published, backend.Lost())
+	}
+}
+
+func TestStopWithStuckReader(t *testing.T) {
+	backend := newFake()
+	c, stop := serve(t, backend)
+	stuck, err := c.Events(context.Background(), &EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Close()
+	big := outlier("wakeup", 1)
+	big.Stacks.Kernel = []string{strings.Repeat("frame", 2000)}
+	for backend.Lost() == 0 {
+		backend.Publish(big)
+	}
+	stop() // returns
+}
+
+func TestTooManyStreams(t *testing.T) {
+	c, _ := serve(t, newFake())
+	for range maxStreams {
+		s, err := c.Events(context.Background(), &EventsOptions{Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+	}
+	if _, err := c.Events(context.Background(), &EventsOptions{Follow: true}); err == nil || !strings.Contains(err.Error(), "end one of them") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	c, _ := serve(t, newFake())
+	for _, req := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"GET", "/v1/nosuch", "", http.StatusNotFound, "no GET /v1/nosuch here"},
+		{"POST", "/v1/status", "", http.StatusNotFound, "no POST"},
+		{"GET", "/v1/events?follow=perhaps", "", http.StatusBadRequest, "allowed are 0 and 1"},
+		{"POST", "/v1/snapshot", "{", http.StatusBadRequest, "decode request"},
+		{"POST", "/v1/snapshot", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
+	} {
+		conn, err := net.Dial("unix", c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequest(req.method, "http://tailcam"+req.path, strings.NewReader(req.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go r.Write(conn)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != req.status || !strings.Contains(string(body), req.want) {
+			t.Errorf("%s %s: %d %s; want %d and %q", req.method, req.path, resp.StatusCode, body, req.status, req.want)
+		}
+		conn.Close()
+	}
+}
+
+func TestClientWithoutDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none", "s.sock")
+	_, err := NewClient(path).Status(context.Background())
+	want := "tailcam is not running on " + path + `: start it with "sudo tailcam run"`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// Root may open every socket, so a child without rights tries.
+func TestClientWithoutRights(t *testing.T) {
+	const marker = "TAILCAM_TEST_CLIENT"
+	if path := os.Getenv(marker); path != "" {
+		_, err := NewClient(path).Status(context.Background())
+		if err == nil || !strings.HasPrefix(err.Error(), "not allowed to use "+path+": use sudo, or join its group (sudo usermod -aG tailcam $USER)") {
+			t.Fatalf("without rights: %v", err)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: starts a child as another user")
+	}
+	c, _ := serve(t, newFake())
+	dir := filepath.Dir(filepath.Dir(c.path))
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "client")
+	if err := os.WriteFile(bin, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "-test.run=^TestClientWithoutRights$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), marker+"="+c.path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,210 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// ErrStreamEnded is the end of an event stream that the daemon ended.
+var ErrStreamEnded = errors.New("the daemon ended the stream: it was stopped or restarted")
+
+// maxReply bounds what a client takes for one reply.
+const maxReply = 64 << 20
+
+// Client talks to a daemon. Its methods may be called from any goroutine. They
+// fail with a message for people where there is no daemon, or no right to talk to it.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client of the daemon at a socket; "" is DefaultSocket. It does not connect yet.
+func NewClient(path string) *Client {
+	if path == "" {
+		path = DefaultSocket
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+		DisableCompression: true,
+	}
+	return &Client{path: path, http: &http.Client{Transport: transport}}
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks the daemon for its account of itself.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	var s Status
+	if err := c.get(ctx, "/v1/status", &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// Rules lists the rules that the daemon runs with.
+func (c *Client) Rules(ctx context.Context) ([]RuleInfo, error) {
+	var list []RuleInfo
+	if err := c.get(ctx, "/v1/rules", &list); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Snapshots lists the snapshots on disk, oldest first.
+func (c *Client) Snapshots(ctx context.Context) ([]SnapshotInfo, error) {
+	var list []SnapshotInfo
+	if err := c.get(ctx, "/v1/snapshots", &list); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// TakeSnapshot makes the daemon take one now and returns its directory.
+func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error) {
+	body, err := json.Marshal(snapshotRequest{Reason: reason})
+	if err != nil {
+		return "", fmt.Errorf("encode request: %w", err)
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/v1/snapshot", body)
+	if err != nil {
+		return "", err
+	}
+	var reply snapshotReply
+	if err := decode(resp, &reply); err != nil {
+		return "", err
+	}
+	return reply.Dir, nil
+}
+
+// EventsOptions say which outliers a client wants. Nil means the remembered ones of every rule.
+type EventsOptions struct {
+	Rule   string // "": all
+	Follow bool   // those to come, rather than those remembered
+}
+
+// Event is one line of an event stream: an outlier, or a loss.
+type Event struct {
+	Outlier *tracker.Outlier // nil for a loss
+	Lost    uint64           // outliers that this client was too slow for
+}
+
+// Events opens a stream of outliers. With Follow, no outlier after its return is missed.
+// The caller closes the stream.
+func (c *Client) Events(ctx context.Context, opts *EventsOptions) (*EventStream, error) {
+	query := url.Values{}
+	if opts != nil && opts.Rule != "" {
+		query.Set("rule", opts.Rule)
+	}
+	if opts != nil && opts.Follow {
+		query.Set("follow", "1")
+	}
+	resp, err := c.do(ctx, http.MethodGet, "/v1/events?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &EventStream{body: resp.Body, dec: json.NewDecoder(resp.Body), follow: opts != nil && opts.Follow}, nil
+}
+
+// EventStream reads events one by one, in one goroutine.
+type EventStream struct {
+	body   io.Closer
+	dec    *json.Decoder
+	follow bool
+}
+
+// Next waits for the next event. The end of the remembered ones is io.EOF, the
+// end of the daemon ErrStreamEnded, and the end of the context its error.
+func (s *EventStream) Next() (Event, error) {
+	var line struct {
+		*tracker.Outlier
+		Lost uint64 `json:"lost"`
+	}
+	line.Outlier = &tracker.Outlier{}
+	err := s.dec.Decode(&line)
+	switch {
+	case err == nil && line.Lost > 0:
+		return Event{Lost: line.Lost}, nil
+	case err == nil:
+		return Event{Outlier: line.Outlier}, nil
+	case errors.Is(err, io.EOF) && !s.follow:
+		return Event{}, io.EOF
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Event{}, err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return Event{}, ErrStreamEnded
+	}
+	return Event{}, fmt.Errorf("read events: %w", err)
+}
+
+// Close ends the stream.
+func (s *EventStream) Close() error { return s.body.Close() }
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return decode(resp, into)
+}
+
+// do sends a request and turns every answer but success into an error.
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://tailcam"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", path, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	var f failure
+	if err := decode(resp, &f); err != nil || f.Error == "" {
+		return nil, fmt.Errorf("%s answers %s: is another program listening there?", c.path, resp.Status)
+	}
+	return nil, errors.New(f.Error)
+}
+
+// explain says what a failure to connect means, and what to do about it.
+func (c *Client) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("tailcam is not running on %s: start it with \"sudo tailcam run\"", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to use %s: use sudo, or join its group (sudo usermod -aG %s $USER) and log in again", c.path, DefaultGroup)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("tailcam on %s stopped before it answered: see its log", c.path)
+	}
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		err = urlErr.Err
+	}
+	return fmt.Errorf("talk to tailcam: %w", err)
+}
+
+func decode(resp *http.Response, into any) error {
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(into); err != nil {
+		return fmt.Errorf("decode reply: %w", err)
+	}
+	return nil
+}

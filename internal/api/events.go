@@ -1,0 +1,107 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// events streams outliers as newline-delimited JSON: the remembered ones, or
+// with follow=1 those that come from now on, until client or daemon go away.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	rule := query.Get("rule")
+	follow, err := boolean(query.Get("follow"))
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("follow: %w", err))
+		return
+	}
+	if rule != "" {
+		if err := s.unknownRule(rule); err != nil {
+			s.fail(w, http.StatusNotFound, err)
+			return
+		}
+	}
+	out := &stream{enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	if !follow {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		for _, o := range s.backend.Recent(rule) {
+			if err := out.enc.Encode(o); err != nil {
+				s.log.Debug("a reader of events went away", zap.Error(err))
+				return
+			}
+		}
+		return
+	}
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		s.fail(w, http.StatusServiceUnavailable, fmt.Errorf("%d readers follow the events already: end one of them", maxStreams))
+		return
+	}
+	outliers, cancel, lost := s.backend.Subscribe(rule)
+	defer cancel()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	// From the moment that the client sees the header, it misses nothing.
+	if err := out.follow(r.Context().Done(), outliers, lost); err != nil {
+		s.log.Debug("a reader of events went away", zap.Error(err))
+	}
+	if n := lost(); n > 0 {
+		s.log.Warn("a reader of events was too slow", zap.Uint64("lost", n), zap.String("rule", rule))
+	}
+}
+
+// stream writes one client's events. Only its own goroutine ever waits for the client.
+type stream struct {
+	enc   *json.Encoder
+	flush func() error
+	told  uint64 // losses that the client knows of
+}
+
+// follow copies outliers to the client until done. Losses are told with the
+// next outlier; there is one, for only a full queue loses.
+func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, lost func() uint64) error {
+	for {
+		if len(outliers) == 0 {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-done:
+			return nil
+		case o, ok := <-outliers:
+			if !ok {
+				return nil
+			}
+			if err := s.enc.Encode(o); err != nil {
+				return err
+			}
+		}
+		if n := lost(); n > s.told {
+			if err := s.enc.Encode(lostNotice{Lost: n - s.told}); err != nil {
+				return err
+			}
+			s.told = n
+		}
+	}
+}
+
+func boolean(s string) (bool, error) {
+	if s == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, errors.New("not a boolean: allowed are 0 and 1")
+	}
+	return b, nil
+}

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"sync"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+const (
+	// DefaultRemember is how many outliers a daemon remembers.
+	DefaultRemember = 1000
+	// subscriberQueue is how far a reader may fall behind before it loses outliers.
+	subscriberQueue = 256
+)
+
+// Feed remembers the latest outliers and passes new ones on to its readers. It
+// never waits for a reader. Its methods may be called from any goroutine, and
+// are three of Backend's.
+type Feed struct {
+	mu      sync.Mutex
+	ring    []*tracker.Outlier // the oldest is at next once the ring is full
+	next    int
+	keep    int
+	readers map[*reader]struct{}
+	lost    uint64
+}
+
+type reader struct {
+	rule string
+	ch   chan *tracker.Outlier
+	lost uint64 // guarded by Feed.mu
+}
+
+// NewFeed returns a feed that remembers so many outliers.
+func NewFeed(remember int) *Feed {
+	return &Feed{keep: max(remember, 1), readers: map[*reader]struct{}{}}
+}
+
+// Publish remembers an outlier and offers it to every reader that wants its
+// rule. Nobody may change it afterwards.
+func (f *Feed) Publish(o *tracker.Outlier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.ring) < f.keep {
+		f.ring = append(f.ring, o)
+	} else {
+		f.ring[f.next] = o
+		f.next = (f.next + 1) % f.keep
+	}
+	for r := range f.readers {
+		if r.rule != "" && r.rule != o.Rule {
+			continue
+		}
+		select {
+		case r.ch <- o:
+		default:
+			r.lost++
+			f.lost++
+		}
+	}
+}
+
+// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
+func (f *Feed) Recent(rule string) []*tracker.Outlier {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []*tracker.Outlier
+	for i := range f.ring {
+		o := f.ring[(f.next+i)%len(f.ring)]
+		if rule == "" || rule == o.Rule {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// Subscribe hands out the outliers of a rule, or of all for "", from now on.
+// What finds the channel full is dropped and counted in lost. cancel closes
+// the channel and may be called more than once.
+func (f *Feed) Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64) {
+	r := &reader{rule: rule, ch: make(chan *tracker.Outlier, subscriberQueue)}
+	f.mu.Lock()
+	f.readers[r] = struct{}{}
+	f.mu.Unlock()
+	cancel = func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if _, ok := f.readers[r]; ok {
+			delete(f.readers, r)
+			close(r.ch)
+		}
+	}
+	lost = func() uint64 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return r.lost
+	}
+	return r.ch, cancel, lost
+}
+
+// Lost is how many outliers all readers together were too slow for.
+func (f *Feed) Lost() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
+}

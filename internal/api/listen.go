@@ -1,0 +1,210 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+)
+
+const (
+	dirMode    = 0o750
+	socketMode = 0o660
+	lockMode   = 0o640
+	// maxPath is what sun_path of struct sockaddr_un holds, less its final zero.
+	maxPath = 107
+)
+
+// ListenOptions say where the daemon listens. Nil means the defaults.
+type ListenOptions struct {
+	Path  string // default DefaultSocket
+	Group string // default DefaultGroup
+	Log   *zap.Logger
+}
+
+// Socket is the daemon's listening socket, and the proof that no other daemon
+// uses the same path. Clients that connect before Serve wait.
+type Socket struct {
+	Path     string
+	listener *net.UnixListener
+	lock     *os.File
+}
+
+// Listen takes the lock beside the socket's path, replaces the socket that a
+// crashed daemon left there, and listens. The lock is one flock: it ends with
+// the process, however that ends. A lock held by another is an error that
+// names its process.
+func Listen(opts *ListenOptions) (*Socket, error) {
+	o := listenDefaults(opts)
+	if len(o.Path) > maxPath {
+		return nil, fmt.Errorf("socket path %q is longer than %d bytes: choose a shorter one", o.Path, maxPath)
+	}
+	gid := groupID(o.Group, o.Log)
+	if err := makeDir(filepath.Dir(o.Path), gid, o.Log); err != nil {
+		return nil, err
+	}
+	lock, err := takeLock(o.Path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	listener, err := bind(o.Path, gid, o.Log)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &Socket{Path: o.Path, listener: listener, lock: lock}, nil
+}
+
+// Close stops listening, removes the socket and gives up the lock. The empty
+// lock file stays: removing it would let two daemons lock two files.
+func (s *Socket) Close() error {
+	err := os.Remove(s.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if e := s.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, s.lock.Truncate(0), s.lock.Close())
+}
+
+func listenDefaults(opts *ListenOptions) ListenOptions {
+	var o ListenOptions
+	if opts != nil {
+		o = *opts
+	}
+	if o.Path == "" {
+		o.Path = DefaultSocket
+	}
+	if o.Group == "" {
+		o.Group = DefaultGroup
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	return o
+}
+
+// groupID finds the group that may use the socket, or the daemon's own.
+func groupID(name string, log *zap.Logger) int {
+	g, err := user.LookupGroup(name)
+	if err == nil {
+		if gid, err := strconv.Atoi(g.Gid); err == nil {
+			return gid
+		}
+	}
+	log.Info("no such group: only root and the daemon's own group may use the socket",
+		zap.String("group", name), zap.String("to_change", "groupadd --system "+name+", then restart tailcam"))
+	return os.Getegid()
+}
+
+// makeDir creates the socket's directory. One that exists is left as it is,
+// but for the group of one that an earlier daemon of ours has made.
+func makeDir(dir string, gid int, log *zap.Logger) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return fmt.Errorf("create directory of the socket: %w", err)
+		}
+		if err := os.Mkdir(dir, dirMode); err != nil {
+			return fmt.Errorf("create directory of the socket: %w", err)
+		}
+	case err != nil:
+		return fmt.Errorf("directory of the socket: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("directory of the socket: %s is not a directory", dir)
+	default:
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm() != dirMode {
+			return nil
+		}
+	}
+	own(dir, dirMode, gid, log)
+	return nil
+}
+
+// own sets group and mode. A daemon that may not do so still works, for fewer people.
+func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
+	if err := os.Chown(path, -1, gid); err != nil {
+		log.Warn("cannot give the group access", zap.String("path", path), zap.Int("gid", gid), zap.Error(err))
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		log.Warn("cannot set the mode", zap.String("path", path), zap.Error(err))
+	}
+}
+
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, lockMode)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		defer f.Close()
+		return nil, fmt.Errorf("another tailcam is running%s: stop it first, or choose another socket", owner(f))
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// owner names the process that wrote itself into a lock file.
+func owner(f *os.File) string {
+	buf := make([]byte, 32)
+	n, _ := f.ReadAt(buf, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		return "" // it holds the lock and has not written yet
+	}
+	return fmt.Sprintf(", pid %d", pid)
+}
+
+// bind replaces a stale socket; the lock is ours, so nobody listens on it.
+func bind(path string, gid int, log *zap.Logger) (*net.UnixListener, error) {
+	switch info, err := os.Lstat(path); {
+	case err == nil && info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s exists and is no socket: remove it, or choose another path", path)
+	case err == nil:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove stale socket: %w", err)
+		}
+		log.Info("removed the socket that an earlier tailcam left", zap.String("path", path))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	// The mode of a socket before bind limits that of its file after, so it is
+	// at no moment open to others, whatever the umask.
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if e := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), socketMode) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	l, err := config.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false) // Close removes it itself
+	own(path, socketMode, gid, log)
+	return listener, nil
+}

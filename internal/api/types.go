@@ -1,0 +1,135 @@
+// Package api is how the other verbs talk to the daemon: HTTP and JSON over a
+// unix socket. It holds both ends and the values that pass between them.
+//
+//	GET  /v1/status                     Status
+//	GET  /v1/rules                      []RuleInfo
+//	GET  /v1/snapshots                  []SnapshotInfo, oldest first
+//	GET  /v1/events?rule=R              remembered outliers, one JSON object a line
+//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line
+//	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
+//
+// Errors come as {"error": "…"} with a fitting status. A stream may hold lines
+// {"lost": N}: its reader was too slow, and N outliers were dropped for it since the last such line.
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// DefaultSocket is where the daemon listens unless it is told otherwise.
+const DefaultSocket = "/run/tailcam/tailcam.sock"
+
+// DefaultGroup may use the socket, if it exists.
+const DefaultGroup = "tailcam"
+
+// Backend is what the server needs of the daemon. Its methods are called
+// from many goroutines at once.
+type Backend interface {
+	Status(ctx context.Context) Status
+	Rules() []RuleInfo
+	// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
+	Recent(rule string) []*tracker.Outlier
+	// Subscribe hands out the outliers of a rule, or of all for "", from now
+	// on. The sender never waits: what finds the channel full is dropped and
+	// counted in lost. cancel must be called, and closes the channel.
+	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
+	// TakeSnapshot takes one now and returns its directory.
+	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
+	// Snapshots lists what is on disk, oldest first.
+	Snapshots() ([]SnapshotInfo, error)
+}
+
+// Status is the daemon's account of itself. The JSON form is stable; fields
+// are only added.
+type Status struct {
+	Version   string          `json:"version"`
+	PID       int             `json:"pid"`
+	UptimeNS  int64           `json:"uptime_ns"`
+	Kernel    string          `json:"kernel"`
+	Rules     []RuleInfo      `json:"rules"`
+	Losses    []Loss          `json:"losses"`
+	Recorder  RecorderStatus  `json:"recorder"`
+	Snapshots SnapshotsStatus `json:"snapshots"`
+	Programs  []ProgramInfo   `json:"programs,omitempty"`
+}
+
+// RuleInfo is a rule and what it has done since the daemon started.
+type RuleInfo struct {
+	Name           string `json:"name"`
+	Track          string `json:"track"`
+	ThresholdNS    int64  `json:"threshold_ns"`
+	Source         string `json:"source,omitempty"`   // file:line
+	Inactive       string `json:"inactive,omitempty"` // why this kernel cannot serve it
+	Seen           uint64 `json:"seen"`               // pairs completed by its tracker
+	Outliers       uint64 `json:"outliers"`
+	WorstNS        int64  `json:"worst_ns"`
+	Suppressed     uint64 `json:"suppressed"` // snapshots refused by the limiter
+	Lost           uint64 `json:"lost"`       // outliers that did not reach the daemon
+	ActionsSkipped uint64 `json:"actions_skipped"`
+}
+
+// Loss is one place where something can be lost, and how often it was.
+type Loss struct {
+	Cause   string `json:"cause"`
+	Rule    string `json:"rule,omitempty"`
+	Tracker string `json:"tracker,omitempty"`
+	Count   uint64 `json:"count"`
+	Advice  string `json:"advice"` // what to change so that it stops
+}
+
+// RecorderStatus is the state of the flight recorder.
+type RecorderStatus struct {
+	Enabled   bool                `json:"enabled"`
+	Backend   string              `json:"backend"`
+	SizeBytes uint64              `json:"size_bytes"` // of all CPUs together
+	CPUs      []snapshot.Coverage `json:"cpus"`
+}
+
+// SnapshotsStatus sums up the snapshots on disk.
+type SnapshotsStatus struct {
+	Count  int     `json:"count"`
+	Bytes  uint64  `json:"bytes"`
+	Dir    string  `json:"dir"`
+	Failed uint64  `json:"failed"` // since the daemon started
+	Last   *string `json:"last"`   // id, or null
+}
+
+// ProgramInfo is a loaded BPF program.
+type ProgramInfo struct {
+	Name string `json:"name"`
+	Hook string `json:"hook"`
+}
+
+// SnapshotInfo is one snapshot on disk.
+type SnapshotInfo struct {
+	ID      string    `json:"id"`
+	Time    time.Time `json:"time"`
+	Rule    string    `json:"rule,omitempty"` // empty: taken by hand
+	Reason  string    `json:"reason,omitempty"`
+	DelayNS int64     `json:"delay_ns,omitempty"`
+	Bytes   uint64    `json:"bytes"`
+	Dir     string    `json:"dir"`
+}
+
+// snapshotRequest and snapshotReply are the bodies of POST /v1/snapshot.
+type snapshotRequest struct {
+	Reason string `json:"reason"`
+}
+
+type snapshotReply struct {
+	Dir string `json:"dir"`
+}
+
+// failure is the body of every error.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// lostNotice is a line of an event stream that is not an outlier.
+type lostNotice struct {
+	Lost uint64 `json:"lost"`
+}

@@ -1,0 +1,55 @@
+package term
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Clean makes text from outside harmless on a terminal. Any process may call
+// itself what it likes, escape sequences included: control characters, invalid
+// UTF-8, and characters that are invisible or turn the direction of writing
+// come back as visible \x and \u escapes.
+func Clean(s string) string {
+	i := strings.IndexFunc(s, unsafeRune)
+	if i < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case !unsafeRune(r):
+			b.WriteString(s[:size])
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// unsafeRune: controls (Cc), formats (Cf: direction marks, zero width), line
+// and paragraph separators, private use, and what is not a character at all.
+func unsafeRune(r rune) bool {
+	return !unicode.IsPrint(r)
+}
+
+// Shorten cuts text to at most n characters, the last of which then is "…".
+func Shorten(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	r := []rune(s)
+	return string(r[:n-1]) + "…"
+}

@@ -1,0 +1,80 @@
+// Package term writes for people: colours where they help, columns that line
+// up, durations that read at a glance, and nothing that a hostile task name
+// could do to a terminal.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	xterm "golang.org/x/term"
+)
+
+// Style is how a piece of text stands out.
+type Style string
+
+// Styles. Each is the parameter of one SGR escape sequence.
+const (
+	Plain   Style = ""
+	Bold    Style = "1"
+	Dim     Style = "2"
+	Red     Style = "31"
+	Green   Style = "32"
+	Yellow  Style = "33"
+	Cyan    Style = "36"
+	BoldRed Style = "1;31"
+)
+
+// Options override what New finds out about the stream. For tests.
+type Options struct {
+	Terminal bool // progress lines redraw themselves
+	Color    bool
+}
+
+// Console is one stream that a person may be reading. Its methods may not be
+// called concurrently, but for those of Progress.
+type Console struct {
+	w        io.Writer
+	terminal bool
+	color    bool
+}
+
+// New returns a console on w. With nil options it colours only if w is a
+// terminal that can, and the environment does not forbid it (NO_COLOR).
+func New(w io.Writer, opts *Options) *Console {
+	if opts != nil {
+		return &Console{w: w, terminal: opts.Terminal, color: opts.Color}
+	}
+	terminal := isTerminal(w)
+	return &Console{w: w, terminal: terminal, color: terminal && wantsColor(os.Getenv)}
+}
+
+// Terminal reports whether the stream is a terminal.
+func (c *Console) Terminal() bool { return c.terminal }
+
+// Write implements io.Writer; it changes nothing.
+func (c *Console) Write(p []byte) (int, error) { return c.w.Write(p) }
+
+// Printf prints; arguments that come from outside must have been through Clean.
+func (c *Console) Printf(format string, args ...any) {
+	fmt.Fprintf(c.w, format, args...)
+}
+
+// Paint returns text in a style, or as it is where the console has no colours.
+func (c *Console) Paint(s Style, text string) string {
+	if !c.color || s == Plain || text == "" {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && xterm.IsTerminal(int(f.Fd()))
+}
+
+// wantsColor follows no-color.org: any value but the empty one means no.
+func wantsColor(getenv func(string) string) bool {
+	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}

@@ -1,0 +1,201 @@
+package term
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// timeFormat is local time, as precise as a person compares it with a log.
+const timeFormat = "2006-01-02 15:04:05.000"
+
+// Time writes a moment in local time.
+func Time(t time.Time) string { return t.Local().Format(timeFormat) }
+
+// DelayStyle grows louder with how far a delay lies above its threshold.
+func DelayStyle(delayNS, thresholdNS int64) Style {
+	switch {
+	case thresholdNS <= 0, delayNS < 2*thresholdNS:
+		return Green
+	case delayNS < 10*thresholdNS:
+		return Yellow
+	}
+	return BoldRed
+}
+
+// PrintOutlier writes one outlier: a line that says what happened, then what is known
+// about it, indented; its stacks only if asked for.
+func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
+	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
+	c.Printf("%s  %s  %s  %s  %s\n",
+		c.Paint(Dim, Time(o.Time)),
+		padded(c, Cyan, Clean(o.Rule), 12),
+		c.Paint(DelayStyle(o.DelayNS, o.ThresholdNS), fmt.Sprintf("%7s", Duration(o.DelayNS))),
+		padded(c, Bold, task, 22),
+		what(o))
+
+	d := details{c: c}
+	d.add("threshold", threshold(o))
+	d.process(o)
+	d.wait(o)
+	d.call(o)
+	d.block(o.Block)
+	d.add("cpu", cpus(o))
+	if o.Snapshot != nil {
+		d.add("snapshot", Clean(*o.Snapshot))
+	}
+	if o.Suppressed > 0 {
+		d.add("suppressed", Count(o.Suppressed)+plural(o.Suppressed, " snapshot")+" of this rule since its last one")
+	}
+	if stacks {
+		d.stack("kernel", o.Stacks.Kernel)
+		d.stack("user", o.Stacks.User)
+		d.stack("waker", o.Stacks.Waker)
+	}
+}
+
+// what says in a few words what took so long.
+func what(o *tracker.Outlier) string {
+	switch {
+	case o.Block != nil:
+		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
+	case o.Track == "syscall" && o.Syscall != nil:
+		return "in " + Clean(o.Syscall.Name)
+	case o.Track == "offcpu":
+		s := "slept"
+		if o.State != "" {
+			s += " " + Clean(o.State)
+		}
+		if o.Syscall != nil {
+			s += " in " + Clean(o.Syscall.Name)
+		}
+		return s
+	case o.Track == "wakeup" && o.Preempted:
+		return "was preempted and waited to run again"
+	case o.Track == "wakeup":
+		return "was woken and waited to run"
+	}
+	return Clean(o.Track)
+}
+
+func threshold(o *tracker.Outlier) string {
+	s := Setting(o.ThresholdNS)
+	if o.ThresholdNS > 0 {
+		s += fmt.Sprintf(" (%.1f times that)", float64(o.DelayNS)/float64(o.ThresholdNS))
+	}
+	if o.Cause != "" && o.Cause != tracker.CauseThreshold {
+		s += ", by " + Clean(string(o.Cause))
+	}
+	return s
+}
+
+func cpus(o *tracker.Outlier) string {
+	s := fmt.Sprint(o.CPU)
+	if o.EntryCPU != o.CPU {
+		s += fmt.Sprintf(", began on %d", o.EntryCPU)
+	}
+	if o.WaitCPU != nil && *o.WaitCPU != o.CPU {
+		s += fmt.Sprintf(", waited on %d", *o.WaitCPU)
+	}
+	return s
+}
+
+// details prints the indented lines below an outlier's first one.
+type details struct{ c *Console }
+
+func (d details) add(label, text string) {
+	if text == "" {
+		return
+	}
+	d.c.Printf("    %s  %s\n", padded(d.c, Dim, label, 11), text)
+}
+
+func (d details) process(o *tracker.Outlier) {
+	t := o.Task
+	switch {
+	case t.Kernel:
+		d.add("process", "kernel thread")
+	case t.Cmdline != "":
+		d.add("process", fmt.Sprintf("%d  %s  %s", t.PID, Shorten(Clean(t.Cmdline), 100), d.c.Paint(Dim, fmt.Sprintf("uid %d", t.UID))))
+	case t.PID != t.TID || t.UID != 0:
+		d.add("process", fmt.Sprintf("%d  %s", t.PID, d.c.Paint(Dim, fmt.Sprintf("uid %d", t.UID))))
+	}
+	if t.Cgroup != "/" {
+		d.add("cgroup", Clean(t.Cgroup))
+	}
+	d.add("container", Clean(t.Container))
+}
+
+func (d details) wait(o *tracker.Outlier) {
+	if o.Waker != nil {
+		d.add("woken by", peer(*o.Waker))
+	}
+	if o.OnCPU != nil {
+		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+	}
+	if o.Track == "offcpu" && o.RunnableNS > 0 {
+		d.add("of that", Duration(o.RunnableNS)+" runnable, waiting for a CPU")
+	}
+}
+
+func (d details) call(o *tracker.Outlier) {
+	if o.Syscall == nil {
+		return
+	}
+	s := fmt.Sprintf("%s (%d)", Clean(o.Syscall.Name), o.Syscall.NR)
+	if o.Syscall.Ret != nil {
+		s += fmt.Sprintf(" = %d", *o.Syscall.Ret)
+	}
+	d.add("syscall", s)
+}
+
+func (d details) block(b *tracker.BlockInfo) {
+	if b == nil {
+		return
+	}
+	s := fmt.Sprintf("%s, sector %d, %s", Clean(b.Device), b.Sector, Bytes(uint64(b.Bytes)))
+	if b.Flags != "" {
+		s += ", flags " + Clean(b.Flags)
+	}
+	if b.QueueNS > 0 {
+		s += ", queued for " + Duration(b.QueueNS) + " before"
+	}
+	if b.Requeues > 0 {
+		s += fmt.Sprintf(", requeued %d times", b.Requeues)
+	}
+	if b.Error != 0 {
+		s += d.c.Paint(Red, fmt.Sprintf(", failed with status %d", b.Error))
+	}
+	d.add("request", s)
+}
+
+func (d details) stack(label string, frames []tracker.Frame) {
+	for i, frame := range frames {
+		if i > 0 {
+			label = ""
+		}
+		d.add(label, Clean(frame))
+	}
+}
+
+func peer(p tracker.Peer) string {
+	if p.TID == 0 {
+		return "idle"
+	}
+	return fmt.Sprintf("%s[%d]", Clean(p.Comm), p.TID)
+}
+
+// padded fills a painted text up to a width that the paint does not count in.
+func padded(c *Console, s Style, text string, width int) string {
+	return c.Paint(s, text) + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+}
+
+func plural(n uint64, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
