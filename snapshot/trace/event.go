@@ -1,0 +1,189 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// Type is the kind of an event. Values up to SyscallExit are enum record_type
+// of bpf/abi.h.
+type Type uint16
+
+// Kinds of events.
+const (
+	SchedSwitch    Type = 1
+	SchedWaking    Type = 2
+	SchedWakeupNew Type = 3
+	SchedMigrate   Type = 4
+	IRQEntry       Type = 5
+	IRQExit        Type = 6
+	SoftirqEntry   Type = 7
+	SoftirqExit    Type = 8
+	HrtimerEntry   Type = 9
+	HrtimerExit    Type = 10
+	BlockInsert    Type = 11
+	BlockIssue     Type = 12
+	BlockComplete  Type = 13
+	WorkStart      Type = 14
+	WorkEnd        Type = 15
+	ProcessFork    Type = 16
+	ProcessExec    Type = 17
+	ProcessExit    Type = 18
+	SyscallEntry   Type = 19
+	SyscallExit    Type = 20
+
+	// Not records of the kernel: where an outlier began and ended.
+	OutlierEntry Type = 62
+	OutlierExit  Type = 63
+)
+
+// String returns the event's name in CTF, which is LTTng's. A system call's
+// own name is in Syscall.Name.
+func (t Type) String() string {
+	if c := classOf(t); c != nil {
+		return c.name
+	}
+	return fmt.Sprintf("unknown_%d", uint16(t))
+}
+
+// ErrUnknown is wrapped by Record.Decode for bytes that are no record.
+var ErrUnknown = errors.New("unknown record")
+
+// Comm is a task's name: at most 16 bytes, zero-padded. The kernel does not
+// promise UTF-8.
+type Comm [16]byte
+
+// String returns the name up to its first zero byte.
+func (c Comm) String() string {
+	if i := bytes.IndexByte(c[:], 0); i >= 0 {
+		return string(c[:i])
+	}
+	return string(c[:])
+}
+
+// MakeComm cuts a name to what fits.
+func MakeComm(s string) (c Comm) {
+	copy(c[:], cutNUL(s))
+	return c
+}
+
+// Event is one decoded event. It owns its memory.
+type Event struct {
+	Time uint64 // nanoseconds of CLOCK_MONOTONIC
+	CPU  int
+	Type Type
+	TID  int // of the current task, 0: idle; markers: of the slow task
+	// Body is a value (not a pointer) of Switch, Wake, Migrate, IRQ, Softirq,
+	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall or Marker.
+	Body any
+}
+
+// Switch is SchedSwitch; the task that leaves is Event.TID.
+type Switch struct {
+	PrevComm, NextComm Comm
+	NextTID, NextPID   int
+	PrevPrio, NextPrio int    // kernel priority: 120 is nice 0, below 100 real time
+	PrevState          uint32 // as the kernel gives it; 0: still runnable
+	Preempted          bool
+}
+
+// Wake is SchedWaking or SchedWakeupNew; the waker is Event.TID.
+type Wake struct {
+	Comm      Comm
+	TID, PID  int
+	Prio      int // kernel priority
+	TargetCPU int
+}
+
+// Migrate is SchedMigrate.
+type Migrate struct {
+	Comm             Comm
+	TID              int
+	Prio             int // kernel priority
+	OrigCPU, DestCPU int
+}
+
+// IRQ is IRQEntry (with Name) or IRQExit (with Ret).
+type IRQ struct {
+	IRQ  int
+	Ret  int
+	Name string
+}
+
+// Softirq is SoftirqEntry or SoftirqExit.
+type Softirq struct {
+	Vec uint32
+}
+
+// Hrtimer is HrtimerEntry or, with the timer's address only, HrtimerExit.
+type Hrtimer struct {
+	Hrtimer  uint64
+	Function uint64
+	Now      int64 // nanoseconds of the timer's own clock
+}
+
+// Block is BlockInsert, BlockIssue or BlockComplete.
+type Block struct {
+	RQ     uint64 // address of the request: pairs the three
+	Sector uint64 // of 512 bytes
+	Dev    uint32 // major << 20 | minor
+	Bytes  uint32 // complete: of this completion
+	Flags  uint32 // cmd_flags, REQ_OP in the low 8 bits
+	Status int    // complete: blk_status_t
+	Comm   Comm
+}
+
+// Work is WorkStart or WorkEnd.
+type Work struct {
+	Work, Function uint64
+}
+
+// Fork is ProcessFork; the parent is Event.TID.
+type Fork struct {
+	ParentComm, ChildComm Comm
+	ParentPID             int
+	ChildTID, ChildPID    int
+	Prio                  int // kernel priority
+}
+
+// Exec is ProcessExec of Event.TID, Comm being the new name.
+type Exec struct {
+	Comm   Comm
+	PID    int
+	OldTID int
+	Prio   int // kernel priority
+}
+
+// Exit is ProcessExit of Event.TID.
+type Exit struct {
+	Comm Comm
+	PID  int
+	Prio int // kernel priority
+}
+
+// Syscall is SyscallEntry or SyscallExit (with Ret).
+type Syscall struct {
+	NR   uint32
+	PID  int
+	Ret  int64
+	Name string // as the trace names it; empty from Record.Decode or if unknown
+}
+
+// Marker is OutlierEntry or OutlierExit: an outlier's own start or end.
+type Marker struct {
+	Rule, Track string
+	DelayNS     int64
+	PID         int
+	Comm        Comm
+	Outlier     uint64 // the outlier's number
+}
+
+func cutNUL[T string | []byte](s T) T {
+	for i := range len(s) {
+		if s[i] == 0 {
+			return s[:i]
+		}
+	}
+	return s
+}

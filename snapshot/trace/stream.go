@@ -1,0 +1,143 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+const (
+	streamBuffer = 16 << 10
+	// maxEvent holds the largest event: a marker with two full texts.
+	maxEvent = 4 << 10
+)
+
+// streamReader reads one CPU's stream file.
+type streamReader struct {
+	file *os.File // nil in tests
+	in   *bufio.Reader
+	meta *meta
+	cpu  int
+
+	pkt     packet
+	packets uint64
+	left    uint64 // bytes of the packet not yet read
+	pos     uint64 // in the file
+	last    uint64 // time reached
+	event   Event  // what next found
+}
+
+func newStreamReader(in io.Reader, m *meta, cpu int) *streamReader {
+	return &streamReader{in: bufio.NewReaderSize(in, streamBuffer), meta: m, cpu: cpu}
+}
+
+// next reads the next event into s.event. It returns io.EOF after the last
+// one; any other error is final too, and what it says of damage is where
+// s.pos points.
+func (s *streamReader) next() error {
+	for s.left == 0 {
+		if err := s.nextPacket(); err != nil {
+			return err
+		}
+	}
+	b, err := s.in.Peek(int(min(s.left, maxEvent)))
+	if err != nil && err != io.EOF {
+		return err
+	}
+	n, err := s.decode(b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	s.skip(n)
+	return nil
+}
+
+func (s *streamReader) skip(n int) {
+	s.in.Discard(n) // only what was peeked
+	s.left -= uint64(n)
+	s.pos += uint64(n)
+}
+
+func (s *streamReader) nextPacket() error {
+	b, err := s.in.Peek(packetPrefix)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if len(b) == 0 && s.packets > 0 {
+		return io.EOF
+	}
+	if len(b) < packetPrefix {
+		return fmt.Errorf("%w: %w in a packet's header", ErrDamaged, io.ErrUnexpectedEOF)
+	}
+	var p packet
+	if err := p.parse(b, &s.meta.uuid); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	switch {
+	case p.seq != s.packets:
+		return fmt.Errorf("%w: packet %d where %d should be", ErrDamaged, p.seq, s.packets)
+	case int(p.cpu) != s.cpu:
+		return fmt.Errorf("%w: packet of CPU %d", ErrDamaged, p.cpu)
+	case p.begin < s.last || p.discarded < s.pkt.discarded:
+		return fmt.Errorf("%w: packet %d goes back in time", ErrDamaged, p.seq)
+	}
+	s.pkt, s.left, s.last = p, p.size, p.begin
+	s.packets++
+	s.skip(packetPrefix)
+	return nil
+}
+
+var errEventShort = errors.New("an event goes past its packet")
+
+// decode decodes the event at the start of b, which holds all that is left of
+// the packet, or of the file, or maxEvent bytes.
+func (s *streamReader) decode(b []byte) (int, error) {
+	short := errEventShort
+	if uint64(len(b)) < min(s.left, maxEvent) {
+		short = fmt.Errorf("%w in an event", io.ErrUnexpectedEOF)
+	}
+	id, now, tid, n, ok := readHeader(b, s.last)
+	if !ok && len(b) < longHeader {
+		return 0, short
+	}
+	if !ok || now > s.pkt.end {
+		return 0, errors.New("an event's time is not within its packet")
+	}
+	t := typeOfID(id)
+	name, declared := s.meta.events[id]
+	if classOf(t) == nil || id >= firstSyscallID && !declared {
+		return 0, fmt.Errorf("unknown event %d", id)
+	}
+	body := b[n:]
+	if t == OutlierEntry || t == OutlierExit {
+		m, used, ok := readMarker(body)
+		if !ok {
+			return 0, short
+		}
+		s.event = Event{Time: now, CPU: s.cpu, Type: t, TID: tid, Body: m}
+		s.last = now
+		return n + used, nil
+	}
+	var r Record
+	binary.LittleEndian.PutUint16(r[offType:], uint16(t))
+	binary.LittleEndian.PutUint16(r[offCPU:], uint16(s.cpu))
+	binary.LittleEndian.PutUint32(r[offTID:], uint32(tid))
+	binary.LittleEndian.PutUint64(r[offTime:], now)
+	used, ok := readFields(body, classes[t].fields, &r)
+	if !ok {
+		return 0, short
+	}
+	ev, err := r.Decode()
+	if err != nil {
+		return 0, err
+	}
+	if call, ok := ev.Body.(Syscall); ok && declared {
+		call.Name = name
+		ev.Body = call
+	}
+	s.event, s.last = ev, now
+	return n + used, nil
+}

@@ -1,0 +1,214 @@
+package trace
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// maxCPU bounds a CPU's number; NR_CPUS is at most 8192.
+const maxCPU = 1<<16 - 1
+
+// defaultPacket is where a packet ends, in bytes.
+const defaultPacket = 1 << 20
+
+// Trace is what Write writes.
+type Trace struct {
+	CPUs     []CPU
+	Outliers []Outlier
+	Env      Env
+	// ClockOffset is CLOCK_REALTIME minus CLOCK_MONOTONIC.
+	ClockOffset time.Duration
+	// SyscallName gives the name of a system call, or "" for none. It may be
+	// nil.
+	SyscallName func(nr int) string
+	// UUID identifies the trace; zero: a random one.
+	UUID [16]byte
+	// PacketSize is about how many bytes a packet has; 0: 1 MiB.
+	PacketSize int
+}
+
+// CPU is one CPU's history. Each CPU may occur once.
+type CPU struct {
+	CPU int
+	// Records should be ordered by time; they are sorted (in a copy) if not.
+	// Those that cannot be decoded count as discarded.
+	Records []Record
+	// Discarded is how many more events there were whose records were lost;
+	// it is not known when in the stream they happened.
+	Discarded uint64
+}
+
+// Outlier becomes a tailcam_entry event at Start on EntryCPU and a
+// tailcam_exit event at End on ExitCPU.
+type Outlier struct {
+	Number            uint64
+	Rule, Track       string
+	Start, End        uint64 // nanoseconds of CLOCK_MONOTONIC
+	EntryCPU, ExitCPU int
+	DelayNS           int64
+	TID, PID          int
+	Comm              string
+}
+
+// mark is one end of an outlier.
+type mark struct {
+	time    uint64
+	exit    bool
+	outlier *Outlier
+}
+
+// Write writes the trace as CTF into dir, which it creates if it is missing:
+// a file "kernel_N" for each CPU, then "metadata". Existing files are not
+// replaced. It does not sync, and after an error what it wrote remains.
+//
+// Write only reads the trace; it may run beside other readers of it.
+func Write(dir string, t Trace) error {
+	streams, err := plan(&t)
+	if err != nil {
+		return err
+	}
+	if t.UUID == ([16]byte{}) {
+		rand.Read(t.UUID[:])
+		t.UUID[6] = t.UUID[6]&0x0f | 0x40 // version 4
+		t.UUID[8] = t.UUID[8]&0x3f | 0x80
+	}
+	if t.PacketSize <= 0 {
+		t.PacketSize = defaultPacket
+	}
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("create trace directory: %w", err)
+	}
+	w := writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}}
+	for _, s := range streams {
+		path := filepath.Join(dir, "kernel_"+strconv.Itoa(s.cpu))
+		if err := create(path, func(f *os.File) error { return w.stream(f, s) }); err != nil {
+			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
+		}
+	}
+	// Last: without it the directory is not a trace.
+	text := metadata(&t, t.UUID, w.names.known)
+	err = create(filepath.Join(dir, "metadata"), func(f *os.File) error {
+		_, err := f.Write(text)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write trace metadata: %w", err)
+	}
+	return nil
+}
+
+func create(path string, fill func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fill(f), f.Close())
+}
+
+// stream is one CPU's events, ready to be merged.
+type stream struct {
+	cpu        int
+	records    []Record // by time
+	marks      []mark   // by time
+	discarded  uint64
+	begin, end uint64 // of its events, or of the whole trace if it has none
+}
+
+// plan checks the trace and sorts what has to be sorted.
+func plan(t *Trace) ([]*stream, error) {
+	byCPU := make(map[int]*stream, len(t.CPUs))
+	var streams []*stream
+	get := func(cpu int) (*stream, bool) {
+		s, old := byCPU[cpu]
+		if !old {
+			s = &stream{cpu: cpu}
+			byCPU[cpu] = s
+			streams = append(streams, s)
+		}
+		return s, old
+	}
+	for _, c := range t.CPUs {
+		if c.CPU < 0 || c.CPU > maxCPU {
+			return nil, fmt.Errorf("write trace: impossible CPU %d", c.CPU)
+		}
+		s, old := get(c.CPU)
+		if old {
+			return nil, fmt.Errorf("write trace: CPU %d occurs twice", c.CPU)
+		}
+		s.discarded = c.Discarded
+		s.records = sorted(c.Records)
+		for i := range s.records {
+			if !s.records[i].known() {
+				s.discarded++
+			}
+		}
+	}
+	for i := range t.Outliers {
+		o := &t.Outliers[i]
+		if o.EntryCPU < 0 || o.EntryCPU > maxCPU || o.ExitCPU < 0 || o.ExitCPU > maxCPU {
+			return nil, fmt.Errorf("write trace: outlier %d: impossible CPU %d or %d", o.Number, o.EntryCPU, o.ExitCPU)
+		}
+		if o.Start > o.End || o.End >= maxTime {
+			return nil, fmt.Errorf("write trace: outlier %d: impossible times %d to %d", o.Number, o.Start, o.End)
+		}
+		s, _ := get(o.EntryCPU)
+		s.marks = append(s.marks, mark{o.Start, false, o})
+		s, _ = get(o.ExitCPU)
+		s.marks = append(s.marks, mark{o.End, true, o})
+	}
+	setRanges(streams)
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.cpu, b.cpu) })
+	return streams, nil
+}
+
+func sorted(records []Record) []Record {
+	inOrder := true
+	for i := 1; i < len(records) && inOrder; i++ {
+		inOrder = records[i-1].Time() <= records[i].Time()
+	}
+	if inOrder {
+		return records
+	}
+	records = slices.Clone(records)
+	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Compare(a.Time(), b.Time()) })
+	return records
+}
+
+// setRanges sorts the marks and finds the first and last time of each stream.
+func setRanges(streams []*stream) {
+	first, last := uint64(math.MaxUint64), uint64(0)
+	for _, s := range streams {
+		slices.SortStableFunc(s.marks, func(a, b mark) int {
+			if c := cmp.Compare(a.time, b.time); c != 0 || a.exit == b.exit {
+				return c
+			}
+			if a.exit {
+				return 1
+			}
+			return -1
+		})
+		s.begin, s.end = math.MaxUint64, 0
+		for i := range s.records {
+			if r := &s.records[i]; r.known() {
+				s.begin, s.end = min(s.begin, r.Time()), r.Time()
+			}
+		}
+		if n := len(s.marks); n > 0 {
+			s.begin, s.end = min(s.begin, s.marks[0].time), max(s.end, s.marks[n-1].time)
+		}
+		first, last = min(first, s.begin), max(last, s.end)
+	}
+	for _, s := range streams {
+		if s.begin > s.end {
+			s.begin, s.end = min(first, last), last
+		}
+	}
+}
