@@ -174,6 +174,7 @@ enum outlier_flag {
 	OUTLIER_FROZE = 1 << 3,	    /* and this one switched the recorder's bank */
 	OUTLIER_UNDECIDED = 1 << 4, /* the daemon must decide whether the rule wants it */
 	OUTLIER_NEW = 1 << 5,	    /* wakeup: first run of a new task */
+	OUTLIER_USER_LATER = 1 << 6, /* a struct user_stack may follow */
 };
 
 #define MAX_STACK 64
@@ -237,7 +238,21 @@ struct outlier {
 	__u64 user[MAX_STACK];
 };
 
+/*
+ * The user stack of an outlier at sched_switch. The kernel unwinds the user
+ * stack of the current task only, so it is taken when the task itself passes
+ * its next hook. It belongs to the outliers with the same tid and time_ns.
+ */
+struct user_stack {
+	__u16 type; /* USER_STACK_TYPE */
+	__u16 frames;
+	__u32 tid;
+	__u64 time_ns; /* outlier.time_ns */
+	__u64 user[MAX_STACK];
+};
+
 #define OUTLIER_TYPE 0x7443
+#define USER_STACK_TYPE 0x7444
 
 /* ------------------------------------------------------------------- rules */
 
@@ -343,6 +358,12 @@ struct verdict_key {
 	__u32 generation;
 };
 
+/* Where the rules of one generation stand in the rule table. */
+struct rule_table {
+	__u32 first[TRACKERS];
+	__u32 count[TRACKERS];
+};
+
 /* What a rule has done; written with atomics by the kernel side only. */
 struct rule_state {
 	__u64 limit_ns; /* theoretical arrival time of the limiter (GCRA) */
@@ -368,6 +389,10 @@ struct cpu_state {
 	__u64 record_lost;	    /* flight records refused by the ring */
 	__u64 switches;		    /* position in ran */
 	__u64 reclaimed;	    /* pending work whose task died */
+	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
+	__u64 later_sp;		    /* user stack pointer then */
+	__u32 later_tid;
+	__u32 _pad;
 	struct ran ran[RUN_HISTORY];
 };
 

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The block tracker: issue to completion of a request, and the time in the
+ * queue before. The key is the request itself, so flushes, discards and
+ * requests of stacked devices need no special care.
+ */
+#ifndef TAILCAM_BLOCK_H
+#define TAILCAM_BLOCK_H
+
+#include "outlier.h"
+#include "pending.h"
+
+/* include/linux/blk_types.h, enum req_op */
+#define REQ_OP_MASK 0xff
+
+/* Number of the op bit (enum op_bit). */
+static __always_inline u32 op_class(u32 cmd_flags)
+{
+	switch (cmd_flags & REQ_OP_MASK) {
+	case 0:
+		return 0; /* read */
+	case 1:
+		return 1; /* write */
+	case 2:
+		return 2; /* flush */
+	case 3:
+	case 5:
+	case 9:
+		return 3; /* discard, secure erase, write zeroes */
+	default:
+		return 4;
+	}
+}
+
+static __always_inline u32 request_dev(struct request *rq)
+{
+	struct gendisk *disk = rq->q->disk;
+
+	return disk ? (u32)disk->major << 20 | disk->first_minor : 0;
+}
+
+static __always_inline struct request_slot *request_slot_at(int at)
+{
+	u32 i = at;
+
+	return bpf_map_lookup_elem(&request_slots, &i);
+}
+
+static __always_inline void request_forget(int at, struct request_slot *slot)
+{
+	slot->insert_ns = 0;
+	slot->issue_ns = 0;
+	slot->requeues = 0;
+	slot->requeued = 0;
+	pending_release(&request_keys, at);
+}
+
+/* The key of rq: its address as a number, which the verifier does not let us make by a cast. */
+static __always_inline u64 request_key(struct request *rq)
+{
+	u64 key = 0;
+
+	bpf_probe_read_kernel(&key, sizeof(key), &rq);
+	return key;
+}
+
+/* The place of rq; if it is new, current is taken for the one who asked. */
+static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me, bool *fresh)
+{
+	int at = pending_claim(&request_keys, request_mask, request_key(rq), fresh);
+	struct request_slot *slot;
+	struct task_struct *p;
+
+	if (at < 0) {
+		if (me)
+			__sync_fetch_and_add(&me->table_full[TRACK_BLOCK], 1);
+		return NULL;
+	}
+	slot = request_slot_at(at);
+	if (!slot || !*fresh)
+		return slot;
+	p = bpf_get_current_task_btf();
+	slot->tid = p->pid;
+	slot->pid = p->tgid;
+	slot->uid = p->cred->uid.val;
+	slot->kthread = !!(p->flags & PF_KTHREAD);
+	slot->cgroup_id = p->cgroups->dfl_cgrp->kn->id;
+	COPY_COMM(slot->comm, p);
+	return slot;
+}
+
+static __always_inline void block_insert(struct request *rq, struct cpu_state *me, u64 now)
+{
+	struct request_slot *slot;
+	bool fresh;
+
+	slot = request_claim(rq, me, &fresh);
+	if (slot && !slot->insert_ns && !slot->issue_ns)
+		slot->insert_ns = now;
+}
+
+static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_state *me, u64 now)
+{
+	struct request_slot *slot;
+	bool fresh;
+
+	slot = request_claim(rq, me, &fresh);
+	if (!slot)
+		return;
+	if (slot->requeued) { /* once more: the delay still counts from the first issue */
+		slot->requeued = 0;
+		return;
+	}
+	if (slot->issue_ns && me) /* its completion was missed */
+		__sync_fetch_and_add(&me->replaced[TRACK_BLOCK], 1);
+	slot->cpu = cpu;
+	slot->issue_ns = now;
+}
+
+/* The driver gave rq back. */
+static __always_inline void block_requeue(struct request *rq)
+{
+	int at = pending_find(&request_keys, request_mask, request_key(rq));
+	struct request_slot *slot;
+
+	if (at < 0)
+		return;
+	slot = request_slot_at(at);
+	if (!slot || !slot->issue_ns)
+		return;
+	slot->requeues++;
+	slot->requeued = 1;
+}
+
+/* rq became part of another request. */
+static __always_inline void block_merge(struct request *rq)
+{
+	int at = pending_find(&request_keys, request_mask, request_key(rq));
+	struct request_slot *slot;
+
+	if (at < 0)
+		return;
+	slot = request_slot_at(at);
+	if (slot)
+		request_forget(at, slot);
+}
+
+/* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
+static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, int error, u32 cpu, u64 now)
+{
+	struct scratch *s = outlier_begin(TRACK_BLOCK, cpu, slot->issue_ns, now);
+	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
+	struct gendisk *disk = rq->q->disk;
+	struct outlier *out;
+
+	if (!s || slot->pid == self_pid)
+		return;
+	out = &s->out;
+	out->tid = slot->tid;
+	out->pid = s->facts.pid = slot->pid;
+	out->uid = s->facts.uid = slot->uid;
+	out->cgroup_id = s->facts.cgroup_id = slot->cgroup_id;
+	__builtin_memcpy(out->comm, slot->comm, TASK_COMM_LEN);
+	__builtin_memcpy(s->facts.comm, slot->comm, TASK_COMM_LEN);
+	s->facts.thread = slot->kthread ? THREAD_KERNEL : THREAD_USER;
+	if (slot->kthread)
+		out->flags |= OUTLIER_KTHREAD;
+	out->cmd_flags = rq->cmd_flags;
+	s->facts.op = 1 << op_class(out->cmd_flags);
+	out->dev = s->facts.dev = request_dev(rq);
+	if (!evaluate(s, TRACK_BLOCK, now - slot->issue_ns))
+		return;
+	out->ret = error;
+	out->sector = rq->__sector;
+	out->bytes = rq->__data_len;
+	out->requeues = slot->requeues;
+	out->entry_cpu = slot->cpu;
+	if (queued && (s64)(slot->issue_ns - queued) > 0)
+		out->queue_ns = slot->issue_ns - queued;
+	if (disk)
+		bpf_probe_read_kernel_str(out->disk, sizeof(out->disk), disk->disk_name);
+	outlier_emit(s);
+}
+
+static __always_inline void block_complete(struct request *rq, int error, u32 bytes, u32 cpu, struct cpu_state *me,
+					   u64 now)
+{
+	struct request_slot *slot;
+	u64 floor;
+	u32 op;
+	int at;
+
+	/* A part of the request: blk_update_request() is called again for the rest. */
+	if (bytes < rq->__data_len)
+		return;
+	at = pending_find(&request_keys, request_mask, request_key(rq));
+	if (at < 0)
+		return;
+	slot = request_slot_at(at);
+	if (!slot)
+		return;
+	if (slot->issue_ns) {
+		if (me)
+			me->seen[TRACK_BLOCK]++;
+		op = op_class(rq->cmd_flags);
+		barrier_var(op);
+		floor = floor_block[op & 7];
+		if ((s64)(now - slot->issue_ns) >= (s64)floor)
+			block_outlier(rq, slot, error, cpu, now);
+	}
+	request_forget(at, slot);
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few kernel types that tailcam reads, reduced to the members it reads.
+ * CO-RE relocates every access to the running kernel's layout, so this page
+ * replaces a machine-made vmlinux.h.
+ */
+#ifndef TAILCAM_KERNEL_H
+#define TAILCAM_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+typedef __u64 u64;
+typedef __s64 s64;
+typedef __u32 u32;
+typedef __s32 s32;
+typedef __u16 u16;
+typedef __u8 u8;
+
+#define CORE __attribute__((preserve_access_index))
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+#define TASK_INTERRUPTIBLE 0x0001
+#define TASK_UNINTERRUPTIBLE 0x0002
+#define TASK_DEAD 0x0080
+#define TASK_NOLOAD 0x0400
+
+struct thread_info {
+	unsigned long flags;
+	u32 status; /* x86 */
+	u32 cpu;    /* 5.16+ on x86 and arm64 */
+} CORE;
+
+struct kernfs_node {
+	u64 id;
+} CORE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+} CORE;
+
+struct css_set {
+	struct cgroup *dfl_cgrp; /* the cgroup v2 one */
+} CORE;
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+} CORE;
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	unsigned int flags;
+	int on_rq;
+	int prio;
+	int pid;
+	int tgid;
+	const struct cred *cred;
+	char comm[16];
+	struct css_set *cgroups;
+} CORE;
+
+struct linux_binprm;
+
+/* The registers of user space, per architecture; only one flavour exists. */
+struct pt_regs___x86 {
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
+} CORE;
+
+struct pt_regs___arm64 {
+	u64 sp;
+	u64 pc;
+	s32 syscallno;
+} CORE;
+
+struct irqaction {
+	const char *name;
+} CORE;
+
+struct hrtimer {
+	void *function;
+} CORE;
+
+struct work_struct {
+	void *func;
+} CORE;
+
+struct gendisk {
+	int major;
+	int first_minor;
+	char disk_name[32];
+} CORE;
+
+struct request_queue {
+	struct gendisk *disk; /* 5.15+ */
+} CORE;
+
+struct request {
+	struct request_queue *q;
+	u32 cmd_flags;
+	unsigned int __data_len;
+	u64 __sector;
+	u64 start_time_ns;
+} CORE;
+
+#endif

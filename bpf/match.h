@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Past the floor: which rules want this outlier. All conditions are decided
+ * here, but for those on a cgroup or device that the daemon has not seen yet:
+ * then the answer is UNKNOWN, the daemon decides, and teaches the verdict.
+ */
+#ifndef TAILCAM_MATCH_H
+#define TAILCAM_MATCH_H
+
+#include "state.h"
+
+enum decision {
+	NO = 0,
+	YES = 1,
+	UNKNOWN = 2,
+};
+
+/* What conditions are held against. */
+struct facts {
+	u64 cgroup_id;
+	u32 pid, uid;
+	u32 dev;
+	s32 syscall;
+	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
+	u32 generation;
+	char comm[TASK_COMM_LEN];
+};
+
+/* ------------------------------------------------------------- comm globs */
+
+struct glob_walk {
+	char pattern[TASK_COMM_LEN];
+	char text[TASK_COMM_LEN];
+	u32 p, t;	  /* where we are */
+	u32 star, resume; /* the last *, and the text position to retry from; star 16: none */
+	u32 result;
+};
+
+/* One step of matching * and ?, with the last * as the only place to go back to. */
+static long glob_step(u32 i, struct glob_walk *w)
+{
+	char p = w->p < TASK_COMM_LEN ? w->pattern[w->p & (TASK_COMM_LEN - 1)] : 0;
+	char t = w->t < TASK_COMM_LEN ? w->text[w->t & (TASK_COMM_LEN - 1)] : 0;
+
+	if (p == '*') {
+		w->star = w->p++;
+		w->resume = w->t;
+		return 0;
+	}
+	if (!t) {
+		w->result = !p;
+		return 1;
+	}
+	if (p && (p == '?' || p == t)) {
+		w->p++;
+		w->t++;
+		return 0;
+	}
+	if (w->star == TASK_COMM_LEN)
+		return 1;
+	w->p = w->star + 1;
+	w->t = ++w->resume;
+	return 0;
+}
+
+struct globs_walk {
+	struct glob_walk one;
+	u32 base;
+	u32 found;
+};
+
+static long globs_step(u32 i, struct globs_walk *w)
+{
+	u32 at = w->base + i;
+	struct glob *g = bpf_map_lookup_elem(&globs, &at);
+
+	if (!g)
+		return 1;
+	__builtin_memcpy(w->one.pattern, g->pattern, TASK_COMM_LEN);
+	w->one.p = w->one.t = w->one.resume = w->one.result = 0;
+	w->one.star = TASK_COMM_LEN;
+	bpf_loop(TASK_COMM_LEN * TASK_COMM_LEN * 2, glob_step, &w->one, 0);
+	w->found = w->one.result;
+	return w->found;
+}
+
+static __always_inline bool comm_in(const struct facts *f, struct glob_range range)
+{
+	struct globs_walk w = {
+		.base = (f->generation & 1) * MAX_GLOBS + range.first,
+	};
+
+	__builtin_memcpy(w.one.text, f->comm, TASK_COMM_LEN);
+	bpf_loop(range.count, globs_step, &w, 0);
+	return w.found;
+}
+
+/* --------------------------------------------------------- sets, verdicts */
+
+static __always_inline bool set_has(u32 set, u32 value)
+{
+	struct set_key key = {.set = set, .value = value};
+
+	return bpf_map_lookup_elem(&sets, &key);
+}
+
+/* Bits of the cgroup or device conditions that hold; *known: the daemon has said so. */
+static __always_inline u64 verdict(const struct facts *f, u32 kind, u64 id, bool *known)
+{
+	struct verdict_key key = {.id = id, .kind = kind, .generation = f->generation};
+	u64 *bits = bpf_map_lookup_elem(&verdicts, &key);
+
+	*known = bits;
+	return bits ? *bits : 0;
+}
+
+/*
+ * Whether all conditions of m hold for f. Bits of match_field that could not
+ * be decided are added to *undecided. Certain conditions come first, so that
+ * UNKNOWN is only said of what would match otherwise.
+ */
+__noinline int match(const struct match *m, const struct facts *f, u32 *undecided)
+{
+	u32 want;
+	u32 unknown = 0;
+	bool known;
+	u64 bits;
+
+	if (!m || !f || !undecided)
+		return NO;
+	want = m->fields;
+	if (!want)
+		return YES;
+	if ((want & MATCH_THREAD) && !(m->threads & f->thread))
+		return NO;
+	if ((want & MATCH_STATE) && !(m->states & f->state))
+		return NO;
+	if ((want & MATCH_OP) && !(m->ops & f->op))
+		return NO;
+	if ((want & MATCH_PREEMPTED) && m->preempted != f->preempted)
+		return NO;
+	if ((want & MATCH_SYSCALL) && !set_has(m->syscall_set, f->syscall))
+		return NO;
+	if ((want & MATCH_NOT_SYSCALL) && set_has(m->not_syscall_set, f->syscall))
+		return NO;
+	if ((want & MATCH_PID) && !set_has(m->pid_set, f->pid))
+		return NO;
+	if ((want & MATCH_NOT_PID) && set_has(m->not_pid_set, f->pid))
+		return NO;
+	if ((want & MATCH_UID) && !set_has(m->uid_set, f->uid))
+		return NO;
+	if ((want & MATCH_NOT_UID) && set_has(m->not_uid_set, f->uid))
+		return NO;
+	if ((want & MATCH_COMM) && !comm_in(f, m->comm))
+		return NO;
+	if ((want & MATCH_NOT_COMM) && comm_in(f, m->not_comm))
+		return NO;
+	if (want & (MATCH_CGROUP | MATCH_NOT_CGROUP)) {
+		bits = verdict(f, VERDICT_CGROUP, f->cgroup_id, &known);
+		if (!known)
+			unknown |= want & (MATCH_CGROUP | MATCH_NOT_CGROUP);
+		else if ((want & MATCH_CGROUP) && !(bits & m->cgroups))
+			return NO;
+		else if ((want & MATCH_NOT_CGROUP) && (bits & m->not_cgroups))
+			return NO;
+	}
+	if (want & (MATCH_DEVICE | MATCH_NOT_DEVICE)) {
+		bits = verdict(f, VERDICT_DEVICE, f->dev, &known);
+		if (!known)
+			unknown |= want & (MATCH_DEVICE | MATCH_NOT_DEVICE);
+		else if ((want & MATCH_DEVICE) && !(bits & m->devices))
+			return NO;
+		else if ((want & MATCH_NOT_DEVICE) && (bits & m->not_devices))
+			return NO;
+	}
+	if (!unknown)
+		return YES;
+	*undecided |= unknown;
+	return UNKNOWN;
+}
+
+/* ------------------------------------------------------------------ rules */
+
+/* A rule that wants the outlier. */
+struct fired {
+	u32 rule; /* place in map rules */
+	u32 undecided;
+	u64 threshold_ns;
+};
+
+/* Where an outlier is made, one a CPU and tracker; also the list of who wants it. */
+struct scratch {
+	struct outlier out;
+	struct facts facts;
+	struct fired fired[MAX_RULES];
+	u32 fired_count;
+	u32 wants_kernel, wants_user;
+	/* of the rule in hand */
+	u32 index;
+	u32 undecided;
+	u32 override_base;
+	u64 threshold_ns;
+	u64 delay_ns;
+};
+
+/* One element a CPU and tracker: their contexts may interrupt each other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+struct rules_walk {
+	struct scratch *s;
+	u32 base;
+};
+
+static long override_step(u32 i, struct rules_walk *w)
+{
+	struct scratch *s = w->s;
+	u32 at = s->override_base + i;
+	struct override *o = bpf_map_lookup_elem(&overrides, &at);
+
+	if (!o)
+		return 1;
+	switch (match(&o->when, &s->facts, &s->undecided)) {
+	case NO:
+		return 0;
+	case YES:
+		s->threshold_ns = o->threshold_ns;
+		return 1;
+	default: /* the daemon decides which threshold it is */
+		s->threshold_ns = 0;
+		return 1;
+	}
+}
+
+static long rule_step(u32 i, struct rules_walk *w)
+{
+	struct scratch *s = w->s;
+	u32 at = w->base + i;
+	u32 n;
+	struct rule *r = bpf_map_lookup_elem(&rules, &at);
+
+	if (!r)
+		return 1;
+	s->undecided = 0;
+	if (match(&r->when, &s->facts, &s->undecided) == NO)
+		return 0;
+	s->threshold_ns = r->threshold_ns;
+	if (r->overrides) {
+		s->override_base = (s->facts.generation & 1) * MAX_OVERRIDES + r->first_override;
+		bpf_loop(r->overrides, override_step, w, 0);
+	}
+	if (s->delay_ns < s->threshold_ns)
+		return 0;
+	n = s->fired_count;
+	if (n >= MAX_RULES)
+		return 1;
+	s->fired[n].rule = at;
+	s->fired[n].undecided = s->undecided;
+	s->fired[n].threshold_ns = s->threshold_ns;
+	s->fired_count = n + 1;
+	s->wants_kernel |= r->kernel_stack;
+	s->wants_user |= r->user_stack;
+	return 0;
+}
+
+/* Fills s->fired with the rules that want s->facts after delay; how many. */
+static __always_inline u32 evaluate(struct scratch *s, u32 tracker, u64 delay)
+{
+	u32 half = s->facts.generation & 1;
+	struct rules_walk w = {
+		.s = s,
+		.base = half * MAX_RULES + tables[half].first[tracker],
+	};
+
+	s->fired_count = s->wants_kernel = s->wants_user = 0;
+	s->delay_ns = delay;
+	bpf_loop(tables[half].count[tracker], rule_step, &w, 0);
+	return s->fired_count;
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * From "some rule wants it" to the ring buffer: counters, the snapshot
+ * limiter, the freeze, the hand-over.
+ */
+#ifndef TAILCAM_OUTLIER_H
+#define TAILCAM_OUTLIER_H
+
+#include "match.h"
+#include "recorder.h"
+#include "state.h"
+
+/* The scratch of this CPU and tracker, its outlier's head filled in. */
+static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 start, u64 now)
+{
+	u32 at = cpu * TRACKERS + tracker;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+
+	if (!s)
+		return NULL;
+	__builtin_memset(&s->facts, 0, sizeof(s->facts));
+	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, ran));
+	s->facts.generation = generation;
+	s->facts.syscall = -1;
+	s->out.type = OUTLIER_TYPE;
+	s->out.tracker = tracker;
+	s->out.generation = s->facts.generation;
+	s->out.start_ns = start;
+	s->out.time_ns = now;
+	s->out.cpu = cpu;
+	s->out.waker_stack = -1;
+	s->out.syscall = -1;
+	return s;
+}
+
+/* Who: the facts that rules ask for, and the same in the outlier. */
+static __always_inline void outlier_task(struct scratch *s, struct task_struct *p)
+{
+	bool kthread = p->flags & PF_KTHREAD;
+
+	s->out.tid = p->pid;
+	s->out.pid = s->facts.pid = p->tgid;
+	s->out.uid = s->facts.uid = p->cred->uid.val;
+	s->out.cgroup_id = s->facts.cgroup_id = p->cgroups->dfl_cgrp->kn->id;
+	bpf_probe_read_kernel(s->facts.comm, TASK_COMM_LEN, p->comm);
+	__builtin_memcpy(s->out.comm, s->facts.comm, TASK_COMM_LEN);
+	s->facts.thread = kthread ? THREAD_KERNEL : THREAD_USER;
+	if (kthread)
+		s->out.flags |= OUTLIER_KTHREAD;
+}
+
+/*
+ * May this rule have a snapshot now? A GCRA: limit_ns is the time at which
+ * the bucket is empty again. A refusal changes nothing but its count, so a
+ * steady stream of outliers cannot starve itself.
+ */
+static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now)
+{
+	u64 limit = state->limit_ns;
+	u64 next = (limit > now ? limit : now) + r->every_ns;
+
+	if (limit > now + r->allow_ns)
+		return false;
+	return __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit;
+}
+
+static __always_inline void raise_worst(struct rule_state *state, u64 delay)
+{
+	for (int i = 0; i < 4; i++) { /* another CPU may raise it at the same time */
+		u64 worst = state->worst_ns;
+
+		if (delay <= worst || __sync_val_compare_and_swap(&state->worst_ns, worst, delay) == worst)
+			return;
+	}
+}
+
+static long emit_step(u32 i, struct rules_walk *w)
+{
+	struct scratch *s = w->s;
+	struct rule_state *state;
+	struct outlier *out;
+	struct rule *r;
+	u64 delay = s->delay_ns;
+	u32 flags, at;
+
+	if (i >= MAX_RULES)
+		return 1;
+	at = s->fired[i].rule;
+	r = bpf_map_lookup_elem(&rules, &at);
+	state = bpf_map_lookup_elem(&rule_states, &at);
+	if (!r || !state)
+		return 1;
+	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
+	if (!out) {
+		__sync_fetch_and_add(&state->ring_full, 1);
+		return 0;
+	}
+	flags = s->out.flags;
+	s->out.suppressed = 0;
+	if (s->fired[i].undecided) {
+		__sync_fetch_and_add(&state->undecided, 1);
+		flags |= OUTLIER_UNDECIDED;
+	} else {
+		__sync_fetch_and_add(&state->outliers, 1);
+		raise_worst(state, delay);
+		if (r->snapshot) {
+			if (limiter_allows(r, state, s->out.time_ns)) {
+				flags |= OUTLIER_SNAPSHOT;
+				if (freeze(s->out.time_ns))
+					flags |= OUTLIER_FROZE;
+				s->out.suppressed = state->suppressed - state->suppressed_last;
+				state->suppressed_last = state->suppressed;
+			} else {
+				__sync_fetch_and_add(&state->suppressed, 1);
+				s->out.suppressed = state->suppressed - state->suppressed_last;
+			}
+		}
+	}
+	if (bpf_probe_read_kernel(out, sizeof(*out), &s->out)) {
+		bpf_ringbuf_discard(out, 0);
+		return 0;
+	}
+	out->flags = flags;
+	out->rule = at;
+	out->undecided = s->fired[i].undecided;
+	out->threshold_ns = s->fired[i].threshold_ns;
+	bpf_ringbuf_submit(out, 0);
+	return 0;
+}
+
+/* Sends one outlier for each rule that fired. */
+static __always_inline void outlier_emit(struct scratch *s)
+{
+	struct rules_walk w = {.s = s};
+
+	bpf_loop(s->fired_count, emit_step, &w, 0);
+}
+
+#endif

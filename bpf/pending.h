@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The pending table: open addressing in preallocated arrays, no locks, no
+ * allocation. A key may stand in one of the 16 places of two neighbouring
+ * buckets. Keys are apart from values, so that looking a key up costs one
+ * cache line, or two.
+ *
+ * One compare-and-swap claims a place, one store releases it. Values of free
+ * places are zero: whoever releases a place zeroes its value first, so a place
+ * that another CPU has just claimed, and not filled yet, reads as "nothing
+ * known", never as what its last owner left there.
+ *
+ * No two CPUs claim one key at once: a task leaves one CPU at a time (its run
+ * queue's lock), is in one system call, and a request is inserted or issued by
+ * one. A table whose keys lack such an order must settle double claims.
+ */
+#ifndef TAILCAM_PENDING_H
+#define TAILCAM_PENDING_H
+
+#include "state.h"
+
+#define NOWHERE (-1)
+
+static __always_inline u32 home(u64 key, u32 mask)
+{
+	return (u32)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+}
+
+/*
+ * Makes at a number that the verifier knows nothing of. Otherwise it follows
+ * the rest of the program once for each of the sixteen places.
+ */
+static __always_inline int any_place(int at, u64 noise)
+{
+	asm volatile("%0 ^= %1; %0 ^= %1" : "+r"(at) : "r"(noise));
+	return at;
+}
+
+/* The place of key in bucket number b, or NOWHERE. */
+static __always_inline int bucket_find(void *keys, u32 b, u64 key)
+{
+	volatile struct bucket *bucket = bpf_map_lookup_elem(keys, &b);
+
+	if (!bucket)
+		return NOWHERE;
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		if (bucket->key[i] == key)
+			return any_place(b * 8 + i, bucket->key[0]);
+	return NOWHERE;
+}
+
+/* The place of key, or NOWHERE. */
+static __always_inline int pending_find(void *keys, u32 mask, u64 key)
+{
+	u32 b = home(key, mask);
+	int at = bucket_find(keys, b, key);
+
+	return at >= 0 ? at : bucket_find(keys, b ^ (1 & mask), key);
+}
+
+/* Frees the place; the caller has zeroed its value. */
+static __always_inline void pending_release(void *keys, int at)
+{
+	u32 b = (u32)at >> 3;
+	struct bucket *bucket = bpf_map_lookup_elem(keys, &b);
+
+	if (!bucket)
+		return;
+	if (weakly_ordered)
+		__sync_lock_test_and_set(&bucket->key[at & 7], 0);
+	else
+		*(volatile u64 *)&bucket->key[at & 7] = 0;
+}
+
+/* Claims a free place of bucket number b, or returns NOWHERE. */
+static __always_inline int bucket_claim(void *keys, u32 b, u64 key)
+{
+	struct bucket *bucket = bpf_map_lookup_elem(keys, &b);
+
+	if (!bucket)
+		return NOWHERE;
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		if (*(volatile u64 *)&bucket->key[i])
+			continue;
+		if (!__sync_val_compare_and_swap(&bucket->key[i], 0, key))
+			return any_place(b * 8 + i, key);
+	}
+	return NOWHERE;
+}
+
+/*
+ * The place of key, claimed if it had none; *fresh tells. NOWHERE: the window
+ * is full, and the caller counts it.
+ */
+static __always_inline int pending_claim(void *keys, u32 mask, u64 key, bool *fresh)
+{
+	int at = pending_find(keys, mask, key);
+	u32 b = home(key, mask);
+
+	*fresh = at < 0;
+	if (at >= 0)
+		return at;
+	at = bucket_claim(keys, b, key);
+	if (at < 0)
+		at = bucket_claim(keys, b ^ (1 & mask), key);
+	return at;
+}
+
+#endif

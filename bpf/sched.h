@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The wakeup and offcpu trackers. A task that leaves its CPU gets a place in
+ * the pending table; a waker notes itself there; the switch back to the task
+ * reads both delays and frees the place.
+ */
+#ifndef TAILCAM_SCHED_H
+#define TAILCAM_SCHED_H
+
+#include "outlier.h"
+#include "pending.h"
+#include "user_stack.h"
+
+#define SLOT_MOVED (1u << 31) /* task_slot.flags: the second cache line holds something */
+
+static __always_inline struct task_slot *task_slot_at(int at)
+{
+	u32 i = at;
+
+	return bpf_map_lookup_elem(&task_slots, &i);
+}
+
+static __always_inline void task_forget(int at, struct task_slot *slot)
+{
+	if (slot->flags & SLOT_MOVED)
+		slot->here_ns = slot->best_ns = 0;
+	slot->off_ns = 0;
+	slot->wake_ns = 0;
+	slot->flags = 0;
+	*(volatile u64 *)slot->waker_comm = 0;
+	slot->waker_tid = 0;
+	pending_release(&task_keys, at);
+}
+
+static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me, int *at)
+{
+	bool fresh;
+
+	*at = pending_claim(&task_keys, task_mask, tid, &fresh);
+	if (*at < 0) {
+		if (me)
+			__sync_fetch_and_add(&me->table_full[tracker], 1);
+		return NULL;
+	}
+	return task_slot_at(*at);
+}
+
+/* ----------------------------------------------------------------- events */
+
+/* prev leaves the CPU. */
+static __always_inline void sched_leave(struct task_struct *prev, bool preempt, u32 prev_state,
+					u32 cpu, struct cpu_state *me, u64 now)
+{
+	u32 tid = prev->pid;
+	struct task_slot *slot;
+	bool runnable;
+	int at;
+
+	if (!tid)
+		return;
+	if (prev_state & TASK_DEAD)
+		return;
+	/*
+	 * Up to 6.11 prev_state is read before __schedule() finds a pending
+	 * signal and lets the task go on; __state tells (kernel/sched/core.c).
+	 */
+	runnable = preempt || !prev_state || !prev->__state;
+	if (runnable && !track_wakeup)
+		return;
+	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me, &at);
+	if (!slot)
+		return;
+	if (slot->off_ns) { /* its return was missed */
+		if (me)
+			__sync_fetch_and_add(&me->replaced[TRACK_OFFCPU], 1);
+		slot->wake_ns = 0;
+		slot->flags = 0;
+	}
+	if (runnable) {
+		slot->off_ns = 0;
+		slot->flags = OUTLIER_PREEMPTED;
+		slot->entry_cpu = cpu;
+		slot->wake_ns = now;
+		return;
+	}
+	slot->state = prev_state;
+	slot->off_cpu = cpu;
+	slot->off_ns = now;
+}
+
+/* p becomes runnable; current is the waker. */
+static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+{
+	int at = pending_find(&task_keys, task_mask, (u32)p->pid);
+	struct task_struct *waker;
+	struct task_slot *slot;
+
+	if (at < 0)
+		return; /* on its CPU still, or not known yet */
+	slot = task_slot_at(at);
+	if (!slot || slot->wake_ns)
+		return; /* runnable already */
+	waker = bpf_get_current_task_btf();
+	slot->waker_tid = waker->pid;
+	slot->waker_pid = waker->tgid;
+	slot->waker_cpu = cpu;
+	slot->waker_stack = -1;
+	slot->entry_cpu = p->thread_info.cpu;
+	COPY_COMM(slot->waker_comm, waker);
+	if (waker_stacks_always ||
+	    (waker_stacks_slow && slot->off_ns &&
+	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
+		slot->waker_stack = bpf_get_stackid(ctx, &waker_stacks, 0);
+	slot->wake_ns = now;
+}
+
+/* p is put on a run queue for the first time. */
+static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct task_slot *slot;
+	int at;
+
+	slot = task_claim(p->pid, TRACK_WAKEUP, this_cpu(cpu), &at);
+	if (!slot)
+		return;
+	slot->off_ns = 0;
+	slot->flags = OUTLIER_NEW;
+	slot->entry_cpu = p->thread_info.cpu;
+	slot->waker_tid = waker->pid;
+	slot->waker_pid = waker->tgid;
+	slot->waker_cpu = cpu;
+	slot->waker_stack = -1;
+	COPY_COMM(slot->waker_comm, waker);
+	if (waker_stacks_always)
+		slot->waker_stack = bpf_get_stackid(ctx, &waker_stacks, 0);
+	slot->wake_ns = now;
+}
+
+/* p moves to another CPU's run queue while it waits. */
+static __always_inline void sched_move(struct task_struct *p, u32 to, u64 now)
+{
+	int at = pending_find(&task_keys, task_mask, (u32)p->pid);
+	struct task_slot *slot;
+	u64 here;
+
+	if (at < 0)
+		return;
+	slot = task_slot_at(at);
+	if (!slot || !slot->wake_ns)
+		return;
+	if (!(slot->flags & SLOT_MOVED)) {
+		slot->here_ns = slot->wake_ns;
+		slot->here_cpu = p->thread_info.cpu;
+		slot->best_ns = 0;
+		slot->flags |= SLOT_MOVED;
+	}
+	here = now - slot->here_ns;
+	if ((s64)here > (s64)slot->best_ns) {
+		slot->best_ns = here;
+		slot->best_cpu = slot->here_cpu;
+	}
+	slot->here_ns = now;
+	slot->here_cpu = to;
+}
+
+/* --------------------------------------------------------------- outliers */
+
+struct ran_walk {
+	struct outlier *out;
+	struct cpu_state *cpu;
+	u64 since;
+	u64 head;
+};
+
+/* Copies one segment of a CPU's run history, newest first, until before the wait. */
+static long ran_step(u32 i, struct ran_walk *w)
+{
+	struct ran *from = &w->cpu->ran[(w->head - 1 - i) & (RUN_HISTORY - 1)];
+
+	if (i >= MAX_RAN || !from->start_ns)
+		return 1;
+	w->out->ran[i] = *from;
+	w->out->ran_count = i + 1;
+	return (s64)(from->start_ns - w->since) <= 0;
+}
+
+/* Who ran on the CPU where the task waited. */
+static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since)
+{
+	struct cpu_state *there = this_cpu(cpu);
+	struct ran_walk w = {.out = out, .cpu = there, .since = since};
+
+	if (!there)
+		return;
+	w.head = there->switches;
+	bpf_loop(MAX_RAN, ran_step, &w, 0);
+}
+
+static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot)
+{
+	out->waker_tid = slot->waker_tid;
+	out->waker_pid = slot->waker_pid;
+	out->waker_cpu = slot->waker_cpu;
+	out->waker_stack = slot->waker_comm[0] ? slot->waker_stack : -1;
+	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
+}
+
+/*
+ * The floor is passed. next is the slow task and not current: its kernel stack
+ * is that of a task off its CPU, its user stack follows later.
+ */
+static __always_inline void sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, u32 cpu,
+					  struct cpu_state *me, u64 start, u64 runnable, u64 now)
+{
+	struct scratch *s = outlier_begin(tracker, cpu, start, now);
+	bool moved = slot->flags & SLOT_MOVED;
+	struct outlier *out;
+	long size;
+
+	if (!s)
+		return;
+	out = &s->out;
+	outlier_task(s, next);
+	if (s->facts.pid == self_pid)
+		return;
+	if (!(next->flags & PF_KTHREAD))
+		out->syscall = s->facts.syscall = task_syscall(next);
+	out->state = slot->state;
+	s->facts.state = 1 << state_class(slot->state);
+	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
+	out->flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
+	if (!evaluate(s, tracker, now - start))
+		return;
+
+	out->runnable_ns = now - runnable;
+	out->entry_cpu = tracker == TRACK_OFFCPU ? slot->off_cpu : slot->entry_cpu;
+	out->wait_cpu = cpu;
+	if (moved) {
+		s64 here = now - slot->here_ns;
+
+		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
+	}
+	outlier_waker(out, slot);
+	outlier_ran(out, out->wait_cpu, runnable);
+	if (s->wants_kernel) {
+		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
+		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user && !(next->flags & PF_KTHREAD))
+		user_stack_later(out, next, me);
+	outlier_emit(s);
+}
+
+/* next gets the CPU. */
+static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, struct cpu_state *me, u64 now)
+{
+	u32 kthread = !!(next->flags & PF_KTHREAD);
+	u32 tid = next->pid;
+	struct task_slot *slot;
+	u64 off, runnable;
+	int at;
+
+	if (!tid)
+		return;
+	at = pending_find(&task_keys, task_mask, tid);
+	if (at < 0)
+		return;
+	slot = task_slot_at(at);
+	if (!slot || !me)
+		return;
+	off = slot->off_ns;
+	runnable = slot->wake_ns;
+	/*
+	 * No waker, or one from before it was off: it was woken while it was
+	 * being switched out, after it had left the run queue. The waker then
+	 * waits for that switch (try_to_wake_up(), p->on_cpu).
+	 */
+	if ((s64)(runnable - off) < 0)
+		runnable = off;
+	if (track_wakeup && runnable) {
+		me->seen[TRACK_WAKEUP]++;
+		if ((s64)(now - runnable) >= (s64)floor_wakeup[kthread])
+			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, now);
+	}
+	if (track_offcpu && off) {
+		me->seen[TRACK_OFFCPU]++;
+		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
+			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, now);
+	}
+	task_forget(at, slot);
+}
+
+/* next runs on this CPU from now on; the history answers "who ran instead". */
+static __always_inline void run_history(struct task_struct *next, struct cpu_state *me, u64 now)
+{
+	struct ran *ran = &me->ran[me->switches & (RUN_HISTORY - 1)];
+
+	ran->start_ns = now;
+	ran->tid = next->pid;
+	ran->pid = next->tgid;
+	COPY_COMM(ran->comm, next);
+	me->switches++;
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the kernel side is told (knobs, set before load; floors and rules, set
+ * while it runs) and what it keeps (maps).
+ */
+#ifndef TAILCAM_STATE_H
+#define TAILCAM_STATE_H
+
+#include "kernel.h"
+
+#include "abi.h"
+#include "task.h"
+
+/* ------------------------------------------------- knobs, fixed before load */
+
+/* Parts that no rule needs are removed by the verifier. */
+const volatile bool track_wakeup;
+const volatile bool track_offcpu;
+const volatile bool track_syscall;
+const volatile bool track_block;
+const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at every waking */
+const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
+const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user stacks */
+
+/* Groups of the recorder. */
+const volatile bool record_sched;
+const volatile bool record_irq;
+const volatile bool record_timer;
+const volatile bool record_block;
+const volatile bool record_workqueue;
+const volatile bool record_process;
+const volatile bool record_syscall;
+
+/* Buckets of each pending table, less one; a power of two less one. */
+const volatile u32 task_mask;
+const volatile u32 call_mask;
+const volatile u32 request_mask;
+
+/* The daemon's own process: what it does is never an outlier. */
+const volatile u32 self_pid;
+
+/* Not x86: releasing a slot needs a barrier. */
+const volatile bool weakly_ordered;
+
+/* ------------------------------------------- live, written by the daemon */
+
+#define NEVER 0x7fffffffffffffffULL /* a floor that no delay reaches */
+
+/*
+ * The floor of each key class: the smallest threshold that any rule could
+ * apply there. The hot path compares with it and with nothing else.
+ */
+volatile u64 floor_wakeup[2];	 /* by is-kernel-thread */
+volatile u64 floor_offcpu[2][3]; /* by is-kernel-thread, number of the state bit */
+volatile u64 floor_syscall[SYSCALLS];
+volatile u64 floor_block[8]; /* by number of the op bit */
+
+/* Two generations of rules; the low bit of generation selects the live one. */
+volatile u32 generation;
+volatile struct rule_table tables[2];
+
+/* ------------------------------------------------ live, written down here */
+
+/* The recorder's switch, alone on its cache line: read at every event. */
+struct recorder_state {
+	u32 bank;   /* that is written now */
+	u32 frozen; /* the other one waits for the daemon */
+	u64 frozen_ns;
+	u64 freezes;
+	u64 _pad[5];
+} __attribute__((aligned(64)));
+
+volatile struct recorder_state recorder;
+
+/* -------------------------------------------------------------------- maps */
+
+/* A bucket of a pending table: eight keys in one cache line. 0: free. */
+struct bucket {
+	u64 key[8];
+};
+
+/* A task that left the CPU: asleep, runnable again, or preempted. */
+struct task_slot {
+	u64 off_ns;  /* when it blocked; 0: it did not */
+	u64 wake_ns; /* since when it is runnable; 0: asleep */
+	u32 state;   /* it sleeps in */
+	u32 flags;   /* enum outlier_flag, SLOT_MOVED */
+	u32 entry_cpu;
+	u32 waker_tid;
+	u32 waker_pid;
+	u32 waker_cpu;
+	s32 waker_stack;
+	u32 off_cpu;
+	char waker_comm[TASK_COMM_LEN];
+	/* Second cache line, only when it moved while runnable. */
+	u64 here_ns; /* since when it waits on here_cpu */
+	u64 best_ns; /* longest wait on one CPU before that */
+	u32 here_cpu;
+	u32 best_cpu;
+	u64 _pad[5];
+};
+
+_Static_assert(sizeof(struct task_slot) == 128, "two cache lines");
+
+/* A thread inside a tracked system call. */
+struct call_slot {
+	u64 start_ns;
+	u32 nr;
+	u32 cpu;
+};
+
+/* A block request between insert or issue and its completion. */
+struct request_slot {
+	u64 insert_ns; /* 0: never seen in a queue */
+	u64 issue_ns;  /* 0: not yet */
+	u64 cgroup_id;
+	u32 tid, pid, uid, cpu;
+	u32 requeues;
+	u32 requeued; /* given back, waits to be issued again */
+	u32 kthread;
+	u32 _pad;
+	char comm[TASK_COMM_LEN];
+	u64 _pad2[7];
+};
+
+#define ARRAY_MAP(map, value_type)                                                                 \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
+		__uint(max_entries, 1);                                                            \
+		__type(key, u32);                                                                  \
+		__type(value, value_type);                                                         \
+	} map SEC(".maps")
+
+/* Pending tables: keys in buckets, values at bucket * 8 + position. Sized by tracker. */
+ARRAY_MAP(task_keys, struct bucket);
+ARRAY_MAP(task_slots, struct task_slot);
+ARRAY_MAP(call_keys, struct bucket);
+ARRAY_MAP(call_slots, struct call_slot);
+ARRAY_MAP(request_keys, struct bucket);
+ARRAY_MAP(request_slots, struct request_slot);
+
+/* One element a possible CPU; written by that CPU, read by the daemon. */
+ARRAY_MAP(cpus, struct cpu_state);
+
+/* Two generations of each; written by the daemon before it flips generation. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_RULES);
+	__type(key, u32);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_OVERRIDES);
+	__type(key, u32);
+	__type(value, struct override);
+} overrides SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_GLOBS);
+	__type(key, u32);
+	__type(value, struct glob);
+} globs SEC(".maps");
+
+/* What each rule has done; written here, read by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_RULES);
+	__type(key, u32);
+	__type(value, struct rule_state);
+} rule_states SEC(".maps");
+
+/* Members of pid, uid and syscall lists; written by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct set_key);
+	__type(value, u8);
+} sets SEC(".maps");
+
+/* Which cgroup and device conditions a cgroup or device meets; taught by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct verdict_key);
+	__type(value, u64);
+} verdicts SEC(".maps");
+
+/* Kernel stacks of wakers, by id; emptied by the daemon when it fills up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 4096);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, MAX_STACK * sizeof(u64));
+} waker_stacks SEC(".maps");
+
+/* Outliers on their way to the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} outliers SEC(".maps");
+
+/* The recorder's rings, two banks of one ring a CPU; filled in by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+} bank0 SEC(".maps"), bank1 SEC(".maps");
+
+static __always_inline struct cpu_state *this_cpu(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+#endif

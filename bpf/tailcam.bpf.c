@@ -1,0 +1,430 @@
+//go:build ignore
+
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * One program a hook. Each reads the clock once, writes its record, and calls
+ * the parts that the loaded rules need; the verifier removes the others.
+ */
+#include "kernel.h"
+
+#include "abi.h"
+#include "block.h"
+#include "recorder.h"
+#include "sched.h"
+#include "state.h"
+#include "syscall.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Keep the types that Go needs in the object's BTF. */
+struct record *unused_record __attribute__((unused));
+struct outlier *unused_outlier __attribute__((unused));
+struct user_stack *unused_user_stack __attribute__((unused));
+
+#define track_tasks (track_wakeup || track_offcpu)
+
+/* ------------------------------------------------------------------ sched */
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_sched) {
+		struct record r;
+
+		record_head(&r, REC_SWITCH, cpu, prev->pid, now);
+		COPY_COMM(r.sw.prev_comm, prev);
+		COPY_COMM(r.sw.next_comm, next);
+		r.sw.next_tid = next->pid;
+		r.sw.next_pid = next->tgid;
+		r.sw.prev_prio = prev->prio;
+		r.sw.next_prio = next->prio;
+		r.sw.prev_state = preempt ? PREV_PREEMPTED : prev_state;
+		record(ctx, &r);
+	}
+	if (track_tasks) {
+		struct cpu_state *me = this_cpu(cpu);
+
+		if (user_stacks_later && me)
+			user_stack_now(ctx, prev, me);
+		sched_leave(prev, preempt, prev_state, cpu, me, now);
+		sched_arrive(next, cpu, me, now);
+		if (track_wakeup && me)
+			run_history(next, me, now);
+	}
+	return 0;
+}
+
+static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, u32 cpu, u64 now)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct record r = {};
+
+	record_head(&r, type, cpu, waker->pid, now);
+	COPY_COMM(r.wake.comm, p);
+	r.wake.tid = p->pid;
+	r.wake.pid = p->tgid;
+	r.wake.prio = p->prio;
+	r.wake.target_cpu = p->thread_info.cpu;
+	record(ctx, &r);
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(sched_waking, struct task_struct *p)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_sched)
+		record_wake(ctx, REC_WAKING, p, cpu, now);
+	if (track_tasks)
+		sched_wake(ctx, p, cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(sched_wakeup_new, struct task_struct *p)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_sched)
+		record_wake(ctx, REC_WAKEUP_NEW, p, cpu, now);
+	if (track_wakeup)
+		sched_wake_new(ctx, p, cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_sched) {
+		struct task_struct *current = bpf_get_current_task_btf();
+		struct record r = {};
+
+		record_head(&r, REC_MIGRATE, cpu, current->pid, now);
+		COPY_COMM(r.migrate.comm, p);
+		r.migrate.tid = p->pid;
+		r.migrate.prio = p->prio;
+		r.migrate.orig_cpu = p->thread_info.cpu;
+		r.migrate.dest_cpu = dest;
+		record(ctx, &r);
+	}
+	if (track_wakeup)
+		sched_move(p, dest, now);
+	return 0;
+}
+
+/* ----------------------------------------------------- recorder-only hooks */
+
+/* A record of the current task, its payload zero. */
+static __always_inline void record_begin(struct record *r, u16 type)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	__builtin_memset(r, 0, sizeof(*r));
+	record_head(r, type, bpf_get_smp_processor_id(), current->pid, bpf_ktime_get_ns());
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
+{
+	struct record r;
+
+	record_begin(&r, REC_IRQ_ENTRY);
+	r.irq.irq = irq;
+	bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
+{
+	struct record r;
+
+	record_begin(&r, REC_IRQ_EXIT);
+	r.irq.irq = irq;
+	r.irq.ret = ret;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vec)
+{
+	struct record r;
+
+	record_begin(&r, REC_SOFTIRQ_ENTRY);
+	r.softirq.vec = vec;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_exit, unsigned int vec)
+{
+	struct record r;
+
+	record_begin(&r, REC_SOFTIRQ_EXIT);
+	r.softirq.vec = vec;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
+{
+	struct record r;
+
+	record_begin(&r, REC_HRTIMER_ENTRY);
+	r.hrtimer.hrtimer = (u64)timer;
+	r.hrtimer.function = (u64)timer->function;
+	bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), at);
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
+{
+	struct record r;
+
+	record_begin(&r, REC_HRTIMER_EXIT);
+	r.hrtimer.hrtimer = (u64)timer;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(workqueue_execute_start, struct work_struct *work)
+{
+	struct record r;
+
+	record_begin(&r, REC_WORK_START);
+	r.work.work = (u64)work;
+	r.work.function = (u64)work->func;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int BPF_PROG(workqueue_execute_end, struct work_struct *work)
+{
+	struct record r;
+
+	/* The work may be freed by now: its address is all there is. */
+	record_begin(&r, REC_WORK_END);
+	r.work.work = (u64)work;
+	record(ctx, &r);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- process */
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct record r;
+
+	record_begin(&r, REC_FORK);
+	COPY_COMM(r.process.comm, parent);
+	COPY_COMM(r.process.child_comm, child);
+	r.process.pid = parent->tgid;
+	r.process.child_tid = child->pid;
+	r.process.child_pid = child->tgid;
+	r.process.prio = child->prio;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
+{
+	if (record_process) {
+		struct record r;
+
+		record_begin(&r, REC_EXEC);
+		COPY_COMM(r.process.comm, p);
+		r.process.pid = p->tgid;
+		r.process.child_tid = old_tid;
+		r.process.prio = p->prio;
+		record(ctx, &r);
+	}
+	if (track_syscall && old_tid != p->pid)
+		call_renamed(old_tid, p->pid, this_cpu(bpf_get_smp_processor_id()));
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sched_process_exit, struct task_struct *p)
+{
+	if (record_process) {
+		struct record r;
+
+		record_begin(&r, REC_EXIT);
+		COPY_COMM(r.process.comm, p);
+		r.process.pid = p->tgid;
+		r.process.prio = p->prio;
+		record(ctx, &r);
+	}
+	if (track_syscall)
+		call_dies(p->pid, this_cpu(bpf_get_smp_processor_id()));
+	return 0;
+}
+
+/* --------------------------------------------------------------- syscalls */
+
+static __always_inline void record_call(void *ctx, u16 type, struct task_struct *current, u32 cpu, u32 nr, s64 ret,
+					u64 now)
+{
+	struct record r = {};
+
+	record_head(&r, type, cpu, current->pid, now);
+	r.syscall.nr = nr;
+	r.syscall.pid = current->tgid;
+	r.syscall.ret = ret;
+	record(ctx, &r);
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, void *regs, long nr)
+{
+	bool wanted = track_syscall && syscall_wanted(nr);
+	struct task_struct *current;
+	u32 cpu;
+	u64 now;
+
+	if (!wanted && !record_syscall)
+		return 0;
+	current = bpf_get_current_task_btf();
+	cpu = bpf_get_smp_processor_id();
+	now = bpf_ktime_get_ns();
+	if (record_syscall)
+		record_call(ctx, REC_SYSCALL_ENTRY, current, cpu, nr, 0, now);
+	if (wanted)
+		syscall_begin(current, nr, now, cpu, this_cpu(cpu));
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, void *regs, long ret)
+{
+	s32 nr = regs_syscall(regs);
+	bool wanted = track_syscall && syscall_wanted(nr);
+	struct task_struct *current;
+	u32 cpu;
+	u64 now;
+
+	if (user_stacks_later) {
+		struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+
+		if (me && me->later_time_ns)
+			user_stack_now(ctx, bpf_get_current_task_btf(), me);
+	}
+	if (!wanted && !record_syscall)
+		return 0;
+	current = bpf_get_current_task_btf();
+	cpu = bpf_get_smp_processor_id();
+	now = bpf_ktime_get_ns();
+	if (record_syscall)
+		record_call(ctx, REC_SYSCALL_EXIT, current, cpu, nr, ret, now);
+	if (wanted)
+		syscall_end(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
+	return 0;
+}
+
+/* ------------------------------------------------------------------ block */
+
+static __always_inline void record_request(void *ctx, u16 type, struct request *rq, u32 bytes, int error, u32 cpu,
+					   u64 now)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct record r;
+
+	record_head(&r, type, cpu, current->pid, now);
+	r.block.rq = (u64)rq;
+	r.block.sector = rq->__sector;
+	r.block.dev = request_dev(rq);
+	r.block.bytes = bytes;
+	r.block.cmd_flags = rq->cmd_flags;
+	r.block.error = error;
+	COPY_COMM(r.block.comm, current);
+	record(ctx, &r);
+}
+
+SEC("tp_btf/block_rq_insert")
+int BPF_PROG(block_rq_insert, struct request *rq)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_block)
+		record_request(ctx, REC_BLOCK_INSERT, rq, rq->__data_len, 0, cpu, now);
+	if (track_block)
+		block_insert(rq, this_cpu(cpu), now);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(block_rq_issue, struct request *rq)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_block)
+		record_request(ctx, REC_BLOCK_ISSUE, rq, rq->__data_len, 0, cpu, now);
+	if (track_block)
+		block_issue(rq, cpu, this_cpu(cpu), now);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(block_rq_complete, struct request *rq, u8 error, unsigned int bytes)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+
+	if (record_block)
+		record_request(ctx, REC_BLOCK_COMPLETE, rq, bytes, error, cpu, now);
+	if (track_block)
+		block_complete(rq, error, bytes, cpu, this_cpu(cpu), now);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(block_rq_requeue, struct request *rq)
+{
+	block_requeue(rq);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(block_rq_merge, struct request *rq)
+{
+	block_merge(rq);
+	return 0;
+}
+
+/* ------------------------------------------- called by the daemon (test_run) */
+
+/* Freezes as an outlier does; returns 1 if this call did it. */
+SEC("syscall")
+int freeze_now(void *ctx)
+{
+	return freeze(bpf_ktime_get_ns());
+}
+
+/* The frozen bank has been read: the next outlier may freeze. */
+SEC("syscall")
+int release_bank(void *ctx)
+{
+	recorder.frozen_ns = 0;
+	__sync_lock_test_and_set(&recorder.frozen, 0);
+	return 0;
+}

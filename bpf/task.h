@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What is read of a task, on every kernel and architecture that is supported. */
+#ifndef TAILCAM_TASK_H
+#define TAILCAM_TASK_H
+
+#include "abi.h"
+#include "kernel.h"
+
+/* Both words of the name, without a helper call. */
+#define COPY_COMM(to, task)                                                                        \
+	do {                                                                                       \
+		((u64 *)(to))[0] = ((u64 *)(task)->comm)[0];                                       \
+		((u64 *)(to))[1] = ((u64 *)(task)->comm)[1];                                       \
+	} while (0)
+
+/* Number of the state bit (enum state_bit) of a kernel task state. */
+static __always_inline u32 state_class(u32 state)
+{
+	if (state & TASK_INTERRUPTIBLE)
+		return 0;
+	if ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
+		return 1;
+	return 2;
+}
+
+/* The system call that regs belong to; -1: none. */
+static __always_inline s32 regs_syscall(void *regs)
+{
+	if (bpf_core_type_exists(struct pt_regs___x86) &&
+	    bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
+		return (s32)BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
+}
+
+static __always_inline s32 task_syscall(struct task_struct *p)
+{
+	void *regs = (void *)bpf_task_pt_regs(p);
+
+	return regs ? regs_syscall(regs) : -1;
+}
+
+/* Instruction and stack pointer of user space. */
+static __always_inline void regs_user(void *regs, u64 *ip, u64 *sp)
+{
+	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax)) {
+		*ip = BPF_CORE_READ((struct pt_regs___x86 *)regs, ip);
+		*sp = BPF_CORE_READ((struct pt_regs___x86 *)regs, sp);
+	} else {
+		*ip = BPF_CORE_READ((struct pt_regs___arm64 *)regs, pc);
+		*sp = BPF_CORE_READ((struct pt_regs___arm64 *)regs, sp);
+	}
+}
+
+/* A 32-bit task: its system calls have other numbers, which are not tracked. */
+static __always_inline bool task_compat(struct task_struct *p)
+{
+	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
+		return p->thread_info.status & 2;     /* TS_COMPAT */
+	return p->thread_info.flags & (1UL << 22); /* arm64: TIF_32BIT */
+}
+
+#endif
