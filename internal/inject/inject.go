@@ -29,6 +29,8 @@ const (
 	CommReader  = "tailcam-reader"  // asks for the slow block request
 	CommBlocked = "tailcam-blocked" // sleeps uninterruptibly
 	CommSyscall = "tailcam-syscall" // sits in a slow pread64
+
+	commIdle = "tailcam-demo" // the reader between its reads
 )
 
 // Truth is one injected latency as the injector itself measured it.

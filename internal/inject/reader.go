@@ -15,7 +15,7 @@ const readSize = 4096
 // each read took. It is not the process that serves the file system: killed
 // together, neither could end.
 func reader(w *wire) error {
-	if err := lockThread(CommReader); err != nil {
+	if err := lockThread(commIdle); err != nil {
 		return err
 	}
 	// A real-time thread runs at once when its read is done. Without the
@@ -36,6 +36,8 @@ func reader(w *wire) error {
 		if err := nameThread(order.Comm); err != nil {
 			return message{}, err
 		}
+		// Waiting for the next order is nobody's latency.
+		defer nameThread(commIdle) //nolint:errcheck // it could be named a moment ago
 		answer := message{PID: os.Getpid(), TID: unix.Gettid()}
 		answer.Start = monotonic()
 		n, _, errno := syscall.RawSyscall6(unix.SYS_PREAD64, uintptr(fd),
