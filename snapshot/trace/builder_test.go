@@ -1,0 +1,174 @@
+package trace
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// builder makes records as the kernel side would.
+type builder struct {
+	rng *rand.Rand
+	now uint64
+	cpu int
+	out []Record
+}
+
+func newBuilder(cpu int, start uint64) *builder {
+	return &builder{rng: rand.New(rand.NewPCG(uint64(cpu), 7)), now: start, cpu: cpu}
+}
+
+// add appends one record of the current time and returns it to be filled in.
+func (b *builder) add(t Type, tid int) *Record {
+	b.out = append(b.out, Record{})
+	r := &b.out[len(b.out)-1]
+	binary.LittleEndian.PutUint16(r[offType:], uint16(t))
+	binary.LittleEndian.PutUint16(r[offCPU:], uint16(b.cpu))
+	put32(r, offTID, tid)
+	put64(r, offTime, b.now)
+	return r
+}
+
+func put16(r *Record, off, v int) { binary.LittleEndian.PutUint16(r[off:], uint16(v)) }
+func put32(r *Record, off, v int) { binary.LittleEndian.PutUint32(r[off:], uint32(v)) }
+func put64(r *Record, off int, v uint64) {
+	binary.LittleEndian.PutUint64(r[off:], v)
+}
+func putText(r *Record, off int, s string) { copy(r[off:], s) }
+
+func (b *builder) wake(t Type, waker, tid int, comm string, target int) {
+	r := b.add(t, waker)
+	putText(r, offWakeComm, comm)
+	put32(r, offWakeTID, tid)
+	put32(r, offWakePID, tid)
+	put32(r, offWakePrio, 120)
+	put32(r, offWakeTargetCPU, target)
+}
+
+func (b *builder) switchTo(prev int, prevComm string, state int, next int, nextComm string) {
+	r := b.add(SchedSwitch, prev)
+	putText(r, offSwitchPrevComm, prevComm)
+	putText(r, offSwitchNextComm, nextComm)
+	put32(r, offSwitchNextTID, next)
+	put32(r, offSwitchNextPID, next)
+	put16(r, offSwitchPrevPrio, 120)
+	put16(r, offSwitchNextPrio, 49) // SCHED_FIFO 50
+	put32(r, offSwitchPrevState, state)
+}
+
+func (b *builder) block(t Type, flags, status int) {
+	r := b.add(t, 300)
+	put64(r, offBlockRQ, 0xffff888000001000)
+	put64(r, offBlockSector, 123456)
+	put32(r, offBlockDev, 254<<20|16)
+	put32(r, offBlockBytes, 8192)
+	put32(r, offBlockFlags, flags)
+	put32(r, offBlockError, status)
+	putText(r, offBlockComm, "postgres")
+}
+
+func (b *builder) syscall(t Type, nr int, ret int64) {
+	r := b.add(t, 400)
+	put32(r, offSyscallNR, nr)
+	put32(r, offSyscallPID, 399)
+	if t == SyscallExit {
+		put64(r, offSyscallRet, uint64(ret))
+	}
+}
+
+// oneOfEach appends one record of each type.
+func (b *builder) oneOfEach() {
+	step := func() { b.now += 1000 }
+	b.wake(SchedWaking, 100, 200, "worker/0:1", 1)
+	step()
+	b.wake(SchedWakeupNew, 100, 201, "sixteen-bytes-ab", 0)
+	step()
+	b.switchTo(100, "bash", 0x402, 200, "worker/0:1")
+	step()
+	r := b.add(SchedMigrate, 100)
+	putText(r, offMigrateComm, "bash")
+	put32(r, offMigrateTID, 7)
+	put32(r, offMigratePrio, 98)
+	put32(r, offMigrateOrigCPU, 0)
+	put32(r, offMigrateDestCPU, 3)
+	step()
+	r = b.add(IRQEntry, 0)
+	put32(r, offIRQ, 33)
+	putText(r, offIRQName, "virtio0-req.0")
+	step()
+	r = b.add(IRQExit, 0)
+	put32(r, offIRQ, 33)
+	put32(r, offIRQRet, 1)
+	step()
+	for _, t := range []Type{SoftirqEntry, SoftirqExit} {
+		put32(b.add(t, 0), offSoftirqVec, 9)
+		step()
+	}
+	r = b.add(HrtimerEntry, 0)
+	put64(r, offHrtimer, 0xffff888012345678)
+	put64(r, offHrtimerFunction, 0xffffffff81000000)
+	put64(r, offHrtimerNow, b.now)
+	step()
+	put64(b.add(HrtimerExit, 0), offHrtimer, 0xffff888012345678)
+	step()
+	b.block(BlockInsert, reqOpWrite|reqSync|reqFUA, 0)
+	step()
+	b.block(BlockIssue, reqOpRead|reqRahead|reqMeta, 0)
+	step()
+	b.block(BlockComplete, reqOpFlush|reqPreflush, 10)
+	step()
+	for _, t := range []Type{WorkStart, WorkEnd} {
+		r = b.add(t, 50)
+		put64(r, offWork, 0xffff888000abc000)
+		put64(r, offWorkFunction, 0xffffffff81234560)
+		step()
+	}
+	r = b.add(ProcessFork, 500)
+	putText(r, offProcessComm, "sh")
+	putText(r, offProcessChildComm, "sh")
+	put32(r, offProcessPID, 500)
+	put32(r, offProcessChildTID, 501)
+	put32(r, offProcessChildPID, 501)
+	put32(r, offProcessPrio, 120)
+	step()
+	r = b.add(ProcessExec, 501)
+	putText(r, offProcessComm, "ls")
+	put32(r, offProcessPID, 501)
+	put32(r, offProcessChildTID, 501)
+	put32(r, offProcessPrio, 120)
+	step()
+	r = b.add(ProcessExit, 501)
+	putText(r, offProcessComm, "ls")
+	put32(r, offProcessPID, 501)
+	put32(r, offProcessPrio, 120)
+	step()
+	b.syscall(SyscallEntry, 0, 0)
+	step()
+	b.syscall(SyscallExit, 0, -11)
+	step()
+	b.syscall(SyscallEntry, 333333, 0)
+	step()
+	b.syscall(SyscallExit, 333333, -38)
+	step()
+}
+
+// busy appends n records of a machine that switches and wakes all the time.
+func (b *builder) busy(n int) {
+	for len(b.out) < n {
+		b.now += 500 + b.rng.Uint64N(20_000)
+		tid := 1000 + b.rng.IntN(50)
+		switch b.rng.IntN(10) {
+		case 0, 1, 2:
+			b.wake(SchedWaking, tid, tid+1, "hackbench", b.rng.IntN(4))
+		case 3, 4, 5, 6:
+			b.switchTo(tid, "hackbench", b.rng.IntN(3), tid+1, "hackbench")
+		case 7:
+			b.block(BlockIssue, reqOpWrite, 0)
+		default:
+			b.syscall(SyscallEntry+Type(b.rng.IntN(2)), b.rng.IntN(3), 42)
+		}
+	}
+}
+
+func syscallName(nr int) string {
+	return map[int]string{0: "read", 1: "write"}[nr]
+}
