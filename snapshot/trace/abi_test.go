@@ -1,0 +1,184 @@
+package trace_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+const abiHeader = "../../bpf/abi.h"
+
+// runC compiles a program around abi.h, runs it and returns what it prints.
+func runC(t *testing.T, body string) []byte {
+	t.Helper()
+	cc := ""
+	for _, name := range []string{"cc", "gcc", "clang"} {
+		if path, err := exec.LookPath(name); err == nil {
+			cc = path
+			break
+		}
+	}
+	if cc == "" {
+		t.Skip("no C compiler (apt install gcc)")
+	}
+	header, err := filepath.Abs(abiHeader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	src, bin := filepath.Join(dir, "abi.c"), filepath.Join(dir, "abi")
+	text := fmt.Sprintf("#include <linux/types.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n"+
+		"#include %q\nint main(void)\n{\n%s\treturn 0;\n}\n", header, body)
+	if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(cc, "-O0", "-o", bin, src).CombinedOutput(); err != nil {
+		if bytes.Contains(out, []byte("linux/types.h")) {
+			t.Skipf("no kernel headers for C (apt install linux-libc-dev): %s", out)
+		}
+		t.Fatalf("%s: %v\n%s", cc, err, out)
+	}
+	out, err := exec.Command(bin).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestOffsetsAreThoseOfTheHeader(t *testing.T) {
+	var body strings.Builder
+	exprs := slices.Sorted(maps.Keys(trace.Offsets))
+	for _, e := range exprs {
+		fmt.Fprintf(&body, "\tprintf(\"%%llu\\n\", (unsigned long long)(%s));\n", e)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(runC(t, body.String())))
+	for _, e := range exprs {
+		if !lines.Scan() {
+			t.Fatal("the C program printed too little")
+		}
+		if want := strconv.Itoa(trace.Offsets[e]); lines.Text() != want {
+			t.Errorf("%s is %s in C, %s in Go", e, lines.Text(), want)
+		}
+	}
+}
+
+func TestTypesAreThoseOfTheHeader(t *testing.T) {
+	want := map[string]trace.Type{
+		"REC_SWITCH": trace.SchedSwitch, "REC_WAKING": trace.SchedWaking, "REC_WAKEUP_NEW": trace.SchedWakeupNew,
+		"REC_MIGRATE": trace.SchedMigrate, "REC_IRQ_ENTRY": trace.IRQEntry, "REC_IRQ_EXIT": trace.IRQExit,
+		"REC_SOFTIRQ_ENTRY": trace.SoftirqEntry, "REC_SOFTIRQ_EXIT": trace.SoftirqExit,
+		"REC_HRTIMER_ENTRY": trace.HrtimerEntry, "REC_HRTIMER_EXIT": trace.HrtimerExit,
+		"REC_BLOCK_INSERT": trace.BlockInsert, "REC_BLOCK_ISSUE": trace.BlockIssue, "REC_BLOCK_COMPLETE": trace.BlockComplete,
+		"REC_WORK_START": trace.WorkStart, "REC_WORK_END": trace.WorkEnd, "REC_FORK": trace.ProcessFork,
+		"REC_EXEC": trace.ProcessExec, "REC_EXIT": trace.ProcessExit,
+		"REC_SYSCALL_ENTRY": trace.SyscallEntry, "REC_SYSCALL_EXIT": trace.SyscallExit,
+	}
+	header, err := os.ReadFile(abiHeader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Every type of the header must be known here, with the same number.
+	found := 0
+	for line := range strings.Lines(string(header)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if !ok || !strings.HasPrefix(name, "REC_") {
+			continue
+		}
+		found++
+		if n := strings.TrimSuffix(value, ","); strconv.Itoa(int(want[name])) != n {
+			t.Errorf("%s is %s in C, %d in Go", name, n, want[name])
+		}
+	}
+	if found != len(want) {
+		t.Errorf("%d record types in the header, %d here", found, len(want))
+	}
+}
+
+// Offsets alone would not show a field of the wrong size or sign.
+func TestRecordsFilledByC(t *testing.T) {
+	comm := trace.MakeComm
+	out := runC(t, `
+	struct record r;
+#define BEGIN(t) memset(&r, 0, sizeof(r)); r.type = t; r.cpu = 40000; r.tid = 7; r.time_ns = 0x0102030405060708ull;
+#define END fwrite(&r, sizeof(r), 1, stdout);
+	BEGIN(REC_SWITCH)
+	strcpy(r.sw.prev_comm, "prev"); strcpy(r.sw.next_comm, "next");
+	r.sw.next_tid = 70000; r.sw.next_pid = 70001; r.sw.prev_prio = -1; r.sw.next_prio = 139;
+	r.sw.prev_state = PREV_PREEMPTED | 0x402;
+	END
+	BEGIN(REC_WAKING)
+	memset(r.wake.comm, 'x', 16); r.wake.tid = 70000; r.wake.pid = 70001; r.wake.prio = -1; r.wake.target_cpu = 3;
+	END
+	BEGIN(REC_MIGRATE)
+	strcpy(r.migrate.comm, "m"); r.migrate.tid = 70000; r.migrate.prio = 139; r.migrate.orig_cpu = 1; r.migrate.dest_cpu = -2;
+	END
+	BEGIN(REC_IRQ_ENTRY)
+	r.irq.irq = 70000; r.irq.ret = 9; memset(r.irq.name, 'n', sizeof(r.irq.name));
+	END
+	BEGIN(REC_IRQ_EXIT)
+	r.irq.irq = -1; r.irq.ret = -2; strcpy(r.irq.name, "n");
+	END
+	BEGIN(REC_SOFTIRQ_ENTRY)
+	r.softirq.vec = 0x80000001;
+	END
+	BEGIN(REC_HRTIMER_ENTRY)
+	r.hrtimer.hrtimer = ~1ull; r.hrtimer.function = ~2ull; r.hrtimer.now = -3;
+	END
+	BEGIN(REC_BLOCK_COMPLETE)
+	r.block.rq = ~1ull; r.block.sector = ~2ull; r.block.dev = ~3u; r.block.bytes = ~4u; r.block.cmd_flags = ~5u;
+	r.block.error = -6; strcpy(r.block.comm, "b");
+	END
+	BEGIN(REC_WORK_END)
+	r.work.work = ~1ull; r.work.function = ~2ull;
+	END
+	BEGIN(REC_FORK)
+	strcpy(r.process.comm, "p"); strcpy(r.process.child_comm, "c");
+	r.process.pid = 70000; r.process.child_tid = 70001; r.process.child_pid = 70002; r.process.prio = -1;
+	END
+	BEGIN(REC_SYSCALL_EXIT)
+	r.syscall.nr = ~1u; r.syscall.pid = 70000; r.syscall.ret = -14;
+	END
+`)
+	wide := trace.Comm([]byte("xxxxxxxxxxxxxxxx"))
+	want := []any{
+		trace.Switch{PrevComm: comm("prev"), NextComm: comm("next"), NextTID: 70000, NextPID: 70001,
+			PrevPrio: -1, NextPrio: 139, PrevState: 0x402, Preempted: true},
+		trace.Wake{Comm: wide, TID: 70000, PID: 70001, Prio: -1, TargetCPU: 3},
+		trace.Migrate{Comm: comm("m"), TID: 70000, Prio: 139, OrigCPU: 1, DestCPU: -2},
+		trace.IRQ{IRQ: 70000, Name: strings.Repeat("n", 32)},
+		trace.IRQ{IRQ: -1, Ret: -2},
+		trace.Softirq{Vec: 0x80000001},
+		trace.Hrtimer{Hrtimer: ^uint64(1), Function: ^uint64(2), Now: -3},
+		trace.Block{RQ: ^uint64(1), Sector: ^uint64(2), Dev: ^uint32(3), Bytes: ^uint32(4), Flags: ^uint32(5),
+			Status: -6, Comm: comm("b")},
+		trace.Work{Work: ^uint64(1), Function: ^uint64(2)},
+		trace.Fork{ParentComm: comm("p"), ChildComm: comm("c"), ParentPID: 70000, ChildTID: 70001, ChildPID: 70002, Prio: -1},
+		trace.Syscall{NR: ^uint32(1), PID: 70000, Ret: -14},
+	}
+	if len(out) != len(want)*trace.RecordSize {
+		t.Fatalf("%d bytes out of C, want %d records", len(out), len(want))
+	}
+	for i, body := range want {
+		r := trace.Record(out[i*trace.RecordSize:])
+		ev, err := r.Decode()
+		if err != nil {
+			t.Errorf("record %d: %v", i, err)
+			continue
+		}
+		if diff := cmp.Diff(trace.Event{Time: 0x0102030405060708, CPU: 40000, Type: r.Type(), TID: 7, Body: body}, ev); diff != "" {
+			t.Errorf("record %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
