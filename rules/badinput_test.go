@@ -1,0 +1,310 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	ruleAllowed = "; allowed: name, track, threshold, when, overrides, stacks, snapshot, actions"
+	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
+		"syscall, not_syscall, device, not_device, op, state, preempted"
+	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block"
+)
+
+// rule is a rule of a track in one line, with more of it.
+func rule(track, more string) string {
+	return "rules: [{name: a, track: " + track + ", threshold: 1ms, " + more + "}]"
+}
+
+// badInput are rule files beside all that Parse says of them.
+var badInput = []struct{ yaml, want string }{
+	// Not a rule file at all.
+	{"", "f:1:1: file is empty"},
+	{"# nothing\n", "f:1:1: file is empty"},
+	{"---\n", "f:1:1: file is empty"},
+	{"null", "f:1:1: file is empty"},
+	{"a\xffb", "f:1:2: text is not UTF-8"},
+	{"rules:\n\t- name: a\n  \tb: c\n", "f:2:1: indented with a tab; allowed: spaces\nf:3:3: indented with a tab; allowed: spaces"},
+	{"rules: [\n", "f:1:1: not YAML: did not find expected node content"},
+	{"rules:\n  - name: a\n   track: b\n", "f:3:4: not YAML: did not find expected '-' indicator"},
+	{"rules:\n  - name: 'a\n", "f:2:3: not YAML: found unexpected end of stream"},
+	{"rules:\n  - name: a: b\n", "f:2:3: not YAML: mapping values are not allowed in this context"},
+	{"rules: []\n---\nrules: []\n", "f:2:1: a second document begins here; allowed: one document a file"},
+	{"hello", "f:1:1: file is text; allowed: a mapping with rules"},
+	{"- a", "f:1:1: file is a list; allowed: a mapping with rules"},
+	{"{}", "f:1:1: rules is missing; allowed: rules: with a list of rules"},
+	{"rule: []", `f:1:1: unknown key "rule", did you mean "rules"; allowed: rules`},
+	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
+	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
+	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, when, overrides, stacks, snapshot, actions"},
+	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
+	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
+	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
+	{"rules: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "f:1:23: nested too deeply; allowed: at most 16 levels"},
+
+	// Keys.
+	{"rules: [{}]", "f:1:9: rule has no name; allowed: each rule has name, track and threshold\n" +
+		"f:1:9: rule has no track; allowed: each rule has name, track and threshold\n" +
+		"f:1:9: rule has no threshold; allowed: each rule has name, track and threshold"},
+	{rule("wakeup", "treshold: 1ms"), `f:1:50: unknown key "treshold", did you mean "threshold"` + ruleAllowed},
+	{rule("wakeup", "frobnicate: 1ms"), `f:1:50: unknown key "frobnicate"` + ruleAllowed},
+	{rule("wakeup", "[a]: 1ms"), `f:1:50: key is a list` + ruleAllowed},
+	{rule("wakeup", "<<: {}"), `f:1:50: unknown key "<<"` + ruleAllowed},
+	{rule("wakeup", "threshold: 1ms"), "f:1:50: threshold is already set in line 1; allowed: each key once"},
+	{rule("wakeup", "timeout: 1s, repeat: 1s, on_duplicate: keep"), "f:1:50: timeout is not available in this version yet" + ruleAllowed +
+		"\nf:1:63: repeat is not available in this version yet" + ruleAllowed +
+		"\nf:1:75: on_duplicate is not available in this version yet" + ruleAllowed},
+
+	// Names and tracks.
+	{"rules: [{name: A_b, track: block, threshold: 1ms}]", `f:1:16: name "A_b" is not good; allowed: a-z, 0-9 and -, at most 48 characters`},
+	{"rules: [{name: " + strings.Repeat("x", 49) + ", track: block, threshold: 1ms}]",
+		`f:1:16: name "` + strings.Repeat("x", 49) + `" is not good; allowed: a-z, 0-9 and -, at most 48 characters`},
+	{"rules: [{name: 12, track: block, threshold: 1ms}]", `f:1:16: name is a number; allowed: text; in quotes if meant: "12"`},
+	{"rules: [{name: true, track: block, threshold: 1ms}]", `f:1:16: name is a boolean; allowed: text; in quotes if meant: "true"`},
+	{"rules: [{name: , track: block, threshold: 1ms}]", `f:1:16: name is without a value; allowed: text`},
+	{"rules: [{name: '', track: block, threshold: 1ms}]", `f:1:16: name is empty; allowed: text`},
+	{"rules:\n- {name: a, track: block, threshold: 1ms}\n- {name: a, track: block, threshold: 1ms}\n",
+		`f:3:10: name "a" is already used at f:2:10; allowed: a name for each rule`},
+	{"rules: [{name: a, track: wakup, threshold: 1ms}]", `f:1:26: unknown track "wakup", did you mean "wakeup"` + tracksAllowed},
+	{"rules: [{name: a, track: [wakeup], threshold: 1ms}]", `f:1:26: track is a list; allowed: text`},
+	{"rules: [{name: a, track: softirq, threshold: 1ms}]", `f:1:26: track softirq is not available in this version yet` + tracksAllowed},
+	{"rules: [{name: a, track: pair, threshold: 1ms, entry: a, exit: b, key: [tid]}]", `f:1:26: track pair is not available in this version yet` + tracksAllowed +
+		"\nf:1:48: entry is not available in this version yet" + ruleAllowed +
+		"\nf:1:58: exit is not available in this version yet" + ruleAllowed +
+		"\nf:1:67: key is not available in this version yet" + ruleAllowed},
+
+	// Durations.
+	{"rules: [{name: a, track: block, threshold: 5}]", "f:1:44: threshold 5 has no unit" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 0}]", "f:1:44: threshold is zero" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 0ms}]", "f:1:44: threshold is zero" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: -5ms}]", "f:1:44: threshold -5ms is negative" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 5 ms}]", `f:1:44: threshold "5 ms" is not a duration` + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 1d}]", `f:1:44: threshold "1d" is not a duration` + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 999ns}]", "f:1:44: threshold 999ns is too short" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 61m}]", "f:1:44: threshold 61m is too long" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: 9999999999999h}]", `f:1:44: threshold "9999999999999h" is not a duration` + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: [1ms]}]", "f:1:44: threshold is a list" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: }]", "f:1:44: threshold is without a value" + durationAllowed},
+
+	// Conditions.
+	{rule("wakeup", "when: {}"), "f:1:56: when is empty; allowed: at least one condition; a rule without when is for everything"},
+	{rule("wakeup", "when: postgres"), "f:1:56: when is text; allowed: a mapping with " + strings.TrimPrefix(whenAllowed, "; allowed: ")},
+	{rule("wakeup", "when: {com: a}"), `f:1:57: unknown key "com", did you mean "comm"` + whenAllowed},
+	{rule("wakeup", "when: {not_op: read}"), `f:1:57: unknown key "not_op"` + whenAllowed},
+	{rule("wakeup", "when: {comm: []}"), "f:1:63: comm is an empty list; allowed: at least one value, or no comm at all"},
+	{rule("wakeup", "when: {comm: {a: b}}"), "f:1:63: comm is a mapping; allowed: a list of values"},
+	{rule("wakeup", "when: {comm: [a, 5, ~, [b]]}"), `f:1:67: comm is a number; allowed: text; in quotes if meant: "5"` +
+		"\nf:1:70: comm is without a value; allowed: text\nf:1:73: comm is a list; allowed: text"},
+	{rule("wakeup", "when: {comm: [a, a]}"), "f:1:67: a is listed twice; allowed: each once"},
+	{rule("wakeup", "when: {comm: abcdefghijklmnop}"), `f:1:63: comm "abcdefghijklmnop" is too long; allowed: at most 15 bytes, as the kernel keeps of a task's name; end it with *`},
+	{rule("wakeup", "when: {comm: 'a[bc]'}"), `f:1:63: comm "a[bc]" holds a bracket; allowed: * and ?; a ? also stands for a bracket itself`},
+	{rule("wakeup", "when: {comm: \"a\\0\"}"), `f:1:63: comm "a\x00" holds a NUL; allowed: text without a NUL`},
+	{rule("wakeup", "when: {comm: [a, b], not_comm: [c, b]}"), "f:1:85: b is in both comm and not_comm; allowed: each value in one of them"},
+	{rule("wakeup", "when: {pid: [0, 4194305, -1, 1.5, x, 0x10]}"), "f:1:63: pid is 0; allowed: a whole number from 1 to 4194304" +
+		"\nf:1:66: pid is 4194305; allowed: a whole number from 1 to 4194304" +
+		"\nf:1:75: pid is -1; allowed: a whole number from 1 to 4194304" +
+		"\nf:1:79: pid is a number; allowed: a whole number from 1 to 4194304" +
+		"\nf:1:84: pid is text; allowed: a whole number from 1 to 4194304" +
+		"\nf:1:87: pid is 0x10; allowed: a whole number from 1 to 4194304"},
+	{rule("wakeup", "when: {uid: [root, 0]}"), "f:1:69: 0 is listed twice; allowed: each once"},
+	{rule("wakeup", "when: {not_uid: [mallory, 4294967295]}"), `f:1:67: unknown user "mallory"; allowed: a user of this machine, or a user id` +
+		"\nf:1:76: not_uid is 4294967295; allowed: a whole number from 0 to 4294967294"},
+	{rule("wakeup", "when: {cgroup: system.slice}"), `f:1:65: cgroup "system.slice" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
+	{rule("wakeup", "when: {thread: kthread}"), `f:1:65: unknown thread "kthread"; allowed: user, kernel`},
+	{rule("wakeup", "when: {preempted: 1}"), "f:1:68: preempted is a number; allowed: true, false"},
+	{rule("syscall", "when: {syscall: [opnat, 5]}"), `f:1:75: syscall is a number; allowed: text; in quotes if meant: "5"`},
+	{rule("syscall", "when: {syscall: [opnat, 'foo*']}"), `f:1:68: unknown system call "opnat", did you mean "openat"; allowed: names of system calls as in syscalls(2), and globs over them` +
+		"\n" + `f:1:75: unknown system call "foo*"; allowed: names of system calls as in syscalls(2), and globs over them`},
+	{rule("syscall", "when: {syscall: [exit, 'exit_*']}"), "f:1:68: exit never returns; allowed: calls that return\nf:1:74: exit_* never returns; allowed: calls that return"},
+	{rule("syscall", "when: {syscall: fsync, not_syscall: '*sync'}"), "f:1:74: not_syscall takes away every call of syscall; allowed: leave at least one call"},
+	{rule("block", "when: {device: [sda, /dev/vda, vda1]}"), `f:1:65: unknown device "sda", did you mean "vda"; allowed: nvme0n1, vda, or a glob for disks to come` +
+		"\n" + `f:1:70: device "/dev/vda" is a path; allowed: vda, the name without /dev/` +
+		"\n" + `f:1:80: unknown device "vda1", did you mean "vda"; allowed: nvme0n1, vda, or a glob for disks to come`},
+	{rule("block", "when: {op: [raed]}"), `f:1:61: unknown op "raed", did you mean "read"; allowed: read, write, flush, discard, other`},
+	{rule("offcpu", "when: {state: D}"), `f:1:64: unknown state "D"; allowed: interruptible, uninterruptible, other`},
+
+	// Impossible combinations.
+	{rule("wakeup", "when: {device: vda, op: read, state: other, syscall: read}"), "f:1:57: device has no meaning with track wakeup; allowed: device with track block" +
+		"\nf:1:70: op has no meaning with track wakeup; allowed: op with track block" +
+		"\nf:1:80: state has no meaning with track wakeup; allowed: state with track offcpu" +
+		"\nf:1:94: syscall has no meaning with track wakeup; allowed: syscall with track syscall, offcpu"},
+	{rule("block", "when: {not_syscall: read, preempted: true}"), "f:1:56: not_syscall has no meaning with track block; allowed: not_syscall with track syscall, offcpu" +
+		"\nf:1:75: preempted has no meaning with track block; allowed: preempted with track wakeup"},
+	{rule("syscall", "when: {not_device: vda, state: other}"), "f:1:58: not_device has no meaning with track syscall; allowed: not_device with track block" +
+		"\nf:1:75: state has no meaning with track syscall; allowed: state with track offcpu"},
+	{rule("syscall", "when: {thread: kernel}"), "f:1:66: kernel threads make no system calls; allowed: thread: user"},
+	{rule("offcpu", "when: {thread: [kernel], syscall: read}"), "f:1:75: kernel threads make no system calls; allowed: thread: user"},
+	{rule("syscall", "stacks: [waker]"), "f:1:59: track syscall has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
+	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
+	{rule("block", "stacks: user"), "f:1:57: track block has no user stack; allowed: user stacks with track wakeup, offcpu, syscall"},
+	{rule("offcpu", "when: {thread: kernel}, stacks: [user]"), "f:1:82: kernel threads have no user stack; allowed: kernel, waker"},
+	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker`},
+
+	// Overrides.
+	{rule("block", "overrides: {}"), "f:1:60: overrides is a mapping; allowed: a list, each entry an override"},
+	{rule("block", "overrides: []"), "f:1:60: overrides is an empty list; allowed: a list, each entry an override"},
+	{rule("block", "overrides: [{}, 5]"), "f:1:61: override has no when; allowed: each override has when and threshold" +
+		"\nf:1:61: override has no threshold; allowed: each override has when and threshold" +
+		"\nf:1:65: override is a number; allowed: a mapping with when, threshold"},
+	{rule("block", "overrides: [{when: {state: other}, threshold: 5, timeout: 1s}]"), "f:1:69: state has no meaning with track block; allowed: state with track offcpu" +
+		"\nf:1:95: threshold 5 has no unit" + durationAllowed +
+		"\nf:1:98: timeout is not available in this version yet; allowed: when, threshold"},
+
+	// Snapshots and actions.
+	{rule("block", "snapshot: 5"), "f:1:59: snapshot is a number; allowed: true, false, or a mapping with before, after, every, burst"},
+	{rule("block", "snapshot: {}"), "f:1:59: snapshot is an empty mapping; allowed: true, false, or a mapping with before, after, every, burst"},
+	{rule("block", "snapshot: {before: 2, after: 2m, every: 0, burst: 0, rate: 5}"), "f:1:68: before 2 has no unit; allowed: a duration from 0s to 1h with its unit, such as 5ms" +
+		"\nf:1:78: after 2m is too long; allowed: a duration from 0s to 1m with its unit, such as 5ms" +
+		"\nf:1:89: every is zero" + durationAllowed +
+		"\nf:1:99: burst is 0; allowed: a whole number from 1 to 1000" +
+		"\n" + `f:1:102: unknown key "rate"; allowed: before, after, every, burst`},
+	{rule("block", "actions: {run: a}"), "f:1:58: actions is a mapping; allowed: a list, each entry an action"},
+	{rule("block", "actions: [{}]"), "f:1:59: action has no run; allowed: run: [/path/of/program, argument, …]"},
+	{rule("block", "actions: [{run: save}, {run: []}, {run: /bin/nothing}, {run: /etc/passwd}]"), `f:1:65: run: "save" is not an absolute path; allowed: an absolute path, arguments as further entries of the list` +
+		"\nf:1:78: run is an empty list; allowed: at least one value, or no run at all" +
+		"\nf:1:89: run: /bin/nothing does not exist; allowed: an executable file" +
+		"\nf:1:110: run: /etc/passwd is not executable; allowed: an executable file"},
+	{rule("block", "actions: [{run: /bin/save, timeout: 5, user: mallory, on: fire}]"), "f:1:85: timeout 5 has no unit" + durationAllowed +
+		"\n" + `f:1:94: unknown user "mallory"; allowed: a user of this machine` +
+		"\n" + `f:1:107: unknown on "fire"; allowed: snapshot, outlier`},
+	{rule("block", "snapshot: false, actions: [{run: /bin/save}]"), "f:1:76: action waits for snapshots, but the rule has snapshot: false; allowed: on: outlier, or a rule with snapshots"},
+}
+
+func TestBadInput(t *testing.T) {
+	for _, tt := range badInput {
+		rules, err := Parse("f", []byte(tt.yaml), testHost{})
+		switch {
+		case err == nil:
+			t.Errorf("%q: no error, want\n%s", tt.yaml, tt.want)
+		case rules != nil:
+			t.Errorf("%q: rules beside errors", tt.yaml)
+		case err.Error() != tt.want:
+			t.Errorf("%q:\ngot\n%v\nwant\n%s", tt.yaml, err, tt.want)
+		}
+	}
+}
+
+// TestLimits: what does not fit the kernel side's tables.
+func TestLimits(t *testing.T) {
+	many := func(n int, format string) string {
+		var s []string
+		for i := range n {
+			s = append(s, fmt.Sprintf(format, i))
+		}
+		return strings.Join(s, ", ")
+	}
+	for _, tt := range []struct{ name, ok, bad, want string }{
+		{"rules",
+			"rules: [" + many(64, "{name: a%d, track: block, threshold: 1ms}") + "]",
+			"rules: [" + many(65, "{name: a%d, track: block, threshold: 1ms}") + "]",
+			"too many rules; allowed: 64, all files together"},
+		{"overrides",
+			rule("wakeup", "overrides: ["+many(256, "{when: {pid: 1%d}, threshold: 1ms}")+"]"),
+			rule("wakeup", "overrides: ["+many(257, "{when: {pid: 1%d}, threshold: 1ms}")+"]"),
+			"too many overrides; allowed: 256, all rules together"},
+		{"comm globs",
+			rule("wakeup", "when: {comm: ["+many(256, "a%d")+"], not_comm: ["+many(256, "b%d")+"]}"),
+			rule("wakeup", "when: {comm: ["+many(256, "a%d")+"], not_comm: ["+many(257, "b%d")+"]}"),
+			"too many comm globs; allowed: 512 comm globs, all rules together"},
+		{"cgroup globs",
+			rule("wakeup", "when: {cgroup: ["+many(64, "/a%d")+"]}, overrides: [{threshold: 1ms, when: {not_cgroup: /a1}}]"),
+			rule("wakeup", "when: {cgroup: ["+many(64, "/a%d")+"]}, overrides: [{threshold: 1ms, when: {not_cgroup: /b}}]"),
+			"too many cgroup globs; allowed: 64 different cgroup globs, all rules together"},
+		{"device lists",
+			rule("block", "overrides: ["+many(64, "{threshold: 1ms, when: {op: read, device: vda}} # %d\n")+"]"),
+			rule("block", "overrides: ["+many(65, "{threshold: 1ms, when: {op: read, device: vda}} # %d\n")+"]"),
+			"too many device conditions; allowed: 64, all rules together"},
+		{"members",
+			rule("syscall", "overrides: ["+many(80, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
+			rule("syscall", "overrides: ["+many(120, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
+			"too many values, with those of syscall; allowed: 32768 pids, uids and system calls, all rules together"},
+		{"values",
+			rule("wakeup", "when: {pid: ["+many(1024, "1%d")+"]}"),
+			rule("wakeup", "when: {pid: ["+many(1025, "1%d")+"]}"),
+			"pid has 1025 values; allowed: at most 1024"},
+		{"nodes", "", "rules: [" + many(20000, "%d") + "]", "file holds too many values; allowed: at most 20000"},
+		{"size", "", "#" + strings.Repeat(" ", 1<<20), "f: file is too large; allowed: at most 1 MiB"},
+		{"mistakes", "", "rules: [{" + many(150, "x%d: y") + "}]", "53 more mistakes from here on are not shown"},
+	} {
+		if tt.ok != "" {
+			if _, err := Parse("f", []byte(tt.ok), testHost{}); err != nil {
+				t.Errorf("%s: just fitting: %v", tt.name, err)
+			}
+		}
+		_, err := Parse("f", []byte(tt.bad), testHost{})
+		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestLoadFiles: several files, with every mistake of each in one error.
+func TestLoadFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const one = "rules: [{name: %s, track: block, threshold: 1ms}]"
+	write("good/b.yaml", fmt.Sprintf(one, "second"))
+	write("good/a.yml", fmt.Sprintf(one, "first"))
+	write("good/.#a.yaml", "left behind by an editor")
+	write("good/README", "not a rule file")
+	last := write("last.conf", fmt.Sprintf(one, "last"))
+	write("bad/a.yaml", fmt.Sprintf(one, "first"))
+	write("bad/b.yaml", "rules: [{name: first, track: wakeup, threshold: 1}]")
+	write("bad/c.yaml", "")
+	write("bad/d.yaml", strings.Repeat("# 10 MB\n", 10<<20/8))
+	write("bad/e.yaml/f", "")
+	write("none/README", "")
+
+	rules, err := Load([]string{filepath.Join(dir, "good"), last, last}, testHost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range rules {
+		names = append(names, rules[i].Name)
+	}
+	if got := strings.Join(names, " "); got != "first second last" {
+		t.Errorf("got rules %s", got)
+	}
+
+	bad, none, missing := filepath.Join(dir, "bad"), filepath.Join(dir, "none"), filepath.Join(dir, "missing.yaml")
+	rules, err = Load([]string{bad, none, missing}, testHost{})
+	if rules != nil {
+		t.Error("rules beside errors")
+	}
+	var all Errors
+	if !errors.As(err, &all) {
+		t.Fatalf("not Errors: %v", err)
+	}
+	want := strings.ReplaceAll(lines(
+		"DIR/bad/e.yaml: is not a file; allowed: only files may be named *.yaml or *.yml here",
+		"DIR/none: no rule files in this directory; allowed: at least one *.yaml or *.yml file",
+		"DIR/missing.yaml: cannot open: no such file or directory",
+		`DIR/bad/b.yaml:1:16: name "first" is already used at DIR/bad/a.yaml:1:16; allowed: a name for each rule`,
+		"DIR/bad/b.yaml:1:49: threshold 1 has no unit"+durationAllowed,
+		"DIR/bad/c.yaml:1:1: file is empty",
+		"DIR/bad/d.yaml: file is too large; allowed: at most 1 MiB",
+	), "DIR", dir)
+	if err.Error()+"\n" != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	if _, err := Load(nil, testHost{}); err == nil || err.Error() != "rules: no rule files are named; allowed: files, and directories of *.yaml or *.yml files" {
+		t.Errorf("no paths: %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"errors"
+	"testing"
+)
+
+// FuzzLoad: whatever a file holds, it gives either rules within the limits or
+// errors that each have a place.
+func FuzzLoad(f *testing.F) {
+	for _, tt := range badInput {
+		f.Add([]byte(tt.yaml))
+	}
+	f.Add([]byte(rule("wakeup", "when: {comm: ['a*', b?], uid: root, cgroup: /a/**, preempted: true}, stacks: [kernel, user, waker]")))
+	f.Add([]byte(rule("offcpu", "when: {state: uninterruptible, not_syscall: [vfork, 'clone*']}, snapshot: {after: 0, burst: 2}")))
+	f.Add([]byte(rule("block", "when: {device: vda, op: [read]}, overrides: [{when: {op: flush}, threshold: 1s}], snapshot: false")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rules, err := Parse("f", data, testHost{})
+		if err == nil {
+			checkRules(t, rules)
+			return
+		}
+		var all Errors
+		if !errors.As(err, &all) || len(all) == 0 || len(all) > maxErrors+1 {
+			t.Fatalf("not a good list of errors: %v", err)
+		}
+		if rules != nil {
+			t.Error("rules beside errors")
+		}
+		for _, e := range all {
+			whole := e.Msg == "file is too large"
+			if e.Pos.File != "f" || e.Msg == "" || !whole && (e.Pos.Line < 1 || e.Pos.Column < 1) {
+				t.Errorf("no place or no text: %+v", e)
+			}
+		}
+	})
+}
+
+// checkRules verifies what the kernel side relies on.
+func checkRules(t *testing.T, rules []Rule) {
+	t.Helper()
+	if len(rules) == 0 || len(rules) > MaxRules {
+		t.Fatalf("%d rules", len(rules))
+	}
+	facts := Facts{Comm: "postgres", Cgroup: "/a/b", Device: "vda", Op: Read, State: OtherState}
+	overrides, globs := 0, 0
+	check := func(m *Match) {
+		m.Matches(&facts)
+		globs += len(m.Comm) + len(m.NotComm)
+		for _, g := range append(m.Comm, m.NotComm...) {
+			if g == "" || len(g) > maxCommLen {
+				t.Errorf("comm glob %q", g)
+			}
+		}
+	}
+	for i := range rules {
+		r := &rules[i]
+		if r.Name == "" || r.Track == "" || r.Threshold < minDuration || r.Threshold > maxDuration {
+			t.Errorf("bad rule %+v", r)
+		}
+		if r.Snapshot.Burst < 1 || r.Snapshot.Every < minDuration {
+			t.Errorf("bad limit %+v", r.Snapshot)
+		}
+		check(&r.When)
+		overrides += len(r.Overrides)
+		for j := range r.Overrides {
+			if r.Overrides[j].Threshold < minDuration {
+				t.Errorf("bad override %+v", r.Overrides[j])
+			}
+			check(&r.Overrides[j].When)
+		}
+	}
+	if overrides > MaxOverrides || globs > MaxCommGlobs {
+		t.Errorf("%d overrides, %d comm globs", overrides, globs)
+	}
+}

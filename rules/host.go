@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// Host is what rules must know of the machine that they are for.
+type Host interface {
+	// Devices lists the names of the disks that are there now.
+	Devices() []string
+	// LookupUser returns the id of a user.
+	LookupUser(name string) (uint32, error)
+	// CheckExecutable tells why a file cannot be run as an action, in words
+	// that follow the path.
+	CheckExecutable(path string) error
+}
+
+// LocalHost is this machine. The disks are read once, when they are first
+// asked for. The zero value is ready; it is safe for use by several goroutines.
+type LocalHost struct {
+	once  sync.Once
+	disks []string
+}
+
+// Devices lists /sys/block.
+func (h *LocalHost) Devices() []string {
+	h.once.Do(func() {
+		entries, err := os.ReadDir("/sys/block")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			h.disks = append(h.disks, e.Name())
+		}
+	})
+	return h.disks
+}
+
+// LookupUser asks the user database of the machine.
+func (h *LocalHost) LookupUser(name string) (uint32, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("user id of %s: %w", name, err)
+	}
+	return uint32(uid), nil
+}
+
+// CheckExecutable looks at the file itself, not at who may run it.
+func (h *LocalHost) CheckExecutable(path string) error {
+	info, err := os.Stat(filepath.Clean(path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("does not exist")
+	case err != nil:
+		return fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
+	case !info.Mode().IsRegular():
+		return errors.New("is not a file")
+	case info.Mode().Perm()&0o111 == 0:
+		return errors.New("is not executable")
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package rules
+
+import (
+	"slices"
+	"time"
+)
+
+// Facts are what is known of one piece of slow work. What does not apply to a
+// tracker stays empty; Syscall is then -1.
+type Facts struct {
+	Comm      string
+	PID, UID  uint32
+	Cgroup    string // cgroup v2 path
+	Syscall   int
+	Device    string // disk name
+	Op        Op
+	State     State
+	Kernel    bool // a kernel thread
+	Preempted bool
+}
+
+// Matches reports whether all conditions hold. The kernel side decides most of
+// them by itself in the same way; this is the word where it cannot.
+func (m *Match) Matches(f *Facts) bool {
+	thread := UserThread
+	if f.Kernel {
+		thread = KernelThread
+	}
+	return anyGlob(GlobMatch, m.Comm, m.NotComm, f.Comm) &&
+		anyGlob(CgroupMatch, m.Cgroup, m.NotCgroup, f.Cgroup) &&
+		anyGlob(GlobMatch, m.Device, m.NotDevice, f.Device) &&
+		isOneOf(m.PID, m.NotPID, f.PID) &&
+		isOneOf(m.UID, m.NotUID, f.UID) &&
+		isOneOf(m.Syscall, m.NotSyscall, f.Syscall) &&
+		isOneOf(m.Op, nil, f.Op) &&
+		isOneOf(m.State, nil, f.State) &&
+		isOneOf(m.Thread, nil, thread) &&
+		(m.Preempted == nil || *m.Preempted == f.Preempted)
+}
+
+// ThresholdFor is the threshold that applies: that of the first override whose
+// conditions hold, or the rule's own. It does not look at the rule's When.
+func (r *Rule) ThresholdFor(f *Facts) time.Duration {
+	for i := range r.Overrides {
+		if r.Overrides[i].When.Matches(f) {
+			return r.Overrides[i].Threshold
+		}
+	}
+	return r.Threshold
+}
+
+func anyGlob(match func(pattern, s string) bool, want, not []string, s string) bool {
+	hit := func(pattern string) bool { return match(pattern, s) }
+	return (len(want) == 0 || slices.ContainsFunc(want, hit)) && !slices.ContainsFunc(not, hit)
+}
+
+func isOneOf[T comparable](want, not []T, v T) bool {
+	return (len(want) == 0 || slices.Contains(want, v)) && !slices.Contains(not, v)
+}

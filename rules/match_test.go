@@ -1,0 +1,186 @@
+package rules
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestGlobMatch(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"", "", true},
+		{"", "a", false},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"*", "", true},
+		{"*", "a/b", true},
+		{"?", "", false},
+		{"?", "a", true},
+		{"a*", "abc", true},
+		{"*c", "abc", true},
+		{"*b", "abc", false},
+		{"a*c", "abcbc", true},
+		{"a**c", "ac", true},
+		{"*a*b*", "xxaxxbxx", true},
+		{"*a*b*", "xxbxxaxx", false},
+		{"kworker/*", "kworker/u8:0", true},
+		{"kworker/*", "kworker", false},
+		{"nvme?n1", "nvme0n1", true},
+		{"nvme?n1", "nvme10n1", false},
+		{"a\\*", "a*", false},
+		{"*sync*", "fdatasync", true},
+	} {
+		if got := GlobMatch(tt.pattern, tt.s); got != tt.want {
+			t.Errorf("GlobMatch(%q, %q) = %v", tt.pattern, tt.s, got)
+		}
+	}
+	// What takes a naive matcher longer than the age of the universe.
+	if GlobMatch(strings.Repeat("*a", 1000)+"b", strings.Repeat("a", 10000)) {
+		t.Error("matches without a b")
+	}
+}
+
+func TestCgroupMatch(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, path string
+		want          bool
+	}{
+		{"/", "/", true},
+		{"/a", "/a", true},
+		{"/a", "/a/b", false},
+		{"/*", "/a", true},
+		{"/*", "/a/b", false},
+		{"/*", "/", true},
+		{"/a?c", "/abc", true},
+		{"/a?c", "/a/c", false},
+		{"/**", "/", true},
+		{"/**", "/a/b", true},
+		{"/a/**", "/a", true},
+		{"/a/**", "/a/b/c", true},
+		{"/a/**", "/ab", false},
+		{"/a/**/b", "/a/b", true},
+		{"/a/**/b", "/a/x/y/b", true},
+		{"/a/**/b", "/ab", false},
+		{"/a/**/b", "/a/xb", false},
+		{"/**/b", "/b", true},
+		{"/**/b/**", "/a/b", true},
+		{"/**/b/**", "/a/b/c", true},
+		{"/**/b/**", "/a/bc", false},
+		{"/kube*/**/*.scope", "/kubepods/burstable/pod1/x.scope", true},
+		{"/kube*/**/*.scope", "/kubepods/burstable/pod1/x.slice", false},
+		{"/system.slice/*.service", "/system.slice/ssh.service", true},
+		{"/system.slice/*.service", "/system.slice/a.slice/ssh.service", false},
+		{"/a**b", "/ax/yb", true},
+		{"/dev-disk\\x2d1", "/dev-disk\\x2d1", true},
+		{"/a", "", false},
+		{"/**", "", true},
+	} {
+		if got := CgroupMatch(tt.pattern, tt.path); got != tt.want {
+			t.Errorf("CgroupMatch(%q, %q) = %v", tt.pattern, tt.path, got)
+		}
+	}
+	if CgroupMatch(strings.Repeat("**a", 80)+"b", strings.Repeat("a", 4096)) {
+		t.Error("matches without a b")
+	}
+}
+
+func TestMatches(t *testing.T) {
+	slow := Facts{
+		Comm: "postgres", PID: 7, UID: 113, Cgroup: "/system.slice/pg.service", Syscall: 3,
+		Device: "vda", Op: Write, State: Uninterruptible, Preempted: true,
+	}
+	idle := Facts{Comm: "kworker/0:1", Kernel: true, Syscall: -1}
+	no := false
+	for _, tt := range []struct {
+		name       string
+		m          Match
+		slow, idle bool
+	}{
+		{"nothing", Match{}, true, true},
+		{"comm", Match{Comm: []string{"a", "post*"}}, true, false},
+		{"not comm", Match{NotComm: []string{"a", "post*"}}, false, true},
+		{"comm but not", Match{Comm: []string{"*"}, NotComm: []string{"kworker/*"}}, true, false},
+		{"pid", Match{PID: []uint32{1, 7}}, true, false},
+		{"not pid", Match{NotPID: []uint32{1, 7}}, false, true},
+		{"uid", Match{UID: []uint32{0}}, false, true},
+		{"not uid", Match{NotUID: []uint32{0}}, true, false},
+		{"cgroup", Match{Cgroup: []string{"/system.slice/**"}}, true, false},
+		{"not cgroup", Match{NotCgroup: []string{"/system.slice/**"}}, false, true},
+		{"syscall", Match{Syscall: []int{0, 3}}, true, false},
+		{"not syscall", Match{NotSyscall: []int{0, 3}}, false, true},
+		{"device", Match{Device: []string{"vd?"}}, true, false},
+		{"not device", Match{NotDevice: []string{"vd?"}}, false, true},
+		{"op", Match{Op: []Op{Read, Write}}, true, false},
+		{"state", Match{State: []State{Interruptible}}, false, false},
+		{"user", Match{Thread: []Thread{UserThread}}, true, false},
+		{"kernel", Match{Thread: []Thread{KernelThread}}, false, true},
+		{"preempted", Match{Preempted: yes()}, true, false},
+		{"not preempted", Match{Preempted: &no}, false, true},
+		{"two, one wrong", Match{PID: []uint32{7}, UID: []uint32{0}}, false, false},
+	} {
+		if got := tt.m.Matches(&slow); got != tt.slow {
+			t.Errorf("%s: slow: %v", tt.name, got)
+		}
+		if got := tt.m.Matches(&idle); got != tt.idle {
+			t.Errorf("%s: idle: %v", tt.name, got)
+		}
+	}
+}
+
+func TestThresholdFor(t *testing.T) {
+	r := Rule{Threshold: 3, Overrides: []Override{
+		{When: Match{Comm: []string{"a*"}}, Threshold: 1},
+		{When: Match{Comm: []string{"ab"}}, Threshold: 2},
+	}}
+	for comm, want := range map[string]time.Duration{"ab": 1, "b": 3} {
+		if got := r.ThresholdFor(&Facts{Comm: comm}); got != want {
+			t.Errorf("%s: %d, want %d", comm, got, want)
+		}
+	}
+}
+
+func TestSyscalls(t *testing.T) {
+	for name, want := range map[string]int{
+		"read": unix.SYS_READ, "openat": unix.SYS_OPENAT, "newfstatat": unix.SYS_NEWFSTATAT,
+		"exit_group": unix.SYS_EXIT_GROUP, "io_uring_enter": unix.SYS_IO_URING_ENTER,
+		"clone3": unix.SYS_CLONE3, "file_setattr": unix.SYS_FILE_SETATTR,
+	} {
+		nr, ok := SyscallNumber(name)
+		if !ok || nr != want || SyscallName(want) != name {
+			t.Errorf("%s is %d (%v), want %d; that is %s", name, nr, ok, want, SyscallName(want))
+		}
+	}
+	for _, nr := range []int{-1, 400, 100000} {
+		if got := SyscallName(nr); !strings.HasPrefix(got, "syscall_") {
+			t.Errorf("%d is %s", nr, got)
+		}
+	}
+	for _, name := range []string{"", "nothing"} {
+		if nr, ok := SyscallNumber(name); ok {
+			t.Errorf("%q is %d", name, nr)
+		}
+	}
+	for arch, names := range map[string][]string{"x86-64": callsX86[:], "arm64": callsARM[:]} {
+		seen := make(map[string]int)
+		for nr, name := range names {
+			if first, twice := seen[name]; twice && name != "" {
+				t.Errorf("%s: %s is %d and %d", arch, name, first, nr)
+			}
+			seen[name] = nr
+		}
+		if len(names) > 512 {
+			t.Errorf("%s: the kernel side tracks numbers below 512 only", arch)
+		}
+	}
+	if runtime.GOARCH == "amd64" {
+		if _, ok := SyscallNumber("open"); !ok {
+			t.Error("open is missing")
+		}
+	}
+}

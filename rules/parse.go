@@ -1,0 +1,294 @@
+package rules
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of the kernel side's tables (bpf/abi.h), all rules together.
+const (
+	MaxRules     = 64
+	MaxOverrides = 256
+	MaxCommGlobs = 512
+	MaxMembers   = 32768
+	MaxVerdicts  = 64 // cgroup conditions, different globs in them; the same of devices
+)
+
+const maxNameLen = 48
+
+// Keys of the mappings of a rule file, in the order in which errors list them.
+var (
+	fileKeys     = []string{"rules"}
+	ruleKeys     = []string{"name", "track", "threshold", "when", "overrides", "stacks", "snapshot", "actions"}
+	overrideKeys = []string{"when", "threshold"}
+	snapshotKeys = []string{"before", "after", "every", "burst"}
+	actionKeys   = []string{"run", "timeout", "user", "on"}
+)
+
+// document reads one parsed file.
+func (r *reader) document(root *yaml.Node) []Rule {
+	e, ok := r.mapping(root, "file", fileKeys)["rules"]
+	if !ok {
+		if len(r.errs) == 0 {
+			r.fail(root, "rules: with a list of rules", "rules is missing")
+		}
+		return nil
+	}
+	if e.value.Kind != yaml.SequenceNode {
+		r.fail(e.value, "a list of rules", "rules is %s", kindOf(e.value))
+		return nil
+	}
+	if len(e.value.Content) == 0 {
+		r.fail(e.value, "at least one rule; remove the file if none is wanted", "rules is an empty list")
+	}
+	var rules []Rule
+	for _, n := range e.value.Content {
+		r.rules++
+		if r.rules > MaxRules {
+			r.fail(n, fmt.Sprintf("%d, all files together", MaxRules), "too many rules")
+			break
+		}
+		rules = append(rules, r.rule(n))
+	}
+	return rules
+}
+
+func (r *reader) rule(n *yaml.Node) Rule {
+	rule := Rule{
+		Pos:      at(r.file, n),
+		Stacks:   []Stack{KernelStack},
+		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
+	}
+	keys := r.mapping(n, "rule", ruleKeys)
+	if keys == nil {
+		return rule
+	}
+	for _, key := range []string{"name", "track", "threshold"} {
+		if _, ok := keys[key]; !ok {
+			r.fail(n, "each rule has name, track and threshold", "rule has no %s", key)
+		}
+	}
+	if e, ok := keys["name"]; ok {
+		rule.Name = r.name(e.value)
+	}
+	if e, ok := keys["track"]; ok {
+		rule.Track = r.track(e.value)
+	}
+	if e, ok := keys["threshold"]; ok {
+		rule.Threshold = r.duration(e.value, "threshold", minDuration, maxDuration)
+	}
+	if e, ok := keys["when"]; ok {
+		rule.When = r.when(e.value, rule.Track)
+	}
+	if e, ok := keys["overrides"]; ok {
+		rule.Overrides = r.overridesOf(e.value, rule.Track)
+	}
+	if e, ok := keys["stacks"]; ok {
+		rule.Stacks = r.stacks(e.value, &rule)
+	}
+	if e, ok := keys["snapshot"]; ok {
+		r.snapshot(e.value, &rule.Snapshot)
+	}
+	if e, ok := keys["actions"]; ok {
+		for _, a := range r.blocks(e.value, "actions", "an action") {
+			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))
+		}
+	}
+	return rule
+}
+
+func (r *reader) name(n *yaml.Node) string {
+	name, ok := r.text(n, "name")
+	if !ok {
+		return ""
+	}
+	bad := strings.IndexFunc(name, func(c rune) bool {
+		return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z')
+	})
+	if bad >= 0 || len(name) > maxNameLen {
+		r.fail(n, fmt.Sprintf("a-z, 0-9 and -, at most %d characters", maxNameLen), "name %q is not good", cut(name))
+		return ""
+	}
+	if first, twice := r.names[name]; twice {
+		r.fail(n, "a name for each rule", "name %q is already used at %s", name, first)
+		return ""
+	}
+	r.names[name] = at(r.file, n)
+	return name
+}
+
+func (r *reader) track(n *yaml.Node) Track {
+	s, ok := r.text(n, "track")
+	if !ok {
+		return ""
+	}
+	var names []string
+	for _, t := range Tracks {
+		if Track(s) == t {
+			return t
+		}
+		names = append(names, string(t))
+	}
+	if slices.Contains([]string{"irq", "softirq", "pair"}, s) {
+		r.fail(n, strings.Join(names, ", "), "track %s is not available in this version yet", s)
+	} else {
+		r.fail(n, strings.Join(names, ", "), "%s", r.unknown("track", s, names))
+	}
+	return ""
+}
+
+// blocks reads a list of mappings; nothing may stand in its place.
+func (r *reader) blocks(n *yaml.Node, what, one string) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+		kind := kindOf(n)
+		if n.Kind == yaml.SequenceNode {
+			kind = "an empty list"
+		}
+		r.fail(n, "a list, each entry "+one, "%s is %s", what, kind)
+		return nil
+	}
+	return n.Content
+}
+
+func (r *reader) overridesOf(n *yaml.Node, track Track) []Override {
+	var all []Override
+	for _, o := range r.blocks(n, "overrides", "an override") {
+		r.overrides++
+		if r.overrides > MaxOverrides {
+			r.fail(o, fmt.Sprintf("%d, all rules together", MaxOverrides), "too many overrides")
+			break
+		}
+		keys := r.mapping(o, "override", overrideKeys)
+		if keys == nil {
+			continue
+		}
+		var got Override
+		if e, ok := keys["when"]; ok {
+			got.When = r.when(e.value, track)
+		} else {
+			r.fail(o, "each override has when and threshold", "override has no when")
+		}
+		if e, ok := keys["threshold"]; ok {
+			got.Threshold = r.duration(e.value, "threshold", minDuration, maxDuration)
+		} else {
+			r.fail(o, "each override has when and threshold", "override has no threshold")
+		}
+		all = append(all, got)
+	}
+	return all
+}
+
+func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		return nil // none wanted
+	}
+	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack})
+	onlyKernel := len(rule.When.Thread) == 1 && rule.When.Thread[0] == KernelThread
+	switch {
+	case slices.Contains(stacks, WakerStack) && (rule.Track == Syscall || rule.Track == Block):
+		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
+	case slices.Contains(stacks, UserStack) && rule.Track == Block:
+		r.fail(n, "user stacks with track wakeup, offcpu, syscall", "track block has no user stack")
+	case slices.Contains(stacks, UserStack) && onlyKernel:
+		r.fail(n, "kernel, waker", "kernel threads have no user stack")
+	}
+	return stacks
+}
+
+func (r *reader) snapshot(n *yaml.Node, p *SnapshotPolicy) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
+		p.Enabled, _ = r.boolean(n, "snapshot")
+		return
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		r.fail(n, "true, false, or a mapping with "+strings.Join(snapshotKeys, ", "), "snapshot is %s", emptyOr(n))
+		return
+	}
+	keys := r.mapping(n, "snapshot", snapshotKeys)
+	if e, ok := keys["before"]; ok {
+		p.Before = r.duration(e.value, "before", 0, maxDuration)
+	}
+	if e, ok := keys["after"]; ok {
+		p.After = r.duration(e.value, "after", 0, maxAfter)
+	}
+	if e, ok := keys["every"]; ok {
+		p.Every = r.duration(e.value, "every", minDuration, maxDuration)
+	}
+	if e, ok := keys["burst"]; ok {
+		burst, _ := r.number(e.value, "burst", 1, 1000)
+		p.Burst = int(burst)
+	}
+}
+
+func (r *reader) action(n *yaml.Node, snapshots bool) Action {
+	a := Action{Timeout: 30 * time.Second, On: OnSnapshot}
+	keys := r.mapping(n, "action", actionKeys)
+	if keys == nil {
+		return a
+	}
+	if e, ok := keys["run"]; ok {
+		a.Run = r.run(e.value)
+	} else {
+		r.fail(n, "run: [/path/of/program, argument, …]", "action has no run")
+	}
+	if e, ok := keys["timeout"]; ok {
+		a.Timeout = r.duration(e.value, "timeout", minDuration, maxDuration)
+	}
+	if e, ok := keys["user"]; ok {
+		if name, ok := r.text(e.value, "user"); ok {
+			if _, err := r.host.LookupUser(name); err != nil {
+				r.fail(e.value, "a user of this machine", "unknown user %q", cut(name))
+			}
+			a.User = name
+		}
+	}
+	where := n
+	if e, ok := keys["on"]; ok {
+		where = e.value
+		if on := words(r, e.value, "on", []string{OnSnapshot, OnOutlier}); len(on) == 1 {
+			a.On = on[0]
+		} else if len(on) > 1 {
+			r.fail(e.value, "one of snapshot, outlier", "on has %d values", len(on))
+		}
+	}
+	if a.On == OnSnapshot && !snapshots {
+		r.fail(where, "on: outlier, or a rule with snapshots", "action waits for snapshots, but the rule has snapshot: false")
+	}
+	return a
+}
+
+// run reads the program of an action with its arguments.
+func (r *reader) run(n *yaml.Node) []string {
+	var args []string
+	for i, v := range r.list(n, "run") {
+		if i > 0 && v.Kind == yaml.ScalarNode && !isNull(v) {
+			args = append(args, v.Value) // 5 and "" are arguments as good as any
+			continue
+		}
+		s, ok := r.text(v, "run")
+		if !ok {
+			continue
+		}
+		if i == 0 {
+			if !path.IsAbs(s) {
+				r.fail(v, "an absolute path, arguments as further entries of the list", "run: %q is not an absolute path", cut(s))
+			} else if err := r.host.CheckExecutable(s); err != nil {
+				r.fail(v, "an executable file", "run: %s %v", cut(s), err)
+			}
+		}
+		args = append(args, s)
+	}
+	return args
+}
+
+func emptyOr(n *yaml.Node) string {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		return "an empty mapping"
+	}
+	return kindOf(n)
+}
