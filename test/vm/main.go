@@ -66,6 +66,11 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 		return false, err
 	}
 	dirs := layout(root)
+	unlock, err := dirs.lock()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	if err := dirs.create(); err != nil {
 		return false, err
 	}

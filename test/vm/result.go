@@ -13,8 +13,13 @@ import (
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
-// tail is how many lines of each log are printed when a guest fails.
-const tail = 60
+// How many lines of each log are printed when a guest fails. Where tests failed
+// and the kernel is well, its log says little.
+const (
+	testTail    = 200
+	kernelTail  = 60
+	healthyTail = 5
+)
 
 // counts are the top-level tests of a log.
 type counts struct {
@@ -103,13 +108,19 @@ func (r *result) verdict() string {
 // tests it skipped. With all, it prints the whole output of the tests.
 func printDetails(w io.Writer, r *result, all bool) {
 	switch {
-	case all:
+	case all && r.test != nil:
 		section(w, r.target.name+": tests", r.test, 0)
-	case r.failure != "":
-		section(w, r.target.name+": tests", r.test, tail)
+	case r.failure != "" && r.test != nil:
+		section(w, r.target.name+": tests", r.test, testTail)
 	}
-	if r.failure != "" {
-		section(w, r.target.name+": kernel", r.kernel, tail)
+	if r.failure != "" && r.kernel == nil {
+		fmt.Fprintf(w, "\n%s: %s\n", r.target.name, r.failure)
+	} else if r.failure != "" {
+		lines := kernelTail
+		if r.counts.failed > 0 && !fatal.Match(r.kernel) {
+			lines = healthyTail
+		}
+		section(w, r.target.name+": kernel", r.kernel, lines)
 		fmt.Fprintf(w, "\n%s: %s\nwhole logs: %s\n", r.target.name, r.failure, r.logs)
 	}
 	for _, s := range r.counts.skipped {

@@ -30,6 +30,24 @@ func layout(root string) dirs {
 	}
 }
 
+// lock keeps a second run out until the returned function is called, or this
+// process ends.
+func (d dirs) lock() (unlock func(), err error) {
+	file := filepath.Join(filepath.Dir(d.kernels), "lock")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w: another run is in progress; wait for it", file, err)
+	}
+	return func() { f.Close() }, nil
+}
+
 // create makes the directories, and removes what an earlier run left half done.
 func (d dirs) create() error {
 	for _, dir := range []string{d.build, d.logs} {

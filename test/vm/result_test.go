@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/vm/boot"
+)
+
+func TestCount(t *testing.T) {
+	c := count([]byte(`=== RUN   TestA
+=== RUN   TestA/sub
+--- PASS: TestA (0.01s)
+    --- PASS: TestA/sub (0.00s)
+=== RUN   TestB
+    b_test.go:7: no such hook
+--- SKIP: TestB (0.00s)
+=== RUN   TestC
+--- SKIP: TestC (0.00s)
+=== RUN   TestD
+    d_test.go:9: wrong
+--- FAIL: TestD (0.00s)
+FAIL
+`))
+	if c.passed != 1 || c.failed != 1 {
+		t.Errorf("got %d passed and %d failed, want 1 and 1", c.passed, c.failed)
+	}
+	want := []string{"TestB: b_test.go:7: no such hook", "TestC: no reason given"}
+	if !slices.Equal(c.skipped, want) {
+		t.Errorf("skipped: got %q, want %q", c.skipped, want)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	good, bad := counts{passed: 3}, counts{passed: 2, failed: 1}
+	for _, test := range []struct {
+		name   string
+		exit   int
+		counts counts
+		kernel string
+		want   string
+	}{
+		{"passed", boot.Passed.ExitCode(), good, "", ""},
+		{"nothing ran", boot.Passed.ExitCode(), counts{}, "", "no test ran"},
+		{"failed", boot.Failed.ExitCode(), bad, "", "1 tests failed"},
+		{"failed, status lies", boot.Passed.ExitCode(), bad, "", "1 tests failed, though their exit status is 0"},
+		{"crashed", boot.Failed.ExitCode(), good, "", "the tests ended early"},
+		{"out of memory", boot.Failed.ExitCode(), good, "x\n[ 1.0] Out of memory: Killed process 9\ny", "the tests ended early: [ 1.0] Out of memory: Killed process 9"},
+		{"passed with trouble", boot.Passed.ExitCode(), good, "BUG: scheduling while atomic", "tests passed, but the kernel says: BUG: scheduling while atomic"},
+		{"warned", boot.Warned.ExitCode(), good, "", "tests passed, but the kernel warned"},
+		{"init failed", boot.Broken.ExitCode(), counts{}, "", "init could not set up the guest"},
+		{"too long", boot.Expired.ExitCode(), good, "", "the tests took too long"},
+		{"panic", 0, good, "Kernel panic - not syncing", "no exit status: the kernel restarted: Kernel panic - not syncing"},
+		{"qemu", 1, counts{}, "", "qemu exits with 1: no such option"},
+		{"killed", -1, counts{}, "", "qemu exits with -1: no such option"},
+	} {
+		if got := judge(test.exit, test.counts, []byte(test.kernel), "no such option\n"); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestTroubleIsNoticed ruins guests in every way that the harness must notice.
+func TestTroubleIsNoticed(t *testing.T) {
+	if os.Getenv("TAILCAM_TEST_VM") != "1" {
+		t.Skip("boots virtual machines and downloads a kernel: set TAILCAM_TEST_VM=1")
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := layout(root)
+	unlock, err := base.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	kernels, err := pick("6.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(base.kernels, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := getKernel(context.Background(), base.kernels, kernels[0]); err != nil {
+		t.Fatal(err) // fetched here once, not by all at once
+	}
+	for _, test := range []struct {
+		run, want string
+		timeout   time.Duration
+	}{
+		{"TestFails", "1 tests failed", time.Minute},
+		{"TestSkips", "no test ran", time.Minute},
+		{"TestPanics", "no exit status: the kernel restarted: ", time.Minute},
+		{"TestRestarts", "no exit status: the kernel restarted", time.Minute},
+		{"TestEatsMemory", "Out of memory: Killed process", time.Minute},
+		{"TestHangs", "the tests took too long", 10 * time.Second},
+		{"TestSleeps", "the tests ended early", 10 * time.Second},
+		{"TestStarves", "hangs: killed after ", 5 * time.Second},
+	} {
+		t.Run(test.run, func(t *testing.T) {
+			t.Parallel()
+			d := base
+			d.build, d.logs = t.TempDir(), filepath.Join(t.TempDir(), "logs")
+			opts := &options{
+				kernels: kernels, packages: []string{"./test/vm/trouble"}, run: "^" + test.run + "$",
+				jobs: 1, timeout: test.timeout, memory: 512,
+			}
+			p, err := buildPayload(context.Background(), d, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runAll(context.Background(), d, p, opts)[0].failure
+			if !strings.Contains(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

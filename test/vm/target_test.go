@@ -1,0 +1,62 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestNewestFirst(t *testing.T) {
+	packages := strings.Fields(`
+		linux-image-6.1.0-9-cloud-amd64 linux-image-6.1.0-56-cloud-amd64 linux-image-6.1.0-56-cloud-amd64-unsigned
+		linux-image-6.1.0-47-cloud-amd64 linux-image-6.1.0-56-rt-amd64 linux-image-6.1.0-57-amd64
+		linux-image-6.12.9+bpo-cloud-amd64 linux-image-6.12.117+deb12-cloud-amd64 linux-image-6.12.101+deb13-cloud-amd64
+		linux-image-6.12.117+deb12-rt-amd64-dbg linux-image-6.12.90+deb12-rt-amd64 linux-image-cloud-amd64
+		linux-image-6.1.0-56-cloud-amd64`)
+	for _, test := range []struct{ target, want string }{
+		{"6.1", "linux-image-6.1.0-56-cloud-amd64 linux-image-6.1.0-47-cloud-amd64 linux-image-6.1.0-9-cloud-amd64"},
+		{"6.1-rt", "linux-image-6.1.0-56-rt-amd64"},
+		{"6.12", "linux-image-6.12.117+deb12-cloud-amd64 linux-image-6.12.101+deb13-cloud-amd64 linux-image-6.12.9+bpo-cloud-amd64"},
+		{"6.12-rt", "linux-image-6.12.90+deb12-rt-amd64"},
+	} {
+		picked, err := pick(test.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := picked[0].newestFirst(packages); !slices.Equal(got, strings.Fields(test.want)) {
+			t.Errorf("%s: got %q, want %q", test.target, got, test.want)
+		}
+	}
+}
+
+func TestPick(t *testing.T) {
+	all, err := pick("")
+	if err != nil || len(all) != len(targets) {
+		t.Errorf("no list: got %d targets and %v, want all", len(all), err)
+	}
+	if _, err := pick("6.1,5.10"); err == nil || !strings.Contains(err.Error(), `unknown kernel "5.10": known are 6.1, `) {
+		t.Errorf("unknown kernel: got %v", err)
+	}
+}
+
+func TestModuleName(t *testing.T) {
+	for path, want := range map[string]string{
+		"a/null_blk.ko": "null_blk", "a/dm-mod.ko.xz": "dm_mod", "loop.ko.zst": "loop", "modules.dep": "",
+	} {
+		if got, ok := moduleName(path); got != want || ok != (want != "") {
+			t.Errorf("%s: got %q, %t", path, got, ok)
+		}
+	}
+}
+
+func TestParseDepends(t *testing.T) {
+	for info, want := range map[string][]string{
+		"license=GPL\x00depends=configfs,dm-mod\x00name=x\x00": {"configfs", "dm_mod"},
+		"depends=\x00": nil,
+		"":             nil,
+	} {
+		if got := parseDepends([]byte(info)); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", info, got, want)
+		}
+	}
+}
