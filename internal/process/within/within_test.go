@@ -1,0 +1,57 @@
+package within
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestDoReturnsValue(t *testing.T) {
+	g := NewGate[int](1)
+	for i := range 3 {
+		v, err := Do(g, 7, time.Minute, func() int { return i })
+		if v != i || err != nil {
+			t.Fatalf("got %d, %v; want %d", v, err, i)
+		}
+	}
+}
+
+func TestStuckKeyIsRefusedUntilItReturns(t *testing.T) {
+	g := NewGate[int](4)
+	release := make(chan struct{})
+	block := func() int { <-release; return 1 }
+
+	if _, err := Do(g, 7, time.Millisecond, block); !errors.Is(err, ErrTimeout) {
+		t.Fatalf("blocked call: got %v, want ErrTimeout", err)
+	}
+	if _, err := Do(g, 7, time.Minute, block); !errors.Is(err, ErrStuck) {
+		t.Fatalf("same key: got %v, want ErrStuck", err)
+	}
+	if v, err := Do(g, 8, time.Minute, func() int { return 2 }); v != 2 || err != nil {
+		t.Fatalf("other key: got %d, %v", v, err)
+	}
+	if g.Stuck() != 1 {
+		t.Fatalf("got %d stuck, want 1", g.Stuck())
+	}
+	close(release)
+	for g.Stuck() != 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if v, err := Do(g, 7, time.Minute, func() int { return 3 }); v != 3 || err != nil {
+		t.Fatalf("after release: got %d, %v", v, err)
+	}
+}
+
+func TestAllSlotsStuck(t *testing.T) {
+	g := NewGate[int](2)
+	release := make(chan struct{})
+	defer close(release)
+	for key := range 2 {
+		if _, err := Do(g, key, time.Millisecond, func() int { <-release; return 0 }); !errors.Is(err, ErrTimeout) {
+			t.Fatalf("got %v, want ErrTimeout", err)
+		}
+	}
+	if _, err := Do(g, 99, time.Hour, func() int { return 0 }); !errors.Is(err, ErrStuck) {
+		t.Fatalf("got %v, want ErrStuck at once", err)
+	}
+}

@@ -1,0 +1,278 @@
+package symbols
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Limits of what is read from one file.
+const (
+	maxHeaderBytes  = 16 << 20  // all headers and section names together
+	maxSection      = 256 << 20 // of a symbol table, which is streamed
+	maxGoTable      = 64 << 20  // of .gopclntab, which is not
+	maxStrings      = 1 << 32   // names are addressed by 32 bits
+	maxSegments     = 256
+	maxCodeSections = 4096
+	maxNotes        = 64 << 10
+)
+
+var errTooLarge = errors.New("too large")
+
+// readTable takes the functions of an ELF file: .symtab, else .dynsym, else
+// Go's own table. The file may be hostile. A file without any functions gives
+// a table without symbols, whose segments still serve.
+func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, fmt.Errorf("parse ELF file: %v", p)
+		}
+	}()
+	headers := &budgetReader{r: r, left: maxHeaderBytes}
+	f, err := elf.NewFile(headers)
+	if err != nil {
+		return nil, fmt.Errorf("parse ELF file: %w", err)
+	}
+	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
+		return nil, fmt.Errorf("parse ELF file: %v is neither program nor library", f.Type)
+	}
+	t = &table{segments: segments(f), buildID: buildID(f, r)}
+	if fromSymtab(t, f, r, elf.SHT_SYMTAB, maxSymbols) {
+		return t, nil
+	}
+	if fromGo(t, f, r, maxSymbols) {
+		return t, nil
+	}
+	fromSymtab(t, f, r, elf.SHT_DYNSYM, maxSymbols)
+	return t, nil
+}
+
+// budgetReader ends with an error once more than left bytes were asked for:
+// sizes in headers are whatever the file's author wrote.
+type budgetReader struct {
+	r    io.ReaderAt
+	left int64
+}
+
+func (b *budgetReader) ReadAt(p []byte, off int64) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, fmt.Errorf("headers %w", errTooLarge)
+	}
+	return b.r.ReadAt(p, off)
+}
+
+func segments(f *elf.File) []segment {
+	var out []segment
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Filesz == 0 {
+			continue
+		}
+		if len(out) == maxSegments {
+			break
+		}
+		out = append(out, segment{p.Off, p.Filesz, p.Vaddr, p.Flags&elf.PF_X != 0})
+	}
+	return out
+}
+
+// buildID returns the GNU build-id in hex, or nothing.
+func buildID(f *elf.File, r io.ReaderAt) string {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_NOTE || p.Filesz > maxNotes {
+			continue
+		}
+		notes, err := readAt(r, p.Off, p.Filesz)
+		if err != nil {
+			continue
+		}
+		for len(notes) >= 12 {
+			nameN, descN := uint64(f.ByteOrder.Uint32(notes)), uint64(f.ByteOrder.Uint32(notes[4:]))
+			kind := f.ByteOrder.Uint32(notes[8:])
+			notes = notes[12:]
+			desc := (nameN + 3) &^ 3
+			end := desc + (descN+3)&^3
+			if end > uint64(len(notes)) {
+				break
+			}
+			const gnuBuildID = 3
+			if kind == gnuBuildID && bytes.Equal(notes[:nameN], []byte("GNU\x00")) && descN <= 64 {
+				return hex.EncodeToString(notes[desc : desc+descN])
+			}
+			notes = notes[end:]
+		}
+	}
+	return ""
+}
+
+// readAt reads exactly size bytes that the caller has bounded.
+func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
+	if offset > 1<<62 || size > maxSection {
+		return nil, errTooLarge
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	// The size may be a lie: allocate only if the last byte is really there.
+	var last [1]byte
+	if n, err := r.ReadAt(last[:], int64(offset+size-1)); n == 0 {
+		return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	b := make([]byte, size)
+	if n, err := r.ReadAt(b, int64(offset)); uint64(n) < size {
+		return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	return b, nil
+}
+
+// fromSymtab fills t from the first symbol table of a kind that has functions.
+func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxSymbols int) bool {
+	for _, s := range f.Sections {
+		if s.Type != kind || s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxSection || int64(s.Link) >= int64(len(f.Sections)) {
+			continue
+		}
+		names := f.Sections[s.Link]
+		if names.Type != elf.SHT_STRTAB || names.Flags&elf.SHF_COMPRESSED != 0 || names.FileSize > maxStrings || names.Offset > 1<<62 {
+			continue
+		}
+		symbols, err := functions(f, r, s, maxSymbols)
+		if err != nil || len(symbols) == 0 {
+			continue
+		}
+		if t.setNames(r, names.Offset, names.FileSize) != nil {
+			continue
+		}
+		t.setSymbols(symbols, codeSections(f))
+		return true
+	}
+	return false
+}
+
+// setNames takes the string table into memory if it is small.
+func (t *table) setNames(r io.ReaderAt, offset, size uint64) error {
+	var text []byte
+	if size <= maxNamesInMemory {
+		var err error
+		if text, err = readAt(r, offset, size); err != nil {
+			return err
+		}
+	}
+	t.strings, t.stringsAt, t.stringsN = text, int64(offset), int64(size)
+	return nil
+}
+
+// setSymbols sorts the functions and ends those without a size (assembly) at
+// the next one or at the end of their section.
+func (t *table) setSymbols(symbols []symbol, sections []extent) {
+	slices.SortFunc(symbols, func(a, b symbol) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
+	})
+	end := uint64(1<<64 - 1) // start of the next, going backwards
+	for i := len(symbols) - 1; i >= 0; i-- {
+		s := &symbols[i]
+		if i+1 < len(symbols) && symbols[i+1].start > s.start {
+			end = symbols[i+1].start
+		}
+		if s.size == 0 {
+			s.size = uint32(min(end-s.start, room(sections, s.start), 1<<32-1))
+		}
+	}
+	t.symbols = slices.Clone(symbols)
+}
+
+// extent is a range of addresses; end is the first one after it.
+type extent struct{ start, end uint64 }
+
+func codeSections(f *elf.File) []extent {
+	var out []extent
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Addr+s.Size > s.Addr && len(out) < maxCodeSections {
+			out = append(out, extent{s.Addr, s.Addr + s.Size})
+		}
+	}
+	slices.SortFunc(out, func(a, b extent) int { return cmp.Compare(a.start, b.start) })
+	return out
+}
+
+// room is the distance from addr to the end of its section.
+func room(sections []extent, addr uint64) uint64 {
+	i, ok := slices.BinarySearchFunc(sections, addr, func(e extent, a uint64) int { return cmp.Compare(e.start, a) })
+	if !ok {
+		i--
+	}
+	if i < 0 || addr >= sections[i].end {
+		return 0
+	}
+	return sections[i].end - addr
+}
+
+// functions streams through a symbol table and keeps its functions.
+func functions(f *elf.File, r io.ReaderAt, s *elf.Section, maxSymbols int) ([]symbol, error) {
+	entry := elf.Sym64Size
+	if f.Class == elf.ELFCLASS32 {
+		entry = elf.Sym32Size
+	}
+	if s.Offset > 1<<62 {
+		return nil, errTooLarge
+	}
+	section := io.NewSectionReader(r, int64(s.Offset), int64(s.FileSize))
+	chunk := make([]byte, 2048*entry)
+	var out []symbol
+	for at := int64(0); at < section.Size(); {
+		n, err := section.ReadAt(chunk, at)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if n < entry {
+			break
+		}
+		for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
+			sym, ok := function(f, b)
+			if !ok {
+				continue
+			}
+			if len(out) == maxSymbols {
+				return out, nil
+			}
+			out = append(out, sym)
+		}
+		at += int64(n - n%entry)
+	}
+	return out, nil
+}
+
+// function decodes one symbol table entry, if it is a function or a global
+// label in code (assembly does not always give types).
+func function(f *elf.File, b []byte) (symbol, bool) {
+	var (
+		name        uint32
+		info        byte
+		index       elf.SectionIndex
+		value, size uint64
+	)
+	order := f.ByteOrder
+	if f.Class == elf.ELFCLASS32 {
+		name, value, size = order.Uint32(b), uint64(order.Uint32(b[4:])), uint64(order.Uint32(b[8:]))
+		info, index = b[12], elf.SectionIndex(order.Uint16(b[14:]))
+	} else {
+		name, info, index = order.Uint32(b), b[4], elf.SectionIndex(order.Uint16(b[6:]))
+		value, size = order.Uint64(b[8:]), order.Uint64(b[16:])
+	}
+	if index == elf.SHN_UNDEF || index == elf.SHN_ABS || index == elf.SHN_COMMON || name == 0 {
+		return symbol{}, false
+	}
+	switch elf.ST_TYPE(info) {
+	case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+	case elf.STT_NOTYPE:
+		if elf.ST_BIND(info) == elf.STB_LOCAL || int(index) >= len(f.Sections) || f.Sections[index].Flags&elf.SHF_EXECINSTR == 0 {
+			return symbol{}, false
+		}
+	default:
+		return symbol{}, false
+	}
+	return symbol{value, uint32(min(size, 1<<32-1)), name}, true
+}

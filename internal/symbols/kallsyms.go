@@ -1,0 +1,260 @@
+package symbols
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrHidden says that the kernel gives no symbol addresses to this process.
+var ErrHidden = errors.New("kernel symbol addresses are hidden: run as root or with CAP_SYSLOG, " +
+	"and set sysctl kernel.kptr_restrict to 0 or 1")
+
+const (
+	maxKernelSymbols = 4 << 20
+	maxKernelNames   = 512 << 20
+	// A kernel address further than this from any symbol has no name.
+	maxKernelFunction = 1 << 20
+	// In a module, an address further than this from its symbol may belong to
+	// something that was loaded later: the table is read again, if it is old.
+	sureModuleOffset = 4 << 10
+)
+
+// kernelSymbol is one entry of the sorted table. Entries that are not code
+// have no name: they end the function before them.
+type kernelSymbol struct {
+	addr   uint64
+	name   uint32 // offset in names; 0: not code
+	module uint16 // index in modules; 0: the kernel itself
+}
+
+// kernelSymbols is immutable once parsed.
+type kernelSymbols struct {
+	symbols []kernelSymbol
+	names   []byte // each ended by a zero byte
+	modules []string
+}
+
+// kernelTable reads kallsyms when it is first needed, and again when an
+// address is not known. Lookups never wait for a second reading by others.
+type kernelTable struct {
+	path     string
+	interval time.Duration
+	table    atomic.Pointer[kernelSymbols]
+
+	mu   sync.Mutex // held while reading
+	last time.Time  // of the last reading
+	err  error      // of the last reading
+}
+
+func newKernelTable(path string, interval time.Duration) *kernelTable {
+	return &kernelTable{path: path, interval: interval}
+}
+
+func (k *kernelTable) frames(addrs []uint64) ([]string, error) {
+	out := unknowns(addrs)
+	if len(addrs) == 0 {
+		return out, nil
+	}
+	at := lookups(addrs)
+	table, err := k.current()
+	if err != nil {
+		return out, err
+	}
+	if slices.ContainsFunc(at, func(a uint64) bool { return !table.sure(a) }) {
+		table = k.refreshed(table)
+	}
+	table.describe(out, addrs, at)
+	return out, nil
+}
+
+// current returns the table, reading it if that was never done.
+func (k *kernelTable) current() (*kernelSymbols, error) {
+	if t := k.table.Load(); t != nil {
+		return t, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t := k.table.Load(); t != nil {
+		return t, nil
+	}
+	if k.err != nil && time.Since(k.last) < k.interval {
+		return nil, k.err
+	}
+	if err := k.readLocked(); err != nil {
+		return nil, err
+	}
+	return k.table.Load(), nil
+}
+
+// refreshed returns a table that is at most one interval old, or old while
+// somebody else reads.
+func (k *kernelTable) refreshed(old *kernelSymbols) *kernelSymbols {
+	if !k.mu.TryLock() {
+		return old
+	}
+	defer k.mu.Unlock()
+	if time.Since(k.last) >= k.interval {
+		_ = k.readLocked() // the old table stays
+	}
+	return k.table.Load()
+}
+
+func (k *kernelTable) reload() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.readLocked()
+}
+
+func (k *kernelTable) readLocked() error {
+	k.last = time.Now()
+	t, err := readKallsyms(k.path)
+	if k.err = err; err == nil {
+		k.table.Store(t)
+	}
+	return err
+}
+
+func readKallsyms(path string) (*kernelSymbols, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read kernel symbols (needs CONFIG_KALLSYMS and procfs): %w", err)
+	}
+	defer f.Close()
+	t, err := parseKallsyms(f)
+	if err != nil {
+		return nil, fmt.Errorf("read kernel symbols from %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// parseKallsyms reads lines of "address type name [module]".
+func parseKallsyms(r io.Reader) (*kernelSymbols, error) {
+	t := &kernelSymbols{names: []byte{0}, modules: []string{""}}
+	modules := map[string]uint16{"": 0}
+	hidden := true
+	scan := bufio.NewScanner(r)
+	scan.Buffer(make([]byte, 0, 64<<10), 64<<10)
+	for line := 1; scan.Scan(); line++ {
+		addr, kind, name, module, ok := splitKallsyms(scan.Bytes())
+		if !ok {
+			return nil, fmt.Errorf("line %d: unexpected form %.60q", line, scan.Bytes())
+		}
+		if addr == 0 {
+			continue
+		}
+		hidden = false
+		s := kernelSymbol{addr: addr}
+		if isKernelCode(kind) {
+			if len(t.names)+len(name) >= maxKernelNames {
+				return nil, fmt.Errorf("line %d: more than %d bytes of names", line, maxKernelNames)
+			}
+			index, known := modules[string(module)]
+			if !known && len(t.modules) < 1<<16 {
+				index = uint16(len(t.modules))
+				modules[string(module)] = index
+				t.modules = append(t.modules, clean(string(module)))
+			}
+			s.name, s.module = uint32(len(t.names)), index
+			t.names = append(append(t.names, name...), 0)
+		}
+		if len(t.symbols) == maxKernelSymbols {
+			return nil, fmt.Errorf("line %d: more than %d symbols", line, maxKernelSymbols)
+		}
+		t.symbols = append(t.symbols, s)
+	}
+	if err := scan.Err(); err != nil {
+		return nil, err
+	}
+	if hidden {
+		return nil, ErrHidden
+	}
+	t.compact()
+	return t, nil
+}
+
+func splitKallsyms(line []byte) (addr uint64, kind byte, name, module []byte, ok bool) {
+	hex, rest, ok := bytes.Cut(line, []byte{' '})
+	if !ok || len(rest) < 3 || rest[1] != ' ' {
+		return 0, 0, nil, nil, false
+	}
+	addr, err := strconv.ParseUint(string(hex), 16, 64)
+	if err != nil {
+		return 0, 0, nil, nil, false
+	}
+	name, module, _ = bytes.Cut(rest[2:], []byte{'\t'})
+	module = bytes.TrimSuffix(bytes.TrimPrefix(module, []byte{'['}), []byte{']'})
+	return addr, rest[0], name, module, len(name) > 0 && bytes.IndexByte(name, 0) < 0
+}
+
+func isKernelCode(kind byte) bool {
+	return kind == 't' || kind == 'T' || kind == 'w' || kind == 'W'
+}
+
+// compact sorts by address, and keeps one symbol an address (the first code of
+// the file, as the kernel itself does) and one of a run that is not code.
+func (t *kernelSymbols) compact() {
+	slices.SortStableFunc(t.symbols, func(a, b kernelSymbol) int { return cmp.Compare(a.addr, b.addr) })
+	kept := t.symbols[:0]
+	for _, s := range t.symbols {
+		if n := len(kept); n > 0 {
+			last := &kept[n-1]
+			if last.addr == s.addr {
+				if last.name == 0 {
+					*last = s
+				}
+				continue
+			}
+			if last.name == 0 && s.name == 0 {
+				continue
+			}
+		}
+		kept = append(kept, s)
+	}
+	t.symbols = slices.Clone(kept)
+	t.names = slices.Clone(t.names)
+}
+
+// find returns the code symbol at or before addr.
+func (t *kernelSymbols) find(addr uint64) (kernelSymbol, bool) {
+	i, exact := slices.BinarySearchFunc(t.symbols, addr, func(s kernelSymbol, a uint64) int { return cmp.Compare(s.addr, a) })
+	if !exact {
+		i--
+	}
+	if i < 0 {
+		return kernelSymbol{}, false
+	}
+	s := t.symbols[i]
+	return s, s.name != 0 && addr-s.addr < maxKernelFunction
+}
+
+// sure tells whether a newer table could not know addr better.
+func (t *kernelSymbols) sure(addr uint64) bool {
+	s, ok := t.find(addr)
+	return ok && (s.module == 0 || addr-s.addr < sureModuleOffset)
+}
+
+// describe writes a frame for each address that has a name.
+func (t *kernelSymbols) describe(out []string, addrs, at []uint64) {
+	for i, a := range at {
+		s, ok := t.find(a)
+		if !ok {
+			continue
+		}
+		name := t.names[s.name:]
+		name = name[:bytes.IndexByte(name, 0)]
+		out[i] = fmt.Sprintf("%s+0x%x", clean(string(name)), addrs[i]-s.addr)
+		if s.module != 0 {
+			out[i] += " [" + t.modules[s.module] + "]"
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package symbols
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const someKallsyms = `ffffffff81000000 T _stext
+ffffffff81000000 T alias
+ffffffff81000100 t middle
+ffffffff81000100 d not_code_at_same_place
+ffffffff81000200 D data
+ffffffffc0000000 t mod_fn	[some_mod]
+ffffffffc0000000 b mod_bss	[some_mod]
+ffffffffc0010000 t bpf_prog_0123456789abcdef_x	[bpf]
+0000000000000000 A absolute
+`
+
+func TestParseKallsyms(t *testing.T) {
+	table, err := parseKallsyms(strings.NewReader(someKallsyms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[uint64]string{
+		0xffffffff80ffffff: "[unknown] 0xffffffff80ffffff",
+		0xffffffff81000000: "_stext+0x0",
+		0xffffffff810000ff: "_stext+0xff",
+		0xffffffff81000100: "middle+0x0",
+		0xffffffff81000200: "[unknown] 0xffffffff81000200",
+		0xffffffffc0000010: "mod_fn+0x10 [some_mod]",
+		0xffffffffc0010004: "bpf_prog_0123456789abcdef_x+0x4 [bpf]",
+		0xffffffffc0200000: "[unknown] 0xffffffffc0200000",
+	} {
+		out := unknowns([]uint64{addr})
+		table.describe(out, []uint64{addr}, []uint64{addr})
+		if out[0] != want {
+			t.Errorf("0x%x: got %q, want %q", addr, out[0], want)
+		}
+	}
+}
+
+func TestParseKallsymsBad(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               ErrHidden.Error(),
+		"0000000000000000 T _stext\n":    ErrHidden.Error(),
+		"xyz T _stext\n":                 `line 1: unexpected form "xyz T _stext"`,
+		"ffffffff81000000 T \n":          `line 1: unexpected form "ffffffff81000000 T "`,
+		"ffffffff81000000 T a\nnonsense": `line 2: unexpected form "nonsense"`,
+	} {
+		if _, err := parseKallsyms(strings.NewReader(text)); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestKernelHidden(t *testing.T) {
+	proc := t.TempDir()
+	path := filepath.Join(proc, "kallsyms")
+	if err := os.WriteFile(path, []byte("0000000000000000 T _stext\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(&Options{Proc: proc, ReloadInterval: time.Nanosecond})
+	frames, err := r.Kernel([]uint64{0xffffffff81000000})
+	if !errors.Is(err, ErrHidden) || !reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}) {
+		t.Fatalf("got %q, %v", frames, err)
+	}
+	if !strings.Contains(err.Error(), "kernel.kptr_restrict") || !strings.Contains(err.Error(), "CAP_SYSLOG") {
+		t.Errorf("error does not say what to change: %v", err)
+	}
+	// Once permitted, it works without a new resolver.
+	if err := os.WriteFile(path, []byte(someKallsyms), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if frames, err = r.Kernel([]uint64{0xffffffff81000001}); err != nil || frames[0] != "_stext+0x1" {
+		t.Fatalf("got %q, %v", frames, err)
+	}
+	// A module that comes later is found, and so is the return address at its end.
+	more := someKallsyms + "ffffffffc1000000 t late\t[late_mod]\nffffffffc1000010 t next\t[late_mod]\n"
+	if err := os.WriteFile(path, []byte(more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	frames, err = r.Kernel([]uint64{0xffffffffc1000010, 0xffffffffc1000010})
+	if want := []string{"next+0x0 [late_mod]", "late+0x10 [late_mod]"}; err != nil || !reflect.DeepEqual(frames, want) {
+		t.Fatalf("got %q, %v; want %q", frames, err, want)
+	}
+}
+
+func TestKernelReal(t *testing.T) {
+	needRoot(t, "/proc/kallsyms shows addresses only with CAP_SYSLOG")
+	text, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		t.Skipf("no kallsyms: %v", err)
+	}
+	table, err := parseKallsyms(strings.NewReader(string(text)))
+	if errors.Is(err, ErrHidden) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addr uint64
+	for _, s := range table.symbols {
+		if bytes.HasPrefix(table.names[s.name:], []byte("schedule\x00")) {
+			addr = s.addr
+		}
+	}
+	r := New(nil)
+	frames, err := r.Kernel([]uint64{addr + 4})
+	if err != nil || frames[0] != "schedule+0x4" {
+		t.Fatalf("got %q, %v", frames, err)
+	}
+	if err := r.ReloadKernel(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzKallsyms(f *testing.F) {
+	f.Add(someKallsyms, uint64(0xffffffff81000001))
+	f.Add("0 t a\n", uint64(0))
+	f.Fuzz(func(t *testing.T, text string, addr uint64) {
+		table, err := parseKallsyms(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for i := 1; i < len(table.symbols); i++ {
+			if table.symbols[i-1].addr >= table.symbols[i].addr {
+				t.Fatal("not in order")
+			}
+		}
+		out := unknowns([]uint64{addr})
+		table.describe(out, []uint64{addr}, []uint64{addr})
+		wantPrintable(t, out[0])
+	})
+}
+
+func BenchmarkKallsyms(b *testing.B) {
+	for b.Loop() {
+		if _, err := readKallsyms("/proc/kallsyms"); err != nil {
+			b.Skip(err)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package symbols
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mapping is one line of /proc/PID/maps.
+type mapping struct {
+	start, end uint64 // end is the first address after it
+	offset     uint64 // in the file
+	inode      uint64 // 0: no file
+	executable bool
+	name       string // path, pseudo path such as [heap], or empty
+}
+
+// hit is a mapping and the frames that lie in it.
+type hit struct {
+	mapping
+	frames []frame
+}
+
+type frame struct {
+	index int    // in the caller's addresses
+	at    uint64 // address to look up
+}
+
+// findMappings reads maps up to the last mapping that holds one of the
+// addresses, and keeps only those that do: a process may have a million.
+func findMappings(maps io.Reader, at []uint64) ([]hit, error) {
+	wanted := make([]frame, len(at))
+	for i, a := range at {
+		wanted[i] = frame{i, a}
+	}
+	slices.SortFunc(wanted, func(a, b frame) int { return cmp.Compare(a.at, b.at) })
+
+	var hits []hit
+	err := scanMaps(maps, func(m mapping) bool {
+		for len(wanted) > 0 && wanted[0].at < m.start {
+			wanted = wanted[1:] // in no mapping
+		}
+		n := 0
+		for n < len(wanted) && wanted[n].at < m.end {
+			n++
+		}
+		if n > 0 {
+			hits = append(hits, hit{m, wanted[:n:n]})
+			wanted = wanted[n:]
+		}
+		return len(wanted) > 0
+	})
+	return hits, err
+}
+
+// scanMaps hands out mappings in ascending order until yield returns false.
+func scanMaps(r io.Reader, yield func(mapping) bool) error {
+	scan := bufio.NewScanner(r)
+	scan.Buffer(make([]byte, 0, 16<<10), 64<<10) // a path of 4,096 bytes, escaped
+	for scan.Scan() {
+		m, err := parseMapping(scan.Text())
+		if err != nil {
+			return err
+		}
+		if !yield(m) {
+			return nil
+		}
+	}
+	return scan.Err()
+}
+
+// parseMapping reads "start-end perms offset dev inode   name".
+func parseMapping(line string) (mapping, error) {
+	bad := func(what string) (mapping, error) {
+		return mapping{}, fmt.Errorf("parse %s of mapping %.80q", what, line)
+	}
+	rest := line
+	field := func() string {
+		var f string
+		f, rest, _ = strings.Cut(rest, " ")
+		return f
+	}
+	var m mapping
+	var err error
+	from, to, _ := strings.Cut(field(), "-")
+	if m.start, err = strconv.ParseUint(from, 16, 64); err != nil {
+		return bad("start")
+	}
+	if m.end, err = strconv.ParseUint(to, 16, 64); err != nil || m.end <= m.start {
+		return bad("end")
+	}
+	perms := field()
+	if len(perms) != 4 {
+		return bad("permissions")
+	}
+	m.executable = perms[2] == 'x'
+	if m.offset, err = strconv.ParseUint(field(), 16, 64); err != nil {
+		return bad("offset")
+	}
+	if field() == "" {
+		return bad("device")
+	}
+	if m.inode, err = strconv.ParseUint(field(), 10, 64); err != nil {
+		return bad("inode")
+	}
+	m.name = strings.ReplaceAll(strings.TrimLeft(rest, " "), `\012`, "\n")
+	return m, nil
+}
+
+const deletedSuffix = " (deleted)"
+
+// module is the mapping's name in frames.
+func (m mapping) module() string {
+	switch {
+	case m.name == "":
+		return "[anon]"
+	case strings.HasPrefix(m.name, "/"):
+		return clean(path.Base(strings.TrimSuffix(m.name, deletedSuffix)))
+	}
+	return clean(m.name)
+}

@@ -1,0 +1,223 @@
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func wantPrintable(t *testing.T, s string) {
+	t.Helper()
+	if len(s) > 2*maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }) {
+		t.Errorf("not safe to print: %q", s)
+	}
+}
+
+func TestParseMapping(t *testing.T) {
+	for line, want := range map[string]mapping{
+		"55d0c0a00000-55d0c0a01000 r-xp 00001000 fe:00 1234                       /usr/bin/a b": {
+			start: 0x55d0c0a00000, end: 0x55d0c0a01000, offset: 0x1000, inode: 1234, executable: true, name: "/usr/bin/a b"},
+		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ": {start: 0x7f0000000000, end: 0x7f0000001000},
+		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0                          [heap]": {
+			start: 0x7f0000000000, end: 0x7f0000001000, name: "[heap]"},
+		`1000-2000 r--p 00000000 00:01 9 /a\012b (deleted)`: {start: 0x1000, end: 0x2000, inode: 9, name: "/a\nb (deleted)"},
+	} {
+		got, err := parseMapping(line)
+		if err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(mapping{})); diff != "" {
+			t.Errorf("%q: %s", line, diff)
+		}
+	}
+	for _, line := range []string{"", "x", "2000-1000 r-xp 0 0:0 0", "1000-2000", "1000-2000 r-xp", "1000-2000 r-xp z 0:0 1", "1000-2000 r-xp 0 0:0 z", "1000-2000 r 0 0:0 1"} {
+		if _, err := parseMapping(line); err == nil {
+			t.Errorf("%q: no error", line)
+		}
+	}
+}
+
+func TestModule(t *testing.T) {
+	for name, want := range map[string]string{
+		"/usr/lib/libc.so.6":   "libc.so.6",
+		"/usr/bin/x (deleted)": "x",
+		"/a/b\n\x1b[2Jc":       "b??[2Jc",
+		"[stack]":              "[stack]",
+		"":                     "[anon]",
+	} {
+		if got := (mapping{name: name}).module(); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestReadable(t *testing.T) {
+	for name, want := range map[string]string{
+		"main.(*T).Method[...]":                            "main.(*T).Method[...]",
+		"_ZN3foo3barILi3EEEvRKSt6vectorIiSaIiEE":           "foo::bar<3>",
+		"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE": "core::fmt::Write::write_fmt",
+		"_RNvC6_123foo3bar":                                "123foo::bar",
+		"_Znonsense":                                       "_Znonsense",
+		"\x1b[31mred;\n":                                   "?[31mred:?",
+		"bad\xffutf8":                                      "bad?utf8",
+		strings.Repeat("a", maxName+1):                     strings.Repeat("a", maxName) + "…",
+		strings.Repeat("a", maxName-1) + "é":               strings.Repeat("a", maxName-1) + "…",
+		strings.Repeat("a", maxName-2) + "é":               strings.Repeat("a", maxName-2) + "é",
+		strings.Repeat("a", maxName-2) + "éa":              strings.Repeat("a", maxName-2) + "é…",
+		"_Z" + strings.Repeat("N1a", maxMangled):           "_Z" + strings.Repeat("N1a", maxName)[:maxName-2] + "…",
+	} {
+		got := readable(name)
+		if got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+		wantPrintable(t, got)
+	}
+}
+
+func TestTableFind(t *testing.T) {
+	names := "\x00outer\x00inner\x00__alias\x00alias\x00label\x00"
+	table := &table{
+		segments: []segment{{0x0, 0x1000, 0x400000, false}, {0x800, 0x1000, 0x401800, true}},
+		strings:  []byte(names), stringsN: int64(len(names)),
+	}
+	at := func(s string) uint32 { return uint32(strings.Index(names, "\x00"+s+"\x00") + 1) }
+	table.setSymbols([]symbol{
+		{0x1000, 0x100, at("outer")}, {0x1010, 0x10, at("inner")},
+		{0x2000, 0x20, at("__alias")}, {0x2000, 0x20, at("alias")},
+		{0x3000, 0, at("label")}, {0x3010, 1, at("inner")}, {0x4000, 0, at("label")}, {0x5000, 0, at("label")},
+	}, []extent{{0x1000, 0x4008}})
+	for addr, want := range map[uint64]string{
+		0xfff: "", 0x1000: "outer", 0x1010: "inner", 0x101f: "inner", 0x1020: "outer", 0x10ff: "outer", 0x1100: "",
+		0x2000: "alias", 0x2020: "", 0x300f: "label", 0x3011: "", 0x4007: "label", 0x4008: "", 0x5000: "",
+	} {
+		if got, _, _ := table.find(addr, nil); got != want {
+			t.Errorf("0x%x: got %q, want %q", addr, got, want)
+		}
+	}
+	table.strings = nil // a large one is read from the file
+	if got, _, _ := table.find(0x1000, strings.NewReader(names)); got != "outer" {
+		t.Errorf("from file: got %q", got)
+	}
+	for offset, want := range map[uint64]uint64{0x10: 0x400010, 0x900: 0x401900, 0x1001: 0x402001} {
+		if got, ok := table.address(offset); !ok || got != want {
+			t.Errorf("offset 0x%x: got 0x%x", offset, got)
+		}
+	}
+	if _, ok := table.address(0x1800); ok {
+		t.Error("an offset past the segments has an address")
+	}
+}
+
+func TestCache(t *testing.T) {
+	c := newCache(2, 1<<20)
+	reads := 0
+	get := func(ino uint64, name string) (*table, error) {
+		return c.get(context.Background(), fileID{ino: ino}, func() (*table, error) {
+			reads++
+			if name == "" {
+				return nil, errors.New("bad file")
+			}
+			return &table{buildID: name, strings: []byte(name)}, nil
+		})
+	}
+	a, _ := get(1, "a")
+	if copied, _ := get(2, "a"); copied != a {
+		t.Error("copies do not share their table")
+	}
+	if b, _ := get(2, "a"); b != a || reads != 2 {
+		t.Errorf("read again: %d times", reads)
+	}
+	if s := c.stats(); s.Files != 2 || s.Bytes != a.bytes() {
+		t.Errorf("got %+v", s)
+	}
+	_, _ = get(1, "a")
+	_, _ = get(3, "c") // 2 goes
+	_, _ = get(1, "a")
+	if reads != 3 {
+		t.Errorf("the recently used one went: %d reads", reads)
+	}
+	_, _ = get(2, "a") // 3 goes
+	if s := c.stats(); s.Files != 2 || s.Evicted != 2 || s.Bytes != a.bytes() {
+		t.Errorf("got %+v", s)
+	}
+	if _, err := get(4, ""); err == nil {
+		t.Error("no error of a bad file")
+	}
+	reads = 0
+	if _, err := get(4, ""); err == nil || reads != 0 {
+		t.Errorf("bad file: %v, read %d times more", err, reads)
+	}
+	small := newCache(10, 1)
+	if _, err := small.get(context.Background(), fileID{}, func() (*table, error) { return &table{}, nil }); err != nil {
+		t.Error(err)
+	}
+	if s := small.stats(); s.Files != 0 || s.Bytes != 0 {
+		t.Errorf("more than the limit stays: %+v", s)
+	}
+}
+
+func FuzzMaps(f *testing.F) {
+	f.Add("1000-2000 r-xp 00000000 00:00 1 /bin/x\n3000-4000 r-xp 00000000 00:00 0 [vdso]\n", uint64(0x1800), uint64(0x3000))
+	f.Add("-", uint64(0), uint64(1))
+	f.Fuzz(func(t *testing.T, text string, a, b uint64) {
+		hits, err := findMappings(strings.NewReader(text), []uint64{a, b})
+		if err != nil {
+			return
+		}
+		seen := map[int]bool{}
+		for _, h := range hits {
+			wantPrintable(t, h.module())
+			for _, f := range h.frames {
+				if f.at < h.start || f.at >= h.end || seen[f.index] {
+					t.Fatalf("frame %+v in mapping %+v", f, h.mapping)
+				}
+				seen[f.index] = true
+			}
+		}
+	})
+}
+
+func FuzzPerfMap(f *testing.F) {
+	f.Add("1000 10 name\n0x1000 0x10 b c\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		_ = scanPerfMap(strings.NewReader(text), func(_, _ uint64, name []byte) { wantPrintable(t, readable(string(name))) })
+	})
+}
+
+func FuzzELF(f *testing.F) {
+	for _, path := range []string{"/bin/true", "/lib64/ld-linux-x86-64.so.2"} {
+		if b, err := os.ReadFile(path); err == nil {
+			f.Add(b[:min(len(b), 256<<10)], uint64(0x1000))
+		}
+	}
+	f.Add(tinyGo(), uint64(0x401000))
+	f.Fuzz(func(t *testing.T, b []byte, addr uint64) {
+		file := bytes.NewReader(b)
+		table, err := readTable(file, 1000)
+		if err != nil {
+			return
+		}
+		if len(table.symbols) > 1000 || int64(len(table.strings)) > int64(len(b)) {
+			t.Fatalf("%d symbols, %d bytes of names", len(table.symbols), len(table.strings))
+		}
+		addrs := []uint64{addr}
+		if len(table.symbols) > 0 {
+			addrs = append(addrs, table.symbols[0].start, table.symbols[len(table.symbols)-1].start)
+		}
+		for _, a := range addrs {
+			name, start, ok := table.find(a, file)
+			if ok && start > a {
+				t.Fatalf("0x%x is before %q at 0x%x", a, name, start)
+			}
+			wantPrintable(t, readable(name))
+		}
+		table.address(addr)
+	})
+}

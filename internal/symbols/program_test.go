@@ -1,0 +1,105 @@
+package symbols
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// build compiles a program of testdata and returns its path.
+func build(t *testing.T, name string, compiler ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(compiler[0]); err != nil {
+		t.Skipf("needs %s to build the program under test: %v", compiler[0], err)
+	}
+	out := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command(compiler[0], append(compiler[1:], "-o", out)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+	}
+	return out
+}
+
+func strip(t *testing.T, path string) {
+	t.Helper()
+	if text, err := exec.Command("strip", path).CombinedOutput(); err != nil {
+		t.Skipf("needs strip of binutils: %v %s", err, text)
+	}
+}
+
+// program is a running one and the addresses that it printed.
+type program struct {
+	pid   int
+	addrs map[string]uint64
+}
+
+// start runs a program of testdata until the end of the test.
+func start(t *testing.T, cmd *exec.Cmd, last string) *program {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	p := &program{pid: cmd.Process.Pid, addrs: map[string]uint64{}}
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		name, hex, _ := strings.Cut(lines.Text(), " ")
+		addr, err := strconv.ParseUint(hex, 16, 64)
+		if err != nil {
+			t.Fatalf("unexpected line %q", lines.Text())
+		}
+		p.addrs[name] = addr
+		if name == last {
+			return p
+		}
+	}
+	t.Fatalf("program ended before it printed %q", last)
+	return nil
+}
+
+// frame resolves one printed address; as a return address if outer.
+func (p *program) frame(t *testing.T, r *Resolver, name string, outer bool) string {
+	t.Helper()
+	addr, ok := p.addrs[name]
+	if !ok {
+		t.Fatalf("program did not print %q", name)
+	}
+	if outer {
+		return r.User(p.pid, []uint64{addr, addr})[1]
+	}
+	return r.User(p.pid, []uint64{addr})[0]
+}
+
+// wantFrame checks "symbol+0xOFF (module)" with any offset.
+func wantFrame(t *testing.T, got, symbol, module string) {
+	t.Helper()
+	name, rest, ok := strings.Cut(got, "+0x")
+	offset, mod, ok2 := strings.Cut(rest, " (")
+	if _, err := strconv.ParseUint(offset, 16, 32); !ok || !ok2 || err != nil || name != symbol || mod != module+")" {
+		t.Errorf("got %q, want %s+0x… (%s)", got, symbol, module)
+	}
+}
+
+// wantUnknown checks "[unknown] (module+0xOFF)" with any offset.
+func wantUnknown(t *testing.T, got, module string) {
+	t.Helper()
+	if !strings.HasPrefix(got, "[unknown] ("+module+"+0x") || !strings.HasSuffix(got, ")") {
+		t.Errorf("got %q, want [unknown] (%s+0x…)", got, module)
+	}
+}

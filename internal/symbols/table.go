@@ -1,0 +1,157 @@
+package symbols
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"io"
+	"slices"
+	"strings"
+)
+
+// symbol is a function of a file.
+type symbol struct {
+	start uint64 // ELF virtual address
+	size  uint32
+	name  uint32 // offset in the string table
+}
+
+// segment is a loaded part of a file.
+type segment struct {
+	offset, size, addr uint64
+	executable         bool
+}
+
+// table holds the functions of one ELF file. It is immutable once read.
+type table struct {
+	buildID  string
+	segments []segment
+	symbols  []symbol // by start
+	// The string table: in memory if it is small, else read from the file.
+	strings             []byte
+	stringsAt, stringsN int64
+}
+
+const (
+	maxNamesInMemory = 32 << 20
+	maxAliases       = 16 // names considered for one address
+	maxOverlap       = 16 // symbols looked at for one that spans the address
+)
+
+// bytes is the memory that the table takes, about.
+func (t *table) bytes() int64 {
+	return int64(len(t.symbols))*16 + int64(len(t.strings)) + int64(len(t.segments))*32 + 256
+}
+
+// address turns an offset in the file into an ELF virtual address.
+func (t *table) address(offset uint64) (uint64, bool) {
+	found := false
+	var addr uint64
+	for _, s := range t.segments {
+		if offset >= s.offset && offset-s.offset < s.size {
+			if s.executable {
+				return s.addr + (offset - s.offset), true
+			}
+			if !found {
+				addr, found = s.addr+(offset-s.offset), true
+			}
+		}
+	}
+	return addr, found
+}
+
+// find returns the name and the start of the function that holds addr.
+func (t *table) find(addr uint64, file io.ReaderAt) (name string, start uint64, ok bool) {
+	i, _ := slices.BinarySearchFunc(t.symbols, addr, func(s symbol, a uint64) int {
+		if s.start <= a {
+			return -1
+		}
+		return 1
+	})
+	for back := 0; i > 0 && back < maxOverlap; back++ {
+		i--
+		s := t.symbols[i]
+		if addr-s.start < uint64(s.size) {
+			if name := t.bestName(i, addr, file); name != "" {
+				return name, s.start, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// bestName chooses among the symbols that start where symbol i does and hold addr.
+func (t *table) bestName(i int, addr uint64, file io.ReaderAt) string {
+	start, best := t.symbols[i].start, ""
+	for n := 0; i >= 0 && n < maxAliases && t.symbols[i].start == start; i, n = i-1, n+1 {
+		if addr-start >= uint64(t.symbols[i].size) {
+			continue
+		}
+		if name := t.name(t.symbols[i].name, file); name != "" && (best == "" || betterName(name, best)) {
+			best = name
+		}
+	}
+	return best
+}
+
+// betterName prefers what people call a function: fewer leading underscores
+// (read, not __read), unless mangled; then the shorter; then the first in order.
+func betterName(a, b string) bool {
+	return cmp.Or(
+		cmp.Compare(underscores(a), underscores(b)),
+		cmp.Compare(len(a), len(b)),
+		strings.Compare(a, b)) < 0
+}
+
+func underscores(name string) int {
+	if strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") {
+		return 0
+	}
+	return len(name) - len(strings.TrimLeft(name, "_"))
+}
+
+func (t *table) name(offset uint32, file io.ReaderAt) string {
+	var text []byte
+	switch {
+	case int64(offset) >= t.stringsN:
+		return ""
+	case t.strings != nil:
+		text = t.strings[offset:]
+	default:
+		text = make([]byte, min(maxMangled+1, t.stringsN-int64(offset)))
+		n, _ := file.ReadAt(text, t.stringsAt+int64(offset))
+		text = text[:n]
+	}
+	text = text[:min(len(text), maxMangled+1)]
+	if end := bytes.IndexByte(text, 0); end >= 0 {
+		text = text[:end]
+	}
+	return string(text)
+}
+
+// identity tells tables apart by build-id and content: a build-id alone can be
+// forged by whoever wrote the file.
+func (t *table) identity(seed maphash.Seed) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	h.WriteString(t.buildID)
+	var b [32]byte
+	for _, s := range t.segments {
+		binary.LittleEndian.PutUint64(b[0:], s.offset)
+		binary.LittleEndian.PutUint64(b[8:], s.size)
+		binary.LittleEndian.PutUint64(b[16:], s.addr)
+		h.Write(b[:24])
+	}
+	binary.LittleEndian.PutUint64(b[0:], uint64(t.stringsAt))
+	binary.LittleEndian.PutUint64(b[8:], uint64(t.stringsN))
+	h.Write(b[:16])
+	for _, s := range t.symbols {
+		binary.LittleEndian.PutUint64(b[0:], s.start)
+		binary.LittleEndian.PutUint32(b[8:], s.size)
+		binary.LittleEndian.PutUint32(b[12:], s.name)
+		h.Write(b[:16])
+	}
+	h.Write(t.strings)
+	return h.Sum64()
+}

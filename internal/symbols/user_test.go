@@ -1,0 +1,242 @@
+package symbols
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+func TestUserC(t *testing.T) {
+	for _, mode := range [][]string{{"-pie", "-fPIE"}, {"-no-pie", "-fno-PIE"}, {"-static"}, {"-static-pie", "-fPIE"}} {
+		t.Run(mode[0], func(t *testing.T) {
+			path := build(t, "frames", append([]string{"gcc", "-O0", "-fno-omit-frame-pointer", "testdata/frames.c"}, mode...)...)
+			p, r := start(t, exec.Command(path), "libc"), New(nil)
+			wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
+			wantFrame(t, p.frame(t, r, "exported_function", true), "exported_function", "frames")
+			wantFrame(t, p.frame(t, r, "noreturn", true), "calls_stop", "frames")
+			if mode[0] == "-pie" { // else it is the address of a stub in the program
+				wantFrame(t, p.frame(t, r, "libc", false), "clock_gettime", "libc.so.6")
+			}
+		})
+	}
+}
+
+func TestUserPrintsOffsetOfReturnAddress(t *testing.T) {
+	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
+	p, r := start(t, exec.Command(path), "libc"), New(nil)
+	addr := p.addrs["local_function"]
+	frames := r.User(p.pid, []uint64{addr, addr})
+	if frames[0] != frames[1] {
+		t.Errorf("inner %q and outer %q differ for one address", frames[0], frames[1])
+	}
+}
+
+func TestUserStripped(t *testing.T) {
+	path := build(t, "frames", "gcc", "-O0", "-rdynamic", "testdata/frames.c")
+	strip(t, path)
+	p, r := start(t, exec.Command(path), "libc"), New(nil)
+	wantFrame(t, p.frame(t, r, "exported_function", true), "exported_function", "frames") // .dynsym
+	wantUnknown(t, p.frame(t, r, "local_function", true), "frames")
+}
+
+func TestUserCXX(t *testing.T) {
+	path := build(t, "frames", "g++", "-O0", "-fno-omit-frame-pointer", "testdata/frames.cc")
+	p, r := start(t, exec.Command(path), "plain"), New(nil)
+	wantFrame(t, p.frame(t, r, "method", false), "outer::Box<int>::method", "frames")
+	wantFrame(t, p.frame(t, r, "plain", false), "outer::plain", "frames")
+}
+
+func TestUserRust(t *testing.T) {
+	for mangling, flags := range map[string][]string{
+		"default": nil, // of this compiler
+		"v0":      {"-Csymbol-mangling-version=v0"},
+	} {
+		t.Run(mangling, func(t *testing.T) {
+			path := build(t, "frames", append([]string{"rustc", "testdata/frames.rs"}, flags...)...)
+			p, r := start(t, exec.Command(path), "work"), New(nil)
+			got := p.frame(t, r, "work", false)
+			// The old form has no angle brackets.
+			wantFrame(t, strings.NewReplacer("<", "", ">", "").Replace(got), "frames::inner::Thing::work", "frames")
+		})
+	}
+}
+
+func TestUserGo(t *testing.T) {
+	source, err := os.ReadFile("testdata/frames.go.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, flags := range map[string][]string{
+		"symbols":      nil,
+		"stripped":     {"-ldflags=-s -w"},
+		"stripped pie": {"-ldflags=-s -w", "-buildmode=pie"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "main.go")
+			if err := os.WriteFile(file, source, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("CGO_ENABLED", "0")
+			out := filepath.Join(t.TempDir(), "frames")
+			args := append(append([]string{"build", "-o", out}, flags...), file)
+			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			p, r := start(t, exec.Command(out), "work"), New(nil)
+			wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
+		})
+	}
+}
+
+func TestUserSelf(t *testing.T) {
+	pc := uint64(reflect.ValueOf(TestUserSelf).Pointer())
+	got := New(nil).User(os.Getpid(), []uint64{pc + 1})[0]
+	wantFrame(t, got, "github.com/tailcam/tailcam/internal/symbols.TestUserSelf", filepath.Base(os.Args[0]))
+}
+
+func TestUserVDSO(t *testing.T) {
+	path := build(t, "frames", "gcc", "testdata/frames.c")
+	p, r := start(t, exec.Command(path), "libc"), New(nil)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var vdso mapping
+	if err := scanMaps(f, func(m mapping) bool {
+		if m.name == "[vdso]" {
+			vdso = m
+		}
+		return true
+	}); err != nil || vdso.end == 0 {
+		t.Skipf("no vdso in this process: %v", err)
+	}
+	wantUnknown(t, r.User(p.pid, []uint64{vdso.start})[0], "[vdso]") // the ELF header
+	found := false
+	for a := vdso.start; a < vdso.end; a += 16 {
+		found = found || strings.Contains(r.User(p.pid, []uint64{a})[0], "clock_gettime+0x")
+	}
+	if !found {
+		t.Error("no address of the vdso is in clock_gettime")
+	}
+}
+
+func TestUserUnknown(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	r := New(nil)
+	for _, pid := range []int{cmd.Process.Pid, 0, -1, os.Getpid()} {
+		got := r.User(pid, []uint64{0, 0x10, 1<<64 - 1})
+		want := []string{"[unknown] 0x0", "[unknown] 0x10", "[unknown] 0xffffffffffffffff"}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("pid %d: got %q", pid, got)
+		}
+	}
+	if got := r.User(1, nil); got != nil {
+		t.Errorf("no addresses: got %q", got)
+	}
+}
+
+func TestUserDeletedAndReplaced(t *testing.T) {
+	needRoot(t, "reading /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN")
+	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
+	p, r := start(t, exec.Command(path), "libc"), New(nil)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("another file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
+}
+
+func TestUserChroot(t *testing.T) {
+	needRoot(t, "chroot(2) and a new mount namespace need CAP_SYS_ADMIN")
+	path := build(t, "frames", "gcc", "-O0", "-static", "testdata/frames.c")
+	cmd := exec.Command("/frames")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: filepath.Dir(path), Cloneflags: syscall.CLONE_NEWNS}
+	cmd.Dir = "/"
+	p, r := start(t, cmd, "libc"), New(nil)
+	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
+
+	// The same where map_files is not permitted: by path, in the process's root.
+	tg := &target{dir: fmt.Sprintf("/proc/%d", p.pid), pid: p.pid, resolver: r}
+	fd, err := tg.openInRoot("/frames")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, id, err := reopen(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := st.Sys().(*syscall.Stat_t).Ino; id.ino != want {
+		t.Errorf("opened inode %d, want %d", id.ino, want)
+	}
+	// A link to the root stays inside.
+	if err := os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tg.openInRoot("/link"); err == nil {
+		t.Error("a link led out of the process's root")
+	}
+}
+
+func TestUserPerfMap(t *testing.T) {
+	// The program is C, so that anonymous executable memory is ours to declare.
+	m, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Skipf("no executable memory: %v", err)
+	}
+	defer func() { _ = syscall.Munmap(m) }()
+	addr := uint64(reflect.ValueOf(m).Pointer())
+	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
+	text := fmt.Sprintf("%x 40 old\nbroken\n%x 40 LFoo;bar method\n", addr, addr)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Skipf("cannot write the map that a just-in-time compiler would: %v", err)
+	}
+	defer os.Remove(path)
+	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41})
+	want := []string{"LFoo:bar method+0x10 ([anon])", "[unknown] ([anon]+0x41)"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestUserConcurrent(t *testing.T) {
+	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
+	p, r := start(t, exec.Command(path), "libc"), New(&Options{MaxFiles: 1, Concurrent: 8})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				got := r.User(p.pid, []uint64{p.addrs["local_function"], p.addrs["libc"] + 1})
+				wantFrame(t, got[0], "local_function", "frames")
+				wantFrame(t, got[1], "clock_gettime", "libc.so.6")
+			}
+		})
+	}
+	wg.Wait()
+	if s := r.Stats(); s.Files > 1 || s.Evicted == 0 || s.Timeouts != 0 || s.Stuck != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func needRoot(t *testing.T, why string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: " + why)
+	}
+}

@@ -1,0 +1,61 @@
+package symbols
+
+import (
+	"bytes"
+	"os"
+	"sync"
+)
+
+// vdso is the code that the kernel maps into every process, taken from this
+// very process. Processes of another word size have another one.
+type vdso struct {
+	once  sync.Once
+	table *table
+	size  uint64
+	data  *bytes.Reader
+}
+
+const maxVDSO = 1 << 20
+
+func (v *vdso) resolve(h hit, addrs []uint64, out []string) {
+	v.once.Do(v.load)
+	if v.table == nil || h.end-h.start != v.size {
+		return
+	}
+	m := h.mapping
+	m.offset = 0
+	for _, f := range h.frames {
+		v.table.describe(v.data, f, m, addrs, out)
+	}
+}
+
+// load leaves table nil where there is no vdso to read.
+func (v *vdso) load() {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return
+	}
+	defer maps.Close()
+	var own mapping
+	if scanMaps(maps, func(m mapping) bool {
+		if m.name == "[vdso]" {
+			own = m
+		}
+		return own.end == 0
+	}) != nil || own.end == 0 || own.end-own.start > maxVDSO {
+		return
+	}
+	mem, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return
+	}
+	defer mem.Close()
+	data := make([]byte, own.end-own.start)
+	if _, err := mem.ReadAt(data, int64(own.start)); err != nil {
+		return
+	}
+	v.data, v.size = bytes.NewReader(data), own.end-own.start
+	if t, err := readTable(v.data, 1<<16); err == nil {
+		v.table = t
+	}
+}
