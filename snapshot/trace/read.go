@@ -44,7 +44,7 @@ func Read(dir string) (*Reader, error) {
 	for cpu, name := range names {
 		f, err := openRegular(filepath.Join(dir, name))
 		if err != nil {
-			r.Close()
+			_ = r.Close()
 			return nil, fmt.Errorf("read trace: %w", err)
 		}
 		s := newStreamReader(f, m, cpu)
@@ -161,7 +161,7 @@ func readMetadata(path string) (*meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxMetadata+1))
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func streamFiles(dir string) (map[int]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	files := make(map[int]string)
 	for seen := 0; ; {
 		names, err := d.Readdirnames(1024)
@@ -213,7 +213,7 @@ func openRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		f.Close()
+		_ = f.Close()
 		return nil, errors.Join(err, fmt.Errorf("%w: %s is not a regular file", ErrDamaged, path))
 	}
 	return f, nil

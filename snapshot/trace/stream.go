@@ -56,7 +56,7 @@ func (s *streamReader) next() error {
 }
 
 func (s *streamReader) skip(n int) {
-	s.in.Discard(n) // only what was peeked
+	_, _ = s.in.Discard(n) // what was peeked: cannot fail
 	s.left -= uint64(n)
 	s.pos += uint64(n)
 }
