@@ -307,7 +307,7 @@ struct glob_range {
 };
 
 /* All conditions of one `when`: each that is set must hold. */
-struct match {
+struct conditions {
 	__u32 fields;
 	struct glob_range comm, not_comm;
 	__u16 pid_set, not_pid_set; /* numbers in map sets */
@@ -321,7 +321,7 @@ struct match {
 
 struct rule {
 	__u64 threshold_ns;
-	struct match when;
+	struct conditions when;
 	__u16 first_override, overrides;
 	__u8 tracker;
 	__u8 user_stack;
@@ -333,7 +333,7 @@ struct rule {
 
 struct override {
 	__u64 threshold_ns;
-	struct match when;
+	struct conditions when;
 };
 
 struct glob {

@@ -119,7 +119,7 @@ static __always_inline u64 verdict(const struct facts *f, u32 kind, u64 id, bool
  * be decided are added to *undecided. Certain conditions come first, so that
  * UNKNOWN is only said of what would match otherwise.
  */
-__noinline int match(const struct match *m, const struct facts *f, u32 *undecided)
+__noinline int match(const struct conditions *m, const struct facts *f, u32 *undecided)
 {
 	u32 want;
 	u32 unknown = 0;

@@ -52,16 +52,18 @@ static __always_inline void outlier_task(struct scratch *s, struct task_struct *
 /*
  * May this rule have a snapshot now? A GCRA: limit_ns is the time at which
  * the bucket is empty again. A refusal changes nothing but its count, so a
- * steady stream of outliers cannot starve itself.
+ * steady stream of outliers cannot starve itself. An outlier that the daemon
+ * must decide may have one too, but leaves the bucket alone: if it is not
+ * wanted after all, it must not cost the rule its next snapshot.
  */
-static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now)
+static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now, bool decided)
 {
 	u64 limit = state->limit_ns;
 	u64 next = (limit > now ? limit : now) + r->every_ns;
 
 	if (limit > now + r->allow_ns)
 		return false;
-	return __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit;
+	return !decided || __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit;
 }
 
 static __always_inline void raise_worst(struct rule_state *state, u64 delay)
@@ -82,6 +84,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 	struct rule *r;
 	u64 delay = s->delay_ns;
 	u32 flags, at;
+	bool decided;
 
 	if (i >= MAX_RULES)
 		return 1;
@@ -96,26 +99,24 @@ static long emit_step(u32 i, struct rules_walk *w)
 		return 0;
 	}
 	flags = s->out.flags;
-	s->out.suppressed = 0;
-	if (s->fired[i].undecided) {
-		__sync_fetch_and_add(&state->undecided, 1);
-		flags |= OUTLIER_UNDECIDED;
-	} else {
+	decided = !s->fired[i].undecided;
+	if (decided) {
 		__sync_fetch_and_add(&state->outliers, 1);
 		raise_worst(state, delay);
-		if (r->snapshot) {
-			if (limiter_allows(r, state, s->out.time_ns)) {
-				flags |= OUTLIER_SNAPSHOT;
-				if (freeze(s->out.time_ns))
-					flags |= OUTLIER_FROZE;
-				s->out.suppressed = state->suppressed - state->suppressed_last;
-				state->suppressed_last = state->suppressed;
-			} else {
-				__sync_fetch_and_add(&state->suppressed, 1);
-				s->out.suppressed = state->suppressed - state->suppressed_last;
-			}
-		}
+	} else {
+		__sync_fetch_and_add(&state->undecided, 1);
+		flags |= OUTLIER_UNDECIDED;
 	}
+	if (r->snapshot && limiter_allows(r, state, s->out.time_ns, decided)) {
+		flags |= OUTLIER_SNAPSHOT;
+		if (freeze(s->out.time_ns))
+			flags |= OUTLIER_FROZE;
+	} else if (r->snapshot && decided) {
+		__sync_fetch_and_add(&state->suppressed, 1);
+	}
+	s->out.suppressed = state->suppressed - state->suppressed_last;
+	if (decided && (flags & OUTLIER_SNAPSHOT))
+		state->suppressed_last = state->suppressed;
 	if (bpf_probe_read_kernel(out, sizeof(*out), &s->out)) {
 		bpf_ringbuf_discard(out, 0);
 		return 0;

@@ -25,6 +25,28 @@ type TailcamCallSlot struct {
 	Cpu     uint32
 }
 
+type TailcamConditions struct {
+	_             structs.HostLayout
+	Fields        uint32
+	Comm          TailcamGlobRange
+	NotComm       TailcamGlobRange
+	PidSet        uint16
+	NotPidSet     uint16
+	UidSet        uint16
+	NotUidSet     uint16
+	SyscallSet    uint16
+	NotSyscallSet uint16
+	Cgroups       uint64
+	NotCgroups    uint64
+	Devices       uint64
+	NotDevices    uint64
+	Ops           uint8
+	States        uint8
+	Threads       uint8
+	Preempted     uint8
+	Pad           uint32
+}
+
 type TailcamCpuState struct {
 	_           structs.HostLayout
 	Seen        [4]uint64
@@ -38,18 +60,18 @@ type TailcamCpuState struct {
 	LaterSp     uint64
 	LaterTid    uint32
 	Pad         uint32
-	Ran         [32]struct {
-		_       structs.HostLayout
-		StartNs uint64
-		Tid     uint32
-		Pid     uint32
-		Comm    [16]int8
-	}
+	Ran         [32]TailcamRan
 }
 
 type TailcamGlob struct {
 	_       structs.HostLayout
 	Pattern [16]int8
+}
+
+type TailcamGlobRange struct {
+	_     structs.HostLayout
+	First uint16
+	Count uint16
 }
 
 type TailcamOutlier struct {
@@ -93,49 +115,23 @@ type TailcamOutlier struct {
 	UserFrames   uint16
 	RanCount     uint32
 	Pad          uint32
-	Ran          [24]struct {
-		_       structs.HostLayout
-		StartNs uint64
-		Tid     uint32
-		Pid     uint32
-		Comm    [16]int8
-	}
-	Kernel [64]uint64
-	User   [64]uint64
+	Ran          [24]TailcamRan
+	Kernel       [64]uint64
+	User         [64]uint64
 }
 
 type TailcamOverride struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
-	When        struct {
-		_      structs.HostLayout
-		Fields uint32
-		Comm   struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotComm struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		PidSet        uint16
-		NotPidSet     uint16
-		UidSet        uint16
-		NotUidSet     uint16
-		SyscallSet    uint16
-		NotSyscallSet uint16
-		Cgroups       uint64
-		NotCgroups    uint64
-		Devices       uint64
-		NotDevices    uint64
-		Ops           uint8
-		States        uint8
-		Threads       uint8
-		Preempted     uint8
-		Pad           uint32
-	}
+	When        TailcamConditions
+}
+
+type TailcamRan struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Tid     uint32
+	Pid     uint32
+	Comm    [16]int8
 }
 
 type TailcamRecord struct {
@@ -183,37 +179,9 @@ type TailcamRequestSlot struct {
 }
 
 type TailcamRule struct {
-	_           structs.HostLayout
-	ThresholdNs uint64
-	When        struct {
-		_      structs.HostLayout
-		Fields uint32
-		Comm   struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotComm struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		PidSet        uint16
-		NotPidSet     uint16
-		UidSet        uint16
-		NotUidSet     uint16
-		SyscallSet    uint16
-		NotSyscallSet uint16
-		Cgroups       uint64
-		NotCgroups    uint64
-		Devices       uint64
-		NotDevices    uint64
-		Ops           uint8
-		States        uint8
-		Threads       uint8
-		Preempted     uint8
-		Pad           uint32
-	}
+	_             structs.HostLayout
+	ThresholdNs   uint64
+	When          TailcamConditions
 	FirstOverride uint16
 	Overrides     uint16
 	Tracker       uint8

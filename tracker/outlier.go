@@ -1,6 +1,10 @@
 package tracker
 
-import "time"
+import (
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+)
 
 // Cause says which limit an outlier passed.
 type Cause string
@@ -94,4 +98,13 @@ type Outlier struct {
 	EndMono   uint64 `json:"end_mono_ns"`
 	// WantsSnapshot: the limiter let this one have a snapshot.
 	WantsSnapshot bool `json:"-"`
+	// Raw holds the addresses of Stacks before they are symbolized.
+	Raw RawStacks `json:"-"`
+	// From is the rule that fired, as it was then.
+	From *rules.Rule `json:"-"`
+}
+
+// RawStacks are return addresses, innermost first.
+type RawStacks struct {
+	Kernel, User, Waker []uint64
 }

@@ -1,0 +1,128 @@
+package tracker
+
+import (
+	"fmt"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// RuleCounters are what a rule has done since New.
+type RuleCounters struct {
+	Seen       uint64 // pairs that its tracker completed
+	Outliers   uint64
+	WorstNS    int64
+	Suppressed uint64 // snapshots that the limiter refused
+	RingFull   uint64 // outliers lost: the ring buffer was full
+	Undecided  uint64 // outliers that the daemon had to decide
+}
+
+func (a RuleCounters) plus(b RuleCounters) RuleCounters {
+	return RuleCounters{
+		Seen: a.Seen + b.Seen, Outliers: a.Outliers + b.Outliers, WorstNS: max(a.WorstNS, b.WorstNS),
+		Suppressed: a.Suppressed + b.Suppressed, RingFull: a.RingFull + b.RingFull, Undecided: a.Undecided + b.Undecided,
+	}
+}
+
+// TrackCounters are what one tracker has seen and lost since New.
+type TrackCounters struct {
+	Seen      uint64 // pairs completed
+	TableFull uint64 // entries lost: no free place in the pending table's window
+	Replaced  uint64 // entries that met an older one of their key
+}
+
+// CPUCounters are one CPU's recorder counters since New.
+type CPUCounters struct {
+	CPU          int
+	Recorded     uint64 // records written
+	RecordLost   uint64 // records that the ring refused
+	LaterTimeNS  uint64 // internal: the user stack owed
+	RunsRecorded uint64 // context switches seen
+}
+
+// Counters is a consistent enough account: each number is read once.
+type Counters struct {
+	Rules     map[string]RuleCounters
+	Trackers  map[rules.Track]TrackCounters
+	CPUs      []CPUCounters
+	Reclaimed uint64 // system calls whose thread died in them
+	Missed    map[string]uint64
+	Freezes   uint64 // of the recorder
+}
+
+// Counters reads all counters of the kernel side.
+func (t *Tracker) Counters() (*Counters, error) {
+	c := &Counters{
+		Rules:    map[string]RuleCounters{},
+		Trackers: map[rules.Track]TrackCounters{},
+		Missed:   map[string]uint64{},
+	}
+	cpus := t.objects.Maps["cpus"]
+	for i := range cpus.MaxEntries() {
+		var s bpf.TailcamCpuState
+		if err := cpus.Lookup(i, &s); err != nil {
+			return nil, fmt.Errorf("read counters of CPU %d: %w", i, err)
+		}
+		c.CPUs = append(c.CPUs, CPUCounters{
+			CPU: int(i), Recorded: s.Recorded, RecordLost: s.RecordLost,
+			LaterTimeNS: s.LaterTimeNs, RunsRecorded: s.Switches,
+		})
+		c.Reclaimed += s.Reclaimed
+		for n, track := range rules.Tracks {
+			k := c.Trackers[track]
+			k.Seen += s.Seen[n]
+			k.TableFull += s.TableFull[n]
+			k.Replaced += s.Replaced[n]
+			c.Trackers[track] = k
+		}
+	}
+	for _, a := range t.links {
+		// Programs that interrupt themselves are skipped by the kernel (5.12+ counts them).
+		if stats, err := a.prog.Stats(); err == nil && stats.RecursionMisses > 0 {
+			c.Missed[a.hook.program] = stats.RecursionMisses
+		}
+	}
+	var rec bpf.TailcamRecorderState
+	if err := t.objects.Variables["recorder"].Get(&rec); err != nil {
+		return nil, fmt.Errorf("read the recorder's state: %w", err)
+	}
+	c.Freezes = rec.Freezes
+	return c, t.ruleCounters(c)
+}
+
+func (t *Tracker) ruleCounters(c *Counters) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, r := range t.live.source {
+		k, err := t.counted(t.live, i)
+		if err != nil {
+			return err
+		}
+		k = k.plus(t.past[r.Name])
+		k.Seen = c.Trackers[r.Track].Seen
+		c.Rules[r.Name] = k
+	}
+	return nil
+}
+
+// counted reads one rule's state of one generation.
+func (t *Tracker) counted(g *compiled, i int) (RuleCounters, error) {
+	var s bpf.TailcamRuleState
+	at := (g.generation&1)*maxRules + uint32(i)
+	if err := t.objects.Maps["rule_states"].Lookup(at, &s); err != nil {
+		return RuleCounters{}, fmt.Errorf("read counters of rule %s: %w", g.source[i].Name, err)
+	}
+	return RuleCounters{
+		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), Suppressed: s.Suppressed,
+		RingFull: s.RingFull, Undecided: s.Undecided,
+	}, nil
+}
+
+// keepCounters saves those of the live generation before it is replaced.
+func (t *Tracker) keepCounters() {
+	for i, r := range t.live.source {
+		if k, err := t.counted(t.live, i); err == nil {
+			t.past[r.Name] = t.past[r.Name].plus(k)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package tracker
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// Bits of outlier.flags (bpf/abi.h, enum outlier_flag).
+const (
+	flagPreempted = 1 << iota
+	flagKthread
+	flagSnapshot
+	flagFroze
+	flagUndecided
+	flagNew
+	flagUserLater
+)
+
+// newOutlier turns what the kernel side sent into an Outlier. Any bytes will
+// do: lengths and numbers are checked.
+func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
+	o := &Outlier{
+		Time:        wallTime(raw.TimeNs),
+		Rule:        rule.Name,
+		Track:       string(rule.Track),
+		Cause:       CauseThreshold,
+		DelayNS:     int64(raw.TimeNs - raw.StartNs),
+		ThresholdNS: int64(raw.ThresholdNs),
+		Task: Task{
+			PID: int(raw.Pid), TID: int(raw.Tid), UID: int(raw.Uid), Comm: text(raw.Comm[:]),
+			Kernel: raw.Flags&flagKthread != 0,
+		},
+		CPU:           int(raw.Cpu),
+		EntryCPU:      int(raw.EntryCpu),
+		Suppressed:    raw.Suppressed,
+		StartMono:     raw.StartNs,
+		EndMono:       raw.TimeNs,
+		WantsSnapshot: raw.Flags&flagSnapshot != 0,
+		From:          rule,
+		Raw: RawStacks{
+			Kernel: frames(raw.Kernel[:], raw.KernelFrames),
+			User:   frames(raw.User[:], raw.UserFrames),
+		},
+	}
+	switch rule.Track {
+	case rules.Block:
+		o.Key = map[string]uint64{"dev": uint64(raw.Dev), "sector": raw.Sector}
+		o.Block = &BlockInfo{
+			Device: text(raw.Disk[:]), Sector: raw.Sector, Bytes: raw.Bytes,
+			Op: string(opOf(raw.CmdFlags)), Flags: rwbs(raw.CmdFlags),
+			QueueNS: int64(raw.QueueNs), Requeues: raw.Requeues, Error: int32(raw.Ret),
+		}
+	case rules.Syscall:
+		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
+		ret := raw.Ret
+		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall)), Ret: &ret}
+	default:
+		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
+		o.addSched(raw, rule)
+	}
+	return o
+}
+
+// addSched fills in what only wakeup and offcpu know.
+func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
+	o.RunnableNS = int64(raw.RunnableNs)
+	wait := int(raw.WaitCpu)
+	o.WaitCPU = &wait
+	if raw.Syscall >= 0 {
+		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall))}
+	}
+	if comm := text(raw.WakerComm[:]); comm != "" {
+		o.Waker = &Peer{PID: int(raw.WakerPid), TID: int(raw.WakerTid), Comm: comm}
+	}
+	if rule.Track == rules.OffCPU {
+		o.State = string(stateOf(raw.State))
+	} else {
+		o.Preempted = raw.Flags&flagPreempted != 0
+	}
+	segments := raw.Ran[:min(int(raw.RanCount), len(raw.Ran))]
+	o.OnCPU = ranLongest(segments, raw.TimeNs-raw.RunnableNs, raw.TimeNs, wait, raw.Tid)
+}
+
+// ranLongest is the task that ran longest between from and to, of segments
+// newest first. nil: none is known.
+func ranLongest(segments []bpf.TailcamRan, from, to uint64, cpu int, self uint32) *OnCPU {
+	total := map[uint32]int64{}
+	var best *OnCPU
+	end := to
+	for i := range segments {
+		s := &segments[i]
+		start := max(s.StartNs, from)
+		if s.Tid != self && end > start {
+			total[s.Tid] += int64(end - start)
+			if best == nil || total[s.Tid] > best.RanNS {
+				best = &OnCPU{
+					Peer: Peer{PID: int(s.Pid), TID: int(s.Tid), Comm: text(s.Comm[:])},
+					CPU:  cpu, RanNS: total[s.Tid],
+				}
+			}
+		}
+		end = min(end, s.StartNs)
+		if end <= from {
+			break
+		}
+	}
+	return best
+}
+
+// factsOf is what rules.Match asks for.
+func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
+	return rules.Facts{
+		Comm: o.Task.Comm, PID: raw.Pid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
+		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]),
+		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),
+		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,
+	}
+}
+
+// stateOf names a kernel task state (include/linux/sched.h; bpf/task.h state_class).
+func stateOf(state uint32) rules.State {
+	const interruptible, uninterruptible, noload = 0x1, 0x2, 0x400
+	switch {
+	case state&interruptible != 0:
+		return rules.Interruptible
+	case state&uninterruptible != 0 && state&noload == 0:
+		return rules.Uninterruptible
+	default:
+		return rules.OtherState
+	}
+}
+
+// opOf names the operation of a request (include/linux/blk_types.h, enum req_op).
+func opOf(cmdFlags uint32) rules.Op {
+	switch cmdFlags & 0xff {
+	case 0:
+		return rules.Read
+	case 1:
+		return rules.Write
+	case 2:
+		return rules.Flush
+	case 3, 5, 9:
+		return rules.Discard
+	default:
+		return rules.Other
+	}
+}
+
+// rwbs writes request flags as blktrace does (kernel/trace/blktrace.c,
+// blk_fill_rwbs; bit numbers of enum req_flag_bits, the same from 6.1 to 6.18).
+func rwbs(cmdFlags uint32) string {
+	const sync, meta, fua, preflush, rahead = 11, 12, 17, 18, 19
+	has := func(bit int) bool { return cmdFlags>>bit&1 != 0 }
+	var b strings.Builder
+	if has(preflush) {
+		b.WriteByte('F')
+	}
+	switch cmdFlags & 0xff {
+	case 0:
+		b.WriteByte('R')
+	case 1:
+		b.WriteByte('W')
+	case 2:
+		b.WriteByte('F')
+	case 3:
+		b.WriteByte('D')
+	case 5:
+		b.WriteString("DE")
+	default:
+		b.WriteByte('N')
+	}
+	for _, f := range []struct {
+		bit  int
+		name byte
+	}{{fua, 'F'}, {rahead, 'A'}, {sync, 'S'}, {meta, 'M'}} {
+		if has(f.bit) {
+			b.WriteByte(f.name)
+		}
+	}
+	return b.String()
+}
+
+func frames(addrs []uint64, n uint16) []uint64 {
+	return slices.Clone(addrs[:min(int(n), len(addrs))])
+}
+
+// wallTime converts CLOCK_MONOTONIC, with the clocks' difference of this moment.
+func wallTime(mono uint64) time.Time {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return time.Now().UTC() // the kernel always has this clock
+	}
+	return time.Now().UTC().Add(time.Duration(int64(mono) - ts.Nano()))
+}

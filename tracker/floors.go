@@ -1,0 +1,94 @@
+package tracker
+
+import (
+	"slices"
+
+	"github.com/tailcam/tailcam/rules"
+)
+
+// floors holds, for each key class, the smallest threshold in nanoseconds
+// that any rule could apply to it (bpf/state.h).
+type floors struct {
+	wakeup  [2]uint64    // by is-kernel-thread
+	offcpu  [2][3]uint64 // by is-kernel-thread, number of the state
+	syscall [maxSyscalls]uint64
+	block   [8]uint64 // by number of the op
+}
+
+// Calls that never return, or return as another call, cannot be paired.
+var unpaired = []string{"exit", "exit_group", "rt_sigreturn"}
+
+func newFloors(list []rules.Rule) floors {
+	var f floors
+	noFloors(&f)
+	for i := range list {
+		f.lower(&list[i])
+	}
+	for _, name := range unpaired {
+		if nr, ok := rules.SyscallNumber(name); ok && nr < maxSyscalls {
+			f.syscall[nr] = never
+		}
+	}
+	return f
+}
+
+// noFloors lets nothing pass.
+func noFloors(f *floors) {
+	fill := func(s []uint64) {
+		for i := range s {
+			s[i] = never
+		}
+	}
+	fill(f.wakeup[:])
+	fill(f.offcpu[0][:])
+	fill(f.offcpu[1][:])
+	fill(f.syscall[:])
+	fill(f.block[:])
+}
+
+// lower lowers the floors of every class that r can fire for.
+func (f *floors) lower(r *rules.Rule) {
+	f.lowerFor(r, &r.When, uint64(r.Threshold.Nanoseconds()))
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		f.lowerFor(r, &o.When, uint64(o.Threshold.Nanoseconds()))
+	}
+}
+
+// lowerFor takes one threshold: of the rule itself, or of an override, which
+// both the rule's and its own conditions guard.
+func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
+	for kthread, t := range []rules.Thread{rules.UserThread, rules.KernelThread} {
+		if !admits(r.When.Thread, nil, t) || !admits(m.Thread, nil, t) {
+			continue
+		}
+		switch r.Track {
+		case rules.Wakeup:
+			f.wakeup[kthread] = min(f.wakeup[kthread], threshold)
+		case rules.OffCPU:
+			for i, s := range []rules.State{rules.Interruptible, rules.Uninterruptible, rules.OtherState} {
+				if admits(r.When.State, nil, s) && admits(m.State, nil, s) {
+					f.offcpu[kthread][i] = min(f.offcpu[kthread][i], threshold)
+				}
+			}
+		}
+	}
+	switch r.Track {
+	case rules.Syscall:
+		for nr := range f.syscall {
+			if admits(r.When.Syscall, r.When.NotSyscall, nr) && admits(m.Syscall, m.NotSyscall, nr) {
+				f.syscall[nr] = min(f.syscall[nr], threshold)
+			}
+		}
+	case rules.Block:
+		for i, op := range []rules.Op{rules.Read, rules.Write, rules.Flush, rules.Discard, rules.Other} {
+			if admits(r.When.Op, nil, op) && admits(m.Op, nil, op) {
+				f.block[i] = min(f.block[i], threshold)
+			}
+		}
+	}
+}
+
+func admits[T comparable](want, not []T, v T) bool {
+	return (len(want) == 0 || slices.Contains(want, v)) && !slices.Contains(not, v)
+}

@@ -1,0 +1,195 @@
+package tracker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// ErrRestart: the new rules need hooks that are not attached.
+var ErrRestart = errors.New("the new rules need another tracker or stack than the running ones: restart tailcam")
+
+// Swap replaces the rules while everything runs on: no event is missed, and
+// pending work is judged by the new rules. If it fails, the old rules stay.
+// Counters of rules that keep their name go on.
+func (t *Tracker) Swap(list []rules.Rule) error {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("read the kernel's BTF: %w", err)
+	}
+	p, served, inactive, err := newPlan(list, nil, kernel)
+	if err != nil {
+		return err
+	}
+	if !t.plan.covers(p) {
+		return ErrRestart
+	}
+	if err := t.install(served); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.inactive = inactive
+	t.mu.Unlock()
+	return nil
+}
+
+// install writes a new generation beside the live one and flips to it.
+func (t *Tracker) install(list []rules.Rule) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var generation uint32 = 1
+	var firstSet uint16
+	if t.live != nil {
+		generation = t.live.generation + 1
+		firstSet = t.live.nextSet
+		if firstSet > 1<<15 {
+			firstSet = 0 // the sets of 30,000 lists ago are long gone
+		}
+	}
+	c, err := compile(list, generation, firstSet)
+	if err != nil {
+		return err
+	}
+	if len(c.cgroups) > 0 && t.opts.Host == nil {
+		return errors.New("rules with cgroup conditions need a host that knows cgroups")
+	}
+	if err := t.write(c); err != nil {
+		return fmt.Errorf("install rules: %w", err)
+	}
+	if t.live != nil {
+		t.keepCounters()
+	}
+	t.last, t.live = t.live, c
+	if t.last != nil {
+		t.forget(t.last)
+	}
+	return nil
+}
+
+// write fills the half of the tables that is not live, then makes it live.
+// Floors come last, the lower of old and new in between, so that no rule
+// misses an event on the way.
+func (t *Tracker) write(c *compiled) error {
+	half := c.generation & 1
+	m := t.objects.Maps
+	for i := range maxRules {
+		at := half*maxRules + uint32(i)
+		if err := m["rule_states"].Put(at, bpf.TailcamRuleState{}); err != nil {
+			return err
+		}
+		if i < len(c.rules) {
+			if err := m["rules"].Put(at, c.rules[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for i, o := range c.overrides {
+		if err := m["overrides"].Put(half*maxOverrides+uint32(i), o); err != nil {
+			return err
+		}
+	}
+	for i, g := range c.globs {
+		if err := m["globs"].Put(half*maxGlobs+uint32(i), g); err != nil {
+			return err
+		}
+	}
+	for k := range c.sets {
+		if err := m["sets"].Put(k, uint8(1)); err != nil {
+			return fmt.Errorf("pid, uid and syscall lists: %w", err)
+		}
+	}
+	if err := t.teachAll(c); err != nil {
+		return err
+	}
+	var tables [2]bpf.TailcamRuleTable
+	v := t.objects.Variables
+	if err := v["tables"].Get(&tables); err != nil {
+		return err
+	}
+	tables[half] = c.table
+	if err := v["tables"].Set(tables); err != nil {
+		return err
+	}
+	if t.live != nil {
+		both := c.floors.lowest(&t.live.floors)
+		if err := t.writeFloors(&both); err != nil {
+			return err
+		}
+	}
+	if err := v["generation"].Set(c.generation); err != nil {
+		return err
+	}
+	return t.writeFloors(&c.floors)
+}
+
+func (t *Tracker) writeFloors(f *floors) error {
+	v := t.objects.Variables
+	return errors.Join(
+		v["floor_wakeup"].Set(f.wakeup),
+		v["floor_offcpu"].Set(f.offcpu),
+		v["floor_syscall"].Set(f.syscall),
+		v["floor_block"].Set(f.block),
+	)
+}
+
+// forget removes the lists of a generation that is not live any more, once no
+// program can still be at work with it.
+func (t *Tracker) forget(c *compiled) {
+	time.Sleep(10 * time.Millisecond)
+	for k := range c.sets {
+		// The key can only be missing if it was never written; nothing is lost.
+		_ = t.objects.Maps["sets"].Delete(k)
+	}
+}
+
+// teachAll decides the cgroup conditions for every cgroup that exists.
+// Devices are decided when they are first seen.
+func (t *Tracker) teachAll(c *compiled) error {
+	if len(c.cgroups) == 0 {
+		return nil
+	}
+	var failed error
+	err := t.opts.Host.WalkCgroups(func(id uint64, path string) {
+		if e := t.teach(c, verdictCgroup, id, verdict(c.cgroups, rules.CgroupMatch, path)); e != nil && failed == nil {
+			failed = e
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// Kinds of verdicts (bpf/abi.h).
+const (
+	verdictCgroup = 0
+	verdictDevice = 1
+)
+
+func (t *Tracker) teach(c *compiled, kind uint32, id, bits uint64) error {
+	key := bpf.TailcamVerdictKey{Id: id, Kind: kind, Generation: c.generation}
+	if err := t.objects.Maps["verdicts"].Update(key, bits, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("teach verdict: %w", err)
+	}
+	return nil
+}
+
+// lowest is the smaller floor of both in every class.
+func (f *floors) lowest(g *floors) floors {
+	out := *f
+	low := func(to, from []uint64) {
+		for i := range to {
+			to[i] = min(to[i], from[i])
+		}
+	}
+	low(out.wakeup[:], g.wakeup[:])
+	for i := range out.offcpu {
+		low(out.offcpu[i][:], g.offcpu[i][:])
+	}
+	low(out.syscall[:], g.syscall[:])
+	low(out.block[:], g.block[:])
+	return out
+}

@@ -1,0 +1,116 @@
+package tracker
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/rules"
+)
+
+// plan says which parts of the kernel side the rules and the recorder need.
+type plan struct {
+	tracks            map[rules.Track]bool
+	groups            map[string]bool
+	userStacksLater   bool // a wakeup or offcpu rule wants user stacks
+	wakerStacksAlways bool // a wakeup rule wants waker stacks
+	wakerStacksSlow   bool // an offcpu rule wants waker stacks
+}
+
+// newPlan drops what this kernel cannot serve and says why, by rule name.
+func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rules.Rule, map[string]error, error) {
+	missing := map[rules.Track]error{}
+	absent := map[string]error{}
+	for _, h := range hooks {
+		err := h.probe(kernel)
+		if err == nil {
+			continue
+		}
+		for _, t := range h.trackers {
+			missing[t] = err
+		}
+		for _, g := range h.groups {
+			absent[g] = err
+		}
+	}
+
+	p := &plan{tracks: map[rules.Track]bool{}, groups: map[string]bool{}}
+	var served []rules.Rule
+	inactive := map[string]error{}
+	for _, r := range list {
+		if err := missing[r.Track]; err != nil {
+			inactive[r.Name] = fmt.Errorf("tracker %s does not work here: %w", r.Track, err)
+			continue
+		}
+		served = append(served, r)
+		p.tracks[r.Track] = true
+		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU
+		waker := slices.Contains(r.Stacks, rules.WakerStack)
+		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
+		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
+		p.wakerStacksSlow = p.wakerStacksSlow || waker && r.Track == rules.OffCPU
+	}
+	for _, g := range groups {
+		if !slices.Contains(Groups, g) {
+			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, Groups)
+		}
+		if absent[g] == nil {
+			p.groups[g] = true
+		}
+	}
+	return p, served, inactive, nil
+}
+
+// covers reports whether a kernel side loaded for p can also carry out q.
+func (p *plan) covers(q *plan) bool {
+	for t := range q.tracks {
+		if !p.tracks[t] {
+			return false
+		}
+	}
+	return (p.userStacksLater || !q.userStacksLater) &&
+		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
+		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow)
+}
+
+// wants reports whether the program of h is needed.
+func (p *plan) wants(h *hook) bool {
+	if h.program == "sys_exit" && p.userStacksLater {
+		return true
+	}
+	return slices.ContainsFunc(h.trackers, func(t rules.Track) bool { return p.tracks[t] }) ||
+		slices.ContainsFunc(h.groups, func(g string) bool { return p.groups[g] })
+}
+
+// configure sets the knobs of spec, and removes the programs that no one needs.
+func (p *plan) configure(spec *ebpf.CollectionSpec) error {
+	knobs := map[string]bool{
+		"track_wakeup":        p.tracks[rules.Wakeup],
+		"track_offcpu":        p.tracks[rules.OffCPU],
+		"track_syscall":       p.tracks[rules.Syscall],
+		"track_block":         p.tracks[rules.Block],
+		"user_stacks_later":   p.userStacksLater,
+		"waker_stacks_always": p.wakerStacksAlways,
+		"waker_stacks_slow":   p.wakerStacksSlow,
+	}
+	for _, g := range Groups {
+		knobs["record_"+g] = p.groups[g]
+	}
+	for name, on := range knobs {
+		v, ok := spec.Variables[name]
+		if !ok {
+			continue // no program reads it: the compiler dropped it
+		}
+		if err := v.Set(on); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	for i := range hooks {
+		if !p.wants(&hooks[i]) {
+			delete(spec.Programs, hooks[i].program)
+		}
+	}
+	return nil
+}

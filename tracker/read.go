@@ -1,0 +1,198 @@
+package tracker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// First two bytes of what comes through the ring buffer (bpf/abi.h).
+const (
+	typeOutlier   = 0x7443
+	typeUserStack = 0x7444
+)
+
+// stackGrace is how long an outlier waits for the user stack that the kernel
+// side owes it: the task must run on to the end of its system call.
+const stackGrace = 20 * time.Millisecond
+
+// Read returns the next outlier. It blocks until there is one, and returns
+// os.ErrClosed after Close. Outliers come in the order of their exits per CPU;
+// one that waits for a user stack may come up to 20 ms late.
+func (t *Tracker) Read() (*Outlier, error) {
+	for {
+		if o := t.owed.next(time.Now()); o != nil {
+			return o, nil
+		}
+		t.reader.SetDeadline(t.owed.deadline())
+		rec, err := t.reader.Read()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case errors.Is(err, ringbuf.ErrClosed):
+			return nil, os.ErrClosed
+		case err != nil:
+			return nil, fmt.Errorf("read outliers: %w", err)
+		}
+		o, err := t.receive(rec.RawSample)
+		if err != nil {
+			return nil, err
+		}
+		if o != nil {
+			return o, nil
+		}
+	}
+}
+
+// receive handles one sample; nil: nothing to hand out yet.
+func (t *Tracker) receive(sample []byte) (*Outlier, error) {
+	if len(sample) < 2 {
+		return nil, fmt.Errorf("outlier of %d bytes", len(sample))
+	}
+	switch kind := binary.LittleEndian.Uint16(sample); kind {
+	case typeUserStack:
+		var u bpf.TailcamUserStack
+		if _, err := binary.Decode(sample, binary.LittleEndian, &u); err != nil {
+			return nil, fmt.Errorf("decode user stack: %w", err)
+		}
+		t.owed.settle(u.Tid, u.TimeNs, frames(u.User[:], u.Frames))
+		return nil, nil
+	case typeOutlier:
+		var raw bpf.TailcamOutlier
+		if _, err := binary.Decode(sample, binary.LittleEndian, &raw); err != nil {
+			return nil, fmt.Errorf("decode outlier: %w", err)
+		}
+		o := t.decide(&raw)
+		if o != nil && raw.Flags&flagUserLater != 0 {
+			t.owed.add(o, time.Now().Add(stackGrace))
+			return nil, nil
+		}
+		return o, nil
+	default:
+		return nil, fmt.Errorf("sample of unknown type %#x from the kernel side", kind)
+	}
+}
+
+// decide finds the rule, and for what the kernel side could not decide, asks
+// the rule itself and teaches the kernel side the answer. nil: not wanted.
+func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.live
+	if c == nil || raw.Generation != c.generation {
+		c = t.last
+	}
+	at := int(raw.Rule) % maxRules
+	if c == nil || raw.Generation != c.generation || at >= len(c.source) {
+		return nil // of rules that have been replaced
+	}
+	rule := c.source[at]
+	o := newOutlier(raw, rule)
+	o.Raw.Waker = t.wakerStack(raw.WakerStack)
+	if t.opts.Host != nil {
+		// A cgroup that is gone by now stays unnamed: its id is no name.
+		o.Task.Cgroup, _ = t.opts.Host.CgroupPath(raw.CgroupId)
+	}
+	if raw.Flags&flagUndecided == 0 {
+		return o
+	}
+	if raw.Undecided&(matchCgroup|matchNotCgroup) != 0 {
+		// Without an answer the same question comes again; nothing is lost.
+		_ = t.teach(c, verdictCgroup, raw.CgroupId, verdict(c.cgroups, rules.CgroupMatch, o.Task.Cgroup))
+	}
+	if raw.Undecided&(matchDevice|matchNotDevice) != 0 {
+		_ = t.teach(c, verdictDevice, uint64(raw.Dev), verdict(c.devices, rules.GlobMatch, text(raw.Disk[:])))
+	}
+	return t.judge(o, raw, rule)
+}
+
+// judge applies a rule in full to an outlier that the kernel side left open.
+func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
+	facts := factsOf(raw, o)
+	if !rule.When.Matches(&facts) {
+		return nil
+	}
+	threshold := rule.ThresholdFor(&facts)
+	if o.DelayNS < threshold.Nanoseconds() {
+		return nil
+	}
+	o.ThresholdNS = threshold.Nanoseconds()
+	// Decided here, so it is counted here.
+	past := t.past[rule.Name]
+	past.Outliers++
+	past.WorstNS = max(past.WorstNS, o.DelayNS)
+	t.past[rule.Name] = past
+	return o
+}
+
+func (t *Tracker) wakerStack(id int32) []uint64 {
+	if id < 0 {
+		return nil
+	}
+	var addrs [64]uint64
+	if err := t.objects.Maps["waker_stacks"].Lookup(uint32(id), &addrs); err != nil {
+		return nil // pushed out by another since
+	}
+	for i, a := range addrs {
+		if a == 0 {
+			return append([]uint64(nil), addrs[:i]...)
+		}
+	}
+	return addrs[:]
+}
+
+// owed holds outliers that wait for their user stack.
+type owed struct {
+	waiting []owedOutlier
+}
+
+type owedOutlier struct {
+	*Outlier
+	until time.Time
+}
+
+func (w *owed) add(o *Outlier, until time.Time) {
+	w.waiting = append(w.waiting, owedOutlier{o, until})
+}
+
+// settle gives a stack to every outlier it belongs to, and ends their wait.
+func (w *owed) settle(tid uint32, exit uint64, stack []uint64) {
+	for i := range w.waiting {
+		o := &w.waiting[i]
+		if o.Task.TID == int(tid) && o.EndMono == exit {
+			if len(stack) > 0 {
+				o.Raw.User = stack
+			}
+			o.until = time.Time{}
+		}
+	}
+}
+
+// next hands out the first outlier whose wait has ended.
+func (w *owed) next(now time.Time) *Outlier {
+	for i, o := range w.waiting {
+		if now.After(o.until) {
+			w.waiting = append(w.waiting[:i], w.waiting[i+1:]...)
+			return o.Outlier
+		}
+	}
+	return nil
+}
+
+// deadline is when the next wait ends; zero: none.
+func (w *owed) deadline() time.Time {
+	var first time.Time
+	for _, o := range w.waiting {
+		if first.IsZero() || o.until.Before(first) {
+			first = o.until
+		}
+	}
+	return first
+}

@@ -1,0 +1,235 @@
+// Package tracker loads, attaches, tunes and reads the kernel side, and hands
+// out outliers.
+package tracker
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// Host answers what only user space knows of the machine. Its methods are
+// called from the reading goroutine, and must not wait for long.
+type Host interface {
+	// CgroupPath returns the cgroup v2 path of a cgroup id.
+	CgroupPath(id uint64) (string, error)
+	// WalkCgroups calls visit for every cgroup that exists.
+	WalkCgroups(visit func(id uint64, path string)) error
+}
+
+// Options tune the kernel side. The zero value of each field means its default.
+type Options struct {
+	// Groups of events that the recorder records (see Groups); none: no recorder.
+	Groups []string
+	// Tasks, Syscalls and Requests are the places of the pending tables,
+	// rounded up to powers of two; default 65536, 16384, 16384.
+	Tasks, Syscalls, Requests int
+	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
+	// a power of two of at least a page; default 4 MiB.
+	Buffer int
+	// Host is asked where the kernel side cannot decide; required if any rule
+	// has a cgroup condition.
+	Host Host
+	// TrackSelf also reports what this process does. Tests only: with
+	// snapshots it would feed on itself.
+	TrackSelf bool
+}
+
+func (o *Options) withDefaults() Options {
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Buffer: 4 << 20}
+	if o == nil {
+		return d
+	}
+	d.Groups, d.Host, d.TrackSelf = o.Groups, o.Host, o.TrackSelf
+	for _, f := range []struct {
+		to   *int
+		from int
+	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Buffer, o.Buffer}} {
+		if f.from > 0 {
+			*f.to = f.from
+		}
+	}
+	return d
+}
+
+// Tracker is the loaded and attached kernel side. All methods but Read may be
+// called from several goroutines at once; Read from one.
+type Tracker struct {
+	opts     Options
+	plan     *plan
+	objects  *ebpf.Collection
+	links    []attached
+	reader   *ringbuf.Reader
+	inactive map[string]error
+	owed     owed // belongs to Read
+
+	mu   sync.Mutex // guards what follows, and the order of changes
+	live *compiled
+	last *compiled // the generation before, for outliers still on their way
+	past map[string]RuleCounters
+}
+
+type attached struct {
+	hook *hook
+	link link.Link
+	prog *ebpf.Program
+}
+
+// New loads the kernel side for a list of rules; Attach sets it to work. Rules
+// that this kernel cannot serve are left out: see Inactive. Needs kernel 6.1+
+// with BTF, and CAP_BPF with CAP_PERFMON, or root.
+func New(list []rules.Rule, opts *Options) (*Tracker, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's BTF: %w (tailcam needs a kernel with CONFIG_DEBUG_INFO_BTF)", err)
+	}
+	t := &Tracker{opts: opts.withDefaults(), past: map[string]RuleCounters{}}
+	var served []rules.Rule
+	t.plan, served, t.inactive, err = newPlan(list, t.opts.Groups, kernel)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.load(); err != nil {
+		return nil, err
+	}
+	if t.reader, err = ringbuf.NewReader(t.objects.Maps["outliers"]); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the outliers' ring buffer: %w", err), t.Close())
+	}
+	if err := t.install(served); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Attach attaches every program that is needed. The recorder's rings should
+// stand in Banks by then.
+func (t *Tracker) Attach() error {
+	for i := range hooks {
+		p := t.objects.Programs[hooks[i].program]
+		if p == nil {
+			continue
+		}
+		l, err := hooks[i].attach(p)
+		if err != nil {
+			return err
+		}
+		t.links = append(t.links, attached{&hooks[i], l, p})
+	}
+	return nil
+}
+
+// load sizes the maps, sets the knobs, and passes the verifier.
+func (t *Tracker) load() error {
+	spec, err := bpf.LoadTailcam()
+	if err != nil {
+		return fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if err := t.plan.configure(spec); err != nil {
+		return err
+	}
+	for i := range hooks { // a hook that is missing here must not stop the others
+		if p := spec.Programs[hooks[i].program]; p != nil && hookMissing(&hooks[i]) {
+			delete(spec.Programs, hooks[i].program)
+		}
+	}
+	if err := t.size(spec); err != nil {
+		return err
+	}
+	t.objects, err = ebpf.NewCollection(spec)
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		return fmt.Errorf("the kernel's verifier refused tailcam's programs: %w\n%+v", err, refused)
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)
+	}
+	if err != nil {
+		return fmt.Errorf("load the kernel side: %w", err)
+	}
+	return nil
+}
+
+func hookMissing(h *hook) bool {
+	kernel, err := btf.LoadKernelSpec()
+	return err != nil || h.probe(kernel) != nil
+}
+
+// size sets the number of elements of every map, and the masks that go with it.
+func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	set := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(n) }
+	set("cpus", cpus)
+	set("scratches", cpus*trackers)
+	set("outliers", powerOfTwo(max(t.opts.Buffer, os.Getpagesize())))
+
+	knobs := map[string]any{
+		"self_pid":       uint32(os.Getpid()),
+		"weakly_ordered": runtime.GOARCH != "amd64",
+	}
+	if t.opts.TrackSelf {
+		knobs["self_pid"] = ^uint32(0)
+	}
+	for _, table := range []struct {
+		keys, slots, mask string
+		places            int
+		used              bool
+	}{
+		{"task_keys", "task_slots", "task_mask", t.opts.Tasks, t.plan.tracks[rules.Wakeup] || t.plan.tracks[rules.OffCPU]},
+		{"call_keys", "call_slots", "call_mask", t.opts.Syscalls, t.plan.tracks[rules.Syscall]},
+		{"request_keys", "request_slots", "request_mask", t.opts.Requests, t.plan.tracks[rules.Block]},
+	} {
+		places := 8
+		if table.used {
+			places = powerOfTwo(max(table.places, 8))
+		}
+		set(table.keys, places/8)
+		set(table.slots, places)
+		knobs[table.mask] = uint32(places/8 - 1)
+	}
+	for name, value := range knobs {
+		if v, ok := spec.Variables[name]; ok {
+			if err := v.Set(value); err != nil {
+				return fmt.Errorf("set %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func powerOfTwo(n int) int {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+// Inactive returns the rules that this kernel cannot serve, by name, and why.
+func (t *Tracker) Inactive() map[string]error { return t.inactive }
+
+// Close detaches and unloads everything. Read returns os.ErrClosed afterwards.
+func (t *Tracker) Close() error {
+	var errs []error
+	for i := len(t.links) - 1; i >= 0; i-- {
+		errs = append(errs, t.links[i].link.Close())
+	}
+	t.links = nil
+	if t.reader != nil {
+		errs = append(errs, t.reader.Close())
+	}
+	t.objects.Close()
+	return errors.Join(errs...)
+}
