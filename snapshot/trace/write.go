@@ -76,7 +76,7 @@ func Write(dir string, t Trace) error {
 		return err
 	}
 	if t.UUID == ([16]byte{}) {
-		_, _ = rand.Read(t.UUID[:]) // never fails
+		_, _ = rand.Read(t.UUID[:])       // never fails
 		t.UUID[6] = t.UUID[6]&0x0f | 0x40 // version 4
 		t.UUID[8] = t.UUID[8]&0x3f | 0x80
 	}
