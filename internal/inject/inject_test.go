@@ -151,7 +151,7 @@ func TestSlowDiskCancelled(t *testing.T) {
 // nothing of it stays on the machine.
 func TestNothingStaysAfterKill(t *testing.T) {
 	needRoot(t)
-	for _, who := range []string{"demo", "server", "reader", "all"} {
+	for _, who := range []string{"demo", "server", "reader", "all", "interrupt"} {
 		t.Run(who, func(t *testing.T) {
 			out, in, err := os.Pipe()
 			if err != nil {
@@ -161,6 +161,7 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			proc, err := os.StartProcess("/proc/self/exe", []string{"demo"}, &os.ProcAttr{
 				Env:   append(os.Environ(), "INJECT_TEST_DEMO=1"),
 				Files: []*os.File{nil, in, os.Stderr},
+				Sys:   &syscall.SysProcAttr{Setpgid: true},
 			})
 			in.Close() //nolint:errcheck // the demo has its own
 			if err != nil {
@@ -180,6 +181,12 @@ func TestNothingStaysAfterKill(t *testing.T) {
 				"demo": {proc.Pid}, "server": {server}, "reader": {reader},
 				"all": {proc.Pid, server, reader},
 			}[who]
+			if who == "interrupt" {
+				// As the terminal does: the whole group.
+				if err := syscall.Kill(-proc.Pid, syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for _, pid := range victims {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 					t.Fatal(err)

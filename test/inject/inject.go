@@ -1,0 +1,184 @@
+// Package inject builds and runs the latency injectors of the end-to-end
+// tests: C programs, because Go's runtime wakes and preempts threads on its
+// own account. Each injected latency comes back with its length by the
+// injector's own clock, so that a test can hold a tracker against it.
+package inject
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+//go:embed src/*.c src/*.h
+var sources embed.FS
+
+// Kinds of events.
+const (
+	Over    = "over"    // asked to be over the threshold
+	Under   = "under"   // asked to be under it
+	Spoilt  = "spoilt"  // disturbed: the kernel saw something else than the injector's clock
+	Request = "request" // block: a request, however long
+	Edge    = "edge"    // a call that was interrupted, restarted or stopped, in its pieces
+	Dead    = "dead"    // a call that never returned: End is 0, and nothing may stay of it
+)
+
+// Event is one injected latency. Times are CLOCK_MONOTONIC in nanoseconds.
+type Event struct {
+	Track  string `json:"track"`
+	Kind   string `json:"kind"`
+	Func   string `json:"func"` // has to be on the user stack
+	Comm   string `json:"comm"`
+	PID    int    `json:"pid"` // process (thread group) id
+	TID    int    `json:"tid"`
+	CPU    int    `json:"cpu"` // pinned to; -1: none
+	Start  uint64 `json:"start_ns"`
+	End    uint64 `json:"end_ns"`
+	Offset int64  `json:"offset"` // block: in the file; else -1
+}
+
+// Delay is the length of the latency; 0 for a call that never returned.
+func (e Event) Delay() time.Duration {
+	if e.End < e.Start {
+		return 0
+	}
+	return time.Duration(e.End - e.Start) //nolint:gosec // a difference of two clock readings in one run
+}
+
+// Split sorts events by what a tracker with this threshold must do with them:
+// report, not report, or either, where the measured delay lies within margin
+// of the threshold or the event was spoilt. A real machine delays some events
+// that were asked to be under, so it is the clock that decides, not the order.
+func Split(events []Event, threshold, margin time.Duration) (must, mustNot, either []Event) {
+	for _, e := range events {
+		switch {
+		case e.Kind == Spoilt:
+			either = append(either, e)
+		case e.Kind == Dead || e.Delay() < threshold-margin:
+			mustNot = append(mustNot, e)
+		case e.Delay() > threshold+margin:
+			must = append(must, e)
+		default:
+			either = append(either, e)
+		}
+	}
+	return must, mustNot, either
+}
+
+var build struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Build compiles the injectors, once in a run of the test program, and returns
+// the path of the static binary. Without a C compiler the test is skipped,
+// unless TAILCAM_INJECT names a binary that was built elsewhere, as for a
+// virtual machine. Remove deletes what was built.
+func Build(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("TAILCAM_INJECT"); path != "" {
+		return path
+	}
+	compiler, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc, to build the injectors (apt install gcc libc6-dev), or TAILCAM_INJECT with the path of a built one")
+	}
+	build.once.Do(func() {
+		dir, err := os.MkdirTemp("", "tailcam-inject-")
+		if err != nil {
+			build.err = err
+			return
+		}
+		build.path = filepath.Join(dir, "inject")
+		build.err = Compile(compiler, build.path)
+	})
+	if build.err != nil {
+		t.Fatalf("build the injectors: %v", build.err)
+	}
+	return build.path
+}
+
+// Remove deletes what Build has made. For TestMain, after the tests.
+func Remove() {
+	if build.path != "" {
+		os.RemoveAll(filepath.Dir(build.path)) //nolint:errcheck // a directory in the temporary one
+	}
+}
+
+// Compile writes the static injector binary to path. It needs no test, so that
+// what prepares virtual machines can use it.
+func Compile(compiler, path string) error {
+	src := path + ".src"
+	if err := os.CopyFS(src, sources); err != nil {
+		return fmt.Errorf("write the sources: %w", err)
+	}
+	defer os.RemoveAll(src) //nolint:errcheck // copies
+	files, err := filepath.Glob(filepath.Join(src, "src", "*.c"))
+	if err != nil {
+		return err
+	}
+	args := append([]string{
+		"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
+		// A stack walk follows frame pointers, and wants every caller on it.
+		"-fno-omit-frame-pointer", "-fno-optimize-sibling-calls",
+		"-static", "-pthread", "-o", path,
+	}, files...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", compiler, err, out)
+	}
+	return nil
+}
+
+// Run runs one subcommand to its end and returns what it injected; a failure
+// ends the test. Without arguments the binary prints its usage.
+//
+//	wakeup    N_OVER over_us N_UNDER under_us threads
+//	offcpu    read|futex|sleep|vfork|all N_OVER over_us N_UNDER under_us threads
+//	syscall   read|poll|futex|sleep|all N_OVER over_us N_UNDER under_us threads
+//	edge      rounds hold_us
+//	block     PATH read|write block_bytes requests threads
+//	neighbour N_OVER over_us
+func Run(t testing.TB, args ...string) []Event {
+	t.Helper()
+	if os.Geteuid() != 0 && len(args) > 0 && args[0] == "wakeup" {
+		t.Skip("needs root: real-time threads")
+	}
+	cmd := exec.CommandContext(t.Context(), Build(t), args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("inject %v: %v\n%s", args, err, stderr.Bytes())
+	}
+	events, err := parse(stdout.Bytes())
+	if err != nil {
+		t.Fatalf("inject %v: %v", args, err)
+	}
+	return events
+}
+
+func parse(out []byte) ([]Event, error) {
+	var events []Event
+	for line := range bytes.Lines(out) {
+		var e Event
+		dec := json.NewDecoder(bytes.NewReader(line))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&e); err != nil {
+			return nil, fmt.Errorf("line %q: %w", line, err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// Threads is a number of threads that keeps every CPU of this machine busy
+// with several of them.
+func Threads() int { return 4 * runtime.NumCPU() }

@@ -1,0 +1,142 @@
+package inject
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	Remove()
+	os.Exit(code)
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: real-time threads")
+	}
+}
+
+// count holds that every event of a kind is complete, and returns how many of
+// each kind there are.
+func count(t *testing.T, events []Event, track string) map[string]int {
+	t.Helper()
+	kinds := map[string]int{}
+	for _, e := range events {
+		kinds[e.Kind]++
+		if e.Track != track || e.PID == 0 || e.TID == 0 || e.Start == 0 || e.Comm == "" || e.Func == "" {
+			t.Fatalf("incomplete event of %s: %+v", track, e)
+		}
+		if (e.End == 0) != (e.Kind == Dead) || e.End != 0 && e.End < e.Start {
+			t.Fatalf("event with a wrong end: %+v", e)
+		}
+	}
+	return kinds
+}
+
+// checkAsked holds that what is called over is over: anything shorter is spoilt.
+func checkAsked(t *testing.T, events []Event, over time.Duration) {
+	t.Helper()
+	for _, e := range events {
+		if e.Kind == Over && e.Delay() < over*9/10 {
+			t.Errorf("asked for %v, got %v: %+v", over, e.Delay(), e)
+		}
+	}
+}
+
+func TestWakeup(t *testing.T) {
+	needRoot(t)
+	events := Run(t, "wakeup", "40", "4000", "400", "500", "8")
+	kinds := count(t, events, "wakeup")
+	if kinds[Over]+kinds[Under]+kinds[Spoilt] < 440 {
+		t.Errorf("got %v, want 440 events", kinds)
+	}
+	checkAsked(t, events, 4*time.Millisecond)
+}
+
+func TestWaits(t *testing.T) {
+	for _, c := range []struct {
+		track string
+		ways  []string
+	}{
+		{"offcpu", []string{"read", "futex", "sleep", "vfork", "all"}},
+		{"syscall", []string{"read", "poll", "futex", "sleep", "all"}},
+	} {
+		for _, way := range c.ways {
+			t.Run(c.track+"/"+way, func(t *testing.T) {
+				events := Run(t, c.track, way, "16", "10000", "160", "300", "8")
+				kinds := count(t, events, c.track)
+				if kinds[Over]+kinds[Under]+kinds[Spoilt] != 176 {
+					t.Errorf("got %v, want 176 events", kinds)
+				}
+				checkAsked(t, events, 10*time.Millisecond)
+				for _, e := range events {
+					if way != "all" && e.Func != "inject_"+c.track+"_"+way {
+						t.Fatalf("function of %s is %s", way, e.Func)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestEdge(t *testing.T) {
+	kinds := count(t, Run(t, "edge", "1", "5000"), "syscall")
+	// killed 4, exit_group 4, execve 4, thread exit 4; interrupted 1, restarted 2, stopped 2
+	if kinds[Dead] != 16 || kinds[Edge]+kinds[Spoilt] != 5 {
+		t.Errorf("got %v, want 16 dead and 5 edge", kinds)
+	}
+}
+
+func TestBlock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []string{"write", "read"} {
+		if kinds := count(t, Run(t, "block", file, op, "4096", "100", "8"), "block"); kinds[Request] != 100 {
+			t.Errorf("%s: got %v, want 100 requests", op, kinds)
+		}
+	}
+}
+
+func TestNeighbour(t *testing.T) {
+	events := Run(t, "neighbour", "10", "5000")
+	if kinds := count(t, events, "offcpu"); kinds[Over]+kinds[Spoilt] != 10 {
+		t.Errorf("got %v, want 10 events", kinds)
+	}
+	checkAsked(t, events, 5*time.Millisecond)
+}
+
+func TestBadArguments(t *testing.T) {
+	path := Build(t)
+	for _, args := range [][]string{
+		nil, {"nonsense"}, {"wakeup"}, {"wakeup", "1", "x", "1", "1", "1"},
+		{"offcpu", "poll", "1", "1", "1", "1", "1"}, {"edge", "0", "1"},
+		{"block", "/nonexistent", "read", "4096", "1", "1"}, {"neighbour", "1", "-5"},
+	} {
+		out, err := exec.Command(path, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "inject") {
+			t.Errorf("inject %q: error %v, said %q", args, err, out)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	at := func(kind string, delay time.Duration) Event {
+		return Event{Kind: kind, Start: 1e9, End: 1e9 + uint64(delay)}
+	}
+	must, mustNot, either := Split([]Event{
+		at(Over, 12*time.Millisecond), at(Under, 12*time.Millisecond), at(Over, 9*time.Millisecond),
+		at(Under, 2*time.Millisecond), at(Spoilt, 12*time.Millisecond), at(Over, 10*time.Millisecond),
+		{Kind: Dead, Start: 1e9},
+	}, 10*time.Millisecond, 500*time.Microsecond)
+	if len(must) != 2 || len(mustNot) != 3 || len(either) != 2 {
+		t.Errorf("split into %d, %d, %d; want 2, 3, 2", len(must), len(mustNot), len(either))
+	}
+}
