@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -292,4 +294,31 @@ func TestClientWithoutRights(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// Who asked for a snapshot is in the log, as the kernel knows it.
+func TestPeerIsLogged(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	socket, err := Listen(&ListenOptions{Path: socketPath(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, socket, newFake(), zap.New(core)) }()
+	if _, err := NewClient(socket.Path).TakeSnapshot(ctx, "because"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because"}
+	for _, entry := range logs.All() {
+		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "a snapshot is asked for" && diff == "" {
+			return
+		}
+	}
+	t.Errorf("not logged: %v in %v", want, logs.All())
 }

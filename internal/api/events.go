@@ -23,7 +23,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rule != "" {
-		if err := s.unknownRule(rule); err != nil {
+		if err := s.checkRule(rule); err != nil {
 			s.fail(w, http.StatusNotFound, err)
 			return
 		}
@@ -55,7 +55,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("a reader of events went away", zap.Error(err))
 	}
 	if n := lost(); n > 0 {
-		s.log.Warn("a reader of events was too slow", zap.Uint64("lost", n), zap.String("rule", rule))
+		s.log.Warn("a reader of events was too slow", append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
 	}
 }
 

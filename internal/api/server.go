@@ -43,6 +43,7 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, log *zap.Logger
 	srv := &http.Server{
 		Handler:           newHandler(backend, log),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPeer,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -118,6 +119,7 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("the reason is longer than %d bytes: shorten it", maxReason))
 		return
 	}
+	s.log.Info("a snapshot is asked for", append(peerFields(r.Context()), zap.String("reason", req.Reason))...)
 	dir, err := s.backend.TakeSnapshot(r.Context(), req.Reason)
 	if err != nil {
 		s.fail(w, http.StatusInternalServerError, err)
@@ -126,8 +128,8 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, snapshotReply{Dir: dir})
 }
 
-// unknownRule tells a caller which rules there are.
-func (s *server) unknownRule(name string) error {
+// checkRule tells a caller who asks for a rule that is not there which ones are.
+func (s *server) checkRule(name string) error {
 	var names []string
 	for _, r := range s.backend.Rules() {
 		if r.Name == name {

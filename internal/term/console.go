@@ -38,6 +38,7 @@ type Console struct {
 	w        io.Writer
 	terminal bool
 	color    bool
+	err      error // of the first write that failed
 }
 
 // New returns a console on w. With nil options it colours only if w is a
@@ -54,11 +55,20 @@ func New(w io.Writer, opts *Options) *Console {
 func (c *Console) Terminal() bool { return c.terminal }
 
 // Write implements io.Writer; it changes nothing.
-func (c *Console) Write(p []byte) (int, error) { return c.w.Write(p) }
+func (c *Console) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
+// Err returns the error of the first write that failed.
+func (c *Console) Err() error { return c.err }
 
 // Printf prints; arguments that come from outside must have been through Clean.
 func (c *Console) Printf(format string, args ...any) {
-	fmt.Fprintf(c.w, format, args...)
+	fmt.Fprintf(c, format, args...) // Err has the error
 }
 
 // Paint returns text in a style, or as it is where the console has no colours.
@@ -78,3 +88,6 @@ func isTerminal(w io.Writer) bool {
 func wantsColor(getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
+
+// Color reports whether Paint paints.
+func (c *Console) Color() bool { return c.color }

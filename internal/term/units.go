@@ -19,7 +19,7 @@ func Duration(ns int64) string {
 	case ns < 60*int64(time.Second):
 		return significant(ns)
 	}
-	s := (ns + int64(time.Second)/2) / int64(time.Second)
+	s := time.Duration(ns).Round(time.Second) / time.Second
 	switch {
 	case s < 3600:
 		return fmt.Sprintf("%dm%02ds", s/60, s%60)

@@ -1,0 +1,118 @@
+package term
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+var at = time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
+
+func TestPrintOutlier(t *testing.T) {
+	for name, c := range map[string]struct {
+		outlier tracker.Outlier
+		stacks  bool
+		want    string
+	}{
+		"wakeup": {tracker.Outlier{
+			Time: at, Rule: "wakeup", Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: 48_200_000, ThresholdNS: 5_000_000,
+			Task: tracker.Task{PID: 1230, TID: 1234, Comm: "postgres", UID: 70, Cgroup: "/system.slice/postgresql.service", Container: "abc", Cmdline: "/usr/bin/postgres -D /data"},
+			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &tracker.Peer{},
+			OnCPU:    &tracker.OnCPU{Peer: tracker.Peer{PID: 9, TID: 9, Comm: "hog"}, CPU: 1, RanNS: 47_900_000},
+			Snapshot: ptr("20261120T231502.123456789Z-wakeup-000042"), Suppressed: 1,
+			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1", "do_wait+0x2"}, User: []string{"main+0x3 (/usr/bin/postgres)"}},
+		}, true, `
+2026-11-20 23:15:02.123  wakeup         48.2ms  postgres[1234]          was woken and waited to run
+    threshold    5ms (9.6 times that)
+    process      1230  /usr/bin/postgres -D /data  uid 70
+    cgroup       /system.slice/postgresql.service
+    container    abc
+    woken by     idle
+    ran instead  hog[9] for 47.9ms on cpu 1
+    cpu          2, began on 1, waited on 1
+    snapshot     20261120T231502.123456789Z-wakeup-000042
+    suppressed   1 snapshot of this rule since its last one
+    kernel       schedule+0x1
+                 do_wait+0x2
+    user         main+0x3 (/usr/bin/postgres)
+`},
+		"offcpu": {tracker.Outlier{
+			Time: at, Rule: "sleep", Track: "offcpu", DelayNS: 1_200_000_000, ThresholdNS: 1_000_000_000, State: "uninterruptible",
+			RunnableNS: 12_000, Task: tracker.Task{PID: 5, TID: 5, Comm: "kworker/0:1", Kernel: true, Cgroup: "/"},
+			Waker: &tracker.Peer{PID: 3, TID: 3, Comm: "ksoft"}, Syscall: &tracker.SyscallInfo{NR: 17, Name: "pread64"},
+		}, false, `
+2026-11-20 23:15:02.123  sleep           1.20s  kworker/0:1[5]          slept uninterruptible in pread64
+    threshold    1s (1.2 times that)
+    process      kernel thread
+    woken by     ksoft[3]
+    of that      12.0µs runnable, waiting for a CPU
+    syscall      pread64 (17)
+    cpu          0
+`},
+		"syscall": {tracker.Outlier{
+			Time: at, Rule: "slow", Track: "syscall", DelayNS: 20_000_000, ThresholdNS: 10_000_000,
+			Task: tracker.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &tracker.SyscallInfo{NR: 74, Name: "fsync", Ret: ptr(int64(-5))},
+		}, false, `
+2026-11-20 23:15:02.123  slow           20.0ms  app[6]                  in fsync
+    threshold    10ms (2.0 times that)
+    process      5  uid 0
+    syscall      fsync (74) = -5
+    cpu          0
+`},
+		"block": {tracker.Outlier{
+			Time: at, Rule: "disk", Track: "block", DelayNS: 20_000_000, ThresholdNS: 10_000_000, Task: tracker.Task{PID: 5, TID: 5, Comm: "app"},
+			Block: &tracker.BlockInfo{Device: "vda", Sector: 2048, Bytes: 4096, Op: "read", Flags: "RA", QueueNS: 1_200_000, Requeues: 2, Error: 10},
+		}, false, `
+2026-11-20 23:15:02.123  disk           20.0ms  app[5]                  read of 4.0KiB on vda
+    threshold    10ms (2.0 times that)
+    request      vda, sector 2048, 4.0KiB, flags RA, queued for 1.20ms before, requeued 2 times, failed with status 10
+    cpu          0
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			PrintOutlier(New(&out, &Options{}), &c.outlier, c.stacks)
+			if diff := cmp.Diff(c.want, "\n"+out.String()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Every text of an outlier may come from a process that means harm.
+func TestPrintOutlierIsHarmless(t *testing.T) {
+	const evil = "\x1b]0;owned\x07\n\u202e\xff"
+	for _, track := range []string{"wakeup", "offcpu", "syscall", "block", evil} {
+		o := tracker.Outlier{
+			Rule: evil, Track: track, Cause: evil, State: evil, Snapshot: ptr(evil),
+			Task:    tracker.Task{Comm: evil, Cgroup: evil, Container: evil, Cmdline: evil},
+			Waker:   &tracker.Peer{TID: 1, Comm: evil},
+			OnCPU:   &tracker.OnCPU{Peer: tracker.Peer{TID: 1, Comm: evil}},
+			Stacks:  tracker.Stacks{Kernel: []string{evil}, User: []string{evil}, Waker: []string{evil}},
+			Syscall: &tracker.SyscallInfo{Name: evil},
+		}
+		if track == "block" {
+			o.Block = &tracker.BlockInfo{Device: evil, Op: evil, Flags: evil}
+		}
+		var out bytes.Buffer
+		PrintOutlier(New(&out, &Options{}), &o, true)
+		if s := out.String(); Clean(strings.ReplaceAll(s, "\n", "")) != strings.ReplaceAll(s, "\n", "") || strings.Contains(s, "\n\\") {
+			t.Errorf("%q: %q", track, s)
+		}
+	}
+}
+
+func TestDelayStyle(t *testing.T) {
+	for delay, want := range map[int64]Style{5: Green, 9: Green, 10: Yellow, 49: Yellow, 50: BoldRed} {
+		if got := DelayStyle(delay, 5); got != want {
+			t.Errorf("DelayStyle(%d, 5) = %q, want %q", delay, got, want)
+		}
+	}
+}
