@@ -74,6 +74,7 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 		Timeout: opts.timeout,
 		Env: []string{
 			"TAILCAM_GUEST=1",
+			"TAILCAM_INJECT=" + injector,
 			"TAILCAM_GUEST_KERNEL=" + r.target.name,
 			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
 		},

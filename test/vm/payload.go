@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tailcam/tailcam/test/inject"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
@@ -18,9 +19,8 @@ type payload struct {
 	tests []boot.Test
 }
 
-// injector is the directory of the C program that makes work slow on demand.
-// Its sources become one static program, /bin/inject.
-const injector = "test/inject"
+// injector is where tests find the program that makes work slow on demand.
+const injector = "/bin/inject"
 
 // buildPayload compiles init, the tests and the injector, all of them static.
 func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) {
@@ -34,8 +34,9 @@ func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) 
 			return nil, err
 		}
 	}
-	if err := p.addInjector(ctx, d); err != nil {
-		return nil, err
+	p.files[injector] = filepath.Join(d.build, "inject")
+	if err := inject.Compile("gcc", p.files[injector]); err != nil {
+		return nil, fmt.Errorf("build the injectors: %w", err)
 	}
 	for guest, host := range opts.files {
 		p.files[path.Clean(guest)] = host
@@ -80,21 +81,6 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 	if data := filepath.Join(dir, "testdata"); isDir(data) {
 		p.trees[test.Dir+"/testdata"] = data
 	}
-	return nil
-}
-
-// addInjector compiles test/inject, when there is one.
-func (p *payload) addInjector(ctx context.Context, d dirs) error {
-	sources, err := filepath.Glob(filepath.Join(d.root, injector, "*.c"))
-	if err != nil || len(sources) == 0 {
-		return err
-	}
-	bin := filepath.Join(d.build, "inject")
-	args := append([]string{"-static", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", bin}, sources...)
-	if _, err := output(ctx, d.root, "gcc", args...); err != nil {
-		return err
-	}
-	p.files["/bin/inject"] = bin
 	return nil
 }
 

@@ -4,6 +4,6 @@
 //
 // A guest offers: proc, sys, cgroup2, bpf and tracefs mounted; /tmp and /run
 // in memory; the modules loop and fuse; /dev/nullb0, a disk that takes 20 ms
-// for each request; test/inject as /bin/inject. There is no shell. The CPUs
-// are emulated on one thread: everything is slow, so wait generously.
+// for each request; the injectors, which inject.Build finds. There is no shell.
+// The CPUs are emulated on one thread: everything is slow, so wait generously.
 package guest
