@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/rules"
+)
+
+func newCheck(c *cli) *cobra.Command {
+	var load bool
+	cmd := &cobra.Command{
+		Use:   "check PATH…",
+		Short: "Validate rule files, and with --load try them on this kernel",
+		Long: `Validate rule files and directories of them. Each mistake is one line on standard
+error: file:line:column, what is wrong, what is allowed.
+
+Exit status: 0 all good, 1 not.`,
+		Example: "  tailcam check /etc/tailcam/rules.d\n  sudo tailcam check --load my-rule.yaml",
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			if len(paths) == 0 {
+				return fmt.Errorf("check what? name rule files or directories of them: see %q", cmd.CommandPath()+" --help")
+			}
+			return c.check(cmd.Context(), paths, load)
+		},
+	}
+	cmd.Flags().BoolVar(&load, "load", false, "also load and attach the rules on this kernel (needs root)")
+	return cmd
+}
+
+func (c *cli) check(ctx context.Context, paths []string, load bool) error {
+	list, err := c.do.loadRules(paths)
+	if err != nil {
+		// Each line begins with its place, also a single one.
+		c.complainLines(err)
+		return errTold
+	}
+	if load {
+		if err := c.checkLoad(ctx, list); err != nil {
+			return err
+		}
+	}
+	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"), term.Column{Title: "FILE"})
+	for i := range list {
+		r := &list[i]
+		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(string(r.Track)),
+			plain(term.Setting(int64(r.Threshold))), plain(term.Clean(fmt.Sprintf("%s:%d", r.Pos.File, r.Pos.Line))))
+	}
+	t.Print(c.out, "")
+	how := fmt.Sprintf("%d rule", len(list))
+	if len(list) != 1 {
+		how += "s"
+	}
+	if load {
+		how += " loaded and attached on this kernel, and taken off again"
+	}
+	c.out.Printf("%s %s\n", c.out.Paint(term.Green, "all good:"), how)
+	return nil
+}
+
+func (c *cli) checkLoad(ctx context.Context, list []rules.Rule) error {
+	if _, err := checkPrivileges(); err != nil {
+		return fmt.Errorf("check --load: %w", err)
+	}
+	progress := c.err.Progress("loading the rules into the kernel")
+	defer progress.Done()
+	return c.do.checkLoad(ctx, list)
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	os.Exit(m.Run())
+}
+
+// What a person gets wrong is told in one line that says what to do.
+func TestMistakes(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"evnets", `tailcam: unknown verb "evnets": did you mean "events"? see "tailcam --help"`},
+		{"frobnicate", `tailcam: unknown verb "frobnicate": see "tailcam --help"`},
+		{"status --foo", `tailcam: unknown flag: --foo: see "tailcam status --help"`},
+		{"status -x", `tailcam: unknown shorthand flag: 'x' in -x: see "tailcam status --help"`},
+		{"status now", `tailcam: "tailcam status" takes no arguments, but got "now": see "tailcam status --help"`},
+		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: allowed are text and json: see "tailcam status --help"`},
+		{"wait --timeout -1s", `tailcam: --timeout -1s: it cannot be negative; 0 waits for ever`},
+		{"list", `tailcam: list what? rules, probes or snapshots: see "tailcam list --help"`},
+		{"list rule", `tailcam: unknown verb "rule": did you mean "rules"? see "tailcam list --help"`},
+		{"check", `tailcam: check what? name rule files or directories of them: see "tailcam check --help"`},
+		{"status --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
+		{"events -f --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
+		{"check /no/such/file", `/no/such/file: cannot open: no such file or directory`},
+	} {
+		status, stdout, stderr := invoke(t, strings.Fields(c.args)...)
+		if status != exitError || stdout != "" || stderr != c.want+"\n" {
+			t.Errorf("%s: status %d, stdout %q, stderr\n%s\nwant 1 and\n%s", c.args, status, stdout, stderr, c.want)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	_, socket := serve(t)
+	status, stdout, stderr := invoke(t, "status", "--socket", socket)
+	want := `tailcam v1, pid 42, up 1h00m, kernel 6.18.0
+
+RULE    TRACK   THRESHOLD       SEEN  OUTLIERS   WORST  SUPPRESSED  LOST  SKIPPED
+wakeup  wakeup        5ms  1,234,567         2  9.00ms           1     0        0
+disk    block        50ms          0         0       -           0     4        5  inactive: no hook block_rq_issue
+
+recorder perf, 4.0MiB in all
+CPU  COVERS  EVENTS/S  RECORDS  LOST
+  0   5.00s     1,200    9,000     1
+  1   1m01s         3       12     0
+
+losses
+CAUSE       OF      COUNT  TO STOP IT
+table_full  wakeup  1,234  raise tracker.pending
+ring_full   disk        0
+
+snapshots 1, 4.0KiB in /var/lib/tailcam/snapshots, 2 failed: see the daemon's log
+last 20261120T231502.123456789Z-wakeup-000042
+`
+	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
+		t.Errorf("status %d, stderr %q\n%s", status, stderr, diff)
+	}
+	status, stdout, _ = invoke(t, "status", "-o", "json", "--socket", socket)
+	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"table_full"`) {
+		t.Errorf("json: status %d, %s", status, stdout)
+	}
+}
+
+func TestList(t *testing.T) {
+	_, socket := serve(t)
+	for what, want := range map[string]string{
+		"rules": `RULE    TRACK   THRESHOLD  FILE
+wakeup  wakeup        5ms  wakeup.yaml:2
+disk    block        50ms  disk.yaml:2    inactive: no hook block_rq_issue
+`,
+		"snapshots": `TIME                     RULE              DELAY    SIZE  DIRECTORY
+2026-11-20 23:15:02.123  wakeup           9.00ms  4.0KiB  /snapshots/a
+2026-11-20 23:15:02.123  by hand because       -  1.0MiB  /snapshots/b
+`,
+	} {
+		status, stdout, stderr := invoke(t, "list", what, "--socket", socket)
+		if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
+			t.Errorf("list %s: status %d, stderr %q\n%s", what, status, stderr, diff)
+		}
+		status, stdout, _ = invoke(t, "list", what, "-o", "json", "--socket", socket)
+		if n := isJSONLines(t, stdout); status != exitOK || n != 2 {
+			t.Errorf("list %s -o json: status %d, %s", what, status, stdout)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	f, socket := serve(t)
+	status, stdout, stderr := invoke(t, "events", "--socket", socket)
+	if status != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no outlier yet") {
+		t.Errorf("none yet: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	f.Publish(outlier("wakeup", 48.2e6))
+	f.Publish(outlier("disk", 60e6))
+	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
+	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
+    threshold    5ms (9.6 times that)
+    cpu          1
+`
+	if diff := cmp.Diff(want, stdout); status != exitOK || diff != "" {
+		t.Errorf("status %d\n%s", status, diff)
+	}
+	_, stdout, _ = invoke(t, "events", "-v", "--socket", socket)
+	if n := strings.Count(stdout, "    kernel       schedule+0x1\n"); n != 2 {
+		t.Errorf("-v shows %d of 2 stacks:\n%s", n, stdout)
+	}
+	status, stdout, _ = invoke(t, "events", "-o", "json", "--socket", socket)
+	if n := isJSONLines(t, stdout); status != exitOK || n != 2 {
+		t.Errorf("json: status %d, %s", status, stdout)
+	}
+	first, _ := json.Marshal(outlier("wakeup", 48.2e6))
+	if !strings.HasPrefix(stdout, string(first)+"\n") {
+		t.Errorf("json changed on its way:\n%s\nwas\n%s", stdout, first)
+	}
+	status, _, stderr = invoke(t, "events", "--rule", "nosuch", "--socket", socket)
+	if status != exitError || stderr != "tailcam: no rule \"nosuch\": the daemon has wakeup, disk\n" {
+		t.Errorf("unknown rule: status %d, stderr %q", status, stderr)
+	}
+}
+
+func TestWait(t *testing.T) {
+	f, socket := serve(t)
+	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
+	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
+	if status != exitNothing || stdout != "" || stderr != "tailcam: nothing came in time: no outlier within 1ms\n" {
+		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	go func() {
+		for <-f.subscribed != "disk" { // that of the wait above may come late
+		}
+		f.Publish(outlier("wakeup", 7e6))
+		f.Publish(outlier("disk", 8e6))
+		f.Publish(outlier("disk", 9e6))
+	}()
+	status, stdout, _ = invoke(t, "wait", "--rule", "disk", "-o", "json", "--socket", socket)
+	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"delay_ns":8000000`) {
+		t.Errorf("status %d, %s", status, stdout)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	_, socket := serve(t)
+	status, stdout, _ := invoke(t, "snapshot", "--reason", "because", "--socket", socket)
+	if status != exitOK || stdout != `/snapshots/\x1b[31mone`+"\n" {
+		t.Errorf("status %d, %q", status, stdout)
+	}
+	status, stdout, stderr := invoke(t, "snapshot", "--reason", "full", "--socket", socket)
+	if status != exitError || stdout != "" || stderr != "tailcam: disk full: free some space\n" {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	for path, text := range map[string]string{
+		good: "rules:\n  - name: one\n    track: wakeup\n    threshold: 5ms\n",
+		bad:  "rules:\n  - name: two\n    track: wakeup\n    treshold: 5ms\n    when: {comm: 7}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, stdout, stderr := invoke(t, "check", good)
+	if status != exitOK || stderr != "" || !strings.Contains(stdout, "one   wakeup        5ms  "+good+":2") || !strings.Contains(stdout, "all good: 1 rule\n") {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	status, stdout, stderr = invoke(t, "check", good, bad)
+	if status != exitError || stdout != "" || strings.Count(stderr, "\n") < 2 {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, bad+":") {
+			t.Errorf("line %q does not begin with the place", line)
+		}
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	status, stdout, _ := invoke(t, "version", "-o", "json")
+	if n := isJSONLines(t, stdout); status != exitOK || n != 1 {
+		t.Errorf("version: status %d, %s", status, stdout)
+	}
+	for _, args := range [][]string{{}, {"--help"}, {"help", "wait"}, {"completion", "bash"}, {"list", "probes", "--help"}} {
+		if status, stdout, stderr := invoke(t, args...); status != exitOK || stdout == "" || stderr != "" {
+			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const all = 1<<capBPF | 1<<capPerfmon | 1<<capSyslog | 1<<capIPCLock | 1<<capSysPtrace
+	for _, c := range []struct {
+		have    uint64
+		root    bool
+		without int
+		err     string
+	}{
+		{have: all},
+		{have: 1<<capBPF | 1<<capPerfmon, without: 3},
+		{have: 1<<capSysAdmin | 1<<capSyslog, without: 2},
+		{have: 1 << capBPF, err: "needs root, or the capabilities CAP_BPF and CAP_PERFMON (CAP_PERFMON missing): use sudo"},
+		{root: true, err: "root lacks CAP_BPF and CAP_PERFMON here: if this is a container, start it with them (or --privileged)"},
+	} {
+		without, err := judge(c.have, c.root)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.err || len(without) != c.without {
+			t.Errorf("judge(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
+		}
+	}
+	if have, err := effective("Name:\tx\nCapInh:\t0\nCapEff:\t000001ffffffffff\n"); err != nil || have != 1<<41-1 {
+		t.Errorf("effective: %#x, %v", have, err)
+	}
+}
+
+// A full disk below standard output is an error, whatever the output format.
+func TestOutputFails(t *testing.T) {
+	f, socket := serve(t)
+	f.Publish(outlier("wakeup", 6e6))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer full.Close()
+	for _, args := range []string{"status", "status -o json", "events", "events -o json", "version", "list rules"} {
+		var stderr bytes.Buffer
+		line := strings.Fields(args)
+		if line[0] != "version" {
+			line = append(line, "--socket", socket)
+		}
+		status := execute(context.Background(), newCLI(full, &stderr, testParts()), line)
+		if want := "tailcam: write output: write /dev/full: no space left on device\n"; status != exitError || stderr.String() != want {
+			t.Errorf("%s: status %d, stderr %q", args, status, stderr.String())
+		}
+	}
+}
+
+func TestLossIsTold(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	c := newCLI(&stdout, &stderr, parts{})
+	if err := c.printEvent(api.Event{Lost: 1200}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "tailcam: 1,200 outliers are not shown: this reader is slower than they come\n"; stdout.Len() > 0 || stderr.String() != want {
+		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+	}
+}
+
+func TestListProbes(t *testing.T) {
+	p := parts{probes: func() ([]tracker.Probe, error) {
+		return []tracker.Probe{
+			{Name: "tp_btf:sched_switch", Trackers: []rules.Track{rules.Wakeup, rules.OffCPU}, Groups: []string{"sched"}, Available: true},
+			{Name: "tp_btf:nosuch", Groups: []string{"irq"}, Reason: "this kernel has no tracepoint nosuch"},
+		}, nil
+	}}
+	var stdout, stderr bytes.Buffer
+	status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{"list", "probes"})
+	want := `HOOK                 HERE  USED BY
+tp_btf:sched_switch  yes   wakeup, offcpu, recorder
+tp_btf:nosuch        no    recorder                  this kernel has no tracepoint nosuch
+`
+	if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
+		t.Errorf("status %d, stderr %q\n%s", status, stderr.String(), diff)
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func newEvents(c *cli) *cobra.Command {
+	var opts api.EventsOptions
+	var stacks bool
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show outliers: those the daemon remembers, or with -f those to come",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.events(cmd.Context(), opts, stacks)
+		},
+	}
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "show outliers as they come, until interrupted")
+	c.addRule(cmd, &opts.Rule)
+	addStacks(cmd, &stacks)
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+func addStacks(cmd *cobra.Command, stacks *bool) {
+	cmd.Flags().BoolVarP(stacks, "stacks", "v", false, "show stacks too")
+}
+
+func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) error {
+	stream, err := c.client().Events(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if opts.Follow && c.out.Terminal() && c.output == textOutput {
+		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; those of before: tailcam events"))
+	}
+	shown := false
+	for {
+		e, err := stream.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if !shown && c.output == textOutput {
+				c.err.Printf("%s\n", c.err.Paint(term.Dim, "no outlier yet; to wait for one: tailcam events -f"))
+			}
+			return nil
+		case errors.Is(err, context.Canceled):
+			return nil // interrupted: that is how one ends it
+		case err != nil:
+			return err
+		}
+		if err := c.printEvent(e, stacks); err != nil {
+			return err
+		}
+		shown = true
+	}
+}
+
+func (c *cli) printEvent(e api.Event, stacks bool) error {
+	if e.Outlier == nil {
+		c.err.Printf("%s %s outliers are not shown: this reader is slower than they come\n",
+			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
+		return nil
+	}
+	return c.printOutlier(e.Outlier, stacks)
+}
+
+func (c *cli) printOutlier(o *tracker.Outlier, stacks bool) error {
+	if c.output == jsonOutput {
+		return c.printJSON(o)
+	}
+	term.PrintOutlier(c.out, o, stacks)
+	if err := c.out.Err(); err != nil {
+		return fmt.Errorf("write output: %w", err) // nobody reads on
+	}
+	return nil
+}

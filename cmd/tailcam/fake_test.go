@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// fake answers as a daemon would. It claims nothing about what a daemon finds.
+type fake struct {
+	*api.Feed
+	subscribed chan string // one send each reader that follows
+}
+
+func (f *fake) Status(context.Context) api.Status {
+	last := "20261120T231502.123456789Z-wakeup-000042"
+	return api.Status{
+		Version: "v1", PID: 42, UptimeNS: int64(time.Hour), Kernel: "6.18.0",
+		Rules: f.Rules(),
+		Losses: []api.Loss{
+			{Cause: "table_full", Tracker: "wakeup", Count: 1234, Advice: "raise tracker.pending"},
+			{Cause: "ring_full", Rule: "disk", Advice: "raise tracker.ring"},
+		},
+		Recorder: api.RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, CPUs: []snapshot.Coverage{
+			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, Records: 9000, Lost: 1},
+			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, Records: 12},
+		}},
+		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: "/var/lib/tailcam/snapshots", Failed: 2, Last: &last},
+	}
+}
+
+func (f *fake) Rules() []api.RuleInfo {
+	return []api.RuleInfo{
+		{Name: "wakeup", Track: "wakeup", ThresholdNS: 5e6, Source: "wakeup.yaml:2", Seen: 1234567, Outliers: 2, WorstNS: 9e6, Suppressed: 1},
+		{Name: "disk", Track: "block", ThresholdNS: 50e6, Source: "disk.yaml:2", Inactive: "no hook block_rq_issue", Lost: 4, ActionsSkipped: 5},
+	}
+}
+
+func (f *fake) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {
+	ch, cancel, lost := f.Feed.Subscribe(rule)
+	f.subscribed <- rule
+	return ch, cancel, lost
+}
+
+func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
+	if reason == "full" {
+		return "", errors.New("disk full: free some space")
+	}
+	return "/snapshots/\x1b[31mone", nil
+}
+
+func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {
+	at := time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
+	return []api.SnapshotInfo{
+		{ID: "a", Time: at, Rule: "wakeup", DelayNS: 9e6, Bytes: 4096, Dir: "/snapshots/a"},
+		{ID: "b", Time: at, Reason: "because", Bytes: 1 << 20, Dir: "/snapshots/b"},
+	}, nil
+}
+
+func outlier(rule string, delay int64) *tracker.Outlier {
+	return &tracker.Outlier{
+		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC), Rule: rule, Track: "wakeup",
+		Cause: tracker.CauseThreshold, DelayNS: delay, ThresholdNS: 5e6, Key: map[string]uint64{"tid": 7},
+		Task: tracker.Task{PID: 7, TID: 7, Comm: "victim"}, CPU: 1, EntryCPU: 1,
+		Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}},
+	}
+}
+
+// serve runs a daemon's socket until the test ends.
+func serve(t *testing.T) (f *fake, socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tc") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := api.Listen(&api.ListenOptions{Path: filepath.Join(dir, "s.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = &fake{Feed: api.NewFeed(10), subscribed: make(chan string, 8)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- api.Serve(ctx, s, f, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, s.Close(), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, s.Path
+}
+
+// testParts read real rule files and pretend the rest.
+func testParts() parts {
+	p := wiring()
+	p.checkLoad = func(context.Context, []rules.Rule) error { return nil }
+	return p
+}
+
+// invoke runs one command line as main does.
+func invoke(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("TZ", "UTC")
+	var out, err bytes.Buffer
+	status = execute(context.Background(), newCLI(&out, &err, testParts()), args)
+	if s := out.String() + err.String(); strings.Contains(s, "\x1b") {
+		t.Errorf("%q: an escape sequence, although nothing here is a terminal: %q", args, s)
+	}
+	return status, out.String(), err.String()
+}
+
+// isJSONLines checks that each line is one object, and returns how many there are.
+func isJSONLines(t *testing.T, s string) int {
+	t.Helper()
+	n := 0
+	for line := range strings.Lines(s) {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(line), &object); err != nil {
+			t.Errorf("line %q: %v", line, err)
+		}
+		n++
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func newList(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List rules, probes or snapshots",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(cmd, args[0])
+			}
+			return fmt.Errorf("list what? rules, probes or snapshots: see %q", cmd.CommandPath()+" --help")
+		},
+	}
+	add := func(name, short string, daemon bool, run func(context.Context) error) {
+		sub := &cobra.Command{Use: name, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context())
+		}}
+		c.addOutput(sub)
+		if daemon {
+			c.addSocket(sub)
+		}
+		cmd.AddCommand(sub)
+	}
+	add("rules", "The rules that the daemon runs with", true, c.listRules)
+	add("probes", "The kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
+	add("snapshots", "The snapshots on disk, oldest first", true, c.listSnapshots)
+	return cmd
+}
+
+func (c *cli) listRules(ctx context.Context) error {
+	rules, err := c.client().Rules(ctx)
+	if err != nil {
+		return err
+	}
+	if c.output == jsonOutput {
+		return printLines(c, rules)
+	}
+	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"),
+		term.Column{Title: "FILE"}, term.Column{})
+	for _, r := range rules {
+		inactive := term.Cell{Style: term.Yellow}
+		if r.Inactive != "" {
+			inactive.Text = "inactive: " + term.Clean(r.Inactive)
+		}
+		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
+			plain(term.Setting(r.ThresholdNS)), plain(term.Clean(r.Source)), inactive)
+	}
+	t.Print(c.out, "")
+	return nil
+}
+
+func (c *cli) listProbes(context.Context) error {
+	probes, err := c.do.probes()
+	if err != nil {
+		return err
+	}
+	if c.output == jsonOutput {
+		return printLines(c, probes)
+	}
+	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "HERE"}, term.Column{Title: "USED BY"}, term.Column{})
+	for _, p := range probes {
+		here := term.Cell{Text: "yes", Style: term.Green}
+		if !p.Available {
+			here = term.Cell{Text: "no", Style: term.Yellow}
+		}
+		t.Cells(plain(p.Name), here, plain(usedBy(&p)), plain(term.Clean(p.Reason)))
+	}
+	t.Print(c.out, "")
+	return nil
+}
+
+// usedBy lists the trackers that need a hook, and the recorder.
+func usedBy(p *tracker.Probe) string {
+	var users []string
+	for _, t := range p.Trackers {
+		users = append(users, string(t))
+	}
+	if len(p.Groups) > 0 {
+		users = append(users, "recorder")
+	}
+	return strings.Join(users, ", ")
+}
+
+func (c *cli) listSnapshots(ctx context.Context) error {
+	list, err := c.client().Snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	if c.output == jsonOutput {
+		return printLines(c, list)
+	}
+	t := term.NewTable(term.Column{Title: "TIME"}, term.Column{Title: "RULE"}, right("DELAY"), right("SIZE"), term.Column{Title: "DIRECTORY"})
+	for _, s := range list {
+		why, delay := term.Cell{Text: term.Clean(s.Rule), Style: term.Cyan}, "-"
+		if s.Rule == "" {
+			why = term.Cell{Text: term.Shorten("by hand "+term.Clean(s.Reason), 40), Style: term.Dim}
+		}
+		if s.DelayNS > 0 {
+			delay = term.Duration(s.DelayNS)
+		}
+		t.Cells(plain(term.Time(s.Time)), why, plain(delay), plain(term.Bytes(s.Bytes)), plain(term.Clean(s.Dir)))
+	}
+	t.Print(c.out, "")
+	return nil
+}

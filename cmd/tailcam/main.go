@@ -1,0 +1,21 @@
+// Command tailcam is a dashcam for Linux tail latency. This package is its
+// command line: one small file a verb, and wiring.go for what they run.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/tailcam/tailcam/internal/inject"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
+		os.Exit(inject.Main(os.Args[2:])) // a child of `tailcam demo`
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(execute(ctx, newCLI(os.Stdout, os.Stderr, wiring()), os.Args[1:]))
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// outputFormat is the value of -o.
+type outputFormat string
+
+const (
+	textOutput outputFormat = "text"
+	jsonOutput outputFormat = "json"
+)
+
+// String, Set and Type make it a flag that takes nothing else.
+func (f *outputFormat) String() string { return string(*f) }
+
+// Set implements pflag.Value.
+func (f *outputFormat) Set(s string) error {
+	switch v := outputFormat(s); v {
+	case textOutput, jsonOutput:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("allowed are %s and %s", textOutput, jsonOutput)
+}
+
+// Type implements pflag.Value.
+func (f *outputFormat) Type() string { return "text|json" }
+
+func (c *cli) addOutput(cmd *cobra.Command) {
+	c.output = textOutput
+	cmd.Flags().VarP(&c.output, "output", "o", "text for people, json for programs: one object a line")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]string{string(textOutput), string(jsonOutput)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// printJSON prints one object on a line of its own.
+func (c *cli) printJSON(value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	if _, err := c.out.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// printLines prints a list as one object a line.
+func printLines[T any](c *cli, list []T) error {
+	for i := range list {
+		if err := c.printJSON(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Bits of /proc/PID/status's CapEff, from linux/capability.h.
+const (
+	capIPCLock   = 14
+	capSysPtrace = 19
+	capSysAdmin  = 21
+	capSyslog    = 34
+	capPerfmon   = 38
+	capBPF       = 39
+)
+
+// capability is one that the daemon needs, or does less without.
+type capability struct {
+	name    string
+	bit     uint
+	without string // what is missing then; empty: the daemon cannot run
+}
+
+var capabilities = []capability{
+	{"CAP_BPF", capBPF, ""},
+	{"CAP_PERFMON", capPerfmon, ""},
+	{"CAP_SYSLOG", capSyslog, "kernel stacks stay addresses"},
+	{"CAP_IPC_LOCK", capIPCLock, "the recorder is limited to less than 4 MiB per CPU"},
+	{"CAP_SYS_PTRACE", capSysPtrace, "user stacks and command lines of other users stay unknown"},
+}
+
+// checkPrivileges tells before anything is loaded why it would fail, and
+// returns what a daemon with so few capabilities has to do without.
+func checkPrivileges() (without []string, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil, fmt.Errorf("read own capabilities: %w", err)
+	}
+	have, err := effective(string(status))
+	if err != nil {
+		return nil, fmt.Errorf("read own capabilities: %w", err)
+	}
+	return judge(have, os.Geteuid() == 0)
+}
+
+// judge compares a set of capabilities with those that the daemon wants.
+// CAP_SYS_ADMIN stands for the two that were split off from it.
+func judge(have uint64, root bool) (without []string, err error) {
+	var missing []string
+	for _, c := range capabilities {
+		held := have&(1<<c.bit) != 0
+		switch {
+		case held, c.without == "" && have&(1<<capSysAdmin) != 0:
+		case c.without == "":
+			missing = append(missing, c.name)
+		default:
+			without = append(without, c.name+": "+c.without)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return without, nil
+	case root:
+		return nil, fmt.Errorf("root lacks %s here: if this is a container, start it with them (or --privileged)", strings.Join(missing, " and "))
+	}
+	return nil, fmt.Errorf("needs root, or the capabilities CAP_BPF and CAP_PERFMON (%s missing): use sudo", strings.Join(missing, " and "))
+}
+
+// effective finds the set CapEff in a /proc/PID/status.
+func effective(status string) (uint64, error) {
+	lines := bufio.NewScanner(strings.NewReader(status))
+	for lines.Scan() {
+		if hex, ok := strings.CutPrefix(lines.Text(), "CapEff:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	return 0, errors.New("no line CapEff")
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitNothing = 2 // nothing came in time
+)
+
+// errNothing ends a verb with exitNothing.
+var errNothing = errors.New("nothing came in time")
+
+// errTold ends a verb with exitError; the reason has been printed.
+var errTold = errors.New("already told")
+
+// cli is what the verbs share.
+type cli struct {
+	out, err *term.Console
+	do       parts
+	socket   string
+	output   outputFormat
+}
+
+func newCLI(stdout, stderr io.Writer, do parts) *cli {
+	return &cli{out: term.New(stdout, nil), err: term.New(stderr, nil), do: do}
+}
+
+// execute runs one command line and returns its exit status.
+func execute(ctx context.Context, c *cli, args []string) int {
+	root := newRoot(c)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil && c.out.Err() != nil {
+		err = fmt.Errorf("write output: %w", c.out.Err())
+	}
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNothing):
+		c.complain(err)
+		return exitNothing
+	case !errors.Is(err, errTold):
+		c.complain(err)
+	}
+	return exitError
+}
+
+// complain prints an error.
+func (c *cli) complain(err error) {
+	var mistakes rules.Errors
+	if errors.As(err, &mistakes) || strings.Contains(err.Error(), "\n") {
+		c.complainLines(err)
+		return
+	}
+	text := strings.TrimPrefix(err.Error(), "tailcam ") // it is said already
+	c.err.Printf("%s %s\n", c.err.Paint(term.Red, "tailcam:"), term.Clean(text))
+}
+
+// complainLines prints mistakes in files. Each line begins with its place, so that editors find it.
+func (c *cli) complainLines(err error) {
+	for line := range strings.Lines(err.Error()) {
+		c.err.Printf("%s\n", term.Clean(strings.TrimRight(line, "\n")))
+	}
+}
+
+func newRoot(c *cli) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tailcam",
+		Short: "A dashcam for Linux tail latency",
+		Long: `tailcam watches every wake-up, sleep, system call and block request of this
+machine in the kernel, notices the few that took too long, and saves the seconds
+before each one from an always-running flight recorder.
+
+Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
+		Args:              cobra.ArbitraryArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownVerb(cmd, args[0])
+		},
+	}
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %q", err, cmd.CommandPath()+" --help")
+	})
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"})
+	group := func(id string, verbs ...*cobra.Command) {
+		for _, verb := range verbs {
+			verb.GroupID = id
+			if verb.Name() != "check" { // which takes files
+				verb.ValidArgsFunction = cobra.NoFileCompletions
+			}
+		}
+		root.AddCommand(verbs...)
+	}
+	group("run", newDemo(c), newCheck(c), newRun(c))
+	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newList(c))
+	group("", newVersion(c))
+	return root
+}
+
+// unknownVerb says what may have been meant.
+func unknownVerb(cmd *cobra.Command, verb string) error {
+	meant := ""
+	cmd.SuggestionsMinimumDistance = 2 // typing mistakes
+	if near := cmd.SuggestionsFor(verb); len(near) > 0 {
+		meant = fmt.Sprintf("did you mean %q? ", near[0])
+	}
+	return fmt.Errorf("unknown verb %q: %ssee %q", verb, meant, cmd.CommandPath()+" --help")
+}
+
+// noArgs refuses arguments with a line that helps.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q takes no arguments, but got %q: see %q", cmd.CommandPath(), args[0], cmd.CommandPath()+" --help")
+	}
+	return nil
+}
+
+// addSocket adds the flag of every verb that asks the daemon.
+func (c *cli) addSocket(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "the daemon's `path`")
+}
+
+// client returns a client of the daemon that the flags name.
+func (c *cli) client() *api.Client { return api.NewClient(c.socket) }
+
+// addRule adds the flag that picks one rule; the shell completes it from the daemon's rules.
+func (c *cli) addRule(cmd *cobra.Command, rule *string) {
+	cmd.Flags().StringVar(rule, "rule", "", "only outliers of this rule")
+	// The only error is that of a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("rule", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		rules, err := c.client().Rules(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, r := range rules {
+			names = append(names, r.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}

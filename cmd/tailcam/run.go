@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/config"
+)
+
+func newRun(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon in the foreground (needs root)",
+		Long: `Run the daemon in the foreground until SIGINT or SIGTERM.
+
+It needs root, or at least CAP_BPF and CAP_PERFMON. Without CAP_SYSLOG kernel
+stacks stay addresses, without CAP_IPC_LOCK the recorder is limited to less than
+4 MiB per CPU, without CAP_SYS_PTRACE user stacks of other users stay unknown.`,
+		Example: "  sudo tailcam run\n  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
+		Args:    moreRules,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.run(cmd.Context(), cmd.Flags())
+		},
+	}
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// moreRules takes arguments only after --rules, so that the shell may expand
+// `--rules rules.d/*.yaml`.
+func moreRules(cmd *cobra.Command, args []string) error {
+	flag := cmd.Flags().Lookup("rules")
+	list, ok := flag.Value.(pflag.SliceValue)
+	if !ok || !flag.Changed {
+		return noArgs(cmd, args)
+	}
+	for _, path := range args {
+		if err := list.Append(path); err != nil {
+			return fmt.Errorf("--rules %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
+	cfg, err := config.Load(flags)
+	if err != nil {
+		return err
+	}
+	without, err := checkPrivileges()
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	log, err := newLogger(c.err, cfg.Log.Format, cfg.Log.Level, c.err.Color())
+	if err != nil {
+		return err
+	}
+	for _, w := range without {
+		log.Warn("a capability is missing", zap.String("without", w))
+	}
+	err = c.do.daemon(ctx, &cfg, log)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // a signal ended it
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/config"
+)
+
+// run hands the daemon what flags and file say. The daemon is not a real one.
+func TestRun(t *testing.T) {
+	if _, err := checkPrivileges(); err != nil {
+		t.Skipf("run refuses without the capabilities that it needs: %v", err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tailcam.yaml")
+	if err := os.WriteFile(file, []byte("recorder:\n  enabled: false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got *config.Config
+	p := parts{daemon: func(_ context.Context, cfg *config.Config, log *zap.Logger) error {
+		got = cfg
+		log.Info("here")
+		return nil
+	}}
+	var stdout, stderr bytes.Buffer
+	a, b := filepath.Join(dir, "a,1.yaml"), filepath.Join(dir, "b.yaml")
+	status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{
+		"run", "--config", file, "--log-format", "console", "--rules", filepath.Join(dir, "0.yaml"), a, b,
+	})
+	if status != exitOK || got == nil || stdout.Len() > 0 || !strings.Contains(stderr.String(), "INFO  here") {
+		t.Fatalf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+	}
+	if diff := cmp.Diff([]string{filepath.Join(dir, "0.yaml"), a, b}, got.Rules); diff != "" || got.Recorder.Enabled {
+		t.Errorf("rules %s, recorder %v", diff, got.Recorder.Enabled)
+	}
+}
+
+func TestRunMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tailcam.yaml")
+	if err := os.WriteFile(file, []byte("recoder:\n  enabled: false\nlog: {level: loud}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, _, stderr := invoke(t, "run", "--config", file)
+	if lines := strings.Split(strings.TrimSpace(stderr), "\n"); status != exitError || len(lines) != 2 || !strings.HasPrefix(lines[0], file+":1:1: ") || !strings.HasPrefix(lines[1], file+":3:") {
+		t.Errorf("status %d, stderr\n%s", status, stderr)
+	}
+	status, _, stderr = invoke(t, "run", "rules.d")
+	if want := "tailcam: \"tailcam run\" takes no arguments, but got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}

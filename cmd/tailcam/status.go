@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/term"
+)
+
+func newStatus(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the daemon has seen, caught and lost",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := c.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.output == jsonOutput {
+				return c.printJSON(status)
+			}
+			c.printStatus(status)
+			return nil
+		},
+	}
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+func (c *cli) printStatus(s *api.Status) {
+	c.out.Printf("%s %s, pid %d, up %s, kernel %s\n\n", c.out.Paint(term.Bold, "tailcam"),
+		term.Clean(s.Version), s.PID, term.Duration(s.UptimeNS), term.Clean(s.Kernel))
+	c.printRules(s.Rules)
+	c.printRecorder(s.Recorder)
+	c.printLosses(s.Losses)
+	c.printSnapshotsStatus(s.Snapshots)
+}
+
+func (c *cli) printRules(rules []api.RuleInfo) {
+	if len(rules) == 0 {
+		c.out.Printf("no rules: name some with --rules, or in the config file\n")
+		return
+	}
+	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"), right("SEEN"),
+		right("OUTLIERS"), right("WORST"), right("SUPPRESSED"), right("LOST"), right("SKIPPED"), term.Column{})
+	for _, r := range rules {
+		worst := term.Cell{Text: "-", Style: term.Dim}
+		if r.WorstNS > 0 {
+			worst = term.Cell{Text: term.Duration(r.WorstNS), Style: term.DelayStyle(r.WorstNS, r.ThresholdNS)}
+		}
+		inactive := term.Cell{Style: term.Yellow}
+		if r.Inactive != "" {
+			inactive.Text = "inactive: " + term.Clean(r.Inactive)
+		}
+		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
+			plain(term.Setting(r.ThresholdNS)), plain(term.Count(r.Seen)), plain(term.Count(r.Outliers)), worst,
+			plain(term.Count(r.Suppressed)), lossCell(r.Lost), lossCell(r.ActionsSkipped), inactive)
+	}
+	t.Print(c.out, "")
+}
+
+func (c *cli) printRecorder(r api.RecorderStatus) {
+	if !r.Enabled {
+		c.out.Printf("\n%s off\n", c.out.Paint(term.Bold, "recorder"))
+		return
+	}
+	c.out.Printf("\n%s %s, %s in all\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
+	t := term.NewTable(right("CPU"), right("COVERS"), right("EVENTS/S"), right("RECORDS"), right("LOST"))
+	for _, cpu := range r.CPUs {
+		t.Cells(plain(fmt.Sprint(cpu.CPU)), plain(term.Duration(cpu.CoveredNS)),
+			plain(term.Count(uint64(max(cpu.EventsPerSecond, 0)))), plain(term.Count(cpu.Records)), lossCell(cpu.Lost))
+	}
+	t.Print(c.out, "")
+}
+
+// printLosses shows every cause, the silent ones too: a zero is a statement.
+func (c *cli) printLosses(losses []api.Loss) {
+	if len(losses) == 0 {
+		return
+	}
+	c.out.Printf("\n%s\n", c.out.Paint(term.Bold, "losses"))
+	t := term.NewTable(term.Column{Title: "CAUSE"}, term.Column{Title: "OF"}, right("COUNT"), term.Column{Title: "TO STOP IT"})
+	for _, l := range losses {
+		of := l.Rule
+		if of == "" {
+			of = l.Tracker
+		}
+		advice := ""
+		if l.Count > 0 {
+			advice = term.Clean(l.Advice)
+		}
+		t.Cells(plain(term.Clean(l.Cause)), plain(term.Clean(of)), lossCell(l.Count), plain(advice))
+	}
+	t.Print(c.out, "")
+}
+
+func (c *cli) printSnapshotsStatus(s api.SnapshotsStatus) {
+	failed := ""
+	if s.Failed > 0 {
+		failed = ", " + c.out.Paint(term.Red, term.Count(s.Failed)+" failed: see the daemon's log")
+	}
+	c.out.Printf("\n%s %d, %s in %s%s\n", c.out.Paint(term.Bold, "snapshots"),
+		s.Count, term.Bytes(s.Bytes), term.Clean(s.Dir), failed)
+	if s.Last != nil {
+		c.out.Printf("last %s\n", term.Clean(*s.Last))
+	}
+}
+
+func right(title string) term.Column { return term.Column{Title: title, Right: true} }
+
+func plain(text string) term.Cell { return term.Cell{Text: text} }
+
+// lossCell is quiet about zero.
+func lossCell(n uint64) term.Cell {
+	if n == 0 {
+		return term.Cell{Text: "0", Style: term.Dim}
+	}
+	return term.Cell{Text: term.Count(n), Style: term.Yellow}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/internal/version"
+)
+
+// versionInfo is what a bug report should hold.
+type versionInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Kernel  string `json:"kernel,omitempty"` // running here
+}
+
+func newVersion(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print which build this is",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := thisVersion()
+			if c.output == jsonOutput {
+				return c.printJSON(v)
+			}
+			c.out.Printf("tailcam %s", v.Version)
+			if v.Commit != "" {
+				c.out.Printf(" (%s)", v.Commit)
+			}
+			c.out.Printf("\n%s, %s/%s, kernel %s\n", v.Go, v.OS, v.Arch, term.Clean(v.Kernel))
+			return nil
+		},
+	}
+	c.addOutput(cmd)
+	return cmd
+}
+
+func thisVersion() versionInfo {
+	v := versionInfo{
+		Version: version.String(), Commit: version.Commit(),
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+	}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		v.Kernel = strings.TrimSpace(string(release))
+	}
+	return v
+}

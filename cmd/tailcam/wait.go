@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/term"
+)
+
+func newWait(c *cli) *cobra.Command {
+	var rule string
+	var timeout time.Duration
+	var stacks bool
+	cmd := &cobra.Command{
+		Use:   "wait",
+		Short: "Wait for the next outlier and print it",
+		Long:  "Wait for the next outlier and print it.\n\nExit status: 0 an outlier, 1 error, 2 none came in time.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout < 0 {
+				return fmt.Errorf("--timeout %s: it cannot be negative; 0 waits for ever", timeout)
+			}
+			return c.wait(cmd.Context(), rule, timeout, stacks)
+		},
+	}
+	c.addRule(cmd, &rule)
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long; 0: never")
+	addStacks(cmd, &stacks)
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stacks bool) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	e, err := c.nextOutlier(ctx, rule)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no outlier within %s", errNothing, term.Setting(int64(timeout)))
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted before an outlier came")
+	case err != nil:
+		return err
+	}
+	return c.printEvent(e, stacks)
+}
+
+// nextOutlier waits, with a line that says so.
+func (c *cli) nextOutlier(ctx context.Context, rule string) (api.Event, error) {
+	stream, err := c.client().Events(ctx, &api.EventsOptions{Rule: rule, Follow: true})
+	if err != nil {
+		return api.Event{}, err
+	}
+	defer stream.Close()
+	label := "waiting for an outlier"
+	if rule != "" {
+		label += " of " + rule
+	}
+	progress := c.err.Progress(label)
+	defer progress.Done()
+	for {
+		e, err := stream.Next()
+		if err != nil || e.Outlier != nil {
+			return e, err
+		}
+	}
+}
