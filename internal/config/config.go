@@ -1,0 +1,78 @@
+// Package config holds the daemon's configuration: where it comes from (flags,
+// then environment, then file, then defaults), and what is allowed in it.
+package config
+
+import "time"
+
+// DefaultFile is read if it is there and no other file is named.
+const DefaultFile = "/etc/tailcam/tailcam.yaml"
+
+// Config is the daemon's configuration, validated. The keys of the file are the
+// names of the fields in lower case with underscores, such as
+// snapshots.min_free.
+type Config struct {
+	File      string   // where it was read from; empty: defaults only
+	Rules     []string // rule files, and directories of them
+	Socket    Socket
+	Recorder  Recorder
+	Snapshots Snapshots
+	Actions   Actions
+	Capacity  Capacity
+	Outliers  Outliers
+	Log       Log
+}
+
+// Socket is where the command line talks to the daemon.
+type Socket struct {
+	Path  string
+	Group string // may connect; it need not exist, then only root may
+}
+
+// Recorder is the flight recorder.
+type Recorder struct {
+	Enabled bool
+	Size    int      // bytes for each CPU and bank, of which there are two
+	Events  []string // groups of EventGroups
+}
+
+// EventGroups are the groups of events that the recorder knows.
+var EventGroups = []string{"sched", "irq", "timer", "block", "workqueue", "process", "syscall"}
+
+// Snapshots is where snapshots lie, and for how long.
+type Snapshots struct {
+	Dir     string
+	Keep    Keep
+	MinFree int64 // bytes that must stay free on the file system
+}
+
+// Keep says when old snapshots are removed: when any of these is passed.
+type Keep struct {
+	Count int
+	Bytes int64
+	Age   time.Duration
+}
+
+// Actions is how the operator's executables are run.
+type Actions struct {
+	User        string // unless the action names one
+	Concurrency int    // at once
+	Queue       int    // waiting; more are skipped and counted
+}
+
+// Capacity is the number of places in the pending tables, powers of two.
+type Capacity struct {
+	Tasks    int // wakeup and offcpu: tasks alive at once
+	Syscalls int // calls that rules name, in progress at once
+	Block    int // requests in flight at once
+}
+
+// Outliers is the way of outliers from the kernel.
+type Outliers struct {
+	Buffer int // bytes of the BPF ring buffer
+}
+
+// Log is the daemon's log on standard error.
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // json, console
+}

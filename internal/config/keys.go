@@ -1,0 +1,251 @@
+package config
+
+import (
+	"fmt"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+)
+
+// key is one key of the configuration. Its value is text until set reads it: a
+// list has any number, all others have one.
+type key struct {
+	name    string // snapshots.min_free
+	def     []string
+	usage   string   // for flags; the word in `` names the value
+	tags    []string // YAML types that it may have
+	list    bool
+	set     func(c *Config, v []string) (wrong string) // wrong follows the value
+	allowed string
+}
+
+func (k *key) env() string  { return "TAILCAM_" + strings.ToUpper(strings.ReplaceAll(k.name, ".", "_")) }
+func (k *key) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.name) }
+
+// keys lists all keys in the order of configs/tailcam.yaml.
+func keys() []key {
+	return []key{
+		texts("rules", "/etc/tailcam/rules.d", "rule files and directories of them (`paths`)", "paths of files or directories", setRules),
+		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line", "a path of at most 107 bytes", setSocketPath),
+		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group", func(c *Config, s string) string { c.Socket.Group = s; return "" }),
+		boolean("recorder.enabled", "true", "keep a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
+		size("recorder.size", "1MiB", "history: `bytes` for each CPU and bank", 64<<10, 256<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
+		text("snapshots.dir", "/var/lib/tailcam/snapshots", "`directory` of snapshots", "a path", setSnapshotDir),
+		count("snapshots.keep.count", "100", "`number` of snapshots to keep", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
+		byteCount("snapshots.keep.bytes", "1GiB", "`bytes` of snapshots to keep", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
+		duration("snapshots.keep.age", "168h", "`time` to keep snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
+		byteCount("snapshots.min_free", "512MiB", "`bytes` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
+		text("actions.user", "nobody", "`user` that actions run as", "a user of this machine", setActionUser),
+		count("actions.concurrency", "2", "`number` of actions at once", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
+		count("actions.queue", "16", "`number` of actions that may wait", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),
+		table("capacity.tasks", "65536", "`places` for tasks", func(c *Config) *int { return &c.Capacity.Tasks }),
+		table("capacity.syscalls", "16384", "`places` for system calls in progress", func(c *Config) *int { return &c.Capacity.Syscalls }),
+		table("capacity.block", "16384", "`places` for block requests in flight", func(c *Config) *int { return &c.Capacity.Block }),
+		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
+		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
+		oneOf("log.format", "json", "`format` of the log", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
+	}
+}
+
+func text(name, def, usage, allowed string, set func(*Config, string) string) key {
+	return key{name: name, def: []string{def}, usage: usage, allowed: allowed, tags: []string{"!!str"},
+		set: func(c *Config, v []string) string { return set(c, v[0]) }}
+}
+
+func texts(name, def, usage, allowed string, set func(*Config, []string) string) key {
+	return key{name: name, def: strings.Split(def, ","), usage: usage, allowed: allowed, tags: []string{"!!str"}, list: true, set: set}
+}
+
+func oneOf(name, def, usage string, words []string, field func(*Config) *string) key {
+	return text(name, def, usage, strings.Join(words, ", "), func(c *Config, s string) string {
+		if !slices.Contains(words, s) {
+			return "is unknown"
+		}
+		*field(c) = s
+		return ""
+	})
+}
+
+func boolean(name, def, usage string, field func(*Config) *bool) key {
+	k := text(name, def, usage, "true, false", func(c *Config, s string) string {
+		if s != "true" && s != "false" {
+			return "is not a boolean"
+		}
+		*field(c) = s == "true"
+		return ""
+	})
+	k.tags = []string{"!!bool"}
+	return k
+}
+
+func count(name, def, usage string, least, most int, field func(*Config) *int) key {
+	k := text(name, def, usage, fmt.Sprintf("a whole number from %d to %d", least, most), func(c *Config, s string) string {
+		n, err := strconv.Atoi(s)
+		switch {
+		case err != nil:
+			return "is not a whole number"
+		case n < least:
+			return "is too small"
+		case n > most:
+			return "is too large"
+		}
+		*field(c) = n
+		return ""
+	})
+	k.tags = []string{"!!int"}
+	return k
+}
+
+// table is the size of a pending table: its places are found by a mask.
+func table(name, def, usage string, field func(*Config) *int) key {
+	k := count(name, def, usage, 64, 1<<22, field)
+	k.allowed = "a power of two from 64 to 4194304"
+	within := k.set
+	k.set = func(c *Config, v []string) string {
+		wrong := within(c, v)
+		if n := *field(c); wrong == "" && n&(n-1) != 0 {
+			return "is not a power of two"
+		}
+		return wrong
+	}
+	return k
+}
+
+func byteCount(name, def, usage string, least, most int64, field func(*Config) *int64) key {
+	k := text(name, def, usage, fmt.Sprintf("bytes from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)), func(c *Config, s string) string {
+		n, ok := parseBytes(s)
+		switch {
+		case !ok:
+			return "is not a size"
+		case n < least:
+			return "is too small"
+		case n > most:
+			return "is too large"
+		}
+		*field(c) = n
+		return ""
+	})
+	k.tags = []string{"!!int", "!!str"}
+	return k
+}
+
+// size is the size of a ring in memory, a power of two and of whole pages.
+func size(name, def, usage string, least, most int64, store func(*Config, int64)) key {
+	var n int64
+	k := byteCount(name, def, usage, least, most, func(*Config) *int64 { return &n })
+	k.allowed = fmt.Sprintf("a power of two from %s to %s", formatBytes(least), formatBytes(most))
+	within := k.set
+	k.set = func(c *Config, v []string) string {
+		wrong := within(c, v)
+		if wrong == "" && n&(n-1) != 0 {
+			return "is not a power of two"
+		}
+		store(c, n)
+		return wrong
+	}
+	return k
+}
+
+func duration(name, def, usage string, least, most time.Duration, field func(*Config) *time.Duration) key {
+	k := text(name, def, usage, rules.DurationRange(least, most), func(c *Config, s string) string {
+		d, err := rules.ParseDuration(s, least, most)
+		if err != nil {
+			return strings.TrimPrefix(strings.TrimPrefix(err.Error(), s+" "), strconv.Quote(s)+" ")
+		}
+		*field(c) = d
+		return ""
+	})
+	k.tags = []string{"!!str", "!!int", "!!float"}
+	return k
+}
+
+func setRules(c *Config, v []string) string {
+	c.Rules = nil
+	for _, path := range v {
+		abs, err := filepath.Abs(path)
+		if path == "" || err != nil {
+			return "is not a path"
+		}
+		c.Rules = append(c.Rules, abs)
+	}
+	return ""
+}
+
+func setSocketPath(c *Config, s string) string {
+	abs, err := filepath.Abs(s)
+	if err != nil {
+		return "is not a path"
+	}
+	if len(abs) > 107 {
+		return "is too long for a socket"
+	}
+	c.Socket.Path = abs
+	return ""
+}
+
+func setSnapshotDir(c *Config, s string) string {
+	abs, err := filepath.Abs(s)
+	if err != nil {
+		return "is not a path"
+	}
+	c.Snapshots.Dir = abs
+	return ""
+}
+
+func setEvents(c *Config, v []string) string {
+	c.Recorder.Events = nil
+	for _, group := range v {
+		switch {
+		case !slices.Contains(EventGroups, group):
+			return fmt.Sprintf("names the unknown group %q", group)
+		case slices.Contains(c.Recorder.Events, group):
+			return fmt.Sprintf("names %s twice", group)
+		}
+		c.Recorder.Events = append(c.Recorder.Events, group)
+	}
+	return ""
+}
+
+func setActionUser(c *Config, s string) string {
+	if _, err := user.Lookup(s); err != nil {
+		return "is no user of this machine"
+	}
+	c.Actions.User = s
+	return ""
+}
+
+var units = []struct {
+	name  string
+	bytes int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// parseBytes reads whole numbers of bytes, KiB, MiB, GiB or TiB.
+func parseBytes(s string) (int64, bool) {
+	unit := int64(1)
+	for _, u := range units {
+		if number, ok := strings.CutSuffix(s, u.name); ok {
+			s, unit = strings.TrimSpace(number), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
+
+func formatBytes(n int64) string {
+	for _, u := range units {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
