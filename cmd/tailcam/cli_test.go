@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,7 +109,9 @@ func TestEvents(t *testing.T) {
 	if status != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no outlier yet") {
 		t.Errorf("none yet: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	f.Publish(outlier("wakeup", 48.2e6))
+	caught := outlier("wakeup", 48.2e6)
+	caught.Stacks.User = []string{"std::vector<int>::at(unsigned long)+0x12"}
+	f.Publish(caught)
 	f.Publish(outlier("disk", 60e6))
 	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
 	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
@@ -128,9 +129,11 @@ func TestEvents(t *testing.T) {
 	if n := isJSONLines(t, stdout); status != exitOK || n != 2 {
 		t.Errorf("json: status %d, %s", status, stdout)
 	}
-	first, _ := json.Marshal(outlier("wakeup", 48.2e6))
-	if !strings.HasPrefix(stdout, string(first)+"\n") {
-		t.Errorf("json changed on its way:\n%s\nwas\n%s", stdout, first)
+	const first = `{"time":"2026-11-20T23:15:02.123456789Z","rule":"wakeup","track":"wakeup","cause":"threshold","delay_ns":48200000,"threshold_ns":5000000,` +
+		`"key":{"tid":7},"task":{"pid":7,"tid":7,"comm":"victim","uid":0},"cpu":1,"entry_cpu":1,` +
+		`"stacks":{"kernel":["schedule+0x1"],"user":["std::vector<int>::at(unsigned long)+0x12"]},"snapshot":null,"suppressed":0,`
+	if !strings.HasPrefix(stdout, first) {
+		t.Errorf("json: %s\nwant it to begin with\n%s", stdout, first)
 	}
 	status, _, stderr = invoke(t, "events", "--rule", "nosuch", "--socket", socket)
 	if status != exitError || stderr != "tailcam: no rule \"nosuch\": the daemon has wakeup, disk\n" {
@@ -284,5 +287,23 @@ tp_btf:nosuch        no    recorder                  this kernel has no tracepoi
 `
 	if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
 		t.Errorf("status %d, stderr %q\n%s", status, stderr.String(), diff)
+	}
+}
+
+// Interrupted: what only ends that way is fine, what was not done is an error.
+func TestInterrupted(t *testing.T) {
+	f, socket := serve(t)
+	for verb, want := range map[string]int{"events -f": exitOK, "wait": exitError} {
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-f.subscribed
+			cancel()
+		}()
+		var stdout, stderr bytes.Buffer
+		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(verb), "--socket", socket))
+		text := map[int]string{exitOK: "", exitError: "tailcam: interrupted\n"}[want]
+		if status != want || stdout.Len() > 0 || stderr.String() != text {
+			t.Errorf("%s: status %d, stdout %q, stderr %q", verb, status, stdout.String(), stderr.String())
+		}
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -10,8 +12,15 @@ func newDemo(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Provoke one real latency of each kind and show what is caught (needs root)",
-		Args:  noArgs,
+		Long: `Provoke one real latency of each kind on this machine, with known start and
+length: a wake-up behind a real-time hog, an uninterruptible sleep, a slow system
+call and a slow block request. Show what was caught, injected against reported.
+It needs no daemon, and cleans up after itself, also when interrupted.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("demo: needs root, for it provokes latencies with real-time tasks and a slow disk: use sudo")
+			}
 			if _, err := checkPrivileges(); err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}

@@ -38,14 +38,16 @@ func (c *cli) addOutput(cmd *cobra.Command) {
 		[]string{string(textOutput), string(jsonOutput)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printJSON prints one object on a line of its own.
+// printJSON prints one object on a line of its own. Symbols such as vector<int> stay readable.
 func (c *cli) printJSON(value any) error {
-	line, err := json.Marshal(value)
+	enc := json.NewEncoder(c.out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(value)
+	if c.out.Err() != nil {
+		return fmt.Errorf("write output: %w", c.out.Err())
+	}
 	if err != nil {
 		return fmt.Errorf("encode output: %w", err)
-	}
-	if _, err := c.out.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
 }

@@ -47,6 +47,9 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	if err == nil && c.out.Err() != nil {
 		err = fmt.Errorf("write output: %w", c.out.Err())
 	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
 	switch {
 	case err == nil:
 		return exitOK

@@ -46,8 +46,6 @@ func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stac
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no outlier within %s", errNothing, term.Setting(int64(timeout)))
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted before an outlier came")
 	case err != nil:
 		return err
 	}

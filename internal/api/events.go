@@ -29,6 +29,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	out := &stream{enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	out.enc.SetEscapeHTML(false)
 	if !follow {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		for _, o := range s.backend.Recent(rule) {

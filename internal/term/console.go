@@ -68,7 +68,7 @@ func (c *Console) Err() error { return c.err }
 
 // Printf prints; arguments that come from outside must have been through Clean.
 func (c *Console) Printf(format string, args ...any) {
-	fmt.Fprintf(c, format, args...) // Err has the error
+	_, _ = fmt.Fprintf(c, format, args...) // Err has the error
 }
 
 // Paint returns text in a style, or as it is where the console has no colours.
