@@ -30,6 +30,7 @@ var badInput = []struct{ yaml, want string }{
 	{"---\n", "f:1:1: file is empty"},
 	{"null", "f:1:1: file is empty"},
 	{"a\xffb", "f:1:2: text is not UTF-8"},
+	{"\ta: b\n\xc3\xa4\xff\n\xff\n", "f:2:2: text is not UTF-8"},
 	{"rules:\n\t- name: a\n  \tb: c\n", "f:2:1: indented with a tab; allowed: spaces\nf:3:3: indented with a tab; allowed: spaces"},
 	{"rules: [\n", "f:1:1: not YAML: did not find expected node content"},
 	{"rules:\n  - name: a\n   track: b\n", "f:3:4: not YAML: did not find expected '-' indicator"},

@@ -22,7 +22,9 @@ const (
 	maxDepth     = 16
 )
 
-// ReadDocument reads the one YAML document of a file, at most 1 MiB of it. It
+// ReadDocument reads the one YAML document of a file, at most 1 MiB of it. Its
+// errors quote the file: do not read, on behalf of somebody else, a file that
+// they may not read themselves. It
 // refuses what neither rules nor the daemon's configuration need: anchors and
 // aliases, tags, tabs as indentation, several documents, deep nesting, text
 // that is not UTF-8. The node returned is the document's root; it is nil if
@@ -105,8 +107,8 @@ func checkText(file string, data []byte) Errors {
 	for text := range bytes.Lines(data) {
 		line++
 		if i := invalidUTF8(text); i >= 0 {
-			errs = append(errs, Error{Pos: Position{file, line, utf8.RuneCount(text[:i]) + 1}, Msg: "text is not UTF-8"})
-			continue
+			// Likely no text file at all: the first place says enough.
+			return Errors{{Pos: Position{file, line, utf8.RuneCount(text[:i]) + 1}, Msg: "text is not UTF-8"}}
 		}
 		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
 		rest := bytes.TrimSpace(text)
