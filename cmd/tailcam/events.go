@@ -37,6 +37,14 @@ func addStacks(cmd *cobra.Command, stacks *bool) {
 }
 
 func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) error {
+	err := c.showEvents(ctx, opts, stacks)
+	if opts.Follow && errors.Is(err, context.Canceled) {
+		return nil // interrupted: that is how one ends it
+	}
+	return err
+}
+
+func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks bool) error {
 	stream, err := c.client().Events(ctx, &opts)
 	if err != nil {
 		return err
@@ -54,8 +62,6 @@ func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) e
 				c.err.Printf("%s\n", c.err.Paint(term.Dim, "no outlier yet; to wait for one: tailcam events -f"))
 			}
 			return nil
-		case errors.Is(err, context.Canceled):
-			return nil // interrupted: that is how one ends it
 		case err != nil:
 			return err
 		}
