@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"unicode"
@@ -192,11 +191,7 @@ func FuzzPerfMap(f *testing.F) {
 }
 
 func FuzzELF(f *testing.F) {
-	for _, path := range []string{"/bin/true", "/lib64/ld-linux-x86-64.so.2"} {
-		if b, err := os.ReadFile(path); err == nil {
-			f.Add(b[:min(len(b), 256<<10)], uint64(0x1000))
-		}
-	}
+	f.Add(makeELF(symtab("\x00f\x00_ZN1a1bEv\x00", fn(0x1000, 0x10, 1), fn(0x1010, 0, 3))...), uint64(0x1001))
 	f.Add(tinyGo(), uint64(0x401000))
 	f.Fuzz(func(t *testing.T, b []byte, addr uint64) {
 		file := bytes.NewReader(b)

@@ -1,0 +1,243 @@
+package process
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// fileIDKernfs is the type of file handles whose content is a kernfs node's
+	// id (FILEID_KERNFS). On 64-bit machines that is the cgroup's id as BPF
+	// programs see it, and the inode number of its directory.
+	fileIDKernfs  = 0xfe
+	deletedSuffix = " (deleted)"
+)
+
+// ErrNoCgroup2 says that there is no cgroup v2 hierarchy to look into.
+var ErrNoCgroup2 = errors.New("no cgroup2 file system is mounted: mount one, " +
+	"for instance with mount -t cgroup2 none /sys/fs/cgroup/unified")
+
+// CgroupPath returns the cgroup v2 path of an id as bpf_get_current_cgroup_id
+// gives it, exactly as the kernel holds it: "/" is the root. For a cgroup that
+// is gone it returns the path if it was asked for before, else an error that
+// wraps fs.ErrNotExist. Needs CAP_DAC_READ_SEARCH to be fast; without it every
+// new id is searched for.
+func (t *Table) CgroupPath(id uint64) (string, error) {
+	if path, ok := t.paths.Load(id); ok {
+		return path, nil
+	}
+	path, err := t.hierarchy.path(id)
+	if err != nil {
+		return "", fmt.Errorf("find cgroup %d: %w", id, err)
+	}
+	t.paths.Store(id, path)
+	if t.paths.Size() > t.opts.MaxEntries && t.trimming.TryLock() {
+		trim(t.paths, t.opts.MaxEntries)
+		t.trimming.Unlock()
+	}
+	return path, nil
+}
+
+// Walk calls visit for each cgroup of version 2 that exists, parents first,
+// with paths like those of CgroupPath. Cgroups that come or go meanwhile may
+// be left out.
+func (t *Table) Walk(visit func(id uint64, path string)) error {
+	err := t.hierarchy.walk(func(id uint64, path string) bool {
+		visit(id, path)
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("walk cgroups: %w", err)
+	}
+	return nil
+}
+
+// hierarchy is the mounted cgroup v2 file system.
+type hierarchy struct {
+	proc      string
+	noHandles atomic.Bool // opening by id is not permitted, or not possible
+
+	mu   sync.Mutex
+	root *os.File // nil until it was found
+}
+
+// open finds the file system on the first call that can.
+func (h *hierarchy) open() (*os.File, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.root != nil {
+		return h.root, nil
+	}
+	f, err := os.Open(filepath.Join(h.proc, "self/mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	mounts, err := parseMountinfo(f)
+	if err != nil {
+		return nil, err
+	}
+	err = ErrNoCgroup2
+	for _, m := range mounts {
+		var root *os.File
+		if root, err = openCgroup2(m); err == nil {
+			h.root = root
+			return root, nil
+		}
+	}
+	return nil, err
+}
+
+func openCgroup2(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		f.Close()
+		return nil, fmt.Errorf("open cgroups: something else is mounted over %s", path)
+	}
+	return f, nil
+}
+
+func (h *hierarchy) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.root == nil {
+		return nil
+	}
+	err := h.root.Close()
+	h.root = nil
+	return err
+}
+
+func (h *hierarchy) path(id uint64) (string, error) {
+	root, err := h.open()
+	if err != nil {
+		return "", err
+	}
+	if !h.noHandles.Load() {
+		path, err := pathByHandle(root, id)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return path, err
+		}
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+			h.noHandles.Store(true)
+		}
+	}
+	found := ""
+	err = h.walk(func(at uint64, path string) bool {
+		if at == id {
+			found = path
+		}
+		return found == ""
+	})
+	if err == nil && found == "" {
+		err = fs.ErrNotExist
+	}
+	return found, err
+}
+
+// pathByHandle asks the kernel for the directory of an id.
+func pathByHandle(root *os.File, id uint64) (string, error) {
+	var raw [8]byte
+	binary.NativeEndian.PutUint64(raw[:], id)
+	fd, err := unix.OpenByHandleAt(int(root.Fd()), unix.NewFileHandle(fileIDKernfs, raw[:]), unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY)
+	if errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) {
+		return "", fs.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("open cgroup by its id: %w", err)
+	}
+	defer unix.Close(fd)
+	full, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "", err
+	}
+	rest, ok := strings.CutPrefix(full, strings.TrimSuffix(root.Name(), "/"))
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", fmt.Errorf("cgroup %d is outside of the part mounted at %s", id, root.Name())
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", err
+	}
+	if st.Nlink == 0 || strings.HasSuffix(rest, deletedSuffix) {
+		return "", fs.ErrNotExist
+	}
+	if rest == "" {
+		rest = "/"
+	}
+	return rest, nil
+}
+
+// walk visits all cgroups, parents first, until visit returns false.
+func (h *hierarchy) walk(visit func(id uint64, path string) bool) error {
+	root, err := h.open()
+	if err != nil {
+		return err
+	}
+	base := root.Name()
+	return filepath.WalkDir(base, func(full string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if full == base {
+				return err
+			}
+			return nil // it has just gone, or is not for us
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		var st unix.Stat_t
+		if unix.Lstat(full, &st) != nil {
+			return fs.SkipDir
+		}
+		path := strings.TrimPrefix(full, strings.TrimSuffix(base, "/"))
+		if path == "" {
+			path = "/"
+		}
+		if !visit(st.Ino, path) {
+			return fs.SkipAll
+		}
+		return nil
+	})
+}
+
+// parseMountinfo returns where cgroup v2 is mounted, whole hierarchies first.
+func parseMountinfo(r io.Reader) ([]string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, 64<<20))
+	if err != nil {
+		return nil, err
+	}
+	var whole, parts []string
+	for line := range strings.Lines(string(text)) {
+		// id parent major:minor root mountpoint options… - type source options
+		before, after, ok := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if kind, _, _ := strings.Cut(after, " "); !ok || kind != "cgroup2" || len(fields) < 5 {
+			continue
+		}
+		if path := unescape(fields[4]); fields[3] == "/" {
+			whole = append(whole, path)
+		} else {
+			parts = append(parts, path)
+		}
+	}
+	return append(whole, parts...), nil
+}
+
+// unescape undoes the kernel's \040 for spaces, tabs, line ends, backslashes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

@@ -1,0 +1,208 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/process/within"
+)
+
+const (
+	maxCmdline = 4096    // bytes of a command line in an Identity
+	maxStat    = 4096    // bytes of /proc/PID/stat
+	maxCgroups = 1 << 20 // bytes of /proc/PID/cgroup: some 16 paths
+)
+
+// present is a process that was there a moment ago. What is read through dir
+// is about this very process: if it is gone, reading fails, whoever has its
+// pid now.
+type present struct {
+	life life
+	dir  *os.File
+}
+
+func (t *Table) read(pid int) (present, error) {
+	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(pid)))
+	if err != nil {
+		return present{}, err
+	}
+	type result struct {
+		life life
+		err  error
+	}
+	// A duplicate, because a call left behind goes on using it.
+	own, err := dup(dir)
+	if err != nil {
+		dir.Close()
+		return present{}, err
+	}
+	r, err := within.Do(t.gate, gateKey{pid, "stat"}, t.opts.Timeout, func() result {
+		defer own.Close()
+		text, err := readIn(own, "stat", maxStat)
+		if err != nil {
+			return result{err: err}
+		}
+		l, err := parseStat(text)
+		return result{l, err}
+	})
+	if err == nil {
+		err = r.err
+	} else {
+		t.timeouts.Add(1)
+	}
+	if err != nil {
+		dir.Close()
+		return present{}, err
+	}
+	return present{r.life, dir}, nil
+}
+
+// describe reads the identity; complete is false if the command line was not
+// to be had in time.
+func (t *Table) describe(pid int, dir *os.File) (who Identity, complete bool, err error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	ask := func(name string, limit int) ([]byte, error) {
+		own, err := dup(dir)
+		if err != nil {
+			return nil, err
+		}
+		r, err := within.Do(t.gate, gateKey{pid, name}, t.opts.Timeout, func() result {
+			defer own.Close()
+			text, err := readIn(own, name, limit)
+			return result{text, err}
+		})
+		if err != nil {
+			t.timeouts.Add(1)
+			return nil, err
+		}
+		return r.text, r.err
+	}
+	text, err := ask("cgroup", maxCgroups)
+	if err != nil {
+		return Identity{}, false, err
+	}
+	var all []string
+	who.Cgroup, all = parseCgroups(text)
+	who.Container = ContainerID(who.Cgroup)
+	for i := 0; i < len(all) && who.Container == ""; i++ {
+		who.Container = ContainerID(all[i]) // hierarchies of version 1
+	}
+	who.Cgroup, who.Container = clean(who.Cgroup, maxCmdline), clean(who.Container, maxCmdline)
+
+	text, err = ask("cmdline", 2*maxCmdline)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return Identity{}, false, err
+		}
+		return who, false, nil
+	}
+	who.Cmdline = cmdline(text)
+	return who, true, nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// readIn reads up to limit bytes of a file in a directory of procfs.
+func readIn(dir *os.File, name string, limit int) ([]byte, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: gone(err)}
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name))
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
+	if errors.Is(err, unix.ESRCH) {
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: gone(unix.ESRCH)}
+	}
+	return text, err
+}
+
+// gone makes "no such process" an fs.ErrNotExist, as it is for the caller.
+func gone(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return unix.ENOENT
+	}
+	return err
+}
+
+// parseStat takes the name and the start time of /proc/PID/stat. The name is
+// in parentheses and may hold parentheses and spaces.
+func parseStat(text []byte) (life, error) {
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return life{}, fmt.Errorf("parse stat %.60q: no name", text)
+	}
+	fields := strings.Fields(string(text[end+1:]))
+	const startTime = 22 - 3 // field 22; the first here is field 3
+	if len(fields) <= startTime {
+		return life{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
+	}
+	start, err := strconv.ParseUint(fields[startTime], 10, 64)
+	if err != nil {
+		return life{}, fmt.Errorf("parse start time of stat: %w", err)
+	}
+	return life{start, string(text[open+1 : end])}, nil
+}
+
+// parseCgroups takes lines of "id:controllers:path": the path in version 2,
+// and the others.
+func parseCgroups(text []byte) (v2 string, v1 []string) {
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
+			continue
+		}
+		path := strings.TrimSuffix(parts[2], deletedSuffix)
+		if parts[0] == "0" && parts[1] == "" {
+			v2 = path
+		} else {
+			v1 = append(v1, path)
+		}
+	}
+	return v2, v1
+}
+
+// cmdline joins the arguments, which are ended by zero bytes.
+func cmdline(text []byte) string {
+	text = bytes.TrimRight(text, "\x00 \n")
+	return clean(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})), maxCmdline)
+}
+
+// clean bounds text to limit bytes and replaces what could harm a terminal.
+func clean(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || r != ' ' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	if len(text) <= limit {
+		return text
+	}
+	const ellipsis = "…"
+	end := limit - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + ellipsis
+}

@@ -1,0 +1,246 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// sleeper starts a process that ends with the test, under the given arguments.
+func sleeper(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("cat")
+	if err != nil {
+		t.Skipf("needs cat: %v", err)
+	}
+	cmd := &exec.Cmd{Path: path, Args: append([]string{"cat"}, args...)}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func TestIdentity(t *testing.T) {
+	table := New(nil)
+	defer table.Close()
+	cmd := sleeper(t, "-u", "-", "-")
+	who, err := table.Identity(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who.Cmdline != "cat -u - -" {
+		t.Errorf("got command line %q", who.Cmdline)
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, _ := parseCgroups(text); who.Cgroup != want {
+		t.Errorf("got cgroup %q, want that of the test, %q", who.Cgroup, want)
+	}
+	// It is remembered after its end; a stranger under its pid would not get it.
+	_ = cmd.Process.Kill()
+	_, _ = cmd.Process.Wait()
+	if again, err := table.Identity(cmd.Process.Pid); err != nil || again != who {
+		t.Errorf("after exit: got %+v, %v", again, err)
+	}
+	if _, err := New(nil).Identity(cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("never seen and gone: got %v", err)
+	}
+	for _, pid := range []int{0, -1, 1 << 30} {
+		if _, err := table.Identity(pid); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("pid %d: got %v", pid, err)
+		}
+	}
+	if n := table.Timeouts(); n != 0 {
+		t.Errorf("%d timeouts", n)
+	}
+}
+
+// fakeProc writes files like those of a process, to play reuse of a pid.
+func fakeProc(t *testing.T, proc string, pid int, comm string, start int, cmdline string) {
+	t.Helper()
+	dir := filepath.Join(proc, fmt.Sprint(pid))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"stat":    fmt.Sprintf("%d (%s) S 1%s %d 0\n", pid, comm, strings.Repeat(" 0", 17), start),
+		"cgroup":  "3:memory:/docker/" + hex64 + "\n0::/some/path (deleted)\n",
+		"cmdline": cmdline,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestIdentityOfReusedPID(t *testing.T) {
+	proc := t.TempDir()
+	table := New(&Options{Proc: proc, TTL: time.Hour})
+	check := func(want string) {
+		t.Helper()
+		who, err := table.Identity(7)
+		if err != nil || who != (Identity{want, "/some/path", hex64}) {
+			t.Errorf("got %+v, %v; want %q", who, err, want)
+		}
+	}
+	fakeProc(t, proc, 7, "a) (b", 100, "first\x00arg\x00")
+	check("first arg")
+	fakeProc(t, proc, 7, "a) (b", 100, "changed\x00")
+	check("first arg") // remembered
+	fakeProc(t, proc, 7, "a) (b", 101, "second\x00")
+	check("second")
+	fakeProc(t, proc, 7, "execed", 101, "third\x00")
+	check("third")
+	if err := os.RemoveAll(filepath.Join(proc, "7")); err != nil {
+		t.Fatal(err)
+	}
+	check("third")
+}
+
+func TestIdentityExpires(t *testing.T) {
+	proc := t.TempDir()
+	table := New(&Options{Proc: proc, TTL: time.Nanosecond})
+	for _, want := range []string{"first", "changed"} {
+		fakeProc(t, proc, 7, "x", 100, want)
+		if who, err := table.Identity(7); err != nil || who.Cmdline != want {
+			t.Errorf("got %+v, %v; want %q", who, err, want)
+		}
+	}
+	fakeProc(t, proc, 7, "x", 100, "") // a zombie has no command line
+	if who, err := table.Identity(7); err != nil || who.Cmdline != "changed" {
+		t.Errorf("got %+v, %v", who, err)
+	}
+}
+
+func TestIdentityOfStuckProcess(t *testing.T) {
+	proc := t.TempDir()
+	fakeProc(t, proc, 7, "x", 100, "never read")
+	fifo := filepath.Join(proc, "7", "cmdline")
+	if err := os.Remove(fifo); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil { // opening it waits for a writer
+		t.Fatal(err)
+	}
+	table := New(&Options{Proc: proc, Timeout: 10 * time.Millisecond})
+	for range 2 * concurrent { // more than may hang
+		if who, err := table.Identity(7); err != nil || who != (Identity{"", "/some/path", hex64}) {
+			t.Fatalf("got %+v, %v", who, err)
+		}
+	}
+	if n := table.Timeouts(); n != 2*concurrent || table.gate.Stuck() != 1 {
+		t.Errorf("got %d timeouts, %d stuck", n, table.gate.Stuck())
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	for table.gate.Stuck() != 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestIdentitiesAreBounded(t *testing.T) {
+	proc := t.TempDir()
+	table := New(&Options{Proc: proc, MaxEntries: 8})
+	for pid := 1; pid <= 50; pid++ {
+		fakeProc(t, proc, pid, "x", pid, "x")
+		if _, err := table.Identity(pid); err != nil {
+			t.Fatal(err)
+		}
+		if n := table.identities.Size(); n > 8 {
+			t.Fatalf("%d entries", n)
+		}
+	}
+}
+
+func TestIdentityConcurrent(t *testing.T) {
+	table := New(&Options{TTL: time.Nanosecond, Timeout: time.Minute})
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 50 {
+				if who, err := table.Identity(os.Getpid()); err != nil || who.Cmdline == "" {
+					t.Errorf("got %+v, %v", who, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCmdline(t *testing.T) {
+	long := strings.Repeat("é", maxCmdline)
+	for text, want := range map[string]string{
+		"":                              "",
+		"a\x00b c\x00\x00":              "a b c",
+		"postgres: writer   \x00\x00":   "postgres: writer",
+		"x\x1b[2J\n\ty\xff\x00":         "x?[2J??y?",
+		"ok\u202egnp.exe\x00":           "ok?gnp.exe",
+		strings.Repeat("a", maxCmdline): strings.Repeat("a", maxCmdline),
+		long:                            strings.Repeat("é", (maxCmdline-3)/2) + "…",
+	} {
+		got := cmdline([]byte(text))
+		if got != want {
+			t.Errorf("%.40q: got %.60q (%d bytes), want %.60q", text, got, len(got), want)
+		}
+		if len(got) > maxCmdline || !utf8.ValidString(got) {
+			t.Errorf("%.40q: %d bytes", text, len(got))
+		}
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	text, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := parseStat(text); err != nil || l.start == 0 || l.comm == "" {
+		t.Errorf("got %+v, %v", l, err)
+	}
+	for _, bad := range []string{"", "1 (x", "1 )x(", "1 (x) S 1 2", "1 (x) S" + strings.Repeat(" z", 30)} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
+
+func FuzzProc(f *testing.F) {
+	f.Add([]byte("1 (a b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"))
+	f.Add([]byte("0::/a/docker-x.scope\n1:name=systemd:/\n"))
+	f.Add([]byte("41 31 0:38 / /sys/fs/cgroup\\040x rw - cgroup2 cgroup rw\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, _ = parseStat(text)
+		v2, v1 := parseCgroups(text)
+		for _, path := range append(v1, v2) {
+			_ = ContainerID(path)
+		}
+		if got := cmdline(text); len(got) > maxCmdline || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\x1b\x00") {
+			t.Errorf("got %q", got)
+		}
+		if _, err := parseMountinfo(bytes.NewReader(text)); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+// Package process tells who a task is: its command line, its cgroup and its
+// container. Tasks may exit, be replaced under the same pid, or be stuck so
+// that reading about them blocks; none of that reaches the caller as a delay
+// beyond Options.Timeout or as another task's identity.
+package process
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/tailcam/tailcam/internal/process/within"
+)
+
+// Options tune a Table. The zero value of a field is its default.
+type Options struct {
+	MaxEntries int           // processes, and cgroups, remembered; default 8192 each
+	TTL        time.Duration // how long an identity is believed; default 10s
+	Timeout    time.Duration // of one read about a process; default 1s
+	Proc       string        // where procfs is mounted; default /proc
+}
+
+func (o *Options) withDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	out.MaxEntries = cmp.Or(out.MaxEntries, 8192)
+	out.TTL = cmp.Or(out.TTL, 10*time.Second)
+	out.Timeout = cmp.Or(out.Timeout, time.Second)
+	out.Proc = cmp.Or(out.Proc, "/proc")
+	return out
+}
+
+// Identity says who a process is. All of it is safe to print.
+type Identity struct {
+	Cmdline   string // arguments joined by spaces, at most 4 KiB; empty for kernel threads
+	Cgroup    string // cgroup v2 path; "/" is the root
+	Container string // id or name found in the cgroup path; empty: none
+}
+
+// Table remembers identities and cgroup paths, within bounds. It is safe for
+// concurrent use.
+type Table struct {
+	opts       Options
+	identities *xsync.MapOf[int, remembered]
+	paths      *xsync.MapOf[uint64, string] // cgroup ids are not used again
+	gate       *within.Gate[gateKey]
+	timeouts   atomic.Uint64
+	trimming   sync.Mutex
+
+	hierarchy hierarchy
+}
+
+type remembered struct {
+	life  life
+	who   Identity
+	until time.Time
+}
+
+// life tells apart the programs that run under one pid in the course of time.
+type life struct {
+	start uint64 // clock ticks after boot
+	comm  string // exec changes it, mostly
+}
+
+type gateKey struct {
+	pid  int
+	what string
+}
+
+// concurrent is how many reads about processes may run, or hang, at once.
+const concurrent = 8
+
+// New makes a table. It reads nothing yet. A nil opts means defaults.
+func New(opts *Options) *Table {
+	o := opts.withDefaults()
+	return &Table{
+		opts:       o,
+		identities: xsync.NewMapOf[int, remembered](),
+		paths:      xsync.NewMapOf[uint64, string](),
+		gate:       within.NewGate[gateKey](concurrent),
+		hierarchy:  hierarchy{proc: o.Proc},
+	}
+}
+
+// Close releases the cgroup file system. The table must not be used any more.
+func (t *Table) Close() error { return t.hierarchy.close() }
+
+// Timeouts counts reads that were given up because a process did not answer.
+func (t *Table) Timeouts() uint64 { return t.timeouts.Load() }
+
+// Identity returns who process pid is. If the process has exited it returns
+// what was known of it in the last Options.TTL, or an error that wraps
+// fs.ErrNotExist. A command line that cannot be read in time is left empty.
+func (t *Table) Identity(pid int) (Identity, error) {
+	if pid <= 0 {
+		return Identity{}, fmt.Errorf("identify process %d: %w", pid, fs.ErrNotExist)
+	}
+	known, ok := t.identities.Load(pid)
+	ok = ok && time.Now().Before(known.until)
+
+	now, err := t.read(pid)
+	switch {
+	case err != nil && ok:
+		return known.who, nil // it has exited or hangs; this is what it was
+	case err != nil:
+		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
+	}
+	defer now.dir.Close()
+	if ok && known.life == now.life {
+		return known.who, nil
+	}
+	who, complete, err := t.describe(pid, now.dir)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
+	}
+	if who.Cmdline == "" && known.life == now.life {
+		who.Cmdline = known.who.Cmdline // it is a zombie by now
+	}
+	if complete {
+		t.identities.Store(pid, remembered{now.life, who, time.Now().Add(t.opts.TTL)})
+		t.trimIdentities()
+	}
+	return who, nil
+}
+
+// trimIdentities keeps the number of identities within its bound: those whose
+// time is up go first, then any.
+func (t *Table) trimIdentities() {
+	if t.identities.Size() <= t.opts.MaxEntries || !t.trimming.TryLock() {
+		return
+	}
+	defer t.trimming.Unlock()
+	now := time.Now()
+	t.identities.Range(func(pid int, r remembered) bool {
+		if now.After(r.until) {
+			t.identities.Delete(pid)
+		}
+		return true
+	})
+	trim(t.identities, t.opts.MaxEntries)
+}
+
+// trim drops arbitrary entries, down to three quarters, if there are too many.
+func trim[K comparable, V any](m *xsync.MapOf[K, V], limit int) {
+	if m.Size() <= limit {
+		return
+	}
+	drop := m.Size() - limit*3/4
+	m.Range(func(k K, _ V) bool {
+		m.Delete(k)
+		drop--
+		return drop > 0
+	})
+}
