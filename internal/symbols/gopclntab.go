@@ -34,7 +34,10 @@ func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	}
 	text, ok := goText(f, h)
 	if !ok {
-		return false
+		first, last := h.span(data, f.ByteOrder)
+		if text, ok = goModuleText(f, r, section.Addr, first, last); !ok {
+			return false
+		}
 	}
 	symbols := h.symbols(data, f.ByteOrder, text, maxSymbols)
 	if len(symbols) == 0 || t.setNames(r, section.Offset+h.names, h.units-h.names) != nil {
@@ -91,12 +94,18 @@ func goText(f *elf.File, h pclntab) (uint64, bool) {
 	if h.textStart >= text.Addr && h.textStart-text.Addr < text.Size {
 		return h.textStart, true
 	}
-	// Where a C toolchain linked the program, its start-up code comes first
-	// and nothing tells how much: no names are better than wrong ones.
+	// Where a C toolchain linked the program, its start-up code comes first:
+	// no names are better than wrong ones.
 	if f.Section(".init") != nil || f.Section(".eh_frame") != nil {
 		return 0, false
 	}
 	return text.Addr, true
+}
+
+// span is where the first function begins and the last one ends.
+func (h pclntab) span(data []byte, order binary.ByteOrder) (first, last uint32) {
+	functions := data[h.functions:]
+	return order.Uint32(functions), order.Uint32(functions[h.count*8:])
 }
 
 // symbols reads the pairs of entry offset and function record; a record

@@ -26,7 +26,7 @@ type Options struct {
 	MaxSymbols     int           // symbols taken of one file; default 2,097,152
 	Timeout        time.Duration // of one call of User; default 5s
 	Concurrent     int           // calls of User that read at once; default 4
-	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 10s
+	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 30s
 	Proc           string        // where procfs is mounted; default /proc
 }
 
@@ -40,7 +40,7 @@ func (o *Options) withDefaults() Options {
 	out.MaxSymbols = cmp.Or(out.MaxSymbols, 2<<20)
 	out.Timeout = cmp.Or(out.Timeout, 5*time.Second)
 	out.Concurrent = cmp.Or(out.Concurrent, 4)
-	out.ReloadInterval = cmp.Or(out.ReloadInterval, 10*time.Second)
+	out.ReloadInterval = cmp.Or(out.ReloadInterval, 30*time.Second)
 	out.Proc = cmp.Or(out.Proc, "/proc")
 	return out
 }

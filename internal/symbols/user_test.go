@@ -72,19 +72,30 @@ func TestUserGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, flags := range map[string][]string{
-		"symbols":      nil,
-		"stripped":     {"-ldflags=-s -w"},
-		"stripped pie": {"-ldflags=-s -w", "-buildmode=pie"},
+	// Calling C makes the C toolchain link the program.
+	withC := strings.Replace(string(source), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
+	for name, test := range map[string]struct {
+		source string
+		cgo    string
+		flags  []string
+	}{
+		"symbols":          {string(source), "0", nil},
+		"stripped":         {string(source), "0", []string{"-ldflags=-s -w"}},
+		"stripped pie":     {string(source), "0", []string{"-ldflags=-s -w", "-buildmode=pie"}},
+		"stripped cgo":     {withC, "1", []string{"-ldflags=-s -w"}},
+		"stripped cgo pie": {withC, "1", []string{"-ldflags=-s -w", "-buildmode=pie"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("gcc"); test.cgo == "1" && err != nil {
+				t.Skipf("needs gcc: %v", err)
+			}
 			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, source, 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(test.source), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			t.Setenv("CGO_ENABLED", "0")
+			t.Setenv("CGO_ENABLED", test.cgo)
 			out := filepath.Join(t.TempDir(), "frames")
-			args := append(append([]string{"build", "-o", out}, flags...), file)
+			args := append(append([]string{"build", "-o", out}, test.flags...), file)
 			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -238,5 +249,17 @@ func needRoot(t *testing.T, why string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: " + why)
+	}
+}
+
+func BenchmarkUser(b *testing.B) {
+	pc := uint64(reflect.ValueOf(BenchmarkUser).Pointer())
+	addrs := make([]uint64, 16)
+	for i := range addrs {
+		addrs[i] = pc + uint64(i)
+	}
+	r := New(nil)
+	for b.Loop() {
+		r.User(os.Getpid(), addrs)
 	}
 }

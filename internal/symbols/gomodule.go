@@ -1,0 +1,79 @@
+package symbols
+
+import (
+	"debug/elf"
+	"io"
+)
+
+const (
+	maxGoModule    = 16 << 20 // bytes of a section that may hold Go's module data
+	maxModuleWords = 64       // words of module data looked at
+)
+
+// goModuleText finds the address that function entries count from in programs
+// that a C toolchain linked: its start-up code comes before Go's, and the
+// function table itself does not tell (since Go 1.26, or in relocatable
+// programs). Go's module data does. It begins with the address of the function
+// table; the words whose difference is the length of all functions are the
+// first and the last address of the text.
+func goModuleText(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (uint64, bool) {
+	if f.Class != elf.ELFCLASS64 || last <= first {
+		return 0, false
+	}
+	for _, s := range f.Sections {
+		if s.Name != ".go.module" && s.Name != ".noptrdata" && s.Name != ".data" || s.Type != elf.SHT_PROGBITS || s.FileSize > maxGoModule {
+			continue
+		}
+		data, err := readAt(r, s.Offset, s.FileSize)
+		if err != nil {
+			continue
+		}
+		relocate(f, r, s.Addr, data)
+		word := func(i int) uint64 { return f.ByteOrder.Uint64(data[i*8:]) }
+		words := len(data) / 8
+		for i := range words {
+			if word(i) != table {
+				continue
+			}
+			for j := i + 1; j+1 < min(words, i+maxModuleWords); j++ {
+				if word(j+1)-word(j) == uint64(last-first) && word(j) > uint64(first) {
+					return word(j) - uint64(first), true
+				}
+			}
+		}
+	}
+	return 0, false
+}
+
+// relocate writes the addresses that the dynamic linker would, relative to a
+// load address of zero, into the data of a section.
+func relocate(f *elf.File, r io.ReaderAt, addr uint64, data []byte) {
+	var relative uint32
+	switch f.Machine {
+	case elf.EM_X86_64:
+		relative = uint32(elf.R_X86_64_RELATIVE)
+	case elf.EM_AARCH64:
+		relative = uint32(elf.R_AARCH64_RELATIVE)
+	default:
+		return
+	}
+	const entry = 24 // offset, info, addend
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_RELA || s.Name != ".rela.dyn" || s.FileSize > maxSection || s.Offset > 1<<62 {
+			continue
+		}
+		chunk := make([]byte, 1024*entry)
+		for at := uint64(0); at+entry <= s.FileSize; at += uint64(len(chunk)) {
+			n, _ := r.ReadAt(chunk[:min(uint64(len(chunk)), s.FileSize-at)], int64(s.Offset+at))
+			if n < entry {
+				return
+			}
+			for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
+				to := f.ByteOrder.Uint64(b) - addr
+				if uint32(f.ByteOrder.Uint64(b[8:])) == relative && to < uint64(len(data)) && uint64(len(data))-to >= 8 {
+					copy(data[to:], b[16:24])
+				}
+			}
+		}
+	}
+}
