@@ -221,19 +221,20 @@ static long override_step(u32 i, struct rules_walk *w)
 	struct scratch *s = w->s;
 	u32 at = s->override_base + i;
 	struct override *o = bpf_map_lookup_elem(&overrides, &at);
+	long go_on = 0, stop = 1;
+	int decision;
 
+	/* Constants of their own: 6.1 refuses to see that decision is 0 where it was compared with NO. */
+	barrier_var(go_on);
+	barrier_var(stop);
 	if (!o)
-		return 1;
-	switch (match(&o->when, &s->facts, &s->undecided)) {
-	case NO:
-		return 0;
-	case YES:
-		s->threshold_ns = o->threshold_ns;
-		return 1;
-	default: /* the daemon decides which threshold it is */
-		s->threshold_ns = 0;
-		return 1;
-	}
+		return stop;
+	decision = match(&o->when, &s->facts, &s->undecided);
+	if (decision == NO)
+		return go_on;
+	/* UNKNOWN: the daemon decides which threshold it is, so any delay will do */
+	s->threshold_ns = decision == YES ? o->threshold_ns : 0;
+	return stop;
 }
 
 static long rule_step(u32 i, struct rules_walk *w)

@@ -33,11 +33,9 @@ type TrackCounters struct {
 
 // CPUCounters are one CPU's recorder counters since New.
 type CPUCounters struct {
-	CPU          int
-	Recorded     uint64 // records written
-	RecordLost   uint64 // records that the ring refused
-	LaterTimeNS  uint64 // internal: the user stack owed
-	RunsRecorded uint64 // context switches seen
+	CPU        int
+	Recorded   uint64 // records written
+	RecordLost uint64 // records that the ring refused
 }
 
 // Counters is a consistent enough account: each number is read once.
@@ -57,16 +55,8 @@ func (t *Tracker) Counters() (*Counters, error) {
 		Trackers: map[rules.Track]TrackCounters{},
 		Missed:   map[string]uint64{},
 	}
-	cpus := t.objects.Maps["cpus"]
-	for i := range cpus.MaxEntries() {
-		var s bpf.TailcamCpuState
-		if err := cpus.Lookup(i, &s); err != nil {
-			return nil, fmt.Errorf("read counters of CPU %d: %w", i, err)
-		}
-		c.CPUs = append(c.CPUs, CPUCounters{
-			CPU: int(i), Recorded: s.Recorded, RecordLost: s.RecordLost,
-			LaterTimeNS: s.LaterTimeNs, RunsRecorded: s.Switches,
-		})
+	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
+		c.CPUs = append(c.CPUs, CPUCounters{CPU: cpu, Recorded: s.Recorded, RecordLost: s.RecordLost})
 		c.Reclaimed += s.Reclaimed
 		for n, track := range rules.Tracks {
 			k := c.Trackers[track]
@@ -75,6 +65,9 @@ func (t *Tracker) Counters() (*Counters, error) {
 			k.Replaced += s.Replaced[n]
 			c.Trackers[track] = k
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, a := range t.links {
 		// Programs that interrupt themselves are skipped by the kernel (5.12+ counts them).
@@ -88,6 +81,36 @@ func (t *Tracker) Counters() (*Counters, error) {
 	}
 	c.Freezes = rec.Freezes
 	return c, t.ruleCounters(c)
+}
+
+// Recorded reads the recorder's counters alone, one element a possible CPU.
+func (t *Tracker) Recorded() ([]CPUCounters, error) {
+	var cpus []CPUCounters
+	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
+		cpus = append(cpus, CPUCounters{CPU: cpu, Recorded: s.Recorded, RecordLost: s.RecordLost})
+	})
+	return cpus, err
+}
+
+func (t *Tracker) eachCPU(visit func(cpu int, s *bpf.TailcamCpuState)) error {
+	m := t.objects.Maps["cpus"]
+	for i := range m.MaxEntries() {
+		var s bpf.TailcamCpuState
+		if err := m.Lookup(i, &s); err != nil {
+			return fmt.Errorf("read counters of CPU %d: %w", i, err)
+		}
+		visit(int(i), &s)
+	}
+	return nil
+}
+
+// Programs lists what is attached: BPF program and hook.
+func (t *Tracker) Programs() [][2]string {
+	var list [][2]string
+	for _, a := range t.links {
+		list = append(list, [2]string{a.hook.program, "tp_btf:" + a.hook.tracepoint})
+	}
+	return list
 }
 
 func (t *Tracker) ruleCounters(c *Counters) error {

@@ -70,6 +70,9 @@ func (t *Tracker) receive(sample []byte) (*Outlier, error) {
 			return nil, fmt.Errorf("decode outlier: %w", err)
 		}
 		o := t.decide(&raw)
+		if o == nil && raw.Flags&flagSnapshot != 0 && t.opts.Unwanted != nil {
+			t.opts.Unwanted()
+		}
 		if o != nil && raw.Flags&flagUserLater != 0 {
 			t.owed.add(o, time.Now().Add(stackGrace))
 			return nil, nil

@@ -41,6 +41,10 @@ type Options struct {
 	// Host is asked where the kernel side cannot decide; required if any rule
 	// has a cgroup condition.
 	Host Host
+	// Unwanted is called, in Read, for an outlier that the daemon decided
+	// against, or whose rule is gone, although the kernel side may have frozen
+	// the recorder for it. Nil: ignored.
+	Unwanted func()
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
@@ -51,7 +55,7 @@ func (o *Options) withDefaults() Options {
 	if o == nil {
 		return d
 	}
-	d.Groups, d.Host, d.TrackSelf = o.Groups, o.Host, o.TrackSelf
+	d.Groups, d.Host, d.TrackSelf, d.Unwanted = o.Groups, o.Host, o.TrackSelf, o.Unwanted
 	for _, f := range []struct {
 		to   *int
 		from int
@@ -73,6 +77,8 @@ type Tracker struct {
 	reader   *ringbuf.Reader
 	inactive map[string]error
 	owed     owed // belongs to Read
+
+	stopping sync.Mutex // guards links
 
 	mu   sync.Mutex // guards what follows, and the order of changes
 	live *compiled
@@ -220,8 +226,11 @@ func powerOfTwo(n int) int {
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
 func (t *Tracker) Inactive() map[string]error { return t.inactive }
 
-// Close detaches and unloads everything. Read returns os.ErrClosed afterwards.
-func (t *Tracker) Close() error {
+// Stop detaches everything. Read returns os.ErrClosed afterwards; counters
+// and the recorder can still be read until Close.
+func (t *Tracker) Stop() error {
+	t.stopping.Lock()
+	defer t.stopping.Unlock()
 	var errs []error
 	for i := len(t.links) - 1; i >= 0; i-- {
 		errs = append(errs, t.links[i].link.Close())
@@ -229,7 +238,14 @@ func (t *Tracker) Close() error {
 	t.links = nil
 	if t.reader != nil {
 		errs = append(errs, t.reader.Close())
+		t.reader = nil
 	}
-	t.objects.Close()
 	return errors.Join(errs...)
+}
+
+// Close stops, and unloads the kernel side.
+func (t *Tracker) Close() error {
+	err := t.Stop()
+	t.objects.Close()
+	return err
 }

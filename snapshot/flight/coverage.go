@@ -39,16 +39,13 @@ func (c *coverage) sample(at time.Time, cpus []tracker.CPUCounters) {
 	c.samples = append(c.samples, sample{at, cpus})
 }
 
-func (c *coverage) report(now time.Time) []snapshot.Coverage {
+// report tells how far back each CPU's ring reaches, from the counters as they stand now.
+func (c *coverage) report(now time.Time, cpus []tracker.CPUCounters) []snapshot.Coverage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.samples) == 0 {
-		return nil
-	}
-	last := c.samples[len(c.samples)-1]
-	out := make([]snapshot.Coverage, 0, len(last.cpus))
-	for i, k := range last.cpus {
-		from := c.reach(i, k.Recorded)
+	out := make([]snapshot.Coverage, 0, len(cpus))
+	for i, k := range cpus {
+		from := c.reach(i, k.Recorded, now)
 		out = append(out, snapshot.Coverage{
 			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), EventsPerSecond: c.rate(i),
 			Records: k.Recorded, Lost: k.RecordLost,
@@ -58,27 +55,37 @@ func (c *coverage) report(now time.Time) []snapshot.Coverage {
 }
 
 // reach is when CPU number i wrote the oldest record that its ring still holds.
-func (c *coverage) reach(i int, recorded uint64) time.Time {
-	if recorded <= c.capacity {
+func (c *coverage) reach(i int, recorded uint64, now time.Time) time.Time {
+	if recorded <= c.capacity || len(c.samples) == 0 {
 		return c.start
 	}
 	oldest := recorded - c.capacity
+	if last := c.samples[len(c.samples)-1]; last.cpus[i].Recorded <= oldest {
+		return between(last.at, now, last.cpus[i].Recorded, recorded, oldest)
+	}
 	for n := len(c.samples) - 1; n > 0; n-- {
 		after, before := c.samples[n], c.samples[n-1]
 		a, b := after.cpus[i].Recorded, before.cpus[i].Recorded
 		if b <= oldest && oldest <= a {
-			if a == b {
-				return after.at
-			}
-			part := float64(oldest-b) / float64(a-b)
-			return before.at.Add(time.Duration(part * float64(after.at.Sub(before.at))))
+			return between(before.at, after.at, b, a, oldest)
 		}
 	}
 	return c.samples[0].at
 }
 
+// between is when a counter that ran from a to b stood at n, at an even pace.
+func between(from, to time.Time, a, b, n uint64) time.Time {
+	if a == b {
+		return to
+	}
+	return from.Add(time.Duration(float64(n-a) / float64(b-a) * float64(to.Sub(from))))
+}
+
 // rate is the records per second over the last ten samples.
 func (c *coverage) rate(i int) float64 {
+	if len(c.samples) == 0 {
+		return 0
+	}
 	last := c.samples[len(c.samples)-1]
 	first := c.samples[max(0, len(c.samples)-11)]
 	seconds := last.at.Sub(first.at).Seconds()

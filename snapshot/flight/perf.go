@@ -25,7 +25,8 @@ type Kernel interface {
 	// frozen, and since when in CLOCK_MONOTONIC nanoseconds.
 	Freeze() (since uint64, bank int, err error)
 	Release() error
-	Counters() (*tracker.Counters, error)
+	// Recorded reads the recorder's counters, one element a possible CPU.
+	Recorded() ([]tracker.CPUCounters, error)
 }
 
 const (
@@ -145,16 +146,22 @@ func (p *Perf) Release() error {
 
 // Sample notes the counters, for Coverage; call it about once a second.
 func (p *Perf) Sample() error {
-	c, err := p.kernel.Counters()
+	cpus, err := p.kernel.Recorded()
 	if err != nil {
 		return err
 	}
-	p.cover.sample(time.Now(), c.CPUs)
+	p.cover.sample(time.Now(), cpus)
 	return nil
 }
 
 // Coverage implements snapshot.Recorder. It may be called at any time.
-func (p *Perf) Coverage() []snapshot.Coverage { return p.cover.report(time.Now()) }
+func (p *Perf) Coverage() []snapshot.Coverage {
+	cpus, err := p.kernel.Recorded()
+	if err != nil {
+		return nil // the kernel side is closed
+	}
+	return p.cover.report(time.Now(), cpus)
+}
 
 // Close removes the rings.
 func (p *Perf) Close() error {

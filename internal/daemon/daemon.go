@@ -1,0 +1,332 @@
+// Package daemon wires the parts together: rules to the kernel side, outliers
+// to snapshots and actions, and all of it to the command line's socket.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/internal/version"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/action"
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+const (
+	remembered = 1000 // outliers that `tailcam events` shows
+	backlog    = 4096 // outliers between the ring buffer and their enrichment
+)
+
+// daemon holds every part, in the order in which they are made.
+type daemon struct {
+	cfg   *config.Config
+	log   *zap.Logger
+	start time.Time
+
+	socket   *api.Socket
+	store    *snapshot.Store
+	hosts    *process.Table
+	symbols  *symbols.Resolver
+	kernel   *tracker.Tracker
+	recorder *flight.Perf      // nil: switched off
+	manager  *snapshot.Manager // nil without a recorder
+	actions  *action.Runner
+	feed     *api.Feed
+
+	mu    sync.Mutex
+	rules []rules.Rule // as loaded last
+
+	dropped dropCounter // outliers that found the backlog full
+}
+
+// Run is the daemon: it returns when the context ends, everything detached
+// and removed, or when something it cannot work without fails.
+func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered)}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		undo func() error
+	}{
+		{"read rules", d.readRules, nil},
+		{"listen", d.listen, func() error { return d.socket.Close() }},
+		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
+		{"prepare symbols and identities", d.openHost, func() error { return d.hosts.Close() }},
+		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
+		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
+		{"prepare snapshots and actions", d.openManager, nil},
+		{"attach", func() error { return d.kernel.Attach() }, nil},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		if step.undo != nil {
+			defer func() {
+				if err := step.undo(); err != nil {
+					log.Warn("clean up", zap.String("after", step.name), zap.Error(err))
+				}
+			}()
+		}
+	}
+	d.announce()
+	return d.serve(ctx)
+}
+
+func (d *daemon) readRules() error {
+	list, err := loadRules(d.cfg)
+	if err != nil {
+		return err
+	}
+	d.rules = list
+	return nil
+}
+
+// loadRules reads what the configuration names. Without a recorder no rule has snapshots.
+func loadRules(cfg *config.Config) ([]rules.Rule, error) {
+	list, err := rules.Load(cfg.Rules, &rules.LocalHost{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		for j := range list[i].Actions {
+			a := &list[i].Actions[j]
+			if a.User == "" {
+				a.User = cfg.Actions.User
+			}
+			if err := action.Check(*a); err != nil {
+				return nil, fmt.Errorf("%s: rule %s: %w", list[i].Pos, list[i].Name, err)
+			}
+		}
+		if !cfg.Recorder.Enabled {
+			list[i].Snapshot.Enabled = false
+		}
+	}
+	return list, nil
+}
+
+func (d *daemon) listen() (err error) {
+	d.socket, err = api.Listen(&api.ListenOptions{Path: d.cfg.Socket.Path, Group: d.cfg.Socket.Group, Log: d.log})
+	return err
+}
+
+func (d *daemon) openStore() (err error) {
+	keep := d.cfg.Snapshots.Keep
+	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
+		Dir:       d.cfg.Snapshots.Dir,
+		Retention: snapshot.Retention{Count: keep.Count, Bytes: uint64(keep.Bytes), Age: keep.Age},
+		MinFree:   uint64(d.cfg.Snapshots.MinFree),
+		Logger:    d.log.Named("snapshots"),
+	})
+	return err
+}
+
+func (d *daemon) openHost() error {
+	d.hosts = process.New(nil)
+	d.symbols = symbols.New(&symbols.Options{Timeout: time.Second})
+	return nil
+}
+
+func (d *daemon) loadKernel() (err error) {
+	var groups []string
+	if d.cfg.Recorder.Enabled {
+		groups = d.cfg.Recorder.Events
+	}
+	d.kernel, err = tracker.New(d.rules, &tracker.Options{
+		Groups:   groups,
+		Tasks:    d.cfg.Capacity.Tasks,
+		Syscalls: d.cfg.Capacity.Syscalls,
+		Requests: d.cfg.Capacity.Block,
+		Buffer:   d.cfg.Outliers.Buffer,
+		Host:     cgroups{d.hosts},
+		Unwanted: d.thaw,
+	})
+	if err != nil {
+		return err
+	}
+	for name, why := range d.kernel.Inactive() {
+		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
+	}
+	return nil
+}
+
+func (d *daemon) openRecorder() (err error) {
+	if d.cfg.Recorder.Enabled {
+		d.recorder, err = flight.NewPerf(d.kernel, d.cfg.Recorder.Size)
+	}
+	return err
+}
+
+func (d *daemon) closeRecorder() error {
+	if d.recorder == nil {
+		return nil
+	}
+	return d.recorder.Close()
+}
+
+func (d *daemon) openManager() (err error) {
+	d.actions = action.New(action.Options{
+		User: d.cfg.Actions.User, Concurrency: d.cfg.Actions.Concurrency, Queue: d.cfg.Actions.Queue,
+		Logger: d.log.Named("actions"),
+	})
+	if d.recorder == nil {
+		return nil
+	}
+	d.manager, err = snapshot.New(snapshot.Options{
+		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
+		Host:        snapshot.Host{Tailcam: version.String()},
+		BankRecords: d.recorder.Capacity(),
+		OnDone:      d.afterSnapshot,
+		SyscallName: rules.SyscallName,
+	})
+	return err
+}
+
+// announce says in the log what is running now.
+func (d *daemon) announce() {
+	d.log.Info("watching",
+		zap.Int("rules", len(d.rules)), zap.Int("programs", len(d.kernel.Programs())),
+		zap.String("snapshots", d.store.Dir()), zap.String("socket", d.cfg.Socket.Path),
+		zap.String("version", version.String()))
+}
+
+// serve runs every loop until the context ends, then stops them in the order
+// of the data: no new outliers, then snapshots, then actions, then clients.
+func (d *daemon) serve(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var stages []func()
+	stage := func(name string, run func(context.Context) error) {
+		own, stop := context.WithCancel(context.WithoutCancel(ctx))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := run(own); err != nil {
+				fail(fmt.Errorf("%s: %w", name, err))
+			}
+		}()
+		stages = append(stages, func() { stop(); <-ended })
+	}
+
+	stage("serve the socket", func(c context.Context) error { return api.Serve(c, d.socket, d, d.log.Named("api")) })
+	stage("run actions", d.actions.Run)
+	if d.manager != nil {
+		stage("take snapshots", d.manager.Run)
+	}
+	stage("watch over the recorder", d.housekeeping)
+	stage("reload", d.reloadOnHangup)
+	stage("read outliers", d.pipeline)
+
+	<-ctx.Done()
+	d.log.Info("stopping")
+	for i := len(stages) - 1; i >= 0; i-- {
+		stages[i]()
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// thaw releases the recorder that was frozen for nothing.
+func (d *daemon) thaw() {
+	if d.manager != nil {
+		d.manager.Thaw()
+	}
+}
+
+// housekeeping samples the recorder once a second, and releases a bank that
+// no one came for: its outlier was lost on the way.
+func (d *daemon) housekeeping(ctx context.Context) error {
+	const unclaimed = 5 * time.Second
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if d.recorder == nil {
+			continue
+		}
+		if err := d.recorder.Sample(); err != nil {
+			return err
+		}
+		frozen, since, err := d.kernel.Frozen()
+		if err != nil {
+			return err
+		}
+		if frozen && monotonic()-int64(since) > int64(unclaimed) {
+			d.thaw()
+		}
+	}
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0 // the kernel always has this clock
+	}
+	return ts.Nano()
+}
+
+// reloadOnHangup reads the rules again on SIGHUP. Bad ones change nothing.
+func (d *daemon) reloadOnHangup(ctx context.Context) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, unix.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangup:
+		}
+		if err := d.reload(); err != nil {
+			d.log.Error("the running rules stay as they are", zap.Error(err))
+		}
+	}
+}
+
+func (d *daemon) reload() error {
+	list, err := loadRules(d.cfg)
+	if err != nil {
+		return err
+	}
+	if err := d.kernel.Swap(list); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.rules = list
+	d.mu.Unlock()
+	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
+	return nil
+}
+
+// CheckLoad loads and attaches rules on this kernel, and takes them off again.
+func CheckLoad(_ context.Context, list []rules.Rule) error {
+	hosts := process.New(nil)
+	defer hosts.Close()
+	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}})
+	if err != nil {
+		return err
+	}
+	err = t.Attach()
+	for name, why := range t.Inactive() {
+		err = errors.Join(err, fmt.Errorf("rule %s: %w", name, why))
+	}
+	return errors.Join(err, t.Close())
+}

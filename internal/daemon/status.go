@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/version"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot/action"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Status implements api.Backend.
+func (d *daemon) Status(context.Context) api.Status {
+	s := api.Status{
+		Version: version.String(), PID: os.Getpid(), UptimeNS: time.Since(d.start).Nanoseconds(), Kernel: release(),
+		Rules:  []api.RuleInfo{},
+		Losses: []api.Loss{},
+	}
+	for _, p := range d.kernel.Programs() {
+		s.Programs = append(s.Programs, api.ProgramInfo{Name: p[0], Hook: p[1]})
+	}
+	if d.recorder != nil {
+		s.Recorder = api.RecorderStatus{Enabled: true, Backend: "perf", CPUs: d.recorder.Coverage()}
+		s.Recorder.SizeBytes = uint64(2 * d.recorder.Size() * len(s.Recorder.CPUs))
+	}
+	s.Snapshots = d.snapshots()
+	c, err := d.kernel.Counters()
+	if err != nil {
+		d.log.Warn("read counters", zap.Error(err))
+		return s
+	}
+	acted := d.actions.Stats()
+	s.Rules = d.ruleInfos(c, &acted)
+	s.Losses = d.losses(c, &acted)
+	return s
+}
+
+// Rules implements api.Backend.
+func (d *daemon) Rules() []api.RuleInfo {
+	c, err := d.kernel.Counters()
+	if err != nil {
+		d.log.Warn("read counters", zap.Error(err))
+		return nil
+	}
+	acted := d.actions.Stats()
+	return d.ruleInfos(c, &acted)
+}
+
+func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleInfo {
+	inactive := d.kernel.Inactive()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]api.RuleInfo, 0, len(d.rules))
+	for i := range d.rules {
+		r := &d.rules[i]
+		k := c.Rules[r.Name]
+		info := api.RuleInfo{
+			Name: r.Name, Track: string(r.Track), ThresholdNS: r.Threshold.Nanoseconds(), Source: r.Pos.String(),
+			Seen: k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
+			Lost: k.RingFull + d.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
+		}
+		if why := inactive[r.Name]; why != nil {
+			info.Inactive = why.Error()
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+// losses lists every place where something can be lost, also those where
+// nothing was: a zero is an answer, too.
+func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
+	var list []api.Loss
+	add := func(cause, rule string, track rules.Track, n uint64, advice string) {
+		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice})
+	}
+	capacity := map[rules.Track]string{
+		rules.Wakeup: "capacity.tasks", rules.OffCPU: "capacity.tasks",
+		rules.Syscall: "capacity.syscalls", rules.Block: "capacity.block",
+	}
+	for _, t := range rules.Tracks {
+		add("table_full", "", t, c.Trackers[t].TableFull, "raise "+capacity[t])
+		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen; a few at the start are normal")
+	}
+	var skipped map[string]uint64
+	if d.manager != nil {
+		skipped = d.manager.Stats().Skipped
+	}
+	d.mu.Lock()
+	for i := range d.rules {
+		r := &d.rules[i]
+		k := c.Rules[r.Name]
+		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
+		add("outlier_dropped", r.Name, r.Track, d.dropped.get(r.Name), "the daemon lags behind: raise the rule's threshold, or give it more CPU")
+		add("snapshot_limited", r.Name, r.Track, k.Suppressed, "lower the rule's snapshot.every, or raise snapshot.burst")
+		add("snapshot_skipped", r.Name, r.Track, skipped[r.Name], "too many snapshots at once: raise snapshot.every, or use a faster disk")
+		add("action_skipped", r.Name, r.Track, acted.Skipped[r.Name], "raise actions.queue or actions.concurrency")
+	}
+	d.mu.Unlock()
+	var refused uint64
+	for _, cpu := range c.CPUs {
+		refused += cpu.RecordLost
+	}
+	add("record_refused", "", "", refused, "the recorder's ring was busy; a few at the start are normal")
+	var missed uint64
+	for _, n := range c.Missed {
+		missed += n
+	}
+	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
+	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
+	if d.manager != nil {
+		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))
+	}
+	return list
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func (d *daemon) snapshots() api.SnapshotsStatus {
+	s := api.SnapshotsStatus{Dir: d.store.Dir()}
+	infos, _, err := d.store.List()
+	if err != nil {
+		d.log.Warn("list snapshots", zap.Error(err))
+		return s
+	}
+	s.Count = len(infos)
+	for i := range infos {
+		s.Bytes += infos[i].Bytes
+	}
+	if len(infos) > 0 {
+		s.Last = &infos[len(infos)-1].ID
+	}
+	if d.manager != nil {
+		s.Failed = d.manager.Stats().Failed
+	}
+	return s
+}
+
+// Snapshots implements api.Backend.
+func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
+	infos, broken, err := d.store.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range broken {
+		d.log.Warn("not a readable snapshot", zap.String("id", b.ID), zap.Error(b.Err))
+	}
+	list := make([]api.SnapshotInfo, 0, len(infos))
+	for _, i := range infos {
+		list = append(list, api.SnapshotInfo{ID: i.ID, Time: i.Time, Rule: i.Rule, Reason: i.Reason, Bytes: i.Bytes, Dir: i.Dir})
+	}
+	return list, nil
+}
+
+// TakeSnapshot implements api.Backend.
+func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) {
+	if d.manager == nil {
+		return "", errors.New("the recorder is switched off: set recorder.enabled and restart tailcam")
+	}
+	return d.manager.TakeNow(reason)
+}
+
+// Recent implements api.Backend.
+func (d *daemon) Recent(rule string) []*tracker.Outlier { return d.feed.Recent(rule) }
+
+// Subscribe implements api.Backend.
+func (d *daemon) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {
+	return d.feed.Subscribe(rule)
+}
+
+var _ api.Backend = (*daemon)(nil)
+
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,221 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestMain lets the test program be the injector's child, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
+		os.Exit(inject.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// slack is what a guest without hardware virtualization may add between the
+// injector's clock and the kernel's hook.
+const slack = 15 * time.Millisecond
+
+// everyRule wants something of every tracker, with every kind of condition,
+// so that the verifier of this kernel sees every part of the programs.
+func everyRule() []rules.Rule {
+	stacks := []rules.Stack{rules.KernelStack, rules.UserStack, rules.WakerStack}
+	once := rules.SnapshotPolicy{Enabled: true, Every: time.Second, Burst: 1}
+	sleep, _ := rules.SyscallNumber("clock_nanosleep")
+	nanosleep, _ := rules.SyscallNumber("nanosleep")
+	sleeps := []int{sleep, nanosleep}
+	return []rules.Rule{
+		{
+			Name: "wakeup", Track: rules.Wakeup, Threshold: time.Hour, Stacks: stacks, Snapshot: once,
+			When:      rules.Match{Thread: []rules.Thread{rules.UserThread}, NotComm: []string{"kwork*/?"}},
+			Overrides: []rules.Override{{When: rules.Match{Comm: []string{"tailcam-v*"}}, Threshold: 50 * time.Millisecond}},
+		},
+		{
+			Name: "offcpu", Track: rules.OffCPU, Threshold: 20 * time.Millisecond, Stacks: stacks,
+			When: rules.Match{
+				PID: []uint32{uint32(os.Getpid())}, NotUID: []uint32{77}, Syscall: sleeps,
+				State: []rules.State{rules.Interruptible},
+			},
+		},
+		{
+			Name: "syscall", Track: rules.Syscall, Threshold: 20 * time.Millisecond, Stacks: stacks[:2],
+			When: rules.Match{PID: []uint32{uint32(os.Getpid())}, Syscall: sleeps},
+		},
+		{
+			Name: "block", Track: rules.Block, Threshold: slowDiskDelay,
+			When: rules.Match{Device: []string{"null*"}, Op: []rules.Op{rules.Read}},
+		},
+	}
+}
+
+// TestTrackers loads and attaches everything, injects one latency for each
+// tracker, and expects it back with the right task and delay.
+func TestTrackers(t *testing.T) {
+	inGuest(t)
+	kernel, err := tracker.New(everyRule(), &tracker.Options{Groups: tracker.Groups, TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if len(kernel.Inactive()) > 0 {
+		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
+	}
+	ring, err := flight.NewPerf(kernel, 256<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+
+	t.Run("wakeup", func(t *testing.T) {
+		truth, err := inject.Wakeup(context.Background(), 100*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := await(t, outliers, "wakeup", truth.TID)
+		checkDelay(t, o, truth.Delay())
+		if o.Waker == nil {
+			t.Error("no waker")
+		}
+		if o.OnCPU == nil || o.OnCPU.Comm != inject.CommHog {
+			t.Errorf("on CPU instead: %+v, want %s", o.OnCPU, inject.CommHog)
+		}
+		if len(o.Raw.Kernel) == 0 {
+			t.Error("no kernel stack")
+		}
+	})
+	t.Run("sleep", func(t *testing.T) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		tid := unix.Gettid()
+		start := time.Now()
+		ts := unix.NsecToTimespec(int64(60 * time.Millisecond))
+		for {
+			err := unix.Nanosleep(&ts, &ts)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EINTR) {
+				t.Fatal(err)
+			}
+		}
+		took := time.Since(start)
+		got := map[string]*tracker.Outlier{}
+		for _, rule := range []string{"offcpu", "syscall"} {
+			got[rule] = await(t, outliers, rule, tid)
+			checkDelay(t, got[rule], took)
+			if len(got[rule].Raw.Kernel) == 0 || len(got[rule].Raw.User) == 0 {
+				t.Errorf("%s: %d kernel and %d user frames", rule, len(got[rule].Raw.Kernel), len(got[rule].Raw.User))
+			}
+		}
+		if s := got["offcpu"].Syscall; s == nil || (s.Name != "nanosleep" && s.Name != "clock_nanosleep") {
+			t.Errorf("slept in %+v", s)
+		}
+		if got["offcpu"].State != "interruptible" {
+			t.Errorf("state %s", got["offcpu"].State)
+		}
+	})
+	t.Run("block", func(t *testing.T) {
+		took, err := readDirect(slowDisk, 8192)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := await(t, outliers, "block", 0)
+		checkDelay(t, o, took)
+		if o.Block.Device != "nullb0" || o.Block.Sector != 16 || o.Block.Bytes != 4096 || o.Block.Op != "read" {
+			t.Errorf("request %+v", o.Block)
+		}
+	})
+	t.Run("recorder", func(t *testing.T) {
+		if _, err := ring.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		drained, err := ring.Drain()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[uint16]int{}
+		for _, s := range drained.CPUs {
+			for i := range s.Records {
+				kinds[uint16(s.Records[i].Type())]++
+			}
+		}
+		t.Logf("records by type: %v", kinds)
+		for _, want := range []uint16{1, 2, 9, 19} {
+			if kinds[want] == 0 {
+				t.Errorf("no record of type %d", want)
+			}
+		}
+		if err := ring.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func collect(t *testing.T, kernel *tracker.Tracker) <-chan *tracker.Outlier {
+	out := make(chan *tracker.Outlier, 4096)
+	go func() {
+		defer close(out)
+		for {
+			o, err := kernel.Read()
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			out <- o
+		}
+	}()
+	return out
+}
+
+// await returns the next outlier of a rule and thread (0: any).
+func await(t *testing.T, outliers <-chan *tracker.Outlier, rule string, tid int) *tracker.Outlier {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	var others []string
+	for {
+		select {
+		case o := <-outliers:
+			if o != nil && o.Rule == rule && (tid == 0 || o.Task.TID == tid) {
+				return o
+			}
+			if o != nil && !slices.Contains(others, o.Rule) {
+				others = append(others, o.Rule)
+			}
+		case <-late:
+			t.Fatalf("no outlier of rule %s, thread %d; others came of %v", rule, tid, others)
+		}
+	}
+}
+
+func checkDelay(t *testing.T, o *tracker.Outlier, truth time.Duration) {
+	t.Helper()
+	got := time.Duration(o.DelayNS)
+	t.Logf("%s: injected %v, reported %v", o.Rule, truth, got)
+	if got < truth-slack || got > truth+slack {
+		t.Errorf("%s: reported %v, injected %v", o.Rule, got, truth)
+	}
+}
