@@ -22,6 +22,8 @@ const (
 	maxCmdline = 4096    // bytes of a command line in an Identity
 	maxStat    = 4096    // bytes of /proc/PID/stat
 	maxCgroups = 1 << 20 // bytes of /proc/PID/cgroup: some 16 paths
+
+	kernelThread = 0x00200000 // PF_KTHREAD in the flags of /proc/PID/stat
 )
 
 // present is a process that was there a moment ago. What is read through dir
@@ -145,7 +147,7 @@ func gone(err error) error {
 	return err
 }
 
-// parseStat takes the name and the start time of /proc/PID/stat. The name is
+// parseStat takes the name, the start time and the kind of /proc/PID/stat. The name is
 // in parentheses and may hold parentheses and spaces.
 func parseStat(text []byte) (life, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
@@ -153,7 +155,7 @@ func parseStat(text []byte) (life, error) {
 		return life{}, fmt.Errorf("parse stat %.60q: no name", text)
 	}
 	fields := strings.Fields(string(text[end+1:]))
-	const startTime = 22 - 3 // field 22; the first here is field 3
+	const flags, startTime = 9 - 3, 22 - 3 // as proc(5) counts; the first here is field 3
 	if len(fields) <= startTime {
 		return life{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
 	}
@@ -161,7 +163,11 @@ func parseStat(text []byte) (life, error) {
 	if err != nil {
 		return life{}, fmt.Errorf("parse start time of stat: %w", err)
 	}
-	return life{start, string(text[open+1 : end])}, nil
+	bits, err := strconv.ParseUint(fields[flags], 10, 64)
+	if err != nil {
+		return life{}, fmt.Errorf("parse flags of stat: %w", err)
+	}
+	return life{start, string(text[open+1 : end]), bits&kernelThread != 0}, nil
 }
 
 // parseCgroups takes lines of "id:controllers:path": the path in version 2,

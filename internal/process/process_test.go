@@ -39,12 +39,15 @@ func sleeper(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestIdentity(t *testing.T) {
-	table := New(nil)
+	table := New(&Options{TTL: time.Hour, Timeout: time.Minute})
 	defer table.Close()
 	cmd := sleeper(t, "-u", "-", "-")
-	who, err := table.Identity(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
+	var who Identity
+	for who.Cmdline == "" { // as it may be in the middle of exec
+		var err error
+		if who, err = table.Identity(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if who.Cmdline != "cat -u - -" {
 		t.Errorf("got command line %q", who.Cmdline)
@@ -142,7 +145,7 @@ func TestIdentityOfStuckProcess(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil { // opening it waits for a writer
 		t.Fatal(err)
 	}
-	table := New(&Options{Proc: proc, Timeout: 10 * time.Millisecond})
+	table := New(&Options{Proc: proc, Timeout: 500 * time.Millisecond})
 	for range 2 * concurrent { // more than may hang
 		if who, err := table.Identity(7); err != nil || who != (Identity{"", "/some/path", hex64}) {
 			t.Fatalf("got %+v, %v", who, err)

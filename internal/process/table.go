@@ -65,8 +65,9 @@ type remembered struct {
 
 // life tells apart the programs that run under one pid in the course of time.
 type life struct {
-	start uint64 // clock ticks after boot
-	comm  string // exec changes it, mostly
+	start  uint64 // clock ticks after boot
+	comm   string // exec changes it, mostly
+	kernel bool   // a kernel thread
 }
 
 type gateKey struct {
@@ -123,7 +124,8 @@ func (t *Table) Identity(pid int) (Identity, error) {
 	if who.Cmdline == "" && known.life == now.life {
 		who.Cmdline = known.who.Cmdline // it is a zombie by now
 	}
-	if complete {
+	// In the middle of exec a program has no command line yet: ask again then.
+	if complete && (who.Cmdline != "" || now.life.kernel) {
 		t.identities.Store(pid, remembered{now.life, who, time.Now().Add(t.opts.TTL)})
 		t.trimIdentities()
 	}

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -205,8 +206,26 @@ func TestUserChroot(t *testing.T) {
 	}
 }
 
+// Opening a device has effects, opening a pipe waits: neither is done.
+func TestReopenOnlyRegularFiles(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(nil)
+	self := &target{dir: "/proc/self", pid: os.Getpid(), resolver: r}
+	for _, path := range []string{fifo, "/dev/null", "/"} {
+		fd, err := self.openInRoot(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := reopen(fd); !errors.Is(err, errNotRegular) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
 func TestUserPerfMap(t *testing.T) {
-	// The program is C, so that anonymous executable memory is ours to declare.
 	m, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Skipf("no executable memory: %v", err)
