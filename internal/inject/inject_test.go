@@ -114,7 +114,7 @@ func TestSlowDisk(t *testing.T) {
 	if _, err := disk.Read(t.Context(), 0); err == nil {
 		t.Error("a delay of 0 was accepted")
 	}
-	device := disk.Device()
+	device := attached(disk.Device())
 	for range 2 {
 		if err := disk.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -141,17 +141,18 @@ func TestSlowDiskCancelled(t *testing.T) {
 	if _, err := disk.Read(t.Context(), time.Millisecond); err == nil {
 		t.Error("a cancelled disk can be read again: it would answer for the earlier read")
 	}
+	device := attached(disk.Device())
 	if err := disk.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	checkGone(t, disk.Device(), disk.server.proc.Pid, disk.reader.proc.Pid)
+	checkGone(t, device, disk.server.proc.Pid, disk.reader.proc.Pid)
 }
 
 // However the demo or one of its children is killed in the middle of a read,
 // nothing of it stays on the machine.
 func TestNothingStaysAfterKill(t *testing.T) {
 	needRoot(t)
-	for _, who := range []string{"demo", "server", "reader", "all", "interrupt"} {
+	for _, who := range []string{"demo", "server", "reader", "all", "terminate"} {
 		t.Run(who, func(t *testing.T) {
 			out, in, err := os.Pipe()
 			if err != nil {
@@ -176,14 +177,15 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			if _, err := fmt.Sscan(line, &device, &server, &reader); err != nil {
 				t.Fatalf("the demo said %q: %v", line, err)
 			}
+			loop := attached(device)
 			until(t, "the reader waits for the disk", func() bool { return sleepsUninterruptibly(reader) })
 			victims := map[string][]int{
 				"demo": {proc.Pid}, "server": {server}, "reader": {reader},
 				"all": {proc.Pid, server, reader},
 			}[who]
-			if who == "interrupt" {
-				// As the terminal does: the whole group.
-				if err := syscall.Kill(-proc.Pid, syscall.SIGINT); err != nil {
+			if who == "terminate" {
+				// The whole group, as a terminal does with its signal.
+				if err := syscall.Kill(-proc.Pid, syscall.SIGTERM); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,7 +203,7 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			if _, err := proc.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			checkGone(t, device, server, reader)
+			checkGone(t, loop, server, reader)
 		})
 	}
 }
@@ -219,14 +221,19 @@ func sleepsUninterruptibly(pid int) bool {
 	return false
 }
 
-func checkGone(t *testing.T, device string, pids ...int) {
+// attached notes which device it is that has to become free.
+func attached(name string) *loopDisk {
+	return &loopDisk{name: name, seq: diskSeq(name)}
+}
+
+func checkGone(t *testing.T, disk *loopDisk, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
 		until(t, fmt.Sprintf("process %d is gone", pid), func() bool {
 			return !ours(pid)
 		})
 	}
-	until(t, device+" is free", func() bool { return !(&loopDisk{name: device}).attached() })
+	until(t, disk.name+" is free", func() bool { return !disk.attached() })
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)

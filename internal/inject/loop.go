@@ -13,6 +13,7 @@ import (
 // gone, whoever that is and however it ended.
 type loopDisk struct {
 	name string // loop0
+	seq  string // changes when the device gets another file
 	dev  *os.File
 }
 
@@ -56,7 +57,7 @@ func configureLoop(name string, backing *os.File) (*loopDisk, error) {
 		dev.Close() //nolint:errcheck // nothing is written
 		return nil, fmt.Errorf("configure %s: %w", name, err)
 	}
-	return &loopDisk{name: name, dev: dev}, nil
+	return &loopDisk{name: name, seq: diskSeq(name), dev: dev}, nil
 }
 
 // detach lets go of the device and waits until the kernel has taken it apart,
@@ -74,7 +75,16 @@ func (l *loopDisk) detach() error {
 	return fmt.Errorf("%s is still open somewhere; it disappears when that ends", l.name)
 }
 
+// attached tells whether the device still is over our file: a free one may have
+// been taken by others at once.
 func (l *loopDisk) attached() bool {
 	_, err := os.Stat("/sys/block/" + l.name + "/loop/backing_file")
-	return err == nil
+	return err == nil && diskSeq(l.name) == l.seq
+}
+
+// diskSeq reads the kernel's number of what is in a device; empty before 5.15.
+func diskSeq(name string) string {
+	//nolint:errcheck // older kernels have none
+	seq, _ := os.ReadFile("/sys/block/" + name + "/diskseq")
+	return string(seq)
 }

@@ -124,17 +124,18 @@ func realTime(priority uint32) error {
 	return nil
 }
 
-// lastCPU is the highest CPU this process may use: the first ones often serve
-// interrupts.
-func lastCPU() (int, error) {
+// allowedCPUs lists the CPUs that this process may use, the highest first: the
+// first ones often serve interrupts.
+func allowedCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 0, fmt.Errorf("read the allowed CPUs: %w", err)
+		return nil, fmt.Errorf("read the allowed CPUs: %w", err)
 	}
+	var cpus []int
 	for cpu := len(set)*64 - 1; cpu >= 0; cpu-- {
 		if set.IsSet(cpu) {
-			return cpu, nil
+			cpus = append(cpus, cpu)
 		}
 	}
-	return 0, fmt.Errorf("no CPU is allowed to this process")
+	return cpus, nil
 }

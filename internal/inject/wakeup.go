@@ -18,7 +18,7 @@ const (
 	victimPriority = 1  // real time, so that the timer wakes it from the interrupt on a real-time kernel as well
 	hogPriority    = 50 // above the victim, below what a real-time kernel runs its interrupts with
 	leadIn         = 2 * time.Millisecond
-	attempts       = 5
+	attempts       = 8
 )
 
 // Wakeup makes one thread wait for a CPU after its wake-up: its timer expires
@@ -29,7 +29,7 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	if delay <= 0 || delay > MaxWakeup {
 		return Truth{}, fmt.Errorf("inject a wake-up delay of %v: must be above 0 and at most %v", delay, MaxWakeup)
 	}
-	cpu, err := lastCPU()
+	cpus, err := allowedCPUs()
 	if err != nil {
 		return Truth{}, err
 	}
@@ -42,23 +42,26 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 		defer c.gone() //nolint:errcheck // a child that stays is bounded by its own order
 		defer c.leave()
 		pair[i] = c
-		if _, err := c.ask(ctx, message{CPU: cpu}, patience); err != nil {
-			return Truth{}, err
-		}
 	}
-	for range attempts {
-		truth, err := wakeOnce(ctx, pair[0], pair[1], delay)
+	for i := range attempts {
+		cpu := cpus[i%len(cpus)]
+		truth, err := wakeOnce(ctx, pair[0], pair[1], cpu, delay)
 		if !errors.Is(err, errSpoilt) {
 			truth.Detail = fmt.Sprintf("timer expired while %s kept CPU %d", CommHog, cpu)
 			return truth, err
 		}
 	}
-	return Truth{}, fmt.Errorf("inject a wake-up delay: CPU %d is too busy, %d attempts were disturbed", cpu, attempts)
+	return Truth{}, fmt.Errorf("inject a wake-up delay: all %d attempts were disturbed; is other real-time work running?", attempts)
 }
 
 var errSpoilt = errors.New("the victim slept or ran at the wrong time")
 
-func wakeOnce(ctx context.Context, victim, hog *child, delay time.Duration) (Truth, error) {
+func wakeOnce(ctx context.Context, victim, hog *child, cpu int, delay time.Duration) (Truth, error) {
+	for _, c := range []*child{victim, hog} {
+		if _, err := c.ask(ctx, message{CPU: cpu}, patience); err != nil {
+			return Truth{}, err
+		}
+	}
 	at := monotonic() + uint64(50*time.Millisecond)
 	if err := victim.tell(message{At: at}); err != nil {
 		return Truth{}, err
