@@ -137,6 +137,10 @@ func (d *daemon) openStore() (err error) {
 func (d *daemon) openHost() error {
 	d.hosts = process.New(nil)
 	d.symbols = symbols.New(&symbols.Options{Timeout: time.Second})
+	// Now rather than at the first outlier, which would wait for it.
+	if err := d.symbols.ReloadKernel(); err != nil {
+		d.log.Warn("kernel stacks stay addresses", zap.Error(err))
+	}
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -88,11 +90,24 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 		if len(s.from) == 0 {
 			continue
 		}
-		var err error
-		if *s.to, err = d.symbols.Kernel(s.from); err != nil {
+		named, err := d.symbols.Kernel(s.from)
+		if err != nil {
 			d.log.Debug("kernel symbols", zap.Error(err))
 		}
+		*s.to = withoutTracer(named)
 	}
+}
+
+// withoutTracer cuts off what the tracing itself adds at the top of a stack
+// that was taken of the current task.
+func withoutTracer(stack []tracker.Frame) []tracker.Frame {
+	own := []string{"bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "__probestub_", "bpf_get_stack"}
+	for i, f := range stack {
+		if !slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(f, p) }) {
+			return stack[i:]
+		}
+	}
+	return stack
 }
 
 // afterSnapshot starts the actions of a snapshot, and keeps it from retention

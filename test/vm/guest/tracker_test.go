@@ -141,7 +141,12 @@ func TestTrackers(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := await(t, outliers, "block", 0)
-		checkDelay(t, o, took)
+		// The device never answers early, and the request is within the read.
+		got := time.Duration(o.DelayNS)
+		t.Logf("block: device takes %v, read took %v, reported %v", slowDiskDelay, took, got)
+		if got < slowDiskDelay || got > took {
+			t.Errorf("reported %v, want between %v and %v", got, slowDiskDelay, took)
+		}
 		if o.Block.Device != "nullb0" || o.Block.Sector != 16 || o.Block.Bytes != 4096 || o.Block.Op != "read" {
 			t.Errorf("request %+v", o.Block)
 		}
