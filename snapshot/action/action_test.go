@@ -1,0 +1,347 @@
+package action
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// long is a time limit that a test never reaches unless something hangs.
+const long = time.Minute
+
+func outlier() tracker.Outlier {
+	return tracker.Outlier{
+		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC),
+		Rule: "wakeup", Track: "wakeup", Cause: tracker.CauseThreshold,
+		DelayNS: 20_010_000, ThresholdNS: 5_000_000, CPU: 2,
+		Task: tracker.Task{PID: 42, TID: 43, Comm: "odd $(x) name"},
+	}
+}
+
+func item(timeout time.Duration, run ...string) Item {
+	return Item{Action: rules.Action{Run: run, Timeout: timeout, On: rules.OnSnapshot}, Outlier: outlier()}
+}
+
+func sh(script string, args ...string) []string {
+	return append([]string{"/bin/sh", "-c", script, "sh"}, args...)
+}
+
+// runJob runs one job to its end and returns the results in order.
+func runJob(t *testing.T, o Options, j Job) []Result {
+	t.Helper()
+	var results []Result
+	o.Concurrency = 1
+	o.OnResult = func(r Result) { results = append(results, r) }
+	r := New(o)
+	done := make(chan struct{})
+	j.Done = func() { close(done) }
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	if !r.Submit(j) {
+		t.Fatal("job refused")
+	}
+	<-done
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestInputs(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("SECRET", "of the daemon")
+	runJob(t, Options{}, Job{ID: "the-id", Dir: dir, Items: []Item{
+		item(long, sh(`cat >in; env >env; pwd -P >cwd; echo "$1"; echo oops >&2`, "a b;c")...),
+	}})
+
+	in := read(t, dir, "in")
+	var got tracker.Outlier
+	if err := json.Unmarshal([]byte(in), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(in, "}\n") || got.Task.Comm != "odd $(x) name" || got.DelayNS != 20_010_000 {
+		t.Errorf("standard input is %q", in)
+	}
+	env := strings.Split(read(t, dir, "env"), "\n")
+	for _, want := range []string{
+		"PATH=" + searchPath, "TAILCAM_RULE=wakeup", "TAILCAM_TRACK=wakeup", "TAILCAM_CAUSE=threshold",
+		"TAILCAM_DELAY_NS=20010000", "TAILCAM_THRESHOLD_NS=5000000", "TAILCAM_PID=42", "TAILCAM_TID=43",
+		"TAILCAM_COMM=odd $(x) name", "TAILCAM_CPU=2", "TAILCAM_TIME=2026-11-20T23:15:02.123456789Z",
+		"TAILCAM_SNAPSHOT=" + dir, "TAILCAM_SNAPSHOT_ID=the-id",
+	} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%s is missing in the environment %q", want, env)
+		}
+	}
+	if slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "SECRET=") }) {
+		t.Error("the daemon's environment leaked")
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cwd := read(t, dir, "cwd"); cwd != real+"\n" {
+		t.Errorf("working directory %q", cwd)
+	}
+	log := read(t, dir, "action-0.log")
+	for _, want := range []string{"# tailcam: action 0 of rule wakeup", "\na b;c\n", "\noops\n", "\n# exit status 0 after "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("%q is missing in the log:\n%s", want, log)
+		}
+	}
+}
+
+func TestEnds(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		item    Item
+		started bool
+		ok      bool
+		status  int
+		text    string
+	}{
+		{"good", item(long, "/bin/true"), true, true, 0, "exit status 0"},
+		{"by name", item(long, "true"), true, true, 0, "exit status 0"},
+		{"status", item(long, sh("exit 3")...), true, false, 3, "exit status 3"},
+		{"signal", item(long, sh("kill -SEGV $$")...), true, false, -1, "killed by signal 11 (segmentation fault)"},
+		{"missing", item(long, "/no/such"), false, false, -1, "did not start: program /no/such does not exist"},
+		{"empty", item(long), false, false, -1, "did not start: run is empty"},
+		{"unread input", item(long, "/bin/true", strings.Repeat("x", 1000)), true, true, 0, "exit status 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			res := runJob(t, Options{}, Job{Dir: dir, Items: []Item{c.item}})[0]
+			if res.Started != c.started || res.OK() != c.ok || res.Status != c.status || !strings.HasPrefix(res.String(), c.text) {
+				t.Errorf("got %+v: %s", res, res.String())
+			}
+			if log := read(t, dir, "action-0.log"); !strings.Contains(log, "# "+c.text) {
+				t.Errorf("log:\n%s", log)
+			}
+		})
+	}
+}
+
+// alive tells whether a process is there and not merely unreaped.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	return !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+}
+
+// waitDead returns when a process is gone; a signal takes a moment. If it lives
+// on, the test hangs into its own time limit.
+func waitDead(pid int) {
+	for alive(pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func pidIn(t *testing.T, path ...string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(read(t, path...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestTimeoutKillsTheGroup(t *testing.T) {
+	dir := t.TempDir()
+	// A grandchild that ignores SIGTERM, and a leader that does too.
+	script := `trap "" TERM; (sleep 1000 & echo $! >grandchild; echo ready >>started; wait) & echo $$ >leader; wait; sleep 1000`
+	res := runJob(t, Options{Grace: 50 * time.Millisecond}, Job{Dir: dir, Items: []Item{item(time.Second, sh(script)...)}})[0]
+	if !res.TimedOut || res.OK() || res.Signal != syscall.SIGKILL {
+		t.Errorf("got %+v", res)
+	}
+	for _, who := range []string{"leader", "grandchild"} {
+		waitDead(pidIn(t, dir, who))
+	}
+	if log := read(t, dir, "action-0.log"); !strings.Contains(log, "over its time limit") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestTermComesFirst(t *testing.T) {
+	dir := t.TempDir()
+	// The shell ends at once; its child needs a moment to tidy up.
+	script := `(trap "sleep 0.3; echo tidy >tidied; exit" TERM; while :; do sleep 0.05; done) & while :; do sleep 0.05; done`
+	res := runJob(t, Options{Grace: long}, Job{Dir: dir, Items: []Item{item(time.Second, sh(script)...)}})[0]
+	if !res.TimedOut || res.Signal != syscall.SIGTERM {
+		t.Errorf("got %+v", res)
+	}
+	if got := read(t, dir, "tidied"); got != "tidy\n" {
+		t.Errorf("the child wrote %q", got)
+	}
+}
+
+func TestBackgroundEndsWithTheAction(t *testing.T) {
+	dir := t.TempDir()
+	res := runJob(t, Options{}, Job{Dir: dir, Items: []Item{item(long, sh(`sleep 1000 & echo $! >child; exit 0`)...)}})[0]
+	if !res.OK() {
+		t.Errorf("got %+v", res)
+	}
+	waitDead(pidIn(t, dir, "child"))
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	res := runJob(t, Options{MaxOutput: 1000}, Job{Dir: dir, Items: []Item{
+		item(long, sh(`head -c 300000 /dev/zero | tr '\0' y`)...),
+	}})[0]
+	if !res.OK() || res.Dropped != 299_000 {
+		t.Errorf("dropped %d: %s", res.Dropped, res.String())
+	}
+	log := read(t, dir, "action-0.log")
+	if n := strings.Count(log, "yyyyyyyyyy"); n != 100 || !strings.Contains(log, "# output truncated: 299000 bytes more were dropped\n") {
+		t.Errorf("kept %d tens of bytes:\n%s", n, log[max(0, len(log)-300):])
+	}
+}
+
+func TestWithoutSnapshot(t *testing.T) {
+	res := runJob(t, Options{}, Job{Items: []Item{item(long, sh(`pwd; echo "[$TAILCAM_SNAPSHOT]"`)...)}})[0]
+	if res.Output != "/\n[]\n" {
+		t.Errorf("output %q", res.Output)
+	}
+}
+
+func TestOrderWithinOneJob(t *testing.T) {
+	dir := t.TempDir()
+	res := runJob(t, Options{}, Job{Dir: dir, Items: []Item{
+		item(long, sh(`sleep 0.1; echo one >>order`)...),
+		item(long, sh(`echo two >>order; exit 1`)...),
+		item(long, sh(`echo three >>order`)...),
+	}})
+	if got := read(t, dir, "order"); got != "one\ntwo\nthree\n" {
+		t.Errorf("order %q", got)
+	}
+	if res[1].OK() || !res[2].OK() || res[2].Index != 2 {
+		t.Errorf("results %+v", res)
+	}
+}
+
+func TestFullQueueIsCountedExactly(t *testing.T) {
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	r := New(Options{Concurrency: 1, Queue: 2})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+
+	released := make(chan struct{}, 100)
+	job := func() Job {
+		it := item(long, sh(`until [ -e "$1" ]; do sleep 0.01; done`, gate)...)
+		other := item(long, "/bin/true")
+		other.Outlier.Rule = "other"
+		return Job{Items: []Item{it, it, other}, Done: func() { released <- struct{}{} }}
+	}
+	// One blocks in the worker; wait until it has left the queue.
+	if !r.Submit(job()) {
+		t.Fatal("first refused")
+	}
+	for len(r.jobs) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	accepted := 1
+	for range 10 {
+		if r.Submit(job()) {
+			accepted++
+		}
+	}
+	if accepted != 3 {
+		t.Errorf("%d accepted, want one running and two waiting", accepted)
+	}
+	s := r.Stats()
+	if s.Skipped["wakeup"] != 16 || s.Skipped["other"] != 8 {
+		t.Errorf("skipped %v", s.Skipped)
+	}
+	if len(released) != 8 {
+		t.Errorf("%d refused jobs were released", len(released))
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 + 3 {
+		<-released
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if r.Submit(job()) {
+		t.Error("accepted after the end")
+	}
+	s = r.Stats()
+	if s.Skipped["wakeup"] != 18 || s.Skipped["other"] != 9 {
+		t.Errorf("skipped %v", s.Skipped)
+	}
+}
+
+func TestStopKillsWhatDoesNotEnd(t *testing.T) {
+	dir := t.TempDir()
+	var res Result
+	r := New(Options{Concurrency: 1, StopTimeout: 10 * time.Millisecond, OnResult: func(x Result) { res = x }})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.Submit(Job{Dir: dir, Items: []Item{item(long, sh(`echo $$ >pid.tmp; mv pid.tmp pid; sleep 1000`)...), item(long, "/bin/true")}})
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "pid")); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "10ms") {
+		t.Errorf("error %v", err)
+	}
+	if !res.Stopped {
+		t.Errorf("result %+v", res)
+	}
+	waitDead(pidIn(t, dir, "pid"))
+	if s := r.Stats(); s.Skipped["wakeup"] != 1 {
+		t.Errorf("skipped %v", s.Skipped)
+	}
+}
+
+func TestItemsFor(t *testing.T) {
+	a := rules.Action{Run: []string{"/a"}, On: rules.OnSnapshot}
+	b := rules.Action{Run: []string{"/b"}, On: rules.OnOutlier}
+	byName := map[string]*rules.Rule{
+		"x": {Name: "x", Actions: []rules.Action{a, b}},
+		"y": {Name: "y", Actions: []rules.Action{a}},
+	}
+	find := func(name string) *rules.Rule { return byName[name] }
+	outliers := []tracker.Outlier{{Rule: "x", CPU: 1}, {Rule: "x", CPU: 2}, {Rule: "gone"}, {Rule: "y"}}
+	items := ItemsFor(rules.OnSnapshot, outliers, find)
+	if len(items) != 2 || items[0].Outlier.CPU != 1 || items[1].Outlier.Rule != "y" {
+		t.Errorf("got %+v", items)
+	}
+	if items := ItemsFor(rules.OnOutlier, outliers, find); len(items) != 1 || items[0].Action.Run[0] != "/b" {
+		t.Errorf("got %+v", items)
+	}
+}

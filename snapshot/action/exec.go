@@ -1,0 +1,176 @@
+package action
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeWait is how long a process that left the action's process group may
+// keep the output open after the action has ended.
+const pipeWait = time.Second
+
+// run runs one action of a job and waits for its end.
+func (r *Runner) run(j Job, index int) Result {
+	item := &j.Items[index]
+	res := Result{Rule: item.Outlier.Rule, ID: j.ID, Index: index, Run: item.Action.Run, Status: -1}
+	start := time.Now()
+
+	var text strings.Builder
+	out := memoryOutput(&text)
+	if j.Dir != "" {
+		var err error
+		if out, err = openOutput(j.Dir, index, r.opts.MaxOutput); err != nil {
+			res.Err = err
+			return res
+		}
+	}
+	who := item.Action.User
+	if who == "" {
+		who = r.opts.User
+	}
+	id, err := lookup(who)
+	if j.Dir != "" {
+		out.header(item, index, id.String(), start)
+	}
+	if err == nil {
+		err = share(j.Dir, id)
+	}
+	if err == nil {
+		err = r.exec(j, item, id, out, &res)
+	}
+	res.Err = errors.Join(err, out.err)
+	res.Took = time.Since(start)
+	res.Dropped = out.dropped
+	if j.Dir != "" {
+		out.trailer(&res)
+	}
+	if err := out.close(); err != nil {
+		res.Err = errors.Join(res.Err, fmt.Errorf("keep output: %w", err))
+	}
+	res.Output = text.String()
+	return res
+}
+
+// exec starts the program as leader of a session of its own and sees to its
+// end: by itself, by the time limit, or because the daemon stops.
+func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result) error {
+	path, err := resolve(item.Action.Run, id)
+	if err != nil {
+		return err
+	}
+	stdin, err := stdinFor(item)
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("capture output: %w", err)
+	}
+	defer pr.Close()
+	cmd := &exec.Cmd{
+		Path: path, Args: item.Action.Run, Dir: j.Dir,
+		Env:   environment(&item.Outlier, j.ID, j.Dir),
+		Stdin: stdin, Stdout: pw, Stderr: pw,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: id.credential()},
+	}
+	if cmd.Dir == "" {
+		cmd.Dir = "/"
+	}
+	err = cmd.Start()
+	_ = pw.Close()
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	res.Started = true
+
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(out, pr) // out never fails; the pipe ends or runs into its deadline
+	}()
+	err = r.watch(cmd, item.Action.Timeout, res)
+
+	// The group is gone. Whoever left it may still hold the pipe.
+	_ = pr.SetReadDeadline(time.Now().Add(pipeWait))
+	<-copied
+	return err
+}
+
+// watch waits for the end, or brings it about.
+func (r *Runner) watch(cmd *exec.Cmd, limit time.Duration, res *Result) error {
+	if limit <= 0 {
+		limit = r.opts.Timeout
+	}
+	pid := cmd.Process.Pid
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		waitUnreaped(pid)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-exited:
+	case <-timer.C:
+		res.TimedOut = true
+	case <-r.kill:
+		res.Stopped = true
+	}
+	if res.TimedOut || res.Stopped {
+		signalGroup(pid, unix.SIGTERM)
+		awaitGroup(pid, exited, r.opts.Grace)
+	}
+	// While the leader is not reaped nobody else can get the group's number.
+	// This also ends what the program left running in the background.
+	signalGroup(pid, unix.SIGKILL)
+	stuck := time.NewTimer(r.opts.Grace)
+	defer stuck.Stop()
+	select {
+	case <-exited:
+	case <-stuck.C:
+		go func() { _ = cmd.Wait() }() // reap it when the kernel lets it go
+		return fmt.Errorf("process %d does not react to SIGKILL: it hangs in the kernel", pid)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("wait: %w", err)
+	}
+	res.Status = cmd.ProcessState.ExitCode()
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		res.Signal = ws.Signal()
+	}
+	return nil
+}
+
+// stdinFor holds the outlier's JSON and a newline. A file, not a pipe: an
+// action that does not read it blocks nobody.
+func stdinFor(item *Item) (*os.File, error) {
+	data, err := json.Marshal(&item.Outlier)
+	if err != nil {
+		return nil, fmt.Errorf("encode outlier: %w", err)
+	}
+	fd, err := unix.MemfdCreate("tailcam-outlier", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make standard input: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "outlier.json")
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make standard input: %w", err), f.Close())
+	}
+	return f, nil
+}

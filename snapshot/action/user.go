@@ -1,0 +1,152 @@
+package action
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// identity is whom an action runs as.
+type identity struct {
+	name     string
+	uid, gid uint32
+	groups   []uint32
+}
+
+// lookup finds a user by name or number, with all groups. An empty name, and
+// the daemon's own, is nil: nothing has to change.
+func lookup(name string) (*identity, error) {
+	if name == "" {
+		return nil, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		var byID error
+		if u, byID = user.LookupId(name); byID != nil {
+			return nil, fmt.Errorf("unknown user %q: name one of /etc/passwd", name)
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %q: bad uid %q: %w", name, u.Uid, err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %q: bad gid %q: %w", name, u.Gid, err)
+	}
+	if int(uid) == os.Geteuid() {
+		return nil, nil
+	}
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("run as user %q: only root can change the user: run tailcam as root, or leave user out", name)
+	}
+	id := &identity{name: u.Username, uid: uint32(uid), gid: uint32(gid)}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("groups of user %q: %w", name, err)
+	}
+	for _, g := range groups {
+		n, err := strconv.ParseUint(g, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("groups of user %q: bad gid %q: %w", name, g, err)
+		}
+		id.groups = append(id.groups, uint32(n))
+	}
+	return id, nil
+}
+
+func (id *identity) credential() *syscall.Credential {
+	if id == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: id.uid, Gid: id.gid, Groups: id.groups}
+}
+
+func (id *identity) String() string {
+	if id == nil {
+		return strconv.Itoa(os.Geteuid())
+	}
+	return id.name
+}
+
+// may tells whether the identity has the right x (1) on what st describes.
+func (id *identity) mayExecute(st *syscall.Stat_t) bool {
+	uid, inGroup := uint32(os.Geteuid()), int(st.Gid) == os.Getegid()
+	if id != nil {
+		uid = id.uid
+		inGroup = st.Gid == id.gid || slices.Contains(id.groups, st.Gid)
+	} else if own, err := os.Getgroups(); err == nil && slices.Contains(own, int(st.Gid)) {
+		inGroup = true
+	}
+	switch {
+	case uid == 0:
+		return st.Mode&0o111 != 0
+	case uid == st.Uid:
+		return st.Mode&0o100 != 0
+	case inGroup:
+		return st.Mode&0o010 != 0
+	}
+	return st.Mode&0o001 != 0
+}
+
+// Modes of a snapshot's directory while actions of another user run in it: the
+// user's group may add files, but not replace or remove others' (sticky).
+const (
+	sharedMode  = 0o770 | fs.ModeSticky
+	privateMode = 0o750
+)
+
+// share lets the identity read the snapshot and add files to it.
+func share(dir string, id *identity) error {
+	if id == nil || dir == "" {
+		return nil
+	}
+	own := uint32(os.Geteuid())
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || !(d.IsDir() || d.Type().IsRegular()) {
+			return nil
+		}
+		// What an action put there stays as it is. A second name may be a link
+		// to a file elsewhere that is not ours to open up.
+		if st.Uid != own || (!d.IsDir() && st.Nlink != 1) {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		return os.Lchown(path, -1, int(id.gid))
+	})
+	if err != nil {
+		return fmt.Errorf("share snapshot with user %s: %w", id, err)
+	}
+	if err := os.Chmod(dir, sharedMode); err != nil {
+		return fmt.Errorf("share snapshot with user %s: %w", id, err)
+	}
+	return nil
+}
+
+// unshare takes the right to add files away again; reading stays.
+func unshare(dir string) {
+	if dir == "" {
+		return
+	}
+	if info, err := os.Lstat(dir); err != nil || info.Mode()&fs.ModeSticky == 0 {
+		return
+	}
+	// If it fails the snapshot is being removed, or only its own group could
+	// still add files to it.
+	_ = os.Chmod(dir, privateMode)
+}

@@ -1,0 +1,48 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// writeFolded writes one line per outlier for flame graphs: the task's name,
+// then its frames from the outermost to the innermost, then the delay in
+// nanoseconds as the weight. The waker's stack is not in it: adding it would
+// count the same delay twice.
+func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
+	for i := range outliers {
+		o := &outliers[i]
+		line := []string{foldedFrame(o.Task.Comm)}
+		for _, frame := range slices.Backward(o.Stacks.User) {
+			line = append(line, foldedFrame(frame))
+		}
+		for _, frame := range slices.Backward(o.Stacks.Kernel) {
+			line = append(line, foldedFrame(frame))
+		}
+		if _, err := fmt.Fprintf(w, "%s %d\n", strings.Join(line, ";"), o.DelayNS); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foldedFrame keeps a name from being read as two frames or two lines.
+func foldedFrame(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == ';':
+			return ':'
+		case r < ' ' || r == 0x7f:
+			return '?'
+		}
+		return r
+	}, s)
+	if s == "" {
+		return "[unknown]"
+	}
+	return s
+}

@@ -1,0 +1,50 @@
+package snapshot
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// idTime is the layout of a snapshot's time in its name. It sorts as text.
+const idTime = "20060102T150405.000000000Z"
+
+// tmpPrefix marks what is not complete, or no longer.
+const tmpPrefix = ".tmp-"
+
+// manualRule stands in a snapshot's name where no rule asked for it.
+const manualRule = "manual"
+
+// ID is the parsed name of a snapshot's directory.
+type ID struct {
+	Time   time.Time // of the first outlier, or of the manual request; UTC
+	Rule   string    // or "manual"
+	Number uint64    // counts the snapshots of one store
+}
+
+// String is the directory's name: 20261120T231502.123456789Z-wakeup-000042.
+func (id ID) String() string {
+	return fmt.Sprintf("%s-%s-%06d", id.Time.UTC().Format(idTime), id.Rule, id.Number)
+}
+
+// ParseID is the inverse of ID.String.
+func ParseID(name string) (ID, error) {
+	first, last := strings.IndexByte(name, '-'), strings.LastIndexByte(name, '-')
+	if first < 0 || last <= first+1 {
+		return ID{}, fmt.Errorf("%q is not a snapshot's name (want TIME-RULE-NUMBER)", name)
+	}
+	t, err := time.Parse(idTime, name[:first])
+	if err != nil {
+		return ID{}, fmt.Errorf("%q is not a snapshot's name: %w", name, err)
+	}
+	n, err := strconv.ParseUint(name[last+1:], 10, 64)
+	if err != nil {
+		return ID{}, fmt.Errorf("%q is not a snapshot's name: %w", name, err)
+	}
+	id := ID{Time: t.UTC(), Rule: name[first+1 : last], Number: n}
+	if strings.ContainsAny(id.Rule, "/\x00") {
+		return ID{}, fmt.Errorf("%q is not a snapshot's name: the rule holds a slash", name)
+	}
+	return id, nil
+}

@@ -1,0 +1,59 @@
+package snapshot
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Info is one line of `tailcam list snapshots`.
+type Info struct {
+	ID       string    `json:"id"`
+	Time     time.Time `json:"time"`
+	Rule     string    `json:"rule"`
+	Reason   string    `json:"reason"`
+	Outliers int       `json:"outliers"`
+	Bytes    uint64    `json:"bytes"` // on the disk
+	Notes    int       `json:"notes"`
+	Dir      string    `json:"dir"`
+}
+
+// Broken is a directory that has a snapshot's name, but is none.
+type Broken struct {
+	ID  string
+	Err error
+}
+
+// List returns the complete snapshots of a directory, oldest first, and those
+// that cannot be read. It needs no lock and no daemon.
+func List(dir string) ([]Info, []Broken, error) {
+	all, _, err := scan(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	infos := []Info{}
+	var broken []Broken
+	for _, k := range all {
+		path := filepath.Join(dir, k.name)
+		m, err := ReadMeta(path)
+		if err == nil && m.ID != k.name {
+			err = fmt.Errorf("read snapshot: %s says that it is %q", MetaFile, m.ID)
+		}
+		if err != nil {
+			if _, gone := os.Lstat(path); os.IsNotExist(gone) {
+				continue // removed by retention meanwhile
+			}
+			broken = append(broken, Broken{ID: k.name, Err: err})
+			continue
+		}
+		infos = append(infos, Info{
+			ID: m.ID, Time: m.Time, Rule: m.Rule, Reason: m.Reason,
+			Outliers: len(m.Outliers), Bytes: k.bytes, Notes: len(m.Notes), Dir: path,
+		})
+	}
+	return infos, broken, nil
+}
+
+// List returns the complete snapshots, oldest first, and the broken ones.
+func (s *Store) List() ([]Info, []Broken, error) { return List(s.dir) }

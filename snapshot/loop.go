@@ -1,0 +1,207 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// enforceEvery is how often retention by age is looked at when nothing happens.
+const enforceEvery = time.Minute
+
+// openBanks is how many banks' worth of records per CPU are kept while a
+// snapshot is open: its history, and what its window adds.
+const openBanks = 3
+
+// unknownBank stands in where the capacity of a bank is not known.
+const unknownBank = 16384
+
+// idle is the longest sleep of the loop.
+const idle = time.Hour
+
+func (m *Manager) loop(ctx context.Context) {
+	enforce := time.NewTicker(enforceEvery)
+	defer enforce.Stop()
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		timer.Reset(m.step())
+		select {
+		case <-ctx.Done():
+			m.mu.Lock()
+			m.stopped = true
+			now := monoNow()
+			for _, w := range m.open {
+				if w.asked.to > now {
+					w.notes = append(w.notes, fmt.Sprintf("tailcam was stopped %s before the end of the window", time.Duration(w.asked.to-now)))
+					w.deadline = now
+				}
+			}
+			m.mu.Unlock()
+			m.step()
+			return
+		case <-m.wake:
+		case <-timer.C:
+		case <-enforce.C:
+			m.opts.Store.Enforce()
+		}
+	}
+}
+
+// step reads what must be read, hands over the snapshots whose window has
+// ended, and returns how long nothing will be due.
+func (m *Manager) step() time.Duration {
+	now := monoNow()
+	m.mu.Lock()
+	need, thaw := m.need, m.thaw
+	m.thaw = false
+	var due []*window
+	m.open = slices.DeleteFunc(m.open, func(w *window) bool {
+		if w.deadline > now {
+			return false
+		}
+		due = append(due, w)
+		return true
+	})
+	open := slices.Clone(m.open)
+	m.mu.Unlock()
+
+	for _, w := range due {
+		need = max(need, w.deadline)
+	}
+	// The future cannot be drained, whatever an outlier says.
+	if err := m.drainTo(min(need, now), thaw); err != nil {
+		note := fmt.Sprintf("the recorder could not be read: %v", err)
+		m.note(append(open, due...), note)
+	}
+	for _, w := range due {
+		// Every window has its slot in the queue: this does not block.
+		m.queue <- m.collect(w)
+	}
+	return m.rest()
+}
+
+// note adds a remark to windows that Submit may be adding outliers to.
+func (m *Manager) note(windows []*window, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range windows {
+		if !slices.Contains(w.notes, text) {
+			w.notes = append(w.notes, text)
+		}
+	}
+}
+
+// rest trims the tape and returns the time until the next deadline.
+func (m *Manager) rest() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	bank := m.opts.BankRecords
+	if bank <= 0 {
+		bank = unknownBank
+	}
+	if len(m.open) == 0 {
+		m.tape.trim(bank)
+		return idle
+	}
+	m.tape.trim(openBanks * bank)
+	next := m.open[0].deadline
+	for _, w := range m.open {
+		next = min(next, w.deadline)
+	}
+	now := monoNow()
+	if next <= now {
+		return 0
+	}
+	return time.Duration(next - now)
+}
+
+// drainTo reads banks until one was frozen at or after the given time. The
+// first may be frozen already, by an outlier; then a second one is needed.
+func (m *Manager) drainTo(mono uint64, thaw bool) error {
+	for range 3 {
+		if !thaw && m.tape.frozen >= mono {
+			return nil
+		}
+		thaw = false
+		if err := m.drain(); err != nil {
+			m.mu.Lock()
+			m.stats.DrainErrors++
+			m.mu.Unlock()
+			m.drainLimit.error(m.log, time.Now(), "cannot read the flight recorder; snapshots lack what it held", zap.Error(err))
+			return err
+		}
+	}
+	return nil
+}
+
+// drain reads one bank onto the tape and lets the next outlier freeze again.
+func (m *Manager) drain() error {
+	frozen, err := m.opts.Recorder.Freeze()
+	if err != nil {
+		return fmt.Errorf("freeze recorder: %w", err)
+	}
+	d, err := m.opts.Recorder.Drain()
+	if err != nil {
+		m.tape.missed(frozen)
+		err = fmt.Errorf("drain recorder: %w", err)
+	} else {
+		m.tape.add(frozen, d, m.opts.Recorder.Coverage())
+		m.mu.Lock()
+		m.stats.Drains++
+		m.mu.Unlock()
+	}
+	if e := m.opts.Recorder.Release(); e != nil && err == nil {
+		err = fmt.Errorf("release recorder: %w", e)
+	}
+	return err
+}
+
+// collect cuts a snapshot's part out of the tape.
+func (m *Manager) collect(w *window) job {
+	clock := m.opts.Clock()
+	j := job{
+		answer: w.answer, clock: clock,
+		meta: Meta{
+			Version: Version, Notes: []string{}, ID: w.id, Time: w.time, Rule: w.rule,
+			Reason: w.reason, Host: m.opts.Host, Outliers: w.asked.outliers,
+			Rules: w.rules, Coverage: []CPUCoverage{},
+		},
+	}
+	first := w.asked.to
+	for _, cpu := range m.tape.list() {
+		records, stretches, lost := m.tape.cut(cpu, w.asked.from, w.asked.to)
+		c := w.asked.cover(cpu, stretches, clock)
+		c.Records, c.Lost = uint64(len(records)), lost
+		j.meta.Coverage = append(j.meta.Coverage, c)
+		j.meta.Records += c.Records
+		j.meta.Lost += lost
+		first = min(first, c.FromMonoNS)
+		if len(records) > 0 {
+			first = min(first, records[0].Time())
+		}
+		j.cpus = append(j.cpus, trace.CPU{CPU: cpu, Records: records, Discarded: lost})
+	}
+	if w.asked.from > 0 {
+		first = w.asked.from
+	}
+	j.meta.Window = Window{
+		From: clock.Wall(first), To: clock.Wall(w.asked.to),
+		FromMonoNS: w.asked.from, ToMonoNS: w.asked.to, WallMinusMono: int64(clock.WallMinusMono),
+	}
+	j.meta.Notes = append(j.meta.Notes, w.asked.notes(j.meta.Coverage)...)
+	j.meta.Notes = append(j.meta.Notes, w.notes...)
+	if j.meta.Outliers == nil {
+		j.meta.Outliers = []tracker.Outlier{}
+	}
+	if j.meta.Rules == nil {
+		j.meta.Rules = []RuleJSON{}
+	}
+	return j
+}

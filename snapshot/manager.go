@@ -1,0 +1,325 @@
+// Package snapshot saves what the flight recorder holds around an outlier:
+// when to freeze and drain, what belongs into one snapshot, how it gets onto
+// the disk, and how long it stays there.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Bounds of one snapshot.
+const (
+	minAfter  = time.Millisecond // the exit itself must be in the trace
+	maxJoined = 256              // outliers
+	maxReason = 4096             // bytes
+)
+
+// Options configures a Manager. Recorder and Store are required.
+type Options struct {
+	Recorder Recorder
+	Store    *Store
+	Clock    func() Clock // nil: ReadClock
+	Logger   *zap.Logger  // nil: silent
+	Host     Host         // empty fields but Tailcam are asked of the kernel
+	// BankRecords is how many records one bank holds per CPU. The manager keeps
+	// as many of the already drained ones, and judges by it whether a bank has
+	// overwritten any. 0: not known; history is then judged by the records alone.
+	BankRecords int
+	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
+	Queue int
+	// MaxJoin is how long after the first outlier's own window a snapshot may
+	// be kept open by outliers that join it; 0: a second.
+	MaxJoin time.Duration
+	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s.
+	StopTimeout time.Duration
+	// OnDone, if set, is told of every snapshot that was written or failed, in
+	// order. It must not block for long. The snapshot cannot be removed by
+	// retention while it runs; it may call Store.Hold to keep it longer.
+	OnDone func(Done)
+	// SyscallName gives the name of a system call, or ""; for the trace. Nil: none.
+	SyscallName func(nr int) string
+	// WriteTrace replaces the CTF writer, for tests.
+	WriteTrace func(dir string, t trace.Trace) error
+}
+
+// Done is what became of one snapshot.
+type Done struct {
+	ID       string
+	Dir      string // empty if it failed
+	Reason   string
+	Outliers []tracker.Outlier
+	Err      error
+}
+
+// Stats counts since start.
+type Stats struct {
+	Taken   uint64            // on the disk
+	Failed  uint64            // promised by an id, but not written
+	NoSpace uint64            // of those, for lack of space
+	Joined  uint64            // outliers that share another one's snapshot
+	Skipped map[string]uint64 // snapshot_skipped, by rule: too many at once, or stopping
+	Drains  uint64            // banks read
+	// DrainErrors counts banks of which the records are lost.
+	DrainErrors uint64
+	LastError   string // of the last failed snapshot
+}
+
+// Manager turns outliers into snapshots. Submit, TakeNow, Thaw and Stats may
+// be called by several goroutines; Run owns the recorder.
+//
+// The kernel side freezes a bank at the outlier. The manager reads it at once
+// and releases it, so that the next outlier finds a bank to freeze, and at the
+// end of the `after` window switches by hand and reads the other one. Every
+// record is read once.
+type Manager struct {
+	opts  Options
+	log   *zap.Logger
+	wake  chan struct{}
+	queue chan job
+	ended chan struct{} // closed when Run has returned
+	tape  *tape         // of Run's goroutine
+
+	drainLimit, writeLimit logLimit
+
+	mu      sync.Mutex
+	open    []*window
+	slots   int    // open, waiting, being written
+	need    uint64 // drain at least up to here
+	thaw    bool   // a bank may be frozen: drain in any case
+	stopped bool
+	stats   Stats
+	// Skipped since the rule's last snapshot; added to its next outlier.
+	skipped map[string]uint64
+}
+
+// window is one snapshot that is being collected.
+type window struct {
+	id       string
+	time     time.Time
+	rule     string
+	reason   string
+	limit    uint64 // to may not grow past it
+	asked    asked
+	rules    []RuleJSON
+	notes    []string
+	answer   chan Done // manual only
+	deadline uint64    // when to collect; asked.to, or now when stopping
+}
+
+// New checks the options. Nothing happens before Run.
+func New(o Options) (*Manager, error) {
+	if o.Recorder == nil || o.Store == nil {
+		return nil, errors.New("new snapshot manager: recorder and store are required")
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	if o.Clock == nil {
+		o.Clock = ReadClock
+	}
+	if o.Queue <= 0 {
+		o.Queue = 8
+	}
+	if o.MaxJoin <= 0 {
+		o.MaxJoin = time.Second
+	}
+	if o.StopTimeout <= 0 {
+		o.StopTimeout = 10 * time.Second
+	}
+	if o.WriteTrace == nil {
+		o.WriteTrace = trace.Write
+	}
+	o.Host.fill()
+	return &Manager{
+		opts:    o,
+		log:     o.Logger,
+		wake:    make(chan struct{}, 1),
+		queue:   make(chan job, o.Queue),
+		ended:   make(chan struct{}),
+		tape:    newTape(o.BankRecords, monoNow()),
+		stats:   Stats{Skipped: map[string]uint64{}},
+		skipped: map[string]uint64{},
+	}, nil
+}
+
+// Submit arranges a snapshot for an outlier whose WantsSnapshot is set and
+// whose rule has snapshots. It returns the snapshot's id and sets o.Snapshot,
+// so the outlier can be published at once; "" and nil if it gets none. What
+// the queue refused is counted (Stats.Skipped) and added to o.Suppressed of
+// the rule's next outlier that gets one. o must be complete: a copy goes into
+// snapshot.json. It does not block.
+func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
+	o.Snapshot = nil
+	if !o.WantsSnapshot {
+		return ""
+	}
+	defer m.kick()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.need = max(m.need, o.EndMono)
+	if !r.Snapshot.Enabled {
+		m.thaw = true
+		return ""
+	}
+	after := max(r.Snapshot.After, minAfter)
+	from, to := uint64(0), o.EndMono+uint64(after)
+	if b := uint64(max(r.Snapshot.Before, 0)); b > 0 && o.StartMono > b {
+		from = o.StartMono - b
+	}
+	w := m.joinLocked(o.EndMono, to)
+	if w == nil {
+		if w = m.openLocked(o.Time, o.Rule, from, to); w == nil {
+			m.thaw = true
+			m.stats.Skipped[o.Rule]++
+			m.skipped[o.Rule]++
+			return ""
+		}
+		w.reason = fmt.Sprintf("outlier of rule %s (%s)", o.Rule, o.Cause)
+		w.limit = to + uint64(m.opts.MaxJoin)
+	} else {
+		m.stats.Joined++
+	}
+	id := w.id
+	o.Snapshot = &id
+	o.Suppressed += m.skipped[o.Rule]
+	delete(m.skipped, o.Rule)
+	w.add(*o, r, from, to)
+	return id
+}
+
+// Thaw must be called for an outlier with WantsSnapshot that is not submitted
+// after all: the kernel side has frozen a bank for it.
+func (m *Manager) Thaw() {
+	m.mu.Lock()
+	m.thaw = true
+	m.mu.Unlock()
+	m.kick()
+}
+
+// TakeNow takes a snapshot of all that the recorder holds, and waits until it
+// is on the disk. It fails at once when too many are under way.
+func (m *Manager) TakeNow(reason string) (dir string, err error) {
+	if len(reason) > maxReason {
+		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)
+	}
+	if reason == "" {
+		reason = "taken by hand"
+	}
+	m.mu.Lock()
+	now := monoNow()
+	w := m.openLocked(m.opts.Clock().Wall(now), manualRule, 0, now)
+	if w == nil {
+		m.stats.Skipped[manualRule]++
+		stopped := m.stopped
+		m.mu.Unlock()
+		if stopped {
+			return "", errors.New("take snapshot: the daemon is stopping")
+		}
+		return "", fmt.Errorf("take snapshot: %d others are under way: try again in a moment", m.opts.Queue)
+	}
+	w.reason = reason
+	w.answer = make(chan Done, 1)
+	m.mu.Unlock()
+	m.kick()
+	select {
+	case d := <-w.answer:
+		return d.Dir, d.Err
+	case <-m.ended:
+		select {
+		case d := <-w.answer:
+			return d.Dir, d.Err
+		default:
+			return "", errors.New("take snapshot: the daemon stopped before it was written")
+		}
+	}
+}
+
+// Stats returns a copy of the counters.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.stats
+	s.Skipped = maps.Clone(s.Skipped)
+	return s
+}
+
+// joinLocked finds an open snapshot that an outlier fits into.
+func (m *Manager) joinLocked(end, to uint64) *window {
+	if m.stopped {
+		return nil
+	}
+	for _, w := range m.open {
+		if w.answer == nil && end <= w.asked.to && to <= w.limit && len(w.asked.outliers) < maxJoined {
+			return w
+		}
+	}
+	return nil
+}
+
+// openLocked begins a snapshot; nil if too many are under way.
+func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window {
+	if m.stopped || m.slots >= m.opts.Queue {
+		return nil
+	}
+	m.slots++
+	w := &window{
+		id: m.opts.Store.NewID(t, rule), time: t.UTC(), rule: rule,
+		asked: asked{from: from, to: to}, deadline: to,
+	}
+	m.open = append(m.open, w)
+	return w
+}
+
+func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
+	w.asked.outliers = append(w.asked.outliers, o)
+	w.asked.from = min(w.asked.from, from)
+	w.asked.to = max(w.asked.to, to)
+	w.deadline = w.asked.to
+	for i := range w.rules {
+		if w.rules[i].Name == r.Name {
+			return
+		}
+	}
+	w.rules = append(w.rules, ruleJSON(r))
+}
+
+func (m *Manager) kick() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run carries out what was submitted until the context ends; then it collects
+// what is open, without waiting for the rest of its window, and waits for the
+// disk up to StopTimeout. It may be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	defer close(m.ended)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		m.writeAll()
+	}()
+	m.loop(ctx)
+	close(m.queue)
+
+	timer := time.NewTimer(m.opts.StopTimeout)
+	defer timer.Stop()
+	select {
+	case <-written:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("stop snapshots: writing did not end within %s: the next start removes what is half done", m.opts.StopTimeout)
+	}
+}

@@ -1,0 +1,105 @@
+package snapshot
+
+import "github.com/tailcam/tailcam/rules"
+
+// RuleJSON is a rule as compiled, defaults filled in, in the stable form that
+// snapshot.json has. Package rules has no JSON form of its own.
+type RuleJSON struct {
+	Name        string           `json:"name"`
+	Track       rules.Track      `json:"track"`
+	ThresholdNS int64            `json:"threshold_ns"`
+	When        MatchJSON        `json:"when"`
+	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
+	Stacks      []rules.Stack    `json:"stacks,omitempty"`
+	Snapshot    SnapshotJSON     `json:"snapshot"`
+	Actions     []ActionJSON     `json:"actions,omitempty"`
+	Source      RulePositionJSON `json:"source"`
+}
+
+// MatchJSON is rules.Match; what is absent is no condition.
+type MatchJSON struct {
+	Comm       []string       `json:"comm,omitempty"`
+	NotComm    []string       `json:"not_comm,omitempty"`
+	PID        []uint32       `json:"pid,omitempty"`
+	NotPID     []uint32       `json:"not_pid,omitempty"`
+	UID        []uint32       `json:"uid,omitempty"`
+	NotUID     []uint32       `json:"not_uid,omitempty"`
+	Cgroup     []string       `json:"cgroup,omitempty"`
+	NotCgroup  []string       `json:"not_cgroup,omitempty"`
+	Syscall    []int          `json:"syscall,omitempty"`
+	NotSyscall []int          `json:"not_syscall,omitempty"`
+	Device     []string       `json:"device,omitempty"`
+	NotDevice  []string       `json:"not_device,omitempty"`
+	Op         []rules.Op     `json:"op,omitempty"`
+	State      []rules.State  `json:"state,omitempty"`
+	Thread     []rules.Thread `json:"thread,omitempty"`
+	Preempted  *bool          `json:"preempted,omitempty"`
+}
+
+// OverrideJSON is rules.Override.
+type OverrideJSON struct {
+	When        MatchJSON `json:"when"`
+	ThresholdNS int64     `json:"threshold_ns"`
+}
+
+// SnapshotJSON is rules.SnapshotPolicy.
+type SnapshotJSON struct {
+	Enabled  bool  `json:"enabled"`
+	BeforeNS int64 `json:"before_ns"` // 0: all that the recorder holds
+	AfterNS  int64 `json:"after_ns"`
+	EveryNS  int64 `json:"every_ns"`
+	Burst    int   `json:"burst"`
+}
+
+// ActionJSON is rules.Action.
+type ActionJSON struct {
+	Run       []string `json:"run"`
+	TimeoutNS int64    `json:"timeout_ns"`
+	User      string   `json:"user,omitempty"`
+	On        string   `json:"on"`
+}
+
+// RulePositionJSON is where the rule stood.
+type RulePositionJSON struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+func ruleJSON(r *rules.Rule) RuleJSON {
+	out := RuleJSON{
+		Name:        r.Name,
+		Track:       r.Track,
+		ThresholdNS: int64(r.Threshold),
+		When:        matchJSON(r.When),
+		Stacks:      r.Stacks,
+		Snapshot: SnapshotJSON{
+			Enabled:  r.Snapshot.Enabled,
+			BeforeNS: int64(r.Snapshot.Before),
+			AfterNS:  int64(r.Snapshot.After),
+			EveryNS:  int64(r.Snapshot.Every),
+			Burst:    r.Snapshot.Burst,
+		},
+		Source: RulePositionJSON{File: r.Pos.File, Line: r.Pos.Line, Column: r.Pos.Column},
+	}
+	for _, o := range r.Overrides {
+		out.Overrides = append(out.Overrides, OverrideJSON{When: matchJSON(o.When), ThresholdNS: int64(o.Threshold)})
+	}
+	for _, a := range r.Actions {
+		out.Actions = append(out.Actions, ActionJSON{Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On})
+	}
+	return out
+}
+
+func matchJSON(m rules.Match) MatchJSON {
+	return MatchJSON{
+		Comm: m.Comm, NotComm: m.NotComm,
+		PID: m.PID, NotPID: m.NotPID,
+		UID: m.UID, NotUID: m.NotUID,
+		Cgroup: m.Cgroup, NotCgroup: m.NotCgroup,
+		Syscall: m.Syscall, NotSyscall: m.NotSyscall,
+		Device: m.Device, NotDevice: m.NotDevice,
+		Op: m.Op, State: m.State, Thread: m.Thread,
+		Preempted: m.Preempted,
+	}
+}

@@ -1,0 +1,165 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// facts is explain.json while it holds only what the outliers themselves say:
+// nothing here is derived from the trace.
+type facts struct {
+	Version  int           `json:"version"`
+	Kind     string        `json:"kind"` // "facts": no critical path yet
+	Notes    []string      `json:"notes"`
+	Outliers []outlierFact `json:"outliers"`
+}
+
+type outlierFact struct {
+	Time     time.Time       `json:"time"`
+	Rule     string          `json:"rule"`
+	Headline string          `json:"headline"`
+	Facts    []string        `json:"facts"`
+	Stacks   *tracker.Stacks `json:"stacks,omitempty"`
+}
+
+func newFacts(m *Meta) facts {
+	f := facts{Version: 1, Kind: "facts", Notes: m.Notes, Outliers: []outlierFact{}}
+	for i := range m.Outliers {
+		o := &m.Outliers[i]
+		fact := outlierFact{Time: o.Time, Rule: o.Rule, Headline: headline(o), Facts: factLines(o)}
+		if len(o.Stacks.Kernel)+len(o.Stacks.User)+len(o.Stacks.Waker) > 0 {
+			fact.Stacks = &o.Stacks
+		}
+		f.Outliers = append(f.Outliers, fact)
+	}
+	return f
+}
+
+// headline says in one sentence who waited how long for what.
+func headline(o *tracker.Outlier) string {
+	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
+	d := time.Duration(o.DelayNS)
+	switch {
+	case o.Track == "wakeup":
+		return fmt.Sprintf("%s was ready to run and waited %s for a CPU", who, d)
+	case o.Track == "offcpu":
+		state := ""
+		if o.State != "" {
+			state = " (" + o.State + ")"
+		}
+		return fmt.Sprintf("%s was off the CPU for %s%s", who, d, state)
+	case o.Track == "syscall" && o.Syscall != nil:
+		return fmt.Sprintf("%s spent %s in %s", who, d, printable(o.Syscall.Name))
+	case o.Track == "block" && o.Block != nil:
+		return fmt.Sprintf("a %s of %d bytes at sector %d of %s took %s; asked for by %s",
+			printable(o.Block.Op), o.Block.Bytes, o.Block.Sector, printable(o.Block.Device), d, who)
+	}
+	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
+}
+
+func factLines(o *tracker.Outlier) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+
+	add("rule %s: %s %s, limit %s", printable(o.Rule), o.Cause, time.Duration(o.DelayNS), time.Duration(o.ThresholdNS))
+	add("entry on CPU %d at %d ns, exit on CPU %d at %d ns of CLOCK_MONOTONIC", o.EntryCPU, o.StartMono, o.CPU, o.EndMono)
+	if o.Task.Cmdline != "" {
+		add("command line: %s", printable(o.Task.Cmdline))
+	}
+	if o.Task.Container != "" {
+		add("container: %s", printable(o.Task.Container))
+	} else if o.Task.Cgroup != "" {
+		add("cgroup: %s", printable(o.Task.Cgroup))
+	}
+	if o.Preempted {
+		add("the wait began with a preemption: the task was running and had to make way")
+	}
+	if o.RunnableNS > 0 {
+		add("%s of it was spent waiting for a CPU", time.Duration(o.RunnableNS))
+	}
+	if o.WaitCPU != nil {
+		add("it waited longest on CPU %d", *o.WaitCPU)
+	}
+	if o.Waker != nil {
+		add("woken by %s", taskName(o.Waker.Comm, o.Waker.PID, o.Waker.TID))
+	}
+	if o.OnCPU != nil {
+		add("meanwhile %s ran for %s on CPU %d", taskName(o.OnCPU.Comm, o.OnCPU.PID, o.OnCPU.TID),
+			time.Duration(o.OnCPU.RanNS), o.OnCPU.CPU)
+	}
+	if s := o.Syscall; s != nil {
+		if s.Ret != nil {
+			add("system call %s (%d) returned %d", printable(s.Name), s.NR, *s.Ret)
+		} else {
+			add("in system call %s (%d)", printable(s.Name), s.NR)
+		}
+	}
+	if b := o.Block; b != nil {
+		add("queued %s before it was issued, flags %s, requeued %d times", time.Duration(b.QueueNS), printable(b.Flags), b.Requeues)
+		if b.Error != 0 {
+			add("it failed: blk_status_t %d", b.Error)
+		}
+	}
+	if o.Suppressed > 0 {
+		add("%d snapshots of this rule were limited since its last one", o.Suppressed)
+	}
+	return out
+}
+
+// writeFacts writes the same for people.
+func writeFacts(w io.Writer, m *Meta, f facts) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
+	for _, n := range f.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	for _, o := range f.Outliers {
+		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), o.Headline)
+		for _, l := range o.Facts {
+			fmt.Fprintf(&b, "  %s\n", l)
+		}
+		if o.Stacks != nil {
+			stackText(&b, "kernel stack", o.Stacks.Kernel)
+			stackText(&b, "user stack", o.Stacks.User)
+			stackText(&b, "the waker's kernel stack", o.Stacks.Waker)
+		}
+	}
+	if len(f.Outliers) == 0 {
+		b.WriteString("\nno outlier: taken by hand\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func stackText(b *strings.Builder, title string, frames []tracker.Frame) {
+	if len(frames) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "  %s, innermost first:\n", title)
+	for _, fr := range frames {
+		fmt.Fprintf(b, "    %s\n", printable(fr))
+	}
+}
+
+func taskName(comm string, pid, tid int) string {
+	if pid == tid {
+		return fmt.Sprintf("%s (pid %d)", printable(comm), pid)
+	}
+	return fmt.Sprintf("%s (pid %d, thread %d)", printable(comm), pid, tid)
+}
+
+// printable keeps a hostile task name or command line from moving the cursor
+// of the terminal that shows it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}

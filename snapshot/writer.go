@@ -1,0 +1,150 @@
+package snapshot
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// job is one collected snapshot on its way to the disk.
+type job struct {
+	meta   Meta
+	cpus   []trace.CPU
+	clock  Clock
+	answer chan Done // of TakeNow, or nil
+}
+
+// size estimates what the snapshot will occupy: about one record's size per
+// event, and room for the small files.
+func (j *job) size() uint64 {
+	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + 256<<10
+}
+
+// writeAll runs until the queue is closed and empty.
+func (m *Manager) writeAll() {
+	for j := range m.queue {
+		d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
+		var release func()
+		d.Dir, release, d.Err = m.write(&j)
+
+		m.mu.Lock()
+		m.slots--
+		switch {
+		case d.Err == nil:
+			m.stats.Taken++
+		case errors.Is(d.Err, ErrNoSpace):
+			m.stats.NoSpace++
+			fallthrough
+		default:
+			m.stats.Failed++
+			m.stats.LastError = d.Err.Error()
+		}
+		m.mu.Unlock()
+
+		if d.Err != nil {
+			m.writeLimit.error(m.log, time.Now(), "snapshot abandoned", zap.String("snapshot", d.ID), zap.Error(d.Err))
+		} else {
+			m.log.Info("snapshot taken", zap.String("dir", d.Dir), zap.Int("outliers", len(d.Outliers)),
+				zap.Uint64("records", j.meta.Records), zap.Strings("notes", j.meta.Notes))
+		}
+		if m.opts.OnDone != nil {
+			m.opts.OnDone(d)
+		}
+		if release != nil {
+			release()
+		}
+		if j.answer != nil {
+			j.answer <- d
+		}
+	}
+}
+
+// write puts one snapshot into the store.
+func (m *Manager) write(j *job) (dir string, release func(), err error) {
+	p, err := m.opts.Store.Create(j.meta.ID, j.size())
+	if err != nil {
+		return "", nil, err
+	}
+	defer p.Abort()
+	if err := m.fill(p.Dir, j); err != nil {
+		return "", nil, fmt.Errorf("write snapshot %s: %w", j.meta.ID, spaceError(err))
+	}
+	return p.Commit()
+}
+
+func (m *Manager) fill(dir string, j *job) error {
+	traceDir := filepath.Join(dir, TraceDir)
+	if err := os.Mkdir(traceDir, dirMode); err != nil {
+		return err
+	}
+	if err := m.opts.WriteTrace(traceDir, m.trace(j)); err != nil {
+		return err
+	}
+	f := newFacts(&j.meta)
+	for _, file := range []struct {
+		name string
+		fill func(io.Writer) error
+	}{
+		{ExplainTextFile, func(w io.Writer) error { return writeFacts(w, &j.meta, f) }},
+		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, f) }},
+		{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
+		{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
+	} {
+		if err := writeFile(filepath.Join(dir, file.name), file.fill); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) trace(j *job) trace.Trace {
+	h := j.meta.Host
+	t := trace.Trace{
+		CPUs:        j.cpus,
+		ClockOffset: j.clock.WallMinusMono,
+		SyscallName: m.opts.SyscallName,
+		Env: trace.Env{
+			Hostname: h.Name, KernelRelease: h.Kernel, KernelVersion: h.KernelVersion,
+			Machine: h.Arch, BootID: h.BootID, Version: h.Tailcam,
+			Name: j.meta.ID, Created: j.meta.Time,
+		},
+	}
+	for i := range j.meta.Outliers {
+		t.Outliers = append(t.Outliers, traceOutlier(uint64(i), &j.meta.Outliers[i]))
+	}
+	return t
+}
+
+func traceOutlier(n uint64, o *tracker.Outlier) trace.Outlier {
+	return trace.Outlier{
+		Number: n, Rule: o.Rule, Track: o.Track,
+		Start: o.StartMono, End: o.EndMono, EntryCPU: o.EntryCPU, ExitCPU: o.CPU,
+		DelayNS: o.DelayNS, TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm,
+	}
+}
+
+func writeFile(path string, fill func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	return errors.Join(fill(w), w.Flush(), f.Close())
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
