@@ -1,0 +1,203 @@
+package snapshot
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func drained(cpu int, times ...uint64) Drained {
+	s := CPUStream{CPU: cpu}
+	for _, at := range times {
+		s.Records = append(s.Records, record(cpu, at))
+	}
+	return Drained{CPUs: []CPUStream{s}}
+}
+
+func times(records []trace.Record) []uint64 {
+	var out []uint64
+	for i := range records {
+		out = append(out, records[i].Time())
+	}
+	return out
+}
+
+func span(from, to uint64) Gap { return Gap{FromMonoNS: from, ToMonoNS: to} }
+
+func TestTape(t *testing.T) {
+	const all = 1 << 62
+	quiet := []Coverage{{CPU: 0}}
+	for _, c := range []struct {
+		name     string
+		bank     int
+		feed     func(*tape)
+		from, to uint64
+		records  []uint64
+		covered  []Gap
+		lost     uint64
+	}{
+		{
+			name: "nothing is missing between banks that did not wrap", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 110, 190), quiet)
+				tp.add(300, drained(0, 210), quiet)
+			},
+			to: all, records: []uint64{110, 190, 210}, covered: []Gap{span(100, 300)},
+		},
+		{
+			name: "a quiet CPU is covered", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, Drained{}, quiet)
+				tp.add(300, drained(0, 250), quiet)
+				tp.add(400, Drained{}, nil)
+			},
+			to: all, records: []uint64{250}, covered: []Gap{span(100, 400)},
+		},
+		{
+			name: "a bank that wrapped leaves a gap", bank: 4,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 150), quiet)
+				tp.add(300, drained(0, 250, 260, 270, 280), quiet)
+			},
+			to: all, records: []uint64{150, 250, 260, 270, 280}, covered: []Gap{span(100, 200), span(250, 300)},
+		},
+		{
+			name: "without a known capacity only the records count",
+			feed: func(tp *tape) { tp.add(200, drained(0, 150, 160), quiet) },
+			to:   all, records: []uint64{150, 160}, covered: []Gap{span(150, 200)},
+		},
+		{
+			name: "a bank that could not be read leaves a gap", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 150), quiet)
+				tp.missed(300)
+				tp.add(400, drained(0, 350), quiet)
+			},
+			to: all, records: []uint64{150, 350}, covered: []Gap{span(100, 200), span(300, 400)},
+		},
+		{
+			name: "the window cuts both", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 110, 190), quiet)
+				tp.add(300, drained(0, 210, 290), quiet)
+			},
+			from: 190, to: 210, records: []uint64{190, 210}, covered: []Gap{span(190, 210)},
+		},
+		{
+			name: "the seam is put into order", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 150, 203), quiet)
+				tp.add(300, drained(0, 198, 250), quiet)
+			},
+			to: all, records: []uint64{150, 198, 203, 250}, covered: []Gap{span(100, 300)},
+		},
+		{
+			name: "a freeze stamped before the last one moves nothing back", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 150), quiet)
+				tp.add(180, drained(0, 205), quiet)
+				tp.add(300, drained(0, 250), quiet)
+			},
+			to: all, records: []uint64{150, 205, 250}, covered: []Gap{span(100, 300)},
+		},
+		{
+			name: "lost records belong to their stretch", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 150), []Coverage{{CPU: 0, Lost: 5}})
+				tp.add(300, drained(0, 250), []Coverage{{CPU: 0, Lost: 8}})
+			},
+			from: 210, to: all, records: []uint64{250}, covered: []Gap{span(210, 300)}, lost: 3,
+		},
+		{
+			name: "trimming keeps the newest and says from when", bank: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 110, 120), quiet)
+				tp.add(300, drained(0, 210, 220, 230), quiet)
+				tp.trim(2)
+			},
+			to: all, records: []uint64{220, 230}, covered: []Gap{span(220, 300)},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tp := newTape(c.bank, 100)
+			c.feed(tp)
+			records, covered, lost := tp.cut(0, c.from, c.to)
+			if d := cmp.Diff(c.records, times(records)); d != "" {
+				t.Errorf("records:\n%s", d)
+			}
+			if d := cmp.Diff(c.covered, covered); d != "" {
+				t.Errorf("covered:\n%s", d)
+			}
+			if lost != c.lost {
+				t.Errorf("lost %d, want %d", lost, c.lost)
+			}
+		})
+	}
+}
+
+func TestTapeIsBounded(t *testing.T) {
+	tp := newTape(1000, 0)
+	for i := range uint64(10_000) {
+		tp.add((i+1)*100, drained(0, i*100+50), []Coverage{{CPU: 1}})
+		tp.trim(500)
+	}
+	for cpu, ct := range tp.cpus {
+		if len(ct.chunks) > maxChunks || ct.records > 500 {
+			t.Errorf("CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
+		}
+	}
+	records, covered, _ := tp.cut(0, 0, 1<<62)
+	if len(records) != 500 || len(covered) != 1 || covered[0].ToMonoNS != 1_000_000 {
+		t.Errorf("%d records, covered %v", len(records), covered)
+	}
+	if _, covered, _ = tp.cut(1, 0, 1<<62); len(covered) != 1 || covered[0] != span(0, 1_000_000) {
+		t.Errorf("quiet CPU: covered %v", covered)
+	}
+}
+
+func TestCoverage(t *testing.T) {
+	a := asked{from: 500, to: 2000, outliers: []tracker.Outlier{*outlierAt("r", 1000, 1500)}}
+	clock := Clock{WallMinusMono: time.Hour}
+	for _, c := range []struct {
+		name          string
+		stretches     []Gap
+		before, after bool
+		from, to      uint64
+		gaps          int
+		note          string
+	}{
+		{"all", []Gap{span(500, 2000)}, true, true, 500, 2000, 0, ""},
+		{"late", []Gap{span(1200, 2000)}, false, true, 1200, 2000, 0, "does not reach the entry of the outlier of victim (pid 10, thread 11)"},
+		{"hole before the entry", []Gap{span(500, 600), span(900, 2000)}, true, true, 900, 2000, 1, "records are missing inside the window on CPU 3"},
+		{"hole in the delay", []Gap{span(500, 1100), span(1200, 2000)}, false, true, 1200, 2000, 1, "begins up to 200ns after it"},
+		{"cut off", []Gap{span(500, 1700)}, true, false, 500, 1700, 0, "the window after the exit is not complete on CPU 3"},
+		{"short before", []Gap{span(800, 2000)}, true, true, 800, 2000, 0, "less than snapshot.before asks for on CPU 3"},
+		{"nothing", nil, false, false, 1500, 1500, 0, "does not reach the entry"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := a.cover(3, c.stretches, clock)
+			if got.CompleteBefore != c.before || got.CompleteAfter != c.after || got.FromMonoNS != c.from || got.ToMonoNS != c.to || len(got.Gaps) != c.gaps {
+				t.Errorf("got %+v", got)
+			}
+			notes := strings.Join(a.notes([]CPUCoverage{got}), "\n")
+			if c.note == "" && notes != "" || !strings.Contains(notes, c.note) {
+				t.Errorf("notes:\n%s", notes)
+			}
+		})
+	}
+}
+
+func TestCPUList(t *testing.T) {
+	for want, cpus := range map[string][]int{
+		"CPU 3": {3}, "CPUs 0-2,5": {0, 1, 2, 5}, "all CPUs": {0, 1, 2, 3, 4, 5, 6, 7},
+	} {
+		if got := cpuList(cpus, 8); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
