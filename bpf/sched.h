@@ -32,34 +32,64 @@ static __always_inline void task_forget(int at, struct task_slot *slot)
 	pending_release(&task_keys, at);
 }
 
-static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me, int *at)
+/* The last switch of a task: nothing of it may stay. */
+static __always_inline void task_dies(u32 tid, struct cpu_state *me)
 {
-	bool fresh;
+	int at = pending_find(&task_keys, task_mask, tid);
+	struct task_slot *slot;
 
-	*at = pending_claim(&task_keys, task_mask, tid, &fresh);
-	if (*at < 0) {
+	if (at < 0)
+		return;
+	slot = task_slot_at(at);
+	if (!slot)
+		return;
+	if (me)
+		__sync_fetch_and_add(&me->reclaimed, 1);
+	task_forget(at, slot);
+}
+
+/* The place of a task that leaves its CPU, empty but for a waker that was faster. */
+static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me)
+{
+	struct task_slot *slot;
+	bool fresh;
+	int at;
+
+	at = pending_claim(&task_keys, task_mask, tid, &fresh);
+	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[tracker], 1);
 		return NULL;
 	}
-	return task_slot_at(*at);
+	slot = task_slot_at(at);
+	if (!slot || fresh)
+		return slot;
+	/* Its return to a CPU was not seen: what stands here is of an earlier wait. */
+	if (me)
+		__sync_fetch_and_add(&me->replaced[tracker], 1);
+	slot->off_ns = 0;
+	slot->wake_ns = 0;
+	slot->flags = 0;
+	*(volatile u64 *)slot->waker_comm = 0;
+	return slot;
 }
 
 /* ----------------------------------------------------------------- events */
 
 /* prev leaves the CPU. */
-static __always_inline void sched_leave(struct task_struct *prev, bool preempt, u32 prev_state,
-					u32 cpu, struct cpu_state *me, u64 now)
+static __always_inline void sched_leave(struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+					struct cpu_state *me, u64 now)
 {
 	u32 tid = prev->pid;
 	struct task_slot *slot;
 	bool runnable;
-	int at;
 
 	if (!tid)
 		return;
-	if (prev_state & TASK_DEAD)
+	if (prev_state & TASK_DEAD) {
+		task_dies(tid, me);
 		return;
+	}
 	/*
 	 * Up to 6.11 prev_state is read before __schedule() finds a pending
 	 * signal and lets the task go on; __state tells (kernel/sched/core.c).
@@ -67,17 +97,10 @@ static __always_inline void sched_leave(struct task_struct *prev, bool preempt, 
 	runnable = preempt || !prev_state || !prev->__state;
 	if (runnable && !track_wakeup)
 		return;
-	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me, &at);
+	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me);
 	if (!slot)
 		return;
-	if (slot->off_ns) { /* its return was missed */
-		if (me)
-			__sync_fetch_and_add(&me->replaced[TRACK_OFFCPU], 1);
-		slot->wake_ns = 0;
-		slot->flags = 0;
-	}
 	if (runnable) {
-		slot->off_ns = 0;
 		slot->flags = OUTLIER_PREEMPTED;
 		slot->entry_cpu = cpu;
 		slot->wake_ns = now;
@@ -119,12 +142,10 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct task_slot *slot;
-	int at;
 
-	slot = task_claim(p->pid, TRACK_WAKEUP, this_cpu(cpu), &at);
+	slot = task_claim(p->pid, TRACK_WAKEUP, this_cpu(cpu));
 	if (!slot)
 		return;
-	slot->off_ns = 0;
 	slot->flags = OUTLIER_NEW;
 	slot->entry_cpu = p->thread_info.cpu;
 	slot->waker_tid = waker->pid;
