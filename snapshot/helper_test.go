@@ -108,7 +108,7 @@ func (m *memRecorder) isFrozen() bool {
 func (m *memRecorder) Coverage() []Coverage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return []Coverage{{CPU: 0, Lost: m.lost[0]}, {CPU: 1, Lost: m.lost[1]}}
+	return []Coverage{{CPU: 0, Records: 1, Lost: m.lost[0]}, {CPU: 1, Records: 1, Lost: m.lost[1]}, {CPU: 2}}
 }
 
 func testStore(t *testing.T, o StoreOptions) *Store {

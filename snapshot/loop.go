@@ -12,8 +12,9 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// enforceEvery is how often retention by age is looked at when nothing happens.
-const enforceEvery = time.Minute
+// tidyEvery is how often old snapshots and old records are looked at when
+// nothing happens.
+const tidyEvery = time.Minute
 
 // openBanks is how many banks' worth of records per CPU are kept while a
 // snapshot is open: its history, and what its window adds.
@@ -26,8 +27,8 @@ const unknownBank = 16384
 const idle = time.Hour
 
 func (m *Manager) loop(ctx context.Context) {
-	enforce := time.NewTicker(enforceEvery)
-	defer enforce.Stop()
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {
@@ -48,8 +49,14 @@ func (m *Manager) loop(ctx context.Context) {
 			return
 		case <-m.wake:
 		case <-timer.C:
-		case <-enforce.C:
+		case <-tidy.C:
 			m.opts.Store.Enforce()
+			m.mu.Lock()
+			busy := len(m.open) > 0
+			m.mu.Unlock()
+			if !busy {
+				m.tape.expire(m.opts.Recorder.Coverage())
+			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ type tape struct {
 	frozen  uint64 // the last freeze
 	cpus    map[int]*cpuTape
 	lost    map[int]uint64 // Coverage.Lost at the last drain
+	written map[int]uint64 // Coverage.Records at the last drain
 }
 
 type cpuTape struct {
@@ -35,7 +36,7 @@ type chunk struct {
 }
 
 func newTape(bank int, now uint64) *tape {
-	return &tape{bank: bank, started: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}}
+	return &tape{bank: bank, started: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
 // add takes over the records of one drain of a bank that was frozen at the
@@ -60,8 +61,10 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 			lost[c.CPU] = c.Lost - last
 		}
 		t.lost[c.CPU] = c.Lost
-		if _, ok := streams[c.CPU]; !ok {
-			streams[c.CPU] = nil // quiet, yet covered
+		t.written[c.CPU] = c.Records
+		// Quiet, yet covered; unless it never wrote: it may not even exist.
+		if _, ok := streams[c.CPU]; !ok && c.Records > 0 {
+			streams[c.CPU] = nil
 		}
 	}
 	for cpu := range t.cpus {
@@ -120,6 +123,21 @@ func (t *tape) trim(limit int) {
 			}
 		}
 		ct.merge()
+	}
+}
+
+// expire forgets what no snapshot can join up with any more: the live bank has
+// been overwritten as a whole since the last drain. It gives the memory back
+// between snapshots that are far apart.
+func (t *tape) expire(cov []Coverage) {
+	if t.bank == 0 {
+		return
+	}
+	for _, c := range cov {
+		ct := t.cpus[c.CPU]
+		if ct != nil && c.Records > t.written[c.CPU] && c.Records-t.written[c.CPU] >= uint64(t.bank) {
+			*ct = cpuTape{}
+		}
 	}
 }
 

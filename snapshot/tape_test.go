@@ -31,7 +31,7 @@ func span(from, to uint64) Gap { return Gap{FromMonoNS: from, ToMonoNS: to} }
 
 func TestTape(t *testing.T) {
 	const all = 1 << 62
-	quiet := []Coverage{{CPU: 0}}
+	quiet := []Coverage{{CPU: 0, Records: 1}}
 	for _, c := range []struct {
 		name     string
 		bank     int
@@ -143,7 +143,7 @@ func TestTape(t *testing.T) {
 func TestTapeIsBounded(t *testing.T) {
 	tp := newTape(1000, 0)
 	for i := range uint64(10_000) {
-		tp.add((i+1)*100, drained(0, i*100+50), []Coverage{{CPU: 1}})
+		tp.add((i+1)*100, drained(0, i*100+50), []Coverage{{CPU: 1, Records: 1}})
 		tp.trim(500)
 	}
 	for cpu, ct := range tp.cpus {
@@ -157,6 +157,23 @@ func TestTapeIsBounded(t *testing.T) {
 	}
 	if _, covered, _ = tp.cut(1, 0, 1<<62); len(covered) != 1 || covered[0] != span(0, 1_000_000) {
 		t.Errorf("quiet CPU: covered %v", covered)
+	}
+}
+
+func TestTapeExpires(t *testing.T) {
+	tp := newTape(10, 0)
+	d := drained(0, 50)
+	d.CPUs = append(d.CPUs, drained(1, 60).CPUs...)
+	tp.add(100, d, []Coverage{{CPU: 0, Records: 500}, {CPU: 1, Records: 700}, {CPU: 2}})
+	tp.expire([]Coverage{{CPU: 0, Records: 509}, {CPU: 1, Records: 710}})
+	if records, _, _ := tp.cut(0, 0, 1000); len(records) != 1 {
+		t.Error("forgot what the live bank still joins up with")
+	}
+	if records, covered, _ := tp.cut(1, 0, 1000); len(records) != 0 || len(covered) != 0 {
+		t.Errorf("kept %d records, covered %v", len(records), covered)
+	}
+	if got := tp.list(); len(got) != 2 {
+		t.Errorf("CPUs %v: one that never wrote is no CPU", got)
 	}
 }
 
