@@ -388,6 +388,7 @@ struct cpu_state {
 	__u64 recorded;		    /* flight records written */
 	__u64 record_lost;	    /* flight records refused by the ring */
 	__u64 switches;		    /* position in ran */
+	__u64 unseen;		    /* context switches that the kernel's tracepoint left out */
 	__u64 reclaimed;	    /* pending work whose task died */
 	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
 	__u64 later_sp;		    /* user stack pointer then */

@@ -312,11 +312,19 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 	task_forget(at, slot);
 }
 
-/* next runs on this CPU from now on; the history answers "who ran instead". */
-static __always_inline void run_history(struct task_struct *next, struct cpu_state *me, u64 now)
+/*
+ * next runs on this CPU from now on; the history answers "who ran instead".
+ * Some kernels leave switches out (seen on a 6.18 guest, 1 of 25,000, by perf
+ * as well): then prev is not who got the CPU last.
+ */
+static __always_inline void run_history(struct task_struct *prev, struct task_struct *next, struct cpu_state *me,
+					u64 now)
 {
+	struct ran *last = &me->ran[(me->switches - 1) & (RUN_HISTORY - 1)];
 	struct ran *ran = &me->ran[me->switches & (RUN_HISTORY - 1)];
 
+	if (last->start_ns && last->tid != prev->pid)
+		me->unseen++;
 	ran->start_ns = now;
 	ran->tid = next->pid;
 	ran->pid = next->tgid;

@@ -51,8 +51,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 			user_stack_now(ctx, prev, me);
 		sched_leave(prev, preempt, prev_state, cpu, me, now);
 		sched_arrive(next, cpu, me, now);
-		if (track_wakeup && me)
-			run_history(next, me, now);
+		if (me)
+			run_history(prev, next, me, now);
 	}
 	return 0;
 }

@@ -55,6 +55,7 @@ type TailcamCpuState struct {
 	Recorded    uint64
 	RecordLost  uint64
 	Switches    uint64
+	Unseen      uint64
 	Reclaimed   uint64
 	LaterTimeNs uint64
 	LaterSp     uint64

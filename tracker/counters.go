@@ -43,9 +43,10 @@ type Counters struct {
 	Rules     map[string]RuleCounters
 	Trackers  map[rules.Track]TrackCounters
 	CPUs      []CPUCounters
-	Reclaimed uint64 // system calls whose thread died in them
-	Missed    map[string]uint64
-	Freezes   uint64 // of the recorder
+	Reclaimed uint64            // pending work whose task died
+	Missed    map[string]uint64 // runs that a program skipped because it interrupted itself, by program
+	Unseen    uint64            // context switches that the kernel did not report
+	Freezes   uint64            // of the recorder
 }
 
 // Counters reads all counters of the kernel side.
@@ -58,6 +59,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
 		c.CPUs = append(c.CPUs, CPUCounters{CPU: cpu, Recorded: s.Recorded, RecordLost: s.RecordLost})
 		c.Reclaimed += s.Reclaimed
+		c.Unseen += s.Unseen
 		for n, track := range rules.Tracks {
 			k := c.Trackers[track]
 			k.Seen += s.Seen[n]

@@ -87,7 +87,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	}
 	for _, t := range rules.Tracks {
 		add("table_full", "", t, c.Trackers[t].TableFull, "raise "+capacity[t])
-		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen; a few at the start are normal")
+		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
 	}
 	var skipped map[string]uint64
 	if d.manager != nil {
@@ -114,6 +114,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		missed += n
 	}
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
+	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches; outliers at those were missed")
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	if d.manager != nil {
 		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))
