@@ -1,0 +1,243 @@
+// Package demo provokes one real latency of each kind on this machine and
+// shows what tailcam itself caught of it. The daemon runs inside the process,
+// with its own socket and rules for nothing but the demo's own tasks, so it
+// neither needs nor disturbs a daemon that runs already.
+//
+// Needs root and kernel 6.1.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/term"
+)
+
+// history is how long the recorder runs before the first latency, so that
+// there is something to see before it.
+const history = 2 * time.Second
+
+// Options say where the demo prints, and where its snapshots stay.
+type Options struct {
+	Out  *term.Console // results
+	Err  *term.Console // progress, and the daemon's log if something failed
+	JSON bool          // one object each, instead of text
+	// Dir holds a directory for each of the latest demos. Empty: DefaultDir
+	// if it can be written, else a new temporary directory.
+	Dir string
+}
+
+// Run provokes the four latencies one after the other and prints each as it is
+// caught. The error is nil only if each was caught, with a delay near the
+// injected one, and its snapshot could be read back; ctx.Err() if it was
+// interrupted. When it returns, only the snapshots are left.
+func Run(ctx context.Context, o Options) error {
+	d := &demo{Options: o, log: newTail(logLines)}
+	var err error
+	if d.dir, err = makeDir(o.Dir, time.Now()); err != nil {
+		return err
+	}
+	defer removeIfEmpty(d.dir)
+	switch err = d.run(ctx); {
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), unlessInterrupted(err))
+	case err != nil:
+		d.showLog()
+		return err
+	case !o.JSON:
+		farewell(o.Out, d.dir, d.last)
+	}
+	return o.Out.Err()
+}
+
+// run sets everything up, provokes and shows the latencies, and takes
+// everything down again.
+func (d *demo) run(ctx context.Context) (err error) {
+	progress := d.Err.Progress("preparing a slow disk")
+	defer func() { progress.Done() }()
+	disk, noDisk := inject.Slow(ctx)
+	defer func() { err = errors.Join(err, closeDisk(disk)) }()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+
+	list := latencies(disk, noDisk)
+	progress.Update("loading the kernel side")
+	w, err := d.start(ctx, list)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+
+	progress.Update("recording some history first")
+	if err := sleep(ctx, history); err != nil {
+		return err
+	}
+	progress.Done()
+	failed := 0
+	for i := range list {
+		r, err := d.one(ctx, w, &list[i])
+		if err != nil {
+			return err
+		}
+		if err := d.show(r); err != nil {
+			return err
+		}
+		if r.Error != "" {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("demo: %d of %d latencies were not caught as they were injected: the reasons are above", failed, len(list))
+	}
+	return nil
+}
+
+// demo is one run of it.
+type demo struct {
+	Options
+	dir   string // of its snapshots
+	log   *tail  // what its daemon said last
+	last  string // directory of the latest snapshot
+	shown int    // results
+}
+
+// one provokes one latency and follows it until its snapshot can be read. What
+// goes wrong with it is in the result; the error is that of the whole demo.
+func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
+	r := &Result{Track: l.track, Title: l.title, Rule: l.track}
+	progress := d.Err.Progress("provoking and catching: " + l.track)
+	defer progress.Done()
+	err := d.catch(ctx, w, l, r)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		r.Error = err.Error()
+	default:
+		d.last = *r.Snapshot
+	}
+	return r, nil
+}
+
+func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error {
+	truth, err := l.inject(ctx)
+	if err != nil {
+		return fmt.Errorf("it could not be provoked here: %w", err)
+	}
+	r.Injected, r.InjectedNS = &truth, truth.Delay().Nanoseconds()
+	if r.Outlier, err = w.await(ctx, &truth); err != nil {
+		return err
+	}
+	r.ReportedNS = &r.Outlier.DelayNS
+	if r.Outlier.Snapshot == nil {
+		return errors.New("the daemon took no snapshot of it")
+	}
+	dir := filepath.Join(d.dir, *r.Outlier.Snapshot)
+	if err := w.written(ctx, dir); err != nil {
+		return err
+	}
+	r.Snapshot = &dir
+	if err := r.readBack(dir); err != nil {
+		return err
+	}
+	return r.judge()
+}
+
+func (d *demo) show(r *Result) error {
+	if !d.JSON {
+		if d.shown++; d.shown > 1 {
+			d.Out.Printf("\n")
+		}
+		printResult(d.Out, r)
+		return d.Out.Err()
+	}
+	enc := json.NewEncoder(d.Out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// showLog prints the daemon's last words, which are no one's concern while all goes well.
+func (d *demo) showLog() {
+	lines := d.log.lines()
+	if len(lines) == 0 {
+		return
+	}
+	d.Err.Printf("%s\n", d.Err.Paint(term.Dim, "the demo's daemon said last:"))
+	for _, line := range lines {
+		d.Err.Printf("  %s\n", term.Clean(line))
+	}
+}
+
+// start runs a daemon for these latencies. What it needs lies in a private
+// directory that is gone again before the first latency, so that not even
+// SIGKILL leaves a socket behind.
+func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
+	work, err := os.MkdirTemp("", "tailcam-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("demo: make a directory for the socket: %w", err)
+	}
+	defer os.RemoveAll(work) //nolint:errcheck // an empty directory of ours in the temporary one at worst
+	rules := filepath.Join(work, "rules.yaml")
+	if err := os.WriteFile(rules, []byte(ruleFile(list)), 0o600); err != nil {
+		return nil, fmt.Errorf("demo: write rules: %w", err)
+	}
+	cfg := config.Default()
+	cfg.Rules = []string{rules}
+	cfg.Socket.Path = filepath.Join(work, "tailcam.sock")
+	cfg.Snapshots.Dir = d.dir
+	cfg.Snapshots.MinFree = 64 << 20
+	cfg.Recorder.Size = ringSize(runtime.NumCPU())
+	return startWatch(ctx, &cfg, d.log.logger())
+}
+
+// ringSize spends at most 64 MiB on the two banks of all CPUs, and no less
+// than the daemon does by default.
+func ringSize(cpus int) int {
+	size := 4 << 20
+	for size > 1<<20 && 2*size*cpus > 64<<20 {
+		size /= 2
+	}
+	return size
+}
+
+func closeDisk(disk *inject.SlowDisk) error {
+	if disk == nil {
+		return nil
+	}
+	if err := disk.Close(); err != nil {
+		return fmt.Errorf("demo: take the slow disk down: %w", err)
+	}
+	return nil
+}
+
+// unlessInterrupted leaves only what went wrong besides the interruption.
+func unlessInterrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// sleep waits, but not longer than the context lives.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,108 @@
+package demo
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Frames of a stack that are printed; the rest is in the snapshot.
+const (
+	kernelFrames = 6
+	userFrames   = 2
+)
+
+// printResult shows one latency to a person.
+func printResult(c *term.Console, r *Result) {
+	c.Printf("%s  %s\n", c.Paint(term.Bold, r.Track), r.Title)
+	p := lines{c}
+	if r.InjectedNS > 0 {
+		p.line("injected", fmt.Sprintf("%s  %s", c.Paint(term.Bold, term.Duration(r.InjectedNS)),
+			c.Paint(term.Dim, term.Clean(r.Injected.Detail))))
+	}
+	if o := r.Outlier; o != nil {
+		style := term.Green
+		if r.Error != "" {
+			style = term.BoldRed
+		}
+		p.line("reported", fmt.Sprintf("%s  %s", c.Paint(style, term.Duration(o.DelayNS)),
+			c.Paint(term.Dim, fmt.Sprintf("threshold %s", term.Setting(o.ThresholdNS)))))
+		p.who(o)
+		p.stack("kernel", o.Stacks.Kernel, kernelFrames)
+		p.stack("user", o.Stacks.User, userFrames)
+	}
+	if r.Snapshot != nil {
+		p.line("snapshot", term.Clean(*r.Snapshot))
+		p.line("", c.Paint(term.Dim, fmt.Sprintf("%s events on %d CPUs, %s of history before it began",
+			term.Count(r.Events), r.CPUs, term.Duration(r.HistoryNS))))
+		for _, note := range r.notes {
+			p.line("note", c.Paint(term.Yellow, term.Clean(note)))
+		}
+	}
+	if r.Error != "" {
+		p.line("failed", c.Paint(term.BoldRed, term.Clean(r.Error)))
+	}
+}
+
+// farewell says how to go on.
+func farewell(c *term.Console, dir, last string) {
+	c.Printf("\n%s  Nothing is left behind but the snapshots in %s\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
+	p := lines{c}
+	p.line("look at one", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
+	p.line("watch on", "sudo tailcam run --rules configs/rules.d --log-format console")
+}
+
+// lines prints labelled, indented lines.
+type lines struct{ c *term.Console }
+
+func (p lines) line(label, text string) {
+	pad := strings.Repeat(" ", max(0, 11-utf8.RuneCountInString(label)))
+	p.c.Printf("  %s%s  %s\n", p.c.Paint(term.Dim, label), pad, text)
+}
+
+// who says which task was slow, and what the others did.
+func (p lines) who(o *tracker.Outlier) {
+	task := tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}
+	p.line("task", fmt.Sprintf("%s on CPU %d", name(task), o.CPU))
+	// Who ran for a tenth of the time has not kept anyone from running.
+	if o.OnCPU != nil && o.OnCPU.RanNS > o.DelayNS/10 {
+		p.line("ran instead", fmt.Sprintf("%s for %s on CPU %d", name(o.OnCPU.Peer), term.Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+	}
+	if o.Syscall != nil {
+		call := term.Clean(o.Syscall.Name)
+		if o.Syscall.Ret != nil {
+			call += fmt.Sprintf(" = %d", *o.Syscall.Ret)
+		}
+		p.line("system call", call)
+	}
+	if b := o.Block; b != nil {
+		p.line("request", fmt.Sprintf("%s of %s at sector %d of %s",
+			term.Clean(b.Op), term.Bytes(uint64(b.Bytes)), b.Sector, term.Clean(b.Device)))
+	}
+	if o.Waker != nil {
+		p.line("woken by", name(*o.Waker))
+	}
+}
+
+func (p lines) stack(label string, frames []tracker.Frame, most int) {
+	shown := frames[:min(len(frames), most)]
+	for i, f := range shown {
+		more := ""
+		if rest := len(frames) - len(shown); i == len(shown)-1 && rest > 0 {
+			more = p.c.Paint(term.Dim, fmt.Sprintf("  and %d more", rest))
+		}
+		p.line(label, term.Clean(f)+more)
+		label = ""
+	}
+}
+
+func name(t tracker.Peer) string {
+	if t.TID == 0 {
+		return "idle"
+	}
+	return fmt.Sprintf("%s[%d]", term.Clean(t.Comm), t.TID)
+}

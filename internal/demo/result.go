@@ -1,0 +1,89 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Result is what became of one latency. The JSON form is stable; fields are
+// only added.
+type Result struct {
+	Track      string  `json:"track"`
+	InjectedNS int64   `json:"injected_ns"` // by the injector's own clock; 0: it could not be provoked
+	ReportedNS *int64  `json:"reported_ns"` // null: it was not caught
+	Snapshot   *string `json:"snapshot"`    // directory, or null
+	Error      string  `json:"error,omitempty"`
+	Title      string  `json:"title"`
+	Rule       string  `json:"rule"`
+	Events     uint64  `json:"events"`     // in the snapshot's trace
+	HistoryNS  int64   `json:"history_ns"` // before the entry, on the CPU that has the least
+	CPUs       int     `json:"cpus"`       // in the snapshot
+
+	Injected *inject.Truth    `json:"injected,omitempty"`
+	Outlier  *tracker.Outlier `json:"outlier,omitempty"`
+
+	notes []string // of the snapshot
+}
+
+// judge compares what was reported with what was injected.
+func (r *Result) judge() error {
+	off := *r.ReportedNS - r.InjectedNS
+	if off < 0 {
+		off = -off
+	}
+	if allowed := r.InjectedNS/5 + int64(2*time.Millisecond); off > allowed {
+		return fmt.Errorf("the reported delay differs from the injected one by %v, more than %v",
+			time.Duration(off), time.Duration(allowed))
+	}
+	return nil
+}
+
+// readBack reads the snapshot as anyone would, and checks that what it is
+// about is in it.
+func (r *Result) readBack(dir string) error {
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		return err
+	}
+	r.notes = m.Notes
+	r.CPUs = len(m.Coverage)
+	for i, c := range m.Coverage {
+		before := int64(r.Outlier.StartMono) - int64(c.FromMonoNS) //nolint:gosec // clock readings
+		if i == 0 || before < r.HistoryNS {
+			r.HistoryNS = max(before, 0)
+		}
+	}
+	t, err := trace.Read(filepath.Join(dir, snapshot.TraceDir))
+	if err != nil {
+		return err
+	}
+	defer t.Close() //nolint:errcheck // only read
+	var began, ended bool
+	for {
+		e, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		r.Events++
+		if e.TID != r.Outlier.Task.TID {
+			continue
+		}
+		began = began || e.Type == trace.OutlierEntry && e.Time == r.Outlier.StartMono
+		ended = ended || e.Type == trace.OutlierExit && e.Time == r.Outlier.EndMono
+	}
+	if !began || !ended {
+		return fmt.Errorf("its snapshot's trace lacks the outlier's entry (found: %t) or exit (found: %t)", began, ended)
+	}
+	return nil
+}

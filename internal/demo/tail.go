@@ -1,0 +1,55 @@
+package demo
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// logLines is how much of the daemon's log is shown after a failure.
+const logLines = 20
+
+// tail keeps the last lines that were written to it, from any goroutine.
+type tail struct {
+	mu   sync.Mutex
+	keep int
+	last []string
+}
+
+func newTail(keep int) *tail { return &tail{keep: keep} }
+
+// Write implements io.Writer for whole lines.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for line := range strings.Lines(string(bytes.TrimRight(p, "\n"))) {
+		t.last = append(t.last, strings.TrimRight(line, "\n"))
+	}
+	if over := len(t.last) - t.keep; over > 0 {
+		t.last = append(t.last[:0], t.last[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string(nil), t.last...)
+}
+
+// logger returns a logger whose lines are read by people, if by anyone.
+func (t *tail) logger() *zap.Logger {
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.CallerKey = zapcore.OmitKey
+	cfg.EncodeTime = func(at time.Time, enc zapcore.PrimitiveArrayEncoder) {
+		enc.AppendString(at.UTC().Format("15:04:05.000Z"))
+	}
+	cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+	cfg.EncodeDuration = zapcore.StringDurationEncoder
+	cfg.ConsoleSeparator = "  "
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.AddSync(t), zapcore.InfoLevel))
+}
