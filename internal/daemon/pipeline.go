@@ -99,12 +99,14 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 }
 
 // withoutTracer cuts off what the tracing itself adds at the top of a stack
-// that was taken of the current task.
+// that was taken of the current task. Its innermost frame is the BPF program,
+// which may have no name yet: its symbol is younger than the table.
 func withoutTracer(stack []tracker.Frame) []tracker.Frame {
+	const most = 6 // frames that tracing adds
 	own := []string{"bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "__probestub_", "bpf_get_stack"}
-	for i, f := range stack {
-		if !slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(f, p) }) {
-			return stack[i:]
+	for i := min(len(stack), most) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(stack[i], p) }) {
+			return stack[i+1:]
 		}
 	}
 	return stack
