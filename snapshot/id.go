@@ -13,6 +13,9 @@ const idTime = "20060102T150405.000000000Z"
 // tmpPrefix marks what is not complete, or no longer.
 const tmpPrefix = ".tmp-"
 
+// gonePrefix follows it on what is being removed.
+const gonePrefix = "gone-"
+
 // manualRule stands in a snapshot's name where no rule asked for it.
 const manualRule = "manual"
 

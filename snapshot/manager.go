@@ -208,7 +208,8 @@ func (m *Manager) Thaw() {
 }
 
 // TakeNow takes a snapshot of all that the recorder holds, and waits until it
-// is on the disk. It fails at once when too many are under way.
+// is on the disk. It fails at once when too many are under way. Run must have
+// been started.
 func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	if len(reason) > maxReason {
 		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)

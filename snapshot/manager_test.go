@@ -67,6 +67,10 @@ func TestOutlierToSnapshot(t *testing.T) {
 	if rec.isFrozen() {
 		t.Error("the recorder was left frozen")
 	}
+	text, err := os.ReadFile(filepath.Join(d.Dir, ExplainTextFile))
+	if err != nil || !strings.Contains(string(text), "victim (pid 10, thread 11) was ready to run and waited") {
+		t.Errorf("explain.txt: %v\n%s", err, text)
+	}
 }
 
 func TestOutliersJoin(t *testing.T) {

@@ -87,7 +87,7 @@ func (s *Store) retain(more int, size uint64) {
 // remove takes the snapshot out of sight first, so that a crash in between
 // leaves no half one. A held one stays.
 func (s *Store) remove(name string) (removed bool, err error) {
-	gone := filepath.Join(s.dir, tmpPrefix+"gone-"+name)
+	gone := filepath.Join(s.dir, tmpPrefix+gonePrefix+name)
 	s.mu.Lock()
 	if s.held[name] > 0 {
 		s.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of what a store holds. The store itself can be entered by anyone who
-// knows a snapshot's name, but not listed: actions that run as another user
-// must reach the one snapshot that they are given.
+// Modes of what a store holds. A store that tailcam makes can be entered by
+// anyone who knows a snapshot's name, but not listed: actions that run as
+// another user must reach the one snapshot that they are given.
 const (
 	storeMode = 0o751
 	dirMode   = 0o750
@@ -67,10 +67,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
-	if err := os.MkdirAll(dir, storeMode); err != nil {
-		return nil, fmt.Errorf("open snapshot store: %w", err)
-	}
-	if err := os.Chmod(dir, storeMode); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
 	lock, err := lockDir(dir)
@@ -86,6 +83,21 @@ func OpenStore(o StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// makeDir leaves a directory that exists as it is: it may not be ours alone.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, storeMode)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return nil // a file of that name fails at the lock
+	case err != nil:
+		return err
+	}
+	return os.Chmod(dir, storeMode) // whatever the umask says
 }
 
 func lockDir(dir string) (*os.File, error) {
@@ -118,7 +130,7 @@ func (s *Store) recover() error {
 		return fmt.Errorf("open snapshot store: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tmpPrefix) {
+		if leftover(e.Name()) {
 			if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
 				return fmt.Errorf("remove leftover of a crashed run: %w", err)
 			}
@@ -130,6 +142,16 @@ func (s *Store) recover() error {
 		}
 	}
 	return nil
+}
+
+// leftover tells our own temporary names from other programs'.
+func leftover(name string) bool {
+	rest, ok := strings.CutPrefix(name, tmpPrefix)
+	if !ok {
+		return false
+	}
+	_, err := ParseID(strings.TrimPrefix(rest, gonePrefix))
+	return err == nil
 }
 
 // Dir is the absolute path of the store.

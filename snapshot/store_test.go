@@ -241,9 +241,17 @@ func TestRetention(t *testing.T) {
 		if err := os.Mkdir(mine, 0o700); err != nil {
 			t.Fatal(err)
 		}
+		tmp := filepath.Join(s.Dir(), ".tmp-of-another-program")
+		if err := os.Mkdir(tmp, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		put(t, s, time.Hour, 1)
 		put(t, s, 0, 1)
-		if !exists(mine) {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		testStore(t, StoreOptions{Dir: s.Dir()})
+		if !exists(mine) || !exists(tmp) {
 			t.Error("a foreign directory was removed")
 		}
 	})

@@ -1,0 +1,26 @@
+package snapshot
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/tailcam/tailcam/rules"
+)
+
+// TestRuleJSONIsWhole fails when package rules grows a field that the JSON
+// form does not know.
+func TestRuleJSONIsWhole(t *testing.T) {
+	for _, c := range []struct{ of, as any }{
+		{rules.Rule{}, RuleJSON{}},
+		{rules.Match{}, MatchJSON{}},
+		{rules.Override{}, OverrideJSON{}},
+		{rules.SnapshotPolicy{}, SnapshotJSON{}},
+		{rules.Action{}, ActionJSON{}},
+		{rules.Position{}, RulePositionJSON{}},
+	} {
+		a, b := reflect.TypeOf(c.of), reflect.TypeOf(c.as)
+		if a.NumField() != b.NumField() {
+			t.Errorf("%v has %d fields, %v has %d", a, a.NumField(), b, b.NumField())
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package snapshot
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func TestFolded(t *testing.T) {
+	var b strings.Builder
+	err := writeFolded(&b, []tracker.Outlier{
+		{DelayNS: 7, Task: tracker.Task{Comm: "a;b\nc"}, Stacks: tracker.Stacks{Kernel: []string{"k1", "k2"}, User: []string{"u1", "u2"}}},
+		{DelayNS: 8, Task: tracker.Task{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "a:b?c;u2;u1;k2;k1 7\n[unknown] 8\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFacts(t *testing.T) {
+	ret := int64(-5)
+	task := tracker.Task{PID: 10, TID: 11, Comm: "bad\x1b[2J", Cmdline: "bad --x"}
+	for _, c := range []struct {
+		outlier tracker.Outlier
+		want    []string
+	}{
+		{
+			tracker.Outlier{
+				Track: "wakeup", DelayNS: 20_000_000, Task: task,
+				OnCPU: &tracker.OnCPU{Peer: tracker.Peer{PID: 5, TID: 5, Comm: "hog"}, CPU: 2, RanNS: 19_000_000},
+				Waker: &tracker.Peer{PID: 6, TID: 6, Comm: "waker"}, Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}},
+			},
+			[]string{
+				"bad?[2J (pid 10, thread 11) was ready to run and waited 20ms for a CPU", "meanwhile hog (pid 5) ran for 19ms on CPU 2",
+				"woken by waker (pid 6)", "command line: bad --x", "    schedule+0x1",
+			},
+		},
+		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task}, []string{"was off the CPU for 1s (uninterruptible)"}},
+		{
+			tracker.Outlier{Track: "syscall", DelayNS: 1000, Task: task, Syscall: &tracker.SyscallInfo{NR: 0, Name: "read", Ret: &ret}},
+			[]string{"spent 1µs in read", "system call read (0) returned -5"},
+		},
+		{
+			tracker.Outlier{Track: "block", DelayNS: 1000, Task: task, Block: &tracker.BlockInfo{Device: "vda", Sector: 8, Bytes: 4096, Op: "write", Flags: "WS"}},
+			[]string{"a write of 4096 bytes at sector 8 of vda took 1µs", "flags WS"},
+		},
+	} {
+		m := &Meta{ID: "id", Notes: []string{"short"}, Outliers: []tracker.Outlier{c.outlier}}
+		var b strings.Builder
+		if err := writeFacts(&b, m, newFacts(m)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range append(c.want, "note: short\n") {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%q is missing in:\n%s", want, b.String())
+			}
+		}
+		if strings.ContainsRune(b.String(), 0x1b) {
+			t.Error("an escape character got through")
+		}
+	}
+}
