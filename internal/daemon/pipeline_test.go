@@ -1,0 +1,31 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestWithoutTracer(t *testing.T) {
+	for _, tc := range []struct{ in, want []string }{
+		{
+			[]string{"bpf_prog_3784263898ac752a_sys_exit+0x9d4 [bpf]", "bpf_trace_run2+0xf2", "__bpf_trace_sys_exit+0xc", "syscall_exit_work+0xbc"},
+			[]string{"syscall_exit_work+0xbc"},
+		},
+		{[]string{"do_nanosleep+0x1", "bpf_trace_run2+0xf2"}, []string{"do_nanosleep+0x1", "bpf_trace_run2+0xf2"}},
+		{[]string{"bpf_trace_run2+0xf2"}, []string{"bpf_trace_run2+0xf2"}}, // better than nothing
+		{nil, nil},
+	} {
+		if got := withoutTracer(tc.in); !slices.Equal(got, tc.want) {
+			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
+		}
+	}
+}
+
+func TestDropCounter(t *testing.T) {
+	var c dropCounter
+	c.add("a")
+	c.add("a")
+	if c.get("a") != 2 || c.get("b") != 0 {
+		t.Errorf("a %d, b %d", c.get("a"), c.get("b"))
+	}
+}

@@ -1,0 +1,58 @@
+package flight
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func at(n uint64) []tracker.CPUCounters {
+	return []tracker.CPUCounters{{CPU: 0, Recorded: n}}
+}
+
+// A ring of 1000 records, 500 written a second: it reaches back two seconds.
+func TestCoverage(t *testing.T) {
+	c := newCoverage(1000)
+	start := c.start
+	second := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+	if got := c.report(second(1), at(400))[0].CoveredNS; got != second(1).Sub(start).Nanoseconds() {
+		t.Errorf("nothing is overwritten yet: covers %d ns, want all since the start", got)
+	}
+	for i := range 20 {
+		c.sample(second(float64(i+1)), at(uint64(500*(i+1))))
+	}
+	for _, tc := range []struct {
+		now     float64
+		written uint64
+		want    time.Duration
+	}{
+		{20, 10000, 2 * time.Second},
+		{20.5, 10250, 2 * time.Second},
+		{21, 13000, 21*time.Second - 20*time.Second - 2*time.Second/3}, // a burst since the last sample
+	} {
+		got := c.report(second(tc.now), at(tc.written))[0]
+		if d := time.Duration(got.CoveredNS) - tc.want; d < -time.Millisecond || d > time.Millisecond {
+			t.Errorf("at %vs, %d written: covers %v, want %v", tc.now, tc.written, time.Duration(got.CoveredNS), tc.want)
+		}
+		if got.EventsPerSecond != 500 {
+			t.Errorf("%v events a second, want 500", got.EventsPerSecond)
+		}
+	}
+}
+
+// Without samples in reach the oldest sample is as far as we can vouch for.
+func TestCoverageBeyondTheHorizon(t *testing.T) {
+	c := newCoverage(1000)
+	for i := range horizon + 50 {
+		c.sample(c.start.Add(time.Duration(i)*time.Second), at(2000))
+	}
+	if len(c.samples) != horizon {
+		t.Fatalf("%d samples kept, want %d", len(c.samples), horizon)
+	}
+	got := c.report(c.start.Add((horizon+50)*time.Second), at(2000))[0]
+	if want := horizon * time.Second; time.Duration(got.CoveredNS) != want {
+		t.Errorf("covers %v, want %v", time.Duration(got.CoveredNS), want)
+	}
+}

@@ -1,0 +1,174 @@
+package tracker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+)
+
+// ready is a tracker without a kernel side: enough for what comes out of the ring buffer.
+func ready(t testing.TB) *Tracker {
+	t.Helper()
+	c, err := compile([]rules.Rule{
+		{Name: "wakeup", Track: rules.Wakeup, Threshold: time.Millisecond},
+		{Name: "offcpu", Track: rules.OffCPU, Threshold: time.Millisecond},
+		{Name: "syscall", Track: rules.Syscall, Threshold: time.Millisecond},
+		{Name: "block", Track: rules.Block, Threshold: time.Millisecond},
+	}, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Tracker{live: c, past: map[string]RuleCounters{}}
+}
+
+func sample(t testing.TB, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func comm(s string) (c [16]int8) {
+	for i := range len(s) {
+		c[i] = int8(s[i])
+	}
+	return c
+}
+
+func TestReceiveWakeup(t *testing.T) {
+	tr := ready(t)
+	raw := bpf.TailcamOutlier{
+		Type: typeOutlier, Generation: 1, Rule: 64, // second half of the table
+		StartNs: 1000, TimeNs: 51000, RunnableNs: 50000, ThresholdNs: 500,
+		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, WakerStack: -1, Syscall: -1,
+		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"),
+		KernelFrames: 2, RanCount: 3, Flags: flagPreempted | flagSnapshot,
+	}
+	raw.Kernel[0], raw.Kernel[1] = 11, 22
+	raw.Ran[0] = bpf.TailcamRan{StartNs: 51000, Tid: 12, Comm: comm("victim")} // the victim itself
+	raw.Ran[1] = bpf.TailcamRan{StartNs: 41000, Tid: 7, Comm: comm("late")}
+	raw.Ran[2] = bpf.TailcamRan{StartNs: 500, Tid: 9, Pid: 8, Comm: comm("hog")}
+	o, err := tr.receive(sample(t, &raw))
+	if err != nil || o == nil {
+		t.Fatal(o, err)
+	}
+	if o.Rule != "wakeup" || o.DelayNS != 50000 || o.Task.TID != 12 || o.Task.Comm != "victim" || !o.Preempted || !o.WantsSnapshot {
+		t.Errorf("outlier %+v", o)
+	}
+	if o.Waker == nil || *o.Waker != (Peer{PID: 4, TID: 5, Comm: "waker"}) {
+		t.Errorf("waker %+v", o.Waker)
+	}
+	if o.OnCPU == nil || o.OnCPU.Comm != "hog" || o.OnCPU.RanNS != 40000 || o.OnCPU.CPU != 2 {
+		t.Errorf("on CPU %+v, want the hog for 40000 ns on CPU 2", o.OnCPU)
+	}
+	if len(o.Raw.Kernel) != 2 || o.Raw.Kernel[1] != 22 {
+		t.Errorf("kernel stack %v", o.Raw.Kernel)
+	}
+}
+
+func TestReceiveUserStackLater(t *testing.T) {
+	tr := ready(t)
+	raw := bpf.TailcamOutlier{
+		Type: typeOutlier, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, Flags: flagUserLater,
+		UserFrames: 1, WakerStack: -1, Syscall: 35,
+	}
+	raw.User[0] = 1
+	if o, err := tr.receive(sample(t, &raw)); o != nil || err != nil {
+		t.Fatal("handed out before its stack came", o, err)
+	}
+	if tr.owed.next(time.Now()) != nil {
+		t.Fatal("handed out before its stack came")
+	}
+	other := bpf.TailcamUserStack{Type: typeUserStack, Tid: 12, TimeNs: 8000, Frames: 3}
+	if _, err := tr.receive(sample(t, &other)); err != nil {
+		t.Fatal(err)
+	}
+	if tr.owed.next(time.Now()) != nil {
+		t.Fatal("settled with the stack of another outlier")
+	}
+	stack := bpf.TailcamUserStack{Type: typeUserStack, Tid: 12, TimeNs: 9000, Frames: 2}
+	stack.User[0], stack.User[1] = 1, 2
+	if _, err := tr.receive(sample(t, &stack)); err != nil {
+		t.Fatal(err)
+	}
+	o := tr.owed.next(time.Now())
+	if o == nil || len(o.Raw.User) != 2 {
+		t.Fatalf("outlier %+v", o)
+	}
+	if !tr.owed.deadline().IsZero() {
+		t.Error("still waiting")
+	}
+}
+
+// A stack that never comes must not hold an outlier back for ever.
+func TestUserStackNeverComes(t *testing.T) {
+	var w owed
+	now := time.Now()
+	w.add(&Outlier{}, now.Add(stackGrace))
+	if w.next(now) != nil {
+		t.Error("handed out at once")
+	}
+	if w.next(now.Add(stackGrace+1)) == nil {
+		t.Error("not handed out after the wait")
+	}
+}
+
+func TestReceiveOfReplacedRules(t *testing.T) {
+	tr := ready(t)
+	tr.last, tr.live = tr.live, &compiled{generation: 2}
+	if o, err := tr.receive(sample(t, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, Rule: 67, WakerStack: -1})); err != nil || o == nil || o.Rule != "block" {
+		t.Errorf("one of the generation before: %+v, %v", o, err)
+	}
+	unwanted := 0
+	tr.opts.Unwanted = func() { unwanted++ }
+	if o, err := tr.receive(sample(t, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 0, Flags: flagSnapshot})); err != nil || o != nil {
+		t.Errorf("one of rules long gone: %+v, %v", o, err)
+	}
+	if unwanted != 1 {
+		t.Error("the recorder stays frozen for an outlier that nobody wants")
+	}
+}
+
+func TestReceiveNonsense(t *testing.T) {
+	tr := ready(t)
+	for _, b := range [][]byte{nil, {0x43}, {0x43, 0x74}, {1, 2, 3, 4}, make([]byte, 5000)} {
+		if _, err := tr.receive(b); err == nil {
+			t.Errorf("%d bytes of nonsense: no error", len(b))
+		}
+	}
+}
+
+func FuzzReceive(f *testing.F) {
+	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, RanCount: 1 << 31, KernelFrames: 65535, WakerStack: -1}))
+	f.Add(sample(f, &bpf.TailcamUserStack{Type: typeUserStack, Frames: 65535}))
+	f.Add([]byte{0x43, 0x74})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tr := ready(t)
+		if len(b) > 124 {
+			binary.LittleEndian.PutUint32(b[12:], 1) // of the live generation
+		}
+		o, err := tr.receive(b)
+		if err != nil && o != nil {
+			t.Error("both an outlier and an error")
+		}
+	})
+}
+
+func TestRWBS(t *testing.T) {
+	for _, tc := range []struct {
+		flags uint32
+		want  string
+	}{
+		{0, "R"}, {1 | 1<<11, "WS"}, {1 | 1<<18 | 1<<17 | 1<<11, "FWFS"}, {2, "F"}, {3, "D"}, {5, "DE"}, {0 | 1<<19 | 1<<12, "RAM"}, {34, "N"},
+	} {
+		if got := rwbs(tc.flags); got != tc.want {
+			t.Errorf("flags %#x: %s, want %s", tc.flags, got, tc.want)
+		}
+	}
+}
