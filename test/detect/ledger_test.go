@@ -1,0 +1,163 @@
+package detect
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+const (
+	// skew is how far the two clock readings of one moment may lie apart: the
+	// kernel side reads the clock's lockless variant.
+	skew = 20 * time.Microsecond
+	// tolerance is how far injected and reported length may differ, for all but
+	// those that were disturbed between clock and hook.
+	tolerance = time.Millisecond
+)
+
+// pair is an injected latency and what was reported of it.
+type pair struct {
+	inject.Event
+	reports []*tracker.Outlier
+}
+
+// ledger holds every injected latency against what was reported.
+type ledger struct {
+	t         *testing.T
+	threshold time.Duration
+	slack     time.Duration // of the injector's clock; 0: skew
+	pairs     []*pair
+	strays    []*tracker.Outlier // of the injector's threads, but of none of its latencies
+}
+
+// balance assigns the reports of one rule to the injected latencies: those of
+// the same thread in which they lie.
+func balance(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*tracker.Outlier, rule string) *ledger {
+	t.Helper()
+	l := &ledger{t: t, threshold: threshold, slack: skew}
+	l.assign(injected, reports, rule)
+	return l
+}
+
+func (l *ledger) assign(injected []inject.Event, reports []*tracker.Outlier, rule string) {
+	byTID := map[int][]*pair{}
+	for _, e := range injected {
+		p := &pair{Event: e}
+		l.pairs = append(l.pairs, p)
+		byTID[e.TID] = append(byTID[e.TID], p)
+	}
+	for _, list := range byTID {
+		slices.SortFunc(list, func(a, b *pair) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	for _, o := range reports {
+		if o.Rule != rule {
+			continue
+		}
+		list, ours := byTID[o.Task.TID]
+		if !ours {
+			continue
+		}
+		if p := l.within(list, o); p != nil {
+			p.reports = append(p.reports, o)
+		} else {
+			l.strays = append(l.strays, o)
+		}
+	}
+}
+
+// within finds the latency in which a report lies.
+func (l *ledger) within(list []*pair, o *tracker.Outlier) *pair {
+	slack := uint64(l.slack)
+	for _, p := range list {
+		if o.StartMono+slack >= p.Start && (p.Kind == inject.Dead || o.EndMono <= p.End+slack) {
+			if p.Kind != inject.Dead || o.StartMono < p.Start+uint64(time.Second) {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// must tells whether p has to be reported; mustNot, that it has to be not.
+func (l *ledger) must(p *pair) bool {
+	return (p.Kind == inject.Over || p.Kind == inject.Edge) && p.Delay() > l.threshold+tolerance
+}
+
+func (l *ledger) mustNot(p *pair) bool {
+	return p.Kind != inject.Spoilt && p.Kind != inject.Dead && p.Delay() < l.threshold
+}
+
+// check demands at least over reported and under unreported latencies, every
+// one that must be reported exactly once, and no other. It returns the reports
+// of those that had to be reported, with what was injected.
+func (l *ledger) check(over, under int) []*pair {
+	l.t.Helper()
+	var found []*pair
+	var silent, missed, wrong, twice int
+	for _, p := range l.pairs {
+		switch {
+		case l.must(p) && len(p.reports) == 0:
+			if missed++; missed <= 5 {
+				l.t.Errorf("not reported: %+v, %v", p.Event, p.Delay())
+			}
+		case l.mustNot(p) && len(p.reports) > 0:
+			if wrong++; wrong <= 5 {
+				l.t.Errorf("reported as %v, but took %v, threshold %v: %+v",
+					time.Duration(p.reports[0].DelayNS), p.Delay(), l.threshold, p.Event)
+			}
+		case l.must(p):
+			found = append(found, p)
+		case l.mustNot(p):
+			silent++
+		}
+		if len(p.reports) > 1 && p.Kind != inject.Spoilt {
+			if twice++; twice <= 5 {
+				l.t.Errorf("reported %d times: %+v", len(p.reports), p.Event)
+			}
+		}
+	}
+	for _, o := range l.strays {
+		l.t.Errorf("reported %v of thread %d (%s) from %d on, which was not injected",
+			time.Duration(o.DelayNS), o.Task.TID, o.Task.Comm, o.StartMono)
+	}
+	if len(found) < over || silent < under {
+		l.t.Errorf("%d reported and %d unreported of %d injected, want %d and %d", len(found), silent, len(l.pairs), over, under)
+	}
+	either := len(l.pairs) - len(found) - silent - missed - wrong
+	l.t.Logf("%d injected: %d over and reported, %d under and not, %d missed, %d wrong, %d twice, %d either way",
+		len(l.pairs), len(found), silent, missed, wrong, twice, either)
+	l.times(found)
+	return found
+}
+
+// times demands who and how long, of every report.
+func (l *ledger) times(found []*pair) {
+	l.t.Helper()
+	var differences []time.Duration
+	for _, p := range found {
+		o := p.reports[0]
+		if o.Task.PID != p.PID || o.Task.TID != p.TID || o.Task.Comm != p.Comm || o.Task.Kernel {
+			l.t.Errorf("task %+v, injected by %d, %d, %s", o.Task, p.PID, p.TID, p.Comm)
+		}
+		if time.Duration(o.DelayNS) < l.threshold || uint64(o.DelayNS) != o.EndMono-o.StartMono {
+			l.t.Errorf("delay %v from %d to %d, threshold %v", time.Duration(o.DelayNS), o.StartMono, o.EndMono, l.threshold)
+		}
+		if o.ThresholdNS != l.threshold.Nanoseconds() {
+			l.t.Errorf("threshold %v, want %v", time.Duration(o.ThresholdNS), l.threshold)
+		}
+		differences = append(differences, p.Delay()-time.Duration(o.DelayNS))
+	}
+	if len(differences) == 0 {
+		return
+	}
+	slices.Sort(differences)
+	at := func(permille int) time.Duration { return differences[(len(differences)-1)*permille/1000] }
+	l.t.Logf("injected minus reported: least %v, median %v, p90 %v, most %v", at(0), at(500), at(900), at(1000))
+	if at(900) > tolerance {
+		l.t.Errorf("a tenth of the reported lengths is more than %v from the injected ones", tolerance)
+	}
+}
