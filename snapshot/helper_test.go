@@ -49,11 +49,10 @@ func newMemRecorder(size int) *memRecorder {
 func (m *memRecorder) write(cpu int, at uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := append(m.live[cpu], record(cpu, at))
-	if len(r) > m.size {
-		r = r[1:]
+	m.live[cpu] = append(m.live[cpu], record(cpu, at))
+	if len(m.live[cpu]) > m.size {
+		m.live[cpu] = m.live[cpu][1:]
 	}
-	m.live[cpu] = r
 }
 
 // outlier freezes as the kernel side does at an outlier.

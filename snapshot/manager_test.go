@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -67,6 +68,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	if rec.isFrozen() {
 		t.Error("the recorder was left frozen")
 	}
+	t.Run("babeltrace2", func(t *testing.T) { readable(t, filepath.Join(d.Dir, TraceDir)) })
 	text, err := os.ReadFile(filepath.Join(d.Dir, ExplainTextFile))
 	if err != nil || !strings.Contains(string(text), "victim (pid 10, thread 11) was ready to run and waited") {
 		t.Errorf("explain.txt: %v\n%s", err, text)
@@ -301,6 +303,26 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	}
 	if _, err := m.TakeNow("late"); err == nil || !strings.Contains(err.Error(), "stopping") {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// readable has another reader open the trace.
+func readable(t *testing.T, dir string) {
+	t.Helper()
+	prog, err := exec.LookPath("babeltrace2")
+	if err != nil {
+		t.Skip("babeltrace2 is not installed")
+	}
+	cmd := exec.Command(prog, dir)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
+		t.Errorf("babeltrace2: %v\n%s", err, stderr.String())
+	}
+	for _, want := range []string{"tailcam_entry", "tailcam_exit", "victim"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("%q is missing in the trace:\n%s", want, stdout.String())
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ type RuleJSON struct {
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
-	Snapshot    SnapshotJSON     `json:"snapshot"`
+	Snapshot    PolicyJSON       `json:"snapshot"`
 	Actions     []ActionJSON     `json:"actions,omitempty"`
 	Source      RulePositionJSON `json:"source"`
 }
@@ -42,8 +42,8 @@ type OverrideJSON struct {
 	ThresholdNS int64     `json:"threshold_ns"`
 }
 
-// SnapshotJSON is rules.SnapshotPolicy.
-type SnapshotJSON struct {
+// PolicyJSON is rules.SnapshotPolicy.
+type PolicyJSON struct {
 	Enabled  bool  `json:"enabled"`
 	BeforeNS int64 `json:"before_ns"` // 0: all that the recorder holds
 	AfterNS  int64 `json:"after_ns"`
@@ -73,7 +73,7 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		ThresholdNS: int64(r.Threshold),
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,
-		Snapshot: SnapshotJSON{
+		Snapshot: PolicyJSON{
 			Enabled:  r.Snapshot.Enabled,
 			BeforeNS: int64(r.Snapshot.Before),
 			AfterNS:  int64(r.Snapshot.After),

@@ -14,7 +14,7 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Rule{}, RuleJSON{}},
 		{rules.Match{}, MatchJSON{}},
 		{rules.Override{}, OverrideJSON{}},
-		{rules.SnapshotPolicy{}, SnapshotJSON{}},
+		{rules.SnapshotPolicy{}, PolicyJSON{}},
 		{rules.Action{}, ActionJSON{}},
 		{rules.Position{}, RulePositionJSON{}},
 	} {
