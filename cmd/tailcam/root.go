@@ -33,6 +33,7 @@ type cli struct {
 	do       parts
 	socket   string
 	output   outputFormat
+	demoDir  string // demo only
 }
 
 func newCLI(stdout, stderr io.Writer, do parts) *cli {

@@ -19,7 +19,7 @@ func wiring() parts {
 		probes:    tracker.Probes,
 		daemon:    daemon.Run,
 		demo: func(ctx context.Context, c *cli) error {
-			return demo.Run(ctx, demo.Options{Out: c.out, Err: c.err, JSON: c.output == jsonOutput})
+			return demo.Run(ctx, demo.Options{Out: c.out, Err: c.err, JSON: c.output == jsonOutput, Dir: c.demoDir})
 		},
 	}
 }

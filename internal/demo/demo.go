@@ -46,13 +46,18 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer removeIfEmpty(d.dir)
-	switch err = d.run(ctx); {
-	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), unlessInterrupted(err))
-	case err != nil:
+	err = d.run(ctx)
+	if ctx.Err() != nil {
+		if d.left != nil {
+			o.Err.Printf("%s %s\n", o.Err.Paint(term.Red, "tailcam:"), term.Clean(d.left.Error()))
+		}
+		return ctx.Err()
+	}
+	if err = errors.Join(err, d.left); err != nil {
 		d.showLog()
 		return err
-	case !o.JSON:
+	}
+	if !o.JSON {
 		farewell(o.Out, d.dir, d.last)
 	}
 	return o.Out.Err()
@@ -60,11 +65,11 @@ func Run(ctx context.Context, o Options) error {
 
 // run sets everything up, provokes and shows the latencies, and takes
 // everything down again.
-func (d *demo) run(ctx context.Context) (err error) {
+func (d *demo) run(ctx context.Context) error {
 	progress := d.Err.Progress("preparing a slow disk")
-	defer func() { progress.Done() }()
+	defer progress.Done()
 	disk, noDisk := inject.Slow(ctx)
-	defer func() { err = errors.Join(err, closeDisk(disk)) }()
+	defer func() { d.left = errors.Join(d.left, closeDisk(disk)) }()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -75,7 +80,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.stop()) }()
+	defer func() { d.left = errors.Join(d.left, w.stop()) }()
 
 	progress.Update("recording some history first")
 	if err := sleep(ctx, history); err != nil {
@@ -94,6 +99,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		if r.Error != "" {
 			failed++
 		}
+		if w.over() {
+			return errors.New("demo: its daemon has ended")
+		}
 	}
 	if failed > 0 {
 		return fmt.Errorf("demo: %d of %d latencies were not caught as they were injected: the reasons are above", failed, len(list))
@@ -108,6 +116,7 @@ type demo struct {
 	log   *tail  // what its daemon said last
 	last  string // directory of the latest snapshot
 	shown int    // results
+	left  error  // what could not be taken down in order
 }
 
 // one provokes one latency and follows it until its snapshot can be read. What
@@ -220,14 +229,6 @@ func closeDisk(disk *inject.SlowDisk) error {
 		return fmt.Errorf("demo: take the slow disk down: %w", err)
 	}
 	return nil
-}
-
-// unlessInterrupted leaves only what went wrong besides the interruption.
-func unlessInterrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }
 
 // sleep waits, but not longer than the context lives.

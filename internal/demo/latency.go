@@ -71,7 +71,6 @@ func latencies(disk *inject.SlowDisk, noDisk error) []latency {
 			// The sleep waits for a slow request too, which is not this one.
 			l.rule = fmt.Sprintf(`    threshold: 10ms
     when: {device: [%s], comm: [%s]}
-    stacks: [kernel]
 `, disk.Device(), inject.CommReader)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // Frames of a stack that are printed; the rest is in the snapshot.
 const (
 	kernelFrames = 6
-	userFrames   = 2
+	userFrames   = 3
 )
 
 // printResult shows one latency to a person.
@@ -53,7 +53,7 @@ func farewell(c *term.Console, dir, last string) {
 	c.Printf("\n%s  Nothing is left behind but the snapshots in %s\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
 	p := lines{c}
 	p.line("look at one", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
-	p.line("watch on", "sudo tailcam run --rules configs/rules.d --log-format console")
+	p.line("watch all", "sudo tailcam run --rules configs/rules.d --log-format console")
 }
 
 // lines prints labelled, indented lines.

@@ -109,6 +109,16 @@ func (w *watch) stop() error {
 	return fmt.Errorf("demo: the daemon failed: %w", w.err)
 }
 
+// over reports whether the daemon has returned.
+func (w *watch) over() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // await returns the outlier of an injected latency.
 func (w *watch) await(ctx context.Context, truth *inject.Truth) (*tracker.Outlier, error) {
 	timer := time.NewTimer(outlierPatience)
@@ -153,10 +163,8 @@ func (w *watch) written(ctx context.Context, dir string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("its snapshot %s was not written within %v", filepath.Base(dir), snapshotPatience)
 		}
-		select {
-		case <-w.ended:
+		if w.over() {
 			return errors.New("the daemon ended before it wrote the snapshot")
-		default:
 		}
 		if err := sleep(ctx, poll); err != nil {
 			return err
