@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// bench is one run.
+type bench struct {
+	opts    *options
+	dir     string // for what children write
+	disk    *disk
+	setups  []setup
+	results map[string]*result // by the setup's name
+}
+
+// result is what was measured of one setup.
+type result struct {
+	visits []visit // one a round
+	err    error   // why it stopped being measured
+}
+
+// visit is one setup in one round.
+type visit struct {
+	wall    time.Duration   // hackbench, statistics off
+	getppid float64         // nanoseconds a call, statistics off
+	hooks   map[string]cost // by hook
+}
+
+// cost is what all runs of a program took together.
+type cost struct {
+	runs uint64
+	ns   float64
+}
+
+func (c cost) gross() float64 { return c.ns / float64(max(c.runs, 1)) }
+
+// measure visits every setup once a round, so that whatever else the machine
+// does meets all of them alike.
+func (b *bench) measure(ctx context.Context) (err error) {
+	if err := os.MkdirAll(filepath.Dir(b.opts.output), 0o755); err != nil {
+		return err
+	}
+	if b.disk, err = openDisk(filepath.Dir(b.opts.output)); err != nil {
+		return err
+	}
+	defer b.disk.file.Close()
+	if _, err := hackbench(ctx, b.opts.loops); err != nil { // warms up
+		return err
+	}
+	begin := time.Now()
+	for round := range b.opts.rounds {
+		for i := range b.setups {
+			s := &b.setups[i]
+			if !b.wanted(s) {
+				continue
+			}
+			progress("round %d of %d, %s: %s", round+1, b.opts.rounds, time.Since(begin).Round(time.Second), s.name)
+			r := b.results[s.name]
+			if r == nil {
+				r = &result{}
+				b.results[s.name] = r
+			}
+			if r.err != nil {
+				continue
+			}
+			v, err := b.visit(ctx, s)
+			if ctx.Err() != nil {
+				progress("")
+				return errors.New("interrupted")
+			}
+			if err != nil {
+				r.err = fmt.Errorf("%s: %w", s.name, err)
+				continue
+			}
+			r.visits = append(r.visits, *v)
+		}
+	}
+	progress("")
+	return nil
+}
+
+func (b *bench) wanted(s *setup) bool {
+	return s.missing == "" && (strings.Contains(s.name, b.opts.only) || s.name == sNothing || s.name == sEmpty)
+}
+
+// visit starts a setup, lets the loads run without and with statistics, and stops it.
+func (b *bench) visit(ctx context.Context, s *setup) (v *visit, err error) {
+	var r running = none{}
+	if s.start != nil {
+		if r, err = s.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	defer func() { err = errors.Join(err, r.stop()) }()
+	v = &visit{hooks: map[string]cost{}}
+	v.getppid = getppid(b.opts.calls)
+	if v.wall, err = hackbench(ctx, b.opts.loops); err != nil {
+		return nil, err
+	}
+	if s.start != nil {
+		err = b.statistics(ctx, r, v)
+	}
+	return v, err
+}
+
+// statistics fills in what each program took under load.
+func (b *bench) statistics(ctx context.Context, r running, v *visit) error {
+	on, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return fmt.Errorf("enable BPF statistics: %w", err)
+	}
+	defer on.Close()
+	before, err := r.programs()
+	if err != nil {
+		return err
+	}
+	if _, err := hackbench(ctx, b.opts.loops); err != nil {
+		return err
+	}
+	if err := b.disk.read(b.opts.reads); err != nil {
+		return err
+	}
+	after, err := r.programs()
+	if err != nil {
+		return err
+	}
+	for _, p := range after {
+		c := v.hooks[p.hook]
+		c.runs += p.runs
+		c.ns += float64(p.time.Nanoseconds())
+		v.hooks[p.hook] = c
+	}
+	for _, p := range before {
+		c := v.hooks[p.hook]
+		c.runs -= p.runs
+		c.ns -= float64(p.time.Nanoseconds())
+		v.hooks[p.hook] = c
+	}
+	return nil
+}
+
+// failed joins what did not run.
+func (b *bench) failed() error {
+	var errs []error
+	for _, s := range b.setups {
+		if r := b.results[s.name]; r != nil {
+			errs = append(errs, r.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// none is no setup at all.
+type none struct{}
+
+func (none) programs() ([]program, error) { return nil, nil }
+func (none) stop() error                  { return nil }

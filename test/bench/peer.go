@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// peer is another tool, run as it is installed.
+type peer struct {
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+	done  chan error
+	progs []*ebpf.Program
+	names []string
+}
+
+// inTracefs runs a command with tracefs mounted, in a mount namespace of its
+// own, so that nothing can be left mounted.
+const inTracefs = `[ -e /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing || exit 1
+ulimit -l unlimited 2>/dev/null
+exec "$@"`
+
+// startPeer starts a tool, and waits until ready says that its process has all
+// the files that it opens to work.
+func startPeer(ctx context.Context, args []string, ready func(files) bool) (*peer, error) {
+	p := &peer{done: make(chan error, 1)}
+	p.cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", inTracefs, "sh"}, args...)...)
+	ownGroup(p.cmd)
+	p.cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+	p.cmd.Stderr = &p.out
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		select {
+		case err := <-p.done:
+			p.done <- err
+			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.Bytes()))
+		case <-time.After(50 * time.Millisecond):
+		}
+		if f, err := filesOf(p.cmd.Process.Pid); err == nil && ready(f) {
+			break
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("%s did not attach in 15 s: %s", args[0], lastLine(p.out.Bytes())), p.stop())
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // loaded is not yet attached
+	return p, p.findPrograms()
+}
+
+// findPrograms opens the BPF programs that the process holds.
+func (p *peer) findPrograms() error {
+	f, err := filesOf(p.cmd.Process.Pid)
+	if err != nil {
+		return errors.Join(err, p.stop())
+	}
+	for _, id := range f.programs {
+		prog, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			return errors.Join(fmt.Errorf("open program %d of %s: %w", id, p.cmd.Path, err), p.stop())
+		}
+		p.progs = append(p.progs, prog)
+		info, err := prog.Info()
+		if err != nil {
+			return errors.Join(err, p.stop())
+		}
+		p.names = append(p.names, hookName(info.Name))
+	}
+	return nil
+}
+
+func (p *peer) programs() ([]program, error) {
+	var list []program
+	for i, prog := range p.progs {
+		s, err := prog.Stats()
+		if err != nil {
+			return nil, err
+		}
+		if s.RunCount > 0 { // not a probe of the kernel's features
+			list = append(list, program{p.names[i], s.RunCount, s.Runtime})
+		}
+	}
+	return list, nil
+}
+
+// stop interrupts the tool as a person would, and ends it if it does not.
+func (p *peer) stop() error {
+	for _, prog := range p.progs {
+		prog.Close()
+	}
+	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGINT)
+	select {
+	case <-p.done: // its status says that it was interrupted
+		return nil
+	case <-time.After(5 * time.Second):
+	}
+	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
+	<-p.done
+	return nil
+}
+
+// files are what of a process's open files tells how far it is.
+type files struct {
+	programs []ebpf.ProgramID
+	events   int // perf events
+}
+
+func filesOf(pid int) (files, error) {
+	var f files
+	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return f, err
+	}
+	for _, path := range infos {
+		if to, err := os.Readlink(strings.Replace(path, "/fdinfo/", "/fd/", 1)); err == nil && strings.Contains(to, "[perf_event]") {
+			f.events++
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // closed since
+		}
+		if id, ok := programID(b); ok && !slices.Contains(f.programs, id) {
+			f.programs = append(f.programs, id)
+		}
+	}
+	return f, nil
+}
+
+// programID reads a BPF program's or link's fdinfo.
+func programID(fdinfo []byte) (ebpf.ProgramID, bool) {
+	lines := bufio.NewScanner(bytes.NewReader(fdinfo))
+	for lines.Scan() {
+		if v, ok := strings.CutPrefix(lines.Text(), "prog_id:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 32)
+			return ebpf.ProgramID(n), err == nil
+		}
+	}
+	return 0, false
+}
+
+// hookNames are the hooks that programs of other tools are named after.
+var hookNames = []string{
+	"sched_waking", "sched_wakeup_new", "sched_wakeup", "sched_switch", "sys_enter", "sys_exit",
+	"block_rq_issue", "block_rq_complete",
+}
+
+// hookName finds the hook in the name of a program, of which the kernel keeps 15 bytes.
+func hookName(prog string) string {
+	for _, h := range hookNames {
+		short := h[:min(len(h), 15)]
+		if prog == short || strings.HasPrefix("handle_"+h, prog) && len(prog) == 15 || prog == "handle_"+h {
+			return h
+		}
+	}
+	return prog
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}

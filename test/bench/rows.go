@@ -1,0 +1,288 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// row is one line of the table and one element of the JSON.
+type row struct {
+	Name    string   `json:"name"`
+	NsNet   float64  `json:"ns_net"`   // hackbench: what it took longer than with nothing
+	NsGross float64  `json:"ns_gross"` // hackbench: wall clock
+	Events  uint64   `json:"events"`   // in all rounds; 0: not counted
+	Ratio   *float64 `json:"ratio"`    // of the net costs, hackbench: of the wall clocks
+	Against string   `json:"against"`
+
+	RatioMin *float64 `json:"ratio_min,omitempty"` // over the rounds
+	RatioMax *float64 `json:"ratio_max,omitempty"`
+	Target   float64  `json:"target,omitempty"` // that Ratio is to stay at or below
+	Verdict  string   `json:"verdict,omitempty"`
+	Note     string   `json:"note,omitempty"`
+
+	section string
+}
+
+// Sections of the table.
+const (
+	secTargets   = "What was to be reached"
+	secPrograms  = "Programs, nanoseconds an event"
+	secHackbench = "hackbench, nanoseconds a run; net: more than with nothing"
+	secGetppid   = "getppid(), nanoseconds a call; net: more than with nothing"
+)
+
+// series is one number a round; NaN-free: a round that lacks it is left out by its index.
+type series map[int]float64
+
+func (s series) values() []float64 {
+	var v []float64
+	for _, x := range s {
+		v = append(v, x)
+	}
+	sort.Float64s(v)
+	return v
+}
+
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	if n == 0 {
+		return 0
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// over divides round by round, so that what disturbed a whole round cancels.
+func (s series) over(d series) series {
+	out := series{}
+	for i, x := range s {
+		if y, ok := d[i]; ok && y > 0 {
+			out[i] = x / y
+		}
+	}
+	return out
+}
+
+func (r *row) compare(ratio series, against string) {
+	v := ratio.values()
+	if len(v) == 0 {
+		return
+	}
+	m := median(v)
+	r.Ratio, r.RatioMin, r.RatioMax, r.Against = &m, &v[0], &v[len(v)-1], against
+}
+
+func (r *row) judge(target float64) {
+	r.Target = target
+	switch {
+	case r.Ratio == nil:
+		r.Verdict = "not measured"
+	case *r.Ratio <= target:
+		r.Verdict = "reached"
+	default:
+		r.Verdict = "missed"
+	}
+}
+
+// at collects one number of each visit of a setup.
+func (b *bench) at(setup string, get func(round int, v *visit) (float64, bool)) series {
+	out := series{}
+	if r := b.results[setup]; r != nil {
+		for i := range r.visits {
+			if x, ok := get(i, &r.visits[i]); ok {
+				out[i] = x
+			}
+		}
+	}
+	return out
+}
+
+func (b *bench) gross(setup, hook string) series {
+	return b.at(setup, func(_ int, v *visit) (float64, bool) {
+		c := v.hooks[hook]
+		return c.gross(), c.runs > 0
+	})
+}
+
+// net is gross less an empty program on the same hook in the same round.
+func (b *bench) net(setup, hook string) series {
+	empty := b.gross(sEmpty, hook)
+	if len(empty) == 0 {
+		empty = b.gross(sEmpty, "sched_switch") // the statistics cost the same everywhere
+	}
+	out := series{}
+	for i, x := range b.gross(setup, hook) {
+		if e, ok := empty[i]; ok {
+			out[i] = x - e
+		}
+	}
+	return out
+}
+
+func (b *bench) events(setup, hook string) (n uint64) {
+	if r := b.results[setup]; r != nil {
+		for i := range r.visits {
+			n += r.visits[i].hooks[hook].runs
+		}
+	}
+	return n
+}
+
+// hooks lists what ran in a setup, the most expensive together first.
+func (b *bench) hooks(setup string) []string {
+	total := map[string]float64{}
+	if r := b.results[setup]; r != nil {
+		for _, v := range r.visits {
+			for h, c := range v.hooks {
+				if c.runs > 0 {
+					total[h] += c.ns
+				}
+			}
+		}
+	}
+	var list []string
+	for h := range total {
+		list = append(list, h)
+	}
+	slices.SortFunc(list, func(x, y string) int {
+		if total[x] != total[y] && total[x] > total[y] {
+			return -1
+		}
+		return strings.Compare(x, y)
+	})
+	return list
+}
+
+// rows makes the table.
+func (b *bench) rows() []row {
+	rows := b.targets()
+	for i := range b.setups {
+		s := &b.setups[i]
+		if s.missing != "" {
+			rows = append(rows, row{section: secPrograms, Name: s.name, Note: s.missing})
+			continue
+		}
+		for _, h := range b.hooks(s.name) {
+			r := row{
+				section: secPrograms, Name: h + " " + s.name, Events: b.events(s.name, h),
+				NsGross: median(b.gross(s.name, h).values()), NsNet: median(b.net(s.name, h).values()),
+			}
+			if s.against != "" && s.name != sEmpty {
+				r.compare(b.net(s.name, h).over(b.net(s.against, b.twin(s.against, h))), s.against)
+			}
+			rows = append(rows, r)
+		}
+	}
+	rows = append(rows, b.hackbenchRows()...)
+	return append(rows, b.getppidRows()...)
+}
+
+// twin is the hook at which another setup does what tailcam does at h.
+func (b *bench) twin(setup, h string) string {
+	if h == "sched_waking" && len(b.gross(setup, h)) == 0 {
+		return "sched_wakeup"
+	}
+	return h
+}
+
+func (b *bench) hackbenchRows() []row {
+	wall := func(name string) series {
+		return b.at(name, func(_ int, v *visit) (float64, bool) { return float64(v.wall.Nanoseconds()), true })
+	}
+	return b.wholeRows(secHackbench, "hackbench with ", wall)
+}
+
+func (b *bench) getppidRows() []row {
+	call := func(name string) series {
+		return b.at(name, func(_ int, v *visit) (float64, bool) { return v.getppid, true })
+	}
+	var rows []row
+	for _, r := range b.wholeRows(secGetppid, "getppid with ", call) {
+		switch strings.TrimPrefix(r.Name, "getppid with ") {
+		case sNothing, sEmpty, sTasks, sCalls, sOtherCall, sAll, sAllUser, sBTSyscall:
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// wholeRows compares each setup with nothing.
+func (b *bench) wholeRows(section, prefix string, get func(setup string) series) []row {
+	var rows []row
+	nothing := get(sNothing)
+	for i := range b.setups {
+		s := &b.setups[i]
+		mine := get(s.name)
+		if len(mine) == 0 {
+			continue
+		}
+		r := row{section: section, Name: prefix + s.name, NsGross: median(mine.values())}
+		if s.name != sNothing {
+			more := series{}
+			for i, x := range mine {
+				more[i] = x - nothing[i]
+			}
+			r.NsNet = median(more.values())
+			r.compare(mine.over(nothing), prefix+sNothing)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// targets are the rows that have something to reach.
+func (b *bench) targets() []row {
+	pair := b.sum(sWakeup, "sched_waking", "sched_switch")
+	r1 := b.targetRow("wakeup pair (waking + switch)", sWakeup, pair)
+	r1.compare(pair.over(b.sum(sBTRunq, "sched_waking", "sched_switch")), sBTRunq)
+	r1.judge(0.5)
+
+	three := b.net(sTasksRec, "sched_switch")
+	r2 := b.targetRow("sched_switch wakeup+offcpu+recorder", sTasksRec, three)
+	r2.compare(three.over(b.net(sRunqslower, "sched_switch")), sRunqslower)
+	r2.judge(1)
+	r3 := b.targetRow("sched_switch wakeup+offcpu+recorder", sTasksRec, three)
+	r3.compare(three.over(b.net(sLBRunq, "sched_switch")), sLBRunq)
+	r3.judge(1)
+
+	many := b.mean(sManyRules)
+	r4 := b.targetRow("mean event with 50 rules", sManyRules, many)
+	r4.compare(many.over(b.mean(sAll)), "mean event with one rule a tracker")
+	r4.judge(1.1)
+	return []row{r1, r2, r3, r4}
+}
+
+func (b *bench) targetRow(name, setup string, net series) row {
+	r := row{section: secTargets, Name: name, NsNet: median(net.values())}
+	if len(net) == 0 {
+		r.Note = fmt.Sprintf("not measured: %s", setup)
+	}
+	return r
+}
+
+// sum adds the net costs of several hooks.
+func (b *bench) sum(setup string, hooks ...string) series {
+	out := b.net(setup, hooks[0])
+	for _, h := range hooks[1:] {
+		more := b.net(setup, h)
+		for i := range out {
+			out[i] += more[i]
+		}
+	}
+	return out
+}
+
+// mean is the net cost of one event of the load, each hook weighted by how
+// often it ran with one rule a tracker.
+func (b *bench) mean(setup string) series {
+	out, weight := series{}, series{}
+	for _, h := range b.hooks(sAll) {
+		w := float64(b.events(sAll, h))
+		for i, x := range b.net(setup, h) {
+			out[i] += x * w
+			weight[i] += w
+		}
+	}
+	return out.over(weight)
+}

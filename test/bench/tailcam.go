@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+const (
+	// threshold is what no event of the load reaches: the way of an event that
+	// is not slow is what is measured, of tailcam and of every other tool.
+	threshold = time.Second
+	// ringSize is recorder.size's default.
+	ringSize = 1 << 20
+)
+
+// everyGroup is recorder.events' default: all but system calls.
+var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "process"}
+
+// tailcam is the kernel side with its recorder, and nothing of the daemon but
+// the reader of outliers.
+type tailcam struct {
+	kernel   *tracker.Tracker
+	recorder *flight.Perf // nil: none
+}
+
+// tailcamWith starts tailcam with rules and the recorder's groups of events.
+func tailcamWith(list []rules.Rule, groups ...string) func(context.Context) (running, error) {
+	return func(context.Context) (running, error) {
+		kernel, err := tracker.New(list, &tracker.Options{Groups: groups})
+		if err != nil {
+			return nil, err
+		}
+		t := &tailcam{kernel: kernel}
+		for name, why := range kernel.Inactive() {
+			return nil, errors.Join(fmt.Errorf("rule %s: %w", name, why), t.stop())
+		}
+		if len(groups) > 0 {
+			if t.recorder, err = flight.NewPerf(kernel, ringSize); err != nil {
+				return nil, errors.Join(err, t.stop())
+			}
+		}
+		go func() {
+			for {
+				if _, err := kernel.Read(); err != nil {
+					return // it is stopped
+				}
+			}
+		}()
+		if err := kernel.Attach(); err != nil {
+			return nil, errors.Join(err, t.stop())
+		}
+		return t, nil
+	}
+}
+
+func (t *tailcam) programs() ([]program, error) {
+	stats, err := t.kernel.ProgramStats()
+	if err != nil {
+		return nil, err
+	}
+	var list []program
+	for _, s := range stats {
+		list = append(list, program{s.Name, s.Runs, s.RunTime})
+	}
+	return list, nil
+}
+
+func (t *tailcam) stop() error {
+	err := t.kernel.Stop()
+	if t.recorder != nil {
+		err = errors.Join(err, t.recorder.Close())
+	}
+	return errors.Join(err, t.kernel.Close())
+}
+
+// oneRule makes a rule without conditions for each tracker.
+func oneRule(tracks ...rules.Track) []rules.Rule {
+	var list []rules.Rule
+	for _, t := range tracks {
+		list = append(list, rules.Rule{
+			Name: string(t), Track: t, Threshold: threshold, Stacks: []rules.Stack{rules.KernelStack},
+		})
+	}
+	return list
+}
+
+// callRule is a syscall rule that names one call.
+func callRule(name string) []rules.Rule {
+	nr, ok := rules.SyscallNumber(name)
+	if !ok {
+		nr = 0
+	}
+	list := oneRule(rules.Syscall)
+	list[0].When.Syscall = []int{nr}
+	return list
+}
+
+func withUserStacks(list []rules.Rule) []rules.Rule {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Stacks = []rules.Stack{rules.KernelStack, rules.UserStack}
+	}
+	return list
+}
+
+// manyRules makes n rules over all trackers, with conditions and overrides.
+func manyRules(n int) []rules.Rule {
+	list := oneRule(rules.Tracks...)
+	for i := len(list); i < n; i++ {
+		list = append(list, rules.Rule{
+			Name:      fmt.Sprintf("rule-%d", i),
+			Track:     rules.Tracks[i%len(rules.Tracks)],
+			Threshold: threshold + time.Duration(i)*time.Millisecond,
+			When:      rules.Match{Comm: []string{fmt.Sprintf("app-%d-*", i), "*-worker"}, NotUID: []uint32{65534}},
+			Overrides: []rules.Override{{When: rules.Match{UID: []uint32{1000}}, Threshold: 2 * threshold}},
+			Stacks:    []rules.Stack{rules.KernelStack},
+		})
+	}
+	return list
+}
