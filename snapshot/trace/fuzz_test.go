@@ -42,7 +42,7 @@ func FuzzDecode(f *testing.F) {
 		if diff := cmp.Diff(want, s.event); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
-		if err := s.next(); err != io.EOF {
+		if err := s.next(); !errors.Is(err, io.EOF) {
 			t.Fatalf("after the last event: %v", err)
 		}
 	})
@@ -112,7 +112,7 @@ func FuzzRead(f *testing.F) {
 				t.Fatal("more events than bytes")
 			}
 			ev, err := r.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
@@ -147,7 +147,7 @@ func TestTornStream(t *testing.T) {
 		}
 	}
 	all, ends, err := read(whole)
-	if err != io.EOF || len(all) < 40 {
+	if !errors.Is(err, io.EOF) || len(all) < 40 {
 		t.Fatalf("whole: %d events, %v", len(all), err)
 	}
 	boundary := make(map[int]bool)
@@ -162,7 +162,7 @@ func TestTornStream(t *testing.T) {
 	for cut := range len(whole) {
 		got, _, err := read(whole[:cut])
 		if boundary[cut] {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				t.Fatalf("cut at %d, between packets: %v", cut, err)
 			}
 		} else if !errors.Is(err, ErrDamaged) || !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -68,7 +68,7 @@ func (r *Reader) start() {
 // advance reads a stream's next event and tells whether there was one.
 func (r *Reader) advance(s *streamReader) bool {
 	err := s.next()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		r.failed = append(r.failed, fmt.Errorf("read trace of CPU %d at byte %d: %w", s.cpu, s.pos, err))
 	}
 	return err == nil
@@ -196,7 +196,7 @@ func streamFiles(dir string) (map[int]string, error) {
 		if seen += len(names); seen > maxEntries || len(files) > maxStreams {
 			return nil, fmt.Errorf("%w: too many files in %s", ErrDamaged, dir)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files, nil
 		}
 		if err != nil {

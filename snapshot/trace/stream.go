@@ -44,7 +44,7 @@ func (s *streamReader) next() error {
 		}
 	}
 	b, err := s.in.Peek(int(min(s.left, maxEvent)))
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	n, err := s.decode(b)
@@ -63,7 +63,7 @@ func (s *streamReader) skip(n int) {
 
 func (s *streamReader) nextPacket() error {
 	b, err := s.in.Peek(packetPrefix)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if len(b) == 0 && s.packets > 0 {

@@ -23,7 +23,7 @@ func readAll(t testing.TB, dir string) ([]Event, *Reader, error) {
 	var failed error
 	for {
 		ev, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return events, r, failed
 		}
 		if err != nil {
@@ -295,7 +295,7 @@ func BenchmarkRead(b *testing.B) {
 		for err == nil {
 			_, err = r.Next()
 		}
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
 		r.Close()
