@@ -46,7 +46,7 @@ func readFile(path string) ([]byte, Errors) {
 	if err != nil {
 		return fail("cannot open: "+reason(err), "")
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return fail("cannot read: "+reason(err), "")

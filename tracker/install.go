@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// ErrRestart: the new rules need hooks that are not attached.
+// ErrRestart tells that the new rules need hooks that are not attached.
 var ErrRestart = errors.New("the new rules need another tracker or stack than the running ones: restart tailcam")
 
 // Swap replaces the rules while everything runs on: no event is missed, and

@@ -155,7 +155,7 @@ func (t *Tracker) load() error {
 	t.objects, err = ebpf.NewCollection(spec)
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
-		return fmt.Errorf("the kernel's verifier refused tailcam's programs: %w\n%+v", err, refused)
+		return fmt.Errorf("the kernel's verifier refused tailcam's programs: %w\n%+v", err, refused) //nolint:errorlint // the same error again: its log
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)

@@ -49,7 +49,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
+	defer stream.Close() //nolint:errcheck // only read from
 	if opts.Follow && c.out.Terminal() && c.output == textOutput {
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; those of before: tailcam events"))
 	}

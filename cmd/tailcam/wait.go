@@ -58,7 +58,7 @@ func (c *cli) nextOutlier(ctx context.Context, rule string) (api.Event, error) {
 	if err != nil {
 		return api.Event{}, err
 	}
-	defer stream.Close()
+	defer stream.Close() //nolint:errcheck // only read from
 	label := "waiting for an outlier"
 	if rule != "" {
 		label += " of " + rule

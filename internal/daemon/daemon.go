@@ -323,7 +323,7 @@ func (d *daemon) reload() error {
 // CheckLoad loads and attaches rules on this kernel, and takes them off again.
 func CheckLoad(_ context.Context, list []rules.Rule) error {
 	hosts := process.New(nil)
-	defer hosts.Close()
+	defer hosts.Close() //nolint:errcheck // only read from
 	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}})
 	if err != nil {
 		return err

@@ -32,13 +32,13 @@ func startChild(role string, ownMounts bool) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	defer childIn.Close() //nolint:errcheck // the child has its own
+	defer childIn.Close() // the child has its own
 	out, childOut, err := os.Pipe()
 	if err != nil {
-		in.Close() //nolint:errcheck // nothing was written
+		in.Close() // nothing was written
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	defer childOut.Close() //nolint:errcheck // the child has its own
+	defer childOut.Close() // the child has its own
 
 	attr := &os.ProcAttr{
 		Env:   childEnv(os.Environ()),
@@ -50,8 +50,8 @@ func startChild(role string, ownMounts bool) (*child, error) {
 	}
 	proc, err := os.StartProcess("/proc/self/exe", []string{"tailcam", Verb, role}, attr)
 	if err != nil {
-		in.Close()  //nolint:errcheck // nothing was written
-		out.Close() //nolint:errcheck // nothing was read
+		in.Close()  // nothing was written
+		out.Close() // nothing was read
 		if errors.Is(err, syscall.EPERM) {
 			return nil, fmt.Errorf("start %s: %w (run as root: CAP_SYS_ADMIN is needed for a mount namespace)", role, err)
 		}
@@ -59,8 +59,8 @@ func startChild(role string, ownMounts bool) (*child, error) {
 	}
 	c := &child{role: role, proc: proc, in: in, out: out, wire: newWire(out, in), done: make(chan struct{})}
 	go func() {
-		//nolint:errcheck // only that it is gone matters
-		proc.Wait()
+		// only that it is gone matters
+		_, _ = proc.Wait()
 		close(c.done)
 	}()
 	return c, nil
@@ -103,8 +103,8 @@ func (c *child) answer(ctx context.Context, wait time.Duration) (message, error)
 		return message{}, fmt.Errorf("%s: %w", c.role, err)
 	}
 	stop := context.AfterFunc(ctx, func() {
-		//nolint:errcheck // at worst the deadline above ends the wait
-		c.out.SetReadDeadline(time.Unix(1, 0))
+		// at worst the deadline above ends the wait
+		_ = c.out.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
 	m, err := c.wire.receive()
@@ -123,19 +123,19 @@ func (c *child) answer(ctx context.Context, wait time.Duration) (message, error)
 
 // leave asks the child to end; gone waits for it.
 func (c *child) leave() {
-	c.in.Close() //nolint:errcheck // closing is the message
+	c.in.Close() // closing is the message
 }
 
 // gone waits until the child has ended, and kills it if it does not.
 func (c *child) gone() error {
-	defer c.out.Close() //nolint:errcheck // nothing more to read
+	defer c.out.Close() // nothing more to read
 	select {
 	case <-c.done:
 		return nil
 	case <-time.After(patience):
 	}
-	//nolint:errcheck // it may have ended just now
-	c.proc.Kill()
+	// it may have ended just now
+	_ = c.proc.Kill()
 	select {
 	case <-c.done:
 		return nil

@@ -68,7 +68,7 @@ func Main(args []string) int {
 	ignoreStops()
 	w := newWire(os.Stdin, os.Stdout)
 	if err := roles[args[0]](w); err != nil {
-		w.send(message{Error: err.Error()})
+		_ = w.send(message{Error: err.Error()}) // where the parent is gone, nobody wants to know
 		return 1
 	}
 	return 0

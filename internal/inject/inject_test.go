@@ -93,7 +93,7 @@ func TestSlowDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer disk.Close() //nolint:errcheck // checked below
+	defer disk.Close() // checked below
 	for _, c := range []struct {
 		do          func(context.Context, time.Duration) (Truth, error)
 		track, comm string
@@ -132,7 +132,7 @@ func TestSlowDiskCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer disk.Close() //nolint:errcheck // checked below
+	defer disk.Close() // checked below
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if _, err := disk.Blocked(ctx, MaxHold); !errors.Is(err, context.Canceled) {
@@ -158,13 +158,13 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer out.Close() //nolint:errcheck // only read
+			defer out.Close()
 			proc, err := os.StartProcess("/proc/self/exe", []string{"demo"}, &os.ProcAttr{
 				Env:   append(os.Environ(), "INJECT_TEST_DEMO=1"),
 				Files: []*os.File{nil, in, os.Stderr},
 				Sys:   &syscall.SysProcAttr{Setpgid: true},
 			})
-			in.Close() //nolint:errcheck // the demo has its own
+			in.Close() // the demo has its own
 			if err != nil {
 				t.Fatal(err)
 			}

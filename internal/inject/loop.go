@@ -23,12 +23,12 @@ func attachLoop(path string) (*loopDisk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a loop device: %w", err)
 	}
-	defer backing.Close() //nolint:errcheck // only read; the device has its own reference
+	defer backing.Close() // only read; the device has its own reference
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("set up a loop device: %w (needs root; try modprobe loop)", err)
 	}
-	defer control.Close() //nolint:errcheck // nothing is written
+	defer control.Close() // nothing is written
 	// Another program may take the free device first.
 	for range 16 {
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
@@ -54,7 +54,7 @@ func configureLoop(name string, backing *os.File) (*loopDisk, error) {
 	}
 	copy(config.Info.File_name[:], "tailcam demo")
 	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &config); err != nil {
-		dev.Close() //nolint:errcheck // nothing is written
+		dev.Close() // nothing is written
 		return nil, fmt.Errorf("configure %s: %w", name, err)
 	}
 	return &loopDisk{name: name, seq: diskSeq(name), dev: dev}, nil
@@ -84,7 +84,7 @@ func (l *loopDisk) attached() bool {
 
 // diskSeq reads the kernel's number of what is in a device; empty before 5.15.
 func diskSeq(name string) string {
-	//nolint:errcheck // older kernels have none
+	// older kernels have none
 	seq, _ := os.ReadFile("/sys/block/" + name + "/diskseq")
 	return string(seq)
 }

@@ -70,7 +70,7 @@ func relocate(f *elf.File, r io.ReaderAt, addr uint64, data []byte) {
 			}
 			for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
 				to := f.ByteOrder.Uint64(b) - addr
-				if uint32(f.ByteOrder.Uint64(b[8:])) == relative && to < uint64(len(data)) && uint64(len(data))-to >= 8 {
+				if uint32(f.ByteOrder.Uint64(b[8:])) == relative && to < uint64(len(data)) && uint64(len(data))-to >= 8 { //nolint:gocritic // the type is the low half of that word
 					copy(data[to:], b[16:24])
 				}
 			}

@@ -52,7 +52,7 @@ func main() {
 	}
 	if err != nil || !ok {
 		stop()
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // stop has been called
 	}
 }
 
