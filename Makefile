@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Everything that one does here, by name. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+GOLANGCI_VERSION := v2.15.0
+
+GO ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+# Go asks git too, and does not build where git refuses: in the checkout of another user.
+VCS := $(if $(VERSION),,-buildvcs=false)
+BUILD := CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -ldflags '-X github.com/tailcam/tailcam/internal/version.version=$(VERSION)'
+# For what needs root, where this is not run by root.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# The tests that load the kernel side and inject latencies run one after the
+# other, on a machine that does nothing else. Those of test/vm/guest and
+# test/vm/trouble run in virtual machines only.
+E2E := ./test/detect/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
+UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
+
+C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ------------------------------------------------------------------- programs
+
+.PHONY: build
+build: ## static bin/tailcam; needs only Go
+	@mkdir -p bin
+	$(BUILD) -o bin/tailcam ./cmd/tailcam
+
+.PHONY: run
+run: build ## build, and run the daemon in the foreground with configs/ (ARGS='--log-level debug')
+	$(SUDO) bin/tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console $(ARGS)
+
+.PHONY: demo
+demo: build ## build, and provoke, catch and explain one latency of each kind (ARGS='-o json')
+	$(SUDO) bin/tailcam demo $(ARGS)
+
+.PHONY: clean
+clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
+	rm -rf bin
+	find out -mindepth 1 -maxdepth 1 ! -name vm -exec rm -rf {} + 2>/dev/null || true
+	rm -rf out/vm/build out/vm/logs
+
+# ---------------------------------------------------------------------- tests
+
+.PHONY: test
+test: deps-test vet unit race e2e fuzz-smoke ## install what the tests need, and run them all, but for test-vm
+
+.PHONY: unit
+unit: ## tests that need no root; those that do are listed as not run
+	$(GO) run ./test/report $(UNIT)
+
+.PHONY: race
+race: ## the same under the race detector, the slow ones left out
+	@if command -v gcc >/dev/null; then \
+		echo CGO_ENABLED=1 $(GO) test -race -short; \
+		CGO_ENABLED=1 $(GO) test -race -short $(UNIT) | { grep -v '\[no test files\]' || true; }; \
+	else \
+		echo 'race: not run: the race detector needs gcc (apt-get install gcc libc6-dev)'; \
+	fi
+
+.PHONY: e2e
+e2e: ## injected latencies against the real kernel; needs root
+ifneq ($(SUDO),)
+	@echo 'e2e: not root: nearly all of it is skipped below; run make test as root'
+endif
+	$(GO) run ./test/report -p 1 -timeout 20m $(E2E)
+
+.PHONY: fuzz-smoke
+fuzz-smoke: # 10 seconds for all targets together
+	scripts/fuzz.sh 10
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for its share of DURATION=600 seconds
+	scripts/fuzz.sh $(or $(DURATION),600)
+
+.PHONY: test-vm
+test-vm: deps-vm ## load, attach and one outlier per tracker on Debian's 6.1, 6.12 and real-time kernels, in QEMU
+	$(GO) run ./test/vm $(ARGS)
+
+.PHONY: bench
+bench: deps-bench ## what tailcam costs, beside its peers; writes out/bench.json (ARGS=-quick)
+	$(GO) run ./test/bench $(ARGS)
+
+# ------------------------------------------------------------- code and style
+
+.PHONY: generate
+generate: deps-generate ## compile the BPF C, and make its Go types
+	$(GO) generate ./...
+
+.PHONY: check-generate
+check-generate: deps-generate ## prove that generate gives what is committed
+	scripts/check-generate.sh
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
+
+$(GOLANGCI):
+	@echo 'Building golangci-lint $(GOLANGCI_VERSION) into .tools/, once; it takes a few minutes'
+	GOBIN=$(CURDIR)/.tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv .tools/golangci-lint $@
+
+.PHONY: lint
+lint: deps-lint vet $(GOLANGCI) ## all that complains: Go, C, shell, licences, go.mod
+	$(GOLANGCI) run ./...
+	$(GO) mod tidy -diff
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build $(VCS) -o /dev/null ./cmd/tailcam
+	clang-format-19 --dry-run -Werror $(C_FILES)
+	shellcheck .ci/run scripts/*.sh $(wildcard configs/actions/*.sh)
+	scripts/check-licences.sh
+
+.PHONY: format
+format: deps-lint $(GOLANGCI) ## format Go and C
+	$(GOLANGCI) fmt ./...
+	clang-format-19 -i $(C_FILES)
+
+# ----------------------------------------------------------- Debian's packages
+
+GCC := gcc='builds the latency injectors and for the race detector' libc6-dev='headers and static C library of the injectors'
+
+.PHONY: deps-generate
+deps-generate:
+	@scripts/apt.sh clang-19='compiles the BPF C' llvm-19='strips the objects' libbpf-dev='headers of the BPF C' \
+		linux-libc-dev='headers of the BPF C' git='compares with the last commit'
+
+.PHONY: deps-lint
+deps-lint:
+	@scripts/apt.sh clang-format-19='checks the format of the C files' shellcheck='checks the shell scripts' \
+		git='lists the files to check'
+
+.PHONY: deps-test
+deps-test:
+	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' babeltrace2='reads the traces that tailcam writes' \
+		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
+
+.PHONY: deps-vm
+deps-vm:
+	@scripts/apt.sh $(GCC) qemu-system-x86='boots the kernels' xz-utils='unpacks kernel modules'
+
+.PHONY: deps-bench
+deps-bench:
+	@scripts/apt.sh $(GCC) bpftrace='peer to compare with' linux-perf='peer to compare with' rt-tests='hackbench, the load' \
+		fio='the load on the disk'
