@@ -123,7 +123,7 @@ func testStore(t *testing.T, o StoreOptions) *Store {
 	return s
 }
 
-// running starts a manager; stop ends it and waits.
+// running starts a manager, and waits until it runs; stop ends it and waits.
 func running(t *testing.T, o Options) (m *Manager, stop func()) {
 	t.Helper()
 	m, err := New(o)
@@ -140,6 +140,10 @@ func running(t *testing.T, o Options) (m *Manager, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
+	m.Thaw()
+	for m.Stats().Drains+m.Stats().DrainErrors == 0 {
+		time.Sleep(time.Millisecond) // hangs if Run does not begin
+	}
 	return m, stop
 }
 

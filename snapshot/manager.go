@@ -88,7 +88,7 @@ type Manager struct {
 	wake  chan struct{}
 	queue chan job
 	ended chan struct{} // closed when Run has returned
-	tape  *tape         // of Run's goroutine
+	tape  *tape         // of Run's goroutine, which makes it
 
 	drainLimit, writeLimit logLimit
 
@@ -147,7 +147,6 @@ func New(o Options) (*Manager, error) {
 		wake:    make(chan struct{}, 1),
 		queue:   make(chan job, o.Queue),
 		ended:   make(chan struct{}),
-		tape:    newTape(o.BankRecords, monoNow()),
 		stats:   Stats{Skipped: map[string]uint64{}},
 		skipped: map[string]uint64{},
 	}, nil
@@ -304,7 +303,8 @@ func (m *Manager) kick() {
 
 // Run carries out what was submitted until the context ends; then it collects
 // what is open, without waiting for the rest of its window, and waits for the
-// disk up to StopTimeout. It may be called once.
+// disk up to StopTimeout. It may be called once, when the recorder records:
+// history counts as complete from here on.
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
 	written := make(chan struct{})
@@ -312,6 +312,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer close(written)
 		m.writeAll()
 	}()
+	m.tape = newTape(m.opts.BankRecords, monoNow())
 	m.loop(ctx)
 	close(m.queue)
 

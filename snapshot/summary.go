@@ -86,7 +86,11 @@ func factLines(o *tracker.Outlier) []string {
 		add("it waited longest on CPU %d", *o.WaitCPU)
 	}
 	if o.Waker != nil {
-		add("woken by %s", taskName(o.Waker.Comm, o.Waker.PID, o.Waker.TID))
+		who := taskName(o.Waker.Comm, o.Waker.PID, o.Waker.TID)
+		if o.Waker.Context != "" {
+			who = fmt.Sprintf("%s, which interrupted %s", printable(o.Waker.Context), who)
+		}
+		add("woken by %s", who)
 	}
 	if o.OnCPU != nil {
 		add("meanwhile %s ran for %s on CPU %d", taskName(o.OnCPU.Comm, o.OnCPU.PID, o.OnCPU.TID),

@@ -13,9 +13,8 @@ import (
 // Each drain adds one chunk a CPU. A chunk stands for the time between the
 // freeze before and its own; together they tell where nothing is missing.
 type tape struct {
-	bank    int // records that one bank holds per CPU; 0: not known
-	started uint64
-	frozen  uint64 // the last freeze
+	bank    int    // records that one bank holds per CPU; 0: not known
+	frozen  uint64 // the last freeze, at first the start
 	cpus    map[int]*cpuTape
 	lost    map[int]uint64 // Coverage.Lost at the last drain
 	written map[int]uint64 // Coverage.Records at the last drain
@@ -36,7 +35,7 @@ type chunk struct {
 }
 
 func newTape(bank int, now uint64) *tape {
-	return &tape{bank: bank, started: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
+	return &tape{bank: bank, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
 // add takes over the records of one drain of a bank that was frozen at the

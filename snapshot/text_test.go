@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -27,29 +28,36 @@ func TestFacts(t *testing.T) {
 	task := tracker.Task{PID: 10, TID: 11, Comm: "bad\x1b[2J", Cmdline: "bad --x"}
 	for _, c := range []struct {
 		outlier tracker.Outlier
+		more    string // as JSON
 		want    []string
 	}{
 		{
 			tracker.Outlier{
 				Track: "wakeup", DelayNS: 20_000_000, Task: task,
 				OnCPU: &tracker.OnCPU{Peer: tracker.Peer{PID: 5, TID: 5, Comm: "hog"}, CPU: 2, RanNS: 19_000_000},
-				Waker: &tracker.Peer{PID: 6, TID: 6, Comm: "waker"}, Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}},
+				Waker: &tracker.Waker{Peer: tracker.Peer{PID: 6, TID: 6, Comm: "waker"}}, Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}},
 			},
+			`{"waker":{"pid":6,"tid":6,"comm":"waker"}}`,
 			[]string{
 				"bad?[2J (pid 10, thread 11) was ready to run and waited 20ms for a CPU", "meanwhile hog (pid 5) ran for 19ms on CPU 2",
 				"woken by waker (pid 6)", "command line: bad --x", "    schedule+0x1",
 			},
 		},
-		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task}, []string{"was off the CPU for 1s (uninterruptible)"}},
+		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task}, `{}`, []string{"was off the CPU for 1s (uninterruptible)"}},
 		{
 			tracker.Outlier{Track: "syscall", DelayNS: 1000, Task: task, Syscall: &tracker.SyscallInfo{NR: 0, Name: "read", Ret: &ret}},
+			`{}`,
 			[]string{"spent 1µs in read", "system call read (0) returned -5"},
 		},
 		{
 			tracker.Outlier{Track: "block", DelayNS: 1000, Task: task, Block: &tracker.BlockInfo{Device: "vda", Sector: 8, Bytes: 4096, Op: "write", Flags: "WS"}},
+			`{}`,
 			[]string{"a write of 4096 bytes at sector 8 of vda took 1µs", "flags WS"},
 		},
 	} {
+		if err := json.Unmarshal([]byte(c.more), &c.outlier); err != nil {
+			t.Fatal(err)
+		}
 		m := &Meta{ID: "id", Notes: []string{"short"}, Outliers: []tracker.Outlier{c.outlier}}
 		var b strings.Builder
 		if err := writeFacts(&b, m, newFacts(m)); err != nil {
