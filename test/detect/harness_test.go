@@ -136,7 +136,7 @@ func (c *camera) name(pid int, addrs []uint64) []string {
 	for i, a := range addrs {
 		if !strings.HasPrefix(out[i], "[unknown]") {
 			c.frames[a] = out[i]
-		} else if name := c.frames[a]; name != "" {
+		} else if name := c.frames[a]; name != "" && a < 1<<24 {
 			out[i] = name
 		}
 	}
