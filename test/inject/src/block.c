@@ -58,12 +58,18 @@ static void *worker_main(void *arg)
 
 		errno = ret < 0 ? (int)-ret : EIO;
 		need(ret == self->size, "direct request");
-		events_add(&self->events, (struct event){
-			.track = "block", .kind = "request",
+		const struct event e = {
+			.track = "block",
+			.kind = "request",
 			.func = self->write ? "inject_block_write" : "inject_block_read",
-			.comm = COMM, .tid = tid, .cpu = -1,
-			.start_ns = start, .end_ns = end, .offset = (int64_t)offset,
-		});
+			.comm = COMM,
+			.tid = tid,
+			.cpu = -1,
+			.start_ns = start,
+			.end_ns = end,
+			.offset = (int64_t)offset,
+		};
+		events_add(&self->events, e);
 	}
 	name_thread("inj-idle");
 	free(buf);
@@ -105,9 +111,13 @@ int cmd_block(int argc, char **argv)
 	need(pthread_barrier_init(&start, NULL, (unsigned)threads) == 0, "make a barrier");
 	for (int i = 0; i < threads; i++) {
 		worker[i] = (struct worker){
-			.fd = fd, .write = write, .size = size,
+			.fd = fd,
+			.write = write,
+			.size = size,
 			.requests = requests / threads + (i < requests % threads),
-			.first = (uint64_t)i * span, .span = span, .start = &start,
+			.first = (uint64_t)i * span,
+			.span = span,
+			.start = &start,
 		};
 		events_init(&worker[i].events, (size_t)worker[i].requests);
 		need(pthread_create(&worker[i].thread, NULL, worker_main, &worker[i]) == 0, "make a thread");

@@ -52,8 +52,7 @@ void events_print(const struct events *events)
 		       "\"pid\":%d,\"tid\":%d,\"cpu\":%d,\"start_ns\":%llu,\"end_ns\":%llu,"
 		       "\"offset\":%lld}\n",
 		       e->track, e->kind, e->func, e->comm, e->pid ? e->pid : getpid(), e->tid, e->cpu,
-		       (unsigned long long)e->start_ns, (unsigned long long)e->end_ns,
-		       (long long)e->offset);
+		       (unsigned long long)e->start_ns, (unsigned long long)e->end_ns, (long long)e->offset);
 	}
 	fflush(stdout);
 }

@@ -37,8 +37,16 @@ static void report(const char *kind, const char *func, pid_t tid, uint64_t start
 	uint32_t slot = __atomic_fetch_add(&shared->reserved, 1, __ATOMIC_RELAXED);
 
 	shared->event[slot] = (struct event){
-		.track = "syscall", .kind = kind, .func = func, .comm = COMM,
-		.pid = getpid(), .tid = tid, .cpu = -1, .start_ns = start, .end_ns = end, .offset = -1,
+		.track = "syscall",
+		.kind = kind,
+		.func = func,
+		.comm = COMM,
+		.pid = getpid(),
+		.tid = tid,
+		.cpu = -1,
+		.start_ns = start,
+		.end_ns = end,
+		.offset = -1,
 	};
 	__atomic_fetch_add(&shared->count, 1, __ATOMIC_RELEASE);
 }
@@ -263,9 +271,8 @@ int cmd_edge(int argc, char **argv)
 		void (*body)(void);
 		bool stop;
 	} cases[] = {
-		{case_killed, false},	   {case_exit_group, false}, {case_execve, false},
-		{case_thread_exit, false}, {case_interrupted, false}, {case_restarted, false},
-		{case_stopped, true},	   {case_sigreturn, false},
+		{case_killed, false},	   {case_exit_group, false}, {case_execve, false}, {case_thread_exit, false},
+		{case_interrupted, false}, {case_restarted, false},  {case_stopped, true}, {case_sigreturn, false},
 	};
 
 	if (argc != 3)

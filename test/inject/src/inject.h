@@ -25,7 +25,7 @@ struct event {
 	int cpu; /* -1: not pinned */
 	uint64_t start_ns;
 	uint64_t end_ns; /* 0: the call never returned */
-	int64_t offset; /* block only, else -1 */
+	int64_t offset;	 /* block only, else -1 */
 };
 
 /* A list that one thread appends to; memory is taken beforehand. */
@@ -70,8 +70,7 @@ const char *kind_of(bool over, uint64_t delay, uint64_t asked);
  * A system call from the function in which it is written: a wrapper of libc
  * keeps no frame pointer, and would hide its caller from a stack walk.
  */
-static inline __attribute__((always_inline)) long
-raw(long nr, long a, long b, long c, long d, long e, long f)
+static inline __attribute__((always_inline)) long raw(long nr, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)
 	register long r10 __asm__("r10") = d;
@@ -93,10 +92,7 @@ raw(long nr, long a, long b, long c, long d, long e, long f)
 	register long x4 __asm__("x4") = e;
 	register long x5 __asm__("x5") = f;
 
-	__asm__ volatile("svc #0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-			 : "memory");
+	__asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
 	return x0;
 #else
 #error "write the system call instruction of this machine here"

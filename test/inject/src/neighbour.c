@@ -72,11 +72,18 @@ int cmd_neighbour(int argc, char **argv)
 		uint64_t start = now();
 		need(inject_neighbour_victim() == 1, "sleep");
 		uint64_t end = now();
-		events_add(&events, (struct event){
-			.track = "offcpu", .kind = kind_of(true, end - start, delay), .func = "inject_neighbour_victim",
-			.comm = COMM, .tid = gettid(), .cpu = cpu,
-			.start_ns = start, .end_ns = end, .offset = -1,
-		});
+		const struct event e = {
+			.track = "offcpu",
+			.kind = kind_of(true, end - start, delay),
+			.func = "inject_neighbour_victim",
+			.comm = COMM,
+			.tid = gettid(),
+			.cpu = cpu,
+			.start_ns = start,
+			.end_ns = end,
+			.offset = -1,
+		};
+		events_add(&events, e);
 	}
 	name_thread("inj-idle");
 	close(to_other[1]);

@@ -77,10 +77,18 @@ static void wait_once(struct worker *self, long i, pid_t tid)
 
 	if (self->one_sleep && (after.slept != before.slept + 1 || after.preempted != before.preempted))
 		kind = "spoilt";
-	events_add(&self->events, (struct event){
-		.track = self->track, .kind = kind, .func = way->func, .comm = self->comm,
-		.tid = tid, .cpu = -1, .start_ns = start, .end_ns = end, .offset = -1,
-	});
+	const struct event e = {
+		.track = self->track,
+		.kind = kind,
+		.func = way->func,
+		.comm = self->comm,
+		.tid = tid,
+		.cpu = -1,
+		.start_ns = start,
+		.end_ns = end,
+		.offset = -1,
+	};
+	events_add(&self->events, e);
 }
 
 static void *worker_main(void *arg)
@@ -106,8 +114,8 @@ static long share(long n, int threads, int i)
 	return n / threads + (i < n % threads);
 }
 
-int waits_run(const char *track, const char *comm, bool one_sleep, const struct way *ways,
-	      int way_count, int argc, char **argv)
+int waits_run(const char *track, const char *comm, bool one_sleep, const struct way *ways, int way_count, int argc,
+	      char **argv)
 {
 	static pthread_barrier_t start;
 

@@ -28,7 +28,7 @@ struct way {
  * one_sleep: a wait in which the thread slept more than once, or was preempted,
  * is spoilt: the kernel has seen it in pieces.
  */
-int waits_run(const char *track, const char *comm, bool one_sleep, const struct way *ways,
-	      int way_count, int argc, char **argv);
+int waits_run(const char *track, const char *comm, bool one_sleep, const struct way *ways, int way_count, int argc,
+	      char **argv);
 
 #endif

@@ -90,11 +90,18 @@ static void *victim_main(void *arg)
 		/* Anything but one sleep: the kernel saw something else than this. */
 		if (after.slept != before.slept + 1 || after.preempted != before.preempted)
 			kind = "spoilt";
-		events_add(&self->events, (struct event){
-			.track = "wakeup", .kind = kind, .func = "inject_wakeup_victim",
-			.comm = COMM_VICTIM, .tid = tid, .cpu = group->cpu,
-			.start_ns = group->due, .end_ns = end, .offset = -1,
-		});
+		const struct event e = {
+			.track = "wakeup",
+			.kind = kind,
+			.func = "inject_wakeup_victim",
+			.comm = COMM_VICTIM,
+			.tid = tid,
+			.cpu = group->cpu,
+			.start_ns = group->due,
+			.end_ns = end,
+			.offset = -1,
+		};
+		events_add(&self->events, e);
 		ready(group);
 	}
 	name_thread("inj-idle");
