@@ -84,7 +84,7 @@ func (p lines) who(o *tracker.Outlier) {
 			term.Clean(b.Op), term.Bytes(uint64(b.Bytes)), b.Sector, term.Clean(b.Device)))
 	}
 	if o.Waker != nil {
-		p.line("woken by", name(*o.Waker))
+		p.line("woken by", term.Waker(o.Waker))
 	}
 }
 

@@ -1,0 +1,354 @@
+package demo_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/demo"
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// patience bounds how long a test waits for something that always comes.
+const patience = 30 * time.Second
+
+func TestDemo(t *testing.T) {
+	d := startDemo(t)
+	results := d.results(4)
+	if err := d.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, d.stderr)
+	}
+	d.checkGone()
+	if got := names(t, d.snapshots); len(got) != 1 {
+		t.Fatalf("the demo left %v in its directory", got)
+	}
+	for i, track := range []string{"wakeup", "offcpu", "syscall", "block"} {
+		r := results[i]
+		t.Run(track, func(t *testing.T) {
+			if r.Track != track || r.Error != "" || r.ReportedNS == nil || r.Snapshot == nil || r.Outlier == nil {
+				t.Fatalf("result: %+v", r)
+			}
+			// How near they are is the demo's own judgement.
+			if *r.ReportedNS != r.Outlier.DelayNS || r.InjectedNS != r.Injected.Delay().Nanoseconds() {
+				t.Errorf("numbers do not agree: %+v", r)
+			}
+			if r.Outlier.Task.TID != r.Injected.TID || r.Outlier.Task.PID != r.Injected.PID || r.Outlier.Task.Comm != r.Injected.Comm {
+				t.Errorf("reported of %+v, injected into %+v", r.Outlier.Task, r.Injected)
+			}
+			checkOutlier(t, &r)
+			checkSnapshot(t, &r)
+		})
+	}
+}
+
+// checkOutlier checks what is particular to a track.
+func checkOutlier(t *testing.T, r *demo.Result) {
+	t.Helper()
+	o := r.Outlier
+	switch r.Track {
+	case "wakeup":
+		if o.OnCPU == nil || o.OnCPU.Comm != inject.CommHog {
+			t.Errorf("ran instead: %+v, want %s", o.OnCPU, inject.CommHog)
+		}
+	case "offcpu":
+		if o.State != "uninterruptible" {
+			t.Errorf("state %q, want uninterruptible", o.State)
+		}
+		if len(o.Stacks.Kernel) == 0 {
+			t.Error("no kernel stack")
+		}
+	case "syscall":
+		if o.Syscall == nil || o.Syscall.Name != "pread64" || o.Syscall.Ret == nil || *o.Syscall.Ret != 4096 {
+			t.Errorf("system call: %+v, want pread64 that returned 4096", o.Syscall)
+		}
+		if !strings.Contains(strings.Join(o.Stacks.User, "\n"), "internal/inject.reader") {
+			t.Errorf("user stack lacks the injector: %q", o.Stacks.User)
+		}
+	case "block":
+		if o.Block == nil || o.Block.Device != r.Injected.Device || o.Block.Op != "read" || o.Block.Bytes != 4096 {
+			t.Errorf("request: %+v, want a read of 4096 bytes on %s", o.Block, r.Injected.Device)
+		}
+	}
+}
+
+// checkSnapshot reads the snapshot with a reader that is not ours.
+func checkSnapshot(t *testing.T, r *demo.Result) {
+	t.Helper()
+	m, err := snapshot.ReadMeta(*r.Snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Rule == "" || r.Events == 0 {
+		t.Errorf("snapshot of rule %q with %d events", m.Rule, r.Events)
+	}
+	path, err := exec.LookPath("babeltrace2")
+	if err != nil {
+		t.Skip("babeltrace2 is not installed: the trace is read by tailcam only")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(path, filepath.Join(*r.Snapshot, snapshot.TraceDir))
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
+		t.Fatalf("babeltrace2: %v\n%s", err, &stderr)
+	}
+	tid := r.Outlier.Task.TID
+	wanted := map[string]string{
+		" tailcam_entry: ": fmt.Sprintf("{ tid = %d }", tid),
+		" tailcam_exit: ":  fmt.Sprintf("{ tid = %d }", tid),
+	}
+	switch r.Track {
+	case "wakeup":
+		wanted[" sched_waking: "] = fmt.Sprintf(" tid = %d,", tid)
+		wanted[" sched_switch: "] = fmt.Sprintf("next_tid = %d,", tid)
+	case "offcpu":
+		wanted[" sched_switch: "] = fmt.Sprintf("prev_tid = %d,", tid)
+	case "block":
+		sector := fmt.Sprintf("sector = %d,", r.Outlier.Block.Sector)
+		wanted[" block_rq_issue: "], wanted[" block_rq_complete: "] = sector, sector
+	}
+	for event, detail := range wanted {
+		if !slices.ContainsFunc(strings.Split(stdout.String(), "\n"), func(line string) bool {
+			return strings.Contains(line, event) && strings.Contains(line, detail)
+		}) {
+			t.Errorf("the trace has no%swith %q", event, detail)
+		}
+	}
+}
+
+func TestInterruptedAtTheStart(t *testing.T) {
+	d := startDemo(t)
+	d.seeDisk()
+	d.end(syscall.SIGTERM)
+	if !strings.Contains(d.stderr.String(), "interrupted") {
+		t.Errorf("it does not say that it was interrupted:\n%s", d.stderr)
+	}
+	if got := names(t, d.snapshots); len(got) > 0 {
+		t.Errorf("it left %v", got)
+	}
+}
+
+func TestInterruptedInTheMiddle(t *testing.T) {
+	d := startDemo(t)
+	d.seeDisk()
+	first := d.results(1)[0]
+	d.end(syscall.SIGINT)
+	if !strings.Contains(d.stderr.String(), "interrupted") {
+		t.Errorf("it does not say that it was interrupted:\n%s", d.stderr)
+	}
+	if _, err := snapshot.ReadMeta(*first.Snapshot); err != nil {
+		t.Errorf("the snapshot that was told is gone: %v", err)
+	}
+	if half, _ := filepath.Glob(filepath.Join(filepath.Dir(*first.Snapshot), ".tmp-*")); len(half) > 0 {
+		t.Errorf("it left half a snapshot: %v", half)
+	}
+}
+
+func TestKilledInTheMiddle(t *testing.T) {
+	d := startDemo(t)
+	d.seeDisk()
+	d.results(1)
+	d.end(syscall.SIGKILL)
+}
+
+// process is a demo under test, in JSON.
+type process struct {
+	t         *testing.T
+	cmd       *exec.Cmd
+	out       *bufio.Reader
+	stderr    *bytes.Buffer
+	snapshots string
+	temp      string
+	children  []int
+	loop, seq string // its loop device, once seen
+}
+
+func startDemo(t *testing.T) *process {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: BPF, real-time threads, mounts and loop devices")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip("needs FUSE: ", err)
+	}
+	d := &process{t: t, stderr: &bytes.Buffer{}, snapshots: t.TempDir(), temp: t.TempDir()}
+	d.cmd = exec.Command(binary(t), "demo", "-o", "json", "--snapshots-dir", d.snapshots)
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.temp)
+	d.cmd.Stderr = d.stderr
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.out = bufio.NewReader(out)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill() // a test that failed has not waited for it
+		_ = d.cmd.Wait()
+	})
+	return d
+}
+
+// binary builds tailcam once for each test that wants it; Go's cache makes it cheap.
+func binary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tailcam")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/tailcam/tailcam/cmd/tailcam")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
+		t.Skip("needs the go command to build tailcam: ", err)
+	} else if err != nil {
+		t.Fatalf("build tailcam: %v\n%s", err, out)
+	}
+	return path
+}
+
+// results reads so many lines; more are an error if all four are asked for.
+func (d *process) results(n int) []demo.Result {
+	d.t.Helper()
+	var got []demo.Result
+	for range n {
+		line, err := d.out.ReadBytes('\n')
+		if err != nil {
+			d.t.Fatalf("after %d results: %v\n%s", len(got), err, d.stderr)
+		}
+		var r demo.Result
+		if err := json.Unmarshal(line, &r); err != nil {
+			d.t.Fatalf("%v in %s", err, line)
+		}
+		if r.Snapshot == nil {
+			d.t.Fatalf("not caught: %s", line)
+		}
+		got = append(got, r)
+	}
+	if n == 4 {
+		if rest, err := io.ReadAll(d.out); err != nil || len(rest) > 0 {
+			d.t.Errorf("after the last result: %q, %v", rest, err)
+		}
+	}
+	return got
+}
+
+// seeDisk waits until the demo's loop device is there.
+func (d *process) seeDisk() {
+	d.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		d.children = childrenOf(d.cmd.Process.Pid)
+		for _, pid := range d.children {
+			links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+			for _, link := range links {
+				dev, _ := os.Readlink(link)
+				if name, ok := strings.CutPrefix(dev, "/dev/loop"); ok && name != "-control" && backed("loop"+name) {
+					d.loop = "loop" + name
+					d.seq = diskSeq(d.loop)
+					return
+				}
+			}
+		}
+	}
+	d.t.Fatalf("no loop device appeared\n%s", d.stderr)
+}
+
+// end sends a signal and checks that nothing stays.
+func (d *process) end(sig syscall.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, d.out); err != nil {
+		d.t.Error(err)
+	}
+	var exit *exec.ExitError
+	if err := d.cmd.Wait(); !errors.As(err, &exit) {
+		d.t.Fatalf("it ended with %v, want a failure", err)
+	}
+	if code := exit.ExitCode(); sig != syscall.SIGKILL && code != 1 {
+		d.t.Errorf("exit status %d, want 1\n%s", code, d.stderr)
+	}
+	d.checkGone()
+}
+
+// checkGone waits until the children and the disk are gone: after SIGKILL the
+// kernel does that by itself, and takes its time.
+func (d *process) checkGone() {
+	d.t.Helper()
+	left := func() string {
+		for _, pid := range d.children {
+			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.HasPrefix(string(comm), "tailcam") {
+				return fmt.Sprintf("process %d %s", pid, comm)
+			}
+		}
+		if d.loop != "" && backed(d.loop) && diskSeq(d.loop) == d.seq {
+			return "loop device " + d.loop
+		}
+		return ""
+	}
+	for deadline := time.Now().Add(patience); left() != "" && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if what := left(); what != "" {
+		d.t.Errorf("it left a %s", what)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || bytes.Contains(mounts, []byte("tailcam-slowfs")) {
+		d.t.Errorf("it left a mount here (%v):\n%s", err, mounts)
+	}
+	if got := names(d.t, d.temp); len(got) > 0 {
+		d.t.Errorf("it left %v in the temporary directory", got)
+	}
+}
+
+func backed(loop string) bool {
+	_, err := os.Stat("/sys/block/" + loop + "/loop/backing_file")
+	return err == nil
+}
+
+// diskSeq tells apart what is in a device one after the other; empty before 5.15.
+func diskSeq(disk string) string {
+	seq, _ := os.ReadFile("/sys/block/" + disk + "/diskseq")
+	return string(seq)
+}
+
+func childrenOf(parent int) []int {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var got []int
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone
+		}
+		// The name in parentheses may hold anything; the state and the parent follow.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				got = append(got, pid)
+			}
+		}
+	}
+	return got
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	return got
+}
