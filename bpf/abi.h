@@ -232,7 +232,7 @@ struct outlier {
 	__u16 kernel_frames;
 	__u16 user_frames;
 	__u32 ran_count;
-	__u32 _pad;
+	__u32 waker_context; /* WAKER_*: what ran on top of the waker's task */
 	struct ran ran[MAX_RAN]; /* newest first */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
@@ -250,6 +250,12 @@ struct user_stack {
 	__u64 time_ns; /* outlier.time_ns */
 	__u64 user[MAX_STACK];
 };
+
+/* Who really woke a task: the current one, or an interrupt on top of it (kind in bits 14 and 15, number below). */
+#define WAKER_TASK 0
+#define WAKER_SOFTIRQ (1 << 14) /* | vector */
+#define WAKER_IRQ (2 << 14)	/* | irq */
+#define WAKER_HRTIMER (3 << 14)
 
 #define OUTLIER_TYPE 0x7443
 #define USER_STACK_TYPE 0x7444
@@ -393,7 +399,10 @@ struct cpu_state {
 	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
 	__u64 later_sp;		    /* user stack pointer then */
 	__u32 later_tid;
-	__u32 _pad;
+	/* What interrupts its tasks now, as WAKER_*; 0: nothing. With the task it runs on top of. */
+	__u32 in_irq;
+	__u32 in_hrtimer, hrtimer_tid;
+	__u32 in_softirq, softirq_tid;
 	struct ran ran[RUN_HISTORY];
 };
 

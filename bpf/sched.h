@@ -111,11 +111,39 @@ static __always_inline void sched_leave(struct task_struct *prev, bool preempt, 
 	slot->off_ns = now;
 }
 
+/* The interrupt that runs on top of the current task, if the recorder watches interrupts. */
+static __always_inline u16 waker_context(struct cpu_state *me, u32 tid)
+{
+	if (!me)
+		return WAKER_TASK;
+	if (me->in_irq)
+		return me->in_irq;
+	/* On real-time kernels these run in threads, which others may preempt. */
+	if (me->in_hrtimer && me->hrtimer_tid == tid)
+		return me->in_hrtimer;
+	if (me->in_softirq && me->softirq_tid == tid)
+		return me->in_softirq;
+	return WAKER_TASK;
+}
+
+/* Notes current as the one who makes p runnable. */
+static __always_inline void note_waker(struct task_slot *slot, struct task_struct *p, u32 cpu)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+
+	slot->waker_tid = waker->pid;
+	slot->waker_pid = waker->tgid;
+	slot->waker_cpu = cpu;
+	slot->waker_stack = -1;
+	slot->waker_context = waker_context(this_cpu(cpu), waker->pid);
+	slot->entry_cpu = p->thread_info.cpu;
+	COPY_COMM(slot->waker_comm, waker);
+}
+
 /* p becomes runnable; current is the waker. */
 static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
 {
 	int at = pending_find(&task_keys, task_mask, (u32)p->pid);
-	struct task_struct *waker;
 	struct task_slot *slot;
 
 	if (at < 0)
@@ -123,13 +151,7 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 	slot = task_slot_at(at);
 	if (!slot || slot->wake_ns)
 		return; /* runnable already */
-	waker = bpf_get_current_task_btf();
-	slot->waker_tid = waker->pid;
-	slot->waker_pid = waker->tgid;
-	slot->waker_cpu = cpu;
-	slot->waker_stack = -1;
-	slot->entry_cpu = p->thread_info.cpu;
-	COPY_COMM(slot->waker_comm, waker);
+	note_waker(slot, p, cpu);
 	if (waker_stacks_always ||
 	    (waker_stacks_slow && slot->off_ns &&
 	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
@@ -140,19 +162,13 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 /* p is put on a run queue for the first time. */
 static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32 cpu, u64 now)
 {
-	struct task_struct *waker = bpf_get_current_task_btf();
 	struct task_slot *slot;
 
 	slot = task_claim(p->pid, TRACK_WAKEUP, this_cpu(cpu));
 	if (!slot)
 		return;
 	slot->flags = OUTLIER_NEW;
-	slot->entry_cpu = p->thread_info.cpu;
-	slot->waker_tid = waker->pid;
-	slot->waker_pid = waker->tgid;
-	slot->waker_cpu = cpu;
-	slot->waker_stack = -1;
-	COPY_COMM(slot->waker_comm, waker);
+	note_waker(slot, p, cpu);
 	if (waker_stacks_always)
 		slot->waker_stack = bpf_get_stackid(ctx, &waker_stacks, 0);
 	slot->wake_ns = now;
@@ -223,6 +239,7 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 	out->waker_tid = slot->waker_tid;
 	out->waker_pid = slot->waker_pid;
 	out->waker_cpu = slot->waker_cpu;
+	out->waker_context = slot->waker_comm[0] ? slot->waker_context : WAKER_TASK;
 	out->waker_stack = slot->waker_comm[0] ? slot->waker_stack : -1;
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }

@@ -85,12 +85,14 @@ struct task_slot {
 	u64 wake_ns; /* since when it is runnable; 0: asleep */
 	u32 state;   /* it sleeps in */
 	u32 flags;   /* enum outlier_flag, SLOT_MOVED */
-	u32 entry_cpu;
 	u32 waker_tid;
 	u32 waker_pid;
-	u32 waker_cpu;
 	s32 waker_stack;
-	u32 off_cpu;
+	u16 entry_cpu;
+	u16 off_cpu;
+	u16 waker_cpu;
+	u16 waker_context; /* WAKER_* */
+	u32 _pad1;
 	char waker_comm[TASK_COMM_LEN];
 	/* Second cache line, only when it moved while runnable. */
 	u64 here_ns; /* since when it waits on here_cpu */

@@ -60,7 +60,11 @@ type TailcamCpuState struct {
 	LaterTimeNs uint64
 	LaterSp     uint64
 	LaterTid    uint32
-	Pad         uint32
+	InIrq       uint32
+	InHrtimer   uint32
+	HrtimerTid  uint32
+	InSoftirq   uint32
+	SoftirqTid  uint32
 	Ran         [32]TailcamRan
 }
 
@@ -115,7 +119,7 @@ type TailcamOutlier struct {
 	KernelFrames uint16
 	UserFrames   uint16
 	RanCount     uint32
-	Pad          uint32
+	WakerContext uint32
 	Ran          [24]TailcamRan
 	Kernel       [64]uint64
 	User         [64]uint64
@@ -251,23 +255,25 @@ type TailcamSetKey struct {
 }
 
 type TailcamTaskSlot struct {
-	_          structs.HostLayout
-	OffNs      uint64
-	WakeNs     uint64
-	State      uint32
-	Flags      uint32
-	EntryCpu   uint32
-	WakerTid   uint32
-	WakerPid   uint32
-	WakerCpu   uint32
-	WakerStack int32
-	OffCpu     uint32
-	WakerComm  [16]int8
-	HereNs     uint64
-	BestNs     uint64
-	HereCpu    uint32
-	BestCpu    uint32
-	Pad        [5]uint64
+	_            structs.HostLayout
+	OffNs        uint64
+	WakeNs       uint64
+	State        uint32
+	Flags        uint32
+	WakerTid     uint32
+	WakerPid     uint32
+	WakerStack   int32
+	EntryCpu     uint16
+	OffCpu       uint16
+	WakerCpu     uint16
+	WakerContext uint16
+	Pad1         uint32
+	WakerComm    [16]int8
+	HereNs       uint64
+	BestNs       uint64
+	HereCpu      uint32
+	BestCpu      uint32
+	Pad          [5]uint64
 }
 
 type TailcamUserStack struct {

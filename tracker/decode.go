@@ -1,6 +1,7 @@
 package tracker
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,10 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall))}
 	}
 	if comm := text(raw.WakerComm[:]); comm != "" {
-		o.Waker = &Peer{PID: int(raw.WakerPid), TID: int(raw.WakerTid), Comm: comm}
+		o.Waker = &Waker{
+			Peer:    Peer{PID: int(raw.WakerPid), TID: int(raw.WakerTid), Comm: comm},
+			Context: contextOf(raw.WakerContext),
+		}
 	}
 	if rule.Track == rules.OffCPU {
 		o.State = string(stateOf(raw.State))
@@ -85,6 +89,26 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 	}
 	segments := raw.Ran[:min(int(raw.RanCount), len(raw.Ran))]
 	o.OnCPU = ranLongest(segments, raw.TimeNs-raw.RunnableNs, raw.TimeNs, wait, raw.Tid)
+}
+
+// contextOf names what ran on top of the waker's task (bpf/abi.h, WAKER_*).
+func contextOf(c uint32) string {
+	// Vectors in the order of include/linux/interrupt.h, the same from 6.1 to 6.18.
+	vectors := []string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
+	number := c & 0x3fff
+	switch c >> 14 {
+	case 1:
+		if int(number) < len(vectors) {
+			return "softirq " + vectors[number]
+		}
+		return fmt.Sprintf("softirq %d", number)
+	case 2:
+		return fmt.Sprintf("irq %d", number)
+	case 3:
+		return "timer"
+	default:
+		return ""
+	}
 }
 
 // ranLongest is the task that ran longest between from and to, of segments

@@ -47,7 +47,7 @@ func TestReceiveWakeup(t *testing.T) {
 		Type: typeOutlier, Generation: 1, Rule: 64, // second half of the table
 		StartNs: 1000, TimeNs: 51000, RunnableNs: 50000, ThresholdNs: 500,
 		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, WakerStack: -1, Syscall: -1,
-		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"),
+		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"), WakerContext: 1<<14 | 3,
 		KernelFrames: 2, RanCount: 3, Flags: flagPreempted | flagSnapshot,
 	}
 	raw.Kernel[0], raw.Kernel[1] = 11, 22
@@ -61,7 +61,7 @@ func TestReceiveWakeup(t *testing.T) {
 	if o.Rule != "wakeup" || o.DelayNS != 50000 || o.Task.TID != 12 || o.Task.Comm != "victim" || !o.Preempted || !o.WantsSnapshot {
 		t.Errorf("outlier %+v", o)
 	}
-	if o.Waker == nil || *o.Waker != (Peer{PID: 4, TID: 5, Comm: "waker"}) {
+	if o.Waker == nil || *o.Waker != (Waker{Peer{PID: 4, TID: 5, Comm: "waker"}, "softirq NET_RX"}) {
 		t.Errorf("waker %+v", o.Waker)
 	}
 	if o.OnCPU == nil || o.OnCPU.Comm != "hog" || o.OnCPU.RanNS != 40000 || o.OnCPU.CPU != 2 {

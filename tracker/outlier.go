@@ -31,6 +31,15 @@ type Peer struct {
 	Comm string `json:"comm"`
 }
 
+// Waker is who made the slow task runnable.
+type Waker struct {
+	Peer
+	// Context is empty if the task itself did. Otherwise an interrupt did, while
+	// it ran on that task's CPU: "irq 24", "softirq NET_RX" or "timer". Known
+	// only while the recorder records the groups irq and timer.
+	Context string `json:"context,omitempty"`
+}
+
 // OnCPU is the task that ran instead for most of a wait.
 type OnCPU struct {
 	Peer
@@ -84,7 +93,7 @@ type Outlier struct {
 	Preempted   bool              `json:"preempted,omitempty"`   // wakeup: the wait began with a preemption
 	RunnableNS  int64             `json:"runnable_ns,omitempty"` // wakeup, offcpu: spent waiting for a CPU
 	State       string            `json:"state,omitempty"`       // offcpu: interruptible, uninterruptible, other
-	Waker       *Peer             `json:"waker,omitempty"`
+	Waker       *Waker            `json:"waker,omitempty"`
 	OnCPU       *OnCPU            `json:"on_cpu,omitempty"` // who ran instead
 	Stacks      Stacks            `json:"stacks"`
 	Syscall     *SyscallInfo      `json:"syscall,omitempty"`

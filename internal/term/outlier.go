@@ -131,13 +131,25 @@ func (d details) process(o *tracker.Outlier) {
 
 func (d details) wait(o *tracker.Outlier) {
 	if o.Waker != nil {
-		d.add("woken by", peer(*o.Waker))
+		d.add("woken by", Waker(o.Waker))
 	}
 	if o.OnCPU != nil {
 		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Track == "offcpu" && o.RunnableNS > 0 {
 		d.add("of that", Duration(o.RunnableNS)+" runnable, waiting for a CPU")
+	}
+}
+
+// Waker writes who woke a task: another task, or an interrupt on top of one.
+func Waker(w *tracker.Waker) string {
+	switch {
+	case w.Context == "":
+		return peer(w.Peer)
+	case w.TID == 0:
+		return Clean(w.Context) + " on an idle CPU"
+	default:
+		return Clean(w.Context) + " while " + peer(w.Peer) + " ran"
 	}
 }
 

@@ -24,7 +24,7 @@ func TestPrintOutlier(t *testing.T) {
 		"wakeup": {tracker.Outlier{
 			Time: at, Rule: "wakeup", Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: 48_200_000, ThresholdNS: 5_000_000,
 			Task: tracker.Task{PID: 1230, TID: 1234, Comm: "postgres", UID: 70, Cgroup: "/system.slice/postgresql.service", Container: "abc", Cmdline: "/usr/bin/postgres -D /data"},
-			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &tracker.Peer{},
+			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &tracker.Waker{Peer: tracker.Peer{}},
 			OnCPU:    &tracker.OnCPU{Peer: tracker.Peer{PID: 9, TID: 9, Comm: "hog"}, CPU: 1, RanNS: 47_900_000},
 			Snapshot: ptr("20261120T231502.123456789Z-wakeup-000042"), Suppressed: 1,
 			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1", "do_wait+0x2"}, User: []string{"main+0x3 (/usr/bin/postgres)"}},
@@ -46,7 +46,7 @@ func TestPrintOutlier(t *testing.T) {
 		"offcpu": {tracker.Outlier{
 			Time: at, Rule: "sleep", Track: "offcpu", DelayNS: 1_200_000_000, ThresholdNS: 1_000_000_000, State: "uninterruptible",
 			RunnableNS: 12_000, Task: tracker.Task{PID: 5, TID: 5, Comm: "kworker/0:1", Kernel: true, Cgroup: "/"},
-			Waker: &tracker.Peer{PID: 3, TID: 3, Comm: "ksoft"}, Syscall: &tracker.SyscallInfo{NR: 17, Name: "pread64"},
+			Waker: &tracker.Waker{Peer: tracker.Peer{PID: 3, TID: 3, Comm: "ksoft"}}, Syscall: &tracker.SyscallInfo{NR: 17, Name: "pread64"},
 		}, false, `
 2026-11-20 23:15:02.123  sleep           1.20s  kworker/0:1[5]          slept uninterruptible in pread64
     threshold    1s (1.2 times that)
@@ -93,7 +93,7 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 		o := tracker.Outlier{
 			Rule: evil, Track: track, Cause: evil, State: evil, Snapshot: ptr(evil),
 			Task:    tracker.Task{Comm: evil, Cgroup: evil, Container: evil, Cmdline: evil},
-			Waker:   &tracker.Peer{TID: 1, Comm: evil},
+			Waker:   &tracker.Waker{Peer: tracker.Peer{TID: 1, Comm: evil}},
 			OnCPU:   &tracker.OnCPU{Peer: tracker.Peer{TID: 1, Comm: evil}},
 			Stacks:  tracker.Stacks{Kernel: []string{evil}, User: []string{evil}, Waker: []string{evil}},
 			Syscall: &tracker.SyscallInfo{Name: evil},
