@@ -43,7 +43,8 @@ func TestFacts(t *testing.T) {
 				"woken by waker (pid 6)", "command line: bad --x", "    schedule+0x1",
 			},
 		},
-		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task}, `{}`, []string{"was off the CPU for 1s (uninterruptible)"}},
+		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task},
+			`{"waker":{"pid":6,"tid":7,"comm":"hog","context":"irq 24"}}`, []string{"woken by irq 24, which interrupted hog (pid 6, thread 7)", "was off the CPU for 1s (uninterruptible)"}},
 		{
 			tracker.Outlier{Track: "syscall", DelayNS: 1000, Task: task, Syscall: &tracker.SyscallInfo{NR: 0, Name: "read", Ret: &ret}},
 			`{}`,
