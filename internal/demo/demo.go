@@ -54,7 +54,9 @@ func Run(ctx context.Context, o Options) error {
 		return ctx.Err()
 	}
 	if err = errors.Join(err, d.left); err != nil {
-		d.showLog()
+		if d.daemonFailed || !errors.Is(err, errSome) {
+			d.showLog()
+		}
 		return err
 	}
 	if !o.JSON {
@@ -104,7 +106,7 @@ func (d *demo) run(ctx context.Context) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("demo: %d of %d latencies were not caught as they were injected: the reasons are above", failed, len(list))
+		return fmt.Errorf("demo: %d of %d %w: the reasons are above", failed, len(list), errSome)
 	}
 	return nil
 }
@@ -117,7 +119,15 @@ type demo struct {
 	last  string // directory of the latest snapshot
 	shown int    // results
 	left  error  // what could not be taken down in order
+
+	daemonFailed bool // at something: its log is worth reading
 }
+
+// errSome ends a demo of which not all succeeded.
+var errSome = errors.New("latencies were not caught as they were injected")
+
+// errNotProvoked is a failure of the injection, and not of what it tests.
+var errNotProvoked = errors.New("it could not be provoked here")
 
 // one provokes one latency and follows it until its snapshot can be read. What
 // goes wrong with it is in the result; the error is that of the whole demo.
@@ -131,6 +141,7 @@ func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
 		return nil, ctx.Err()
 	case err != nil:
 		r.Error = err.Error()
+		d.daemonFailed = d.daemonFailed || !errors.Is(err, errNotProvoked)
 	default:
 		d.last = *r.Snapshot
 	}
@@ -140,7 +151,7 @@ func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
 func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error {
 	truth, err := l.inject(ctx)
 	if err != nil {
-		return fmt.Errorf("it could not be provoked here: %w", err)
+		return fmt.Errorf("%w: %w", errNotProvoked, err)
 	}
 	r.Injected, r.InjectedNS = &truth, truth.Delay().Nanoseconds()
 	if r.Outlier, err = w.await(ctx, &truth); err != nil {
@@ -211,10 +222,10 @@ func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
 	return startWatch(ctx, &cfg, d.log.logger())
 }
 
-// ringSize spends at most 64 MiB on the two banks of all CPUs, and no less
-// than the daemon does by default.
+// ringSize spends at most 64 MiB on the two banks of all CPUs, but no less than
+// the daemon does by default. From 4 MiB on, rings want CAP_IPC_LOCK.
 func ringSize(cpus int) int {
-	size := 4 << 20
+	size := 2 << 20
 	for size > 1<<20 && 2*size*cpus > 64<<20 {
 		size /= 2
 	}

@@ -39,7 +39,7 @@ func printResult(c *term.Console, r *Result) {
 		p.line("snapshot", term.Clean(*r.Snapshot))
 		p.line("", c.Paint(term.Dim, fmt.Sprintf("%s events on %d CPUs, %s of history before it began",
 			term.Count(r.Events), r.CPUs, term.Duration(r.HistoryNS))))
-		for _, note := range r.notes {
+		for _, note := range r.Notes {
 			p.line("note", c.Paint(term.Yellow, term.Clean(note)))
 		}
 	}

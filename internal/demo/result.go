@@ -26,11 +26,11 @@ type Result struct {
 	Events     uint64  `json:"events"`     // in the snapshot's trace
 	HistoryNS  int64   `json:"history_ns"` // before the entry, on the CPU that has the least
 	CPUs       int     `json:"cpus"`       // in the snapshot
+	// Notes are the snapshot's own: what its reader must know.
+	Notes []string `json:"notes,omitempty"`
 
 	Injected *inject.Truth    `json:"injected,omitempty"`
 	Outlier  *tracker.Outlier `json:"outlier,omitempty"`
-
-	notes []string // of the snapshot
 }
 
 // judge compares what was reported with what was injected.
@@ -53,7 +53,7 @@ func (r *Result) readBack(dir string) error {
 	if err != nil {
 		return err
 	}
-	r.notes = m.Notes
+	r.Notes = m.Notes
 	r.CPUs = len(m.Coverage)
 	for i, c := range m.Coverage {
 		before := int64(r.Outlier.StartMono) - int64(c.FromMonoNS) //nolint:gosec // clock readings
