@@ -42,6 +42,7 @@ type Truth struct {
 	StartMono uint64 `json:"start_mono_ns"` // CLOCK_MONOTONIC
 	EndMono   uint64 `json:"end_mono_ns"`   // CLOCK_MONOTONIC
 	Device    string `json:"device,omitempty"`
+	Sector    uint64 `json:"sector,omitempty"` // of Device, in units of 512 bytes
 	// Detail says in a few words what was done, for people.
 	Detail string `json:"detail"`
 }

@@ -85,7 +85,7 @@ func (d *SlowDisk) Syscall(ctx context.Context, delay time.Duration) (Truth, err
 	truth, err := d.slow(ctx, delay, message{
 		Path: d.file, File: fileInode, Comm: CommSyscall,
 	})
-	truth.Track = "syscall"
+	truth.Track, truth.Sector = "syscall", 0
 	truth.Detail = "pread64 of a file whose file system answers late"
 	return truth, err
 }
@@ -118,7 +118,10 @@ func (d *SlowDisk) slow(ctx context.Context, delay time.Duration, order message)
 		d.broken = fmt.Errorf("the read took %v, not the %v that were asked for", time.Duration(took), delay) //nolint:gosec // below delay
 		return Truth{}, d.broken
 	}
-	return Truth{PID: read.PID, TID: read.TID, Comm: order.Comm, StartMono: read.Start, EndMono: read.End}, nil
+	return Truth{
+		PID: read.PID, TID: read.TID, Comm: order.Comm, StartMono: read.Start, EndMono: read.End,
+		Sector: uint64(order.Offset) / 512, //nolint:gosec // never negative
+	}, nil
 }
 
 // Close takes everything down and waits for it. A read under way is answered

@@ -18,7 +18,7 @@ const (
 	fileName  = "file" // for slow system calls
 	diskInode = 2
 	fileInode = 3
-	fileSize  = 1 << 30
+	fileSize  = 1 << 34
 )
 
 // slowfs serves the file system and owns the loop device. It runs in a mount
