@@ -3,8 +3,10 @@ package tracker
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -152,6 +154,9 @@ func FuzzReceive(f *testing.F) {
 		tr := ready(t)
 		if len(b) > 124 {
 			binary.LittleEndian.PutUint32(b[12:], 1) // of the live generation
+		}
+		if at := unsafe.Offsetof(bpf.TailcamOutlier{}.WakerStack); len(b) >= int(at)+4 {
+			binary.LittleEndian.PutUint32(b[at:], math.MaxUint32) // -1: there is no map to look it up in
 		}
 		o, err := tr.receive(b)
 		if err != nil && o != nil {
