@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// checkSnapshot holds everything that must be true of any snapshot, and
+// returns what it says and its trace.
+func checkSnapshot(t *testing.T, dir string) (*snapshot.Meta, []event) {
+	t.Helper()
+	m := readMeta(t, dir)
+	checkModes(t, dir)
+	events := readTrace(t, dir)
+	if want := m.Records + 2*uint64(len(m.Outliers)); uint64(len(events)) != want {
+		t.Errorf("%s: the trace has %d events, snapshot.json tells of %d", dir, len(events), want)
+	}
+	for i := range m.Outliers {
+		checkMarkers(t, events, i, &m.Outliers[i])
+	}
+	checkCoverage(t, m, events)
+	return m, events
+}
+
+// readMeta reads snapshot.json strictly.
+func readMeta(t *testing.T, dir string) *snapshot.Meta {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, snapshot.MetaFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m snapshot.Meta
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil {
+		t.Fatalf("%s: %v", dir, err)
+	}
+	if m.ID != filepath.Base(dir) || m.Version != snapshot.Version || m.Host.Kernel == "" || m.Host.BootID == "" {
+		t.Errorf("%s: snapshot.json has id %q, version %d, host %+v", dir, m.ID, m.Version, m.Host)
+	}
+	return &m
+}
+
+// checkModes holds that all files are there, and closed to others.
+func checkModes(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{snapshot.MetaFile, snapshot.ExplainTextFile, snapshot.ExplainJSONFile, snapshot.FoldedFile, "trace/metadata"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		} else if info.Size() == 0 && name != snapshot.FoldedFile {
+			t.Errorf("%s of %s is empty", name, dir)
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o007 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkMarkers holds that an outlier's entry and exit stand in the trace.
+func checkMarkers(t *testing.T, events []event, number int, o *tracker.Outlier) {
+	t.Helper()
+	for _, m := range []struct {
+		name string
+		at   uint64
+		cpu  int
+	}{{"tailcam_entry", o.StartMono, o.EntryCPU}, {"tailcam_exit", o.EndMono, o.CPU}} {
+		e := find(events, m.name, m.at, func(e *event) bool { return e.number("outlier") == number })
+		if e == nil {
+			t.Errorf("%s of outlier %d is missing in the trace at %d", m.name, number, m.at)
+			continue
+		}
+		if e.cpu != m.cpu || e.tid != o.Task.TID || e.number("tid") != o.Task.TID ||
+			e.number("pid") != o.Task.PID || e.number("delay_ns") != int(o.DelayNS) {
+			t.Errorf("%s is %+v, the outlier %+v", m.name, *e, *o)
+		}
+	}
+	if o.DelayNS != int64(o.EndMono-o.StartMono) {
+		t.Errorf("a delay of %d from %d to %d", o.DelayNS, o.StartMono, o.EndMono)
+	}
+}
+
+// checkCoverage holds what snapshot.json says of its history against the trace.
+func checkCoverage(t *testing.T, m *snapshot.Meta, events []event) {
+	t.Helper()
+	w := m.Window
+	var records, lost uint64
+	incomplete := false
+	for _, c := range m.Coverage {
+		records += c.Records
+		lost += c.Lost
+		incomplete = incomplete || !c.CompleteBefore || !c.CompleteAfter || len(c.Gaps) > 0 || c.Lost > 0
+		if c.FromMonoNS < w.FromMonoNS || c.FromMonoNS > c.ToMonoNS || c.ToMonoNS > w.ToMonoNS {
+			t.Errorf("CPU %d is covered from %d to %d, outside of the window %+v", c.CPU, c.FromMonoNS, c.ToMonoNS, w)
+		}
+		if c.CoveredNS < int64(c.ToMonoNS-c.FromMonoNS) || len(c.Gaps) == 0 && c.CoveredNS != int64(c.ToMonoNS-c.FromMonoNS) {
+			t.Errorf("CPU %d is covered for %d ns, from %d to %d with gaps %v", c.CPU, c.CoveredNS, c.FromMonoNS, c.ToMonoNS, c.Gaps)
+		}
+		if got := c.To.Sub(c.From).Nanoseconds(); got != int64(c.ToMonoNS-c.FromMonoNS) {
+			t.Errorf("CPU %d is covered for %d ns of wall time, from %d to %d", c.CPU, got, c.FromMonoNS, c.ToMonoNS)
+		}
+		if c.Lost == 0 {
+			unbroken(t, events, c.CPU, c.FromMonoNS, c.ToMonoNS)
+		}
+	}
+	if len(m.Coverage) == 0 || records != m.Records || lost != m.Lost {
+		t.Errorf("%d CPUs with %d records and %d lost; in all %d and %d", len(m.Coverage), records, lost, m.Records, m.Lost)
+	}
+	if incomplete != (len(m.Notes) > 0) && w.FromMonoNS == 0 {
+		t.Errorf("notes %q beside coverage %+v", m.Notes, m.Coverage)
+	}
+	for i := range events {
+		if e := &events[i]; e.time > w.ToMonoNS || e.time < w.FromMonoNS {
+			t.Errorf("%s at %d is outside of the window %+v", e.name, e.time, w)
+			break
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// starter starts processes whose end follows that of their parent. The kernel
+// ties that to the parent's thread, so one thread starts them all and never ends.
+var starter = make(chan func())
+
+func startLocked(cmd *exec.Cmd) error {
+	onceStarter()
+	failed := make(chan error)
+	starter <- func() { failed <- cmd.Start() }
+	return <-failed
+}
+
+var starterRuns = make(chan struct{}, 1)
+
+func onceStarter() {
+	select {
+	case starterRuns <- struct{}{}:
+		go func() {
+			runtime.LockOSThread()
+			for do := range starter {
+				do()
+			}
+		}()
+	default:
+	}
+}
+
+// objects are BPF objects of the kernel: "prog", "map" or "link", and an id.
+// Ids are not used again, so other daemons do not matter.
+type objects map[string]uint32
+
+// heldBy lists the BPF objects that a process has open.
+func heldBy(t *testing.T, pid int) objects {
+	t.Helper()
+	held := objects{}
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		info, err := os.ReadFile(path)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for line := range strings.Lines(string(info)) {
+			kind, number, _ := strings.Cut(line, ":")
+			kind, ok := strings.CutSuffix(kind, "_id")
+			if !ok || kind != "prog" && kind != "map" && kind != "link" {
+				continue
+			}
+			id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
+			if err != nil {
+				t.Fatalf("%s: %q", path, line)
+			}
+			held[kind+" "+strconv.FormatUint(id, 10)] = uint32(id)
+		}
+	}
+	return held
+}
+
+// gone holds that the objects disappear: the kernel frees them a moment after
+// their last user.
+func (o objects) gone(t *testing.T) {
+	t.Helper()
+	for name, id := range o {
+		eventually(t, "the kernel has freed BPF "+name, func() bool {
+			object, err := open(name, id)
+			if err == nil {
+				object.Close() //nolint:errcheck // only looked whether it is there
+			} else if !errors.Is(err, os.ErrNotExist) {
+				t.Fatalf("look for BPF %s: %v", name, err)
+			}
+			return err != nil
+		})
+	}
+}
+
+func open(name string, id uint32) (io.Closer, error) {
+	switch kind, _, _ := strings.Cut(name, " "); kind {
+	case "prog":
+		return ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	case "map":
+		return ebpf.NewMapFromID(ebpf.MapID(id))
+	default:
+		return link.NewFromID(link.ID(id))
+	}
+}
+
+// nothingPinned holds that there is no file of ours in the BPF file system,
+// and no mount.
+func nothingPinned(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {
+		if err == nil && strings.Contains(filepath.Base(path), "tailcam") {
+			t.Errorf("%s stays", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "tailcam-test-") {
+			t.Errorf("a mount stays: %s", line)
+		}
+	}
+}
+
+// unlocked holds that nobody has a lock on the file any more.
+func unlocked(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close() //nolint:errcheck // nothing is written
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Errorf("%s is still locked: %v", path, err)
+	}
+}

@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestLimiter: two rules on the same outliers, one thread, so that their order
+// is certain: each rule gets exactly the snapshots that its limit allows.
+func TestLimiter(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	limits := map[string]limit{"one": {time.Second, 1}, "three": {time.Second, 3}}
+	d := start(t, rulesFile(
+		napRule("one", uid, "snapshot: {before: 20ms, after: 5ms, every: 1s}"),
+		napRule("three", uid, "snapshot: {before: 20ms, after: 5ms, every: 1s, burst: 3}"),
+	))
+	const n = 70
+	naps(t, uid, n, 30*time.Millisecond, 1)
+	for name, l := range limits {
+		events := settled(t, d, name, n)
+		want := l.allowed(events)
+		suppressed := uint64(0)
+		for i := range events {
+			if got := events[i].Snapshot != nil; got != want[i] {
+				t.Errorf("rule %s: outlier %d of %d at %d has a snapshot: %v, the limit says %v", name, i, n, events[i].EndMono, got, want[i])
+			}
+			if want[i] && events[i].Suppressed != suppressed {
+				t.Errorf("rule %s: outlier %d says that %d were suppressed, not %d", name, i, events[i].Suppressed, suppressed)
+			}
+			if suppressed++; want[i] {
+				suppressed = 0
+			}
+		}
+	}
+	account(t, d, n, "one", "three")
+}
+
+// TestLimiterBursts: the same from many threads at once.
+func TestLimiterBursts(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	limits := map[string]limit{"one": {time.Second, 1}, "three": {time.Second, 3}}
+	d := start(t, rulesFile(
+		napRule("one", uid, "snapshot: {after: 5ms, every: 1s}"),
+		napRule("three", uid, "snapshot: {after: 5ms, every: 1s, burst: 3}"),
+	))
+	n := 0
+	for range 4 {
+		n += len(naps(t, uid, 64, 10*time.Millisecond, 16))
+		time.Sleep(300 * time.Millisecond)
+	}
+	for name, l := range limits {
+		l.hold(t, name, settled(t, d, name, n))
+	}
+	account(t, d, n, "one", "three")
+}
+
+// limit is a rule's snapshot.every and burst.
+type limit struct {
+	every time.Duration
+	burst int
+}
+
+// allowed is what the limit says to outliers in the order of their exits.
+func (l limit) allowed(events []tracker.Outlier) []bool {
+	out := make([]bool, len(events))
+	empty := int64(0) // when the bucket is empty again
+	slack := int64(l.burst-1) * l.every.Nanoseconds()
+	for i := range events {
+		now := int64(events[i].EndMono)
+		if empty <= now+slack {
+			out[i] = true
+			empty = max(empty, now) + l.every.Nanoseconds()
+		}
+	}
+	return out
+}
+
+// hold holds that no burst+1 outliers with a snapshot lie within every.
+func (l limit) hold(t *testing.T, name string, events []tracker.Outlier) {
+	t.Helper()
+	var at []uint64
+	for i := range events {
+		if events[i].Snapshot != nil {
+			at = append(at, events[i].EndMono)
+		}
+	}
+	if len(at) == 0 {
+		t.Errorf("rule %s: none of %d outliers has a snapshot", name, len(events))
+	}
+	for i := l.burst; i < len(at); i++ {
+		if at[i]-at[i-l.burst] < uint64(l.every) {
+			t.Errorf("rule %s: %d snapshots within %v", name, l.burst+1, time.Duration(at[i]-at[i-l.burst]))
+		}
+	}
+}
+
+// settled waits until the daemon has handled all outliers of a rule, and
+// returns them in the order of their exits.
+func settled(t *testing.T, d *running, name string, n int) []tracker.Outlier {
+	t.Helper()
+	var events []tracker.Outlier
+	eventually(t, "all outliers are published", func() bool {
+		events = d.events(name)
+		return len(events) >= n
+	})
+	if len(events) != n {
+		t.Errorf("rule %s: %d outliers, injected were %d", name, len(events), n)
+	}
+	slices.SortStableFunc(events, func(a, b tracker.Outlier) int { return cmp.Compare(a.EndMono, b.EndMono) })
+	return events
+}
+
+// account holds that every outlier that wanted a snapshot got one of its own,
+// shares one, or was suppressed and counted; nothing twice, nothing lost.
+func account(t *testing.T, d *running, n int, names ...string) (snapshots []*snapshot.Meta) {
+	t.Helper()
+	promised := map[string]int{} // snapshot to its outliers
+	for _, name := range names {
+		with := 0
+		for _, o := range settled(t, d, name, n) {
+			if o.Snapshot != nil {
+				with++
+				promised[*o.Snapshot]++
+			}
+		}
+		s := d.status()
+		r := rule(t, &s, name)
+		skipped := loss(t, &s, "snapshot_skipped", name)
+		if r.Outliers != uint64(n) || r.Lost != 0 {
+			t.Errorf("rule %s: status tells of %d outliers and %d lost, injected were %d", name, r.Outliers, r.Lost, n)
+		}
+		if uint64(with)+r.Suppressed+skipped != uint64(n) || loss(t, &s, "snapshot_limited", name) != r.Suppressed {
+			t.Errorf("rule %s: %d with a snapshot, %d suppressed, %d skipped are not %d", name, with, r.Suppressed, skipped, n)
+		}
+	}
+	eventually(t, "all promised snapshots are on disk", func() bool { return len(d.list()) >= len(promised) })
+	listed := 0
+	for _, s := range d.list() {
+		m, _ := checkSnapshot(t, s.Dir)
+		if promised[m.ID] != len(m.Outliers) {
+			t.Errorf("%s holds %d outliers, %d were promised to it", m.ID, len(m.Outliers), promised[m.ID])
+		}
+		listed++
+		snapshots = append(snapshots, m)
+	}
+	if listed != len(promised) {
+		t.Errorf("%d snapshots on disk, promised were %d", listed, len(promised))
+	}
+	if s := d.status(); s.Snapshots.Count != listed || s.Snapshots.Failed != 0 {
+		t.Errorf("status tells of %d snapshots and %d failed, there are %d", s.Snapshots.Count, s.Snapshots.Failed, listed)
+	}
+	return snapshots
+}

@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// byHand takes a snapshot and returns its directory.
+func byHand(d *running, reason string) string {
+	d.t.Helper()
+	return strings.TrimSpace(d.ok("snapshot", "--reason", reason))
+}
+
+func TestKeepCount(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(napRule("nap", newUID())), "--snapshots-keep-count", "3")
+	for i := range 6 {
+		byHand(d, fmt.Sprint(i))
+	}
+	list := d.list()
+	if len(list) != 3 {
+		t.Fatalf("%d snapshots are kept, not 3", len(list))
+	}
+	for i, s := range list {
+		if want := fmt.Sprint(3 + i); s.Reason != want {
+			t.Errorf("snapshot %d is %q, not %q: the oldest go first", i, s.Reason, want)
+		}
+		checkSnapshot(t, s.Dir)
+	}
+	only(t, d.snaps, 3)
+}
+
+func TestKeepBytes(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(napRule("nap", newUID())), "--snapshots-keep-bytes", "1MiB")
+	first, last := byHand(d, "first"), ""
+	for range 100 {
+		last = byHand(d, "another")
+		if _, err := os.Stat(first); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	if _, err := os.Stat(first); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("after 100 more the first one is still there: %v", err)
+	}
+	list := d.list()
+	var sum uint64
+	for _, s := range list {
+		sum += s.Bytes
+	}
+	if len(list) == 0 || list[len(list)-1].Dir != last {
+		t.Errorf("the last one is not kept: %+v", list)
+	}
+	// What has just been written is never removed.
+	if sum > 1<<20 && len(list) > 1 {
+		t.Errorf("%d bytes in %d snapshots are kept, asked was 1 MiB", sum, len(list))
+	}
+	only(t, d.snaps, len(list))
+}
+
+// TestKeepAge ages a snapshot by hand: the shortest age is a minute.
+func TestKeepAge(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID())))
+	d := h.start(t)
+	old := byHand(d, "old")
+	d.stop(syscall.SIGTERM)
+	m := readMeta(t, old)
+	id, err := snapshot.ParseID(m.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.Time = id.Time.Add(-90 * time.Second)
+	aged := filepath.Join(h.snaps, id.String())
+	text, err := os.ReadFile(filepath.Join(old, snapshot.MetaFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(old, snapshot.MetaFile), string(bytes.ReplaceAll(text, []byte(m.ID), []byte(id.String()))), 0o640)
+	if err := os.Rename(old, aged); err != nil {
+		t.Fatal(err)
+	}
+	stray := writeFile(t, filepath.Join(h.snaps, "notes.txt"), "somebody else's", 0o600)
+
+	d = h.start(t, "--snapshots-keep-age", "1m")
+	kept := byHand(d, "new") // retention looks whenever one comes
+	if _, err := os.Stat(aged); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a snapshot of 90 seconds ago is kept: %v", err)
+	}
+	for _, path := range []string{kept, stray} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// only holds that a store has so many snapshots and nothing half done.
+func only(t *testing.T, dir string, want int) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		if _, err := snapshot.ParseID(e.Name()); err == nil {
+			n++
+		} else if e.Name() != ".lock" {
+			t.Errorf("%s lies in the store", e.Name())
+		}
+	}
+	if n != want {
+		t.Errorf("%d snapshots in the store, not %d", n, want)
+	}
+}
+
+// TestDiskFull: a full disk stops snapshots with a line in the log, not the
+// daemon, and snapshots come again when there is space.
+func TestDiskFull(t *testing.T) {
+	needRoot(t)
+	needTool(t, "unshare", "util-linux")
+	for _, c := range []struct {
+		name, mount string
+		fill        func(dir string) (free func() error, err error)
+		says        string
+	}{
+		// Seen before anything is written.
+		{"bytes", "size=12m", fillBytes, "not enough free space"},
+		// Noticed in the middle: there is space, but not for another file.
+		{"files", "size=64m,nr_inodes=60", fillFiles, "no space left on device"},
+	} {
+		t.Run(c.name, func(t *testing.T) { diskFull(t, c.mount, c.fill, c.says) })
+	}
+}
+
+func diskFull(t *testing.T, mount string, fill func(string) (func() error, error), says string) {
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1ms, burst: 100}")))
+	if err := os.Mkdir(h.snaps, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// In a mount namespace of its own, so that nothing can stay mounted.
+	argv := append([]string{"unshare", "--mount", "sh", "-c",
+		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command()...)
+	d := h.exec(t, argv)
+	d.root = fmt.Sprintf("/proc/%d/root", d.pid())
+	store := d.root + h.snaps
+
+	checkSnapshot(t, d.root+byHand(d, "space"))
+	free, err := fill(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	naps(t, uid, 1, 10*time.Millisecond, 1)
+	settled(t, d, "nap", 1)
+	eventually(t, "the log tells of the full disk", func() bool {
+		return d.log.has(`"message":"snapshot abandoned"`)
+	})
+	if !d.log.has(says) {
+		t.Errorf("%q is not in the log", says)
+	}
+	if a := d.verb("snapshot"); a.code != 1 || !strings.Contains(a.err, says) {
+		t.Errorf("tailcam snapshot on a full disk: exit status %d, %q", a.code, a.err)
+	}
+	s := d.status()
+	if s.Snapshots.Count != 1 || s.Snapshots.Failed != 2 || loss(t, &s, "snapshot_failed", "") != 2 {
+		t.Errorf("status on a full disk: %+v", s.Snapshots)
+	}
+	if err := free(); err != nil {
+		t.Fatal(err)
+	}
+	only(t, store, 1)
+	naps(t, uid, 1, 10*time.Millisecond, 1)
+	settled(t, d, "nap", 2)
+	eventually(t, "snapshots are taken again", func() bool { return len(d.list()) == 2 })
+	checkSnapshot(t, d.root+byHand(d, "space again"))
+	only(t, store, 3)
+}
+
+func fillBytes(dir string) (free func() error, err error) {
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 1<<16))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return nil, err
+	}
+	return func() error { return os.Remove(path) }, f.Close()
+}
+
+// fillFiles leaves room for five more files.
+func fillFiles(dir string) (free func() error, err error) {
+	filler := filepath.Join(dir, "filler")
+	if err := os.Mkdir(filler, 0o755); err != nil {
+		return nil, err
+	}
+	n := 0
+	for ; err == nil; n++ {
+		err = os.WriteFile(filepath.Join(filler, fmt.Sprint(n)), nil, 0o600)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return nil, err
+	}
+	for i := range 5 {
+		if err := os.Remove(filepath.Join(filler, fmt.Sprint(i))); err != nil {
+			return nil, err
+		}
+	}
+	return func() error { return os.RemoveAll(filler) }, nil
+}
