@@ -153,12 +153,16 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tr := ready(t)
 		b = bytes.Clone(b) // the fuzzer's own
-		if len(b) > 124 {
-			binary.LittleEndian.PutUint32(b[12:], 1) // of the live generation
+		set := func(at uintptr, value uint32) {
+			if len(b) >= int(at)+4 {
+				binary.LittleEndian.PutUint32(b[at:], value)
+			}
 		}
-		if at := unsafe.Offsetof(bpf.TailcamOutlier{}.WakerStack); len(b) >= int(at)+4 {
-			binary.LittleEndian.PutUint32(b[at:], math.MaxUint32) // -1: there is no map to look it up in
-		}
+		var raw bpf.TailcamOutlier
+		set(unsafe.Offsetof(raw.Generation), 1) // the live one
+		// There are no maps to look a stack up in, or to note a decision in.
+		set(unsafe.Offsetof(raw.WakerStack), math.MaxUint32)
+		set(unsafe.Offsetof(raw.Undecided), 0)
 		o, err := tr.receive(b)
 		if err != nil && o != nil {
 			t.Error("both an outlier and an error")
