@@ -104,8 +104,9 @@ by_curl() {
 	tmp=$(mktemp "${TMPDIR:-/tmp}/tailcam-ship.XXXXXX")
 	trap 'rm -f -- "$tmp"' EXIT
 	trap 'exit 143' TERM INT HUP
+	# Named after the snapshot, though only its own directory may be read here.
 	# tar says 1 when a file grew meanwhile: the log of this very action.
-	tar -C "$TAILCAM_SNAPSHOT/.." -czf "$tmp" -- "$id" || [ $? -eq 1 ]
+	tar -C "$TAILCAM_SNAPSHOT" --transform "s,^\.,$id," -czf "$tmp" . || [ $? -eq 1 ]
 	curl -T "$tmp" "$@" >/dev/null
 }
 
