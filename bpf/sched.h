@@ -11,7 +11,9 @@
 #include "pending.h"
 #include "user_stack.h"
 
-#define SLOT_MOVED (1u << 31) /* task_slot.flags: the second cache line holds something */
+/* task_slot.flags, beside enum outlier_flag */
+#define SLOT_MOVED (1u << 31) /* the second cache line holds something */
+#define SLOT_WOKEN (1u << 30) /* the waker is noted */
 
 static __always_inline struct task_slot *task_slot_at(int at)
 {
@@ -20,20 +22,16 @@ static __always_inline struct task_slot *task_slot_at(int at)
 	return bpf_map_lookup_elem(&task_slots, &i);
 }
 
-static __always_inline void task_forget(int at, struct task_slot *slot)
+/* Between two waits a task keeps its place, empty; only its death frees it. */
+static __always_inline void task_clear(struct task_slot *slot)
 {
-	if (slot->flags & SLOT_MOVED)
-		slot->here_ns = slot->best_ns = 0;
 	slot->off_ns = 0;
 	slot->wake_ns = 0;
 	slot->flags = 0;
-	*(volatile u64 *)slot->waker_comm = 0;
-	slot->waker_tid = 0;
-	pending_release(&task_keys, at);
 }
 
 /* The last switch of a task: nothing of it may stay. */
-static __always_inline void task_dies(u32 tid, struct cpu_state *me)
+static __always_inline void task_dies(u32 tid)
 {
 	int at = pending_find(&task_keys, task_mask, tid);
 	struct task_slot *slot;
@@ -43,9 +41,8 @@ static __always_inline void task_dies(u32 tid, struct cpu_state *me)
 	slot = task_slot_at(at);
 	if (!slot)
 		return;
-	if (me)
-		__sync_fetch_and_add(&me->reclaimed, 1);
-	task_forget(at, slot);
+	task_clear(slot);
+	pending_release(&task_keys, at);
 }
 
 /* The place of a task that leaves its CPU, empty but for a waker that was faster. */
@@ -62,15 +59,12 @@ static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct
 		return NULL;
 	}
 	slot = task_slot_at(at);
-	if (!slot || fresh)
+	if (!slot || (!slot->off_ns && !slot->wake_ns))
 		return slot;
 	/* Its return to a CPU was not seen: what stands here is of an earlier wait. */
 	if (me)
 		__sync_fetch_and_add(&me->replaced[tracker], 1);
-	slot->off_ns = 0;
-	slot->wake_ns = 0;
-	slot->flags = 0;
-	*(volatile u64 *)slot->waker_comm = 0;
+	task_clear(slot);
 	return slot;
 }
 
@@ -87,7 +81,7 @@ static __always_inline void sched_leave(struct task_struct *prev, bool preempt, 
 	if (!tid)
 		return;
 	if (prev_state & TASK_DEAD) {
-		task_dies(tid, me);
+		task_dies(tid);
 		return;
 	}
 	/*
@@ -135,6 +129,7 @@ static __always_inline void note_waker(struct task_slot *slot, struct task_struc
 	slot->waker_pid = waker->tgid;
 	slot->waker_cpu = cpu;
 	slot->waker_stack = -1;
+	slot->flags |= SLOT_WOKEN;
 	slot->waker_context = waker_context(this_cpu(cpu), waker->pid);
 	slot->entry_cpu = p->thread_info.cpu;
 	COPY_COMM(slot->waker_comm, waker);
@@ -147,10 +142,10 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 	struct task_slot *slot;
 
 	if (at < 0)
-		return; /* on its CPU still, or not known yet */
+		return; /* not known yet */
 	slot = task_slot_at(at);
-	if (!slot || slot->wake_ns)
-		return; /* runnable already */
+	if (!slot || !slot->off_ns || slot->wake_ns)
+		return; /* on its CPU still, or runnable already */
 	note_waker(slot, p, cpu);
 	if (waker_stacks_always ||
 	    (waker_stacks_slow && slot->off_ns &&
@@ -236,11 +231,13 @@ static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since)
 
 static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot)
 {
+	if (!(slot->flags & SLOT_WOKEN))
+		return;
 	out->waker_tid = slot->waker_tid;
 	out->waker_pid = slot->waker_pid;
 	out->waker_cpu = slot->waker_cpu;
-	out->waker_context = slot->waker_comm[0] ? slot->waker_context : WAKER_TASK;
-	out->waker_stack = slot->waker_comm[0] ? slot->waker_stack : -1;
+	out->waker_context = slot->waker_context;
+	out->waker_stack = slot->waker_stack;
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }
 
@@ -309,6 +306,8 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 		return;
 	off = slot->off_ns;
 	runnable = slot->wake_ns;
+	if (!off && !runnable)
+		return; /* its leave was not seen */
 	/*
 	 * No waker, or one from before it was off: it was woken while it was
 	 * being switched out, after it had left the run queue. The waker then
@@ -326,7 +325,7 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
 			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, now);
 	}
-	task_forget(at, slot);
+	task_clear(slot);
 }
 
 /*
