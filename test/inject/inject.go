@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -147,9 +148,11 @@ func Compile(compiler, path string) error {
 //	edge      rounds hold_us
 //	block     PATH read|write block_bytes requests threads
 //	neighbour N_OVER over_us
+//	preempt   N_OVER over_us N_UNDER under_us, for each CPU
+//	newtask   N_OVER over_us
 func Run(t testing.TB, args ...string) []Event {
 	t.Helper()
-	if os.Geteuid() != 0 && len(args) > 0 && args[0] == "wakeup" {
+	if os.Geteuid() != 0 && len(args) > 0 && slices.Contains([]string{"wakeup", "preempt", "newtask"}, args[0]) {
 		t.Skip("needs root: real-time threads")
 	}
 	cmd := exec.CommandContext(t.Context(), Build(t), args...)

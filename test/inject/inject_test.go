@@ -113,12 +113,24 @@ func TestNeighbour(t *testing.T) {
 	checkAsked(t, events, 5*time.Millisecond)
 }
 
+func TestRunnable(t *testing.T) {
+	needRoot(t)
+	for _, args := range [][]string{{"preempt", "5", "8000", "50", "3000"}, {"newtask", "10", "8000"}} {
+		events := Run(t, args...)
+		if kinds := count(t, events, "wakeup"); kinds[Over]+kinds[Spoilt] < 5 {
+			t.Errorf("%s: got %v, want at least 5 over", args[0], kinds)
+		}
+		checkAsked(t, events, 8*time.Millisecond)
+	}
+}
+
 func TestBadArguments(t *testing.T) {
 	path := Build(t)
 	for _, args := range [][]string{
 		nil, {"nonsense"}, {"wakeup"}, {"wakeup", "1", "x", "1", "1", "1"},
 		{"offcpu", "poll", "1", "1", "1", "1", "1"}, {"edge", "0", "1"},
 		{"block", "/nonexistent", "read", "4096", "1", "1"}, {"neighbour", "1", "-5"},
+		{"preempt", "1", "1"}, {"newtask", "0", "1"},
 	} {
 		out, err := exec.Command(path, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "inject") {

@@ -106,5 +106,7 @@ int cmd_syscall(int argc, char **argv);
 int cmd_edge(int argc, char **argv);
 int cmd_block(int argc, char **argv);
 int cmd_neighbour(int argc, char **argv);
+int cmd_preempt(int argc, char **argv);
+int cmd_newtask(int argc, char **argv);
 
 #endif

@@ -20,6 +20,8 @@ static const struct {
 	{"edge", cmd_edge, "rounds hold_us"},
 	{"block", cmd_block, "PATH read|write block_bytes requests threads"},
 	{"neighbour", cmd_neighbour, "N_OVER over_us"},
+	{"preempt", cmd_preempt, "N_OVER over_us N_UNDER under_us"},
+	{"newtask", cmd_newtask, "N_OVER over_us"},
 };
 
 int main(int argc, char **argv)

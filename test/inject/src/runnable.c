@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tasks that want to run and may not, without having slept: preempted ones,
+ * and new ones that have never run.
+ */
+#define _GNU_SOURCE
+#include "inject.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_CPUS 1024
+
+/* One CPU: a victim that works all the time, and a hog that takes it away. */
+struct pair {
+	int cpu;
+	long over, under;
+	uint64_t over_ns, under_ns;
+	uint32_t running; /* the victim works */
+	uint32_t done;	  /* the hog has had its rounds */
+	uint32_t round;	  /* its number, from 1 */
+	struct events events;
+	pthread_t victim, hog;
+};
+
+/* Returns the last clock reading before the victim was away for a while, and the first after. */
+noinline uint64_t inject_preempt_victim(uint64_t gap, uint32_t *stop, uint64_t *before)
+{
+	uint64_t last = now();
+
+	while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
+		uint64_t next = now();
+
+		if (next - last > gap) {
+			*before = last;
+			return next;
+		}
+		last = next;
+	}
+	return 0;
+}
+
+static void *victim_main(void *arg)
+{
+	struct pair *self = arg;
+	pid_t tid = gettid();
+	uint32_t seen = 0;
+
+	pin_thread(self->cpu);
+	need(fifo_thread(1) == 0, "make a victim SCHED_FIFO");
+	name_thread("inj-preempt");
+	__atomic_store_n(&self->running, 1, __ATOMIC_RELEASE);
+	for (;;) {
+		struct switches was = switches();
+		uint64_t start, end = inject_preempt_victim(self->under_ns / 2, &self->done, &start);
+		struct switches is = switches();
+
+		if (!end)
+			break;
+		uint32_t round = __atomic_load_n(&self->round, __ATOMIC_ACQUIRE);
+		bool over = round && is_over(round - 1, self->over, self->under);
+		const char *kind = kind_of(over, end - start, over ? self->over_ns : self->under_ns);
+
+		/* Away for another reason, or in pieces. */
+		if (round != seen + 1 || is.preempted != was.preempted + 1 || is.slept != was.slept)
+			kind = "spoilt";
+		seen = round;
+		events_add(&self->events, (struct event){
+			.track = "wakeup", .kind = kind, .func = "inject_preempt_victim", .comm = "inj-preempt",
+			.tid = tid, .cpu = self->cpu, .start_ns = start, .end_ns = end, .offset = -1,
+		});
+		/* The CPU belongs to others, too, or the kernel takes it from real-time threads. */
+		name_thread("inj-idle");
+		sleep_until(end + self->under_ns / 4);
+		name_thread("inj-preempt");
+	}
+	name_thread("inj-idle");
+	return NULL;
+}
+
+noinline void inject_preempt_hog(uint64_t until)
+{
+	spin_until(until);
+}
+
+static void *hog_main(void *arg)
+{
+	struct pair *self = arg;
+
+	pin_thread(self->cpu);
+	need(fifo_thread(50) == 0, "make a hog SCHED_FIFO");
+	name_thread("inj-hog");
+	while (!__atomic_load_n(&self->running, __ATOMIC_ACQUIRE))
+		sleep_until(now() + 100000);
+	for (long i = 0; i < self->over + self->under; i++) {
+		uint64_t delay = is_over(i, self->over, self->under) ? self->over_ns : self->under_ns;
+
+		sleep_until(now() + self->under_ns / 2 + delay / 8);
+		__atomic_store_n(&self->round, (uint32_t)i + 1, __ATOMIC_RELEASE);
+		inject_preempt_hog(now() + delay);
+	}
+	sleep_until(now() + self->over_ns);
+	__atomic_store_n(&self->done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+int cmd_preempt(int argc, char **argv)
+{
+	static int cpus[MAX_CPUS];
+
+	if (argc != 5)
+		die("preempt wants N_OVER over_us N_UNDER under_us, for each CPU");
+	int count = allowed_cpus(cpus, MAX_CPUS);
+	struct pair *pair = calloc((size_t)count, sizeof(*pair));
+
+	need(pair, "memory for threads");
+	for (int i = 0; i < count; i++) {
+		struct pair *p = &pair[i];
+
+		p->cpu = cpus[i];
+		p->over = number(argv[1], 0, 100000);
+		p->over_ns = 1000 * (uint64_t)number(argv[2], 1, 500000);
+		p->under = number(argv[3], 0, 100000);
+		p->under_ns = 1000 * (uint64_t)number(argv[4], 1, 500000);
+		/* Others may take the CPU away as well. */
+		events_init(&p->events, 1000 + 10 * (size_t)(p->over + p->under));
+		need(pthread_create(&p->victim, NULL, victim_main, p) == 0, "make a thread");
+		need(pthread_create(&p->hog, NULL, hog_main, p) == 0, "make a thread");
+	}
+	for (int i = 0; i < count; i++) {
+		pthread_join(pair[i].hog, NULL);
+		pthread_join(pair[i].victim, NULL);
+		events_print(&pair[i].events);
+	}
+	return 0;
+}
+
+/* Works on for a while after it has made a child, which may run on this CPU only. */
+noinline pid_t inject_newtask_parent(uint64_t *end, uint64_t delay)
+{
+	uint64_t start = now();
+	pid_t child = fork();
+
+	if (child == 0) {
+		__atomic_store_n(end, now(), __ATOMIC_RELEASE);
+		_exit(0);
+	}
+	spin_until(start + delay);
+	return child;
+}
+
+int cmd_newtask(int argc, char **argv)
+{
+	struct events events;
+	int cpu;
+
+	if (argc != 3)
+		die("newtask wants N_OVER over_us");
+	long count = number(argv[1], 1, 100000);
+	uint64_t delay = 1000 * (uint64_t)number(argv[2], 1, 500000);
+	uint64_t *end = mmap(NULL, sizeof(*end), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	need(end != MAP_FAILED, "shared memory");
+	need(allowed_cpus(&cpu, 1) == 1, "find a CPU");
+	events_init(&events, (size_t)count);
+	pin_thread(cpu);
+	need(fifo_thread(1) == 0, "become SCHED_FIFO");
+	for (long i = 0; i < count; i++) {
+		*end = 0;
+		name_thread("inj-new");
+		uint64_t start = now();
+		pid_t child = inject_newtask_parent(end, delay);
+
+		need(child > 0, "fork");
+		name_thread("inj-parent");
+		need(waitpid(child, NULL, 0) == child, "wait for a child");
+		events_add(&events, (struct event){
+			.track = "wakeup", .kind = kind_of(true, *end - start, delay), .func = "inject_newtask_parent",
+			.comm = "inj-new", .pid = child, .tid = child, .cpu = cpu,
+			.start_ns = start, .end_ns = *end, .offset = -1,
+		});
+		sleep_until(now() + delay / 4);
+	}
+	events_print(&events);
+	return 0;
+}
