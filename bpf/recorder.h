@@ -17,18 +17,44 @@ static __always_inline void record_head(struct record *r, u16 type, u32 cpu, u32
 	r->time_ns = now;
 }
 
+/*
+ * Writes r into a ring of plain memory. The position is taken atomically: an
+ * interrupt may record in between. The time is written last, so a record that
+ * is not complete yet has none.
+ */
+static __always_inline void record_into_memory(struct record *r, struct cpu_state *cpu, u32 bank)
+{
+	u32 n = __sync_fetch_and_add(&cpu->position[bank], 1);
+	u32 at = ((r->cpu * 2 + bank) << record_shift) + (n & record_mask);
+	struct record *to = bpf_map_lookup_elem(&records, &at);
+
+	if (!to)
+		return;
+	*(volatile u64 *)&to->time_ns = 0;
+	*(volatile u64 *)to = *(u64 *)r;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		*(volatile u64 *)&to->raw[i] = r->raw[i];
+	*(volatile u64 *)&to->time_ns = r->time_ns;
+}
+
 /* Writes r into the live bank's ring of this CPU. */
 static __always_inline void record(void *ctx, struct record *r)
 {
 	struct cpu_state *cpu = this_cpu(r->cpu);
+	u32 bank = recorder.bank & 1;
 	long err;
 
-	if (recorder.bank & 1)
+	if (!cpu)
+		return;
+	if (record_mmap) {
+		record_into_memory(r, cpu, bank);
+		return;
+	}
+	if (bank)
 		err = bpf_perf_event_output(ctx, &bank1, BPF_F_CURRENT_CPU, r, sizeof(*r));
 	else
 		err = bpf_perf_event_output(ctx, &bank0, BPF_F_CURRENT_CPU, r, sizeof(*r));
-	if (!cpu)
-		return;
 	if (err)
 		__sync_fetch_and_add(&cpu->record_lost, 1);
 	else

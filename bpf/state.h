@@ -22,7 +22,10 @@ const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at e
 const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
 const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user stacks */
 
-/* Groups of the recorder. */
+/* The recorder: its backend, how many records a ring holds (less one, and as a power of two), its groups. */
+const volatile bool record_mmap;
+const volatile u32 record_mask;
+const volatile u32 record_shift;
 const volatile bool record_sched;
 const volatile bool record_irq;
 const volatile bool record_timer;
@@ -206,7 +209,13 @@ struct {
 	__uint(max_entries, 4 << 20);
 } outliers SEC(".maps");
 
-/* The recorder's rings, two banks of one ring a CPU; filled in by the daemon. */
+/*
+ * The recorder's rings, backend mmap: for each CPU two rings, one a bank.
+ * Written here, read by the daemon through its mapping.
+ */
+ARRAY_MAP(records, struct record);
+
+/* The same, backend perf: two banks of one perf ring a CPU; filled in by the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(key_size, sizeof(u32));

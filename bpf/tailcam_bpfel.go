@@ -54,6 +54,7 @@ type TailcamCpuState struct {
 	Replaced    [4]uint64
 	Recorded    uint64
 	RecordLost  uint64
+	Position    [2]uint64
 	Switches    uint64
 	Unseen      uint64
 	Reclaimed   uint64
@@ -304,6 +305,7 @@ const (
 	TailcamMapGlobs                  = "globs"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
+	TailcamMapRecords                = "records"
 	TailcamMapRequestKeys            = "request_keys"
 	TailcamMapRequestSlots           = "request_slots"
 	TailcamMapRuleStates             = "rule_states"
@@ -346,8 +348,11 @@ const (
 	TailcamVarGeneration             = "generation"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
+	TailcamVarRecordMask             = "record_mask"
+	TailcamVarRecordMmap             = "record_mmap"
 	TailcamVarRecordProcess          = "record_process"
 	TailcamVarRecordSched            = "record_sched"
+	TailcamVarRecordShift            = "record_shift"
 	TailcamVarRecordSyscall          = "record_syscall"
 	TailcamVarRecordTimer            = "record_timer"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
@@ -449,6 +454,7 @@ type TailcamMapSpecs struct {
 	Globs        *ebpf.MapSpec `ebpf:"globs"`
 	Outliers     *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides    *ebpf.MapSpec `ebpf:"overrides"`
+	Records      *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys  *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots *ebpf.MapSpec `ebpf:"request_slots"`
 	RuleStates   *ebpf.MapSpec `ebpf:"rule_states"`
@@ -473,8 +479,11 @@ type TailcamVariableSpecs struct {
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
 	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
 	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
 	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
 	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
@@ -524,6 +533,7 @@ type TailcamMaps struct {
 	Globs        *ebpf.Map `ebpf:"globs"`
 	Outliers     *ebpf.Map `ebpf:"outliers"`
 	Overrides    *ebpf.Map `ebpf:"overrides"`
+	Records      *ebpf.Map `ebpf:"records"`
 	RequestKeys  *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots *ebpf.Map `ebpf:"request_slots"`
 	RuleStates   *ebpf.Map `ebpf:"rule_states"`
@@ -546,6 +556,7 @@ func (m *TailcamMaps) Close() error {
 		m.Globs,
 		m.Outliers,
 		m.Overrides,
+		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
 		m.RuleStates,
@@ -571,8 +582,11 @@ type TailcamVariables struct {
 	Generation        *ebpf.Variable `ebpf:"generation"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
+	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
 	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
 	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
 	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
 	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`

@@ -18,6 +18,7 @@ const (
 	maxSyscalls  = 512
 	commLen      = 16
 	trackers     = 4
+	recordSize   = 64
 )
 
 // Bits of conditions.fields (bpf/abi.h, enum match_field).

@@ -36,6 +36,8 @@ type CPUCounters struct {
 	CPU        int
 	Recorded   uint64 // records written
 	RecordLost uint64 // records that the ring refused
+	// Position counts the records written into each bank's ring of plain memory.
+	Position [2]uint64
 }
 
 // Counters is a consistent enough account: each number is read once.
@@ -57,7 +59,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 		Missed:   map[string]uint64{},
 	}
 	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
-		c.CPUs = append(c.CPUs, CPUCounters{CPU: cpu, Recorded: s.Recorded, RecordLost: s.RecordLost})
+		c.CPUs = append(c.CPUs, cpuCounters(cpu, s))
 		c.Reclaimed += s.Reclaimed
 		c.Unseen += s.Unseen
 		for n, track := range rules.Tracks {
@@ -89,9 +91,15 @@ func (t *Tracker) Counters() (*Counters, error) {
 func (t *Tracker) Recorded() ([]CPUCounters, error) {
 	var cpus []CPUCounters
 	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
-		cpus = append(cpus, CPUCounters{CPU: cpu, Recorded: s.Recorded, RecordLost: s.RecordLost})
+		cpus = append(cpus, cpuCounters(cpu, s))
 	})
 	return cpus, err
+}
+
+func cpuCounters(cpu int, s *bpf.TailcamCpuState) CPUCounters {
+	return CPUCounters{
+		CPU: cpu, Recorded: s.Recorded + s.Position[0] + s.Position[1], RecordLost: s.RecordLost, Position: s.Position,
+	}
 }
 
 func (t *Tracker) eachCPU(visit func(cpu int, s *bpf.TailcamCpuState)) error {

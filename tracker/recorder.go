@@ -14,6 +14,11 @@ func (t *Tracker) Banks() [2]*ebpf.Map {
 	return [2]*ebpf.Map{t.objects.Maps["bank0"], t.objects.Maps["bank1"]}
 }
 
+// Records returns the recorder's rings of plain memory, and how many records
+// one holds. A CPU has one in each bank; ring number 2*CPU+bank begins at
+// record ring*(2*CPU+bank). Positions in them: CPUCounters.Position.
+func (t *Tracker) Records() (rings *ebpf.Map, ring int) { return t.objects.Maps["records"], t.ring }
+
 // Recording reports whether any group of events is recorded.
 func (t *Tracker) Recording() bool { return len(t.plan.groups) > 0 }
 

@@ -32,6 +32,10 @@ type Host interface {
 type Options struct {
 	// Groups of events that the recorder records (see Groups); none: no recorder.
 	Groups []string
+	// Ring is the size of one CPU's ring of one bank of the recorder in bytes,
+	// rounded up to a power of two of at least a page, if the rings are plain
+	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
+	Ring int
 	// Tasks, Syscalls and Requests are the places of the pending tables,
 	// rounded up to powers of two; default 65536, 16384, 16384.
 	Tasks, Syscalls, Requests int
@@ -55,7 +59,7 @@ func (o *Options) withDefaults() Options {
 	if o == nil {
 		return d
 	}
-	d.Groups, d.Host, d.TrackSelf, d.Unwanted = o.Groups, o.Host, o.TrackSelf, o.Unwanted
+	d.Groups, d.Host, d.TrackSelf, d.Unwanted, d.Ring = o.Groups, o.Host, o.TrackSelf, o.Unwanted, o.Ring
 	for _, f := range []struct {
 		to   *int
 		from int
@@ -76,6 +80,7 @@ type Tracker struct {
 	links    []attached
 	reader   *ringbuf.Reader
 	inactive map[string]error
+	ring     int // records in one ring of plain memory
 	owed     owed // belongs to Read
 
 	stopping sync.Mutex // guards links
@@ -186,6 +191,14 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		"self_pid":       uint32(os.Getpid()),
 		"weakly_ordered": runtime.GOARCH != "amd64",
 	}
+	t.ring = 1
+	if t.opts.Ring > 0 && t.Recording() {
+		t.ring = powerOfTwo(max(t.opts.Ring, os.Getpagesize())) / recordSize
+		knobs["record_mmap"] = true
+		knobs["record_mask"] = uint32(t.ring - 1)
+		knobs["record_shift"] = uint32(bits.Len(uint(t.ring)) - 1)
+	}
+	set("records", cpus*2*t.ring)
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}

@@ -31,6 +31,7 @@ type Socket struct {
 // Recorder is the flight recorder.
 type Recorder struct {
 	Enabled bool
+	Backend string   // mmap or perf
 	Size    int      // bytes for each CPU and bank, of which there are two
 	Events  []string // groups of EventGroups
 }

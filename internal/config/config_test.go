@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		Rules:  []string{"/etc/tailcam/rules.d"},
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
-			Enabled: true, Size: 1 << 20,
+			Enabled: true, Backend: "mmap", Size: 1 << 20,
 			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process"},
 		},
 		Snapshots: Snapshots{
@@ -105,7 +105,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	want := Default()
 	want.File = "f"
-	want.Recorder = Recorder{Size: 2 << 20, Events: []string{"sched", "irq"}}
+	want.Recorder = Recorder{Backend: "mmap", Size: 2 << 20, Events: []string{"sched", "irq"}}
 	want.Log.Level = "error"
 	want.Actions.Queue = 5
 	want.Rules = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b,c")}
@@ -139,7 +139,7 @@ func TestBadFile(t *testing.T) {
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.size, recorder.events`},
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
-		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, size, events"},
+		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, events"},
 		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: log is already set in line 1; allowed: each key once"},
 		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 64KiB to 256MiB`},
 		{"recorder: {size: 32KiB}", `f:1:18: recorder.size "32KiB" is too small; allowed: a power of two from 64KiB to 256MiB`},

@@ -34,6 +34,7 @@ func keys() []key {
 		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line", "a path of at most 107 bytes", setSocketPath),
 		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group", func(c *Config, s string) string { c.Socket.Group = s; return "" }),
 		boolean("recorder.enabled", "true", "keep a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
+		oneOf("recorder.backend", "mmap", "`kind` of memory that holds the history", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
 		size("recorder.size", "1MiB", "history: `bytes` for each CPU and bank", 64<<10, 256<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
 		texts("recorder.events", "sched,irq,timer,block,workqueue,process", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
 		text("snapshots.dir", "/var/lib/tailcam/snapshots", "`directory` of snapshots", "a path", setSnapshotDir),

@@ -42,7 +42,7 @@ type daemon struct {
 	hosts    *process.Table
 	symbols  *symbols.Resolver
 	kernel   *tracker.Tracker
-	recorder *flight.Perf      // nil: switched off
+	recorder flight.Recorder   // nil: switched off
 	manager  *snapshot.Manager // nil without a recorder
 	actions  *action.Runner
 	feed     *api.Feed
@@ -149,8 +149,13 @@ func (d *daemon) loadKernel() (err error) {
 	if d.cfg.Recorder.Enabled {
 		groups = d.cfg.Recorder.Events
 	}
+	ring := 0
+	if d.cfg.Recorder.Backend == flight.BackendMmap {
+		ring = d.cfg.Recorder.Size
+	}
 	d.kernel, err = tracker.New(d.rules, &tracker.Options{
 		Groups:   groups,
+		Ring:     ring,
 		Tasks:    d.cfg.Capacity.Tasks,
 		Syscalls: d.cfg.Capacity.Syscalls,
 		Requests: d.cfg.Capacity.Block,
@@ -169,7 +174,7 @@ func (d *daemon) loadKernel() (err error) {
 
 func (d *daemon) openRecorder() (err error) {
 	if d.cfg.Recorder.Enabled {
-		d.recorder, err = flight.NewPerf(d.kernel, d.cfg.Recorder.Size)
+		d.recorder, err = flight.New(d.kernel, d.cfg.Recorder.Backend, d.cfg.Recorder.Size)
 	}
 	return err
 }

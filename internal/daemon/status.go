@@ -27,7 +27,7 @@ func (d *daemon) Status(context.Context) api.Status {
 		s.Programs = append(s.Programs, api.ProgramInfo{Name: p[0], Hook: p[1]})
 	}
 	if d.recorder != nil {
-		s.Recorder = api.RecorderStatus{Enabled: true, Backend: "perf", CPUs: d.recorder.Coverage()}
+		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage()}
 		s.Recorder.SizeBytes = uint64(2 * d.recorder.Size() * len(s.Recorder.CPUs))
 	}
 	s.Snapshots = d.snapshots()

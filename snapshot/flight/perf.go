@@ -1,5 +1,3 @@
-// Package flight reads the recorder's rings. It owns them: the kernel side
-// writes into whatever rings stand in its two banks.
 package flight
 
 import (
@@ -7,35 +5,18 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/perf"
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
 )
-
-// Kernel is what the recorder needs of the kernel side.
-type Kernel interface {
-	Banks() [2]*ebpf.Map
-	// Freeze switches banks unless that has happened already; which one is
-	// frozen, and since when in CLOCK_MONOTONIC nanoseconds.
-	Freeze() (since uint64, bank int, err error)
-	Release() error
-	// Recorded reads the recorder's counters, one element a possible CPU.
-	Recorded() ([]tracker.CPUCounters, error)
-}
 
 const (
 	// perfRecord is what one record takes in a perf ring: header, length,
 	// record, padded to 8 bytes.
 	perfRecord = 80
-	// settle is how long a program that was writing into a bank when it was
-	// frozen may take to finish. Programs run with preemption off.
-	settle = 2 * time.Millisecond
 	// noWakeup keeps the kernel from interrupting itself for each record.
 	noWakeup = 1 << 30
 )
@@ -43,22 +24,16 @@ const (
 // Perf is the recorder over the kernel's perf ring buffers in overwrite mode.
 // It implements snapshot.Recorder. Needs kernel 4.7+ for overwrite mode.
 type Perf struct {
-	kernel  Kernel
+	common
 	size    int
 	readers [2]*perf.Reader
-	cover   *coverage
-
-	frozen   int // bank; -1: none
-	frozenAt time.Time
-
-	closing sync.Mutex
 }
 
 // NewPerf makes two rings of size bytes for each CPU, rounded up to a power of
 // two of pages, and hands them to the kernel side. From 4 MiB on it needs
 // CAP_IPC_LOCK or root (perf_event_mlock_kb).
 func NewPerf(kernel Kernel, size int) (*Perf, error) {
-	p := &Perf{kernel: kernel, frozen: -1}
+	p := &Perf{common: common{kernel: kernel, frozen: -1}}
 	for i, bank := range kernel.Banks() {
 		r, err := perf.NewReaderWithOptions(bank, size, perf.ReaderOptions{
 			Overwritable: true, WakeupEvents: noWakeup,
@@ -73,32 +48,17 @@ func NewPerf(kernel Kernel, size int) (*Perf, error) {
 	return p, nil
 }
 
-// Capacity is the number of records that one CPU's ring of one bank holds.
+// Capacity implements Recorder.
 func (p *Perf) Capacity() int { return p.size / perfRecord }
 
-// Size is the memory of one CPU's ring of one bank in bytes.
+// Size implements Recorder.
 func (p *Perf) Size() int { return p.size }
-
-// Freeze implements snapshot.Recorder.
-func (p *Perf) Freeze() (uint64, error) {
-	since, bank, err := p.kernel.Freeze()
-	if err != nil {
-		return 0, err
-	}
-	if p.frozen != bank {
-		p.frozen, p.frozenAt = bank, time.Now()
-	}
-	return since, nil
-}
 
 // Drain implements snapshot.Recorder. It pauses the frozen bank only, into
 // which nothing is written any more.
 func (p *Perf) Drain() (snapshot.Drained, error) {
-	if p.frozen < 0 {
-		return snapshot.Drained{}, errors.New("drain the recorder: no bank is frozen")
-	}
-	if wait := settle - time.Since(p.frozenAt); wait > 0 {
-		time.Sleep(wait)
+	if err := p.settled(); err != nil {
+		return snapshot.Drained{}, err
 	}
 	r := p.readers[p.frozen]
 	if err := r.Pause(); err != nil {
@@ -138,35 +98,8 @@ func drain(r *perf.Reader) (snapshot.Drained, error) {
 	return d, nil
 }
 
-// Release implements snapshot.Recorder.
-func (p *Perf) Release() error {
-	p.frozen = -1
-	return p.kernel.Release()
-}
-
-// Sample notes the counters, for Coverage; call it about once a second.
-func (p *Perf) Sample() error {
-	cpus, err := p.kernel.Recorded()
-	if err != nil {
-		return err
-	}
-	p.cover.sample(time.Now(), cpus)
-	return nil
-}
-
-// Coverage implements snapshot.Recorder. It may be called at any time.
-func (p *Perf) Coverage() []snapshot.Coverage {
-	cpus, err := p.kernel.Recorded()
-	if err != nil {
-		return nil // the kernel side is closed
-	}
-	return p.cover.report(time.Now(), cpus)
-}
-
-// Close removes the rings.
+// Close implements Recorder.
 func (p *Perf) Close() error {
-	p.closing.Lock()
-	defer p.closing.Unlock()
 	var errs []error
 	for i, r := range p.readers {
 		if r != nil {
