@@ -1,0 +1,211 @@
+package detect
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	program "github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// A disk on a slow disk: a slow request of the upper one is one outlier there,
+// of the thread that asked, and one on the lower, of the kernel's worker.
+func TestStackedDisks(t *testing.T) {
+	needRoot(t)
+	lower, err := program.Slow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lower.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	upper := loopOver(t, "/dev/"+lower.Device(), os.O_RDONLY)
+	c := watch(t, []rules.Rule{
+		{Name: "upper", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{upper}}},
+		{Name: "lower", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{lower.Device()}}},
+		{Name: "both", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{"loop*"}, Op: []rules.Op{rules.Read}}},
+	}, &tracker.Options{TrackSelf: true})
+	fd := direct(t, "/dev/"+upper, unix.O_RDONLY)
+	buf := aligned(t, 4096)
+
+	// While the lower disk is busy with a slow read, the upper one has to wait for it.
+	const sector = 1 << 16 // read ahead of by no one
+	slow := 0
+	for try := range uint64(20) {
+		before := len(c.settle())
+		truths := make(chan program.Truth)
+		go func() {
+			truth, err := lower.Read(t.Context(), 10*threshold)
+			if err != nil {
+				t.Error(err)
+			}
+			truths <- truth
+		}()
+		time.Sleep(2 * threshold) // it is under way by now; if not, this try is not slow
+		at := sector + try*4096
+		start := clock(t)
+		if n, err := unix.Pread(fd, buf, int64(at)*512); err != nil || n != len(buf) {
+			t.Fatalf("read %d bytes: %v", n, err)
+		}
+		took := time.Duration(clock(t) - start)
+		truth := <-truths
+		if took < 2*threshold {
+			continue // the kernel did not make it wait
+		}
+		slow++
+		mine, below, held := 0, 0, 0
+		for _, o := range c.since(before) {
+			b := o.Block
+			switch {
+			case o.Rule == "upper":
+				mine++
+				if b.Device != upper || b.Sector != at || b.Bytes != 4096 || o.Task.PID != os.Getpid() || o.DelayNS > int64(took) {
+					t.Errorf("upper: %+v of %+v took %d ns, the read %v", *b, o.Task, o.DelayNS, took)
+				}
+			case o.Rule == "lower" && o.Task.TID == truth.TID:
+				held++
+				if b.Device != lower.Device() || b.Sector != truth.Sector {
+					t.Errorf("lower: %+v of %+v, held at sector %d", *b, o.Task, truth.Sector)
+				}
+			case o.Rule == "lower":
+				below++
+				covers := b.Sector <= at && at+8 <= b.Sector+uint64(b.Bytes)/512
+				if b.Device != lower.Device() || !covers || !o.Task.Kernel || o.DelayNS > int64(took) {
+					t.Errorf("lower: %+v of %+v took %d ns, the read of sector %d %v", *b, o.Task, o.DelayNS, at, took)
+				}
+			}
+		}
+		if mine != 1 || below != 1 || held != 1 {
+			t.Errorf("reported %d of the upper disk, %d and %d of the lower, want one each", mine, below, held)
+		}
+		if slow == 5 {
+			break
+		}
+	}
+	if slow == 0 {
+		t.Error("the upper disk never had to wait for the lower")
+	}
+	reported := map[string]int{}
+	for _, o := range c.settle() {
+		reported[o.Rule]++
+	}
+	t.Logf("%d slow reads, reported: %v", slow, reported)
+	if reported["both"] != reported["upper"]+reported["lower"] {
+		t.Errorf("reported %v: a rule on both disks is told of other requests", reported)
+	}
+	c.noRequestsLeft()
+}
+
+func clock(t *testing.T) uint64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return uint64(ts.Nano())
+}
+
+// A read past the end of what is behind a loop device comes back in parts: the
+// driver completes what it has, and asks for the rest once more.
+func TestBlockPartsOfARequest(t *testing.T) {
+	needRoot(t)
+	const whole, left = 1 << 20, 6144
+	path := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(path, make([]byte, whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	disk := loopOver(t, path, os.O_RDWR)
+	c := watch(t, []rules.Rule{{
+		Name: "all", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Device: []string{disk}},
+	}}, &tracker.Options{TrackSelf: true})
+	fd := direct(t, "/dev/"+disk, unix.O_RDONLY)
+	buf := aligned(t, 8192)
+	read := func() int {
+		n, err := unix.Pread(fd, buf, 0)
+		t.Logf("read %d bytes, %v", n, err)
+		return n
+	}
+	if n := read(); n != len(buf) {
+		t.Fatalf("read %d bytes", n)
+	}
+	first := len(c.settle())
+	if err := os.Truncate(path, left); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	reports := c.since(first)
+	for _, o := range reports {
+		t.Logf("%+v", *o.Block)
+	}
+	if first != 1 || len(reports) != 1 {
+		t.Errorf("reported %d and %d requests, want one each", first, len(reports))
+	}
+	c.noRequestsLeft()
+}
+
+// A device-mapper disk hands its requests on: they are reported of the disk below.
+func TestDeviceMapper(t *testing.T) {
+	needRoot(t)
+	dmsetup, err := exec.LookPath("dmsetup")
+	if err != nil {
+		t.Skip("needs dmsetup (apt install dmsetup)")
+	}
+	if out, err := exec.Command(dmsetup, "version").CombinedOutput(); err != nil {
+		t.Skipf("needs a kernel with the device mapper: %v: %s", err, strings.TrimSpace(string(out)))
+	}
+	const shift = 64 // sectors
+	path := filepath.Join(t.TempDir(), "below")
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	disk := loopOver(t, path, os.O_RDWR)
+	name := "tailcam-detect"
+	if out, err := exec.Command(dmsetup, "create", name, "--table", "0 1024 linear /dev/"+disk+" 64").CombinedOutput(); err != nil {
+		t.Skipf("needs to make a linear mapping: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command(dmsetup, "remove", "--retry", name).CombinedOutput(); err != nil {
+			t.Errorf("remove the mapping: %v: %s", err, out)
+		}
+	})
+	c := watch(t, []rules.Rule{{
+		Name: "all", Track: rules.Block, Threshold: time.Nanosecond,
+		When: rules.Match{Device: []string{disk, "dm-*"}, PID: []uint32{uint32(os.Getpid())}},
+	}}, &tracker.Options{TrackSelf: true})
+	fd := unixOpenOnce(t, "/dev/mapper/"+name)
+	defer unix.Close(fd)
+	buf := aligned(t, 4096)
+	for i := range int64(16) {
+		if n, err := unix.Pread(fd, buf, i*4096); err != nil || n != len(buf) {
+			t.Fatalf("read %d bytes: %v", n, err)
+		}
+	}
+	reports := c.settle()
+	if len(reports) != 16 {
+		t.Errorf("reported %d of 16 reads", len(reports))
+	}
+	for i, o := range reports {
+		if o.Block.Device != disk || o.Block.Sector != shift+8*uint64(i) || o.Block.Bytes != 4096 {
+			t.Errorf("read %d: %+v", i, *o.Block)
+		}
+	}
+}
+
+// unixOpenOnce opens a disk that must be closed before the test's cleanups.
+func unixOpenOnce(t *testing.T, path string) int {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
