@@ -114,6 +114,8 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 	if (slot->issue_ns && me) /* its completion was missed */
 		__sync_fetch_and_add(&me->replaced[TRACK_BLOCK], 1);
 	slot->cpu = cpu;
+	slot->sector = rq->__sector;
+	slot->bytes = rq->__data_len;
 	slot->issue_ns = now;
 }
 
@@ -171,8 +173,8 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 	if (!evaluate(s, TRACK_BLOCK, now - slot->issue_ns))
 		return;
 	out->ret = error;
-	out->sector = rq->__sector;
-	out->bytes = rq->__data_len;
+	out->sector = slot->sector;
+	out->bytes = slot->bytes;
 	out->requeues = slot->requeues;
 	out->entry_cpu = slot->cpu;
 	if (queued && (s64)(slot->issue_ns - queued) > 0)

@@ -123,9 +123,10 @@ struct request_slot {
 	u32 requeues;
 	u32 requeued; /* given back, waits to be issued again */
 	u32 kthread;
-	u32 _pad;
+	u32 bytes; /* as issued: a request shrinks when it completes in parts */
 	char comm[TASK_COMM_LEN];
-	u64 _pad2[7];
+	u64 sector; /* as issued */
+	u64 _pad[6];
 };
 
 #define ARRAY_MAP(map, value_type)                                                                 \

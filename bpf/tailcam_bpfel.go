@@ -179,9 +179,10 @@ type TailcamRequestSlot struct {
 	Requeues uint32
 	Requeued uint32
 	Kthread  uint32
-	Pad      uint32
+	Bytes    uint32
 	Comm     [16]int8
-	Pad2     [7]uint64
+	Sector   uint64
+	Pad      [6]uint64
 }
 
 type TailcamRule struct {

@@ -137,7 +137,7 @@ func TestBadFile(t *testing.T) {
 		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
-		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.size, recorder.events`},
+		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.events`},
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
 		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, events"},
 		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: log is already set in line 1; allowed: each key once"},

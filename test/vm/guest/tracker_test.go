@@ -65,7 +65,18 @@ func everyRule() []rules.Rule {
 // tracker, and expects it back with the right task and delay.
 func TestTrackers(t *testing.T) {
 	inGuest(t)
-	kernel, err := tracker.New(everyRule(), &tracker.Options{Groups: tracker.Groups, TrackSelf: true, Tasks: 4096})
+	for _, backend := range []string{flight.BackendMmap, flight.BackendPerf} {
+		t.Run(backend, func(t *testing.T) { testTrackers(t, backend) })
+	}
+}
+
+func testTrackers(t *testing.T, backend string) {
+	const ringSize = 256 << 10
+	opts := &tracker.Options{Groups: tracker.Groups, TrackSelf: true, Tasks: 4096}
+	if backend == flight.BackendMmap {
+		opts.Ring = ringSize
+	}
+	kernel, err := tracker.New(everyRule(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +88,7 @@ func TestTrackers(t *testing.T) {
 	if len(kernel.Inactive()) > 0 {
 		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
 	}
-	ring, err := flight.NewPerf(kernel, 256<<10)
+	ring, err := flight.New(kernel, backend, ringSize)
 	if err != nil {
 		t.Fatal(err)
 	}
