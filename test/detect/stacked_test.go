@@ -145,6 +145,10 @@ func TestBlockPartsOfARequest(t *testing.T) {
 	reports := c.since(first)
 	for _, o := range reports {
 		t.Logf("%+v", *o.Block)
+		// Told as it was asked for, not as what was left of it in the end.
+		if o.Block.Sector != 0 || o.Block.Bytes != 8192 {
+			t.Errorf("reported %d bytes of sector %d", o.Block.Bytes, o.Block.Sector)
+		}
 	}
 	if first != 1 || len(reports) != 1 {
 		t.Errorf("reported %d and %d requests, want one each", first, len(reports))
