@@ -99,12 +99,22 @@ func testTrackers(t *testing.T, backend string) {
 	outliers := collect(t, kernel)
 
 	t.Run("wakeup", func(t *testing.T) {
-		truth, err := inject.Wakeup(context.Background(), 100*time.Millisecond)
+		const asked = 100 * time.Millisecond
+		truth, err := wakeup(asked)
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Attempts that were disturbed are outliers, too: the one meant overlaps the truth.
 		o := await(t, outliers, "wakeup", truth.TID)
-		checkDelay(t, o, truth.Delay())
+		for o.EndMono < truth.StartMono {
+			o = await(t, outliers, "wakeup", truth.TID)
+		}
+		// The victim reads its clock only once it runs, which may take a while here.
+		got := time.Duration(o.DelayNS)
+		t.Logf("asked for %v, injected %v, reported %v", asked, truth.Delay(), got)
+		if got < asked-slack || got > truth.Delay()+slack {
+			t.Errorf("reported %v, want between %v and %v", got, asked, truth.Delay())
+		}
 		if o.Waker == nil {
 			t.Error("no waker")
 		}
@@ -186,6 +196,16 @@ func testTrackers(t *testing.T, backend string) {
 			t.Error(err)
 		}
 	})
+}
+
+// wakeup tries a few times: a guest on a busy host disturbs the injection itself.
+func wakeup(asked time.Duration) (truth inject.Truth, err error) {
+	for range 5 {
+		if truth, err = inject.Wakeup(context.Background(), asked); err == nil {
+			break
+		}
+	}
+	return truth, err
 }
 
 func collect(t *testing.T, kernel *tracker.Tracker) <-chan *tracker.Outlier {
