@@ -249,9 +249,8 @@ func (t *Tracker) Stop() error {
 		errs = append(errs, t.links[i].link.Close())
 	}
 	t.links = nil
-	if t.reader != nil {
+	if t.reader != nil { // it stays: Read may be about to use it
 		errs = append(errs, t.reader.Close())
-		t.reader = nil
 	}
 	return errors.Join(errs...)
 }
