@@ -199,7 +199,18 @@ func outcome(t *testing.T, cmd *exec.Cmd) answer {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %v", cmd.Args, err)
 	}
-	return answer{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return answer{stdout.String(), withoutProgress(stderr.String()), cmd.ProcessState.ExitCode()}
+}
+
+// withoutProgress leaves out the lines that a verb prints when it takes long.
+func withoutProgress(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, " …\n") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }
 
 // lines decodes one JSON object a line; fields that T lacks are an error.

@@ -113,8 +113,12 @@ func settled(t *testing.T, d *running, name string, n int) []tracker.Outlier {
 	if len(events) != n {
 		t.Errorf("rule %s: %d outliers, injected were %d", name, len(events), n)
 	}
-	slices.SortStableFunc(events, func(a, b tracker.Outlier) int { return cmp.Compare(a.EndMono, b.EndMono) })
+	sortByExit(events)
 	return events
+}
+
+func sortByExit(events []tracker.Outlier) {
+	slices.SortStableFunc(events, func(a, b tracker.Outlier) int { return cmp.Compare(a.EndMono, b.EndMono) })
 }
 
 // account holds that every outlier that wanted a snapshot got one of its own,

@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestStopAndStart ends the daemon in every way, while it has much to do, and
+// starts the next one at once in the same place. stop holds that nothing stays.
+func TestStopAndStart(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, rulesFile(
+		napRule("nap", uid, "stacks: [kernel, user]", "snapshot: {after: 50ms, every: 200ms, burst: 3}"),
+		entry("sleep", "offcpu", "1ms", "{uid: "+strconv.Itoa(uid)+"}", "stacks: [kernel, user, waker]", "snapshot: {after: 50ms, every: 200ms}"),
+		entry("late", "wakeup", "1ms", "{uid: "+strconv.Itoa(uid)+"}"),
+		entry("disk", "block", "1ms", "{op: read}", "snapshot: false"),
+	))
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
+		d := h.start(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			naps(t, uid, 200, 5*time.Millisecond, 4)
+		}()
+		eventually(t, "it has taken a snapshot", func() bool { return len(d.list()) > 0 })
+		d.stop(s)
+		<-done
+		complete(t, h.snaps)
+	}
+}
+
+// TestStopStopped: a daemon that stands still ends as soon as it may run.
+func TestStopStopped(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(napRule("nap", newUID())))
+	d.pause()
+	left := heldBy(t, d.pid())
+	d.signal(syscall.SIGTERM)
+	d.resume()
+	eventually(t, "it ends", d.ended)
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("ended with %v", d.cmd.ProcessState)
+	}
+	left.gone(t)
+}
+
+// TestSecondDaemon: two daemons share neither a socket nor a store.
+func TestSecondDaemon(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(napRule("nap", newUID())))
+	a := tailcam(t, d.command()[1:]...)
+	if want := "another tailcam is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
+		t.Errorf("on the same socket: exit status %d, %q does not say %q", a.code, a.err, want)
+	}
+	h := *d.home
+	h.socket = filepath.Join(d.dir, "other.sock")
+	a = tailcam(t, h.command()[1:]...)
+	if want := "another tailcam uses this directory"; a.code != 1 || !strings.Contains(a.err, want) {
+		t.Errorf("in the same store: exit status %d, %q does not say %q", a.code, a.err, want)
+	}
+	if _, err := os.Lstat(h.socket); !os.IsNotExist(err) {
+		t.Errorf("the refused daemon has left a socket: %v", err)
+	}
+	d.status() // the first one still answers
+}
+
+// TestStartFails: what is wrong is one line, and nothing stays.
+func TestStartFails(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID(), "tresholds: 5ms")))
+	a := tailcam(t, h.command()[1:]...)
+	if a.code != 1 || !strings.Contains(a.err, h.rules+":6:5: unknown key \"tresholds\"") {
+		t.Errorf("bad rules: exit status %d, %q", a.code, a.err)
+	}
+	writeFile(t, h.rules, rulesFile(napRule("nap", newUID())), 0o644)
+	writeFile(t, h.socket, "not a socket", 0o644)
+	a = tailcam(t, h.command()[1:]...)
+	if a.code != 1 || !strings.Contains(a.err, "is no socket") || readText(t, h.socket) != "not a socket" {
+		t.Errorf("a file in the socket's place: exit status %d, %q", a.code, a.err)
+	}
+	if err := os.Remove(h.socket); err != nil {
+		t.Fatal(err)
+	}
+	h.start(t)
+}
+
+// TestReload: SIGHUP reads the rules again. Bad ones change nothing, and
+// counters of rules that stay go on.
+func TestReload(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("stays", uid, "snapshot: false"), napRule("goes", uid, "snapshot: false")))
+	d := h.start(t)
+	names := func() string {
+		var all []string
+		s := d.status()
+		for _, r := range s.Rules {
+			all = append(all, r.Name)
+		}
+		return strings.Join(all, " ")
+	}
+	reload := func(rules, says string) {
+		t.Helper()
+		writeFile(t, h.rules, rules, 0o644)
+		before := d.log.count(says)
+		d.signal(syscall.SIGHUP)
+		eventually(t, "the log says "+says, func() bool { return d.log.count(says) > before })
+	}
+	check := func(name string, n int) {
+		t.Helper()
+		settled(t, d, name, n)
+		s := d.status()
+		if r := rule(t, &s, name); r.Outliers != uint64(n) {
+			t.Errorf("rule %s tells of %d outliers, not %d", name, r.Outliers, n)
+		}
+	}
+	naps(t, uid, 3, 5*time.Millisecond, 1)
+	check("stays", 3)
+	check("goes", 3)
+
+	reload(rulesFile(napRule("new", uid, "snapshot: false"), napRule("stays", uid, "snapshot: false")), "rules reloaded")
+	if got := names(); got != "new stays" {
+		t.Errorf("rules after a reload: %s", got)
+	}
+	naps(t, uid, 4, 5*time.Millisecond, 1)
+	check("new", 4)
+	check("stays", 7)
+
+	reload("rules: [{name: x, track: syscall, threshold: 5}]", "the running rules stay as they are")
+	if !d.log.has(h.rules + ":1:46: threshold 5 has no unit") {
+		t.Error("the log does not say what is wrong")
+	}
+	reload(rulesFile(napRule("stays", uid, "snapshot: false"), entry("late", "wakeup", "1s", "{uid: 1}")), "restart tailcam")
+	if got := names(); got != "new stays" {
+		t.Errorf("rules after two bad reloads: %s", got)
+	}
+	naps(t, uid, 2, 5*time.Millisecond, 1)
+	check("new", 6)
+	check("stays", 9)
+}
+
+// TestReloadUnderFire: outliers that come while the rules are swapped are
+// counted once, neither lost nor twice.
+func TestReloadUnderFire(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("nap", uid, "snapshot: false")))
+	const n = 900
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		naps(t, uid, n, 5*time.Millisecond, 4)
+	}()
+	for i := 0; ; i++ {
+		before := d.log.count("rules reloaded")
+		d.signal(syscall.SIGHUP)
+		eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > before })
+		select {
+		case <-done:
+			t.Logf("%d reloads", i)
+		default:
+			continue
+		}
+		break
+	}
+	s := d.status()
+	if r := rule(t, &s, "nap"); r.Outliers+r.Lost != n {
+		t.Errorf("%d outliers and %d lost are not %d", r.Outliers, r.Lost, n)
+	}
+	settled(t, d, "nap", n)
+}
+
+// asNobody runs a program without any rights.
+func asNobody(t *testing.T, gid uint32, argv ...string) answer {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: gid}}
+	return outcome(t, cmd)
+}

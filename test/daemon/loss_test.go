@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/api"
+)
+
+// TestRingBufferFull: the daemon stands still while more outliers come than
+// the ring buffer holds. What it does not get is counted, exactly.
+func TestRingBufferFull(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("a", uid, "snapshot: false"), napRule("b", uid, "stacks: []", "snapshot: false")),
+		"--outliers-buffer", "64KiB")
+	n := len(naps(t, uid, 5, 2*time.Millisecond, 1)) // before
+	d.pause()
+	n += len(naps(t, uid, 400, 2*time.Millisecond, 8))
+	d.resume()
+	n += len(naps(t, uid, 5, 2*time.Millisecond, 1)) // after; there is space again, once it has read
+	var lost, received uint64
+	for _, name := range []string{"a", "b"} {
+		s := d.status()
+		r := rule(t, &s, name)
+		if r.Outliers+r.Lost != uint64(n) {
+			t.Errorf("rule %s: %d received and %d lost are not %d", name, r.Outliers, r.Lost, n)
+		}
+		if sum := loss(t, &s, "ring_buffer_full", name) + loss(t, &s, "outlier_dropped", name); sum != r.Lost {
+			t.Errorf("rule %s: the losses tell of %d, the rule of %d", name, sum, r.Lost)
+		}
+		settled(t, d, name, int(r.Outliers))
+		lost, received = lost+r.Lost, received+r.Outliers
+	}
+	if lost == 0 {
+		t.Error("nothing was lost: this test proves nothing")
+	}
+	t.Logf("%d received, %d lost", received, lost)
+}
+
+// TestReaderStopped: a client that does not read loses outliers, the daemon
+// does not, and both client and status know how many.
+func TestReaderStopped(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")))
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	client := api.NewClient(d.socket)
+	defer client.Close()
+	stream, err := client.Events(ctx, &api.EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close() //nolint:errcheck // only read
+	const n = 4000
+	naps(t, uid, n, 2*time.Millisecond, 16)
+	eventually(t, "the reader falls behind", func() bool {
+		s := d.status()
+		r := rule(t, &s, "nap")
+		if r.Outliers != n || r.Lost != 0 {
+			t.Fatalf("%d received and %d lost are not %d", r.Outliers, r.Lost, n)
+		}
+		return loss(t, &s, "stream_lagged", "") > 0 && len(d.events("nap")) == 1000
+	})
+	got, lost := uint64(0), uint64(0)
+	for got+lost < n {
+		e, err := stream.Next()
+		if err != nil {
+			t.Fatalf("after %d outliers and %d lost: %v", got, lost, err)
+		}
+		lost += e.Lost
+		if e.Outlier != nil {
+			got++
+		}
+	}
+	s := d.status()
+	if got+lost != n || lost != loss(t, &s, "stream_lagged", "") {
+		t.Errorf("%d received and %d lost of %d; status tells of %d", got, lost, n, loss(t, &s, "stream_lagged", ""))
+	}
+	// Now that it reads again, it misses nothing more.
+	naps(t, uid, 10, 2*time.Millisecond, 1)
+	for i := range 10 {
+		if e, err := stream.Next(); err != nil || e.Outlier == nil {
+			t.Fatalf("outlier %d after it: %+v, %v", i, e, err)
+		}
+	}
+	t.Logf("%d received, %d lost", got, lost)
+}
+
+// TestActionQueueFull: actions that find no place in the queue are counted.
+func TestActionQueueFull(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, "")
+	ran := filepath.Join(h.dir, "ran")
+	slow := script(t, h, "slow", "echo x >>"+ran+"\nsleep 0.3\n")
+	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: false",
+		"actions: [{run: "+slow+", on: outlier, user: root}, {run: "+slow+", on: outlier, user: root}]")), 0o644)
+	d := h.start(t, "--actions-queue", "2", "--actions-concurrency", "1")
+	const n = 20
+	naps(t, uid, n, 5*time.Millisecond, 4)
+	settled(t, d, "nap", n)
+	skipped := uint64(0)
+	eventually(t, "all actions have run or were skipped", func() bool {
+		s := d.status()
+		skipped = loss(t, &s, "action_skipped", "nap")
+		if r := rule(t, &s, "nap"); r.ActionsSkipped != skipped {
+			t.Errorf("the rule tells of %d skipped actions, the losses of %d", r.ActionsSkipped, skipped)
+		}
+		text, err := os.ReadFile(ran)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		count := uint64(strings.Count(string(text), "x\n"))
+		if count+skipped > 2*n {
+			t.Fatalf("%d ran and %d were skipped of %d", count, skipped, 2*n)
+		}
+		return count+skipped == 2*n
+	})
+	if skipped == 0 {
+		t.Error("nothing was skipped: this test proves nothing")
+	}
+	t.Logf("%d of %d skipped", skipped, 2*n)
+}
+
+// script writes an executable shell script that every user may run.
+func script(t *testing.T, h *home, name, text string) string {
+	t.Helper()
+	return writeFile(t, filepath.Join(h.dir, name), "#!/bin/sh\n"+text, 0o755)
+}

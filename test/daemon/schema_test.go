@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	slow "github.com/tailcam/tailcam/internal/inject"
+)
+
+// TestSchema: the JSON of an outlier of each tracker has the fields that the
+// documentation promises, with values that make sense.
+func TestSchema(t *testing.T) {
+	needRoot(t)
+	disk, err := slow.Slow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := disk.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d := start(t, rulesFile(
+		entry("wakeup", "wakeup", "10ms", "{comm: "+slow.CommVictim+"}", "stacks: [kernel, waker]"),
+		entry("offcpu", "offcpu", "10ms", "{comm: "+slow.CommBlocked+", state: uninterruptible}", "stacks: [kernel, user, waker]"),
+		entry("syscall", "syscall", "10ms", "{comm: "+slow.CommSyscall+", syscall: pread64}", "stacks: [kernel, user]"),
+		entry("block", "block", "10ms", "{device: "+disk.Device()+"}", "stacks: [kernel]"),
+	))
+	const delay = 25 * time.Millisecond
+	inject := map[string]func() (slow.Truth, error){
+		"wakeup":  func() (slow.Truth, error) { return slow.Wakeup(t.Context(), delay) },
+		"offcpu":  func() (slow.Truth, error) { return disk.Blocked(t.Context(), delay) },
+		"syscall": func() (slow.Truth, error) { return disk.Syscall(t.Context(), delay) },
+		"block":   func() (slow.Truth, error) { return disk.Read(t.Context(), delay) },
+	}
+	for name, do := range inject {
+		truth, err := do()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var found map[string]any
+		eventually(t, "the outlier of "+name+" is published", func() bool {
+			for line := range strings.Lines(d.ok("events", "--rule", name, "-o", "json")) {
+				var o map[string]any
+				if err := json.Unmarshal([]byte(line), &o); err != nil {
+					t.Fatal(err)
+				}
+				if number(t, o, "task", "tid") == float64(truth.TID) {
+					found = o
+				}
+			}
+			return found != nil
+		})
+		promised(t, name, found, truth)
+	}
+}
+
+// promised holds one outlier against the documented fields and the injector.
+func promised(t *testing.T, name string, o map[string]any, truth slow.Truth) {
+	t.Helper()
+	fields := []string{
+		"time", "rule", "track", "cause", "delay_ns", "threshold_ns", "key", "task", "cpu",
+		"stacks", "snapshot", "suppressed",
+	}
+	switch name {
+	case "wakeup":
+		fields = append(fields, "waker", "on_cpu")
+	case "offcpu":
+		fields = append(fields, "waker", "syscall", "state")
+	case "syscall":
+		fields = append(fields, "syscall")
+	case "block":
+		fields = append(fields, "block")
+	}
+	for _, f := range fields {
+		if _, ok := o[f]; !ok {
+			t.Errorf("an outlier of %s has no %s: %v", name, f, o)
+		}
+	}
+	for f, want := range map[string]string{"rule": name, "track": name, "cause": "threshold"} {
+		if o[f] != want {
+			t.Errorf("an outlier of %s has %s %v", name, f, o[f])
+		}
+	}
+	if at, err := time.Parse(time.RFC3339Nano, o["time"].(string)); err != nil || at.Location() != time.UTC {
+		t.Errorf("time %v: %v", o["time"], err)
+	}
+	if pid := number(t, o, "task", "pid"); pid != float64(truth.PID) {
+		t.Errorf("an outlier of %s is of process %v, not %d", name, pid, truth.PID)
+	}
+	if comm := o["task"].(map[string]any)["comm"]; comm != truth.Comm {
+		t.Errorf("an outlier of %s is of %v, not %s", name, comm, truth.Comm)
+	}
+	if got := number(t, o, "delay_ns"); got > float64(truth.Delay()) || got < float64(truth.Delay())/2 {
+		t.Errorf("an outlier of %s took %v ns, injected were %v", name, got, truth.Delay())
+	}
+	if number(t, o, "threshold_ns") != 1e7 {
+		t.Errorf("threshold_ns is %v", o["threshold_ns"])
+	}
+	if name == "block" && o["block"].(map[string]any)["device"] != truth.Device {
+		t.Errorf("block is %v, injected on %s", o["block"], truth.Device)
+	}
+	if name == "block" {
+		keys(t, o["block"], "device", "sector", "bytes", "op")
+	}
+	if name == "syscall" || name == "offcpu" {
+		keys(t, o["syscall"], "nr", "name")
+		if got := o["syscall"].(map[string]any)["name"]; got != "pread64" {
+			t.Errorf("the system call of %s is %v", name, got)
+		}
+	}
+	if name == "wakeup" {
+		keys(t, o["waker"], "pid", "comm")
+		keys(t, o["on_cpu"], "pid", "comm")
+		if got := o["on_cpu"].(map[string]any)["comm"]; got != slow.CommHog {
+			t.Errorf("instead ran %v, injected was %s", got, slow.CommHog)
+		}
+	}
+	stacks, _ := o["stacks"].(map[string]any)
+	// A request completes in an interrupt, far from the task that asked for it.
+	if frames, _ := stacks["kernel"].([]any); len(frames) == 0 && name != "block" {
+		t.Errorf("an outlier of %s has no kernel stack: %v", name, o["stacks"])
+	}
+	for f := range stacks {
+		if !slices.Contains([]string{"kernel", "user", "waker"}, f) {
+			t.Errorf("stacks of %s: %s", name, f)
+		}
+	}
+}
+
+func keys(t *testing.T, value any, names ...string) {
+	t.Helper()
+	m, ok := value.(map[string]any)
+	for _, n := range names {
+		if _, has := m[n]; !ok || !has {
+			t.Errorf("%s is missing in %v", n, value)
+		}
+	}
+}
+
+// number is a number inside of an object; absent: -1.
+func number(t *testing.T, o map[string]any, path ...string) float64 {
+	t.Helper()
+	var at any = o
+	for _, p := range path {
+		m, ok := at.(map[string]any)
+		if !ok {
+			return -1
+		}
+		at = m[p]
+	}
+	n, ok := at.(float64)
+	if !ok {
+		return -1
+	}
+	return n
+}
