@@ -216,12 +216,12 @@ func receive(t *testing.T) *receiver {
 	}
 	r := &receiver{url: "http://" + l.Addr().String() + "/"}
 	srv := &http.Server{ReadHeaderTimeout: hang, Handler: http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
-		n, _ := io.Copy(io.Discard, q.Body) //nolint:errcheck // what came is what counts
+		n, _ := io.Copy(io.Discard, q.Body) // what came is what counts
 		r.mu.Lock()
 		r.n += n
 		r.mu.Unlock()
 	})}
-	go srv.Serve(l)                   //nolint:errcheck // ends with the test
-	t.Cleanup(func() { srv.Close() }) //nolint:errcheck // ends with the test
+	go srv.Serve(l)                   // ends with the test
+	t.Cleanup(func() { srv.Close() }) // ends with the test
 	return r
 }
