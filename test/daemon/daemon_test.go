@@ -75,7 +75,7 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 	}
 	go func() {
 		defer close(d.done)
-		d.cmd.Wait() //nolint:errcheck // looked at in ProcessState
+		d.cmd.Wait() // looked at in ProcessState
 	}()
 	t.Cleanup(func() {
 		if !d.ended() {
