@@ -77,9 +77,9 @@ func load(t *testing.T) (stop func()) {
 			return
 		}
 		ended = true
-		//nolint:errcheck // it may have ended
+		// it may have ended
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		cmd.Wait() //nolint:errcheck // killed
+		cmd.Wait() // killed
 	}
 	t.Cleanup(stop)
 	return stop
