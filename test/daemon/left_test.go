@@ -84,7 +84,7 @@ func (o objects) gone(t *testing.T) {
 		eventually(t, "the kernel has freed BPF "+name, func() bool {
 			object, err := open(name, id)
 			if err == nil {
-				object.Close() //nolint:errcheck // only looked whether it is there
+				object.Close() // only looked whether it is there
 			} else if !errors.Is(err, os.ErrNotExist) {
 				t.Fatalf("look for BPF %s: %v", name, err)
 			}
@@ -136,7 +136,7 @@ func unlocked(t *testing.T, path string) {
 		t.Error(err)
 		return
 	}
-	defer f.Close() //nolint:errcheck // nothing is written
+	defer f.Close() // nothing is written
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		t.Errorf("%s is still locked: %v", path, err)
 	}
