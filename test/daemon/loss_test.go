@@ -56,7 +56,7 @@ func TestReaderStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stream.Close() //nolint:errcheck // only read
+	defer stream.Close() // only read
 	const n = 4000
 	naps(t, uid, n, 2*time.Millisecond, 16)
 	eventually(t, "the reader falls behind", func() bool {
