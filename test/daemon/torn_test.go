@@ -56,7 +56,7 @@ func killWhileWriting(t *testing.T, d *running) {
 	go func() {
 		defer close(asked)
 		for !d.ended() {
-			//nolint:errcheck // the daemon dies under it
+			// the daemon dies under it
 			exec.Command(built.tailcam, "snapshot", "--socket", d.socket).Run()
 		}
 	}()
