@@ -83,7 +83,7 @@ func sameTrace(t *testing.T, dir string, events []event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // only read
+	defer r.Close() // only read
 	type one struct {
 		time     uint64
 		cpu, tid int
