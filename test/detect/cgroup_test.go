@@ -44,7 +44,7 @@ func newCgroup(t *testing.T, name string) (path string, dir string) {
 		if err := os.Remove(dir); err != nil {
 			t.Error(err)
 		}
-		os.Remove(filepath.Dir(dir)) //nolint:errcheck // the last one can
+		os.Remove(filepath.Dir(dir)) // the last one can
 	})
 	return path, dir
 }
