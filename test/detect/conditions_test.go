@@ -53,7 +53,7 @@ func checkTable(t *testing.T, table []condition, events []inject.Event, reports 
 // is the test that several rules may fire for one event.
 func TestConditionsOnTasks(t *testing.T) {
 	needRoot(t)
-	os.Chmod(filepath.Dir(inject.Build(t)), 0o755) //nolint:errcheck // others see it below
+	os.Chmod(filepath.Dir(inject.Build(t)), 0o755) // others see it below
 	h := hold(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
 	comm := func(globs ...string) rules.Match { return rules.Match{Comm: globs} }
 	notComm := func(globs ...string) rules.Match { return rules.Match{PID: []uint32{h.pid()}, NotComm: globs} }
