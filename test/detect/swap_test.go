@@ -38,7 +38,7 @@ func TestSwap(t *testing.T) {
 	h.letGo()
 	over := make(chan struct{})
 	go func() {
-		h.cmd.Wait() //nolint:errcheck // looked at below
+		h.cmd.Wait() // looked at below
 		close(over)
 	}()
 	swaps := 0
