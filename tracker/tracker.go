@@ -80,7 +80,7 @@ type Tracker struct {
 	links    []attached
 	reader   *ringbuf.Reader
 	inactive map[string]error
-	ring     int // records in one ring of plain memory
+	ring     int  // records in one ring of plain memory
 	owed     owed // belongs to Read
 
 	stopping sync.Mutex // guards links
