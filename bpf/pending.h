@@ -21,9 +21,16 @@
 
 #define NOWHERE (-1)
 
+/*
+ * Thread ids are handed out one after the other: eight neighbours share a
+ * bucket, each with a place of its own, which is where one looks first.
+ * Addresses are spread by their hash.
+ */
 static __always_inline u32 home(u64 key, u32 mask)
 {
-	return (u32)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+	if (key >> 32)
+		return (u32)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+	return (u32)(key >> 3) & mask;
 }
 
 /*
@@ -43,6 +50,8 @@ static __always_inline int bucket_find(void *keys, u32 b, u64 key)
 
 	if (!bucket)
 		return NOWHERE;
+	if (bucket->key[key & 7] == key)
+		return b * 8 + (key & 7);
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		if (bucket->key[i] == key)
@@ -80,6 +89,8 @@ static __always_inline int bucket_claim(void *keys, u32 b, u64 key)
 
 	if (!bucket)
 		return NOWHERE;
+	if (!*(volatile u64 *)&bucket->key[key & 7] && !__sync_val_compare_and_swap(&bucket->key[key & 7], 0, key))
+		return any_place(b * 8 + (key & 7), key);
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
 		if (*(volatile u64 *)&bucket->key[i])
