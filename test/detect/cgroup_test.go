@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,7 +119,7 @@ func TestCgroupFromLater(t *testing.T) {
 	})
 	c.arrived()
 	decided := c.counters()
-	events := append(first, runIn(t, dir, "offcpu", "all", "24", micros(over), "48", micros(under), "8")...)
+	events := slices.Concat(first, runIn(t, dir, "offcpu", "all", "24", micros(over), "48", micros(under), "8"))
 	checkTable(t, table, events, c.settle())
 	later := c.counters()
 	for _, row := range table {

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,7 @@ var allStacks = []rules.Stack{rules.KernelStack, rules.UserStack, rules.WakerSta
 
 func injected(t *testing.T, command ...string) []inject.Event {
 	t.Helper()
-	args := append(command, "256", micros(over), "10500", micros(under), threads)
-	return inject.Run(t, args...)
+	return inject.Run(t, slices.Concat(command, []string{"256", micros(over), "10500", micros(under), threads})...)
 }
 
 // userStack demands the injecting function innermost in every stack, and on all
