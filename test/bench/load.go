@@ -75,7 +75,7 @@ func openDisk(dir string) (*disk, error) {
 	if err := os.WriteFile(path, make([]byte, 64*blockSize), 0o600); err != nil {
 		return nil, err
 	}
-	defer os.Remove(path) // the open file stays
+	defer func() { _ = os.Remove(path) }() // the open file stays
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT|unix.O_SYNC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a file for direct reads: %w", err)

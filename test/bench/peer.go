@@ -51,7 +51,7 @@ func startPeer(ctx context.Context, args []string, ready func(files) bool) (*pee
 		select {
 		case err := <-p.done:
 			p.done <- err
-			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.Bytes()))
+			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.Bytes())) //nolint:errorlint // nil if it ended well
 		case <-time.After(50 * time.Millisecond):
 		}
 		if f, err := filesOf(p.cmd.Process.Pid); err == nil && ready(f) {
@@ -103,16 +103,16 @@ func (p *peer) programs() ([]program, error) {
 // stop interrupts the tool as a person would, and ends it if it does not.
 func (p *peer) stop() error {
 	for _, prog := range p.progs {
-		prog.Close()
+		_ = prog.Close()
 	}
 	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGINT)
 	select {
-	case <-p.done: // its status says that it was interrupted
+	case <-p.done: //nolint:errcheck // its status says that it was interrupted
 		return nil
 	case <-time.After(5 * time.Second):
 	}
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
-	<-p.done
+	<-p.done //nolint:errcheck // killed
 	return nil
 }
 
