@@ -143,8 +143,8 @@ var badInput = []struct{ yaml, want string }{
 	{rule("syscall", "when: {thread: kernel}"), "f:1:66: kernel threads make no system calls; allowed: thread: user"},
 	{rule("offcpu", "when: {thread: [kernel], syscall: read}"), "f:1:75: kernel threads make no system calls; allowed: thread: user"},
 	{rule("syscall", "stacks: [waker]"), "f:1:59: track syscall has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
-	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
-	{rule("block", "stacks: user"), "f:1:57: track block has no user stack; allowed: user stacks with track wakeup, offcpu, syscall"},
+	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall"},
+	{rule("block", "stacks: user"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall"},
 	{rule("offcpu", "when: {thread: kernel}, stacks: [user]"), "f:1:82: kernel threads have no user stack; allowed: kernel, waker"},
 	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker`},
 

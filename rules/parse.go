@@ -88,6 +88,9 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["overrides"]; ok {
 		rule.Overrides = r.overridesOf(e.value, rule.Track)
 	}
+	if rule.Track == Block {
+		rule.Stacks = nil // who asked for the request has gone on by the time it completes
+	}
 	if e, ok := keys["stacks"]; ok {
 		rule.Stacks = r.stacks(e.value, &rule)
 	}
@@ -190,10 +193,10 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack})
 	onlyKernel := len(rule.When.Thread) == 1 && rule.When.Thread[0] == KernelThread
 	switch {
-	case slices.Contains(stacks, WakerStack) && (rule.Track == Syscall || rule.Track == Block):
+	case rule.Track == Block:
+		r.fail(n, "stacks with track wakeup, offcpu, syscall", "track block has no stacks: who asked for the request has gone on")
+	case slices.Contains(stacks, WakerStack) && rule.Track == Syscall:
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
-	case slices.Contains(stacks, UserStack) && rule.Track == Block:
-		r.fail(n, "user stacks with track wakeup, offcpu, syscall", "track block has no user stack")
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")
 	}

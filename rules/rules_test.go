@@ -143,7 +143,6 @@ func TestParseEverything(t *testing.T) {
 				Device: []string{"vda", "sd*"}, NotDevice: []string{"loop*"},
 				Op: []Op{Read, Write, Flush, Discard, Other},
 			},
-			Stacks:   []Stack{KernelStack},
 			Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 			Pos:      Position{"f.yaml", 36, 5},
 		},
