@@ -382,6 +382,11 @@ struct rule_state {
 	__u64 _pad;
 };
 
+/* Argument of the program forget_thread. */
+struct forget {
+	__u32 tid;
+};
+
 /* ---------------------------------------------------------------- counters */
 
 #define RUN_HISTORY 32 /* power of two */

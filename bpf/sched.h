@@ -30,19 +30,20 @@ static __always_inline void task_clear(struct task_slot *slot)
 	slot->flags = 0;
 }
 
-/* The last switch of a task: nothing of it may stay. */
-static __always_inline void task_dies(u32 tid)
+/* The last switch of a task: nothing of it may stay. True: something was there. */
+static __always_inline bool task_dies(u32 tid)
 {
 	int at = pending_find(&task_keys, task_mask, tid);
 	struct task_slot *slot;
 
 	if (at < 0)
-		return;
+		return false;
 	slot = task_slot_at(at);
 	if (!slot)
-		return;
+		return false;
 	task_clear(slot);
 	pending_release(&task_keys, at);
+	return true;
 }
 
 /* The place of a task that leaves its CPU, empty but for a waker that was faster. */

@@ -442,6 +442,19 @@ int freeze_now(void *ctx)
 	return freeze(bpf_ktime_get_ns());
 }
 
+/* The thread is gone, and its last switch was not seen: nothing of it may stay. */
+SEC("syscall")
+int forget_thread(struct forget *ctx)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+
+	if (track_tasks && task_dies(ctx->tid) && me)
+		__sync_fetch_and_add(&me->reclaimed, 1);
+	if (track_syscall)
+		call_dies(ctx->tid, me);
+	return 0;
+}
+
 /* The frozen bank has been read: the next outlier may freeze. */
 SEC("syscall")
 int release_bank(void *ctx)

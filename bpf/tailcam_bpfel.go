@@ -322,6 +322,7 @@ const (
 	TailcamProgBlockRqIssue          = "block_rq_issue"
 	TailcamProgBlockRqMerge          = "block_rq_merge"
 	TailcamProgBlockRqRequeue        = "block_rq_requeue"
+	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
 	TailcamProgHrtimerExpireEntry    = "hrtimer_expire_entry"
 	TailcamProgHrtimerExpireExit     = "hrtimer_expire_exit"
@@ -422,6 +423,7 @@ type TailcamProgramSpecs struct {
 	BlockRqIssue          *ebpf.ProgramSpec `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.ProgramSpec `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.ProgramSpec `ebpf:"block_rq_requeue"`
+	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
 	HrtimerExpireEntry    *ebpf.ProgramSpec `ebpf:"hrtimer_expire_entry"`
 	HrtimerExpireExit     *ebpf.ProgramSpec `ebpf:"hrtimer_expire_exit"`
@@ -618,6 +620,7 @@ type TailcamPrograms struct {
 	BlockRqIssue          *ebpf.Program `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.Program `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.Program `ebpf:"block_rq_requeue"`
+	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
 	HrtimerExpireEntry    *ebpf.Program `ebpf:"hrtimer_expire_entry"`
 	HrtimerExpireExit     *ebpf.Program `ebpf:"hrtimer_expire_exit"`
@@ -646,6 +649,7 @@ func (p *TailcamPrograms) Close() error {
 		p.BlockRqIssue,
 		p.BlockRqMerge,
 		p.BlockRqRequeue,
+		p.ForgetThread,
 		p.FreezeNow,
 		p.HrtimerExpireEntry,
 		p.HrtimerExpireExit,

@@ -258,15 +258,22 @@ func (d *daemon) thaw() {
 }
 
 // housekeeping samples the recorder once a second, and releases a bank that
-// no one came for: its outlier was lost on the way.
+// no one came for: its outlier was lost on the way. Once a minute it frees what
+// threads left behind whose end was not seen.
 func (d *daemon) housekeeping(ctx context.Context) error {
 	const unclaimed = 5 * time.Second
-	tick := time.NewTicker(time.Second)
+	tick, sweep := time.NewTicker(time.Second), time.NewTicker(time.Minute)
 	defer tick.Stop()
+	defer sweep.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-sweep.C:
+			if _, err := d.kernel.Reclaim(); err != nil {
+				return err
+			}
+			continue
 		case <-tick.C:
 		}
 		if d.recorder == nil {
