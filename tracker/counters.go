@@ -73,7 +73,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range t.links {
+	for _, a := range t.attachments() {
 		// Programs that interrupt themselves are skipped by the kernel (5.12+ counts them).
 		if stats, err := a.prog.Stats(); err == nil && stats.RecursionMisses > 0 {
 			c.Missed[a.hook.program] = stats.RecursionMisses
@@ -117,7 +117,7 @@ func (t *Tracker) eachCPU(visit func(cpu int, s *bpf.TailcamCpuState)) error {
 // Programs lists what is attached: BPF program and hook.
 func (t *Tracker) Programs() [][2]string {
 	var list [][2]string
-	for _, a := range t.links {
+	for _, a := range t.attachments() {
 		list = append(list, [2]string{a.hook.program, "tp_btf:" + a.hook.tracepoint})
 	}
 	return list

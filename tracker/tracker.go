@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -135,7 +136,9 @@ func (t *Tracker) Attach() error {
 		if err != nil {
 			return err
 		}
+		t.stopping.Lock()
 		t.links = append(t.links, attached{&hooks[i], l, p})
+		t.stopping.Unlock()
 	}
 	return nil
 }
@@ -238,6 +241,13 @@ func powerOfTwo(n int) int {
 
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
 func (t *Tracker) Inactive() map[string]error { return t.inactive }
+
+// attachments is what is attached now.
+func (t *Tracker) attachments() []attached {
+	t.stopping.Lock()
+	defer t.stopping.Unlock()
+	return slices.Clone(t.links)
+}
 
 // Stop detaches everything. Read returns os.ErrClosed afterwards; counters
 // and the recorder can still be read until Close.
