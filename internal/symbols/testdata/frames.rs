@@ -7,7 +7,7 @@ mod inner {
     impl Thing {
         #[inline(never)]
         pub fn work(n: u32) -> u32 {
-            std::hint::black_box(n) + 1
+            unsafe { std::ptr::read_volatile(&n) + 1 }
         }
     }
 }
