@@ -5,6 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
+.NOTPARALLEL: # tests load the machine, and measure it
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 GOLANGCI_VERSION := v2.15.0
@@ -53,16 +54,18 @@ clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
 # ---------------------------------------------------------------------- tests
 
 .PHONY: test
-test: deps-test vet unit race e2e fuzz-smoke ## install what the tests need, and run them all, but for test-vm
+test: deps-test ## install what the tests need, and run them all, but for test-vm
+	@$(MAKE) --keep-going vet unit race e2e fuzz-smoke
 
 .PHONY: unit
 unit: ## tests that need no root; those that do are listed as not run
-	$(GO) run ./test/report $(UNIT)
+	@echo 'unit: every package but those of e2e, those that need root included where there is root'
+	@$(GO) run ./test/report $(UNIT)
 
 .PHONY: race
 race: ## the same under the race detector, the slow ones left out
 	@if command -v gcc >/dev/null; then \
-		echo CGO_ENABLED=1 $(GO) test -race -short; \
+		echo 'race: the packages of unit, go test -race -short'; \
 		CGO_ENABLED=1 $(GO) test -race -short $(UNIT) | { grep -v '\[no test files\]' || true; }; \
 	else \
 		echo 'race: not run: the race detector needs gcc (apt-get install gcc libc6-dev)'; \
@@ -143,6 +146,7 @@ deps-lint:
 .PHONY: deps-test
 deps-test:
 	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' babeltrace2='reads the traces that tailcam writes' \
+		curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-vm
