@@ -8,8 +8,9 @@
 #ifndef TAILCAM_ABI_H
 #define TAILCAM_ABI_H
 
-#define TASK_COMM_LEN 16
 #define DISK_NAME_LEN 32
+
+#include "abi_record.h"
 
 /* Trackers, in the order of DESIGN.md. Also the index of floors, counters. */
 enum tracker_kind {
@@ -19,146 +20,6 @@ enum tracker_kind {
 	TRACK_BLOCK = 3,
 	TRACKERS = 4,
 };
-
-/* ---------------------------------------------------------------- recorder */
-
-/* Types of flight-recorder records. Numbers are never reused. */
-enum record_type {
-	REC_SWITCH = 1,
-	REC_WAKING = 2,
-	REC_WAKEUP_NEW = 3,
-	REC_MIGRATE = 4,
-	REC_IRQ_ENTRY = 5,
-	REC_IRQ_EXIT = 6,
-	REC_SOFTIRQ_ENTRY = 7,
-	REC_SOFTIRQ_EXIT = 8,
-	REC_HRTIMER_ENTRY = 9,
-	REC_HRTIMER_EXIT = 10,
-	REC_BLOCK_INSERT = 11,
-	REC_BLOCK_ISSUE = 12,
-	REC_BLOCK_COMPLETE = 13,
-	REC_WORK_START = 14,
-	REC_WORK_END = 15,
-	REC_FORK = 16,
-	REC_EXEC = 17,
-	REC_EXIT = 18,
-	REC_SYSCALL_ENTRY = 19,
-	REC_SYSCALL_EXIT = 20,
-};
-
-/* sched_switch; the task that leaves is record.tid. */
-struct rec_switch {
-	char prev_comm[TASK_COMM_LEN];
-	char next_comm[TASK_COMM_LEN];
-	__u32 next_tid;
-	__u32 next_pid;
-	__s16 prev_prio; /* kernel priority: 120 is nice 0, below 100 real time */
-	__s16 next_prio;
-	__u32 prev_state; /* as the kernel gives it; bit 31: preempted */
-};
-
-#define PREV_PREEMPTED 0x80000000u
-
-/* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */
-struct rec_wake {
-	char comm[TASK_COMM_LEN];
-	__u32 tid;
-	__u32 pid;
-	__s32 prio;
-	__s32 target_cpu;
-	__u8 _pad[16];
-};
-
-/* sched_migrate_task. */
-struct rec_migrate {
-	char comm[TASK_COMM_LEN];
-	__u32 tid;
-	__s32 prio;
-	__s32 orig_cpu;
-	__s32 dest_cpu;
-	__u8 _pad[16];
-};
-
-/* irq_handler_entry (name) and irq_handler_exit (ret). */
-struct rec_irq {
-	__s32 irq;
-	__s32 ret;
-	char name[32];
-	__u8 _pad[8];
-};
-
-/* softirq_entry and softirq_exit. */
-struct rec_softirq {
-	__u32 vec;
-	__u8 _pad[44];
-};
-
-/* hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). */
-struct rec_hrtimer {
-	__u64 hrtimer;
-	__u64 function;
-	__s64 now;
-	__u8 _pad[24];
-};
-
-/* block_rq_insert, block_rq_issue, block_rq_complete (error, bytes of this completion). */
-struct rec_block {
-	__u64 rq;
-	__u64 sector; /* of 512 bytes */
-	__u32 dev;    /* MKDEV: major << 20 | minor */
-	__u32 bytes;
-	__u32 cmd_flags; /* REQ_OP in the low 8 bits */
-	__s32 error;	 /* blk_status_t */
-	char comm[TASK_COMM_LEN];
-};
-
-/* workqueue_execute_start and workqueue_execute_end. */
-struct rec_work {
-	__u64 work;
-	__u64 function;
-	__u8 _pad[32];
-};
-
-/* sched_process_fork, _exec (old tid in child_tid), _exit. */
-struct rec_process {
-	char comm[TASK_COMM_LEN];	/* of the parent, or of the task itself */
-	char child_comm[TASK_COMM_LEN]; /* fork only */
-	__u32 pid;			/* process (thread group) id of record.tid */
-	__u32 child_tid;		/* fork: new task; exec: tid before */
-	__u32 child_pid;		/* fork only */
-	__s32 prio;
-};
-
-/* sys_enter and sys_exit (ret). */
-struct rec_syscall {
-	__u32 nr;
-	__u32 pid;
-	__s64 ret;
-	__u8 _pad[32];
-};
-
-/* One flight-recorder record: 64 bytes, one cache line. */
-struct record {
-	__u16 type; /* enum record_type */
-	__u16 cpu;
-	__u32 tid; /* of the current task; 0: idle */
-	__u64 time_ns;
-	union {
-		struct rec_switch sw;
-		struct rec_wake wake;
-		struct rec_migrate migrate;
-		struct rec_irq irq;
-		struct rec_softirq softirq;
-		struct rec_hrtimer hrtimer;
-		struct rec_block block;
-		struct rec_work work;
-		struct rec_process process;
-		struct rec_syscall syscall;
-		__u64 raw[6];
-	};
-};
-
-_Static_assert(sizeof(struct record) == 64, "a record is one cache line");
 
 /* ----------------------------------------------------------------- outlier */
 
@@ -170,10 +31,10 @@ enum outlier_cause {
 enum outlier_flag {
 	OUTLIER_PREEMPTED = 1 << 0, /* wakeup: the wait began with a preemption */
 	OUTLIER_KTHREAD = 1 << 1,
-	OUTLIER_SNAPSHOT = 1 << 2,  /* the limiter lets this one have a snapshot */
-	OUTLIER_FROZE = 1 << 3,	    /* and this one switched the recorder's bank */
-	OUTLIER_UNDECIDED = 1 << 4, /* the daemon must decide whether the rule wants it */
-	OUTLIER_NEW = 1 << 5,	    /* wakeup: first run of a new task */
+	OUTLIER_SNAPSHOT = 1 << 2,   /* the limiter lets this one have a snapshot */
+	OUTLIER_FROZE = 1 << 3,	     /* and this one switched the recorder's bank */
+	OUTLIER_UNDECIDED = 1 << 4,  /* the daemon must decide whether the rule wants it */
+	OUTLIER_NEW = 1 << 5,	     /* wakeup: first run of a new task */
 	OUTLIER_USER_LATER = 1 << 6, /* a struct user_stack may follow */
 };
 
@@ -232,7 +93,7 @@ struct outlier {
 	__u16 kernel_frames;
 	__u16 user_frames;
 	__u32 ran_count;
-	__u32 waker_context; /* WAKER_*: what ran on top of the waker's task */
+	__u32 waker_context;	 /* WAKER_*: what ran on top of the waker's task */
 	struct ran ran[MAX_RAN]; /* newest first */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
@@ -332,9 +193,9 @@ struct rule {
 	__u8 tracker;
 	__u8 user_stack;
 	__u8 kernel_stack;
-	__u8 snapshot;	 /* wants one */
-	__u64 every_ns;	 /* limiter: one snapshot each … */
-	__u64 allow_ns;	 /* … after a burst: (burst - 1) * every_ns */
+	__u8 snapshot;	/* wants one */
+	__u64 every_ns; /* limiter: one snapshot each … */
+	__u64 allow_ns; /* … after a burst: (burst - 1) * every_ns */
 };
 
 struct override {
@@ -375,10 +236,10 @@ struct rule_state {
 	__u64 limit_ns; /* theoretical arrival time of the limiter (GCRA) */
 	__u64 outliers;
 	__u64 worst_ns;
-	__u64 suppressed;	  /* snapshots refused by the limiter, all time */
-	__u64 suppressed_last;	  /* the same at the last snapshot */
-	__u64 ring_full;	  /* outliers lost: ring buffer full */
-	__u64 undecided;	  /* handed to the daemon to decide */
+	__u64 suppressed;      /* snapshots refused by the limiter, all time */
+	__u64 suppressed_last; /* the same at the last snapshot */
+	__u64 ring_full;       /* outliers lost: ring buffer full */
+	__u64 undecided;       /* handed to the daemon to decide */
 	__u64 _pad;
 };
 

@@ -129,13 +129,13 @@ struct request_slot {
 	u64 _pad[6];
 };
 
-#define ARRAY_MAP(map, value_type)                                                                 \
-	struct {                                                                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
-		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
-		__uint(max_entries, 1);                                                            \
-		__type(key, u32);                                                                  \
-		__type(value, value_type);                                                         \
+#define ARRAY_MAP(map, value_type)                 \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);  \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, 1);            \
+		__type(key, u32);                  \
+		__type(value, value_type);         \
 	} map SEC(".maps")
 
 /* Pending tables: keys in buckets, values at bucket * 8 + position. Sized by tracker. */

@@ -7,10 +7,10 @@
 #include "kernel.h"
 
 /* Both words of the name, without a helper call. */
-#define COPY_COMM(to, task)                                                                        \
-	do {                                                                                       \
-		((u64 *)(to))[0] = ((u64 *)(task)->comm)[0];                                       \
-		((u64 *)(to))[1] = ((u64 *)(task)->comm)[1];                                       \
+#define COPY_COMM(to, task)                                  \
+	do {                                                 \
+		((u64 *)(to))[0] = ((u64 *)(task)->comm)[0]; \
+		((u64 *)(to))[1] = ((u64 *)(task)->comm)[1]; \
 	} while (0)
 
 /* Number of the state bit (enum state_bit) of a kernel task state. */
@@ -26,8 +26,7 @@ static __always_inline u32 state_class(u32 state)
 /* The system call that regs belong to; -1: none. */
 static __always_inline s32 regs_syscall(void *regs)
 {
-	if (bpf_core_type_exists(struct pt_regs___x86) &&
-	    bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
+	if (bpf_core_type_exists(struct pt_regs___x86) && bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
 		return (s32)BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax);
 	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
 }
@@ -55,7 +54,7 @@ static __always_inline void regs_user(void *regs, u64 *ip, u64 *sp)
 static __always_inline bool task_compat(struct task_struct *p)
 {
 	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
-		return p->thread_info.status & 2;     /* TS_COMPAT */
+		return p->thread_info.status & 2;  /* TS_COMPAT */
 	return p->thread_info.flags & (1UL << 22); /* arm64: TIF_32BIT */
 }
 

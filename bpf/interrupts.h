@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Hooks that only the recorder wants: interrupts, timers, work queues. What
+ * interrupts a CPU is noted there as well, so that a wake-up from it is not
+ * put down to the task that was interrupted.
+ */
+#ifndef TAILCAM_INTERRUPTS_H
+#define TAILCAM_INTERRUPTS_H
+
+#include "recorder.h"
+
+/* A record of the current task, its payload zero. */
+static __always_inline void record_begin(struct record *r, u16 type)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	__builtin_memset(r, 0, sizeof(*r));
+	record_head(r, type, bpf_get_smp_processor_id(), current->pid, bpf_ktime_get_ns());
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_IRQ_ENTRY);
+	if (me)
+		me->in_irq = WAKER_IRQ | (irq & 0x3fff);
+	r.irq.irq = irq;
+	bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_IRQ_EXIT);
+	if (me)
+		me->in_irq = 0;
+	r.irq.irq = irq;
+	r.irq.ret = ret;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vec)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_SOFTIRQ_ENTRY);
+	if (me) {
+		me->softirq_tid = r.tid;
+		me->in_softirq = WAKER_SOFTIRQ | vec;
+	}
+	r.softirq.vec = vec;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_exit, unsigned int vec)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_SOFTIRQ_EXIT);
+	if (me)
+		me->in_softirq = 0;
+	r.softirq.vec = vec;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_HRTIMER_ENTRY);
+	if (me) {
+		me->hrtimer_tid = r.tid;
+		me->in_hrtimer = WAKER_HRTIMER;
+	}
+	r.hrtimer.hrtimer = (u64)timer;
+	r.hrtimer.function = (u64)timer->function;
+	bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), at);
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+	struct record r;
+
+	record_begin(&r, REC_HRTIMER_EXIT);
+	if (me)
+		me->in_hrtimer = 0;
+	r.hrtimer.hrtimer = (u64)timer;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(workqueue_execute_start, struct work_struct *work)
+{
+	struct record r;
+
+	record_begin(&r, REC_WORK_START);
+	r.work.work = (u64)work;
+	r.work.function = (u64)work->func;
+	record(ctx, &r);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int BPF_PROG(workqueue_execute_end, struct work_struct *work)
+{
+	struct record r;
+
+	/* The work may be freed by now: its address is all there is. */
+	record_begin(&r, REC_WORK_END);
+	r.work.work = (u64)work;
+	record(ctx, &r);
+	return 0;
+}
+
+#endif
