@@ -42,7 +42,7 @@ func TestBlock(t *testing.T) {
 	c := watch(t, []rules.Rule{{
 		Name: "block", Track: rules.Block, Threshold: blockThreshold,
 		When: rules.Match{Comm: []string{program.CommReader}, Op: []rules.Op{rules.Read}},
-	}}, nil)
+	}, neverSlow}, nil)
 
 	var mu sync.Mutex
 	var events []inject.Event
@@ -76,7 +76,7 @@ func TestBlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	found := balance(t, blockThreshold, events, c.settle(), "block").check(wantOver, wantUnder)
+	found := c.balance(t, blockThreshold, events, c.settle(), "block").check(wantOver, wantUnder)
 	for _, p := range found {
 		o, truth := p.reports[0], truths[p.Start]
 		want := tracker.BlockInfo{
@@ -105,7 +105,7 @@ func (c *camera) noRequestsLeft() {
 			stuck, first = keys, false
 		}
 		stuck = slices.DeleteFunc(stuck, func(k uint64) bool { return !slices.Contains(keys, k) })
-		if len(stuck) > 0 {
+		if len(stuck) > c.unseen() {
 			return fmt.Errorf("%d requests", len(stuck))
 		}
 		return nil
@@ -131,14 +131,22 @@ func TestBlockEveryRequest(t *testing.T) {
 			Name: "other", Track: rules.Block, Threshold: time.Nanosecond,
 			When: rules.Match{Comm: []string{"inj-block"}, NotDevice: []string{file.device}},
 		},
+		neverSlow,
 	}, &tracker.Options{Buffer: 128 << 20})
 	for _, op := range []string{"read", "write"} {
 		t.Run(op, func(t *testing.T) {
 			before := len(c.settle())
 			events := inject.Run(t, "block", file.path, op, fmt.Sprint(size), fmt.Sprint(requests), fmt.Sprint(workers))
 			reports := c.since(before)
-			all := balance(t, time.Nanosecond, events, reports, "all")
+			all := c.balance(t, time.Nanosecond, events, reports, "all")
+			var found []*pair
+			missed := 0
 			for _, p := range all.pairs {
+				if len(p.reports) == 0 {
+					missed++
+					continue
+				}
+				found = append(found, p)
 				if len(p.reports) != 1 {
 					for _, o := range p.reports {
 						t.Logf("%+v %+v from %d to %d", *o.Block, o.Task, o.StartMono, o.EndMono)
@@ -156,10 +164,13 @@ func TestBlockEveryRequest(t *testing.T) {
 			for _, o := range all.strays {
 				t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
 			}
-			all.times(all.pairs)
-			slow := balance(t, blockThreshold, events, reports, "slow")
+			if unseen := c.unseen(); missed > unseen {
+				t.Errorf("%d requests were not reported; the kernel has left out %d context switches", missed, unseen)
+			}
+			all.times(found)
+			slow := c.balance(t, blockThreshold, events, reports, "slow")
 			slow.check(0, requests*9/10)
-			if other := balance(t, time.Nanosecond, events, reports, "other"); slices.ContainsFunc(other.pairs, func(p *pair) bool { return len(p.reports) > 0 }) {
+			if other := c.balance(t, time.Nanosecond, events, reports, "other"); slices.ContainsFunc(other.pairs, func(p *pair) bool { return len(p.reports) > 0 }) {
 				t.Error("a rule of other devices reported some")
 			}
 		})
@@ -175,7 +186,7 @@ func TestBlockSplitsAndMerges(t *testing.T) {
 	c := watch(t, []rules.Rule{{
 		Name: "mine", Track: rules.Block, Threshold: time.Nanosecond,
 		When: rules.Match{PID: []uint32{uint32(os.Getpid())}, Device: []string{file.device}, Op: []rules.Op{rules.Read}},
-	}}, &tracker.Options{TrackSelf: true})
+	}, neverSlow}, &tracker.Options{TrackSelf: true})
 	fd := direct(t, file.path, unix.O_RDONLY)
 	buf := aligned(t, 16<<20)
 
@@ -184,12 +195,12 @@ func TestBlockSplitsAndMerges(t *testing.T) {
 		slices.SortFunc(reports, func(a, b *tracker.Outlier) int { return int(a.Block.Sector) - int(b.Block.Sector) })
 		next := file.sector
 		for _, o := range reports {
-			if o.Block.Sector != next {
+			if o.Block.Sector != next && (o.Block.Sector < next || c.unseen() == 0) {
 				t.Errorf("a request for sector %d, want %d", o.Block.Sector, next)
 			}
 			next = o.Block.Sector + uint64(o.Block.Bytes)/512
 		}
-		if next != file.sector+sectors {
+		if next != file.sector+sectors && c.unseen() == 0 {
 			t.Errorf("%d requests for %d sectors, want %d", len(reports), next-file.sector, sectors)
 		}
 		t.Logf("%d sectors in %d requests", sectors, len(reports))
@@ -228,6 +239,7 @@ func TestBlockFlushes(t *testing.T) {
 			Name: "flushes", Track: rules.Block, Threshold: time.Nanosecond,
 			When: rules.Match{Device: []string{file.device}, Op: []rules.Op{rules.Flush}},
 		},
+		neverSlow,
 	}, &tracker.Options{TrackSelf: true, Buffer: 16 << 20})
 	fd := direct(t, file.path, unix.O_WRONLY|unix.O_DSYNC)
 	buf := aligned(t, 4096)
@@ -254,7 +266,7 @@ func TestBlockFlushes(t *testing.T) {
 	}
 	t.Logf("%d writes, %d flushes", len(writes), flushes)
 	for i := range uint64(rounds) {
-		if n := writes[file.sector+i*8]; n != 1 {
+		if n := writes[file.sector+i*8]; n != 1 && (n > 1 || c.unseen() == 0) {
 			t.Errorf("write %d was reported %d times", i, n)
 		}
 	}

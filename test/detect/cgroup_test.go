@@ -89,7 +89,7 @@ func TestCgroupFromBefore(t *testing.T) {
 	c := watch(t, ruleSet(rules.OffCPU, table), nil)
 	events := runIn(t, dir, "offcpu", "all", "24", micros(over), "48", micros(under), "8")
 	reports := c.settle()
-	checkTable(t, table, events, reports)
+	c.checkTable(t, table, events, reports)
 	for _, o := range reports {
 		if o.Task.Cgroup != path {
 			t.Errorf("task in cgroup %q, want %q", o.Task.Cgroup, path)
@@ -120,7 +120,7 @@ func TestCgroupFromLater(t *testing.T) {
 	c.arrived()
 	decided := c.counters()
 	events := slices.Concat(first, runIn(t, dir, "offcpu", "all", "24", micros(over), "48", micros(under), "8"))
-	checkTable(t, table, events, c.settle())
+	c.checkTable(t, table, events, c.settle())
 	later := c.counters()
 	for _, row := range table {
 		was, is := decided.Rules[row.name].Undecided, later.Rules[row.name].Undecided
@@ -139,7 +139,7 @@ func TestCgroupFromLater(t *testing.T) {
 	events = runIn(t, out, "offcpu", "sleep", "8", micros(over), "8", micros(under), "1")
 	reports := c.since(before)
 	for name, want := range map[string]bool{"exact": false, "glob": false, "deep": true, "other": true, "not-other": false, "not": true, "both": true} {
-		checkTable(t, []condition{{name, rules.Match{}, want}}, events, reports)
+		c.checkTable(t, []condition{{name, rules.Match{}, want}}, events, reports)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestCgroupInOverride(t *testing.T) {
 		events := runIn(t, dir, "offcpu", "all", "24", micros(over), "48", micros(under), "8")
 		reports := c.since(before)
 		for _, rule := range []string{"lower", "higher"} {
-			checkTable(t, []condition{{rule, rules.Match{}, rule == reported}}, events, reports)
+			c.checkTable(t, []condition{{rule, rules.Match{}, rule == reported}}, events, reports)
 		}
 	}
 }

@@ -31,18 +31,18 @@ func ruleSet(track rules.Track, table []condition) []rules.Rule {
 
 // checkTable demands of every rule all that was injected over its threshold,
 // or nothing.
-func checkTable(t *testing.T, table []condition, events []inject.Event, reports []*tracker.Outlier) {
+func (c *camera) checkTable(t *testing.T, table []condition, events []inject.Event, reports []*tracker.Outlier) {
 	t.Helper()
-	for _, c := range table {
-		t.Run(c.name, func(t *testing.T) {
-			l := balance(t, threshold, events, reports, c.name)
-			if c.want {
+	for _, row := range table {
+		t.Run(row.name, func(t *testing.T) {
+			l := c.balance(t, threshold, events, reports, row.name)
+			if row.want {
 				l.check(1, 0)
 				return
 			}
 			for _, p := range l.pairs {
 				if len(p.reports) > 0 {
-					t.Errorf("reported, but its condition %+v does not hold: %+v", c.when, p.Event)
+					t.Errorf("reported, but its condition %+v does not hold: %+v", row.when, p.Event)
 				}
 			}
 		})
@@ -104,7 +104,7 @@ func TestConditionsOnTasks(t *testing.T) {
 	}
 	c := watch(t, ruleSet(rules.OffCPU, table), nil)
 	h.letGo()
-	checkTable(t, table, h.wait(), c.settle())
+	c.checkTable(t, table, h.wait(), c.settle())
 
 	t.Run("as-nobody", func(t *testing.T) {
 		before := len(c.settle())
@@ -113,7 +113,7 @@ func TestConditionsOnTasks(t *testing.T) {
 		}, "offcpu", "sleep", "8", micros(over), "8", micros(under), "4")
 		reports := c.since(before)
 		for name, want := range map[string]bool{"uid": false, "uid-other": true, "not-uid": false, "not-uid-own": false, "comm": true} {
-			checkTable(t, []condition{{name, rules.Match{}, want}}, events, reports)
+			c.checkTable(t, []condition{{name, rules.Match{}, want}}, events, reports)
 		}
 		for _, o := range reports {
 			if o.Task.UID != 65534 && o.Task.Comm == "inj-offcpu" {
@@ -156,7 +156,7 @@ func TestConditionsOnSleeps(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			c := watch(t, ruleSet(rules.OffCPU, table), nil)
 			events := inject.Run(t, "offcpu", way, "24", micros(over), "24", micros(under), "8")
-			checkTable(t, table, events, c.settle())
+			c.checkTable(t, table, events, c.settle())
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestConditionsOnCalls(t *testing.T) {
 	}
 	c := watch(t, ruleSet(rules.Syscall, table), nil)
 	events := inject.Run(t, "syscall", "poll", "24", micros(over), "240", micros(under), "8")
-	checkTable(t, table, events, c.settle())
+	c.checkTable(t, table, events, c.settle())
 
 	// A call that no rule names is not even looked at.
 	only := watch(t, ruleSet(rules.Syscall, table[:1]), nil)
@@ -235,5 +235,5 @@ func TestOverrides(t *testing.T) {
 	}
 	c := watch(t, list, nil)
 	events := inject.Run(t, "offcpu", "all", "24", micros(over), "48", micros(under), "8")
-	checkTable(t, table, events, c.settle())
+	c.checkTable(t, table, events, c.settle())
 }

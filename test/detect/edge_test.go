@@ -35,7 +35,7 @@ func TestEdgesOfCalls(t *testing.T) {
 	const rounds = 5
 	events := inject.Run(t, "edge", "5", micros(over))
 
-	l := &ledger{t: t, threshold: threshold, slack: tolerance}
+	l := &ledger{t: t, c: c, threshold: threshold, slack: tolerance}
 	reports := c.settle()
 	l.assign(events, reports, "edge")
 	// What a killed thread or an exec-ing one slept besides is not listed.

@@ -199,6 +199,15 @@ func (c *camera) counters() *tracker.Counters {
 	return k
 }
 
+// unseen is how many context switches the kernel has not told of, so that the
+// return of a task was not seen: there are machines on which no tracer is told
+// of what some threads do, nor of what interrupts them. On most it is zero.
+// Only the sched trackers notice; see neverSlow.
+func (c *camera) unseen() int { return int(c.counters().Unseen) }
+
+// neverSlow is a rule that makes a camera without sched trackers notice too.
+var neverSlow = rules.Rule{Name: "never", Track: rules.Wakeup, Threshold: 24 * time.Hour}
+
 // eventually asks until the answer is nil.
 func (c *camera) eventually(what string, ask func() error) {
 	c.t.Helper()

@@ -22,8 +22,8 @@ func TestPreempted(t *testing.T) {
 	}, nil)
 	events := inject.Run(t, "preempt", "25", micros(over), "100", micros(under))
 	reports := c.settle()
-	found := balance(t, threshold, events, reports, "any").check(40, 150)
-	balance(t, threshold, events, reports, "preempted").check(40, 150)
+	found := c.balance(t, threshold, events, reports, "any").check(40, 150)
+	c.balance(t, threshold, events, reports, "preempted").check(40, 150)
 	for _, o := range reports {
 		if o.Rule == "woken" || o.Rule == "asleep" {
 			t.Errorf("rule %s reported %v of %+v, which was preempted", o.Rule, time.Duration(o.DelayNS), o.Task)
@@ -54,7 +54,8 @@ func TestNewTask(t *testing.T) {
 		When: rules.Match{Comm: []string{"inj-new"}},
 	}}, nil)
 	events := inject.Run(t, "newtask", "50", micros(over))
-	found := balance(t, threshold, events, c.settle(), "wakeup").check(40, 0)
+	found := c.balance(t, threshold, events, c.settle(), "wakeup").check(40, 0)
+	parents := 0
 	for _, p := range found {
 		o := p.reports[0]
 		if o.Preempted {
@@ -63,11 +64,14 @@ func TestNewTask(t *testing.T) {
 		if o.Waker == nil || o.Waker.Comm != "inj-new" || o.Waker.PID == p.PID {
 			t.Errorf("waker %+v, want its parent", o.Waker)
 		}
-		if o.OnCPU == nil || o.Waker != nil && o.OnCPU.TID != o.Waker.TID || o.OnCPU.RanNS < o.DelayNS*8/10 {
-			t.Errorf("on its CPU %+v, want its parent %+v for %v", o.OnCPU, o.Waker, time.Duration(o.DelayNS))
+		if o.OnCPU != nil && o.Waker != nil && o.OnCPU.TID == o.Waker.TID && o.OnCPU.RanNS > o.DelayNS*8/10 {
+			parents++
 		}
 		if o.WaitCPU == nil || *o.WaitCPU != p.CPU {
 			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
 		}
+	}
+	if parents < len(found)*9/10 {
+		t.Errorf("of %d only %d were kept waiting by their parent", len(found), parents)
 	}
 }

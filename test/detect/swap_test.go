@@ -65,7 +65,7 @@ func TestSwap(t *testing.T) {
 	if swaps < 10 {
 		t.Errorf("only %d swaps", swaps)
 	}
-	balance(t, threshold, injected, reports, "stays").check(3000, 3000)
+	c.balance(t, threshold, injected, reports, "stays").check(3000, 3000)
 	for _, o := range reports {
 		if o.Rule != "stays" {
 			t.Errorf("rule %s reported %+v", o.Rule, o.Task)
@@ -85,7 +85,7 @@ func TestSwapThatCannotBe(t *testing.T) {
 		t.Errorf("got %v, want %v", err, tracker.ErrRestart)
 	}
 	events := inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
-	balance(t, threshold, events, c.settle(), "offcpu").check(20, 20)
+	c.balance(t, threshold, events, c.settle(), "offcpu").check(20, 20)
 
 	// A new threshold holds from now on.
 	rule.Threshold = 10 * over
@@ -94,5 +94,5 @@ func TestSwapThatCannotBe(t *testing.T) {
 	}
 	before := len(c.settle())
 	events = inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
-	balance(t, rule.Threshold, events, c.since(before), "offcpu").check(0, 44)
+	c.balance(t, rule.Threshold, events, c.since(before), "offcpu").check(0, 44)
 }
