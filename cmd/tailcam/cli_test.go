@@ -63,10 +63,9 @@ CPU  COVERS  EVENTS/S  RECORDS  LOST
   0   5.00s     1,200    9,000     1
   1   1m01s         3       12     0
 
-losses
-CAUSE       OF      COUNT  TO STOP IT
+losses none by ring_full
+LOSS        OF      COUNT  TO STOP IT
 table_full  wakeup  1,234  raise tracker.pending
-ring_full   disk        0
 
 snapshots 1, 4.0KiB in /var/lib/tailcam/snapshots, 2 failed: see the daemon's log
 last 20261120T231502.123456789Z-wakeup-000042

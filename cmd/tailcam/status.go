@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -77,25 +79,39 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 	t.Print(c.out, "")
 }
 
-// printLosses shows every cause, the silent ones too: a zero is a statement.
+// printLosses gives a row to what was lost, and names the other causes in one
+// line: that nothing was lost there is a statement, too.
 func (c *cli) printLosses(losses []api.Loss) {
 	if len(losses) == 0 {
 		return
 	}
-	c.out.Printf("\n%s\n", c.out.Paint(term.Bold, "losses"))
-	t := term.NewTable(term.Column{Title: "CAUSE"}, term.Column{Title: "OF"}, right("COUNT"), term.Column{Title: "TO STOP IT"})
+	t := term.NewTable(term.Column{Title: "LOSS"}, term.Column{Title: "OF"}, right("COUNT"), term.Column{Title: "TO STOP IT"})
+	lossy := map[string]bool{}
 	for _, l := range losses {
+		lossy[l.Cause] = lossy[l.Cause] || l.Count > 0
+	}
+	var none []string
+	for _, l := range losses {
+		if !lossy[l.Cause] && !slices.Contains(none, l.Cause) {
+			none = append(none, l.Cause)
+		}
+		if l.Count == 0 {
+			continue
+		}
 		of := l.Rule
 		if of == "" {
 			of = l.Tracker
 		}
-		advice := ""
-		if l.Count > 0 {
-			advice = term.Clean(l.Advice)
-		}
-		t.Cells(plain(term.Clean(l.Cause)), plain(term.Clean(of)), lossCell(l.Count), plain(advice))
+		t.Cells(plain(term.Clean(l.Cause)), plain(term.Clean(of)), lossCell(l.Count), plain(term.Clean(l.Advice)))
 	}
-	t.Print(c.out, "")
+	c.out.Printf("\n%s", c.out.Paint(term.Bold, "losses"))
+	if len(none) > 0 {
+		c.out.Printf(" %s", c.out.Paint(term.Dim, "none by "+term.Clean(strings.Join(none, ", "))))
+	}
+	c.out.Printf("\n")
+	if len(none) < len(lossy) {
+		t.Print(c.out, "")
+	}
 }
 
 func (c *cli) printSnapshotsStatus(s api.SnapshotsStatus) {
