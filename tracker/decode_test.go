@@ -123,7 +123,7 @@ func TestUserStackNeverComes(t *testing.T) {
 
 func TestReceiveOfReplacedRules(t *testing.T) {
 	tr := ready(t)
-	tr.last, tr.live = tr.live, &compiled{generation: 2}
+	tr.old, tr.live = []*compiled{tr.live}, &compiled{generation: 2}
 	if o, err := tr.receive(sample(t, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, Rule: 67, WakerStack: -1})); err != nil || o == nil || o.Rule != "block" {
 		t.Errorf("one of the generation before: %+v, %v", o, err)
 	}

@@ -39,6 +39,10 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	return nil
 }
 
+// maxOld is how many replaced generations outliers are still understood of. A
+// swap takes 10 ms, so an outlier would have to wait for most of a second.
+const maxOld = 64
+
 // install writes a new generation beside the live one and flips to it.
 func (t *Tracker) install(list []rules.Rule) error {
 	t.mu.Lock()
@@ -62,12 +66,14 @@ func (t *Tracker) install(list []rules.Rule) error {
 	if err := t.write(c); err != nil {
 		return fmt.Errorf("install rules: %w", err)
 	}
-	if t.live != nil {
+	replaced := t.live
+	if replaced != nil {
 		t.keepCounters()
+		t.old = append([]*compiled{replaced}, t.old[:min(len(t.old), maxOld-1)]...)
 	}
-	t.last, t.live = t.live, c
-	if t.last != nil {
-		t.forget(t.last)
+	t.live = c
+	if replaced != nil {
+		t.forget(replaced)
 	}
 	return nil
 }

@@ -83,18 +83,28 @@ func (t *Tracker) receive(sample []byte) (*Outlier, error) {
 	}
 }
 
+// generation finds the rules of a generation; nil: it is too old. Under t.mu.
+func (t *Tracker) generation(number uint32) *compiled {
+	if t.live != nil && t.live.generation == number {
+		return t.live
+	}
+	for _, c := range t.old {
+		if c.generation == number {
+			return c
+		}
+	}
+	return nil
+}
+
 // decide finds the rule, and for what the kernel side could not decide, asks
 // the rule itself and teaches the kernel side the answer. nil: not wanted.
 func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.live
-	if c == nil || raw.Generation != c.generation {
-		c = t.last
-	}
+	c := t.generation(raw.Generation)
 	at := int(raw.Rule) % maxRules
-	if c == nil || raw.Generation != c.generation || at >= len(c.source) {
-		return nil // of rules that have been replaced
+	if c == nil || at >= len(c.source) {
+		return nil // of rules that were replaced too long ago
 	}
 	rule := c.source[at]
 	o := newOutlier(raw, rule)

@@ -88,7 +88,7 @@ type Tracker struct {
 
 	mu   sync.Mutex // guards what follows, and the order of changes
 	live *compiled
-	last *compiled // the generation before, for outliers still on their way
+	old  []*compiled // the generations before, newest first, for outliers still on their way
 	past map[string]RuleCounters
 }
 
