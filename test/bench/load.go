@@ -22,10 +22,13 @@ var hackbenchTime = regexp.MustCompile(`(?m)^Time: ([0-9.]+)`)
 func hackbench(ctx context.Context, loops int) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, "hackbench", "--pipe", "--groups", "4", "--loops", strconv.Itoa(loops))
 	ownGroup(cmd)
+	killGroup := cmd.Cancel
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) } // it ends and reaps its tasks itself
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	if ctx.Err() != nil {
+		_ = killGroup() // if there still is one
 		return 0, ctx.Err()
 	}
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command bench measures what tailcam costs, beside an empty program and
 // beside other tools that do the same job, all interleaved in one run.
 //
-//	go run ./test/bench [-quick] [-rounds N] [-loops N] [-only NAME] [-o FILE]
+//	go run ./test/bench [-quick] [-rounds N] [-loops N] [-budget D] [-only REGEXP] [-o FILE]
 //
 // It needs root, hackbench (apt-get install rt-tests), and for the other tools
 // bpftrace, linux-perf and libbpf-tools; what is missing is left out and named.
@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,21 +26,28 @@ import (
 // options are the command line.
 type options struct {
 	rounds int
-	loops  int    // messages of each hackbench sender
-	calls  int    // getppid calls in one loop
-	reads  int    // block requests
-	only   string // part of the names of the setups to measure
-	output string // JSON
+	loops  int            // messages of each hackbench sender
+	calls  int            // getppid calls in one loop
+	reads  int            // block requests
+	only   *regexp.Regexp // names of the setups to measure
+	output string         // JSON
+	budget time.Duration  // no round is begun that would not end within it
 }
 
 func main() {
 	o := options{}
 	quick := flag.Bool("quick", false, "a smoke run of some 20 seconds; its numbers mean little")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each setup is measured")
-	flag.IntVar(&o.loops, "loops", 1500, "messages of each hackbench sender")
-	flag.StringVar(&o.only, "only", "", "measure only setups whose name contains this (and nothing, empty)")
+	flag.IntVar(&o.loops, "loops", 1000, "messages of each hackbench sender")
+	only := flag.String("only", "", "measure only setups whose name matches this regular expression, and the empty ones")
+	flag.DurationVar(&o.budget, "budget", 225*time.Second, "no round is begun that would not end within this time")
 	flag.StringVar(&o.output, "o", "out/bench.json", "where the JSON goes")
 	flag.Parse()
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: -only:", err)
+		os.Exit(1)
+	}
 	o.calls, o.reads = 100_000, 300
 	if *quick {
 		o.rounds, o.loops, o.calls, o.reads = 1, 100, 10_000, 50
@@ -48,7 +57,7 @@ func main() {
 	if err := run(ctx, &o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // stop has been called
 	}
 }
 
@@ -68,7 +77,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // only what was measured with
 
 	b := &bench{opts: o, dir: dir, setups: setups(dir), results: map[string]*result{}}
 	if err := b.measure(ctx); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -58,6 +57,10 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	begin := time.Now()
 	for round := range b.opts.rounds {
+		if left := b.opts.budget - time.Since(begin); round > 0 && time.Since(begin)/time.Duration(round) > left {
+			fmt.Fprintf(os.Stderr, "bench: %d of %d rounds fit into %s\n", round, b.opts.rounds, b.opts.budget)
+			break
+		}
 		for i := range b.setups {
 			s := &b.setups[i]
 			if !b.wanted(s) {
@@ -89,7 +92,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 }
 
 func (b *bench) wanted(s *setup) bool {
-	return s.missing == "" && (strings.Contains(s.name, b.opts.only) || s.name == sNothing || s.name == sEmpty)
+	return s.missing == "" && (b.opts.only.MatchString(s.name) || s.name == sNothing || s.name == sEmpty)
 }
 
 // visit starts a setup, lets the loads run without and with statistics, and stops it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,10 @@ func progress(format string, args ...any) {
 	}
 }
 
-// printTable prints rows as aligned Markdown, one table a section.
+// printTable prints rows as aligned Markdown, one table a section. Rows that
+// say little are in the JSON only.
 func printTable(w io.Writer, rows []row) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.minor })
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].section == rows[0].section {
@@ -74,14 +77,18 @@ func (r *row) cells() []string {
 		c[6] = r.Note
 		return c
 	}
+	unit := 1.0
+	if r.section == secHackbench {
+		unit = 1e6
+	}
 	if r.NsNet != 0 {
-		c[1] = nanos(r.NsNet)
+		c[1] = number(r.NsNet / unit)
 	}
 	if r.NsGross != 0 {
-		c[2] = nanos(r.NsGross)
+		c[2] = number(r.NsGross / unit)
 	}
 	if r.Events != 0 {
-		c[3] = nanos(float64(r.Events))
+		c[3] = number(float64(r.Events))
 	}
 	if r.Ratio != nil {
 		c[4] = fmt.Sprintf("%.2f", *r.Ratio)
@@ -94,8 +101,8 @@ func (r *row) cells() []string {
 	return c
 }
 
-// nanos writes a whole number in groups of three digits.
-func nanos(x float64) string {
+// number writes a whole number in groups of three digits.
+func number(x float64) string {
 	s := fmt.Sprintf("%.0f", x)
 	sign := ""
 	if strings.HasPrefix(s, "-") {

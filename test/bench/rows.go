@@ -23,13 +23,14 @@ type row struct {
 	Note     string   `json:"note,omitempty"`
 
 	section string
+	minor   bool // not in the table
 }
 
 // Sections of the table.
 const (
 	secTargets   = "What was to be reached"
 	secPrograms  = "Programs, nanoseconds an event"
-	secHackbench = "hackbench, nanoseconds a run; net: more than with nothing"
+	secHackbench = "hackbench, milliseconds a run; net: more than with nothing"
 	secGetppid   = "getppid(), nanoseconds a call; net: more than with nothing"
 )
 
@@ -166,6 +167,7 @@ func (b *bench) rows() []row {
 		for _, h := range b.hooks(s.name) {
 			r := row{
 				section: secPrograms, Name: h + " " + s.name, Events: b.events(s.name, h),
+				minor:   b.minor(s.name, h),
 				NsGross: median(b.gross(s.name, h).values()), NsNet: median(b.net(s.name, h).values()),
 			}
 			if s.against != "" && s.name != sEmpty {
@@ -176,6 +178,19 @@ func (b *bench) rows() []row {
 	}
 	rows = append(rows, b.hackbenchRows()...)
 	return append(rows, b.getppidRows()...)
+}
+
+// minor: the table shows all hooks that matter once, with everything on, and
+// elsewhere those of a comparison.
+func (b *bench) minor(setup, hook string) bool {
+	switch hook {
+	case "sched_switch":
+		return false
+	case "sched_waking", "sched_wakeup", "sys_enter", "sys_exit", "block_rq_issue", "block_rq_complete":
+		return setup == sEmpty
+	default:
+		return setup != sAll || b.events(setup, hook) < uint64(100*b.opts.rounds)
+	}
 }
 
 // twin is the hook at which another setup does what tailcam does at h.

@@ -40,11 +40,14 @@ const (
 	sTasks      = "wakeup+offcpu"
 	sTasksRec   = "wakeup+offcpu+recorder"
 	sRecorder   = "recorder"
+	sTasksPerf  = "wakeup+offcpu+recorder in perf rings"
+	sSlow       = "wakeup+offcpu+recorder, 10ms rules"
 	sCalls      = "syscall, every call"
 	sOtherCall  = "syscall, another call"
 	sBlock      = "block"
 	sAll        = "everything"
 	sAllUser    = "everything, user stacks"
+	sShipped    = "rules and recorder as shipped"
 	sManyRules  = "everything, 50 rules"
 	sBTRunq     = "bpftrace run queue"
 	sBTOffcpu   = "bpftrace off-CPU"
@@ -52,6 +55,7 @@ const (
 	sBTBlock    = "bpftrace block"
 	sRunqslower = "runqslower as bcc does it"
 	sLBRunq     = "libbpf-tools runqslower"
+	sLBRunqSlow = "libbpf-tools runqslower, 10ms"
 	sLBOffcpu   = "libbpf-tools offcputime"
 	sPerfSched  = "perf record --overwrite, sched"
 	sPerfAll    = "perf record --overwrite, all"
@@ -104,6 +108,9 @@ func setups(dir string) []setup {
 		{name: sTasksRec, start: tailcamWith(tasks, "sched"), against: sRunqslower},
 		{name: sRunqslower, start: startRunqslower},
 		{name: sLBRunq, start: libbpfTool("runqslower", usec), missing: needs("runqslower", "libbpf-tools")},
+		{name: sTasksPerf, start: startTailcam(tasks, "perf", []string{"sched"}), against: sTasksRec},
+		{name: sSlow, start: tailcamWith(withThreshold(tasks, 10*time.Millisecond), "sched"), against: sLBRunqSlow},
+		{name: sLBRunqSlow, start: libbpfTool("runqslower", "10000"), missing: needs("runqslower", "libbpf-tools")},
 		{name: sTasks, start: tailcamWith(tasks), against: sBTOffcpu},
 		{name: sBTOffcpu, start: bpftrace(btOffcpu, 1), missing: needs("bpftrace", "bpftrace")},
 		{name: sLBOffcpu, start: libbpfTool("offcputime"), missing: needs("offcputime", "libbpf-tools")},
@@ -116,6 +123,7 @@ func setups(dir string) []setup {
 		{name: sBTBlock, start: bpftrace(btBlock, 2), missing: needs("bpftrace", "bpftrace")},
 		{name: sAll, start: tailcamWith(all, everyGroup...), against: sPerfAll},
 		{name: sManyRules, start: tailcamWith(manyRules(50), everyGroup...), against: sAll},
+		{name: sShipped, start: startShipped},
 		{name: sAllUser, start: tailcamWith(withUserStacks(all), everyGroup...), against: sAll},
 		{name: sPerfAll, start: perfRecord(dir, perfAll), missing: needs("perf", "linux-perf")},
 	}

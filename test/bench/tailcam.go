@@ -27,13 +27,22 @@ var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "proces
 // the reader of outliers.
 type tailcam struct {
 	kernel   *tracker.Tracker
-	recorder *flight.Perf // nil: none
+	recorder flight.Recorder // nil: none
 }
 
 // tailcamWith starts tailcam with rules and the recorder's groups of events.
 func tailcamWith(list []rules.Rule, groups ...string) func(context.Context) (running, error) {
+	return startTailcam(list, "mmap", groups)
+}
+
+// startTailcam starts it with one of the recorder's backends.
+func startTailcam(list []rules.Rule, backend string, groups []string) func(context.Context) (running, error) {
 	return func(context.Context) (running, error) {
-		kernel, err := tracker.New(list, &tracker.Options{Groups: groups})
+		opts := &tracker.Options{Groups: groups}
+		if backend == "mmap" && len(groups) > 0 {
+			opts.Ring = ringSize
+		}
+		kernel, err := tracker.New(list, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +51,8 @@ func tailcamWith(list []rules.Rule, groups ...string) func(context.Context) (run
 			return nil, errors.Join(fmt.Errorf("rule %s: %w", name, why), t.stop())
 		}
 		if len(groups) > 0 {
-			if t.recorder, err = flight.NewPerf(kernel, ringSize); err != nil {
+			if t.recorder, err = flight.New(kernel, backend, ringSize); err != nil {
+				t.recorder = nil
 				return nil, errors.Join(err, t.stop())
 			}
 		}
@@ -99,6 +109,24 @@ func callRule(name string) []rules.Rule {
 	}
 	list := oneRule(rules.Syscall)
 	list[0].When.Syscall = []int{nr}
+	return list
+}
+
+// startShipped starts tailcam with the rules that come with it. Unlike the
+// others they have thresholds that the load may reach.
+func startShipped(ctx context.Context) (running, error) {
+	list, err := rules.Load([]string{"configs/rules.d"}, &rules.LocalHost{})
+	if err != nil {
+		return nil, fmt.Errorf("%w (run it from the repository's root)", err)
+	}
+	return tailcamWith(list, everyGroup...)(ctx)
+}
+
+func withThreshold(list []rules.Rule, threshold time.Duration) []rules.Rule {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Threshold = threshold
+	}
 	return list
 }
 

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// made is a run in which every program cost as much as it is told.
+func made(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{
+		opts:    &options{rounds: 2, only: regexp.MustCompile("")},
+		setups:  []setup{{name: sNothing}, {name: sEmpty}, {name: sWakeup, against: sBTRunq}, {name: sBTRunq}, {name: sPerfAll, missing: "not measured: no perf"}},
+		results: map[string]*result{},
+	}
+	for _, c := range []struct {
+		setup           string
+		waking, switch_ float64
+		wall            time.Duration
+	}{{sNothing, 0, 0, time.Second}, {sEmpty, 50, 50, time.Second}, {sWakeup, 150, 250, 1500 * time.Millisecond}, {sBTRunq, 350, 650, 3 * time.Second}} {
+		r := &result{}
+		for round := range 2 {
+			slow := float64(round + 1) // the second round is slower for all
+			v := visit{wall: c.wall * time.Duration(round+1), hooks: map[string]cost{}}
+			if c.waking > 0 {
+				v.hooks["sched_waking"] = cost{1000, 1000 * c.waking * slow}
+				v.hooks["sched_switch"] = cost{2000, 2000 * c.switch_ * slow}
+			}
+			r.visits = append(r.visits, v)
+		}
+		b.results[c.setup] = r
+	}
+	return b
+}
+
+func find(t *testing.T, rows []row, name string) row {
+	t.Helper()
+	for _, r := range rows {
+		if r.Name == name {
+			return r
+		}
+	}
+	t.Fatalf("no row %q", name)
+	return row{}
+}
+
+func TestRatiosAreOfNetCostsWithinARound(t *testing.T) {
+	rows := made(t).rows()
+	pair := find(t, rows, "wakeup pair (waking + switch)")
+	if pair.Ratio == nil || *pair.Ratio != (100.0+200)/(300+600) {
+		t.Errorf("ratio of the pair: %v", pair.Ratio)
+	}
+	if *pair.RatioMin != *pair.RatioMax {
+		t.Errorf("a slow round changed the ratio: %v to %v", *pair.RatioMin, *pair.RatioMax)
+	}
+	if pair.Verdict != "reached" || pair.NsNet != 450 {
+		t.Errorf("pair: %+v", pair)
+	}
+	sw := find(t, rows, "sched_switch wakeup")
+	if sw.NsGross != 375 || sw.NsNet != 300 || sw.Events != 4000 || sw.Against != sBTRunq {
+		t.Errorf("sched_switch: %+v", sw)
+	}
+	hb := find(t, rows, "hackbench with bpftrace run queue")
+	if *hb.Ratio != 3 || hb.NsNet != 3e9 {
+		t.Errorf("hackbench: %+v", hb)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		ratio series
+		want  string
+	}{{series{0: 0.5}, "reached"}, {series{0: 0.4, 1: 0.6, 2: 0.7}, "missed"}, {nil, "not measured"}} {
+		var r row
+		r.compare(c.ratio, "peer")
+		r.judge(0.5)
+		if r.Verdict != c.want {
+			t.Errorf("ratios %v: %s, want %s", c.ratio, r.Verdict, c.want)
+		}
+	}
+}
+
+func TestMissingPeersAreNamed(t *testing.T) {
+	b := made(t)
+	rows := b.rows()
+	if r := find(t, rows, sPerfAll); r.Note != "not measured: no perf" {
+		t.Errorf("note %q", r.Note)
+	}
+	if r := find(t, rows, "sched_switch wakeup+offcpu+recorder"); r.Verdict != "not measured" {
+		t.Errorf("verdict %q of what did not run", r.Verdict)
+	}
+	if err := b.failed(); err != nil {
+		t.Errorf("a tool that is not installed is no failure: %v", err)
+	}
+}
+
+func TestJSONAndTable(t *testing.T) {
+	rows := made(t).rows()
+	path := t.TempDir() + "/bench.json"
+	if err := writeJSON(path, rows); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(rows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"name", "ns_net", "ns_gross", "events", "ratio", "against"} {
+		if !strings.Contains(string(b), `"`+key+`":`) {
+			t.Errorf("no key %s in %s", key, b)
+		}
+	}
+	var out bytes.Buffer
+	printTable(&out, rows)
+	for section := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n\n") {
+		lines := strings.Split(section, "\n")
+		for _, l := range lines {
+			if len(l) != len(lines[0]) {
+				t.Errorf("not aligned: %q", l)
+			}
+		}
+	}
+}
+
+func TestHookName(t *testing.T) {
+	for prog, want := range map[string]string{
+		"sched_wakeup_ne": "sched_wakeup_new", "sched_wakeup": "sched_wakeup", "sched_switch": "sched_switch",
+		"handle_sched_sw": "sched_switch", "block_rq_comple": "block_rq_complete", "other": "other",
+	} {
+		if got := hookName(prog); got != want {
+			t.Errorf("%s: %s, want %s", prog, got, want)
+		}
+	}
+}
+
+func TestProgramID(t *testing.T) {
+	if id, ok := programID([]byte("pos:\t0\nprog_type:\t5\nprog_id:\t223\n")); !ok || id != 223 {
+		t.Errorf("got %d, %t", id, ok)
+	}
+	if _, ok := programID([]byte("pos:\t0\n")); ok {
+		t.Error("found a program where there is none")
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {
+		if got := number(x); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
