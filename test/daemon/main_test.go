@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +34,7 @@ func run(m *testing.M) int {
 	}
 	dir, err := os.MkdirTemp("", "tailcam-test-")
 	if err == nil {
-		defer os.RemoveAll(dir) //nolint:errcheck // a directory in the temporary one
+		defer os.RemoveAll(dir) // a directory in the temporary one
 		err = build(dir)
 	}
 	if err != nil {
@@ -47,6 +49,9 @@ func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
+	if err := lookAtSources(); err != nil {
+		return err
+	}
 	built.tailcam = filepath.Join(dir, "tailcam")
 	cmd := exec.Command("go", "build", "-o", built.tailcam, "github.com/tailcam/tailcam/cmd/tailcam")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -58,6 +63,23 @@ func build(dir string) error {
 		return inject.Compile(compiler, built.inject)
 	}
 	return nil
+}
+
+// lookAtSources makes go test notice that the result of an earlier run is out of
+// date: it knows which files this program looks at, not what go build reads.
+func lookAtSources() error {
+	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".o" || ext == ".sh" || ext == ".yaml") {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
 }
 
 func needRoot(t *testing.T) {

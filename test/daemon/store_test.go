@@ -134,7 +134,7 @@ func TestDiskFull(t *testing.T) {
 		says        string
 	}{
 		// Seen before anything is written.
-		{"bytes", "size=12m", fillBytes, "not enough free space"},
+		{"bytes", "size=24m", fillBytes, "not enough free space"},
 		// Noticed in the middle: there is space, but not for another file.
 		{"files", "size=64m,nr_inodes=60", fillFiles, "no space left on device"},
 	} {
@@ -150,7 +150,7 @@ func diskFull(t *testing.T, mount string, fill func(string) (func() error, error
 	}
 	// In a mount namespace of its own, so that nothing can stay mounted.
 	argv := append([]string{"unshare", "--mount", "sh", "-c",
-		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command()...)
+		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command("--recorder-size", "256KiB")...)
 	d := h.exec(t, argv)
 	d.root = fmt.Sprintf("/proc/%d/root", d.pid())
 	store := d.root + h.snaps
