@@ -147,6 +147,7 @@ deps-lint:
 deps-test:
 	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' babeltrace2='reads the traces that tailcam writes' \
 		curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
+		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-vm
