@@ -27,6 +27,26 @@ func (a *asked) ends() (first, last uint64) {
 	return first, last
 }
 
+// unbroken is where all that there is begins, if that is asked for: at the
+// stretch that holds the first entry. What an earlier snapshot left on the
+// tape before a hole explains nothing. 0: take what there is.
+func (a *asked) unbroken(stretches []Gap) uint64 {
+	if a.from > 0 {
+		return 0
+	}
+	entry := a.to
+	for i := range a.outliers {
+		entry = min(entry, a.outliers[i].StartMono)
+	}
+	var begin uint64
+	for _, s := range stretches {
+		if s.FromMonoNS <= entry {
+			begin = s.FromMonoNS
+		}
+	}
+	return begin
+}
+
 // cover judges one CPU by its covered stretches, oldest first.
 func (a *asked) cover(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 	first, last := a.ends()

@@ -184,6 +184,9 @@ func (m *Manager) collect(w *window) job {
 	first := w.asked.to
 	for _, cpu := range m.tape.list() {
 		records, stretches, lost := m.tape.cut(cpu, w.asked.from, w.asked.to)
+		if from := w.asked.unbroken(stretches); from > 0 {
+			records, stretches, lost = m.tape.cut(cpu, from, w.asked.to)
+		}
 		c := w.asked.cover(cpu, stretches, clock)
 		c.Records, c.Lost = uint64(len(records)), lost
 		j.meta.Coverage = append(j.meta.Coverage, c)

@@ -218,3 +218,29 @@ func TestCPUList(t *testing.T) {
 		}
 	}
 }
+
+// All that there is begins after the last hole before the entry: what is older
+// joins up with nothing.
+func TestUnbroken(t *testing.T) {
+	stretches := []Gap{{100, 200}, {300, 400}, {500, 900}}
+	at := func(start uint64) []tracker.Outlier {
+		return []tracker.Outlier{{StartMono: start, EndMono: start + 10}}
+	}
+	for _, tc := range []struct {
+		what string
+		a    asked
+		want uint64
+	}{
+		{"entry in the last stretch", asked{to: 900, outliers: at(600)}, 500},
+		{"entry in the middle", asked{to: 900, outliers: at(350)}, 300},
+		{"entry in a hole: from the stretch before it", asked{to: 900, outliers: at(450)}, 300},
+		{"entry before all", asked{to: 900, outliers: at(50)}, 0},
+		{"two entries: the first counts", asked{to: 900, outliers: append(at(600), at(320)...)}, 300},
+		{"by hand", asked{to: 900}, 500},
+		{"a window was asked for", asked{from: 150, to: 900, outliers: at(600)}, 0},
+	} {
+		if got := tc.a.unbroken(stretches); got != tc.want {
+			t.Errorf("%s: from %d, want %d", tc.what, got, tc.want)
+		}
+	}
+}
