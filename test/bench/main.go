@@ -36,7 +36,7 @@ type options struct {
 
 func main() {
 	o := options{}
-	quick := flag.Bool("quick", false, "a smoke run of some 20 seconds; its numbers mean little")
+	quick := flag.Bool("quick", false, "a smoke run of less than half a minute; its numbers mean little")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each setup is measured")
 	flag.IntVar(&o.loops, "loops", 1000, "messages of each hackbench sender")
 	only := flag.String("only", "", "measure only setups whose name matches this regular expression, and the empty ones")
@@ -48,12 +48,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: -only:", err)
 		os.Exit(1)
 	}
-	o.calls, o.reads = 100_000, 300
+	o.calls, o.reads = 10_000, 300
 	if *quick {
-		o.rounds, o.loops, o.calls, o.reads = 1, 100, 10_000, 50
+		o.rounds, o.loops, o.calls, o.reads = 1, 100, 1_000, 50
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
+	signal.Ignore(unix.SIGPIPE) // what reads the table may end: there still is cleaning up to do
 	if err := run(ctx, &o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
@@ -80,13 +81,18 @@ func run(ctx context.Context, o *options) error {
 	defer func() { _ = os.RemoveAll(dir) }() // only what was measured with
 
 	b := &bench{opts: o, dir: dir, setups: setups(dir), results: map[string]*result{}}
-	if err := b.measure(ctx); err != nil {
+	err = b.measure(ctx)
+	progress("")
+	if ctx.Err() != nil {
+		return errors.New("interrupted: nothing was written")
+	}
+	if err != nil {
 		return err
 	}
 	rows := b.rows()
-	printTable(os.Stdout, rows)
 	if err := writeJSON(o.output, rows); err != nil {
 		return err
 	}
+	printTable(os.Stdout, rows)
 	return b.failed()
 }

@@ -29,7 +29,7 @@ type result struct {
 
 // visit is one setup in one round.
 type visit struct {
-	wall    time.Duration   // hackbench, statistics off
+	took    took            // hackbench, statistics off
 	getppid float64         // nanoseconds a call, statistics off
 	hooks   map[string]cost // by hook
 }
@@ -77,8 +77,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 			}
 			v, err := b.visit(ctx, s)
 			if ctx.Err() != nil {
-				progress("")
-				return errors.New("interrupted")
+				return ctx.Err()
 			}
 			if err != nil {
 				r.err = fmt.Errorf("%s: %w", s.name, err)
@@ -87,7 +86,6 @@ func (b *bench) measure(ctx context.Context) (err error) {
 			r.visits = append(r.visits, *v)
 		}
 	}
-	progress("")
 	return nil
 }
 
@@ -106,7 +104,7 @@ func (b *bench) visit(ctx context.Context, s *setup) (v *visit, err error) {
 	defer func() { err = errors.Join(err, r.stop()) }()
 	v = &visit{hooks: map[string]cost{}}
 	v.getppid = getppid(b.opts.calls)
-	if v.wall, err = hackbench(ctx, b.opts.loops); err != nil {
+	if v.took, err = hackbench(ctx, b.opts.loops); err != nil {
 		return nil, err
 	}
 	if s.start != nil {

@@ -78,7 +78,7 @@ func (r *row) cells() []string {
 		return c
 	}
 	unit := 1.0
-	if r.section == secHackbench {
+	if r.section == secHackbench || r.section == secProcessor {
 		unit = 1e6
 	}
 	if r.NsNet != 0 {
