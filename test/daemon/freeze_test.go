@@ -15,9 +15,15 @@ import (
 func TestFreeze(t *testing.T) {
 	needRoot(t)
 	needTool(t, "hackbench", "rt-tests")
+	for _, backend := range []string{"mmap", "perf"} {
+		t.Run(backend, func(t *testing.T) { freeze(t, backend) })
+	}
+}
+
+func freeze(t *testing.T, backend string) {
 	uid := newUID()
 	d := start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
-		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB")
+		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB", "--recorder-backend", backend)
 
 	for try := range 5 {
 		time.Sleep(time.Second) // history to keep

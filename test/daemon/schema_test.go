@@ -48,7 +48,8 @@ func TestSchema(t *testing.T) {
 				if err := json.Unmarshal([]byte(line), &o); err != nil {
 					t.Fatal(err)
 				}
-				if number(t, o, "task", "tid") == float64(truth.TID) {
+				// The same thread is slow under several names.
+				if number(t, o, "task", "tid") == float64(truth.TID) && o["task"].(map[string]any)["comm"] == truth.Comm {
 					found = o
 				}
 			}
@@ -90,9 +91,6 @@ func promised(t *testing.T, name string, o map[string]any, truth slow.Truth) {
 	}
 	if pid := number(t, o, "task", "pid"); pid != float64(truth.PID) {
 		t.Errorf("an outlier of %s is of process %v, not %d", name, pid, truth.PID)
-	}
-	if comm := o["task"].(map[string]any)["comm"]; comm != truth.Comm {
-		t.Errorf("an outlier of %s is of %v, not %s", name, comm, truth.Comm)
 	}
 	if got := number(t, o, "delay_ns"); got > float64(truth.Delay()) || got < float64(truth.Delay())/2 {
 		t.Errorf("an outlier of %s took %v ns, injected were %v", name, got, truth.Delay())
