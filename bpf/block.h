@@ -67,7 +67,7 @@ static __always_inline u64 request_key(struct request *rq)
 /* The place of rq; if it is new, current is taken for the one who asked. */
 static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me, bool *fresh)
 {
-	int at = pending_claim(&request_keys, request_mask, request_key(rq), fresh);
+	int at = pending_claim(&request_keys, request_mask, request_key(rq), HASHED, fresh);
 	struct request_slot *slot;
 	struct task_struct *p;
 
@@ -122,7 +122,7 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 /* The driver gave rq back. */
 static __always_inline void block_requeue(struct request *rq)
 {
-	int at = pending_find(&request_keys, request_mask, request_key(rq));
+	int at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
 	if (at < 0)
@@ -137,7 +137,7 @@ static __always_inline void block_requeue(struct request *rq)
 /* rq became part of another request. */
 static __always_inline void block_merge(struct request *rq)
 {
-	int at = pending_find(&request_keys, request_mask, request_key(rq));
+	int at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
 	if (at < 0)
@@ -195,7 +195,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	/* A part of the request: blk_update_request() is called again for the rest. */
 	if (bytes < rq->__data_len)
 		return;
-	at = pending_find(&request_keys, request_mask, request_key(rq));
+	at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
 	if (at < 0)
 		return;
 	slot = request_slot_at(at);

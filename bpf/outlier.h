@@ -58,12 +58,16 @@ static __always_inline void outlier_task(struct scratch *s, struct task_struct *
  */
 static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now, bool decided)
 {
-	u64 limit = state->limit_ns;
-	u64 next = (limit > now ? limit : now) + r->every_ns;
+	for (int i = 0; i < 4; i++) { /* another CPU may take from the bucket at the same time */
+		u64 limit = state->limit_ns;
+		u64 next = (limit > now ? limit : now) + r->every_ns;
 
-	if (limit > now + r->allow_ns)
-		return false;
-	return !decided || __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit;
+		if (limit > now + r->allow_ns)
+			return false;
+		if (!decided || __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit)
+			return true;
+	}
+	return false;
 }
 
 static __always_inline void raise_worst(struct rule_state *state, u64 delay)

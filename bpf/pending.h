@@ -22,15 +22,20 @@
 #define NOWHERE (-1)
 
 /*
- * Thread ids are handed out one after the other: two neighbours share a bucket,
- * each with a place of its own, which is where one looks first. More of them in
- * a bucket would save cache lines, but then two big processes whose ids meet
- * there overflow a table that is a tenth full (simulated: with one, none is
- * lost up to a third).
+ * Where a key is looked for first. HASHED: in its home bucket, spread by a
+ * hash. NUMBERED: at the one place that its number names, so that neighbours
+ * share a cache line; only if another key sits there, where its hash says.
+ *
+ * NUMBERED is for keys that are handed out one after the other and stay, as
+ * those of tasks do: their lines are hardly ever written. For keys that come
+ * and go it would make CPUs take each other's lines all the time. Two big
+ * processes whose ids meet lose nothing: the second one's are spread.
  */
+enum spread { NUMBERED, HASHED };
+
 static __always_inline u32 home(u64 key, u32 mask)
 {
-	return (u32)(((key >> 1) * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
+	return (u32)((key * 0x9e3779b97f4a7c15ULL) >> 40) & mask;
 }
 
 /*
@@ -43,6 +48,13 @@ static __always_inline int any_place(int at, u64 noise)
 	return at;
 }
 
+/* The bucket that the key's number names. */
+static __always_inline struct bucket *numbered(void *keys, u32 mask, u64 key, u32 *b)
+{
+	*b = (u32)(key >> 3) & mask;
+	return bpf_map_lookup_elem(keys, b);
+}
+
 /* The place of key in bucket number b, or NOWHERE. */
 static __always_inline int bucket_find(void *keys, u32 b, u64 key)
 {
@@ -50,8 +62,6 @@ static __always_inline int bucket_find(void *keys, u32 b, u64 key)
 
 	if (!bucket)
 		return NOWHERE;
-	if (bucket->key[key & 7] == key)
-		return b * 8 + (key & 7);
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		if (bucket->key[i] == key)
@@ -60,11 +70,19 @@ static __always_inline int bucket_find(void *keys, u32 b, u64 key)
 }
 
 /* The place of key, or NOWHERE. */
-static __always_inline int pending_find(void *keys, u32 mask, u64 key)
+static __always_inline int pending_find(void *keys, u32 mask, u64 key, enum spread spread)
 {
-	u32 b = home(key, mask);
-	int at = bucket_find(keys, b, key);
+	u32 b;
+	int at;
 
+	if (spread == NUMBERED) {
+		volatile struct bucket *own = numbered(keys, mask, key, &b);
+
+		if (own && own->key[key & 7] == key)
+			return b * 8 + (key & 7);
+	}
+	b = home(key, mask);
+	at = bucket_find(keys, b, key);
 	return at >= 0 ? at : bucket_find(keys, b ^ (1 & mask), key);
 }
 
@@ -89,8 +107,6 @@ static __always_inline int bucket_claim(void *keys, u32 b, u64 key)
 
 	if (!bucket)
 		return NOWHERE;
-	if (!*(volatile u64 *)&bucket->key[key & 7] && !__sync_val_compare_and_swap(&bucket->key[key & 7], 0, key))
-		return any_place(b * 8 + (key & 7), key);
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
 		if (*(volatile u64 *)&bucket->key[i])
@@ -105,18 +121,24 @@ static __always_inline int bucket_claim(void *keys, u32 b, u64 key)
  * The place of key, claimed if it had none; *fresh tells. NOWHERE: the window
  * is full, and the caller counts it.
  */
-static __always_inline int pending_claim(void *keys, u32 mask, u64 key, bool *fresh)
+static __always_inline int pending_claim(void *keys, u32 mask, u64 key, enum spread spread, bool *fresh)
 {
-	int at = pending_find(keys, mask, key);
-	u32 b = home(key, mask);
+	int at = pending_find(keys, mask, key, spread);
+	u32 b;
 
 	*fresh = at < 0;
 	if (at >= 0)
 		return at;
+	if (spread == NUMBERED) {
+		struct bucket *own = numbered(keys, mask, key, &b);
+
+		if (own && !*(volatile u64 *)&own->key[key & 7] &&
+		    !__sync_val_compare_and_swap(&own->key[key & 7], 0, key))
+			return any_place(b * 8 + (key & 7), key);
+	}
+	b = home(key, mask);
 	at = bucket_claim(keys, b, key);
-	if (at < 0)
-		at = bucket_claim(keys, b ^ (1 & mask), key);
-	return at;
+	return at >= 0 ? at : bucket_claim(keys, b ^ (1 & mask), key);
 }
 
 #endif

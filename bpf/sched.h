@@ -33,7 +33,7 @@ static __always_inline void task_clear(struct task_slot *slot)
 /* The last switch of a task: nothing of it may stay. True: something was there. */
 static __always_inline bool task_dies(u32 tid)
 {
-	int at = pending_find(&task_keys, task_mask, tid);
+	int at = pending_find(&task_keys, task_mask, tid, NUMBERED);
 	struct task_slot *slot;
 
 	if (at < 0)
@@ -53,7 +53,7 @@ static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct
 	bool fresh;
 	int at;
 
-	at = pending_claim(&task_keys, task_mask, tid, &fresh);
+	at = pending_claim(&task_keys, task_mask, tid, NUMBERED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[tracker], 1);
@@ -139,7 +139,7 @@ static __always_inline void note_waker(struct task_slot *slot, struct task_struc
 /* p becomes runnable; current is the waker. */
 static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
 {
-	int at = pending_find(&task_keys, task_mask, (u32)p->pid);
+	int at = pending_find(&task_keys, task_mask, (u32)p->pid, NUMBERED);
 	struct task_slot *slot;
 
 	if (at < 0)
@@ -173,7 +173,7 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 /* p moves to another CPU's run queue while it waits. */
 static __always_inline void sched_move(struct task_struct *p, u32 to, u64 now)
 {
-	int at = pending_find(&task_keys, task_mask, (u32)p->pid);
+	int at = pending_find(&task_keys, task_mask, (u32)p->pid, NUMBERED);
 	struct task_slot *slot;
 	u64 here;
 
@@ -299,7 +299,7 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 
 	if (!tid)
 		return;
-	at = pending_find(&task_keys, task_mask, tid);
+	at = pending_find(&task_keys, task_mask, tid, NUMBERED);
 	if (at < 0)
 		return;
 	slot = task_slot_at(at);
@@ -331,8 +331,8 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 
 /*
  * next runs on this CPU from now on; the history answers "who ran instead".
- * Some kernels leave switches out (seen on a 6.18 guest, 1 of 25,000, by perf
- * as well): then prev is not who got the CPU last.
+ * Some machines keep switches from every tracer: then prev is not who got the
+ * CPU last (docs/decisions/0001-pending-table.md).
  */
 static __always_inline void run_history(struct task_struct *prev, struct task_struct *next, struct cpu_state *me,
 					u64 now)

@@ -38,7 +38,7 @@ static __always_inline void syscall_begin(struct task_struct *current, u32 nr, u
 
 	if (task_compat(current))
 		return;
-	at = pending_claim(&call_keys, call_mask, (u32)current->pid, &fresh);
+	at = pending_claim(&call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
@@ -87,7 +87,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 static __always_inline void syscall_end(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
 					struct cpu_state *me)
 {
-	int at = pending_find(&call_keys, call_mask, (u32)current->pid);
+	int at = pending_find(&call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
 	u32 entry_cpu;
 	u64 start;
@@ -115,7 +115,7 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 /* The thread with this id is gone, or the id is no longer its own. */
 static __always_inline void call_dies(u32 tid, struct cpu_state *me)
 {
-	int at = pending_find(&call_keys, call_mask, tid);
+	int at = pending_find(&call_keys, call_mask, tid, HASHED);
 	struct call_slot *slot;
 
 	if (at < 0)
@@ -136,11 +136,11 @@ static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
 	int at, was;
 
 	call_dies(to, me);
-	was = pending_find(&call_keys, call_mask, from);
+	was = pending_find(&call_keys, call_mask, from, HASHED);
 	if (was < 0)
 		return;
 	old = call_slot_at(was);
-	at = pending_claim(&call_keys, call_mask, to, &fresh);
+	at = pending_claim(&call_keys, call_mask, to, HASHED, &fresh);
 	slot = at < 0 ? NULL : call_slot_at(at);
 	if (!old)
 		return;

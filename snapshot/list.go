@@ -14,7 +14,8 @@ type Info struct {
 	Rule     string    `json:"rule"`
 	Reason   string    `json:"reason"`
 	Outliers int       `json:"outliers"`
-	Bytes    uint64    `json:"bytes"` // on the disk
+	DelayNS  int64     `json:"delay_ns"` // of the slowest one
+	Bytes    uint64    `json:"bytes"`    // on the disk
 	Notes    int       `json:"notes"`
 	Dir      string    `json:"dir"`
 }
@@ -47,8 +48,13 @@ func List(dir string) ([]Info, []Broken, error) {
 			broken = append(broken, Broken{ID: k.name, Err: err})
 			continue
 		}
+		var delay int64
+		for i := range m.Outliers {
+			delay = max(delay, m.Outliers[i].DelayNS)
+		}
 		infos = append(infos, Info{
-			ID: m.ID, Time: m.Time, Rule: m.Rule, Reason: m.Reason,
+			DelayNS: delay,
+			ID:      m.ID, Time: m.Time, Rule: m.Rule, Reason: m.Reason,
 			Outliers: len(m.Outliers), Bytes: k.bytes, Notes: len(m.Notes), Dir: path,
 		})
 	}

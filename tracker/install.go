@@ -43,6 +43,10 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 // swap takes 10 ms, so an outlier would have to wait for most of a second.
 const maxOld = 64
 
+// grace is how long a program may still be at work with what it read before a
+// change. It runs with preemption off.
+const grace = 10 * time.Millisecond
+
 // install writes a new generation beside the live one and flips to it.
 func (t *Tracker) install(list []rules.Rule) error {
 	t.mu.Lock()
@@ -68,6 +72,8 @@ func (t *Tracker) install(list []rules.Rule) error {
 	}
 	replaced := t.live
 	if replaced != nil {
+		// Programs at work when the generation flipped still count for the old one.
+		time.Sleep(grace)
 		t.keepCounters()
 		t.old = append([]*compiled{replaced}, t.old[:min(len(t.old), maxOld-1)]...)
 	}
@@ -144,10 +150,8 @@ func (t *Tracker) writeFloors(f *floors) error {
 	)
 }
 
-// forget removes the lists of a generation that is not live any more, once no
-// program can still be at work with it.
+// forget removes the lists of a generation that no program works with any more.
 func (t *Tracker) forget(c *compiled) {
-	time.Sleep(10 * time.Millisecond)
 	for k := range c.sets {
 		// The key can only be missing if it was never written; nothing is lost.
 		_ = t.objects.Maps["sets"].Delete(k)

@@ -160,7 +160,7 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 	}
 	list := make([]api.SnapshotInfo, 0, len(infos))
 	for _, i := range infos {
-		list = append(list, api.SnapshotInfo{ID: i.ID, Time: i.Time, Rule: i.Rule, Reason: i.Reason, Bytes: i.Bytes, Dir: i.Dir})
+		list = append(list, api.SnapshotInfo{ID: i.ID, Time: i.Time, Rule: i.Rule, Reason: i.Reason, DelayNS: i.DelayNS, Bytes: i.Bytes, Dir: i.Dir})
 	}
 	return list, nil
 }
