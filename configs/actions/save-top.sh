@@ -1,4 +1,6 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
 # Adds to a snapshot who was there: load, pressure, memory, all threads by CPU
 # time, and what the kernel says about the slow task.
 #

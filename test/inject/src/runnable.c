@@ -68,10 +68,18 @@ static void *victim_main(void *arg)
 		if (round != seen + 1 || is.preempted != was.preempted + 1 || is.slept != was.slept)
 			kind = "spoilt";
 		seen = round;
-		events_add(&self->events, (struct event){
-			.track = "wakeup", .kind = kind, .func = "inject_preempt_victim", .comm = "inj-preempt",
-			.tid = tid, .cpu = self->cpu, .start_ns = start, .end_ns = end, .offset = -1,
-		});
+		const struct event e = {
+			.track = "wakeup",
+			.kind = kind,
+			.func = "inject_preempt_victim",
+			.comm = "inj-preempt",
+			.tid = tid,
+			.cpu = self->cpu,
+			.start_ns = start,
+			.end_ns = end,
+			.offset = -1,
+		};
+		events_add(&self->events, e);
 		/* The CPU belongs to others, too, or the kernel takes it from real-time threads. */
 		name_thread("inj-idle");
 		sleep_until(end + self->under_ns / 4);
@@ -177,11 +185,19 @@ int cmd_newtask(int argc, char **argv)
 		need(child > 0, "fork");
 		name_thread("inj-parent");
 		need(waitpid(child, NULL, 0) == child, "wait for a child");
-		events_add(&events, (struct event){
-			.track = "wakeup", .kind = kind_of(true, *end - start, delay), .func = "inject_newtask_parent",
-			.comm = "inj-new", .pid = child, .tid = child, .cpu = cpu,
-			.start_ns = start, .end_ns = *end, .offset = -1,
-		});
+		const struct event e = {
+			.track = "wakeup",
+			.kind = kind_of(true, *end - start, delay),
+			.func = "inject_newtask_parent",
+			.comm = "inj-new",
+			.pid = child,
+			.tid = child,
+			.cpu = cpu,
+			.start_ns = start,
+			.end_ns = *end,
+			.offset = -1,
+		};
+		events_add(&events, e);
 		sleep_until(now() + delay / 4);
 	}
 	events_print(&events);
