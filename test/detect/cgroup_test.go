@@ -154,7 +154,7 @@ func TestCgroupInOverride(t *testing.T) {
 	for i := range list {
 		list[i].When = rules.Match{Comm: []string{"inj-offcpu"}}
 	}
-	c := watch(t, list, nil)
+	c := watch(t, append(list, last(rules.OffCPU)), nil)
 	for name, reported := range map[string]string{"in": "lower", "out": "higher"} {
 		_, dir := newCgroup(t, name)
 		before := len(c.settle())

@@ -26,7 +26,14 @@ func ruleSet(track rules.Track, table []condition) []rules.Rule {
 	for _, c := range table {
 		list = append(list, rules.Rule{Name: c.name, Track: track, Threshold: threshold, When: c.when})
 	}
-	return list
+	return append(list, last(track))
+}
+
+// last is a rule for the end of a list. The kernel side decides it by itself,
+// and an event's outliers come in the order of the rules: when the last is
+// there, so are those before it, which the daemon may have to decide.
+func last(track rules.Track) rules.Rule {
+	return rules.Rule{Name: "last", Track: track, Threshold: threshold, When: rules.Match{Comm: []string{"inj-*"}}}
 }
 
 // checkTable demands of every rule all that was injected over its threshold,

@@ -168,15 +168,9 @@ func (c *camera) settle() []*tracker.Outlier {
 }
 
 // arrived waits until what was read is what was counted, for every rule. What
-// the daemon has to decide is counted when it is read, so that is given time.
+// the daemon has to decide is counted when it is read only: see last.
 func (c *camera) arrived() {
 	c.t.Helper()
-	for _, k := range c.counters().Rules {
-		if k.Undecided > 0 {
-			time.Sleep(50 * time.Millisecond)
-			break
-		}
-	}
 	c.eventually("everything that was counted is read", func() error {
 		k := c.counters()
 		c.mu.Lock()
