@@ -76,7 +76,7 @@ struct outlier {
 	__u32 waker_pid;
 	char waker_comm[TASK_COMM_LEN];
 	__u32 waker_cpu;
-	__s32 waker_stack; /* id in map stacks, or negative */
+	__u32 waker_frames;
 
 	__s32 syscall; /* offcpu: the call it slept in; -1: none */
 	__u32 dev;
@@ -97,6 +97,7 @@ struct outlier {
 	struct ran ran[MAX_RAN]; /* newest first */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
+	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
 };
 
 /*

@@ -28,7 +28,6 @@ static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 s
 	s->out.start_ns = start;
 	s->out.time_ns = now;
 	s->out.cpu = cpu;
-	s->out.waker_stack = -1;
 	s->out.syscall = -1;
 	return s;
 }

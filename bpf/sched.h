@@ -10,6 +10,7 @@
 #include "outlier.h"
 #include "pending.h"
 #include "user_stack.h"
+#include "waker_stack.h"
 
 /* task_slot.flags, beside enum outlier_flag */
 #define SLOT_MOVED (1u << 31) /* the second cache line holds something */
@@ -129,7 +130,6 @@ static __always_inline void note_waker(struct task_slot *slot, struct task_struc
 	slot->waker_tid = waker->pid;
 	slot->waker_pid = waker->tgid;
 	slot->waker_cpu = cpu;
-	slot->waker_stack = -1;
 	slot->flags |= SLOT_WOKEN;
 	slot->waker_context = waker_context(this_cpu(cpu), waker->pid);
 	slot->entry_cpu = p->thread_info.cpu;
@@ -151,7 +151,7 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 	if (waker_stacks_always ||
 	    (waker_stacks_slow && slot->off_ns &&
 	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
-		slot->waker_stack = bpf_get_stackid(ctx, &waker_stacks, 0);
+		waker_stack_keep(ctx, p->pid, cpu, now);
 	slot->wake_ns = now;
 }
 
@@ -166,7 +166,7 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 	slot->flags = OUTLIER_NEW;
 	note_waker(slot, p, cpu);
 	if (waker_stacks_always)
-		slot->waker_stack = bpf_get_stackid(ctx, &waker_stacks, 0);
+		waker_stack_keep(ctx, p->pid, cpu, now);
 	slot->wake_ns = now;
 }
 
@@ -238,7 +238,8 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 	out->waker_pid = slot->waker_pid;
 	out->waker_cpu = slot->waker_cpu;
 	out->waker_context = slot->waker_context;
-	out->waker_stack = slot->waker_stack;
+	if (waker_stacks_always || waker_stacks_slow)
+		waker_stack_get(out, out->tid, slot->wake_ns);
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }
 

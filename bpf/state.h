@@ -90,7 +90,7 @@ struct task_slot {
 	u32 flags;   /* enum outlier_flag, SLOT_MOVED */
 	u32 waker_tid;
 	u32 waker_pid;
-	s32 waker_stack;
+	u32 _pad2;
 	u16 entry_cpu;
 	u16 off_cpu;
 	u16 waker_cpu;
@@ -195,14 +195,6 @@ struct {
 	__type(key, struct verdict_key);
 	__type(value, u64);
 } verdicts SEC(".maps");
-
-/* Kernel stacks of wakers, by id; emptied by the daemon when it fills up. */
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 4096);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, MAX_STACK * sizeof(u64));
-} waker_stacks SEC(".maps");
 
 /* Outliers on their way to the daemon. */
 struct {

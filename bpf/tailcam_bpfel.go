@@ -105,7 +105,7 @@ type TailcamOutlier struct {
 	WakerPid     uint32
 	WakerComm    [16]int8
 	WakerCpu     uint32
-	WakerStack   int32
+	WakerFrames  uint32
 	Syscall      int32
 	Dev          uint32
 	Ret          int64
@@ -124,6 +124,7 @@ type TailcamOutlier struct {
 	Ran          [24]TailcamRan
 	Kernel       [64]uint64
 	User         [64]uint64
+	Waker        [64]uint64
 }
 
 type TailcamOverride struct {
@@ -264,7 +265,7 @@ type TailcamTaskSlot struct {
 	Flags        uint32
 	WakerTid     uint32
 	WakerPid     uint32
-	WakerStack   int32
+	Pad2         uint32
 	EntryCpu     uint16
 	OffCpu       uint16
 	WakerCpu     uint16
@@ -294,6 +295,13 @@ type TailcamVerdictKey struct {
 	Generation uint32
 }
 
+type TailcamWakerStack struct {
+	_      structs.HostLayout
+	TimeNs uint64
+	Frames uint64
+	Kernel [64]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -316,6 +324,7 @@ const (
 	TailcamMapTaskKeys               = "task_keys"
 	TailcamMapTaskSlots              = "task_slots"
 	TailcamMapVerdicts               = "verdicts"
+	TailcamMapWakerScratch           = "waker_scratch"
 	TailcamMapWakerStacks            = "waker_stacks"
 	TailcamProgBlockRqComplete       = "block_rq_complete"
 	TailcamProgBlockRqInsert         = "block_rq_insert"
@@ -467,6 +476,7 @@ type TailcamMapSpecs struct {
 	TaskKeys     *ebpf.MapSpec `ebpf:"task_keys"`
 	TaskSlots    *ebpf.MapSpec `ebpf:"task_slots"`
 	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
+	WakerScratch *ebpf.MapSpec `ebpf:"waker_scratch"`
 	WakerStacks  *ebpf.MapSpec `ebpf:"waker_stacks"`
 }
 
@@ -546,6 +556,7 @@ type TailcamMaps struct {
 	TaskKeys     *ebpf.Map `ebpf:"task_keys"`
 	TaskSlots    *ebpf.Map `ebpf:"task_slots"`
 	Verdicts     *ebpf.Map `ebpf:"verdicts"`
+	WakerScratch *ebpf.Map `ebpf:"waker_scratch"`
 	WakerStacks  *ebpf.Map `ebpf:"waker_stacks"`
 }
 
@@ -569,6 +580,7 @@ func (m *TailcamMaps) Close() error {
 		m.TaskKeys,
 		m.TaskSlots,
 		m.Verdicts,
+		m.WakerScratch,
 		m.WakerStacks,
 	)
 }

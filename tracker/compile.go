@@ -19,6 +19,7 @@ const (
 	commLen      = 16
 	trackers     = 4
 	recordSize   = 64
+	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept
 )
 
 // Bits of conditions.fields (bpf/abi.h, enum match_field).

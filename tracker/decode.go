@@ -47,6 +47,7 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		Raw: RawStacks{
 			Kernel: frames(raw.Kernel[:], raw.KernelFrames),
 			User:   frames(raw.User[:], raw.UserFrames),
+			Waker:  frames(raw.Waker[:], uint16(min(raw.WakerFrames, uint32(len(raw.Waker))))),
 		},
 	}
 	switch rule.Track {

@@ -3,7 +3,6 @@ package tracker
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 	"testing"
 	"time"
 	"unsafe"
@@ -48,7 +47,7 @@ func TestReceiveWakeup(t *testing.T) {
 	raw := bpf.TailcamOutlier{
 		Type: typeOutlier, Generation: 1, Rule: 64, // second half of the table
 		StartNs: 1000, TimeNs: 51000, RunnableNs: 50000, ThresholdNs: 500,
-		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, WakerStack: -1, Syscall: -1,
+		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, Syscall: -1,
 		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"), WakerContext: 1<<14 | 3,
 		KernelFrames: 2, RanCount: 3, Flags: flagPreempted | flagSnapshot,
 	}
@@ -78,7 +77,7 @@ func TestReceiveUserStackLater(t *testing.T) {
 	tr := ready(t)
 	raw := bpf.TailcamOutlier{
 		Type: typeOutlier, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, Flags: flagUserLater,
-		UserFrames: 1, WakerStack: -1, Syscall: 35,
+		UserFrames: 1, Syscall: 35,
 	}
 	raw.User[0] = 1
 	if o, err := tr.receive(sample(t, &raw)); o != nil || err != nil {
@@ -124,7 +123,7 @@ func TestUserStackNeverComes(t *testing.T) {
 func TestReceiveOfReplacedRules(t *testing.T) {
 	tr := ready(t)
 	tr.old, tr.live = []*compiled{tr.live}, &compiled{generation: 2}
-	if o, err := tr.receive(sample(t, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, Rule: 67, WakerStack: -1})); err != nil || o == nil || o.Rule != "block" {
+	if o, err := tr.receive(sample(t, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, Rule: 67})); err != nil || o == nil || o.Rule != "block" {
 		t.Errorf("one of the generation before: %+v, %v", o, err)
 	}
 	unwanted := 0
@@ -147,7 +146,7 @@ func TestReceiveNonsense(t *testing.T) {
 }
 
 func FuzzReceive(f *testing.F) {
-	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, RanCount: 1 << 31, KernelFrames: 65535, WakerStack: -1}))
+	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, RanCount: 1 << 31, KernelFrames: 65535, WakerFrames: 1 << 31}))
 	f.Add(sample(f, &bpf.TailcamUserStack{Type: typeUserStack, Frames: 65535}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -161,7 +160,6 @@ func FuzzReceive(f *testing.F) {
 		var raw bpf.TailcamOutlier
 		set(unsafe.Offsetof(raw.Generation), 1) // the live one
 		// There are no maps to look a stack up in, or to note a decision in.
-		set(unsafe.Offsetof(raw.WakerStack), math.MaxUint32)
 		set(unsafe.Offsetof(raw.Undecided), 0)
 		o, err := tr.receive(b)
 		if err != nil && o != nil {

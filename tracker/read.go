@@ -108,7 +108,6 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	}
 	rule := c.source[at]
 	o := newOutlier(raw, rule)
-	o.Raw.Waker = t.wakerStack(raw.WakerStack)
 	if t.opts.Host != nil {
 		// A cgroup that is gone by now stays unnamed: its id is no name.
 		o.Task.Cgroup, _ = t.opts.Host.CgroupPath(raw.CgroupId)
@@ -143,22 +142,6 @@ func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule) *
 	past.WorstNS = max(past.WorstNS, o.DelayNS)
 	t.past[rule.Name] = past
 	return o
-}
-
-func (t *Tracker) wakerStack(id int32) []uint64 {
-	if id < 0 {
-		return nil
-	}
-	var addrs [64]uint64
-	if err := t.objects.Maps["waker_stacks"].Lookup(uint32(id), &addrs); err != nil {
-		return nil // pushed out by another since
-	}
-	for i, a := range addrs {
-		if a == 0 {
-			return append([]uint64(nil), addrs[:i]...)
-		}
-	}
-	return addrs[:]
 }
 
 // owed holds outliers that wait for their user stack.

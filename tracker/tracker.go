@@ -188,6 +188,11 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	set := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(n) }
 	set("cpus", cpus)
 	set("scratches", cpus*trackers)
+	set("waker_scratch", cpus)
+	set("waker_stacks", 1)
+	if t.plan.wakerStacksAlways || t.plan.wakerStacksSlow {
+		set("waker_stacks", wakerStacks)
+	}
 	set("outliers", powerOfTwo(max(t.opts.Buffer, os.Getpagesize())))
 
 	knobs := map[string]any{
