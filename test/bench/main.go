@@ -40,7 +40,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each setup is measured")
 	flag.IntVar(&o.loops, "loops", 1000, "messages of each hackbench sender")
 	only := flag.String("only", "", "measure only setups whose name matches this regular expression, and the empty ones")
-	flag.DurationVar(&o.budget, "budget", 225*time.Second, "no round is begun that would not end within this time")
+	flag.DurationVar(&o.budget, "budget", 230*time.Second, "no round is begun that would not end within this time")
 	flag.StringVar(&o.output, "o", "out/bench.json", "where the JSON goes")
 	flag.Parse()
 	var err error

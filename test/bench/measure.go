@@ -23,12 +23,13 @@ type bench struct {
 
 // result is what was measured of one setup.
 type result struct {
-	visits []visit // one a round
+	visits []visit // one a round; of nothing several
 	err    error   // why it stopped being measured
 }
 
 // visit is one setup in one round.
 type visit struct {
+	round   int
 	took    took            // hackbench, statistics off
 	getppid float64         // nanoseconds a call, statistics off
 	hooks   map[string]cost // by hook
@@ -83,6 +84,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 				r.err = fmt.Errorf("%s: %w", s.name, err)
 				continue
 			}
+			v.round = round
 			r.visits = append(r.visits, *v)
 		}
 	}

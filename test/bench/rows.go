@@ -87,21 +87,22 @@ func (r *row) judge(target float64) {
 	}
 }
 
-// at collects one number of each visit of a setup.
-func (b *bench) at(setup string, get func(round int, v *visit) (float64, bool)) series {
-	out := series{}
+// at collects one number of each round of a setup, the mean of its visits there.
+func (b *bench) at(setup string, get func(v *visit) (float64, bool)) series {
+	sum, visits := series{}, series{}
 	if r := b.results[setup]; r != nil {
 		for i := range r.visits {
-			if x, ok := get(i, &r.visits[i]); ok {
-				out[i] = x
+			if x, ok := get(&r.visits[i]); ok {
+				sum[r.visits[i].round] += x
+				visits[r.visits[i].round]++
 			}
 		}
 	}
-	return out
+	return sum.over(visits)
 }
 
 func (b *bench) gross(setup, hook string) series {
-	return b.at(setup, func(_ int, v *visit) (float64, bool) {
+	return b.at(setup, func(v *visit) (float64, bool) {
 		c := v.hooks[hook]
 		return c.gross(), c.runs > 0
 	})
@@ -204,17 +205,17 @@ func (b *bench) twin(setup, h string) string {
 
 func (b *bench) hackbenchRows() []row {
 	wall := func(name string) series {
-		return b.at(name, func(_ int, v *visit) (float64, bool) { return float64(v.took.wall.Nanoseconds()), true })
+		return b.at(name, func(v *visit) (float64, bool) { return float64(v.took.wall.Nanoseconds()), true })
 	}
 	cpu := func(name string) series {
-		return b.at(name, func(_ int, v *visit) (float64, bool) { return float64(v.took.cpu.Nanoseconds()), true })
+		return b.at(name, func(v *visit) (float64, bool) { return float64(v.took.cpu.Nanoseconds()), true })
 	}
 	return append(b.wholeRows(secHackbench, "hackbench with ", wall), b.wholeRows(secProcessor, "hackbench CPU time with ", cpu)...)
 }
 
 func (b *bench) getppidRows() []row {
 	call := func(name string) series {
-		return b.at(name, func(_ int, v *visit) (float64, bool) { return v.getppid, true })
+		return b.at(name, func(v *visit) (float64, bool) { return v.getppid, true })
 	}
 	var rows []row
 	for _, r := range b.wholeRows(secGetppid, "getppid with ", call) {
@@ -233,7 +234,7 @@ func (b *bench) wholeRows(section, prefix string, get func(setup string) series)
 	for i := range b.setups {
 		s := &b.setups[i]
 		mine := get(s.name)
-		if len(mine) == 0 {
+		if len(mine) == 0 || s.name == sNothing && i > 0 {
 			continue
 		}
 		r := row{section: section, Name: prefix + s.name, NsGross: median(mine.values())}

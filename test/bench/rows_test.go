@@ -25,7 +25,7 @@ func made(t *testing.T) *bench {
 		r := &result{}
 		for round := range 2 {
 			slow := float64(round + 1) // the second round is slower for all
-			v := visit{took: took{wall: c.wall * time.Duration(round+1)}, hooks: map[string]cost{}}
+			v := visit{round: round, took: took{wall: c.wall * time.Duration(round+1)}, hooks: map[string]cost{}}
 			if c.waking > 0 {
 				v.hooks["sched_waking"] = cost{1000, 1000 * c.waking * slow}
 				v.hooks["sched_switch"] = cost{2000, 2000 * c.switch_ * slow}

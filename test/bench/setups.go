@@ -95,7 +95,8 @@ var (
 		"sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit")
 )
 
-// setups lists everything to measure, in the order of a round.
+// setups lists everything to measure, in the order of a round. Nothing comes
+// several times: all wall clocks are compared with it.
 func setups(dir string) []setup {
 	all := oneRule(rules.Tracks...)
 	tasks := oneRule(rules.Wakeup, rules.OffCPU)
@@ -107,6 +108,7 @@ func setups(dir string) []setup {
 		{name: sBTRunq, start: bpftrace(btRunq, 3), missing: needs("bpftrace", "bpftrace")},
 		{name: sTasksRec, start: tailcamWith(tasks, "sched"), against: sRunqslower},
 		{name: sRunqslower, start: startRunqslower},
+		{name: sNothing},
 		{name: sLBRunq, start: libbpfTool("runqslower", usec), missing: needs("runqslower", "libbpf-tools")},
 		{name: sTasksPerf, start: startTailcam(tasks, "perf", []string{"sched"}), against: sTasksRec},
 		{name: sSlow, start: tailcamWith(withThreshold(tasks, 10*time.Millisecond), "sched"), against: sLBRunqSlow},
@@ -114,13 +116,16 @@ func setups(dir string) []setup {
 		{name: sTasks, start: tailcamWith(tasks), against: sBTOffcpu},
 		{name: sBTOffcpu, start: bpftrace(btOffcpu, 1), missing: needs("bpftrace", "bpftrace")},
 		{name: sLBOffcpu, start: libbpfTool("offcputime"), missing: needs("offcputime", "libbpf-tools")},
+		{name: sNothing},
 		{name: sRecorder, start: tailcamWith(nil, "sched"), against: sPerfSched},
 		{name: sPerfSched, start: perfRecord(dir, perfSched), missing: needs("perf", "linux-perf")},
 		{name: sCalls, start: tailcamWith(oneRule(rules.Syscall)), against: sBTSyscall},
 		{name: sBTSyscall, start: bpftrace(btSyscall, 2), missing: needs("bpftrace", "bpftrace")},
+		{name: sNothing},
 		{name: sOtherCall, start: tailcamWith(callRule("fsync"))},
 		{name: sBlock, start: tailcamWith(oneRule(rules.Block)), against: sBTBlock},
 		{name: sBTBlock, start: bpftrace(btBlock, 2), missing: needs("bpftrace", "bpftrace")},
+		{name: sNothing},
 		{name: sAll, start: tailcamWith(all, everyGroup...), against: sPerfAll},
 		{name: sManyRules, start: tailcamWith(manyRules(50), everyGroup...), against: sAll},
 		{name: sShipped, start: startShipped},
