@@ -37,6 +37,12 @@ func last(track rules.Track) rules.Rule {
 	return rules.Rule{Name: "last", Track: track, Threshold: threshold, When: rules.Match{Comm: []string{"inj-*"}}}
 }
 
+// lastRequest is the same for rules on disks, which the daemon has to decide
+// when it is first told of a disk.
+func lastRequest(at time.Duration, when rules.Match) rules.Rule {
+	return rules.Rule{Name: "last", Track: rules.Block, Threshold: at, When: when}
+}
+
 // checkTable demands of every rule all that was injected over its threshold,
 // or nothing.
 func (c *camera) checkTable(t *testing.T, table []condition, events []inject.Event, reports []*tracker.Outlier) {

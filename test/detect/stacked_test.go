@@ -33,6 +33,7 @@ func TestStackedDisks(t *testing.T) {
 		{Name: "upper", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{upper}}},
 		{Name: "lower", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{lower.Device()}}},
 		{Name: "both", Track: rules.Block, Threshold: threshold, When: rules.Match{Device: []string{"loop*"}, Op: []rules.Op{rules.Read}}},
+		lastRequest(threshold, rules.Match{}),
 		neverSlow,
 	}, &tracker.Options{TrackSelf: true})
 	fd := direct(t, "/dev/"+upper, unix.O_RDONLY)
@@ -127,7 +128,7 @@ func TestBlockPartsOfARequest(t *testing.T) {
 	disk := loopOver(t, path, os.O_RDWR)
 	c := watch(t, []rules.Rule{{
 		Name: "all", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Device: []string{disk}},
-	}}, &tracker.Options{TrackSelf: true})
+	}, lastRequest(time.Nanosecond, rules.Match{})}, &tracker.Options{TrackSelf: true})
 	fd := direct(t, "/dev/"+disk, unix.O_RDONLY)
 	buf := aligned(t, 8192)
 	read := func() int {
@@ -138,12 +139,13 @@ func TestBlockPartsOfARequest(t *testing.T) {
 	if n := read(); n != len(buf) {
 		t.Fatalf("read %d bytes", n)
 	}
-	first := len(c.settle())
+	before := len(c.settle())
+	first := len(only("all", c.settle()))
 	if err := os.Truncate(path, left); err != nil {
 		t.Fatal(err)
 	}
 	read()
-	reports := c.since(first)
+	reports := only("all", c.since(before))
 	for _, o := range reports {
 		t.Logf("%+v", *o.Block)
 		// Told as it was asked for, not as what was left of it in the end.
@@ -185,7 +187,7 @@ func TestDeviceMapper(t *testing.T) {
 	c := watch(t, []rules.Rule{{
 		Name: "all", Track: rules.Block, Threshold: time.Nanosecond,
 		When: rules.Match{Device: []string{disk, "dm-*"}, PID: []uint32{uint32(os.Getpid())}},
-	}}, &tracker.Options{TrackSelf: true})
+	}, lastRequest(time.Nanosecond, rules.Match{})}, &tracker.Options{TrackSelf: true})
 	fd := unixOpenOnce(t, "/dev/mapper/"+name)
 	defer unix.Close(fd)
 	buf := aligned(t, 4096)
@@ -194,7 +196,7 @@ func TestDeviceMapper(t *testing.T) {
 			t.Fatalf("read %d bytes: %v", n, err)
 		}
 	}
-	reports := c.settle()
+	reports := only("all", c.settle())
 	if len(reports) != 16 {
 		t.Errorf("reported %d of 16 reads", len(reports))
 	}
