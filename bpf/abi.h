@@ -259,7 +259,7 @@ struct cpu_state {
 	__u64 table_full[TRACKERS]; /* entries lost: window full */
 	__u64 replaced[TRACKERS];   /* entries that met a stale slot of their key */
 	__u64 recorded;		    /* flight records written, perf backend */
-	__u64 record_lost;	    /* flight records refused by the ring, perf backend */
+	__u64 record_lost;	    /* flight records that found no ring, or were refused by it */
 	__u64 position[2];	    /* flight records written into each bank, mmap backend */
 	__u64 switches;		    /* position in ran */
 	__u64 unseen;		    /* context switches that the kernel's tracepoint left out */

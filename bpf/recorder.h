@@ -28,8 +28,10 @@ static __always_inline void record_into_memory(struct record *r, struct cpu_stat
 	u32 at = ((r->cpu * 2 + bank) << record_shift) + (n & record_mask);
 	struct record *to = bpf_map_lookup_elem(&records, &at);
 
-	if (!to)
+	if (!to) { /* a CPU that came after the rings were made */
+		__sync_fetch_and_add(&cpu->record_lost, 1);
 		return;
+	}
 	*(volatile u64 *)&to->time_ns = 0;
 	*(volatile u64 *)to = *(u64 *)r;
 #pragma unroll

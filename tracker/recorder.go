@@ -16,7 +16,8 @@ func (t *Tracker) Banks() [2]*ebpf.Map {
 
 // Records returns the recorder's rings of plain memory, and how many records
 // one holds. A CPU has one in each bank; ring number 2*CPU+bank begins at
-// record ring*(2*CPU+bank). Positions in them: CPUCounters.Position.
+// record ring*(2*CPU+bank). CPUs that came later have none. Positions in them:
+// CPUCounters.Position.
 func (t *Tracker) Records() (rings *ebpf.Map, ring int) { return t.objects.Maps["records"], t.ring }
 
 // Recording reports whether any group of events is recorded.

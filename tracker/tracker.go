@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -206,7 +208,13 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		knobs["record_mask"] = uint32(t.ring - 1)
 		knobs["record_shift"] = uint32(bits.Len(uint(t.ring)) - 1)
 	}
-	set("records", cpus*2*t.ring)
+	// Rings are large, and a virtual machine may be prepared for hundreds of
+	// CPUs that never come: only those that there are get one.
+	highest, err := highestOnline()
+	if err != nil {
+		return err
+	}
+	set("records", 2*(highest+1)*t.ring)
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}
@@ -235,6 +243,21 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
+}
+
+// highestOnline is the highest number of a CPU that is online.
+func highestOnline() (int, error) {
+	const path = "/sys/devices/system/cpu/online"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("count CPUs: %w", err)
+	}
+	list := strings.TrimSpace(string(b)) // such as 0-3,8-11
+	n, err := strconv.Atoi(list[strings.LastIndexAny(list, ",-")+1:])
+	if err != nil {
+		return 0, fmt.Errorf("count CPUs: %s holds %q", path, list)
+	}
+	return n, nil
 }
 
 func powerOfTwo(n int) int {

@@ -108,7 +108,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for _, cpu := range c.CPUs {
 		refused += cpu.RecordLost
 	}
-	add("record_refused", "", "", refused, "the recorder's ring was busy; a few at the start are normal")
+	add("record_refused", "", "", refused, "the recorder had no ring for a CPU that came later: restart tailcam; or, backend perf, its ring was busy")
 	var missed uint64
 	for _, n := range c.Missed {
 		missed += n

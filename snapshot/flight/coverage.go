@@ -45,6 +45,9 @@ func (c *coverage) report(now time.Time, cpus []tracker.CPUCounters) []snapshot.
 	defer c.mu.Unlock()
 	out := make([]snapshot.Coverage, 0, len(cpus))
 	for i, k := range cpus {
+		if k.Recorded == 0 && k.RecordLost == 0 {
+			continue // a CPU that is possible, but not there
+		}
 		from := c.reach(i, k.Recorded, now)
 		out = append(out, snapshot.Coverage{
 			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), EventsPerSecond: c.rate(i),

@@ -63,8 +63,8 @@ func (m *Mmap) Drain() (snapshot.Drained, error) {
 			begin = end - uint64(m.ring) // the rest is overwritten
 		}
 		m.read[i][m.frozen] = end
-		if begin == end {
-			continue
+		if begin == end || int64(2*cpu+2)*int64(m.Size()) > int64(m.memory.Size()) {
+			continue // nothing new, or a CPU without rings
 		}
 		records, err := m.copy(cpu, begin, end)
 		if err != nil {
