@@ -141,8 +141,18 @@ func TestBlockEveryRequest(t *testing.T) {
 			reports := c.since(before)
 			all := c.balance(t, time.Nanosecond, events, reports, "all")
 			var found []*pair
-			missed := 0
+			missed, others := 0, 0
 			for _, p := range all.pairs {
+				// A request that finds the device busy is issued by whoever comes
+				// next, and then passes for that thread's.
+				sector := file.sector + uint64(p.Offset)/512
+				p.reports = slices.DeleteFunc(p.reports, func(o *tracker.Outlier) bool {
+					other := o.Block.Sector != sector && file.holds(o)
+					if other {
+						others++
+					}
+					return other
+				})
 				if len(p.reports) == 0 {
 					missed++
 					continue
@@ -155,7 +165,7 @@ func TestBlockEveryRequest(t *testing.T) {
 					t.Fatalf("reported %d times: %+v", len(p.reports), p.Event)
 				}
 				want := tracker.BlockInfo{
-					Device: file.device, Sector: file.sector + uint64(p.Offset)/512, Bytes: size, Op: op,
+					Device: file.device, Sector: sector, Bytes: size, Op: op,
 					Flags: map[string]string{"read": "RS", "write": "WS"}[op], QueueNS: p.reports[0].Block.QueueNS,
 				}
 				if got := *p.reports[0].Block; got != want || got.QueueNS < 0 {
@@ -163,10 +173,15 @@ func TestBlockEveryRequest(t *testing.T) {
 				}
 			}
 			for _, o := range all.strays {
+				if file.holds(o) {
+					others++
+					continue
+				}
 				t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
 			}
-			if unseen := c.unseen(); missed > unseen {
-				t.Errorf("%d requests were not reported; the kernel has left out %d context switches", missed, unseen)
+			t.Logf("%d of %d requests reported of the thread that asked, %d of another", len(found), len(all.pairs), others)
+			if unseen := c.unseen(); missed > unseen+others || others > requests/20 {
+				t.Errorf("%d requests were not reported, %d of another thread; the kernel has left out %d context switches", missed, others, unseen)
 			}
 			all.times(found)
 			slow := c.balance(t, blockThreshold, events, reports, "slow")

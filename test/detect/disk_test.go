@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/tracker"
 )
 
 // ordinary is a file on a file system on a block device, all of it written.
@@ -21,6 +23,11 @@ type ordinary struct {
 	device string // disk, such as vda
 	// first sector of the file on the disk, and how many follow it there
 	sector, sectors uint64
+}
+
+// holds tells whether a request lies in the file.
+func (f *ordinary) holds(o *tracker.Outlier) bool {
+	return o.Block.Device == f.device && o.Block.Sector >= f.sector && o.Block.Sector < f.sector+f.sectors
 }
 
 // newOrdinary makes a file of size bytes, or skips.

@@ -1,11 +1,13 @@
 package detect
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/inject"
+	"github.com/tailcam/tailcam/tracker"
 )
 
 // A task that was preempted waits for a CPU as well, although no one wakes it.
@@ -22,8 +24,16 @@ func TestPreempted(t *testing.T) {
 	}, nil)
 	events := inject.Run(t, "preempt", "25", micros(over), "100", micros(under))
 	reports := c.settle()
-	found := c.balance(t, threshold, events, reports, "any").check(40, 150)
-	c.balance(t, threshold, events, reports, "preempted").check(40, 150)
+	check := func(rule string) []*pair {
+		l := c.balance(t, threshold, events, reports, rule)
+		// The hog may come between two looks at the clock that the victim does not hold together.
+		l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool {
+			return o.Preempted && o.OnCPU != nil && o.OnCPU.Comm == "inj-hog"
+		})
+		return l.check(40, 150)
+	}
+	found := check("any")
+	check("preempted")
 	for _, o := range reports {
 		if o.Rule == "woken" || o.Rule == "asleep" {
 			t.Errorf("rule %s reported %v of %+v, which was preempted", o.Rule, time.Duration(o.DelayNS), o.Task)
