@@ -50,13 +50,16 @@ type daemon struct {
 	mu    sync.Mutex
 	rules []rules.Rule // as loaded last
 
+	hangup  chan os.Signal
 	dropped dropCounter // outliers that found the backlog full
 }
 
 // Run is the daemon: it returns when the context ends, everything detached
 // and removed, or when something it cannot work without fails.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered)}
+	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), hangup: make(chan os.Signal, 1)}
+	signal.Notify(d.hangup, unix.SIGHUP) // first of all: unhandled it would end the process
+	defer signal.Stop(d.hangup)
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -302,14 +305,11 @@ func monotonic() int64 {
 
 // reloadOnHangup reads the rules again on SIGHUP. Bad ones change nothing.
 func (d *daemon) reloadOnHangup(ctx context.Context) error {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, unix.SIGHUP)
-	defer signal.Stop(hangup)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-hangup:
+		case <-d.hangup:
 		}
 		if err := d.reload(); err != nil {
 			d.log.Error("the running rules stay as they are", zap.Error(err))
