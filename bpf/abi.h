@@ -39,11 +39,19 @@ enum outlier_flag {
 };
 
 #define MAX_STACK 64
-#define MAX_RAN 24
+#define TOP_RAN 16 /* power of two */
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */
 struct ran {
 	__u64 start_ns;
+	__u32 tid;
+	__u32 pid;
+	char comm[TASK_COMM_LEN];
+};
+
+/* How long a task ran on a CPU within a wait. */
+struct ran_for {
+	__u64 ns;
 	__u32 tid;
 	__u32 pid;
 	char comm[TASK_COMM_LEN];
@@ -92,9 +100,9 @@ struct outlier {
 	__u32 undecided; /* enum match_field bits that the kernel could not decide */
 	__u16 kernel_frames;
 	__u16 user_frames;
-	__u32 ran_count;
-	__u32 waker_context;	 /* WAKER_*: what ran on top of the waker's task */
-	struct ran ran[MAX_RAN]; /* newest first */
+	__u32 _pad;
+	__u32 waker_context;	     /* WAKER_*: what ran on top of the waker's task */
+	struct ran_for ran[TOP_RAN]; /* who ran instead; in no order, those with ns 0 are empty */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
@@ -251,7 +259,7 @@ struct forget {
 
 /* ---------------------------------------------------------------- counters */
 
-#define RUN_HISTORY 32 /* power of two */
+#define RUN_HISTORY 256 /* power of two */
 
 /* One CPU's own lines: written by that CPU only, read by all. */
 struct cpu_state {

@@ -19,7 +19,7 @@ static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 s
 	if (!s)
 		return NULL;
 	__builtin_memset(&s->facts, 0, sizeof(s->facts));
-	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, ran));
+	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, kernel));
 	s->facts.generation = generation;
 	s->facts.syscall = -1;
 	s->out.type = OUTLIER_TYPE;

@@ -203,31 +203,52 @@ struct ran_walk {
 	struct outlier *out;
 	struct cpu_state *cpu;
 	u64 since;
+	u64 until; /* the end of the segment in hand */
 	u64 head;
 };
 
-/* Copies one segment of a CPU's run history, newest first, until before the wait. */
+/*
+ * Adds one segment of a CPU's run history, newest first, to its task's account,
+ * until before the wait. Accounts are few: where two tasks meet in one, the
+ * longer stays, so whoever ran for most of the wait is among them.
+ */
 static long ran_step(u32 i, struct ran_walk *w)
 {
 	struct ran *from = &w->cpu->ran[(w->head - 1 - i) & (RUN_HISTORY - 1)];
+	u64 start = from->start_ns;
+	struct ran_for *account;
+	u32 tid = from->tid;
+	s64 ns;
 
-	if (i >= MAX_RAN || !from->start_ns)
+	if (!start)
 		return 1;
-	w->out->ran[i] = *from;
-	w->out->ran_count = i + 1;
-	return (s64)(from->start_ns - w->since) <= 0;
+	ns = w->until - ((s64)(start - w->since) > 0 ? start : w->since);
+	if (ns > 0) {
+		account = &w->out->ran[tid & (TOP_RAN - 1)];
+		if (account->ns && account->tid == tid) {
+			account->ns += ns;
+		} else if (account->ns < (u64)ns) {
+			account->ns = ns;
+			account->tid = tid;
+			account->pid = from->pid;
+			__builtin_memcpy(account->comm, from->comm, TASK_COMM_LEN);
+		}
+	}
+	w->until = start;
+	return (s64)(start - w->since) <= 0;
 }
 
-/* Who ran on the CPU where the task waited. */
-static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since)
+/* Who ran on the CPU where the task waited, from since to now. */
+static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since, u64 now)
 {
 	struct cpu_state *there = this_cpu(cpu);
-	struct ran_walk w = {.out = out, .cpu = there, .since = since};
+	struct ran_walk w = {.out = out, .cpu = there, .since = since, .until = now};
 
 	if (!there)
 		return;
+	__builtin_memset(out->ran, 0, sizeof(out->ran));
 	w.head = there->switches;
-	bpf_loop(MAX_RAN, ran_step, &w, 0);
+	bpf_loop(RUN_HISTORY, ran_step, &w, 0);
 }
 
 static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot)
@@ -279,7 +300,7 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
 	}
 	outlier_waker(out, slot);
-	outlier_ran(out, out->wait_cpu, runnable);
+	outlier_ran(out, out->wait_cpu, runnable, now);
 	if (s->wants_kernel) {
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;

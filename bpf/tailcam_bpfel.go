@@ -66,7 +66,7 @@ type TailcamCpuState struct {
 	HrtimerTid  uint32
 	InSoftirq   uint32
 	SoftirqTid  uint32
-	Ran         [32]TailcamRan
+	Ran         [256]TailcamRan
 }
 
 type TailcamGlob struct {
@@ -119,9 +119,9 @@ type TailcamOutlier struct {
 	Undecided    uint32
 	KernelFrames uint16
 	UserFrames   uint16
-	RanCount     uint32
+	Pad          uint32
 	WakerContext uint32
-	Ran          [24]TailcamRan
+	Ran          [16]TailcamRanFor
 	Kernel       [64]uint64
 	User         [64]uint64
 	Waker        [64]uint64
@@ -139,6 +139,14 @@ type TailcamRan struct {
 	Tid     uint32
 	Pid     uint32
 	Comm    [16]int8
+}
+
+type TailcamRanFor struct {
+	_    structs.HostLayout
+	Ns   uint64
+	Tid  uint32
+	Pid  uint32
+	Comm [16]int8
 }
 
 type TailcamRecord struct {

@@ -88,8 +88,7 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 	} else {
 		o.Preempted = raw.Flags&flagPreempted != 0
 	}
-	segments := raw.Ran[:min(int(raw.RanCount), len(raw.Ran))]
-	o.OnCPU = ranLongest(segments, raw.TimeNs-raw.RunnableNs, raw.TimeNs, wait, raw.Tid)
+	o.OnCPU = ranLongest(raw.Ran[:], wait, raw.Tid)
 }
 
 // contextOf names what ran on top of the waker's task (bpf/abi.h, WAKER_*).
@@ -112,28 +111,15 @@ func contextOf(c uint32) string {
 	}
 }
 
-// ranLongest is the task that ran longest between from and to, of segments
-// newest first. nil: none is known.
-func ranLongest(segments []bpf.TailcamRan, from, to uint64, cpu int, self uint32) *OnCPU {
-	total := map[uint32]int64{}
+// ranLongest is the task that ran longest within a wait. nil: none is known.
+func ranLongest(accounts []bpf.TailcamRanFor, cpu int, self uint32) *OnCPU {
 	var best *OnCPU
-	end := to
-	for i := range segments {
-		s := &segments[i]
-		start := max(s.StartNs, from)
-		if s.Tid != self && end > start {
-			total[s.Tid] += int64(end - start)
-			if best == nil || total[s.Tid] > best.RanNS {
-				best = &OnCPU{
-					Peer: Peer{PID: int(s.Pid), TID: int(s.Tid), Comm: text(s.Comm[:])},
-					CPU:  cpu, RanNS: total[s.Tid],
-				}
-			}
+	for i := range accounts {
+		a := &accounts[i]
+		if a.Ns == 0 || a.Tid == self || best != nil && int64(a.Ns) <= best.RanNS {
+			continue
 		}
-		end = min(end, s.StartNs)
-		if end <= from {
-			break
-		}
+		best = &OnCPU{Peer: Peer{PID: int(a.Pid), TID: int(a.Tid), Comm: text(a.Comm[:])}, CPU: cpu, RanNS: int64(a.Ns)}
 	}
 	return best
 }

@@ -49,12 +49,12 @@ func TestReceiveWakeup(t *testing.T) {
 		StartNs: 1000, TimeNs: 51000, RunnableNs: 50000, ThresholdNs: 500,
 		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, Syscall: -1,
 		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"), WakerContext: 1<<14 | 3,
-		KernelFrames: 2, RanCount: 3, Flags: flagPreempted | flagSnapshot,
+		KernelFrames: 2, Flags: flagPreempted | flagSnapshot,
 	}
 	raw.Kernel[0], raw.Kernel[1] = 11, 22
-	raw.Ran[0] = bpf.TailcamRan{StartNs: 51000, Tid: 12, Comm: comm("victim")} // the victim itself
-	raw.Ran[1] = bpf.TailcamRan{StartNs: 41000, Tid: 7, Comm: comm("late")}
-	raw.Ran[2] = bpf.TailcamRan{StartNs: 500, Tid: 9, Pid: 8, Comm: comm("hog")}
+	raw.Ran[12] = bpf.TailcamRanFor{Ns: 45000, Tid: 12, Comm: comm("victim")} // the victim itself
+	raw.Ran[7] = bpf.TailcamRanFor{Ns: 10000, Tid: 7, Comm: comm("late")}
+	raw.Ran[9] = bpf.TailcamRanFor{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
 	o, err := tr.receive(sample(t, &raw))
 	if err != nil || o == nil {
 		t.Fatal(o, err)
@@ -146,7 +146,7 @@ func TestReceiveNonsense(t *testing.T) {
 }
 
 func FuzzReceive(f *testing.F) {
-	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, RanCount: 1 << 31, KernelFrames: 65535, WakerFrames: 1 << 31}))
+	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
 	f.Add(sample(f, &bpf.TailcamUserStack{Type: typeUserStack, Frames: 65535}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {
