@@ -76,7 +76,7 @@ e2e: ## injected latencies against the real kernel; needs root
 ifneq ($(SUDO),)
 	@echo 'e2e: not root: nearly all of it is skipped below; run make test as root'
 endif
-	$(GO) run ./test/report -p 1 -timeout 20m $(E2E)
+	$(GO) run ./test/report -count=1 -p 1 -timeout 20m $(E2E)
 
 .PHONY: fuzz-smoke
 fuzz-smoke: # 10 seconds for all targets together
