@@ -14,6 +14,7 @@ import (
 // freeze before and its own; together they tell where nothing is missing.
 type tape struct {
 	bank    int    // records that one bank holds per CPU; 0: not known
+	start   uint64
 	frozen  uint64 // the last freeze, at first the start
 	cpus    map[int]*cpuTape
 	lost    map[int]uint64 // Coverage.Lost at the last drain
@@ -35,7 +36,7 @@ type chunk struct {
 }
 
 func newTape(bank int, now uint64) *tape {
-	return &tape{bank: bank, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
+	return &tape{bank: bank, start: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
 // add takes over the records of one drain of a bank that was frozen at the
@@ -74,11 +75,13 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 	for cpu, records := range streams {
 		sortRecords(records)
 		ct := t.cpus[cpu]
+		c := chunk{from: prev, to: frozen, records: records, lost: lost[cpu]}
 		if ct == nil {
 			ct = &cpuTape{}
 			t.cpus[cpu] = ct
+			// Its first records: it was quiet, yet covered, through all drains before.
+			c.from = t.start
 		}
-		c := chunk{from: prev, to: frozen, records: records, lost: lost[cpu]}
 		if t.wrapped(len(records)) {
 			c.from = min(max(records[0].Time(), prev), frozen)
 		}

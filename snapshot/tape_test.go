@@ -244,3 +244,18 @@ func TestUnbroken(t *testing.T) {
 		}
 	}
 }
+
+// A CPU that writes its first record late was quiet before, not uncovered.
+func TestQuietAtFirst(t *testing.T) {
+	tp := newTape(100, 1000)
+	cov := func(second uint64) []Coverage { return []Coverage{{CPU: 0, Records: 1}, {CPU: 1, Records: second}} }
+	tp.add(2000, drained(0, 1500), cov(0))
+	if got := tp.list(); len(got) != 1 {
+		t.Fatalf("CPUs %v: one that never wrote may not even exist", got)
+	}
+	tp.add(3000, drained(1, 2500), cov(1))
+	_, covered, _ := tp.cut(1, 0, 3000)
+	if want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}; !cmp.Equal(want, covered) {
+		t.Errorf("covered %v, want %v", covered, want)
+	}
+}
