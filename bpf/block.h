@@ -65,20 +65,32 @@ static __always_inline u64 request_key(struct request *rq)
 }
 
 /* The place of rq; if it is new, current is taken for the one who asked. */
-static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me, bool *fresh)
+static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me)
 {
-	int at = pending_claim(&request_keys, request_mask, request_key(rq), HASHED, fresh);
 	struct request_slot *slot;
 	struct task_struct *p;
+	bool fresh;
+	int at;
 
+	at = pending_claim(&request_keys, request_mask, request_key(rq), HASHED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_BLOCK], 1);
 		return NULL;
 	}
 	slot = request_slot_at(at);
-	if (!slot || !*fresh)
-		return slot;
+	if (!slot)
+		return NULL;
+	if (!fresh) {
+		if (!slot->issue_ns || slot->requeued)
+			return slot; /* in a queue until now, or back in it */
+		/* Its completion was not seen: what stands here is of an earlier request. */
+		if (me)
+			__sync_fetch_and_add(&me->replaced[TRACK_BLOCK], 1);
+		slot->insert_ns = 0;
+		slot->issue_ns = 0;
+		slot->requeues = 0;
+	}
 	p = bpf_get_current_task_btf();
 	slot->tid = p->pid;
 	slot->pid = p->tgid;
@@ -91,28 +103,22 @@ static __always_inline struct request_slot *request_claim(struct request *rq, st
 
 static __always_inline void block_insert(struct request *rq, struct cpu_state *me, u64 now)
 {
-	struct request_slot *slot;
-	bool fresh;
+	struct request_slot *slot = request_claim(rq, me);
 
-	slot = request_claim(rq, me, &fresh);
 	if (slot && !slot->insert_ns && !slot->issue_ns)
 		slot->insert_ns = now;
 }
 
 static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_state *me, u64 now)
 {
-	struct request_slot *slot;
-	bool fresh;
+	struct request_slot *slot = request_claim(rq, me);
 
-	slot = request_claim(rq, me, &fresh);
 	if (!slot)
 		return;
 	if (slot->requeued) { /* once more: the delay still counts from the first issue */
 		slot->requeued = 0;
 		return;
 	}
-	if (slot->issue_ns && me) /* its completion was missed */
-		__sync_fetch_and_add(&me->replaced[TRACK_BLOCK], 1);
 	slot->cpu = cpu;
 	slot->sector = rq->__sector;
 	slot->bytes = rq->__data_len;
