@@ -118,20 +118,16 @@ func TestBlockEveryRequest(t *testing.T) {
 	needRoot(t)
 	const requests, size, workers = 10000, 4096, 32
 	file := newOrdinary(t, 8<<20)
+	here := []string{file.device}
+	ours := func(device, notDevice []string) rules.Match {
+		return rules.Match{Comm: []string{"inj-block"}, Device: device, NotDevice: notDevice}
+	}
 	c := watch(t, []rules.Rule{
-		{
-			Name: "all", Track: rules.Block, Threshold: time.Nanosecond,
-			When: rules.Match{Comm: []string{"inj-block"}, Device: []string{"nothing", file.device}},
-		},
-		{
-			Name: "slow", Track: rules.Block, Threshold: blockThreshold,
-			When: rules.Match{Comm: []string{"inj-block"}, Device: []string{file.device}},
-		},
-		{
-			Name: "other", Track: rules.Block, Threshold: time.Nanosecond,
-			When: rules.Match{Comm: []string{"inj-block"}, NotDevice: []string{file.device}},
-		},
-		lastRequest(time.Nanosecond, rules.Match{Comm: []string{"inj-block"}}),
+		{Name: "whoever", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Device: here}},
+		{Name: "ours", Track: rules.Block, Threshold: time.Nanosecond, When: ours([]string{"nothing", file.device}, nil)},
+		{Name: "slow", Track: rules.Block, Threshold: blockThreshold, When: ours(here, nil)},
+		{Name: "other", Track: rules.Block, Threshold: time.Nanosecond, When: ours(nil, here)},
+		lastRequest(time.Nanosecond, rules.Match{}),
 		neverSlow,
 	}, &tracker.Options{Buffer: 128 << 20})
 	for _, op := range []string{"read", "write"} {
@@ -139,59 +135,74 @@ func TestBlockEveryRequest(t *testing.T) {
 			before := len(c.settle())
 			events := inject.Run(t, "block", file.path, op, fmt.Sprint(size), fmt.Sprint(requests), fmt.Sprint(workers))
 			reports := c.since(before)
-			all := c.balance(t, time.Nanosecond, events, reports, "all")
-			var found []*pair
-			missed, others := 0, 0
-			for _, p := range all.pairs {
-				// A request that finds the device busy is issued by whoever comes
-				// next, and then passes for that thread's.
-				sector := file.sector + uint64(p.Offset)/512
-				p.reports = slices.DeleteFunc(p.reports, func(o *tracker.Outlier) bool {
-					other := o.Block.Sector != sector && file.holds(o)
-					if other {
-						others++
-					}
-					return other
-				})
-				if len(p.reports) == 0 {
-					missed++
-					continue
+			owe := map[uint64]int{} // by sector: injected less reported
+			for _, e := range events {
+				owe[file.sector+uint64(e.Offset)/512]++
+			}
+			merged := 0
+			for _, o := range only("whoever", reports) {
+				if !file.holds(o) {
+					continue // of other programs
 				}
-				found = append(found, p)
-				if len(p.reports) != 1 {
-					for _, o := range p.reports {
-						t.Logf("%+v %+v from %d to %d", *o.Block, o.Task, o.StartMono, o.EndMono)
-					}
-					t.Fatalf("reported %d times: %+v", len(p.reports), p.Event)
+				// A busy device gives some back, and those that wait may be merged.
+				blocks := max(1, o.Block.Bytes/size)
+				merged += int(blocks) - 1
+				for i := range uint64(blocks) {
+					owe[o.Block.Sector+i*size/512]--
 				}
 				want := tracker.BlockInfo{
-					Device: file.device, Sector: sector, Bytes: size, Op: op,
-					Flags: map[string]string{"read": "RS", "write": "WS"}[op], QueueNS: p.reports[0].Block.QueueNS,
+					Device: file.device, Sector: o.Block.Sector, Bytes: blocks * size, Op: op,
+					Flags: map[string]string{"read": "RS", "write": "WS"}[op], QueueNS: o.Block.QueueNS,
+					Requeues: o.Block.Requeues,
 				}
-				if got := *p.reports[0].Block; got != want || got.QueueNS < 0 {
-					t.Fatalf("reported %+v, want %+v", got, want)
+				if *o.Block != want || o.Block.QueueNS < 0 {
+					t.Fatalf("reported %+v, want %+v", *o.Block, want)
 				}
 			}
-			for _, o := range all.strays {
-				if file.holds(o) {
-					others++
-					continue
+			missed := 0
+			for sector, n := range owe {
+				if n < 0 {
+					t.Errorf("sector %d: reported %d times more than it was asked for", sector, -n)
 				}
-				t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
+				missed += max(0, n)
 			}
-			t.Logf("%d of %d requests reported of the thread that asked, %d of another", len(found), len(all.pairs), others)
-			if unseen := c.unseen(); missed > unseen+others || others > requests/20 {
-				t.Errorf("%d requests were not reported, %d of another thread; the kernel has left out %d context switches", missed, others, unseen)
+			if unseen := c.unseen(); missed > unseen {
+				t.Errorf("%d requests were not reported; the kernel has left out %d", missed, unseen)
 			}
-			all.times(found)
-			slow := c.balance(t, blockThreshold, events, reports, "slow")
-			slow.check(0, requests*9/10)
-			if other := c.balance(t, time.Nanosecond, events, reports, "other"); slices.ContainsFunc(other.pairs, func(p *pair) bool { return len(p.reports) > 0 }) {
-				t.Error("a rule of other devices reported some")
+			c.asked(t, file, events, reports, missed+merged)
+			c.balance(t, blockThreshold, events, reports, "slow").check(0, requests*9/10)
+			for _, o := range only("other", reports) {
+				t.Errorf("a rule of other disks reported %+v", *o.Block)
 			}
 		})
 	}
 	c.noRequestsLeft()
+}
+
+// asked demands that every request is reported of the thread that asked for it,
+// even of a busy disk, where the memory of one soon serves the next.
+func (c *camera) asked(t *testing.T, file *ordinary, events []inject.Event, reports []*tracker.Outlier, missing int) {
+	t.Helper()
+	l := c.balance(t, time.Nanosecond, events, reports, "ours")
+	var found []*pair
+	for _, p := range l.pairs {
+		if len(p.reports) == 0 {
+			continue
+		}
+		found = append(found, p)
+		sector := file.sector + uint64(p.Offset)/512
+		if o := p.reports[0]; len(p.reports) > 1 || o.Block.Sector > sector || o.Block.Sector+uint64(o.Block.Bytes)/512 <= sector {
+			t.Errorf("reported %d times, first %+v of %+v: %+v", len(p.reports), *o.Block, o.Task, p.Event)
+		}
+	}
+	for _, o := range l.strays {
+		t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
+	}
+	t.Logf("%d of %d requests reported, %d missed or merged", len(found), len(events), missing)
+	if len(found)+missing != len(events) {
+		t.Errorf("%d of %d requests reported of the thread that asked, %d missed or merged", len(found), len(events), missing)
+	}
+	l.who(found) // how long it waited for the disk is not in the delay
 }
 
 // only returns the reports of one rule.

@@ -196,8 +196,15 @@ func (c *camera) counters() *tracker.Counters {
 // unseen is how many context switches the kernel has not told of, so that the
 // return of a task was not seen: there are machines on which no tracer is told
 // of what some threads do, nor of what interrupts them. On most it is zero.
-// Only the sched trackers notice; see neverSlow.
-func (c *camera) unseen() int { return int(c.counters().Unseen) }
+// Only the sched trackers notice; see neverSlow. On such a machine, requests
+// that were never seen to complete are missed for the same reason.
+func (c *camera) unseen() int {
+	k := c.counters()
+	if k.Unseen == 0 {
+		return 0
+	}
+	return int(k.Unseen + k.Trackers[rules.Block].Replaced)
+}
 
 // neverSlow is a rule that makes a camera without sched trackers notice too.
 var neverSlow = rules.Rule{Name: "never", Track: rules.Wakeup, Threshold: 24 * time.Hour}
