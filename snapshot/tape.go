@@ -13,7 +13,7 @@ import (
 // Each drain adds one chunk a CPU. A chunk stands for the time between the
 // freeze before and its own; together they tell where nothing is missing.
 type tape struct {
-	bank    int    // records that one bank holds per CPU; 0: not known
+	bank    int // records that one bank holds per CPU; 0: not known
 	start   uint64
 	frozen  uint64 // the last freeze, at first the start
 	cpus    map[int]*cpuTape
