@@ -176,6 +176,12 @@ func pathByHandle(root *os.File, id uint64) (string, error) {
 	if st.Nlink == 0 || strings.HasSuffix(rest, deletedSuffix) {
 		return "", fs.ErrNotExist
 	}
+	// On a busy machine a directory that is not in the cache yet has been seen
+	// under the name of the root. What is there now must be what was opened.
+	var there unix.Stat_t
+	if err := unix.Lstat(full, &there); err != nil || there.Ino != st.Ino {
+		return "", fmt.Errorf("cgroup %d does not lie at %s", id, full)
+	}
 	if rest == "" {
 		rest = "/"
 	}

@@ -133,7 +133,7 @@ func (r *Runner) watch(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 	// While the leader is not reaped nobody else can get the group's number.
 	// This also ends what the program left running in the background.
 	signalGroup(pid, unix.SIGKILL)
-	stuck := time.NewTimer(r.opts.Grace)
+	stuck := time.NewTimer(max(r.opts.Grace, killGrace))
 	defer stuck.Stop()
 	select {
 	case <-exited:

@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// killGrace is the least time that a killed process is given to go: a busy
+// machine may take a second over it.
+const killGrace = 5 * time.Second
+
 // groupPoll is how often a group that was told to end is looked at.
 const groupPoll = 50 * time.Millisecond
 
