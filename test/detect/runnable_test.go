@@ -52,7 +52,7 @@ func TestPreempted(t *testing.T) {
 			hogs++
 		}
 	}
-	if hogs < len(found)*9/10 {
+	if hogs+c.unseen() < len(found)*9/10 {
 		t.Errorf("of %d only %d were kept waiting by the hog", len(found), hogs)
 	}
 }
@@ -81,7 +81,7 @@ func TestNewTask(t *testing.T) {
 			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
 		}
 	}
-	if parents < len(found)*9/10 {
+	if parents+c.unseen() < len(found)*9/10 {
 		t.Errorf("of %d only %d were kept waiting by their parent", len(found), parents)
 	}
 }
