@@ -79,12 +79,12 @@ endif
 	$(GO) run ./test/report -count=1 -p 1 -timeout 20m $(E2E)
 
 .PHONY: fuzz-smoke
-fuzz-smoke: # 10 seconds for all targets together
-	scripts/fuzz.sh 10
+fuzz-smoke: # a second or two each
+	scripts/fuzz.sh 20000
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for its share of DURATION=600 seconds
-	scripts/fuzz.sh $(or $(DURATION),600)
+fuzz: ## every fuzz target with INPUTS=2000000 inputs, some minutes
+	scripts/fuzz.sh $(or $(INPUTS),2000000)
 
 .PHONY: test-vm
 test-vm: deps-vm ## load, attach and one outlier per tracker on Debian's 6.1, 6.12 and real-time kernels, in QEMU
