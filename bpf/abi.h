@@ -18,13 +18,20 @@ enum tracker_kind {
 	TRACK_OFFCPU = 1,
 	TRACK_SYSCALL = 2,
 	TRACK_BLOCK = 3,
-	TRACKERS = 4,
+	TRACK_IRQ = 4,
+	TRACK_SOFTIRQ = 5,
+	TRACK_PAIR = 6,
+	TRACK_CHAIN = 7,
+	TRACK_SPAN = 8,
+	TRACKERS = 9,
 };
 
 /* ----------------------------------------------------------------- outlier */
 
 enum outlier_cause {
 	CAUSE_THRESHOLD = 0,
+	CAUSE_TIMEOUT = 1,	 /* it is still pending */
+	CAUSE_AFTER_TIMEOUT = 2, /* the exit of what has timed out before */
 };
 
 /* outlier.flags */
@@ -36,10 +43,13 @@ enum outlier_flag {
 	OUTLIER_UNDECIDED = 1 << 4,  /* the daemon must decide whether the rule wants it */
 	OUTLIER_NEW = 1 << 5,	     /* wakeup: first run of a new task */
 	OUTLIER_USER_LATER = 1 << 6, /* a struct user_stack may follow */
+	OUTLIER_NO_STACK = 1 << 7,   /* timeout: this kernel gives no stack here; the daemon must take it */
+	OUTLIER_RUNNING = 1 << 8,    /* timeout: the task was on a CPU then */
 };
 
 #define MAX_STACK 64
 #define TOP_RAN 16 /* power of two */
+#define EXTRA_BYTES 256
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */
 struct ran {
@@ -101,8 +111,10 @@ struct outlier {
 	__u16 kernel_frames;
 	__u16 user_frames;
 	__u32 _pad;
-	__u32 waker_context;	     /* WAKER_*: what ran on top of the waker's task */
-	struct ran_for ran[TOP_RAN]; /* who ran instead; in no order, those with ns 0 are empty */
+	__u32 waker_context;	      /* WAKER_*: what ran on top of the waker's task */
+	struct ran_for ran[TOP_RAN];  /* who ran instead; in no order, those with ns 0 are empty */
+	__u64 user_sp, user_fp;	      /* timeout: stack and frame pointer in user space; 0: none */
+	__u64 extra[EXTRA_BYTES / 8]; /* what only this tracker knows: a struct of its own */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
@@ -202,13 +214,20 @@ struct rule {
 	__u8 tracker;
 	__u8 user_stack;
 	__u8 kernel_stack;
-	__u8 snapshot;	/* wants one */
-	__u64 every_ns; /* limiter: one snapshot each … */
-	__u64 allow_ns; /* … after a burst: (burst - 1) * every_ns */
+	__u8 snapshot;	  /* wants one */
+	__u64 every_ns;	  /* limiter: one snapshot each … */
+	__u64 allow_ns;	  /* … after a burst: (burst - 1) * every_ns */
+	__u64 timeout_ns; /* NEVER: none */
+	__u64 repeat_ns;  /* 0: a timeout fires once */
+	__u8 id;	  /* the same in every generation, as long as the rule lives */
+	__u8 ratchet;	  /* only what is worse than worst_ns fires */
+	__u8 _pad1[2];
+	__u32 _pad2;
 };
 
 struct override {
 	__u64 threshold_ns;
+	__u64 timeout_ns;
 	struct conditions when;
 };
 

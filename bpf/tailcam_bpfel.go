@@ -49,9 +49,9 @@ type TailcamConditions struct {
 
 type TailcamCpuState struct {
 	_           structs.HostLayout
-	Seen        [4]uint64
-	TableFull   [4]uint64
-	Replaced    [4]uint64
+	Seen        [9]uint64
+	TableFull   [9]uint64
+	Replaced    [9]uint64
 	Recorded    uint64
 	RecordLost  uint64
 	Position    [2]uint64
@@ -122,6 +122,9 @@ type TailcamOutlier struct {
 	Pad          uint32
 	WakerContext uint32
 	Ran          [16]TailcamRanFor
+	UserSp       uint64
+	UserFp       uint64
+	Extra        [32]uint64
 	Kernel       [64]uint64
 	User         [64]uint64
 	Waker        [64]uint64
@@ -130,6 +133,7 @@ type TailcamOutlier struct {
 type TailcamOverride struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
+	TimeoutNs   uint64
 	When        TailcamConditions
 }
 
@@ -206,6 +210,12 @@ type TailcamRule struct {
 	Snapshot      uint8
 	EveryNs       uint64
 	AllowNs       uint64
+	TimeoutNs     uint64
+	RepeatNs      uint64
+	Id            uint8
+	Ratchet       uint8
+	Pad1          [2]uint8
+	Pad2          uint32
 }
 
 type TailcamRuleState struct {
@@ -222,8 +232,8 @@ type TailcamRuleState struct {
 
 type TailcamRuleTable struct {
 	_     structs.HostLayout
-	First [4]uint32
-	Count [4]uint32
+	First [9]uint32
+	Count [9]uint32
 }
 
 type TailcamScratch struct {

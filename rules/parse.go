@@ -132,12 +132,15 @@ func (r *reader) track(n *yaml.Node) Track {
 	}
 	var names []string
 	for _, t := range Tracks {
+		if slices.Contains(unbuilt, t) {
+			continue
+		}
 		if Track(s) == t {
 			return t
 		}
 		names = append(names, string(t))
 	}
-	if slices.Contains([]string{"irq", "softirq", "pair"}, s) {
+	if slices.Contains(unbuilt, Track(s)) {
 		r.fail(n, strings.Join(names, ", "), "track %s is not available in this version yet", s)
 	} else {
 		r.fail(n, strings.Join(names, ", "), "%s", r.unknown("track", s, names))

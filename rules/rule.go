@@ -13,10 +13,18 @@ const (
 	OffCPU  Track = "offcpu"  // blocked to running
 	Syscall Track = "syscall" // system call entry to exit
 	Block   Track = "block"   // block request issue to complete
+	IRQ     Track = "irq"     // interrupt handler entry to exit
+	Softirq Track = "softirq" // softirq raise to run, or its run
+	Pair    Track = "pair"    // any two events that the rule declares
+	Chain   Track = "chain"   // one piece of work over several stages
+	Span    Track = "span"    // begin to end, as user space says
 )
 
 // Tracks lists every tracker that rules may name.
-var Tracks = []Track{Wakeup, OffCPU, Syscall, Block}
+var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
+
+// unbuilt are the trackers that the kernel side does not have yet.
+var unbuilt = []Track{IRQ, Softirq, Pair, Chain, Span}
 
 // Op is the kind of a block request.
 type Op string
@@ -80,10 +88,11 @@ type Match struct {
 	Preempted           *bool // wakeup: only waits that began (true) or did not begin (false) with a preemption
 }
 
-// Override replaces the threshold where its conditions hold.
+// Override replaces the threshold, the timeout, or both where its conditions hold.
 type Override struct {
 	When      Match
-	Threshold time.Duration
+	Threshold time.Duration // 0: the rule's
+	Timeout   time.Duration // 0: the rule's
 }
 
 // SnapshotPolicy says what a snapshot of a rule holds and how often one may be taken.
@@ -113,7 +122,10 @@ type Action struct {
 type Rule struct {
 	Name      string
 	Track     Track
-	Threshold time.Duration
+	Threshold time.Duration // 0: none, only the timeout fires
+	Timeout   time.Duration // age at which pending work is an outlier; 0: none
+	Repeat    time.Duration // fire again each … while it is still pending; 0: once
+	Ratchet   bool          // only what is worse than all before fires
 	When      Match
 	Overrides []Override
 	Stacks    []Stack

@@ -17,7 +17,7 @@ const (
 	maxGlobs     = 512
 	maxSyscalls  = 512
 	commLen      = 16
-	trackers     = 4
+	trackers     = 9
 	recordSize   = 64
 	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept
 )

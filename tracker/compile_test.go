@@ -28,10 +28,10 @@ func TestCompileTable(t *testing.T) {
 	if got := strings.Join(order, " "); got != "w1 w2 s b" {
 		t.Errorf("order %q", got)
 	}
-	if want := [4]uint32{0, 2, 2, 3}; c.table.First != want {
+	if want := [trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4}; c.table.First != want {
 		t.Errorf("first %v, want %v", c.table.First, want)
 	}
-	if want := [4]uint32{2, 0, 1, 1}; c.table.Count != want {
+	if want := [trackers]uint32{2, 0, 1, 1}; c.table.Count != want {
 		t.Errorf("count %v, want %v", c.table.Count, want)
 	}
 }

@@ -114,6 +114,17 @@ func (t *Tracker) eachCPU(visit func(cpu int, s *bpf.TailcamCpuState)) error {
 	return nil
 }
 
+// Trackers lists those that run, in the order of rules.Tracks.
+func (t *Tracker) Trackers() []rules.Track {
+	var list []rules.Track
+	for _, track := range rules.Tracks {
+		if t.plan.tracks[track] {
+			list = append(list, track)
+		}
+	}
+	return list
+}
+
 // Programs lists what is attached: BPF program and hook.
 func (t *Tracker) Programs() [][2]string {
 	var list [][2]string

@@ -9,8 +9,12 @@ import (
 // Cause says which limit an outlier passed.
 type Cause string
 
-// CauseThreshold is the delay at exit at or above the threshold.
-const CauseThreshold Cause = "threshold"
+// Causes, in the order of the kernel side's (enum outlier_cause).
+const (
+	CauseThreshold    Cause = "threshold"     // the delay at exit is at or above the threshold
+	CauseTimeout      Cause = "timeout"       // the work is still pending at the age of the timeout
+	CauseAfterTimeout Cause = "after_timeout" // the exit of work that has timed out before
+)
 
 // Task identifies the task that was slow.
 type Task struct {

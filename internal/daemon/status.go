@@ -85,7 +85,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		rules.Wakeup: "capacity.tasks", rules.OffCPU: "capacity.tasks",
 		rules.Syscall: "capacity.syscalls", rules.Block: "capacity.block",
 	}
-	for _, t := range rules.Tracks {
+	for _, t := range d.kernel.Trackers() {
 		add("table_full", "", t, c.Trackers[t].TableFull, "raise "+capacity[t])
 		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
 	}

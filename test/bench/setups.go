@@ -98,7 +98,7 @@ var (
 // setups lists everything to measure, in the order of a round. Nothing comes
 // several times: all wall clocks are compared with it.
 func setups(dir string) []setup {
-	all := oneRule(rules.Tracks...)
+	all := oneRule(builtin...)
 	tasks := oneRule(rules.Wakeup, rules.OffCPU)
 	usec := fmt.Sprint(threshold.Microseconds())
 	return []setup{
