@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, threshold, when, overrides, stacks, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, threshold, timeout, repeat, when, overrides, stacks, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, op, state, preempted"
+	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
 	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block"
 )
@@ -44,24 +45,22 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, when, overrides, stacks, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, timeout, repeat, when, overrides, stacks, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
 	{"rules: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "f:1:23: nested too deeply; allowed: at most 16 levels"},
 
 	// Keys.
-	{"rules: [{}]", "f:1:9: rule has no name; allowed: each rule has name, track and threshold\n" +
-		"f:1:9: rule has no track; allowed: each rule has name, track and threshold\n" +
-		"f:1:9: rule has no threshold; allowed: each rule has name, track and threshold"},
+	{"rules: [{}]", "f:1:9: rule has no name; allowed: each rule has name, track, and a threshold or a timeout\n" +
+		"f:1:9: rule has no track; allowed: each rule has name, track, and a threshold or a timeout\n" +
+		"f:1:9: rule has no threshold; allowed: each rule has a threshold, a timeout, or both"},
 	{rule("wakeup", "treshold: 1ms"), `f:1:50: unknown key "treshold", did you mean "threshold"` + ruleAllowed},
 	{rule("wakeup", "frobnicate: 1ms"), `f:1:50: unknown key "frobnicate"` + ruleAllowed},
 	{rule("wakeup", "[a]: 1ms"), `f:1:50: key is a list` + ruleAllowed},
 	{rule("wakeup", "<<: {}"), `f:1:50: unknown key "<<"` + ruleAllowed},
 	{rule("wakeup", "threshold: 1ms"), "f:1:50: threshold is already set in line 1; allowed: each key once"},
-	{rule("wakeup", "timeout: 1s, repeat: 1s, on_duplicate: keep"), "f:1:50: timeout is not available in this version yet" + ruleAllowed +
-		"\nf:1:63: repeat is not available in this version yet" + ruleAllowed +
-		"\nf:1:75: on_duplicate is not available in this version yet" + ruleAllowed},
+	{rule("wakeup", "timeout: 1s, repeat: 1s, on_duplicate: keep"), "f:1:75: on_duplicate is not available in this version yet" + ruleAllowed},
 
 	// Names and tracks.
 	{"rules: [{name: A_b, track: block, threshold: 1ms}]", `f:1:16: name "A_b" is not good; allowed: a-z, 0-9 and -, at most 48 characters`},
@@ -143,20 +142,30 @@ var badInput = []struct{ yaml, want string }{
 	{rule("syscall", "when: {thread: kernel}"), "f:1:66: kernel threads make no system calls; allowed: thread: user"},
 	{rule("offcpu", "when: {thread: [kernel], syscall: read}"), "f:1:75: kernel threads make no system calls; allowed: thread: user"},
 	{rule("syscall", "stacks: [waker]"), "f:1:59: track syscall has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
-	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall"},
-	{rule("block", "stacks: user"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall"},
+	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
+	{rule("block", "stacks: user"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
 	{rule("offcpu", "when: {thread: kernel}, stacks: [user]"), "f:1:82: kernel threads have no user stack; allowed: kernel, waker"},
 	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker`},
 
 	// Overrides.
 	{rule("block", "overrides: {}"), "f:1:60: overrides is a mapping; allowed: a list, each entry an override"},
 	{rule("block", "overrides: []"), "f:1:60: overrides is an empty list; allowed: a list, each entry an override"},
-	{rule("block", "overrides: [{}, 5]"), "f:1:61: override has no when; allowed: each override has when and threshold" +
-		"\nf:1:61: override has no threshold; allowed: each override has when and threshold" +
-		"\nf:1:65: override is a number; allowed: a mapping with when, threshold"},
-	{rule("block", "overrides: [{when: {state: other}, threshold: 5, timeout: 1s}]"), "f:1:69: state has no meaning with track block; allowed: state with track offcpu" +
+	{rule("block", "overrides: [{}, 5]"), "f:1:61: override has no when; allowed: each override has when, and a threshold, a timeout, or both" +
+		"\nf:1:61: override has no threshold; allowed: each override has when, and a threshold, a timeout, or both" +
+		"\nf:1:65: override is a number; allowed: a mapping with when, threshold, timeout"},
+	{rule("block", "overrides: [{when: {state: other}, threshold: 5, timeout: 1}]"), "f:1:69: state has no meaning with track block; allowed: state with track offcpu" +
 		"\nf:1:95: threshold 5 has no unit" + durationAllowed +
-		"\nf:1:98: timeout is not available in this version yet; allowed: when, threshold"},
+		"\nf:1:107: timeout 1 has no unit" + timeoutAllowed},
+	{rule("wakeup", "timeout: 500us"), "f:1:59: timeout 500us is too short" + timeoutAllowed},
+	{rule("wakeup", "timeout: 25h"), "f:1:59: timeout 25h is too long" + timeoutAllowed},
+	{rule("wakeup", "repeat: 1s"), "f:1:50: repeat has no meaning without timeout; allowed: repeat beside a timeout of the rule"},
+	{rule("wakeup", "timeout: 1s, repeat: 1ms"), "f:1:71: repeat 1ms is too short" + timeoutAllowed},
+	{"rules: [{name: a, track: block, threshold: 1s, timeout: 500ms}]", "f:1:57: timeout 500ms is below the threshold; " +
+		"allowed: at least the threshold, 1s; a rule without a threshold may have any timeout"},
+	{rule("wakeup", "timeout: 1s, overrides: [{when: {uid: 5}, threshold: 2s}]"), "f:1:103: timeout 1s is below the threshold; " +
+		"allowed: at least the threshold, 2s; a rule without a threshold may have any timeout"},
+	{rule("block", "timeout: 1s, stacks: [user]"), "f:1:70: track block has no stacks: who asked for the request has gone on; " +
+		"allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
 
 	// Snapshots and actions.
 	{rule("block", "snapshot: 5"), "f:1:59: snapshot is a number; allowed: true, false, or a mapping with before, after, every, burst"},

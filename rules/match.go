@@ -1,9 +1,6 @@
 package rules
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // Facts are what is known of one piece of slow work. What does not apply to a
 // tracker stays empty; Syscall is then -1.
@@ -36,17 +33,6 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.State, nil, f.State) &&
 		isOneOf(m.Thread, nil, thread) &&
 		(m.Preempted == nil || *m.Preempted == f.Preempted)
-}
-
-// ThresholdFor is the threshold that applies: that of the first override whose
-// conditions hold, or the rule's own. It does not look at the rule's When.
-func (r *Rule) ThresholdFor(f *Facts) time.Duration {
-	for i := range r.Overrides {
-		if r.Overrides[i].When.Matches(f) {
-			return r.Overrides[i].Threshold
-		}
-	}
-	return r.Threshold
 }
 
 func anyGlob(match func(pattern, s string) bool, want, not []string, s string) bool {

@@ -133,13 +133,13 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-func TestThresholdFor(t *testing.T) {
+func TestLimitsFor(t *testing.T) {
 	r := Rule{Threshold: 3, Overrides: []Override{
 		{When: Match{Comm: []string{"a*"}}, Threshold: 1},
 		{When: Match{Comm: []string{"ab"}}, Threshold: 2},
 	}}
 	for comm, want := range map[string]time.Duration{"ab": 1, "b": 3} {
-		if got := r.ThresholdFor(&Facts{Comm: comm}); got != want {
+		if got := r.LimitsFor(&Facts{Comm: comm}).Threshold; got != want {
 			t.Errorf("%s: %d, want %d", comm, got, want)
 		}
 	}

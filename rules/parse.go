@@ -24,8 +24,8 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys     = []string{"rules"}
-	ruleKeys     = []string{"name", "track", "threshold", "when", "overrides", "stacks", "snapshot", "actions"}
-	overrideKeys = []string{"when", "threshold"}
+	ruleKeys     = []string{"name", "track", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "snapshot", "actions"}
+	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
 )
@@ -68,9 +68,9 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if keys == nil {
 		return rule
 	}
-	for _, key := range []string{"name", "track", "threshold"} {
+	for _, key := range []string{"name", "track"} {
 		if _, ok := keys[key]; !ok {
-			r.fail(n, "each rule has name, track and threshold", "rule has no %s", key)
+			r.fail(n, "each rule has name, track, and a threshold or a timeout", "rule has no %s", key)
 		}
 	}
 	if e, ok := keys["name"]; ok {
@@ -79,16 +79,14 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["track"]; ok {
 		rule.Track = r.track(e.value)
 	}
-	if e, ok := keys["threshold"]; ok {
-		rule.Threshold = r.duration(e.value, "threshold", minDuration, maxDuration)
-	}
+	r.limits(n, keys, &rule)
 	if e, ok := keys["when"]; ok {
 		rule.When = r.when(e.value, rule.Track)
 	}
 	if e, ok := keys["overrides"]; ok {
-		rule.Overrides = r.overridesOf(e.value, rule.Track)
+		rule.Overrides = r.overridesOf(e.value, &rule)
 	}
-	if rule.Track == Block {
+	if rule.Track == Block && rule.Timeout == 0 {
 		rule.Stacks = nil // who asked for the request has gone on by the time it completes
 	}
 	if e, ok := keys["stacks"]; ok {
@@ -161,7 +159,7 @@ func (r *reader) blocks(n *yaml.Node, what, one string) []*yaml.Node {
 	return n.Content
 }
 
-func (r *reader) overridesOf(n *yaml.Node, track Track) []Override {
+func (r *reader) overridesOf(n *yaml.Node, rule *Rule) []Override {
 	var all []Override
 	for _, o := range r.blocks(n, "overrides", "an override") {
 		r.overrides++
@@ -175,15 +173,11 @@ func (r *reader) overridesOf(n *yaml.Node, track Track) []Override {
 		}
 		var got Override
 		if e, ok := keys["when"]; ok {
-			got.When = r.when(e.value, track)
+			got.When = r.when(e.value, rule.Track)
 		} else {
-			r.fail(o, "each override has when and threshold", "override has no when")
+			r.fail(o, "each override has when, and a threshold, a timeout, or both", "override has no when")
 		}
-		if e, ok := keys["threshold"]; ok {
-			got.Threshold = r.duration(e.value, "threshold", minDuration, maxDuration)
-		} else {
-			r.fail(o, "each override has when and threshold", "override has no threshold")
-		}
+		r.overrideLimits(o, keys, rule, &got)
 		all = append(all, got)
 	}
 	return all
@@ -196,8 +190,8 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack})
 	onlyKernel := len(rule.When.Thread) == 1 && rule.When.Thread[0] == KernelThread
 	switch {
-	case rule.Track == Block:
-		r.fail(n, "stacks with track wakeup, offcpu, syscall", "track block has no stacks: who asked for the request has gone on")
+	case rule.Track == Block && (rule.Timeout == 0 || !slices.Equal(stacks, []Stack{KernelStack})):
+		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
 	case slices.Contains(stacks, WakerStack) && rule.Track == Syscall:
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:

@@ -38,8 +38,7 @@ func (r *reader) fail(n *yaml.Node, allowed, format string, args ...any) {
 // notYet holds the keys of the format that this version does not carry out, by
 // the mapping that they belong to.
 var notYet = map[string][]string{
-	"rule":     {"timeout", "repeat", "on_duplicate", "entry", "exit", "key"},
-	"override": {"timeout", "repeat"},
+	"rule": {"on_duplicate", "entry", "exit", "key"},
 }
 
 // mapping reads the keys of a mapping; what names it in messages.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -97,7 +98,9 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		return err
 	}
 	k := bpf.TailcamRule{
-		ThresholdNs:   uint64(r.Threshold.Nanoseconds()),
+		ThresholdNs:   limitOf(r.Threshold),
+		TimeoutNs:     limitOf(r.Timeout),
+		RepeatNs:      uint64(r.Repeat.Nanoseconds()),
 		When:          when,
 		FirstOverride: uint16(len(c.overrides)),
 		Overrides:     uint16(len(r.Overrides)),
@@ -108,13 +111,14 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		EveryNs:       uint64(r.Snapshot.Every.Nanoseconds()),
 		AllowNs:       uint64(max(r.Snapshot.Burst-1, 0)) * uint64(r.Snapshot.Every.Nanoseconds()),
 	}
-	for _, o := range r.Overrides {
-		when, err := c.conditions(&o.When)
+	for i := range r.Overrides {
+		when, err := c.conditions(&r.Overrides[i].When)
 		if err != nil {
 			return err
 		}
+		l := r.LimitsOf(i)
 		c.overrides = append(c.overrides, bpf.TailcamOverride{
-			ThresholdNs: uint64(o.Threshold.Nanoseconds()), When: when,
+			ThresholdNs: limitOf(l.Threshold), TimeoutNs: limitOf(l.Timeout), When: when,
 		})
 	}
 	if len(c.overrides) > maxOverrides {
@@ -123,6 +127,14 @@ func (c *compiled) addRule(r *rules.Rule) error {
 	c.rules = append(c.rules, k)
 	c.source = append(c.source, r)
 	return nil
+}
+
+// limitOf is a limit in the kernel's tables, where none is one that nothing reaches.
+func limitOf(d time.Duration) uint64 {
+	if d <= 0 {
+		return never
+	}
+	return uint64(d.Nanoseconds())
 }
 
 func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {

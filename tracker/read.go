@@ -131,11 +131,15 @@ func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule) *
 	if !rule.When.Matches(&facts) {
 		return nil
 	}
-	threshold := rule.ThresholdFor(&facts)
-	if o.DelayNS < threshold.Nanoseconds() {
+	limits := rule.LimitsFor(&facts)
+	limit := limits.Threshold
+	if o.Cause != CauseThreshold {
+		limit = limits.Timeout
+	}
+	if limit == 0 || o.DelayNS < limit.Nanoseconds() {
 		return nil
 	}
-	o.ThresholdNS = threshold.Nanoseconds()
+	o.ThresholdNS = limit.Nanoseconds()
 	// Decided here, so it is counted here.
 	past := t.past[rule.Name]
 	past.Outliers++
