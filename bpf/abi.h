@@ -9,6 +9,7 @@
 #define TAILCAM_ABI_H
 
 #define DISK_NAME_LEN 32
+#define HANDLER_NAME_LEN 32
 
 #include "abi_record.h"
 
@@ -120,6 +121,19 @@ struct outlier {
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
 };
 
+/* outlier.extra of irq and softirq. */
+struct irq_extra {
+	__u32 irq;
+	__u32 vector; /* softirq */
+	__u32 phase;  /* softirq: PHASE_* */
+	__u32 _pad;
+	char name[HANDLER_NAME_LEN]; /* irq: of the handler */
+};
+
+#define PHASE_RAISE 0 /* raised until it runs */
+#define PHASE_RUN 1   /* its run */
+#define SOFTIRQS 16   /* power of two; kernels have 10 */
+
 /*
  * The user stack of an outlier at sched_switch. The kernel unwinds the user
  * stack of the current task only, so it is taken when the task itself passes
@@ -167,6 +181,14 @@ enum match_field {
 	MATCH_STATE = 1 << 13,
 	MATCH_THREAD = 1 << 14,
 	MATCH_PREEMPTED = 1 << 15,
+	MATCH_IRQ = 1 << 16,
+	MATCH_NOT_IRQ = 1 << 17,
+	MATCH_HANDLER = 1 << 18,
+	MATCH_NOT_HANDLER = 1 << 19,
+	MATCH_VECTOR = 1 << 20,
+	MATCH_PHASE = 1 << 21,
+	MATCH_CPU = 1 << 22,
+	MATCH_NOT_CPU = 1 << 23,
 };
 
 enum op_bit {
@@ -204,7 +226,12 @@ struct conditions {
 	__u64 cgroups, not_cgroups; /* bits of verdicts of kind cgroup */
 	__u64 devices, not_devices; /* bits of verdicts of kind device */
 	__u8 ops, states, threads, preempted;
-	__u32 _pad;
+	__u32 vectors;		      /* bits of softirq vectors */
+	__u64 handlers, not_handlers; /* bits of verdicts of kind handler */
+	__u16 irq_set, not_irq_set;   /* numbers in map sets */
+	__u16 cpu_set, not_cpu_set;
+	__u8 phases;
+	__u8 _pad[7];
 };
 
 struct rule {
@@ -235,16 +262,17 @@ struct glob {
 	char pattern[TASK_COMM_LEN];
 };
 
-/* Members of a condition's list: pids, uids, system calls. */
+/* Members of a condition's list: pids, uids, system calls, irqs, CPUs. */
 struct set_key {
 	__u32 set;
 	__u32 value;
 };
 
-/* What the daemon found out about a cgroup or a device. */
+/* What the daemon found out about a cgroup, a device, or the name of an interrupt handler (its id: a hash). */
 enum verdict_kind {
 	VERDICT_CGROUP = 0,
 	VERDICT_DEVICE = 1,
+	VERDICT_HANDLER = 2,
 };
 
 struct verdict_key {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Hooks that only the recorder wants: interrupts, timers, work queues. What
+ * Interrupts, which the recorder and the trackers irq and softirq want, and
+ * timers and work queues, which only the recorder wants. What
  * interrupts a CPU is noted there as well, so that a wake-up from it is not
  * put down to the task that was interrupted.
  */
 #ifndef TAILCAM_INTERRUPTS_H
 #define TAILCAM_INTERRUPTS_H
 
+#include "irq.h"
 #include "recorder.h"
 
 /* A record of the current task, its payload zero. */
@@ -21,60 +23,101 @@ static __always_inline void record_begin(struct record *r, u16 type)
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
 
-	record_begin(&r, REC_IRQ_ENTRY);
 	if (me)
 		me->in_irq = WAKER_IRQ | (irq & 0x3fff);
-	r.irq.irq = irq;
-	bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
-	record(ctx, &r);
+	if (record_irq) {
+		struct record r = {};
+
+		record_head(&r, REC_IRQ_ENTRY, cpu, current->pid, now);
+		r.irq.irq = irq;
+		bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
+		record(ctx, &r);
+	}
+	if (track_irq)
+		irq_begin(irq, action, current, cpu, me, now);
 	return 0;
 }
 
 SEC("tp_btf/irq_handler_exit")
 int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
 
-	record_begin(&r, REC_IRQ_EXIT);
 	if (me)
 		me->in_irq = 0;
-	r.irq.irq = irq;
-	r.irq.ret = ret;
-	record(ctx, &r);
+	if (record_irq) {
+		struct record r = {};
+
+		record_head(&r, REC_IRQ_EXIT, cpu, current->pid, now);
+		r.irq.irq = irq;
+		r.irq.ret = ret;
+		record(ctx, &r);
+	}
+	if (track_irq)
+		irq_end(ctx, irq, action, current, cpu, me, now);
 	return 0;
 }
 
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(softirq_entry, unsigned int vec)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
 
-	record_begin(&r, REC_SOFTIRQ_ENTRY);
 	if (me) {
-		me->softirq_tid = r.tid;
+		me->softirq_tid = current->pid;
 		me->in_softirq = WAKER_SOFTIRQ | vec;
 	}
-	r.softirq.vec = vec;
-	record(ctx, &r);
+	if (record_irq) {
+		struct record r = {};
+
+		record_head(&r, REC_SOFTIRQ_ENTRY, cpu, current->pid, now);
+		r.softirq.vec = vec;
+		record(ctx, &r);
+	}
+	if (track_softirq)
+		softirq_begin(ctx, vec, current, cpu, me, now);
 	return 0;
 }
 
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_exit, unsigned int vec)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
 
-	record_begin(&r, REC_SOFTIRQ_EXIT);
 	if (me)
 		me->in_softirq = 0;
-	r.softirq.vec = vec;
-	record(ctx, &r);
+	if (record_irq) {
+		struct record r = {};
+
+		record_head(&r, REC_SOFTIRQ_EXIT, cpu, current->pid, now);
+		r.softirq.vec = vec;
+		record(ctx, &r);
+	}
+	if (track_softirq)
+		softirq_end(ctx, vec, current, cpu, me, now);
+	return 0;
+}
+
+/* Only for rules on how long softirqs wait: the recorder has no use for it. */
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(softirq_raise, unsigned int vec)
+{
+	if (track_softirq_raise)
+		softirq_raised(vec);
 	return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Past the floor: which rules want this outlier. All conditions are decided
- * here, but for those on a cgroup or device that the daemon has not seen yet:
- * then the answer is UNKNOWN, the daemon decides, and teaches the verdict.
+ * here, but for those on a cgroup, device or handler that the daemon has not
+ * seen yet: then the answer is UNKNOWN, the daemon decides, and teaches the verdict.
  */
 #ifndef TAILCAM_MATCH_H
 #define TAILCAM_MATCH_H
@@ -23,6 +23,9 @@ struct facts {
 	s32 syscall;
 	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
 	u32 generation;
+	u64 handler; /* hash of an interrupt handler's name */
+	u32 irq, cpu;
+	u32 vector, phase; /* one bit each */
 	char comm[TASK_COMM_LEN];
 };
 
@@ -151,6 +154,18 @@ __noinline int match(const struct conditions *m, const struct facts *f, u32 *und
 		return NO;
 	if ((want & MATCH_NOT_UID) && set_has(m->not_uid_set, f->uid))
 		return NO;
+	if ((want & MATCH_VECTOR) && !(m->vectors & f->vector))
+		return NO;
+	if ((want & MATCH_PHASE) && !(m->phases & f->phase))
+		return NO;
+	if ((want & MATCH_IRQ) && !set_has(m->irq_set, f->irq))
+		return NO;
+	if ((want & MATCH_NOT_IRQ) && set_has(m->not_irq_set, f->irq))
+		return NO;
+	if ((want & MATCH_CPU) && !set_has(m->cpu_set, f->cpu))
+		return NO;
+	if ((want & MATCH_NOT_CPU) && set_has(m->not_cpu_set, f->cpu))
+		return NO;
 	if ((want & MATCH_COMM) && !comm_in(f, m->comm))
 		return NO;
 	if ((want & MATCH_NOT_COMM) && comm_in(f, m->not_comm))
@@ -171,6 +186,15 @@ __noinline int match(const struct conditions *m, const struct facts *f, u32 *und
 		else if ((want & MATCH_DEVICE) && !(bits & m->devices))
 			return NO;
 		else if ((want & MATCH_NOT_DEVICE) && (bits & m->not_devices))
+			return NO;
+	}
+	if (want & (MATCH_HANDLER | MATCH_NOT_HANDLER)) {
+		bits = verdict(f, VERDICT_HANDLER, f->handler, &known);
+		if (!known)
+			unknown |= want & (MATCH_HANDLER | MATCH_NOT_HANDLER);
+		else if ((want & MATCH_HANDLER) && !(bits & m->handlers))
+			return NO;
+		else if ((want & MATCH_NOT_HANDLER) && (bits & m->not_handlers))
 			return NO;
 	}
 	if (!unknown)

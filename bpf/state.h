@@ -18,6 +18,9 @@ const volatile bool track_wakeup;
 const volatile bool track_offcpu;
 const volatile bool track_syscall;
 const volatile bool track_block;
+const volatile bool track_irq;
+const volatile bool track_softirq;
+const volatile bool track_softirq_raise; /* a rule wants how long softirqs wait to run */
 const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at every waking */
 const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
 const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user stacks */
@@ -47,6 +50,7 @@ const volatile bool weakly_ordered;
 
 /* ------------------------------------------- live, written by the daemon */
 
+#define IRQ_CLASSES 256		    /* by the low bits of the irq's number */
 #define NEVER 0x7fffffffffffffffULL /* a floor that no delay reaches */
 
 /*
@@ -57,6 +61,8 @@ volatile u64 floor_wakeup[2];	 /* by is-kernel-thread */
 volatile u64 floor_offcpu[2][3]; /* by is-kernel-thread, number of the state bit */
 volatile u64 floor_syscall[SYSCALLS];
 volatile u64 floor_block[8]; /* by number of the op bit */
+volatile u64 floor_irq[IRQ_CLASSES];
+volatile u64 floor_softirq[2][SOFTIRQS]; /* by phase, vector */
 
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;

@@ -21,6 +21,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct record *unused_record __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));
+struct irq_extra *unused_irq_extra __attribute__((unused));
 
 #define track_tasks (track_wakeup || track_offcpu)
 

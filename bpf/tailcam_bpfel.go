@@ -44,7 +44,15 @@ type TailcamConditions struct {
 	States        uint8
 	Threads       uint8
 	Preempted     uint8
-	Pad           uint32
+	Vectors       uint32
+	Handlers      uint64
+	NotHandlers   uint64
+	IrqSet        uint16
+	NotIrqSet     uint16
+	CpuSet        uint16
+	NotCpuSet     uint16
+	Phases        uint8
+	Pad           [7]uint8
 }
 
 type TailcamCpuState struct {
@@ -78,6 +86,43 @@ type TailcamGlobRange struct {
 	_     structs.HostLayout
 	First uint16
 	Count uint16
+}
+
+type TailcamInterruptSlots struct {
+	_   structs.HostLayout
+	Irq [4]struct {
+		_        structs.HostLayout
+		StartNs  uint64
+		Key      uint64
+		Task     uint64
+		Action   uint64
+		Deadline [4]uint64
+	}
+	Softirq [4]struct {
+		_        structs.HostLayout
+		StartNs  uint64
+		Key      uint64
+		Task     uint64
+		Action   uint64
+		Deadline [4]uint64
+	}
+	Raised [16]struct {
+		_        structs.HostLayout
+		StartNs  uint64
+		Key      uint64
+		Task     uint64
+		Action   uint64
+		Deadline [4]uint64
+	}
+}
+
+type TailcamIrqExtra struct {
+	_      structs.HostLayout
+	Irq    uint32
+	Vector uint32
+	Phase  uint32
+	Pad    uint32
+	Name   [32]int8
 }
 
 type TailcamOutlier struct {
@@ -251,6 +296,11 @@ type TailcamScratch struct {
 		Thread     uint8
 		Preempted  uint8
 		Generation uint32
+		Handler    uint64
+		Irq        uint32
+		Cpu        uint32
+		Vector     uint32
+		Phase      uint32
 		Comm       [16]int8
 	}
 	Fired [64]struct {
@@ -330,6 +380,7 @@ const (
 	TailcamMapCallSlots              = "call_slots"
 	TailcamMapCpus                   = "cpus"
 	TailcamMapGlobs                  = "globs"
+	TailcamMapInterrupts             = "interrupts"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
 	TailcamMapRecords                = "records"
@@ -365,13 +416,16 @@ const (
 	TailcamProgSchedWaking           = "sched_waking"
 	TailcamProgSoftirqEntry          = "softirq_entry"
 	TailcamProgSoftirqExit           = "softirq_exit"
+	TailcamProgSoftirqRaise          = "softirq_raise"
 	TailcamProgSysEnter              = "sys_enter"
 	TailcamProgSysExit               = "sys_exit"
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
 	TailcamVarCallMask               = "call_mask"
 	TailcamVarFloorBlock             = "floor_block"
+	TailcamVarFloorIrq               = "floor_irq"
 	TailcamVarFloorOffcpu            = "floor_offcpu"
+	TailcamVarFloorSoftirq           = "floor_softirq"
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
 	TailcamVarGeneration             = "generation"
@@ -391,9 +445,13 @@ const (
 	TailcamVarTables                 = "tables"
 	TailcamVarTaskMask               = "task_mask"
 	TailcamVarTrackBlock             = "track_block"
+	TailcamVarTrackIrq               = "track_irq"
 	TailcamVarTrackOffcpu            = "track_offcpu"
+	TailcamVarTrackSoftirq           = "track_softirq"
+	TailcamVarTrackSoftirqRaise      = "track_softirq_raise"
 	TailcamVarTrackSyscall           = "track_syscall"
 	TailcamVarTrackWakeup            = "track_wakeup"
+	TailcamVarUnusedIrqExtra         = "unused_irq_extra"
 	TailcamVarUnusedOutlier          = "unused_outlier"
 	TailcamVarUnusedRecord           = "unused_record"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
@@ -466,6 +524,7 @@ type TailcamProgramSpecs struct {
 	SchedWaking           *ebpf.ProgramSpec `ebpf:"sched_waking"`
 	SoftirqEntry          *ebpf.ProgramSpec `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.ProgramSpec `ebpf:"softirq_exit"`
+	SoftirqRaise          *ebpf.ProgramSpec `ebpf:"softirq_raise"`
 	SysEnter              *ebpf.ProgramSpec `ebpf:"sys_enter"`
 	SysExit               *ebpf.ProgramSpec `ebpf:"sys_exit"`
 	WorkqueueExecuteEnd   *ebpf.ProgramSpec `ebpf:"workqueue_execute_end"`
@@ -482,6 +541,7 @@ type TailcamMapSpecs struct {
 	CallSlots    *ebpf.MapSpec `ebpf:"call_slots"`
 	Cpus         *ebpf.MapSpec `ebpf:"cpus"`
 	Globs        *ebpf.MapSpec `ebpf:"globs"`
+	Interrupts   *ebpf.MapSpec `ebpf:"interrupts"`
 	Outliers     *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides    *ebpf.MapSpec `ebpf:"overrides"`
 	Records      *ebpf.MapSpec `ebpf:"records"`
@@ -504,7 +564,9 @@ type TailcamMapSpecs struct {
 type TailcamVariableSpecs struct {
 	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
 	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
+	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
+	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
@@ -524,9 +586,13 @@ type TailcamVariableSpecs struct {
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
 	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
+	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
+	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
+	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
+	UnusedIrqExtra    *ebpf.VariableSpec `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.VariableSpec `ebpf:"unused_outlier"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
@@ -562,6 +628,7 @@ type TailcamMaps struct {
 	CallSlots    *ebpf.Map `ebpf:"call_slots"`
 	Cpus         *ebpf.Map `ebpf:"cpus"`
 	Globs        *ebpf.Map `ebpf:"globs"`
+	Interrupts   *ebpf.Map `ebpf:"interrupts"`
 	Outliers     *ebpf.Map `ebpf:"outliers"`
 	Overrides    *ebpf.Map `ebpf:"overrides"`
 	Records      *ebpf.Map `ebpf:"records"`
@@ -586,6 +653,7 @@ func (m *TailcamMaps) Close() error {
 		m.CallSlots,
 		m.Cpus,
 		m.Globs,
+		m.Interrupts,
 		m.Outliers,
 		m.Overrides,
 		m.Records,
@@ -609,7 +677,9 @@ func (m *TailcamMaps) Close() error {
 type TailcamVariables struct {
 	CallMask          *ebpf.Variable `ebpf:"call_mask"`
 	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
+	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
+	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
@@ -629,9 +699,13 @@ type TailcamVariables struct {
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
 	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
+	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
+	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
+	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
+	UnusedIrqExtra    *ebpf.Variable `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.Variable `ebpf:"unused_outlier"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`
@@ -666,6 +740,7 @@ type TailcamPrograms struct {
 	SchedWaking           *ebpf.Program `ebpf:"sched_waking"`
 	SoftirqEntry          *ebpf.Program `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.Program `ebpf:"softirq_exit"`
+	SoftirqRaise          *ebpf.Program `ebpf:"softirq_raise"`
 	SysEnter              *ebpf.Program `ebpf:"sys_enter"`
 	SysExit               *ebpf.Program `ebpf:"sys_exit"`
 	WorkqueueExecuteEnd   *ebpf.Program `ebpf:"workqueue_execute_end"`
@@ -695,6 +770,7 @@ func (p *TailcamPrograms) Close() error {
 		p.SchedWaking,
 		p.SoftirqEntry,
 		p.SoftirqExit,
+		p.SoftirqRaise,
 		p.SysEnter,
 		p.SysExit,
 		p.WorkqueueExecuteEnd,

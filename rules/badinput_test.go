@@ -12,10 +12,11 @@ import (
 const (
 	ruleAllowed = "; allowed: name, track, threshold, timeout, repeat, when, overrides, stacks, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
-		"syscall, not_syscall, device, not_device, op, state, preempted"
+		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
+		"vector, not_vector, phase, cpu, not_cpu"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -74,7 +75,6 @@ var badInput = []struct{ yaml, want string }{
 		`f:3:10: name "a" is already used at f:2:10; allowed: a name for each rule`},
 	{"rules: [{name: a, track: wakup, threshold: 1ms}]", `f:1:26: unknown track "wakup", did you mean "wakeup"` + tracksAllowed},
 	{"rules: [{name: a, track: [wakeup], threshold: 1ms}]", `f:1:26: track is a list; allowed: text`},
-	{"rules: [{name: a, track: softirq, threshold: 1ms}]", `f:1:26: track softirq is not available in this version yet` + tracksAllowed},
 	{"rules: [{name: a, track: pair, threshold: 1ms, entry: a, exit: b, key: [tid]}]", `f:1:26: track pair is not available in this version yet` + tracksAllowed +
 		"\nf:1:48: entry is not available in this version yet" + ruleAllowed +
 		"\nf:1:58: exit is not available in this version yet" + ruleAllowed +
@@ -97,7 +97,7 @@ var badInput = []struct{ yaml, want string }{
 	{rule("wakeup", "when: {}"), "f:1:56: when is empty; allowed: at least one condition; a rule without when is for everything"},
 	{rule("wakeup", "when: postgres"), "f:1:56: when is text; allowed: a mapping with " + strings.TrimPrefix(whenAllowed, "; allowed: ")},
 	{rule("wakeup", "when: {com: a}"), `f:1:57: unknown key "com", did you mean "comm"` + whenAllowed},
-	{rule("wakeup", "when: {not_op: read}"), `f:1:57: unknown key "not_op"` + whenAllowed},
+	{rule("wakeup", "when: {not_op: read}"), `f:1:57: unknown key "not_op", did you mean "not_cpu"` + whenAllowed},
 	{rule("wakeup", "when: {comm: []}"), "f:1:63: comm is an empty list; allowed: at least one value, or no comm at all"},
 	{rule("wakeup", "when: {comm: {a: b}}"), "f:1:63: comm is a mapping; allowed: a list of values"},
 	{rule("wakeup", "when: {comm: [a, 5, ~, [b]]}"), `f:1:67: comm is a number; allowed: text; in quotes if meant: "5"` +
@@ -146,6 +146,27 @@ var badInput = []struct{ yaml, want string }{
 	{rule("block", "stacks: user"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
 	{rule("offcpu", "when: {thread: kernel}, stacks: [user]"), "f:1:82: kernel threads have no user stack; allowed: kernel, waker"},
 	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker`},
+
+	// Interrupts.
+	{rule("irq", "when: {irq: [24, virtio], cpu: [0, -1, 9000]}"), "f:1:64: irq is text; allowed: a whole number from 0 to 1048576" +
+		"\nf:1:82: cpu is -1; allowed: a whole number from 0 to 8191" +
+		"\nf:1:86: cpu is 9000; allowed: a whole number from 0 to 8191"},
+	{rule("irq", "when: {name: ['nvme[0-9]', "+strings.Repeat("x", 32)+"], not_irq: [5, 5]}"),
+		`f:1:61: name "nvme[0-9]" holds a bracket; allowed: * and ?; a ? also stands for a bracket itself` + "\n" +
+			`f:1:74: name "` + strings.Repeat("x", 32) + `" is too long; allowed: at most 31 bytes, which is what is kept of a handler's name; end it with *` +
+			"\nf:1:122: 5 is listed twice; allowed: each once"},
+	{rule("irq", "when: {vector: timer, phase: run}"), "f:1:54: vector has no meaning with track irq; allowed: vector with track softirq" +
+		"\nf:1:69: phase has no meaning with track irq; allowed: phase with track softirq"},
+	{rule("softirq", "when: {irq: 4, not_name: a, vector: [net_rc], phase: exit, not_cpu: []}"), "f:1:58: irq has no meaning with track softirq; allowed: irq with track irq" +
+		"\nf:1:66: not_name has no meaning with track softirq; allowed: not_name with track irq" +
+		"\n" + `f:1:88: unknown vector "net_rc", did you mean "net_rx"; allowed: hi, timer, net_tx, net_rx, block, irq_poll, tasklet, sched, hrtimer, rcu` +
+		"\n" + `f:1:104: unknown phase "exit"; allowed: raise, run` +
+		"\nf:1:119: not_cpu is an empty list; allowed: at least one value, or no not_cpu at all"},
+	{rule("softirq", "when: {vector: timer, not_vector: [rcu, timer]}"), "f:1:73: not_vector takes away every vector; allowed: leave at least one vector"},
+	{rule("irq", "when: {irq: [4, 5], not_irq: 5, cpu: 1, not_cpu: 1}"), "f:1:76: 5 is in both irq and not_irq; allowed: each value in one of them" +
+		"\nf:1:96: 1 is in both cpu and not_cpu; allowed: each value in one of them"},
+	{rule("wakeup", "when: {cpu: 1}"), "f:1:57: cpu has no meaning with track wakeup; allowed: cpu with track irq, softirq"},
+	{rule("softirq", "stacks: [waker]"), "f:1:59: track softirq has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
 
 	// Overrides.
 	{rule("block", "overrides: {}"), "f:1:60: overrides is a mapping; allowed: a list, each entry an override"},
@@ -234,7 +255,7 @@ func TestLimits(t *testing.T) {
 		{"members",
 			rule("syscall", "overrides: ["+many(80, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
 			rule("syscall", "overrides: ["+many(120, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
-			"too many values, with those of syscall; allowed: 32768 pids, uids and system calls, all rules together"},
+			"too many values, with those of syscall; allowed: 32768 pids, uids, system calls, irqs and CPUs, all rules together"},
 		{"values",
 			rule("wakeup", "when: {pid: ["+many(1024, "1%d")+"]}"),
 			rule("wakeup", "when: {pid: ["+many(1025, "1%d")+"]}"),

@@ -14,6 +14,10 @@ type Facts struct {
 	State     State
 	Kernel    bool // a kernel thread
 	Preempted bool
+	IRQ, CPU  uint32
+	Handler   string // name of an interrupt handler
+	Vector    Vector
+	Phase     Phase
 }
 
 // Matches reports whether all conditions hold. The kernel side decides most of
@@ -31,6 +35,11 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.Syscall, m.NotSyscall, f.Syscall) &&
 		isOneOf(m.Op, nil, f.Op) &&
 		isOneOf(m.State, nil, f.State) &&
+		isOneOf(m.IRQ, m.NotIRQ, f.IRQ) &&
+		anyGlob(GlobMatch, m.Name, m.NotName, f.Handler) &&
+		isOneOf(m.Vector, m.NotVector, f.Vector) &&
+		isOneOf(m.Phase, nil, f.Phase) &&
+		isOneOf(m.CPU, m.NotCPU, f.CPU) &&
 		isOneOf(m.Thread, nil, thread) &&
 		(m.Preempted == nil || *m.Preempted == f.Preempted)
 }

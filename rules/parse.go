@@ -192,7 +192,7 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 	switch {
 	case rule.Track == Block && (rule.Timeout == 0 || !slices.Equal(stacks, []Stack{KernelStack})):
 		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
-	case slices.Contains(stacks, WakerStack) && rule.Track == Syscall:
+	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq}, rule.Track):
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")

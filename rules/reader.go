@@ -23,7 +23,7 @@ type reader struct {
 	rules     int
 	overrides int
 	commGlobs int
-	members   int                        // pids, uids and system calls in conditions
+	members   int                        // pids, uids, system calls, irqs and CPUs in conditions
 	lists     map[string]int             // conditions that the daemon decides, by kind
 	verdicts  map[string]map[string]bool // the globs in them
 }

@@ -24,7 +24,7 @@ const (
 var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
 
 // unbuilt are the trackers that the kernel side does not have yet.
-var unbuilt = []Track{IRQ, Softirq, Pair, Chain, Span}
+var unbuilt = []Track{Pair, Chain, Span}
 
 // Op is the kind of a block request.
 type Op string
@@ -57,6 +57,22 @@ const (
 	KernelThread Thread = "kernel"
 )
 
+// Phase is a part of a softirq's way.
+type Phase string
+
+// Phases of a softirq.
+const (
+	Raise Phase = "raise" // from when it was raised until it runs
+	Run   Phase = "run"   // its run
+)
+
+// Vector names a softirq.
+type Vector string
+
+// Vectors lists the softirqs in the kernel's order (include/linux/interrupt.h,
+// the same from 6.1 to 6.18).
+var Vectors = []Vector{"hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu"}
+
 // Stack names a call stack that a rule may ask for.
 type Stack string
 
@@ -86,6 +102,11 @@ type Match struct {
 	State               []State
 	Thread              []Thread
 	Preempted           *bool // wakeup: only waits that began (true) or did not begin (false) with a preemption
+	IRQ, NotIRQ         []uint32
+	Name, NotName       []string // globs over the name of an interrupt handler
+	Vector, NotVector   []Vector
+	Phase               []Phase
+	CPU, NotCPU         []uint32 // irq, softirq: where it ran
 }
 
 // Override replaces the threshold, the timeout, or both where its conditions hold.

@@ -13,6 +13,7 @@ import (
 var whenKeys = []string{
 	"comm", "not_comm", "pid", "not_pid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
 	"syscall", "not_syscall", "device", "not_device", "op", "state", "preempted",
+	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu",
 }
 
 // onlyFor says with which trackers a condition makes sense; those that are
@@ -23,6 +24,11 @@ var onlyFor = map[string][]Track{
 	"op":        {Block},
 	"state":     {OffCPU},
 	"preempted": {Wakeup},
+	"irq":       {IRQ},
+	"name":      {IRQ},
+	"vector":    {Softirq},
+	"phase":     {Softirq},
+	"cpu":       {IRQ, Softirq},
 }
 
 // Lengths that the kernel side or the time to match allow.
@@ -55,6 +61,7 @@ func (r *reader) when(n *yaml.Node, track Track) Match {
 		r.condition(key, e.value, track, &m)
 	}
 	r.contradictions(keys, &m, track)
+	r.interruptContradictions(keys, &m)
 	return m
 }
 
@@ -94,12 +101,14 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		if v, ok := r.boolean(n, key); ok {
 			m.Preempted = &v
 		}
+	default:
+		r.interruptCondition(key, n, m)
 	}
 }
 
 // contradictions finds conditions that can never hold together.
 func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
-	for _, key := range []string{"comm", "pid", "uid", "cgroup", "device"} {
+	for _, key := range []string{"comm", "pid", "uid", "cgroup", "device", "irq", "name", "cpu"} {
 		not, ok := keys["not_"+key]
 		if _, both := keys[key]; !ok || !both {
 			continue
@@ -249,10 +258,10 @@ func (r *reader) ids(n *yaml.Node, what string, read func(*yaml.Node) (uint64, b
 	return ids
 }
 
-// addMembers counts the pids, uids and system calls of all conditions.
+// addMembers counts the pids, uids, system calls, irqs and CPUs of all conditions.
 func (r *reader) addMembers(n *yaml.Node, what string, count int) {
 	if r.members <= MaxMembers && r.members+count > MaxMembers {
-		r.fail(n, fmt.Sprintf("%d pids, uids and system calls, all rules together", MaxMembers), "too many values, with those of %s", what)
+		r.fail(n, fmt.Sprintf("%d pids, uids, system calls, irqs and CPUs, all rules together", MaxMembers), "too many values, with those of %s", what)
 	}
 	r.members += count
 }

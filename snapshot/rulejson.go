@@ -34,6 +34,15 @@ type MatchJSON struct {
 	State      []rules.State  `json:"state,omitempty"`
 	Thread     []rules.Thread `json:"thread,omitempty"`
 	Preempted  *bool          `json:"preempted,omitempty"`
+	IRQ        []uint32       `json:"irq,omitempty"`
+	NotIRQ     []uint32       `json:"not_irq,omitempty"`
+	Name       []string       `json:"name,omitempty"`
+	NotName    []string       `json:"not_name,omitempty"`
+	Vector     []rules.Vector `json:"vector,omitempty"`
+	NotVector  []rules.Vector `json:"not_vector,omitempty"`
+	Phase      []rules.Phase  `json:"phase,omitempty"`
+	CPU        []uint32       `json:"cpu,omitempty"`
+	NotCPU     []uint32       `json:"not_cpu,omitempty"`
 }
 
 // OverrideJSON is rules.Override.
@@ -101,5 +110,9 @@ func matchJSON(m rules.Match) MatchJSON {
 		Device: m.Device, NotDevice: m.NotDevice,
 		Op: m.Op, State: m.State, Thread: m.Thread,
 		Preempted: m.Preempted,
+		IRQ:       m.IRQ, NotIRQ: m.NotIRQ,
+		Name: m.Name, NotName: m.NotName,
+		Vector: m.Vector, NotVector: m.NotVector,
+		Phase: m.Phase, CPU: m.CPU, NotCPU: m.NotCPU,
 	}
 }

@@ -59,6 +59,15 @@ func headline(o *tracker.Outlier) string {
 		return fmt.Sprintf("a %s of %d bytes at sector %d of %s took %s; asked for by %s",
 			printable(o.Block.Op), o.Block.Bytes, o.Block.Sector, printable(o.Block.Device), d, who)
 	}
+	if i := o.IRQ; i != nil {
+		switch {
+		case i.IRQ != nil:
+			return fmt.Sprintf("the handler %s of irq %d kept CPU %d from %s for %s", printable(i.Name), *i.IRQ, i.CPU, who, d)
+		case i.Phase == "raise":
+			return fmt.Sprintf("softirq %s on CPU %d was raised %s before it ran, on top of %s", printable(i.Vector), i.CPU, d, who)
+		}
+		return fmt.Sprintf("softirq %s ran for %s on CPU %d, on top of %s", printable(i.Vector), d, i.CPU, who)
+	}
 	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
 }
 

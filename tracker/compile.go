@@ -41,6 +41,14 @@ const (
 	matchState
 	matchThread
 	matchPreempted
+	matchIRQ
+	matchNotIRQ
+	matchHandler
+	matchNotHandler
+	matchVector
+	matchPhase
+	matchCPU
+	matchNotCPU
 )
 
 // never is a floor that no delay reaches (bpf/state.h, NEVER).
@@ -57,6 +65,7 @@ type compiled struct {
 	sets       map[bpf.TailcamSetKey]struct{}
 	cgroups    [][]string // pattern lists; the index is the bit in a verdict
 	devices    [][]string
+	handlers   [][]string
 	floors     floors
 	nextSet    uint16
 }
@@ -185,6 +194,8 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 		{matchNotCgroup, m.NotCgroup, &c.cgroups, &k.NotCgroups, "cgroup"},
 		{matchDevice, m.Device, &c.devices, &k.Devices, "device"},
 		{matchNotDevice, m.NotDevice, &c.devices, &k.NotDevices, "device"},
+		{matchHandler, m.Name, &c.handlers, &k.Handlers, "name"},
+		{matchNotHandler, m.NotName, &c.handlers, &k.NotHandlers, "name"},
 	} {
 		if set(v.bit, len(v.list) > 0) {
 			if *v.mask, err = verdictBit(v.all, v.list); err != nil {
@@ -208,6 +219,7 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 		set(matchPreempted, true)
 		k.Preempted = flag(*m.Preempted)
 	}
+	c.interruptConditions(m, &k)
 	return k, nil
 }
 

@@ -62,6 +62,8 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		ret := raw.Ret
 		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall)), Ret: &ret}
+	case rules.IRQ, rules.Softirq:
+		o.addInterrupt(raw)
 	default:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		o.addSched(raw, rule)
@@ -93,15 +95,10 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 
 // contextOf names what ran on top of the waker's task (bpf/abi.h, WAKER_*).
 func contextOf(c uint32) string {
-	// Vectors in the order of include/linux/interrupt.h, the same from 6.1 to 6.18.
-	vectors := []string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
 	number := c & 0x3fff
 	switch c >> 14 {
 	case 1:
-		if int(number) < len(vectors) {
-			return "softirq " + vectors[number]
-		}
-		return fmt.Sprintf("softirq %d", number)
+		return "softirq " + strings.ToUpper(string(vectorOf(number)))
 	case 2:
 		return fmt.Sprintf("irq %d", number)
 	case 3:
@@ -126,7 +123,9 @@ func ranLongest(accounts []bpf.TailcamRanFor, cpu int, self uint32) *OnCPU {
 
 // factsOf is what rules.Match asks for.
 func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
+	x := irqExtra(raw)
 	return rules.Facts{
+		IRQ: x.Irq, CPU: raw.Cpu, Handler: text(x.Name[:]), Vector: vectorOf(x.Vector), Phase: phaseOf(x.Phase),
 		Comm: o.Task.Comm, PID: raw.Pid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]),
 		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),

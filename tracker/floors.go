@@ -13,6 +13,8 @@ type floors struct {
 	offcpu  [2][3]uint64 // by is-kernel-thread, number of the state
 	syscall [maxSyscalls]uint64
 	block   [8]uint64 // by number of the op
+	irq     [irqClasses]uint64
+	softirq [2][softirqs]uint64 // by phase, vector
 }
 
 // Calls that never return, or return as another call, cannot be paired.
@@ -44,6 +46,9 @@ func noFloors(f *floors) {
 	fill(f.offcpu[1][:])
 	fill(f.syscall[:])
 	fill(f.block[:])
+	fill(f.irq[:])
+	fill(f.softirq[0][:])
+	fill(f.softirq[1][:])
 }
 
 // lower lowers the floors of every class that r can fire for.
@@ -86,6 +91,8 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 				f.block[i] = min(f.block[i], threshold)
 			}
 		}
+	case rules.IRQ, rules.Softirq:
+		f.lowerInterrupts(r, m, threshold)
 	}
 }
 

@@ -147,6 +147,8 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_offcpu"].Set(f.offcpu),
 		v["floor_syscall"].Set(f.syscall),
 		v["floor_block"].Set(f.block),
+		v["floor_irq"].Set(f.irq),
+		v["floor_softirq"].Set(f.softirq),
 	)
 }
 
@@ -159,7 +161,7 @@ func (t *Tracker) forget(c *compiled) {
 }
 
 // teachAll decides the cgroup conditions for every cgroup that exists.
-// Devices are decided when they are first seen.
+// Devices and interrupt handlers are decided when they are first seen.
 func (t *Tracker) teachAll(c *compiled) error {
 	if len(c.cgroups) == 0 {
 		return nil
@@ -175,8 +177,9 @@ func (t *Tracker) teachAll(c *compiled) error {
 
 // Kinds of verdicts (bpf/abi.h).
 const (
-	verdictCgroup = 0
-	verdictDevice = 1
+	verdictCgroup  = 0
+	verdictDevice  = 1
+	verdictHandler = 2
 )
 
 func (t *Tracker) teach(c *compiled, kind uint32, id, bits uint64) error {
@@ -201,5 +204,9 @@ func (f *floors) lowest(g *floors) floors {
 	}
 	low(out.syscall[:], g.syscall[:])
 	low(out.block[:], g.block[:])
+	low(out.irq[:], g.irq[:])
+	for i := range out.softirq {
+		low(out.softirq[i][:], g.softirq[i][:])
+	}
 	return out
 }

@@ -80,6 +80,17 @@ type BlockInfo struct {
 	Error    int32  `json:"error,omitempty"` // blk_status_t
 }
 
+// IRQInfo describes the interrupt handler or softirq that was slow. The task of
+// such an outlier is the one that was interrupted, or the thread that ran the
+// softirq, and its stacks say where.
+type IRQInfo struct {
+	IRQ    *int   `json:"irq,omitempty"`    // irq
+	Name   string `json:"name,omitempty"`   // irq: of the handler, at most 31 bytes of it
+	Vector string `json:"vector,omitempty"` // softirq: hi, timer, net_tx, net_rx …
+	Phase  string `json:"phase,omitempty"`  // softirq: raise (until it ran) or run
+	CPU    int    `json:"cpu"`
+}
+
 // Outlier is one event: a rule fired for one key. The JSON form is stable;
 // fields are only added.
 type Outlier struct {
@@ -102,6 +113,7 @@ type Outlier struct {
 	Stacks      Stacks            `json:"stacks"`
 	Syscall     *SyscallInfo      `json:"syscall,omitempty"`
 	Block       *BlockInfo        `json:"block,omitempty"`
+	IRQ         *IRQInfo          `json:"irq,omitempty"`
 	Snapshot    *string           `json:"snapshot"`   // id, or null
 	Suppressed  uint64            `json:"suppressed"` // snapshots of this rule limited since its last one
 

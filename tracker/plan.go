@@ -17,6 +17,7 @@ type plan struct {
 	userStacksLater   bool // a wakeup or offcpu rule wants user stacks
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
+	softirqRaise      bool // a softirq rule wants how long they wait to run
 }
 
 // newPlan drops what this kernel cannot serve and says why, by rule name.
@@ -51,6 +52,7 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
 		p.wakerStacksSlow = p.wakerStacksSlow || waker && r.Track == rules.OffCPU
+		p.softirqRaise = p.softirqRaise || r.Track == rules.Softirq && admits(r.When.Phase, nil, rules.Raise)
 	}
 	for _, g := range groups {
 		if !slices.Contains(Groups, g) {
@@ -72,13 +74,17 @@ func (p *plan) covers(q *plan) bool {
 	}
 	return (p.userStacksLater || !q.userStacksLater) &&
 		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
-		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow)
+		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow) &&
+		(p.softirqRaise || !q.softirqRaise)
 }
 
 // wants reports whether the program of h is needed.
 func (p *plan) wants(h *hook) bool {
 	if h.program == "sys_exit" && p.userStacksLater {
 		return true
+	}
+	if h.program == "softirq_raise" {
+		return p.softirqRaise
 	}
 	return slices.ContainsFunc(h.trackers, func(t rules.Track) bool { return p.tracks[t] }) ||
 		slices.ContainsFunc(h.groups, func(g string) bool { return p.groups[g] })
@@ -91,6 +97,9 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"track_offcpu":        p.tracks[rules.OffCPU],
 		"track_syscall":       p.tracks[rules.Syscall],
 		"track_block":         p.tracks[rules.Block],
+		"track_irq":           p.tracks[rules.IRQ],
+		"track_softirq":       p.tracks[rules.Softirq],
+		"track_softirq_raise": p.softirqRaise,
 		"user_stacks_later":   p.userStacksLater,
 		"waker_stacks_always": p.wakerStacksAlways,
 		"waker_stacks_slow":   p.wakerStacksSlow,

@@ -122,6 +122,10 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	if raw.Undecided&(matchDevice|matchNotDevice) != 0 {
 		_ = t.teach(c, verdictDevice, uint64(raw.Dev), verdict(c.devices, rules.GlobMatch, text(raw.Disk[:])))
 	}
+	if raw.Undecided&(matchHandler|matchNotHandler) != 0 {
+		x := irqExtra(raw)
+		_ = t.teach(c, verdictHandler, handlerHash(x), verdict(c.handlers, rules.GlobMatch, text(x.Name[:])))
+	}
 	return t.judge(o, raw, rule)
 }
 

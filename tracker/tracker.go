@@ -190,6 +190,10 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	set := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(n) }
 	set("cpus", cpus)
 	set("scratches", cpus*trackers)
+	set("interrupts", 1)
+	if t.plan.tracks[rules.IRQ] || t.plan.tracks[rules.Softirq] {
+		set("interrupts", cpus)
+	}
 	set("waker_scratch", cpus)
 	set("waker_stacks", 1)
 	if t.plan.wakerStacksAlways || t.plan.wakerStacksSlow {

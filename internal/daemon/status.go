@@ -86,7 +86,11 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		rules.Syscall: "capacity.syscalls", rules.Block: "capacity.block",
 	}
 	for _, t := range d.kernel.Trackers() {
-		add("table_full", "", t, c.Trackers[t].TableFull, "raise "+capacity[t])
+		advice := "raise " + capacity[t]
+		if t == rules.IRQ || t == rules.Softirq {
+			advice = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
+		}
+		add("table_full", "", t, c.Trackers[t].TableFull, advice)
 		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
 	}
 	var skipped map[string]uint64

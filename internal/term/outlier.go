@@ -62,6 +62,8 @@ func what(o *tracker.Outlier) string {
 	switch {
 	case o.Block != nil:
 		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
+	case o.IRQ != nil:
+		return interrupt(o.IRQ)
 	case o.Track == "syscall" && o.Syscall != nil:
 		return "in " + Clean(o.Syscall.Name)
 	case o.Track == "offcpu":
@@ -79,6 +81,18 @@ func what(o *tracker.Outlier) string {
 		return "was woken and waited to run"
 	}
 	return Clean(o.Track)
+}
+
+// interrupt says which handler or softirq it was. The task before it is the one
+// that was interrupted.
+func interrupt(i *tracker.IRQInfo) string {
+	switch {
+	case i.IRQ != nil:
+		return fmt.Sprintf("interrupted by irq %d, %s", *i.IRQ, Clean(i.Name))
+	case i.Phase == "raise":
+		return "ran softirq " + Clean(i.Vector) + " late"
+	}
+	return "interrupted by softirq " + Clean(i.Vector)
 }
 
 func threshold(o *tracker.Outlier) string {

@@ -75,6 +75,33 @@ func TestPrintOutlier(t *testing.T) {
     request      vda, sector 2048, 4.0KiB, flags RA, queued for 1.20ms before, requeued 2 times, failed with status 10
     cpu          0
 `},
+		"irq": {tracker.Outlier{
+			Time: at, Rule: "irq", Track: "irq", DelayNS: 3_000_000, ThresholdNS: 2_000_000, Task: tracker.Task{Comm: "swapper/1", Kernel: true},
+			IRQ: &tracker.IRQInfo{IRQ: ptr(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
+		}, false, `
+2026-11-20 23:15:02.123  irq            3.00ms  swapper/1[0]            interrupted by irq 36, virtio1-req.0
+    threshold    2ms (1.5 times that)
+    process      kernel thread
+    cpu          1
+`},
+		"softirq waits": {tracker.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: tracker.Task{PID: 22, TID: 22, Comm: "ksoftirqd/1", Kernel: true},
+			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
+		}, false, `
+2026-11-20 23:15:02.123  softirq        30.0ms  ksoftirqd/1[22]         ran softirq net_rx late
+    threshold    20ms (1.5 times that)
+    process      kernel thread
+    cpu          1
+`},
+		"softirq runs": {tracker.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: tracker.Task{PID: 5, TID: 6, Comm: "app"},
+			IRQ: &tracker.IRQInfo{Vector: "timer", Phase: "run", CPU: 1}, CPU: 1, EntryCPU: 1,
+		}, false, `
+2026-11-20 23:15:02.123  softirq        30.0ms  app[6]                  interrupted by softirq timer
+    threshold    20ms (1.5 times that)
+    process      5  uid 0
+    cpu          1
+`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -97,6 +124,9 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 			OnCPU:   &tracker.OnCPU{Peer: tracker.Peer{TID: 1, Comm: evil}},
 			Stacks:  tracker.Stacks{Kernel: []string{evil}, User: []string{evil}, Waker: []string{evil}},
 			Syscall: &tracker.SyscallInfo{Name: evil},
+		}
+		if track == evil {
+			o.IRQ = &tracker.IRQInfo{Name: evil, Vector: evil, Phase: evil}
 		}
 		if track == "block" {
 			o.Block = &tracker.BlockInfo{Device: evil, Op: evil, Flags: evil}
