@@ -155,6 +155,15 @@ struct user_stack {
 
 #define OUTLIER_TYPE 0x7443
 #define USER_STACK_TYPE 0x7444
+#define QUESTION_TYPE 0x7445
+
+/* Asks the daemon for a verdict: a rule with a histogram depends on it. */
+struct question {
+	__u16 type; /* QUESTION_TYPE */
+	__u16 kind; /* enum verdict_kind */
+	__u32 generation;
+	__u64 id;
+};
 
 /* ------------------------------------------------------------------- rules */
 
@@ -248,13 +257,16 @@ struct rule {
 	__u64 repeat_ns;  /* 0: a timeout fires once */
 	__u8 id;	  /* the same in every generation, as long as the rule lives */
 	__u8 ratchet;	  /* only what is worse than worst_ns fires */
-	__u8 _pad1[2];
+	__u8 adaptive;	  /* the daemon moves the threshold: see burst.h */
+	__u8 _pad1;
 	__u32 _pad2;
 };
 
 struct override {
 	__u64 threshold_ns;
 	__u64 timeout_ns;
+	__u32 histogram; /* its class's number, where the rule's is by override */
+	__u32 adaptive;
 	struct conditions when;
 };
 
@@ -296,7 +308,72 @@ struct rule_state {
 	__u64 suppressed_last; /* the same at the last snapshot */
 	__u64 ring_full;       /* outliers lost: ring buffer full */
 	__u64 undecided;       /* handed to the daemon to decide */
-	__u64 _pad;
+	__u64 burst_ns;	       /* adaptive: when the bucket of firings is empty again (burst.h) */
+	__u64 burst_worst;     /* the worst delay since it was empty */
+	__u64 held_back;       /* delays past the threshold that did not fire for it */
+};
+
+/* -------------------------------------------------------------- histograms */
+
+/*
+ * Below 8 ns each value has a bucket; from there on each power of two has 8.
+ * tracker/histogram says which (Index, Bounds).
+ */
+#define HISTOGRAM_BUCKETS 496
+
+/* One CPU's part of a histogram. The number of values is the sum of the buckets. */
+struct histogram {
+	__u64 bucket[HISTOGRAM_BUCKETS];
+	__u64 sum;
+	__u64 max;
+	__u64 not_min;	 /* the complement of the least value; 0: empty */
+	__u64 undecided; /* of a rule: delays that it may have wanted, but the daemon must say first */
+	__u64 _pad[12];
+};
+
+/* What the classes of a rule's histogram are. */
+enum histogram_by {
+	BY_NOTHING = 0,
+	BY_DEVICE = 1,
+	BY_SYSCALL = 2,
+	BY_CGROUP = 3,
+	BY_OVERRIDE = 4,
+};
+
+/* A rule with a histogram. Conditions that cost little to decide are in here; 0: it has none of the kind. */
+struct histogram_rule {
+	__u32 rule;	  /* place in the rule table */
+	__u32 own;	  /* number of the histogram of what is in no class */
+	__u32 classes;	  /* number of the first class's histogram; a multiple of 16 */
+	__u32 class_mask; /* buckets of class keys, less one */
+	__u32 rest;	  /* conditions that only match() decides */
+	__u8 by;
+	__u8 threads, states, ops;
+	__u8 preempted;	 /* bit 0: waits that did not begin with a preemption; bit 1: that did */
+	__u8 some_calls; /* look into calls */
+	__u8 no_call;	 /* some_calls: also what is in no call at all */
+	__u8 _pad[5];
+	__u64 calls[SYSCALLS / 64];
+};
+
+/* What rules with histograms must know of an event. */
+enum histogram_need {
+	NEED_TASK = 1 << 0, /* comm, user */
+	NEED_CGROUP = 1 << 1,
+	NEED_CALL = 1 << 2, /* that the task sleeps in */
+	NEED_DEVICE = 1 << 3,
+};
+
+/* Where those of one generation stand. */
+struct histogram_table {
+	__u32 first[TRACKERS];
+	__u32 count[TRACKERS];
+	__u32 needs[TRACKERS];
+};
+
+/* Argument of the program histogram_bucket. */
+struct bucket_of {
+	__u64 value;
 };
 
 /* Argument of the program forget_thread. */
@@ -319,6 +396,8 @@ struct cpu_state {
 	__u64 switches;		    /* position in ran */
 	__u64 unseen;		    /* context switches that the kernel's tracepoint left out */
 	__u64 reclaimed;	    /* pending work whose task died */
+	__u64 histogram_lost;	    /* delays of a CPU that came after the histograms were made */
+	__u64 asked_ns;		    /* when the last question was sent */
 	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
 	__u64 later_sp;		    /* user stack pointer then */
 	__u32 later_tid;

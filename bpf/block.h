@@ -7,6 +7,7 @@
 #ifndef TAILCAM_BLOCK_H
 #define TAILCAM_BLOCK_H
 
+#include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
 
@@ -190,6 +191,28 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 	outlier_emit(s);
 }
 
+/* Counts its delay. */
+static __always_inline void block_histogram(struct request *rq, struct request_slot *slot, u32 op, u32 cpu, u64 now)
+{
+	u64 delay = now - slot->issue_ns;
+	struct scratch *s;
+	u32 needs;
+
+	histogram_delay(TRACK_BLOCK, cpu, delay, ALONE);
+	s = histogram_facts(TRACK_BLOCK, cpu, &needs);
+	if (!s || slot->pid == self_pid)
+		return;
+	s->facts.pid = slot->pid;
+	s->facts.uid = slot->uid;
+	s->facts.cgroup_id = slot->cgroup_id;
+	__builtin_memcpy(s->facts.comm, slot->comm, TASK_COMM_LEN);
+	s->facts.thread = slot->kthread ? THREAD_KERNEL : THREAD_USER;
+	s->facts.op = 1 << (op & 7);
+	if (needs & NEED_DEVICE)
+		s->facts.dev = request_dev(rq);
+	histogram_evaluate(s, TRACK_BLOCK, cpu, now, delay);
+}
+
 static __always_inline void block_complete(struct request *rq, int error, u32 bytes, u32 cpu, struct cpu_state *me,
 					   u64 now)
 {
@@ -212,6 +235,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 			me->seen[TRACK_BLOCK]++;
 		op = op_class(rq->cmd_flags);
 		barrier_var(op);
+		block_histogram(rq, slot, op, cpu, now);
 		floor = floor_block[op & 7];
 		if ((s64)(now - slot->issue_ns) >= (s64)floor)
 			block_outlier(rq, slot, error, cpu, now);

@@ -7,6 +7,7 @@
 #ifndef TAILCAM_MATCH_H
 #define TAILCAM_MATCH_H
 
+#include "burst.h"
 #include "state.h"
 
 enum decision {
@@ -223,8 +224,16 @@ struct scratch {
 	u32 index;
 	u32 undecided;
 	u32 override_base;
+	u32 adaptive; /* the threshold that applies is moved by the daemon */
 	u64 threshold_ns;
 	u64 delay_ns;
+	struct {
+		u32 base, override_base; /* in the tables of rules with histograms, of overrides */
+		u32 number;		 /* of the histogram to count in */
+		u32 cpu;
+		u64 now;
+		u64 delay;
+	} histogram;
 };
 
 /* One element a CPU and tracker: their contexts may interrupt each other. */
@@ -258,6 +267,7 @@ static long override_step(u32 i, struct rules_walk *w)
 		return go_on;
 	/* UNKNOWN: the daemon decides which threshold it is, so any delay will do */
 	s->threshold_ns = decision == YES ? o->threshold_ns : 0;
+	s->adaptive = decision == YES && o->adaptive;
 	return stop;
 }
 
@@ -267,6 +277,7 @@ static long rule_step(u32 i, struct rules_walk *w)
 	u32 at = w->base + i;
 	u32 n;
 	struct rule *r = bpf_map_lookup_elem(&rules, &at);
+	struct rule_state *state;
 
 	if (!r)
 		return 1;
@@ -274,12 +285,18 @@ static long rule_step(u32 i, struct rules_walk *w)
 	if (match(&r->when, &s->facts, &s->undecided) == NO)
 		return 0;
 	s->threshold_ns = r->threshold_ns;
+	s->adaptive = r->adaptive;
 	if (r->overrides) {
 		s->override_base = (s->facts.generation & 1) * MAX_OVERRIDES + r->first_override;
 		bpf_loop(r->overrides, override_step, w, 0);
 	}
 	if (s->delay_ns < s->threshold_ns)
 		return 0;
+	if (s->adaptive && !s->undecided) {
+		state = bpf_map_lookup_elem(&rule_states, &at);
+		if (state && !burst_allows(state, s->out.time_ns, s->delay_ns))
+			return 0;
+	}
 	n = s->fired_count;
 	if (n >= MAX_RULES)
 		return 1;

@@ -7,6 +7,7 @@
 #ifndef TAILCAM_SCHED_H
 #define TAILCAM_SCHED_H
 
+#include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
 #include "user_stack.h"
@@ -340,11 +341,14 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 		runnable = off;
 	if (track_wakeup && runnable) {
 		me->seen[TRACK_WAKEUP]++;
+		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_WAKEUP, cpu, now,
+				now - runnable);
 		if ((s64)(now - runnable) >= (s64)floor_wakeup[kthread])
 			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, now);
 	}
 	if (track_offcpu && off) {
 		me->seen[TRACK_OFFCPU]++;
+		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_OFFCPU, cpu, now, now - off);
 		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
 			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, now);
 	}

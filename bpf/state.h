@@ -37,6 +37,10 @@ const volatile bool record_workqueue;
 const volatile bool record_process;
 const volatile bool record_syscall;
 
+/* Distributions of every delay; how many of them each CPU has. */
+const volatile bool histograms;
+const volatile u32 histogram_stride;
+
 /* Buckets of each pending table, less one; a power of two less one. */
 const volatile u32 task_mask;
 const volatile u32 call_mask;
@@ -67,6 +71,7 @@ volatile u64 floor_softirq[2][SOFTIRQS]; /* by phase, vector */
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;
 volatile struct rule_table tables[2];
+volatile struct histogram_table histogram_tables[2];
 
 /* ------------------------------------------------ live, written down here */
 
@@ -158,6 +163,7 @@ ARRAY_MAP(cpus, struct cpu_state);
 /* Two generations of each; written by the daemon before it flips generation. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* thresholds change while they are in use */
 	__uint(max_entries, 2 * MAX_RULES);
 	__type(key, u32);
 	__type(value, struct rule);
@@ -165,6 +171,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* thresholds change while they are in use */
 	__uint(max_entries, 2 * MAX_OVERRIDES);
 	__type(key, u32);
 	__type(value, struct override);
@@ -176,6 +183,19 @@ struct {
 	__type(key, u32);
 	__type(value, struct glob);
 } globs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_RULES);
+	__type(key, u32);
+	__type(value, struct histogram_rule);
+} histogram_rules SEC(".maps");
+
+/* Each CPU's histograms one after the other; written by that CPU, read by the daemon. Sized by tracker. */
+ARRAY_MAP(distributions, struct histogram);
+
+/* Keys of classes, each at its histogram's number; claimed here, freed by the daemon. Sized by tracker. */
+ARRAY_MAP(class_keys, struct bucket);
 
 /* What each rule has done; written here, read by the daemon. */
 struct {

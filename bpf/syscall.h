@@ -7,6 +7,7 @@
 #ifndef TAILCAM_SYSCALL_H
 #define TAILCAM_SYSCALL_H
 
+#include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
 #include "user_stack.h"
@@ -108,6 +109,7 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 	call_forget(at, slot);
 	if (me)
 		me->seen[TRACK_SYSCALL]++;
+	histogram_syscall(current, nr, cpu, now, now - start);
 	if ((s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)])
 		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, now, cpu);
 }

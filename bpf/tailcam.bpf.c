@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "block.h"
+#include "histogram.h"
 #include "interrupts.h"
 #include "recorder.h"
 #include "sched.h"
@@ -22,6 +23,7 @@ struct record *unused_record __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));
 struct irq_extra *unused_irq_extra __attribute__((unused));
+struct question *unused_question __attribute__((unused));
 
 #define track_tasks (track_wakeup || track_offcpu)
 
@@ -328,6 +330,13 @@ int forget_thread(struct forget *ctx)
 	if (track_syscall)
 		call_dies(ctx->tid, me);
 	return 0;
+}
+
+/* The bucket of a value: tests hold it against the daemon's own idea of it. */
+SEC("syscall")
+int histogram_bucket(struct bucket_of *ctx)
+{
+	return histogram_bucket_of(ctx->value);
 }
 
 /* The frozen bank has been read: the next outlier may freeze. */

@@ -56,25 +56,27 @@ type TailcamConditions struct {
 }
 
 type TailcamCpuState struct {
-	_           structs.HostLayout
-	Seen        [9]uint64
-	TableFull   [9]uint64
-	Replaced    [9]uint64
-	Recorded    uint64
-	RecordLost  uint64
-	Position    [2]uint64
-	Switches    uint64
-	Unseen      uint64
-	Reclaimed   uint64
-	LaterTimeNs uint64
-	LaterSp     uint64
-	LaterTid    uint32
-	InIrq       uint32
-	InHrtimer   uint32
-	HrtimerTid  uint32
-	InSoftirq   uint32
-	SoftirqTid  uint32
-	Ran         [256]TailcamRan
+	_             structs.HostLayout
+	Seen          [9]uint64
+	TableFull     [9]uint64
+	Replaced      [9]uint64
+	Recorded      uint64
+	RecordLost    uint64
+	Position      [2]uint64
+	Switches      uint64
+	Unseen        uint64
+	Reclaimed     uint64
+	HistogramLost uint64
+	AskedNs       uint64
+	LaterTimeNs   uint64
+	LaterSp       uint64
+	LaterTid      uint32
+	InIrq         uint32
+	InHrtimer     uint32
+	HrtimerTid    uint32
+	InSoftirq     uint32
+	SoftirqTid    uint32
+	Ran           [256]TailcamRan
 }
 
 type TailcamGlob struct {
@@ -86,6 +88,41 @@ type TailcamGlobRange struct {
 	_     structs.HostLayout
 	First uint16
 	Count uint16
+}
+
+type TailcamHistogram struct {
+	_         structs.HostLayout
+	Bucket    [496]uint64
+	Sum       uint64
+	Max       uint64
+	NotMin    uint64
+	Undecided uint64
+	Pad       [12]uint64
+}
+
+type TailcamHistogramRule struct {
+	_         structs.HostLayout
+	Rule      uint32
+	Own       uint32
+	Classes   uint32
+	ClassMask uint32
+	Rest      uint32
+	By        uint8
+	Threads   uint8
+	States    uint8
+	Ops       uint8
+	Preempted uint8
+	SomeCalls uint8
+	NoCall    uint8
+	Pad       [5]uint8
+	Calls     [8]uint64
+}
+
+type TailcamHistogramTable struct {
+	_     structs.HostLayout
+	First [9]uint32
+	Count [9]uint32
+	Needs [9]uint32
 }
 
 type TailcamInterruptSlots struct {
@@ -179,7 +216,17 @@ type TailcamOverride struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
 	TimeoutNs   uint64
+	Histogram   uint32
+	Adaptive    uint32
 	When        TailcamConditions
+}
+
+type TailcamQuestion struct {
+	_          structs.HostLayout
+	Type       uint16
+	Kind       uint16
+	Generation uint32
+	Id         uint64
 }
 
 type TailcamRan struct {
@@ -259,7 +306,8 @@ type TailcamRule struct {
 	RepeatNs      uint64
 	Id            uint8
 	Ratchet       uint8
-	Pad1          [2]uint8
+	Adaptive      uint8
+	Pad1          uint8
 	Pad2          uint32
 }
 
@@ -272,7 +320,9 @@ type TailcamRuleState struct {
 	SuppressedLast uint64
 	RingFull       uint64
 	Undecided      uint64
-	Pad            uint64
+	BurstNs        uint64
+	BurstWorst     uint64
+	HeldBack       uint64
 }
 
 type TailcamRuleTable struct {
@@ -315,8 +365,19 @@ type TailcamScratch struct {
 	Index        uint32
 	Undecided    uint32
 	OverrideBase uint32
+	Adaptive     uint32
+	_            [4]byte
 	ThresholdNs  uint64
 	DelayNs      uint64
+	Histogram    struct {
+		_            structs.HostLayout
+		Base         uint32
+		OverrideBase uint32
+		Number       uint32
+		Cpu          uint32
+		Now          uint64
+		Delay        uint64
+	}
 }
 
 type TailcamSetKey struct {
@@ -378,8 +439,11 @@ const (
 	TailcamMapBank1                  = "bank1"
 	TailcamMapCallKeys               = "call_keys"
 	TailcamMapCallSlots              = "call_slots"
+	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
+	TailcamMapDistributions          = "distributions"
 	TailcamMapGlobs                  = "globs"
+	TailcamMapHistogramRules         = "histogram_rules"
 	TailcamMapInterrupts             = "interrupts"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
@@ -402,6 +466,7 @@ const (
 	TailcamProgBlockRqRequeue        = "block_rq_requeue"
 	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
+	TailcamProgHistogramBucket       = "histogram_bucket"
 	TailcamProgHrtimerExpireEntry    = "hrtimer_expire_entry"
 	TailcamProgHrtimerExpireExit     = "hrtimer_expire_exit"
 	TailcamProgIrqHandlerEntry       = "irq_handler_entry"
@@ -429,6 +494,9 @@ const (
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
 	TailcamVarGeneration             = "generation"
+	TailcamVarHistogramStride        = "histogram_stride"
+	TailcamVarHistogramTables        = "histogram_tables"
+	TailcamVarHistograms             = "histograms"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
 	TailcamVarRecordMask             = "record_mask"
@@ -453,6 +521,7 @@ const (
 	TailcamVarTrackWakeup            = "track_wakeup"
 	TailcamVarUnusedIrqExtra         = "unused_irq_extra"
 	TailcamVarUnusedOutlier          = "unused_outlier"
+	TailcamVarUnusedQuestion         = "unused_question"
 	TailcamVarUnusedRecord           = "unused_record"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
 	TailcamVarUserStacksLater        = "user_stacks_later"
@@ -510,6 +579,7 @@ type TailcamProgramSpecs struct {
 	BlockRqRequeue        *ebpf.ProgramSpec `ebpf:"block_rq_requeue"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
+	HistogramBucket       *ebpf.ProgramSpec `ebpf:"histogram_bucket"`
 	HrtimerExpireEntry    *ebpf.ProgramSpec `ebpf:"hrtimer_expire_entry"`
 	HrtimerExpireExit     *ebpf.ProgramSpec `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.ProgramSpec `ebpf:"irq_handler_entry"`
@@ -535,27 +605,30 @@ type TailcamProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamMapSpecs struct {
-	Bank0        *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1        *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys     *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots    *ebpf.MapSpec `ebpf:"call_slots"`
-	Cpus         *ebpf.MapSpec `ebpf:"cpus"`
-	Globs        *ebpf.MapSpec `ebpf:"globs"`
-	Interrupts   *ebpf.MapSpec `ebpf:"interrupts"`
-	Outliers     *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides    *ebpf.MapSpec `ebpf:"overrides"`
-	Records      *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys  *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates   *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules        *ebpf.MapSpec `ebpf:"rules"`
-	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
-	Sets         *ebpf.MapSpec `ebpf:"sets"`
-	TaskKeys     *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots    *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
-	WakerScratch *ebpf.MapSpec `ebpf:"waker_scratch"`
-	WakerStacks  *ebpf.MapSpec `ebpf:"waker_stacks"`
+	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
+	Globs          *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	Interrupts     *ebpf.MapSpec `ebpf:"interrupts"`
+	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
+	Records        *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
+	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules          *ebpf.MapSpec `ebpf:"rules"`
+	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
+	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	WakerScratch   *ebpf.MapSpec `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.MapSpec `ebpf:"waker_stacks"`
 }
 
 // TailcamVariableSpecs contains global variables before they are loaded into the kernel.
@@ -570,6 +643,9 @@ type TailcamVariableSpecs struct {
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
+	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
+	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
+	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
 	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
@@ -594,6 +670,7 @@ type TailcamVariableSpecs struct {
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedIrqExtra    *ebpf.VariableSpec `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.VariableSpec `ebpf:"unused_outlier"`
+	UnusedQuestion    *ebpf.VariableSpec `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
@@ -622,27 +699,30 @@ func (o *TailcamObjects) Close() error {
 //
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamMaps struct {
-	Bank0        *ebpf.Map `ebpf:"bank0"`
-	Bank1        *ebpf.Map `ebpf:"bank1"`
-	CallKeys     *ebpf.Map `ebpf:"call_keys"`
-	CallSlots    *ebpf.Map `ebpf:"call_slots"`
-	Cpus         *ebpf.Map `ebpf:"cpus"`
-	Globs        *ebpf.Map `ebpf:"globs"`
-	Interrupts   *ebpf.Map `ebpf:"interrupts"`
-	Outliers     *ebpf.Map `ebpf:"outliers"`
-	Overrides    *ebpf.Map `ebpf:"overrides"`
-	Records      *ebpf.Map `ebpf:"records"`
-	RequestKeys  *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots *ebpf.Map `ebpf:"request_slots"`
-	RuleStates   *ebpf.Map `ebpf:"rule_states"`
-	Rules        *ebpf.Map `ebpf:"rules"`
-	Scratches    *ebpf.Map `ebpf:"scratches"`
-	Sets         *ebpf.Map `ebpf:"sets"`
-	TaskKeys     *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots    *ebpf.Map `ebpf:"task_slots"`
-	Verdicts     *ebpf.Map `ebpf:"verdicts"`
-	WakerScratch *ebpf.Map `ebpf:"waker_scratch"`
-	WakerStacks  *ebpf.Map `ebpf:"waker_stacks"`
+	Bank0          *ebpf.Map `ebpf:"bank0"`
+	Bank1          *ebpf.Map `ebpf:"bank1"`
+	CallKeys       *ebpf.Map `ebpf:"call_keys"`
+	CallSlots      *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
+	Cpus           *ebpf.Map `ebpf:"cpus"`
+	Distributions  *ebpf.Map `ebpf:"distributions"`
+	Globs          *ebpf.Map `ebpf:"globs"`
+	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	Interrupts     *ebpf.Map `ebpf:"interrupts"`
+	Outliers       *ebpf.Map `ebpf:"outliers"`
+	Overrides      *ebpf.Map `ebpf:"overrides"`
+	Records        *ebpf.Map `ebpf:"records"`
+	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
+	RuleStates     *ebpf.Map `ebpf:"rule_states"`
+	Rules          *ebpf.Map `ebpf:"rules"`
+	Scratches      *ebpf.Map `ebpf:"scratches"`
+	Sets           *ebpf.Map `ebpf:"sets"`
+	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	WakerScratch   *ebpf.Map `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.Map `ebpf:"waker_stacks"`
 }
 
 func (m *TailcamMaps) Close() error {
@@ -651,8 +731,11 @@ func (m *TailcamMaps) Close() error {
 		m.Bank1,
 		m.CallKeys,
 		m.CallSlots,
+		m.ClassKeys,
 		m.Cpus,
+		m.Distributions,
 		m.Globs,
+		m.HistogramRules,
 		m.Interrupts,
 		m.Outliers,
 		m.Overrides,
@@ -683,6 +766,9 @@ type TailcamVariables struct {
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
+	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
+	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
+	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
 	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
@@ -707,6 +793,7 @@ type TailcamVariables struct {
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedIrqExtra    *ebpf.Variable `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.Variable `ebpf:"unused_outlier"`
+	UnusedQuestion    *ebpf.Variable `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
@@ -726,6 +813,7 @@ type TailcamPrograms struct {
 	BlockRqRequeue        *ebpf.Program `ebpf:"block_rq_requeue"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
+	HistogramBucket       *ebpf.Program `ebpf:"histogram_bucket"`
 	HrtimerExpireEntry    *ebpf.Program `ebpf:"hrtimer_expire_entry"`
 	HrtimerExpireExit     *ebpf.Program `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.Program `ebpf:"irq_handler_entry"`
@@ -756,6 +844,7 @@ func (p *TailcamPrograms) Close() error {
 		p.BlockRqRequeue,
 		p.ForgetThread,
 		p.FreezeNow,
+		p.HistogramBucket,
 		p.HrtimerExpireEntry,
 		p.HrtimerExpireExit,
 		p.IrqHandlerEntry,

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, threshold, timeout, repeat, when, overrides, stacks, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
@@ -46,7 +46,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, timeout, repeat, when, overrides, stacks, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
@@ -90,8 +90,8 @@ var badInput = []struct{ yaml, want string }{
 	{"rules: [{name: a, track: block, threshold: 999ns}]", "f:1:44: threshold 999ns is too short" + durationAllowed},
 	{"rules: [{name: a, track: block, threshold: 61m}]", "f:1:44: threshold 61m is too long" + durationAllowed},
 	{"rules: [{name: a, track: block, threshold: 9999999999999h}]", `f:1:44: threshold "9999999999999h" is not a duration` + durationAllowed},
-	{"rules: [{name: a, track: block, threshold: [1ms]}]", "f:1:44: threshold is a list" + durationAllowed},
-	{"rules: [{name: a, track: block, threshold: }]", "f:1:44: threshold is without a value" + durationAllowed},
+	{"rules: [{name: a, track: block, threshold: [1ms]}]", "f:1:44: threshold is a list" + durationAllowed + ", or a mapping with quantile"},
+	{"rules: [{name: a, track: block, threshold: }]", "f:1:44: threshold is without a value" + durationAllowed + ", or a mapping with quantile"},
 
 	// Conditions.
 	{rule("wakeup", "when: {}"), "f:1:56: when is empty; allowed: at least one condition; a rule without when is for everything"},

@@ -23,13 +23,13 @@ type Limits struct {
 func (r *reader) limits(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	_, limited := keys["timeout"]
 	if e, ok := keys["threshold"]; ok {
-		rule.Threshold = r.duration(e.value, "threshold", minDuration, maxDuration)
+		rule.Threshold, rule.Adaptive = r.threshold(e.value)
 	} else if !limited {
 		r.fail(n, "each rule has a threshold, a timeout, or both", "rule has no threshold")
 	}
 	if limited {
 		rule.Timeout = r.duration(keys["timeout"].value, "timeout", minTimeout, maxTimeout)
-		r.checkOrder(keys["timeout"].value, Limits{rule.Threshold, rule.Timeout})
+		r.checkOrder(keys["timeout"].value, rule.reachable(rule.limits(nil), nil))
 	}
 	if e, ok := keys["repeat"]; ok {
 		rule.Repeat = r.duration(e.value, "repeat", minTimeout, maxTimeout)
@@ -51,7 +51,7 @@ func (r *reader) checkOrder(n *yaml.Node, l Limits) {
 func (r *reader) overrideLimits(n *yaml.Node, keys map[string]entry, rule *Rule, o *Override) {
 	t, hasThreshold := keys["threshold"]
 	if hasThreshold {
-		o.Threshold = r.duration(t.value, "threshold", minDuration, maxDuration)
+		o.Threshold, o.Adaptive = r.threshold(t.value)
 	}
 	e, hasTimeout := keys["timeout"]
 	if hasTimeout {
@@ -59,18 +59,32 @@ func (r *reader) overrideLimits(n *yaml.Node, keys map[string]entry, rule *Rule,
 	}
 	switch {
 	case hasTimeout:
-		r.checkOrder(e.value, rule.limits(o))
+		r.checkOrder(e.value, rule.reachable(rule.limits(o), o))
 	case hasThreshold:
-		r.checkOrder(t.value, rule.limits(o))
+		r.checkOrder(t.value, rule.reachable(rule.limits(o), o))
 	default:
 		r.fail(n, "each override has when, and a threshold, a timeout, or both", "override has no threshold")
 	}
 }
 
-// limits are those of an override, the rule's own where it has none.
+// reachable takes for an adaptive threshold the least that it can be.
+func (r *Rule) reachable(l Limits, o *Override) Limits {
+	switch {
+	case o != nil && o.Adaptive != nil:
+		l.Threshold = o.Adaptive.Floor
+	case r.Adaptive != nil && (o == nil || o.Threshold == 0):
+		l.Threshold = r.Adaptive.Floor
+	}
+	return l
+}
+
+// limits are those of an override, the rule's own where it has none; nil: the rule's.
 func (r *Rule) limits(o *Override) Limits {
 	l := Limits{r.Threshold, r.Timeout}
-	if o.Threshold > 0 {
+	if o == nil {
+		return l
+	}
+	if o.Threshold > 0 || o.Adaptive != nil {
 		l.Threshold = o.Threshold
 	}
 	if o.Timeout > 0 {

@@ -24,7 +24,7 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys     = []string{"rules"}
-	ruleKeys     = []string{"name", "track", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "snapshot", "actions"}
+	ruleKeys     = []string{"name", "track", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
@@ -95,6 +95,10 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["snapshot"]; ok {
 		r.snapshot(e.value, &rule.Snapshot)
 	}
+	if e, ok := keys["histogram"]; ok {
+		r.histogram(e.value, &rule)
+	}
+	r.finishAdaptive(n, &rule)
 	if e, ok := keys["actions"]; ok {
 		for _, a := range r.blocks(e.value, "actions", "an action") {
 			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))

@@ -112,7 +112,8 @@ type Match struct {
 // Override replaces the threshold, the timeout, or both where its conditions hold.
 type Override struct {
 	When      Match
-	Threshold time.Duration // 0: the rule's
+	Threshold time.Duration // 0: the rule's; Adaptive: that of now, 0: none yet
+	Adaptive  *Adaptive     // how the threshold follows the load; nil: it does not
 	Timeout   time.Duration // 0: the rule's
 }
 
@@ -143,7 +144,9 @@ type Action struct {
 type Rule struct {
 	Name      string
 	Track     Track
-	Threshold time.Duration // 0: none, only the timeout fires
+	Threshold time.Duration // 0: none, only the timeout fires; Adaptive: that of now
+	Adaptive  *Adaptive     // how the threshold follows the load; nil: it does not
+	Histogram *Histogram    // of all delays that the rule is about; nil: none
 	Timeout   time.Duration // age at which pending work is an outlier; 0: none
 	Repeat    time.Duration // fire again each … while it is still pending; 0: once
 	Ratchet   bool          // only what is worse than all before fires

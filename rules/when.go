@@ -301,7 +301,7 @@ func (r *reader) syscalls(n *yaml.Node, what string, track Track) []int {
 	return nrs
 }
 
-func join(tracks []Track) string {
+func join[T ~string](tracks []T) string {
 	var s []string
 	for _, t := range tracks {
 		s = append(s, string(t))

@@ -68,6 +68,10 @@ type compiled struct {
 	handlers   [][]string
 	floors     floors
 	nextSet    uint16
+
+	histogramOf    []ruleHistogram // of each entry of rules
+	histogramRules []bpf.TailcamHistogramRule
+	histogramTable bpf.TailcamHistogramTable
 }
 
 // trackIndex is the tracker's number in the kernel's tables (enum tracker_kind).
@@ -110,6 +114,7 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		ThresholdNs:   limitOf(r.Threshold),
 		TimeoutNs:     limitOf(r.Timeout),
 		RepeatNs:      uint64(r.Repeat.Nanoseconds()),
+		Adaptive:      flag(r.Adaptive != nil),
 		When:          when,
 		FirstOverride: uint16(len(c.overrides)),
 		Overrides:     uint16(len(r.Overrides)),
@@ -126,7 +131,9 @@ func (c *compiled) addRule(r *rules.Rule) error {
 			return err
 		}
 		l := r.LimitsOf(i)
+		o := &r.Overrides[i]
 		c.overrides = append(c.overrides, bpf.TailcamOverride{
+			Adaptive:    uint32(flag(o.Adaptive != nil || o.Threshold == 0 && r.Adaptive != nil)),
 			ThresholdNs: limitOf(l.Threshold), TimeoutNs: limitOf(l.Timeout), When: when,
 		})
 	}

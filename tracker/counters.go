@@ -15,12 +15,14 @@ type RuleCounters struct {
 	Suppressed uint64 // snapshots that the limiter refused
 	RingFull   uint64 // outliers lost: the ring buffer was full
 	Undecided  uint64 // outliers that the daemon had to decide
+	HeldBack   uint64 // delays past an adaptive threshold that did not fire: too many at once
 }
 
 func (a RuleCounters) plus(b RuleCounters) RuleCounters {
 	return RuleCounters{
 		Seen: a.Seen + b.Seen, Outliers: a.Outliers + b.Outliers, WorstNS: max(a.WorstNS, b.WorstNS),
 		Suppressed: a.Suppressed + b.Suppressed, RingFull: a.RingFull + b.RingFull, Undecided: a.Undecided + b.Undecided,
+		HeldBack: a.HeldBack + b.HeldBack,
 	}
 }
 
@@ -42,13 +44,14 @@ type CPUCounters struct {
 
 // Counters is a consistent enough account: each number is read once.
 type Counters struct {
-	Rules     map[string]RuleCounters
-	Trackers  map[rules.Track]TrackCounters
-	CPUs      []CPUCounters
-	Reclaimed uint64            // pending work whose task died
-	Missed    map[string]uint64 // runs that a program skipped because it interrupted itself, by program
-	Unseen    uint64            // context switches that the kernel did not report
-	Freezes   uint64            // of the recorder
+	Rules         map[string]RuleCounters
+	Trackers      map[rules.Track]TrackCounters
+	CPUs          []CPUCounters
+	Reclaimed     uint64            // pending work whose task died
+	Missed        map[string]uint64 // runs that a program skipped because it interrupted itself, by program
+	Unseen        uint64            // context switches that the kernel did not report
+	Freezes       uint64            // of the recorder
+	HistogramLost uint64            // delays of CPUs that came after the histograms were made
 }
 
 // Counters reads all counters of the kernel side.
@@ -62,6 +65,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 		c.CPUs = append(c.CPUs, cpuCounters(cpu, s))
 		c.Reclaimed += s.Reclaimed
 		c.Unseen += s.Unseen
+		c.HistogramLost += s.HistogramLost
 		for n, track := range rules.Tracks {
 			k := c.Trackers[track]
 			k.Seen += s.Seen[n]
@@ -158,7 +162,7 @@ func (t *Tracker) counted(g *compiled, i int) (RuleCounters, error) {
 	}
 	return RuleCounters{
 		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), Suppressed: s.Suppressed,
-		RingFull: s.RingFull, Undecided: s.Undecided,
+		RingFull: s.RingFull, Undecided: s.Undecided, HeldBack: s.HeldBack,
 	}, nil
 }
 

@@ -53,10 +53,12 @@ func noFloors(f *floors) {
 
 // lower lowers the floors of every class that r can fire for.
 func (f *floors) lower(r *rules.Rule) {
-	f.lowerFor(r, &r.When, uint64(r.Threshold.Nanoseconds()))
+	if r.Histogram != nil {
+		f.lowerFor(r, &r.When, tracked)
+	}
+	f.lowerFor(r, &r.When, limitOf(r.Threshold))
 	for i := range r.Overrides {
-		o := &r.Overrides[i]
-		f.lowerFor(r, &o.When, uint64(o.Threshold.Nanoseconds()))
+		f.lowerFor(r, &r.Overrides[i].When, limitOf(r.LimitsOf(i).Threshold))
 	}
 }
 

@@ -60,7 +60,11 @@ func (t *Tracker) install(list []rules.Rule) error {
 			firstSet = 0 // the sets of 30,000 lists ago are long gone
 		}
 	}
-	c, err := compile(list, generation, firstSet)
+	c, err := compile(t.carryThresholds(list), generation, firstSet)
+	if err != nil {
+		return err
+	}
+	histograms, err := t.allotHistograms(c)
 	if err != nil {
 		return err
 	}
@@ -77,7 +81,7 @@ func (t *Tracker) install(list []rules.Rule) error {
 		t.keepCounters()
 		t.old = append([]*compiled{replaced}, t.old[:min(len(t.old), maxOld-1)]...)
 	}
-	t.live = c
+	t.live, t.allotted = c, histograms
 	if replaced != nil {
 		t.forget(replaced)
 	}
@@ -117,6 +121,9 @@ func (t *Tracker) write(c *compiled) error {
 		}
 	}
 	if err := t.teachAll(c); err != nil {
+		return err
+	}
+	if err := t.writeHistograms(c); err != nil {
 		return err
 	}
 	var tables [2]bpf.TailcamRuleTable

@@ -17,6 +17,7 @@ import (
 const (
 	typeOutlier   = 0x7443
 	typeUserStack = 0x7444
+	typeQuestion  = 0x7445
 )
 
 // stackGrace is how long an outlier waits for the user stack that the kernel
@@ -63,6 +64,13 @@ func (t *Tracker) receive(sample []byte) (*Outlier, error) {
 			return nil, fmt.Errorf("decode user stack: %w", err)
 		}
 		t.owed.settle(u.Tid, u.TimeNs, frames(u.User[:], u.Frames))
+		return nil, nil
+	case typeQuestion:
+		var q bpf.TailcamQuestion
+		if _, err := binary.Decode(sample, binary.LittleEndian, &q); err != nil {
+			return nil, fmt.Errorf("decode question: %w", err)
+		}
+		t.answer(&q)
 		return nil, nil
 	case typeOutlier:
 		var raw bpf.TailcamOutlier

@@ -52,6 +52,9 @@ type Options struct {
 	// against, or whose rule is gone, although the kernel side may have frozen
 	// the recorder for it. Nil: ignored.
 	Unwanted func()
+	// NoHistograms removes the code that counts every delay; rules with a
+	// histogram or an adaptive threshold are then refused.
+	NoHistograms bool
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
@@ -62,6 +65,7 @@ func (o *Options) withDefaults() Options {
 	if o == nil {
 		return d
 	}
+	d.NoHistograms = o.NoHistograms
 	d.Groups, d.Host, d.TrackSelf, d.Unwanted, d.Ring = o.Groups, o.Host, o.TrackSelf, o.Unwanted, o.Ring
 	for _, f := range []struct {
 		to   *int
@@ -86,12 +90,19 @@ type Tracker struct {
 	ring     int  // records in one ring of plain memory
 	owed     owed // belongs to Read
 
+	distributions   *ebpf.Memory // of all CPUs, nil: none
+	ruleMemory      *ebpf.Memory
+	overrideMemory  *ebpf.Memory
+	histogramStride int // histograms of one CPU
+	histogramCPUs   int
+
 	stopping sync.Mutex // guards links
 
-	mu   sync.Mutex // guards what follows, and the order of changes
-	live *compiled
-	old  []*compiled // the generations before, newest first, for outliers still on their way
-	past map[string]RuleCounters
+	mu       sync.Mutex // guards what follows, and the order of changes
+	live     *compiled
+	old      []*compiled // the generations before, newest first, for outliers still on their way
+	past     map[string]RuleCounters
+	allotted allotted // histograms of the live rules
 }
 
 type attached struct {
@@ -114,8 +125,15 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.histogramStride = 1
+	if !t.opts.NoHistograms {
+		t.histogramStride = histogramsNeeded(served)
+	}
 	if err := t.load(); err != nil {
 		return nil, err
+	}
+	if err := t.openHistograms(); err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	if t.reader, err = ringbuf.NewReader(t.objects.Maps["outliers"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the outliers' ring buffer: %w", err), t.Close())
@@ -219,6 +237,11 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	set("records", 2*(highest+1)*t.ring)
+	t.histogramCPUs = highest + 1
+	set("distributions", t.histogramCPUs*t.histogramStride)
+	set("class_keys", max(t.histogramStride/8, 1))
+	knobs["histograms"] = !t.opts.NoHistograms
+	knobs["histogram_stride"] = uint32(t.histogramStride)
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}

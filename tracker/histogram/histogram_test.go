@@ -1,0 +1,129 @@
+package histogram
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// edges are all values next to which a bucket may end.
+func edges() []uint64 {
+	list := []uint64{0, math.MaxUint64}
+	for power := range 64 {
+		for part := range uint64(16) {
+			v := uint64(1)<<power + part*(uint64(1)<<power)/16
+			list = append(list, v-1, v, v+1)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Every value has a bucket that holds it; buckets are in order, without a gap, and no wider than they may be.
+func TestBuckets(t *testing.T) {
+	next := uint64(0)
+	for i := range Buckets {
+		low, high := Bounds(i)
+		if low != next || high < low {
+			t.Fatalf("bucket %d is from %d to %d, but should begin with %d", i, low, high, next)
+		}
+		if Index(low) != i || Index(high) != i || Index(low+(high-low)/2) != i {
+			t.Errorf("bucket %d: its values are in %d, %d", i, Index(low), Index(high))
+		}
+		if width := high - low; width > low/8 {
+			t.Errorf("bucket %d from %d is %d wide", i, low, width+1)
+		}
+		next = high + 1
+	}
+	if next != 0 {
+		t.Errorf("the last bucket ends with %d", next-1)
+	}
+	for _, v := range edges() {
+		if i := Index(v); i < 0 || i >= Buckets {
+			t.Errorf("%d is in bucket %d of %d", v, i, Buckets)
+		}
+	}
+}
+
+func FuzzIndex(f *testing.F) {
+	for _, v := range []uint64{0, 7, 8, 1 << 20, math.MaxUint64} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, v uint64) {
+		i := Index(v)
+		if i < 0 || i >= Buckets {
+			t.Fatalf("%d is in bucket %d", v, i)
+		}
+		if low, high := Bounds(i); v < low || v > high {
+			t.Fatalf("%d is in bucket %d from %d to %d", v, i, low, high)
+		}
+		var h Histogram
+		h.Add(v, 1)
+		for _, q := range []float64{math.NaN(), -1, 0, 0.5, 0.999, 1, 2} {
+			if got := h.Quantile(q); got != v {
+				t.Fatalf("quantile %v of %d alone is %d", q, v, got)
+			}
+		}
+	})
+}
+
+// Quantiles are at most an eighth from those of the sorted values.
+func TestQuantile(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var h Histogram
+		var all []uint64
+		shape := r.Float64() * 20
+		for range 5000 {
+			v := uint64(math.Exp(r.Float64()*shape + r.NormFloat64()))
+			h.Add(v, 1)
+			all = append(all, v)
+		}
+		slices.Sort(all)
+		if h.Min != all[0] || h.Max != all[len(all)-1] || h.Count != 5000 {
+			t.Fatalf("from %d to %d, %d of them; want %d to %d", h.Min, h.Max, h.Count, all[0], all[len(all)-1])
+		}
+		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
+			want := all[int(math.Ceil(q*5000))-1]
+			got := h.Quantile(q)
+			if math.Abs(float64(got)-float64(want)) > float64(want)/8+1 {
+				t.Errorf("quantile %v is %d, want %d", q, got, want)
+			}
+		}
+	}
+	var empty Histogram
+	if empty.Quantile(0.5) != 0 || empty.Mean() != 0 {
+		t.Error("an empty histogram has a quantile")
+	}
+}
+
+func TestMergeAndSub(t *testing.T) {
+	var a, b Histogram
+	a.Add(100, 3)
+	a.Add(5000, 1)
+	b.Add(7, 2)
+	both := a
+	both.Merge(&b)
+	if both.Count != 6 || both.Min != 7 || both.Max != 5000 || both.Sum != 5314 {
+		t.Errorf("merged: %d, from %d to %d, sum %d", both.Count, both.Min, both.Max, both.Sum)
+	}
+	d := both.Sub(&a)
+	if d.Count != 2 || d.Min != 7 || d.Max != 7 || d.Sum != 14 {
+		t.Errorf("difference: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
+	}
+	if d := both.Sub(&both); d.Count != 0 || d.Min != 0 || d.Max != 0 || d.Sum != 0 {
+		t.Errorf("nothing came: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
+	}
+	if d := b.Sub(&both); d != b {
+		t.Error("one that began anew is not returned whole")
+	}
+	var empty Histogram
+	a.Merge(&empty)
+	if a.Min != 100 || a.Count != 4 {
+		t.Error("merging nothing changes something")
+	}
+	if n := both.Above(100); n != 1 {
+		t.Errorf("%d above 100", n)
+	}
+}
