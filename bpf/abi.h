@@ -27,6 +27,14 @@ enum tracker_kind {
 	TRACKERS = 9,
 };
 
+/* Pending tables. */
+enum table_kind {
+	TABLE_TASKS = 0, /* wakeup, offcpu */
+	TABLE_CALLS = 1,
+	TABLE_REQUESTS = 2,
+	TABLES = 3,
+};
+
 /* ----------------------------------------------------------------- outlier */
 
 enum outlier_cause {
@@ -147,6 +155,29 @@ struct user_stack {
 	__u64 user[MAX_STACK];
 };
 
+/*
+ * Where a slow system call was each time it left its CPU. Comes before the
+ * outlier with the same tid and start_ns.
+ */
+#define PROGRESS_STACKS 8 /* power of two */
+#define PROGRESS_FRAMES 32
+
+struct progress_at {
+	__u64 age_ns; /* since the entry */
+	__u32 frames;
+	__u32 state; /* it left in */
+	__u64 kernel[PROGRESS_FRAMES];
+};
+
+struct progress {
+	__u16 type; /* PROGRESS_TYPE */
+	__u16 _pad;
+	__u32 tid;
+	__u64 start_ns;
+	__u64 count; /* switches; the first and the last PROGRESS_STACKS - 1 are kept */
+	struct progress_at at[PROGRESS_STACKS];
+};
+
 /* Who really woke a task: the current one, or an interrupt on top of it (kind in bits 14 and 15, number below). */
 #define WAKER_TASK 0
 #define WAKER_SOFTIRQ (1 << 14) /* | vector */
@@ -155,7 +186,8 @@ struct user_stack {
 
 #define OUTLIER_TYPE 0x7443
 #define USER_STACK_TYPE 0x7444
-#define QUESTION_TYPE 0x7445
+#define PROGRESS_TYPE 0x7445
+#define QUESTION_TYPE 0x7446
 
 /* Asks the daemon for a verdict: a rule with a histogram depends on it. */
 struct question {
@@ -255,6 +287,7 @@ struct rule {
 	__u64 allow_ns;	  /* … after a burst: (burst - 1) * every_ns */
 	__u64 timeout_ns; /* NEVER: none */
 	__u64 repeat_ns;  /* 0: a timeout fires once */
+	__u8 progress;	  /* wants stacks of where a call was at each switch */
 	__u8 id;	  /* the same in every generation, as long as the rule lives */
 	__u8 ratchet;	  /* only what is worse than worst_ns fires */
 	__u8 adaptive;	  /* the daemon moves the threshold: see burst.h */
@@ -379,6 +412,29 @@ struct bucket_of {
 /* Argument of the program forget_thread. */
 struct forget {
 	__u32 tid;
+};
+
+/* ------------------------------------------------------------------- tick */
+
+#define CHUNK_BUCKETS 512 /* looked at together */
+#define MAX_CHUNKS 1024	  /* of one table */
+
+/* A part of a pending table. */
+struct chunk {
+	__u64 due_ns; /* nothing in it can be due before */
+	__u32 generation;
+	__u32 _pad;
+};
+
+/* The tick, and what it has done; written by it alone. */
+struct tick_state {
+	__u64 ticks;
+	__u64 scans; /* of chunks */
+	__u64 late;  /* timeouts reported more than LATE_NS after their age */
+	__u64 latest_ns;
+	__u64 cut; /* ticks that ended before their work, to go on at the next one */
+	__u64 next_ns;
+	__u64 busy; /* a CPU is at it */
 };
 
 /* ---------------------------------------------------------------- counters */

@@ -10,6 +10,7 @@
 #include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
+#include "timeout.h"
 
 /* include/linux/blk_types.h, enum req_op */
 #define REQ_OP_MASK 0xff
@@ -123,6 +124,7 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 	slot->cpu = cpu;
 	slot->sector = rq->__sector;
 	slot->bytes = rq->__data_len;
+	slot->cmd_flags = rq->cmd_flags;
 	slot->issue_ns = now;
 }
 
@@ -154,17 +156,11 @@ static __always_inline void block_merge(struct request *rq)
 		request_forget(at, slot);
 }
 
-/* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
-static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, int error, u32 cpu, u64 now)
+/* Who asked for the request: the facts that rules ask for, and the same in the outlier. */
+static __always_inline void outlier_request(struct scratch *s, struct request_slot *slot)
 {
-	struct scratch *s = outlier_begin(TRACK_BLOCK, cpu, slot->issue_ns, now);
-	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
-	struct gendisk *disk = rq->q->disk;
-	struct outlier *out;
+	struct outlier *out = &s->out;
 
-	if (!s || slot->pid == self_pid)
-		return;
-	out = &s->out;
 	out->tid = slot->tid;
 	out->pid = s->facts.pid = slot->pid;
 	out->uid = s->facts.uid = slot->uid;
@@ -174,18 +170,35 @@ static __always_inline void block_outlier(struct request *rq, struct request_slo
 	s->facts.thread = slot->kthread ? THREAD_KERNEL : THREAD_USER;
 	if (slot->kthread)
 		out->flags |= OUTLIER_KTHREAD;
-	out->cmd_flags = rq->cmd_flags;
-	s->facts.op = 1 << op_class(out->cmd_flags);
-	out->dev = s->facts.dev = request_dev(rq);
-	if (!evaluate(s, TRACK_BLOCK, now - slot->issue_ns))
-		return;
-	out->ret = error;
 	out->sector = slot->sector;
 	out->bytes = slot->bytes;
 	out->requeues = slot->requeues;
 	out->entry_cpu = slot->cpu;
-	if (queued && (s64)(slot->issue_ns - queued) > 0)
-		out->queue_ns = slot->issue_ns - queued;
+}
+
+/* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
+static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, int error, u32 cpu, u64 now)
+{
+	struct scratch *s = outlier_begin(TRACK_BLOCK, cpu, slot->issue_ns, now);
+	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
+	struct gendisk *disk = rq->q->disk;
+	u64 start = slot->issue_ns, timed_out;
+	struct outlier *out;
+
+	timed_out = deadline_take(&slot->issue_ns, &slot->deadline);
+	if (!s || slot->pid == self_pid)
+		return;
+	s->timed_out = timed_out;
+	out = &s->out;
+	outlier_request(s, slot);
+	out->cmd_flags = rq->cmd_flags;
+	s->facts.op = 1 << op_class(out->cmd_flags);
+	out->dev = s->facts.dev = request_dev(rq);
+	if (!evaluate(s, TRACK_BLOCK, now - start))
+		return;
+	out->ret = error;
+	if (queued && (s64)(start - queued) > 0)
+		out->queue_ns = start - queued;
 	if (disk)
 		bpf_probe_read_kernel_str(out->disk, sizeof(out->disk), disk->disk_name);
 	outlier_emit(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Interrupts, which the recorder and the trackers irq and softirq want, and
- * timers and work queues, which only the recorder wants. What
+ * Interrupts, which the recorder and the trackers irq and softirq want, timers,
+ * which the recorder and the tick want, and work queues. What
  * interrupts a CPU is noted there as well, so that a wake-up from it is not
  * put down to the task that was interrupted.
  */
@@ -10,6 +10,7 @@
 
 #include "irq.h"
 #include "recorder.h"
+#include "tick.h"
 
 /* A record of the current task, its payload zero. */
 static __always_inline void record_begin(struct record *r, u16 type)
@@ -124,18 +125,26 @@ int BPF_PROG(softirq_raise, unsigned int vec)
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
 
-	record_begin(&r, REC_HRTIMER_ENTRY);
-	if (me) {
-		me->hrtimer_tid = r.tid;
-		me->in_hrtimer = WAKER_HRTIMER;
+	if (record_timer) {
+		struct task_struct *current = bpf_get_current_task_btf();
+		struct cpu_state *me = this_cpu(cpu);
+		struct record r = {};
+
+		record_head(&r, REC_HRTIMER_ENTRY, cpu, current->pid, now);
+		if (me) {
+			me->hrtimer_tid = r.tid;
+			me->in_hrtimer = WAKER_HRTIMER;
+		}
+		r.hrtimer.hrtimer = (u64)timer;
+		r.hrtimer.function = (u64)timer->function;
+		bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), at);
+		record(ctx, &r);
 	}
-	r.hrtimer.hrtimer = (u64)timer;
-	r.hrtimer.function = (u64)timer->function;
-	bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), at);
-	record(ctx, &r);
+	if (timeouts)
+		tick(now, cpu);
 	return 0;
 }
 

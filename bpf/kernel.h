@@ -63,6 +63,8 @@ struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
 	int on_rq;
+	int on_cpu;
+	void *stack;
 	int prio;
 	int pid;
 	int tgid;
@@ -78,12 +80,19 @@ struct pt_regs___x86 {
 	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned long sp;
+	unsigned long bp;
 } CORE;
 
 struct pt_regs___arm64 {
+	u64 regs[31];
 	u64 sp;
 	u64 pc;
 	s32 syscallno;
+} CORE;
+
+/* Only its size counts. */
+struct pt_regs___any {
+	int unused;
 } CORE;
 
 struct irqaction {

@@ -210,7 +210,10 @@ __noinline int match(const struct conditions *m, const struct facts *f, u32 *und
 struct fired {
 	u32 rule; /* place in map rules */
 	u32 undecided;
-	u64 threshold_ns;
+	u64 threshold_ns; /* or the timeout */
+	u8 cause;
+	u8 id;
+	u8 _pad[6];
 };
 
 /* Where an outlier is made, one a CPU and tracker; also the list of who wants it. */
@@ -219,14 +222,19 @@ struct scratch {
 	struct facts facts;
 	struct fired fired[MAX_RULES];
 	u32 fired_count;
-	u32 wants_kernel, wants_user;
+	u32 wants_kernel, wants_user, wants_progress;
+	u32 tick;      /* the work is still pending */
+	u64 timed_out; /* rules that have fired for it by timeout, by id */
+	u64 seen_ns;   /* tick: its age when it looked last; 0: never */
+	u64 due_ns;    /* tick: the age at which something may fire next */
+	u64 claimed;   /* tick: rules whose firing counts, by id */
+	u64 delay_ns;
 	/* of the rule in hand */
-	u32 index;
 	u32 undecided;
 	u32 override_base;
 	u32 adaptive; /* the threshold that applies is moved by the daemon */
 	u64 threshold_ns;
-	u64 delay_ns;
+	u64 timeout_ns;
 	struct {
 		u32 base, override_base; /* in the tables of rules with histograms, of overrides */
 		u32 number;		 /* of the histogram to count in */
@@ -236,7 +244,11 @@ struct scratch {
 	} histogram;
 };
 
-/* One element a CPU and tracker: their contexts may interrupt each other. */
+/* Scratches of a CPU: one a tracker, as their contexts may interrupt each other, and one of the tick. */
+#define SCRATCH_TICK TRACKERS
+#define SCRATCHES (TRACKERS + 1)
+
+/* One element a CPU and scratch. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -268,13 +280,59 @@ static long override_step(u32 i, struct rules_walk *w)
 	/* UNKNOWN: the daemon decides which threshold it is, so any delay will do */
 	s->threshold_ns = decision == YES ? o->threshold_ns : 0;
 	s->adaptive = decision == YES && o->adaptive;
+	if (decision == YES || o->timeout_ns < s->timeout_ns)
+		s->timeout_ns = o->timeout_ns;
 	return stop;
+}
+
+/*
+ * Whether a rule's timeout fires for work of this age, and when it may next.
+ * What the daemon must decide is asked again after a while, less and less often.
+ */
+static __always_inline bool timeout_fires(struct scratch *s, const struct rule *r)
+{
+	u64 over = s->delay_ns - s->timeout_ns;
+	u64 next = s->timeout_ns;
+	bool fires = false;
+
+	if ((s64)s->timeout_ns == (s64)NEVER)
+		return false;
+	if (s->delay_ns >= s->timeout_ns) {
+		if (s->undecided) {
+			next = s->delay_ns + over / 2 + 1;
+			fires = true;
+		} else {
+			next = NEVER;
+			fires = !(s->timed_out >> (r->id & 63) & 1);
+			if (r->repeat_ns) {
+				u64 n = over / r->repeat_ns;
+
+				next = s->timeout_ns + (n + 1) * r->repeat_ns;
+				if (s->seen_ns < s->timeout_ns + n * r->repeat_ns)
+					fires = true;
+			}
+		}
+	}
+	if (next < s->due_ns)
+		s->due_ns = next;
+	return fires;
+}
+
+/* Why the rule in hand fires: a cause, or -1. */
+static __always_inline s32 rule_fires(struct scratch *s, const struct rule *r)
+{
+	if (s->tick)
+		return timeout_fires(s, r) ? CAUSE_TIMEOUT : -1;
+	if (s->timed_out >> (r->id & 63) & 1)
+		return CAUSE_AFTER_TIMEOUT;
+	return s->delay_ns >= s->threshold_ns ? CAUSE_THRESHOLD : -1;
 }
 
 static long rule_step(u32 i, struct rules_walk *w)
 {
 	struct scratch *s = w->s;
 	u32 at = w->base + i;
+	s32 cause;
 	u32 n;
 	struct rule *r = bpf_map_lookup_elem(&rules, &at);
 	struct rule_state *state;
@@ -286,13 +344,15 @@ static long rule_step(u32 i, struct rules_walk *w)
 		return 0;
 	s->threshold_ns = r->threshold_ns;
 	s->adaptive = r->adaptive;
+	s->timeout_ns = r->timeout_ns;
 	if (r->overrides) {
 		s->override_base = (s->facts.generation & 1) * MAX_OVERRIDES + r->first_override;
 		bpf_loop(r->overrides, override_step, w, 0);
 	}
-	if (s->delay_ns < s->threshold_ns)
+	cause = rule_fires(s, r);
+	if (cause < 0)
 		return 0;
-	if (s->adaptive && !s->undecided) {
+	if (s->adaptive && !s->undecided && cause == CAUSE_THRESHOLD) {
 		state = bpf_map_lookup_elem(&rule_states, &at);
 		if (state && !burst_allows(state, s->out.time_ns, s->delay_ns))
 			return 0;
@@ -302,10 +362,13 @@ static long rule_step(u32 i, struct rules_walk *w)
 		return 1;
 	s->fired[n].rule = at;
 	s->fired[n].undecided = s->undecided;
-	s->fired[n].threshold_ns = s->threshold_ns;
+	s->fired[n].threshold_ns = cause == CAUSE_THRESHOLD ? s->threshold_ns : s->timeout_ns;
+	s->fired[n].cause = cause;
+	s->fired[n].id = r->id & 63;
 	s->fired_count = n + 1;
 	s->wants_kernel |= r->kernel_stack;
 	s->wants_user |= r->user_stack;
+	s->wants_progress |= r->progress;
 	return 0;
 }
 
@@ -313,13 +376,15 @@ static long rule_step(u32 i, struct rules_walk *w)
 static __always_inline u32 evaluate(struct scratch *s, u32 tracker, u64 delay)
 {
 	u32 half = s->facts.generation & 1;
-	struct rules_walk w = {
-		.s = s,
-		.base = half * MAX_RULES + tables[half].first[tracker],
-	};
+	struct rules_walk w = {.s = s};
 
-	s->fired_count = s->wants_kernel = s->wants_user = 0;
+	barrier_var(tracker);
+	if (tracker >= TRACKERS)
+		return 0;
+	w.base = half * MAX_RULES + tables[half].first[tracker];
+	s->fired_count = s->wants_kernel = s->wants_user = s->wants_progress = 0;
 	s->delay_ns = delay;
+	s->due_ns = NEVER;
 	bpf_loop(tables[half].count[tracker], rule_step, &w, 0);
 	return s->fired_count;
 }

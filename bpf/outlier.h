@@ -10,16 +10,19 @@
 #include "recorder.h"
 #include "state.h"
 
-/* The scratch of this CPU and tracker, its outlier's head filled in. */
-static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 start, u64 now)
+/* Scratch number n of this CPU, its outlier's head filled in. */
+static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
 {
-	u32 at = cpu * TRACKERS + tracker;
+	u32 at = cpu * SCRATCHES + n;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
 
 	if (!s)
 		return NULL;
 	__builtin_memset(&s->facts, 0, sizeof(s->facts));
 	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, kernel));
+	s->tick = 0;
+	s->timed_out = 0;
+	s->seen_ns = 0;
 	s->facts.generation = generation;
 	s->facts.syscall = -1;
 	s->out.type = OUTLIER_TYPE;
@@ -30,6 +33,12 @@ static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 s
 	s->out.cpu = cpu;
 	s->out.syscall = -1;
 	return s;
+}
+
+/* The scratch of this CPU and tracker. */
+static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 start, u64 now)
+{
+	return outlier_begin_in(tracker, tracker, cpu, start, now);
 }
 
 /* Who: the facts that rules ask for, and the same in the outlier. */
@@ -86,16 +95,19 @@ static long emit_step(u32 i, struct rules_walk *w)
 	struct outlier *out;
 	struct rule *r;
 	u64 delay = s->delay_ns;
-	u32 flags, at;
-	bool decided;
+	u32 flags, at, cause;
+	bool decided, wanted;
 
 	if (i >= MAX_RULES)
 		return 1;
 	at = s->fired[i].rule;
+	cause = s->fired[i].cause;
 	r = bpf_map_lookup_elem(&rules, &at);
 	state = bpf_map_lookup_elem(&rule_states, &at);
 	if (!r || !state)
 		return 1;
+	if (cause == CAUSE_TIMEOUT && !s->fired[i].undecided && !(s->claimed >> (s->fired[i].id & 63) & 1))
+		return 0; /* its exit was faster */
 	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
 	if (!out) {
 		__sync_fetch_and_add(&state->ring_full, 1);
@@ -110,11 +122,13 @@ static long emit_step(u32 i, struct rules_walk *w)
 		__sync_fetch_and_add(&state->undecided, 1);
 		flags |= OUTLIER_UNDECIDED;
 	}
-	if (r->snapshot && limiter_allows(r, state, s->out.time_ns, decided)) {
+	/* A timeout to be decided is a question only: it fires once it is answered. */
+	wanted = r->snapshot && (decided || cause != CAUSE_TIMEOUT);
+	if (wanted && limiter_allows(r, state, s->out.time_ns, decided)) {
 		flags |= OUTLIER_SNAPSHOT;
 		if (freeze(s->out.time_ns))
 			flags |= OUTLIER_FROZE;
-	} else if (r->snapshot && decided) {
+	} else if (wanted && decided) {
 		__sync_fetch_and_add(&state->suppressed, 1);
 	}
 	s->out.suppressed = state->suppressed - state->suppressed_last;
@@ -125,6 +139,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 		return 0;
 	}
 	out->flags = flags;
+	out->cause = cause;
 	out->rule = at;
 	out->undecided = s->fired[i].undecided;
 	out->threshold_ns = s->fired[i].threshold_ns;

@@ -86,6 +86,15 @@ static __always_inline int pending_find(void *keys, u32 mask, u64 key, enum spre
 	return at >= 0 ? at : bucket_find(keys, b ^ (1 & mask), key);
 }
 
+/* The key at a place, or 0. */
+static __always_inline u64 key_at(void *keys, u32 at)
+{
+	u32 b = at >> 3;
+	volatile struct bucket *bucket = bpf_map_lookup_elem(keys, &b);
+
+	return bucket ? bucket->key[at & 7] : 0;
+}
+
 /* Frees the place; the caller has zeroed its value. */
 static __always_inline void pending_release(void *keys, int at)
 {

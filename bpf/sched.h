@@ -10,6 +10,7 @@
 #include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
+#include "timeout.h"
 #include "user_stack.h"
 #include "waker_stack.h"
 
@@ -97,6 +98,8 @@ static __always_inline void sched_leave(struct task_struct *prev, bool preempt, 
 	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me);
 	if (!slot)
 		return;
+	if (timeouts)
+		slot->task = task_number(prev);
 	if (runnable) {
 		slot->flags = OUTLIER_PREEMPTED;
 		slot->entry_cpu = cpu;
@@ -165,6 +168,8 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 	if (!slot)
 		return;
 	slot->flags = OUTLIER_NEW;
+	if (timeouts)
+		slot->task = task_number(p);
 	note_waker(slot, p, cpu);
 	if (waker_stacks_always)
 		waker_stack_keep(ctx, p->pid, cpu, now);
@@ -252,7 +257,7 @@ static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since,
 	bpf_loop(RUN_HISTORY, ran_step, &w, 0);
 }
 
-static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot)
+static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot, u64 woken)
 {
 	if (!(slot->flags & SLOT_WOKEN))
 		return;
@@ -261,7 +266,7 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 	out->waker_cpu = slot->waker_cpu;
 	out->waker_context = slot->waker_context;
 	if (waker_stacks_always || waker_stacks_slow)
-		waker_stack_get(out, out->tid, slot->wake_ns);
+		waker_stack_get(out, out->tid, woken);
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }
 
@@ -270,15 +275,21 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
  * is that of a task off its CPU, its user stack follows later.
  */
 static __always_inline void sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, u32 cpu,
-					  struct cpu_state *me, u64 start, u64 runnable, u64 now)
+					  struct cpu_state *me, u64 start, u64 runnable, u64 woken, u64 now)
 {
 	struct scratch *s = outlier_begin(tracker, cpu, start, now);
 	bool moved = slot->flags & SLOT_MOVED;
 	struct outlier *out;
+	u64 timed_out;
 	long size;
 
+	if (tracker == TRACK_WAKEUP)
+		timed_out = deadline_take(&slot->wake_ns, &slot->wake_deadline);
+	else
+		timed_out = deadline_take(&slot->off_ns, &slot->off_deadline);
 	if (!s)
 		return;
+	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, next);
 	if (s->facts.pid == self_pid)
@@ -300,7 +311,7 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 
 		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
 	}
-	outlier_waker(out, slot);
+	outlier_waker(out, slot, woken);
 	outlier_ran(out, out->wait_cpu, runnable, now);
 	if (s->wants_kernel) {
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
@@ -317,7 +328,7 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 	u32 kthread = !!(next->flags & PF_KTHREAD);
 	u32 tid = next->pid;
 	struct task_slot *slot;
-	u64 off, runnable;
+	u64 off, woken, runnable;
 	int at;
 
 	if (!tid)
@@ -329,7 +340,7 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 	if (!slot || !me)
 		return;
 	off = slot->off_ns;
-	runnable = slot->wake_ns;
+	runnable = woken = slot->wake_ns;
 	if (!off && !runnable)
 		return; /* its leave was not seen */
 	/*
@@ -344,13 +355,13 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_WAKEUP, cpu, now,
 				now - runnable);
 		if ((s64)(now - runnable) >= (s64)floor_wakeup[kthread])
-			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, now);
+			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, woken, now);
 	}
 	if (track_offcpu && off) {
 		me->seen[TRACK_OFFCPU]++;
 		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_OFFCPU, cpu, now, now - off);
 		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
-			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, now);
+			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, woken, now);
 	}
 	task_clear(slot);
 }

@@ -24,6 +24,8 @@ const volatile bool track_softirq_raise; /* a rule wants how long softirqs wait 
 const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at every waking */
 const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
 const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user stacks */
+const volatile bool timeouts;		 /* a rule has one */
+const volatile bool progress_stacks;	 /* a syscall rule wants them */
 
 /* The recorder: its backend, how many records a ring holds (less one, and as a power of two), its groups. */
 const volatile bool record_mmap;
@@ -46,6 +48,12 @@ const volatile u32 task_mask;
 const volatile u32 call_mask;
 const volatile u32 request_mask;
 
+/* The kernel hands out tasks by their id (bpf_task_from_pid). */
+const volatile bool task_kfuncs;
+
+/* Chunks of each pending table that the tick looks at. */
+const volatile u32 chunks_used[TABLES];
+
 /* The daemon's own process: what it does is never an outlier. */
 const volatile u32 self_pid;
 
@@ -54,7 +62,8 @@ const volatile bool weakly_ordered;
 
 /* ------------------------------------------- live, written by the daemon */
 
-#define IRQ_CLASSES 256		    /* by the low bits of the irq's number */
+#define IRQ_CLASSES 256 /* by the low bits of the irq's number */
+#define NSEC_PER_SEC 1000000000ULL
 #define NEVER 0x7fffffffffffffffULL /* a floor that no delay reaches */
 
 /*
@@ -67,6 +76,15 @@ volatile u64 floor_syscall[SYSCALLS];
 volatile u64 floor_block[8]; /* by number of the op bit */
 volatile u64 floor_irq[IRQ_CLASSES];
 volatile u64 floor_softirq[2][SOFTIRQS]; /* by phase, vector */
+
+/* The same for timeouts; pending work that is younger is not looked at. */
+volatile u64 timeout_wakeup;
+volatile u64 timeout_offcpu[4]; /* by number of the state bit; the last is unused */
+volatile u64 timeout_syscall[SYSCALLS];
+volatile u64 timeout_block[8];
+
+/* The least timeout of each pending table: what begins now cannot be due before. */
+volatile u64 timeout_least[TABLES];
 
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;
@@ -93,6 +111,14 @@ struct bucket {
 	u64 key[8];
 };
 
+/* Which timeouts have fired for the work in a slot (timeout.h). Written by the tick, taken by the exit. */
+struct deadline {
+	u64 for_ns;  /* start of the work that the rest is about */
+	u64 fired;   /* bit of each rule's id */
+	u64 due_ns;  /* nothing can fire before */
+	u64 seen_ns; /* when the tick looked last */
+};
+
 /* A task that left the CPU: asleep, runnable again, or preempted. */
 struct task_slot {
 	u64 off_ns;  /* when it blocked; 0: it did not */
@@ -101,12 +127,11 @@ struct task_slot {
 	u32 flags;   /* enum outlier_flag, SLOT_MOVED */
 	u32 waker_tid;
 	u32 waker_pid;
-	u32 _pad2;
+	u64 task; /* struct task_struct *, as a number */
 	u16 entry_cpu;
 	u16 off_cpu;
 	u16 waker_cpu;
 	u16 waker_context; /* WAKER_* */
-	u32 _pad1;
 	char waker_comm[TASK_COMM_LEN];
 	/* Second cache line, only when it moved while runnable. */
 	u64 here_ns; /* since when it waits on here_cpu */
@@ -114,15 +139,22 @@ struct task_slot {
 	u32 here_cpu;
 	u32 best_cpu;
 	u64 _pad[5];
+	/* Third cache line, only when it waits for too long. */
+	struct deadline off_deadline;
+	struct deadline wake_deadline;
 };
 
-_Static_assert(sizeof(struct task_slot) == 128, "two cache lines");
+_Static_assert(__builtin_offsetof(struct task_slot, here_ns) == 64, "what every wait needs fills one cache line");
+_Static_assert(sizeof(struct task_slot) == 192, "three cache lines");
 
 /* A thread inside a tracked system call. */
 struct call_slot {
 	u64 start_ns;
+	u64 task; /* struct task_struct *, as a number */
 	u32 nr;
 	u32 cpu;
+	struct deadline deadline;
+	u64 _pad;
 };
 
 /* A block request between insert or issue and its completion. */
@@ -137,7 +169,10 @@ struct request_slot {
 	u32 bytes; /* as issued: a request shrinks when it completes in parts */
 	char comm[TASK_COMM_LEN];
 	u64 sector; /* as issued */
-	u64 _pad[6];
+	struct deadline deadline;
+	u32 cmd_flags;
+	u32 _pad1;
+	u64 _pad2;
 };
 
 #define ARRAY_MAP(map, value_type)                 \

@@ -10,6 +10,8 @@
 #include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
+#include "progress.h"
+#include "timeout.h"
 #include "user_stack.h"
 
 static __always_inline struct call_slot *call_slot_at(int at)
@@ -52,12 +54,14 @@ static __always_inline void syscall_begin(struct task_struct *current, u32 nr, u
 		return;
 	slot->nr = nr;
 	slot->cpu = cpu;
+	if (timeouts)
+		slot->task = task_number(current);
 	slot->start_ns = now;
 }
 
 /* The floor is passed. current is the slow task. */
 static __always_inline void syscall_outlier(void *ctx, struct task_struct *current, u32 nr, s64 ret, u32 entry_cpu,
-					    u64 start, u64 now, u32 cpu)
+					    u64 start, u64 timed_out, u64 now, u32 cpu)
 {
 	struct scratch *s = outlier_begin(TRACK_SYSCALL, cpu, start, now);
 	struct outlier *out;
@@ -65,6 +69,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 
 	if (!s)
 		return;
+	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid)
@@ -82,6 +87,8 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
 		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
+	if (progress_stacks && s->wants_progress)
+		progress_send(out->tid, start);
 	outlier_emit(s);
 }
 
@@ -90,8 +97,9 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 {
 	int at = pending_find(&call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
+	u64 start, timed_out = 0;
 	u32 entry_cpu;
-	u64 start;
+	bool slow;
 
 	if (at < 0)
 		return;
@@ -106,12 +114,15 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 		call_forget(at, slot);
 		return;
 	}
-	call_forget(at, slot);
 	if (me)
 		me->seen[TRACK_SYSCALL]++;
 	histogram_syscall(current, nr, cpu, now, now - start);
-	if ((s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)])
-		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, now, cpu);
+	slow = (s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)];
+	if (slow)
+		timed_out = deadline_take(&slot->start_ns, &slot->deadline);
+	call_forget(at, slot);
+	if (slow)
+		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, timed_out, now, cpu);
 }
 
 /* The thread with this id is gone, or the id is no longer its own. */
@@ -149,6 +160,7 @@ static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
 	if (slot) {
 		slot->nr = old->nr;
 		slot->cpu = old->cpu;
+		slot->task = old->task;
 		slot->start_ns = old->start_ns;
 	} else if (me) {
 		__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);

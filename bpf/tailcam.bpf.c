@@ -21,6 +21,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Keep the types that Go needs in the object's BTF. */
 struct record *unused_record __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
+struct progress *unused_progress __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));
 struct irq_extra *unused_irq_extra __attribute__((unused));
 struct question *unused_question __attribute__((unused));
@@ -48,6 +49,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		r.sw.prev_state = preempt ? PREV_PREEMPTED : prev_state;
 		record(ctx, &r);
 	}
+	if (track_syscall && progress_stacks)
+		progress_note(ctx, prev, prev_state, now);
 	if (track_tasks) {
 		struct cpu_state *me = this_cpu(cpu);
 

@@ -19,10 +19,26 @@ type TailcamBucket struct {
 }
 
 type TailcamCallSlot struct {
-	_       structs.HostLayout
-	StartNs uint64
-	Nr      uint32
-	Cpu     uint32
+	_        structs.HostLayout
+	StartNs  uint64
+	Task     uint64
+	Nr       uint32
+	Cpu      uint32
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad uint64
+}
+
+type TailcamChunk struct {
+	_          structs.HostLayout
+	DueNs      uint64
+	Generation uint32
+	Pad        uint32
 }
 
 type TailcamConditions struct {
@@ -77,6 +93,12 @@ type TailcamCpuState struct {
 	InSoftirq     uint32
 	SoftirqTid    uint32
 	Ran           [256]TailcamRan
+}
+
+type TailcamDuePlace struct {
+	_       structs.HostLayout
+	Tracker uint32
+	At      uint32
 }
 
 type TailcamGlob struct {
@@ -221,6 +243,22 @@ type TailcamOverride struct {
 	When        TailcamConditions
 }
 
+type TailcamProgress struct {
+	_       structs.HostLayout
+	Type    uint16
+	Pad     uint16
+	Tid     uint32
+	StartNs uint64
+	Count   uint64
+	At      [8]struct {
+		_      structs.HostLayout
+		AgeNs  uint64
+		Frames uint32
+		State  uint32
+		Kernel [32]uint64
+	}
+}
+
 type TailcamQuestion struct {
 	_          structs.HostLayout
 	Type       uint16
@@ -287,7 +325,16 @@ type TailcamRequestSlot struct {
 	Bytes    uint32
 	Comm     [16]int8
 	Sector   uint64
-	Pad      [6]uint64
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	CmdFlags uint32
+	Pad1     uint32
+	Pad2     uint64
 }
 
 type TailcamRule struct {
@@ -304,11 +351,14 @@ type TailcamRule struct {
 	AllowNs       uint64
 	TimeoutNs     uint64
 	RepeatNs      uint64
+	Progress      uint8
 	Id            uint8
 	Ratchet       uint8
 	Adaptive      uint8
 	Pad1          uint8
+	_             [3]byte
 	Pad2          uint32
+	_             [4]byte
 }
 
 type TailcamRuleState struct {
@@ -358,18 +408,28 @@ type TailcamScratch struct {
 		Rule        uint32
 		Undecided   uint32
 		ThresholdNs uint64
+		Cause       uint8
+		Id          uint8
+		Pad         [6]uint8
 	}
-	FiredCount   uint32
-	WantsKernel  uint32
-	WantsUser    uint32
-	Index        uint32
-	Undecided    uint32
-	OverrideBase uint32
-	Adaptive     uint32
-	_            [4]byte
-	ThresholdNs  uint64
-	DelayNs      uint64
-	Histogram    struct {
+	FiredCount    uint32
+	WantsKernel   uint32
+	WantsUser     uint32
+	WantsProgress uint32
+	Tick          uint32
+	_             [4]byte
+	TimedOut      uint64
+	SeenNs        uint64
+	DueNs         uint64
+	Claimed       uint64
+	DelayNs       uint64
+	Undecided     uint32
+	OverrideBase  uint32
+	Adaptive      uint32
+	_             [4]byte
+	ThresholdNs   uint64
+	TimeoutNs     uint64
+	Histogram     struct {
 		_            structs.HostLayout
 		Base         uint32
 		OverrideBase uint32
@@ -394,18 +454,42 @@ type TailcamTaskSlot struct {
 	Flags        uint32
 	WakerTid     uint32
 	WakerPid     uint32
-	Pad2         uint32
+	Task         uint64
 	EntryCpu     uint16
 	OffCpu       uint16
 	WakerCpu     uint16
 	WakerContext uint16
-	Pad1         uint32
 	WakerComm    [16]int8
 	HereNs       uint64
 	BestNs       uint64
 	HereCpu      uint32
 	BestCpu      uint32
 	Pad          [5]uint64
+	OffDeadline  struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	WakeDeadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+}
+
+type TailcamTickState struct {
+	_        structs.HostLayout
+	Ticks    uint64
+	Scans    uint64
+	Late     uint64
+	LatestNs uint64
+	Cut      uint64
+	NextNs   uint64
+	Busy     uint64
 }
 
 type TailcamUserStack struct {
@@ -439,14 +523,18 @@ const (
 	TailcamMapBank1                  = "bank1"
 	TailcamMapCallKeys               = "call_keys"
 	TailcamMapCallSlots              = "call_slots"
+	TailcamMapChunks                 = "chunks"
 	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
 	TailcamMapDistributions          = "distributions"
+	TailcamMapDuePlaces              = "due_places"
 	TailcamMapGlobs                  = "globs"
 	TailcamMapHistogramRules         = "histogram_rules"
 	TailcamMapInterrupts             = "interrupts"
+	TailcamMapNoProgress             = "no_progress"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
+	TailcamMapProgresses             = "progresses"
 	TailcamMapRecords                = "records"
 	TailcamMapRequestKeys            = "request_keys"
 	TailcamMapRequestSlots           = "request_slots"
@@ -487,6 +575,7 @@ const (
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
 	TailcamVarCallMask               = "call_mask"
+	TailcamVarChunksUsed             = "chunks_used"
 	TailcamVarFloorBlock             = "floor_block"
 	TailcamVarFloorIrq               = "floor_irq"
 	TailcamVarFloorOffcpu            = "floor_offcpu"
@@ -497,6 +586,7 @@ const (
 	TailcamVarHistogramStride        = "histogram_stride"
 	TailcamVarHistogramTables        = "histogram_tables"
 	TailcamVarHistograms             = "histograms"
+	TailcamVarProgressStacks         = "progress_stacks"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
 	TailcamVarRecordMask             = "record_mask"
@@ -511,7 +601,15 @@ const (
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarSelfPid                = "self_pid"
 	TailcamVarTables                 = "tables"
+	TailcamVarTaskKfuncs             = "task_kfuncs"
 	TailcamVarTaskMask               = "task_mask"
+	TailcamVarTicker                 = "ticker"
+	TailcamVarTimeoutBlock           = "timeout_block"
+	TailcamVarTimeoutLeast           = "timeout_least"
+	TailcamVarTimeoutOffcpu          = "timeout_offcpu"
+	TailcamVarTimeoutSyscall         = "timeout_syscall"
+	TailcamVarTimeoutWakeup          = "timeout_wakeup"
+	TailcamVarTimeouts               = "timeouts"
 	TailcamVarTrackBlock             = "track_block"
 	TailcamVarTrackIrq               = "track_irq"
 	TailcamVarTrackOffcpu            = "track_offcpu"
@@ -521,6 +619,7 @@ const (
 	TailcamVarTrackWakeup            = "track_wakeup"
 	TailcamVarUnusedIrqExtra         = "unused_irq_extra"
 	TailcamVarUnusedOutlier          = "unused_outlier"
+	TailcamVarUnusedProgress         = "unused_progress"
 	TailcamVarUnusedQuestion         = "unused_question"
 	TailcamVarUnusedRecord           = "unused_record"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
@@ -609,14 +708,18 @@ type TailcamMapSpecs struct {
 	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
 	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
 	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
+	Chunks         *ebpf.MapSpec `ebpf:"chunks"`
 	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
 	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
+	DuePlaces      *ebpf.MapSpec `ebpf:"due_places"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
 	Interrupts     *ebpf.MapSpec `ebpf:"interrupts"`
+	NoProgress     *ebpf.MapSpec `ebpf:"no_progress"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
+	Progresses     *ebpf.MapSpec `ebpf:"progresses"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
@@ -636,6 +739,7 @@ type TailcamMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamVariableSpecs struct {
 	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
+	ChunksUsed        *ebpf.VariableSpec `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
 	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
@@ -646,6 +750,7 @@ type TailcamVariableSpecs struct {
 	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
+	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
 	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
@@ -660,7 +765,15 @@ type TailcamVariableSpecs struct {
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
+	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
+	Ticker            *ebpf.VariableSpec `ebpf:"ticker"`
+	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
+	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
+	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
+	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
+	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
 	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
 	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
@@ -670,6 +783,7 @@ type TailcamVariableSpecs struct {
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedIrqExtra    *ebpf.VariableSpec `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.VariableSpec `ebpf:"unused_outlier"`
+	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.VariableSpec `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
@@ -703,14 +817,18 @@ type TailcamMaps struct {
 	Bank1          *ebpf.Map `ebpf:"bank1"`
 	CallKeys       *ebpf.Map `ebpf:"call_keys"`
 	CallSlots      *ebpf.Map `ebpf:"call_slots"`
+	Chunks         *ebpf.Map `ebpf:"chunks"`
 	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
 	Cpus           *ebpf.Map `ebpf:"cpus"`
 	Distributions  *ebpf.Map `ebpf:"distributions"`
+	DuePlaces      *ebpf.Map `ebpf:"due_places"`
 	Globs          *ebpf.Map `ebpf:"globs"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
 	Interrupts     *ebpf.Map `ebpf:"interrupts"`
+	NoProgress     *ebpf.Map `ebpf:"no_progress"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
+	Progresses     *ebpf.Map `ebpf:"progresses"`
 	Records        *ebpf.Map `ebpf:"records"`
 	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
@@ -731,14 +849,18 @@ func (m *TailcamMaps) Close() error {
 		m.Bank1,
 		m.CallKeys,
 		m.CallSlots,
+		m.Chunks,
 		m.ClassKeys,
 		m.Cpus,
 		m.Distributions,
+		m.DuePlaces,
 		m.Globs,
 		m.HistogramRules,
 		m.Interrupts,
+		m.NoProgress,
 		m.Outliers,
 		m.Overrides,
+		m.Progresses,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
@@ -759,6 +881,7 @@ func (m *TailcamMaps) Close() error {
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamVariables struct {
 	CallMask          *ebpf.Variable `ebpf:"call_mask"`
+	ChunksUsed        *ebpf.Variable `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
 	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
@@ -769,6 +892,7 @@ type TailcamVariables struct {
 	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
+	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
 	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
@@ -783,7 +907,15 @@ type TailcamVariables struct {
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
+	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
+	Ticker            *ebpf.Variable `ebpf:"ticker"`
+	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
+	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
+	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
+	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
+	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
 	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
 	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
@@ -793,6 +925,7 @@ type TailcamVariables struct {
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedIrqExtra    *ebpf.Variable `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.Variable `ebpf:"unused_outlier"`
+	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.Variable `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`

@@ -50,6 +50,23 @@ static __always_inline void regs_user(void *regs, u64 *ip, u64 *sp)
 	}
 }
 
+/* Its frame pointer. */
+static __always_inline u64 regs_frame(void *regs)
+{
+	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
+		return BPF_CORE_READ((struct pt_regs___x86 *)regs, bp);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[29]);
+}
+
+/* A task as a number, which the verifier does not let us make by a cast. */
+static __always_inline u64 task_number(struct task_struct *p)
+{
+	u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &p);
+	return number;
+}
+
 /* A 32-bit task: its system calls have other numbers, which are not tracked. */
 static __always_inline bool task_compat(struct task_struct *p)
 {

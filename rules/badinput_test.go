@@ -145,7 +145,7 @@ var badInput = []struct{ yaml, want string }{
 	{rule("block", "stacks: [kernel, waker]"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
 	{rule("block", "stacks: user"), "f:1:57: track block has no stacks: who asked for the request has gone on; allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
 	{rule("offcpu", "when: {thread: kernel}, stacks: [user]"), "f:1:82: kernel threads have no user stack; allowed: kernel, waker"},
-	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker`},
+	{rule("wakeup", "stacks: [kernel, kernal]"), `f:1:67: unknown stacks "kernal", did you mean "kernel"; allowed: kernel, user, waker, progress`},
 
 	// Interrupts.
 	{rule("irq", "when: {irq: [24, virtio], cpu: [0, -1, 9000]}"), "f:1:64: irq is text; allowed: a whole number from 0 to 1048576" +

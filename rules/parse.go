@@ -191,11 +191,13 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		return nil // none wanted
 	}
-	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack})
+	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack, ProgressStacks})
 	onlyKernel := len(rule.When.Thread) == 1 && rule.When.Thread[0] == KernelThread
 	switch {
 	case rule.Track == Block && (rule.Timeout == 0 || !slices.Equal(stacks, []Stack{KernelStack})):
 		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
+	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
+		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
 	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq}, rule.Track):
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:

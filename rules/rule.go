@@ -81,6 +81,8 @@ const (
 	KernelStack Stack = "kernel" // of the slow task
 	UserStack   Stack = "user"   // of the slow task
 	WakerStack  Stack = "waker"  // kernel stack of the task that woke it
+	// ProgressStacks are where a slow system call was each time it left its CPU.
+	ProgressStacks Stack = "progress"
 )
 
 // Position is a place in a rule file, one-based.

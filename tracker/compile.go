@@ -19,7 +19,9 @@ const (
 	maxSyscalls  = 512
 	commLen      = 16
 	trackers     = 9
+	tables       = 3
 	recordSize   = 64
+	progresses   = 512  // slow system calls whose progress is kept at once
 	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept
 )
 
@@ -67,6 +69,7 @@ type compiled struct {
 	devices    [][]string
 	handlers   [][]string
 	floors     floors
+	timeouts   floors
 	nextSet    uint16
 
 	histogramOf    []ruleHistogram // of each entry of rules
@@ -102,6 +105,7 @@ func compile(list []rules.Rule, generation uint32, firstSet uint16) (*compiled, 
 		c.table.Count[n] = uint32(len(c.rules)) - c.table.First[n]
 	}
 	c.floors = newFloors(list)
+	c.timeouts = newTimeoutFloors(list)
 	return c, nil
 }
 
@@ -123,6 +127,8 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		UserStack:     flag(slices.Contains(r.Stacks, rules.UserStack)),
 		Snapshot:      flag(r.Snapshot.Enabled),
 		EveryNs:       uint64(r.Snapshot.Every.Nanoseconds()),
+		Progress:      flag(slices.Contains(r.Stacks, rules.ProgressStacks)),
+		Id:            uint8(len(c.rules)),
 		AllowNs:       uint64(max(r.Snapshot.Burst-1, 0)) * uint64(r.Snapshot.Every.Nanoseconds()),
 	}
 	for i := range r.Overrides {

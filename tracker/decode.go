@@ -21,6 +21,8 @@ const (
 	flagUndecided
 	flagNew
 	flagUserLater
+	flagNoStack
+	flagRunning
 )
 
 // newOutlier turns what the kernel side sent into an Outlier. Any bytes will
@@ -30,7 +32,7 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		Time:        wallTime(raw.TimeNs),
 		Rule:        rule.Name,
 		Track:       string(rule.Track),
-		Cause:       CauseThreshold,
+		Cause:       causeOf(raw.Cause),
 		DelayNS:     int64(raw.TimeNs - raw.StartNs),
 		ThresholdNS: int64(raw.ThresholdNs),
 		Task: Task{
@@ -50,6 +52,7 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 			Waker:  frames(raw.Waker[:], uint16(min(raw.WakerFrames, uint32(len(raw.Waker))))),
 		},
 	}
+	o.AfterTimeout = o.Cause == CauseAfterTimeout
 	switch rule.Track {
 	case rules.Block:
 		o.Key = map[string]uint64{"dev": uint64(raw.Dev), "sector": raw.Sector}
@@ -60,15 +63,35 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		}
 	case rules.Syscall:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
-		ret := raw.Ret
-		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall)), Ret: &ret}
+		o.Syscall = &SyscallInfo{NR: int(raw.Syscall), Name: rules.SyscallName(int(raw.Syscall))}
+		if ret := raw.Ret; o.Cause != CauseTimeout {
+			o.Syscall.Ret = &ret
+		}
 	case rules.IRQ, rules.Softirq:
 		o.addInterrupt(raw)
 	default:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		o.addSched(raw, rule)
 	}
+	if o.Cause == CauseTimeout {
+		o.addPending(raw, rule)
+	}
 	return o
+}
+
+// addPending fills in what is only known of work that is not done yet.
+func (o *Outlier) addPending(raw *bpf.TailcamOutlier, rule *rules.Rule) {
+	o.Unstacked = raw.Flags&flagNoStack != 0
+	o.UserSP, o.UserFP = raw.UserSp, raw.UserFp
+	switch {
+	case rule.Track == rules.Block:
+	case raw.Flags&flagRunning != 0:
+		o.State = "running"
+	case raw.State == 0: // TASK_RUNNING: it could
+		o.State = "runnable"
+	default:
+		o.State = string(stateOf(raw.State))
+	}
 }
 
 // addSched fills in what only wakeup and offcpu know.
@@ -91,6 +114,15 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 		o.Preempted = raw.Flags&flagPreempted != 0
 	}
 	o.OnCPU = ranLongest(raw.Ran[:], wait, raw.Tid)
+}
+
+// causeOf names a cause; what this version does not know is a threshold.
+func causeOf(n uint8) Cause {
+	causes := []Cause{CauseThreshold, CauseTimeout, CauseAfterTimeout}
+	if int(n) < len(causes) {
+		return causes[n]
+	}
+	return CauseThreshold
 }
 
 // contextOf names what ran on top of the waker's task (bpf/abi.h, WAKER_*).

@@ -20,18 +20,42 @@ type floors struct {
 // Calls that never return, or return as another call, cannot be paired.
 var unpaired = []string{"exit", "exit_group", "rt_sigreturn"}
 
+// newFloors takes, of each rule and override, whichever limit fires first at an exit.
 func newFloors(list []rules.Rule) floors {
+	f := lowestLimits(list, func(l rules.Limits) uint64 {
+		return min(limitOf(l.Threshold), limitOf(l.Timeout))
+	})
+	for i := range list {
+		if list[i].Histogram != nil {
+			f.lowerFor(&list[i], &list[i].When, tracked)
+		}
+	}
+	f.unpaired()
+	return f
+}
+
+// newTimeoutFloors takes the timeouts.
+func newTimeoutFloors(list []rules.Rule) floors {
+	return lowestLimits(list, func(l rules.Limits) uint64 { return limitOf(l.Timeout) })
+}
+
+func lowestLimits(list []rules.Rule, limit func(rules.Limits) uint64) floors {
 	var f floors
 	noFloors(&f)
 	for i := range list {
-		f.lower(&list[i])
+		f.lower(&list[i], limit)
 	}
+	f.unpaired()
+	return f
+}
+
+// unpaired takes out the calls that have no exit of their own.
+func (f *floors) unpaired() {
 	for _, name := range unpaired {
 		if nr, ok := rules.SyscallNumber(name); ok && nr < maxSyscalls {
 			f.syscall[nr] = never
 		}
 	}
-	return f
 }
 
 // noFloors lets nothing pass.
@@ -52,13 +76,10 @@ func noFloors(f *floors) {
 }
 
 // lower lowers the floors of every class that r can fire for.
-func (f *floors) lower(r *rules.Rule) {
-	if r.Histogram != nil {
-		f.lowerFor(r, &r.When, tracked)
-	}
-	f.lowerFor(r, &r.When, limitOf(r.Threshold))
+func (f *floors) lower(r *rules.Rule, limit func(rules.Limits) uint64) {
+	f.lowerFor(r, &r.When, limit(rules.Limits{Threshold: r.Threshold, Timeout: r.Timeout}))
 	for i := range r.Overrides {
-		f.lowerFor(r, &r.Overrides[i].When, limitOf(r.LimitsOf(i).Threshold))
+		f.lowerFor(r, &r.Overrides[i].When, limit(r.LimitsOf(i)))
 	}
 }
 
@@ -100,4 +121,21 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 
 func admits[T comparable](want, not []T, v T) bool {
 	return (len(want) == 0 || slices.Contains(want, v)) && !slices.Contains(not, v)
+}
+
+// offcpuStates are the floors of offcpu by the number of the state alone.
+func (f *floors) offcpuStates() [4]uint64 {
+	least := [4]uint64{3: never}
+	for i := range f.offcpu[0] {
+		least[i] = min(f.offcpu[0][i], f.offcpu[1][i])
+	}
+	return least
+}
+
+// least is the lowest floor of each pending table (bpf/abi.h, enum table_kind).
+func (f *floors) least() [tables]uint64 {
+	states := f.offcpuStates()
+	return [tables]uint64{
+		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]),
+	}
 }

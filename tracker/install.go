@@ -3,6 +3,7 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -136,15 +137,15 @@ func (t *Tracker) write(c *compiled) error {
 		return err
 	}
 	if t.live != nil {
-		both := c.floors.lowest(&t.live.floors)
-		if err := t.writeFloors(&both); err != nil {
+		both, timeouts := c.floors.lowest(&t.live.floors), c.timeouts.lowest(&t.live.timeouts)
+		if err := errors.Join(t.writeFloors(&both), t.writeTimeouts(&timeouts)); err != nil {
 			return err
 		}
 	}
 	if err := v["generation"].Set(c.generation); err != nil {
 		return err
 	}
-	return t.writeFloors(&c.floors)
+	return errors.Join(t.writeFloors(&c.floors), t.writeTimeouts(&c.timeouts))
 }
 
 func (t *Tracker) writeFloors(f *floors) error {
@@ -156,6 +157,21 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_block"].Set(f.block),
 		v["floor_irq"].Set(f.irq),
 		v["floor_softirq"].Set(f.softirq),
+	)
+}
+
+// writeTimeouts sets the floors of timeouts, where the kernel side has any.
+func (t *Tracker) writeTimeouts(f *floors) error {
+	if !t.plan.timeouts {
+		return nil
+	}
+	v := t.objects.Variables
+	return errors.Join(
+		v["timeout_wakeup"].Set(slices.Min(f.wakeup[:])),
+		v["timeout_offcpu"].Set(f.offcpuStates()),
+		v["timeout_syscall"].Set(f.syscall),
+		v["timeout_block"].Set(f.block),
+		v["timeout_least"].Set(f.least()),
 	)
 }
 

@@ -59,6 +59,16 @@ type Stacks struct {
 	Kernel []Frame `json:"kernel,omitempty"`
 	User   []Frame `json:"user,omitempty"`
 	Waker  []Frame `json:"waker,omitempty"`
+	// Progress is where a slow system call was each time it left its CPU, oldest
+	// first. Of many, the first and the last ones are kept.
+	Progress []Progress `json:"progress,omitempty"`
+}
+
+// Progress is where a system call was at one moment.
+type Progress struct {
+	AgeNS  int64   `json:"age_ns"` // since its entry
+	State  string  `json:"state"`  // it left its CPU in: as Outlier.State; runnable if it was preempted
+	Kernel []Frame `json:"kernel"`
 }
 
 // SyscallInfo describes the call that was slow, or slept in.
@@ -107,15 +117,18 @@ type Outlier struct {
 	WaitCPU     *int              `json:"wait_cpu,omitempty"`    // wakeup: where it waited longest
 	Preempted   bool              `json:"preempted,omitempty"`   // wakeup: the wait began with a preemption
 	RunnableNS  int64             `json:"runnable_ns,omitempty"` // wakeup, offcpu: spent waiting for a CPU
-	State       string            `json:"state,omitempty"`       // offcpu: interruptible, uninterruptible, other
-	Waker       *Waker            `json:"waker,omitempty"`
-	OnCPU       *OnCPU            `json:"on_cpu,omitempty"` // who ran instead
-	Stacks      Stacks            `json:"stacks"`
-	Syscall     *SyscallInfo      `json:"syscall,omitempty"`
-	Block       *BlockInfo        `json:"block,omitempty"`
-	IRQ         *IRQInfo          `json:"irq,omitempty"`
-	Snapshot    *string           `json:"snapshot"`   // id, or null
-	Suppressed  uint64            `json:"suppressed"` // snapshots of this rule limited since its last one
+	// State of the task: interruptible, uninterruptible, other; and at a timeout
+	// also running, or runnable if it waits for a CPU. offcpu, and timeouts but block's.
+	State        string       `json:"state,omitempty"`
+	AfterTimeout bool         `json:"after_timeout,omitempty"` // it had timed out before: cause after_timeout
+	Waker        *Waker       `json:"waker,omitempty"`
+	OnCPU        *OnCPU       `json:"on_cpu,omitempty"` // who ran instead
+	Stacks       Stacks       `json:"stacks"`
+	Syscall      *SyscallInfo `json:"syscall,omitempty"`
+	Block        *BlockInfo   `json:"block,omitempty"`
+	IRQ          *IRQInfo     `json:"irq,omitempty"`
+	Snapshot     *string      `json:"snapshot"`   // id, or null
+	Suppressed   uint64       `json:"suppressed"` // snapshots of this rule limited since its last one
 
 	// StartMono and EndMono are the entry and the exit in nanoseconds of
 	// CLOCK_MONOTONIC, the clock of the recorder.
@@ -125,6 +138,12 @@ type Outlier struct {
 	WantsSnapshot bool `json:"-"`
 	// Raw holds the addresses of Stacks before they are symbolized.
 	Raw RawStacks `json:"-"`
+	// UserSP and UserFP are the stack and frame pointer that belong to the one
+	// frame of Raw.User, at a timeout; 0: not known.
+	UserSP uint64 `json:"-"`
+	UserFP uint64 `json:"-"`
+	// Unstacked: the kernel side could not take the stack; user space must.
+	Unstacked bool
 	// From is the rule that fired, as it was then.
 	From *rules.Rule `json:"-"`
 }
@@ -132,4 +151,12 @@ type Outlier struct {
 // RawStacks are return addresses, innermost first.
 type RawStacks struct {
 	Kernel, User, Waker []uint64
+	Progress            []RawProgress
+}
+
+// RawProgress is a Progress before it is symbolized.
+type RawProgress struct {
+	AgeNS  int64
+	State  string
+	Kernel []uint64
 }

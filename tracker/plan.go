@@ -18,6 +18,8 @@ type plan struct {
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
 	softirqRaise      bool // a softirq rule wants how long they wait to run
+	timeouts          bool // a rule or override has a timeout
+	progress          bool // a syscall rule wants progress stacks
 }
 
 // newPlan drops what this kernel cannot serve and says why, by rule name.
@@ -51,6 +53,8 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		waker := slices.Contains(r.Stacks, rules.WakerStack)
 		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
+		p.timeouts = p.timeouts || hasTimeout(&r)
+		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
 		p.wakerStacksSlow = p.wakerStacksSlow || waker && r.Track == rules.OffCPU
 		p.softirqRaise = p.softirqRaise || r.Track == rules.Softirq && admits(r.When.Phase, nil, rules.Raise)
 	}
@@ -65,6 +69,11 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 	return p, served, inactive, nil
 }
 
+// hasTimeout reports whether a rule fires for work that is still pending.
+func hasTimeout(r *rules.Rule) bool {
+	return r.Timeout > 0 || slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return o.Timeout > 0 })
+}
+
 // covers reports whether a kernel side loaded for p can also carry out q.
 func (p *plan) covers(q *plan) bool {
 	for t := range q.tracks {
@@ -72,7 +81,8 @@ func (p *plan) covers(q *plan) bool {
 			return false
 		}
 	}
-	return (p.userStacksLater || !q.userStacksLater) &&
+	return (p.timeouts || !q.timeouts) && (p.progress || !q.progress) &&
+		(p.userStacksLater || !q.userStacksLater) &&
 		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
 		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow) &&
 		(p.softirqRaise || !q.softirqRaise)
@@ -80,6 +90,9 @@ func (p *plan) covers(q *plan) bool {
 
 // wants reports whether the program of h is needed.
 func (p *plan) wants(h *hook) bool {
+	if h.program == "sched_switch" && p.progress || h.program == tickProgram && p.timeouts {
+		return true
+	}
 	if h.program == "sys_exit" && p.userStacksLater {
 		return true
 	}
@@ -101,6 +114,8 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"track_softirq":       p.tracks[rules.Softirq],
 		"track_softirq_raise": p.softirqRaise,
 		"user_stacks_later":   p.userStacksLater,
+		"timeouts":            p.timeouts,
+		"progress_stacks":     p.progress,
 		"waker_stacks_always": p.wakerStacksAlways,
 		"waker_stacks_slow":   p.wakerStacksSlow,
 	}

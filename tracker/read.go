@@ -17,7 +17,8 @@ import (
 const (
 	typeOutlier   = 0x7443
 	typeUserStack = 0x7444
-	typeQuestion  = 0x7445
+	typeQuestion  = 0x7446
+	typeProgress  = 0x7445
 )
 
 // stackGrace is how long an outlier waits for the user stack that the kernel
@@ -72,12 +73,21 @@ func (t *Tracker) receive(sample []byte) (*Outlier, error) {
 		}
 		t.answer(&q)
 		return nil, nil
+	case typeProgress:
+		var p bpf.TailcamProgress
+		if _, err := binary.Decode(sample, binary.LittleEndian, &p); err != nil {
+			return nil, fmt.Errorf("decode progress: %w", err)
+		}
+		t.progress.keep(&p)
+		return nil, nil
 	case typeOutlier:
 		var raw bpf.TailcamOutlier
 		if _, err := binary.Decode(sample, binary.LittleEndian, &raw); err != nil {
 			return nil, fmt.Errorf("decode outlier: %w", err)
 		}
 		o := t.decide(&raw)
+		t.progress.give(o)
+		t.takeStack(o)
 		if o == nil && raw.Flags&flagSnapshot != 0 && t.opts.Unwanted != nil {
 			t.opts.Unwanted()
 		}
@@ -116,6 +126,7 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	}
 	rule := c.source[at]
 	o := newOutlier(raw, rule)
+	question := o.Cause == CauseTimeout // asked only to be taught: it fires at the next tick
 	if t.opts.Host != nil {
 		// A cgroup that is gone by now stays unnamed: its id is no name.
 		o.Task.Cgroup, _ = t.opts.Host.CgroupPath(raw.CgroupId)
@@ -133,6 +144,9 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	if raw.Undecided&(matchHandler|matchNotHandler) != 0 {
 		x := irqExtra(raw)
 		_ = t.teach(c, verdictHandler, handlerHash(x), verdict(c.handlers, rules.GlobMatch, text(x.Name[:])))
+	}
+	if question {
+		return nil
 	}
 	return t.judge(o, raw, rule)
 }

@@ -89,6 +89,8 @@ type Tracker struct {
 	inactive map[string]error
 	ring     int  // records in one ring of plain memory
 	owed     owed // belongs to Read
+	pulse    pulse
+	progress progress // belongs to Read
 
 	distributions   *ebpf.Memory // of all CPUs, nil: none
 	ruleMemory      *ebpf.Memory
@@ -119,7 +121,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's BTF: %w (tailcam needs a kernel with CONFIG_DEBUG_INFO_BTF)", err)
 	}
-	t := &Tracker{opts: opts.withDefaults(), past: map[string]RuleCounters{}}
+	t := &Tracker{opts: opts.withDefaults(), past: map[string]RuleCounters{}, pulse: pulse{fd: -1}}
 	var served []rules.Rule
 	t.plan, served, t.inactive, err = newPlan(list, t.opts.Groups, kernel)
 	if err != nil {
@@ -129,7 +131,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if !t.opts.NoHistograms {
 		t.histogramStride = histogramsNeeded(served)
 	}
-	if err := t.load(); err != nil {
+	if err := t.load(hasTaskKfuncs(kernel)); err != nil {
 		return nil, err
 	}
 	if err := t.openHistograms(); err != nil {
@@ -160,11 +162,11 @@ func (t *Tracker) Attach() error {
 		t.links = append(t.links, attached{&hooks[i], l, p})
 		t.stopping.Unlock()
 	}
-	return nil
+	return t.startPulse()
 }
 
 // load sizes the maps, sets the knobs, and passes the verifier.
-func (t *Tracker) load() error {
+func (t *Tracker) load(taskKfuncs bool) error {
 	spec, err := bpf.LoadTailcam()
 	if err != nil {
 		return fmt.Errorf("read the embedded BPF object: %w", err)
@@ -179,6 +181,11 @@ func (t *Tracker) load() error {
 	}
 	if err := t.size(spec); err != nil {
 		return err
+	}
+	if v, ok := spec.Variables["task_kfuncs"]; ok {
+		if err := v.Set(taskKfuncs); err != nil {
+			return fmt.Errorf("set task_kfuncs: %w", err)
+		}
 	}
 	t.objects, err = ebpf.NewCollection(spec)
 	var refused *ebpf.VerifierError
@@ -207,7 +214,7 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	}
 	set := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(n) }
 	set("cpus", cpus)
-	set("scratches", cpus*trackers)
+	set("scratches", cpus*(trackers+1)) // one is the tick's
 	set("interrupts", 1)
 	if t.plan.tracks[rules.IRQ] || t.plan.tracks[rules.Softirq] {
 		set("interrupts", cpus)
@@ -245,7 +252,8 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}
-	for _, table := range []struct {
+	var chunks [tables]uint32
+	for n, table := range []struct {
 		keys, slots, mask string
 		places            int
 		used              bool
@@ -260,7 +268,13 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		}
 		set(table.keys, places/8)
 		set(table.slots, places)
+		chunks[n] = uint32(min((places+chunkPlaces-1)/chunkPlaces, maxChunks))
 		knobs[table.mask] = uint32(places/8 - 1)
+	}
+	knobs["chunks_used"] = chunks
+	set("progresses", 1)
+	if t.plan.progress {
+		set("progresses", progresses)
 	}
 	for name, value := range knobs {
 		if v, ok := spec.Variables[name]; ok {
@@ -309,7 +323,7 @@ func (t *Tracker) attachments() []attached {
 func (t *Tracker) Stop() error {
 	t.stopping.Lock()
 	defer t.stopping.Unlock()
-	var errs []error
+	errs := []error{t.stopPulse()}
 	for i := len(t.links) - 1; i >= 0; i-- {
 		errs = append(errs, t.links[i].link.Close())
 	}

@@ -33,8 +33,8 @@ func TestRulesAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != len(rules.Tracks) {
-		t.Fatalf("%d rules, want one for each of %v", len(got), rules.Tracks)
+	if len(got) != len(list) {
+		t.Fatalf("%d rules, want %d", len(got), len(list))
 	}
 	for i := range got {
 		if got[i].Track != rules.Tracks[i] || got[i].Name != string(got[i].Track) || !got[i].Snapshot.Enabled {
