@@ -1,0 +1,94 @@
+package adaptive
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Kernel is what a Controller reads and sets; *tracker.Tracker is one.
+type Kernel interface {
+	Adaptives() (generation uint32, list []tracker.Adaptive, err error)
+	Retune(generation uint32, list []tracker.Tuning) error
+}
+
+// Controller keeps every adaptive threshold of the running rules up to date.
+// Its methods may be called from several goroutines at once.
+type Controller struct {
+	kernel Kernel
+
+	mu        sync.Mutex
+	followers map[key]*Follower
+	states    map[string]map[int]State // by rule, and place of the override
+}
+
+type key struct{ rule, class string }
+
+// NewController returns one that has seen nothing.
+func NewController(kernel Kernel) *Controller {
+	return &Controller{kernel: kernel, followers: map[key]*Follower{}}
+}
+
+// Tick reads the histograms of all adaptive thresholds and changes those
+// thresholds that have moved. To be called about once a second: a shift of the
+// load is followed at the next tick. Rules that were replaced in between are
+// looked at in the next one.
+func (c *Controller) Tick(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	generation, list, err := c.kernel.Adaptives()
+	if err != nil {
+		return fmt.Errorf("read the histograms of adaptive thresholds: %w", err)
+	}
+	followers := map[key]*Follower{}
+	states := map[string]map[int]State{}
+	var tunings []tracker.Tuning
+	for i := range list {
+		a := &list[i]
+		k := key{a.Rule, a.Class}
+		f := c.followers[k]
+		if f == nil || f.Spec() != a.Spec { // it is new, or a reload has changed it: begin anew
+			f = New(a.Spec)
+		}
+		followers[k] = f
+		s := f.Update(now, &a.Seen)
+		if keep(a.Threshold, &s) {
+			s.Threshold = a.Threshold
+		} else if s.Threshold != a.Threshold {
+			tunings = append(tunings, tracker.Tuning{Rule: a.Rule, Override: a.Override, Threshold: s.Threshold})
+		}
+		if states[a.Rule] == nil {
+			states[a.Rule] = map[int]State{}
+		}
+		states[a.Rule][a.Override] = s
+	}
+	c.followers, c.states = followers, states
+	if len(tunings) == 0 {
+		return nil
+	}
+	if err := c.kernel.Retune(generation, tunings); err != nil && !errors.Is(err, tracker.ErrStale) {
+		return err
+	}
+	return nil
+}
+
+// keep reports whether the threshold of now is as good as the one that was
+// found: quantiles are not known better than to a few per cent.
+func keep(now time.Duration, s *State) bool {
+	if now == 0 || s.Threshold == 0 {
+		return false
+	}
+	return (now - s.Threshold).Abs() < s.Threshold/32
+}
+
+// State is that of one threshold after the last Tick: the rule's own for
+// tracker.OwnThreshold, or that of the override at a place. ok: there is one.
+func (c *Controller) State(rule string, override int) (s State, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok = c.states[rule][override]
+	return s, ok
+}
