@@ -1,0 +1,272 @@
+package guest
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/spin"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+const (
+	spinFor = 80 * time.Millisecond
+	netRX   = 3 // vector
+)
+
+// TestInterrupts makes an interrupt handler and a softirq of this kernel take
+// long, and a softirq wait behind the latter.
+func TestInterrupts(t *testing.T) {
+	inGuest(t)
+	kernel, err := tracker.New([]rules.Rule{
+		{
+			Name: "irq", Track: rules.IRQ, Threshold: spinFor, Stacks: []rules.Stack{rules.KernelStack, rules.UserStack},
+			When: rules.Match{Name: []string{"tty*"}, CPU: []uint32{0, 1}},
+		},
+		{
+			Name: "run", Track: rules.Softirq, Threshold: spinFor, Stacks: []rules.Stack{rules.KernelStack},
+			When: rules.Match{Vector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Run}},
+		},
+		{
+			Name: "raise", Track: rules.Softirq, Threshold: spinFor / 4,
+			When: rules.Match{NotVector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Raise}},
+		},
+	}, &tracker.Options{Groups: tracker.Groups, Ring: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close() //nolint:errcheck // of a guest that ends
+	if len(kernel.Inactive()) > 0 {
+		t.Fatalf("rules that do not work on this kernel: %v", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+	t.Run("irq", func(t *testing.T) { testHandler(t, outliers) })
+	t.Run("softirq", func(t *testing.T) { testSoftirq(t, outliers) })
+	t.Run("starved", func(t *testing.T) { testStarved(t, outliers) })
+	counters, err := kernel.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, track := range []rules.Track{rules.IRQ, rules.Softirq} {
+		k := counters.Trackers[track]
+		if t.Logf("%s: %+v", track, k); k.Seen == 0 || k.TableFull+k.Replaced > 0 {
+			t.Errorf("%s: %+v", track, k)
+		}
+	}
+}
+
+// testHandler writes to the serial console, which interrupts for more.
+func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
+	tty, err := os.OpenFile("/dev/ttyS0", os.O_WRONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	s := spin.Attach(t, "irq_handler_entry", spin.Any, false, spinFor)
+	for range 20 { // another interrupt may take the spin
+		s.Arm()
+		truth, err := s.Wait(func() { _, _ = tty.WriteString("the serial line interrupts\r\n") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if truth.Arg != 4 { // the interrupt of the first serial line of a PC
+			t.Logf("irq %d came first", truth.Arg)
+			continue
+		}
+		o := await(t, outliers, "irq", 0)
+		checkSpun(t, o, truth)
+		if o.IRQ.IRQ == nil || *o.IRQ.IRQ != int(truth.Arg) || o.IRQ.Name != "ttyS0" || len(o.Raw.Kernel) == 0 {
+			t.Errorf("%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
+		}
+		return
+	}
+	t.Error("no interrupt of the serial line")
+}
+
+// testSoftirq sends packets to itself from one CPU, on which a timer ends meanwhile.
+func testSoftirq(t *testing.T, outliers <-chan *tracker.Outlier) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const cpu = 1
+	pin(t, cpu)
+	defer pin(t, 0, 1)
+	up(t, "lo")
+	sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	conn, err := net.DialUDP("udp4", nil, sink.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s := spin.Attach(t, "softirq_entry", netRX, false, spinFor)
+	for range 10 {
+		drop(outliers)
+		done := make(chan struct{})
+		go func() { // waits on a timer of this CPU
+			defer close(done)
+			runtime.LockOSThread()
+			pin(t, cpu)
+			receive(20 * time.Millisecond)
+		}()
+		time.Sleep(5 * time.Millisecond)
+		s.Arm()
+		truth, err := s.Wait(func() { _, _ = conn.Write([]byte("x")) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		o := await(t, outliers, "run", 0)
+		checkSpun(t, o, truth)
+		if o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" || len(o.Raw.Kernel) == 0 {
+			t.Errorf("%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
+		}
+		for end := time.After(time.Second); ; {
+			select {
+			case o := <-outliers:
+				t.Logf("%s: %s of %v from %d to %d on CPU %d, spun from %d to %d", o.Rule, o.IRQ.Vector, time.Duration(o.DelayNS),
+					o.StartMono, o.EndMono, o.CPU, truth.Start, truth.End)
+				if o.Rule == "raise" && o.IRQ.Phase == "raise" && o.CPU == cpu && o.StartMono >= truth.Start &&
+					o.StartMono < truth.End && o.EndMono >= truth.End {
+					return
+				}
+				continue
+			case <-end:
+			}
+			break
+		}
+	}
+	t.Error("no softirq was reported as held up by the long one")
+}
+
+// testStarved lets a real-time task hog a CPU while a timer of that CPU ends.
+// Only a real-time kernel leaves the timer to a thread, which has to wait.
+func testStarved(t *testing.T, outliers <-chan *tracker.Outlier) {
+	const cpu = 1
+	realTime := strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-rt")
+	for range 10 {
+		drop(outliers)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread()
+			pin(t, cpu)
+			receive(20 * time.Millisecond)
+		}()
+		time.Sleep(5 * time.Millisecond)
+		start, end := hog(t, cpu, 2*spinFor)
+		<-done
+		for late := time.After(time.Second); ; {
+			select {
+			case o := <-outliers:
+				t.Logf("%s: %s of %v from %d to %d on CPU %d by %s, hogged from %d to %d", o.Rule, o.IRQ.Vector,
+					time.Duration(o.DelayNS), o.StartMono, o.EndMono, o.CPU, o.Task.Comm, start, end)
+				if o.Rule == "raise" && o.CPU == cpu && o.StartMono >= start && o.StartMono < end && o.EndMono >= end {
+					if !realTime {
+						t.Error("held up by the hog, although the end of the interrupt runs softirqs here")
+					}
+					return
+				}
+				continue
+			case <-late:
+			}
+			break
+		}
+		if !realTime {
+			return
+		}
+	}
+	t.Error("no softirq was reported as held up by the hog")
+}
+
+// hog spins on a CPU as a real-time task, and returns from when to when.
+func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		pin(t, cpu)
+		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 50}
+		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+			t.Error(err)
+			return
+		}
+		for start = monotonic(); end < start+uint64(d); end = monotonic() {
+		}
+	}()
+	<-done
+	return start, end
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every kernel has it
+	return uint64(ts.Nano())
+}
+
+func checkSpun(t *testing.T, o *tracker.Outlier, truth spin.Spun) {
+	t.Helper()
+	t.Logf("%s: %v on top of %s[%d] on CPU %d, spun for %v", o.Rule, time.Duration(o.DelayNS), o.Task.Comm, o.Task.TID, o.CPU, truth.Delay())
+	if o.StartMono > truth.Start || o.EndMono < truth.End || o.CPU != int(truth.CPU) {
+		t.Errorf("reported from %d to %d on CPU %d, truth %+v", o.StartMono, o.EndMono, o.CPU, truth)
+	}
+	if extra := time.Duration(o.DelayNS) - truth.Delay(); extra > 4*slack { // the rest of the handler, emulated
+		t.Errorf("%v too much", extra)
+	}
+}
+
+func pin(t *testing.T, cpus ...int) {
+	t.Helper()
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Error(err)
+	}
+}
+
+// receive waits for a packet that never comes, as long as a timer of the kernel says.
+func receive(d time.Duration) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	tv := unix.NsecToTimeval(d.Nanoseconds())
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	_, _ = unix.Read(fd, make([]byte, 1))
+}
+
+// up switches a network interface on.
+func up(t *testing.T, name string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
+		t.Fatal(err)
+	}
+	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
+		t.Fatal(err)
+	}
+}
