@@ -7,7 +7,9 @@
  * Counting takes no atomics where one program does it: the kernel does not let
  * a program run inside itself on the same CPU, and it runs with preemption off
  * (sched_switch with interrupts off as well). So it is for wakeup and offcpu
- * (sched_switch), syscall (sys_exit) and block (block_rq_complete). A tracker
+ * (sched_switch), syscall (sys_exit), block (block_rq_complete), irq
+ * (irq_handler_exit), and softirq, whose softirq_entry and softirq_exit do not
+ * interrupt each other, as softirqs do not. A tracker
  * that ends work in several programs, of which one may interrupt the other, is
  * SHARED.
  */
@@ -101,6 +103,7 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 {
 	struct cpu_state *me = this_cpu(cpu);
 	bool cgroup = undecided & (MATCH_CGROUP | MATCH_NOT_CGROUP);
+	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
 	struct question *q;
 
 	if (!me || now - me->asked_ns < 1000000)
@@ -110,9 +113,9 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	if (!q)
 		return; /* it is asked again */
 	q->type = QUESTION_TYPE;
-	q->kind = cgroup ? VERDICT_CGROUP : VERDICT_DEVICE;
+	q->kind = cgroup ? VERDICT_CGROUP : handler ? VERDICT_HANDLER : VERDICT_DEVICE;
 	q->generation = f->generation;
-	q->id = cgroup ? f->cgroup_id : f->dev;
+	q->id = cgroup ? f->cgroup_id : handler ? f->handler : f->dev;
 	bpf_ringbuf_submit(q, 0);
 }
 

@@ -12,6 +12,7 @@
 #ifndef TAILCAM_IRQ_H
 #define TAILCAM_IRQ_H
 
+#include "histogram.h"
 #include "outlier.h"
 
 /* How many may be inside each other on one CPU; more are counted as table_full. */
@@ -143,6 +144,30 @@ static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *ac
 		interrupt_emit(ctx, s);
 }
 
+/* Counts its delay. */
+static __always_inline void irq_histogram(u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
+					  u64 now, u64 delay)
+{
+	struct irq_extra *extra;
+	struct scratch *s;
+	u32 needs;
+
+	histogram_delay(TRACK_IRQ, cpu, delay, ALONE);
+	s = histogram_facts(TRACK_IRQ, cpu, &needs);
+	if (!s)
+		return;
+	histogram_task(&s->facts, current, needs);
+	s->facts.irq = irq;
+	s->facts.cpu = cpu;
+	if (needs & NEED_HANDLER) {
+		extra = (struct irq_extra *)s->out.extra;
+		__builtin_memset(extra, 0, sizeof(*extra));
+		bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), action->name);
+		s->facts.handler = handler_hash(extra->name);
+	}
+	histogram_evaluate(s, TRACK_IRQ, cpu, now, delay);
+}
+
 static __always_inline void irq_end(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
 				    struct cpu_state *me, u64 now)
 {
@@ -153,6 +178,7 @@ static __always_inline void irq_end(void *ctx, u32 irq, struct irqaction *action
 		return;
 	if (me)
 		me->seen[TRACK_IRQ]++;
+	irq_histogram(irq, action, current, cpu, now, now - start);
 	if ((s64)(now - start) >= (s64)floor_irq[irq & (IRQ_CLASSES - 1)])
 		irq_outlier(ctx, irq, action, current, start, now, cpu);
 }
@@ -182,6 +208,28 @@ static __noinline void softirq_outlier(void *ctx, u32 vector, u32 phase, u64 sta
 	s->facts.phase = 1 << (phase & 1);
 	if (evaluate(s, TRACK_SOFTIRQ, now - start))
 		interrupt_emit(ctx, s);
+}
+
+/* Counts a delay, and looks whether it is past the floor. */
+static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct task_struct *current, u32 cpu,
+					  struct cpu_state *me, u64 start, u64 now)
+{
+	struct scratch *s;
+	u32 needs;
+
+	if (me)
+		me->seen[TRACK_SOFTIRQ]++;
+	histogram_delay(TRACK_SOFTIRQ, cpu, now - start, ALONE);
+	s = histogram_facts(TRACK_SOFTIRQ, cpu, &needs);
+	if (s) {
+		histogram_task(&s->facts, current, needs);
+		s->facts.cpu = cpu;
+		s->facts.vector = 1 << vector;
+		s->facts.phase = 1 << phase;
+		histogram_evaluate(s, TRACK_SOFTIRQ, cpu, now, now - start);
+	}
+	if ((s64)(now - start) >= (s64)floor_softirq[phase][vector])
+		softirq_outlier(ctx, vector, phase, start, now);
 }
 
 /* A second raise before the softirq runs changes nothing: its work is done by the same run. */
@@ -220,10 +268,7 @@ static __always_inline void softirq_begin(void *ctx, u32 vector, struct task_str
 	if (!raised)
 		return;
 	*(volatile u64 *)&mine->raised[vector].start_ns = 0;
-	if (me)
-		me->seen[TRACK_SOFTIRQ]++;
-	if ((s64)(now - raised) >= (s64)floor_softirq[PHASE_RAISE][vector])
-		softirq_outlier(ctx, vector, PHASE_RAISE, raised, now);
+	softirq_delay(ctx, vector, PHASE_RAISE, current, cpu, me, raised, now);
 }
 
 static __always_inline void softirq_end(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
@@ -234,12 +279,8 @@ static __always_inline void softirq_end(void *ctx, u32 vector, struct task_struc
 
 	vector &= SOFTIRQS - 1;
 	start = mine ? slot_leave(mine->softirq, softirq_key(vector, current)) : 0;
-	if (!start)
-		return;
-	if (me)
-		me->seen[TRACK_SOFTIRQ]++;
-	if ((s64)(now - start) >= (s64)floor_softirq[PHASE_RUN][vector])
-		softirq_outlier(ctx, vector, PHASE_RUN, start, now);
+	if (start)
+		softirq_delay(ctx, vector, PHASE_RUN, current, cpu, me, start, now);
 }
 
 #endif

@@ -178,6 +178,7 @@ const (
 	needCgroup
 	needCall
 	needDevice
+	needHandler
 )
 
 // Numbers of enum histogram_by.
@@ -245,6 +246,7 @@ func needsOf(fields uint32) uint32 {
 		{matchCgroup | matchNotCgroup, needCgroup},
 		{matchSyscall | matchNotSyscall, needCall},
 		{matchDevice | matchNotDevice, needDevice},
+		{matchHandler | matchNotHandler, needHandler},
 	} {
 		if fields&n.fields != 0 {
 			needs |= n.need

@@ -311,5 +311,7 @@ func (t *Tracker) answer(q *bpf.TailcamQuestion) {
 		_ = t.teach(c, verdictCgroup, q.Id, verdict(c.cgroups, rules.CgroupMatch, path))
 	case verdictDevice:
 		_ = t.teach(c, verdictDevice, q.Id, verdict(c.devices, rules.GlobMatch, diskName(uint32(q.Id))))
+	case verdictHandler:
+		_ = t.teachHandlers(c)
 	}
 }

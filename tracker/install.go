@@ -124,6 +124,9 @@ func (t *Tracker) write(c *compiled) error {
 	if err := t.teachAll(c); err != nil {
 		return err
 	}
+	if err := t.teachHandlers(c); err != nil {
+		return err
+	}
 	if err := t.writeHistograms(c); err != nil {
 		return err
 	}
@@ -184,7 +187,7 @@ func (t *Tracker) forget(c *compiled) {
 }
 
 // teachAll decides the cgroup conditions for every cgroup that exists.
-// Devices and interrupt handlers are decided when they are first seen.
+// Devices are decided when they are first seen.
 func (t *Tracker) teachAll(c *compiled) error {
 	if len(c.cgroups) == 0 {
 		return nil

@@ -2,8 +2,11 @@ package tracker
 
 import (
 	"encoding/binary"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -54,18 +57,44 @@ func (o *Outlier) addInterrupt(raw *bpf.TailcamOutlier) {
 	o.Key["vector"] = uint64(x.Vector)
 }
 
+// handlerNameLen is the size of a handler's name with its NUL (bpf/abi.h).
+const handlerNameLen = 32
+
 // handlerHash is the id of a handler's name in verdicts (bpf/irq.h, handler_hash).
-func handlerHash(x *bpf.TailcamIrqExtra) uint64 {
-	b := make([]byte, len(x.Name))
-	for i, c := range x.Name {
-		b[i] = byte(c)
-	}
+func handlerHash(name string) uint64 {
+	var b [handlerNameLen]byte
+	copy(b[:handlerNameLen-1], name)
 	var h uint64
 	for i := 0; i < len(b); i += 8 {
 		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 	}
 	return h
+}
+
+// teachHandlers decides the conditions on names for every handler that is there.
+// One that comes later is decided when it is first asked for.
+func (t *Tracker) teachHandlers(c *compiled) error {
+	if len(c.handlers) == 0 {
+		return nil
+	}
+	files, err := filepath.Glob("/sys/kernel/irq/*/actions")
+	if err != nil {
+		return err // the pattern is good
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // this interrupt is gone
+		}
+		for _, name := range strings.Split(strings.TrimSuffix(string(b), "\n"), ",") {
+			name = name[:min(len(name), handlerNameLen-1)]
+			if err := t.teach(c, verdictHandler, handlerHash(name), verdict(c.handlers, rules.GlobMatch, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // interruptConditions lays out the conditions of irq and softirq.

@@ -143,7 +143,8 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	}
 	if raw.Undecided&(matchHandler|matchNotHandler) != 0 {
 		x := irqExtra(raw)
-		_ = t.teach(c, verdictHandler, handlerHash(x), verdict(c.handlers, rules.GlobMatch, text(x.Name[:])))
+		name := text(x.Name[:])
+		_ = t.teach(c, verdictHandler, handlerHash(name), verdict(c.handlers, rules.GlobMatch, name))
 	}
 	if question {
 		return nil

@@ -176,42 +176,74 @@ func checkRun(t *testing.T, c *camera, o *tracker.Outlier, truth spin.Spun) {
 }
 
 // What was counted lies between what the kernel itself counted within and
-// around that time.
+// around that time, in all and for each rule with a histogram.
 func TestSoftirqCounts(t *testing.T) {
 	needRoot(t)
 	p := newPackets(t)
+	one := rules.Match{Phase: []rules.Phase{rules.Run}, Vector: []rules.Vector{"net_rx"}, CPU: []uint32{uint32(p.cpu)}}
 	outer := softirqs(t)
-	c := watch(t, []rules.Rule{{
-		Name: "never", Track: rules.Softirq, Threshold: 24 * time.Hour, When: rules.Match{Phase: []rules.Phase{rules.Run}},
-	}}, nil)
+	c := watch(t, []rules.Rule{
+		{Name: "all", Track: rules.Softirq, Threshold: 24 * time.Hour, When: rules.Match{Phase: []rules.Phase{rules.Run}}},
+		{Name: "one", Track: rules.Softirq, Threshold: 24 * time.Hour, When: one, Histogram: &rules.Histogram{}},
+	}, nil)
 	inner := softirqs(t)
 	for range 20000 {
 		p.send(t)
 	}
-	least := softirqs(t) - inner
+	end := softirqs(t)
 	if err := c.kernel.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	most := softirqs(t) - outer
-	got := c.counters().Trackers[rules.Softirq]
-	t.Logf("counted %+v, the kernel between %d and %d", got, least, most)
-	if got.Seen < least || got.Seen > most || got.Replaced+got.TableFull > 0 {
-		t.Errorf("counted %+v, the kernel between %d and %d", got, least, most)
+	last := softirqs(t)
+	all := func(m map[string][]uint64) (n uint64) {
+		for _, row := range m {
+			for _, k := range row {
+				n += k
+			}
+		}
+		return n
+	}
+	k := c.counters().Trackers[rules.Softirq]
+	between(t, "all", k.Seen, all(end)-all(inner), all(last)-all(outer))
+	if k.Replaced+k.TableFull > 0 {
+		t.Errorf("lost %+v", k)
+	}
+	h, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][p.cpu] }
+	got := h.Rules["one"].All()
+	between(t, "histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
+}
+
+func between(t *testing.T, what string, got, least, most uint64) {
+	t.Helper()
+	if t.Logf("%s: counted %d, the kernel between %d and %d", what, got, least, most); got < least || got > most {
+		t.Errorf("%s: counted %d, the kernel between %d and %d", what, got, least, most)
 	}
 }
 
-// softirqs is how many ran, by the kernel's own account.
-func softirqs(t *testing.T) uint64 {
+// softirqs is how many ran by vector and CPU, by the kernel's own account.
+func softirqs(t *testing.T) map[string][]uint64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/softirqs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sum uint64
-	for _, f := range strings.Fields(string(b)) {
-		if n, err := strconv.ParseUint(f, 10, 64); err == nil {
-			sum += n
+	counts := map[string][]uint64{}
+	for line := range strings.Lines(string(b)) {
+		label, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok {
+			continue
+		}
+		for _, f := range strings.Fields(rest) {
+			n, err := strconv.ParseUint(f, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[label] = append(counts[label], n)
 		}
 	}
-	return sum
+	return counts
 }
