@@ -57,8 +57,8 @@ enum outlier_flag {
 };
 
 #define MAX_STACK 64
-#define TOP_RAN 16 /* power of two */
-#define EXTRA_BYTES 256
+#define TOP_RAN 16	/* power of two */
+#define EXTRA_BYTES 408 /* the largest of them: struct chain */
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */
 struct ran {
@@ -141,6 +141,59 @@ struct irq_extra {
 #define PHASE_RAISE 0 /* raised until it runs */
 #define PHASE_RUN 1   /* its run */
 #define SOFTIRQS 16   /* power of two; kernels have 10 */
+/* ------------------------------------------------------------------ chains */
+
+#define CHAIN_STAGES 12
+#define CHAIN_AT_MASK 0xffffffffffULL
+#define CHAIN_NO_IRQ 0xffffffff
+
+/* Where a chain may begin: chain.from. An irq whose handler runs a timer is both. */
+enum chain_from {
+	CHAIN_FROM_IRQ = 1 << 0,
+	CHAIN_FROM_HRTIMER = 1 << 1,
+	CHAIN_FROM_SOFTIRQ = 1 << 2,
+};
+
+/* Where a rule may end one: numbers of floors, and bits of conditions.ends. */
+enum chain_end {
+	CHAIN_END_RUN = 0,
+	CHAIN_END_USER = 1,
+	CHAIN_END_BLOCK = 2,
+};
+
+/* What goes on from a stage's time until the next stage's. */
+enum chain_kind {
+	CHAIN_IRQ = 1,
+	CHAIN_TIMER = 2,
+	CHAIN_RAISE = 3, /* a softirq waits to run */
+	CHAIN_SOFTIRQ = 4,
+	CHAIN_WAKEUP = 5, /* a task waits for a CPU */
+	CHAIN_RUN = 6,	  /* it runs */
+	CHAIN_USER = 7,	  /* it runs, and has returned to user space once */
+	CHAIN_PREEMPTED = 8,
+	CHAIN_LOCK = 9, /* real-time kernels: it sleeps for a lock */
+};
+
+struct chain_stage {
+	__u64 at;  /* kind above bit 56, CPU above bit 40, nanoseconds since the origin below */
+	__u32 id;  /* irq; vector; thread id */
+	__u32 pid; /* of a task */
+	char name[TASK_COMM_LEN];
+};
+
+/* outlier.extra of chain: the way so far. */
+struct chain {
+	__u64 origin_ns; /* 0: none */
+	__u8 from;	 /* CHAIN_FROM_* */
+	__u8 stages;
+	__u8 cut; /* something was left out: a branch, or a stage at its end */
+	__u8 end; /* CHAIN_END_* */
+	__u16 tasks;
+	__u16 vectors; /* bits of the softirqs that it went through */
+	__u32 irq;     /* that it began with, or CHAIN_NO_IRQ */
+	__u32 _pad;
+	struct chain_stage stage[CHAIN_STAGES];
+};
 
 /*
  * The user stack of an outlier at sched_switch. The kernel unwinds the user
@@ -230,6 +283,8 @@ enum match_field {
 	MATCH_PHASE = 1 << 21,
 	MATCH_CPU = 1 << 22,
 	MATCH_NOT_CPU = 1 << 23,
+	MATCH_FROM = 1 << 24,
+	MATCH_END = 1 << 25,
 };
 
 enum op_bit {
@@ -272,7 +327,8 @@ struct conditions {
 	__u16 irq_set, not_irq_set;   /* numbers in map sets */
 	__u16 cpu_set, not_cpu_set;
 	__u8 phases;
-	__u8 _pad[7];
+	__u8 from, ends; /* chain */
+	__u8 _pad[5];
 };
 
 struct rule {
@@ -455,6 +511,10 @@ struct cpu_state {
 	__u64 reclaimed;	    /* pending work whose task died */
 	__u64 histogram_lost;	    /* delays of a CPU that came after the histograms were made */
 	__u64 asked_ns;		    /* when the last question was sent */
+	__u64 chain_cut;	    /* branches and softirqs that a chain was not followed to */
+	__u64 chain_met;	    /* wake-ups of tasks that were busy with an older chain */
+	__u64 chain_ended;	    /* chains ended because of their age */
+	__u64 chain_unseen;	    /* chains whose return to user space cannot be seen */
 	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
 	__u64 later_sp;		    /* user stack pointer then */
 	__u32 later_tid;

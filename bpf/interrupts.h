@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Interrupts, which the recorder and the trackers irq and softirq want, timers,
- * which the recorder and the tick want, and work queues. What
+ * Interrupts, which the recorder and the trackers irq, softirq and chain want,
+ * timers, which the recorder, chain and the tick want, and work queues. What
  * interrupts a CPU is noted there as well, so that a wake-up from it is not
  * put down to the task that was interrupted.
  */
 #ifndef TAILCAM_INTERRUPTS_H
 #define TAILCAM_INTERRUPTS_H
 
+#include "chain.h"
 #include "irq.h"
 #include "recorder.h"
 #include "tick.h"
@@ -41,6 +42,8 @@ int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 	}
 	if (track_irq)
 		irq_begin(irq, action, current, cpu, me, now);
+	if (track_chain)
+		chain_irq_begin(cpu, irq, action, now);
 	return 0;
 }
 
@@ -64,6 +67,8 @@ int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
 	}
 	if (track_irq)
 		irq_end(ctx, irq, action, current, cpu, me, now);
+	if (track_chain)
+		chain_irq_end(cpu);
 	return 0;
 }
 
@@ -88,6 +93,8 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 	}
 	if (track_softirq)
 		softirq_begin(ctx, vec, current, cpu, me, now);
+	if (track_chain)
+		chain_softirq_begin(vec, current->pid, cpu, now);
 	return 0;
 }
 
@@ -110,39 +117,48 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	}
 	if (track_softirq)
 		softirq_end(ctx, vec, current, cpu, me, now);
+	if (track_chain)
+		chain_softirq_end(cpu);
 	return 0;
 }
 
-/* Only for rules on how long softirqs wait: the recorder has no use for it. */
+/* Only for rules on how long softirqs wait, and for chains: the recorder has no use for it. */
 SEC("tp_btf/softirq_raise")
 int BPF_PROG(softirq_raise, unsigned int vec)
 {
 	if (track_softirq_raise)
 		softirq_raised(vec);
+	if (track_chain) {
+		u32 cpu = bpf_get_smp_processor_id();
+
+		chain_raise(vec, cpu, this_cpu(cpu), bpf_ktime_get_ns());
+	}
 	return 0;
 }
 
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
 {
-	u64 now = bpf_ktime_get_ns();
+	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
 
+	if (me) {
+		me->hrtimer_tid = current->pid;
+		me->in_hrtimer = WAKER_HRTIMER;
+	}
 	if (record_timer) {
-		struct task_struct *current = bpf_get_current_task_btf();
-		struct cpu_state *me = this_cpu(cpu);
 		struct record r = {};
 
 		record_head(&r, REC_HRTIMER_ENTRY, cpu, current->pid, now);
-		if (me) {
-			me->hrtimer_tid = r.tid;
-			me->in_hrtimer = WAKER_HRTIMER;
-		}
 		r.hrtimer.hrtimer = (u64)timer;
 		r.hrtimer.function = (u64)timer->function;
 		bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), at);
 		record(ctx, &r);
 	}
+	if (track_chain)
+		chain_timer_begin(cpu, timer, now);
 	if (timeouts)
 		tick(now, cpu);
 	return 0;
@@ -151,14 +167,20 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 {
-	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-	struct record r;
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
 
-	record_begin(&r, REC_HRTIMER_EXIT);
 	if (me)
 		me->in_hrtimer = 0;
-	r.hrtimer.hrtimer = (u64)timer;
-	record(ctx, &r);
+	if (record_timer) {
+		struct record r;
+
+		record_begin(&r, REC_HRTIMER_EXIT);
+		r.hrtimer.hrtimer = (u64)timer;
+		record(ctx, &r);
+	}
+	if (track_chain)
+		chain_timer_end(cpu);
 	return 0;
 }
 

@@ -31,6 +31,7 @@ typedef __u8 u8;
 #define TASK_UNINTERRUPTIBLE 0x0002
 #define TASK_DEAD 0x0080
 #define TASK_NOLOAD 0x0400
+#define TASK_RTLOCK_WAIT 0x1000
 
 struct thread_info {
 	unsigned long flags;
@@ -62,8 +63,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_rq;
 	int on_cpu;
+	int on_rq;
 	void *stack;
 	int prio;
 	int pid;
@@ -101,6 +102,7 @@ struct irqaction {
 
 struct hrtimer {
 	void *function;
+	u8 is_soft; /* expires in the softirq */
 } CORE;
 
 struct work_struct {

@@ -26,7 +26,8 @@ struct facts {
 	u32 generation;
 	u64 handler; /* hash of an interrupt handler's name */
 	u32 irq, cpu;
-	u32 vector, phase; /* one bit each */
+	u32 vector, phase; /* one bit each; chain: a bit of each vector on its way */
+	u8 from, end;	   /* chain: one bit each, or two of from */
 	char comm[TASK_COMM_LEN];
 };
 
@@ -142,6 +143,10 @@ __noinline int match(const struct conditions *m, const struct facts *f, u32 *und
 	if ((want & MATCH_OP) && !(m->ops & f->op))
 		return NO;
 	if ((want & MATCH_PREEMPTED) && m->preempted != f->preempted)
+		return NO;
+	if ((want & MATCH_FROM) && !(m->from & f->from))
+		return NO;
+	if ((want & MATCH_END) && !(m->ends & f->end))
 		return NO;
 	if ((want & MATCH_SYSCALL) && !set_has(m->syscall_set, f->syscall))
 		return NO;

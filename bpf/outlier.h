@@ -19,10 +19,13 @@ static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 
 	if (!s)
 		return NULL;
 	__builtin_memset(&s->facts, 0, sizeof(s->facts));
-	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, kernel));
 	s->tick = 0;
 	s->timed_out = 0;
 	s->seen_ns = 0;
+	/* In two steps: the compiler unrolls a kilobyte at most. */
+	__builtin_memset(&s->out, 0, __builtin_offsetof(struct outlier, extra));
+	barrier();
+	__builtin_memset(s->out.extra, 0, sizeof(s->out.extra));
 	s->facts.generation = generation;
 	s->facts.syscall = -1;
 	s->out.type = OUTLIER_TYPE;

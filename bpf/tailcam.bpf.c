@@ -10,6 +10,7 @@
 #include "abi.h"
 #include "block.h"
 #include "histogram.h"
+#include "chain_task.h"
 #include "interrupts.h"
 #include "recorder.h"
 #include "sched.h"
@@ -25,6 +26,7 @@ struct progress *unused_progress __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));
 struct irq_extra *unused_irq_extra __attribute__((unused));
 struct question *unused_question __attribute__((unused));
+struct chain *unused_chain __attribute__((unused));
 
 #define track_tasks (track_wakeup || track_offcpu)
 
@@ -51,13 +53,19 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	if (track_syscall && progress_stacks)
 		progress_note(ctx, prev, prev_state, now);
-	if (track_tasks) {
+	if (track_tasks || track_chain) {
 		struct cpu_state *me = this_cpu(cpu);
 
 		if (user_stacks_later && me)
 			user_stack_now(ctx, prev, me);
-		sched_leave(prev, preempt, prev_state, cpu, me, now);
-		sched_arrive(next, cpu, me, now);
+		if (track_tasks) {
+			sched_leave(prev, preempt, prev_state, cpu, me, now);
+			sched_arrive(next, cpu, me, now);
+		}
+		if (track_chain) {
+			chain_leave(ctx, prev, preempt, prev_state, cpu, me, now);
+			chain_arrive(ctx, next, cpu, me, now);
+		}
 		if (me)
 			run_history(prev, next, me, now);
 	}
@@ -88,6 +96,8 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 		record_wake(ctx, REC_WAKING, p, cpu, now);
 	if (track_tasks)
 		sched_wake(ctx, p, cpu, now);
+	if (track_chain)
+		chain_wake(p, cpu, now);
 	return 0;
 }
 
@@ -101,6 +111,8 @@ int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 		record_wake(ctx, REC_WAKEUP_NEW, p, cpu, now);
 	if (track_wakeup)
 		sched_wake_new(ctx, p, cpu, now);
+	if (track_chain)
+		chain_wake(p, cpu, now);
 	return 0;
 }
 
@@ -229,11 +241,17 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 		if (me && me->later_time_ns)
 			user_stack_now(ctx, bpf_get_current_task_btf(), me);
 	}
-	if (!wanted && !record_syscall)
+	if (!wanted && !record_syscall && !chain_user)
 		return 0;
 	current = bpf_get_current_task_btf();
 	cpu = bpf_get_smp_processor_id();
+	if (chain_user && !chain_returns(current, cpu) && !wanted && !record_syscall)
+		return 0;
 	now = bpf_ktime_get_ns();
+	if (chain_user)
+		chain_return(ctx, current, cpu, now);
+	if (!wanted && !record_syscall)
+		return 0;
 	if (record_syscall)
 		record_call(ctx, REC_SYSCALL_EXIT, current, cpu, nr, ret, now);
 	if (wanted)
@@ -332,6 +350,8 @@ int forget_thread(struct forget *ctx)
 		__sync_fetch_and_add(&me->reclaimed, 1);
 	if (track_syscall)
 		call_dies(ctx->tid, me);
+	if (track_chain && chain_dies(ctx->tid) && me)
+		__sync_fetch_and_add(&me->reclaimed, 1);
 	return 0;
 }
 

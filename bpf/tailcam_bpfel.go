@@ -34,6 +34,58 @@ type TailcamCallSlot struct {
 	Pad uint64
 }
 
+type TailcamChain struct {
+	_        structs.HostLayout
+	OriginNs uint64
+	From     uint8
+	Stages   uint8
+	Cut      uint8
+	End      uint8
+	Tasks    uint16
+	Vectors  uint16
+	Irq      uint32
+	Pad      uint32
+	Stage    [12]TailcamChainStage
+}
+
+type TailcamChainCpu struct {
+	_          structs.HostLayout
+	At         uint32
+	Tid        uint32
+	InIrq      uint32
+	IrqNumber  uint32
+	IrqName    uint64
+	TimerNs    uint64
+	InTimer    uint32
+	InSoftirq  uint32
+	SoftirqTid uint32
+	SoftirqAt  uint32
+	Flip       uint64
+	RaisedNs   [10]uint64
+	Irq        TailcamChain
+	Timer      TailcamChain
+	Raised     [20]TailcamChain
+}
+
+type TailcamChainSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	WokenNs  uint64
+	Phase    uint32
+	Returned uint32
+	Room     [5]uint64
+	Chain    TailcamChain
+	Pad      [5]uint64
+}
+
+type TailcamChainStage struct {
+	_    structs.HostLayout
+	At   uint64
+	Id   uint32
+	Pid  uint32
+	Name [16]int8
+}
+
 type TailcamChunk struct {
 	_          structs.HostLayout
 	DueNs      uint64
@@ -68,7 +120,9 @@ type TailcamConditions struct {
 	CpuSet        uint16
 	NotCpuSet     uint16
 	Phases        uint8
-	Pad           [7]uint8
+	From          uint8
+	Ends          uint8
+	Pad           [5]uint8
 }
 
 type TailcamCpuState struct {
@@ -84,6 +138,10 @@ type TailcamCpuState struct {
 	Reclaimed     uint64
 	HistogramLost uint64
 	AskedNs       uint64
+	ChainCut      uint64
+	ChainMet      uint64
+	ChainEnded    uint64
+	ChainUnseen   uint64
 	LaterTimeNs   uint64
 	LaterSp       uint64
 	LaterTid      uint32
@@ -228,7 +286,7 @@ type TailcamOutlier struct {
 	Ran          [16]TailcamRanFor
 	UserSp       uint64
 	UserFp       uint64
-	Extra        [32]uint64
+	Extra        [51]uint64
 	Kernel       [64]uint64
 	User         [64]uint64
 	Waker        [64]uint64
@@ -401,7 +459,10 @@ type TailcamScratch struct {
 		Cpu        uint32
 		Vector     uint32
 		Phase      uint32
+		From       uint8
+		End        uint8
 		Comm       [16]int8
+		_          [6]byte
 	}
 	Fired [64]struct {
 		_           structs.HostLayout
@@ -523,6 +584,10 @@ const (
 	TailcamMapBank1                  = "bank1"
 	TailcamMapCallKeys               = "call_keys"
 	TailcamMapCallSlots              = "call_slots"
+	TailcamMapChainAccounts          = "chain_accounts"
+	TailcamMapChainCpus              = "chain_cpus"
+	TailcamMapChainKeys              = "chain_keys"
+	TailcamMapChainSlots             = "chain_slots"
 	TailcamMapChunks                 = "chunks"
 	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
@@ -575,8 +640,12 @@ const (
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
 	TailcamVarCallMask               = "call_mask"
+	TailcamVarChainFrom              = "chain_from"
+	TailcamVarChainMask              = "chain_mask"
+	TailcamVarChainUser              = "chain_user"
 	TailcamVarChunksUsed             = "chunks_used"
 	TailcamVarFloorBlock             = "floor_block"
+	TailcamVarFloorChain             = "floor_chain"
 	TailcamVarFloorIrq               = "floor_irq"
 	TailcamVarFloorOffcpu            = "floor_offcpu"
 	TailcamVarFloorSoftirq           = "floor_softirq"
@@ -611,12 +680,14 @@ const (
 	TailcamVarTimeoutWakeup          = "timeout_wakeup"
 	TailcamVarTimeouts               = "timeouts"
 	TailcamVarTrackBlock             = "track_block"
+	TailcamVarTrackChain             = "track_chain"
 	TailcamVarTrackIrq               = "track_irq"
 	TailcamVarTrackOffcpu            = "track_offcpu"
 	TailcamVarTrackSoftirq           = "track_softirq"
 	TailcamVarTrackSoftirqRaise      = "track_softirq_raise"
 	TailcamVarTrackSyscall           = "track_syscall"
 	TailcamVarTrackWakeup            = "track_wakeup"
+	TailcamVarUnusedChain            = "unused_chain"
 	TailcamVarUnusedIrqExtra         = "unused_irq_extra"
 	TailcamVarUnusedOutlier          = "unused_outlier"
 	TailcamVarUnusedProgress         = "unused_progress"
@@ -708,6 +779,10 @@ type TailcamMapSpecs struct {
 	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
 	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
 	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
+	ChainAccounts  *ebpf.MapSpec `ebpf:"chain_accounts"`
+	ChainCpus      *ebpf.MapSpec `ebpf:"chain_cpus"`
+	ChainKeys      *ebpf.MapSpec `ebpf:"chain_keys"`
+	ChainSlots     *ebpf.MapSpec `ebpf:"chain_slots"`
 	Chunks         *ebpf.MapSpec `ebpf:"chunks"`
 	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
 	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
@@ -739,8 +814,12 @@ type TailcamMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamVariableSpecs struct {
 	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
+	ChainFrom         *ebpf.VariableSpec `ebpf:"chain_from"`
+	ChainMask         *ebpf.VariableSpec `ebpf:"chain_mask"`
+	ChainUser         *ebpf.VariableSpec `ebpf:"chain_user"`
 	ChunksUsed        *ebpf.VariableSpec `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
+	FloorChain        *ebpf.VariableSpec `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
@@ -775,12 +854,14 @@ type TailcamVariableSpecs struct {
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
 	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
+	TrackChain        *ebpf.VariableSpec `ebpf:"track_chain"`
 	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
+	UnusedChain       *ebpf.VariableSpec `ebpf:"unused_chain"`
 	UnusedIrqExtra    *ebpf.VariableSpec `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.VariableSpec `ebpf:"unused_outlier"`
 	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
@@ -817,6 +898,10 @@ type TailcamMaps struct {
 	Bank1          *ebpf.Map `ebpf:"bank1"`
 	CallKeys       *ebpf.Map `ebpf:"call_keys"`
 	CallSlots      *ebpf.Map `ebpf:"call_slots"`
+	ChainAccounts  *ebpf.Map `ebpf:"chain_accounts"`
+	ChainCpus      *ebpf.Map `ebpf:"chain_cpus"`
+	ChainKeys      *ebpf.Map `ebpf:"chain_keys"`
+	ChainSlots     *ebpf.Map `ebpf:"chain_slots"`
 	Chunks         *ebpf.Map `ebpf:"chunks"`
 	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
 	Cpus           *ebpf.Map `ebpf:"cpus"`
@@ -849,6 +934,10 @@ func (m *TailcamMaps) Close() error {
 		m.Bank1,
 		m.CallKeys,
 		m.CallSlots,
+		m.ChainAccounts,
+		m.ChainCpus,
+		m.ChainKeys,
+		m.ChainSlots,
 		m.Chunks,
 		m.ClassKeys,
 		m.Cpus,
@@ -881,8 +970,12 @@ func (m *TailcamMaps) Close() error {
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamVariables struct {
 	CallMask          *ebpf.Variable `ebpf:"call_mask"`
+	ChainFrom         *ebpf.Variable `ebpf:"chain_from"`
+	ChainMask         *ebpf.Variable `ebpf:"chain_mask"`
+	ChainUser         *ebpf.Variable `ebpf:"chain_user"`
 	ChunksUsed        *ebpf.Variable `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
+	FloorChain        *ebpf.Variable `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
@@ -917,12 +1010,14 @@ type TailcamVariables struct {
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
 	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
+	TrackChain        *ebpf.Variable `ebpf:"track_chain"`
 	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
+	UnusedChain       *ebpf.Variable `ebpf:"unused_chain"`
 	UnusedIrqExtra    *ebpf.Variable `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.Variable `ebpf:"unused_outlier"`
 	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, from, to, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, chain"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -46,7 +46,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
@@ -155,9 +155,9 @@ var badInput = []struct{ yaml, want string }{
 		`f:1:61: name "nvme[0-9]" holds a bracket; allowed: * and ?; a ? also stands for a bracket itself` + "\n" +
 			`f:1:74: name "` + strings.Repeat("x", 32) + `" is too long; allowed: at most 31 bytes, which is what is kept of a handler's name; end it with *` +
 			"\nf:1:122: 5 is listed twice; allowed: each once"},
-	{rule("irq", "when: {vector: timer, phase: run}"), "f:1:54: vector has no meaning with track irq; allowed: vector with track softirq" +
+	{rule("irq", "when: {vector: timer, phase: run}"), "f:1:54: vector has no meaning with track irq; allowed: vector with track softirq, chain" +
 		"\nf:1:69: phase has no meaning with track irq; allowed: phase with track softirq"},
-	{rule("softirq", "when: {irq: 4, not_name: a, vector: [net_rc], phase: exit, not_cpu: []}"), "f:1:58: irq has no meaning with track softirq; allowed: irq with track irq" +
+	{rule("softirq", "when: {irq: 4, not_name: a, vector: [net_rc], phase: exit, not_cpu: []}"), "f:1:58: irq has no meaning with track softirq; allowed: irq with track irq, chain" +
 		"\nf:1:66: not_name has no meaning with track softirq; allowed: not_name with track irq" +
 		"\n" + `f:1:88: unknown vector "net_rc", did you mean "net_rx"; allowed: hi, timer, net_tx, net_rx, block, irq_poll, tasklet, sched, hrtimer, rcu` +
 		"\n" + `f:1:104: unknown phase "exit"; allowed: raise, run` +
@@ -187,6 +187,23 @@ var badInput = []struct{ yaml, want string }{
 		"allowed: at least the threshold, 2s; a rule without a threshold may have any timeout"},
 	{rule("block", "timeout: 1s, stacks: [user]"), "f:1:70: track block has no stacks: who asked for the request has gone on; " +
 		"allowed: stacks with track wakeup, offcpu, syscall; kernel with a timeout"},
+
+	// Chains.
+	{rule("wakeup", "from: irq, to: [run]"), "f:1:50: from has no meaning with track wakeup; allowed: from with track chain" +
+		"\nf:1:61: to has no meaning with track wakeup; allowed: to with track chain"},
+	{rule("chain", "from: [irq, timer], to: [runn, run, run]"), `f:1:61: unknown from "timer"; allowed: irq, hrtimer, softirq` +
+		"\n" + `f:1:74: unknown to "runn", did you mean "run"; allowed: run, user, block` +
+		"\nf:1:85: run is listed twice; allowed: each once"},
+	{rule("chain", "from: [], to: {}"), "f:1:55: from is an empty list; allowed: at least one value, or no from at all" +
+		"\nf:1:63: to is a mapping; allowed: a list of values"},
+	{rule("chain", "timeout: 1s, repeat: 1s"), "f:1:49: track chain has no timeout; allowed: threshold with track chain; a timeout with track wakeup or offcpu" +
+		"\nf:1:62: track chain has no repeat; allowed: threshold with track chain; a timeout with track wakeup or offcpu"},
+	{rule("chain", "when: {not_vector: rcu, device: vda, phase: run}"), "f:1:56: not_vector has no meaning with track chain; allowed: not_vector with track softirq" +
+		"\nf:1:73: device has no meaning with track chain; allowed: device with track block" +
+		"\nf:1:86: phase has no meaning with track chain; allowed: phase with track softirq"},
+	{rule("chain", "stacks: [waker]"), "f:1:57: track chain has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
+	{rule("chain", "when: {thread: kernel}, to: user"), "f:1:77: kernel threads never return to user space; allowed: run, block"},
+	{rule("chain", "overrides: [{when: {uid: 5}, timeout: 1s}]"), "f:1:78: track chain has no timeout; allowed: threshold with track chain; a timeout with track wakeup or offcpu"},
 
 	// Snapshots and actions.
 	{rule("block", "snapshot: 5"), "f:1:59: snapshot is a number; allowed: true, false, or a mapping with before, after, every, burst"},

@@ -57,6 +57,9 @@ func (r *reader) overrideLimits(n *yaml.Node, keys map[string]entry, rule *Rule,
 	if hasTimeout {
 		o.Timeout = r.duration(e.value, "timeout", minTimeout, maxTimeout)
 	}
+	if rule.Track == Chain {
+		r.noTimeout(keys)
+	}
 	switch {
 	case hasTimeout:
 		r.checkOrder(e.value, rule.reachable(rule.limits(o), o))

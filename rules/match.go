@@ -18,6 +18,10 @@ type Facts struct {
 	Handler   string // name of an interrupt handler
 	Vector    Vector
 	Phase     Phase
+	// chain: where it began (an interrupt whose handler runs a timer is both), its end, the softirqs on its way
+	From    []Origin
+	End     End
+	Through []Vector
 }
 
 // Matches reports whether all conditions hold. The kernel side decides most of
@@ -37,10 +41,12 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.State, nil, f.State) &&
 		isOneOf(m.IRQ, m.NotIRQ, f.IRQ) &&
 		anyGlob(GlobMatch, m.Name, m.NotName, f.Handler) &&
-		isOneOf(m.Vector, m.NotVector, f.Vector) &&
+		(isOneOf(m.Vector, m.NotVector, f.Vector) || anyOf(m.Vector, f.Through)) &&
 		isOneOf(m.Phase, nil, f.Phase) &&
 		isOneOf(m.CPU, m.NotCPU, f.CPU) &&
 		isOneOf(m.Thread, nil, thread) &&
+		(len(m.From) == 0 || anyOf(m.From, f.From)) &&
+		isOneOf(m.Ends, nil, f.End) &&
 		(m.Preempted == nil || *m.Preempted == f.Preempted)
 }
 
@@ -51,4 +57,8 @@ func anyGlob(match func(pattern, s string) bool, want, not []string, s string) b
 
 func isOneOf[T comparable](want, not []T, v T) bool {
 	return (len(want) == 0 || slices.Contains(want, v)) && !slices.Contains(not, v)
+}
+
+func anyOf[T comparable](want, have []T) bool {
+	return slices.ContainsFunc(have, func(v T) bool { return slices.Contains(want, v) })
 }

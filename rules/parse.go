@@ -24,7 +24,7 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys     = []string{"rules"}
-	ruleKeys     = []string{"name", "track", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
+	ruleKeys     = []string{"name", "track", "from", "to", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
@@ -83,6 +83,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["when"]; ok {
 		rule.When = r.when(e.value, rule.Track)
 	}
+	r.chain(keys, &rule)
 	if e, ok := keys["overrides"]; ok {
 		rule.Overrides = r.overridesOf(e.value, &rule)
 	}
@@ -198,7 +199,7 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
-	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq}, rule.Track):
+	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain}, rule.Track):
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")

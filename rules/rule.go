@@ -24,7 +24,7 @@ const (
 var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
 
 // unbuilt are the trackers that the kernel side does not have yet.
-var unbuilt = []Track{Pair, Chain, Span}
+var unbuilt = []Track{Pair, Span}
 
 // Op is the kind of a block request.
 type Op string
@@ -109,6 +109,8 @@ type Match struct {
 	Vector, NotVector   []Vector
 	Phase               []Phase
 	CPU, NotCPU         []uint32 // irq, softirq: where it ran
+	From                []Origin // chain: where it began; set by the rule's from
+	Ends                []End    // chain: where it ends; set by the rule's to
 }
 
 // Override replaces the threshold, the timeout, or both where its conditions hold.

@@ -24,11 +24,13 @@ var onlyFor = map[string][]Track{
 	"op":        {Block},
 	"state":     {OffCPU},
 	"preempted": {Wakeup},
-	"irq":       {IRQ},
+	"irq":       {IRQ, Chain},
 	"name":      {IRQ},
-	"vector":    {Softirq},
+	"vector":    {Softirq, Chain},
 	"phase":     {Softirq},
-	"cpu":       {IRQ, Softirq},
+
+	"not_vector": {Softirq}, // a chain goes through several
+	"cpu":        {IRQ, Softirq},
 }
 
 // Lengths that the kernel side or the time to match allow.
@@ -54,7 +56,7 @@ func (r *reader) when(n *yaml.Node, track Track) Match {
 		if !ok {
 			continue
 		}
-		if tracks := onlyFor[strings.TrimPrefix(key, "not_")]; track != "" && tracks != nil && !slices.Contains(tracks, track) {
+		if tracks := tracksOf(key); track != "" && tracks != nil && !slices.Contains(tracks, track) {
 			r.fail(e.key, fmt.Sprintf("%s with track %s", key, join(tracks)), "%s has no meaning with track %s", key, track)
 			continue
 		}
@@ -63,6 +65,14 @@ func (r *reader) when(n *yaml.Node, track Track) Match {
 	r.contradictions(keys, &m, track)
 	r.interruptContradictions(keys, &m)
 	return m
+}
+
+// tracksOf are the trackers that a condition makes sense with; nil: all.
+func tracksOf(key string) []Track {
+	if tracks, ok := onlyFor[key]; ok {
+		return tracks
+	}
+	return onlyFor[strings.TrimPrefix(key, "not_")]
 }
 
 func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {

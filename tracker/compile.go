@@ -53,6 +53,12 @@ const (
 	matchNotCPU
 )
 
+// The same of what chains have.
+const (
+	matchFrom = 1 << (24 + iota)
+	matchEnd
+)
+
 // never is a floor that no delay reaches (bpf/state.h, NEVER).
 const never = math.MaxInt64
 
@@ -227,6 +233,12 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 	set(matchThread, len(m.Thread) > 0)
 	for _, t := range m.Thread {
 		k.Threads |= 1 << threadNumber(t)
+	}
+	set(matchFrom, len(m.From) > 0)
+	k.From = chainFrom(m.From)
+	set(matchEnd, len(m.Ends) > 0)
+	for _, e := range m.Ends {
+		k.Ends |= 1 << slices.Index(rules.Ends, e)
 	}
 	if m.Preempted != nil {
 		set(matchPreempted, true)

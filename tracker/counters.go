@@ -52,6 +52,7 @@ type Counters struct {
 	Unseen        uint64            // context switches that the kernel did not report
 	Freezes       uint64            // of the recorder
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
+	Chains        ChainCounters
 }
 
 // Counters reads all counters of the kernel side.
@@ -66,6 +67,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 		c.Reclaimed += s.Reclaimed
 		c.Unseen += s.Unseen
 		c.HistogramLost += s.HistogramLost
+		c.Chains.add(s)
 		for n, track := range rules.Tracks {
 			k := c.Trackers[track]
 			k.Seen += s.Seen[n]

@@ -69,6 +69,9 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		}
 	case rules.IRQ, rules.Softirq:
 		o.addInterrupt(raw)
+	case rules.Chain:
+		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
+		o.addChain(raw)
 	default:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		o.addSched(raw, rule)
@@ -155,14 +158,21 @@ func ranLongest(accounts []bpf.TailcamRanFor, cpu int, self uint32) *OnCPU {
 
 // factsOf is what rules.Match asks for.
 func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
-	x := irqExtra(raw)
-	return rules.Facts{
-		IRQ: x.Irq, CPU: raw.Cpu, Handler: text(x.Name[:]), Vector: vectorOf(x.Vector), Phase: phaseOf(x.Phase),
+	f := rules.Facts{
+		CPU:  raw.Cpu,
 		Comm: o.Task.Comm, PID: raw.Pid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]),
 		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),
 		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,
 	}
+	switch {
+	case o.Chain != nil:
+		o.Chain.facts(&f)
+	case raw.Tracker == uint8(trackIndex(rules.IRQ)), raw.Tracker == uint8(trackIndex(rules.Softirq)):
+		x := irqExtra(raw)
+		f.IRQ, f.Handler, f.Vector, f.Phase = x.Irq, text(x.Name[:]), vectorOf(x.Vector), phaseOf(x.Phase)
+	}
+	return f
 }
 
 // stateOf names a kernel task state (include/linux/sched.h; bpf/task.h state_class).

@@ -15,6 +15,9 @@ type floors struct {
 	block   [8]uint64 // by number of the op
 	irq     [irqClasses]uint64
 	softirq [2][softirqs]uint64 // by phase, vector
+	chain   [4]uint64           // by number of the end
+
+	chainFrom uint8 // where chains that any rule wants may begin
 }
 
 // Calls that never return, or return as another call, cannot be paired.
@@ -73,6 +76,7 @@ func noFloors(f *floors) {
 	fill(f.irq[:])
 	fill(f.softirq[0][:])
 	fill(f.softirq[1][:])
+	fill(f.chain[:])
 }
 
 // lower lowers the floors of every class that r can fire for.
@@ -106,6 +110,13 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 		for nr := range f.syscall {
 			if admits(r.When.Syscall, r.When.NotSyscall, nr) && admits(m.Syscall, m.NotSyscall, nr) {
 				f.syscall[nr] = min(f.syscall[nr], threshold)
+			}
+		}
+	case rules.Chain:
+		f.chainFrom |= chainFrom(r.When.From)
+		for i, end := range rules.Ends {
+			if admits(r.When.Ends, nil, end) {
+				f.chain[i] = min(f.chain[i], threshold)
 			}
 		}
 	case rules.Block:

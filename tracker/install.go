@@ -160,6 +160,8 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_block"].Set(f.block),
 		v["floor_irq"].Set(f.irq),
 		v["floor_softirq"].Set(f.softirq),
+		v["floor_chain"].Set(f.chain),
+		v["chain_from"].Set(uint32(f.chainFrom)),
 	)
 }
 
@@ -234,5 +236,7 @@ func (f *floors) lowest(g *floors) floors {
 	for i := range out.softirq {
 		low(out.softirq[i][:], g.softirq[i][:])
 	}
+	low(out.chain[:], g.chain[:])
+	out.chainFrom |= g.chainFrom
 	return out
 }

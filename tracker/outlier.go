@@ -127,6 +127,7 @@ type Outlier struct {
 	Syscall      *SyscallInfo `json:"syscall,omitempty"`
 	Block        *BlockInfo   `json:"block,omitempty"`
 	IRQ          *IRQInfo     `json:"irq,omitempty"`
+	Chain        *ChainInfo   `json:"chain,omitempty"`
 	Snapshot     *string      `json:"snapshot"`   // id, or null
 	Suppressed   uint64       `json:"suppressed"` // snapshots of this rule limited since its last one
 

@@ -28,7 +28,7 @@ func (t *Tracker) Pending() (map[rules.Track]int, error) {
 func (t *Tracker) PendingKeys(track rules.Track) ([]uint64, error) {
 	name := map[rules.Track]string{
 		rules.Wakeup: "task_keys", rules.OffCPU: "task_keys",
-		rules.Syscall: "call_keys", rules.Block: "request_keys",
+		rules.Syscall: "call_keys", rules.Block: "request_keys", rules.Chain: "chain_keys",
 	}[track]
 	m := t.objects.Maps[name]
 	if m == nil {

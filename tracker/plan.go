@@ -20,6 +20,7 @@ type plan struct {
 	softirqRaise      bool // a softirq rule wants how long they wait to run
 	timeouts          bool // a rule or override has a timeout
 	progress          bool // a syscall rule wants progress stacks
+	chainUser         bool // a chain rule wants the return to user space
 }
 
 // newPlan drops what this kernel cannot serve and says why, by rule name.
@@ -49,7 +50,8 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		}
 		served = append(served, r)
 		p.tracks[r.Track] = true
-		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU
+		run := r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToRun)
+		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU || run
 		waker := slices.Contains(r.Stacks, rules.WakerStack)
 		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
@@ -57,6 +59,7 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
 		p.wakerStacksSlow = p.wakerStacksSlow || waker && r.Track == rules.OffCPU
 		p.softirqRaise = p.softirqRaise || r.Track == rules.Softirq && admits(r.When.Phase, nil, rules.Raise)
+		p.chainUser = p.chainUser || r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToUser)
 	}
 	for _, g := range groups {
 		if !slices.Contains(Groups, g) {
@@ -81,7 +84,7 @@ func (p *plan) covers(q *plan) bool {
 			return false
 		}
 	}
-	return (p.timeouts || !q.timeouts) && (p.progress || !q.progress) &&
+	return (p.chainUser || !q.chainUser) && (p.timeouts || !q.timeouts) && (p.progress || !q.progress) &&
 		(p.userStacksLater || !q.userStacksLater) &&
 		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
 		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow) &&
@@ -93,11 +96,11 @@ func (p *plan) wants(h *hook) bool {
 	if h.program == "sched_switch" && p.progress || h.program == tickProgram && p.timeouts {
 		return true
 	}
-	if h.program == "sys_exit" && p.userStacksLater {
+	if h.program == "sys_exit" && (p.userStacksLater || p.chainUser) {
 		return true
 	}
 	if h.program == "softirq_raise" {
-		return p.softirqRaise
+		return p.softirqRaise || p.tracks[rules.Chain]
 	}
 	return slices.ContainsFunc(h.trackers, func(t rules.Track) bool { return p.tracks[t] }) ||
 		slices.ContainsFunc(h.groups, func(g string) bool { return p.groups[g] })
@@ -113,6 +116,8 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"track_irq":           p.tracks[rules.IRQ],
 		"track_softirq":       p.tracks[rules.Softirq],
 		"track_softirq_raise": p.softirqRaise,
+		"track_chain":         p.tracks[rules.Chain],
+		"chain_user":          p.chainUser,
 		"user_stacks_later":   p.userStacksLater,
 		"timeouts":            p.timeouts,
 		"progress_stacks":     p.progress,

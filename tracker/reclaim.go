@@ -27,7 +27,7 @@ func (t *Tracker) Reclaim() (int, error) {
 		return 0, nil
 	}
 	reclaimed := 0
-	for _, track := range []rules.Track{rules.Wakeup, rules.Syscall} {
+	for _, track := range []rules.Track{rules.Wakeup, rules.Syscall, rules.Chain} {
 		keys, err := t.PendingKeys(track)
 		if err != nil {
 			return reclaimed, err

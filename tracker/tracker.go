@@ -39,9 +39,9 @@ type Options struct {
 	// rounded up to a power of two of at least a page, if the rings are plain
 	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
-	// Tasks, Syscalls and Requests are the places of the pending tables,
-	// rounded up to powers of two; default 65536, 16384, 16384.
-	Tasks, Syscalls, Requests int
+	// Tasks, Syscalls, Requests and Chains are the places of the pending tables,
+	// rounded up to powers of two; default 65536, 16384, 16384, 4096.
+	Tasks, Syscalls, Requests, Chains int
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
 	// a power of two of at least a page; default 4 MiB.
 	Buffer int
@@ -61,7 +61,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
@@ -70,7 +70,7 @@ func (o *Options) withDefaults() Options {
 	for _, f := range []struct {
 		to   *int
 		from int
-	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Buffer, o.Buffer}} {
+	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Chains, o.Chains}, {&d.Buffer, o.Buffer}} {
 		if f.from > 0 {
 			*f.to = f.from
 		}
@@ -220,6 +220,10 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		set("interrupts", cpus)
 	}
 	set("waker_scratch", cpus)
+	set("chain_cpus", 1)
+	if t.plan.tracks[rules.Chain] {
+		set("chain_cpus", cpus)
+	}
 	set("waker_stacks", 1)
 	if t.plan.wakerStacksAlways || t.plan.wakerStacksSlow {
 		set("waker_stacks", wakerStacks)
@@ -261,6 +265,7 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		{"task_keys", "task_slots", "task_mask", t.opts.Tasks, t.plan.tracks[rules.Wakeup] || t.plan.tracks[rules.OffCPU]},
 		{"call_keys", "call_slots", "call_mask", t.opts.Syscalls, t.plan.tracks[rules.Syscall]},
 		{"request_keys", "request_slots", "request_mask", t.opts.Requests, t.plan.tracks[rules.Block]},
+		{"chain_keys", "chain_slots", "chain_mask", t.opts.Chains, t.plan.tracks[rules.Chain]},
 	} {
 		places := 8
 		if table.used {
@@ -268,7 +273,9 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		}
 		set(table.keys, places/8)
 		set(table.slots, places)
-		chunks[n] = uint32(min((places+chunkPlaces-1)/chunkPlaces, maxChunks))
+		if n < tables { // those with timeouts
+			chunks[n] = uint32(min((places+chunkPlaces-1)/chunkPlaces, maxChunks))
+		}
 		knobs[table.mask] = uint32(places/8 - 1)
 	}
 	knobs["chunks_used"] = chunks

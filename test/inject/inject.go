@@ -150,6 +150,7 @@ func Compile(compiler, path string) error {
 //	neighbour N_OVER over_us
 //	preempt   N_OVER over_us N_UNDER under_us, for each CPU
 //	newtask   N_OVER over_us
+//	chain     pipe|herd|udp THREADS rounds hold_us
 func Run(t testing.TB, args ...string) []Event {
 	t.Helper()
 	if os.Geteuid() != 0 && len(args) > 0 && slices.Contains([]string{"wakeup", "preempt", "newtask"}, args[0]) {

@@ -22,6 +22,7 @@ static const struct {
 	{"neighbour", cmd_neighbour, "N_OVER over_us"},
 	{"preempt", cmd_preempt, "N_OVER over_us N_UNDER under_us"},
 	{"newtask", cmd_newtask, "N_OVER over_us"},
+	{"chain", cmd_chain, "pipe|herd|udp THREADS rounds hold_us"},
 };
 
 int main(int argc, char **argv)

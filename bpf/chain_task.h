@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Tasks that carry a chain: claimed at the wake-up, by what carries one itself;
+ * released when the task blocks again or dies. On the way are the places where
+ * a rule may want it: the switch to the task, its return to user space, its end.
+ */
+#ifndef TAILCAM_CHAIN_TASK_H
+#define TAILCAM_CHAIN_TASK_H
+
+#include "chain.h"
+#include "histogram.h"
+#include "outlier.h"
+#include "sched.h"
+#include "user_stack.h"
+
+/* ------------------------------------------------------------------- tasks */
+
+/* The chain of a task ends; false: someone else has ended it. */
+static __always_inline bool chain_end(struct chain_slot *slot, int at, u64 start)
+{
+	if (__sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
+		return false;
+	pending_release(&chain_keys, at);
+	return true;
+}
+
+/*
+ * One task more carries this origin; false: too many do. The first one needs
+ * no account. Two origins that meet in one account take it from each other;
+ * each goes on from what it knows itself, so there is an end to that as well.
+ */
+static __always_inline bool chain_count(struct chain *c)
+{
+	u32 at = (u32)((c->origin_ns * 0x9e3779b97f4a7c15ULL) >> 40) & (CHAIN_ACCOUNTS - 1);
+	u64 tag = c->origin_ns << 8, *account;
+	u32 n = c->tasks;
+
+	if (!n) {
+		c->tasks = 1;
+		return true;
+	}
+	account = bpf_map_lookup_elem(&chain_accounts, &at);
+	if (!account)
+		return false;
+	for (int i = 0; i < 4; i++) { /* another CPU may count at the same time */
+		u64 v = *(volatile u64 *)account;
+
+		if ((v & ~0xffULL) == tag && (v & 0xff) > n)
+			n = v & 0xff;
+		if (n >= CHAIN_TASKS)
+			return false;
+		if (__sync_val_compare_and_swap(account, v, tag | (n + 1)) == v)
+			break;
+	}
+	c->tasks = n + 1;
+	return true;
+}
+
+/*
+ * The place for p's chain, empty; NOWHERE: p is to have none from here. Only a
+ * waker claims, and holds p's lock; only the CPU on which p runs releases.
+ */
+static __always_inline int chain_claim(struct task_struct *p, struct cpu_state *state, u64 now)
+{
+	u32 tid = p->pid, b = chain_bucket(tid);
+	int at = bucket_find(&chain_keys, b, tid);
+	struct chain_slot *slot;
+	u64 start;
+
+	if (at < 0) {
+		at = bucket_claim(&chain_keys, b, tid);
+		if (at < 0)
+			state->table_full[TRACK_CHAIN]++;
+		return at;
+	}
+	slot = chain_slot_at(at);
+	if (!slot)
+		return NOWHERE;
+	start = slot->start_ns;
+	/* Off its CPU and yet it carries one: its last switch was not seen. Or its CPU is just about to end it. */
+	if (start && (!p->on_rq || chain_age(start, now) > CHAIN_AGE_NS) && !p->on_cpu &&
+	    (slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK &&
+	    __sync_val_compare_and_swap(&slot->start_ns, start, 0) == start) {
+		state->replaced[TRACK_CHAIN]++;
+		return at;
+	}
+	if ((slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK)
+		state->chain_met++;
+	return NOWHERE;
+}
+
+/* p is woken by what this CPU does just now. */
+static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
+{
+	struct chain_cpu *me = chain_this_cpu(cpu);
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct cpu_state *state;
+	struct chain_slot *slot;
+	struct chain *from;
+	int at;
+
+	if (!me)
+		return;
+	from = chain_here(me, current->pid, cpu);
+	if (!from)
+		return;
+	state = this_cpu(cpu);
+	if (!state)
+		return;
+	if (chain_age(from->origin_ns, now) > CHAIN_AGE_NS) {
+		state->chain_cut++;
+		return;
+	}
+	if (p->on_cpu && p->on_rq) { /* on its CPU still: there will be no switch to it */
+		state->chain_met++;
+		return;
+	}
+	if (from->stages + 2 > CHAIN_STAGES || !chain_count(from)) {
+		from->cut = 1;
+		state->chain_cut++;
+		return;
+	}
+	at = chain_claim(p, state, now);
+	if (at < 0)
+		return;
+	slot = chain_slot_at(at);
+	if (!slot)
+		return;
+	chain_copy(&slot->chain, from);
+	chain_add_task(&slot->chain, CHAIN_WAKEUP, cpu, now, p);
+	slot->phase = CHAIN_PHASE_WOKEN;
+	slot->returned = 0;
+	slot->woken_ns = now;
+	*(volatile u64 *)&slot->start_ns = from->origin_ns;
+}
+
+/* ---------------------------------------------------------------- outliers */
+
+/*
+ * The floor is passed. p is current but for end run, where it gets the CPU
+ * next. how is the end, and above that the state in which p blocks.
+ */
+static __noinline int chain_outlier(void *ctx, struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
+{
+	u32 end = (u32)how, state = how >> 32, cpu = bpf_get_smp_processor_id();
+	struct scratch *s = outlier_begin(TRACK_CHAIN, cpu, slot->start_ns, now);
+	struct cpu_state *me = this_cpu(cpu);
+	bool kthread = p->flags & PF_KTHREAD;
+	struct outlier *out;
+	long size;
+
+	if (!s || !me)
+		return 0;
+	out = &s->out;
+	outlier_task(s, p);
+	if (s->facts.pid == self_pid)
+		return 0;
+	if (!kthread)
+		out->syscall = s->facts.syscall = task_syscall(p);
+	s->facts.from = slot->chain.from;
+	s->facts.end = 1 << end;
+	s->facts.irq = slot->chain.irq;
+	s->facts.vector = slot->chain.vectors;
+	if (!evaluate(s, TRACK_CHAIN, chain_age(slot->start_ns, now)))
+		return 0;
+	slot->chain.end = end;
+	bpf_probe_read_kernel(out->extra, sizeof(slot->chain), &slot->chain);
+	out->state = state;
+	out->wait_cpu = out->entry_cpu = cpu;
+	if (end == CHAIN_END_RUN) {
+		out->runnable_ns = now - slot->woken_ns;
+		outlier_ran(out, cpu, slot->woken_ns, now);
+	}
+	if (s->wants_kernel) {
+		if (end == CHAIN_END_RUN)
+			size = bpf_get_task_stack(p, out->kernel, sizeof(out->kernel), 0);
+		else
+			size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
+		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user && !kthread) {
+		if (end == CHAIN_END_RUN) {
+			user_stack_later(out, p, me);
+		} else {
+			size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
+			out->user_frames = size > 0 ? size / sizeof(u64) : 0;
+		}
+	}
+	outlier_emit(s);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- switches */
+
+/* prev leaves the CPU: its chain ends, or waits with it. */
+static __always_inline void chain_leave(void *ctx, struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+					struct cpu_state *state, u64 now)
+{
+	struct chain_cpu *me = chain_this_cpu(cpu);
+	struct chain_slot *slot;
+	u64 start;
+	u32 kind;
+	int at;
+
+	if (!me)
+		return;
+	/* None of these can last over a switch: their end was not seen. */
+	me->in_irq = 0;
+	me->in_timer = 0;
+	if (!me->at)
+		return;
+	at = me->at - 1;
+	me->at = 0;
+	slot = chain_slot_at(at);
+	if (!slot || !state || me->tid != prev->pid)
+		return;
+	start = slot->start_ns;
+	if (!start)
+		return;
+	if (prev_state & TASK_DEAD) {
+		if (chain_end(slot, at, start))
+			__sync_fetch_and_add(&state->reclaimed, 1);
+		return;
+	}
+	if (preempt || !prev_state || !prev->__state)
+		kind = CHAIN_PREEMPTED;
+	else if (prev_state & TASK_RTLOCK_WAIT) /* a lock that spins on other kernels: not the end of its work */
+		kind = CHAIN_LOCK;
+	else
+		kind = 0;
+	if (!kind) {
+		if (chain_age(start, now) >= floor_chain[CHAIN_END_BLOCK])
+			chain_outlier(ctx, prev, slot, CHAIN_END_BLOCK | (u64)prev_state << 32, now);
+		chain_end(slot, at, start);
+		return;
+	}
+	if (chain_age(start, now) > CHAIN_AGE_NS) {
+		if (chain_end(slot, at, start))
+			state->chain_ended++;
+		return;
+	}
+	slot->phase = kind == CHAIN_LOCK ? CHAIN_PHASE_LOCK : CHAIN_PHASE_PREEMPTED;
+	if (slot->chain.stages + 2 <= CHAIN_STAGES) {
+		chain_add_task(&slot->chain, kind, cpu, now, prev);
+	} else {
+		/* No room for this and the stage after it: both count for the stage before. */
+		slot->chain.cut = 1;
+		slot->phase |= CHAIN_PHASE_MERGED;
+	}
+}
+
+/* next gets the CPU. */
+static __always_inline void chain_arrive(void *ctx, struct task_struct *next, u32 cpu, struct cpu_state *state, u64 now)
+{
+	struct chain_cpu *me = chain_this_cpu(cpu);
+	u32 tid = next->pid, phase;
+	struct chain_slot *slot;
+	u64 start;
+	int at;
+
+	if (!tid || !me || !state)
+		return;
+	at = bucket_find(&chain_keys, chain_bucket(tid), tid);
+	if (at < 0)
+		return;
+	slot = chain_slot_at(at);
+	if (!slot)
+		return;
+	start = slot->start_ns;
+	if (!start)
+		return;
+	phase = slot->phase;
+	if (phase == CHAIN_PHASE_WOKEN) {
+		state->seen[TRACK_CHAIN]++;
+		histogram_delay(TRACK_CHAIN, cpu, chain_age(start, now), ALONE);
+		if (chain_age(start, now) >= floor_chain[CHAIN_END_RUN])
+			chain_outlier(ctx, next, slot, CHAIN_END_RUN, now);
+		/* Out of a page fault: no one tells when it returns to user space. */
+		if (chain_user && !(next->flags & PF_KTHREAD) && task_syscall(next) < 0) {
+			slot->returned = 1;
+			state->chain_unseen++;
+		}
+	}
+	if (chain_age(start, now) > CHAIN_AGE_NS) {
+		if (chain_end(slot, at, start))
+			state->chain_ended++;
+		return;
+	}
+	slot->phase = CHAIN_PHASE_RUN;
+	me->at = at + 1;
+	me->tid = tid;
+	if (!(phase & CHAIN_PHASE_MERGED))
+		chain_add_task(&slot->chain, slot->returned == 2 ? CHAIN_USER : CHAIN_RUN, cpu, now, next);
+}
+
+/* Whether current carries a chain: most do not, and the clock is dear. */
+static __always_inline bool chain_returns(struct task_struct *current, u32 cpu)
+{
+	struct chain_cpu *me = chain_this_cpu(cpu);
+
+	return me && me->at && me->tid == (u32)current->pid;
+}
+
+/* current returns to user space from a system call. */
+static __always_inline void chain_return(void *ctx, struct task_struct *current, u32 cpu, u64 now)
+{
+	struct chain_cpu *me = chain_this_cpu(cpu);
+	struct chain_slot *slot;
+
+	if (!me || !me->at || me->tid != current->pid)
+		return;
+	slot = chain_slot_at(me->at - 1);
+	if (!slot || !slot->start_ns || slot->returned)
+		return;
+	slot->returned = 2;
+	if (chain_age(slot->start_ns, now) >= floor_chain[CHAIN_END_USER])
+		chain_outlier(ctx, current, slot, CHAIN_END_USER, now);
+	chain_add_task(&slot->chain, CHAIN_USER, cpu, now, current);
+}
+
+/* The thread is gone, and its last switch was not seen. True: it carried one. */
+static __always_inline bool chain_dies(u32 tid)
+{
+	int at = bucket_find(&chain_keys, chain_bucket(tid), tid);
+	struct chain_slot *slot;
+	u64 start;
+
+	if (at < 0)
+		return false;
+	slot = chain_slot_at(at);
+	if (!slot)
+		return false;
+	start = slot->start_ns;
+	return start && chain_end(slot, at, start);
+}
+
+#endif
