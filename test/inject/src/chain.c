@@ -26,6 +26,7 @@ static int links, rounds;
 static uint64_t hold_ns;
 static int pipes[MAX_LINKS][2]; /* [i]: from thread i - 1 to thread i */
 static struct events events;
+static char last_comm[16];
 
 static void note(const char *func, const char *comm, uint64_t start, uint64_t end)
 {
@@ -67,7 +68,7 @@ static void *link_main(void *arg)
 		if (i + 1 < links)
 			need(write(pipes[i + 1][1], &due, sizeof(due)) == sizeof(due), "wake the next one");
 		else
-			note("inject_chain_read", "inj-chain-last", due, end);
+			note("inject_chain_read", last_comm, due, end);
 	}
 	name_thread("inj-idle");
 	if (i + 1 < links)
@@ -80,6 +81,7 @@ static int run_pipe(void)
 	pthread_t threads[MAX_LINKS];
 
 	events_init(&events, (size_t)rounds);
+	snprintf(last_comm, sizeof(last_comm), "inj-chain-%u", (unsigned)(links - 1) % 100);
 	for (int i = 1; i < links; i++) {
 		need(pipe2(pipes[i], O_CLOEXEC) == 0, "make a pipe");
 		need(pthread_create(&threads[i], NULL, link_main, (void *)(long)i) == 0, "make a thread");
