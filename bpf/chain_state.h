@@ -58,7 +58,7 @@ struct chain_cpu {
 	struct chain raised[2 * CHAIN_VECTORS]; /* the one that runs, and the one that waits */
 };
 
-/* Pending table: a task's place is in the bucket that its id names, nowhere else. */
+/* Pending table: a task's place is in one bucket, nowhere else. */
 ARRAY_MAP(chain_keys, struct bucket);
 ARRAY_MAP(chain_slots, struct chain_slot);
 
@@ -93,11 +93,12 @@ static __always_inline struct chain_slot *chain_slot_at(int at)
 /*
  * Few tasks carry a chain at once, and most that are looked for carry none. So
  * a key has eight places only, all in one cache line, where one look is enough
- * to know that it is not there.
+ * to know that it is not there. Spread, since the tasks of one process, which
+ * are often woken together, would fill neighbouring lines to the brim.
  */
 static __always_inline u32 chain_bucket(u32 tid)
 {
-	return (tid >> 3) & chain_mask;
+	return home(tid, chain_mask);
 }
 
 #endif
