@@ -168,7 +168,7 @@ func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
 	switch {
 	case o.Chain != nil:
 		o.Chain.facts(&f)
-	case raw.Tracker == uint8(trackIndex(rules.IRQ)), raw.Tracker == uint8(trackIndex(rules.Softirq)):
+	case o.IRQ != nil:
 		x := irqExtra(raw)
 		f.IRQ, f.Handler, f.Vector, f.Phase = x.Irq, text(x.Name[:]), vectorOf(x.Vector), phaseOf(x.Phase)
 	}
