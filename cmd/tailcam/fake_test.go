@@ -15,6 +15,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
 // fake answers as a daemon would. It claims nothing about what a daemon finds.
@@ -45,6 +46,20 @@ func (f *fake) Rules() []api.RuleInfo {
 		{Name: "wakeup", Track: "wakeup", ThresholdNS: 5e6, Source: "wakeup.yaml:2", Seen: 1234567, Outliers: 2, WorstNS: 9e6, Suppressed: 1},
 		{Name: "disk", Track: "block", ThresholdNS: 50e6, Source: "disk.yaml:2", Inactive: "no hook block_rq_issue", Lost: 4, ActionsSkipped: 5},
 	}
+}
+
+func (f *fake) Histograms() ([]api.HistogramInfo, error) {
+	var h, other histogram.Histogram
+	for ns := uint64(1000); ns < 100_000_000; ns += ns / 4 {
+		h.Add(ns, 100_000_000/ns)
+	}
+	other.Add(3, 2)
+	return []api.HistogramInfo{
+		api.NewHistogram(&h, api.HistogramInfo{Tracker: "block"}),
+		api.NewHistogram(&h, api.HistogramInfo{Tracker: "block", Rule: "disk", Undecided: 7}),
+		api.NewHistogram(&h, api.HistogramInfo{Tracker: "block", Rule: "disk", By: "device", Class: "vda"}),
+		api.NewHistogram(&other, api.HistogramInfo{Tracker: "block", Rule: "disk", By: "device", Class: "other"}),
+	}, nil
 }
 
 func (f *fake) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {

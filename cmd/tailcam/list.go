@@ -49,13 +49,10 @@ func (c *cli) listRules(ctx context.Context) error {
 	}
 	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"),
 		term.Column{Title: "FILE"}, term.Column{})
-	for _, r := range rules {
-		inactive := term.Cell{Style: term.Yellow}
-		if r.Inactive != "" {
-			inactive.Text = "inactive: " + term.Clean(r.Inactive)
-		}
+	for i := range rules {
+		r := &rules[i]
 		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
-			plain(term.Setting(r.ThresholdNS)), plain(term.Clean(r.Source)), inactive)
+			thresholdCell(r), plain(term.Clean(r.Source)), ruleNote(r))
 	}
 	t.Print(c.out, "")
 	return nil

@@ -117,7 +117,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 		root.AddCommand(verbs...)
 	}
 	group("run", newDemo(c), newCheck(c), newRun(c))
-	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newList(c))
+	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
 	group("", newVersion(c))
 	return root
 }

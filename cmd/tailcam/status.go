@@ -47,20 +47,30 @@ func (c *cli) printRules(rules []api.RuleInfo) {
 		c.out.Printf("no rules: name some with --rules, or in the config file\n")
 		return
 	}
-	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"), right("SEEN"),
-		right("OUTLIERS"), right("WORST"), right("SUPPRESSED"), right("LOST"), right("SKIPPED"), term.Column{})
-	for _, r := range rules {
+	columns := []term.Column{{Title: "RULE"}, {Title: "TRACK"}, right("THRESHOLD"), right("SEEN"),
+		right("OUTLIERS"), right("WORST"), right("SUPPRESSED"), right("LOST"), right("SKIPPED")}
+	distributions := slices.ContainsFunc(rules, func(r api.RuleInfo) bool { return r.Samples > 0 })
+	if distributions {
+		columns = append(columns, right("P99.9"))
+	}
+	t := term.NewTable(append(columns, term.Column{})...)
+	for i := range rules {
+		r := &rules[i]
 		worst := term.Cell{Text: "-", Style: term.Dim}
 		if r.WorstNS > 0 {
 			worst = term.Cell{Text: term.Duration(r.WorstNS), Style: term.DelayStyle(r.WorstNS, r.ThresholdNS)}
 		}
-		inactive := term.Cell{Style: term.Yellow}
-		if r.Inactive != "" {
-			inactive.Text = "inactive: " + term.Clean(r.Inactive)
+		cells := []term.Cell{{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
+			thresholdCell(r), plain(term.Count(r.Seen)), plain(term.Count(r.Outliers)), worst,
+			plain(term.Count(r.Suppressed)), lossCell(r.Lost), lossCell(r.ActionsSkipped)}
+		if distributions {
+			p999 := term.Cell{Text: "-", Style: term.Dim}
+			if r.Samples > 0 {
+				p999 = plain(term.Duration(r.P999NS))
+			}
+			cells = append(cells, p999)
 		}
-		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
-			plain(term.Setting(r.ThresholdNS)), plain(term.Count(r.Seen)), plain(term.Count(r.Outliers)), worst,
-			plain(term.Count(r.Suppressed)), lossCell(r.Lost), lossCell(r.ActionsSkipped), inactive)
+		t.Cells(append(cells, ruleNote(r))...)
 	}
 	t.Print(c.out, "")
 }

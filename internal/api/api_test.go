@@ -42,6 +42,16 @@ func TestRoundTrip(t *testing.T) {
 	if list, err := c.Snapshots(ctx); err != nil || list == nil || len(list) != 0 {
 		t.Errorf("snapshots: %v, %v; want an empty list", list, err)
 	}
+	all, err := c.Histograms(ctx, "")
+	if want, _ := backend.Histograms(); err != nil || cmp.Diff(want, all) != "" {
+		t.Errorf("histograms: %v, %+v", err, all)
+	}
+	if one, err := c.Histograms(ctx, "disk"); err != nil || len(one) != 1 || one[0].Class != "vda" || one[0].P999NS != 1000 {
+		t.Errorf("histogram of disk: %v, %+v", err, one)
+	}
+	if _, err := c.Histograms(ctx, "dusk"); err == nil || err.Error() != `no histogram "dusk": there are block, disk` {
+		t.Errorf("histogram of nothing: %v", err)
+	}
 	dir, err := c.TakeSnapshot(ctx, "because")
 	if reason := <-backend.took; err != nil || dir != "/snapshots/one" || reason != "because" {
 		t.Errorf("snapshot: %q, %v, reason %q", dir, err, reason)

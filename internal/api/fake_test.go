@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
 // fake answers as a daemon would. It claims nothing about what a daemon finds.
@@ -42,6 +43,15 @@ func (f *fake) Rules() []RuleInfo {
 func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
 	f.took <- reason
 	return "/snapshots/one", f.fail
+}
+
+func (f *fake) Histograms() ([]HistogramInfo, error) {
+	var h histogram.Histogram
+	h.Add(1000, 3)
+	return []HistogramInfo{
+		NewHistogram(&h, HistogramInfo{Tracker: "block"}),
+		NewHistogram(&h, HistogramInfo{Tracker: "block", Rule: "disk", By: "device", Class: "vda"}),
+	}, f.fail
 }
 
 func (f *fake) Snapshots() ([]SnapshotInfo, error) { return nil, f.fail }

@@ -77,6 +77,7 @@ func newHandler(backend Backend, log *zap.Logger) http.Handler {
 		s.reply(w, http.StatusOK, noNull(s.backend.Rules()))
 	})
 	mux.HandleFunc("GET /v1/snapshots", s.snapshots)
+	mux.HandleFunc("GET /v1/histograms", s.histograms)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("POST /v1/snapshot", s.snapshot)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

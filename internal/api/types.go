@@ -4,6 +4,7 @@
 //	GET  /v1/status                     Status
 //	GET  /v1/rules                      []RuleInfo
 //	GET  /v1/snapshots                  []SnapshotInfo, oldest first
+//	GET  /v1/histograms?of=NAME         []HistogramInfo, of all trackers and rules, or of one
 //	GET  /v1/events?rule=R              remembered outliers, one JSON object a line
 //	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line
 //	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
@@ -41,6 +42,8 @@ type Backend interface {
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
 	// Snapshots lists what is on disk, oldest first.
 	Snapshots() ([]SnapshotInfo, error)
+	// Histograms lists those of all trackers, then those of rules with their classes.
+	Histograms() ([]HistogramInfo, error)
 }
 
 // Status is the daemon's account of itself. The JSON form is stable; fields
@@ -61,7 +64,7 @@ type Status struct {
 type RuleInfo struct {
 	Name           string `json:"name"`
 	Track          string `json:"track"`
-	ThresholdNS    int64  `json:"threshold_ns"`
+	ThresholdNS    int64  `json:"threshold_ns"`       // now; 0: none, see Adaptive
 	Source         string `json:"source,omitempty"`   // file:line
 	Inactive       string `json:"inactive,omitempty"` // why this kernel cannot serve it
 	Seen           uint64 `json:"seen"`               // pairs completed by its tracker
@@ -70,6 +73,12 @@ type RuleInfo struct {
 	Suppressed     uint64 `json:"suppressed"` // snapshots refused by the limiter
 	Lost           uint64 `json:"lost"`       // outliers that did not reach the daemon
 	ActionsSkipped uint64 `json:"actions_skipped"`
+
+	Adaptive  *AdaptiveInfo  `json:"adaptive,omitempty"`  // how the threshold follows the load
+	Overrides []OverrideInfo `json:"overrides,omitempty"` // whose thresholds do
+	HeldBack  uint64         `json:"held_back,omitempty"` // delays past an adaptive threshold that did not fire: too many at once
+	Samples   uint64         `json:"samples,omitempty"`   // in the rule's histogram
+	P999NS    int64          `json:"p999_ns,omitempty"`   // of it
 }
 
 // Loss is one place where something can be lost, and how often it was.

@@ -11,15 +11,16 @@ const DefaultFile = "/etc/tailcam/tailcam.yaml"
 // names of the fields in lower case with underscores, such as
 // snapshots.min_free.
 type Config struct {
-	File      string   // where it was read from; empty: defaults only
-	Rules     []string // rule files, and directories of them
-	Socket    Socket
-	Recorder  Recorder
-	Snapshots Snapshots
-	Actions   Actions
-	Capacity  Capacity
-	Outliers  Outliers
-	Log       Log
+	File       string   // where it was read from; empty: defaults only
+	Rules      []string // rule files, and directories of them
+	Socket     Socket
+	Recorder   Recorder
+	Snapshots  Snapshots
+	Actions    Actions
+	Capacity   Capacity
+	Outliers   Outliers
+	Histograms Histograms
+	Log        Log
 }
 
 // Socket is where the command line talks to the daemon.
@@ -70,6 +71,11 @@ type Capacity struct {
 // Outliers is the way of outliers from the kernel.
 type Outliers struct {
 	Buffer int // bytes of the BPF ring buffer
+}
+
+// Histograms are the distributions of every delay.
+type Histograms struct {
+	Enabled bool // false: no histograms, and no adaptive thresholds
 }
 
 // Log is the daemon's log on standard error.

@@ -52,10 +52,11 @@ func TestDefaults(t *testing.T) {
 			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
 		},
-		Actions:  Actions{User: "nobody", Concurrency: 2, Queue: 16},
-		Capacity: Capacity{Tasks: 65536, Syscalls: 16384, Block: 16384},
-		Outliers: Outliers{Buffer: 4 << 20},
-		Log:      Log{Level: "info", Format: "json"},
+		Actions:    Actions{User: "nobody", Concurrency: 2, Queue: 16},
+		Capacity:   Capacity{Tasks: 65536, Syscalls: 16384, Block: 16384},
+		Outliers:   Outliers{Buffer: 4 << 20},
+		Histograms: Histograms{Enabled: true},
+		Log:        Log{Level: "info", Format: "json"},
 	}
 	if diff := cmp.Diff(want, Default()); diff != "" {
 		t.Error(diff)
@@ -129,12 +130,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, log"
+	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: not YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: the value itself"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.events`},

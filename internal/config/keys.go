@@ -49,6 +49,7 @@ func keys() []key {
 		table("capacity.syscalls", "16384", "`places` for system calls in progress", func(c *Config) *int { return &c.Capacity.Syscalls }),
 		table("capacity.block", "16384", "`places` for block requests in flight", func(c *Config) *int { return &c.Capacity.Block }),
 		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
+		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
 		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
 		oneOf("log.format", "json", "`format` of the log", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
 const (
@@ -46,6 +47,8 @@ type daemon struct {
 	manager  *snapshot.Manager // nil without a recorder
 	actions  *action.Runner
 	feed     *api.Feed
+
+	thresholds *adaptive.Controller // those that follow the load
 
 	mu    sync.Mutex
 	rules []rules.Rule // as loaded last
@@ -165,10 +168,13 @@ func (d *daemon) loadKernel() (err error) {
 		Buffer:   d.cfg.Outliers.Buffer,
 		Host:     cgroups{d.hosts},
 		Unwanted: d.thaw,
+
+		NoHistograms: !d.cfg.Histograms.Enabled,
 	})
 	if err != nil {
 		return err
 	}
+	d.thresholds = adaptive.NewController(d.kernel)
 	for name, why := range d.kernel.Inactive() {
 		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
 	}
@@ -239,6 +245,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		stage("take snapshots", d.manager.Run)
 	}
 	stage("watch over the recorder", d.housekeeping)
+	stage("follow the load", d.followLoad)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.pipeline)
 

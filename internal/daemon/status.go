@@ -55,6 +55,10 @@ func (d *daemon) Rules() []api.RuleInfo {
 
 func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleInfo {
 	inactive := d.kernel.Inactive()
+	distributions, err := d.kernel.Histograms()
+	if err != nil {
+		d.log.Warn("read histograms", zap.Error(err))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]api.RuleInfo, 0, len(d.rules))
@@ -65,7 +69,9 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			Name: r.Name, Track: string(r.Track), ThresholdNS: r.Threshold.Nanoseconds(), Source: r.Pos.String(),
 			Seen: k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
 			Lost: k.RingFull + d.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
+			HeldBack: k.HeldBack,
 		}
+		d.addDistribution(&info, r, distributions)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
 		}
@@ -103,6 +109,9 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		k := c.Rules[r.Name]
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
 		add("outlier_dropped", r.Name, r.Track, d.dropped.get(r.Name), "the daemon lags behind: raise the rule's threshold, or give it more CPU")
+		if r.IsAdaptive() {
+			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 a second passed the threshold at once, so it follows them as a shift; raise times or floor if this is often")
+		}
 		add("snapshot_limited", r.Name, r.Track, k.Suppressed, "lower the rule's snapshot.every, or raise snapshot.burst")
 		add("snapshot_skipped", r.Name, r.Track, skipped[r.Name], "too many snapshots at once: raise snapshot.every, or use a faster disk")
 		add("action_skipped", r.Name, r.Track, acted.Skipped[r.Name], "raise actions.queue or actions.concurrency")
@@ -119,6 +128,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	}
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
 	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches; outliers at those were missed")
+	add("histogram_lost", "", "", c.HistogramLost, "a CPU came later than the histograms were made: restart tailcam")
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	if d.manager != nil {
 		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))

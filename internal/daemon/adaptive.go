@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// followLoad keeps adaptive thresholds up to date, once a second.
+func (d *daemon) followLoad(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			if err := d.thresholds.Tick(now); err != nil {
+				// The thresholds stay as they are; they are better than none.
+				d.log.Warn("adaptive thresholds", zap.Error(err))
+			}
+		}
+	}
+}
+
+// adaptiveInfo says how a rule's own threshold stands, or that of an override; nil: it is fixed.
+func (d *daemon) adaptiveInfo(rule string, override int, spec *rules.Adaptive) *api.AdaptiveInfo {
+	if spec == nil {
+		return nil
+	}
+	s, _ := d.thresholds.State(rule, override)
+	return &api.AdaptiveInfo{
+		Quantile: spec.Quantile, Times: spec.Times,
+		FloorNS: spec.Floor.Nanoseconds(), CeilingNS: spec.Ceiling.Nanoseconds(), WindowNS: spec.Window.Nanoseconds(),
+		MinSamples: spec.MinSamples, Samples: s.Samples, QuantileNS: s.QuantileNS,
+		Quiet: s.Threshold == 0, ThresholdNS: s.Threshold.Nanoseconds(),
+	}
+}
+
+// addDistribution completes what is told of a rule: its threshold of now, and its p99.9.
+func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.Histograms) {
+	info.Adaptive = d.adaptiveInfo(r.Name, tracker.OwnThreshold, r.Adaptive)
+	if info.Adaptive != nil {
+		info.ThresholdNS = info.Adaptive.ThresholdNS
+	}
+	for i := range r.Overrides {
+		if a := d.adaptiveInfo(r.Name, i, r.Overrides[i].Adaptive); a != nil {
+			info.Overrides = append(info.Overrides, api.OverrideInfo{Place: i + 1, Adaptive: *a})
+		}
+	}
+	if h == nil || h.Rules[r.Name] == nil {
+		return
+	}
+	all := h.Rules[r.Name].All()
+	info.Samples, info.P999NS = all.Count, int64(all.Quantile(0.999))
+}
+
+// Histograms implements api.Backend.
+func (d *daemon) Histograms() ([]api.HistogramInfo, error) {
+	h, err := d.kernel.Histograms()
+	if err != nil {
+		return nil, err
+	}
+	var list []api.HistogramInfo
+	for _, track := range rules.Tracks {
+		if one, ok := h.Trackers[track]; ok {
+			list = append(list, api.NewHistogram(&one, api.HistogramInfo{Tracker: string(track)}))
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.rules {
+		r := &d.rules[i]
+		of := h.Rules[r.Name]
+		if of == nil {
+			continue
+		}
+		if of.By != rules.NoClass {
+			all := of.All()
+			list = append(list, api.NewHistogram(&all, api.HistogramInfo{Rule: r.Name, Tracker: string(r.Track), Undecided: of.Undecided}))
+		}
+		for j := range of.Classes {
+			c := &of.Classes[j]
+			about := api.HistogramInfo{Rule: r.Name, Tracker: string(r.Track), By: string(of.By), Class: c.Name}
+			if of.By == rules.NoClass {
+				about.Undecided = of.Undecided
+			}
+			list = append(list, api.NewHistogram(&c.Histogram, about))
+		}
+	}
+	return list, nil
+}
