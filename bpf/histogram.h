@@ -243,7 +243,7 @@ static __always_inline void histogram_evaluate(struct scratch *s, u32 tracker, u
  */
 static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
 {
-	u32 at = cpu * TRACKERS + tracker;
+	u32 at = cpu * SCRATCHES + tracker;
 	u32 now = generation;
 	struct scratch *s;
 

@@ -14,6 +14,7 @@
 
 #include "histogram.h"
 #include "outlier.h"
+#include "timeout.h"
 
 /* How many may be inside each other on one CPU; more are counted as table_full. */
 #define NESTED 4
@@ -24,7 +25,7 @@ struct interrupt_slot {
 	u64 key;      /* irq; softirq that runs: vector << 32 | tid; that waits: vector */
 	u64 task;     /* address of the interrupted task; 0 while it waits */
 	u64 action;   /* irq: address of struct irqaction, which stays while its handler runs */
-	u64 deadline[4];
+	struct deadline deadline;
 };
 
 /* One CPU's; written by that CPU only. Others may look for what is stuck. */
@@ -67,20 +68,29 @@ static __always_inline void slot_enter(struct interrupt_slot *slots, u64 key, st
 		__sync_fetch_and_add(&me->table_full[tracker], 1);
 }
 
-/* When the entry of key was; frees its slot. 0: it was not seen. */
-static __always_inline u64 slot_leave(struct interrupt_slot *slots, u64 key)
+/* The slot that the entry of key took; NULL: it was not seen. */
+static __always_inline struct interrupt_slot *slot_find(struct interrupt_slot *slots, u64 key)
 {
 #pragma unroll
 	for (int i = 0; i < NESTED; i++) {
 		struct interrupt_slot *s = &slots[i];
-		u64 start = s->start_ns;
 
-		if (!start || s->key != key)
-			continue;
-		*(volatile u64 *)&s->start_ns = 0;
-		return start;
+		if (s->start_ns && s->key == key)
+			return s;
 	}
-	return 0;
+	return NULL;
+}
+
+/* Ends what is in s; true: it took at least as long as floor, *timed_out says which rules have fired. */
+static __always_inline bool slot_leave(struct interrupt_slot *s, u64 now, u64 floor, u64 *timed_out)
+{
+	bool slow = (s64)(now - s->start_ns) >= (s64)floor;
+
+	if (slow)
+		*timed_out = deadline_take(&s->start_ns, &s->deadline);
+	else
+		*(volatile u64 *)&s->start_ns = 0;
+	return slow;
 }
 
 /* The stacks are those of what was interrupted. */
@@ -127,13 +137,14 @@ static __always_inline void irq_begin(u32 irq, struct irqaction *action, struct 
 
 /* The floor is passed. Who was interrupted has no part in it, so self_pid is not asked for. */
 static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current,
-					u64 start, u64 now, u32 cpu)
+					u64 start, u64 timed_out, u64 now, u32 cpu)
 {
 	struct scratch *s = outlier_begin(TRACK_IRQ, cpu, start, now);
 	struct irq_extra *extra;
 
 	if (!s)
 		return;
+	s->timed_out = timed_out;
 	extra = (struct irq_extra *)s->out.extra;
 	outlier_task(s, current);
 	s->out.entry_cpu = s->facts.cpu = cpu;
@@ -172,15 +183,19 @@ static __always_inline void irq_end(void *ctx, u32 irq, struct irqaction *action
 				    struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
-	u64 start = mine ? slot_leave(mine->irq, irq) : 0;
+	struct interrupt_slot *slot = mine ? slot_find(mine->irq, irq) : NULL;
+	u64 start, timed_out = 0;
+	bool slow;
 
-	if (!start)
+	if (!slot)
 		return;
+	start = slot->start_ns;
+	slow = slot_leave(slot, now, floor_irq[irq & (IRQ_CLASSES - 1)], &timed_out);
 	if (me)
 		me->seen[TRACK_IRQ]++;
 	irq_histogram(irq, action, current, cpu, now, now - start);
-	if ((s64)(now - start) >= (s64)floor_irq[irq & (IRQ_CLASSES - 1)])
-		irq_outlier(ctx, irq, action, current, start, now, cpu);
+	if (slow)
+		irq_outlier(ctx, irq, action, current, start, timed_out, now, cpu);
 }
 
 /* ---------------------------------------------------------------- softirq */
@@ -191,14 +206,16 @@ static __always_inline u64 softirq_key(u32 vector, struct task_struct *current)
 }
 
 /* The floor is passed. */
-static __noinline void softirq_outlier(void *ctx, u32 vector, u32 phase, u64 start, u64 now)
+static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u64 timed_out, u64 now)
 {
+	u32 vector = vector_phase >> 1, phase = vector_phase & 1;
 	u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *s = outlier_begin(TRACK_SOFTIRQ, cpu, start, now);
 	struct irq_extra *extra;
 
 	if (!s)
 		return;
+	s->timed_out = timed_out;
 	extra = (struct irq_extra *)s->out.extra;
 	outlier_task(s, bpf_get_current_task_btf());
 	s->out.entry_cpu = s->facts.cpu = cpu;
@@ -210,10 +227,12 @@ static __noinline void softirq_outlier(void *ctx, u32 vector, u32 phase, u64 sta
 		interrupt_emit(ctx, s);
 }
 
-/* Counts a delay, and looks whether it is past the floor. */
-static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct task_struct *current, u32 cpu,
-					  struct cpu_state *me, u64 start, u64 now)
+/* Ends what is in slot: counts its delay, and looks whether it is past the floor. */
+static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct interrupt_slot *slot,
+					  struct task_struct *current, u32 cpu, struct cpu_state *me, u64 now)
 {
+	u64 start = slot->start_ns, timed_out = 0;
+	bool slow = slot_leave(slot, now, floor_softirq[phase][vector], &timed_out);
 	struct scratch *s;
 	u32 needs;
 
@@ -228,8 +247,8 @@ static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, stru
 		s->facts.phase = 1 << phase;
 		histogram_evaluate(s, TRACK_SOFTIRQ, cpu, now, now - start);
 	}
-	if ((s64)(now - start) >= (s64)floor_softirq[phase][vector])
-		softirq_outlier(ctx, vector, phase, start, now);
+	if (slow)
+		softirq_outlier(ctx, vector << 1 | phase, start, timed_out, now);
 }
 
 /* A second raise before the softirq runs changes nothing: its work is done by the same run. */
@@ -256,7 +275,6 @@ static __always_inline void softirq_begin(void *ctx, u32 vector, struct task_str
 					  struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
-	u64 raised;
 
 	if (!mine)
 		return;
@@ -264,23 +282,20 @@ static __always_inline void softirq_begin(void *ctx, u32 vector, struct task_str
 	slot_enter(mine->softirq, softirq_key(vector, current), current, NULL, TRACK_SOFTIRQ, me, now);
 	if (!track_softirq_raise)
 		return;
-	raised = mine->raised[vector].start_ns;
-	if (!raised)
-		return;
-	*(volatile u64 *)&mine->raised[vector].start_ns = 0;
-	softirq_delay(ctx, vector, PHASE_RAISE, current, cpu, me, raised, now);
+	if (mine->raised[vector].start_ns)
+		softirq_delay(ctx, vector, PHASE_RAISE, &mine->raised[vector], current, cpu, me, now);
 }
 
 static __always_inline void softirq_end(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
 					struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
-	u64 start;
+	struct interrupt_slot *slot;
 
 	vector &= SOFTIRQS - 1;
-	start = mine ? slot_leave(mine->softirq, softirq_key(vector, current)) : 0;
-	if (start)
-		softirq_delay(ctx, vector, PHASE_RUN, current, cpu, me, start, now);
+	slot = mine ? slot_find(mine->softirq, softirq_key(vector, current)) : NULL;
+	if (slot)
+		softirq_delay(ctx, vector, PHASE_RUN, slot, current, cpu, me, now);
 }
 
 #endif

@@ -51,6 +51,9 @@ const volatile u32 request_mask;
 /* The kernel hands out tasks by their id (bpf_task_from_pid). */
 const volatile bool task_kfuncs;
 
+/* CPUs that the trackers irq and softirq have slots for. */
+const volatile u32 interrupt_cpus;
+
 /* Chunks of each pending table that the tick looks at. */
 const volatile u32 chunks_used[TABLES];
 
@@ -82,6 +85,9 @@ volatile u64 timeout_wakeup;
 volatile u64 timeout_offcpu[4]; /* by number of the state bit; the last is unused */
 volatile u64 timeout_syscall[SYSCALLS];
 volatile u64 timeout_block[8];
+volatile u64 timeout_irq[IRQ_CLASSES];
+volatile u64 timeout_softirq[2][SOFTIRQS];
+volatile u64 timeout_interrupts; /* the least of both */
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
 volatile u64 timeout_least[TABLES];

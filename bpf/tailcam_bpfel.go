@@ -213,7 +213,13 @@ type TailcamInterruptSlots struct {
 		Key      uint64
 		Task     uint64
 		Action   uint64
-		Deadline [4]uint64
+		Deadline struct {
+			_      structs.HostLayout
+			ForNs  uint64
+			Fired  uint64
+			DueNs  uint64
+			SeenNs uint64
+		}
 	}
 	Softirq [4]struct {
 		_        structs.HostLayout
@@ -221,7 +227,13 @@ type TailcamInterruptSlots struct {
 		Key      uint64
 		Task     uint64
 		Action   uint64
-		Deadline [4]uint64
+		Deadline struct {
+			_      structs.HostLayout
+			ForNs  uint64
+			Fired  uint64
+			DueNs  uint64
+			SeenNs uint64
+		}
 	}
 	Raised [16]struct {
 		_        structs.HostLayout
@@ -229,7 +241,13 @@ type TailcamInterruptSlots struct {
 		Key      uint64
 		Task     uint64
 		Action   uint64
-		Deadline [4]uint64
+		Deadline struct {
+			_      structs.HostLayout
+			ForNs  uint64
+			Fired  uint64
+			DueNs  uint64
+			SeenNs uint64
+		}
 	}
 }
 
@@ -655,6 +673,8 @@ const (
 	TailcamVarHistogramStride        = "histogram_stride"
 	TailcamVarHistogramTables        = "histogram_tables"
 	TailcamVarHistograms             = "histograms"
+	TailcamVarInterruptCpus          = "interrupt_cpus"
+	TailcamVarInterruptsChunk        = "interrupts_chunk"
 	TailcamVarProgressStacks         = "progress_stacks"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
@@ -674,8 +694,11 @@ const (
 	TailcamVarTaskMask               = "task_mask"
 	TailcamVarTicker                 = "ticker"
 	TailcamVarTimeoutBlock           = "timeout_block"
+	TailcamVarTimeoutInterrupts      = "timeout_interrupts"
+	TailcamVarTimeoutIrq             = "timeout_irq"
 	TailcamVarTimeoutLeast           = "timeout_least"
 	TailcamVarTimeoutOffcpu          = "timeout_offcpu"
+	TailcamVarTimeoutSoftirq         = "timeout_softirq"
 	TailcamVarTimeoutSyscall         = "timeout_syscall"
 	TailcamVarTimeoutWakeup          = "timeout_wakeup"
 	TailcamVarTimeouts               = "timeouts"
@@ -829,6 +852,8 @@ type TailcamVariableSpecs struct {
 	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
+	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	InterruptsChunk   *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
@@ -848,8 +873,11 @@ type TailcamVariableSpecs struct {
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
 	Ticker            *ebpf.VariableSpec `ebpf:"ticker"`
 	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
+	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
+	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -985,6 +1013,8 @@ type TailcamVariables struct {
 	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
+	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
+	InterruptsChunk   *ebpf.Variable `ebpf:"interrupts_chunk"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
@@ -1004,8 +1034,11 @@ type TailcamVariables struct {
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
 	Ticker            *ebpf.Variable `ebpf:"ticker"`
 	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
+	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
+	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`

@@ -87,7 +87,7 @@ func (o *Outlier) addPending(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 	o.Unstacked = raw.Flags&flagNoStack != 0
 	o.UserSP, o.UserFP = raw.UserSp, raw.UserFp
 	switch {
-	case rule.Track == rules.Block:
+	case rule.Track == rules.Block, rule.Track == rules.IRQ, rule.Track == rules.Softirq:
 	case raw.Flags&flagRunning != 0:
 		o.State = "running"
 	case raw.State == 0: // TASK_RUNNING: it could

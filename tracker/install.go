@@ -177,6 +177,9 @@ func (t *Tracker) writeTimeouts(f *floors) error {
 		v["timeout_syscall"].Set(f.syscall),
 		v["timeout_block"].Set(f.block),
 		v["timeout_least"].Set(f.least()),
+		v["timeout_irq"].Set(f.irq),
+		v["timeout_softirq"].Set(f.softirq),
+		v["timeout_interrupts"].Set(f.leastInterrupt()),
 	)
 }
 

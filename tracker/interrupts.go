@@ -152,3 +152,8 @@ func (f *floors) lowerInterrupts(r *rules.Rule, m *rules.Match, threshold uint64
 		}
 	}
 }
+
+// leastInterrupt is the lowest floor of irq and softirq.
+func (f *floors) leastInterrupt() uint64 {
+	return min(slices.Min(f.irq[:]), slices.Min(f.softirq[0][:]), slices.Min(f.softirq[1][:]))
+}

@@ -215,10 +215,11 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	set := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(n) }
 	set("cpus", cpus)
 	set("scratches", cpus*(trackers+1)) // one is the tick's
-	set("interrupts", 1)
+	interrupted := 1
 	if t.plan.tracks[rules.IRQ] || t.plan.tracks[rules.Softirq] {
-		set("interrupts", cpus)
+		interrupted = cpus
 	}
+	set("interrupts", interrupted)
 	set("waker_scratch", cpus)
 	set("chain_cpus", 1)
 	if t.plan.tracks[rules.Chain] {
@@ -233,6 +234,7 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	knobs := map[string]any{
 		"self_pid":       uint32(os.Getpid()),
 		"weakly_ordered": runtime.GOARCH != "amd64",
+		"interrupt_cpus": uint32(interrupted),
 	}
 	t.ring = 1
 	if t.opts.Ring > 0 && t.Recording() {

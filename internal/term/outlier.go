@@ -30,6 +30,12 @@ func DelayStyle(delayNS, thresholdNS int64) Style {
 // about it, indented; its stacks only if asked for.
 func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
+	if o.IRQ != nil && o.Task.TID == 0 {
+		task = fmt.Sprintf("idle cpu %d", o.CPU)
+		if o.Task.Comm == "" { // nobody knows who runs there
+			task = fmt.Sprintf("cpu %d", o.CPU)
+		}
+	}
 	c.Printf("%s  %s  %s  %s  %s\n",
 		c.Paint(Dim, Time(o.Time)),
 		padded(c, Cyan, Clean(o.Rule), 12),
@@ -63,7 +69,7 @@ func what(o *tracker.Outlier) string {
 	case o.Block != nil:
 		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
 	case o.IRQ != nil:
-		return interrupt(o.IRQ)
+		return interrupt(o)
 	case o.Track == "syscall" && o.Syscall != nil:
 		return "in " + Clean(o.Syscall.Name)
 	case o.Track == "offcpu":
@@ -85,8 +91,11 @@ func what(o *tracker.Outlier) string {
 
 // interrupt says which handler or softirq it was. The task before it is the one
 // that was interrupted.
-func interrupt(i *tracker.IRQInfo) string {
+func interrupt(o *tracker.Outlier) string {
+	i := o.IRQ
 	switch {
+	case i.Phase == "raise" && o.Cause == tracker.CauseTimeout:
+		return "softirq " + Clean(i.Vector) + " still waits to run"
 	case i.IRQ != nil:
 		return fmt.Sprintf("interrupted by irq %d, %s", *i.IRQ, Clean(i.Name))
 	case i.Phase == "raise":

@@ -79,7 +79,7 @@ func TestPrintOutlier(t *testing.T) {
 			Time: at, Rule: "irq", Track: "irq", DelayNS: 3_000_000, ThresholdNS: 2_000_000, Task: tracker.Task{Comm: "swapper/1", Kernel: true},
 			IRQ: &tracker.IRQInfo{IRQ: ptr(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
-2026-11-20 23:15:02.123  irq            3.00ms  swapper/1[0]            interrupted by irq 36, virtio1-req.0
+2026-11-20 23:15:02.123  irq            3.00ms  idle cpu 1              interrupted by irq 36, virtio1-req.0
     threshold    2ms (1.5 times that)
     process      kernel thread
     cpu          1
@@ -91,6 +91,14 @@ func TestPrintOutlier(t *testing.T) {
 2026-11-20 23:15:02.123  softirq        30.0ms  ksoftirqd/1[22]         ran softirq net_rx late
     threshold    20ms (1.5 times that)
     process      kernel thread
+    cpu          1
+`},
+		"softirq is stuck": {tracker.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", Cause: tracker.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000,
+			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
+		}, false, `
+2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx still waits to run
+    threshold    20ms (1.5 times that), by timeout
     cpu          1
 `},
 		"softirq runs": {tracker.Outlier{

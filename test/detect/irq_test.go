@@ -3,6 +3,7 @@ package detect
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/spin"
+	"github.com/tailcam/tailcam/tracker"
 )
 
 // interrupts is how often each irq came, by the kernel's own account.
@@ -187,5 +189,62 @@ func TestIRQCounts(t *testing.T) {
 	between(t, "irq", k.Seen, least, most)
 	if k.Replaced+k.TableFull > 0 {
 		t.Errorf("lost %+v", k)
+	}
+}
+
+// A handler that is stuck is reported while it is, and again at its end.
+func TestIRQTimeout(t *testing.T) {
+	needRoot(t)
+	const asked, limit, most = 150 * time.Millisecond, 50 * time.Millisecond, 80 * time.Millisecond
+	irq := busiest(t)
+	name := handlerName(t, irq)
+	c := watch(t, []rules.Rule{
+		{
+			Name: "stuck", Track: rules.IRQ, Timeout: limit, When: rules.Match{Name: []string{name}},
+		},
+		{Name: "elsewhere", Track: rules.IRQ, Timeout: limit, When: rules.Match{NotIRQ: []uint32{irq}}},
+	}, nil)
+	s := spin.Attach(t, "irq_handler_entry", int(irq), false, asked)
+	intime := 0
+	for range 5 {
+		first := len(c.settle())
+		s.Arm()
+		truth, err := s.Wait(func() { disk(t) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var causes []tracker.Cause
+		c.eventually("its end is reported", func() error {
+			causes = nil
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, o := range c.outliers[first:] {
+				causes = append(causes, o.Cause)
+			}
+			if len(causes) < 2 {
+				return fmt.Errorf("%d reports", len(causes))
+			}
+			return nil
+		})
+		if want := []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout}; !slices.Equal(causes, want) {
+			t.Errorf("reported as %v, want %v", causes, want)
+		}
+		for _, o := range c.since(first) {
+			t.Logf("%s after %v: %s (irq %d) on CPU %d, on top of %s[%d]", o.Cause, time.Duration(o.DelayNS), o.IRQ.Name, *o.IRQ.IRQ, o.CPU, o.Task.Comm, o.Task.TID)
+			if o.Rule != "stuck" || o.StartMono > truth.Start || o.CPU != int(truth.CPU) || *o.IRQ.IRQ != int(irq) || o.IRQ.Name != name {
+				t.Errorf("rule %s reported %+v from %d on CPU %d, truth %+v", o.Rule, o.IRQ, o.StartMono, o.CPU, truth)
+			}
+			switch {
+			case o.Cause != tracker.CauseTimeout:
+			case o.EndMono > truth.End:
+				t.Error("reported after it had ended")
+			case time.Duration(o.DelayNS) <= most:
+				intime++
+			}
+		}
+	}
+	// The other CPUs of a busy machine may be stuck as well.
+	if t.Logf("%d of 5 in time", intime); intime == 0 {
+		t.Errorf("none was reported within %v", most)
 	}
 }

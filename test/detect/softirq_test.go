@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -173,6 +174,50 @@ func checkRun(t *testing.T, c *camera, o *tracker.Outlier, truth spin.Spun) {
 		t.Errorf("task %+v, %d user frames", o.Task, len(o.Raw.User))
 	}
 	kernelStack(t, c, o, "udp_sendmsg")
+}
+
+// A softirq that is stuck, and one that waits behind it, are reported while they are.
+func TestSoftirqTimeout(t *testing.T) {
+	const asked, limit = 150 * time.Millisecond, 50 * time.Millisecond
+	p := newPackets(t)
+	own := []uint32{uint32(os.Getpid())}
+	c := watch(t, []rules.Rule{
+		{Name: "run", Track: rules.Softirq, Timeout: limit, When: rules.Match{Phase: []rules.Phase{rules.Run}, PID: own}},
+		{Name: "raise", Track: rules.Softirq, Timeout: limit, When: rules.Match{
+			Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(p.cpu)}, Vector: []rules.Vector{"timer"},
+		}},
+	}, nil)
+	s := spin.Attach(t, "softirq_entry", netRX, true, asked)
+	waits := 0
+	for range 5 {
+		first := len(c.settle())
+		s.Arm()
+		wait := p.timer(t, 20*time.Millisecond)
+		truth, err := s.Wait(func() { p.send(t) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		var causes []tracker.Cause
+		for _, o := range c.since(first) {
+			t.Logf("%s: %s after %v, %s on CPU %d by %s[%d]", o.Rule, o.Cause, time.Duration(o.DelayNS), o.IRQ.Vector, o.CPU, o.Task.Comm, o.Task.TID)
+			if o.CPU != p.cpu || o.Cause == tracker.CauseTimeout && o.EndMono > truth.End {
+				t.Errorf("reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
+			}
+			if o.Rule == "raise" && o.Cause == tracker.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
+				waits++
+			}
+			if o.Rule == "run" {
+				causes = append(causes, o.Cause)
+			}
+		}
+		if want := []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout}; !slices.Equal(causes, want) {
+			t.Errorf("run reported as %v, want %v", causes, want)
+		}
+	}
+	if waits == 0 {
+		t.Error("no wait was reported before it ended")
+	}
 }
 
 // What was counted lies between what the kernel itself counted within and

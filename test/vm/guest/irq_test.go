@@ -37,6 +37,7 @@ func TestInterrupts(t *testing.T) {
 			Name: "raise", Track: rules.Softirq, Threshold: spinFor / 4,
 			When: rules.Match{NotVector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Raise}},
 		},
+		{Name: "stuck", Track: rules.IRQ, Timeout: spinFor / 4, When: rules.Match{Name: []string{"tty*"}}},
 	}, &tracker.Options{Groups: tracker.Groups, Ring: 256 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,11 @@ func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
 			t.Logf("irq %d came first", truth.Arg)
 			continue
 		}
-		o := await(t, outliers, "irq", 0)
+		o := await(t, outliers, "stuck", 0)
+		if o.Cause != tracker.CauseTimeout || o.EndMono > truth.End || o.CPU != int(truth.CPU) || o.IRQ.Name != "ttyS0" {
+			t.Errorf("reported while it was stuck: %s after %v on CPU %d, %+v, truth %+v", o.Cause, time.Duration(o.DelayNS), o.CPU, o.IRQ, truth)
+		}
+		o = await(t, outliers, "irq", 0)
 		checkSpun(t, o, truth)
 		if o.IRQ.IRQ == nil || *o.IRQ.IRQ != int(truth.Arg) || o.IRQ.Name != "ttyS0" || len(o.Raw.Kernel) == 0 {
 			t.Errorf("%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))

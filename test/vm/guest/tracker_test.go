@@ -59,11 +59,11 @@ func everyRule() []rules.Rule {
 			When: rules.Match{Device: []string{"null*"}, Op: []rules.Op{rules.Read}},
 		},
 		{
-			Name: "irq", Track: rules.IRQ, Threshold: time.Hour, Stacks: stacks[:2], Snapshot: once,
+			Name: "irq", Track: rules.IRQ, Threshold: time.Hour, Timeout: time.Hour, Stacks: stacks[:2], Snapshot: once,
 			When: rules.Match{IRQ: []uint32{4}, NotIRQ: []uint32{5}, Name: []string{"tty*"}, NotName: []string{"nothing"}},
 		},
 		{
-			Name: "softirq", Track: rules.Softirq, Threshold: time.Hour, Stacks: stacks[:2], Snapshot: once,
+			Name: "softirq", Track: rules.Softirq, Threshold: time.Hour, Timeout: time.Hour, Stacks: stacks[:2], Snapshot: once,
 			When: rules.Match{Vector: rules.Vectors, Phase: []rules.Phase{rules.Raise, rules.Run}, CPU: []uint32{0}, NotCPU: []uint32{1}},
 		},
 	}
