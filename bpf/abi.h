@@ -231,6 +231,12 @@ struct progress {
 	struct progress_at at[PROGRESS_STACKS];
 };
 
+/* What the program stack_of_task tells of one task. */
+struct task_stack {
+	__u64 frames;
+	__u64 kernel[MAX_STACK];
+};
+
 /* Who really woke a task: the current one, or an interrupt on top of it (kind in bits 14 and 15, number below). */
 #define WAKER_TASK 0
 #define WAKER_SOFTIRQ (1 << 14) /* | vector */

@@ -74,6 +74,17 @@ struct task_struct {
 	struct css_set *cgroups;
 } CORE;
 
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
+
 struct linux_binprm;
 
 /* The registers of user space, per architecture; only one flavour exists. */

@@ -16,6 +16,15 @@ enum decision {
 	UNKNOWN = 2,
 };
 
+/* A glob on its way through a name. */
+struct glob_walk {
+	char pattern[TASK_COMM_LEN] __attribute__((aligned(8)));
+	char text[TASK_COMM_LEN];
+	u32 p, t;	  /* where we are */
+	u32 star, resume; /* the last *, and the text position to retry from; star 16: none */
+	u32 result;
+};
+
 /* What conditions are held against. */
 struct facts {
 	u64 cgroup_id;
@@ -29,21 +38,15 @@ struct facts {
 	u32 vector, phase; /* one bit each; chain: a bit of each vector on its way */
 	u8 from, end;	   /* chain: one bit each, or two of from */
 	char comm[TASK_COMM_LEN];
+	struct glob_walk glob; /* here, as calls nest too deep for the kernel's stack */
 };
 
 /* ------------------------------------------------------------- comm globs */
 
-struct glob_walk {
-	char pattern[TASK_COMM_LEN];
-	char text[TASK_COMM_LEN];
-	u32 p, t;	  /* where we are */
-	u32 star, resume; /* the last *, and the text position to retry from; star 16: none */
-	u32 result;
-};
-
 /* One step of matching * and ?, with the last * as the only place to go back to. */
-static long glob_step(u32 i, struct glob_walk *w)
+static long glob_step(u32 i, struct glob_walk **at)
 {
+	struct glob_walk *w = *at;
 	char p = w->p < TASK_COMM_LEN ? w->pattern[w->p & (TASK_COMM_LEN - 1)] : 0;
 	char t = w->t < TASK_COMM_LEN ? w->text[w->t & (TASK_COMM_LEN - 1)] : 0;
 
@@ -69,7 +72,7 @@ static long glob_step(u32 i, struct glob_walk *w)
 }
 
 struct globs_walk {
-	struct glob_walk one;
+	struct glob_walk *one;
 	u32 base;
 	u32 found;
 };
@@ -78,24 +81,33 @@ static long globs_step(u32 i, struct globs_walk *w)
 {
 	u32 at = w->base + i;
 	struct glob *g = bpf_map_lookup_elem(&globs, &at);
+	struct glob_walk *one = w->one;
+	long go_on = 0, stop = 1;
 
+	/* Constants of their own: 6.1 refuses to see that a compared number is 0 or 1. */
+	barrier_var(go_on);
+	barrier_var(stop);
 	if (!g)
-		return 1;
-	__builtin_memcpy(w->one.pattern, g->pattern, TASK_COMM_LEN);
-	w->one.p = w->one.t = w->one.resume = w->one.result = 0;
-	w->one.star = TASK_COMM_LEN;
-	bpf_loop(TASK_COMM_LEN * TASK_COMM_LEN * 2, glob_step, &w->one, 0);
-	w->found = w->one.result;
-	return w->found;
+		return stop;
+	((u64 *)one->pattern)[0] = ((u64 *)g->pattern)[0];
+	((u64 *)one->pattern)[1] = ((u64 *)g->pattern)[1];
+	one->p = one->t = one->resume = one->result = 0;
+	one->star = TASK_COMM_LEN;
+	bpf_loop(TASK_COMM_LEN * TASK_COMM_LEN * 2, glob_step, &one, 0);
+	if (!one->result)
+		return go_on;
+	w->found = 1;
+	return stop;
 }
 
-static __always_inline bool comm_in(const struct facts *f, struct glob_range range)
+static __always_inline bool comm_in(struct facts *f, struct glob_range range)
 {
 	struct globs_walk w = {
+		.one = &f->glob,
 		.base = (f->generation & 1) * MAX_GLOBS + range.first,
 	};
 
-	__builtin_memcpy(w.one.text, f->comm, TASK_COMM_LEN);
+	__builtin_memcpy(f->glob.text, f->comm, TASK_COMM_LEN);
 	bpf_loop(range.count, globs_step, &w, 0);
 	return w.found;
 }
@@ -124,7 +136,7 @@ static __always_inline u64 verdict(const struct facts *f, u32 kind, u64 id, bool
  * be decided are added to *undecided. Certain conditions come first, so that
  * UNKNOWN is only said of what would match otherwise.
  */
-__noinline int match(const struct conditions *m, const struct facts *f, u32 *undecided)
+__noinline int match(const struct conditions *m, struct facts *f, u32 *undecided)
 {
 	u32 want;
 	u32 unknown = 0;
@@ -274,7 +286,7 @@ static long override_step(u32 i, struct rules_walk *w)
 	long go_on = 0, stop = 1;
 	int decision;
 
-	/* Constants of their own: 6.1 refuses to see that decision is 0 where it was compared with NO. */
+	/* See globs_step. */
 	barrier_var(go_on);
 	barrier_var(stop);
 	if (!o)

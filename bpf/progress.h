@@ -33,6 +33,7 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	u32 tid = prev->pid, none = 0, i;
 	struct call_slot *slot;
 	struct progress *p, *empty;
+	struct progress_at *e;
 	u64 start, count;
 	long size;
 	int at;
@@ -64,12 +65,12 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	/* The first stays; the others go round. */
 	i = count ? 1 + (u32)(count - 1) % (PROGRESS_STACKS - 1) : 0;
 	barrier_var(i);
-	if (i >= PROGRESS_STACKS)
-		return;
-	p->at[i].age_ns = now - start;
-	p->at[i].state = state;
-	size = bpf_get_stack(ctx, p->at[i].kernel, sizeof(p->at[i].kernel), 0);
-	p->at[i].frames = size > 0 ? size / sizeof(u64) : 0;
+	e = &p->at[i & (PROGRESS_STACKS - 1)];
+	barrier_var(e);
+	e->age_ns = now - start;
+	e->state = state;
+	size = bpf_get_stack(ctx, e->kernel, sizeof(e->kernel), 0);
+	e->frames = size > 0 ? size / sizeof(u64) : 0;
 }
 
 /* Sends what is known of the call that tid began at start, before its outlier. */

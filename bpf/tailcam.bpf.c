@@ -22,6 +22,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Keep the types that Go needs in the object's BTF. */
 struct record *unused_record __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
+struct task_stack *unused_task_stack __attribute__((unused));
 struct progress *unused_progress __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));
 struct irq_extra *unused_irq_extra __attribute__((unused));
@@ -360,6 +361,26 @@ SEC("syscall")
 int histogram_bucket(struct bucket_of *ctx)
 {
 	return histogram_bucket_of(ctx->value);
+}
+
+/* Where one task is, for kernels whose tick cannot tell: user space reads a struct task_stack. */
+SEC("iter/task")
+int stack_of_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_stack *s;
+	u32 zero = 0;
+	long size;
+
+	if (!p)
+		return 0;
+	s = bpf_map_lookup_elem(&task_stacks, &zero);
+	if (!s)
+		return 0;
+	size = bpf_get_task_stack(p, s->kernel, sizeof(s->kernel), 0);
+	s->frames = size > 0 ? size / sizeof(u64) : 0;
+	bpf_seq_write(ctx->meta->seq, s, sizeof(*s));
+	return 0;
 }
 
 /* The frozen bank has been read: the next outlier may freeze. */

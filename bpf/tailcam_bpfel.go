@@ -481,6 +481,17 @@ type TailcamScratch struct {
 		End        uint8
 		Comm       [16]int8
 		_          [6]byte
+		Glob       struct {
+			_       structs.HostLayout
+			Pattern [16]int8
+			Text    [16]int8
+			P       uint32
+			T       uint32
+			Star    uint32
+			Resume  uint32
+			Result  uint32
+			_       [4]byte
+		}
 	}
 	Fired [64]struct {
 		_           structs.HostLayout
@@ -560,6 +571,12 @@ type TailcamTaskSlot struct {
 	}
 }
 
+type TailcamTaskStack struct {
+	_      structs.HostLayout
+	Frames uint64
+	Kernel [64]uint64
+}
+
 type TailcamTickState struct {
 	_        structs.HostLayout
 	Ticks    uint64
@@ -627,6 +644,7 @@ const (
 	TailcamMapSets                   = "sets"
 	TailcamMapTaskKeys               = "task_keys"
 	TailcamMapTaskSlots              = "task_slots"
+	TailcamMapTaskStacks             = "task_stacks"
 	TailcamMapVerdicts               = "verdicts"
 	TailcamMapWakerScratch           = "waker_scratch"
 	TailcamMapWakerStacks            = "waker_stacks"
@@ -653,6 +671,7 @@ const (
 	TailcamProgSoftirqEntry          = "softirq_entry"
 	TailcamProgSoftirqExit           = "softirq_exit"
 	TailcamProgSoftirqRaise          = "softirq_raise"
+	TailcamProgStackOfTask           = "stack_of_task"
 	TailcamProgSysEnter              = "sys_enter"
 	TailcamProgSysExit               = "sys_exit"
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
@@ -716,6 +735,7 @@ const (
 	TailcamVarUnusedProgress         = "unused_progress"
 	TailcamVarUnusedQuestion         = "unused_question"
 	TailcamVarUnusedRecord           = "unused_record"
+	TailcamVarUnusedTaskStack        = "unused_task_stack"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
 	TailcamVarUserStacksLater        = "user_stacks_later"
 	TailcamVarWakerStacksAlways      = "waker_stacks_always"
@@ -788,6 +808,7 @@ type TailcamProgramSpecs struct {
 	SoftirqEntry          *ebpf.ProgramSpec `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.ProgramSpec `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.ProgramSpec `ebpf:"softirq_raise"`
+	StackOfTask           *ebpf.ProgramSpec `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.ProgramSpec `ebpf:"sys_enter"`
 	SysExit               *ebpf.ProgramSpec `ebpf:"sys_exit"`
 	WorkqueueExecuteEnd   *ebpf.ProgramSpec `ebpf:"workqueue_execute_end"`
@@ -827,6 +848,7 @@ type TailcamMapSpecs struct {
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
 	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
 	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
+	TaskStacks     *ebpf.MapSpec `ebpf:"task_stacks"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
 	WakerScratch   *ebpf.MapSpec `ebpf:"waker_scratch"`
 	WakerStacks    *ebpf.MapSpec `ebpf:"waker_stacks"`
@@ -895,6 +917,7 @@ type TailcamVariableSpecs struct {
 	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.VariableSpec `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
+	UnusedTaskStack   *ebpf.VariableSpec `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
@@ -951,6 +974,7 @@ type TailcamMaps struct {
 	Sets           *ebpf.Map `ebpf:"sets"`
 	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
 	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
+	TaskStacks     *ebpf.Map `ebpf:"task_stacks"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	WakerScratch   *ebpf.Map `ebpf:"waker_scratch"`
 	WakerStacks    *ebpf.Map `ebpf:"waker_stacks"`
@@ -987,6 +1011,7 @@ func (m *TailcamMaps) Close() error {
 		m.Sets,
 		m.TaskKeys,
 		m.TaskSlots,
+		m.TaskStacks,
 		m.Verdicts,
 		m.WakerScratch,
 		m.WakerStacks,
@@ -1056,6 +1081,7 @@ type TailcamVariables struct {
 	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.Variable `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
+	UnusedTaskStack   *ebpf.Variable `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
@@ -1090,6 +1116,7 @@ type TailcamPrograms struct {
 	SoftirqEntry          *ebpf.Program `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.Program `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.Program `ebpf:"softirq_raise"`
+	StackOfTask           *ebpf.Program `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.Program `ebpf:"sys_enter"`
 	SysExit               *ebpf.Program `ebpf:"sys_exit"`
 	WorkqueueExecuteEnd   *ebpf.Program `ebpf:"workqueue_execute_end"`
@@ -1121,6 +1148,7 @@ func (p *TailcamPrograms) Close() error {
 		p.SoftirqEntry,
 		p.SoftirqExit,
 		p.SoftirqRaise,
+		p.StackOfTask,
 		p.SysEnter,
 		p.SysExit,
 		p.WorkqueueExecuteEnd,

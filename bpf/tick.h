@@ -48,6 +48,14 @@ struct {
 
 volatile struct tick_state ticker;
 
+/* Where a stack is taken for user space, which asks one at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct task_stack);
+} task_stacks SEC(".maps");
+
 /* ------------------------------------------------------ what may be due */
 
 struct tick_walk {

@@ -18,6 +18,7 @@ type plan struct {
 	wakerStacksAlways bool // a wakeup rule wants waker stacks
 	wakerStacksSlow   bool // an offcpu rule wants waker stacks
 	softirqRaise      bool // a softirq rule wants how long they wait to run
+	taskKfuncs        bool // the kernel hands out a task by its id
 	timeouts          bool // a rule or override has a timeout
 	progress          bool // a syscall rule wants progress stacks
 	chainUser         bool // a chain rule wants the return to user space
@@ -40,7 +41,7 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		}
 	}
 
-	p := &plan{tracks: map[rules.Track]bool{}, groups: map[string]bool{}}
+	p := &plan{taskKfuncs: hasTaskKfuncs(kernel), tracks: map[rules.Track]bool{}, groups: map[string]bool{}}
 	var served []rules.Rule
 	inactive := map[string]error{}
 	for _, r := range list {
@@ -120,6 +121,7 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"chain_user":          p.chainUser,
 		"user_stacks_later":   p.userStacksLater,
 		"timeouts":            p.timeouts,
+		"task_kfuncs":         p.taskKfuncs,
 		"progress_stacks":     p.progress,
 		"waker_stacks_always": p.wakerStacksAlways,
 		"waker_stacks_slow":   p.wakerStacksSlow,
@@ -135,6 +137,9 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		if err := v.Set(on); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
+	}
+	if !p.timeouts || p.taskKfuncs {
+		delete(spec.Programs, stackProgram)
 	}
 	for i := range hooks {
 		if !p.wants(&hooks[i]) {

@@ -131,7 +131,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if !t.opts.NoHistograms {
 		t.histogramStride = histogramsNeeded(served)
 	}
-	if err := t.load(hasTaskKfuncs(kernel)); err != nil {
+	if err := t.load(); err != nil {
 		return nil, err
 	}
 	if err := t.openHistograms(); err != nil {
@@ -166,7 +166,7 @@ func (t *Tracker) Attach() error {
 }
 
 // load sizes the maps, sets the knobs, and passes the verifier.
-func (t *Tracker) load(taskKfuncs bool) error {
+func (t *Tracker) load() error {
 	spec, err := bpf.LoadTailcam()
 	if err != nil {
 		return fmt.Errorf("read the embedded BPF object: %w", err)
@@ -181,11 +181,6 @@ func (t *Tracker) load(taskKfuncs bool) error {
 	}
 	if err := t.size(spec); err != nil {
 		return err
-	}
-	if v, ok := spec.Variables["task_kfuncs"]; ok {
-		if err := v.Set(taskKfuncs); err != nil {
-			return fmt.Errorf("set task_kfuncs: %w", err)
-		}
 	}
 	t.objects, err = ebpf.NewCollection(spec)
 	var refused *ebpf.VerifierError

@@ -1,0 +1,67 @@
+package guest
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestTimeouts expects a sleep to be reported while it lasts, again and again,
+// with the stack it sleeps in, and then its end. On kernels that do not hand
+// out tasks to the tick, user space takes the stack.
+func TestTimeouts(t *testing.T) {
+	inGuest(t)
+	const timeout, repeat, asked = 100 * time.Millisecond, 200 * time.Millisecond, 600 * time.Millisecond
+	me := rules.Match{PID: []uint32{uint32(os.Getpid())}}
+	asleep := me
+	sleep1, _ := rules.SyscallNumber("clock_nanosleep")
+	sleep2, _ := rules.SyscallNumber("nanosleep")
+	asleep.Syscall = []int{sleep1, sleep2}
+	list := []rules.Rule{
+		{Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, Repeat: repeat, When: asleep, Stacks: []rules.Stack{rules.KernelStack, rules.UserStack}},
+		{Name: "syscall", Track: rules.Syscall, Timeout: timeout, Repeat: repeat, When: asleep,
+			Stacks: []rules.Stack{rules.KernelStack, rules.UserStack, rules.ProgressStacks}},
+		{Name: "wakeup", Track: rules.Wakeup, Timeout: 10 * time.Second, When: me, Stacks: []rules.Stack{rules.KernelStack}},
+		{Name: "block", Track: rules.Block, Timeout: 10 * time.Second, Stacks: []rules.Stack{rules.KernelStack}},
+	}
+	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid := unix.Gettid()
+	for _, rule := range []string{"offcpu", "syscall"} {
+		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+			drop(outliers)
+			took := sleep(t, asked)
+			for i := range 3 {
+				o := await(t, outliers, rule, tid)
+				due := timeout + time.Duration(i)*repeat
+				t.Logf("%s: %s after %v, due after %v, %s, %d frames", rule, o.Cause, time.Duration(o.DelayNS), due, o.State, len(o.Raw.Kernel))
+				if o.Cause != tracker.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
+					t.Errorf("%s: %s in state %s, %d kernel and %d user frames", rule, o.Cause, o.State, len(o.Raw.Kernel), len(o.Raw.User))
+				}
+				if late := time.Duration(o.DelayNS) - due; late < 0 || late > 2*slack {
+					return nil, 0, 0
+				}
+			}
+			o := await(t, outliers, rule, tid)
+			if o.Cause != tracker.CauseAfterTimeout || !o.AfterTimeout {
+				t.Errorf("%s: at last %s", rule, o.Cause)
+			}
+			return o, asked, took
+		})
+	}
+}
