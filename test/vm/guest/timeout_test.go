@@ -44,10 +44,13 @@ func TestTimeouts(t *testing.T) {
 	tid := unix.Gettid()
 	for _, rule := range []string{"offcpu", "syscall"} {
 		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
-			drop(outliers)
+			begin := uint64(monotonic(t))
 			took := sleep(t, asked)
 			for i := range 3 {
 				o := await(t, outliers, rule, tid)
+				for o.StartMono < begin { // of the sleep before
+					o = await(t, outliers, rule, tid)
+				}
 				due := timeout + time.Duration(i)*repeat
 				t.Logf("%s: %s after %v, due after %v, %s, %d frames", rule, o.Cause, time.Duration(o.DelayNS), due, o.State, len(o.Raw.Kernel))
 				if o.Cause != tracker.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
@@ -64,4 +67,13 @@ func TestTimeouts(t *testing.T) {
 			return o, asked, took
 		})
 	}
+}
+
+func monotonic(t *testing.T) int64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return ts.Nano()
 }
