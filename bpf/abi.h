@@ -403,8 +403,8 @@ struct rule_state {
 	__u64 suppressed_last; /* the same at the last snapshot */
 	__u64 ring_full;       /* outliers lost: ring buffer full */
 	__u64 undecided;       /* handed to the daemon to decide */
-	__u64 burst_ns;	       /* adaptive: when the bucket of firings is empty again (burst.h) */
-	__u64 burst_worst;     /* the worst delay since it was empty */
+	__u64 burst_full;      /* adaptive: when the bucket of firings is empty again (burst.h) */
+	__u64 burst_level;     /* average of the delays past the threshold since then */
 	__u64 held_back;       /* delays past the threshold that did not fire for it */
 };
 

@@ -446,8 +446,8 @@ type TailcamRuleState struct {
 	SuppressedLast uint64
 	RingFull       uint64
 	Undecided      uint64
-	BurstNs        uint64
-	BurstWorst     uint64
+	BurstFull      uint64
+	BurstLevel     uint64
 	HeldBack       uint64
 }
 

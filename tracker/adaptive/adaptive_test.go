@@ -12,28 +12,29 @@ import (
 )
 
 // shiftFirings is what a shift of all delays may fire at most, however large
-// and sudden it is: 32 at once and 32 a second (bpf/burst.h) until the daemon
-// has read twice, and what is twice as bad as all before.
-const shiftFirings = 100
+// and sudden it is: 64 at once and 32 a second (bpf/burst.h) until the daemon
+// has read twice.
+const shiftFirings = 128
 
 // burst is bpf/burst.h, for one CPU.
-type burst struct{ full, worst, held int64 }
+type burst struct{ full, level, held int64 }
 
 func (b *burst) allows(now, delay int64) bool {
 	const size, each = 32, int64(time.Second) / 32
-	next := max(b.full, now) + each
 	if b.full <= now {
-		b.worst = 0
+		b.level = delay
 	}
-	if next > now+size*each {
-		if delay/2 >= b.worst {
-			b.worst = delay
-			return true
-		}
+	room := size * each
+	if delay/2 >= b.level {
+		room *= 2
+	}
+	b.level += delay/16 - b.level/16
+	next := max(b.full, now) + each
+	if next > now+room {
 		b.held++
 		return false
 	}
-	b.full, b.worst = next, max(b.worst, delay)
+	b.full = next
 	return true
 }
 

@@ -109,5 +109,6 @@ int cmd_neighbour(int argc, char **argv);
 int cmd_preempt(int argc, char **argv);
 int cmd_newtask(int argc, char **argv);
 int cmd_chain(int argc, char **argv);
+int cmd_shift(int argc, char **argv);
 
 #endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A load whose delays shift: threads that sleep, all for about as long, and for
+ * another while in each phase. One call in many is an outlier. Only those are
+ * printed, and how many calls there were in all, as the offset of a last event.
+ */
+#define _GNU_SOURCE
+#include "inject.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMM "inj-shift"
+#define EVERY 500 /* calls of a thread between two outliers */
+
+static long phases, seconds, outlier_us;
+static long *phase_us;
+static uint64_t begin;
+
+struct shifter {
+	pthread_t thread;
+	struct events events;
+	unsigned int seed;
+	long calls;
+};
+
+noinline void inject_shift(const struct timespec *ts)
+{
+	raw(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)ts, 0, 0, 0);
+}
+
+static void *shifter_main(void *arg)
+{
+	struct shifter *s = arg;
+	long until = EVERY / 2 + rand_r(&s->seed) % EVERY;
+
+	fifo_thread(1);
+	name_thread(COMM);
+	for (;;) {
+		uint64_t start = now();
+		long phase = (long)((start - begin) / NSEC) / seconds;
+		bool outlier = --until == 0;
+
+		if (phase >= phases)
+			break;
+		/* Within 10 % of what the phase asks for. */
+		long us = phase_us[phase] * (900 + rand_r(&s->seed) % 200) / 1000;
+		if (outlier)
+			us = outlier_us;
+		const struct timespec ts = {.tv_nsec = us * 1000};
+
+		inject_shift(&ts);
+		s->calls++;
+		if (!outlier)
+			continue;
+		const struct event e = {
+			.track = "syscall",
+			.kind = "over",
+			.func = "inject_shift",
+			.comm = COMM,
+			.tid = gettid(),
+			.cpu = -1,
+			.start_ns = start,
+			.end_ns = now(),
+			.offset = -1,
+		};
+		events_add(&s->events, e);
+		until = EVERY;
+	}
+	name_thread("inj-idle");
+	return NULL;
+}
+
+int cmd_shift(int argc, char **argv)
+{
+	struct event all = {.track = "syscall", .kind = "all", .func = "", .comm = COMM, .cpu = -1};
+
+	if (argc < 5)
+		die("shift wants THREADS OUTLIER_us SECONDS PHASE_us...");
+	long threads = number(argv[1], 1, 64);
+	outlier_us = number(argv[2], 1, 999999);
+	seconds = number(argv[3], 1, 3600);
+	phases = argc - 4;
+	phase_us = calloc((size_t)phases, sizeof(*phase_us));
+	need(phase_us, "memory");
+	for (long i = 0; i < phases; i++)
+		phase_us[i] = number(argv[4 + i], 100, 900000);
+
+	struct shifter *shifters = calloc((size_t)threads, sizeof(*shifters));
+
+	need(shifters, "memory");
+	begin = all.start_ns = now();
+	for (long i = 0; i < threads; i++) {
+		shifters[i].seed = (unsigned int)i + 1;
+		events_init(&shifters[i].events, 65536);
+		need(pthread_create(&shifters[i].thread, NULL, shifter_main, &shifters[i]) == 0, "make a thread");
+	}
+	for (long i = 0; i < threads; i++) {
+		need(pthread_join(shifters[i].thread, NULL) == 0, "wait for a thread");
+		events_print(&shifters[i].events);
+		all.offset += shifters[i].calls;
+	}
+	all.end_ns = now();
+	all.tid = gettid();
+	struct events last;
+
+	events_init(&last, 1);
+	events_add(&last, all);
+	events_print(&last);
+	return 0;
+}
