@@ -208,17 +208,11 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 			t.Error(err)
 			return
 		}
-		for start = monotonic(); end < start+uint64(d); end = monotonic() {
+		for start = uint64(monotonic(t)); end < start+uint64(d); end = uint64(monotonic(t)) {
 		}
 	}()
 	<-done
 	return start, end
-}
-
-func monotonic() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every kernel has it
-	return uint64(ts.Nano())
 }
 
 func checkSpun(t *testing.T, o *tracker.Outlier, truth spin.Spun) {
