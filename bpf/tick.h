@@ -466,8 +466,6 @@ static __always_inline void expire_request(struct tick_walk *w, u32 at)
 	outlier_emit(s);
 }
 
-#include "irq_tick.h"
-
 static long expire_step(u32 i, struct tick_walk *w)
 {
 	struct due_place *p = bpf_map_lookup_elem(&due_places, &i);
@@ -479,8 +477,6 @@ static long expire_step(u32 i, struct tick_walk *w)
 		expire_call(w, p->at);
 	else if (p->tracker == TRACK_BLOCK)
 		expire_request(w, p->at);
-	else if (p->tracker == TRACK_IRQ || p->tracker == TRACK_SOFTIRQ)
-		expire_interrupt(w, p->tracker, p->at);
 	else
 		expire_task(w, p->tracker, p->at);
 	spent = bpf_ktime_get_ns() - w->now;
@@ -489,6 +485,8 @@ static long expire_step(u32 i, struct tick_walk *w)
 	ticker.cut++;
 	return 1;
 }
+
+#include "irq_tick.h"
 
 /*
  * A timer of any kind has expired on this CPU. There are many on a busy
@@ -510,10 +508,10 @@ static __always_inline void tick(u64 now, u32 cpu)
 		w.table = table;
 		bpf_loop(chunks_used[table], chunk_step, &w, 0);
 	}
-	if (track_irq || track_softirq)
-		interrupts_look(&w);
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);
+	if (track_irq || track_softirq)
+		interrupts_tick(&w);
 	__sync_lock_test_and_set(&ticker.busy, 0);
 }
 

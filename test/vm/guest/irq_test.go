@@ -18,6 +18,10 @@ import (
 const (
 	spinFor = 80 * time.Millisecond
 	netRX   = 3 // vector
+
+	// The emulator lets each CPU run for 100 ms before the other one: it takes
+	// that long until anybody can see what is stuck.
+	stuckFor = 600 * time.Millisecond
 )
 
 // TestInterrupts makes an interrupt handler and a softirq of this kernel take
@@ -37,7 +41,7 @@ func TestInterrupts(t *testing.T) {
 			Name: "raise", Track: rules.Softirq, Threshold: spinFor / 4,
 			When: rules.Match{NotVector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Raise}},
 		},
-		{Name: "stuck", Track: rules.IRQ, Timeout: spinFor / 4, When: rules.Match{Name: []string{"tty*"}}},
+		{Name: "stuck", Track: rules.IRQ, Timeout: stuckFor / 4, When: rules.Match{Name: []string{"tty*"}}},
 	}, &tracker.Options{Groups: tracker.Groups, Ring: 256 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +76,8 @@ func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
 		t.Fatal(err)
 	}
 	defer tty.Close()
-	s := spin.Attach(t, "irq_handler_entry", spin.Any, false, spinFor)
+	keepTimers(t)
+	s := spin.Attach(t, "irq_handler_entry", spin.Any, false, stuckFor)
 	for range 20 { // another interrupt may take the spin
 		s.Arm()
 		truth, err := s.Wait(func() { _, _ = tty.WriteString("the serial line interrupts\r\n") })
@@ -95,6 +100,28 @@ func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
 		return
 	}
 	t.Error("no interrupt of the serial line")
+}
+
+// keepTimers makes timers expire on both CPUs, from which stuck work is looked
+// for: while one is stuck, the other may be idle for long.
+func keepTimers(t *testing.T) {
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	for cpu := range 2 {
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends here
+			pin(t, cpu)
+			ts := unix.NsecToTimespec((4 * time.Millisecond).Nanoseconds())
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = unix.Nanosleep(&ts, nil)
+				}
+			}
+		}()
+	}
 }
 
 // testSoftirq sends packets to itself from one CPU, on which a timer ends meanwhile.
