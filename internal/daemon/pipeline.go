@@ -80,6 +80,10 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 	if o.Task.Container == "" {
 		o.Task.Container = process.ContainerID(o.Task.Cgroup)
 	}
+	if o.UserFP != 0 && len(o.Raw.User) == 1 {
+		// It is still where it was, or has gone on: then what is there already stays.
+		o.Raw.User, _ = process.UserStack(o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP)
+	}
 	if len(o.Raw.User) > 0 {
 		o.Stacks.User = d.symbols.User(o.Task.PID, o.Raw.User)
 	}
@@ -95,6 +99,13 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 			d.log.Debug("kernel symbols", zap.Error(err))
 		}
 		*s.to = withoutTracer(named)
+	}
+	for _, p := range o.Raw.Progress {
+		named, err := d.symbols.Kernel(p.Kernel)
+		if err != nil {
+			d.log.Debug("kernel symbols", zap.Error(err))
+		}
+		o.Stacks.Progress = append(o.Stacks.Progress, tracker.Progress{AgeNS: p.AgeNS, State: p.State, Kernel: withoutTracer(named)})
 	}
 }
 

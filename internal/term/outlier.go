@@ -41,7 +41,7 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 		padded(c, Cyan, Clean(o.Rule), 12),
 		c.Paint(DelayStyle(o.DelayNS, o.ThresholdNS), fmt.Sprintf("%7s", Duration(o.DelayNS))),
 		padded(c, Bold, task, 22),
-		what(o))
+		what(o)+ending(o))
 
 	d := details{c: c}
 	d.add("threshold", threshold(o))
@@ -60,6 +60,9 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 		d.stack("kernel", o.Stacks.Kernel)
 		d.stack("user", o.Stacks.User)
 		d.stack("waker", o.Stacks.Waker)
+		for _, p := range o.Stacks.Progress {
+			d.stack("at "+Duration(p.AgeNS), p.Kernel)
+		}
 	}
 }
 
@@ -89,13 +92,28 @@ func what(o *tracker.Outlier) string {
 	return Clean(o.Track)
 }
 
+// ending says how work ended that had a timeout.
+func ending(o *tracker.Outlier) string {
+	switch o.Cause {
+	case tracker.CauseTimeout:
+		if o.State == "running" || o.State == "runnable" {
+			return ", not done yet: " + o.State
+		}
+		return ", not done yet"
+	case tracker.CauseAfterTimeout:
+		return ", done at last"
+	default:
+		return ""
+	}
+}
+
 // interrupt says which handler or softirq it was. The task before it is the one
 // that was interrupted.
 func interrupt(o *tracker.Outlier) string {
 	i := o.IRQ
 	switch {
 	case i.Phase == "raise" && o.Cause == tracker.CauseTimeout:
-		return "softirq " + Clean(i.Vector) + " still waits to run"
+		return "softirq " + Clean(i.Vector) + " waits to run"
 	case i.IRQ != nil:
 		return fmt.Sprintf("interrupted by irq %d, %s", *i.IRQ, Clean(i.Name))
 	case i.Phase == "raise":
@@ -106,11 +124,11 @@ func interrupt(o *tracker.Outlier) string {
 
 func threshold(o *tracker.Outlier) string {
 	s := Setting(o.ThresholdNS)
+	if o.Cause == tracker.CauseTimeout || o.Cause == tracker.CauseAfterTimeout {
+		s = "timeout " + s
+	}
 	if o.ThresholdNS > 0 {
 		s += fmt.Sprintf(" (%.1f times that)", float64(o.DelayNS)/float64(o.ThresholdNS))
-	}
-	if o.Cause != "" && o.Cause != tracker.CauseThreshold {
-		s += ", by " + Clean(string(o.Cause))
 	}
 	return s
 }

@@ -97,8 +97,8 @@ func TestPrintOutlier(t *testing.T) {
 			Time: at, Rule: "softirq", Track: "softirq", Cause: tracker.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000,
 			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
-2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx still waits to run
-    threshold    20ms (1.5 times that), by timeout
+2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx waits to run, not done yet
+    threshold    timeout 20ms (1.5 times that)
     cpu          1
 `},
 		"softirq runs": {tracker.Outlier{
