@@ -178,6 +178,7 @@ func (b *bench) rows() []row {
 			rows = append(rows, r)
 		}
 	}
+	rows = append(rows, b.histogramRows()...)
 	rows = append(rows, b.hackbenchRows()...)
 	return append(rows, b.getppidRows()...)
 }
@@ -187,7 +188,7 @@ func (b *bench) rows() []row {
 func (b *bench) minor(setup, hook string) bool {
 	switch hook {
 	case "sched_switch":
-		return false
+		return histogramSetup(setup) // it has a section of its own
 	case "sched_waking", "sched_wakeup", "sys_enter", "sys_exit", "block_rq_issue", "block_rq_complete":
 		return setup == sEmpty
 	default:
@@ -237,7 +238,7 @@ func (b *bench) wholeRows(section, prefix string, get func(setup string) series)
 		if len(mine) == 0 || s.name == sNothing && i > 0 {
 			continue
 		}
-		r := row{section: section, Name: prefix + s.name, NsGross: median(mine.values())}
+		r := row{section: section, Name: prefix + s.name, NsGross: median(mine.values()), minor: histogramSetup(s.name)}
 		if s.name != sNothing {
 			more := series{}
 			for i, x := range mine {

@@ -101,7 +101,7 @@ func setups(dir string) []setup {
 	all := oneRule(builtin...)
 	tasks := oneRule(rules.Wakeup, rules.OffCPU)
 	usec := fmt.Sprint(threshold.Microseconds())
-	return []setup{
+	return append([]setup{
 		{name: sNothing},
 		{name: sEmpty, start: startEmpty},
 		{name: sWakeup, start: tailcamWith(oneRule(rules.Wakeup)), against: sBTRunq},
@@ -131,7 +131,7 @@ func setups(dir string) []setup {
 		{name: sShipped, start: startShipped},
 		{name: sAllUser, start: tailcamWith(withUserStacks(all), everyGroup...), against: sAll},
 		{name: sPerfAll, start: perfRecord(dir, perfAll), missing: needs("perf", "linux-perf")},
-	}
+	}, histogramSetups()...)
 }
 
 // tool finds a program, as bcc's and libbpf's are installed under several names.

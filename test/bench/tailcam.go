@@ -42,32 +42,41 @@ func startTailcam(list []rules.Rule, backend string, groups []string) func(conte
 		if backend == "mmap" && len(groups) > 0 {
 			opts.Ring = ringSize
 		}
-		kernel, err := tracker.New(list, opts)
-		if err != nil {
-			return nil, err
+		return startOptions(list, opts)
+	}
+}
+
+// startOptions starts it with any options.
+func startOptions(list []rules.Rule, opts *tracker.Options) (running, error) {
+	kernel, err := tracker.New(list, opts)
+	if err != nil {
+		return nil, err
+	}
+	t := &tailcam{kernel: kernel}
+	for name, why := range kernel.Inactive() {
+		return nil, errors.Join(fmt.Errorf("rule %s: %w", name, why), t.stop())
+	}
+	if len(opts.Groups) > 0 {
+		backend := flight.BackendPerf
+		if opts.Ring > 0 {
+			backend = flight.BackendMmap
 		}
-		t := &tailcam{kernel: kernel}
-		for name, why := range kernel.Inactive() {
-			return nil, errors.Join(fmt.Errorf("rule %s: %w", name, why), t.stop())
-		}
-		if len(groups) > 0 {
-			if t.recorder, err = flight.New(kernel, backend, ringSize); err != nil {
-				t.recorder = nil
-				return nil, errors.Join(err, t.stop())
-			}
-		}
-		go func() {
-			for {
-				if _, err := kernel.Read(); err != nil {
-					return // it is stopped
-				}
-			}
-		}()
-		if err := kernel.Attach(); err != nil {
+		if t.recorder, err = flight.New(kernel, backend, ringSize); err != nil {
+			t.recorder = nil
 			return nil, errors.Join(err, t.stop())
 		}
-		return t, nil
 	}
+	go func() {
+		for {
+			if _, err := kernel.Read(); err != nil {
+				return // it is stopped
+			}
+		}
+	}()
+	if err := kernel.Attach(); err != nil {
+		return nil, errors.Join(err, t.stop())
+	}
+	return t, nil
 }
 
 func (t *tailcam) programs() ([]program, error) {
