@@ -105,6 +105,8 @@ func (c *cli) printBars(buckets []api.BucketInfo) {
 // thresholdCell is a rule's threshold as it is now.
 func thresholdCell(r *api.RuleInfo) term.Cell {
 	switch {
+	case r.Adaptive == nil && r.ThresholdNS == 0:
+		return term.Cell{Text: "-", Style: term.Dim}
 	case r.Adaptive == nil:
 		return plain(term.Setting(r.ThresholdNS))
 	case r.Adaptive.Quiet:

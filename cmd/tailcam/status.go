@@ -53,6 +53,10 @@ func (c *cli) printRules(rules []api.RuleInfo) {
 	if distributions {
 		columns = append(columns, right("P99.9"))
 	}
+	timeouts := slices.ContainsFunc(rules, func(r api.RuleInfo) bool { return r.TimeoutNS > 0 })
+	if timeouts {
+		columns = slices.Insert(columns, 3, right("TIMEOUT"))
+	}
 	t := term.NewTable(append(columns, term.Column{})...)
 	for i := range rules {
 		r := &rules[i]
@@ -63,6 +67,13 @@ func (c *cli) printRules(rules []api.RuleInfo) {
 		cells := []term.Cell{{Text: term.Clean(r.Name), Style: term.Cyan}, plain(term.Clean(r.Track)),
 			thresholdCell(r), plain(term.Count(r.Seen)), plain(term.Count(r.Outliers)), worst,
 			plain(term.Count(r.Suppressed)), lossCell(r.Lost), lossCell(r.ActionsSkipped)}
+		if timeouts {
+			cell := term.Cell{Text: "-", Style: term.Dim}
+			if r.TimeoutNS > 0 {
+				cell = plain(term.Setting(r.TimeoutNS))
+			}
+			cells = slices.Insert(cells, 3, cell)
+		}
 		if distributions {
 			p999 := term.Cell{Text: "-", Style: term.Dim}
 			if r.Samples > 0 {

@@ -64,10 +64,11 @@ type Status struct {
 type RuleInfo struct {
 	Name           string `json:"name"`
 	Track          string `json:"track"`
-	ThresholdNS    int64  `json:"threshold_ns"`       // now; 0: none, see Adaptive
-	Source         string `json:"source,omitempty"`   // file:line
-	Inactive       string `json:"inactive,omitempty"` // why this kernel cannot serve it
-	Seen           uint64 `json:"seen"`               // pairs completed by its tracker
+	ThresholdNS    int64  `json:"threshold_ns"`         // now; 0: none, see Adaptive
+	TimeoutNS      int64  `json:"timeout_ns,omitempty"` // 0: none
+	Source         string `json:"source,omitempty"`     // file:line
+	Inactive       string `json:"inactive,omitempty"`   // why this kernel cannot serve it
+	Seen           uint64 `json:"seen"`                 // pairs completed by its tracker
 	Outliers       uint64 `json:"outliers"`
 	WorstNS        int64  `json:"worst_ns"`
 	Suppressed     uint64 `json:"suppressed"` // snapshots refused by the limiter

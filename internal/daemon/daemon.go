@@ -286,6 +286,9 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 			continue
 		case <-tick.C:
 		}
+		if err := d.kernel.KeepTicking(); err != nil {
+			return err
+		}
 		if d.recorder == nil {
 			continue
 		}

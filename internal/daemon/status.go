@@ -67,6 +67,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 		k := c.Rules[r.Name]
 		info := api.RuleInfo{
 			Name: r.Name, Track: string(r.Track), ThresholdNS: r.Threshold.Nanoseconds(), Source: r.Pos.String(),
+			TimeoutNS: r.Timeout.Nanoseconds(),
 			Seen: k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
 			Lost: k.RingFull + d.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
 			HeldBack: k.HeldBack,
@@ -122,6 +123,9 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		refused += cpu.RecordLost
 	}
 	add("record_refused", "", "", refused, "the recorder had no ring for a CPU that came later: restart tailcam; or, backend perf, its ring was busy")
+	if s, err := d.kernel.Tick(); err == nil {
+		add("timeout_late", "", "", s.Late, "reported more than 20 ms after their age: too many at once, or the CPUs' timers were held up")
+	}
 	var missed uint64
 	for _, n := range c.Missed {
 		missed += n
