@@ -137,38 +137,56 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 /* ---------------------------------------------------------------- outliers */
 
 /*
- * The floor is passed. p is current but for end run, where it gets the CPU
- * next. how is the end, and above that the state in which p blocks.
+ * Three functions, one after the other, since calls nest too deep for the
+ * kernel's stack otherwise. how is the end, and above that the state in which
+ * the task blocks.
  */
-static __noinline int chain_outlier(void *ctx, struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
+
+/* What rules may ask; NULL: no rule may. */
+static __noinline struct scratch *chain_facts(struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
 {
-	u32 end = (u32)how, state = how >> 32, cpu = bpf_get_smp_processor_id();
+	u32 cpu = bpf_get_smp_processor_id();
 	struct scratch *s = outlier_begin(TRACK_CHAIN, cpu, slot->start_ns, now);
+
+	if (!s)
+		return NULL;
+	outlier_task(s, p);
+	if (s->facts.pid == self_pid)
+		return NULL;
+	if (!(p->flags & PF_KTHREAD))
+		s->out.syscall = s->facts.syscall = task_syscall(p);
+	s->facts.cpu = cpu;
+	s->facts.from = slot->chain.from;
+	s->facts.end = 1 << (how & 3);
+	s->facts.irq = slot->chain.irq;
+	s->facts.vector = slot->chain.vectors;
+	return s;
+}
+
+static __noinline u32 chain_wanted(struct scratch *s, u64 delay)
+{
+	return evaluate(s, TRACK_CHAIN, delay);
+}
+
+/* Evidence, and off it goes. p is current but for end run, where it gets the CPU next. */
+static __noinline int chain_report(void *ctx, struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
+{
+	u32 end = (u32)how, cpu = bpf_get_smp_processor_id(), at = cpu * SCRATCHES + TRACK_CHAIN;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+	bool user = !(p->flags & PF_KTHREAD);
 	struct cpu_state *me = this_cpu(cpu);
-	bool kthread = p->flags & PF_KTHREAD;
 	struct outlier *out;
 	long size;
 
 	if (!s || !me)
 		return 0;
 	out = &s->out;
-	outlier_task(s, p);
-	if (s->facts.pid == self_pid)
-		return 0;
-	if (!kthread)
-		out->syscall = s->facts.syscall = task_syscall(p);
-	s->facts.from = slot->chain.from;
-	s->facts.end = 1 << end;
-	s->facts.irq = slot->chain.irq;
-	s->facts.vector = slot->chain.vectors;
-	if (!evaluate(s, TRACK_CHAIN, chain_age(slot->start_ns, now)))
-		return 0;
 	slot->chain.end = end;
 	bpf_probe_read_kernel(out->extra, sizeof(slot->chain), &slot->chain);
-	out->state = state;
+	out->state = how >> 32;
 	out->wait_cpu = out->entry_cpu = cpu;
 	if (end == CHAIN_END_RUN) {
-		out->runnable_ns = now - slot->woken_ns;
+		out->runnable_ns = chain_age(slot->woken_ns, now);
 		outlier_ran(out, cpu, slot->woken_ns, now);
 	}
 	if (s->wants_kernel) {
@@ -178,7 +196,7 @@ static __noinline int chain_outlier(void *ctx, struct task_struct *p, struct cha
 			size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
-	if (s->wants_user && !kthread) {
+	if (s->wants_user && user) {
 		if (end == CHAIN_END_RUN) {
 			user_stack_later(out, p, me);
 		} else {
@@ -188,6 +206,15 @@ static __noinline int chain_outlier(void *ctx, struct task_struct *p, struct cha
 	}
 	outlier_emit(s);
 	return 0;
+}
+
+/* The floor is passed. */
+static __always_inline void chain_outlier(void *ctx, struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
+{
+	struct scratch *s = chain_facts(p, slot, how, now);
+
+	if (s && chain_wanted(s, chain_age(slot->start_ns, now)))
+		chain_report(ctx, p, slot, how, now);
 }
 
 /* ---------------------------------------------------------------- switches */

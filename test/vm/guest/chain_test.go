@@ -1,0 +1,133 @@
+package guest
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestChain follows a timer to the task that it wakes, which has to wait for a
+// hog; and the end of a read from the slow disk to user space. On real-time
+// kernels the second goes through a thread: its softirq has one.
+func TestChain(t *testing.T) {
+	inGuest(t)
+	stacks := []rules.Stack{rules.KernelStack, rules.UserStack}
+	list := append(everyRule(),
+		rules.Rule{
+			Name: "chain-run", Track: rules.Chain, Threshold: 50 * time.Millisecond, Stacks: stacks,
+			When: rules.Match{Comm: []string{"tailcam-v*"}, From: rules.Origins, Ends: []rules.End{rules.ToRun}},
+		},
+		rules.Rule{
+			Name: "chain-end", Track: rules.Chain, Threshold: time.Microsecond, Stacks: stacks,
+			When: rules.Match{Comm: []string{"guest-reader"}, From: rules.Origins, Ends: []rules.End{rules.ToUser, rules.ToBlock}},
+		},
+	)
+	kernel, err := tracker.New(list, &tracker.Options{Groups: tracker.Groups, Ring: 64 << 10, TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if len(kernel.Inactive()) > 0 {
+		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+
+	t.Run("run", func(t *testing.T) {
+		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+			const asked = 100 * time.Millisecond
+			truth, err := inject.Wakeup(context.Background(), asked)
+			if err != nil {
+				t.Log(err)
+				return nil, 0, 0
+			}
+			o := await(t, outliers, "chain-run", truth.TID)
+			for o.EndMono < truth.StartMono {
+				o = await(t, outliers, "chain-run", truth.TID)
+			}
+			way := chainWay(t, o)
+			last := o.Chain.Stages[len(o.Chain.Stages)-1]
+			if last.Stage != "wakeup" || last.Task.TID != truth.TID {
+				t.Logf("by way of %s", way)
+				return nil, 0, 0
+			}
+			return o, asked - slack, truth.Delay() + slack
+		})
+	})
+	t.Run("end", func(t *testing.T) {
+		done := make(chan int)
+		defer close(done)
+		go readSlowly(t, done)
+		tid := <-done
+		ways := map[string]int{}
+		for range 5 {
+			done <- 0
+			o := await(t, outliers, "chain-end", tid)
+			ways[chainWay(t, o)+" to "+o.Chain.End]++
+			if len(o.Raw.Kernel) == 0 {
+				t.Error("no kernel stack")
+			}
+		}
+		t.Logf("ways of a read: %v", ways)
+	})
+	if c, err := kernel.Counters(); err != nil || c.Trackers[rules.Chain].Seen == 0 {
+		t.Errorf("seen %+v, %v", c, err)
+	} else {
+		t.Logf("chains: %+v, %+v", c.Trackers[rules.Chain], c.Chains)
+	}
+}
+
+// readSlowly reads from the slow disk each time that it is asked to, in a
+// thread of its own, whose id it tells first.
+func readSlowly(t *testing.T, ask chan int) {
+	name, _ := unix.BytePtrFromString("guest-reader")
+	runtime.LockOSThread() // and never unlocked: the thread ends with its name
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+		t.Error(err)
+	}
+	ask <- unix.Gettid()
+	at := int64(0)
+	for range ask {
+		at += 4096
+		if _, err := readDirect(slowDisk, at); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// chainWay writes the stages of a chain, and demands that they are the delay.
+func chainWay(t *testing.T, o *tracker.Outlier) string {
+	t.Helper()
+	if o.Chain == nil || len(o.Chain.Stages) == 0 {
+		t.Fatalf("a chain without stages: %+v", o)
+	}
+	var sum int64
+	var names []string
+	for _, s := range o.Chain.Stages {
+		sum += s.NS
+		name := strings.TrimSpace(s.Stage + " " + s.What)
+		if s.Task != nil {
+			name += " " + s.Task.Comm
+		}
+		names = append(names, name)
+	}
+	if sum != o.DelayNS {
+		t.Errorf("stages of %d ns, a delay of %d", sum, o.DelayNS)
+	}
+	return strings.Join(names, ", ")
+}
