@@ -14,6 +14,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(rule("wakeup", "when: {comm: ['a*', b?], uid: root, cgroup: /a/**, preempted: true}, stacks: [kernel, user, waker]")))
 	f.Add([]byte(rule("offcpu", "when: {state: uninterruptible, not_syscall: [vfork, 'clone*']}, snapshot: {after: 0, burst: 2}")))
 	f.Add([]byte(rule("block", "when: {device: vda, op: [read]}, overrides: [{when: {op: flush}, threshold: 1s}], snapshot: false")))
+	f.Add([]byte(rule("irq", "when: {irq: [4, 5], name: 'nvme*', not_cpu: 1}, overrides: [{when: {irq: 5}, threshold: 2ms}]")))
+	f.Add([]byte(rule("softirq", "when: {vector: [net_rx, timer], phase: raise, cpu: [0, 1]}, stacks: [kernel, user]")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rules, err := Parse("f", data, testHost{})
 		if err == nil {

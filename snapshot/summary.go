@@ -63,6 +63,8 @@ func headline(o *tracker.Outlier) string {
 		switch {
 		case i.IRQ != nil:
 			return fmt.Sprintf("the handler %s of irq %d kept CPU %d from %s for %s", printable(i.Name), *i.IRQ, i.CPU, who, d)
+		case i.Phase == "raise" && o.Cause == tracker.CauseTimeout:
+			return fmt.Sprintf("softirq %s on CPU %d was raised %s ago, and has not run yet", printable(i.Vector), i.CPU, d)
 		case i.Phase == "raise":
 			return fmt.Sprintf("softirq %s on CPU %d was raised %s before it ran, on top of %s", printable(i.Vector), i.CPU, d, who)
 		}

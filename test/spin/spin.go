@@ -5,6 +5,7 @@ package spin
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func Attach(t testing.TB, tracepoint string, arg int, own bool, d time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.Close() })
+	closeAfter(t, m)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "spin", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint,
 		License: "Dual BSD/GPL", Instructions: program(m, arg, own, d),
@@ -58,13 +59,21 @@ func Attach(t testing.TB, tracepoint string, arg int, own bool, d time.Duration)
 	if err != nil {
 		t.Fatalf("load a spinner for %s: %+v", tracepoint, err)
 	}
-	t.Cleanup(func() { p.Close() })
+	closeAfter(t, p)
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
 	if err != nil {
 		t.Fatalf("attach a spinner to %s: %v", tracepoint, err)
 	}
-	t.Cleanup(func() { l.Close() })
+	closeAfter(t, l)
 	return &Spinner{t, m}
+}
+
+func closeAfter(t testing.TB, c io.Closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Arm lets the next one that fits take long.

@@ -46,7 +46,7 @@ func TestInterrupts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kernel.Close() //nolint:errcheck // of a guest that ends
+	defer kernel.Close()
 	if len(kernel.Inactive()) > 0 {
 		t.Fatalf("rules that do not work on this kernel: %v", kernel.Inactive())
 	}
