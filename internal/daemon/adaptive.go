@@ -60,6 +60,39 @@ func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.H
 	info.Samples, info.P999NS = all.Count, int64(all.Quantile(0.999))
 }
 
+// distributions reads all histograms; nil if that fails.
+func (d *daemon) distributions() *tracker.Histograms {
+	h, err := d.kernel.Histograms()
+	if err != nil {
+		d.log.Warn("read histograms", zap.Error(err))
+	}
+	return h
+}
+
+// histogramLosses are the delays that are in no histogram, or not in that of their class.
+func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
+	list := []api.Loss{{
+		Cause: "histogram_lost", Count: c.HistogramLost,
+		Advice: "a CPU came later than the histograms were made: restart tailcam",
+	}}
+	h := d.distributions()
+	if h == nil {
+		return list
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.rules {
+		r := &d.rules[i]
+		if of := h.Rules[r.Name]; of != nil {
+			list = append(list, api.Loss{
+				Cause: "histogram_undecided", Rule: r.Name, Tracker: string(r.Track), Count: of.Undecided,
+				Advice: "the first delays of a new cgroup or device are in no class; if there are many, the daemon lags behind",
+			})
+		}
+	}
+	return list
+}
+
 // Histograms implements api.Backend.
 func (d *daemon) Histograms() ([]api.HistogramInfo, error) {
 	h, err := d.kernel.Histograms()

@@ -55,10 +55,7 @@ func (d *daemon) Rules() []api.RuleInfo {
 
 func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleInfo {
 	inactive := d.kernel.Inactive()
-	distributions, err := d.kernel.Histograms()
-	if err != nil {
-		d.log.Warn("read histograms", zap.Error(err))
-	}
+	distributions := d.distributions()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]api.RuleInfo, 0, len(d.rules))
@@ -132,7 +129,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	}
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
 	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches; outliers at those were missed")
-	add("histogram_lost", "", "", c.HistogramLost, "a CPU came later than the histograms were made: restart tailcam")
+	list = append(list, d.histogramLosses(c)...)
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	if d.manager != nil {
 		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))
