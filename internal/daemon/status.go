@@ -65,7 +65,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 		info := api.RuleInfo{
 			Name: r.Name, Track: string(r.Track), ThresholdNS: r.Threshold.Nanoseconds(), Source: r.Pos.String(),
 			TimeoutNS: r.Timeout.Nanoseconds(),
-			Seen: k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
+			Seen:      k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
 			Lost: k.RingFull + d.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
 			HeldBack: k.HeldBack,
 		}
