@@ -230,6 +230,7 @@ func TestSoftirqCounts(t *testing.T) {
 	c := watch(t, []rules.Rule{
 		{Name: "all", Track: rules.Softirq, Threshold: 24 * time.Hour, When: rules.Match{Phase: []rules.Phase{rules.Run}}},
 		{Name: "one", Track: rules.Softirq, Threshold: 24 * time.Hour, When: one, Histogram: &rules.Histogram{}},
+		neverSlow,
 	}, nil)
 	inner := softirqs(t)
 	for range 20000 {
@@ -249,7 +250,7 @@ func TestSoftirqCounts(t *testing.T) {
 		return n
 	}
 	k := c.counters().Trackers[rules.Softirq]
-	between(t, "all", k.Seen, all(end)-all(inner), all(last)-all(outer))
+	c.between("all", k.Seen, all(end)-all(inner), all(last)-all(outer))
 	if k.Replaced+k.TableFull > 0 {
 		t.Errorf("lost %+v", k)
 	}
@@ -259,13 +260,20 @@ func TestSoftirqCounts(t *testing.T) {
 	}
 	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][p.cpu] }
 	got := h.Rules["one"].All()
-	between(t, "histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
+	c.between("histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
 }
 
-func between(t *testing.T, what string, got, least, most uint64) {
-	t.Helper()
-	if t.Logf("%s: counted %d, the kernel between %d and %d", what, got, least, most); got < least || got > most {
-		t.Errorf("%s: counted %d, the kernel between %d and %d", what, got, least, most)
+// between holds a count against the kernel's own. Of what interrupts threads
+// that the kernel hides from tracers, they are not told either: see unseen.
+func (c *camera) between(what string, got, least, most uint64) {
+	c.t.Helper()
+	unseen := c.unseen()
+	c.t.Logf("%s: counted %d, the kernel between %d and %d; %d switches were hidden", what, got, least, most, unseen)
+	if unseen > 0 {
+		least -= least / 20
+	}
+	if got < least || got > most {
+		c.t.Errorf("%s: counted %d, the kernel between %d and %d", what, got, least, most)
 	}
 }
 
