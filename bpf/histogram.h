@@ -106,6 +106,8 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
 	struct question *q;
 
+	if (!cgroup && !(undecided & (MATCH_DEVICE | MATCH_NOT_DEVICE)))
+		return; /* a handler: its name is only in an outlier */
 	if (!me || now - me->asked_ns < 1000000)
 		return;
 	me->asked_ns = now;

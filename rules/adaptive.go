@@ -137,6 +137,8 @@ var classes = map[Track][]Class{
 	OffCPU:  {BySyscall, ByCgroup, ByOverride},
 	Syscall: {BySyscall, ByCgroup, ByOverride},
 	Block:   {ByDevice, ByCgroup, ByOverride},
+	IRQ:     {ByOverride},
+	Softirq: {ByOverride},
 }
 
 // histogram reads true, false, or {by: …, classes: …}.

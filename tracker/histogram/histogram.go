@@ -92,21 +92,21 @@ func (h *Histogram) Sub(before *Histogram) Histogram {
 }
 
 // bound finds Min and Max from the buckets, as near as what is known of the whole allows.
-func (d *Histogram) bound(whole *Histogram) {
-	d.Min, d.Max = 0, 0
-	if d.Count == 0 {
+func (h *Histogram) bound(whole *Histogram) {
+	h.Min, h.Max = 0, 0
+	if h.Count == 0 {
 		return
 	}
 	first, last := 0, Buckets-1
-	for d.Bucket[first] == 0 {
+	for h.Bucket[first] == 0 {
 		first++
 	}
-	for d.Bucket[last] == 0 {
+	for h.Bucket[last] == 0 {
 		last--
 	}
 	low, _ := Bounds(first)
 	_, high := Bounds(last)
-	d.Min, d.Max = max(low, whole.Min), min(high, whole.Max)
+	h.Min, h.Max = max(low, whole.Min), min(high, whole.Max)
 }
 
 // Mean is the average; 0 if the histogram is empty.
