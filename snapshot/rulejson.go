@@ -43,6 +43,8 @@ type MatchJSON struct {
 	Phase      []rules.Phase  `json:"phase,omitempty"`
 	CPU        []uint32       `json:"cpu,omitempty"`
 	NotCPU     []uint32       `json:"not_cpu,omitempty"`
+	From       []rules.Origin `json:"from,omitempty"`
+	Ends       []rules.End    `json:"to,omitempty"`
 }
 
 // OverrideJSON is rules.Override.
@@ -114,5 +116,6 @@ func matchJSON(m rules.Match) MatchJSON {
 		Name: m.Name, NotName: m.NotName,
 		Vector: m.Vector, NotVector: m.NotVector,
 		Phase: m.Phase, CPU: m.CPU, NotCPU: m.NotCPU,
+		From: m.From, Ends: m.Ends,
 	}
 }

@@ -59,6 +59,9 @@ func headline(o *tracker.Outlier) string {
 		return fmt.Sprintf("a %s of %d bytes at sector %d of %s took %s; asked for by %s",
 			printable(o.Block.Op), o.Block.Bytes, o.Block.Sector, printable(o.Block.Device), d, who)
 	}
+	if c := o.Chain; c != nil {
+		return fmt.Sprintf("%s took %s from %s to %s", who, d, printable(c.Origin), chainEnds[c.End])
+	}
 	if i := o.IRQ; i != nil {
 		switch {
 		case i.IRQ != nil:
@@ -106,6 +109,9 @@ func factLines(o *tracker.Outlier) []string {
 	if o.OnCPU != nil {
 		add("meanwhile %s ran for %s on CPU %d", taskName(o.OnCPU.Comm, o.OnCPU.PID, o.OnCPU.TID),
 			time.Duration(o.OnCPU.RanNS), o.OnCPU.CPU)
+	}
+	if c := o.Chain; c != nil {
+		out = append(out, chainLines(c)...)
 	}
 	if s := o.Syscall; s != nil {
 		if s.Ret != nil {
@@ -177,4 +183,26 @@ func printable(s string) string {
 		}
 		return '?'
 	}, s)
+}
+
+// chainEnds says where a chain ended.
+var chainEnds = map[string]string{"run": "its CPU", "user": "its return to user space", "block": "its next sleep"}
+
+// chainLines are the stages of a chain, which add up to its delay.
+func chainLines(c *tracker.ChainInfo) []string {
+	var out []string
+	for _, s := range c.Stages {
+		line := fmt.Sprintf("%d ns after the origin, for %s on CPU %d: %s", s.AtNS, time.Duration(s.NS), s.CPU, printable(s.Stage))
+		if s.What != "" {
+			line += " " + printable(s.What)
+		}
+		if s.Task != nil {
+			line += " of " + taskName(s.Task.Comm, s.Task.PID, s.Task.TID)
+		}
+		out = append(out, line)
+	}
+	if c.Cut {
+		out = append(out, "it had more branches or stages than are followed")
+	}
+	return out
 }

@@ -66,6 +66,7 @@ type Capacity struct {
 	Tasks    int // wakeup and offcpu: tasks alive at once
 	Syscalls int // calls that rules name, in progress at once
 	Block    int // requests in flight at once
+	Chains   int // tasks that carry a chain at once
 }
 
 // Outliers is the way of outliers from the kernel.

@@ -48,6 +48,7 @@ func keys() []key {
 		table("capacity.tasks", "65536", "`places` for tasks", func(c *Config) *int { return &c.Capacity.Tasks }),
 		table("capacity.syscalls", "16384", "`places` for system calls in progress", func(c *Config) *int { return &c.Capacity.Syscalls }),
 		table("capacity.block", "16384", "`places` for block requests in flight", func(c *Config) *int { return &c.Capacity.Block }),
+		table("capacity.chains", "4096", "`places` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
 		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
 		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
 		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),

@@ -165,6 +165,7 @@ func (d *daemon) loadKernel() (err error) {
 		Tasks:    d.cfg.Capacity.Tasks,
 		Syscalls: d.cfg.Capacity.Syscalls,
 		Requests: d.cfg.Capacity.Block,
+		Chains:   d.cfg.Capacity.Chains,
 		Buffer:   d.cfg.Outliers.Buffer,
 		Host:     cgroups{d.hosts},
 		Unwanted: d.thaw,

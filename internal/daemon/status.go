@@ -88,6 +88,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	capacity := map[rules.Track]string{
 		rules.Wakeup: "capacity.tasks", rules.OffCPU: "capacity.tasks",
 		rules.Syscall: "capacity.syscalls", rules.Block: "capacity.block",
+		rules.Chain: "capacity.chains",
 	}
 	for _, t := range d.kernel.Trackers() {
 		advice := "raise " + capacity[t]
@@ -96,6 +97,9 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		}
 		add("table_full", "", t, c.Trackers[t].TableFull, advice)
 		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
+		if t == rules.Chain {
+			list = append(list, chainLosses(&c.Chains)...)
+		}
 	}
 	var skipped map[string]uint64
 	if d.manager != nil {

@@ -1,0 +1,39 @@
+package term
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func TestChain(t *testing.T) {
+	reader := &tracker.Peer{PID: 7, TID: 8, Comm: "post\x1bgres"}
+	o := tracker.Outlier{
+		Track: "chain", DelayNS: 5_012_345,
+		Chain: &tracker.ChainInfo{
+			Origin: "irq 36 virtio1-req.0", End: "run", Cut: true,
+			Stages: []tracker.ChainStage{
+				{Stage: "irq", What: "36 virtio1-req.0", CPU: 1, NS: 2_345},
+				{Stage: "raise", What: "BLOCK", CPU: 1, AtNS: 2_345, NS: 10_000},
+				{Stage: "softirq", What: "BLOCK", CPU: 1, AtNS: 12_345, NS: 0},
+				{Stage: "wakeup", CPU: 1, AtNS: 12_345, NS: 5_000_000, Task: reader},
+			},
+		},
+	}
+	if got := what(&o); got != "from irq 36 virtio1-req.0 until it ran" {
+		t.Errorf("got %q", got)
+	}
+	var out bytes.Buffer
+	details{c: New(&out, nil)}.chain(&o)
+	const want = `    stages          2.345µs  irq 36 virtio1-req.0  cpu 1
+                   10.000µs  softirq BLOCK is raised, and waits to run  cpu 1
+                    0.000µs  softirq BLOCK  cpu 1
+                 5000.000µs  post?gres[8] is woken, and waits for a CPU  cpu 1
+                 5012.345µs  in all
+    cut          it had more branches or stages than are followed; the last stage holds what is missing
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
