@@ -77,3 +77,47 @@ func monotonic(t *testing.T) int64 {
 	}
 	return ts.Nano()
 }
+
+// TestTimeoutClockJump sets the wall clock an hour ahead and back while work is
+// pending: ages are of the clock that never jumps.
+func TestTimeoutClockJump(t *testing.T) {
+	inGuest(t)
+	const timeout, asked = 200 * time.Millisecond, 500 * time.Millisecond
+	kernel, err := tracker.New([]rules.Rule{{
+		Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
+	}}, &tracker.Options{TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid := unix.Gettid()
+	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
+		begin := uint64(monotonic(t))
+		time.AfterFunc(timeout/4, func() {
+			now := unix.NsecToTimeval(time.Now().Add(jump).UnixNano())
+			if err := unix.Settimeofday(&now); err != nil {
+				t.Error(err)
+			}
+		})
+		took := sleep(t, asked)
+		for {
+			o := await(t, outliers, "offcpu", tid)
+			if o.StartMono < begin || time.Duration(o.DelayNS) < timeout {
+				continue
+			}
+			t.Logf("clock %v: %s after %v", jump, o.Cause, time.Duration(o.DelayNS))
+			if time.Duration(o.DelayNS) > took+slack {
+				t.Errorf("reported %v of a sleep of %v", time.Duration(o.DelayNS), took)
+			}
+			if o.Cause == tracker.CauseAfterTimeout {
+				break
+			}
+		}
+	}
+}

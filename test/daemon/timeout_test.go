@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestTimeoutWhileStopped: work gets stuck while the daemon stands still. It is
+// told afterwards as it was then: the kernel side needs no one for it.
+func TestTimeoutWhileStopped(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile("  - {name: stuck, track: offcpu, timeout: 200ms, repeat: 200ms, when: {uid: "+strconv.Itoa(uid)+
+		", comm: sleep}, stacks: [kernel, user], snapshot: {after: 0s, every: 100ms}}\n"))
+	d.pause()
+	cmd := exec.CommandContext(t.Context(), "sleep", "1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	d.resume()
+	var got []tracker.Outlier
+	eventually(t, "the sleep has ended", func() bool {
+		got = d.events("stuck")
+		return len(got) > 0 && got[len(got)-1].AfterTimeout
+	})
+	for i := range got {
+		o := &got[i]
+		t.Logf("%s after %v: %v", o.Cause, time.Duration(o.DelayNS), o.Stacks.Kernel)
+		if o.Task.PID != cmd.Process.Pid || o.Cause == tracker.CauseTimeout && (o.State != "interruptible" || len(o.Stacks.Kernel) == 0) {
+			t.Errorf("outlier %+v", o)
+		}
+	}
+	if len(got) != 5 { // at 200, 400, 600, 800 ms and at the end
+		t.Errorf("%d outliers", len(got))
+	}
+	if got[0].Snapshot == nil {
+		t.Error("no snapshot of the moment")
+	}
+}
+
+// TestUserStackOfStuck: what is stuck shows where in the program.
+func TestUserStackOfStuck(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile("  - {name: stuck, track: syscall, timeout: 100ms, when: {uid: "+strconv.Itoa(uid)+
+		", comm: inj-syscall, syscall: [read]}, stacks: [kernel, user], snapshot: false}\n"))
+	truth := provoke(t, uid, "syscall", "read", "1", "400000", "0", "1", "1")[0]
+	eventually(t, "its end is told", func() bool { return len(d.events("stuck")) == 2 })
+	o := d.events("stuck")[0]
+	if o.Cause != tracker.CauseTimeout || o.EndMono >= truth.End {
+		t.Errorf("first came %s at %d, it ended at %d", o.Cause, o.EndMono, truth.End)
+	}
+	if len(o.Stacks.User) < 3 {
+		t.Errorf("user stack %q", o.Stacks.User)
+	}
+	t.Logf("%q", o.Stacks.User)
+}
