@@ -350,7 +350,7 @@ static long rule_step(u32 i, struct rules_walk *w)
 	struct scratch *s = w->s;
 	u32 at = w->base + i;
 	s32 cause;
-	u32 n;
+	u32 n, id;
 	struct rule *r = bpf_map_lookup_elem(&rules, &at);
 	struct rule_state *state;
 
@@ -370,7 +370,8 @@ static long rule_step(u32 i, struct rules_walk *w)
 	if (cause < 0)
 		return 0;
 	if (s->adaptive && !s->undecided && cause == CAUSE_THRESHOLD) {
-		state = bpf_map_lookup_elem(&rule_states, &at);
+		id = r->id;
+		state = bpf_map_lookup_elem(&rule_states, &id);
 		if (state && !burst_allows(state, s->out.time_ns, s->delay_ns))
 			return 0;
 	}

@@ -10,6 +10,8 @@
 #include "recorder.h"
 #include "state.h"
 
+#define CLOCKS_NS 1000000000ULL /* an outlier may be this much older than one that was before it in the bucket */
+
 /* Scratch number n of this CPU, its outlier's head filled in. */
 static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
 {
@@ -65,17 +67,19 @@ static __always_inline void outlier_task(struct scratch *s, struct task_struct *
  * the bucket is empty again. A refusal changes nothing but its count, so a
  * steady stream of outliers cannot starve itself. An outlier that the daemon
  * must decide may have one too, but leaves the bucket alone: if it is not
- * wanted after all, it must not cost the rule its next snapshot.
+ * wanted after all, it must not cost the rule its next snapshot. The bucket
+ * outlives a reload: a limit that is too far away is of a longer interval.
  */
 static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now, bool decided)
 {
 	for (int i = 0; i < 4; i++) { /* another CPU may take from the bucket at the same time */
 		u64 limit = state->limit_ns;
-		u64 next = (limit > now ? limit : now) + r->every_ns;
+		u64 most = now + r->allow_ns + r->every_ns + CLOCKS_NS;
+		u64 full = limit <= now || limit > most ? now : limit;
 
-		if (limit > now + r->allow_ns)
+		if (full > now + r->allow_ns)
 			return false;
-		if (!decided || __sync_val_compare_and_swap(&state->limit_ns, limit, next) == limit)
+		if (!decided || __sync_val_compare_and_swap(&state->limit_ns, limit, full + r->every_ns) == limit)
 			return true;
 	}
 	return false;
@@ -98,7 +102,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 	struct outlier *out;
 	struct rule *r;
 	u64 delay = s->delay_ns;
-	u32 flags, at, cause;
+	u32 flags, at, id, cause;
 	bool decided, wanted;
 
 	if (i >= MAX_RULES)
@@ -106,7 +110,8 @@ static long emit_step(u32 i, struct rules_walk *w)
 	at = s->fired[i].rule;
 	cause = s->fired[i].cause;
 	r = bpf_map_lookup_elem(&rules, &at);
-	state = bpf_map_lookup_elem(&rule_states, &at);
+	id = s->fired[i].id;
+	state = bpf_map_lookup_elem(&rule_states, &id);
 	if (!r || !state)
 		return 1;
 	if (cause == CAUSE_TIMEOUT && !s->fired[i].undecided && !(s->claimed >> (s->fired[i].id & 63) & 1))

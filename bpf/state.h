@@ -238,10 +238,10 @@ ARRAY_MAP(distributions, struct histogram);
 /* Keys of classes, each at its histogram's number; claimed here, freed by the daemon. Sized by tracker. */
 ARRAY_MAP(class_keys, struct bucket);
 
-/* What each rule has done; written here, read by the daemon. */
+/* What each rule has done, by rule.id: it goes on when rules are replaced. Written here, read by the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2 * MAX_RULES);
+	__uint(max_entries, MAX_RULES);
 	__type(key, u32);
 	__type(value, struct rule_state);
 } rule_states SEC(".maps");

@@ -134,7 +134,6 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		Snapshot:      flag(r.Snapshot.Enabled),
 		EveryNs:       uint64(r.Snapshot.Every.Nanoseconds()),
 		Progress:      flag(slices.Contains(r.Stacks, rules.ProgressStacks)),
-		Id:            uint8(len(c.rules)),
 		AllowNs:       uint64(max(r.Snapshot.Burst-1, 0)) * uint64(r.Snapshot.Every.Nanoseconds()),
 	}
 	for i := range r.Overrides {

@@ -144,9 +144,9 @@ func (t *Tracker) ruleCounters(c *Counters) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, r := range t.live.source {
-		k, err := t.counted(t.live, i)
+		k, err := t.counted(t.live.rules[i].Id)
 		if err != nil {
-			return err
+			return fmt.Errorf("read counters of rule %s: %w", r.Name, err)
 		}
 		k = k.plus(t.past[r.Name])
 		k.Seen = c.Trackers[r.Track].Seen
@@ -155,12 +155,11 @@ func (t *Tracker) ruleCounters(c *Counters) error {
 	return nil
 }
 
-// counted reads one rule's state of one generation.
-func (t *Tracker) counted(g *compiled, i int) (RuleCounters, error) {
+// counted reads the state of the rule with an id.
+func (t *Tracker) counted(id uint8) (RuleCounters, error) {
 	var s bpf.TailcamRuleState
-	at := (g.generation&1)*maxRules + uint32(i)
-	if err := t.objects.Maps["rule_states"].Lookup(at, &s); err != nil {
-		return RuleCounters{}, fmt.Errorf("read counters of rule %s: %w", g.source[i].Name, err)
+	if err := t.objects.Maps["rule_states"].Lookup(uint32(id), &s); err != nil {
+		return RuleCounters{}, err
 	}
 	return RuleCounters{
 		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), Suppressed: s.Suppressed,
@@ -168,11 +167,15 @@ func (t *Tracker) counted(g *compiled, i int) (RuleCounters, error) {
 	}, nil
 }
 
-// keepCounters saves those of the live generation before it is replaced.
-func (t *Tracker) keepCounters() {
-	for i, r := range t.live.source {
-		if k, err := t.counted(t.live, i); err == nil {
-			t.past[r.Name] = t.past[r.Name].plus(k)
+// clearState gives an id to another rule: what the former one has counted is
+// kept, and the new one begins with nothing. Under t.mu.
+func (t *Tracker) clearState(n newID) error {
+	if n.former != "" {
+		k, err := t.counted(n.id)
+		if err != nil {
+			return fmt.Errorf("read counters of rule %s: %w", n.former, err)
 		}
+		t.past[n.former] = t.past[n.former].plus(k)
 	}
+	return t.objects.Maps["rule_states"].Put(uint32(n.id), bpf.TailcamRuleState{})
 }

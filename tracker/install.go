@@ -72,21 +72,42 @@ func (t *Tracker) install(list []rules.Rule) error {
 	if len(c.cgroups) > 0 && t.opts.Host == nil {
 		return errors.New("rules with cgroup conditions need a host that knows cgroups")
 	}
+	ids, err := t.identify(c)
+	if err != nil {
+		return fmt.Errorf("install rules: %w", err)
+	}
 	if err := t.write(c); err != nil {
 		return fmt.Errorf("install rules: %w", err)
 	}
 	replaced := t.live
 	if replaced != nil {
-		// Programs at work when the generation flipped still count for the old one.
-		time.Sleep(grace)
-		t.keepCounters()
+		time.Sleep(grace) // programs at work when the generation flipped still read the old one
 		t.old = append([]*compiled{replaced}, t.old[:min(len(t.old), maxOld-1)]...)
 	}
-	t.live, t.allotted = c, histograms
+	t.live, t.allotted, t.ids = c, histograms, ids
 	if replaced != nil {
 		t.forget(replaced)
 	}
 	return nil
+}
+
+// identify gives the rules their ids. Those that are given to another rule
+// belong to rules that were replaced before. Under t.mu.
+func (t *Tracker) identify(c *compiled) (ruleIDs, error) {
+	names := make([]string, len(c.source))
+	for i, r := range c.source {
+		names[i] = r.Name
+	}
+	ids, fresh := t.ids.assign(names)
+	for _, n := range fresh {
+		if err := t.clearState(n); err != nil {
+			return ids, err
+		}
+	}
+	for i, name := range names {
+		c.rules[i].Id = ids.of[name]
+	}
+	return ids, nil
 }
 
 // write fills the half of the tables that is not live, then makes it live.
@@ -95,15 +116,9 @@ func (t *Tracker) install(list []rules.Rule) error {
 func (t *Tracker) write(c *compiled) error {
 	half := c.generation & 1
 	m := t.objects.Maps
-	for i := range maxRules {
-		at := half*maxRules + uint32(i)
-		if err := m["rule_states"].Put(at, bpf.TailcamRuleState{}); err != nil {
+	for i, r := range c.rules {
+		if err := m["rules"].Put(half*maxRules+uint32(i), r); err != nil {
 			return err
-		}
-		if i < len(c.rules) {
-			if err := m["rules"].Put(at, c.rules[i]); err != nil {
-				return err
-			}
 		}
 	}
 	for i, o := range c.overrides {
