@@ -7,7 +7,12 @@ import "github.com/tailcam/tailcam/rules"
 type RuleJSON struct {
 	Name        string           `json:"name"`
 	Track       rules.Track      `json:"track"`
-	ThresholdNS int64            `json:"threshold_ns"`
+	ThresholdNS int64            `json:"threshold_ns"` // 0: none
+	Adaptive    *AdaptiveJSON    `json:"adaptive,omitempty"`
+	Histogram   *HistogramJSON   `json:"histogram,omitempty"`
+	TimeoutNS   int64            `json:"timeout_ns,omitempty"`
+	RepeatNS    int64            `json:"repeat_ns,omitempty"`
+	Ratchet     bool             `json:"ratchet,omitempty"`
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
@@ -50,7 +55,25 @@ type MatchJSON struct {
 // OverrideJSON is rules.Override.
 type OverrideJSON struct {
 	When        MatchJSON `json:"when"`
-	ThresholdNS int64     `json:"threshold_ns"`
+	ThresholdNS int64         `json:"threshold_ns"` // 0: the rule's
+	Adaptive    *AdaptiveJSON `json:"adaptive,omitempty"`
+	TimeoutNS   int64         `json:"timeout_ns,omitempty"` // 0: the rule's
+}
+
+// AdaptiveJSON is rules.Adaptive.
+type AdaptiveJSON struct {
+	Quantile   float64 `json:"quantile"`
+	Times      float64 `json:"times"`
+	FloorNS    int64   `json:"floor_ns"`
+	CeilingNS  int64   `json:"ceiling_ns"`
+	WindowNS   int64   `json:"window_ns"`
+	MinSamples uint64  `json:"min_samples"`
+}
+
+// HistogramJSON is rules.Histogram.
+type HistogramJSON struct {
+	By      rules.Class `json:"by,omitempty"`
+	Classes int         `json:"classes,omitempty"`
 }
 
 // PolicyJSON is rules.SnapshotPolicy.
@@ -82,6 +105,10 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		Name:        r.Name,
 		Track:       r.Track,
 		ThresholdNS: int64(r.Threshold),
+		Adaptive:    adaptiveJSON(r.Adaptive),
+		TimeoutNS:   int64(r.Timeout),
+		RepeatNS:    int64(r.Repeat),
+		Ratchet:     r.Ratchet,
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,
 		Snapshot: PolicyJSON{
@@ -93,13 +120,28 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		},
 		Source: RulePositionJSON{File: r.Pos.File, Line: r.Pos.Line, Column: r.Pos.Column},
 	}
+	if h := r.Histogram; h != nil {
+		out.Histogram = &HistogramJSON{By: h.By, Classes: h.Classes}
+	}
 	for _, o := range r.Overrides {
-		out.Overrides = append(out.Overrides, OverrideJSON{When: matchJSON(o.When), ThresholdNS: int64(o.Threshold)})
+		out.Overrides = append(out.Overrides, OverrideJSON{
+			When: matchJSON(o.When), ThresholdNS: int64(o.Threshold), Adaptive: adaptiveJSON(o.Adaptive), TimeoutNS: int64(o.Timeout),
+		})
 	}
 	for _, a := range r.Actions {
 		out.Actions = append(out.Actions, ActionJSON{Run: a.Run, TimeoutNS: int64(a.Timeout), User: a.User, On: a.On})
 	}
 	return out
+}
+
+func adaptiveJSON(a *rules.Adaptive) *AdaptiveJSON {
+	if a == nil {
+		return nil
+	}
+	return &AdaptiveJSON{
+		Quantile: a.Quantile, Times: a.Times, FloorNS: int64(a.Floor), CeilingNS: int64(a.Ceiling),
+		WindowNS: int64(a.Window), MinSamples: a.MinSamples,
+	}
 }
 
 func matchJSON(m rules.Match) MatchJSON {

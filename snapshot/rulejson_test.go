@@ -16,6 +16,8 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Override{}, OverrideJSON{}},
 		{rules.SnapshotPolicy{}, PolicyJSON{}},
 		{rules.Action{}, ActionJSON{}},
+		{rules.Adaptive{}, AdaptiveJSON{}},
+		{rules.Histogram{}, HistogramJSON{}},
 		{rules.Position{}, RulePositionJSON{}},
 	} {
 		a, b := reflect.TypeOf(c.of), reflect.TypeOf(c.as)

@@ -1,7 +1,9 @@
 package tracker
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,15 +23,16 @@ const (
 	maxChunks   = 1024
 )
 
-// pulse is a timer that keeps the tick going on a machine that is idle.
+// pulse is timers that keep the tick going on a machine that is idle: two, as
+// the CPU of one may be what is stuck.
 type pulse struct {
-	mu   sync.Mutex
-	fd   int       // a perf event; -1: none
-	seen uint64    // ticks at the last look
-	at   time.Time // of the last look that found some
+	mu     sync.Mutex
+	events []int     // perf events; none: no rule has a timeout
+	seen   uint64    // ticks at the last look
+	at     time.Time // of the last look that found some
 }
 
-// startPulse starts it on a CPU that is online, if any rule has a timeout.
+// startPulse starts it if any rule has a timeout.
 func (t *Tracker) startPulse() error {
 	if !t.plan.timeouts {
 		return nil
@@ -39,10 +42,11 @@ func (t *Tracker) startPulse() error {
 	return t.pulse.start()
 }
 
-// start makes a timer of the kernel's CPU clock. It expires also where the
-// event itself does not count, as on CPUs that some hypervisors idle. Under p.mu.
+// start makes timers of the kernel's CPU clock on the first and the last CPU.
+// They expire also where the events themselves do not count, as on CPUs that
+// some hypervisors idle. Under p.mu.
 func (p *pulse) start() error {
-	cpu, err := highestOnline()
+	last, err := highestOnline()
 	if err != nil {
 		return err
 	}
@@ -51,21 +55,28 @@ func (p *pulse) start() error {
 		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
 		Sample: uint64((4 * time.Millisecond).Nanoseconds()), // twice a tick: they do not fall together
 	}
-	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("make the timer of timeouts on CPU %d: %w", cpu, err)
+	for _, cpu := range slices.Compact([]int{0, last}) {
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if errors.Is(err, unix.ENODEV) && cpu != last {
+			continue // the first one is offline
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("make the timer of timeouts on CPU %d: %w", cpu, err), p.stop())
+		}
+		p.events = append(p.events, fd)
 	}
-	p.fd, p.at = fd, time.Now()
+	p.at = time.Now()
 	return nil
 }
 
+// stop ends them. Under p.mu.
 func (p *pulse) stop() error {
-	if p.fd < 0 {
-		return nil
+	var errs []error
+	for _, fd := range p.events {
+		errs = append(errs, unix.Close(fd))
 	}
-	fd := p.fd
-	p.fd = -1
-	return unix.Close(fd)
+	p.events = nil
+	return errors.Join(errs...)
 }
 
 // stopPulse ends it.
@@ -75,12 +86,12 @@ func (t *Tracker) stopPulse() error {
 	return t.pulse.stop()
 }
 
-// KeepTicking moves the timer of timeouts to another CPU if its own has gone
+// KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
 // offline. Once a second is often enough: timeouts are late by that much then.
 func (t *Tracker) KeepTicking() error {
 	t.pulse.mu.Lock()
 	defer t.pulse.mu.Unlock()
-	if t.pulse.fd < 0 {
+	if len(t.pulse.events) == 0 {
 		return nil
 	}
 	s, err := t.Tick()
@@ -93,7 +104,7 @@ func (t *Tracker) KeepTicking() error {
 		return nil
 	}
 	if err := t.pulse.stop(); err != nil {
-		return fmt.Errorf("stop the timer of timeouts: %w", err)
+		return fmt.Errorf("stop the timers of timeouts: %w", err)
 	}
 	return t.pulse.start()
 }

@@ -122,7 +122,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's BTF: %w (tailcam needs a kernel with CONFIG_DEBUG_INFO_BTF)", err)
 	}
-	t := &Tracker{opts: opts.withDefaults(), past: map[string]RuleCounters{}, pulse: pulse{fd: -1}}
+	t := &Tracker{opts: opts.withDefaults(), past: map[string]RuleCounters{}}
 	var served []rules.Rule
 	t.plan, served, t.inactive, err = newPlan(list, t.opts.Groups, kernel)
 	if err != nil {
