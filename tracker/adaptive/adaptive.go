@@ -46,9 +46,6 @@ type State struct {
 // New returns a follower that has seen nothing.
 func New(spec rules.Adaptive) *Follower { return &Follower{spec: spec} }
 
-// Spec is what it follows by.
-func (f *Follower) Spec() rules.Adaptive { return f.spec }
-
 // State is that after the last Update.
 func (f *Follower) State() State { return f.state }
 

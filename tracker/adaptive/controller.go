@@ -50,9 +50,10 @@ func (c *Controller) Tick(now time.Time) error {
 		a := &list[i]
 		k := key{a.Rule, a.Class}
 		f := c.followers[k]
-		if f == nil || f.Spec() != a.Spec { // it is new, or a reload has changed it: begin anew
+		if f == nil || f.spec.Window != a.Spec.Window { // it is new, or its past is not kept for long enough
 			f = New(a.Spec)
 		}
+		f.spec = a.Spec // a reload may have changed it
 		followers[k] = f
 		s := f.Update(now, &a.Seen)
 		if keep(a.Threshold, &s) {

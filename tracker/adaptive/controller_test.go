@@ -1,0 +1,110 @@
+package adaptive
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// table stands for the rules of the kernel side: it claims nothing about what that does with them.
+type table struct {
+	generation uint32
+	list       []tracker.Adaptive
+	tuned      int
+	stale      bool
+	broken     error
+}
+
+func (k *table) Adaptives() (uint32, []tracker.Adaptive, error) {
+	return k.generation, append([]tracker.Adaptive(nil), k.list...), k.broken
+}
+
+func (k *table) Retune(generation uint32, list []tracker.Tuning) error {
+	if k.stale || generation != k.generation {
+		return tracker.ErrStale
+	}
+	for _, n := range list {
+		for i := range k.list {
+			if k.list[i].Rule == n.Rule && k.list[i].Override == n.Override {
+				k.list[i].Threshold = n.Threshold
+				k.tuned++
+			}
+		}
+	}
+	return nil
+}
+
+func TestController(t *testing.T) {
+	spec := rules.Adaptive{Quantile: 0.99, Times: 2, Floor: time.Microsecond, Ceiling: time.Hour, Window: time.Minute, MinSamples: 1000}
+	k := &table{list: []tracker.Adaptive{
+		{Rule: "a", Override: tracker.OwnThreshold, Spec: spec},
+		{Rule: "a", Override: 1, Class: "reads", Spec: spec},
+	}}
+	c := NewController(k)
+	now := time.Unix(1000, 0)
+	tick := func() {
+		t.Helper()
+		now = now.Add(time.Second)
+		if err := c.Tick(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near := func(what string, got, want time.Duration) {
+		t.Helper()
+		if got < want*7/8 || got > want*9/8 {
+			t.Errorf("%s: %v, want about %v", what, got, want)
+		}
+	}
+	if _, ok := c.State("a", tracker.OwnThreshold); ok {
+		t.Error("a state before the first tick")
+	}
+	k.list[0].Seen.Add(5_000_000, 2000)
+	k.list[1].Seen.Add(1_000_000, 10)
+	tick()
+	near("the rule's own", k.list[0].Threshold, 10*time.Millisecond)
+	if k.list[1].Threshold != 0 || k.tuned != 1 {
+		t.Errorf("the override has %v after %d changes", k.list[1].Threshold, k.tuned)
+	}
+	if s, ok := c.State("a", 1); !ok || s.Samples != 10 || s.Threshold != 0 {
+		t.Errorf("the override's state: %+v", s)
+	}
+
+	// What moves by less than is known is left alone.
+	k.list[0].Seen.Add(5_050_000, 50)
+	tick()
+	if k.tuned != 1 {
+		t.Errorf("%d changes for one per cent", k.tuned)
+	}
+
+	// Replaced meanwhile: the next tick does it.
+	k.list[0].Seen.Add(50_000_000, 5000)
+	k.stale = true
+	tick()
+	near("not changed", k.list[0].Threshold, 10*time.Millisecond)
+	k.stale = false
+	tick()
+	near("changed", k.list[0].Threshold, 100*time.Millisecond)
+
+	// A reload changes the times, and puts the rule elsewhere: what was seen stays.
+	k.generation++
+	k.list[0].Spec.Times = 4
+	k.list[0], k.list[1] = k.list[1], k.list[0]
+	tick()
+	near("four times", k.list[1].Threshold, 200*time.Millisecond)
+	if s, _ := c.State("a", tracker.OwnThreshold); s.Samples != 7050 {
+		t.Errorf("after a reload there are %d samples", s.Samples)
+	}
+
+	k.broken = errors.New("no such map")
+	if err := c.Tick(now); !errors.Is(err, k.broken) {
+		t.Errorf("an error of the kernel side: %v", err)
+	}
+	k.broken, k.list = nil, nil
+	tick()
+	if _, ok := c.State("a", tracker.OwnThreshold); ok {
+		t.Error("a state of a rule that is gone")
+	}
+}
