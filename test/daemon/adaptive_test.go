@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/api"
+)
+
+// TestAdaptiveThreshold: a threshold that follows the load is quiet at first,
+// then where the load is, also after a reload; the histogram counts every call.
+func TestAdaptiveThreshold(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	when := "{uid: " + strconv.Itoa(uid) + ", comm: inj-shift, syscall: clock_nanosleep}"
+	text := rulesFile(
+		entry("follows", "syscall", "{quantile: 0.95, times: 2, floor: 500us, window: 30s, min_samples: 1000}", when),
+		entry("counts", "syscall", "1h", when, "histogram: {by: syscall}"),
+	)
+	d := newHome(t, text).start(t)
+	adaptive := func() *api.AdaptiveInfo {
+		t.Helper()
+		s := d.status()
+		r := rule(t, &s, "follows")
+		if r.Adaptive == nil || r.ThresholdNS != r.Adaptive.ThresholdNS {
+			t.Fatalf("the rule has a threshold of %d, and %+v", r.ThresholdNS, r.Adaptive)
+		}
+		return r.Adaptive
+	}
+	if a := adaptive(); !a.Quiet || a.Samples != 0 || a.MinSamples != 1000 {
+		t.Errorf("at first: %+v", a)
+	}
+
+	events := provoke(t, uid, "shift", "4", "50000", "4", "2000")
+	n := uint64(events[len(events)-1].Offset)
+	eventually(t, "the threshold is found", func() bool { return adaptive().Samples == n })
+	a := adaptive()
+	t.Logf("%d calls of 2ms: %+v", n, a)
+	if a.Quiet || a.QuantileNS < 1_900_000 || a.ThresholdNS < 3_800_000 {
+		t.Errorf("after calls of 2ms: %+v", a)
+	}
+	if slow := time.Duration(a.ThresholdNS) > 50*time.Millisecond; slow {
+		t.Skipf("the machine made every twentieth call take %v", time.Duration(a.QuantileNS))
+	}
+	if len(lines[api.HistogramInfo](t, d.ok("histogram", "-o", "json"))) < 4 {
+		t.Error("tailcam histogram shows too little")
+	}
+	counted := func(what string) {
+		t.Helper()
+		list := lines[api.HistogramInfo](t, d.ok("histogram", "counts", "-o", "json"))
+		if len(list) < 2 || list[0].Count != n || list[1].Class != "clock_nanosleep" || list[1].Count != n || list[0].MinNS < 1_800_000 || list[0].Undecided != 0 {
+			t.Errorf("%s: %d calls, but the histogram is %+v", what, n, list)
+		}
+	}
+	counted("at the end")
+
+	// A reload, with another rule before.
+	writeFile(t, d.rules, rulesFile(entry("new", "syscall", "1h", when, "histogram: true"))+text[len("rules:\n"):], 0o644)
+	d.signal(syscall.SIGHUP)
+	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > 0 })
+	if now := adaptive(); now.Quiet || now.ThresholdNS < a.ThresholdNS/2 || now.Samples != n {
+		t.Errorf("before the reload %+v, after it %+v", a, now)
+	}
+	counted("after a reload")
+	s := d.status()
+	if r := rule(t, &s, "counts"); r.Samples != n || r.P999NS < 1_900_000 {
+		t.Errorf("status: %+v", r)
+	}
+}
