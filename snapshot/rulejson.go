@@ -54,7 +54,7 @@ type MatchJSON struct {
 
 // OverrideJSON is rules.Override.
 type OverrideJSON struct {
-	When        MatchJSON `json:"when"`
+	When        MatchJSON     `json:"when"`
 	ThresholdNS int64         `json:"threshold_ns"` // 0: the rule's
 	Adaptive    *AdaptiveJSON `json:"adaptive,omitempty"`
 	TimeoutNS   int64         `json:"timeout_ns,omitempty"` // 0: the rule's
