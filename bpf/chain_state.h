@@ -9,13 +9,13 @@
 const volatile bool track_chain;
 const volatile bool chain_user; /* a rule wants the return to user space */
 const volatile u32 chain_mask;
+const volatile u64 chain_age_ns; /* a chain older than this is not followed further */
 
 /* Live, written by the daemon: floors by CHAIN_END_*, and CHAIN_FROM_* that any rule wants. */
 volatile u64 floor_chain[4];
 volatile u32 chain_from;
 
 #define CHAIN_TASKS 64		      /* that carry one origin */
-#define CHAIN_AGE_NS 60000000000ULL   /* a chain older than this is not followed further */
 #define CHAIN_STALE_NS 10000000000ULL /* a raised softirq that has not run by then: its run was not seen */
 #define CHAIN_ACCOUNTS 4096	      /* power of two */
 #define CHAIN_VECTORS 10

@@ -16,7 +16,7 @@
 /* ------------------------------------------------------------------- tasks */
 
 /* The chain of a task ends; false: someone else has ended it. */
-static __always_inline bool chain_end(struct chain_slot *slot, int at, u64 start)
+static __always_inline bool chain_finish(struct chain_slot *slot, int at, u64 start)
 {
 	if (__sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
 		return false;
@@ -78,7 +78,7 @@ static __always_inline int chain_claim(struct task_struct *p, struct cpu_state *
 		return NOWHERE;
 	start = slot->start_ns;
 	/* Off its CPU and yet it carries one: its last switch was not seen. Or its CPU is just about to end it. */
-	if (start && (!p->on_rq || chain_age(start, now) > CHAIN_AGE_NS) && !p->on_cpu &&
+	if (start && (!p->on_rq || chain_age(start, now) > chain_age_ns) && !p->on_cpu &&
 	    (slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK &&
 	    __sync_val_compare_and_swap(&slot->start_ns, start, 0) == start) {
 		state->replaced[TRACK_CHAIN]++;
@@ -107,7 +107,7 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 	state = this_cpu(cpu);
 	if (!state)
 		return;
-	if (chain_age(from->origin_ns, now) > CHAIN_AGE_NS) {
+	if (chain_age(from->origin_ns, now) > chain_age_ns) {
 		state->chain_cut++;
 		return;
 	}
@@ -245,7 +245,7 @@ static __always_inline void chain_leave(void *ctx, struct task_struct *prev, boo
 	if (!start)
 		return;
 	if (prev_state & TASK_DEAD) {
-		if (chain_end(slot, at, start))
+		if (chain_finish(slot, at, start))
 			__sync_fetch_and_add(&state->reclaimed, 1);
 		return;
 	}
@@ -258,11 +258,11 @@ static __always_inline void chain_leave(void *ctx, struct task_struct *prev, boo
 	if (!kind) {
 		if (chain_age(start, now) >= floor_chain[CHAIN_END_BLOCK])
 			chain_outlier(ctx, prev, slot, CHAIN_END_BLOCK | (u64)prev_state << 32, now);
-		chain_end(slot, at, start);
+		chain_finish(slot, at, start);
 		return;
 	}
-	if (chain_age(start, now) > CHAIN_AGE_NS) {
-		if (chain_end(slot, at, start))
+	if (chain_age(start, now) > chain_age_ns) {
+		if (chain_finish(slot, at, start))
 			state->chain_ended++;
 		return;
 	}
@@ -308,8 +308,8 @@ static __always_inline void chain_arrive(void *ctx, struct task_struct *next, u3
 			state->chain_unseen++;
 		}
 	}
-	if (chain_age(start, now) > CHAIN_AGE_NS) {
-		if (chain_end(slot, at, start))
+	if (chain_age(start, now) > chain_age_ns) {
+		if (chain_finish(slot, at, start))
 			state->chain_ended++;
 		return;
 	}
@@ -358,7 +358,7 @@ static __always_inline bool chain_dies(u32 tid)
 	if (!slot)
 		return false;
 	start = slot->start_ns;
-	return start && chain_end(slot, at, start);
+	return start && chain_finish(slot, at, start);
 }
 
 #endif

@@ -677,6 +677,7 @@ const (
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
 	TailcamVarCallMask               = "call_mask"
+	TailcamVarChainAgeNs             = "chain_age_ns"
 	TailcamVarChainFrom              = "chain_from"
 	TailcamVarChainMask              = "chain_mask"
 	TailcamVarChainUser              = "chain_user"
@@ -859,6 +860,7 @@ type TailcamMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamVariableSpecs struct {
 	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
+	ChainAgeNs        *ebpf.VariableSpec `ebpf:"chain_age_ns"`
 	ChainFrom         *ebpf.VariableSpec `ebpf:"chain_from"`
 	ChainMask         *ebpf.VariableSpec `ebpf:"chain_mask"`
 	ChainUser         *ebpf.VariableSpec `ebpf:"chain_user"`
@@ -1023,6 +1025,7 @@ func (m *TailcamMaps) Close() error {
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamVariables struct {
 	CallMask          *ebpf.Variable `ebpf:"call_mask"`
+	ChainAgeNs        *ebpf.Variable `ebpf:"chain_age_ns"`
 	ChainFrom         *ebpf.Variable `ebpf:"chain_from"`
 	ChainMask         *ebpf.Variable `ebpf:"chain_mask"`
 	ChainUser         *ebpf.Variable `ebpf:"chain_user"`

@@ -12,6 +12,13 @@ func TestShippedRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	more, err := Load([]string{"../configs/rules.more"}, testHost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(more) == 0 {
+		t.Error("no optional rules")
+	}
 	for _, track := range []Track{Wakeup, OffCPU, Syscall, Block} {
 		if !slices.ContainsFunc(rules, func(r Rule) bool { return r.Track == track }) {
 			t.Errorf("no rule of track %s", track)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -42,6 +43,8 @@ type Options struct {
 	// Tasks, Syscalls, Requests and Chains are the places of the pending tables,
 	// rounded up to powers of two; default 65536, 16384, 16384, 4096.
 	Tasks, Syscalls, Requests, Chains int
+	// ChainAge is how long a chain is followed, at most 15 minutes; default 60s.
+	ChainAge time.Duration
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
 	// a power of two of at least a page; default 4 MiB.
 	Buffer int
@@ -61,7 +64,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, ChainAge: time.Minute, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
@@ -74,6 +77,9 @@ func (o *Options) withDefaults() Options {
 		if f.from > 0 {
 			*f.to = f.from
 		}
+	}
+	if o.ChainAge > 0 {
+		d.ChainAge = min(o.ChainAge, 15*time.Minute)
 	}
 	return d
 }
@@ -229,6 +235,7 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 
 	knobs := map[string]any{
 		"self_pid":       uint32(os.Getpid()),
+		"chain_age_ns":   uint64(t.opts.ChainAge),
 		"weakly_ordered": runtime.GOARCH != "amd64",
 		"interrupt_cpus": uint32(interrupted),
 	}

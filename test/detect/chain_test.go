@@ -2,6 +2,7 @@ package detect
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,29 @@ func TestChainCut(t *testing.T) {
 		k := c.counters().Chains
 		if deepest < 8 || k.Cut < uint64(len(events))/2 {
 			t.Errorf("at most %d stages, %d cut", deepest, k.Cut)
+		}
+		c.carriesNothing()
+	})
+	t.Run("age", func(t *testing.T) {
+		const hold, rounds = 250 * time.Millisecond, 4
+		c := watch(t, []rules.Rule{
+			chainRule("chain", time.Microsecond, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToRun}, "inj-chain-2"),
+			chainRule("block", hold, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToBlock}, "inj-chain-1"),
+		}, &tracker.Options{ChainAge: hold / 5})
+		inject.Run(t, "chain", "pipe", "3", strconv.Itoa(rounds), micros(hold))
+		late, slept := 0, 0
+		for _, o := range c.settle() {
+			stagesOf(t, o)
+			if o.Rule == "block" {
+				slept++ // the end of what is too old is still told, if its task was not preempted before
+			} else if o.DelayNS > hold.Nanoseconds() {
+				late++
+			}
+		}
+		k := c.counters().Chains
+		t.Logf("%d ended asleep, counters %+v", slept, k)
+		if late > 0 || k.Cut+k.Ended < rounds {
+			t.Errorf("%d of %d old chains were followed, counters %+v", late, rounds, k)
 		}
 		c.carriesNothing()
 	})
