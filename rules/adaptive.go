@@ -21,6 +21,11 @@ type Adaptive struct {
 	MinSamples uint64
 }
 
+// String is short: 2x p99.9.
+func (a *Adaptive) String() string {
+	return fmt.Sprintf("%gx p%g", a.Times, math.Round(a.Quantile*1e8)/1e6)
+}
+
 // Class is what the classes of a rule's histogram are.
 type Class string
 

@@ -87,6 +87,9 @@ rules:
 	if want := (Adaptive{0.999, 2, time.Millisecond, time.Hour, 10 * time.Minute, 10000}); short.Adaptive == nil || *short.Adaptive != want {
 		t.Errorf("got %+v, want %+v", short.Adaptive, want)
 	}
+	if got := whole.Adaptive.String() + ", " + short.Adaptive.String(); got != "3x p99, 2x p99.9" {
+		t.Errorf("in short: %s", got)
+	}
 	if h := whole.Histogram; h == nil || h.By != NoClass || whole.Threshold != 0 || !whole.IsAdaptive() {
 		t.Errorf("an adaptive rule: %+v", whole)
 	}

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // FuzzLoad: whatever a file holds, it gives either rules within the limits or
@@ -16,6 +17,10 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(rule("block", "when: {device: vda, op: [read]}, overrides: [{when: {op: flush}, threshold: 1s}], snapshot: false")))
 	f.Add([]byte(rule("irq", "when: {irq: [4, 5], name: 'nvme*', not_cpu: 1}, overrides: [{when: {irq: 5}, threshold: 2ms}]")))
 	f.Add([]byte(rule("softirq", "when: {vector: [net_rx, timer], phase: raise, cpu: [0, 1]}, stacks: [kernel, user]")))
+	for _, tt := range badAdaptive {
+		f.Add([]byte(tt.yaml))
+	}
+	f.Add([]byte(adaptive("quantile: 0.99, times: 1.5, floor: 1ms, ceiling: 1s, window: 1h, min_samples: 1e3", ", histogram: {by: override}")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rules, err := Parse("f", data, testHost{})
 		if err == nil {
@@ -38,6 +43,25 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
+// checkLimits: there is one, and all are within bounds.
+func checkLimits(t *testing.T, l Limits, a *Adaptive) {
+	t.Helper()
+	within := func(d, least, most time.Duration) bool { return d == 0 || d >= least && d <= most }
+	if !within(l.Threshold, minDuration, maxDuration) || !within(l.Timeout, minTimeout, maxTimeout) {
+		t.Errorf("bad limits %+v", l)
+	}
+	if a == nil {
+		if l.Threshold == 0 && l.Timeout == 0 {
+			t.Error("no limit at all")
+		}
+		return
+	}
+	if l.Threshold != 0 || a.Quantile <= minQuantile || a.Quantile >= maxQuantile || a.Times < 1 || a.Times > maxTimes || a.Floor < minDuration ||
+		a.Ceiling < a.Floor || a.Ceiling > maxDuration || a.Window < minWindow || a.Window > maxWindow || a.MinSamples < 2 {
+		t.Errorf("bad adaptive threshold %+v beside %v", a, l.Threshold)
+	}
+}
+
 // checkRules verifies what the kernel side relies on.
 func checkRules(t *testing.T, rules []Rule) {
 	t.Helper()
@@ -57,8 +81,12 @@ func checkRules(t *testing.T, rules []Rule) {
 	}
 	for i := range rules {
 		r := &rules[i]
-		if r.Name == "" || r.Track == "" || r.Threshold < minDuration || r.Threshold > maxDuration {
+		checkLimits(t, Limits{r.Threshold, r.Timeout}, r.Adaptive)
+		if r.Name == "" || r.Track == "" || r.IsAdaptive() && r.Histogram == nil {
 			t.Errorf("bad rule %+v", r)
+		}
+		if h := r.Histogram; h != nil && (h.Classes < 0 || h.Classes > maxClasses) {
+			t.Errorf("bad histogram %+v", h)
 		}
 		if r.Snapshot.Burst < 1 || r.Snapshot.Every < minDuration {
 			t.Errorf("bad limit %+v", r.Snapshot)
@@ -66,9 +94,7 @@ func checkRules(t *testing.T, rules []Rule) {
 		check(&r.When)
 		overrides += len(r.Overrides)
 		for j := range r.Overrides {
-			if r.Overrides[j].Threshold < minDuration {
-				t.Errorf("bad override %+v", r.Overrides[j])
-			}
+			checkLimits(t, Limits{r.Overrides[j].Threshold, r.Overrides[j].Timeout}, r.Overrides[j].Adaptive)
 			check(&r.Overrides[j].When)
 		}
 	}

@@ -47,7 +47,7 @@ func (c *cli) check(ctx context.Context, paths []string, load bool) error {
 	for i := range list {
 		r := &list[i]
 		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(string(r.Track)),
-			plain(term.Setting(int64(r.Threshold))), plain(term.Clean(fmt.Sprintf("%s:%d", r.Pos.File, r.Pos.Line))))
+			plain(configured(r)), plain(term.Clean(fmt.Sprintf("%s:%d", r.Pos.File, r.Pos.Line))))
 	}
 	t.Print(c.out, "")
 	how := fmt.Sprintf("%d rule", len(list))

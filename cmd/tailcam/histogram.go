@@ -9,6 +9,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/rules"
 )
 
 func newHistogram(c *cli) *cobra.Command {
@@ -140,4 +141,15 @@ func adaptiveNote(of string, a *api.AdaptiveInfo) string {
 		return fmt.Sprintf("%s%s of %s samples", of, term.Count(a.Samples), term.Count(a.MinSamples))
 	}
 	return fmt.Sprintf("%s%gx p%g %s of %s samples", of, a.Times, 100*a.Quantile, term.Duration(a.QuantileNS), term.Count(a.Samples))
+}
+
+// configured is a rule's threshold as its file has it.
+func configured(r *rules.Rule) string {
+	switch {
+	case r.Adaptive != nil:
+		return r.Adaptive.String()
+	case r.Threshold == 0:
+		return "-" // only a timeout
+	}
+	return term.Setting(int64(r.Threshold))
 }
