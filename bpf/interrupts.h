@@ -139,16 +139,20 @@ int BPF_PROG(softirq_raise, unsigned int vec)
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *at)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *me = this_cpu(cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (me) {
-		me->hrtimer_tid = current->pid;
-		me->in_hrtimer = WAKER_HRTIMER;
+	if (record_timer || track_chain) { /* not with the tick alone: its end would not be seen */
+		struct task_struct *current = bpf_get_current_task_btf();
+		struct cpu_state *me = this_cpu(cpu);
+
+		if (me) {
+			me->hrtimer_tid = current->pid;
+			me->in_hrtimer = WAKER_HRTIMER;
+		}
 	}
 	if (record_timer) {
+		struct task_struct *current = bpf_get_current_task_btf();
 		struct record r = {};
 
 		record_head(&r, REC_HRTIMER_ENTRY, cpu, current->pid, now);
