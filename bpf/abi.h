@@ -291,6 +291,8 @@ enum match_field {
 	MATCH_NOT_CPU = 1 << 23,
 	MATCH_FROM = 1 << 24,
 	MATCH_END = 1 << 25,
+	MATCH_TID = 1 << 26,
+	MATCH_NOT_TID = 1 << 27,
 };
 
 enum op_bit {
@@ -334,7 +336,8 @@ struct conditions {
 	__u16 cpu_set, not_cpu_set;
 	__u8 phases;
 	__u8 from, ends; /* chain */
-	__u8 _pad[5];
+	__u8 _pad;
+	__u16 tid_set, not_tid_set;
 };
 
 struct rule {
@@ -353,7 +356,7 @@ struct rule {
 	__u8 id;	  /* the same in every generation, as long as the rule lives */
 	__u8 ratchet;	  /* only what is worse than worst_ns fires */
 	__u8 adaptive;	  /* the daemon moves the threshold: see burst.h */
-	__u8 _pad1;
+	__u8 paused;	  /* fires nothing */
 	__u32 _pad2;
 };
 
@@ -399,6 +402,7 @@ struct rule_state {
 	__u64 limit_ns; /* theoretical arrival time of the limiter (GCRA) */
 	__u64 outliers;
 	__u64 worst_ns;
+	__u64 record_ns;       /* ratchet: only what is worse fires */
 	__u64 suppressed;      /* snapshots refused by the limiter, all time */
 	__u64 suppressed_last; /* the same at the last snapshot */
 	__u64 ring_full;       /* outliers lost: ring buffer full */
@@ -470,6 +474,13 @@ struct histogram_table {
 /* Argument of the program histogram_bucket. */
 struct bucket_of {
 	__u64 value;
+};
+
+/* Argument of the program ratchet: a delay to claim a record with, or 0 to begin anew. */
+struct ratchet_call {
+	__u64 delay_ns;
+	__u32 id; /* of the rule */
+	__u32 _pad;
 };
 
 /* Argument of the program forget_thread. */

@@ -161,7 +161,7 @@ static __always_inline void outlier_request(struct scratch *s, struct request_sl
 {
 	struct outlier *out = &s->out;
 
-	out->tid = slot->tid;
+	out->tid = s->facts.tid = slot->tid;
 	out->pid = s->facts.pid = slot->pid;
 	out->uid = s->facts.uid = slot->uid;
 	out->cgroup_id = s->facts.cgroup_id = slot->cgroup_id;
@@ -216,6 +216,7 @@ static __always_inline void block_histogram(struct request *rq, struct request_s
 	if (!s || slot->pid == self_pid)
 		return;
 	s->facts.pid = slot->pid;
+	s->facts.tid = slot->tid;
 	s->facts.uid = slot->uid;
 	s->facts.cgroup_id = slot->cgroup_id;
 	__builtin_memcpy(s->facts.comm, slot->comm, TASK_COMM_LEN);

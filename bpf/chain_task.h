@@ -155,7 +155,6 @@ static __noinline struct scratch *chain_facts(struct task_struct *p, struct chai
 		return NULL;
 	if (!(p->flags & PF_KTHREAD))
 		s->out.syscall = s->facts.syscall = task_syscall(p);
-	s->facts.cpu = cpu;
 	s->facts.from = slot->chain.from;
 	s->facts.end = 1 << (how & 3);
 	s->facts.irq = slot->chain.irq;

@@ -258,6 +258,7 @@ static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32
 	__builtin_memset(&s->facts, 0, sizeof(s->facts));
 	s->facts.generation = now;
 	s->facts.syscall = -1;
+	s->facts.cpu = cpu;
 	return s;
 }
 
@@ -265,6 +266,7 @@ static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32
 static __always_inline void histogram_task(struct facts *f, struct task_struct *p, u32 needs)
 {
 	f->pid = p->tgid;
+	f->tid = p->pid;
 	f->thread = p->flags & PF_KTHREAD ? THREAD_KERNEL : THREAD_USER;
 	if (needs & NEED_TASK) {
 		f->uid = p->cred->uid.val;

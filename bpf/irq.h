@@ -147,7 +147,7 @@ static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *ac
 	s->timed_out = timed_out;
 	extra = (struct irq_extra *)s->out.extra;
 	outlier_task(s, current);
-	s->out.entry_cpu = s->facts.cpu = cpu;
+	s->out.entry_cpu = cpu;
 	extra->irq = s->facts.irq = irq;
 	bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), action->name);
 	s->facts.handler = handler_hash(extra->name);
@@ -169,7 +169,6 @@ static __always_inline void irq_histogram(u32 irq, struct irqaction *action, str
 		return;
 	histogram_task(&s->facts, current, needs);
 	s->facts.irq = irq;
-	s->facts.cpu = cpu;
 	if (needs & NEED_HANDLER) {
 		extra = (struct irq_extra *)s->out.extra;
 		__builtin_memset(extra, 0, sizeof(*extra));
@@ -218,7 +217,7 @@ static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u
 	s->timed_out = timed_out;
 	extra = (struct irq_extra *)s->out.extra;
 	outlier_task(s, bpf_get_current_task_btf());
-	s->out.entry_cpu = s->facts.cpu = cpu;
+	s->out.entry_cpu = cpu;
 	extra->vector = vector;
 	extra->phase = phase;
 	s->facts.vector = 1 << (vector & (SOFTIRQS - 1));
@@ -242,7 +241,6 @@ static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, stru
 	s = histogram_facts(TRACK_SOFTIRQ, cpu, &needs);
 	if (s) {
 		histogram_task(&s->facts, current, needs);
-		s->facts.cpu = cpu;
 		s->facts.vector = 1 << vector;
 		s->facts.phase = 1 << phase;
 		histogram_evaluate(s, TRACK_SOFTIRQ, cpu, now, now - start);

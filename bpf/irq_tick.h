@@ -68,10 +68,10 @@ static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u
 	if (!s)
 		return;
 	key = slot->key;
-	s->out.cpu = s->out.entry_cpu = s->facts.cpu = cpu;
 	task = (struct task_struct *)slot->task;
 	if (task)
 		read_task(s, task, BPF_CORE_READ(task, pid));
+	s->out.cpu = s->out.entry_cpu = s->facts.cpu = cpu;
 	extra = (struct irq_extra *)s->out.extra;
 	if (tracker == TRACK_IRQ) {
 		action = (struct irqaction *)slot->action;

@@ -8,6 +8,7 @@
 #define TAILCAM_MATCH_H
 
 #include "burst.h"
+#include "ratchet.h"
 #include "state.h"
 
 enum decision {
@@ -28,7 +29,7 @@ struct glob_walk {
 /* What conditions are held against. */
 struct facts {
 	u64 cgroup_id;
-	u32 pid, uid;
+	u32 pid, tid, uid;
 	u32 dev;
 	s32 syscall;
 	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
@@ -167,6 +168,10 @@ __noinline int match(const struct conditions *m, struct facts *f, u32 *undecided
 	if ((want & MATCH_PID) && !set_has(m->pid_set, f->pid))
 		return NO;
 	if ((want & MATCH_NOT_PID) && set_has(m->not_pid_set, f->pid))
+		return NO;
+	if ((want & MATCH_TID) && !set_has(m->tid_set, f->tid))
+		return NO;
+	if ((want & MATCH_NOT_TID) && set_has(m->not_tid_set, f->tid))
 		return NO;
 	if ((want & MATCH_UID) && !set_has(m->uid_set, f->uid))
 		return NO;
@@ -356,6 +361,8 @@ static long rule_step(u32 i, struct rules_walk *w)
 
 	if (!r)
 		return 1;
+	if (r->paused)
+		return 0;
 	s->undecided = 0;
 	if (match(&r->when, &s->facts, &s->undecided) == NO)
 		return 0;
@@ -369,10 +376,16 @@ static long rule_step(u32 i, struct rules_walk *w)
 	cause = rule_fires(s, r);
 	if (cause < 0)
 		return 0;
-	if (s->adaptive && !s->undecided && cause == CAUSE_THRESHOLD) {
+	if (cause == CAUSE_THRESHOLD && (s->adaptive || r->ratchet)) {
 		id = r->id;
 		state = bpf_map_lookup_elem(&rule_states, &id);
-		if (state && !burst_allows(state, s->out.time_ns, s->delay_ns))
+		if (!state)
+			return 0;
+		if (s->adaptive && !s->undecided && !burst_allows(state, s->out.time_ns, s->delay_ns))
+			return 0;
+		if (r->ratchet && !ratchet_may_claim(state, s->delay_ns))
+			return 0;
+		if (r->ratchet && !s->undecided && !ratchet_claim(state, s->delay_ns))
 			return 0;
 	}
 	n = s->fired_count;

@@ -30,6 +30,7 @@ static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 
 	__builtin_memset(s->out.extra, 0, sizeof(s->out.extra));
 	s->facts.generation = generation;
 	s->facts.syscall = -1;
+	s->facts.cpu = cpu;
 	s->out.type = OUTLIER_TYPE;
 	s->out.tracker = tracker;
 	s->out.generation = s->facts.generation;
@@ -51,7 +52,7 @@ static __always_inline void outlier_task(struct scratch *s, struct task_struct *
 {
 	bool kthread = p->flags & PF_KTHREAD;
 
-	s->out.tid = p->pid;
+	s->out.tid = s->facts.tid = p->pid;
 	s->out.pid = s->facts.pid = p->tgid;
 	s->out.uid = s->facts.uid = p->cred->uid.val;
 	s->out.cgroup_id = s->facts.cgroup_id = p->cgroups->dfl_cgrp->kn->id;

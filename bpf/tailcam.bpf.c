@@ -356,6 +356,21 @@ int forget_thread(struct forget *ctx)
 	return 0;
 }
 
+/* What user space does with a ratchet; 1: the delay is a record. */
+SEC("syscall")
+int ratchet(struct ratchet_call *ctx)
+{
+	u32 id = ctx->id;
+	struct rule_state *state = bpf_map_lookup_elem(&rule_states, &id);
+
+	if (!state)
+		return 0;
+	if (ctx->delay_ns)
+		return ratchet_claim(state, ctx->delay_ns);
+	state->record_ns = 0;
+	return 0;
+}
+
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */
 SEC("syscall")
 int histogram_bucket(struct bucket_of *ctx)

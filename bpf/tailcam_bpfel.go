@@ -122,7 +122,9 @@ type TailcamConditions struct {
 	Phases        uint8
 	From          uint8
 	Ends          uint8
-	Pad           [5]uint8
+	Pad           uint8
+	TidSet        uint16
+	NotTidSet     uint16
 }
 
 type TailcamCpuState struct {
@@ -359,6 +361,13 @@ type TailcamRanFor struct {
 	Comm [16]int8
 }
 
+type TailcamRatchetCall struct {
+	_       structs.HostLayout
+	DelayNs uint64
+	Id      uint32
+	Pad     uint32
+}
+
 type TailcamRecord struct {
 	_      structs.HostLayout
 	Type   uint16
@@ -431,7 +440,7 @@ type TailcamRule struct {
 	Id            uint8
 	Ratchet       uint8
 	Adaptive      uint8
-	Pad1          uint8
+	Paused        uint8
 	_             [3]byte
 	Pad2          uint32
 	_             [4]byte
@@ -442,6 +451,7 @@ type TailcamRuleState struct {
 	LimitNs        uint64
 	Outliers       uint64
 	WorstNs        uint64
+	RecordNs       uint64
 	Suppressed     uint64
 	SuppressedLast uint64
 	RingFull       uint64
@@ -464,6 +474,7 @@ type TailcamScratch struct {
 		_          structs.HostLayout
 		CgroupId   uint64
 		Pid        uint32
+		Tid        uint32
 		Uid        uint32
 		Dev        uint32
 		Syscall    int32
@@ -472,6 +483,7 @@ type TailcamScratch struct {
 		Thread     uint8
 		Preempted  uint8
 		Generation uint32
+		_          [4]byte
 		Handler    uint64
 		Irq        uint32
 		Cpu        uint32
@@ -660,6 +672,7 @@ const (
 	TailcamProgHrtimerExpireExit     = "hrtimer_expire_exit"
 	TailcamProgIrqHandlerEntry       = "irq_handler_entry"
 	TailcamProgIrqHandlerExit        = "irq_handler_exit"
+	TailcamProgRatchet               = "ratchet"
 	TailcamProgReleaseBank           = "release_bank"
 	TailcamProgSchedMigrateTask      = "sched_migrate_task"
 	TailcamProgSchedProcessExec      = "sched_process_exec"
@@ -798,6 +811,7 @@ type TailcamProgramSpecs struct {
 	HrtimerExpireExit     *ebpf.ProgramSpec `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.ProgramSpec `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.ProgramSpec `ebpf:"irq_handler_exit"`
+	Ratchet               *ebpf.ProgramSpec `ebpf:"ratchet"`
 	ReleaseBank           *ebpf.ProgramSpec `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.ProgramSpec `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.ProgramSpec `ebpf:"sched_process_exec"`
@@ -1108,6 +1122,7 @@ type TailcamPrograms struct {
 	HrtimerExpireExit     *ebpf.Program `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.Program `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.Program `ebpf:"irq_handler_exit"`
+	Ratchet               *ebpf.Program `ebpf:"ratchet"`
 	ReleaseBank           *ebpf.Program `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.Program `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.Program `ebpf:"sched_process_exec"`
@@ -1140,6 +1155,7 @@ func (p *TailcamPrograms) Close() error {
 		p.HrtimerExpireExit,
 		p.IrqHandlerEntry,
 		p.IrqHandlerExit,
+		p.Ratchet,
 		p.ReleaseBank,
 		p.SchedMigrateTask,
 		p.SchedProcessExec,

@@ -228,7 +228,8 @@ static __always_inline bool read_task(struct scratch *s, struct task_struct *p, 
 	if (!p || (u32)BPF_CORE_READ(p, pid) != tid)
 		return false;
 	kthread = BPF_CORE_READ(p, flags) & PF_KTHREAD;
-	s->out.tid = tid;
+	s->out.tid = s->facts.tid = tid;
+	s->out.cpu = s->facts.cpu = BPF_CORE_READ(p, thread_info.cpu);
 	s->out.pid = s->facts.pid = BPF_CORE_READ(p, tgid);
 	s->out.uid = s->facts.uid = BPF_CORE_READ(p, cred, uid.val);
 	s->out.cgroup_id = s->facts.cgroup_id = BPF_CORE_READ(p, cgroups, dfl_cgrp, kn, id);
@@ -380,7 +381,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at
 		return;
 	if (!wakeup)
 		s->out.state = slot->state;
-	cpu = BPF_CORE_READ(task, thread_info.cpu);
+	cpu = s->out.cpu;
 	s->out.entry_cpu = wakeup ? slot->entry_cpu : slot->off_cpu;
 	s->out.wait_cpu = cpu;
 	if (wake) {
@@ -449,6 +450,7 @@ static __always_inline void expire_request(struct tick_walk *w, u32 at)
 		return;
 	}
 	outlier_request(s, slot);
+	s->out.cpu = s->facts.cpu = slot->cpu; /* nobody knows where it will complete */
 	s->out.cmd_flags = slot->cmd_flags;
 	s->facts.op = 1 << op_class(slot->cmd_flags);
 	disk = BPF_CORE_READ(rq, q, disk);

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, from, to, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"
-	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, uid, not_uid, cgroup, not_cgroup, thread, " +
+	ruleAllowed = "; allowed: name, track, from, to, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
+	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
@@ -46,7 +46,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, threshold, timeout, repeat, when, overrides, stacks, histogram, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
@@ -165,7 +165,14 @@ var badInput = []struct{ yaml, want string }{
 	{rule("softirq", "when: {vector: timer, not_vector: [rcu, timer]}"), "f:1:73: not_vector takes away every vector; allowed: leave at least one vector"},
 	{rule("irq", "when: {irq: [4, 5], not_irq: 5, cpu: 1, not_cpu: 1}"), "f:1:76: 5 is in both irq and not_irq; allowed: each value in one of them" +
 		"\nf:1:96: 1 is in both cpu and not_cpu; allowed: each value in one of them"},
-	{rule("wakeup", "when: {cpu: 1}"), "f:1:57: cpu has no meaning with track wakeup; allowed: cpu with track irq, softirq"},
+	{rule("wakeup", "when: {cpu: 8192}"), "f:1:62: cpu is 8192; allowed: a whole number from 0 to 8191"},
+	{rule("block", "when: {tid: [5, 5], not_tid: 0}"), "f:1:65: 5 is listed twice; allowed: each once" +
+		"\nf:1:78: not_tid is 0; allowed: a whole number from 1 to 4194304"},
+	{rule("syscall", "when: {tid: 5, not_tid: 5}"), "f:1:75: 5 is in both tid and not_tid; allowed: each value in one of them"},
+	{rule("syscall", "ratchet: 1"), "f:1:60: ratchet is a number; allowed: true, false"},
+	{rule("syscall", "timeout: 1s, ratchet: true"), "f:1:64: ratchet does not go with a timeout, which fires before the end; allowed: ratchet with thresholds only; timeouts in a rule of their own"},
+	{rule("syscall", "ratchet: true, overrides: [{when: {pid: 5}, timeout: 1s}]"), "f:1:51: ratchet does not go with a timeout, which fires before the end; allowed: ratchet with thresholds only; timeouts in a rule of their own"},
+	{"rules: [{name: a, track: syscall, threshold: {quantile: 0.99}, ratchet: true}]", "f:1:64: ratchet does not go with a threshold that follows the load; allowed: ratchet with thresholds that are durations"},
 	{rule("softirq", "stacks: [waker]"), "f:1:59: track softirq has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
 
 	// Overrides.

@@ -7,6 +7,7 @@ import "slices"
 type Facts struct {
 	Comm      string
 	PID, UID  uint32
+	TID       uint32
 	Cgroup    string // cgroup v2 path
 	Syscall   int
 	Device    string // disk name
@@ -35,6 +36,7 @@ func (m *Match) Matches(f *Facts) bool {
 		anyGlob(CgroupMatch, m.Cgroup, m.NotCgroup, f.Cgroup) &&
 		anyGlob(GlobMatch, m.Device, m.NotDevice, f.Device) &&
 		isOneOf(m.PID, m.NotPID, f.PID) &&
+		isOneOf(m.TID, m.NotTID, f.TID) &&
 		isOneOf(m.UID, m.NotUID, f.UID) &&
 		isOneOf(m.Syscall, m.NotSyscall, f.Syscall) &&
 		isOneOf(m.Op, nil, f.Op) &&

@@ -24,7 +24,7 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys     = []string{"rules"}
-	ruleKeys     = []string{"name", "track", "from", "to", "threshold", "timeout", "repeat", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
+	ruleKeys     = []string{"name", "track", "from", "to", "threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
@@ -87,6 +87,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["overrides"]; ok {
 		rule.Overrides = r.overridesOf(e.value, &rule)
 	}
+	r.ratchet(keys, &rule)
 	if rule.Track == Block && rule.Timeout == 0 {
 		rule.Stacks = nil // who asked for the request has gone on by the time it completes
 	}

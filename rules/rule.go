@@ -96,6 +96,7 @@ type Position struct {
 type Match struct {
 	Comm, NotComm       []string // globs over the task's name
 	PID, NotPID         []uint32 // process (thread group) ids
+	TID, NotTID         []uint32 // thread ids
 	UID, NotUID         []uint32
 	Cgroup, NotCgroup   []string // globs over the cgroup v2 path; ** crosses slashes
 	Syscall, NotSyscall []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
@@ -108,7 +109,7 @@ type Match struct {
 	Name, NotName       []string // globs over the name of an interrupt handler
 	Vector, NotVector   []Vector
 	Phase               []Phase
-	CPU, NotCPU         []uint32 // irq, softirq: where it ran
+	CPU, NotCPU         []uint32 // of the exit; pending work: where its task is, or the request was issued
 	From                []Origin // chain: where it began; set by the rule's from
 	Ends                []End    // chain: where it ends; set by the rule's to
 }
@@ -154,6 +155,7 @@ type Rule struct {
 	Timeout   time.Duration // age at which pending work is an outlier; 0: none
 	Repeat    time.Duration // fire again each … while it is still pending; 0: once
 	Ratchet   bool          // only what is worse than all before fires
+	Paused    bool          // fires nothing; set while tailcam runs, not in files
 	When      Match
 	Overrides []Override
 	Stacks    []Stack

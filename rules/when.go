@@ -11,7 +11,7 @@ import (
 
 // whenKeys are all conditions, in the order in which errors list them.
 var whenKeys = []string{
-	"comm", "not_comm", "pid", "not_pid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
+	"comm", "not_comm", "pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
 	"syscall", "not_syscall", "device", "not_device", "op", "state", "preempted",
 	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu",
 }
@@ -30,7 +30,6 @@ var onlyFor = map[string][]Track{
 	"phase":     {Softirq},
 
 	"not_vector": {Softirq}, // a chain goes through several
-	"cpu":        {IRQ, Softirq},
 }
 
 // Lengths that the kernel side or the time to match allow.
@@ -85,6 +84,10 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		m.PID = r.pids(n, key)
 	case "not_pid":
 		m.NotPID = r.pids(n, key)
+	case "tid":
+		m.TID = r.pids(n, key)
+	case "not_tid":
+		m.NotTID = r.pids(n, key)
 	case "uid":
 		m.UID = r.uids(n, key)
 	case "not_uid":
@@ -118,7 +121,7 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 
 // contradictions finds conditions that can never hold together.
 func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
-	for _, key := range []string{"comm", "pid", "uid", "cgroup", "device", "irq", "name", "cpu"} {
+	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu"} {
 		not, ok := keys["not_"+key]
 		if _, both := keys[key]; !ok || !both {
 			continue

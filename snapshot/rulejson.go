@@ -13,6 +13,7 @@ type RuleJSON struct {
 	TimeoutNS   int64            `json:"timeout_ns,omitempty"`
 	RepeatNS    int64            `json:"repeat_ns,omitempty"`
 	Ratchet     bool             `json:"ratchet,omitempty"`
+	Paused      bool             `json:"paused,omitempty"`
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
@@ -27,6 +28,8 @@ type MatchJSON struct {
 	NotComm    []string       `json:"not_comm,omitempty"`
 	PID        []uint32       `json:"pid,omitempty"`
 	NotPID     []uint32       `json:"not_pid,omitempty"`
+	TID        []uint32       `json:"tid,omitempty"`
+	NotTID     []uint32       `json:"not_tid,omitempty"`
 	UID        []uint32       `json:"uid,omitempty"`
 	NotUID     []uint32       `json:"not_uid,omitempty"`
 	Cgroup     []string       `json:"cgroup,omitempty"`
@@ -109,6 +112,7 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		TimeoutNS:   int64(r.Timeout),
 		RepeatNS:    int64(r.Repeat),
 		Ratchet:     r.Ratchet,
+		Paused:      r.Paused,
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,
 		Snapshot: PolicyJSON{
@@ -148,6 +152,7 @@ func matchJSON(m rules.Match) MatchJSON {
 	return MatchJSON{
 		Comm: m.Comm, NotComm: m.NotComm,
 		PID: m.PID, NotPID: m.NotPID,
+		TID: m.TID, NotTID: m.NotTID,
 		UID: m.UID, NotUID: m.NotUID,
 		Cgroup: m.Cgroup, NotCgroup: m.NotCgroup,
 		Syscall: m.Syscall, NotSyscall: m.NotSyscall,

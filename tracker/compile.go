@@ -57,6 +57,8 @@ const (
 const (
 	matchFrom = 1 << (24 + iota)
 	matchEnd
+	matchTID
+	matchNotTID
 )
 
 // never is a floor that no delay reaches (bpf/state.h, NEVER).
@@ -133,6 +135,8 @@ func (c *compiled) addRule(r *rules.Rule) error {
 		UserStack:     flag(slices.Contains(r.Stacks, rules.UserStack)),
 		Snapshot:      flag(r.Snapshot.Enabled),
 		EveryNs:       uint64(r.Snapshot.Every.Nanoseconds()),
+		Ratchet:       flag(r.Ratchet),
+		Paused:        flag(r.Paused),
 		Progress:      flag(slices.Contains(r.Stacks, rules.ProgressStacks)),
 		AllowNs:       uint64(max(r.Snapshot.Burst-1, 0)) * uint64(r.Snapshot.Every.Nanoseconds()),
 	}
@@ -188,6 +192,12 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 	}
 	if set(matchNotPID, len(m.NotPID) > 0) {
 		k.NotPidSet = c.set(m.NotPID)
+	}
+	if set(matchTID, len(m.TID) > 0) {
+		k.TidSet = c.set(m.TID)
+	}
+	if set(matchNotTID, len(m.NotTID) > 0) {
+		k.NotTidSet = c.set(m.NotTID)
 	}
 	if set(matchUID, len(m.UID) > 0) {
 		k.UidSet = c.set(m.UID)

@@ -12,6 +12,7 @@ type RuleCounters struct {
 	Seen       uint64 // pairs that its tracker completed
 	Outliers   uint64
 	WorstNS    int64
+	RecordNS   int64  // ratchet: only what is worse fires
 	Suppressed uint64 // snapshots that the limiter refused
 	RingFull   uint64 // outliers lost: the ring buffer was full
 	Undecided  uint64 // outliers that the daemon had to decide
@@ -22,7 +23,7 @@ func (a RuleCounters) plus(b RuleCounters) RuleCounters {
 	return RuleCounters{
 		Seen: a.Seen + b.Seen, Outliers: a.Outliers + b.Outliers, WorstNS: max(a.WorstNS, b.WorstNS),
 		Suppressed: a.Suppressed + b.Suppressed, RingFull: a.RingFull + b.RingFull, Undecided: a.Undecided + b.Undecided,
-		HeldBack: a.HeldBack + b.HeldBack,
+		HeldBack: a.HeldBack + b.HeldBack, RecordNS: a.RecordNS,
 	}
 }
 
@@ -162,7 +163,7 @@ func (t *Tracker) counted(id uint8) (RuleCounters, error) {
 		return RuleCounters{}, err
 	}
 	return RuleCounters{
-		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), Suppressed: s.Suppressed,
+		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), RecordNS: int64(s.RecordNs), Suppressed: s.Suppressed,
 		RingFull: s.RingFull, Undecided: s.Undecided, HeldBack: s.HeldBack,
 	}, nil
 }

@@ -160,7 +160,7 @@ func ranLongest(accounts []bpf.TailcamRanFor, cpu int, self uint32) *OnCPU {
 func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
 	f := rules.Facts{
 		CPU:  raw.Cpu,
-		Comm: o.Task.Comm, PID: raw.Pid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
+		Comm: o.Task.Comm, PID: raw.Pid, TID: raw.Tid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]),
 		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),
 		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,

@@ -46,7 +46,9 @@ func lowestLimits(list []rules.Rule, limit func(rules.Limits) uint64) floors {
 	var f floors
 	noFloors(&f)
 	for i := range list {
-		f.lower(&list[i], limit)
+		if !list[i].Paused {
+			f.lower(&list[i], limit)
+		}
 	}
 	f.unpaired()
 	return f

@@ -149,11 +149,11 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	if question {
 		return nil
 	}
-	return t.judge(o, raw, rule)
+	return t.judge(o, raw, rule, c.rules[at].Id)
 }
 
 // judge applies a rule in full to an outlier that the kernel side left open.
-func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
+func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule, id uint8) *Outlier {
 	facts := factsOf(raw, o)
 	if !rule.When.Matches(&facts) {
 		return nil
@@ -164,6 +164,9 @@ func (t *Tracker) judge(o *Outlier, raw *bpf.TailcamOutlier, rule *rules.Rule) *
 		limit = limits.Timeout
 	}
 	if limit == 0 || o.DelayNS < limit.Nanoseconds() {
+		return nil
+	}
+	if rule.Ratchet && o.Cause == CauseThreshold && !t.claimRecord(id, o.DelayNS) {
 		return nil
 	}
 	o.ThresholdNS = limit.Nanoseconds()

@@ -1,0 +1,128 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// ratchet reads ratchet. Whether something is a record is known at its end
+// only, and against one scale only.
+func (r *reader) ratchet(keys map[string]entry, rule *Rule) {
+	e, ok := keys["ratchet"]
+	if !ok {
+		return
+	}
+	rule.Ratchet, _ = r.boolean(e.value, "ratchet")
+	if !rule.Ratchet {
+		return
+	}
+	timeout := rule.Timeout > 0 || slices.ContainsFunc(rule.Overrides, func(o Override) bool { return o.Timeout > 0 })
+	switch {
+	case timeout:
+		r.fail(e.key, "ratchet with thresholds only; timeouts in a rule of their own", "ratchet does not go with a timeout, which fires before the end")
+	case rule.IsAdaptive():
+		r.fail(e.key, "ratchet with thresholds that are durations", "ratchet does not go with a threshold that follows the load")
+	}
+}
+
+// ParseOverride reads limits that are set while tailcam runs, as strictly as an
+// override of a rule file. when are the conditions by their key; without one
+// the override is for all that the rule is about. threshold and timeout are
+// durations; "" is none. The errors name no place, as there is no file.
+func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, host Host) (Override, error) {
+	r := newReader(host)
+	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	pair := func(key string, value *yaml.Node) {
+		root.Content = append(root.Content, scalar(key, true), value)
+	}
+	if len(when) > 0 {
+		pair("when", conditionsNode(when))
+	}
+	if threshold != "" {
+		pair("threshold", scalar(threshold, true))
+	}
+	if timeout != "" {
+		pair("timeout", scalar(timeout, true))
+	}
+	keys := r.mapping(root, "override", overrideKeys)
+	var got Override
+	if e, ok := keys["when"]; ok {
+		got.When = r.when(e.value, rule.Track)
+	}
+	if threshold == "" && timeout == "" {
+		r.fail(root, "a threshold, such as 2ms, a timeout, or both", "nothing to set")
+	} else {
+		r.overrideLimits(root, keys, rule, &got)
+	}
+	if rule.Ratchet && timeout != "" {
+		r.fail(root, "a threshold", "rule %s has a ratchet, which does not go with a timeout", rule.Name)
+	}
+	if len(r.errs) == 0 {
+		return got, nil
+	}
+	var lines []string
+	for _, e := range r.errs {
+		line := e.Msg
+		if e.Allowed != "" {
+			line += "; allowed: " + e.Allowed
+		}
+		lines = append(lines, line)
+	}
+	return Override{}, fmt.Errorf("rule %s: %s", rule.Name, strings.Join(lines, "; and "))
+}
+
+// WhenKeys are the conditions that rules of a tracker may have.
+func WhenKeys(track Track) []string {
+	return slices.DeleteFunc(slices.Clone(whenKeys), func(key string) bool {
+		tracks := tracksOf(key)
+		return tracks != nil && !slices.Contains(tracks, track)
+	})
+}
+
+func conditionsNode(when map[string][]string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	keys := make([]string, 0, len(when))
+	for key := range when {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, v := range when[key] {
+			list.Content = append(list.Content, scalar(v, !slices.Contains(numbered, key)))
+		}
+		if key == "preempted" && len(list.Content) == 1 {
+			list = list.Content[0]
+		}
+		n.Content = append(n.Content, scalar(key, true), list)
+	}
+	return n
+}
+
+// numbered are the conditions whose values are not always text, as they are
+// without quotes in a file: comm=123 is meant as text, since a shell has no types.
+var numbered = []string{"pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "irq", "not_irq", "cpu", "not_cpu", "preempted"}
+
+func scalar(v string, text bool) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: v, Tag: "!!str"}
+	if !text {
+		n.Tag = ""
+		n.Tag = n.ShortTag()
+	}
+	return n
+}
+
+// WithLimits is r with other limits of its own; 0 leaves the one that it has.
+func (r Rule) WithLimits(threshold, timeout time.Duration) Rule {
+	if threshold > 0 {
+		r.Threshold, r.Adaptive = threshold, nil
+	}
+	if timeout > 0 {
+		r.Timeout = timeout
+	}
+	return r
+}
