@@ -53,9 +53,12 @@ func (c *ChainCounters) add(s *bpf.TailcamCpuState) {
 // chainStages names the stages (bpf/abi.h, enum chain_kind).
 var chainStages = []string{"", "irq", "timer", "raise", "softirq", "wakeup", "run", "user", "preempted", "lock"}
 
-// chainFrom is a list of origins in the kernel's bits (enum chain_from).
+// chainFrom is a list of origins in the kernel's bits (enum chain_from); an empty one is all.
 func chainFrom(list []rules.Origin) uint8 {
 	var bits uint8
+	if len(list) == 0 {
+		list = rules.Origins
+	}
 	for _, o := range list {
 		bits |= 1 << slices.Index(rules.Origins, o)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -89,5 +90,24 @@ func TestDecodeAnyChain(t *testing.T) {
 		if n := len(o.Chain.Stages); n > 0 && sum+o.Chain.Stages[0].AtNS != o.DelayNS {
 			t.Errorf("%d stages of %d ns from %d on, delay %d", n, sum, o.Chain.Stages[0].AtNS, o.DelayNS)
 		}
+	}
+}
+
+func TestChainFloors(t *testing.T) {
+	rule := func(threshold time.Duration, from []rules.Origin, to ...rules.End) rules.Rule {
+		return rules.Rule{Name: "c", Track: rules.Chain, Threshold: threshold, When: rules.Match{From: from, Ends: to}}
+	}
+	f := newFloors([]rules.Rule{
+		rule(5, []rules.Origin{rules.FromIRQ}, rules.ToRun, rules.ToBlock),
+		rule(3, []rules.Origin{rules.FromSoftirq}, rules.ToBlock),
+	})
+	if f.chain != [4]uint64{5, never, 3, never} || f.chainFrom != 1|4 {
+		t.Errorf("floors %v from %b", f.chain, f.chainFrom)
+	}
+	if f = newFloors([]rules.Rule{rule(7, nil)}); f.chain != [4]uint64{7, 7, 7, never} || f.chainFrom != 7 {
+		t.Errorf("without from and to: floors %v from %b", f.chain, f.chainFrom)
+	}
+	if f = newFloors(nil); f.chainFrom != 0 {
+		t.Errorf("without rules: from %b", f.chainFrom)
 	}
 }

@@ -39,6 +39,7 @@ const (
 	sWakeup     = "wakeup"
 	sTasks      = "wakeup+offcpu"
 	sTasksRec   = "wakeup+offcpu+recorder"
+	sTasksChain = "wakeup+offcpu+chain"
 	sRecorder   = "recorder"
 	sTasksPerf  = "wakeup+offcpu+recorder in perf rings"
 	sSlow       = "wakeup+offcpu+recorder, 10ms rules"
@@ -114,6 +115,7 @@ func setups(dir string) []setup {
 		{name: sSlow, start: tailcamWith(withThreshold(tasks, 10*time.Millisecond), "sched"), against: sLBRunqSlow},
 		{name: sLBRunqSlow, start: libbpfTool("runqslower", "10000"), missing: needs("runqslower", "libbpf-tools")},
 		{name: sTasks, start: tailcamWith(tasks), against: sBTOffcpu},
+		{name: sTasksChain, start: tailcamWith(oneRule(rules.Wakeup, rules.OffCPU, rules.Chain)), against: sTasks},
 		{name: sBTOffcpu, start: bpftrace(btOffcpu, 1), missing: needs("bpftrace", "bpftrace")},
 		{name: sLBOffcpu, start: libbpfTool("offcputime"), missing: needs("offcputime", "libbpf-tools")},
 		{name: sNothing},
