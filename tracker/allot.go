@@ -76,10 +76,13 @@ func (c *compiled) wantedOverrides(i int, r *rules.Rule, h *ruleHistogram) []wan
 			h.overrides[j] = -1
 			continue
 		}
-		list = append(list, wantedHistogram{fmt.Sprintf("%s/override/%+v", r.Name, printable(&o.When)), 1, func(n int) { h.overrides[j] = n }})
+		list = append(list, wantedHistogram{r.Name + "/override/" + OverrideClass(&o.When), 1, func(n int) { h.overrides[j] = n }})
 	}
 	return list
 }
+
+// OverrideClass names an override by its conditions, which no two of a rule share to any effect.
+func OverrideClass(when *rules.Match) string { return fmt.Sprintf("%+v", printable(when)) }
 
 // printable is m without pointers, so that equal conditions print the same.
 func printable(m *rules.Match) any {

@@ -25,8 +25,8 @@ const OwnThreshold = -1
 // Adaptive is one threshold that follows the load, with what it follows.
 type Adaptive struct {
 	Rule      string
-	Override  int // its place in the rule; OwnThreshold: the rule's own
-	Class     string
+	Override  int    // its place in the rule; OwnThreshold: the rule's own
+	Class     string // OverrideClass; "": the rule's own
 	Spec      rules.Adaptive
 	Threshold time.Duration // now; 0: none
 	Seen      histogram.Histogram
@@ -51,7 +51,7 @@ func (t *Tracker) Adaptives() (generation uint32, list []Adaptive, err error) {
 		for j := range r.Overrides {
 			o := &r.Overrides[j]
 			if o.Adaptive != nil {
-				add(j, h.overrides[j], o.Adaptive, o.Threshold, fmt.Sprintf("%+v", printable(&o.When)))
+				add(j, h.overrides[j], o.Adaptive, o.Threshold, OverrideClass(&o.When))
 			}
 		}
 	}
@@ -160,10 +160,10 @@ func (t *Tracker) carryThresholds(list []rules.Rule) []rules.Rule {
 			if o.Adaptive == nil {
 				continue
 			}
-			key := fmt.Sprintf("%+v", printable(&o.When))
+			key := OverrideClass(&o.When)
 			for k := range was.Overrides {
 				w := &was.Overrides[k]
-				if w.Adaptive != nil && fmt.Sprintf("%+v", printable(&w.When)) == key {
+				if w.Adaptive != nil && OverrideClass(&w.When) == key {
 					o.Threshold = o.Adaptive.Clamp(w.Threshold)
 					break
 				}

@@ -29,11 +29,11 @@ func (d *daemon) followLoad(ctx context.Context) error {
 }
 
 // adaptiveInfo says how a rule's own threshold stands, or that of an override; nil: it is fixed.
-func (d *daemon) adaptiveInfo(rule string, override int, spec *rules.Adaptive) *api.AdaptiveInfo {
+func (d *daemon) adaptiveInfo(rule, class string, spec *rules.Adaptive) *api.AdaptiveInfo {
 	if spec == nil {
 		return nil
 	}
-	s, _ := d.thresholds.State(rule, override)
+	s, _ := d.thresholds.State(rule, class)
 	return &api.AdaptiveInfo{
 		Quantile: spec.Quantile, Times: spec.Times,
 		FloorNS: spec.Floor.Nanoseconds(), CeilingNS: spec.Ceiling.Nanoseconds(), WindowNS: spec.Window.Nanoseconds(),
@@ -44,12 +44,12 @@ func (d *daemon) adaptiveInfo(rule string, override int, spec *rules.Adaptive) *
 
 // addDistribution completes what is told of a rule: its threshold of now, and its p99.9.
 func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.Histograms) {
-	info.Adaptive = d.adaptiveInfo(r.Name, tracker.OwnThreshold, r.Adaptive)
+	info.Adaptive = d.adaptiveInfo(r.Name, "", r.Adaptive)
 	if info.Adaptive != nil {
 		info.ThresholdNS = info.Adaptive.ThresholdNS
 	}
 	for i := range r.Overrides {
-		if a := d.adaptiveInfo(r.Name, i, r.Overrides[i].Adaptive); a != nil {
+		if a := d.adaptiveInfo(r.Name, tracker.OverrideClass(&r.Overrides[i].When), r.Overrides[i].Adaptive); a != nil {
 			info.Overrides = append(info.Overrides, api.OverrideInfo{Place: i + 1, Adaptive: *a})
 		}
 	}

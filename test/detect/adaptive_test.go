@@ -86,7 +86,7 @@ func TestAdaptive(t *testing.T) {
 			if err := controller.Tick(now); err != nil {
 				t.Fatal(err)
 			}
-			s, _ := controller.State("follows", tracker.OwnThreshold)
+			s, _ := controller.State("follows", "")
 			followed = append(followed, s.Threshold)
 			if awake == 0 && s.Threshold > 0 {
 				awake = clock(t)

@@ -22,7 +22,7 @@ type Controller struct {
 
 	mu        sync.Mutex
 	followers map[key]*Follower
-	states    map[string]map[int]State // by rule, and place of the override
+	states    map[key]State
 }
 
 type key struct{ rule, class string }
@@ -44,7 +44,7 @@ func (c *Controller) Tick(now time.Time) error {
 		return fmt.Errorf("read the histograms of adaptive thresholds: %w", err)
 	}
 	followers := map[key]*Follower{}
-	states := map[string]map[int]State{}
+	states := map[key]State{}
 	var tunings []tracker.Tuning
 	for i := range list {
 		a := &list[i]
@@ -61,10 +61,7 @@ func (c *Controller) Tick(now time.Time) error {
 		} else if s.Threshold != a.Threshold {
 			tunings = append(tunings, tracker.Tuning{Rule: a.Rule, Override: a.Override, Threshold: s.Threshold})
 		}
-		if states[a.Rule] == nil {
-			states[a.Rule] = map[int]State{}
-		}
-		states[a.Rule][a.Override] = s
+		states[k] = s
 	}
 	c.followers, c.states = followers, states
 	if len(tunings) == 0 {
@@ -85,11 +82,12 @@ func keep(now time.Duration, s *State) bool {
 	return (now - s.Threshold).Abs() < s.Threshold/32
 }
 
-// State is that of one threshold after the last Tick: the rule's own for
-// tracker.OwnThreshold, or that of the override at a place. ok: there is one.
-func (c *Controller) State(rule string, override int) (s State, ok bool) {
+// State is that of one threshold after the last Tick: class is "" for the
+// rule's own, and tracker.OverrideClass for that of an override, wherever it
+// stands now. ok: there is one.
+func (c *Controller) State(rule, class string) (s State, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, ok = c.states[rule][override]
+	s, ok = c.states[key{rule, class}]
 	return s, ok
 }

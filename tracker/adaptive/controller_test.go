@@ -58,7 +58,7 @@ func TestController(t *testing.T) {
 			t.Errorf("%s: %v, want about %v", what, got, want)
 		}
 	}
-	if _, ok := c.State("a", tracker.OwnThreshold); ok {
+	if _, ok := c.State("a", ""); ok {
 		t.Error("a state before the first tick")
 	}
 	k.list[0].Seen.Add(5_000_000, 2000)
@@ -68,7 +68,7 @@ func TestController(t *testing.T) {
 	if k.list[1].Threshold != 0 || k.tuned != 1 {
 		t.Errorf("the override has %v after %d changes", k.list[1].Threshold, k.tuned)
 	}
-	if s, ok := c.State("a", 1); !ok || s.Samples != 10 || s.Threshold != 0 {
+	if s, ok := c.State("a", "reads"); !ok || s.Samples != 10 || s.Threshold != 0 {
 		t.Errorf("the override's state: %+v", s)
 	}
 
@@ -94,7 +94,7 @@ func TestController(t *testing.T) {
 	k.list[0], k.list[1] = k.list[1], k.list[0]
 	tick()
 	near("four times", k.list[1].Threshold, 200*time.Millisecond)
-	if s, _ := c.State("a", tracker.OwnThreshold); s.Samples != 7050 {
+	if s, _ := c.State("a", ""); s.Samples != 7050 {
 		t.Errorf("after a reload there are %d samples", s.Samples)
 	}
 
@@ -104,7 +104,7 @@ func TestController(t *testing.T) {
 	}
 	k.broken, k.list = nil, nil
 	tick()
-	if _, ok := c.State("a", tracker.OwnThreshold); ok {
+	if _, ok := c.State("a", ""); ok {
 		t.Error("a state of a rule that is gone")
 	}
 }

@@ -51,7 +51,7 @@ func TestTrackersHistograms(t *testing.T) {
 	if err := controller.Tick(now); err != nil {
 		t.Fatal(err)
 	}
-	if s, ok := controller.State("follows", tracker.OwnThreshold); !ok || s.Threshold != 0 {
+	if s, ok := controller.State("follows", ""); !ok || s.Threshold != 0 {
 		t.Errorf("before any call: %+v", s)
 	}
 	runtime.LockOSThread()
@@ -62,7 +62,7 @@ func TestTrackersHistograms(t *testing.T) {
 	if err := controller.Tick(now.Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	s, _ := controller.State("follows", tracker.OwnThreshold)
+	s, _ := controller.State("follows", "")
 	t.Logf("%d calls: %+v", calls, s)
 	if s.Threshold < time.Microsecond || s.Samples != calls {
 		t.Errorf("after %d calls: %+v", calls, s)
