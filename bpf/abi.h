@@ -35,6 +35,16 @@ enum table_kind {
 	TABLES = 3,
 };
 
+#define SEGMENTS 4 /* of one table: its first, and what it has grown by */
+
+/* How a pending table has grown; written by user space, but for wanted. */
+struct growth {
+	__u32 segments;		/* beside the first */
+	__u32 wanted;		/* the table is crowded, and user space knows */
+	__u32 mask[SEGMENTS];	/* buckets less one; of the first: see task_mask and its like */
+	__u32 chunks[SEGMENTS]; /* that the tick looks at */
+};
+
 /* ----------------------------------------------------------------- outlier */
 
 enum outlier_cause {
@@ -237,6 +247,13 @@ struct task_stack {
 	__u64 kernel[MAX_STACK];
 };
 
+/* A pending table is crowded. */
+struct grow_message {
+	__u16 type; /* GROW_TYPE */
+	__u16 table;
+	__u32 _pad;
+};
+
 /* Who really woke a task: the current one, or an interrupt on top of it (kind in bits 14 and 15, number below). */
 #define WAKER_TASK 0
 #define WAKER_SOFTIRQ (1 << 14) /* | vector */
@@ -246,6 +263,7 @@ struct task_stack {
 #define OUTLIER_TYPE 0x7443
 #define USER_STACK_TYPE 0x7444
 #define PROGRESS_TYPE 0x7445
+#define GROW_TYPE 0x7447
 #define QUESTION_TYPE 0x7446
 
 /* Asks the daemon for a verdict: a rule with a histogram depends on it. */
@@ -491,7 +509,7 @@ struct forget {
 /* ------------------------------------------------------------------- tick */
 
 #define CHUNK_BUCKETS 512 /* looked at together */
-#define MAX_CHUNKS 1024	  /* of one table */
+#define MAX_CHUNKS 256	  /* of one segment of a table */
 
 /* A part of a pending table. */
 struct chunk {

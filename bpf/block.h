@@ -9,7 +9,7 @@
 
 #include "histogram.h"
 #include "outlier.h"
-#include "pending.h"
+#include "grow.h"
 #include "timeout.h"
 
 /* include/linux/blk_types.h, enum req_op */
@@ -43,9 +43,7 @@ static __always_inline u32 request_dev(struct request *rq)
 
 static __always_inline struct request_slot *request_slot_at(int at)
 {
-	u32 i = at;
-
-	return bpf_map_lookup_elem(&request_slots, &i);
+	return SLOT_AT(&request_slots, &more_request_slots, at);
 }
 
 static __always_inline void request_forget(int at, struct request_slot *slot)
@@ -54,7 +52,7 @@ static __always_inline void request_forget(int at, struct request_slot *slot)
 	slot->issue_ns = 0;
 	slot->requeues = 0;
 	slot->requeued = 0;
-	pending_release(&request_keys, at);
+	table_release(TABLE_REQUESTS, &request_keys, at);
 }
 
 /* The key of rq: its address as a number, which the verifier does not let us make by a cast. */
@@ -74,7 +72,7 @@ static __always_inline struct request_slot *request_claim(struct request *rq, st
 	bool fresh;
 	int at;
 
-	at = pending_claim(&request_keys, request_mask, request_key(rq), HASHED, &fresh);
+	at = table_claim(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_BLOCK], 1);
@@ -131,7 +129,7 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 /* The driver gave rq back. */
 static __always_inline void block_requeue(struct request *rq)
 {
-	int at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
+	int at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
 	if (at < 0)
@@ -146,7 +144,7 @@ static __always_inline void block_requeue(struct request *rq)
 /* rq became part of another request. */
 static __always_inline void block_merge(struct request *rq)
 {
-	int at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
+	int at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
 	if (at < 0)
@@ -238,7 +236,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	/* A part of the request: blk_update_request() is called again for the rest. */
 	if (bytes < rq->__data_len)
 		return;
-	at = pending_find(&request_keys, request_mask, request_key(rq), HASHED);
+	at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
 	if (at < 0)
 		return;
 	slot = request_slot_at(at);

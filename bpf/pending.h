@@ -86,15 +86,6 @@ static __always_inline int pending_find(void *keys, u32 mask, u64 key, enum spre
 	return at >= 0 ? at : bucket_find(keys, b ^ (1 & mask), key);
 }
 
-/* The key at a place, or 0. */
-static __always_inline u64 key_at(void *keys, u32 at)
-{
-	u32 b = at >> 3;
-	volatile struct bucket *bucket = bpf_map_lookup_elem(keys, &b);
-
-	return bucket ? bucket->key[at & 7] : 0;
-}
-
 /* Frees the place; the caller has zeroed its value. */
 static __always_inline void pending_release(void *keys, int at)
 {
@@ -127,17 +118,14 @@ static __always_inline int bucket_claim(void *keys, u32 b, u64 key)
 }
 
 /*
- * The place of key, claimed if it had none; *fresh tells. NOWHERE: the window
- * is full, and the caller counts it.
+ * Claims a free place for a key that has none, or returns NOWHERE: the window
+ * is full. *crowded: it nearly is.
  */
-static __always_inline int pending_claim(void *keys, u32 mask, u64 key, enum spread spread, bool *fresh)
+static __always_inline int pending_take(void *keys, u32 mask, u64 key, enum spread spread, bool *crowded)
 {
-	int at = pending_find(keys, mask, key, spread);
 	u32 b;
+	int at;
 
-	*fresh = at < 0;
-	if (at >= 0)
-		return at;
 	if (spread == NUMBERED) {
 		struct bucket *own = numbered(keys, mask, key, &b);
 
@@ -147,7 +135,25 @@ static __always_inline int pending_claim(void *keys, u32 mask, u64 key, enum spr
 	}
 	b = home(key, mask);
 	at = bucket_claim(keys, b, key);
-	return at >= 0 ? at : bucket_claim(keys, b ^ (1 & mask), key);
+	if (at >= 0)
+		return at;
+	at = bucket_claim(keys, b ^ (1 & mask), key);
+	if (at >= 0 && (at & 7) > 4)
+		*crowded = true;
+	return at;
+}
+
+/*
+ * The place of key, claimed if it had none; *fresh tells. NOWHERE: the window
+ * is full, and the caller counts it.
+ */
+static __always_inline int pending_claim(void *keys, u32 mask, u64 key, enum spread spread, bool *fresh)
+{
+	int at = pending_find(keys, mask, key, spread);
+	bool crowded;
+
+	*fresh = at < 0;
+	return at >= 0 ? at : pending_take(keys, mask, key, spread, &crowded);
 }
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef TAILCAM_PROGRESS_H
 #define TAILCAM_PROGRESS_H
 
-#include "pending.h"
+#include "grow.h"
 #include "state.h"
 #include "task.h"
 
@@ -38,11 +38,10 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	long size;
 	int at;
 
-	at = pending_find(&call_keys, call_mask, tid, HASHED);
+	at = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
 	if (at < 0)
 		return;
-	i = at;
-	slot = bpf_map_lookup_elem(&call_slots, &i);
+	slot = SLOT_AT(&call_slots, &more_call_slots, at);
 	if (!slot)
 		return;
 	start = slot->start_ns;

@@ -9,7 +9,7 @@
 
 #include "histogram.h"
 #include "outlier.h"
-#include "pending.h"
+#include "grow.h"
 #include "timeout.h"
 #include "user_stack.h"
 #include "waker_stack.h"
@@ -20,9 +20,7 @@
 
 static __always_inline struct task_slot *task_slot_at(int at)
 {
-	u32 i = at;
-
-	return bpf_map_lookup_elem(&task_slots, &i);
+	return SLOT_AT(&task_slots, &more_task_slots, at);
 }
 
 /* Between two waits a task keeps its place, empty; only its death frees it. */
@@ -36,7 +34,7 @@ static __always_inline void task_clear(struct task_slot *slot)
 /* The last switch of a task: nothing of it may stay. True: something was there. */
 static __always_inline bool task_dies(u32 tid)
 {
-	int at = pending_find(&task_keys, task_mask, tid, NUMBERED);
+	int at = table_find(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED);
 	struct task_slot *slot;
 
 	if (at < 0)
@@ -45,7 +43,7 @@ static __always_inline bool task_dies(u32 tid)
 	if (!slot)
 		return false;
 	task_clear(slot);
-	pending_release(&task_keys, at);
+	table_release(TABLE_TASKS, &task_keys, at);
 	return true;
 }
 
@@ -56,7 +54,7 @@ static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct
 	bool fresh;
 	int at;
 
-	at = pending_claim(&task_keys, task_mask, tid, NUMBERED, &fresh);
+	at = table_claim(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[tracker], 1);
@@ -143,7 +141,7 @@ static __always_inline void note_waker(struct task_slot *slot, struct task_struc
 /* p becomes runnable; current is the waker. */
 static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
 {
-	int at = pending_find(&task_keys, task_mask, (u32)p->pid, NUMBERED);
+	int at = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, NUMBERED);
 	struct task_slot *slot;
 
 	if (at < 0)
@@ -179,7 +177,7 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 /* p moves to another CPU's run queue while it waits. */
 static __always_inline void sched_move(struct task_struct *p, u32 to, u64 now)
 {
-	int at = pending_find(&task_keys, task_mask, (u32)p->pid, NUMBERED);
+	int at = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, NUMBERED);
 	struct task_slot *slot;
 	u64 here;
 
@@ -333,7 +331,7 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 
 	if (!tid)
 		return;
-	at = pending_find(&task_keys, task_mask, tid, NUMBERED);
+	at = table_find(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED);
 	if (at < 0)
 		return;
 	slot = task_slot_at(at);

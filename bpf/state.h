@@ -54,9 +54,6 @@ const volatile bool task_kfuncs;
 /* CPUs that the trackers irq and softirq have slots for. */
 const volatile u32 interrupt_cpus;
 
-/* Chunks of each pending table that the tick looks at. */
-const volatile u32 chunks_used[TABLES];
-
 /* The daemon's own process: what it does is never an outlier. */
 const volatile u32 self_pid;
 
@@ -90,7 +87,7 @@ volatile u64 timeout_softirq[2][SOFTIRQS];
 volatile u64 timeout_interrupts; /* the least of both */
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
-volatile u64 timeout_least[TABLES];
+volatile u64 timeout_least[4]; /* TABLES, as a power of two */
 
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;

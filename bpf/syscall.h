@@ -9,22 +9,20 @@
 
 #include "histogram.h"
 #include "outlier.h"
-#include "pending.h"
+#include "grow.h"
 #include "progress.h"
 #include "timeout.h"
 #include "user_stack.h"
 
 static __always_inline struct call_slot *call_slot_at(int at)
 {
-	u32 i = at;
-
-	return bpf_map_lookup_elem(&call_slots, &i);
+	return SLOT_AT(&call_slots, &more_call_slots, at);
 }
 
 static __always_inline void call_forget(int at, struct call_slot *slot)
 {
 	slot->start_ns = 0;
-	pending_release(&call_keys, at);
+	table_release(TABLE_CALLS, &call_keys, at);
 }
 
 /* Whether any rule could want this call. */
@@ -41,7 +39,7 @@ static __always_inline void syscall_begin(struct task_struct *current, u32 nr, u
 
 	if (task_compat(current))
 		return;
-	at = pending_claim(&call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
+	at = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
 	if (at < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
@@ -95,7 +93,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 static __always_inline void syscall_end(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
 					struct cpu_state *me)
 {
-	int at = pending_find(&call_keys, call_mask, (u32)current->pid, HASHED);
+	int at = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
 	u64 start, timed_out = 0;
 	u32 entry_cpu;
@@ -128,7 +126,7 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 /* The thread with this id is gone, or the id is no longer its own. */
 static __always_inline void call_dies(u32 tid, struct cpu_state *me)
 {
-	int at = pending_find(&call_keys, call_mask, tid, HASHED);
+	int at = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
 	struct call_slot *slot;
 
 	if (at < 0)
@@ -149,11 +147,11 @@ static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
 	int at, was;
 
 	call_dies(to, me);
-	was = pending_find(&call_keys, call_mask, from, HASHED);
+	was = table_find(TABLE_CALLS, &call_keys, call_mask, from, HASHED);
 	if (was < 0)
 		return;
 	old = call_slot_at(was);
-	at = pending_claim(&call_keys, call_mask, to, HASHED, &fresh);
+	at = table_claim(TABLE_CALLS, &call_keys, call_mask, to, HASHED, &fresh);
 	slot = at < 0 ? NULL : call_slot_at(at);
 	if (!old)
 		return;

@@ -22,6 +22,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Keep the types that Go needs in the object's BTF. */
 struct record *unused_record __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
+struct grow_message *unused_grow_message __attribute__((unused));
 struct task_stack *unused_task_stack __attribute__((unused));
 struct progress *unused_progress __attribute__((unused));
 struct user_stack *unused_user_stack __attribute__((unused));

@@ -172,6 +172,21 @@ type TailcamGlobRange struct {
 	Count uint16
 }
 
+type TailcamGrowMessage struct {
+	_     structs.HostLayout
+	Type  uint16
+	Table uint16
+	Pad   uint32
+}
+
+type TailcamGrowth struct {
+	_        structs.HostLayout
+	Segments uint32
+	Wanted   uint32
+	Mask     [4]uint32
+	Chunks   [4]uint32
+}
+
 type TailcamHistogram struct {
 	_         structs.HostLayout
 	Bucket    [496]uint64
@@ -641,8 +656,13 @@ const (
 	TailcamMapDistributions          = "distributions"
 	TailcamMapDuePlaces              = "due_places"
 	TailcamMapGlobs                  = "globs"
+	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
 	TailcamMapInterrupts             = "interrupts"
+	TailcamMapMoreCallSlots          = "more_call_slots"
+	TailcamMapMoreKeys               = "more_keys"
+	TailcamMapMoreRequestSlots       = "more_request_slots"
+	TailcamMapMoreTaskSlots          = "more_task_slots"
 	TailcamMapNoProgress             = "no_progress"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
@@ -694,7 +714,6 @@ const (
 	TailcamVarChainFrom              = "chain_from"
 	TailcamVarChainMask              = "chain_mask"
 	TailcamVarChainUser              = "chain_user"
-	TailcamVarChunksUsed             = "chunks_used"
 	TailcamVarFloorBlock             = "floor_block"
 	TailcamVarFloorChain             = "floor_chain"
 	TailcamVarFloorIrq               = "floor_irq"
@@ -744,6 +763,7 @@ const (
 	TailcamVarTrackSyscall           = "track_syscall"
 	TailcamVarTrackWakeup            = "track_wakeup"
 	TailcamVarUnusedChain            = "unused_chain"
+	TailcamVarUnusedGrowMessage      = "unused_grow_message"
 	TailcamVarUnusedIrqExtra         = "unused_irq_extra"
 	TailcamVarUnusedOutlier          = "unused_outlier"
 	TailcamVarUnusedProgress         = "unused_progress"
@@ -834,39 +854,44 @@ type TailcamProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamMapSpecs struct {
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ChainAccounts  *ebpf.MapSpec `ebpf:"chain_accounts"`
-	ChainCpus      *ebpf.MapSpec `ebpf:"chain_cpus"`
-	ChainKeys      *ebpf.MapSpec `ebpf:"chain_keys"`
-	ChainSlots     *ebpf.MapSpec `ebpf:"chain_slots"`
-	Chunks         *ebpf.MapSpec `ebpf:"chunks"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	DuePlaces      *ebpf.MapSpec `ebpf:"due_places"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	Interrupts     *ebpf.MapSpec `ebpf:"interrupts"`
-	NoProgress     *ebpf.MapSpec `ebpf:"no_progress"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	Progresses     *ebpf.MapSpec `ebpf:"progresses"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	TaskStacks     *ebpf.MapSpec `ebpf:"task_stacks"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
-	WakerScratch   *ebpf.MapSpec `ebpf:"waker_scratch"`
-	WakerStacks    *ebpf.MapSpec `ebpf:"waker_stacks"`
+	Bank0            *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1            *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys         *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots        *ebpf.MapSpec `ebpf:"call_slots"`
+	ChainAccounts    *ebpf.MapSpec `ebpf:"chain_accounts"`
+	ChainCpus        *ebpf.MapSpec `ebpf:"chain_cpus"`
+	ChainKeys        *ebpf.MapSpec `ebpf:"chain_keys"`
+	ChainSlots       *ebpf.MapSpec `ebpf:"chain_slots"`
+	Chunks           *ebpf.MapSpec `ebpf:"chunks"`
+	ClassKeys        *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus             *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
+	DuePlaces        *ebpf.MapSpec `ebpf:"due_places"`
+	Globs            *ebpf.MapSpec `ebpf:"globs"`
+	Growths          *ebpf.MapSpec `ebpf:"growths"`
+	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
+	Interrupts       *ebpf.MapSpec `ebpf:"interrupts"`
+	MoreCallSlots    *ebpf.MapSpec `ebpf:"more_call_slots"`
+	MoreKeys         *ebpf.MapSpec `ebpf:"more_keys"`
+	MoreRequestSlots *ebpf.MapSpec `ebpf:"more_request_slots"`
+	MoreTaskSlots    *ebpf.MapSpec `ebpf:"more_task_slots"`
+	NoProgress       *ebpf.MapSpec `ebpf:"no_progress"`
+	Outliers         *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides        *ebpf.MapSpec `ebpf:"overrides"`
+	Progresses       *ebpf.MapSpec `ebpf:"progresses"`
+	Records          *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys      *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots     *ebpf.MapSpec `ebpf:"request_slots"`
+	RuleStates       *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules            *ebpf.MapSpec `ebpf:"rules"`
+	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
+	Sets             *ebpf.MapSpec `ebpf:"sets"`
+	TaskKeys         *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots        *ebpf.MapSpec `ebpf:"task_slots"`
+	TaskStacks       *ebpf.MapSpec `ebpf:"task_stacks"`
+	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	WakerScratch     *ebpf.MapSpec `ebpf:"waker_scratch"`
+	WakerStacks      *ebpf.MapSpec `ebpf:"waker_stacks"`
 }
 
 // TailcamVariableSpecs contains global variables before they are loaded into the kernel.
@@ -878,7 +903,6 @@ type TailcamVariableSpecs struct {
 	ChainFrom         *ebpf.VariableSpec `ebpf:"chain_from"`
 	ChainMask         *ebpf.VariableSpec `ebpf:"chain_mask"`
 	ChainUser         *ebpf.VariableSpec `ebpf:"chain_user"`
-	ChunksUsed        *ebpf.VariableSpec `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
 	FloorChain        *ebpf.VariableSpec `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
@@ -928,6 +952,7 @@ type TailcamVariableSpecs struct {
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedChain       *ebpf.VariableSpec `ebpf:"unused_chain"`
+	UnusedGrowMessage *ebpf.VariableSpec `ebpf:"unused_grow_message"`
 	UnusedIrqExtra    *ebpf.VariableSpec `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.VariableSpec `ebpf:"unused_outlier"`
 	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
@@ -961,39 +986,44 @@ func (o *TailcamObjects) Close() error {
 //
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamMaps struct {
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ChainAccounts  *ebpf.Map `ebpf:"chain_accounts"`
-	ChainCpus      *ebpf.Map `ebpf:"chain_cpus"`
-	ChainKeys      *ebpf.Map `ebpf:"chain_keys"`
-	ChainSlots     *ebpf.Map `ebpf:"chain_slots"`
-	Chunks         *ebpf.Map `ebpf:"chunks"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	DuePlaces      *ebpf.Map `ebpf:"due_places"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	Interrupts     *ebpf.Map `ebpf:"interrupts"`
-	NoProgress     *ebpf.Map `ebpf:"no_progress"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	Progresses     *ebpf.Map `ebpf:"progresses"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Scratches      *ebpf.Map `ebpf:"scratches"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	TaskStacks     *ebpf.Map `ebpf:"task_stacks"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
-	WakerScratch   *ebpf.Map `ebpf:"waker_scratch"`
-	WakerStacks    *ebpf.Map `ebpf:"waker_stacks"`
+	Bank0            *ebpf.Map `ebpf:"bank0"`
+	Bank1            *ebpf.Map `ebpf:"bank1"`
+	CallKeys         *ebpf.Map `ebpf:"call_keys"`
+	CallSlots        *ebpf.Map `ebpf:"call_slots"`
+	ChainAccounts    *ebpf.Map `ebpf:"chain_accounts"`
+	ChainCpus        *ebpf.Map `ebpf:"chain_cpus"`
+	ChainKeys        *ebpf.Map `ebpf:"chain_keys"`
+	ChainSlots       *ebpf.Map `ebpf:"chain_slots"`
+	Chunks           *ebpf.Map `ebpf:"chunks"`
+	ClassKeys        *ebpf.Map `ebpf:"class_keys"`
+	Cpus             *ebpf.Map `ebpf:"cpus"`
+	Distributions    *ebpf.Map `ebpf:"distributions"`
+	DuePlaces        *ebpf.Map `ebpf:"due_places"`
+	Globs            *ebpf.Map `ebpf:"globs"`
+	Growths          *ebpf.Map `ebpf:"growths"`
+	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
+	Interrupts       *ebpf.Map `ebpf:"interrupts"`
+	MoreCallSlots    *ebpf.Map `ebpf:"more_call_slots"`
+	MoreKeys         *ebpf.Map `ebpf:"more_keys"`
+	MoreRequestSlots *ebpf.Map `ebpf:"more_request_slots"`
+	MoreTaskSlots    *ebpf.Map `ebpf:"more_task_slots"`
+	NoProgress       *ebpf.Map `ebpf:"no_progress"`
+	Outliers         *ebpf.Map `ebpf:"outliers"`
+	Overrides        *ebpf.Map `ebpf:"overrides"`
+	Progresses       *ebpf.Map `ebpf:"progresses"`
+	Records          *ebpf.Map `ebpf:"records"`
+	RequestKeys      *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots     *ebpf.Map `ebpf:"request_slots"`
+	RuleStates       *ebpf.Map `ebpf:"rule_states"`
+	Rules            *ebpf.Map `ebpf:"rules"`
+	Scratches        *ebpf.Map `ebpf:"scratches"`
+	Sets             *ebpf.Map `ebpf:"sets"`
+	TaskKeys         *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots        *ebpf.Map `ebpf:"task_slots"`
+	TaskStacks       *ebpf.Map `ebpf:"task_stacks"`
+	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	WakerScratch     *ebpf.Map `ebpf:"waker_scratch"`
+	WakerStacks      *ebpf.Map `ebpf:"waker_stacks"`
 }
 
 func (m *TailcamMaps) Close() error {
@@ -1012,8 +1042,13 @@ func (m *TailcamMaps) Close() error {
 		m.Distributions,
 		m.DuePlaces,
 		m.Globs,
+		m.Growths,
 		m.HistogramRules,
 		m.Interrupts,
+		m.MoreCallSlots,
+		m.MoreKeys,
+		m.MoreRequestSlots,
+		m.MoreTaskSlots,
 		m.NoProgress,
 		m.Outliers,
 		m.Overrides,
@@ -1043,7 +1078,6 @@ type TailcamVariables struct {
 	ChainFrom         *ebpf.Variable `ebpf:"chain_from"`
 	ChainMask         *ebpf.Variable `ebpf:"chain_mask"`
 	ChainUser         *ebpf.Variable `ebpf:"chain_user"`
-	ChunksUsed        *ebpf.Variable `ebpf:"chunks_used"`
 	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
 	FloorChain        *ebpf.Variable `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
@@ -1093,6 +1127,7 @@ type TailcamVariables struct {
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedChain       *ebpf.Variable `ebpf:"unused_chain"`
+	UnusedGrowMessage *ebpf.Variable `ebpf:"unused_grow_message"`
 	UnusedIrqExtra    *ebpf.Variable `ebpf:"unused_irq_extra"`
 	UnusedOutlier     *ebpf.Variable `ebpf:"unused_outlier"`
 	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`

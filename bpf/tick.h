@@ -41,7 +41,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TABLES *MAX_CHUNKS);
+	__uint(max_entries, TABLES *SEGMENTS *MAX_CHUNKS);
 	__type(key, u32);
 	__type(value, struct chunk);
 } chunks SEC(".maps");
@@ -66,6 +66,7 @@ struct tick_walk {
 	u32 due;  /* places collected */
 	u32 force;
 	u32 bucket;
+	u32 segment;
 	u32 cpu;
 };
 
@@ -147,7 +148,7 @@ static __always_inline void request_look(struct tick_walk *w, u32 at)
 
 static long place_step(u32 i, struct tick_walk *w)
 {
-	u32 at = w->bucket * 8 + (i & 7);
+	u32 at = w->segment << SEGMENT_SHIFT | (w->bucket * 8 + (i & 7));
 
 	if (w->table == TABLE_TASKS)
 		task_look(w, at);
@@ -163,8 +164,12 @@ static long bucket_step(u32 i, struct tick_walk *w)
 	u32 b = w->base + i;
 	volatile struct bucket *bucket;
 	u64 any = 0;
+	void *keys;
 
-	if (w->table == TABLE_TASKS)
+	if (w->segment) {
+		keys = segment_keys(w->table, w->segment);
+		bucket = keys ? bpf_map_lookup_elem(keys, &b) : NULL;
+	} else if (w->table == TABLE_TASKS)
 		bucket = bpf_map_lookup_elem(&task_keys, &b);
 	else if (w->table == TABLE_CALLS)
 		bucket = bpf_map_lookup_elem(&call_keys, &b);
@@ -184,16 +189,18 @@ static long bucket_step(u32 i, struct tick_walk *w)
 
 static long chunk_step(u32 i, struct tick_walk *w)
 {
-	u32 at = w->table * MAX_CHUNKS + i;
+	u32 at = (w->table * SEGMENTS + w->segment) * MAX_CHUNKS + i;
 	struct chunk *c = bpf_map_lookup_elem(&chunks, &at);
-	u32 due = w->due, live = generation;
+	u32 due = w->due, live = generation, table;
 	u64 least;
 
-	if (!c || w->table >= TABLES)
+	if (!c || i >= MAX_CHUNKS || w->table >= TABLES)
 		return 1;
 	if (c->due_ns > w->now && c->generation == live)
 		return 0;
-	least = timeout_least[w->table];
+	table = w->table;
+	barrier_var(table);
+	least = timeout_least[table & 3];
 	w->force = c->generation != live;
 	w->base = i * CHUNK_BUCKETS;
 	w->next = w->now + least; /* of work that begins from now on */
@@ -205,6 +212,23 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	}
 	c->generation = live;
 	c->due_ns = w->due > due ? w->now : w->next;
+	return 0;
+}
+
+static long segment_step(u32 i, struct tick_walk *w)
+{
+	u32 table = i / SEGMENTS, segment = i % SEGMENTS;
+	struct growth *g;
+
+	barrier_var(table);
+	barrier_var(segment);
+	if ((s64)timeout_least[table & 3] == (s64)NEVER || w->due >= MAX_DUE)
+		return 0;
+	w->table = table;
+	w->segment = segment;
+	g = bpf_map_lookup_elem(&growths, &table);
+	if (g)
+		bpf_loop(g->chunks[segment & (SEGMENTS - 1)], chunk_step, w, 0);
 	return 0;
 }
 
@@ -364,7 +388,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at
 	s = expire_begin(w, tracker, start, begin, d);
 	if (!s)
 		return;
-	tid = key_at(&task_keys, at);
+	tid = table_key_at(TABLE_TASKS, &task_keys, at);
 	task = (struct task_struct *)slot->task;
 	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
 		d->due_ns = w->now + NSEC_PER_SEC;
@@ -410,7 +434,7 @@ static __always_inline void expire_call(struct tick_walk *w, u32 at)
 	s = expire_begin(w, TRACK_SYSCALL, start, start, &slot->deadline);
 	if (!s)
 		return;
-	tid = key_at(&call_keys, at);
+	tid = table_key_at(TABLE_CALLS, &call_keys, at);
 	task = (struct task_struct *)slot->task;
 	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
 		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
@@ -444,7 +468,7 @@ static __always_inline void expire_request(struct tick_walk *w, u32 at)
 	s = expire_begin(w, TRACK_BLOCK, start, start, &slot->deadline);
 	if (!s)
 		return;
-	rq = (struct request *)key_at(&request_keys, at);
+	rq = (struct request *)table_key_at(TABLE_REQUESTS, &request_keys, at);
 	if (slot->pid == self_pid) {
 		slot->deadline.due_ns = NEVER;
 		return;
@@ -504,12 +528,7 @@ static __always_inline void tick(u64 now, u32 cpu)
 		return; /* another CPU is at it */
 	ticker.next_ns = now + TICK_NS;
 	ticker.ticks++;
-	for (int table = 0; table < TABLES; table++) {
-		if ((s64)timeout_least[table] == (s64)NEVER || w.due >= MAX_DUE)
-			continue;
-		w.table = table;
-		bpf_loop(chunks_used[table], chunk_step, &w, 0);
-	}
+	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);
 	if (track_irq || track_softirq)

@@ -146,9 +146,9 @@ func (f *floors) offcpuStates() [4]uint64 {
 }
 
 // least is the lowest floor of each pending table (bpf/abi.h, enum table_kind).
-func (f *floors) least() [tables]uint64 {
+func (f *floors) least() [4]uint64 {
 	states := f.offcpuStates()
-	return [tables]uint64{
-		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]),
+	return [4]uint64{
+		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]), never,
 	}
 }

@@ -2,8 +2,10 @@ package tracker
 
 import (
 	"fmt"
+	"slices"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/cilium/ebpf"
+
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -26,25 +28,23 @@ func (t *Tracker) Pending() (map[rules.Track]int, error) {
 // PendingKeys returns the keys in a tracker's pending table, in no order:
 // thread ids, or for block the addresses of requests.
 func (t *Tracker) PendingKeys(track rules.Track) ([]uint64, error) {
-	name := map[rules.Track]string{
-		rules.Wakeup: "task_keys", rules.OffCPU: "task_keys",
-		rules.Syscall: "call_keys", rules.Block: "request_keys", rules.Chain: "chain_keys",
-	}[track]
-	m := t.objects.Maps[name]
-	if m == nil {
+	var parts []*ebpf.Map
+	t.growth.mu.Lock()
+	for i := range t.growth.tables {
+		if p := &t.growth.tables[i]; slices.Contains(p.trackers, track) {
+			parts = p.parts
+		}
+	}
+	t.growth.mu.Unlock()
+	if track == rules.Chain {
+		parts = []*ebpf.Map{t.objects.Maps["chain_keys"]}
+	}
+	if parts == nil {
 		return nil, fmt.Errorf("read the pending table of %q: no such tracker", track)
 	}
-	var keys []uint64
-	for i := range m.MaxEntries() {
-		var b bpf.TailcamBucket
-		if err := m.Lookup(i, &b); err != nil {
-			return nil, fmt.Errorf("read the pending table of %s: %w", track, err)
-		}
-		for _, k := range b.Key {
-			if k != 0 {
-				keys = append(keys, k)
-			}
-		}
+	keys, err := keysOf(parts)
+	if err != nil {
+		return nil, fmt.Errorf("read the pending table of %s: %w", track, err)
 	}
 	return keys, nil
 }

@@ -19,6 +19,7 @@ const (
 	typeUserStack = 0x7444
 	typeQuestion  = 0x7446
 	typeProgress  = 0x7445
+	typeGrow      = 0x7447
 )
 
 // stackGrace is how long an outlier waits for the user stack that the kernel
@@ -72,6 +73,13 @@ func (t *Tracker) receive(sample []byte) (*Outlier, error) {
 			return nil, fmt.Errorf("decode question: %w", err)
 		}
 		t.answer(&q)
+		return nil, nil
+	case typeGrow:
+		var g bpf.TailcamGrowMessage
+		if _, err := binary.Decode(sample, binary.LittleEndian, &g); err != nil {
+			return nil, fmt.Errorf("decode the wish to grow: %w", err)
+		}
+		t.grow(int(g.Table))
 		return nil, nil
 	case typeProgress:
 		var p bpf.TailcamProgress

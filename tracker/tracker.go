@@ -40,9 +40,12 @@ type Options struct {
 	// rounded up to a power of two of at least a page, if the rings are plain
 	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
-	// Tasks, Syscalls, Requests and Chains are the places of the pending tables,
-	// rounded up to powers of two; default 65536, 16384, 16384, 4096.
+	// Tasks, Syscalls, Requests and Chains are the places of the pending tables
+	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096.
 	Tasks, Syscalls, Requests, Chains int
+	// MaxTasks, MaxSyscalls and MaxRequests are how far they may grow, doubling,
+	// up to eight times of what they are at first; 0: they do not.
+	MaxTasks, MaxSyscalls, MaxRequests int
 	// ChainAge is how long a chain is followed, at most 15 minutes; default 60s.
 	ChainAge time.Duration
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
@@ -69,6 +72,7 @@ func (o *Options) withDefaults() Options {
 		return d
 	}
 	d.NoHistograms = o.NoHistograms
+	d.MaxTasks, d.MaxSyscalls, d.MaxRequests = o.MaxTasks, o.MaxSyscalls, o.MaxRequests
 	d.Groups, d.Host, d.TrackSelf, d.Unwanted, d.Ring = o.Groups, o.Host, o.TrackSelf, o.Unwanted, o.Ring
 	for _, f := range []struct {
 		to   *int
@@ -96,6 +100,7 @@ type Tracker struct {
 	ring     int  // records in one ring of plain memory
 	owed     owed // belongs to Read
 	pulse    pulse
+	growth   growth
 	progress progress // belongs to Read
 
 	distributions   *ebpf.Memory // of all CPUs, nil: none
@@ -139,6 +144,9 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 		t.histogramStride = histogramsNeeded(served)
 	}
 	if err := t.load(); err != nil {
+		if t.objects != nil {
+			t.objects.Close()
+		}
 		return nil, err
 	}
 	if err := t.openHistograms(); err != nil {
@@ -200,7 +208,7 @@ func (t *Tracker) load() error {
 	if err != nil {
 		return fmt.Errorf("load the kernel side: %w", err)
 	}
-	return nil
+	return t.beginTables()
 }
 
 func hookMissing(h *hook) bool {
@@ -261,29 +269,14 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}
-	var chunks [tables]uint32
-	for n, table := range []struct {
-		keys, slots, mask string
-		places            int
-		used              bool
-	}{
-		{"task_keys", "task_slots", "task_mask", t.opts.Tasks, t.plan.tracks[rules.Wakeup] || t.plan.tracks[rules.OffCPU]},
-		{"call_keys", "call_slots", "call_mask", t.opts.Syscalls, t.plan.tracks[rules.Syscall]},
-		{"request_keys", "request_slots", "request_mask", t.opts.Requests, t.plan.tracks[rules.Block]},
-		{"chain_keys", "chain_slots", "chain_mask", t.opts.Chains, t.plan.tracks[rules.Chain]},
-	} {
-		places := 8
-		if table.used {
-			places = powerOfTwo(max(table.places, 8))
-		}
-		set(table.keys, places/8)
-		set(table.slots, places)
-		if n < tables { // those with timeouts
-			chunks[n] = uint32(min((places+chunkPlaces-1)/chunkPlaces, maxChunks))
-		}
-		knobs[table.mask] = uint32(places/8 - 1)
+	t.sizeTables(spec, knobs)
+	places := 8
+	if t.plan.tracks[rules.Chain] {
+		places = powerOfTwo(max(t.opts.Chains, 8))
 	}
-	knobs["chunks_used"] = chunks
+	set("chain_keys", places/8)
+	set("chain_slots", places)
+	knobs["chain_mask"] = uint32(places/8 - 1)
 	set("progresses", 1)
 	if t.plan.progress {
 		set("progresses", progresses)
@@ -350,5 +343,6 @@ func (t *Tracker) Stop() error {
 func (t *Tracker) Close() error {
 	err := t.Stop()
 	t.objects.Close()
+	t.closeTables()
 	return err
 }

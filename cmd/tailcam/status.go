@@ -38,6 +38,7 @@ func (c *cli) printStatus(s *api.Status) {
 		term.Clean(s.Version), s.PID, term.Duration(s.UptimeNS), term.Clean(s.Kernel))
 	c.printRules(s.Rules)
 	c.printRecorder(s.Recorder)
+	c.printTables(s.Tables)
 	c.printLosses(s.Losses)
 	c.printSnapshotsStatus(s.Snapshots)
 }
@@ -97,6 +98,19 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 		t.Cells(plain(fmt.Sprint(cpu.CPU)), plain(term.Duration(cpu.CoveredNS)),
 			plain(term.Count(uint64(max(cpu.EventsPerSecond, 0)))), plain(term.Count(cpu.Records)), lossCell(cpu.Lost))
 	}
+	t.Print(c.out, "")
+}
+
+func (c *cli) printTables(tables []api.TableStatus) {
+	if len(tables) == 0 {
+		return
+	}
+	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("PLACES"), right("MAX"), right("GROWN"), term.Column{})
+	for _, p := range tables {
+		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Places))),
+			plain(term.Count(uint64(p.Max))), plain(term.Count(uint64(p.Grown))), term.Cell{Text: term.Clean(p.Error), Style: term.Red})
+	}
+	c.out.Printf("\n")
 	t.Print(c.out, "")
 }
 

@@ -56,6 +56,7 @@ type Status struct {
 	Rules     []RuleInfo      `json:"rules"`
 	Losses    []Loss          `json:"losses"`
 	Recorder  RecorderStatus  `json:"recorder"`
+	Tables    []TableStatus   `json:"tables,omitempty"`
 	Snapshots SnapshotsStatus `json:"snapshots"`
 	Programs  []ProgramInfo   `json:"programs,omitempty"`
 }
@@ -89,6 +90,16 @@ type Loss struct {
 	Tracker string `json:"tracker,omitempty"`
 	Count   uint64 `json:"count"`
 	Advice  string `json:"advice"` // what to change so that it stops
+}
+
+// TableStatus is how full a table of pending work is.
+type TableStatus struct {
+	Name   string `json:"name"` // tasks, syscalls, block
+	Places int    `json:"places"`
+	Max    int    `json:"max"` // it may grow to
+	Used   int    `json:"used"`
+	Grown  int    `json:"grown"`           // times
+	Error  string `json:"error,omitempty"` // why it could not grow
 }
 
 // RecorderStatus is the state of the flight recorder.

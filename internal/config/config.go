@@ -63,10 +63,16 @@ type Actions struct {
 
 // Capacity is the number of places in the pending tables, powers of two.
 type Capacity struct {
+	Initial Places // made at start
+	Max     Places // that a crowded table grows to; below Initial: it does not
+	Chains  int    // tasks that carry a chain at once
+}
+
+// Places are those of the tables that grow.
+type Places struct {
 	Tasks    int // wakeup and offcpu: tasks alive at once
 	Syscalls int // calls that rules name, in progress at once
 	Block    int // requests in flight at once
-	Chains   int // tasks that carry a chain at once
 }
 
 // Outliers is the way of outliers from the kernel.

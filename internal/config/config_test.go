@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
 		},
 		Actions:    Actions{User: "nobody", Concurrency: 2, Queue: 16},
-		Capacity:   Capacity{Tasks: 65536, Syscalls: 16384, Block: 16384, Chains: 4096},
+		Capacity:   Capacity{Initial: Places{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Places{Tasks: 524288, Syscalls: 131072, Block: 131072}, Chains: 4096},
 		Outliers:   Outliers{Buffer: 4 << 20},
 		Histograms: Histograms{Enabled: true},
 		Log:        Log{Level: "info", Format: "json"},
@@ -90,7 +90,7 @@ func TestShippedFile(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	write(t, "recorder: {size: 2MiB, events: sched, enabled: false}\nlog: {level: warn}\nactions: {queue: 3}\nrules: [a, 'b,c']\ncapacity:\n  tasks: 1024\n")
+	write(t, "recorder: {size: 2MiB, events: sched, enabled: false}\nlog: {level: warn}\nactions: {queue: 3}\nrules: [a, 'b,c']\ncapacity:\n  initial: {tasks: 1024}\n")
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestPrecedence(t *testing.T) {
 	want.Log.Level = "error"
 	want.Actions.Queue = 5
 	want.Rules = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b,c")}
-	want.Capacity.Tasks = 1024
+	want.Capacity.Initial.Tasks = 1024
 	want.Snapshots.MinFree = 0
 	want.Socket.Path = filepath.Join(dir, "s.sock")
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -165,8 +165,8 @@ func TestBadFile(t *testing.T) {
 		{"actions: {user: mallory-the-unknown, concurrency: 2.5, queue: '5'}", `f:1:17: actions.user "mallory-the-unknown" is no user of this machine; allowed: a user of this machine` +
 			"\nf:1:51: actions.concurrency has the wrong type; allowed: a whole number from 1 to 64" +
 			"\nf:1:63: actions.queue has the wrong type; allowed: a whole number from 1 to 10000"},
-		{"capacity: {tasks: 1000, block: 32}", `f:1:19: capacity.tasks "1000" is not a power of two; allowed: a power of two from 64 to 4194304` +
-			"\n" + `f:1:32: capacity.block "32" is too small; allowed: a power of two from 64 to 4194304`},
+		{"capacity: {initial: {tasks: 1000, block: 32}}", `f:1:29: capacity.initial.tasks "1000" is not a power of two; allowed: a power of two from 64 to 4194304` +
+			"\n" + `f:1:42: capacity.initial.block "32" is too small; allowed: a power of two from 64 to 4194304`},
 		{"log: {level: verbose, format: text}", `f:1:14: log.level "verbose" is unknown; allowed: debug, info, warn, error` +
 			"\n" + `f:1:31: log.format "text" is unknown; allowed: json, console`},
 	} {

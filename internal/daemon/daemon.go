@@ -162,9 +162,14 @@ func (d *daemon) loadKernel() (err error) {
 	d.kernel, err = tracker.New(d.rules, &tracker.Options{
 		Groups:   groups,
 		Ring:     ring,
-		Tasks:    d.cfg.Capacity.Tasks,
-		Syscalls: d.cfg.Capacity.Syscalls,
-		Requests: d.cfg.Capacity.Block,
+		Tasks:    d.cfg.Capacity.Initial.Tasks,
+		Syscalls: d.cfg.Capacity.Initial.Syscalls,
+		Requests: d.cfg.Capacity.Initial.Block,
+
+		MaxTasks:    d.cfg.Capacity.Max.Tasks,
+		MaxSyscalls: d.cfg.Capacity.Max.Syscalls,
+		MaxRequests: d.cfg.Capacity.Max.Block,
+
 		Chains:   d.cfg.Capacity.Chains,
 		Buffer:   d.cfg.Outliers.Buffer,
 		Host:     cgroups{d.hosts},

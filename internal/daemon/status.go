@@ -30,6 +30,7 @@ func (d *daemon) Status(context.Context) api.Status {
 		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage()}
 		s.Recorder.SizeBytes = uint64(2 * d.recorder.Size() * len(s.Recorder.CPUs))
 	}
+	s.Tables = d.tables()
 	s.Snapshots = d.snapshots()
 	c, err := d.kernel.Counters()
 	if err != nil {
@@ -86,16 +87,11 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice})
 	}
 	capacity := map[rules.Track]string{
-		rules.Wakeup: "capacity.tasks", rules.OffCPU: "capacity.tasks",
-		rules.Syscall: "capacity.syscalls", rules.Block: "capacity.block",
+		rules.Wakeup: "capacity.max.tasks", rules.OffCPU: "capacity.max.tasks",
+		rules.Syscall: "capacity.max.syscalls", rules.Block: "capacity.max.block",
 		rules.Chain: "capacity.chains",
 	}
 	for _, t := range d.kernel.Trackers() {
-		advice := "raise " + capacity[t]
-		if t == rules.IRQ || t == rules.Softirq {
-			advice = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
-		}
-		add("table_full", "", t, c.Trackers[t].TableFull, advice)
 		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
 		if t == rules.Chain {
 			list = append(list, chainLosses(&c.Chains)...)
@@ -109,6 +105,12 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for i := range d.rules {
 		r := &d.rules[i]
 		k := c.Rules[r.Name]
+		full := "raise " + capacity[r.Track]
+		if r.Track == rules.IRQ || r.Track == rules.Softirq {
+			full = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
+		}
+		// Nobody knows which rule would have wanted what found no place: any of its tracker.
+		add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
 		add("outlier_dropped", r.Name, r.Track, d.dropped.get(r.Name), "the daemon lags behind: raise the rule's threshold, or give it more CPU")
 		if r.IsAdaptive() {
@@ -146,6 +148,23 @@ func or(s, otherwise string) string {
 		return otherwise
 	}
 	return s
+}
+
+// tables tells how full the pending tables are.
+func (d *daemon) tables() []api.TableStatus {
+	tables, err := d.kernel.Tables()
+	if err != nil {
+		d.log.Warn("read the pending tables", zap.Error(err))
+	}
+	list := make([]api.TableStatus, 0, len(tables))
+	for _, t := range tables {
+		s := api.TableStatus{Name: t.Name, Places: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
+		if t.Err != nil {
+			s.Error = t.Err.Error()
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func (d *daemon) snapshots() api.SnapshotsStatus {
