@@ -114,8 +114,7 @@ func (t *Tracker) addSegment(n int, p *pendingTable, places int) error {
 	}
 	slots, err := like(p.slots, places)
 	if err != nil {
-		keys.Close()
-		return fmt.Errorf("grow the pending table of %s: %w", p.name, err)
+		return errors.Join(fmt.Errorf("grow the pending table of %s: %w", p.name, err), keys.Close())
 	}
 	segment := uint32(len(p.parts))
 	p.maps = append(p.maps, keys, slots)
@@ -142,14 +141,16 @@ func (t *Tracker) addSegment(n int, p *pendingTable, places int) error {
 // innerMap is BPF_F_INNER_MAP: arrays of different sizes in one map (5.10+).
 const innerMap = 1 << 12
 
-func (t *Tracker) closeTables() {
+func (t *Tracker) closeTables() error {
 	t.growth.mu.Lock()
 	defer t.growth.mu.Unlock()
+	var errs []error
 	for n := range t.growth.tables {
 		for _, m := range t.growth.tables[n].maps {
-			m.Close()
+			errs = append(errs, m.Close())
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // TableInfo is the state of one pending table.

@@ -343,6 +343,5 @@ func (t *Tracker) Stop() error {
 func (t *Tracker) Close() error {
 	err := t.Stop()
 	t.objects.Close()
-	t.closeTables()
-	return err
+	return errors.Join(err, t.closeTables())
 }

@@ -264,7 +264,9 @@ func TestTimeoutOfLock(t *testing.T) {
 			return nil
 		})
 		if killed {
-			cmd.Process.Kill() //nolint:errcheck // it waits for us
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
 		} else if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 			t.Fatal(err)
 		}
