@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -79,4 +80,31 @@ func TestChainStress(t *testing.T) {
 		}
 	}
 	c.carriesNothing()
+}
+
+// Tasks that are killed in the middle of their chain take it along.
+func TestChainKilled(t *testing.T) {
+	needRoot(t)
+	c := watch(t, []rules.Rule{chainRule("never", time.Hour, rules.Origins, rules.Ends, "inj-*")}, nil)
+	for i := range 10 {
+		cmd := exec.CommandContext(t.Context(), inject.Build(t), "chain", "pipe", "3", "100", micros(40*time.Millisecond))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// Its second thread works most of the time, with the chain.
+		time.Sleep(time.Duration(80+7*i) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("it was not killed")
+		}
+	}
+	c.carriesNothing()
+	c.settle()
+	if n := c.counters().Reclaimed; n == 0 {
+		t.Error("no task died with a chain")
+	} else {
+		t.Logf("%d tasks died with a chain", n)
+	}
 }

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestChain: the stages of a chain come out of the command line and into the
+// snapshot, and add up to the delay; what was not followed is among the losses.
+func TestChain(t *testing.T) {
+	needRoot(t)
+	const uid = 64321
+	h := newHome(t, rulesFile(entry("handed-on", "chain", "10ms",
+		"{uid: "+strconv.Itoa(uid)+", comm: inj-chain-2}", "from: [hrtimer]", "to: [run, user]", "snapshot: {every: 1us, burst: 100}")))
+	d := h.start(t)
+	const rounds = 5
+	provoke(t, uid, "chain", "pipe", "3", "5", "15000")
+	eventually(t, "a snapshot", func() bool { return len(d.list()) > 0 })
+	outliers := d.events("handed-on")
+	if len(outliers) < 2*rounds*8/10 {
+		t.Errorf("%d outliers in %d rounds", len(outliers), rounds)
+	}
+	for i := range outliers {
+		o := &outliers[i]
+		if o.Chain == nil || len(o.Chain.Stages) == 0 || o.Chain.Origin == "" {
+			t.Fatalf("no chain in %+v", o)
+		}
+		var sum int64
+		for _, s := range o.Chain.Stages {
+			sum += s.NS
+		}
+		if sum != o.DelayNS {
+			t.Errorf("stages of %d ns, delay %d", sum, o.DelayNS)
+		}
+	}
+	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken, and waits for a CPU") || !strings.Contains(out, "in all") {
+		t.Errorf("no stages in\n%s", out)
+	}
+	causes := map[string]bool{}
+	for _, l := range d.status().Losses {
+		causes[l.Cause] = true
+	}
+	for _, want := range []string{"chain_cut", "chain_met", "chain_ended", "chain_unseen"} {
+		if !causes[want] {
+			t.Errorf("no %s among the losses", want)
+		}
+	}
+	list := d.list()
+	if len(list) == 0 {
+		t.Fatal("no snapshot")
+	}
+	if text := readText(t, list[0].Dir, "explain.txt"); !strings.Contains(text, "after the origin") || !strings.Contains(text, "wakeup of inj-chain-2") {
+		t.Errorf("no stages in\n%s", text)
+	}
+}
