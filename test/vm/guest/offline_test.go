@@ -1,0 +1,65 @@
+package guest
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestTimeoutCPUOffline takes the last CPU away, on which one of the timers of
+// timeouts is: they go on, and go on after it is back.
+func TestTimeoutCPUOffline(t *testing.T) {
+	inGuest(t)
+	const switchFile = "/sys/devices/system/cpu/cpu1/online"
+	if _, err := os.Stat(switchFile); err != nil {
+		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
+	}
+	const timeout, asked = 100 * time.Millisecond, 400 * time.Millisecond
+	kernel, err := tracker.New([]rules.Rule{{
+		Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
+	}}, &tracker.Options{TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid := unix.Gettid()
+	power := func(on string) {
+		t.Helper()
+		if err := os.WriteFile(switchFile, []byte(on), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer power("1")
+	for _, on := range []string{"0", "1"} {
+		power(on)
+		time.Sleep(600 * time.Millisecond) // long enough to miss the ticks
+		if err := kernel.KeepTicking(); err != nil {
+			t.Fatal(err)
+		}
+		begin := uint64(monotonic(t))
+		sleep(t, asked)
+		for {
+			o := await(t, outliers, "offcpu", tid)
+			if o.StartMono < begin {
+				continue
+			}
+			t.Logf("CPU 1 %s: %s after %v", on, o.Cause, time.Duration(o.DelayNS))
+			if o.Cause != tracker.CauseTimeout {
+				t.Errorf("CPU 1 %s: first came %s", on, o.Cause)
+			}
+			break
+		}
+	}
+}
