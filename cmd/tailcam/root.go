@@ -106,11 +106,12 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
-	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"})
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"},
+		&cobra.Group{ID: "change", Title: "Change its rules while it runs:"})
 	group := func(id string, verbs ...*cobra.Command) {
 		for _, verb := range verbs {
 			verb.GroupID = id
-			if verb.Name() != "check" { // which takes files
+			if verb.Name() != "check" && verb.ValidArgsFunction == nil { // check takes files
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
 		}
@@ -118,6 +119,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	}
 	group("run", newDemo(c), newCheck(c), newRun(c))
 	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
+	group("change", newThreshold(c), newPause(c), newResume(c))
 	group("", newVersion(c))
 	return root
 }
@@ -153,14 +155,19 @@ func (c *cli) addRule(cmd *cobra.Command, rule *string) {
 	cmd.Flags().StringVar(rule, "rule", "", "only outliers of this rule")
 	// The only error is that of a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("rule", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		rules, err := c.client().Rules(cmd.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		for _, r := range rules {
-			names = append(names, r.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 	})
+}
+
+// ruleNames are those of the daemon's rules, for the shell; none if it cannot be asked.
+func (c *cli) ruleNames(ctx context.Context) []string {
+	rules, err := c.client().Rules(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range rules {
+		names = append(names, rules[i].Name)
+	}
+	return names
 }

@@ -8,6 +8,12 @@
 //	GET  /v1/events?rule=R              remembered outliers, one JSON object a line
 //	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line
 //	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
+//	GET  /v1/thresholds                 []ThresholdInfo: those that are set while it runs, the newest first
+//	POST /v1/thresholds ThresholdRequest   ThresholdInfo
+//	DELETE /v1/thresholds?rule=R&id=N   []ThresholdInfo: those that are gone; without id all of the rule, all=1 instead of rule: all
+//	DELETE /v1/thresholds?rule=R&ratchet=1   []: the rule's ratchet begins anew
+//	POST /v1/pause PauseRequest         {}
+//	POST /v1/resume {"rule": "…"}       {}
 //
 // Errors come as {"error": "…"} with a fitting status. A stream may hold lines
 // {"lost": N}: its reader was too slow, and N outliers were dropped for it since the last such line.
@@ -44,6 +50,7 @@ type Backend interface {
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
 	Histograms() ([]HistogramInfo, error)
+	Live
 }
 
 // Status is the daemon's account of itself. The JSON form is stable; fields
@@ -76,11 +83,16 @@ type RuleInfo struct {
 	Lost           uint64 `json:"lost"`       // outliers that did not reach the daemon
 	ActionsSkipped uint64 `json:"actions_skipped"`
 
-	Adaptive  *AdaptiveInfo  `json:"adaptive,omitempty"`  // how the threshold follows the load
-	Overrides []OverrideInfo `json:"overrides,omitempty"` // whose thresholds do
-	HeldBack  uint64         `json:"held_back,omitempty"` // delays past an adaptive threshold that did not fire: too many at once
-	Samples   uint64         `json:"samples,omitempty"`   // in the rule's histogram
-	P999NS    int64          `json:"p999_ns,omitempty"`   // of it
+	Adaptive     *AdaptiveInfo  `json:"adaptive,omitempty"`       // how the threshold follows the load
+	Overrides    []OverrideInfo `json:"overrides,omitempty"`      // whose thresholds do
+	HeldBack     uint64         `json:"held_back,omitempty"`      // delays past an adaptive threshold that did not fire: too many at once
+	Set          int            `json:"set,omitempty"`            // thresholds set while it runs: see ThresholdInfo
+	Paused       bool           `json:"paused,omitempty"`         // fires nothing
+	PausedLeftNS int64          `json:"paused_left_ns,omitempty"` // 0: until it is resumed
+	RatchetNS    *int64         `json:"ratchet_ns,omitempty"`     // only what is worse fires; null: the rule has no ratchet
+
+	Samples uint64 `json:"samples,omitempty"` // in the rule's histogram
+	P999NS  int64  `json:"p999_ns,omitempty"` // of it
 }
 
 // Loss is one place where something can be lost, and how often it was.

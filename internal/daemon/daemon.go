@@ -16,6 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/internal/version"
@@ -51,7 +52,12 @@ type daemon struct {
 	thresholds *adaptive.Controller // those that follow the load
 
 	mu    sync.Mutex
-	rules []rules.Rule // as loaded last
+	rules []rules.Rule // as they run
+	// What the rules that run are made of; changed under change, which is held for the whole of a change.
+	file     []rules.Rule // as loaded last
+	settings live.Settings
+	change   sync.Mutex
+	changed  chan struct{} // wakes expire
 
 	hangup  chan os.Signal
 	dropped dropCounter // outliers that found the backlog full
@@ -60,7 +66,7 @@ type daemon struct {
 // Run is the daemon: it returns when the context ends, everything detached
 // and removed, or when something it cannot work without fails.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), hangup: make(chan os.Signal, 1)}
+	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1)}
 	signal.Notify(d.hangup, unix.SIGHUP) // first of all: unhandled it would end the process
 	defer signal.Stop(d.hangup)
 	for _, step := range []struct {
@@ -97,7 +103,7 @@ func (d *daemon) readRules() error {
 	if err != nil {
 		return err
 	}
-	d.rules = list
+	d.file, d.rules = list, list
 	return nil
 }
 
@@ -252,6 +258,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("watch over the recorder", d.housekeeping)
 	stage("follow the load", d.followLoad)
+	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.pipeline)
 
@@ -338,12 +345,15 @@ func (d *daemon) reload() error {
 	if err != nil {
 		return err
 	}
-	if err := d.kernel.Swap(list); err != nil {
+	d.change.Lock()
+	defer d.change.Unlock()
+	settings, gone := d.settings.Follow(list, &rules.LocalHost{})
+	if err := d.apply(list, settings); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.rules = list
-	d.mu.Unlock()
+	if len(gone) > 0 {
+		d.log.Warn("set while running, and dropped with the reload", zap.Strings("settings", gone))
+	}
 	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
 	return nil
 }

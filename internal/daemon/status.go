@@ -71,6 +71,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			HeldBack: k.HeldBack,
 		}
 		d.addDistribution(&info, r, distributions)
+		d.addLive(&info, r, &k)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
 		}

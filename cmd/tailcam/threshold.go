@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/rules"
+)
+
+func newThreshold(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "threshold",
+		Short: "Set, list and clear thresholds while the daemon runs",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(cmd, args[0])
+			}
+			return fmt.Errorf("do what with thresholds? set, list or clear: see %q", cmd.CommandPath()+" --help")
+		},
+	}
+	cmd.AddCommand(newThresholdSet(c), newThresholdList(c), newThresholdClear(c))
+	return cmd
+}
+
+func newThresholdSet(c *cli) *cobra.Command {
+	var when []string
+	req := &api.ThresholdRequest{}
+	cmd := &cobra.Command{
+		Use:   "set RULE [THRESHOLD]",
+		Short: "Set a rule's threshold, timeout, or both, for some work or for all",
+		Long: `Sets limits of a rule while the daemon runs: at once, in the kernel, without
+missing an event. They are in no file: they end when they are cleared, after
+--for, or with the daemon. A reload (SIGHUP) keeps them.
+
+With --when they are for what meets all the conditions, which are those of rule
+files, before the rule's own overrides; of several that match, the newest wins.
+Without, they replace the rule's own limits.`,
+		Example: `  tailcam threshold set wakeup --when pid=1234 2ms --for 10m
+  tailcam threshold set disk --when device=sda --when op=read,write 5ms --timeout 1s`,
+		ValidArgsFunction: c.completeFirstRule,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return fmt.Errorf("set what? name a rule and a threshold, such as \"wakeup 2ms\": see %q", cmd.CommandPath()+" --help")
+			}
+			var err error
+			if req.When, err = conditions(when); err != nil {
+				return err
+			}
+			req.Rule = args[0]
+			if len(args) == 2 {
+				req.Threshold = args[1]
+			}
+			for _, flag := range []struct{ name, value string }{{"for", req.For}, {"timeout", req.Timeout}} {
+				if cmd.Flags().Changed(flag.name) && flag.value == "" {
+					return fmt.Errorf("--%s is empty: a duration such as 10m", flag.name)
+				}
+			}
+			info, err := c.client().SetThreshold(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			if c.output == jsonOutput {
+				return c.printJSON(info)
+			}
+			c.printThresholds([]api.ThresholdInfo{*info})
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVar(&when, "when", nil, "only where this holds: `KEY=VALUE[,VALUE...]`; may be given again")
+	cmd.Flags().StringVar(&req.Timeout, "timeout", "", "report what is pending for so `long`")
+	cmd.Flags().StringVar(&req.For, "for", "", "how `long` it holds; without: until it is cleared, or the daemon ends")
+	_ = cmd.RegisterFlagCompletionFunc("when", c.completeWhen)
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+// conditions reads KEY=VALUE[,VALUE...]; a key that is given again has more values.
+func conditions(list []string) (map[string][]string, error) {
+	when := map[string][]string{}
+	for _, s := range list {
+		key, values, ok := strings.Cut(s, "=")
+		if !ok || key == "" || values == "" {
+			return nil, fmt.Errorf("--when %q: a key and its values, such as pid=1234 or comm=postgres,redis*", s)
+		}
+		when[key] = append(when[key], strings.Split(values, ",")...)
+	}
+	return when, nil
+}
+
+func newThresholdList(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the thresholds that are set, the newest first",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := c.client().Thresholds(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.output == jsonOutput {
+				return printLines(c, list)
+			}
+			if len(list) == 0 {
+				c.err.Printf("none is set: all rules run as in their files\n")
+				return nil
+			}
+			c.printThresholds(list)
+			return nil
+		},
+	}
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+func newThresholdClear(c *cli) *cobra.Command {
+	var all, ratchet bool
+	cmd := &cobra.Command{
+		Use:   "clear RULE [ID] | RULE --ratchet | --all",
+		Short: "Take back what was set: one by its id, all of a rule, or all",
+		Long: `Takes back thresholds that were set: one by its id (see tailcam threshold list),
+all of a rule, or with --all those of all rules. With --ratchet nothing is taken
+back, but the rule's ratchet begins anew.`,
+		ValidArgsFunction: c.completeFirstRule,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := 0
+			switch {
+			case all == (len(args) > 0), len(args) > 2, ratchet && len(args) != 1:
+				return fmt.Errorf("clear what? RULE, RULE ID, RULE --ratchet, or --all: see %q", cmd.CommandPath()+" --help")
+			case len(args) == 2:
+				var err error
+				if id, err = strconv.Atoi(args[1]); err != nil || id <= 0 {
+					return fmt.Errorf("%q is no id: see tailcam threshold list", args[1])
+				}
+			}
+			return c.clear(cmd.Context(), strings.Join(args[:min(len(args), 1)], ""), id, ratchet)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "of all rules")
+	cmd.Flags().BoolVar(&ratchet, "ratchet", false, "let the rule's ratchet begin anew")
+	c.addOutput(cmd)
+	c.addSocket(cmd)
+	return cmd
+}
+
+func (c *cli) clear(ctx context.Context, rule string, id int, ratchet bool) error {
+	if ratchet {
+		return c.client().ResetRatchet(ctx, rule)
+	}
+	gone, err := c.client().ClearThresholds(ctx, rule, id)
+	if err != nil {
+		return err
+	}
+	if c.output == jsonOutput {
+		return printLines(c, gone)
+	}
+	c.out.Printf("%d cleared\n", len(gone))
+	return nil
+}
+
+func (c *cli) printThresholds(list []api.ThresholdInfo) {
+	t := term.NewTable(right("ID"), term.Column{Title: "RULE"}, term.Column{Title: "WHEN"}, right("THRESHOLD"),
+		right("TIMEOUT"), right("LEFT"), term.Column{Title: "BY"})
+	limit := func(ns int64) term.Cell {
+		if ns == 0 {
+			return term.Cell{Text: "-", Style: term.Dim}
+		}
+		return plain(term.Setting(ns))
+	}
+	for i := range list {
+		n := &list[i]
+		when := term.Cell{Text: "all", Style: term.Dim}
+		if len(n.When) > 0 {
+			when = plain(term.Clean(live.WhenText(n.When)))
+		}
+		lasts := term.Cell{Text: "no end", Style: term.Dim}
+		if n.LeftNS > 0 {
+			lasts = plain(term.Duration(n.LeftNS))
+		}
+		t.Cells(plain(strconv.Itoa(n.ID)), term.Cell{Text: term.Clean(n.Rule), Style: term.Cyan}, when,
+			limit(n.ThresholdNS), limit(n.TimeoutNS), lasts, plain(term.Clean(n.By)))
+	}
+	t.Print(c.out, "")
+}
+
+// liveNotes says what was changed of a rule while the daemon runs, and how its ratchet stands.
+func liveNotes(r *api.RuleInfo) []string {
+	var notes []string
+	if r.Paused && r.PausedLeftNS > 0 {
+		notes = append(notes, "paused for "+term.Duration(r.PausedLeftNS)+" more")
+	} else if r.Paused {
+		notes = append(notes, "paused")
+	}
+	if r.Set > 0 {
+		notes = append(notes, fmt.Sprintf("%d set by tailcam threshold", r.Set))
+	}
+	if r.RatchetNS != nil && *r.RatchetNS == 0 {
+		notes = append(notes, "ratchet: no record yet")
+	} else if r.RatchetNS != nil {
+		notes = append(notes, "ratchet: only past "+term.Duration(*r.RatchetNS))
+	}
+	return notes
+}
+
+// completeFirstRule completes the first argument from the daemon's rules.
+func (c *cli) completeFirstRule(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeWhen completes the key of a condition, for the rule that is named already.
+func (c *cli) completeWhen(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if strings.Contains(typed, "=") || len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := c.client().Rules(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []string
+	for i := range list {
+		if list[i].Name == args[0] {
+			for _, key := range rules.WhenKeys(rules.Track(list[i].Track)) {
+				keys = append(keys, key+"=")
+			}
+		}
+	}
+	return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// oneRule takes the one argument of a verb that is about a rule.
+func oneRule(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return errors.New(cmd.Name() + " which rule? name one: see \"" + cmd.CommandPath() + " --help\"")
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/internal/api"
+)
+
+func (f *fake) SetThreshold(req *api.ThresholdRequest, by string) (api.ThresholdInfo, error) {
+	if req.Threshold == "0" {
+		return api.ThresholdInfo{}, errors.New("rule wakeup: threshold is zero")
+	}
+	info := api.ThresholdInfo{ID: 4, Rule: req.Rule, When: req.When, ThresholdNS: 2e6, By: "uid 7"}
+	if req.For != "" {
+		info.LeftNS = int64(10 * time.Minute)
+	}
+	if req.Timeout != "" {
+		info.TimeoutNS = 1e9
+	}
+	return info, nil
+}
+
+func (f *fake) Thresholds() []api.ThresholdInfo {
+	return []api.ThresholdInfo{
+		{ID: 12, Rule: "wakeup", When: map[string][]string{"pid": {"1234"}, "comm": {"pg*", "\x1b[31mx"}}, ThresholdNS: 2e6, LeftNS: 599e9, By: "uid 0"},
+		{ID: 3, Rule: "disk", TimeoutNS: 1e9},
+	}
+}
+
+func (f *fake) ClearThresholds(_ string, id int) ([]api.ThresholdInfo, error) {
+	list := f.Thresholds()
+	if id == 99 {
+		return nil, errors.New("rule wakeup has no threshold 99 set: see tailcam threshold list")
+	}
+	return list, nil
+}
+
+func (f *fake) ResetRatchet(rule string) error { return errors.New("rule " + rule + " has no ratchet") }
+
+func (f *fake) Pause(req *api.PauseRequest, _ string) error {
+	if req.For == "0" {
+		return errors.New("for is zero")
+	}
+	return nil
+}
+
+func (f *fake) Resume(rule string) error { return errors.New("rule " + rule + " is not paused") }
+
+func TestThreshold(t *testing.T) {
+	_, socket := serve(t)
+	for _, k := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"threshold set wakeup --when pid=1234 2ms --for 10m", exitOK, `ID  RULE    WHEN      THRESHOLD  TIMEOUT    LEFT  BY
+ 4  wakeup  pid=1234        2ms        -  10m00s  uid 7
+`},
+		{"threshold set wakeup 2ms --when op=read --when op=write,flush --timeout 1s", exitOK, `ID  RULE    WHEN                 THRESHOLD  TIMEOUT    LEFT  BY
+ 4  wakeup  op=read,write,flush        2ms       1s  no end  uid 7
+`},
+		{"threshold list", exitOK, `ID  RULE    WHEN                         THRESHOLD  TIMEOUT    LEFT  BY
+12  wakeup  comm=pg*,\x1b[31mx pid=1234        2ms        -   9m59s  uid 0
+ 3  disk    all                                  -       1s  no end
+`},
+		{"threshold clear wakeup", exitOK, "2 cleared\n"},
+		{"threshold clear --all", exitOK, "2 cleared\n"},
+		{"pause disk --for 1h", exitOK, ""},
+		{"threshold set nosuch 2ms", exitError, "tailcam: no rule \"nosuch\": the daemon has wakeup, disk\n"},
+		{"threshold set wakeup 0", exitError, "tailcam: rule wakeup: threshold is zero\n"},
+		{"threshold set wakeup 2ms --when pid", exitError, "tailcam: --when \"pid\": a key and its values, such as pid=1234 or comm=postgres,redis*\n"},
+		{"threshold set", exitError, "tailcam: set what? name a rule and a threshold, such as \"wakeup 2ms\": see \"tailcam threshold set --help\"\n"},
+		{"threshold set wakeup 2ms --for=", exitError, "tailcam: --for is empty: a duration such as 10m\n"},
+		{"threshold clear", exitError, "tailcam: clear what? RULE, RULE ID, RULE --ratchet, or --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup --all", exitError, "tailcam: clear what? RULE, RULE ID, RULE --ratchet, or --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup two", exitError, "tailcam: \"two\" is no id: see tailcam threshold list\n"},
+		{"threshold clear wakeup 99", exitError, "tailcam: rule wakeup has no threshold 99 set: see tailcam threshold list\n"},
+		{"threshold clear wakeup --ratchet", exitError, "tailcam: rule wakeup has no ratchet\n"},
+		{"pause", exitError, "tailcam: pause which rule? name one: see \"tailcam pause --help\"\n"},
+		{"pause disk --for 0", exitError, "tailcam: for is zero\n"},
+		{"pause dusk", exitError, "tailcam: no rule \"dusk\": the daemon has wakeup, disk\n"},
+		{"resume disk", exitError, "tailcam: rule disk is not paused\n"},
+	} {
+		args := strings.Fields(k.args)
+		status, stdout, stderr := invoke(t, append(args, "--socket", socket)...)
+		if diff := cmp.Diff(k.want, stdout+stderr); status != k.status || diff != "" {
+			t.Errorf("%s: status %d\n%s", k.args, status, diff)
+		}
+	}
+	for args, want := range map[string]string{
+		"threshold":     "tailcam: do what with thresholds? set, list or clear: see \"tailcam threshold --help\"\n",
+		"threshold lst": "tailcam: unknown verb \"lst\": did you mean \"set\"? see \"tailcam threshold --help\"\n",
+	} {
+		if status, _, stderr := invoke(t, strings.Fields(args)...); status != exitError || stderr != want {
+			t.Errorf("%s: status %d, %s", args, status, stderr)
+		}
+	}
+	status, stdout, _ := invoke(t, "threshold", "list", "-o", "json", "--socket", socket)
+	if n := isJSONLines(t, stdout); status != exitOK || n != 2 || !strings.Contains(stdout, `"left_ns":599000000000`) {
+		t.Errorf("json: status %d, %s", status, stdout)
+	}
+}
+
+func TestThresholdCompletion(t *testing.T) {
+	_, socket := serve(t)
+	for args, want := range map[string]string{
+		"threshold set":                   "wakeup disk :4",
+		"threshold clear":                 "wakeup disk :4",
+		"pause":                           "wakeup disk :4",
+		"resume":                          "wakeup disk :4",
+		"resume disk":                     ":4",
+		"threshold set wakeup 2ms --when": "comm= not_comm= pid= not_pid= tid= not_tid= uid= not_uid= cgroup= not_cgroup= thread= preempted= cpu= not_cpu= :6",
+	} {
+		words := strings.Fields(args)
+		verb := 1
+		if words[0] == "threshold" {
+			verb = 2
+		}
+		_, stdout, _ := invoke(t, slices.Concat([]string{"__complete"}, words[:verb], []string{"--socket", socket}, words[verb:], []string{""})...)
+		if got := strings.Join(strings.Fields(stdout), " "); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestLiveNotes(t *testing.T) {
+	record, none := int64(12.3e6), int64(0)
+	for _, k := range []struct {
+		rule api.RuleInfo
+		want string
+	}{
+		{api.RuleInfo{}, ""},
+		{api.RuleInfo{Paused: true, Set: 2}, "paused; 2 set by tailcam threshold"},
+		{api.RuleInfo{Paused: true, PausedLeftNS: 61e9, RatchetNS: &record}, "paused for 1m01s more; ratchet: only past 12.3ms"},
+		{api.RuleInfo{RatchetNS: &none}, "ratchet: no record yet"},
+	} {
+		if got := ruleNote(&k.rule).Text; got != k.want {
+			t.Errorf("%q, want %q", got, k.want)
+		}
+	}
+}

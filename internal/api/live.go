@@ -1,0 +1,260 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Live is the part of a Backend that changes rules while the daemon runs. What
+// it refuses is a mistake of the caller, and changes nothing.
+type Live interface {
+	// SetThreshold sets one at once; by says who, for the list.
+	SetThreshold(req *ThresholdRequest, by string) (ThresholdInfo, error)
+	// Thresholds lists those that are set, the newest first.
+	Thresholds() []ThresholdInfo
+	// ClearThresholds takes back one of a rule, all for id 0, or those of all rules for "", and returns them.
+	ClearThresholds(rule string, id int) ([]ThresholdInfo, error)
+	// ResetRatchet lets a rule's ratchet begin anew.
+	ResetRatchet(rule string) error
+	// Pause lets a rule fire nothing; Resume ends that.
+	Pause(req *PauseRequest, by string) error
+	Resume(rule string) error
+}
+
+// ThresholdRequest sets a threshold, a timeout, or both, of a rule; with
+// conditions, only for what meets them. Durations are as in rule files.
+type ThresholdRequest struct {
+	Rule      string              `json:"rule"`
+	When      map[string][]string `json:"when,omitempty"`
+	Threshold string              `json:"threshold,omitempty"`
+	Timeout   string              `json:"timeout,omitempty"`
+	For       string              `json:"for,omitempty"` // empty: until it is cleared, or the daemon ends
+}
+
+// ThresholdInfo is one that is set. The JSON form is stable; fields are only added.
+type ThresholdInfo struct {
+	ID          int                 `json:"id"`
+	Rule        string              `json:"rule"`
+	When        map[string][]string `json:"when,omitempty"`         // empty: all that the rule is about
+	ThresholdNS int64               `json:"threshold_ns,omitempty"` // 0: the rule's
+	TimeoutNS   int64               `json:"timeout_ns,omitempty"`   // 0: the rule's
+	LeftNS      int64               `json:"left_ns,omitempty"`      // 0: without end
+	By          string              `json:"by,omitempty"`           // who set it
+}
+
+// PauseRequest pauses a rule.
+type PauseRequest struct {
+	Rule string `json:"rule"`
+	For  string `json:"for,omitempty"` // empty: until it is resumed, or the daemon ends
+}
+
+func (s *server) liveRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/thresholds", func(w http.ResponseWriter, _ *http.Request) {
+		s.reply(w, http.StatusOK, noNull(s.backend.Thresholds()))
+	})
+	mux.HandleFunc("POST /v1/thresholds", s.setThreshold)
+	mux.HandleFunc("DELETE /v1/thresholds", s.clearThresholds)
+	mux.HandleFunc("POST /v1/pause", s.pause)
+	mux.HandleFunc("POST /v1/resume", s.resume)
+}
+
+func (s *server) setThreshold(w http.ResponseWriter, r *http.Request) {
+	var req ThresholdRequest
+	if !s.read(w, r, &req) || !s.hasRule(w, req.Rule) {
+		return
+	}
+	info, err := s.backend.SetThreshold(&req, by(r.Context()))
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	s.log.Info("a threshold is set", append(peerFields(r.Context()), zap.Any("threshold", info))...)
+	s.reply(w, http.StatusOK, info)
+}
+
+// clearThresholds: one of a rule by its id, all of a rule, its ratchet, or with all=1 everything.
+func (s *server) clearThresholds(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	rule := query.Get("rule")
+	all, err := boolean(query.Get("all"))
+	ratchet, err2 := boolean(query.Get("ratchet"))
+	id := 0
+	if text := query.Get("id"); text != "" {
+		var err3 error
+		if id, err3 = strconv.Atoi(text); err3 != nil || id <= 0 {
+			err = fmt.Errorf("id is %q: a number from tailcam threshold list", text)
+		}
+	}
+	switch {
+	case errors.Join(err, err2) != nil:
+		s.fail(w, http.StatusBadRequest, errors.Join(err, err2))
+		return
+	case all == (rule != ""):
+		s.fail(w, http.StatusBadRequest, errors.New("clear what? the thresholds of one rule, or all"))
+		return
+	case rule != "" && !s.hasRule(w, rule):
+		return
+	}
+	var gone []ThresholdInfo
+	if ratchet {
+		err = s.backend.ResetRatchet(rule)
+	} else {
+		gone, err = s.backend.ClearThresholds(rule, id)
+	}
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	s.log.Info("thresholds are cleared", append(peerFields(r.Context()),
+		zap.String("rule", rule), zap.Bool("ratchet", ratchet), zap.Any("thresholds", gone))...)
+	s.reply(w, http.StatusOK, noNull(gone))
+}
+
+func (s *server) pause(w http.ResponseWriter, r *http.Request) {
+	var req PauseRequest
+	if !s.read(w, r, &req) || !s.hasRule(w, req.Rule) {
+		return
+	}
+	if err := s.backend.Pause(&req, by(r.Context())); err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	s.log.Info("a rule is paused", append(peerFields(r.Context()), zap.String("rule", req.Rule), zap.String("for", req.For))...)
+	s.reply(w, http.StatusOK, struct{}{})
+}
+
+func (s *server) resume(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Rule string `json:"rule"`
+	}
+	if !s.read(w, r, &req) || !s.hasRule(w, req.Rule) {
+		return
+	}
+	if err := s.backend.Resume(req.Rule); err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	s.log.Info("a rule is resumed", append(peerFields(r.Context()), zap.String("rule", req.Rule))...)
+	s.reply(w, http.StatusOK, struct{}{})
+}
+
+// hasRule answers for rules that are not there.
+func (s *server) hasRule(w http.ResponseWriter, rule string) bool {
+	if rule == "" {
+		s.fail(w, http.StatusBadRequest, errors.New("which rule? none is named"))
+		return false
+	}
+	if err := s.checkRule(rule); err != nil {
+		s.fail(w, http.StatusNotFound, err)
+		return false
+	}
+	return true
+}
+
+// read decodes a request's body; unknown keys are mistakes. It has answered if that fails.
+func (s *server) read(w http.ResponseWriter, r *http.Request, into any) bool {
+	err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	}
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(body))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(into); err == nil && dec.More() {
+			err = errors.New("there is more behind the object")
+		}
+	}
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("read request: %w", err))
+		return false
+	}
+	return true
+}
+
+// by names the user at a connection's other end.
+func by(ctx context.Context) string {
+	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("uid %d", peer.Uid)
+}
+
+// SetThreshold sets a threshold, a timeout, or both, while the daemon runs.
+func (c *Client) SetThreshold(ctx context.Context, req *ThresholdRequest) (*ThresholdInfo, error) {
+	var info ThresholdInfo
+	if err := c.send(ctx, http.MethodPost, "/v1/thresholds", req, &info); err != nil {
+		return nil, err
+	}
+	return &info, nil
+}
+
+// Thresholds lists those that are set, the newest first.
+func (c *Client) Thresholds(ctx context.Context) ([]ThresholdInfo, error) {
+	var list []ThresholdInfo
+	if err := c.get(ctx, "/v1/thresholds", &list); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// ClearThresholds takes back one of a rule by its id, all of a rule for id 0,
+// or those of all rules for "", and returns them.
+func (c *Client) ClearThresholds(ctx context.Context, rule string, id int) ([]ThresholdInfo, error) {
+	query := url.Values{}
+	if rule == "" {
+		query.Set("all", "1")
+	} else {
+		query.Set("rule", rule)
+	}
+	if id != 0 {
+		query.Set("id", strconv.Itoa(id))
+	}
+	var gone []ThresholdInfo
+	if err := c.send(ctx, http.MethodDelete, "/v1/thresholds?"+query.Encode(), nil, &gone); err != nil {
+		return nil, err
+	}
+	return gone, nil
+}
+
+// ResetRatchet lets a rule's ratchet begin anew.
+func (c *Client) ResetRatchet(ctx context.Context, rule string) error {
+	return c.send(ctx, http.MethodDelete, "/v1/thresholds?"+url.Values{"rule": {rule}, "ratchet": {"1"}}.Encode(), nil, &[]ThresholdInfo{})
+}
+
+// Pause lets a rule fire nothing for a time, or until it is resumed.
+func (c *Client) Pause(ctx context.Context, req *PauseRequest) error {
+	return c.send(ctx, http.MethodPost, "/v1/pause", req, &struct{}{})
+}
+
+// Resume ends a pause.
+func (c *Client) Resume(ctx context.Context, rule string) error {
+	return c.send(ctx, http.MethodPost, "/v1/resume", map[string]string{"rule": rule}, &struct{}{})
+}
+
+func (c *Client) send(ctx context.Context, method, path string, value, into any) error {
+	var body []byte
+	if value != nil {
+		var err error
+		if body, err = json.Marshal(value); err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+	}
+	resp, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return decode(resp, into)
+}

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// apply makes rule files and settings those that run, or changes nothing. Under d.change.
+func (d *daemon) apply(file []rules.Rule, settings live.Settings) error {
+	list, err := settings.Apply(file)
+	if err != nil {
+		return err
+	}
+	if err := d.kernel.Swap(list); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.file, d.rules, d.settings = file, list, settings
+	d.mu.Unlock()
+	select {
+	case d.changed <- struct{}{}:
+	default: // it is to look again already
+	}
+	return nil
+}
+
+// expire ends what was set for a time only.
+func (d *daemon) expire(ctx context.Context) error {
+	const again = time.Second // after a failure
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.changed:
+		case <-timer.C:
+		}
+		wait, err := d.expireNow(time.Now())
+		if err != nil {
+			d.log.Error("what was set for a time only stays for longer", zap.Error(err))
+			wait = again
+		}
+		timer.Reset(wait)
+	}
+}
+
+// expireNow returns how long nothing else ends.
+func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	after, gone := d.settings.Expire(now)
+	if len(gone) > 0 {
+		if err := d.apply(d.file, after); err != nil {
+			return 0, err
+		}
+		d.log.Info("expired", zap.Strings("settings", gone))
+	}
+	next, ok := after.Next()
+	if !ok {
+		return time.Hour, nil // a change wakes it
+	}
+	return max(time.Until(next), 0), nil
+}
+
+// find refuses a rule that is not there.
+func (d *daemon) find(name string) error {
+	if d.rule(name) == nil {
+		return fmt.Errorf("no rule %q: see tailcam list rules", name)
+	}
+	return nil
+}
+
+// SetThreshold implements api.Backend.
+func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.ThresholdInfo, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	now := time.Now()
+	if err := d.find(req.Rule); err != nil {
+		return api.ThresholdInfo{}, err
+	}
+	until, err := live.ParseFor(req.For, now)
+	if err != nil {
+		return api.ThresholdInfo{}, err
+	}
+	// Held against the rule as it runs: a timeout that was set before counts.
+	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalHost{})
+	if err != nil {
+		return api.ThresholdInfo{}, err
+	}
+	after, set, err := d.settings.Set(live.Threshold{Rule: req.Rule, When: req.When, Limit: limit, Until: until, By: by})
+	if err != nil {
+		return api.ThresholdInfo{}, err
+	}
+	if err := d.apply(d.file, after); err != nil {
+		if errors.Is(err, tracker.ErrRestart) {
+			err = errors.New("no rule had a timeout when tailcam started, so that nothing looks for work that is stuck: give one a timeout in its file, and restart tailcam")
+		}
+		return api.ThresholdInfo{}, fmt.Errorf("rule %s: %w", req.Rule, err)
+	}
+	return thresholdInfo(&set, now), nil
+}
+
+// Thresholds implements api.Backend.
+func (d *daemon) Thresholds() []api.ThresholdInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return thresholdInfos(d.settings.Thresholds())
+}
+
+func thresholdInfos(list []live.Threshold) []api.ThresholdInfo {
+	now := time.Now()
+	infos := make([]api.ThresholdInfo, len(list))
+	for i := range list {
+		infos[i] = thresholdInfo(&list[i], now)
+	}
+	return infos
+}
+
+func thresholdInfo(t *live.Threshold, now time.Time) api.ThresholdInfo {
+	return api.ThresholdInfo{
+		ID: t.ID, Rule: t.Rule, When: t.When, By: t.By, LeftNS: left(t.Until, now),
+		ThresholdNS: t.Limit.Threshold.Nanoseconds(), TimeoutNS: t.Limit.Timeout.Nanoseconds(),
+	}
+}
+
+// left is how long something still lasts; 0: without end.
+func left(until, now time.Time) int64 {
+	if until.IsZero() {
+		return 0
+	}
+	return max(until.Sub(now).Nanoseconds(), 1)
+}
+
+// ClearThresholds implements api.Backend.
+func (d *daemon) ClearThresholds(rule string, id int) ([]api.ThresholdInfo, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if rule != "" {
+		if err := d.find(rule); err != nil {
+			return nil, err
+		}
+	}
+	after, gone, err := d.settings.Clear(rule, id)
+	if err != nil || len(gone) == 0 {
+		return nil, err
+	}
+	if err := d.apply(d.file, after); err != nil {
+		return nil, err
+	}
+	return thresholdInfos(gone), nil
+}
+
+// ResetRatchet implements api.Backend.
+func (d *daemon) ResetRatchet(rule string) error { return d.kernel.ResetRatchet(rule) }
+
+// Pause implements api.Backend.
+func (d *daemon) Pause(req *api.PauseRequest, by string) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if err := d.find(req.Rule); err != nil {
+		return err
+	}
+	until, err := live.ParseFor(req.For, time.Now())
+	if err != nil {
+		return err
+	}
+	return d.apply(d.file, d.settings.Pause(live.Pause{Rule: req.Rule, Until: until, By: by}))
+}
+
+// Resume implements api.Backend.
+func (d *daemon) Resume(rule string) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if err := d.find(rule); err != nil {
+		return err
+	}
+	after, ok := d.settings.Resume(rule)
+	if !ok {
+		return fmt.Errorf("rule %s is not paused", rule)
+	}
+	return d.apply(d.file, after)
+}
+
+// addLive says what was changed of a rule since its file was read. Under d.mu.
+func (d *daemon) addLive(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters) {
+	for _, t := range d.settings.Thresholds() {
+		if t.Rule == r.Name {
+			info.Set++
+		}
+	}
+	if p, ok := d.settings.Paused(r.Name); ok {
+		info.Paused, info.PausedLeftNS = true, left(p.Until, time.Now())
+	}
+	if r.Ratchet {
+		info.RatchetNS = &k.RecordNS
+	}
+}
