@@ -32,7 +32,8 @@ enum table_kind {
 	TABLE_TASKS = 0, /* wakeup, offcpu */
 	TABLE_CALLS = 1,
 	TABLE_REQUESTS = 2,
-	TABLES = 3,
+	TABLE_PAIRS = 3,
+	TABLES = 4,
 };
 
 #define SEGMENTS 4 /* of one table: its first, and what it has grown by */
@@ -559,5 +560,7 @@ struct cpu_state {
 	__u32 in_softirq, softirq_tid;
 	struct ran ran[RUN_HISTORY];
 };
+
+#include "pair_abi.h"
 
 #endif

@@ -3,3 +3,4 @@
 package bpf
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -type record -type ran -type ran_for -type outlier -type user_stack -type progress -type irq_extra -type glob_range -type conditions -type rule -type override -type glob -type set_key -type verdict_key -type rule_state -type cpu_state -type chain -type chain_stage -type scratch -type histogram -type histogram_rule -type question -type task_stack -type ratchet_call -type growth -type grow_message Tailcam tailcam.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package bpf -type pair_extra -type fetch -type pair_condition Pair pair.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

@@ -403,21 +403,27 @@ static long rule_step(u32 i, struct rules_walk *w)
 	return 0;
 }
 
+/* Holds s->facts after delay to count rules from place base on. */
+static __always_inline u32 evaluate_range(struct scratch *s, u32 base, u32 count, u64 delay)
+{
+	struct rules_walk w = {.s = s, .base = base};
+
+	s->fired_count = s->wants_kernel = s->wants_user = s->wants_progress = 0;
+	s->delay_ns = delay;
+	s->due_ns = NEVER;
+	bpf_loop(count, rule_step, &w, 0);
+	return s->fired_count;
+}
+
 /* Fills s->fired with the rules that want s->facts after delay; how many. */
 static __always_inline u32 evaluate(struct scratch *s, u32 tracker, u64 delay)
 {
 	u32 half = s->facts.generation & 1;
-	struct rules_walk w = {.s = s};
 
 	barrier_var(tracker);
 	if (tracker >= TRACKERS)
 		return 0;
-	w.base = half * MAX_RULES + tables[half].first[tracker];
-	s->fired_count = s->wants_kernel = s->wants_user = s->wants_progress = 0;
-	s->delay_ns = delay;
-	s->due_ns = NEVER;
-	bpf_loop(tables[half].count[tracker], rule_step, &w, 0);
-	return s->fired_count;
+	return evaluate_range(s, half * MAX_RULES + tables[half].first[tracker], tables[half].count[tracker], delay);
 }
 
 #endif

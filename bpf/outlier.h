@@ -12,14 +12,9 @@
 
 #define CLOCKS_NS 1000000000ULL /* an outlier may be this much older than one that was before it in the bucket */
 
-/* Scratch number n of this CPU, its outlier's head filled in. */
-static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
+/* Empties a scratch, and fills in its outlier's head. */
+static __always_inline void outlier_reset(struct scratch *s, u32 tracker, u32 cpu, u64 start, u64 now)
 {
-	u32 at = cpu * SCRATCHES + n;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
-
-	if (!s)
-		return NULL;
 	__builtin_memset(&s->facts, 0, sizeof(s->facts));
 	s->tick = 0;
 	s->timed_out = 0;
@@ -38,6 +33,16 @@ static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 
 	s->out.time_ns = now;
 	s->out.cpu = cpu;
 	s->out.syscall = -1;
+}
+
+/* Scratch number n of this CPU, its outlier's head filled in. */
+static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
+{
+	u32 at = cpu * SCRATCHES + n;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+
+	if (s)
+		outlier_reset(s, tracker, cpu, start, now);
 	return s;
 }
 

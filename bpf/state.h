@@ -279,6 +279,8 @@ struct {
 	__uint(value_size, sizeof(u32));
 } bank0 SEC(".maps"), bank1 SEC(".maps");
 
+#include "pair_state.h"
+
 static __always_inline struct cpu_state *this_cpu(u32 cpu)
 {
 	return bpf_map_lookup_elem(&cpus, &cpu);

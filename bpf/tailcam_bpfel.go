@@ -336,6 +336,46 @@ type TailcamOverride struct {
 	When        TailcamConditions
 }
 
+type TailcamPairSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Part     [3]uint64
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Pair     uint32
+	Depth    uint32
+	Uid      uint32
+	Cpu      uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Kthread uint32
+	OwnTask uint32
+	Label   [4][32]uint8
+}
+
+type TailcamPairState struct {
+	_         structs.HostLayout
+	Seen      uint64
+	Cancelled uint64
+	Replaced  uint64
+	Kept      uint64
+	Nested    uint64
+	Full      uint64
+	Unsettled uint64
+	Unread    uint64
+	Crowded   uint64
+	Forgotten uint64
+	Pad       [6]uint64
+}
+
 type TailcamProgress struct {
 	_       structs.HostLayout
 	Type    uint16
@@ -666,6 +706,9 @@ const (
 	TailcamMapNoProgress             = "no_progress"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
+	TailcamMapPairKeys               = "pair_keys"
+	TailcamMapPairSlots              = "pair_slots"
+	TailcamMapPairStates             = "pair_states"
 	TailcamMapProgresses             = "progresses"
 	TailcamMapRecords                = "records"
 	TailcamMapRequestKeys            = "request_keys"
@@ -718,6 +761,7 @@ const (
 	TailcamVarFloorChain             = "floor_chain"
 	TailcamVarFloorIrq               = "floor_irq"
 	TailcamVarFloorOffcpu            = "floor_offcpu"
+	TailcamVarFloorPair              = "floor_pair"
 	TailcamVarFloorSoftirq           = "floor_softirq"
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
@@ -727,6 +771,8 @@ const (
 	TailcamVarHistograms             = "histograms"
 	TailcamVarInterruptCpus          = "interrupt_cpus"
 	TailcamVarInterruptsChunk        = "interrupts_chunk"
+	TailcamVarPairMask               = "pair_mask"
+	TailcamVarPairRules              = "pair_rules"
 	TailcamVarProgressStacks         = "progress_stacks"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
@@ -750,6 +796,7 @@ const (
 	TailcamVarTimeoutIrq             = "timeout_irq"
 	TailcamVarTimeoutLeast           = "timeout_least"
 	TailcamVarTimeoutOffcpu          = "timeout_offcpu"
+	TailcamVarTimeoutPair            = "timeout_pair"
 	TailcamVarTimeoutSoftirq         = "timeout_softirq"
 	TailcamVarTimeoutSyscall         = "timeout_syscall"
 	TailcamVarTimeoutWakeup          = "timeout_wakeup"
@@ -878,6 +925,9 @@ type TailcamMapSpecs struct {
 	NoProgress       *ebpf.MapSpec `ebpf:"no_progress"`
 	Outliers         *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides        *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys         *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots        *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates       *ebpf.MapSpec `ebpf:"pair_states"`
 	Progresses       *ebpf.MapSpec `ebpf:"progresses"`
 	Records          *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys      *ebpf.MapSpec `ebpf:"request_keys"`
@@ -907,6 +957,7 @@ type TailcamVariableSpecs struct {
 	FloorChain        *ebpf.VariableSpec `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
@@ -916,6 +967,8 @@ type TailcamVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
+	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
+	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
@@ -939,6 +992,7 @@ type TailcamVariableSpecs struct {
 	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
@@ -1010,6 +1064,9 @@ type TailcamMaps struct {
 	NoProgress       *ebpf.Map `ebpf:"no_progress"`
 	Outliers         *ebpf.Map `ebpf:"outliers"`
 	Overrides        *ebpf.Map `ebpf:"overrides"`
+	PairKeys         *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots        *ebpf.Map `ebpf:"pair_slots"`
+	PairStates       *ebpf.Map `ebpf:"pair_states"`
 	Progresses       *ebpf.Map `ebpf:"progresses"`
 	Records          *ebpf.Map `ebpf:"records"`
 	RequestKeys      *ebpf.Map `ebpf:"request_keys"`
@@ -1052,6 +1109,9 @@ func (m *TailcamMaps) Close() error {
 		m.NoProgress,
 		m.Outliers,
 		m.Overrides,
+		m.PairKeys,
+		m.PairSlots,
+		m.PairStates,
 		m.Progresses,
 		m.Records,
 		m.RequestKeys,
@@ -1082,6 +1142,7 @@ type TailcamVariables struct {
 	FloorChain        *ebpf.Variable `ebpf:"floor_chain"`
 	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
@@ -1091,6 +1152,8 @@ type TailcamVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.Variable `ebpf:"interrupts_chunk"`
+	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
+	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
@@ -1114,6 +1177,7 @@ type TailcamVariables struct {
 	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`

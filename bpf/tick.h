@@ -146,6 +146,8 @@ static __always_inline void request_look(struct tick_walk *w, u32 at)
 		place_look(w, TRACK_BLOCK, at, start, start, timeout_block[op & 7], &slot->deadline);
 }
 
+#include "pair_tick.h"
+
 static long place_step(u32 i, struct tick_walk *w)
 {
 	u32 at = w->segment << SEGMENT_SHIFT | (w->bucket * 8 + (i & 7));
@@ -154,6 +156,8 @@ static long place_step(u32 i, struct tick_walk *w)
 		task_look(w, at);
 	else if (w->table == TABLE_CALLS)
 		call_look(w, at);
+	else if (w->table == TABLE_PAIRS)
+		pair_look(w, at);
 	else
 		request_look(w, at);
 	return 0;
@@ -173,6 +177,8 @@ static long bucket_step(u32 i, struct tick_walk *w)
 		bucket = bpf_map_lookup_elem(&task_keys, &b);
 	else if (w->table == TABLE_CALLS)
 		bucket = bpf_map_lookup_elem(&call_keys, &b);
+	else if (w->table == TABLE_PAIRS)
+		bucket = bpf_map_lookup_elem(&pair_keys, &b);
 	else
 		bucket = bpf_map_lookup_elem(&request_keys, &b);
 	if (!bucket)
@@ -503,7 +509,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 		expire_call(w, p->at);
 	else if (p->tracker == TRACK_BLOCK)
 		expire_request(w, p->at);
-	else
+	else if (p->tracker != TRACK_PAIR)
 		expire_task(w, p->tracker, p->at);
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
@@ -513,6 +519,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 }
 
 #include "irq_tick.h"
+#include "pair_expire.h"
 
 /*
  * A timer of any kind has expired on this CPU. There are many on a busy
@@ -531,6 +538,8 @@ static __always_inline void tick(u64 now, u32 cpu)
 	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);
+	if (w.due && (s64)timeout_least[TABLE_PAIRS] != (s64)NEVER)
+		bpf_loop(w.due, expire_pair_step, &w, 0);
 	if (track_irq || track_softirq)
 		interrupts_tick(&w);
 	__sync_lock_test_and_set(&ticker.busy, 0);

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, from, to, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, chain"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -46,7 +46,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
@@ -61,7 +61,7 @@ var badInput = []struct{ yaml, want string }{
 	{rule("wakeup", "[a]: 1ms"), `f:1:50: key is a list` + ruleAllowed},
 	{rule("wakeup", "<<: {}"), `f:1:50: unknown key "<<"` + ruleAllowed},
 	{rule("wakeup", "threshold: 1ms"), "f:1:50: threshold is already set in line 1; allowed: each key once"},
-	{rule("wakeup", "timeout: 1s, repeat: 1s, on_duplicate: keep"), "f:1:75: on_duplicate is not available in this version yet" + ruleAllowed},
+	{rule("wakeup", "timeout: 1s, repeat: 1s, on_duplicate: keep"), "f:1:75: on_duplicate has no meaning with track wakeup; allowed: on_duplicate with track pair"},
 
 	// Names and tracks.
 	{"rules: [{name: A_b, track: block, threshold: 1ms}]", `f:1:16: name "A_b" is not good; allowed: a-z, 0-9 and -, at most 48 characters`},
@@ -75,10 +75,6 @@ var badInput = []struct{ yaml, want string }{
 		`f:3:10: name "a" is already used at f:2:10; allowed: a name for each rule`},
 	{"rules: [{name: a, track: wakup, threshold: 1ms}]", `f:1:26: unknown track "wakup", did you mean "wakeup"` + tracksAllowed},
 	{"rules: [{name: a, track: [wakeup], threshold: 1ms}]", `f:1:26: track is a list; allowed: text`},
-	{"rules: [{name: a, track: pair, threshold: 1ms, entry: a, exit: b, key: [tid]}]", `f:1:26: track pair is not available in this version yet` + tracksAllowed +
-		"\nf:1:48: entry is not available in this version yet" + ruleAllowed +
-		"\nf:1:58: exit is not available in this version yet" + ruleAllowed +
-		"\nf:1:67: key is not available in this version yet" + ruleAllowed},
 
 	// Durations.
 	{"rules: [{name: a, track: block, threshold: 5}]", "f:1:44: threshold 5 has no unit" + durationAllowed},

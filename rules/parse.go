@@ -23,8 +23,9 @@ const maxNameLen = 48
 
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
-	fileKeys     = []string{"rules"}
-	ruleKeys     = []string{"name", "track", "from", "to", "threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
+	fileKeys = []string{"rules"}
+	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels",
+		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
@@ -84,6 +85,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		rule.When = r.when(e.value, rule.Track)
 	}
 	r.chain(keys, &rule)
+	r.pair(n, keys, &rule)
 	if e, ok := keys["overrides"]; ok {
 		rule.Overrides = r.overridesOf(e.value, &rule)
 	}
@@ -200,7 +202,7 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
-	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain}, rule.Track):
+	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair}, rule.Track):
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")

@@ -35,12 +35,6 @@ func (r *reader) fail(n *yaml.Node, allowed, format string, args ...any) {
 	r.errs = append(r.errs, Error{at(r.file, n), fmt.Sprintf(format, args...), allowed})
 }
 
-// notYet holds the keys of the format that this version does not carry out, by
-// the mapping that they belong to.
-var notYet = map[string][]string{
-	"rule": {"on_duplicate", "entry", "exit", "key"},
-}
-
 // mapping reads the keys of a mapping; what names it in messages.
 func (r *reader) mapping(n *yaml.Node, what string, keys []string) map[string]entry {
 	allowed := strings.Join(keys, ", ")
@@ -56,8 +50,6 @@ func (r *reader) mapping(n *yaml.Node, what string, keys []string) map[string]en
 		switch {
 		case key.Kind != yaml.ScalarNode:
 			r.fail(key, allowed, "key is %s", kindOf(key))
-		case slices.Contains(notYet[what], name):
-			r.fail(key, allowed, "%s is not available in this version yet", name)
 		case !slices.Contains(keys, name):
 			r.fail(key, allowed, "%s", r.unknown("key", name, keys))
 		case twice:

@@ -24,7 +24,7 @@ const (
 var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
 
 // unbuilt are the trackers that the kernel side does not have yet.
-var unbuilt = []Track{Pair, Span}
+var unbuilt = []Track{Span}
 
 // Op is the kind of a block request.
 type Op string
@@ -156,6 +156,7 @@ type Rule struct {
 	Repeat    time.Duration // fire again each … while it is still pending; 0: once
 	Ratchet   bool          // only what is worse than all before fires
 	Paused    bool          // fires nothing; set while tailcam runs, not in files
+	Pair      *PairSpec     // track pair: its hooks and key; nil: another track
 	When      Match
 	Overrides []Override
 	Stacks    []Stack

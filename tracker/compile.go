@@ -19,7 +19,7 @@ const (
 	maxSyscalls  = 512
 	commLen      = 16
 	trackers     = 9
-	tables       = 3
+	tables       = 4
 	recordSize   = 64
 	progresses   = 512  // slow system calls whose progress is kept at once
 	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept

@@ -136,7 +136,7 @@ func (t *Tracker) Trackers() []rules.Track {
 func (t *Tracker) Programs() [][2]string {
 	var list [][2]string
 	for _, a := range t.attachments() {
-		list = append(list, [2]string{a.hook.program, "tp_btf:" + a.hook.tracepoint})
+		list = append(list, [2]string{a.hook.program, a.name()})
 	}
 	return list
 }

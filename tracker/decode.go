@@ -69,6 +69,8 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		}
 	case rules.IRQ, rules.Softirq:
 		o.addInterrupt(raw)
+	case rules.Pair:
+		o.Key = map[string]uint64{}
 	case rules.Chain:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		o.addChain(raw)

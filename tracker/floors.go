@@ -14,6 +14,7 @@ type floors struct {
 	syscall [maxSyscalls]uint64
 	block   [8]uint64 // by number of the op
 	irq     [irqClasses]uint64
+	pair    map[string]uint64   // by name of the rule
 	softirq [2][softirqs]uint64 // by phase, vector
 	chain   [4]uint64           // by number of the end
 
@@ -79,6 +80,7 @@ func noFloors(f *floors) {
 	fill(f.softirq[0][:])
 	fill(f.softirq[1][:])
 	fill(f.chain[:])
+	f.pair = map[string]uint64{}
 }
 
 // lower lowers the floors of every class that r can fire for.
@@ -129,7 +131,17 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 		}
 	case rules.IRQ, rules.Softirq:
 		f.lowerInterrupts(r, m, threshold)
+	case rules.Pair:
+		f.pair[r.Name] = min(f.pairOf(r.Name), threshold)
 	}
+}
+
+// pairOf is the floor of a declared pair, by the name of its rule.
+func (f *floors) pairOf(name string) uint64 {
+	if v, ok := f.pair[name]; ok {
+		return v
+	}
+	return never
 }
 
 func admits[T comparable](want, not []T, v T) bool {
@@ -149,6 +161,14 @@ func (f *floors) offcpuStates() [4]uint64 {
 func (f *floors) least() [4]uint64 {
 	states := f.offcpuStates()
 	return [4]uint64{
-		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]), never,
+		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]), f.leastPair(),
 	}
+}
+
+func (f *floors) leastPair() uint64 {
+	var least uint64 = never
+	for _, v := range f.pair {
+		least = min(least, v)
+	}
+	return least
 }

@@ -35,6 +35,7 @@ func pendingTables() [tables]pendingTable {
 		{name: "tasks", keys: "task_keys", slots: "task_slots", moreSlots: "more_task_slots", mask: "task_mask", trackers: []rules.Track{rules.Wakeup, rules.OffCPU}},
 		{name: "syscalls", keys: "call_keys", slots: "call_slots", moreSlots: "more_call_slots", mask: "call_mask", trackers: []rules.Track{rules.Syscall}},
 		{name: "block", keys: "request_keys", slots: "request_slots", moreSlots: "more_request_slots", mask: "request_mask", trackers: []rules.Track{rules.Block}},
+		{name: "pairs", keys: "pair_keys", slots: "pair_slots", mask: "pair_mask", trackers: []rules.Track{rules.Pair}}, // does not grow
 	}
 }
 
@@ -47,14 +48,14 @@ type growth struct {
 // sizeTables sets the first segment of every table, and how far it may grow.
 func (t *Tracker) sizeTables(spec *ebpf.CollectionSpec, knobs map[string]any) {
 	t.growth.tables = pendingTables()
-	initial := [tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests}
+	initial := [tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs}
 	most := [tables]int{t.opts.MaxTasks, t.opts.MaxSyscalls, t.opts.MaxRequests}
 	for n := range t.growth.tables {
 		p := &t.growth.tables[n]
-		p.places = 8
+		p.places = 16 // a window of two buckets
 		for _, track := range p.trackers {
 			if t.plan.tracks[track] {
-				p.places = powerOfTwo(max(initial[n], 8))
+				p.places = powerOfTwo(max(initial[n], 16))
 				p.max = most[n]
 			}
 		}

@@ -19,6 +19,14 @@ type hook struct {
 	groups     []string
 }
 
+// name is where the program is attached.
+func (a *attached) name() string {
+	if a.where != "" {
+		return a.where
+	}
+	return "tp_btf:" + a.hook.tracepoint
+}
+
 // hooks lists every program, in the order of attaching: whatever ends pending
 // work comes before what begins it, so nothing is left pending by the start.
 var hooks = []hook{

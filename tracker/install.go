@@ -3,6 +3,7 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,17 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if !t.plan.covers(p) {
 		return ErrRestart
 	}
+	q, absent, err := newPairs(served, kernel)
+	if err != nil {
+		return err
+	}
+	if !t.pairs.covers(q) {
+		return ErrRestart
+	}
+	for name, err := range absent {
+		inactive[name] = err
+	}
+	served = slices.DeleteFunc(served, func(r rules.Rule) bool { return absent[r.Name] != nil })
 	if err := t.install(served); err != nil {
 		return err
 	}
@@ -154,6 +166,14 @@ func (t *Tracker) write(c *compiled) error {
 	if err := v["tables"].Set(tables); err != nil {
 		return err
 	}
+	var places [2][maxPairs]uint32
+	if err := v["pair_rules"].Get(&places); err != nil {
+		return err
+	}
+	places[half] = t.pairs.places(c)
+	if err := v["pair_rules"].Set(places); err != nil {
+		return err
+	}
 	if t.live != nil {
 		both, timeouts := c.floors.lowest(&t.live.floors), c.timeouts.lowest(&t.live.timeouts)
 		if err := errors.Join(t.writeFloors(&both), t.writeTimeouts(&timeouts)); err != nil {
@@ -174,6 +194,7 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_syscall"].Set(f.syscall),
 		v["floor_block"].Set(f.block),
 		v["floor_irq"].Set(f.irq),
+		v["floor_pair"].Set(t.pairs.floorsOf(f.pair)),
 		v["floor_softirq"].Set(f.softirq),
 		v["floor_chain"].Set(f.chain),
 		v["chain_from"].Set(uint32(f.chainFrom)),
@@ -191,6 +212,7 @@ func (t *Tracker) writeTimeouts(f *floors) error {
 		v["timeout_offcpu"].Set(f.offcpuStates()),
 		v["timeout_syscall"].Set(f.syscall),
 		v["timeout_block"].Set(f.block),
+		v["timeout_pair"].Set(t.pairs.floorsOf(f.pair)),
 		v["timeout_least"].Set(f.least()),
 		v["timeout_irq"].Set(f.irq),
 		v["timeout_softirq"].Set(f.softirq),
@@ -256,5 +278,9 @@ func (f *floors) lowest(g *floors) floors {
 	}
 	low(out.chain[:], g.chain[:])
 	out.chainFrom |= g.chainFrom
+	out.pair = maps.Clone(f.pair)
+	for name := range g.pair {
+		out.pair[name] = min(out.pairOf(name), g.pairOf(name))
+	}
 	return out
 }

@@ -127,9 +127,13 @@ type Outlier struct {
 	Syscall      *SyscallInfo `json:"syscall,omitempty"`
 	Block        *BlockInfo   `json:"block,omitempty"`
 	IRQ          *IRQInfo     `json:"irq,omitempty"`
-	Chain        *ChainInfo   `json:"chain,omitempty"`
-	Snapshot     *string      `json:"snapshot"`   // id, or null
-	Suppressed   uint64       `json:"suppressed"` // snapshots of this rule limited since its last one
+	// Labels are what a declared pair carries, by the names that its rule gives:
+	// numbers, or text. EntryTask is who passed the entry, if it is not Task.
+	Labels     map[string]any `json:"labels,omitempty"`
+	EntryTask  *Peer          `json:"entry_task,omitempty"`
+	Chain      *ChainInfo     `json:"chain,omitempty"`
+	Snapshot   *string        `json:"snapshot"`   // id, or null
+	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
 
 	// StartMono and EndMono are the entry and the exit in nanoseconds of
 	// CLOCK_MONOTONIC, the clock of the recorder.

@@ -115,6 +115,7 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"track_syscall":       p.tracks[rules.Syscall],
 		"track_block":         p.tracks[rules.Block],
 		"track_irq":           p.tracks[rules.IRQ],
+		"track_pair":          p.tracks[rules.Pair],
 		"track_softirq":       p.tracks[rules.Softirq],
 		"track_softirq_raise": p.softirqRaise,
 		"track_chain":         p.tracks[rules.Chain],

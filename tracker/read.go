@@ -134,6 +134,9 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	}
 	rule := c.source[at]
 	o := newOutlier(raw, rule)
+	if rule.Track == rules.Pair {
+		o.addPair(raw, t.pairs.labels[rule.Name])
+	}
 	question := o.Cause == CauseTimeout // asked only to be taught: it fires at the next tick
 	if t.opts.Host != nil {
 		// A cgroup that is gone by now stays unnamed: its id is no name.

@@ -40,9 +40,9 @@ type Options struct {
 	// rounded up to a power of two of at least a page, if the rings are plain
 	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
-	// Tasks, Syscalls, Requests and Chains are the places of the pending tables
-	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096.
-	Tasks, Syscalls, Requests, Chains int
+	// Tasks, Syscalls, Requests, Chains and Pairs are the places of the pending tables
+	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096, 16384.
+	Tasks, Syscalls, Requests, Chains, Pairs int
 	// MaxTasks, MaxSyscalls and MaxRequests are how far they may grow, doubling,
 	// up to eight times of what they are at first; 0: they do not.
 	MaxTasks, MaxSyscalls, MaxRequests int
@@ -67,7 +67,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, ChainAge: time.Minute, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Pairs: 16384, ChainAge: time.Minute, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
@@ -77,7 +77,7 @@ func (o *Options) withDefaults() Options {
 	for _, f := range []struct {
 		to   *int
 		from int
-	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Chains, o.Chains}, {&d.Buffer, o.Buffer}} {
+	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Chains, o.Chains}, {&d.Pairs, o.Pairs}, {&d.Buffer, o.Buffer}} {
 		if f.from > 0 {
 			*f.to = f.from
 		}
@@ -103,6 +103,10 @@ type Tracker struct {
 	growth   growth
 	progress progress // belongs to Read
 
+	pairs         *pairs
+	pairScratches *ebpf.Map
+	constants     map[string]*ebpf.VariableSpec // of the main object, as loaded
+
 	distributions   *ebpf.Memory // of all CPUs, nil: none
 	ruleMemory      *ebpf.Memory
 	overrideMemory  *ebpf.Memory
@@ -120,9 +124,10 @@ type Tracker struct {
 }
 
 type attached struct {
-	hook *hook
-	link link.Link
-	prog *ebpf.Program
+	hook  *hook
+	link  link.Link
+	prog  *ebpf.Program
+	where string // of a declared pair: the hook as the rule names it
 }
 
 // New loads the kernel side for a list of rules; Attach sets it to work. Rules
@@ -139,6 +144,11 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
+	var absent map[string]error
+	if t.pairs, absent, err = newPairs(served, kernel); err != nil {
+		return nil, err
+	}
+	served = t.leaveOut(served, absent)
 	t.histogramStride = 1
 	if !t.opts.NoHistograms {
 		t.histogramStride = histogramsNeeded(served)
@@ -148,6 +158,9 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 			t.objects.Close()
 		}
 		return nil, err
+	}
+	if err := t.loadPairs(); err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	if err := t.openHistograms(); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -174,8 +187,11 @@ func (t *Tracker) Attach() error {
 			return err
 		}
 		t.stopping.Lock()
-		t.links = append(t.links, attached{&hooks[i], l, p})
+		t.links = append(t.links, attached{hook: &hooks[i], link: l, prog: p})
 		t.stopping.Unlock()
+	}
+	if err := t.attachPairs(); err != nil {
+		return err
 	}
 	return t.startPulse()
 }
@@ -197,6 +213,7 @@ func (t *Tracker) load() error {
 	if err := t.size(spec); err != nil {
 		return err
 	}
+	t.constants = spec.Variables
 	t.objects, err = ebpf.NewCollection(spec)
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
@@ -238,6 +255,10 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	set("waker_stacks", 1)
 	if t.plan.wakerStacksAlways || t.plan.wakerStacksSlow {
 		set("waker_stacks", wakerStacks)
+	}
+	set("pair_states", maxPairs)
+	if t.plan.tracks[rules.Pair] {
+		set("pair_states", cpus*maxPairs)
 	}
 	set("outliers", powerOfTwo(max(t.opts.Buffer, os.Getpagesize())))
 
@@ -313,6 +334,14 @@ func powerOfTwo(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
+// leaveOut drops rules that this kernel cannot serve, and notes why.
+func (t *Tracker) leaveOut(list []rules.Rule, absent map[string]error) []rules.Rule {
+	for name, err := range absent {
+		t.inactive[name] = err
+	}
+	return slices.DeleteFunc(list, func(r rules.Rule) bool { return absent[r.Name] != nil })
+}
+
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
 func (t *Tracker) Inactive() map[string]error { return t.inactive }
 
@@ -342,6 +371,7 @@ func (t *Tracker) Stop() error {
 // Close stops, and unloads the kernel side.
 func (t *Tracker) Close() error {
 	err := t.Stop()
+	t.closePairs()
 	t.objects.Close()
 	return errors.Join(err, t.closeTables())
 }

@@ -1,0 +1,28 @@
+package tracker
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+)
+
+// canTrace tells why the kernel refuses fentry; nil: it does not. The answer
+// takes a program that is attached for a moment, so it is kept.
+var canTrace = sync.OnceValue(func() error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "bpf_fentry_test1", License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: p})
+	if err != nil {
+		return errors.New("refused: " + err.Error())
+	}
+	return l.Close()
+})
