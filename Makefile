@@ -24,7 +24,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 E2E := ./test/detect/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c)
+C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/bench/table/*.c)
 
 .PHONY: help
 help: ## list the targets
@@ -93,6 +93,10 @@ test-vm: deps-vm ## load, attach and one outlier per tracker on Debian's 6.1, 6.
 .PHONY: bench
 bench: deps-bench ## what tailcam costs, beside its peers; writes out/bench.json (ARGS=-quick)
 	$(GO) run ./test/bench $(ARGS)
+
+.PHONY: bench-table
+bench-table: deps-bench ## the pending table beside the kernel's own; writes out/bench-table.json (ARGS=-quick)
+	$(GO) run ./test/bench/table $(ARGS)
 
 # ------------------------------------------------------------- code and style
 

@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 generated() {
-	git ls-files 'bpf/*_bpfel.go' 'bpf/*_bpfel.o'
+	git ls-files '*_bpfel.go' '*_bpfel.o'
 	git grep -l '^// Code generated .* DO NOT EDIT\.$' -- '*.go' || true
 }
 files=$(generated | sort -u)
