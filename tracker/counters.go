@@ -52,6 +52,7 @@ type Counters struct {
 	Missed        map[string]uint64 // runs that a program skipped because it interrupted itself, by program
 	Unseen        uint64            // context switches that the kernel did not report
 	Freezes       uint64            // of the recorder
+	Stale         uint64            // outliers that were read so late that their rules had been replaced too often
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
 	Chains        ChainCounters
 }
@@ -144,6 +145,7 @@ func (t *Tracker) Programs() [][2]string {
 func (t *Tracker) ruleCounters(c *Counters) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	c.Stale = t.stale
 	for i, r := range t.live.source {
 		k, err := t.counted(t.live.rules[i].Id)
 		if err != nil {

@@ -53,8 +53,9 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 }
 
 // maxOld is how many replaced generations outliers are still understood of. A
-// swap takes 10 ms, so an outlier would have to wait for most of a second.
-const maxOld = 64
+// swap takes more than 10 ms, so an outlier would have to wait for seconds
+// while thresholds are set all the time.
+const maxOld = 256
 
 // grace is how long a program may still be at work with what it read before a
 // change. It runs with preemption off.
@@ -89,6 +90,7 @@ func (t *Tracker) install(list []rules.Rule) error {
 		return fmt.Errorf("install rules: %w", err)
 	}
 	if err := t.write(c); err != nil {
+		t.forget(c) // its lists would be found in those of the next one
 		return fmt.Errorf("install rules: %w", err)
 	}
 	replaced := t.live

@@ -130,7 +130,8 @@ func (t *Tracker) decide(raw *bpf.TailcamOutlier) *Outlier {
 	c := t.generation(raw.Generation)
 	at := int(raw.Rule) % maxRules
 	if c == nil || at >= len(c.source) {
-		return nil // of rules that were replaced too long ago
+		t.stale++ // of rules that were replaced too long ago
+		return nil
 	}
 	rule := c.source[at]
 	o := newOutlier(raw, rule)

@@ -118,6 +118,7 @@ type Tracker struct {
 	mu       sync.Mutex // guards what follows, and the order of changes
 	live     *compiled
 	old      []*compiled // the generations before, newest first, for outliers still on their way
+	stale    uint64      // outliers of generations before those
 	ids      ruleIDs
 	past     map[string]RuleCounters // by name: decided here, or of an id that another rule has now
 	allotted allotted                // histograms of the live rules

@@ -140,6 +140,33 @@ func TestThresholdLive(t *testing.T) {
 	}
 }
 
+// TestTimeoutLive: a timeout of one process reports its work while it is stuck.
+func TestTimeoutLive(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(sleeper("naps", uid, "timeout: 1m")))
+	const n, length = 4, 400 * time.Millisecond
+	chosen, passed := holdNaps(t, uid, n, length, 2), holdNaps(t, uid, n, length, 2)
+	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "20s", "10s")
+	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "100ms", "50ms") // in its place
+	chosen.letGo()
+	passed.letGo()
+	chosen.wait(t)
+	passed.wait(t)
+	causes := map[tracker.Cause]int{}
+	events := settled(t, d, "naps", 2*n)
+	for i := range events {
+		o := &events[i]
+		causes[o.Cause]++
+		if strconv.Itoa(o.Task.PID) != chosen.pid() || o.ThresholdNS != 100e6 {
+			t.Errorf("an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
+		}
+	}
+	if causes[tracker.CauseTimeout] != n || causes[tracker.CauseAfterTimeout] != n {
+		t.Errorf("%d naps: %v", n, causes)
+	}
+}
+
 // TestThresholdMistakes: what is wrong changes nothing.
 func TestThresholdMistakes(t *testing.T) {
 	needRoot(t)
