@@ -312,6 +312,7 @@ enum match_field {
 	MATCH_END = 1 << 25,
 	MATCH_TID = 1 << 26,
 	MATCH_NOT_TID = 1 << 27,
+	MATCH_SECTOR = 1 << 28,
 };
 
 enum op_bit {
@@ -357,6 +358,7 @@ struct conditions {
 	__u8 from, ends; /* chain */
 	__u8 _pad;
 	__u16 tid_set, not_tid_set;
+	__u64 first_sector, last_sector;
 };
 
 struct rule {

@@ -168,7 +168,7 @@ static __always_inline void outlier_request(struct scratch *s, struct request_sl
 	s->facts.thread = slot->kthread ? THREAD_KERNEL : THREAD_USER;
 	if (slot->kthread)
 		out->flags |= OUTLIER_KTHREAD;
-	out->sector = slot->sector;
+	out->sector = s->facts.sector = slot->sector;
 	out->bytes = slot->bytes;
 	out->requeues = slot->requeues;
 	out->entry_cpu = slot->cpu;
@@ -215,6 +215,7 @@ static __always_inline void block_histogram(struct request *rq, struct request_s
 		return;
 	s->facts.pid = slot->pid;
 	s->facts.tid = slot->tid;
+	s->facts.sector = slot->sector;
 	s->facts.uid = slot->uid;
 	s->facts.cgroup_id = slot->cgroup_id;
 	__builtin_memcpy(s->facts.comm, slot->comm, TASK_COMM_LEN);

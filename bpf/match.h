@@ -34,6 +34,7 @@ struct facts {
 	s32 syscall;
 	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
 	u32 generation;
+	u64 sector;
 	u64 handler; /* hash of an interrupt handler's name */
 	u32 irq, cpu;
 	u32 vector, phase; /* one bit each; chain: a bit of each vector on its way */
@@ -160,6 +161,8 @@ __noinline int match(const struct conditions *m, struct facts *f, u32 *undecided
 	if ((want & MATCH_FROM) && !(m->from & f->from))
 		return NO;
 	if ((want & MATCH_END) && !(m->ends & f->end))
+		return NO;
+	if ((want & MATCH_SECTOR) && (f->sector < m->first_sector || f->sector > m->last_sector))
 		return NO;
 	if ((want & MATCH_SYSCALL) && !set_has(m->syscall_set, f->syscall))
 		return NO;

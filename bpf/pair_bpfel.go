@@ -170,6 +170,8 @@ type PairOverride struct {
 		Pad           uint8
 		TidSet        uint16
 		NotTidSet     uint16
+		FirstSector   uint64
+		LastSector    uint64
 	}
 }
 
@@ -394,6 +396,8 @@ type PairRule struct {
 		Pad           uint8
 		TidSet        uint16
 		NotTidSet     uint16
+		FirstSector   uint64
+		LastSector    uint64
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -507,6 +511,7 @@ type PairScratch struct {
 		Preempted  uint8
 		Generation uint32
 		_          [4]byte
+		Sector     uint64
 		Handler    uint64
 		Irq        uint32
 		Cpu        uint32

@@ -125,6 +125,8 @@ type TailcamConditions struct {
 	Pad           uint8
 	TidSet        uint16
 	NotTidSet     uint16
+	FirstSector   uint64
+	LastSector    uint64
 }
 
 type TailcamCpuState struct {
@@ -539,6 +541,7 @@ type TailcamScratch struct {
 		Preempted  uint8
 		Generation uint32
 		_          [4]byte
+		Sector     uint64
 		Handler    uint64
 		Irq        uint32
 		Cpu        uint32

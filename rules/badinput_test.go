@@ -12,7 +12,7 @@ import (
 const (
 	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
-		"syscall, not_syscall, device, not_device, op, state, preempted, irq, not_irq, name, not_name, " +
+		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
@@ -165,6 +165,10 @@ var badInput = []struct{ yaml, want string }{
 	{rule("block", "when: {tid: [5, 5], not_tid: 0}"), "f:1:65: 5 is listed twice; allowed: each once" +
 		"\nf:1:78: not_tid is 0; allowed: a whole number from 1 to 4194304"},
 	{rule("syscall", "when: {tid: 5, not_tid: 5}"), "f:1:75: 5 is in both tid and not_tid; allowed: each value in one of them"},
+	{rule("block", "when: {sector: [5-1, 7]}"), "f:1:70: sector has 2 ranges; allowed: first-last, such as 0-2047; further ranges in overrides of their own"},
+	{rule("block", "when: {sector: 5-1}"), "f:1:64: sector is \"5-1\"; allowed: first-last, such as 0-2047; further ranges in overrides of their own"},
+	{rule("block", "when: {sector: /dev/sda}"), "f:1:64: sector is \"/dev/sda\"; allowed: first-last, such as 0-2047; further ranges in overrides of their own"},
+	{rule("wakeup", "when: {sector: 5}"), "f:1:57: sector has no meaning with track wakeup; allowed: sector with track block"},
 	{rule("syscall", "ratchet: 1"), "f:1:60: ratchet is a number; allowed: true, false"},
 	{rule("syscall", "timeout: 1s, ratchet: true"), "f:1:64: ratchet does not go with a timeout, which fires before the end; allowed: ratchet with thresholds only; timeouts in a rule of their own"},
 	{rule("syscall", "ratchet: true, overrides: [{when: {pid: 5}, timeout: 1s}]"), "f:1:51: ratchet does not go with a timeout, which fires before the end; allowed: ratchet with thresholds only; timeouts in a rule of their own"},

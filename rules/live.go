@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,4 +126,29 @@ func (r Rule) WithLimits(threshold, timeout time.Duration) Rule {
 		r.Timeout = timeout
 	}
 	return r
+}
+
+// sectors reads one range, such as 0-2047, or one sector.
+func (r *reader) sectors(n *yaml.Node, what string) *Sectors {
+	const allowed = "first-last, such as 0-2047; further ranges in overrides of their own"
+	list := r.list(n, what)
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) > 1 {
+		r.fail(list[1], allowed, "%s has %d ranges", what, len(list))
+		return nil
+	}
+	v := list[0]
+	first, last, both := strings.Cut(v.Value, "-")
+	if !both {
+		last = first
+	}
+	a, err := strconv.ParseUint(first, 10, 63)
+	b, err2 := strconv.ParseUint(last, 10, 63)
+	if v.Kind != yaml.ScalarNode || err != nil || err2 != nil || a > b {
+		r.fail(v, allowed, "%s is %q", what, cut(v.Value))
+		return nil
+	}
+	return &Sectors{a, b}
 }

@@ -11,6 +11,7 @@ import (
 func TestParseOverride(t *testing.T) {
 	r := Rule{Name: "calls", Track: Syscall, Threshold: 10 * time.Millisecond, Timeout: time.Second}
 	yes := true
+	disk := Rule{Name: "disk", Track: Block, Threshold: time.Second}
 	woken := Rule{Name: "woken", Track: Wakeup, Threshold: time.Second}
 	for _, c := range []struct {
 		rule               *Rule
@@ -23,6 +24,8 @@ func TestParseOverride(t *testing.T) {
 		{&r, map[string][]string{"comm": {"postgres", "12*", "12", "true"}, "not_tid": {"7"}}, "", "5s", Override{
 			When: Match{Comm: []string{"postgres", "12*", "12", "true"}, NotTID: []uint32{7}}, Timeout: 5 * time.Second,
 		}},
+		{&disk, map[string][]string{"sector": {"2048-4095"}}, "5ms", "", Override{When: Match{Sector: &Sectors{2048, 4095}}, Threshold: 5 * time.Millisecond}},
+		{&disk, map[string][]string{"sector": {"7"}}, "5ms", "", Override{When: Match{Sector: &Sectors{7, 7}}, Threshold: 5 * time.Millisecond}},
 		{&woken, map[string][]string{"preempted": {"true"}, "cpu": {"0", "3"}, "uid": {"root"}}, "1us", "", Override{
 			When: Match{Preempted: &yes, CPU: []uint32{0, 3}, UID: []uint32{0}}, Threshold: time.Microsecond,
 		}},

@@ -11,6 +11,7 @@ type Facts struct {
 	Cgroup    string // cgroup v2 path
 	Syscall   int
 	Device    string // disk name
+	Sector    uint64
 	Op        Op
 	State     State
 	Kernel    bool // a kernel thread
@@ -39,6 +40,7 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.TID, m.NotTID, f.TID) &&
 		isOneOf(m.UID, m.NotUID, f.UID) &&
 		isOneOf(m.Syscall, m.NotSyscall, f.Syscall) &&
+		(m.Sector == nil || f.Sector >= m.Sector.First && f.Sector <= m.Sector.Last) &&
 		isOneOf(m.Op, nil, f.Op) &&
 		isOneOf(m.State, nil, f.State) &&
 		isOneOf(m.IRQ, m.NotIRQ, f.IRQ) &&

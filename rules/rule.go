@@ -101,6 +101,7 @@ type Match struct {
 	Cgroup, NotCgroup   []string // globs over the cgroup v2 path; ** crosses slashes
 	Syscall, NotSyscall []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
 	Device, NotDevice   []string // globs over disk names (vda, nvme0n1)
+	Sector              *Sectors // block: of the disk, where the request begins
 	Op                  []Op
 	State               []State
 	Thread              []Thread
@@ -113,6 +114,9 @@ type Match struct {
 	From                []Origin // chain: where it began; set by the rule's from
 	Ends                []End    // chain: where it ends; set by the rule's to
 }
+
+// Sectors is a range of a disk's sectors of 512 bytes, both ends included.
+type Sectors struct{ First, Last uint64 }
 
 // Override replaces the threshold, the timeout, or both where its conditions hold.
 type Override struct {

@@ -12,7 +12,7 @@ import (
 // whenKeys are all conditions, in the order in which errors list them.
 var whenKeys = []string{
 	"comm", "not_comm", "pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
-	"syscall", "not_syscall", "device", "not_device", "op", "state", "preempted",
+	"syscall", "not_syscall", "device", "not_device", "sector", "op", "state", "preempted",
 	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu",
 }
 
@@ -22,6 +22,7 @@ var onlyFor = map[string][]Track{
 	"syscall":   {Syscall, OffCPU},
 	"device":    {Block},
 	"op":        {Block},
+	"sector":    {Block},
 	"state":     {OffCPU},
 	"preempted": {Wakeup},
 	"irq":       {IRQ, Chain},
@@ -104,6 +105,8 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		m.Device = r.devices(n, key)
 	case "not_device":
 		m.NotDevice = r.devices(n, key)
+	case "sector":
+		m.Sector = r.sectors(n, key)
 	case "op":
 		m.Op = words(r, n, key, []Op{Read, Write, Flush, Discard, Other})
 	case "state":

@@ -38,6 +38,7 @@ type MatchJSON struct {
 	NotSyscall []int          `json:"not_syscall,omitempty"`
 	Device     []string       `json:"device,omitempty"`
 	NotDevice  []string       `json:"not_device,omitempty"`
+	Sector     *SectorsJSON   `json:"sector,omitempty"`
 	Op         []rules.Op     `json:"op,omitempty"`
 	State      []rules.State  `json:"state,omitempty"`
 	Thread     []rules.Thread `json:"thread,omitempty"`
@@ -53,6 +54,12 @@ type MatchJSON struct {
 	NotCPU     []uint32       `json:"not_cpu,omitempty"`
 	From       []rules.Origin `json:"from,omitempty"`
 	Ends       []rules.End    `json:"to,omitempty"`
+}
+
+// SectorsJSON is rules.Sectors.
+type SectorsJSON struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 }
 
 // OverrideJSON is rules.Override.
@@ -157,7 +164,8 @@ func matchJSON(m rules.Match) MatchJSON {
 		Cgroup: m.Cgroup, NotCgroup: m.NotCgroup,
 		Syscall: m.Syscall, NotSyscall: m.NotSyscall,
 		Device: m.Device, NotDevice: m.NotDevice,
-		Op: m.Op, State: m.State, Thread: m.Thread,
+		Sector: (*SectorsJSON)(m.Sector),
+		Op:     m.Op, State: m.State, Thread: m.Thread,
 		Preempted: m.Preempted,
 		IRQ:       m.IRQ, NotIRQ: m.NotIRQ,
 		Name: m.Name, NotName: m.NotName,

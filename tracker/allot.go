@@ -90,12 +90,16 @@ func printable(m *rules.Match) any {
 	if m.Preempted != nil {
 		preempted = fmt.Sprint(*m.Preempted)
 	}
+	sector := "any"
+	if m.Sector != nil {
+		sector = fmt.Sprint(*m.Sector)
+	}
 	plain := *m
-	plain.Preempted = nil
+	plain.Preempted, plain.Sector = nil, nil
 	return struct {
 		rules.Match
-		preempted string
-	}{plain, preempted}
+		preempted, sector string
+	}{plain, preempted, sector}
 }
 
 // allot finds room for every histogram of c among stride numbers. What was

@@ -59,6 +59,7 @@ const (
 	matchEnd
 	matchTID
 	matchNotTID
+	matchSector
 )
 
 // never is a floor that no delay reaches (bpf/state.h, NEVER).
@@ -192,6 +193,9 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 	}
 	if set(matchNotPID, len(m.NotPID) > 0) {
 		k.NotPidSet = c.set(m.NotPID)
+	}
+	if set(matchSector, m.Sector != nil) {
+		k.FirstSector, k.LastSector = m.Sector.First, m.Sector.Last
 	}
 	if set(matchTID, len(m.TID) > 0) {
 		k.TidSet = c.set(m.TID)

@@ -163,7 +163,7 @@ func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
 	f := rules.Facts{
 		CPU:  raw.Cpu,
 		Comm: o.Task.Comm, PID: raw.Pid, TID: raw.Tid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
-		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]),
+		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]), Sector: raw.Sector,
 		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),
 		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,
 	}

@@ -122,11 +122,15 @@ func TestBlockEveryRequest(t *testing.T) {
 	ours := func(device, notDevice []string) rules.Match {
 		return rules.Match{Comm: []string{"inj-block"}, Device: device, NotDevice: notDevice}
 	}
+	half := rules.Sectors{First: file.sector, Last: file.sector + 4<<20/512 - 1}
 	c := watch(t, []rules.Rule{
 		{Name: "whoever", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Device: here}},
 		{Name: "ours", Track: rules.Block, Threshold: time.Nanosecond, When: ours([]string{"nothing", file.device}, nil)},
 		{Name: "slow", Track: rules.Block, Threshold: blockThreshold, When: ours(here, nil)},
 		{Name: "other", Track: rules.Block, Threshold: time.Nanosecond, When: ours(nil, here)},
+		{Name: "half", Track: rules.Block, Threshold: time.Hour, When: rules.Match{Device: here}, Overrides: []rules.Override{
+			{When: rules.Match{Sector: &half}, Threshold: time.Nanosecond},
+		}},
 		lastRequest(time.Nanosecond, rules.Match{}),
 		neverSlow,
 	}, &tracker.Options{Buffer: 128 << 20})
@@ -139,8 +143,11 @@ func TestBlockEveryRequest(t *testing.T) {
 			for _, e := range events {
 				owe[file.sector+uint64(e.Offset)/512]++
 			}
-			merged := 0
+			merged, halves := 0, 0
 			for _, o := range only("whoever", reports) {
+				if o.Block.Sector >= half.First && o.Block.Sector <= half.Last {
+					halves++
+				}
 				if !file.holds(o) {
 					continue // of other programs
 				}
@@ -158,6 +165,9 @@ func TestBlockEveryRequest(t *testing.T) {
 				if *o.Block != want || o.Block.QueueNS < 0 {
 					t.Fatalf("reported %+v, want %+v", *o.Block, want)
 				}
+			}
+			if got := len(only("half", reports)); got != halves || halves < requests/4 {
+				t.Errorf("a rule for half of the sectors reported %d of %d requests there", got, halves)
 			}
 			missed := 0
 			for sector, n := range owe {
