@@ -315,6 +315,12 @@ func shortList(names []string) string {
 
 // number ends the walk at a number.
 func (w *walker) number(f *rules.Field) (Value, error) {
+	if w.arg.Text == textBytes && (w.arg.Size == 2 || w.arg.Size == 4 || w.arg.Size == 8) {
+		// An array of bytes in a record, such as an address: as good as a number.
+		w.fetch.Base, w.fetch.Left = baseRecord, uint8(64-8*w.arg.Size)
+		w.fetch.Right = w.fetch.Left
+		return Value{Fetch: w.fetch}, nil
+	}
 	if w.arg.Text != textNumber {
 		return Value{}, fmt.Errorf("%s is text, not a number", f.Text)
 	}
