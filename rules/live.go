@@ -60,7 +60,7 @@ func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout stri
 		r.overrideLimits(root, keys, rule, &got)
 	}
 	if rule.Ratchet && timeout != "" {
-		r.fail(root, "a threshold", "rule %s has a ratchet, which does not go with a timeout", rule.Name)
+		r.fail(root, "a threshold", "its ratchet does not go with a timeout")
 	}
 	if len(r.errs) == 0 {
 		return got, nil

@@ -62,7 +62,7 @@ func TestBadParseOverride(t *testing.T) {
 		{&r, map[string][]string{"pid": {}}, "2ms", "", "rule calls: pid is an empty list; allowed: at least one value, or no pid at all"},
 		{&r, map[string][]string{"pid": {"0"}, "device": {"vda"}}, "2ms", "", "rule calls: pid is 0; allowed: a whole number from 1 to 4194304; and device has no meaning with track syscall; allowed: device with track block"},
 		{&r, map[string][]string{"comm": {"a\nb: c"}, "not_comm": {""}}, "2ms", "", "rule calls: not_comm is empty; allowed: text"},
-		{&ratchet, nil, "", "1s", "rule records: rule records has a ratchet, which does not go with a timeout; allowed: a threshold"},
+		{&ratchet, nil, "", "1s", "rule records: its ratchet does not go with a timeout; allowed: a threshold"},
 		{&chain, nil, "", "1s", "rule ways: track chain has no timeout; allowed: threshold with track chain; a timeout with track wakeup or offcpu"},
 	} {
 		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testHost{})
