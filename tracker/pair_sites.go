@@ -55,17 +55,23 @@ func (m missing) Error() string   { return m.err.Error() }
 func (m missing) Unwrap() []error { return []error{m.err, errMissing} }
 
 // find finds a hook; errMissing if this kernel or machine does not have it.
-func (s *sites) find(h *rules.Hook) (site, error) {
+func (s *sites) find(h *rules.Hook) ([]site, error) {
+	find := s.function
 	switch h.Kind {
 	case rules.RawTracepoint:
-		return s.rawTracepoint(h)
+		find = s.rawTracepoint
 	case rules.Tracepoint:
-		return s.tracepoint(h)
-	case rules.FEntry, rules.FExit, rules.KProbe, rules.KRetProbe:
-		return s.function(h)
-	default:
-		return s.program(h)
+		find = s.tracepoint
+	case rules.UProbe, rules.URetProbe:
+		find = probed
+	case rules.USDT:
+		return static(h)
 	}
+	one, err := find(h)
+	if err != nil {
+		return nil, err
+	}
+	return []site{one}, nil
 }
 
 func (s *sites) rawTracepoint(h *rules.Hook) (site, error) {
@@ -185,9 +191,4 @@ func kernelHas(name string) bool {
 		return true // the kernel itself will tell
 	}
 	return strings.Contains(string(b), " "+name+"\n") || strings.Contains(string(b), " "+name+"\t")
-}
-
-// program finds a hook in a program or library.
-func (s *sites) program(h *rules.Hook) (site, error) {
-	return site{}, missing{fmt.Errorf("hooks of kind %s are not available in this version yet", h.Kind)}
 }

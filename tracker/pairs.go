@@ -131,27 +131,29 @@ func resolvePair(r *rules.Rule, number uint32, sites *sites) ([]*pairProgram, []
 	} {
 		for i := range side.hooks {
 			h := &side.hooks[i]
-			site, err := sites.find(h)
+			found, err := sites.find(h)
 			if err != nil {
 				return nil, nil, fmt.Errorf("hook %s: %w", h.Text, err)
 			}
-			p := &pairProgram{rule: r.Name, role: side.role, hook: h, site: site}
-			p.wire = pairHook{
-				Pair: number, Role: uint32(side.role),
-				Policy: uint32(max(slices.Index(rules.Duplicates, spec.OnDuplicate), 0)),
-			}
-			key := h.Key
-			if key == nil {
-				for _, k := range spec.Key {
-					key = append(key, side.field(k))
+			for _, site := range found {
+				p := &pairProgram{rule: r.Name, role: side.role, hook: h, site: site}
+				p.wire = pairHook{
+					Pair: number, Role: uint32(side.role),
+					Policy: uint32(max(slices.Index(rules.Duplicates, spec.OnDuplicate), 0)),
 				}
+				key := h.Key
+				if key == nil {
+					for _, k := range spec.Key {
+						key = append(key, side.field(k))
+					}
+				}
+				wrong = append(wrong, p.setKey(key)...)
+				wrong = append(wrong, p.setConditions(slices.Concat(side.when, h.When))...)
+				if side.role != roleCancel {
+					wrong = append(wrong, p.setLabels(spec.Labels, labels)...)
+				}
+				list = append(list, p)
 			}
-			wrong = append(wrong, p.setKey(key)...)
-			wrong = append(wrong, p.setConditions(slices.Concat(side.when, h.When))...)
-			if side.role != roleCancel {
-				wrong = append(wrong, p.setLabels(spec.Labels, labels)...)
-			}
-			list = append(list, p)
 		}
 	}
 	if len(wrong) > 0 {

@@ -69,6 +69,9 @@ func (s *Source) walk(f *rules.Field) (*walker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := arg.trouble(); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", s.Hook, f.Text, err)
+	}
 	w.arg, w.fetch, w.typ = arg, arg.Fetch, arg.Type
 	if f.Cast != "" {
 		t := structOf(s.Kernel, f.Cast)

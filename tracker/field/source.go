@@ -64,6 +64,8 @@ type Arg struct {
 	Signed bool
 	Size   uint32 // of text in the record
 	Text   uint8
+	// Trouble says why it cannot be read; empty: it can.
+	Trouble string
 }
 
 // ErrNoFunction tells that the kernel's BTF does not know a function.

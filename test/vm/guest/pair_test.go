@@ -1,0 +1,148 @@
+package guest
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// everyPair names each kind of hook that needs no program, with every part of
+// the language, so that the verifier of this kernel sees every template.
+const everyPair = `
+rules:
+  - name: raw
+    track: pair
+    entry: raw_tracepoint:sys_enter
+    exit: raw_tracepoint:sys_exit
+    cancel: raw_tracepoint:sched_process_exit
+    key: [tid, pid]
+    entry_when: args.id == NANOSLEEP
+    exit_when: [args.ret == 0, '(struct pt_regs)args.regs->0 >= 0']
+    on_duplicate: count
+    threshold: 40ms
+    timeout: 45ms
+    stacks: [kernel, user]
+    labels: {call: args.id, regs: args.regs, ret: exit.args.ret}
+  - name: record
+    track: pair
+    entry: tracepoint:syscalls:sys_enter_nanosleep
+    exit: {hook: tracepoint:syscalls:sys_exit_nanosleep, when: args.ret == 0}
+    key: [{name: thread, entry: tid, exit: tid}]
+    threshold: 40ms
+    stacks: [kernel, user]
+    labels: {ret: exit.args.ret, asked: {field: args.rqtp, as: hex}}
+  - name: kprobe
+    track: pair
+    entry: kprobe:hrtimer_nanosleep
+    exit: kretprobe:hrtimer_nanosleep
+    key: tid
+    on_duplicate: keep
+    threshold: 40ms
+    labels: {asked: args.rqtp, first: arg0, ret: exit.ret}
+  - name: fentry
+    track: pair
+    entry: fentry:hrtimer_nanosleep
+    exit: fexit:hrtimer_nanosleep
+    key: [tid, uid]
+    threshold: 40ms
+    labels: {asked: args.rqtp, ret: exit.ret}
+  - name: switched
+    track: pair
+    entry: raw_tracepoint:sched_switch
+    exit: raw_tracepoint:sched_switch
+    key: {name: thread, entry: args.prev->pid, exit: args.next->pid}
+    entry_when: 'args.prev->tgid == SELF'
+    threshold: 40ms
+    labels: {from: {field: args.prev->comm, as: string}, to: exit.args.next->comm}
+  - name: absent
+    track: pair
+    entry: raw_tracepoint:no_such_tracepoint
+    exit: raw_tracepoint:sys_exit
+    key: tid
+    threshold: 40ms
+`
+
+// TestTrackersPairs loads every kind of declared pair, sleeps, and wants each to tell of it.
+func TestTrackersPairs(t *testing.T) {
+	inGuest(t)
+	sleep, ok := rules.SyscallNumber("nanosleep")
+	if !ok {
+		t.Fatal("no nanosleep here")
+	}
+	list, err := rules.Parse("pairs", []byte(replaceAll(everyPair, "NANOSLEEP", sleep, "SELF", unix.Getpid())), &rules.LocalHost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if n := len(kernel.Inactive()); n != 1 || kernel.Inactive()["absent"] == nil {
+		t.Errorf("rules that do not work on this kernel: %v; want only absent", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range kernel.Programs() {
+		t.Logf("attached %v", p)
+	}
+	outliers := collect(t, kernel)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid := unix.Gettid()
+	asked := unix.NsecToTimespec((100 * time.Millisecond).Nanoseconds())
+	if err := unix.Nanosleep(&asked, nil); err != nil {
+		t.Fatal(err)
+	}
+	causes := map[tracker.Cause]bool{}
+	missing := map[string]int{"raw": 2, "record": 1, "kprobe": 1, "fentry": 1, "switched": 1}
+	late := time.After(30 * time.Second)
+	for len(missing) > 0 {
+		var o *tracker.Outlier
+		select {
+		case o = <-outliers:
+		case <-late:
+			t.Fatalf("still missing: %v", missing)
+		}
+		if o == nil || o.Key["tid"] != uint64(tid) && o.Key["thread"] != uint64(tid) {
+			continue
+		}
+		if missing[o.Rule]--; missing[o.Rule] == 0 {
+			delete(missing, o.Rule)
+		}
+		causes[o.Cause] = true
+		t.Logf("%s: %s after %d ns, key %v, labels %v, %d frames", o.Rule, o.Cause, o.DelayNS, o.Key, o.Labels, len(o.Raw.Kernel))
+		if o.Cause != tracker.CauseTimeout && (o.DelayNS < 99e6) {
+			t.Errorf("%s: %d ns", o.Rule, o.DelayNS)
+		}
+		if (o.Rule == "kprobe" || o.Rule == "fentry") && (o.Labels["asked"] != int64(100e6) || o.Labels["ret"] != int64(0)) {
+			t.Errorf("%s: labels %v", o.Rule, o.Labels)
+		}
+		if o.Rule == "switched" && o.Labels["from"] != o.Labels["to"] {
+			t.Errorf("%s: labels %v of %+v", o.Rule, o.Labels, o.Task)
+		}
+	}
+	if !causes[tracker.CauseTimeout] || !causes[tracker.CauseAfterTimeout] || !causes[tracker.CauseThreshold] {
+		t.Errorf("causes %v", causes)
+	}
+}
+
+// replaceAll puts numbers in the places of names.
+func replaceAll(s string, pairs ...any) string {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s = strings.ReplaceAll(s, fmt.Sprint(pairs[i]), fmt.Sprint(pairs[i+1]))
+	}
+	return s
+}
