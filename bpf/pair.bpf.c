@@ -223,7 +223,7 @@ static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_ki
 	if (!account)
 		return;
 	if (c->result == PAIR_BUSY) {
-		__sync_fetch_and_add(&account->unsettled, 1);
+		__sync_fetch_and_add(&account->missed, 1);
 		return;
 	}
 	slot = pair_slot_at(c->at);

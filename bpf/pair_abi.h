@@ -114,11 +114,12 @@ struct pair_state {
 	__u64 kept;	 /* keep: entries that were left out for an older one */
 	__u64 nested;	 /* count: entries inside another one */
 	__u64 full;	 /* entries lost: window full */
-	__u64 unsettled; /* entries and exits lost: other CPUs were at the same key all the time */
+	__u64 unsettled; /* entries lost: other CPUs were at the same key all the time */
 	__u64 unread;	 /* events left out: a field could not be read */
 	__u64 crowded;	 /* outliers lost: too many at once on a CPU */
 	__u64 forgotten; /* entries whose exit cannot come any more */
-	__u64 _pad[6];
+	__u64 missed;	 /* exits lost in the same way */
+	__u64 _pad[5];
 };
 
 #endif

@@ -296,7 +296,8 @@ type PairPairState struct {
 	Unread    uint64
 	Crowded   uint64
 	Forgotten uint64
-	Pad       [6]uint64
+	Missed    uint64
+	Pad       [5]uint64
 }
 
 type PairRecord struct {

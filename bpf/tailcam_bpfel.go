@@ -375,7 +375,8 @@ type TailcamPairState struct {
 	Unread    uint64
 	Crowded   uint64
 	Forgotten uint64
-	Pad       [6]uint64
+	Missed    uint64
+	Pad       [5]uint64
 }
 
 type TailcamProgress struct {

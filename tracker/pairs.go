@@ -477,7 +477,8 @@ type PairCounters struct {
 	Kept      uint64 // keep: entries that were left out for an older one
 	Nested    uint64 // count: entries inside another one
 	Full      uint64 // entries lost: the pending table's window was full
-	Unsettled uint64 // events lost: other CPUs were at the same key all the time
+	Unsettled uint64 // entries lost: other CPUs were at the same key all the time
+	Missed    uint64 // exits lost in the same way
 	Unread    uint64 // events left out: a field could not be read
 	Crowded   uint64 // outliers lost: too many at once on a CPU
 	Forgotten uint64 // entries whose exit cannot come any more
@@ -491,6 +492,7 @@ func (c *PairCounters) add(s *bpf.TailcamPairState) {
 	c.Nested += s.Nested
 	c.Full += s.Full
 	c.Unsettled += s.Unsettled
+	c.Missed += s.Missed
 	c.Unread += s.Unread
 	c.Crowded += s.Crowded
 	c.Forgotten += s.Forgotten

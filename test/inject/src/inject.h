@@ -110,5 +110,6 @@ int cmd_preempt(int argc, char **argv);
 int cmd_newtask(int argc, char **argv);
 int cmd_chain(int argc, char **argv);
 int cmd_shift(int argc, char **argv);
+int cmd_pair(int argc, char **argv);
 
 #endif

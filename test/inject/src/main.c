@@ -23,6 +23,7 @@ static const struct {
 	{"preempt", cmd_preempt, "N_OVER over_us N_UNDER under_us"},
 	{"newtask", cmd_newtask, "N_OVER over_us"},
 	{"chain", cmd_chain, "pipe|herd|udp THREADS rounds hold_us"},
+	{"pair", cmd_pair, "steps bKEY|eKEY|cKEY|+MS..., or storm|calls THREADS rounds keys"},
 	{"shift", cmd_shift, "THREADS OUTLIER_us SECONDS PHASE_us..."},
 };
 
