@@ -178,6 +178,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	if (!hook.own_task)
 		__builtin_memcpy(extra->entry_comm, slot->comm, TASK_COMM_LEN);
 	s->out.entry_cpu = slot->cpu;
+	s->facts.cpu = cpu;
 	bpf_probe_read_kernel(extra->label, sizeof(extra->label), slot->label);
 	slot_release(c->at);
 	outlier_task(s, bpf_get_current_task_btf());

@@ -63,6 +63,23 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 at)
 	outlier_emit(s);
 }
 
+/* Ends the work at a place that began at start, unless its exit is faster (see pair_table.h). */
+static __always_inline int pair_forget(u32 at, u64 start)
+{
+	struct pair_slot *slot = pair_slot_at(at);
+	struct pair_state *account;
+	u32 i;
+
+	if (!slot || !start || __sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
+		return 0;
+	i = bpf_get_smp_processor_id() * MAX_PAIRS + (slot->pair & (MAX_PAIRS - 1));
+	account = bpf_map_lookup_elem(&pair_states, &i);
+	if (account)
+		__sync_fetch_and_add(&account->forgotten, 1);
+	pending_release(&pair_keys, at);
+	return 1;
+}
+
 /* A pass of its own, with a frame of its own (see irq_tick.h). */
 static long expire_pair_step(u32 i, struct tick_walk *w)
 {

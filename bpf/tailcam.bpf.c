@@ -372,6 +372,13 @@ int ratchet(struct ratchet_call *ctx)
 	return 0;
 }
 
+/* The exit of a declared pair's work cannot come, or has not for long; 1: forgotten. */
+SEC("syscall")
+int forget_pair(struct forget_pair *ctx)
+{
+	return pair_forget(ctx->at, ctx->start_ns);
+}
+
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */
 SEC("syscall")
 int histogram_bucket(struct bucket_of *ctx)

@@ -732,6 +732,7 @@ const (
 	TailcamProgBlockRqIssue          = "block_rq_issue"
 	TailcamProgBlockRqMerge          = "block_rq_merge"
 	TailcamProgBlockRqRequeue        = "block_rq_requeue"
+	TailcamProgForgetPair            = "forget_pair"
 	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
 	TailcamProgHistogramBucket       = "histogram_bucket"
@@ -875,6 +876,7 @@ type TailcamProgramSpecs struct {
 	BlockRqIssue          *ebpf.ProgramSpec `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.ProgramSpec `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.ProgramSpec `ebpf:"block_rq_requeue"`
+	ForgetPair            *ebpf.ProgramSpec `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
 	HistogramBucket       *ebpf.ProgramSpec `ebpf:"histogram_bucket"`
@@ -1218,6 +1220,7 @@ type TailcamPrograms struct {
 	BlockRqIssue          *ebpf.Program `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.Program `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.Program `ebpf:"block_rq_requeue"`
+	ForgetPair            *ebpf.Program `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
 	HistogramBucket       *ebpf.Program `ebpf:"histogram_bucket"`
@@ -1251,6 +1254,7 @@ func (p *TailcamPrograms) Close() error {
 		p.BlockRqIssue,
 		p.BlockRqMerge,
 		p.BlockRqRequeue,
+		p.ForgetPair,
 		p.ForgetThread,
 		p.FreezeNow,
 		p.HistogramBucket,

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu"
@@ -46,7 +46,7 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:", "f:1:7: rules is without a value; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule; remove the file if none is wanted"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: the value itself\nf:1:12: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: the value itself"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},

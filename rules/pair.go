@@ -5,6 +5,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // HookKind is a kind of event of the kernel or of a program.
@@ -101,6 +102,20 @@ type PairSpec struct {
 	OnDuplicate         OnDuplicate
 	EntryWhen, ExitWhen []Compare
 	Labels              []Label
+	ForgetAfter         time.Duration // begun work that is older has no exit; 0: see Forget
+}
+
+// Forget is the age at which begun work is taken for left over, and its place is
+// freed: what the rule says, or ten minutes, but twice its limits at least.
+func (r *Rule) Forget() time.Duration {
+	age := 10 * time.Minute
+	if r.Pair != nil && r.Pair.ForgetAfter > 0 {
+		age = r.Pair.ForgetAfter
+	}
+	for i := range r.Overrides {
+		age = max(age, 2*r.Overrides[i].Threshold, 2*r.Overrides[i].Timeout)
+	}
+	return max(age, 2*r.Threshold, 2*r.Timeout)
 }
 
 // Limits of one pair (bpf/pair_abi.h).

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // Keys of rules that only pairs have, and of the mappings in them.
 var (
-	pairKeys  = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels"}
+	pairKeys  = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels", "forget_after"}
 	hookKeys  = []string{"hook", "key", "when"}
 	partKeys  = []string{"name", "entry", "exit", "cancel"}
 	labelKeys = []string{"field", "as", "user"}
@@ -57,6 +58,9 @@ func (r *reader) pair(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	}
 	if e, ok := keys["labels"]; ok {
 		p.Labels = r.labels(e.value)
+	}
+	if e, ok := keys["forget_after"]; ok {
+		p.ForgetAfter = r.duration(e.value, "forget_after", time.Second, maxTimeout)
 	}
 	for _, key := range []string{"histogram"} {
 		if e, ok := keys[key]; ok {

@@ -24,7 +24,7 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys = []string{"rules"}
-	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels",
+	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels", "forget_after",
 		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}

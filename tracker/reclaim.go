@@ -26,7 +26,10 @@ func (t *Tracker) Reclaim() (int, error) {
 	if st.Ino != initPIDNamespace {
 		return 0, nil
 	}
-	reclaimed := 0
+	reclaimed, err := t.reclaimPairs()
+	if err != nil {
+		return reclaimed, err
+	}
 	for _, track := range []rules.Track{rules.Wakeup, rules.Syscall, rules.Chain} {
 		keys, err := t.PendingKeys(track)
 		if err != nil {

@@ -65,6 +65,7 @@ type Actions struct {
 type Capacity struct {
 	Initial Places // made at start
 	Max     Places // that a crowded table grows to; below Initial: it does not
+	Pairs   int    // begun work of declared pairs
 	Chains  int    // tasks that carry a chain at once
 }
 

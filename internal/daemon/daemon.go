@@ -176,6 +176,7 @@ func (d *daemon) loadKernel() (err error) {
 		MaxSyscalls: d.cfg.Capacity.Max.Syscalls,
 		MaxRequests: d.cfg.Capacity.Max.Block,
 
+		Pairs:    d.cfg.Capacity.Pairs,
 		Chains:   d.cfg.Capacity.Chains,
 		Buffer:   d.cfg.Outliers.Buffer,
 		Host:     cgroups{d.hosts},

@@ -90,7 +90,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	capacity := map[rules.Track]string{
 		rules.Wakeup: "capacity.max.tasks", rules.OffCPU: "capacity.max.tasks",
 		rules.Syscall: "capacity.max.syscalls", rules.Block: "capacity.max.block",
-		rules.Chain: "capacity.chains",
+		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs",
 	}
 	for _, t := range d.kernel.Trackers() {
 		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
@@ -102,6 +102,10 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	if d.manager != nil {
 		skipped = d.manager.Stats().Skipped
 	}
+	pairs, err := d.kernel.Pairs()
+	if err != nil {
+		d.log.Warn("read the counters of pairs", zap.Error(err))
+	}
 	d.mu.Lock()
 	for i := range d.rules {
 		r := &d.rules[i]
@@ -110,8 +114,12 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		if r.Track == rules.IRQ || r.Track == rules.Softirq {
 			full = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
 		}
-		// Nobody knows which rule would have wanted what found no place: any of its tracker.
-		add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
+		// Of the others nobody knows which rule would have wanted what found no place: any of its tracker.
+		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
+			list = append(list, pairLosses(r.Name, &p)...)
+		} else {
+			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
+		}
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
 		add("outlier_dropped", r.Name, r.Track, d.dropped.get(r.Name), "the daemon lags behind: raise the rule's threshold, or give it more CPU")
 		if r.IsAdaptive() {

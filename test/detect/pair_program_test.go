@@ -245,3 +245,41 @@ rules:
 	}
 	between(t, list[1], e[0], e[2])
 }
+
+// TestPairReclaim leaves work behind: of threads that are gone, and of keys that never end.
+func TestPairReclaim(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: thread
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [tid, arg0]
+    threshold: 100ms
+  - name: old
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 100ms
+    forget_after: 1s
+`)
+	inject.Run(t, "pair", "steps", "b1", "b2", "b3", "e2")
+	if n, err := c.kernel.Reclaim(); err != nil || n != 2 {
+		t.Errorf("reclaimed %d, %v; want the 2 of the thread", n, err)
+	}
+	c.eventually("old work is forgotten", func() error {
+		if _, err := c.kernel.Reclaim(); err != nil {
+			return err
+		}
+		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) > 0 {
+			return fmt.Errorf("pending: %x, %w", keys, err)
+		}
+		return nil
+	})
+	for _, rule := range []string{"thread", "old"} {
+		if k := c.pairs(rule); k.Forgotten != 2 || k.Seen != 1 {
+			t.Errorf("%s: counted %+v", rule, k)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package daemon
+
+import (
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// pairLosses are what one declared pair has lost, or left out.
+func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
+	var list []api.Loss
+	add := func(cause string, n uint64, advice string) {
+		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(rules.Pair), Count: n, Advice: advice})
+	}
+	add("table_full", p.Full, "raise capacity.pairs")
+	add("pair_replaced", p.Replaced, "its key began again before it ended: a longer key, an exit or cancel hook that is missing, or on_duplicate: keep or count")
+	add("pair_kept", p.Kept, "entries were left out while their key was pending, as on_duplicate: keep says")
+	add("pair_unsettled", p.Unsettled+p.Missed, "CPUs begin and end one key all the time: use a longer key")
+	add("pair_unread", p.Unread, "a field of the key or of a condition could not be read: is its pointer one of user space, or NULL?")
+	add("pair_crowded", p.Crowded, "outliers inside each other on one CPU: raise the threshold")
+	add("pair_forgotten", p.Forgotten, "the task of the entry is gone, or forget_after has passed: name a cancel hook if this is often")
+	return list
+}
