@@ -204,7 +204,11 @@ func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, go
 		if r == nil {
 			return "the rule is gone"
 		}
-		limit, err := rules.ParseOverride(r, t.When, text(t.Limit.Threshold), text(t.Limit.Timeout), host)
+		// Of the limits only its own count: which of them is the lower one was
+		// looked at when it was set, and with others set beside it.
+		alone := *r
+		alone.Threshold, alone.Timeout, alone.Adaptive = 0, 0, nil
+		limit, err := rules.ParseOverride(&alone, t.When, text(t.Limit.Threshold), text(t.Limit.Timeout), host)
 		if err != nil {
 			return err.Error()
 		}

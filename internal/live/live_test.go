@@ -130,8 +130,9 @@ func TestFollow(t *testing.T) {
 	s := set(t, Settings{}, &a, map[string][]string{"preempted": {"true"}}, "2ms", "", 0)
 	s = set(t, s, &a, pid("2"), "2ms", "", 0)
 	s = set(t, s, &b, pid("3"), "2ms", "", 0)
+	s = set(t, s, &a, pid("4"), "500ms", "", 0)
 	s = s.Pause(Pause{Rule: "a"}).Pause(Pause{Rule: "b"})
-	a.Track = rules.Syscall
+	a.Track, a.Timeout = rules.Syscall, 100*ms // also where a limit is out of order now
 	s, gone := s.Follow([]rules.Rule{a}, &rules.LocalHost{})
 	want := []string{
 		"threshold 1 of rule a (preempted=true): rule a: preempted has no meaning with track syscall; allowed: preempted with track wakeup",
@@ -141,7 +142,7 @@ func TestFollow(t *testing.T) {
 	if diff := cmp.Diff(want, gone); diff != "" {
 		t.Error(diff)
 	}
-	if _, paused := s.Paused("a"); !paused || len(s.Thresholds()) != 1 {
+	if _, paused := s.Paused("a"); !paused || len(s.Thresholds()) != 2 {
 		t.Errorf("left: %+v", s)
 	}
 }
