@@ -34,6 +34,7 @@ func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) 
 			return nil, err
 		}
 	}
+	p.trees["/src/configs/rules.more"] = filepath.Join(d.root, "configs/rules.more") // what is shipped is tested
 	p.files[injector] = filepath.Join(d.build, "inject")
 	if err := inject.Compile("gcc", p.files[injector]); err != nil {
 		return nil, fmt.Errorf("build the injectors: %w", err)

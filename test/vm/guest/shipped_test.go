@@ -1,0 +1,156 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// shipped takes a rule that is shipped, for this process and with another threshold.
+func shipped(t *testing.T, name string, threshold time.Duration) []rules.Rule {
+	t.Helper()
+	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalHost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == name })
+	if i < 0 {
+		t.Fatalf("no rule %s is shipped", name)
+	}
+	r := list[i]
+	r.Threshold, r.Timeout, r.Snapshot.Enabled = threshold, 0, false
+	r.When = rules.Match{PID: []uint32{uint32(os.Getpid())}}
+	return []rules.Rule{r}
+}
+
+// TestShippedFunctions tries the shipped rules that hook functions of the
+// kernel, which not every kernel lets one do.
+func TestShippedFunctions(t *testing.T) {
+	inGuest(t)
+	if err := loopbackUp(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		rule      string
+		threshold time.Duration
+		provoke   func(t *testing.T)
+		check     func(o *tracker.Outlier) error
+	}{
+		{"page-fault", time.Nanosecond * 1000, faults, func(o *tracker.Outlier) error {
+			if o.Labels["address"] == nil {
+				return errors.New("no address")
+			}
+			return nil
+		}},
+		{"fsync-any", time.Microsecond, syncs, func(o *tracker.Outlier) error {
+			if fmt.Sprint(o.Labels["inode"]) == "0" {
+				return errors.New("no inode")
+			}
+			return nil
+		}},
+		{"first-byte-addresses", 50 * time.Millisecond, firstByte, func(o *tracker.Outlier) error {
+			if o.Labels["client"] != "127.0.0.1" || o.Labels["server"] != "127.0.0.1" || o.DelayNS < (100*time.Millisecond).Nanoseconds() {
+				return fmt.Errorf("after %v", time.Duration(o.DelayNS))
+			}
+			return nil
+		}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			kernel, err := tracker.New(shipped(t, c.rule, c.threshold), &tracker.Options{TrackSelf: true, Buffer: 16 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kernel.Close()
+			if len(kernel.Inactive()) > 0 {
+				t.Fatalf("not on this kernel: %v", kernel.Inactive())
+			}
+			if err := kernel.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			outliers := collect(t, kernel)
+			c.provoke(t)
+			o := await(t, outliers, c.rule, 0)
+			t.Logf("%v, key %v, labels %v", time.Duration(o.DelayNS), o.Key, o.Labels)
+			if err := c.check(o); err != nil {
+				t.Errorf("%v: labels %v", err, o.Labels)
+			}
+		})
+	}
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}
+
+func faults(t *testing.T) {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, 4<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	if err := unix.Munmap(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func syncs(t *testing.T) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, 1<<16)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// firstByte accepts a connection, and answers it late.
+func firstByte(t *testing.T) {
+	t.Helper()
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	client, err := net.Dial("tcp4", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	time.Sleep(100 * time.Millisecond)
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
