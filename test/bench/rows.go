@@ -221,7 +221,7 @@ func (b *bench) getppidRows() []row {
 	var rows []row
 	for _, r := range b.wholeRows(secGetppid, "getppid with ", call) {
 		switch strings.TrimPrefix(r.Name, "getppid with ") {
-		case sNothing, sEmpty, sTasks, sCalls, sOtherCall, sAll, sAllUser, sBTSyscall:
+		case sNothing, sEmpty, sTasks, sCalls, sOtherCall, sAll, sAllUser, sBTSyscall, sPair:
 			rows = append(rows, r)
 		}
 	}

@@ -133,7 +133,7 @@ func setups(dir string) []setup {
 		{name: sShipped, start: startShipped},
 		{name: sAllUser, start: tailcamWith(withUserStacks(all), everyGroup...), against: sAll},
 		{name: sPerfAll, start: perfRecord(dir, perfAll), missing: needs("perf", "linux-perf")},
-	}, histogramSetups()...)
+	}, append(pendingSetups(all), histogramSetups()...)...)
 }
 
 // tool finds a program, as bcc's and libbpf's are installed under several names.

@@ -86,7 +86,7 @@ func (t *tailcam) programs() ([]program, error) {
 	}
 	var list []program
 	for _, s := range stats {
-		list = append(list, program{s.Name, s.Runs, s.RunTime})
+		list = append(list, program{hookOf(s.Name), s.Runs, s.RunTime})
 	}
 	return list, nil
 }
