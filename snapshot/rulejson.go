@@ -14,6 +14,7 @@ type RuleJSON struct {
 	RepeatNS    int64            `json:"repeat_ns,omitempty"`
 	Ratchet     bool             `json:"ratchet,omitempty"`
 	Paused      bool             `json:"paused,omitempty"`
+	Pair        *PairJSON        `json:"pair,omitempty"`
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
@@ -120,6 +121,7 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		RepeatNS:    int64(r.Repeat),
 		Ratchet:     r.Ratchet,
 		Paused:      r.Paused,
+		Pair:        pairJSON(r),
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,
 		Snapshot: PolicyJSON{

@@ -18,6 +18,7 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Action{}, ActionJSON{}},
 		{rules.Adaptive{}, AdaptiveJSON{}},
 		{rules.Histogram{}, HistogramJSON{}},
+		{rules.PairSpec{}, PairJSON{}},
 		{rules.Position{}, RulePositionJSON{}},
 	} {
 		a, b := reflect.TypeOf(c.of), reflect.TypeOf(c.as)

@@ -73,6 +73,9 @@ func headline(o *tracker.Outlier) string {
 		}
 		return fmt.Sprintf("softirq %s ran for %s on CPU %d, on top of %s", printable(i.Vector), d, i.CPU, who)
 	}
+	if o.Track == "pair" {
+		return fmt.Sprintf("%s: %s from entry to exit took %s", who, printable(o.Rule), d)
+	}
 	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
 }
 

@@ -81,7 +81,7 @@ func Probes() ([]Probe, error) {
 		}
 		probes = append(probes, p)
 	}
-	return probes, nil
+	return append(probes, pairProbes()...), nil
 }
 
 func (h *hook) probe(kernel *btf.Spec) error {

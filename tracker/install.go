@@ -39,8 +39,11 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if !t.pairs.covers(q) {
 		return ErrRestart
 	}
-	for name, err := range absent {
-		inactive[name] = err
+	maps.Copy(absent, t.pairs.failed)
+	for _, r := range list {
+		if err := absent[r.Name]; err != nil {
+			inactive[r.Name] = err
+		}
 	}
 	served = slices.DeleteFunc(served, func(r rules.Rule) bool { return absent[r.Name] != nil })
 	if err := t.install(served); err != nil {

@@ -2,6 +2,8 @@ package tracker
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -16,13 +18,16 @@ var canTrace = sync.OnceValue(func() error {
 		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: "bpf_fentry_test1", License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 	})
+	if errors.Is(err, os.ErrPermission) {
+		return errors.New("the kernel refuses it, or root is needed to ask")
+	}
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
 	if err != nil {
-		return errors.New("refused: " + err.Error())
+		return fmt.Errorf("the kernel refuses to attach it: %w", err)
 	}
 	return l.Close()
 })

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type pairs struct {
 	specs   map[string]*rules.PairSpec
 	labels  map[string][]pairLabel // of each rule
 	hooks   []*pairProgram
+	failed  map[string]error // rules whose hooks the kernel has refused; written before it is attached
 }
 
 // pairProgram is one hook of one pair.
@@ -77,7 +79,7 @@ var errMissing = errors.New("is not there")
 // newPairs finds the hooks and fields of every pair. A rule whose hook is not
 // here is inactive; a field that is not there is a mistake in the rule.
 func newPairs(list []rules.Rule, kernel *btf.Spec) (p *pairs, inactive map[string]error, err error) {
-	p = &pairs{numbers: map[string]uint32{}, specs: map[string]*rules.PairSpec{}, labels: map[string][]pairLabel{}}
+	p = &pairs{numbers: map[string]uint32{}, specs: map[string]*rules.PairSpec{}, labels: map[string][]pairLabel{}, failed: map[string]error{}}
 	inactive = map[string]error{}
 	sites := newSites(kernel)
 	defer sites.close()
@@ -322,7 +324,10 @@ func (t *Tracker) loadPairs() error {
 	cache := btf.NewCache()
 	for _, p := range t.pairs.hooks {
 		if p.program, err = t.loadPair(spec.Copy(), p, cache); err != nil {
-			return fmt.Errorf("rule %s: load the program for %s: %w", p.rule, p.hook.Text, err)
+			if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+				return fmt.Errorf("rule %s: load the program for %s: %w (run as root, or with CAP_BPF and CAP_PERFMON)", p.rule, p.hook.Text, err)
+			}
+			t.pairs.fail(p, fmt.Errorf("load the program for %s: %w", p.hook.Text, err))
 		}
 	}
 	return nil
@@ -415,19 +420,49 @@ func (t *Tracker) loadPair(spec *ebpf.CollectionSpec, p *pairProgram, cache *btf
 func (t *Tracker) attachPairs() error {
 	for _, role := range []int{roleCancel, roleExit, roleEntry} {
 		for _, p := range t.pairs.hooks {
-			if p.role != role {
+			if p.role != role || t.pairs.failed[p.rule] != nil {
 				continue
 			}
 			l, err := p.site.attach(p.program)
 			if err != nil {
-				return fmt.Errorf("rule %s: attach to %s: %w", p.rule, p.hook.Text, err)
+				t.pairs.fail(p, fmt.Errorf("attach to %s: %w", p.hook.Text, err))
+				if err := t.detachPair(p.rule); err != nil {
+					return err
+				}
+				continue
 			}
 			t.stopping.Lock()
-			t.links = append(t.links, attached{&hook{program: p.name()}, l, p.program, p.hook.Text})
+			t.links = append(t.links, attached{&hook{program: p.name()}, l, p.program, p.hook.Text, p.rule})
 			t.stopping.Unlock()
 		}
 	}
 	return nil
+}
+
+// fail notes why a rule does not work here.
+func (p *pairs) fail(of *pairProgram, err error) {
+	if p.failed[of.rule] == nil {
+		p.failed[of.rule] = err
+	}
+}
+
+// detachPair takes the other hooks of a rule away again: half a pair is none.
+func (t *Tracker) detachPair(rule string) error {
+	t.mu.Lock()
+	t.inactive = maps.Clone(t.inactive)
+	t.inactive[rule] = t.pairs.failed[rule]
+	t.mu.Unlock()
+	t.stopping.Lock()
+	defer t.stopping.Unlock()
+	var errs []error
+	t.links = slices.DeleteFunc(t.links, func(a attached) bool {
+		if a.rule != rule {
+			return false
+		}
+		errs = append(errs, a.link.Close())
+		return true
+	})
+	return errors.Join(errs...)
 }
 
 func (t *Tracker) closePairs() {

@@ -129,6 +129,7 @@ type attached struct {
 	link  link.Link
 	prog  *ebpf.Program
 	where string // of a declared pair: the hook as the rule names it
+	rule  string // and the rule
 }
 
 // New loads the kernel side for a list of rules; Attach sets it to work. Rules
@@ -163,6 +164,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if err := t.loadPairs(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
+	served = t.leaveOut(served, t.pairs.failed)
 	if err := t.openHistograms(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"strconv"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -20,4 +22,24 @@ func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
 	add("pair_crowded", p.Crowded, "outliers inside each other on one CPU: raise the threshold")
 	add("pair_forgotten", p.Forgotten, "the task of the entry is gone, or forget_after has passed: name a cancel hook if this is often")
 	return list
+}
+
+// nameLabels names the labels that are addresses of the kernel.
+func (d *daemon) nameLabels(o *tracker.Outlier) {
+	if o.From == nil || o.From.Pair == nil {
+		return
+	}
+	for _, l := range o.From.Pair.Labels {
+		s, ok := o.Labels[l.Name].(string)
+		if l.As != rules.AsSymbol || !ok {
+			continue
+		}
+		address, err := strconv.ParseUint(s, 0, 64)
+		if err != nil {
+			continue
+		}
+		if named, err := d.symbols.Kernel([]uint64{address}); err == nil && len(named) == 1 {
+			o.Labels[l.Name] = named[0]
+		}
+	}
 }

@@ -100,6 +100,7 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 		}
 		*s.to = withoutTracer(named)
 	}
+	d.nameLabels(o)
 	for _, p := range o.Raw.Progress {
 		named, err := d.symbols.Kernel(p.Kernel)
 		if err != nil {

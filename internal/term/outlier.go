@@ -50,6 +50,7 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	d.call(o)
 	d.block(o.Block)
 	d.chain(o)
+	d.pair(o)
 	d.add("cpu", cpus(o))
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
@@ -74,6 +75,8 @@ func what(o *tracker.Outlier) string {
 		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
 	case o.IRQ != nil:
 		return interrupt(o)
+	case o.Track == "pair":
+		return pairWhat(o)
 	case o.Chain != nil:
 		return chainWhat(o.Chain)
 	case o.Track == "syscall" && o.Syscall != nil:
