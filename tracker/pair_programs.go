@@ -45,7 +45,7 @@ func hasSymbol(path, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the symbols of %s: %w", path, err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // only read from
 	var functions []string
 	for _, read := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
 		symbols, err := read()

@@ -24,7 +24,7 @@ var canTrace = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	defer p.Close()
+	defer p.Close() //nolint:errcheck // it did what it was for
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
 	if err != nil {
 		return fmt.Errorf("the kernel refuses to attach it: %w", err)

@@ -33,7 +33,7 @@ func Read(path, provider, name string) ([]Probe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the probes of %s: %w", path, err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // only read from
 	notes := f.Section(".note.stapsdt")
 	if notes == nil || notes.Size > maxNotes {
 		return nil, fmt.Errorf("%w: %s has no usdt probes at all", ErrNone, path)
