@@ -61,6 +61,7 @@ func postgres(t *testing.T) (bin string, query func(sql string)) {
 // A slow query among fast ones, by the probes that PostgreSQL has built in, and
 // by the function that executes it.
 func TestShippedPostgres(t *testing.T) {
+	slow := "select pg_sleep(0.1), 'tailcam'"
 	bin, query := postgres(t)
 	for _, name := range []string{"postgres-query", "postgres-execute"} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestShippedPostgres(t *testing.T) {
 				query("select 1")
 			}
 			begin := monotonic(t)
-			query("select pg_sleep(0.1), 'tailcam'")
+			query(slow)
 			end := monotonic(t)
 			got := c.settle()
 			if len(got) != 1 {
@@ -87,7 +88,7 @@ func TestShippedPostgres(t *testing.T) {
 			if o.DelayNS < (100 * time.Millisecond).Nanoseconds() {
 				t.Errorf("delay %v", time.Duration(o.DelayNS))
 			}
-			if text := fmt.Sprint(o.Labels["query"]); name == "postgres-query" && !strings.HasPrefix("select pg_sleep(0.1), 'tailcam'", text) {
+			if text := fmt.Sprint(o.Labels["query"]); name == "postgres-query" && !strings.HasPrefix(slow, text) {
 				t.Errorf("query %q", text)
 			}
 		})
