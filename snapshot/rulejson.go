@@ -98,6 +98,7 @@ type PairJSON struct {
 	EntryWhen   []string          `json:"entry_when,omitempty"`
 	ExitWhen    []string          `json:"exit_when,omitempty"`
 	Labels      []LabelJSON       `json:"labels,omitempty"`
+	ForgetNS    int64             `json:"forget_after_ns,omitempty"`
 }
 
 // HookJSON is one hook of a pair.
@@ -201,7 +202,7 @@ func pairJSON(p *rules.PairSpec) *PairJSON {
 	}
 	out := &PairJSON{
 		Entry: hooksJSON(p.Entry), Exit: hooksJSON(p.Exit), Cancel: hooksJSON(p.Cancel),
-		OnDuplicate: p.OnDuplicate, EntryWhen: comparesJSON(p.EntryWhen), ExitWhen: comparesJSON(p.ExitWhen),
+		OnDuplicate: p.OnDuplicate, ForgetNS: int64(p.ForgetAfter), EntryWhen: comparesJSON(p.EntryWhen), ExitWhen: comparesJSON(p.ExitWhen),
 	}
 	for _, k := range p.Key {
 		out.Key = append(out.Key, KeyPartJSON{Name: k.Name, Entry: k.Entry.Text, Exit: k.Exit.Text, Cancel: k.Cancel.Text})
