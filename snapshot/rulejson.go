@@ -16,7 +16,6 @@ type RuleJSON struct {
 	Paused      bool             `json:"paused,omitempty"`
 	Pair        *PairJSON        `json:"pair,omitempty"`
 	When        MatchJSON        `json:"when"`
-	Pair        *PairJSON        `json:"pair,omitempty"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
 	Stacks      []rules.Stack    `json:"stacks,omitempty"`
 	Snapshot    PolicyJSON       `json:"snapshot"`
@@ -88,43 +87,6 @@ type HistogramJSON struct {
 	Classes int         `json:"classes,omitempty"`
 }
 
-// PairJSON is rules.PairSpec, its hooks and fields as they were written.
-type PairJSON struct {
-	Entry       []HookJSON        `json:"entry"`
-	Exit        []HookJSON        `json:"exit"`
-	Cancel      []HookJSON        `json:"cancel,omitempty"`
-	Key         []KeyPartJSON     `json:"key"`
-	OnDuplicate rules.OnDuplicate `json:"on_duplicate"`
-	EntryWhen   []string          `json:"entry_when,omitempty"`
-	ExitWhen    []string          `json:"exit_when,omitempty"`
-	Labels      []LabelJSON       `json:"labels,omitempty"`
-	ForgetNS    int64             `json:"forget_after_ns,omitempty"`
-}
-
-// HookJSON is one hook of a pair.
-type HookJSON struct {
-	Hook string   `json:"hook"`
-	Key  []string `json:"key,omitempty"`
-	When []string `json:"when,omitempty"`
-}
-
-// KeyPartJSON is rules.KeyPart.
-type KeyPartJSON struct {
-	Name   string `json:"name"`
-	Entry  string `json:"entry"`
-	Exit   string `json:"exit"`
-	Cancel string `json:"cancel"`
-}
-
-// LabelJSON is rules.Label.
-type LabelJSON struct {
-	Name   string   `json:"name"`
-	Field  string   `json:"field"`
-	AtExit bool     `json:"at_exit,omitempty"`
-	As     rules.As `json:"as,omitempty"`
-	User   bool     `json:"user,omitempty"`
-}
-
 // PolicyJSON is rules.SnapshotPolicy.
 type PolicyJSON struct {
 	Enabled  bool  `json:"enabled"`
@@ -161,7 +123,6 @@ func ruleJSON(r *rules.Rule) RuleJSON {
 		Paused:      r.Paused,
 		Pair:        pairJSON(r),
 		When:        matchJSON(r.When),
-		Pair:        pairJSON(r.Pair),
 		Stacks:      r.Stacks,
 		Snapshot: PolicyJSON{
 			Enabled:  r.Snapshot.Enabled,
@@ -194,43 +155,6 @@ func adaptiveJSON(a *rules.Adaptive) *AdaptiveJSON {
 		Quantile: a.Quantile, Times: a.Times, FloorNS: int64(a.Floor), CeilingNS: int64(a.Ceiling),
 		WindowNS: int64(a.Window), MinSamples: a.MinSamples,
 	}
-}
-
-func pairJSON(p *rules.PairSpec) *PairJSON {
-	if p == nil {
-		return nil
-	}
-	out := &PairJSON{
-		Entry: hooksJSON(p.Entry), Exit: hooksJSON(p.Exit), Cancel: hooksJSON(p.Cancel),
-		OnDuplicate: p.OnDuplicate, ForgetNS: int64(p.ForgetAfter), EntryWhen: comparesJSON(p.EntryWhen), ExitWhen: comparesJSON(p.ExitWhen),
-	}
-	for _, k := range p.Key {
-		out.Key = append(out.Key, KeyPartJSON{Name: k.Name, Entry: k.Entry.Text, Exit: k.Exit.Text, Cancel: k.Cancel.Text})
-	}
-	for _, l := range p.Labels {
-		out.Labels = append(out.Labels, LabelJSON{Name: l.Name, Field: l.Field.Text, AtExit: l.AtExit, As: l.As, User: l.User})
-	}
-	return out
-}
-
-func hooksJSON(hooks []rules.Hook) []HookJSON {
-	var list []HookJSON
-	for i := range hooks {
-		h := HookJSON{Hook: hooks[i].Text, When: comparesJSON(hooks[i].When)}
-		for _, f := range hooks[i].Key {
-			h.Key = append(h.Key, f.Text)
-		}
-		list = append(list, h)
-	}
-	return list
-}
-
-func comparesJSON(list []rules.Compare) []string {
-	var text []string
-	for _, c := range list {
-		text = append(text, c.Text)
-	}
-	return text
 }
 
 func matchJSON(m rules.Match) MatchJSON {
