@@ -48,6 +48,17 @@ func (c *cli) check(ctx context.Context, paths []string, load bool) error {
 		r := &list[i]
 		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(string(r.Track)),
 			plain(configured(r)), plain(term.Clean(fmt.Sprintf("%s:%d", r.Pos.File, r.Pos.Line))))
+		if r.Pair == nil {
+			continue
+		}
+		for _, side := range []struct {
+			name  string
+			hooks []rules.Hook
+		}{{"entry", r.Pair.Entry}, {"exit", r.Pair.Exit}, {"cancel", r.Pair.Cancel}} {
+			for _, h := range side.hooks {
+				t.Cells(term.Cell{}, term.Cell{Text: side.name, Style: term.Dim}, term.Cell{}, term.Cell{Text: term.Clean(h.Text), Style: term.Dim})
+			}
+		}
 	}
 	t.Print(c.out, "")
 	how := fmt.Sprintf("%d rule", len(list))

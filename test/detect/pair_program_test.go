@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -282,4 +283,46 @@ rules:
 			t.Errorf("%s: counted %+v", rule, k)
 		}
 	}
+}
+
+// TestPairSwap replaces rules while work is pending: limits and conditions go on
+// at once, other hooks want a restart, a rule that is gone reports nothing.
+func TestPairSwap(t *testing.T) {
+	const rule = `
+  - name: NAME
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, KEY]
+    threshold: LIMIT
+`
+	list := func(pairs ...string) string {
+		return strings.NewReplacer(append([]string{"INJECT", inject.Build(t)}, pairs...)...).Replace("rules:" + rule)
+	}
+	two := list("NAME", "other", "KEY", "arg0", "LIMIT", "1h") + strings.TrimPrefix(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), "rules:")
+	c := watch(t, pairRules(t, two), nil)
+	h := hold(t, "pair", "steps", "b1", "+100", "e1", "b2", "+100", "e2")
+	swap := func(yaml string, want error) {
+		t.Helper()
+		if err := c.kernel.Swap(pairRules(t, yaml)); !errors.Is(err, want) {
+			t.Errorf("swap: %v, want %v", err, want)
+		}
+	}
+	swap(list("NAME", "swapped", "KEY", "tid", "LIMIT", "10ms"), tracker.ErrRestart)
+	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), nil)
+	h.letGo()
+	c.eventually("work is pending", func() error {
+		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) == 0 {
+			return fmt.Errorf("nothing is: %w", err)
+		}
+		return nil
+	})
+	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "10ms"), nil)
+	e := h.wait()
+	got := c.settle()
+	if len(got) != 2 || got[0].Rule != "swapped" || got[1].Rule != "swapped" {
+		t.Fatalf("%d outliers, want 2: %+v", len(got), got)
+	}
+	between(t, got[0], e[0], e[2])
+	between(t, got[1], e[3], e[5])
 }
