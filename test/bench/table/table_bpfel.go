@@ -154,7 +154,50 @@ type TableOverride struct {
 		Pad           uint8
 		TidSet        uint16
 		NotTidSet     uint16
+		FirstSector   uint64
+		LastSector    uint64
 	}
+}
+
+type TablePairSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Part     [3]uint64
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Pair     uint32
+	Depth    uint32
+	Uid      uint32
+	Cpu      uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Kthread uint32
+	OwnTask uint32
+	Label   [4][32]uint8
+}
+
+type TablePairState struct {
+	_         structs.HostLayout
+	Seen      uint64
+	Cancelled uint64
+	Replaced  uint64
+	Kept      uint64
+	Nested    uint64
+	Full      uint64
+	Unsettled uint64
+	Unread    uint64
+	Crowded   uint64
+	Forgotten uint64
+	Missed    uint64
+	Pad       [5]uint64
 }
 
 type TableRecord struct {
@@ -254,6 +297,8 @@ type TableRule struct {
 		Pad           uint8
 		TidSet        uint16
 		NotTidSet     uint16
+		FirstSector   uint64
+		LastSector    uint64
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -370,6 +415,9 @@ const (
 	TableMapHistogramRules    = "histogram_rules"
 	TableMapOutliers          = "outliers"
 	TableMapOverrides         = "overrides"
+	TableMapPairKeys          = "pair_keys"
+	TableMapPairSlots         = "pair_slots"
+	TableMapPairStates        = "pair_states"
 	TableMapRecords           = "records"
 	TableMapRequestKeys       = "request_keys"
 	TableMapRequestSlots      = "request_slots"
@@ -399,6 +447,7 @@ const (
 	TableVarFloorBlock        = "floor_block"
 	TableVarFloorIrq          = "floor_irq"
 	TableVarFloorOffcpu       = "floor_offcpu"
+	TableVarFloorPair         = "floor_pair"
 	TableVarFloorSoftirq      = "floor_softirq"
 	TableVarFloorSyscall      = "floor_syscall"
 	TableVarFloorWakeup       = "floor_wakeup"
@@ -408,6 +457,8 @@ const (
 	TableVarHistograms        = "histograms"
 	TableVarInterruptCpus     = "interrupt_cpus"
 	TableVarMask              = "mask"
+	TableVarPairMask          = "pair_mask"
+	TableVarPairRules         = "pair_rules"
 	TableVarProgressStacks    = "progress_stacks"
 	TableVarRecordBlock       = "record_block"
 	TableVarRecordIrq         = "record_irq"
@@ -430,6 +481,7 @@ const (
 	TableVarTimeoutIrq        = "timeout_irq"
 	TableVarTimeoutLeast      = "timeout_least"
 	TableVarTimeoutOffcpu     = "timeout_offcpu"
+	TableVarTimeoutPair       = "timeout_pair"
 	TableVarTimeoutSoftirq    = "timeout_softirq"
 	TableVarTimeoutSyscall    = "timeout_syscall"
 	TableVarTimeoutWakeup     = "timeout_wakeup"
@@ -525,6 +577,9 @@ type TableMapSpecs struct {
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
@@ -546,6 +601,7 @@ type TableVariableSpecs struct {
 	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
 	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
@@ -555,6 +611,8 @@ type TableVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
+	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
@@ -577,6 +635,7 @@ type TableVariableSpecs struct {
 	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
@@ -630,6 +689,9 @@ type TableMaps struct {
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
+	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
+	PairStates     *ebpf.Map `ebpf:"pair_states"`
 	Records        *ebpf.Map `ebpf:"records"`
 	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
@@ -661,6 +723,9 @@ func (m *TableMaps) Close() error {
 		m.HistogramRules,
 		m.Outliers,
 		m.Overrides,
+		m.PairKeys,
+		m.PairSlots,
+		m.PairStates,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
@@ -683,6 +748,7 @@ type TableVariables struct {
 	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
 	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
@@ -692,6 +758,8 @@ type TableVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
+	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
@@ -714,6 +782,7 @@ type TableVariables struct {
 	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
 	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
