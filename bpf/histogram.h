@@ -22,6 +22,11 @@
 
 enum histogram_writer { ALONE, SHARED };
 
+/* How the histograms of rules are written; an object whose programs interrupt each other says SHARED. */
+#ifndef RULE_WRITER
+#define RULE_WRITER ALONE
+#endif
+
 /*
  * The bucket of v: tracker/histogram, Index. BPF cannot count leading zeros:
  * with all bits below the highest set, the product with a De Bruijn sequence
@@ -221,21 +226,29 @@ static long histogram_step(u32 i, struct histogram_walk *w)
 		s->histogram.number = histogram_class(h, (u64)(u32)(f->syscall + 1));
 	else if (h->by == BY_CGROUP)
 		s->histogram.number = histogram_class(h, f->cgroup_id);
-	histogram_count(s->histogram.number, s->histogram.cpu, s->histogram.delay, ALONE);
+	histogram_count(s->histogram.number, s->histogram.cpu, s->histogram.delay, RULE_WRITER);
 	return go_on;
+}
+
+/* Counts for count rules with histograms from place base on. */
+static __always_inline void histogram_range(struct scratch *s, u32 base, u32 count, u32 cpu, u64 now, u64 delay)
+{
+	struct histogram_walk w = {.s = s};
+
+	s->histogram.base = base;
+	s->histogram.cpu = cpu;
+	s->histogram.now = now;
+	s->histogram.delay = delay;
+	bpf_loop(count, histogram_step, &w, 0);
 }
 
 /* Counts for all rules of the tracker. s->facts hold what they need to know. */
 static __always_inline void histogram_evaluate(struct scratch *s, u32 tracker, u32 cpu, u64 now, u64 delay)
 {
-	struct histogram_walk w = {.s = s};
 	u32 half = s->facts.generation & 1;
 
-	s->histogram.base = half * MAX_RULES + histogram_tables[half].first[tracker];
-	s->histogram.cpu = cpu;
-	s->histogram.now = now;
-	s->histogram.delay = delay;
-	bpf_loop(histogram_tables[half].count[tracker], histogram_step, &w, 0);
+	histogram_range(s, half * MAX_RULES + histogram_tables[half].first[tracker],
+			histogram_tables[half].count[tracker], cpu, now, delay);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "kernel.h"
 
 #include "abi.h"
+#define RULE_WRITER SHARED
 #include "histogram.h"
 #include "outlier.h"
 #include "pair_fetch.h"
@@ -150,6 +151,37 @@ static __always_inline void slot_release(u32 at)
 	pending_release(&pair_keys, at);
 }
 
+/* Counts its delay for its rule, if that has a histogram. */
+static __always_inline void pair_histogram(struct pair_state *account, u64 delay, u64 now, u32 cpu)
+{
+	u32 live = generation, pair = hook.pair & (MAX_PAIRS - 1), at;
+	struct task_struct *current;
+	struct pair_scratch *p;
+	struct facts *f;
+
+	histogram_delay(TRACK_PAIR, cpu, delay, SHARED);
+	if (!histograms)
+		return;
+	at = pair_histograms[live & 1][pair];
+	if (at >= MAX_RULES)
+		return;
+	p = scratch_claim(cpu);
+	if (!p) {
+		__sync_fetch_and_add(&account->crowded, 1);
+		return;
+	}
+	current = bpf_get_current_task_btf();
+	f = &p->s.facts;
+	__builtin_memset(f, 0, sizeof(*f));
+	f->generation = live;
+	f->syscall = -1;
+	f->cpu = cpu;
+	histogram_task(f, current, NEED_TASK | NEED_CGROUP);
+	if (f->pid != self_pid)
+		histogram_range(&p->s, (live & 1) * MAX_RULES + at, 1, cpu, now, delay);
+	__sync_lock_test_and_set(&p->busy, 0);
+}
+
 /* The floor is passed. */
 static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct pair_slot *slot, enum hook_kind kind,
 					 struct pair_state *account, u64 now, u32 cpu)
@@ -246,7 +278,7 @@ static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_ki
 	__sync_fetch_and_add(&account->seen, 1);
 	if (me)
 		__sync_fetch_and_add(&me->seen[TRACK_PAIR], 1);
-	histogram_delay(TRACK_PAIR, cpu, now - c->start, SHARED);
+	pair_histogram(account, now - c->start, now, cpu);
 	if ((s64)(now - c->start) >= (s64)floor_pair[pair])
 		pair_outlier(ctx, c, slot, kind, account, now, cpu);
 	else

@@ -666,6 +666,7 @@ const (
 	PairVarHistograms          = "histograms"
 	PairVarHook                = "hook"
 	PairVarInterruptCpus       = "interrupt_cpus"
+	PairVarPairHistograms      = "pair_histograms"
 	PairVarPairMask            = "pair_mask"
 	PairVarPairRules           = "pair_rules"
 	PairVarProgressStacks      = "progress_stacks"
@@ -808,6 +809,7 @@ type PairVariableSpecs struct {
 	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
 	Hook                *ebpf.VariableSpec `ebpf:"hook"`
 	InterruptCpus       *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks      *ebpf.VariableSpec `ebpf:"progress_stacks"`
@@ -948,6 +950,7 @@ type PairVariables struct {
 	Histograms          *ebpf.Variable `ebpf:"histograms"`
 	Hook                *ebpf.Variable `ebpf:"hook"`
 	InterruptCpus       *ebpf.Variable `ebpf:"interrupt_cpus"`
+	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks      *ebpf.Variable `ebpf:"progress_stacks"`

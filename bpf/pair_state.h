@@ -17,6 +17,8 @@ volatile u64 floor_pair[MAX_PAIRS];
 volatile u64 timeout_pair[MAX_PAIRS];
 volatile u32 pair_rules[2][MAX_PAIRS]; /* each generation's place in the rule table, or NO_RULE */
 
+volatile u32 pair_histograms[2][MAX_PAIRS]; /* the same in the table of rules with histograms */
+
 /* A begun piece of work. start_ns is also its lock: 0 while somebody fills or ends it. */
 struct pair_slot {
 	u64 start_ns;

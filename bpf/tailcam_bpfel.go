@@ -776,6 +776,7 @@ const (
 	TailcamVarHistograms             = "histograms"
 	TailcamVarInterruptCpus          = "interrupt_cpus"
 	TailcamVarInterruptsChunk        = "interrupts_chunk"
+	TailcamVarPairHistograms         = "pair_histograms"
 	TailcamVarPairMask               = "pair_mask"
 	TailcamVarPairRules              = "pair_rules"
 	TailcamVarProgressStacks         = "progress_stacks"
@@ -973,6 +974,7 @@ type TailcamVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
+	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
@@ -1158,6 +1160,7 @@ type TailcamVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.Variable `ebpf:"interrupts_chunk"`
+	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`

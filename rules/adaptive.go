@@ -144,6 +144,7 @@ var classes = map[Track][]Class{
 	Block:   {ByDevice, ByCgroup, ByOverride},
 	IRQ:     {ByOverride},
 	Softirq: {ByOverride},
+	Pair:    {ByCgroup, ByOverride},
 }
 
 // histogram reads true, false, or {by: …, classes: …}.

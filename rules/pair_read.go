@@ -62,14 +62,6 @@ func (r *reader) pair(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	if e, ok := keys["forget_after"]; ok {
 		p.ForgetAfter = r.duration(e.value, "forget_after", time.Second, maxTimeout)
 	}
-	for _, key := range []string{"histogram"} {
-		if e, ok := keys[key]; ok {
-			r.fail(e.key, "histogram with another track", "track pair has no %s yet", key)
-		}
-	}
-	if rule.Adaptive != nil {
-		r.fail(keys["threshold"].value, "a duration with track pair", "track pair has no threshold that follows the load yet")
-	}
 }
 
 // hooks reads a list of hooks, or one.

@@ -46,7 +46,7 @@ func (c *compiled) wantedHistograms() []wantedHistogram {
 		}
 		h := &c.histogramOf[i]
 		h.spec = r.Histogram
-		if r.Histogram.By == rules.NoClass && c.rules[i].When.Fields == 0 {
+		if r.Histogram.By == rules.NoClass && c.rules[i].When.Fields == 0 && r.Track != rules.Pair {
 			h.own = trackIndex(r.Track) // that of the tracker is the same, and costs nothing more
 			continue
 		}
@@ -194,6 +194,7 @@ var histogramBy = []rules.Class{rules.NoClass, rules.ByDevice, rules.BySyscall, 
 // layHistograms makes the kernel's table of rules with histograms.
 func (c *compiled) layHistograms() {
 	half := (c.generation & 1) * maxRules
+	c.histogramAt = map[int]uint32{}
 	for n := range rules.Tracks {
 		c.histogramTable.First[n] = uint32(len(c.histogramRules))
 		for i := c.table.First[n]; i < c.table.First[n]+c.table.Count[n]; i++ {
@@ -203,6 +204,7 @@ func (c *compiled) layHistograms() {
 			}
 			k, needs := c.histogramRule(int(i), h)
 			k.Rule = half + i
+			c.histogramAt[int(i)] = uint32(len(c.histogramRules))
 			c.histogramRules = append(c.histogramRules, k)
 			c.histogramTable.Needs[n] |= needs
 		}

@@ -82,6 +82,7 @@ type compiled struct {
 	nextSet    uint16
 
 	histogramOf    []ruleHistogram // of each entry of rules
+	histogramAt    map[int]uint32  // place in histogramRules of those that have one
 	histogramRules []bpf.TailcamHistogramRule
 	histogramTable bpf.TailcamHistogramTable
 }

@@ -171,12 +171,7 @@ func (t *Tracker) write(c *compiled) error {
 	if err := v["tables"].Set(tables); err != nil {
 		return err
 	}
-	var places [2][maxPairs]uint32
-	if err := v["pair_rules"].Get(&places); err != nil {
-		return err
-	}
-	places[half] = t.pairs.places(c)
-	if err := v["pair_rules"].Set(places); err != nil {
+	if err := t.writePlaces(c); err != nil {
 		return err
 	}
 	if t.live != nil {

@@ -3,14 +3,11 @@ package tracker
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
@@ -295,187 +292,6 @@ func withoutPlaces(spec *rules.PairSpec) string {
 	return b.String()
 }
 
-// loadPairs loads a program for each hook, with the maps and live variables of
-// the main object.
-func (t *Tracker) loadPairs() error {
-	if len(t.pairs.hooks) == 0 {
-		return nil
-	}
-	spec, err := bpf.LoadPair()
-	if err != nil {
-		return fmt.Errorf("read the embedded BPF object: %w", err)
-	}
-	main, err := bpf.LoadTailcam()
-	if err != nil {
-		return fmt.Errorf("read the embedded BPF object: %w", err)
-	}
-	if err := shareVariables(spec, main); err != nil {
-		return err
-	}
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return fmt.Errorf("count CPUs: %w", err)
-	}
-	scratches := spec.Maps["pair_scratches"].Copy()
-	scratches.MaxEntries = uint32(cpus * pairScratches)
-	if t.pairScratches, err = ebpf.NewMap(scratches); err != nil {
-		return fmt.Errorf("make scratch memory of pairs: %w", err)
-	}
-	cache := btf.NewCache()
-	for _, p := range t.pairs.hooks {
-		if p.program, err = t.loadPair(spec.Copy(), p, cache); err != nil {
-			if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-				return fmt.Errorf("rule %s: load the program for %s: %w (run as root, or with CAP_BPF and CAP_PERFMON)", p.rule, p.hook.Text, err)
-			}
-			t.pairs.fail(p, fmt.Errorf("load the program for %s: %w", p.hook.Text, err))
-		}
-	}
-	return nil
-}
-
-// shareVariables makes the programs of spec use the live variables of main,
-// wherever the compiler has put them in each.
-func shareVariables(spec, main *ebpf.CollectionSpec) error {
-	for _, p := range spec.Programs {
-		for i := range p.Instructions {
-			ins := &p.Instructions[i]
-			section := ins.Reference()
-			if !ins.IsLoadFromMap() || ins.Src != asm.PseudoMapValue || section == ".rodata" {
-				continue
-			}
-			at := uint32(uint64(ins.Constant) >> 32)
-			own, ok := variableAt(spec, section, at)
-			if !ok {
-				return fmt.Errorf("the BPF object of pairs uses unnamed memory of %s", section)
-			}
-			v := main.Variables[own.Name]
-			if v == nil || v.SectionName != section || v.Size() != own.Size() {
-				return fmt.Errorf("variable %s is not the same in both BPF objects", own.Name)
-			}
-			if err := ins.RewriteMapOffset(v.Offset + at - own.Offset); err != nil {
-				return fmt.Errorf("share variable %s: %w", own.Name, err)
-			}
-		}
-	}
-	return nil
-}
-
-func variableAt(spec *ebpf.CollectionSpec, section string, at uint32) (*ebpf.VariableSpec, bool) {
-	for _, v := range spec.Variables {
-		if v.SectionName == section && at >= v.Offset && at-v.Offset < v.Size() {
-			return v, true
-		}
-	}
-	return nil, false
-}
-
-// loadPair loads the template of a hook with its constants.
-func (t *Tracker) loadPair(spec *ebpf.CollectionSpec, p *pairProgram, cache *btf.Cache) (*ebpf.Program, error) {
-	for name := range spec.Programs {
-		if name != p.site.template {
-			delete(spec.Programs, name)
-		}
-	}
-	program := spec.Programs[p.site.template]
-	if p.site.attachTo != "" {
-		program.AttachTo, program.AttachType = p.site.attachTo, p.site.attachType
-	}
-	for name, v := range spec.Variables {
-		if m := t.constants[name]; v.Constant() && m != nil {
-			v.Value = slices.Clone(m.Value)
-		}
-	}
-	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool { return !v.Constant() })
-	if err := spec.Variables["hook"].Set(p.wire); err != nil {
-		return nil, err
-	}
-	replace := map[string]*ebpf.Map{}
-	for name, m := range spec.Maps {
-		if name == ".rodata" {
-			continue
-		}
-		with := t.objects.Maps[name]
-		if name == "pair_scratches" {
-			with = t.pairScratches
-		}
-		if with == nil {
-			return nil, fmt.Errorf("map %s is missing in the main BPF object", name)
-		}
-		m.MaxEntries, m.ValueSize = with.MaxEntries(), with.ValueSize()
-		replace[name] = with
-	}
-	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace, Cache: cache})
-	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
-		return nil, fmt.Errorf("the kernel's verifier refused it: %w\n%+v", err, refused) //nolint:errorlint // the same error again: its log
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.DetachProgram(p.site.template), nil
-}
-
-// attachPairs attaches what ends work before what begins it.
-func (t *Tracker) attachPairs() error {
-	for _, role := range []int{roleCancel, roleExit, roleEntry} {
-		for _, p := range t.pairs.hooks {
-			if p.role != role || t.pairs.failed[p.rule] != nil {
-				continue
-			}
-			l, err := p.site.attach(p.program)
-			if err != nil {
-				t.pairs.fail(p, fmt.Errorf("attach to %s: %w", p.hook.Text, err))
-				if err := t.detachPair(p.rule); err != nil {
-					return err
-				}
-				continue
-			}
-			t.stopping.Lock()
-			t.links = append(t.links, attached{&hook{program: p.name()}, l, p.program, p.hook.Text, p.rule})
-			t.stopping.Unlock()
-		}
-	}
-	return nil
-}
-
-// fail notes why a rule does not work here.
-func (p *pairs) fail(of *pairProgram, err error) {
-	if p.failed[of.rule] == nil {
-		p.failed[of.rule] = err
-	}
-}
-
-// detachPair takes the other hooks of a rule away again: half a pair is none.
-func (t *Tracker) detachPair(rule string) error {
-	t.mu.Lock()
-	t.inactive = maps.Clone(t.inactive)
-	t.inactive[rule] = t.pairs.failed[rule]
-	t.mu.Unlock()
-	t.stopping.Lock()
-	defer t.stopping.Unlock()
-	var errs []error
-	t.links = slices.DeleteFunc(t.links, func(a attached) bool {
-		if a.rule != rule {
-			return false
-		}
-		errs = append(errs, a.link.Close())
-		return true
-	})
-	return errors.Join(errs...)
-}
-
-func (t *Tracker) closePairs() {
-	for _, p := range t.pairs.hooks {
-		if p.program != nil {
-			_ = p.program.Close() // nothing is lost with it
-		}
-	}
-	if t.pairScratches != nil {
-		_ = t.pairScratches.Close()
-	}
-}
-
 // floorsOf lays the floors of pairs out by number.
 func (p *pairs) floorsOf(byRule map[string]uint64) [maxPairs]uint64 {
 	var out [maxPairs]uint64
@@ -490,63 +306,34 @@ func (p *pairs) floorsOf(byRule map[string]uint64) [maxPairs]uint64 {
 	return out
 }
 
-// places are the rules of c by number of their pair.
-func (p *pairs) places(c *compiled) [maxPairs]uint32 {
-	var out [maxPairs]uint32
-	for i := range out {
-		out[i] = noRule
+// places are the rules of c by number of their pair, and where those with a
+// histogram stand among the rules that have one.
+func (p *pairs) places(c *compiled) (at, histograms [maxPairs]uint32) {
+	for i := range at {
+		at[i], histograms[i] = noRule, noRule
 	}
 	for i, r := range c.source {
-		if n, ok := p.numbers[r.Name]; ok && r.Track == rules.Pair {
-			out[n] = uint32(i)
+		n, ok := p.numbers[r.Name]
+		if !ok || r.Track != rules.Pair {
+			continue
+		}
+		at[n] = uint32(i)
+		if h, ok := c.histogramAt[i]; ok {
+			histograms[n] = h
 		}
 	}
-	return out
+	return at, histograms
 }
 
-// PairCounters are what one declared pair has done since New.
-type PairCounters struct {
-	Seen      uint64 // pairs completed
-	Cancelled uint64
-	Replaced  uint64 // restart: older entries that were forgotten for a new one
-	Kept      uint64 // keep: entries that were left out for an older one
-	Nested    uint64 // count: entries inside another one
-	Full      uint64 // entries lost: the pending table's window was full
-	Unsettled uint64 // entries lost: other CPUs were at the same key all the time
-	Missed    uint64 // exits lost in the same way
-	Unread    uint64 // events left out: a field could not be read
-	Crowded   uint64 // outliers lost: too many at once on a CPU
-	Forgotten uint64 // entries whose exit cannot come any more
-}
-
-func (c *PairCounters) add(s *bpf.TailcamPairState) {
-	c.Seen += s.Seen
-	c.Cancelled += s.Cancelled
-	c.Replaced += s.Replaced
-	c.Kept += s.Kept
-	c.Nested += s.Nested
-	c.Full += s.Full
-	c.Unsettled += s.Unsettled
-	c.Missed += s.Missed
-	c.Unread += s.Unread
-	c.Crowded += s.Crowded
-	c.Forgotten += s.Forgotten
-}
-
-// Pairs reads the counters of every declared pair, by the name of its rule.
-func (t *Tracker) Pairs() (map[string]PairCounters, error) {
-	all := map[string]PairCounters{}
-	for name, n := range t.pairs.numbers {
-		var sum PairCounters
-		m := t.objects.Maps["pair_states"]
-		for at := n; at < m.MaxEntries(); at += maxPairs {
-			var s bpf.TailcamPairState
-			if err := m.Lookup(at, &s); err != nil {
-				return nil, fmt.Errorf("read counters of pair %s: %w", name, err)
-			}
-			sum.add(&s)
-		}
-		all[name] = sum
+// writePlaces tells the programs of pairs where their rules stand in the half
+// of the tables that is not live.
+func (t *Tracker) writePlaces(c *compiled) error {
+	var at, histograms [2][maxPairs]uint32
+	v := t.objects.Variables
+	if err := errors.Join(v["pair_rules"].Get(&at), v["pair_histograms"].Get(&histograms)); err != nil {
+		return err
 	}
-	return all, nil
+	half := c.generation & 1
+	at[half], histograms[half] = t.pairs.places(c)
+	return errors.Join(v["pair_rules"].Set(at), v["pair_histograms"].Set(histograms))
 }

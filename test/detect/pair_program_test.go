@@ -326,3 +326,48 @@ func TestPairSwap(t *testing.T) {
 	between(t, got[0], e[0], e[2])
 	between(t, got[1], e[3], e[5])
 }
+
+// TestPairHistogram counts the delays of two pairs at the same hooks apart from each other.
+func TestPairHistogram(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: all
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 1h
+    histogram: true
+  - name: some
+    track: pair
+    entry: {hook: uprobe:INJECT:inject_pair_begin, when: arg0 > 2}
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 1h
+    histogram: {by: cgroup}
+  - name: follows
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: {quantile: 0.99, times: 2, floor: 1ms, min_samples: 1000}
+    when: {comm: inj-pair}
+`)
+	inject.Run(t, "pair", "steps", "b1", "+10", "e1", "b2", "e2", "b3", "+20", "e3", "b4", "e4", "b5", "e5")
+	all, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rule, want := range map[string]uint64{"all": 5, "some": 3, "follows": 5} {
+		h := all.Rules[rule]
+		if h == nil {
+			t.Errorf("%s has no histogram", rule)
+			continue
+		}
+		sum := h.All()
+		got := sum.Count
+		if got != want {
+			t.Errorf("%s: %d delays counted, want %d", rule, got, want)
+		}
+	}
+}
