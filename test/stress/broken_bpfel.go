@@ -450,6 +450,7 @@ const (
 	BrokenVarHistograms        = "histograms"
 	BrokenVarInterruptCpus     = "interrupt_cpus"
 	BrokenVarMask              = "mask"
+	BrokenVarPairHistograms    = "pair_histograms"
 	BrokenVarPairMask          = "pair_mask"
 	BrokenVarPairRules         = "pair_rules"
 	BrokenVarProgressStacks    = "progress_stacks"
@@ -593,6 +594,7 @@ type BrokenVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
@@ -736,6 +738,7 @@ type BrokenVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`

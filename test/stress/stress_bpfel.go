@@ -459,6 +459,7 @@ const (
 	StressVarHistograms        = "histograms"
 	StressVarInterruptCpus     = "interrupt_cpus"
 	StressVarMask              = "mask"
+	StressVarPairHistograms    = "pair_histograms"
 	StressVarPairMask          = "pair_mask"
 	StressVarPairRules         = "pair_rules"
 	StressVarProgressStacks    = "progress_stacks"
@@ -602,6 +603,7 @@ type StressVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
@@ -745,6 +747,7 @@ type StressVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`

@@ -457,6 +457,7 @@ const (
 	TableVarHistograms        = "histograms"
 	TableVarInterruptCpus     = "interrupt_cpus"
 	TableVarMask              = "mask"
+	TableVarPairHistograms    = "pair_histograms"
 	TableVarPairMask          = "pair_mask"
 	TableVarPairRules         = "pair_rules"
 	TableVarProgressStacks    = "progress_stacks"
@@ -611,6 +612,7 @@ type TableVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
@@ -758,6 +760,7 @@ type TableVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
 	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
