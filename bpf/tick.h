@@ -19,10 +19,11 @@
 #include "syscall.h"
 #include "timeout.h"
 
+#define LOOK_BUDGET_NS 500000  /* of a tick, to look through tables */
 #define TICK_BUDGET_NS 1000000 /* it runs with interrupts off */
 #define TICK_NS 8000000
 #define LATE_NS 20000000
-#define MAX_DUE 256 /* places in one tick */
+#define MAX_DUE 1024 /* places in one tick */
 
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak; /* 6.2+ */
 void bpf_task_release(struct task_struct *p) __ksym __weak;
@@ -67,6 +68,7 @@ struct tick_walk {
 	u32 force;
 	u32 bucket;
 	u32 segment;
+	u32 over; /* enough for one tick */
 	u32 cpu;
 };
 
@@ -218,7 +220,11 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	}
 	c->generation = live;
 	c->due_ns = w->due > due ? w->now : w->next;
-	return 0;
+	if (bpf_ktime_get_ns() - w->now < LOOK_BUDGET_NS)
+		return 0;
+	w->over = 1;
+	ticker.cut++;
+	return 1;
 }
 
 static long segment_step(u32 i, struct tick_walk *w)
@@ -228,7 +234,7 @@ static long segment_step(u32 i, struct tick_walk *w)
 
 	barrier_var(table);
 	barrier_var(segment);
-	if ((s64)timeout_least[table & 3] == (s64)NEVER || w->due >= MAX_DUE)
+	if ((s64)timeout_least[table & 3] == (s64)NEVER || w->due >= MAX_DUE || w->over)
 		return 0;
 	w->table = table;
 	w->segment = segment;

@@ -3,6 +3,7 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -173,7 +174,7 @@ func (t *Tracker) Tables() ([]TableInfo, error) {
 		t.growth.mu.Lock()
 		p := t.growth.tables[n]
 		t.growth.mu.Unlock()
-		if p.places <= 8 {
+		if !slices.ContainsFunc(p.trackers, func(track rules.Track) bool { return t.plan.tracks[track] }) {
 			continue
 		}
 		keys, err := keysOf(p.parts)

@@ -89,7 +89,11 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	rows := b.rows()
+	ticks, err := b.tickRows(ctx)
+	if err != nil {
+		return err
+	}
+	rows := append(b.rows(), ticks...)
 	if err := writeJSON(o.output, rows); err != nil {
 		return err
 	}
