@@ -12,6 +12,7 @@
 #define HANDLER_NAME_LEN 32
 
 #include "abi_record.h"
+#include "span_abi.h"
 
 /* Trackers, in the order of DESIGN.md. Also the index of floors, counters. */
 enum tracker_kind {
@@ -33,7 +34,8 @@ enum table_kind {
 	TABLE_CALLS = 1,
 	TABLE_REQUESTS = 2,
 	TABLE_PAIRS = 3,
-	TABLES = 4,
+	TABLE_SPANS = 4,
+	TABLES = 5,
 };
 
 #define SEGMENTS 4 /* of one table: its first, and what it has grown by */
@@ -313,6 +315,8 @@ enum match_field {
 	MATCH_TID = 1 << 26,
 	MATCH_NOT_TID = 1 << 27,
 	MATCH_SECTOR = 1 << 28,
+	MATCH_KEY = 1 << 29,
+	MATCH_NOT_KEY = 1 << 30,
 };
 
 enum op_bit {
@@ -359,6 +363,7 @@ struct conditions {
 	__u8 _pad;
 	__u16 tid_set, not_tid_set;
 	__u64 first_sector, last_sector;
+	struct glob_range key, not_key; /* span: in the table of key globs */
 };
 
 struct rule {
@@ -560,6 +565,7 @@ struct cpu_state {
 	__u32 in_irq;
 	__u32 in_hrtimer, hrtimer_tid;
 	__u32 in_softirq, softirq_tid;
+	struct span_losses span;
 	struct ran ran[RUN_HISTORY];
 };
 

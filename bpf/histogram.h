@@ -268,7 +268,7 @@ static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32
 	if (!s)
 		return NULL;
 	*needs = histogram_tables[now & 1].needs[tracker];
-	__builtin_memset(&s->facts, 0, sizeof(s->facts));
+	__builtin_memset(&s->facts, 0, CLEARED_FACTS);
 	s->facts.generation = now;
 	s->facts.syscall = -1;
 	s->facts.cpu = cpu;
@@ -327,6 +327,22 @@ static __always_inline void histogram_syscall(struct task_struct *current, u32 n
 		return;
 	s->facts.syscall = nr;
 	histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
+}
+
+/* current ends a span, whose key the scratch of the tracker holds already. */
+static __always_inline void histogram_span(struct task_struct *current, u32 cpu, u64 now, u64 delay)
+{
+	struct scratch *s;
+	u32 needs;
+
+	histogram_delay(TRACK_SPAN, cpu, delay, ALONE);
+	s = histogram_facts(TRACK_SPAN, cpu, &needs);
+	if (!s)
+		return;
+	histogram_task(&s->facts, current, needs);
+	if (s->facts.pid == self_pid)
+		return;
+	histogram_evaluate(s, TRACK_SPAN, cpu, now, delay);
 }
 
 #endif

@@ -59,6 +59,18 @@ struct cred {
 	kuid_t uid;
 } CORE;
 
+struct ns_common {
+	unsigned int inum;
+} CORE;
+
+struct pid_namespace {
+	struct ns_common ns;
+} CORE;
+
+struct nsproxy {
+	struct pid_namespace *pid_ns_for_children;
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -72,6 +84,7 @@ struct task_struct {
 	const struct cred *cred;
 	char comm[16];
 	struct css_set *cgroups;
+	struct nsproxy *nsproxy;
 } CORE;
 
 struct seq_file;

@@ -18,6 +18,15 @@ enum decision {
 	UNKNOWN = 2,
 };
 
+/* A glob on its way through the key of a span. */
+struct key_walk {
+	u64 pattern[SPAN_KEY_LEN / 8];
+	u32 p, t;	  /* where we are */
+	u32 star, resume; /* the last *, and the text position to retry from; star SPAN_KEY_LEN: none */
+	u32 result;
+	u32 _pad;
+};
+
 /* What conditions are held against. */
 struct facts {
 	u64 cgroup_id;
@@ -33,7 +42,12 @@ struct facts {
 	u8 from, end;	   /* chain: one bit each, or two of from */
 	char comm[TASK_COMM_LEN];
 	struct glob_walk glob; /* here, as calls nest too deep for the kernel's stack */
+	/* From here on of spans only, and not cleared with the rest. */
+	u64 key[SPAN_KEY_LEN / 8 + 1]; /* text */
+	struct key_walk key_walk;
 };
+
+#define CLEARED_FACTS __builtin_offsetof(struct facts, key)
 
 /* ------------------------------------------------------------- comm globs */
 
@@ -48,6 +62,8 @@ static __always_inline bool comm_in(struct facts *f, struct glob_range range)
 	bpf_loop(range.count, globs_step, &w, 0);
 	return w.found;
 }
+
+#include "match_key.h"
 
 /* --------------------------------------------------------- sets, verdicts */
 
@@ -130,6 +146,10 @@ __noinline int match(const struct conditions *m, struct facts *f, u32 *undecided
 	if ((want & MATCH_COMM) && !comm_in(f, m->comm))
 		return NO;
 	if ((want & MATCH_NOT_COMM) && comm_in(f, m->not_comm))
+		return NO;
+	if ((want & MATCH_KEY) && !key_in(f, m->key))
+		return NO;
+	if ((want & MATCH_NOT_KEY) && key_in(f, m->not_key))
 		return NO;
 	if (want & (MATCH_CGROUP | MATCH_NOT_CGROUP)) {
 		bits = verdict(f, VERDICT_CGROUP, f->cgroup_id, &known);

@@ -15,7 +15,7 @@
 /* Empties a scratch, and fills in its outlier's head. */
 static __always_inline void outlier_reset(struct scratch *s, u32 tracker, u32 cpu, u64 start, u64 now)
 {
-	__builtin_memset(&s->facts, 0, sizeof(s->facts));
+	__builtin_memset(&s->facts, 0, CLEARED_FACTS);
 	s->tick = 0;
 	s->timed_out = 0;
 	s->seen_ns = 0;

@@ -59,7 +59,13 @@ type PairCpuState struct {
 	HrtimerTid    uint32
 	InSoftirq     uint32
 	SoftirqTid    uint32
-	Ran           [256]struct {
+	Span          struct {
+		_         structs.HostLayout
+		Unknown   uint64
+		BadKey    uint64
+		Forgotten uint64
+	}
+	Ran [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -124,6 +130,11 @@ type PairHistogramTable struct {
 	Needs [9]uint32
 }
 
+type PairKeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]int8
+}
+
 type PairOverride struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -172,6 +183,16 @@ type PairOverride struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 }
 
@@ -399,6 +420,16 @@ type PairRule struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -533,6 +564,17 @@ type PairScratch struct {
 			Result  uint32
 			_       [4]byte
 		}
+		Key     [9]uint64
+		KeyWalk struct {
+			_       structs.HostLayout
+			Pattern [8]uint64
+			P       uint32
+			T       uint32
+			Star    uint32
+			Resume  uint32
+			Result  uint32
+			Pad     uint32
+		}
 	}
 	Fired [64]struct {
 		_           structs.HostLayout
@@ -575,6 +617,29 @@ type PairSetKey struct {
 	_     structs.HostLayout
 	Set   uint32
 	Value uint32
+}
+
+type PairSpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Pad1     uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad2 [4]uint64
 }
 
 type PairTaskSlot struct {
@@ -632,6 +697,7 @@ const (
 	PairMapDistributions       = "distributions"
 	PairMapGlobs               = "globs"
 	PairMapHistogramRules      = "histogram_rules"
+	PairMapKeyGlobs            = "key_globs"
 	PairMapOutliers            = "outliers"
 	PairMapOverrides           = "overrides"
 	PairMapPairKeys            = "pair_keys"
@@ -645,6 +711,8 @@ const (
 	PairMapRules               = "rules"
 	PairMapScratches           = "scratches"
 	PairMapSets                = "sets"
+	PairMapSpanKeys            = "span_keys"
+	PairMapSpanSlots           = "span_slots"
 	PairMapTaskKeys            = "task_keys"
 	PairMapTaskSlots           = "task_slots"
 	PairMapVerdicts            = "verdicts"
@@ -658,6 +726,7 @@ const (
 	PairVarFloorOffcpu         = "floor_offcpu"
 	PairVarFloorPair           = "floor_pair"
 	PairVarFloorSoftirq        = "floor_softirq"
+	PairVarFloorSpan           = "floor_span"
 	PairVarFloorSyscall        = "floor_syscall"
 	PairVarFloorWakeup         = "floor_wakeup"
 	PairVarGeneration          = "generation"
@@ -683,6 +752,10 @@ const (
 	PairVarRecorder            = "recorder"
 	PairVarRequestMask         = "request_mask"
 	PairVarSelfPid             = "self_pid"
+	PairVarSpanMask            = "span_mask"
+	PairVarSpanSeed            = "span_seed"
+	PairVarSpanShare           = "span_share"
+	PairVarSpanUsers           = "span_users"
 	PairVarTables              = "tables"
 	PairVarTaskKfuncs          = "task_kfuncs"
 	PairVarTaskMask            = "task_mask"
@@ -693,6 +766,7 @@ const (
 	PairVarTimeoutOffcpu       = "timeout_offcpu"
 	PairVarTimeoutPair         = "timeout_pair"
 	PairVarTimeoutSoftirq      = "timeout_softirq"
+	PairVarTimeoutSpan         = "timeout_span"
 	PairVarTimeoutSyscall      = "timeout_syscall"
 	PairVarTimeoutWakeup       = "timeout_wakeup"
 	PairVarTimeouts            = "timeouts"
@@ -701,6 +775,7 @@ const (
 	PairVarTrackOffcpu         = "track_offcpu"
 	PairVarTrackSoftirq        = "track_softirq"
 	PairVarTrackSoftirqRaise   = "track_softirq_raise"
+	PairVarTrackSpan           = "track_span"
 	PairVarTrackSyscall        = "track_syscall"
 	PairVarTrackWakeup         = "track_wakeup"
 	PairVarUnusedFetch         = "unused_fetch"
@@ -773,6 +848,7 @@ type PairMapSpecs struct {
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
@@ -786,6 +862,8 @@ type PairMapSpecs struct {
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
 	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
 	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
 	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
@@ -801,6 +879,7 @@ type PairVariableSpecs struct {
 	FloorOffcpu         *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair           *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq        *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan           *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall        *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup         *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation          *ebpf.VariableSpec `ebpf:"generation"`
@@ -826,6 +905,10 @@ type PairVariableSpecs struct {
 	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask         *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask            *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanSeed            *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare           *ebpf.VariableSpec `ebpf:"span_share"`
+	SpanUsers           *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask            *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -836,6 +919,7 @@ type PairVariableSpecs struct {
 	TimeoutOffcpu       *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair         *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq      *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan         *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall      *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup       *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts            *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -844,6 +928,7 @@ type PairVariableSpecs struct {
 	TrackOffcpu         *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq        *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise   *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan           *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall        *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup         *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedFetch         *ebpf.VariableSpec `ebpf:"unused_fetch"`
@@ -884,6 +969,7 @@ type PairMaps struct {
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	Globs          *ebpf.Map `ebpf:"globs"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
@@ -897,6 +983,8 @@ type PairMaps struct {
 	Rules          *ebpf.Map `ebpf:"rules"`
 	Scratches      *ebpf.Map `ebpf:"scratches"`
 	Sets           *ebpf.Map `ebpf:"sets"`
+	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
+	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
 	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
 	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
@@ -913,6 +1001,7 @@ func (m *PairMaps) Close() error {
 		m.Distributions,
 		m.Globs,
 		m.HistogramRules,
+		m.KeyGlobs,
 		m.Outliers,
 		m.Overrides,
 		m.PairKeys,
@@ -926,6 +1015,8 @@ func (m *PairMaps) Close() error {
 		m.Rules,
 		m.Scratches,
 		m.Sets,
+		m.SpanKeys,
+		m.SpanSlots,
 		m.TaskKeys,
 		m.TaskSlots,
 		m.Verdicts,
@@ -942,6 +1033,7 @@ type PairVariables struct {
 	FloorOffcpu         *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair           *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq        *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan           *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall        *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup         *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation          *ebpf.Variable `ebpf:"generation"`
@@ -967,6 +1059,10 @@ type PairVariables struct {
 	Recorder            *ebpf.Variable `ebpf:"recorder"`
 	RequestMask         *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask            *ebpf.Variable `ebpf:"span_mask"`
+	SpanSeed            *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare           *ebpf.Variable `ebpf:"span_share"`
+	SpanUsers           *ebpf.Variable `ebpf:"span_users"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask            *ebpf.Variable `ebpf:"task_mask"`
@@ -977,6 +1073,7 @@ type PairVariables struct {
 	TimeoutOffcpu       *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair         *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq      *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan         *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall      *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup       *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts            *ebpf.Variable `ebpf:"timeouts"`
@@ -985,6 +1082,7 @@ type PairVariables struct {
 	TrackOffcpu         *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq        *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise   *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan           *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall        *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup         *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedFetch         *ebpf.Variable `ebpf:"unused_fetch"`

@@ -87,7 +87,7 @@ volatile u64 timeout_softirq[2][SOFTIRQS];
 volatile u64 timeout_interrupts; /* the least of both */
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
-volatile u64 timeout_least[4]; /* TABLES, as a power of two */
+volatile u64 timeout_least[8]; /* TABLES, as a power of two */
 
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;
@@ -280,6 +280,7 @@ struct {
 } bank0 SEC(".maps"), bank1 SEC(".maps");
 
 #include "pair_state.h"
+#include "span_state.h"
 
 static __always_inline struct cpu_state *this_cpu(u32 cpu)
 {

@@ -14,6 +14,7 @@
 #include "interrupts.h"
 #include "recorder.h"
 #include "sched.h"
+#include "span.h"
 #include "state.h"
 #include "syscall.h"
 
@@ -29,6 +30,7 @@ struct user_stack *unused_user_stack __attribute__((unused));
 struct irq_extra *unused_irq_extra __attribute__((unused));
 struct question *unused_question __attribute__((unused));
 struct chain *unused_chain __attribute__((unused));
+struct span_extra *unused_span __attribute__((unused));
 
 #define track_tasks (track_wakeup || track_offcpu)
 
@@ -214,9 +216,12 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	bool wanted = track_syscall && syscall_wanted(nr);
 	struct task_struct *current;
 	u32 cpu;
+	u32 span = 0;
 	u64 now;
 
-	if (!wanted && !record_syscall)
+	if (track_span && nr == SPAN_SYSCALL)
+		span = span_op(regs);
+	if (!wanted && !record_syscall && !span)
 		return 0;
 	current = bpf_get_current_task_btf();
 	cpu = bpf_get_smp_processor_id();
@@ -225,6 +230,8 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 		record_call(ctx, REC_SYSCALL_ENTRY, current, cpu, nr, 0, now);
 	if (wanted)
 		syscall_begin(current, nr, now, cpu, this_cpu(cpu));
+	if (span)
+		span_event(ctx, regs, current, span, now, cpu, this_cpu(cpu));
 	return 0;
 }
 

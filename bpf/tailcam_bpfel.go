@@ -127,6 +127,8 @@ type TailcamConditions struct {
 	NotTidSet     uint16
 	FirstSector   uint64
 	LastSector    uint64
+	Key           TailcamGlobRange
+	NotKey        TailcamGlobRange
 }
 
 type TailcamCpuState struct {
@@ -154,7 +156,13 @@ type TailcamCpuState struct {
 	HrtimerTid    uint32
 	InSoftirq     uint32
 	SoftirqTid    uint32
-	Ran           [256]TailcamRan
+	Span          struct {
+		_         structs.HostLayout
+		Unknown   uint64
+		BadKey    uint64
+		Forgotten uint64
+	}
+	Ran [256]TailcamRan
 }
 
 type TailcamDuePlace struct {
@@ -277,6 +285,11 @@ type TailcamIrqExtra struct {
 	Phase  uint32
 	Pad    uint32
 	Name   [32]int8
+}
+
+type TailcamKeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]int8
 }
 
 type TailcamOutlier struct {
@@ -563,6 +576,17 @@ type TailcamScratch struct {
 			Result  uint32
 			_       [4]byte
 		}
+		Key     [9]uint64
+		KeyWalk struct {
+			_       structs.HostLayout
+			Pattern [8]uint64
+			P       uint32
+			T       uint32
+			Star    uint32
+			Resume  uint32
+			Result  uint32
+			Pad     uint32
+		}
 	}
 	Fired [64]struct {
 		_           structs.HostLayout
@@ -605,6 +629,39 @@ type TailcamSetKey struct {
 	_     structs.HostLayout
 	Set   uint32
 	Value uint32
+}
+
+type TailcamSpanExtra struct {
+	_    structs.HostLayout
+	Key  [64]int8
+	Comm [16]int8
+	Tid  uint32
+	Pid  uint32
+	Gone uint32
+	Pad  uint32
+}
+
+type TailcamSpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Pad1     uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad2 [4]uint64
 }
 
 type TailcamTaskSlot struct {
@@ -703,6 +760,7 @@ const (
 	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
 	TailcamMapInterrupts             = "interrupts"
+	TailcamMapKeyGlobs               = "key_globs"
 	TailcamMapMoreCallSlots          = "more_call_slots"
 	TailcamMapMoreKeys               = "more_keys"
 	TailcamMapMoreRequestSlots       = "more_request_slots"
@@ -721,6 +779,8 @@ const (
 	TailcamMapRules                  = "rules"
 	TailcamMapScratches              = "scratches"
 	TailcamMapSets                   = "sets"
+	TailcamMapSpanKeys               = "span_keys"
+	TailcamMapSpanSlots              = "span_slots"
 	TailcamMapTaskKeys               = "task_keys"
 	TailcamMapTaskSlots              = "task_slots"
 	TailcamMapTaskStacks             = "task_stacks"
@@ -768,6 +828,7 @@ const (
 	TailcamVarFloorOffcpu            = "floor_offcpu"
 	TailcamVarFloorPair              = "floor_pair"
 	TailcamVarFloorSoftirq           = "floor_softirq"
+	TailcamVarFloorSpan              = "floor_span"
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
 	TailcamVarGeneration             = "generation"
@@ -793,6 +854,10 @@ const (
 	TailcamVarRecorder               = "recorder"
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarSelfPid                = "self_pid"
+	TailcamVarSpanMask               = "span_mask"
+	TailcamVarSpanSeed               = "span_seed"
+	TailcamVarSpanShare              = "span_share"
+	TailcamVarSpanUsers              = "span_users"
 	TailcamVarTables                 = "tables"
 	TailcamVarTaskKfuncs             = "task_kfuncs"
 	TailcamVarTaskMask               = "task_mask"
@@ -804,6 +869,7 @@ const (
 	TailcamVarTimeoutOffcpu          = "timeout_offcpu"
 	TailcamVarTimeoutPair            = "timeout_pair"
 	TailcamVarTimeoutSoftirq         = "timeout_softirq"
+	TailcamVarTimeoutSpan            = "timeout_span"
 	TailcamVarTimeoutSyscall         = "timeout_syscall"
 	TailcamVarTimeoutWakeup          = "timeout_wakeup"
 	TailcamVarTimeouts               = "timeouts"
@@ -813,6 +879,7 @@ const (
 	TailcamVarTrackOffcpu            = "track_offcpu"
 	TailcamVarTrackSoftirq           = "track_softirq"
 	TailcamVarTrackSoftirqRaise      = "track_softirq_raise"
+	TailcamVarTrackSpan              = "track_span"
 	TailcamVarTrackSyscall           = "track_syscall"
 	TailcamVarTrackWakeup            = "track_wakeup"
 	TailcamVarUnusedChain            = "unused_chain"
@@ -822,6 +889,7 @@ const (
 	TailcamVarUnusedProgress         = "unused_progress"
 	TailcamVarUnusedQuestion         = "unused_question"
 	TailcamVarUnusedRecord           = "unused_record"
+	TailcamVarUnusedSpan             = "unused_span"
 	TailcamVarUnusedTaskStack        = "unused_task_stack"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
 	TailcamVarUserStacksLater        = "user_stacks_later"
@@ -925,6 +993,7 @@ type TailcamMapSpecs struct {
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.MapSpec `ebpf:"interrupts"`
+	KeyGlobs         *ebpf.MapSpec `ebpf:"key_globs"`
 	MoreCallSlots    *ebpf.MapSpec `ebpf:"more_call_slots"`
 	MoreKeys         *ebpf.MapSpec `ebpf:"more_keys"`
 	MoreRequestSlots *ebpf.MapSpec `ebpf:"more_request_slots"`
@@ -943,6 +1012,8 @@ type TailcamMapSpecs struct {
 	Rules            *ebpf.MapSpec `ebpf:"rules"`
 	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
 	Sets             *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys         *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanSlots        *ebpf.MapSpec `ebpf:"span_slots"`
 	TaskKeys         *ebpf.MapSpec `ebpf:"task_keys"`
 	TaskSlots        *ebpf.MapSpec `ebpf:"task_slots"`
 	TaskStacks       *ebpf.MapSpec `ebpf:"task_stacks"`
@@ -966,6 +1037,7 @@ type TailcamVariableSpecs struct {
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
@@ -991,6 +1063,10 @@ type TailcamVariableSpecs struct {
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
+	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -1002,6 +1078,7 @@ type TailcamVariableSpecs struct {
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -1011,6 +1088,7 @@ type TailcamVariableSpecs struct {
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedChain       *ebpf.VariableSpec `ebpf:"unused_chain"`
@@ -1020,6 +1098,7 @@ type TailcamVariableSpecs struct {
 	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.VariableSpec `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
+	UnusedSpan        *ebpf.VariableSpec `ebpf:"unused_span"`
 	UnusedTaskStack   *ebpf.VariableSpec `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
@@ -1065,6 +1144,7 @@ type TailcamMaps struct {
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.Map `ebpf:"interrupts"`
+	KeyGlobs         *ebpf.Map `ebpf:"key_globs"`
 	MoreCallSlots    *ebpf.Map `ebpf:"more_call_slots"`
 	MoreKeys         *ebpf.Map `ebpf:"more_keys"`
 	MoreRequestSlots *ebpf.Map `ebpf:"more_request_slots"`
@@ -1083,6 +1163,8 @@ type TailcamMaps struct {
 	Rules            *ebpf.Map `ebpf:"rules"`
 	Scratches        *ebpf.Map `ebpf:"scratches"`
 	Sets             *ebpf.Map `ebpf:"sets"`
+	SpanKeys         *ebpf.Map `ebpf:"span_keys"`
+	SpanSlots        *ebpf.Map `ebpf:"span_slots"`
 	TaskKeys         *ebpf.Map `ebpf:"task_keys"`
 	TaskSlots        *ebpf.Map `ebpf:"task_slots"`
 	TaskStacks       *ebpf.Map `ebpf:"task_stacks"`
@@ -1110,6 +1192,7 @@ func (m *TailcamMaps) Close() error {
 		m.Growths,
 		m.HistogramRules,
 		m.Interrupts,
+		m.KeyGlobs,
 		m.MoreCallSlots,
 		m.MoreKeys,
 		m.MoreRequestSlots,
@@ -1128,6 +1211,8 @@ func (m *TailcamMaps) Close() error {
 		m.Rules,
 		m.Scratches,
 		m.Sets,
+		m.SpanKeys,
+		m.SpanSlots,
 		m.TaskKeys,
 		m.TaskSlots,
 		m.TaskStacks,
@@ -1152,6 +1237,7 @@ type TailcamVariables struct {
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
@@ -1177,6 +1263,10 @@ type TailcamVariables struct {
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare         *ebpf.Variable `ebpf:"span_share"`
+	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -1188,6 +1278,7 @@ type TailcamVariables struct {
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
@@ -1197,6 +1288,7 @@ type TailcamVariables struct {
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedChain       *ebpf.Variable `ebpf:"unused_chain"`
@@ -1206,6 +1298,7 @@ type TailcamVariables struct {
 	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.Variable `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
+	UnusedSpan        *ebpf.Variable `ebpf:"unused_span"`
 	UnusedTaskStack   *ebpf.Variable `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`

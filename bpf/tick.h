@@ -16,6 +16,7 @@
 #include "outlier.h"
 #include "progress.h"
 #include "sched.h"
+#include "span.h"
 #include "syscall.h"
 #include "timeout.h"
 
@@ -149,6 +150,7 @@ static __always_inline void request_look(struct tick_walk *w, u32 at)
 }
 
 #include "pair_tick.h"
+#include "span_tick.h"
 
 static long place_step(u32 i, struct tick_walk *w)
 {
@@ -160,6 +162,8 @@ static long place_step(u32 i, struct tick_walk *w)
 		call_look(w, at);
 	else if (w->table == TABLE_PAIRS)
 		pair_look(w, at);
+	else if (w->table == TABLE_SPANS)
+		span_look(w, at);
 	else
 		request_look(w, at);
 	return 0;
@@ -181,6 +185,8 @@ static long bucket_step(u32 i, struct tick_walk *w)
 		bucket = bpf_map_lookup_elem(&call_keys, &b);
 	else if (w->table == TABLE_PAIRS)
 		bucket = bpf_map_lookup_elem(&pair_keys, &b);
+	else if (w->table == TABLE_SPANS)
+		bucket = bpf_map_lookup_elem(&span_keys, &b);
 	else
 		bucket = bpf_map_lookup_elem(&request_keys, &b);
 	if (!bucket)
@@ -208,7 +214,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 		return 0;
 	table = w->table;
 	barrier_var(table);
-	least = timeout_least[table & 3];
+	least = timeout_least[table & 7];
 	w->force = c->generation != live;
 	w->base = i * CHUNK_BUCKETS;
 	w->next = w->now + least; /* of work that begins from now on */
@@ -234,7 +240,7 @@ static long segment_step(u32 i, struct tick_walk *w)
 
 	barrier_var(table);
 	barrier_var(segment);
-	if ((s64)timeout_least[table & 3] == (s64)NEVER || w->due >= MAX_DUE || w->over)
+	if ((s64)timeout_least[table & 7] == (s64)NEVER || w->due >= MAX_DUE || w->over)
 		return 0;
 	w->table = table;
 	w->segment = segment;
@@ -515,7 +521,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 		expire_call(w, p->at);
 	else if (p->tracker == TRACK_BLOCK)
 		expire_request(w, p->at);
-	else if (p->tracker != TRACK_PAIR)
+	else if (p->tracker != TRACK_PAIR && p->tracker != TRACK_SPAN)
 		expire_task(w, p->tracker, p->at);
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
@@ -526,6 +532,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 
 #include "irq_tick.h"
 #include "pair_expire.h"
+#include "span_expire.h"
 
 /*
  * A timer of any kind has expired on this CPU. There are many on a busy
@@ -546,6 +553,8 @@ static __always_inline void tick(u64 now, u32 cpu)
 		bpf_loop(w.due, expire_step, &w, 0);
 	if (w.due && (s64)timeout_least[TABLE_PAIRS] != (s64)NEVER)
 		bpf_loop(w.due, expire_pair_step, &w, 0);
+	if (track_span && w.due && (s64)timeout_least[TABLE_SPANS] != (s64)NEVER)
+		bpf_loop(w.due, expire_span_step, &w, 0);
 	if (track_irq || track_softirq)
 		interrupts_tick(&w);
 	__sync_lock_test_and_set(&ticker.busy, 0);

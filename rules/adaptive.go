@@ -145,6 +145,7 @@ var classes = map[Track][]Class{
 	IRQ:     {ByOverride},
 	Softirq: {ByOverride},
 	Pair:    {ByCgroup, ByOverride},
+	Span:    {ByCgroup, ByOverride},
 }
 
 // histogram reads true, false, or {by: …, classes: …}.

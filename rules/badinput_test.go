@@ -13,10 +13,10 @@ const (
 	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
-		"vector, not_vector, phase, cpu, not_cpu"
+		"vector, not_vector, phase, cpu, not_cpu, key, not_key"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h with its unit, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span"
 )
 
 // rule is a rule of a track in one line, with more of it.

@@ -20,6 +20,7 @@ type Facts struct {
 	Handler   string // name of an interrupt handler
 	Vector    Vector
 	Phase     Phase
+	Key       string // of a span
 	// chain: where it began (an interrupt whose handler runs a timer is both), its end, the softirqs on its way
 	From    []Origin
 	End     End
@@ -51,6 +52,7 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.Thread, nil, thread) &&
 		(len(m.From) == 0 || anyOf(m.From, f.From)) &&
 		isOneOf(m.Ends, nil, f.End) &&
+		anyGlob(GlobMatch, m.Key, m.NotKey, f.Key) &&
 		(m.Preempted == nil || *m.Preempted == f.Preempted)
 }
 

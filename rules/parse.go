@@ -202,7 +202,7 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
-	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair}, rule.Track):
+	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair, Span}, rule.Track):
 		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")

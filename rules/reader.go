@@ -23,6 +23,7 @@ type reader struct {
 	rules     int
 	overrides int
 	commGlobs int
+	keyGlobs  int                        // over keys of spans
 	members   int                        // pids, uids, system calls, irqs and CPUs in conditions
 	lists     map[string]int             // conditions that the daemon decides, by kind
 	verdicts  map[string]map[string]bool // the globs in them

@@ -24,7 +24,7 @@ const (
 var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
 
 // unbuilt are the trackers that the kernel side does not have yet.
-var unbuilt = []Track{Span}
+var unbuilt []Track
 
 // Op is the kind of a block request.
 type Op string
@@ -113,6 +113,7 @@ type Match struct {
 	CPU, NotCPU         []uint32 // of the exit; pending work: where its task is, or the request was issued
 	From                []Origin // chain: where it began; set by the rule's from
 	Ends                []End    // chain: where it ends; set by the rule's to
+	Key, NotKey         []string // span: globs over its key
 }
 
 // Sectors is a range of a disk's sectors of 512 bytes, both ends included.

@@ -13,7 +13,7 @@ import (
 var whenKeys = []string{
 	"comm", "not_comm", "pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
 	"syscall", "not_syscall", "device", "not_device", "sector", "op", "state", "preempted",
-	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu",
+	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu", "key", "not_key",
 }
 
 // onlyFor says with which trackers a condition makes sense; those that are
@@ -29,6 +29,7 @@ var onlyFor = map[string][]Track{
 	"name":      {IRQ},
 	"vector":    {Softirq, Chain},
 	"phase":     {Softirq},
+	"key":       {Span},
 
 	"not_vector": {Softirq}, // a chain goes through several
 }
@@ -117,6 +118,10 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		if v, ok := r.boolean(n, key); ok {
 			m.Preempted = &v
 		}
+	case "key":
+		m.Key = r.spanKeys(n, key)
+	case "not_key":
+		m.NotKey = r.spanKeys(n, key)
 	default:
 		r.interruptCondition(key, n, m)
 	}
@@ -124,7 +129,7 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 
 // contradictions finds conditions that can never hold together.
 func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
-	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu"} {
+	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu", "key"} {
 		not, ok := keys["not_"+key]
 		if _, both := keys[key]; !ok || !both {
 			continue

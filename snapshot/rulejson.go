@@ -55,6 +55,8 @@ type MatchJSON struct {
 	NotCPU     []uint32       `json:"not_cpu,omitempty"`
 	From       []rules.Origin `json:"from,omitempty"`
 	Ends       []rules.End    `json:"to,omitempty"`
+	Key        []string       `json:"key,omitempty"`
+	NotKey     []string       `json:"not_key,omitempty"`
 }
 
 // SectorsJSON is rules.Sectors.
@@ -174,5 +176,6 @@ func matchJSON(m rules.Match) MatchJSON {
 		Vector: m.Vector, NotVector: m.NotVector,
 		Phase: m.Phase, CPU: m.CPU, NotCPU: m.NotCPU,
 		From: m.From, Ends: m.Ends,
+		Key: m.Key, NotKey: m.NotKey,
 	}
 }

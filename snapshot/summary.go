@@ -59,6 +59,9 @@ func headline(o *tracker.Outlier) string {
 		return fmt.Sprintf("a %s of %d bytes at sector %d of %s took %s; asked for by %s",
 			printable(o.Block.Op), o.Block.Bytes, o.Block.Sector, printable(o.Block.Device), d, who)
 	}
+	if s := o.Span; s != nil {
+		return fmt.Sprintf("span %s took %s; begun by %s", printable(s.Key), d, taskName(s.Begin.Comm, s.Begin.PID, s.Begin.TID))
+	}
 	if c := o.Chain; c != nil {
 		return fmt.Sprintf("%s took %s from %s to %s", who, d, printable(c.Origin), chainEnds[c.End])
 	}

@@ -19,7 +19,7 @@ const (
 	maxSyscalls  = 512
 	commLen      = 16
 	trackers     = 9
-	tables       = 4
+	tables       = 5
 	recordSize   = 64
 	progresses   = 512  // slow system calls whose progress is kept at once
 	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept
@@ -60,6 +60,8 @@ const (
 	matchTID
 	matchNotTID
 	matchSector
+	matchKey
+	matchNotKey
 )
 
 // never is a floor that no delay reaches (bpf/state.h, NEVER).
@@ -73,6 +75,7 @@ type compiled struct {
 	source     []*rules.Rule // of each entry of rules
 	overrides  []bpf.TailcamOverride
 	globs      []bpf.TailcamGlob
+	keyGlobs   []bpf.TailcamKeyGlob
 	sets       map[bpf.TailcamSetKey]struct{}
 	cgroups    [][]string // pattern lists; the index is the bit in a verdict
 	devices    [][]string
@@ -259,7 +262,7 @@ func (c *compiled) conditions(m *rules.Match) (bpf.TailcamConditions, error) {
 		k.Preempted = flag(*m.Preempted)
 	}
 	c.interruptConditions(m, &k)
-	return k, nil
+	return k, c.spanConditions(m, &k)
 }
 
 func (c *compiled) globRange(patterns []string) (bpf.TailcamGlobRange, error) {

@@ -55,6 +55,7 @@ type Counters struct {
 	Stale         uint64            // outliers that were read so late that their rules had been replaced too often
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
 	Chains        ChainCounters
+	Spans         SpanCounters
 }
 
 // Counters reads all counters of the kernel side.
@@ -70,6 +71,7 @@ func (t *Tracker) Counters() (*Counters, error) {
 		c.Unseen += s.Unseen
 		c.HistogramLost += s.HistogramLost
 		c.Chains.add(s)
+		c.Spans.add(s)
 		for n, track := range rules.Tracks {
 			k := c.Trackers[track]
 			k.Seen += s.Seen[n]

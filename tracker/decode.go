@@ -71,6 +71,8 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		o.addInterrupt(raw)
 	case rules.Pair:
 		o.Key = map[string]uint64{}
+	case rules.Span:
+		o.addSpan(raw)
 	case rules.Chain:
 		o.Key = map[string]uint64{"tid": uint64(raw.Tid)}
 		o.addChain(raw)
@@ -90,6 +92,7 @@ func (o *Outlier) addPending(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 	o.UserSP, o.UserFP = raw.UserSp, raw.UserFp
 	switch {
 	case rule.Track == rules.Block, rule.Track == rules.IRQ, rule.Track == rules.Softirq:
+	case o.Span != nil && o.Span.gone:
 	case raw.Flags&flagRunning != 0:
 		o.State = "running"
 	case raw.State == 0: // TASK_RUNNING: it could
@@ -168,6 +171,8 @@ func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
 		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,
 	}
 	switch {
+	case o.Span != nil:
+		f.Key = o.Span.Key
 	case o.Chain != nil:
 		o.Chain.facts(&f)
 	case o.IRQ != nil:

@@ -17,6 +17,7 @@ type floors struct {
 	pair    map[string]uint64   // by name of the rule
 	softirq [2][softirqs]uint64 // by phase, vector
 	chain   [4]uint64           // by number of the end
+	span    uint64
 
 	chainFrom uint8 // where chains that any rule wants may begin
 }
@@ -80,6 +81,7 @@ func noFloors(f *floors) {
 	fill(f.softirq[0][:])
 	fill(f.softirq[1][:])
 	fill(f.chain[:])
+	f.span = never
 	f.pair = map[string]uint64{}
 }
 
@@ -131,6 +133,8 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 		}
 	case rules.IRQ, rules.Softirq:
 		f.lowerInterrupts(r, m, threshold)
+	case rules.Span:
+		f.span = min(f.span, threshold)
 	case rules.Pair:
 		f.pair[r.Name] = min(f.pairOf(r.Name), threshold)
 	}
@@ -158,10 +162,11 @@ func (f *floors) offcpuStates() [4]uint64 {
 }
 
 // least is the lowest floor of each pending table (bpf/abi.h, enum table_kind).
-func (f *floors) least() [4]uint64 {
+func (f *floors) least() [8]uint64 {
 	states := f.offcpuStates()
-	return [4]uint64{
+	return [8]uint64{
 		min(slices.Min(f.wakeup[:]), slices.Min(states[:])), slices.Min(f.syscall[:]), slices.Min(f.block[:]), f.leastPair(),
+		f.span, never, never, never,
 	}
 }
 

@@ -37,6 +37,7 @@ func pendingTables() [tables]pendingTable {
 		{name: "syscalls", keys: "call_keys", slots: "call_slots", moreSlots: "more_call_slots", mask: "call_mask", trackers: []rules.Track{rules.Syscall}},
 		{name: "block", keys: "request_keys", slots: "request_slots", moreSlots: "more_request_slots", mask: "request_mask", trackers: []rules.Track{rules.Block}},
 		{name: "pairs", keys: "pair_keys", slots: "pair_slots", mask: "pair_mask", trackers: []rules.Track{rules.Pair}}, // does not grow
+		{name: "spans", keys: "span_keys", slots: "span_slots", mask: "span_mask", trackers: []rules.Track{rules.Span}}, // the same
 	}
 }
 
@@ -49,7 +50,7 @@ type growth struct {
 // sizeTables sets the first segment of every table, and how far it may grow.
 func (t *Tracker) sizeTables(spec *ebpf.CollectionSpec, knobs map[string]any) {
 	t.growth.tables = pendingTables()
-	initial := [tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs}
+	initial := [tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs, t.opts.Spans}
 	most := [tables]int{t.opts.MaxTasks, t.opts.MaxSyscalls, t.opts.MaxRequests}
 	for n := range t.growth.tables {
 		p := &t.growth.tables[n]

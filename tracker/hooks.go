@@ -38,7 +38,7 @@ var hooks = []hook{
 	{"sched_process_exec", "sched_process_exec", []rules.Track{rules.Syscall}, []string{"process"}},
 	{"sched_process_fork", "sched_process_fork", nil, []string{"process"}},
 	{"sys_exit", "sys_exit", []rules.Track{rules.Syscall}, []string{"syscall"}},
-	{"sys_enter", "sys_enter", []rules.Track{rules.Syscall}, []string{"syscall"}},
+	{"sys_enter", "sys_enter", []rules.Track{rules.Syscall, rules.Span}, []string{"syscall"}},
 	{"block_rq_complete", "block_rq_complete", []rules.Track{rules.Block}, []string{"block"}},
 	{"block_rq_merge", "block_rq_merge", []rules.Track{rules.Block}, nil},
 	{"block_rq_requeue", "block_rq_requeue", []rules.Track{rules.Block}, nil},

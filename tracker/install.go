@@ -148,6 +148,11 @@ func (t *Tracker) write(c *compiled) error {
 			return err
 		}
 	}
+	for i, g := range c.keyGlobs {
+		if err := m["key_globs"].Put(half*rules.MaxKeyGlobs+uint32(i), g); err != nil {
+			return err
+		}
+	}
 	for k := range c.sets {
 		if err := m["sets"].Put(k, uint8(1)); err != nil {
 			return fmt.Errorf("pid, uid and syscall lists: %w", err)
@@ -197,6 +202,7 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_pair"].Set(t.pairs.floorsOf(f.pair)),
 		v["floor_softirq"].Set(f.softirq),
 		v["floor_chain"].Set(f.chain),
+		v["floor_span"].Set(f.span),
 		v["chain_from"].Set(uint32(f.chainFrom)),
 	)
 }
@@ -214,6 +220,7 @@ func (t *Tracker) writeTimeouts(f *floors) error {
 		v["timeout_block"].Set(f.block),
 		v["timeout_pair"].Set(t.pairs.floorsOf(f.pair)),
 		v["timeout_least"].Set(f.least()),
+		v["timeout_span"].Set(f.span),
 		v["timeout_irq"].Set(f.irq),
 		v["timeout_softirq"].Set(f.softirq),
 		v["timeout_interrupts"].Set(f.leastInterrupt()),
@@ -277,6 +284,7 @@ func (f *floors) lowest(g *floors) floors {
 		low(out.softirq[i][:], g.softirq[i][:])
 	}
 	low(out.chain[:], g.chain[:])
+	out.span = min(out.span, g.span)
 	out.chainFrom |= g.chainFrom
 	out.pair = maps.Clone(f.pair)
 	for name := range g.pair {

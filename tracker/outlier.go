@@ -132,6 +132,7 @@ type Outlier struct {
 	Labels     map[string]any `json:"labels,omitempty"`
 	EntryTask  *Peer          `json:"entry_task,omitempty"`
 	Chain      *ChainInfo     `json:"chain,omitempty"`
+	Span       *SpanInfo      `json:"span,omitempty"`
 	Snapshot   *string        `json:"snapshot"`   // id, or null
 	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
 

@@ -119,6 +119,7 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		"track_softirq":       p.tracks[rules.Softirq],
 		"track_softirq_raise": p.softirqRaise,
 		"track_chain":         p.tracks[rules.Chain],
+		"track_span":          p.tracks[rules.Span],
 		"chain_user":          p.chainUser,
 		"user_stacks_later":   p.userStacksLater,
 		"timeouts":            p.timeouts,

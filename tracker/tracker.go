@@ -40,9 +40,9 @@ type Options struct {
 	// rounded up to a power of two of at least a page, if the rings are plain
 	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
-	// Tasks, Syscalls, Requests, Chains and Pairs are the places of the pending tables
+	// Tasks, Syscalls, Requests, Chains, Pairs and Spans are the places of the pending tables
 	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096, 16384.
-	Tasks, Syscalls, Requests, Chains, Pairs int
+	Tasks, Syscalls, Requests, Chains, Pairs, Spans int
 	// MaxTasks, MaxSyscalls and MaxRequests are how far they may grow, doubling,
 	// up to eight times of what they are at first; 0: they do not.
 	MaxTasks, MaxSyscalls, MaxRequests int
@@ -67,7 +67,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Pairs: 16384, ChainAge: time.Minute, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
@@ -77,7 +77,7 @@ func (o *Options) withDefaults() Options {
 	for _, f := range []struct {
 		to   *int
 		from int
-	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Chains, o.Chains}, {&d.Pairs, o.Pairs}, {&d.Buffer, o.Buffer}} {
+	}{{&d.Tasks, o.Tasks}, {&d.Syscalls, o.Syscalls}, {&d.Requests, o.Requests}, {&d.Chains, o.Chains}, {&d.Spans, o.Spans}, {&d.Pairs, o.Pairs}, {&d.Buffer, o.Buffer}} {
 		if f.from > 0 {
 			*f.to = f.from
 		}
@@ -294,6 +294,9 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		knobs["self_pid"] = ^uint32(0)
 	}
 	t.sizeTables(spec, knobs)
+	if err := t.sizeSpans(knobs); err != nil {
+		return err
+	}
 	places := 8
 	if t.plan.tracks[rules.Chain] {
 		places = powerOfTwo(max(t.opts.Chains, 8))

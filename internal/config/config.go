@@ -67,6 +67,7 @@ type Capacity struct {
 	Max     Places // that a crowded table grows to; below Initial: it does not
 	Pairs   int    // begun work of declared pairs
 	Chains  int    // tasks that carry a chain at once
+	Spans   int    // spans that have begun at once
 }
 
 // Places are those of the tables that grow.

@@ -53,6 +53,7 @@ func keys() []key {
 		table("capacity.max.block", "131072", "`places` for block requests in flight at most", func(c *Config) *int { return &c.Capacity.Max.Block }),
 		table("capacity.pairs", "16384", "`places` for begun work of declared pairs", func(c *Config) *int { return &c.Capacity.Pairs }),
 		table("capacity.chains", "4096", "`places` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
+		table("capacity.spans", "16384", "`places` for spans that have begun", func(c *Config) *int { return &c.Capacity.Spans }),
 		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
 		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
 		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),

@@ -178,6 +178,7 @@ func (d *daemon) loadKernel() (err error) {
 
 		Pairs:    d.cfg.Capacity.Pairs,
 		Chains:   d.cfg.Capacity.Chains,
+		Spans:    d.cfg.Capacity.Spans,
 		Buffer:   d.cfg.Outliers.Buffer,
 		Host:     cgroups{d.hosts},
 		Unwanted: d.thaw,

@@ -90,10 +90,15 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	capacity := map[rules.Track]string{
 		rules.Wakeup: "capacity.max.tasks", rules.OffCPU: "capacity.max.tasks",
 		rules.Syscall: "capacity.max.syscalls", rules.Block: "capacity.max.block",
-		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs",
+		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs", rules.Span: "capacity.spans",
 	}
 	for _, t := range d.kernel.Trackers() {
-		add("entry_replaced", "", t, c.Trackers[t].Replaced, "an exit was not seen: see switch_unseen and program_missed")
+		replaced := "an exit was not seen: see switch_unseen and program_missed"
+		if t == rules.Span {
+			replaced = spanReplaced
+			list = append(list, spanLosses(&c.Spans)...)
+		}
+		add("entry_replaced", "", t, c.Trackers[t].Replaced, replaced)
 		if t == rules.Chain {
 			list = append(list, chainLosses(&c.Chains)...)
 		}

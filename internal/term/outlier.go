@@ -51,6 +51,9 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	d.block(o.Block)
 	d.chain(o)
 	d.pair(o)
+	if o.Span != nil && o.Span.Begin != (tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
+		d.add("begun by", peer(o.Span.Begin))
+	}
 	d.add("cpu", cpus(o))
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
@@ -77,6 +80,8 @@ func what(o *tracker.Outlier) string {
 		return interrupt(o)
 	case o.Track == "pair":
 		return pairWhat(o)
+	case o.Span != nil:
+		return "span " + Clean(o.Span.Key)
 	case o.Chain != nil:
 		return chainWhat(o.Chain)
 	case o.Track == "syscall" && o.Syscall != nil:

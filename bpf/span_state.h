@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the span tracker is told and what it keeps. Belongs to state.h. */
+#ifndef TAILCAM_SPAN_STATE_H
+#define TAILCAM_SPAN_STATE_H
+
+const volatile bool track_span;
+const volatile u32 span_mask;  /* buckets, less one: at least one */
+const volatile u64 span_seed;  /* a secret: nobody can tell where a key of another user stands */
+const volatile u32 span_share; /* places that one user may have */
+
+volatile u64 floor_span;
+volatile u64 timeout_span;
+
+#define SPAN_USERS 256 /* power of two */
+
+/* How many places users have, by a hash of their id. */
+volatile u64 span_users[SPAN_USERS];
+
+/*
+ * A span that has begun. start_ns is also its lock: 0 while somebody fills or
+ * ends it. Whoever swaps it to 0 owns the place, and releases or fills it.
+ */
+struct span_slot {
+	u64 start_ns;
+	u64 key[SPAN_KEY_LEN / 8]; /* text, filled up with NULs */
+	u32 uid;		   /* the kernel's number of the user, whatever the user namespace says */
+	u32 ns;			   /* number of the pid namespace */
+	u64 task;		   /* that began it: struct task_struct *, as a number */
+	u32 tid, pid;
+	u32 cpu;
+	u32 _pad1;
+	u64 cgroup_id;
+	char comm[TASK_COMM_LEN];
+	struct deadline deadline;
+	u64 _pad2[4];
+};
+
+_Static_assert(sizeof(struct span_slot) == 192, "three cache lines");
+
+/* Pending table: claimed and released by any CPU. Sized by tracker. */
+ARRAY_MAP(span_keys, struct bucket);
+ARRAY_MAP(span_slots, struct span_slot);
+
+/* Patterns of keys, two generations; written by the daemon before it flips generation. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_KEY_GLOBS);
+	__type(key, u32);
+	__type(value, struct key_glob);
+} key_globs SEC(".maps");
+
+#endif
