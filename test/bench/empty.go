@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -29,10 +30,12 @@ func startEmpty(context.Context) (running, error) {
 	}
 	o := &own{}
 	for _, p := range probes {
-		if p.Available {
-			if err := o.attach(p.Name[len("tp_btf:"):], empty(), nil); err != nil {
-				return nil, errors.Join(err, o.stop())
-			}
+		hook, ours := strings.CutPrefix(p.Name, "tp_btf:") // the others are what pairs may have
+		if !ours || !p.Available {
+			continue
+		}
+		if err := o.attach(hook, empty(), nil); err != nil {
+			return nil, errors.Join(err, o.stop())
 		}
 	}
 	return o, o.attach("sched_wakeup", empty(), nil)
