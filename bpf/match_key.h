@@ -57,7 +57,9 @@ static long keys_step(u32 i, struct keys_walk *w)
 	barrier_var(stop);
 	if (!g)
 		return stop;
-	__builtin_memcpy(f->key_walk.pattern, g->pattern, SPAN_KEY_LEN);
+#pragma unroll
+	for (int k = 0; k < SPAN_KEY_LEN / 8; k++) /* in words: bytes would all be on the stack at once */
+		f->key_walk.pattern[k] = ((volatile u64 *)g->pattern)[k];
 	f->key_walk.p = f->key_walk.t = f->key_walk.resume = f->key_walk.result = 0;
 	f->key_walk.star = SPAN_KEY_LEN;
 	bpf_loop(SPAN_KEY_LEN * SPAN_KEY_LEN * 2, key_step, &f, 0);
