@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Holds a declared pair that is due against its rule. Belongs to tick.h. */
+/* Holds a declared pair that is due against its rule. Belongs to expire.h. */
 #ifndef TAILCAM_PAIR_EXPIRE_H
 #define TAILCAM_PAIR_EXPIRE_H
 

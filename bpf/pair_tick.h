@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The tick's part of declared pairs: begun work whose exit does not come. Belongs to tick.h. */
+/* The tick's part of declared pairs: begun work whose exit does not come. Belongs to look.h. */
 #ifndef TAILCAM_PAIR_TICK_H
 #define TAILCAM_PAIR_TICK_H
 

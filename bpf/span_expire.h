@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Holds a span that is due against the rules. Belongs to tick.h. */
+/* Holds a span that is due against the rules. Belongs to expire.h. */
 #ifndef TAILCAM_SPAN_EXPIRE_H
 #define TAILCAM_SPAN_EXPIRE_H
 

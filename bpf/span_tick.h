@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The tick's part of spans: those that do not end. Belongs to tick.h. */
+/* The tick's part of spans: those that do not end. Belongs to look.h. */
 #ifndef TAILCAM_SPAN_TICK_H
 #define TAILCAM_SPAN_TICK_H
 

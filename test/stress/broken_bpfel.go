@@ -71,7 +71,13 @@ type BrokenCpuState struct {
 	HrtimerTid    uint32
 	InSoftirq     uint32
 	SoftirqTid    uint32
-	Ran           [256]struct {
+	Span          struct {
+		_         structs.HostLayout
+		Unknown   uint64
+		BadKey    uint64
+		Forgotten uint64
+	}
+	Ran [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -118,6 +124,11 @@ type BrokenHistogramTable struct {
 	First [9]uint32
 	Count [9]uint32
 	Needs [9]uint32
+}
+
+type BrokenKeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]int8
 }
 
 type BrokenOverride struct {
@@ -168,6 +179,16 @@ type BrokenOverride struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 }
 
@@ -311,6 +332,16 @@ type BrokenRule struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -357,6 +388,29 @@ type BrokenSetKey struct {
 	_     structs.HostLayout
 	Set   uint32
 	Value uint32
+}
+
+type BrokenSpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Pad1     uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad2 [4]uint64
 }
 
 type BrokenTaskSlot struct {
@@ -415,6 +469,7 @@ const (
 	BrokenMapDistributions     = "distributions"
 	BrokenMapGlobs             = "globs"
 	BrokenMapHistogramRules    = "histogram_rules"
+	BrokenMapKeyGlobs          = "key_globs"
 	BrokenMapOutliers          = "outliers"
 	BrokenMapOverrides         = "overrides"
 	BrokenMapPairKeys          = "pair_keys"
@@ -426,6 +481,8 @@ const (
 	BrokenMapRuleStates        = "rule_states"
 	BrokenMapRules             = "rules"
 	BrokenMapSets              = "sets"
+	BrokenMapSpanKeys          = "span_keys"
+	BrokenMapSpanSlots         = "span_slots"
 	BrokenMapStressKeys        = "stress_keys"
 	BrokenMapStressValues      = "stress_values"
 	BrokenMapTaskKeys          = "task_keys"
@@ -442,6 +499,7 @@ const (
 	BrokenVarFloorOffcpu       = "floor_offcpu"
 	BrokenVarFloorPair         = "floor_pair"
 	BrokenVarFloorSoftirq      = "floor_softirq"
+	BrokenVarFloorSpan         = "floor_span"
 	BrokenVarFloorSyscall      = "floor_syscall"
 	BrokenVarFloorWakeup       = "floor_wakeup"
 	BrokenVarGeneration        = "generation"
@@ -467,6 +525,10 @@ const (
 	BrokenVarRecorder          = "recorder"
 	BrokenVarRequestMask       = "request_mask"
 	BrokenVarSelfPid           = "self_pid"
+	BrokenVarSpanMask          = "span_mask"
+	BrokenVarSpanSeed          = "span_seed"
+	BrokenVarSpanShare         = "span_share"
+	BrokenVarSpanUsers         = "span_users"
 	BrokenVarTables            = "tables"
 	BrokenVarTaskKfuncs        = "task_kfuncs"
 	BrokenVarTaskMask          = "task_mask"
@@ -477,6 +539,7 @@ const (
 	BrokenVarTimeoutOffcpu     = "timeout_offcpu"
 	BrokenVarTimeoutPair       = "timeout_pair"
 	BrokenVarTimeoutSoftirq    = "timeout_softirq"
+	BrokenVarTimeoutSpan       = "timeout_span"
 	BrokenVarTimeoutSyscall    = "timeout_syscall"
 	BrokenVarTimeoutWakeup     = "timeout_wakeup"
 	BrokenVarTimeouts          = "timeouts"
@@ -485,6 +548,7 @@ const (
 	BrokenVarTrackOffcpu       = "track_offcpu"
 	BrokenVarTrackSoftirq      = "track_softirq"
 	BrokenVarTrackSoftirqRaise = "track_softirq_raise"
+	BrokenVarTrackSpan         = "track_span"
 	BrokenVarTrackSyscall      = "track_syscall"
 	BrokenVarTrackWakeup       = "track_wakeup"
 	BrokenVarUnusedAccount     = "unused_account"
@@ -556,6 +620,7 @@ type BrokenMapSpecs struct {
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
@@ -567,6 +632,8 @@ type BrokenMapSpecs struct {
 	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
 	StressKeys     *ebpf.MapSpec `ebpf:"stress_keys"`
 	StressValues   *ebpf.MapSpec `ebpf:"stress_values"`
 	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
@@ -586,6 +653,7 @@ type BrokenVariableSpecs struct {
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
@@ -611,6 +679,10 @@ type BrokenVariableSpecs struct {
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
+	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -621,6 +693,7 @@ type BrokenVariableSpecs struct {
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -629,6 +702,7 @@ type BrokenVariableSpecs struct {
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedAccount     *ebpf.VariableSpec `ebpf:"unused_account"`
@@ -669,6 +743,7 @@ type BrokenMaps struct {
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	Globs          *ebpf.Map `ebpf:"globs"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
@@ -680,6 +755,8 @@ type BrokenMaps struct {
 	RuleStates     *ebpf.Map `ebpf:"rule_states"`
 	Rules          *ebpf.Map `ebpf:"rules"`
 	Sets           *ebpf.Map `ebpf:"sets"`
+	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
+	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
 	StressKeys     *ebpf.Map `ebpf:"stress_keys"`
 	StressValues   *ebpf.Map `ebpf:"stress_values"`
 	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
@@ -699,6 +776,7 @@ func (m *BrokenMaps) Close() error {
 		m.Distributions,
 		m.Globs,
 		m.HistogramRules,
+		m.KeyGlobs,
 		m.Outliers,
 		m.Overrides,
 		m.PairKeys,
@@ -710,6 +788,8 @@ func (m *BrokenMaps) Close() error {
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
+		m.SpanKeys,
+		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
 		m.TaskKeys,
@@ -730,6 +810,7 @@ type BrokenVariables struct {
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
@@ -755,6 +836,10 @@ type BrokenVariables struct {
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare         *ebpf.Variable `ebpf:"span_share"`
+	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -765,6 +850,7 @@ type BrokenVariables struct {
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
@@ -773,6 +859,7 @@ type BrokenVariables struct {
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedAccount     *ebpf.Variable `ebpf:"unused_account"`

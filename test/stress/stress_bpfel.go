@@ -71,7 +71,13 @@ type StressCpuState struct {
 	HrtimerTid    uint32
 	InSoftirq     uint32
 	SoftirqTid    uint32
-	Ran           [256]struct {
+	Span          struct {
+		_         structs.HostLayout
+		Unknown   uint64
+		BadKey    uint64
+		Forgotten uint64
+	}
+	Ran [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -118,6 +124,11 @@ type StressHistogramTable struct {
 	First [9]uint32
 	Count [9]uint32
 	Needs [9]uint32
+}
+
+type StressKeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]int8
 }
 
 type StressOverride struct {
@@ -168,6 +179,16 @@ type StressOverride struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 }
 
@@ -311,6 +332,16 @@ type StressRule struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -357,6 +388,29 @@ type StressSetKey struct {
 	_     structs.HostLayout
 	Set   uint32
 	Value uint32
+}
+
+type StressSpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Pad1     uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad2 [4]uint64
 }
 
 type StressTaskSlot struct {
@@ -424,6 +478,7 @@ const (
 	StressMapDistributions     = "distributions"
 	StressMapGlobs             = "globs"
 	StressMapHistogramRules    = "histogram_rules"
+	StressMapKeyGlobs          = "key_globs"
 	StressMapOutliers          = "outliers"
 	StressMapOverrides         = "overrides"
 	StressMapPairKeys          = "pair_keys"
@@ -435,6 +490,8 @@ const (
 	StressMapRuleStates        = "rule_states"
 	StressMapRules             = "rules"
 	StressMapSets              = "sets"
+	StressMapSpanKeys          = "span_keys"
+	StressMapSpanSlots         = "span_slots"
 	StressMapStressKeys        = "stress_keys"
 	StressMapStressValues      = "stress_values"
 	StressMapTaskKeys          = "task_keys"
@@ -451,6 +508,7 @@ const (
 	StressVarFloorOffcpu       = "floor_offcpu"
 	StressVarFloorPair         = "floor_pair"
 	StressVarFloorSoftirq      = "floor_softirq"
+	StressVarFloorSpan         = "floor_span"
 	StressVarFloorSyscall      = "floor_syscall"
 	StressVarFloorWakeup       = "floor_wakeup"
 	StressVarGeneration        = "generation"
@@ -476,6 +534,10 @@ const (
 	StressVarRecorder          = "recorder"
 	StressVarRequestMask       = "request_mask"
 	StressVarSelfPid           = "self_pid"
+	StressVarSpanMask          = "span_mask"
+	StressVarSpanSeed          = "span_seed"
+	StressVarSpanShare         = "span_share"
+	StressVarSpanUsers         = "span_users"
 	StressVarTables            = "tables"
 	StressVarTaskKfuncs        = "task_kfuncs"
 	StressVarTaskMask          = "task_mask"
@@ -486,6 +548,7 @@ const (
 	StressVarTimeoutOffcpu     = "timeout_offcpu"
 	StressVarTimeoutPair       = "timeout_pair"
 	StressVarTimeoutSoftirq    = "timeout_softirq"
+	StressVarTimeoutSpan       = "timeout_span"
 	StressVarTimeoutSyscall    = "timeout_syscall"
 	StressVarTimeoutWakeup     = "timeout_wakeup"
 	StressVarTimeouts          = "timeouts"
@@ -494,6 +557,7 @@ const (
 	StressVarTrackOffcpu       = "track_offcpu"
 	StressVarTrackSoftirq      = "track_softirq"
 	StressVarTrackSoftirqRaise = "track_softirq_raise"
+	StressVarTrackSpan         = "track_span"
 	StressVarTrackSyscall      = "track_syscall"
 	StressVarTrackWakeup       = "track_wakeup"
 	StressVarUnusedAccount     = "unused_account"
@@ -565,6 +629,7 @@ type StressMapSpecs struct {
 	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
 	Globs          *ebpf.MapSpec `ebpf:"globs"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
@@ -576,6 +641,8 @@ type StressMapSpecs struct {
 	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
 	StressKeys     *ebpf.MapSpec `ebpf:"stress_keys"`
 	StressValues   *ebpf.MapSpec `ebpf:"stress_values"`
 	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
@@ -595,6 +662,7 @@ type StressVariableSpecs struct {
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
@@ -620,6 +688,10 @@ type StressVariableSpecs struct {
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
+	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -630,6 +702,7 @@ type StressVariableSpecs struct {
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -638,6 +711,7 @@ type StressVariableSpecs struct {
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UnusedAccount     *ebpf.VariableSpec `ebpf:"unused_account"`
@@ -678,6 +752,7 @@ type StressMaps struct {
 	Distributions  *ebpf.Map `ebpf:"distributions"`
 	Globs          *ebpf.Map `ebpf:"globs"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
@@ -689,6 +764,8 @@ type StressMaps struct {
 	RuleStates     *ebpf.Map `ebpf:"rule_states"`
 	Rules          *ebpf.Map `ebpf:"rules"`
 	Sets           *ebpf.Map `ebpf:"sets"`
+	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
+	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
 	StressKeys     *ebpf.Map `ebpf:"stress_keys"`
 	StressValues   *ebpf.Map `ebpf:"stress_values"`
 	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
@@ -708,6 +785,7 @@ func (m *StressMaps) Close() error {
 		m.Distributions,
 		m.Globs,
 		m.HistogramRules,
+		m.KeyGlobs,
 		m.Outliers,
 		m.Overrides,
 		m.PairKeys,
@@ -719,6 +797,8 @@ func (m *StressMaps) Close() error {
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
+		m.SpanKeys,
+		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
 		m.TaskKeys,
@@ -739,6 +819,7 @@ type StressVariables struct {
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
@@ -764,6 +845,10 @@ type StressVariables struct {
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare         *ebpf.Variable `ebpf:"span_share"`
+	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -774,6 +859,7 @@ type StressVariables struct {
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
@@ -782,6 +868,7 @@ type StressVariables struct {
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UnusedAccount     *ebpf.Variable `ebpf:"unused_account"`

@@ -59,7 +59,13 @@ type TableCpuState struct {
 	HrtimerTid    uint32
 	InSoftirq     uint32
 	SoftirqTid    uint32
-	Ran           [256]struct {
+	Span          struct {
+		_         structs.HostLayout
+		Unknown   uint64
+		BadKey    uint64
+		Forgotten uint64
+	}
+	Ran [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -106,6 +112,11 @@ type TableHistogramTable struct {
 	First [9]uint32
 	Count [9]uint32
 	Needs [9]uint32
+}
+
+type TableKeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]int8
 }
 
 type TableOverride struct {
@@ -156,6 +167,16 @@ type TableOverride struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 }
 
@@ -299,6 +320,16 @@ type TableRule struct {
 		NotTidSet     uint16
 		FirstSector   uint64
 		LastSector    uint64
+		Key           struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
+		NotKey struct {
+			_     structs.HostLayout
+			First uint16
+			Count uint16
+		}
 	}
 	FirstOverride uint16
 	Overrides     uint16
@@ -345,6 +376,29 @@ type TableSetKey struct {
 	_     structs.HostLayout
 	Set   uint32
 	Value uint32
+}
+
+type TableSpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Pad1     uint32
+	CgroupId uint64
+	Comm     [16]int8
+	Deadline struct {
+		_      structs.HostLayout
+		ForNs  uint64
+		Fired  uint64
+		DueNs  uint64
+		SeenNs uint64
+	}
+	Pad2 [4]uint64
 }
 
 type TableSum struct {
@@ -413,6 +467,7 @@ const (
 	TableMapHashLru           = "hash_lru"
 	TableMapHashPre           = "hash_pre"
 	TableMapHistogramRules    = "histogram_rules"
+	TableMapKeyGlobs          = "key_globs"
 	TableMapOutliers          = "outliers"
 	TableMapOverrides         = "overrides"
 	TableMapPairKeys          = "pair_keys"
@@ -424,6 +479,8 @@ const (
 	TableMapRuleStates        = "rule_states"
 	TableMapRules             = "rules"
 	TableMapSets              = "sets"
+	TableMapSpanKeys          = "span_keys"
+	TableMapSpanSlots         = "span_slots"
 	TableMapStorage           = "storage"
 	TableMapSums              = "sums"
 	TableMapTaskKeys          = "task_keys"
@@ -449,6 +506,7 @@ const (
 	TableVarFloorOffcpu       = "floor_offcpu"
 	TableVarFloorPair         = "floor_pair"
 	TableVarFloorSoftirq      = "floor_softirq"
+	TableVarFloorSpan         = "floor_span"
 	TableVarFloorSyscall      = "floor_syscall"
 	TableVarFloorWakeup       = "floor_wakeup"
 	TableVarGeneration        = "generation"
@@ -474,6 +532,10 @@ const (
 	TableVarRecorder          = "recorder"
 	TableVarRequestMask       = "request_mask"
 	TableVarSelfPid           = "self_pid"
+	TableVarSpanMask          = "span_mask"
+	TableVarSpanSeed          = "span_seed"
+	TableVarSpanShare         = "span_share"
+	TableVarSpanUsers         = "span_users"
 	TableVarTables            = "tables"
 	TableVarTaskKfuncs        = "task_kfuncs"
 	TableVarTaskMask          = "task_mask"
@@ -484,6 +546,7 @@ const (
 	TableVarTimeoutOffcpu     = "timeout_offcpu"
 	TableVarTimeoutPair       = "timeout_pair"
 	TableVarTimeoutSoftirq    = "timeout_softirq"
+	TableVarTimeoutSpan       = "timeout_span"
 	TableVarTimeoutSyscall    = "timeout_syscall"
 	TableVarTimeoutWakeup     = "timeout_wakeup"
 	TableVarTimeouts          = "timeouts"
@@ -492,6 +555,7 @@ const (
 	TableVarTrackOffcpu       = "track_offcpu"
 	TableVarTrackSoftirq      = "track_softirq"
 	TableVarTrackSoftirqRaise = "track_softirq_raise"
+	TableVarTrackSpan         = "track_span"
 	TableVarTrackSyscall      = "track_syscall"
 	TableVarTrackWakeup       = "track_wakeup"
 	TableVarUserStacksLater   = "user_stacks_later"
@@ -576,6 +640,7 @@ type TableMapSpecs struct {
 	HashLru        *ebpf.MapSpec `ebpf:"hash_lru"`
 	HashPre        *ebpf.MapSpec `ebpf:"hash_pre"`
 	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
 	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
@@ -587,6 +652,8 @@ type TableMapSpecs struct {
 	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
 	Storage        *ebpf.MapSpec `ebpf:"storage"`
 	Sums           *ebpf.MapSpec `ebpf:"sums"`
 	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
@@ -604,6 +671,7 @@ type TableVariableSpecs struct {
 	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
@@ -629,6 +697,10 @@ type TableVariableSpecs struct {
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
+	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -639,6 +711,7 @@ type TableVariableSpecs struct {
 	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
@@ -647,6 +720,7 @@ type TableVariableSpecs struct {
 	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
@@ -689,6 +763,7 @@ type TableMaps struct {
 	HashLru        *ebpf.Map `ebpf:"hash_lru"`
 	HashPre        *ebpf.Map `ebpf:"hash_pre"`
 	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
 	Outliers       *ebpf.Map `ebpf:"outliers"`
 	Overrides      *ebpf.Map `ebpf:"overrides"`
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
@@ -700,6 +775,8 @@ type TableMaps struct {
 	RuleStates     *ebpf.Map `ebpf:"rule_states"`
 	Rules          *ebpf.Map `ebpf:"rules"`
 	Sets           *ebpf.Map `ebpf:"sets"`
+	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
+	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
 	Storage        *ebpf.Map `ebpf:"storage"`
 	Sums           *ebpf.Map `ebpf:"sums"`
 	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
@@ -723,6 +800,7 @@ func (m *TableMaps) Close() error {
 		m.HashLru,
 		m.HashPre,
 		m.HistogramRules,
+		m.KeyGlobs,
 		m.Outliers,
 		m.Overrides,
 		m.PairKeys,
@@ -734,6 +812,8 @@ func (m *TableMaps) Close() error {
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
+		m.SpanKeys,
+		m.SpanSlots,
 		m.Storage,
 		m.Sums,
 		m.TaskKeys,
@@ -752,6 +832,7 @@ type TableVariables struct {
 	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
 	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
@@ -777,6 +858,10 @@ type TableVariables struct {
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare         *ebpf.Variable `ebpf:"span_share"`
+	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -787,6 +872,7 @@ type TableVariables struct {
 	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
 	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
@@ -795,6 +881,7 @@ type TableVariables struct {
 	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
 	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
 	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
