@@ -52,6 +52,13 @@ var badInput = []struct{ yaml, want string }{
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: plain values without a tag`},
 	{"rules: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "f:1:23: nested too deeply; allowed: at most 16 levels"},
 
+	// Spans.
+	{rule("wakeup", "when: {key: a}"), "f:1:57: key has no meaning with track wakeup; allowed: key with track span"},
+	{rule("span", "when: {key: "+strings.Repeat("k", 64)+"}"), `f:1:60: key "` + strings.Repeat("k", 60) + `…" is too long; allowed: at most 63 bytes, as a key has no more; end it with *`},
+	{rule("span", "when: {key: [a, b], not_key: b}"), "f:1:77: b is in both key and not_key; allowed: each value in one of them"},
+	{rule("span", "when: {device: a}"), "f:1:55: device has no meaning with track span; allowed: device with track block"},
+	{rule("span", "stacks: waker"), "f:1:56: track span has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
+
 	// Keys.
 	{"rules: [{}]", "f:1:9: rule has no name; allowed: each rule has name, track, and a threshold or a timeout\n" +
 		"f:1:9: rule has no track; allowed: each rule has name, track, and a threshold or a timeout\n" +

@@ -1,0 +1,61 @@
+package guest
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/span"
+)
+
+// TestTrackersSpan begins and ends a span, and lets another one time out.
+func TestTrackersSpan(t *testing.T) {
+	inGuest(t)
+	list := append(everyRule(), rules.Rule{
+		Name: "span", Track: rules.Span, Threshold: 20 * time.Millisecond, Timeout: 100 * time.Millisecond,
+		Stacks: []rules.Stack{rules.KernelStack, rules.UserStack},
+		When:   rules.Match{Key: []string{"guest-*"}, NotKey: []string{"*-not"}},
+	})
+	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if len(kernel.Inactive()) > 0 {
+		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	outliers := collect(t, kernel)
+	tell := func(say func(string) error, key string) {
+		if err := say(key); err != nil {
+			t.Error(err)
+		}
+	}
+	tell(span.Begin, "guest-not")
+	tell(span.Begin, "guest-1")
+	time.Sleep(30 * time.Millisecond)
+	tell(span.End, "guest-not")
+	tell(span.End, "guest-1")
+	o := await(t, outliers, "span", 0)
+	if o.Span == nil || o.Span.Key != "guest-1" || o.Span.Begin.PID != unix.Getpid() || o.DelayNS < (30*time.Millisecond).Nanoseconds() {
+		t.Errorf("%+v of %d ns, cause %s", o.Span, o.DelayNS, o.Cause)
+	}
+	tell(span.Begin, "guest-2")
+	o = await(t, outliers, "span", 0)
+	if o.Span == nil || o.Span.Key != "guest-2" || o.Cause != tracker.CauseTimeout {
+		t.Errorf("%+v of %d ns, cause %s", o.Span, o.DelayNS, o.Cause)
+	}
+	tell(span.End, "guest-2")
+	if o = await(t, outliers, "span", 0); o.Cause != tracker.CauseAfterTimeout {
+		t.Errorf("cause %s at the end", o.Cause)
+	}
+}
