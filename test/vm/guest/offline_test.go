@@ -21,17 +21,9 @@ func TestTimeoutCPUOffline(t *testing.T) {
 		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
 	}
 	const timeout, asked = 100 * time.Millisecond, 400 * time.Millisecond
-	kernel, err := tracker.New([]rules.Rule{{
+	kernel, outliers := watch(t, []rules.Rule{{
 		Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
 	}}, &tracker.Options{TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kernel.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()

@@ -66,18 +66,7 @@ func TestShippedFunctions(t *testing.T) {
 		}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			kernel, err := tracker.New(shipped(t, c.rule, c.threshold), &tracker.Options{TrackSelf: true, Buffer: 16 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer kernel.Close()
-			if len(kernel.Inactive()) > 0 {
-				t.Fatalf("not on this kernel: %v", kernel.Inactive())
-			}
-			if err := kernel.Attach(); err != nil {
-				t.Fatal(err)
-			}
-			outliers := collect(t, kernel)
+			_, outliers := watch(t, shipped(t, c.rule, c.threshold), &tracker.Options{TrackSelf: true, Buffer: 16 << 20})
 			c.provoke(t)
 			o := await(t, outliers, c.rule, 0)
 			t.Logf("%v, key %v, labels %v", time.Duration(o.DelayNS), o.Key, o.Labels)

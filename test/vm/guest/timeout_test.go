@@ -30,15 +30,7 @@ func TestTimeouts(t *testing.T) {
 		{Name: "wakeup", Track: rules.Wakeup, Timeout: 10 * time.Second, When: me, Stacks: []rules.Stack{rules.KernelStack}},
 		{Name: "block", Track: rules.Block, Timeout: 10 * time.Second, Stacks: []rules.Stack{rules.KernelStack}},
 	}
-	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kernel.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
+	_, outliers := watch(t, list, &tracker.Options{TrackSelf: true, Tasks: 4096})
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()
@@ -83,17 +75,9 @@ func monotonic(t *testing.T) int64 {
 func TestTimeoutClockJump(t *testing.T) {
 	inGuest(t)
 	const timeout, asked = 200 * time.Millisecond, 500 * time.Millisecond
-	kernel, err := tracker.New([]rules.Rule{{
+	_, outliers := watch(t, []rules.Rule{{
 		Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
 	}}, &tracker.Options{TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kernel.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()
@@ -120,4 +104,25 @@ func TestTimeoutClockJump(t *testing.T) {
 			}
 		}
 	}
+}
+
+// watch loads and attaches rules, and reads their outliers until the test ends.
+func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) (*tracker.Tracker, <-chan *tracker.Outlier) {
+	t.Helper()
+	kernel, err := tracker.New(list, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(kernel.Inactive()) > 0 {
+		t.Fatalf("not on this kernel: %v", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return kernel, collect(t, kernel)
 }
