@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 /* A static probe with a semaphore, as <sys/sdt.h> writes it. */
-#define PROBE(name, arg1, arg2)                                                                     \
-	__asm__ volatile("990: nop\n"                                                               \
-			 ".pushsection .note.stapsdt,\"?\",\"note\"\n"                              \
-			 ".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                              \
-			 "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                \
-			 "993: .8byte 990b\n.8byte 0\n.8byte pair_semaphore\n"                      \
-			 ".asciz \"inject\"\n.asciz \"" #name "\"\n.asciz \"8@%0 8@%1\"\n"          \
-			 "994: .balign 4\n.popsection"                                              \
-			 :                                                                          \
+#define PROBE(name, arg1, arg2)                                                            \
+	__asm__ volatile("990: nop\n"                                                      \
+			 ".pushsection .note.stapsdt,\"?\",\"note\"\n"                     \
+			 ".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                     \
+			 "991: .asciz \"stapsdt\"\n992: .balign 4\n"                       \
+			 "993: .8byte 990b\n.8byte 0\n.8byte pair_semaphore\n"             \
+			 ".asciz \"inject\"\n.asciz \"" #name "\"\n.asciz \"8@%0 8@%1\"\n" \
+			 "994: .balign 4\n.popsection"                                     \
+			 :                                                                 \
 			 : "nor"((uint64_t)(arg1)), "nor"((uint64_t)(arg2)))
 
 __attribute__((section(".probes"))) volatile unsigned short pair_semaphore;
