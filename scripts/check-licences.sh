@@ -18,8 +18,8 @@ want() { # LICENCE FILE...
 	done
 }
 
-want '(GPL-2.0-only OR BSD-2-Clause)' bpf/*.c bpf/*.h
-want 'Apache-2.0' Makefile .ci/run
 # shellcheck disable=SC2046 # paths without blanks
-want 'Apache-2.0' $(git ls-files '*.c' '*.h' '*.sh' ':!bpf')
+want '(GPL-2.0-only OR BSD-2-Clause)' $(git ls-files 'bpf/*.[ch]' '*.bpf.c')
+# shellcheck disable=SC2046
+want 'Apache-2.0' Makefile .ci/run $(git ls-files '*.c' '*.h' '*.sh' ':!bpf' ':!*.bpf.c')
 exit $bad
