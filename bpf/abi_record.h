@@ -27,6 +27,27 @@ enum record_type {
 	REC_EXIT = 18,
 	REC_SYSCALL_ENTRY = 19,
 	REC_SYSCALL_EXIT = 20,
+	REC_WORK_QUEUE = 21,
+	REC_TIMER_ENTRY = 22,
+	REC_TIMER_EXIT = 23,
+	REC_FAULT_USER = 24,
+	REC_FAULT_KERNEL = 25,
+	REC_RECLAIM_BEGIN = 26,
+	REC_RECLAIM_END = 27,
+	REC_COMPACTION_BEGIN = 28,
+	REC_COMPACTION_END = 29,
+	REC_LOCK_BEGIN = 30,
+	REC_LOCK_END = 31,
+	REC_CPU_IDLE = 32,
+	REC_CPU_FREQUENCY = 33,
+	REC_NET_QUEUE = 34,
+	REC_NET_RECEIVE = 35,
+	REC_NAPI_POLL = 36,
+	REC_THROTTLE = 37,
+	REC_UNTHROTTLE = 38,
+	REC_KVM_ENTRY = 39,
+	REC_KVM_EXIT = 40,
+	REC_STEAL = 41,
 };
 
 /* sched_switch; the task that leaves is record.tid. */
@@ -37,9 +58,16 @@ struct rec_switch {
 	__u32 next_pid;
 	__s16 prev_prio; /* kernel priority: 120 is nice 0, below 100 real time */
 	__s16 next_prio;
-	__u32 prev_state; /* as the kernel gives it; bit 31: preempted */
+	__u32 prev_state; /* the kernel's state in PREV_STATE, and what follows */
 };
 
+#define PREV_STATE 0x0001ffffu
+#define PREV_CALL_SHIFT 17 /* 11 bits: the system call that prev is in, plus 1; 0: not known */
+#define PREV_CALL_MASK 0x7ffu
+#define PREV_EXCEPTION 0x7ffu	   /* as a call: in an exception, such as a page fault */
+#define PREV_FROZEN 0x10000000u	   /* a cgroup freezer stops it */
+#define PREV_IOWAIT 0x20000000u	   /* in_iowait */
+#define PREV_THROTTLED 0x40000000u /* its cgroup has used up its CPU quota here */
 #define PREV_PREEMPTED 0x80000000u
 
 /* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */
@@ -112,11 +140,101 @@ struct rec_process {
 	__s32 prio;
 };
 
-/* sys_enter and sys_exit (ret). */
+/* sys_enter (args, the first five) and sys_exit (ret). */
 struct rec_syscall {
 	__u32 nr;
 	__u32 pid;
-	__s64 ret;
+	union {
+		__s64 ret;
+		__u64 args[5];
+	};
+};
+
+/* workqueue_queue_work. */
+struct rec_work_queue {
+	__u64 work;
+	__u64 function;
+	char name[24]; /* of the work queue */
+	__s32 req_cpu;
+	__u32 _pad;
+};
+
+/* timer_expire_entry and timer_expire_exit (timer only). */
+struct rec_timer {
+	__u64 timer;
+	__u64 function;
+	__u64 now; /* jiffies */
+	__u8 _pad[24];
+};
+
+/* page_fault_user and page_fault_kernel. */
+struct rec_fault {
+	__u64 address;
+	__u64 ip;
+	__u64 error_code;
+	__u8 _pad[24];
+};
+
+enum reclaim_kind {
+	RECLAIM_DIRECT = 0,
+	RECLAIM_MEMCG = 1,
+};
+
+/* mm_vmscan_{direct,memcg}_reclaim_begin (order) and _end (reclaimed); mm_compaction_begin (sync) and _end (status). */
+struct rec_reclaim {
+	__u64 reclaimed; /* pages */
+	__u32 kind;	 /* enum reclaim_kind */
+	__s32 order;
+	__u32 sync;
+	__s32 status;
+	__u8 _pad[24];
+};
+
+/* contention_begin (flags: LCB_F_*, owner) and contention_end (ret). */
+struct rec_lock {
+	__u64 lock;
+	__u32 flags;
+	__u32 owner_tid; /* 0: not known */
+	__s32 ret;
+	__u8 _pad[28];
+};
+
+/* cpu_idle (state: 0xffffffff is its end) and cpu_frequency (state in kHz). */
+struct rec_power {
+	__u32 state;
+	__u32 cpu;
+	__u8 _pad[40];
+};
+
+/* net_dev_queue, netif_receive_skb (skb, bytes) and napi_poll (work, budget). */
+struct rec_net {
+	__u64 skb;
+	__u32 bytes;
+	__s32 work;
+	__s32 budget;
+	__u32 _pad;
+	char dev[24];
+};
+
+/* throttle_cfs_rq and unthrottle_cfs_rq: all tasks of a cgroup on one CPU. */
+struct rec_throttle {
+	__u64 cgroup; /* id, as in outliers */
+	__u32 cpu;
+	__u8 _pad[36];
+};
+
+/* kvm_entry and kvm_exit (reason, ip). */
+struct rec_kvm {
+	__u32 vcpu;
+	__u32 reason;
+	__u64 ip;
+	__u8 _pad[32];
+};
+
+/* The hypervisor has taken the CPU away for stolen_ns since the last such record. */
+struct rec_steal {
+	__u64 stolen_ns;
+	__u64 since_ns; /* time of that look */
 	__u8 _pad[32];
 };
 
@@ -137,6 +255,16 @@ struct record {
 		struct rec_work work;
 		struct rec_process process;
 		struct rec_syscall syscall;
+		struct rec_work_queue queue;
+		struct rec_timer timer;
+		struct rec_fault fault;
+		struct rec_reclaim reclaim;
+		struct rec_lock lock;
+		struct rec_power power;
+		struct rec_net net;
+		struct rec_throttle throttle;
+		struct rec_kvm kvm;
+		struct rec_steal steal;
 		__u64 raw[6];
 	};
 };

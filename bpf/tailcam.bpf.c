@@ -52,7 +52,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		r.sw.next_pid = next->tgid;
 		r.sw.prev_prio = prev->prio;
 		r.sw.next_prio = next->prio;
-		r.sw.prev_state = preempt ? PREV_PREEMPTED : prev_state;
+		r.sw.prev_state = preempt ? PREV_PREEMPTED : prev_state & PREV_STATE;
 		record(ctx, &r);
 	}
 	if (track_syscall && progress_stacks)

@@ -84,6 +84,15 @@ func TestTypesAreThoseOfTheHeader(t *testing.T) {
 		"REC_WORK_START": trace.WorkStart, "REC_WORK_END": trace.WorkEnd, "REC_FORK": trace.ProcessFork,
 		"REC_EXEC": trace.ProcessExec, "REC_EXIT": trace.ProcessExit,
 		"REC_SYSCALL_ENTRY": trace.SyscallEntry, "REC_SYSCALL_EXIT": trace.SyscallExit,
+		"REC_WORK_QUEUE": trace.WorkQueued, "REC_TIMER_ENTRY": trace.TimerEntry, "REC_TIMER_EXIT": trace.TimerExit,
+		"REC_FAULT_USER": trace.FaultUser, "REC_FAULT_KERNEL": trace.FaultKernel,
+		"REC_RECLAIM_BEGIN": trace.ReclaimBegin, "REC_RECLAIM_END": trace.ReclaimEnd,
+		"REC_COMPACTION_BEGIN": trace.CompactionBegin, "REC_COMPACTION_END": trace.CompactionEnd,
+		"REC_LOCK_BEGIN": trace.LockBegin, "REC_LOCK_END": trace.LockEnd,
+		"REC_CPU_IDLE": trace.CPUIdle, "REC_CPU_FREQUENCY": trace.CPUFrequency,
+		"REC_NET_QUEUE": trace.NetQueue, "REC_NET_RECEIVE": trace.NetReceive, "REC_NAPI_POLL": trace.NapiPoll,
+		"REC_THROTTLE": trace.CgroupThrottle, "REC_UNTHROTTLE": trace.CgroupUnthrottle,
+		"REC_KVM_ENTRY": trace.KVMEntry, "REC_KVM_EXIT": trace.KVMExit, "REC_STEAL": trace.Steal,
 	}
 	header, err := os.ReadFile(abiHeader)
 	if err != nil {
@@ -116,7 +125,7 @@ func TestRecordsFilledByC(t *testing.T) {
 	BEGIN(REC_SWITCH)
 	strcpy(r.sw.prev_comm, "prev"); strcpy(r.sw.next_comm, "next");
 	r.sw.next_tid = 70000; r.sw.next_pid = 70001; r.sw.prev_prio = -1; r.sw.next_prio = 139;
-	r.sw.prev_state = PREV_PREEMPTED | 0x402;
+	r.sw.prev_state = PREV_PREEMPTED | PREV_IOWAIT | PREV_FROZEN | PREV_THROTTLED | 203 << PREV_CALL_SHIFT | 0x402;
 	END
 	BEGIN(REC_WAKING)
 	memset(r.wake.comm, 'x', 16); r.wake.tid = 70000; r.wake.pid = 70001; r.wake.prio = -1; r.wake.target_cpu = 3;
@@ -150,11 +159,56 @@ func TestRecordsFilledByC(t *testing.T) {
 	BEGIN(REC_SYSCALL_EXIT)
 	r.syscall.nr = ~1u; r.syscall.pid = 70000; r.syscall.ret = -14;
 	END
+	BEGIN(REC_SYSCALL_ENTRY)
+	r.syscall.nr = 7; r.syscall.pid = 70000; r.syscall.args[0] = 1; r.syscall.args[4] = ~5ull;
+	END
+	BEGIN(REC_SWITCH)
+	r.sw.prev_state = PREV_EXCEPTION << PREV_CALL_SHIFT | 2;
+	END
+	BEGIN(REC_WORK_QUEUE)
+	r.queue.work = ~1ull; r.queue.function = ~2ull; memset(r.queue.name, 'q', sizeof(r.queue.name)); r.queue.req_cpu = -1;
+	END
+	BEGIN(REC_TIMER_ENTRY)
+	r.timer.timer = ~1ull; r.timer.function = ~2ull; r.timer.now = ~3ull;
+	END
+	BEGIN(REC_FAULT_USER)
+	r.fault.address = ~1ull; r.fault.ip = ~2ull; r.fault.error_code = ~3ull;
+	END
+	BEGIN(REC_RECLAIM_END)
+	r.reclaim.reclaimed = ~1ull; r.reclaim.kind = RECLAIM_MEMCG;
+	END
+	BEGIN(REC_COMPACTION_END)
+	r.reclaim.status = -2;
+	END
+	BEGIN(REC_LOCK_BEGIN)
+	r.lock.lock = ~1ull; r.lock.flags = ~2u; r.lock.owner_tid = 70000;
+	END
+	BEGIN(REC_CPU_IDLE)
+	r.power.state = ~0u; r.power.cpu = 3;
+	END
+	BEGIN(REC_CPU_FREQUENCY)
+	r.power.state = ~1u; r.power.cpu = 3;
+	END
+	BEGIN(REC_NET_RECEIVE)
+	r.net.skb = ~1ull; r.net.bytes = ~2u; strcpy(r.net.dev, "eth0");
+	END
+	BEGIN(REC_NAPI_POLL)
+	r.net.work = 3; r.net.budget = 64; strcpy(r.net.dev, "eth0");
+	END
+	BEGIN(REC_THROTTLE)
+	r.throttle.cgroup = ~1ull; r.throttle.cpu = 3;
+	END
+	BEGIN(REC_KVM_EXIT)
+	r.kvm.vcpu = ~1u; r.kvm.reason = ~2u; r.kvm.ip = ~3ull;
+	END
+	BEGIN(REC_STEAL)
+	r.steal.stolen_ns = ~1ull; r.steal.since_ns = ~2ull;
+	END
 `)
 	wide := trace.Comm([]byte("xxxxxxxxxxxxxxxx"))
 	want := []any{
 		trace.Switch{PrevComm: comm("prev"), NextComm: comm("next"), NextTID: 70000, NextPID: 70001,
-			PrevPrio: -1, NextPrio: 139, PrevState: 0x402, Preempted: true},
+			PrevPrio: -1, NextPrio: 139, PrevState: 0x402, Preempted: true, IOWait: true, Frozen: true, Throttled: true, Call: 202},
 		trace.Wake{Comm: wide, TID: 70000, PID: 70001, Prio: -1, TargetCPU: 3},
 		trace.Migrate{Comm: comm("m"), TID: 70000, Prio: 139, OrigCPU: 1, DestCPU: -2},
 		trace.IRQ{IRQ: 70000, Name: strings.Repeat("n", 32)},
@@ -166,6 +220,21 @@ func TestRecordsFilledByC(t *testing.T) {
 		trace.Work{Work: ^uint64(1), Function: ^uint64(2)},
 		trace.Fork{ParentComm: comm("p"), ChildComm: comm("c"), ParentPID: 70000, ChildTID: 70001, ChildPID: 70002, Prio: -1},
 		trace.Syscall{NR: ^uint32(1), PID: 70000, Ret: -14},
+		trace.Syscall{NR: 7, PID: 70000, Args: [5]uint64{1, 0, 0, 0, ^uint64(5)}},
+		trace.Switch{PrevState: 2, Call: trace.CallException},
+		trace.WorkQueue{Work: ^uint64(1), Function: ^uint64(2), Name: strings.Repeat("q", 24), ReqCPU: -1},
+		trace.Timer{Timer: ^uint64(1), Function: ^uint64(2), Now: ^uint64(3)},
+		trace.Fault{Address: ^uint64(1), IP: ^uint64(2), ErrorCode: ^uint64(3)},
+		trace.Reclaim{Memcg: true, Reclaimed: ^uint64(1)},
+		trace.Compaction{Status: -2},
+		trace.Lock{Lock: ^uint64(1), Flags: ^uint32(2), OwnerTID: 70000},
+		trace.Idle{State: -1, CPU: 3},
+		trace.Frequency{KHz: ^uint32(1), CPU: 3},
+		trace.Net{SKB: ^uint64(1), Bytes: ^uint32(2), Dev: "eth0"},
+		trace.Napi{Work: 3, Budget: 64, Dev: "eth0"},
+		trace.Throttle{Cgroup: ^uint64(1), CPU: 3},
+		trace.KVM{VCPU: ^uint32(1), Reason: ^uint32(2), IP: ^uint64(3)},
+		trace.Stolen{NS: ^uint64(1), Since: ^uint64(2)},
 	}
 	if len(out) != len(want)*trace.RecordSize {
 		t.Fatalf("%d bytes out of C, want %d records", len(out), len(want))

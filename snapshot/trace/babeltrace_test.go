@@ -78,6 +78,27 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 		`syscall_exit_read: { cpu_id = 2 }, { tid = 400 }, { ret = -11, nr = 0, pid = 399 }`,
 		`syscall_entry_unknown: { cpu_id = 2 }, { tid = 400 }, { nr = 333333, pid = 399 }`,
 		`syscall_exit_unknown: { cpu_id = 2 }, { tid = 400 }, { ret = -38, nr = 333333, pid = 399 }`,
+		`workqueue_queue_work: { cpu_id = 2 }, { tid = 600 }, { work = 0xFFFF888000ABC000, function = 0xFFFFFFFF81234560, req_cpu = 64, workqueue = "events_unbound" }`,
+		`timer_expire_entry: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000, now = 4294937296, function = 0xFFFFFFFF81234570 }`,
+		`timer_expire_exit: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000 }`,
+		`x86_exceptions_page_fault_user: { cpu_id = 2 }, { tid = 600 }, { address = 0x7F0000001000, ip = 0x401000, error_code = 0x6 }`,
+		`x86_exceptions_page_fault_kernel: { cpu_id = 2 }, { tid = 600 }, { address = 0x7F0000001000, ip = 0x401000, error_code = 0x6 }`,
+		`mm_vmscan_direct_reclaim_begin: { cpu_id = 2 }, { tid = 600 }, { order = 2, memcg = 1 }`,
+		`mm_vmscan_direct_reclaim_end: { cpu_id = 2 }, { tid = 600 }, { nr_reclaimed = 32, memcg = 1 }`,
+		`mm_compaction_begin: { cpu_id = 2 }, { tid = 600 }, { sync = 1 }`,
+		`mm_compaction_end: { cpu_id = 2 }, { tid = 600 }, { status = 4 }`,
+		`lock_contention_begin: { cpu_id = 2 }, { tid = 600 }, { lock_addr = 0xFFFF888000ABE000, flags = 0x20, owner_tid = 601 }`,
+		`lock_contention_end: { cpu_id = 2 }, { tid = 600 }, { lock_addr = 0xFFFF888000ABE000, ret = -4 }`,
+		`power_cpu_idle: { cpu_id = 2 }, { tid = 600 }, { state = 4294967295, cpu_id = 0 }`,
+		`power_cpu_frequency: { cpu_id = 2 }, { tid = 600 }, { state = 2400000, cpu_id = 0 }`,
+		`net_dev_queue: { cpu_id = 2 }, { tid = 600 }, { skbaddr = 0xFFFF888000ABF000, len = 1514, name = "eth0" }`,
+		`net_if_receive_skb: { cpu_id = 2 }, { tid = 600 }, { skbaddr = 0xFFFF888000ABF000, len = 1514, name = "eth0" }`,
+		`napi_poll: { cpu_id = 2 }, { tid = 600 }, { dev_name = "eth0", work = 3, budget = 64 }`,
+		`tailcam_cgroup_throttle: { cpu_id = 2 }, { tid = 600 }, { cgroup = 4711, cpu = 2 }`,
+		`tailcam_cgroup_unthrottle: { cpu_id = 2 }, { tid = 600 }, { cgroup = 4711, cpu = 2 }`,
+		`kvm_x86_entry: { cpu_id = 2 }, { tid = 600 }, { vcpu_id = 1 }`,
+		`kvm_x86_exit: { cpu_id = 2 }, { tid = 600 }, { exit_reason = 48, guest_rip = 0xFFF0, vcpu_id = 1 }`,
+		`tailcam_steal: { cpu_id = 2 }, { tid = 600 }, { stolen_ns = 1500000, since_ns = 4996043000 }`,
 	}
 	times := map[int]uint64{0: 0, 1: 0, 2: 1000, 3: 2000, 4: 2000}
 	got := babeltrace(t, dir, 0)
@@ -127,7 +148,7 @@ func TestBabeltraceReadsManyPackets(t *testing.T) {
 // What the kernel side hands over may be anything that decodes.
 func TestBabeltraceReadsOddities(t *testing.T) {
 	odd := newBuilder(1, maxTime-1)
-	for i := range 16 {
+	for i := range int(Steal) {
 		r := odd.add(Type(1+i), -1)
 		for j := offBody; j < RecordSize; j++ {
 			r[j] = byte(0xff - i*j)

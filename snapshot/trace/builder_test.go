@@ -149,6 +149,72 @@ func (b *builder) oneOfEach() {
 	step()
 	b.syscall(SyscallExit, 333333, -38)
 	step()
+	b.oneOfEachRare()
+}
+
+// oneOfEachRare appends one record of each type that few traces have.
+func (b *builder) oneOfEachRare() {
+	next := func(t Type) *Record {
+		r := b.add(t, 600)
+		b.now += 1000
+		return r
+	}
+	r := next(WorkQueued)
+	put64(r, offQueueWork, 0xffff888000abc000)
+	put64(r, offQueueFunction, 0xffffffff81234560)
+	put32(r, offQueueCPU, 64)
+	putText(r, offQueueName, "events_unbound")
+	r = next(TimerEntry)
+	put64(r, offTimer, 0xffff888000abd000)
+	put64(r, offTimerFunction, 0xffffffff81234570)
+	put64(r, offTimerNow, 4294937296)
+	put64(next(TimerExit), offTimer, 0xffff888000abd000)
+	for _, t := range []Type{FaultUser, FaultKernel} {
+		r = next(t)
+		put64(r, offFaultAddress, 0x7f0000001000)
+		put64(r, offFaultIP, 0x401000)
+		put64(r, offFaultCode, 6)
+	}
+	r = next(ReclaimBegin)
+	put32(r, offReclaimOrder, 2)
+	put32(r, offReclaimKind, 1)
+	r = next(ReclaimEnd)
+	put64(r, offReclaimed, 32)
+	put32(r, offReclaimKind, 1)
+	put32(next(CompactionBegin), offReclaimSync, 1)
+	put32(next(CompactionEnd), offReclaimStatus, 4)
+	r = next(LockBegin)
+	put64(r, offLock, 0xffff888000abe000)
+	put32(r, offLockFlags, 32)
+	put32(r, offLockOwner, 601)
+	r = next(LockEnd)
+	put64(r, offLock, 0xffff888000abe000)
+	put32(r, offLockRet, -4)
+	put32(next(CPUIdle), offPowerState, -1)
+	put32(next(CPUFrequency), offPowerState, 2400000)
+	for _, t := range []Type{NetQueue, NetReceive} {
+		r = next(t)
+		put64(r, offNetSKB, 0xffff888000abf000)
+		put32(r, offNetBytes, 1514)
+		putText(r, offNetDev, "eth0")
+	}
+	r = next(NapiPoll)
+	put32(r, offNetWork, 3)
+	put32(r, offNetBudget, 64)
+	putText(r, offNetDev, "eth0")
+	for _, t := range []Type{CgroupThrottle, CgroupUnthrottle} {
+		r = next(t)
+		put64(r, offThrottleCgroup, 4711)
+		put32(r, offThrottleCPU, 2)
+	}
+	put32(next(KVMEntry), offKVMCPU, 1)
+	r = next(KVMExit)
+	put32(r, offKVMCPU, 1)
+	put32(r, offKVMReason, 48)
+	put64(r, offKVMIP, 0xfff0)
+	r = next(Steal)
+	put64(r, offStolen, 1500000)
+	put64(r, offStolenSince, b.now-4000000)
 }
 
 // busy appends n records of a machine that switches and wakes all the time.

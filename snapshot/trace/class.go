@@ -31,6 +31,7 @@ const (
 	kX64                  // the same, shown in base 16
 	kComm                 // 16 characters
 	kIRQName              // a string out of irqNameLen bytes
+	kName24               // a string out of 24 bytes
 	kPrio16               // signed 32 bits: 2 bytes of the record, minus maxRTPrio
 	kPrio32               // signed 32 bits: 4 bytes of the record, minus maxRTPrio
 	kState                // signed 64 bits, derived: lttngState
@@ -67,6 +68,10 @@ var (
 		{name: "outlier", kind: kU64},
 	}
 	workFields  = []field{{"work", kX64, offWork}, {"function", kX64, offWorkFunction}}
+	faultFields = []field{{"address", kX64, offFaultAddress}, {"ip", kX64, offFaultIP}, {"error_code", kX64, offFaultCode}}
+	netFields   = []field{{"skbaddr", kX64, offNetSKB}, {"len", kU32, offNetBytes}, {"name", kName24, offNetDev}}
+	powerFields = []field{{"state", kU32, offPowerState}, {"cpu_id", kU32, offPowerCPU}}
+	quotaFields = []field{{"cgroup", kU64, offThrottleCgroup}, {"cpu", kU32, offThrottleCPU}}
 	blockFields = []field{
 		{"dev", kU32, offBlockDev}, {"sector", kU64, offBlockSector}, {"nr_sector", kSectors, offBlockBytes},
 		{"bytes", kU32, offBlockBytes}, {"tid", kTID, offTID}, {"rwbs", kRWBS, offBlockFlags},
@@ -124,6 +129,40 @@ var classes = [...]class{
 	SyscallExit: {"syscall_exit_unknown", []field{
 		{"ret", kS64, offSyscallRet}, {"nr", kU32, offSyscallNR}, {"pid", kS32, offSyscallPID},
 	}},
+	WorkQueued: {"workqueue_queue_work", []field{
+		{"work", kX64, offQueueWork}, {"function", kX64, offQueueFunction}, {"req_cpu", kS32, offQueueCPU},
+		{"workqueue", kName24, offQueueName},
+	}},
+	TimerEntry: {"timer_expire_entry", []field{
+		{"timer", kX64, offTimer}, {"now", kU64, offTimerNow}, {"function", kX64, offTimerFunction},
+	}},
+	TimerExit:   {"timer_expire_exit", []field{{"timer", kX64, offTimer}}},
+	FaultUser:   {"x86_exceptions_page_fault_user", faultFields},
+	FaultKernel: {"x86_exceptions_page_fault_kernel", faultFields},
+	ReclaimBegin: {"mm_vmscan_direct_reclaim_begin", []field{
+		{"order", kS32, offReclaimOrder}, {"memcg", kU32, offReclaimKind},
+	}},
+	ReclaimEnd: {"mm_vmscan_direct_reclaim_end", []field{
+		{"nr_reclaimed", kU64, offReclaimed}, {"memcg", kU32, offReclaimKind},
+	}},
+	CompactionBegin: {"mm_compaction_begin", []field{{"sync", kU32, offReclaimSync}}},
+	CompactionEnd:   {"mm_compaction_end", []field{{"status", kS32, offReclaimStatus}}},
+	LockBegin: {"lock_contention_begin", []field{
+		{"lock_addr", kX64, offLock}, {"flags", kX32, offLockFlags}, {"owner_tid", kS32, offLockOwner},
+	}},
+	LockEnd:          {"lock_contention_end", []field{{"lock_addr", kX64, offLock}, {"ret", kS32, offLockRet}}},
+	CPUIdle:          {"power_cpu_idle", powerFields},
+	CPUFrequency:     {"power_cpu_frequency", powerFields},
+	NetQueue:         {"net_dev_queue", netFields},
+	NetReceive:       {"net_if_receive_skb", netFields},
+	NapiPoll:         {"napi_poll", []field{{"dev_name", kName24, offNetDev}, {"work", kS32, offNetWork}, {"budget", kS32, offNetBudget}}},
+	CgroupThrottle:   {"tailcam_cgroup_throttle", quotaFields},
+	CgroupUnthrottle: {"tailcam_cgroup_unthrottle", quotaFields},
+	KVMEntry:         {"kvm_x86_entry", []field{{"vcpu_id", kU32, offKVMCPU}}},
+	KVMExit: {"kvm_x86_exit", []field{
+		{"exit_reason", kU32, offKVMReason}, {"guest_rip", kX64, offKVMIP}, {"vcpu_id", kU32, offKVMCPU},
+	}},
+	Steal:        {"tailcam_steal", []field{{"stolen_ns", kU64, offStolen}, {"since_ns", kU64, offStolenSince}}},
 	OutlierEntry: {"tailcam_entry", markerFields},
 	OutlierExit:  {"tailcam_exit", markerFields},
 }

@@ -23,6 +23,8 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 			b = append(b, c[:]...)
 		case kIRQName:
 			b = append(append(b, cutNUL(r[off:off+irqNameLen])...), 0)
+		case kName24:
+			b = append(append(b, cutNUL(r[off:off+24])...), 0)
 		case kCommText:
 			b = append(append(b, cutNUL(r[off:off+len(Comm{})])...), 0)
 		case kPrio16:
@@ -55,7 +57,7 @@ func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 			size = 8
 		case kComm:
 			size = len(Comm{})
-		case kIRQName, kCommText:
+		case kIRQName, kCommText, kName24:
 			size = len(cutNUL(b[n:])) + 1
 		}
 		if len(b)-n < size {
@@ -68,6 +70,8 @@ func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 			copy(r[off:off+size], v)
 		case kIRQName:
 			copy(r[off:off+irqNameLen], v[:size-1])
+		case kName24:
+			copy(r[off:off+24], v[:size-1])
 		case kCommText:
 			copy(r[off:off+len(Comm{})], v[:size-1])
 		case kPrio16:

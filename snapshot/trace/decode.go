@@ -21,7 +21,9 @@ func (r *Record) body(t Type) any {
 			PrevComm: r.comm(offSwitchPrevComm), NextComm: r.comm(offSwitchNextComm),
 			NextTID: int(r.s32(offSwitchNextTID)), NextPID: int(r.s32(offSwitchNextPID)),
 			PrevPrio: int(r.s16(offSwitchPrevPrio)), NextPrio: int(r.s16(offSwitchNextPrio)),
-			PrevState: state &^ prevPreempted, Preempted: state&prevPreempted != 0,
+			PrevState: state & prevState, Preempted: state&prevPreempted != 0,
+			Call: switchCall(state), IOWait: state&prevIOWait != 0,
+			Frozen: state&prevFrozen != 0, Throttled: state&prevThrottled != 0,
 		}
 	case SchedWaking, SchedWakeupNew:
 		return Wake{
@@ -35,7 +37,7 @@ func (r *Record) body(t Type) any {
 			OrigCPU: int(r.s32(offMigrateOrigCPU)), DestCPU: int(r.s32(offMigrateDestCPU)),
 		}
 	case IRQEntry:
-		return IRQ{IRQ: int(r.s32(offIRQ)), Name: string(cutNUL(r[offIRQName : offIRQName+irqNameLen]))}
+		return IRQ{IRQ: int(r.s32(offIRQ)), Name: r.text(offIRQName, irqNameLen)}
 	case IRQExit:
 		return IRQ{IRQ: int(r.s32(offIRQ)), Ret: int(r.s32(offIRQRet))}
 	case SoftirqEntry, SoftirqExit:
@@ -69,9 +71,71 @@ func (r *Record) body(t Type) any {
 	case ProcessExit:
 		return Exit{Comm: r.comm(offProcessComm), PID: int(r.s32(offProcessPID)), Prio: int(r.s32(offProcessPrio))}
 	case SyscallEntry:
-		return Syscall{NR: r.u32(offSyscallNR), PID: int(r.s32(offSyscallPID))}
+		c := Syscall{NR: r.u32(offSyscallNR), PID: int(r.s32(offSyscallPID))}
+		for i := range c.Args {
+			c.Args[i] = r.u64(offSyscallArg + 8*i)
+		}
+		return c
 	case SyscallExit:
 		return Syscall{NR: r.u32(offSyscallNR), PID: int(r.s32(offSyscallPID)), Ret: int64(r.u64(offSyscallRet))}
+	}
+	return r.rareBody(t)
+}
+
+// switchCall takes the system call out of prev_state.
+func switchCall(state uint32) int {
+	switch c := int(state >> prevCallShift & prevCallMask); c {
+	case 0:
+		return CallNone
+	case prevCallMask:
+		return CallException
+	default:
+		return c - 1
+	}
+}
+
+// rareBody decodes the events that are not in every trace.
+func (r *Record) rareBody(t Type) any {
+	switch t {
+	case WorkQueued:
+		return WorkQueue{
+			Work: r.u64(offQueueWork), Function: r.u64(offQueueFunction),
+			Name: r.text(offQueueName, queueNameLen), ReqCPU: int(r.s32(offQueueCPU)),
+		}
+	case TimerEntry:
+		return Timer{Timer: r.u64(offTimer), Function: r.u64(offTimerFunction), Now: r.u64(offTimerNow)}
+	case TimerExit:
+		return Timer{Timer: r.u64(offTimer)}
+	case FaultUser, FaultKernel:
+		return Fault{Address: r.u64(offFaultAddress), IP: r.u64(offFaultIP), ErrorCode: r.u64(offFaultCode)}
+	case ReclaimBegin:
+		return Reclaim{Memcg: r.u32(offReclaimKind) != 0, Order: int(r.s32(offReclaimOrder))}
+	case ReclaimEnd:
+		return Reclaim{Memcg: r.u32(offReclaimKind) != 0, Reclaimed: r.u64(offReclaimed)}
+	case CompactionBegin:
+		return Compaction{Sync: r.u32(offReclaimSync) != 0}
+	case CompactionEnd:
+		return Compaction{Status: int(r.s32(offReclaimStatus))}
+	case LockBegin:
+		return Lock{Lock: r.u64(offLock), Flags: r.u32(offLockFlags), OwnerTID: int(r.s32(offLockOwner))}
+	case LockEnd:
+		return Lock{Lock: r.u64(offLock), Ret: int(r.s32(offLockRet))}
+	case CPUIdle:
+		return Idle{State: int(r.s32(offPowerState)), CPU: int(r.s32(offPowerCPU))}
+	case CPUFrequency:
+		return Frequency{KHz: r.u32(offPowerState), CPU: int(r.s32(offPowerCPU))}
+	case NetQueue, NetReceive:
+		return Net{SKB: r.u64(offNetSKB), Bytes: r.u32(offNetBytes), Dev: r.text(offNetDev, netDevLen)}
+	case NapiPoll:
+		return Napi{Work: int(r.s32(offNetWork)), Budget: int(r.s32(offNetBudget)), Dev: r.text(offNetDev, netDevLen)}
+	case CgroupThrottle, CgroupUnthrottle:
+		return Throttle{Cgroup: r.u64(offThrottleCgroup), CPU: int(r.s32(offThrottleCPU))}
+	case KVMEntry:
+		return KVM{VCPU: r.u32(offKVMCPU)}
+	case KVMExit:
+		return KVM{VCPU: r.u32(offKVMCPU), Reason: r.u32(offKVMReason), IP: r.u64(offKVMIP)}
+	case Steal:
+		return Stolen{NS: r.u64(offStolen), Since: r.u64(offStolenSince)}
 	}
 	return nil // not reached: known() bounds the type
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Type is the kind of an event. Values up to SyscallExit are enum record_type
+// Type is the kind of an event. Values up to Steal are enum record_type
 // of bpf/abi.h.
 type Type uint16
 
@@ -32,6 +32,28 @@ const (
 	ProcessExit    Type = 18
 	SyscallEntry   Type = 19
 	SyscallExit    Type = 20
+
+	WorkQueued       Type = 21
+	TimerEntry       Type = 22
+	TimerExit        Type = 23
+	FaultUser        Type = 24
+	FaultKernel      Type = 25
+	ReclaimBegin     Type = 26
+	ReclaimEnd       Type = 27
+	CompactionBegin  Type = 28
+	CompactionEnd    Type = 29
+	LockBegin        Type = 30
+	LockEnd          Type = 31
+	CPUIdle          Type = 32
+	CPUFrequency     Type = 33
+	NetQueue         Type = 34
+	NetReceive       Type = 35
+	NapiPoll         Type = 36
+	CgroupThrottle   Type = 37
+	CgroupUnthrottle Type = 38
+	KVMEntry         Type = 39
+	KVMExit          Type = 40
+	Steal            Type = 41
 
 	// Not records of the kernel: where an outlier began and ended.
 	OutlierEntry Type = 62
@@ -75,7 +97,9 @@ type Event struct {
 	Type Type
 	TID  int // of the current task, 0: idle; markers: of the slow task
 	// Body is a value (not a pointer) of Switch, Wake, Migrate, IRQ, Softirq,
-	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall or Marker.
+	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall, WorkQueue, Timer, Fault,
+	// Reclaim, Compaction, Lock, Idle, Frequency, Net, Napi, Throttle, KVM,
+	// Stolen or Marker.
 	Body any
 }
 
@@ -86,7 +110,17 @@ type Switch struct {
 	PrevPrio, NextPrio int    // kernel priority: 120 is nice 0, below 100 real time
 	PrevState          uint32 // as the kernel gives it; 0: still runnable
 	Preempted          bool
+	Call               int  // the system call that the leaving task blocks in, CallNone or CallException
+	IOWait             bool // it waits for I/O
+	Frozen             bool // a cgroup freezer stops it
+	Throttled          bool // its cgroup has used up its CPU quota on this CPU
 }
+
+// Values of Switch.Call that are no system call.
+const (
+	CallNone      = -1 // not known: a kernel thread, or a task that did not block
+	CallException = -2 // in an exception, such as a page fault
+)
 
 // Wake is SchedWaking or SchedWakeupNew; the waker is Event.TID.
 type Wake struct {
@@ -167,7 +201,91 @@ type Syscall struct {
 	NR   uint32
 	PID  int
 	Ret  int64
-	Name string // as the trace names it; empty from Record.Decode or if unknown
+	Args [syscallArgs]uint64 // entry: the first five
+	Name string              // as the trace names it; empty from Record.Decode or if unknown
+}
+
+// WorkQueue is WorkQueued: work that was put into the work queue Name.
+type WorkQueue struct {
+	Work, Function uint64
+	Name           string
+	ReqCPU         int // asked for
+}
+
+// Timer is TimerEntry or, with the timer's address only, TimerExit.
+type Timer struct {
+	Timer    uint64
+	Function uint64
+	Now      uint64 // jiffies
+}
+
+// Fault is FaultUser or FaultKernel. The end of a page fault is no event.
+type Fault struct {
+	Address, IP, ErrorCode uint64
+}
+
+// Reclaim is ReclaimBegin (with Order) or ReclaimEnd (with Reclaimed).
+type Reclaim struct {
+	Memcg     bool // for a memory cgroup at its limit, not for the machine
+	Order     int
+	Reclaimed uint64 // pages
+}
+
+// Compaction is CompactionBegin (with Sync) or CompactionEnd (with Status).
+type Compaction struct {
+	Sync   bool
+	Status int // enum compact_result of the kernel
+}
+
+// Lock is LockBegin, a task begins to wait for a lock of the kernel, or LockEnd (with Ret).
+type Lock struct {
+	Lock     uint64 // address
+	Flags    uint32 // LCB_F_* of the kernel: 1 spin, 2 read, 4 write, 8 rt, 16 percpu, 32 mutex
+	OwnerTID int    // 0: not known
+	Ret      int
+}
+
+// Idle is CPUIdle; State is -1 when the CPU is no longer idle.
+type Idle struct {
+	State, CPU int
+}
+
+// Frequency is CPUFrequency.
+type Frequency struct {
+	KHz uint32
+	CPU int
+}
+
+// Net is NetQueue, a packet is handed to a device, or NetReceive, it came from one.
+type Net struct {
+	SKB   uint64 // address
+	Bytes uint32
+	Dev   string
+}
+
+// Napi is NapiPoll.
+type Napi struct {
+	Work, Budget int // packets
+	Dev          string
+}
+
+// Throttle is CgroupThrottle or CgroupUnthrottle of one CPU.
+type Throttle struct {
+	Cgroup uint64
+	CPU    int
+}
+
+// KVM is KVMEntry or KVMExit (with Reason and IP); Event.TID is the thread of the virtual CPU.
+type KVM struct {
+	VCPU, Reason uint32
+	IP           uint64
+}
+
+// Stolen is Steal: the hypervisor took the CPU away for NS nanoseconds
+// between Since and the event's time.
+type Stolen struct {
+	NS    uint64
+	Since uint64 // nanoseconds of CLOCK_MONOTONIC
 }
 
 // Marker is OutlierEntry or OutlierExit: an outlier's own start or end.

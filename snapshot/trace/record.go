@@ -74,10 +74,65 @@ const (
 	offSyscallNR  = offBody + 0
 	offSyscallPID = offBody + 4
 	offSyscallRet = offBody + 8
+	offSyscallArg = offBody + 8
+	syscallArgs   = 5
+
+	offQueueWork     = offBody + 0
+	offQueueFunction = offBody + 8
+	offQueueName     = offBody + 16
+	queueNameLen     = 24
+	offQueueCPU      = offBody + 40
+
+	offTimer         = offBody + 0
+	offTimerFunction = offBody + 8
+	offTimerNow      = offBody + 16
+
+	offFaultAddress = offBody + 0
+	offFaultIP      = offBody + 8
+	offFaultCode    = offBody + 16
+
+	offReclaimed     = offBody + 0
+	offReclaimKind   = offBody + 8
+	offReclaimOrder  = offBody + 12
+	offReclaimSync   = offBody + 16
+	offReclaimStatus = offBody + 20
+
+	offLock      = offBody + 0
+	offLockFlags = offBody + 8
+	offLockOwner = offBody + 12
+	offLockRet   = offBody + 16
+
+	offPowerState = offBody + 0
+	offPowerCPU   = offBody + 4
+
+	offNetSKB    = offBody + 0
+	offNetBytes  = offBody + 8
+	offNetWork   = offBody + 12
+	offNetBudget = offBody + 16
+	offNetDev    = offBody + 24
+	netDevLen    = 24
+
+	offThrottleCgroup = offBody + 0
+	offThrottleCPU    = offBody + 8
+
+	offKVMCPU    = offBody + 0
+	offKVMReason = offBody + 4
+	offKVMIP     = offBody + 8
+
+	offStolen      = offBody + 0
+	offStolenSince = offBody + 8
 )
 
-// prevPreempted is PREV_PREEMPTED of bpf/abi.h.
-const prevPreempted = 1 << 31
+// What bpf/abi_record.h says of rec_switch.prev_state.
+const (
+	prevState     = 0x1ffff
+	prevCallShift = 17
+	prevCallMask  = 0x7ff
+	prevFrozen    = 1 << 28
+	prevIOWait    = 1 << 29
+	prevThrottled = 1 << 30
+	prevPreempted = 1 << 31
+)
 
 // maxTime is the latest time that a record may carry: 146 years of uptime.
 // Past it the bytes are not a record, and readers of CTF would overflow.
@@ -98,7 +153,7 @@ func (r *Record) Time() uint64 { return r.u64(offTime) }
 // known reports whether the record can be decoded and written.
 func (r *Record) known() bool {
 	t := r.Type()
-	return t >= SchedSwitch && t <= SyscallExit && r.Time() < maxTime
+	return t >= SchedSwitch && t <= Steal && r.Time() < maxTime
 }
 
 func (r *Record) u64(off int) uint64 { return binary.LittleEndian.Uint64(r[off:]) }
@@ -115,3 +170,6 @@ func (r *Record) comm(off int) (c Comm) {
 	}
 	return c
 }
+
+// text takes a string up to its end or its first zero byte.
+func (r *Record) text(off, size int) string { return string(cutNUL(r[off : off+size])) }
