@@ -49,6 +49,9 @@ type Options struct {
 	OnDone func(Done)
 	// SyscallName gives the name of a system call, or ""; for the trace. Nil: none.
 	SyscallName func(nr int) string
+	// Names finds out what the numbers in a trace stand for; it may take a
+	// second or two. Nil: tasks.json names nothing.
+	Names func(trace.Mentioned) Names
 	// WriteTrace replaces the CTF writer, for tests.
 	WriteTrace func(dir string, t trace.Trace) error
 }

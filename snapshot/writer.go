@@ -90,6 +90,7 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err := m.opts.WriteTrace(traceDir, m.trace(j)); err != nil {
 		return err
 	}
+	names := m.names(j)
 	f := newFacts(&j.meta)
 	for _, file := range []struct {
 		name string
@@ -97,6 +98,7 @@ func (m *Manager) fill(dir string, j *job) error {
 	}{
 		{ExplainTextFile, func(w io.Writer) error { return writeFacts(w, &j.meta, f) }},
 		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, f) }},
+		{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
 		{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
 		{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
 	} {

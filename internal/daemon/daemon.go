@@ -24,6 +24,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
@@ -223,6 +224,7 @@ func (d *daemon) openManager() (err error) {
 		BankRecords: d.recorder.Capacity(),
 		OnDone:      d.afterSnapshot,
 		SyscallName: rules.SyscallName,
+		Names:       func(m trace.Mentioned) snapshot.Names { return name(d.hosts, d.symbols, m) },
 	})
 	return err
 }

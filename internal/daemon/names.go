@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Bounds of what is asked about one trace.
+const (
+	maxNamedTasks = 8192
+	namingTime    = 2 * time.Second
+)
+
+// name finds out what the numbers in a trace stand for, as far as it is still
+// there to be asked.
+func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) snapshot.Names {
+	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
+	end := time.Now().Add(namingTime)
+	for i, tid := range m.TIDs {
+		if i >= maxNamedTasks || time.Now().After(end) {
+			break
+		}
+		t, err := hosts.Task(tid)
+		if err != nil {
+			continue // it has ended: the trace has its name
+		}
+		n.Tasks = append(n.Tasks, snapshot.NamedTask{
+			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Cgroup: t.Cgroup, Container: t.Container,
+			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs,
+		})
+	}
+	// As if each had just called something: frames are return addresses.
+	inside := make([]uint64, len(m.Functions))
+	for i, f := range m.Functions {
+		inside[i] = f + 1
+	}
+	frames, err := kernel.Kernel(inside)
+	for i := range frames {
+		function, module, ok := strings.Cut(frames[i], "+0x1")
+		if err == nil && ok && (module == "" || module[0] == ' ') {
+			n.Functions[fmt.Sprintf("%#x", m.Functions[i])] = function + module
+		}
+	}
+	for _, dev := range m.Devices {
+		number := fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)
+		if link, err := os.Readlink("/sys/dev/block/" + number); err == nil {
+			n.Devices[number] = filepath.Base(link)
+		}
+	}
+	return n
+}

@@ -1,0 +1,142 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tailcam/tailcam/internal/process/within"
+)
+
+// Task says what a task is and how it is scheduled.
+type Task struct {
+	TID, PID, PPID int
+	Comm           string
+	Policy         string // SCHED_OTHER, SCHED_FIFO and so on
+	RTPriority     int
+	Nice           int
+	Kernel         bool  // a kernel thread
+	CPUs           []int // that it may run on
+	Identity             // of its process
+}
+
+var policies = map[int]string{
+	0: "SCHED_OTHER", 1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATCH", 5: "SCHED_IDLE", 6: "SCHED_DEADLINE", 7: "SCHED_EXT",
+}
+
+const maxStatus = 16 << 10 // bytes of /proc/TID/status
+
+// Task returns what the task tid is now; if it has ended, an error that wraps
+// fs.ErrNotExist.
+func (t *Table) Task(tid int) (Task, error) {
+	if tid <= 0 {
+		return Task{}, fmt.Errorf("describe task %d: %w", tid, fs.ErrNotExist)
+	}
+	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
+	if err != nil {
+		return Task{}, fmt.Errorf("describe task %d: %w", tid, err)
+	}
+	type result struct {
+		task Task
+		err  error
+	}
+	r, err := within.Do(t.gate, gateKey{tid, "task"}, t.opts.Timeout, func() result {
+		defer dir.Close()
+		task, err := readTask(dir)
+		return result{task, err}
+	})
+	if err != nil {
+		t.timeouts.Add(1)
+		return Task{}, fmt.Errorf("describe task %d: %w", tid, err)
+	}
+	if r.err != nil {
+		return Task{}, fmt.Errorf("describe task %d: %w", tid, r.err)
+	}
+	r.task.TID = tid
+	// Without it the rest is still worth something.
+	if who, err := t.Identity(r.task.PID); err == nil {
+		r.task.Identity = who
+	}
+	return r.task, nil
+}
+
+func readTask(dir *os.File) (Task, error) {
+	text, err := readIn(dir, "stat", maxStat)
+	if err != nil {
+		return Task{}, err
+	}
+	task, err := parseTaskStat(text)
+	if err != nil {
+		return Task{}, err
+	}
+	if text, err = readIn(dir, "status", maxStatus); err != nil {
+		return Task{}, err
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		switch key {
+		case "Tgid":
+			task.PID, _ = strconv.Atoi(value)
+		case "Cpus_allowed_list":
+			task.CPUs = cpuRange(value)
+		}
+	}
+	if task.PID <= 0 {
+		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
+	}
+	return task, nil
+}
+
+// parseTaskStat takes what proc(5) calls ppid, flags, nice, rt_priority and policy.
+func parseTaskStat(text []byte) (Task, error) {
+	l, err := parseStat(text)
+	if err != nil {
+		return Task{}, err
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const ppid, nice, rtPriority, policy = 4 - 3, 19 - 3, 40 - 3, 41 - 3
+	task := Task{Comm: clean(l.comm, maxCmdline), Kernel: l.kernel}
+	if len(fields) <= policy {
+		return Task{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
+	}
+	number := 0
+	for _, f := range []struct {
+		at int
+		to *int
+	}{{ppid, &task.PPID}, {nice, &task.Nice}, {rtPriority, &task.RTPriority}, {policy, &number}} {
+		if *f.to, err = strconv.Atoi(fields[f.at]); err != nil {
+			return Task{}, fmt.Errorf("parse stat %.60q: field %d: %w", text, f.at+3, err)
+		}
+	}
+	if task.Policy = policies[number]; task.Policy == "" {
+		task.Policy = fmt.Sprintf("policy %d", number)
+	}
+	return task, nil
+}
+
+// maxCPUs is the kernel's own bound.
+const maxCPUs = 8192
+
+// cpuRange reads a list as the kernel writes it, such as 0-3,8.
+func cpuRange(list string) []int {
+	var out []int
+	for part := range strings.SplitSeq(list, ",") {
+		a, b, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(a)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(b)
+		}
+		if err != nil || from < 0 || to < from || to >= maxCPUs {
+			return nil
+		}
+		for n := from; n <= to; n++ {
+			out = append(out, n)
+		}
+	}
+	return out
+}

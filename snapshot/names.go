@@ -1,0 +1,87 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// TasksFile is the file in a snapshot's directory that names what its trace
+// has as numbers.
+const TasksFile = "tasks.json"
+
+// NamesVersion is the schema version of tasks.json. Fields are only added to it.
+const NamesVersion = 1
+
+// maxNames bounds what a reader takes in of one tasks.json.
+const maxNames = 64 << 20
+
+// Names is tasks.json: what was found out about the numbers of a trace when
+// it was written. What had ended by then is missing.
+type Names struct {
+	Version   int               `json:"version"`
+	Tasks     []NamedTask       `json:"tasks"`
+	Functions map[string]string `json:"functions"` // of the kernel, by address as 0x…
+	Devices   map[string]string `json:"devices"`   // by major:minor
+}
+
+// NamedTask is one task, as it was soon after the freeze.
+type NamedTask struct {
+	TID        int    `json:"tid"`
+	PID        int    `json:"pid"`
+	PPID       int    `json:"ppid"`
+	Comm       string `json:"comm"`
+	Cmdline    string `json:"cmdline,omitempty"`
+	Cgroup     string `json:"cgroup,omitempty"`
+	Container  string `json:"container,omitempty"`
+	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO and so on
+	RTPriority int    `json:"rt_priority"`
+	Nice       int    `json:"nice"`
+	Kernel     bool   `json:"kernel"` // a kernel thread
+	CPUs       []int  `json:"cpus"`   // that it may run on
+}
+
+// ReadNames reads the tasks.json of a snapshot's directory. One without it, of
+// an earlier release, has no names: that is no error.
+func ReadNames(dir string) (*Names, error) {
+	f, err := os.Open(filepath.Join(dir, TasksFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Names{Version: NamesVersion}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read names: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxNames+1))
+	if err != nil {
+		return nil, fmt.Errorf("read names: %w", err)
+	}
+	if len(data) > maxNames {
+		return nil, fmt.Errorf("read names %s: larger than %d bytes", f.Name(), maxNames)
+	}
+	var n Names
+	if err := json.Unmarshal(data, &n); err != nil {
+		return nil, fmt.Errorf("read names %s: %w", f.Name(), err)
+	}
+	if n.Version < 1 || n.Version > NamesVersion {
+		return nil, fmt.Errorf("read names %s: schema version %d is not one that this tailcam knows (%d)", f.Name(), n.Version, NamesVersion)
+	}
+	return &n, nil
+}
+
+// names asks for what the trace mentions.
+func (m *Manager) names(j *job) Names {
+	if m.opts.Names == nil {
+		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
+	}
+	mentioned := trace.Mentions(j.cpus)
+	n := m.opts.Names(mentioned)
+	n.Version = NamesVersion
+	return n
+}

@@ -1,0 +1,45 @@
+package trace
+
+import (
+	"maps"
+	"slices"
+)
+
+// Mentioned is what records name by number.
+type Mentioned struct {
+	TIDs      []int    // tasks, without idle ones
+	Functions []uint64 // of timers and of work
+	Devices   []uint32 // of block requests, major << 20 | minor
+}
+
+// Mentions lists what the records name, each once and in order.
+func Mentions(cpus []CPU) Mentioned {
+	tids, functions, devices := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}
+	for i := range cpus {
+		for j := range cpus[i].Records {
+			r := &cpus[i].Records[j]
+			tids[r.TID()] = true
+			switch r.Type() {
+			case SchedSwitch:
+				tids[int(r.s32(offSwitchNextTID))] = true
+			case SchedWaking, SchedWakeupNew:
+				tids[int(r.s32(offWakeTID))] = true
+			case LockBegin:
+				tids[int(r.s32(offLockOwner))] = true
+			case HrtimerEntry:
+				functions[r.u64(offHrtimerFunction)] = true
+			case TimerEntry:
+				functions[r.u64(offTimerFunction)] = true
+			case WorkStart, WorkQueued:
+				functions[r.u64(offWorkFunction)] = true
+			case BlockInsert, BlockIssue, BlockComplete:
+				devices[r.u32(offBlockDev)] = true
+			}
+		}
+	}
+	delete(tids, 0)
+	delete(functions, 0)
+	return Mentioned{
+		TIDs: slices.Sorted(maps.Keys(tids)), Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
+	}
+}
