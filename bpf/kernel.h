@@ -26,12 +26,17 @@ typedef __u8 u8;
 #define CORE __attribute__((preserve_access_index))
 
 /* include/linux/sched.h */
+#define PF_IO_WORKER 0x00000010
+#define PF_USER_WORKER 0x00004000 /* 6.4+ */
 #define PF_KTHREAD 0x00200000
 #define TASK_INTERRUPTIBLE 0x0001
 #define TASK_UNINTERRUPTIBLE 0x0002
 #define TASK_DEAD 0x0080
 #define TASK_NOLOAD 0x0400
 #define TASK_RTLOCK_WAIT 0x1000
+#define TASK_FROZEN 0x8000
+#define JOBCTL_TRAP_FREEZE (1UL << 23) /* include/linux/sched/jobctl.h */
+#define MAX_RT_PRIO 100		       /* include/linux/sched/prio.h */
 
 struct thread_info {
 	unsigned long flags;
@@ -71,6 +76,14 @@ struct nsproxy {
 	struct pid_namespace *pid_ns_for_children;
 } CORE;
 
+struct cfs_rq {
+	int throttle_count; /* with CONFIG_CFS_BANDWIDTH */
+} CORE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
+} CORE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -79,6 +92,10 @@ struct task_struct {
 	int on_rq;
 	void *stack;
 	int prio;
+	struct sched_entity se;
+	bool throttled; /* 6.18+, with CONFIG_CFS_BANDWIDTH */
+	unsigned int in_iowait : 1;
+	unsigned long jobctl;
 	int pid;
 	int tgid;
 	const struct cred *cred;
@@ -102,6 +119,11 @@ struct linux_binprm;
 
 /* The registers of user space, per architecture; only one flavour exists. */
 struct pt_regs___x86 {
+	unsigned long r10;
+	unsigned long r8;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
 	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned long sp;

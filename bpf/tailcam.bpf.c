@@ -16,6 +16,7 @@
 #include "sched.h"
 #include "span.h"
 #include "state.h"
+#include "switch_state.h"
 #include "syscall.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -52,7 +53,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		r.sw.next_pid = next->tgid;
 		r.sw.prev_prio = prev->prio;
 		r.sw.next_prio = next->prio;
-		r.sw.prev_state = preempt ? PREV_PREEMPTED : prev_state & PREV_STATE;
+		r.sw.prev_state = switch_state(prev, preempt, prev_state);
 		record(ctx, &r);
 	}
 	if (track_syscall && progress_stacks)
@@ -198,16 +199,13 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 
 /* --------------------------------------------------------------- syscalls */
 
-static __always_inline void record_call(void *ctx, u16 type, struct task_struct *current, u32 cpu, u32 nr, s64 ret,
+static __always_inline void record_call(struct record *r, u16 type, struct task_struct *current, u32 cpu, u32 nr,
 					u64 now)
 {
-	struct record r = {};
-
-	record_head(&r, type, cpu, current->pid, now);
-	r.syscall.nr = nr;
-	r.syscall.pid = current->tgid;
-	r.syscall.ret = ret;
-	record(ctx, &r);
+	__builtin_memset(r, 0, sizeof(*r));
+	record_head(r, type, cpu, current->pid, now);
+	r->syscall.nr = nr;
+	r->syscall.pid = current->tgid;
 }
 
 SEC("tp_btf/sys_enter")
@@ -226,8 +224,13 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	current = bpf_get_current_task_btf();
 	cpu = bpf_get_smp_processor_id();
 	now = bpf_ktime_get_ns();
-	if (record_syscall)
-		record_call(ctx, REC_SYSCALL_ENTRY, current, cpu, nr, 0, now);
+	if (record_syscall) {
+		struct record r;
+
+		record_call(&r, REC_SYSCALL_ENTRY, current, cpu, nr, now);
+		trusted_args(regs, r.syscall.args);
+		record(ctx, &r);
+	}
 	if (wanted)
 		syscall_begin(current, nr, now, cpu, this_cpu(cpu));
 	if (span)
@@ -238,7 +241,7 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, void *regs, long ret)
 {
-	s32 nr = regs_syscall(regs);
+	s32 nr = trusted_syscall(regs);
 	bool wanted = track_syscall && syscall_wanted(nr);
 	struct task_struct *current;
 	u32 cpu;
@@ -261,8 +264,13 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 		chain_return(ctx, current, cpu, now);
 	if (!wanted && !record_syscall)
 		return 0;
-	if (record_syscall)
-		record_call(ctx, REC_SYSCALL_EXIT, current, cpu, nr, ret, now);
+	if (record_syscall) {
+		struct record r;
+
+		record_call(&r, REC_SYSCALL_EXIT, current, cpu, nr, now);
+		r.syscall.ret = ret;
+		record(ctx, &r);
+	}
 	if (wanted)
 		syscall_end(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
 	return 0;

@@ -31,6 +31,36 @@ static __always_inline s32 regs_syscall(void *regs)
 	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
 }
 
+/* The same without a helper, of a pointer that the verifier knows for struct pt_regs. */
+static __always_inline s32 trusted_syscall(void *regs)
+{
+	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax))
+		return (s32)((struct pt_regs___x86 *)regs)->orig_ax;
+	return ((struct pt_regs___arm64 *)regs)->syscallno;
+}
+
+/* The first five arguments of the system call that regs, trusted as well, enter. */
+static __always_inline void trusted_args(void *regs, u64 *args)
+{
+	if (bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax)) {
+		struct pt_regs___x86 *r = regs;
+
+		args[0] = r->di;
+		args[1] = r->si;
+		args[2] = r->dx;
+		args[3] = r->r10;
+		args[4] = r->r8;
+	} else {
+		struct pt_regs___arm64 *r = regs;
+
+		args[0] = r->regs[0];
+		args[1] = r->regs[1];
+		args[2] = r->regs[2];
+		args[3] = r->regs[3];
+		args[4] = r->regs[4];
+	}
+}
+
 static __always_inline s32 task_syscall(struct task_struct *p)
 {
 	void *regs = (void *)bpf_task_pt_regs(p);

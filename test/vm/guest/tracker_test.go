@@ -14,11 +14,13 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/test/recorded"
 	"github.com/tailcam/tailcam/tracker"
 )
 
 // TestMain lets the test program be the injector's child, too.
 func TestMain(m *testing.M) {
+	recorded.Child()
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:]))
 	}
