@@ -150,7 +150,7 @@ deps-lint:
 .PHONY: deps-test
 deps-test:
 	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' babeltrace2='reads the traces that tailcam writes' \
-		curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
+		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 

@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestPathAgreesWithTheRules: the critical path of real outliers, held against
+// the rules that docs/explain.md writes down, carried out in the plainest way:
+// all switches and wake-ups in a list, and a search through it for each step.
+func TestPathAgreesWithTheRules(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	for _, tc := range []struct {
+		name, when string
+		load       func(t *testing.T)
+		depth      int // that some path must have
+	}{
+		{"crowd", fmt.Sprintf("{uid: [%d], comm: [hackbench]}", uid), func(t *testing.T) { hackbench(t, uid) }, 1},
+		{"chain", fmt.Sprintf("{uid: [%d], comm: [inj-chain-*]}", uid), func(t *testing.T) {
+			provoke(t, uid, "chain", "pipe", "6", "40", "2000")
+		}, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := start(t, rulesFile(fmt.Sprintf(`
+  - name: off
+    track: offcpu
+    threshold: 300us
+    when: %s
+    snapshot: {after: 900ms, every: 1ms, burst: 1000}
+`, tc.when)), "--recorder-size", "16MiB")
+			tc.load(t)
+			var m *snapshot.Meta
+			eventually(t, "a snapshot", func() bool {
+				for _, s := range d.list() {
+					got, err := snapshot.ReadMeta(filepath.Join(d.snaps, s.ID))
+					if err == nil && len(got.Outliers) >= agreed {
+						m = got
+					}
+				}
+				return m != nil
+			})
+			sample := m.Outliers
+			rand.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
+			if deep := pathsAgree(t, filepath.Join(d.snaps, m.ID), sample[:agreed]); deep < tc.depth {
+				t.Errorf("no path is deeper than %d, want %d: this proves little", deep, tc.depth)
+			}
+		})
+	}
+}
+
+// pathsAgree returns the greatest depth of a path.
+func pathsAgree(t *testing.T, dir string, sample []tracker.Outlier) (deep int) {
+	t.Helper()
+	results := explained(t, dir, sample)
+	ref := readReference(t, dir)
+	for i := range results {
+		o := &sample[i]
+		want := map[stretch]uint64{}
+		ref.follow(want, o.Task.TID, o.StartMono, o.EndMono, 0, nil)
+		got := map[stretch]uint64{}
+		for _, s := range results[i].Path {
+			state := s.State
+			if state == "interrupted" {
+				state = "running"
+			}
+			got[stretch{s.Depth, s.Task.TID, state}] += s.ToMonoNS - s.FromMonoNS
+			deep = max(deep, s.Depth)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(stretch{})); diff != "" {
+			t.Errorf("%s[%d] until %d (-by the rules +explained):\n%s\n%s", o.Task.Comm, o.Task.TID, o.EndMono, diff, results[i].Verdict)
+		}
+	}
+	return deep
+}
+
+// stretch is all that one task spent in one state at one depth of a path.
+type stretch struct {
+	depth, tid int
+	state      string
+}
+
+// reference is the scheduler's events, in order.
+type reference []moment
+
+// moment is when a task's state changed.
+type moment struct {
+	at    uint64
+	tid   int
+	state string
+	waker int // runnable by a wake-up: who; 0: not a task
+}
+
+func readReference(t *testing.T, dir string) reference {
+	t.Helper()
+	r, err := trace.Read(filepath.Join(dir, snapshot.TraceDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var ref reference
+	state := map[int]string{}
+	above := map[int]int{} // interrupts, softirqs and timers that run on a CPU
+	become := func(at uint64, tid int, s string, waker int) {
+		if tid != 0 && state[tid] != s {
+			state[tid] = s
+			ref = append(ref, moment{at, tid, s, waker})
+		}
+	}
+	for {
+		ev, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return ref
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch b := ev.Body.(type) {
+		case trace.Switch:
+			left := "blocked"
+			if b.PrevState == 0 || b.Preempted {
+				left = "runnable"
+			}
+			become(ev.Time, ev.TID, left, 0)
+			become(ev.Time, b.NextTID, "running", 0)
+		case trace.Wake:
+			if s := state[b.TID]; s == "running" || s == "runnable" {
+				continue
+			}
+			waker := ev.TID
+			if above[ev.CPU] > 0 {
+				waker = 0
+			}
+			become(ev.Time, b.TID, "runnable", waker)
+		}
+		switch ev.Type {
+		case trace.IRQEntry, trace.SoftirqEntry, trace.HrtimerEntry, trace.TimerEntry:
+			above[ev.CPU]++
+		case trace.IRQExit, trace.SoftirqExit, trace.HrtimerExit, trace.TimerExit:
+			above[ev.CPU] = max(above[ev.CPU]-1, 0)
+		}
+	}
+}
+
+// follow adds a task's states in [from, to], and those of the tasks that it
+// waited for, each over the time of that wait.
+func (ref reference) follow(sums map[stretch]uint64, tid int, from, to uint64, depth int, path []int) {
+	at, state := from, ""
+	path = append(path, tid)
+	step := func(until uint64, waker int) {
+		if until <= at || state == "" {
+			return
+		}
+		sums[stretch{depth, tid, state}] += until - at
+		if state != "blocked" || waker == 0 {
+			return
+		}
+		for _, p := range path {
+			if p == waker {
+				return
+			}
+		}
+		ref.follow(sums, waker, at, until, depth+1, path)
+	}
+	for _, m := range ref {
+		if m.tid != tid {
+			continue
+		}
+		if m.at >= to {
+			if m.at == to || state != "blocked" {
+				step(to, m.waker)
+			} else {
+				step(to, 0)
+			}
+			return
+		}
+		if m.at > from {
+			step(m.at, m.waker)
+			at = m.at
+		}
+		state = m.state
+	}
+	step(to, 0)
+}
