@@ -150,6 +150,32 @@ struct tick_state {
 	__u64 busy; /* a CPU is at it */
 };
 
+/* ---------------------------------------------------------------- recorder */
+
+#define RING_PARTS 16 /* of a ring of plain memory */
+#define RING_KEPT 10  /* of these, at most, are pinned for one outlier */
+#define RING_LIVE 4   /* and as many, at least, never are */
+
+/*
+ * One CPU's ring of the recorder. Backend mmap: records are numbered from 0;
+ * those of one part follow each other in one place. What each event needs
+ * fills one cache line.
+ */
+struct record_ring {
+	__u64 position[2]; /* mmap: records begun, and 0. perf: written into each bank */
+	__u64 place[2];	   /* of the parts with this low bit: number << 8 | place */
+	__u64 lost;	   /* records that found no ring, or were refused by it */
+	__u64 pinned;	   /* bit of each place that is not to be overwritten */
+	__u64 pinned_for;  /* freezes up to which history is pinned */
+	__u64 _pad;
+	__u64 held[RING_PARTS]; /* which part each place holds, plus 1; 0: none */
+};
+
+/* Argument of the program release_bank. */
+struct release {
+	__u64 freezes; /* of which everything has been read */
+};
+
 /* ---------------------------------------------------------------- counters */
 
 #define RUN_HISTORY 256 /* power of two */
@@ -159,9 +185,6 @@ struct cpu_state {
 	__u64 seen[TRACKERS];	    /* pairs completed */
 	__u64 table_full[TRACKERS]; /* entries lost: window full */
 	__u64 replaced[TRACKERS];   /* entries that met a stale slot of their key */
-	__u64 recorded;		    /* flight records written, perf backend */
-	__u64 record_lost;	    /* flight records that found no ring, or were refused by it */
-	__u64 position[2];	    /* flight records written into each bank, mmap backend */
 	__u64 switches;		    /* position in ran */
 	__u64 unseen;		    /* context switches that the kernel's tracepoint left out */
 	__u64 reclaimed;	    /* pending work whose task died */

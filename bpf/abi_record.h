@@ -240,10 +240,10 @@ struct rec_steal {
 
 /* One flight-recorder record: 64 bytes, one cache line. */
 struct record {
-	__u16 type; /* enum record_type */
-	__u16 cpu;
-	__u32 tid; /* of the current task; 0: idle */
-	__u64 time_ns;
+	__u16 type;    /* enum record_type */
+	__u16 cpu;     /* in a ring of plain memory: the lap, the low bits of its part's number */
+	__u32 tid;     /* of the current task; 0: idle */
+	__u64 time_ns; /* there: 0 while it is written */
 	union {
 		struct rec_switch sw;
 		struct rec_wake wake;

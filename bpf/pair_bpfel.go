@@ -39,9 +39,6 @@ type PairCpuState struct {
 	Seen          [9]uint64
 	TableFull     [9]uint64
 	Replaced      [9]uint64
-	Recorded      uint64
-	RecordLost    uint64
-	Position      [2]uint64
 	Switches      uint64
 	Unseen        uint64
 	Reclaimed     uint64
@@ -339,13 +336,25 @@ type PairRecord struct {
 	}
 }
 
+type PairRecordRing struct {
+	_         structs.HostLayout
+	Position  [2]uint64
+	Place     [2]uint64
+	Lost      uint64
+	Pinned    uint64
+	PinnedFor uint64
+	Pad       uint64
+	Held      [16]uint64
+}
+
 type PairRecorderState struct {
 	_        structs.HostLayout
 	Bank     uint32
 	Frozen   uint32
 	FrozenNs uint64
 	Freezes  uint64
-	Pad      [5]uint64
+	Released uint64
+	Pad      [4]uint64
 }
 
 type PairRequestSlot struct {
@@ -704,6 +713,7 @@ const (
 	PairMapPairScratches       = "pair_scratches"
 	PairMapPairSlots           = "pair_slots"
 	PairMapPairStates          = "pair_states"
+	PairMapRecordRings         = "record_rings"
 	PairMapRecords             = "records"
 	PairMapRequestKeys         = "request_keys"
 	PairMapRequestSlots        = "request_slots"
@@ -855,6 +865,7 @@ type PairMapSpecs struct {
 	PairScratches  *ebpf.MapSpec `ebpf:"pair_scratches"`
 	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
 	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
@@ -976,6 +987,7 @@ type PairMaps struct {
 	PairScratches  *ebpf.Map `ebpf:"pair_scratches"`
 	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
 	PairStates     *ebpf.Map `ebpf:"pair_states"`
+	RecordRings    *ebpf.Map `ebpf:"record_rings"`
 	Records        *ebpf.Map `ebpf:"records"`
 	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
@@ -1008,6 +1020,7 @@ func (m *PairMaps) Close() error {
 		m.PairScratches,
 		m.PairSlots,
 		m.PairStates,
+		m.RecordRings,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The flight recorder: fixed records into the per-CPU rings of the live bank.
- * The outlier that may have a snapshot switches banks, for all CPUs with one
- * store, so that the history before it cannot be overwritten any more.
+ * The flight recorder: fixed records into per-CPU rings. The outlier that may
+ * have a snapshot freezes: with one store, for all CPUs, the history before it
+ * is safe from being overwritten until the daemon has read it.
  */
 #ifndef TAILCAM_RECORDER_H
 #define TAILCAM_RECORDER_H
@@ -18,59 +18,125 @@ static __always_inline void record_head(struct record *r, u16 type, u32 cpu, u32
 }
 
 /*
- * Writes r into a ring of plain memory. The position is taken atomically: an
- * interrupt may record in between. The time is written last, so a record that
- * is not complete yet has none.
+ * Gives the part after this one its place in the ring of a CPU, half a part
+ * before it is needed: the oldest place but for those that are pinned. After
+ * an outlier what was written before it is pinned until the daemon has read
+ * it; what is written meanwhile goes round in the other places. A function of
+ * its own for the verifier: it is called once in half a part.
  */
-static __always_inline void record_into_memory(struct record *r, struct cpu_state *cpu, u32 bank)
+__noinline int record_prepare(u32 cpu, u64 part)
 {
-	u32 n = __sync_fetch_and_add(&cpu->position[bank], 1);
-	u32 at = ((r->cpu * 2 + bank) << record_shift) + (n & record_mask);
-	struct record *to = bpf_map_lookup_elem(&records, &at);
+	struct record_ring *ring = bpf_map_lookup_elem(&record_rings, &cpu);
+	u64 freezes = recorder.freezes, released = recorder.released;
+	u64 pinned, place, keep, taken = 0;
+	u32 next = 0;
 
-	if (!to) { /* a CPU that came after the rings were made */
-		__sync_fetch_and_add(&cpu->record_lost, 1);
+	if (!ring)
+		return 0;
+	place = ring->place[part & 1] & (RING_PARTS - 1);
+	pinned = released >= ring->pinned_for ? 0 : ring->pinned;
+	if (freezes > released && freezes > ring->pinned_for) {
+		for (int i = 0; i < RING_PARTS; i++)
+			taken += pinned >> i & 1;
+		keep = taken < RING_PARTS - RING_LIVE ? RING_PARTS - RING_LIVE - taken : 0;
+		if (keep > RING_KEPT)
+			keep = RING_KEPT;
+		if (keep > part + 1)
+			keep = part + 1; /* a place that holds nothing is not among them */
+		for (int i = 0; i < RING_PARTS; i++) {
+			u64 newer = part + 1 - ring->held[i] - keep;
+
+			barrier_var(newer); /* no branch: the verifier would look at every set of pins */
+			pinned |= newer >> 63 << i;
+		}
+		ring->pinned_for = freezes;
+	}
+	for (int i = 1; i < RING_PARTS; i++) {
+		next = (place + i) & (RING_PARTS - 1);
+		if (!(pinned >> next & 1))
+			break;
+	}
+	ring->pinned = pinned;
+	*(volatile u64 *)&ring->held[next & (RING_PARTS - 1)] = part + 2;
+	*(volatile u64 *)&ring->place[(part + 1) & 1] = (part + 1) << 8 | next;
+	return 0;
+}
+
+static __always_inline void record_time(struct record *to, u64 time)
+{
+	if (weakly_ordered)
+		__sync_lock_test_and_set(&to->time_ns, time);
+	else
+		*(volatile u64 *)&to->time_ns = time;
+}
+
+/*
+ * Writes r into a ring of plain memory. The position is taken atomically: an
+ * interrupt may record in between. Who reads meanwhile knows a record by its
+ * lap, and that it is whole by its time, which is 0 while it is written.
+ */
+static __always_inline void record_into_memory(struct record *r, struct record_ring *ring)
+{
+	u64 n = __sync_fetch_and_add(&ring->position[0], 1);
+	u64 part = n >> record_shift, place;
+	struct record *to;
+	u32 at;
+
+	if ((n & record_mask) == record_mask >> 1)
+		record_prepare(r->cpu, part);
+	place = *(volatile u64 *)&ring->place[part & 1];
+	at = ((r->cpu * RING_PARTS + (place & (RING_PARTS - 1))) << record_shift) + (n & record_mask);
+	to = bpf_map_lookup_elem(&records, &at);
+	if (!to || place >> 8 != part) { /* a CPU that came after the rings were made */
+		__sync_fetch_and_add(&ring->lost, 1);
 		return;
 	}
-	*(volatile u64 *)&to->time_ns = 0;
+	record_time(to, 0);
+	r->cpu = part; /* the lap */
 	*(volatile u64 *)to = *(u64 *)r;
 #pragma unroll
 	for (int i = 0; i < 6; i++)
 		*(volatile u64 *)&to->raw[i] = r->raw[i];
-	*(volatile u64 *)&to->time_ns = r->time_ns;
+	record_time(to, r->time_ns);
 }
 
-/* Writes r into the live bank's ring of this CPU. */
+/* Writes r into this CPU's ring: of the live bank, if there are two. */
 static __always_inline void record(void *ctx, struct record *r)
 {
-	struct cpu_state *cpu = this_cpu(r->cpu);
-	u32 bank = recorder.bank & 1;
+	u32 cpu = r->cpu, bank;
+	struct record_ring *ring = bpf_map_lookup_elem(&record_rings, &cpu);
 	long err;
 
-	if (!cpu)
+	if (!ring)
 		return;
 	if (record_mmap) {
-		record_into_memory(r, cpu, bank);
+		record_into_memory(r, ring);
 		return;
 	}
+	bank = recorder.bank & 1;
 	if (bank)
 		err = bpf_perf_event_output(ctx, &bank1, BPF_F_CURRENT_CPU, r, sizeof(*r));
 	else
 		err = bpf_perf_event_output(ctx, &bank0, BPF_F_CURRENT_CPU, r, sizeof(*r));
 	if (err)
-		__sync_fetch_and_add(&cpu->record_lost, 1);
+		__sync_fetch_and_add(&ring->lost, 1);
 	else
-		cpu->recorded++; /* an interrupt in between may lose one: only a rate is made of it */
+		__sync_fetch_and_add(&ring->position[bank], 1);
 }
 
-/* Switches banks unless the other one is still frozen; true: it did. */
+/*
+ * Keeps the history before now from being overwritten. Backend mmap: each CPU
+ * pins it (record_prepare) before it comes round to it. perf: switches banks
+ * unless the other one is still frozen; true: it did.
+ */
 static __always_inline bool freeze(u64 now)
 {
-	if (__sync_val_compare_and_swap(&recorder.frozen, 0, 1))
+	if (!record_mmap && __sync_val_compare_and_swap(&recorder.frozen, 0, 1))
 		return false;
 	recorder.frozen_ns = now;
-	recorder.freezes++;
-	recorder.bank ^= 1;
+	__sync_fetch_and_add(&recorder.freezes, 1);
+	if (!record_mmap)
+		recorder.bank ^= 1;
 	return true;
 }
 

@@ -27,7 +27,7 @@ const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user st
 const volatile bool timeouts;		 /* a rule has one */
 const volatile bool progress_stacks;	 /* a syscall rule wants them */
 
-/* The recorder: its backend, how many records a ring holds (less one, and as a power of two), its groups. */
+/* The recorder: its backend, how many records a part of a ring holds (less one, and as a power of two), its groups. */
 const volatile bool record_mmap;
 const volatile u32 record_mask;
 const volatile u32 record_shift;
@@ -98,11 +98,12 @@ volatile struct histogram_table histogram_tables[2];
 
 /* The recorder's switch, alone on its cache line: read at every event. */
 struct recorder_state {
-	u32 bank;   /* that is written now */
-	u32 frozen; /* the other one waits for the daemon */
+	u32 bank;   /* perf: that is written now */
+	u32 frozen; /* perf: the other one waits for the daemon */
 	u64 frozen_ns;
 	u64 freezes;
-	u64 _pad[5];
+	u64 released; /* mmap: freezes of which the daemon has read the history */
+	u64 _pad[4];
 } __attribute__((aligned(64)));
 
 volatile struct recorder_state recorder;
@@ -266,9 +267,12 @@ struct {
 	__uint(max_entries, 4 << 20);
 } outliers SEC(".maps");
 
+/* One element a possible CPU; written by that CPU, read by the daemon through its mapping. */
+ARRAY_MAP(record_rings, struct record_ring);
+
 /*
- * The recorder's rings, backend mmap: for each CPU two rings, one a bank.
- * Written here, read by the daemon through its mapping.
+ * The recorder's rings, backend mmap: for each CPU RING_PARTS places of one
+ * part. Written here, read by the daemon through its mapping.
  */
 ARRAY_MAP(records, struct record);
 

@@ -421,10 +421,14 @@ int stack_of_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The frozen bank has been read: the next outlier may freeze. */
+/* Everything before that many freezes has been read: it may be overwritten, and the next outlier may freeze. */
 SEC("syscall")
-int release_bank(void *ctx)
+int release_bank(struct release *ctx)
 {
+	if (record_mmap) {
+		recorder.released = ctx->freezes;
+		return 0;
+	}
 	recorder.frozen_ns = 0;
 	__sync_lock_test_and_set(&recorder.frozen, 0);
 	return 0;

@@ -136,9 +136,6 @@ type TailcamCpuState struct {
 	Seen          [9]uint64
 	TableFull     [9]uint64
 	Replaced      [9]uint64
-	Recorded      uint64
-	RecordLost    uint64
-	Position      [2]uint64
 	Switches      uint64
 	Unseen        uint64
 	Reclaimed     uint64
@@ -457,13 +454,30 @@ type TailcamRecord struct {
 	}
 }
 
+type TailcamRecordRing struct {
+	_         structs.HostLayout
+	Position  [2]uint64
+	Place     [2]uint64
+	Lost      uint64
+	Pinned    uint64
+	PinnedFor uint64
+	Pad       uint64
+	Held      [16]uint64
+}
+
 type TailcamRecorderState struct {
 	_        structs.HostLayout
 	Bank     uint32
 	Frozen   uint32
 	FrozenNs uint64
 	Freezes  uint64
-	Pad      [5]uint64
+	Released uint64
+	Pad      [4]uint64
+}
+
+type TailcamRelease struct {
+	_       structs.HostLayout
+	Freezes uint64
 }
 
 type TailcamRequestSlot struct {
@@ -772,6 +786,7 @@ const (
 	TailcamMapPairSlots              = "pair_slots"
 	TailcamMapPairStates             = "pair_states"
 	TailcamMapProgresses             = "progresses"
+	TailcamMapRecordRings            = "record_rings"
 	TailcamMapRecords                = "records"
 	TailcamMapRequestKeys            = "request_keys"
 	TailcamMapRequestSlots           = "request_slots"
@@ -1005,6 +1020,7 @@ type TailcamMapSpecs struct {
 	PairSlots        *ebpf.MapSpec `ebpf:"pair_slots"`
 	PairStates       *ebpf.MapSpec `ebpf:"pair_states"`
 	Progresses       *ebpf.MapSpec `ebpf:"progresses"`
+	RecordRings      *ebpf.MapSpec `ebpf:"record_rings"`
 	Records          *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys      *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots     *ebpf.MapSpec `ebpf:"request_slots"`
@@ -1156,6 +1172,7 @@ type TailcamMaps struct {
 	PairSlots        *ebpf.Map `ebpf:"pair_slots"`
 	PairStates       *ebpf.Map `ebpf:"pair_states"`
 	Progresses       *ebpf.Map `ebpf:"progresses"`
+	RecordRings      *ebpf.Map `ebpf:"record_rings"`
 	Records          *ebpf.Map `ebpf:"records"`
 	RequestKeys      *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots     *ebpf.Map `ebpf:"request_slots"`
@@ -1204,6 +1221,7 @@ func (m *TailcamMaps) Close() error {
 		m.PairSlots,
 		m.PairStates,
 		m.Progresses,
+		m.RecordRings,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,

@@ -58,7 +58,8 @@ func (a *asked) cover(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 			main = s
 		}
 		if i > 0 {
-			c.Gaps = append(c.Gaps, Gap{FromMonoNS: stretches[i-1].ToMonoNS, ToMonoNS: s.FromMonoNS})
+			c.Gaps = append(c.Gaps, Gap{FromMonoNS: stretches[i-1].ToMonoNS, ToMonoNS: s.FromMonoNS, Missing: s.Missing})
+			c.Missing += s.Missing
 		}
 		if s.FromMonoNS <= last && s.ToMonoNS >= a.to {
 			c.CompleteAfter = true

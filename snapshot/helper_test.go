@@ -38,12 +38,14 @@ type memRecorder struct {
 	frozen   bool
 	frozenAt uint64
 	lost     map[int]uint64
+	missing  map[int]uint64 // overwritten in the live bank
+	kept     map[int]uint64 // in the other one
 	drained  []trace.Record
 	fail     error // of Drain
 }
 
 func newMemRecorder(size int) *memRecorder {
-	return &memRecorder{size: size, live: bank{}, other: bank{}, lost: map[int]uint64{}}
+	return &memRecorder{size: size, live: bank{}, other: bank{}, lost: map[int]uint64{}, missing: map[int]uint64{}, kept: map[int]uint64{}}
 }
 
 func (m *memRecorder) write(cpu int, at uint64) {
@@ -52,6 +54,7 @@ func (m *memRecorder) write(cpu int, at uint64) {
 	m.live[cpu] = append(m.live[cpu], record(cpu, at))
 	if len(m.live[cpu]) > m.size {
 		m.live[cpu] = m.live[cpu][1:]
+		m.missing[cpu]++
 	}
 }
 
@@ -66,6 +69,7 @@ func (m *memRecorder) freezeLocked(at uint64) {
 	if !m.frozen {
 		m.frozen, m.frozenAt = true, at
 		m.live, m.other = m.other, m.live
+		m.missing, m.kept = m.kept, m.missing
 	}
 }
 
@@ -84,10 +88,11 @@ func (m *memRecorder) Drain() (Drained, error) {
 	}
 	var d Drained
 	for cpu, r := range m.other {
-		d.CPUs = append(d.CPUs, CPUStream{CPU: cpu, Records: r})
+		d.CPUs = append(d.CPUs, CPUStream{CPU: cpu, Records: r, Missing: m.kept[cpu]})
 		m.drained = append(m.drained, r...)
 	}
 	m.other = bank{}
+	clear(m.kept)
 	return d, m.fail
 }
 
@@ -96,6 +101,16 @@ func (m *memRecorder) Release() error {
 	defer m.mu.Unlock()
 	m.frozen = false
 	return nil
+}
+
+func (m *memRecorder) Unread() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	most := 0
+	for _, r := range m.live {
+		most = max(most, len(r))
+	}
+	return most
 }
 
 func (m *memRecorder) isFrozen() bool {

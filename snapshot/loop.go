@@ -16,12 +16,15 @@ import (
 // nothing happens.
 const tidyEvery = time.Minute
 
-// openBanks is how many banks' worth of records per CPU are kept while a
+// openRings is how many rings' worth of records per CPU are kept while a
 // snapshot is open: its history, and what its window adds.
-const openBanks = 3
+const openRings = 3
 
-// unknownBank stands in where the capacity of a bank is not known.
-const unknownBank = 16384
+// unknownRing stands in where the capacity of a ring is not known.
+const unknownRing = 16384
+
+// watch is how often it is looked how much was written, while a snapshot is open.
+const watch = 5 * time.Millisecond
 
 // idle is the longest sleep of the loop.
 const idle = time.Hour
@@ -82,6 +85,9 @@ func (m *Manager) step() time.Duration {
 	for _, w := range due {
 		need = max(need, w.deadline)
 	}
+	if len(open) > 0 && m.opts.Recorder.Unread() > m.ring()/3 {
+		thaw = true // before it is overwritten
+	}
 	// The future cannot be drained, whatever an outlier says.
 	if err := m.drainTo(min(need, now), thaw); err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
@@ -109,15 +115,12 @@ func (m *Manager) note(windows []*window, text string) {
 func (m *Manager) rest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	bank := m.opts.BankRecords
-	if bank <= 0 {
-		bank = unknownBank
-	}
+	ring := m.ring()
 	if len(m.open) == 0 {
-		m.tape.trim(bank)
+		m.tape.trim(ring)
 		return idle
 	}
-	m.tape.trim(openBanks * bank)
+	m.tape.trim(openRings * ring)
 	next := m.open[0].deadline
 	for _, w := range m.open {
 		next = min(next, w.deadline)
@@ -126,11 +129,20 @@ func (m *Manager) rest() time.Duration {
 	if next <= now {
 		return 0
 	}
-	return time.Duration(next - now)
+	// What comes after the outlier must not be overwritten before the window ends.
+	return min(time.Duration(next-now), watch)
 }
 
-// drainTo reads banks until one was frozen at or after the given time. The
-// first may be frozen already, by an outlier; then a second one is needed.
+// ring is how many records of one CPU are kept of what was read.
+func (m *Manager) ring() int {
+	if m.opts.RingRecords > 0 {
+		return m.opts.RingRecords
+	}
+	return unknownRing
+}
+
+// drainTo reads until all of before the given time has been read. Of two banks
+// one may be frozen already, by an outlier; then the second one is needed, too.
 func (m *Manager) drainTo(mono uint64, thaw bool) error {
 	for range 3 {
 		// An outlier may be older than the tape: its history is in the rings.
@@ -150,7 +162,7 @@ func (m *Manager) drainTo(mono uint64, thaw bool) error {
 	return nil
 }
 
-// drain reads one bank onto the tape and lets the next outlier freeze again.
+// drain reads onto the tape, and gives up what was kept for outliers until then.
 func (m *Manager) drain() error {
 	frozen, err := m.opts.Recorder.Freeze()
 	if err != nil {
@@ -185,20 +197,20 @@ func (m *Manager) collect(w *window) job {
 	}
 	first := w.asked.to
 	for _, cpu := range m.tape.list() {
-		records, stretches, lost := m.tape.cut(cpu, w.asked.from, w.asked.to)
-		if from := w.asked.unbroken(stretches); from > 0 {
-			records, stretches, lost = m.tape.cut(cpu, from, w.asked.to)
+		part := m.tape.cut(cpu, w.asked.from, w.asked.to)
+		if from := w.asked.unbroken(part.covered); from > 0 {
+			part = m.tape.cut(cpu, from, w.asked.to)
 		}
-		c := w.asked.cover(cpu, stretches, clock)
-		c.Records, c.Lost = uint64(len(records)), lost
+		c := w.asked.cover(cpu, part.covered, clock)
+		c.Records, c.Lost = uint64(len(part.records)), part.lost
 		j.meta.Coverage = append(j.meta.Coverage, c)
 		j.meta.Records += c.Records
-		j.meta.Lost += lost
+		j.meta.Lost += c.Lost
 		first = min(first, c.FromMonoNS)
-		if len(records) > 0 {
-			first = min(first, records[0].Time())
+		if len(part.records) > 0 {
+			first = min(first, part.records[0].Time())
 		}
-		j.cpus = append(j.cpus, trace.CPU{CPU: cpu, Records: records, Discarded: lost})
+		j.cpus = append(j.cpus, trace.CPU{CPU: cpu, Records: part.records, Discarded: c.Lost + c.Missing})
 	}
 	if w.asked.from > 0 {
 		first = w.asked.from

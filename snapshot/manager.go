@@ -32,10 +32,9 @@ type Options struct {
 	Clock    func() Clock // nil: ReadClock
 	Logger   *zap.Logger  // nil: silent
 	Host     Host         // empty fields but Tailcam are asked of the kernel
-	// BankRecords is how many records one bank holds per CPU. The manager keeps
-	// as many of the already drained ones, and judges by it whether a bank has
-	// overwritten any. 0: not known; history is then judged by the records alone.
-	BankRecords int
+	// RingRecords is how many records of history the ring of one CPU holds. The
+	// manager keeps as many of the already drained ones. 0: not known.
+	RingRecords int
 	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
 	Queue int
 	// MaxJoin is how long after the first outlier's own window a snapshot may
@@ -72,8 +71,8 @@ type Stats struct {
 	NoSpace uint64            // of those, for lack of space
 	Joined  uint64            // outliers that share another one's snapshot
 	Skipped map[string]uint64 // snapshot_skipped, by rule: too many at once, or stopping
-	Drains  uint64            // banks read
-	// DrainErrors counts banks of which the records are lost.
+	Drains  uint64            // times that the recorder was read
+	// DrainErrors counts times that it could not be.
 	DrainErrors uint64
 	LastError   string // of the last failed snapshot
 }
@@ -81,10 +80,10 @@ type Stats struct {
 // Manager turns outliers into snapshots. Submit, TakeNow, Thaw and Stats may
 // be called by several goroutines; Run owns the recorder.
 //
-// The kernel side freezes a bank at the outlier. The manager reads it at once
-// and releases it, so that the next outlier finds a bank to freeze, and at the
-// end of the `after` window switches by hand and reads the other one. Every
-// record is read once.
+// The kernel side keeps the history at the outlier. The manager reads it at
+// once and releases it, so that the history of the next outlier can be kept,
+// and reads the rest at the end of the `after` window, or earlier if that would
+// be overwritten. Every record is read once.
 type Manager struct {
 	opts  Options
 	log   *zap.Logger
@@ -315,7 +314,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer close(written)
 		m.writeAll()
 	}()
-	m.tape = newTape(m.opts.BankRecords, monoNow())
+	m.tape = newTape(m.opts.RingRecords, monoNow())
 	m.loop(ctx)
 	close(m.queue)
 

@@ -22,7 +22,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
 	store := testStore(t, StoreOptions{})
-	m, stop := running(t, Options{Recorder: rec, Store: store, BankRecords: 1000, OnDone: onDone, Host: Host{Tailcam: "test"}})
+	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: Host{Tailcam: "test"}})
 
 	start := monoNow()
 	rec.write(0, start)
@@ -78,7 +78,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 func TestOutliersJoin(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
-	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 1000, OnDone: onDone, MaxJoin: time.Hour})
+	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone, MaxJoin: time.Hour})
 	now := monoNow()
 	// Long enough to be open for both, cut short by the stop.
 	first := m.Submit(outlierAt("a", now-1000, now), rule("a", time.Hour))
@@ -110,7 +110,7 @@ func TestOutliersJoin(t *testing.T) {
 func TestEveryRecordIsDrainedOnce(t *testing.T) {
 	rec := newMemRecorder(1 << 20)
 	done, onDone := collecting()
-	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 1 << 20, OnDone: onDone})
+	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1 << 20, OnDone: onDone})
 	var written int
 	var dirs []string
 	for range 20 {
@@ -156,7 +156,7 @@ func TestEveryRecordIsDrainedOnce(t *testing.T) {
 func TestShortHistoryIsToldFirst(t *testing.T) {
 	rec := newMemRecorder(10)
 	done, onDone := collecting()
-	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 10, OnDone: onDone})
+	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 10, OnDone: onDone})
 	start := monoNow()
 	for range 100 {
 		rec.write(0, monoNow())
@@ -178,7 +178,7 @@ func TestAForgottenFreezeHeals(t *testing.T) {
 	// The outlier of the first freeze never reached the daemon.
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
-	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 1000, OnDone: onDone})
+	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone})
 	rec.outlier(monoNow())
 	start := monoNow()
 	rec.write(0, start)
@@ -196,7 +196,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	block := make(chan struct{})
 	done, onDone := collecting()
 	m, _ := running(t, Options{
-		Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 1000, Queue: 2, OnDone: onDone,
+		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, Queue: 2, OnDone: onDone,
 		WriteTrace: func(string, trace.Trace) error { <-block; return nil },
 	})
 	submit := func() (string, uint64) {
@@ -260,7 +260,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 func TestRecorderErrorIsToldAndNotFatal(t *testing.T) {
 	rec := newMemRecorder(1000)
 	rec.fail = errors.New("boom")
-	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), BankRecords: 1000})
+	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000})
 	dir, err := m.TakeNow("x")
 	if err != nil {
 		t.Fatal(err)

@@ -78,6 +78,7 @@ type CPUCoverage struct {
 	Records    uint64    `json:"records"`    // of this CPU in trace/
 	CoveredNS  int64     `json:"covered_ns"` // all stretches together
 	Lost       uint64    `json:"lost"`       // refused by the ring meanwhile
+	Missing    uint64    `json:"missing"`    // overwritten, in all gaps
 	// CompleteBefore: nothing is missing between any outlier's entry and exit.
 	CompleteBefore bool `json:"complete_before"`
 	// CompleteAfter: nothing is missing from the last exit to the window's end.
@@ -89,6 +90,7 @@ type CPUCoverage struct {
 type Gap struct {
 	FromMonoNS uint64 `json:"from_mono_ns"`
 	ToMonoNS   uint64 `json:"to_mono_ns"`
+	Missing    uint64 `json:"missing,omitempty"` // records
 }
 
 // ReadMeta reads the snapshot.json of a snapshot's directory.

@@ -6,32 +6,37 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Recorder is what a snapshot needs of the flight recorder. The kernel side
-// has two banks of rings: one is written, the other is frozen or empty.
+// Recorder is what a snapshot needs of the flight recorder: fixed records in
+// one ring a CPU, which outliers keep from being overwritten until they are read.
 //
 // One goroutine at a time may call Freeze, Drain and Release.
 type Recorder interface {
-	// Freeze makes the kernel side write into the other bank, unless an
-	// outlier has done so already, and reports when in CLOCK_MONOTONIC.
+	// Freeze begins a drain, and reports up to when in CLOCK_MONOTONIC the
+	// history is that it will read.
 	Freeze() (mono uint64, err error)
-	// Drain reads and empties the frozen bank. Records come back as one
-	// stream a CPU, oldest first.
+	// Drain reads what was not read before. Each CPU's records come back oldest
+	// first, as one stream or, where some are missing, as several.
 	Drain() (Drained, error)
-	// Release lets the next outlier freeze again.
+	// Release gives up what outliers before Freeze have kept.
 	Release() error
+	// Unread is how many records the busiest CPU has written since the last
+	// drain. It may be called at any time.
+	Unread() int
 	// Coverage tells how much history each CPU holds now.
 	Coverage() []Coverage
 }
 
-// Drained is what one bank held.
+// Drained is what was read at once.
 type Drained struct {
-	CPUs []CPUStream
+	CPUs []CPUStream // those of one CPU in the order of time
 }
 
-// CPUStream is one CPU's part of a drained bank, ordered by time.
+// CPUStream is a part of what was drained of one CPU in which nothing is
+// missing, about in the order of time.
 type CPUStream struct {
 	CPU     int
 	Records []trace.Record
+	Missing uint64 // records before these that were overwritten before they were read
 }
 
 // Coverage is one CPU's state of the recorder.

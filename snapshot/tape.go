@@ -10,10 +10,11 @@ import (
 // tape keeps what was drained, so that a snapshot soon after another one still
 // has its history. It belongs to the goroutine of Manager.Run.
 //
-// Each drain adds one chunk a CPU. A chunk stands for the time between the
-// freeze before and its own; together they tell where nothing is missing.
+// Each drain adds a chunk for each stream of a CPU. Together a drain's chunks
+// stand for the time between the freeze before and its own; they tell where
+// nothing is missing.
 type tape struct {
-	bank    int // records that one bank holds per CPU; 0: not known
+	ring    int // records that the ring of a CPU holds; 0: not known
 	start   uint64
 	frozen  uint64 // the last freeze, at first the start
 	cpus    map[int]*cpuTape
@@ -32,28 +33,24 @@ type chunk struct {
 	// before, was overwritten.
 	from, to uint64
 	records  []trace.Record
+	missing  uint64 // overwritten before from
 	lost     uint64 // refused by the ring meanwhile
 }
 
-func newTape(bank int, now uint64) *tape {
-	return &tape{bank: bank, start: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
+func newTape(ring int, now uint64) *tape {
+	return &tape{ring: ring, start: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
-// add takes over the records of one drain of a bank that was frozen at the
-// given time.
+// add takes over the records of one drain of what was frozen at the given time.
 func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 	// The kernel stamps a freeze with the clock that its program read at its
-	// beginning; a manual switch may have come in between.
+	// beginning; a manual one may have come in between.
 	frozen = max(frozen, t.frozen)
 	prev := t.frozen
 
-	streams := make(map[int][]trace.Record, len(d.CPUs))
+	streams := make(map[int][]CPUStream, len(d.CPUs))
 	for _, s := range d.CPUs {
-		if have := streams[s.CPU]; have != nil {
-			streams[s.CPU] = append(have, s.Records...)
-			continue
-		}
-		streams[s.CPU] = s.Records
+		streams[s.CPU] = append(streams[s.CPU], s)
 	}
 	lost := make(map[int]uint64, len(cov))
 	for _, c := range cov {
@@ -63,30 +60,42 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 		t.lost[c.CPU] = c.Lost
 		t.written[c.CPU] = c.Records
 		// Quiet, yet covered; unless it never wrote: it may not even exist.
-		if _, ok := streams[c.CPU]; !ok && c.Records > 0 {
-			streams[c.CPU] = nil
+		if len(streams[c.CPU]) == 0 && c.Records > 0 {
+			streams[c.CPU] = []CPUStream{{CPU: c.CPU}}
 		}
 	}
 	for cpu := range t.cpus {
-		if _, ok := streams[cpu]; !ok {
-			streams[cpu] = nil
+		if len(streams[cpu]) == 0 {
+			streams[cpu] = []CPUStream{{CPU: cpu}}
 		}
 	}
-	for cpu, records := range streams {
-		sortRecords(records)
-		ct := t.cpus[cpu]
-		c := chunk{from: prev, to: frozen, records: records, lost: lost[cpu]}
+	for cpu, list := range streams {
+		ct, from := t.cpus[cpu], prev
 		if ct == nil {
 			ct = &cpuTape{}
 			t.cpus[cpu] = ct
 			// Its first records: it was quiet, yet covered, through all drains before.
-			c.from = t.start
+			from = t.start
 		}
-		if t.wrapped(len(records)) {
-			c.from = min(max(records[0].Time(), prev), frozen)
+		for i, s := range list {
+			sortRecords(s.Records)
+			c := chunk{from: from, to: frozen, records: s.Records, missing: s.Missing}
+			if n := len(s.Records); s.Missing > 0 {
+				c.from = frozen
+				if n > 0 {
+					c.from = min(max(s.Records[0].Time(), from), frozen)
+				}
+			}
+			if n := len(s.Records); i < len(list)-1 && n > 0 {
+				c.to = min(max(s.Records[n-1].Time(), c.from), frozen)
+			}
+			if i == 0 {
+				c.lost = lost[cpu]
+			}
+			from = c.to
+			ct.chunks = append(ct.chunks, c)
+			ct.records += len(s.Records)
 		}
-		ct.chunks = append(ct.chunks, c)
-		ct.records += len(records)
 	}
 	t.frozen = frozen
 }
@@ -94,15 +103,6 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 // missed notes a bank that could not be read: its time stays uncovered.
 func (t *tape) missed(frozen uint64) {
 	t.frozen = max(frozen, t.frozen)
-}
-
-// wrapped tells whether a bank with that many records may have overwritten
-// older ones. It errs on the side of saying so.
-func (t *tape) wrapped(records int) bool {
-	if records == 0 {
-		return false
-	}
-	return t.bank == 0 || records >= t.bank-t.bank/64-2
 }
 
 // trim drops the oldest records past limit per CPU.
@@ -128,16 +128,16 @@ func (t *tape) trim(limit int) {
 	}
 }
 
-// expire forgets what no snapshot can join up with any more: the live bank has
-// been overwritten as a whole since the last drain. It gives the memory back
+// expire forgets what no snapshot can join up with any more: the ring has been
+// overwritten as a whole since the last drain. It gives the memory back
 // between snapshots that are far apart.
 func (t *tape) expire(cov []Coverage) {
-	if t.bank == 0 {
+	if t.ring == 0 {
 		return
 	}
 	for _, c := range cov {
 		ct := t.cpus[c.CPU]
-		if ct != nil && c.Records > t.written[c.CPU] && c.Records-t.written[c.CPU] >= uint64(t.bank) {
+		if ct != nil && c.Records > t.written[c.CPU] && c.Records-t.written[c.CPU] >= uint64(t.ring) {
 			*ct = cpuTape{}
 		}
 	}
@@ -157,39 +157,55 @@ func (ct *cpuTape) merge() {
 		}
 		joined := slices.Concat(a.records, b.records)
 		sortRecords(joined)
-		ct.chunks[1] = chunk{from: a.from, to: b.to, records: joined, lost: a.lost + b.lost}
+		ct.chunks[1] = chunk{from: a.from, to: b.to, records: joined, missing: a.missing, lost: a.lost + b.lost}
 		ct.chunks = ct.chunks[1:]
 	}
 }
 
-// cut returns one CPU's records and the stretches that are covered, within
-// [from, to], both oldest first.
-func (t *tape) cut(cpu int, from, to uint64) (records []trace.Record, covered []Gap, lost uint64) {
+// cut is what the tape holds of one CPU within a window.
+type cut struct {
+	records []trace.Record
+	covered []Gap // stretches of which nothing is missing; Missing: before each but the first
+	lost    uint64
+}
+
+// cut returns one CPU's part within [from, to], oldest first.
+func (t *tape) cut(cpu int, from, to uint64) cut {
+	var out cut
 	ct := t.cpus[cpu]
 	if ct == nil {
-		return nil, nil, 0
+		return out
 	}
+	var missing uint64
+	before := uint64(0) // end of the chunk before
 	for _, c := range ct.chunks {
 		// Records may carry times a little past the freeze: a program reads the
 		// clock before it writes.
 		for i := range c.records {
 			if at := c.records[i].Time(); at >= from && at <= to {
-				records = append(records, c.records[i])
+				out.records = append(out.records, c.records[i])
 			}
 		}
+		if c.from > from && before < to {
+			missing += c.missing
+		}
+		before = c.to
 		lo, hi := max(c.from, from), min(c.to, to)
-		if lo >= hi {
+		if lo >= hi && (lo > hi || len(c.records) == 0) {
 			continue
 		}
-		lost += c.lost
-		if n := len(covered); n > 0 && covered[n-1].ToMonoNS >= lo {
-			covered[n-1].ToMonoNS = max(hi, covered[n-1].ToMonoNS)
+		out.lost += c.lost
+		if n := len(out.covered); n > 0 && out.covered[n-1].ToMonoNS >= lo && missing == 0 {
+			out.covered[n-1].ToMonoNS = max(hi, out.covered[n-1].ToMonoNS)
 			continue
+		} else if n == 0 {
+			missing = 0 // that is before what it holds
 		}
-		covered = append(covered, Gap{FromMonoNS: lo, ToMonoNS: hi})
+		out.covered = append(out.covered, Gap{FromMonoNS: lo, ToMonoNS: hi, Missing: missing})
+		missing = 0
 	}
-	sortRecords(records)
-	return records, covered, lost
+	sortRecords(out.records)
+	return out
 }
 
 // list returns the CPUs in order.

@@ -19,6 +19,22 @@ func drained(cpu int, times ...uint64) Drained {
 	return Drained{CPUs: []CPUStream{s}}
 }
 
+// holed is drained with a number of records missing before it.
+func holed(missing uint64, cpu int, times ...uint64) Drained {
+	d := drained(cpu, times...)
+	d.CPUs[0].Missing = missing
+	return d
+}
+
+// and joins what one drain gives of several CPUs, or in several stretches.
+func and(list ...Drained) Drained {
+	var d Drained
+	for _, more := range list {
+		d.CPUs = append(d.CPUs, more.CPUs...)
+	}
+	return d
+}
+
 func times(records []trace.Record) []uint64 {
 	var out []uint64
 	for i := range records {
@@ -34,7 +50,7 @@ func TestTape(t *testing.T) {
 	quiet := []Coverage{{CPU: 0, Records: 1}}
 	for _, c := range []struct {
 		name     string
-		bank     int
+		ring     int
 		feed     func(*tape)
 		from, to uint64
 		records  []uint64
@@ -42,7 +58,7 @@ func TestTape(t *testing.T) {
 		lost     uint64
 	}{
 		{
-			name: "nothing is missing between banks that did not wrap", bank: 100,
+			name: "nothing is missing between banks that did not wrap", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 110, 190), quiet)
 				tp.add(300, drained(0, 210), quiet)
@@ -50,7 +66,7 @@ func TestTape(t *testing.T) {
 			to: all, records: []uint64{110, 190, 210}, covered: []Gap{span(100, 300)},
 		},
 		{
-			name: "a quiet CPU is covered", bank: 100,
+			name: "a quiet CPU is covered", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, Drained{}, quiet)
 				tp.add(300, drained(0, 250), quiet)
@@ -59,20 +75,41 @@ func TestTape(t *testing.T) {
 			to: all, records: []uint64{250}, covered: []Gap{span(100, 400)},
 		},
 		{
-			name: "a bank that wrapped leaves a gap", bank: 4,
+			name: "a ring that came round leaves a gap", ring: 4,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 150), quiet)
-				tp.add(300, drained(0, 250, 260, 270, 280), quiet)
+				tp.add(300, holed(7, 0, 250, 260, 270, 280), quiet)
 			},
-			to: all, records: []uint64{150, 250, 260, 270, 280}, covered: []Gap{span(100, 200), span(250, 300)},
+			to: all, records: []uint64{150, 250, 260, 270, 280}, covered: []Gap{span(100, 200), {250, 300, 7}},
 		},
 		{
-			name: "without a known capacity only the records count",
-			feed: func(tp *tape) { tp.add(200, drained(0, 150, 160), quiet) },
+			name: "what came before the first record is no gap",
+			feed: func(tp *tape) { tp.add(200, holed(5, 0, 150, 160), quiet) },
 			to:   all, records: []uint64{150, 160}, covered: []Gap{span(150, 200)},
 		},
 		{
-			name: "a bank that could not be read leaves a gap", bank: 100,
+			name: "stretches of one drain", ring: 100,
+			feed: func(tp *tape) {
+				tp.add(200, and(drained(0, 110, 120), holed(3, 0, 150), holed(2, 0, 170, 180)), quiet)
+				tp.add(300, drained(0, 250), quiet)
+			},
+			to: all, records: []uint64{110, 120, 150, 170, 180, 250}, covered: []Gap{span(100, 120), {150, 150, 3}, {170, 300, 2}},
+		},
+		{
+			name: "missing at the end of a drain", ring: 100,
+			feed: func(tp *tape) {
+				tp.add(200, and(drained(0, 110, 120), holed(3, 0)), quiet)
+				tp.add(300, drained(0, 250), quiet)
+			},
+			to: all, records: []uint64{110, 120, 250}, covered: []Gap{span(100, 120), {200, 300, 3}},
+		},
+		{
+			name: "missing at the end of the window", ring: 100,
+			feed: func(tp *tape) { tp.add(200, and(drained(0, 110, 120), holed(3, 0)), quiet) },
+			to:   190, records: []uint64{110, 120}, covered: []Gap{span(100, 120)},
+		},
+		{
+			name: "a bank that could not be read leaves a gap", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 150), quiet)
 				tp.missed(300)
@@ -81,7 +118,7 @@ func TestTape(t *testing.T) {
 			to: all, records: []uint64{150, 350}, covered: []Gap{span(100, 200), span(300, 400)},
 		},
 		{
-			name: "the window cuts both", bank: 100,
+			name: "the window cuts both", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 110, 190), quiet)
 				tp.add(300, drained(0, 210, 290), quiet)
@@ -89,7 +126,7 @@ func TestTape(t *testing.T) {
 			from: 190, to: 210, records: []uint64{190, 210}, covered: []Gap{span(190, 210)},
 		},
 		{
-			name: "the seam is put into order", bank: 100,
+			name: "the seam is put into order", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 150, 203), quiet)
 				tp.add(300, drained(0, 198, 250), quiet)
@@ -97,7 +134,7 @@ func TestTape(t *testing.T) {
 			to: all, records: []uint64{150, 198, 203, 250}, covered: []Gap{span(100, 300)},
 		},
 		{
-			name: "a freeze stamped before the last one moves nothing back", bank: 100,
+			name: "a freeze stamped before the last one moves nothing back", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 150), quiet)
 				tp.add(180, drained(0, 205), quiet)
@@ -106,7 +143,7 @@ func TestTape(t *testing.T) {
 			to: all, records: []uint64{150, 205, 250}, covered: []Gap{span(100, 300)},
 		},
 		{
-			name: "lost records belong to their stretch", bank: 100,
+			name: "lost records belong to their stretch", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 150), []Coverage{{CPU: 0, Lost: 5}})
 				tp.add(300, drained(0, 250), []Coverage{{CPU: 0, Lost: 8}})
@@ -114,7 +151,7 @@ func TestTape(t *testing.T) {
 			from: 210, to: all, records: []uint64{250}, covered: []Gap{span(210, 300)}, lost: 3,
 		},
 		{
-			name: "trimming keeps the newest and says from when", bank: 100,
+			name: "trimming keeps the newest and says from when", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 110, 120), quiet)
 				tp.add(300, drained(0, 210, 220, 230), quiet)
@@ -124,17 +161,17 @@ func TestTape(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tp := newTape(c.bank, 100)
+			tp := newTape(c.ring, 100)
 			c.feed(tp)
-			records, covered, lost := tp.cut(0, c.from, c.to)
-			if d := cmp.Diff(c.records, times(records)); d != "" {
+			got := tp.cut(0, c.from, c.to)
+			if d := cmp.Diff(c.records, times(got.records)); d != "" {
 				t.Errorf("records:\n%s", d)
 			}
-			if d := cmp.Diff(c.covered, covered); d != "" {
+			if d := cmp.Diff(c.covered, got.covered); d != "" {
 				t.Errorf("covered:\n%s", d)
 			}
-			if lost != c.lost {
-				t.Errorf("lost %d, want %d", lost, c.lost)
+			if got.lost != c.lost {
+				t.Errorf("lost %d, want %d", got.lost, c.lost)
 			}
 		})
 	}
@@ -151,12 +188,12 @@ func TestTapeIsBounded(t *testing.T) {
 			t.Errorf("CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
 		}
 	}
-	records, covered, _ := tp.cut(0, 0, 1<<62)
-	if len(records) != 500 || len(covered) != 1 || covered[0].ToMonoNS != 1_000_000 {
-		t.Errorf("%d records, covered %v", len(records), covered)
+	busy := tp.cut(0, 0, 1<<62)
+	if len(busy.records) != 500 || len(busy.covered) != 1 || busy.covered[0].ToMonoNS != 1_000_000 {
+		t.Errorf("%d records, covered %v", len(busy.records), busy.covered)
 	}
-	if _, covered, _ = tp.cut(1, 0, 1<<62); len(covered) != 1 || covered[0] != span(0, 1_000_000) {
-		t.Errorf("quiet CPU: covered %v", covered)
+	if quiet := tp.cut(1, 0, 1<<62).covered; len(quiet) != 1 || quiet[0] != span(0, 1_000_000) {
+		t.Errorf("quiet CPU: covered %v", quiet)
 	}
 }
 
@@ -166,11 +203,11 @@ func TestTapeExpires(t *testing.T) {
 	d.CPUs = append(d.CPUs, drained(1, 60).CPUs...)
 	tp.add(100, d, []Coverage{{CPU: 0, Records: 500}, {CPU: 1, Records: 700}, {CPU: 2}})
 	tp.expire([]Coverage{{CPU: 0, Records: 509}, {CPU: 1, Records: 710}})
-	if records, _, _ := tp.cut(0, 0, 1000); len(records) != 1 {
-		t.Error("forgot what the live bank still joins up with")
+	if n := len(tp.cut(0, 0, 1000).records); n != 1 {
+		t.Error("forgot what the ring still joins up with")
 	}
-	if records, covered, _ := tp.cut(1, 0, 1000); len(records) != 0 || len(covered) != 0 {
-		t.Errorf("kept %d records, covered %v", len(records), covered)
+	if got := tp.cut(1, 0, 1000); len(got.records) != 0 || len(got.covered) != 0 {
+		t.Errorf("kept %+v", got)
 	}
 	if got := tp.list(); len(got) != 2 {
 		t.Errorf("CPUs %v: one that never wrote is no CPU", got)
@@ -222,7 +259,7 @@ func TestCPUList(t *testing.T) {
 // All that there is begins after the last hole before the entry: what is older
 // joins up with nothing.
 func TestUnbroken(t *testing.T) {
-	stretches := []Gap{{100, 200}, {300, 400}, {500, 900}}
+	stretches := []Gap{span(100, 200), span(300, 400), span(500, 900)}
 	at := func(start uint64) []tracker.Outlier {
 		return []tracker.Outlier{{StartMono: start, EndMono: start + 10}}
 	}
@@ -254,7 +291,7 @@ func TestQuietAtFirst(t *testing.T) {
 		t.Fatalf("CPUs %v: one that never wrote may not even exist", got)
 	}
 	tp.add(3000, drained(1, 2500), cov(1))
-	_, covered, _ := tp.cut(1, 0, 3000)
+	covered := tp.cut(1, 0, 3000).covered
 	if want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}; !cmp.Equal(want, covered) {
 		t.Errorf("covered %v, want %v", covered, want)
 	}

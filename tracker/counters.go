@@ -34,15 +34,6 @@ type TrackCounters struct {
 	Replaced  uint64 // entries that met an older one of their key
 }
 
-// CPUCounters are one CPU's recorder counters since New.
-type CPUCounters struct {
-	CPU        int
-	Recorded   uint64 // records written
-	RecordLost uint64 // records that the ring refused
-	// Position counts the records written into each bank's ring of plain memory.
-	Position [2]uint64
-}
-
 // Counters is a consistent enough account: each number is read once.
 type Counters struct {
 	Rules         map[string]RuleCounters
@@ -64,9 +55,9 @@ func (t *Tracker) Counters() (*Counters, error) {
 		Rules:    map[string]RuleCounters{},
 		Trackers: map[rules.Track]TrackCounters{},
 		Missed:   map[string]uint64{},
+		CPUs:     t.Recorded(),
 	}
-	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
-		c.CPUs = append(c.CPUs, cpuCounters(cpu, s))
+	err := t.eachCPU(func(_ int, s *bpf.TailcamCpuState) {
 		c.Reclaimed += s.Reclaimed
 		c.Unseen += s.Unseen
 		c.HistogramLost += s.HistogramLost
@@ -89,27 +80,10 @@ func (t *Tracker) Counters() (*Counters, error) {
 			c.Missed[a.hook.program] = stats.RecursionMisses
 		}
 	}
-	var rec bpf.TailcamRecorderState
-	if err := t.objects.Variables["recorder"].Get(&rec); err != nil {
-		return nil, fmt.Errorf("read the recorder's state: %w", err)
+	if c.Freezes, err = t.Freezes(); err != nil {
+		return nil, err
 	}
-	c.Freezes = rec.Freezes
 	return c, t.ruleCounters(c)
-}
-
-// Recorded reads the recorder's counters alone, one element a possible CPU.
-func (t *Tracker) Recorded() ([]CPUCounters, error) {
-	var cpus []CPUCounters
-	err := t.eachCPU(func(cpu int, s *bpf.TailcamCpuState) {
-		cpus = append(cpus, cpuCounters(cpu, s))
-	})
-	return cpus, err
-}
-
-func cpuCounters(cpu int, s *bpf.TailcamCpuState) CPUCounters {
-	return CPUCounters{
-		CPU: cpu, Recorded: s.Recorded + s.Position[0] + s.Position[1], RecordLost: s.RecordLost, Position: s.Position,
-	}
 }
 
 func (t *Tracker) eachCPU(visit func(cpu int, s *bpf.TailcamCpuState)) error {

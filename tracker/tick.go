@@ -46,7 +46,7 @@ func (t *Tracker) startPulse() error {
 // They expire also where the events themselves do not count, as on CPUs that
 // some hypervisors idle. Under p.mu.
 func (p *pulse) start() error {
-	last, err := highestOnline()
+	last, err := highestCPU("online")
 	if err != nil {
 		return err
 	}

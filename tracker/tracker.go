@@ -36,9 +36,9 @@ type Host interface {
 type Options struct {
 	// Groups of events that the recorder records (see Groups); none: no recorder.
 	Groups []string
-	// Ring is the size of one CPU's ring of one bank of the recorder in bytes,
-	// rounded up to a power of two of at least a page, if the rings are plain
-	// memory (see Records). 0: the rings are perf ring buffers (see Banks).
+	// Ring is the size of one CPU's ring of the recorder in bytes, rounded up to
+	// a power of two of at least 64 KiB, if the rings are plain memory (see
+	// Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
 	// Tasks, Syscalls, Requests, Chains, Pairs and Spans are the places of the pending tables
 	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096, 16384.
@@ -97,6 +97,7 @@ type Tracker struct {
 	links    []attached
 	reader   *ringbuf.Reader
 	inactive map[string]error
+	rings    *rings
 	ring     int  // records in one ring of plain memory
 	owed     owed // belongs to Read
 	pulse    pulse
@@ -228,6 +229,9 @@ func (t *Tracker) load() error {
 	if err != nil {
 		return fmt.Errorf("load the kernel side: %w", err)
 	}
+	if t.rings, err = openRings(t.objects.Maps["record_rings"]); err != nil {
+		return err
+	}
 	return t.beginTables()
 }
 
@@ -271,20 +275,21 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		"weakly_ordered": runtime.GOARCH != "amd64",
 		"interrupt_cpus": uint32(interrupted),
 	}
-	t.ring = 1
+	t.ring = RingParts
 	if t.opts.Ring > 0 && t.Recording() {
-		t.ring = powerOfTwo(max(t.opts.Ring, os.Getpagesize())) / recordSize
+		t.ring = powerOfTwo(max(t.opts.Ring, smallestRing)) / recordSize
 		knobs["record_mmap"] = true
-		knobs["record_mask"] = uint32(t.ring - 1)
-		knobs["record_shift"] = uint32(bits.Len(uint(t.ring)) - 1)
+		knobs["record_mask"] = uint32(t.ring/RingParts - 1)
+		knobs["record_shift"] = uint32(bits.Len(uint(t.ring/RingParts)) - 1)
 	}
 	// Rings are large, and a virtual machine may be prepared for hundreds of
-	// CPUs that never come: only those that there are get one.
-	highest, err := highestOnline()
+	// CPUs that never come: only those that there are get one, online or not.
+	highest, err := highestCPU("present")
 	if err != nil {
 		return err
 	}
-	set("records", 2*(highest+1)*t.ring)
+	set("record_rings", cpus)
+	set("records", (highest+1)*t.ring)
 	t.histogramCPUs = highest + 1
 	set("distributions", t.histogramCPUs*t.histogramStride)
 	set("class_keys", max(t.histogramStride/8, 1))
@@ -318,9 +323,9 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// highestOnline is the highest number of a CPU that is online.
-func highestOnline() (int, error) {
-	const path = "/sys/devices/system/cpu/online"
+// highestCPU is the highest number of a CPU that is "online", or "present": it may be offline.
+func highestCPU(which string) (int, error) {
+	path := "/sys/devices/system/cpu/" + which
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("count CPUs: %w", err)
@@ -378,6 +383,7 @@ func (t *Tracker) Stop() error {
 func (t *Tracker) Close() error {
 	err := t.Stop()
 	t.closePairs()
+	err = errors.Join(err, t.rings.close())
 	t.objects.Close()
 	return errors.Join(err, t.closeTables())
 }

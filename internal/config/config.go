@@ -33,7 +33,7 @@ type Socket struct {
 type Recorder struct {
 	Enabled bool
 	Backend string   // mmap or perf
-	Size    int      // bytes for each CPU and bank, of which there are two
+	Size    int      // bytes for each CPU
 	Events  []string // groups of EventGroups
 }
 

@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		Rules:  []string{"/etc/tailcam/rules.d"},
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
-			Enabled: true, Backend: "mmap", Size: 1 << 20,
+			Enabled: true, Backend: "mmap", Size: 2 << 20,
 			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process"},
 		},
 		Snapshots: Snapshots{
@@ -90,7 +90,7 @@ func TestShippedFile(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	write(t, "recorder: {size: 2MiB, events: sched, enabled: false}\nlog: {level: warn}\nactions: {queue: 3}\nrules: [a, 'b,c']\ncapacity:\n  initial: {tasks: 1024}\n")
+	write(t, "recorder: {size: 4MiB, events: sched, enabled: false}\nlog: {level: warn}\nactions: {queue: 3}\nrules: [a, 'b,c']\ncapacity:\n  initial: {tasks: 1024}\n")
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	want := Default()
 	want.File = "f"
-	want.Recorder = Recorder{Backend: "mmap", Size: 2 << 20, Events: []string{"sched", "irq"}}
+	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, Events: []string{"sched", "irq"}}
 	want.Log.Level = "error"
 	want.Actions.Queue = 5
 	want.Rules = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b,c")}
@@ -142,13 +142,13 @@ func TestBadFile(t *testing.T) {
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
 		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, events"},
 		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: log is already set in line 1; allowed: each key once"},
-		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: 32KiB}", `f:1:18: recorder.size "32KiB" is too small; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: 1GiB}", `f:1:18: recorder.size "1GiB" is too large; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: 1MB}", `f:1:18: recorder.size "1MB" is not a size; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: -1}", `f:1:18: recorder.size "-1" is not a size; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: 1.5}", `f:1:18: recorder.size has the wrong type; allowed: a power of two from 64KiB to 256MiB`},
-		{"recorder: {size: 99999999999999TiB}", `f:1:18: recorder.size "99999999999999TiB" is not a size; allowed: a power of two from 64KiB to 256MiB`},
+		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: 64KiB}", `f:1:18: recorder.size "64KiB" is too small; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: 1GiB}", `f:1:18: recorder.size "1GiB" is too large; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: 1MB}", `f:1:18: recorder.size "1MB" is not a size; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: -1}", `f:1:18: recorder.size "-1" is not a size; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: 1.5}", `f:1:18: recorder.size has the wrong type; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {size: 99999999999999TiB}", `f:1:18: recorder.size "99999999999999TiB" is not a size; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
 		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" names sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall`},
 		{"recorder: {events: [sched, net]}", `f:1:28: recorder.events "net" names the unknown group "net"; allowed: sched, irq, timer, block, workqueue, process, syscall`},

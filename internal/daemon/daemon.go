@@ -221,7 +221,7 @@ func (d *daemon) openManager() (err error) {
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.Host{Tailcam: version.String()},
-		BankRecords: d.recorder.Capacity(),
+		RingRecords: d.recorder.Capacity(),
 		OnDone:      d.afterSnapshot,
 		SyscallName: rules.SyscallName,
 		Names:       func(m trace.Mentioned) snapshot.Names { return name(d.hosts, d.symbols, m) },
@@ -309,9 +309,7 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 		if d.recorder == nil {
 			continue
 		}
-		if err := d.recorder.Sample(); err != nil {
-			return err
-		}
+		d.recorder.Sample()
 		frozen, since, err := d.kernel.Frozen()
 		if err != nil {
 			return err

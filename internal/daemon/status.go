@@ -28,7 +28,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	}
 	if d.recorder != nil {
 		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage()}
-		s.Recorder.SizeBytes = uint64(2 * d.recorder.Size() * len(s.Recorder.CPUs))
+		s.Recorder.SizeBytes = uint64(d.recorder.Size() * len(s.Recorder.CPUs))
 	}
 	s.Tables = d.tables()
 	s.Snapshots = d.snapshots()

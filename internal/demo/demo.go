@@ -222,11 +222,11 @@ func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
 	return startWatch(ctx, &cfg, d.log.logger())
 }
 
-// ringSize spends at most 64 MiB on the two banks of all CPUs, but no less than
-// the daemon does by default. From 4 MiB on, rings want CAP_IPC_LOCK.
+// ringSize spends at most 64 MiB on the rings of all CPUs, but no less than
+// the daemon does by default.
 func ringSize(cpus int) int {
-	size := 2 << 20
-	for size > 1<<20 && 2*size*cpus > 64<<20 {
+	size := 4 << 20
+	for size > 2<<20 && size*cpus > 64<<20 {
 		size /= 2
 	}
 	return size

@@ -99,7 +99,7 @@ func TestOutlierBelongsToItsTaskAndTime(t *testing.T) {
 }
 
 func TestRingSizeIsBounded(t *testing.T) {
-	for cpus, want := range map[int]int{1: 2 << 20, 2: 2 << 20, 16: 2 << 20, 17: 1 << 20, 32: 1 << 20, 512: 1 << 20} {
+	for cpus, want := range map[int]int{1: 4 << 20, 2: 4 << 20, 16: 4 << 20, 17: 2 << 20, 32: 2 << 20, 512: 2 << 20} {
 		if got := ringSize(cpus); got != want {
 			t.Errorf("%d CPUs: %d, want %d", cpus, got, want)
 		}

@@ -1,5 +1,5 @@
 // Package flight reads the recorder's rings, of either backend. The kernel
-// side writes; what is frozen is read here, and nothing else is.
+// side writes.
 package flight
 
 import (
@@ -24,29 +24,35 @@ type Kernel interface {
 	Banks() [2]*ebpf.Map
 	// Records are the rings of the backend mmap, and how many records one holds.
 	Records() (rings *ebpf.Map, ring int)
-	// Freeze switches banks unless that has happened already; which one is
-	// frozen, and since when in CLOCK_MONOTONIC nanoseconds.
+	// Ring tells what is where in a CPU's ring of the backend mmap.
+	Ring(cpu int) tracker.Ring
+	// Freezes counts the outliers whose history is kept.
+	Freezes() (uint64, error)
+	// Freeze switches the banks of the backend perf unless that has happened
+	// already; which one is frozen, and since when in CLOCK_MONOTONIC nanoseconds.
 	Freeze() (since uint64, bank int, err error)
-	Release() error
+	// Release gives up the frozen bank, or what was kept for the first so many freezes.
+	Release(freezes uint64) error
 	// Recorded reads the recorder's counters, one element a possible CPU.
-	Recorded() ([]tracker.CPUCounters, error)
+	Recorded() []tracker.CPUCounters
 }
 
 // Recorder is a recorder at work, of either backend.
 type Recorder interface {
 	snapshot.Recorder
 	// Sample notes the counters, for Coverage; call it about once a second.
-	Sample() error
-	// Capacity is the number of records that one CPU's ring of one bank holds.
+	Sample()
+	// Capacity is the number of records of history that one CPU's ring holds.
 	Capacity() int
-	// Size is the memory of one CPU's ring of one bank in bytes.
+	// Size is the memory of one CPU's ring in bytes, of all its banks.
 	Size() int
 	// Close removes the rings; the kernel side must have stopped by then.
 	Close() error
 }
 
 // New opens the recorder of a kernel side that was loaded for the backend:
-// with tracker.Options.Ring for mmap, without for perf.
+// with tracker.Options.Ring for mmap, without for perf. The size is that of
+// one CPU's ring in bytes; that of the backend mmap is fixed already.
 func New(kernel Kernel, backend string, size int) (Recorder, error) {
 	switch backend {
 	case BackendMmap:
@@ -58,62 +64,51 @@ func New(kernel Kernel, backend string, size int) (Recorder, error) {
 	}
 }
 
-// settle is how long a program that was writing into a bank when it was
-// frozen may take to finish. Programs run with preemption off.
+// settle is how long a program that has read the clock may take to write its
+// record. Programs run with preemption off.
 const settle = 2 * time.Millisecond
 
 // common is what both backends share.
 type common struct {
 	kernel   Kernel
 	cover    *coverage
-	frozen   int // bank; -1: none
 	frozenAt time.Time
+
+	drained []uint64 // Recorded at the last drain, by CPU
 }
 
-// Freeze implements snapshot.Recorder.
-func (c *common) Freeze() (uint64, error) {
-	since, bank, err := c.kernel.Freeze()
-	if err != nil {
-		return 0, err
-	}
-	if c.frozen != bank {
-		c.frozen, c.frozenAt = bank, time.Now()
-	}
-	return since, nil
-}
-
-// settled waits until nothing writes into the frozen bank any more.
-func (c *common) settled() error {
-	if c.frozen < 0 {
-		return fmt.Errorf("drain the recorder: no bank is frozen")
-	}
+// settled waits until nothing of before the freeze is still being written.
+func (c *common) settled() {
 	if wait := settle - time.Since(c.frozenAt); wait > 0 {
 		time.Sleep(wait)
 	}
-	return nil
 }
 
-// Release implements snapshot.Recorder.
-func (c *common) Release() error {
-	c.frozen = -1
-	return c.kernel.Release()
+// noteDrained keeps what Unread counts from.
+func (c *common) noteDrained(cpus []tracker.CPUCounters) {
+	c.drained = c.drained[:0]
+	for i := range cpus {
+		c.drained = append(c.drained, cpus[i].Recorded)
+	}
+}
+
+// Unread implements snapshot.Recorder.
+func (c *common) Unread() int {
+	var most uint64
+	for i, k := range c.kernel.Recorded() {
+		n := k.Recorded
+		if i < len(c.drained) {
+			n -= c.drained[i]
+		}
+		most = max(most, n)
+	}
+	return int(min(most, 1<<62))
 }
 
 // Sample implements Recorder.
-func (c *common) Sample() error {
-	cpus, err := c.kernel.Recorded()
-	if err != nil {
-		return err
-	}
-	c.cover.sample(time.Now(), cpus)
-	return nil
-}
+func (c *common) Sample() { c.cover.sample(time.Now(), c.kernel.Recorded()) }
 
-// Coverage implements snapshot.Recorder. It may be called at any time.
+// Coverage implements snapshot.Recorder. It may be called at any time until Close.
 func (c *common) Coverage() []snapshot.Coverage {
-	cpus, err := c.kernel.Recorded()
-	if err != nil {
-		return nil // the kernel side is closed
-	}
-	return c.cover.report(time.Now(), cpus)
+	return c.cover.report(time.Now(), c.kernel.Recorded())
 }

@@ -1,97 +1,172 @@
 package flight
 
 import (
-	"encoding/binary"
+	"errors"
 	"fmt"
+	"time"
+	"unsafe"
 
-	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
 )
 
 // Mmap is the recorder over rings of plain memory, which the kernel side
-// writes and we read through one mapping, without a system call. It implements
-// snapshot.Recorder. Needs kernel 5.5+ for memory-mapped arrays.
+// writes and we read through one mapping, while it goes on, without a system
+// call. It implements snapshot.Recorder. Needs kernel 5.5+ for memory-mapped
+// arrays.
 type Mmap struct {
 	common
-	memory *ebpf.Memory
-	ring   int
-	read   [][2]uint64 // per CPU and bank: position up to which it has been read
+	raw     []byte
+	slots   []slot
+	ring    int // records in one ring
+	freezes uint64
+	read    []uint64 // by CPU: number up to which records have been read
 }
-
-// timeAt is where a record's time stands (bpf/abi.h); 0: it is not complete.
-const timeAt = 8
 
 // NewMmap maps the kernel side's rings.
 func NewMmap(kernel Kernel) (*Mmap, error) {
 	rings, ring := kernel.Records()
-	memory, err := rings.Memory()
+	raw, err := unix.Mmap(rings.FD(), 0, int(rings.MaxEntries())*trace.RecordSize, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the recorder's rings: %w", err)
 	}
-	cpus, err := kernel.Recorded()
-	if err != nil {
-		return nil, err
-	}
 	return &Mmap{
-		common: common{kernel: kernel, frozen: -1, cover: newCoverage(uint64(ring))},
-		memory: memory, ring: ring, read: make([][2]uint64, len(cpus)),
+		common: common{kernel: kernel, cover: newCoverage(uint64(ring - ring/tracker.RingParts))},
+		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
+		ring: ring, read: make([]uint64, len(kernel.Recorded())),
 	}, nil
 }
 
-// Capacity implements Recorder.
-func (m *Mmap) Capacity() int { return m.ring }
+// Capacity implements Recorder. One part is about to be overwritten.
+func (m *Mmap) Capacity() int { return m.ring - m.ring/tracker.RingParts }
 
 // Size implements Recorder.
 func (m *Mmap) Size() int { return m.ring * trace.RecordSize }
 
+// Freeze implements snapshot.Recorder. Nothing needs to stop: what outliers
+// asked to be kept is, and what comes later is read as it is.
+func (m *Mmap) Freeze() (uint64, error) {
+	n, err := m.kernel.Freezes()
+	if err != nil {
+		return 0, err
+	}
+	m.freezes, m.frozenAt = n, time.Now()
+	return monotonic(), nil
+}
+
 // Drain implements snapshot.Recorder.
 func (m *Mmap) Drain() (snapshot.Drained, error) {
-	if err := m.settled(); err != nil {
-		return snapshot.Drained{}, err
-	}
-	cpus, err := m.kernel.Recorded()
-	if err != nil {
-		return snapshot.Drained{}, err
-	}
+	m.settled()
+	cpus := m.kernel.Recorded()
 	var d snapshot.Drained
 	for i := range cpus {
-		cpu, end := cpus[i].CPU, cpus[i].Position[m.frozen]
-		begin := m.read[i][m.frozen]
-		if end-begin > uint64(m.ring) {
-			begin = end - uint64(m.ring) // the rest is overwritten
+		if (i+1)*m.ring > len(m.slots) {
+			break // CPUs that came after the rings were made have none
 		}
-		m.read[i][m.frozen] = end
-		if begin == end || int64(2*cpu+2)*int64(m.Size()) > int64(m.memory.Size()) {
-			continue // nothing new, or a CPU without rings
+		end := cpus[i].Position[0]
+		if m.read[i] == end {
+			continue
 		}
-		records, err := m.copy(cpu, begin, end)
-		if err != nil {
-			return d, err
-		}
-		d.CPUs = append(d.CPUs, snapshot.CPUStream{CPU: cpu, Records: records})
+		d.CPUs = append(d.CPUs, m.take(i, m.read[i], end)...)
+		m.read[i] = end
 	}
+	m.noteDrained(cpus)
 	return d, nil
 }
 
-// copy takes the records of one ring from position begin to end, oldest first.
-func (m *Mmap) copy(cpu int, begin, end uint64) ([]trace.Record, error) {
-	raw := make([]byte, m.Size())
-	if _, err := m.memory.ReadAt(raw, int64(2*cpu+m.frozen)*int64(m.Size())); err != nil {
-		return nil, fmt.Errorf("read the ring of CPU %d: %w", cpu, err)
-	}
-	records := make([]trace.Record, 0, end-begin)
-	for n := begin; n < end; n++ {
-		at := int(n%uint64(m.ring)) * trace.RecordSize
-		r := trace.Record(raw[at : at+trace.RecordSize])
-		if binary.LittleEndian.Uint64(r[timeAt:]) == 0 {
-			continue // never completed: its writer was cut off
+// Release implements snapshot.Recorder.
+func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
+
+// take copies the records from number begin to end of one CPU, in stretches
+// between which some are missing.
+func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
+	size := uint64(m.ring / tracker.RingParts)
+	s := stretches{cpu: cpu, next: begin}
+	late := time.Now().Add(settle)
+	for {
+		// Again before each part: what a place holds changes while others are read.
+		number, place, found := oldest(m.kernel.Ring(cpu), max(s.next, begin)/size)
+		if !found || number*size >= end {
+			break
 		}
-		records = append(records, r)
+		at := max(number*size, s.next)
+		s.skipTo(at)
+		slots := m.slots[cpu*m.ring+place*int(size):][:size]
+		for ; at < min((number+1)*size, end); at++ {
+			r, ok := slots[at%size].read(cpu, uint16(number))
+			for !ok && m.kernel.Ring(cpu).Held[place] == number+1 && time.Now().Before(late) {
+				time.Sleep(settle / 10) // it is being written
+				r, ok = slots[at%size].read(cpu, uint16(number))
+			}
+			if ok {
+				s.add(at, r)
+			}
+		}
+		s.skipTo(at)
 	}
-	return records, nil
+	s.skipTo(end)
+	return s.list
 }
 
-// Close implements Recorder. The memory goes with the kernel side's map.
-func (m *Mmap) Close() error { return nil }
+// oldest finds the oldest part of at least that number that a ring holds.
+func oldest(r tracker.Ring, least uint64) (number uint64, place int, found bool) {
+	for i, held := range r.Held {
+		if held > least && (!found || held-1 < number) {
+			number, place, found = held-1, i, true
+		}
+	}
+	return number, place, found
+}
+
+// stretches collects records by their numbers.
+type stretches struct {
+	cpu     int
+	next    uint64 // number of the next record
+	missing uint64 // since the last one
+	list    []snapshot.CPUStream
+}
+
+func (s *stretches) skipTo(n uint64) {
+	if n <= s.next {
+		return
+	}
+	s.missing += n - s.next
+	s.next = n
+	if s.missing > 0 { // an empty stretch tells of what is missing, if nothing follows
+		if k := len(s.list); k > 0 && len(s.list[k-1].Records) == 0 {
+			s.list[k-1].Missing += s.missing
+		} else {
+			s.list = append(s.list, snapshot.CPUStream{CPU: s.cpu, Missing: s.missing})
+		}
+		s.missing = 0
+	}
+}
+
+func (s *stretches) add(n uint64, r trace.Record) {
+	s.skipTo(n)
+	if len(s.list) == 0 {
+		s.list = append(s.list, snapshot.CPUStream{CPU: s.cpu})
+	}
+	last := &s.list[len(s.list)-1]
+	last.Records = append(last.Records, r)
+	s.next = n + 1
+}
+
+// Close implements Recorder.
+func (m *Mmap) Close() error {
+	if m.raw == nil {
+		return errors.New("close the recorder: it is closed already")
+	}
+	raw := m.raw
+	m.raw, m.slots = nil, nil
+	return unix.Munmap(raw)
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
+	return uint64(ts.Nano())
+}

@@ -25,17 +25,19 @@ const (
 // It implements snapshot.Recorder. Needs kernel 4.7+ for overwrite mode.
 type Perf struct {
 	common
-	size    int
+	size    int // of both banks
 	readers [2]*perf.Reader
+	frozen  int         // bank; -1: none
+	read    [][2]uint64 // by CPU: records that were in each bank's ring so far
 }
 
-// NewPerf makes two rings of size bytes for each CPU, rounded up to a power of
-// two of pages, and hands them to the kernel side. From 4 MiB on it needs
-// CAP_IPC_LOCK or root (perf_event_mlock_kb).
+// NewPerf makes two rings of half of size bytes for each CPU that is online,
+// rounded up to a power of two of pages, and hands them to the kernel side. From 4 MiB
+// a ring on it needs CAP_IPC_LOCK or root (perf_event_mlock_kb).
 func NewPerf(kernel Kernel, size int) (*Perf, error) {
-	p := &Perf{common: common{kernel: kernel, frozen: -1}}
+	p := &Perf{common: common{kernel: kernel}, frozen: -1, read: make([][2]uint64, len(kernel.Recorded()))}
 	for i, bank := range kernel.Banks() {
-		r, err := perf.NewReaderWithOptions(bank, size, perf.ReaderOptions{
+		r, err := perf.NewReaderWithOptions(bank, size/2, perf.ReaderOptions{
 			Overwritable: true, WakeupEvents: noWakeup,
 		})
 		if err != nil {
@@ -43,36 +45,69 @@ func NewPerf(kernel Kernel, size int) (*Perf, error) {
 		}
 		p.readers[i] = r
 	}
-	p.size = p.readers[0].BufferSize()
+	p.size = 2 * p.readers[0].BufferSize()
 	p.cover = newCoverage(uint64(p.Capacity()))
 	return p, nil
 }
 
 // Capacity implements Recorder.
-func (p *Perf) Capacity() int { return p.size / perfRecord }
+func (p *Perf) Capacity() int { return p.size / 2 / perfRecord }
 
 // Size implements Recorder.
 func (p *Perf) Size() int { return p.size }
 
+// Freeze implements snapshot.Recorder.
+func (p *Perf) Freeze() (uint64, error) {
+	since, bank, err := p.kernel.Freeze()
+	if err != nil {
+		return 0, err
+	}
+	if p.frozen != bank {
+		p.frozen, p.frozenAt = bank, time.Now()
+	}
+	return since, nil
+}
+
+// Release implements snapshot.Recorder.
+func (p *Perf) Release() error {
+	p.frozen = -1
+	return p.kernel.Release(0)
+}
+
 // Drain implements snapshot.Recorder. It pauses the frozen bank only, into
 // which nothing is written any more.
 func (p *Perf) Drain() (snapshot.Drained, error) {
-	if err := p.settled(); err != nil {
-		return snapshot.Drained{}, err
+	if p.frozen < 0 {
+		return snapshot.Drained{}, errors.New("drain the recorder: no bank is frozen")
 	}
+	p.settled()
 	r := p.readers[p.frozen]
 	if err := r.Pause(); err != nil {
 		return snapshot.Drained{}, fmt.Errorf("pause the frozen bank: %w", err)
 	}
-	streams, err := drain(r)
+	byCPU, err := drain(r)
 	if resume := r.Resume(); resume != nil {
 		err = errors.Join(err, fmt.Errorf("resume the bank: %w", resume))
 	}
-	return streams, err
+	var d snapshot.Drained
+	cpus := p.kernel.Recorded()
+	for i := range cpus {
+		written := cpus[i].Position[p.frozen] - p.read[i][p.frozen]
+		p.read[i][p.frozen] += written
+		s := snapshot.CPUStream{CPU: cpus[i].CPU, Records: byCPU[cpus[i].CPU]}
+		if n := uint64(len(s.Records)); written > n {
+			s.Missing = written - n // the ring came round
+		}
+		if written > 0 {
+			d.CPUs = append(d.CPUs, s)
+		}
+	}
+	p.noteDrained(cpus)
+	return d, err
 }
 
 // drain reads all rings of one bank. An overwritten ring is read newest first.
-func drain(r *perf.Reader) (snapshot.Drained, error) {
+func drain(r *perf.Reader) (map[int][]trace.Record, error) {
 	byCPU := map[int][]trace.Record{}
 	r.SetDeadline(time.Unix(1, 0)) // in the past: do not wait for more
 	var rec perf.Record
@@ -82,20 +117,17 @@ func drain(r *perf.Reader) (snapshot.Drained, error) {
 			break
 		}
 		if err != nil {
-			return snapshot.Drained{}, fmt.Errorf("read the frozen bank: %w", err)
+			return nil, fmt.Errorf("read the frozen bank: %w", err)
 		}
 		if len(rec.RawSample) < trace.RecordSize {
 			continue // a lost-samples record has none
 		}
 		byCPU[rec.CPU] = append(byCPU[rec.CPU], trace.Record(rec.RawSample[:trace.RecordSize]))
 	}
-	var d snapshot.Drained
-	for cpu, records := range byCPU {
+	for _, records := range byCPU {
 		slices.Reverse(records)
-		d.CPUs = append(d.CPUs, snapshot.CPUStream{CPU: cpu, Records: records})
 	}
-	slices.SortFunc(d.CPUs, func(a, b snapshot.CPUStream) int { return a.CPU - b.CPU })
-	return d, nil
+	return byCPU, nil
 }
 
 // Close implements Recorder.

@@ -41,6 +41,7 @@ const (
 	sTasksRec   = "wakeup+offcpu+recorder"
 	sTasksChain = "wakeup+offcpu+chain"
 	sRecorder   = "recorder"
+	sRecPerf    = "recorder in perf rings"
 	sTasksPerf  = "wakeup+offcpu+recorder in perf rings"
 	sSlow       = "wakeup+offcpu+recorder, 10ms rules"
 	sCalls      = "syscall, every call"
@@ -119,7 +120,8 @@ func setups(dir string) []setup {
 		{name: sBTOffcpu, start: bpftrace(btOffcpu, 1), missing: needs("bpftrace", "bpftrace")},
 		{name: sLBOffcpu, start: libbpfTool("offcputime"), missing: needs("offcputime", "libbpf-tools")},
 		{name: sNothing},
-		{name: sRecorder, start: tailcamWith(nil, "sched"), against: sPerfSched},
+		{name: sRecorder, start: tailcamWith(nil, "sched"), against: sRecPerf},
+		{name: sRecPerf, start: startTailcam(nil, "perf", []string{"sched"})},
 		{name: sPerfSched, start: perfRecord(dir, perfSched), missing: needs("perf", "linux-perf")},
 		{name: sCalls, start: tailcamWith(oneRule(rules.Syscall)), against: sBTSyscall},
 		{name: sBTSyscall, start: bpftrace(btSyscall, 2), missing: needs("bpftrace", "bpftrace")},
@@ -167,11 +169,11 @@ func libbpfTool(name string, args ...string) func(context.Context) (running, err
 	}
 }
 
-// perfRecord keeps the last events in perf's overwritten rings, as large as tailcam's.
+// perfRecord keeps the last events in perf's overwritten rings, as large as each of tailcam's banks.
 func perfRecord(dir string, events []string) func(context.Context) (running, error) {
 	return func(ctx context.Context) (running, error) {
 		args := []string{"perf", "record", "--overwrite", "--switch-output=signal", "--all-cpus",
-			"--mmap-pages", fmt.Sprint(ringSize / 4096), "--quiet",
+			"--mmap-pages", fmt.Sprint(ringSize / 2 / 4096), "--quiet",
 			"--output", filepath.Join(dir, "perf.data"), "--event", strings.Join(events, ",")}
 		return started(startPeer(ctx, args, func(f files) bool { return f.events >= len(events) }))
 	}

@@ -17,7 +17,7 @@ const (
 	// is not slow is what is measured, of tailcam and of every other tool.
 	threshold = time.Second
 	// ringSize is recorder.size's default.
-	ringSize = 1 << 20
+	ringSize = 2 << 20
 )
 
 // everyGroup is recorder.events' default: all but system calls.

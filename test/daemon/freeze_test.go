@@ -43,10 +43,10 @@ func freeze(t *testing.T, backend string) {
 		checkFrozen(t, m, events, truth)
 		knows(t, events, landmark, m.Outliers[0].StartMono)
 		after := recorded(d)
-		bank := uint64(2<<20) / 64 // records, at most
+		ring := uint64(2<<20) / 64 // records, at most
 		for cpu := range after {
-			if after[cpu]-before[cpu] < bank {
-				t.Errorf("CPU %d: %d records under load do not prove that %d would have been overwritten", cpu, after[cpu]-before[cpu], bank)
+			if after[cpu]-before[cpu] < ring {
+				t.Errorf("CPU %d: %d records under load do not prove that %d would have been overwritten", cpu, after[cpu]-before[cpu], ring)
 			}
 		}
 		return

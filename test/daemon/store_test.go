@@ -150,7 +150,7 @@ func diskFull(t *testing.T, mount string, fill func(string) (func() error, error
 	}
 	// In a mount namespace of its own, so that nothing can stay mounted.
 	argv := append([]string{"unshare", "--mount", "sh", "-c",
-		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command("--recorder-size", "256KiB")...)
+		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command("--recorder-size", "512KiB")...)
 	d := h.exec(t, argv)
 	d.root = fmt.Sprintf("/proc/%d/root", d.pid())
 	store := d.root + h.snaps

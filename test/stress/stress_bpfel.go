@@ -51,9 +51,6 @@ type StressCpuState struct {
 	Seen          [9]uint64
 	TableFull     [9]uint64
 	Replaced      [9]uint64
-	Recorded      uint64
-	RecordLost    uint64
-	Position      [2]uint64
 	Switches      uint64
 	Unseen        uint64
 	Reclaimed     uint64
@@ -251,13 +248,25 @@ type StressRecord struct {
 	}
 }
 
+type StressRecordRing struct {
+	_         structs.HostLayout
+	Position  [2]uint64
+	Place     [2]uint64
+	Lost      uint64
+	Pinned    uint64
+	PinnedFor uint64
+	Pad       uint64
+	Held      [16]uint64
+}
+
 type StressRecorderState struct {
 	_        structs.HostLayout
 	Bank     uint32
 	Frozen   uint32
 	FrozenNs uint64
 	Freezes  uint64
-	Pad      [5]uint64
+	Released uint64
+	Pad      [4]uint64
 }
 
 type StressRequestSlot struct {
@@ -484,6 +493,7 @@ const (
 	StressMapPairKeys          = "pair_keys"
 	StressMapPairSlots         = "pair_slots"
 	StressMapPairStates        = "pair_states"
+	StressMapRecordRings       = "record_rings"
 	StressMapRecords           = "records"
 	StressMapRequestKeys       = "request_keys"
 	StressMapRequestSlots      = "request_slots"
@@ -635,6 +645,7 @@ type StressMapSpecs struct {
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
 	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
 	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
@@ -758,6 +769,7 @@ type StressMaps struct {
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
 	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
 	PairStates     *ebpf.Map `ebpf:"pair_states"`
+	RecordRings    *ebpf.Map `ebpf:"record_rings"`
 	Records        *ebpf.Map `ebpf:"records"`
 	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
@@ -791,6 +803,7 @@ func (m *StressMaps) Close() error {
 		m.PairKeys,
 		m.PairSlots,
 		m.PairStates,
+		m.RecordRings,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,

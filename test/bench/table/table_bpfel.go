@@ -39,9 +39,6 @@ type TableCpuState struct {
 	Seen          [9]uint64
 	TableFull     [9]uint64
 	Replaced      [9]uint64
-	Recorded      uint64
-	RecordLost    uint64
-	Position      [2]uint64
 	Switches      uint64
 	Unseen        uint64
 	Reclaimed     uint64
@@ -239,13 +236,25 @@ type TableRecord struct {
 	}
 }
 
+type TableRecordRing struct {
+	_         structs.HostLayout
+	Position  [2]uint64
+	Place     [2]uint64
+	Lost      uint64
+	Pinned    uint64
+	PinnedFor uint64
+	Pad       uint64
+	Held      [16]uint64
+}
+
 type TableRecorderState struct {
 	_        structs.HostLayout
 	Bank     uint32
 	Frozen   uint32
 	FrozenNs uint64
 	Freezes  uint64
-	Pad      [5]uint64
+	Released uint64
+	Pad      [4]uint64
 }
 
 type TableRequestSlot struct {
@@ -473,6 +482,7 @@ const (
 	TableMapPairKeys          = "pair_keys"
 	TableMapPairSlots         = "pair_slots"
 	TableMapPairStates        = "pair_states"
+	TableMapRecordRings       = "record_rings"
 	TableMapRecords           = "records"
 	TableMapRequestKeys       = "request_keys"
 	TableMapRequestSlots      = "request_slots"
@@ -646,6 +656,7 @@ type TableMapSpecs struct {
 	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
 	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
 	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
 	Records        *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
@@ -769,6 +780,7 @@ type TableMaps struct {
 	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
 	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
 	PairStates     *ebpf.Map `ebpf:"pair_states"`
+	RecordRings    *ebpf.Map `ebpf:"record_rings"`
 	Records        *ebpf.Map `ebpf:"records"`
 	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
@@ -806,6 +818,7 @@ func (m *TableMaps) Close() error {
 		m.PairKeys,
 		m.PairSlots,
 		m.PairStates,
+		m.RecordRings,
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
