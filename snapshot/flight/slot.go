@@ -25,7 +25,7 @@ const (
 // the copy, nothing has changed in between.
 func (s *slot) read(cpu int, lap uint16) (r trace.Record, whole bool) {
 	head, time := atomic.LoadUint64(&s[0]), atomic.LoadUint64(&s[1])
-	if uint16(head>>lapShift) != lap || time == 0 {
+	if head&lapMask != uint64(lap)<<lapShift || time == 0 {
 		return r, false
 	}
 	binary.LittleEndian.PutUint64(r[0:], head&^lapMask|uint64(uint16(cpu))<<lapShift)
