@@ -26,7 +26,7 @@ func vectorName(n int) string {
 
 // feed takes in one event.
 func (m *model) feed(ev *trace.Event) {
-	if ev.Type == trace.OutlierEntry || ev.Type == trace.OutlierExit {
+	if ev.Type >= trace.DumpStart { // of no record: the state dump, the ends of outliers
 		return
 	}
 	c := m.cpu(ev.CPU)

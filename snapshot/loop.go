@@ -210,7 +210,11 @@ func (m *Manager) collect(w *window) job {
 		if len(part.records) > 0 {
 			first = min(first, part.records[0].Time())
 		}
-		j.cpus = append(j.cpus, trace.CPU{CPU: cpu, Records: part.records, Discarded: c.Lost + c.Missing})
+		t := trace.CPU{CPU: cpu, Records: part.records, Discarded: c.Lost + c.Missing}
+		if n := len(part.covered); n > 0 {
+			t.From, t.To = part.covered[0].FromMonoNS, part.covered[n-1].ToMonoNS
+		}
+		j.cpus = append(j.cpus, t)
 	}
 	if w.asked.from > 0 {
 		first = w.asked.from

@@ -42,7 +42,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	if d.Err != nil || d.ID != id || d.Dir != store.Path(id) {
 		t.Fatalf("done: %+v", d)
 	}
-	for _, name := range []string{MetaFile, ExplainJSONFile, ExplainTextFile, FoldedFile, "trace/metadata", "trace/kernel_0", "trace/kernel_1"} {
+	for _, name := range []string{MetaFile, ExplainJSONFile, ExplainTextFile, FoldedFile, "trace/kernel/metadata", "trace/kernel/kernel_0", "trace/kernel/kernel_1"} {
 		info, err := os.Stat(filepath.Join(d.Dir, name))
 		if err != nil {
 			t.Error(err)

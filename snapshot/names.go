@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -29,6 +31,10 @@ type Names struct {
 	Tasks     []NamedTask       `json:"tasks"`
 	Functions map[string]string `json:"functions"` // of the kernel, by address as 0x…
 	Devices   map[string]string `json:"devices"`   // by major:minor
+
+	// Files goes into the trace only: open files of processes whose system
+	// calls were recorded.
+	Files []trace.FileState `json:"-"`
 }
 
 // NamedTask is one task, as it was soon after the freeze.
@@ -84,4 +90,21 @@ func (m *Manager) names(j *job) Names {
 	n := m.opts.Names(mentioned)
 	n.Version = NamesVersion
 	return n
+}
+
+// known is what the trace itself takes of the names.
+func (n *Names) known() *trace.Known {
+	k := trace.Known{Files: n.Files}
+	for i := range n.Tasks {
+		t := &n.Tasks[i]
+		k.Tasks = append(k.Tasks, trace.KnownTask{TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Kernel: t.Kernel})
+	}
+	for number, name := range n.Devices {
+		var major, minor uint32
+		if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err == nil && major < 1<<12 && minor < 1<<20 {
+			k.Devices = append(k.Devices, trace.DeviceState{Dev: major<<20 | minor, Name: name})
+		}
+	}
+	slices.SortFunc(k.Devices, func(a, b trace.DeviceState) int { return cmp.Compare(a.Dev, b.Dev) })
+	return &k
 }

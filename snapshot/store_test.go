@@ -121,12 +121,12 @@ func TestCrash(t *testing.T) {
 // whole checks that nothing of a snapshot is missing.
 func whole(t *testing.T, dir string) {
 	t.Helper()
-	for _, name := range []string{"trace/metadata", "trace/kernel_0", "trace/kernel_1", ExplainJSONFile, ExplainTextFile, FoldedFile} {
+	for _, name := range []string{"trace/kernel/metadata", "trace/kernel/kernel_0", "trace/kernel/kernel_1", ExplainJSONFile, ExplainTextFile, FoldedFile} {
 		if !exists(filepath.Join(dir, name)) {
 			t.Errorf("%s lacks %s", dir, name)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, "trace/kernel_1")); err != nil || info.Size() < 2000*8 {
+	if info, err := os.Stat(filepath.Join(dir, "trace/kernel/kernel_1")); err != nil || info.Size() < 2000*8 {
 		t.Errorf("%s: short trace: %v, %v", dir, info, err)
 	}
 }

@@ -87,10 +87,10 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err := os.Mkdir(traceDir, dirMode); err != nil {
 		return err
 	}
-	if err := m.opts.WriteTrace(traceDir, m.trace(j)); err != nil {
+	names := m.names(j)
+	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
 		return err
 	}
-	names := m.names(j)
 	f := newFacts(&j.meta)
 	for _, file := range []struct {
 		name string
@@ -109,10 +109,11 @@ func (m *Manager) fill(dir string, j *job) error {
 	return nil
 }
 
-func (m *Manager) trace(j *job) trace.Trace {
+func (m *Manager) trace(j *job, names *Names) trace.Trace {
 	h := j.meta.Host
 	t := trace.Trace{
 		CPUs:        j.cpus,
+		Known:       names.known(),
 		ClockOffset: j.clock.WallMinusMono,
 		SyscallName: m.opts.SyscallName,
 		Env: trace.Env{

@@ -16,6 +16,7 @@ import (
 // Bounds of what is asked about one trace.
 const (
 	maxNamedTasks = 8192
+	maxNamedFiles = 16384
 	namingTime    = 2 * time.Second
 )
 
@@ -53,6 +54,19 @@ func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) sna
 		number := fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)
 		if link, err := os.Readlink("/sys/dev/block/" + number); err == nil {
 			n.Devices[number] = filepath.Base(link)
+		}
+	}
+	for _, pid := range m.Callers {
+		left := maxNamedFiles - len(n.Files)
+		if left <= 0 || time.Now().After(end) {
+			break
+		}
+		files, err := hosts.Files(pid, left)
+		if err != nil {
+			continue
+		}
+		for _, f := range files {
+			n.Files = append(n.Files, trace.FileState{PID: pid, FD: f.FD, Flags: f.Flags, Name: f.Name})
 		}
 	}
 	return n

@@ -74,10 +74,10 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 		`sched_process_fork: { cpu_id = 2 }, { tid = 500 }, { parent_comm = "sh", parent_tid = 500, parent_pid = 500, child_comm = "sh", child_tid = 501, child_pid = 501, prio = 20 }`,
 		`sched_process_exec: { cpu_id = 2 }, { tid = 501 }, { filename = "ls", tid = 501, old_tid = 501, pid = 501, prio = 20 }`,
 		`sched_process_exit: { cpu_id = 2 }, { tid = 501 }, { comm = "ls", tid = 501, prio = 20, pid = 501 }`,
-		`syscall_entry_read: { cpu_id = 2 }, { tid = 400 }, { nr = 0, pid = 399 }`,
-		`syscall_exit_read: { cpu_id = 2 }, { tid = 400 }, { ret = -11, nr = 0, pid = 399 }`,
-		`syscall_entry_unknown: { cpu_id = 2 }, { tid = 400 }, { nr = 333333, pid = 399 }`,
-		`syscall_exit_unknown: { cpu_id = 2 }, { tid = 400 }, { ret = -38, nr = 333333, pid = 399 }`,
+		`syscall_entry_read: { cpu_id = 2 }, { tid = 400 }, { fd = 7, buf = 0x7FFC00001001, count = 4096, caller_pid = 399 }`,
+		`syscall_exit_read: { cpu_id = 2 }, { tid = 400 }, { ret = -11, caller_pid = 399 }`,
+		`syscall_entry_unknown: { cpu_id = 2 }, { tid = 400 }, { id = 333333, args = [ [0] = 0x7, [1] = 0x7FFC00001001, [2] = 0x1000, [3] = 0x3, [4] = 0x4 ], caller_pid = 399 }`,
+		`syscall_exit_unknown: { cpu_id = 2 }, { tid = 400 }, { id = 333333, ret = -38, caller_pid = 399 }`,
 		`workqueue_queue_work: { cpu_id = 2 }, { tid = 600 }, { work = 0xFFFF888000ABC000, function = 0xFFFFFFFF81234560, req_cpu = 64, workqueue = "events_unbound" }`,
 		`timer_expire_entry: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000, now = 4294937296, function = 0xFFFFFFFF81234570 }`,
 		`timer_expire_exit: { cpu_id = 2 }, { tid = 600 }, { timer = 0xFFFF888000ABD000 }`,
@@ -179,7 +179,7 @@ func TestBabeltraceSeesLoss(t *testing.T) {
 	if !bytes.Contains(out, []byte("discarded 77 events")) {
 		t.Error("babeltrace2 does not tell of the 77 lost events")
 	}
-	if m, _ := filepath.Glob(filepath.Join(dir, "*")); len(m) != 2 {
+	if m, _ := filepath.Glob(filepath.Join(dir, "kernel", "*")); len(m) != 2 {
 		t.Errorf("files %v", m)
 	}
 }

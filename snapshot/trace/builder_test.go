@@ -72,6 +72,10 @@ func (b *builder) syscall(t Type, nr int, ret int64) {
 	put32(r, offSyscallPID, 399)
 	if t == SyscallExit {
 		put64(r, offSyscallRet, uint64(ret))
+		return
+	}
+	for i, arg := range [syscallArgs]uint64{7, 0x7ffc00001001, 4096, 3, 4} {
+		put64(r, offSyscallArg+8*i, arg)
 	}
 }
 

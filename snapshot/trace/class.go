@@ -8,19 +8,22 @@ package trace
 //
 //   - sched_process_exec.filename holds the new comm: the record has no path.
 //   - sched_process_fork has no namespace fields (vtids, *_ns_inum).
-//   - irq_softirq_*.vec has 32 bits where LTTng has 8.
-//   - syscall_* events carry the number and pid, not the arguments.
+//   - syscall_* events have the first five arguments, at the entry; strings
+//     are not copied: their address stands there, as text.
 //
 // The current task's id is the event context "tid", as `lttng add-context -k
 // -t tid` would have it.
 
-// layoutVersion is written to the trace's environment. A change to the table
-// that moves bytes needs a new number, and a reader for the old one.
-const layoutVersion = 1
+// layoutVersion is written to the trace's environment. Readers follow what the
+// metadata declares, so new events and new fields need no new number; a new
+// meaning of an old name does. Layout 1 had its files in the trace's directory
+// itself, no state dump, and numbers only of system calls.
+const layoutVersion = 2
 
 type kind uint8
 
-// How a field lies in CTF, and where its value comes from. Little endian,
+// How a field lies in CTF, and where its value comes from: off is a place in
+// the record, or in values for events that come from no record. Little endian,
 // byte aligned.
 const (
 	kS32      kind = iota // 4 signed bytes of the record
@@ -40,13 +43,17 @@ const (
 	kErrno                // signed 32 bits, derived: statusErrno
 	kTID                  // signed 32 bits, derived: the record's tid
 	kCommText             // a string out of a comm
-	kText                 // a string, markers only
+	kText                 // a string, in values only
+	kAddress              // a string: 8 bytes of the record in base 16
+	kArgs                 // the arguments of a system call, each as kX64
+	kSkip                 // read only: off bytes that mean nothing to us
+	kSkipText             // read only: a string that means nothing to us
 )
 
 type field struct {
 	name string
 	kind kind
-	off  int // in the record
+	off  int
 }
 
 type class struct {
@@ -60,12 +67,9 @@ var (
 		{"target_cpu", kS32, offWakeTargetCPU}, {"pid", kS32, offWakePID},
 	}
 	softirqFields = []field{{"vec", kU32, offSoftirqVec}}
-	// Markers do not come out of a record: appendMarker and readMarker follow
-	// this order by hand.
-	markerFields = []field{
-		{name: "rule", kind: kText}, {name: "track", kind: kText}, {name: "delay_ns", kind: kS64},
-		{name: "tid", kind: kS32}, {name: "pid", kind: kS32}, {name: "comm", kind: kComm},
-		{name: "outlier", kind: kU64},
+	markerFields  = []field{
+		{"rule", kText, valRule}, {"track", kText, valTrack}, {"delay_ns", kS64, valDelay},
+		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"comm", kComm, valName}, {"outlier", kU64, valOutlier},
 	}
 	workFields  = []field{{"work", kX64, offWork}, {"function", kX64, offWorkFunction}}
 	faultFields = []field{{"address", kX64, offFaultAddress}, {"ip", kX64, offFaultIP}, {"error_code", kX64, offFaultCode}}
@@ -125,9 +129,11 @@ var classes = [...]class{
 		{"comm", kComm, offProcessComm}, {"tid", kTID, offTID}, {"prio", kPrio32, offProcessPrio},
 		{"pid", kS32, offProcessPID},
 	}},
-	SyscallEntry: {"syscall_entry_unknown", []field{{"nr", kU32, offSyscallNR}, {"pid", kS32, offSyscallPID}}},
+	SyscallEntry: {"syscall_entry_unknown", []field{
+		{"id", kU32, offSyscallNR}, {"args", kArgs, offSyscallArg}, {"caller_pid", kS32, offSyscallPID},
+	}},
 	SyscallExit: {"syscall_exit_unknown", []field{
-		{"ret", kS64, offSyscallRet}, {"nr", kU32, offSyscallNR}, {"pid", kS32, offSyscallPID},
+		{"id", kU32, offSyscallNR}, {"ret", kS64, offSyscallRet}, {"caller_pid", kS32, offSyscallPID},
 	}},
 	WorkQueued: {"workqueue_queue_work", []field{
 		{"work", kX64, offQueueWork}, {"function", kX64, offQueueFunction}, {"req_cpu", kS32, offQueueCPU},
@@ -162,10 +168,54 @@ var classes = [...]class{
 	KVMExit: {"kvm_x86_exit", []field{
 		{"exit_reason", kU32, offKVMReason}, {"guest_rip", kX64, offKVMIP}, {"vcpu_id", kU32, offKVMCPU},
 	}},
-	Steal:        {"tailcam_steal", []field{{"stolen_ns", kU64, offStolen}, {"since_ns", kU64, offStolenSince}}},
+	Steal:     {"tailcam_steal", []field{{"stolen_ns", kU64, offStolen}, {"since_ns", kU64, offStolenSince}}},
+	DumpStart: {"lttng_statedump_start", nil},
+	DumpTask: {"lttng_statedump_process_state", []field{
+		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"ppid", kS32, valPPID}, {"name", kComm, valName},
+		{"type", kS32, valKernel}, {"mode", kS32, valMode}, {"submode", kS32, valSubmode},
+		{"status", kS32, valStatus}, {"cpu", kU32, valCPU},
+	}},
+	// The pid is what LTTng had here before 2.11, and what lttng-analyses wants.
+	DumpFile: {"lttng_statedump_file_descriptor", []field{
+		{"pid", kS32, valPID}, {"fd", kS32, valFD}, {"flags", kU32, valFlags}, {"filename", kText, valText},
+	}},
+	DumpDevice: {"lttng_statedump_block_device", []field{{"dev", kU32, valDev}, {"diskname", kText, valText}}},
+	DumpEnd:    {"lttng_statedump_end", nil},
+
 	OutlierEntry: {"tailcam_entry", markerFields},
 	OutlierExit:  {"tailcam_exit", markerFields},
 }
+
+// Places of values.
+const (
+	valRule = iota
+	valTrack
+	valDelay
+	valTID
+	valPID
+	valPPID
+	valName
+	valOutlier
+	valKernel
+	valMode
+	valSubmode
+	valStatus
+	valCPU
+	valFD
+	valFlags
+	valText
+	valDev
+	numValues
+)
+
+// values are the fields of an event that comes from no record.
+type values struct {
+	num  [numValues]uint64
+	text [numValues]string
+}
+
+// ofRecord tells whether the events of a type come from the kernel's records.
+func (t Type) ofRecord() bool { return t >= SchedSwitch && t <= Steal }
 
 // classOf returns nil for types that are not events.
 func classOf(t Type) *class {
@@ -173,34 +223,4 @@ func classOf(t Type) *class {
 		return nil
 	}
 	return &classes[t]
-}
-
-// Event ids in CTF. Up to firstSyscallID an id is the Type. A system call
-// with a name has two of its own, entry (even) and exit (odd); others use the
-// ids of SyscallEntry and SyscallExit.
-const (
-	firstSyscallID  = 64
-	namedSyscalls   = 4096 // numbers from here on have no id of their own
-	extendedEventID = 65535
-)
-
-func syscallID(t Type, nr uint32) uint16 {
-	id := firstSyscallID + 2*uint16(nr)
-	if t == SyscallExit {
-		id++
-	}
-	return id
-}
-
-func typeOfID(id uint32) Type {
-	switch {
-	case id < firstSyscallID:
-		return Type(id)
-	case id >= firstSyscallID+2*namedSyscalls:
-		return 0
-	case id%2 == 0:
-		return SyscallEntry
-	default:
-		return SyscallExit
-	}
 }

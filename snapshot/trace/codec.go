@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/binary"
 	"math"
+	"strconv"
 )
 
 // maxText bounds a string field, terminator not counted.
@@ -39,9 +40,43 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 			b = le.AppendUint32(b, r.u32(off)/512)
 		case kErrno:
 			b = le.AppendUint32(b, uint32(statusErrno(r.s32(off))))
+		case kAddress:
+			b = append(strconv.AppendUint(append(b, "0x"...), r.u64(off), 16), 0)
+		case kArgs:
+			b = append(b, r[off:off+8*syscallArgs]...)
 		}
 	}
 	return b
+}
+
+// fixedSize is how many bytes a field has in CTF; 0: it is a string.
+func (f *field) fixedSize() int {
+	switch f.kind {
+	case kS64, kU64, kX64, kState:
+		return 8
+	case kComm:
+		return len(Comm{})
+	case kArgs:
+		return 8 * syscallArgs
+	case kSkip:
+		return f.off
+	case kIRQName, kCommText, kName24, kText, kAddress, kSkipText:
+		return 0
+	}
+	return 4
+}
+
+// take returns the bytes of the field that b begins with, a string's without
+// its end, and how many it uses; false: there are too few.
+func (f *field) take(b []byte) (v []byte, n int, ok bool) {
+	if n = f.fixedSize(); n > 0 {
+		if len(b) < n {
+			return nil, 0, false
+		}
+		return b[:n], n, true
+	}
+	v = cutNUL(b)
+	return v, len(v) + 1, len(v) < len(b)
 }
 
 // readFields undoes appendFields: it fills in the record's own bytes and
@@ -50,76 +85,101 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 	le := binary.LittleEndian
 	for i := range fields {
-		off := fields[i].off
-		size := 4
-		switch fields[i].kind {
-		case kS64, kU64, kX64, kState:
-			size = 8
-		case kComm:
-			size = len(Comm{})
-		case kIRQName, kCommText, kName24:
-			size = len(cutNUL(b[n:])) + 1
-		}
-		if len(b)-n < size {
+		v, size, ok := fields[i].take(b[n:])
+		if !ok {
 			return 0, false
 		}
-		v := b[n : n+size]
 		n += size
+		off := fields[i].off
 		switch fields[i].kind {
-		case kS32, kU32, kX32, kS64, kU64, kX64, kComm:
-			copy(r[off:off+size], v)
+		case kS32, kU32, kX32, kS64, kU64, kX64, kComm, kArgs:
+			copy(r[off:off+len(v)], v)
 		case kIRQName:
-			copy(r[off:off+irqNameLen], v[:size-1])
+			copy(r[off:off+irqNameLen], v)
 		case kName24:
-			copy(r[off:off+24], v[:size-1])
+			copy(r[off:off+24], v)
 		case kCommText:
-			copy(r[off:off+len(Comm{})], v[:size-1])
+			copy(r[off:off+len(Comm{})], v)
 		case kPrio16:
 			le.PutUint16(r[off:], uint16(int32(le.Uint32(v))+maxRTPrio))
 		case kPrio32:
 			le.PutUint32(r[off:], uint32(int32(le.Uint32(v))+maxRTPrio))
+		case kAddress:
+			// LTTng has the string itself here, and so may a later release.
+			if address, err := strconv.ParseUint(string(v[:min(len(v), 18)]), 0, 64); err == nil {
+				le.PutUint64(r[off:], address)
+			}
 		}
 	}
 	return n, true
 }
 
-func appendText(b []byte, s string) []byte {
-	s = cutNUL(s)
-	return append(append(b, s[:min(len(s), maxText)]...), 0)
-}
-
-// appendMarker writes markerFields.
-func appendMarker(b []byte, m *Marker, tid int) []byte {
+// appendValues writes the fields of an event that comes from no record.
+func appendValues(b []byte, fields []field, v *values) []byte {
 	le := binary.LittleEndian
-	b = appendText(b, m.Rule)
-	b = appendText(b, m.Track)
-	b = le.AppendUint64(b, uint64(m.DelayNS))
-	b = le.AppendUint32(b, uint32(tid))
-	b = le.AppendUint32(b, uint32(m.PID))
-	b = append(b, m.Comm[:]...)
-	return le.AppendUint64(b, m.Outlier)
-}
-
-// readMarker undoes appendMarker but for the tid, which is in the context.
-func readMarker(b []byte) (m Marker, n int, ok bool) {
-	le := binary.LittleEndian
-	for _, s := range [...]*string{&m.Rule, &m.Track} {
-		text := cutNUL(b[n:])
-		if n += len(text) + 1; n > len(b) || len(text) > maxText {
-			return Marker{}, 0, false
+	for i := range fields {
+		switch off := fields[i].off; fields[i].kind {
+		case kText:
+			s := cutNUL(v.text[off])
+			b = append(append(b, s[:min(len(s), maxText)]...), 0)
+		case kComm:
+			c := MakeComm(v.text[off])
+			b = append(b, c[:]...)
+		case kS64, kU64:
+			b = le.AppendUint64(b, v.num[off])
+		default:
+			b = le.AppendUint32(b, uint32(v.num[off]))
 		}
-		*s = string(text)
 	}
-	v := b[n:]
-	const size = 8 + 4 + 4 + len(Comm{}) + 8
-	if len(v) < size {
-		return Marker{}, 0, false
+	return b
+}
+
+// readValues undoes appendValues.
+func readValues(b []byte, fields []field, to *values) (n int, ok bool) {
+	le := binary.LittleEndian
+	for i := range fields {
+		v, size, ok := fields[i].take(b[n:])
+		if !ok {
+			return 0, false
+		}
+		n += size
+		switch off := fields[i].off; fields[i].kind {
+		case kText, kComm:
+			if len(v) > maxText {
+				return 0, false
+			}
+			to.text[off] = string(cutNUL(v))
+		case kS64, kU64:
+			to.num[off] = le.Uint64(v)
+		case kS32:
+			to.num[off] = uint64(int32(le.Uint32(v)))
+		case kU32:
+			to.num[off] = uint64(le.Uint32(v))
+		}
 	}
-	m.DelayNS = int64(le.Uint64(v))
-	m.PID = int(int32(le.Uint32(v[12:])))
-	m.Comm = MakeComm(string(v[16:32]))
-	m.Outlier = le.Uint64(v[32:])
-	return m, n + size, true
+	return n, true
+}
+
+// body makes the event's body of its values.
+func (v *values) body(t Type) any {
+	number := func(at int) int { return int(int64(v.num[at])) }
+	switch t {
+	case OutlierEntry, OutlierExit:
+		return Marker{
+			Rule: v.text[valRule], Track: v.text[valTrack], DelayNS: int64(v.num[valDelay]), PID: number(valPID),
+			Comm: MakeComm(v.text[valName]), Outlier: v.num[valOutlier],
+		}
+	case DumpTask:
+		return TaskState{
+			TID: number(valTID), PID: number(valPID), PPID: number(valPPID), Comm: MakeComm(v.text[valName]),
+			Kernel: v.num[valKernel] != 0, Status: number(valStatus), CPU: number(valCPU),
+		}
+	case DumpFile:
+		return FileState{PID: number(valPID), FD: number(valFD), Flags: uint32(v.num[valFlags]), Name: v.text[valText]}
+	case DumpDevice:
+		return DeviceState{Dev: uint32(v.num[valDev]), Name: v.text[valText]}
+	}
+	return nil
 }
 
 // The event header is LTTng's "large" one: a 16-bit id with the low half of

@@ -55,7 +55,15 @@ const (
 	KVMExit          Type = 40
 	Steal            Type = 41
 
-	// Not records of the kernel: where an outlier began and ended.
+	// Not records of the kernel: what there was when the trace began, as far as
+	// it is known.
+	DumpStart  Type = 56
+	DumpTask   Type = 57
+	DumpFile   Type = 58
+	DumpDevice Type = 59
+	DumpEnd    Type = 60
+
+	// Nor these: where an outlier began and ended.
 	OutlierEntry Type = 62
 	OutlierExit  Type = 63
 )
@@ -99,7 +107,8 @@ type Event struct {
 	// Body is a value (not a pointer) of Switch, Wake, Migrate, IRQ, Softirq,
 	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall, WorkQueue, Timer, Fault,
 	// Reclaim, Compaction, Lock, Idle, Frequency, Net, Napi, Throttle, KVM,
-	// Stolen or Marker.
+	// Stolen, TaskState, FileState, DeviceState or Marker; nil for DumpStart and
+	// DumpEnd.
 	Body any
 }
 
@@ -286,6 +295,37 @@ type KVM struct {
 type Stolen struct {
 	NS    uint64
 	Since uint64 // nanoseconds of CLOCK_MONOTONIC
+}
+
+// TaskState is DumpTask: a task that there was when the trace began.
+type TaskState struct {
+	TID, PID int
+	PPID     int // 0: not known
+	Comm     Comm
+	Kernel   bool // a kernel thread
+	Status   int  // Status…
+	CPU      int
+}
+
+// Values of TaskState.Status, as LTTng has them.
+const (
+	StatusRunnable = 2 // waits for a CPU
+	StatusWaiting  = 5
+	StatusRunning  = 6
+)
+
+// FileState is DumpFile: what a file descriptor of a process stands for, from
+// that time on.
+type FileState struct {
+	PID, FD int
+	Flags   uint32 // O_… of open(2)
+	Name    string
+}
+
+// DeviceState is DumpDevice: the name of a disk.
+type DeviceState struct {
+	Dev  uint32 // major << 20 | minor
+	Name string
 }
 
 // Marker is OutlierEntry or OutlierExit: an outlier's own start or end.

@@ -12,6 +12,7 @@ func TestMentions(t *testing.T) {
 	got := Mentions([]CPU{{CPU: 2, Records: b.out}, {CPU: 3, Records: b.out}})
 	want := Mentioned{
 		TIDs:      []int{50, 100, 200, 201, 300, 400, 500, 501, 600, 601},
+		Callers:   []int{399},
 		Functions: []uint64{0xffffffff81000000, 0xffffffff81234560, 0xffffffff81234570},
 		Devices:   []uint32{254<<20 | 16},
 	}

@@ -78,7 +78,7 @@ stream {
 
 // metadata builds the TSDL text. names holds the name of each system call
 // that has event ids of its own.
-func metadata(t *Trace, uuid [16]byte, names map[uint32]string) []byte {
+func metadata(t *Trace, uuid [16]byte, names map[uint32]*namedCall) []byte {
 	var b strings.Builder
 	b.WriteString("/* CTF 1.8 */\n\n" + metadataTypes)
 	fmt.Fprintf(&b, `
@@ -105,8 +105,10 @@ trace {
 		}
 	}
 	for _, nr := range slices.Sorted(maps.Keys(names)) {
-		writeClass(&b, int(syscallID(SyscallEntry, nr)), "syscall_entry_"+names[nr], classes[SyscallEntry].fields)
-		writeClass(&b, int(syscallID(SyscallExit, nr)), "syscall_exit_"+names[nr], classes[SyscallExit].fields)
+		call := names[nr]
+		name := toLTTng(call.name)
+		writeClass(&b, int(syscallID(SyscallEntry, nr)), "syscall_entry_"+name, call.entry)
+		writeClass(&b, int(syscallID(SyscallExit, nr)), "syscall_exit_"+name, call.exit)
 	}
 	return []byte(b.String())
 }
@@ -167,11 +169,13 @@ func floorSeconds(d time.Duration) int64 {
 // underscore, which readers take away.
 func writeClass(b *strings.Builder, id int, name string, fields []field) {
 	fmt.Fprintf(b, "event {\n\tname = \"%s\";\n\tid = %d;\n\tstream_id = 0;\n\tfields := struct {\n", name, id)
-	for _, f := range fields {
-		fmt.Fprintf(b, "\t\t%s;\n", fmt.Sprintf(fieldTypes[f.kind], "_"+f.name))
+	for i := range fields {
+		fmt.Fprintf(b, "\t\t%s;\n", fieldDecl(&fields[i]))
 	}
 	b.WriteString("\t};\n};\n\n")
 }
+
+func fieldDecl(f *field) string { return fmt.Sprintf(fieldTypes[f.kind], "_"+f.name) }
 
 const (
 	tsdlS32  = "integer { size = 32; align = 8; signed = true; base = 10; } %s"
@@ -188,5 +192,6 @@ var fieldTypes = [...]string{
 	kU64:     "integer { size = 64; align = 8; signed = false; base = 10; } %s",
 	kX64:     "integer { size = 64; align = 8; signed = false; base = 16; } %s",
 	kComm:    "integer { size = 8; align = 8; signed = false; encoding = UTF8; base = 10; } %s[16]",
-	kIRQName: tsdlText, kName24: tsdlText, kCommText: tsdlText, kText: tsdlText,
+	kIRQName: tsdlText, kName24: tsdlText, kCommText: tsdlText, kText: tsdlText, kAddress: tsdlText,
+	kArgs: "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
 }

@@ -30,8 +30,12 @@ type Reader struct {
 	failed  []error // to be returned by Next
 }
 
-// Read opens the trace in dir. Call Close after use.
+// Read opens the trace in dir, or in the directory "kernel" in it: both that
+// of a snapshot and that of its files will do. Call Close after use.
 func Read(dir string) (*Reader, error) {
+	if _, err := os.Lstat(filepath.Join(dir, kernelDir, "metadata")); err == nil {
+		dir = filepath.Join(dir, kernelDir)
+	}
 	m, err := readMetadata(filepath.Join(dir, "metadata"))
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)

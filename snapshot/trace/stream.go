@@ -11,7 +11,8 @@ import (
 
 const (
 	streamBuffer = 16 << 10
-	// maxEvent holds the largest event: a marker with two full texts.
+	// maxEvent holds the largest event: a marker with two full texts, and room
+	// for what later releases may have.
 	maxEvent = 4 << 10
 )
 
@@ -36,23 +37,27 @@ func newStreamReader(in io.Reader, m *meta, cpu int) *streamReader {
 
 // next reads the next event into s.event. It returns io.EOF after the last
 // one; any other error is final too, and what it says of damage is where
-// s.pos points.
+// s.pos points. Events of later releases are passed over.
 func (s *streamReader) next() error {
-	for s.left == 0 {
-		if err := s.nextPacket(); err != nil {
+	for {
+		for s.left == 0 {
+			if err := s.nextPacket(); err != nil {
+				return err
+			}
+		}
+		b, err := s.in.Peek(int(min(s.left, maxEvent)))
+		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+		n, known, err := s.decode(b)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		s.skip(n)
+		if known {
+			return nil
+		}
 	}
-	b, err := s.in.Peek(int(min(s.left, maxEvent)))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	n, err := s.decode(b)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	s.skip(n)
-	return nil
 }
 
 func (s *streamReader) skip(n int) {
@@ -94,50 +99,52 @@ var errEventShort = errors.New("an event goes past its packet")
 
 // decode decodes the event at the start of b, which holds all that is left of
 // the packet, or of the file, or maxEvent bytes.
-func (s *streamReader) decode(b []byte) (int, error) {
+func (s *streamReader) decode(b []byte) (n int, known bool, err error) {
 	short := errEventShort
 	if uint64(len(b)) < min(s.left, maxEvent) {
 		short = fmt.Errorf("%w in an event", io.ErrUnexpectedEOF)
 	}
 	id, now, tid, n, ok := readHeader(b, s.last)
 	if !ok && len(b) < longHeader {
-		return 0, short
+		return 0, false, short
 	}
 	if !ok || now > s.pkt.end {
-		return 0, errors.New("an event's time is not within its packet")
+		return 0, false, errors.New("an event's time is not within its packet")
 	}
-	t := typeOfID(id)
-	name, declared := s.meta.events[id]
-	if classOf(t) == nil || id >= firstSyscallID && !declared {
-		return 0, fmt.Errorf("unknown event %d", id)
+	d := s.meta.events[id]
+	if d == nil {
+		return 0, false, fmt.Errorf("unknown event %d", id)
 	}
 	body := b[n:]
-	if t == OutlierEntry || t == OutlierExit {
-		m, used, ok := readMarker(body)
+	if !d.typ.ofRecord() {
+		var v values
+		used, ok := readValues(body, d.fields, &v)
 		if !ok {
-			return 0, short
+			return 0, false, short
 		}
-		s.event = Event{Time: now, CPU: s.cpu, Type: t, TID: tid, Body: m}
-		s.last = now
-		return n + used, nil
+		s.event, s.last = Event{Time: now, CPU: s.cpu, Type: d.typ, TID: tid, Body: v.body(d.typ)}, now
+		return n + used, d.typ != 0, nil
 	}
 	var r Record
-	binary.LittleEndian.PutUint16(r[offType:], uint16(t))
+	binary.LittleEndian.PutUint16(r[offType:], uint16(d.typ))
 	binary.LittleEndian.PutUint16(r[offCPU:], uint16(s.cpu))
 	binary.LittleEndian.PutUint32(r[offTID:], uint32(tid))
 	binary.LittleEndian.PutUint64(r[offTime:], now)
-	used, ok := readFields(body, classes[t].fields, &r)
+	if d.call != "" {
+		binary.LittleEndian.PutUint32(r[offSyscallNR:], d.nr)
+	}
+	used, ok := readFields(body, d.fields, &r)
 	if !ok {
-		return 0, short
+		return 0, false, short
 	}
 	ev, err := r.Decode()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if call, ok := ev.Body.(Syscall); ok && declared {
-		call.Name = name
+	if call, ok := ev.Body.(Syscall); ok && d.call != "" {
+		call.Name = d.call
 		ev.Body = call
 	}
 	s.event, s.last = ev, now
-	return n + used, nil
+	return n + used, true, nil
 }

@@ -24,6 +24,9 @@ type Trace struct {
 	CPUs     []CPU
 	Outliers []Outlier
 	Env      Env
+	// Known is what is known from elsewhere of what the trace mentions. nil: the
+	// trace has no state dump.
+	Known *Known
 	// ClockOffset is CLOCK_REALTIME minus CLOCK_MONOTONIC.
 	ClockOffset time.Duration
 	// SyscallName gives the name of a system call, or "" for none. It may be
@@ -44,6 +47,9 @@ type CPU struct {
 	// Discarded is how many more events there were whose records were lost;
 	// it is not known when in the stream they happened.
 	Discarded uint64
+	// From and To bound what is covered: a CPU without records was quiet then.
+	// In nanoseconds of CLOCK_MONOTONIC; 0: from the first, to the last record.
+	From, To uint64
 }
 
 // Outlier becomes a tailcam_entry event at Start on EntryCPU and a
@@ -58,16 +64,23 @@ type Outlier struct {
 	Comm              string
 }
 
-// mark is one end of an outlier.
-type mark struct {
-	time    uint64
-	exit    bool
-	outlier *Outlier
+// extra is an event that comes from no record.
+type extra struct {
+	time   uint64
+	after  bool // the records of the same time
+	typ    Type
+	tid    int
+	values values
 }
 
-// Write writes the trace as CTF into dir, which it creates if it is missing:
-// a file "kernel_N" for each CPU, then "metadata". Existing files are not
-// replaced. It does not sync, and after an error what it wrote remains.
+// kernelDir is the directory in a trace's that has its files. LTTng's
+// sessions have it, and lttng-analyses finds the tracer's version by it.
+const kernelDir = "kernel"
+
+// Write writes the trace as CTF into a directory "kernel" in dir; both are
+// created if they are missing: a file "kernel_N" for each CPU, then
+// "metadata". Existing files are not replaced. It does not sync, and after an
+// error what it wrote remains.
 //
 // Write only reads the trace; it may run beside other readers of it.
 func Write(dir string, t Trace) error {
@@ -83,19 +96,22 @@ func Write(dir string, t Trace) error {
 	if t.PacketSize <= 0 {
 		t.PacketSize = defaultPacket
 	}
-	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("create trace directory: %w", err)
+	files := filepath.Join(dir, kernelDir)
+	for _, d := range []string{dir, files} {
+		if err := os.Mkdir(d, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("create trace directory: %w", err)
+		}
 	}
 	w := writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}}
 	for _, s := range streams {
-		path := filepath.Join(dir, "kernel_"+strconv.Itoa(s.cpu))
+		path := filepath.Join(files, "kernel_"+strconv.Itoa(s.cpu))
 		if err := create(path, func(f *os.File) error { return w.stream(f, s) }); err != nil {
 			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
 		}
 	}
 	// Last: without it the directory is not a trace.
 	text := metadata(&t, t.UUID, w.names.known)
-	err = create(filepath.Join(dir, "metadata"), func(f *os.File) error {
+	err = create(filepath.Join(files, "metadata"), func(f *os.File) error {
 		_, err := f.Write(text)
 		return err
 	})
@@ -117,9 +133,10 @@ func create(path string, fill func(*os.File) error) error {
 type stream struct {
 	cpu        int
 	records    []Record // by time
-	marks      []mark   // by time
+	extras     []extra  // by time
 	discarded  uint64
-	begin, end uint64 // of its events, or of the whole trace if it has none
+	from, to   uint64 // covered; 0: not known
+	begin, end uint64 // of its events and what is covered, or of the whole trace if there is neither
 }
 
 // plan checks the trace and sorts what has to be sorted.
@@ -143,7 +160,7 @@ func plan(t *Trace) ([]*stream, error) {
 		if old {
 			return nil, fmt.Errorf("write trace: CPU %d occurs twice", c.CPU)
 		}
-		s.discarded = c.Discarded
+		s.discarded, s.from, s.to = c.Discarded, c.From, c.To
 		s.records = sorted(c.Records)
 		for i := range s.records {
 			if !s.records[i].known() {
@@ -159,13 +176,14 @@ func plan(t *Trace) ([]*stream, error) {
 		if o.Start > o.End || o.End >= maxTime {
 			return nil, fmt.Errorf("write trace: outlier %d: impossible times %d to %d", o.Number, o.Start, o.End)
 		}
-		s, _ := get(o.EntryCPU)
-		s.marks = append(s.marks, mark{o.Start, false, o})
-		s, _ = get(o.ExitCPU)
-		s.marks = append(s.marks, mark{o.End, true, o})
+		entry, _ := get(o.EntryCPU)
+		entry.extras = append(entry.extras, extra{o.Start, false, OutlierEntry, o.TID, o.values()})
+		exit, _ := get(o.ExitCPU)
+		exit.extras = append(exit.extras, extra{o.End, true, OutlierExit, o.TID, o.values()})
 	}
 	setRanges(streams)
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.cpu, b.cpu) })
+	dump(streams, t.Known, t.SyscallName)
 	return streams, nil
 }
 
@@ -182,27 +200,41 @@ func sorted(records []Record) []Record {
 	return records
 }
 
-// setRanges sorts the marks and finds the first and last time of each stream.
+func (o *Outlier) values() (v values) {
+	v.text[valRule], v.text[valTrack], v.text[valName] = o.Rule, o.Track, o.Comm
+	v.num[valDelay], v.num[valTID], v.num[valPID], v.num[valOutlier] = uint64(o.DelayNS), uint64(o.TID), uint64(o.PID), o.Number
+	return v
+}
+
+// sortExtras keeps those of the same time in their order.
+func (s *stream) sortExtras() {
+	slices.SortStableFunc(s.extras, func(a, b extra) int {
+		if c := cmp.Compare(a.time, b.time); c != 0 || a.after == b.after {
+			return c
+		}
+		if a.after {
+			return 1
+		}
+		return -1
+	})
+}
+
+// setRanges sorts the extras and finds the first and last time of each stream.
 func setRanges(streams []*stream) {
 	first, last := uint64(math.MaxUint64), uint64(0)
 	for _, s := range streams {
-		slices.SortStableFunc(s.marks, func(a, b mark) int {
-			if c := cmp.Compare(a.time, b.time); c != 0 || a.exit == b.exit {
-				return c
-			}
-			if a.exit {
-				return 1
-			}
-			return -1
-		})
+		s.sortExtras()
 		s.begin, s.end = math.MaxUint64, 0
+		if s.from > 0 && s.from <= s.to && s.to < maxTime {
+			s.begin, s.end = s.from, s.to
+		}
 		for i := range s.records {
 			if r := &s.records[i]; r.known() {
-				s.begin, s.end = min(s.begin, r.Time()), r.Time()
+				s.begin, s.end = min(s.begin, r.Time()), max(s.end, r.Time())
 			}
 		}
-		if n := len(s.marks); n > 0 {
-			s.begin, s.end = min(s.begin, s.marks[0].time), max(s.end, s.marks[n-1].time)
+		if n := len(s.extras); n > 0 {
+			s.begin, s.end = min(s.begin, s.extras[0].time), max(s.end, s.extras[n-1].time)
 		}
 		first, last = min(first, s.begin), max(last, s.end)
 	}

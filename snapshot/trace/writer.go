@@ -14,7 +14,7 @@ type writer struct {
 	last uint64 // time of the event before, or the packet's begin
 }
 
-// stream merges one CPU's records and marks. At equal times an outlier's
+// stream merges one CPU's records and extras. At equal times an outlier's
 // entry comes before the records and its exit after them, because the same
 // kernel event, with one reading of the clock, made both.
 func (w *writer) stream(out io.Writer, s *stream) error {
@@ -30,25 +30,25 @@ func (w *writer) stream(out io.Writer, s *stream) error {
 		}
 		w.pkt.discarded = s.discarded
 	}
-	marks := s.marks
+	extras := s.extras
 	for i := range s.records {
 		r := &s.records[i]
 		if !r.known() {
 			continue
 		}
 		now := r.Time()
-		for len(marks) > 0 && (marks[0].time < now || marks[0].time == now && !marks[0].exit) {
-			if err := w.mark(marks[0]); err != nil {
+		for len(extras) > 0 && (extras[0].time < now || extras[0].time == now && !extras[0].after) {
+			if err := w.extra(&extras[0]); err != nil {
 				return err
 			}
-			marks = marks[1:]
+			extras = extras[1:]
 		}
 		if err := w.record(r); err != nil {
 			return err
 		}
 	}
-	for _, m := range marks {
-		if err := w.mark(m); err != nil {
+	for i := range extras {
+		if err := w.extra(&extras[i]); err != nil {
 			return err
 		}
 	}
@@ -60,28 +60,25 @@ func (w *writer) stream(out io.Writer, s *stream) error {
 
 func (w *writer) record(r *Record) error {
 	t, now := r.Type(), r.Time()
-	id := uint16(t)
+	id, fields := uint16(t), classes[t].fields
 	if t == SyscallEntry || t == SyscallExit {
-		if nr := r.u32(offSyscallNR); w.names.has(nr) {
-			id = syscallID(t, nr)
+		nr := r.u32(offSyscallNR)
+		if call := w.names.get(nr); call != nil {
+			id, fields = syscallID(t, nr), call.entry
+			if t == SyscallExit {
+				fields = call.exit
+			}
 		}
 	}
 	w.buf = appendHeader(w.buf, id, w.last, now, r.TID())
-	w.buf = appendFields(w.buf, classes[t].fields, r)
+	w.buf = appendFields(w.buf, fields, r)
 	return w.wrote(now)
 }
 
-func (w *writer) mark(m mark) error {
-	t := OutlierEntry
-	if m.exit {
-		t = OutlierExit
-	}
-	o := m.outlier
-	w.buf = appendHeader(w.buf, uint16(t), w.last, m.time, o.TID)
-	w.buf = appendMarker(w.buf, &Marker{
-		Rule: o.Rule, Track: o.Track, DelayNS: o.DelayNS, PID: o.PID, Comm: MakeComm(o.Comm), Outlier: o.Number,
-	}, o.TID)
-	return w.wrote(m.time)
+func (w *writer) extra(e *extra) error {
+	w.buf = appendHeader(w.buf, uint16(e.typ), w.last, e.time, e.tid)
+	w.buf = appendValues(w.buf, classes[e.typ].fields, &e.values)
+	return w.wrote(e.time)
 }
 
 // wrote ends the packet if the event at now filled it.
@@ -105,28 +102,4 @@ func (w *writer) flush(end uint64) error {
 	w.pkt.begin = end
 	w.pkt.seq++
 	return nil
-}
-
-// syscallNames remembers the names of the calls that the trace has.
-type syscallNames struct {
-	ask   func(nr int) string
-	asked [namedSyscalls]bool
-	known map[uint32]string
-}
-
-// has tells whether the call has a name and so event ids of its own.
-func (n *syscallNames) has(nr uint32) bool {
-	if n.ask == nil || nr >= namedSyscalls {
-		return false
-	}
-	if !n.asked[nr] {
-		n.asked[nr] = true
-		if name := n.ask(int(nr)); identifier(name) && name != "unknown" {
-			if n.known == nil {
-				n.known = make(map[uint32]string)
-			}
-			n.known[nr] = name
-		}
-	}
-	return n.known[nr] != ""
 }

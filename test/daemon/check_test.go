@@ -51,7 +51,7 @@ func readMeta(t *testing.T, dir string) *snapshot.Meta {
 // checkModes holds that all files are there, and closed to others.
 func checkModes(t *testing.T, dir string) {
 	t.Helper()
-	for _, name := range []string{snapshot.MetaFile, snapshot.ExplainTextFile, snapshot.ExplainJSONFile, snapshot.FoldedFile, "trace/metadata"} {
+	for _, name := range []string{snapshot.MetaFile, snapshot.ExplainTextFile, snapshot.ExplainJSONFile, snapshot.FoldedFile, "trace/kernel/metadata"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		} else if info.Size() == 0 && name != snapshot.FoldedFile {

@@ -1,0 +1,88 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/process/within"
+)
+
+// File is a file descriptor of a process and what it stands for.
+type File struct {
+	FD    int
+	Flags uint32 // O_… of open(2)
+	Name  string // a path as the process sees it, or what the kernel says, such as socket:[123]
+}
+
+// maxFDInfo bounds the bytes of /proc/PID/fdinfo/N that are read: the flags stand first.
+const maxFDInfo = 256
+
+// Files returns at most limit open files of a process, those with the smallest
+// descriptors first as /proc lists them. If it has ended, the error wraps
+// fs.ErrNotExist.
+func (t *Table) Files(pid, limit int) ([]File, error) {
+	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(pid)))
+	if err != nil {
+		return nil, fmt.Errorf("list files of process %d: %w", pid, err)
+	}
+	type result struct {
+		files []File
+		err   error
+	}
+	r, err := within.Do(t.gate, gateKey{pid, "fd"}, t.opts.Timeout, func() result {
+		defer dir.Close()
+		files, err := readFiles(dir, limit)
+		return result{files, err}
+	})
+	if err != nil {
+		t.timeouts.Add(1)
+		return nil, fmt.Errorf("list files of process %d: %w", pid, err)
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("list files of process %d: %w", pid, r.err)
+	}
+	return r.files, nil
+}
+
+func readFiles(dir *os.File, limit int) ([]File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, gone(err)
+	}
+	list := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), "fd"))
+	defer list.Close()
+	names, err := list.Readdirnames(limit)
+	if len(names) == 0 && err != nil {
+		return nil, gone(err)
+	}
+	var files []File
+	target := make([]byte, unix.PathMax)
+	for _, name := range names {
+		n, err := unix.Readlinkat(fd, name, target)
+		number, notNumber := strconv.Atoi(name)
+		if err != nil || notNumber != nil {
+			continue // closed meanwhile
+		}
+		f := File{FD: number, Name: clean(string(target[:n]), maxCmdline)}
+		if text, err := readIn(dir, "fdinfo/"+name, maxFDInfo); err == nil {
+			f.Flags = fileFlags(string(text))
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func fileFlags(text string) uint32 {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "flags:\t"); ok {
+			flags, _ := strconv.ParseUint(value, 8, 32)
+			return uint32(flags)
+		}
+	}
+	return 0
+}
