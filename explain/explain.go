@@ -14,8 +14,8 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Source hands out events in the order of time, then io.EOF. An error that
-// wraps trace.ErrDamaged is noted, and reading goes on.
+// Source hands out events in the order of time, then io.EOF. After an error
+// that wraps trace.ErrDamaged, reading goes on. *trace.Reader is one.
 type Source interface {
 	Next() (trace.Event, error)
 }
@@ -27,43 +27,41 @@ type Outlier struct {
 	TID, PID           int
 	Comm               string
 	CPU                int    // where it ended
-	Syscall            string // that the task was in all the time; "": not known
-	IRQ                int    // tracks irq: its number
-	Vector             string // track softirq: of the kernel's names
+	Syscall            string // track syscall: that the task was in all the time; else the one it sleeps in, if known
+	Device             string // track block
+	Sector             uint64 // track block
+	IRQ                int    // track irq: its number
+	Name               string // track irq: of the handler; softirq: of the vector, as NET_RX
 	Raised             bool   // track softirq: from raise to run
 }
 
 // TaskFact is what is known of a task beside the trace.
 type TaskFact struct {
-	PID            int
-	Comm           string
-	Cgroup         string
-	Policy         string // SCHED_FIFO and so on
-	RTPriority     int
-	Kernel         bool
-	CPUs           []int // that it may run on; nil: not known
-	AffinityIsHard bool  // fewer than the machine has
+	PID        int
+	Comm       string
+	Cgroup     string
+	Policy     string // SCHED_FIFO and so on
+	RTPriority int
+	Kernel     bool
+	CPUs       []int // on which it may run; nil: not known
 }
 
-// Names resolve what a trace has as numbers. Each may be nil; an answer may be
-// empty.
+// Names are what is known beside the trace: names for what it has as numbers,
+// and how far it reaches. Each may be nil, and each answer empty.
 type Names struct {
+	// Covered tells from when on each CPU's events are all there. Without it a
+	// CPU is covered from its first event on.
+	Covered  map[int]uint64
 	Syscall  func(nr int) string
 	Function func(address uint64) string
-	Device   func(dev uint32) string
+	Device   func(dev uint32) string // major << 20 | minor
 	Task     func(tid int) (TaskFact, bool)
 }
 
-// Limits of what is kept of a trace.
-const (
-	maxSegments = 8 << 20
-	maxDepth    = 12
-	maxSteps    = 20_000
-)
-
 // Explain reads the source up to the end of the last outlier and explains
 // each. Its memory is bounded by the events between the first outlier's start
-// and the last one's end. It is safe for concurrent use with other sources.
+// and the last one's end, and by maxKept. Damage is noted, not an error; an
+// error is one of reading. It is safe for concurrent use with other sources.
 func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 	r := &Report{Version: Version, Outliers: []Result{}}
 	if len(outliers) == 0 {
@@ -76,10 +74,10 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 			break
 		}
 		if errors.Is(err, trace.ErrDamaged) {
-			if len(r.Notes) < 16 {
+			m.damaged = true
+			if len(r.Notes) < maxNotes {
 				r.Notes = append(r.Notes, err.Error())
 			}
-			m.damaged = true
 			continue
 		}
 		if err != nil {
@@ -95,4 +93,37 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		r.Outliers = append(r.Outliers, m.explain(&outliers[i]))
 	}
 	return r, nil
+}
+
+const maxNotes = 16
+
+// explain tells where the time of one outlier went.
+func (m *model) explain(o *Outlier) Result {
+	w := &walker{m: m, outlier: o}
+	var pieces []piece
+	if o.Start < o.End {
+		switch o.Track {
+		case "irq", "softirq":
+			pieces = w.interrupt()
+		case "block":
+			pieces = w.request()
+		default:
+			pieces = w.follow(o.TID, o.Start, o.End)
+		}
+	}
+	r := Result{
+		Rule: o.Rule, Track: o.Track, Cause: o.Cause,
+		StartMonoNS: o.Start, EndMonoNS: max(o.End, o.Start), Task: *m.whoSlow(o),
+	}
+	r.DelayNS = int64(r.EndMonoNS - r.StartMonoNS)
+	r.Parts = sumUp(pieces, false)
+	r.Roots = sumUp(pieces, true)
+	if len(r.Parts) > 0 {
+		r.Blame = r.Parts[0]
+		r.Chain = chain(pieces, &r.Blame)
+	}
+	r.Path = steps(m, pieces)
+	r.Verdict = w.verdict(&r, pieces)
+	r.Advice = w.advice(&r)
+	return r
 }

@@ -1,40 +1,30 @@
 package explain
 
-import (
-	"slices"
-
-	"github.com/tailcam/tailcam/snapshot/trace"
-)
-
-const (
-	taskDead     = 0x80
-	softirqNetTX = 2
-	softirqNetRX = 3
-	reqOpMask    = 0xff
-	reqOpFlush   = 2
-	reqPreflush  = 1 << 18
-)
-
-var vectors = [...]string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
-
-func vectorName(n int) string {
-	if n >= 0 && n < len(vectors) {
-		return vectors[n]
-	}
-	return "?"
-}
+import "github.com/tailcam/tailcam/snapshot/trace"
 
 // feed takes in one event.
 func (m *model) feed(ev *trace.Event) {
 	if ev.Type >= trace.DumpStart { // of no record: the state dump, the ends of outliers
 		return
 	}
+	m.seen[ev.Type] = true
+	if m.begin == 0 {
+		m.begin = ev.Time
+		m.whole = max(m.whole, ev.Time)
+		if len(m.names.Covered) > 0 {
+			m.whole = 0
+			for _, from := range m.names.Covered {
+				m.whole = max(m.whole, from)
+			}
+		}
+	}
 	c := m.cpu(ev.CPU)
 	if c.first == 0 {
 		c.first = ev.Time
-	}
-	if m.begin == 0 {
-		m.begin = ev.Time
+		if from, ok := m.names.Covered[ev.CPU]; ok {
+			c.first = min(c.first, from)
+		}
+		m.found(ev, c)
 	}
 	switch b := ev.Body.(type) {
 	case trace.Switch:
@@ -42,153 +32,74 @@ func (m *model) feed(ev *trace.Event) {
 	case trace.Wake:
 		m.feedWake(ev, c, &b)
 	case trace.Migrate:
-		t := m.task(b.TID)
-		if s := t.last(); s != nil && s.state == runnable && s.cpu != b.DestCPU {
-			next := *s
-			next.cpu = b.DestCPU
-			m.turn(t, ev.Time, next)
-		} else if s != nil && s.state == blocked {
-			s.cpu = b.DestCPU
-		}
+		m.feedMigrate(ev, &b)
 	case trace.Fork:
 		t := m.task(b.ChildTID)
 		t.pid, t.comm = b.ChildPID, b.ChildComm
 	case trace.Exec:
 		t := m.task(ev.TID)
 		t.pid, t.comm = b.PID, b.Comm
-	case trace.IRQ:
-		if ev.Type == trace.IRQEntry {
-			c.push(context{kind: KindIRQ, from: ev.Time, number: b.IRQ, name: b.Name})
-		} else {
-			c.lastIRQ = ev.Time
-			m.pop(c, ev, func(x *context) bool { return x.kind == KindIRQ && x.number == b.IRQ })
-		}
-	case trace.Softirq:
-		if ev.Type == trace.SoftirqEntry {
-			m.softirqEntry(ev, c, int(b.Vec))
-		} else {
-			m.pop(c, ev, func(x *context) bool { return x.kind == KindSoftirq && x.number == int(b.Vec) })
-		}
-	case trace.Hrtimer:
-		if ev.Type == trace.HrtimerEntry {
-			c.push(context{kind: KindTimer, hr: true, from: ev.Time, function: b.Function})
-		} else {
-			c.lastIRQ = ev.Time
-			m.pop(c, ev, func(x *context) bool { return x.kind == KindTimer && x.hr })
-		}
-	case trace.Timer:
-		if ev.Type == trace.TimerEntry {
-			c.push(context{kind: KindTimer, from: ev.Time, function: b.Function})
-		} else {
-			m.pop(c, ev, func(x *context) bool { return x.kind == KindTimer && !x.hr })
-		}
+	case trace.IRQ, trace.Softirq, trace.Hrtimer, trace.Timer, trace.Net:
+		m.feedContext(ev, c)
 	case trace.Block:
 		m.feedBlock(ev, c, &b)
 	case trace.Work:
 		m.feedWork(ev, &b)
 	case trace.WorkQueue:
-		if len(m.waiting) < 1<<16 {
-			m.waiting[b.Work] = queuedWork{at: ev.Time, tid: ev.TID, queue: b.Name}
+		if len(m.waiting) < maxPending {
+			m.waiting[b.Work] = queuedWork{at: ev.Time, tid: m.onBehalf(ev, c), queue: b.Name}
 		}
 	default:
-		m.feedMore(ev, c)
+		m.feedTask(ev, c)
 	}
 }
 
-// feedMore takes in the events that are not in every trace.
-func (m *model) feedMore(ev *trace.Event, c *cpu) {
-	t := m.task(ev.TID)
-	switch b := ev.Body.(type) {
-	case trace.Syscall:
-		m.syscalls = true
-		t.pid = b.PID
-		if ev.Type == trace.SyscallEntry {
-			t.calls = append(t.calls, call{from: ev.Time, to: forever, nr: int(b.NR), name: b.Name})
-			return
-		}
-		if n := len(t.calls); n > 0 && t.calls[n-1].to == forever {
-			t.calls[n-1].to = ev.Time
-		} else {
-			t.calls = append(t.calls, call{from: 0, to: ev.Time, nr: int(b.NR), name: b.Name})
-		}
-		if n := len(t.calls); t.calls[n-1].to <= m.from {
-			t.calls = t.calls[:n-1]
-		}
-	case trace.Lock:
-		if ev.Type == trace.LockBegin {
-			t.locks = append(t.locks, locking{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags})
-		} else if n := len(t.locks); n > 0 && t.locks[n-1].to == forever {
-			t.locks[n-1].to = ev.Time
-			if ev.Time <= m.from {
-				t.locks = t.locks[:n-1]
-			}
-		}
-	case trace.Reclaim:
-		t.effort(ev, ev.Type == trace.ReclaimBegin, Reclaim, m.from)
-	case trace.Compaction:
-		t.effort(ev, ev.Type == trace.CompactionBegin, Compaction, m.from)
-	case trace.Net:
-		m.net = true
-		if ev.Type == trace.NetQueue {
-			t.queued = ev.Time
-		}
-	case trace.Stolen:
-		from := max(b.Since, ev.Time-min(b.NS, ev.Time))
-		if ev.Time > m.from {
-			c.overs = append(c.overs, over{from: from, to: ev.Time, tid: ev.TID, kind: KindHypervisor})
-		}
+// found notes what a CPU was found doing at its first event.
+func (m *model) found(ev *trace.Event, c *cpu) {
+	prio := 120
+	if b, ok := ev.Body.(trace.Switch); ok {
+		prio = b.PrevPrio
+	}
+	if m.keep() {
+		c.runs = append(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
+	}
+	if t := m.task(ev.TID); ev.TID != 0 && len(t.segments) == 0 {
+		m.turn(t, c.first, segment{state: running, cpu: int32(ev.CPU)})
 	}
 }
 
-func (t *task) effort(ev *trace.Event, begins bool, cause Cause, from uint64) {
-	n := len(t.reclaims)
-	switch {
-	case begins:
-		t.reclaims = append(t.reclaims, effort{from: ev.Time, to: forever, cause: cause})
-	case n > 0 && t.reclaims[n-1].to == forever:
-		t.reclaims[n-1].to = ev.Time
-		if ev.Time <= from {
-			t.reclaims = t.reclaims[:n-1]
-		}
-	default:
-		t.reclaims = append(t.reclaims, effort{from: 0, to: ev.Time, cause: cause})
+// onBehalf is the task that does something: none if an interrupt does.
+func (m *model) onBehalf(ev *trace.Event, c *cpu) int {
+	if len(c.frames) > 0 {
+		return 0
 	}
+	return ev.TID
 }
 
 func (m *model) feedSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	if ev.TID != 0 {
 		m.leave(ev, c, b)
+	} else {
+		m.clearFrames(c, ev.Time, nil)
 	}
-	// Who has the CPU.
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
 		r := &c.runs[n-1]
-		if r.tid != ev.TID { // a switch is missing
-			r.tid = -1
+		if r.tid != ev.TID {
+			r.tid = -1 // a switch is missing
 		}
 		r.to = ev.Time
-		if ev.Time <= m.from {
+		if r.to <= m.from {
 			c.runs = c.runs[:n-1]
+			m.kept--
 		}
-	} else if ev.Time > m.from {
-		c.runs = append(c.runs, run{from: c.first, to: ev.Time, tid: ev.TID, prio: b.PrevPrio})
 	}
-	c.runs = append(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
-	c.switched = true
-	if b.NextTID == 0 {
-		return
+	if m.keep() {
+		c.runs = append(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
 	}
-	next := m.task(b.NextTID)
-	next.pid, next.comm, next.prio = b.NextPID, b.NextComm, b.NextPrio
-	if next.last() == nil && len(next.segments) == 0 && ev.Time > m.begin {
-		// Nothing was seen of it until now.
-		m.turn(next, m.begin, segment{state: unknown, cpu: ev.CPU})
+	c.done = nil
+	if b.NextTID != 0 {
+		m.arrive(ev, c, b)
 	}
-	m.turn(next, ev.Time, segment{state: running, cpu: ev.CPU})
-	for _, x := range next.held {
-		x.from = ev.Time
-		c.push(x)
-	}
-	next.held = next.held[:0]
 }
 
 // leave is the half of a switch that concerns the task that leaves.
@@ -196,124 +107,144 @@ func (m *model) leave(ev *trace.Event, c *cpu, b *trace.Switch) {
 	t := m.task(ev.TID)
 	t.comm, t.prio = b.PrevComm, b.PrevPrio
 	switch s := t.last(); {
-	case s == nil && len(t.segments) == 0:
-		// It ran since before the trace, if nothing else did on this CPU.
-		st := running
-		if c.switched {
-			st = unknown
-		}
-		m.turn(t, c.first, segment{state: st, cpu: ev.CPU})
+	case len(t.segments) == 0:
+		m.turn(t, c.first, segment{state: unknown, cpu: int32(ev.CPU)}) // its switch in is missing
 	case s != nil && s.state != running:
-		s.state = unknown // its switch in is missing
+		s.state = unknown
 	}
-	// Only where softirqs run in threads can a task leave amid one.
-	for i := len(c.contexts) - 1; i >= 0; i-- {
-		x := c.contexts[i]
-		if x.kind == KindIRQ || x.hr {
-			continue
-		}
-		c.over(m, x, ev.Time, ev.TID)
-		t.held = append(t.held, x)
-	}
-	c.contexts = c.contexts[:0]
-	slices.Reverse(t.held)
-	next := segment{cpu: ev.CPU, call: b.Call}
+	m.clearFrames(c, ev.Time, t)
+	next := segment{cpu: int32(ev.CPU), prio: int16(b.PrevPrio), call: int16(b.Call)}
 	if b.PrevState == 0 || b.Preempted {
 		next.state, next.preempted, next.throttled = runnable, true, b.Throttled
+		if b.Throttled && m.keep() {
+			c.quota = append(c.quota, quota{from: ev.Time, to: forever, tid: t.tid, pid: t.pid})
+		}
 	} else {
-		next.state, next.bits, next.iowait, next.frozen = blocked, b.PrevState, b.IOWait, b.Frozen
+		next.state, next.bits, next.frozen, next.iowait = blocked, b.PrevState, b.Frozen, b.IOWait
 	}
 	m.turn(t, ev.Time, next)
+}
+
+// earlyWake is how long before a task has left its CPU its wake-up may come:
+// it was on its way to sleep.
+const earlyWake = 1_000_000
+
+// maxQuotas is how many stretches without quota are looked at, the latest first.
+const maxQuotas = 64
+
+// arrive is the half that concerns the task that gets the CPU.
+func (m *model) arrive(ev *trace.Event, c *cpu, b *trace.Switch) {
+	t := m.task(b.NextTID)
+	t.pid, t.comm, t.prio = b.NextPID, b.NextComm, b.NextPrio
+	switch s := t.last(); {
+	case len(t.segments) == 0:
+		// Nothing was seen of it until now, not even a wake-up.
+		if ev.Time > m.whole {
+			m.turn(t, m.whole, segment{state: runnable, cpu: int32(ev.CPU), prio: int16(b.NextPrio)})
+		}
+	case s != nil && s.state == running:
+		s.state = unknown // its switch out is missing
+	case s != nil && s.state == blocked && t.early != nil && t.early.at+earlyWake >= s.from:
+		s.state, s.wake = runnable, t.early
+	}
+	t.early = nil
+	m.turn(t, ev.Time, segment{state: running, cpu: int32(ev.CPU), prio: int16(b.NextPrio)})
+	for i := len(c.quota) - 1; i >= max(0, len(c.quota)-maxQuotas); i-- {
+		if q := &c.quota[i]; q.tid == t.tid && q.to == forever {
+			q.to = ev.Time
+		}
+	}
+	for _, x := range t.held {
+		m.push(c, ev.Time, x)
+	}
+	t.held = nil
 }
 
 func (m *model) feedWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	t := m.task(b.TID)
 	t.pid, t.comm, t.prio = b.PID, b.Comm, b.Prio
 	s := t.last()
-	w := &wake{at: ev.Time, cpu: ev.CPU, tid: ev.TID}
-	if n := len(c.contexts); n > 0 {
-		w.ctx = c.contexts[n-1]
-		w.ctx.fromIRQ = c.contexts[0].fromIRQ || c.contexts[0].kind == KindIRQ
-		// A timer of the wheel expires within its softirq; what counts is the timer.
-		for i := n - 1; i >= 0 && w.ctx.request == nil; i-- {
-			w.ctx.request = c.contexts[i].request
-		}
-	} else if waker := m.tasks[ev.TID]; waker != nil && waker.work != nil {
-		w.ctx = context{
-			kind: KindWork, from: waker.work.start, function: waker.work.function,
-			work: waker.work, request: waker.work.request,
-		}
+	if s != nil && s.state == runnable {
+		return
 	}
+	w := m.wakeAt(ev, c)
+	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:
-		m.turn(t, ev.Time, segment{state: runnable, cpu: b.TargetCPU, wake: w})
-		return
-	case s == nil && len(t.segments) == 0:
-		if ev.Time > m.begin {
-			m.turn(t, m.begin, segment{state: blocked, call: trace.CallNone, cpu: b.TargetCPU})
+		if s == nil || s.state != running {
+			m.turn(t, ev.Time, next)
 		}
-	case s == nil || s.state == running || s.state == runnable:
-		return // it was on its way
+		return
+	case s != nil && s.state == running:
+		t.early = w
+		return
+	case len(t.segments) == 0 && ev.Time > m.whole:
+		m.turn(t, m.whole, segment{state: blocked, call: trace.CallNone, cpu: int32(b.TargetCPU)})
 	}
-	if s = t.last(); s != nil {
+	if s = t.last(); s != nil && s.state == blocked {
 		s.wake = w
 	}
-	m.turn(t, ev.Time, segment{state: runnable, cpu: b.TargetCPU, wake: w})
-}
-
-func (m *model) softirqEntry(ev *trace.Event, c *cpu, vec int) {
-	x := context{kind: KindSoftirq, from: ev.Time, number: vec, name: vectorName(vec)}
-	// Right behind an interrupt it was raised there; otherwise by the task's own call, as when it sends to this
-	// machine. Between the two lie some microseconds.
-	const right = 20_000
-	x.fromIRQ = c.lastIRQ > 0 && ev.Time-c.lastIRQ < right
-	if t := m.tasks[ev.TID]; t != nil && t.queued > 0 && ev.Time-t.queued < 1_000_000 && vec == softirqNetRX {
-		x.fromIRQ = false
-	}
-	c.push(x)
-}
-
-// maxContexts bounds nesting that only a damaged trace has.
-const maxContexts = 16
-
-func (c *cpu) push(x context) {
-	if len(c.contexts) < maxContexts {
-		c.contexts = append(c.contexts, x)
-	}
-}
-
-// pop ends the innermost context that fits, and what is left on top of it.
-func (m *model) pop(c *cpu, ev *trace.Event, fits func(*context) bool) {
-	for i := len(c.contexts) - 1; i >= 0; i-- {
-		if !fits(&c.contexts[i]) {
-			continue
+	if w.ctx.kind == "" && ev.TID != 0 {
+		if n := len(t.wakers); n > 0 && t.wakers[n-1].at <= m.from {
+			t.wakers[n-1] = tick{ev.Time, ev.TID}
+		} else if m.keep() {
+			t.wakers = append(t.wakers, tick{ev.Time, ev.TID})
 		}
-		x := c.contexts[i]
-		if i > 0 && x.request != nil && c.contexts[i-1].request == nil {
-			c.contexts[i-1].request = x.request
-		}
-		c.contexts = c.contexts[:i]
-		c.over(m, x, ev.Time, ev.TID)
-		return
 	}
+	m.turn(t, ev.Time, next)
 }
 
-// over notes a stretch on top of a task.
-func (c *cpu) over(m *model, x context, to uint64, tid int) {
-	if to <= m.from || to <= x.from || m.kept >= maxSegments {
-		return
+// justDone is how long after a request's completion by a task a wake-up by it
+// may be due to that.
+const justDone = 100_000
+
+// wakeAt says what wakes a task at an event.
+func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
+	w := &wake{at: ev.Time, cpu: ev.CPU, tid: ev.TID}
+	n := len(c.frames)
+	if n == 0 {
+		if t := m.tasks[ev.TID]; t != nil {
+			w.work = t.work
+			if c.done != nil && ev.Time-c.doneAt < justDone && (t.work != nil || m.kernelThread(ev.TID)) {
+				w.request = c.done
+			}
+		}
+		return w
 	}
-	m.kept++
-	c.overs = append(c.overs, over{from: x.from, to: to, tid: tid, kind: x.kind, number: x.number, name: x.name, function: x.function})
+	w.ctx = c.frames[n-1].context
+	for i := n - 1; i >= 0; i-- {
+		f := &c.frames[i]
+		if w.request == nil {
+			w.request = f.request
+		}
+		if f.kind == KindSoftirq && (f.number == softirqNetRX || f.number == softirqNetTX) && w.device == "" {
+			w.sender, w.device, w.remote = f.sender, f.device, f.remote
+		}
+	}
+	return w
+}
+
+func (m *model) feedMigrate(ev *trace.Event, b *trace.Migrate) {
+	t := m.task(b.TID)
+	switch s := t.last(); {
+	case s == nil || int(s.cpu) == b.DestCPU:
+	case s.state == runnable:
+		next := *s
+		next.cpu = int32(b.DestCPU)
+		m.turn(t, ev.Time, next)
+	case s.state == blocked:
+		s.cpu = int32(b.DestCPU)
+	}
 }
 
 func (m *model) feedBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 	r := m.inFlight[b.RQ]
-	if r == nil || (ev.Type != trace.BlockComplete && r.issue > 0 && r.sector != b.Sector) {
-		r = &request{rq: b.RQ}
-		if len(m.inFlight) >= 1<<17 {
+	if r == nil || ev.Type != trace.BlockComplete && r.issue > 0 && r.sector != b.Sector {
+		if len(m.inFlight) >= maxPending {
+			m.full = true
 			return
 		}
+		r = &request{rq: b.RQ}
 		m.inFlight[b.RQ] = r
 	}
 	if ev.Type != trace.BlockComplete {
@@ -328,18 +259,26 @@ func (m *model) feedBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 		}
 		return
 	}
+	if b.Status == 0 && b.Bytes > 0 && b.Bytes < r.bytes {
+		r.bytes -= b.Bytes // a part of it
+		return
+	}
 	delete(m.inFlight, b.RQ)
 	r.complete = ev.Time
-	if r.dev == 0 {
-		r.dev, r.sector, r.flags = b.Dev, b.Sector, b.Flags
+	if r.begin() == 0 {
+		r.dev, r.sector, r.flags, r.comm = b.Dev, b.Sector, b.Flags, b.Comm
 	}
 	r.bytes = max(r.bytes, b.Bytes)
-	if n := len(c.contexts); n > 0 {
-		c.contexts[n-1].request = r
-	} else if t := m.tasks[ev.TID]; t != nil && t.work != nil {
-		t.work.request = r
+	if len(m.lastDone) < maxPending {
+		r.lastDone = m.lastDone[r.dev]
+		m.lastDone[r.dev] = ev.Time
 	}
-	if r.complete > m.from && len(m.requests) < maxSegments {
+	if n := len(c.frames); n > 0 {
+		c.frames[n-1].request = r
+	} else {
+		c.done, c.doneAt = r, ev.Time
+	}
+	if r.complete > m.from && m.keep() {
 		m.requests = append(m.requests, r)
 	}
 }
@@ -347,19 +286,28 @@ func (m *model) feedBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 func (m *model) feedWork(ev *trace.Event, b *trace.Work) {
 	t := m.task(ev.TID)
 	if ev.Type == trace.WorkStart {
-		w := &work{work: b.Work, function: b.Function, start: ev.Time}
+		x := &work{work: b.Work, function: b.Function, start: ev.Time, end: forever, worker: ev.TID}
 		if q, ok := m.waiting[b.Work]; ok {
-			w.queued, w.queuer, w.queue = q.at, q.tid, q.queue
+			x.queued, x.queuer, x.queue = q.at, q.tid, q.queue
 			delete(m.waiting, b.Work)
 		}
-		t.work = w
+		t.work = x
 		return
 	}
-	if w := t.work; w != nil {
-		w.end = ev.Time
-		if w.end > m.from {
-			t.works = append(t.works, w)
-		}
-		t.work = nil
+	if t.work != nil {
+		m.endWork(t, ev.Time)
+	}
+}
+
+func (m *model) endWork(t *task, at uint64) {
+	x := t.work
+	t.work = nil
+	x.end = at
+	if x.end <= m.from || !m.keep() {
+		return
+	}
+	t.works = append(t.works, x)
+	if x.queue != "" {
+		m.queues[x.queue] = append(m.queues[x.queue], x)
 	}
 }

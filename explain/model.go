@@ -2,12 +2,24 @@ package explain
 
 import (
 	"math"
-	"slices"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 const forever = math.MaxUint64
+
+// Bounds of what is kept of a trace, which may be hostile.
+const (
+	maxKept     = 1 << 21 // segments, runs, stretches and requests together
+	maxPending  = 1 << 16 // requests, works or packets that have begun and not ended
+	maxContexts = 16      // nested on one CPU
+	maxTasks    = 1 << 18
+	maxCPUs     = 1 << 13
+)
+
+// lateness is how long after an outlier's end events may still belong to it:
+// programs read the clock before they write.
+const lateness = 100_000
 
 // state of a task in a stretch of time.
 type state uint8
@@ -19,28 +31,32 @@ const (
 	blocked
 )
 
-var stateNames = [...]string{"unknown", "running", "runnable", "blocked"}
-
 // segment is one stretch of a task's time. They follow each other without a gap.
 type segment struct {
 	from, to  uint64
 	state     state
-	preempted bool // runnable: it had to leave
-	throttled bool // runnable: the quota of its cgroup was used up
-	iowait    bool // blocked
-	frozen    bool // blocked
-	cpu       int
+	preempted bool   // runnable: it had to leave
+	throttled bool   // runnable: the quota of its cgroup was used up
+	frozen    bool   // blocked
+	iowait    bool   // blocked
 	bits      uint32 // blocked: the kernel's state
-	call      int    // blocked: the system call, trace.CallNone or trace.CallException
-	wake      *wake  // blocked: what ended it; runnable: what woke it; nil: not seen
+	cpu       int32
+	prio      int16
+	call      int16 // blocked: the system call, trace.CallNone or trace.CallException
+	wake      *wake // blocked: what ended it; runnable: what began it; nil: not seen
 }
 
 // wake is what ended a wait.
 type wake struct {
-	at  uint64
-	cpu int
-	tid int     // current on that CPU
-	ctx context // what ran on top of it
+	at      uint64
+	cpu     int
+	tid     int      // current on that CPU
+	ctx     context  // on top of it; its kind is "" if it was the task itself
+	request *request // completed there just before
+	work    *work    // that the task executed
+	sender  int      // network: the local task that sent the packet; 0: not known
+	device  string   // network: that the packet came from
+	remote  bool     // network: an interrupt brought it
 }
 
 // task is one task's timeline.
@@ -49,13 +65,21 @@ type task struct {
 	comm     trace.Comm
 	prio     int
 	segments []segment
-	held     []context // soft contexts that were on its CPU when it left it (real-time kernels)
-	work     *work     // that it executes now
-	works    []*work   // executed, in order
-	calls    []call    // in order; the last may be open
+	early    *wake   // came while it still ran
+	held     []frame // softirqs that were on its CPU when it left it (real-time kernels)
+	work     *work   // that it executes now
+	works    []*work // executed, in order
+	calls    []call  // in order; the last may be open
 	locks    []locking
-	reclaims []effort
-	queued   uint64 // when it last put something on a network device
+	efforts  []effort
+	guests   []call // a virtual CPU: what its guest ran
+	wakers   []tick // tasks that woke it, in order; few are kept
+}
+
+// tick is a moment and a task.
+type tick struct {
+	at  uint64
+	tid int
 }
 
 type call struct {
@@ -75,59 +99,82 @@ type locking struct {
 type effort struct {
 	from, to uint64
 	cause    Cause
+	memcg    bool
 }
 
-// run is who had a CPU.
+// run is who had a CPU: 0 idle, -1 not known.
 type run struct {
 	from, to uint64
 	tid      int
 	prio     int
 }
 
-// context is an interrupt, a softirq or a timer on top of a task, or its work.
+// context is an interrupt, a softirq or a timer on top of a task.
 type context struct {
-	kind     string // KindIRQ, KindSoftirq, KindTimer, KindWork; "": none
-	from     uint64
-	number   int // irq or vector
+	kind     string // KindIRQ, KindSoftirq, KindTimer; "": none
+	hr       bool   // timer: of high resolution
+	number   int    // irq or vector
 	name     string
 	function uint64
-	fromIRQ  bool // softirq: an interrupt raised it, not the task below
-	request  *request
-	work     *work
-	hr       bool
+}
+
+// frame is an open context.
+type frame struct {
+	context
+	request *request // completed last in it
+	sender  int
+	device  string
+	remote  bool
 }
 
 // over is a stretch in which a CPU did not run its task.
 type over struct {
 	from, to uint64
-	tid      int // below
-	kind     string
-	number   int
-	name     string
-	function uint64
+	context
 }
 
+// cpu is what one CPU did.
 type cpu struct {
-	first    uint64 // time of its first event
-	runs     []run
-	overs    []over
-	contexts []context
-	lastIRQ  uint64 // end of the last interrupt handler
-	switched bool
+	first  uint64 // from here on its events are there
+	runs   []run
+	overs  []over
+	steals []over
+	frames []frame
+	change uint64 // when frames changed last
+	irqEnd uint64 // end of the last interrupt handler; 0: used up
+	// done is the request that the current task completed last.
+	done   *request
+	doneAt uint64
+	quota  []quota
+}
+
+// quota is a stretch in which a cgroup may not run on a CPU.
+type quota struct {
+	from, to uint64
+	tid, pid int // of the task that showed it; 0: a record did
+	cgroup   uint64
 }
 
 // request is one block request.
 type request struct {
-	rq               uint64
-	insert, issue    uint64 // 0: not seen
-	complete         uint64
-	dev              uint32
-	sector           uint64
-	bytes            uint32
-	flags            uint32
-	tid              int
-	comm             trace.Comm
-	journal, flushed bool
+	rq            uint64
+	insert, issue uint64 // 0: not seen
+	complete      uint64 // 0: not yet
+	sector        uint64
+	dev           uint32
+	bytes         uint32
+	flags         uint32
+	tid           int
+	comm          trace.Comm
+	lastDone      uint64 // completion before its own on the device
+}
+
+// begin is when it came to the queue or to the device.
+func (r *request) begin() uint64 {
+	if r.insert > 0 && (r.issue == 0 || r.insert < r.issue) {
+		return r.insert
+	}
+	return r.issue
 }
 
 // work is one execution of a work queue's work.
@@ -137,13 +184,19 @@ type work struct {
 	queuer         int
 	queue          string
 	start, end     uint64
-	request        *request // that it completed last
+	worker         int
 }
 
 type queuedWork struct {
 	at    uint64
 	tid   int
 	queue string
+}
+
+// packet is one on its way through this machine.
+type packet struct {
+	at     uint64
+	sender int
 }
 
 // model is the part of a trace that matters: what overlaps [from, to].
@@ -154,38 +207,57 @@ type model struct {
 	cpus     map[int]*cpu
 	inFlight map[uint64]*request
 	requests []*request // completed in time, by completion
+	lastDone map[uint32]uint64
 	waiting  map[uint64]queuedWork
-	begin    uint64 // first event at all
+	queues   map[string][]*work // executed works whose queue is known
+	packets  map[uint64]packet
+	seen     [64]bool // kinds of events
+	begin    uint64   // first event at all
+	whole    uint64   // from here on all CPUs are covered
 	kept     int
+	looks    int // at requests
 	full     bool
 	damaged  bool
-	syscalls bool // system calls are recorded
-	net      bool // packets are
-}
 
-// lateness is how long after an outlier's end events may still belong to it:
-// programs read the clock before they write.
-const lateness = 100_000
+	lastTask *task // most events follow one of the same task
+	whos     map[whoKey]*Who
+	facts    map[int]*TaskFact
+}
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
-		inFlight: map[uint64]*request{}, waiting: map[uint64]queuedWork{},
+		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, facts: map[int]*TaskFact{},
 	}
 	for i := range outliers {
 		m.from = min(m.from, outliers[i].Start)
 		m.to = max(m.to, outliers[i].End)
 	}
-	m.to += lateness
+	if m.to < forever-lateness {
+		m.to += lateness
+	}
+	for _, from := range names.Covered {
+		m.whole = max(m.whole, from)
+	}
 	return m
 }
 
+// task finds a task, and makes it known. Past the limit all are one that is not kept.
 func (m *model) task(tid int) *task {
+	if m.lastTask != nil && m.lastTask.tid == tid {
+		return m.lastTask
+	}
 	t := m.tasks[tid]
 	if t == nil {
 		t = &task{tid: tid, prio: 120}
+		if len(m.tasks) >= maxTasks {
+			m.full = true
+			return t
+		}
 		m.tasks[tid] = t
 	}
+	m.lastTask = t
 	return t
 }
 
@@ -193,9 +265,21 @@ func (m *model) cpu(n int) *cpu {
 	c := m.cpus[n]
 	if c == nil {
 		c = &cpu{}
-		m.cpus[n] = c
+		if len(m.cpus) < maxCPUs {
+			m.cpus[n] = c
+		}
 	}
 	return c
+}
+
+// keep tells whether there is room for one thing more.
+func (m *model) keep() bool {
+	if m.kept >= maxKept {
+		m.full = true
+		return false
+	}
+	m.kept++
+	return true
 }
 
 // last returns the task's open segment, or nil.
@@ -213,68 +297,14 @@ func (m *model) turn(t *task, at uint64, s segment) {
 		// What ended before the window explains nothing.
 		if o.to <= m.from || o.to == o.from {
 			t.segments = t.segments[:len(t.segments)-1]
+			m.kept--
 		}
+	}
+	if n := len(t.segments); n > 0 {
+		at = max(at, t.segments[n-1].to) // a hostile trace
 	}
 	s.from, s.to = at, forever
-	if len(t.segments) > 0 && m.kept >= maxSegments {
-		m.full = true
-		t.segments[len(t.segments)-1].to = at
-		return
+	if m.keep() {
+		t.segments = append(t.segments, s)
 	}
-	m.kept++
-	t.segments = append(t.segments, s)
-}
-
-func (m *model) finish() {
-	for _, t := range m.tasks {
-		if s := t.last(); s != nil {
-			s.to = max(m.to, s.from)
-		}
-		if t.work != nil {
-			t.work.end = m.to
-			t.works = append(t.works, t.work)
-		}
-		for i := range t.calls {
-			t.calls[i].to = min(t.calls[i].to, m.to)
-		}
-		for i := range t.locks {
-			t.locks[i].to = min(t.locks[i].to, m.to)
-		}
-		for i := range t.reclaims {
-			t.reclaims[i].to = min(t.reclaims[i].to, m.to)
-		}
-	}
-	for _, c := range m.cpus {
-		if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
-			c.runs[n-1].to = m.to
-		}
-		for _, x := range c.contexts {
-			c.over(m, x, m.to, 0)
-		}
-		slices.SortStableFunc(c.overs, func(a, b over) int {
-			switch {
-			case a.from < b.from:
-				return -1
-			case a.from > b.from:
-				return 1
-			}
-			return 0
-		})
-		c.overs = flatten(c.overs)
-	}
-}
-
-// flatten lets the outer one of stretches that overlap win.
-func flatten(in []over) []over {
-	out := in[:0]
-	var end uint64
-	for _, o := range in {
-		o.from = max(o.from, end)
-		if o.from >= o.to {
-			continue
-		}
-		end = o.to
-		out = append(out, o)
-	}
-	return out
 }

@@ -51,11 +51,16 @@ type Result struct {
 	Task        Who    `json:"task"`
 	Verdict     string `json:"verdict"`
 	Advice      string `json:"advice"`
-	// Blame is the largest part; Root is what lies deepest below it, if the
-	// critical path leads on to other tasks.
-	Blame Part   `json:"blame"`
-	Root  *Part  `json:"root,omitempty"`
+	// Blame is the largest part.
+	Blame Part `json:"blame"`
+	// Chain leads from Blame on to where the critical path ends: what the
+	// culprit of the link before mostly did meanwhile. Empty if Blame is the end.
+	Chain []Part `json:"chain,omitempty"`
+	// Parts are what the slow task itself did or waited for, largest first.
 	Parts []Part `json:"parts"`
+	// Roots are the same time by what the critical path ends at: a wait for a
+	// task is replaced by what that task did. They add up to DelayNS, too.
+	Roots []Part `json:"roots"`
 	Path  []Step `json:"path"`
 }
 
@@ -81,6 +86,7 @@ type Step struct {
 	Cause      Cause  `json:"cause"`
 	By         *Who   `json:"by,omitempty"`
 	Why        string `json:"why,omitempty"`
+	Count      int    `json:"count,omitempty"` // stretches, if several short ones are put together
 	Waker      *Who   `json:"waker,omitempty"` // of what was blocked
 }
 
@@ -112,4 +118,5 @@ type Who struct {
 	Cgroup   string `json:"cgroup,omitempty"`
 	Device   string `json:"device,omitempty"`
 	Function string `json:"function,omitempty"`
+	For      *Who   `json:"for,omitempty"` // a kernel thread or a device: whom it worked for
 }

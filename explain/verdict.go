@@ -2,328 +2,374 @@ package explain
 
 import (
 	"fmt"
+	"sort"
 	"strings"
+	"unicode"
 )
 
-// verdict puts a result into words.
-type verdict struct {
-	m      *model
-	o      *Outlier
-	r      *Result
-	pieces []piece
-}
-
-func taskWords(comm string, tid int) string { return fmt.Sprintf("%s %d", printable(comm), tid) }
-
-func irqName(n int) string { return fmt.Sprintf("irq %d", n) }
-
-// duration writes nanoseconds as people do.
-func duration(ns int64) string {
-	switch {
-	case ns >= 10e9:
-		return fmt.Sprintf("%.1f s", float64(ns)/1e9)
-	case ns >= 1e9:
-		return fmt.Sprintf("%.2f s", float64(ns)/1e9)
-	case ns >= 1e6:
-		return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
-	case ns >= 1e3:
-		return fmt.Sprintf("%.0f us", float64(ns)/1e3)
-	}
-	return fmt.Sprintf("%d ns", ns)
-}
-
-// printable keeps a hostile name from moving the cursor of a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
+// verdict says in one sentence where the time went.
+func (w *walker) verdict(r *Result, pieces []piece) string {
+	var b strings.Builder
+	b.WriteString(w.head(r))
+	groups := grouped(r.Parts)
+	for i := range groups {
+		g := &groups[i]
+		if i >= 3 || i > 0 && g.ns < r.DelayNS/10 {
+			break
 		}
-		return r
-	}, s)
-}
-
-// mostOf is from which share on a part is named beside the largest one.
-const mostOf = 10
-
-func (v *verdict) sentence() string {
-	head := v.head()
-	if len(v.r.Parts) == 0 {
-		return head + "."
-	}
-	said := []string{v.part(&v.r.Parts[0])}
-	if v.r.Root != nil {
-		said[0] += v.deeper(v.r.Root)
-	}
-	for i := 1; i < len(v.r.Parts) && len(said) < 3; i++ {
-		if p := &v.r.Parts[i]; p.NS*mostOf >= v.r.DelayNS {
-			said = append(said, v.part(p))
+		if i == 0 {
+			b.WriteString(": ")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString(w.phrase(g, pieces))
+		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
+			for j := range r.Chain {
+				b.WriteString(", which " + w.link(&r.Chain[j]))
+			}
 		}
 	}
-	text := head + ": " + strings.Join(said, ", ")
-	if by := v.woken(); by != "" {
-		text += "; woken by " + by
+	if wk := w.wokenBy(); wk != nil {
+		b.WriteString(", woken by " + title(wk))
 	}
-	return text + "."
+	b.WriteString(".")
+	return printable(b.String())
 }
 
-// head says who was slow and at what.
-func (v *verdict) head() string {
-	who, long := v.name(&v.r.Task), duration(v.r.DelayNS)
-	switch v.o.Track {
+// head says what was slow, and how slow.
+func (w *walker) head(r *Result) string {
+	o, d := w.outlier, duration(r.DelayNS)
+	who := r.Task.Name
+	still := o.Cause == "timeout"
+	has := func(past, present string) string {
+		if still {
+			return present
+		}
+		return past
+	}
+	switch o.Track {
 	case "wakeup":
-		return fmt.Sprintf("%s waited %s to run on CPU %d", who, long, v.o.CPU)
+		return fmt.Sprintf("%s %s %s to run on CPU %d", who, has("waited", "has waited"), d, w.waitCPU())
 	case "offcpu":
-		return fmt.Sprintf("%s was off the CPU for %s", who, long)
+		s := fmt.Sprintf("%s %s off the CPU for %s", who, has("was", "has been"), d)
+		if o.Syscall != "" {
+			s += " in " + o.Syscall
+		}
+		return s
 	case "syscall":
-		name := v.o.Syscall
-		if name == "" {
-			name = "a system call"
-		}
-		return fmt.Sprintf("%s spent %s in %s", who, long, name)
+		return fmt.Sprintf("%s %s %s in %s", who, has("spent", "has spent"), d, o.Syscall)
 	case "block":
-		return fmt.Sprintf("a block request of %s took %s", who, long)
+		what, device := "request", o.Device
+		if q := w.m.requestOf(o); q != nil {
+			what, who = w.m.requestWords(q), w.m.whoOwner(q).Name
+		}
+		return fmt.Sprintf("a %s by %s %s %s on %s", what, who, has("took", "has taken"), d, device)
 	case "irq":
-		return fmt.Sprintf("the handler of irq %d kept CPU %d for %s", v.o.IRQ, v.o.CPU, long)
+		return fmt.Sprintf("the handler %s of irq %d kept CPU %d from %s for %s", o.Name, o.IRQ, o.CPU, who, d)
 	case "softirq":
-		if v.o.Raised {
-			return fmt.Sprintf("softirq %s on CPU %d ran %s after it was raised", v.o.Vector, v.o.CPU, long)
+		if o.Raised {
+			return fmt.Sprintf("softirq %s on CPU %d waited %s to run", o.Name, o.CPU, d)
 		}
-		return fmt.Sprintf("softirq %s ran for %s on CPU %d", v.o.Vector, long, v.o.CPU)
+		return fmt.Sprintf("softirq %s kept CPU %d from %s for %s", o.Name, o.CPU, who, d)
 	}
-	return fmt.Sprintf("%s took %s in rule %s", who, long, v.o.Rule)
+	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }
 
-func (v *verdict) name(w *Who) string {
-	if w == nil {
-		return "nobody known"
+// waitCPU is where the task waited longest to run.
+func (w *walker) waitCPU() int {
+	best, most := w.outlier.CPU, uint64(0)
+	w.ready(func(s *segment, from, to uint64) {
+		if to-from > most {
+			best, most = int(s.cpu), to-from
+		}
+	})
+	return best
+}
+
+// ready visits the stretches in which the slow task waited for a CPU.
+func (w *walker) ready(visit func(s *segment, from, to uint64)) {
+	t := w.m.tasks[w.outlier.TID]
+	if t == nil {
+		return
 	}
-	switch w.Kind {
-	case KindTask:
-		s := taskWords(w.Comm, w.TID)
-		if w.Comm == "" {
-			s = fmt.Sprintf("task %d", w.TID)
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > w.outlier.Start })
+	for ; i < len(t.segments) && t.segments[i].from < w.outlier.End; i++ {
+		if s := &t.segments[i]; s.state == runnable {
+			visit(s, max(s.from, w.outlier.Start), min(s.to, w.outlier.End))
+		}
+	}
+}
+
+// wokenBy is who made a task runnable that then waited for a CPU.
+func (w *walker) wokenBy() *Who {
+	var by *Who
+	if w.outlier.Track == "wakeup" {
+		w.ready(func(s *segment, _, _ uint64) {
+			if by == nil && s.wake != nil {
+				by = w.m.whoWoke(s.wake)
+			}
+		})
+	}
+	return by
+}
+
+// group is all parts of one cause.
+type group struct {
+	cause Cause
+	ns    int64
+	parts []Part
+}
+
+// grouped puts parts of one cause together, the largest group first.
+func grouped(parts []Part) []group {
+	var out []group
+	at := map[Cause]int{}
+	for i := range parts {
+		n, ok := at[parts[i].Cause]
+		if !ok {
+			n = len(out)
+			at[parts[i].Cause] = n
+			out = append(out, group{cause: parts[i].Cause})
+		}
+		out[n].ns += parts[i].NS
+		out[n].parts = append(out[n].parts, parts[i])
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].ns > out[j].ns })
+	return out
+}
+
+// phrase says what one cause took.
+func (w *walker) phrase(g *group, pieces []piece) string {
+	first, d := &g.parts[0], duration(g.ns)
+	if (g.cause == Preempted || g.cause == Runnable || g.cause == Misplaced) && first.By != nil && first.By.Kind == KindTask {
+		s := d + " behind " + crowd(g)
+		switch {
+		case g.cause == Misplaced:
+			s += ", " + longest(pieces, first).why
+		case g.cause == Runnable && len(g.parts) == 1:
+			s += ", which has the same priority"
 		}
 		return s
-	case KindSoftirq:
-		return "softirq " + w.Name
-	case KindIRQ:
-		if strings.HasPrefix(w.Name, "irq ") {
-			return w.Name
-		}
-		return "irq " + printable(w.Name)
-	case KindTimer:
-		if w.Name == "timer" {
-			return "a timer"
-		}
-		return "timer " + w.Name
 	}
-	return printable(w.Name)
+	name := ""
+	if first.By != nil {
+		name = title(first.By)
+	}
+	p := longest(pieces, first)
+	switch g.cause {
+	case RunningUser:
+		return d + " running"
+	case RunningKernel:
+		return d + " running in the kernel"
+	case Running:
+		return d + " running"
+	case Runnable:
+		return d + " waiting for an idle CPU to take it up"
+	case Throttled:
+		return d + " throttled, as " + name + " had used up its CPU quota"
+	case IRQ:
+		if p.state == "blocked" {
+			return d + " until " + name
+		}
+		return d + " interrupted by " + name
+	case Softirq:
+		if p.state == "blocked" {
+			return d + " until " + name
+		}
+		return d + " interrupted by " + name
+	case StolenTime:
+		return d + " stolen by the hypervisor"
+	case BlockQueue:
+		if first.By.Kind == KindTask {
+			return d + " behind requests of " + name + ": " + p.why
+		}
+		return d + " queued for " + name + " (" + p.why + ")"
+	case BlockDevice:
+		return d + " waiting for " + name + " (" + p.why + ")"
+	case Locked:
+		if first.By.Kind == KindUnknown {
+			return d + " waiting for a lock (" + p.why + ")"
+		}
+		return d + " waiting for a lock that " + name + " held"
+	case Task:
+		return d + " waiting for " + name + inParens(p.why)
+	case Timer:
+		return d + " asleep until a timer" + inParens(p.why)
+	case Network:
+		return d + " waiting for " + name + inParens(p.why)
+	case Reclaim:
+		return d + " getting back memory for " + name
+	case Compaction:
+		return d + " making room for large pages of memory"
+	case PageFault:
+		return d + " for pages that were not in memory, from " + name
+	case WorkQueue:
+		return d + " waiting for " + name + inParens(p.why)
+	case Journal:
+		return d + " waiting for the journal of its file system, " + name
+	case Stopped:
+		return d + " stopped by " + name + inParens(p.why)
+	}
+	return d + " unexplained: " + first.Reason
 }
 
-// rank is a task's name with what gives it its place in the queue.
-func (v *verdict) rank(w *Who) string {
-	s := v.name(w)
-	if w == nil || w.Kind != KindTask {
-		return s
-	}
-	policy := w.Policy
-	f, _ := v.m.fact(w.TID)
-	switch {
-	case w.Prio < 0:
-		return s + " (SCHED_DEADLINE)"
-	case w.Prio < 100:
-		if policy == "" || policy == "SCHED_OTHER" {
-			policy = "real-time"
-		}
-		n := f.RTPriority
-		if n == 0 {
-			n = 99 - w.Prio
-		}
-		return fmt.Sprintf("%s (%s %d)", s, policy, n)
-	case w.Prio != 120:
-		return fmt.Sprintf("%s (nice %d)", s, w.Prio-120)
-	}
-	return s
-}
-
-// part is one part as a phrase.
-func (v *verdict) part(p *Part) string {
-	ns, by := duration(p.NS), v.name(p.By)
-	if p.NS == v.r.DelayNS {
-		ns = "all of it"
+// link says what one of the chain did.
+func (w *walker) link(p *Part) string {
+	d, name := duration(p.NS), ""
+	if p.By != nil {
+		name = title(p.By)
 	}
 	switch p.Cause {
+	case RunningUser, Running, RunningKernel:
+		return "ran for " + d
 	case Preempted:
-		return ns + " behind " + v.rank(p.By)
-	case Runnable:
-		if p.By != nil && p.By.Kind == KindSelf {
-			return ns + " until the CPU took it up"
+		return "waited " + d + " to run behind " + name
+	case Runnable, Misplaced:
+		if p.By.Kind == KindTask {
+			return "waited " + d + " to run behind " + name
 		}
-		return ns + " in the queue behind " + v.rank(p.By) + v.crowd()
-	case Misplaced:
-		return ns + " behind " + v.rank(p.By) + " " + v.whyOf(p)
+		return "waited " + d + " to run"
 	case Throttled:
-		return ns + " throttled, as the CPU quota of " + by + " was used up"
+		return "was throttled for " + d + ", as " + name + " had used up its CPU quota"
 	case IRQ, Softirq:
-		return ns + " while " + by + " ran"
+		return "spent " + d + " on " + name
 	case StolenTime:
-		return ns + " stolen by the hypervisor"
-	case Running, RunningKernel, RunningUser:
-		where := map[Cause]string{Running: "", RunningKernel: " in the kernel", RunningUser: " in user space"}[p.Cause]
-		return ns + " running" + where
+		return "lost its CPU to the hypervisor for " + d
 	case BlockQueue:
-		if p.By != nil && p.By.Kind == KindTask {
-			return ns + " behind the requests of " + by + v.whyTail(p)
+		if p.By.Kind == KindTask {
+			return "waited " + d + " for a disk behind requests of " + name
 		}
-		return ns + " in the queue of " + by
+		return "waited " + d + " in the queue of " + name
 	case BlockDevice:
-		return fmt.Sprintf("%s for %s to complete %s", ns, by, v.requestOf(p))
+		return "waited " + d + " for " + name
 	case Locked:
-		return ns + " waiting for a lock held by " + v.rank(p.By)
-	case Task:
-		return ns + " waiting for " + by + v.whyTail(p)
+		return "waited " + d + " for a lock that " + name + " held"
 	case Timer:
-		return ns + " until " + by + " expired" + v.whyTail(p)
-	case Network:
-		return ns + " waiting for the network" + v.whyTail(p)
-	case Reclaim:
-		return ns + " reclaiming memory"
-	case Compaction:
-		return ns + " compacting memory"
+		return "slept " + d + " until a timer"
+	case Reclaim, Compaction:
+		return "spent " + d + " on getting memory for " + name
 	case PageFault:
-		return ns + " for a page to come from " + by
-	case WorkQueue:
-		return ns + " waiting for a work queue behind " + by
-	case Journal:
-		return ns + " waiting for the journal commit of " + by
+		return "waited " + d + " for pages from " + name
 	case Stopped:
-		return ns + " stopped; let go on by " + by
+		return "was stopped for " + d + " by " + name
+	case Unexplained:
+		return "did for " + d + " what the trace does not tell (" + p.Reason + ")"
 	}
-	return ns + " unexplained (" + p.Reason + ")"
+	return "waited " + d + " for " + name
 }
 
-// crowd tells of many others in the same queue.
-func (v *verdict) crowd() string {
-	n, ns := 0, int64(0)
-	for i := range v.r.Parts {
-		if p := &v.r.Parts[i]; p.Cause == Runnable && p.By != nil && p.By.Kind == KindTask {
-			n++
-			ns += p.NS
-		}
+// crowd names those that had the CPU.
+func crowd(g *group) string {
+	first := &g.parts[0]
+	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
+		return title(first.By)
 	}
-	if n < 3 {
-		return ""
+	if len(g.parts) == 2 {
+		return title(first.By) + " and " + title(g.parts[1].By)
 	}
-	return fmt.Sprintf(" and %d others, %s together", n-1, duration(ns))
+	tasks, same := map[int]bool{}, true
+	for i := range g.parts {
+		tasks[g.parts[i].By.TID] = true
+		same = same && g.parts[i].By.Comm == first.By.Comm
+	}
+	if same {
+		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, title(first.By), duration(first.NS))
+	}
+	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), title(first.By), duration(first.NS), title(g.parts[1].By), duration(g.parts[1].NS))
 }
 
-// longest is the longest piece of a part.
-func (v *verdict) longest(p *Part) *piece {
-	var best *piece
-	for i := range v.pieces {
-		q := &v.pieces[i]
-		if q.cause == p.Cause && sameWho(q.by, p.By) && (best == nil || q.to-q.from > best.to-best.from) {
-			best = q
+// longest finds the longest piece of a part.
+func longest(pieces []piece, part *Part) *piece {
+	key := partKey{part.Cause, part.By, part.Reason}
+	best := &piece{}
+	for i := range pieces {
+		if p := &pieces[i]; p.key() == key && p.to-p.from > best.to-best.from {
+			best = p
 		}
 	}
 	return best
 }
 
-func (v *verdict) whyOf(p *Part) string {
-	if q := v.longest(p); q != nil {
-		return q.why
+func inParens(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}
+
+// title names a culprit in a sentence.
+func title(w *Who) string {
+	s := w.Name
+	switch w.Kind {
+	case KindTask:
+		s += rank(w)
+	case KindIRQ:
+		return "interrupt " + s
+	case KindSoftirq:
+		return "softirq " + s
+	case KindTimer:
+		if s != "timer" {
+			return "timer " + s
+		}
+		return "a timer"
+	case KindCgroup:
+		if strings.HasPrefix(s, "/") {
+			return "cgroup " + s
+		}
+	case KindWork:
+		s = "work " + s
+	case KindSelf:
+		return "itself"
+	}
+	if w.For != nil {
+		switch w.Kind {
+		case KindNetwork:
+			s += ", from " + title(w.For)
+		case KindWork:
+			s += ", queued by " + title(w.For)
+		default:
+			s += ", at work for " + title(w.For)
+		}
+	}
+	return s
+}
+
+// rank says what lets a task go before others.
+func rank(w *Who) string {
+	switch {
+	case w.Prio < 0:
+		return " (SCHED_DEADLINE)"
+	case w.Prio > 0 && w.Prio < 100:
+		if w.Policy == "" || w.Policy == "SCHED_OTHER" {
+			return fmt.Sprintf(" (real-time priority %d)", 99-w.Prio)
+		}
+		return fmt.Sprintf(" (%s %d)", w.Policy, 99-w.Prio)
+	case w.Prio >= 100 && w.Prio != 120:
+		return fmt.Sprintf(" (nice %d)", w.Prio-120)
 	}
 	return ""
 }
 
-func (v *verdict) whyTail(p *Part) string {
-	if why := v.whyOf(p); why != "" {
-		return ", " + why
+// duration writes nanoseconds for people.
+func duration(ns int64) string {
+	v := float64(ns)
+	switch {
+	case ns < 1000:
+		return fmt.Sprintf("%d ns", ns)
+	case v < 999.5e3:
+		return fmt.Sprintf("%.0f us", v/1e3)
+	case v < 999.95e6:
+		return fmt.Sprintf("%.1f ms", v/1e6)
 	}
-	return ""
+	return fmt.Sprintf("%.2f s", v/1e9)
 }
 
-func (v *verdict) requestOf(p *Part) string {
-	if q := v.longest(p); q != nil && q.why != "" {
-		return "a " + q.why
-	}
-	return "a request"
-}
-
-// deeper says what the task that was waited for did itself.
-func (v *verdict) deeper(p *Part) string {
-	ns := duration(p.NS)
-	switch p.Cause {
-	case Preempted:
-		return fmt.Sprintf(", which itself was kept off its CPU for %s by %s", ns, v.rank(p.By))
-	case Runnable, Misplaced:
-		return fmt.Sprintf(", which itself waited %s for a CPU behind %s", ns, v.rank(p.By))
-	case Running, RunningKernel, RunningUser:
-		return fmt.Sprintf(", which ran for %s (%s)", ns, v.name(p.By))
-	case BlockQueue:
-		return fmt.Sprintf(", which itself waited %s in the queue of %s", ns, v.name(p.By))
-	case BlockDevice:
-		return fmt.Sprintf(", which itself waited %s for %s", ns, v.name(p.By))
-	case Timer:
-		return fmt.Sprintf(", which slept for %s of it", ns)
-	case Locked:
-		return fmt.Sprintf(", which itself waited %s for a lock held by %s", ns, v.name(p.By))
-	case Throttled:
-		return fmt.Sprintf(", which itself was throttled for %s", ns)
-	case Network:
-		return fmt.Sprintf(", which itself waited %s for the network", ns)
-	case Unexplained:
-		return ""
-	}
-	return fmt.Sprintf(", which itself spent %s on %s of %s", ns, strings.ReplaceAll(string(p.Cause), "_", " "), v.name(p.By))
-}
-
-// woken is what woke the task whose wait to run is explained.
-func (v *verdict) woken() string {
-	if v.o.Track != "wakeup" {
-		return ""
-	}
-	t := v.m.tasks[v.o.TID]
-	if t == nil {
-		return ""
-	}
-	for i := range t.segments {
-		if s := &t.segments[i]; s.state == runnable && s.from <= v.o.Start && v.o.Start < s.to && s.wake != nil {
-			return v.name(v.m.whoWoke(s.wake))
+// printable keeps a hostile name from moving the cursor of a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
 		}
-	}
-	return ""
-}
-
-// advice says what a person would check, where the evidence supports it.
-func (v *verdict) advice() string {
-	p := &v.r.Blame
-	if v.r.Root != nil && v.r.Root.Cause != Running {
-		p = v.r.Root
-	}
-	if v.r.DelayNS == 0 || p.NS*2 < v.r.DelayNS {
-		return ""
-	}
-	switch p.Cause {
-	case Preempted:
-		if p.By.Prio < 100 {
-			return fmt.Sprintf("Check why %s needs a real-time priority, or keep it off this CPU (taskset, cpuset).", v.name(p.By))
-		}
-		return fmt.Sprintf("Compare the nice values and the cpu.weight of %s and %s.", v.name(p.By), v.name(&v.r.Task))
-	case Misplaced:
-		return "Check its CPU affinity and cpuset: another CPU was idle."
-	case Throttled:
-		return "Raise cpu.max of the cgroup, or spread its work: it used up its quota."
-	case BlockQueue:
-		if p.By != nil && p.By.Kind == KindTask {
-			return fmt.Sprintf("Limit the I/O of %s (io.max, io.weight), or move it to another device.", v.name(p.By))
-		}
-	case Journal:
-		return "Check who else calls fsync on this file system: a commit takes all that is in it along."
-	case Unexplained:
-		if strings.HasPrefix(p.Reason, "the history") {
-			return "Raise recorder.size: the history began after the delay did."
-		}
-	}
-	return ""
+		return '?'
+	}, s)
 }

@@ -1,9 +1,17 @@
 package explain
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Bounds of one critical path.
+const (
+	maxDepth  = 12
+	maxPieces = 1 << 18 // of the slow task
+	maxBelow  = 1 << 16 // of all others together
 )
 
 // piece is one stretch of the critical path, with what lies below it.
@@ -24,53 +32,84 @@ type piece struct {
 type walker struct {
 	m       *model
 	outlier *Outlier
-	steps   int
+	pieces  int
+	below   int
 	stack   []int // tasks that the path is in
-	deepest int
+	idles   []idle
+	idled   bool
+}
+
+// put adds a piece to a list, or lengthens the last one.
+func (w *walker) put(list []piece, p piece) []piece {
+	if p.from >= p.to {
+		return list
+	}
+	if n := len(list); n > 0 {
+		l := &list[n-1]
+		if l.to == p.from && l.cause == p.cause && l.by == p.by && l.state == p.state && l.cpu == p.cpu &&
+			l.why == p.why && l.reason == p.reason && l.waker == p.waker && l.below == nil && p.below == nil {
+			l.to = p.to
+			return list
+		}
+	}
+	if len(w.stack) <= 1 {
+		w.pieces++
+	} else {
+		w.below++
+	}
+	return append(list, p)
 }
 
 // follow returns the pieces of [from, to] of a task, without a gap.
 func (w *walker) follow(tid int, from, to uint64) []piece {
-	var out []piece
 	if from >= to {
 		return nil
 	}
-	t := w.m.tasks[tid]
-	if t == nil {
-		return []piece{w.unexplained(tid, from, to, "the trace has no event of this task")}
-	}
-	at := from
 	w.stack = append(w.stack, tid)
 	defer func() { w.stack = w.stack[:len(w.stack)-1] }()
-	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
-	for ; i < len(t.segments) && at < to; i++ {
-		s := t.segments[i]
-		if s.from >= to {
-			break
+	var out []piece
+	at := from
+	if t := w.m.tasks[tid]; t != nil {
+		i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
+		for ; i < len(t.segments) && t.segments[i].from < to; i++ {
+			whole := &t.segments[i]
+			s := *whole
+			if s.from > at && i == 0 && len(w.stack) == 1 && w.began(&s) {
+				s.from = at // its tracker says so
+			}
+			out = w.put(out, w.unexplained(tid, at, s.from, w.m.why(at)))
+			s.from, s.to = max(s.from, at), min(s.to, to)
+			if s.from >= s.to {
+				continue
+			}
+			if w.pieces > maxPieces || len(w.stack) > 1 && w.below > maxBelow {
+				out = w.put(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
+				return out
+			}
+			out = w.segment(out, t, &s, whole)
+			at = s.to
 		}
-		if s.from > at {
-			out = append(out, w.unexplained(tid, at, s.from, w.m.why(at)))
-		}
-		s.from, s.to = max(s.from, at), min(s.to, to)
-		if s.from >= s.to {
-			continue
-		}
-		out = append(out, w.segment(t, &s, &t.segments[i])...)
-		at = s.to
 	}
-	if at < to {
-		out = append(out, w.unexplained(tid, at, to, w.m.why(at)))
-	}
-	return out
+	return w.put(out, w.unexplained(tid, at, to, w.m.why(at)))
+}
+
+// began tells whether the slow task was in this state since the outlier's
+// start, although the trace begins later: its tracker has seen it.
+func (w *walker) began(s *segment) bool {
+	return s.from <= w.m.whole && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
 }
 
 // why says why nothing is known of a moment.
 func (m *model) why(at uint64) string {
 	switch {
+	case m.begin == 0:
+		return "the trace is empty"
+	case !m.seen[trace.SchedSwitch]:
+		return "the recorder's event group sched is off"
+	case at < m.whole:
+		return "the history is too short"
 	case m.full:
 		return "the trace has more events than are looked at"
-	case at < m.begin || m.begin == 0:
-		return "the history is too short"
 	case m.damaged:
 		return "the trace is damaged"
 	}
@@ -82,30 +121,22 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 }
 
 // segment explains one stretch; whole is the same, not cut to what is asked for.
-func (w *walker) segment(t *task, s, whole *segment) []piece {
-	w.steps++
-	switch {
-	case w.steps > maxSteps:
-		return []piece{w.unexplained(t.tid, s.from, s.to, "the path has too many steps")}
-	case s.state == running:
-		return w.ran(t, s)
-	case s.state == runnable:
-		return w.waited(t, s)
-	case s.state == blocked:
-		return w.slept(t, s, whole)
+func (w *walker) segment(out []piece, t *task, s, whole *segment) []piece {
+	switch s.state {
+	case running:
+		return w.ran(out, t, s)
+	case runnable:
+		return w.waited(out, t, s, whole)
+	case blocked:
+		return w.slept(out, t, s, whole)
 	}
-	reason := w.m.why(s.from)
-	if s.from <= w.m.begin {
-		reason = "the history is too short"
-	}
-	return []piece{w.unexplained(t.tid, s.from, s.to, reason)}
+	return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(s.from)))
 }
 
 // overlay cuts [from, to] of a CPU into what interrupts took, and the rest.
 func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to uint64), rest func(from, to uint64)) {
-	c := w.m.cpus[n]
 	at := from
-	if c != nil {
+	if c := w.m.cpus[n]; c != nil {
 		i := sort.Search(len(c.overs), func(i int) bool { return c.overs[i].to > from })
 		for ; i < len(c.overs) && c.overs[i].from < to; i++ {
 			o := &c.overs[i]
@@ -125,9 +156,9 @@ func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to 
 	}
 }
 
-// overPiece is time that an interrupt took.
-func (w *walker) overPiece(t *task, n int, o *over, from, to uint64, state string) piece {
-	p := piece{from: from, to: to, task: t.tid, cpu: n, state: state, by: w.m.whoOver(o)}
+// overPiece is time that an interrupt or the hypervisor took.
+func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) piece {
+	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(&o.context)}
 	switch o.kind {
 	case KindSoftirq:
 		p.cause = Softirq
@@ -140,186 +171,128 @@ func (w *walker) overPiece(t *task, n int, o *over, from, to uint64, state strin
 }
 
 // ran is time on a CPU.
-func (w *walker) ran(t *task, s *segment) []piece {
-	var out []piece
-	w.overlay(s.cpu, s.from, s.to, func(o *over, from, to uint64) {
-		out = append(out, w.overPiece(t, s.cpu, o, from, to, "interrupted"))
+func (w *walker) ran(out []piece, t *task, s *segment) []piece {
+	n := int(s.cpu)
+	w.overlay(n, s.from, s.to, func(o *over, from, to uint64) {
+		out = w.put(out, w.overPiece(t.tid, n, o, from, to, "interrupted"))
 	}, func(from, to uint64) {
-		out = append(out, w.onCPU(t, s.cpu, from, to)...)
+		out = w.onCPU(out, t, n, from, to)
 	})
 	return out
 }
 
 // onCPU splits running time by what the task did there, as far as that is known.
-func (w *walker) onCPU(t *task, n int, from, to uint64) []piece {
-	var out []piece
+func (w *walker) onCPU(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
-	add := func(from, to uint64, cause Cause) {
-		if from < to {
-			out = append(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid)})
-		}
-	}
-	rest := func(from, to uint64) { w.kernelOrUser(t, from, to, add) }
-	for _, e := range t.reclaims {
+	rest := func(from, to uint64) { out = w.spun(out, t, n, from, to) }
+	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > from })
+	for ; i < len(t.efforts) && t.efforts[i].from < to; i++ {
+		e := &t.efforts[i]
 		lo, hi := max(e.from, at), min(e.to, to)
 		if lo >= hi {
 			continue
 		}
 		rest(at, lo)
-		add(lo, hi, e.cause)
+		out = w.put(out, piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoEffort(t, e)})
 		at = hi
 	}
 	rest(at, to)
 	return out
 }
 
-func (w *walker) kernelOrUser(t *task, from, to uint64, add func(from, to uint64, cause Cause)) {
-	switch {
-	case w.m.kernelThread(t.tid), len(w.stack) == 1 && w.outlier.Track == "syscall":
-		add(from, to, RunningKernel)
-		return
-	case !w.m.syscalls:
-		add(from, to, Running)
-		return
-	}
+// spun takes out the waits for locks of the kernel in which a task keeps its CPU.
+func (w *walker) spun(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
-	i := sort.Search(len(t.calls), func(i int) bool { return t.calls[i].to > from })
-	for ; i < len(t.calls) && t.calls[i].from < to; i++ {
-		lo, hi := max(t.calls[i].from, at), min(t.calls[i].to, to)
-		add(at, lo, RunningUser)
-		add(lo, hi, RunningKernel)
-		at = max(at, hi)
-	}
-	add(at, to, RunningUser)
-}
-
-// waited is time ready to run.
-func (w *walker) waited(t *task, s *segment) []piece {
-	var out []piece
-	w.overlay(s.cpu, s.from, s.to, func(o *over, from, to uint64) {
-		out = append(out, w.overPiece(t, s.cpu, o, from, to, "runnable"))
-	}, func(from, to uint64) {
-		out = append(out, w.behind(t, s, from, to)...)
-	})
-	return out
-}
-
-// behind is time ready to run in which the CPU ran tasks.
-func (w *walker) behind(t *task, s *segment, from, to uint64) []piece {
-	var out []piece
-	c := w.m.cpus[s.cpu]
-	at := from
-	add := func(from, to uint64, tid, prio int) {
-		if from < to {
-			out = append(out, w.behindOne(t, s, from, to, tid, prio)...)
+	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > from })
+	for ; i < len(t.locks) && t.locks[i].from < to; i++ {
+		l := &t.locks[i]
+		lo, hi := max(l.from, at), min(l.to, to)
+		if lo >= hi {
+			continue
 		}
-	}
-	if c != nil {
-		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
-		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
-			r := &c.runs[i]
-			lo, hi := max(r.from, at), min(r.to, to)
-			if lo >= hi {
-				continue
-			}
-			add(at, lo, -1, 0)
-			add(lo, hi, r.tid, r.prio)
-			at = hi
+		out = w.inKernel(out, t, n, at, lo)
+		p := piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
+		if l.owner != 0 && l.owner != t.tid {
+			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, lo, hi)
 		}
+		out = w.put(out, p)
+		at = hi
 	}
-	add(at, to, -1, 0)
-	return out
+	return w.inKernel(out, t, n, at, to)
 }
 
-func (w *walker) behindOne(t *task, s *segment, from, to uint64, tid, prio int) []piece {
-	p := piece{from: from, to: to, task: t.tid, cpu: s.cpu, state: "runnable"}
+// inKernel splits running time by user and kernel.
+func (w *walker) inKernel(out []piece, t *task, n int, from, to uint64) []piece {
+	if from >= to {
+		return out
+	}
+	add := func(from, to uint64, cause Cause, why string) {
+		out = w.put(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
+	}
 	switch {
-	case s.throttled && tid != t.tid && (tid <= 0 || !rtPrio(prio)):
-		p.cause, p.by = Throttled, w.m.whoCgroup(t.tid)
-	case tid < 0:
-		p.cause, p.reason = Unexplained, w.m.why(from)
-		p.why = p.reason
-	case tid == 0:
-		p.cause, p.by, p.why = Runnable, &Who{Kind: KindSelf, Name: "idle"}, "the CPU was idle and had to take it up"
-	case tid == t.tid:
-		p.cause, p.by = Runnable, &Who{Kind: KindSelf, Name: "switch"}
-	case goesFirst(prio, t.prio):
-		p.cause, p.by = Preempted, w.m.whoRan(tid, prio)
+	case len(t.guests) > 0:
+		at := from
+		i := sort.Search(len(t.guests), func(i int) bool { return t.guests[i].to > from })
+		for ; i < len(t.guests) && t.guests[i].from < to; i++ {
+			lo, hi := max(t.guests[i].from, at), min(t.guests[i].to, to)
+			add(at, lo, RunningKernel, "outside its guest")
+			add(lo, hi, RunningUser, "its guest ran")
+			at = max(at, hi)
+		}
+		add(at, to, RunningKernel, "outside its guest")
+	case len(w.stack) == 1 && w.outlier.Track == "syscall" && t.tid == w.outlier.TID, w.m.kernelThread(t.tid):
+		add(from, to, RunningKernel, "")
+	case !w.m.seen[trace.SyscallEntry] && !w.m.seen[trace.SyscallExit]:
+		add(from, to, Running, "")
 	default:
-		p.cause, p.by = Runnable, w.m.whoRan(tid, prio)
-		return w.misplaced(t, s, p)
-	}
-	return []piece{p}
-}
-
-func rtPrio(prio int) bool { return prio < 100 }
-
-// goesFirst tells whether a task of one priority goes before one of another:
-// the smaller one of the kernel's numbers.
-func goesFirst(prio, than int) bool { return prio < than }
-
-// A wait shorter than this is no wrong placement: balancing takes its time.
-const placement = 100_000
-
-// misplaced cuts a wait behind tasks of the same rank by whether another CPU,
-// on which the task may run, was idle meanwhile.
-func (w *walker) misplaced(t *task, s *segment, p piece) []piece {
-	if s.to-s.from < placement {
-		return []piece{p}
-	}
-	idle := w.m.idle(t.tid, s.cpu, p.from, p.to)
-	if idle == nil {
-		return []piece{p}
-	}
-	var out []piece
-	at := p.from
-	for _, i := range idle {
-		if i.from > at {
-			q := p
-			q.from, q.to = at, i.from
-			out = append(out, q)
+		at := from
+		i := sort.Search(len(t.calls), func(i int) bool { return t.calls[i].to > from })
+		for ; i < len(t.calls) && t.calls[i].from < to; i++ {
+			c := &t.calls[i]
+			lo, hi := max(c.from, at), min(c.to, to)
+			add(at, lo, RunningUser, "")
+			add(lo, hi, RunningKernel, w.m.inWords(c.nr, c.name))
+			at = max(at, hi)
 		}
-		q := p
-		q.from, q.to, q.cause, q.why = i.from, i.to, Misplaced, i.name
-		out = append(out, q)
-		at = i.to
-	}
-	if at < p.to {
-		q := p
-		q.from = at
-		out = append(out, q)
+		add(at, to, RunningUser, "")
 	}
 	return out
 }
 
-// lockedBy finds the wait for a lock of the kernel that covers a moment.
-func (t *task) lockedBy(at uint64) *locking {
-	for i := range t.locks {
-		if l := &t.locks[i]; l.from <= at && at < l.to {
-			return l
-		}
+// descend follows another task, unless the path comes from there.
+func (w *walker) descend(tid int, from, to uint64) []piece {
+	if tid <= 0 || len(w.stack) >= maxDepth || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
+		return nil
+	}
+	return w.follow(tid, from, to)
+}
+
+// lockAt finds the wait for a lock of the kernel that covers a moment.
+func (t *task) lockAt(at uint64) *locking {
+	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > at })
+	if i < len(t.locks) && t.locks[i].from <= at {
+		return &t.locks[i]
 	}
 	return nil
 }
 
-func (t *task) effortAt(at uint64) Cause {
-	for _, e := range t.reclaims {
-		if e.from <= at && at < e.to {
-			return e.cause
-		}
+func (t *task) effortAt(at uint64) *effort {
+	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > at })
+	if i < len(t.efforts) && t.efforts[i].from <= at {
+		return &t.efforts[i]
 	}
-	return ""
+	return nil
 }
 
-// inCall is the system call that a task is in at a moment, trace.CallNone or
-// trace.CallException.
-func (t *task) inCall(s *segment) int {
-	if s.call != trace.CallNone {
-		return s.call
+// callAt is the system call that a task is in when it blocks: its number, or
+// trace.CallNone or trace.CallException.
+func (t *task) callAt(s *segment) (nr int, name string) {
+	if nr = int(s.call); nr == trace.CallException {
+		return nr, ""
 	}
 	i := sort.Search(len(t.calls), func(i int) bool { return t.calls[i].to > s.from })
-	if i < len(t.calls) && t.calls[i].from <= s.from {
-		return t.calls[i].nr
+	if i < len(t.calls) && t.calls[i].from <= s.from && (nr < 0 || nr == t.calls[i].nr) {
+		return t.calls[i].nr, t.calls[i].name
 	}
-	return trace.CallNone
+	return nr, ""
 }

@@ -6,11 +6,48 @@ import (
 	"strings"
 )
 
+// whoKey finds a Who that was made before: pieces with the same one are put together.
+type whoKey struct {
+	kind string
+	name string
+	id   int
+	prio int
+}
+
+// who makes each culprit once.
+func (m *model) who(key whoKey, fill func(*Who)) *Who {
+	if w := m.whos[key]; w != nil {
+		return w
+	}
+	w := &Who{Kind: key.kind, Name: key.name}
+	fill(w)
+	if len(m.whos) < maxPending {
+		m.whos[key] = w
+	}
+	return w
+}
+
 func (m *model) fact(tid int) (TaskFact, bool) {
-	if m.names.Task == nil {
+	if m.names.Task == nil || tid <= 0 {
 		return TaskFact{}, false
 	}
-	return m.names.Task(tid)
+	f, known := m.facts[tid]
+	if !known {
+		got, ok := m.names.Task(tid)
+		if ok {
+			f = &got
+		}
+		m.facts[tid] = f
+	}
+	if f == nil {
+		return TaskFact{}, false
+	}
+	return *f, true
+}
+
+var kernelNames = []string{
+	"kworker/", "ksoftirqd/", "migration/", "jbd2/", "rcu", "kswapd", "kcompactd", "loop", "irq/", "ktimers/",
+	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_",
 }
 
 // kernelThread tells whether a task is one, as far as that is known.
@@ -23,7 +60,7 @@ func (m *model) kernelThread(tid int) bool {
 		return false
 	}
 	comm := t.comm.String()
-	for _, prefix := range []string{"kworker/", "ksoftirqd/", "migration/", "jbd2/", "rcu_", "kswapd", "kcompactd", "loop"} {
+	for _, prefix := range kernelNames {
 		if strings.HasPrefix(comm, prefix) {
 			return true
 		}
@@ -31,12 +68,25 @@ func (m *model) kernelThread(tid int) bool {
 	return false
 }
 
-func (m *model) whoTask(tid int) *Who {
-	w := &Who{Kind: KindTask, TID: tid}
-	if t := m.tasks[tid]; t != nil {
-		w.PID, w.Comm, w.Prio = t.pid, t.comm.String(), t.prio
-	}
-	if f, ok := m.fact(tid); ok {
+func (m *model) whoTask(tid int) *Who { return m.whoRan(tid, 0) }
+
+// whoRan is a task that had a CPU with a priority; 0: the latest that is known.
+func (m *model) whoRan(tid, prio int) *Who {
+	return m.who(whoKey{kind: KindTask, id: tid, prio: prio}, func(w *Who) {
+		w.TID, w.Prio = tid, prio
+		if t := m.tasks[tid]; t != nil {
+			w.PID, w.Comm = t.pid, t.comm.String()
+			if prio == 0 {
+				w.Prio = t.prio
+			}
+		}
+		m.fillFact(w)
+	})
+}
+
+// fillFact adds what is known beside the trace, and the name.
+func (m *model) fillFact(w *Who) {
+	if f, ok := m.fact(w.TID); ok {
 		if w.PID == 0 {
 			w.PID = f.PID
 		}
@@ -45,45 +95,160 @@ func (m *model) whoTask(tid int) *Who {
 		}
 		w.Policy, w.Cgroup = f.Policy, f.Cgroup
 	}
-	w.Name = w.Comm
-	if w.Name == "" {
-		w.Name = "unknown"
+	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Comm, w.TID))
+	if w.Comm == "" {
+		w.Name = fmt.Sprintf("task %d", w.TID)
 	}
-	w.Name = fmt.Sprintf("%s %d", w.Name, tid)
-	return w
 }
 
-// whoRan is a task that had a CPU with a priority.
-func (m *model) whoRan(tid, prio int) *Who {
-	w := m.whoTask(tid)
-	w.Prio = prio
-	return w
-}
-
-func (m *model) whoCgroup(tid int) *Who {
-	w := &Who{Kind: KindCgroup, Name: "its cgroup", TID: tid}
-	if f, ok := m.fact(tid); ok && f.Cgroup != "" {
-		w.Name, w.Cgroup = f.Cgroup, f.Cgroup
+// whoSlow is the task of an outlier.
+func (m *model) whoSlow(o *Outlier) *Who {
+	w := *m.whoTask(o.TID)
+	if w.Comm == "" || o.Comm != "" {
+		w.Comm = o.Comm
 	}
-	return w
+	if o.PID != 0 {
+		w.PID = o.PID
+	}
+	if m.fillFact(&w); o.TID == 0 {
+		w.Name = "the idle task"
+	}
+	return &w
 }
 
-func (m *model) whoOver(o *over) *Who {
-	w := &Who{Kind: o.kind, Name: o.name}
-	switch o.kind {
-	case KindIRQ:
-		if w.Name == "" {
-			w.Name = fmt.Sprintf("irq %d", o.number)
-		}
+func (m *model) whoSelf(name string) *Who {
+	return m.who(whoKey{kind: KindSelf, name: name}, func(*Who) {})
+}
+
+func (m *model) whoUnknown(name string) *Who {
+	return m.who(whoKey{kind: KindUnknown, name: name}, func(*Who) {})
+}
+
+// whoQuota is the cgroup of a task.
+func (m *model) whoQuota(t *task) *Who {
+	name := "its cgroup"
+	f, _ := m.fact(t.tid)
+	if f.Cgroup != "" {
+		name = f.Cgroup
+	}
+	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = f.Cgroup })
+}
+
+// whoEffort is for whom memory is short.
+func (m *model) whoEffort(t *task, e *effort) *Who {
+	if e.memcg {
+		return m.whoQuota(t)
+	}
+	return m.who(whoKey{kind: KindMemory, name: "the machine's memory"}, func(*Who) {})
+}
+
+func (m *model) whoTimer(function string) *Who {
+	name := "timer"
+	if function != "" {
+		name = function
+	}
+	return m.who(whoKey{kind: KindTimer, name: name}, func(w *Who) { w.Function = function })
+}
+
+func (m *model) whoContext(x *context) *Who {
+	switch x.kind {
 	case KindTimer:
-		w.Function = m.function(o.function)
-		if w.Name = w.Function; w.Name == "" {
-			w.Name = "timer"
+		return m.whoTimer(m.function(x.function))
+	case KindIRQ:
+		name := x.name
+		if name == "" {
+			name = fmt.Sprint(x.number)
 		}
-	case KindHypervisor:
-		w.Name = "the hypervisor"
+		return m.who(whoKey{kind: KindIRQ, name: name, id: x.number}, func(*Who) {})
 	}
-	return w
+	return m.who(whoKey{kind: x.kind, name: x.name}, func(*Who) {})
+}
+
+// whoNetwork is a packet from elsewhere; its sender may be known if that is on this machine.
+func (m *model) whoNetwork(device string, sender int) *Who {
+	name := "the network"
+	if device != "" {
+		name += " (" + device + ")"
+	}
+	return m.who(whoKey{kind: KindNetwork, name: name, id: sender}, func(w *Who) {
+		w.Device = device
+		if sender != 0 {
+			s := m.whoTask(sender)
+			w.TID, w.PID, w.Comm, w.For = s.TID, s.PID, s.Comm, s
+		}
+	})
+}
+
+// whoKernel is a kernel thread, and the task that it worked for: the last one
+// but the slow task that woke it before or at a moment.
+func (m *model) whoKernel(tid, slow int, at uint64) *Who {
+	k := m.whoTask(tid)
+	t := m.tasks[tid]
+	if t == nil {
+		return k
+	}
+	i := sort.Search(len(t.wakers), func(i int) bool { return t.wakers[i].at > at })
+	if i == 0 || t.wakers[i-1].tid == slow {
+		return k
+	}
+	by := t.wakers[i-1].tid
+	return m.who(whoKey{kind: KindTask, name: "for", id: tid, prio: by}, func(w *Who) {
+		*w = *k
+		w.For = m.whoTask(by)
+	})
+}
+
+// whoWork is work of a work queue, and who queued it.
+func (m *model) whoWork(x *work) *Who {
+	return m.who(whoKey{kind: KindWork, name: m.workName(x.function), id: x.worker, prio: x.queuer}, func(w *Who) {
+		w.Function, w.TID = m.function(x.function), x.worker
+		if t := m.tasks[x.worker]; t != nil {
+			w.Comm = t.comm.String()
+		}
+		if x.queuer != 0 {
+			w.For = m.whoTask(x.queuer)
+		}
+	})
+}
+
+// whoDevice names a request's device.
+func (m *model) whoDevice(r *request) *Who {
+	name := ""
+	if m.names.Device != nil {
+		name = m.names.Device(r.dev)
+	}
+	if name == "" {
+		name = fmt.Sprintf("%d:%d", r.dev>>20, r.dev&0xfffff)
+	}
+	return m.who(whoKey{kind: KindDevice, name: name}, func(w *Who) { w.Device = name })
+}
+
+// whoOwner is the task that asked for a request.
+func (m *model) whoOwner(r *request) *Who {
+	if t := m.tasks[r.tid]; t != nil && t.comm.String() != "" {
+		return m.whoTask(r.tid)
+	}
+	return m.who(whoKey{kind: KindTask, name: r.comm.String(), id: r.tid}, func(w *Who) {
+		w.TID, w.Comm = r.tid, r.comm.String()
+		m.fillFact(w)
+	})
+}
+
+// whoWoke names a waker.
+func (m *model) whoWoke(wk *wake) *Who {
+	if wk.ctx.kind == KindSoftirq && wk.sender != 0 && wk.device == "lo" {
+		return m.whoTask(wk.sender)
+	}
+	if wk.ctx.kind != "" {
+		return m.whoContext(&wk.ctx)
+	}
+	switch {
+	case wk.tid == 0:
+		return m.whoUnknown("an interrupt that is not recorded")
+	case wk.work != nil:
+		return m.whoWork(wk.work)
+	}
+	return m.whoTask(wk.tid)
 }
 
 func (m *model) function(address uint64) string {
@@ -93,71 +258,9 @@ func (m *model) function(address uint64) string {
 	return m.names.Function(address)
 }
 
-func (m *model) device(dev uint32) string {
-	if m.names.Device != nil {
-		if name := m.names.Device(dev); name != "" {
-			return name
-		}
-	}
-	return fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)
-}
-
 func (m *model) syscall(nr int) string {
 	if nr < 0 || m.names.Syscall == nil {
 		return ""
 	}
 	return m.names.Syscall(nr)
-}
-
-// idleTime is a stretch in which some CPU was idle; name says which.
-type idleTime struct {
-	from, to uint64
-	name     string
-}
-
-// idle returns when in [from, to] a CPU other than n was idle on which a task
-// may run; nil if that was too short to matter.
-func (m *model) idle(tid, n int, from, to uint64) []idleTime {
-	var hard []int
-	if f, ok := m.fact(tid); ok {
-		hard = f.CPUs
-	}
-	var best []idleTime
-	var most uint64
-	for other, c := range m.cpus {
-		if other == n {
-			continue
-		}
-		var list []idleTime
-		var sum uint64
-		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
-		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
-			r := &c.runs[i]
-			if r.tid != 0 {
-				continue
-			}
-			lo, hi := max(r.from, from), min(r.to, to)
-			list = append(list, idleTime{from: lo, to: hi, name: m.idleWhy(other, hard)})
-			sum += hi - lo
-		}
-		if sum > most || sum == most && best != nil && list != nil && list[0].name < best[0].name {
-			best, most = list, sum
-		}
-	}
-	if most < placement && most < to-from {
-		return nil
-	}
-	return best
-}
-
-func (m *model) idleWhy(other int, may []int) string {
-	if may == nil {
-		return fmt.Sprintf("while CPU %d was idle", other)
-	}
-	for _, c := range may {
-		if c == other {
-			return fmt.Sprintf("while CPU %d, on which it may run, was idle", other)
-		}
-	}
-	return fmt.Sprintf("while CPU %d was idle, on which it may not run", other)
 }

@@ -51,6 +51,9 @@ type Options struct {
 	// Names finds out what the numbers in a trace stand for; it may take a
 	// second or two. Nil: tasks.json names nothing.
 	Names func(trace.Mentioned) Names
+	// Explain tells where the time of the outliers went, by the trace in dir. A
+	// failure is noted in the snapshot. Nil: nothing is explained.
+	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
 	// WriteTrace replaces the CTF writer, for tests.
 	WriteTrace func(dir string, t trace.Trace) error
 }

@@ -10,36 +10,6 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// facts is explain.json while it holds only what the outliers themselves say:
-// nothing here is derived from the trace.
-type facts struct {
-	Version  int           `json:"version"`
-	Kind     string        `json:"kind"` // "facts": no critical path yet
-	Notes    []string      `json:"notes"`
-	Outliers []outlierFact `json:"outliers"`
-}
-
-type outlierFact struct {
-	Time     time.Time       `json:"time"`
-	Rule     string          `json:"rule"`
-	Headline string          `json:"headline"`
-	Facts    []string        `json:"facts"`
-	Stacks   *tracker.Stacks `json:"stacks,omitempty"`
-}
-
-func newFacts(m *Meta) facts {
-	f := facts{Version: 1, Kind: "facts", Notes: m.Notes, Outliers: []outlierFact{}}
-	for i := range m.Outliers {
-		o := &m.Outliers[i]
-		fact := outlierFact{Time: o.Time, Rule: o.Rule, Headline: headline(o), Facts: factLines(o)}
-		if len(o.Stacks.Kernel)+len(o.Stacks.User)+len(o.Stacks.Waker) > 0 {
-			fact.Stacks = &o.Stacks
-		}
-		f.Outliers = append(f.Outliers, fact)
-	}
-	return f
-}
-
 // headline says in one sentence who waited how long for what.
 func headline(o *tracker.Outlier) string {
 	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
@@ -138,25 +108,28 @@ func factLines(o *tracker.Outlier) []string {
 	return out
 }
 
-// writeFacts writes the same for people.
-func writeFacts(w io.Writer, m *Meta, f facts) error {
+// writeText writes explain.txt: the verdicts first, then what led to them, then
+// what the outliers themselves say.
+func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
-	for _, n := range f.Notes {
-		fmt.Fprintf(&b, "note: %s\n", n)
+	for i := range e.Outliers {
+		fmt.Fprintf(&b, "\n%s", e.Outliers[i].Text)
 	}
-	for _, o := range f.Outliers {
-		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), o.Headline)
-		for _, l := range o.Facts {
+	for _, n := range m.Notes {
+		fmt.Fprintf(&b, "\nnote: %s\n", printable(n))
+	}
+	for i := range m.Outliers {
+		o := &m.Outliers[i]
+		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), headline(o))
+		for _, l := range factLines(o) {
 			fmt.Fprintf(&b, "  %s\n", l)
 		}
-		if o.Stacks != nil {
-			stackText(&b, "kernel stack", o.Stacks.Kernel)
-			stackText(&b, "user stack", o.Stacks.User)
-			stackText(&b, "the waker's kernel stack", o.Stacks.Waker)
-		}
+		stackText(&b, "kernel stack", o.Stacks.Kernel)
+		stackText(&b, "user stack", o.Stacks.User)
+		stackText(&b, "the waker's kernel stack", o.Stacks.Waker)
 	}
-	if len(f.Outliers) == 0 {
+	if len(m.Outliers) == 0 {
 		b.WriteString("\nno outlier: taken by hand\n")
 	}
 	_, err := io.WriteString(w, b.String())

@@ -61,10 +61,10 @@ func TestFacts(t *testing.T) {
 		}
 		m := &Meta{ID: "id", Notes: []string{"short"}, Outliers: []tracker.Outlier{c.outlier}}
 		var b strings.Builder
-		if err := writeFacts(&b, m, newFacts(m)); err != nil {
+		if err := writeText(&b, m, &Explanation{Outliers: []ExplainedOutlier{{Text: "the verdict.\n"}}}); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range append(c.want, "note: short\n") {
+		for _, want := range append(c.want, "note: short\n", "\nthe verdict.\n") {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("%q is missing in:\n%s", want, b.String())
 			}

@@ -91,13 +91,13 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
 		return err
 	}
-	f := newFacts(&j.meta)
+	why := m.explain(traceDir, &j.meta, &names)
 	for _, file := range []struct {
 		name string
 		fill func(io.Writer) error
 	}{
-		{ExplainTextFile, func(w io.Writer) error { return writeFacts(w, &j.meta, f) }},
-		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, f) }},
+		{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
+		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
 		{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
 		{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
 		{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},

@@ -133,8 +133,9 @@ type Outlier struct {
 	EntryTask  *Peer          `json:"entry_task,omitempty"`
 	Chain      *ChainInfo     `json:"chain,omitempty"`
 	Span       *SpanInfo      `json:"span,omitempty"`
-	Snapshot   *string        `json:"snapshot"`   // id, or null
-	Suppressed uint64         `json:"suppressed"` // snapshots of this rule limited since its last one
+	Snapshot   *string        `json:"snapshot"`            // id, or null
+	Explained  *Explained     `json:"explained,omitempty"` // once its snapshot is complete
+	Suppressed uint64         `json:"suppressed"`          // snapshots of this rule limited since its last one
 
 	// StartMono and EndMono are the entry and the exit in nanoseconds of
 	// CLOCK_MONOTONIC, the clock of the recorder.
@@ -152,6 +153,16 @@ type Outlier struct {
 	Unstacked bool
 	// From is the rule that fired, as it was then.
 	From *rules.Rule `json:"-"`
+}
+
+// Explained says in short where an outlier's time went. The whole explanation is
+// in its snapshot.
+type Explained struct {
+	Verdict string `json:"verdict"`          // one sentence
+	Advice  string `json:"advice,omitempty"` // what to check or change
+	Cause   string `json:"cause"`            // of the largest part: preempted, lock, block_device …
+	By      string `json:"by,omitempty"`     // whose fault that was
+	NS      int64  `json:"ns"`               // that part of the delay
 }
 
 // RawStacks are return addresses, innermost first.

@@ -107,7 +107,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 		return fmt.Errorf("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"},
-		&cobra.Group{ID: "say", Title: "Tell what you do:"},
+		&cobra.Group{ID: "look", Title: "Look at snapshots:"}, &cobra.Group{ID: "say", Title: "Tell what you do:"},
 		&cobra.Group{ID: "change", Title: "Change its rules while it runs:"})
 	group := func(id string, verbs ...*cobra.Command) {
 		for _, verb := range verbs {
@@ -122,6 +122,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
 	group("change", newThreshold(c), newPause(c), newResume(c))
 	group("say", newBegin(c), newEnd(c))
+	group("look", newExplain(c))
 	group("", newVersion(c))
 	return root
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
@@ -224,6 +225,7 @@ func (d *daemon) openManager() (err error) {
 		RingRecords: d.recorder.Capacity(),
 		OnDone:      d.afterSnapshot,
 		SyscallName: rules.SyscallName,
+		Explain:     explainer.ForSnapshots,
 		Names:       func(m trace.Mentioned) snapshot.Names { return name(d.hosts, d.symbols, m) },
 	})
 	return err

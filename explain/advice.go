@@ -1,0 +1,112 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+)
+
+// advice says what a person would check or change, if the trace supports it:
+// one culprit must have taken at least half of the time.
+func (w *walker) advice(r *Result) string {
+	if r.Blame.NS*2 < r.DelayNS || r.DelayNS == 0 {
+		return ""
+	}
+	return printable(w.advise(r))
+}
+
+func (w *walker) advise(r *Result) string {
+	b, who := &r.Blame, r.Task.Name
+	name := ""
+	if b.By != nil {
+		name = b.By.Name
+	}
+	switch b.Cause {
+	case Preempted:
+		switch {
+		case b.By.Kind != KindTask:
+			return ""
+		case b.By.Prio < 100:
+			return fmt.Sprintf("Check whether %s must run that long at a real-time priority, or keep the two apart (cpuset, taskset).", name)
+		}
+		return fmt.Sprintf("Check the nice values of %s and %s, or give the second one a larger cpu.weight.", name, who)
+	case Misplaced:
+		return fmt.Sprintf("Look for what binds %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.waitCPU(), r.Task.TID)
+	case Throttled:
+		return fmt.Sprintf("Raise cpu.max of %s, or see nr_throttled in its cpu.stat.", title(b.By))
+	case StolenTime:
+		return "The host has given this CPU to others: ask who runs it."
+	case Softirq:
+		if name == "NET_RX" || name == "NET_TX" {
+			return fmt.Sprintf("Spread the packets over more CPUs (RPS, irq affinity), or keep %s off this one.", who)
+		}
+	case BlockQueue:
+		if b.By.Kind == KindTask {
+			return fmt.Sprintf("Limit what %s writes or reads (io.max, io.weight), or keep the two on different disks.", name)
+		}
+	case Locked:
+		return lockAdvice(r)
+	case Reclaim:
+		if b.By.Kind == KindCgroup {
+			return fmt.Sprintf("Raise memory.high or memory.max of %s, or see what fills it.", title(b.By))
+		}
+		return "The machine is short of memory: see what fills it (memory.current of its cgroups)."
+	case Journal:
+		if b.By.For != nil {
+			return fmt.Sprintf("%s shares the file system's journal: keep the two on different file systems.", b.By.For.Name)
+		}
+	case WorkQueue:
+		if b.By.Kind == KindWork && strings.Contains(longestWhy(r, b), "behind other work") {
+			return fmt.Sprintf("The work queue runs one thing at a time: see why %s takes so long.", name)
+		}
+	case Unexplained:
+		return unexplainedAdvice(b.Reason)
+	}
+	return ""
+}
+
+// lockAdvice looks at what the holder of a lock did.
+func lockAdvice(r *Result) string {
+	if len(r.Chain) == 0 || r.Blame.By.Kind != KindTask {
+		return ""
+	}
+	holder, last := r.Blame.By, &r.Chain[len(r.Chain)-1]
+	if len(r.Chain) > 1 && r.Chain[len(r.Chain)-2].By != nil {
+		holder = r.Chain[len(r.Chain)-2].By
+	}
+	if last.NS*2 < r.DelayNS {
+		return ""
+	}
+	switch last.Cause {
+	case Preempted, Runnable, Misplaced:
+		if last.By != nil && last.By.Kind == KindTask && r.Blame.Cause == Locked {
+			return fmt.Sprintf("Priority inversion: %s holds the lock and cannot run; a priority-inheriting mutex lets it go first.", holder.Name)
+		}
+	case Timer:
+		return fmt.Sprintf("%s sleeps while it holds the lock: see where.", holder.Name)
+	case BlockDevice, BlockQueue:
+		return fmt.Sprintf("%s waits for a disk while it holds the lock.", holder.Name)
+	}
+	return ""
+}
+
+func longestWhy(r *Result, b *Part) string {
+	var most uint64
+	why := ""
+	for i := range r.Path {
+		s := &r.Path[i]
+		if s.Depth == 0 && s.Cause == b.Cause && s.By == b.By && s.ToMonoNS-s.FromMonoNS > most {
+			most, why = s.ToMonoNS-s.FromMonoNS, s.Why
+		}
+	}
+	return why
+}
+
+func unexplainedAdvice(reason string) string {
+	switch {
+	case strings.Contains(reason, "history is too short"):
+		return "Raise recorder.size."
+	case strings.Contains(reason, "event group"):
+		return "Add the group to recorder.events."
+	}
+	return ""
+}

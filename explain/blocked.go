@@ -1,0 +1,313 @@
+package explain
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// States of the kernel in which a task waits for no event of its own.
+const (
+	taskStopped = 0x04
+	taskTraced  = 0x08
+	taskDead    = 0x80
+)
+
+// slept is time blocked. s is cut to what is asked for, whole is not.
+func (w *walker) slept(out []piece, t *task, s, whole *segment) []piece {
+	p := piece{from: s.from, to: s.to, task: t.tid, cpu: -1, state: "blocked"}
+	wk := whole.wake
+	if wk != nil {
+		p.waker = w.m.whoWoke(wk)
+	}
+	nr, name := t.callAt(whole)
+	if nr == trace.CallNone && len(w.stack) == 1 && w.outlier.Syscall != "" && w.outlier.Track == "syscall" {
+		name = w.outlier.Syscall
+	}
+	if name == "" {
+		name = w.m.syscall(nr)
+	}
+	p.why = w.m.inWords(nr, name)
+	switch effort := t.effortAt(whole.from); {
+	case whole.frozen || whole.bits&(taskStopped|taskTraced) != 0:
+		return w.put(out, w.stopped(t, p, whole))
+	case effort != nil:
+		inner := w.woken(nil, t, p, whole, nr, name)
+		p.cause, p.by, p.below = effort.cause, w.m.whoEffort(t, effort), inner
+		return w.put(out, p)
+	case nr == trace.CallException:
+		inner := w.woken(nil, t, p, whole, nr, name)
+		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "for a page that was not in memory", inner
+		if len(inner) > 0 && inner[0].by != nil {
+			p.by = inner[len(inner)-1].by
+		}
+		if wk == nil {
+			return append(out, inner...)
+		}
+		return w.put(out, p)
+	}
+	if l := t.lockAt(whole.from); l != nil {
+		return w.put(out, w.locked(p, l, wk))
+	}
+	return w.woken(out, t, p, whole, nr, name)
+}
+
+// woken explains a wait by what ended it.
+func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, name string) []piece {
+	wk := whole.wake
+	if wk == nil {
+		return w.put(out, w.pending(t, p, whole, name))
+	}
+	if r := wk.request; r != nil && r.complete > p.from {
+		return w.disk(out, p, r)
+	}
+	switch wk.ctx.kind {
+	case KindTimer:
+		p.cause, p.by = Timer, w.m.whoContext(&wk.ctx)
+		if isSleep(name) {
+			p.why = "slept as it asked to, in " + name
+		}
+		return w.put(out, p)
+	case KindIRQ:
+		p.cause, p.by = IRQ, w.m.whoContext(&wk.ctx)
+		return w.put(out, p)
+	case KindSoftirq:
+		return w.put(out, w.soft(p, wk))
+	}
+	switch {
+	case wk.work != nil:
+		return w.worked(out, p, wk)
+	case wk.tid == 0:
+		p.cause, p.reason = Unexplained, "woken on an idle CPU, by an interrupt that is not recorded"
+		if !w.m.seen[trace.IRQEntry] && !w.m.seen[trace.SoftirqEntry] {
+			p.reason = "woken by an interrupt: the recorder's event group irq is off"
+		}
+		p.why = p.reason
+		return w.put(out, p)
+	}
+	return w.put(out, w.byTask(t, p, wk.tid, name))
+}
+
+// stopped is time in which a signal, a tracer or a freezer held the task.
+func (w *walker) stopped(t *task, p piece, whole *segment) piece {
+	p.cause, p.why = Stopped, "stopped by a signal"
+	switch {
+	case whole.frozen:
+		p.why = "frozen with its cgroup"
+	case whole.bits&taskTraced != 0:
+		p.why = "stopped by its tracer"
+	}
+	// A signal wakes a sleeper before it stops: who sent it?
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= whole.from })
+	for j := i - 1; j >= max(0, i-3); j-- {
+		s := &t.segments[j]
+		if s.state == runnable && s.wake != nil && s.wake.ctx.kind == "" && s.wake.tid != 0 && whole.from-s.from < earlyWake {
+			p.by = w.m.whoTask(s.wake.tid)
+			return p
+		}
+	}
+	p.by = w.m.whoUnknown("a signal")
+	if whole.frozen {
+		p.by = w.m.whoQuota(t)
+	}
+	if wk := whole.wake; wk != nil && wk.ctx.kind == "" && wk.tid != 0 {
+		p.by = w.m.whoTask(wk.tid)
+		p.why += ", until it was let go on"
+	}
+	return p
+}
+
+// soft is a wait that a softirq ended which completed no request.
+func (w *walker) soft(p piece, wk *wake) piece {
+	p.by = w.m.whoContext(&wk.ctx)
+	switch wk.ctx.number {
+	case softirqTimer, softirqHrtimer:
+		p.cause = Timer
+	case softirqBlock:
+		p.cause = BlockDevice
+	case softirqNetRX, softirqNetTX:
+		return w.network(p, wk)
+	default:
+		p.cause = Softirq
+	}
+	return p
+}
+
+// network is a wait for a packet.
+func (w *walker) network(p piece, wk *wake) piece {
+	sender := wk.sender
+	if sender == 0 && wk.device == "" && !wk.remote && !w.m.kernelThread(wk.tid) {
+		sender = wk.tid // the softirq runs where the packet was sent
+	}
+	if sender == 0 || wk.device != "" && wk.device != "lo" {
+		p.cause, p.by = Network, w.m.whoNetwork(wk.device, sender)
+	} else {
+		p.cause, p.by = Task, w.m.whoTask(sender)
+	}
+	p.below = w.descend(sender, p.from, p.to)
+	return p
+}
+
+// locked is a wait for a lock of the kernel.
+func (w *walker) locked(p piece, l *locking, wk *wake) piece {
+	p.cause = Locked
+	holder := l.owner
+	if wk != nil && wk.ctx.kind == "" && wk.tid != 0 {
+		holder = wk.tid
+	}
+	if p.why != "" {
+		p.why += ", "
+	}
+	p.why += "for a lock of the kernel"
+	if holder == 0 || holder == p.task {
+		p.by = w.m.whoUnknown("an unknown holder")
+		return p
+	}
+	p.by, p.below = w.m.whoTask(holder), w.descend(holder, p.from, p.to)
+	return p
+}
+
+// byTask is a wait that another task ended.
+func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
+	p.cause, p.by = Task, w.m.whoTask(waker)
+	comm := p.by.Comm
+	switch {
+	case waker == t.tid:
+		p.cause, p.by, p.reason = Unexplained, nil, "it seems to have woken itself"
+		return p
+	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
+		p.cause, p.by = Journal, w.m.whoKernel(waker, t.tid, p.from)
+	case strings.HasPrefix(comm, "kswapd"):
+		p.cause = Reclaim
+	case strings.HasPrefix(comm, "kcompactd"):
+		p.cause = Compaction
+	case strings.HasPrefix(comm, "kworker/"):
+		p.cause = WorkQueue
+	case strings.HasPrefix(name, "futex"):
+		p.cause = Locked
+		p.why = "for a futex, in " + name
+	}
+	p.below = w.descend(waker, p.from, p.to)
+	return p
+}
+
+func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }
+
+// worked is a wait that a work queue's work ended.
+func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
+	x := wk.work
+	p.cause, p.by = WorkQueue, w.m.whoWork(x)
+	start := min(max(x.start, p.from), p.to)
+	queued := start
+	if x.queued > 0 {
+		queued = min(max(x.queued, p.from), start)
+	}
+	if queued > p.from && x.queued > 0 {
+		q := p
+		q.to, q.why = queued, "before its work was queued"
+		out = w.put(out, q)
+	}
+	if from := p.from; x.queued > 0 && queued < start || x.queued == 0 && start > from {
+		q := p
+		q.from, q.to, q.why = queued, start, "its work waited in the queue"
+		if x.queued == 0 {
+			q.from = from
+		}
+		if by := w.m.ahead(x, q.from, q.to); by != nil {
+			q.by, q.why = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work"
+		}
+		q.below = w.descend(wk.tid, q.from, q.to)
+		out = w.put(out, q)
+	}
+	if start < p.to {
+		p.from, p.why = start, "while its work ran"
+		p.below = w.descend(wk.tid, p.from, p.to)
+		out = w.put(out, p)
+	}
+	return out
+}
+
+// ahead is the work that ran longest in a stretch, of the same queue or worker.
+func (m *model) ahead(x *work, from, to uint64) *Who {
+	var list []*work
+	if x.queue != "" {
+		list = m.queues[x.queue]
+	}
+	t := m.tasks[x.worker]
+	best, most := (*work)(nil), uint64(0)
+	look := func(list []*work) {
+		i := sort.Search(len(list), func(i int) bool { return list[i].end > from })
+		for ; i < len(list) && list[i].start < to; i++ {
+			o := list[i]
+			if lo, hi := max(o.start, from), min(o.end, to); o != x && hi > lo && hi-lo > most {
+				best, most = o, hi-lo
+			}
+		}
+	}
+	if look(list); best == nil && t != nil {
+		look(t.works)
+	}
+	if best == nil {
+		return nil
+	}
+	return m.whoWork(best)
+}
+
+func (m *model) workName(function uint64) string {
+	if name := m.function(function); name != "" {
+		return name
+	}
+	return fmt.Sprintf("at %#x", function)
+}
+
+// pending is a wait whose end the trace does not have: it goes on, or its
+// wake-up is lost.
+func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
+	var r *request
+	if whole.to >= w.m.to-lateness {
+		r = w.m.openRequest(t.tid, p.from)
+	}
+	switch {
+	case whole.bits&taskDead != 0:
+		p.cause, p.reason = Unexplained, "the task has ended"
+	case whole.to < w.m.to-lateness:
+		p.cause, p.reason = Unexplained, "no wake-up was recorded"
+	case r != nil:
+		p.cause, p.by = BlockDevice, w.m.whoDevice(r)
+		p.why = "its " + w.m.requestWords(r) + " has not completed"
+	case strings.HasPrefix(name, "futex"):
+		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
+		p.why = "for a futex that nobody has woken yet"
+	case isSleep(name):
+		p.cause, p.by = Timer, w.m.whoTimer("")
+		p.why = "sleeps as it asked to, in " + name
+	default:
+		p.cause, p.reason = Unexplained, "it still waits: nobody has woken it"
+		if name != "" {
+			p.reason = "it still waits in " + name + ": nobody has woken it"
+		}
+	}
+	if p.reason != "" {
+		p.why = p.reason
+	}
+	return p
+}
+
+// inWords names what a task was in when it blocked.
+func (m *model) inWords(nr int, name string) string {
+	if nr == trace.CallException {
+		return "in a page fault"
+	}
+	if name == "" {
+		name = m.syscall(nr)
+	}
+	switch {
+	case name != "":
+		return "in " + name
+	case nr >= 0:
+		return fmt.Sprintf("in system call %d", nr)
+	}
+	return ""
+}

@@ -1,0 +1,135 @@
+package explain
+
+import "github.com/tailcam/tailcam/snapshot/trace"
+
+// feedTask takes in what a task does, as far as it is recorded.
+func (m *model) feedTask(ev *trace.Event, c *cpu) {
+	if b, ok := ev.Body.(trace.Throttle); ok {
+		m.feedThrottle(ev, &b)
+		return
+	}
+	if b, ok := ev.Body.(trace.Stolen); ok {
+		m.feedSteal(ev, c, &b)
+		return
+	}
+	if ev.TID == 0 {
+		return
+	}
+	t := m.task(ev.TID)
+	switch b := ev.Body.(type) {
+	case trace.Syscall:
+		m.clearFrames(c, ev.Time, nil)
+		t.pid = b.PID
+		t.calls = m.stretch(t.calls, ev.Time, ev.Type == trace.SyscallEntry, call{nr: int(b.NR), name: b.Name})
+	case trace.KVM:
+		t.guests = m.stretch(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})
+	case trace.Lock:
+		if len(c.frames) == 0 {
+			m.feedLock(t, ev, &b)
+		}
+	case trace.Reclaim:
+		m.feedEffort(t, ev.Time, ev.Type == trace.ReclaimBegin, effort{cause: Reclaim, memcg: b.Memcg})
+	case trace.Compaction:
+		m.feedEffort(t, ev.Time, ev.Type == trace.CompactionBegin, effort{cause: Compaction})
+	}
+}
+
+// stretch adds the begin or the end of a stretch to a list of them. An end
+// without a begin has begun before the trace.
+func (m *model) stretch(list []call, at uint64, begins bool, x call) []call {
+	n := len(list)
+	open := n > 0 && list[n-1].to == forever
+	switch {
+	case begins && open:
+		list[n-1].to = at // its end is missing
+		fallthrough
+	case begins:
+		x.from, x.to = at, forever
+	case open:
+		list[n-1].to = at
+		if at <= m.from {
+			m.kept--
+			list = list[:n-1]
+		}
+		return list
+	case n > 0 || at <= m.from:
+		return list
+	default:
+		x.from, x.to = 0, at
+	}
+	if m.keep() {
+		list = append(list, x)
+	}
+	return list
+}
+
+func (m *model) feedLock(t *task, ev *trace.Event, b *trace.Lock) {
+	n := len(t.locks)
+	open := n > 0 && t.locks[n-1].to == forever
+	if ev.Type == trace.LockBegin {
+		if open {
+			t.locks[n-1].to = ev.Time
+		}
+		if m.keep() {
+			t.locks = append(t.locks, locking{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags})
+		}
+		return
+	}
+	if open {
+		t.locks[n-1].to = ev.Time
+		if ev.Time <= m.from {
+			t.locks = t.locks[:n-1]
+			m.kept--
+		}
+	}
+}
+
+func (m *model) feedEffort(t *task, at uint64, begins bool, e effort) {
+	n := len(t.efforts)
+	open := n > 0 && t.efforts[n-1].to == forever
+	switch {
+	case begins && open: // one within another
+	case begins:
+		if e.from, e.to = at, forever; m.keep() {
+			t.efforts = append(t.efforts, e)
+		}
+	case open && t.efforts[n-1].cause == e.cause:
+		t.efforts[n-1].to = at
+		if at <= m.from {
+			t.efforts = t.efforts[:n-1]
+			m.kept--
+		}
+	case n == 0 && at > m.from && m.keep():
+		e.to = at
+		t.efforts = append(t.efforts, e)
+	}
+}
+
+func (m *model) feedThrottle(ev *trace.Event, b *trace.Throttle) {
+	if b.CPU < 0 || b.CPU >= maxCPUs {
+		return
+	}
+	c := m.cpu(b.CPU)
+	if ev.Type == trace.CgroupThrottle {
+		if m.keep() {
+			c.quota = append(c.quota, quota{from: ev.Time, to: forever, cgroup: b.Cgroup})
+		}
+		return
+	}
+	for i := len(c.quota) - 1; i >= max(0, len(c.quota)-maxQuotas); i-- {
+		// The throttled flag of a switch does not say which cgroup: the first end ends it.
+		if q := &c.quota[i]; q.to == forever && (q.cgroup == 0 || q.cgroup == b.Cgroup) {
+			q.to = ev.Time
+		}
+	}
+}
+
+func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
+	from := max(b.Since, ev.Time-min(b.NS, ev.Time), m.from)
+	if n := len(c.steals); n > 0 {
+		from = max(from, c.steals[n-1].to)
+	}
+	if from < ev.Time && m.keep() {
+		c.steals = append(c.steals, over{from: from, to: ev.Time, context: context{kind: KindHypervisor, name: "the hypervisor"}})
+	}
+}

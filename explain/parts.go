@@ -1,0 +1,165 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+type partKey struct {
+	cause  Cause
+	by     *Who
+	reason string
+}
+
+func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason} }
+
+// sumUp adds pieces up by cause and culprit, the largest first. If roots, what
+// lies below a piece stands for it.
+func sumUp(pieces []piece, roots bool) []Part {
+	sums := map[partKey]*Part{}
+	addUp(pieces, roots, sums)
+	out := make([]Part, 0, len(sums))
+	for _, p := range sums {
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.by(), b.by()), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+func addUp(pieces []piece, roots bool, sums map[partKey]*Part) {
+	for i := range pieces {
+		p := &pieces[i]
+		if roots && len(p.below) > 0 {
+			addUp(p.below, true, sums)
+			continue
+		}
+		s := sums[p.key()]
+		if s == nil {
+			s = &Part{Cause: p.cause, By: p.by, Reason: p.reason}
+			sums[p.key()] = s
+		}
+		s.NS += int64(p.to - p.from)
+		s.Count++
+	}
+}
+
+func (p *Part) by() string {
+	if p.By == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %d %d", p.By.Kind, p.By.Name, p.By.TID, p.By.Prio)
+}
+
+// chain follows the largest part down: what its culprit mostly did meanwhile,
+// what that one's culprit did, and so on.
+func chain(pieces []piece, blame *Part) []Part {
+	var out []Part
+	key := partKey{blame.Cause, blame.By, blame.Reason}
+	for range maxDepth {
+		var below []piece
+		for i := range pieces {
+			if pieces[i].key() == key {
+				below = append(below, pieces[i].below...)
+			}
+		}
+		parts := sumUp(below, false)
+		if len(parts) == 0 {
+			break
+		}
+		out = append(out, parts[0])
+		pieces, key = below, partKey{parts[0].Cause, parts[0].By, parts[0].Reason}
+	}
+	return out
+}
+
+// Bounds of what is written of a path. One of more than maxSteps is shortened.
+const (
+	maxOwnSteps   = 512
+	maxBelowSteps = 32 // of one wait
+	maxSteps      = 2048
+)
+
+// count counts pieces and what lies below them.
+func count(pieces []piece) int {
+	n := len(pieces)
+	for i := range pieces {
+		n += count(pieces[i].below)
+	}
+	return n
+}
+
+// steps writes the path down, in the order of time; deeper steps follow the one
+// that waited for them.
+func steps(m *model, pieces []piece) []Step {
+	out := []Step{}
+	own, each := maxOwnSteps, maxBelowSteps
+	if count(pieces) <= maxSteps {
+		own, each = maxSteps, maxSteps
+	}
+	var add func(pieces []piece, depth, most int)
+	add = func(pieces []piece, depth, most int) {
+		for _, s := range shorten(pieces, most) {
+			p := s.piece
+			out = append(out, Step{
+				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoTask(p.task), CPU: p.cpu, Depth: depth,
+				State: p.state, Cause: p.cause, By: p.by, Why: p.why, Waker: p.waker, Count: s.count,
+			})
+			if len(p.below) > 0 && len(out) < maxSteps {
+				add(p.below, depth+1, each)
+			}
+		}
+	}
+	add(pieces, 0, own)
+	return out
+}
+
+type shortened struct {
+	*piece
+	count int
+}
+
+// shorten puts short pieces that follow each other together until few are left.
+func shorten(pieces []piece, most int) []shortened {
+	out := make([]shortened, 0, min(len(pieces), most))
+	var least uint64
+	if len(pieces) > most {
+		lengths := make([]uint64, len(pieces))
+		for i := range pieces {
+			lengths[i] = pieces[i].to - pieces[i].from
+		}
+		slices.Sort(lengths)
+		least = lengths[len(lengths)-most/2] + 1
+	}
+	for i := 0; i < len(pieces); {
+		j := i
+		for j < len(pieces) && pieces[j].to-pieces[j].from < least {
+			j++
+		}
+		if j-i < 2 {
+			out = append(out, shortened{piece: &pieces[i]})
+			i++
+			continue
+		}
+		out = append(out, shortened{together(pieces[i:j]), j - i})
+		i = j
+	}
+	return out
+}
+
+// together makes one piece of several: that of the largest part of them.
+func together(pieces []piece) *piece {
+	parts := sumUp(pieces, false)
+	p := pieces[0]
+	for i := range pieces {
+		if pieces[i].cause == parts[0].Cause && pieces[i].by == parts[0].By {
+			p = pieces[i]
+			break
+		}
+	}
+	p.from, p.to, p.below, p.waker = pieces[0].from, pieces[len(pieces)-1].to, nil, nil
+	p.why = fmt.Sprintf("%d short stretches, the largest part of them", len(pieces))
+	return &p
+}

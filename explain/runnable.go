@@ -1,0 +1,183 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// waited is time ready to run.
+func (w *walker) waited(out []piece, t *task, s, whole *segment) []piece {
+	n := int(s.cpu)
+	w.overlay(n, s.from, s.to, func(o *over, from, to uint64) {
+		out = w.put(out, w.overPiece(t.tid, n, o, from, to, "runnable"))
+	}, func(from, to uint64) {
+		out = w.behind(out, t, s, whole, from, to)
+	})
+	return out
+}
+
+// behind is time ready to run in which the CPU ran tasks.
+func (w *walker) behind(out []piece, t *task, s, whole *segment, from, to uint64) []piece {
+	at := from
+	if c := w.m.cpus[int(s.cpu)]; c != nil {
+		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
+		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
+			r := &c.runs[i]
+			lo, hi := max(r.from, at), min(r.to, to)
+			if lo >= hi {
+				continue
+			}
+			out = w.behindOne(out, t, s, whole, at, lo, -1, 0)
+			out = w.behindOne(out, t, s, whole, lo, hi, r.tid, r.prio)
+			at = hi
+		}
+	}
+	return w.behindOne(out, t, s, whole, at, to, -1, 0)
+}
+
+// behindOne is time ready to run in which one task had the CPU; 0: idle, -1: not known.
+func (w *walker) behindOne(out []piece, t *task, s, whole *segment, from, to uint64, tid, prio int) []piece {
+	if from >= to {
+		return out
+	}
+	p := piece{from: from, to: to, task: t.tid, cpu: int(s.cpu), state: "runnable"}
+	if until := w.m.throttled(t, s, whole, from, to); until > from {
+		q := p
+		q.to, q.cause, q.by = until, Throttled, w.m.whoQuota(t)
+		out = w.put(out, q)
+		if p.from = until; p.from >= p.to {
+			return out
+		}
+	}
+	switch {
+	case tid == t.tid:
+		p.cause, p.by = Runnable, w.m.whoSelf("switch")
+	case tid < 0:
+		p.cause, p.reason = Unexplained, w.m.why(from)
+		p.why = p.reason
+	case tid == 0:
+		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
+	case prio < t.rank(s):
+		p.cause, p.by = Preempted, w.m.whoRan(tid, prio)
+	default:
+		p.cause, p.by = Runnable, w.m.whoRan(tid, prio)
+		return w.misplaced(out, t, whole, p)
+	}
+	return w.put(out, p)
+}
+
+// rank is the kernel's priority of a task in a stretch: the smaller goes first.
+func (t *task) rank(s *segment) int {
+	if s.prio != 0 {
+		return int(s.prio)
+	}
+	return t.prio
+}
+
+// throttled returns until when in [from, to] the task may not run, as its
+// cgroup has used up its quota.
+func (m *model) throttled(t *task, s, whole *segment, from, to uint64) uint64 {
+	c := m.cpus[int(s.cpu)]
+	if c == nil || len(c.quota) == 0 {
+		if whole.throttled {
+			return to
+		}
+		return 0
+	}
+	last := sort.Search(len(c.quota), func(i int) bool { return c.quota[i].from > from }) - 1
+	for i := last; i >= max(0, last-maxQuotas); i-- {
+		q := &c.quota[i]
+		if q.to <= from || q.tid == 0 {
+			continue
+		}
+		if q.tid == t.tid || t.pid != 0 && q.pid == t.pid || m.sameCgroup(q.tid, t.tid) {
+			return min(q.to, to)
+		}
+	}
+	return 0
+}
+
+func (m *model) sameCgroup(a, b int) bool {
+	fa, ok := m.fact(a)
+	fb, also := m.fact(b)
+	return ok && also && fa.Cgroup != "" && fa.Cgroup != "/" && fa.Cgroup == fb.Cgroup
+}
+
+// placement is the shortest wait that is wrong placement: balancing takes its time.
+const placement = 100_000
+
+// misplaced cuts a wait behind tasks of the same rank by whether another CPU
+// was idle meanwhile.
+func (w *walker) misplaced(out []piece, t *task, whole *segment, p piece) []piece {
+	if whole.to-whole.from < placement {
+		return w.put(out, p)
+	}
+	idles := w.idleTimes()
+	at := p.from
+	i := sort.Search(len(idles), func(i int) bool { return idles[i].to > p.from })
+	for ; i < len(idles) && idles[i].from < p.to; i++ {
+		lo, hi := max(idles[i].from, at), min(idles[i].to, p.to)
+		if hi < lo+placement/10 {
+			continue // others come and go
+		}
+		q := p
+		q.from, q.to = at, lo
+		out = w.put(out, q)
+		q.from, q.to, q.cause, q.why = lo, hi, Misplaced, w.m.idleWords(t.tid, idles[i].cpu)
+		out = w.put(out, q)
+		at = hi
+	}
+	p.from = at
+	return w.put(out, p)
+}
+
+// idle is a stretch in which some CPU was idle.
+type idle struct {
+	from, to uint64
+	cpu      int
+}
+
+// idleTimes lists when any CPU was idle, within the outlier's time. The stretches
+// do not overlap: each names the CPU that was idle longest from there on.
+func (w *walker) idleTimes() []idle {
+	if w.idled {
+		return w.idles
+	}
+	w.idled = true
+	var all []idle
+	for n, c := range w.m.cpus {
+		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > w.outlier.Start })
+		for ; i < len(c.runs) && c.runs[i].from < w.outlier.End; i++ {
+			if r := &c.runs[i]; r.tid == 0 {
+				all = append(all, idle{from: r.from, to: r.to, cpu: n})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b idle) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to), cmp.Compare(a.cpu, b.cpu))
+	})
+	var end uint64
+	for _, i := range all {
+		if i.to <= end {
+			continue
+		}
+		i.from = max(i.from, end)
+		end = i.to
+		w.idles = append(w.idles, i)
+	}
+	return w.idles
+}
+
+// idleWords says what an idle CPU means for a task that waits elsewhere.
+func (m *model) idleWords(tid, n int) string {
+	f, ok := m.fact(tid)
+	switch {
+	case !ok || f.CPUs == nil:
+		return fmt.Sprintf("while CPU %d was idle", n)
+	case slices.Contains(f.CPUs, n):
+		return fmt.Sprintf("while CPU %d, on which it may run, was idle", n)
+	}
+	return fmt.Sprintf("while CPU %d was idle, on which it may not run", n)
+}

@@ -1,0 +1,114 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Most lines of WriteText.
+const (
+	textParts = 24
+	textSteps = 60
+)
+
+// WriteText writes a result for people: verdict, advice, parts, path. Lines are
+// as long as they must be, without colours, and printable whatever names there are.
+func (r *Result) WriteText(out io.Writer) {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")) + "\n")
+	}
+	line("%s", r.Verdict)
+	if r.Advice != "" {
+		line("%s", r.Advice)
+	}
+	if len(r.Parts) > 0 {
+		b.WriteString("\nWhere the time went:\n")
+		writeParts(line, r.Parts, r.DelayNS)
+	}
+	if !sameParts(r.Parts, r.Roots) {
+		b.WriteString("\nWhat that came from, in the end:\n")
+		writeParts(line, r.Roots, r.DelayNS)
+	}
+	if len(r.Path) > 0 {
+		b.WriteString("\nThe critical path, in ms since its start:\n")
+		r.writePath(line)
+	}
+	_, _ = io.WriteString(out, b.String()) // who wants the error asks the writer
+}
+
+func writeParts(line func(string, ...any), parts []Part, whole int64) {
+	for i := range parts {
+		if i == textParts && len(parts) > textParts+1 {
+			var rest int64
+			for j := i; j < len(parts); j++ {
+				rest += parts[j].NS
+			}
+			line("  %12s us %5.1f %%  %d more", micros(rest), percent(rest, whole), len(parts)-i)
+			return
+		}
+		p := &parts[i]
+		by := p.Reason
+		if p.By != nil {
+			by = title(p.By)
+			if p.By.Kind == KindTask && p.By.Cgroup != "" && p.By.Cgroup != "/" {
+				by += " in " + p.By.Cgroup
+			}
+		}
+		times := ""
+		if p.Count > 1 {
+			times = fmt.Sprintf("  (%d times)", p.Count)
+		}
+		line("  %12s us %5.1f %%  %-14s %s%s", micros(p.NS), percent(p.NS, whole), p.Cause, by, times)
+	}
+	line("  %12s us in all", micros(whole))
+}
+
+func sameParts(a, b []Part) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func percent(ns, whole int64) float64 { return 100 * float64(ns) / float64(max(whole, 1)) }
+
+// micros writes nanoseconds as microseconds, to the last one.
+func micros(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
+
+func (r *Result) writePath(line func(string, ...any)) {
+	least := uint64(0)
+	if len(r.Path) > textSteps {
+		least = uint64(r.DelayNS) / textSteps
+	}
+	hidden := 0
+	for i := range r.Path {
+		s := &r.Path[i]
+		if s.ToMonoNS-s.FromMonoNS < least {
+			hidden++
+			continue
+		}
+		what := string(s.Cause)
+		if s.By != nil && (s.By.Kind != KindTask || s.By.TID != s.Task.TID) {
+			what += " by " + title(s.By)
+		}
+		if s.Why != "" {
+			what += ", " + s.Why
+		}
+		where := ""
+		if s.CPU >= 0 {
+			where = fmt.Sprintf(" on CPU %d", s.CPU)
+		}
+		line("  %10.3f +%10.3f  %s%s %s%s: %s", float64(s.FromMonoNS-r.StartMonoNS)/1e6, float64(s.ToMonoNS-s.FromMonoNS)/1e6,
+			strings.Repeat("  ", s.Depth), s.Task.Name, s.State, where, what)
+	}
+	if hidden > 0 {
+		line("  and %d steps shorter than %s, see explain.json", hidden, duration(int64(least)))
+	}
+}
