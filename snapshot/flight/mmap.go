@@ -86,7 +86,7 @@ func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 	size := uint64(m.ring / tracker.RingParts)
 	s := stretches{cpu: cpu, next: begin}
 	late := time.Now().Add(settle)
-	for {
+	for s.next < end {
 		// Again before each part: what a place holds changes while others are read.
 		number, place, found := oldest(m.kernel.Ring(cpu), max(s.next, begin)/size)
 		if !found || number*size >= end {
