@@ -88,7 +88,7 @@ func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 	late := time.Now().Add(settle)
 	for s.next < end {
 		// Again before each part: what a place holds changes while others are read.
-		number, place, found := oldest(m.kernel.Ring(cpu), max(s.next, begin)/size)
+		number, place, found := oldest(m.kernel.Ring(cpu), s.next/size)
 		if !found || number*size >= end {
 			break
 		}
