@@ -31,6 +31,9 @@ func printResult(c *term.Console, r *Result) {
 		}
 		p.line("reported", fmt.Sprintf("%s  %s", c.Paint(style, term.Duration(o.DelayNS)),
 			c.Paint(term.Dim, fmt.Sprintf("threshold %s", term.Setting(o.ThresholdNS)))))
+		if r.Verdict != "" {
+			p.paragraph("verdict", term.Clean(r.Verdict))
+		}
 		p.who(o)
 		p.stack("kernel", o.Stacks.Kernel, kernelFrames)
 		p.stack("user", o.Stacks.User, userFrames)
@@ -52,7 +55,8 @@ func printResult(c *term.Console, r *Result) {
 func farewell(c *term.Console, dir, last string) {
 	c.Printf("\n%s  Nothing is left behind but the snapshots in %s\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
 	p := lines{c}
-	p.line("look at one", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
+	p.line("look at one", "tailcam explain "+term.Clean(last))
+	p.line("all of it", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
 	p.line("watch all", "sudo tailcam run --rules configs/rules.d --log-format console")
 }
 
@@ -62,6 +66,23 @@ type lines struct{ c *term.Console }
 func (p lines) line(label, text string) {
 	pad := strings.Repeat(" ", max(0, 11-utf8.RuneCountInString(label)))
 	p.c.Printf("  %s%s  %s\n", p.c.Paint(term.Dim, label), pad, text)
+}
+
+// paragraph prints a text in lines that can be read at a glance.
+func (p lines) paragraph(label, text string) {
+	const wide = 100
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > wide {
+			p.line(label, p.c.Paint(term.Bold, line))
+			label, line = "", ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	p.line(label, p.c.Paint(term.Bold, line))
 }
 
 // who says which task was slow, and what the others did.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -26,6 +27,7 @@ type Result struct {
 	Events     uint64  `json:"events"`     // in the snapshot's trace
 	HistoryNS  int64   `json:"history_ns"` // before the entry, on the CPU that has the least
 	CPUs       int     `json:"cpus"`       // in the snapshot
+	Verdict    string  `json:"verdict,omitempty"`
 	// Notes are the snapshot's own: what its reader must know.
 	Notes []string `json:"notes,omitempty"`
 
@@ -52,6 +54,18 @@ func (r *Result) readBack(dir string) error {
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
 		return err
+	}
+	why, _, err := explainer.Snapshot(dir)
+	if err != nil {
+		return err
+	}
+	for i := range why.Outliers {
+		if w := &why.Outliers[i]; w.Task.TID == r.Outlier.Task.TID && w.EndMonoNS == r.Outlier.EndMono {
+			r.Verdict = w.Verdict
+		}
+	}
+	if r.Verdict == "" {
+		return errors.New("its snapshot has no verdict on it")
 	}
 	r.Notes = m.Notes
 	r.CPUs = len(m.Coverage)
