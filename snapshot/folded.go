@@ -10,17 +10,18 @@ import (
 )
 
 // writeFolded writes one line per outlier for flame graphs: the task's name,
-// then its frames from the outermost to the innermost, then the delay in
+// then its frames from the outermost to the innermost, those of inlined
+// functions with _[i], then the delay in
 // nanoseconds as the weight. The waker's stack is not in it: adding it would
 // count the same delay twice.
 func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
 	for i := range outliers {
 		o := &outliers[i]
 		line := []string{foldedFrame(o.Task.Comm)}
-		for _, frame := range slices.Backward(o.Stacks.User) {
+		for _, frame := range slices.Backward(tracker.StackNames(o.Stacks.User, o.Stacks.UserSources())) {
 			line = append(line, foldedFrame(frame))
 		}
-		for _, frame := range slices.Backward(o.Stacks.Kernel) {
+		for _, frame := range slices.Backward(tracker.StackNames(o.Stacks.Kernel, o.Stacks.KernelSources())) {
 			line = append(line, foldedFrame(frame))
 		}
 		if _, err := fmt.Fprintf(w, "%s %d\n", strings.Join(line, ";"), o.DelayNS); err != nil {

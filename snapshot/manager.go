@@ -161,8 +161,9 @@ func New(o Options) (*Manager, error) {
 // whose rule has snapshots. It returns the snapshot's id and sets o.Snapshot,
 // so the outlier can be published at once; "" and nil if it gets none. What
 // the queue refused is counted (Stats.Skipped) and added to o.Suppressed of
-// the rule's next outlier that gets one. o must be complete: a copy goes into
-// snapshot.json. It does not block.
+// the rule's next outlier that gets one. A copy of o goes into snapshot.json,
+// with what its Later finds out: the recorder is read at once, whoever has yet
+// to be named. It does not block.
 func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	o.Snapshot = nil
 	if !o.WantsSnapshot {

@@ -125,9 +125,9 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 		for _, l := range factLines(o) {
 			fmt.Fprintf(&b, "  %s\n", l)
 		}
-		stackText(&b, "kernel stack", o.Stacks.Kernel)
-		stackText(&b, "user stack", o.Stacks.User)
-		stackText(&b, "the waker's kernel stack", o.Stacks.Waker)
+		stackText(&b, "kernel stack", o.Stacks.Kernel, o.Stacks.KernelSources())
+		stackText(&b, "user stack", o.Stacks.User, o.Stacks.UserSources())
+		stackText(&b, "the waker's kernel stack", o.Stacks.Waker, o.Stacks.WakerSources())
 	}
 	if len(m.Outliers) == 0 {
 		b.WriteString("\nno outlier: taken by hand\n")
@@ -136,13 +136,13 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	return err
 }
 
-func stackText(b *strings.Builder, title string, frames []tracker.Frame) {
+func stackText(b *strings.Builder, title string, frames []tracker.Frame, sources []tracker.Source) {
 	if len(frames) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "  %s, innermost first:\n", title)
-	for _, fr := range frames {
-		fmt.Fprintf(b, "    %s\n", printable(fr))
+	for _, line := range tracker.StackLines(frames, sources) {
+		fmt.Fprintf(b, "    %s\n", printable(line))
 	}
 }
 

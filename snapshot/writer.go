@@ -91,6 +91,9 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
 		return err
 	}
+	for i := range j.meta.Outliers {
+		j.meta.Outliers[i].Complete()
+	}
 	why := m.explain(traceDir, &j.meta, &names)
 	for _, file := range []struct {
 		name string

@@ -62,6 +62,8 @@ type Stacks struct {
 	// Progress is where a slow system call was each time it left its CPU, oldest
 	// first. Of many, the first and the last ones are kept.
 	Progress []Progress `json:"progress,omitempty"`
+	// Sources are known where there is debug information; nil otherwise.
+	Sources *Sources `json:"sources,omitempty"`
 }
 
 // Progress is where a system call was at one moment.
@@ -151,6 +153,8 @@ type Outlier struct {
 	UserFP uint64 `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool
+	// Later, if set, tells when Task, Stacks and Labels are complete.
+	Later *Later `json:"-"`
 	// From is the rule that fired, as it was then.
 	From *rules.Rule `json:"-"`
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/process/within"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/internal/version"
 	"github.com/tailcam/tailcam/rules"
@@ -45,6 +46,7 @@ type daemon struct {
 	store    *snapshot.Store
 	hosts    *process.Table
 	symbols  *symbols.Resolver
+	memory   *within.Gate[int] // reading that of other processes
 	kernel   *tracker.Tracker
 	recorder flight.Recorder   // nil: switched off
 	manager  *snapshot.Manager // nil without a recorder
@@ -150,7 +152,8 @@ func (d *daemon) openStore() (err error) {
 
 func (d *daemon) openHost() error {
 	d.hosts = process.New(nil)
-	d.symbols = symbols.New(&symbols.Options{Timeout: time.Second})
+	d.symbols = symbols.New(&symbols.Options{Timeout: symbolTime})
+	d.memory = within.NewGate[int](namers)
 	// Now rather than at the first outlier, which would wait for it.
 	if err := d.symbols.ReloadKernel(); err != nil {
 		d.log.Warn("kernel stacks stay addresses", zap.Error(err))

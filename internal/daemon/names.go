@@ -43,7 +43,7 @@ func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) sna
 	for i, f := range m.Functions {
 		inside[i] = f + 1
 	}
-	frames, err := kernel.Kernel(inside)
+	frames, err := kernel.KernelNames(inside)
 	for i := range frames {
 		function, module, ok := strings.Cut(frames[i], "+0x1")
 		if err == nil && ok && (module == "" || module[0] == ' ') {

@@ -38,7 +38,7 @@ func (d *daemon) nameLabels(o *tracker.Outlier) {
 		if err != nil {
 			continue
 		}
-		if named, err := d.symbols.Kernel([]uint64{address}); err == nil && len(named) == 1 {
+		if named, err := d.symbols.KernelNames([]uint64{address}); err == nil && len(named) == 1 {
 			o.Labels[l.Name] = named[0]
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -18,18 +16,33 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// pipeline takes outliers from the kernel side as fast as they come, and in a
-// second goroutine names them, gives them their snapshot, and publishes them.
+// namers is how many outliers are named at once: one whose process is stuck
+// keeps the others waiting no longer than its time limit.
+const namers = 4
+
+// pipeline takes outliers from the kernel side as fast as they come. Each gets
+// its snapshot at once, so that the recorder is read before anything that may
+// take long; then it is named, in the background and within a time limit, and
+// published in its turn. The snapshot's writer waits for the names.
 func (d *daemon) pipeline(ctx context.Context) error {
-	named := make(chan *tracker.Outlier, backlog)
+	inTurn := make(chan *tracker.Outlier, backlog)
+	unnamed := make(chan *tracker.Outlier, backlog+1) // what it has is in turn, or the one waited for
 	var handled sync.WaitGroup
-	handled.Add(1)
-	go func() {
-		defer handled.Done()
-		for o := range named {
-			d.handle(o)
+	for range namers {
+		handled.Go(func() {
+			for o := range unnamed {
+				d.enrich(o)
+				o.Later.Done()
+			}
+		})
+	}
+	handled.Go(func() {
+		for o := range inTurn {
+			o.Later.Wait()
+			d.feed.Publish(o)
+			d.act(rules.OnOutlier, []tracker.Outlier{*o}, action.Job{})
 		}
-	}()
+	})
 	stop := context.AfterFunc(ctx, func() {
 		if err := d.kernel.Stop(); err != nil {
 			d.log.Warn("stop the kernel side", zap.Error(err))
@@ -37,7 +50,8 @@ func (d *daemon) pipeline(ctx context.Context) error {
 	})
 	defer stop()
 	defer handled.Wait()
-	defer close(named)
+	defer close(unnamed)
+	defer close(inTurn)
 	for {
 		o, err := d.kernel.Read()
 		if errors.Is(err, os.ErrClosed) {
@@ -46,82 +60,18 @@ func (d *daemon) pipeline(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		o.NewLater()
+		if d.manager != nil {
+			d.manager.Submit(o, o.From)
+		}
 		select {
-		case named <- o:
-		default:
+		case inTurn <- o:
+			unnamed <- o
+		default: // its snapshot, if it has one, is taken
 			d.dropped.add(o.Rule)
-			if o.WantsSnapshot {
-				d.thaw()
-			}
+			o.Later.Done()
 		}
 	}
-}
-
-// handle is everything that happens to one outlier in user space.
-func (d *daemon) handle(o *tracker.Outlier) {
-	d.enrich(o)
-	if d.manager != nil {
-		d.manager.Submit(o, o.From)
-	}
-	d.feed.Publish(o)
-	list := []tracker.Outlier{*o}
-	d.act(rules.OnOutlier, list, action.Job{})
-}
-
-// enrich adds what only user space knows: names for addresses and ids.
-func (d *daemon) enrich(o *tracker.Outlier) {
-	// The identity first: a short-lived process may be gone soon. A process
-	// that is gone already stays without.
-	id, _ := d.hosts.Identity(o.Task.PID)
-	o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
-	if o.Task.Cgroup == "" {
-		o.Task.Cgroup = id.Cgroup
-	}
-	if o.Task.Container == "" {
-		o.Task.Container = process.ContainerID(o.Task.Cgroup)
-	}
-	if o.UserFP != 0 && len(o.Raw.User) == 1 {
-		// It is still where it was, or has gone on: then what is there already stays.
-		o.Raw.User, _ = process.UserStack(o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP)
-	}
-	if len(o.Raw.User) > 0 {
-		o.Stacks.User = d.symbols.User(o.Task.PID, o.Raw.User)
-	}
-	for _, s := range []struct {
-		to   *[]tracker.Frame
-		from []uint64
-	}{{&o.Stacks.Kernel, o.Raw.Kernel}, {&o.Stacks.Waker, o.Raw.Waker}} {
-		if len(s.from) == 0 {
-			continue
-		}
-		named, err := d.symbols.Kernel(s.from)
-		if err != nil {
-			d.log.Debug("kernel symbols", zap.Error(err))
-		}
-		*s.to = withoutTracer(named)
-	}
-	d.nameLabels(o)
-	for _, p := range o.Raw.Progress {
-		named, err := d.symbols.Kernel(p.Kernel)
-		if err != nil {
-			d.log.Debug("kernel symbols", zap.Error(err))
-		}
-		o.Stacks.Progress = append(o.Stacks.Progress, tracker.Progress{AgeNS: p.AgeNS, State: p.State, Kernel: withoutTracer(named)})
-	}
-}
-
-// withoutTracer cuts off what the tracing itself adds at the top of a stack
-// that was taken of the current task. Its innermost frame is the BPF program,
-// which may have no name yet: its symbol is younger than the table.
-func withoutTracer(stack []tracker.Frame) []tracker.Frame {
-	const most = 6 // frames that tracing adds
-	own := []string{"bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "__probestub_", "bpf_get_stack"}
-	for i := min(len(stack), most) - 1; i >= 0; i-- {
-		if slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(stack[i], p) }) {
-			return stack[i+1:]
-		}
-	}
-	return stack
 }
 
 // afterSnapshot starts the actions of a snapshot, and keeps it from retention

@@ -35,8 +35,8 @@ func printResult(c *term.Console, r *Result) {
 			p.paragraph("verdict", term.Clean(r.Verdict))
 		}
 		p.who(o)
-		p.stack("kernel", o.Stacks.Kernel, kernelFrames)
-		p.stack("user", o.Stacks.User, userFrames)
+		p.stack("kernel", tracker.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources()), kernelFrames)
+		p.stack("user", tracker.StackLines(o.Stacks.User, o.Stacks.UserSources()), userFrames)
 	}
 	if r.Snapshot != nil {
 		p.line("snapshot", term.Clean(*r.Snapshot))
@@ -109,7 +109,7 @@ func (p lines) who(o *tracker.Outlier) {
 	}
 }
 
-func (p lines) stack(label string, frames []tracker.Frame, most int) {
+func (p lines) stack(label string, frames []string, most int) {
 	shown := frames[:min(len(frames), most)]
 	for i, f := range shown {
 		more := ""

@@ -2,16 +2,25 @@ package symbols
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/puzpuzpuz/xsync/v3"
+	"golang.org/x/sys/unix"
 )
 
-// badFileRetry is how long a file that could not be read is left alone.
-const badFileRetry = time.Minute
+const (
+	badFileRetry = time.Minute     // a file that could not be read is left alone
+	slowLoad     = 2 * time.Second // a file that takes longer is not waited for
+	maxLoading   = 64              // files being read or waiting for it
+	loadAtOnce   = 4               // files being read
+)
+
+var errBusy = errors.New("still being read")
 
 // fileID tells apart the states of files: another time, another table.
 type fileID struct {
@@ -35,6 +44,8 @@ type cache struct {
 	seed     maphash.Seed
 	files    *xsync.MapOf[fileID, *cached]
 	clock    atomic.Int64 // counts uses
+	loading  atomic.Int64
+	slots    chan struct{}
 
 	mu      sync.Mutex
 	tables  map[contentID]*shared
@@ -45,6 +56,7 @@ type cache struct {
 type cached struct {
 	used  atomic.Int64
 	ready chan struct{} // closed once the rest is set
+	begun time.Time
 	table *table
 	err   error
 	retry time.Time
@@ -61,25 +73,43 @@ func newCache(maxFiles int, maxBytes int64) *cache {
 		maxFiles: maxFiles,
 		maxBytes: maxBytes,
 		seed:     maphash.MakeSeed(),
+		slots:    make(chan struct{}, loadAtOnce),
 		files:    xsync.NewMapOf[fileID, *cached](),
 		tables:   make(map[contentID]*shared),
 	}
 }
 
-// get returns the table of a file, reading it if it is not known.
-func (c *cache) get(ctx context.Context, id fileID, read func() (*table, error)) (*table, error) {
-	mine := &cached{ready: make(chan struct{})}
-	mine.used.Store(c.clock.Add(1))
-	e, known := c.files.LoadOrStore(id, mine)
+// get returns the table of a file, reading it if it is not known. That goes on
+// when the context ends: who asks again finds the table. read is called in a
+// goroutine of its own, with a descriptor of its own, or not at all.
+func (c *cache) get(ctx context.Context, id fileID, f *os.File, read func(*os.File) (*table, error)) (*table, error) {
+	e, known := c.files.Load(id)
 	if !known {
-		c.fill(id, mine, read)
-		return mine.table, mine.err
+		if c.loading.Load() >= maxLoading {
+			return nil, errBusy
+		}
+		mine := &cached{ready: make(chan struct{}), begun: time.Now()}
+		mine.used.Store(c.clock.Add(1))
+		if e, known = c.files.LoadOrStore(id, mine); !known {
+			c.loading.Add(1)
+			own, err := duplicate(f)
+			go func() {
+				defer own.Close()
+				defer c.loading.Add(-1)
+				c.slots <- struct{}{}
+				defer func() { <-c.slots }()
+				c.fill(id, mine, func() (*table, error) {
+					if err != nil {
+						return nil, err
+					}
+					return read(own)
+				})
+			}()
+		}
 	}
 	e.used.Store(c.clock.Add(1))
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := e.wait(ctx); err != nil {
+		return nil, err
 	}
 	if e.err != nil && time.Now().After(e.retry) {
 		c.remove(id, e)
@@ -87,11 +117,58 @@ func (c *cache) get(ctx context.Context, id fileID, read func() (*table, error))
 	return e.table, e.err
 }
 
+// duplicate returns another descriptor of an open file. Closing none is fine.
+func duplicate(f *os.File) (*os.File, error) {
+	if f == nil {
+		return nil, nil
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// wait returns once the table is there. What takes longer than most do is not
+// waited for by everybody.
+func (e *cached) wait(ctx context.Context) error {
+	select {
+	case <-e.ready:
+		return nil
+	default:
+	}
+	if time.Since(e.begun) > slowLoad {
+		return errBusy
+	}
+	select {
+	case <-e.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// peek returns the table of a file if it is known.
+func (c *cache) peek(id fileID) *table {
+	e, known := c.files.Load(id)
+	if !known {
+		return nil
+	}
+	select {
+	case <-e.ready:
+		e.used.Store(c.clock.Add(1))
+		return e.table
+	default:
+		return nil
+	}
+}
+
 func (c *cache) fill(id fileID, e *cached, read func() (*table, error)) {
 	e.table, e.err = read()
 	e.retry = time.Now().Add(badFileRetry)
 	if e.err == nil {
 		e.id = contentID{e.table.buildID, e.table.identity(c.seed)}
+		e.table.id = e.id
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,9 +25,10 @@ const (
 
 var errTooLarge = errors.New("too large")
 
-// readTable takes the functions of an ELF file: .symtab, else .dynsym, else
-// Go's own table. The file may be hostile. A file without any functions gives
-// a table without symbols, whose segments still serve.
+// readTable takes the functions of an ELF file: .symtab, else Go's own table,
+// else .dynsym and what .gnu_debugdata adds to it. The file may be hostile. A
+// file without any functions gives a table without symbols, whose segments
+// still serve.
 func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -42,14 +44,60 @@ func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 		return nil, fmt.Errorf("parse ELF file: %v is neither program nor library", f.Type)
 	}
 	t = &table{segments: segments(f), buildID: buildID(f, r)}
-	if fromSymtab(t, f, r, elf.SHT_SYMTAB, maxSymbols) {
+	t.debug.buildID = t.buildID
+	t.debug.link, t.debug.crc = debugLink(f, r)
+	t.hasLines = hasLines(f)
+	t.hasGo = goSection(f) != nil
+	if t.full = fromSymtab(t, f, r, elf.SHT_SYMTAB, maxSymbols); t.full {
 		return t, nil
 	}
-	if fromGo(t, f, r, maxSymbols) {
+	if t.full = fromGo(t, f, r, maxSymbols); t.full {
 		return t, nil
 	}
 	fromSymtab(t, f, r, elf.SHT_DYNSYM, maxSymbols)
+	if mini, err := miniDebug(f, r); err == nil && mini != nil {
+		t.full = t.addMini(bytes.NewReader(mini), codeSections(f), maxSymbols)
+	}
 	return t, nil
+}
+
+// hasLines tells whether the file itself has DWARF.
+func hasLines(f *elf.File) bool {
+	s := f.Section(".debug_info")
+	return s != nil && s.Type != elf.SHT_NOBITS
+}
+
+// addMini adds the functions of a decompressed .gnu_debugdata.
+func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
+	f, err := newELF(&budgetReader{r: r, left: maxHeaderBytes})
+	if err != nil {
+		return false
+	}
+	mini := &table{}
+	if !fromSymtab(mini, f, r, elf.SHT_SYMTAB, maxSymbols) || mini.strings == nil || t.stringsN > 0 && t.strings == nil {
+		return false
+	}
+	base := uint32(len(t.strings))
+	for _, s := range mini.symbols {
+		s.name += base
+		t.symbols = append(t.symbols, s)
+	}
+	t.strings = append(slices.Clone(t.strings), mini.strings...)
+	t.stringsN = int64(len(t.strings))
+	t.setSymbols(t.symbols, sections)
+	return true
+}
+
+// addDebug takes over the symbols of the file's separate debug file.
+func (t *table) addDebug(r io.ReaderAt, maxSymbols int) {
+	f, err := newELF(&budgetReader{r: r, left: maxHeaderBytes})
+	if err != nil {
+		return
+	}
+	own := &table{}
+	if fromSymtab(own, f, r, elf.SHT_SYMTAB, maxSymbols) && own.strings != nil {
+		t.symbols, t.strings, t.stringsAt, t.stringsN = own.symbols, own.strings, 0, own.stringsN
+	}
 }
 
 // budgetReader ends with an error once more than left bytes were asked for:
@@ -90,21 +138,29 @@ func buildID(f *elf.File, r io.ReaderAt) string {
 		if err != nil {
 			continue
 		}
-		for len(notes) >= 12 {
-			nameN, descN := uint64(f.ByteOrder.Uint32(notes)), uint64(f.ByteOrder.Uint32(notes[4:]))
-			kind := f.ByteOrder.Uint32(notes[8:])
-			notes = notes[12:]
-			desc := (nameN + 3) &^ 3
-			end := desc + (descN+3)&^3
-			if end > uint64(len(notes)) {
-				break
-			}
-			const gnuBuildID = 3
-			if kind == gnuBuildID && bytes.Equal(notes[:nameN], []byte("GNU\x00")) && descN <= 64 {
-				return hex.EncodeToString(notes[desc : desc+descN])
-			}
-			notes = notes[end:]
+		if id := noteBuildID(notes, f.ByteOrder); id != "" {
+			return id
 		}
+	}
+	return ""
+}
+
+// noteBuildID finds the GNU build-id among notes.
+func noteBuildID(notes []byte, order binary.ByteOrder) string {
+	for len(notes) >= 12 {
+		nameN, descN := uint64(order.Uint32(notes)), uint64(order.Uint32(notes[4:]))
+		kind := order.Uint32(notes[8:])
+		notes = notes[12:]
+		desc := (nameN + 3) &^ 3
+		end := desc + (descN+3)&^3
+		if end > uint64(len(notes)) {
+			break
+		}
+		const gnuBuildID = 3
+		if kind == gnuBuildID && bytes.Equal(notes[:nameN], []byte("GNU\x00")) && descN <= 64 {
+			return hex.EncodeToString(notes[desc : desc+descN])
+		}
+		notes = notes[end:]
 	}
 	return ""
 }

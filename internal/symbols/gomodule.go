@@ -8,41 +8,46 @@ import (
 const (
 	maxGoModule    = 16 << 20 // bytes of a section that may hold Go's module data
 	maxModuleWords = 64       // words of module data looked at
+	goFuncWord     = 40       // index of gofunc in it, from Go 1.20 on
 )
 
-// goModuleText finds the address that function entries count from in programs
+// goModule finds the address that function entries count from in programs
 // that a C toolchain linked: its start-up code comes before Go's, and the
 // function table itself does not tell (since Go 1.26, or in relocatable
 // programs). Go's module data does. It begins with the address of the function
 // table; the words whose difference is the length of all functions are the
-// first and the last address of the text.
-func goModuleText(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (uint64, bool) {
+// first and the last address of the text. It also has the address that data of
+// functions, such as what was inlined into them, counts from (0: not known).
+func goModule(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (text, data uint64, ok bool) {
 	if f.Class != elf.ELFCLASS64 || last <= first {
-		return 0, false
+		return 0, 0, false
 	}
 	for _, s := range f.Sections {
 		if s.Name != ".go.module" && s.Name != ".noptrdata" && s.Name != ".data" || s.Type != elf.SHT_PROGBITS || s.FileSize > maxGoModule {
 			continue
 		}
-		data, err := readAt(r, s.Offset, s.FileSize)
+		b, err := readAt(r, s.Offset, s.FileSize)
 		if err != nil {
 			continue
 		}
-		relocate(f, r, s.Addr, data)
-		word := func(i int) uint64 { return f.ByteOrder.Uint64(data[i*8:]) }
-		words := len(data) / 8
+		relocate(f, r, s.Addr, b)
+		word := func(i int) uint64 { return f.ByteOrder.Uint64(b[i*8:]) }
+		words := len(b) / 8
 		for i := range words {
 			if word(i) != table {
 				continue
 			}
 			for j := i + 1; j+1 < min(words, i+maxModuleWords); j++ {
 				if word(j+1)-word(j) == uint64(last-first) && word(j) > uint64(first) {
-					return word(j) - uint64(first), true
+					if i+goFuncWord < words {
+						data = word(i + goFuncWord)
+					}
+					return word(j) - uint64(first), data, true
 				}
 			}
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // relocate writes the addresses that the dynamic linker would, relative to a

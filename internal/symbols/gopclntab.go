@@ -14,13 +14,7 @@ import (
 //
 // Understood are the tables of Go 1.18 and later.
 func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
-	var section *elf.Section
-	for _, s := range f.Sections {
-		if strings.HasSuffix(s.Name, ".gopclntab") && s.Type == elf.SHT_PROGBITS && s.Flags&elf.SHF_COMPRESSED == 0 {
-			section = s
-			break
-		}
-	}
+	section := goSection(f)
 	if section == nil || section.FileSize > maxGoTable {
 		return false
 	}
@@ -35,7 +29,7 @@ func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	text, ok := goText(f, h)
 	if !ok {
 		first, last := h.span(data, f.ByteOrder)
-		if text, ok = goModuleText(f, r, section.Addr, first, last); !ok {
+		if text, _, ok = goModule(f, r, section.Addr, first, last); !ok {
 			return false
 		}
 	}
@@ -47,12 +41,23 @@ func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	return true
 }
 
+func goSection(f *elf.File) *elf.Section {
+	for _, s := range f.Sections {
+		if strings.HasSuffix(s.Name, ".gopclntab") && s.Type == elf.SHT_PROGBITS && s.Flags&elf.SHF_COMPRESSED == 0 {
+			return s
+		}
+	}
+	return nil
+}
+
 // pclntab is the header of a Go function table; fields are offsets in it.
 type pclntab struct {
 	count     uint64 // of functions
 	textStart uint64 // 0 from Go 1.26 on, and in relocatable programs
 	names     uint64
 	units     uint64 // compilation units: the table after names
+	files     uint64
+	pcs       uint64 // tables of values by instruction
 	functions uint64
 }
 
@@ -79,7 +84,7 @@ func parsePclntab(data []byte, order binary.ByteOrder) (h pclntab, ok bool) {
 		return order.Uint64(data[8+i*size:])
 	}
 	// count, files, text start, names, compilation units, file names, pc tables, functions
-	h = pclntab{count: word(0), textStart: word(2), names: word(3), units: word(4), functions: word(7)}
+	h = pclntab{count: word(0), textStart: word(2), names: word(3), units: word(4), files: word(5), pcs: word(6), functions: word(7)}
 	n := uint64(len(data))
 	ok = h.names < h.units && h.units <= n && h.functions <= n && n-h.functions >= 4 && h.count <= (n-h.functions-4)/8
 	return h, ok

@@ -42,6 +42,7 @@ type kernelSymbols struct {
 	symbols []kernelSymbol
 	names   []byte // each ended by a zero byte
 	modules []string
+	text    uint64 // address of _stext, 0 if there is none
 }
 
 // kernelTable reads kallsyms when it is first needed, and again when an
@@ -60,21 +61,18 @@ func newKernelTable(path string, interval time.Duration) *kernelTable {
 	return &kernelTable{path: path, interval: interval}
 }
 
-func (k *kernelTable) frames(addrs []uint64) ([]string, error) {
+func (k *kernelTable) frames(addrs []uint64) ([]string, *kernelSymbols, error) {
 	out := unknowns(addrs)
-	if len(addrs) == 0 {
-		return out, nil
-	}
 	at := lookups(addrs)
 	table, err := k.current()
-	if err != nil {
-		return out, err
+	if err != nil || len(addrs) == 0 {
+		return out, table, err
 	}
 	if slices.ContainsFunc(at, func(a uint64) bool { return !table.sure(a) }) {
 		table = k.refreshed(table)
 	}
 	table.describe(out, addrs, at)
-	return out, nil
+	return out, table, nil
 }
 
 // current returns the table, reading it if that was never done.
@@ -153,6 +151,9 @@ func parseKallsyms(r io.Reader) (*kernelSymbols, error) {
 			continue
 		}
 		hidden = false
+		if t.text == 0 && len(module) == 0 && string(name) == textSymbol {
+			t.text = addr
+		}
 		s := kernelSymbol{addr: addr}
 		if isKernelCode(kind) {
 			if len(t.names)+len(name) >= maxKernelNames {

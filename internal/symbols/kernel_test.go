@@ -66,7 +66,8 @@ func TestKernelHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New(&Options{Proc: proc, ReloadInterval: time.Nanosecond})
-	frames, err := r.Kernel([]uint64{0xffffffff81000000})
+	stack, err := r.Kernel([]uint64{0xffffffff81000000})
+	frames := stack.Frames
 	if !errors.Is(err, ErrHidden) || !reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}) {
 		t.Fatalf("got %q, %v", frames, err)
 	}
@@ -77,15 +78,16 @@ func TestKernelHidden(t *testing.T) {
 	if err := os.WriteFile(path, []byte(someKallsyms), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if frames, err = r.Kernel([]uint64{0xffffffff81000001}); err != nil || frames[0] != "_stext+0x1" {
-		t.Fatalf("got %q, %v", frames, err)
+	if stack, err = r.Kernel([]uint64{0xffffffff81000001}); err != nil || stack.Frames[0] != "_stext+0x1" {
+		t.Fatalf("got %q, %v", stack.Frames, err)
 	}
 	// A module that comes later is found, and so is the return address at its end.
 	more := someKallsyms + "ffffffffc1000000 t late\t[late_mod]\nffffffffc1000010 t next\t[late_mod]\n"
 	if err := os.WriteFile(path, []byte(more), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	frames, err = r.Kernel([]uint64{0xffffffffc1000010, 0xffffffffc1000010})
+	stack, err = r.Kernel([]uint64{0xffffffffc1000010, 0xffffffffc1000010})
+	frames = stack.Frames
 	if want := []string{"next+0x0 [late_mod]", "late+0x10 [late_mod]"}; err != nil || !reflect.DeepEqual(frames, want) {
 		t.Fatalf("got %q, %v; want %q", frames, err, want)
 	}
@@ -111,9 +113,9 @@ func TestKernelReal(t *testing.T) {
 		}
 	}
 	r := New(nil)
-	frames, err := r.Kernel([]uint64{addr + 4})
-	if err != nil || frames[0] != "schedule+0x4" {
-		t.Fatalf("got %q, %v", frames, err)
+	got, err := r.Kernel([]uint64{addr + 4})
+	if err != nil || got.Frames[0] != "schedule+0x4" {
+		t.Fatalf("got %q, %v", got.Frames, err)
 	}
 	if err := r.ReloadKernel(); err != nil {
 		t.Fatal(err)

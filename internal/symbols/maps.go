@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // mapping is one line of /proc/PID/maps.
 type mapping struct {
 	start, end uint64 // end is the first address after it
 	offset     uint64 // in the file
+	dev        uint64 // of the file
 	inode      uint64 // 0: no file
 	executable bool
 	name       string // path, pseudo path such as [heap], or empty
@@ -32,8 +35,9 @@ type frame struct {
 }
 
 // findMappings reads maps up to the last mapping that holds one of the
-// addresses, and keeps only those that do: a process may have a million.
-func findMappings(maps io.Reader, at []uint64) ([]hit, error) {
+// addresses, and keeps only those that do: a process may have a million. If
+// also is not nil, it is told of every mapping, until it returns false.
+func findMappings(maps io.Reader, at []uint64, also func(mapping) bool) ([]hit, error) {
 	wanted := make([]frame, len(at))
 	for i, a := range at {
 		wanted[i] = frame{i, a}
@@ -42,6 +46,9 @@ func findMappings(maps io.Reader, at []uint64) ([]hit, error) {
 
 	var hits []hit
 	err := scanMaps(maps, func(m mapping) bool {
+		if also != nil && !also(m) {
+			also = nil
+		}
 		for len(wanted) > 0 && wanted[0].at < m.start {
 			wanted = wanted[1:] // in no mapping
 		}
@@ -53,7 +60,7 @@ func findMappings(maps io.Reader, at []uint64) ([]hit, error) {
 			hits = append(hits, hit{m, wanted[:n:n]})
 			wanted = wanted[n:]
 		}
-		return len(wanted) > 0
+		return len(wanted) > 0 || also != nil
 	})
 	return hits, err
 }
@@ -102,9 +109,16 @@ func parseMapping(line string) (mapping, error) {
 	if m.offset, err = strconv.ParseUint(field(), 16, 64); err != nil {
 		return bad("offset")
 	}
-	if field() == "" {
+	major, minor, ok := strings.Cut(field(), ":")
+	maj, err := strconv.ParseUint(major, 16, 32)
+	if err != nil || !ok {
 		return bad("device")
 	}
+	min, err := strconv.ParseUint(minor, 16, 32)
+	if err != nil {
+		return bad("device")
+	}
+	m.dev = unix.Mkdev(uint32(maj), uint32(min))
 	if m.inode, err = strconv.ParseUint(field(), 10, 64); err != nil {
 		return bad("inode")
 	}

@@ -35,10 +35,12 @@ func demangled(name string) (out string) {
 
 // clean bounds a name and replaces what could harm a terminal or a folded
 // stack: control characters, line ends, invalid UTF-8, semicolons.
-func clean(name string) string {
-	cut := len(name) > maxName
+func clean(name string) string { return cleanTo(name, maxName) }
+
+func cleanTo(name string, most int) string {
+	cut := len(name) > most
 	if cut {
-		end := maxName
+		end := most
 		for end > 0 && !utf8.RuneStart(name[end]) {
 			end--
 		}

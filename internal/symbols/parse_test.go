@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"unicode"
@@ -22,11 +23,11 @@ func wantPrintable(t *testing.T, s string) {
 func TestParseMapping(t *testing.T) {
 	for line, want := range map[string]mapping{
 		"55d0c0a00000-55d0c0a01000 r-xp 00001000 fe:00 1234                       /usr/bin/a b": {
-			start: 0x55d0c0a00000, end: 0x55d0c0a01000, offset: 0x1000, inode: 1234, executable: true, name: "/usr/bin/a b"},
+			start: 0x55d0c0a00000, end: 0x55d0c0a01000, offset: 0x1000, dev: 0xfe00, inode: 1234, executable: true, name: "/usr/bin/a b"},
 		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ": {start: 0x7f0000000000, end: 0x7f0000001000},
 		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0                          [heap]": {
 			start: 0x7f0000000000, end: 0x7f0000001000, name: "[heap]"},
-		`1000-2000 r--p 00000000 00:01 9 /a\012b (deleted)`: {start: 0x1000, end: 0x2000, inode: 9, name: "/a\nb (deleted)"},
+		`1000-2000 r--p 00000000 00:01 9 /a\012b (deleted)`: {start: 0x1000, end: 0x2000, dev: 1, inode: 9, name: "/a\nb (deleted)"},
 	} {
 		got, err := parseMapping(line)
 		if err != nil {
@@ -118,7 +119,7 @@ func TestCache(t *testing.T) {
 	c := newCache(2, 1<<20)
 	reads := 0
 	get := func(ino uint64, name string) (*table, error) {
-		return c.get(context.Background(), fileID{ino: ino}, func() (*table, error) {
+		return c.get(context.Background(), fileID{ino: ino}, nil, func(*os.File) (*table, error) {
 			reads++
 			if name == "" {
 				return nil, errors.New("bad file")
@@ -154,7 +155,7 @@ func TestCache(t *testing.T) {
 		t.Errorf("bad file: %v, read %d times more", err, reads)
 	}
 	small := newCache(10, 1)
-	if _, err := small.get(context.Background(), fileID{}, func() (*table, error) { return &table{}, nil }); err != nil {
+	if _, err := small.get(context.Background(), fileID{}, nil, func(*os.File) (*table, error) { return &table{}, nil }); err != nil {
 		t.Error(err)
 	}
 	if s := small.stats(); s.Files != 0 || s.Bytes != 0 {
@@ -166,7 +167,7 @@ func FuzzMaps(f *testing.F) {
 	f.Add("1000-2000 r-xp 00000000 00:00 1 /bin/x\n3000-4000 r-xp 00000000 00:00 0 [vdso]\n", uint64(0x1800), uint64(0x3000))
 	f.Add("-", uint64(0), uint64(1))
 	f.Fuzz(func(t *testing.T, text string, a, b uint64) {
-		hits, err := findMappings(strings.NewReader(text), []uint64{a, b})
+		hits, err := findMappings(strings.NewReader(text), []uint64{a, b}, nil)
 		if err != nil {
 			return
 		}

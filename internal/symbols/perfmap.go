@@ -20,7 +20,7 @@ const maxPerfMap = 256 << 20
 // resolvePerfMap names code of just-in-time compilers (Java, Node, Python …)
 // that write /tmp/perf-PID.map. The map grows and changes, so it is read from
 // the start each time and not kept.
-func (p *target) resolvePerfMap(ctx context.Context, h hit, addrs []uint64, out []string) {
+func (p *target) resolvePerfMap(ctx context.Context, h hit, addrs []uint64, out *result) {
 	f, err := p.openPerfMap()
 	if err != nil {
 		return
@@ -30,7 +30,7 @@ func (p *target) resolvePerfMap(ctx context.Context, h hit, addrs []uint64, out 
 	_ = scanPerfMap(file, func(start, size uint64, name []byte) {
 		for _, fr := range h.frames {
 			if fr.at >= start && fr.at-start < size { // the last line wins: it is the newest
-				out[fr.index] = fmt.Sprintf("%s+0x%x (%s)", readable(string(name)), addrs[fr.index]-start, h.module())
+				out.set(fr.index, fmt.Sprintf("%s+0x%x (%s)", readable(string(name)), addrs[fr.index]-start, h.module()))
 			}
 		}
 	})

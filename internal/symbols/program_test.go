@@ -81,9 +81,9 @@ func (p *program) frame(t *testing.T, r *Resolver, name string, outer bool) stri
 		t.Fatalf("program did not print %q", name)
 	}
 	if outer {
-		return r.User(p.pid, []uint64{addr, addr})[1]
+		return r.User(p.pid, []uint64{addr, addr}).Frames[1]
 	}
-	return r.User(p.pid, []uint64{addr})[0]
+	return r.User(p.pid, []uint64{addr}).Frames[0]
 }
 
 // wantFrame checks "symbol+0xOFF (module)" with any offset.

@@ -8,7 +8,9 @@ package symbols
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,18 +18,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tailcam/tailcam/internal/process/within"
 )
 
 // Options tune a Resolver. The zero value of a field is its default.
 type Options struct {
 	MaxFiles       int           // symbol tables kept; default 512
+	NoLines        bool          // look for no debug files, source lines and inlined functions
+	MaxLineBytes   int64         // of decompressed debug information; default 128 MiB
 	MaxBytes       int64         // bytes of symbol tables kept; default 128 MiB
 	MaxSymbols     int           // symbols taken of one file; default 2,097,152
 	Timeout        time.Duration // of one call of User; default 5s
 	Concurrent     int           // calls of User that read at once; default 4
 	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 30s
 	Proc           string        // where procfs is mounted; default /proc
+	Root           string        // where the kernel's debug file is looked for; default /
 }
 
 func (o *Options) withDefaults() Options {
@@ -37,10 +44,12 @@ func (o *Options) withDefaults() Options {
 	}
 	out.MaxFiles = cmp.Or(out.MaxFiles, 512)
 	out.MaxBytes = cmp.Or(out.MaxBytes, 128<<20)
+	out.MaxLineBytes = cmp.Or(out.MaxLineBytes, 128<<20)
 	out.MaxSymbols = cmp.Or(out.MaxSymbols, 2<<20)
 	out.Timeout = cmp.Or(out.Timeout, 5*time.Second)
 	out.Concurrent = cmp.Or(out.Concurrent, 4)
 	out.ReloadInterval = cmp.Or(out.ReloadInterval, 30*time.Second)
+	out.Root = cmp.Or(out.Root, "/")
 	out.Proc = cmp.Or(out.Proc, "/proc")
 	return out
 }
@@ -52,6 +61,11 @@ type Stats struct {
 	Evicted  uint64 // files dropped to stay within the limits
 	Timeouts uint64 // calls of User that did not end in time or were not begun
 	Stuck    int    // calls of User that were left behind and still run
+
+	Lines       int    // addresses whose source is known, or known not to be
+	LineBytes   int64  // memory of open debug information, the files themselves left out
+	LineFailed  uint64 // looks into debug information that failed
+	LinesQueued int    // looks under way or waiting
 }
 
 // Resolver turns addresses into frames. It is safe for concurrent use.
@@ -59,6 +73,9 @@ type Resolver struct {
 	opts     Options
 	kernel   *kernelTable
 	cache    *cache
+	lines    *lines // nil: switched off
+	vmlinux  vmlinux
+	kept     keep
 	vdso     vdso
 	gate     *within.Gate[int]
 	timeouts atomic.Uint64
@@ -67,12 +84,18 @@ type Resolver struct {
 // New makes a resolver. It reads nothing yet. A nil opts means defaults.
 func New(opts *Options) *Resolver {
 	o := opts.withDefaults()
-	return &Resolver{
-		opts:   o,
-		kernel: newKernelTable(filepath.Join(o.Proc, "kallsyms"), o.ReloadInterval),
-		cache:  newCache(o.MaxFiles, o.MaxBytes),
-		gate:   within.NewGate[int](o.Concurrent),
+	r := &Resolver{
+		opts:    o,
+		kernel:  newKernelTable(filepath.Join(o.Proc, "kallsyms"), o.ReloadInterval),
+		cache:   newCache(o.MaxFiles, o.MaxBytes),
+		gate:    within.NewGate[int](o.Concurrent),
+		kept:    newKeep(),
+		vmlinux: vmlinux{proc: o.Proc, root: o.Root},
 	}
+	if !o.NoLines {
+		r.lines = newLines(o.MaxLineBytes, lineThreads)
+	}
+	return r
 }
 
 // Kernel names kernel addresses, innermost frame first: "symbol+0xoff" or
@@ -82,8 +105,21 @@ func New(opts *Options) *Resolver {
 //
 // All but the first address are taken as return addresses: the instruction
 // before them is the one looked up.
-func (r *Resolver) Kernel(addrs []uint64) ([]string, error) {
-	return r.kernel.frames(addrs)
+//
+// Sources are known where the kernel's own debug file is installed; modules have none.
+func (r *Resolver) Kernel(addrs []uint64) (Stack, error) {
+	frames, table, err := r.kernel.frames(addrs)
+	out := &result{frames: frames}
+	if err == nil && r.lines != nil {
+		r.kernelLines(table, lookups(addrs), out)
+	}
+	return out.stack(), err
+}
+
+// KernelNames is Kernel without the sources, which is quick.
+func (r *Resolver) KernelNames(addrs []uint64) ([]string, error) {
+	frames, _, err := r.kernel.frames(addrs)
+	return frames, err
 }
 
 // ReloadKernel reads the kernel's symbols again, for modules or BPF programs
@@ -98,6 +134,10 @@ func (r *Resolver) Stats() Stats {
 	s := r.cache.stats()
 	s.Timeouts = r.timeouts.Load()
 	s.Stuck = r.gate.Stuck()
+	if l := r.lines; l != nil {
+		s.Lines, s.LinesQueued, s.LineFailed = l.known.Size(), int(l.waiting.Load()), l.failed.Load()
+		s.LineBytes = l.bytes()
+	}
 	return s
 }
 
@@ -108,47 +148,81 @@ func (r *Resolver) Stats() Stats {
 //	[unknown] 0xaddr            no such mapping, or the process has exited
 //
 // All but the first address are taken as return addresses. It returns within
-// Options.Timeout whatever the process and its files do.
-func (r *Resolver) User(pid int, addrs []uint64) []string {
+// Options.Timeout whatever the process and its files do, with what is known by
+// then: names without sources, or less. What takes longer goes on in the
+// background, and is there the next time.
+//
+// The frames of a process that has ended are named if an earlier call saw it.
+func (r *Resolver) User(pid int, addrs []uint64) Stack {
 	if len(addrs) == 0 {
-		return nil
+		return Stack{}
 	}
 	own := slices.Clone(addrs) // a call left behind must not see the caller's changes
-	frames, err := within.Do(r.gate, pid, r.opts.Timeout, func() []string {
-		ctx, cancel := context.WithTimeout(context.Background(), r.opts.Timeout)
+	out := newResult(own)
+	_, err := within.Do(r.gate, pid, r.opts.Timeout, func() struct{} {
+		ctx, cancel := context.WithTimeout(context.Background(), r.opts.Timeout*3/4)
 		defer cancel()
-		return r.user(ctx, pid, own)
+		r.user(ctx, pid, own, out)
+		if ctx.Err() != nil {
+			r.timeouts.Add(1)
+		}
+		return struct{}{}
 	})
 	if err != nil {
 		r.timeouts.Add(1)
-		return unknowns(addrs)
 	}
-	return frames
+	return out.stack()
 }
 
-func (r *Resolver) user(ctx context.Context, pid int, addrs []uint64) []string {
-	frames := unknowns(addrs)
+func (r *Resolver) user(ctx context.Context, pid int, addrs []uint64, out *result) {
 	if pid <= 0 {
-		return frames
+		return
 	}
-	dir := filepath.Join(r.opts.Proc, strconv.Itoa(pid))
-	f, err := os.Open(filepath.Join(dir, "maps"))
+	p := &target{dir: filepath.Join(r.opts.Proc, strconv.Itoa(pid)), pid: pid, resolver: r}
+	now := time.Now()
+	hits, err := p.mappings(lookups(addrs), now)
 	if err != nil {
-		return frames // exited, or not permitted
+		p.ended = true
+		hits, p.gone = r.kept.hits(pid, lookups(addrs), now)
 	}
-	hits, err := findMappings(f, lookups(addrs))
-	f.Close()
+	p.resolve(ctx, hits, addrs, out)
+}
+
+// mappings finds the addresses in the process's maps, and remembers these. A
+// process that has ended, or is about to, has none: an error.
+func (p *target) mappings(at []uint64, now time.Time) ([]hit, error) {
+	f, err := os.Open(filepath.Join(p.dir, "maps"))
 	if err != nil {
-		return frames
+		return nil, err // exited, or not permitted
 	}
-	p := &target{dir: dir, pid: pid, resolver: r}
-	for _, h := range hits {
-		if ctx.Err() != nil {
-			return frames
+	defer f.Close()
+	var also func(mapping) bool
+	lines := 0
+	sight := p.resolver.kept.sighting(p.pid, now)
+	if sight != nil {
+		also = func(m mapping) bool {
+			lines++
+			return sight.add(m, lines)
 		}
-		p.resolve(ctx, h, addrs, frames)
 	}
-	return frames
+	hits, err := findMappings(f, at, also)
+	if err != nil {
+		return nil, err
+	}
+	if lines > 0 {
+		p.resolver.kept.store(p.pid, sight, now)
+	}
+	if len(hits) == 0 && lines == 0 && emptyFile(f) {
+		return nil, os.ErrProcessDone
+	}
+	return hits, nil
+}
+
+// emptyFile tells whether a file has nothing at its beginning.
+func emptyFile(f *os.File) bool {
+	var b [1]byte
+	n, err := f.ReadAt(b[:], 0)
+	return n == 0 && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ESRCH))
 }
 
 // lookups gives the address to look up for each frame: a return address may

@@ -31,10 +31,17 @@ type table struct {
 	// The string table: in memory if it is small, else read from the file.
 	strings             []byte
 	stringsAt, stringsN int64
+
+	id       contentID  // set by the cache
+	full     bool       // symbols are all functions, not only the exported ones
+	hasLines bool       // the file itself has DWARF
+	hasGo    bool       // the file has Go's own table
+	debug    debugRef   // what leads to the separate debug file
+	debugAt  *debugPath // where that was found, or nil
 }
 
 const (
-	maxNamesInMemory = 32 << 20
+	maxNamesInMemory = 64 << 20
 	maxAliases       = 16 // names considered for one address
 	maxOverlap       = 16 // symbols looked at for one that spans the address
 )
@@ -127,6 +134,9 @@ func (t *table) name(offset uint32, file io.ReaderAt) string {
 	if end := bytes.IndexByte(text, 0); end >= 0 {
 		text = text[:end]
 	}
+	if end := bytes.IndexByte(text, '@'); end > 0 && !t.hasGo {
+		text = text[:end] // the version of a library's symbol
+	}
 	return string(text)
 }
 
@@ -153,5 +163,12 @@ func (t *table) identity(seed maphash.Seed) uint64 {
 		h.Write(b[:16])
 	}
 	h.Write(t.strings)
+	// Where the lines are is part of what is shared.
+	if t.hasLines {
+		h.WriteByte(1)
+	}
+	if t.debugAt != nil {
+		h.WriteString(t.debugAt.path)
+	}
 	return h.Sum64()
 }

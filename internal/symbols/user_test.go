@@ -32,7 +32,7 @@ func TestUserPrintsOffsetOfReturnAddress(t *testing.T) {
 	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
 	addr := p.addrs["local_function"]
-	frames := r.User(p.pid, []uint64{addr, addr})
+	frames := r.User(p.pid, []uint64{addr, addr}).Frames
 	if frames[0] != frames[1] {
 		t.Errorf("inner %q and outer %q differ for one address", frames[0], frames[1])
 	}
@@ -108,7 +108,7 @@ func TestUserGo(t *testing.T) {
 
 func TestUserSelf(t *testing.T) {
 	pc := uint64(reflect.ValueOf(TestUserSelf).Pointer())
-	got := New(nil).User(os.Getpid(), []uint64{pc + 1})[0]
+	got := New(nil).User(os.Getpid(), []uint64{pc + 1}).Frames[0]
 	wantFrame(t, got, "github.com/tailcam/tailcam/internal/symbols.TestUserSelf", filepath.Base(os.Args[0]))
 }
 
@@ -129,10 +129,10 @@ func TestUserVDSO(t *testing.T) {
 	}); err != nil || vdso.end == 0 {
 		t.Skipf("no vdso in this process: %v", err)
 	}
-	wantUnknown(t, r.User(p.pid, []uint64{vdso.start})[0], "[vdso]") // the ELF header
+	wantUnknown(t, r.User(p.pid, []uint64{vdso.start}).Frames[0], "[vdso]") // the ELF header
 	found := false
 	for a := vdso.start; a < vdso.end; a += 16 {
-		found = found || strings.Contains(r.User(p.pid, []uint64{a})[0], "clock_gettime+0x")
+		found = found || strings.Contains(r.User(p.pid, []uint64{a}).Frames[0], "clock_gettime+0x")
 	}
 	if !found {
 		t.Error("no address of the vdso is in clock_gettime")
@@ -146,14 +146,14 @@ func TestUserUnknown(t *testing.T) {
 	}
 	r := New(nil)
 	for _, pid := range []int{cmd.Process.Pid, 0, -1, os.Getpid()} {
-		got := r.User(pid, []uint64{0, 0x10, 1<<64 - 1})
+		got := r.User(pid, []uint64{0, 0x10, 1<<64 - 1}).Frames
 		want := []string{"[unknown] 0x0", "[unknown] 0x10", "[unknown] 0xffffffffffffffff"}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("pid %d: got %q", pid, got)
 		}
 	}
-	if got := r.User(1, nil); got != nil {
-		t.Errorf("no addresses: got %q", got)
+	if got := r.User(1, nil); got.Frames != nil {
+		t.Errorf("no addresses: got %q", got.Frames)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestUserPerfMap(t *testing.T) {
 		t.Skipf("cannot write the map that a just-in-time compiler would: %v", err)
 	}
 	defer os.Remove(path)
-	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41})
+	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41}).Frames
 	want := []string{"LFoo:bar method+0x10 ([anon])", "[unknown] ([anon]+0x41)"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -252,7 +252,7 @@ func TestUserConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				got := r.User(p.pid, []uint64{p.addrs["local_function"], p.addrs["libc"] + 1})
+				got := r.User(p.pid, []uint64{p.addrs["local_function"], p.addrs["libc"] + 1}).Frames
 				wantFrame(t, got[0], "local_function", "frames")
 				wantFrame(t, got[1], "clock_gettime", "libc.so.6")
 			}

@@ -17,7 +17,7 @@ type vdso struct {
 
 const maxVDSO = 1 << 20
 
-func (v *vdso) resolve(h hit, addrs []uint64, out []string) {
+func (v *vdso) resolve(h hit, addrs []uint64, out *result) {
 	v.once.Do(v.load)
 	if v.table == nil || h.end-h.start != v.size {
 		return
@@ -25,7 +25,7 @@ func (v *vdso) resolve(h hit, addrs []uint64, out []string) {
 	m := h.mapping
 	m.offset = 0
 	for _, f := range h.frames {
-		v.table.describe(v.data, f, m, addrs, out)
+		_, _ = v.table.describe(v.data, f, m, addrs, out)
 	}
 }
 

@@ -62,11 +62,11 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 		d.add("suppressed", Count(o.Suppressed)+plural(o.Suppressed, " snapshot")+" of this rule since its last one")
 	}
 	if stacks {
-		d.stack("kernel", o.Stacks.Kernel)
-		d.stack("user", o.Stacks.User)
-		d.stack("waker", o.Stacks.Waker)
+		d.stack("kernel", o.Stacks.Kernel, o.Stacks.KernelSources())
+		d.stack("user", o.Stacks.User, o.Stacks.UserSources())
+		d.stack("waker", o.Stacks.Waker, o.Stacks.WakerSources())
 		for _, p := range o.Stacks.Progress {
-			d.stack("at "+Duration(p.AgeNS), p.Kernel)
+			d.stack("at "+Duration(p.AgeNS), p.Kernel, nil)
 		}
 	}
 }
@@ -236,12 +236,12 @@ func (d details) block(b *tracker.BlockInfo) {
 	d.add("request", s)
 }
 
-func (d details) stack(label string, frames []tracker.Frame) {
-	for i, frame := range frames {
+func (d details) stack(label string, frames []tracker.Frame, sources []tracker.Source) {
+	for i, line := range tracker.StackLines(frames, sources) {
 		if i > 0 {
 			label = ""
 		}
-		d.add(label, Clean(frame))
+		d.add(label, Clean(line))
 	}
 }
 

@@ -63,18 +63,18 @@ func kernelStack(t *testing.T, c *camera, o *tracker.Outlier, functions ...strin
 // named demands that one of these names is in a kernel stack.
 func (c *camera) named(t *testing.T, addresses []uint64, functions ...string) {
 	t.Helper()
-	frames, err := c.names.Kernel(addresses)
+	stack, err := c.names.Kernel(addresses)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range frames {
+	for _, f := range stack.Frames {
 		for _, want := range functions {
 			if strings.Contains(f, want) {
 				return
 			}
 		}
 	}
-	t.Errorf("none of %v in the kernel stack %q", functions, frames)
+	t.Errorf("none of %v in the kernel stack %q", functions, stack.Frames)
 }
 
 func TestWakeup(t *testing.T) {

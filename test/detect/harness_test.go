@@ -132,7 +132,7 @@ func (c *camera) read() {
 // name names user addresses. The injectors are linked to fixed addresses, so a
 // name that was found for one of their processes holds for a later one.
 func (c *camera) name(pid int, addrs []uint64) []string {
-	out := c.names.User(pid, addrs)
+	out := c.names.User(pid, addrs).Frames
 	for i, a := range addrs {
 		if !strings.HasPrefix(out[i], "[unknown]") {
 			c.frames[a] = out[i]

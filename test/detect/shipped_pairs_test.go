@@ -312,7 +312,7 @@ func TestShippedLockWait(t *testing.T) {
 	}
 	sleeps := 0
 	for _, o := range got {
-		if frames, err := c.names.Kernel(o.Raw.Kernel); err == nil && strings.Contains(strings.Join(frames, " "), "rwsem_down") {
+		if frames, err := c.names.Kernel(o.Raw.Kernel); err == nil && strings.Contains(strings.Join(frames.Frames, " "), "rwsem_down") {
 			sleeps++
 		}
 	}

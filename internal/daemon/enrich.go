@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/process/within"
+	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Time limits of naming one outlier. What is not known by then is left out: an
+// event says [unknown] rather than to come late.
+const (
+	symbolTime = time.Second            // of each of its stacks
+	memoryTime = 200 * time.Millisecond // of reading the stack of another process
+)
+
+// enrich adds what only user space knows: names for addresses and ids. Several
+// may run at once.
+func (d *daemon) enrich(o *tracker.Outlier) {
+	// The identity first: a short-lived process may be gone soon. A process
+	// that is gone already stays without.
+	id, _ := d.hosts.Identity(o.Task.PID)
+	o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
+	if o.Task.Cgroup == "" {
+		o.Task.Cgroup = id.Cgroup
+	}
+	if o.Task.Container == "" {
+		o.Task.Container = process.ContainerID(o.Task.Cgroup)
+	}
+	if o.UserFP != 0 && len(o.Raw.User) == 1 {
+		d.readStack(o)
+	}
+	var sources tracker.Sources
+	if len(o.Raw.User) > 0 {
+		s := d.symbols.User(o.Task.PID, o.Raw.User)
+		o.Stacks.User, sources.User = s.Frames, sourcesOf(s)
+	}
+	o.Stacks.Kernel, sources.Kernel = d.nameKernel(o.Raw.Kernel)
+	o.Stacks.Waker, sources.Waker = d.nameKernel(o.Raw.Waker)
+	if sources.User != nil || sources.Kernel != nil || sources.Waker != nil {
+		o.Stacks.Sources = &sources
+	}
+	d.nameLabels(o)
+	for _, p := range o.Raw.Progress {
+		named, err := d.symbols.KernelNames(p.Kernel)
+		if err != nil {
+			d.log.Debug("kernel symbols", zap.Error(err))
+		}
+		o.Stacks.Progress = append(o.Stacks.Progress, tracker.Progress{AgeNS: p.AgeNS, State: p.State, Kernel: named[tracerFrames(named):]})
+	}
+}
+
+// readStack reads the user stack of a task that is still where it was. If it
+// has gone on, what is there already stays. Reading its memory waits for what
+// the task may itself wait for.
+func (d *daemon) readStack(o *tracker.Outlier) {
+	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
+	stack, err := within.Do(d.memory, pid, memoryTime, func() []uint64 {
+		stack, _ := process.UserStack(pid, ip, sp, fp)
+		return stack
+	})
+	if err == nil {
+		o.Raw.User = stack
+	}
+}
+
+// nameKernel names a kernel stack, without what the tracing itself adds to it.
+func (d *daemon) nameKernel(addrs []uint64) ([]tracker.Frame, []tracker.Source) {
+	if len(addrs) == 0 {
+		return nil, nil
+	}
+	s, err := d.symbols.Kernel(addrs)
+	if err != nil {
+		d.log.Debug("kernel symbols", zap.Error(err))
+	}
+	own := tracerFrames(s.Frames)
+	sources := sourcesOf(s)
+	if sources != nil {
+		sources = sources[own:]
+	}
+	return s.Frames[own:], sources
+}
+
+// tracerFrames counts what the tracing itself adds at the top of a stack that
+// was taken of the current task. Its innermost frame is the BPF program, which
+// may have no name yet: its symbol is younger than the table.
+func tracerFrames(stack []tracker.Frame) int {
+	const most = 6 // frames that tracing adds
+	own := []string{"bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "__probestub_", "bpf_get_stack"}
+	for i := min(len(stack), most) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(stack[i], p) }) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// sourcesOf are the sources of a stack in the form of events; nil if none is known.
+func sourcesOf(s symbols.Stack) []tracker.Source {
+	if s.Sources == nil {
+		return nil
+	}
+	out := make([]tracker.Source, len(s.Sources))
+	for i, from := range s.Sources {
+		out[i] = tracker.Source{File: from.File, Line: from.Line}
+		for _, f := range from.Inlined {
+			out[i].Inlined = append(out[i].Inlined, tracker.Inlined(f))
+		}
+	}
+	return out
+}

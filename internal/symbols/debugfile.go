@@ -1,0 +1,184 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	debugDir     = "/usr/lib/debug"
+	maxDebugLink = 4096
+	maxCRC       = 2 << 30 // bytes of a file read for its checksum
+)
+
+// debugRef is what a file says of where its debug information is.
+type debugRef struct {
+	buildID string // in hex
+	link    string // base name in .gnu_debuglink
+	crc     uint32
+}
+
+// debugPath is a file with debug information.
+type debugPath struct {
+	path   string
+	inRoot bool // as the process sees it, not as tailcam does
+}
+
+// opener opens files as the process sees them and as tailcam does.
+type opener interface {
+	inRoot(path string) (*os.File, fileID, error)
+}
+
+// openHost opens a regular file of tailcam's own.
+func openHost(path string) (*os.File, fileID, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fileID{}, err
+	}
+	return reopen(fd)
+}
+
+func (p debugPath) open(o opener) (*os.File, fileID, error) {
+	if p.inRoot {
+		return o.inRoot(p.path)
+	}
+	return openHost(p.path)
+}
+
+// debugLink reads .gnu_debuglink: a name, and the checksum of that file.
+func debugLink(f *elf.File, r io.ReaderAt) (name string, crc uint32) {
+	s := f.Section(".gnu_debuglink")
+	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxDebugLink || s.FileSize < 8 {
+		return "", 0
+	}
+	b, err := readAt(r, s.Offset, s.FileSize)
+	if err != nil {
+		return "", 0
+	}
+	end := bytes.IndexByte(b, 0)
+	at := (end + 4) &^ 3
+	if end <= 0 || at+4 > len(b) || bytes.IndexByte(b[:end], '/') >= 0 {
+		return "", 0
+	}
+	return string(b[:end]), f.ByteOrder.Uint32(b[at:])
+}
+
+// candidates lists where the debug information of a file may be, in the order
+// in which gdb looks: by build-id, then by name beside the file, in .debug,
+// and below /usr/lib/debug.
+func (d debugRef) candidates(file string) []string {
+	var out []string
+	if len(d.buildID) > 2 {
+		out = append(out, debugDir+"/.build-id/"+d.buildID[:2]+"/"+d.buildID[2:]+".debug")
+	}
+	if d.link != "" && strings.HasPrefix(file, "/") {
+		dir := path.Dir(file)
+		out = append(out, path.Join(dir, d.link), path.Join(dir, ".debug", d.link), path.Join(debugDir, dir, d.link))
+		if usr, ok := strings.CutPrefix(dir, "/usr/"); ok { // /lib may be a link to /usr/lib
+			out = append(out, path.Join(debugDir, usr, d.link))
+		}
+	}
+	return out
+}
+
+var errOtherFile = errors.New("belongs to another file")
+
+// locate finds the file with the debug information of another file, as the
+// process sees it, or else as tailcam does: the debug packages of the host
+// serve its containers, too. What has another build-id or checksum is left.
+func (d debugRef) locate(o opener, file string) (debugPath, bool) {
+	for _, inRoot := range []bool{true, false} {
+		if inRoot && o == nil {
+			continue
+		}
+		for _, p := range d.candidates(file) {
+			if p == file {
+				continue
+			}
+			at := debugPath{p, inRoot}
+			f, _, err := at.open(o)
+			if err != nil {
+				continue
+			}
+			err = d.matches(f)
+			f.Close()
+			if err == nil {
+				return at, true
+			}
+		}
+	}
+	return debugPath{}, false
+}
+
+// matches checks that a debug file is that of the file that d is of.
+func (d debugRef) matches(f *os.File) error {
+	headers := &budgetReader{r: f, left: maxHeaderBytes}
+	e, err := newELF(headers)
+	if err != nil {
+		return err
+	}
+	if d.buildID != "" {
+		if buildID(e, f) != d.buildID && sectionBuildID(e, f) != d.buildID {
+			return errOtherFile
+		}
+		return nil
+	}
+	// Without a build-id, all of it must be read.
+	if st, err := f.Stat(); err != nil || st.Size() > maxCRC {
+		return errTooLarge
+	}
+	sum := crc32.NewIEEE()
+	if _, err := io.Copy(sum, io.NewSectionReader(f, 0, maxCRC)); err != nil {
+		return err
+	}
+	if sum.Sum32() != d.crc {
+		return errOtherFile
+	}
+	return nil
+}
+
+// newELF is elf.NewFile for files that may be hostile.
+func newELF(r io.ReaderAt) (f *elf.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			f, err = nil, errors.New("parse ELF file: it is broken")
+		}
+	}()
+	return elf.NewFile(r)
+}
+
+// sectionBuildID is the build-id of a file whose segments were made empty.
+func sectionBuildID(f *elf.File, r io.ReaderAt) string {
+	s := f.Section(".note.gnu.build-id")
+	if s == nil || s.Type != elf.SHT_NOTE || s.FileSize > maxNotes {
+		return ""
+	}
+	notes, err := readAt(r, s.Offset, s.FileSize)
+	if err != nil {
+		return ""
+	}
+	return noteBuildID(notes, f.ByteOrder)
+}
+
+// altLink reads .gnu_debugaltlink: the file that dwz(1) moved common parts to,
+// and its build-id.
+func altLink(m *mapped) (name string, id string) {
+	b, err := m.section(".gnu_debugaltlink", 0)
+	if err != nil || len(b) > maxDebugLink {
+		return "", ""
+	}
+	end := bytes.IndexByte(b, 0)
+	if end <= 0 || len(b)-end-1 < 2 || len(b)-end-1 > 64 {
+		return "", ""
+	}
+	return string(b[:end]), hex.EncodeToString(b[end+1:])
+}

@@ -1,0 +1,46 @@
+package symbols
+
+// Stack is what is known of the addresses of one call, innermost frame first.
+type Stack struct {
+	Frames []string // one an address; see Resolver.User and Resolver.Kernel
+	// Sources holds one for each frame, those that are not known empty. It is
+	// nil if none is known, or did not become known in time.
+	Sources []Source
+}
+
+// Source is where in the source text a frame is.
+type Source struct {
+	File string // as the compiler knew it; empty: not known
+	Line int    // 1 is the first; 0: not known
+	// Inlined are the functions that the compiler put into the frame's own one,
+	// innermost first. They were called where File and Line say.
+	Inlined []Inlined
+}
+
+// Inlined is a function that has no frame of its own.
+type Inlined struct {
+	Function string
+	File     string
+	Line     int // where in it, or where it went on to the next inner one
+}
+
+func (s *Source) known() bool { return s.File != "" || len(s.Inlined) > 0 }
+
+const (
+	maxInlined = 64   // functions inlined into each other
+	maxPath    = 4096 // bytes of a source file's name
+)
+
+// sourceOf turns a chain of functions, the innermost first, and the places
+// they are at, into a source: the last function is the frame's own.
+func sourceOf(chain []Inlined) *Source {
+	if len(chain) == 0 {
+		return &Source{}
+	}
+	last := len(chain) - 1
+	s := &Source{File: chain[last].File, Line: chain[last].Line}
+	if last > 0 {
+		s.Inlined = chain[:last:last]
+	}
+	return s
+}
