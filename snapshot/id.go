@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,4 +51,9 @@ func ParseID(name string) (ID, error) {
 		return ID{}, fmt.Errorf("%q is not a snapshot's name: the rule holds a slash", name)
 	}
 	return id, nil
+}
+
+// compareIDs orders by age, the oldest first.
+func compareIDs(a, b ID) int {
+	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Rule, b.Rule))
 }

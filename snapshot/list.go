@@ -36,16 +36,16 @@ func List(dir string) ([]Info, []Broken, error) {
 	infos := []Info{}
 	var broken []Broken
 	for _, k := range all {
-		path := filepath.Join(dir, k.name)
+		path := filepath.Join(dir, k.id.String())
 		m, err := ReadMeta(path)
-		if err == nil && m.ID != k.name {
+		if err == nil && m.ID != k.id.String() {
 			err = fmt.Errorf("read snapshot: %s says that it is %q", MetaFile, m.ID)
 		}
 		if err != nil {
 			if _, gone := os.Lstat(path); os.IsNotExist(gone) {
 				continue // removed by retention meanwhile
 			}
-			broken = append(broken, Broken{ID: k.name, Err: err})
+			broken = append(broken, Broken{ID: k.id.String(), Err: err})
 			continue
 		}
 		var delay int64

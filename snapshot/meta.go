@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -95,28 +93,21 @@ type Gap struct {
 
 // ReadMeta reads the snapshot.json of a snapshot's directory.
 func ReadMeta(dir string) (*Meta, error) {
-	f, err := os.Open(filepath.Join(dir, MetaFile))
+	path := filepath.Join(dir, MetaFile)
+	data, err := ReadFile(path, maxMeta)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxMeta+1))
-	if err != nil {
-		return nil, fmt.Errorf("read snapshot: %w", err)
-	}
-	if len(data) > maxMeta {
-		return nil, fmt.Errorf("read snapshot %s: larger than %d bytes", f.Name(), maxMeta)
 	}
 	var m Meta
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read snapshot %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("read snapshot %s: %w", path, err)
 	}
 	switch {
 	case m.Version == 0 || m.ID == "":
-		return nil, fmt.Errorf("read snapshot %s: %w", f.Name(), errors.New("version or id is missing"))
+		return nil, fmt.Errorf("read snapshot %s: %w", path, errors.New("version or id is missing"))
 	case m.Version > Version:
 		return nil, fmt.Errorf("read snapshot %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
-			f.Name(), m.Version, Version)
+			path, m.Version, Version)
 	}
 	return &m, nil
 }

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -56,27 +54,20 @@ type NamedTask struct {
 // ReadNames reads the tasks.json of a snapshot's directory. One without it, of
 // an earlier release, has no names: that is no error.
 func ReadNames(dir string) (*Names, error) {
-	f, err := os.Open(filepath.Join(dir, TasksFile))
+	path := filepath.Join(dir, TasksFile)
+	data, err := ReadFile(path, maxNames)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Names{Version: NamesVersion}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read names: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxNames+1))
-	if err != nil {
-		return nil, fmt.Errorf("read names: %w", err)
-	}
-	if len(data) > maxNames {
-		return nil, fmt.Errorf("read names %s: larger than %d bytes", f.Name(), maxNames)
-	}
 	var n Names
 	if err := json.Unmarshal(data, &n); err != nil {
-		return nil, fmt.Errorf("read names %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("read names %s: %w", path, err)
 	}
 	if n.Version < 1 || n.Version > NamesVersion {
-		return nil, fmt.Errorf("read names %s: schema version %d is not one that this tailcam knows (%d)", f.Name(), n.Version, NamesVersion)
+		return nil, fmt.Errorf("read names %s: schema version %d is not one that this tailcam knows (%d)", path, n.Version, NamesVersion)
 	}
 	return &n, nil
 }

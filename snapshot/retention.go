@@ -1,8 +1,7 @@
 package snapshot
 
 import (
-	"cmp"
-	"fmt"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,10 +33,8 @@ func (s *Store) Enforce() { s.retain(0, 0) }
 
 // kept is one complete snapshot as retention sees it.
 type kept struct {
-	name   string
-	time   time.Time
-	number uint64
-	bytes  uint64
+	id    ID
+	bytes uint64
 }
 
 // retain enforces the policy as if more snapshots of size bytes were there.
@@ -56,52 +53,71 @@ func (s *Store) retain(more int, size uint64) {
 		s.log.Error("cannot enforce the retention of snapshots", zap.Error(err))
 		return
 	}
-	count := len(all) + more
-	total += size
-	oldest := time.Now().Add(-keep.Age)
+	drop := newPolicy(keep, len(all)+more, total+size, time.Now())
 	for _, k := range all {
-		why := ""
-		switch {
-		case keep.Age > 0 && k.time.Before(oldest):
-			why = "age"
-		case keep.Count > 0 && count > keep.Count:
-			why = "count"
-		case keep.Bytes > 0 && total > keep.Bytes:
-			why = "bytes"
-		default:
+		why := drop.why(&k)
+		if why == "" {
 			continue
 		}
-		removed, err := s.remove(k.name)
+		removed, err := s.remove(k.id.String())
 		if err != nil {
-			s.log.Error("cannot remove an old snapshot", zap.String("snapshot", k.name), zap.Error(err))
+			s.log.Error("cannot remove an old snapshot", zap.String("snapshot", k.id.String()), zap.Error(err))
 		}
 		if !removed {
 			continue
 		}
-		count--
-		total -= k.bytes
-		s.log.Info("removed an old snapshot", zap.String("snapshot", k.name), zap.String("limit", why))
+		drop.gone(&k)
+		s.log.Info("removed an old snapshot", zap.String("snapshot", k.id.String()), zap.String("limit", why))
 	}
 }
 
-// remove takes the snapshot out of sight first, so that a crash in between
-// leaves no half one. A held one stays.
+// policy is one run of a Retention over snapshots, the oldest first.
+type policy struct {
+	keep   Retention
+	count  int
+	total  uint64
+	oldest time.Time
+}
+
+func newPolicy(keep Retention, count int, total uint64, now time.Time) *policy {
+	return &policy{keep: keep, count: count, total: total, oldest: now.Add(-keep.Age)}
+}
+
+// why names the limit by which a snapshot goes; "": it stays.
+func (p *policy) why(k *kept) string {
+	switch {
+	case p.keep.Age > 0 && k.id.Time.Before(p.oldest):
+		return "age"
+	case p.keep.Count > 0 && p.count > p.keep.Count:
+		return "count"
+	case p.keep.Bytes > 0 && p.total > p.keep.Bytes:
+		return "bytes"
+	}
+	return ""
+}
+
+// gone counts one out.
+func (p *policy) gone(k *kept) {
+	p.count--
+	p.total -= min(k.bytes, p.total)
+}
+
+// remove removes one that is not held. One that somebody else has removed
+// meanwhile is gone, too.
 func (s *Store) remove(name string) (removed bool, err error) {
-	gone := filepath.Join(s.dir, tmpPrefix+gonePrefix+name)
 	s.mu.Lock()
-	if s.held[name] > 0 {
-		s.mu.Unlock()
+	held := s.held[name] != nil
+	s.mu.Unlock()
+	if held {
 		return false, nil
 	}
-	err = os.Rename(s.Path(name), gone)
-	s.mu.Unlock()
-	if err != nil {
-		return false, fmt.Errorf("remove snapshot: %w", err)
+	switch _, err = Remove(s.dir, name); {
+	case errors.Is(err, ErrNoSnapshot):
+		return true, nil
+	case errors.Is(err, ErrInUse):
+		return false, nil
 	}
-	if err := os.RemoveAll(gone); err != nil {
-		return true, fmt.Errorf("remove snapshot: %w", err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
 // scan returns the complete snapshots, oldest first. What else lies in the
@@ -113,16 +129,14 @@ func scan(dir string) (all []kept, total uint64, err error) {
 	}
 	for _, e := range entries {
 		id, err := ParseID(e.Name())
-		if err != nil || !e.IsDir() {
+		if err != nil || !e.IsDir() || id.String() != e.Name() {
 			continue
 		}
-		k := kept{name: e.Name(), time: id.Time, number: id.Number, bytes: diskBytes(filepath.Join(dir, e.Name()))}
+		k := kept{id: id, bytes: diskBytes(filepath.Join(dir, e.Name()))}
 		total += k.bytes
 		all = append(all, k)
 	}
-	slices.SortFunc(all, func(a, b kept) int {
-		return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.number, b.number))
-	})
+	slices.SortFunc(all, func(a, b kept) int { return compareIDs(a.id, b.id) })
 	return all, total, nil
 }
 

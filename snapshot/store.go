@@ -54,7 +54,7 @@ type Store struct {
 
 	mu   sync.Mutex // never held over slow work: an outlier may wait for it
 	keep Retention
-	held map[string]int // by id
+	held map[string]*hold // by id
 }
 
 // OpenStore locks the directory, removes what crashed runs left half done, and
@@ -76,7 +76,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, minFree: o.MinFree, log: o.Logger, lock: lock,
-		keep: o.Retention, held: map[string]int{},
+		keep: o.Retention, held: map[string]*hold{},
 	}
 	if err := s.recover(); err != nil {
 		_ = lock.Close()
@@ -173,21 +173,6 @@ func (s *Store) NewID(t time.Time, rule string) string {
 	return ID{Time: t, Rule: rule, Number: s.number.Add(1)}.String()
 }
 
-// Hold protects a snapshot from retention until the returned function is
-// called, which may happen more than once.
-func (s *Store) Hold(id string) (release func()) {
-	s.mu.Lock()
-	s.held[id]++
-	s.mu.Unlock()
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.held[id]--; s.held[id] <= 0 {
-			delete(s.held, id)
-		}
-	})
-}
-
 // Pending is a snapshot that is being written, under a temporary name.
 type Pending struct {
 	Dir string // write here
@@ -240,7 +225,7 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 		return "", nil, fmt.Errorf("commit snapshot %s: %w", p.id, spaceError(err))
 	}
 	final := p.store.Path(p.id)
-	release = p.store.Hold(p.id)
+	release = p.store.hold(p.id, p.Dir)
 	if err := os.Rename(p.Dir, final); err != nil {
 		release()
 		p.Abort()

@@ -1,0 +1,250 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// shelf makes a directory with empty snapshots of the given ages, the oldest first.
+func shelf(t *testing.T, now time.Time, ages ...time.Duration) (dir string, ids []string) {
+	t.Helper()
+	dir = t.TempDir()
+	for i, age := range ages {
+		id := ID{Time: now.Add(-age), Rule: "wakeup", Number: uint64(i)}.String()
+		if err := os.MkdirAll(filepath.Join(dir, id, TraceDir), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, id, MetaFile), make([]byte, 100<<10), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return dir, ids
+}
+
+func TestFind(t *testing.T) {
+	names := []string{
+		"20261121T013004.557441426Z-wakeup-000001", "20261121T013004.557441426Z-wakeup-000002",
+		"20261121T013005.000000000Z-block-000003",
+	}
+	for _, c := range []struct{ what, want, err string }{
+		{"20261121T013005", names[2], ""},
+		{names[0], names[0], ""},
+		{"20261121T013004.557441426Z-wakeup-000002", names[1], ""},
+		{"20261121T013004", "", `several snapshots begin so: "20261121T013004" is ` + names[0] + ", " + names[1] + ": write more of it"},
+		{"2026", "", `several snapshots begin so: "2026" is ` + names[0] + ", " + names[1] + " and 1 more: write more of it"},
+		{"1999", "", `no such snapshot: "1999"`},
+		{"", "", "no such snapshot: the id is empty"},
+		{"../etc", "", `"../etc" is a path: name a snapshot by its id, and its directory by --dir`},
+		{"/etc", "", `"/etc" is a path: name a snapshot by its id, and its directory by --dir`},
+		{".", "", `"." is a path: name a snapshot by its id, and its directory by --dir`},
+		{names[2] + "/", "", `"` + names[2] + `/" is a path: name a snapshot by its id, and its directory by --dir`},
+	} {
+		got, err := Find(names, c.what)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if got != c.want || text != c.err {
+			t.Errorf("Find(%q) = %q, %q; want %q, %q", c.what, got, text, c.want, c.err)
+		}
+	}
+	short := Short(names)
+	if want := []string{names[0], names[1], "20261121T013005"}; !slices.Equal(short, want) {
+		t.Errorf("Short = %q, want %q", short, want)
+	}
+	for i, s := range short {
+		if got, err := Find(names, s); err != nil || got != names[i] {
+			t.Errorf("Find(%q) = %q, %v", s, got, err)
+		}
+	}
+}
+
+func TestRemove(t *testing.T) {
+	now := time.Now()
+	dir, ids := shelf(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
+	outside := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Links in a snapshot are removed, and not what they lead to.
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, ids[0], "link")); err != nil {
+		t.Fatal(err)
+	}
+	freed, err := Remove(dir, ids[0])
+	if err != nil || freed < 100<<10 || exists(filepath.Join(dir, ids[0])) || !exists(outside) {
+		t.Errorf("freed %d, %v; still there: %v, outside: %v", freed, err, exists(filepath.Join(dir, ids[0])), exists(outside))
+	}
+	if _, err := Remove(dir, ids[0]); !errors.Is(err, ErrNoSnapshot) {
+		t.Errorf("again: %v", err)
+	}
+	// What is not a snapshot by its name or kind stays.
+	linked := ID{Time: now, Rule: "wakeup", Number: 9}.String()
+	file := ID{Time: now, Rule: "wakeup", Number: 10}.String()
+	if err := errors.Join(os.Symlink(filepath.Dir(outside), filepath.Join(dir, linked)), os.WriteFile(filepath.Join(dir, file), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"", ".", "..", "../" + ids[1], ids[1] + "/trace", ids[1] + "/../" + ids[2], "/etc", lockFile, linked, file} {
+		if _, err := Remove(dir, id); err == nil {
+			t.Errorf("removed %q", id)
+		}
+	}
+	if !exists(outside) || !exists(filepath.Join(dir, ids[1], MetaFile)) || !exists(filepath.Join(dir, ids[2], MetaFile)) {
+		t.Error("something else is gone")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tmpPrefix) {
+			t.Errorf("left behind: %s", e.Name())
+		}
+	}
+}
+
+// A snapshot that a store holds is safe from any process; one that another
+// process removes is gone for the store, too.
+func TestRemoveBesideStore(t *testing.T) {
+	now := time.Now()
+	dir, ids := shelf(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
+	s := testStore(t, StoreOptions{Dir: dir})
+	first, second := s.Hold(ids[0]), s.Hold(ids[0])
+	for i, release := range []func(){first, second} {
+		if _, err := Remove(dir, ids[0]); !errors.Is(err, ErrInUse) {
+			t.Errorf("held %d times: %v", 2-i, err)
+		}
+		release()
+		release() // once is enough
+	}
+	if _, err := Remove(dir, ids[0]); err != nil {
+		t.Errorf("let go: %v", err)
+	}
+	if removed, err := s.remove(ids[0]); !removed || err != nil {
+		t.Errorf("the store, of what another process removed: %v, %v", removed, err)
+	}
+	// One that is written at this moment comes held out of its temporary name.
+	id := s.NewID(now, "block")
+	p, err := s.Create(id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	final, release, err := p.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Remove(dir, id); !errors.Is(err, ErrInUse) {
+		t.Errorf("just written: %v", err)
+	}
+	release()
+	if _, err := Remove(dir, id); err != nil || exists(final) {
+		t.Errorf("let go: %v", err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	now := time.Now()
+	ages := []time.Duration{5 * time.Hour, 4 * time.Hour, 3 * time.Hour, 2 * time.Hour, time.Hour}
+	for _, c := range []struct {
+		keep Retention
+		want []int
+		why  string
+	}{
+		{Retention{Count: 3}, []int{0, 1}, "count"},
+		{Retention{Count: 9}, nil, ""},
+		{Retention{Age: 150 * time.Minute}, []int{0, 1, 2}, "age"},
+		{Retention{Bytes: 3 * 120 << 10}, []int{0, 1}, "bytes"},
+		{Retention{Bytes: 1}, []int{0, 1, 2, 3, 4}, "bytes"},
+		{Retention{}, nil, ""},
+	} {
+		dir, ids := shelf(t, now, ages...)
+		for _, dry := range []bool{true, false} {
+			gone, err := Prune(dir, c.keep, now, dry)
+			var got []int
+			for _, g := range gone {
+				got = append(got, slices.Index(ids, g.ID))
+				if g.Limit != c.why || g.Err != nil || g.Bytes == 0 {
+					t.Errorf("%+v: %+v", c.keep, g)
+				}
+			}
+			if err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("%+v, dry %v: removed %v, %v; want %v", c.keep, dry, got, err, c.want)
+			}
+			left, err := IDs(dir)
+			if want := len(ids) - len(c.want)*btoi(!dry); err != nil || len(left) != want {
+				t.Errorf("%+v, dry %v: %d left, %v; want %d", c.keep, dry, len(left), err, want)
+			}
+		}
+	}
+	// What is in use stays, and the next one goes for it.
+	dir, ids := shelf(t, now, ages...)
+	lock, err := lockSnapshot(filepath.Join(dir, ids[0]), unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	gone, err := Prune(dir, Retention{Count: 4}, now, false)
+	if err != nil || len(gone) != 2 || !errors.Is(gone[0].Err, ErrInUse) || gone[1].ID != ids[1] || gone[1].Err != nil {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if _, err := Prune(filepath.Join(dir, "nosuch"), Retention{Count: 1}, now, false); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Thousands are listed, and each is found by its short name.
+func TestThousands(t *testing.T) {
+	dir := t.TempDir()
+	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
+	const n = 3000
+	for i := range n {
+		id := ID{Time: at.Add(time.Duration(i) * 100 * time.Millisecond), Rule: fmt.Sprintf("r%d", i%7), Number: uint64(i)}
+		if err := os.Mkdir(filepath.Join(dir, id.String()), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := IDs(dir)
+	if err != nil || len(names) != n {
+		t.Fatalf("%d, %v", len(names), err)
+	}
+	for i, s := range Short(names) {
+		if got, err := Find(names, s); err != nil || got != names[i] || len(s) > len("20261121T010203.1") {
+			t.Fatalf("%q: %q, %v", s, got, err)
+		}
+	}
+}
+
+// A snapshot may come from anywhere: no file of it makes a reader wait or leave.
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe, link := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("12345"), 0o600), unix.Mkfifo(pipe, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadFile(file, 5); err != nil || string(data) != "12345" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := ReadFile(file, 4); err == nil || !strings.HasSuffix(err.Error(), "is larger than 4 bytes") {
+		t.Errorf("too large: %v", err)
+	}
+	for _, path := range []string{pipe, link, dir, filepath.Join(dir, "none")} {
+		if _, err := ReadFile(path, 5); err == nil {
+			t.Errorf("read %s", path)
+		}
+	}
+}
