@@ -48,17 +48,24 @@ func List(dir string) ([]Info, []Broken, error) {
 			broken = append(broken, Broken{ID: k.id.String(), Err: err})
 			continue
 		}
-		var delay int64
-		for i := range m.Outliers {
-			delay = max(delay, m.Outliers[i].DelayNS)
-		}
-		infos = append(infos, Info{
-			DelayNS: delay,
-			ID:      m.ID, Time: m.Time, Rule: m.Rule, Reason: m.Reason,
-			Outliers: len(m.Outliers), Bytes: k.bytes, Notes: len(m.Notes), Dir: path,
-		})
+		infos = append(infos, infoOf(m, path, k.bytes))
 	}
 	return infos, broken, nil
+}
+
+// InfoOf sums up a snapshot whose snapshot.json has been read.
+func InfoOf(m *Meta, dir string) Info { return infoOf(m, dir, diskBytes(dir)) }
+
+func infoOf(m *Meta, dir string, bytes uint64) Info {
+	var delay int64
+	for i := range m.Outliers {
+		delay = max(delay, m.Outliers[i].DelayNS)
+	}
+	return Info{
+		DelayNS: delay,
+		ID:      m.ID, Time: m.Time, Rule: m.Rule, Reason: m.Reason,
+		Outliers: len(m.Outliers), Bytes: bytes, Notes: len(m.Notes), Dir: dir,
+	}
 }
 
 // List returns the complete snapshots, oldest first, and the broken ones.

@@ -37,6 +37,16 @@ func TestMistakes(t *testing.T) {
 		{"wait --timeout -1s", `tailcam: --timeout -1s: it cannot be negative; 0 waits for ever`},
 		{"list", `tailcam: list what? rules, probes or snapshots: see "tailcam list --help"`},
 		{"list rule", `tailcam: unknown verb "rule": did you mean "rules"? see "tailcam list --help"`},
+		{"snapshots", `tailcam: do what with snapshots? list, show, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots remove", `tailcam: unknown verb "remove": see "tailcam snapshots --help"`},
+		{"snapshots rm", `tailcam: remove which? name ids: see "tailcam snapshots list"`},
+		{"snapshots prune --dir /", `tailcam: keep what? name --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-count 0", `tailcam: invalid argument "0" for "--keep-count" flag: allowed is a number from 1: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-bytes 1G", `tailcam: invalid argument "1G" for "--keep-bytes" flag: allowed is a number of bytes, KiB, MiB, GiB or TiB: 512MiB: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --older-than 7", `tailcam: invalid argument "7" for "--older-than" flag: allowed is a time with its unit: 90m, 36h, 7d: see "tailcam snapshots prune --help"`},
+		{"snapshots list --dir /no/such --socket " + none, `tailcam: there is no directory /no/such: name the one of your snapshots by --dir`},
+		{"snapshots verify --dir /no/such", `tailcam: there is no directory /no/such: name the one of your snapshots by --dir`},
+		{"snapshots show a b", `tailcam: "tailcam snapshots show" takes at most 1, but got "b", too: see "tailcam snapshots show --help"`},
 		{"check", `tailcam: check what? name rule files or directories of them: see "tailcam check --help"`},
 		{"status --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
 		{"events -f --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
@@ -67,7 +77,7 @@ losses none by ring_full
 LOSS        OF      COUNT  TO STOP IT
 table_full  wakeup  1,234  raise tracker.pending
 
-snapshots 1, 4.0KiB in /var/lib/tailcam/snapshots, 2 failed: see the daemon's log
+snapshots 1, 4.0KiB in /no/such/snapshots, 2 failed: see the daemon's log
 last 20261120T231502.123456789Z-wakeup-000042
 `
 	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
@@ -86,9 +96,11 @@ func TestList(t *testing.T) {
 wakeup  wakeup        5ms  wakeup.yaml:2
 disk    block        50ms  disk.yaml:2    inactive: no hook block_rq_issue
 `,
-		"snapshots": `TIME                     RULE              DELAY    SIZE  DIRECTORY
-2026-11-20 23:15:02.123  wakeup           9.00ms  4.0KiB  /snapshots/a
-2026-11-20 23:15:02.123  by hand because       -  1.0MiB  /snapshots/b
+		// Not to be read from here, so the daemon tells.
+		"snapshots": `SNAPSHOT  TIME                     RULE              DELAY  TASK  BLAME    SIZE
+a         2026-11-20 23:15:02.123  wakeup           9.00ms               4.0KiB
+b         2026-11-20 23:15:02.123  by hand because       -               1.0MiB
+2 snapshots, 1.0MiB in /no/such/snapshots
 `,
 	} {
 		status, stdout, stderr := invoke(t, "list", what, "--socket", socket)

@@ -21,6 +21,7 @@ import (
 // fake answers as a daemon would. It claims nothing about what a daemon finds.
 type fake struct {
 	*api.Feed
+	dir        string      // of snapshots
 	subscribed chan string // one send each reader that follows
 }
 
@@ -37,7 +38,7 @@ func (f *fake) Status(context.Context) api.Status {
 			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, Records: 9000, Lost: 1},
 			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, Records: 12},
 		}},
-		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: "/var/lib/tailcam/snapshots", Failed: 2, Last: &last},
+		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, Failed: 2, Last: &last},
 	}
 }
 
@@ -103,7 +104,7 @@ func serve(t *testing.T) (f *fake, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = &fake{Feed: api.NewFeed(10), subscribed: make(chan string, 8)}
+	f = &fake{Feed: api.NewFeed(10), dir: "/no/such/snapshots", subscribed: make(chan string, 8)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- api.Serve(ctx, s, f, nil) }()

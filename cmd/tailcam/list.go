@@ -35,7 +35,7 @@ func newList(c *cli) *cobra.Command {
 	}
 	add("rules", "The rules that the daemon runs with", true, c.listRules)
 	add("probes", "The kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
-	add("snapshots", "The snapshots on disk, oldest first", true, c.listSnapshots)
+	cmd.AddCommand(newSnapshotsList(c, "snapshots"))
 	return cmd
 }
 
@@ -88,27 +88,4 @@ func usedBy(p *tracker.Probe) string {
 		users = append(users, "recorder")
 	}
 	return strings.Join(users, ", ")
-}
-
-func (c *cli) listSnapshots(ctx context.Context) error {
-	list, err := c.client().Snapshots(ctx)
-	if err != nil {
-		return err
-	}
-	if c.output == jsonOutput {
-		return printLines(c, list)
-	}
-	t := term.NewTable(term.Column{Title: "TIME"}, term.Column{Title: "RULE"}, right("DELAY"), right("SIZE"), term.Column{Title: "DIRECTORY"})
-	for _, s := range list {
-		why, delay := term.Cell{Text: term.Clean(s.Rule), Style: term.Cyan}, "-"
-		if s.Rule == "" {
-			why = term.Cell{Text: term.Shorten("by hand "+term.Clean(s.Reason), 40), Style: term.Dim}
-		}
-		if s.DelayNS > 0 {
-			delay = term.Duration(s.DelayNS)
-		}
-		t.Cells(plain(term.Time(s.Time)), why, plain(delay), plain(term.Bytes(s.Bytes)), plain(term.Clean(s.Dir)))
-	}
-	t.Print(c.out, "")
-	return nil
 }

@@ -33,6 +33,7 @@ type cli struct {
 	do       parts
 	socket   string
 	output   outputFormat
+	dir      string // of snapshots; "": not named
 	demoDir  string // demo only
 }
 
@@ -107,7 +108,8 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 		return fmt.Errorf("%w: see %q", err, cmd.CommandPath()+" --help")
 	})
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"},
-		&cobra.Group{ID: "look", Title: "Look at snapshots:"}, &cobra.Group{ID: "say", Title: "Tell what you do:"},
+		&cobra.Group{ID: "look", Title: "Look at what was caught, with or without the daemon:"},
+		&cobra.Group{ID: "say", Title: "Tell what you do:"},
 		&cobra.Group{ID: "change", Title: "Change its rules while it runs:"})
 	group := func(id string, verbs ...*cobra.Command) {
 		for _, verb := range verbs {
@@ -120,9 +122,9 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	}
 	group("run", newDemo(c), newCheck(c), newRun(c))
 	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
+	group("look", newExplain(c), newSnapshots(c))
 	group("change", newThreshold(c), newPause(c), newResume(c))
 	group("say", newBegin(c), newEnd(c))
-	group("look", newExplain(c))
 	group("", newVersion(c))
 	return root
 }

@@ -127,7 +127,7 @@ func table(name, def, usage string, field func(*Config) *int) key {
 
 func byteCount(name, def, usage string, least, most int64, field func(*Config) *int64) key {
 	k := text(name, def, usage, fmt.Sprintf("bytes from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)), func(c *Config, s string) string {
-		n, ok := parseBytes(s)
+		n, ok := ParseBytes(s)
 		switch {
 		case !ok:
 			return "is not a size"
@@ -233,8 +233,8 @@ var units = []struct {
 	bytes int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// parseBytes reads whole numbers of bytes, KiB, MiB, GiB or TiB.
-func parseBytes(s string) (int64, bool) {
+// ParseBytes reads whole numbers of bytes, KiB, MiB, GiB or TiB: 512MiB.
+func ParseBytes(s string) (int64, bool) {
 	unit := int64(1)
 	for _, u := range units {
 		if number, ok := strings.CutSuffix(s, u.name); ok {
@@ -249,6 +249,7 @@ func parseBytes(s string) (int64, bool) {
 	return n * unit, true
 }
 
+// formatBytes is its inverse.
 func formatBytes(n int64) string {
 	for _, u := range units {
 		if n >= u.bytes && n%u.bytes == 0 {

@@ -41,15 +41,3 @@ func Clean(s string) string {
 func unsafeRune(r rune) bool {
 	return !unicode.IsPrint(r)
 }
-
-// Shorten cuts text to at most n characters, the last of which then is "…".
-func Shorten(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	if n < 1 {
-		return ""
-	}
-	r := []rune(s)
-	return string(r[:n-1]) + "…"
-}

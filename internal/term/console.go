@@ -4,9 +4,11 @@
 package term
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	xterm "golang.org/x/term"
 )
@@ -24,12 +26,15 @@ const (
 	Yellow  Style = "33"
 	Cyan    Style = "36"
 	BoldRed Style = "1;31"
+	Blue    Style = "34"
+	Magenta Style = "35"
 )
 
 // Options override what New finds out about the stream. For tests.
 type Options struct {
 	Terminal bool // progress lines redraw themselves
 	Color    bool
+	Columns  int // 0: as where the stream is no terminal
 }
 
 // Console is one stream that a person may be reading. Its methods may not be
@@ -38,6 +43,7 @@ type Console struct {
 	w        io.Writer
 	terminal bool
 	color    bool
+	columns  int   // 0: ask the terminal
 	err      error // of the first write that failed
 }
 
@@ -45,7 +51,7 @@ type Console struct {
 // terminal that can, and the environment does not forbid it (NO_COLOR).
 func New(w io.Writer, opts *Options) *Console {
 	if opts != nil {
-		return &Console{w: w, terminal: opts.Terminal, color: opts.Color}
+		return &Console{w: w, terminal: opts.Terminal, color: opts.Color, columns: cmp.Or(opts.Columns, defaultColumns)}
 	}
 	terminal := isTerminal(w)
 	return &Console{w: w, terminal: terminal, color: terminal && wantsColor(os.Getenv)}
@@ -53,6 +59,22 @@ func New(w io.Writer, opts *Options) *Console {
 
 // Terminal reports whether the stream is a terminal.
 func (c *Console) Terminal() bool { return c.terminal }
+
+// Columns is how wide the terminal is now, within MinColumns and MaxColumns.
+// What is no terminal is as wide as COLUMNS says, or as a page.
+func (c *Console) Columns() int {
+	n := c.columns
+	if f, ok := c.w.(*os.File); ok && n == 0 && c.terminal {
+		n, _, _ = xterm.GetSize(int(f.Fd())) // 0: it does not say
+	}
+	if n == 0 {
+		n, _ = strconv.Atoi(os.Getenv("COLUMNS"))
+	}
+	if n <= 0 {
+		n = defaultColumns
+	}
+	return min(max(n, MinColumns), MaxColumns)
+}
 
 // Write implements io.Writer; it changes nothing.
 func (c *Console) Write(p []byte) (int, error) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -254,7 +253,7 @@ func peer(p tracker.Peer) string {
 
 // padded fills a painted text up to a width that the paint does not count in.
 func padded(c *Console, s Style, text string, width int) string {
-	return c.Paint(s, text) + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+	return c.Paint(s, text) + strings.Repeat(" ", max(0, width-Width(text)))
 }
 
 func plural(n uint64, noun string) string {

@@ -2,13 +2,13 @@ package term
 
 import (
 	"strings"
-	"unicode/utf8"
 )
 
 // Column is one column of a Table.
 type Column struct {
 	Title string
 	Right bool // numbers stand to the right
+	Flex  bool // shortened where the table is wider than the terminal
 }
 
 // Cell is one value of a row. Text from outside must have been through Clean.
@@ -48,14 +48,40 @@ func (t *Table) Print(c *Console, indent string) {
 	titles := make([]Cell, len(t.columns))
 	for i, col := range t.columns {
 		titles[i] = Cell{col.Title, Dim}
-		widths[i] = utf8.RuneCountInString(col.Title)
+		widths[i] = Width(col.Title)
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
+			widths[i] = max(widths[i], Width(row[i].Text))
 		}
+	}
+	if c.terminal {
+		t.squeeze(c.Columns()-Width(indent), widths)
 	}
 	t.line(c, indent, widths, titles)
 	for _, row := range t.rows {
 		t.line(c, indent, widths, row)
+	}
+}
+
+// narrowest is what a column that gives way keeps.
+const narrowest = 8
+
+// squeeze makes the widest columns that give way narrower until the table fits.
+func (t *Table) squeeze(room int, widths []int) {
+	sum := 2 * (len(widths) - 1)
+	for _, w := range widths {
+		sum += w
+	}
+	for ; sum > room; sum-- {
+		widest := -1
+		for i, col := range t.columns {
+			if col.Flex && widths[i] > narrowest && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
 	}
 }
 
@@ -70,8 +96,12 @@ func (t *Table) line(c *Console, indent string, widths []int, row []Cell) {
 		if i > 0 {
 			b.WriteString("  ")
 		}
-		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell.Text))
-		text := c.Paint(cell.Style, cell.Text)
+		short := cell.Text
+		if t.columns[i].Flex {
+			short = Shorten(short, widths[i])
+		}
+		pad := strings.Repeat(" ", max(0, widths[i]-Width(short)))
+		text := c.Paint(cell.Style, short)
 		switch {
 		case t.columns[i].Right:
 			b.WriteString(pad + text)

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// dirEnv says where snapshots are, as --dir does.
+const dirEnv = "TAILCAM_SNAPSHOTS_DIR"
+
+// addDir adds the flags of the verbs that read snapshots: they work on a
+// directory, and need no daemon.
+func (c *cli) addDir(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.dir, "dir", "", "`directory` of snapshots (default: the daemon's, or what the configuration says)")
+	cmd.Flags().String("config", "", "configuration `file` that names the directory")
+	c.addSocket(cmd)
+	_ = cmd.MarkFlagDirname("dir") // the only error is that of a flag that does not exist
+}
+
+// shelf is the directory of snapshots that a verb works on.
+func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
+	if c.dir != "" {
+		return filepath.Abs(c.dir)
+	}
+	if !cmd.Flags().Changed("config") && os.Getenv(dirEnv) == "" {
+		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if status, err := c.client().Status(asking); err == nil && status.Snapshots.Dir != "" {
+			return status.Snapshots.Dir, nil
+		}
+	}
+	cfg, err := config.Load(cmd.Flags())
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(cfg.Snapshots.Dir)
+}
+
+// readable says what to do about a directory that cannot be read.
+func readable(dir string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("may not read %s: use sudo", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s: name the one of your snapshots by --dir", dir)
+	}
+	return err
+}
+
+// ids lists the snapshots of the shelf.
+func (c *cli) ids(ctx context.Context, cmd *cobra.Command) (dir string, ids []string, err error) {
+	if dir, err = c.shelf(ctx, cmd); err != nil {
+		return "", nil, err
+	}
+	if ids, err = snapshot.IDs(dir); err != nil {
+		return "", nil, readable(dir, err)
+	}
+	return dir, ids, nil
+}
+
+// pick finds the snapshots that arguments name, each once, in their order.
+func pick(dir string, ids, args []string) ([]string, error) {
+	var picked []string
+	seen := map[string]bool{}
+	for _, arg := range args {
+		id, err := snapshot.Find(ids, arg)
+		if errors.Is(err, snapshot.ErrNoSnapshot) {
+			return nil, fmt.Errorf("%w in %s: see \"tailcam snapshots list\"", err, dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !seen[id] {
+			seen[id] = true
+			picked = append(picked, id)
+		}
+	}
+	return picked, nil
+}
+
+// snapshotDir finds the directory of one snapshot, named by its id, the
+// beginning of it, or a path.
+func (c *cli) snapshotDir(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
+	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
+		return filepath.Abs(arg)
+	}
+	if st, err := os.Stat(arg); err == nil && st.IsDir() && c.dir == "" {
+		return filepath.Abs(arg) // below the working directory
+	}
+	dir, ids, err := c.ids(ctx, cmd)
+	if err != nil {
+		return "", err
+	}
+	picked, err := pick(dir, ids, []string{arg})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, picked[0]), nil
+}
+
+// completeIDs lets the shell complete the ids of snapshots, the newest first.
+func (c *cli) completeIDs(most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		if most > 0 && len(args) >= most || strings.ContainsRune(begin, os.PathSeparator) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		_, ids, err := c.ids(cmd.Context(), cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []string
+		for i := len(ids) - 1; i >= 0; i-- {
+			if id, err := snapshot.ParseID(ids[i]); err == nil && strings.HasPrefix(ids[i], begin) {
+				ago := term.Duration(max(0, int64(time.Since(id.Time))))
+				out = append(out, cobra.CompletionWithDesc(term.Clean(ids[i]), term.Clean(id.Rule)+", "+ago+" ago"))
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+func newSnapshots(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snapshots",
+		Short: "List, show, remove and check the snapshots on disk",
+		Long: `List, show, remove and check the snapshots on disk. No daemon is needed; one that
+runs is not disturbed. Snapshots are named by their ids, or by as much of the
+beginning of one as no other has.`,
+		Example: `  tailcam snapshots list
+  tailcam snapshots show                          # the newest one
+  tailcam snapshots rm 20261121T013004
+  tailcam snapshots prune --older-than 7d --dry-run
+  tailcam snapshots verify`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownVerb(cmd, args[0])
+			}
+			return fmt.Errorf("do what with snapshots? list, show, rm, prune or verify: see %q", cmd.CommandPath()+" --help")
+		},
+	}
+	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsRemove(c), newSnapshotsPrune(c), newSnapshotsVerify(c))
+	return cmd
+}
+
+// newSnapshotsList is `snapshots list`, and `list snapshots`.
+func newSnapshotsList(c *cli, name string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: "The snapshots on disk, oldest first",
+		Long: `List the snapshots on disk, oldest first: of each its slowest outlier, and what it
+is blamed on. The first column is enough of an id for all other verbs.`,
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.listSnapshots(cmd.Context(), cmd)
+		},
+	}
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
+	dir, err := c.shelf(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	progress, step := c.counting("reading snapshots")
+	list, broken, err := catalog.Read(dir, catalog.Options{Progress: step})
+	progress.Done()
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		// Not from here; but the daemon tells those who may use its socket.
+		known, asked := c.client().Snapshots(ctx)
+		if asked != nil {
+			return readable(dir, err)
+		}
+		list = fromDaemon(known)
+	case err != nil:
+		return err
+	}
+	for _, b := range broken {
+		c.err.Printf("%s %s is no readable snapshot: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID), term.Clean(b.Err.Error()))
+	}
+	if c.output == jsonOutput {
+		return printLines(c, list)
+	}
+	if len(list) == 0 {
+		c.err.Printf("no snapshot in %s\n", term.Clean(dir))
+		return nil
+	}
+	c.snapshotTable(list)
+	var bytes uint64
+	for i := range list {
+		bytes += list[i].Bytes
+	}
+	c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("%s, %s in %s", plural(len(list), "snapshot"), term.Bytes(bytes), term.Clean(dir))))
+	return nil
+}
+
+// withTime is how wide a terminal must be to show the time beside an id, which
+// tells it, too, though in UTC.
+const withTime = 110
+
+func (c *cli) snapshotTable(list []catalog.Snapshot) {
+	timed := !c.out.Terminal() || c.out.Columns() >= withTime
+	columns := []term.Column{{Title: "SNAPSHOT"}, {Title: "TIME"}, {Title: "RULE", Flex: true}, right("DELAY"),
+		{Title: "TASK", Flex: true}, {Title: "BLAME", Flex: true}, right("SIZE")}
+	if !timed {
+		columns = slices.Delete(columns, 1, 2)
+	}
+	t := term.NewTable(columns...)
+	for i := range list {
+		s := &list[i]
+		cells := []term.Cell{{Text: term.Clean(s.Short), Style: term.Bold}, plain(term.Time(s.Time)), ruleCell(s), lengthCell(s.DelayNS),
+			plain(taskCell(s)), blameCell(s), plain(term.Bytes(s.Bytes))}
+		if !timed {
+			cells = slices.Delete(cells, 1, 2)
+		}
+		t.Cells(cells...)
+	}
+	t.Print(c.out, "")
+}
+
+func ruleCell(s *catalog.Snapshot) term.Cell {
+	if s.ByHand() {
+		return term.Cell{Text: term.Shorten(strings.TrimSpace("by hand "+term.Clean(s.Reason)), 40), Style: term.Dim}
+	}
+	return term.Cell{Text: term.Clean(s.Rule), Style: term.Cyan}
+}
+
+func lengthCell(ns int64) term.Cell {
+	if ns <= 0 {
+		return term.Cell{Text: "-", Style: term.Dim}
+	}
+	return plain(term.Duration(ns))
+}
+
+func taskCell(s *catalog.Snapshot) string {
+	if s.Task == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s[%d]", term.Clean(s.Task.Comm), s.Task.TID)
+	if s.Outliers > 1 {
+		text += fmt.Sprintf(" +%d", s.Outliers-1)
+	}
+	return text
+}
+
+// blameCell is who or what the slowest outlier is blamed on.
+func blameCell(s *catalog.Snapshot) term.Cell {
+	if s.Blame == nil {
+		return term.Cell{Text: "", Style: term.Dim}
+	}
+	return term.Cell{Text: partWords(s.Blame), Style: term.CauseStyle(s.Blame.Cause)}
+}
+
+// partWords is a part in short: preempted, tailcam-hog[18860].
+func partWords(p *catalog.Part) string {
+	text := term.CauseWords(p.Cause)
+	if p.By != nil {
+		text += ", " + term.Who(p.By)
+	}
+	return text
+}
+
+// counting draws the progress of work on many.
+func (c *cli) counting(label string) (progress *term.Progress, step func(done, all int)) {
+	progress = c.err.Progress(label)
+	return progress, func(done, all int) { progress.Update(fmt.Sprintf("%s, %d of %d", label, done, all)) }
+}
+
+// fromDaemon is what a daemon tells of its snapshots to those who may not read them.
+func fromDaemon(list []api.SnapshotInfo) []catalog.Snapshot {
+	var ids []string
+	for i := range list {
+		ids = append(ids, list[i].ID)
+	}
+	out := []catalog.Snapshot{}
+	for i, short := range snapshot.Short(ids) {
+		s := &list[i]
+		out = append(out, catalog.Snapshot{Short: short, Info: snapshot.Info{
+			ID: s.ID, Time: s.Time, Rule: s.Rule, Reason: s.Reason, DelayNS: s.DelayNS, Bytes: s.Bytes, Dir: s.Dir,
+		}})
+	}
+	return out
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return term.Count(uint64(max(n, 0))) + " " + noun + "s"
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// removal is what `rm` and `prune` tell of one snapshot.
+type removal struct {
+	ID      string `json:"id"`
+	Bytes   uint64 `json:"bytes"`
+	Removed bool   `json:"removed"`
+	Limit   string `json:"limit,omitempty"` // prune: by which it goes
+	Error   string `json:"error,omitempty"`
+}
+
+func newSnapshotsRemove(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm ID…",
+		Short: "Remove snapshots",
+		Long: `Remove snapshots by their ids, or by as much of the beginning of one as no other
+has. If one of them is not there, or several begin so, nothing is removed.
+
+A daemon may run meanwhile. What it has just written, or one of its actions
+works in, stays: that is an error.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("remove which? name ids: see \"tailcam snapshots list\"")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeIDs(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, ids, err := c.ids(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			picked, err := pick(dir, ids, args)
+			if err != nil {
+				return err
+			}
+			var list []removal
+			for _, id := range picked {
+				freed, err := snapshot.Remove(dir, id)
+				list = append(list, removalOf(dir, id, freed, "", err))
+			}
+			return c.printRemovals(list, false)
+		},
+	}
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+func newSnapshotsPrune(c *cli) *cobra.Command {
+	var keep snapshot.Retention
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove old snapshots",
+		Long: `Remove the oldest snapshots until what is left is within all of the limits that are
+named. What is in use by a running daemon stays.`,
+		Example: `  tailcam snapshots prune --keep-count 100 --dry-run
+  tailcam snapshots prune --older-than 7d --keep-bytes 10GiB`,
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if keep == (snapshot.Retention{}) {
+				return fmt.Errorf("keep what? name --keep-count, --keep-bytes or --older-than: see %q", cmd.CommandPath()+" --help")
+			}
+			dir, err := c.shelf(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			pruned, err := snapshot.Prune(dir, keep, time.Now(), dry)
+			if err != nil {
+				return readable(dir, err)
+			}
+			list := []removal{}
+			for _, p := range pruned {
+				r := removalOf(dir, p.ID, p.Bytes, p.Limit, p.Err)
+				r.Removed = r.Removed && !dry
+				list = append(list, r)
+			}
+			return c.printRemovals(list, dry)
+		},
+	}
+	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep the newest `number`")
+	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes", "keep the newest ones that take so many `bytes` of disk: 500MiB")
+	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than", "remove what is older than that `time`: 36h, 7d")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+func removalOf(dir, id string, bytes uint64, limit string, err error) removal {
+	r := removal{ID: id, Bytes: bytes, Limit: limit, Removed: err == nil}
+	if err != nil {
+		r.Error = readable(filepath.Join(dir, id), err).Error()
+	}
+	return r
+}
+
+// printRemovals tells what was done; it fails if something was not.
+func (c *cli) printRemovals(list []removal, dry bool) error {
+	var failed int
+	var sum uint64
+	for i := range list {
+		r := &list[i]
+		if r.Error != "" {
+			failed++
+			c.complain(errors.New(r.Error))
+		} else {
+			sum += r.Bytes
+		}
+	}
+	if c.output == jsonOutput {
+		if err := printLines(c, list); err != nil {
+			return err
+		}
+	} else {
+		verb := "removed"
+		if dry {
+			verb = "would remove"
+		}
+		for i := range list {
+			if r := &list[i]; r.Error == "" {
+				why := ""
+				if r.Limit != "" {
+					why = c.out.Paint(term.Dim, "  by "+r.Limit)
+				}
+				c.out.Printf("%s %s  %8s%s\n", verb, term.Clean(r.ID), term.Bytes(r.Bytes), why)
+			}
+		}
+		if n := len(list) - failed; n != 1 {
+			c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("%s %s, %s", verb, plural(n, "snapshot"), term.Bytes(sum))))
+		}
+	}
+	if failed > 0 {
+		return errTold
+	}
+	return nil
+}

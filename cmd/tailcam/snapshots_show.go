@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/term"
+)
+
+// mostShown bounds what `show` prints of one snapshot's outliers.
+const mostShown = 20
+
+func newSnapshotsShow(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [ID]",
+		Short: "The story of one snapshot",
+		Long: `Tell the story of one snapshot, the newest unless one is named: what was slow, who
+waited for what and how long, the stacks, the verdict, what the history covers,
+and which snapshots were taken just before and after.`,
+		Args:              most(1),
+		ValidArgsFunction: c.completeIDs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := c.oneSnapshot(cmd, args)
+			if err != nil {
+				return err
+			}
+			story, err := catalog.ReadStory(dir)
+			if err != nil {
+				return readable(dir, err)
+			}
+			if c.output == jsonOutput {
+				return c.printJSON(story)
+			}
+			c.printStory(story)
+			return nil
+		},
+	}
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+// most refuses more arguments than a verb takes.
+func most(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return fmt.Errorf("%q takes at most %d, but got %q, too: see %q", cmd.CommandPath(), n, args[n], cmd.CommandPath()+" --help")
+		}
+		return nil
+	}
+}
+
+// oneSnapshot is the directory of the snapshot that is named, or of the newest.
+func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 {
+		return c.snapshotDir(cmd.Context(), cmd, args[0])
+	}
+	dir, ids, err := c.ids(cmd.Context(), cmd)
+	if err != nil {
+		return "", err
+	}
+	if len(ids) == 0 {
+		return "", errors.New("no snapshot in " + dir)
+	}
+	return filepath.Join(dir, ids[len(ids)-1]), nil
+}
+
+func (c *cli) printStory(s *catalog.Story) {
+	m := s.Meta
+	c.out.Printf("%s\n", c.out.Paint(term.Bold, term.Clean(m.ID)))
+	for _, n := range m.Notes {
+		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(n))
+	}
+	if s.Snapshot.Unexplained != "" && s.Report == nil && len(m.Outliers) > 0 {
+		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(s.Snapshot.Unexplained))
+	}
+	if len(m.Outliers) == 0 {
+		c.out.Printf("\n%s  taken by hand %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
+	}
+	for i := range m.Outliers {
+		if i == mostShown {
+			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": -o json has all"))
+			break
+		}
+		c.out.Printf("\n")
+		term.PrintOutlier(c.out, &m.Outliers[i], true)
+		if s.Report != nil && i < len(s.Report.Outliers) {
+			c.printResult(&s.Report.Outliers[i])
+		}
+	}
+	c.out.Printf("\n")
+	c.field("history", history(s))
+	c.field("host", fmt.Sprintf("%s, %s %s, tailcam %s", term.Clean(m.Host.Name), term.Clean(m.Host.Kernel), term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
+	c.field("files", fileList(s.Files))
+	c.field("directory", term.Clean(s.Snapshot.Dir))
+	c.field("before it", c.neighbour(s.Before, m.Time))
+	c.field("after it", c.neighbour(s.After, m.Time))
+}
+
+// field prints one fact with its name before it.
+func (c *cli) field(label, text string) {
+	c.out.Printf("%s  %s\n", c.out.Paint(term.Dim, fmt.Sprintf("%-9s", label)), text)
+}
+
+// printResult tells where one outlier's time went.
+func (c *cli) printResult(r *explain.Result) {
+	room := max(c.out.Columns()-17, term.MinColumns-17)
+	for i, line := range term.Wrap(term.Clean(r.Verdict), room) {
+		c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill([]string{"verdict", ""}[min(i, 1)], 11)), c.out.Paint(term.Bold, line))
+	}
+	for i, line := range term.Wrap(term.Clean(r.Advice), room) {
+		c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill([]string{"advice", ""}[min(i, 1)], 11)), line)
+	}
+	for i := range r.Parts {
+		if i == 5 {
+			c.out.Printf("    %11s  and %s\n", "", plural(len(r.Parts)-i, "smaller part"))
+			break
+		}
+		label := ""
+		if i == 0 {
+			label = "of that"
+		}
+		p := &r.Parts[i]
+		c.out.Printf("    %s  %7s %5s  %s\n", c.out.Paint(term.Dim, term.Fill(label, 11)), term.Duration(p.NS),
+			share(p.NS, r.DelayNS), c.out.Paint(term.CauseStyle(p.Cause), partWords(p)))
+	}
+}
+
+// share is a part of a whole: 87%, <1%.
+func share(part, whole int64) string {
+	switch {
+	case whole <= 0 || part <= 0:
+		return "0%"
+	case part*100 < whole:
+		return "<1%"
+	}
+	return fmt.Sprintf("%.0f%%", float64(part)*100/float64(whole))
+}
+
+func history(s *catalog.Story) string {
+	var least int64 = -1
+	var lost uint64
+	first := s.Meta.Window.ToMonoNS
+	for i := range s.Meta.Outliers {
+		first = min(first, s.Meta.Outliers[i].StartMono)
+	}
+	for _, cpu := range s.Meta.Coverage {
+		before := int64(0)
+		if cpu.FromMonoNS < first {
+			before = int64(first - cpu.FromMonoNS)
+		}
+		if least < 0 || before < least {
+			least = before
+		}
+		lost += cpu.Lost
+	}
+	text := fmt.Sprintf("%s events on %s", term.Count(s.Meta.Records), plural(len(s.Meta.Coverage), "CPU"))
+	if least >= 0 {
+		text += fmt.Sprintf(", at least %s before it began", term.Duration(least))
+	}
+	if lost > 0 {
+		text += ", " + term.Count(lost) + " lost"
+	}
+	return text
+}
+
+func fileList(files []catalog.File) string {
+	var list []string
+	for _, f := range files {
+		list = append(list, fmt.Sprintf("%s %s", term.Clean(f.Name), term.Bytes(uint64(max(f.Bytes, 0)))))
+	}
+	return strings.Join(list, ", ")
+}
+
+// neighbour is one line about the snapshot before or after.
+func (c *cli) neighbour(s *catalog.Snapshot, than time.Time) string {
+	if s == nil {
+		return c.out.Paint(term.Dim, "none")
+	}
+	words := "earlier"
+	apart := than.Sub(s.Time)
+	if apart < 0 {
+		apart, words = -apart, "later"
+	}
+	text := fmt.Sprintf("%s %s  %s  %s", term.Duration(int64(apart)), words, term.Clean(s.Short), ruleCell(s).Text)
+	if s.DelayNS > 0 {
+		text += "  " + term.Duration(s.DelayNS)
+	}
+	if task := taskCell(s); task != "" {
+		text += "  " + task
+	}
+	if s.Blame != nil {
+		text += "  " + c.out.Paint(term.CauseStyle(s.Blame.Cause), partWords(s.Blame))
+	}
+	return text
+}

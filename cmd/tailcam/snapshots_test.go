@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/explain"
+	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// three snapshots: one that is explained, one of a task with a hostile name,
+// and one by hand.
+func three(t *testing.T) (dir string, ids []string) {
+	t.Helper()
+	return ct.Make(t,
+		ct.One{Parts: []explain.Part{ct.Part(explain.Preempted, ct.Task("rt-hog", 99, 49), 20)}},
+		ct.One{Age: time.Second, Rule: "disk", Comm: "\x1b[2J漢字", TID: 8, DelayNS: 30e6},
+		ct.One{Age: time.Minute, ByHand: true})
+}
+
+func TestSnapshotsList(t *testing.T) {
+	dir, ids := three(t)
+	want := `SNAPSHOT         TIME                     RULE              DELAY  TASK            BLAME
+20261120T231502  2026-11-20 23:15:02.123  wakeup           20.0ms  victim[7]       preempted, rt-hog[99]
+20261120T231503  2026-11-20 23:15:03.123  disk             30.0ms  \x1b[2J漢字[8]
+20261120T231602  2026-11-20 23:16:02.123  by hand because       -
+3 snapshots, … in ` + dir
+	status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir)
+	got := sizes(stdout)
+	if diff := cmp.Diff(want, got); status != exitOK || stderr != "" || diff != "" {
+		t.Errorf("status %d, stderr %q\n%s", status, stderr, diff)
+	}
+	status, alias, _ := invoke(t, "list", "snapshots", "--dir", dir)
+	if status != exitOK || alias != stdout {
+		t.Errorf("list snapshots: status %d\n%s", status, cmp.Diff(stdout, alias))
+	}
+	status, stdout, _ = invoke(t, "snapshots", "list", "--dir", dir, "-o", "json")
+	if n := isJSONLines(t, stdout); status != exitOK || n != 3 || !strings.Contains(stdout, ids[0]) || !strings.Contains(stdout, `"blame":{"cause":"preempted"`) {
+		t.Errorf("json: status %d, %s", status, stdout)
+	}
+}
+
+// sizes hides what depends on the file system.
+func sizes(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		line = regexp.MustCompile(`[0-9.]+KiB( in)?`).ReplaceAllStringFunc(line, func(size string) string {
+			if strings.HasSuffix(size, " in") {
+				return "… in"
+			}
+			return ""
+		})
+		lines = append(lines, strings.TrimRight(strings.Replace(line, "SIZE", "", 1), " \n"))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// The directory is found through the daemon, the environment, or a file.
+func TestSnapshotsWhere(t *testing.T) {
+	dir, ids := three(t)
+	f, socket := serve(t)
+	f.dir = dir
+	none := filepath.Join(t.TempDir(), "none.sock")
+	file := filepath.Join(t.TempDir(), "tailcam.yaml")
+	if err := os.WriteFile(file, []byte("snapshots:\n  dir: "+dir+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(how string, args ...string) {
+		t.Helper()
+		status, stdout, stderr := invoke(t, append([]string{"snapshots", "list", "-o", "json"}, args...)...)
+		if status != exitOK || stderr != "" || !strings.Contains(stdout, ids[2]) {
+			t.Errorf("%s: status %d, %q, %q", how, status, stdout, stderr)
+		}
+	}
+	seen("daemon", "--socket", socket)
+	seen("file", "--socket", none, "--config", file)
+	t.Setenv("TAILCAM_SNAPSHOTS_DIR", dir)
+	seen("environment", "--socket", none)
+}
+
+func TestSnapshotsShow(t *testing.T) {
+	dir, ids := three(t)
+	status, stdout, stderr := invoke(t, "snapshots", "show", "--dir", dir, ids[0][:15])
+	if status != exitOK || stderr != "" {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	for _, want := range []string{
+		ids[0] + "\n", "20.0ms  victim[7]", "    verdict      victim waited to run.\n", "    of that       20.0ms  100%  preempted, rt-hog[99]\n",
+		"    kernel       schedule+0x1\n", "history    3 events on 1 CPU, at least 1.48s before it began\n", "before it  none\n",
+		`after it   1.00s later  20261120T231503  disk  30.0ms  \x1b[2J漢字[8]` + "\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	// The newest one; by its path; and as JSON.
+	_, stdout, _ = invoke(t, "snapshots", "show", "--dir", dir)
+	if !strings.HasPrefix(stdout, ids[2]+"\n") || !strings.Contains(stdout, "taken by hand because") || !strings.Contains(stdout, "after it   none") {
+		t.Errorf("newest:\n%s", stdout)
+	}
+	status, stdout, _ = invoke(t, "snapshots", "show", filepath.Join(dir, ids[1]), "-o", "json")
+	var story struct {
+		Snapshot      struct{ ID string }
+		Before, After *struct{ ID string }
+		Explanation   any
+	}
+	if err := json.Unmarshal([]byte(stdout), &story); err != nil || status != exitOK || story.Snapshot.ID != ids[1] ||
+		story.Before.ID != ids[0] || story.After.ID != ids[2] || story.Explanation != nil {
+		t.Errorf("status %d, %v: %+v", status, err, story)
+	}
+}
+
+func TestSnapshotsRemove(t *testing.T) {
+	dir, ids := three(t)
+	left := func() int {
+		t.Helper()
+		now, err := snapshot.IDs(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(now)
+	}
+	// Nothing is removed unless all are found.
+	for args, want := range map[string]string{
+		ids[0] + " 1999":         `tailcam: no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
+		"2026":                   `tailcam: several snapshots begin so: "2026" is ` + ids[0] + ", " + ids[1] + " and 1 more: write more of it",
+		ids[1] + " ../snapshots": `tailcam: "../snapshots" is a path: name a snapshot by its id, and its directory by --dir`,
+		dir + "/" + ids[0]:       `tailcam: "` + dir + "/" + ids[0] + `" is a path: name a snapshot by its id, and its directory by --dir`,
+	} {
+		status, stdout, stderr := invoke(t, append([]string{"snapshots", "rm", "--dir", dir}, strings.Fields(args)...)...)
+		if status != exitError || stdout != "" || stderr != want+"\n" || left() != 3 {
+			t.Errorf("%s: status %d, %q, %q, %d left", args, status, stdout, stderr, left())
+		}
+	}
+	// One in use stays, the other goes.
+	lock, err := os.Open(filepath.Join(dir, ids[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	status, stdout, stderr := invoke(t, "snapshots", "rm", "--dir", dir, ids[0], ids[1][:15], ids[1])
+	if status != exitError || left() != 2 || !strings.HasPrefix(stdout, "removed "+ids[1]+" ") ||
+		stderr != "tailcam: remove snapshot "+ids[0]+": the snapshot is in use: try again when its actions have ended\n" {
+		t.Errorf("status %d, %q, %q, %d left", status, stdout, stderr, left())
+	}
+	status, stdout, _ = invoke(t, "snapshots", "rm", "--dir", dir, ids[2], "-o", "json")
+	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"removed":true`) || left() != 1 {
+		t.Errorf("status %d, %s, %d left", status, stdout, left())
+	}
+}
+
+func TestSnapshotsPrune(t *testing.T) {
+	dir, ids := three(t)
+	status, stdout, _ := invoke(t, "snapshots", "prune", "--dir", dir, "--keep-count", "1", "--dry-run")
+	if status != exitOK || strings.Count(stdout, "would remove 2") != 3 || !strings.Contains(stdout, "by count") || !strings.Contains(stdout, "would remove 2 snapshots, ") {
+		t.Errorf("dry: status %d\n%s", status, stdout)
+	}
+	if now, err := snapshot.IDs(dir); err != nil || len(now) != 3 {
+		t.Errorf("a dry run removed something: %v, %v", now, err)
+	}
+	status, stdout, _ = invoke(t, "snapshots", "prune", "--dir", dir, "--older-than", "1d", "--keep-count", "2", "-o", "json")
+	if n := isJSONLines(t, stdout); status != exitOK || n == 0 || !strings.Contains(stdout, `"removed":true`) {
+		t.Errorf("status %d, %s", status, stdout)
+	}
+	if now, err := snapshot.IDs(dir); err != nil || len(now) > 2 || len(now) == 2 && now[0] != ids[1] {
+		t.Errorf("left %v, %v", now, err)
+	}
+}
+
+func TestSnapshotsVerify(t *testing.T) {
+	dir, ids := three(t)
+	status, stdout, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
+	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "all good: 3 snapshots\n") {
+		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
+	}
+	if err := os.Truncate(filepath.Join(dir, ids[0], "trace/kernel_0"), 70); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ids[1], "snapshot.json"), []byte(`{"version":1,"id":"\u001b[31m"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, stdout, stderr = invoke(t, "snapshots", "verify", "--dir", dir)
+	if status != exitError || stderr != "" || !strings.HasSuffix(stdout, "2 of 3 snapshots broken\n") || !strings.Contains(stdout, "trace: read trace of CPU 0") {
+		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
+	}
+	status, stdout, _ = invoke(t, "snapshots", "verify", "--dir", dir, "-o", "json", ids[0], ids[2])
+	if n := isJSONLines(t, stdout); status != exitError || n != 2 || !strings.Contains(stdout, `"ok":false`) || !strings.Contains(stdout, `"file":"trace"`) {
+		t.Errorf("status %d, %s", status, stdout)
+	}
+	// A torn one does not hide the others, and is told.
+	status, stdout, stderr = invoke(t, "snapshots", "list", "--dir", dir)
+	if status != exitOK || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, ids[1]+` is no readable snapshot: `) {
+		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
+	}
+}
+
+func TestSnapshotsEmpty(t *testing.T) {
+	dir := t.TempDir()
+	for args, want := range map[string]string{
+		"list": "no snapshot in " + dir + "\n", "verify": "no snapshot in " + dir + "\n",
+		"show": "tailcam: no snapshot in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
+		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
+	} {
+		_, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
+		if stdout != "" || stderr != want {
+			t.Errorf("%s: %q, %q", args, stdout, stderr)
+		}
+	}
+	status, stdout, _ := invoke(t, "snapshots", "prune", "--keep-count", "1", "--dir", dir)
+	if status != exitOK || stdout != "removed 0 snapshots, 0B\n" {
+		t.Errorf("prune: status %d, %q", status, stdout)
+	}
+}
+
+// What may not be read is told with what to do.
+func TestSnapshotsForbidden(t *testing.T) {
+	if os.Getuid() == 0 {
+		if err := readable("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "may not read /x: use sudo" {
+			t.Error(err)
+		}
+		return // root may read everything
+	}
+	dir := filepath.Join(t.TempDir(), "locked")
+	if err := os.Mkdir(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	status, _, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
+	if want := "tailcam: may not read " + dir + ": use sudo\n"; status != exitError || stderr != want {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+// The shell completes ids, the newest first.
+func TestSnapshotsComplete(t *testing.T) {
+	dir, ids := three(t)
+	complete := func(args ...string) string {
+		var stdout, stderr bytes.Buffer
+		execute(context.Background(), newCLI(&stdout, &stderr, testParts()), append([]string{"__complete", "snapshots"}, args...))
+		return stdout.String()
+	}
+	lines := strings.Split(complete("rm", "--dir", dir, ""), "\n")
+	if len(lines) < 4 || !strings.HasPrefix(lines[0], ids[2]+"\tmanual, ") || !strings.HasPrefix(lines[2], ids[0]+"\twakeup, ") || lines[3] != ":36" {
+		t.Errorf("%q", lines)
+	}
+	if got := complete("rm", "--dir", dir, ids[1][:15]); strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, ids[1]) {
+		t.Errorf("begun: %q", got)
+	}
+	if got := complete("show", "--dir", dir, ids[0], ""); !strings.HasPrefix(got, ":") {
+		t.Errorf("a second one: %q", got)
+	}
+}
+
+// A table gives way where the terminal is narrow.
+func TestSnapshotsNarrow(t *testing.T) {
+	dir, _ := three(t)
+	var stdout, stderr bytes.Buffer
+	c := newCLI(&stdout, &stderr, testParts())
+	c.out = term.New(&stdout, &term.Options{Terminal: true, Columns: 80})
+	if status := execute(context.Background(), c, []string{"snapshots", "list", "--dir", dir}); status != exitOK {
+		t.Fatal(stderr.String())
+	}
+	for line := range strings.Lines(stdout.String()) {
+		if n := term.Width(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, dir) {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}

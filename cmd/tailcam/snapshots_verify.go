@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/term"
+)
+
+func newSnapshotsVerify(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [ID…]",
+		Short: "Check that snapshots are whole",
+		Long: `Check that snapshots are complete and can be read, all of them unless some are
+named: snapshot.json holds what it must, each event of the trace can be decoded,
+and there are as many as snapshot.json says; the parts of each explanation add up
+to the delay. What is wrong is told.
+
+Exit status: 0 all are whole, 1 not.`,
+		ValidArgsFunction: c.completeIDs(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, ids, err := c.ids(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				if ids, err = pick(dir, ids, args); err != nil {
+					return err
+				}
+			}
+			progress, step := c.counting("reading every event")
+			checks, err := catalog.Verify(cmd.Context(), dir, ids, step)
+			progress.Done()
+			if err != nil {
+				return err
+			}
+			return c.printChecks(dir, checks)
+		},
+	}
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+func (c *cli) printChecks(dir string, checks []catalog.Check) error {
+	bad := 0
+	for i := range checks {
+		if !checks[i].OK {
+			bad++
+		}
+	}
+	switch {
+	case c.output == jsonOutput:
+		if err := printLines(c, checks); err != nil {
+			return err
+		}
+	case len(checks) == 0:
+		c.err.Printf("no snapshot in %s\n", term.Clean(dir))
+	default:
+		c.checkTable(checks)
+		if bad == 0 {
+			c.out.Printf("%s\n", c.out.Paint(term.Dim, "all good: "+plural(len(checks), "snapshot")))
+		} else {
+			c.out.Printf("%s\n", c.out.Paint(term.BoldRed, fmt.Sprintf("%d of %s broken", bad, plural(len(checks), "snapshot"))))
+		}
+	}
+	if bad > 0 {
+		return errTold
+	}
+	return nil
+}
+
+func (c *cli) checkTable(checks []catalog.Check) {
+	t := term.NewTable(term.Column{Title: "SNAPSHOT"}, term.Column{}, right("EVENTS"), right("SIZE"), term.Column{})
+	for i := range checks {
+		k := &checks[i]
+		state, note := term.Cell{Text: "whole", Style: term.Green}, ""
+		if len(k.Notes) > 0 {
+			note = plural(len(k.Notes), "note") + " in snapshot.json"
+		}
+		var more []catalog.Fault
+		if !k.OK {
+			state = term.Cell{Text: "broken", Style: term.BoldRed}
+			note, more = faultText(k.Problems[0]), k.Problems[1:]
+		}
+		t.Cells(plain(term.Clean(k.ID)), state, plain(term.Count(k.Events)), plain(term.Bytes(k.Bytes)), plain(note))
+		for _, p := range more {
+			t.Row("", "", "", "", faultText(p))
+		}
+	}
+	t.Print(c.out, "")
+}
+
+func faultText(f catalog.Fault) string { return term.Clean(f.File + ": " + f.What) }

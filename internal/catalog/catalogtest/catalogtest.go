@@ -1,0 +1,197 @@
+// Package catalogtest writes small whole snapshots for tests: real directories
+// with a real trace, in a real store.
+package catalogtest
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Start is when the first of Make's snapshots was taken.
+var Start = time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
+
+// Millisecond in the nanoseconds of outliers.
+const Millisecond = int64(time.Millisecond)
+
+// One is a snapshot to be written. Its zero values are filled in.
+type One struct {
+	Age     time.Duration // after Start
+	Rule    string
+	Comm    string
+	TID     int
+	Cgroup  string
+	DelayNS int64
+	Parts   []explain.Part // nil: not explained; what they lack of the delay is unexplained
+	Root    *explain.Part
+	Path    []explain.Step // nil: one step for each part
+	Boot    string
+	ByHand  bool
+	Meta    func(*snapshot.Meta)
+}
+
+// Task is a culprit.
+func Task(comm string, tid, prio int) *explain.Who {
+	return &explain.Who{Kind: explain.KindTask, Name: comm, Comm: comm, TID: tid, PID: tid, Prio: prio}
+}
+
+// Part is a part of a delay.
+func Part(cause explain.Cause, by *explain.Who, ms float64) explain.Part {
+	return explain.Part{Cause: cause, By: by, NS: int64(ms * 1e6), Count: 1}
+}
+
+// Make writes snapshots into a new directory, and returns it and their ids.
+func Make(t testing.TB, list ...One) (dir string, ids []string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "snapshots")
+	store, err := snapshot.OpenStore(snapshot.StoreOptions{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range list {
+		ids = append(ids, write(t, store, &list[i]))
+	}
+	return dir, ids
+}
+
+func write(t testing.TB, store *snapshot.Store, o *One) string {
+	t.Helper()
+	if o.Rule == "" {
+		o.Rule = "wakeup"
+	}
+	if o.Comm == "" {
+		o.Comm = "victim"
+	}
+	if o.TID == 0 {
+		o.TID = 7
+	}
+	if o.DelayNS == 0 {
+		o.DelayNS = 20 * Millisecond
+	}
+	at := Start.Add(o.Age)
+	name := o.Rule
+	if o.ByHand {
+		name = "manual"
+	}
+	m := o.meta(store.NewID(at, name), at)
+	p, err := store.Create(m.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, p.Dir, o, m)
+	_, release, err := p.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	return m.ID
+}
+
+const end = 2_000_000_000 // of each outlier, on the monotonic clock
+
+func (o *One) meta(id string, at time.Time) *snapshot.Meta {
+	m := &snapshot.Meta{
+		Version: snapshot.Version, Notes: []string{}, ID: id, Time: at, Rule: o.Rule, Reason: "outlier of rule " + o.Rule,
+		Host:     snapshot.Host{Name: "host", Kernel: "6.18.0", Arch: "x86_64", BootID: o.Boot, Tailcam: "v1"},
+		Window:   snapshot.Window{ToMonoNS: end + 1000},
+		Coverage: []snapshot.CPUCoverage{{CPU: 0, FromMonoNS: 500_000_000, ToMonoNS: end, Records: 3, CompleteBefore: true}},
+		Records:  3,
+	}
+	if o.ByHand {
+		m.Rule, m.Reason = "manual", "because"
+	} else {
+		m.Outliers = []tracker.Outlier{{
+			Time: at, Rule: o.Rule, Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: o.DelayNS, ThresholdNS: 5 * Millisecond,
+			Task: tracker.Task{PID: o.TID, TID: o.TID, Comm: o.Comm, Cgroup: o.Cgroup}, Key: map[string]uint64{"tid": uint64(o.TID)},
+			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}}, StartMono: uint64(end - o.DelayNS), EndMono: end, Snapshot: &m.ID,
+		}}
+	}
+	if o.Meta != nil {
+		o.Meta(m)
+	}
+	return m
+}
+
+// fill writes the files of one.
+func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
+	t.Helper()
+	tr := trace.Trace{CPUs: []trace.CPU{{CPU: 0}}}
+	for i := range 3 {
+		var r trace.Record
+		binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
+		binary.LittleEndian.PutUint32(r[4:], uint32(o.TID))
+		binary.LittleEndian.PutUint64(r[8:], uint64(end-3000+i))
+		tr.CPUs[0].Records = append(tr.CPUs[0].Records, r)
+	}
+	for i := range m.Outliers {
+		x := &m.Outliers[i]
+		tr.Outliers = append(tr.Outliers, trace.Outlier{Number: uint64(i), Rule: x.Rule, Track: x.Track, Start: x.StartMono, End: x.EndMono,
+			DelayNS: x.DelayNS, TID: x.Task.TID, PID: x.Task.PID, Comm: x.Task.Comm})
+	}
+	if err := trace.Write(filepath.Join(dir, snapshot.TraceDir), tr); err != nil {
+		t.Fatal(err)
+	}
+	JSON(t, filepath.Join(dir, snapshot.MetaFile), m)
+	if o.Parts == nil {
+		JSON(t, filepath.Join(dir, snapshot.ExplainJSONFile), map[string]any{"version": 1, "kind": "facts"})
+	} else {
+		JSON(t, filepath.Join(dir, snapshot.ExplainJSONFile), o.Report())
+	}
+	for _, name := range []string{snapshot.ExplainTextFile, snapshot.FoldedFile} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Report is what explain.json says of it.
+func (o *One) Report() *explain.Report {
+	r := explain.Result{
+		Rule: o.Rule, Track: "wakeup", Cause: "threshold", DelayNS: o.DelayNS, StartMonoNS: uint64(end - o.DelayNS), EndMonoNS: end,
+		Task: *Task(o.Comm, o.TID, 120), Verdict: o.Comm + " waited to run.", Parts: o.Parts, Root: o.Root, Path: o.Path,
+	}
+	left := o.DelayNS
+	for i := range r.Parts {
+		left -= r.Parts[i].NS
+	}
+	if left > 0 {
+		r.Parts = append(r.Parts, explain.Part{Cause: explain.Unexplained, NS: left, Count: 1, Reason: "records are missing"})
+	}
+	if len(r.Parts) > 0 {
+		r.Blame = r.Parts[0]
+	}
+	if r.Path == nil {
+		at := r.StartMonoNS
+		for i := range r.Parts {
+			p := &r.Parts[i]
+			r.Path = append(r.Path, explain.Step{FromMonoNS: at, ToMonoNS: at + uint64(p.NS), Task: r.Task, State: "runnable", Cause: p.Cause, By: p.By})
+			at += uint64(p.NS)
+		}
+	}
+	return &explain.Report{Version: explain.Version, Outliers: []explain.Result{r}}
+}
+
+// JSON writes a value as a file.
+func JSON(t testing.TB, path string, value any) {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

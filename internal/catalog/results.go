@@ -1,0 +1,176 @@
+package catalog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// Part is a part of an outlier's time.
+type Part = explain.Part
+
+// Result is what explain.json says of one outlier, without its path, which may
+// be long.
+type Result struct {
+	Rule        string      `json:"rule"`
+	Track       string      `json:"track"`
+	DelayNS     int64       `json:"delay_ns"`
+	StartMonoNS uint64      `json:"start_mono_ns"`
+	EndMonoNS   uint64      `json:"end_mono_ns"`
+	Task        explain.Who `json:"task"`
+	Verdict     string      `json:"verdict"`
+	Advice      string      `json:"advice,omitempty"`
+	Blame       Part        `json:"blame"`
+	Root        *Part       `json:"root,omitempty"`
+	Parts       []Part      `json:"parts"`
+}
+
+// culprit is the part to name first: what lies deepest below the largest one.
+func (r *Result) culprit() *Part {
+	if r.Root != nil {
+		return r.Root
+	}
+	if len(r.Parts) == 0 {
+		return nil
+	}
+	return &r.Blame
+}
+
+// ErrNotExplained is of a snapshot whose explain.json has no parts: it is of an
+// earlier release, or there is none.
+var ErrNotExplained = errors.New("it is not explained")
+
+// maxExplain bounds what is read of one explain.json.
+const maxExplain = 256 << 20
+
+// ReadReport reads the explain.json of a snapshot with the paths. It fails if
+// its parts do not add up.
+func ReadReport(dir string) (*explain.Report, error) {
+	data, err := readExplain(dir)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReport(data)
+}
+
+// ParseReport is ReadReport of the file's bytes.
+func ParseReport(data []byte) (*explain.Report, error) {
+	if err := known(data); err != nil {
+		return nil, err
+	}
+	var r explain.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
+	}
+	for i := range r.Outliers {
+		if err := checkParts(r.Outliers[i].DelayNS, r.Outliers[i].Parts); err != nil {
+			return nil, fmt.Errorf("%s, outlier %d: %w", snapshot.ExplainJSONFile, i, err)
+		}
+	}
+	return &r, nil
+}
+
+// readResults is ReadReport without the paths.
+func readResults(dir string) ([]Result, error) {
+	data, err := readExplain(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := known(data); err != nil {
+		return nil, err
+	}
+	var r struct {
+		Outliers []Result `json:"outliers"`
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
+	}
+	for i := range r.Outliers {
+		if err := checkParts(r.Outliers[i].DelayNS, r.Outliers[i].Parts); err != nil {
+			return nil, fmt.Errorf("%s, outlier %d: %w", snapshot.ExplainJSONFile, i, err)
+		}
+	}
+	return r.Outliers, nil
+}
+
+func readExplain(dir string) ([]byte, error) {
+	data, err := snapshot.ReadFile(filepath.Join(dir, snapshot.ExplainJSONFile), maxExplain)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: it has no %s", ErrNotExplained, snapshot.ExplainJSONFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
+	}
+	return data, nil
+}
+
+// known tells whether this tailcam can read an explain.json.
+func known(data []byte) error {
+	var head struct {
+		Version int    `json:"version"`
+		Kind    string `json:"kind"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
+	}
+	switch {
+	case head.Kind == "facts": // of the first releases: no parts
+		return ErrNotExplained
+	case head.Version < 1:
+		return fmt.Errorf("read %s: the version is missing", snapshot.ExplainJSONFile)
+	case head.Version > explain.Version:
+		return fmt.Errorf("read %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
+			snapshot.ExplainJSONFile, head.Version, explain.Version)
+	}
+	return nil
+}
+
+// checkParts tells whether the parts are what they promise to be.
+func checkParts(delay int64, parts []Part) error {
+	left := delay
+	for i := range parts {
+		p := &parts[i]
+		switch {
+		case p.NS < 0 || p.NS > left:
+			return fmt.Errorf("its parts are more than its delay of %d ns", delay)
+		case i > 0 && p.NS > parts[i-1].NS:
+			return errors.New("its parts are not sorted by their length")
+		}
+		left -= p.NS
+	}
+	if left != 0 {
+		return fmt.Errorf("its parts add up to %d ns, its delay is %d ns", delay-left, delay)
+	}
+	return nil
+}
+
+// checkPath tells whether the path covers the delay without a gap, and what is
+// below it stays within.
+func checkPath(r *explain.Result) error {
+	at := r.StartMonoNS
+	for i := range r.Path {
+		s := &r.Path[i]
+		switch {
+		case s.ToMonoNS < s.FromMonoNS:
+			return fmt.Errorf("step %d of its path ends before it begins", i)
+		case s.Depth < 0:
+			return fmt.Errorf("step %d of its path has depth %d", i, s.Depth)
+		case s.Depth > 0 && (s.FromMonoNS < r.StartMonoNS || s.ToMonoNS > r.EndMonoNS):
+			return fmt.Errorf("step %d of its path leaves the delay", i)
+		case s.Depth > 0:
+			continue
+		case s.FromMonoNS != at:
+			return fmt.Errorf("step %d of its path leaves a gap, or overlaps", i)
+		}
+		at = s.ToMonoNS
+	}
+	if at != r.EndMonoNS {
+		return errors.New("its path does not reach its end")
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package catalog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// Story is all that is known of one snapshot, but for its events.
+type Story struct {
+	Snapshot Snapshot       `json:"snapshot"`
+	Meta     *snapshot.Meta `json:"meta"`
+	// Report is explain.json; nil: it is not explained.
+	Report *explain.Report `json:"explanation"`
+	Files  []File          `json:"files"`
+	// Before and After are its neighbours in time; nil: there is none.
+	Before *Snapshot `json:"before"`
+	After  *Snapshot `json:"after"`
+}
+
+// File is one file of a snapshot; of a directory the sum of what is in it.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// ReadStory reads one snapshot, and of the other ones in its directory what
+// stands beside it.
+func ReadStory(dir string) (*Story, error) {
+	one, err := readOne(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Story{Snapshot: one, Meta: m, Files: files(dir)}
+	s.Snapshot.Short = one.ID
+	if s.Report, err = ReadReport(dir); err != nil && !errors.Is(err, ErrNotExplained) {
+		s.Snapshot.Unexplained = err.Error()
+	}
+	s.neighbours(filepath.Dir(dir))
+	return s, nil
+}
+
+// neighbours are the nearest ones that can be read.
+func (s *Story) neighbours(shelf string) {
+	ids, err := snapshot.IDs(shelf)
+	at := slices.Index(ids, s.Snapshot.ID)
+	if err != nil || at < 0 {
+		return // a snapshot that was copied away stands alone
+	}
+	short := snapshot.Short(ids)
+	s.Snapshot.Short = short[at]
+	look := func(i, step int) *Snapshot {
+		for tries := 0; i >= 0 && i < len(ids) && tries < 8; i, tries = i+step, tries+1 {
+			if one, err := readOne(filepath.Join(shelf, ids[i])); err == nil {
+				one.Short = short[i]
+				return &one
+			}
+		}
+		return nil
+	}
+	s.Before, s.After = look(at-1, -1), look(at+1, 1)
+}
+
+func files(dir string) []File {
+	out := []File{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return out
+	}
+	for _, e := range entries {
+		f := File{Name: e.Name()}
+		if info, err := e.Info(); err == nil {
+			f.Bytes = info.Size()
+		}
+		if e.IsDir() {
+			f.Bytes = 0
+			below, _ := os.ReadDir(filepath.Join(dir, e.Name())) // what can be read is summed
+			for _, b := range below {
+				if info, err := b.Info(); err == nil {
+					f.Bytes += info.Size()
+				}
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}

@@ -1,0 +1,223 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Check is what Verify found out about one snapshot.
+type Check struct {
+	ID        string   `json:"id"`
+	Dir       string   `json:"dir"`
+	OK        bool     `json:"ok"`
+	Events    uint64   `json:"events"` // in its trace
+	Bytes     uint64   `json:"bytes"`
+	Explained bool     `json:"explained"` // explain.json says where the time went
+	Problems  []Fault  `json:"problems"`
+	Notes     []string `json:"notes"` // what the snapshot itself says is missing
+}
+
+// Fault is one thing that is wrong with a snapshot.
+type Fault struct {
+	File string `json:"file"`
+	What string `json:"what"`
+}
+
+// maxFaults bounds what is told of one snapshot.
+const maxFaults = 20
+
+func (c *Check) add(file, format string, args ...any) {
+	if len(c.Problems) < maxFaults {
+		c.Problems = append(c.Problems, Fault{File: file, What: fmt.Sprintf(format, args...)})
+	}
+}
+
+// Verify reads every file of the named snapshots of a directory, each event of
+// their traces included. One that vanishes meanwhile is left out. It ends early
+// with the context's error.
+func Verify(ctx context.Context, dir string, ids []string, progress func(done, all int)) ([]Check, error) {
+	checks := make([]Check, len(ids))
+	each(len(ids), progress, func(i int) {
+		if ctx.Err() == nil {
+			checks[i] = verify(ctx, filepath.Join(dir, ids[i]))
+		}
+	})
+	out := []Check{}
+	for i := range checks {
+		c := &checks[i]
+		if _, gone := os.Lstat(c.Dir); !errors.Is(gone, fs.ErrNotExist) {
+			out = append(out, *c)
+		}
+	}
+	return out, ctx.Err()
+}
+
+func verify(ctx context.Context, dir string) Check {
+	c := Check{ID: filepath.Base(dir), Dir: dir, Problems: []Fault{}, Notes: []string{}}
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		c.add(snapshot.MetaFile, "%v", cause(err))
+	} else {
+		c.Bytes = snapshot.InfoOf(m, dir).Bytes
+		c.Notes = append(c.Notes, m.Notes...)
+		c.meta(m)
+	}
+	c.trace(ctx, m)
+	c.explanation(m)
+	if _, err := snapshot.ReadNames(dir); err != nil {
+		c.add(snapshot.TasksFile, "%v", cause(err))
+	}
+	for _, name := range []string{snapshot.ExplainTextFile, snapshot.FoldedFile} {
+		if st, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			c.add(name, "%v", cause(err))
+		} else if !st.Mode().IsRegular() {
+			c.add(name, "is not a regular file")
+		}
+	}
+	c.OK = len(c.Problems) == 0
+	return c
+}
+
+// cause leaves out a path that the reader has been told.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// meta holds snapshot.json against itself.
+func (c *Check) meta(m *snapshot.Meta) {
+	fail := func(format string, args ...any) { c.add(snapshot.MetaFile, format, args...) }
+	if m.ID != c.ID {
+		fail("says that it is %q", m.ID)
+	}
+	if id, err := snapshot.ParseID(c.ID); err == nil && !m.Time.Equal(id.Time) {
+		fail("its time is %s, that of the directory's name is not", m.Time)
+	}
+	if m.Window.FromMonoNS > m.Window.ToMonoNS {
+		fail("its window ends before it begins")
+	}
+	var records uint64
+	for i := range m.Coverage {
+		records += m.Coverage[i].Records
+	}
+	if records != m.Records {
+		fail("the records of its CPUs add up to %d, it says %d", records, m.Records)
+	}
+	for i := range m.Outliers {
+		o := &m.Outliers[i]
+		switch {
+		case o.Rule == "" || o.Track == "" || o.Cause == "":
+			fail("outlier %d has no rule, track or cause", i)
+		case o.DelayNS < 0 || o.EndMono < o.StartMono:
+			fail("outlier %d ends before it begins", i)
+		}
+	}
+}
+
+// trace reads every event, and counts.
+func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
+	fail := func(format string, args ...any) { c.add(snapshot.TraceDir, format, args...) }
+	path := filepath.Join(c.Dir, snapshot.TraceDir)
+	if st, err := os.Lstat(path); err != nil || !st.IsDir() {
+		fail("is not there: the events are lost")
+		return
+	}
+	r, err := trace.Read(path)
+	if err != nil {
+		fail("%v", err)
+		return
+	}
+	defer func() { _ = r.Close() }()
+	events := map[int]uint64{}
+	var entries, exits int
+	for n := 0; ; n++ {
+		if n&0xffff == 0 && ctx.Err() != nil {
+			return
+		}
+		ev, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			fail("%v", err)
+			if !errors.Is(err, trace.ErrDamaged) {
+				break
+			}
+			continue
+		}
+		switch ev.Type {
+		case trace.OutlierEntry:
+			entries++
+		case trace.OutlierExit:
+			exits++
+		default:
+			events[ev.CPU]++
+			c.Events++
+		}
+	}
+	if m == nil || len(c.Problems) > 0 {
+		return
+	}
+	if n := len(m.Outliers); entries != n || exits != n {
+		fail("has %d entries and %d exits of outliers, %s %d outliers", entries, exits, snapshot.MetaFile, n)
+	}
+	c.counts(m, r, events)
+}
+
+// counts holds the trace against what snapshot.json says of each CPU. Records
+// that the trace has no event for are counted as discarded in it.
+func (c *Check) counts(m *snapshot.Meta, r *trace.Reader, events map[int]uint64) {
+	for i := range m.Coverage {
+		cpu := &m.Coverage[i]
+		have := events[cpu.CPU]
+		if d := r.Discarded(cpu.CPU); d > cpu.Lost {
+			have += d - cpu.Lost
+		}
+		if have != cpu.Records {
+			c.add(snapshot.TraceDir, "has %d events of CPU %d, %s says %d", have, cpu.CPU, snapshot.MetaFile, cpu.Records)
+		}
+		delete(events, cpu.CPU)
+	}
+	for cpu, n := range events {
+		c.add(snapshot.TraceDir, "has %d events of CPU %d, of which %s says nothing", n, cpu, snapshot.MetaFile)
+	}
+}
+
+// explanation holds explain.json against snapshot.json and itself.
+func (c *Check) explanation(m *snapshot.Meta) {
+	fail := func(format string, args ...any) { c.add(snapshot.ExplainJSONFile, format, args...) }
+	report, err := ReadReport(c.Dir)
+	if errors.Is(err, ErrNotExplained) {
+		return // of a release that did not
+	}
+	if err != nil {
+		fail("%v", cause(err))
+		return
+	}
+	c.Explained = true
+	if m != nil && len(m.Outliers) != len(report.Outliers) {
+		fail("has %d outliers, %s %d", len(report.Outliers), snapshot.MetaFile, len(m.Outliers))
+		return
+	}
+	for i := range report.Outliers {
+		o := &report.Outliers[i]
+		if m != nil && (o.DelayNS != m.Outliers[i].DelayNS || o.Rule != m.Outliers[i].Rule) {
+			fail("outlier %d is of rule %q and %d ns, in %s of %q and %d ns", i, o.Rule, o.DelayNS,
+				snapshot.MetaFile, m.Outliers[i].Rule, m.Outliers[i].DelayNS)
+		}
+		if err := checkPath(o); err != nil {
+			fail("outlier %d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package catalog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/catalog"
+	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+func hog() *explain.Who { return ct.Task("rt-hog", 99, 49) }
+
+func explained() ct.One {
+	return ct.One{Parts: []explain.Part{ct.Part(explain.Preempted, hog(), 19), ct.Part(explain.IRQ, &explain.Who{Kind: explain.KindIRQ, Name: "eth0"}, 0.5)}}
+}
+
+func verifyAll(t *testing.T, dir string) []catalog.Check {
+	t.Helper()
+	ids, err := snapshot.IDs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := catalog.Verify(context.Background(), dir, ids, nil)
+	if err != nil || len(checks) != len(ids) {
+		t.Fatalf("%d of %d: %v", len(checks), len(ids), err)
+	}
+	return checks
+}
+
+func TestVerifyWhole(t *testing.T) {
+	dir, ids := ct.Make(t, explained(), ct.One{ByHand: true}, ct.One{})
+	for i, c := range verifyAll(t, dir) {
+		if !c.OK || c.Events != 3 || c.Bytes == 0 || c.ID != ids[i] || c.Explained != (i == 0) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// Each way in which a snapshot can be damaged is told by its file.
+func TestVerifyBroken(t *testing.T) {
+	in := func(name string) func(dir string) string {
+		return func(dir string) string { return filepath.Join(dir, name) }
+	}
+	meta, report := in(snapshot.MetaFile), in(snapshot.ExplainJSONFile)
+	stream := in("trace/kernel_0")
+	write := func(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }
+	edit := func(path string, change func(m map[string]any)) error {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var m map[string]any
+		if err := json.Unmarshal(data, &m); err != nil {
+			return err
+		}
+		change(m)
+		if data, err = json.Marshal(m); err != nil {
+			return err
+		}
+		return os.WriteFile(path, data, 0o600)
+	}
+	first := func(m map[string]any) map[string]any { return m["outliers"].([]any)[0].(map[string]any) }
+	for name, c := range map[string]struct {
+		harm func(dir string) error
+		file string
+		want string
+	}{
+		"no meta":        {func(d string) error { return os.Remove(meta(d)) }, "snapshot.json", "no such file or directory"},
+		"torn meta":      {func(d string) error { return os.Truncate(meta(d), 100) }, "snapshot.json", "unexpected end of JSON input"},
+		"empty meta":     {func(d string) error { return write(meta(d), "{}") }, "snapshot.json", "version or id is missing"},
+		"newer meta":     {func(d string) error { return write(meta(d), `{"version":99,"id":"x"}`) }, "snapshot.json", "is newer than this tailcam knows"},
+		"pipe":           {func(d string) error { return errors.Join(os.Remove(meta(d)), unix.Mkfifo(meta(d), 0o600)) }, "snapshot.json", "is not a regular file"},
+		"link":           {func(d string) error { return errors.Join(os.Remove(meta(d)), os.Symlink("/etc/passwd", meta(d))) }, "snapshot.json", "too many levels of symbolic links"},
+		"another's meta": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["id"] = "x\x1b[31m" }) }, "snapshot.json", `says that it is "x\x1b[31m"`},
+		"another time": {func(d string) error {
+			return edit(meta(d), func(m map[string]any) { m["time"] = "2020-01-01T00:00:00Z" })
+		}, "snapshot.json", "that of the directory's name is not"},
+		"wrong sum": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["records"] = 4 }) }, "snapshot.json", "the records of its CPUs add up to 3, it says 4"},
+		"no rule":   {func(d string) error { return edit(meta(d), func(m map[string]any) { first(m)["rule"] = "" }) }, "snapshot.json", "outlier 0 has no rule, track or cause"},
+		"backwards": {func(d string) error {
+			return edit(meta(d), func(m map[string]any) { first(m)["end_mono_ns"] = 1 })
+		}, "snapshot.json", "outlier 0 ends before it begins"},
+		"no trace": {func(d string) error { return os.RemoveAll(filepath.Join(d, "trace")) }, "trace", "is not there"},
+		"trace elsewhere": {func(d string) error {
+			return errors.Join(os.Rename(filepath.Join(d, "trace"), d+".else"), os.Symlink(d+".else", filepath.Join(d, "trace")))
+		}, "trace", "is not there"},
+		"no metadata": {func(d string) error { return os.Remove(filepath.Join(d, "trace/metadata")) }, "trace", "no such file or directory"},
+		"torn stream": {func(d string) error { return os.Truncate(stream(d), 70) }, "trace", "damaged trace"},
+		"lost stream": {func(d string) error { return os.Remove(stream(d)) }, "trace", "has 0 entries and 0 exits of outliers, snapshot.json 1 outliers"},
+		"other count": {func(d string) error {
+			return edit(meta(d), func(m map[string]any) {
+				m["records"] = 4
+				m["coverage"].([]any)[0].(map[string]any)["records"] = 4
+			})
+		}, "trace", "has 3 events of CPU 0, snapshot.json says 4"},
+		"torn explanation": {func(d string) error { return os.Truncate(report(d), 50) }, "explain.json", "unexpected end of JSON input"},
+		"parts": {func(d string) error {
+			return edit(report(d), func(m map[string]any) { first(m)["parts"].([]any)[0].(map[string]any)["ns"] = 18_000_000 })
+		}, "explain.json", "its parts add up to 19000000 ns, its delay is 20000000 ns"},
+		"too many parts": {func(d string) error {
+			return edit(report(d), func(m map[string]any) { first(m)["parts"].([]any)[0].(map[string]any)["ns"] = 9.2e18 })
+		}, "explain.json", "its parts are more than its delay"},
+		"other delay": {func(d string) error {
+			return edit(meta(d), func(m map[string]any) { first(m)["delay_ns"] = 1 })
+		}, "explain.json", `outlier 0 is of rule "wakeup" and 20000000 ns, in snapshot.json of "wakeup" and 1 ns`},
+		"gap": {func(d string) error {
+			return edit(report(d), func(m map[string]any) {
+				first(m)["path"].([]any)[1].(map[string]any)["from_mono_ns"] = 1_999_000_001
+			})
+		}, "explain.json", "step 1 of its path leaves a gap, or overlaps"},
+		"no explanation": {func(d string) error {
+			return edit(report(d), func(m map[string]any) { m["outliers"] = []any{} })
+		}, "explain.json", "has 0 outliers, snapshot.json 1"},
+		"names":     {func(d string) error { return write(filepath.Join(d, "tasks.json"), "[") }, "tasks.json", "unexpected end of JSON input"},
+		"no text":   {func(d string) error { return os.Remove(filepath.Join(d, "explain.txt")) }, "explain.txt", "no such file or directory"},
+		"no stacks": {func(d string) error { return os.Remove(filepath.Join(d, "stacks.folded")) }, "stacks.folded", "no such file or directory"},
+	} {
+		dir, ids := ct.Make(t, explained(), explained())
+		if err := c.harm(filepath.Join(dir, ids[0])); err != nil {
+			t.Fatal(name, err)
+		}
+		checks := verifyAll(t, dir)
+		bad, good := checks[0], checks[1]
+		if bad.OK || len(bad.Problems) == 0 || bad.Problems[0].File != c.file || !strings.Contains(bad.Problems[0].What, c.want) {
+			t.Errorf("%s: %+v\nwant %s: %s", name, bad, c.file, c.want)
+		}
+		if !good.OK {
+			t.Errorf("%s: the other one is told broken: %+v", name, good)
+		}
+	}
+}
+
+// What vanishes while it is looked at is not broken.
+func TestVerifyGone(t *testing.T) {
+	dir, ids := ct.Make(t, explained(), explained())
+	checks, err := catalog.Verify(context.Background(), dir, append(ids, "20261121T010203.000000000Z-gone-000009"), nil)
+	if err != nil || len(checks) != 2 {
+		t.Errorf("%+v, %v", checks, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := catalog.Verify(ctx, dir, ids, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	deeper := explained()
+	deeper.Root = &explain.Part{Cause: explain.BlockDevice, By: &explain.Who{Kind: explain.KindDevice, Name: "sda"}, NS: 15e6, Count: 1}
+	dir, ids := ct.Make(t, explained(), deeper, ct.One{ByHand: true}, ct.One{Age: 3600e9})
+	torn := "20261121T010203.000000000Z-torn-000009"
+	if err := os.Mkdir(filepath.Join(dir, torn), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	list, broken, err := catalog.Read(dir, catalog.Options{Progress: func(done, all int) {
+		if calls++; done != calls || all != 5 {
+			t.Errorf("progress %d of %d, call %d", done, all, calls)
+		}
+	}})
+	if err != nil || len(list) != 4 || len(broken) != 1 || broken[0].ID != torn {
+		t.Fatalf("%d, %+v, %v", len(list), broken, err)
+	}
+	for i := range list {
+		s := &list[i]
+		if s.ID != ids[i] || !strings.HasPrefix(s.ID, s.Short) || s.ByHand() != (i == 2) || (s.Blame == nil) != (i >= 2) {
+			t.Errorf("%+v", s)
+		}
+	}
+	if list[0].Blame.Cause != explain.Preempted || list[1].Blame.Cause != explain.BlockDevice || list[3].Unexplained == "" {
+		t.Errorf("%+v, %+v, %q", list[0].Blame, list[1].Blame, list[3].Unexplained)
+	}
+	late, _, err := catalog.Read(dir, catalog.Options{Since: ct.Start.Add(1800e9)})
+	if err != nil || len(late) != 1 || late[0].ID != ids[3] {
+		t.Errorf("since: %+v, %v", late, err)
+	}
+	story, err := catalog.ReadStory(filepath.Join(dir, ids[1]))
+	if err != nil || story.Before == nil || story.Before.ID != ids[0] || story.After == nil || story.After.ID != ids[2] || story.Report == nil || len(story.Files) != 5 {
+		t.Errorf("%+v, %v", story, err)
+	}
+	last, err := catalog.ReadStory(filepath.Join(dir, ids[3]))
+	if err != nil || last.After != nil || last.Before == nil || last.Report != nil {
+		t.Errorf("%+v, %v", last, err)
+	}
+	if list, broken, err := catalog.Read(t.TempDir(), catalog.Options{}); err != nil || len(list)+len(broken) != 0 {
+		t.Errorf("empty: %v, %v, %v", list, broken, err)
+	}
+	if _, _, err := catalog.Read(filepath.Join(dir, "none"), catalog.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+}
+
+// An explanation may come from anywhere.
+func FuzzParseReport(f *testing.F) {
+	one := explained()
+	data, err := json.Marshal((&ct.One{Rule: "r", Comm: "c", TID: 1, DelayNS: 20e6, Parts: one.Parts}).Report())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"version":1,"outliers":[{"delay_ns":5,"parts":[{"ns":9223372036854775807},{"ns":9223372036854775807}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := catalog.ParseReport(data)
+		if err != nil {
+			return
+		}
+		for i := range r.Outliers {
+			var sum int64
+			for _, p := range r.Outliers[i].Parts {
+				sum += p.NS
+			}
+			if sum != r.Outliers[i].DelayNS {
+				t.Errorf("parts of %d ns passed for a delay of %d ns", sum, r.Outliers[i].DelayNS)
+			}
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package term
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tailcam/tailcam/explain"
+)
+
+// Who names a culprit: comm[tid], irq 24, softirq NET_RX, loop0.
+func Who(w *explain.Who) string {
+	if w == nil {
+		return "nobody known"
+	}
+	name := Clean(w.Name)
+	switch w.Kind {
+	case explain.KindTask:
+		return Task(w)
+	case explain.KindIRQ:
+		return prefixed("irq", name)
+	case explain.KindSoftirq:
+		return prefixed("softirq", name)
+	case explain.KindTimer:
+		return prefixed("timer", name)
+	case explain.KindCgroup:
+		return prefixed("cgroup", name)
+	case explain.KindSelf:
+		return "itself"
+	}
+	if name == "" {
+		return Clean(w.Kind)
+	}
+	return name
+}
+
+// Task names a task.
+func Task(w *explain.Who) string {
+	comm := w.Comm
+	if comm == "" {
+		comm = "task"
+		if w.TID == 0 && w.Name != "" {
+			return Clean(w.Name)
+		}
+	}
+	return fmt.Sprintf("%s[%d]", Clean(comm), w.TID)
+}
+
+// prefixed says what kind of thing a name is of, unless the name does.
+func prefixed(kind, name string) string {
+	switch {
+	case name == "":
+		return kind
+	case strings.HasPrefix(name, kind):
+		return name
+	}
+	return kind + " " + name
+}
+
+// Rank says what gives a task its place in the queue: SCHED_FIFO 50, nice 5; ""
+// where that is as usual, or not known.
+func Rank(w *explain.Who) string {
+	switch {
+	case w == nil || w.Kind != explain.KindTask || w.Prio == 120 || w.Prio == 0 && w.Policy == "":
+		return ""
+	case w.Prio < 0:
+		return "SCHED_DEADLINE"
+	case w.Prio < 100:
+		policy := Clean(w.Policy)
+		if policy == "" || policy == "SCHED_OTHER" {
+			policy = "real-time"
+		}
+		return fmt.Sprintf("%s %d", policy, 99-w.Prio)
+	}
+	return fmt.Sprintf("nice %d", w.Prio-120)
+}
+
+// CauseWords is a cause as people say it.
+func CauseWords(c explain.Cause) string {
+	if words := causeWords[c]; words != "" {
+		return words
+	}
+	return strings.ReplaceAll(Clean(string(c)), "_", " ")
+}
+
+var causeWords = map[explain.Cause]string{
+	explain.RunningUser: "running in user space", explain.RunningKernel: "running in the kernel",
+	explain.Preempted: "preempted", explain.Runnable: "in the queue", explain.Misplaced: "wrong CPU",
+	explain.Throttled: "throttled", explain.IRQ: "interrupted", explain.Softirq: "softirq",
+	explain.StolenTime: "stolen", explain.BlockQueue: "disk queue", explain.BlockDevice: "disk",
+	explain.Task: "another task", explain.Reclaim: "memory reclaim", explain.Compaction: "memory compaction",
+	explain.WorkQueue: "work queue", explain.Journal: "journal commit",
+}
+
+// CauseStyle is the colour of a cause, the same in every picture.
+func CauseStyle(c explain.Cause) Style {
+	switch c {
+	case explain.Running, explain.RunningUser, explain.RunningKernel:
+		return Green
+	case explain.Preempted, explain.StolenTime:
+		return Red
+	case explain.Runnable, explain.Misplaced, explain.Throttled:
+		return Yellow
+	case explain.IRQ, explain.Softirq, explain.Reclaim, explain.Compaction, explain.PageFault:
+		return Magenta
+	case explain.BlockQueue, explain.BlockDevice, explain.Journal, explain.Network:
+		return Blue
+	case explain.Locked, explain.Task, explain.WorkQueue:
+		return Cyan
+	}
+	return Dim
+}
