@@ -188,7 +188,7 @@ func TestSnapshotsVerify(t *testing.T) {
 	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "all good: 3 snapshots\n") {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
 	}
-	if err := os.Truncate(filepath.Join(dir, ids[0], "trace/kernel_0"), 70); err != nil {
+	if err := os.Truncate(filepath.Join(dir, ids[0], "trace/kernel/kernel_0"), 70); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, ids[1], "snapshot.json"), []byte(`{"version":1,"id":"\u001b[31m"}`), 0o600); err != nil {

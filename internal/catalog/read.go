@@ -142,6 +142,9 @@ func readOne(dir string) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("read snapshot: %s says that it is %q", snapshot.MetaFile, m.ID)
 	}
 	results, err := readResults(dir)
+	if err == nil && len(results) == 0 && len(m.Outliers) > 0 {
+		err = ErrNotExplained // the daemon could not
+	}
 	s := Snapshot{Info: snapshot.InfoOf(m, dir), boot: m.Host.BootID}
 	if err != nil {
 		s.Unexplained = err.Error()

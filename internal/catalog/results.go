@@ -26,19 +26,28 @@ type Result struct {
 	Verdict     string      `json:"verdict"`
 	Advice      string      `json:"advice,omitempty"`
 	Blame       Part        `json:"blame"`
-	Root        *Part       `json:"root,omitempty"`
+	Chain       []Part      `json:"chain,omitempty"`
 	Parts       []Part      `json:"parts"`
+	Roots       []Part      `json:"roots"`
 }
 
-// culprit is the part to name first: what lies deepest below the largest one.
+// culprit is the part to name first: where the chain from the largest one ends.
 func (r *Result) culprit() *Part {
-	if r.Root != nil {
-		return r.Root
+	switch {
+	case len(r.Chain) > 0:
+		return &r.Chain[len(r.Chain)-1]
+	case len(r.Parts) > 0:
+		return &r.Blame
 	}
-	if len(r.Parts) == 0 {
-		return nil
+	return nil
+}
+
+// roots are where the time came from in the end.
+func (r *Result) roots() []Part {
+	if len(r.Roots) == 0 {
+		return r.Parts
 	}
-	return &r.Blame
+	return r.Roots
 }
 
 // ErrNotExplained is of a snapshot whose explain.json has no parts: it is of an
@@ -68,7 +77,7 @@ func ParseReport(data []byte) (*explain.Report, error) {
 		return nil, fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
 	}
 	for i := range r.Outliers {
-		if err := checkParts(r.Outliers[i].DelayNS, r.Outliers[i].Parts); err != nil {
+		if err := checkSums(r.Outliers[i].DelayNS, r.Outliers[i].Parts, r.Outliers[i].Roots); err != nil {
 			return nil, fmt.Errorf("%s, outlier %d: %w", snapshot.ExplainJSONFile, i, err)
 		}
 	}
@@ -91,7 +100,7 @@ func readResults(dir string) ([]Result, error) {
 		return nil, fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
 	}
 	for i := range r.Outliers {
-		if err := checkParts(r.Outliers[i].DelayNS, r.Outliers[i].Parts); err != nil {
+		if err := checkSums(r.Outliers[i].DelayNS, r.Outliers[i].Parts, r.Outliers[i].Roots); err != nil {
 			return nil, fmt.Errorf("%s, outlier %d: %w", snapshot.ExplainJSONFile, i, err)
 		}
 	}
@@ -130,21 +139,35 @@ func known(data []byte) error {
 	return nil
 }
 
-// checkParts tells whether the parts are what they promise to be.
+// checkSums tells whether the parts, and the roots where there are some, add up.
+func checkSums(delay int64, parts, roots []Part) error {
+	if err := checkParts(delay, parts); err != nil {
+		return fmt.Errorf("its parts %w", err)
+	}
+	if len(roots) == 0 {
+		return nil
+	}
+	if err := checkParts(delay, roots); err != nil {
+		return fmt.Errorf("its roots %w", err)
+	}
+	return nil
+}
+
+// checkParts tells whether parts are what they promise to be.
 func checkParts(delay int64, parts []Part) error {
 	left := delay
 	for i := range parts {
 		p := &parts[i]
 		switch {
 		case p.NS < 0 || p.NS > left:
-			return fmt.Errorf("its parts are more than its delay of %d ns", delay)
+			return fmt.Errorf("are more than its delay of %d ns", delay)
 		case i > 0 && p.NS > parts[i-1].NS:
-			return errors.New("its parts are not sorted by their length")
+			return errors.New("are not sorted by their length")
 		}
 		left -= p.NS
 	}
 	if left != 0 {
-		return fmt.Errorf("its parts add up to %d ns, its delay is %d ns", delay-left, delay)
+		return fmt.Errorf("add up to %d ns, its delay is %d ns", delay-left, delay)
 	}
 	return nil
 }

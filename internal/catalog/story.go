@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,12 +83,14 @@ func files(dir string) []File {
 		}
 		if e.IsDir() {
 			f.Bytes = 0
-			below, _ := os.ReadDir(filepath.Join(dir, e.Name())) // what can be read is summed
-			for _, b := range below {
-				if info, err := b.Info(); err == nil {
-					f.Bytes += info.Size()
+			_ = filepath.WalkDir(filepath.Join(dir, e.Name()), func(_ string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() {
+					if info, err := d.Info(); err == nil {
+						f.Bytes += info.Size()
+					}
 				}
-			}
+				return nil // what can be read is summed
+			})
 		}
 		out = append(out, f)
 	}

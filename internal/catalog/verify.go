@@ -161,6 +161,8 @@ func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 			entries++
 		case trace.OutlierExit:
 			exits++
+		case trace.DumpStart, trace.DumpTask, trace.DumpFile, trace.DumpDevice, trace.DumpEnd:
+			// what there was when it began: no records
 		default:
 			events[ev.CPU]++
 			c.Events++
@@ -204,6 +206,9 @@ func (c *Check) explanation(m *snapshot.Meta) {
 	if err != nil {
 		fail("%v", cause(err))
 		return
+	}
+	if len(report.Outliers) == 0 {
+		return // the daemon could not, and said so
 	}
 	c.Explained = true
 	if m != nil && len(m.Outliers) != len(report.Outliers) {

@@ -51,7 +51,7 @@ func TestVerifyBroken(t *testing.T) {
 		return func(dir string) string { return filepath.Join(dir, name) }
 	}
 	meta, report := in(snapshot.MetaFile), in(snapshot.ExplainJSONFile)
-	stream := in("trace/kernel_0")
+	stream := in("trace/kernel/kernel_0")
 	write := func(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }
 	edit := func(path string, change func(m map[string]any)) error {
 		data, err := os.ReadFile(path)
@@ -93,7 +93,7 @@ func TestVerifyBroken(t *testing.T) {
 		"trace elsewhere": {func(d string) error {
 			return errors.Join(os.Rename(filepath.Join(d, "trace"), d+".else"), os.Symlink(d+".else", filepath.Join(d, "trace")))
 		}, "trace", "is not there"},
-		"no metadata": {func(d string) error { return os.Remove(filepath.Join(d, "trace/metadata")) }, "trace", "no such file or directory"},
+		"no metadata": {func(d string) error { return os.Remove(filepath.Join(d, "trace/kernel/metadata")) }, "trace", "no such file or directory"},
 		"torn stream": {func(d string) error { return os.Truncate(stream(d), 70) }, "trace", "damaged trace"},
 		"lost stream": {func(d string) error { return os.Remove(stream(d)) }, "trace", "has 0 entries and 0 exits of outliers, snapshot.json 1 outliers"},
 		"other count": {func(d string) error {
@@ -117,9 +117,12 @@ func TestVerifyBroken(t *testing.T) {
 				first(m)["path"].([]any)[1].(map[string]any)["from_mono_ns"] = 1_999_000_001
 			})
 		}, "explain.json", "step 1 of its path leaves a gap, or overlaps"},
-		"no explanation": {func(d string) error {
-			return edit(report(d), func(m map[string]any) { m["outliers"] = []any{} })
-		}, "explain.json", "has 0 outliers, snapshot.json 1"},
+		"more explanation": {func(d string) error {
+			return edit(report(d), func(m map[string]any) { m["outliers"] = []any{first(m), first(m)} })
+		}, "explain.json", "has 2 outliers, snapshot.json 1"},
+		"roots": {func(d string) error {
+			return edit(report(d), func(m map[string]any) { first(m)["roots"].([]any)[2].(map[string]any)["ns"] = 1 })
+		}, "explain.json", "its roots add up to"},
 		"names":     {func(d string) error { return write(filepath.Join(d, "tasks.json"), "[") }, "tasks.json", "unexpected end of JSON input"},
 		"no text":   {func(d string) error { return os.Remove(filepath.Join(d, "explain.txt")) }, "explain.txt", "no such file or directory"},
 		"no stacks": {func(d string) error { return os.Remove(filepath.Join(d, "stacks.folded")) }, "stacks.folded", "no such file or directory"},
@@ -155,7 +158,7 @@ func TestVerifyGone(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	deeper := explained()
-	deeper.Root = &explain.Part{Cause: explain.BlockDevice, By: &explain.Who{Kind: explain.KindDevice, Name: "sda"}, NS: 15e6, Count: 1}
+	deeper.Chain = []explain.Part{ct.Part(explain.BlockDevice, &explain.Who{Kind: explain.KindDevice, Name: "sda"}, 15)}
 	dir, ids := ct.Make(t, explained(), deeper, ct.One{ByHand: true}, ct.One{Age: 3600e9})
 	torn := "20261121T010203.000000000Z-torn-000009"
 	if err := os.Mkdir(filepath.Join(dir, torn), 0o700); err != nil {

@@ -31,7 +31,8 @@ type One struct {
 	Cgroup  string
 	DelayNS int64
 	Parts   []explain.Part // nil: not explained; what they lack of the delay is unexplained
-	Root    *explain.Part
+	Roots   []explain.Part // nil: the parts
+	Chain   []explain.Part
 	Path    []explain.Step // nil: one step for each part
 	Boot    string
 	ByHand  bool
@@ -161,7 +162,7 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 func (o *One) Report() *explain.Report {
 	r := explain.Result{
 		Rule: o.Rule, Track: "wakeup", Cause: "threshold", DelayNS: o.DelayNS, StartMonoNS: uint64(end - o.DelayNS), EndMonoNS: end,
-		Task: *Task(o.Comm, o.TID, 120), Verdict: o.Comm + " waited to run.", Parts: o.Parts, Root: o.Root, Path: o.Path,
+		Task: *Task(o.Comm, o.TID, 120), Verdict: o.Comm + " waited to run.", Parts: o.Parts, Chain: o.Chain, Roots: o.Roots, Path: o.Path,
 	}
 	left := o.DelayNS
 	for i := range r.Parts {
@@ -172,6 +173,9 @@ func (o *One) Report() *explain.Report {
 	}
 	if len(r.Parts) > 0 {
 		r.Blame = r.Parts[0]
+	}
+	if r.Roots == nil {
+		r.Roots = r.Parts
 	}
 	if r.Path == nil {
 		at := r.StartMonoNS
