@@ -21,7 +21,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # The tests that load the kernel side and inject latencies run one after the
 # other, on a machine that does nothing else. Those of test/vm/guest and
 # test/vm/trouble run in virtual machines only.
-E2E := ./test/detect/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
+E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
 C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/bench/table/*.c test/stress/*.c)

@@ -77,17 +77,23 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 			// Its first records: it was quiet, yet covered, through all drains before.
 			from = t.start
 		}
+		if n := len(ct.chunks); n > 0 {
+			from = max(from, ct.chunks[n-1].to)
+		}
 		for i, s := range list {
 			sortRecords(s.Records)
-			c := chunk{from: from, to: frozen, records: s.Records, missing: s.Missing}
-			if n := len(s.Records); s.Missing > 0 {
-				c.from = frozen
-				if n > 0 {
-					c.from = min(max(s.Records[0].Time(), from), frozen)
-				}
+			c := chunk{from: from, records: s.Records, missing: s.Missing}
+			// A ring that is read while it is written may hold but what came after the freeze.
+			first, last := frozen, from
+			if n := len(s.Records); n > 0 {
+				first, last = s.Records[0].Time(), s.Records[n-1].Time()
 			}
-			if n := len(s.Records); i < len(list)-1 && n > 0 {
-				c.to = min(max(s.Records[n-1].Time(), c.from), frozen)
+			if s.Missing > 0 {
+				c.from = max(from, first)
+			}
+			c.to = max(c.from, last)
+			if i == len(list)-1 {
+				c.to = max(c.from, frozen)
 			}
 			if i == 0 {
 				c.lost = lost[cpu]
