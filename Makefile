@@ -149,7 +149,8 @@ deps-lint:
 
 .PHONY: deps-test
 deps-test:
-	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' babeltrace2='reads the traces that tailcam writes' \
+	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' \
+		dwz='debug files that share parts' libc6-dbg='the lines of a library' xz-utils='symbols of stripped programs' babeltrace2='reads the traces that tailcam writes' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')

@@ -71,7 +71,7 @@ type dwarfSections struct {
 // openDWARF takes over the file. An index of it that is known already saves
 // reading every unit.
 func openDWARF(ctx context.Context, file *mapped, index *dwarfIndex, room int64) (*dwarfData, error) {
-	if file.elf.Data != elf.ELFDATA2LSB || file.elf.Class != elf.ELFCLASS64 || file.elf.Type == elf.ET_REL {
+	if file.elf.Data != elf.ELFDATA2LSB || file.elf.Class != elf.ELFCLASS64 {
 		return nil, fmt.Errorf("%w of a little-endian program of 64 bits", errNoDWARF)
 	}
 	d := &dwarfData{file: file, index: index}

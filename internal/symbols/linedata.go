@@ -3,7 +3,9 @@ package symbols
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
+	"fmt"
 	"path"
 )
 
@@ -92,6 +94,9 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 			m.close()
 		}
 	}()
+	if m.elf.Type == elf.ET_REL { // its addresses count from each section
+		return fmt.Errorf("%w of a program", errNoDWARF)
+	}
 	own, err := openDWARF(ctx, m, d.index, d.room)
 	if err != nil {
 		return err

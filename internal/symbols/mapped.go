@@ -44,6 +44,11 @@ func mapFile(f *os.File) (m *mapped, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("map ELF file: %w", err)
 	}
+	return newMapped(data)
+}
+
+// newMapped takes over memory that was mapped.
+func newMapped(data []byte) (m *mapped, err error) {
 	m = &mapped{data: data}
 	defer func() {
 		if p := recover(); p != nil {
@@ -51,6 +56,7 @@ func mapFile(f *os.File) (m *mapped, err error) {
 		}
 		if err != nil {
 			m.close()
+			m = nil
 		}
 	}()
 	headers := &budgetReader{r: bytes.NewReader(data), left: maxHeaderBytes}

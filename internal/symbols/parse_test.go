@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func wantPrintable(t *testing.T, s string) {
+func wantPrintable(t testing.TB, s string) {
 	t.Helper()
 	if len(s) > 2*maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }) {
 		t.Errorf("not safe to print: %q", s)

@@ -1,0 +1,188 @@
+package symbols
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// container starts a program of testdata, linked statically, in a root of its
+// own, as /prog, process 1 of its own.
+func container(t *testing.T, root string) *exec.Cmd {
+	t.Helper()
+	needRoot(t, "chroot(2) and namespaces need CAP_SYS_ADMIN")
+	cmd := exec.Command("/prog")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	cmd.Dir = "/"
+	return cmd
+}
+
+// install puts a file into a root.
+func install(t *testing.T, from, root, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to = filepath.Join(root, to)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func buildIDOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e, err := elf.NewFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := buildID(e, f)
+	if len(id) < 8 {
+		t.Fatalf("%s has no build-id", path)
+	}
+	return id
+}
+
+// Two containers have different programs at the same path, stripped, each with
+// its debug file by build-id in its own root.
+func TestLinesInContainers(t *testing.T) {
+	var stacks []string
+	r := patient()
+	for i := range 2 {
+		root := t.TempDir()
+		path := build(t, "inlined", "gcc", "-O2", "-g", "-static", "-Wl,--build-id", fmt.Sprintf("-Douter=outer_%d", i), inlinedC)
+		id := buildIDOf(t, path)
+		debug := path + ".debug"
+		split(t, path, debug)
+		strip(t, path)
+		install(t, path, root, "/prog")
+		install(t, debug, root, "/usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug")
+		p := start(t, container(t, root), "inlined")
+		want := strings.ReplaceAll(inlinedStory(t), "outer ", fmt.Sprintf("outer_%d ", i))
+		got := p.story(r, "inlined")
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		stacks = append(stacks, got)
+	}
+	if stacks[0] == stacks[1] {
+		t.Error("the two programs were not told apart")
+	}
+	// A debug file of another build is not believed.
+	root := t.TempDir()
+	path := build(t, "inlined", "gcc", "-O2", "-g", "-static", "-Wl,--build-id", inlinedC)
+	other := build(t, "inlined", "gcc", "-O1", "-g", "-static", "-Wl,--build-id", inlinedC)
+	id := buildIDOf(t, path)
+	strip(t, path)
+	install(t, path, root, "/prog")
+	install(t, other, root, "/usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug")
+	p := start(t, container(t, root), "inlined")
+	if got := p.story(r, "inlined"); !strings.HasPrefix(got, "[unknown] (prog") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestJITInContainer(t *testing.T) {
+	root := t.TempDir()
+	install(t, build(t, "jit", "gcc", "-static", "testdata/jit.c"), root, "/prog")
+	if err := os.Mkdir(filepath.Join(root, "tmp"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, container(t, root), "jit")
+	if _, err := os.Stat(filepath.Join(root, "tmp/perf-1.map")); err != nil {
+		t.Fatalf("the program is not process 1: %v", err)
+	}
+	want := "LazyCompile:*seven script.js:3+0x2 ([anon])"
+	if got := New(nil).User(p.pid, []uint64{p.addrs["jit"] + 2}).Frames[0]; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Node.js writes the map of a real just-in-time compiler.
+func TestNode(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skipf("needs Node.js, which is not worth its size to the other tests (apt-get install nodejs): %v", err)
+	}
+	script := `function hot(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
+		for (let i = 0; i < 3000; i++) hot(1000);
+		console.log("ready 0"); process.stdin.on("end", () => process.exit(0)); process.stdin.resume();`
+	p := start(t, exec.Command(node, "--perf-basic-prof", "-e", script), "ready")
+	path := fmt.Sprintf("/tmp/perf-%d.map", p.pid)
+	t.Cleanup(func() { os.Remove(path) })
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var at uint64
+	if err := scanPerfMap(f, func(start, size uint64, name []byte) {
+		if strings.Contains(string(name), "hot ") && size > 8 {
+			at = start + 8
+		}
+	}); err != nil || at == 0 {
+		t.Fatalf("the map has no function hot: %v", err)
+	}
+	if got := New(&Options{Timeout: time.Minute}).User(p.pid, []uint64{at}).Frames[0]; !strings.Contains(got, "hot ") || !strings.Contains(got, "+0x8 (") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// end ends a program and waits until nothing is left of it.
+func (p *program) end(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+		if err != nil || len(text) == 0 {
+			return // a zombie has none
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestEndedProcess(t *testing.T) {
+	path := build(t, "inlined", "gcc", "-O2", "-g", inlinedC)
+	p, r := start(t, exec.Command(path), "inlined"), patient()
+	before := p.story(r, "inlined")
+	if before != inlinedStory(t) {
+		t.Fatalf("got %s", before)
+	}
+	// Another address, whose file was read but which itself was not named.
+	other := start(t, exec.Command(path), "inlined")
+	r.User(other.pid, []uint64{0x1000}) // it is seen, none of its files is opened
+	p.end(t)
+	other.end(t)
+	if got := p.story(r, "inlined"); got != before {
+		t.Errorf("after its end: got %s", got)
+	}
+	if got := other.story(r, "inlined"); got != before {
+		t.Errorf("after the end of one whose files were never opened: got %s", got)
+	}
+	// With its file gone as well, the names stay.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.story(r, "inlined"); got != before {
+		t.Errorf("after the file's end: got %s", got)
+	}
+	if got := other.story(New(nil), "inlined"); !strings.HasPrefix(got, "[unknown] 0x") {
+		t.Errorf("never seen alive: got %s", got)
+	}
+}

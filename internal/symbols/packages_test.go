@@ -1,0 +1,165 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Debian's own debug package of the C library.
+func TestLinesOfDebian(t *testing.T) {
+	path := build(t, "frames", "gcc", "testdata/frames.c")
+	p, r := start(t, exec.Command(path), "libc"), patient()
+	s := r.User(p.pid, []uint64{p.addrs["libc"]})
+	wantFrame(t, s.Frames[0], "clock_gettime", "libc.so.6")
+	if _, err := os.Stat("/usr/share/doc/libc6-dbg"); err != nil {
+		t.Skipf("needs libc6-dbg: %v", err)
+	}
+	if len(s.Sources) != 1 || !strings.HasSuffix(s.Sources[0].File, "clock_gettime.c") || s.Sources[0].Line == 0 {
+		t.Errorf("got %+v", s)
+	}
+	// All of the library's functions: none may be without lines but assembly.
+	known, all := 0, 0
+	addrs := libcFunctions(t, p.pid, 400)
+	s = r.User(p.pid, addrs)
+	for i := range addrs {
+		all++
+		if len(s.Sources) > i && s.Sources[i].known() {
+			known++
+		}
+	}
+	t.Logf("%d of %d functions of the C library have lines", known, all)
+	if known*10 < all*9 {
+		t.Errorf("only %d of %d functions of the C library have lines", known, all)
+	}
+}
+
+// libcFunctions are addresses in functions that the C library exports, each taken as if
+// it were the innermost one: as return addresses one off.
+func libcFunctions(t *testing.T, pid, most int) []uint64 {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var base uint64
+	var path string
+	if err := scanMaps(f, func(m mapping) bool {
+		if strings.HasSuffix(m.name, "/libc.so.6") && m.offset == 0 {
+			base, path = m.start, m.name
+		}
+		return base == 0
+	}); err != nil || base == 0 {
+		t.Fatalf("the program has no libc.so.6: %v", err)
+	}
+	e, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	list, err := e.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []uint64
+	for _, s := range list {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 4 && s.Section != elf.SHN_UNDEF && len(out) < most {
+			out = append(out, base+s.Value+2)
+		}
+	}
+	return out
+}
+
+// What dwz(1) moved to a file that several share is found there.
+func TestLinesOfDwz(t *testing.T) {
+	if _, err := exec.LookPath("dwz"); err != nil {
+		t.Skipf("needs dwz: %v", err)
+	}
+	dir := t.TempDir()
+	var paths []string
+	for i := range 2 {
+		path := build(t, "inlined", "gcc", "-O2", "-gdwarf-4", fmt.Sprintf("-DUNIQUE=%d", i), inlinedC)
+		to := filepath.Join(dir, fmt.Sprintf("inlined%d", i))
+		if err := os.Rename(path, to); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, to)
+	}
+	common := filepath.Join(dir, "common.debug")
+	if text, err := exec.Command("dwz", "-m", common, "-M", common, "-h", paths[0], paths[1]).CombinedOutput(); err != nil {
+		t.Fatalf("dwz: %v\n%s", err, text)
+	}
+	f, err := elf.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Section(".gnu_debugaltlink") == nil {
+		t.Fatal("dwz has moved nothing")
+	}
+	p := start(t, exec.Command(paths[0]), "inlined")
+	if got, want := p.story(patient(), "inlined"), inlinedStory(t); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// miniDebugged is a stripped program with the symbols of its local functions in
+// .gnu_debugdata, as Fedora's have.
+func miniDebugged(t *testing.T, flags ...string) string {
+	t.Helper()
+	path := build(t, "frames", append([]string{"gcc", "-O0", "-rdynamic", "testdata/frames.c"}, flags...)...)
+	mini := path + ".mini"
+	for _, args := range [][]string{
+		{"objcopy", "--only-keep-debug", path, mini},
+		{"objcopy", "-S", "--remove-section", ".comment", "--keep-symbol=local_function", "--keep-symbol=calls_stop", mini},
+		{"xz", "-k", mini},
+		{"strip", path},
+		{"objcopy", "--add-section", ".gnu_debugdata=" + mini + ".xz", path},
+	} {
+		if text, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v (of binutils and xz-utils): %v\n%s", args, err, text)
+		}
+	}
+	return path
+}
+
+func TestMiniDebug(t *testing.T) {
+	p, r := start(t, exec.Command(miniDebugged(t)), "libc"), New(nil)
+	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
+	wantFrame(t, p.frame(t, r, "exported_function", true), "exported_function", "frames") // .dynsym still counts
+	wantFrame(t, p.frame(t, r, "noreturn", true), "calls_stop", "frames")
+}
+
+func TestUnxz(t *testing.T) {
+	if _, err := exec.LookPath("xz"); err != nil {
+		t.Skipf("needs xz: %v", err)
+	}
+	text := bytes.Repeat([]byte("a line that repeats\n"), 1<<16)
+	pack := func(args ...string) []byte {
+		cmd := exec.Command("xz", append([]string{"-c"}, args...)...)
+		cmd.Stdin = bytes.NewReader(text)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, args := range [][]string{{"-0"}, {"-6"}, {"-9", "--lzma2=dict=8MiB"}, {"--check=none"}, {"--check=sha256"}} {
+		if got, err := unxz(pack(args...)); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("xz %v: %d bytes, %v", args, len(got), err)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"huge dictionary": pack("--lzma2=dict=512MiB"), "other filter": pack("--x86", "--lzma2"), "no stream": []byte("\xfd7zXZ"), "torn": pack()[:40],
+	} {
+		if got, err := unxz(b); err == nil {
+			t.Errorf("%s: %d bytes, no error", name, len(got))
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapBytes is mapFile for text that is no file.
+func mapBytes(t testing.TB, text []byte) (*mapped, error) {
+	t.Helper()
+	if len(text) == 0 {
+		return nil, errTooLarge
+	}
+	data, err := unix.Mmap(-1, 0, len(text), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(data, text)
+	return newMapped(data)
+}
+
+// readAll looks all of a file's debug information up, within the time that a look has.
+func readAll(t testing.TB, text []byte) (known int) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			// As lookIn would: what debug/dwarf cannot bear is no crash.
+			t.Logf("recovered: %v", p)
+		}
+	}()
+	m, err := mapBytes(t, text)
+	if err != nil {
+		return 0
+	}
+	defer m.close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	check := func(s *Source) {
+		if s == nil || !s.known() {
+			return
+		}
+		known++
+		if len(s.Inlined) > maxInlined+1 || len(s.File) > maxPath+len(truncatedSuffix) {
+			t.Errorf("unbounded: %d inlined, file of %d bytes", len(s.Inlined), len(s.File))
+		}
+		for _, f := range s.Inlined {
+			wantPrintable(t, f.Function)
+		}
+	}
+	if g, err := openGo(m); err == nil {
+		for a := range uint64(64) {
+			check(g.source(g.text + a*8))
+		}
+	}
+	d, err := openDWARF(ctx, m, nil, 1<<20)
+	if err != nil {
+		return known
+	}
+	for i, r := range d.index.ranges {
+		if i == 16 {
+			break
+		}
+		for a := r.start; a < r.end && a-r.start < 256; a += 8 {
+			s, err := d.source(ctx, a)
+			if err != nil {
+				return known
+			}
+			check(s)
+		}
+	}
+	return known
+}
+
+// small is the bytes of a small library with debug information.
+func small(t testing.TB, flags ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skipf("needs gcc to build what is torn: %v", err)
+	}
+	out := filepath.Join(t.TempDir(), "small")
+	args := append([]string{"-O2", "-g", "-shared", "-nostdlib", "-ffreestanding", "-fPIC", "testdata/kernel.c", "-o", out}, flags...)
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %v: %v\n%s", args, err, text)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Each prefix of a file, and each file with some bytes overwritten, is read or refused.
+func TestTornDebugInformation(t *testing.T) {
+	text := small(t)
+	if n := readAll(t, text); n == 0 {
+		t.Fatal("nothing is known of the whole file")
+	}
+	step := 97
+	if testing.Short() {
+		step = 997
+	}
+	for n := 0; n < len(text); n += step {
+		readAll(t, text[:n])
+		for _, b := range []byte{0xff, 0x00, 0x80} {
+			broken := bytes.Clone(text)
+			for i := n; i < min(n+8, len(broken)); i++ {
+				broken[i] = b
+			}
+			readAll(t, broken)
+		}
+	}
+}
+
+// A line table says how many names follow, and debug/dwarf allocates as many.
+func TestLineHeaderThatAsksForTooMuch(t *testing.T) {
+	header := func(more ...byte) []byte {
+		b := []byte{0, 0, 0, 0, 5, 0, 8, 0, 0, 0, 0, 0, 1, 1, 1, 0xfb, 14, 2, 1}
+		b = append(b, more...)
+		b = append(b, make([]byte, 16)...)
+		b[0] = byte(len(b) - 4)
+		return b
+	}
+	for name, test := range map[string]struct {
+		line []byte
+		sane bool
+	}{
+		"no names":         {header(0, 0, 0, 0), true},
+		"one directory":    {header(1, 1, 0x08, 1, 'd', 0, 0, 0), true},
+		"a billion":        {header(1, 1, 0x08, 0xff, 0xff, 0xff, 0xff, 0x0f), false},
+		"names of no size": {header(0, 5, 0, 0), false},
+		"unknown form":     {header(1, 1, 0x7f, 1), false},
+		"empty":            {nil, false},
+		"64 bits":          {bytes.Repeat([]byte{0xff}, 64), false},
+	} {
+		if got := saneLineHeader(test.line, 0); got != test.sane {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	if saneLineHeader(header(0, 0, 0, 0), 1<<62) || saneLineHeader(header(0, 0, 0, 0), -1) {
+		t.Error("an offset out of the table is sane")
+	}
+}
+
+// A file that shrinks while it is mapped faults; that is an error, and no crash.
+func TestFileThatShrinks(t *testing.T) {
+	path := build(t, "inlined", "gcc", "-O2", "-g", inlinedC)
+	l := newLines(1<<20, 1)
+	where := lineWhere{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		m, err := mapFile(f)
+		if err == nil {
+			err = os.Truncate(path, 0)
+		}
+		return m, err
+	}}
+	if got := l.get(t.Context(), where, []uint64{0x1139}); got[0] != nil {
+		t.Errorf("got %+v", got[0])
+	}
+	if l.failed.Load() != 1 {
+		t.Errorf("%d looks failed, want 1", l.failed.Load())
+	}
+}
+
+func TestDecompressionIsBounded(t *testing.T) {
+	text := small(t, "-gz=zlib")
+	for room, want := range map[int64]error{16: errNoRoom, 1 << 20: nil} {
+		m, err := mapBytes(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := openDWARF(t.Context(), m, nil, room)
+		if !errors.Is(err, want) {
+			t.Errorf("room of %d bytes: got %v, want %v", room, err, want)
+		}
+		if err == nil && (m.extraN == 0 || m.extraN > room || len(d.index.ranges) == 0) {
+			t.Errorf("%d bytes decompressed, %d ranges", m.extraN, len(d.index.ranges))
+		}
+		m.close()
+	}
+}
+
+func TestLinesAreBounded(t *testing.T) {
+	l := newLines(1000, 1)
+	for i := range uint64(2 * maxLinesKept) {
+		l.keep(lineKey{addr: i}, &Source{})
+	}
+	if n := l.known.Size(); n > maxLinesKept || n < maxLinesKept/2 {
+		t.Errorf("%d addresses are kept", n)
+	}
+	for i := range uint64(2 * lineFiles) {
+		f := l.file(contentID{"x", i})
+		f.size.Store(100)
+		l.shrink(f)
+		if n := l.bytes(); n > 1000 {
+			t.Fatalf("%d bytes are open", n)
+		}
+	}
+	if n := len(l.files); n > lineFiles {
+		t.Errorf("%d files are kept", n)
+	}
+	// One that is in use is left alone.
+	l = newLines(1000, 1)
+	used := l.file(contentID{"used", 0})
+	used.size.Store(2000)
+	used.busy <- struct{}{}
+	other := l.file(contentID{"other", 0})
+	l.shrink(other)
+	if l.files[contentID{"used", 0}] != used {
+		t.Error("a file in use was dropped")
+	}
+}
+
+// When reading lines takes too long, names come without them, and have them the next time.
+func TestLinesComeLater(t *testing.T) {
+	path := build(t, "inlined", "gcc", "-O2", "-g", inlinedC)
+	p, r := start(t, exec.Command(path), "inlined"), New(&Options{Timeout: 2 * time.Second})
+	for range cap(r.lines.slots) {
+		r.lines.slots <- struct{}{}
+	}
+	for got := ""; got != "outer"; { // the name may come late as well, where all is slow
+		if got = p.story(r, "inlined"); strings.Contains(got, "inlined.c") {
+			t.Fatalf("while nobody may look: got %s", got)
+		}
+	}
+	if s := r.Stats(); s.LinesQueued == 0 || s.Timeouts == 0 {
+		t.Errorf("got %+v", s)
+	}
+	for range cap(r.lines.slots) {
+		<-r.lines.slots
+	}
+	for r.Stats().LinesQueued > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := p.story(r, "inlined"); got != inlinedStory(t) {
+		t.Errorf("later: got %s", got)
+	}
+	none := New(&Options{NoLines: true})
+	if got := p.story(none, "inlined"); got != "outer" {
+		t.Errorf("switched off: got %s", got)
+	}
+}
+
+// After a while nothing is held open, and what was asked is still known.
+func TestFilesAreLetGo(t *testing.T) {
+	path := build(t, "inlined", "gcc", "-O2", "-g", "-gz=zlib", inlinedC)
+	p, r := start(t, exec.Command(path), "inlined"), patient()
+	want := p.story(r, "inlined")
+	if r.Stats().LineBytes == 0 {
+		t.Fatal("nothing was decompressed")
+	}
+	for _, f := range r.lines.files {
+		f.last = time.Now().Add(-lineIdle)
+		r.lines.rest(f)
+		if f.data != nil || f.index == nil || f.size.Load() != f.index.bytes() {
+			t.Errorf("got %+v", f)
+		}
+	}
+	if got := p.story(r, "inlined"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	// Opened again, with the index that is kept: for another address.
+	if s := r.User(p.pid, []uint64{p.addrs["inlined"] + 1}); len(s.Sources) != 1 || !s.Sources[0].known() {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func FuzzDebugInformation(f *testing.F) {
+	debug.SetMemoryLimit(1 << 30)
+	f.Add(tinyGo())
+	for _, flags := range [][]string{{"-gdwarf-5"}, {"-gdwarf-4"}, {"-gdwarf-5", "-gz=zlib"}} {
+		f.Add(small(f, flags...))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { readAll(t, text) })
+}
+
+func FuzzUnxz(f *testing.F) {
+	f.Add([]byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x02\x00!\x01\x16\x00\x00\x00t/\xe5\xa3\x01\x00\x01hi\x00\x00"))
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		if out, err := unxz(packed); err == nil && len(out) > maxMini {
+			t.Fatalf("%d bytes", len(out))
+		}
+	})
+}
+
+func FuzzLineHeader(f *testing.F) {
+	f.Add([]byte{24, 0, 0, 0, 5, 0, 8, 0, 0, 0, 0, 0, 1, 1, 1, 0xfb, 14, 2, 1, 1, 1, 8, 1, 'd', 0, 0, 0, 0}, int64(0))
+	f.Fuzz(func(_ *testing.T, line []byte, at int64) { saneLineHeader(line, at) })
+}

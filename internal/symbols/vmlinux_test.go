@@ -1,0 +1,81 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A program stands in for vmlinux: a real ELF file with real DWARF, whose code
+// begins at _stext, and which was "loaded" elsewhere than it was linked to.
+func TestKernelLines(t *testing.T) {
+	const source = "testdata/kernel.c"
+	path := build(t, "vmlinux", "gcc", "-O2", "-g", "-static", "-nostdlib", "-ffreestanding", "-no-pie", "-fno-PIE",
+		"-fno-asynchronous-unwind-tables", "-Wl,--build-id", "-Wl,-e,_stext", source)
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slide = 0xffffffff80000000
+	var kallsyms bytes.Buffer
+	addrs := map[string]uint64{}
+	for _, s := range list {
+		if s.Section != elf.SHN_UNDEF && s.Section < elf.SHN_LORESERVE && f.Sections[s.Section].Flags&elf.SHF_EXECINSTR != 0 && elf.ST_TYPE(s.Info) != elf.STT_SECTION {
+			fmt.Fprintf(&kallsyms, "%016x T %s\n", s.Value+slide, s.Name)
+			addrs[s.Name] = s.Value + slide
+		}
+	}
+	fmt.Fprintf(&kallsyms, "ffffffffc0000000 t of_module\t[mod]\n")
+	root := t.TempDir()
+	install(t, path, root, "/usr/lib/debug/boot/vmlinux-1.2.3")
+	put := func(name string, text []byte) {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notes, err := f.Section(".note.gnu.build-id").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("sys/kernel/notes", notes)
+	put("proc/sys/kernel/osrelease", []byte("1.2.3\n"))
+	put("proc/kallsyms", kallsyms.Bytes())
+
+	r := New(&Options{Proc: filepath.Join(root, "proc"), Root: root, Timeout: time.Minute})
+	at := addrs["finish_wait"] + 1
+	s, err := r.Kernel([]uint64{at, 0xffffffffc0000010})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("list_del kernel.c:%d < finish_wait kernel.c:%d", lineOf(t, source, "list_del is here"), lineOf(t, source, "finish_wait calls"))
+	if got := story(s, 0); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := story(s, 1); got != "of_module" || s.Frames[1] != "of_module+0x10 [mod]" {
+		t.Errorf("a module: got %s, %s", got, s.Frames[1])
+	}
+	if names, err := r.KernelNames([]uint64{at}); err != nil || names[0] != s.Frames[0] {
+		t.Errorf("got %q, %v", names, err)
+	}
+
+	// That of another kernel is not believed.
+	notes[len(notes)-1]++
+	put("sys/kernel/notes", notes)
+	r = New(&Options{Proc: filepath.Join(root, "proc"), Root: root, Timeout: time.Minute})
+	if s, err := r.Kernel([]uint64{at}); err != nil || s.Sources != nil {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
