@@ -151,6 +151,7 @@ deps-lint:
 deps-test:
 	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' \
 		dwz='debug files that share parts' libc6-dbg='the lines of a library' xz-utils='symbols of stripped programs' babeltrace2='reads the traces that tailcam writes' \
+		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')

@@ -217,6 +217,14 @@ type values struct {
 // ofRecord tells whether the events of a type come from the kernel's records.
 func (t Type) ofRecord() bool { return t >= SchedSwitch && t <= Steal }
 
+// memcgClasses are the names of ReclaimBegin and ReclaimEnd for a cgroup: an
+// event's id is then its type plus memcgID.
+var memcgClasses = map[Type]string{
+	ReclaimBegin: "mm_vmscan_memcg_reclaim_begin", ReclaimEnd: "mm_vmscan_memcg_reclaim_end",
+}
+
+const memcgID = 48 - uint16(ReclaimBegin)
+
 // classOf returns nil for types that are not events.
 func classOf(t Type) *class {
 	if int(t) >= len(classes) || classes[t].name == "" {

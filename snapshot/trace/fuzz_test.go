@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -84,9 +85,12 @@ func kept(r *Record, fields []field, args [syscallArgs]uint64) (out [syscallArgs
 	return out
 }
 
-func sampleTrace(f testing.TB) (metadata, stream []byte) {
+// sampleTrace writes a small trace. All has one event of each type.
+func sampleTrace(f testing.TB, all bool) (metadata, stream []byte) {
 	b := newBuilder(0, 1000)
-	b.oneOfEach()
+	if all {
+		b.oneOfEach()
+	}
 	b.now += 5 << 32
 	b.busy(len(b.out) + 40)
 	dir := write(f, Trace{
@@ -106,12 +110,26 @@ func sampleTrace(f testing.TB) (metadata, stream []byte) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	return metadata, stream
+	if all {
+		return metadata, stream
+	}
+	// Without the declarations that this stream does not need: mutations stay cheap.
+	text := string(metadata)
+	kept, events, _ := strings.Cut(text, "event {\n")
+	for _, event := range strings.Split(events, "event {\n") {
+		for _, name := range []string{"sched_switch", "sched_waking", "block_rq_issue", "syscall_", "statedump", "tailcam_e"} {
+			if strings.Contains(event, name) {
+				kept += "event {\n" + event
+				break
+			}
+		}
+	}
+	return []byte(kept), stream
 }
 
 // FuzzRead: no metadata and no stream may do more than fail.
 func FuzzRead(f *testing.F) {
-	text, stream := sampleTrace(f)
+	text, stream := sampleTrace(f, false)
 	f.Add(text, stream)
 	f.Add(text, stream[:len(stream)/2])
 	f.Add(text[:len(text)/2], stream)
@@ -155,7 +173,7 @@ func FuzzRead(f *testing.F) {
 // Wherever a file is cut, what comes before the cut is read, and told apart
 // from a whole file.
 func TestTornStream(t *testing.T) {
-	text, whole := sampleTrace(t)
+	text, whole := sampleTrace(t, true)
 	m, err := parseMetadata(text)
 	if err != nil {
 		t.Fatal(err)

@@ -104,6 +104,9 @@ trace {
 			writeClass(&b, id, c.name, c.fields)
 		}
 	}
+	for _, t := range slices.Sorted(maps.Keys(memcgClasses)) {
+		writeClass(&b, int(uint16(t)+memcgID), memcgClasses[t], classes[t].fields)
+	}
 	for _, nr := range slices.Sorted(maps.Keys(names)) {
 		call := names[nr]
 		name := toLTTng(call.name)

@@ -102,6 +102,9 @@ func parseMetadata(text []byte) (*meta, error) {
 			types[c.name] = Type(t)
 		}
 	}
+	for t, name := range memcgClasses {
+		types[name] = t
+	}
 	for _, e := range events {
 		d, err := m.declare(&e, types)
 		if err != nil {
@@ -164,7 +167,7 @@ func (m *meta) declare(e *eventText, types map[string]Type) (*decl, error) {
 // of another type, are skipped.
 func declaredField(text string, known []field) (field, error) {
 	for _, f := range known {
-		if text == fieldDecl(&f) {
+		if strings.Contains(text, " _"+f.name) && text == fieldDecl(&f) {
 			return f, nil
 		}
 	}

@@ -70,6 +70,9 @@ func (w *writer) record(r *Record) error {
 			}
 		}
 	}
+	if (t == ReclaimBegin || t == ReclaimEnd) && r.u32(offReclaimKind) != 0 {
+		id += memcgID
+	}
 	w.buf = appendHeader(w.buf, id, w.last, now, r.TID())
 	w.buf = appendFields(w.buf, fields, r)
 	return w.wrote(now)
