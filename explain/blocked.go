@@ -63,15 +63,19 @@ func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, na
 	if r := wk.request; r != nil && r.complete > p.from {
 		return w.disk(out, p, r)
 	}
-	switch wk.ctx.kind {
+	kind := ""
+	if wk.ctx != nil {
+		kind = wk.ctx.kind
+	}
+	switch kind {
 	case KindTimer:
-		p.cause, p.by = Timer, w.m.whoContext(&wk.ctx)
+		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
 		if isSleep(name) {
 			p.why = "slept as it asked to, in " + name
 		}
 		return w.put(out, p)
 	case KindIRQ:
-		p.cause, p.by = IRQ, w.m.whoContext(&wk.ctx)
+		p.cause, p.by = IRQ, w.m.whoContext(wk.ctx)
 		return w.put(out, p)
 	case KindSoftirq:
 		return w.put(out, w.soft(p, wk))
@@ -103,7 +107,7 @@ func (w *walker) stopped(t *task, p piece, whole *segment) piece {
 	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= whole.from })
 	for j := i - 1; j >= max(0, i-3); j-- {
 		s := &t.segments[j]
-		if s.state == runnable && s.wake != nil && s.wake.ctx.kind == "" && s.wake.tid != 0 && whole.from-s.from < earlyWake {
+		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && whole.from-s.from < earlyWake {
 			p.by = w.m.whoTask(s.wake.tid)
 			return p
 		}
@@ -112,7 +116,7 @@ func (w *walker) stopped(t *task, p piece, whole *segment) piece {
 	if whole.frozen {
 		p.by = w.m.whoQuota(t)
 	}
-	if wk := whole.wake; wk != nil && wk.ctx.kind == "" && wk.tid != 0 {
+	if wk := whole.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
 		p.by = w.m.whoTask(wk.tid)
 		p.why += ", until it was let go on"
 	}
@@ -121,7 +125,7 @@ func (w *walker) stopped(t *task, p piece, whole *segment) piece {
 
 // soft is a wait that a softirq ended which completed no request.
 func (w *walker) soft(p piece, wk *wake) piece {
-	p.by = w.m.whoContext(&wk.ctx)
+	p.by = w.m.whoContext(wk.ctx)
 	switch wk.ctx.number {
 	case softirqTimer, softirqHrtimer:
 		p.cause = Timer
@@ -154,7 +158,7 @@ func (w *walker) network(p piece, wk *wake) piece {
 func (w *walker) locked(p piece, l *locking, wk *wake) piece {
 	p.cause = Locked
 	holder := l.owner
-	if wk != nil && wk.ctx.kind == "" && wk.tid != 0 {
+	if wk != nil && wk.ctx == nil && wk.tid != 0 {
 		holder = wk.tid
 	}
 	if p.why != "" {

@@ -32,7 +32,7 @@ func (m *model) feedContext(ev *trace.Event, c *cpu) {
 	switch b := ev.Body.(type) {
 	case trace.IRQ:
 		if ev.Type == trace.IRQEntry {
-			m.push(c, ev.Time, frame{context: context{kind: KindIRQ, number: b.IRQ, name: b.Name}})
+			m.push(c, ev.Time, frame{context: m.context(context{kind: KindIRQ, number: b.IRQ, name: b.Name})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindIRQ && f.number == b.IRQ })
 			c.irqEnd = ev.Time
@@ -40,7 +40,7 @@ func (m *model) feedContext(ev *trace.Event, c *cpu) {
 	case trace.Softirq:
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
-			f := frame{context: context{kind: KindSoftirq, number: vec, name: vectorName(vec)}}
+			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: vectorName(vec)})}
 			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raised
 			m.push(c, ev.Time, f)
 		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {
@@ -50,20 +50,32 @@ func (m *model) feedContext(ev *trace.Event, c *cpu) {
 		}
 	case trace.Hrtimer:
 		if ev.Type == trace.HrtimerEntry {
-			m.push(c, ev.Time, frame{context: context{kind: KindTimer, hr: true, function: b.Function}})
+			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, hr: true, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && f.hr })
 			c.irqEnd = ev.Time
 		}
 	case trace.Timer:
 		if ev.Type == trace.TimerEntry {
-			m.push(c, ev.Time, frame{context: context{kind: KindTimer, function: b.Function}})
+			m.push(c, ev.Time, frame{context: m.context(context{kind: KindTimer, function: b.Function})})
 		} else {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && !f.hr })
 		}
 	case trace.Net:
 		m.feedNet(ev, c, &b)
 	}
+}
+
+// context makes each context once.
+func (m *model) context(x context) *context {
+	key := contextKey{kind: x.kind[0], hr: x.hr, number: x.number, function: x.function}
+	if c := m.contexts[key]; c != nil && c.name == x.name {
+		return c
+	}
+	if len(m.contexts) < maxPending {
+		m.contexts[key] = &x
+	}
+	return &x
 }
 
 // feedNet follows packets through this machine, by their addresses.

@@ -184,7 +184,7 @@ func (m *model) feedWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	if s = t.last(); s != nil && s.state == blocked {
 		s.wake = w
 	}
-	if w.ctx.kind == "" && ev.TID != 0 {
+	if w.ctx == nil && ev.TID != 0 {
 		if n := len(t.wakers); n > 0 && t.wakers[n-1].at <= m.from {
 			t.wakers[n-1] = tick{ev.Time, ev.TID}
 		} else if m.keep() {

@@ -130,6 +130,6 @@ func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
 		from = max(from, c.steals[n-1].to)
 	}
 	if from < ev.Time && m.keep() {
-		c.steals = append(c.steals, over{from: from, to: ev.Time, context: context{kind: KindHypervisor, name: "the hypervisor"}})
+		c.steals = append(c.steals, over{from: from, to: ev.Time, context: m.context(context{kind: KindHypervisor, name: "the hypervisor"})})
 	}
 }

@@ -14,9 +14,9 @@ func (w *walker) interrupt() []piece {
 		w.overlay(o.CPU, o.Start, o.End, cover, func(from, to uint64) { out = w.held(out, from, to) })
 		return out
 	}
-	own := context{kind: KindIRQ, number: o.IRQ, name: o.Name}
+	own := &context{kind: KindIRQ, number: o.IRQ, name: o.Name}
 	if o.Track == "softirq" {
-		own = context{kind: KindSoftirq, name: o.Name}
+		own = &context{kind: KindSoftirq, name: o.Name}
 	}
 	// What no other context covers is its own: it runs, whether the recorder saw it or not.
 	w.overlay(o.CPU, o.Start, o.End, func(v *over, from, to uint64) {

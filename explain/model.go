@@ -51,7 +51,7 @@ type wake struct {
 	at      uint64
 	cpu     int
 	tid     int      // current on that CPU
-	ctx     context  // on top of it; its kind is "" if it was the task itself
+	ctx     *context // on top of it; nil: the task itself did
 	request *request // completed there just before
 	work    *work    // that the task executed
 	sender  int      // network: the local task that sent the packet; 0: not known
@@ -111,16 +111,23 @@ type run struct {
 
 // context is an interrupt, a softirq or a timer on top of a task.
 type context struct {
-	kind     string // KindIRQ, KindSoftirq, KindTimer; "": none
+	kind     string // KindIRQ, KindSoftirq, KindTimer, KindHypervisor
 	hr       bool   // timer: of high resolution
 	number   int    // irq or vector
 	name     string
 	function uint64
 }
 
+type contextKey struct {
+	kind     byte
+	hr       bool
+	number   int
+	function uint64
+}
+
 // frame is an open context.
 type frame struct {
-	context
+	*context
 	request *request // completed last in it
 	sender  int
 	device  string
@@ -130,7 +137,7 @@ type frame struct {
 // over is a stretch in which a CPU did not run its task.
 type over struct {
 	from, to uint64
-	context
+	*context
 }
 
 // cpu is what one CPU did.
@@ -221,6 +228,7 @@ type model struct {
 
 	lastTask *task // most events follow one of the same task
 	whos     map[whoKey]*Who
+	contexts map[contextKey]*context
 	facts    map[int]*TaskFact
 }
 
@@ -228,7 +236,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, facts: map[int]*TaskFact{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, facts: map[int]*TaskFact{},
 	}
 	for i := range outliers {
 		m.from = min(m.from, outliers[i].Start)

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"strings"
@@ -57,7 +58,7 @@ func (w *walker) head(r *Result) string {
 		}
 		return s
 	case "syscall":
-		return fmt.Sprintf("%s %s %s in %s", who, has("spent", "has spent"), d, o.Syscall)
+		return fmt.Sprintf("%s %s %s in %s", who, has("spent", "has spent"), d, cmp.Or(o.Syscall, "a system call"))
 	case "block":
 		what, device := "request", o.Device
 		if q := w.m.requestOf(o); q != nil {
@@ -272,7 +273,7 @@ func crowd(g *group) string {
 		tasks[g.parts[i].By.TID] = true
 		same = same && g.parts[i].By.Comm == first.By.Comm
 	}
-	if same {
+	if same && first.By.Comm != "" {
 		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, title(first.By), duration(first.NS))
 	}
 	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), title(first.By), duration(first.NS), title(g.parts[1].By), duration(g.parts[1].NS))

@@ -158,7 +158,7 @@ func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to 
 
 // overPiece is time that an interrupt or the hypervisor took.
 func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) piece {
-	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(&o.context)}
+	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context)}
 	switch o.kind {
 	case KindSoftirq:
 		p.cause = Softirq

@@ -236,11 +236,11 @@ func (m *model) whoOwner(r *request) *Who {
 
 // whoWoke names a waker.
 func (m *model) whoWoke(wk *wake) *Who {
-	if wk.ctx.kind == KindSoftirq && wk.sender != 0 && wk.device == "lo" {
+	if wk.ctx != nil && wk.ctx.kind == KindSoftirq && wk.sender != 0 && wk.device == "lo" {
 		return m.whoTask(wk.sender)
 	}
-	if wk.ctx.kind != "" {
-		return m.whoContext(&wk.ctx)
+	if wk.ctx != nil {
+		return m.whoContext(wk.ctx)
 	}
 	switch {
 	case wk.tid == 0:

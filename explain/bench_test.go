@@ -1,0 +1,49 @@
+package explain
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// BenchmarkExplain: a snapshot of 16 MiB of records on 4 CPUs, all of it within
+// the outlier, read from its files as the daemon does.
+func BenchmarkExplain(b *testing.B) {
+	s := newSimulation(1, 4, 200)
+	for len(s.records) < 16<<20/trace.RecordSize {
+		s.run(1000)
+	}
+	cpus := make([]trace.CPU, 4)
+	for i := range s.records {
+		n := s.records[i].CPU()
+		cpus[n].CPU = n
+		cpus[n].Records = append(cpus[n].Records, s.records[i])
+	}
+	dir := b.TempDir()
+	if err := trace.Write(dir, trace.Trace{CPUs: cpus}); err != nil {
+		b.Fatal(err)
+	}
+	before := spent(b)
+	for b.Loop() {
+		r, err := trace.Read(dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		explained(b, r, []Outlier{{Track: "pair", TID: 1001, Start: 1_000_001, End: s.now}}, Names{})
+		if err := r.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((spent(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+}
+
+// spent is the processor time of this process: others may have the CPUs, too.
+func spent(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
