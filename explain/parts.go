@@ -149,17 +149,16 @@ func shorten(pieces []piece, most int) []shortened {
 	return out
 }
 
-// together makes one piece of several: that of the largest part of them.
+// together makes one piece of several: the longest of them stands for all.
 func together(pieces []piece) *piece {
-	parts := sumUp(pieces, false)
-	p := pieces[0]
+	best := 0
 	for i := range pieces {
-		if pieces[i].cause == parts[0].Cause && pieces[i].by == parts[0].By {
-			p = pieces[i]
-			break
+		if pieces[i].to-pieces[i].from > pieces[best].to-pieces[best].from {
+			best = i
 		}
 	}
+	p := pieces[best]
 	p.from, p.to, p.below, p.waker = pieces[0].from, pieces[len(pieces)-1].to, nil, nil
-	p.why = fmt.Sprintf("%d short stretches, the largest part of them", len(pieces))
+	p.why = fmt.Sprintf("the longest of %d short stretches", len(pieces))
 	return &p
 }

@@ -122,18 +122,25 @@ func TestEvents(t *testing.T) {
 	}
 	caught := outlier("wakeup", 48.2e6)
 	caught.Stacks.User = []string{"std::vector<int>::at(unsigned long)+0x12"}
+	id := "one"
+	caught.Snapshot = &id
 	f.Publish(caught)
 	f.Publish(outlier("disk", 60e6))
+	done := *caught
+	done.Explained = &tracker.Explained{Verdict: "victim 7 waited for hog 9.", Advice: "Look at\x1b hog 9.", Cause: "preempted", By: "hog 9", NS: 48e6}
+	f.Explain([]tracker.Outlier{done})
 	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
 	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
+    verdict      victim 7 waited for hog 9.
     threshold    5ms (9.6 times that)
     cpu          1
+    snapshot     one
 `
 	if diff := cmp.Diff(want, stdout); status != exitOK || diff != "" {
 		t.Errorf("status %d\n%s", status, diff)
 	}
 	_, stdout, _ = invoke(t, "events", "-v", "--socket", socket)
-	if n := strings.Count(stdout, "    kernel       schedule+0x1\n"); n != 2 {
+	if n := strings.Count(stdout, "    kernel       schedule+0x1\n"); n != 2 || !strings.Contains(stdout, `    advice       Look at\x1b hog 9.`) {
 		t.Errorf("-v shows %d of 2 stacks:\n%s", n, stdout)
 	}
 	status, stdout, _ = invoke(t, "events", "-o", "json", "--socket", socket)
@@ -142,7 +149,7 @@ func TestEvents(t *testing.T) {
 	}
 	const first = `{"time":"2026-11-20T23:15:02.123456789Z","rule":"wakeup","track":"wakeup","cause":"threshold","delay_ns":48200000,"threshold_ns":5000000,` +
 		`"key":{"tid":7},"task":{"pid":7,"tid":7,"comm":"victim","uid":0},"cpu":1,"entry_cpu":1,` +
-		`"stacks":{"kernel":["schedule+0x1"],"user":["std::vector<int>::at(unsigned long)+0x12"]},"snapshot":null,"suppressed":0,`
+		`"stacks":{"kernel":["schedule+0x1"],"user":["std::vector<int>::at(unsigned long)+0x12"]},"snapshot":"one",`
 	if !strings.HasPrefix(stdout, first) {
 		t.Errorf("json: %s\nwant it to begin with\n%s", stdout, first)
 	}

@@ -24,6 +24,7 @@ func newEvents(c *cli) *cobra.Command {
 			return c.events(cmd.Context(), opts, stacks)
 		},
 	}
+	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "with -f and -o json: also a line {\"verdict\": …} once an outlier's snapshot is complete")
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "show outliers as they come, until interrupted")
 	c.addRule(cmd, &opts.Rule)
 	addStacks(cmd, &stacks)
@@ -45,6 +46,7 @@ func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) e
 }
 
 func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks bool) error {
+	opts.Verdicts = opts.Verdicts || c.output == textOutput
 	stream, err := c.client().Events(ctx, &opts)
 	if err != nil {
 		return err
@@ -73,12 +75,30 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 }
 
 func (c *cli) printEvent(e api.Event, stacks bool) error {
+	if v := e.Verdict; v != nil {
+		return c.printVerdict(v, stacks)
+	}
 	if e.Outlier == nil {
 		c.err.Printf("%s %s outliers are not shown: this reader is slower than they come\n",
 			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
 		return nil
 	}
 	return c.printOutlier(e.Outlier, stacks)
+}
+
+// printVerdict prints what a snapshot says of an outlier that was shown before.
+func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
+	if c.output == jsonOutput {
+		return c.printJSON(map[string]*api.Verdict{"verdict": v})
+	}
+	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)), term.Clean(v.Explained.Verdict))
+	if advice && v.Advice != "" {
+		c.out.Printf("    %s\n", term.Clean(v.Advice))
+	}
+	if err := c.out.Err(); err != nil {
+		return fmt.Errorf("write output: %w", err) // nobody reads on
+	}
+	return nil
 }
 
 func (c *cli) printOutlier(o *tracker.Outlier, stacks bool) error {

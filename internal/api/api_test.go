@@ -159,6 +159,56 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// What a snapshot says of an outlier comes later: those who want it get it in a
+// line of its own, those who do not see each outlier once.
+func TestVerdicts(t *testing.T) {
+	backend := newFake()
+	c, _ := serve(t, backend)
+	wants, err := c.Events(t.Context(), &EventsOptions{Follow: true, Verdicts: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wants.Close()
+	other, err := c.Events(t.Context(), &EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+
+	id := "20261120T231502.123456789Z-wakeup-000042"
+	o := outlier("wakeup", 1)
+	o.Snapshot = &id
+	backend.Publish(o)
+	done := *o
+	done.Explained = &tracker.Explained{Verdict: "It waited.", Advice: "Look.", Cause: "preempted", By: "hog 9", NS: 1}
+	stranger := done
+	stranger.StartMono++
+	backend.Explain([]tracker.Outlier{stranger, done})
+	backend.Explain([]tracker.Outlier{done}) // once is enough
+	backend.Publish(outlier("wakeup", 2))
+
+	if e, err := wants.Next(); err != nil || e.Outlier == nil || e.Outlier.Explained != nil {
+		t.Errorf("first: %+v, %v", e, err)
+	}
+	e, err := wants.Next()
+	want := &Verdict{Time: o.Time, Rule: "wakeup", Task: o.Task, StartMono: o.StartMono, Snapshot: &id, Explained: *done.Explained}
+	if diff := cmp.Diff(want, e.Verdict); err != nil || diff != "" {
+		t.Errorf("verdict: %v\n%s", err, diff)
+	}
+	for _, s := range []*EventStream{wants, other} {
+		e, err := s.Next()
+		if s == other && err == nil && e.Outlier != nil && e.Outlier.DelayNS == 1 {
+			e, err = s.Next()
+		}
+		if err != nil || e.Outlier == nil || e.Outlier.DelayNS != 2 {
+			t.Errorf("last: %+v, %v", e, err)
+		}
+	}
+	if got := backend.Recent(""); len(got) != 2 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
+		t.Errorf("remembered: %+v", got)
+	}
+}
+
 // A reader that stops reading holds up nobody, and learns what it lost.
 func TestSlowReader(t *testing.T) {
 	backend := newFake()

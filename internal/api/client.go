@@ -95,12 +95,15 @@ func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error
 type EventsOptions struct {
 	Rule   string // "": all
 	Follow bool   // those to come, rather than those remembered
+	// Verdicts: with Follow, also what the snapshots say once they are complete.
+	Verdicts bool
 }
 
-// Event is one line of an event stream: an outlier, or a loss.
+// Event is one line of an event stream: an outlier, a verdict, or a loss.
 type Event struct {
-	Outlier *tracker.Outlier // nil for a loss
+	Outlier *tracker.Outlier // nil for a loss or a verdict
 	Lost    uint64           // outliers that this client was too slow for
+	Verdict *Verdict         // of an outlier that came before; else nil
 }
 
 // Events opens a stream of outliers. With Follow, no outlier after its return is missed.
@@ -112,6 +115,9 @@ func (c *Client) Events(ctx context.Context, opts *EventsOptions) (*EventStream,
 	}
 	if opts != nil && opts.Follow {
 		query.Set("follow", "1")
+		if opts.Verdicts {
+			query.Set("verdicts", "1")
+		}
 	}
 	resp, err := c.do(ctx, http.MethodGet, "/v1/events?"+query.Encode(), nil)
 	if err != nil {
@@ -132,13 +138,16 @@ type EventStream struct {
 func (s *EventStream) Next() (Event, error) {
 	var line struct {
 		*tracker.Outlier
-		Lost uint64 `json:"lost"`
+		Lost    uint64   `json:"lost"`
+		Verdict *Verdict `json:"verdict"`
 	}
 	line.Outlier = &tracker.Outlier{}
 	err := s.dec.Decode(&line)
 	switch {
 	case err == nil && line.Lost > 0:
 		return Event{Lost: line.Lost}, nil
+	case err == nil && line.Verdict != nil:
+		return Event{Verdict: line.Verdict}, nil
 	case err == nil:
 		return Event{Outlier: line.Outlier}, nil
 	case errors.Is(err, io.EOF) && !s.follow:

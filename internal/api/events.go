@@ -13,7 +13,8 @@ import (
 )
 
 // events streams outliers as newline-delimited JSON: the remembered ones, or
-// with follow=1 those that come from now on, until client or daemon go away.
+// with follow=1 those that come from now on, until client or daemon go away;
+// with verdicts=1 also what their snapshots say, when they are complete.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	rule := query.Get("rule")
@@ -22,13 +23,18 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("follow: %w", err))
 		return
 	}
+	verdicts, err := boolean(query.Get("verdicts"))
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("verdicts: %w", err))
+		return
+	}
 	if rule != "" {
 		if err := s.checkRule(rule); err != nil {
 			s.fail(w, http.StatusNotFound, err)
 			return
 		}
 	}
-	out := &stream{enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	out := &stream{verdicts: verdicts, enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
 	out.enc.SetEscapeHTML(false)
 	if !follow {
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -62,9 +68,10 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 
 // stream writes one client's events. Only its own goroutine ever waits for the client.
 type stream struct {
-	enc   *json.Encoder
-	flush func() error
-	told  uint64 // losses that the client knows of
+	enc      *json.Encoder
+	flush    func() error
+	told     uint64 // losses that the client knows of
+	verdicts bool   // it wants them
 }
 
 // follow copies outliers to the client until done. Losses are told with the
@@ -83,7 +90,10 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, 
 			if !ok {
 				return nil
 			}
-			if err := s.enc.Encode(o); err != nil {
+			if o.Explained != nil && !s.verdicts {
+				continue // it has had this one
+			}
+			if err := s.enc.Encode(line(o)); err != nil {
 				return err
 			}
 		}
@@ -94,6 +104,16 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, 
 			s.told = n
 		}
 	}
+}
+
+// line is an outlier, or if it comes for the second time, its verdict.
+func line(o *tracker.Outlier) any {
+	if o.Explained == nil {
+		return o
+	}
+	return verdictNotice{Verdict: &Verdict{
+		Time: o.Time, Rule: o.Rule, Task: o.Task, StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
+	}}
 }
 
 func boolean(s string) (bool, error) {

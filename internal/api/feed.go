@@ -41,12 +41,44 @@ func NewFeed(remember int) *Feed {
 func (f *Feed) Publish(o *tracker.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.rememberLocked(o)
+	f.offerLocked(o)
+}
+
+// Explain lets remembered outliers carry what their snapshot, now complete,
+// says of them, and offers them once more: readers know it by Outlier.Explained.
+func (f *Feed) Explain(outliers []tracker.Outlier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range outliers {
+		e := &outliers[i]
+		if e.Explained == nil {
+			continue
+		}
+		for j, o := range f.ring {
+			if o.Snapshot == nil || e.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
+				o.Task.TID != e.Task.TID || o.StartMono != e.StartMono || o.EndMono != e.EndMono || o.Explained != nil {
+				continue
+			}
+			again := *o // readers may hold the old one
+			again.Explained = e.Explained
+			f.ring[j] = &again
+			f.offerLocked(&again)
+			break
+		}
+	}
+}
+
+func (f *Feed) rememberLocked(o *tracker.Outlier) {
 	if len(f.ring) < f.keep {
 		f.ring = append(f.ring, o)
 	} else {
 		f.ring[f.next] = o
 		f.next = (f.next + 1) % f.keep
 	}
+}
+
+func (f *Feed) offerLocked(o *tracker.Outlier) {
 	for r := range f.readers {
 		if r.rule != "" && r.rule != o.Rule {
 			continue

@@ -6,7 +6,8 @@
 //	GET  /v1/snapshots                  []SnapshotInfo, oldest first
 //	GET  /v1/histograms?of=NAME         []HistogramInfo, of all trackers and rules, or of one
 //	GET  /v1/events?rule=R              remembered outliers, one JSON object a line
-//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line
+//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line; with verdicts=1 also {"verdict": Verdict}
+//	                                    for each whose snapshot is complete
 //	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
 //	GET  /v1/thresholds                 []ThresholdInfo: those that are set while it runs, the newest first
 //	POST /v1/thresholds ThresholdRequest   ThresholdInfo
@@ -42,7 +43,8 @@ type Backend interface {
 	Recent(rule string) []*tracker.Outlier
 	// Subscribe hands out the outliers of a rule, or of all for "", from now
 	// on. The sender never waits: what finds the channel full is dropped and
-	// counted in lost. cancel must be called, and closes the channel.
+	// counted in lost. cancel must be called, and closes the channel. An outlier
+	// comes a second time, with Explained, once its snapshot is complete.
 	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
 	// TakeSnapshot takes one now and returns its directory.
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
@@ -160,6 +162,22 @@ type snapshotReply struct {
 // failure is the body of every error.
 type failure struct {
 	Error string `json:"error"`
+}
+
+// Verdict is what the snapshot of an outlier says of it, once it is complete:
+// the outlier itself was published before.
+type Verdict struct {
+	Time      time.Time    `json:"time"` // of the outlier
+	Rule      string       `json:"rule"`
+	Task      tracker.Task `json:"task"`
+	StartMono uint64       `json:"start_mono_ns"`
+	Snapshot  *string      `json:"snapshot"`
+	tracker.Explained
+}
+
+// verdictNotice is a line of an event stream that is not an outlier.
+type verdictNotice struct {
+	Verdict *Verdict `json:"verdict"`
 }
 
 // lostNotice is a line of an event stream that is not an outlier.

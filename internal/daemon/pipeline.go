@@ -80,6 +80,7 @@ func (d *daemon) afterSnapshot(done snapshot.Done) {
 	if done.Err != nil || len(done.Outliers) == 0 {
 		return
 	}
+	d.feed.Explain(done.Outliers)
 	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
 }
 

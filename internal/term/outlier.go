@@ -43,6 +43,12 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 		what(o)+ending(o))
 
 	d := details{c: c}
+	if e := o.Explained; e != nil {
+		d.add("verdict", Clean(e.Verdict))
+		if stacks {
+			d.add("advice", Clean(e.Advice))
+		}
+	}
 	d.add("threshold", threshold(o))
 	d.process(o)
 	d.wait(o)
