@@ -202,6 +202,9 @@ struct cpu_state {
 	__u32 in_hrtimer, hrtimer_tid;
 	__u32 in_softirq, softirq_tid;
 	struct span_losses span;
+	__u64 steal_seen;		      /* what the hypervisor had taken when it was last told of */
+	__u64 steal_clock;		      /* of the last look at it, */
+	__u64 steal_last_ns, steal_before_ns; /* its time, and that of the look before */
 	struct ran ran[RUN_HISTORY];
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Interrupts, which the recorder and the trackers irq, softirq and chain want,
- * timers, which the recorder, chain and the tick want, and work queues. What
+ * and timers, which the recorder, chain and the tick want. What
  * interrupts a CPU is noted there as well, so that a wake-up from it is not
  * put down to the task that was interrupted.
  */
@@ -11,16 +11,8 @@
 #include "chain.h"
 #include "irq.h"
 #include "recorder.h"
+#include "steal.h"
 #include "tick.h"
-
-/* A record of the current task, its payload zero. */
-static __always_inline void record_begin(struct record *r, u16 type)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-
-	__builtin_memset(r, 0, sizeof(*r));
-	record_head(r, type, bpf_get_smp_processor_id(), current->pid, bpf_ktime_get_ns());
-}
 
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
@@ -176,6 +168,8 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 
 	if (me)
 		me->in_hrtimer = 0;
+	if (record_sched) /* the tick is such a timer */
+		steal_look(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
 	if (record_timer) {
 		struct record r;
 
@@ -185,30 +179,6 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 	}
 	if (track_chain)
 		chain_timer_end(cpu);
-	return 0;
-}
-
-SEC("tp_btf/workqueue_execute_start")
-int BPF_PROG(workqueue_execute_start, struct work_struct *work)
-{
-	struct record r;
-
-	record_begin(&r, REC_WORK_START);
-	r.work.work = (u64)work;
-	r.work.function = (u64)work->func;
-	record(ctx, &r);
-	return 0;
-}
-
-SEC("tp_btf/workqueue_execute_end")
-int BPF_PROG(workqueue_execute_end, struct work_struct *work)
-{
-	struct record r;
-
-	/* The work may be freed by now: its address is all there is. */
-	record_begin(&r, REC_WORK_END);
-	r.work.work = (u64)work;
-	record(ctx, &r);
 	return 0;
 }
 

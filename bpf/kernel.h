@@ -76,8 +76,25 @@ struct nsproxy {
 	struct pid_namespace *pid_ns_for_children;
 } CORE;
 
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+} CORE;
+
+struct task_group {
+	struct cgroup_subsys_state css;
+} CORE;
+
+struct rq {
+	int cpu;
+	u64 clock;
+	u64 prev_steal_time_rq; /* with CONFIG_PARAVIRT_TIME_ACCOUNTING */
+} CORE;
+
 struct cfs_rq {
-	int throttle_count; /* with CONFIG_CFS_BANDWIDTH */
+	struct rq *rq;
+	struct task_group *tg;
+	unsigned int throttled : 1; /* with CONFIG_CFS_BANDWIDTH, as throttle_count; 6.18+ a bit field */
+	int throttle_count;
 } CORE;
 
 struct sched_entity {
@@ -151,8 +168,62 @@ struct hrtimer {
 	u8 is_soft; /* expires in the softirq */
 } CORE;
 
+struct timer_list {
+	void *function;
+} CORE;
+
 struct work_struct {
 	void *func;
+} CORE;
+
+struct workqueue_struct {
+	char name[24]; /* 6.9+: 32 */
+} CORE;
+
+struct pool_workqueue {
+	struct workqueue_struct *wq;
+} CORE;
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct rt_mutex_base {
+	struct task_struct *owner; /* the lowest bit says that others wait */
+} CORE;
+
+struct rwbase_rt {
+	struct rt_mutex_base rtmutex;
+} CORE;
+
+struct mutex {
+	atomic_long_t owner; /* real-time kernels have none */
+} CORE;
+
+struct rw_semaphore {
+	atomic_long_t owner; /* the same */
+} CORE;
+
+struct net_device {
+	char name[16];
+} CORE;
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned int len;
+} CORE;
+
+struct napi_struct {
+	struct net_device *dev;
+} CORE;
+
+struct kvm_vcpu_arch {
+	unsigned long regs[17]; /* x86: the last is the instruction pointer */
+} CORE;
+
+struct kvm_vcpu {
+	int vcpu_id;
+	struct kvm_vcpu_arch arch;
 } CORE;
 
 struct gendisk {

@@ -17,6 +17,15 @@ static __always_inline void record_head(struct record *r, u16 type, u32 cpu, u32
 	r->time_ns = now;
 }
 
+/* A record of the current task, its payload zero. */
+static __always_inline void record_begin(struct record *r, u16 type)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	__builtin_memset(r, 0, sizeof(*r));
+	record_head(r, type, bpf_get_smp_processor_id(), current->pid, bpf_ktime_get_ns());
+}
+
 /*
  * Gives the part after this one its place in the ring of a CPU, half a part
  * before it is needed: the oldest place but for those that are pinned. After

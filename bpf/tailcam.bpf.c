@@ -12,17 +12,26 @@
 #include "histogram.h"
 #include "chain_task.h"
 #include "interrupts.h"
+#include "kvm.h"
+#include "lock.h"
+#include "memory.h"
+#include "net.h"
+#include "power.h"
 #include "recorder.h"
 #include "sched.h"
 #include "span.h"
 #include "state.h"
+#include "steal.h"
 #include "switch_state.h"
 #include "syscall.h"
+#include "throttle.h"
+#include "work.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Keep the types that Go needs in the object's BTF. */
 struct record *unused_record __attribute__((unused));
+enum record_type *unused_record_type __attribute__((unused));
 struct outlier *unused_outlier __attribute__((unused));
 struct grow_message *unused_grow_message __attribute__((unused));
 struct task_stack *unused_task_stack __attribute__((unused));
@@ -46,6 +55,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (record_sched) {
 		struct record r;
 
+		steal_look(ctx, prev, this_cpu(cpu), cpu, now);
 		record_head(&r, REC_SWITCH, cpu, prev->pid, now);
 		COPY_COMM(r.sw.prev_comm, prev);
 		COPY_COMM(r.sw.next_comm, next);

@@ -159,7 +159,11 @@ type TailcamCpuState struct {
 		BadKey    uint64
 		Forgotten uint64
 	}
-	Ran [256]TailcamRan
+	StealSeen     uint64
+	StealClock    uint64
+	StealLastNs   uint64
+	StealBeforeNs uint64
+	Ran           [256]TailcamRan
 }
 
 type TailcamDuePlace struct {
@@ -464,6 +468,52 @@ type TailcamRecordRing struct {
 	Pad       uint64
 	Held      [16]uint64
 }
+
+type TailcamRecordType uint32
+
+const (
+	TailcamRecordTypeREC_SWITCH           TailcamRecordType = 1
+	TailcamRecordTypeREC_WAKING           TailcamRecordType = 2
+	TailcamRecordTypeREC_WAKEUP_NEW       TailcamRecordType = 3
+	TailcamRecordTypeREC_MIGRATE          TailcamRecordType = 4
+	TailcamRecordTypeREC_IRQ_ENTRY        TailcamRecordType = 5
+	TailcamRecordTypeREC_IRQ_EXIT         TailcamRecordType = 6
+	TailcamRecordTypeREC_SOFTIRQ_ENTRY    TailcamRecordType = 7
+	TailcamRecordTypeREC_SOFTIRQ_EXIT     TailcamRecordType = 8
+	TailcamRecordTypeREC_HRTIMER_ENTRY    TailcamRecordType = 9
+	TailcamRecordTypeREC_HRTIMER_EXIT     TailcamRecordType = 10
+	TailcamRecordTypeREC_BLOCK_INSERT     TailcamRecordType = 11
+	TailcamRecordTypeREC_BLOCK_ISSUE      TailcamRecordType = 12
+	TailcamRecordTypeREC_BLOCK_COMPLETE   TailcamRecordType = 13
+	TailcamRecordTypeREC_WORK_START       TailcamRecordType = 14
+	TailcamRecordTypeREC_WORK_END         TailcamRecordType = 15
+	TailcamRecordTypeREC_FORK             TailcamRecordType = 16
+	TailcamRecordTypeREC_EXEC             TailcamRecordType = 17
+	TailcamRecordTypeREC_EXIT             TailcamRecordType = 18
+	TailcamRecordTypeREC_SYSCALL_ENTRY    TailcamRecordType = 19
+	TailcamRecordTypeREC_SYSCALL_EXIT     TailcamRecordType = 20
+	TailcamRecordTypeREC_WORK_QUEUE       TailcamRecordType = 21
+	TailcamRecordTypeREC_TIMER_ENTRY      TailcamRecordType = 22
+	TailcamRecordTypeREC_TIMER_EXIT       TailcamRecordType = 23
+	TailcamRecordTypeREC_FAULT_USER       TailcamRecordType = 24
+	TailcamRecordTypeREC_FAULT_KERNEL     TailcamRecordType = 25
+	TailcamRecordTypeREC_RECLAIM_BEGIN    TailcamRecordType = 26
+	TailcamRecordTypeREC_RECLAIM_END      TailcamRecordType = 27
+	TailcamRecordTypeREC_COMPACTION_BEGIN TailcamRecordType = 28
+	TailcamRecordTypeREC_COMPACTION_END   TailcamRecordType = 29
+	TailcamRecordTypeREC_LOCK_BEGIN       TailcamRecordType = 30
+	TailcamRecordTypeREC_LOCK_END         TailcamRecordType = 31
+	TailcamRecordTypeREC_CPU_IDLE         TailcamRecordType = 32
+	TailcamRecordTypeREC_CPU_FREQUENCY    TailcamRecordType = 33
+	TailcamRecordTypeREC_NET_QUEUE        TailcamRecordType = 34
+	TailcamRecordTypeREC_NET_RECEIVE      TailcamRecordType = 35
+	TailcamRecordTypeREC_NAPI_POLL        TailcamRecordType = 36
+	TailcamRecordTypeREC_THROTTLE         TailcamRecordType = 37
+	TailcamRecordTypeREC_UNTHROTTLE       TailcamRecordType = 38
+	TailcamRecordTypeREC_KVM_ENTRY        TailcamRecordType = 39
+	TailcamRecordTypeREC_KVM_EXIT         TailcamRecordType = 40
+	TailcamRecordTypeREC_STEAL            TailcamRecordType = 41
+)
 
 type TailcamRecorderState struct {
 	_        structs.HostLayout
@@ -807,6 +857,14 @@ const (
 	TailcamProgBlockRqIssue          = "block_rq_issue"
 	TailcamProgBlockRqMerge          = "block_rq_merge"
 	TailcamProgBlockRqRequeue        = "block_rq_requeue"
+	TailcamProgCompactionBegin       = "compaction_begin"
+	TailcamProgCompactionEnd         = "compaction_end"
+	TailcamProgContentionBegin       = "contention_begin"
+	TailcamProgContentionEnd         = "contention_end"
+	TailcamProgCpuFrequency          = "cpu_frequency"
+	TailcamProgCpuIdle               = "cpu_idle"
+	TailcamProgDirectReclaimBegin    = "direct_reclaim_begin"
+	TailcamProgDirectReclaimEnd      = "direct_reclaim_end"
 	TailcamProgForgetPair            = "forget_pair"
 	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
@@ -815,6 +873,15 @@ const (
 	TailcamProgHrtimerExpireExit     = "hrtimer_expire_exit"
 	TailcamProgIrqHandlerEntry       = "irq_handler_entry"
 	TailcamProgIrqHandlerExit        = "irq_handler_exit"
+	TailcamProgKvmEntry              = "kvm_entry"
+	TailcamProgKvmExit               = "kvm_exit"
+	TailcamProgMemcgReclaimBegin     = "memcg_reclaim_begin"
+	TailcamProgMemcgReclaimEnd       = "memcg_reclaim_end"
+	TailcamProgNapiPoll              = "napi_poll"
+	TailcamProgNetDevQueue           = "net_dev_queue"
+	TailcamProgNetifReceiveSkb       = "netif_receive_skb"
+	TailcamProgPageFaultKernel       = "page_fault_kernel"
+	TailcamProgPageFaultUser         = "page_fault_user"
 	TailcamProgRatchet               = "ratchet"
 	TailcamProgReleaseBank           = "release_bank"
 	TailcamProgSchedMigrateTask      = "sched_migrate_task"
@@ -830,8 +897,13 @@ const (
 	TailcamProgStackOfTask           = "stack_of_task"
 	TailcamProgSysEnter              = "sys_enter"
 	TailcamProgSysExit               = "sys_exit"
+	TailcamProgThrottleCfsRq         = "throttle_cfs_rq"
+	TailcamProgTimerExpireEntry      = "timer_expire_entry"
+	TailcamProgTimerExpireExit       = "timer_expire_exit"
+	TailcamProgUnthrottleCfsRq       = "unthrottle_cfs_rq"
 	TailcamProgWorkqueueExecuteEnd   = "workqueue_execute_end"
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
+	TailcamProgWorkqueueQueueWork    = "workqueue_queue_work"
 	TailcamVarCallMask               = "call_mask"
 	TailcamVarChainAgeNs             = "chain_age_ns"
 	TailcamVarChainFrom              = "chain_from"
@@ -873,6 +945,7 @@ const (
 	TailcamVarSpanSeed               = "span_seed"
 	TailcamVarSpanShare              = "span_share"
 	TailcamVarSpanUsers              = "span_users"
+	TailcamVarStealKvm               = "steal_kvm"
 	TailcamVarTables                 = "tables"
 	TailcamVarTaskKfuncs             = "task_kfuncs"
 	TailcamVarTaskMask               = "task_mask"
@@ -904,6 +977,7 @@ const (
 	TailcamVarUnusedProgress         = "unused_progress"
 	TailcamVarUnusedQuestion         = "unused_question"
 	TailcamVarUnusedRecord           = "unused_record"
+	TailcamVarUnusedRecordType       = "unused_record_type"
 	TailcamVarUnusedSpan             = "unused_span"
 	TailcamVarUnusedTaskStack        = "unused_task_stack"
 	TailcamVarUnusedUserStack        = "unused_user_stack"
@@ -960,6 +1034,14 @@ type TailcamProgramSpecs struct {
 	BlockRqIssue          *ebpf.ProgramSpec `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.ProgramSpec `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.ProgramSpec `ebpf:"block_rq_requeue"`
+	CompactionBegin       *ebpf.ProgramSpec `ebpf:"compaction_begin"`
+	CompactionEnd         *ebpf.ProgramSpec `ebpf:"compaction_end"`
+	ContentionBegin       *ebpf.ProgramSpec `ebpf:"contention_begin"`
+	ContentionEnd         *ebpf.ProgramSpec `ebpf:"contention_end"`
+	CpuFrequency          *ebpf.ProgramSpec `ebpf:"cpu_frequency"`
+	CpuIdle               *ebpf.ProgramSpec `ebpf:"cpu_idle"`
+	DirectReclaimBegin    *ebpf.ProgramSpec `ebpf:"direct_reclaim_begin"`
+	DirectReclaimEnd      *ebpf.ProgramSpec `ebpf:"direct_reclaim_end"`
 	ForgetPair            *ebpf.ProgramSpec `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
@@ -968,6 +1050,15 @@ type TailcamProgramSpecs struct {
 	HrtimerExpireExit     *ebpf.ProgramSpec `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.ProgramSpec `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.ProgramSpec `ebpf:"irq_handler_exit"`
+	KvmEntry              *ebpf.ProgramSpec `ebpf:"kvm_entry"`
+	KvmExit               *ebpf.ProgramSpec `ebpf:"kvm_exit"`
+	MemcgReclaimBegin     *ebpf.ProgramSpec `ebpf:"memcg_reclaim_begin"`
+	MemcgReclaimEnd       *ebpf.ProgramSpec `ebpf:"memcg_reclaim_end"`
+	NapiPoll              *ebpf.ProgramSpec `ebpf:"napi_poll"`
+	NetDevQueue           *ebpf.ProgramSpec `ebpf:"net_dev_queue"`
+	NetifReceiveSkb       *ebpf.ProgramSpec `ebpf:"netif_receive_skb"`
+	PageFaultKernel       *ebpf.ProgramSpec `ebpf:"page_fault_kernel"`
+	PageFaultUser         *ebpf.ProgramSpec `ebpf:"page_fault_user"`
 	Ratchet               *ebpf.ProgramSpec `ebpf:"ratchet"`
 	ReleaseBank           *ebpf.ProgramSpec `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.ProgramSpec `ebpf:"sched_migrate_task"`
@@ -983,8 +1074,13 @@ type TailcamProgramSpecs struct {
 	StackOfTask           *ebpf.ProgramSpec `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.ProgramSpec `ebpf:"sys_enter"`
 	SysExit               *ebpf.ProgramSpec `ebpf:"sys_exit"`
+	ThrottleCfsRq         *ebpf.ProgramSpec `ebpf:"throttle_cfs_rq"`
+	TimerExpireEntry      *ebpf.ProgramSpec `ebpf:"timer_expire_entry"`
+	TimerExpireExit       *ebpf.ProgramSpec `ebpf:"timer_expire_exit"`
+	UnthrottleCfsRq       *ebpf.ProgramSpec `ebpf:"unthrottle_cfs_rq"`
 	WorkqueueExecuteEnd   *ebpf.ProgramSpec `ebpf:"workqueue_execute_end"`
 	WorkqueueExecuteStart *ebpf.ProgramSpec `ebpf:"workqueue_execute_start"`
+	WorkqueueQueueWork    *ebpf.ProgramSpec `ebpf:"workqueue_queue_work"`
 }
 
 // TailcamMapSpecs contains maps before they are loaded into the kernel.
@@ -1083,6 +1179,7 @@ type TailcamVariableSpecs struct {
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
 	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
+	StealKvm          *ebpf.VariableSpec `ebpf:"steal_kvm"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -1114,6 +1211,7 @@ type TailcamVariableSpecs struct {
 	UnusedProgress    *ebpf.VariableSpec `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.VariableSpec `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.VariableSpec `ebpf:"unused_record"`
+	UnusedRecordType  *ebpf.VariableSpec `ebpf:"unused_record_type"`
 	UnusedSpan        *ebpf.VariableSpec `ebpf:"unused_span"`
 	UnusedTaskStack   *ebpf.VariableSpec `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.VariableSpec `ebpf:"unused_user_stack"`
@@ -1285,6 +1383,7 @@ type TailcamVariables struct {
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
 	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
+	StealKvm          *ebpf.Variable `ebpf:"steal_kvm"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -1316,6 +1415,7 @@ type TailcamVariables struct {
 	UnusedProgress    *ebpf.Variable `ebpf:"unused_progress"`
 	UnusedQuestion    *ebpf.Variable `ebpf:"unused_question"`
 	UnusedRecord      *ebpf.Variable `ebpf:"unused_record"`
+	UnusedRecordType  *ebpf.Variable `ebpf:"unused_record_type"`
 	UnusedSpan        *ebpf.Variable `ebpf:"unused_span"`
 	UnusedTaskStack   *ebpf.Variable `ebpf:"unused_task_stack"`
 	UnusedUserStack   *ebpf.Variable `ebpf:"unused_user_stack"`
@@ -1334,6 +1434,14 @@ type TailcamPrograms struct {
 	BlockRqIssue          *ebpf.Program `ebpf:"block_rq_issue"`
 	BlockRqMerge          *ebpf.Program `ebpf:"block_rq_merge"`
 	BlockRqRequeue        *ebpf.Program `ebpf:"block_rq_requeue"`
+	CompactionBegin       *ebpf.Program `ebpf:"compaction_begin"`
+	CompactionEnd         *ebpf.Program `ebpf:"compaction_end"`
+	ContentionBegin       *ebpf.Program `ebpf:"contention_begin"`
+	ContentionEnd         *ebpf.Program `ebpf:"contention_end"`
+	CpuFrequency          *ebpf.Program `ebpf:"cpu_frequency"`
+	CpuIdle               *ebpf.Program `ebpf:"cpu_idle"`
+	DirectReclaimBegin    *ebpf.Program `ebpf:"direct_reclaim_begin"`
+	DirectReclaimEnd      *ebpf.Program `ebpf:"direct_reclaim_end"`
 	ForgetPair            *ebpf.Program `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
@@ -1342,6 +1450,15 @@ type TailcamPrograms struct {
 	HrtimerExpireExit     *ebpf.Program `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.Program `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.Program `ebpf:"irq_handler_exit"`
+	KvmEntry              *ebpf.Program `ebpf:"kvm_entry"`
+	KvmExit               *ebpf.Program `ebpf:"kvm_exit"`
+	MemcgReclaimBegin     *ebpf.Program `ebpf:"memcg_reclaim_begin"`
+	MemcgReclaimEnd       *ebpf.Program `ebpf:"memcg_reclaim_end"`
+	NapiPoll              *ebpf.Program `ebpf:"napi_poll"`
+	NetDevQueue           *ebpf.Program `ebpf:"net_dev_queue"`
+	NetifReceiveSkb       *ebpf.Program `ebpf:"netif_receive_skb"`
+	PageFaultKernel       *ebpf.Program `ebpf:"page_fault_kernel"`
+	PageFaultUser         *ebpf.Program `ebpf:"page_fault_user"`
 	Ratchet               *ebpf.Program `ebpf:"ratchet"`
 	ReleaseBank           *ebpf.Program `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.Program `ebpf:"sched_migrate_task"`
@@ -1357,8 +1474,13 @@ type TailcamPrograms struct {
 	StackOfTask           *ebpf.Program `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.Program `ebpf:"sys_enter"`
 	SysExit               *ebpf.Program `ebpf:"sys_exit"`
+	ThrottleCfsRq         *ebpf.Program `ebpf:"throttle_cfs_rq"`
+	TimerExpireEntry      *ebpf.Program `ebpf:"timer_expire_entry"`
+	TimerExpireExit       *ebpf.Program `ebpf:"timer_expire_exit"`
+	UnthrottleCfsRq       *ebpf.Program `ebpf:"unthrottle_cfs_rq"`
 	WorkqueueExecuteEnd   *ebpf.Program `ebpf:"workqueue_execute_end"`
 	WorkqueueExecuteStart *ebpf.Program `ebpf:"workqueue_execute_start"`
+	WorkqueueQueueWork    *ebpf.Program `ebpf:"workqueue_queue_work"`
 }
 
 func (p *TailcamPrograms) Close() error {
@@ -1368,6 +1490,14 @@ func (p *TailcamPrograms) Close() error {
 		p.BlockRqIssue,
 		p.BlockRqMerge,
 		p.BlockRqRequeue,
+		p.CompactionBegin,
+		p.CompactionEnd,
+		p.ContentionBegin,
+		p.ContentionEnd,
+		p.CpuFrequency,
+		p.CpuIdle,
+		p.DirectReclaimBegin,
+		p.DirectReclaimEnd,
 		p.ForgetPair,
 		p.ForgetThread,
 		p.FreezeNow,
@@ -1376,6 +1506,15 @@ func (p *TailcamPrograms) Close() error {
 		p.HrtimerExpireExit,
 		p.IrqHandlerEntry,
 		p.IrqHandlerExit,
+		p.KvmEntry,
+		p.KvmExit,
+		p.MemcgReclaimBegin,
+		p.MemcgReclaimEnd,
+		p.NapiPoll,
+		p.NetDevQueue,
+		p.NetifReceiveSkb,
+		p.PageFaultKernel,
+		p.PageFaultUser,
 		p.Ratchet,
 		p.ReleaseBank,
 		p.SchedMigrateTask,
@@ -1391,8 +1530,13 @@ func (p *TailcamPrograms) Close() error {
 		p.StackOfTask,
 		p.SysEnter,
 		p.SysExit,
+		p.ThrottleCfsRq,
+		p.TimerExpireEntry,
+		p.TimerExpireExit,
+		p.UnthrottleCfsRq,
 		p.WorkqueueExecuteEnd,
 		p.WorkqueueExecuteStart,
+		p.WorkqueueQueueWork,
 	)
 }
 

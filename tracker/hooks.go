@@ -3,6 +3,7 @@ package tracker
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -11,12 +12,23 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// hook is one program on one kernel tracepoint.
+// hook is one program on one tracepoint or function of the kernel.
 type hook struct {
 	program    string // in bpf/tailcam.bpf.c
 	tracepoint string // its BTF name is btf_trace_<tracepoint>
 	trackers   []rules.Track
-	groups     []string
+	groups     []string // of the recorder that have its records
+	record     uint16   // type of these, as in bpf/abi_record.h
+	function   bool     // it is no tracepoint but the end of a function
+	first      string   // struct that its first argument must point to: others are of another architecture
+}
+
+// site is where the program is attached.
+func (h *hook) site() string {
+	if h.function {
+		return "fexit:" + h.tracepoint
+	}
+	return "tp_btf:" + h.tracepoint
 }
 
 // name is where the program is attached.
@@ -24,39 +36,8 @@ func (a *attached) name() string {
 	if a.where != "" {
 		return a.where
 	}
-	return "tp_btf:" + a.hook.tracepoint
+	return a.hook.site()
 }
-
-// hooks lists every program, in the order of attaching: whatever ends pending
-// work comes before what begins it, so nothing is left pending by the start.
-var hooks = []hook{
-	{"sched_waking", "sched_waking", []rules.Track{rules.Wakeup, rules.OffCPU, rules.Chain}, []string{"sched"}},
-	{"sched_migrate_task", "sched_migrate_task", []rules.Track{rules.Wakeup}, []string{"sched"}},
-	{"sched_wakeup_new", "sched_wakeup_new", []rules.Track{rules.Wakeup, rules.Chain}, []string{"sched"}},
-	{"sched_switch", "sched_switch", []rules.Track{rules.Wakeup, rules.OffCPU, rules.Chain}, []string{"sched"}},
-	{"sched_process_exit", "sched_process_exit", []rules.Track{rules.Syscall}, []string{"process"}},
-	{"sched_process_exec", "sched_process_exec", []rules.Track{rules.Syscall}, []string{"process"}},
-	{"sched_process_fork", "sched_process_fork", nil, []string{"process"}},
-	{"sys_exit", "sys_exit", []rules.Track{rules.Syscall}, []string{"syscall"}},
-	{"sys_enter", "sys_enter", []rules.Track{rules.Syscall, rules.Span}, []string{"syscall"}},
-	{"block_rq_complete", "block_rq_complete", []rules.Track{rules.Block}, []string{"block"}},
-	{"block_rq_merge", "block_rq_merge", []rules.Track{rules.Block}, nil},
-	{"block_rq_requeue", "block_rq_requeue", []rules.Track{rules.Block}, nil},
-	{"block_rq_issue", "block_rq_issue", []rules.Track{rules.Block}, []string{"block"}},
-	{"block_rq_insert", "block_rq_insert", []rules.Track{rules.Block}, []string{"block"}},
-	{"irq_handler_exit", "irq_handler_exit", []rules.Track{rules.IRQ, rules.Chain}, []string{"irq"}},
-	{"irq_handler_entry", "irq_handler_entry", []rules.Track{rules.IRQ, rules.Chain}, []string{"irq"}},
-	{"softirq_exit", "softirq_exit", []rules.Track{rules.Softirq, rules.Chain}, []string{"irq"}},
-	{"softirq_entry", "softirq_entry", []rules.Track{rules.Softirq, rules.Chain}, []string{"irq"}},
-	{"softirq_raise", "softirq_raise", []rules.Track{rules.Softirq, rules.Chain}, nil},
-	{"hrtimer_expire_exit", "hrtimer_expire_exit", []rules.Track{rules.Chain}, []string{"timer"}},
-	{"hrtimer_expire_entry", "hrtimer_expire_entry", []rules.Track{rules.Chain}, []string{"timer"}},
-	{"workqueue_execute_end", "workqueue_execute_end", nil, []string{"workqueue"}},
-	{"workqueue_execute_start", "workqueue_execute_start", nil, []string{"workqueue"}},
-}
-
-// Groups are the names that recorder.events may hold.
-var Groups = []string{"sched", "irq", "timer", "block", "workqueue", "process", "syscall"}
 
 // Probe is one hook of the kernel and whether this kernel has it.
 type Probe struct {
@@ -75,7 +56,7 @@ func Probes() ([]Probe, error) {
 	}
 	probes := make([]Probe, 0, len(hooks))
 	for _, h := range hooks {
-		p := Probe{Name: "tp_btf:" + h.tracepoint, Trackers: h.trackers, Groups: h.groups, Available: true}
+		p := Probe{Name: h.site(), Trackers: h.trackers, Groups: h.groups, Available: true}
 		if err := h.probe(kernel); err != nil {
 			p.Available, p.Reason = false, err.Error()
 		}
@@ -84,20 +65,82 @@ func Probes() ([]Probe, error) {
 	return append(probes, pairProbes()...), nil
 }
 
+// probe tells why this kernel cannot serve the hook; nil: it can.
 func (h *hook) probe(kernel *btf.Spec) error {
+	if h.function {
+		return h.probeFunction(kernel)
+	}
 	var t *btf.Typedef
 	err := kernel.TypeByName("btf_trace_"+h.tracepoint, &t)
 	if errors.Is(err, btf.ErrNotFound) {
+		err = inModules(func(module *btf.Spec) error { return module.TypeByName("btf_trace_"+h.tracepoint, &t) })
+	}
+	if errors.Is(err, btf.ErrNotFound) {
 		return fmt.Errorf("this kernel has no tracepoint %s", h.tracepoint)
 	}
-	return err
+	if err != nil || h.first == "" {
+		return err
+	}
+	if pointer, ok := t.Type.(*btf.Pointer); ok {
+		if proto, ok := pointer.Target.(*btf.FuncProto); ok && len(proto.Params) > 1 && pointsTo(proto.Params[1].Type, h.first) {
+			return nil
+		}
+	}
+	return fmt.Errorf("tracepoint %s has other arguments here: struct %s is not the first", h.tracepoint, h.first)
 }
 
-// attach attaches the program to its tracepoint. Needs kernel 5.5+.
+func pointsTo(t btf.Type, name string) bool {
+	pointer, ok := t.(*btf.Pointer)
+	if !ok {
+		return false
+	}
+	s, ok := pointer.Target.(*btf.Struct)
+	return ok && s.Name == name
+}
+
+func (h *hook) probeFunction(kernel *btf.Spec) error {
+	var f *btf.Func
+	err := kernel.TypeByName(h.tracepoint, &f)
+	if errors.Is(err, btf.ErrNotFound) {
+		return fmt.Errorf("this kernel has no function %s that can be traced", h.tracepoint)
+	}
+	if err != nil {
+		return err
+	}
+	if err := canTrace(); err != nil {
+		return fmt.Errorf("fexit of %s: %w", h.tracepoint, err)
+	}
+	return nil
+}
+
+// inModules asks the modules that are loaded, until one knows.
+func inModules(ask func(*btf.Spec) error) error {
+	const dir = "/sys/kernel/btf"
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("list the kernel's modules: %w", err)
+	}
+	for _, f := range list {
+		if f.Name() == "vmlinux" {
+			continue
+		}
+		module, err := btf.LoadKernelModuleSpec(f.Name())
+		if err == nil {
+			err = ask(module)
+		}
+		// One that cannot be read, or has gone meanwhile, is not the one that is looked for.
+		if err == nil {
+			return nil
+		}
+	}
+	return btf.ErrNotFound
+}
+
+// attach attaches the program to its hook. Needs kernel 5.5+.
 func (h *hook) attach(p *ebpf.Program) (link.Link, error) {
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
 	if err != nil {
-		return nil, fmt.Errorf("attach to tracepoint %s: %w", h.tracepoint, err)
+		return nil, fmt.Errorf("attach to %s: %w", h.site(), err)
 	}
 	return l, nil
 }

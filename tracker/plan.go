@@ -14,34 +14,27 @@ import (
 type plan struct {
 	tracks            map[rules.Track]bool
 	groups            map[string]bool
-	userStacksLater   bool // a wakeup or offcpu rule wants user stacks
-	wakerStacksAlways bool // a wakeup rule wants waker stacks
-	wakerStacksSlow   bool // an offcpu rule wants waker stacks
-	softirqRaise      bool // a softirq rule wants how long they wait to run
-	taskKfuncs        bool // the kernel hands out a task by its id
-	timeouts          bool // a rule or override has a timeout
-	progress          bool // a syscall rule wants progress stacks
-	chainUser         bool // a chain rule wants the return to user space
+	userStacksLater   bool             // a wakeup or offcpu rule wants user stacks
+	wakerStacksAlways bool             // a wakeup rule wants waker stacks
+	wakerStacksSlow   bool             // an offcpu rule wants waker stacks
+	softirqRaise      bool             // a softirq rule wants how long they wait to run
+	taskKfuncs        bool             // the kernel hands out a task by its id
+	timeouts          bool             // a rule or override has a timeout
+	progress          bool             // a syscall rule wants progress stacks
+	chainUser         bool             // a chain rule wants the return to user space
+	missing           map[string]error // hooks of the kernel that are not here, by program
+	unrecorded        map[string]error // those that the recorder's groups would have, by where they are attached
 }
 
 // newPlan drops what this kernel cannot serve and says why, by rule name.
 func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rules.Rule, map[string]error, error) {
-	missing := map[rules.Track]error{}
-	absent := map[string]error{}
-	for _, h := range hooks {
-		err := h.probe(kernel)
-		if err == nil {
-			continue
-		}
-		for _, t := range h.trackers {
-			missing[t] = err
-		}
-		for _, g := range h.groups {
-			absent[g] = err
+	for _, g := range groups {
+		if !slices.Contains(Groups, g) {
+			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, Groups)
 		}
 	}
-
 	p := &plan{taskKfuncs: hasTaskKfuncs(kernel), tracks: map[rules.Track]bool{}, groups: map[string]bool{}}
+	missing := p.probe(groups, kernel)
 	var served []rules.Rule
 	inactive := map[string]error{}
 	for _, r := range list {
@@ -62,15 +55,38 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*plan, []rul
 		p.softirqRaise = p.softirqRaise || r.Track == rules.Softirq && admits(r.When.Phase, nil, rules.Raise)
 		p.chainUser = p.chainUser || r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToUser)
 	}
-	for _, g := range groups {
-		if !slices.Contains(Groups, g) {
-			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, Groups)
+	return p, served, inactive, nil
+}
+
+// probe asks the kernel for every hook. It notes what is missing, and which
+// groups are left with any, and returns the trackers that lack one.
+func (p *plan) probe(groups []string, kernel *btf.Spec) map[rules.Track]error {
+	missing := map[rules.Track]error{}
+	p.missing, p.unrecorded = map[string]error{}, map[string]error{}
+	for i := range hooks {
+		h := &hooks[i]
+		wanted := slices.ContainsFunc(h.groups, func(g string) bool { return slices.Contains(groups, g) })
+		if !wanted && len(h.trackers) == 0 {
+			continue // to ask costs something for some
 		}
-		if absent[g] == nil {
-			p.groups[g] = true
+		err := h.probe(kernel)
+		if err == nil {
+			for _, g := range h.groups {
+				if slices.Contains(groups, g) {
+					p.groups[g] = true
+				}
+			}
+			continue
+		}
+		p.missing[h.program] = err
+		for _, t := range h.trackers {
+			missing[t] = err
+		}
+		if wanted {
+			p.unrecorded[h.site()] = err
 		}
 	}
-	return p, served, inactive, nil
+	return missing
 }
 
 // hasTimeout reports whether a rule fires for work that is still pending.
@@ -144,7 +160,7 @@ func (p *plan) configure(spec *ebpf.CollectionSpec) error {
 		delete(spec.Programs, stackProgram)
 	}
 	for i := range hooks {
-		if !p.wants(&hooks[i]) {
+		if !p.wants(&hooks[i]) || p.missing[hooks[i].program] != nil {
 			delete(spec.Programs, hooks[i].program)
 		}
 	}

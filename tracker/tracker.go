@@ -156,7 +156,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if !t.opts.NoHistograms {
 		t.histogramStride = histogramsNeeded(served)
 	}
-	if err := t.load(); err != nil {
+	if err := t.load(kernel); err != nil {
 		if t.objects != nil {
 			t.objects.Close()
 		}
@@ -187,6 +187,10 @@ func (t *Tracker) Attach() error {
 			continue
 		}
 		l, err := hooks[i].attach(p)
+		if err != nil && len(hooks[i].trackers) == 0 {
+			t.plan.unrecorded[hooks[i].site()] = err
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -201,7 +205,7 @@ func (t *Tracker) Attach() error {
 }
 
 // load sizes the maps, sets the knobs, and passes the verifier.
-func (t *Tracker) load() error {
+func (t *Tracker) load(kernel *btf.Spec) error {
 	spec, err := bpf.LoadTailcam()
 	if err != nil {
 		return fmt.Errorf("read the embedded BPF object: %w", err)
@@ -209,10 +213,8 @@ func (t *Tracker) load() error {
 	if err := t.plan.configure(spec); err != nil {
 		return err
 	}
-	for i := range hooks { // a hook that is missing here must not stop the others
-		if p := spec.Programs[hooks[i].program]; p != nil && hookMissing(&hooks[i]) {
-			delete(spec.Programs, hooks[i].program)
-		}
+	if err := linkSteal(spec, kernel); err != nil {
+		return err
 	}
 	if err := t.size(spec); err != nil {
 		return err
@@ -233,11 +235,6 @@ func (t *Tracker) load() error {
 		return err
 	}
 	return t.beginTables()
-}
-
-func hookMissing(h *hook) bool {
-	kernel, err := btf.LoadKernelSpec()
-	return err != nil || h.probe(kernel) != nil
 }
 
 // size sets the number of elements of every map, and the masks that go with it.
@@ -355,6 +352,10 @@ func (t *Tracker) leaveOut(list []rules.Rule, absent map[string]error) []rules.R
 
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
 func (t *Tracker) Inactive() map[string]error { return t.inactive }
+
+// Unrecorded returns what the recorder's groups would have and this kernel has
+// not, by where it would be attached, and why. Complete after Attach.
+func (t *Tracker) Unrecorded() map[string]error { return t.plan.unrecorded }
 
 // attachments is what is attached now.
 func (t *Tracker) attachments() []attached {

@@ -38,7 +38,10 @@ type Recorder struct {
 }
 
 // EventGroups are the groups of events that the recorder knows.
-var EventGroups = []string{"sched", "irq", "timer", "block", "workqueue", "process", "syscall"}
+var EventGroups = []string{
+	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
+	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
+}
 
 // Snapshots is where snapshots lie, and for how long.
 type Snapshots struct {

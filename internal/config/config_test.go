@@ -150,9 +150,9 @@ func TestBadFile(t *testing.T) {
 		{"recorder: {size: 1.5}", `f:1:18: recorder.size has the wrong type; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 99999999999999TiB}", `f:1:18: recorder.size "99999999999999TiB" is not a size; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
-		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" names sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall`},
-		{"recorder: {events: [sched, net]}", `f:1:28: recorder.events "net" names the unknown group "net"; allowed: sched, irq, timer, block, workqueue, process, syscall`},
-		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall"},
+		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" names sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
+		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" names the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
+		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm"},
 		{"rules: [5]", "f:1:9: rules has the wrong type; allowed: paths of files or directories"},
 		{"rules: ['']", "f:1:9: rules is empty; allowed: paths of files or directories"},
 		{"socket: {path: /" + strings.Repeat("x", 107) + "}", `f:1:16: socket.path "/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: a path of at most 107 bytes`},
@@ -185,14 +185,14 @@ func TestBadSources(t *testing.T) {
 	write(t, "log: {level: loud}")
 	t.Setenv("TAILCAM_LOG_LEVEL", "louder")
 	t.Setenv("TAILCAM_RECORDER_SISE", "1MiB")
-	t.Setenv("TAILCAM_RECORDER_EVENTS", "sched,net")
+	t.Setenv("TAILCAM_RECORDER_EVENTS", "sched,network")
 	_, err := load(t, "f", "--log-level", "debug", "--actions-queue", "many", "--recorder-events", "irq,irq")
 	want := strings.Join([]string{
 		`f:1:14: log.level "loud" is unknown; allowed: debug, info, warn, error`,
 		`TAILCAM_LOG_LEVEL: log.level "louder" is unknown; allowed: debug, info, warn, error`,
-		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,net" names the unknown group "net"; allowed: sched, irq, timer, block, workqueue, process, syscall`,
+		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" names the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
 		`environment: unknown variable "TAILCAM_RECORDER_SISE", did you mean "TAILCAM_RECORDER_SIZE"; allowed: TAILCAM_CONFIG, and TAILCAM_ with a key, such as TAILCAM_RECORDER_SIZE`,
-		`--recorder-events: recorder.events "irq,irq" names irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall`,
+		`--recorder-events: recorder.events "irq,irq" names irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
 		`--actions-queue: actions.queue "many" is not a whole number; allowed: a whole number from 1 to 10000`,
 	}, "\n")
 	if err == nil || err.Error() != want {

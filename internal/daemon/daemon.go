@@ -197,6 +197,9 @@ func (d *daemon) loadKernel() (err error) {
 	for name, why := range d.kernel.Inactive() {
 		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
 	}
+	for hook, why := range d.kernel.Unrecorded() {
+		d.log.Info("not recorded on this kernel", zap.String("hook", hook), zap.Error(why))
+	}
 	return nil
 }
 

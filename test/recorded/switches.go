@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -152,11 +153,11 @@ func openDisk(t *testing.T, path string) (*os.File, []byte) {
 	return f, m
 }
 
-// MakeDisk writes a file that is on the disk, not only in the page cache.
-func MakeDisk(t *testing.T) string {
+// MakeDisk writes a file of some bytes that is on the disk, not only in the page cache.
+func MakeDisk(t *testing.T, size int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(path)
@@ -167,5 +168,10 @@ func MakeDisk(t *testing.T) string {
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
 	return path
 }
+
+func address(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&m[0]))) }

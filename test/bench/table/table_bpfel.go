@@ -62,7 +62,11 @@ type TableCpuState struct {
 		BadKey    uint64
 		Forgotten uint64
 	}
-	Ran [256]struct {
+	StealSeen     uint64
+	StealClock    uint64
+	StealLastNs   uint64
+	StealBeforeNs uint64
+	Ran           [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
