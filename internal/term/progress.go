@@ -1,6 +1,8 @@
 package term
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -50,6 +52,17 @@ func (p *Progress) Update(label string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.label = Clean(label)
+}
+
+// Bar writes how much of something is done: [#####-----] 52%.
+func Bar(done, total uint64) string {
+	const width = 20
+	share := 0.0
+	if total > 0 {
+		share = min(float64(done)/float64(total), 1)
+	}
+	n := int(share * width)
+	return fmt.Sprintf("[%s%s] %d%%", strings.Repeat("#", n), strings.Repeat("-", width-n), int(share*100))
 }
 
 // Done ends the line. It may be called more than once.

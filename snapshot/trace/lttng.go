@@ -40,6 +40,17 @@ func lttngState(raw uint32) int64 {
 	return 1 << (bits.Len32(state) - 1)
 }
 
+// Reported returns the state that the task left in as the kernel's own
+// tracepoint reports it: one bit of S 1, D 2, T 4, t 8, X 16, Z 32, P 64, I 128;
+// 256 if it was preempted; 0 if it gave way and is runnable still.
+func (s *Switch) Reported() uint32 {
+	raw := s.PrevState
+	if s.Preempted {
+		raw |= prevPreempted
+	}
+	return uint32(lttngState(raw))
+}
+
 // Operations and flags of a block request (include/linux/blk_types.h of 6.1
 // and later), and the bits of lttng-modules' rwbs field.
 const (

@@ -28,6 +28,7 @@ type Reader struct {
 	streams []*streamReader
 	heads   heads
 	failed  []error // to be returned by Next
+	total   uint64  // bytes of all stream files
 }
 
 // Read opens the trace in dir, or in the directory "kernel" in it: both that
@@ -53,6 +54,9 @@ func Read(dir string) (*Reader, error) {
 		}
 		s := newStreamReader(f, m, cpu)
 		s.file = f
+		if st, err := f.Stat(); err == nil {
+			r.total += uint64(st.Size())
+		}
 		r.streams = append(r.streams, s)
 	}
 	r.start()
@@ -130,6 +134,15 @@ func (r *Reader) CPUs() []int {
 		cpus[i] = s.cpu
 	}
 	return cpus
+}
+
+// Progress returns how many bytes of the trace's files were read, and how many
+// they have. Damage leaves the rest of a file unread.
+func (r *Reader) Progress() (read, total uint64) {
+	for _, s := range r.streams {
+		read += s.pos
+	}
+	return read, r.total
 }
 
 // Discarded returns how many events of a CPU were lost, as far as the trace

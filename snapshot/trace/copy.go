@@ -1,0 +1,219 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// maxCopied bounds a packet of a copy, and with it the copier's memory.
+const maxCopied = 4 << 20
+
+// Span is a stretch of CLOCK_MONOTONIC in nanoseconds, both ends included.
+type Span struct{ From, To uint64 }
+
+// Always is the span that leaves nothing out.
+var Always = Span{0, math.MaxUint64}
+
+// Has tells whether a time is within the span.
+func (s Span) Has(now uint64) bool { return s.From <= now && now <= s.To }
+
+// CopyOptions may be nil.
+type CopyOptions struct {
+	// Span narrows the copy to the events within; zero: Always.
+	Span Span
+	// Read is called now and then with how many bytes of the source were read.
+	Read func(bytes uint64)
+}
+
+// Copy copies the trace in src to dst, which it creates, and both have their files
+// in a directory "kernel". It goes event by event: what is damaged is an error
+// that wraps ErrDamaged. It holds a
+// packet in memory, 4 MiB at most. Without a span the copy has the same bytes;
+// with one it is another trace, with an id of its own. After an error what was
+// written remains. It returns how many events were copied.
+func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint64, err error) {
+	if opts == nil {
+		opts = &CopyOptions{}
+	}
+	c := copier{ctx: ctx, span: opts.Span, read: opts.Read}
+	if c.span == (Span{}) {
+		c.span = Always
+	}
+	src = filepath.Join(src, kernelDir)
+	path := filepath.Join(src, "metadata")
+	m, err := readMetadata(path)
+	if err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	c.uuid = m.uuid
+	if c.span != Always {
+		_, _ = rand.Read(c.uuid[:]) // never fails
+		c.uuid[6], c.uuid[8] = c.uuid[6]&0x0f|0x40, c.uuid[8]&0x3f|0x80
+		text = bytes.Replace(text, []byte(formatUUID(m.uuid)), []byte(formatUUID(c.uuid)), 1)
+	}
+	names, err := streamFiles(src)
+	if err != nil {
+		return 0, fmt.Errorf("read trace: %w", err)
+	}
+	files := filepath.Join(dst, kernelDir)
+	for _, d := range []string{dst, files} {
+		if err := os.Mkdir(d, 0o750); err != nil {
+			return 0, fmt.Errorf("create trace directory: %w", err)
+		}
+	}
+	for cpu, name := range names {
+		if err := c.file(filepath.Join(files, "kernel_"+strconv.Itoa(cpu)), filepath.Join(src, name), m, cpu); err != nil {
+			return c.events, fmt.Errorf("copy trace of CPU %d: %w", cpu, err)
+		}
+	}
+	err = create(filepath.Join(files, "metadata"), func(f *os.File) error {
+		_, err := f.Write(text)
+		return err
+	})
+	return c.events, err
+}
+
+// copier copies one stream after the other.
+type copier struct {
+	ctx    context.Context
+	span   Span
+	uuid   [16]byte
+	read   func(uint64)
+	done   uint64 // bytes of the streams before
+	events uint64
+
+	out  io.Writer
+	pkt  packet
+	buf  []byte // the packet so far
+	last uint64
+}
+
+func (c *copier) file(to, from string, m *meta, cpu int) error {
+	in, err := openRegular(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	return create(to, func(f *os.File) error {
+		w := bufio.NewWriterSize(f, 64<<10)
+		c.out = w
+		s := newStreamReader(in, m, cpu)
+		if err := c.stream(s); err != nil {
+			return fmt.Errorf("at byte %d: %w", s.pos, err)
+		}
+		c.done += s.pos
+		return w.Flush()
+	})
+}
+
+func (c *copier) stream(s *streamReader) error {
+	c.pkt = packet{cpu: uint32(s.cpu)}
+	for {
+		err := s.nextPacket()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		if c.read != nil {
+			c.read(c.done + s.pos)
+		}
+		if err := c.packet(s); err != nil {
+			return err
+		}
+	}
+	if c.pkt.seq > 0 {
+		return nil
+	}
+	c.begin(c.span.From) // a stream has a packet at least
+	return c.flush(c.span.From)
+}
+
+// packet copies the packet that s has come to.
+func (c *copier) packet(s *streamReader) error {
+	if s.pkt.end < c.span.From || s.pkt.begin > c.span.To {
+		n := s.left
+		if got, err := io.CopyN(io.Discard, s.in, int64(n)); err != nil {
+			return fmt.Errorf("%w: %w after %d bytes of a packet", ErrDamaged, io.ErrUnexpectedEOF, got)
+		}
+		s.left, s.pos, s.last = 0, s.pos+n, s.pkt.end
+		return nil
+	}
+	begin := max(s.pkt.begin, c.span.From)
+	if c.pkt.seq == 0 && s.pkt.discarded > 0 {
+		c.begin(begin) // as writer.stream does: a first packet shows no loss
+		if err := c.flush(begin); err != nil {
+			return err
+		}
+	}
+	c.pkt.discarded = s.pkt.discarded
+	c.begin(begin)
+	for s.left > 0 {
+		b, err := s.in.Peek(int(min(s.left, maxEvent)))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		n, known, err := s.decode(b)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		if c.span.Has(s.last) {
+			c.event(b[:n], s.last)
+			if known {
+				c.events++
+			}
+			if len(c.buf) >= maxCopied {
+				if err := c.flush(c.last); err != nil {
+					return err
+				}
+				c.begin(c.last)
+			}
+		}
+		s.skip(n)
+	}
+	return c.flush(min(s.pkt.end, c.span.To))
+}
+
+// event copies the event at now, with a header for where it stands now.
+func (c *copier) event(b []byte, now uint64) {
+	id, body, tid := uint32(b[0])|uint32(b[1])<<8, shortHeader, 0
+	if id == extendedEventID {
+		id, body = uint32(b[2])|uint32(b[3])<<8, longHeader
+	}
+	for i := range 4 {
+		tid |= int(b[body-4+i]) << (8 * i)
+	}
+	c.buf = appendHeader(c.buf, uint16(id), c.last, now, tid)
+	c.buf = append(c.buf, b[body:]...)
+	c.last = now
+}
+
+func (c *copier) begin(now uint64) {
+	c.pkt.begin, c.last = now, now
+	c.buf = append(c.buf[:0], make([]byte, packetPrefix)...)
+}
+
+func (c *copier) flush(end uint64) error {
+	c.pkt.end, c.pkt.size = end, uint64(len(c.buf))
+	c.pkt.put(c.buf, &c.uuid)
+	c.pkt.seq++
+	_, err := c.out.Write(c.buf)
+	return err
+}
