@@ -154,6 +154,7 @@ deps-test:
 		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
+		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-vm

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -67,7 +68,7 @@ func appendFrame(b []byte, s string) []byte {
 		switch {
 		case r == ';':
 			b = append(b, ':')
-		case r < ' ' || r == 0x7f:
+		case !unicode.IsPrint(r):
 			b = append(b, '?')
 		default:
 			b = append(b, string(r)...)

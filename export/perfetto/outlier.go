@@ -3,9 +3,9 @@ package perfetto
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -31,7 +31,7 @@ func (w *Writer) marker(ev *trace.Event, m *trace.Marker) error {
 		return w.outlierEnds(ev, m)
 	}
 	o := w.outlier(m.Outlier, m.Rule)
-	s := slice{name: fmt.Sprintf("%s %s %s", m.Rule, w.who(ev.TID), time.Duration(m.DelayNS)), args: w.facts(o, m)}
+	s := slice{name: fmt.Sprintf("%s %s %s", m.Rule, w.who(ev.TID), term.Duration(m.DelayNS)), args: w.facts(o, m)}
 	if o != nil {
 		s.callstack = w.callstack(&o.Stacks)
 	}

@@ -1,0 +1,252 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// packets is what the tests want to know of an export to Perfetto.
+type packets struct {
+	ftrace int               // events
+	tracks map[uint64]string // names by uuid
+	parent map[uint64]uint64
+	events []trackEvent
+	stacks int // samples
+}
+
+type trackEvent struct {
+	time, track, kind, callstack uint64
+	name                         string
+	from, to                     []uint64
+}
+
+// decode reads an export by the rules of the format that a reader relies on:
+// tracks are declared before they are used, slices that end have begun, arrows
+// have two ends, and what is interned is there.
+func decode(t testing.TB, data []byte) *packets {
+	t.Helper()
+	p := &packets{tracks: map[uint64]string{}, parent: map[uint64]uint64{}}
+	interned := map[[2]uint64]bool{}
+	n := 0
+	each(t, data, func(field protowire.Number, packet []byte, _ uint64) {
+		if field != 1 {
+			t.Fatalf("field %d of a trace", field)
+		}
+		var now, sequence, flags uint64
+		each(t, packet, func(f protowire.Number, _ []byte, v uint64) {
+			switch f {
+			case 8:
+				now = v
+			case 10:
+				sequence = v
+			case 13:
+				flags = v
+			}
+		})
+		if want := map[bool]uint64{true: 3, false: 2}[n == 0]; sequence != 1 || flags != want {
+			t.Fatalf("packet %d: sequence %d, flags %d", n, sequence, flags)
+		}
+		n++
+		each(t, packet, func(f protowire.Number, b []byte, _ uint64) {
+			if f != 12 {
+				return
+			}
+			each(t, b, func(kind protowire.Number, b []byte, _ uint64) {
+				each(t, b, func(f protowire.Number, _ []byte, v uint64) {
+					if f == 1 {
+						interned[[2]uint64{uint64(kind), v}] = true
+					}
+				})
+			})
+		})
+		each(t, packet, func(f protowire.Number, b []byte, _ uint64) {
+			switch f {
+			case 1:
+				each(t, b, func(f protowire.Number, _ []byte, _ uint64) {
+					if f == 2 {
+						p.ftrace++
+					}
+				})
+			case 11:
+				p.events = append(p.events, event(t, now, b))
+				e := &p.events[len(p.events)-1]
+				if _, ok := p.tracks[e.track]; !ok {
+					t.Errorf("%q is on track %d, which is not declared", e.name, e.track)
+				}
+				if e.callstack != 0 && !interned[[2]uint64{7, e.callstack}] {
+					t.Errorf("%q has call stack %d, which is not there", e.name, e.callstack)
+				}
+			case 60:
+				var uuid, parent uint64
+				var name string
+				each(t, b, func(f protowire.Number, b []byte, v uint64) {
+					switch f {
+					case 1:
+						uuid = v
+					case 2:
+						name = string(b)
+					case 5:
+						parent = v
+					}
+				})
+				if _, ok := p.tracks[parent]; !ok && parent != 0 {
+					t.Errorf("track %q is below %d, which is not declared", name, parent)
+				}
+				p.tracks[uuid], p.parent[uuid] = name, parent
+			case 66:
+				p.stacks++
+			}
+		})
+	})
+	p.check(t)
+	return p
+}
+
+func event(t testing.TB, now uint64, b []byte) trackEvent {
+	e := trackEvent{time: now}
+	each(t, b, func(f protowire.Number, b []byte, v uint64) {
+		switch f {
+		case 9:
+			e.kind = v
+		case 11:
+			e.track = v
+		case 23:
+			e.name = string(b)
+		case 47:
+			e.from = append(e.from, v)
+		case 48:
+			e.to = append(e.to, v)
+		case 56:
+			e.callstack = v
+		}
+	})
+	return e
+}
+
+func (p *packets) check(t testing.TB) {
+	open, from, to := map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
+	for _, e := range p.events {
+		switch e.kind {
+		case 1:
+			open[e.track]++
+		case 2:
+			if open[e.track]--; open[e.track] < 0 {
+				t.Errorf("a slice of %q ends at %d that has not begun", p.tracks[e.track], e.time)
+			}
+		}
+		for _, id := range e.from {
+			from[id]++
+		}
+		for _, id := range e.to {
+			to[id]++
+		}
+	}
+	for id := range from {
+		if from[id] != 1 || to[id] != 1 {
+			t.Errorf("arrow %d begins %d times and ends %d times", id, from[id], to[id])
+		}
+	}
+	if len(from) != len(to) {
+		t.Errorf("%d arrows begin, %d end", len(from), len(to))
+	}
+}
+
+// each calls do for each field of a message.
+func each(t testing.TB, b []byte, do func(f protowire.Number, b []byte, v uint64)) {
+	t.Helper()
+	for len(b) > 0 {
+		f, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			t.Fatal("no protobuf")
+		}
+		b = b[n:]
+		var v uint64
+		var body []byte
+		switch kind {
+		case protowire.VarintType:
+			v, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			v, n = protowire.ConsumeFixed64(b)
+		case protowire.BytesType:
+			body, n = protowire.ConsumeBytes(b)
+		default:
+			n = -1
+		}
+		if n < 0 {
+			t.Fatalf("field %d is torn", f)
+		}
+		b = b[n:]
+		do(f, body, v)
+	}
+}
+
+// The slow task's life is drawn, with an arrow from who woke it, and the
+// critical path with one from what it waited for.
+func TestPerfettoStory(t *testing.T) {
+	out, _ := exported(t, story(t), all(Perfetto, Stdout))
+	p := decode(t, out)
+	if p.ftrace != 10 || p.stacks != 1 {
+		t.Errorf("%d ftrace events, %d stacks; want 10 and 1", p.ftrace, p.stacks)
+	}
+	var got []string
+	for _, e := range p.events {
+		if e.kind != 2 {
+			got = append(got, fmt.Sprintf("%d %s | %s | %d>%d", e.time-bootNS, p.tracks[e.track], e.name, len(e.from), len(e.to)))
+		}
+	}
+	want := []string{
+		"100 #0 slow-read | victim[10] running | 0>0",
+		"1000 #0 slow-read | victim[10] network | 0>0",
+		"5000 #0 slow-read, waited for, 1 | other[11] softirq | 1>0",
+		"6000 #0 slow-read | victim[10] preempted: hog 13 | 0>1",
+		"16000 #0 slow-read | victim[10] running | 0>0",
+		"100 outliers | slow-read victim[10] 16.9µs | 1>0",
+		"100 outlier slow-read | slow-read victim[10] 16.9µs | 0>1",
+		"1000 outlier slow-read | blocked S in system call 0 | 0>0",
+		"6000 CPU 0: wakes | softirq NET_RX wakes victim[10] | 1>0",
+		"6000 outlier slow-read | runnable on CPU 0 | 0>1",
+		"16000 outlier slow-read | running on CPU 0 | 0>0",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("drawn:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// unknownField is how protoc prints what its schema does not have.
+var unknownField = regexp.MustCompile(`(?m)^ *\d+(:| \{)`)
+
+// protoc is an independent reader: it finds nothing that the schema does not
+// have, and each event once.
+func TestPerfettoByProtoc(t *testing.T) {
+	path, err := exec.LookPath("protoc")
+	if err != nil {
+		t.Skip("needs protoc (apt install protobuf-compiler)")
+	}
+	r := newRecords(1, bootNS)
+	r.everyType()
+	r.busy(400)
+	for _, dir := range []string{story(t), writeSnapshot(t, traceOf(r), nil, nil)} {
+		out, res := exported(t, dir, all(Perfetto, Stdout))
+		cmd := exec.CommandContext(t.Context(), path, "--proto_path=perfetto", "--decode=perfetto.protos.Trace", "perfetto/trace.proto")
+		cmd.Stdin = bytes.NewReader(out)
+		var complaints bytes.Buffer
+		cmd.Stderr = &complaints
+		text, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("protoc: %v\n%s", err, complaints.String())
+		}
+		if m := unknownField.Find(text); m != nil {
+			t.Errorf("trace.proto does not have %q", m)
+		}
+		markers := bytes.Count(text, []byte(`name: "outliers"`)) * 2
+		if n := bytes.Count(text, []byte("\n    event {\n")); n != int(res.Events)-markers {
+			t.Errorf("protoc finds %d ftrace events, the trace has %d", n, int(res.Events)-markers)
+		}
+	}
+}
