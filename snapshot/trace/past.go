@@ -17,8 +17,9 @@ type past struct {
 
 // pasts finds what tasks were doing at a time.
 type pasts struct {
-	at    uint64
-	tasks map[int]*past
+	at      uint64
+	tasks   map[int]*past
+	running int // task that is known to run on the CPU whose records are read; -1: none
 }
 
 // tasksAt returns the tasks that there were at a time, in the order of their
@@ -26,6 +27,7 @@ type pasts struct {
 func tasksAt(streams []*stream, at uint64, known []KnownTask) []TaskState {
 	p := pasts{at: at, tasks: make(map[int]*past)}
 	for _, s := range streams {
+		p.running = -1
 		for i := range s.records {
 			if r := &s.records[i]; r.known() {
 				p.see(r)
@@ -64,8 +66,9 @@ func tasksAt(streams []*stream, at uint64, known []KnownTask) []TaskState {
 // see takes in one record; those of a CPU come in the order of time.
 func (p *pasts) see(r *Record) {
 	now, cpu := r.Time(), r.CPU()
-	if r.Type() != SchedSwitch {
-		p.turn(r.TID(), now, cpu, StatusRunning, StatusRunning)
+	if r.Type() != SchedSwitch && r.TID() != p.running {
+		p.running = r.TID()
+		p.turn(p.running, now, cpu, StatusRunning, StatusRunning)
 	}
 	switch r.Type() {
 	case SchedSwitch:
@@ -79,7 +82,8 @@ func (p *pasts) see(r *Record) {
 		if state&taskDead != 0 {
 			t.died = now
 		}
-		t = p.turn(int(r.s32(offSwitchNextTID)), now, cpu, StatusRunnable, StatusRunning)
+		p.running = int(r.s32(offSwitchNextTID))
+		t = p.turn(p.running, now, cpu, StatusRunnable, StatusRunning)
 		p.named(t, now, r.comm(offSwitchNextComm), int(r.s32(offSwitchNextPID)))
 	case SchedWaking, SchedWakeupNew:
 		t := p.turn(int(r.s32(offWakeTID)), now, int(r.s32(offWakeTargetCPU)), StatusWaiting, StatusRunnable)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -34,7 +35,7 @@ var lttngReports = []string{
 func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	needRoot(t)
 	needTool(t, "lttng-schedlog-mi", "python3-lttnganalyses python3-babeltrace babeltrace")
-	d, m := busySnapshot(t)
+	d, m, written := busySnapshot(t)
 	dir := filepath.Join(d.snaps, m.ID, snapshot.TraceDir)
 	reports := analyse(t, dir, lttngReports...)
 	log := rowsOf(reports["schedlog"], "log")
@@ -61,6 +62,11 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	holdCPU(t, model, reports["cputop"])
 	holdIRQ(t, "irq", model.irqs, reports["irqlog"], reports["irqstats"], "hard-stats")
 	holdIO(t, model, reports)
+	if !slices.ContainsFunc(rowsOf(reports["iolog"], "log"), func(r []*miCell) bool {
+		return r[3].Name == "write" && r[6] != nil && r[6].Path == written
+	}) {
+		t.Errorf("lttng-iolog does not know that %s is written", written)
+	}
 
 	// It knows softirqs by the names that LTTng gave them up to 2.6 only, so
 	// LTTng's own traces of today have none for it. With those names:
@@ -85,14 +91,16 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 
 // busySnapshot takes the snapshot of an injected outlier, on a machine that
 // also writes to its disk and calls the kernel.
-func busySnapshot(t *testing.T) (*running, *snapshot.Meta) {
+func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 	t.Helper()
 	uid := newUID()
-	d := start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
+	d = start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
 		"snapshot: {before: 40ms, after: 10ms, every: 1ms}")),
 		"--recorder-size", "8MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
-	write := exec.Command("timeout", "60", "dd", "if=/dev/zero", "of="+filepath.Join(t.TempDir(), "file"), "bs=4096", "oflag=dsync")
-	if err := write.Start(); err != nil {
+	written = filepath.Join(t.TempDir(), "file")
+	write := exec.Command("dd", "if=/dev/zero", "of="+written, "bs=4096", "count=100000", "oflag=dsync")
+	write.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := startLocked(write); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -102,11 +110,11 @@ func busySnapshot(t *testing.T) (*running, *snapshot.Meta) {
 	for range 5 {
 		provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")
 		if n := len(d.events("late")); n > 0 {
-			return d, account(t, d, n, "late")[0]
+			return d, account(t, d, n, "late")[0], written
 		}
 	}
 	t.Fatal("the injector was disturbed each time")
-	return nil, nil
+	return nil, nil, ""
 }
 
 // holdOutlier: what tailcam's kernel side measured is in the log.
@@ -302,6 +310,7 @@ type miCell struct {
 	TID        int             `json:"tid"`
 	Nr         int             `json:"nr"`
 	Hard       bool            `json:"hard"`
+	Path       string          `json:"path"`
 	FD         int             `json:"fd"`
 	Begin, End *miCell
 }
