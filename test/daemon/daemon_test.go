@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -243,9 +244,9 @@ func (d *running) events(rule string) []tracker.Outlier {
 	return lines[tracker.Outlier](d.t, d.ok("events", "--rule", rule, "-o", "json"))
 }
 
-func (d *running) list() []api.SnapshotInfo {
+func (d *running) list() []catalog.Snapshot {
 	d.t.Helper()
-	return lines[api.SnapshotInfo](d.t, d.ok("list", "snapshots", "-o", "json"))
+	return lines[catalog.Snapshot](d.t, d.ok("list", "snapshots", "-o", "json"))
 }
 
 // rule finds one rule's line of a status.
