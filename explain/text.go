@@ -38,6 +38,16 @@ func (r *Result) WriteText(out io.Writer) {
 	_, _ = io.WriteString(out, b.String()) // who wants the error asks the writer
 }
 
+// WritePath writes only the critical path, as WriteText does.
+func (r *Result) WritePath(out io.Writer) {
+	var b strings.Builder
+	b.WriteString("The critical path, in ms since its start:\n")
+	r.writePath(func(format string, args ...any) {
+		b.WriteString(printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")) + "\n")
+	})
+	_, _ = io.WriteString(out, b.String()) // who wants the error asks the writer
+}
+
 func writeParts(line func(string, ...any), parts []Part, whole int64) {
 	for i := range parts {
 		if i == textParts && len(parts) > textParts+1 {

@@ -130,3 +130,14 @@ func (c *cli) completeIDs(most int) cobra.CompletionFunc {
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
+
+// completeDirs completes ids, and directories where a path is begun.
+func (c *cli) completeDirs(most int) cobra.CompletionFunc {
+	ids := c.completeIDs(most)
+	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		if len(args) < most && (strings.ContainsRune(begin, os.PathSeparator) || strings.HasPrefix(begin, ".")) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+		return ids(cmd, args, begin)
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
+)
+
+// What it says is tested in package explain, how it looks in internal/timeline.
+func TestExplainVerb(t *testing.T) {
+	dir, ids := ct.Make(t, ct.One{Comm: "<\x1b[2J>"}, ct.One{ByHand: true})
+	byPath := filepath.Join(dir, ids[0])
+	status, text, stderr := invoke(t, "explain", byPath)
+	if status != exitOK || stderr != "" || !strings.Contains(text, "rule wakeup\n") || !strings.Contains(text, "where the time went\n") || !strings.Contains(text, "100.0%") {
+		t.Errorf("status %d, %q\n%s", status, stderr, text)
+	}
+	if _, byID, _ := invoke(t, "explain", "--dir", dir, ids[0][:15]+".123456789Z-wakeup"); byID != text {
+		t.Errorf("by its id:\n%s", byID)
+	}
+	if _, long, _ := invoke(t, "explain", "--path", byPath); !strings.HasPrefix(long, text) || !strings.Contains(long, "The critical path") {
+		t.Errorf("--path:\n%s", long)
+	}
+	status, stdout, _ := invoke(t, "explain", "-o", "json", byPath)
+	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"parts":[`) {
+		t.Errorf("json: status %d, %s", status, stdout)
+	}
+	picture := filepath.Join(t.TempDir(), "slow.svg")
+	status, stdout, stderr = invoke(t, "explain", byPath, "--format", "svg", "-O", picture)
+	data, err := os.ReadFile(picture)
+	if status != exitOK || stdout != "" || stderr != "" || err != nil || !strings.HasPrefix(string(data), "<svg ") {
+		t.Errorf("svg: status %d, %q, %q, %v", status, stdout, stderr, err)
+	}
+	for d := xml.NewDecoder(strings.NewReader(string(data))); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stdout, _ := invoke(t, "explain", filepath.Join(dir, ids[1])); !strings.HasPrefix(stdout, "no outlier: the snapshot was taken by hand\n") {
+		t.Errorf("by hand: %q", stdout)
+	}
+	for args, want := range map[string]string{
+		"":                          `explain wants one snapshot, its directory or its id: see "tailcam snapshots list"`,
+		byPath + " --outlier 2":     "--outlier 2: the snapshot has 1 outlier",
+		byPath + " --format png":    "--format png: allowed are text, svg and json",
+		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",
+		"/no/such/dir":              "there is no directory /no/such/dir: name the one of your snapshots by --dir",
+		"1999 --dir " + dir:         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
+	} {
+		status, stdout, stderr := invoke(t, append([]string{"explain"}, strings.Fields(args)...)...)
+		if status != exitError || stdout != "" || stderr != "tailcam: "+want+"\n" {
+			t.Errorf("explain %s: status %d, %q, %q", args, status, stdout, stderr)
+		}
+	}
+	if status, _, stderr := invoke(t, "explain", byPath, "--format", "svg", "-O", "/dev/full"); status != exitError || !strings.HasSuffix(stderr, "no space left on device\n") {
+		t.Errorf("full: status %d, %q", status, stderr)
+	}
+}
