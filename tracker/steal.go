@@ -41,10 +41,27 @@ func linkSteal(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	return nil
 }
 
+// queuesTell tells whether the kernel's run queues know of stolen time.
+func queuesTell(kernel *btf.Spec) bool {
+	var queue *btf.Struct
+	return kernel.TypeByName("rq", &queue) == nil && hasMember(queue, "prev_steal_time_rq")
+}
+
+// stealMissing tells why this kernel does not tell of stolen time; nil: it does.
+func stealMissing(kernel *btf.Spec) (missing, err error) {
+	if queuesTell(kernel) {
+		return nil, nil
+	}
+	id, err := stealType(kernel)
+	if err == nil && id == 0 {
+		missing = errors.New("this kernel has neither CONFIG_PARAVIRT_TIME_ACCOUNTING nor KVM's clock of stolen time")
+	}
+	return missing, err
+}
+
 // stealType returns the id of the variable's type; 0: it is of no use here.
 func stealType(kernel *btf.Spec) (btf.TypeID, error) {
-	var queue *btf.Struct
-	if err := kernel.TypeByName("rq", &queue); err == nil && hasMember(queue, "prev_steal_time_rq") {
+	if queuesTell(kernel) {
 		return 0, nil
 	}
 	var variable *btf.Var

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/price"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -35,7 +38,8 @@ func TestMistakes(t *testing.T) {
 		{"status now", `tailcam: "tailcam status" takes no arguments, but got "now": see "tailcam status --help"`},
 		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: allowed are text and json: see "tailcam status --help"`},
 		{"wait --timeout -1s", `tailcam: --timeout -1s: it cannot be negative; 0 waits for ever`},
-		{"list", `tailcam: list what? rules, probes or snapshots: see "tailcam list --help"`},
+		{"list events --for 2h", `tailcam: --for 2h0m0s: allowed is a time from 0s (do not measure) to 1m0s`},
+		{"list", `tailcam: list what? rules, probes, events or snapshots: see "tailcam list --help"`},
 		{"list rule", `tailcam: unknown verb "rule": did you mean "rules"? see "tailcam list --help"`},
 		{"snapshots", `tailcam: do what with snapshots? list, show, rm, prune or verify: see "tailcam snapshots --help"`},
 		{"snapshots remove", `tailcam: unknown verb "remove": see "tailcam snapshots --help"`},
@@ -288,6 +292,65 @@ func TestLossIsTold(t *testing.T) {
 	if want := "tailcam: 1,200 outliers are not shown: this reader is slower than they come\n"; stdout.Len() > 0 || stderr.String() != want {
 		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
 	}
+}
+
+func TestListEvents(t *testing.T) {
+	list := []price.Event{
+		{Group: "sched", Groups: []string{"sched"}, Event: "sched_switch", Hook: "tp_btf:sched_switch", Available: true},
+		{Group: "sched", Groups: []string{"sched"}, Event: "tailcam_steal", Hook: "tp_btf:sched_switch", Available: true},
+		{Group: "reclaim", Groups: []string{"reclaim", "memory"}, Event: "mm_compaction_begin", Hook: "tp_btf:mm_compaction_begin", Available: true},
+		{Group: "memory", Groups: []string{"memory"}, Event: "x86_exceptions_page_fault_user", Hook: "tp_btf:page_fault_user", Reason: "this kernel has no tracepoint page_fault_user"},
+	}
+	measured := slices.Clone(list)
+	measured[0].Price = &price.Price{Events: 2000, PerSecond: 1000, NS: 100.4, CPUPercent: 0.01}
+	measured[2].Price = &price.Price{}
+	for _, test := range []struct {
+		list        []price.Event
+		err         error
+		out, stderr string
+	}{
+		{measured, nil, `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
+sched                                         100      1000    0.010%  recorded by default
+         sched_switch                         100      1000    0.010%
+         tailcam_steal                                                 counted with sched_switch
+reclaim                                         -         0         -  recorded by default
+         mm_compaction_begin                    -         0         -
+memory                                          -         0         -  only if recorder.events names it; includes reclaim
+         x86_exceptions_page_fault_user                                not here: this kernel has no tracepoint page_fault_user
+`, ""},
+		{list, fmt.Errorf("%w: EPERM", price.ErrPrivilege), `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
+sched                                                                  recorded by default
+         sched_switch
+         tailcam_steal
+reclaim                                                                recorded by default
+         mm_compaction_begin
+memory                                                                 only if recorder.events names it; includes reclaim
+         x86_exceptions_page_fault_user                                not here: this kernel has no tracepoint page_fault_user
+`, "tailcam: not measured: it needs root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN: EPERM\n"},
+	} {
+		var asked time.Duration
+		p := parts{events: func(_ context.Context, length time.Duration) ([]price.Event, error) {
+			asked = length
+			return test.list, test.err
+		}}
+		var stdout, stderr bytes.Buffer
+		status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{"list", "events", "--for", "3s"})
+		if status != exitOK || asked != 3*time.Second || stderr.String() != test.stderr {
+			t.Errorf("status %d, measured for %s, stderr %q", status, asked, stderr.String())
+		}
+		if diff := cmp.Diff(test.out, trimmed(stdout.String())); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// trimmed cuts blanks from the ends of lines.
+func trimmed(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestListProbes(t *testing.T) {

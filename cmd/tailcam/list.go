@@ -14,13 +14,13 @@ import (
 func newList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List rules, probes or snapshots",
+		Short: "List rules, probes, events or snapshots",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(cmd, args[0])
 			}
-			return fmt.Errorf("list what? rules, probes or snapshots: see %q", cmd.CommandPath()+" --help")
+			return fmt.Errorf("list what? rules, probes, events or snapshots: see %q", cmd.CommandPath()+" --help")
 		},
 	}
 	add := func(name, short string, daemon bool, run func(context.Context) error) {
@@ -36,6 +36,7 @@ func newList(c *cli) *cobra.Command {
 	add("rules", "The rules that the daemon runs with", true, c.listRules)
 	add("probes", "The kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
 	cmd.AddCommand(newSnapshotsList(c, "snapshots"))
+	cmd.AddCommand(newListEvents(c))
 	return cmd
 }
 

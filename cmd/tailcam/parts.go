@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/price"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -19,6 +21,8 @@ type parts struct {
 	checkLoad func(ctx context.Context, list []rules.Rule) error
 	// probes lists the kernel hooks that tailcam uses.
 	probes func() ([]tracker.Probe, error)
+	// events lists what the recorder can record, measured for that long if it is not 0.
+	events func(ctx context.Context, length time.Duration) ([]price.Event, error)
 	// daemon runs until the context ends.
 	daemon func(ctx context.Context, cfg *config.Config, log *zap.Logger) error
 	// demo provokes latencies and prints what was caught.

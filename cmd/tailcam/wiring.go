@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/demo"
+	"github.com/tailcam/tailcam/internal/price"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -17,7 +19,13 @@ func wiring() parts {
 		},
 		checkLoad: daemon.CheckLoad,
 		probes:    tracker.Probes,
-		daemon:    daemon.Run,
+		events: func(ctx context.Context, length time.Duration) ([]price.Event, error) {
+			if length == 0 {
+				return price.List()
+			}
+			return price.Measure(ctx, length)
+		},
+		daemon: daemon.Run,
 		demo: func(ctx context.Context, c *cli) error {
 			return demo.Run(ctx, demo.Options{Out: c.out, Err: c.err, JSON: c.output == jsonOutput, Dir: c.demoDir})
 		},

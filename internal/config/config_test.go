@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
 			Enabled: true, Backend: "mmap", Size: 2 << 20,
-			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process"},
+			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"},
 		},
 		Snapshots: Snapshots{
 			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,

@@ -36,7 +36,7 @@ func keys() []key {
 		boolean("recorder.enabled", "true", "keep a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
 		oneOf("recorder.backend", "mmap", "`kind` of memory that holds the history", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
 		size("recorder.size", "2MiB", "history: `bytes` for each CPU", 128<<10, 512<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
-		texts("recorder.events", "sched,irq,timer,block,workqueue,process", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
 		text("snapshots.dir", "/var/lib/tailcam/snapshots", "`directory` of snapshots", "a path", setSnapshotDir),
 		count("snapshots.keep.count", "100", "`number` of snapshots to keep", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
 		byteCount("snapshots.keep.bytes", "1GiB", "`bytes` of snapshots to keep", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),

@@ -20,8 +20,8 @@ const (
 	ringSize = 2 << 20
 )
 
-// everyGroup is recorder.events' default: all but system calls.
-var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "process"}
+// everyGroup is recorder.events' default.
+var everyGroup = []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"}
 
 // tailcam is the kernel side with its recorder, and nothing of the daemon but
 // the reader of outliers.
