@@ -24,7 +24,8 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/bench/table/*.c test/stress/*.c)
+C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/bench/table/*.c test/stress/*.c \
+	internal/symbols/testdata/*.c test/daemon/testdata/*.c)
 
 .PHONY: help
 help: ## list the targets
@@ -150,7 +151,9 @@ deps-lint:
 .PHONY: deps-test
 deps-test:
 	@scripts/apt.sh $(GCC) g++='C++ programs whose stacks are named' \
-		dwz='debug files that share parts' libc6-dbg='the lines of a library' xz-utils='symbols of stripped programs' babeltrace2='reads the traces that tailcam writes' \
+		dwz='debug files that share parts' libc6-dbg='the lines of a library' xz-utils='symbols of stripped programs' \
+		llvm-19='its opinion of those lines' \
+		babeltrace2='reads the traces that tailcam writes' \
 		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \

@@ -20,6 +20,7 @@ type Config struct {
 	Capacity   Capacity
 	Outliers   Outliers
 	Histograms Histograms
+	Symbols    Symbols
 	Log        Log
 }
 
@@ -88,6 +89,12 @@ type Outliers struct {
 // Histograms are the distributions of every delay.
 type Histograms struct {
 	Enabled bool // false: no histograms, and no adaptive thresholds
+}
+
+// Symbols are the names of the frames of stacks.
+type Symbols struct {
+	Lines     bool  // source lines, inlined functions, separate debug files
+	MaxMemory int64 // bytes of symbols and of decompressed debug information
 }
 
 // Log is the daemon's log on standard error.

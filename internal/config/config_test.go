@@ -56,6 +56,7 @@ func TestDefaults(t *testing.T) {
 		Capacity:   Capacity{Initial: Places{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Places{Tasks: 524288, Syscalls: 131072, Block: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384},
 		Outliers:   Outliers{Buffer: 4 << 20},
 		Histograms: Histograms{Enabled: true},
+		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
 		Log:        Log{Level: "info", Format: "json"},
 	}
 	if diff := cmp.Diff(want, Default()); diff != "" {
@@ -130,12 +131,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, log"
+	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: not YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: the value itself"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.events`},

@@ -152,7 +152,10 @@ func (d *daemon) openStore() (err error) {
 
 func (d *daemon) openHost() error {
 	d.hosts = process.New(nil)
-	d.symbols = symbols.New(&symbols.Options{Timeout: symbolTime})
+	d.symbols = symbols.New(&symbols.Options{
+		Timeout: symbolTime, NoLines: !d.cfg.Symbols.Lines,
+		MaxBytes: d.cfg.Symbols.MaxMemory / 2, MaxLineBytes: d.cfg.Symbols.MaxMemory / 2,
+	})
 	d.memory = within.NewGate[int](namers)
 	// Now rather than at the first outlier, which would wait for it.
 	if err := d.symbols.ReloadKernel(); err != nil {

@@ -121,7 +121,9 @@ func TestNode(t *testing.T) {
 	script := `function hot(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
 		for (let i = 0; i < 3000; i++) hot(1000);
 		console.log("ready 0"); process.stdin.on("end", () => process.exit(0)); process.stdin.resume();`
-	p := start(t, exec.Command(node, "--perf-basic-prof", "-e", script), "ready")
+	cmd := exec.Command(node, "--perf-basic-prof", "-e", script)
+	cmd.Dir = t.TempDir() // it writes a log there as well
+	p := start(t, cmd, "ready")
 	path := fmt.Sprintf("/tmp/perf-%d.map", p.pid)
 	t.Cleanup(func() { os.Remove(path) })
 	f, err := os.Open(path)

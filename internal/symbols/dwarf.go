@@ -65,7 +65,7 @@ type dwarfData struct {
 const dwarfFirst = 11
 
 type dwarfSections struct {
-	abbrev, line, lineStr, ranges, rnglists, str, strOffsets, addr []byte
+	aranges, abbrev, line, lineStr, ranges, rnglists, str, strOffsets, addr []byte
 }
 
 // openDWARF takes over the file. An index of it that is known already saves
@@ -79,7 +79,7 @@ func openDWARF(ctx context.Context, file *mapped, index *dwarfIndex, room int64)
 		name string
 		to   *[]byte
 	}{
-		{".debug_info", &d.info}, {".debug_abbrev", &d.secs.abbrev}, {".debug_line", &d.secs.line},
+		{".debug_info", &d.info}, {".debug_aranges", &d.secs.aranges}, {".debug_abbrev", &d.secs.abbrev}, {".debug_line", &d.secs.line},
 		{".debug_line_str", &d.secs.lineStr}, {".debug_ranges", &d.secs.ranges}, {".debug_rnglists", &d.secs.rnglists},
 		{".debug_str", &d.secs.str}, {".debug_str_offsets", &d.secs.strOffsets}, {".debug_addr", &d.secs.addr},
 	} {
@@ -144,10 +144,15 @@ func headers(info []byte) []unitHeader {
 	return out
 }
 
-// makeIndex reads the address ranges of every compile unit.
+// makeIndex reads the address ranges of every compile unit: from .debug_aranges,
+// and where a compiler has left that out, from the unit.
 func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 	x := &dwarfIndex{units: headers(d.info)}
+	listed := x.addAranges(d.secs.aranges)
 	for i, u := range x.units {
+		if listed[uint32(i)] {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -166,9 +171,7 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 			continue
 		}
 		for _, a := range ranges {
-			if a[0] < a[1] && a[0] != 0 && len(x.ranges) < maxUnitRanges {
-				x.ranges = append(x.ranges, unitRange{a[0], a[1], uint32(i)})
-			}
+			x.add(a[0], a[1], uint32(i))
 		}
 	}
 	slices.SortFunc(x.ranges, func(a, b unitRange) int {
@@ -176,6 +179,12 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 	})
 	x.ranges = slices.Clone(x.ranges)
 	return x, nil
+}
+
+func (x *dwarfIndex) add(start, end uint64, unit uint32) {
+	if start < end && start != 0 && len(x.ranges) < maxUnitRanges { // 0: the linker has dropped it
+		x.ranges = append(x.ranges, unitRange{start, end, unit})
+	}
 }
 
 func (d *dwarfData) headerSize(u unitHeader) uint64 {

@@ -50,7 +50,12 @@ func (d *dwarfData) newUnit(ctx context.Context, number uint32) (*dwarfUnit, err
 		if err != nil || e == nil {
 			break // a torn unit: what came before it counts
 		}
-		if e.Tag != dwarf.TagSubprogram {
+		switch e.Tag {
+		case dwarf.TagSubprogram:
+		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType, dwarf.TagSubroutineType, dwarf.TagArrayType:
+			r.SkipChildren() // they only declare functions
+			continue
+		default:
 			continue
 		}
 		ranges, err := data.Ranges(e)

@@ -1,0 +1,41 @@
+package symbols
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// addAranges adds what .debug_aranges lists, and returns the units that it
+// lists: reading that saves reading every unit.
+func (x *dwarfIndex) addAranges(b []byte) map[uint32]bool {
+	listed := make(map[uint32]bool)
+	// The length, then version, offset of the unit, bytes of an address and of a
+	// segment; pairs of addresses and lengths begin at a multiple of their size.
+	const header, pair = 12, 16
+	for len(b) >= header {
+		size := uint64(binary.LittleEndian.Uint32(b)) + 4
+		if size < header || size > uint64(len(b)) {
+			break // also of 64 bits
+		}
+		set := b[:size]
+		b = b[size:]
+		if binary.LittleEndian.Uint16(set[4:]) != 2 || set[10] != 8 || set[11] != 0 {
+			continue
+		}
+		at := uint64(binary.LittleEndian.Uint32(set[6:]))
+		unit, ok := slices.BinarySearchFunc(x.units, at, func(h unitHeader, a uint64) int { return cmp.Compare(h.start, a) })
+		if !ok || len(set) < pair {
+			continue
+		}
+		for set = set[pair:]; len(set) >= pair; set = set[pair:] {
+			start, n := binary.LittleEndian.Uint64(set), binary.LittleEndian.Uint64(set[8:])
+			if start == 0 && n == 0 {
+				break
+			}
+			x.add(start, start+n, uint32(unit))
+			listed[uint32(unit)] = true
+		}
+	}
+	return listed
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestStackSources: events and snapshots tell where in the source text a slow
+// call was made, inlined functions included; the frames stay as they were.
+func TestStackSources(t *testing.T) {
+	needRoot(t)
+	const source = "testdata/napper.c"
+	compiler := needTool(t, "gcc", "gcc libc6-dev")
+	program := filepath.Join(publicDir(t), "napper")
+	if out, err := exec.Command(compiler, "-O2", "-g", "-fno-omit-frame-pointer", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	uid := newUID()
+	d := start(t, rulesFile(entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid),
+		"stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}")))
+
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stdin.Close()
+		cmd.Wait()
+	}()
+	// The first ones may come before debug information is read.
+	var o tracker.Outlier
+	for n := 1; o.Stacks.UserSources() == nil; n++ {
+		if n > 100 {
+			t.Fatalf("none of %d outliers has sources; the last: %+v", n, o)
+		}
+		if _, err := stdin.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
+		o = d.events("napper")[n-1]
+	}
+	if len(o.Stacks.User) < 2 || !strings.HasPrefix(o.Stacks.User[0], "work+0x") || !strings.HasSuffix(o.Stacks.User[0], " (napper)") {
+		t.Fatalf("frames %q", o.Stacks.User)
+	}
+	s := o.Stacks.UserSources()
+	if len(s) != len(o.Stacks.User) {
+		t.Fatalf("%d sources of %d frames", len(s), len(o.Stacks.User))
+	}
+	here, call := lineWith(t, source, "nap is here"), lineWith(t, source, "work calls nap")
+	if len(s[0].Inlined) != 1 || s[0].Inlined[0].Function != "nap" || s[0].Line != call || filepath.Base(s[0].File) != "napper.c" {
+		t.Fatalf("innermost frame: %+v", s[0])
+	}
+	// The statement is several lines long, and the compiler may name any of them.
+	if got := s[0].Inlined[0]; got.Line < here-1 || got.Line > here+4 || filepath.Base(got.File) != "napper.c" {
+		t.Errorf("the nap is at %s:%d, want line %d", got.File, got.Line, here)
+	}
+	frame := fmt.Sprintf("nap (inlined)  testdata/napper.c:%d", s[0].Inlined[0].Line)
+	if text := d.ok("events", "--rule", "napper", "-v"); !strings.Contains(text, frame) || !strings.Contains(text, fmt.Sprintf("(napper)  testdata/napper.c:%d", call)) {
+		t.Errorf("no %q in\n%s", frame, text)
+	}
+
+	dir := filepath.Join(d.snaps, *o.Snapshot)
+	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for i := range m.Outliers {
+		if m.Outliers[i].EndMono == o.EndMono {
+			found = true
+			if diff := cmp.Diff(o.Stacks, m.Outliers[i].Stacks); diff != "" {
+				t.Errorf("the snapshot's stacks are not the event's: %s", diff)
+			}
+		}
+	}
+	if !found {
+		t.Error("the snapshot lacks the outlier")
+	}
+	for file, want := range map[string]string{snapshot.ExplainTextFile: frame, snapshot.FoldedFile: ";nap_[i]"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("no %q in %s: %v\n%s", want, file, err, text)
+		}
+	}
+}
+
+// lineWith is the number of the line that has a remark.
+func lineWith(t *testing.T, path, remark string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, ok := strings.Cut(string(text), remark)
+	if !ok {
+		t.Fatalf("%s has no %q", path, remark)
+	}
+	return strings.Count(before, "\n") + 1
+}
