@@ -103,7 +103,7 @@ func longestWhy(r *Result, b *Part) string {
 
 func unexplainedAdvice(reason string) string {
 	switch {
-	case strings.Contains(reason, "history is too short"):
+	case strings.Contains(reason, "history is too short"), strings.Contains(reason, "overwritten"):
 		return "Raise recorder.size."
 	case strings.Contains(reason, "event group"):
 		return "Add the group to recorder.events."

@@ -166,6 +166,11 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 
 // finish ends what is open at the end of the trace.
 func (m *model) finish() {
+	for _, c := range m.cpus {
+		if len(c.covered) > 0 && c.covered[0].To < m.to {
+			m.lose(c, c.covered[0].To)
+		}
+	}
 	for _, t := range m.tasks {
 		if s := t.last(); s != nil {
 			s.to = max(m.to, s.from)
@@ -196,10 +201,17 @@ func (m *model) finish() {
 		}
 		c.overs = lay(c.overs, c.steals)
 	}
-	for n, from := range m.names.Covered {
-		if m.cpus[n] == nil && len(m.cpus) < maxCPUs { // nothing happened there
-			m.cpus[n] = &cpu{first: from, runs: []run{{from: from, to: max(m.to, from)}}}
+	for n, list := range m.names.Covered {
+		if m.cpus[n] != nil || len(m.cpus) >= maxCPUs {
+			continue
 		}
+		c := &cpu{} // nothing happened there
+		for _, s := range list {
+			if s.From < s.To && m.keep() {
+				c.runs = append(c.runs, run{from: s.From, to: s.To})
+			}
+		}
+		m.cpus[n] = c
 	}
 }
 

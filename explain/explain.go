@@ -49,14 +49,17 @@ type TaskFact struct {
 // Names are what is known beside the trace: names for what it has as numbers,
 // and how far it reaches. Each may be nil, and each answer empty.
 type Names struct {
-	// Covered tells from when on each CPU's events are all there. Without it a
+	// Covered tells when each CPU's events are all there, in order. Without it a
 	// CPU is covered from its first event on.
-	Covered  map[int]uint64
+	Covered  map[int][]Stretch
 	Syscall  func(nr int) string
 	Function func(address uint64) string
 	Device   func(dev uint32) string // major << 20 | minor
 	Task     func(tid int) (TaskFact, bool)
 }
+
+// Stretch is a time, in nanoseconds of CLOCK_MONOTONIC.
+type Stretch struct{ From, To uint64 }
 
 // Explain reads the source up to the end of the last outlier and explains
 // each. Its memory is bounded by the events between the first outlier's start

@@ -9,21 +9,25 @@ func (m *model) feed(ev *trace.Event) {
 	}
 	m.seen[ev.Type] = true
 	if m.begin == 0 {
-		m.begin = ev.Time
-		m.whole = max(m.whole, ev.Time)
+		m.begin, m.whole = ev.Time, ev.Time
 		if len(m.names.Covered) > 0 {
 			m.whole = 0
-			for _, from := range m.names.Covered {
-				m.whole = max(m.whole, from)
+		}
+		for _, list := range m.names.Covered {
+			if len(list) > 0 {
+				m.whole = max(m.whole, list[0].From)
 			}
 		}
 	}
 	c := m.cpu(ev.CPU)
+	if !c.known {
+		c.known, c.covered = true, m.names.Covered[ev.CPU]
+	}
+	for len(c.covered) > 0 && ev.Time > c.covered[0].To {
+		m.lose(c, c.covered[0].To)
+		c.covered = c.covered[1:]
+	}
 	if c.first == 0 {
-		c.first = ev.Time
-		if from, ok := m.names.Covered[ev.CPU]; ok {
-			c.first = min(c.first, from)
-		}
 		m.found(ev, c)
 	}
 	switch b := ev.Body.(type) {
@@ -54,8 +58,39 @@ func (m *model) feed(ev *trace.Event) {
 	}
 }
 
+// lose forgets what a CPU did: its records from here on are missing.
+func (m *model) lose(c *cpu, at uint64) {
+	if c.first == 0 {
+		return
+	}
+	m.clearFrames(c, at, nil)
+	c.first, c.done = 0, nil
+	n := len(c.runs)
+	if n == 0 || c.runs[n-1].to != forever {
+		return
+	}
+	r := &c.runs[n-1]
+	r.to = max(at, r.from)
+	if t := m.tasks[r.tid]; t != nil {
+		if s := t.last(); s != nil && s.state == running {
+			m.turn(t, at, segment{state: unknown, cpu: s.cpu})
+		}
+	}
+	if m.keep() {
+		c.runs = append(c.runs, run{from: r.to, to: forever, tid: -1})
+	}
+}
+
 // found notes what a CPU was found doing at its first event.
 func (m *model) found(ev *trace.Event, c *cpu) {
+	c.first = ev.Time
+	if len(c.covered) > 0 {
+		c.first = min(c.first, c.covered[0].From)
+	}
+	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
+		c.runs[n-1].to = max(c.first, c.runs[n-1].from)
+		c.first = c.runs[n-1].to
+	}
 	prio := 120
 	if b, ok := ev.Body.(trace.Switch); ok {
 		prio = b.PrevPrio
@@ -63,7 +98,11 @@ func (m *model) found(ev *trace.Event, c *cpu) {
 	if m.keep() {
 		c.runs = append(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
 	}
-	if t := m.task(ev.TID); ev.TID != 0 && len(t.segments) == 0 {
+	if ev.TID == 0 {
+		return
+	}
+	t := m.task(ev.TID)
+	if s := t.last(); s == nil || s.state == unknown {
 		m.turn(t, c.first, segment{state: running, cpu: int32(ev.CPU)})
 	}
 }

@@ -21,6 +21,9 @@ const (
 // programs read the clock before they write.
 const lateness = 100_000
 
+// margin is what is kept from before the first outlier: what led to it.
+const margin = 2_000_000
+
 // state of a task in a stretch of time.
 type state uint8
 
@@ -142,13 +145,15 @@ type over struct {
 
 // cpu is what one CPU did.
 type cpu struct {
-	first  uint64 // from here on its events are there
-	runs   []run
-	overs  []over
-	steals []over
-	frames []frame
-	change uint64 // when frames changed last
-	irqEnd uint64 // end of the last interrupt handler; 0: used up
+	first   uint64    // from here on its events are there; 0: none was seen since
+	known   bool      // covered is filled in
+	covered []Stretch // to come
+	runs    []run
+	overs   []over
+	steals  []over
+	frames  []frame
+	change  uint64 // when frames changed last
+	irqEnd  uint64 // end of the last interrupt handler; 0: used up
 	// done is the request that the current task completed last.
 	done   *request
 	doneAt uint64
@@ -245,9 +250,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	if m.to < forever-lateness {
 		m.to += lateness
 	}
-	for _, from := range names.Covered {
-		m.whole = max(m.whole, from)
-	}
+	m.from -= min(m.from, margin)
 	return m
 }
 

@@ -296,6 +296,18 @@ func TestSumsOfAnything(t *testing.T) {
 				Rule: "r", Track: tracks[rnd.IntN(len(tracks))], TID: 1001 + i, CPU: i % 3, Start: from, End: from + rnd.Uint64N(2_000_000), Name: "BLOCK", Raised: i%2 == 0,
 			})
 		}
-		explained(t, &list, outliers, Names{})
+		var names Names
+		if seed%2 == 0 { // and whatever is said of what there is
+			names.Covered = map[int][]Stretch{}
+			for cpu := range 1 + rnd.IntN(6) {
+				at := 800_000 + rnd.Uint64N(1_000_000)
+				for range rnd.IntN(4) {
+					to := at + rnd.Uint64N(2_000_000)
+					names.Covered[cpu] = append(names.Covered[cpu], Stretch{at, to})
+					at = to + rnd.Uint64N(500_000)
+				}
+			}
+		}
+		explained(t, &list, outliers, names)
 	}
 }

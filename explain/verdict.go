@@ -193,7 +193,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		}
 		return d + " waiting for a lock that " + name + " held"
 	case Task:
-		return d + " waiting for " + name + inParens(p.why)
+		return d + " waiting" + spaced(p.why) + " for " + name
 	case Timer:
 		return d + " asleep until a timer" + inParens(p.why)
 	case Network:
@@ -289,6 +289,13 @@ func longest(pieces []piece, part *Part) *piece {
 		}
 	}
 	return best
+}
+
+func spaced(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " " + s
 }
 
 func inParens(s string) string {

@@ -108,12 +108,27 @@ func (m *model) why(at uint64) string {
 		return "the recorder's event group sched is off"
 	case at < m.whole:
 		return "the history is too short"
+	case m.hole(at):
+		return "records of that time were overwritten before they were read"
 	case m.full:
 		return "the trace has more events than are looked at"
 	case m.damaged:
 		return "the trace is damaged"
 	}
 	return "records are missing"
+}
+
+// hole tells whether some CPU's records of a moment are missing.
+func (m *model) hole(at uint64) bool {
+	for _, list := range m.names.Covered {
+		if m.looks++; m.looks > maxLooks {
+			return false
+		}
+		if !slices.ContainsFunc(list, func(s Stretch) bool { return s.From <= at && at <= s.To }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {

@@ -4,6 +4,7 @@ package explainer
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -41,11 +42,30 @@ func Trace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, er
 		outliers[i] = outlier(&m.Outliers[i])
 	}
 	names := names(n)
-	names.Covered = map[int]uint64{}
-	for _, c := range m.Coverage {
-		names.Covered[c.CPU] = c.FromMonoNS
+	names.Covered = map[int][]explain.Stretch{}
+	for i := range m.Coverage {
+		names.Covered[m.Coverage[i].CPU] = covered(&m.Coverage[i])
 	}
 	return explain.Explain(t, outliers, names)
+}
+
+// covered lists the stretches that gaps leave of a CPU's history.
+func covered(c *snapshot.CPUCoverage) []explain.Stretch {
+	at, end := c.FromMonoNS, c.ToMonoNS
+	if n := len(c.Gaps); n > 0 {
+		if c.Gaps[0].ToMonoNS <= c.FromMonoNS {
+			at = 0 // there is more before the gap
+		}
+		if c.Gaps[n-1].FromMonoNS >= c.ToMonoNS {
+			end = math.MaxInt64
+		}
+	}
+	var out []explain.Stretch
+	for _, g := range c.Gaps {
+		out = append(out, explain.Stretch{From: at, To: g.FromMonoNS})
+		at = g.ToMonoNS
+	}
+	return append(out, explain.Stretch{From: at, To: end})
 }
 
 // outlier is what package explain must know of one.

@@ -82,6 +82,7 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 		if !d.ended() {
 			d.stop(syscall.SIGTERM)
 		}
+		addUp(t, h.snaps)
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", d.log.String())
 		}

@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// addUp holds, for each snapshot that any test's daemon leaves, that each of its
+// outliers is explained, and that the parts are the delay.
+func addUp(t *testing.T, snaps string) {
+	t.Helper()
+	dirs, err := os.ReadDir(snaps)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(snaps, d.Name())
+		m, err := snapshot.ReadMeta(dir)
+		if err != nil {
+			continue // not complete, or torn by the test
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, snapshot.ExplainJSONFile)); err == nil {
+			addsUp(t, m, data)
+		}
+	}
+}
+
+func addsUp(t *testing.T, m *snapshot.Meta, data []byte) *explain.Report {
+	t.Helper()
+	var r explain.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatalf("%s: %v", m.ID, err)
+	}
+	if r.Version != explain.Version || len(r.Outliers) != len(m.Outliers) {
+		t.Errorf("%s: explain.json of version %d explains %d of %d outliers; notes %v", m.ID, r.Version, len(r.Outliers), len(m.Outliers), m.Notes)
+		return &r
+	}
+	for i := range r.Outliers {
+		x, o := &r.Outliers[i], &m.Outliers[i]
+		var parts, roots, path int64
+		for _, p := range x.Parts {
+			parts += p.NS
+		}
+		for _, p := range x.Roots {
+			roots += p.NS
+		}
+		for _, s := range x.Path {
+			if s.Depth == 0 {
+				path += int64(s.ToMonoNS - s.FromMonoNS)
+			}
+		}
+		if x.DelayNS != o.DelayNS || parts != o.DelayNS || roots != o.DelayNS || path != o.DelayNS || x.Verdict == "" {
+			t.Errorf("%s: delay %d of %s, explained %d: parts %d, roots %d, path %d: %q", m.ID, o.DelayNS, o.Rule, x.DelayNS, parts, roots, path, x.Verdict)
+		}
+		if o.Explained == nil || o.Explained.Verdict != x.Verdict {
+			t.Errorf("%s: snapshot.json says %+v, explain.json %q", m.ID, o.Explained, x.Verdict)
+		}
+	}
+	return &r
+}
+
+// TestVerdict: who kept a task waiting is named in its event, in each file of the
+// snapshot, and by `tailcam explain`, which needs no root.
+func TestVerdict(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(entry("late", "wakeup", "20ms", fmt.Sprintf("{uid: %d, comm: inj-wakeup}", uid), "snapshot: {every: 1us, burst: 100}")))
+	follow, err := api.NewClient(d.socket).Events(t.Context(), &api.EventsOptions{Follow: true, Verdicts: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follow.Close()
+	truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
+
+	first, err := follow.Next()
+	if err != nil || first.Outlier == nil || first.Outlier.Explained != nil {
+		t.Fatalf("the outlier: %+v, %v", first, err)
+	}
+	second, err := follow.Next()
+	if err != nil || second.Verdict == nil || second.Verdict.Task.TID != truth.TID {
+		t.Fatalf("the verdict: %+v, %v", second, err)
+	}
+	verdict := second.Verdict.Explained
+	if verdict.Cause != string(explain.Preempted) || !strings.HasPrefix(verdict.By, "inj-") || verdict.NS < int64(25*time.Millisecond) ||
+		!strings.Contains(verdict.Verdict, verdict.By) || verdict.Advice == "" {
+		t.Errorf("%+v", verdict)
+	}
+
+	dir := filepath.Join(d.snaps, *first.Outlier.Snapshot)
+	m := readMeta(t, dir)
+	data := readText(t, dir, snapshot.ExplainJSONFile)
+	r := addsUp(t, m, []byte(data))
+	if diff := cmp.Diff([]*tracker.Explained{&verdict, &verdict}, []*tracker.Explained{m.Outliers[0].Explained, d.events("late")[0].Explained}); diff != "" {
+		t.Errorf("snapshot.json and events (-followed +found):\n%s", diff)
+	}
+	if text := readText(t, dir, snapshot.ExplainTextFile); !strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n") {
+		t.Errorf("explain.txt:\n%s", text)
+	}
+
+	// As nobody, from a copy that nobody may read.
+	copied := filepath.Join(publicDir(t), "snapshot")
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("chmod", "-R", "a+rX", copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), built.tailcam, "explain", copied, "-o", "json")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	a := outcome(t, cmd)
+	again := lines[explain.Report](t, a.out)
+	if a.code != 0 || len(again) != 1 {
+		t.Fatalf("explain: %+v", a)
+	}
+	if diff := cmp.Diff(r, &again[0]); diff != "" {
+		t.Errorf("explained again (-daemon +verb):\n%s", diff)
+	}
+	if a := tailcam(t, "explain", copied); a.code != 0 || !strings.Contains(a.out, verdict.Verdict) {
+		t.Errorf("explain as text: %+v", a)
+	}
+	if a := tailcam(t, "explain", copied+strconv.Itoa(uid)); a.code != 1 || a.out != "" || !strings.Contains(a.err, "no such file") {
+		t.Errorf("explain of nothing: %+v", a)
+	}
+}
