@@ -6,24 +6,24 @@ import (
 	"github.com/tailcam/tailcam/test/recorded"
 )
 
-func TestSwitchCircumstances(t *testing.T) {
-	needRoot(t)
-	recorded.Switches(t, recorded.MakeDisk(t, 1<<20))
-}
-
+// TestRecordedEvents provokes events of every group that this kernel has and
+// that disturb nobody else; those of test/vm/guest are the others.
 func TestRecordedEvents(t *testing.T) {
 	needRoot(t)
+	tape := recorded.Start(t, recorded.Groups())
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T)
+		run  func(*testing.T, *recorded.Tape)
 	}{
+		{"switches", func(t *testing.T, tape *recorded.Tape) { recorded.Switches(t, tape, recorded.MakeDisk(t, 1<<20)) }},
 		{"work", recorded.Work},
 		{"faults", recorded.Faults},
 		{"locks", recorded.Locks},
 		{"power", recorded.Power},
 		{"net", recorded.Net},
-		{"memcg", func(t *testing.T) { recorded.GroupReclaim(t, recorded.MakeDisk(t, 32<<20)) }},
+		{"memcg", func(t *testing.T, tape *recorded.Tape) { recorded.GroupReclaim(t, tape, recorded.MakeDisk(t, 32<<20)) }},
+		{"steal", recorded.Steal},
 	} {
-		t.Run(test.name, test.run)
+		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })
 	}
 }

@@ -23,9 +23,9 @@ func body[B any](want trace.Type, is func(ev trace.Event, b B) bool) func(trace.
 	}
 }
 
-// Work proves the groups workqueue and timer. Files are written in dir.
-func Work(t *testing.T) {
-	tape := Start(t, []string{"workqueue", "timer"})
+// Work proves the groups workqueue and timer.
+func Work(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	queued := map[uint64]bool{}
 	tape.Until(func() {
 		time.Sleep(50 * time.Millisecond)
@@ -48,8 +48,8 @@ func Work(t *testing.T) {
 }
 
 // Faults proves page faults of the group memory, by their address. x86 only.
-func Faults(t *testing.T) {
-	tape := Start(t, []string{"memory"})
+func Faults(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var fault, copied []byte
@@ -92,8 +92,8 @@ func Faults(t *testing.T) {
 }
 
 // Locks proves the group lock, with the holder: threads that all rename in one directory.
-func Locks(t *testing.T) {
-	tape := Start(t, []string{"lock"})
+func Locks(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	dir := t.TempDir()
 	var mine sync.Map
 	held := func(flags uint32) func(ev trace.Event, l trace.Lock) bool {
@@ -132,8 +132,8 @@ func Locks(t *testing.T) {
 }
 
 // Power proves idle CPUs of the group power.
-func Power(t *testing.T) {
-	tape := Start(t, []string{"power"})
+func Power(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	tape.Until(func() { time.Sleep(20 * time.Millisecond) }, map[string]func(trace.Event) bool{
 		"a CPU that goes idle": body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State >= 0 && i.CPU == ev.CPU }),
 		"and is no longer":     body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State == -1 && i.CPU == ev.CPU }),
@@ -141,8 +141,8 @@ func Power(t *testing.T) {
 }
 
 // Net proves the group net: a packet of a known size to this machine itself.
-func Net(t *testing.T) {
-	tape := Start(t, []string{"net"})
+func Net(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -14,16 +14,18 @@ import (
 
 // Throttle proves the group throttle: a cgroup uses up its CPU quota. It needs
 // a kernel that lets functions be traced.
-func Throttle(t *testing.T) {
+func Throttle(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	g := NewCgroup(t, "cpu")
 	Quota(t, g)
 	var st unix.Stat_t
 	if err := unix.Stat(g.Dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	tape := Start(t, []string{"throttle"})
-	for site, why := range tape.Kernel.Unrecorded() {
-		t.Errorf("%s: %v", site, why)
+	for _, site := range []string{"fexit:throttle_cfs_rq", "fexit:unthrottle_cfs_rq"} {
+		if why := tape.Kernel.Unrecorded()[site]; why != nil {
+			t.Errorf("%s: %v", site, why)
+		}
 	}
 	g.Add(t, StartSpinner(t))
 	mine := func(ev trace.Event, b trace.Throttle) bool { return b.Cgroup == st.Ino && b.CPU >= 0 }
@@ -35,10 +37,10 @@ func Throttle(t *testing.T) {
 
 // GroupReclaim proves reclaim for a memory cgroup: a process in a small one
 // reads more from a disk than it may keep.
-func GroupReclaim(t *testing.T, disk string) {
+func GroupReclaim(t *testing.T, tape *Tape, disk string) {
+	tape = tape.with(t)
 	g := NewCgroup(t, "memory")
 	g.Set(t, "memory.limit_in_bytes", "memory.max", fmt.Sprint(8<<20))
-	tape := Start(t, []string{"reclaim"})
 	tape.Until(func() {
 		RunReader(t, disk, 24<<20, func(pid int) { g.Add(t, pid) })
 	}, map[string]func(trace.Event) bool{
@@ -49,7 +51,8 @@ func GroupReclaim(t *testing.T, disk string) {
 
 // Reclaim proves reclaim for the machine itself, and compaction, by asking for
 // more huge pages than there is memory. It disturbs whatever else runs.
-func Reclaim(t *testing.T) {
+func Reclaim(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -61,7 +64,6 @@ func Reclaim(t *testing.T) {
 		}
 	}
 	defer set(strings.TrimSpace(string(before)))
-	tape := Start(t, []string{"reclaim"})
 	tape.Until(func() {
 		set("100000")
 		set("0")

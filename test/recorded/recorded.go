@@ -3,10 +3,10 @@
 package recorded
 
 import (
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -23,11 +23,11 @@ type Tape struct {
 	ring   flight.Recorder
 }
 
-// Start loads and attaches the kernel side with groups of events and rules, if any.
-func Start(t *testing.T, groups []string, list ...rules.Rule) *Tape {
+// Start loads and attaches the kernel side with groups of events.
+func Start(t *testing.T, groups []string) *Tape {
 	t.Helper()
 	const ring = 4 << 20
-	kernel, err := tracker.New(list, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
+	kernel, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +45,14 @@ func Start(t *testing.T, groups []string, list ...rules.Rule) *Tape {
 	}
 	return &Tape{t: t, Kernel: kernel, ring: r}
 }
+
+// Groups are all groups but that of system calls, which would leave no room for the others.
+func Groups() []string {
+	return slices.DeleteFunc(slices.Clone(tracker.Groups), func(g string) bool { return g == "syscall" })
+}
+
+// with is the same tape, for a part of the test.
+func (p *Tape) with(t *testing.T) *Tape { return &Tape{t: t, Kernel: p.Kernel, ring: p.ring} }
 
 // Take hands out every event since the last call, CPU by CPU. An event that
 // cannot be decoded fails the test.

@@ -21,8 +21,7 @@ const block = 4096
 // that it blocks in, that it waits for I/O, in a page fault, is stopped by a
 // freezer, has used up its quota, was preempted. disk is a file or block
 // device of at least 1 MiB that answers no faster than a disk.
-func Switches(t *testing.T, disk string) {
-	tape := Start(t, []string{"sched"})
+func Switches(t *testing.T, tape *Tape, disk string) {
 	leaves := func(tid int, is func(trace.Switch) bool) func(trace.Event) bool {
 		return func(ev trace.Event) bool {
 			s, ok := ev.Body.(trace.Switch)
@@ -30,7 +29,7 @@ func Switches(t *testing.T, disk string) {
 		}
 	}
 	t.Run("call", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		tape.Until(func() {
@@ -40,7 +39,7 @@ func Switches(t *testing.T, disk string) {
 		})})
 	})
 	t.Run("iowait", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f, m := openDisk(t, disk)
@@ -74,7 +73,7 @@ func Switches(t *testing.T, disk string) {
 		_ = sum
 	})
 	t.Run("kernel-thread", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		tape.Until(func() { time.Sleep(50 * time.Millisecond) }, map[string]func(trace.Event) bool{
 			"a kernel thread that sleeps": func(ev trace.Event) bool {
 				s, ok := ev.Body.(trace.Switch)
@@ -83,7 +82,7 @@ func Switches(t *testing.T, disk string) {
 		})
 	})
 	t.Run("preempted", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		for range runtime.NumCPU() + 1 {
 			StartSpinner(t)
 		}
@@ -95,7 +94,7 @@ func Switches(t *testing.T, disk string) {
 		})
 	})
 	t.Run("frozen", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		g := NewCgroup(t, "freezer")
 		g.Add(t, StartSpinner(t))
 		tape.Until(func() {
@@ -109,7 +108,7 @@ func Switches(t *testing.T, disk string) {
 		}})
 	})
 	t.Run("throttled", func(t *testing.T) {
-		tape.t = t
+		tape := tape.with(t)
 		g := NewCgroup(t, "cpu")
 		Quota(t, g)
 		g.Add(t, StartSpinner(t))

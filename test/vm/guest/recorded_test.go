@@ -6,33 +6,28 @@ import (
 	"github.com/tailcam/tailcam/test/recorded"
 )
 
-func TestSwitchCircumstances(t *testing.T) {
-	inGuest(t)
-	recorded.MountCgroups(t)
-	recorded.Switches(t, slowDisk)
-}
-
+// TestRecordedEvents provokes events of every group.
 func TestRecordedEvents(t *testing.T) {
 	inGuest(t)
 	recorded.MountCgroups(t)
+	if err := loopbackUp(); err != nil {
+		t.Fatal(err)
+	}
+	tape := recorded.Start(t, recorded.Groups())
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T)
+		run  func(*testing.T, *recorded.Tape)
 	}{
+		{"switches", func(t *testing.T, tape *recorded.Tape) { recorded.Switches(t, tape, slowDisk) }},
 		{"work", recorded.Work},
 		{"faults", recorded.Faults},
 		{"locks", recorded.Locks},
 		{"power", recorded.Power},
-		{"net", func(t *testing.T) {
-			if err := loopbackUp(); err != nil {
-				t.Fatal(err)
-			}
-			recorded.Net(t)
-		}},
+		{"net", recorded.Net},
 		{"throttle", recorded.Throttle},
-		{"memcg", func(t *testing.T) { recorded.GroupReclaim(t, slowDisk) }},
+		{"memcg", func(t *testing.T, tape *recorded.Tape) { recorded.GroupReclaim(t, tape, slowDisk) }},
 		{"reclaim", recorded.Reclaim},
 	} {
-		t.Run(test.name, test.run)
+		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })
 	}
 }
