@@ -122,7 +122,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	}
 	group("run", newDemo(c), newCheck(c), newRun(c))
 	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
-	group("look", newExplain(c), newSnapshots(c), newExport(c))
+	group("look", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
 	group("change", newThreshold(c), newPause(c), newResume(c))
 	group("say", newBegin(c), newEnd(c))
 	group("", newVersion(c))

@@ -150,11 +150,7 @@ func readOne(dir string) (Snapshot, error) {
 		s.Unexplained = err.Error()
 	}
 	for i := range m.Outliers {
-		o := &m.Outliers[i]
-		s.outliers = append(s.outliers, outlier{
-			time: o.Time, rule: o.Rule, track: o.Track, key: fmt.Sprint(o.Key), delay: o.DelayNS,
-			task: o.Task, start: o.StartMono, end: o.EndMono,
-		})
+		s.outliers = append(s.outliers, outlierOf(&m.Outliers[i]))
 	}
 	if n := len(results); err == nil && n != len(m.Outliers) {
 		s.Unexplained = fmt.Sprintf("%s has %d outliers, %s %d", snapshot.ExplainJSONFile, n, snapshot.MetaFile, len(m.Outliers))

@@ -78,3 +78,17 @@ func Count(n uint64) string {
 	}
 	return s
 }
+
+// Gauge draws a share of 0 to 1 as a bar of at most n columns; the least one of
+// what is not nothing is a hair.
+func Gauge(share float64, n int) string {
+	full := min(max(share, 0), 1) * float64(n)
+	bar := strings.Repeat("█", int(full))
+	if part := int((full - float64(int(full))) * 8); part > 0 {
+		return bar + []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}[part]
+	}
+	if bar == "" && share > 0 {
+		return "▏"
+	}
+	return bar
+}

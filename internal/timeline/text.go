@@ -261,19 +261,9 @@ func partText(p *explain.Part) string {
 }
 
 func partLine(c *term.Console, ns, whole int64, gauge int, style term.Style, words string) string {
-	full := 0.0
-	if whole > 0 {
-		full = min(max(float64(ns)/float64(whole), 0), 1) * float64(gauge)
-	}
-	bar := strings.Repeat("█", int(full))
-	if part := int((full - float64(int(full))) * 8); part > 0 {
-		bar += []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}[part]
-	} else if bar == "" && ns > 0 {
-		bar = "▏"
-	}
 	head := fmt.Sprintf("%8s %6s  ", term.Duration(ns), percent(ns, whole))
 	room := c.Columns() - term.Width(head) - gauge - 2
-	return head + c.Paint(style, term.Fill(bar, gauge)) + "  " + term.Shorten(words, room)
+	return head + c.Paint(style, term.Fill(term.Gauge(float64(ns)/float64(max(whole, 1)), gauge), gauge)) + "  " + term.Shorten(words, room)
 }
 
 func percent(part, whole int64) string {

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/explainer"
+	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+func newDiff(c *cli) *cobra.Command {
+	var outliers []int
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "How the time of two snapshots differs",
+		Long: `Put the parts of two outliers side by side: what is new in B, longer, shorter, or
+gone. A and B are ids, directories of snapshots, or files like explain.json. Of
+several outliers the slowest is taken. Tasks are compared by their names, as their
+numbers differ from run to run.`,
+		Example: "  tailcam diff 20261121T013004 20261121T094512\n  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("diff wants two snapshots: see %q", cmd.CommandPath()+" --help")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeDirs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sides [2]catalog.Side
+			for i := range sides {
+				n := 0
+				switch len(outliers) {
+				case 0:
+				case 1:
+					n = outliers[0]
+				case 2:
+					n = outliers[i]
+				default:
+					return errors.New("--outlier: allowed are one number for both, or two: 1,3")
+				}
+				side, err := c.side(cmd, args[i], n)
+				if err != nil {
+					return err
+				}
+				sides[i] = side
+			}
+			d := catalog.Compare(sides[0], sides[1])
+			if c.output == jsonOutput {
+				return c.printJSON(d)
+			}
+			c.printDiff(d)
+			return nil
+		},
+	}
+	cmd.Flags().IntSliceVar(&outliers, "outlier", nil, "compare these of several, `numbers` from 1: of both, or A,B")
+	c.addOutput(cmd)
+	c.addDir(cmd)
+	return cmd
+}
+
+// side reads one of the two.
+func (c *cli) side(cmd *cobra.Command, arg string, n int) (catalog.Side, error) {
+	name, report, at, err := c.explained(cmd, arg)
+	if err != nil {
+		return catalog.Side{}, err
+	}
+	switch many := len(report.Outliers); {
+	case many == 0:
+		return catalog.Side{}, fmt.Errorf("%s has no outlier: it was taken by hand", name)
+	case n < 0 || n > many:
+		return catalog.Side{}, fmt.Errorf("--outlier %d: %s has %s", n, name, plural(many, "outlier"))
+	}
+	s := catalog.NewSide(name, report, n)
+	if at != nil {
+		s.Dir = at.dir
+		if i := s.Outlier - 1; i < len(at.meta.Outliers) {
+			s.Time = &at.meta.Outliers[i].Time
+		}
+	}
+	return s, nil
+}
+
+// place is the snapshot of a side that is one.
+type place struct {
+	dir  string
+	meta *snapshot.Meta
+}
+
+// explained reads an explanation, or makes it if the snapshot has none.
+func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report, *place, error) {
+	if strings.HasSuffix(arg, ".json") {
+		data, err := snapshot.ReadFile(arg, 256<<20)
+		if err != nil {
+			return "", nil, nil, fmt.Errorf("read explanation: %w", err)
+		}
+		r, err := catalog.ParseReport(data)
+		if err != nil {
+			return "", nil, nil, fmt.Errorf("%s: %w", arg, err)
+		}
+		return arg, r, nil, nil
+	}
+	dir, err := c.snapshotDir(cmd.Context(), cmd, arg)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		return "", nil, nil, readable(dir, err)
+	}
+	r, err := catalog.ReadReport(dir)
+	if errors.Is(err, catalog.ErrNotExplained) || err == nil && len(r.Outliers) != len(m.Outliers) {
+		r, _, err = explainer.Snapshot(dir)
+	}
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("%s: %w", filepath.Base(dir), err)
+	}
+	return m.ID, r, &place{dir: dir, meta: m}, nil
+}
+
+func (c *cli) printDiff(d *catalog.Diff) {
+	for _, s := range []struct {
+		label string
+		side  *catalog.Side
+	}{{"A", &d.A}, {"B", &d.B}} {
+		name := term.Clean(s.side.Name)
+		if s.side.Of > 1 {
+			name += fmt.Sprintf(", outlier %d of %d", s.side.Outlier, s.side.Of)
+		}
+		c.out.Printf("%s  %s\n", c.out.Paint(term.Bold, s.label), name)
+		for _, line := range term.Wrap(term.Clean(s.side.Verdict), c.out.Columns()-3) {
+			c.out.Printf("   %s\n", line)
+		}
+	}
+	c.out.Printf("\n")
+	c.changeTable("WHERE THE TIME WENT", d, d.Parts)
+	if !sameChanges(d.Parts, d.Roots) {
+		c.out.Printf("\n")
+		c.changeTable("WHAT THAT CAME FROM", d, d.Roots)
+	}
+}
+
+func sameChanges(a, b []catalog.Change) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) {
+	t := term.NewTable(term.Column{Title: title, Flex: true}, term.Column{Flex: true}, right("A"), right("B"), right("CHANGE"), term.Column{})
+	for i := range list {
+		x := &list[i]
+		by := term.Who(&explain.Who{Kind: nameKind(x.Kind), Name: x.By})
+		if x.Kind == explain.KindUnknown {
+			by = strings.TrimPrefix(term.Clean(x.By), "not explained: ")
+		}
+		if by == string(x.Cause) {
+			by = ""
+		}
+		t.Cells(term.Cell{Text: term.CauseWords(x.Cause), Style: term.CauseStyle(x.Cause)}, plain(by), lengthCell(x.ANS), lengthCell(x.BNS),
+			changeCell(x.ChangeNS, x.Became), term.Cell{Text: x.Became, Style: changeStyle(x.Became)})
+	}
+	t.Cells(term.Cell{Text: "in all", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS), changeCell(d.ChangeNS, ""))
+	t.Print(c.out, "")
+}
+
+func changeCell(ns int64, became string) term.Cell {
+	switch {
+	case ns == 0:
+		return term.Cell{Text: "-", Style: term.Dim}
+	case ns > 0:
+		return term.Cell{Text: "+" + term.Duration(ns), Style: changeStyle(became)}
+	}
+	return term.Cell{Text: term.Duration(ns), Style: changeStyle(became)}
+}
+
+func changeStyle(became string) term.Style {
+	switch became {
+	case catalog.New:
+		return term.BoldRed
+	case catalog.Longer:
+		return term.Red
+	case catalog.Gone, catalog.Shorter:
+		return term.Green
+	case catalog.Same:
+		return term.Dim
+	}
+	return term.Plain
+}

@@ -1,0 +1,349 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Ways of adding up: by who caused it, by what kind of thing it was, by the rule
+// that caught it, by the cgroup of who caused it.
+const (
+	ByCulprit = "culprit"
+	ByCause   = "cause"
+	ByRule    = "rule"
+	ByCgroup  = "cgroup"
+)
+
+// Ways lists them.
+var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup}
+
+// Top adds up the time of many outliers.
+type Top struct {
+	By      string     `json:"by"`
+	Since   *time.Time `json:"since"` // nil: all that there is
+	Covered Covered    `json:"covered"`
+	Rows    []Row      `json:"rows"` // those with most time first; their times add up to Covered.NS
+}
+
+// Covered says what a Top is made of.
+type Covered struct {
+	Snapshots int   `json:"snapshots"` // looked at
+	Broken    int   `json:"broken"`    // could not be read
+	Outliers  int   `json:"outliers"`  // that the rows hold
+	NS        int64 `json:"ns"`        // of them together
+	Explained int   `json:"explained"`
+	// Unexplained are those of snapshots without an explanation, Missed those that
+	// the daemon remembers and no snapshot holds.
+	ExplainedNS   int64 `json:"explained_ns"`
+	Unexplained   int   `json:"unexplained"`
+	UnexplainedNS int64 `json:"unexplained_ns"`
+	Missed        int   `json:"missed"`
+	MissedNS      int64 `json:"missed_ns"`
+	// Within lie inside another outlier of the same work: their time is counted once.
+	Within int `json:"within"`
+}
+
+// Row is the time that went to one culprit, cause, rule or cgroup.
+type Row struct {
+	Name     string  `json:"name"`
+	Kind     string  `json:"kind"` // of the culprit; else what it was added up by
+	NS       int64   `json:"ns"`
+	Share    float64 `json:"share"` // of all, 0 to 1
+	Outliers int     `json:"outliers"`
+	Of       []Slice `json:"of"`    // what it is made of: the causes of a culprit, the culprits of others
+	Worst    []Link  `json:"worst"` // where it took longest
+}
+
+// Slice is a part of a Row.
+type Slice struct {
+	Name string `json:"name"`
+	NS   int64  `json:"ns"`
+}
+
+// Link leads to a snapshot. ID and Dir are empty if no snapshot was taken.
+type Link struct {
+	ID      string    `json:"id,omitempty"`
+	Short   string    `json:"short,omitempty"`
+	Dir     string    `json:"dir,omitempty"`
+	Time    time.Time `json:"time"`
+	NS      int64     `json:"ns"`       // that the row has of it
+	DelayNS int64     `json:"delay_ns"` // of the outlier
+}
+
+const (
+	worstKept  = 3
+	slicesKept = 5
+)
+
+// TopOptions say what Add adds up. Seen are outliers that the daemon remembers;
+// those that a snapshot holds are found in it. Boot is when they were.
+type TopOptions struct {
+	By     string
+	Since  time.Time // zero: all
+	Broken int
+	Seen   []*tracker.Outlier
+	Boot   string
+}
+
+// item is one outlier on its way into a Top.
+type item struct {
+	outlier
+	boot   string
+	result *Result
+	reason string // without a result: why
+	link   Link
+	left   int64  // of its delay that nothing within it explains
+	until  uint64 // what is within it explains the time before
+}
+
+// Add adds up the outliers of snapshots, and those that the daemon remembers.
+func Add(list []Snapshot, o TopOptions) *Top {
+	t := &Top{By: o.By, Covered: Covered{Snapshots: len(list), Broken: o.Broken}, Rows: []Row{}}
+	if !o.Since.IsZero() {
+		t.Since = &o.Since
+	}
+	items, missed := collect(list, &o)
+	counted := t.once(items)
+	rows := map[string]*Row{}
+	made := map[string]map[string]int64{}
+	for _, it := range counted {
+		c := &t.Covered
+		c.Outliers++
+		switch {
+		case it.result != nil:
+			c.Explained++
+			c.ExplainedNS = plus(c.ExplainedNS, it.left)
+		case missed[it.id()]:
+			c.Missed++
+			c.MissedNS = plus(c.MissedNS, it.left)
+		default:
+			c.Unexplained++
+			c.UnexplainedNS = plus(c.UnexplainedNS, it.left)
+		}
+		c.NS = plus(c.NS, it.left)
+		t.spread(it, rows, made)
+	}
+	for key, r := range rows {
+		r.Share = float64(r.NS) / float64(max(t.Covered.NS, 1))
+		r.Of = largest(made[key])
+		t.Rows = append(t.Rows, *r)
+	}
+	sortRows(t.Rows)
+	return t
+}
+
+func sortRows(rows []Row) {
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+}
+
+// id tells outliers apart.
+func (i *item) id() string {
+	return fmt.Sprintf("%s %s %d %d %d %s", i.boot, i.rule, i.task.TID, i.start, i.end, i.key)
+}
+
+// collect lists the outliers since a time, each once; missed are those that no
+// snapshot holds.
+func collect(list []Snapshot, o *TopOptions) (items []*item, missed map[string]bool) {
+	have := map[string]bool{}
+	for i := range list {
+		s := &list[i]
+		for j := range s.outliers {
+			x := &s.outliers[j]
+			it := &item{outlier: *x, boot: s.boot, reason: s.Unexplained, left: max(x.delay, 0),
+				link: Link{ID: s.ID, Short: s.Short, Dir: s.Dir, Time: x.time, DelayNS: x.delay}}
+			id := it.id()
+			if x.time.Before(o.Since) || have[id] {
+				continue
+			}
+			have[id] = true
+			if j < len(s.results) && s.results[j].DelayNS == x.delay {
+				it.result = &s.results[j]
+			}
+			items = append(items, it)
+		}
+	}
+	missed = map[string]bool{}
+	for _, x := range o.Seen {
+		it := &item{boot: o.Boot, reason: "no snapshot holds it", left: max(x.DelayNS, 0), outlier: outlierOf(x),
+			link: Link{Time: x.Time, DelayNS: x.DelayNS}}
+		if id := it.id(); !x.Time.Before(o.Since) && !have[id] {
+			have[id], missed[id] = true, true
+			items = append(items, it)
+		}
+	}
+	return items, missed
+}
+
+// work names what must not be counted twice: the time of one task, or of one
+// piece of work that is not a task's.
+func (i *item) work(by string) string {
+	w := fmt.Sprintf("%s %d", i.boot, i.task.TID)
+	switch i.track {
+	case "wakeup", "offcpu", "syscall":
+	default:
+		w = fmt.Sprintf("%s %s %s", i.boot, i.rule, i.key)
+	}
+	if by == ByRule {
+		w += " " + i.rule
+	}
+	return w
+}
+
+// once leaves out what lies within another outlier of the same work: the sleep
+// in a slow system call, or a timeout before the end. Where only the inner one
+// is explained, both stay, and the outer one has what is left.
+func (t *Top) once(items []*item) []*item {
+	groups := map[string][]*item{}
+	var order []string
+	for _, it := range items {
+		w := it.work(t.By)
+		if groups[w] == nil {
+			order = append(order, w)
+		}
+		groups[w] = append(groups[w], it)
+	}
+	var out []*item
+	for _, w := range order {
+		group := groups[w]
+		slices.SortStableFunc(group, func(a, b *item) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
+		var outer *item
+		for _, it := range group {
+			switch {
+			case outer == nil || it.end > outer.end:
+				outer = it
+				outer.until = outer.start
+			case outer.result == nil && it.result != nil && it.start >= outer.until && it.delay <= outer.left:
+				outer.left -= it.delay
+				outer.until = it.end
+			default:
+				t.Covered.Within++
+				continue
+			}
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+// spread adds one outlier to the rows.
+func (t *Top) spread(it *item, rows map[string]*Row, made map[string]map[string]int64) {
+	parts := []Part{{Cause: explain.Unexplained, NS: it.left, Reason: it.reason}}
+	if it.result != nil {
+		parts = it.result.roots()
+	}
+	mine := map[string]int64{}
+	for i := range parts {
+		p := &parts[i]
+		name, kind, of := t.names(it, p)
+		key := kind + " " + name
+		r := rows[key]
+		if r == nil {
+			r = &Row{Name: name, Kind: kind}
+			rows[key], made[key] = r, map[string]int64{}
+		}
+		r.NS = plus(r.NS, p.NS)
+		made[key][of] = plus(made[key][of], p.NS)
+		mine[key] = plus(mine[key], p.NS)
+	}
+	for key, ns := range mine {
+		r := rows[key]
+		r.Outliers++
+		link := it.link
+		link.NS = ns
+		r.Worst = append(r.Worst, link)
+		sortLinks(r.Worst)
+		r.Worst = r.Worst[:min(len(r.Worst), worstKept)]
+	}
+}
+
+func sortLinks(l []Link) {
+	slices.SortStableFunc(l, func(a, b Link) int { return cmp.Compare(b.NS, a.NS) })
+}
+
+// names says to which row a part goes, and what it is called there.
+func (t *Top) names(it *item, p *Part) (name, kind, of string) {
+	culprit, what := Culprit(p)
+	switch t.By {
+	case ByCause:
+		return string(p.Cause), ByCause, culprit
+	case ByRule:
+		return it.rule, ByRule, culprit
+	case ByCgroup:
+		switch {
+		case p.By != nil && p.By.Cgroup != "":
+			return p.By.Cgroup, ByCgroup, culprit
+		case what == explain.KindTask:
+			return "cgroup not known", explain.KindUnknown, culprit
+		}
+		return culprit, what, string(p.Cause)
+	}
+	return culprit, what, string(p.Cause)
+}
+
+// Culprit names who a part is blamed on, so that the same one has the same name
+// in every snapshot: a task by its name without its number.
+func Culprit(p *Part) (name, kind string) {
+	w := p.By
+	if w == nil {
+		if p.Reason != "" {
+			return "not explained: " + p.Reason, explain.KindUnknown
+		}
+		return string(p.Cause), explain.KindUnknown
+	}
+	if w.Kind != explain.KindTask {
+		return cmp.Or(w.Name, w.Kind), w.Kind
+	}
+	name = cmp.Or(w.Comm, w.Name)
+	if strings.HasPrefix(name, "kworker/") {
+		return "kworker", w.Kind
+	}
+	// ksoftirqd/3 is one of several that do the same.
+	if i := strings.LastIndexByte(name, '/'); i > 0 && strings.Trim(name[i+1:], "0123456789") == "" {
+		name = name[:i]
+	}
+	return name, w.Kind
+}
+
+// largest lists the largest slices.
+func largest(sums map[string]int64) []Slice {
+	out := make([]Slice, 0, len(sums))
+	for name, ns := range sums {
+		out = append(out, Slice{Name: name, NS: ns})
+	}
+	slices.SortFunc(out, func(a, b Slice) int { return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Name, b.Name)) })
+	return out[:min(len(out), slicesKept)]
+}
+
+func outlierOf(o *tracker.Outlier) outlier {
+	return outlier{
+		time: o.Time, rule: o.Rule, track: o.Track, key: fmt.Sprint(o.Key), delay: o.DelayNS,
+		task: o.Task, start: o.StartMono, end: o.EndMono,
+	}
+}
+
+// plus adds what may come from anywhere, and stays at the largest number.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Boot is the id of this boot, as snapshot.json has it.
+func Boot() string {
+	data, err := snapshot.ReadFile("/proc/sys/kernel/random/boot_id", 4096)
+	if err != nil {
+		return "" // then nothing of the daemon's is taken for a snapshot's
+	}
+	return strings.TrimSpace(string(data))
+}

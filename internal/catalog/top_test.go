@@ -1,0 +1,228 @@
+package catalog_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/catalog"
+	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+func disk() *explain.Who {
+	return &explain.Who{Kind: explain.KindDevice, Name: "sda", Device: "sda"}
+}
+
+func inCgroup(w *explain.Who, cgroup string) *explain.Who {
+	w.Cgroup = cgroup
+	return w
+}
+
+func add(t *testing.T, dir string, o catalog.TopOptions) *catalog.Top {
+	t.Helper()
+	list, broken, err := catalog.Read(dir, catalog.Options{Since: o.Since})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Broken = len(broken)
+	top := catalog.Add(list, o)
+	var sum int64
+	for i := range top.Rows {
+		r := &top.Rows[i]
+		sum += r.NS
+		if len(r.Worst) == 0 || len(r.Of) == 0 || r.Worst[0].NS < r.Worst[len(r.Worst)-1].NS {
+			t.Errorf("%+v", r)
+		}
+	}
+	if c := top.Covered; sum != c.NS || c.NS != c.ExplainedNS+c.UnexplainedNS+c.MissedNS || c.Outliers != c.Explained+c.Unexplained+c.Missed {
+		t.Errorf("rows add up to %d: %+v", sum, c)
+	}
+	return top
+}
+
+func brief(top *catalog.Top) []string {
+	var out []string
+	for i := range top.Rows {
+		r := &top.Rows[i]
+		out = append(out, fmt.Sprintf("%s %s %dms in %d, worst %dms in %s", r.Kind, r.Name, r.NS/ct.Millisecond, r.Outliers, r.Worst[0].NS/ct.Millisecond, r.Worst[0].Short))
+	}
+	return out
+}
+
+func TestTop(t *testing.T) {
+	dir, _ := ct.Make(t,
+		ct.One{TID: 1, DelayNS: 30e6, Parts: []explain.Part{ct.Part(explain.Preempted, inCgroup(ct.Task("rt-hog", 99, 49), "/rt"), 30)}},
+		// The same program with another number, and two workers.
+		ct.One{TID: 2, Age: time.Hour, DelayNS: 60e6, Rule: "commit", Parts: []explain.Part{
+			ct.Part(explain.Preempted, inCgroup(ct.Task("rt-hog", 100, 49), "/rt"), 40),
+			ct.Part(explain.Runnable, ct.Task("kworker/1:2", 50, 120), 12), ct.Part(explain.Runnable, ct.Task("kworker/u8:3-flush", 51, 120), 8)}},
+		// Its task waited for a task, which waited for the disk.
+		ct.One{TID: 3, Age: 2 * time.Hour, DelayNS: 50e6, Rule: "commit", Parts: []explain.Part{ct.Part(explain.Task, ct.Task("server", 7, 120), 50)},
+			Roots: []explain.Part{ct.Part(explain.BlockDevice, disk(), 45), ct.Part(explain.Running, ct.Task("server", 7, 120), 5)}},
+		ct.One{TID: 4, Age: 3 * time.Hour, DelayNS: 5e6},
+	)
+	for by, want := range map[string][]string{
+		catalog.ByCulprit: {
+			"task rt-hog 70ms in 2, worst 40ms in 20261121T001502", "device sda 45ms in 1, worst 45ms in 20261121T011502", "task kworker 20ms in 1, worst 20ms in 20261121T001502",
+			"unknown not explained: it is not explained 5ms in 1, worst 5ms in 20261121T021502", "task server 5ms in 1, worst 5ms in 20261121T011502",
+		},
+		catalog.ByCause: {
+			"cause preempted 70ms in 2, worst 40ms in 20261121T001502", "cause block_device 45ms in 1, worst 45ms in 20261121T011502", "cause runnable 20ms in 1, worst 20ms in 20261121T001502",
+			"cause running 5ms in 1, worst 5ms in 20261121T011502", "cause unexplained 5ms in 1, worst 5ms in 20261121T021502",
+		},
+		catalog.ByRule: {"rule commit 110ms in 2, worst 60ms in 20261121T001502", "rule wakeup 35ms in 2, worst 30ms in 20261120T231502"},
+		catalog.ByCgroup: {
+			"cgroup /rt 70ms in 2, worst 40ms in 20261121T001502", "device sda 45ms in 1, worst 45ms in 20261121T011502", "unknown cgroup not known 25ms in 2, worst 20ms in 20261121T001502",
+			"unknown not explained: it is not explained 5ms in 1, worst 5ms in 20261121T021502",
+		},
+	} {
+		if diff := cmp.Diff(want, brief(add(t, dir, catalog.TopOptions{By: by}))); diff != "" {
+			t.Errorf("by %s:\n%s", by, diff)
+		}
+	}
+	late := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Since: ct.Start.Add(90 * time.Minute)})
+	if c := late.Covered; c.Outliers != 2 || c.NS != 55e6 || c.Explained != 1 || c.Unexplained != 1 || late.Since == nil {
+		t.Errorf("since: %+v", c)
+	}
+	if empty := catalog.Add(nil, catalog.TopOptions{By: catalog.ByRule}); len(empty.Rows) != 0 || empty.Covered != (catalog.Covered{}) {
+		t.Errorf("%+v", empty)
+	}
+}
+
+// Time is counted once: what lies within another outlier of the same task, what
+// a snapshot and the daemon both have, and what two snapshots have.
+func TestTopOnce(t *testing.T) {
+	explained := func(tid int, delay int64) ct.One {
+		return ct.One{TID: tid, DelayNS: delay * ct.Millisecond, Boot: "b", Parts: []explain.Part{ct.Part(explain.Preempted, hog(), float64(delay))}}
+	}
+	same := explained(7, 20)
+	same.Age = time.Second
+	same.Meta = func(m *snapshot.Meta) { m.Outliers[0].Time = ct.Start }
+	inner := explained(7, 15) // ends with the first one, and began later
+	inner.Rule = "other"
+	dir, _ := ct.Make(t, explained(7, 20), same, inner, explained(8, 20))
+	seen := func(tid int, start, end uint64) *tracker.Outlier {
+		return &tracker.Outlier{Time: ct.Start.Add(time.Minute), Rule: "late", Track: "offcpu", DelayNS: int64(end - start),
+			Task: tracker.Task{TID: tid}, StartMono: start, EndMono: end}
+	}
+	const begin, end = 1_980_000_000, 2_000_000_000
+	held := seen(7, begin, end)
+	held.Rule, held.Key = "wakeup", map[string]uint64{"tid": 7}
+	list := []*tracker.Outlier{
+		held,                          // in a snapshot
+		seen(9, begin, end),           // in none
+		seen(8, begin-5e6, end+5e6),   // around what is explained: 10 ms are not
+		seen(9, begin+1e6, end-1e6),   // within the one in none
+		seen(8, end+100e6, end+101e6), // later, of the same task
+	}
+	top := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Seen: list, Boot: "b"})
+	want := []string{
+		"task rt-hog 40ms in 2, worst 20ms in 20261120T231502.123456789Z-wakeup-000001",
+		"unknown not explained: no snapshot holds it 31ms in 3, worst 20ms in ",
+	}
+	if diff := cmp.Diff(want, brief(top)); diff != "" {
+		t.Error(diff)
+	}
+	if c := top.Covered; c.Within != 2 || c.Missed != 3 || c.MissedNS != 31e6 || c.Explained != 2 {
+		t.Errorf("%+v", c)
+	}
+	// Another boot has another clock.
+	if c := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Seen: list[:1], Boot: "c"}).Covered; c.Missed != 1 {
+		t.Errorf("another boot: %+v", c)
+	}
+	// By rule each rule has its own.
+	if c := add(t, dir, catalog.TopOptions{By: catalog.ByRule}).Covered; c.Within != 0 || c.NS != 55e6 {
+		t.Errorf("by rule: %+v", c)
+	}
+}
+
+// What a hostile file says does not overflow.
+func TestTopHostile(t *testing.T) {
+	huge := []explain.Part{{Cause: "x\x1b[31m", By: &explain.Who{Kind: explain.KindTask, Comm: "\x1b[2J"}, NS: math.MaxInt64, Count: 1}}
+	dir, _ := ct.Make(t, ct.One{}, ct.One{}, ct.One{})
+	ids, err := snapshot.IDs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		m, err := snapshot.ReadMeta(filepath.Join(dir, id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Outliers[0].DelayNS, m.Outliers[0].Task.TID = math.MaxInt64, i
+		ct.JSON(t, filepath.Join(dir, id, snapshot.MetaFile), m)
+		ct.JSON(t, filepath.Join(dir, id, snapshot.ExplainJSONFile), explain.Report{Version: 1, Outliers: []explain.Result{{DelayNS: math.MaxInt64, Parts: huge}}})
+	}
+	list, _, err := catalog.Read(dir, catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range catalog.Ways {
+		if top := catalog.Add(list, catalog.TopOptions{By: by}); top.Covered.NS != math.MaxInt64 || len(top.Rows) != 1 || top.Rows[0].NS != math.MaxInt64 {
+			t.Errorf("%+v", top)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	report := func(parts ...explain.Part) *explain.Report {
+		var delay int64
+		for i := range parts {
+			delay += parts[i].NS
+		}
+		return &explain.Report{Version: 1, Outliers: []explain.Result{{DelayNS: 1}, {DelayNS: delay, Parts: parts}, {DelayNS: 2}}}
+	}
+	a := catalog.NewSide("a", report(ct.Part(explain.Preempted, ct.Task("hog", 1, 49), 20), ct.Part(explain.Runnable, ct.Task("web", 2, 120), 10),
+		ct.Part(explain.BlockDevice, disk(), 5), ct.Part(explain.Running, ct.Task("me", 3, 120), 1)), 0)
+	b := catalog.NewSide("b", report(ct.Part(explain.Preempted, ct.Task("hog", 11, 49), 30), ct.Part(explain.Preempted, ct.Task("hog", 12, 49), 10),
+		ct.Part(explain.Locked, ct.Task("me", 13, 120), 7), ct.Part(explain.Runnable, ct.Task("web", 14, 120), 3), ct.Part(explain.Running, ct.Task("me", 13, 120), 1.01)), 0)
+	d := catalog.Compare(a, b)
+	var got []string
+	var sum int64
+	for _, c := range d.Parts {
+		got = append(got, fmt.Sprintf("%s %s %+.2f %s", c.Cause, c.By, float64(c.ChangeNS)/1e6, c.Became))
+		sum += c.ChangeNS
+	}
+	want := []string{"preempted hog +20.00 longer", "lock me +7.00 new", "runnable web -7.00 shorter", "block_device sda -5.00 gone", "running me +0.01 same"}
+	if diff := cmp.Diff(want, got); diff != "" || sum != d.ChangeNS || d.A.Outlier != 2 || d.A.Of != 3 {
+		t.Errorf("%d, %d, %+v\n%s", sum, d.ChangeNS, d.A, diff)
+	}
+	if same := catalog.Compare(a, a); same.ChangeNS != 0 || same.Parts[0].Became != catalog.Same {
+		t.Errorf("with itself: %+v", same)
+	}
+}
+
+// Thousands are added up.
+func TestTopThousands(t *testing.T) {
+	one := explained()
+	first, ids := ct.Make(t, one)
+	meta, err := snapshot.ReadMeta(filepath.Join(first, ids[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.Rule, one.Comm, one.TID, one.DelayNS = "wakeup", "victim", 7, 20e6
+	dir := t.TempDir()
+	const n = 2000
+	for i := range n {
+		meta.Time = ct.Start.Add(time.Duration(i) * time.Second)
+		meta.ID = snapshot.ID{Time: meta.Time, Rule: "wakeup", Number: uint64(i)}.String()
+		meta.Outliers[0].Time, meta.Outliers[0].Task.TID = meta.Time, i
+		if err := os.Mkdir(filepath.Join(dir, meta.ID), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		ct.JSON(t, filepath.Join(dir, meta.ID, snapshot.MetaFile), meta)
+		ct.JSON(t, filepath.Join(dir, meta.ID, snapshot.ExplainJSONFile), one.Report())
+	}
+	top := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit})
+	if c := top.Covered; c.Explained != n || c.NS != n*20e6 || top.Rows[0].Name != "rt-hog" || top.Rows[0].NS != n*19e6 {
+		t.Errorf("%+v, %+v", c, top.Rows)
+	}
+}
