@@ -26,7 +26,13 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		b.WriteString(w.phrase(g, pieces))
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
 			for j := range r.Chain {
-				b.WriteString(", which " + w.link(&r.Chain[j]))
+				l := &r.Chain[j]
+				switch {
+				case j > 0 || g.parts[0].By == nil || g.parts[0].By.Kind == KindTask || g.parts[0].By.For != nil:
+					b.WriteString(", which " + w.link(l))
+				case l.By != g.parts[0].By: // what the slow task did itself
+					b.WriteString(", where it " + w.link(l))
+				}
 			}
 		}
 	}
@@ -137,172 +143,6 @@ func grouped(parts []Part) []group {
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].ns > out[j].ns })
 	return out
-}
-
-// phrase says what one cause took.
-func (w *walker) phrase(g *group, pieces []piece) string {
-	first, d := &g.parts[0], duration(g.ns)
-	if (g.cause == Preempted || g.cause == Runnable || g.cause == Misplaced) && first.By != nil && first.By.Kind == KindTask {
-		s := d + " behind " + crowd(g)
-		switch {
-		case g.cause == Misplaced:
-			s += ", " + longest(pieces, first).why
-		case g.cause == Runnable && len(g.parts) == 1:
-			s += ", which has the same priority"
-		}
-		return s
-	}
-	name := ""
-	if first.By != nil {
-		name = title(first.By)
-	}
-	p := longest(pieces, first)
-	switch g.cause {
-	case RunningUser:
-		return d + " running"
-	case RunningKernel:
-		return d + " running in the kernel"
-	case Running:
-		return d + " running"
-	case Runnable:
-		return d + " waiting for an idle CPU to take it up"
-	case Throttled:
-		return d + " throttled, as " + name + " had used up its CPU quota"
-	case IRQ:
-		if p.state == "blocked" {
-			return d + " until " + name
-		}
-		return d + " interrupted by " + name
-	case Softirq:
-		if p.state == "blocked" {
-			return d + " until " + name
-		}
-		return d + " interrupted by " + name
-	case StolenTime:
-		return d + " stolen by the hypervisor"
-	case BlockQueue:
-		if first.By.Kind == KindTask {
-			return d + " behind requests of " + name + ": " + p.why
-		}
-		return d + " queued for " + name + " (" + p.why + ")"
-	case BlockDevice:
-		return d + " waiting for " + name + " (" + p.why + ")"
-	case Locked:
-		if first.By.Kind == KindUnknown {
-			return d + " waiting for a lock (" + p.why + ")"
-		}
-		return d + " waiting for a lock that " + name + " held"
-	case Task:
-		return d + " waiting" + spaced(p.why) + " for " + name
-	case Timer:
-		return d + " asleep until a timer" + inParens(p.why)
-	case Network:
-		return d + " waiting for " + name + inParens(p.why)
-	case Reclaim:
-		return d + " getting back memory for " + name
-	case Compaction:
-		return d + " making room for large pages of memory"
-	case PageFault:
-		return d + " for pages that were not in memory, from " + name
-	case WorkQueue:
-		return d + " waiting for " + name + inParens(p.why)
-	case Journal:
-		return d + " waiting for the journal of its file system, " + name
-	case Stopped:
-		return d + " stopped by " + name + inParens(p.why)
-	}
-	return d + " unexplained: " + first.Reason
-}
-
-// link says what one of the chain did.
-func (w *walker) link(p *Part) string {
-	d, name := duration(p.NS), ""
-	if p.By != nil {
-		name = title(p.By)
-	}
-	switch p.Cause {
-	case RunningUser, Running, RunningKernel:
-		return "ran for " + d
-	case Preempted:
-		return "waited " + d + " to run behind " + name
-	case Runnable, Misplaced:
-		if p.By.Kind == KindTask {
-			return "waited " + d + " to run behind " + name
-		}
-		return "waited " + d + " to run"
-	case Throttled:
-		return "was throttled for " + d + ", as " + name + " had used up its CPU quota"
-	case IRQ, Softirq:
-		return "spent " + d + " on " + name
-	case StolenTime:
-		return "lost its CPU to the hypervisor for " + d
-	case BlockQueue:
-		if p.By.Kind == KindTask {
-			return "waited " + d + " for a disk behind requests of " + name
-		}
-		return "waited " + d + " in the queue of " + name
-	case BlockDevice:
-		return "waited " + d + " for " + name
-	case Locked:
-		return "waited " + d + " for a lock that " + name + " held"
-	case Timer:
-		return "slept " + d + " until a timer"
-	case Reclaim, Compaction:
-		return "spent " + d + " on getting memory for " + name
-	case PageFault:
-		return "waited " + d + " for pages from " + name
-	case Stopped:
-		return "was stopped for " + d + " by " + name
-	case Unexplained:
-		return "did for " + d + " what the trace does not tell (" + p.Reason + ")"
-	}
-	return "waited " + d + " for " + name
-}
-
-// crowd names those that had the CPU.
-func crowd(g *group) string {
-	first := &g.parts[0]
-	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
-		return title(first.By)
-	}
-	if len(g.parts) == 2 {
-		return title(first.By) + " and " + title(g.parts[1].By)
-	}
-	tasks, same := map[int]bool{}, true
-	for i := range g.parts {
-		tasks[g.parts[i].By.TID] = true
-		same = same && g.parts[i].By.Comm == first.By.Comm
-	}
-	if same && first.By.Comm != "" {
-		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, title(first.By), duration(first.NS))
-	}
-	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), title(first.By), duration(first.NS), title(g.parts[1].By), duration(g.parts[1].NS))
-}
-
-// longest finds the longest piece of a part.
-func longest(pieces []piece, part *Part) *piece {
-	key := partKey{part.Cause, part.By, part.Reason}
-	best := &piece{}
-	for i := range pieces {
-		if p := &pieces[i]; p.key() == key && p.to-p.from > best.to-best.from {
-			best = p
-		}
-	}
-	return best
-}
-
-func spaced(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " " + s
-}
-
-func inParens(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " (" + s + ")"
 }
 
 // title names a culprit in a sentence.

@@ -1,0 +1,292 @@
+package explain
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Tasks of the cases.
+const (
+	victim = 1
+	other  = 2
+	third  = 3
+	worker = 4
+)
+
+var caseNames = Names{
+	Syscall: func(nr int) string {
+		return map[int]string{0: "read", 202: "futex", 230: "clock_nanosleep", 74: "fsync"}[nr]
+	},
+	Function: func(a uint64) string { return map[uint64]string{9: "hrtimer_wakeup", 80: "slow_fn", 81: "my_fn"}[a] },
+	Device:   func(uint32) string { return "vda" },
+	Task: func(tid int) (TaskFact, bool) {
+		f := TaskFact{PID: tid, Comm: map[int]string{victim: "victim", other: "other", third: "third", worker: "kworker/0:1", 5: "jbd2/vda-8"}[tid], Cgroup: "/app", CPUs: []int{0}}
+		f.Kernel = tid == worker || tid == 5
+		if tid == third {
+			f.Policy = "SCHED_FIFO"
+		}
+		return f, tid < 6
+	},
+}
+
+// script makes a trace of events, times being microseconds.
+type script struct{ list events }
+
+func (s *script) add(us uint64, kind trace.Type, cpu, tid int, body any) *script {
+	s.list = append(s.list, trace.Event{Time: us * 1000, CPU: cpu, Type: kind, TID: tid, Body: body})
+	return s
+}
+
+// swap is a switch from one task to another; state as trace.Switch.PrevState.
+func (s *script) swap(us uint64, cpu, from, to int, sw trace.Switch) *script {
+	sw.NextTID, sw.NextPID = to, to
+	for _, p := range []struct {
+		prio *int
+		tid  int
+	}{{&sw.PrevPrio, from}, {&sw.NextPrio, to}} {
+		if *p.prio = 120; p.tid == third {
+			*p.prio = 49
+		}
+	}
+	if sw.Call == 0 {
+		sw.Call = trace.CallNone
+	}
+	return s.add(us, trace.SchedSwitch, cpu, from, sw)
+}
+
+func (s *script) wake(us uint64, cpu, by, tid, target int) *script {
+	return s.add(us, trace.SchedWaking, cpu, by, trace.Wake{TID: tid, PID: tid, Prio: 120, TargetCPU: target})
+}
+
+func sleeps(call int) trace.Switch { return trace.Switch{PrevState: 1, Call: call} }
+
+func TestCases(t *testing.T) {
+	request := trace.Block{RQ: 7, Sector: 8, Dev: 1, Bytes: 4096}
+	theirs := trace.Block{RQ: 8, Sector: 80, Dev: 1, Bytes: 1 << 20, Flags: 1}
+	for _, c := range []struct {
+		name  string
+		trace func(s *script)
+		track string
+		want  string // of the verdict
+		parts []string
+		more  []string // in the advice, or the verdict
+	}{
+		{
+			name: "preempted", track: "wakeup", want: "victim 1 waited 10.0 ms to run on CPU 0: 10.0 ms behind third 3 (SCHED_FIFO 50), woken by other 2.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, third, sleeps(0)).swap(600, 1, 0, other, sleeps(0)).wake(1000, 1, other, victim, 0).swap(11000, 0, third, victim, sleeps(0))
+			},
+			parts: []string{"preempted third 3 10000000"}, more: []string{"real-time priority"},
+		},
+		{
+			name: "misplaced", track: "wakeup", want: "victim 1 waited 10.0 ms to run on CPU 0: 10.0 ms behind other 2, while CPU 1 was idle, on which it may not run, woken by worker.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, other, sleeps(0)).swap(600, 1, 0, worker, sleeps(0)).wake(1000, 1, worker, victim, 0).
+					swap(1001, 1, worker, 0, sleeps(0)).swap(11000, 0, other, victim, sleeps(0))
+			},
+			parts: []string{"misplaced other 2 9999000", "runnable other 2 1000"}, more: []string{"taskset -cp 1"},
+		},
+		{
+			name: "throttled", track: "wakeup", want: "victim 1 waited 10.0 ms to run on CPU 0: 8.0 ms throttled, as cgroup /app had used up its CPU quota, 2.0 ms behind third 3 (SCHED_FIFO 50).",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, third, trace.Switch{Throttled: true}).
+					add(9000, trace.CgroupUnthrottle, 1, 0, trace.Throttle{CPU: 0, Cgroup: 4}).swap(11000, 0, third, victim, sleeps(0))
+			},
+			parts: []string{"throttled /app 8000000", "preempted third 3 2000000"}, more: []string{"cpu.max"},
+		},
+		{
+			name: "stolen", track: "syscall", want: "victim 1 spent 10.0 ms in read: 6.0 ms stolen by the hypervisor, 4.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(9000, trace.Steal, 0, victim, trace.Stolen{NS: 6_000_000, Since: 2_000_000})
+			},
+			parts: []string{"stolen the hypervisor 6000000", "running_kernel victim 1 4000000"}, more: []string{"host"},
+		},
+		{
+			name: "interrupted", track: "syscall", want: "victim 1 spent 10.0 ms in read: 8.0 ms interrupted by softirq NET_RX, 1.0 ms interrupted by interrupt eth0, 1.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).
+					add(2000, trace.SoftirqEntry, 0, victim, trace.Softirq{Vec: 3}).
+					add(3000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(4000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
+					add(11000, trace.SoftirqExit, 0, victim, trace.Softirq{Vec: 3})
+			},
+			parts: []string{"softirq NET_RX 8000000", "irq eth0 1000000", "running_kernel victim 1 1000000"}, more: []string{"RPS"},
+		},
+		{
+			name: "futex, holder preempted", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
+			trace: func(s *script) {
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(202)).
+					swap(1500, 1, other, third, trace.Switch{}).swap(10500, 1, third, other, sleeps(0)).wake(11000, 1, other, victim, 0)
+			},
+			parts: []string{"lock other 2 10000000"}, more: []string{"Priority inversion: other 2"},
+		},
+		{
+			name: "kernel lock, spinning", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms waiting for a lock that other 2 held, which ran for 9.0 ms, 1.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).
+					add(2000, trace.LockBegin, 0, victim, trace.Lock{Lock: 5, Flags: 1, OwnerTID: other}).add(11000, trace.LockEnd, 0, victim, trace.Lock{Lock: 5})
+			},
+			parts: []string{"lock other 2 9000000", "running_kernel victim 1 1000000"},
+		},
+		{
+			name: "kernel lock, owner known", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock that other 2 held, which slept 9.0 ms until a timer.",
+			trace: func(s *script) {
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(900, trace.LockBegin, 0, victim, trace.Lock{Lock: 5, Flags: 32, OwnerTID: other}).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).swap(1500, 1, other, 0, sleeps(230)).
+					add(10500, trace.HrtimerEntry, 1, 0, trace.Hrtimer{Hrtimer: 1, Function: 9}).wake(10500, 1, 0, other, 1).add(10501, trace.HrtimerExit, 1, 0, trace.Hrtimer{Hrtimer: 1}).
+					swap(10600, 1, 0, other, sleeps(0)).wake(11000, 1, other, victim, 0)
+			},
+			parts: []string{"lock other 2 10000000"}, more: []string{"other 2 sleeps while it holds the lock"},
+		},
+		{
+			name: "behind others in the device", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 8.0 ms behind requests of other 2: read of 4 KiB was behind others in vda, 2.0 ms waiting for vda (read of 4 KiB).",
+			trace: func(s *script) {
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(600, trace.BlockIssue, 1, other, theirs).add(1000, trace.BlockIssue, 0, victim, request).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0, IOWait: true}).
+					add(9000, trace.BlockComplete, 1, other, theirs).
+					add(11000, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: 4}).add(11000, trace.BlockComplete, 0, 0, request).wake(11000, 0, 0, victim, 0)
+			},
+			parts: []string{"block_queue other 2 8000000", "block_device vda 2000000"}, more: []string{"io.max"},
+		},
+		{
+			name: "a device that works on many at once", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for vda (read of 4 KiB).",
+			trace: func(s *script) {
+				same := theirs
+				same.Bytes = 4096
+				s.swap(400, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(600, trace.BlockIssue, 1, other, same).add(1000, trace.BlockIssue, 0, victim, request).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0, IOWait: true}).
+					add(10990, trace.BlockComplete, 1, other, same).
+					add(11000, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: 4}).add(11000, trace.BlockComplete, 0, 0, request).wake(11000, 0, 0, victim, 0)
+			},
+			parts: []string{"block_device vda 10000000"},
+		},
+		{
+			name: "block queue", track: "block",
+			want: "a read of 4 KiB by victim 1 took 10.0 ms on vda: 7.0 ms behind requests of other 2: read of 4 KiB waited in the queue of vda behind others, 3.0 ms waiting for vda (read of 4 KiB).",
+			trace: func(s *script) {
+				s.add(600, trace.BlockIssue, 1, other, theirs).add(1000, trace.BlockInsert, 0, victim, request).add(7900, trace.BlockComplete, 1, other, theirs).
+					add(8000, trace.BlockIssue, 0, worker, request).add(11000, trace.BlockComplete, 0, 0, request)
+			},
+			parts: []string{"block_queue other 2 7000000", "block_device vda 3000000"},
+		},
+		{
+			name: "page fault", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms for pages that were not in memory, from vda.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(990, trace.BlockIssue, 0, victim, request).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: trace.CallException, IOWait: true}).
+					add(11000, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: 4}).add(11000, trace.BlockComplete, 0, 0, request).wake(11000, 0, 0, victim, 0)
+			},
+			parts: []string{"page_fault vda 10000000"},
+		},
+		{
+			name: "reclaim", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms getting back memory for cgroup /app, where it slept 4.0 ms until a timer, 1.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(2000, trace.ReclaimBegin, 0, victim, trace.Reclaim{Memcg: true}).
+					swap(4000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).
+					add(8000, trace.HrtimerEntry, 0, 0, trace.Hrtimer{Hrtimer: 1, Function: 9}).wake(8000, 0, 0, victim, 0).add(8000, trace.HrtimerExit, 0, 0, trace.Hrtimer{Hrtimer: 1}).
+					swap(8000, 0, 0, victim, sleeps(0)).add(11000, trace.ReclaimEnd, 0, victim, trace.Reclaim{Memcg: true})
+			},
+			parts: []string{"reclaim /app 9000000", "running_kernel victim 1 1000000"}, more: []string{"memory.max"},
+		},
+		{
+			name: "work queue", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for work slow_fn, queued by other 2 (its work my_fn waited in the queue behind other work)",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).add(400, trace.WorkQueued, 1, other, trace.WorkQueue{Work: 100, Function: 80, Name: "single"}).
+					swap(450, 1, other, worker, sleeps(0)).add(460, trace.WorkStart, 1, worker, trace.Work{Work: 100, Function: 80}).
+					swap(500, 0, 0, victim, sleeps(0)).add(900, trace.WorkQueued, 0, victim, trace.WorkQueue{Work: 101, Function: 81, Name: "single"}).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).
+					add(9000, trace.WorkEnd, 1, worker, trace.Work{Work: 100, Function: 80}).add(9000, trace.WorkStart, 1, worker, trace.Work{Work: 101, Function: 81}).
+					wake(11000, 1, worker, victim, 0)
+			},
+			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one thing at a time"},
+		},
+		{
+			name: "journal", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, at work for other 2, which ran for 10.0 ms.",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).wake(400, 1, other, 5, 1).swap(450, 1, other, 5, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 74}).wake(11000, 1, 5, victim, 0)
+			},
+			parts: []string{"journal jbd2/vda-8 5 10000000"}, more: []string{"other 2 shares"},
+		},
+		{
+			name: "a packet over lo", track: "offcpu", want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for other 2, which ran for 10.0 ms.",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, third, trace.Switch{PrevState: 1, Call: 0}).
+					add(10900, trace.NetQueue, 1, other, trace.Net{SKB: 77, Dev: "lo"}).
+					add(11000, trace.SoftirqEntry, 0, third, trace.Softirq{Vec: 3}).add(11000, trace.NetReceive, 0, third, trace.Net{SKB: 77, Dev: "lo"}).wake(11000, 0, third, victim, 0)
+			},
+			parts: []string{"task other 2 10000000"},
+		},
+		{
+			name: "a packet from elsewhere", track: "offcpu", want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the network (eth0).",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, third, trace.Switch{PrevState: 1, Call: 0}).
+					add(11000, trace.SoftirqEntry, 0, third, trace.Softirq{Vec: 3}).add(11000, trace.NetReceive, 0, third, trace.Net{SKB: 77, Dev: "eth0"}).wake(11000, 0, third, victim, 0)
+			},
+			parts: []string{"network the network (eth0) 10000000"},
+		},
+		{
+			name: "stopped", track: "offcpu", want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms stopped by other 2 (stopped by a signal).",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).swap(600, 0, victim, 0, sleeps(230)).
+					wake(950, 1, other, victim, 0).swap(980, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, trace.Switch{PrevState: 4}).wake(11000, 1, third, victim, 0)
+			},
+			parts: []string{"stopped other 2 10000000"},
+		},
+		{
+			name: "a softirq waits", track: "softirq", want: "softirq NET_RX on CPU 0 waited 10.0 ms to run: 9.0 ms behind victim 1, 1.0 ms interrupted by softirq BLOCK.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(10000, trace.SoftirqEntry, 0, victim, trace.Softirq{Vec: 4}).add(11000, trace.SoftirqExit, 0, victim, trace.Softirq{Vec: 4})
+			},
+			parts: []string{"preempted victim 1 9000000", "softirq BLOCK 1000000"},
+		},
+		{
+			name: "not recorded", track: "offcpu", want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms unexplained: woken by an interrupt: the recorder's event group irq is off.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(0)).wake(11000, 0, 0, victim, 0)
+			},
+			parts: []string{"unexplained 10000000"}, more: []string{"recorder.events"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{}
+			for cpu := range 2 {
+				s.add(100, trace.CPUIdle, cpu, 0, trace.Idle{CPU: cpu})
+			}
+			c.trace(s)
+			o := Outlier{Rule: "r", Track: c.track, TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000, Syscall: "read", Device: "vda", Sector: 8, Name: "NET_RX", Raised: true}
+			r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+			want := strings.ReplaceAll(c.want, "woken by worker", "woken by kworker/0:1 4")
+			if !strings.HasPrefix(r.Verdict, want) {
+				t.Errorf("verdict\n%s\nwant\n%s", r.Verdict, want)
+			}
+			var parts []string
+			for i := range r.Parts {
+				p := &r.Parts[i]
+				name := ""
+				if p.By != nil {
+					name = p.By.Name + " "
+				}
+				parts = append(parts, string(p.Cause)+" "+name+strconv.FormatInt(p.NS, 10))
+			}
+			if !slices.Equal(parts, c.parts) {
+				t.Errorf("parts %q, want %q", parts, c.parts)
+			}
+			for _, m := range c.more {
+				if !strings.Contains(r.Advice, m) {
+					t.Errorf("advice %q lacks %q", r.Advice, m)
+				}
+			}
+		})
+	}
+}
