@@ -142,7 +142,7 @@ func (m *model) cover(c *cpu, at uint64) {
 	from := max(c.change, m.from)
 	c.change = at
 	if n := len(c.frames); n > 0 && at > from && m.keep() {
-		c.overs = append(c.overs, over{from: from, to: at, context: c.frames[n-1].context})
+		c.overs = add(c.overs, over{from: from, to: at, context: c.frames[n-1].context})
 	}
 }
 

@@ -77,7 +77,7 @@ func (m *model) lose(c *cpu, at uint64) {
 		}
 	}
 	if m.keep() {
-		c.runs = append(c.runs, run{from: r.to, to: forever, tid: -1})
+		c.runs = add(c.runs, run{from: r.to, to: forever, tid: -1})
 	}
 }
 
@@ -96,7 +96,7 @@ func (m *model) found(ev *trace.Event, c *cpu) {
 		prio = b.PrevPrio
 	}
 	if m.keep() {
-		c.runs = append(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
+		c.runs = add(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
 	}
 	if ev.TID == 0 {
 		return
@@ -133,7 +133,7 @@ func (m *model) feedSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 		}
 	}
 	if m.keep() {
-		c.runs = append(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
+		c.runs = add(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
 	}
 	c.done = nil
 	if b.NextTID != 0 {
@@ -318,7 +318,7 @@ func (m *model) feedBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 		c.done, c.doneAt = r, ev.Time
 	}
 	if r.complete > m.from && m.keep() {
-		m.requests = append(m.requests, r)
+		m.requests = add(m.requests, r)
 	}
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"math"
+	"slices"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -231,7 +232,8 @@ type model struct {
 	full     bool
 	damaged  bool
 
-	lastTask *task // most events follow one of the same task
+	near     [64]*cpu // the first ones of cpus
+	lastTask *task    // most events follow one of the same task
 	whos     map[whoKey]*Who
 	contexts map[contextKey]*context
 	facts    map[int]*TaskFact
@@ -273,11 +275,17 @@ func (m *model) task(tid int) *task {
 }
 
 func (m *model) cpu(n int) *cpu {
+	if n >= 0 && n < len(m.near) && m.near[n] != nil {
+		return m.near[n]
+	}
 	c := m.cpus[n]
 	if c == nil {
 		c = &cpu{}
 		if len(m.cpus) < maxCPUs {
 			m.cpus[n] = c
+			if n >= 0 && n < len(m.near) {
+				m.near[n] = c
+			}
 		}
 	}
 	return c
@@ -291,6 +299,15 @@ func (m *model) keep() bool {
 	}
 	m.kept++
 	return true
+}
+
+// add appends to a list that may become long: it doubles, where append grows by
+// a quarter and copies four times as much.
+func add[T any](list []T, x T) []T {
+	if len(list) == cap(list) {
+		list = slices.Grow(list, max(len(list), 4))
+	}
+	return append(list, x)
 }
 
 // last returns the task's open segment, or nil.
@@ -316,6 +333,6 @@ func (m *model) turn(t *task, at uint64, s segment) {
 	}
 	s.from, s.to = at, forever
 	if m.keep() {
-		t.segments = append(t.segments, s)
+		t.segments = add(t.segments, s)
 	}
 }

@@ -57,7 +57,7 @@ func (w *walker) put(list []piece, p piece) []piece {
 	} else {
 		w.below++
 	}
-	return append(list, p)
+	return add(list, p)
 }
 
 // follow returns the pieces of [from, to] of a task, without a gap.
