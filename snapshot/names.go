@@ -30,8 +30,7 @@ type Names struct {
 	Functions map[string]string `json:"functions"` // of the kernel, by address as 0x…
 	Devices   map[string]string `json:"devices"`   // by major:minor
 
-	// Files goes into the trace only: open files of processes whose system
-	// calls were recorded.
+	// Files goes into the trace only: open files that its system calls name.
 	Files []trace.FileState `json:"-"`
 }
 
@@ -77,7 +76,7 @@ func (m *Manager) names(j *job) Names {
 	if m.opts.Names == nil {
 		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
 	}
-	mentioned := trace.Mentions(j.cpus)
+	mentioned := trace.Mentions(j.cpus, m.opts.SyscallName)
 	n := m.opts.Names(mentioned)
 	n.Version = NamesVersion
 	return n

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,8 @@ const (
 	maxNamedTasks = 8192
 	maxNamedFiles = 16384
 	namingTime    = 2 * time.Second
+
+	namingFilesTime = time.Second
 )
 
 // name finds out what the numbers in a trace stand for, as far as it is still
@@ -56,12 +60,12 @@ func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) sna
 			n.Devices[number] = filepath.Base(link)
 		}
 	}
-	for _, pid := range m.Callers {
-		left := maxNamedFiles - len(n.Files)
-		if left <= 0 || time.Now().After(end) {
+	end = time.Now().Add(namingFilesTime)
+	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
+		if len(n.Files) > maxNamedFiles || time.Now().After(end) {
 			break
 		}
-		files, err := hosts.Files(pid, left)
+		files, err := hosts.Files(pid, m.Files[pid])
 		if err != nil {
 			continue
 		}

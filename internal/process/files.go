@@ -22,13 +22,12 @@ type File struct {
 // maxFDInfo bounds the bytes of /proc/PID/fdinfo/N that are read: the flags stand first.
 const maxFDInfo = 256
 
-// Files returns at most limit open files of a process, those with the smallest
-// descriptors first as /proc lists them. If it has ended, the error wraps
-// fs.ErrNotExist.
-func (t *Table) Files(pid, limit int) ([]File, error) {
+// Files returns those of a process' file descriptors that are open. If it has
+// ended, the error wraps fs.ErrNotExist.
+func (t *Table) Files(pid int, fds []int) ([]File, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(pid)))
 	if err != nil {
-		return nil, fmt.Errorf("list files of process %d: %w", pid, err)
+		return nil, fmt.Errorf("look up files of process %d: %w", pid, err)
 	}
 	type result struct {
 		files []File
@@ -36,39 +35,34 @@ func (t *Table) Files(pid, limit int) ([]File, error) {
 	}
 	r, err := within.Do(t.gate, gateKey{pid, "fd"}, t.opts.Timeout, func() result {
 		defer dir.Close()
-		files, err := readFiles(dir, limit)
+		files, err := readFiles(dir, fds)
 		return result{files, err}
 	})
 	if err != nil {
 		t.timeouts.Add(1)
-		return nil, fmt.Errorf("list files of process %d: %w", pid, err)
+		return nil, fmt.Errorf("look up files of process %d: %w", pid, err)
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("list files of process %d: %w", pid, r.err)
+		return nil, fmt.Errorf("look up files of process %d: %w", pid, r.err)
 	}
 	return r.files, nil
 }
 
-func readFiles(dir *os.File, limit int) ([]File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func readFiles(dir *os.File, fds []int) ([]File, error) {
+	at, err := unix.Openat(int(dir.Fd()), "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, gone(err)
 	}
-	list := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), "fd"))
-	defer list.Close()
-	names, err := list.Readdirnames(limit)
-	if len(names) == 0 && err != nil {
-		return nil, gone(err)
-	}
+	defer unix.Close(at)
 	var files []File
 	target := make([]byte, unix.PathMax)
-	for _, name := range names {
-		n, err := unix.Readlinkat(fd, name, target)
-		number, notNumber := strconv.Atoi(name)
-		if err != nil || notNumber != nil {
-			continue // closed meanwhile
+	for _, fd := range fds {
+		name := strconv.Itoa(fd)
+		n, err := unix.Readlinkat(at, name, target)
+		if err != nil {
+			continue // it is closed
 		}
-		f := File{FD: number, Name: clean(string(target[:n]), maxCmdline)}
+		f := File{FD: fd, Name: clean(string(target[:n]), maxCmdline)}
 		if text, err := readIn(dir, "fdinfo/"+name, maxFDInfo); err == nil {
 			f.Flags = fileFlags(string(text))
 		}

@@ -19,27 +19,18 @@ func TestFilesOfThisProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	files, err := table.Files(os.Getpid(), 4096)
+	files, err := table.Files(os.Getpid(), []int{int(f.Fd()), 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := false
-	for _, one := range files {
-		if one.FD != int(f.Fd()) {
-			continue
-		}
-		found = true
-		if one.Name != path || one.Flags&unix.O_ACCMODE != unix.O_RDWR || one.Flags&unix.O_APPEND == 0 || one.Flags&unix.O_CLOEXEC == 0 {
-			t.Errorf("%s is %+v", path, one)
-		}
+	if len(files) != 1 {
+		t.Fatalf("%d files, want 1: %+v", len(files), files)
 	}
-	if !found {
-		t.Errorf("%s is not among %d files", path, len(files))
+	if one := files[0]; one.FD != int(f.Fd()) || one.Name != path || one.Flags&unix.O_ACCMODE != unix.O_RDWR ||
+		one.Flags&unix.O_APPEND == 0 || one.Flags&unix.O_CLOEXEC == 0 {
+		t.Errorf("%s is %+v", path, one)
 	}
-	if files, err := table.Files(os.Getpid(), 1); err != nil || len(files) != 1 {
-		t.Errorf("one file: %d, %v", len(files), err)
-	}
-	if _, err := table.Files(1<<30, 1); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := table.Files(1<<30, []int{1}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no process: %v", err)
 	}
 }

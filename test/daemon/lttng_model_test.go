@@ -18,6 +18,8 @@ type lttngModel struct {
 	current map[int]int // task on each CPU, 0: idle
 	woken   map[int]wakeup
 	waits   []schedWait
+	// Tasks of which two CPUs tell at once: what came first is not known.
+	unclear map[int]bool
 
 	cpuTime, taskTime map[int]uint64
 	cpuSince          map[int]uint64
@@ -77,7 +79,7 @@ var ioCalls = map[string]string{
 func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 	t.Helper()
 	m := &lttngModel{
-		begin: begin, end: end, current: map[int]int{}, woken: map[int]wakeup{},
+		begin: begin, end: end, unclear: map[int]bool{}, current: map[int]int{}, woken: map[int]wakeup{},
 		cpuTime: map[int]uint64{}, taskTime: map[int]uint64{}, cpuSince: map[int]uint64{}, taskSince: map[int]uint64{},
 		hard: map[[2]int]uint64{}, soft: map[[2]int]uint64{}, issued: map[[2]uint64]trace.Block{}, issues: map[[2]uint64]uint64{},
 		disks: map[string][]uint64{}, bytes: map[string]uint64{}, names: map[uint32]string{}, calls: map[int]openCall{}, readBy: map[int]uint64{},
@@ -87,6 +89,8 @@ func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 		t.Fatal(err)
 	}
 	defer r.Close() // only read
+	var last uint64
+	told := map[int]int{} // which CPU tells of a task at that time
 	for {
 		ev, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -99,6 +103,16 @@ func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 		if now >= begin && now <= end {
 			m.feed(&ev, now)
 		}
+		if ev.Time != last {
+			last = ev.Time
+			clear(told)
+		}
+		for _, tid := range concerns(&ev) {
+			if cpu, ok := told[tid]; ok && cpu != ev.CPU {
+				m.unclear[tid] = tid != 0
+			}
+			told[tid] = ev.CPU
+		}
 	}
 	for cpu, since := range m.cpuSince {
 		m.cpuTime[cpu] += end - since
@@ -107,6 +121,17 @@ func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 		m.taskTime[tid] += end - since
 	}
 	return m
+}
+
+// concerns are the tasks whose state an event is about.
+func concerns(ev *trace.Event) []int {
+	switch b := ev.Body.(type) {
+	case trace.Switch:
+		return []int{ev.TID, b.NextTID}
+	case trace.Wake:
+		return []int{b.TID}
+	}
+	return nil
 }
 
 func (m *lttngModel) feed(ev *trace.Event, now uint64) {
