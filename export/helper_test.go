@@ -85,7 +85,7 @@ func (r *records) busy(n int) {
 	current := 0
 	for range n / 4 {
 		r.now += 200 + r.rng.Uint64N(4000)
-		next := 1000 + r.rng.IntN(200)
+		next := 1000 + r.rng.IntN(50)
 		r.wake(current, next, fmt.Sprintf("task-%d", next))
 		r.now += 700
 		r.swtch(current, fmt.Sprintf("task-%d", current), r.rng.IntN(3), next, fmt.Sprintf("task-%d", next))

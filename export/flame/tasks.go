@@ -200,7 +200,7 @@ func (t *Times) swtch(ev *trace.Event, c *cpu, b *trace.Switch) {
 func (t *Times) state(k *task, b *trace.Switch) string {
 	call := k.call
 	switch {
-	case b.Call >= 0:
+	case b.Call >= 0 && call == "":
 		call = t.call(b.Call, "")
 	case b.Call == trace.CallException:
 		call = "an exception"

@@ -1,0 +1,92 @@
+package export
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/export/flame"
+	"github.com/tailcam/tailcam/export/perfetto"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// A trace may come from anywhere. Whatever its events say, each becomes one
+// line of JSON and of text and one event for Perfetto, by that format's rules.
+func FuzzExport(f *testing.F) {
+	r := newRecords(0, bootNS)
+	r.everyType()
+	var seed []byte
+	for i := range r.out {
+		seed = append(seed, r.out[i][:]...)
+	}
+	f.Add(seed, uint64(bootNS), uint64(2000), uint16(1001), "rule", "wakeup", "sym+0x1 (mod)")
+	f.Add(seed, uint64(bootNS), uint64(0), uint16(0), "", "irq", "")
+	f.Fuzz(func(t *testing.T, data []byte, start, length uint64, tid uint16, rule, track, frame string) {
+		events := decodeAll(data)
+		m := trace.Marker{Rule: rule, Track: track, PID: int(tid), Comm: trace.MakeComm(frame)}
+		mark := func(typ trace.Type, at uint64) trace.Event {
+			return trace.Event{Time: at, Type: typ, TID: int(tid), Body: m}
+		}
+		list := append([]trace.Event{mark(trace.OutlierEntry, start)}, events...)
+		list = append(list, mark(trace.OutlierExit, start+length))
+
+		names := &names{}
+		var asJSON, asText, asPerfetto, folded bytes.Buffer
+		j := &jsonSink{out: bufio.NewWriter(&asJSON), names: &names.fields, offset: time.Hour}
+		x := &textSink{out: bufio.NewWriter(&asText), names: names, cpus: map[int]current{}}
+		p := perfetto.NewWriter(&asPerfetto, &perfetto.Options{
+			Outliers: []tracker.Outlier{{Rule: rule, Stacks: tracker.Stacks{Kernel: []string{frame}, User: []string{frame, rule}}}},
+		})
+		on, off := flame.NewTimes(flame.OnCPU, &names.fields, nil), flame.NewTimes(flame.OffCPU, &names.fields, nil)
+		for i := range list {
+			for _, s := range []sink{j, x, p} {
+				if err := s.Event(&list[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			on.Event(&list[i])
+			off.Event(&list[i])
+		}
+		for _, s := range []sink{j, x, p} {
+			if err := s.Close(func(int) uint64 { return 1 }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for line := range bytes.Lines(asJSON.Bytes()) {
+			if !json.Valid(line) {
+				t.Fatalf("no JSON: %s", line)
+			}
+		}
+		if a, b := bytes.Count(asJSON.Bytes(), []byte("\n")), bytes.Count(asText.Bytes(), []byte("\n")); a != len(list) || b != len(list) {
+			t.Fatalf("%d lines of JSON, %d of text, %d events", a, b, len(list))
+		}
+		if d := decode(t, asPerfetto.Bytes()); d.ftrace != len(events) {
+			t.Fatalf("%d ftrace events of %d", d.ftrace, len(events))
+		}
+		for _, s := range []*flame.Times{on, off} {
+			if err := s.Close().WriteFolded(&folded); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// decodeAll takes bytes for records, and makes their times and CPUs possible.
+func decodeAll(data []byte) []trace.Event {
+	var out []trace.Event
+	for now := uint64(bootNS); len(data) >= trace.RecordSize; data = data[trace.RecordSize:] {
+		r := trace.Record(data[:trace.RecordSize])
+		le := binary.LittleEndian
+		now += le.Uint64(r[8:]) % (1 << 20)
+		le.PutUint64(r[8:], now)
+		le.PutUint16(r[2:], le.Uint16(r[2:])%1024)
+		if ev, err := r.Decode(); err == nil {
+			out = append(out, ev)
+		}
+	}
+	return out
+}

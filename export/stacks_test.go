@@ -1,0 +1,169 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/export/flame"
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+func TestFolded(t *testing.T) {
+	dir := story(t)
+	for kind, want := range map[flame.Kind]string{
+		flame.OutlierTime: "slow-read;victim;main;read;do_syscall_64_[k];ksys_read_[k];schedule_[k] 16900\n",
+		flame.OnCPU: "hog;13 9000\nother;11 4500\nother;11;softirq NET_RX_[k] 1500\n" +
+			"victim;10 3100\nvictim;10;read_[k] 1900\n",
+		flame.OffCPU: "hog;13;blocked (S) 4000\nother;11;blocked (S) 1000\nother;11;runnable: waits for a CPU 13000\n" +
+			"victim;10;blocked (S) in read;woken by softirq NET_RX 5000\nvictim;10;runnable: waits for a CPU 10000\n",
+	} {
+		o := all(Folded, Stdout)
+		o.Time = kind
+		got, _ := exported(t, dir, o)
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
+	}
+}
+
+// However many tasks there are, their stacks are bounded, and no time is lost.
+func TestManyTasks(t *testing.T) {
+	const tasks = 80_000
+	r := newRecords(0, bootNS)
+	for i := range tasks {
+		r.swtch(i+1, fmt.Sprintf("t%d", i+1), 16, i+2, fmt.Sprintf("t%d", i+2))
+		r.now += 10
+	}
+	r.swtch(tasks+1, "last", 16, 0, "swapper")
+	o := all(Folded, Stdout)
+	o.Time = flame.OnCPU
+	out, _ := exported(t, writeSnapshot(t, traceOf(r), nil, nil), o)
+	lines, sum := 0, 0
+	for line := range strings.Lines(string(out)) {
+		var ns int
+		if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &ns); err != nil {
+			t.Fatal(err)
+		}
+		lines++
+		sum += ns
+	}
+	if sum != 10*tasks || lines > 1<<16+2048 || !bytes.Contains(out, []byte("[others] ")) {
+		t.Errorf("%d lines, %d ns of %d", lines, sum, 10*tasks)
+	}
+}
+
+// chromium returns the page as the browser has it when its script has run.
+func chromium(t *testing.T, path, fragment string) string {
+	t.Helper()
+	browser, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs a browser (apt install chromium)")
+	}
+	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+path+fragment)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("chromium: %v\n%s", err, complaints.String())
+	}
+	return string(out)
+}
+
+var drawnFrame = regexp.MustCompile(`<g class="([^"]*)" id="f(\d+)"[^>]*><title>([^<]*) \([^<]*</title><rect x="([0-9.]+)" y="\d+" width="([0-9.]+)"[^>]*/?>(?:</rect>)?<text[^>]*>([^<]*)</text>`)
+
+// box is a frame in the browser.
+type box struct{ class, id, name, x, width, text string }
+
+func boxes(t *testing.T, page string) map[string]box {
+	t.Helper()
+	out := map[string]box{}
+	for _, m := range drawnFrame.FindAllStringSubmatch(page, -1) {
+		out[m[3]] = box{m[1], m[2], m[3], m[4], m[5], m[6]}
+	}
+	return out
+}
+
+// The flame graph in a browser: all frames, zoomed by its address and by a
+// click, and searched.
+func TestFlameGraphInBrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser: left out with -short")
+	}
+	o := all(SVG, filepath.Join(t.TempDir(), "offcpu.svg"))
+	o.Time = flame.OffCPU
+	exported(t, story(t), o)
+
+	page := chromium(t, o.Out, "")
+	all := boxes(t, page)
+	if len(all) != 12-1 { // one name is there twice
+		t.Fatalf("%d frames in the page:\n%s", len(all), page)
+	}
+	root, victim := all["all"], all["victim"]
+	if root.width != "1180.00" || !strings.Contains(page, `data-zoom="0"`) {
+		t.Errorf("the root has a width of %s", root.width)
+	}
+	// 15 of 33 µs.
+	if victim.width != "536.36" || victim.text != "victim" || strings.Contains(victim.class, "gone") {
+		t.Errorf("before the zoom: %+v", victim)
+	}
+
+	zoomed := boxes(t, chromium(t, o.Out, "#zoom="+victim.id+"&search=softirq"))
+	checkZoom(t, "by its address", zoomed)
+	if hit := zoomed["woken by softirq NET_RX"]; !strings.Contains(hit.class, "hit") {
+		t.Errorf("searched: %+v", hit)
+	}
+
+	// A click, as a person does it, on the frame that is under the pointer.
+	svg, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	click := `<script>document.querySelector("#f` + victim.id + ` rect").dispatchEvent(new MouseEvent("click", {bubbles: true}))</script></svg>`
+	clicked := filepath.Join(t.TempDir(), "clicked.svg")
+	if err := os.WriteFile(clicked, bytes.Replace(svg, []byte("</svg>"), []byte(click), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkZoom(t, "by a click", boxes(t, chromium(t, clicked, "")))
+}
+
+func checkZoom(t *testing.T, how string, b map[string]box) {
+	t.Helper()
+	if v := b["victim"]; v.width != "1180.00" || v.x != "10.00" {
+		t.Errorf("zoomed %s: %+v", how, v)
+	}
+	if w := b["blocked (S) in read"]; w.width != "393.33" { // 5 of 15 µs
+		t.Errorf("zoomed %s: %+v", how, w)
+	}
+	if !strings.Contains(b["hog"].class, "gone") || !strings.Contains(b["all"].class, "parent") || strings.Contains(b["victim"].class, "gone") {
+		t.Errorf("zoomed %s: hog %+v, all %+v", how, b["hog"], b["all"])
+	}
+}
+
+// A picture without its script is whole, and whatever is in a trace, it is XML.
+func TestFlameGraphIsBounded(t *testing.T) {
+	r := newRecords(0, bootNS)
+	for i := range 60_000 {
+		r.swtch(i%30_000+1, fmt.Sprintf("t%d", i%30_000), 1, (i+1)%30_000+1, fmt.Sprintf("t%d", (i+1)%30_000))
+		r.now += 10
+	}
+	for _, kind := range []flame.Kind{flame.OnCPU, flame.OffCPU} {
+		o := all(SVG, Stdout)
+		o.Time = kind
+		out, _ := exported(t, writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{Records: r.out}}}, nil, nil), o)
+		if n := bytes.Count(out, []byte(`<g class="f`)); n > 20_000 || n == 0 {
+			t.Errorf("%s: %d frames", kind, n)
+		}
+		if !bytes.HasSuffix(out, []byte("</svg>\n")) {
+			t.Errorf("%s: ends in %q", kind, out[len(out)-20:])
+		}
+	}
+}
