@@ -181,6 +181,9 @@ func story(t testing.TB) string {
 		Stacks: tracker.Stacks{
 			Kernel: []string{"schedule+0x10", "ksys_read+0x6f", "do_syscall_64+0x71"},
 			User:   []string{"read+0xe (libc.so.6)", "main+0x20 (victim)"},
+			Sources: &tracker.Sources{User: []tracker.Source{{}, {
+				File: "victim.c", Line: 20, Inlined: []tracker.Inlined{{Function: "fill", File: "fill.h", Line: 3}},
+			}}},
 		},
 	}
 	report := &explain.Report{Version: 1, Outliers: []explain.Result{{

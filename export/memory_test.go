@@ -89,6 +89,7 @@ func highWater(do func()) uint64 {
 		return sample[0].Value.Uint64()
 	}
 	runtime.GC()
+	runtime.GC() // what finalizers and pools held
 	base := heap()
 	stop, high := make(chan struct{}), make(chan uint64)
 	go func() {

@@ -19,7 +19,7 @@ import (
 func TestFolded(t *testing.T) {
 	dir := story(t)
 	for kind, want := range map[flame.Kind]string{
-		flame.OutlierTime: "slow-read;victim;main;read;do_syscall_64_[k];ksys_read_[k];schedule_[k] 16900\n",
+		flame.OutlierTime: "slow-read;victim;main;fill_[i];read;do_syscall_64_[k];ksys_read_[k];schedule_[k] 16900\n",
 		flame.OnCPU: "hog;13 9000\nother;11 4500\nother;11;softirq NET_RX_[k] 1500\n" +
 			"victim;10 3100\nvictim;10;read_[k] 1900\n",
 		flame.OffCPU: "hog;13;blocked (S) 4000\nother;11;blocked (S) 1000\nother;11;runnable: waits for a CPU 13000\n" +

@@ -8,9 +8,9 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"unicode"
 
+	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -77,42 +77,40 @@ func appendFrame(b []byte, s string) []byte {
 	return b
 }
 
-// Outliers are the stacks of outliers, each as heavy as its delay: the task's
-// name, then its frames; those of the kernel end in _[k]. Offsets within
-// functions are left out, so that the same way adds up.
+// Outliers are the stacks of outliers, each as heavy as its delay: the rule, the
+// task's name, then its frames. Those of the kernel end in _[k], those of
+// inlined functions in _[i]. Offsets within functions are left out, so that the
+// same way adds up.
 func Outliers(list []tracker.Outlier) *Stacks {
 	s := NewStacks()
 	for i := range list {
 		o := &list[i]
 		frames := []string{o.Rule, orUnknown(o.Task.Comm)}
-		for _, f := range slices.Backward(o.Stacks.User) {
-			frames = append(frames, function(f))
-		}
-		for _, f := range slices.Backward(o.Stacks.Kernel) {
-			frames = append(frames, function(f)+"_[k]")
+		for _, f := range fields.Frames(&o.Stacks) {
+			name := f.Function
+			if name == unknown && f.Module != "" {
+				name = "[" + f.Module + "]"
+			}
+			if f.Inlined {
+				name += "_[i]"
+			}
+			if f.Kernel {
+				name += "_[k]"
+			}
+			frames = append(frames, name)
 		}
 		s.Add(uint64(max(o.DelayNS, 0)), frames...)
 	}
 	return s
 }
 
+const unknown = "[unknown]"
+
 func orUnknown(s string) string {
 	if s == "" {
-		return "[unknown]"
+		return unknown
 	}
 	return s
-}
-
-// function is the symbol of "symbol+0xoff (module)", or the module of what has none.
-func function(frame string) string {
-	name, module, _ := strings.Cut(frame, " (")
-	if i := strings.LastIndex(name, "+0x"); i > 0 {
-		name = name[:i]
-	}
-	if strings.HasPrefix(name, "0x") && module != "" {
-		name = "[" + strings.TrimSuffix(module, ")") + "]"
-	}
-	return orUnknown(name)
 }
 
 // WriteFolded writes one line for each stack, in the order of their names: the

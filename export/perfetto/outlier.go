@@ -107,7 +107,9 @@ func (w *Writer) facts(o *tracker.Outlier, m *trace.Marker) message {
 	if o.Block != nil {
 		a = a.textArg("device", o.Block.Device).textArg("op", o.Block.Op).intArg("sector", int64(o.Block.Sector))
 	}
-	return a.listArg("kernel_stack", o.Stacks.Kernel).listArg("user_stack", o.Stacks.User).listArg("waker_stack", o.Stacks.Waker)
+	return a.listArg("kernel_stack", tracker.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources())).
+		listArg("user_stack", tracker.StackLines(o.Stacks.User, o.Stacks.UserSources())).
+		listArg("waker_stack", tracker.StackLines(o.Stacks.Waker, o.Stacks.WakerSources()))
 }
 
 // states draws what a slow task does while it is slow, with an arrow from who

@@ -1,24 +1,28 @@
 package perfetto
 
 import (
-	"strings"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/tracker"
 )
 
 // interned is what the reader was told once, by its number.
 type interned struct {
-	functions, paths, mappings map[string]uint64
-	frames                     map[[2]uint64]uint64
-	callstacks                 map[string]uint64
+	functions, paths, sources, mappings map[string]uint64
+	frames                              map[frameKey]uint64
+	callstacks                          map[string]uint64
+}
+
+type frameKey struct {
+	function, mapping, source uint64
+	line                      int
 }
 
 func newInterned() interned {
 	return interned{
-		functions: map[string]uint64{}, paths: map[string]uint64{}, mappings: map[string]uint64{},
-		frames: map[[2]uint64]uint64{}, callstacks: map[string]uint64{},
+		functions: map[string]uint64{}, paths: map[string]uint64{}, sources: map[string]uint64{}, mappings: map[string]uint64{},
+		frames: map[frameKey]uint64{}, callstacks: map[string]uint64{},
 	}
 }
 
@@ -28,6 +32,7 @@ const (
 	dataFrames     protowire.Number = 6
 	dataCallstacks protowire.Number = 7
 	dataPaths      protowire.Number = 17
+	dataSources    protowire.Number = 18
 	dataMappings   protowire.Number = 19
 	dataSymbols    protowire.Number = 26
 )
@@ -40,31 +45,26 @@ func (w *Writer) callstack(s *tracker.Stacks) uint64 {
 	if len(s.Kernel)+len(s.User) == 0 {
 		return 0
 	}
-	key := strings.Join(s.User, "\n") + "\n\n" + strings.Join(s.Kernel, "\n")
-	if id, ok := w.stacks.callstacks[key]; ok {
+	var ids message
+	for _, f := range fields.Frames(s) {
+		ids = ids.uint(2, w.frame(&f))
+	}
+	if id, ok := w.stacks.callstacks[string(ids)]; ok {
 		return id
 	}
-	m := message{}.uint(1, uint64(len(w.stacks.callstacks)+1))
-	for i := len(s.User) - 1; i >= 0; i-- {
-		m = m.uint(2, w.frame(s.User[i], "[unknown]"))
-	}
-	for i := len(s.Kernel) - 1; i >= 0; i-- {
-		m = m.uint(2, w.frame(s.Kernel[i], kernelModule))
-	}
 	id := uint64(len(w.stacks.callstacks) + 1)
-	w.stacks.callstacks[key] = id
-	w.interned = w.interned.sub(dataCallstacks, m)
+	w.stacks.callstacks[string(ids)] = id
+	w.interned = w.interned.sub(dataCallstacks, append(message{}.uint(1, id), ids...))
 	return id
 }
 
-// frame returns the number of "symbol+0xoff (module)".
-func (w *Writer) frame(text, module string) uint64 {
-	name := text
-	if before, after, ok := strings.Cut(text, " ("); ok {
-		name, module = before, strings.TrimSuffix(after, ")")
-	}
-	if i := strings.LastIndex(name, "+0x"); i > 0 {
-		name = name[:i]
+func (w *Writer) frame(f *fields.Frame) uint64 {
+	module := f.Module
+	switch {
+	case module == "" && f.Kernel:
+		module = kernelModule
+	case module == "":
+		module = "[unknown]"
 	}
 	path := w.intern(w.stacks.paths, module, dataPaths)
 	mapping, ok := w.stacks.mappings[module]
@@ -73,13 +73,23 @@ func (w *Writer) frame(text, module string) uint64 {
 		w.stacks.mappings[module] = mapping
 		w.interned = w.interned.sub(dataMappings, message{}.uint(1, mapping).uint(7, path))
 	}
-	function := w.intern(w.stacks.functions, name, dataFunctions)
-	key := [2]uint64{function, mapping}
+	name := f.Function
+	if f.Inlined {
+		name += " (inlined)"
+	}
+	key := frameKey{w.intern(w.stacks.functions, name, dataFunctions), mapping, 0, f.Line}
+	if f.File != "" {
+		key.source = w.intern(w.stacks.sources, f.File, dataSources)
+	}
 	id, ok := w.stacks.frames[key]
 	if !ok {
 		id = uint64(len(w.stacks.frames) + 1)
 		w.stacks.frames[key] = id
-		w.interned = w.interned.sub(dataFrames, message{}.uint(1, id).uint(2, function).uint(3, mapping))
+		m := message{}.uint(1, id).uint(2, key.function).uint(3, mapping)
+		if key.source != 0 {
+			m = m.uint(5, key.source).uint(6, uint64(max(f.Line, 0)))
+		}
+		w.interned = w.interned.sub(dataFrames, m)
 	}
 	return id
 }

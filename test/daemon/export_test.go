@@ -21,9 +21,10 @@ func TestExport(t *testing.T) {
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: [kernel, user]", "snapshot: {before: 60ms, after: 20ms}")),
 		"--recorder-size", "2MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
-	load(t) // wakes, switches and calls
+	stop := load(t) // wakes, switches and calls
 	naps(t, uid, 1, 30*time.Millisecond, 1)
 	m := account(t, d, 1, "nap")[0]
+	stop()
 	snap := filepath.Join(d.snaps, m.ID)
 	events := readTrace(t, snap)
 	markers := 2 * len(m.Outliers)
@@ -59,11 +60,15 @@ func TestExport(t *testing.T) {
 		}
 		got := lines[struct {
 			one
+			Time   time.Time
 			Event  string
 			Fields map[string]any
 		}](t, string(export("json")))
 		for i := range got {
 			left[got[i].one]--
+			if got[i].Time.UnixNano() != int64(got[i].Mono)+m.Window.WallMinusMono {
+				t.Errorf("%+v: its two times differ", got[i])
+			}
 			if got[i].Event == "sched_switch" && (got[i].Fields["prev_comm"] == nil || got[i].Fields["next_tid"] == nil) {
 				t.Errorf("%+v", got[i])
 			}
@@ -154,7 +159,7 @@ func TestExport(t *testing.T) {
 	})
 	t.Run("folded", func(t *testing.T) {
 		out := string(export("folded"))
-		stack, weight, _ := strings.Cut(strings.TrimSpace(out), " ")
+		stack, weight, _ := strings.Cut(strings.TrimSpace(out), " ") // no name of the injector's has a space
 		if weight != fmt.Sprint(m.Outliers[0].DelayNS) || !strings.HasPrefix(stack, "nap;inj-syscall;") || !strings.Contains(stack, "_[k]") {
 			t.Errorf("%s", out)
 		}
