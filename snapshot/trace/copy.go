@@ -38,7 +38,8 @@ type CopyOptions struct {
 // in a directory "kernel". It goes event by event: what is damaged is an error
 // that wraps ErrDamaged. It holds a
 // packet in memory, 4 MiB at most. Without a span the copy has the same bytes;
-// with one it is another trace, with an id of its own. After an error what was
+// with one it is another trace, with an id of its own, and a state dump from
+// before the span stands at its begin, without what tasks were doing then. After an error what was
 // written remains. It returns how many events were copied.
 func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint64, err error) {
 	if opts == nil {
@@ -48,7 +49,7 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 	if c.span == (Span{}) {
 		c.span = Always
 	}
-	src = filepath.Join(src, kernelDir)
+	src = filesOf(src)
 	path := filepath.Join(src, "metadata")
 	m, err := readMetadata(path)
 	if err != nil {
@@ -99,6 +100,7 @@ type copier struct {
 	pkt  packet
 	buf  []byte // the packet so far
 	last uint64
+	dump dumpCopy
 }
 
 func (c *copier) file(to, from string, m *meta, cpu int) error {
@@ -120,7 +122,7 @@ func (c *copier) file(to, from string, m *meta, cpu int) error {
 }
 
 func (c *copier) stream(s *streamReader) error {
-	c.pkt = packet{cpu: uint32(s.cpu)}
+	c.pkt, c.dump = packet{cpu: uint32(s.cpu)}, dumpCopy{}
 	for {
 		err := s.nextPacket()
 		if errors.Is(err, io.EOF) {
@@ -143,12 +145,19 @@ func (c *copier) stream(s *streamReader) error {
 		return nil
 	}
 	c.begin(c.span.From) // a stream has a packet at least
+	c.carried()
 	return c.flush(c.span.From)
 }
 
 // packet copies the packet that s has come to.
 func (c *copier) packet(s *streamReader) error {
-	if s.pkt.end < c.span.From || s.pkt.begin > c.span.To {
+	early := s.pkt.end < c.span.From
+	for early && s.left > 0 && !c.dump.done {
+		if _, err := c.next(s); err != nil {
+			return err
+		}
+	}
+	if early || s.pkt.begin > c.span.To {
 		n := s.left
 		if got, err := io.CopyN(io.Discard, s.in, int64(n)); err != nil {
 			return fmt.Errorf("%w: %w after %d bytes of a packet", ErrDamaged, io.ErrUnexpectedEOF, got)
@@ -166,29 +175,53 @@ func (c *copier) packet(s *streamReader) error {
 	c.pkt.discarded = s.pkt.discarded
 	c.begin(begin)
 	for s.left > 0 {
-		b, err := s.in.Peek(int(min(s.left, maxEvent)))
-		if err != nil && !errors.Is(err, io.EOF) {
+		copied, err := c.next(s)
+		if err != nil {
 			return err
 		}
-		n, known, err := s.decode(b)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		if c.span.Has(s.last) {
-			c.event(b[:n], s.last)
-			if known {
-				c.events++
+		if copied && len(c.buf) >= maxCopied {
+			if err := c.flush(c.last); err != nil {
+				return err
 			}
-			if len(c.buf) >= maxCopied {
-				if err := c.flush(c.last); err != nil {
-					return err
-				}
-				c.begin(c.last)
-			}
+			c.begin(c.last)
 		}
-		s.skip(n)
 	}
-	return c.flush(min(s.pkt.end, c.span.To))
+	c.carried()
+	return c.flush(max(c.last, min(s.pkt.end, c.span.To)))
+}
+
+// next reads the next event, and copies it if it is within the span.
+func (c *copier) next(s *streamReader) (copied bool, err error) {
+	b, err := s.in.Peek(int(min(s.left, maxEvent)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	n, known, err := s.decode(b)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	defer s.skip(n)
+	switch {
+	case s.last < c.span.From:
+		c.events += c.dump.see(b[:n], s.meta, known, s.event.Type)
+		return false, nil
+	case !c.span.Has(s.last):
+		return false, nil
+	}
+	c.carried()
+	c.event(b[:n], s.last)
+	if known {
+		c.events++
+	}
+	return true, nil
+}
+
+// carried writes the state dump from before the span, once.
+func (c *copier) carried() {
+	for _, b := range c.dump.events {
+		c.event(b, c.last)
+	}
+	c.dump.events = nil
 }
 
 // event copies the event at now, with a header for where it stands now.
@@ -203,6 +236,38 @@ func (c *copier) event(b []byte, now uint64) {
 	c.buf = appendHeader(c.buf, uint16(id), c.last, now, tid)
 	c.buf = append(c.buf, b[body:]...)
 	c.last = now
+}
+
+// dumpCopy holds the state dump that a stream begins with: its first events.
+type dumpCopy struct {
+	events [][]byte
+	size   int
+	done   bool // it has ended, or is too large, or there is none
+}
+
+// see takes in one event before the span. It returns how many it keeps.
+func (d *dumpCopy) see(b []byte, m *meta, known bool, t Type) uint64 {
+	if d.done || !known || t < DumpStart || t > DumpEnd || len(d.events) == 0 && t != DumpStart {
+		d.done = d.done || known
+		return 0
+	}
+	d.size += len(b)
+	d.done = t == DumpEnd || d.size > maxCopied
+	b = bytes.Clone(b)
+	id, _, _, n, _ := readHeader(b, 0)
+	for i := range m.events[id].fields {
+		f := &m.events[id].fields[i]
+		v, size, ok := f.take(b[n:])
+		if !ok {
+			break
+		}
+		if t == DumpTask && f.kind == kS32 && f.off == valStatus {
+			clear(v) // long ago: not known now
+		}
+		n += size
+	}
+	d.events = append(d.events, b)
+	return 1
 }
 
 func (c *copier) begin(now uint64) {

@@ -145,3 +145,66 @@ func FuzzCopy(f *testing.F) {
 		}
 	})
 }
+
+// A part of a trace keeps its state dump, at its begin.
+func TestCopyKeepsTheStateDump(t *testing.T) {
+	var tr Trace
+	for cpu := range 2 {
+		b := newBuilder(cpu, 1_000_000_000)
+		b.busy(3_000)
+		tr.CPUs = append(tr.CPUs, CPU{CPU: cpu, Records: b.out, From: 1_000_000_000, To: b.now + 1000})
+	}
+	tr.PacketSize, tr.SyscallName = 5000, syscallName
+	tr.Known = &Known{Devices: []DeviceState{{Dev: 1, Name: "sda"}}, Files: []FileState{{PID: 399, FD: 77, Name: "/x"}}}
+	src := write(t, tr)
+	all, _, err := readAll(t, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := Span{all[4_000].Time, all[5_000].Time}
+	var dumped, want []Event
+	for _, ev := range all {
+		if !ev.Type.ofRecord() {
+			ev.Time = span.From
+			if b, ok := ev.Body.(TaskState); ok {
+				b.Status = 0
+				ev.Body = b
+			}
+			dumped = append(dumped, ev)
+		} else if span.Has(ev.Time) {
+			want = append(want, ev)
+		}
+	}
+	if len(dumped) < 10 {
+		t.Fatalf("only %d events of a state dump", len(dumped))
+	}
+	for span, want := range map[Span][]Event{span: want, {all[len(all)-1].Time + 1, all[len(all)-1].Time + 9}: nil} {
+		dst, n, err := copyTrace(t, src, span)
+		if err != nil || n != uint64(len(dumped)+len(want)) {
+			t.Fatalf("%v: %d events, want %d and %d, %v", span, n, len(dumped), len(want), err)
+		}
+		got, _, err := readAll(t, dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first, rest []Event
+		for _, ev := range got {
+			if !ev.Type.ofRecord() {
+				if ev.Time != span.From {
+					t.Errorf("%v: %v at %d", span, ev.Type, ev.Time)
+				}
+				ev.Time = dumped[0].Time
+				first = append(first, ev)
+			} else {
+				rest = append(rest, ev)
+			}
+		}
+		if diff := cmp.Diff(dumped, first); diff != "" {
+			t.Errorf("%v: state dump (-want +got):\n%s", span, diff)
+		}
+		if diff := cmp.Diff(want, rest); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", span, diff)
+		}
+		babeltrace(t, dst, 0)
+	}
+}

@@ -34,9 +34,7 @@ type Reader struct {
 // Read opens the trace in dir, or in the directory "kernel" in it: both that
 // of a snapshot and that of its files will do. Call Close after use.
 func Read(dir string) (*Reader, error) {
-	if _, err := os.Lstat(filepath.Join(dir, kernelDir, "metadata")); err == nil {
-		dir = filepath.Join(dir, kernelDir)
-	}
+	dir = filesOf(dir)
 	m, err := readMetadata(filepath.Join(dir, "metadata"))
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
@@ -171,6 +169,19 @@ func (h *heads) Pop() any {
 	s := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return s
+}
+
+// filesOf returns the directory that has the files of the trace in dir.
+func filesOf(dir string) string {
+	if files := filepath.Join(dir, kernelDir); exists(filepath.Join(files, "metadata")) {
+		return files
+	}
+	return dir
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func readMetadata(path string) (*meta, error) {
