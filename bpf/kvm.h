@@ -15,6 +15,8 @@ int BPF_PROG(kvm_entry, struct kvm_vcpu *vcpu)
 {
 	struct record r;
 
+	if (!vcpu) /* the verifier thinks that it may be: the tracepoint is of a module */
+		return 0;
 	record_begin(&r, REC_KVM_ENTRY);
 	r.kvm.vcpu = vcpu->vcpu_id;
 	record(ctx, &r);
@@ -26,6 +28,8 @@ int BPF_PROG(kvm_exit, struct kvm_vcpu *vcpu)
 {
 	struct record r;
 
+	if (!vcpu)
+		return 0;
 	record_begin(&r, REC_KVM_EXIT);
 	r.kvm.vcpu = vcpu->vcpu_id;
 	r.kvm.ip = vcpu->arch.regs[VCPU_REGS_RIP]; /* with Intel's, as of an earlier exit if nobody asked since */

@@ -80,7 +80,9 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 		},
 	}
 	for _, m := range k.Modules {
-		cfg.Modules = append(cfg.Modules, boot.Module{Name: m.Name, Params: params(m.Name)})
+		if w := wanted(m.Name); !w.byTest {
+			cfg.Modules = append(cfg.Modules, boot.Module{Name: m.Name, Params: w.params})
+		}
 	}
 	initramfs := filepath.Join(d.build, "initramfs-"+r.target.name)
 	if err := writeInitramfs(initramfs, k, p, cfg); err != nil {
@@ -129,12 +131,12 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	return nil
 }
 
-// params returns the parameters of a module.
-func params(name string) string {
+// wanted returns the module of that name; what another depends on has only its name.
+func wanted(name string) module {
 	for _, m := range modules {
 		if m.name == name {
-			return m.params
+			return m
 		}
 	}
-	return ""
+	return module{name: name}
 }
