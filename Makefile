@@ -21,10 +21,10 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # The tests that load the kernel side and inject latencies run one after the
 # other, on a machine that does nothing else. Those of test/vm/guest and
 # test/vm/trouble run in virtual machines only.
-E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/...
+E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/... ./test/scenarios/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/bench/table/*.c test/stress/*.c \
+C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/scenarios/src/*.h test/scenarios/src/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c test/daemon/testdata/*.c)
 
 .PHONY: help
@@ -78,6 +78,13 @@ ifneq ($(SUDO),)
 	@echo 'e2e: not root: nearly all of it is skipped below; run make test as root'
 endif
 	$(GO) run ./test/report -count=1 -p 1 -timeout 20m $(E2E)
+
+.PHONY: scenarios
+scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
+	@rm -f out/scenarios.txt; mkdir -p out
+	@echo 'scenarios: each is caused, caught and explained once; a minute'
+	@$(SUDO) $(GO) test -count=1 ./test/scenarios -args -table $(CURDIR)/out/scenarios.txt >out/scenarios.log 2>&1; status=$$?; \
+		cat out/scenarios.txt || cat out/scenarios.log; [ $$status = 0 ] || echo 'not passed: the rest is in out/scenarios.log'; exit $$status
 
 .PHONY: fuzz-smoke
 fuzz-smoke: # a second or two each
@@ -157,6 +164,7 @@ deps-test:
 		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
+		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 

@@ -44,6 +44,8 @@ type TaskFact struct {
 	RTPriority int
 	Kernel     bool
 	CPUs       []int // on which it may run; nil: not known
+	// Its cgroups for CPU time and memory where those are not Cgroup (version 1).
+	CPUCgroup, MemoryCgroup string
 }
 
 // Names are what is known beside the trace: names for what it has as numbers,

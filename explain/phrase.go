@@ -12,6 +12,8 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		switch {
 		case g.cause == Misplaced:
 			s += ", " + longest(pieces, first).why
+		case g.cause == Runnable && longest(pieces, first).why != "":
+			s += ", " + longest(pieces, first).why
 		case g.cause == Runnable && len(g.parts) == 1:
 			s += ", which has the same priority"
 		}

@@ -61,12 +61,17 @@ func (w *walker) behindOne(out []piece, t *task, s, whole *segment, from, to uin
 		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
 	case prio < t.rank(s):
 		p.cause, p.by = Preempted, w.m.whoRan(tid, prio)
+	case t.rank(s) < realTime && prio > t.rank(s):
+		p.cause, p.by, p.why = Runnable, w.m.whoRan(tid, prio), "which goes after it, but was in the kernel with interrupts or preemption off"
 	default:
 		p.cause, p.by = Runnable, w.m.whoRan(tid, prio)
 		return w.misplaced(out, t, whole, p)
 	}
 	return w.put(out, p)
 }
+
+// realTime is the first of the kernel's priorities that is not a real-time one.
+const realTime = 100
 
 // rank is the kernel's priority of a task in a stretch: the smaller goes first.
 func (t *task) rank(s *segment) int {
@@ -102,7 +107,7 @@ func (m *model) throttled(t *task, s, whole *segment, from, to uint64) uint64 {
 func (m *model) sameCgroup(a, b int) bool {
 	fa, ok := m.fact(a)
 	fb, also := m.fact(b)
-	return ok && also && fa.Cgroup != "" && fa.Cgroup != "/" && fa.Cgroup == fb.Cgroup
+	return ok && also && fa.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fa.quotaCgroup() == fb.quotaCgroup()
 }
 
 // placement is the shortest wait that is wrong placement: balancing takes its time.

@@ -124,20 +124,37 @@ func (m *model) whoUnknown(name string) *Who {
 	return m.who(whoKey{kind: KindUnknown, name: name}, func(*Who) {})
 }
 
-// whoQuota is the cgroup of a task.
-func (m *model) whoQuota(t *task) *Who {
-	name := "its cgroup"
-	f, _ := m.fact(t.tid)
-	if f.Cgroup != "" {
-		name = f.Cgroup
+// quotaCgroup is the cgroup whose quota a task is under.
+func (f *TaskFact) quotaCgroup() string {
+	if f.CPUCgroup != "" {
+		return f.CPUCgroup
 	}
-	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = f.Cgroup })
+	return f.Cgroup
+}
+
+// whoQuota is the cgroup whose quota a task is under.
+func (m *model) whoQuota(t *task) *Who {
+	f, _ := m.fact(t.tid)
+	return m.whoCgroup(f.quotaCgroup())
+}
+
+// whoCgroup is a cgroup of a task.
+func (m *model) whoCgroup(path string) *Who {
+	name := "its cgroup"
+	if path != "" {
+		name = path
+	}
+	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = path })
 }
 
 // whoEffort is for whom memory is short.
 func (m *model) whoEffort(t *task, e *effort) *Who {
 	if e.memcg {
-		return m.whoQuota(t)
+		f, _ := m.fact(t.tid)
+		if f.MemoryCgroup != "" {
+			return m.whoCgroup(f.MemoryCgroup)
+		}
+		return m.whoCgroup(f.Cgroup)
 	}
 	return m.who(whoKey{kind: KindMemory, name: "the machine's memory"}, func(*Who) {})
 }

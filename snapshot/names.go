@@ -48,6 +48,10 @@ type NamedTask struct {
 	Nice       int    `json:"nice"`
 	Kernel     bool   `json:"kernel"` // a kernel thread
 	CPUs       []int  `json:"cpus"`   // that it may run on
+	// Its cgroups in the hierarchies of version 1 that give out CPU time and
+	// memory, where there are such.
+	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
+	MemoryCgroup string `json:"memory_cgroup,omitempty"`
 }
 
 // ReadNames reads the tasks.json of a snapshot's directory. One without it, of

@@ -39,7 +39,7 @@ func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) sna
 		}
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Cgroup: t.Cgroup, Container: t.Container,
-			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs,
+			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 		})
 	}
 	// As if each had just called something: frames are return addresses.

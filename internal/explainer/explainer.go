@@ -111,6 +111,7 @@ func names(n *snapshot.Names) explain.Names {
 			}
 			return explain.TaskFact{
 				PID: t.PID, Comm: t.Comm, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 			}, true
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -186,6 +187,17 @@ func parseCgroups(text []byte) (v2 string, v1 []string) {
 		}
 	}
 	return v2, v1
+}
+
+// oldCgroup is the path in a controller's hierarchy of version 1.
+func oldCgroup(text []byte, controller string) string {
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
+			return strings.TrimSuffix(parts[2], deletedSuffix)
+		}
+	}
+	return ""
 }
 
 // cmdline joins the arguments, which are ended by zero bytes.

@@ -21,7 +21,10 @@ type Task struct {
 	Nice           int
 	Kernel         bool  // a kernel thread
 	CPUs           []int // that it may run on
-	Identity             // of its process
+	// Its cgroups in the hierarchies of version 1 for CPU time and memory; "":
+	// there is none.
+	CPUCgroup, MemoryCgroup string
+	Identity                // of its process
 }
 
 var policies = map[int]string{
@@ -87,6 +90,9 @@ func readTask(dir *os.File) (Task, error) {
 	}
 	if task.PID <= 0 {
 		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
+	}
+	if text, err = readIn(dir, "cgroup", maxCgroups); err == nil { // without it the rest is still worth something
+		task.CPUCgroup, task.MemoryCgroup = clean(oldCgroup(text, "cpu"), maxCmdline), clean(oldCgroup(text, "memory"), maxCmdline)
 	}
 	return task, nil
 }

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,11 +119,30 @@ func Remove() {
 // Compile writes the static injector binary to path. It needs no test, so that
 // what prepares virtual machines can use it.
 func Compile(compiler, path string) error {
+	return compile(compiler, path, sources, nil)
+}
+
+// CompileWith is Compile for the programs of others: their sources, and what
+// all injectors share (inject.h, common.c).
+func CompileWith(compiler, path string, own fs.FS) error {
+	return compile(compiler, path, own, []string{"src/inject.h", "src/common.c"})
+}
+
+func compile(compiler, path string, from fs.FS, shared []string) error {
 	src := path + ".src"
-	if err := os.CopyFS(src, sources); err != nil {
+	defer os.RemoveAll(src) //nolint:errcheck // copies
+	if err := os.CopyFS(src, from); err != nil {
 		return fmt.Errorf("write the sources: %w", err)
 	}
-	defer os.RemoveAll(src) //nolint:errcheck // copies
+	for _, name := range shared {
+		text, err := sources.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(src, name), text, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write the sources: %w", err)
+		}
+	}
 	files, err := filepath.Glob(filepath.Join(src, "src", "*.c"))
 	if err != nil {
 		return err

@@ -47,6 +47,31 @@ type state struct {
 // and kernel 5.17+.
 func Attach(t testing.TB, tracepoint string, arg int, own bool, d time.Duration) *Spinner {
 	t.Helper()
+	f := Filter{Arg: arg}
+	if own {
+		f.PID = os.Getpid()
+	}
+	return AttachTo(t, tracepoint, f, d)
+}
+
+// Filter says what a spinner heeds.
+type Filter struct {
+	Arg int // the tracepoint's first argument, or Any
+	PID int // of the process that runs; 0: any
+	// Struct.Field is what the first argument points to, of which the first
+	// Bytes (4 or 8) are Value; an empty Struct: any.
+	Struct, Field string
+	Bytes         int
+	Value         uint64
+}
+
+// AttachTo is Attach with any filter.
+func AttachTo(t testing.TB, tracepoint string, f Filter, d time.Duration) *Spinner {
+	t.Helper()
+	offset, err := f.offset()
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "spinner", Type: ebpf.Array, KeySize: 4, ValueSize: 5 * 8, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +79,7 @@ func Attach(t testing.TB, tracepoint string, arg int, own bool, d time.Duration)
 	closeAfter(t, m)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "spin", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint,
-		License: "Dual BSD/GPL", Instructions: program(m, arg, own, d),
+		License: "Dual BSD/GPL", Instructions: program(m, f, offset, d),
 	})
 	if err != nil {
 		t.Fatalf("load a spinner for %s: %+v", tracepoint, err)
@@ -84,6 +109,16 @@ func (s *Spinner) Arm() {
 	}
 }
 
+// Began tells whether the one that was armed for is taking long, or has.
+func (s *Spinner) Began() bool {
+	s.t.Helper()
+	var now state
+	if err := s.state.Lookup(uint32(0), &now); err != nil {
+		s.t.Fatal(err)
+	}
+	return now.Start != 0
+}
+
 // Wait calls provoke until one has taken long, and returns it.
 func (s *Spinner) Wait(provoke func()) (Spun, error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -101,6 +136,27 @@ func (s *Spinner) Wait(provoke func()) (Spun, error) {
 	return Spun{}, fmt.Errorf("nothing passed the tracepoint")
 }
 
+// offset is where the running kernel has the filter's field.
+func (f *Filter) offset() (int16, error) {
+	if f.Struct == "" {
+		return 0, nil
+	}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0, err
+	}
+	var s *btf.Struct
+	if err := kernel.TypeByName(f.Struct, &s); err != nil {
+		return 0, err
+	}
+	for _, m := range s.Members {
+		if m.Name == f.Field {
+			return int16(m.Offset.Bytes()), nil
+		}
+	}
+	return 0, fmt.Errorf("struct %s has no %s", f.Struct, f.Field)
+}
+
 // Offsets in the state.
 const (
 	armed = 8 * iota
@@ -110,16 +166,24 @@ const (
 	cpu
 )
 
-func program(m *ebpf.Map, arg int, own bool, d time.Duration) asm.Instructions {
+func program(m *ebpf.Map, f Filter, offset int16, d time.Duration) asm.Instructions {
 	ins := asm.Instructions{asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord)}
-	if arg != Any {
-		ins = append(ins, asm.JNE.Imm(asm.R6, int32(arg), "out"))
+	if f.Arg != Any {
+		ins = append(ins, asm.JNE.Imm(asm.R6, int32(f.Arg), "out"))
 	}
-	if own {
+	if f.PID != 0 {
 		ins = append(ins,
 			asm.FnGetCurrentPidTgid.Call(),
 			asm.RSh.Imm(asm.R0, 32),
-			asm.JNE.Imm(asm.R0, int32(os.Getpid()), "out"),
+			asm.JNE.Imm(asm.R0, int32(f.PID), "out"),
+		)
+	}
+	if f.Struct != "" {
+		ins = append(ins,
+			asm.LoadMem(asm.R2, asm.R6, offset, map[int]asm.Size{4: asm.Word, 8: asm.DWord}[f.Bytes]),
+			asm.LoadImm(asm.R1, int64(f.Value), asm.DWord),
+			asm.JNE.Reg(asm.R2, asm.R1, "out"),
+			asm.Mov.Imm(asm.R6, 0), // a pointer is nothing to store
 		)
 	}
 	ins = append(ins,

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Victims that are ready to run while other tasks have their CPU. */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define MAX_HOGS 64
+
+static uint64_t due, until;
+static struct stretches noted[MAX_HOGS];
+
+/* Sleeps until it is due, and notes when it ran. */
+static void wake_when_due(struct actor *actor)
+{
+	truth.victim = actor->tid;
+	sleep_until(due);
+	truth.end = now();
+	truth.start = due;
+}
+
+static void prepare(void)
+{
+	due = now() + 50 * MSEC;
+	until = due + LONG;
+}
+
+/* Has the CPU from just before the victim is due. */
+static void spin_from_due(struct actor *actor)
+{
+	(void)actor;
+	exactly(due - 2 * MSEC);
+	spin_noting(&noted[0], until);
+}
+
+/* A task with a real-time priority has the CPU when the victim is due. */
+static void rt_hog(void)
+{
+	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .fifo = HIGH, .act = spin_from_due};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wake_when_due};
+
+	prepare();
+	start(&victim);
+	start(&hog);
+	join(&victim);
+	join(&hog);
+	truth.culprit = hog.tid;
+	truth.part = overlap(&noted[0], truth.start, truth.end);
+}
+
+static void want_cpu(struct actor *actor)
+{
+	(void)actor;
+	look_for_gap(LONG / 2, until + LONG);
+}
+
+/* A task with a far better nice value comes, and keeps the CPU. */
+static void nice_hog(void)
+{
+	struct actor hog = {.comm = "scn-nicer", .cpu = cpu, .nice = -20, .act = spin_from_due};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = 19, .act = want_cpu};
+
+	prepare();
+	start(&hog);
+	sleep_until(due - 20 * MSEC);
+	start(&victim);
+	join(&hog);
+	join(&victim);
+	truth.culprit = hog.tid;
+	truth.part = overlap(&noted[0], truth.start, truth.end);
+	if (truth.part < (truth.end - truth.start) / 100 * 90)
+		truth.spoilt = "others had the CPU as well";
+}
+
+static void spin_all_the_time(struct actor *actor)
+{
+	sleep_until(due);
+	spin_noting(actor->arg, until);
+}
+
+static void begin_hog(struct actor *hog, const char *comm, int at, int n)
+{
+	*hog = (struct actor){.comm = comm, .cpu = at, .nice = -20, .act = spin_all_the_time, .arg = &noted[n]};
+	start(hog);
+}
+
+/* Runs beside hogs of its own rank, the first `here` of which are on its CPU. */
+static void among(struct actor *hogs, int here, int all)
+{
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = -20, .act = want_cpu};
+
+	start(&victim);
+	join(&victim);
+	for (int i = 0; i < all; i++)
+		join(&hogs[i]);
+	truth.culprit = hogs[0].tid;
+	for (int i = 0; i < here; i++)
+		truth.part += overlap(&noted[i], truth.start, truth.end);
+	if (!truth.spoilt && truth.part < (truth.end - truth.start) / 100 * 90)
+		truth.spoilt = "others had the CPU as well";
+}
+
+#define HERE 12
+
+/* Every CPU has more to do than it can, all of one rank. */
+static void many_equals(void)
+{
+	struct actor hogs[MAX_HOGS];
+	int cpus[MAX_HOGS], all = 0;
+	int count = allowed_cpus(cpus, MAX_HOGS - HERE);
+
+	prepare();
+	until = due + 5 * LONG;
+	for (; all < HERE; all++)
+		begin_hog(&hogs[all], "scn-equal", cpu, all);
+	for (int i = 0; i < count; i++) {
+		if (cpus[i] != cpu) {
+			begin_hog(&hogs[all], "scn-elsewhere", cpus[i], all);
+			all++;
+		}
+	}
+	among(hogs, HERE, all);
+}
+
+/* For how long each CPU was idle, by the kernel's own account. */
+static void read_idle(uint64_t *idle, const int *cpus, int count)
+{
+	FILE *f = fopen("/proc/stat", "re");
+	char line[512];
+
+	need(f, "/proc/stat");
+	while (fgets(line, sizeof(line), f)) {
+		unsigned long long idles, waits;
+		int which;
+
+		if (sscanf(line, "cpu%d %*s %*s %*s %llu %llu", &which, &idles, &waits) != 3)
+			continue;
+		for (int i = 0; i < count; i++) {
+			if (cpus[i] == which)
+				idle[i] = (idles + waits) * NSEC / (uint64_t)sysconf(_SC_CLK_TCK);
+		}
+	}
+	fclose(f);
+}
+
+/* Tied to a crowded CPU, while others idle. */
+static void pinned(void)
+{
+	struct actor hogs[HERE];
+	int cpus[MAX_HOGS];
+	int count = allowed_cpus(cpus, MAX_HOGS);
+	uint64_t before[MAX_HOGS] = {0}, after[MAX_HOGS] = {0}, most = 0;
+
+	prepare();
+	until = due + 5 * LONG;
+	for (int i = 0; i < HERE; i++)
+		begin_hog(&hogs[i], "scn-equal", cpu, i);
+	sleep_until(due);
+	read_idle(before, cpus, count);
+	among(hogs, HERE, HERE);
+	read_idle(after, cpus, count);
+	for (int i = 0; i < count; i++) {
+		if (cpus[i] != cpu && after[i] - before[i] > most)
+			most = after[i] - before[i];
+	}
+	if (!truth.spoilt && most < (until - due) / 100 * 80)
+		truth.spoilt = "no other CPU was idle all the time";
+}
+
+const struct scenario cpu_scenarios[] = {
+	{"rt-hog", rt_hog}, {"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned}, {NULL, NULL},
+};

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Victims that wait for a disk, or for what the kernel does because of one. */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define MIB (1 << 20)
+
+static char *pages(size_t size)
+{
+	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	need(at != MAP_FAILED, "memory");
+	return at;
+}
+
+static void become_victim(void)
+{
+	pin_thread(cpu);
+	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	name_thread(victim_comm);
+	truth.victim = gettid();
+	truth.start = now();
+}
+
+static void done(void)
+{
+	truth.end = now();
+	name_thread("scn-idle");
+}
+
+static int open_direct(void)
+{
+	int fd = open(argument, O_RDWR | O_DIRECT | O_CLOEXEC);
+
+	need(fd >= 0, argument);
+	return fd;
+}
+
+/* A file of the directory that the scenario got. */
+static int file_in(const char *name, size_t size)
+{
+	char path[512];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", argument, name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	need(fd >= 0, path);
+	char *buf = pages(size);
+	memset(buf, 'x', size);
+	need(pwrite(fd, buf, size, 0) == (ssize_t)size, path);
+	munmap(buf, size);
+	return fd;
+}
+
+/* The disk takes its time, the queue is empty. */
+static void slow_disk(void)
+{
+	int fd = open_direct();
+	char *buf = pages(PAGE);
+
+	become_victim();
+	need(pread(fd, buf, PAGE, 64 * MIB) == PAGE, "read directly");
+	done();
+}
+
+/* ---------------------------------------------- the requests of another one */
+
+#define DEEP 8
+static volatile bool submitted;
+static uint64_t written;
+
+static void write_much(struct actor *actor)
+{
+	struct iocb block[DEEP], *list[DEEP];
+	struct io_event event[DEEP];
+	aio_context_t context = 0;
+	int fd = open_direct();
+	char *buf = pages(PAGE);
+
+	(void)actor;
+	need(syscall(SYS_io_setup, DEEP, &context) == 0, "io_setup");
+	for (int i = 0; i < DEEP; i++) {
+		block[i] = (struct iocb){
+			.aio_fildes = (uint32_t)fd,
+			.aio_lio_opcode = IOCB_CMD_PWRITE,
+			.aio_buf = (uint64_t)buf,
+			.aio_nbytes = PAGE,
+			.aio_offset = (i + 1) * 8 * MIB,
+		};
+		list[i] = &block[i];
+	}
+	need(syscall(SYS_io_submit, context, DEEP, list) == DEEP, "io_submit");
+	submitted = true;
+	need(syscall(SYS_io_getevents, context, DEEP, DEEP, event, NULL) == DEEP, "io_getevents");
+	written = now();
+	close(fd);
+}
+
+static void deep_queue(void)
+{
+	struct actor writer = {.comm = "scn-writer", .cpu = other, .fifo = MIDDLE, .act = write_much};
+	int fd = open_direct();
+	char *buf = pages(PAGE);
+
+	start(&writer);
+	while (!submitted)
+		usleep(100);
+	become_victim();
+	need(pread(fd, buf, PAGE, 4 * MIB) == PAGE, "read directly");
+	done();
+	join(&writer);
+	truth.culprit = writer.tid;
+	truth.part = written - truth.start;
+	if (written < truth.start || written > truth.end)
+		truth.spoilt = "the read was not behind the writes";
+}
+
+/* ----------------------------------------------------------------- journal */
+
+static volatile bool committing;
+
+static void commit(struct actor *actor)
+{
+	committing = true;
+	need(fsync(*(int *)actor->arg) == 0, "fsync");
+}
+
+/* The own data is on the disk, the own metadata is in a commit that another one began. */
+static void journal(void)
+{
+	int mine = file_in("mine", PAGE), its = file_in("its", PAGE);
+	struct actor committer = {.comm = "scn-committer", .cpu = other, .fifo = MIDDLE, .act = commit, .arg = &its};
+
+	need(sync_file_range(mine, 0, 0,
+			     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0 &&
+		     sync_file_range(its, 0, 0,
+				     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+					     SYNC_FILE_RANGE_WAIT_AFTER) == 0,
+	     "write the data");
+	start(&committer);
+	while (!committing)
+		usleep(100);
+	usleep(2000);
+	become_victim();
+	need(fsync(mine) == 0, "fsync");
+	done();
+	join(&committer);
+}
+
+/* -------------------------------------------------------------- page fault */
+
+static void page_fault(void)
+{
+	int fd = file_in("mapped", PAGE);
+
+	need(fsync(fd) == 0, "fsync");
+	need(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0, "evict a page");
+	volatile char *at = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	need(at != MAP_FAILED, "map a file");
+	become_victim();
+	if (*at != 'x')
+		die("the page is not what was written");
+	done();
+	if (truth.end - truth.start < MSEC)
+		truth.spoilt = "the page was still in memory";
+}
+
+/* ----------------------------------------------------------------- reclaim */
+
+static uint64_t populate(size_t size)
+{
+	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t begin = now();
+
+	need(at != MAP_FAILED, "memory");
+	need(madvise(at, size, MADV_POPULATE_WRITE) == 0, "populate memory");
+	uint64_t took = now() - begin;
+	munmap(at, size);
+	return took;
+}
+
+/* The memory of its cgroup is full of what has to be written to a slow disk first. */
+static void reclaim(void)
+{
+	const size_t size = 8 * MIB;
+	const char *group = getenv("SCENARIO_CGROUP");
+	char pid[16];
+
+	if (!group)
+		die("reclaim wants SCENARIO_CGROUP");
+	uint64_t alone = populate(size);
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	put(group, "cgroup.procs", pid);
+	for (int i = 0; i < 7; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "dirty-%d", i);
+		close(file_in(name, 4 * MIB));
+	}
+	become_victim();
+	uint64_t took = populate(size);
+	done();
+	if (took > 5 * alone)
+		truth.part = took - alone;
+	else
+		truth.spoilt = "there was room in memory";
+}
+
+/* -------------------------------------------------------------- work queue */
+
+static void write_back(struct actor *actor)
+{
+	need(sync_file_range(*(int *)actor->arg, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0,
+	     "write back");
+}
+
+/*
+ * ext4 finishes what it has written to new blocks in a queue that executes one
+ * work after the other. The harness makes the first one long.
+ */
+static void work_queue(void)
+{
+	int mine = file_in("mine", PAGE), its = file_in("its", PAGE);
+	struct actor first = {.comm = "scn-first", .cpu = other, .fifo = MIDDLE, .act = write_back, .arg = &its};
+
+	char line[8];
+
+	start(&first);
+	need(read(STDIN_FILENO, line, sizeof(line)) > 0, "wait until the first one is long");
+	become_victim();
+	need(sync_file_range(mine, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0, "write back");
+	done();
+	join(&first);
+}
+
+const struct scenario disk_scenarios[] = {
+	{"slow-disk", slow_disk}, {"deep-queue", deep_queue}, {"journal", journal}, {"page-fault", page_fault},
+	{"reclaim", reclaim},	  {"work-queue", work_queue}, {NULL, NULL},
+};

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Victims that something else than a task keeps from running. */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint64_t due;
+
+static bool old_cgroups(void)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/tasks", argument);
+	return access(path, F_OK) == 0;
+}
+
+static void enter_cgroup(void)
+{
+	char pid[16];
+
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	put(argument, "cgroup.procs", pid);
+}
+
+/* For how long the cgroup was not let run, by the kernel's own account. */
+static uint64_t throttled(void)
+{
+	unsigned long long ns = 0, us = 0;
+	char path[512], line[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/cpu.stat", argument);
+	f = fopen(path, "re");
+	need(f, path);
+	while (fgets(line, sizeof(line), f)) {
+		sscanf(line, "throttled_time %llu", &ns);
+		sscanf(line, "throttled_usec %llu", &us);
+	}
+	fclose(f);
+	return ns ? ns : 1000 * us;
+}
+
+/* Runs in a cgroup that may run a tenth of the time. */
+static void quota_victim(struct actor *actor)
+{
+	(void)actor;
+	look_for_gap(LONG, now() + 400 * MSEC);
+	if (throttled() < (truth.end - truth.start) / 100 * 95)
+		truth.spoilt = "it was not the quota";
+}
+
+static void quota(void)
+{
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = -15, .act = quota_victim};
+
+	/* No quota is for real-time tasks, and no such cgroup takes them in. */
+	struct sched_param param = {0};
+	need(sched_setscheduler(0, SCHED_OTHER, &param) == 0, "become an ordinary task");
+	enter_cgroup();
+	start(&victim);
+	join(&victim);
+}
+
+/* The victim is another process, which tells what it saw through shared memory. */
+static pid_t in_child(void (*body)(void), struct truth **seen)
+{
+	pid_t pid;
+
+	*seen = mmap(NULL, sizeof(**seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(*seen != MAP_FAILED, "shared memory");
+	pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		body();
+		name_thread("scn-idle");
+		**seen = truth;
+		_exit(0);
+	}
+	return pid;
+}
+
+static void child_in(pid_t pid, const struct truth *seen)
+{
+	need(waitpid(pid, NULL, 0) == pid, "wait for a child");
+	truth = *seen;
+	truth.culprit = getpid();
+	if (!truth.victim)
+		die("the victim said nothing");
+	if (truth.spoilt)
+		truth.spoilt = "the victim was not held"; /* the text is the child's */
+}
+
+static void run_on(void)
+{
+	name_thread(victim_comm);
+	pin_thread(cpu);
+	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	look_for_gap(LONG / 2, now() + 300 * MSEC);
+}
+
+/* The victim is stopped by a signal, and let go on. */
+static void stopped(void)
+{
+	struct truth *seen;
+
+	name_thread("scn-stopper");
+	pin_thread(other);
+	pid_t pid = in_child(run_on, &seen);
+	sleep_until(now() + 30 * MSEC);
+	kill(pid, SIGSTOP);
+	sleep_until(now() + LONG);
+	kill(pid, SIGCONT);
+	child_in(pid, seen);
+}
+
+static void run_frozen(void)
+{
+	enter_cgroup();
+	run_on();
+}
+
+/* The victim's cgroup is frozen, and thawed. */
+static void frozen(void)
+{
+	struct truth *seen;
+	bool old = old_cgroups();
+
+	name_thread("scn-freezer");
+	pin_thread(other);
+	pid_t pid = in_child(run_frozen, &seen);
+	sleep_until(now() + 30 * MSEC);
+	put(argument, old ? "freezer.state" : "cgroup.freeze", old ? "FROZEN" : "1");
+	sleep_until(now() + LONG);
+	put(argument, old ? "freezer.state" : "cgroup.freeze", old ? "THAWED" : "0");
+	child_in(pid, seen);
+}
+
+static void wake_when_due(struct actor *actor)
+{
+	truth.victim = actor->tid;
+	sleep_until(due);
+	truth.end = now();
+	truth.start = due;
+}
+
+static void send_before_due(struct actor *actor)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(to);
+	int in = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), out = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	(void)actor;
+	need(in >= 0 && out >= 0, "make a socket");
+	need(bind(in, (struct sockaddr *)&to, sizeof(to)) == 0, "bind to loopback");
+	need(getsockname(in, (struct sockaddr *)&to, &size) == 0, "find the port");
+	exactly(due - 2 * MSEC);
+	need(sendto(out, "x", 1, 0, (struct sockaddr *)&to, size) == 1, "send");
+	close(in);
+	close(out);
+}
+
+/* A packet whose softirq takes long, which the harness sees to, comes just before the victim is due. */
+static void softirq(void)
+{
+	struct actor sender = {.comm = "scn-sender", .cpu = cpu, .fifo = LOW, .act = send_before_due};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wake_when_due};
+
+	due = now() + 40 * MSEC;
+	start(&victim);
+	start(&sender);
+	join(&victim);
+	join(&sender);
+}
+
+static uint32_t words[2];
+
+static void wait_for_word(struct actor *actor)
+{
+	uint32_t *word = actor->arg;
+
+	while (!__atomic_load_n(word, __ATOMIC_ACQUIRE))
+		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+	if (word == &words[0]) {
+		truth.end = now();
+		truth.victim = actor->tid;
+	}
+}
+
+static void say_word(uint32_t *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void wake_another(struct actor *actor)
+{
+	(void)actor;
+	exactly(due - 2 * MSEC);
+	say_word(&words[1]);
+}
+
+/*
+ * A task of lower rank wakes another one, which the kernel does with interrupts
+ * off, and which the harness makes long. Meanwhile the victim is woken from
+ * elsewhere: it goes first, but its CPU does not hear of it.
+ */
+static void irqs_off(void)
+{
+	struct actor sleeper = {
+		.comm = "scn-sleeper", .cpu = other, .fifo = MIDDLE, .act = wait_for_word, .arg = &words[1]};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = MIDDLE, .act = wait_for_word, .arg = &words[0]};
+	struct actor culprit = {.comm = "scn-irqs-off", .cpu = cpu, .fifo = LOW, .act = wake_another};
+
+	due = now() + 40 * MSEC;
+	pin_thread(other);
+	start(&sleeper);
+	start(&victim);
+	start(&culprit);
+	exactly(due);
+	truth.start = now();
+	say_word(&words[0]);
+	join(&victim);
+	join(&culprit);
+	join(&sleeper);
+	truth.culprit = culprit.tid;
+}
+
+const struct scenario held_scenarios[] = {
+	{"quota", quota},     {"stopped", stopped},   {"frozen", frozen},
+	{"softirq", softirq}, {"irqs-off", irqs_off}, {NULL, NULL},
+};
