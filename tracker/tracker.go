@@ -220,10 +220,10 @@ func (t *Tracker) load(kernel *btf.Spec) error {
 		return err
 	}
 	t.constants = spec.Variables
-	t.objects, err = ebpf.NewCollection(spec)
+	t.objects, err = newCollection(spec, t.plan.unrecorded)
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
-		return fmt.Errorf("the kernel's verifier refused tailcam's programs: %w\n%+v", err, refused) //nolint:errorlint // the same error again: its log
+		return err
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)
