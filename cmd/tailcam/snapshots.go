@@ -150,16 +150,7 @@ func blameCell(s *catalog.Snapshot) term.Cell {
 	if s.Blame == nil {
 		return term.Cell{Text: "", Style: term.Dim}
 	}
-	return term.Cell{Text: partWords(s.Blame), Style: term.CauseStyle(s.Blame.Cause)}
-}
-
-// partWords is a part in short: preempted, tailcam-hog[18860].
-func partWords(p *catalog.Part) string {
-	text := term.CauseWords(p.Cause)
-	if p.By != nil {
-		text += ", " + term.Who(p.By)
-	}
-	return text
+	return term.Cell{Text: term.Blame(s.Blame.Cause, s.Blame.By), Style: term.CauseStyle(s.Blame.Cause)}
 }
 
 // counting draws the progress of work on many.

@@ -129,7 +129,7 @@ func (c *cli) printResult(r *explain.Result) {
 		}
 		p := &r.Parts[i]
 		c.out.Printf("    %s  %7s %5s  %s\n", c.out.Paint(term.Dim, term.Fill(label, 11)), term.Duration(p.NS),
-			share(p.NS, r.DelayNS), c.out.Paint(term.CauseStyle(p.Cause), partWords(p)))
+			share(p.NS, r.DelayNS), c.out.Paint(term.CauseStyle(p.Cause), term.Blame(p.Cause, p.By)))
 	}
 }
 
@@ -197,7 +197,7 @@ func (c *cli) neighbour(s *catalog.Snapshot, than time.Time) string {
 		text += "  " + task
 	}
 	if s.Blame != nil {
-		text += "  " + c.out.Paint(term.CauseStyle(s.Blame.Cause), partWords(s.Blame))
+		text += "  " + c.out.Paint(term.CauseStyle(s.Blame.Cause), term.Blame(s.Blame.Cause, s.Blame.By))
 	}
 	return text
 }

@@ -33,7 +33,7 @@ func three(t *testing.T) (dir string, ids []string) {
 func TestSnapshotsList(t *testing.T) {
 	dir, ids := three(t)
 	want := `SNAPSHOT         TIME                     RULE              DELAY  TASK            BLAME
-20261120T231502  2026-11-20 23:15:02.123  wakeup           20.0ms  victim[7]       preempted, rt-hog[99]
+20261120T231502  2026-11-20 23:15:02.123  wakeup           20.0ms  victim[7]       preempted by rt-hog[99]
 20261120T231503  2026-11-20 23:15:03.123  disk             30.0ms  \x1b[2J漢字[8]
 20261120T231602  2026-11-20 23:16:02.123  by hand because       -
 3 snapshots, … in ` + dir
@@ -97,7 +97,7 @@ func TestSnapshotsShow(t *testing.T) {
 		t.Fatalf("status %d, %q", status, stderr)
 	}
 	for _, want := range []string{
-		ids[0] + "\n", "20.0ms  victim[7]", "    verdict      victim waited to run.\n", "    of that       20.0ms  100%  preempted, rt-hog[99]\n",
+		ids[0] + "\n", "20.0ms  victim[7]", "    verdict      victim waited to run.\n", "    of that       20.0ms  100%  preempted by rt-hog[99]\n",
 		"    kernel       schedule+0x1\n", "history    3 events on 1 CPU, at least 1.48s before it began\n", "before it  none\n",
 		`after it   1.00s later  20261120T231503  disk  30.0ms  \x1b[2J漢字[8]` + "\n",
 	} {

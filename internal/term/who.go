@@ -91,6 +91,25 @@ var causeWords = map[explain.Cause]string{
 	explain.WorkQueue: "work queue", explain.Journal: "journal commit",
 }
 
+// Blame joins a cause and a culprit: preempted by rt-hog[99], disk: sda.
+func Blame(c explain.Cause, w *explain.Who) string {
+	words := CauseWords(c)
+	if w == nil {
+		return words
+	}
+	who := Who(w)
+	if strings.HasPrefix(who, words) {
+		return who // softirq NET_RX
+	}
+	switch c {
+	case explain.Preempted, explain.IRQ, explain.StolenTime, explain.Softirq:
+		return words + " by " + who
+	case explain.Runnable, explain.Misplaced, explain.BlockQueue:
+		return words + " behind " + who
+	}
+	return words + ": " + who
+}
+
 // CauseStyle is the colour of a cause, the same in every picture.
 func CauseStyle(c explain.Cause) Style {
 	switch c {

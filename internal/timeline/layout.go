@@ -196,10 +196,11 @@ func (b *builder) keep(kept []int, rest bool) {
 
 // stepText says what happened in a step.
 func stepText(s *explain.Step) string {
-	text := term.CauseWords(s.Cause)
-	if s.By != nil && (s.By.Kind != explain.KindTask || s.By.TID != s.Task.TID) {
-		text += by(s.Cause) + term.Who(s.By)
+	who := s.By
+	if who != nil && who.Kind == explain.KindTask && who.TID == s.Task.TID {
+		who = nil // itself
 	}
+	text := term.Blame(s.Cause, who)
 	if s.CPU >= 0 {
 		text += fmt.Sprintf(" on CPU %d", s.CPU)
 	}
@@ -207,17 +208,6 @@ func stepText(s *explain.Step) string {
 		text += ", " + term.Clean(s.Why)
 	}
 	return text
-}
-
-// by joins a cause and a culprit.
-func by(c explain.Cause) string {
-	switch c {
-	case explain.Preempted, explain.IRQ, explain.StolenTime, explain.Softirq:
-		return " by "
-	case explain.Runnable, explain.Misplaced, explain.BlockQueue:
-		return " behind "
-	}
-	return ": "
 }
 
 // cell is what a row shows of one stretch of the picture.

@@ -240,16 +240,9 @@ func printParts(c *term.Console, title string, parts []explain.Part, whole int64
 
 // partText says what a part of the time went to.
 func partText(p *explain.Part) string {
-	words := term.CauseWords(p.Cause)
-	if p.By != nil {
-		if who := term.Who(p.By); strings.HasPrefix(who, words) {
-			words = who
-		} else {
-			words += by(p.Cause) + who
-		}
-		if rank := term.Rank(p.By); rank != "" {
-			words += " (" + rank + ")"
-		}
+	words := term.Blame(p.Cause, p.By)
+	if rank := term.Rank(p.By); rank != "" {
+		words += " (" + rank + ")"
 	}
 	if p.Reason != "" {
 		words += ": " + term.Clean(p.Reason)
