@@ -83,7 +83,10 @@ func Read(dir string, o Options) ([]Snapshot, []snapshot.Broken, error) {
 	}
 	answers := make([]answer, len(ids))
 	each(len(ids), o.Progress, func(i int) {
-		answers[i].s, answers[i].err = readOne(filepath.Join(dir, ids[i]))
+		a := &answers[i]
+		if a.s, a.err = readOne(filepath.Join(dir, ids[i])); a.err == nil && a.s.ID != ids[i] {
+			a.err = fmt.Errorf("read snapshot: %s says that it is %q", snapshot.MetaFile, a.s.ID)
+		}
 	})
 	out := []Snapshot{}
 	var broken []snapshot.Broken
@@ -132,14 +135,11 @@ func each(n int, progress func(done, all int), work func(i int)) {
 	wg.Wait()
 }
 
-// readOne reads one snapshot's directory.
+// readOne reads one snapshot's directory, whatever that is called.
 func readOne(dir string) (Snapshot, error) {
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
 		return Snapshot{}, err
-	}
-	if name := filepath.Base(dir); m.ID != name {
-		return Snapshot{}, fmt.Errorf("read snapshot: %s says that it is %q", snapshot.MetaFile, m.ID)
 	}
 	results, err := readResults(dir)
 	if err == nil && len(results) == 0 && len(m.Outliers) > 0 {

@@ -266,27 +266,23 @@ func (d *drawing) parts(title string, parts []explain.Part, whole int64) {
 	d.y += 18
 	d.text(svgMargin, d.y, "b", title)
 	d.y += 8
-	for i := range parts {
-		p := &parts[i]
-		cause, words, ns := classOf(p.Cause), partText(p), p.NS
-		if i == mostParts && len(parts) > mostParts+1 {
-			cause, words, ns = "unexplained", fmt.Sprintf("%d more", len(parts)-i), 0
-			for j := i; j < len(parts); j++ {
-				ns += parts[j].NS
-			}
-		}
-		d.y += svgLine
-		width := 0.0
-		if whole > 0 {
-			width = svgGauge * min(max(float64(ns)/float64(whole), 0), 1)
-		}
-		d.add(`<text x="%.1f" y="%.1f" class="n">%s</text><text x="%.1f" y="%.1f" class="n s">%s</text>`,
-			svgMargin+62, d.y, term.Duration(ns), svgMargin+112, d.y, escape(percent(ns, whole)))
-		d.add(`<g class="%s"><rect class="bar" x="%.1f" y="%.1f" width="%.2f" height="11" rx="2"/></g>`, cause, svgMargin+126, d.y-10, max(width, 1))
-		d.text(svgMargin+126+svgGauge+14, d.y, "", term.Shorten(words, 108))
-		if i == mostParts && len(parts) > mostParts+1 {
-			break
-		}
+	shown, rest := worthIt(parts, whole)
+	for i := range shown {
+		p := &shown[i]
+		d.part(classOf(p.Cause), partText(p), p.NS, whole)
+	}
+	if len(rest) > 0 {
+		d.part("unexplained", fmt.Sprintf("%d more", len(rest)), sum(rest), whole)
 	}
 	d.y += 8
+}
+
+// part draws one line of the list.
+func (d *drawing) part(class, words string, ns, whole int64) {
+	d.y += svgLine
+	width := svgGauge * min(max(float64(ns)/float64(max(whole, 1)), 0), 1)
+	d.add(`<text x="%.1f" y="%.1f" class="n">%s</text><text x="%.1f" y="%.1f" class="n s">%s</text>`,
+		svgMargin+62, d.y, term.Duration(ns), svgMargin+112, d.y, escape(percent(ns, whole)))
+	d.add(`<g class="%s"><rect class="bar" x="%.1f" y="%.1f" width="%.2f" height="11" rx="2"/></g>`, class, svgMargin+126, d.y-10, max(width, 1))
+	d.text(svgMargin+126+svgGauge+14, d.y, "", term.Shorten(words, 108))
 }

@@ -160,11 +160,16 @@ func (t *text) path(row *Row) string {
 	cells := t.p.cells(row, t.room)
 	var b strings.Builder
 	for i := 0; i < len(cells); {
-		j := i + 1
-		for j < len(cells) && cells[j].cause == cells[i].cause && cells[j].state == cells[i].state && cells[j].text == cells[i].text {
+		j, one := i+1, true
+		for j < len(cells) && cells[j].cause == cells[i].cause && cells[j].state == cells[i].state && (cells[j].share > 0) == (cells[i].share > 0) {
+			one = one && cells[j].text == cells[i].text
 			j++
 		}
-		b.WriteString(t.stretch(&cells[i], j-i))
+		c := cells[i]
+		if !one {
+			c.text = "" // of several; the rows below tell them apart
+		}
+		b.WriteString(t.stretch(&c, j-i))
 		i = j
 	}
 	return strings.TrimRight(b.String(), " ")
@@ -224,18 +229,39 @@ func level(c *cell) string {
 func printParts(c *term.Console, title string, parts []explain.Part, whole int64) {
 	c.Printf("%s\n", c.Paint(term.Dim, title))
 	gauge := max(min(c.Columns()/6, 24), 6)
-	for i := range parts {
-		if i == mostParts && len(parts) > mostParts+1 {
-			var rest int64
-			for j := i; j < len(parts); j++ {
-				rest += parts[j].NS
-			}
-			c.Printf("%s\n", partLine(c, rest, whole, gauge, term.Dim, fmt.Sprintf("%d more", len(parts)-i)))
-			return
-		}
-		p := &parts[i]
+	shown, rest := worthIt(parts, whole)
+	for i := range shown {
+		p := &shown[i]
 		c.Printf("%s\n", partLine(c, p.NS, whole, gauge, term.CauseStyle(p.Cause), partText(p)))
 	}
+	if len(rest) > 0 {
+		c.Printf("%s\n", partLine(c, sum(rest), whole, gauge, term.Dim, fmt.Sprintf("%d more", len(rest))))
+	}
+}
+
+// worthIt splits parts, the largest first, into those to be listed and those to
+// be told together. What is unexplained is always listed.
+func worthIt(parts []explain.Part, whole int64) (shown, rest []explain.Part) {
+	for i := range parts {
+		p := &parts[i]
+		if i < 3 || i < mostParts && p.NS >= whole/1000 || p.Cause == explain.Unexplained {
+			shown = append(shown, *p)
+		} else {
+			rest = append(rest, *p)
+		}
+	}
+	if len(rest) == 1 {
+		return append(shown, rest...), nil
+	}
+	return shown, rest
+}
+
+func sum(parts []explain.Part) int64 {
+	var ns int64
+	for i := range parts {
+		ns += parts[i].NS
+	}
+	return ns
 }
 
 // partText says what a part of the time went to.

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/catalog"
+)
+
+// TestShelf: the verbs that look after snapshots, beside a daemon that writes
+// some and runs an action in one.
+func TestShelf(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, "")
+	open := filepath.Join(h.dir, "open")
+	hold := script(t, h, "hold", `: >working; until [ -e "$1" ]; do sleep 0.02; done`)
+	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1h}", "actions:",
+		"  - {run: ["+hold+", "+open+"], timeout: 5m, user: root}")), 0o644)
+	d := h.start(t)
+	first := byHand(d, "first")
+	naps(t, uid, 1, 5*time.Millisecond, 1)
+	eventually(t, "the action works", func() bool {
+		list := d.list()
+		if len(list) != 2 {
+			return false
+		}
+		_, err := os.Stat(filepath.Join(list[1].Dir, "working"))
+		return err == nil
+	})
+	held := d.list()[1]
+	last := byHand(d, "last")
+	shelf := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
+
+	// Without the daemon's help the directory must be named; with it, not.
+	if a := shelf("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 3 snapshots\n") {
+		t.Errorf("verify: %+v", a)
+	}
+	if a := shelf("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "all good: 1 snapshot\n") {
+		t.Errorf("verify by the daemon's directory: %+v", a)
+	}
+	var story catalog.Story
+	if a := shelf("show", "--dir", d.snaps, held.ID, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &story) != nil ||
+		story.Before == nil || story.Before.Dir != first || story.After == nil || story.After.Dir != last || story.Report == nil {
+		t.Errorf("show: %+v", a)
+	}
+	if a := tailcam(t, "explain", held.Dir); a.code != 0 || !strings.Contains(a.out, "where the time went") {
+		t.Errorf("explain: %+v", a)
+	}
+	var top catalog.Top
+	if a := tailcam(t, "top", "--socket", d.socket, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &top) != nil ||
+		top.Covered.Explained != 1 || top.Covered.NS != held.DelayNS || len(top.Rows) == 0 {
+		t.Errorf("top: %+v", a)
+	}
+
+	// What an action works in stays, whoever asks; the others go.
+	if a := shelf("rm", "--dir", d.snaps, held.ID); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") {
+		t.Errorf("rm of one in use: %+v", a)
+	}
+	if a := shelf("prune", "--dir", d.snaps, "--keep-count", "1"); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") || !strings.Contains(a.out, "removed "+filepath.Base(first)) {
+		t.Errorf("prune: %+v", a)
+	}
+	if list := d.list(); len(list) != 1 || list[0].ID != held.ID {
+		t.Errorf("left: %+v", list)
+	}
+	writeFile(t, open, "", 0o644)
+	eventually(t, "the action has ended", func() bool { return shelf("rm", "--dir", d.snaps, held.ID).code == 0 })
+	// The daemon goes on.
+	byHand(d, "after")
+	only(t, d.snaps, 1)
+	if d.log.has("cannot remove an old snapshot") {
+		t.Error("the daemon stumbled over what others removed")
+	}
+}
