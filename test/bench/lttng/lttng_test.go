@@ -1,0 +1,203 @@
+// Package lttng compares the recorder with LTTng's kernel tracer, and with the
+// kernel's own rings, in a virtual machine: scripts/bench-lttng.sh.
+package lttng
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// rounds is how often each recorder is measured, in turn with the others.
+const rounds = 7
+
+// recorder records the scheduler's events between start and the function that
+// it returns. events is how many it recorded, or -1 where that is not known.
+type recorder struct {
+	name  string
+	start func(t *testing.T) (stop func() (events int))
+}
+
+// TestRecorders prints what each recorder adds to hackbench, by event.
+func TestRecorders(t *testing.T) {
+	if os.Getenv("TAILCAM_GUEST") != "1" || !exists("/bin/lttng") {
+		t.Skip("runs in a virtual machine with LTTng's modules only: scripts/bench-lttng.sh")
+	}
+	stopDaemon := sessiond(t)
+	defer stopDaemon()
+	recorders := []recorder{
+		{"nothing", func(*testing.T) func() int { return func() int { return -1 } }},
+		{"tailcam, memory", func(t *testing.T) func() int { return tailcam(t, flight.BackendMmap) }},
+		{"tailcam, perf ring", func(t *testing.T) func() int { return tailcam(t, flight.BackendPerf) }},
+		{"ftrace's ring", ftrace},
+		{"LTTng, overwrite", lttng},
+	}
+	took := make([][]time.Duration, len(recorders))
+	events := 0
+	for range rounds {
+		for i, r := range recorders {
+			stop := r.start(t)
+			took[i] = append(took[i], hackbench(t))
+			if n := stop(); r.name == "tailcam, memory" {
+				events = n
+			}
+		}
+	}
+	if events == 0 {
+		t.Fatal("nothing was recorded")
+	}
+	base := median(took[0])
+	var table strings.Builder
+	fmt.Fprintf(&table, "%d events of the scheduler in each run; medians of %d\n", events, rounds)
+	for i, r := range recorders {
+		added := median(took[i]) - base
+		fmt.Fprintf(&table, "%-20s %8.1f ms %+8.1f ms %6d ns an event\n", r.name,
+			float64(median(took[i]).Microseconds())/1e3, float64(added.Microseconds())/1e3, added.Nanoseconds()/int64(events))
+	}
+	t.Log("\n" + table.String())
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func median(list []time.Duration) time.Duration {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
+}
+
+func hackbench(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	command(t, "hackbench", "-g", "2", "-l", "150")
+	return time.Since(start)
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// ring is the size of one CPU's ring, alike for all.
+const ring = 1 << 20
+
+func tailcam(t *testing.T, backend string) (stop func() int) {
+	t.Helper()
+	o := &tracker.Options{Groups: []string{"sched"}, NoHistograms: true}
+	if backend == flight.BackendMmap {
+		o.Ring = ring
+	}
+	k, err := tracker.New(nil, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := flight.New(k, backend, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int) {
+		for _, c := range k.Recorded() {
+			n += int(c.Recorded)
+		}
+		return n
+	}
+	before := count()
+	return func() int {
+		n := count() - before
+		if err := k.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// scheduler are the events that are recorded, as the kernel names them.
+var scheduler = []string{"sched_switch", "sched_waking", "sched_wakeup_new", "sched_migrate_task"}
+
+func ftrace(t *testing.T) (stop func() int) {
+	t.Helper()
+	const dir = "/sys/kernel/tracing"
+	set := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("buffer_size_kb", fmt.Sprint(ring>>10))
+	for _, e := range scheduler {
+		set("events/sched/"+e+"/enable", "1")
+	}
+	set("tracing_on", "1")
+	return func() int {
+		for _, e := range scheduler {
+			set("events/sched/"+e+"/enable", "0")
+		}
+		return -1
+	}
+}
+
+// sessiond runs LTTng's daemon, which loads the modules.
+func sessiond(t *testing.T) (stop func()) {
+	t.Helper()
+	for _, dir := range []string{"/var/run", "/dev/shm"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	cmd := exec.Command("lttng-sessiond", "-v")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		if exec.Command("lttng", "--no-sessiond", "list", "-k").Run() == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("lttng-sessiond does not answer:\n%s", out.Bytes())
+		}
+	}
+	return func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Wait()
+	}
+}
+
+func lttng(t *testing.T) (stop func() int) {
+	t.Helper()
+	l := func(args ...string) { t.Helper(); command(t, "lttng", append([]string{"--no-sessiond"}, args...)...) }
+	l("create", "bench", "--snapshot", "--output", "/tmp/lttng")
+	l("enable-channel", "-k", "ring", "--overwrite", "--subbuf-size", "256K", "--num-subbuf", "4")
+	l("enable-event", "-k", strings.Join(scheduler, ","), "-c", "ring")
+	l("start")
+	return func() int {
+		l("stop")
+		l("destroy", "bench")
+		return -1
+	}
+}
