@@ -19,18 +19,18 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-const storyText = `           other      11 [000] 5.000000000: sched:sched_switch: prev_comm=other prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=victim next_pid=10 next_tgid=10 next_prio=120
-          victim      10 [000] 5.000000100: tailcam:entry: rule=slow-read track=syscall delay_ns=16900 tid=10 pid=10 comm=victim outlier=0
+const storyText = `           other      11 [000] 5.000000000: sched:sched_switch: prev_comm=other prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=victim next_pid=10 next_prio=120 next_tgid=10
+          victim      10 [000] 5.000000100: tailcam:entry: rule=slow-read track=syscall delay_ns=16900 pid=10 tgid=10 comm=victim outlier=0
           victim      10 [000] 5.000000100: syscalls:sys_enter_read: NR 0 (3, 7f00, 1000, 0, 0)
-          victim      10 [000] 5.000001000: sched:sched_switch: prev_comm=victim prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=other next_pid=11 next_tgid=11 next_prio=120 prev_syscall=0
-           other      11 [000] 5.000005000: irq:softirq_entry: vec=3 action=NET_RX
-           other      11 [000] 5.000006000: sched:sched_waking: comm=victim tid=10 pid=10 prio=120 target_cpu=0
-           other      11 [000] 5.000006500: irq:softirq_exit: vec=3 action=NET_RX
-           other      11 [000] 5.000007000: sched:sched_switch: prev_comm=other prev_pid=11 prev_prio=120 prev_state=R ==> next_comm=hog next_pid=13 next_tgid=13 next_prio=120
-             hog      13 [000] 5.000016000: sched:sched_switch: prev_comm=hog prev_pid=13 prev_prio=120 prev_state=S ==> next_comm=victim next_pid=10 next_tgid=10 next_prio=120
+          victim      10 [000] 5.000001000: sched:sched_switch: prev_comm=victim prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=other next_pid=11 next_prio=120 next_tgid=11 prev_syscall=0
+           other      11 [000] 5.000005000: irq:softirq_entry: vec=3 [action=NET_RX]
+           other      11 [000] 5.000006000: sched:sched_waking: comm=victim pid=10 prio=120 target_cpu=000 tgid=10
+           other      11 [000] 5.000006500: irq:softirq_exit: vec=3 [action=NET_RX]
+           other      11 [000] 5.000007000: sched:sched_switch: prev_comm=other prev_pid=11 prev_prio=120 prev_state=R ==> next_comm=hog next_pid=13 next_prio=120 next_tgid=13
+             hog      13 [000] 5.000016000: sched:sched_switch: prev_comm=hog prev_pid=13 prev_prio=120 prev_state=S ==> next_comm=victim next_pid=10 next_prio=120 next_tgid=10
           victim      10 [000] 5.000017000: syscalls:sys_exit_read: NR 0 = 4096
-          victim      10 [000] 5.000017000: tailcam:exit: rule=slow-read track=syscall delay_ns=16900 tid=10 pid=10 comm=victim outlier=0
-          victim      10 [000] 5.000020000: sched:sched_switch: prev_comm=victim prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_tgid=0 next_prio=120
+          victim      10 [000] 5.000017000: tailcam:exit: rule=slow-read track=syscall delay_ns=16900 pid=10 tgid=10 comm=victim outlier=0
+          victim      10 [000] 5.000020000: sched:sched_switch: prev_comm=victim prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120 next_tgid=0
 `
 
 func TestText(t *testing.T) {

@@ -2,9 +2,12 @@ package export
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/internal/term"
@@ -83,19 +86,7 @@ func (t *textSink) Event(ev *trace.Event) error {
 	b = fmt.Appendf(b, "%16s %7d [%03d] %d.%09d: %s: ",
 		term.Clean(t.comm(ev)), ev.TID, ev.CPU, ev.Time/1e9, ev.Time%1e9, kernelName(ev))
 	t.fields = fields.Append(t.fields[:0], ev, &t.names.fields)
-	switch ev.Type {
-	case trace.SchedSwitch:
-		b = t.swtch(b)
-	case trace.SyscallEntry, trace.SyscallExit:
-		b = t.call(b, ev)
-	default:
-		for i := range t.fields {
-			if i > 0 {
-				b = append(b, ' ')
-			}
-			b = appendPair(b, &t.fields[i])
-		}
-	}
+	b = t.body(b, ev)
 	b = append(b, '\n')
 	t.line = b
 	_, err := t.out.Write(b)
@@ -130,40 +121,57 @@ func (t *textSink) comm(ev *trace.Event) string {
 	return ":" + strconv.Itoa(ev.TID)
 }
 
-// swtch puts an arrow between who leaves and who comes, and says a task's id
-// pid, as the kernel does.
-func (t *textSink) swtch(b []byte) []byte {
-	for i := range t.fields {
-		f := t.fields[i]
-		switch f.Name {
-		case "prev_tid":
-			f.Name = "prev_pid"
-		case "next_tid":
-			f.Name = "next_pid"
-		case "next_pid":
-			f.Name = "next_tgid"
-		case "prev_state":
-			continue
-		case "prev_state_text":
-			f.Name = "prev_state"
-		case "next_comm":
-			b = append(b, "==> "...)
+// body writes what the kernel prints of an event where scripts read that: the
+// scheduler's, softirqs, requests, calls. There a task's id is its pid, and its
+// process's the tgid. Others are names and values.
+func (t *textSink) body(b []byte, ev *trace.Event) []byte {
+	switch e := ev.Body.(type) {
+	case trace.Switch:
+		b = fmt.Appendf(b, "prev_comm=%s prev_pid=%d prev_prio=%d prev_state=%s ==> next_comm=%s next_pid=%d next_prio=%d",
+			term.Clean(e.PrevComm.String()), ev.TID, e.PrevPrio, fields.State(&e), term.Clean(e.NextComm.String()), e.NextTID, e.NextPrio)
+		return t.rest(b, "prev_comm", "prev_tid", "prev_prio", "prev_state", "prev_state_text", "next_comm", "next_tid", "next_prio", "preempted")
+	case trace.Wake:
+		b = fmt.Appendf(b, "comm=%s pid=%d prio=%d target_cpu=%03d", term.Clean(e.Comm.String()), e.TID, e.Prio, e.TargetCPU)
+		return t.rest(b, "comm", "tid", "prio", "target_cpu")
+	case trace.Softirq:
+		return fmt.Appendf(b, "vec=%d [action=%s]", e.Vec, fields.Vector(e.Vec))
+	case trace.Block:
+		b = fmt.Appendf(b, "%d,%d %s ", e.Dev>>20, e.Dev&(1<<20-1), fields.RWBS(e.Flags))
+		if ev.Type == trace.BlockComplete {
+			b = fmt.Appendf(b, "() %d + %d [%d]", e.Sector, e.Bytes/512, e.Status)
+		} else {
+			b = fmt.Appendf(b, "%d () %d + %d [%s]", e.Bytes, e.Sector, e.Bytes/512, term.Clean(e.Comm.String()))
 		}
-		b = append(appendPair(b, &f), ' ')
+		return t.rest(b, "dev", "sector", "nr_sector", "bytes", "rwbs", "comm", "status", "cmd_flags")
+	case trace.Syscall:
+		if ev.Type == trace.SyscallExit {
+			return fmt.Appendf(b, "NR %d = %d", e.NR, e.Ret)
+		}
+		return fmt.Appendf(b, "NR %d (%x, %x, %x, %x, %x)", e.NR, e.Args[0], e.Args[1], e.Args[2], e.Args[3], e.Args[4])
 	}
-	return b[:len(b)-1]
+	b = t.rest(b)
+	return bytes.TrimSuffix(b, []byte(" ")) // of an event without fields
 }
 
-// call writes the number, and the arguments or the result.
-func (t *textSink) call(b []byte, ev *trace.Event) []byte {
-	c, ok := ev.Body.(trace.Syscall)
-	if !ok {
-		return b
+// rest appends the fields that have not been written.
+func (t *textSink) rest(b []byte, written ...string) []byte {
+	for i := range t.fields {
+		f := t.fields[i]
+		if slices.Contains(written, f.Name) {
+			continue
+		}
+		switch f.Name {
+		case "tid", "old_tid", "parent_tid", "child_tid", "owner_tid":
+			f.Name = strings.TrimSuffix(f.Name, "tid") + "pid"
+		case "pid", "parent_pid", "child_pid", "next_pid":
+			f.Name = strings.TrimSuffix(f.Name, "pid") + "tgid"
+		}
+		if len(b) > 0 && b[len(b)-1] != ' ' {
+			b = append(b, ' ')
+		}
+		b = appendPair(b, &f)
 	}
-	if ev.Type == trace.SyscallExit {
-		return fmt.Appendf(b, "NR %d = %d", c.NR, c.Ret)
-	}
-	return fmt.Appendf(b, "NR %d (%x, %x, %x, %x, %x)", c.NR, c.Args[0], c.Args[1], c.Args[2], c.Args[3], c.Args[4])
+	return b
 }
 
 func appendPair(b []byte, f *fields.Field) []byte {

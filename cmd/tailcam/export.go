@@ -20,7 +20,7 @@ func newExport(c *cli) *cobra.Command {
 	var o export.Options
 	var format, kind string
 	cmd := &cobra.Command{
-		Use:   "export DIR --format FORMAT [-O OUT]",
+		Use:   "export DIR|ID --format FORMAT [-O OUT]",
 		Short: "Turn a snapshot into what other tools open",
 		Long: `Turns a snapshot into what other tools open. It needs neither root nor the daemon,
 and holds no more of a trace in memory than its tasks and CPUs.
@@ -32,9 +32,9 @@ and holds no more of a trace in memory than its tasks and CPUs.
   svg       the same as a flame graph for a browser: click to zoom, search; nothing else needed
   text      lines as perf script prints them
   json      one object an event: time, mono_ns, cpu, tid, event, fields{…}`,
-		Example: `  tailcam export DIR --format perfetto -O slow.perfetto-trace
-  tailcam export DIR --format svg --time offcpu -O offcpu.svg
-  tailcam export DIR --format json --before 10ms --after 0s | jq 'select(.event == "sched_switch")'`,
+		Example: `  tailcam export 20261121T013004 --format perfetto -O slow.perfetto-trace
+  tailcam export 20261121T013004 --format svg --time offcpu -O offcpu.svg
+  tailcam export 20261121T013004 --format json --before 10ms --after 0s | jq 'select(.event == "sched_switch")'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Format, o.Time = export.Format(format), flame.Kind(kind)
@@ -43,12 +43,18 @@ and holds no more of a trace in memory than its tasks and CPUs.
 					return fmt.Errorf("--%s %s: it cannot be negative; leave it out for all that there is", name, d)
 				}
 			}
-			return c.export(cmd.Context(), args, &o)
+			if err := c.checkExport(args, &o); err != nil {
+				return err
+			}
+			dir, err := c.snapshotDir(cmd.Context(), cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return c.export(cmd.Context(), dir, &o)
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		ValidArgsFunction: c.completeDirs(1),
 	}
+	c.addDir(cmd)
 	f := cmd.Flags()
 	f.StringVar(&format, "format", "", "one of "+oneOf(export.Formats))
 	f.StringVarP(&o.Out, "out", "O", export.Stdout, "`path` to write, - is the standard output; a directory for ctf")
@@ -75,10 +81,11 @@ func texts[T ~string](list []T) []string {
 
 func oneOf[T ~string](list []T) string { return strings.Join(texts(list), ", ") }
 
-func (c *cli) export(ctx context.Context, args []string, o *export.Options) error {
+// checkExport says what is wrong with a command line.
+func (c *cli) checkExport(args []string, o *export.Options) error {
 	switch {
 	case len(args) != 1:
-		return fmt.Errorf("export what? name one snapshot's directory: see %q", "tailcam export --help")
+		return errors.New("export wants one snapshot, its directory or its id: see \"tailcam snapshots list\"")
 	case o.Format == "":
 		return fmt.Errorf("--format is missing: one of %s", oneOf(export.Formats))
 	case !slices.Contains(export.Formats, o.Format):
@@ -90,6 +97,10 @@ func (c *cli) export(ctx context.Context, args []string, o *export.Options) erro
 	case o.Format == export.Perfetto && o.Out == export.Stdout && c.out.Terminal():
 		return errors.New("perfetto is no text: name a file with -O, or pipe it")
 	}
+	return nil
+}
+
+func (c *cli) export(ctx context.Context, dir string, o *export.Options) error {
 	o.SyscallName = func(nr int) string {
 		if name := rules.SyscallName(nr); !strings.HasPrefix(name, "syscall_") {
 			return name
@@ -104,7 +115,7 @@ func (c *cli) export(ctx context.Context, args []string, o *export.Options) erro
 			progress.Update(fmt.Sprintf("%s %s of %s", label, term.Bar(done, total), term.Bytes(total)))
 		}
 	}
-	r, err := export.Run(ctx, args[0], c.out, o)
+	r, err := export.Run(ctx, dir, c.out, o)
 	if errors.Is(err, trace.ErrDamaged) && o.Format != export.CTF {
 		return fmt.Errorf("%w: --keep-going exports the rest", err)
 	}

@@ -165,3 +165,20 @@ func TestProgress(t *testing.T) {
 		t.Errorf("what took no second printed %q", out.String())
 	}
 }
+
+func TestBar(t *testing.T) {
+	for _, c := range []struct {
+		done, total uint64
+		want        string
+	}{
+		{0, 0, "[--------------------] 0%"},
+		{0, 7, "[--------------------] 0%"},
+		{52, 100, "[##########----------] 52%"},
+		{7, 7, "[####################] 100%"},
+		{9, 7, "[####################] 100%"},
+	} {
+		if got := Bar(c.done, c.total); got != c.want {
+			t.Errorf("Bar(%d, %d) = %q, want %q", c.done, c.total, got, c.want)
+		}
+	}
+}

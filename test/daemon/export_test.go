@@ -83,7 +83,7 @@ func TestExport(t *testing.T) {
 		}
 	})
 	t.Run("text", func(t *testing.T) {
-		line := regexp.MustCompile(`^ *.+ +\d+ \[\d{3}\] +\d+\.\d{9}: [a-z_0-9]+:\w+: `)
+		line := regexp.MustCompile(`^ *.+ +\d+ \[\d{3}\] +\d+\.\d{9}: [a-z_0-9]+:\w+:( |$)`)
 		text := strings.TrimSuffix(string(export("text")), "\n")
 		n := 0
 		for l := range strings.SplitSeq(text, "\n") {
