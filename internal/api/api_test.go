@@ -204,7 +204,19 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("last: %+v, %v", e, err)
 		}
 	}
-	if got := backend.Recent(""); len(got) != 2 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
+	// Naming another outlier may take longer than the snapshot of this one.
+	early := *o
+	early.StartMono, early.Explained = 77, done.Explained
+	backend.Explain([]tracker.Outlier{early})
+	late := early
+	late.Explained = nil
+	backend.Publish(&late)
+	for _, explained := range []bool{false, true} {
+		if e, err := wants.Next(); err != nil || (e.Verdict != nil) != explained {
+			t.Errorf("published late, explained %t: %+v, %v", explained, e, err)
+		}
+	}
+	if got := backend.Recent(""); len(got) != 3 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
 		t.Errorf("remembered: %+v", got)
 	}
 }

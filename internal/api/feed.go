@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/tailcam/tailcam/tracker"
@@ -23,6 +24,7 @@ type Feed struct {
 	keep    int
 	readers map[*reader]struct{}
 	lost    uint64
+	early   []tracker.Outlier // explained, but not published yet
 }
 
 type reader struct {
@@ -43,6 +45,12 @@ func (f *Feed) Publish(o *tracker.Outlier) {
 	defer f.mu.Unlock()
 	f.rememberLocked(o)
 	f.offerLocked(o)
+	for i := range f.early {
+		if f.explainLocked(&f.early[i]) {
+			f.early = slices.Delete(f.early, i, i+1)
+			break
+		}
+	}
 }
 
 // Explain lets remembered outliers carry what their snapshot, now complete,
@@ -51,22 +59,36 @@ func (f *Feed) Explain(outliers []tracker.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range outliers {
-		e := &outliers[i]
-		if e.Explained == nil {
+		if outliers[i].Explained == nil || outliers[i].Snapshot == nil || f.explainLocked(&outliers[i]) {
 			continue
 		}
-		for j, o := range f.ring {
-			if o.Snapshot == nil || e.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
-				o.Task.TID != e.Task.TID || o.StartMono != e.StartMono || o.EndMono != e.EndMono || o.Explained != nil {
-				continue
-			}
+		// It is not published yet: others are named before it.
+		if len(f.early) >= maxEarly {
+			f.early = f.early[1:]
+		}
+		f.early = append(f.early, outliers[i])
+	}
+}
+
+// maxEarly bounds the explanations that wait for their outlier.
+const maxEarly = 256
+
+// explainLocked tells whether the outlier was remembered.
+func (f *Feed) explainLocked(e *tracker.Outlier) bool {
+	for i, o := range f.ring {
+		if o.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
+			o.Task.TID != e.Task.TID || o.StartMono != e.StartMono || o.EndMono != e.EndMono {
+			continue
+		}
+		if o.Explained == nil {
 			again := *o // readers may hold the old one
 			again.Explained = e.Explained
-			f.ring[j] = &again
+			f.ring[i] = &again
 			f.offerLocked(&again)
-			break
 		}
+		return true
 	}
+	return false
 }
 
 func (f *Feed) rememberLocked(o *tracker.Outlier) {
