@@ -24,7 +24,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/... ./test/scenarios/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/scenarios/src/*.h test/scenarios/src/*.c test/bench/table/*.c test/stress/*.c \
+C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/scenarios/src/*.h test/scenarios/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c test/daemon/testdata/*.c)
 
 .PHONY: help

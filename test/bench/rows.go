@@ -271,7 +271,16 @@ func (b *bench) targets() []row {
 	r4 := b.targetRow("mean event with 50 rules", sManyRules, many)
 	r4.compare(many.over(b.mean(sAll)), "mean event with one rule a tracker")
 	r4.judge(1.1)
-	return []row{r1, r2, r3, r4}
+
+	ring := b.net(sRing, "sched_switch")
+	r5 := b.targetRow("a record's ring, plain memory", sRing, ring)
+	r5.compare(ring.over(b.net(sRingPerf, "sched_switch")), sRingPerf)
+	r5.judge(0.3)
+	recorder := b.sum(sRecorder, "sched_waking", "sched_switch")
+	r6 := b.targetRow("recorder, waking + switch", sRecorder, recorder)
+	r6.compare(recorder.over(b.sum(sRecPerf, "sched_waking", "sched_switch")), sRecPerf)
+	r6.judge(0.3)
+	return []row{r1, r2, r3, r4, r5, r6}
 }
 
 func (b *bench) targetRow(name, setup string, net series) row {

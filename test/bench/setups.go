@@ -42,6 +42,8 @@ const (
 	sTasksChain = "wakeup+offcpu+chain"
 	sRecorder   = "recorder"
 	sRecPerf    = "recorder in perf rings"
+	sRing       = "ring alone"
+	sRingPerf   = "bpf_perf_event_output alone"
 	sTasksPerf  = "wakeup+offcpu+recorder in perf rings"
 	sSlow       = "wakeup+offcpu+recorder, 10ms rules"
 	sCalls      = "syscall, every call"
@@ -122,6 +124,8 @@ func setups(dir string) []setup {
 		{name: sNothing},
 		{name: sRecorder, start: tailcamWith(nil, "sched"), against: sRecPerf},
 		{name: sRecPerf, start: startTailcam(nil, "perf", []string{"sched"})},
+		{name: sRing, start: startRing("mmap"), against: sRingPerf},
+		{name: sRingPerf, start: startRing("perf")},
 		{name: sPerfSched, start: perfRecord(dir, perfSched), missing: needs("perf", "linux-perf")},
 		{name: sCalls, start: tailcamWith(oneRule(rules.Syscall)), against: sBTSyscall},
 		{name: sBTSyscall, start: bpftrace(btSyscall, 2), missing: needs("bpftrace", "bpftrace")},
