@@ -90,11 +90,7 @@ func within(stretches []Gap, from, to uint64) bool {
 // notes says in words what is missing, the most important first.
 func (a *asked) notes(cpus []CPUCoverage) []string {
 	var out []string
-	for i := range a.outliers {
-		if n := a.shortHistory(&a.outliers[i], cpus); n != "" {
-			out = append(out, n)
-		}
-	}
+	out = append(out, a.short(cpus)...)
 	if len(cpus) == 0 {
 		out = append(out, "the recorder had no data of any CPU: the trace is empty")
 	}
@@ -130,6 +126,17 @@ func (a *asked) notes(cpus []CPUCoverage) []string {
 	return out
 }
 
+// short tells of all outliers whose entry is not covered.
+func (a *asked) short(cpus []CPUCoverage) []string {
+	var out []string
+	for i := range a.outliers {
+		if n := a.shortHistory(&a.outliers[i], cpus); n != "" {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 // shortHistory tells of an outlier whose entry is not covered.
 func (a *asked) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 	var short []int
@@ -144,9 +151,14 @@ func (a *asked) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 	if len(short) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the history does not reach the entry of the outlier of %s: on %s it begins up to %s after it (the delay was %s); raise recorder.size",
+	// So many times as much would have reached it, at the rate of events of then.
+	times := 2
+	for held := int64(o.EndMono-o.StartMono) - int64(most); held > 0 && int64(times)*held < o.DelayNS && times < 1024; {
+		times *= 2
+	}
+	return fmt.Sprintf("the history does not reach the entry of the outlier of %s: on %s it begins up to %s after it (the delay was %s); raise recorder.size to %d times as much, or set recorder.cover: %s",
 		taskName(o.Task.Comm, o.Task.PID, o.Task.TID), cpuList(short, len(cpus)),
-		time.Duration(most), time.Duration(o.DelayNS))
+		time.Duration(most), time.Duration(o.DelayNS), times, (2*time.Duration(o.DelayNS)).Truncate(time.Second)+time.Second)
 }
 
 // shortBefore tells where `before` asks for more than there is.

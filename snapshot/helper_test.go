@@ -41,7 +41,8 @@ type memRecorder struct {
 	missing  map[int]uint64 // overwritten in the live bank
 	kept     map[int]uint64 // in the other one
 	drained  []trace.Record
-	fail     error // of Drain
+	fail     error  // of Drain
+	drains   func() // called by Drain
 }
 
 func newMemRecorder(size int) *memRecorder {
@@ -81,6 +82,9 @@ func (m *memRecorder) Freeze() (uint64, error) {
 }
 
 func (m *memRecorder) Drain() (Drained, error) {
+	if m.drains != nil {
+		m.drains()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.frozen {

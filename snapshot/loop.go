@@ -224,6 +224,7 @@ func (m *Manager) collect(w *window) job {
 		FromMonoNS: w.asked.from, ToMonoNS: w.asked.to, WallMinusMono: int64(clock.WallMinusMono),
 	}
 	j.meta.Notes = append(j.meta.Notes, w.asked.notes(j.meta.Coverage)...)
+	j.meta.ShortHistory = len(w.asked.short(j.meta.Coverage)) > 0
 	j.meta.Notes = append(j.meta.Notes, w.notes...)
 	if j.meta.Outliers == nil {
 		j.meta.Outliers = []tracker.Outlier{}

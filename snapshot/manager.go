@@ -35,6 +35,10 @@ type Options struct {
 	// RingRecords is how many records of history the ring of one CPU holds. The
 	// manager keeps as many of the already drained ones. 0: not known.
 	RingRecords int
+	// RTPriority, 1 to 99, makes the thread that reads the recorder a real-time
+	// one (SCHED_FIFO), so that no other task keeps it from reading before the
+	// recorder comes round; 0: it is not. Needs CAP_SYS_NICE.
+	RTPriority int
 	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
 	Queue int
 	// MaxJoin is how long after the first outlier's own window a snapshot may
@@ -313,6 +317,11 @@ func (m *Manager) kick() {
 // history counts as complete from here on.
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
+	if m.opts.RTPriority > 0 {
+		if err := realTime(m.opts.RTPriority); err != nil {
+			return err
+		}
+	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)

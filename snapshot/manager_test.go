@@ -164,10 +164,15 @@ func TestShortHistoryIsToldFirst(t *testing.T) {
 	end := monoNow()
 	rec.outlier(end)
 	m.Submit(outlierAt("r", start, end), rule("r", 0))
-	s := meta(t, (<-done).Dir)
+	dir := (<-done).Dir
+	s := meta(t, dir)
 	if len(s.Notes) == 0 || !strings.Contains(s.Notes[0], "does not reach the entry") || !strings.Contains(s.Notes[0], "raise recorder.size") ||
 		!strings.Contains(s.Notes[0], "CPU 0") {
 		t.Errorf("notes %q", s.Notes)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, ExplainTextFile)); err != nil || !s.ShortHistory ||
+		!strings.HasPrefix(string(text), "note: the history does not reach the entry") {
+		t.Errorf("explain.txt: %v\n%s", err, text)
 	}
 	if s.Coverage[0].CompleteBefore || !s.Coverage[1].CompleteBefore || s.Coverage[0].Records != 10 {
 		t.Errorf("coverage %+v", s.Coverage)

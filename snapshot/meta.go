@@ -31,18 +31,20 @@ type Meta struct {
 	Version int `json:"version"`
 	// Notes say in words what the reader must know before trusting the rest:
 	// history that does not reach the entry, holes, losses, errors.
-	Notes    []string          `json:"notes"`
-	ID       string            `json:"id"`
-	Time     time.Time         `json:"time"` // of the first outlier, UTC
-	Rule     string            `json:"rule"` // of the first outlier, or "manual"
-	Reason   string            `json:"reason"`
-	Host     Host              `json:"host"`
-	Window   Window            `json:"window"`
-	Outliers []tracker.Outlier `json:"outliers"`
-	Rules    []RuleJSON        `json:"rules"` // as compiled, of all outliers
-	Coverage []CPUCoverage     `json:"coverage"`
-	Records  uint64            `json:"records"` // in trace/, all CPUs
-	Lost     uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	Notes []string `json:"notes"`
+	// ShortHistory: an outlier began before the history does; the first note says which.
+	ShortHistory bool              `json:"short_history,omitempty"`
+	ID           string            `json:"id"`
+	Time         time.Time         `json:"time"` // of the first outlier, UTC
+	Rule         string            `json:"rule"` // of the first outlier, or "manual"
+	Reason       string            `json:"reason"`
+	Host         Host              `json:"host"`
+	Window       Window            `json:"window"`
+	Outliers     []tracker.Outlier `json:"outliers"`
+	Rules        []RuleJSON        `json:"rules"` // as compiled, of all outliers
+	Coverage     []CPUCoverage     `json:"coverage"`
+	Records      uint64            `json:"records"` // in trace/, all CPUs
+	Lost         uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
 }
 
 // Host says where a snapshot was taken, and by what.

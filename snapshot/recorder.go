@@ -45,8 +45,12 @@ type Coverage struct {
 	CoveredNS       int64   `json:"covered_ns"`
 	Covered         float64 `json:"-"`
 	EventsPerSecond float64 `json:"events_per_second"`
-	Records         uint64  `json:"records"` // written since start
-	Lost            uint64  `json:"lost"`    // refused by the ring since start
+	BytesPerEvent   int     `json:"bytes_per_event"`
+	// CoversAtRateNS is how long the ring lasts at that rate: its size divided
+	// by events per second and bytes an event; 0: no events.
+	CoversAtRateNS int64  `json:"covers_at_rate_ns"`
+	Records        uint64 `json:"records"` // written since start
+	Lost           uint64 `json:"lost"`    // refused by the ring since start
 }
 
 // Clock converts between CLOCK_MONOTONIC and wall time.

@@ -112,11 +112,16 @@ func factLines(o *tracker.Outlier) []string {
 // what the outliers themselves say.
 func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	var b strings.Builder
+	notes := m.Notes
+	if m.ShortHistory && len(notes) > 0 { // whatever follows may be wrong
+		fmt.Fprintf(&b, "note: %s\n\n", printable(notes[0]))
+		notes = notes[1:]
+	}
 	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
 	for i := range e.Outliers {
 		fmt.Fprintf(&b, "\n%s", e.Outliers[i].Text)
 	}
-	for _, n := range m.Notes {
+	for _, n := range notes {
 		fmt.Fprintf(&b, "\nnote: %s\n", printable(n))
 	}
 	for i := range m.Outliers {

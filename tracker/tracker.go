@@ -320,6 +320,13 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// PresentCPUs is how many CPUs have a ring of plain memory: those that there
+// are, though some may be offline, and those with numbers in between.
+func PresentCPUs() (int, error) {
+	n, err := highestCPU("present")
+	return n + 1, err
+}
+
 // highestCPU is the highest number of a CPU that is "online", or "present": it may be offline.
 func highestCPU(which string) (int, error) {
 	path := "/sys/devices/system/cpu/" + which

@@ -35,8 +35,8 @@ func (f *fake) Status(context.Context) api.Status {
 			{Cause: "ring_full", Rule: "disk", Advice: "raise tracker.ring"},
 		},
 		Recorder: api.RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, CPUs: []snapshot.Coverage{
-			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, Records: 9000, Lost: 1},
-			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, Records: 12},
+			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1},
+			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, BytesPerEvent: 80, CoversAtRateNS: 1600e9, Records: 12},
 		}},
 		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, Failed: 2, Last: &last},
 	}

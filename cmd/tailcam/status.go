@@ -93,10 +93,21 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 		return
 	}
 	c.out.Printf("\n%s %s, %s in all\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
-	t := term.NewTable(right("CPU"), right("COVERS"), right("EVENTS/S"), right("RECORDS"), right("LOST"))
+	if r.CoverNS > 0 {
+		c.out.Printf("to cover %s at least (recorder.cover)\n", term.Duration(r.CoverNS))
+	}
+	t := term.NewTable(right("CPU"), right("COVERS"), right("EVENTS/S"), right("BYTES/EVENT"), right("LASTS AT THAT RATE"), right("RECORDS"), right("LOST"))
 	for _, cpu := range r.CPUs {
+		lasts := plain("")
+		if cpu.CoversAtRateNS > 0 {
+			lasts.Text = term.Duration(cpu.CoversAtRateNS)
+			if cpu.CoversAtRateNS < r.CoverNS {
+				lasts.Style = term.Yellow
+			}
+		}
 		t.Cells(plain(fmt.Sprint(cpu.CPU)), plain(term.Duration(cpu.CoveredNS)),
-			plain(term.Count(uint64(max(cpu.EventsPerSecond, 0)))), plain(term.Count(cpu.Records)), lossCell(cpu.Lost))
+			plain(term.Count(uint64(max(cpu.EventsPerSecond, 0)))), plain(fmt.Sprint(cpu.BytesPerEvent)), lasts,
+			plain(term.Count(cpu.Records)), lossCell(cpu.Lost))
 	}
 	t.Print(c.out, "")
 }

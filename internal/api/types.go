@@ -120,7 +120,8 @@ type TableStatus struct {
 type RecorderStatus struct {
 	Enabled   bool                `json:"enabled"`
 	Backend   string              `json:"backend"`
-	SizeBytes uint64              `json:"size_bytes"` // of all CPUs together
+	SizeBytes uint64              `json:"size_bytes"`         // of all CPUs together
+	CoverNS   int64               `json:"cover_ns,omitempty"` // that recorder.cover asks for
 	CPUs      []snapshot.Coverage `json:"cpus"`
 }
 

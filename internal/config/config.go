@@ -32,10 +32,12 @@ type Socket struct {
 
 // Recorder is the flight recorder.
 type Recorder struct {
-	Enabled bool
-	Backend string   // mmap or perf
-	Size    int      // bytes for each CPU
-	Events  []string // groups of EventGroups
+	Enabled   bool
+	Backend   string        // mmap or perf
+	Size      int           // bytes for each CPU
+	Cover     time.Duration // history to size the rings for at start, Size at least; 0: Size
+	MaxMemory int64         // bytes that Cover may spend on all CPUs together
+	Events    []string      // groups of EventGroups
 }
 
 // EventGroups are the groups of events that the recorder knows.
@@ -46,9 +48,10 @@ var EventGroups = []string{
 
 // Snapshots is where snapshots lie, and for how long.
 type Snapshots struct {
-	Dir     string
-	Keep    Keep
-	MinFree int64 // bytes that must stay free on the file system
+	Dir        string
+	Keep       Keep
+	MinFree    int64 // bytes that must stay free on the file system
+	RTPriority int   // of the thread that reads the recorder, SCHED_FIFO; 0: none
 }
 
 // Keep says when old snapshots are removed: when any of these is passed.

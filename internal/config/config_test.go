@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		Rules:  []string{"/etc/tailcam/rules.d"},
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
-			Enabled: true, Backend: "mmap", Size: 2 << 20,
+			Enabled: true, Backend: "mmap", Size: 2 << 20, MaxMemory: 256 << 20,
 			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"},
 		},
 		Snapshots: Snapshots{
@@ -107,7 +107,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	want := Default()
 	want.File = "f"
-	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, Events: []string{"sched", "irq"}}
+	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, MaxMemory: 256 << 20, Events: []string{"sched", "irq"}}
 	want.Log.Level = "error"
 	want.Actions.Queue = 5
 	want.Rules = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b,c")}
@@ -139,9 +139,9 @@ func TestBadFile(t *testing.T) {
 		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
-		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.events`},
+		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events`},
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
-		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, events"},
+		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, cover, max_memory, events"},
 		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: log is already set in line 1; allowed: each key once"},
 		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 64KiB}", `f:1:18: recorder.size "64KiB" is too small; allowed: a power of two from 128KiB to 512MiB`},
@@ -150,6 +150,12 @@ func TestBadFile(t *testing.T) {
 		{"recorder: {size: -1}", `f:1:18: recorder.size "-1" is not a size; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 1.5}", `f:1:18: recorder.size has the wrong type; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 99999999999999TiB}", `f:1:18: recorder.size "99999999999999TiB" is not a size; allowed: a power of two from 128KiB to 512MiB`},
+		{"recorder: {cover: 5}", `f:1:19: recorder.cover "5" has no unit; allowed: 0s, or a duration from 100ms to 1h with its unit, such as 5ms`},
+		{"recorder: {cover: 2h, max_memory: 64KiB}", `f:1:19: recorder.cover "2h" is too long; allowed: 0s, or a duration from 100ms to 1h with its unit, such as 5ms` +
+			"\n" + `f:1:35: recorder.max_memory "64KiB" is too small; allowed: bytes from 1MiB to 1TiB, such as 64MiB`},
+		{"snapshots: {rt_priority: 100}", `f:1:26: snapshots.rt_priority "100" is too large; allowed: a whole number from 0 to 99`},
+		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: a whole number from 0 to 99`},
+		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: a whole number from 0 to 99`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
 		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" names sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
 		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" names the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},

@@ -36,12 +36,15 @@ func keys() []key {
 		boolean("recorder.enabled", "true", "keep a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
 		oneOf("recorder.backend", "mmap", "`kind` of memory that holds the history", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
 		size("recorder.size", "2MiB", "history: `bytes` for each CPU", 128<<10, 512<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
+		optional(duration("recorder.cover", "0s", "history: `time` that each CPU is to cover, found by measuring at start; 0s: recorder.size", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
+		byteCount("recorder.max_memory", "256MiB", "`bytes` that recorder.cover may spend on all CPUs together", 1<<20, 1<<40, func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
 		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
 		text("snapshots.dir", "/var/lib/tailcam/snapshots", "`directory` of snapshots", "a path", setSnapshotDir),
 		count("snapshots.keep.count", "100", "`number` of snapshots to keep", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
 		byteCount("snapshots.keep.bytes", "1GiB", "`bytes` of snapshots to keep", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
 		duration("snapshots.keep.age", "168h", "`time` to keep snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
 		byteCount("snapshots.min_free", "512MiB", "`bytes` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
+		count("snapshots.rt_priority", "0", "real-time `priority` of the thread that reads the history, 1 to 99; 0: none", 0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
 		text("actions.user", "nobody", "`user` that actions run as", "a user of this machine", setActionUser),
 		count("actions.concurrency", "2", "`number` of actions at once", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
 		count("actions.queue", "16", "`number` of actions that may wait", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),
@@ -172,6 +175,19 @@ func duration(name, def, usage string, least, most time.Duration, field func(*Co
 		return ""
 	})
 	k.tags = []string{"!!str", "!!int", "!!float"}
+	return k
+}
+
+// optional lets a duration also be 0s: it is switched off.
+func optional(k key) key {
+	within := k.set
+	k.allowed = "0s, or " + k.allowed
+	k.set = func(c *Config, v []string) string {
+		if v[0] == "0s" || v[0] == "0" {
+			return ""
+		}
+		return within(c, v)
+	}
 	return k
 }
 

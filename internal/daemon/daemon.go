@@ -48,10 +48,14 @@ type daemon struct {
 	symbols  *symbols.Resolver
 	memory   *within.Gate[int] // reading that of other processes
 	kernel   *tracker.Tracker
-	recorder flight.Recorder   // nil: switched off
-	manager  *snapshot.Manager // nil without a recorder
-	actions  *action.Runner
-	feed     *api.Feed
+	recorder flight.Recorder // nil: switched off
+	ring     int             // bytes of one CPU's ring
+
+	coverShort time.Time // since when the history is shorter than recorder.cover; of housekeeping
+	coverTold  bool
+	manager    *snapshot.Manager // nil without a recorder
+	actions    *action.Runner
+	feed       *api.Feed
 
 	thresholds *adaptive.Controller // those that follow the load
 
@@ -82,6 +86,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare symbols and identities", d.openHost, func() error { return d.hosts.Close() }},
+		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
@@ -171,7 +176,7 @@ func (d *daemon) loadKernel() (err error) {
 	}
 	ring := 0
 	if d.cfg.Recorder.Backend == flight.BackendMmap {
-		ring = d.cfg.Recorder.Size
+		ring = d.ring
 	}
 	d.kernel, err = tracker.New(d.rules, &tracker.Options{
 		Groups:   groups,
@@ -208,7 +213,7 @@ func (d *daemon) loadKernel() (err error) {
 
 func (d *daemon) openRecorder() (err error) {
 	if d.cfg.Recorder.Enabled {
-		d.recorder, err = flight.New(d.kernel, d.cfg.Recorder.Backend, d.cfg.Recorder.Size)
+		d.recorder, err = flight.New(d.kernel, d.cfg.Recorder.Backend, d.ring)
 	}
 	return err
 }
@@ -232,6 +237,7 @@ func (d *daemon) openManager() (err error) {
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.Host{Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(),
+		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
 		SyscallName: rules.SyscallName,
 		Explain:     explainer.ForSnapshots,
@@ -321,6 +327,7 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 			continue
 		}
 		d.recorder.Sample()
+		d.checkCover(time.Now())
 		frozen, since, err := d.kernel.Frozen()
 		if err != nil {
 			return err

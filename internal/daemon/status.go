@@ -27,7 +27,7 @@ func (d *daemon) Status(context.Context) api.Status {
 		s.Programs = append(s.Programs, api.ProgramInfo{Name: p[0], Hook: p[1]})
 	}
 	if d.recorder != nil {
-		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage()}
+		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage(), CoverNS: d.cfg.Recorder.Cover.Nanoseconds()}
 		s.Recorder.SizeBytes = uint64(d.recorder.Size() * len(s.Recorder.CPUs))
 	}
 	s.Tables = d.tables()

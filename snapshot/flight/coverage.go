@@ -14,7 +14,8 @@ const horizon = 600
 // coverage tells from the counters alone how far back a ring reaches: to when
 // the counter stood where it stands now, less what the ring holds.
 type coverage struct {
-	capacity uint64
+	capacity uint64 // records
+	bytes    int    // of one record
 	start    time.Time
 
 	mu      sync.Mutex
@@ -26,8 +27,8 @@ type sample struct {
 	cpus []tracker.CPUCounters
 }
 
-func newCoverage(capacity uint64) *coverage {
-	return &coverage{capacity: capacity, start: time.Now()}
+func newCoverage(capacity uint64, bytes int) *coverage {
+	return &coverage{capacity: capacity, bytes: bytes, start: time.Now()}
 }
 
 func (c *coverage) sample(at time.Time, cpus []tracker.CPUCounters) {
@@ -49,10 +50,14 @@ func (c *coverage) report(now time.Time, cpus []tracker.CPUCounters) []snapshot.
 			continue // a CPU that is possible, but not there
 		}
 		from := c.reach(i, k.Recorded, now)
-		out = append(out, snapshot.Coverage{
-			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), EventsPerSecond: c.rate(i),
+		cov := snapshot.Coverage{
+			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), EventsPerSecond: c.rate(i), BytesPerEvent: c.bytes,
 			Records: k.Recorded, Lost: k.RecordLost,
-		})
+		}
+		if cov.EventsPerSecond > 0 {
+			cov.CoversAtRateNS = int64(min(float64(c.capacity)/cov.EventsPerSecond, 1e9) * 1e9)
+		}
+		out = append(out, cov)
 	}
 	return out
 }

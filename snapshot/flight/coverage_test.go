@@ -13,7 +13,7 @@ func at(n uint64) []tracker.CPUCounters {
 
 // A ring of 1000 records, 500 written a second: it reaches back two seconds.
 func TestCoverage(t *testing.T) {
-	c := newCoverage(1000)
+	c := newCoverage(1000, 64)
 	start := c.start
 	second := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
@@ -36,15 +36,15 @@ func TestCoverage(t *testing.T) {
 		if d := time.Duration(got.CoveredNS) - tc.want; d < -time.Millisecond || d > time.Millisecond {
 			t.Errorf("at %vs, %d written: covers %v, want %v", tc.now, tc.written, time.Duration(got.CoveredNS), tc.want)
 		}
-		if got.EventsPerSecond != 500 {
-			t.Errorf("%v events a second, want 500", got.EventsPerSecond)
+		if got.EventsPerSecond != 500 || got.BytesPerEvent != 64 || got.CoversAtRateNS != 2e9 {
+			t.Errorf("%v events a second of %d bytes cover %d ns, want 500 of 64 that cover 2s", got.EventsPerSecond, got.BytesPerEvent, got.CoversAtRateNS)
 		}
 	}
 }
 
 // Without samples in reach the oldest sample is as far as we can vouch for.
 func TestCoverageBeyondTheHorizon(t *testing.T) {
-	c := newCoverage(1000)
+	c := newCoverage(1000, 64)
 	for i := range horizon + 50 {
 		c.sample(c.start.Add(time.Duration(i)*time.Second), at(2000))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -48,6 +49,29 @@ type Recorder interface {
 	Size() int
 	// Close removes the rings; the kernel side must have stopped by then.
 	Close() error
+}
+
+// eventBytes is what one event takes in a ring of a backend.
+func eventBytes(backend string) int {
+	if backend == BackendPerf {
+		return perfRecord
+	}
+	return trace.RecordSize
+}
+
+// Covers is how long a history a ring of size bytes holds at a rate of events
+// a second: its size, less what is about to be overwritten or the bank that is
+// not written, divided by the rate and the bytes an event.
+func Covers(backend string, size int, rate float64) time.Duration {
+	const longest = 1000 * time.Hour
+	kept := float64(size) / 2 // of two banks
+	if backend == BackendMmap {
+		kept = float64(size) * float64(tracker.RingParts-1) / float64(tracker.RingParts)
+	}
+	if s := kept / (rate * float64(eventBytes(backend))); s < longest.Seconds() {
+		return time.Duration(s * float64(time.Second))
+	}
+	return longest
 }
 
 // New opens the recorder of a kernel side that was loaded for the backend:

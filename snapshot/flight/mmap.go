@@ -34,7 +34,7 @@ func NewMmap(kernel Kernel) (*Mmap, error) {
 		return nil, fmt.Errorf("map the recorder's rings: %w", err)
 	}
 	return &Mmap{
-		common: common{kernel: kernel, cover: newCoverage(uint64(ring - ring/tracker.RingParts))},
+		common: common{kernel: kernel, cover: newCoverage(uint64(ring-ring/tracker.RingParts), trace.RecordSize)},
 		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
 		ring: ring, read: make([]uint64, len(kernel.Recorded())),
 	}, nil

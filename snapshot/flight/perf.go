@@ -46,7 +46,7 @@ func NewPerf(kernel Kernel, size int) (*Perf, error) {
 		p.readers[i] = r
 	}
 	p.size = 2 * p.readers[0].BufferSize()
-	p.cover = newCoverage(uint64(p.Capacity()))
+	p.cover = newCoverage(uint64(p.Capacity()), perfRecord)
 	return p, nil
 }
 
