@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/export/perfetto"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -39,6 +40,12 @@ func FuzzExport(f *testing.F) {
 		j := &jsonSink{out: bufio.NewWriter(&asJSON), names: &names.fields, offset: time.Hour}
 		x := &textSink{out: bufio.NewWriter(&asText), names: names, cpus: map[int]current{}}
 		p := perfetto.NewWriter(&asPerfetto, &perfetto.Options{
+			Explained: &explain.Report{Outliers: []explain.Result{{Rule: rule, Path: []explain.Step{
+				{FromMonoNS: start, ToMonoNS: start + length, Depth: int(tid) % 3},
+				{FromMonoNS: start + length, ToMonoNS: start, Depth: int(tid) - 1, By: &explain.Who{Name: frame}},
+				{FromMonoNS: start, ToMonoNS: start + length/2, Depth: 1 + int(tid)%3, Task: explain.Who{TID: int(tid), Comm: frame}},
+				{FromMonoNS: start + length/2, ToMonoNS: start + length, Depth: int(tid) % 3, Waker: &explain.Who{Name: rule}},
+			}}}},
 			Outliers: []tracker.Outlier{{Rule: rule, Stacks: tracker.Stacks{Kernel: []string{frame}, User: []string{frame, rule}}}},
 		})
 		on, off := flame.NewTimes(flame.OnCPU, &names.fields, nil), flame.NewTimes(flame.OffCPU, &names.fields, nil)

@@ -43,7 +43,7 @@ func (w *Writer) path(n uint64, r *explain.Result) error {
 	}
 	from, to := make([]uint64, len(steps)), make([]uint64, len(steps))
 	for i := range steps {
-		if j, ok := ended[end{steps[i].Depth + 1, steps[i].FromMonoNS}]; ok {
+		if j, ok := ended[end{steps[i].Depth + 1, steps[i].FromMonoNS}]; ok && from[j] == 0 {
 			from[j] = w.arrow()
 			to[i] = from[j]
 		}

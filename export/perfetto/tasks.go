@@ -21,10 +21,18 @@ func (w *Writer) tree(now uint64) error {
 		return nil
 	}
 	var m message
+	processes := map[int]bool{}
 	for i := range w.opts.Tasks {
 		t := &w.opts.Tasks[i]
 		w.tasks[t.TID] = task{t.PID, t.Comm}
 		if t.TID == t.PID {
+			processes[t.PID] = true
+			m = m.sub(1, process(t))
+		}
+	}
+	for i := range w.opts.Tasks { // of whose threads the trace names others only
+		if t := &w.opts.Tasks[i]; !processes[t.PID] && t.Cmdline != "" {
+			processes[t.PID] = true
 			m = m.sub(1, process(t))
 		}
 	}
