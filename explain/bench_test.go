@@ -31,7 +31,11 @@ func BenchmarkExplain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		explained(b, r, []Outlier{{Track: "pair", TID: 1001, Start: 1_000_001, End: s.now}}, Names{})
+		o := Outlier{Track: "pair", TID: 1001, Start: 1_000_001, End: s.now}
+		report, err := Explain(r, []Outlier{o}, Names{})
+		if err != nil || report.Outliers[0].DelayNS != int64(o.End-o.Start) {
+			b.Fatal(report, err)
+		}
 		if err := r.Close(); err != nil {
 			b.Fatal(err)
 		}

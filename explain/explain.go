@@ -124,7 +124,7 @@ func (m *model) explain(o *Outlier) Result {
 	r.Parts = sumUp(pieces, false)
 	r.Roots = sumUp(pieces, true)
 	if len(r.Parts) > 0 {
-		r.Blame = r.Parts[0]
+		r.Blame = grouped(r.Parts)[0].parts[0]
 		r.Chain = chain(pieces, &r.Blame)
 	}
 	r.Path = steps(m, pieces)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -69,7 +70,16 @@ func check(o *Outlier, r *Result) error {
 			return fmt.Errorf("%s add up to %d, the delay is %d", name, sum, r.DelayNS)
 		}
 	}
-	if r.DelayNS > 0 && (r.Blame != r.Parts[0] || len(r.Path) == 0) {
+	sums := map[Cause]int64{}
+	for i := range r.Parts {
+		sums[r.Parts[i].Cause] += r.Parts[i].NS
+	}
+	for c, ns := range sums {
+		if ns > sums[r.Blame.Cause] {
+			return fmt.Errorf("%s took %d, which is more than the %d of %s", c, ns, sums[r.Blame.Cause], r.Blame.Cause)
+		}
+	}
+	if r.DelayNS > 0 && (!slices.Contains(r.Parts, r.Blame) || len(r.Path) == 0) {
 		return fmt.Errorf("blame %+v, path of %d steps", r.Blame, len(r.Path))
 	}
 	if err := checkPath(o, r); err != nil {

@@ -232,8 +232,8 @@ type model struct {
 	full     bool
 	damaged  bool
 
-	near     [64]*cpu // the first ones of cpus
-	lastTask *task    // most events follow one of the same task
+	near     [64]*cpu   // the first ones of cpus
+	met      [256]*task // some of tasks
 	whos     map[whoKey]*Who
 	contexts map[contextKey]*context
 	facts    map[int]*TaskFact
@@ -258,8 +258,9 @@ func newModel(outliers []Outlier, names Names) *model {
 
 // task finds a task, and makes it known. Past the limit all are one that is not kept.
 func (m *model) task(tid int) *task {
-	if m.lastTask != nil && m.lastTask.tid == tid {
-		return m.lastTask
+	met := &m.met[uint(tid)%uint(len(m.met))]
+	if *met != nil && (*met).tid == tid {
+		return *met
 	}
 	t := m.tasks[tid]
 	if t == nil {
@@ -270,7 +271,7 @@ func (m *model) task(tid int) *task {
 		}
 		m.tasks[tid] = t
 	}
-	m.lastTask = t
+	*met = t
 	return t
 }
 

@@ -51,7 +51,8 @@ type Result struct {
 	Task        Who    `json:"task"`
 	Verdict     string `json:"verdict"`
 	Advice      string `json:"advice"`
-	// Blame is the largest part.
+	// Blame is the largest part of the cause that took most. Of many tasks that
+	// kept one waiting each may have taken little.
 	Blame Part `json:"blame"`
 	// Chain leads from Blame on to where the critical path ends: what the
 	// culprit of the link before mostly did meanwhile. Empty if Blame is the end.
