@@ -265,7 +265,12 @@ func TestLTTngValues(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	var tr Trace
+	b.Run("dump", func(b *testing.B) { benchmarkWrite(b, &Known{}) })
+	b.Run("plain", func(b *testing.B) { benchmarkWrite(b, nil) })
+}
+
+func benchmarkWrite(b *testing.B, known *Known) {
+	tr := Trace{Known: known}
 	for cpu := range 4 {
 		bb := newBuilder(cpu, 1_000_000_000)
 		bb.busy(50_000)

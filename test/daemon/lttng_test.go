@@ -108,23 +108,36 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 		write.Process.Kill() // it may have ended
 		write.Wait()         // killed
 	}()
-	for range 5 {
+	for range 10 {
 		time.Sleep(300 * time.Millisecond) // history to keep
 		truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
 		if truth.Kind != inject.Over {
 			t.Logf("the injector was disturbed: %+v", truth)
 			continue
 		}
-		m, _ := frozen(t, d, truth)
+		m, events := frozen(t, d, truth)
 		// An analysis is cut down to the time of which all CPUs have their history.
-		if !slices.ContainsFunc(m.Coverage, func(c snapshot.CPUCoverage) bool {
-			return c.FromMonoNS >= m.Outliers[0].StartMono || c.ToMonoNS < m.Outliers[0].EndMono
-		}) {
+		whole := snapshot.Gap{ToMonoNS: m.Window.ToMonoNS}
+		for _, c := range m.Coverage {
+			whole.FromMonoNS, whole.ToMonoNS = max(whole.FromMonoNS, c.FromMonoNS), min(whole.ToMonoNS, c.ToMonoNS)
+		}
+		has := func(name string, tid int) bool {
+			n := 0 // the first ones may have begun before
+			for i := range events {
+				e := &events[i]
+				if e.name == name && (tid == 0 || e.tid == tid) && e.time > whole.FromMonoNS && e.time < whole.ToMonoNS {
+					n++
+				}
+			}
+			return n > 4
+		}
+		if whole.FromMonoNS < m.Outliers[0].StartMono && whole.ToMonoNS >= m.Outliers[0].EndMono &&
+			has("irq_handler_exit", 0) && has("block_rq_complete", 0) && has("syscall_exit_write", write.Process.Pid) {
 			return d, m, written
 		}
-		t.Logf("not this one: %q", m.Notes)
+		t.Logf("not this one: %d events, %q", len(events), m.Notes)
 	}
-	t.Fatal("no snapshot with its whole history: the injector was disturbed, or the machine is too busy")
+	t.Fatal("no snapshot with its whole history: the injector was disturbed, the disk did nothing, or the machine is too busy")
 	return nil, nil, ""
 }
 
