@@ -189,7 +189,7 @@ func collect(list []Snapshot, o *TopOptions) (items []*item, missed map[string]b
 func (i *item) work(by string) string {
 	w := fmt.Sprintf("%s %d", i.boot, i.task.TID)
 	switch i.track {
-	case "wakeup", "offcpu", "syscall":
+	case "wakeup", "offcpu", "syscall", "block":
 	default:
 		w = fmt.Sprintf("%s %s %s", i.boot, i.rule, i.key)
 	}

@@ -233,6 +233,18 @@ func TestPermissions(t *testing.T) {
 			if a := asNobody(t, uint32(gid), verb...); a.code != 0 {
 				t.Errorf("as a member of the group: %+v", a)
 			}
+			// Who may not read the directory is told by the daemon what is there.
+			byHand(d, "seen by the group")
+			list := []string{built.tailcam, "snapshots", "list", "--socket", d.socket}
+			if a := asNobody(t, uint32(gid), list...); a.code != 0 || !strings.Contains(a.out, "seen by the group") {
+				t.Errorf("snapshots, as a member of the group: %+v", a)
+			}
+			if a := asNobody(t, 65534, list...); a.code != 1 {
+				t.Errorf("snapshots, without rights: %+v", a)
+			}
+			if a := asNobody(t, uint32(gid), built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "may not read "+d.snaps+": use sudo") {
+				t.Errorf("verify, as a member of the group: %+v", a)
+			}
 		})
 	}
 }
