@@ -88,8 +88,12 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		if ev.Time > m.to {
+		if ev.Time > m.to+stealLate {
 			break
+		}
+		if ev.Time > m.to {
+			m.feedLate(&ev)
+			continue
 		}
 		m.feed(&ev)
 	}

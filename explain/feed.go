@@ -30,6 +30,7 @@ func (m *model) feed(ev *trace.Event) {
 	if c.first == 0 {
 		m.found(ev, c)
 	}
+	c.quiet(ev.Time, ev.TID == 0)
 	switch b := ev.Body.(type) {
 	case trace.Switch:
 		m.feedSwitch(ev, c, &b)

@@ -123,13 +123,3 @@ func (m *model) feedThrottle(ev *trace.Event, b *trace.Throttle) {
 		}
 	}
 }
-
-func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
-	from := max(b.Since, ev.Time-min(b.NS, ev.Time), m.from)
-	if n := len(c.steals); n > 0 {
-		from = max(from, c.steals[n-1].to)
-	}
-	if from < ev.Time && m.keep() {
-		c.steals = append(c.steals, over{from: from, to: ev.Time, context: m.context(context{kind: KindHypervisor, name: "the hypervisor"})})
-	}
-}

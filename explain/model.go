@@ -152,6 +152,8 @@ type cpu struct {
 	runs    []run
 	overs   []over
 	steals  []over
+	last    uint64 // time of the last event
+	holes   []hole // stretches without any, not long ago
 	frames  []frame
 	change  uint64 // when frames changed last
 	irqEnd  uint64 // end of the last interrupt handler; 0: used up

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"encoding/binary"
 	"strings"
 	"testing"
@@ -15,6 +16,11 @@ type scenario struct {
 	name string
 	rule string // tracker and conditions of the rule, beside the victim's name
 	want want
+	// threshold of the rule; "": 10ms
+	threshold string
+	// rare is what this machine cannot be made to do: where it does not happen,
+	// nothing is judged, and the score says so.
+	rare bool
 	// prepare makes what the program needs before it is started; nil: nothing.
 	prepare func(t *testing.T, r *round)
 }
@@ -119,6 +125,10 @@ func scenarios(shared *resources) []scenario {
 			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work"},
 			prepare: shared.withLongWork,
 		},
+		{
+			name: "steal", rule: trackSyscall("getrandom"), threshold: "900us", rare: true,
+			want: want{causes: only(explain.StolenTime), by: "hypervisor"},
+		},
 	}
 }
 
@@ -129,11 +139,11 @@ func rules(list []scenario) string {
 	for i := range list {
 		s := &list[i]
 		track, call, _ := strings.Cut(s.rule, ", ")
-		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: 10ms\n    when: {comm: [" + victim(s.name) + "]")
+		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + cmp.Or(s.threshold, "10ms") + "\n    when: {comm: [" + victim(s.name) + "]")
 		if call != "" {
 			b.WriteString(", " + call)
 		}
-		b.WriteString("}\n    snapshot: {before: 100ms, after: 5ms, every: 1ms, burst: 1000}\n")
+		b.WriteString("}\n    snapshot: {before: 100ms, after: 20ms, every: 1ms, burst: 1000}\n")
 	}
 	return b.String()
 }

@@ -15,18 +15,23 @@ type row struct {
 	runs                     []string // why each but the last run said nothing
 	wrong                    []string
 	verdict                  string
+	unseen                   string // why there was nothing to judge
 }
 
 func printTable(w io.Writer, rows []row) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "scenario\tcause\tculprit\ttook\tsaid\toff by\truns\t")
-	passed := 0
+	passed, judged := 0, len(rows)
 	for i := range rows {
 		r := &rows[i]
 		score := "ok"
-		if len(r.wrong) > 0 {
+		switch {
+		case len(r.wrong) > 0:
 			score = "WRONG"
-		} else {
+		case r.unseen != "":
+			score = "not seen here"
+			judged--
+		default:
 			passed++
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%.3f ms\t%.3f ms\t%.3f ms\t%d\t%s\n", r.scenario, r.cause, r.culprit,
@@ -35,10 +40,12 @@ func printTable(w io.Writer, rows []row) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d of %d are explained as they were.\n", passed, len(rows))
+	fmt.Fprintf(w, "\n%d of %d are explained as they were.\n", passed, judged)
 	for i := range rows {
 		r := &rows[i]
-		if len(r.runs) > 0 {
+		if r.unseen != "" {
+			fmt.Fprintf(w, "%s cannot be made to happen, and did not: %s\n", r.scenario, r.unseen)
+		} else if len(r.runs) > 0 {
 			fmt.Fprintf(w, "%s was run again: %s\n", r.scenario, strings.Join(r.runs, "; "))
 		}
 		if len(r.wrong) > 0 {

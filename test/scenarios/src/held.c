@@ -236,7 +236,66 @@ static void irqs_off(void)
 	truth.culprit = culprit.tid;
 }
 
+/* Gives the hypervisor a reason to let others run: no CPU idles. */
+static void keep_busy(struct actor *actor)
+{
+	struct sched_param param = {0};
+
+	(void)actor;
+	need(sched_setscheduler(0, SCHED_IDLE, &param) == 0, "become an idle task");
+	spin_until(due);
+}
+
+/* Computes in the kernel, the same few microseconds every time, and notes the call that took longest. */
+static void compute(struct actor *actor)
+{
+	static char buf[4096];
+	uint64_t shortest = UINT64_MAX;
+
+	truth.victim = actor->tid;
+	for (uint64_t pause_at = now() + 500 * MSEC; now() < due;) {
+		struct switches before = switches();
+		uint64_t start = now();
+
+		need(syscall(SYS_getrandom, buf, sizeof(buf), 0) == sizeof(buf), "get random bytes");
+		uint64_t end = now();
+		struct switches after = switches();
+
+		if (end - start < shortest)
+			shortest = end - start;
+		if (after.slept == before.slept && after.preempted == before.preempted &&
+		    end - start > truth.end - truth.start) {
+			truth.start = start;
+			truth.end = end;
+		}
+		if (end > pause_at) { /* real-time tasks may not have all of a CPU */
+			sleep_until(end + 50 * MSEC);
+			pause_at = now() + 500 * MSEC;
+		}
+	}
+	truth.part = truth.end - truth.start - shortest;
+}
+
+/* Nothing of this machine keeps the victim from running: what is missing, the hypervisor took. */
+static void steal(void)
+{
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .fifo = HIGHEST, .act = compute}, busy[64];
+	int cpus[64], count = allowed_cpus(cpus, 64);
+
+	due = now() + 3000 * MSEC;
+	for (int i = 0; i < count; i++) {
+		busy[i] = (struct actor){.comm = "scn-busy", .cpu = cpus[i], .act = keep_busy};
+		start(&busy[i]);
+	}
+	start(&victim);
+	join(&victim);
+	for (int i = 0; i < count; i++)
+		join(&busy[i]);
+	if (truth.part < MSEC)
+		truth.spoilt = "the hypervisor took no CPU for a millisecond";
+}
+
 const struct scenario held_scenarios[] = {
-	{"quota", quota},     {"stopped", stopped},   {"frozen", frozen},
-	{"softirq", softirq}, {"irqs-off", irqs_off}, {NULL, NULL},
+	{"quota", quota},	{"stopped", stopped}, {"frozen", frozen}, {"softirq", softirq},
+	{"irqs-off", irqs_off}, {"steal", steal},     {NULL, NULL},
 };
