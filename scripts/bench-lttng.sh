@@ -48,6 +48,7 @@ add /bin/lttng "$work/tree/usr/bin/lttng"
 add /bin/lttng-sessiond "$work/tree/usr/bin/lttng-sessiond"
 consumer=/usr/lib/x86_64-linux-gnu/lttng/libexec/lttng-consumerd
 add $consumer "$work/tree$consumer"
+add /usr/share/xml/lttng/session.xsd "$work/tree/usr/share/xml/lttng/session.xsd"
 while read -r lib; do
 	case $lib in
 	/lib64/*) add "$lib" "$lib" ;;
