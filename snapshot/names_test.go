@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 func TestReadNames(t *testing.T) {
@@ -31,5 +35,21 @@ func TestReadNames(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+func TestKnownFromNames(t *testing.T) {
+	n := Names{
+		Tasks:   []NamedTask{{TID: 5, PID: 4, PPID: 1, Comm: "c", Cmdline: "c -x", Kernel: true}},
+		Devices: map[string]string{"259:0": "nvme0n1", "7:1": "loop1", "7:0": "loop0", "nonsense": "x", "4096:0": "y", "1:1048576": "z"},
+		Files:   []trace.FileState{{PID: 4, FD: 3, Name: "/f"}},
+	}
+	want := &trace.Known{
+		Tasks:   []trace.KnownTask{{TID: 5, PID: 4, PPID: 1, Comm: "c", Kernel: true}},
+		Devices: []trace.DeviceState{{Dev: 7 << 20, Name: "loop0"}, {Dev: 7<<20 | 1, Name: "loop1"}, {Dev: 259 << 20, Name: "nvme0n1"}},
+		Files:   n.Files,
+	}
+	if diff := cmp.Diff(want, n.known()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
