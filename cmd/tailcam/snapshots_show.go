@@ -92,7 +92,7 @@ func (c *cli) printStory(s *catalog.Story) {
 		c.out.Printf("\n")
 		term.PrintOutlier(c.out, &m.Outliers[i], true)
 		if s.Report != nil && i < len(s.Report.Outliers) {
-			c.printResult(&s.Report.Outliers[i])
+			c.printResult(&s.Report.Outliers[i], m.Outliers[i].Explained != nil)
 		}
 	}
 	c.out.Printf("\n")
@@ -109,14 +109,18 @@ func (c *cli) field(label, text string) {
 	c.out.Printf("%s  %s\n", c.out.Paint(term.Dim, fmt.Sprintf("%-9s", label)), text)
 }
 
-// printResult tells where one outlier's time went.
-func (c *cli) printResult(r *explain.Result) {
+// printResult tells where one outlier's time went; told: its verdict stands there already.
+func (c *cli) printResult(r *explain.Result, told bool) {
 	room := max(c.out.Columns()-17, term.MinColumns-17)
-	for i, line := range term.Wrap(term.Clean(r.Verdict), room) {
-		c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill([]string{"verdict", ""}[min(i, 1)], 11)), c.out.Paint(term.Bold, line))
+	tell := func(label, text string) {
+		for _, line := range term.Wrap(term.Clean(text), room) {
+			c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill(label, 11)), line)
+			label = ""
+		}
 	}
-	for i, line := range term.Wrap(term.Clean(r.Advice), room) {
-		c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill([]string{"advice", ""}[min(i, 1)], 11)), line)
+	if !told {
+		tell("verdict", r.Verdict)
+		tell("advice", r.Advice)
 	}
 	for i := range r.Parts {
 		if i == 5 {

@@ -33,6 +33,8 @@ func TestShelf(t *testing.T) {
 		return err == nil
 	})
 	held := d.list()[1]
+	naps(t, uid, 1, 5*time.Millisecond, 1) // the limiter gives it no snapshot
+	settled(t, d, "nap", 2)
 	last := byHand(d, "last")
 	shelf := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
 
@@ -53,7 +55,7 @@ func TestShelf(t *testing.T) {
 	}
 	var top catalog.Top
 	if a := tailcam(t, "top", "--socket", d.socket, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &top) != nil ||
-		top.Covered.Explained != 1 || top.Covered.NS != held.DelayNS || len(top.Rows) == 0 {
+		top.Covered.Explained != 1 || top.Covered.ExplainedNS != held.DelayNS || top.Covered.Missed != 1 || top.Covered.MissedNS < 5e6 || len(top.Rows) < 2 {
 		t.Errorf("top: %+v", a)
 	}
 
