@@ -107,8 +107,8 @@ var recorderHooks = []hook{
 	{program: "napi_poll", tracepoint: "napi_poll", groups: []string{"net"}, record: recNapiPoll},
 	{program: "unthrottle_cfs_rq", tracepoint: "unthrottle_cfs_rq", groups: []string{"throttle"}, record: recUnthrottle, function: true},
 	{program: "throttle_cfs_rq", tracepoint: "throttle_cfs_rq", groups: []string{"throttle"}, record: recThrottle, function: true},
-	{program: "kvm_exit", tracepoint: "kvm_exit", groups: []string{"kvm"}, record: recKvmExit, first: "kvm_vcpu"},
-	{program: "kvm_entry", tracepoint: "kvm_entry", groups: []string{"kvm"}, record: recKvmEntry, first: "kvm_vcpu"},
+	{program: "kvm_exit", tracepoint: "kvm_exit", groups: []string{"kvm"}, record: recKvmExit, module: "kvm", first: "kvm_vcpu"},
+	{program: "kvm_entry", tracepoint: "kvm_entry", groups: []string{"kvm"}, record: recKvmEntry, module: "kvm", first: "kvm_vcpu"},
 }
 
 // Groups are the names that recorder.events may hold. What memory has includes

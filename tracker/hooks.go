@@ -3,7 +3,6 @@ package tracker
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -20,6 +19,7 @@ type hook struct {
 	groups     []string // of the recorder that have its records
 	record     uint16   // type of these, as in bpf/abi_record.h
 	function   bool     // it is no tracepoint but the end of a function
+	module     string   // of the kernel that may have it
 	first      string   // struct that its first argument must point to: others are of another architecture
 }
 
@@ -72,8 +72,12 @@ func (h *hook) probe(kernel *btf.Spec) error {
 	}
 	var t *btf.Typedef
 	err := kernel.TypeByName("btf_trace_"+h.tracepoint, &t)
-	if errors.Is(err, btf.ErrNotFound) {
-		err = inModules(func(module *btf.Spec) error { return module.TypeByName("btf_trace_"+h.tracepoint, &t) })
+	if errors.Is(err, btf.ErrNotFound) && h.module != "" {
+		module, failed := btf.LoadKernelModuleSpec(h.module)
+		if failed != nil {
+			return fmt.Errorf("this kernel has no tracepoint %s, and no module %s is loaded", h.tracepoint, h.module)
+		}
+		err = module.TypeByName("btf_trace_"+h.tracepoint, &t)
 	}
 	if errors.Is(err, btf.ErrNotFound) {
 		return fmt.Errorf("this kernel has no tracepoint %s", h.tracepoint)
@@ -111,29 +115,6 @@ func (h *hook) probeFunction(kernel *btf.Spec) error {
 		return fmt.Errorf("fexit of %s: %w", h.tracepoint, err)
 	}
 	return nil
-}
-
-// inModules asks the modules that are loaded, until one knows.
-func inModules(ask func(*btf.Spec) error) error {
-	const dir = "/sys/kernel/btf"
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("list the kernel's modules: %w", err)
-	}
-	for _, f := range list {
-		if f.Name() == "vmlinux" {
-			continue
-		}
-		module, err := btf.LoadKernelModuleSpec(f.Name())
-		if err == nil {
-			err = ask(module)
-		}
-		// One that cannot be read, or has gone meanwhile, is not the one that is looked for.
-		if err == nil {
-			return nil
-		}
-	}
-	return btf.ErrNotFound
 }
 
 // attach attaches the program to its hook. Needs kernel 5.5+.
