@@ -105,7 +105,7 @@ type Manager struct {
 	open    []*window
 	slots   int    // open, waiting, being written
 	need    uint64 // drain at least up to here
-	thaw    bool   // a bank may be frozen: drain in any case
+	thaw    bool   // history may be kept: drain in any case
 	stopped bool
 	stats   Stats
 	// Skipped since the rule's last snapshot; added to its next outlier.
@@ -208,7 +208,7 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 }
 
 // Thaw must be called for an outlier with WantsSnapshot that is not submitted
-// after all: the kernel side has frozen a bank for it.
+// after all: the kernel side keeps history for it.
 func (m *Manager) Thaw() {
 	m.mu.Lock()
 	m.thaw = true

@@ -60,7 +60,7 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 		t.lost[c.CPU] = c.Lost
 		t.written[c.CPU] = c.Records
 		// Quiet, yet covered; unless it never wrote: it may not even exist.
-		if len(streams[c.CPU]) == 0 && c.Records > 0 {
+		if len(streams[c.CPU]) == 0 && c.Records+c.Lost > 0 {
 			streams[c.CPU] = []CPUStream{{CPU: c.CPU}}
 		}
 	}
@@ -98,6 +98,9 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 			if i == 0 {
 				c.lost = lost[cpu]
 			}
+			if c.lost > 0 && ct.records+len(s.Records) == 0 {
+				c.from = c.to // it has no ring: nobody can vouch for anything
+			}
 			from = c.to
 			ct.chunks = append(ct.chunks, c)
 			ct.records += len(s.Records)
@@ -106,7 +109,7 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 	t.frozen = frozen
 }
 
-// missed notes a bank that could not be read: its time stays uncovered.
+// missed notes that the recorder could not be read: that time stays uncovered.
 func (t *tape) missed(frozen uint64) {
 	t.frozen = max(frozen, t.frozen)
 }
@@ -195,12 +198,14 @@ func (t *tape) cut(cpu int, from, to uint64) cut {
 		if c.from > from && before < to {
 			missing += c.missing
 		}
+		if c.to > from && before < to {
+			out.lost += c.lost
+		}
 		before = c.to
 		lo, hi := max(c.from, from), min(c.to, to)
 		if lo >= hi && (lo > hi || len(c.records) == 0) {
 			continue
 		}
-		out.lost += c.lost
 		if n := len(out.covered); n > 0 && out.covered[n-1].ToMonoNS >= lo && missing == 0 {
 			out.covered[n-1].ToMonoNS = max(hi, out.covered[n-1].ToMonoNS)
 			continue

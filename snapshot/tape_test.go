@@ -151,6 +151,14 @@ func TestTape(t *testing.T) {
 			from: 210, to: all, records: []uint64{250}, covered: []Gap{span(210, 300)}, lost: 3,
 		},
 		{
+			name: "a CPU without a ring is not covered, and its losses are told of", ring: 100,
+			feed: func(tp *tape) {
+				tp.add(200, Drained{}, nil)
+				tp.add(300, Drained{}, []Coverage{{CPU: 0, Lost: 7}})
+			},
+			to: all, lost: 7,
+		},
+		{
 			name: "trimming keeps the newest and says from when", ring: 100,
 			feed: func(tp *tape) {
 				tp.add(200, drained(0, 110, 120), quiet)

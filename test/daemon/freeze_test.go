@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"flag"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -9,6 +10,9 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/inject"
 )
+
+// standstill is how long the daemon stands still: go test ./test/daemon -run TestFreeze -standstill 10s.
+var standstill = flag.Duration("standstill", 5*time.Second, "how long TestFreeze stops the daemon")
 
 // TestFreeze: the daemon stands still while an outlier happens and for five
 // seconds of heavy load after it. What was before the outlier is still there.
@@ -32,7 +36,7 @@ func freeze(t *testing.T, backend string) {
 		d.pause()
 		truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
 		stop := load(t)
-		time.Sleep(5 * time.Second)
+		time.Sleep(*standstill)
 		stop()
 		d.resume()
 		if truth.Kind != inject.Over {

@@ -14,6 +14,7 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/test/numbers"
 	"github.com/tailcam/tailcam/test/recorded"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) {
 	recorded.Child()
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == numbers.Verb {
+		os.Exit(numbers.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// most is how long a tool may take at all.
+const most = 30 * time.Second
+
+func absolute(dir string) (string, error) { return filepath.Abs(dir) }
+
+// child is a tool's process, and the names that appear in a directory.
+type child struct {
+	cmd   *exec.Cmd
+	log   *os.File
+	names chan appeared
+	watch *os.File
+}
+
+// appeared is a name that something complete was renamed to.
+type appeared struct {
+	name string
+	at   uint64
+}
+
+// begin starts a program that renames what it has saved to a name in dir.
+func (c *child) begin(ctx context.Context, dir string, args ...string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	c.watch = os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO); err != nil {
+		return err
+	}
+	c.names = make(chan appeared, 16)
+	go c.read()
+	if c.log, err = os.CreateTemp(filepath.Dir(dir), "log-"); err != nil {
+		return err
+	}
+	c.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	return c.cmd.Start()
+}
+
+func (c *child) read() {
+	defer close(c.names)
+	in := bufio.NewReaderSize(c.watch, 1<<16)
+	for {
+		var head [unix.SizeofInotifyEvent]byte
+		if _, err := readFull(in, head[:]); err != nil {
+			return
+		}
+		at := now()
+		name := make([]byte, uint32(head[12])|uint32(head[13])<<8)
+		if _, err := readFull(in, name); err != nil {
+			return
+		}
+		c.names <- appeared{strings.TrimRight(string(name), "\x00"), at}
+	}
+}
+
+func readFull(in *bufio.Reader, b []byte) (n int, err error) {
+	for n < len(b) {
+		k, err := in.Read(b[n:])
+		if err != nil {
+			return n, err
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// next waits for the next name that wanted accepts.
+func (c *child) next(wanted func(string) bool) (appeared, error) {
+	late := time.After(most)
+	for {
+		select {
+		case a, ok := <-c.names:
+			if !ok {
+				return a, errors.New("the watch over its directory ended")
+			}
+			if wanted(a.name) {
+				return a, nil
+			}
+		case <-late:
+			text, _ := os.ReadFile(c.log.Name())
+			return appeared{}, fmt.Errorf("nothing was saved within %s; it says:\n%s", most, text)
+		}
+	}
+}
+
+func (c *child) stop() error {
+	if c.cmd == nil || c.cmd.Process == nil {
+		return nil
+	}
+	_ = c.cmd.Process.Signal(unix.SIGINT)
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
+	select {
+	case <-done: //nolint:errcheck // its status says that it was interrupted
+	case <-time.After(10 * time.Second):
+		_ = c.cmd.Process.Kill()
+		<-done //nolint:errcheck // killed
+	}
+	return errors.Join(c.watch.Close(), c.log.Close())
+}
+
+func size(path string) (bytes int64) {
+	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				bytes += info.Size()
+			}
+		}
+		return nil
+	})
+	return bytes
+}
+
+// daemon is tailcam, with one rule for this process's sleep.
+type daemon struct {
+	child
+	name    string
+	program string
+	args    []string
+	snaps   string
+}
+
+func (d *daemon) title() string { return d.name }
+
+func (d *daemon) start(ctx context.Context, dir string) error {
+	d.snaps = filepath.Join(dir, "snaps")
+	rule := fmt.Sprintf(`rules:
+  - name: slow
+    track: syscall
+    threshold: %s
+    when: {pid: [%d], syscall: [clock_nanosleep]}
+    snapshot: {after: 1ms, every: 1ms, burst: 10}
+`, delay/2, os.Getpid())
+	file, socket := filepath.Join(dir, "rule.yaml"), filepath.Join(dir, "s.sock")
+	if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
+		return err
+	}
+	args := append([]string{d.program, "run", "--rules", file, "--socket-path", socket, "--snapshots-dir", d.snaps,
+		"--snapshots-min-free", "0", "--snapshots-keep-count", "5"}, d.args...)
+	if err := d.begin(ctx, d.snaps, args...); err != nil {
+		return fmt.Errorf("%w (make build)", err)
+	}
+	for late := time.Now().Add(most); ; time.Sleep(50 * time.Millisecond) {
+		text, _ := os.ReadFile(d.log.Name())
+		if strings.Contains(string(text), `"watching"`) {
+			return nil
+		}
+		if time.Now().After(late) || strings.Contains(string(text), "error:") {
+			return errors.Join(fmt.Errorf("it does not start:\n%s", text), d.stop())
+		}
+	}
+}
+
+func (d *daemon) saved(uint64) (from, until uint64, bytes int64, err error) {
+	a, err := d.next(func(name string) bool { _, err := snapshot.ParseID(name); return err == nil })
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	m, err := snapshot.ReadMeta(filepath.Join(d.snaps, a.name))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return m.Outliers[0].EndMono, a.at, size(filepath.Join(d.snaps, a.name)), nil
+}
+
+// perf is perf record with the events of tailcam's default groups, and rings
+// as large as those that tailcam's history takes.
+type perf struct {
+	child
+	dir string
+}
+
+var perfEvents = []string{
+	"sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task",
+	"irq:irq_handler_entry", "irq:irq_handler_exit", "irq:softirq_entry", "irq:softirq_exit",
+	"timer:hrtimer_expire_entry", "timer:hrtimer_expire_exit",
+	"block:block_rq_insert", "block:block_rq_issue", "block:block_rq_complete",
+	"workqueue:workqueue_execute_start", "workqueue:workqueue_execute_end",
+	"sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit",
+}
+
+func (*perf) title() string { return "perf record --overwrite --switch-output=signal" }
+
+func (p *perf) start(ctx context.Context, dir string) error {
+	p.dir = filepath.Join(dir, "data")
+	// Tracefs in a mount namespace of its own: nothing can be left mounted.
+	const script = `[ -e /sys/kernel/tracing/events ] || mount -t tracefs nodev /sys/kernel/tracing || exit 1; exec "$@"`
+	err := p.begin(ctx, p.dir, "unshare", "--mount", "sh", "-c", script, "sh",
+		"perf", "record", "--overwrite", "--switch-output=signal", "--all-cpus", "--mmap-pages", strconv.Itoa(2<<20/os.Getpagesize()),
+		"--no-buildid", "--output", filepath.Join(p.dir, "perf.data"), "--event", strings.Join(perfEvents, ","))
+	if err != nil {
+		return fmt.Errorf("%w (apt-get install linux-perf)", err)
+	}
+	time.Sleep(3 * time.Second) // it says nothing when it has begun
+	return nil
+}
+
+func (p *perf) saved(ended uint64) (from, until uint64, bytes int64, err error) {
+	if err := p.cmd.Process.Signal(unix.SIGUSR2); err != nil {
+		return 0, 0, 0, err
+	}
+	a, err := p.next(func(name string) bool { return strings.HasPrefix(name, "perf.data.") })
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	path := filepath.Join(p.dir, a.name)
+	bytes = size(path)
+	return ended, a.at, bytes, os.Remove(path)
+}

@@ -1,0 +1,214 @@
+package guest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/test/numbers"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// camera is the recorder of system calls with its snapshots.
+type camera struct {
+	t       *testing.T
+	kernel  *tracker.Tracker
+	manager *snapshot.Manager
+	store   *snapshot.Store
+	threads []numbers.Thread // of all generators so far
+}
+
+func newCamera(t *testing.T, backend string) *camera {
+	t.Helper()
+	const ringSize = 2 << 20
+	opts := &tracker.Options{Groups: []string{"syscall"}, Tasks: 4096}
+	if backend == flight.BackendMmap {
+		opts.Ring = ringSize
+	}
+	c := &camera{t: t}
+	var err error
+	if c.kernel, err = tracker.New(nil, opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ring, err := flight.New(c.kernel, backend, ringSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")}); err != nil {
+		t.Fatal(err)
+	}
+	if c.manager, err = snapshot.New(snapshot.Options{
+		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.manager.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// count lets the generator run on CPUs for a while; meanwhile is called half way.
+func (c *camera) count(meanwhile func(), cpus ...int) {
+	c.t.Helper()
+	g, err := numbers.Start(cpus, 50*time.Microsecond)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	time.Sleep(400 * time.Millisecond)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	time.Sleep(400 * time.Millisecond)
+	threads, err := g.Stop()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.threads = append(c.threads, threads...)
+}
+
+// take takes a snapshot, and holds it against the generators' account.
+func (c *camera) take() (*snapshot.Meta, numbers.Found) {
+	c.t.Helper()
+	dir, err := c.manager.TakeNow("test")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f, err := numbers.Check(dir, c.threads)
+	if err != nil {
+		c.t.Errorf("%s: %v", m.ID, err)
+	}
+	c.t.Logf("%s: %d numbers, %d holes told of, %d samples vouched for, %d records refused", m.ID, f.Numbers, f.Holes, f.Vouched, m.Lost)
+	return m, f
+}
+
+// coverage is what a snapshot says of a CPU.
+func coverage(m *snapshot.Meta, cpu int) snapshot.CPUCoverage {
+	for _, c := range m.Coverage {
+		if c.CPU == cpu {
+			return c
+		}
+	}
+	return snapshot.CPUCoverage{}
+}
+
+// TestRecordCPUOffline: a CPU that was offline when the rings were made, and
+// one that goes and comes back. Plain memory has its records; perf rings, which
+// only CPUs that are online can have, lose and count them.
+func TestRecordCPUOffline(t *testing.T) {
+	inGuest(t)
+	const switchFile = "/sys/devices/system/cpu/cpu1/online"
+	if _, err := os.Stat(switchFile); err != nil {
+		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
+	}
+	power := func(on string) {
+		t.Helper()
+		if err := os.WriteFile(switchFile, []byte(on), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, backend := range []string{flight.BackendMmap, flight.BackendPerf} {
+		t.Run(backend, func(t *testing.T) {
+			defer power("1")
+			power("0")
+			c := newCamera(t, backend)
+			c.count(nil, 0)
+			power("1")
+			c.count(nil, 0, 1)
+			m, f := c.take()
+			if f.Vouched == 0 {
+				t.Error("nothing is vouched for")
+			}
+			second := coverage(m, 1)
+			switch {
+			case backend == flight.BackendMmap && (second.Records == 0 || second.Lost > 0):
+				t.Errorf("CPU 1 came later: %+v", second)
+			case backend == flight.BackendPerf && second.Records == 0 && second.Lost == 0:
+				t.Errorf("CPU 1 came later, and nobody says that its records are lost: %+v", second)
+			}
+			// It goes while its records are in the ring, and more are made elsewhere.
+			power("0")
+			c.count(nil, 0)
+			power("1")
+			c.count(nil, 0, 1)
+			if _, f := c.take(); f.Vouched == 0 {
+				t.Error("nothing is vouched for after the CPU was away")
+			}
+		})
+	}
+}
+
+// TestRecordClockSteps: somebody sets the clock, forth and back. The history
+// stays whole and in order; names of snapshots follow the clock, yet none is
+// used twice, and their numbers tell the order.
+func TestRecordClockSteps(t *testing.T) {
+	inGuest(t)
+	c := newCamera(t, flight.BackendMmap)
+	step := func(by time.Duration) {
+		t.Helper()
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME, &now); err != nil {
+			t.Fatal(err)
+		}
+		to := unix.NsecToTimeval(now.Nano() + by.Nanoseconds())
+		if err := unix.Settimeofday(&to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var last *snapshot.Meta
+	for _, by := range []time.Duration{0, time.Hour, -2 * time.Hour, time.Hour} {
+		c.count(func() { step(by) }, 0, 1)
+		m, f := c.take()
+		if f.Vouched == 0 {
+			t.Errorf("after a step of %v nothing is vouched for", by)
+		}
+		id, err := snapshot.ParseID(m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			before, err := snapshot.ParseID(last.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id.Number <= before.Number || m.Window.ToMonoNS <= last.Window.ToMonoNS {
+				t.Errorf("after a step of %v: %s to %d follows %s to %d", by, m.ID, m.Window.ToMonoNS, last.ID, last.Window.ToMonoNS)
+			}
+			// The wall clock has moved by the step, and by what has passed since.
+			moved := time.Duration(m.Window.WallMinusMono - last.Window.WallMinusMono)
+			if d := moved - by; d < -time.Minute || d > time.Minute {
+				t.Errorf("a step of %v moved the snapshot's clock by %v", by, moved)
+			}
+		}
+		last = m
+	}
+	list, broken, err := c.store.List()
+	if err != nil || len(list) != 4 || len(broken) > 0 {
+		t.Errorf("%d snapshots, broken %v, %v", len(list), broken, err)
+	}
+}
