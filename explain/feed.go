@@ -5,6 +5,9 @@ import "github.com/tailcam/tailcam/snapshot/trace"
 // feed takes in one event.
 func (m *model) feed(ev *trace.Event) {
 	if ev.Type >= trace.DumpStart { // of no record: the state dump, the ends of outliers
+		if ev.Type == trace.OutlierEntry || ev.Type == trace.OutlierExit {
+			m.cpu(ev.CPU).quiet(ev.Time, false) // something was there
+		}
 		return
 	}
 	m.seen[ev.Type] = true

@@ -51,10 +51,10 @@ func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
 	if len(holes) == 0 {
 		holes = []hole{{ev.Time - min(b.NS, ev.Time), ev.Time}}
 	}
-	// Told at the first look after it, mostly: the last one that can be it goes first, then the longest.
+	// The one that it fits best goes first; where it fits none, the longest.
 	slices.SortFunc(holes, func(x, y hole) int {
 		if x.length() >= b.NS && y.length() >= b.NS {
-			return cmp.Compare(y.to, x.to)
+			return cmp.Compare(x.length(), y.length())
 		}
 		return cmp.Compare(y.length(), x.length())
 	})

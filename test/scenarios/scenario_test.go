@@ -174,6 +174,9 @@ func spins(tracepoint string, f spin.Filter, d time.Duration, ofProgram bool) fu
 				return
 			}
 			tr.Part = spun.End - max(spun.Start, tr.Start)
+			if !near(int64(tr.End-spun.Start), int64(spun.End-spun.Start)) {
+				tr.Spoilt = "it took long afterwards"
+			}
 		}
 	}
 }

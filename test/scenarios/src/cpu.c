@@ -53,6 +53,8 @@ static void want_cpu(struct actor *actor)
 {
 	(void)actor;
 	look_for_gap(LONG / 2, until + LONG);
+	if (gap_pieces != 1)
+		truth.spoilt = "the victim ran for a moment";
 }
 
 /* A task with a far better nice value comes, and keeps the CPU. */
@@ -69,7 +71,7 @@ static void nice_hog(void)
 	join(&victim);
 	truth.culprit = hog.tid;
 	truth.part = overlap(&noted[0], truth.start, truth.end);
-	if (truth.part < (truth.end - truth.start) / 100 * 90)
+	if (!truth.spoilt && truth.part < (truth.end - truth.start) / 100 * 90)
 		truth.spoilt = "others had the CPU as well";
 }
 

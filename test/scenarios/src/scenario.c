@@ -120,17 +120,27 @@ uint64_t overlap(const struct stretches *s, uint64_t from, uint64_t to)
 	return sum;
 }
 
+long gap_pieces;
+
 void look_for_gap(uint64_t least, uint64_t until)
 {
 	uint64_t last = now();
+	struct switches before = switches();
 
 	truth.victim = gettid();
 	while (last < until && truth.end - truth.start < least) {
 		uint64_t at = now();
 
-		if (at - last > truth.end - truth.start) {
-			truth.start = last;
-			truth.end = at;
+		if (at - last > APART) {
+			struct switches after = switches();
+
+			if (at - last > truth.end - truth.start) {
+				truth.start = last;
+				truth.end = at;
+				gap_pieces = after.preempted + after.slept - before.preempted - before.slept;
+			}
+			before = after;
+			at = now();
 		}
 		last = at;
 	}

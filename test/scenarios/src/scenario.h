@@ -67,6 +67,8 @@ uint64_t overlap(const struct stretches *s, uint64_t from, uint64_t to);
 
 /* Runs until it was off its CPU for at least this long, or until the time; fills in start and end. */
 void look_for_gap(uint64_t least, uint64_t until);
+/* In how many pieces it was. */
+extern long gap_pieces;
 
 /* The scenarios, by file. NULL ends a list. */
 struct scenario {
