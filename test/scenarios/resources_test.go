@@ -172,6 +172,12 @@ func withQuota(t *testing.T, r *round) {
 		[][2]string{{"cpu.max", "10000 100000"}})
 }
 
+// withWeight lets the program's ordinary tasks go before nearly all that others
+// do on the machine meanwhile.
+func withWeight(t *testing.T, r *round) {
+	r.env = []string{"SCENARIO_GROUP=" + newGroup(t, "cpu", [][2]string{{"cpu.shares", "262144"}}, [][2]string{{"cpu.weight", "10000"}})}
+}
+
 func withFreezer(t *testing.T, r *round) { r.argument = newGroup(t, "freezer", nil, nil) }
 
 // withLittleMemory gives the program less memory than it writes to a slow disk.

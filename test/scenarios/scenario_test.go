@@ -46,14 +46,15 @@ func scenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	return []scenario{
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
-		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}},
-		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}},
+		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
+		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}, prepare: withWeight},
 		{
 			name: "pinned", rule: trackWakeup,
 			want: want{
 				causes: only(explain.Misplaced), by: "scn-equal", many: true,
 				parts: []explain.Cause{explain.Misplaced, explain.Runnable},
 			},
+			prepare: withWeight,
 		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: shared.groupName()}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,6 +28,23 @@ static void tell(void)
 	fflush(stdout);
 }
 
+/*
+ * Ordinary tasks of a scenario share a cgroup that gets most of the CPU's time,
+ * if the harness has made one: what they do to each other stays the same.
+ */
+static void enter_own_group(pid_t tid)
+{
+	const char *group = getenv("SCENARIO_GROUP");
+	char path[512], text[16];
+
+	if (!group)
+		return;
+	snprintf(path, sizeof(path), "%s/tasks", group);
+	bool old = access(path, F_OK) == 0;
+	snprintf(text, sizeof(text), "%d", old ? tid : getpid());
+	put(group, old ? "tasks" : "cgroup.procs", text);
+}
+
 static __attribute__((noreturn)) void *actor_main(void *arg)
 {
 	struct actor *actor = arg;
@@ -40,6 +58,8 @@ static __attribute__((noreturn)) void *actor_main(void *arg)
 	struct sched_param param = {.sched_priority = actor->fifo};
 	need(sched_setscheduler(0, actor->fifo ? SCHED_FIFO : SCHED_OTHER, &param) == 0, "set a scheduling class");
 	actor->tid = gettid();
+	if (!actor->fifo)
+		enter_own_group(actor->tid);
 	actor->act(actor);
 	/* What the victim does from here on is nobody's latency. */
 	if (actor->comm == victim_comm)
