@@ -79,6 +79,8 @@ wakeup  wakeup        5ms  1,234,567         2  9.00ms           1     0        
 disk    block        50ms          0         0       -           0     4        5  inactive: no hook block_rq_issue
 
 recorder perf, 4.0MiB in all
+records sched, throttle
+not fexit:throttle_cfs_rq: refused
 CPU  COVERS  EVENTS/S  BYTES/EVENT  LASTS AT THAT RATE  RECORDS  LOST
   0   5.00s     1,200           80               4.00s    9,000     1
   1   1m01s         3           80              26m40s       12     0

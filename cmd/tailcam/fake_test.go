@@ -34,7 +34,7 @@ func (f *fake) Status(context.Context) api.Status {
 			{Cause: "table_full", Tracker: "wakeup", Count: 1234, Advice: "raise tracker.pending"},
 			{Cause: "ring_full", Rule: "disk", Advice: "raise tracker.ring"},
 		},
-		Recorder: api.RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, CPUs: []snapshot.Coverage{
+		Recorder: api.RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, Groups: []string{"sched", "throttle"}, Missing: map[string]string{"fexit:throttle_cfs_rq": "refused"}, CPUs: []snapshot.Coverage{
 			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1},
 			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, BytesPerEvent: 80, CoversAtRateNS: 1600e9, Records: 12},
 		}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,6 +94,10 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 		return
 	}
 	c.out.Printf("\n%s %s, %s in all\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
+	c.out.Printf("records %s\n", term.Clean(strings.Join(r.Groups, ", ")))
+	for _, hook := range slices.Sorted(maps.Keys(r.Missing)) {
+		c.out.Printf("not %s: %s\n", term.Clean(hook), term.Clean(r.Missing[hook]))
+	}
 	if r.CoverNS > 0 {
 		c.out.Printf("to cover %s at least (recorder.cover)\n", term.Duration(r.CoverNS))
 	}

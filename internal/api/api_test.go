@@ -78,7 +78,7 @@ func TestStatusJSON(t *testing.T) {
 		`{"name":"wakeup","track":"wakeup","threshold_ns":5000000,"source":"rules.d/wakeup.yaml:2","seen":100,"outliers":2,"worst_ns":9000000,"suppressed":1,"lost":0,"actions_skipped":0},` +
 		`{"name":"disk","track":"block","threshold_ns":50000000,"inactive":"no hook","seen":0,"outliers":0,"worst_ns":0,"suppressed":0,"lost":4,"actions_skipped":5}],` +
 		`"losses":[{"cause":"table_full","tracker":"wakeup","count":3,"advice":"raise tracker.pending"}],` +
-		`"recorder":{"enabled":true,"backend":"perf","size_bytes":4194304,"cpus":[{"cpu":0,"covered_ns":5000000000,"events_per_second":1200.5,"bytes_per_event":80,"covers_at_rate_ns":4000000000,"records":9000,"lost":1}]},` +
+		`"recorder":{"enabled":true,"backend":"perf","size_bytes":4194304,"groups":["sched"],"missing":{"fexit:a":"refused"},"cpus":[{"cpu":0,"covered_ns":5000000000,"events_per_second":1200.5,"bytes_per_event":80,"covers_at_rate_ns":4000000000,"records":9000,"lost":1}]},` +
 		`"snapshots":{"count":1,"bytes":4096,"dir":"/var/lib/tailcam/snapshots","failed":2,"last":"20261120T231502.123456789Z-wakeup-000042"}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Error(diff)

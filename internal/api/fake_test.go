@@ -28,7 +28,7 @@ func (f *fake) Status(context.Context) Status {
 		Version: "v1", PID: 42, UptimeNS: int64(time.Hour), Kernel: "6.18.0",
 		Rules:     f.Rules(),
 		Losses:    []Loss{{Cause: "table_full", Tracker: "wakeup", Count: 3, Advice: "raise tracker.pending"}},
-		Recorder:  RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, CPUs: []snapshot.Coverage{{CPU: 0, CoveredNS: 5e9, Covered: 5, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1}}},
+		Recorder:  RecorderStatus{Enabled: true, Backend: "perf", SizeBytes: 4 << 20, Groups: []string{"sched"}, Missing: map[string]string{"fexit:a": "refused"}, CPUs: []snapshot.Coverage{{CPU: 0, CoveredNS: 5e9, Covered: 5, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1}}},
 		Snapshots: SnapshotsStatus{Count: 1, Bytes: 4096, Dir: "/var/lib/tailcam/snapshots", Failed: 2, Last: &last},
 	}
 }

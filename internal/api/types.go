@@ -122,6 +122,8 @@ type RecorderStatus struct {
 	Backend   string              `json:"backend"`
 	SizeBytes uint64              `json:"size_bytes"`         // of all CPUs together
 	CoverNS   int64               `json:"cover_ns,omitempty"` // that recorder.cover asks for
+	Groups    []string            `json:"groups"`             // of events, as recorder.events has them
+	Missing   map[string]string   `json:"missing"`            // of these, what this kernel cannot give: where, and why
 	CPUs      []snapshot.Coverage `json:"cpus"`
 }
 

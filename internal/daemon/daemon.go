@@ -90,7 +90,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
-		{"attach", func() error { return d.kernel.Attach() }, nil},
+		{"attach", d.attach, nil},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -204,9 +204,6 @@ func (d *daemon) loadKernel() (err error) {
 	d.thresholds = adaptive.NewController(d.kernel)
 	for name, why := range d.kernel.Inactive() {
 		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
-	}
-	for hook, why := range d.kernel.Unrecorded() {
-		d.log.Info("not recorded on this kernel", zap.String("hook", hook), zap.Error(why))
 	}
 	return nil
 }

@@ -28,6 +28,10 @@ func (d *daemon) Status(context.Context) api.Status {
 	}
 	if d.recorder != nil {
 		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage(), CoverNS: d.cfg.Recorder.Cover.Nanoseconds()}
+		s.Recorder.Groups, s.Recorder.Missing = d.cfg.Recorder.Events, map[string]string{}
+		for hook, why := range d.kernel.Unrecorded() {
+			s.Recorder.Missing[hook] = why.Error()
+		}
 		s.Recorder.SizeBytes = uint64(d.recorder.Size() * len(s.Recorder.CPUs))
 	}
 	s.Tables = d.tables()
