@@ -17,7 +17,7 @@ const (
 	badFileRetry = time.Minute     // a file that could not be read is left alone
 	slowLoad     = 2 * time.Second // a file that takes longer is not waited for
 	maxLoading   = 64              // files being read or waiting for it
-	loadAtOnce   = 4               // files being read
+	loadAtOnce   = 4               // files being read, but for those that are stuck
 )
 
 var errBusy = errors.New("still being read")
@@ -96,8 +96,7 @@ func (c *cache) get(ctx context.Context, id fileID, f *os.File, read func(*os.Fi
 			go func() {
 				defer own.Close()
 				defer c.loading.Add(-1)
-				c.slots <- struct{}{}
-				defer func() { <-c.slots }()
+				defer turn(c.slots, slowLoad)()
 				c.fill(id, mine, func() (*table, error) {
 					if err != nil {
 						return nil, err
@@ -115,6 +114,20 @@ func (c *cache) get(ctx context.Context, id fileID, f *os.File, read func(*os.Fi
 		c.remove(id, e)
 	}
 	return e.table, e.err
+}
+
+// turn waits for one of the slots, but no longer than patience: what has taken a
+// slot may be stuck for good, on a file system that does not answer. It returns
+// what gives the slot back.
+func turn(slots chan struct{}, patience time.Duration) (back func()) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }
+	case <-timer.C:
+		return func() {}
+	}
 }
 
 // duplicate returns another descriptor of an open file. Closing none is fine.

@@ -16,6 +16,7 @@ import (
 
 const (
 	lineTime     = 20 * time.Second // of one look into debug information, in the background
+	lineTurn     = 30 * time.Second // of waiting for others to end theirs, who may be stuck
 	lineIdle     = 10 * time.Second // after it files are no longer held open
 	lineRetry    = time.Minute      // a file without usable debug information is left alone
 	lineFiles    = 64               // files whose index of compile units is kept
@@ -111,17 +112,16 @@ func (l *lines) peek(file contentID, addrs []uint64) (out []*Source, missing []u
 
 // look runs in a goroutine of its own, whose thread ends with it: it stays unimportant.
 func (l *lines) look(w lineWhere, addrs []uint64) {
-	l.slots <- struct{}{}
-	defer func() { <-l.slots }()
+	f := l.file(w.file)
+	f.busy <- struct{}{}
+	defer func() { <-f.busy }()
+	defer turn(l.slots, lineTurn)()
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lineNice) // of this thread
 	debug.SetPanicOnFault(true)                          // a mapped file may shrink
 
 	ctx, cancel := context.WithTimeout(context.Background(), lineTime)
 	defer cancel()
-	f := l.file(w.file)
-	f.busy <- struct{}{}
-	defer func() { <-f.busy }()
 	if f.err != nil && time.Now().Before(f.retry) {
 		return
 	}

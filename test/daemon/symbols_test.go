@@ -8,10 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/stuckfs"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -97,6 +99,89 @@ func TestStackSources(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("no %q in %s: %v\n%s", want, file, err, text)
 		}
+	}
+}
+
+// TestStuckNames: while the file of a program cannot be read, its outliers come,
+// with addresses, and their snapshots, too; and so do those of others. Nothing
+// is lost meanwhile.
+func TestStuckNames(t *testing.T) {
+	needRoot(t)
+	compiler := needTool(t, "gcc", "gcc libc6-dev")
+	out := filepath.Join(t.TempDir(), "napper")
+	// Static, so that its symbols, at the end, are far from what it needs to run.
+	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := stuckfs.Mount(t, "napper", text)
+	uid, other := newUID(), newUID()
+	// By way of a shell: Go's fork stops the world until exec has read the file, which this process serves.
+	cmd := exec.Command("/bin/sh", "-c", `exec "$0"`, fs.Path())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		fs.Answer()
+		stdin.Close()
+		cmd.Wait()
+	}()
+	one := func() {
+		if _, err := stdin.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stdout.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one() // from here on it has in memory what it needs, and a daemon that starts now knows nothing of it
+	d := start(t, rulesFile(
+		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}"),
+		napRule("nap", other, "stacks: [user]")))
+	nap := func(n int) tracker.Outlier {
+		one()
+		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
+		return d.events("napper")[n-1]
+	}
+	fs.Hang()
+	var o tracker.Outlier
+	for n := 1; n <= 3; n++ {
+		o = nap(n)
+		if len(o.Stacks.User) == 0 || !strings.HasPrefix(o.Stacks.User[0], "[unknown] (napper+0x") || o.Stacks.Sources != nil {
+			t.Fatalf("while the file system hangs: %+v", o.Stacks)
+		}
+	}
+	naps(t, other, 20, 5*time.Millisecond, 2)
+	eventually(t, "others are told", func() bool { return len(d.events("nap")) == 20 })
+	dir := filepath.Join(d.snaps, *o.Snapshot)
+	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
+	s := d.status()
+	if n := loss(t, &s, "symbols_late", ""); n == 0 {
+		t.Error("status tells of no stack without all of its names")
+	}
+	for _, name := range []string{"napper", "nap"} {
+		if r := rule(t, &s, name); r.Lost != 0 {
+			t.Errorf("%d outliers of rule %s are lost", r.Lost, name)
+		}
+	}
+	fs.Answer()
+	for n := 4; !strings.HasPrefix(o.Stacks.User[0], "work+0x"); n++ {
+		if n > 100 {
+			t.Fatalf("no names after the file system answers: %+v", o.Stacks)
+		}
+		o = nap(n)
 	}
 }
 

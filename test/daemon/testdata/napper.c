@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Naps 30 ms for each byte of its standard input, in a function that is inlined. */
+/* Naps 30 ms for each byte of its standard input, in a function that is inlined,
+ * and writes it. */
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +37,10 @@ int main(void)
 {
 	char c;
 
-	while (read(0, &c, 1) > 0)
+	while (read(0, &c, 1) > 0) {
 		work();
+		if (write(1, &c, 1) != 1)
+			return 1;
+	}
 	return 0;
 }
