@@ -217,6 +217,7 @@ type packet struct {
 // model is the part of a trace that matters: what overlaps [from, to].
 type model struct {
 	from, to uint64
+	outliers int
 	names    Names
 	tasks    map[int]*task
 	cpus     map[int]*cpu
@@ -243,7 +244,7 @@ type model struct {
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
-		from: forever, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
+		from: forever, outliers: len(outliers), names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, facts: map[int]*TaskFact{},
 	}

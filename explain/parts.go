@@ -75,11 +75,14 @@ func chain(pieces []piece, blame *Part) []Part {
 	return out
 }
 
-// Bounds of what is written of a path. One of more than maxSteps is shortened.
+// Bounds of what is written of paths. One with more steps than its share of
+// allSteps is shortened: a quarter for the slow task itself, the rest for what it
+// waited for.
 const (
-	maxOwnSteps   = 512
+	allSteps      = 1 << 16 // of all outliers of a report
+	maxSteps      = 2048    // of one
+	minSteps      = 128
 	maxBelowSteps = 32 // of one wait
-	maxSteps      = 2048
 )
 
 // count counts pieces and what lies below them.
@@ -95,9 +98,10 @@ func count(pieces []piece) int {
 // that waited for them.
 func steps(m *model, pieces []piece) []Step {
 	out := []Step{}
-	own, each := maxOwnSteps, maxBelowSteps
-	if count(pieces) <= maxSteps {
-		own, each = maxSteps, maxSteps
+	share := min(max(allSteps/max(m.outliers, 1), minSteps), maxSteps)
+	own, each := share/4, maxBelowSteps
+	if count(pieces) <= share {
+		own, each = share, share
 	}
 	var add func(pieces []piece, depth, most int)
 	add = func(pieces []piece, depth, most int) {
@@ -107,7 +111,7 @@ func steps(m *model, pieces []piece) []Step {
 				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoTask(p.task), CPU: p.cpu, Depth: depth,
 				State: p.state, Cause: p.cause, By: p.by, Why: p.why, Waker: p.waker, Count: s.count,
 			})
-			if len(p.below) > 0 && len(out) < maxSteps {
+			if len(p.below) > 0 && len(out) < share {
 				add(p.below, depth+1, each)
 			}
 		}

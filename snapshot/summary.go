@@ -108,6 +108,9 @@ func factLines(o *tracker.Outlier) []string {
 	return out
 }
 
+// maxTold is how many outliers explain.txt explains at length; of more it has the verdicts.
+const maxTold = 16
+
 // writeText writes explain.txt: the verdicts first, then what led to them, then
 // what the outliers themselves say.
 func writeText(w io.Writer, m *Meta, e *Explanation) error {
@@ -119,7 +122,11 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	}
 	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
 	for i := range e.Outliers {
-		fmt.Fprintf(&b, "\n%s", e.Outliers[i].Text)
+		text := e.Outliers[i].Text
+		if verdict, _, _ := strings.Cut(text, "\n"); i >= maxTold {
+			text = verdict + "\n"
+		}
+		fmt.Fprintf(&b, "\n%s", text)
 	}
 	for _, n := range notes {
 		fmt.Fprintf(&b, "\nnote: %s\n", printable(n))

@@ -27,7 +27,7 @@ type job struct {
 // size estimates what the snapshot will occupy: about one record's size per
 // event, and room for the small files.
 func (j *job) size() uint64 {
-	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + 256<<10
+	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
 // writeAll runs until the queue is closed and empty.
