@@ -6,10 +6,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -64,6 +66,7 @@ func pathsAgree(t *testing.T, dir string, sample []tracker.Outlier) (deep int) {
 	t.Helper()
 	results := explained(t, dir, sample)
 	ref := readReference(t, dir)
+	unseen := 0
 	for i := range results {
 		o := &sample[i]
 		want := map[stretch]uint64{}
@@ -76,6 +79,13 @@ func pathsAgree(t *testing.T, dir string, sample []tracker.Outlier) (deep int) {
 			}
 			got[stretch{s.Depth, s.Task.TID, state}] += s.ToMonoNS - s.FromMonoNS
 			deep = max(deep, s.Depth)
+		}
+		// Where the kernel leaves out a switch (switch_unseen in tailcam status) there is nothing to compare.
+		if slices.ContainsFunc(results[i].Path, func(s explain.Step) bool { return s.State == "unknown" }) {
+			if unseen++; unseen > len(results)/4 {
+				t.Errorf("%d of %d paths have holes: %s", unseen, len(results), results[i].Verdict)
+			}
+			continue
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(stretch{})); diff != "" {
 			t.Errorf("%s[%d] until %d (-by the rules +explained):\n%s\n%s", o.Task.Comm, o.Task.TID, o.EndMono, diff, results[i].Verdict)
@@ -110,10 +120,12 @@ func readReference(t *testing.T, dir string) reference {
 	defer r.Close()
 	var ref reference
 	state := map[int]string{}
-	above := map[int]int{} // interrupts, softirqs and timers that run on a CPU
+	last, early := map[int]int{}, map[int]uint64{} // the latest moment of a task; its wake-up while it still ran
+	above := map[int]int{}                         // interrupts, softirqs and timers that run on a CPU
 	become := func(at uint64, tid int, s string, waker int) {
 		if tid != 0 && state[tid] != s {
 			state[tid] = s
+			last[tid] = len(ref)
 			ref = append(ref, moment{at, tid, s, waker})
 		}
 	}
@@ -132,9 +144,18 @@ func readReference(t *testing.T, dir string) reference {
 				left = "runnable"
 			}
 			become(ev.Time, ev.TID, left, 0)
+			// Rule 1: it was woken on its way to sleep.
+			if woken, ok := early[b.NextTID]; ok && state[b.NextTID] == "blocked" && woken+1e6 >= ref[last[b.NextTID]].at {
+				ref[last[b.NextTID]].state = "runnable"
+			}
+			delete(early, b.NextTID)
 			become(ev.Time, b.NextTID, "running", 0)
 		case trace.Wake:
-			if s := state[b.TID]; s == "running" || s == "runnable" {
+			switch state[b.TID] {
+			case "running":
+				early[b.TID] = ev.Time
+				continue
+			case "runnable":
 				continue
 			}
 			waker := ev.TID
