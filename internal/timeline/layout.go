@@ -64,7 +64,7 @@ func New(r *explain.Result, most int) *Picture {
 		if from >= to || s.Depth < 0 {
 			continue
 		}
-		at := b.row(&s.Task, s.Depth, true)
+		at := b.path(s, from)
 		bar := Bar{From: from, To: to, Cause: s.Cause, State: s.State, Text: stepText(s)}
 		p.Rows[at].Bars = append(p.Rows[at].Bars, bar)
 		if followed(r.Path[i+1:], s) {
@@ -107,12 +107,27 @@ func culprit(s *explain.Step) bool {
 	return true
 }
 
+// path is the row of a step's task. What a task waited for within what it did,
+// such as for a disk in a page fault, stands below it.
+func (b *builder) path(s *explain.Step, from uint64) int {
+	at := b.row(&s.Task, s.Depth, true)
+	bars := b.p.Rows[at].Bars
+	if n := len(bars); n == 0 || bars[n-1].To <= from || b.p.Rows[at].Depth >= s.Depth {
+		return at
+	}
+	return b.keyed(fmt.Sprintf("below %d", s.Task.TID), &s.Task, s.Depth, true)
+}
+
 // row finds the row of a task or another culprit, or adds it.
 func (b *builder) row(w *explain.Who, depth int, path bool) int {
 	key := fmt.Sprintf("%s %s", w.Kind, w.Name)
 	if w.Kind == explain.KindTask || w.Kind == "" && w.TID != 0 {
 		key = fmt.Sprintf("task %d", w.TID)
 	}
+	return b.keyed(key, w, depth, path)
+}
+
+func (b *builder) keyed(key string, w *explain.Who, depth int, path bool) int {
 	at, ok := b.rows[key]
 	if !ok {
 		at = len(b.p.Rows)
@@ -144,7 +159,7 @@ func (b *builder) squeeze(most int) {
 		for _, bar := range p.Rows[i].Bars {
 			weight[i] += bar.To - bar.From
 		}
-		if i == 0 || p.Rows[i].Path || weight[i] >= (p.To-p.From)/visible {
+		if i == 0 || weight[i] > 0 && (p.Rows[i].Path || weight[i] >= (p.To-p.From)/visible) {
 			order = append(order, i)
 		}
 	}

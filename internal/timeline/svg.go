@@ -15,13 +15,11 @@ import (
 const (
 	svgWidth  = 1200.0
 	svgMargin = 28.0
-	svgLabel  = 250.0 // of the names
+	svgLabel  = 275.0 // of the names
 	svgRow    = 30.0
 	svgBar    = 20.0
 	svgLine   = 20.0  // of a list
 	svgRows   = 24    // at most
-	letter    = 6.4   // of a 12 pixel character, about
-	svgLetter = 122   // columns of a heading
 	svgGauge  = 200.0 // of a part
 )
 
@@ -94,11 +92,11 @@ func (d *drawing) text(x, y float64, class, s string) {
 
 func (d *drawing) result(r *explain.Result) {
 	d.y += 14
-	for _, line := range term.Wrap(term.Clean(r.Verdict), svgLetter) {
+	for _, line := range heading.wrap(term.Clean(r.Verdict), svgWidth-2*svgMargin) {
 		d.text(svgMargin, d.y, "h", line)
 		d.y += 22
 	}
-	for _, line := range term.Wrap(term.Clean(r.Advice), svgLetter+20) {
+	for _, line := range small.wrap(term.Clean(r.Advice), svgWidth-2*svgMargin) {
 		d.text(svgMargin, d.y, "s", line)
 		d.y += svgLine
 	}
@@ -149,11 +147,15 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		class = ""
 	}
 	indent := 14 * float64(min(row.Depth, 8))
-	room := int((svgLabel - indent - 10) / 7.4)
-	name := term.Shorten(row.Name, room)
+	letters := normal
+	if i == 0 {
+		letters = strong
+	}
+	room := svgLabel - indent - 12
+	name := letters.cut(row.Name, room)
 	note := ""
-	if left := room - term.Width(name) - 2; row.Note != "" && left > 3 {
-		note = fmt.Sprintf(`<tspan class="s" dx="7">%s</tspan>`, escape(term.Shorten(row.Note, left)))
+	if left := room - letters.pixels(name) - 7; row.Note != "" && left > 30 {
+		note = fmt.Sprintf(`<tspan class="s" dx="7">%s</tspan>`, escape(small.cut(row.Note, left)))
 	}
 	d.add(`<text x="%.1f" y="%.1f" class="%s">%s%s<title>%s</title></text>`, svgMargin+indent, y+svgRow/2+4.5, class,
 		escape(name), note, escape(strings.TrimSpace(row.Name+" "+row.Note)))
@@ -172,7 +174,7 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 		d.add(`<rect class="bar %s" x="%.2f" y="%.1f" width="%.2f" height="%.1f" rx="%.1f"><title>%s</title></rect>`,
 			classOf(s.Cause), x, y+down, width, high, min(3, width/3), escape(s.tip(p.From)))
 		for _, words := range []string{s.Text, term.CauseWords(s.Cause)} {
-			if row.Path && float64(term.Width(words))*letter+12 < width {
+			if row.Path && small.pixels(words)+8 < width {
 				d.text(x+width/2, y+svgRow/2+4, "in", words)
 				break
 			}
@@ -208,7 +210,7 @@ func (s *strip) tip(begin uint64) string {
 // strips puts bars together that are too short to be seen, so that a picture
 // of many thousand stays small.
 func (p *Picture) strips(row *Row) []strip {
-	least := (p.To - p.From) / 2400
+	least := (p.To - p.From) / 1200
 	var out []strip
 	longest := uint64(0)
 	for _, b := range row.Bars {
@@ -224,7 +226,12 @@ func (p *Picture) strips(row *Row) []strip {
 				last.count++
 				continue
 			}
-			if last.To >= b.From && last.Cause == b.Cause && last.Text == b.Text {
+			if n > 1 && last.To-last.From < least { // a hair within the same
+				if before := &out[n-2]; before.To+least >= b.From && before.Cause == b.Cause && before.Text == b.Text {
+					out, last = out[:n-1], before
+				}
+			}
+			if last.To+least >= b.From && last.Cause == b.Cause && last.Text == b.Text {
 				last.To = max(last.To, b.To)
 				continue
 			}
@@ -284,5 +291,6 @@ func (d *drawing) part(class, words string, ns, whole int64) {
 	d.add(`<text x="%.1f" y="%.1f" class="n">%s</text><text x="%.1f" y="%.1f" class="n s">%s</text>`,
 		svgMargin+62, d.y, term.Duration(ns), svgMargin+112, d.y, escape(percent(ns, whole)))
 	d.add(`<g class="%s"><rect class="bar" x="%.1f" y="%.1f" width="%.2f" height="11" rx="2"/></g>`, class, svgMargin+126, d.y-10, max(width, 1))
-	d.text(svgMargin+126+svgGauge+14, d.y, "", term.Shorten(words, 108))
+	x := svgMargin + 126 + svgGauge + 14
+	d.text(x, d.y, "", normal.cut(words, svgWidth-svgMargin-x))
 }

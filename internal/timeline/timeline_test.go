@@ -144,6 +144,21 @@ func TestPicture(t *testing.T) {
 	if diff := cmp.Diff([]Arrow{{At: 1040 * ms, From: 1, To: 0}}, p.Arrows); diff != "" {
 		t.Error(diff)
 	}
+	// A disk in a page fault of the same task.
+	fault := commit()
+	fault.Path = fault.Path[:2]
+	fault.Path[1].Cause, fault.Path[1].By = explain.PageFault, &explain.Who{Kind: explain.KindDevice, Name: "sda"}
+	below := fault.Path[1]
+	below.Depth, below.Cause = 1, explain.BlockDevice
+	fault.Path = append(fault.Path, below)
+	p = New(fault, 20)
+	rows = nil
+	for _, r := range p.Rows {
+		rows = append(rows, fmt.Sprintf("%s %d %s", r.Name, r.Depth, r.Bars[len(r.Bars)-1].Cause))
+	}
+	if diff := cmp.Diff([]string{"postgres[1234] 0 page_fault", "postgres[1234] 1 block_device", "sda 2 block_device"}, rows); diff != "" {
+		t.Error(diff)
+	}
 	// Many culprits: the largest have rows, the rest one.
 	crowd := commit()
 	crowd.Path = nil
