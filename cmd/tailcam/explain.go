@@ -17,8 +17,9 @@ import (
 // explainOptions are the flags of `tailcam explain`.
 type explainOptions struct {
 	format  string
-	out     string // file; "": standard output
-	outlier int    // from 1; 0: all
+	out     string // file; "-": standard output
+	force   bool
+	outlier int // from 1; 0: all
 	path    bool
 }
 
@@ -57,9 +58,10 @@ rules are in docs/explain.md; json is what explain.json holds.`,
 	}
 	c.addOutput(cmd)
 	c.addDir(cmd)
-	cmd.Flags().StringVar(&o.format, "format", "text", "text, svg (a picture), or json")
+	cmd.Flags().StringVar(&o.format, "format", "text", "`format`: text, svg (a picture), or json")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVarP(&o.out, "out", "O", "", "write to this `file`, instead of standard output")
+	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "`path` to write, - is the standard output")
+	cmd.Flags().BoolVar(&o.force, "force", false, "replace what is there")
 	cmd.Flags().IntVar(&o.outlier, "outlier", 0, "only this one of several, a `number` from 1")
 	cmd.Flags().BoolVar(&o.path, "path", false, "text: list each step of the critical path, too")
 	return cmd
@@ -82,8 +84,11 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 		r.Outliers = r.Outliers[o.outlier-1 : o.outlier]
 		m.Outliers = m.Outliers[o.outlier-1 : o.outlier]
 	}
-	if o.out == "" {
+	if o.out == "-" {
 		return c.printExplanation(r, m, o)
+	}
+	if st, err := os.Stat(o.out); err == nil && st.Mode().IsRegular() && !o.force {
+		return fmt.Errorf("%s is there already: --force replaces it", o.out)
 	}
 	f, err := os.Create(o.out)
 	if err != nil {

@@ -36,6 +36,9 @@ func TestExplainVerb(t *testing.T) {
 	if status != exitOK || stdout != "" || stderr != "" || err != nil || !strings.HasPrefix(string(data), "<svg ") {
 		t.Errorf("svg: status %d, %q, %q, %v", status, stdout, stderr, err)
 	}
+	if status, _, stderr := invoke(t, "explain", byPath, "--format", "svg", "-O", picture, "--force"); status != exitOK {
+		t.Errorf("--force: status %d, %q", status, stderr)
+	}
 	for d := xml.NewDecoder(strings.NewReader(string(data))); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
@@ -51,6 +54,7 @@ func TestExplainVerb(t *testing.T) {
 		byPath + " --outlier 2":     "--outlier 2: the snapshot has 1 outlier",
 		byPath + " --format png":    "--format png: allowed are text, svg and json",
 		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",
+		byPath + " -O " + picture:   picture + " is there already: --force replaces it",
 		"/no/such/dir":              "there is no directory /no/such/dir: name the one of your snapshots by --dir",
 		"1999 --dir " + dir:         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 	} {

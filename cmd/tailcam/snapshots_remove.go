@@ -92,7 +92,7 @@ named. What is in use by a running daemon stays.`,
 			return c.printRemovals(list, dry)
 		},
 	}
-	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep the newest `number`")
+	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep so many of the newest: a `number`")
 	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes", "keep the newest ones that take so many `bytes` of disk: 500MiB")
 	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than", "remove what is older than that `time`: 36h, 7d")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")

@@ -69,8 +69,8 @@ counted as such. --by cgroup is the cgroup of who caused it.`,
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageValue)(&since), "since", "only outliers of the last `time`: 1h, 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by culprit, cause, rule or cgroup")
+	cmd.Flags().Var((*ageValue)(&since), "since", "only outliers of so much `time` until now: 1h, 7d (default: all)")
+	cmd.Flags().StringVar(&by, "by", by, "add up by `what`: culprit, cause, rule or cgroup")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVar(&most, "count", most, "`number` of rows; json has all")
 	c.addOutput(cmd)
