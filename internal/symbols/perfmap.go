@@ -19,8 +19,8 @@ const maxPerfMap = 256 << 20
 
 // resolvePerfMap names code of just-in-time compilers (Java, Node, Python …)
 // that write /tmp/perf-PID.map. The map grows and changes, so it is read from
-// the start each time and not kept.
-func (p *target) resolvePerfMap(ctx context.Context, h hit, addrs []uint64, out *result) {
+// the start for each stack, and not kept.
+func (p *target) resolvePerfMap(ctx context.Context, hits []hit, addrs []uint64, out *result) {
 	f, err := p.openPerfMap()
 	if err != nil {
 		return
@@ -28,9 +28,11 @@ func (p *target) resolvePerfMap(ctx context.Context, h hit, addrs []uint64, out 
 	defer f.Close()
 	file := io.NewSectionReader(contextReader{ctx, f}, 0, maxPerfMap)
 	_ = scanPerfMap(file, func(start, size uint64, name []byte) {
-		for _, fr := range h.frames {
-			if fr.at >= start && fr.at-start < size { // the last line wins: it is the newest
-				out.set(fr.index, fmt.Sprintf("%s+0x%x (%s)", readable(string(name)), addrs[fr.index]-start, h.module()))
+		for _, h := range hits {
+			for _, fr := range h.frames {
+				if fr.at >= start && fr.at-start < size { // the last line wins: it is the newest
+					out.set(fr.index, fmt.Sprintf("%s+0x%x (%s)", readable(string(name)), addrs[fr.index]-start, h.module()))
+				}
 			}
 		}
 	})

@@ -46,6 +46,7 @@ func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *r
 			f.file.Close() // nil is fine
 		}
 	}()
+	var compiled []hit // code that a compiler wrote at run time
 	for i, h := range hits {
 		if ctx.Err() != nil {
 			return
@@ -56,8 +57,11 @@ func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *r
 		case h.isFile():
 			p.resolveFile(ctx, files[i], h, addrs, out)
 		case h.executable && !p.ended:
-			p.resolvePerfMap(ctx, h, addrs, out)
+			compiled = append(compiled, h)
 		}
+	}
+	if len(compiled) > 0 {
+		p.resolvePerfMap(ctx, compiled, addrs, out)
 	}
 	for t, w := range p.wanted {
 		for i, s := range p.resolver.lines.get(ctx, p.where(t, w.m), w.addrs) {
