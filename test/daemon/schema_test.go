@@ -123,8 +123,16 @@ func promised(t *testing.T, name string, o map[string]any, truth slow.Truth) {
 		t.Errorf("an outlier of %s has no kernel stack: %v", name, o["stacks"])
 	}
 	for f := range stacks {
-		if !slices.Contains([]string{"kernel", "user", "waker"}, f) {
+		if !slices.Contains([]string{"kernel", "user", "waker", "sources"}, f) {
 			t.Errorf("stacks of %s: %s", name, f)
+		}
+	}
+	// One for each frame, or none at all.
+	sources, _ := stacks["sources"].(map[string]any)
+	for f, list := range sources {
+		frames, _ := stacks[f].([]any)
+		if got, ok := list.([]any); !ok || len(got) != len(frames) {
+			t.Errorf("sources of %s: %v of frames %v", f, list, frames)
 		}
 	}
 }
