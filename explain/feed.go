@@ -32,7 +32,10 @@ func (m *model) feed(ev *trace.Event) {
 	}
 	if c.first == 0 {
 		m.found(ev, c)
+	} else if ev.TID != c.current {
+		m.missed(ev, c)
 	}
+	c.seen = ev.Time
 	c.quiet(ev.Time, ev.TID == 0)
 	switch b := ev.Body.(type) {
 	case trace.Switch:
@@ -62,55 +65,6 @@ func (m *model) feed(ev *trace.Event) {
 	}
 }
 
-// lose forgets what a CPU did: its records from here on are missing.
-func (m *model) lose(c *cpu, at uint64) {
-	if c.first == 0 {
-		return
-	}
-	m.clearFrames(c, at, nil)
-	c.first, c.done = 0, nil
-	n := len(c.runs)
-	if n == 0 || c.runs[n-1].to != forever {
-		return
-	}
-	r := &c.runs[n-1]
-	r.to = max(at, r.from)
-	if t := m.tasks[r.tid]; t != nil {
-		if s := t.last(); s != nil && s.state == running {
-			m.turn(t, at, segment{state: unknown, cpu: s.cpu})
-		}
-	}
-	if m.keep() {
-		c.runs = add(c.runs, run{from: r.to, to: forever, tid: -1})
-	}
-}
-
-// found notes what a CPU was found doing at its first event.
-func (m *model) found(ev *trace.Event, c *cpu) {
-	c.first = ev.Time
-	if len(c.covered) > 0 {
-		c.first = min(c.first, c.covered[0].From)
-	}
-	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
-		c.runs[n-1].to = max(c.first, c.runs[n-1].from)
-		c.first = c.runs[n-1].to
-	}
-	prio := 120
-	if b, ok := ev.Body.(trace.Switch); ok {
-		prio = b.PrevPrio
-	}
-	if m.keep() {
-		c.runs = add(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
-	}
-	if ev.TID == 0 {
-		return
-	}
-	t := m.task(ev.TID)
-	if s := t.last(); s == nil || s.state == unknown {
-		m.turn(t, c.first, segment{state: running, cpu: int32(ev.CPU)})
-	}
-}
-
 // onBehalf is the task that does something: none if an interrupt does.
 func (m *model) onBehalf(ev *trace.Event, c *cpu) int {
 	if len(c.frames) > 0 {
@@ -127,10 +81,7 @@ func (m *model) feedSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	}
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
 		r := &c.runs[n-1]
-		if r.tid != ev.TID {
-			r.tid = -1 // a switch is missing
-		}
-		r.to = ev.Time
+		r.to = max(ev.Time, r.from)
 		if r.to <= m.from {
 			c.runs = c.runs[:n-1]
 			m.kept--
@@ -139,7 +90,7 @@ func (m *model) feedSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	if m.keep() {
 		c.runs = add(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
 	}
-	c.done = nil
+	c.done, c.current = nil, b.NextTID
 	if b.NextTID != 0 {
 		m.arrive(ev, c, b)
 	}
@@ -185,8 +136,8 @@ func (m *model) arrive(ev *trace.Event, c *cpu, b *trace.Switch) {
 		if ev.Time > m.whole {
 			m.turn(t, m.whole, segment{state: runnable, cpu: int32(ev.CPU), prio: int16(b.NextPrio)})
 		}
-	case s != nil && s.state == running:
-		s.state = unknown // its switch out is missing
+	case s != nil && s.state == running: // its switch out is missing
+		m.vanish(t, s)
 	case s != nil && s.state == blocked && t.early != nil && t.early.at+earlyWake >= s.from:
 		s.state, s.wake = runnable, t.early
 	}
@@ -224,7 +175,10 @@ func (m *model) feedWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	case len(t.segments) == 0 && ev.Time > m.whole:
 		m.turn(t, m.whole, segment{state: blocked, call: trace.CallNone, cpu: int32(b.TargetCPU)})
 	}
-	if s = t.last(); s != nil && s.state == blocked {
+	if s = t.last(); s != nil && s.state == unknown {
+		s.state, s.call = blocked, trace.CallNone // whatever it did: it was asleep in the end
+	}
+	if s != nil && s.state == blocked {
 		s.wake = w
 	}
 	if w.ctx == nil && ev.TID != 0 {

@@ -149,6 +149,8 @@ type cpu struct {
 	first   uint64    // from here on its events are there; 0: none was seen since
 	known   bool      // covered is filled in
 	covered []Stretch // to come
+	current int       // task
+	seen    uint64    // its latest event
 	runs    []run
 	overs   []over
 	steals  []over
@@ -235,7 +237,7 @@ type model struct {
 	full     bool
 	damaged  bool
 
-	near     [64]*cpu   // the first ones of cpus
+	first    [64]*cpu   // the first ones of cpus
 	met      [256]*task // some of tasks
 	whos     map[whoKey]*Who
 	contexts map[contextKey]*context
@@ -278,17 +280,22 @@ func (m *model) task(tid int) *task {
 	return t
 }
 
-func (m *model) cpu(n int) *cpu {
-	if n >= 0 && n < len(m.near) && m.near[n] != nil {
-		return m.near[n]
+// near finds a CPU; nil: it is not known.
+func (m *model) near(n int) *cpu {
+	if n >= 0 && n < len(m.first) {
+		return m.first[n]
 	}
-	c := m.cpus[n]
+	return m.cpus[n]
+}
+
+func (m *model) cpu(n int) *cpu {
+	c := m.near(n)
 	if c == nil {
 		c = &cpu{}
 		if len(m.cpus) < maxCPUs {
 			m.cpus[n] = c
-			if n >= 0 && n < len(m.near) {
-				m.near[n] = c
+			if n >= 0 && n < len(m.first) {
+				m.first[n] = c
 			}
 		}
 	}

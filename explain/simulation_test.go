@@ -311,3 +311,57 @@ func TestSumsOfAnything(t *testing.T) {
 		explained(t, &list, outliers, names)
 	}
 }
+
+// TestMissingSwitches: kernels leave out a switch at times. What is known beside
+// stays known, as each event tells who ran.
+func TestMissingSwitches(t *testing.T) {
+	var right, wrong, unexplained, all int64
+	for seed := range uint64(100) {
+		s := newSimulation(seed, 1+int(seed%4), 2+int(seed%9))
+		s.run(400)
+		end := s.now
+		s.now++
+		for _, task := range s.tasks {
+			s.become(task, "over", "", 0)
+		}
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		var kept events
+		for _, ev := range s.events(t) {
+			if ev.Type != trace.SchedSwitch || rnd.IntN(10) > 0 {
+				kept = append(kept, ev)
+			}
+		}
+		for _, task := range s.tasks {
+			o := Outlier{Track: "pair", Rule: "r", TID: task.tid, Start: 1_000_001, End: end}
+			src := kept
+			r := explained(t, &src, []Outlier{o}, Names{}).Outliers[0]
+			for i := range r.Path {
+				p := &r.Path[i]
+				if p.Depth > 0 {
+					continue
+				}
+				all += int64(p.ToMonoNS - p.FromMonoNS)
+				if p.State == "unknown" {
+					unexplained += int64(p.ToMonoNS - p.FromMonoNS)
+					continue
+				}
+				for _, x := range task.truth {
+					lo, hi := max(x.from, p.FromMonoNS), min(x.to, p.ToMonoNS)
+					if lo >= hi {
+						continue
+					}
+					if x.state == p.State || x.state == "running" && p.State == "interrupted" {
+						right += int64(hi - lo)
+					} else {
+						wrong += int64(hi - lo)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("of %d us with a tenth of all switches missing: %.1f %% right, %.1f %% wrong, %.1f %% unexplained", all/1000,
+		percent(right, all), percent(wrong, all), percent(unexplained, all))
+	if percent(right, all) < 80 || percent(wrong, all) > 10 {
+		t.Error("more than that must be known")
+	}
+}
