@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"path"
 )
@@ -110,11 +109,11 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 
 func mapDebug(p debugPath, o opener) (*mapped, error) {
 	if p.inRoot && o == nil {
-		return nil, errors.New("open debug file: the process has ended")
+		return nil, fmt.Errorf("%w: the process has ended", errNotOpened)
 	}
 	f, _, err := p.open(o)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNotOpened, err)
 	}
 	defer f.Close()
 	return mapFile(f)

@@ -26,6 +26,10 @@ const (
 	maxLinesKept = 1 << 15          // addresses with their source
 )
 
+// errNotOpened says that a file could not be opened by way of one process. By
+// way of another one it may be.
+var errNotOpened = errors.New("open debug information")
+
 // lines finds sources of addresses. Reading debug information takes long, so
 // that is done in the background, by threads of low priority, and goes on when
 // nobody waits any more: who asks again finds the answer.
@@ -127,7 +131,9 @@ func (l *lines) look(w lineWhere, addrs []uint64) {
 	}
 	if err := l.lookIn(ctx, f, w, addrs); err != nil {
 		l.failed.Add(1)
-		f.fail(err)
+		if f.close(); !errors.Is(err, errNotOpened) {
+			f.err, f.retry = err, time.Now().Add(lineRetry)
+		}
 	}
 	f.last = time.Now()
 	l.shrink(f)
@@ -225,9 +231,8 @@ func (l *lines) dropLocked(own *lineFile, empty bool) bool {
 		f := l.files[id]
 		select {
 		case f.busy <- struct{}{}:
-			f.close()
 			f.index = nil
-			f.size.Store(0)
+			f.close()
 			delete(l.files, id)
 			<-f.busy
 			return true
@@ -248,18 +253,14 @@ func (l *lines) rest(f *lineFile) {
 	defer func() { <-f.busy }()
 	if time.Since(f.last) >= lineIdle {
 		f.close()
-		f.size.Store(f.index.bytes())
 	}
 }
 
-func (f *lineFile) fail(err error) {
-	f.err, f.retry = err, time.Now().Add(lineRetry)
-	f.close()
-}
-
+// close keeps the index.
 func (f *lineFile) close() {
 	if f.data != nil {
 		f.data.close()
 		f.data = nil
 	}
+	f.size.Store(f.index.bytes())
 }

@@ -92,6 +92,9 @@ func (p *target) open(m mapping) (f mappedFile) {
 	if id, ok := p.gone[m.start]; ok {
 		f.id = id
 	}
+	if !strings.HasPrefix(m.name, "/") {
+		return mappedFile{nil, f.id, errNotOpened}
+	}
 	file, id, err := openHost(m.name)
 	if err == nil && (id.ino != m.inode || id.dev != m.dev) {
 		file.Close()
@@ -174,7 +177,7 @@ func (p *target) where(t *table, m mapping) lineWhere {
 	return lineWhere{file: t.id, table: t, path: m.name, debug: again.opener(), open: func() (*mapped, error) {
 		f := again.open(m)
 		if f.err != nil {
-			return nil, f.err
+			return nil, fmt.Errorf("%w: %w", errNotOpened, f.err)
 		}
 		defer f.file.Close()
 		return mapFile(f.file)
