@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/explain"
-	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -50,7 +48,7 @@ func (l *text) String() string {
 	return l.buf.String()
 }
 
-// watch starts a daemon with these rules. It is stopped at the end of the test.
+// watch starts a daemon with these rules, and what it records as shipped. It is stopped at the end of the test.
 func watch(t *testing.T, rules string) *camera {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,11 +56,9 @@ func watch(t *testing.T, rules string) *camera {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	groups := slices.DeleteFunc(slices.Clone(config.EventGroups), func(g string) bool { return g == "syscall" }) // as shipped
 	c := &camera{snaps: filepath.Join(dir, "snaps"), log: &text{}, done: make(chan struct{})}
 	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--socket-path", filepath.Join(dir, "s.sock"),
-		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB",
-		"--recorder-events", strings.Join(groups, ","))
+		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -58,6 +58,7 @@ func scenarios(shared *resources) []scenario {
 		},
 		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: shared.groupName()}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
+		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
 		{
 			name: "irqs-off", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-irqs-off"},
 			prepare: withInterruptsOff,

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // again is how often a scenario is run anew whose own clock says that something
@@ -29,6 +31,7 @@ func TestScenarios(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute: left out with -short")
 	}
+	alone(t)
 	shared := &resources{t: t}
 	list := scenarios(shared)
 	c := watch(t, rules(list))
@@ -57,6 +60,20 @@ func TestScenarios(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// alone waits until no other run of this test is under way on the machine: they
+// would disturb each other.
+func alone(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "tailcam-scenarios.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
 }
 
 // score runs a scenario until it was not disturbed, and judges what tailcam says.

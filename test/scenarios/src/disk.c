@@ -128,11 +128,13 @@ static void deep_queue(void)
 /* ----------------------------------------------------------------- journal */
 
 static volatile bool committing;
+static uint64_t committed;
 
 static void commit(struct actor *actor)
 {
 	committing = true;
 	need(fsync(*(int *)actor->arg) == 0, "fsync");
+	committed = now();
 }
 
 /* The own data is on the disk, the own metadata is in a commit that another one began. */
@@ -155,6 +157,8 @@ static void journal(void)
 	need(fsync(mine) == 0, "fsync");
 	done();
 	join(&committer);
+	if (committed < truth.end - (truth.end - truth.start) / 10)
+		truth.spoilt = "the commit was over before";
 }
 
 /* -------------------------------------------------------------- page fault */

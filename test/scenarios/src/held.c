@@ -55,7 +55,13 @@ static uint64_t throttled(void)
 static void quota_victim(struct actor *actor)
 {
 	(void)actor;
-	look_for_gap(LONG, now() + 400 * MSEC);
+	uint64_t until = now() + 600 * MSEC;
+
+	look_for_gap(LONG, until);
+	while (now() < until && throttled() < (truth.end - truth.start) / 100 * 95) {
+		truth.start = truth.end = 0;
+		look_for_gap(LONG, until);
+	}
 	if (throttled() < (truth.end - truth.start) / 100 * 95)
 		truth.spoilt = "it was not the quota";
 }

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int pair[2];
@@ -81,22 +82,54 @@ static struct sockaddr_in address(const char *at)
 	return a;
 }
 
+/* Makes a child with a network of its own, and a wire to there. The child calls body, and tells when it is ready. */
+static pid_t wire(void (*body)(void *arg, int ready), void *arg)
+{
+	char command[256], byte;
+	int ready[2];
+
+	need(pipe(ready) == 0, "make a pipe");
+	need(unshare(CLONE_NEWNET) == 0, "a network of its own");
+	pid_t pid = fork();
+	need(pid >= 0, "fork");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		name_thread("scn-peer");
+		pin_thread(other);
+		need(unshare(CLONE_NEWNET) == 0, "a network of its own");
+		need(write(ready[1], "x", 1) == 1, "tell");
+		/* The wire comes from the other side. */
+		shell("for i in $(seq 100); do ip link show scn1 >/dev/null 2>&1 && break; sleep 0.02; done;"
+		      "ip addr add " THERE "/24 dev scn1 && ip link set scn1 up");
+		body(arg, ready[1]);
+		for (;;)
+			pause(); /* the wire would go with it */
+	}
+	close(ready[1]); /* so that the end of the peer is seen */
+	need(read(ready[0], &byte, 1) == 1, "wait for the peer");
+	snprintf(command, sizeof(command),
+		 "ip link add scn0 type veth peer name scn1 netns %d && ip addr add " HERE
+		 "/24 dev scn0 && ip link set scn0 up",
+		 pid);
+	shell(command);
+	need(read(ready[0], &byte, 1) == 1, "wait for the peer");
+	return pid;
+}
+
+static void unwire(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 /* The peer answers the first request at once, and the second one late. */
-static void peer(uint64_t *at, int ready)
+static void peer(void *arg, int ready)
 {
 	struct sockaddr_in a = address(THERE);
 	socklen_t size = sizeof(a);
-	uint64_t asked;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	name_thread("scn-peer");
-	pin_thread(other);
-	need(unshare(CLONE_NEWNET) == 0, "a network of its own");
-	need(write(ready, "x", 1) == 1, "tell");
-	/* The wire comes from the other side. */
-	shell("for i in $(seq 100); do ip link show scn1 >/dev/null 2>&1 && break; sleep 0.02; done;"
-	      "ip addr add " THERE "/24 dev scn1 && ip link set scn1 up");
+	uint64_t asked, *at = arg;
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
 	need(fd >= 0 && bind(fd, (struct sockaddr *)&a, size) == 0, "bind");
 	need(fifo_thread(MIDDLE) == 0, "become real-time");
 	need(write(ready, "x", 1) == 1, "tell");
@@ -107,7 +140,6 @@ static void peer(uint64_t *at, int ready)
 		*at = now();
 		need(sendto(fd, &asked, sizeof(asked), 0, (struct sockaddr *)&a, size) == sizeof(asked), "answer");
 	}
-	pause(); /* the wire would go with it */
 }
 
 static void network(void)
@@ -115,26 +147,9 @@ static void network(void)
 	struct sockaddr_in there = address(THERE);
 	uint64_t *at = mmap(NULL, sizeof(*at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t answer;
-	char command[256], byte;
-	int ready[2];
 
 	need(at != MAP_FAILED, "shared memory");
-	need(pipe(ready) == 0, "make a pipe");
-	need(unshare(CLONE_NEWNET) == 0, "a network of its own");
-	pid_t pid = fork();
-	need(pid >= 0, "fork");
-	if (pid == 0) {
-		peer(at, ready[1]);
-		_exit(0);
-	}
-	close(ready[1]); /* so that the end of the peer is seen */
-	need(read(ready[0], &byte, 1) == 1, "wait for the peer");
-	snprintf(command, sizeof(command),
-		 "ip link add scn0 type veth peer name scn1 netns %d && ip addr add " HERE
-		 "/24 dev scn0 && ip link set scn0 up",
-		 pid);
-	shell(command);
-	need(read(ready[0], &byte, 1) == 1, "wait for the peer");
+	pid_t pid = wire(peer, at);
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	need(fd >= 0 && connect(fd, (struct sockaddr *)&there, sizeof(there)) == 0, "connect");
 	pin_thread(cpu);
@@ -152,8 +167,115 @@ static void network(void)
 	name_thread("scn-idle");
 	truth.part = *at - truth.start;
 	truth.culprit = pid;
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+	unwire(pid);
+}
+
+/* ----------------------------------------------------------- a storm of packets */
+
+#define NOWHERE "10.78.0.0/16"
+#define PACKETS 400
+
+/* Forwards, also what comes back to it, and does not say that there is a better way. */
+#define ROUTER                                                           \
+	"cd /proc/sys/net/ipv4; echo 1 >ip_forward; for i in conf/*; do" \
+	" echo 0 >$i/rp_filter; echo 1 >$i/accept_local; echo 0 >$i/send_redirects; done; "
+
+/* Both ends believe that the other one knows the way. */
+static void forward(void *arg, int ready)
+{
+	(void)arg;
+	shell(ROUTER "ip route add " NOWHERE " via " HERE);
+	need(write(ready, "x", 1) == 1, "tell");
+}
+
+/* How much CPU time the thread has had that does softirqs when there are too many. */
+static uint64_t softirq_thread_ns(void)
+{
+	static pid_t pid;
+	struct timespec ts;
+	clockid_t clock;
+
+	if (!pid) {
+		char command[128], name[16];
+
+		snprintf(command, sizeof(command), "grep -lx ksoftirqd/%d /proc/[0-9]*/comm 2>/dev/null", cpu);
+		FILE *f = popen(command, "re");
+		need(f && fscanf(f, "/proc/%d/%15s", &pid, name) == 2, "find the thread of softirqs");
+		pclose(f);
+	}
+	need(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &ts) == 0,
+	     "the clock of the thread of softirqs");
+	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
+}
+
+static void want_cpu(struct actor *actor)
+{
+	(void)actor;
+	truth.part = softirq_thread_ns();
+	spin_until(begin - MSEC); /* so that it has had its share */
+	if (now() > begin) {
+		truth.spoilt = "the victim was late";
+		return;
+	}
+	look_for_gap(LONG / 4, begin + 4 * LONG);
+	truth.part = softirq_thread_ns() - truth.part;
+}
+
+/* CPU time of the sender, for the softirqs that its sending raised. */
+static uint64_t at_once;
+
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
+}
+
+/* Sends packets that may take so many steps. Returns the CPU time that it took. */
+static uint64_t send_packets(int steps, int count)
+{
+	struct sockaddr_in to = address("10.78.0.1");
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	need(fd >= 0 && setsockopt(fd, IPPROTO_IP, IP_TTL, &steps, sizeof(steps)) == 0, "make a socket");
+	uint64_t before = own_cpu_ns();
+	for (int i = 0; i < count; i++)
+		sendto(fd, "x", 1, 0, (struct sockaddr *)&to, sizeof(to)); /* the queue may be full */
+	uint64_t took = own_cpu_ns() - before;
+	close(fd);
+	return took;
+}
+
+static void storm(struct actor *actor)
+{
+	(void)actor;
+	uint64_t sending = send_packets(1, PACKETS);
+	sleep_until(begin);
+	uint64_t all = send_packets(255, PACKETS);
+	at_once = all > sending ? all - sending : 0;
+}
+
+/*
+ * Packets go round between two hosts until their time to live is over, all on
+ * one CPU: softirqs without end, which the victim's CPU does first.
+ */
+static void softirq_storm(void)
+{
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = 19, .act = want_cpu};
+	struct actor sender = {.comm = "scn-sender", .cpu = cpu, .fifo = LOW, .act = storm};
+	pid_t pid = wire(forward, NULL);
+
+	shell(ROUTER "ip route add " NOWHERE " via " THERE);
+	begin = now() + 50 * MSEC;
+	start(&sender);
+	start(&victim);
+	join(&sender);
+	join(&victim);
+	unwire(pid);
+	truth.part += at_once;
+	if (!truth.spoilt && truth.part < (truth.end - truth.start) / 100 * 60)
+		truth.spoilt = "others had the CPU as well";
 }
 
 /* -------------------------------------------------------------- PostgreSQL */
@@ -239,8 +361,6 @@ static void postgres(void)
 }
 
 const struct scenario peer_scenarios[] = {
-	{"local-server", local_server},
-	{"network", network},
-	{"postgres", postgres},
-	{NULL, NULL},
+	{"local-server", local_server}, {"network", network}, {"softirq-storm", softirq_storm},
+	{"postgres", postgres},		{NULL, NULL},
 };

@@ -164,7 +164,6 @@ void look_for_gap(uint64_t least, uint64_t until)
 		}
 		last = at;
 	}
-	name_thread("scn-idle");
 	if (truth.end - truth.start < least)
 		truth.spoilt = "the victim was not kept off its CPU";
 }
