@@ -188,7 +188,7 @@ func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
 	case strings.HasPrefix(comm, "kcompactd"):
 		p.cause = Compaction
 	case strings.HasPrefix(comm, "kworker/"):
-		p.cause = WorkQueue
+		p.cause, p.by = WorkQueue, w.m.whoKernel(waker, t.tid, p.from)
 	case strings.HasPrefix(name, "futex"):
 		p.cause = Locked
 		p.why = "for a futex, in " + name

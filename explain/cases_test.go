@@ -73,7 +73,10 @@ func TestCases(t *testing.T) {
 		track string
 		want  string // of the verdict
 		parts []string
-		more  []string // in the advice, or the verdict
+		more  []string // in the advice
+		// It has not ended; the CPUs are covered from then on.
+		timeout bool
+		covered uint64
 	}{
 		{
 			name: "preempted", track: "wakeup", want: "victim 1 waited 10.0 ms to run on CPU 0: 10.0 ms behind third 3 (SCHED_FIFO 50), woken by other 2.",
@@ -267,6 +270,40 @@ func TestCases(t *testing.T) {
 			},
 			parts: []string{"unexplained 10000000"}, more: []string{"recorder.events"},
 		},
+		{
+			name: "a virtual CPU", track: "pair", want: "r of victim 1 took 10.0 ms: 8.0 ms running, 2.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(600, trace.KVMEntry, 0, victim, trace.KVM{}).
+					add(5000, trace.KVMExit, 0, victim, trace.KVM{Reason: 1}).add(7000, trace.KVMEntry, 0, victim, trace.KVM{})
+			},
+			parts: []string{"running_user victim 1 8000000", "running_kernel victim 1 2000000"},
+		},
+		{
+			name: "a disk that has not answered yet", track: "offcpu", timeout: true,
+			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for vda (its read of 4 KiB has not completed).",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).add(900, trace.BlockIssue, 0, victim, request).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0, IOWait: true})
+			},
+			parts: []string{"block_device vda 10000000"},
+		},
+		{
+			name: "nobody has woken it yet", track: "offcpu", timeout: true,
+			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock (for a futex that nobody has woken yet).",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(202))
+			},
+			parts: []string{"lock an unknown holder 10000000"},
+		},
+		{
+			name: "the history is too short", track: "offcpu", covered: 6_000_000,
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for other 2, which ran for 5.0 ms.",
+			trace: func(s *script) {
+				s.list = nil
+				s.swap(6000, 1, 0, other, sleeps(0)).wake(11000, 1, other, victim, 0)
+			},
+			parts: []string{"task other 2 10000000"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &script{}
@@ -275,7 +312,14 @@ func TestCases(t *testing.T) {
 			}
 			c.trace(s)
 			o := Outlier{Rule: "r", Track: c.track, TID: victim, PID: victim, Comm: "victim", Start: 1_000_000, End: 11_000_000, Syscall: "read", Device: "vda", Sector: 8, Name: "NET_RX", Raised: true}
-			r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+			if c.timeout {
+				o.Cause = "timeout"
+			}
+			names := caseNames
+			if c.covered > 0 {
+				names.Covered = map[int][]Stretch{0: {{c.covered, forever}}, 1: {{c.covered, forever}}}
+			}
+			r := explained(t, &s.list, []Outlier{o}, names).Outliers[0]
 			want := strings.ReplaceAll(c.want, "woken by worker", "woken by kworker/0:1 4")
 			if !strings.HasPrefix(r.Verdict, want) {
 				t.Errorf("verdict\n%s\nwant\n%s", r.Verdict, want)
@@ -298,5 +342,26 @@ func TestCases(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStacks: each stack goes to the step that it was taken at.
+func TestStacks(t *testing.T) {
+	s := &script{}
+	s.swap(300, 1, 0, other, sleeps(0)).swap(400, 0, 0, victim, sleeps(0)).swap(2000, 0, victim, 0, sleeps(0)).
+		wake(5000, 1, other, victim, 0).swap(5500, 0, 0, victim, sleeps(0)).swap(7000, 0, victim, 0, sleeps(0))
+	o := Outlier{Track: "syscall", Cause: "timeout", TID: victim, Start: 1_000_000, End: 9_000_000, Stacks: []Stack{
+		{At: 2_010_000, Frames: []string{"first"}}, {At: 5_000_000, Frames: []string{"waker"}, Waker: true},
+		{At: 9_000_000, Frames: []string{"now"}}, {At: 3_500_000, Frames: []string{"never"}},
+	}}
+	r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+	var got []string
+	for i := range r.Path {
+		if p := &r.Path[i]; p.Depth == 0 {
+			got = append(got, p.State+":"+strings.Join(append(p.Stack, p.WakerStack...), ","))
+		}
+	}
+	if want := []string{"running:", "blocked:first,waker", "runnable:", "running:", "blocked:now"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -33,6 +33,15 @@ type Outlier struct {
 	IRQ                int    // track irq: its number
 	Name               string // track irq: of the handler; softirq: of the vector, as NET_RX
 	Raised             bool   // track softirq: from raise to run
+	Stacks             []Stack
+}
+
+// Stack is where the slow task was from a time of CLOCK_MONOTONIC on, when it
+// left its CPU or became ready, or at the outlier's end; the innermost frame first.
+type Stack struct {
+	At     uint64
+	Frames []string
+	Waker  bool // not its own, but of who woke it at that time
 }
 
 // TaskFact is what is known of a task beside the trace.
@@ -132,6 +141,7 @@ func (m *model) explain(o *Outlier) Result {
 		r.Chain = chain(pieces, &r.Blame)
 	}
 	r.Path = steps(m, pieces)
+	attach(r.Path, o.Stacks, o.End)
 	r.Verdict = w.verdict(&r, pieces)
 	r.Advice = w.advice(&r)
 	return r

@@ -120,6 +120,38 @@ func steps(m *model, pieces []piece) []Step {
 	return out
 }
 
+// stackSlack is how far the time of a stack may be from that of the switch or the
+// wake-up at which it was taken.
+const stackSlack = 100_000
+
+// attach gives the slow task's steps the stacks that were taken of it.
+func attach(path []Step, stacks []Stack, end uint64) {
+	for i := range stacks {
+		s := &stacks[i]
+		best, least := (*Step)(nil), uint64(stackSlack)
+		for j := range path {
+			p := &path[j]
+			if p.Depth > 0 || p.State != "blocked" && p.State != "runnable" {
+				continue
+			}
+			at := p.FromMonoNS
+			if s.Waker && p.State == "blocked" || s.At == end {
+				at = p.ToMonoNS
+			}
+			if off := max(at, s.At) - min(at, s.At); off < least {
+				best, least = p, off
+			}
+		}
+		switch {
+		case best == nil:
+		case s.Waker:
+			best.WakerStack = s.Frames
+		default:
+			best.Stack = s.Frames
+		}
+	}
+}
+
 type shortened struct {
 	*piece
 	count int

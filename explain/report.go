@@ -89,6 +89,10 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 	Count      int    `json:"count,omitempty"` // stretches, if several short ones are put together
 	Waker      *Who   `json:"waker,omitempty"` // of what was blocked
+	// Where the task, or its waker, was in the kernel, as far as a rule has asked
+	// for it; the innermost frame first.
+	Stack      []string `json:"stack,omitempty"`
+	WakerStack []string `json:"waker_stack,omitempty"`
 }
 
 // Kinds of Who.

@@ -74,6 +74,7 @@ func outlier(o *tracker.Outlier) explain.Outlier {
 		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
 	}
+	out.Stacks = stacks(o)
 	if o.Syscall != nil {
 		out.Syscall = o.Syscall.Name
 	}
@@ -89,6 +90,30 @@ func outlier(o *tracker.Outlier) explain.Outlier {
 		}
 	}
 	return out
+}
+
+// stacks says when those of an outlier were taken, as far as that is known.
+func stacks(o *tracker.Outlier) []explain.Stack {
+	var list []explain.Stack
+	add := func(at uint64, frames []tracker.Frame, waker bool) {
+		if len(frames) > 0 {
+			list = append(list, explain.Stack{At: at, Frames: frames, Waker: waker})
+		}
+	}
+	switch {
+	case o.Cause == tracker.CauseTimeout:
+		add(o.EndMono, o.Stacks.Kernel, false)
+	case o.Track == "wakeup":
+		add(o.StartMono, o.Stacks.Kernel, false)
+		add(o.StartMono, o.Stacks.Waker, true)
+	case o.Track == "offcpu":
+		add(o.StartMono, o.Stacks.Kernel, false)
+		add(o.EndMono-min(uint64(max(o.RunnableNS, 0)), o.EndMono), o.Stacks.Waker, true)
+	}
+	for _, p := range o.Stacks.Progress {
+		add(o.StartMono+uint64(max(p.AgeNS, 0)), p.Kernel, false)
+	}
+	return list
 }
 
 // names looks up what tasks.json says.
