@@ -21,7 +21,7 @@ import (
 // fake answers as a daemon would. It claims nothing about what a daemon finds.
 type fake struct {
 	*api.Feed
-	dir        string      // of snapshots
+	dir, dirID string      // of snapshots
 	subscribed chan string // one send each reader that follows
 }
 
@@ -38,7 +38,7 @@ func (f *fake) Status(context.Context) api.Status {
 			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1},
 			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, BytesPerEvent: 80, CoversAtRateNS: 1600e9, Records: 12},
 		}},
-		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, Failed: 2, Last: &last},
+		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, DirID: f.dirID, Failed: 2, Last: &last},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot"
@@ -35,10 +36,14 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 		return filepath.Abs(c.dir)
 	}
 	if !cmd.Flags().Changed("config") && os.Getenv(dirEnv) == "" {
-		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if status, err := c.client().Status(asking); err == nil && status.Snapshots.Dir != "" {
-			return status.Snapshots.Dir, nil
+		status, err := c.client().Status(asking)
+		switch {
+		case err == nil && status.Snapshots.Dir != "":
+			return here(&status.Snapshots)
+		case asking.Err() != nil:
+			return "", fmt.Errorf("the daemon does not say where its snapshots are: name their directory by --dir: %w", err)
 		}
 	}
 	cfg, err := config.Load(cmd.Flags())
@@ -46,6 +51,17 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 		return "", err
 	}
 	return filepath.Abs(cfg.Snapshots.Dir)
+}
+
+// errElsewhere: the daemon's directory is not to be seen from here.
+var errElsewhere = errors.New("is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…")
+
+// here is the daemon's directory, if its path leads to the same one from here.
+func here(s *api.SnapshotsStatus) (string, error) {
+	if id := api.DirID(s.Dir); id != s.DirID && s.DirID != "" {
+		return s.Dir, fmt.Errorf("%s %w", s.Dir, errElsewhere)
+	}
+	return s.Dir, nil
 }
 
 // readable says what to do about a directory that cannot be read.

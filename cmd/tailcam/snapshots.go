@@ -60,14 +60,15 @@ is blamed on. The first column is enough of an id for all other verbs.`,
 
 func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 	dir, err := c.shelf(ctx, cmd)
-	if err != nil {
-		return err
+	var list []catalog.Snapshot
+	var broken []snapshot.Broken
+	if err == nil {
+		progress, step := c.counting("reading snapshots")
+		list, broken, err = catalog.Read(dir, catalog.Options{Progress: step})
+		progress.Done()
 	}
-	progress, step := c.counting("reading snapshots")
-	list, broken, err := catalog.Read(dir, catalog.Options{Progress: step})
-	progress.Done()
 	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errElsewhere), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		// Not from here; but the daemon tells those who may use its socket.
 		known, asked := c.client().Snapshots(ctx)
 		if asked != nil {
@@ -84,7 +85,7 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		return printLines(c, list)
 	}
 	if len(list) == 0 {
-		c.err.Printf("no snapshot in %s\n", term.Clean(dir))
+		c.out.Printf("no snapshot in %s\n", term.Clean(dir))
 		return nil
 	}
 	c.snapshotTable(list)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/api"
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot"
@@ -88,6 +89,30 @@ func TestSnapshotsWhere(t *testing.T) {
 	seen("file", "--socket", none, "--config", file)
 	t.Setenv("TAILCAM_SNAPSHOTS_DIR", dir)
 	seen("environment", "--socket", none)
+}
+
+// A daemon in a container has another directory of the same name: it tells
+// itself what is there, and nothing else is taken for it.
+func TestSnapshotsElsewhere(t *testing.T) {
+	dir, _ := three(t)
+	f, socket := serve(t)
+	f.dir, f.dirID = dir, api.DirID(dir)
+	if _, stdout, _ := invoke(t, "snapshots", "list", "--socket", socket); !strings.Contains(stdout, "rt-hog[99]") {
+		t.Errorf("the same directory:\n%s", stdout)
+	}
+	f.dirID = "1:2"
+	if _, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket); strings.Contains(stdout, "rt-hog") || !strings.Contains(stdout, "by hand because") {
+		t.Errorf("another one: %q\n%s", stderr, stdout)
+	}
+	want := "tailcam: " + dir + " is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…\n"
+	for _, verb := range []string{"snapshots verify", "snapshots rm x", "snapshots prune --keep-count 1", "snapshots show", "top", "explain x"} {
+		if status, _, stderr := invoke(t, append(strings.Fields(verb), "--socket", socket)...); status != exitError || stderr != want {
+			t.Errorf("%s: status %d, %q", verb, status, stderr)
+		}
+	}
+	if status, _, _ := invoke(t, "snapshots", "verify", "--socket", socket, "--dir", dir); status != exitOK {
+		t.Error("--dir does not settle it")
+	}
 }
 
 func TestSnapshotsShow(t *testing.T) {
@@ -212,7 +237,7 @@ func TestSnapshotsVerify(t *testing.T) {
 func TestSnapshotsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
-		"list": "no snapshot in " + dir + "\n", "verify": "no snapshot in " + dir + "\n",
+		"verify": "no snapshot in " + dir + "\n",
 		"show": "tailcam: no snapshot in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 	} {
@@ -220,6 +245,9 @@ func TestSnapshotsEmpty(t *testing.T) {
 		if stdout != "" || stderr != want {
 			t.Errorf("%s: %q, %q", args, stdout, stderr)
 		}
+	}
+	if status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir); status != exitOK || stdout != "no snapshot in "+dir+"\n" || stderr != "" {
+		t.Errorf("list: status %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, _ := invoke(t, "snapshots", "prune", "--keep-count", "1", "--dir", dir)
 	if status != exitOK || stdout != "removed 0 snapshots, 0B\n" {

@@ -89,7 +89,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	status, err := c.client().Status(asking)
-	if err == nil && status.Snapshots.Dir == dir {
+	if err == nil && status.Snapshots.Dir == dir && sameDir(&status.Snapshots) {
 		top.Daemon = &topDaemon{UptimeNS: status.UptimeNS}
 		for i := range status.Rules {
 			top.Daemon.Outliers += status.Rules[i].Outliers
@@ -108,6 +108,11 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 	o.Broken = len(broken)
 	top.Top = catalog.Add(list, o)
 	return top, nil
+}
+
+func sameDir(s *api.SnapshotsStatus) bool {
+	_, err := here(s)
+	return err == nil
 }
 
 // remembered are the outliers that the daemon has not forgotten yet.

@@ -22,7 +22,10 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker"
@@ -132,8 +135,19 @@ type SnapshotsStatus struct {
 	Count  int     `json:"count"`
 	Bytes  uint64  `json:"bytes"`
 	Dir    string  `json:"dir"`
-	Failed uint64  `json:"failed"` // since the daemon started
-	Last   *string `json:"last"`   // id, or null
+	DirID  string  `json:"dir_id,omitempty"` // as the daemon sees it: see DirID
+	Failed uint64  `json:"failed"`           // since the daemon started
+	Last   *string `json:"last"`             // id, or null
+}
+
+// DirID tells whether a path leads to the same directory for two processes, which
+// may live in different containers: its device and inode. "": it is not there.
+func DirID(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 // ProgramInfo is a loaded BPF program.

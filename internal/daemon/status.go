@@ -189,18 +189,15 @@ func (d *daemon) tables() []api.TableStatus {
 }
 
 func (d *daemon) snapshots() api.SnapshotsStatus {
-	s := api.SnapshotsStatus{Dir: d.store.Dir()}
-	infos, _, err := d.store.List()
+	s := api.SnapshotsStatus{Dir: d.store.Dir(), DirID: api.DirID(d.store.Dir())}
+	usage, err := d.store.Usage()
 	if err != nil {
 		d.log.Warn("list snapshots", zap.Error(err))
 		return s
 	}
-	s.Count = len(infos)
-	for i := range infos {
-		s.Bytes += infos[i].Bytes
-	}
-	if len(infos) > 0 {
-		s.Last = &infos[len(infos)-1].ID
+	s.Count, s.Bytes = usage.Count, usage.Bytes
+	if usage.Last != "" {
+		s.Last = &usage.Last
 	}
 	if d.manager != nil {
 		s.Failed = d.manager.Stats().Failed
