@@ -238,7 +238,7 @@ func TestSnapshotsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
 		"verify": "no snapshot in " + dir + "\n",
-		"show": "tailcam: no snapshot in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
+		"show":   "tailcam: no snapshot in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 	} {
 		_, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
