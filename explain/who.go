@@ -80,6 +80,9 @@ func (m *model) whoRan(tid, prio int) *Who {
 				w.Prio = t.prio
 			}
 		}
+		if comm := m.comms[tid]; comm != "" {
+			w.Comm = comm
+		}
 		m.fillFact(w)
 	})
 }
