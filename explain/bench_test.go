@@ -8,8 +8,8 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// BenchmarkExplain: a snapshot of 16 MiB of records on 4 CPUs, all of it within
-// the outlier, read from its files as the daemon does.
+// BenchmarkExplain: a snapshot of 16 MiB of records on 4 CPUs, read from its files
+// as the daemon does: an outlier of the last hundredth of it, and one of all of it.
 func BenchmarkExplain(b *testing.B) {
 	s := newSimulation(1, 4, 200)
 	for len(s.records) < 16<<20/trace.RecordSize {
@@ -25,13 +25,18 @@ func BenchmarkExplain(b *testing.B) {
 	if err := trace.Write(dir, trace.Trace{CPUs: cpus}); err != nil {
 		b.Fatal(err)
 	}
+	b.Run("hundredth", func(b *testing.B) { explainAgain(b, dir, s.now-(s.now-1_000_001)/100, s.now) })
+	b.Run("whole", func(b *testing.B) { explainAgain(b, dir, 1_000_001, s.now) })
+}
+
+func explainAgain(b *testing.B, dir string, from, to uint64) {
 	before := spent(b)
 	for b.Loop() {
 		r, err := trace.Read(dir)
 		if err != nil {
 			b.Fatal(err)
 		}
-		o := Outlier{Track: "pair", TID: 1001, Start: 1_000_001, End: s.now}
+		o := Outlier{Track: "pair", TID: 1001, Start: from, End: to}
 		report, err := Explain(r, []Outlier{o}, Names{})
 		if err != nil || report.Outliers[0].DelayNS != int64(o.End-o.Start) {
 			b.Fatal(report, err)

@@ -197,7 +197,11 @@ const justDone = 100_000
 
 // wakeAt says what wakes a task at an event.
 func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
-	w := &wake{at: ev.Time, cpu: ev.CPU, tid: ev.TID}
+	if len(m.wakes) == cap(m.wakes) {
+		m.wakes = make([]wake, 0, 512) // one allocation for many
+	}
+	m.wakes = append(m.wakes, wake{at: ev.Time, cpu: ev.CPU, tid: ev.TID})
+	w := &m.wakes[len(m.wakes)-1]
 	n := len(c.frames)
 	if n == 0 {
 		if t := m.tasks[ev.TID]; t != nil {

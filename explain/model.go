@@ -242,6 +242,7 @@ type model struct {
 	met      [256]*task // some of tasks
 	whos     map[whoKey]*Who
 	contexts map[contextKey]*context
+	wakes    []wake // to be handed out
 	facts    map[int]*TaskFact
 }
 
