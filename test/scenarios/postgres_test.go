@@ -62,9 +62,10 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 		}
 	}
 	as := func(argv ...string) *exec.Cmd {
-		// The server must go when this program does, whatever user it became.
+		// Real-time, as the victim: it is the disk that it shall wait for. The
+		// server must go when this program does, whatever user it became.
 		argv = d.inside(append([]string{
-			"setpriv", "--reuid=" + owner.Uid, "--regid=" + owner.Gid, "--clear-groups", "--pdeathsig=KILL", "--",
+			"chrt", "-f", "40", "setpriv", "--reuid=" + owner.Uid, "--regid=" + owner.Gid, "--clear-groups", "--pdeathsig=KILL", "--",
 		}, argv...)...)
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = dir
