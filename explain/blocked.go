@@ -209,9 +209,7 @@ func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
 		queued = min(max(x.queued, p.from), start)
 	}
 	if queued > p.from && x.queued > 0 {
-		q := p
-		q.to, q.why = queued, "before its work was queued"
-		out = w.put(out, q)
+		out = w.beforeQueued(out, p, x, queued)
 	}
 	if from := p.from; x.queued > 0 && queued < start || x.queued == 0 && start > from {
 		q := p
@@ -231,6 +229,19 @@ func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
 		out = w.put(out, p)
 	}
 	return out
+}
+
+// beforeQueued is the time of a wait in which the work that ended it was not
+// queued yet: it goes by what queued it.
+func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []piece {
+	p.to, p.why = queued, "before the work "+w.m.workName(x.function)+" was queued"
+	t := w.m.tasks[p.task]
+	if x.by.tid == p.task || t == nil || w.nested >= maxDepth {
+		return w.put(out, p)
+	}
+	w.nested++
+	defer func() { w.nested-- }()
+	return w.woken(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
 }
 
 // ahead is the work that ran longest in a stretch, of the same queue or worker.

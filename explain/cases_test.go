@@ -223,6 +223,19 @@ func TestCases(t *testing.T) {
 			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one thing at a time"},
 		},
 		{
+			name: "work that a completed request queued", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 8.0 ms waiting for vda (read of 4 KiB), 2.0 ms waiting for work my_fn (while its work ran).",
+			trace: func(s *script) {
+				s.swap(300, 1, 0, other, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).add(1000, trace.BlockIssue, 0, victim, request).
+					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 74}).
+					add(9000, trace.SoftirqEntry, 0, 0, trace.Softirq{Vec: 4}).add(9000, trace.BlockComplete, 0, 0, request).
+					add(9000, trace.WorkQueued, 0, 0, trace.WorkQueue{Work: 101, Function: 81, Name: "rsv"}).add(9000, trace.SoftirqExit, 0, 0, trace.Softirq{Vec: 4}).
+					swap(9000, 1, other, worker, sleeps(0)).add(9000, trace.WorkStart, 1, worker, trace.Work{Work: 101, Function: 81}).
+					wake(11000, 1, worker, victim, 0)
+			},
+			parts: []string{"block_device vda 8000000", "workqueue my_fn 2000000"},
+		},
+		{
 			name: "journal", track: "offcpu",
 			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, at work for other 2, which ran for 10.0 ms.",
 			trace: func(s *script) {

@@ -58,7 +58,7 @@ func (m *model) feed(ev *trace.Event) {
 		m.feedWork(ev, &b)
 	case trace.WorkQueue:
 		if len(m.waiting) < maxPending {
-			m.waiting[b.Work] = queuedWork{at: ev.Time, tid: m.onBehalf(ev, c), queue: b.Name}
+			m.waiting[b.Work] = queuedWork{by: m.wakeAt(ev, c), tid: m.onBehalf(ev, c), queue: b.Name}
 		}
 	default:
 		m.feedTask(ev, c)
@@ -289,7 +289,7 @@ func (m *model) feedWork(ev *trace.Event, b *trace.Work) {
 	if ev.Type == trace.WorkStart {
 		x := &work{work: b.Work, function: b.Function, start: ev.Time, end: forever, worker: ev.TID}
 		if q, ok := m.waiting[b.Work]; ok {
-			x.queued, x.queuer, x.queue = q.at, q.tid, q.queue
+			x.queued, x.by, x.queuer, x.queue = q.by.at, q.by, q.tid, q.queue
 			delete(m.waiting, b.Work)
 		}
 		t.work = x

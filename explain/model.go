@@ -199,13 +199,14 @@ type work struct {
 	work, function uint64
 	queued         uint64 // 0: not seen
 	queuer         int
+	by             *wake // what queued it
 	queue          string
 	start, end     uint64
 	worker         int
 }
 
 type queuedWork struct {
-	at    uint64
+	by    *wake
 	tid   int
 	queue string
 }

@@ -24,6 +24,9 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		name = title(first.By)
 	}
 	p := *longest(pieces, first)
+	if o := w.outlier; (o.Track == "irq" || o.Track == "softirq" && !o.Raised) && first.By != nil && first.By.Name == o.Name {
+		return d + " in it"
+	}
 	if o := w.outlier; p.why == "in "+o.Syscall && (o.Track == "syscall" || o.Track == "offcpu") {
 		p.why = "" // it was said
 	}

@@ -28,7 +28,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 			for j := range r.Chain {
 				l := &r.Chain[j]
 				switch {
-				case j > 0 || g.parts[0].By == nil || g.parts[0].By.Kind == KindTask || g.parts[0].By.For != nil:
+				case j > 0 || g.cause != Reclaim && g.cause != Compaction && g.cause != PageFault:
 					b.WriteString(", which " + w.link(l))
 				case l.By != g.parts[0].By: // what the slow task did itself
 					b.WriteString(", where it " + w.link(l))

@@ -34,6 +34,7 @@ type walker struct {
 	outlier *Outlier
 	pieces  int
 	below   int
+	nested  int   // works that wait for each other
 	stack   []int // tasks that the path is in
 	idles   []idle
 	idled   bool
