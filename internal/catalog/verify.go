@@ -177,14 +177,15 @@ func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 	c.counts(m, r, events)
 }
 
-// counts holds the trace against what snapshot.json says of each CPU. Records
-// that the trace has no event for are counted as discarded in it.
+// counts holds the trace against what snapshot.json says of each CPU. The trace
+// counts as discarded what snapshot.json tells as lost and missing, and the
+// records that it has no event for.
 func (c *Check) counts(m *snapshot.Meta, r *trace.Reader, events map[int]uint64) {
 	for i := range m.Coverage {
 		cpu := &m.Coverage[i]
 		have := events[cpu.CPU]
-		if d := r.Discarded(cpu.CPU); d > cpu.Lost {
-			have += d - cpu.Lost
+		if d := r.Discarded(cpu.CPU); d > cpu.Lost+cpu.Missing {
+			have += d - cpu.Lost - cpu.Missing
 		}
 		if have != cpu.Records {
 			c.add(snapshot.TraceDir, "has %d events of CPU %d, %s says %d", have, cpu.CPU, snapshot.MetaFile, cpu.Records)

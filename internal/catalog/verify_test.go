@@ -37,7 +37,7 @@ func verifyAll(t *testing.T, dir string) []catalog.Check {
 }
 
 func TestVerifyWhole(t *testing.T) {
-	dir, ids := ct.Make(t, explained(), ct.One{ByHand: true}, ct.One{})
+	dir, ids := ct.Make(t, explained(), ct.One{ByHand: true}, ct.One{}, ct.One{Lost: 2}, ct.One{Lost: 2, Missing: 5})
 	for i, c := range verifyAll(t, dir) {
 		if !c.OK || c.Events != 3 || c.Bytes == 0 || c.ID != ids[i] || c.Explained != (i == 0) {
 			t.Errorf("%+v", c)

@@ -36,6 +36,8 @@ type One struct {
 	Path    []explain.Step // nil: one step for each part
 	Boot    string
 	ByHand  bool
+	Lost    uint64 // records that did not get into the trace; there are more that were
+	Missing uint64 // overwritten, and one that the trace has no event for, if there are some
 	Meta    func(*snapshot.Meta)
 }
 
@@ -111,6 +113,9 @@ func (o *One) meta(id string, at time.Time) *snapshot.Meta {
 		Coverage: []snapshot.CPUCoverage{{CPU: 0, FromMonoNS: 500_000_000, ToMonoNS: end, Records: 3, CompleteBefore: true}},
 		Records:  3,
 	}
+	if o.Lost+o.Missing > 0 {
+		m.Coverage[0].Lost, m.Coverage[0].Missing, m.Coverage[0].Records, m.Records, m.Lost = o.Lost, o.Missing, 4, 4, o.Lost
+	}
 	if o.ByHand {
 		m.Rule, m.Reason = "manual", "because"
 	} else {
@@ -129,10 +134,13 @@ func (o *One) meta(id string, at time.Time) *snapshot.Meta {
 // fill writes the files of one.
 func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 	t.Helper()
-	tr := trace.Trace{CPUs: []trace.CPU{{CPU: 0}}}
-	for i := range 3 {
+	tr := trace.Trace{CPUs: []trace.CPU{{CPU: 0, Discarded: o.Lost + o.Missing}}}
+	for i := range int(m.Records) {
 		var r trace.Record
 		binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
+		if i == 3 {
+			binary.LittleEndian.PutUint16(r[0:], 0xfff0) // of a later release
+		}
 		binary.LittleEndian.PutUint32(r[4:], uint32(o.TID))
 		binary.LittleEndian.PutUint64(r[8:], uint64(end-3000+i))
 		tr.CPUs[0].Records = append(tr.CPUs[0].Records, r)
