@@ -289,6 +289,9 @@ func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
 		p.cause, p.reason = Unexplained, "the task has ended"
 	case whole.to < w.m.to-lateness:
 		p.cause, p.reason = Unexplained, "no wake-up was recorded"
+		if w.m.hole(p.from) || w.m.hole(p.to) {
+			p.reason = overwritten
+		}
 	case r != nil:
 		p.cause, p.by = BlockDevice, w.m.whoDevice(r)
 		p.why = "its " + w.m.requestWords(r) + " has not completed"

@@ -110,7 +110,7 @@ func (m *model) why(at uint64) string {
 	case at < m.whole:
 		return "the history is too short"
 	case m.hole(at):
-		return "records of that time were overwritten before they were read"
+		return overwritten
 	case m.full:
 		return "the trace has more events than are looked at"
 	case m.damaged:
@@ -118,6 +118,8 @@ func (m *model) why(at uint64) string {
 	}
 	return "records are missing"
 }
+
+const overwritten = "records of that time were overwritten before they were read"
 
 // hole tells whether some CPU's records of a moment are missing.
 func (m *model) hole(at uint64) bool {
