@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,5 +248,52 @@ func TestReadFile(t *testing.T) {
 		if _, err := ReadFile(path, 5); err == nil {
 			t.Errorf("read %s", path)
 		}
+	}
+}
+
+// Several processes and a store remove at once: each snapshot goes once, and
+// none is left half.
+func TestRemoveAtOnce(t *testing.T) {
+	var ages []time.Duration
+	for i := range 60 {
+		ages = append(ages, time.Duration(i)*time.Minute)
+	}
+	dir, ids := shelf(t, time.Now(), ages...)
+	s := testStore(t, StoreOptions{Dir: dir})
+	if u, err := s.Usage(); err != nil || u.Count != 60 || u.Last != ids[0] || u.Bytes < 60*100<<10 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	var gone atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, id := range ids {
+				switch _, err := Remove(dir, id); {
+				case err == nil:
+					gone.Add(1)
+				case !errors.Is(err, ErrNoSnapshot) && !errors.Is(err, ErrInUse):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for range 20 {
+			s.SetRetention(Retention{Count: 1})
+		}
+	})
+	all.Wait()
+	if _, err := Prune(dir, Retention{Age: 1}, time.Now(), false); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != lockFile {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if n := gone.Load(); n < 1 || n > 60 {
+		t.Errorf("%d of 60 snapshots were removed", n)
+	}
+	if u, err := s.Usage(); err != nil || u != (Usage{}) {
+		t.Errorf("%+v, %v", u, err)
 	}
 }

@@ -20,6 +20,7 @@ const (
 	svgBar    = 20.0
 	svgLine   = 20.0  // of a list
 	svgRows   = 24    // at most
+	svgMost   = 50    // results in one picture
 	svgGauge  = 200.0 // of a part
 )
 
@@ -48,6 +49,11 @@ func SVG(w io.Writer, results []explain.Result) error {
 	for i := range results {
 		if i > 0 {
 			d.y += 24
+		}
+		if i == svgMost {
+			d.y += svgLine
+			d.text(svgMargin, d.y, "s", fmt.Sprintf("and %d more", len(results)-i))
+			break
 		}
 		d.result(&results[i])
 	}

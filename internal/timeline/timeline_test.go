@@ -247,6 +247,10 @@ func TestSVG(t *testing.T) {
 	if err := SVG(&b, []explain.Result{*long}); err != nil || b.Len() > 1<<20 {
 		t.Errorf("%d bytes, %v", b.Len(), err)
 	}
+	b.Reset()
+	if err := SVG(&b, make([]explain.Result, 1000)); err != nil || !strings.Contains(strings.Join(wellFormed(t, b.Bytes()), ""), "and 950 more") {
+		t.Errorf("many: %v", err)
+	}
 	if err := SVG(full{}, []explain.Result{*commit()}); err == nil {
 		t.Error("a full disk is not told")
 	}
