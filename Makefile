@@ -102,6 +102,10 @@ test-vm: deps-vm ## load, attach and one outlier per tracker on Debian's 6.1, 6.
 bench: deps-bench ## what tailcam costs, beside its peers; writes out/bench.json (ARGS=-quick)
 	$(GO) run ./test/bench $(ARGS)
 
+.PHONY: bench-snapshot
+bench-snapshot: build deps-bench ## from an outlier to its history on disk, beside perf's (ARGS='-n 20')
+	$(GO) run ./test/bench/snapshot $(ARGS)
+
 .PHONY: bench-table
 bench-table: deps-bench ## the pending table beside the kernel's own; writes out/bench-table.json (ARGS=-quick)
 	$(GO) run ./test/bench/table $(ARGS)

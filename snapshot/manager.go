@@ -35,9 +35,10 @@ type Options struct {
 	// RingRecords is how many records of history the ring of one CPU holds. The
 	// manager keeps as many of the already drained ones. 0: not known.
 	RingRecords int
-	// RTPriority, 1 to 99, makes the thread that reads the recorder a real-time
-	// one (SCHED_FIFO), so that no other task keeps it from reading before the
-	// recorder comes round; 0: it is not. Needs CAP_SYS_NICE.
+	// RTPriority, 1 to 99, makes the threads that read the recorder and write
+	// snapshots real-time ones (SCHED_FIFO), so that no other task keeps them from
+	// reading before the recorder comes round, and from writing; 0: they are not.
+	// Needs CAP_SYS_NICE.
 	RTPriority int
 	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
 	Queue int
@@ -325,6 +326,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
+		if m.opts.RTPriority > 0 {
+			if err := realTime(m.opts.RTPriority); err != nil {
+				m.log.Warn("snapshots are written with an ordinary priority", zap.Error(err))
+			}
+		}
 		m.writeAll()
 	}()
 	m.tape = newTape(m.opts.RingRecords, monoNow())

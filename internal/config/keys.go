@@ -44,7 +44,7 @@ func keys() []key {
 		byteCount("snapshots.keep.bytes", "1GiB", "`bytes` of snapshots to keep", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
 		duration("snapshots.keep.age", "168h", "`time` to keep snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
 		byteCount("snapshots.min_free", "512MiB", "`bytes` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
-		count("snapshots.rt_priority", "0", "real-time `priority` of the thread that reads the history, 1 to 99; 0: none", 0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
+		count("snapshots.rt_priority", "0", "real-time `priority` of the threads that take snapshots, 1 to 99; 0: none", 0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
 		text("actions.user", "nobody", "`user` that actions run as", "a user of this machine", setActionUser),
 		count("actions.concurrency", "2", "`number` of actions at once", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
 		count("actions.queue", "16", "`number` of actions that may wait", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),

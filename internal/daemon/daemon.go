@@ -230,6 +230,10 @@ func (d *daemon) openManager() (err error) {
 	if d.recorder == nil {
 		return nil
 	}
+	explain := explainer.ForSnapshots
+	if d.cfg.Snapshots.RTPriority > 0 {
+		explain = explainer.Promptly // on the thread that writes, which has it
+	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.Host{Tailcam: version.String()},
@@ -237,7 +241,7 @@ func (d *daemon) openManager() (err error) {
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
 		SyscallName: rules.SyscallName,
-		Explain:     explainer.ForSnapshots,
+		Explain:     explain,
 		Names:       func(m trace.Mentioned) snapshot.Names { return name(d.hosts, d.symbols, m) },
 	})
 	return err

@@ -3,6 +3,7 @@ package explainer
 import (
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -11,33 +12,60 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// ForSnapshots is snapshot.Options.Explain: it explains at the lowest priority.
+// ForSnapshots is snapshot.Options.Explain: it explains at the lowest priority,
+// but where that gets no CPU, as any other task after a while: the snapshot
+// waits for it.
 func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
 	type answer struct {
 		report *explain.Report
 		err    error
 	}
 	done := make(chan answer, 1)
+	thread := make(chan int, 1)
 	go func() {
-		// A thread's niceness cannot be taken back: it ends with this goroutine.
+		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest) // then it explains as fast as the rest
+		tid := unix.Gettid()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, lowest) // then it explains as fast as the rest
+		thread <- tid
 		r, err := Trace(dir, m, n)
 		done <- answer{r, err}
 	}()
-	a := <-done
-	if a.err != nil {
-		return nil, a.err
+	tid := <-thread
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		select {
+		case a := <-done:
+			return forSnapshot(a.report, a.err)
+		case <-late.C:
+			// Without CAP_SYS_NICE it stays where it is. The thread is still there: it has not answered.
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+		}
 	}
-	e := &snapshot.Explanation{JSON: a.report, Notes: a.report.Notes}
-	for i := range a.report.Outliers {
-		r := &a.report.Outliers[i]
+}
+
+// Promptly is the same with the priority of the calling thread.
+func Promptly(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	return forSnapshot(Trace(dir, m, n))
+}
+
+func forSnapshot(report *explain.Report, err error) (*snapshot.Explanation, error) {
+	if err != nil {
+		return nil, err
+	}
+	e := &snapshot.Explanation{JSON: report, Notes: report.Notes}
+	for i := range report.Outliers {
+		r := &report.Outliers[i]
 		var text strings.Builder
 		r.WriteText(&text)
 		e.Outliers = append(e.Outliers, snapshot.ExplainedOutlier{Explained: Explained(r), Text: text.String()})
 	}
 	return e, nil
 }
+
+// patience is how long the lowest priority is tried.
+const patience = 200 * time.Millisecond
 
 const lowest = 19 // nice
 
