@@ -100,6 +100,15 @@ func (w *walker) began(s *segment) bool {
 	return s.from <= w.m.whole && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
 }
 
+// sure tells whether a task that waited for a CPU cannot have got it unseen: all
+// the time the CPU's events are there, or the task's tracker says so.
+func (w *walker) sure(s *segment) bool {
+	list := w.m.names.Covered[int(s.cpu)]
+	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Stretch) bool {
+		return c.From <= s.from && min(s.to, w.outlier.End) <= c.To
+	})
+}
+
 // why says why nothing is known of a moment.
 func (m *model) why(at uint64) string {
 	switch {
@@ -144,6 +153,9 @@ func (w *walker) segment(out []piece, t *task, s, whole *segment) []piece {
 	case running:
 		return w.ran(out, t, s)
 	case runnable:
+		if !w.sure(whole) {
+			return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(whole.from)))
+		}
 		return w.waited(out, t, s, whole)
 	case blocked:
 		return w.slept(out, t, s, whole)
