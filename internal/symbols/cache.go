@@ -195,6 +195,9 @@ func (c *cache) fill(id fileID, e *cached, read func() (*table, error)) {
 		s.users++
 		e.table = s.table
 	}
+	// Others first: who waits finds the cache within its bounds.
+	for (c.files.Size() > c.maxFiles || c.bytes > c.maxBytes) && c.evictLocked() {
+	}
 	close(e.ready)
 	for (c.files.Size() > c.maxFiles || c.bytes > c.maxBytes) && c.evictLocked() {
 	}

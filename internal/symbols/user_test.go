@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestUserC(t *testing.T) {
@@ -247,7 +248,7 @@ func TestUserPerfMap(t *testing.T) {
 
 func TestUserConcurrent(t *testing.T) {
 	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
-	p, r := start(t, exec.Command(path), "libc"), New(&Options{MaxFiles: 1, Concurrent: 8})
+	p, r := start(t, exec.Command(path), "libc"), New(&Options{MaxFiles: 1, Concurrent: 8, Timeout: time.Minute, NoLines: true})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
