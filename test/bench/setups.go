@@ -61,6 +61,7 @@ const (
 	sLBRunq     = "libbpf-tools runqslower"
 	sLBRunqSlow = "libbpf-tools runqslower, 10ms"
 	sLBOffcpu   = "libbpf-tools offcputime"
+	sFtrace     = "ftrace, sched"
 	sPerfSched  = "perf record --overwrite, sched"
 	sPerfAll    = "perf record --overwrite, all"
 )
@@ -126,6 +127,7 @@ func setups(dir string) []setup {
 		{name: sRecPerf, start: startTailcam(nil, "perf", []string{"sched"})},
 		{name: sRing, start: startRing("mmap"), against: sRingPerf},
 		{name: sRingPerf, start: startRing("perf")},
+		{name: sFtrace, start: startFtrace},
 		{name: sPerfSched, start: perfRecord(dir, perfSched), missing: needs("perf", "linux-perf")},
 		{name: sCalls, start: tailcamWith(oneRule(rules.Syscall)), against: sBTSyscall},
 		{name: sBTSyscall, start: bpftrace(btSyscall, 2), missing: needs("bpftrace", "bpftrace")},
