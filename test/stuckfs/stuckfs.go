@@ -8,6 +8,7 @@ package stuckfs
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,6 +48,7 @@ func Mount(t *testing.T, name string, text []byte) *FS {
 		os.Remove(dir) //nolint:errcheck // empty, in the temporary directory
 		t.Skipf("no FUSE here (try modprobe fuse): %v", err)
 	}
+	keepFromChildren()
 	go server.Serve()
 	t.Cleanup(func() {
 		f.Answer()
@@ -61,6 +63,19 @@ func Mount(t *testing.T, name string, text []byte) *FS {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// keepFromChildren closes the connection to the kernel in programs that the test
+// starts: should it be killed, they would keep themselves waiting for ever.
+func keepFromChildren() {
+	list, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "/dev/fuse" {
+			if fd, err := strconv.Atoi(e.Name()); err == nil {
+				syscall.CloseOnExec(fd)
+			}
+		}
+	}
 }
 
 // Path is that of the file.
