@@ -155,7 +155,7 @@ func victim(scenario string) string { return "v-" + scenario }
 
 // spins has the harness make something of the kernel long, once. ofProgram: what
 // the scenario's program does, and the victim runs as soon as it is over: that
-// is the truth's part. Otherwise that is all the time, of which it is the most.
+// is the truth's part. Otherwise that is all the time, of which it is nearly all.
 func spins(tracepoint string, f spin.Filter, d time.Duration, ofProgram bool) func(t *testing.T, r *round) {
 	return func(_ *testing.T, r *round) {
 		var s *spin.Spinner
@@ -177,11 +177,11 @@ func spins(tracepoint string, f spin.Filter, d time.Duration, ofProgram bool) fu
 				return
 			}
 			within := spun.End - max(spun.Start, tr.Start)
-			switch {
-			case ofProgram && near(int64(tr.End-spun.Start), int64(spun.End-spun.Start)):
-				tr.Part = within
-			case ofProgram || 2*within < tr.End-tr.Start:
+			switch whole := tr.End - max(spun.Start, tr.Start); {
+			case !near(int64(whole), int64(within)):
 				tr.Spoilt = "it took long afterwards"
+			case ofProgram:
+				tr.Part = within
 			}
 		}
 	}

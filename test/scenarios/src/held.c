@@ -78,28 +78,33 @@ static void quota(void)
 	join(&victim);
 }
 
-/* The victim is another process, which tells what it saw through shared memory. */
-static pid_t in_child(void (*body)(void), struct truth **seen)
+static struct truth *shared;
+
+/* The victim is another process, which tells what it saw through shared memory. Returns when it runs. */
+static pid_t in_child(void (*body)(void))
 {
 	pid_t pid;
 
-	*seen = mmap(NULL, sizeof(**seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	need(*seen != MAP_FAILED, "shared memory");
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(shared != MAP_FAILED, "shared memory");
 	pid = fork();
 	need(pid >= 0, "fork");
 	if (pid == 0) {
 		body();
 		name_thread("scn-idle");
-		**seen = truth;
+		*shared = truth;
 		_exit(0);
 	}
+	while (!__atomic_load_n(&shared->victim, __ATOMIC_ACQUIRE))
+		usleep(200);
+	sleep_until(now() + 20 * MSEC);
 	return pid;
 }
 
-static void child_in(pid_t pid, const struct truth *seen)
+static void child_in(pid_t pid)
 {
 	need(waitpid(pid, NULL, 0) == pid, "wait for a child");
-	truth = *seen;
+	truth = *shared;
 	truth.culprit = getpid();
 	if (!truth.victim)
 		die("the victim said nothing");
@@ -112,22 +117,20 @@ static void run_on(void)
 	name_thread(victim_comm);
 	pin_thread(cpu);
 	need(fifo_thread(MIDDLE) == 0, "become real-time");
+	__atomic_store_n(&shared->victim, gettid(), __ATOMIC_RELEASE);
 	look_for_gap(LONG / 2, now() + 300 * MSEC);
 }
 
 /* The victim is stopped by a signal, and let go on. */
 static void stopped(void)
 {
-	struct truth *seen;
-
 	name_thread("scn-stopper");
 	pin_thread(other);
-	pid_t pid = in_child(run_on, &seen);
-	sleep_until(now() + 30 * MSEC);
+	pid_t pid = in_child(run_on);
 	kill(pid, SIGSTOP);
 	sleep_until(now() + LONG);
 	kill(pid, SIGCONT);
-	child_in(pid, seen);
+	child_in(pid);
 }
 
 static void run_frozen(void)
@@ -139,17 +142,15 @@ static void run_frozen(void)
 /* The victim's cgroup is frozen, and thawed. */
 static void frozen(void)
 {
-	struct truth *seen;
 	bool old = old_cgroups();
 
 	name_thread("scn-freezer");
 	pin_thread(other);
-	pid_t pid = in_child(run_frozen, &seen);
-	sleep_until(now() + 30 * MSEC);
+	pid_t pid = in_child(run_frozen);
 	put(argument, old ? "freezer.state" : "cgroup.freeze", old ? "FROZEN" : "1");
 	sleep_until(now() + LONG);
 	put(argument, old ? "freezer.state" : "cgroup.freeze", old ? "THAWED" : "0");
-	child_in(pid, seen);
+	child_in(pid);
 }
 
 static void wake_when_due(struct actor *actor)

@@ -262,7 +262,7 @@ static void storm(struct actor *actor)
  */
 static void softirq_storm(void)
 {
-	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = 19, .act = want_cpu};
+	struct actor victim = {.comm = victim_comm, .cpu = cpu, .nice = 10, .act = want_cpu};
 	struct actor sender = {.comm = "scn-sender", .cpu = cpu, .fifo = LOW, .act = storm};
 	pid_t pid = wire(forward, NULL);
 
