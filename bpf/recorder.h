@@ -11,9 +11,10 @@
 
 static __always_inline void record_head(struct record *r, u16 type, u32 cpu, u32 tid, u64 now)
 {
-	r->type = type;
-	r->cpu = cpu;
-	r->tid = tid;
+	/* In one store, as it is read: several smaller ones would have to reach the cache first. */
+	u64 head = type | (u64)(u16)cpu << 16 | (u64)tid << 32;
+
+	__builtin_memcpy(r, &head, sizeof(head));
 	r->time_ns = now;
 }
 
@@ -87,7 +88,7 @@ static __always_inline void record_time(struct record *to, u64 time)
 static __always_inline void record_into_memory(struct record *r, struct record_ring *ring)
 {
 	u64 n = __sync_fetch_and_add(&ring->position[0], 1);
-	u64 part = n >> record_shift, place;
+	u64 part = n >> record_shift, place, head;
 	struct record *to;
 	u32 at;
 
@@ -101,8 +102,8 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 		return;
 	}
 	record_time(to, 0);
-	r->cpu = part; /* the lap */
-	*(volatile u64 *)to = *(u64 *)r;
+	__builtin_memcpy(&head, r, sizeof(head));
+	*(volatile u64 *)to = (head & ~0xffff0000ULL) | (part & 0xffff) << 16; /* the lap for the CPU */
 #pragma unroll
 	for (int i = 0; i < 6; i++)
 		*(volatile u64 *)&to->raw[i] = r->raw[i];
