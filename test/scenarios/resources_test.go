@@ -77,7 +77,7 @@ func syncFS(t *testing.T, dir string) {
 func (s *resources) withLongWork(t *testing.T, r *round) {
 	s.withFiles(0, 0, 0)(t, r)
 	ours := spin.Filter{Arg: spin.Any, Struct: "super_block", Field: "s_dev", Bytes: 4, Value: s.disk.number}
-	spins("ext4_journal_start_reserved", ours, 100*time.Millisecond, false)(t, r)
+	spins("ext4_journal_start_reserved", ours, 300*time.Millisecond, false)(t, r)
 }
 
 // ------------------------------------------------------------------- cgroups
