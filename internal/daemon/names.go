@@ -28,15 +28,7 @@ const (
 // there to be asked.
 func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	end := time.Now().Add(namingTime)
-	for i, tid := range m.TIDs {
-		if i >= maxNamedTasks || time.Now().After(end) {
-			break
-		}
-		t, err := hosts.Task(tid)
-		if err != nil {
-			continue // it has ended: the trace has its name
-		}
+	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], namingTime) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
@@ -60,7 +52,7 @@ func name(hosts *process.Table, kernel *symbols.Resolver, m trace.Mentioned) sna
 			n.Devices[number] = filepath.Base(link)
 		}
 	}
-	end = time.Now().Add(namingFilesTime)
+	end := time.Now().Add(namingFilesTime)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
 		if len(n.Files) > maxNamedFiles || time.Now().After(end) {
 			break

@@ -71,14 +71,16 @@ func (t *Table) read(pid int) (present, error) {
 	return present{r.life, dir}, nil
 }
 
-// describe reads the identity; complete is false if the command line was not
-// to be had in time.
-func (t *Table) describe(pid int, dir *os.File) (who Identity, complete bool, err error) {
+// asker reads one file about a process.
+type asker func(name string, limit int) ([]byte, error)
+
+// patiently reads what is about a process, and gives a read up that does not return in time.
+func (t *Table) patiently(pid int, dir *os.File) asker {
 	type result struct {
 		text []byte
 		err  error
 	}
-	ask := func(name string, limit int) ([]byte, error) {
+	return func(name string, limit int) ([]byte, error) {
 		own, err := dup(dir)
 		if err != nil {
 			return nil, err
@@ -94,6 +96,11 @@ func (t *Table) describe(pid int, dir *os.File) (who Identity, complete bool, er
 		}
 		return r.text, r.err
 	}
+}
+
+// describe reads the identity; complete is false if the command line was not
+// to be had in time.
+func describe(ask asker) (who Identity, complete bool, err error) {
 	text, err := ask("cgroup", maxCgroups)
 	if err != nil {
 		return Identity{}, false, err

@@ -117,16 +117,25 @@ func (t *Table) Identity(pid int) (Identity, error) {
 	if ok && known.life == now.life {
 		return known.who, nil
 	}
-	who, complete, err := t.describe(pid, now.dir)
+	who, err := t.renew(pid, now.life, known, t.patiently(pid, now.dir))
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	if who.Cmdline == "" && known.life == now.life {
+	return who, nil
+}
+
+// renew asks who a process is, and remembers it.
+func (t *Table) renew(pid int, now life, known remembered, ask asker) (Identity, error) {
+	who, complete, err := describe(ask)
+	if err != nil {
+		return Identity{}, err
+	}
+	if who.Cmdline == "" && known.life == now {
 		who.Cmdline = known.who.Cmdline // it is a zombie by now
 	}
 	// In the middle of exec a program has no command line yet: ask again then.
-	if complete && (who.Cmdline != "" || now.life.kernel) {
-		t.identities.Store(pid, remembered{now.life, who, time.Now().Add(t.opts.TTL)})
+	if complete && (who.Cmdline != "" || now.kernel) {
+		t.identities.Store(pid, remembered{now, who, time.Now().Add(t.opts.TTL)})
 		t.trimIdentities()
 	}
 	return who, nil

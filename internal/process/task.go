@@ -3,13 +3,9 @@ package process
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/tailcam/tailcam/internal/process/within"
 )
 
 // Task says what a task is and how it is scheduled.
@@ -32,40 +28,6 @@ var policies = map[int]string{
 }
 
 const maxStatus = 16 << 10 // bytes of /proc/TID/status
-
-// Task returns what the task tid is now; if it has ended, an error that wraps
-// fs.ErrNotExist.
-func (t *Table) Task(tid int) (Task, error) {
-	if tid <= 0 {
-		return Task{}, fmt.Errorf("describe task %d: %w", tid, fs.ErrNotExist)
-	}
-	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
-	if err != nil {
-		return Task{}, fmt.Errorf("describe task %d: %w", tid, err)
-	}
-	type result struct {
-		task Task
-		err  error
-	}
-	r, err := within.Do(t.gate, gateKey{tid, "task"}, t.opts.Timeout, func() result {
-		defer dir.Close()
-		task, err := readTask(dir)
-		return result{task, err}
-	})
-	if err != nil {
-		t.timeouts.Add(1)
-		return Task{}, fmt.Errorf("describe task %d: %w", tid, err)
-	}
-	if r.err != nil {
-		return Task{}, fmt.Errorf("describe task %d: %w", tid, r.err)
-	}
-	r.task.TID = tid
-	// Without it the rest is still worth something.
-	if who, err := t.Identity(r.task.PID); err == nil {
-		r.task.Identity = who
-	}
-	return r.task, nil
-}
 
 func readTask(dir *os.File) (Task, error) {
 	text, err := readIn(dir, "stat", maxStat)

@@ -2,10 +2,14 @@ package process
 
 import (
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -30,10 +34,11 @@ func TestTaskOfThisThread(t *testing.T) {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 7); err != nil {
 		t.Fatal(err)
 	}
-	got, err := table.Task(unix.Gettid())
-	if err != nil {
-		t.Fatal(err)
+	list := table.Tasks([]int{unix.Gettid()}, time.Minute)
+	if len(list) != 1 {
+		t.Fatalf("this thread is %+v", list)
 	}
+	got := list[0]
 	if got.TID != unix.Gettid() || got.PID != os.Getpid() || got.PPID != os.Getppid() || got.Nice != 7 ||
 		got.Policy != "SCHED_OTHER" || got.Kernel || got.Cmdline == "" || got.Comm == "" {
 		t.Errorf("this thread is %+v", got)
@@ -46,22 +51,73 @@ func TestTaskOfThisThread(t *testing.T) {
 func TestTaskThatIsAKernelThread(t *testing.T) {
 	table := New(nil)
 	defer table.Close()
-	got, err := table.Task(2)
-	if err != nil || got.Comm != "kthreadd" {
-		t.Skipf("task 2 is not kthreadd here but %q (%v): a container", got.Comm, err)
+	list := table.Tasks([]int{2}, time.Minute)
+	if len(list) != 1 || list[0].Comm != "kthreadd" {
+		t.Skipf("task 2 is not kthreadd here but %+v: a container", list)
 	}
+	got := list[0]
 	if !got.Kernel || got.PID != 2 || got.Cmdline != "" {
 		t.Errorf("kthreadd is %+v", got)
 	}
 }
 
-func TestTaskThatIsGone(t *testing.T) {
+func TestTasksThatAreGone(t *testing.T) {
 	table := New(nil)
 	defer table.Close()
-	for _, tid := range []int{-1, 0, 1 << 30} {
-		if _, err := table.Task(tid); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("task %d: %v", tid, err)
+	tids := []int{-1, 0, 1 << 30, os.Getpid()}
+	for range 3 * chunk {
+		tids = append(tids, 1<<30)
+	}
+	tids = append(tids, os.Getpid())
+	if list := table.Tasks(tids, time.Minute); len(list) != 2 || list[0].TID != os.Getpid() || list[1].TID != os.Getpid() {
+		t.Errorf("found %+v", list)
+	}
+	if list := table.Tasks(tids, 0); len(list) != 0 {
+		t.Errorf("found %+v in no time", list)
+	}
+}
+
+// A process whose command line cannot be read costs itself, and none of those
+// after it.
+func TestTasksBesideOneThatIsStuck(t *testing.T) {
+	proc := t.TempDir()
+	const stuck = 7
+	var tids []int
+	for tid := 1; tid <= 2*chunk; tid++ {
+		tids = append(tids, tid)
+		fakeProc(t, proc, tid, "x", 100, "x")
+		dir := filepath.Join(proc, strconv.Itoa(tid))
+		stat := fmt.Sprintf("%d (x) S 1%s 100 0%s\n", tid, strings.Repeat(" 0", 17), strings.Repeat(" 0", 20))
+		for name, text := range map[string]string{"stat": stat, "status": fmt.Sprintf("Tgid:\t%d\n", tid)} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
+	}
+	fifo := filepath.Join(proc, strconv.Itoa(stuck), "cmdline")
+	if err := errors.Join(os.Remove(fifo), unix.Mkfifo(fifo, 0o600)); err != nil { // opening it waits for a writer
+		t.Fatal(err)
+	}
+	table := New(&Options{Proc: proc, Timeout: 2 * time.Second})
+	list := table.Tasks(tids, time.Minute)
+	if len(list) != len(tids)-1 {
+		t.Errorf("found %d of %d", len(list), len(tids))
+	}
+	for _, task := range list {
+		if task.TID == stuck || task.Cmdline != "x" {
+			t.Errorf("found %+v", task)
+		}
+	}
+	if table.Timeouts() != 1 || table.gate.Stuck() != 1 {
+		t.Errorf("%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	for table.gate.Stuck() != 0 {
+		time.Sleep(time.Millisecond)
 	}
 }
 

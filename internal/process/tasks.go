@@ -1,0 +1,107 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/process/within"
+)
+
+// chunk is how many tasks are read in one go: on a machine that has too much to
+// do, handing each over to another goroutine takes longer than reading about it.
+const chunk = 64
+
+// Tasks describes those of the tasks that have not ended, in their order, as
+// far as that is done within limit.
+func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
+	var out []Task
+	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
+		n := min(chunk, len(tids))
+		b := &batch{table: t, tids: tids[:n]}
+		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, b.read)
+		done, found := b.soFar()
+		out = append(out, found...)
+		if err != nil {
+			if !errors.Is(err, within.ErrStuck) {
+				t.timeouts.Add(1)
+			}
+			done++ // it hangs in this one, or may
+		}
+		tids = tids[min(done, n):]
+	}
+	return out
+}
+
+// batch reads about some tasks in a row.
+type batch struct {
+	table *Table
+	tids  []int
+
+	mu    sync.Mutex
+	done  int
+	found []Task
+}
+
+func (b *batch) read() struct{} {
+	for _, tid := range b.tids {
+		task, err := b.table.taskHere(tid)
+		b.mu.Lock()
+		b.done++
+		if err == nil {
+			b.found = append(b.found, task)
+		}
+		b.mu.Unlock()
+	}
+	return struct{}{}
+}
+
+// soFar returns how many tasks have been read about, and those that are there.
+func (b *batch) soFar() (int, []Task) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.done, b.found[:len(b.found):len(b.found)]
+}
+
+// taskHere is Task in the calling goroutine, however long it takes.
+func (t *Table) taskHere(tid int) (Task, error) {
+	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
+	if err != nil {
+		return Task{}, err
+	}
+	defer dir.Close()
+	task, err := readTask(dir)
+	if err != nil {
+		return Task{}, err
+	}
+	task.TID = tid
+	if task.PID != tid {
+		if dir, err = os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(task.PID))); err != nil {
+			return task, nil //nolint:nilerr // without its process the rest is still worth something
+		}
+		defer dir.Close()
+	}
+	if who, err := t.identityHere(task.PID, dir); err == nil {
+		task.Identity = who
+	}
+	return task, nil
+}
+
+func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
+	text, err := readIn(dir, "stat", maxStat)
+	if err != nil {
+		return Identity{}, err
+	}
+	now, err := parseStat(text)
+	if err != nil {
+		return Identity{}, err
+	}
+	known, ok := t.identities.Load(pid)
+	if ok && known.life == now && time.Now().Before(known.until) {
+		return known.who, nil
+	}
+	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
+}
