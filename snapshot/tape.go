@@ -129,6 +129,7 @@ func (t *tape) trim(limit int) {
 			ct.records -= over
 			if len(c.records) > 0 {
 				c.from = max(c.from, c.records[0].Time())
+				c.to = max(c.to, c.from) // what is left may be of after the freeze
 			} else {
 				c.from = c.to
 			}
@@ -159,7 +160,7 @@ const maxChunks = 64
 func (ct *cpuTape) merge() {
 	for len(ct.chunks) > maxChunks {
 		a, b := ct.chunks[0], ct.chunks[1]
-		if a.to < b.from { // a hole between them: forget what is older
+		if a.to < b.from || b.missing > 0 { // a hole between them: forget what is older
 			ct.records -= len(a.records)
 			ct.chunks = ct.chunks[1:]
 			continue

@@ -167,6 +167,17 @@ func TestTape(t *testing.T) {
 			},
 			to: all, records: []uint64{220, 230}, covered: []Gap{span(220, 300)},
 		},
+		{
+			name: "a hole is told of when only what came after the freeze is left before it", ring: 100,
+			feed: func(tp *tape) {
+				tp.add(200, drained(0, 110, 250), quiet) // the ring is read while it is written
+				later := drained(0, 310)
+				later.CPUs[0].Missing = 5
+				tp.add(400, later, quiet)
+				tp.trim(2)
+			},
+			to: all, records: []uint64{250, 310}, covered: []Gap{span(250, 250), {FromMonoNS: 310, ToMonoNS: 400, Missing: 5}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tp := newTape(c.ring, 100)
@@ -202,6 +213,28 @@ func TestTapeIsBounded(t *testing.T) {
 	}
 	if quiet := tp.cut(1, 0, 1<<62).covered; len(quiet) != 1 || quiet[0] != span(0, 1_000_000) {
 		t.Errorf("quiet CPU: covered %v", quiet)
+	}
+}
+
+// A hole that takes no time is a hole: what is missing stays told of.
+func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
+	tp := newTape(1000, 0)
+	for i := range uint64(2 * maxChunks) {
+		d := drained(0, i*100+150) // past the freeze
+		if i == maxChunks/2 {
+			d.CPUs = append(d.CPUs, CPUStream{CPU: 0, Missing: 7})
+		}
+		tp.add((i+1)*100, d, nil)
+		tp.trim(1000)
+	}
+	got := tp.cut(0, 0, 1<<62)
+	var missing uint64
+	for _, g := range got.covered {
+		missing += g.Missing
+	}
+	hole := uint64(maxChunks/2*100 + 150)
+	if missing != 7 && got.records[0].Time() <= hole {
+		t.Errorf("%d are told of as missing, and there are records from %d on: want 7, or none up to %d", missing, got.records[0].Time(), hole)
 	}
 }
 
