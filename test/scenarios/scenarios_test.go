@@ -20,8 +20,11 @@ import (
 )
 
 // again is how often a scenario is run anew whose own clock says that something
-// else disturbed it.
-const again = 3
+// else disturbed it; rarely, how often one that cannot be caused is waited for.
+const (
+	again  = 9
+	rarely = 3
+)
 
 // TestScenarios is the score: each scenario must be explained as it was.
 func TestScenarios(t *testing.T) {
@@ -89,8 +92,8 @@ func (s *scenario) score(t *testing.T, c *camera, r *row) {
 		}
 		leave()
 		r.runs = append(r.runs, tr.Spoilt)
-		if len(r.runs) > again && s.rare {
-			r.unseen, r.runs, r.wrong = r.runs[again], r.runs[:again], nil
+		if len(r.runs) > rarely && s.rare {
+			r.unseen, r.runs, r.wrong = r.runs[rarely], r.runs[:rarely], nil
 			return
 		}
 		if len(r.runs) > again {
