@@ -268,6 +268,7 @@ func FuzzDraw(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data, uint8(100))
+	f.Add(data, uint8(0))
 	f.Add([]byte(`{"start_mono_ns":5,"end_mono_ns":1,"path":[{"from_mono_ns":9,"to_mono_ns":2,"depth":-1}],"parts":[{"ns":-5}]}`), uint8(40))
 	f.Add([]byte(`{"end_mono_ns":18446744073709551615,"delay_ns":-1,"path":[{"to_mono_ns":18446744073709551615,"depth":99,"cpu":-7,"by":{"kind":"x"}}],"parts":[{"ns":9223372036854775807,"by":{}}]}`), uint8(200))
 	f.Fuzz(func(t *testing.T, data []byte, columns uint8) {
@@ -275,7 +276,7 @@ func FuzzDraw(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		limit := min(max(int(columns), term.MinColumns), term.MaxColumns)
+		limit := term.New(io.Discard, &term.Options{Terminal: true, Columns: int(columns)}).Columns() // 0: as wide as a page
 		for line := range strings.Lines(draw(&r, int(columns), false)) {
 			if line = strings.TrimSuffix(line, "\n"); term.Width(line) > limit || term.Clean(line) != line {
 				t.Errorf("at %d columns: %q", columns, line)
