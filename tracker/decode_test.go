@@ -148,6 +148,7 @@ func TestReceiveNonsense(t *testing.T) {
 func FuzzReceive(f *testing.F) {
 	f.Add(sample(f, &bpf.TailcamOutlier{Type: typeOutlier, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
 	f.Add(sample(f, &bpf.TailcamUserStack{Type: typeUserStack, Frames: 65535}))
+	f.Add(sample(f, &bpf.TailcamGrowMessage{Type: typeGrow}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tr := ready(t)

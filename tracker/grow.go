@@ -97,8 +97,8 @@ func (t *Tracker) grow(n int) {
 	if len(p.parts) == segments-1 { // the last one there may be
 		more = max(more, powerOfTwo(p.max-p.places+1)/2)
 	}
-	if len(p.parts) == segments || p.places+more > p.max {
-		return // the kernel side does not ask again
+	if p.places == 0 || len(p.parts) == segments || p.places+more > p.max {
+		return // nobody uses it, or the kernel side does not ask again
 	}
 	p.err = t.addSegment(n, p, more)
 }
