@@ -98,13 +98,13 @@ static __always_inline void read_user(struct scratch *s, void *regs)
 
 /* -------------------------------------------------------- hold it to the rules */
 
-/* The scratch to judge pending work in; NULL: it has ended. */
+/* The scratch to judge pending work in; NULL: it has ended, and other work may have begun in its place since. */
 static __always_inline struct scratch *expire_begin(struct tick_walk *w, u32 tracker, u64 start, u64 begin,
 						    struct deadline *d)
 {
 	struct scratch *s;
 
-	if (!start)
+	if (!start || (s64)(w->now - begin) < 0)
 		return NULL;
 	s = outlier_begin_in(SCRATCH_TICK, tracker, w->cpu, begin, w->now);
 	if (!s)

@@ -164,6 +164,11 @@ func (c *camera) settle() []*tracker.Outlier {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, o := range c.outliers {
+		if o.DelayNS < o.ThresholdNS || uint64(o.DelayNS) != o.EndMono-o.StartMono {
+			c.t.Errorf("reported after %v, from %d to %d, with a limit of %v: %+v", time.Duration(o.DelayNS), o.StartMono, o.EndMono, time.Duration(o.ThresholdNS), o)
+		}
+	}
 	return c.outliers
 }
 
