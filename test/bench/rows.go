@@ -32,6 +32,7 @@ const (
 	secPrograms  = "Programs, nanoseconds an event"
 	secHackbench = "hackbench, wall clock milliseconds; net: more than with nothing"
 	secProcessor = "hackbench, CPU milliseconds; net: more than with nothing"
+	secRecorded  = "A recorded event, nanoseconds: what getppid() takes longer with its entry and exit recorded, halved"
 	secGetppid   = "getppid(), nanoseconds a call; net: more than with nothing"
 )
 
@@ -180,6 +181,7 @@ func (b *bench) rows() []row {
 	}
 	rows = append(rows, b.histogramRows()...)
 	rows = append(rows, b.hackbenchRows()...)
+	rows = append(rows, b.recordedRows()...)
 	return append(rows, b.getppidRows()...)
 }
 
@@ -214,12 +216,43 @@ func (b *bench) hackbenchRows() []row {
 	return append(b.wholeRows(secHackbench, "hackbench with ", wall), b.wholeRows(secProcessor, "hackbench CPU time with ", cpu)...)
 }
 
-func (b *bench) getppidRows() []row {
-	call := func(name string) series {
-		return b.at(name, func(v *visit) (float64, bool) { return v.getppid, true })
+// getppid is what a call took in each round of a setup.
+func (b *bench) getppid(setup string) series {
+	return b.at(setup, func(v *visit) (float64, bool) { return v.getppid, true })
+}
+
+// recorded is what each of the two events of a getppid() cost its caller, which
+// is the same measure for what is a BPF program and for what is not.
+func (b *bench) recorded(setup string) series {
+	out, nothing := series{}, b.getppid(sNothing)
+	for i, x := range b.getppid(setup) {
+		if n, ok := nothing[i]; ok {
+			out[i] = (x - n) / 2
+		}
 	}
+	return out
+}
+
+// recordedRows compares each recorder with the one that users of perf have.
+func (b *bench) recordedRows() []row {
 	var rows []row
-	for _, r := range b.wholeRows(secGetppid, "getppid with ", call) {
+	for _, name := range []string{sRecCalls, sRecCallsP, sFtraceCall, sPerfCalls} {
+		mine := b.recorded(name)
+		if len(mine) == 0 {
+			continue
+		}
+		r := row{section: secRecorded, Name: "event in " + name, NsNet: median(mine.values())}
+		if name != sPerfCalls {
+			r.compare(mine.over(b.recorded(sPerfCalls)), sPerfCalls)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+func (b *bench) getppidRows() []row {
+	var rows []row
+	for _, r := range b.wholeRows(secGetppid, "getppid with ", b.getppid) {
 		switch strings.TrimPrefix(r.Name, "getppid with ") {
 		case sNothing, sEmpty, sTasks, sCalls, sOtherCall, sAll, sAllUser, sBTSyscall, sPair:
 			rows = append(rows, r)
@@ -280,7 +313,11 @@ func (b *bench) targets() []row {
 	r6 := b.targetRow("recorder, waking + switch", sRecorder, recorder)
 	r6.compare(recorder.over(b.sum(sRecPerf, "sched_waking", "sched_switch")), sRecPerf)
 	r6.judge(0.3)
-	return []row{r1, r2, r3, r4, r5, r6}
+	call := b.recorded(sRecCalls)
+	r7 := b.targetRow("recorder, a system call's entry or exit", sRecCalls, call)
+	r7.compare(call.over(b.recorded(sPerfCalls)), sPerfCalls)
+	r7.judge(0.3)
+	return []row{r1, r2, r3, r4, r5, r6, r7}
 }
 
 func (b *bench) targetRow(name, setup string, net series) row {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,28 @@ func TestRatiosAreOfNetCostsWithinARound(t *testing.T) {
 	hb := find(t, rows, "hackbench with bpftrace run queue")
 	if *hb.Ratio != 3 || hb.NsNet != 3e9 {
 		t.Errorf("hackbench: %+v", hb)
+	}
+}
+
+func TestRecordedEvents(t *testing.T) {
+	b := made(t)
+	for name, ns := range map[string]float64{sNothing: 100, sRecCalls: 200, sPerfCalls: 900} {
+		r := &result{}
+		for round := range 2 {
+			r.visits = append(r.visits, visit{round: round, getppid: ns * float64(round+1)})
+		}
+		b.results[name] = r
+	}
+	rows := b.rows()
+	r := find(t, rows, "event in "+sRecCalls)
+	if r.NsNet != 75 || r.Ratio == nil || *r.Ratio != 0.125 || *r.RatioMin != *r.RatioMax {
+		t.Errorf("two events of 50 and of 100 ns each, against 400 and 800: %+v", r)
+	}
+	if r := find(t, rows, "recorder, a system call's entry or exit"); r.Verdict != "reached" {
+		t.Errorf("target: %+v", r)
+	}
+	if slices.ContainsFunc(rows, func(r row) bool { return r.Name == "event in "+sFtraceCall }) {
+		t.Error("a row of what was not measured")
 	}
 }
 

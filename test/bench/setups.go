@@ -61,8 +61,12 @@ const (
 	sLBRunq     = "libbpf-tools runqslower"
 	sLBRunqSlow = "libbpf-tools runqslower, 10ms"
 	sLBOffcpu   = "libbpf-tools offcputime"
+	sRecCalls   = "recorder, syscall"
+	sRecCallsP  = "recorder in perf rings, syscall"
 	sFtrace     = "ftrace, sched"
+	sFtraceCall = "ftrace, syscall"
 	sPerfSched  = "perf record --overwrite, sched"
+	sPerfCalls  = "perf record --overwrite, syscall"
 	sPerfAll    = "perf record --overwrite, all"
 )
 
@@ -91,6 +95,7 @@ tracepoint:block:block_rq_complete /@s[args->dev, args->sector]/ {
 
 // Events that perf records: those of the recorder's groups.
 var (
+	perfCalls = []string{"raw_syscalls:sys_enter", "raw_syscalls:sys_exit"}
 	perfSched = []string{"sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"}
 	perfAll   = append(perfSched[:len(perfSched):len(perfSched)],
 		"irq:irq_handler_entry", "irq:irq_handler_exit", "irq:softirq_entry", "irq:softirq_exit",
@@ -127,8 +132,12 @@ func setups(dir string) []setup {
 		{name: sRecPerf, start: startTailcam(nil, "perf", []string{"sched"})},
 		{name: sRing, start: startRing("mmap"), against: sRingPerf},
 		{name: sRingPerf, start: startRing("perf")},
-		{name: sFtrace, start: startFtrace},
+		{name: sFtrace, start: ftrace(perfSched)},
 		{name: sPerfSched, start: perfRecord(dir, perfSched), missing: needs("perf", "linux-perf")},
+		{name: sRecCalls, start: tailcamWith(nil, "syscall"), against: sRecCallsP},
+		{name: sRecCallsP, start: startTailcam(nil, "perf", []string{"syscall"})},
+		{name: sFtraceCall, start: ftrace(perfCalls)},
+		{name: sPerfCalls, start: perfRecord(dir, perfCalls), missing: needs("perf", "linux-perf")},
 		{name: sCalls, start: tailcamWith(oneRule(rules.Syscall)), against: sBTSyscall},
 		{name: sBTSyscall, start: bpftrace(btSyscall, 2), missing: needs("bpftrace", "bpftrace")},
 		{name: sNothing},
