@@ -319,7 +319,7 @@ func (m *Manager) kick() {
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
 	if m.opts.RTPriority > 0 {
-		if err := realTime(m.opts.RTPriority); err != nil {
+		if err := RealTime(m.opts.RTPriority); err != nil {
 			return err
 		}
 	}
@@ -327,7 +327,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	go func() {
 		defer close(written)
 		if m.opts.RTPriority > 0 {
-			if err := realTime(m.opts.RTPriority); err != nil {
+			if err := RealTime(m.opts.RTPriority); err != nil {
 				m.log.Warn("snapshots are written with an ordinary priority", zap.Error(err))
 			}
 		}

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realTime keeps the calling goroutine on its thread, and gives that thread a
-// real-time priority. It is not handed on to what the thread starts, and never
-// taken back: the thread ends with the goroutine.
-func realTime(priority int) error {
+// RealTime keeps the calling goroutine on its thread, and gives that thread a
+// real-time priority, 1 to 99 (SCHED_FIFO). It is not handed on to what the
+// thread starts, and never taken back: the thread ends with the goroutine. Needs
+// CAP_SYS_NICE.
+func RealTime(priority int) error {
 	runtime.LockOSThread()
 	err := unix.SchedSetAttr(0, &unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(priority), Flags: unix.SCHED_FLAG_RESET_ON_FORK,

@@ -156,7 +156,11 @@ func (d *daemon) openStore() (err error) {
 }
 
 func (d *daemon) openHost() error {
-	d.hosts = process.New(nil)
+	d.hosts = process.New(&process.Options{Thread: func() {
+		if n := d.cfg.Snapshots.RTPriority; n > 0 {
+			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
+		}
+	}})
 	d.symbols = symbols.New(&symbols.Options{
 		Timeout: symbolTime, NoLines: !d.cfg.Symbols.Lines,
 		MaxBytes: d.cfg.Symbols.MaxMemory / 2, MaxLineBytes: d.cfg.Symbols.MaxMemory / 2,

@@ -25,6 +25,11 @@ const namers = 4
 // take long; then it is named, in the background and within a time limit, and
 // published in its turn. The snapshot's writer waits for the names.
 func (d *daemon) pipeline(ctx context.Context) error {
+	if n := d.cfg.Snapshots.RTPriority; n > 0 {
+		if err := snapshot.RealTime(n); err != nil {
+			return err
+		}
+	}
 	inTurn := make(chan *tracker.Outlier, backlog)
 	unnamed := make(chan *tracker.Outlier, backlog+1) // what it has is in turn, or the one waited for
 	var handled sync.WaitGroup

@@ -3,6 +3,7 @@ package explainer
 import (
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,11 @@ func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Ex
 		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
 		tid := unix.Gettid()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, lowest) // then it explains as fast as the rest
+		nice := low
+		if mayRise() {
+			nice = lowest
+		}
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // or it explains as fast as the rest
 		thread <- tid
 		r, err := Trace(dir, m, n)
 		done <- answer{r, err}
@@ -39,7 +44,7 @@ func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Ex
 		case a := <-done:
 			return forSnapshot(a.report, a.err)
 		case <-late.C:
-			// Without CAP_SYS_NICE it stays where it is. The thread is still there: it has not answered.
+			// The thread is still there: it has not answered.
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
 		}
 	}
@@ -67,7 +72,25 @@ func forSnapshot(report *explain.Report, err error) (*snapshot.Explanation, erro
 // patience is how long the lowest priority is tried.
 const patience = 200 * time.Millisecond
 
-const lowest = 19 // nice
+// Nicenesses to explain at. At the lowest it gets next to nothing where others
+// want all, so that it must be able to rise again.
+const (
+	lowest = 19
+	low    = 5
+)
+
+// mayRise tells whether a thread's niceness can be taken back: with
+// CAP_SYS_NICE, or within RLIMIT_NICE.
+var mayRise = sync.OnceValue(func() bool {
+	may := make(chan bool, 1)
+	go func() {
+		runtime.LockOSThread() // it ends with this goroutine
+		tid := unix.Gettid()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, lowest)
+		may <- unix.Setpriority(unix.PRIO_PROCESS, tid, 0) == nil
+	}()
+	return <-may
+})
 
 // Explained is what an outlier carries of its explanation.
 func Explained(r *explain.Result) *tracker.Explained {

@@ -23,6 +23,7 @@ type Options struct {
 	TTL        time.Duration // how long an identity is believed; default 10s
 	Timeout    time.Duration // of one read about a process; default 1s
 	Proc       string        // where procfs is mounted; default /proc
+	Thread     func()        // called first in each goroutine that reads about tasks in a row; nil: nothing
 }
 
 func (o *Options) withDefaults() Options {

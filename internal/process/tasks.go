@@ -22,7 +22,12 @@ func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
 		n := min(chunk, len(tids))
 		b := &batch{table: t, tids: tids[:n]}
-		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, b.read)
+		_, err := within.Do(t.gate, gateKey{tids[0], "tasks"}, t.opts.Timeout, func() struct{} {
+			if t.opts.Thread != nil {
+				t.opts.Thread()
+			}
+			return b.read()
+		})
 		done, found := b.soFar()
 		out = append(out, found...)
 		if err != nil {
