@@ -197,10 +197,8 @@ func (m *Manager) collect(w *window) job {
 	}
 	first := w.asked.to
 	for _, cpu := range m.tape.list() {
-		part := m.tape.cut(cpu, w.asked.from, w.asked.to)
-		if from := w.asked.unbroken(part.covered); from > 0 {
-			part = m.tape.cut(cpu, from, w.asked.to)
-		}
+		from := max(w.asked.from, w.asked.unbroken(m.tape.judge(cpu, w.asked.from, w.asked.to).covered))
+		part := m.tape.cut(cpu, from, w.asked.to)
 		c := w.asked.cover(cpu, part.covered, clock)
 		c.Records, c.Lost = uint64(len(part.records)), part.lost
 		j.meta.Coverage = append(j.meta.Coverage, c)

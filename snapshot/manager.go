@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"sync"
 	"time"
 
@@ -104,7 +105,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	open    []*window
-	slots   int    // open, waiting, being written
+	slots   int // open, waiting, being written
+	garbage garbage
 	need    uint64 // drain at least up to here
 	thaw    bool   // history may be kept: drain in any case
 	stopped bool
@@ -284,6 +286,9 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 		return nil
 	}
 	m.slots++
+	if m.opts.RTPriority > 0 {
+		m.garbage.hold(m.ring() * runtime.NumCPU())
+	}
 	w := &window{
 		id: m.opts.Store.NewID(t, rule), time: t.UTC(), rule: rule,
 		asked: asked{from: from, to: to}, deadline: to,

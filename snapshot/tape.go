@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -181,6 +182,26 @@ type cut struct {
 
 // cut returns one CPU's part within [from, to], oldest first.
 func (t *tape) cut(cpu int, from, to uint64) cut {
+	out := t.judge(cpu, from, to)
+	ct := t.cpus[cpu]
+	if ct == nil {
+		return out
+	}
+	var parts [][]trace.Record
+	for _, c := range ct.chunks {
+		// Records may carry times a little past the freeze: a program reads the
+		// clock before it writes.
+		first := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() >= from })
+		end := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() > to })
+		parts = append(parts, c.records[first:max(first, end)])
+	}
+	out.records = slices.Concat(parts...)
+	sortRecords(out.records)
+	return out
+}
+
+// judge is cut without the records: a copy of them all takes its time.
+func (t *tape) judge(cpu int, from, to uint64) cut {
 	var out cut
 	ct := t.cpus[cpu]
 	if ct == nil {
@@ -189,13 +210,6 @@ func (t *tape) cut(cpu int, from, to uint64) cut {
 	var missing uint64
 	before := uint64(0) // end of the chunk before
 	for _, c := range ct.chunks {
-		// Records may carry times a little past the freeze: a program reads the
-		// clock before it writes.
-		for i := range c.records {
-			if at := c.records[i].Time(); at >= from && at <= to {
-				out.records = append(out.records, c.records[i])
-			}
-		}
 		if c.from > from && before < to {
 			missing += c.missing
 		}
@@ -216,7 +230,6 @@ func (t *tape) cut(cpu int, from, to uint64) cut {
 		out.covered = append(out.covered, Gap{FromMonoNS: lo, ToMonoNS: hi, Missing: missing})
 		missing = 0
 	}
-	sortRecords(out.records)
 	return out
 }
 

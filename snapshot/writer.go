@@ -38,7 +38,9 @@ func (m *Manager) writeAll() {
 		d.Dir, release, d.Err = m.write(&j)
 
 		m.mu.Lock()
-		m.slots--
+		if m.slots--; m.slots == 0 {
+			m.garbage.release()
+		}
 		switch {
 		case d.Err == nil:
 			m.stats.Taken++

@@ -84,7 +84,7 @@ func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
 // between which some are missing.
 func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 	size := uint64(m.ring / tracker.RingParts)
-	s := stretches{cpu: cpu, next: begin}
+	s := stretches{cpu: cpu, next: begin, end: end, most: uint64(m.ring)}
 	late := time.Now().Add(settle)
 	for s.next < end {
 		// Again before each part: what a place holds changes while others are read.
@@ -125,6 +125,8 @@ func oldest(r tracker.Ring, least uint64) (number uint64, place int, found bool)
 type stretches struct {
 	cpu     int
 	next    uint64 // number of the next record
+	end     uint64 // of the last one, and 1
+	most    uint64 // how many there can be
 	missing uint64 // since the last one
 	list    []snapshot.CPUStream
 }
@@ -149,6 +151,9 @@ func (s *stretches) add(n uint64, r trace.Record) {
 	s.skipTo(n)
 	if len(s.list) == 0 {
 		s.list = append(s.list, snapshot.CPUStream{CPU: s.cpu})
+	}
+	if len(s.list) == 1 && s.list[0].Records == nil { // mostly there is one stretch
+		s.list[0].Records = make([]trace.Record, 0, min(s.end-n, s.most))
 	}
 	last := &s.list[len(s.list)-1]
 	last.Records = append(last.Records, r)
