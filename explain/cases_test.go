@@ -119,6 +119,16 @@ func TestCases(t *testing.T) {
 			parts: []string{"stolen the hypervisor 6000000", "running_kernel victim 1 4000000"}, more: []string{"host"},
 		},
 		{
+			name: "stolen, in what was slow rather than after it", track: "syscall", want: "victim 1 spent 10.0 ms in read: 6.0 ms stolen by the hypervisor, 4.0 ms running in the kernel.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).
+					add(2000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(2000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
+					wake(10500, 0, victim, other, 0).
+					add(17000, trace.Steal, 0, victim, trace.Stolen{NS: 6_000_000, Since: 500_000})
+			},
+			parts: []string{"stolen the hypervisor 6000000", "running_kernel victim 1 4000000"}, more: []string{"host"},
+		},
+		{
 			name: "interrupted", track: "syscall", want: "victim 1 spent 10.0 ms in read: 8.0 ms interrupted by softirq NET_RX, 1.0 ms interrupted by interrupt eth0, 1.0 ms running in the kernel.",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, victim, sleeps(0)).

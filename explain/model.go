@@ -220,7 +220,7 @@ type packet struct {
 // model is the part of a trace that matters: what overlaps [from, to].
 type model struct {
 	from, to uint64
-	outliers int
+	slow     []Stretch      // the outliers
 	comms    map[int]string // of slow tasks, as they were called then
 	names    Names
 	tasks    map[int]*task
@@ -249,12 +249,13 @@ type model struct {
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
-		from: forever, outliers: len(outliers), comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
+		from: forever, comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
 		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
 		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, facts: map[int]*TaskFact{},
 	}
 	for i := range outliers {
 		m.comms[outliers[i].TID] = outliers[i].Comm
+		m.slow = append(m.slow, Stretch{outliers[i].Start, outliers[i].End})
 		m.from = min(m.from, outliers[i].Start)
 		m.to = max(m.to, outliers[i].End)
 	}

@@ -98,7 +98,7 @@ func count(pieces []piece) int {
 // that waited for them.
 func steps(m *model, pieces []piece) []Step {
 	out := []Step{}
-	share := min(max(allSteps/max(m.outliers, 1), minSteps), maxSteps)
+	share := min(max(allSteps/max(len(m.slow), 1), minSteps), maxSteps)
 	own, each := share/4, maxBelowSteps
 	if count(pieces) <= share {
 		own, each = share, share

@@ -51,12 +51,18 @@ func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
 	if len(holes) == 0 {
 		holes = []hole{{ev.Time - min(b.NS, ev.Time), ev.Time}}
 	}
-	// The one that it fits best goes first; where it fits none, the longest.
+	// The one that it fits best goes first: what was slow was so for a reason. Where it fits none, the longest.
 	slices.SortFunc(holes, func(x, y hole) int {
-		if x.length() >= b.NS && y.length() >= b.NS {
-			return cmp.Compare(x.length(), y.length())
+		if x.length() < b.NS || y.length() < b.NS {
+			return cmp.Compare(y.length(), x.length())
 		}
-		return cmp.Compare(y.length(), x.length())
+		if a, b := m.within(x), m.within(y); a != b {
+			if a {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(x.length(), y.length())
 	})
 	left := b.NS
 	for i := range holes {
@@ -71,6 +77,11 @@ func (m *model) feedSteal(ev *trace.Event, c *cpu, b *trace.Stolen) {
 		}
 	}
 	c.holes = slices.DeleteFunc(c.holes, func(h hole) bool { return h.to <= b.Since })
+}
+
+// within tells whether an outlier was under way in all of a hole.
+func (m *model) within(h hole) bool {
+	return slices.ContainsFunc(m.slow, func(s Stretch) bool { return h.from >= s.From && h.to <= s.To })
 }
 
 // feedLate takes in what comes after the last outlier, of which only steal may
