@@ -42,7 +42,8 @@ func (e *event) number(field string) int {
 }
 
 // readTrace reads the trace of a snapshot with babeltrace2, which must not
-// complain, and holds that our own reader sees the same.
+// complain, and holds that our own reader sees the same. That records are
+// missing, where a full machine overwrote them, it is to say.
 func readTrace(t *testing.T, snapshot string) []event {
 	t.Helper()
 	path := needTool(t, "babeltrace2", "babeltrace2")
@@ -50,8 +51,14 @@ func readTrace(t *testing.T, snapshot string) []event {
 	cmd := exec.CommandContext(t.Context(), path, "--clock-cycles", dir)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
-		t.Fatalf("babeltrace2 %s: %v\n%s", dir, err, stderr.String())
+	err := cmd.Run()
+	for line := range strings.Lines(stderr.String()) {
+		if !strings.Contains(line, "WARNING: Tracer discarded ") {
+			err = errors.Join(err, errors.New(line))
+		}
+	}
+	if err != nil {
+		t.Fatalf("babeltrace2 %s: %v", dir, err)
 	}
 	var events []event
 	for in := bufio.NewScanner(&stdout); in.Scan(); {
