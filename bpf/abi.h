@@ -186,7 +186,7 @@ struct cpu_state {
 	__u64 table_full[TRACKERS]; /* entries lost: window full */
 	__u64 replaced[TRACKERS];   /* entries that met a stale slot of their key */
 	__u64 switches;		    /* position in ran */
-	__u64 unseen;		    /* context switches that the kernel's tracepoint left out */
+	__u64 unseen;		    /* context switches and wake-ups that the kernel's tracepoints left out */
 	__u64 reclaimed;	    /* pending work whose task died */
 	__u64 histogram_lost;	    /* delays of a CPU that came after the histograms were made */
 	__u64 asked_ns;		    /* when the last question was sent */

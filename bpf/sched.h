@@ -18,6 +18,9 @@
 #define SLOT_MOVED (1u << 31) /* the second cache line holds something */
 #define SLOT_WOKEN (1u << 30) /* the waker is noted */
 
+/* task_slot.entry_cpu of a task that was woken before its leave was seen */
+#define WOKEN_EARLY 0xffff
+
 static __always_inline struct task_slot *task_slot_at(int at)
 {
 	return SLOT_AT(&task_slots, &more_task_slots, at);
@@ -29,6 +32,7 @@ static __always_inline void task_clear(struct task_slot *slot)
 	slot->off_ns = 0;
 	slot->wake_ns = 0;
 	slot->flags = 0;
+	slot->entry_cpu = 0;
 }
 
 /* The last switch of a task: nothing of it may stay. True: something was there. */
@@ -147,8 +151,12 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 	if (at < 0)
 		return; /* not known yet */
 	slot = task_slot_at(at);
-	if (!slot || !slot->off_ns || slot->wake_ns)
-		return; /* on its CPU still, or runnable already */
+	if (!slot || slot->wake_ns)
+		return; /* runnable already */
+	if (!slot->off_ns) {
+		slot->entry_cpu = WOKEN_EARLY; /* on its CPU still */
+		return;
+	}
 	note_waker(slot, p, cpu);
 	if (waker_stacks_always ||
 	    (waker_stacks_slow && slot->off_ns &&
@@ -341,14 +349,19 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 	runnable = woken = slot->wake_ns;
 	if (!off && !runnable)
 		return; /* its leave was not seen */
-	/*
-	 * No waker, or one from before it was off: it was woken while it was
-	 * being switched out, after it had left the run queue. The waker then
-	 * waits for that switch (try_to_wake_up(), p->on_cpu).
-	 */
-	if ((s64)(runnable - off) < 0)
+	if (!runnable && slot->entry_cpu != WOKEN_EARLY) {
+		me->unseen++; /* its wake-up was kept from every tracer: see run_history */
+		runnable = now;
+	} else if ((s64)(runnable - off) < 0) {
+		/*
+		 * It was woken while it was being switched out, after it had
+		 * left the run queue. The waker then waits for that switch
+		 * (try_to_wake_up(), p->on_cpu).
+		 */
 		runnable = off;
-	if (track_wakeup && runnable) {
+		slot->entry_cpu = slot->off_cpu;
+	}
+	if (track_wakeup && runnable && runnable != now) {
 		me->seen[TRACK_WAKEUP]++;
 		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_WAKEUP, cpu, now,
 				now - runnable);
@@ -366,8 +379,8 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 
 /*
  * next runs on this CPU from now on; the history answers "who ran instead".
- * Some machines keep switches from every tracer: then prev is not who got the
- * CPU last (docs/decisions/0001-pending-table.md).
+ * Some machines keep switches and wake-ups from every tracer: then prev is not
+ * who got the CPU last (docs/decisions/0001-pending-table.md).
  */
 static __always_inline void run_history(struct task_struct *prev, struct task_struct *next, struct cpu_state *me,
 					u64 now)

@@ -41,7 +41,7 @@ type Counters struct {
 	CPUs          []CPUCounters
 	Reclaimed     uint64            // pending work whose task died
 	Missed        map[string]uint64 // runs that a program skipped because it interrupted itself, by program
-	Unseen        uint64            // context switches that the kernel did not report
+	Unseen        uint64            // context switches and wake-ups that the kernel did not report
 	Freezes       uint64            // of the recorder
 	Stale         uint64            // outliers that were read so late that their rules had been replaced too often
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made

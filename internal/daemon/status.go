@@ -152,7 +152,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		missed += n
 	}
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
-	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches; outliers at those were missed")
+	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches or wake-ups; outliers at those were missed")
 	list = append(list, d.histogramLosses(c)...)
 	add("outlier_stale", "", "", c.Stale, "outliers were read so late that thresholds had been set 256 times since: set them less often")
 	s := d.symbols.Stats()

@@ -198,8 +198,8 @@ func (c *camera) counters() *tracker.Counters {
 	return k
 }
 
-// unseen is how many context switches the kernel has not told of, so that the
-// return of a task was not seen: there are machines on which no tracer is told
+// unseen is how many context switches and wake-ups the kernel has not told of, so
+// that the return of a task was not seen, or since when it could run: there are machines on which no tracer is told
 // of what some threads do, nor of what interrupts them. On most it is zero.
 // Only the sched trackers notice; see neverSlow. On such a machine, requests
 // that were never seen to complete are missed for the same reason.

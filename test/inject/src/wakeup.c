@@ -82,13 +82,15 @@ static void *victim_main(void *arg)
 
 		bool over = is_over(i, group->over, group->under);
 		struct switches before = switches();
+		bool late = now() > group->due - lead_in;
 		inject_wakeup_victim(group->due);
 		uint64_t end = now();
 		struct switches after = switches();
 		const char *kind = kind_of(over, end - group->due, over ? group->over_ns : group->under_ns);
 
-		/* Anything but one sleep: the kernel saw something else than this. */
-		if (after.slept != before.slept + 1 || after.preempted != before.preempted)
+		/* Anything but one sleep, or one from after the hog had come (others
+		 * had the CPU before it): the kernel saw something else than this. */
+		if (late || after.slept != before.slept + 1 || after.preempted != before.preempted)
 			kind = "spoilt";
 		const struct event e = {
 			.track = "wakeup",
