@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/test/afterwards"
 )
 
 // crashDir, if set, turns the test binary into a daemon that does nothing but
@@ -336,11 +337,7 @@ func TestFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"); err != nil {
 		t.Skipf("cannot mount a tmpfs here: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(mount, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
+	afterwards.Unmount(t, mount)
 	done, onDone := collecting()
 	store, err := OpenStore(StoreOptions{Dir: filepath.Join(mount, "store"), MinFree: 1 << 20})
 	if err != nil {

@@ -238,7 +238,7 @@ func checkGone(t *testing.T, disk *loopDisk, pids ...int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(mounts), "tailcam") {
+	if strings.Contains(string(mounts), "tailcam-slowfs") {
 		t.Errorf("a mount of the slow file system is left:\n%s", mounts)
 	}
 }

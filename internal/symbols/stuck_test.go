@@ -16,11 +16,12 @@ import (
 // the time limit, neither who asks for it nor who asks for others, and its
 // names are there once it answers.
 func TestStuckFile(t *testing.T) {
-	text, err := os.ReadFile(build(t, "frames", "gcc", "-O0", "-no-pie", "testdata/frames.c"))
+	source := build(t, "frames", "gcc", "-O0", "-no-pie", "testdata/frames.c")
+	text, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fs := stuckfs.Mount(t, "prog", text)
+	fs := stuckfs.Mount(t, "prog", source)
 	f, err := os.Open(fs.Path())
 	if err != nil {
 		t.Fatal(err)

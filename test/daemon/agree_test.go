@@ -20,6 +20,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/test/tied"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -169,10 +170,10 @@ func whileRecording(t *testing.T, load func()) timehist {
 	file := filepath.Join(t.TempDir(), "perf.data")
 	record := exec.Command("/bin/sh", "-c", inTracefs, "sh", "perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-m", "8M", "-o", file,
 		"-e", "sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,sched:sched_migrate_task")
-	record.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	record.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	var trouble bytes.Buffer
 	record.Stderr = &trouble
-	if err := startLocked(record); err != nil {
+	if err := tied.Start(record); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "perf records", func() bool {

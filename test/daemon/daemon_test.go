@@ -15,6 +15,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/test/tied"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -69,9 +70,7 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 	d := &running{home: h, t: t, cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
 	d.cmd.Stderr, d.cmd.Stdout = &d.log, &d.log
 	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	// Should the test program die, so must the daemon.
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := startLocked(d.cmd); err != nil {
+	if err := tied.Start(d.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,32 +14,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
-
-// starter starts processes whose end follows that of their parent. The kernel
-// ties that to the parent's thread, so one thread starts them all and never ends.
-var starter = make(chan func())
-
-func startLocked(cmd *exec.Cmd) error {
-	onceStarter()
-	failed := make(chan error)
-	starter <- func() { failed <- cmd.Start() }
-	return <-failed
-}
-
-var starterRuns = make(chan struct{}, 1)
-
-func onceStarter() {
-	select {
-	case starterRuns <- struct{}{}:
-		go func() {
-			runtime.LockOSThread()
-			for do := range starter {
-				do()
-			}
-		}()
-	default:
-	}
-}
 
 // objects are BPF objects of the kernel: "prog", "map" or "link", and an id.
 // Ids are not used again, so other daemons do not matter.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/inject"
+	"github.com/tailcam/tailcam/test/tied"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -100,8 +100,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 		"--recorder-size", "8MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
 	written = filepath.Join(t.TempDir(), "file")
 	write := exec.Command("dd", "if=/dev/zero", "of="+written, "bs=4096", "count=100000", "oflag=dsync")
-	write.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := startLocked(write); err != nil {
+	if err := tied.Start(write); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

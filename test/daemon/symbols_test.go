@@ -113,15 +113,10 @@ func TestStuckNames(t *testing.T) {
 	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	text, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fs := stuckfs.Mount(t, "napper", text)
+	fs := stuckfs.Mount(t, "napper", out)
 	uid, other := newUID(), newUID()
-	// By way of a shell: Go's fork stops the world until exec has read the file, which this process serves.
-	cmd := exec.Command("/bin/sh", "-c", `exec "$0"`, fs.Path())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	program := fs.Program(uid)
+	cmd := exec.Command(program[0], program[1:]...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

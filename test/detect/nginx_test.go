@@ -10,11 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // nginx runs a server of its own before another one, and returns its address.
@@ -45,10 +45,9 @@ http {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, "-c", file, "-p", dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var trouble strings.Builder
 	cmd.Stderr = &trouble
-	if err := cmd.Start(); err != nil {
+	if err := tied.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

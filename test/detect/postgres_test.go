@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // postgres runs a server of its own in a directory of its own, as its user, and
@@ -39,19 +40,35 @@ func postgres(t *testing.T) (bin string, query func(sql string)) {
 	if err := os.Chown(dir, uid, gid); err != nil {
 		t.Fatal(err)
 	}
-	run := func(name string, args ...string) {
-		t.Helper()
+	as := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		cmd.Dir = dir
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		if out, err := cmd.CombinedOutput(); err != nil {
+		return cmd
+	}
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := as(name, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 	}
 	data := filepath.Join(dir, "data")
 	run("initdb", "-D", data, "--no-sync", "-A", "trust")
-	run("pg_ctl", "-D", data, "-w", "-l", filepath.Join(dir, "log"), "-o", fmt.Sprintf("-c listen_addresses='' -k %s -F", dir), "start")
-	t.Cleanup(func() { run("pg_ctl", "-D", data, "-m", "immediate", "stop") })
+	server := as("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-F")
+	if err := tied.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Process.Signal(syscall.SIGQUIT); err != nil { // at once
+			t.Error(err)
+		}
+		_ = server.Wait() // that it was told to quit
+	})
+	for end := time.Now().Add(patience); as("pg_isready", "-q", "-h", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("PostgreSQL does not get ready")
+		}
+	}
 	return bin, func(sql string) {
 		t.Helper()
 		run("psql", "-h", dir, "-d", "postgres", "-q", "-c", sql)

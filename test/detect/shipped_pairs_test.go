@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/afterwards"
 	"github.com/tailcam/tailcam/test/inject"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -388,11 +389,7 @@ func memoryCgroup(t *testing.T) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	afterwards.RemoveCgroup(t, dir)
 	if err := os.WriteFile(dir+"/memory.max", []byte("16777216"), 0); err != nil {
 		t.Fatal(err)
 	}

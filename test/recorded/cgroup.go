@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/afterwards"
 )
 
 // Cgroup is a control group of one controller, of either version, that goes
@@ -26,11 +28,7 @@ func NewCgroup(t *testing.T, controller string) *Cgroup {
 	if err != nil {
 		t.Skipf("needs a cgroup with the controller %s: %v", controller, err)
 	}
-	t.Cleanup(func() {
-		if err := os.Remove(g.Dir); err != nil {
-			t.Error(err)
-		}
-	})
+	afterwards.RemoveCgroup(t, g.Dir)
 	return g
 }
 

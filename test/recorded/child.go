@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // Spinner is the name of the thread that a child spins in.
@@ -56,7 +58,7 @@ func StartSpinner(t *testing.T) (pid int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", spinVerb)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
-	if err := cmd.Start(); err != nil {
+	if err := tied.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

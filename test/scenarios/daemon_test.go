@@ -17,6 +17,7 @@ import (
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // hang is how long anything may take that has to happen.
@@ -61,8 +62,7 @@ func watch(t *testing.T, rules string) *camera {
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := startLocked(c.cmd); err != nil {
+	if err := tied.Start(c.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // slowDisk is a loop device over a file of a FUSE file system that answers as
@@ -45,7 +47,7 @@ func startDisk(t testing.TB) *slowDisk {
 	t.Helper()
 	d := &slowDisk{t: t, cmd: exec.Command("/proc/self/exe", roleSlowDisk)}
 	d.cmd.Stderr = os.Stderr
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	in, err := d.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +57,7 @@ func startDisk(t testing.TB) *slowDisk {
 		t.Fatal(err)
 	}
 	d.in, d.out = in, bufio.NewScanner(out)
-	if err := startLocked(d.cmd); err != nil {
+	if err := tied.Start(d.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/tailcam/tailcam/test/inject"
@@ -85,25 +84,4 @@ func lookAtSources() error {
 		}
 		return err
 	})
-}
-
-var starter = make(chan func())
-
-// startLocked starts a program that dies with this one: the kernel goes by the
-// thread that started it, so that must not end before.
-func startLocked(cmd *exec.Cmd) error {
-	failed := make(chan error)
-	do := func() { failed <- cmd.Start() }
-	select {
-	case starter <- do:
-	default:
-		go func() {
-			runtime.LockOSThread()
-			do()
-			for do := range starter {
-				do()
-			}
-		}()
-	}
-	return <-failed
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // withPostgres hands the program the socket of a PostgreSQL whose log is on the
@@ -80,7 +82,7 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 	server := as(filepath.Join(bin, "postgres"), "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "min_wal_size=2MB",
 		"-c", "max_wal_size=8MB", "-c", "autovacuum=off")
 	server.Stdout, server.Stderr = &log, &log
-	if err := startLocked(server); err != nil {
+	if err := tied.Start(server); err != nil {
 		t.Fatal(err)
 	}
 	gone := make(chan error, 1)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/tied"
 )
 
 // again is how often a scenario is run anew whose own clock says that something
@@ -151,7 +153,7 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 	}
 	cmd := exec.CommandContext(ctx, built.program, args...)
 	cmd.Env = append(os.Environ(), r.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var stderr text
 	cmd.Stderr = &stderr
@@ -163,7 +165,7 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := startLocked(cmd); err != nil {
+	if err := tied.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	leave = sync.OnceFunc(func() {

@@ -1,141 +1,106 @@
 // Package stuckfs mounts a file system of one file that can be made not to
 // answer, for tests of what must go on when it does not. Needs root and FUSE.
 //
-// The test itself serves it, so the test must not start the file: Go's fork
-// lets nothing else run until exec has read it. A shell may.
+// A child of the test serves it, in a mount namespace of its own, and leaves
+// with the test: however that ends, nobody waits for ever, and no mount stays.
 package stuckfs
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
-	"sync"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// node is the number of the only file.
-const node = 2
-
-// FS is a mounted file system. Its methods may be called by any goroutine.
+// FS is a mounted file system. One goroutine at a time may call its methods.
 type FS struct {
-	fuse.RawFileSystem
-	path string
-	text []byte
-
-	mu      sync.Mutex
-	answers chan struct{} // closed while reads are answered
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
+	name string
 }
 
-// Mount mounts a file system with one executable file of that name and text,
-// which every user may run, until the end of the test. It answers at first.
-func Mount(t *testing.T, name string, text []byte) *FS {
+// Mount mounts a file system until the end of the test, with one executable
+// file of that name, which every user may run and which holds what the file at
+// source does. It answers at first.
+func Mount(t *testing.T, name, source string) *FS {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: mounting a file system needs CAP_SYS_ADMIN")
 	}
-	dir, err := os.MkdirTemp("", "tailcam-stuck-")
+	f := &FS{t: t, cmd: exec.Command("/proc/self/exe"), name: name}
+	f.cmd.Args = []string{role, name, source}
+	f.cmd.Stderr = os.Stderr
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	in, err := f.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &FS{RawFileSystem: fuse.NewDefaultRawFileSystem(), path: filepath.Join(dir, name), text: text, answers: make(chan struct{})}
-	close(f.answers)
-	server, err := fuse.NewServer(f, dir, &fuse.MountOptions{DirectMount: true, FsName: "stuck", AllowOther: true, MaxReadAhead: 4096})
+	out, err := f.cmd.StdoutPipe()
 	if err != nil {
-		os.Remove(dir) //nolint:errcheck // empty, in the temporary directory
-		t.Skipf("no FUSE here (try modprobe fuse): %v", err)
+		t.Fatal(err)
 	}
-	keepFromChildren()
-	go server.Serve()
+	f.in, f.out = in, bufio.NewScanner(out)
+	if err := f.cmd.Start(); errors.Is(err, syscall.EPERM) {
+		t.Skipf("no mount namespace here: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		f.Answer()
-		for server.Unmount() != nil { // somebody has the file open still
-			time.Sleep(10 * time.Millisecond)
-		}
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
+		in.Close() // it leaves then
+		if err := f.cmd.Wait(); err != nil {
+			t.Errorf("the stuck file system: %v", err)
 		}
 	})
-	if err := server.WaitMount(); err != nil {
-		t.Fatal(err)
+	if said := f.answer(); strings.HasPrefix(said, noFUSE) {
+		t.Skip(said)
+	} else if said != done {
+		t.Fatal(said)
 	}
 	return f
 }
 
-// keepFromChildren closes the connection to the kernel in programs that the test
-// starts: should it be killed, they would keep themselves waiting for ever.
-func keepFromChildren() {
-	list, _ := os.ReadDir("/proc/self/fd")
-	for _, e := range list {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "/dev/fuse" {
-			if fd, err := strconv.Atoi(e.Name()); err == nil {
-				syscall.CloseOnExec(fd)
-			}
-		}
-	}
+// Path is that of the file, as root sees it from here.
+func (f *FS) Path() string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", f.cmd.Process.Pid), mountPoint, f.name)
 }
 
-// Path is that of the file.
-func (f *FS) Path() string { return f.path }
+// Program is a command line that runs the file as that user, in the mount
+// namespace where every user sees it.
+func (f *FS) Program(uid int) []string {
+	return []string{
+		"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", f.cmd.Process.Pid),
+		fmt.Sprintf("--setuid=%d", uid), fmt.Sprintf("--setgid=%d", uid), "--", filepath.Join(mountPoint, f.name),
+	}
+}
 
 // Hang lets reads wait from now on, but for what the kernel has cached.
-func (f *FS) Hang() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answers = make(chan struct{})
-}
+func (f *FS) Hang() { f.order(hang) }
 
 // Answer answers the reads that wait, and all later ones.
-func (f *FS) Answer() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	select {
-	case <-f.answers:
-	default:
-		close(f.answers)
+func (f *FS) Answer() { f.order(answer) }
+
+func (f *FS) order(what string) {
+	f.t.Helper()
+	if _, err := fmt.Fprintln(f.in, what); err != nil {
+		f.t.Fatal(err)
+	}
+	if said := f.answer(); said != done {
+		f.t.Fatalf("the stuck file system said %q", said)
 	}
 }
 
-// Lookup implements fuse.RawFileSystem.
-func (f *FS) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	if name != filepath.Base(f.path) {
-		return fuse.ENOENT
+func (f *FS) answer() string {
+	f.t.Helper()
+	if !f.out.Scan() {
+		f.t.Fatalf("the stuck file system has ended: %v", f.out.Err())
 	}
-	out.NodeId = node
-	f.attributes(&out.Attr)
-	return fuse.OK
-}
-
-func (f *FS) attributes(a *fuse.Attr) {
-	a.Ino, a.Mode, a.Nlink, a.Size = node, syscall.S_IFREG|0o755, 1, uint64(len(f.text))
-}
-
-// GetAttr implements fuse.RawFileSystem.
-func (f *FS) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if in.NodeId == node {
-		f.attributes(&out.Attr)
-	} else {
-		out.Ino, out.Mode, out.Nlink = in.NodeId, syscall.S_IFDIR|0o755, 2
-	}
-	return fuse.OK
-}
-
-// Open implements fuse.RawFileSystem.
-func (f *FS) Open(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	out.Fh = 1
-	out.OpenFlags = fuse.FOPEN_KEEP_CACHE // else each open takes from programs what they run
-	return fuse.OK
-}
-
-// Read implements fuse.RawFileSystem.
-func (f *FS) Read(_ <-chan struct{}, in *fuse.ReadIn, _ []byte) (fuse.ReadResult, fuse.Status) {
-	f.mu.Lock()
-	answers := f.answers
-	f.mu.Unlock()
-	<-answers
-	from := min(in.Offset, uint64(len(f.text)))
-	return fuse.ReadResultData(f.text[from:min(from+uint64(in.Size), uint64(len(f.text)))]), fuse.OK
+	return f.out.Text()
 }

@@ -1,0 +1,85 @@
+// Package afterwards takes away what a test has made on the machine, and does so
+// even if the test is killed: a child waits for its end.
+package afterwards
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// role makes a test program the child, by its name of itself.
+const role = "tailcam-afterwards"
+
+const (
+	unmount      = "unmount"
+	removeCgroup = "remove-cgroup"
+)
+
+// Unmount unmounts a directory at the end of the test.
+func Unmount(t testing.TB, dir string) {
+	t.Helper()
+	start(t, unmount, dir)
+}
+
+// RemoveCgroup removes a control group at the end of the test, once what runs
+// in it has ended. If it is frozen, it goes on before.
+func RemoveCgroup(t testing.TB, dir string) {
+	t.Helper()
+	start(t, removeCgroup, dir)
+}
+
+func start(t testing.TB, what, dir string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{role, what, dir}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of a terminal ends it
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatalf("%v; %s %s yourself", err, what, dir)
+	}
+	t.Cleanup(func() {
+		in.Close() // it does it then
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s %s: %v", what, dir, err)
+		}
+	})
+}
+
+// Every test program with this package in it can be the child.
+func init() {
+	if os.Args[0] != role {
+		return
+	}
+	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends with the test, however that ends
+	err := undo(os.Args[1], os.Args[2])
+	for deadline := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(deadline); err = undo(os.Args[1], os.Args[2]) {
+		time.Sleep(50 * time.Millisecond) // who uses it may be ending
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func undo(what, dir string) error {
+	if what == unmount {
+		return unix.Unmount(dir, 0)
+	}
+	for file, value := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
+		_ = os.WriteFile(filepath.Join(dir, file), []byte(value), 0) // of one version or the other
+	}
+	return os.Remove(dir)
+}
