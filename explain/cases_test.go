@@ -110,22 +110,12 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "stolen, told at the tick after", track: "syscall", want: "victim 1 spent 10.0 ms in read: 6.0 ms stolen by the hypervisor, 4.0 ms running in the kernel.",
-			trace: func(s *script) {
-				s.swap(500, 0, 0, victim, sleeps(0)).
-					add(2000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(2000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
-					wake(10000, 0, victim, other, 0).
-					add(13000, trace.Steal, 0, victim, trace.Stolen{NS: 6_000_000, Since: 500_000})
-			},
+			trace: stolenBefore(10000, 13000),
 			parts: []string{"stolen the hypervisor 6000000", "running_kernel victim 1 4000000"}, more: []string{"host"},
 		},
 		{
 			name: "stolen, in what was slow rather than after it", track: "syscall", want: "victim 1 spent 10.0 ms in read: 6.0 ms stolen by the hypervisor, 4.0 ms running in the kernel.",
-			trace: func(s *script) {
-				s.swap(500, 0, 0, victim, sleeps(0)).
-					add(2000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(2000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
-					wake(10500, 0, victim, other, 0).
-					add(17000, trace.Steal, 0, victim, trace.Stolen{NS: 6_000_000, Since: 500_000})
-			},
+			trace: stolenBefore(10500, 17000),
 			parts: []string{"stolen the hypervisor 6000000", "running_kernel victim 1 4000000"}, more: []string{"host"},
 		},
 		{
@@ -386,5 +376,16 @@ func TestStacks(t *testing.T) {
 	}
 	if want := []string{"running:", "blocked:first,waker", "runnable:", "running:", "blocked:now"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// stolenBefore has the victim lose 6 ms of its CPU between an interrupt at 2 ms
+// and what it does then, in us, which is told at a tick after that.
+func stolenBefore(then, tick uint64) func(*script) {
+	return func(s *script) {
+		s.swap(500, 0, 0, victim, sleeps(0)).
+			add(2000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(2000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
+			wake(then, 0, victim, other, 0).
+			add(tick, trace.Steal, 0, victim, trace.Stolen{NS: 6_000_000, Since: 500_000})
 	}
 }

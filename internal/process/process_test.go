@@ -154,6 +154,12 @@ func TestIdentityOfStuckProcess(t *testing.T) {
 	if n := table.Timeouts(); n != 2*concurrent || table.gate.Stuck() != 1 {
 		t.Errorf("got %d timeouts, %d stuck", n, table.gate.Stuck())
 	}
+	letGo(t, table, fifo)
+}
+
+// letGo ends the reading of a pipe that nobody writes to.
+func letGo(t *testing.T, table *Table, fifo string) {
+	t.Helper()
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

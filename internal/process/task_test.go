@@ -111,14 +111,7 @@ func TestTasksBesideOneThatIsStuck(t *testing.T) {
 	if table.Timeouts() != 1 || table.gate.Stuck() != 1 {
 		t.Errorf("%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
 	}
-	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	for table.gate.Stuck() != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	letGo(t, table, fifo)
 }
 
 func TestParseTaskStatRefuses(t *testing.T) {
