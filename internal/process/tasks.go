@@ -71,7 +71,7 @@ func (b *batch) soFar() (int, []Task) {
 	return b.done, b.found[:len(b.found):len(b.found)]
 }
 
-// taskHere is Task in the calling goroutine, however long it takes.
+// taskHere reads about a task in the calling goroutine, however long it takes.
 func (t *Table) taskHere(tid int) (Task, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
 	if err != nil {

@@ -195,10 +195,13 @@ func (c *cache) fill(id fileID, e *cached, read func() (*table, error)) {
 		s.users++
 		e.table = s.table
 	}
-	// Others first: who waits finds the cache within its bounds.
-	for (c.files.Size() > c.maxFiles || c.bytes > c.maxBytes) && c.evictLocked() {
-	}
+	c.trimLocked() // others: who waits for this one finds the cache within its bounds
 	close(e.ready)
+	c.trimLocked() // this one, too
+}
+
+// trimLocked keeps the cache within its bounds as far as files are not being read.
+func (c *cache) trimLocked() {
 	for (c.files.Size() > c.maxFiles || c.bytes > c.maxBytes) && c.evictLocked() {
 	}
 }
