@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/test/afterwards"
 	"github.com/tailcam/tailcam/test/spin"
 )
 
@@ -93,16 +94,7 @@ func newGroup(t *testing.T, controller string, v1, v2 [][2]string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		var err error
-		for range 200 { // who was in it may be gone in a moment
-			if err = os.Remove(dir); err == nil {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Error(err)
-	})
+	afterwards.RemoveCgroup(t, dir)
 	files := v2
 	if old {
 		files = v1

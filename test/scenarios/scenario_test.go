@@ -29,7 +29,6 @@ type scenario struct {
 type round struct {
 	argument string                    // the program's
 	env      []string                  // its environment, beside the usual
-	began    func() bool               // not nil: the program is told as soon as it says so
 	ready    func(t *testing.T, p int) // called with its pid before it begins
 	complete func(t *testing.T, tr *truth)
 }
@@ -166,7 +165,6 @@ func spins(tracepoint string, f spin.Filter, d time.Duration, ofProgram bool) fu
 			s = spin.AttachTo(t, tracepoint, f, d)
 			s.Arm()
 		}
-		r.began = func() bool { return s.Began() }
 		r.complete = func(t *testing.T, tr *truth) {
 			spun, err := s.Wait(nil)
 			if err != nil {

@@ -179,12 +179,6 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 		r.ready(t, cmd.Process.Pid)
 	}
 	_, wrote := io.WriteString(in, "go\n")
-	if r.began != nil {
-		for end := time.Now().Add(hang / 10); !r.began() && time.Now().Before(end); {
-			time.Sleep(100 * time.Microsecond)
-		}
-		io.WriteString(in, "it began\n")
-	}
 	var tr truth
 	dec := json.NewDecoder(out)
 	dec.DisallowUnknownFields()

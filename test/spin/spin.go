@@ -109,16 +109,6 @@ func (s *Spinner) Arm() {
 	}
 }
 
-// Began tells whether the one that was armed for is taking long, or has.
-func (s *Spinner) Began() bool {
-	s.t.Helper()
-	var now state
-	if err := s.state.Lookup(uint32(0), &now); err != nil {
-		s.t.Fatal(err)
-	}
-	return now.Start != 0
-}
-
 // Wait calls provoke until one has taken long, and returns it.
 func (s *Spinner) Wait(provoke func()) (Spun, error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
