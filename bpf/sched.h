@@ -65,7 +65,11 @@ static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct
 		return NULL;
 	}
 	slot = task_slot_at(at);
-	if (!slot || (!slot->off_ns && !slot->wake_ns))
+	if (!slot)
+		return NULL;
+	if (fresh)
+		slot->entry_cpu = WOKEN_EARLY; /* nobody could note it: assume so */
+	if (!slot->off_ns && !slot->wake_ns)
 		return slot;
 	/* Its return to a CPU was not seen: what stands here is of an earlier wait. */
 	if (me)
