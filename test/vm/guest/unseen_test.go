@@ -32,7 +32,7 @@ func TestNothingUnseen(t *testing.T) {
 	for _, pairs := range []int{1, 4} {
 		var all sync.WaitGroup
 		for range pairs {
-			pingPong(t, &all, 3*time.Second)
+			pingPong(t, &all, time.Second)
 		}
 		all.Wait()
 	}
