@@ -374,9 +374,10 @@ func TestSpanStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each begin is ended, replaced or pending; each end has met one, or none.
-	if got := s.Seen + s.Replaced + uint64(len(pending)) + s.TableFull; got != threads*rounds {
-		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d lost", threads*rounds, s.Seen, s.Replaced, len(pending), s.TableFull)
+	// Each begin is ended, replaced, pending, or made way for another; each end has met one, or none.
+	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Spans.Forgotten + s.TableFull; got != threads*rounds {
+		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d forgotten, %d lost",
+			threads*rounds, s.Seen, s.Replaced, len(pending), k.Spans.Forgotten, s.TableFull)
 	}
 	if got := s.Seen + k.Spans.Unknown; got != threads*rounds {
 		t.Errorf("%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Spans.Unknown)
@@ -400,8 +401,10 @@ func TestSpanMany(t *testing.T) {
 		_ = span.Begin(fmt.Sprintf("%s%d", prefix, i))
 	}
 	pending, err := c.kernel.PendingKeys(rules.Span)
-	if err != nil || len(pending) != many {
-		t.Fatalf("%d pending, %v", len(pending), err)
+	// A key has sixteen places. Where others have them all, the oldest of those makes way: rarely, and counted.
+	forgotten := int(c.counters().Spans.Forgotten)
+	if err != nil || len(pending)+forgotten != many || forgotten > many/500 {
+		t.Fatalf("%d pending, %d forgotten, %v", len(pending), forgotten, err)
 	}
 	for i := range many {
 		_ = span.End(fmt.Sprintf("%s%d", prefix, i))
@@ -410,8 +413,8 @@ func TestSpanMany(t *testing.T) {
 	for _, o := range c.settle() {
 		seen[o.Span.Key] = true
 	}
-	if len(seen) != many {
-		t.Errorf("%d of %d reported", len(seen), many)
+	if len(seen)+forgotten != many {
+		t.Errorf("%d of %d reported, %d forgotten", len(seen), many, forgotten)
 	}
 }
 
