@@ -2,13 +2,12 @@ package export
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -68,11 +67,11 @@ func (j *jsonSink) Event(ev *trace.Event) error {
 // Close implements sink.
 func (j *jsonSink) Close(func(int) uint64) error { return j.out.Flush() }
 
-// appendJSONText appends a string; what is not UTF-8 becomes U+FFFD.
+// appendJSONText appends a string, safe to print; what is not UTF-8 becomes U+FFFD.
 func appendJSONText(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			quoted, _ := json.Marshal(s) // strings can always be encoded
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			quoted, _ := text.Marshal(s) // strings can always be encoded
 			return append(b, quoted...)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -31,19 +32,11 @@ func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
 	return nil
 }
 
-// foldedFrame keeps a name from being read as two frames or two lines.
+// foldedFrame keeps a name from being read as two frames or two lines, and
+// makes it safe to print.
 func foldedFrame(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == ';':
-			return ':'
-		case r < ' ' || r == 0x7f:
-			return '?'
-		}
-		return r
-	}, s)
 	if s == "" {
 		return "[unknown]"
 	}
-	return s
+	return text.Clean(strings.ReplaceAll(s, ";", ":"))
 }

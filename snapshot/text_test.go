@@ -14,12 +14,30 @@ func TestFolded(t *testing.T) {
 	err := writeFolded(&b, []tracker.Outlier{
 		{DelayNS: 7, Task: tracker.Task{Comm: "a;b\nc"}, Stacks: tracker.Stacks{Kernel: []string{"k1", "k2"}, User: []string{"u1", "u2"}}},
 		{DelayNS: 8, Task: tracker.Task{}},
+		{DelayNS: 9, Task: tracker.Task{Comm: "a\u202eb"}, Stacks: tracker.Stacks{User: []string{"f\u2066g"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := b.String(), "a:b?c;u2;u1;k2;k1 7\n[unknown] 8\n"; got != want {
+	if got, want := b.String(), "a:b\\x0ac;u2;u1;k2;k1 7\n[unknown] 8\na\\u202eb;f\\u2066g 9\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What a process calls itself does not turn the terminal of who looks into a
+// snapshot's JSON, and is still what it called itself.
+func TestJSONIsSafeToPrint(t *testing.T) {
+	var b strings.Builder
+	name := "a\u202eb\u009b\x7f<c>"
+	if err := writeJSON(&b, tracker.Task{Comm: name}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), `"a\u202eb\u009b\u007f<c>"`) {
+		t.Errorf("got %s", b.String())
+	}
+	var back tracker.Task
+	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back.Comm != name {
+		t.Errorf("%q, %v", back.Comm, err)
 	}
 }
 

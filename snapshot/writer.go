@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -151,8 +151,7 @@ func writeFile(path string, fill func(io.Writer) error) error {
 }
 
 func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
+	e := text.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tailcam/tailcam/internal/text"
 )
 
 // outputFormat is the value of -o.
@@ -38,11 +39,10 @@ func (c *cli) addOutput(cmd *cobra.Command) {
 		[]string{string(textOutput), string(jsonOutput)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printJSON prints one object on a line of its own. Symbols such as vector<int> stay readable.
+// printJSON prints one object on a line of its own, safe on a terminal. Symbols
+// such as vector<int> stay readable.
 func (c *cli) printJSON(value any) error {
-	enc := json.NewEncoder(c.out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(value)
+	err := text.NewEncoder(c.out).Encode(value)
 	if c.out.Err() != nil {
 		return fmt.Errorf("write output: %w", c.out.Err())
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -34,8 +34,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	out := &stream{verdicts: verdicts, enc: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
-	out.enc.SetEscapeHTML(false)
+	out := &stream{verdicts: verdicts, enc: text.NewEncoder(w), flush: http.NewResponseController(w).Flush}
 	if !follow {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		for _, o := range s.backend.Recent(rule) {
@@ -68,7 +67,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 
 // stream writes one client's events. Only its own goroutine ever waits for the client.
 type stream struct {
-	enc      *json.Encoder
+	enc      *text.Encoder
 	flush    func() error
 	told     uint64 // losses that the client knows of
 	verdicts bool   // it wants them

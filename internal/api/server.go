@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/text"
 )
 
 const (
@@ -146,7 +148,7 @@ func (s *server) checkRule(name string) error {
 }
 
 func (s *server) reply(w http.ResponseWriter, status int, value any) {
-	body, err := json.Marshal(value)
+	body, err := text.Marshal(value)
 	if err != nil {
 		s.fail(w, http.StatusInternalServerError, fmt.Errorf("encode reply: %w", err))
 		return

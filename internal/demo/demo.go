@@ -8,7 +8,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/term"
+	"github.com/tailcam/tailcam/internal/text"
 )
 
 // history is how long the recorder runs before the first latency, so that
@@ -180,9 +180,7 @@ func (d *demo) show(r *Result) error {
 		printResult(d.Out, r)
 		return d.Out.Err()
 	}
-	enc := json.NewEncoder(d.Out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(r); err != nil {
+	if err := text.NewEncoder(d.Out).Encode(r); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil

@@ -1,4 +1,14 @@
-package term
+// Package text makes text from outside harmless where it is shown. Any process
+// may call itself what it likes: escape sequences, characters that turn the
+// direction of writing (U+202E), invisible ones, invalid UTF-8. Names stay as
+// they are while they are processed; each output makes them safe once:
+//
+//   - for people (terminals, folded stacks, text, SVG, HTML): Clean, which
+//     writes such characters as visible \x and \u escapes;
+//   - JSON: NewEncoder, Marshal or EscapeJSON, which use JSON's own escapes, so
+//     that a reader decodes the name as it was;
+//   - binary formats for machines (CTF, Perfetto): the bytes as they are.
+package text
 
 import (
 	"fmt"
@@ -7,10 +17,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text from outside harmless on a terminal. Any process may call
-// itself what it likes, escape sequences included: control characters, invalid
-// UTF-8, and characters that are invisible or turn the direction of writing
-// come back as visible \x and \u escapes.
+// Clean makes text from outside harmless on a terminal: control characters,
+// invalid UTF-8, and characters that are invisible or turn the direction of
+// writing come back as visible \x and \u escapes. A backslash stays as it is, so
+// what comes back is for people, and does not tell such a character from its escape.
 func Clean(s string) string {
 	i := strings.IndexFunc(s, unsafeRune)
 	if i < 0 && utf8.ValidString(s) {

@@ -1,7 +1,6 @@
 package action
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/text"
 )
 
 // pipeWait is how long a process that left the action's process group may
@@ -156,7 +157,7 @@ func (r *Runner) watch(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 // stdinFor holds the outlier's JSON and a newline. A file, not a pipe: an
 // action that does not read it blocks nobody.
 func stdinFor(item *Item) (*os.File, error) {
-	data, err := json.Marshal(&item.Outlier)
+	data, err := text.Marshal(&item.Outlier)
 	if err != nil {
 		return nil, fmt.Errorf("encode outlier: %w", err)
 	}
