@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -28,7 +29,11 @@ func (m *Manager) explain(traceDir string, meta *Meta, names *Names) *Explanatio
 	if m.opts.Explain == nil {
 		return none
 	}
-	e, err := m.opts.Explain(traceDir, meta, names)
+	var e *Explanation
+	err := m.opts.Guard.Mapped(guard.Explain, func() (err error) {
+		e, err = m.opts.Explain(traceDir, meta, names)
+		return err
+	})
 	if err != nil {
 		m.log.Warn("snapshot not explained", zap.String("snapshot", meta.ID), zap.Error(err))
 		meta.Notes = append(meta.Notes, fmt.Sprintf("not explained: %v", err))

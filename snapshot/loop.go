@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -94,10 +95,32 @@ func (m *Manager) step() time.Duration {
 		m.note(append(open, due...), note)
 	}
 	for _, w := range due {
-		// Every window has its slot in the queue: this does not block.
-		m.queue <- m.collect(w)
+		m.hand(w)
 	}
 	return m.rest()
+}
+
+// hand passes a snapshot on to the writer. A panic costs only this one.
+func (m *Manager) hand(w *window) {
+	var j job
+	err := m.opts.Guard.Do(guard.Snapshot, func() error {
+		j = m.collect(w)
+		return nil
+	})
+	if err == nil {
+		m.queue <- j // every window has its slot in it: this does not block
+		return
+	}
+	m.mu.Lock()
+	if m.slots--; m.slots == 0 {
+		m.garbage.release()
+	}
+	m.stats.Failed++
+	m.stats.LastError = err.Error()
+	m.mu.Unlock()
+	if w.answer != nil {
+		w.answer <- Done{ID: w.id, Reason: w.reason, Err: err}
+	}
 }
 
 // note adds a remark to windows that Submit may be adding outliers to.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -48,8 +49,11 @@ type Options struct {
 	MaxJoin time.Duration
 	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s.
 	StopTimeout time.Duration
-	// OnDone, if set, is told of every snapshot that was written or failed, in
-	// order. It must not block for long. The snapshot cannot be removed by
+	// Guard keeps a panic over one snapshot from ending the daemon, and counts it;
+	// nil: it is not counted.
+	Guard *guard.Guard
+	// OnDone, if set, is told of every snapshot that was written or failed, one at
+	// a time; those whose outliers are named late come later. It must not block for long. The snapshot cannot be removed by
 	// retention while it runs; it may call Store.Hold to keep it longer.
 	OnDone func(Done)
 	// SyscallName gives the name of a system call, or ""; for the trace. Nil: none.

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -30,44 +31,100 @@ func (j *job) size() uint64 {
 	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
-// writeAll runs until the queue is closed and empty.
+// namesWait is how long a snapshot waits for the names of its outliers, from when
+// it is collected. Those that come later are left out.
+const namesWait = 2 * time.Second
+
+// writeAll runs until the queue is closed and empty. A snapshot whose outliers
+// are not named yet lets others be written before it.
 func (m *Manager) writeAll() {
-	for j := range m.queue {
-		d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
-		var release func()
-		d.Dir, release, d.Err = m.write(&j)
+	named := make(chan job, cap(m.queue)) // nobody waits: there are no more slots
+	waiting := 0
+	for queue := m.queue; queue != nil || waiting > 0; {
+		select {
+		case j, ok := <-queue:
+			switch {
+			case !ok:
+				queue = nil
+			case j.named():
+				m.writeOne(&j)
+			default:
+				waiting++
+				go func() {
+					j.awaitNames(namesWait)
+					named <- j
+				}()
+			}
+		case j := <-named:
+			waiting--
+			m.writeOne(&j)
+		}
+	}
+}
 
-		m.mu.Lock()
-		if m.slots--; m.slots == 0 {
-			m.garbage.release()
+// named tells whether nothing more will be found out about the outliers.
+func (j *job) named() bool {
+	for i := range j.meta.Outliers {
+		if !j.meta.Outliers[i].IsComplete() {
+			return false
 		}
-		switch {
-		case d.Err == nil:
-			m.stats.Taken++
-		case errors.Is(d.Err, ErrNoSpace):
-			m.stats.NoSpace++
-			fallthrough
-		default:
-			m.stats.Failed++
-			m.stats.LastError = d.Err.Error()
-		}
-		m.mu.Unlock()
+	}
+	return true
+}
 
-		if d.Err != nil {
-			m.writeLimit.error(m.log, time.Now(), "snapshot abandoned", zap.String("snapshot", d.ID), zap.Error(d.Err))
-		} else {
-			m.log.Info("snapshot taken", zap.String("dir", d.Dir), zap.Int("outliers", len(d.Outliers)),
-				zap.Uint64("records", j.meta.Records), zap.Strings("notes", j.meta.Notes))
+// awaitNames waits until all outliers are named, or the time is over.
+func (j *job) awaitNames(most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for i := range j.meta.Outliers {
+		if l := j.meta.Outliers[i].Later; l != nil {
+			select {
+			case <-l.Completed():
+			case <-timer.C:
+				return
+			}
 		}
-		if m.opts.OnDone != nil {
-			m.opts.OnDone(d)
-		}
-		if release != nil {
-			release()
-		}
-		if j.answer != nil {
-			j.answer <- d
-		}
+	}
+}
+
+func (m *Manager) writeOne(j *job) {
+	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
+	var release func()
+	d.Err = m.opts.Guard.Do(guard.Snapshot, func() (err error) {
+		d.Dir, release, err = m.write(j)
+		return err
+	})
+
+	m.mu.Lock()
+	if m.slots--; m.slots == 0 {
+		m.garbage.release()
+	}
+	switch {
+	case d.Err == nil:
+		m.stats.Taken++
+	case errors.Is(d.Err, ErrNoSpace):
+		m.stats.NoSpace++
+		fallthrough
+	default:
+		m.stats.Failed++
+		m.stats.LastError = d.Err.Error()
+	}
+	m.mu.Unlock()
+
+	if d.Err != nil {
+		m.writeLimit.error(m.log, time.Now(), "snapshot abandoned", zap.String("snapshot", d.ID), zap.Error(d.Err))
+	} else {
+		m.log.Info("snapshot taken", zap.String("dir", d.Dir), zap.Int("outliers", len(d.Outliers)),
+			zap.Uint64("records", j.meta.Records), zap.Strings("notes", j.meta.Notes))
+	}
+	if m.opts.OnDone != nil {
+		_ = m.opts.Guard.Do(guard.Publish, func() error { m.opts.OnDone(d); return nil }) // it is logged
+	}
+	if release != nil {
+		release()
+	}
+	if j.answer != nil {
+		j.answer <- d
 	}
 }
 
@@ -93,8 +150,10 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
 		return err
 	}
+	noWait := make(chan struct{}) // it has been waited for
+	close(noWait)
 	for i := range j.meta.Outliers {
-		j.meta.Outliers[i].Complete()
+		j.meta.Outliers[i].Complete(noWait)
 	}
 	why := m.explain(traceDir, &j.meta, &names)
 	for _, file := range []struct {

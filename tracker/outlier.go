@@ -106,6 +106,15 @@ type IRQInfo struct {
 // Outlier is one event: a rule fired for one key. The JSON form is stable;
 // fields are only added.
 type Outlier struct {
+	// ID is the outlier's own, whoever is told of it and however often. Seq numbers
+	// those of one run of the daemon in the order in which it read them.
+	ID  string `json:"id,omitempty"`
+	Seq uint64 `json:"seq,omitempty"`
+	// Partial: published before all was known. Task may lack what /proc tells, and
+	// stacks may be addresses. Completed: published before, and whole now.
+	Partial   bool `json:"partial,omitempty"`
+	Completed bool `json:"completed,omitempty"`
+
 	Time        time.Time         `json:"time"` // of the exit, UTC
 	Rule        string            `json:"rule"`
 	Track       string            `json:"track"`

@@ -26,6 +26,10 @@ const (
 // side owes it: the task must run on to the end of its system call.
 const stackGrace = 20 * time.Millisecond
 
+// ErrSample is what Read returns of a sample that it does not understand. The
+// next call goes on with the next one.
+var ErrSample = errors.New("unusable sample from the kernel side")
+
 // Read returns the next outlier. It blocks until there is one, and returns
 // os.ErrClosed after Close. Outliers come in the order of their exits per CPU;
 // one that waits for a user stack may come up to 20 ms late.
@@ -46,7 +50,7 @@ func (t *Tracker) Read() (*Outlier, error) {
 		}
 		o, err := t.receive(rec.RawSample)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrSample, err)
 		}
 		if o != nil {
 			return o, nil

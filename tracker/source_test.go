@@ -30,36 +30,3 @@ func TestStackLines(t *testing.T) {
 		}
 	}
 }
-
-// A copy that was made before an outlier had names gets them; what the copy has
-// of its own stays.
-func TestComplete(t *testing.T) {
-	o := &Outlier{Task: Task{PID: 7, Comm: "x"}}
-	o.NewLater()
-	id := "a"
-	early := *o
-	early.Snapshot = &id
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		early.Complete()
-	}()
-	o.Task.Cmdline, o.Stacks.User = "x --serve", []Frame{"main+0x1 (x)"}
-	o.Stacks.Sources = &Sources{User: []Source{{File: "x.c", Line: 1}}}
-	select {
-	case <-done:
-		t.Error("completed before the outlier was")
-	default:
-	}
-	o.Later.Done()
-	<-done
-	if early.Task.Cmdline != "x --serve" || !slices.Equal(early.Stacks.User, o.Stacks.User) || early.Stacks.UserSources()[0].Line != 1 {
-		t.Errorf("got %+v", early)
-	}
-	if *early.Snapshot != "a" || o.Snapshot != nil {
-		t.Error("the copy's own snapshot was not left alone")
-	}
-	early.Complete() // again, and of one that has nothing to wait for
-	(&Outlier{}).Complete()
-	o.Complete() // of itself, which has nothing to wait for either
-}

@@ -85,7 +85,7 @@ CPU  COVERS  EVENTS/S  BYTES/EVENT  LASTS AT THAT RATE  RECORDS  LOST
   0   5.00s     1,200           80               4.00s    9,000     1
   1   1m01s         3           80              26m40s       12     0
 
-losses none by ring_full
+losses none by ring_full, connection_refused, stream_refused
 LOSS        OF      COUNT  TO STOP IT
 table_full  wakeup  1,234  raise tracker.pending
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -34,7 +35,19 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	out := &stream{verdicts: verdicts, enc: text.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	// A reader may take its time: it is one of its user's few.
+	uid := peerUID(r.Context())
+	if !s.streams.take(uid) {
+		s.fail(w, http.StatusServiceUnavailable, fmt.Errorf("user %d reads the events too often at once, or all users together do: end one of these readers", uid))
+		return
+	}
+	defer s.streams.release(uid)
+	conn := http.NewResponseController(w)
+	if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
+		s.fail(w, http.StatusInternalServerError, fmt.Errorf("prepare stream: %w", err))
+		return
+	}
+	out := &stream{verdicts: verdicts, enc: text.NewEncoder(w), flush: conn.Flush}
 	if !follow {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		for _, o := range s.backend.Recent(rule) {
@@ -43,13 +56,6 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		return
-	}
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		s.fail(w, http.StatusServiceUnavailable, fmt.Errorf("%d readers follow the events already: end one of them", maxStreams))
 		return
 	}
 	outliers, cancel, lost := s.backend.Subscribe(rule)
@@ -111,7 +117,7 @@ func line(o *tracker.Outlier) any {
 		return o
 	}
 	return verdictNotice{Verdict: &Verdict{
-		Time: o.Time, Rule: o.Rule, Task: o.Task, StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
+		ID: o.ID, Time: o.Time, Rule: o.Rule, Task: o.Task, StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
 	}}
 }
 

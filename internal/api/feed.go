@@ -16,7 +16,7 @@ const (
 
 // Feed remembers the latest outliers and passes new ones on to its readers. It
 // never waits for a reader. Its methods may be called from any goroutine, and
-// are three of Backend's.
+// Recent and Subscribe are Backend's.
 type Feed struct {
 	mu      sync.Mutex
 	ring    []*tracker.Outlier // the oldest is at next once the ring is full
@@ -53,6 +53,23 @@ func (f *Feed) Publish(o *tracker.Outlier) {
 	}
 }
 
+// Complete replaces a remembered outlier by one with the same ID that is whole,
+// and offers it once more: readers know it by Outlier.Completed.
+func (f *Feed) Complete(o *tracker.Outlier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, old := range f.ring {
+		if old.ID != o.ID {
+			continue
+		}
+		known := *o
+		known.Explained = old.Explained
+		f.ring[i] = &known
+		break
+	}
+	f.offerLocked(o) // without Explained: readers have had that
+}
+
 // Explain lets remembered outliers carry what their snapshot, now complete,
 // says of them, and offers them once more: readers know it by Outlier.Explained.
 func (f *Feed) Explain(outliers []tracker.Outlier) {
@@ -77,7 +94,7 @@ const maxEarly = 256
 func (f *Feed) explainLocked(e *tracker.Outlier) bool {
 	for i, o := range f.ring {
 		if o.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
-			o.Task.TID != e.Task.TID || o.StartMono != e.StartMono || o.EndMono != e.EndMono {
+			o.Task.TID != e.Task.TID || o.ID != e.ID || o.StartMono != e.StartMono || o.EndMono != e.EndMono {
 			continue
 		}
 		if o.Explained == nil {

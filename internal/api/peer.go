@@ -11,25 +11,13 @@ import (
 // peerKey is the context key of the process at a connection's other end.
 type peerKey struct{}
 
-// withPeer notes who connected, as the kernel vouches for it, for the log.
+// withPeer notes who connected, as the kernel vouches for it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	unix, ok := conn.(*net.UnixConn)
+	c, ok := conn.(*limitedConn)
 	if !ok {
 		return ctx
 	}
-	raw, err := unix.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	var peer *syscall.Ucred
-	var optErr error
-	err = raw.Control(func(fd uintptr) {
-		peer, optErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
-	if err != nil || optErr != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, peer)
+	return context.WithValue(ctx, peerKey{}, c.peer)
 }
 
 // peerFields are the log fields that name the process at the other end.
@@ -39,4 +27,13 @@ func peerFields(ctx context.Context) []zap.Field {
 		return nil
 	}
 	return []zap.Field{zap.Int32("by_pid", peer.Pid), zap.Uint32("by_uid", peer.Uid)}
+}
+
+// peerUID is the user at the other end; who is not known is nobody.
+func peerUID(ctx context.Context) uint32 {
+	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
+	if !ok {
+		return 65534
+	}
+	return peer.Uid
 }

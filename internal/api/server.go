@@ -13,46 +13,61 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/text"
 )
 
 const (
-	maxStreams   = 64       // event streams at once
-	maxBody      = 64 << 10 // bytes of a request
-	maxReason    = 1000     // bytes of a snapshot's reason
-	bodyTimeout  = 30 * time.Second
-	closeTimeout = 2 * time.Second
+	maxStreams      = 64       // event streams at once
+	reservedStreams = 16       // of these, for root
+	maxBody         = 64 << 10 // bytes of a request
+	maxReason       = 1000     // bytes of a snapshot's reason
+	headerTimeout   = 10 * time.Second
+	bodyTimeout     = 30 * time.Second
+	replyTimeout    = 2 * time.Minute // event streams have none: they count
+	idleTimeout     = 2 * time.Minute
+	closeTimeout    = 2 * time.Second
 )
 
 // server answers requests with what a Backend tells it.
 type server struct {
 	backend Backend
 	log     *zap.Logger
-	streams chan struct{} // one token each open event stream
+	guard   *guard.Guard
+	conns   *quota
+	streams *quota
+}
+
+// ServeOptions configure a server. Nil means the defaults.
+type ServeOptions struct {
+	Log   *zap.Logger  // nil: silent
+	Guard *guard.Guard // nil: panics over a request are not counted
 }
 
 // Serve answers requests on the socket until the context ends, then ends
 // every stream and returns nil. A client that goes away, stops reading or
-// sends nonsense costs one log line at most. The caller closes the socket.
-func Serve(ctx context.Context, socket *Socket, backend Backend, log *zap.Logger) error {
-	if log == nil {
-		log = zap.NewNop()
-	}
-	quiet, err := zap.NewStdLogAt(log, zap.DebugLevel)
+// sends nonsense costs one log line at most, and a user no more connections and
+// streams than his share. The caller closes the socket.
+func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOptions) error {
+	s := newServer(backend, opts)
+	quiet, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	log := s.log
 	srv := &http.Server{
-		Handler:           newHandler(backend, log),
+		Handler:           s.handler(),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout, // also of a body that nobody wants
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          quiet,
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(socket.listener) }()
+	go func() { failed <- srv.Serve(limit(socket.listener, s.conns)) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", socket.Path, err)
@@ -69,11 +84,26 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, log *zap.Logger
 	return nil
 }
 
-func newHandler(backend Backend, log *zap.Logger) http.Handler {
-	s := &server{backend: backend, log: log, streams: make(chan struct{}, maxStreams)}
+func newServer(backend Backend, opts *ServeOptions) *server {
+	s := &server{
+		backend: backend, log: zap.NewNop(),
+		conns: newQuota(maxConns, reservedConns), streams: newQuota(maxStreams, reservedStreams),
+	}
+	if opts != nil {
+		s.guard = opts.Guard
+		if opts.Log != nil {
+			s.log = opts.Log
+		}
+	}
+	return s
+}
+
+func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
-		s.reply(w, http.StatusOK, s.backend.Status(r.Context()))
+		status := s.backend.Status(r.Context())
+		status.Losses = append(status.Losses, s.losses()...)
+		s.reply(w, http.StatusOK, status)
 	})
 	mux.HandleFunc("GET /v1/rules", func(w http.ResponseWriter, _ *http.Request) {
 		s.reply(w, http.StatusOK, noNull(s.backend.Rules()))
@@ -86,7 +116,55 @@ func newHandler(backend Backend, log *zap.Logger) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, fmt.Errorf("no %s %s here", r.Method, r.URL.Path))
 	})
-	return mux
+	return s.guarded(mux)
+}
+
+// guarded lets a panic over one request cost this request. The client gets an
+// error if it has not had the beginning of an answer, else the end of the connection.
+func (s *server) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := &begunWriter{ResponseWriter: w}
+		err := s.guard.Do(guard.Request, func() error {
+			next.ServeHTTP(begun, r)
+			return nil
+		})
+		switch {
+		case err == nil:
+		case begun.begun:
+			panic(http.ErrAbortHandler) // net/http knows it
+		default:
+			s.fail(w, http.StatusInternalServerError, errors.New("this request made the daemon panic, which its log tells: please report it"))
+		}
+	})
+}
+
+// begunWriter notes whether an answer has begun.
+type begunWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (b *begunWriter) WriteHeader(status int) {
+	b.begun = true
+	b.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (b *begunWriter) Write(p []byte) (int, error) {
+	b.begun = true
+	return b.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (b *begunWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+// losses are what clients were refused.
+func (s *server) losses() []Loss {
+	return []Loss{
+		{Cause: "connection_refused", Count: s.conns.refused.Load(), Advice: "users had more connections open than their share: end those that hang, such as tailcam events -f"},
+		{Cause: "stream_refused", Count: s.streams.refused.Load(), Advice: "users followed the events more often at once than their share: end some of tailcam events -f"},
+	}
 }
 
 func (s *server) snapshots(w http.ResponseWriter, _ *http.Request) {
@@ -106,7 +184,8 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	}
 	if err == nil {
-		err = conn.SetReadDeadline(time.Time{}) // the snapshot takes its time
+		// The snapshot takes its time.
+		err = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{}))
 	}
 	if err != nil {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("read request: %w", err))

@@ -5,9 +5,10 @@
 //	GET  /v1/rules                      []RuleInfo
 //	GET  /v1/snapshots                  []SnapshotInfo, oldest first
 //	GET  /v1/histograms?of=NAME         []HistogramInfo, of all trackers and rules, or of one
-//	GET  /v1/events?rule=R              remembered outliers, one JSON object a line
-//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line; with verdicts=1 also {"verdict": Verdict}
-//	                                    for each whose snapshot is complete
+//	GET  /v1/events?rule=R              remembered outliers, one JSON object a line, each as far as it is known now
+//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line; one that is "partial" may come
+//	                                    again with the same id, whole and "completed"; with verdicts=1 also
+//	                                    {"verdict": Verdict} for each whose snapshot is complete
 //	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
 //	GET  /v1/thresholds                 []ThresholdInfo: those that are set while it runs, the newest first
 //	POST /v1/thresholds ThresholdRequest   ThresholdInfo
@@ -47,7 +48,8 @@ type Backend interface {
 	// Subscribe hands out the outliers of a rule, or of all for "", from now
 	// on. The sender never waits: what finds the channel full is dropped and
 	// counted in lost. cancel must be called, and closes the channel. An outlier
-	// comes a second time, with Explained, once its snapshot is complete.
+	// comes a second time, with Completed, if it was Partial, and once more, with
+	// Explained, once its snapshot is complete.
 	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
 	// TakeSnapshot takes one now and returns its directory.
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
@@ -67,6 +69,7 @@ type Status struct {
 	Kernel    string          `json:"kernel"`
 	Rules     []RuleInfo      `json:"rules"`
 	Losses    []Loss          `json:"losses"`
+	Panics    []PanicInfo     `json:"panics,omitempty"` // every place that is guarded
 	Recorder  RecorderStatus  `json:"recorder"`
 	Tables    []TableStatus   `json:"tables,omitempty"`
 	Snapshots SnapshotsStatus `json:"snapshots"`
@@ -107,6 +110,13 @@ type Loss struct {
 	Tracker string `json:"tracker,omitempty"`
 	Count   uint64 `json:"count"`
 	Advice  string `json:"advice"` // what to change so that it stops
+}
+
+// PanicInfo is how often a piece of outside data made a part of the daemon
+// panic. It cost that piece of data.
+type PanicInfo struct {
+	Place string `json:"place"` // what was being done: naming, decode, request …
+	Count uint64 `json:"count"`
 }
 
 // TableStatus is how full a table of pending work is.
@@ -184,7 +194,8 @@ type failure struct {
 // Verdict is what the snapshot of an outlier says of it, once it is complete:
 // the outlier itself was published before.
 type Verdict struct {
-	Time      time.Time    `json:"time"` // of the outlier
+	ID        string       `json:"id,omitempty"` // of the outlier
+	Time      time.Time    `json:"time"`         // of the outlier
 	Rule      string       `json:"rule"`
 	Task      tracker.Task `json:"task"`
 	StartMono uint64       `json:"start_mono_ns"`

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -20,7 +21,7 @@ func (d *daemon) followLoad(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if err := d.thresholds.Tick(now); err != nil {
+			if err := d.guard.Do(guard.Housekeeping, func() error { return d.thresholds.Tick(now) }); err != nil {
 				// The thresholds stay as they are; they are better than none.
 				d.log.Warn("adaptive thresholds", zap.Error(err))
 			}

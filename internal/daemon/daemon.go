@@ -17,6 +17,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/explainer"
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/process/within"
@@ -26,15 +27,11 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/snapshot/flight"
-	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
-const (
-	remembered = 1000 // outliers that `tailcam events` shows
-	backlog    = 4096 // outliers between the ring buffer and their enrichment
-)
+const remembered = 1000 // outliers that `tailcam events` shows
 
 // daemon holds every part, in the order in which they are made.
 type daemon struct {
@@ -67,14 +64,17 @@ type daemon struct {
 	change   sync.Mutex
 	changed  chan struct{} // wakes expire
 
-	hangup  chan os.Signal
-	dropped dropCounter // outliers that found the backlog full
+	hangup   chan os.Signal
+	guard    *guard.Guard
+	outliers *pipeline
 }
 
 // Run is the daemon: it returns when the context ends, everything detached
 // and removed, or when something it cannot work without fails.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1)}
+	d.guard = guard.New(log)
+	d.outliers = d.newPipeline()
 	signal.Notify(d.hangup, unix.SIGHUP) // first of all: unhandled it would end the process
 	defer signal.Stop(d.hangup)
 	for _, step := range []struct {
@@ -234,6 +234,7 @@ func (d *daemon) openManager() (err error) {
 	if d.recorder == nil {
 		return nil
 	}
+	explainer := &explainer.Explainer{Guard: d.guard}
 	explain := explainer.ForSnapshots
 	if d.cfg.Snapshots.RTPriority > 0 {
 		explain = explainer.Promptly // on the thread that writes, which has it
@@ -244,9 +245,10 @@ func (d *daemon) openManager() (err error) {
 		RingRecords: d.recorder.Capacity(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
+		Guard:       d.guard,
 		SyscallName: rules.SyscallName,
 		Explain:     explain,
-		Names:       func(m trace.Mentioned) snapshot.Names { return name(d.hosts, d.symbols, m) },
+		Names:       d.traceNames,
 	})
 	return err
 }
@@ -277,7 +279,9 @@ func (d *daemon) serve(ctx context.Context) error {
 		stages = append(stages, func() { stop(); <-ended })
 	}
 
-	stage("serve the socket", func(c context.Context) error { return api.Serve(c, d.socket, d, d.log.Named("api")) })
+	stage("serve the socket", func(c context.Context) error {
+		return api.Serve(c, d.socket, d, &api.ServeOptions{Log: d.log.Named("api"), Guard: d.guard})
+	})
 	stage("run actions", d.actions.Run)
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)
@@ -286,7 +290,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("follow the load", d.followLoad)
 	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
-	stage("read outliers", d.pipeline)
+	stage("read outliers", d.readOutliers)
 
 	<-ctx.Done()
 	d.log.Info("stopping")
@@ -306,51 +310,6 @@ func (d *daemon) thaw() {
 	}
 }
 
-// housekeeping samples the recorder once a second, and releases a bank that
-// no one came for: its outlier was lost on the way. Once a minute it frees what
-// threads left behind whose end was not seen.
-func (d *daemon) housekeeping(ctx context.Context) error {
-	const unclaimed = 5 * time.Second
-	tick, sweep := time.NewTicker(time.Second), time.NewTicker(time.Minute)
-	defer tick.Stop()
-	defer sweep.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-sweep.C:
-			if _, err := d.kernel.Reclaim(); err != nil {
-				return err
-			}
-			continue
-		case <-tick.C:
-		}
-		if err := d.kernel.KeepTicking(); err != nil {
-			return err
-		}
-		if d.recorder == nil {
-			continue
-		}
-		d.recorder.Sample()
-		d.checkCover(time.Now())
-		frozen, since, err := d.kernel.Frozen()
-		if err != nil {
-			return err
-		}
-		if frozen && monotonic()-int64(since) > int64(unclaimed) {
-			d.thaw()
-		}
-	}
-}
-
-func monotonic() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0 // the kernel always has this clock
-	}
-	return ts.Nano()
-}
-
 // reloadOnHangup reads the rules again on SIGHUP. Bad ones change nothing.
 func (d *daemon) reloadOnHangup(ctx context.Context) error {
 	for {
@@ -359,7 +318,7 @@ func (d *daemon) reloadOnHangup(ctx context.Context) error {
 			return nil
 		case <-d.hangup:
 		}
-		if err := d.reload(); err != nil {
+		if err := d.guard.Do(guard.Reload, d.reload); err != nil {
 			d.log.Error("the running rules stay as they are", zap.Error(err))
 		}
 	}

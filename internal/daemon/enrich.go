@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/process/within"
 	"github.com/tailcam/tailcam/internal/symbols"
@@ -16,44 +17,67 @@ import (
 // Time limits of naming one outlier. What is not known by then is left out: an
 // event says [unknown] rather than to come late.
 const (
-	symbolTime = time.Second            // of each of its stacks
+	symbolTime = time.Second            // of its user stack
 	memoryTime = 200 * time.Millisecond // of reading the stack of another process
 )
 
-// enrich adds what only user space knows: names for addresses and ids. Several
-// may run at once.
+// enrich adds what only user space knows: names for addresses and ids. What
+// cannot take long comes first, and each part is known as soon as it is found.
+// Several may run at once, of different outliers.
 func (d *daemon) enrich(o *tracker.Outlier) {
 	// The identity first: a short-lived process may be gone soon. A process
 	// that is gone already stays without.
 	id, _ := d.hosts.Identity(o.Task.PID)
-	o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
-	if o.Task.Cgroup == "" {
-		o.Task.Cgroup = id.Cgroup
-	}
-	if o.Task.Container == "" {
-		o.Task.Container = process.ContainerID(o.Task.Cgroup)
-	}
+	o.Later.Learn(func(o *tracker.Outlier) {
+		o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
+		if o.Task.Cgroup == "" {
+			o.Task.Cgroup = id.Cgroup
+		}
+		if o.Task.Container == "" {
+			o.Task.Container = process.ContainerID(o.Task.Cgroup)
+		}
+	})
+	d.enrichKernel(o)
 	if o.UserFP != 0 && len(o.Raw.User) == 1 {
 		d.readStack(o)
 	}
+	if len(o.Raw.User) == 0 {
+		return
+	}
+	s := d.symbols.User(o.Task.PID, o.Raw.User)
+	o.Later.Learn(func(o *tracker.Outlier) {
+		o.Stacks.User = s.Frames
+		if from := sourcesOf(s); from != nil {
+			all := tracker.Sources{User: from}
+			if o.Stacks.Sources != nil {
+				all.Kernel, all.Waker = o.Stacks.Sources.Kernel, o.Stacks.Sources.Waker
+			}
+			o.Stacks.Sources = &all
+		}
+	})
+}
+
+// enrichKernel names what is of the kernel: no process can make that take long.
+func (d *daemon) enrichKernel(o *tracker.Outlier) {
 	var sources tracker.Sources
-	if len(o.Raw.User) > 0 {
-		s := d.symbols.User(o.Task.PID, o.Raw.User)
-		o.Stacks.User, sources.User = s.Frames, sourcesOf(s)
-	}
-	o.Stacks.Kernel, sources.Kernel = d.nameKernel(o.Raw.Kernel)
-	o.Stacks.Waker, sources.Waker = d.nameKernel(o.Raw.Waker)
-	if sources.User != nil || sources.Kernel != nil || sources.Waker != nil {
-		o.Stacks.Sources = &sources
-	}
-	d.nameLabels(o)
+	var kernel, waker []tracker.Frame
+	kernel, sources.Kernel = d.nameKernel(o.Raw.Kernel)
+	waker, sources.Waker = d.nameKernel(o.Raw.Waker)
+	labels := d.nameLabels(o)
+	var progress []tracker.Progress
 	for _, p := range o.Raw.Progress {
 		named, err := d.symbols.KernelNames(p.Kernel)
 		if err != nil {
 			d.log.Debug("kernel symbols", zap.Error(err))
 		}
-		o.Stacks.Progress = append(o.Stacks.Progress, tracker.Progress{AgeNS: p.AgeNS, State: p.State, Kernel: named[tracerFrames(named):]})
+		progress = append(progress, tracker.Progress{AgeNS: p.AgeNS, State: p.State, Kernel: named[tracerFrames(named):]})
 	}
+	o.Later.Learn(func(o *tracker.Outlier) {
+		o.Stacks.Kernel, o.Stacks.Waker, o.Stacks.Progress, o.Labels = kernel, waker, progress, labels
+		if sources.Kernel != nil || sources.Waker != nil {
+			o.Stacks.Sources = &sources
+		}
+	})
 }
 
 // readStack reads the user stack of a task that is still where it was. If it
@@ -61,12 +85,15 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 // the task may itself wait for.
 func (d *daemon) readStack(o *tracker.Outlier) {
 	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
-	stack, err := within.Do(d.memory, pid, memoryTime, func() []uint64 {
-		stack, _ := process.UserStack(pid, ip, sp, fp)
+	stack, err := within.Do(d.memory, pid, memoryTime, func() (stack []uint64) {
+		_ = d.guard.Do(guard.Naming, func() error {
+			stack, _ = process.UserStack(pid, ip, sp, fp)
+			return nil
+		})
 		return stack
 	})
-	if err == nil {
-		o.Raw.User = stack
+	if err == nil && len(stack) > 0 {
+		o.Later.Learn(func(o *tracker.Outlier) { o.Raw.User = stack })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -45,7 +46,11 @@ func (d *daemon) expire(ctx context.Context) error {
 		case <-d.changed:
 		case <-timer.C:
 		}
-		wait, err := d.expireNow(time.Now())
+		var wait time.Duration
+		err := d.guard.Do(guard.Housekeeping, func() (err error) {
+			wait, err = d.expireNow(time.Now())
+			return err
+		})
 		if err != nil {
 			d.log.Error("what was set for a time only stays for longer", zap.Error(err))
 			wait = again

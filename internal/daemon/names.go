@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/snapshot"
@@ -23,6 +24,15 @@ const (
 
 	namingFilesTime = time.Second
 )
+
+// traceNames is snapshot.Options.Names. What cannot be found out stays a number.
+func (d *daemon) traceNames(m trace.Mentioned) (n snapshot.Names) {
+	_ = d.guard.Do(guard.TraceNames, func() error { // it is logged
+		n = name(d.hosts, d.symbols, m)
+		return nil
+	})
+	return n
+}
 
 // name finds out what the numbers in a trace stand for, as far as it is still
 // there to be asked.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/tailcam/tailcam/internal/api"
@@ -24,13 +25,15 @@ func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
 	return list
 }
 
-// nameLabels names the labels that are addresses of the kernel.
-func (d *daemon) nameLabels(o *tracker.Outlier) {
+// nameLabels returns the outlier's labels, with names for those that are
+// addresses of the kernel.
+func (d *daemon) nameLabels(o *tracker.Outlier) map[string]any {
 	if o.From == nil || o.From.Pair == nil {
-		return
+		return o.Labels
 	}
+	labels := maps.Clone(o.Labels) // others may read the outlier's own
 	for _, l := range o.From.Pair.Labels {
-		s, ok := o.Labels[l.Name].(string)
+		s, ok := labels[l.Name].(string)
 		if l.As != rules.AsSymbol || !ok {
 			continue
 		}
@@ -39,7 +42,8 @@ func (d *daemon) nameLabels(o *tracker.Outlier) {
 			continue
 		}
 		if named, err := d.symbols.KernelNames([]uint64{address}); err == nil && len(named) == 1 {
-			o.Labels[l.Name] = named[0]
+			labels[l.Name] = named[0]
 		}
 	}
+	return labels
 }

@@ -1,126 +1,208 @@
 package daemon
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/tailcam/tailcam/internal/process"
-	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/snapshot/action"
+	"github.com/tailcam/tailcam/internal/fair"
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// namers is how many outliers are named at once: one whose process is stuck
-// keeps the others waiting no longer than its time limit.
-const namers = 4
+const (
+	// namers is how many outliers are named at once, at most one of a process.
+	namers = 8
+	// backlog is how many outliers wait for their names, of all processes together.
+	backlog = 4096
+	// nameWithin is how long after it was read an outlier may begin to be named.
+	nameWithin = 5 * time.Second
+	// drainTime is how long outliers are still named when the daemon stops.
+	drainTime = time.Second
+	// pause follows a sample that could not be read, so that a kernel side gone
+	// wrong does not keep a CPU busy.
+	pause = time.Millisecond
+)
 
-// pipeline takes outliers from the kernel side as fast as they come. Each gets
-// its snapshot at once, so that the recorder is read before anything that may
-// take long; then it is named, in the background and within a time limit, and
-// published in its turn. The snapshot's writer waits for the names.
-func (d *daemon) pipeline(ctx context.Context) error {
-	if n := d.cfg.Snapshots.RTPriority; n > 0 {
-		if err := snapshot.RealTime(n); err != nil {
-			return err
-		}
-	}
-	inTurn := make(chan *tracker.Outlier, backlog)
-	unnamed := make(chan *tracker.Outlier, backlog+1) // what it has is in turn, or the one waited for
-	var handled sync.WaitGroup
+// pipeline takes outliers from the kernel side and waits for nothing else. Each
+// gets its snapshot at once, so that the recorder is read before anything that
+// may take long. Then it is named, in the background and in turns that are fair
+// to processes and users, and published: when it is whole, or at its deadline
+// with what is known by then; the rest follows.
+type pipeline struct {
+	read     func() (*tracker.Outlier, error) // os.ErrClosed: no more
+	submit   func(o *tracker.Outlier)         // arranges its snapshot; must not block
+	enrich   func(o *tracker.Outlier)         // finds out more, and adds it by o.Later.Learn
+	publish  func(o *tracker.Outlier)         // for the first time; must not block
+	complete func(o *tracker.Outlier)         // published as Partial before, and whole now; must not block
+	guard    *guard.Guard
+	log      *zap.Logger
+	now      func() time.Time
+	run      string // the part of ids that is of this run of the daemon
+
+	seq      uint64    // of the last outlier; of the reader
+	warned   time.Time // about a sample; of the reader
+	queue    *fair.Queue[*event]
+	stopping chan struct{} // closed when no more is named
+	waiting  deadlines
+
+	late, skipped, dropped dropCounter   // by rule
+	unusable               atomic.Uint64 // samples
+}
+
+// event is an outlier on its way to be told of.
+type event struct {
+	*tracker.Outlier
+	read time.Time
+
+	mu   sync.Mutex
+	told bool
+}
+
+// prepare makes what every pipeline has.
+func (p *pipeline) prepare() *pipeline {
+	p.queue = fair.New[*event](&fair.Options{Workers: namers, Capacity: backlog})
+	p.stopping = make(chan struct{})
+	p.waiting.wake = make(chan struct{}, 1)
+	return p
+}
+
+// serve runs until there are no more outliers, and all are told of.
+func (p *pipeline) serve() error {
+	var naming, telling sync.WaitGroup
 	for range namers {
-		handled.Go(func() {
-			for o := range unnamed {
-				d.enrich(o)
-				o.Later.Done()
-			}
-		})
+		naming.Go(p.nameAll)
 	}
-	handled.Go(func() {
-		for o := range inTurn {
-			o.Later.Wait()
-			d.feed.Publish(o)
-			d.act(rules.OnOutlier, []tracker.Outlier{*o}, action.Job{})
-		}
-	})
-	stop := context.AfterFunc(ctx, func() {
-		if err := d.kernel.Stop(); err != nil {
-			d.log.Warn("stop the kernel side", zap.Error(err))
-		}
-	})
-	defer stop()
-	defer handled.Wait()
-	defer close(unnamed)
-	defer close(inTurn)
+	named := make(chan struct{})
+	telling.Go(func() { p.tellAll(named) })
+
+	err := p.readAll()
+
+	stop := time.AfterFunc(drainTime, func() { close(p.stopping) })
+	defer stop.Stop()
+	p.queue.Close()
+	naming.Wait()
+	close(named)
+	telling.Wait()
+	return err
+}
+
+// readAll reads until the kernel side is closed. A sample that cannot be read
+// costs that sample.
+func (p *pipeline) readAll() error {
 	for {
-		o, err := d.kernel.Read()
-		if errors.Is(err, os.ErrClosed) {
+		var o *tracker.Outlier
+		err := p.guard.Do(guard.Decode, func() (err error) {
+			o, err = p.read()
+			return err
+		})
+		var panicked *guard.PanicError
+		switch {
+		case err == nil:
+			p.take(o)
+		case errors.Is(err, os.ErrClosed):
 			return nil
-		}
-		if err != nil {
+		case errors.As(err, &panicked), errors.Is(err, tracker.ErrSample):
+			p.unusable.Add(1)
+			if now := p.now(); now.Sub(p.warned) > time.Minute {
+				p.warned = now
+				p.log.Warn("a sample of the kernel side was left out", zap.Error(err))
+			}
+			time.Sleep(pause)
+		default:
 			return err
 		}
-		o.NewLater()
-		if d.manager != nil {
-			d.manager.Submit(o, o.From)
-		}
-		select {
-		case inTurn <- o:
-			unnamed <- o
-		default: // its snapshot, if it has one, is taken
-			d.dropped.add(o.Rule)
-			o.Later.Done()
-		}
 	}
 }
 
-// afterSnapshot starts the actions of a snapshot, and keeps it from retention
-// until they have ended.
-func (d *daemon) afterSnapshot(done snapshot.Done) {
-	if done.Err != nil || len(done.Outliers) == 0 {
+// take starts one outlier on its way.
+func (p *pipeline) take(o *tracker.Outlier) {
+	p.seq++
+	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
+	o.NewLater()
+	e := &event{Outlier: o, read: p.now()}
+	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
+		o.Snapshot = nil
+	}
+	early := p.waiting.add(e)
+	if !p.queue.Push(fair.Owner{User: o.Task.UID, Process: o.Task.PID}, e) {
+		p.skip(e) // told of in its turn: those before it of its process are first
+	}
+	if early != nil {
+		p.tell(early)
+	}
+}
+
+// skip gives up to find out more about an outlier.
+func (p *pipeline) skip(e *event) {
+	p.skipped.add(e.Rule)
+	e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
+	e.Later.Done()
+}
+
+// nameAll names outliers until there are no more.
+func (p *pipeline) nameAll() {
+	for {
+		t, ok := p.queue.Next()
+		if !ok {
+			return
+		}
+		begin := time.Now()
+		p.name(t.Item)
+		t.Done(time.Since(begin))
+	}
+}
+
+func (p *pipeline) name(e *event) {
+	defer p.tell(e)
+	stopping := false
+	select {
+	case <-p.stopping:
+		stopping = true
+	default:
+	}
+	if stopping || p.now().Sub(e.read) > nameWithin {
+		p.skip(e)
 		return
 	}
-	d.feed.Explain(done.Outliers)
-	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
+	err := p.guard.Do(guard.Naming, func() error { p.enrich(e.Outlier); return nil })
+	if err != nil { // what was learned before stays
+		e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
+	}
+	e.Later.Done()
 }
 
-func (d *daemon) act(on string, outliers []tracker.Outlier, job action.Job) {
-	job.Items = action.ItemsFor(on, outliers, d.rule)
-	if len(job.Items) == 0 && job.Done == nil {
+// tell publishes an outlier, or what was found out since it was published. It
+// does nothing if there is nothing new.
+func (p *pipeline) tell(e *event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := e.Later.Known()
+	first := !e.told
+	e.told = true
+	if !first && o.Partial {
 		return
 	}
-	d.actions.Submit(job)
-}
-
-// rule finds a rule as it was loaded last; nil: it is gone.
-func (d *daemon) rule(name string) *rules.Rule {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i := range d.rules {
-		if d.rules[i].Name == name {
-			return &d.rules[i]
+	o.Completed = !first
+	err := p.guard.Do(guard.Publish, func() error {
+		if first {
+			p.publish(&o)
+		} else {
+			p.complete(&o)
 		}
-	}
-	return nil
-}
-
-// cgroups answers the kernel side's questions.
-type cgroups struct{ table *process.Table }
-
-func (c cgroups) CgroupPath(id uint64) (string, error) { return c.table.CgroupPath(id) }
-
-// WalkCgroups walks nothing where there is no cgroup v2: all tasks are then in "/".
-func (c cgroups) WalkCgroups(visit func(id uint64, path string)) error {
-	err := c.table.Walk(visit)
-	if errors.Is(err, process.ErrNoCgroup2) {
 		return nil
+	})
+	if err != nil {
+		p.dropped.add(o.Rule)
 	}
-	return err
+	if first && o.Partial {
+		p.late.add(o.Rule)
+	}
 }
 
 // dropCounter counts by rule.

@@ -44,6 +44,7 @@ func (d *daemon) Status(context.Context) api.Status {
 	acted := d.actions.Stats()
 	s.Rules = d.ruleInfos(c, &acted)
 	s.Losses = d.losses(c, &acted)
+	s.Panics = d.panics()
 	return s
 }
 
@@ -71,7 +72,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			Name: r.Name, Track: string(r.Track), ThresholdNS: r.Threshold.Nanoseconds(), Source: r.Pos.String(),
 			TimeoutNS: r.Timeout.Nanoseconds(),
 			Seen:      k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
-			Lost: k.RingFull + d.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
+			Lost: k.RingFull + d.outliers.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
 			HeldBack: k.HeldBack,
 		}
 		d.addDistribution(&info, r, distributions)
@@ -130,7 +131,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
 		}
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
-		add("outlier_dropped", r.Name, r.Track, d.dropped.get(r.Name), "the daemon lags behind: raise the rule's threshold, or give it more CPU")
+		list = append(list, d.outliers.losses(r.Name, r.Track)...)
 		if r.IsAdaptive() {
 			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 a second passed the threshold at once, so it follows them as a shift; raise times or floor if this is often")
 		}
@@ -154,6 +155,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
 	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches or wake-ups; outliers at those were missed")
 	list = append(list, d.histogramLosses(c)...)
+	add("sample_unusable", "", "", d.outliers.unusable.Load(), "the kernel side sent what this daemon cannot read: see the log, and report it")
 	add("outlier_stale", "", "", c.Stale, "outliers were read so late that thresholds had been set 256 times since: set them less often")
 	s := d.symbols.Stats()
 	add("symbols_late", "", "", s.Timeouts, "stacks that were told before all of their names or lines were read, within 1s; the next ones have them; symbols.lines: false reads less")

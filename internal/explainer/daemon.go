@@ -9,14 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker"
 )
 
+// Explainer explains for the daemon.
+type Explainer struct {
+	// Guard keeps a trace that makes the explanation panic from ending the
+	// daemon, and counts it; nil: it is not counted.
+	Guard *guard.Guard
+}
+
 // ForSnapshots is snapshot.Options.Explain: it explains at the lowest priority,
 // but where that gets no CPU, as any other task after a while: the snapshot
 // waits for it.
-func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (x *Explainer) ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
 	type answer struct {
 		report *explain.Report
 		err    error
@@ -33,8 +41,12 @@ func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Ex
 		}
 		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // or it explains as fast as the rest
 		thread <- tid
-		r, err := Trace(dir, m, n)
-		done <- answer{r, err}
+		var a answer
+		a.err = x.Guard.Mapped(guard.Explain, func() (err error) {
+			a.report, err = Trace(dir, m, n)
+			return err
+		})
+		done <- a
 	}()
 	tid := <-thread
 	late := time.NewTimer(patience)
@@ -51,8 +63,8 @@ func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Ex
 }
 
 // Promptly is the same with the priority of the calling thread.
-func Promptly(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
-	return forSnapshot(Trace(dir, m, n))
+func (x *Explainer) Promptly(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	return forSnapshot(Trace(dir, m, n)) // its caller guards this goroutine
 }
 
 func forSnapshot(report *explain.Report, err error) (*snapshot.Explanation, error) {

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// tellAfter is the deadline: how long after it was read an outlier is published
+	// with what is known by then.
+	tellAfter = 200 * time.Millisecond
+	// maxWaiting bounds the outliers that wait for their deadline. Beyond it the
+	// oldest is published before.
+	maxWaiting = 8192
+)
+
+// deadlines holds the outliers whose deadline has not passed, in the order in
+// which they were read. Its methods may be called from any goroutine.
+type deadlines struct {
+	mu   sync.Mutex
+	list []*event
+	wake chan struct{} // the list is not empty any more
+}
+
+// add returns the outlier that must be told of now, or nil.
+func (d *deadlines) add(e *event) (early *event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, e)
+	if len(d.list) > maxWaiting {
+		early = d.popLocked()
+	}
+	if len(d.list) == 1 {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+	return early
+}
+
+func (d *deadlines) popLocked() *event {
+	e := d.list[0]
+	d.list[0] = nil
+	d.list = d.list[1:]
+	return e
+}
+
+// next takes out the first outlier whose deadline has passed. nil: there is
+// none, and none will be before wait.
+func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.list) > 0 {
+		if left := tellAfter - now.Sub(d.list[0].read); left > 0 {
+			return nil, left
+		}
+		if e := d.popLocked(); !e.wasTold() {
+			return e, 0
+		}
+	}
+	d.list = nil
+	return nil, time.Hour
+}
+
+// all takes out what is there.
+func (d *deadlines) all() []*event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.list
+	d.list = nil
+	return list
+}
+
+func (e *event) wasTold() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.told
+}
+
+// tellAll keeps the deadlines until nothing more is named, and then tells of
+// those that are left.
+func (p *pipeline) tellAll(named <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(p.tellDue())
+		select {
+		case <-p.waiting.wake:
+		case <-timer.C:
+		case <-named:
+			for _, e := range p.waiting.all() {
+				if !e.wasTold() {
+					p.tell(e)
+				}
+			}
+			return
+		}
+	}
+}
+
+// tellDue tells of those whose deadline has passed. None will before what it returns.
+func (p *pipeline) tellDue() time.Duration {
+	for {
+		e, wait := p.waiting.next(p.now())
+		if e == nil {
+			return wait
+		}
+		p.tell(e)
+	}
+}

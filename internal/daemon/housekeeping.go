@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/guard"
+)
+
+// housekeeping samples the recorder once a second, and releases a bank that
+// no one came for: its outlier was lost on the way. Once a minute it frees what
+// threads left behind whose end was not seen.
+func (d *daemon) housekeeping(ctx context.Context) error {
+	tick, sweep := time.NewTicker(time.Second), time.NewTicker(time.Minute)
+	defer tick.Stop()
+	defer sweep.Stop()
+	for {
+		turn := d.everySecond
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sweep.C:
+			turn = func() error {
+				_, err := d.kernel.Reclaim()
+				return err
+			}
+		case <-tick.C:
+		}
+		if err := d.survive(guard.Housekeeping, turn); err != nil {
+			return err
+		}
+	}
+}
+
+// survive is guard.Do for one turn of a loop: a panic, which is logged, is no
+// reason to end the loop.
+func (d *daemon) survive(p guard.Place, turn func() error) error {
+	err := d.guard.Do(p, turn)
+	var panicked *guard.PanicError
+	if errors.As(err, &panicked) {
+		return nil
+	}
+	return err
+}
+
+func (d *daemon) everySecond() error {
+	const unclaimed = 5 * time.Second
+	if err := d.kernel.KeepTicking(); err != nil {
+		return err
+	}
+	if d.recorder == nil {
+		return nil
+	}
+	d.recorder.Sample()
+	d.checkCover(time.Now())
+	frozen, since, err := d.kernel.Frozen()
+	if err != nil {
+		return err
+	}
+	if frozen && monotonic()-int64(since) > int64(unclaimed) {
+		d.thaw()
+	}
+	return nil
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0 // the kernel always has this clock
+	}
+	return ts.Nano()
+}
