@@ -19,7 +19,10 @@ func newEvents(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show outliers: those the daemon remembers, or with -f those to come",
-		Args:  noArgs,
+		Long: "Show outliers: those the daemon remembers, or with -f those to come.\n\n" +
+			"With -f an outlier is shown within 250 ms. If its process or its stacks were not known by then, it is marked " +
+			"\"partial\", and told a second time, under the same id and marked \"completed\": -o json prints the whole object, text what is new.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.events(cmd.Context(), opts, stacks)
 		},
@@ -56,6 +59,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; those of before: tailcam events"))
 	}
 	shown := false
+	partial := map[string]*tracker.Outlier{} // shown in part, by id
 	for {
 		e, err := stream.Next()
 		switch {
@@ -67,12 +71,28 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 		case err != nil:
 			return err
 		}
+		if o := e.Outlier; o != nil && opts.Follow && c.output == textOutput {
+			if before := partial[o.ID]; before != nil && o.Completed {
+				delete(partial, o.ID)
+				term.PrintCompleted(c.out, before, o, stacks)
+				continue
+			}
+			if o.Completed {
+				continue // it was shown before, to others
+			}
+			if o.Partial && len(partial) < maxPartial {
+				partial[o.ID] = o
+			}
+		}
 		if err := c.printEvent(e, stacks); err != nil {
 			return err
 		}
 		shown = true
 	}
 }
+
+// maxPartial bounds the outliers that are waited for to be told the rest of.
+const maxPartial = 1024
 
 func (c *cli) printEvent(e api.Event, stacks bool) error {
 	if v := e.Verdict; v != nil {

@@ -41,6 +41,7 @@ func (c *cli) printStatus(s *api.Status) {
 	c.printRecorder(s.Recorder)
 	c.printTables(s.Tables)
 	c.printLosses(s.Losses)
+	c.printPanics(s.Panics)
 	c.printSnapshotsStatus(s.Snapshots)
 }
 
@@ -162,6 +163,20 @@ func (c *cli) printLosses(losses []api.Loss) {
 	c.out.Printf("\n")
 	if len(none) < len(lossy) {
 		t.Print(c.out, "")
+	}
+}
+
+// printPanics is silent where there were none.
+func (c *cli) printPanics(panics []api.PanicInfo) {
+	var places []string
+	for _, p := range panics {
+		if p.Count > 0 {
+			places = append(places, fmt.Sprintf("%s %s", term.Clean(p.Place), term.Count(p.Count)))
+		}
+	}
+	if len(places) > 0 {
+		c.out.Printf("\n%s %s: each cost what was being worked on; see the daemon's log, and report it\n",
+			c.out.Paint(term.Red, "panics"), strings.Join(places, ", "))
 	}
 }
 

@@ -19,8 +19,9 @@ func newWait(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait for the next outlier and print it",
-		Long:  "Wait for the next outlier and print it.\n\nExit status: 0 an outlier, 1 error, 2 none came in time.",
-		Args:  noArgs,
+		Long: "Wait for the next outlier and print it, with what is known of it within 250 ms.\n\n" +
+			"Exit status: 0 an outlier, 1 error, 2 none came in time.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
 				return fmt.Errorf("--timeout %s: it cannot be negative; 0 waits for ever", timeout)
@@ -67,7 +68,7 @@ func (c *cli) nextOutlier(ctx context.Context, rule string) (api.Event, error) {
 	defer progress.Done()
 	for {
 		e, err := stream.Next()
-		if err != nil || e.Outlier != nil {
+		if err != nil || e.Outlier != nil && !e.Outlier.Completed { // that one was told before
 			return e, err
 		}
 	}

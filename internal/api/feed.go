@@ -24,6 +24,7 @@ type Feed struct {
 	keep    int
 	readers map[*reader]struct{}
 	lost    uint64
+	missed  uint64            // completions that readers were too slow for
 	early   []tracker.Outlier // explained, but not published yet
 }
 
@@ -125,6 +126,10 @@ func (f *Feed) offerLocked(o *tracker.Outlier) {
 		select {
 		case r.ch <- o:
 		default:
+			if o.Completed { // it has had the outlier itself, or knows that it lost it
+				f.missed++
+				continue
+			}
 			r.lost++
 			f.lost++
 		}
@@ -167,6 +172,14 @@ func (f *Feed) Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel 
 		return r.lost
 	}
 	return r.ch, cancel, lost
+}
+
+// Missed is how many completions of outliers all readers together were too slow
+// for. They are not in Lost.
+func (f *Feed) Missed() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.missed
 }
 
 // Lost is how many outliers all readers together were too slow for.

@@ -64,8 +64,8 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 			if err != nil {
 				return
 			}
-			if e.Outlier == nil {
-				continue
+			if e.Outlier == nil || e.Outlier.Partial {
+				continue // it comes again, complete
 			}
 			select {
 			case w.outliers <- e.Outlier:

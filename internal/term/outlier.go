@@ -63,6 +63,9 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
 	}
+	if o.Partial {
+		d.add("partial", "its names were not known in time")
+	}
 	if o.Suppressed > 0 {
 		d.add("suppressed", Count(o.Suppressed)+plural(o.Suppressed, " snapshot")+" of this rule since its last one")
 	}

@@ -379,7 +379,7 @@ func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*tra
 			if e.Lost > 0 {
 				t.Errorf("%d were not told: the test was too slow to read", e.Lost)
 			}
-			if e.Outlier != nil {
+			if e.Outlier != nil && !e.Outlier.Completed {
 				list = append(list, e.Outlier)
 			}
 			mu.Unlock()

@@ -1,0 +1,41 @@
+package term
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// PrintCompleted writes what is new of an outlier that was printed in part
+// before: its process, and its stacks if these are asked for. It writes nothing if
+// there is nothing new.
+func PrintCompleted(c *Console, before, o *tracker.Outlier, stacks bool) {
+	was, is := &before.Task, &o.Task
+	process := is.Cmdline != was.Cmdline || is.Cgroup != was.Cgroup || is.Container != was.Container
+	kernel := stacks && !slices.Equal(before.Stacks.Kernel, o.Stacks.Kernel)
+	user := stacks && !slices.Equal(before.Stacks.User, o.Stacks.User)
+	waker := stacks && !slices.Equal(before.Stacks.Waker, o.Stacks.Waker)
+	if !process && !kernel && !user && !waker {
+		return
+	}
+	c.Printf("%s  %s  %s  %s  %s\n",
+		c.Paint(Dim, Time(o.Time)),
+		padded(c, Cyan, Clean(o.Rule), 12),
+		c.Paint(Dim, fmt.Sprintf("%7s", Duration(o.DelayNS))),
+		padded(c, Bold, fmt.Sprintf("%s[%d]", Clean(is.Comm), is.TID), 22),
+		c.Paint(Dim, "shown above, now complete"))
+	d := details{c: c}
+	if process {
+		d.process(o)
+	}
+	if kernel {
+		d.stack("kernel", o.Stacks.Kernel, o.Stacks.KernelSources())
+	}
+	if user {
+		d.stack("user", o.Stacks.User, o.Stacks.UserSources())
+	}
+	if waker {
+		d.stack("waker", o.Stacks.Waker, o.Stacks.WakerSources())
+	}
+}
