@@ -6,9 +6,11 @@ import (
 )
 
 const (
-	// tellAfter is the deadline: how long after it was read an outlier is published
-	// with what is known by then.
+	// tellAfter is the deadline: how long after its end an outlier is published with
+	// what is known by then.
 	tellAfter = 200 * time.Millisecond
+	// nameTime is what an outlier that was read late has at least to be named.
+	nameTime = 50 * time.Millisecond
 	// maxWaiting bounds the outliers that wait for their deadline. Beyond it the
 	// oldest is published before.
 	maxWaiting = 8192
@@ -20,6 +22,13 @@ type deadlines struct {
 	mu   sync.Mutex
 	list []*event
 	wake chan struct{} // the list is not empty any more
+}
+
+// deadline is when an outlier of that end, read then, is told of at the latest.
+// The wall clock may have been set in between.
+func deadline(end, read time.Time) time.Time {
+	left := min(max(tellAfter-read.Sub(end), nameTime), tellAfter)
+	return read.Add(left)
 }
 
 // add returns the outlier that must be told of now, or nil.
@@ -52,7 +61,7 @@ func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.list) > 0 {
-		if left := tellAfter - now.Sub(d.list[0].read); left > 0 {
+		if left := d.list[0].due.Sub(now); left > 0 {
 			return nil, left
 		}
 		if e := d.popLocked(); !e.wasTold() {

@@ -59,6 +59,7 @@ type pipeline struct {
 type event struct {
 	*tracker.Outlier
 	read time.Time
+	due  time.Time // it is told of at the latest
 
 	mu   sync.Mutex
 	told bool
@@ -125,7 +126,8 @@ func (p *pipeline) take(o *tracker.Outlier) {
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
 	o.NewLater()
-	e := &event{Outlier: o, read: p.now()}
+	now := p.now()
+	e := &event{Outlier: o, read: now, due: deadline(o.Time, now)}
 	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
 		o.Snapshot = nil
 	}

@@ -1,24 +1,339 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/tracker"
 )
 
-func TestTracerFrames(t *testing.T) {
-	for _, tc := range []struct{ in, want []string }{
-		{
-			[]string{"bpf_prog_3784263898ac752a_sys_exit+0x9d4 [bpf]", "bpf_trace_run2+0xf2", "__bpf_trace_sys_exit+0xc", "syscall_exit_work+0xbc"},
-			[]string{"syscall_exit_work+0xbc"},
+// rig is a pipeline whose outliers come from a test, with a clock that stands still.
+type rig struct {
+	*pipeline
+	clock time.Time
+	in    chan any // *tracker.Outlier, or an error, or what to panic with
+
+	mu   sync.Mutex
+	told []tracker.Outlier
+}
+
+func newRig(enrich func(o *tracker.Outlier)) *rig {
+	r := &rig{clock: time.Unix(1000, 0), in: make(chan any, 100000)}
+	tell := func(o *tracker.Outlier) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.told = append(r.told, *o)
+	}
+	r.pipeline = (&pipeline{
+		read: func() (*tracker.Outlier, error) {
+			switch v := (<-r.in).(type) {
+			case *tracker.Outlier:
+				return v, nil
+			case error:
+				return nil, v
+			case nil:
+				return nil, os.ErrClosed
+			default:
+				panic(v)
+			}
 		},
-		// The program itself may be younger than the symbol table.
-		{[]string{"[unknown] 0xffffffffc0001234", "bpf_trace_run2+0xf2", "do_nanosleep+0x1"}, []string{"do_nanosleep+0x1"}},
-		{[]string{"do_nanosleep+0x1", "schedule+0x2"}, []string{"do_nanosleep+0x1", "schedule+0x2"}},
-		{nil, nil},
+		submit: func(*tracker.Outlier) {}, enrich: enrich, publish: tell, complete: tell,
+		guard: guard.New(nil), log: zap.NewNop(), now: func() time.Time { return r.clock }, run: "run",
+	}).prepare()
+	return r
+}
+
+// outlierOf is one of a process that ended just now.
+func (r *rig) outlierOf(pid, uid int, delay int64) *tracker.Outlier {
+	return &tracker.Outlier{
+		Time: r.clock, Rule: fmt.Sprintf("rule%d", pid), DelayNS: delay, Task: tracker.Task{PID: pid, TID: pid, UID: uid},
+		Raw: tracker.RawStacks{User: []uint64{0x1000}},
+	}
+}
+
+// nameNext names the outlier whose turn it is, as a worker does.
+func (r *rig) nameNext(took time.Duration) {
+	t, ok := r.queue.Next()
+	if ok {
+		r.name(t.Item)
+		t.Done(took)
+	}
+}
+
+func (r *rig) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for i := range r.told {
+		o := &r.told[i]
+		out = append(out, fmt.Sprintf("%s pid %d: %s%s%v", o.ID, o.Task.PID,
+			map[bool]string{true: "partial "}[o.Partial], map[bool]string{true: "completed "}[o.Completed], o.Stacks.User))
+	}
+	return out
+}
+
+func want(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func named(o *tracker.Outlier) {
+	o.Later.Learn(func(o *tracker.Outlier) { o.Stacks.User = []string{"main+0x1"} })
+}
+
+// What is named in time is told once, as soon as it is.
+func TestToldWhenNamed(t *testing.T) {
+	r := newRig(named)
+	r.take(r.outlierOf(1, 0, 5))
+	want(t, r.list())
+	r.nameNext(0)
+	want(t, r.list(), "run-1 pid 1: [main+0x1]")
+	r.clock = r.clock.Add(time.Hour)
+	r.tellDue()
+	want(t, r.list(), "run-1 pid 1: [main+0x1]")
+	if r.late.get("rule1") != 0 {
+		t.Error("told late")
+	}
+}
+
+// What is not is told at its deadline with addresses, and completed later.
+func TestToldAtDeadline(t *testing.T) {
+	r := newRig(named)
+	r.take(r.outlierOf(1, 0, 5))
+	if wait := r.tellDue(); wait != tellAfter {
+		t.Errorf("looks again in %s", wait)
+	}
+	r.clock = r.clock.Add(tellAfter - 1)
+	r.tellDue()
+	want(t, r.list())
+	r.clock = r.clock.Add(1)
+	r.tellDue()
+	first := "run-1 pid 1: partial [[unknown] 0x1000]"
+	want(t, r.list(), first)
+	r.nameNext(0)
+	want(t, r.list(), first, "run-1 pid 1: completed [main+0x1]")
+	if r.late.get("rule1") != 1 || r.skipped.get("rule1") != 0 {
+		t.Errorf("late %d, skipped %d", r.late.get("rule1"), r.skipped.get("rule1"))
+	}
+}
+
+// One that was read late has less time, but has some.
+func TestDeadline(t *testing.T) {
+	read := time.Unix(1000, 0)
+	for ago, left := range map[time.Duration]time.Duration{
+		0: tellAfter, 100 * time.Millisecond: tellAfter - 100*time.Millisecond, 190 * time.Millisecond: nameTime,
+		time.Hour: nameTime, -time.Hour: tellAfter, // the clock was set
 	} {
-		if got := tc.in[tracerFrames(tc.in):]; !slices.Equal(got, tc.want) {
-			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
+		if got := deadline(read.Add(-ago), read).Sub(read); got != left {
+			t.Errorf("%s after its end: %s left, want %s", ago, got, left)
 		}
+	}
+}
+
+// One process whose naming does not return delays nobody else, and its own are
+// told in their order.
+func TestStuckProcess(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(func(o *tracker.Outlier) {
+		if o.Task.PID == 1 {
+			<-release
+		}
+		named(o)
+	})
+	r.now = time.Now
+	done := make(chan error, 1)
+	go func() { done <- r.serve() }()
+	for n := range 20 {
+		o := r.outlierOf(1, 0, int64(n))
+		o.Time = time.Now()
+		r.in <- o
+	}
+	for pid := 2; pid < 200; pid++ {
+		o := r.outlierOf(pid, pid%3, 0)
+		o.Time = time.Now()
+		r.in <- o
+	}
+	count := func(pid int) (n int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range r.told {
+			if (r.told[i].Task.PID == 1) == (pid == 1) && !r.told[i].Completed {
+				n++
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(30 * time.Second); count(0) < 198 || count(1) < 20; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("told of %d others and %d of the stuck process", count(0), count(1))
+		}
+	}
+	close(release)
+	close(r.in)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, completed := uint64(0), 0
+	for i := range r.told {
+		o := &r.told[i]
+		switch {
+		case o.Task.PID != 1:
+		case o.Completed:
+			completed++
+		case o.Seq <= last:
+			t.Errorf("%s after %d", o.ID, last)
+		default:
+			last = o.Seq
+		}
+	}
+	if completed != 20 {
+		t.Errorf("%d of 20 were completed", completed)
+	}
+}
+
+// A process has more outliers than can be named: each is told of, in its turn,
+// and that it has no names is counted.
+func TestNamesSkipped(t *testing.T) {
+	r := newRig(named)
+	const n = 3000
+	for range n {
+		r.take(r.outlierOf(1, 0, 0))
+	}
+	skipped := r.skipped.get("rule1")
+	if skipped == 0 || skipped == n {
+		t.Fatalf("%d skipped", skipped)
+	}
+	r.take(r.outlierOf(2, 0, 0)) // another process still finds room
+	if r.skipped.get("rule2") != 0 {
+		t.Error("that of another process was skipped")
+	}
+	for range 2 {
+		r.nameNext(0)
+	}
+	want(t, r.list(), "run-1 pid 1: [main+0x1]", "run-3001 pid 2: [main+0x1]")
+	r.clock = r.clock.Add(tellAfter)
+	r.tellDue()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) != n+1 {
+		t.Errorf("told of %d", len(r.told))
+	}
+	for i, o := range r.told[2:] {
+		if o.Seq != uint64(i+2) || !o.Partial {
+			t.Fatalf("%d: %+v", i, o)
+		}
+	}
+	if l := r.waiting.list; len(l) > 0 {
+		t.Errorf("%d still wait", len(l))
+	}
+}
+
+// However many wait for their deadline, memory is bounded: the oldest is told.
+func TestWaitingIsBounded(t *testing.T) {
+	r := newRig(named)
+	for i := range maxWaiting + 10 {
+		r.take(r.outlierOf(i, i, 0))
+	}
+	if n := len(r.waiting.list); n != maxWaiting {
+		t.Errorf("%d wait", n)
+	}
+	if got := r.list(); len(got) != 10 || got[0] != "run-1 pid 0: partial [[unknown] 0x1000]" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Names that come too late are not looked for; nothing is told twice then.
+func TestTooLateToName(t *testing.T) {
+	r := newRig(func(*tracker.Outlier) { t.Error("named") })
+	r.take(r.outlierOf(1, 0, 0))
+	r.clock = r.clock.Add(tellAfter)
+	r.tellDue()
+	r.clock = r.clock.Add(nameWithin)
+	r.nameNext(0)
+	want(t, r.list(), "run-1 pid 1: partial [[unknown] 0x1000]")
+	if r.skipped.get("rule1") != 1 {
+		t.Error("not counted")
+	}
+}
+
+// A panic costs the piece of data that caused it.
+func TestPanics(t *testing.T) {
+	r := newRig(func(o *tracker.Outlier) {
+		named(o)
+		if o.DelayNS == 1 {
+			panic("naming")
+		}
+	})
+	published := r.publish
+	r.publish = func(o *tracker.Outlier) {
+		if o.DelayNS == 2 {
+			panic("publish")
+		}
+		published(o)
+	}
+	r.submit = func(o *tracker.Outlier) {
+		if o.DelayNS == 3 {
+			panic("submit")
+		}
+	}
+	r.now = time.Now
+	for n := range int64(5) {
+		r.in <- r.outlierOf(1, 0, n)
+	}
+	r.in <- "decode"
+	r.in <- fmt.Errorf("%w: of 3 bytes", tracker.ErrSample)
+	r.in <- r.outlierOf(1, 0, 5)
+	close(r.in)
+	if err := r.serve(); err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for i := range r.told {
+		if !r.told[i].Completed {
+			got = append(got, r.told[i].DelayNS)
+		}
+		if o := &r.told[i]; (o.DelayNS == 1) != o.Partial || o.Stacks.User[0] != "main+0x1" && !o.Partial {
+			t.Errorf("%+v", o)
+		}
+	}
+	if !slices.Equal(got, []int64{0, 1, 3, 4, 5}) {
+		t.Errorf("told of %v", got)
+	}
+	if r.unusable.Load() != 2 || r.dropped.get("rule1") != 1 {
+		t.Errorf("unusable %d, dropped %d", r.unusable.Load(), r.dropped.get("rule1"))
+	}
+	counts := map[string]uint64{}
+	for _, c := range r.guard.Counts() {
+		if c.Count > 0 {
+			counts[c.Place] = c.Count
+		}
+	}
+	for _, place := range []string{"decode", "naming", "publish", "snapshot"} {
+		if counts[place] != 1 {
+			t.Errorf("%d panics in %s", counts[place], place)
+		}
+	}
+}
+
+// Any other error of the kernel side ends the daemon.
+func TestReadFails(t *testing.T) {
+	r := newRig(named)
+	broken := errors.New("broken")
+	r.in <- broken
+	if err := r.serve(); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
 	}
 }
 
