@@ -396,3 +396,49 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// What was shown in part is shown once more, but only what is new; to programs
+// the whole object is.
+func TestEventsCompleted(t *testing.T) {
+	f, socket := serve(t)
+	part := outlier("wakeup", 48.2e6)
+	part.ID, part.Partial, part.Stacks.User = "run-1", true, []string{"[unknown] 0x1000"}
+	whole := *part
+	whole.Partial, whole.Completed = false, true
+	whole.Task.Cmdline, whole.Stacks.User = "victim --slow", []string{"main+0x1"}
+	for args, want := range map[string]string{
+		"events -f -v": `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
+    threshold    5ms (9.6 times that)
+    cpu          1
+    partial      its names were not known in time
+    kernel       schedule+0x1
+    user         [unknown] 0x1000
+2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               shown above, now complete
+    process      7  victim --slow  uid 0
+    user         main+0x1
+`,
+		"events -f -o json": "",
+	} {
+		t.Setenv("TZ", "UTC")
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-f.subscribed
+			f.Publish(part)
+			f.Complete(&whole)
+			time.Sleep(time.Second) // it prints what has come
+			cancel()
+		}()
+		var stdout, stderr bytes.Buffer
+		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(args), "--socket", socket))
+		cancel()
+		if want == "" {
+			if n := isJSONLines(t, stdout.String()); n != 2 || strings.Count(stdout.String(), `"id":"run-1"`) != 2 || !strings.Contains(stdout.String(), `"completed":true`) {
+				t.Errorf("%s: status %d\n%s", args, status, stdout.String())
+			}
+			continue
+		}
+		if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
+			t.Errorf("%s: status %d, stderr %q\n%s", args, status, stderr.String(), diff)
+		}
+	}
+}

@@ -395,3 +395,35 @@ func TestPeerIsLogged(t *testing.T) {
 	}
 	t.Errorf("not logged: %v in %v", want, logs.All())
 }
+
+// An outlier that was told in part comes again, and is remembered once.
+func TestCompleted(t *testing.T) {
+	backend := newFake()
+	c, _ := serve(t, backend)
+	follow, err := c.Events(t.Context(), &EventsOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follow.Close()
+	snapshot := "one"
+	part := outlier("wakeup", 1)
+	part.ID, part.Seq, part.Partial, part.Snapshot = "run-1", 1, true, &snapshot
+	backend.Publish(part)
+	explained := *part
+	explained.Explained = &tracker.Explained{Verdict: "it waited"}
+	backend.Explain([]tracker.Outlier{explained})
+	whole := *part
+	whole.Partial, whole.Completed, whole.Task.Cmdline = false, true, "victim --slow"
+	backend.Complete(&whole)
+	backend.Complete(outlier("wakeup", 2)) // of one that is forgotten
+	for i, want := range []string{"partial", "completed"} {
+		e, err := follow.Next()
+		if err != nil || e.Outlier == nil || e.Outlier.ID != "run-1" || e.Outlier.Partial != (i == 0) || e.Outlier.Completed != (i == 1) {
+			t.Fatalf("%s: %+v, %v", want, e.Outlier, err)
+		}
+	}
+	list := backend.Recent("")
+	if len(list) != 1 || list[0].Partial || list[0].Task.Cmdline != "victim --slow" || list[0].Explained == nil {
+		t.Errorf("remembered: %+v", list)
+	}
+}
