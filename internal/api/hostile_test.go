@@ -76,7 +76,7 @@ func hoard(user, path, many, quoted string) {
 		_ = c.SetReadDeadline(time.Now().Add(patience))
 		b := make([]byte, 12)
 		n, err := io.ReadFull(c, b)
-		if ne, ok := err.(net.Error); ok && ne.Timeout() || err == nil && strings.HasSuffix(string(b[:n]), "200") {
+		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && strings.HasSuffix(string(b[:n]), "200") {
 			kept++
 		}
 	}
