@@ -51,6 +51,9 @@ type Options struct {
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
 	// a power of two of at least a page; default 4 MiB.
 	Buffer int
+	// Rate is how many outliers of one rule a second reach the daemon in the long
+	// run, and Burst how many at once; others are counted as limited. Rate 0: no limit.
+	Rate, Burst int
 	// Host is asked where the kernel side cannot decide; required if any rule
 	// has a cgroup condition.
 	Host Host
@@ -71,7 +74,7 @@ func (o *Options) withDefaults() Options {
 	if o == nil {
 		return d
 	}
-	d.NoHistograms = o.NoHistograms
+	d.NoHistograms, d.Rate, d.Burst = o.NoHistograms, o.Rate, o.Burst
 	d.MaxTasks, d.MaxSyscalls, d.MaxRequests = o.MaxTasks, o.MaxSyscalls, o.MaxRequests
 	d.Groups, d.Host, d.TrackSelf, d.Unwanted, d.Ring = o.Groups, o.Host, o.TrackSelf, o.Unwanted, o.Ring
 	for _, f := range []struct {
@@ -102,6 +105,7 @@ type Tracker struct {
 	owed     owed // belongs to Read
 	pulse    pulse
 	growth   growth
+	limits   limits
 	progress progress // belongs to Read
 
 	pairs         *pairs
@@ -118,6 +122,7 @@ type Tracker struct {
 
 	mu       sync.Mutex // guards what follows, and the order of changes
 	live     *compiled
+	list     []rules.Rule // what it was made of
 	old      []*compiled // the generations before, newest first, for outliers still on their way
 	stale    uint64      // outliers of generations before those
 	ids      ruleIDs
@@ -172,7 +177,13 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if t.reader, err = ringbuf.NewReader(t.objects.Maps["outliers"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the outliers' ring buffer: %w", err), t.Close())
 	}
-	if err := t.install(served); err != nil {
+	if err := t.openLimits(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	t.mu.Lock()
+	err = t.install(served)
+	t.mu.Unlock()
+	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
@@ -295,8 +306,9 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}
+	t.rateKnobs(knobs)
 	t.sizeTables(spec, knobs)
-	if err := t.sizeSpans(knobs); err != nil {
+	if err := t.sizeSpans(spec, knobs); err != nil {
 		return err
 	}
 	places := 8
