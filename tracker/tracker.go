@@ -123,8 +123,8 @@ type Tracker struct {
 	mu       sync.Mutex // guards what follows, and the order of changes
 	live     *compiled
 	list     []rules.Rule // what it was made of
-	old      []*compiled // the generations before, newest first, for outliers still on their way
-	stale    uint64      // outliers of generations before those
+	old      []*compiled  // the generations before, newest first, for outliers still on their way
+	stale    uint64       // outliers of generations before those
 	ids      ruleIDs
 	past     map[string]RuleCounters // by name: decided here, or of an id that another rule has now
 	allotted allotted                // histograms of the live rules

@@ -58,6 +58,7 @@ type daemon struct {
 	feed       *api.Feed
 
 	thresholds *adaptive.Controller // those that follow the load
+	storms     live.Storms          // rules that are paused automatically; changed under change, and mu
 
 	mu    sync.Mutex
 	rules []rules.Rule // as they run
@@ -197,6 +198,8 @@ func (d *daemon) loadKernel() (err error) {
 		Chains:   d.cfg.Capacity.Chains,
 		Spans:    d.cfg.Capacity.Spans,
 		Buffer:   d.cfg.Outliers.Buffer,
+		Rate:     d.cfg.Outliers.Rate,
+		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
 		Unwanted: d.thaw,
 
@@ -206,6 +209,7 @@ func (d *daemon) loadKernel() (err error) {
 		return err
 	}
 	d.thresholds = adaptive.NewController(d.kernel)
+	d.storms.Rate = d.cfg.Outliers.Rate
 	for name, why := range d.kernel.Inactive() {
 		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
 	}
@@ -284,6 +288,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("watch over the recorder", d.housekeeping)
 	stage("follow the load", d.followLoad)
+	stage("pause what fires too often", d.watchStorms)
 	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.pipeline)
