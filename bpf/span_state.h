@@ -4,14 +4,13 @@
 #define TAILCAM_SPAN_STATE_H
 
 const volatile bool track_span;
-const volatile u32 span_mask;  /* buckets, less one: at least one */
-const volatile u64 span_seed;  /* a secret: nobody can tell where a key of another user stands */
-const volatile u32 span_share; /* places that one owner may have */
+const volatile u32 span_mask;	    /* buckets, less one: at least one */
+const volatile u64 span_seed;	    /* a secret: nobody can tell where a key of another user stands */
+const volatile u32 span_share;	    /* places that one owner may have */
 const volatile u32 span_owner_mask; /* buckets of owners, less one: at least one */
 
 volatile u64 floor_span;
 volatile u64 timeout_span;
-
 
 /*
  * A span that has begun. start_ns is also its lock: 0 while somebody fills or

@@ -19,17 +19,18 @@ func (t *Tracker) reclaimSpans() (int, error) {
 	if !t.plan.tracks[rules.Span] {
 		return 0, nil
 	}
-	var most time.Duration
+	most := t.opts.SpanAge
 	t.mu.Lock()
 	for _, r := range t.live.source {
-		if r.Track == rules.Span {
-			most = max(most, r.Forget())
+		if r.Track != rules.Span {
+			continue
+		}
+		most = max(most, 2*r.Threshold, 2*r.Timeout)
+		for i := range r.Overrides {
+			most = max(most, 2*r.Overrides[i].Threshold, 2*r.Overrides[i].Timeout)
 		}
 	}
 	t.mu.Unlock()
-	if most == 0 {
-		return 0, nil // no rule is left, and what is pending hurts nobody
-	}
 	return t.expireSpans(most)
 }
 

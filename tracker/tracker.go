@@ -9,8 +9,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +46,9 @@ type Options struct {
 	MaxTasks, MaxSyscalls, MaxRequests int
 	// ChainAge is how long a chain is followed, at most 15 minutes; default 60s.
 	ChainAge time.Duration
+	// SpanAge is when a span that nobody ends is dropped (see Reclaim), but twice
+	// the limits of any rule at least; default 10 minutes.
+	SpanAge time.Duration
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
 	// a power of two of at least a page; default 4 MiB.
 	Buffer int
@@ -70,7 +71,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, SpanAge: 10 * time.Minute, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
@@ -87,6 +88,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if o.ChainAge > 0 {
 		d.ChainAge = min(o.ChainAge, 15*time.Minute)
+	}
+	if o.SpanAge > 0 {
+		d.SpanAge = o.SpanAge
 	}
 	return d
 }
@@ -330,35 +334,6 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
-}
-
-// PresentCPUs is how many CPUs have a ring of plain memory: those that there
-// are, though some may be offline, and those with numbers in between.
-func PresentCPUs() (int, error) {
-	n, err := highestCPU("present")
-	return n + 1, err
-}
-
-// highestCPU is the highest number of a CPU that is "online", or "present": it may be offline.
-func highestCPU(which string) (int, error) {
-	path := "/sys/devices/system/cpu/" + which
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, fmt.Errorf("count CPUs: %w", err)
-	}
-	list := strings.TrimSpace(string(b)) // such as 0-3,8-11
-	n, err := strconv.Atoi(list[strings.LastIndexAny(list, ",-")+1:])
-	if err != nil {
-		return 0, fmt.Errorf("count CPUs: %s holds %q", path, list)
-	}
-	return n, nil
-}
-
-func powerOfTwo(n int) int {
-	if n <= 1 {
-		return 1
-	}
-	return 1 << bits.Len(uint(n-1))
 }
 
 // leaveOut drops rules that this kernel cannot serve, and notes why.
