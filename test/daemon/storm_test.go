@@ -17,7 +17,7 @@ func senseless() []string {
 		entry("s-offcpu", "offcpu", "1us", `{comm: ["*"]}`, "stacks: [kernel, user, waker]", "snapshot: {after: 5ms, every: 1s, burst: 3}"),
 		entry("s-syscall", "syscall", "1us", calls, "stacks: [kernel, user]", "snapshot: {after: 5ms, every: 1s, burst: 3}"),
 		entry("s-softirq", "softirq", "1us", `{comm: ["*"]}`, "snapshot: false"),
-		entry("s-stuck", "offcpu", "1h", `{comm: ["*"]}`, "timeout: 10ms", "repeat: 10ms", "snapshot: false"),
+		entry("s-stuck", "offcpu", "10ms", `{comm: ["*"]}`, "timeout: 10ms", "repeat: 10ms", "snapshot: false"),
 		"  - name: s-pair\n    track: pair\n    entry: tracepoint:syscalls:sys_enter_read\n    exit: tracepoint:syscalls:sys_exit_read\n" +
 			"    key: [tid]\n    threshold: 1us\n    stacks: [kernel, user]\n    snapshot: false\n",
 	}
@@ -77,7 +77,9 @@ func TestStorm(t *testing.T) {
 
 	// Resumed by hand it begins anew, and is paused again. The operator's own pause is another thing.
 	again := d.log.count(`"rule":"s-wakeup"`)
-	eventually(t, "it is resumed", func() bool { return paused("s-wakeup") == nil || tailcam(t, "resume", "s-wakeup", "--socket", d.socket).code == 0 })
+	eventually(t, "it is resumed", func() bool {
+		return paused("s-wakeup") == nil || tailcam(t, "resume", "s-wakeup", "--socket", d.socket).code == 0
+	})
 	eventually(t, "it is paused again", func() bool { return d.log.count(`"rule":"s-wakeup"`) > again && paused("s-wakeup") != nil })
 	if now := paused("s-wakeup"); now != nil && now.Pauses != 1 {
 		t.Errorf("after it was resumed it is pause number %d", now.Pauses)
