@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ func TestStorm(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	d := start(t, rulesFile(append(senseless(), napRule("legit", uid, "snapshot: false"))...))
+	told := countTold(t, d, "legit")
 	stop := load(t)
 	defer stop()
 	injected := 0
@@ -94,8 +96,11 @@ func TestStorm(t *testing.T) {
 	stop()
 	nap()
 
-	settled(t, d, "legit", injected)
+	eventually(t, "all of the rule beside the storm are told", func() bool { return told.Load() >= int64(injected) })
 	s = d.status()
+	if r := rule(t, &s, "legit"); r.Outliers != uint64(injected) || told.Load() != int64(injected) {
+		t.Errorf("%d injected, %d counted, %d told", injected, r.Outliers, told.Load())
+	}
 	for _, cause := range []string{"ring_buffer_full", "outlier_limited", "outlier_dropped"} {
 		if n := loss(t, &s, cause, "legit"); n > 0 {
 			t.Errorf("%d outliers of the rule beside the storm were lost: %s", n, cause)
@@ -105,4 +110,29 @@ func TestStorm(t *testing.T) {
 		r := &s.Rules[i]
 		t.Logf("%s: %d seen, %d told, %d limited, %+v", r.Name, r.Seen, r.Outliers, r.Limited, r.Storm)
 	}
+}
+
+// countTold counts the outliers of a rule that a client is told.
+func countTold(t *testing.T, d *running, rule string) *atomic.Int64 {
+	t.Helper()
+	client := api.NewClient(d.socket)
+	t.Cleanup(client.Close)
+	stream, err := client.Events(t.Context(), &api.EventsOptions{Follow: true, Rule: rule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stream.Close() }) // only read
+	told := new(atomic.Int64)
+	go func() {
+		for {
+			e, err := stream.Next()
+			if err != nil {
+				return // the daemon has ended
+			}
+			if e.Outlier != nil {
+				told.Add(1)
+			}
+		}
+	}()
+	return told
 }
