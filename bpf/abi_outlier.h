@@ -85,7 +85,7 @@ struct outlier {
 	__u32 undecided; /* enum match_field bits that the kernel could not decide */
 	__u16 kernel_frames;
 	__u16 user_frames;
-	__u32 _pad;
+	__u32 owner;		      /* of its bytes in the ring buffer: the rule's id (struct ring_use) */
 	__u32 waker_context;	      /* WAKER_*: what ran on top of the waker's task */
 	struct ran_for ran[TOP_RAN];  /* who ran instead; in no order, those with ns 0 are empty */
 	__u64 user_sp, user_fp;	      /* timeout: stack and frame pointer in user space; 0: none */
@@ -215,6 +215,25 @@ struct grow_message {
 #define WAKER_SOFTIRQ (1 << 14) /* | vector */
 #define WAKER_IRQ (2 << 14)	/* | irq */
 #define WAKER_HRTIMER (3 << 14)
+
+/*
+ * Bytes of the ring buffer, by owner: a rule's id, or one of the kinds of
+ * messages that belong to no rule. What is sent and not read yet may not
+ * exceed the owner's share while the common part is used up. Never cleared,
+ * so that what is in flight is exact whichever rule has the id.
+ */
+struct ring_use {
+	__u64 sent; /* with atomics, by the kernel side */
+	__u64 read; /* by the daemon, as it reads */
+	__u64 refused;
+	__u64 _pad[5];
+};
+
+#define RING_HEADER 8 /* that the kernel puts before each record */
+#define RING_STACKS (MAX_RULES + 0)
+#define RING_PROGRESS (MAX_RULES + 1)
+#define RING_MESSAGES (MAX_RULES + 2) /* questions, growth */
+#define RING_OWNERS (MAX_RULES + 3)
 
 #define OUTLIER_TYPE 0x7443
 #define USER_STACK_TYPE 0x7444

@@ -160,6 +160,10 @@ struct rule_state {
 	__u64 burst_full;      /* adaptive: when the bucket of firings is empty again (burst.h) */
 	__u64 burst_level;     /* average of the delays past the threshold since then */
 	__u64 held_back;       /* delays past the threshold that did not fire for it */
+	__u64 bucket_ns;       /* rate limit (limit.h): when the bucket is full again */
+	__u64 asked_ns;	       /* the same of outliers that the daemon must decide */
+	__u64 limited;	       /* outliers that the rate limit refused */
+	__u64 _pad[2];
 };
 
 #endif

@@ -60,12 +60,20 @@ typedef struct {
 	u32 val;
 } kuid_t;
 
-struct cred {
-	kuid_t uid;
-} CORE;
-
 struct ns_common {
 	unsigned int inum;
+} CORE;
+
+struct user_namespace {
+	struct user_namespace *parent;
+	int level;
+	kuid_t owner;
+	struct ns_common ns;
+} CORE;
+
+struct cred {
+	kuid_t uid;
+	struct user_namespace *user_ns;
 } CORE;
 
 struct pid_namespace {

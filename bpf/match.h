@@ -316,6 +316,7 @@ static long rule_step(u32 i, struct rules_walk *w)
 	u32 n, id;
 	struct rule *r = bpf_map_lookup_elem(&rules, &at);
 	struct rule_state *state;
+	bool ratchet;
 
 	if (!r)
 		return 1;
@@ -334,18 +335,20 @@ static long rule_step(u32 i, struct rules_walk *w)
 	cause = rule_fires(s, r);
 	if (cause < 0)
 		return 0;
-	if (cause == CAUSE_THRESHOLD && (s->adaptive || r->ratchet)) {
-		id = r->id;
-		state = bpf_map_lookup_elem(&rule_states, &id);
-		if (!state)
-			return 0;
-		if (s->adaptive && !s->undecided && !burst_allows(state, s->out.time_ns, s->delay_ns))
-			return 0;
-		if (r->ratchet && !ratchet_may_claim(state, s->delay_ns))
-			return 0;
-		if (r->ratchet && !s->undecided && !ratchet_claim(state, s->delay_ns))
-			return 0;
-	}
+	id = r->id;
+	state = bpf_map_lookup_elem(&rule_states, &id);
+	if (!state)
+		return 0;
+	ratchet = cause == CAUSE_THRESHOLD && r->ratchet;
+	if (cause == CAUSE_THRESHOLD && s->adaptive && !s->undecided &&
+	    !burst_allows(state, s->out.time_ns, s->delay_ns))
+		return 0;
+	if (ratchet && !ratchet_may_claim(state, s->delay_ns))
+		return 0;
+	if (!rate_allows(state, s->out.time_ns, s->undecided))
+		return 0;
+	if (ratchet && !s->undecided && !ratchet_claim(state, s->delay_ns))
+		return 0;
 	n = s->fired_count;
 	if (n >= MAX_RULES)
 		return 1;

@@ -105,6 +105,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 {
 	struct scratch *s = w->s;
 	struct rule_state *state;
+	struct ring_use *use;
 	struct outlier *out;
 	struct rule *r;
 	u64 delay = s->delay_ns;
@@ -122,8 +123,14 @@ static long emit_step(u32 i, struct rules_walk *w)
 		return 1;
 	if (cause == CAUSE_TIMEOUT && !s->fired[i].undecided && !(s->claimed >> (s->fired[i].id & 63) & 1))
 		return 0; /* its exit was faster */
+	use = ring_claim(id, sizeof(*out));
+	if (!use) {
+		__sync_fetch_and_add(&state->ring_full, 1);
+		return 0;
+	}
 	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
 	if (!out) {
+		ring_unclaim(use, sizeof(*out));
 		__sync_fetch_and_add(&state->ring_full, 1);
 		return 0;
 	}
@@ -150,11 +157,13 @@ static long emit_step(u32 i, struct rules_walk *w)
 		state->suppressed_last = state->suppressed;
 	if (bpf_probe_read_kernel(out, sizeof(*out), &s->out)) {
 		bpf_ringbuf_discard(out, 0);
+		ring_unclaim(use, sizeof(*out));
 		return 0;
 	}
 	out->flags = flags;
 	out->cause = cause;
 	out->rule = at;
+	out->owner = id;
 	out->undecided = s->fired[i].undecided;
 	out->threshold_ns = s->fired[i].threshold_ns;
 	bpf_ringbuf_submit(out, 0);

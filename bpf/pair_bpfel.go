@@ -61,6 +61,8 @@ type PairCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -388,6 +390,14 @@ type PairRequestSlot struct {
 	Pad2     uint64
 }
 
+type PairRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type PairRule struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -477,6 +487,10 @@ type PairRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type PairRuleTable struct {
@@ -526,7 +540,7 @@ type PairScratch struct {
 		Undecided    uint32
 		KernelFrames uint16
 		UserFrames   uint16
-		Pad          uint32
+		Owner        uint32
 		WakerContext uint32
 		Ran          [16]struct {
 			_    structs.HostLayout
@@ -642,7 +656,7 @@ type PairSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -721,11 +735,14 @@ const (
 	PairMapRecords             = "records"
 	PairMapRequestKeys         = "request_keys"
 	PairMapRequestSlots        = "request_slots"
+	PairMapRingUses            = "ring_uses"
 	PairMapRuleStates          = "rule_states"
 	PairMapRules               = "rules"
 	PairMapScratches           = "scratches"
 	PairMapSets                = "sets"
 	PairMapSpanKeys            = "span_keys"
+	PairMapSpanOwnerCounts     = "span_owner_counts"
+	PairMapSpanOwnerKeys       = "span_owner_keys"
 	PairMapSpanSlots           = "span_slots"
 	PairMapTaskKeys            = "task_keys"
 	PairMapTaskSlots           = "task_slots"
@@ -749,6 +766,8 @@ const (
 	PairVarHistograms          = "histograms"
 	PairVarHook                = "hook"
 	PairVarInterruptCpus       = "interrupt_cpus"
+	PairVarOutlierEachNs       = "outlier_each_ns"
+	PairVarOutlierRoomNs       = "outlier_room_ns"
 	PairVarPairHistograms      = "pair_histograms"
 	PairVarPairMask            = "pair_mask"
 	PairVarPairRules           = "pair_rules"
@@ -765,11 +784,13 @@ const (
 	PairVarRecordWorkqueue     = "record_workqueue"
 	PairVarRecorder            = "recorder"
 	PairVarRequestMask         = "request_mask"
+	PairVarRingCommon          = "ring_common"
+	PairVarRingShare           = "ring_share"
 	PairVarSelfPid             = "self_pid"
 	PairVarSpanMask            = "span_mask"
+	PairVarSpanOwnerMask       = "span_owner_mask"
 	PairVarSpanSeed            = "span_seed"
 	PairVarSpanShare           = "span_share"
-	PairVarSpanUsers           = "span_users"
 	PairVarTables              = "tables"
 	PairVarTaskKfuncs          = "task_kfuncs"
 	PairVarTaskMask            = "task_mask"
@@ -798,6 +819,7 @@ const (
 	PairVarUserStacksLater     = "user_stacks_later"
 	PairVarWakerStacksAlways   = "waker_stacks_always"
 	PairVarWakerStacksSlow     = "waker_stacks_slow"
+	PairVarWakerStacksWanted   = "waker_stacks_wanted"
 	PairVarWeaklyOrdered       = "weakly_ordered"
 )
 
@@ -853,35 +875,38 @@ type PairProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PairMapSpecs struct {
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairScratches  *ebpf.MapSpec `ebpf:"pair_scratches"`
-	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
+	Globs           *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairScratches   *ebpf.MapSpec `ebpf:"pair_scratches"`
+	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Scratches       *ebpf.MapSpec `ebpf:"scratches"`
+	Sets            *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
+	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // PairVariableSpecs contains global variables before they are loaded into the kernel.
@@ -903,6 +928,8 @@ type PairVariableSpecs struct {
 	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
 	Hook                *ebpf.VariableSpec `ebpf:"hook"`
 	InterruptCpus       *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -919,11 +946,13 @@ type PairVariableSpecs struct {
 	RecordWorkqueue     *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask         *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask            *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask       *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed            *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare           *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers           *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables              *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask            *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -952,6 +981,7 @@ type PairVariableSpecs struct {
 	UserStacksLater     *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways   *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow     *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered       *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -975,35 +1005,38 @@ func (o *PairObjects) Close() error {
 //
 // It can be passed to LoadPairObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PairMaps struct {
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
-	PairScratches  *ebpf.Map `ebpf:"pair_scratches"`
-	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
-	PairStates     *ebpf.Map `ebpf:"pair_states"`
-	RecordRings    *ebpf.Map `ebpf:"record_rings"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Scratches      *ebpf.Map `ebpf:"scratches"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
-	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Bank0           *ebpf.Map `ebpf:"bank0"`
+	Bank1           *ebpf.Map `ebpf:"bank1"`
+	CallKeys        *ebpf.Map `ebpf:"call_keys"`
+	CallSlots       *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
+	Cpus            *ebpf.Map `ebpf:"cpus"`
+	Distributions   *ebpf.Map `ebpf:"distributions"`
+	Globs           *ebpf.Map `ebpf:"globs"`
+	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
+	Outliers        *ebpf.Map `ebpf:"outliers"`
+	Overrides       *ebpf.Map `ebpf:"overrides"`
+	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
+	PairScratches   *ebpf.Map `ebpf:"pair_scratches"`
+	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
+	PairStates      *ebpf.Map `ebpf:"pair_states"`
+	RecordRings     *ebpf.Map `ebpf:"record_rings"`
+	Records         *ebpf.Map `ebpf:"records"`
+	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
+	RingUses        *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates      *ebpf.Map `ebpf:"rule_states"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Scratches       *ebpf.Map `ebpf:"scratches"`
+	Sets            *ebpf.Map `ebpf:"sets"`
+	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
+	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *PairMaps) Close() error {
@@ -1028,11 +1061,14 @@ func (m *PairMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Scratches,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.TaskKeys,
 		m.TaskSlots,
@@ -1059,6 +1095,8 @@ type PairVariables struct {
 	Histograms          *ebpf.Variable `ebpf:"histograms"`
 	Hook                *ebpf.Variable `ebpf:"hook"`
 	InterruptCpus       *ebpf.Variable `ebpf:"interrupt_cpus"`
+	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
@@ -1075,11 +1113,13 @@ type PairVariables struct {
 	RecordWorkqueue     *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder            *ebpf.Variable `ebpf:"recorder"`
 	RequestMask         *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
+	RingShare           *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask            *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask       *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed            *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare           *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers           *ebpf.Variable `ebpf:"span_users"`
 	Tables              *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask            *ebpf.Variable `ebpf:"task_mask"`
@@ -1108,6 +1148,7 @@ type PairVariables struct {
 	UserStacksLater     *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways   *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow     *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered       *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

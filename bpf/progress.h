@@ -76,15 +76,22 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 static __always_inline void progress_send(u32 tid, u64 start)
 {
 	struct progress *p = bpf_map_lookup_elem(&progresses, &tid);
+	struct ring_use *use;
 	struct progress *out;
 
 	if (!p || p->start_ns != start || !p->count)
 		return;
-	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
-	if (!out)
+	use = ring_claim(RING_PROGRESS, sizeof(*out));
+	if (!use)
 		return;
+	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
+	if (!out) {
+		ring_unclaim(use, sizeof(*out));
+		return;
+	}
 	if (bpf_probe_read_kernel(out, sizeof(*out), p)) {
 		bpf_ringbuf_discard(out, 0);
+		ring_unclaim(use, sizeof(*out));
 		return;
 	}
 	out->type = PROGRESS_TYPE;

@@ -162,7 +162,7 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 		return;
 	}
 	note_waker(slot, p, cpu);
-	if (waker_stacks_always ||
+	if ((waker_stacks_always && waker_stacks_wanted) ||
 	    (waker_stacks_slow && slot->off_ns &&
 	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
 		waker_stack_keep(ctx, p->pid, cpu, now);
@@ -181,7 +181,7 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 	if (timeouts)
 		slot->task = task_number(p);
 	note_waker(slot, p, cpu);
-	if (waker_stacks_always)
+	if (waker_stacks_always && waker_stacks_wanted)
 		waker_stack_keep(ctx, p->pid, cpu, now);
 	slot->wake_ns = now;
 }

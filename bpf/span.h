@@ -14,9 +14,16 @@
 #include "histogram.h"
 #include "outlier.h"
 #include "pending.h"
+#include "span_owner.h"
 
 #define SPAN_PATH 4 /* beside SPAN_BEGIN, SPAN_END: its key stands in a path */
 #define SPAN_DOUBLES 3
+
+/* What span_claim did; below: the number of an owner. */
+#define SPAN_NO_ROOM 0xffffffffU
+#define SPAN_CLAIMED 0xfffffffeU
+#define SPAN_OWN 0xfffffffdU	/* another span of the owner made way */
+#define SPAN_OTHERS 0xfffffffcU /* one of an owner that has more did */
 
 /* "/dev/nul", "l/span+/", "l/span-/" */
 #define SPAN_PATH_0 0x6c756e2f7665642fULL
@@ -37,6 +44,7 @@ struct span_call {
 	u32 uid, ns;
 	u32 at;
 	u32 doubles; /* other places of the key that were taken, and freed */
+	struct span_owner owner;
 };
 
 static __always_inline void span_read_args(void *regs, struct span_args *a)
@@ -96,16 +104,13 @@ static __always_inline u64 span_hash(const u64 *text, u32 uid, u32 ns)
 	return h ? h : 1;
 }
 
-static __always_inline void span_user(u32 uid, s64 more)
-{
-	__sync_fetch_and_add(&span_users[uid & (SPAN_USERS - 1)], more);
-}
-
 /* Frees a place that the caller owns. */
-static __always_inline void span_release(u32 at, u32 uid)
+static __always_inline void span_release(struct span_slot *slot, u32 at)
 {
-	span_user(uid, -1);
+	u32 owner = slot->owner;
+
 	pending_release(&span_keys, at);
+	owner_leave(owner);
 }
 
 /* 1 if x is not 0, without a branch, of which the verifier would follow both ways sixteen times. */
@@ -175,7 +180,7 @@ static long span_take_step(u32 n, struct span_walk *w)
 		return go_on; /* another CPU was faster */
 	if (w->found) {
 		c->doubles++;
-		span_release(at, c->uid);
+		span_release(slot, at);
 		return go_on;
 	}
 	w->found = 1;
@@ -202,73 +207,107 @@ static __always_inline bool span_take(struct facts *f, struct span_call *c)
 	return w.found;
 }
 
-struct span_oldest {
+struct span_victim {
 	u64 start;
+	u64 most;  /* places that its owner has */
+	u64 count; /* places of the owner for whom it makes way */
 	u32 b;
 	u32 at;
-	u32 uid;
-	u32 _pad;
+	u32 mine; /* that owner */
+	u32 own;  /* only one of its own will do */
 };
 
-static long span_oldest_step(u32 i, struct span_oldest *o)
+/* The oldest span of the owner that has most in the window. */
+static long span_victim_step(u32 i, struct span_victim *v)
 {
-	u32 at = (i < 8 ? o->b : o->b ^ 1) * 8 + (i & 7);
+	u32 at = (i < 8 ? v->b : v->b ^ 1) * 8 + (i & 7);
 	struct span_slot *slot = span_slot_at(at);
-	u64 start;
+	u64 start, count;
+	u32 owner;
 
 	if (!slot)
 		return 0;
 	start = *(volatile u64 *)&slot->start_ns;
-	if (start && slot->uid == o->uid && start < o->start) {
-		o->start = start;
-		o->at = at;
-	}
+	owner = *(volatile u32 *)&slot->owner;
+	if (!start || (v->own && owner != v->mine))
+		return 0;
+	count = owner_count(owner);
+	if (owner != v->mine && count <= v->count)
+		return 0;
+	if (count < v->most || (count == v->most && start >= v->start))
+		return 0;
+	v->most = count;
+	v->start = start;
+	v->at = at;
 	return 0;
 }
 
-/* Makes the oldest span of this user in the window make way. 0: there is none. */
-static __always_inline bool span_evict(struct span_call *c, u32 b)
+/*
+ * Makes another span make way for that of c: the oldest of whoever has most in
+ * the window, as long as that is more than c's owner has. own: only its own.
+ * Returns whose it was, SPAN_NO_ROOM: none.
+ */
+__noinline u32 span_evict(struct span_call *c, u32 b, u32 own)
 {
-	struct span_oldest o = {.start = NEVER, .b = b, .uid = c->uid};
+	struct span_victim v = {.start = NEVER, .b = b, .own = own};
 	struct span_slot *slot;
 	struct bucket *bucket;
-	u32 at;
+	u32 at, owner;
 
-	bpf_loop(16, span_oldest_step, &o, 0);
-	if ((s64)o.start == (s64)NEVER)
-		return false;
-	at = o.at;
+	if (!c)
+		return SPAN_NO_ROOM;
+	v.count = c->owner.count;
+	v.mine = c->owner.at;
+	bpf_loop(16, span_victim_step, &v, 0);
+	if ((s64)v.start == (s64)NEVER)
+		return SPAN_NO_ROOM;
+	at = v.at;
 	slot = span_slot_at(at);
-	if (!slot || __sync_val_compare_and_swap(&slot->start_ns, o.start, 0) != o.start)
-		return false;
+	if (!slot || __sync_val_compare_and_swap(&slot->start_ns, v.start, 0) != v.start)
+		return SPAN_NO_ROOM;
+	owner = slot->owner;
 	b = at >> 3;
 	bucket = bpf_map_lookup_elem(&span_keys, &b);
 	if (!bucket)
-		return false;
+		return SPAN_NO_ROOM;
 	__sync_lock_test_and_set(&bucket->key[at & 7], c->key);
 	c->at = at;
-	return true;
+	owner_leave(owner);
+	return owner;
 }
 
-/* Claims a place for the key of c: 1, or 2 if another span made way for it. 0: there is no room. */
-__noinline int span_claim(struct span_call *c)
+/*
+ * Claims a place for the key of c. An owner's spans may fill the table up to
+ * its share; where there is no room, one of the owner that has most makes way,
+ * and never one of an owner that has fewer than c's.
+ */
+__noinline u32 span_claim(struct span_call *c)
 {
 	int at = NOWHERE;
-	u32 b;
+	u32 b, from;
+	bool full;
 
-	if (!c)
-		return 0;
+	if (!c || !owner_enter(&c->owner))
+		return SPAN_NO_ROOM;
 	b = home(c->key, span_mask);
-	if (span_users[c->uid & (SPAN_USERS - 1)] < span_share) {
+	full = c->owner.count > span_share;
+	if (!full) {
 		at = bucket_claim(&span_keys, b, c->key);
 		if (at < 0)
 			at = bucket_claim(&span_keys, b ^ 1, c->key);
 	}
-	if (at < 0)
-		return span_evict(c, b) ? 2 : 0;
-	span_user(c->uid, 1);
-	c->at = at;
-	return 1;
+	if (at >= 0) {
+		c->at = at;
+		return SPAN_CLAIMED;
+	}
+	from = span_evict(c, b, full);
+	if (from == SPAN_NO_ROOM) /* another CPU may have been faster */
+		from = span_evict(c, b, full);
+	if (from == SPAN_NO_ROOM)
+		owner_leave(c->owner.at);
+	else
+		from = from == c->owner.at ? SPAN_OWN : SPAN_OTHERS;
+	return from;
 }
 
 /* --------------------------------------------------------------- both ends */
@@ -277,19 +316,26 @@ static __always_inline void span_begin(struct scratch *s, struct task_struct *cu
 				       u32 cpu, struct cpu_state *me)
 {
 	struct span_slot *slot;
-	int claimed;
+	u32 claimed;
 
 	if (span_take(&s->facts, c)) {
 		if (me)
 			__sync_fetch_and_add(&me->replaced[TRACK_SPAN], 1 + c->doubles);
 	} else {
+		c->owner.key = owner_of(current);
 		claimed = span_claim(c);
-		if (me && claimed == 0)
+		if (me && claimed == SPAN_NO_ROOM)
 			__sync_fetch_and_add(&me->table_full[TRACK_SPAN], 1);
-		if (me && claimed == 2)
+		if (me && claimed == SPAN_OWN)
 			me->span.forgotten++;
-		if (!claimed)
+		if (me && claimed == SPAN_OTHERS)
+			me->span.outvied++;
+		if (claimed == SPAN_NO_ROOM)
 			return;
+		slot = span_slot_at(c->at);
+		if (!slot)
+			return;
+		slot->owner = c->owner.at;
 	}
 	slot = span_slot_at(c->at);
 	if (!slot)
@@ -348,7 +394,7 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 	}
 	histogram_span(current, cpu, now, now - start);
 	if ((s64)(now - start) < (s64)floor_span) {
-		span_release(c->at, c->uid);
+		span_release(slot, c->at);
 		return;
 	}
 	fired = span_fired(slot, start);
@@ -358,7 +404,7 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 	s->timed_out = fired;
 	s->out.entry_cpu = slot->cpu;
 	span_fill((struct span_extra *)s->out.extra, slot);
-	span_release(c->at, c->uid);
+	span_release(slot, c->at);
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
 		return;
@@ -371,6 +417,19 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 		s->out.user_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
 	outlier_emit(s);
+}
+
+/* Nobody has ended the span that began at start for too long: true: its place is free now. */
+static __always_inline bool span_expire(u32 at, u64 start, struct cpu_state *me)
+{
+	struct span_slot *slot = span_slot_at(at);
+
+	if (!slot || !start || __sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
+		return false;
+	span_release(slot, at);
+	if (me)
+		__sync_fetch_and_add(&me->span.expired, 1);
+	return true;
 }
 
 /* current says op: see span_op. */

@@ -37,7 +37,16 @@ struct span_extra {
 struct span_losses {
 	__u64 unknown;	 /* ends without a begin */
 	__u64 bad_key;	 /* empty, too long, or not readable */
-	__u64 forgotten; /* spans that made way for others of the same user */
+	__u64 forgotten; /* spans that made way for newer ones of their owner */
+	__u64 outvied;	 /* spans of whoever had most, that made way for an owner with fewer */
+	__u64 expired;	 /* spans that nobody ended for too long */
+};
+
+/* Argument of the program expire_span: 1: it is freed. */
+struct span_old {
+	__u64 start_ns;
+	__u32 at;
+	__u32 _pad;
 };
 
 #endif

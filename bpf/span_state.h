@@ -4,17 +4,13 @@
 #define TAILCAM_SPAN_STATE_H
 
 const volatile bool track_span;
-const volatile u32 span_mask;  /* buckets, less one: at least one */
-const volatile u64 span_seed;  /* a secret: nobody can tell where a key of another user stands */
-const volatile u32 span_share; /* places that one user may have */
+const volatile u32 span_mask;	    /* buckets, less one: at least one */
+const volatile u64 span_seed;	    /* a secret: nobody can tell where a key of another user stands */
+const volatile u32 span_share;	    /* places that one owner may have */
+const volatile u32 span_owner_mask; /* buckets of owners, less one: at least one */
 
 volatile u64 floor_span;
 volatile u64 timeout_span;
-
-#define SPAN_USERS 256 /* power of two */
-
-/* How many places users have, by a hash of their id. */
-volatile u64 span_users[SPAN_USERS];
 
 /*
  * A span that has begun. start_ns is also its lock: 0 while somebody fills or
@@ -28,7 +24,7 @@ struct span_slot {
 	u64 task;		   /* that began it: struct task_struct *, as a number */
 	u32 tid, pid;
 	u32 cpu;
-	u32 _pad1;
+	u32 owner; /* its place in span_owners, where it is counted */
 	u64 cgroup_id;
 	char comm[TASK_COMM_LEN];
 	struct deadline deadline;
@@ -40,6 +36,13 @@ _Static_assert(sizeof(struct span_slot) == 192, "three cache lines");
 /* Pending table: claimed and released by any CPU. Sized by tracker. */
 ARRAY_MAP(span_keys, struct bucket);
 ARRAY_MAP(span_slots, struct span_slot);
+
+/*
+ * Whose spans are counted together (span_owner.h): keys in buckets, and at each
+ * place how many there are. Twice as many places as spans. Sized by tracker.
+ */
+ARRAY_MAP(span_owner_keys, struct bucket);
+ARRAY_MAP(span_owner_counts, u64);
 
 /* Patterns of keys, two generations; written by the daemon before it flips generation. */
 struct {

@@ -54,6 +54,10 @@ const volatile bool task_kfuncs;
 /* CPUs that the trackers irq and softirq have slots for. */
 const volatile u32 interrupt_cpus;
 
+/* Rate limit of each rule's outliers: one each …, after a burst of room / each; 0: none. */
+const volatile u64 outlier_each_ns;
+const volatile u64 outlier_room_ns;
+
 /* The daemon's own process: what it does is never an outlier. */
 const volatile u32 self_pid;
 
@@ -88,6 +92,13 @@ volatile u64 timeout_interrupts; /* the least of both */
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
 volatile u64 timeout_least[8]; /* TABLES, as a power of two */
+
+/* A wakeup rule that is not paused wants stacks of wakers. */
+volatile u32 waker_stacks_wanted;
+
+/* Bytes of the outliers' ring buffer that each owner has for itself, and that all have in common. */
+volatile u64 ring_share;
+volatile u64 ring_common;
 
 /* Two generations of rules; the low bit of generation selects the live one. */
 volatile u32 generation;
@@ -239,6 +250,7 @@ ARRAY_MAP(class_keys, struct bucket);
 /* What each rule has done, by rule.id: it goes on when rules are replaced. Written here, read by the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon looks for storms ten times a second */
 	__uint(max_entries, MAX_RULES);
 	__type(key, u32);
 	__type(value, struct rule_state);
@@ -267,6 +279,15 @@ struct {
 	__uint(max_entries, 4 << 20);
 } outliers SEC(".maps");
 
+/* Who has how much of it in flight, by owner; see struct ring_use. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RING_OWNERS);
+	__type(key, u32);
+	__type(value, struct ring_use);
+} ring_uses SEC(".maps");
+
 /* One element a possible CPU; written by that CPU, read by the daemon through its mapping. */
 ARRAY_MAP(record_rings, struct record_ring);
 
@@ -290,5 +311,7 @@ static __always_inline struct cpu_state *this_cpu(u32 cpu)
 {
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
+
+#include "limit.h"
 
 #endif

@@ -404,6 +404,13 @@ int forget_pair(struct forget_pair *ctx)
 	return pair_forget(ctx->at, ctx->start_ns);
 }
 
+/* Nobody has ended a span for too long; 1: its place is free. */
+SEC("syscall")
+int expire_span_at(struct span_old *ctx)
+{
+	return track_span && span_expire(ctx->at, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
+}
+
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */
 SEC("syscall")
 int histogram_bucket(struct bucket_of *ctx)

@@ -158,6 +158,8 @@ type TailcamCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -332,7 +334,7 @@ type TailcamOutlier struct {
 	Undecided    uint32
 	KernelFrames uint16
 	UserFrames   uint16
-	Pad          uint32
+	Owner        uint32
 	WakerContext uint32
 	Ran          [16]TailcamRanFor
 	UserSp       uint64
@@ -557,6 +559,14 @@ type TailcamRequestSlot struct {
 	Pad2     uint64
 }
 
+type TailcamRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type TailcamRule struct {
 	_             structs.HostLayout
 	ThresholdNs   uint64
@@ -594,6 +604,10 @@ type TailcamRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type TailcamRuleTable struct {
@@ -705,6 +719,13 @@ type TailcamSpanExtra struct {
 	Pad  uint32
 }
 
+type TailcamSpanOld struct {
+	_       structs.HostLayout
+	StartNs uint64
+	At      uint32
+	Pad     uint32
+}
+
 type TailcamSpanSlot struct {
 	_        structs.HostLayout
 	StartNs  uint64
@@ -715,7 +736,7 @@ type TailcamSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -840,11 +861,14 @@ const (
 	TailcamMapRecords                = "records"
 	TailcamMapRequestKeys            = "request_keys"
 	TailcamMapRequestSlots           = "request_slots"
+	TailcamMapRingUses               = "ring_uses"
 	TailcamMapRuleStates             = "rule_states"
 	TailcamMapRules                  = "rules"
 	TailcamMapScratches              = "scratches"
 	TailcamMapSets                   = "sets"
 	TailcamMapSpanKeys               = "span_keys"
+	TailcamMapSpanOwnerCounts        = "span_owner_counts"
+	TailcamMapSpanOwnerKeys          = "span_owner_keys"
 	TailcamMapSpanSlots              = "span_slots"
 	TailcamMapTaskKeys               = "task_keys"
 	TailcamMapTaskSlots              = "task_slots"
@@ -865,6 +889,7 @@ const (
 	TailcamProgCpuIdle               = "cpu_idle"
 	TailcamProgDirectReclaimBegin    = "direct_reclaim_begin"
 	TailcamProgDirectReclaimEnd      = "direct_reclaim_end"
+	TailcamProgExpireSpanAt          = "expire_span_at"
 	TailcamProgForgetPair            = "forget_pair"
 	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
@@ -924,6 +949,8 @@ const (
 	TailcamVarHistograms             = "histograms"
 	TailcamVarInterruptCpus          = "interrupt_cpus"
 	TailcamVarInterruptsChunk        = "interrupts_chunk"
+	TailcamVarOutlierEachNs          = "outlier_each_ns"
+	TailcamVarOutlierRoomNs          = "outlier_room_ns"
 	TailcamVarPairHistograms         = "pair_histograms"
 	TailcamVarPairMask               = "pair_mask"
 	TailcamVarPairRules              = "pair_rules"
@@ -940,11 +967,13 @@ const (
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
 	TailcamVarRequestMask            = "request_mask"
+	TailcamVarRingCommon             = "ring_common"
+	TailcamVarRingShare              = "ring_share"
 	TailcamVarSelfPid                = "self_pid"
 	TailcamVarSpanMask               = "span_mask"
+	TailcamVarSpanOwnerMask          = "span_owner_mask"
 	TailcamVarSpanSeed               = "span_seed"
 	TailcamVarSpanShare              = "span_share"
-	TailcamVarSpanUsers              = "span_users"
 	TailcamVarStealKvm               = "steal_kvm"
 	TailcamVarTables                 = "tables"
 	TailcamVarTaskKfuncs             = "task_kfuncs"
@@ -984,6 +1013,7 @@ const (
 	TailcamVarUserStacksLater        = "user_stacks_later"
 	TailcamVarWakerStacksAlways      = "waker_stacks_always"
 	TailcamVarWakerStacksSlow        = "waker_stacks_slow"
+	TailcamVarWakerStacksWanted      = "waker_stacks_wanted"
 	TailcamVarWeaklyOrdered          = "weakly_ordered"
 )
 
@@ -1042,6 +1072,7 @@ type TailcamProgramSpecs struct {
 	CpuIdle               *ebpf.ProgramSpec `ebpf:"cpu_idle"`
 	DirectReclaimBegin    *ebpf.ProgramSpec `ebpf:"direct_reclaim_begin"`
 	DirectReclaimEnd      *ebpf.ProgramSpec `ebpf:"direct_reclaim_end"`
+	ExpireSpanAt          *ebpf.ProgramSpec `ebpf:"expire_span_at"`
 	ForgetPair            *ebpf.ProgramSpec `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
@@ -1120,11 +1151,14 @@ type TailcamMapSpecs struct {
 	Records          *ebpf.MapSpec `ebpf:"records"`
 	RequestKeys      *ebpf.MapSpec `ebpf:"request_keys"`
 	RequestSlots     *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses         *ebpf.MapSpec `ebpf:"ring_uses"`
 	RuleStates       *ebpf.MapSpec `ebpf:"rule_states"`
 	Rules            *ebpf.MapSpec `ebpf:"rules"`
 	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
 	Sets             *ebpf.MapSpec `ebpf:"sets"`
 	SpanKeys         *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts  *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys    *ebpf.MapSpec `ebpf:"span_owner_keys"`
 	SpanSlots        *ebpf.MapSpec `ebpf:"span_slots"`
 	TaskKeys         *ebpf.MapSpec `ebpf:"task_keys"`
 	TaskSlots        *ebpf.MapSpec `ebpf:"task_slots"`
@@ -1158,6 +1192,8 @@ type TailcamVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -1174,11 +1210,13 @@ type TailcamVariableSpecs struct {
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	StealKvm          *ebpf.VariableSpec `ebpf:"steal_kvm"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
@@ -1218,6 +1256,7 @@ type TailcamVariableSpecs struct {
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -1274,11 +1313,14 @@ type TailcamMaps struct {
 	Records          *ebpf.Map `ebpf:"records"`
 	RequestKeys      *ebpf.Map `ebpf:"request_keys"`
 	RequestSlots     *ebpf.Map `ebpf:"request_slots"`
+	RingUses         *ebpf.Map `ebpf:"ring_uses"`
 	RuleStates       *ebpf.Map `ebpf:"rule_states"`
 	Rules            *ebpf.Map `ebpf:"rules"`
 	Scratches        *ebpf.Map `ebpf:"scratches"`
 	Sets             *ebpf.Map `ebpf:"sets"`
 	SpanKeys         *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts  *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys    *ebpf.Map `ebpf:"span_owner_keys"`
 	SpanSlots        *ebpf.Map `ebpf:"span_slots"`
 	TaskKeys         *ebpf.Map `ebpf:"task_keys"`
 	TaskSlots        *ebpf.Map `ebpf:"task_slots"`
@@ -1323,11 +1365,14 @@ func (m *TailcamMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Scratches,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.TaskKeys,
 		m.TaskSlots,
@@ -1362,6 +1407,8 @@ type TailcamVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	InterruptsChunk   *ebpf.Variable `ebpf:"interrupts_chunk"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
@@ -1378,11 +1425,13 @@ type TailcamVariables struct {
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	StealKvm          *ebpf.Variable `ebpf:"steal_kvm"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
@@ -1422,6 +1471,7 @@ type TailcamVariables struct {
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
@@ -1442,6 +1492,7 @@ type TailcamPrograms struct {
 	CpuIdle               *ebpf.Program `ebpf:"cpu_idle"`
 	DirectReclaimBegin    *ebpf.Program `ebpf:"direct_reclaim_begin"`
 	DirectReclaimEnd      *ebpf.Program `ebpf:"direct_reclaim_end"`
+	ExpireSpanAt          *ebpf.Program `ebpf:"expire_span_at"`
 	ForgetPair            *ebpf.Program `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
@@ -1498,6 +1549,7 @@ func (p *TailcamPrograms) Close() error {
 		p.CpuIdle,
 		p.DirectReclaimBegin,
 		p.DirectReclaimEnd,
+		p.ExpireSpanAt,
 		p.ForgetPair,
 		p.ForgetThread,
 		p.FreezeNow,

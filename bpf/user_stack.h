@@ -36,6 +36,7 @@ static __always_inline void user_stack_later(struct outlier *out, struct task_st
 static __always_inline void user_stack_now(void *ctx, struct task_struct *current, struct cpu_state *me)
 {
 	struct user_stack *u;
+	struct ring_use *use;
 	u64 ip = 0, sp = 0;
 	void *regs;
 	long size;
@@ -47,7 +48,10 @@ static __always_inline void user_stack_now(void *ctx, struct task_struct *curren
 		return;
 	regs_user(regs, &ip, &sp);
 	if (sp == me->later_sp) {
-		u = bpf_ringbuf_reserve(&outliers, sizeof(*u), 0);
+		use = ring_claim(RING_STACKS, sizeof(*u));
+		u = use ? bpf_ringbuf_reserve(&outliers, sizeof(*u), 0) : NULL;
+		if (use && !u)
+			ring_unclaim(use, sizeof(*u));
 		if (u) {
 			u->type = USER_STACK_TYPE;
 			u->tid = me->later_tid;

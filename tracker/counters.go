@@ -16,6 +16,7 @@ type RuleCounters struct {
 	Suppressed uint64 // snapshots that the limiter refused
 	RingFull   uint64 // outliers lost: the ring buffer was full
 	Undecided  uint64 // outliers that the daemon had to decide
+	Limited    uint64 // outliers that the rate limit refused
 	HeldBack   uint64 // delays past an adaptive threshold that did not fire: too many at once
 }
 
@@ -23,7 +24,7 @@ func (a RuleCounters) plus(b RuleCounters) RuleCounters {
 	return RuleCounters{
 		Seen: a.Seen + b.Seen, Outliers: a.Outliers + b.Outliers, WorstNS: max(a.WorstNS, b.WorstNS),
 		Suppressed: a.Suppressed + b.Suppressed, RingFull: a.RingFull + b.RingFull, Undecided: a.Undecided + b.Undecided,
-		HeldBack: a.HeldBack + b.HeldBack, RecordNS: a.RecordNS,
+		HeldBack: a.HeldBack + b.HeldBack, RecordNS: a.RecordNS, Limited: a.Limited + b.Limited,
 	}
 }
 
@@ -47,6 +48,7 @@ type Counters struct {
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
 	Chains        ChainCounters
 	Spans         SpanCounters
+	Messages      uint64 // user stacks, progress and questions that found no room in the ring buffer
 }
 
 // Counters reads all counters of the kernel side.
@@ -82,6 +84,9 @@ func (t *Tracker) Counters() (*Counters, error) {
 	}
 	if c.Freezes, err = t.Freezes(); err != nil {
 		return nil, err
+	}
+	if c.Messages, err = t.messagesRefused(); err != nil {
+		return nil, fmt.Errorf("read the use of the ring buffer: %w", err)
 	}
 	return c, t.ruleCounters(c)
 }
@@ -142,7 +147,7 @@ func (t *Tracker) counted(id uint8) (RuleCounters, error) {
 	}
 	return RuleCounters{
 		Outliers: s.Outliers, WorstNS: int64(s.WorstNs), RecordNS: int64(s.RecordNs), Suppressed: s.Suppressed,
-		RingFull: s.RingFull, Undecided: s.Undecided, HeldBack: s.HeldBack,
+		RingFull: s.RingFull, Undecided: s.Undecided, HeldBack: s.HeldBack, Limited: s.Limited,
 	}, nil
 }
 

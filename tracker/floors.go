@@ -19,7 +19,8 @@ type floors struct {
 	chain   [4]uint64           // by number of the end
 	span    uint64
 
-	chainFrom uint8 // where chains that any rule wants may begin
+	chainFrom   uint8 // where chains that any rule wants may begin
+	wakerStacks bool  // a wakeup rule wants the stacks of wakers
 }
 
 // Calls that never return, or return as another call, cannot be paired.
@@ -118,6 +119,8 @@ func (f *floors) lowerFor(r *rules.Rule, m *rules.Match, threshold uint64) {
 				f.syscall[nr] = min(f.syscall[nr], threshold)
 			}
 		}
+	case rules.Wakeup:
+		f.wakerStacks = f.wakerStacks || threshold < tracked && slices.Contains(r.Stacks, rules.WakerStack)
 	case rules.Chain:
 		f.chainFrom |= chainFrom(r.When.From)
 		for i, end := range rules.Ends {

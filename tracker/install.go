@@ -46,12 +46,12 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 		}
 	}
 	served = slices.DeleteFunc(served, func(r rules.Rule) bool { return absent[r.Name] != nil })
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err := t.install(served); err != nil {
 		return err
 	}
-	t.mu.Lock()
 	t.inactive = inactive
-	t.mu.Unlock()
 	return nil
 }
 
@@ -64,10 +64,8 @@ const maxOld = 256
 // change. It runs with preemption off.
 const grace = 10 * time.Millisecond
 
-// install writes a new generation beside the live one and flips to it.
+// install writes a new generation beside the live one and flips to it. Under t.mu.
 func (t *Tracker) install(list []rules.Rule) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	var generation uint32 = 1
 	var firstSet uint16
 	if t.live != nil {
@@ -77,7 +75,8 @@ func (t *Tracker) install(list []rules.Rule) error {
 			firstSet = 0 // the sets of 30,000 lists ago are long gone
 		}
 	}
-	c, err := compile(t.carryThresholds(list), generation, firstSet)
+	list = t.carryThresholds(list)
+	c, err := compile(t.withHeld(list), generation, firstSet)
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (t *Tracker) install(list []rules.Rule) error {
 		time.Sleep(grace) // programs at work when the generation flipped still read the old one
 		t.old = append([]*compiled{replaced}, t.old[:min(len(t.old), maxOld-1)]...)
 	}
-	t.live, t.allotted, t.ids = c, histograms, ids
+	t.live, t.list, t.allotted, t.ids = c, list, histograms, ids
 	if replaced != nil {
 		t.forget(replaced)
 	}
@@ -179,6 +178,9 @@ func (t *Tracker) write(c *compiled) error {
 	if err := t.writePlaces(c); err != nil {
 		return err
 	}
+	if err := t.writeShares(len(c.rules)); err != nil {
+		return err
+	}
 	if t.live != nil {
 		both, timeouts := c.floors.lowest(&t.live.floors), c.timeouts.lowest(&t.live.timeouts)
 		if err := errors.Join(t.writeFloors(&both), t.writeTimeouts(&timeouts)); err != nil {
@@ -204,6 +206,7 @@ func (t *Tracker) writeFloors(f *floors) error {
 		v["floor_chain"].Set(f.chain),
 		v["floor_span"].Set(f.span),
 		v["chain_from"].Set(uint32(f.chainFrom)),
+		v["waker_stacks_wanted"].Set(uint32(flag(f.wakerStacks))),
 	)
 }
 
@@ -286,6 +289,7 @@ func (f *floors) lowest(g *floors) floors {
 	low(out.chain[:], g.chain[:])
 	out.span = min(out.span, g.span)
 	out.chainFrom |= g.chainFrom
+	out.wakerStacks = out.wakerStacks || g.wakerStacks
 	out.pair = maps.Clone(f.pair)
 	for name := range g.pair {
 		out.pair[name] = min(out.pairOf(name), g.pairOf(name))

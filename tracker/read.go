@@ -48,6 +48,11 @@ func (t *Tracker) Read() (*Outlier, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read outliers: %w", err)
 		}
+		if len(rec.RawSample) >= 2 {
+			if err := t.acknowledge(rec.RawSample); err != nil {
+				return nil, fmt.Errorf("read outliers: %w", err)
+			}
+		}
 		o, err := t.receive(rec.RawSample)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrSample, err)

@@ -15,18 +15,23 @@ import (
 const initPIDNamespace = 0xEFFFFFFC
 
 // Reclaim frees the places of threads that are gone without their last switch
-// having been seen, and returns how many. It reads the whole table; once a
-// minute is often enough. In a pid namespace of its own it does nothing: the
-// kernel side's thread ids mean nothing there.
+// having been seen, and of spans that nobody ends, and returns how many. It
+// reads the whole table; once a minute is often enough. In a pid namespace of
+// its own it knows no threads: the kernel side's thread ids mean nothing there.
 func (t *Tracker) Reclaim() (int, error) {
+	expired, err := t.reclaimSpans()
+	if err != nil {
+		return expired, err
+	}
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
-		return 0, fmt.Errorf("look at the pid namespace: %w", err)
+		return expired, fmt.Errorf("look at the pid namespace: %w", err)
 	}
 	if st.Ino != initPIDNamespace {
-		return 0, nil
+		return expired, nil
 	}
 	reclaimed, err := t.reclaimPairs()
+	reclaimed += expired
 	if err != nil {
 		return reclaimed, err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
 )
@@ -23,12 +25,16 @@ type SpanCounters struct {
 	Unknown   uint64 // ends without a begin
 	BadKey    uint64 // begins and ends with a key that is empty, too long or not readable
 	Forgotten uint64 // spans that made way for newer ones of the same user
+	Outvied   uint64 // spans of the user with the most, that made way for a user with fewer
+	Expired   uint64 // spans that nobody ended for too long
 }
 
 func (c *SpanCounters) add(s *bpf.TailcamCpuState) {
 	c.Unknown += s.Span.Unknown
 	c.BadKey += s.Span.BadKey
 	c.Forgotten += s.Span.Forgotten
+	c.Outvied += s.Span.Outvied
+	c.Expired += s.Span.Expired
 }
 
 // addSpan fills in what only spans know. Any bytes will do.
@@ -55,13 +61,18 @@ func spanHash(key string) uint64 {
 }
 
 // sizeSpans sets what the kernel side's table of spans depends on.
-func (t *Tracker) sizeSpans(knobs map[string]any) error {
+func (t *Tracker) sizeSpans(spec *ebpf.CollectionSpec, knobs map[string]any) error {
 	var seed [8]byte
 	if _, err := rand.Read(seed[:]); err != nil {
 		return fmt.Errorf("make a secret for the keys of spans: %w", err)
 	}
 	knobs["span_seed"] = binary.LittleEndian.Uint64(seed[:])
-	knobs["span_share"] = uint32(t.growth.tables[tableSpans].places / 2)
+	places := t.growth.tables[tableSpans].places
+	owners := max(2*places, 16) // each has a span at least; in two buckets that are not full
+	knobs["span_share"] = uint32(places / 2)
+	knobs["span_owner_mask"] = uint32(owners/8 - 1)
+	spec.Maps["span_owner_keys"].MaxEntries = uint32(owners / 8)
+	spec.Maps["span_owner_counts"].MaxEntries = uint32(owners)
 	return nil
 }
 

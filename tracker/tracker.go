@@ -9,8 +9,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,9 +46,15 @@ type Options struct {
 	MaxTasks, MaxSyscalls, MaxRequests int
 	// ChainAge is how long a chain is followed, at most 15 minutes; default 60s.
 	ChainAge time.Duration
+	// SpanAge is when a span that nobody ends is dropped (see Reclaim), but twice
+	// the limits of any rule at least; default 10 minutes.
+	SpanAge time.Duration
 	// Buffer is the size of the outliers' ring buffer in bytes, rounded up to
 	// a power of two of at least a page; default 4 MiB.
 	Buffer int
+	// Rate is how many outliers of one rule a second reach the daemon in the long
+	// run, and Burst how many at once; others are counted as limited. Rate 0: no limit.
+	Rate, Burst int
 	// Host is asked where the kernel side cannot decide; required if any rule
 	// has a cgroup condition.
 	Host Host
@@ -67,11 +71,11 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, SpanAge: 10 * time.Minute, Buffer: 4 << 20}
 	if o == nil {
 		return d
 	}
-	d.NoHistograms = o.NoHistograms
+	d.NoHistograms, d.Rate, d.Burst = o.NoHistograms, o.Rate, o.Burst
 	d.MaxTasks, d.MaxSyscalls, d.MaxRequests = o.MaxTasks, o.MaxSyscalls, o.MaxRequests
 	d.Groups, d.Host, d.TrackSelf, d.Unwanted, d.Ring = o.Groups, o.Host, o.TrackSelf, o.Unwanted, o.Ring
 	for _, f := range []struct {
@@ -84,6 +88,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if o.ChainAge > 0 {
 		d.ChainAge = min(o.ChainAge, 15*time.Minute)
+	}
+	if o.SpanAge > 0 {
+		d.SpanAge = o.SpanAge
 	}
 	return d
 }
@@ -102,6 +109,7 @@ type Tracker struct {
 	owed     owed // belongs to Read
 	pulse    pulse
 	growth   growth
+	limits   limits
 	progress progress // belongs to Read
 
 	pairs         *pairs
@@ -118,8 +126,9 @@ type Tracker struct {
 
 	mu       sync.Mutex // guards what follows, and the order of changes
 	live     *compiled
-	old      []*compiled // the generations before, newest first, for outliers still on their way
-	stale    uint64      // outliers of generations before those
+	list     []rules.Rule // what it was made of
+	old      []*compiled  // the generations before, newest first, for outliers still on their way
+	stale    uint64       // outliers of generations before those
 	ids      ruleIDs
 	past     map[string]RuleCounters // by name: decided here, or of an id that another rule has now
 	allotted allotted                // histograms of the live rules
@@ -172,7 +181,13 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if t.reader, err = ringbuf.NewReader(t.objects.Maps["outliers"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the outliers' ring buffer: %w", err), t.Close())
 	}
-	if err := t.install(served); err != nil {
+	if err := t.openLimits(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	t.mu.Lock()
+	err = t.install(served)
+	t.mu.Unlock()
+	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
@@ -295,8 +310,9 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 	if t.opts.TrackSelf {
 		knobs["self_pid"] = ^uint32(0)
 	}
+	t.rateKnobs(knobs)
 	t.sizeTables(spec, knobs)
-	if err := t.sizeSpans(knobs); err != nil {
+	if err := t.sizeSpans(spec, knobs); err != nil {
 		return err
 	}
 	places := 8
@@ -318,35 +334,6 @@ func (t *Tracker) size(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
-}
-
-// PresentCPUs is how many CPUs have a ring of plain memory: those that there
-// are, though some may be offline, and those with numbers in between.
-func PresentCPUs() (int, error) {
-	n, err := highestCPU("present")
-	return n + 1, err
-}
-
-// highestCPU is the highest number of a CPU that is "online", or "present": it may be offline.
-func highestCPU(which string) (int, error) {
-	path := "/sys/devices/system/cpu/" + which
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0, fmt.Errorf("count CPUs: %w", err)
-	}
-	list := strings.TrimSpace(string(b)) // such as 0-3,8-11
-	n, err := strconv.Atoi(list[strings.LastIndexAny(list, ",-")+1:])
-	if err != nil {
-		return 0, fmt.Errorf("count CPUs: %s holds %q", path, list)
-	}
-	return n, nil
-}
-
-func powerOfTwo(n int) int {
-	if n <= 1 {
-		return 1
-	}
-	return 1 << bits.Len(uint(n-1))
 }
 
 // leaveOut drops rules that this kernel cannot serve, and notes why.

@@ -201,6 +201,13 @@ func liveNotes(r *api.RuleInfo) []string {
 	} else if r.Paused {
 		notes = append(notes, "paused")
 	}
+	if s := r.Storm; s != nil {
+		note := fmt.Sprintf("paused automatically for %s more: fired %s times a second", term.Duration(s.LeftNS), term.Count(s.PerSecond))
+		if s.ConsiderNS > 0 {
+			note += "; consider threshold " + term.Setting(s.ConsiderNS)
+		}
+		notes = append(notes, note)
+	}
 	if r.Set > 0 {
 		notes = append(notes, fmt.Sprintf("%d set by tailcam threshold", r.Set))
 	}

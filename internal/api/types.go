@@ -97,10 +97,21 @@ type RuleInfo struct {
 	Set          int            `json:"set,omitempty"`            // thresholds set while it runs: see ThresholdInfo
 	Paused       bool           `json:"paused,omitempty"`         // fires nothing
 	PausedLeftNS int64          `json:"paused_left_ns,omitempty"` // 0: until it is resumed
+	Storm        *StormInfo     `json:"storm,omitempty"`          // it is paused automatically
+	Limited      uint64         `json:"limited,omitempty"`        // outliers that the rate limit refused
 	RatchetNS    *int64         `json:"ratchet_ns,omitempty"`     // only what is worse fires; null: the rule has no ratchet
 
 	Samples uint64 `json:"samples,omitempty"` // in the rule's histogram
 	P999NS  int64  `json:"p999_ns,omitempty"` // of it
+}
+
+// StormInfo tells of a rule that is paused automatically, as it fires far too often.
+type StormInfo struct {
+	Until      time.Time `json:"until"`
+	LeftNS     int64     `json:"left_ns"`
+	PerSecond  uint64    `json:"per_second"`            // outliers that it wanted
+	Pauses     int       `json:"pauses"`                // in a row, each longer than the one before
+	ConsiderNS int64     `json:"consider_ns,omitempty"` // a threshold that would fire about once a minute; 0: not known
 }
 
 // Loss is one place where something can be lost, and how often it was.

@@ -87,6 +87,8 @@ type Places struct {
 // Outliers is the way of outliers from the kernel.
 type Outliers struct {
 	Buffer int // bytes of the BPF ring buffer
+	Rate   int // of one rule, a second, in the long run; 0: no limit
+	Burst  int // of one rule at once
 }
 
 // Histograms are the distributions of every delay.

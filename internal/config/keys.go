@@ -58,6 +58,8 @@ func keys() []key {
 		table("capacity.chains", "4096", "`places` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
 		table("capacity.spans", "16384", "`places` for spans that have begun", func(c *Config) *int { return &c.Capacity.Spans }),
 		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
+		count("outliers.rate", "100", "`number` of outliers a second of one rule, in the long run; 0: no limit", 0, 1000000, func(c *Config) *int { return &c.Outliers.Rate }),
+		count("outliers.burst", "500", "`number` of outliers of one rule at once", 1, 1000000, func(c *Config) *int { return &c.Outliers.Burst }),
 		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
 		boolean("symbols.lines", "true", "look for debug information, source lines and inlined functions: `true or false`", func(c *Config) *bool { return &c.Symbols.Lines }),
 		byteCount("symbols.max_memory", "256MiB", "`bytes` of symbols and debug information at most", 16<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),

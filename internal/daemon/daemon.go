@@ -55,6 +55,7 @@ type daemon struct {
 	feed       *api.Feed
 
 	thresholds *adaptive.Controller // those that follow the load
+	storms     live.Storms          // rules that are paused automatically; changed under change, and mu
 
 	mu    sync.Mutex
 	rules []rules.Rule // as they run
@@ -197,6 +198,8 @@ func (d *daemon) loadKernel() (err error) {
 		Chains:   d.cfg.Capacity.Chains,
 		Spans:    d.cfg.Capacity.Spans,
 		Buffer:   d.cfg.Outliers.Buffer,
+		Rate:     d.cfg.Outliers.Rate,
+		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
 		Unwanted: d.thaw,
 
@@ -206,6 +209,7 @@ func (d *daemon) loadKernel() (err error) {
 		return err
 	}
 	d.thresholds = adaptive.NewController(d.kernel)
+	d.storms.Rate = d.cfg.Outliers.Rate
 	for name, why := range d.kernel.Inactive() {
 		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
 	}
@@ -288,6 +292,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("watch over the recorder", d.housekeeping)
 	stage("follow the load", d.followLoad)
+	stage("pause what fires too often", d.watchStorms)
 	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.readOutliers)
@@ -340,19 +345,4 @@ func (d *daemon) reload() error {
 	}
 	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
 	return nil
-}
-
-// CheckLoad loads and attaches rules on this kernel, and takes them off again.
-func CheckLoad(_ context.Context, list []rules.Rule) error {
-	hosts := process.New(nil)
-	defer hosts.Close() //nolint:errcheck // only read from
-	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}})
-	if err != nil {
-		return err
-	}
-	err = t.Attach()
-	for name, why := range t.Inactive() {
-		err = errors.Join(err, fmt.Errorf("rule %s: %w", name, why))
-	}
-	return errors.Join(err, t.Close())
 }

@@ -24,9 +24,13 @@ func (d *daemon) apply(file []rules.Rule, settings live.Settings) error {
 	if err := d.kernel.Swap(list); err != nil {
 		return err
 	}
+	before := d.rules
 	d.mu.Lock()
 	d.file, d.rules, d.settings = file, list, settings
 	d.mu.Unlock()
+	if err := d.followRules(before, list); err != nil {
+		return err
+	}
 	select {
 	case d.changed <- struct{}{}:
 	default: // it is to look again already
@@ -189,15 +193,23 @@ func (d *daemon) Resume(rule string) error {
 	if err := d.find(rule); err != nil {
 		return err
 	}
+	stormy, err := d.endStorm(rule)
+	if err != nil {
+		return err
+	}
 	after, ok := d.settings.Resume(rule)
-	if !ok {
+	if !ok && !stormy {
 		return fmt.Errorf("rule %s is not paused", rule)
+	}
+	if !ok {
+		return nil
 	}
 	return d.apply(d.file, after)
 }
 
 // addLive says what was changed of a rule since its file was read. Under d.mu.
-func (d *daemon) addLive(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters) {
+func (d *daemon) addLive(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters, h *tracker.Histograms) {
+	info.Storm = d.stormInfo(r, h, time.Now())
 	for _, t := range d.settings.Thresholds() {
 		if t.Rule == r.Name {
 			info.Set++

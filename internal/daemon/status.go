@@ -73,10 +73,10 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			TimeoutNS: r.Timeout.Nanoseconds(),
 			Seen:      k.Seen, Outliers: k.Outliers, WorstNS: k.WorstNS, Suppressed: k.Suppressed,
 			Lost: k.RingFull + d.outliers.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
-			HeldBack: k.HeldBack,
+			HeldBack: k.HeldBack, Limited: k.Limited,
 		}
 		d.addDistribution(&info, r, distributions)
-		d.addLive(&info, r, &k)
+		d.addLive(&info, r, &k, distributions)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
 		}
@@ -130,7 +130,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		} else {
 			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
 		}
-		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "raise outliers.buffer, or the rule's threshold")
+		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer, or the rule's threshold")
+		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule fires more often than outliers.rate after a burst of outliers.burst: raise its threshold")
 		list = append(list, d.outliers.losses(r.Name, r.Track)...)
 		if r.IsAdaptive() {
 			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 a second passed the threshold at once, so it follows them as a shift; raise times or floor if this is often")
@@ -153,6 +154,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		missed += n
 	}
 	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
+	add("message_lost", "", "", c.Messages, "user stacks or progress of outliers, or questions: their share of the ring buffer was full; raise outliers.buffer")
 	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches or wake-ups; outliers at those were missed")
 	list = append(list, d.histogramLosses(c)...)
 	add("sample_unusable", "", "", d.outliers.unusable.Load(), "the kernel side sent what this daemon cannot read: see the log, and report it")

@@ -61,6 +61,8 @@ type RingCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -288,6 +290,14 @@ type RingRequestSlot struct {
 	Pad2     uint64
 }
 
+type RingRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type RingRule struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -377,6 +387,10 @@ type RingRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type RingRuleTable struct {
@@ -401,7 +415,7 @@ type RingSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -479,10 +493,13 @@ const (
 	RingMapRecords           = "records"
 	RingMapRequestKeys       = "request_keys"
 	RingMapRequestSlots      = "request_slots"
+	RingMapRingUses          = "ring_uses"
 	RingMapRuleStates        = "rule_states"
 	RingMapRules             = "rules"
 	RingMapSets              = "sets"
 	RingMapSpanKeys          = "span_keys"
+	RingMapSpanOwnerCounts   = "span_owner_counts"
+	RingMapSpanOwnerKeys     = "span_owner_keys"
 	RingMapSpanSlots         = "span_slots"
 	RingMapTaskKeys          = "task_keys"
 	RingMapTaskSlots         = "task_slots"
@@ -502,6 +519,8 @@ const (
 	RingVarHistogramTables   = "histogram_tables"
 	RingVarHistograms        = "histograms"
 	RingVarInterruptCpus     = "interrupt_cpus"
+	RingVarOutlierEachNs     = "outlier_each_ns"
+	RingVarOutlierRoomNs     = "outlier_room_ns"
 	RingVarPairHistograms    = "pair_histograms"
 	RingVarPairMask          = "pair_mask"
 	RingVarPairRules         = "pair_rules"
@@ -518,11 +537,13 @@ const (
 	RingVarRecordWorkqueue   = "record_workqueue"
 	RingVarRecorder          = "recorder"
 	RingVarRequestMask       = "request_mask"
+	RingVarRingCommon        = "ring_common"
+	RingVarRingShare         = "ring_share"
 	RingVarSelfPid           = "self_pid"
 	RingVarSpanMask          = "span_mask"
+	RingVarSpanOwnerMask     = "span_owner_mask"
 	RingVarSpanSeed          = "span_seed"
 	RingVarSpanShare         = "span_share"
-	RingVarSpanUsers         = "span_users"
 	RingVarTables            = "tables"
 	RingVarTaskKfuncs        = "task_kfuncs"
 	RingVarTaskMask          = "task_mask"
@@ -548,6 +569,7 @@ const (
 	RingVarUserStacksLater   = "user_stacks_later"
 	RingVarWakerStacksAlways = "waker_stacks_always"
 	RingVarWakerStacksSlow   = "waker_stacks_slow"
+	RingVarWakerStacksWanted = "waker_stacks_wanted"
 	RingVarWeaklyOrdered     = "weakly_ordered"
 )
 
@@ -600,33 +622,36 @@ type RingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RingMapSpecs struct {
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
+	Globs           *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Sets            *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
+	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // RingVariableSpecs contains global variables before they are loaded into the kernel.
@@ -647,6 +672,8 @@ type RingVariableSpecs struct {
 	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -663,11 +690,13 @@ type RingVariableSpecs struct {
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -693,6 +722,7 @@ type RingVariableSpecs struct {
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -716,33 +746,36 @@ func (o *RingObjects) Close() error {
 //
 // It can be passed to LoadRingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RingMaps struct {
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
-	PairStates     *ebpf.Map `ebpf:"pair_states"`
-	RecordRings    *ebpf.Map `ebpf:"record_rings"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
-	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Bank0           *ebpf.Map `ebpf:"bank0"`
+	Bank1           *ebpf.Map `ebpf:"bank1"`
+	CallKeys        *ebpf.Map `ebpf:"call_keys"`
+	CallSlots       *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
+	Cpus            *ebpf.Map `ebpf:"cpus"`
+	Distributions   *ebpf.Map `ebpf:"distributions"`
+	Globs           *ebpf.Map `ebpf:"globs"`
+	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
+	Outliers        *ebpf.Map `ebpf:"outliers"`
+	Overrides       *ebpf.Map `ebpf:"overrides"`
+	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
+	PairStates      *ebpf.Map `ebpf:"pair_states"`
+	RecordRings     *ebpf.Map `ebpf:"record_rings"`
+	Records         *ebpf.Map `ebpf:"records"`
+	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
+	RingUses        *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates      *ebpf.Map `ebpf:"rule_states"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Sets            *ebpf.Map `ebpf:"sets"`
+	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
+	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *RingMaps) Close() error {
@@ -766,10 +799,13 @@ func (m *RingMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.TaskKeys,
 		m.TaskSlots,
@@ -795,6 +831,8 @@ type RingVariables struct {
 	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
@@ -811,11 +849,13 @@ type RingVariables struct {
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -841,6 +881,7 @@ type RingVariables struct {
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

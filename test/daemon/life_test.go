@@ -151,7 +151,7 @@ func TestReload(t *testing.T) {
 func TestReloadUnderFire(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	d := start(t, rulesFile(napRule("nap", uid, "snapshot: false")))
+	d := start(t, rulesFile(napRule("nap", uid, "snapshot: false")), "--outliers-rate", "0")
 	const n = 900
 	done := make(chan struct{})
 	go func() {

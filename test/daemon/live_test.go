@@ -281,7 +281,7 @@ func TestRatchetLive(t *testing.T) {
 func TestThresholdStorm(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	d := start(t, rulesFile(napRule("storm", uid, "snapshot: false"), sleeper("aside", uid)))
+	d := start(t, rulesFile(napRule("storm", uid, "snapshot: false"), sleeper("aside", uid)), "--outliers-rate", "0")
 	const naps = 9600
 	h := holdNaps(t, uid, naps, 8*time.Millisecond, 16)
 	c := api.NewClient(d.socket)

@@ -73,6 +73,8 @@ type BrokenCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -300,6 +302,14 @@ type BrokenRequestSlot struct {
 	Pad2     uint64
 }
 
+type BrokenRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type BrokenRule struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -389,6 +399,10 @@ type BrokenRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type BrokenRuleTable struct {
@@ -413,7 +427,7 @@ type BrokenSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -492,10 +506,13 @@ const (
 	BrokenMapRecords           = "records"
 	BrokenMapRequestKeys       = "request_keys"
 	BrokenMapRequestSlots      = "request_slots"
+	BrokenMapRingUses          = "ring_uses"
 	BrokenMapRuleStates        = "rule_states"
 	BrokenMapRules             = "rules"
 	BrokenMapSets              = "sets"
 	BrokenMapSpanKeys          = "span_keys"
+	BrokenMapSpanOwnerCounts   = "span_owner_counts"
+	BrokenMapSpanOwnerKeys     = "span_owner_keys"
 	BrokenMapSpanSlots         = "span_slots"
 	BrokenMapStressKeys        = "stress_keys"
 	BrokenMapStressValues      = "stress_values"
@@ -522,6 +539,8 @@ const (
 	BrokenVarHistograms        = "histograms"
 	BrokenVarInterruptCpus     = "interrupt_cpus"
 	BrokenVarMask              = "mask"
+	BrokenVarOutlierEachNs     = "outlier_each_ns"
+	BrokenVarOutlierRoomNs     = "outlier_room_ns"
 	BrokenVarPairHistograms    = "pair_histograms"
 	BrokenVarPairMask          = "pair_mask"
 	BrokenVarPairRules         = "pair_rules"
@@ -538,11 +557,13 @@ const (
 	BrokenVarRecordWorkqueue   = "record_workqueue"
 	BrokenVarRecorder          = "recorder"
 	BrokenVarRequestMask       = "request_mask"
+	BrokenVarRingCommon        = "ring_common"
+	BrokenVarRingShare         = "ring_share"
 	BrokenVarSelfPid           = "self_pid"
 	BrokenVarSpanMask          = "span_mask"
+	BrokenVarSpanOwnerMask     = "span_owner_mask"
 	BrokenVarSpanSeed          = "span_seed"
 	BrokenVarSpanShare         = "span_share"
-	BrokenVarSpanUsers         = "span_users"
 	BrokenVarTables            = "tables"
 	BrokenVarTaskKfuncs        = "task_kfuncs"
 	BrokenVarTaskMask          = "task_mask"
@@ -570,6 +591,7 @@ const (
 	BrokenVarUserStacksLater   = "user_stacks_later"
 	BrokenVarWakerStacksAlways = "waker_stacks_always"
 	BrokenVarWakerStacksSlow   = "waker_stacks_slow"
+	BrokenVarWakerStacksWanted = "waker_stacks_wanted"
 	BrokenVarWeaklyOrdered     = "weakly_ordered"
 )
 
@@ -624,36 +646,39 @@ type BrokenProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BrokenMapSpecs struct {
-	Accounts       *ebpf.MapSpec `ebpf:"accounts"`
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
-	StressKeys     *ebpf.MapSpec `ebpf:"stress_keys"`
-	StressValues   *ebpf.MapSpec `ebpf:"stress_values"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Accounts        *ebpf.MapSpec `ebpf:"accounts"`
+	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
+	Globs           *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Sets            *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
+	StressKeys      *ebpf.MapSpec `ebpf:"stress_keys"`
+	StressValues    *ebpf.MapSpec `ebpf:"stress_values"`
+	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // BrokenVariableSpecs contains global variables before they are loaded into the kernel.
@@ -677,6 +702,8 @@ type BrokenVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -693,11 +720,13 @@ type BrokenVariableSpecs struct {
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -725,6 +754,7 @@ type BrokenVariableSpecs struct {
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -748,36 +778,39 @@ func (o *BrokenObjects) Close() error {
 //
 // It can be passed to LoadBrokenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BrokenMaps struct {
-	Accounts       *ebpf.Map `ebpf:"accounts"`
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
-	PairStates     *ebpf.Map `ebpf:"pair_states"`
-	RecordRings    *ebpf.Map `ebpf:"record_rings"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
-	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
-	StressKeys     *ebpf.Map `ebpf:"stress_keys"`
-	StressValues   *ebpf.Map `ebpf:"stress_values"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Accounts        *ebpf.Map `ebpf:"accounts"`
+	Bank0           *ebpf.Map `ebpf:"bank0"`
+	Bank1           *ebpf.Map `ebpf:"bank1"`
+	CallKeys        *ebpf.Map `ebpf:"call_keys"`
+	CallSlots       *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
+	Cpus            *ebpf.Map `ebpf:"cpus"`
+	Distributions   *ebpf.Map `ebpf:"distributions"`
+	Globs           *ebpf.Map `ebpf:"globs"`
+	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
+	Outliers        *ebpf.Map `ebpf:"outliers"`
+	Overrides       *ebpf.Map `ebpf:"overrides"`
+	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
+	PairStates      *ebpf.Map `ebpf:"pair_states"`
+	RecordRings     *ebpf.Map `ebpf:"record_rings"`
+	Records         *ebpf.Map `ebpf:"records"`
+	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
+	RingUses        *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates      *ebpf.Map `ebpf:"rule_states"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Sets            *ebpf.Map `ebpf:"sets"`
+	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
+	StressKeys      *ebpf.Map `ebpf:"stress_keys"`
+	StressValues    *ebpf.Map `ebpf:"stress_values"`
+	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *BrokenMaps) Close() error {
@@ -802,10 +835,13 @@ func (m *BrokenMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
@@ -836,6 +872,8 @@ type BrokenVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
@@ -852,11 +890,13 @@ type BrokenVariables struct {
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -884,6 +924,7 @@ type BrokenVariables struct {
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

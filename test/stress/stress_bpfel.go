@@ -73,6 +73,8 @@ type StressCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -300,6 +302,14 @@ type StressRequestSlot struct {
 	Pad2     uint64
 }
 
+type StressRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type StressRule struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -389,6 +399,10 @@ type StressRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type StressRuleTable struct {
@@ -413,7 +427,7 @@ type StressSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -501,10 +515,13 @@ const (
 	StressMapRecords           = "records"
 	StressMapRequestKeys       = "request_keys"
 	StressMapRequestSlots      = "request_slots"
+	StressMapRingUses          = "ring_uses"
 	StressMapRuleStates        = "rule_states"
 	StressMapRules             = "rules"
 	StressMapSets              = "sets"
 	StressMapSpanKeys          = "span_keys"
+	StressMapSpanOwnerCounts   = "span_owner_counts"
+	StressMapSpanOwnerKeys     = "span_owner_keys"
 	StressMapSpanSlots         = "span_slots"
 	StressMapStressKeys        = "stress_keys"
 	StressMapStressValues      = "stress_values"
@@ -531,6 +548,8 @@ const (
 	StressVarHistograms        = "histograms"
 	StressVarInterruptCpus     = "interrupt_cpus"
 	StressVarMask              = "mask"
+	StressVarOutlierEachNs     = "outlier_each_ns"
+	StressVarOutlierRoomNs     = "outlier_room_ns"
 	StressVarPairHistograms    = "pair_histograms"
 	StressVarPairMask          = "pair_mask"
 	StressVarPairRules         = "pair_rules"
@@ -547,11 +566,13 @@ const (
 	StressVarRecordWorkqueue   = "record_workqueue"
 	StressVarRecorder          = "recorder"
 	StressVarRequestMask       = "request_mask"
+	StressVarRingCommon        = "ring_common"
+	StressVarRingShare         = "ring_share"
 	StressVarSelfPid           = "self_pid"
 	StressVarSpanMask          = "span_mask"
+	StressVarSpanOwnerMask     = "span_owner_mask"
 	StressVarSpanSeed          = "span_seed"
 	StressVarSpanShare         = "span_share"
-	StressVarSpanUsers         = "span_users"
 	StressVarTables            = "tables"
 	StressVarTaskKfuncs        = "task_kfuncs"
 	StressVarTaskMask          = "task_mask"
@@ -579,6 +600,7 @@ const (
 	StressVarUserStacksLater   = "user_stacks_later"
 	StressVarWakerStacksAlways = "waker_stacks_always"
 	StressVarWakerStacksSlow   = "waker_stacks_slow"
+	StressVarWakerStacksWanted = "waker_stacks_wanted"
 	StressVarWeaklyOrdered     = "weakly_ordered"
 )
 
@@ -633,36 +655,39 @@ type StressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type StressMapSpecs struct {
-	Accounts       *ebpf.MapSpec `ebpf:"accounts"`
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
-	StressKeys     *ebpf.MapSpec `ebpf:"stress_keys"`
-	StressValues   *ebpf.MapSpec `ebpf:"stress_values"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Accounts        *ebpf.MapSpec `ebpf:"accounts"`
+	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
+	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
+	Globs           *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Sets            *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
+	StressKeys      *ebpf.MapSpec `ebpf:"stress_keys"`
+	StressValues    *ebpf.MapSpec `ebpf:"stress_values"`
+	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // StressVariableSpecs contains global variables before they are loaded into the kernel.
@@ -686,6 +711,8 @@ type StressVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -702,11 +729,13 @@ type StressVariableSpecs struct {
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -734,6 +763,7 @@ type StressVariableSpecs struct {
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -757,36 +787,39 @@ func (o *StressObjects) Close() error {
 //
 // It can be passed to LoadStressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StressMaps struct {
-	Accounts       *ebpf.Map `ebpf:"accounts"`
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
-	PairStates     *ebpf.Map `ebpf:"pair_states"`
-	RecordRings    *ebpf.Map `ebpf:"record_rings"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
-	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
-	StressKeys     *ebpf.Map `ebpf:"stress_keys"`
-	StressValues   *ebpf.Map `ebpf:"stress_values"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Accounts        *ebpf.Map `ebpf:"accounts"`
+	Bank0           *ebpf.Map `ebpf:"bank0"`
+	Bank1           *ebpf.Map `ebpf:"bank1"`
+	CallKeys        *ebpf.Map `ebpf:"call_keys"`
+	CallSlots       *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
+	Cpus            *ebpf.Map `ebpf:"cpus"`
+	Distributions   *ebpf.Map `ebpf:"distributions"`
+	Globs           *ebpf.Map `ebpf:"globs"`
+	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
+	Outliers        *ebpf.Map `ebpf:"outliers"`
+	Overrides       *ebpf.Map `ebpf:"overrides"`
+	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
+	PairStates      *ebpf.Map `ebpf:"pair_states"`
+	RecordRings     *ebpf.Map `ebpf:"record_rings"`
+	Records         *ebpf.Map `ebpf:"records"`
+	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
+	RingUses        *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates      *ebpf.Map `ebpf:"rule_states"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Sets            *ebpf.Map `ebpf:"sets"`
+	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
+	StressKeys      *ebpf.Map `ebpf:"stress_keys"`
+	StressValues    *ebpf.Map `ebpf:"stress_values"`
+	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *StressMaps) Close() error {
@@ -811,10 +844,13 @@ func (m *StressMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
@@ -845,6 +881,8 @@ type StressVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
@@ -861,11 +899,13 @@ type StressVariables struct {
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -893,6 +933,7 @@ type StressVariables struct {
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

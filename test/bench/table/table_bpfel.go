@@ -61,6 +61,8 @@ type TableCpuState struct {
 		Unknown   uint64
 		BadKey    uint64
 		Forgotten uint64
+		Outvied   uint64
+		Expired   uint64
 	}
 	StealSeen     uint64
 	StealClock    uint64
@@ -288,6 +290,14 @@ type TableRequestSlot struct {
 	Pad2     uint64
 }
 
+type TableRingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	Pad     [5]uint64
+}
+
 type TableRule struct {
 	_           structs.HostLayout
 	ThresholdNs uint64
@@ -377,6 +387,10 @@ type TableRuleState struct {
 	BurstFull      uint64
 	BurstLevel     uint64
 	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	Pad            [2]uint64
 }
 
 type TableRuleTable struct {
@@ -401,7 +415,7 @@ type TableSpanSlot struct {
 	Tid      uint32
 	Pid      uint32
 	Cpu      uint32
-	Pad1     uint32
+	Owner    uint32
 	CgroupId uint64
 	Comm     [16]int8
 	Deadline struct {
@@ -490,10 +504,13 @@ const (
 	TableMapRecords           = "records"
 	TableMapRequestKeys       = "request_keys"
 	TableMapRequestSlots      = "request_slots"
+	TableMapRingUses          = "ring_uses"
 	TableMapRuleStates        = "rule_states"
 	TableMapRules             = "rules"
 	TableMapSets              = "sets"
 	TableMapSpanKeys          = "span_keys"
+	TableMapSpanOwnerCounts   = "span_owner_counts"
+	TableMapSpanOwnerKeys     = "span_owner_keys"
 	TableMapSpanSlots         = "span_slots"
 	TableMapStorage           = "storage"
 	TableMapSums              = "sums"
@@ -529,6 +546,8 @@ const (
 	TableVarHistograms        = "histograms"
 	TableVarInterruptCpus     = "interrupt_cpus"
 	TableVarMask              = "mask"
+	TableVarOutlierEachNs     = "outlier_each_ns"
+	TableVarOutlierRoomNs     = "outlier_room_ns"
 	TableVarPairHistograms    = "pair_histograms"
 	TableVarPairMask          = "pair_mask"
 	TableVarPairRules         = "pair_rules"
@@ -545,11 +564,13 @@ const (
 	TableVarRecordWorkqueue   = "record_workqueue"
 	TableVarRecorder          = "recorder"
 	TableVarRequestMask       = "request_mask"
+	TableVarRingCommon        = "ring_common"
+	TableVarRingShare         = "ring_share"
 	TableVarSelfPid           = "self_pid"
 	TableVarSpanMask          = "span_mask"
+	TableVarSpanOwnerMask     = "span_owner_mask"
 	TableVarSpanSeed          = "span_seed"
 	TableVarSpanShare         = "span_share"
-	TableVarSpanUsers         = "span_users"
 	TableVarTables            = "tables"
 	TableVarTaskKfuncs        = "task_kfuncs"
 	TableVarTaskMask          = "task_mask"
@@ -575,6 +596,7 @@ const (
 	TableVarUserStacksLater   = "user_stacks_later"
 	TableVarWakerStacksAlways = "waker_stacks_always"
 	TableVarWakerStacksSlow   = "waker_stacks_slow"
+	TableVarWakerStacksWanted = "waker_stacks_wanted"
 	TableVarWeaklyOrdered     = "weakly_ordered"
 )
 
@@ -640,40 +662,43 @@ type TableProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TableMapSpecs struct {
-	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
-	BenchKeys      *ebpf.MapSpec `ebpf:"bench_keys"`
-	BenchValues    *ebpf.MapSpec `ebpf:"bench_values"`
-	CallKeys       *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots      *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
-	Globs          *ebpf.MapSpec `ebpf:"globs"`
-	HashDyn        *ebpf.MapSpec `ebpf:"hash_dyn"`
-	HashLru        *ebpf.MapSpec `ebpf:"hash_lru"`
-	HashPre        *ebpf.MapSpec `ebpf:"hash_pre"`
-	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
-	Records        *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys    *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots   *ebpf.MapSpec `ebpf:"request_slots"`
-	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules          *ebpf.MapSpec `ebpf:"rules"`
-	Sets           *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys       *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanSlots      *ebpf.MapSpec `ebpf:"span_slots"`
-	Storage        *ebpf.MapSpec `ebpf:"storage"`
-	Sums           *ebpf.MapSpec `ebpf:"sums"`
-	TaskKeys       *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots      *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
+	BenchKeys       *ebpf.MapSpec `ebpf:"bench_keys"`
+	BenchValues     *ebpf.MapSpec `ebpf:"bench_values"`
+	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
+	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
+	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
+	Globs           *ebpf.MapSpec `ebpf:"globs"`
+	HashDyn         *ebpf.MapSpec `ebpf:"hash_dyn"`
+	HashLru         *ebpf.MapSpec `ebpf:"hash_lru"`
+	HashPre         *ebpf.MapSpec `ebpf:"hash_pre"`
+	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
+	Records         *ebpf.MapSpec `ebpf:"records"`
+	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
+	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
+	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules           *ebpf.MapSpec `ebpf:"rules"`
+	Sets            *ebpf.MapSpec `ebpf:"sets"`
+	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
+	Storage         *ebpf.MapSpec `ebpf:"storage"`
+	Sums            *ebpf.MapSpec `ebpf:"sums"`
+	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // TableVariableSpecs contains global variables before they are loaded into the kernel.
@@ -695,6 +720,8 @@ type TableVariableSpecs struct {
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.VariableSpec `ebpf:"mask"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
@@ -711,11 +738,13 @@ type TableVariableSpecs struct {
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
 	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
 	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	SpanUsers         *ebpf.VariableSpec `ebpf:"span_users"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
 	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
@@ -741,6 +770,7 @@ type TableVariableSpecs struct {
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -764,40 +794,43 @@ func (o *TableObjects) Close() error {
 //
 // It can be passed to LoadTableObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TableMaps struct {
-	Bank0          *ebpf.Map `ebpf:"bank0"`
-	Bank1          *ebpf.Map `ebpf:"bank1"`
-	BenchKeys      *ebpf.Map `ebpf:"bench_keys"`
-	BenchValues    *ebpf.Map `ebpf:"bench_values"`
-	CallKeys       *ebpf.Map `ebpf:"call_keys"`
-	CallSlots      *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
-	Cpus           *ebpf.Map `ebpf:"cpus"`
-	Distributions  *ebpf.Map `ebpf:"distributions"`
-	Globs          *ebpf.Map `ebpf:"globs"`
-	HashDyn        *ebpf.Map `ebpf:"hash_dyn"`
-	HashLru        *ebpf.Map `ebpf:"hash_lru"`
-	HashPre        *ebpf.Map `ebpf:"hash_pre"`
-	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
-	Outliers       *ebpf.Map `ebpf:"outliers"`
-	Overrides      *ebpf.Map `ebpf:"overrides"`
-	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
-	PairStates     *ebpf.Map `ebpf:"pair_states"`
-	RecordRings    *ebpf.Map `ebpf:"record_rings"`
-	Records        *ebpf.Map `ebpf:"records"`
-	RequestKeys    *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots   *ebpf.Map `ebpf:"request_slots"`
-	RuleStates     *ebpf.Map `ebpf:"rule_states"`
-	Rules          *ebpf.Map `ebpf:"rules"`
-	Sets           *ebpf.Map `ebpf:"sets"`
-	SpanKeys       *ebpf.Map `ebpf:"span_keys"`
-	SpanSlots      *ebpf.Map `ebpf:"span_slots"`
-	Storage        *ebpf.Map `ebpf:"storage"`
-	Sums           *ebpf.Map `ebpf:"sums"`
-	TaskKeys       *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots      *ebpf.Map `ebpf:"task_slots"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Bank0           *ebpf.Map `ebpf:"bank0"`
+	Bank1           *ebpf.Map `ebpf:"bank1"`
+	BenchKeys       *ebpf.Map `ebpf:"bench_keys"`
+	BenchValues     *ebpf.Map `ebpf:"bench_values"`
+	CallKeys        *ebpf.Map `ebpf:"call_keys"`
+	CallSlots       *ebpf.Map `ebpf:"call_slots"`
+	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
+	Cpus            *ebpf.Map `ebpf:"cpus"`
+	Distributions   *ebpf.Map `ebpf:"distributions"`
+	Globs           *ebpf.Map `ebpf:"globs"`
+	HashDyn         *ebpf.Map `ebpf:"hash_dyn"`
+	HashLru         *ebpf.Map `ebpf:"hash_lru"`
+	HashPre         *ebpf.Map `ebpf:"hash_pre"`
+	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
+	Outliers        *ebpf.Map `ebpf:"outliers"`
+	Overrides       *ebpf.Map `ebpf:"overrides"`
+	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
+	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
+	PairStates      *ebpf.Map `ebpf:"pair_states"`
+	RecordRings     *ebpf.Map `ebpf:"record_rings"`
+	Records         *ebpf.Map `ebpf:"records"`
+	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
+	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
+	RingUses        *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates      *ebpf.Map `ebpf:"rule_states"`
+	Rules           *ebpf.Map `ebpf:"rules"`
+	Sets            *ebpf.Map `ebpf:"sets"`
+	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
+	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
+	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
+	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
+	Storage         *ebpf.Map `ebpf:"storage"`
+	Sums            *ebpf.Map `ebpf:"sums"`
+	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
+	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *TableMaps) Close() error {
@@ -826,10 +859,13 @@ func (m *TableMaps) Close() error {
 		m.Records,
 		m.RequestKeys,
 		m.RequestSlots,
+		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Sets,
 		m.SpanKeys,
+		m.SpanOwnerCounts,
+		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.Storage,
 		m.Sums,
@@ -858,6 +894,8 @@ type TableVariables struct {
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	Mask              *ebpf.Variable `ebpf:"mask"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
@@ -874,11 +912,13 @@ type TableVariables struct {
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
 	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
 	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
 	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	SpanUsers         *ebpf.Variable `ebpf:"span_users"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
 	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
 	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
@@ -904,6 +944,7 @@ type TableVariables struct {
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

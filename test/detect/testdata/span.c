@@ -7,15 +7,20 @@
  *	span hop PREFIX rounds hold_us		one thread begins, another ends
  *	span pair KEY hold_us			one span; waits for a byte on stdin before each end of it
  *	span storm KEY threads rounds		one key for all, as fast as it goes; prints ends
+ *	span flood PREFIX count			begins, and never ends
+ *	span subuids PREFIX uids count		the same as each of so many users of a user namespace of its own; waits for
+ *						a byte on stdin, as somebody must map them
  *	span bad				keys that are none
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,6 +103,47 @@ static void *storm(void *arg)
 	return NULL;
 }
 
+static int flood(const char *name, int user, long count)
+{
+	char key[64];
+
+	for (long i = 0; i < count; i++) {
+		snprintf(key, sizeof(key), "%s-%d-%ld", name, user, i);
+		tailcam_begin(key);
+	}
+	return 0;
+}
+
+static int subuids(const char *name, int users, long count)
+{
+	int status;
+
+	if (unshare(CLONE_NEWUSER)) {
+		perror("unshare");
+		return 1;
+	}
+	printf("unshared\n");
+	fflush(stdout);
+	if (getchar() == EOF)
+		return 1;
+	for (int u = 1; u <= users; u++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			return 1;
+		if (!child) {
+			if (setresuid(u, u, u)) {
+				perror("setresuid");
+				_exit(1);
+			}
+			_exit(flood(name, u, count));
+		}
+		if (waitpid(child, &status, 0) < 0 || status)
+			return 1;
+	}
+	return 0;
+}
+
 static void together(void *(*f)(void *), int threads)
 {
 	pthread_t t[64];
@@ -154,6 +200,10 @@ int main(int argc, char **argv)
 	} else if (argc == 5 && !strcmp(argv[1], "storm")) {
 		rounds = atoi(argv[4]);
 		together(storm, atoi(argv[3]));
+	} else if (argc == 4 && !strcmp(argv[1], "flood")) {
+		return flood(prefix, getuid(), atol(argv[3]));
+	} else if (argc == 5 && !strcmp(argv[1], "subuids")) {
+		return subuids(prefix, atoi(argv[3]), atol(argv[4]));
 	} else if (argc == 2 && !strcmp(argv[1], "bad")) {
 		char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		char longer[100];

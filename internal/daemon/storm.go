@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/histogram"
+)
+
+// watchStorms pauses rules that fire senselessly, and resumes them after a while.
+func (d *daemon) watchStorms(ctx context.Context) error {
+	tick := time.NewTicker(live.StormWindow)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := d.lookForStorms(time.Now()); err != nil {
+				d.log.Warn("pause rules that fire too often", zap.Error(err))
+			}
+		}
+	}
+}
+
+func (d *daemon) lookForStorms(now time.Time) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	counted, err := d.kernel.Pressures()
+	if err != nil {
+		return err
+	}
+	list := make(map[string]live.Pressure, len(counted))
+	for name, k := range counted {
+		list[name] = live.Pressure{Limited: k.Limited, Passed: k.Outliers}
+	}
+	d.mu.Lock()
+	begin, end := d.storms.Look(now, list)
+	held := d.storms.All()
+	d.mu.Unlock()
+	if len(begin) == 0 && len(end) == 0 {
+		return nil
+	}
+	if err := d.kernel.Hold(held); err != nil {
+		return err
+	}
+	d.tellStorms(now, begin)
+	for _, name := range end {
+		d.log.Info("rule resumed after an automatic pause", zap.String("rule", name))
+	}
+	return nil
+}
+
+// tellStorms logs what to change of the rules that are paused from now on.
+func (d *daemon) tellStorms(now time.Time, begin []live.Storm) {
+	var h *tracker.Histograms
+	if len(begin) > 0 {
+		h = d.distributions()
+	}
+	for i := range begin {
+		s := &begin[i]
+		fields := []zap.Field{
+			zap.String("rule", s.Rule), zap.Int("per_second", int(s.PerSecond)), zap.Int("limit", d.cfg.Outliers.Rate),
+			zap.Duration("for", s.Until.Sub(now)),
+		}
+		if r := d.rule(s.Rule); r != nil {
+			if all, ok := distributionOf(h, r); ok {
+				fields = append(fields, zap.Duration("p99", time.Duration(all.Quantile(0.99))), zap.Duration("p99.9", time.Duration(all.Quantile(0.999))))
+			}
+			if t := d.sensibleThreshold(h, r, now); t > 0 {
+				fields = append(fields, zap.String("consider", "threshold: "+t.String()))
+			}
+		}
+		d.log.Warn("rule paused automatically: it fires far too often", fields...)
+	}
+}
+
+// distributionOf is that of the rule, if it has one, or else of its tracker.
+func distributionOf(h *tracker.Histograms, r *rules.Rule) (all histogram.Histogram, ok bool) {
+	if h == nil {
+		return all, false
+	}
+	if own := h.Rules[r.Name]; own != nil {
+		all = own.All()
+	} else {
+		all = h.Trackers[r.Track]
+	}
+	return all, all.Count > 0
+}
+
+// sensibleThreshold is the one that would have fired about once a minute since
+// the start; 0: not known, or the rule's own is not lower.
+func (d *daemon) sensibleThreshold(h *tracker.Histograms, r *rules.Rule, now time.Time) time.Duration {
+	all, ok := distributionOf(h, r)
+	if !ok {
+		return 0
+	}
+	t := roundUp(time.Duration(all.Quantile(1 - now.Sub(d.start).Minutes()/float64(all.Count))))
+	if t <= r.Threshold {
+		return 0
+	}
+	return t
+}
+
+// roundUp gives a duration two digits.
+func roundUp(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	unit := time.Duration(math.Pow10(max(int(math.Log10(float64(d)))-1, 0)))
+	return (d + unit - 1) / unit * unit
+}
+
+// followRules forgets the storms of rules that have changed, and resumes them. Under d.change.
+func (d *daemon) followRules(before, after []rules.Rule) error {
+	old := make(map[string]rules.Rule, len(before))
+	for _, r := range before {
+		old[r.Name] = plain(r)
+	}
+	changed := false
+	d.mu.Lock()
+	for _, r := range after {
+		if was, ok := old[r.Name]; !ok || !reflect.DeepEqual(was, plain(r)) {
+			changed = d.storms.Forget(r.Name) || changed
+		}
+	}
+	held := d.storms.All()
+	d.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	return d.kernel.Hold(held)
+}
+
+// plain is what a rule says, wherever it stands and whether it is paused.
+func plain(r rules.Rule) rules.Rule {
+	r.Pos, r.Paused = rules.Position{}, false
+	return r
+}
+
+// endStorm resumes a rule that was paused automatically; ok: it was. Under d.change.
+func (d *daemon) endStorm(rule string) (ok bool, err error) {
+	d.mu.Lock()
+	ok = d.storms.Forget(rule)
+	held := d.storms.All()
+	d.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	return true, d.kernel.Hold(held)
+}
+
+// stormInfo tells of an automatic pause; nil: there is none. Under d.mu.
+func (d *daemon) stormInfo(r *rules.Rule, h *tracker.Histograms, now time.Time) *api.StormInfo {
+	s, ok := d.storms.Paused(r.Name)
+	if !ok {
+		return nil
+	}
+	return &api.StormInfo{
+		Until: s.Until.UTC(), LeftNS: left(s.Until, now), PerSecond: uint64(s.PerSecond), Pauses: s.Pauses,
+		ConsiderNS: d.sensibleThreshold(h, r, now).Nanoseconds(),
+	}
+}
