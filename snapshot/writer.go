@@ -30,9 +30,23 @@ func (j *job) size() uint64 {
 	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
-// writeAll runs until the queue is closed and empty.
+// writeAll runs until the queue is closed and empty. All that happens on the disk
+// does so here, old snapshots included, and not in the loop that reads the recorder.
 func (m *Manager) writeAll() {
-	for j := range m.queue {
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	for {
+		var j job
+		var more bool
+		select {
+		case j, more = <-m.queue:
+		case <-tidy.C:
+			m.opts.Store.Enforce()
+			continue
+		}
+		if !more {
+			return
+		}
 		d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
 		var release func()
 		d.Dir, release, d.Err = m.write(&j)
@@ -85,33 +99,43 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 }
 
 func (m *Manager) fill(dir string, j *job) error {
+	store := m.opts.Store
 	traceDir := filepath.Join(dir, TraceDir)
-	if err := os.Mkdir(traceDir, dirMode); err != nil {
-		return err
-	}
 	names := m.names(j)
-	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
+	t := m.trace(j, &names)
+	sums := newSums(store.progress)
+	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
+	err := store.Run("write the trace", func() error {
+		if err := os.Mkdir(traceDir, dirMode); err != nil {
+			return err
+		}
+		return m.opts.WriteTrace(traceDir, t)
+	})
+	if err != nil {
 		return err
 	}
 	for i := range j.meta.Outliers {
 		j.meta.Outliers[i].Complete()
 	}
 	why := m.explain(traceDir, &j.meta, &names)
-	for _, file := range []struct {
-		name string
-		fill func(io.Writer) error
-	}{
-		{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
-		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
-		{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
-		{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
-		{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
-	} {
-		if err := writeFile(filepath.Join(dir, file.name), file.fill); err != nil {
-			return err
+	j.meta.Checksums = SumsFile
+	return store.Run("write the files", func() error {
+		for _, file := range []struct {
+			name string
+			fill func(io.Writer) error
+		}{
+			{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
+			{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
+			{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
+			{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
+			{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
+		} {
+			if err := writeFile(filepath.Join(dir, file.name), sums.file(file.name), file.fill); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return writeFile(filepath.Join(dir, SumsFile), io.Discard, sums.write)
+	})
 }
 
 func (m *Manager) trace(j *job, names *Names) trace.Trace {
@@ -141,12 +165,13 @@ func traceOutlier(n uint64, o *tracker.Outlier) trace.Outlier {
 	}
 }
 
-func writeFile(path string, fill func(io.Writer) error) error {
+// writeFile writes a file, and the same bytes to sum.
+func writeFile(path string, sum io.Writer, fill func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
+	w := bufio.NewWriter(io.MultiWriter(f, sum))
 	return errors.Join(fill(w), w.Flush(), f.Close())
 }
 
