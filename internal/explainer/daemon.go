@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -26,6 +27,7 @@ func ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Ex
 	go func() {
 		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
+		_ = iothread.Detach() // or a disk that hangs now keeps what the daemon has open
 		tid := unix.Gettid()
 		nice := low
 		if mayRise() {
