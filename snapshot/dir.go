@@ -33,25 +33,37 @@ func makeDir(dir string) error {
 }
 
 // openLock opens the lock file of a directory, and makes it.
-func openLock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, fileMode)
+func openLock(dir string, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), how|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("open its lock: %w", err)
 	}
 	return f, nil
 }
 
-// lockDir locks a directory against other daemons.
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// lockDir locks a directory against other daemons. The lock is open for reading
+// where that will do, so that the file system can be remounted read-only; NFS
+// wants more.
 func lockDir(dir string) (*os.File, error) {
-	f, err := openLock(dir)
+	f, err := openLock(dir, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
+	err = flock(f, unix.LOCK_EX)
+	if errors.Is(err, unix.EBADF) {
+		_ = f.Close()
+		if f, err = openLock(dir, os.O_RDWR); err != nil {
+			return nil, err
 		}
+		err = flock(f, unix.LOCK_EX)
 	}
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -111,7 +123,7 @@ func (s *Store) attach() error {
 		if err := makeDir(s.dir); err != nil {
 			return err
 		}
-		f, err := openLock(s.dir)
+		f, err := openLock(s.dir, os.O_RDONLY)
 		if err != nil {
 			return err
 		}

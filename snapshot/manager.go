@@ -257,7 +257,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 			return d.Dir, d.Err
 		case <-look.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return "", fmt.Errorf("take snapshot: %w: %s has not ended for %s (%s); the snapshot %s comes when it does",
+				return "", fmt.Errorf("take snapshot: %w: %q has not ended for %s (%s); the snapshot %s comes when it does",
 					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
 			}
 		case <-m.ended:
@@ -370,7 +370,7 @@ func (m *Manager) finish(written <-chan struct{}) error {
 			return nil
 		case <-look.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return fmt.Errorf("stop snapshots: %w: %s has not ended for %s: the next start removes what is half done",
+				return fmt.Errorf("stop snapshots: %w: %q has not ended for %s: the next start removes what is half done",
 					iothread.ErrTimeout, what, since.Round(time.Second))
 			}
 		case <-end.C:

@@ -30,7 +30,7 @@ func (d *daemon) storeLosses() []api.Loss {
 	stats := d.manager.Stats()
 	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were told, snapshots waited"
 	if what, since := d.store.Stalled(); what != "" {
-		stalled = fmt.Sprintf("the disk of %s does not answer: %s has not ended for %s; mend it, or set another snapshots.dir",
+		stalled = fmt.Sprintf("the disk of %s does not answer: %q has not ended for %s; mend it, or set another snapshots.dir",
 			d.store.Dir(), what, since.Round(time.Second))
 	}
 	return []api.Loss{
