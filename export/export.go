@@ -188,7 +188,11 @@ func open(dir string, o *Options) (*source, error) {
 	if s.span, err = span(meta, o); err != nil {
 		return nil, err
 	}
-	if s.reader, err = trace.Read(filepath.Join(dir, snapshot.TraceDir)); err != nil {
+	path, err := snapshot.TracePath(dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.reader, err = trace.Read(path); err != nil {
 		return nil, err
 	}
 	if s.names, err = readNames(dir, s.reader.Env().Machine, o.SyscallName); err != nil {

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -74,24 +72,17 @@ const maxExplain = 256 << 20
 
 // readExplained reads the critical paths of a snapshot; nil if it has none.
 func readExplained(dir string) (*explain.Report, error) {
-	f, err := os.Open(filepath.Join(dir, snapshot.ExplainJSONFile))
+	path := filepath.Join(dir, snapshot.ExplainJSONFile)
+	data, err := snapshot.ReadFile(path, maxExplain)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read explanation: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxExplain+1))
-	if err != nil {
-		return nil, fmt.Errorf("read explanation: %w", err)
-	}
-	if len(data) > maxExplain {
-		return nil, fmt.Errorf("read explanation %s: larger than %d bytes", f.Name(), maxExplain)
-	}
 	var r explain.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read explanation %s: %w: remove the file to export without the critical path", f.Name(), err)
+		return nil, fmt.Errorf("read explanation %s: %w: remove the file to export without the critical path", path, err)
 	}
 	return &r, nil
 }

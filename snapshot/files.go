@@ -1,9 +1,12 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,4 +35,67 @@ func ReadFile(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, most)
 	}
 	return data, nil
+}
+
+// TracePath returns where the trace of a snapshot is. It follows no link: the
+// trace of a snapshot from elsewhere is in it, or there is none.
+func TracePath(dir string) (string, error) {
+	path := filepath.Join(dir, TraceDir)
+	st, err := os.Lstat(path)
+	if err != nil {
+		return "", fmt.Errorf("read trace: %w", err)
+	}
+	if !st.IsDir() {
+		return "", fmt.Errorf("read trace: %s is not a directory", path)
+	}
+	return path, nil
+}
+
+// File is what a snapshot holds by one name: a file, or a directory with the sum
+// of the regular files below it.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// maxFiles bounds how many names Files returns.
+const maxFiles = 1000
+
+// Files lists what is in a snapshot by name, the first of very many. more tells
+// that there are more. It follows no link.
+func Files(dir string) (files []File, more bool) {
+	left := maxCounted
+	_ = dirEntries(dir, 0, func(e os.DirEntry) bool { // what can be read is listed
+		if more = len(files) == maxFiles; more {
+			return false
+		}
+		f := File{Name: e.Name()}
+		if e.IsDir() {
+			f.Bytes = sizeBelow(filepath.Join(dir, e.Name()), maxDepth, &left)
+		} else if info, err := e.Info(); err == nil {
+			f.Bytes = info.Size()
+		}
+		files = append(files, f)
+		return true
+	})
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	return files, more
+}
+
+func sizeBelow(dir string, depth int, left *int) (sum int64) {
+	if depth == 0 {
+		return 0
+	}
+	_ = dirEntries(dir, unix.O_NOFOLLOW, func(e os.DirEntry) bool {
+		if *left--; *left < 0 {
+			return false
+		}
+		if e.IsDir() {
+			sum += sizeBelow(filepath.Join(dir, e.Name()), depth-1, left)
+		} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		return true
+	})
+	return sum
 }

@@ -16,20 +16,14 @@ var (
 	ErrAmbiguous = errors.New("several snapshots begin so")
 )
 
-// IDs lists the names of the complete snapshots in a directory, oldest first. It
+// IDs lists the names of the complete snapshots in a directory, oldest first by
+// their numbers. It
 // reads no file, so it is quick with thousands; they may be broken inside.
 func IDs(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	ids, err := listIDs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	var ids []ID
-	for _, e := range entries {
-		if id, err := ParseID(e.Name()); err == nil && e.IsDir() && id.String() == e.Name() {
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, compareIDs)
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = id.String()

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"errors"
 	"os"
 	"sync"
 
@@ -52,12 +51,7 @@ func lockSnapshot(path string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	err = flock(f, how)
 	if err != nil {
 		_ = f.Close()
 		return nil, err

@@ -24,7 +24,7 @@ const manualRule = "manual"
 type ID struct {
 	Time   time.Time // of the first outlier, or of the manual request; UTC
 	Rule   string    // or "manual"
-	Number uint64    // counts the snapshots of one store
+	Number uint64    // counts the snapshots of one store; their order
 }
 
 // String is the directory's name: 20261120T231502.123456789Z-wakeup-000042.
@@ -53,7 +53,8 @@ func ParseID(name string) (ID, error) {
 	return id, nil
 }
 
-// compareIDs orders by age, the oldest first.
+// compareIDs orders by number, the oldest first. The time is that of a clock which
+// may have been set; it decides only between snapshots of several stores.
 func compareIDs(a, b ID) int {
-	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Rule, b.Rule))
+	return cmp.Or(cmp.Compare(a.Number, b.Number), a.Time.Compare(b.Time), cmp.Compare(a.Rule, b.Rule))
 }

@@ -1,10 +1,13 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tailcam/tailcam/snapshot/iothread"
 )
 
 // Info is one line of `tailcam list snapshots`.
@@ -68,26 +71,77 @@ func infoOf(m *Meta, dir string, bytes uint64) Info {
 	}
 }
 
-// List returns the complete snapshots, oldest first, and the broken ones.
-func (s *Store) List() ([]Info, []Broken, error) { return List(s.dir) }
+// List returns the complete snapshots, oldest first, and the broken ones. If the
+// disk does not answer, iothread.ErrTimeout.
+func (s *Store) List() ([]Info, []Broken, error) {
+	type list struct {
+		infos  []Info
+		broken []Broken
+	}
+	l, err := ask(s, listLimit, func() (list, error) {
+		infos, broken, err := List(s.dir)
+		return list{infos, broken}, err
+	})
+	return l.infos, l.broken, err
+}
 
 // Usage sums up a directory of snapshots.
 type Usage struct {
 	Count int
 	Bytes uint64 // on the disk
-	Last  string // id; "": there is none
+	Last  string // id of the newest; "": there is none
+	DirID string // device and inode of the directory, as the daemon sees it
 }
 
+// How long a question may wait for the disk.
+const (
+	listLimit  = 20 * time.Second
+	usageLimit = 500 * time.Millisecond
+)
+
 // Usage sums up the snapshots. It reads no file of theirs, so it takes no
-// longer than their number asks for.
+// longer than their number asks for; if the disk does not answer soon, it returns
+// iothread.ErrTimeout, and what it was the last time.
 func (s *Store) Usage() (Usage, error) {
-	all, bytes, err := scan(s.dir)
-	if err != nil {
-		return Usage{}, fmt.Errorf("list snapshots: %w", err)
+	u, err := ask(s, usageLimit, func() (Usage, error) {
+		id, _, err := lookAt(s.dir)
+		if err != nil {
+			return Usage{}, fmt.Errorf("list snapshots: %w", err)
+		}
+		all, bytes, err := scan(s.dir)
+		if err != nil {
+			return Usage{}, fmt.Errorf("list snapshots: %w", err)
+		}
+		u := Usage{Count: len(all), Bytes: bytes, DirID: id.String()}
+		if len(all) > 0 {
+			u.Last = all[len(all)-1].id.String()
+		}
+		s.mu.Lock()
+		s.usage = u
+		s.mu.Unlock()
+		return u, nil
+	})
+	if errors.Is(err, iothread.ErrTimeout) {
+		s.mu.Lock()
+		u = s.usage
+		s.mu.Unlock()
 	}
-	u := Usage{Count: len(all), Bytes: bytes}
-	if len(all) > 0 {
-		u.Last = all[len(all)-1].id.String()
+	return u, err
+}
+
+// ask lets a thread of its own answer a question about the disk. Those that hang
+// are bounded.
+func ask[T any](s *Store, limit time.Duration, f func() (T, error)) (T, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case s.asking <- struct{}{}:
+	case <-timer.C:
+		var none T
+		return none, iothread.ErrTimeout
 	}
-	return u, nil
+	return iothread.Do(limit, func() (T, error) {
+		defer func() { <-s.asking }()
+		return f()
+	})
 }

@@ -35,6 +35,8 @@ func (m *Manager) loop(ctx context.Context) {
 	defer tidy.Stop()
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
 	for {
 		timer.Reset(m.step())
 		select {
@@ -53,8 +55,9 @@ func (m *Manager) loop(ctx context.Context) {
 			return
 		case <-m.wake:
 		case <-timer.C:
+		case <-look.C:
+			m.lookAtDisk()
 		case <-tidy.C:
-			m.opts.Store.Enforce()
 			m.mu.Lock()
 			busy := len(m.open) > 0
 			m.mu.Unlock()
@@ -63,6 +66,24 @@ func (m *Manager) loop(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// lookAtDisk tells once when the disk stops answering, and when it answers again.
+func (m *Manager) lookAtDisk() {
+	what, since := m.opts.Store.Stalled()
+	if stalled := what != ""; stalled == m.stalled {
+		return
+	}
+	m.stalled = what != ""
+	if !m.stalled {
+		m.log.Warn("the disk of the snapshots answers again", zap.String("dir", m.opts.Store.Dir()))
+		return
+	}
+	m.mu.Lock()
+	m.stats.Stalls++
+	m.mu.Unlock()
+	m.log.Error("the disk of the snapshots does not answer: outliers are told, further snapshots wait or are left out",
+		zap.String("dir", m.opts.Store.Dir()), zap.String("waits_for", what), zap.Duration("since", since))
 }
 
 // step reads what must be read, hands over the snapshots whose window has

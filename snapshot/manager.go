@@ -16,6 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -47,7 +48,8 @@ type Options struct {
 	// MaxJoin is how long after the first outlier's own window a snapshot may
 	// be kept open by outliers that join it; 0: a second.
 	MaxJoin time.Duration
-	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s.
+	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s. A disk
+	// that does not answer at all is waited for no longer than 3s.
 	StopTimeout time.Duration
 	// Guard keeps a panic over one snapshot from ending the daemon, and counts it;
 	// nil: it is not counted.
@@ -64,7 +66,7 @@ type Options struct {
 	// Explain tells where the time of the outliers went, by the trace in dir. A
 	// failure is noted in the snapshot. Nil: nothing is explained.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
-	// WriteTrace replaces the CTF writer, for tests.
+	// WriteTrace replaces the CTF writer, for tests. On the store's thread.
 	WriteTrace func(dir string, t trace.Trace) error
 }
 
@@ -88,6 +90,7 @@ type Stats struct {
 	// DrainErrors counts times that it could not be.
 	DrainErrors uint64
 	LastError   string // of the last failed snapshot
+	Stalls      uint64 // times that the disk did not answer for seconds
 }
 
 // Manager turns outliers into snapshots. Submit, TakeNow, Thaw and Stats may
@@ -106,6 +109,7 @@ type Manager struct {
 	tape  *tape         // of Run's goroutine, which makes it
 
 	drainLimit, writeLimit logLimit
+	stalled                bool // the disk did not answer when last looked at; of Run's goroutine
 
 	mu      sync.Mutex
 	open    []*window
@@ -224,8 +228,8 @@ func (m *Manager) Thaw() {
 }
 
 // TakeNow takes a snapshot of all that the recorder holds, and waits until it
-// is on the disk. It fails at once when too many are under way. Run must have
-// been started.
+// is on the disk, or the disk has not answered for seconds. It fails at once when
+// too many are under way. Run must have been started.
 func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	if len(reason) > maxReason {
 		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)
@@ -249,15 +253,24 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	w.answer = make(chan Done, 1)
 	m.mu.Unlock()
 	m.kick()
-	select {
-	case d := <-w.answer:
-		return d.Dir, d.Err
-	case <-m.ended:
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
 		select {
 		case d := <-w.answer:
 			return d.Dir, d.Err
-		default:
-			return "", errors.New("take snapshot: the daemon stopped before it was written")
+		case <-look.C:
+			if what, since := m.opts.Store.Stalled(); what != "" {
+				return "", fmt.Errorf("take snapshot: %w: %q has not ended for %s (%s); the snapshot %s comes when it does",
+					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
+			}
+		case <-m.ended:
+			select {
+			case d := <-w.answer:
+				return d.Dir, d.Err
+			default:
+				return "", errors.New("take snapshot: the daemon stopped before it was written")
+			}
 		}
 	}
 }
@@ -346,12 +359,26 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.loop(ctx)
 	close(m.queue)
 
-	timer := time.NewTimer(m.opts.StopTimeout)
-	defer timer.Stop()
-	select {
-	case <-written:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("stop snapshots: writing did not end within %s: the next start removes what is half done", m.opts.StopTimeout)
+	return m.finish(written)
+}
+
+// finish waits until all is written, as long as the disk answers.
+func (m *Manager) finish(written <-chan struct{}) error {
+	end := time.NewTimer(m.opts.StopTimeout)
+	defer end.Stop()
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-written:
+			return nil
+		case <-look.C:
+			if what, since := m.opts.Store.Stalled(); what != "" {
+				return fmt.Errorf("stop snapshots: %w: %q has not ended for %s: the next start removes what is half done",
+					iothread.ErrTimeout, what, since.Round(time.Second))
+			}
+		case <-end.C:
+			return fmt.Errorf("stop snapshots: writing did not end within %s: the next start removes what is half done", m.opts.StopTimeout)
+		}
 	}
 }

@@ -340,7 +340,7 @@ func leftovers(t *testing.T, dir string) []string {
 	}
 	var out []string
 	for _, e := range entries {
-		if _, err := ParseID(e.Name()); err != nil && e.Name() != lockFile {
+		if _, err := ParseID(e.Name()); err != nil && e.Name() != lockFile && e.Name() != stateFile {
 			out = append(out, e.Name())
 		}
 	}

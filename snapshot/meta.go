@@ -45,6 +45,9 @@ type Meta struct {
 	Coverage     []CPUCoverage     `json:"coverage"`
 	Records      uint64            `json:"records"` // in trace/, all CPUs
 	Lost         uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	// Checksums names the file that has those of all the others; "": there is none,
+	// as in snapshots of earlier releases.
+	Checksums string `json:"checksums,omitempty"`
 }
 
 // Host says where a snapshot was taken, and by what.

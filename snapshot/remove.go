@@ -64,17 +64,20 @@ type Pruned struct {
 	Err   error  // why it stays nevertheless: ErrInUse, or what went wrong
 }
 
-// Prune removes what a policy does not keep, the oldest first; with dry it only
-// says what it would remove. What is in use stays, and is told.
+// Prune removes what a policy does not keep, the oldest first by their numbers;
+// with dry it only says what it would remove. What is in use stays, and is told.
+// Unlike a Store's, its ages are those of the times in the names: whoever prunes
+// by hand goes by what `list` shows. A snapshot from the future has no age.
 func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error) {
 	all, total, err := scan(dir)
 	if err != nil {
 		return nil, fmt.Errorf("prune snapshots: %w", err)
 	}
-	p := newPolicy(keep, len(all), total, now)
+	p := newPolicy(keep, len(all), total)
 	var out []Pruned
 	for i := range all {
 		k := &all[i]
+		k.age = now.Sub(k.id.Time)
 		why := p.why(k)
 		if why == "" {
 			continue

@@ -260,7 +260,7 @@ func TestRemoveAtOnce(t *testing.T) {
 	}
 	dir, ids := shelf(t, time.Now(), ages...)
 	s := testStore(t, StoreOptions{Dir: dir})
-	if u, err := s.Usage(); err != nil || u.Count != 60 || u.Last != ids[0] || u.Bytes < 60*100<<10 {
+	if u, err := s.Usage(); err != nil || u.Count != 60 || u.Last != ids[59] || u.Bytes < 60*100<<10 {
 		t.Errorf("%+v, %v", u, err)
 	}
 	var gone atomic.Int32
@@ -287,13 +287,13 @@ func TestRemoveAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != lockFile {
+	if err != nil || len(entries) != 2 || entries[0].Name() != lockFile || entries[1].Name() != stateFile {
 		t.Errorf("left: %v, %v", entries, err)
 	}
 	if n := gone.Load(); n < 1 || n > 60 {
 		t.Errorf("%d of 60 snapshots were removed", n)
 	}
-	if u, err := s.Usage(); err != nil || u != (Usage{}) {
+	if u, err := s.Usage(); err != nil || u.Count != 0 || u.Bytes != 0 || u.Last != "" {
 		t.Errorf("%+v, %v", u, err)
 	}
 }

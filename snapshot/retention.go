@@ -2,11 +2,8 @@ package snapshot
 
 import (
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,9 +11,10 @@ import (
 
 // Retention says how much a store keeps. A zero field is no limit.
 type Retention struct {
-	Count int           // snapshots
-	Bytes uint64        // on the disk, all snapshots together
-	Age   time.Duration // since the snapshot's time
+	Count int    // snapshots
+	Bytes uint64 // on the disk, all snapshots together
+	// Age is by the time that a store saw pass, not by the wall clock: see state.
+	Age time.Duration
 }
 
 // SetRetention replaces the policy and enforces it.
@@ -24,24 +22,44 @@ func (s *Store) SetRetention(r Retention) {
 	s.mu.Lock()
 	s.keep = r
 	s.mu.Unlock()
-	s.retain(0, 0)
+	s.Enforce()
 }
 
-// Enforce removes what the policy does not keep, oldest first. It never
-// removes what is held: in use by an action, or just written.
-func (s *Store) Enforce() { s.retain(0, 0) }
+// Enforce removes what the policy does not keep, oldest first by their numbers,
+// and what crashed runs left. It never removes what is held: in use by an action,
+// or just written.
+func (s *Store) Enforce() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := s.attach()
+	if err == nil {
+		err = s.Run("remove old snapshots", func() error {
+			s.saveState(false)
+			s.retain(0, 0)
+			s.sweep()
+			return nil
+		})
+	}
+	if err != nil {
+		s.trouble.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
+	}
+}
 
 // kept is one complete snapshot as retention sees it.
 type kept struct {
 	id    ID
 	bytes uint64
+	age   time.Duration
 }
 
-// retain enforces the policy as if more snapshots of size bytes were there.
-// Trouble is logged: it must not stop a snapshot.
+// retryRemoval is how long one that could not be removed is left alone.
+const retryRemoval = time.Minute
+
+// retain enforces the policy as if more snapshots of size bytes were there. What
+// cannot be removed is left out of the count, so that it does not cost younger
+// ones their place, and is told once. Trouble is logged: it must not stop a
+// snapshot. On the store's thread, under s.writing.
 func (s *Store) retain(more int, size uint64) {
-	s.retaining.Lock()
-	defer s.retaining.Unlock()
 	s.mu.Lock()
 	keep := s.keep
 	s.mu.Unlock()
@@ -50,43 +68,88 @@ func (s *Store) retain(more int, size uint64) {
 	}
 	all, total, err := scan(s.dir)
 	if err != nil {
-		s.log.Error("cannot enforce the retention of snapshots", zap.Error(err))
+		s.trouble.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
 		return
 	}
-	drop := newPolicy(keep, len(all)+more, total+size, time.Now())
+	all = slices.DeleteFunc(all, func(k kept) bool {
+		stuck := s.isStuck(k.id.String())
+		if stuck {
+			total -= min(k.bytes, total)
+		}
+		return stuck
+	})
+	drop := newPolicy(keep, len(all)+more, total+size)
 	for _, k := range all {
+		k.age = s.state.age(k.id.Number)
 		why := drop.why(&k)
 		if why == "" {
 			continue
 		}
-		removed, err := s.remove(k.id.String())
+		name := k.id.String()
+		s.progress("remove " + name)
+		removed, err := s.remove(name)
 		if err != nil {
-			s.log.Error("cannot remove an old snapshot", zap.String("snapshot", k.id.String()), zap.Error(err))
+			s.cannotRemove(name, err)
+			drop.gone(&k)
 		}
 		if !removed {
 			continue
 		}
+		s.removable(name)
 		drop.gone(&k)
-		s.log.Info("removed an old snapshot", zap.String("snapshot", k.id.String()), zap.String("limit", why))
+		s.log.Info("removed an old snapshot", zap.String("snapshot", name), zap.String("limit", why))
 	}
+}
+
+// cannotRemove remembers that something cannot be removed, and tells it once.
+func (s *Store) cannotRemove(name string, err error) {
+	s.mu.Lock()
+	_, known := s.stuck[name]
+	s.stuck[name] = s.now().Add(retryRemoval)
+	n := len(s.stuck)
+	s.mu.Unlock()
+	if !known {
+		s.unremoved.error(s.log, s.now(), "cannot remove a snapshot: it stays, outside of what is kept, and is tried again every minute",
+			zap.String("snapshot", name), zap.Int("all_such", n), zap.Error(err))
+	}
+}
+
+func (s *Store) removable(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.stuck, name)
+}
+
+// isStuck tells whether something could not be removed a short while ago.
+func (s *Store) isStuck(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	retry, is := s.stuck[name]
+	return is && s.now().Before(retry)
+}
+
+// Unremovable counts what could not be removed and is still there.
+func (s *Store) Unremovable() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.stuck)
 }
 
 // policy is one run of a Retention over snapshots, the oldest first.
 type policy struct {
-	keep   Retention
-	count  int
-	total  uint64
-	oldest time.Time
+	keep  Retention
+	count int
+	total uint64
 }
 
-func newPolicy(keep Retention, count int, total uint64, now time.Time) *policy {
-	return &policy{keep: keep, count: count, total: total, oldest: now.Add(-keep.Age)}
+func newPolicy(keep Retention, count int, total uint64) *policy {
+	return &policy{keep: keep, count: count, total: total}
 }
 
 // why names the limit by which a snapshot goes; "": it stays.
 func (p *policy) why(k *kept) string {
 	switch {
-	case p.keep.Age > 0 && k.id.Time.Before(p.oldest):
+	case p.keep.Age > 0 && k.age > p.keep.Age:
 		return "age"
 	case p.keep.Count > 0 && p.count > p.keep.Count:
 		return "count"
@@ -123,39 +186,14 @@ func (s *Store) remove(name string) (removed bool, err error) {
 // scan returns the complete snapshots, oldest first. What else lies in the
 // directory is nobody's to delete.
 func scan(dir string) (all []kept, total uint64, err error) {
-	entries, err := os.ReadDir(dir)
+	ids, err := listIDs(dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, e := range entries {
-		id, err := ParseID(e.Name())
-		if err != nil || !e.IsDir() || id.String() != e.Name() {
-			continue
-		}
-		k := kept{id: id, bytes: diskBytes(filepath.Join(dir, e.Name()))}
+	for _, id := range ids {
+		k := kept{id: id, bytes: diskBytes(filepath.Join(dir, id.String()))}
 		total += k.bytes
 		all = append(all, k)
 	}
-	slices.SortFunc(all, func(a, b kept) int { return compareIDs(a.id, b.id) })
 	return all, total, nil
-}
-
-// diskBytes sums what a directory occupies. What vanishes meanwhile is no
-// error.
-func diskBytes(dir string) uint64 {
-	var sum uint64
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += uint64(st.Blocks) * 512
-		}
-		return nil
-	})
-	return sum
 }

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/snapshot/iothread"
 )
 
 // Modes of what a store holds. A store that tailcam makes can be entered by
@@ -24,6 +25,9 @@ const (
 )
 
 const lockFile = ".lock"
+
+// inodes is how many a snapshot needs besides those of its CPUs' streams.
+const inodes = 16
 
 // Errors that callers tell apart.
 var (
@@ -39,120 +43,104 @@ type StoreOptions struct {
 	Retention Retention
 	MinFree   uint64      // bytes that stay free on the file system
 	Logger    *zap.Logger // nil: silent
+	// Thread, if set, is called once on the thread that works on the disk.
+	Thread func()
+
+	uptime uptime // nil: the kernel's; for tests
 }
 
 // Store is the directory that holds the snapshots. All methods may be called
-// by several goroutines.
+// by several goroutines. Whatever may hang with its file system runs on a thread
+// of its own, see iothread.
 type Store struct {
 	dir     string
 	minFree uint64
 	log     *zap.Logger
-	lock    *os.File
+	disk    *iothread.Thread
+	running sync.Mutex // of Run
+	busy    busy
+	uptime  uptime
+	now     func() time.Time // for limits of the log
 
-	number    atomic.Uint64
-	retaining sync.Mutex // one run of the retention policy at a time
+	number   atomic.Uint64
+	replaced atomic.Uint64 // times that the directory was
 
-	mu   sync.Mutex // never held over slow work: an outlier may wait for it
-	keep Retention
-	held map[string]*hold // by id
+	// writing is held while something is made or removed in the directory.
+	writing sync.Mutex
+	closing bool
+	lock    *os.File // nil: the directory is not to be had
+	id      dirID
+	lockID  dirID
+	state   state
+	unsaved int64 // nanoseconds of state
+	trouble logLimit
+
+	unremoved logLimit
+
+	mu      sync.Mutex // never held over slow work: an outlier may wait for it
+	keep    Retention
+	held    map[string]*hold // by id
+	pending map[string]bool  // by id: being written
+	stuck   map[string]time.Time
+
+	asking chan struct{} // a token each question that may hang
+	usage  Usage         // as it was last; under mu
 }
 
+// openLimit bounds how long a store may take to open.
+const openLimit = 10 * time.Second
+
 // OpenStore locks the directory, removes what crashed runs left half done, and
-// continues the numbering. ErrLocked if another daemon has it.
+// continues the numbering. ErrLocked if another daemon has it,
+// iothread.ErrTimeout if its file system does not answer.
 func OpenStore(o StoreOptions) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
+	}
+	if o.uptime == nil {
+		o.uptime = readUptime()
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
-	if err := makeDir(dir); err != nil {
+	s := &Store{
+		dir: dir, minFree: o.MinFree, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
+		keep: o.Retention, held: map[string]*hold{}, pending: map[string]bool{}, stuck: map[string]time.Time{},
+		asking: make(chan struct{}, 4),
+	}
+	opened, swept := make(chan error, 1), make(chan struct{})
+	go func() {
+		s.writing.Lock()
+		err := s.attach()
+		s.writing.Unlock()
+		opened <- err
+		if err == nil {
+			_ = s.Run("remove what was left", func() error { s.sweep(); return nil }) // sweep logs
+		}
+		close(swept)
+	}()
+	timer := time.NewTimer(openLimit)
+	defer timer.Stop()
+	select {
+	case err = <-opened:
+	case <-timer.C:
+		what, _ := s.busy.now()
+		err = fmt.Errorf("%w (%s): set another snapshots.dir, or mend it", iothread.ErrTimeout, what)
+	}
+	if err != nil {
+		s.disk.Close()
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{
-		dir: dir, minFree: o.MinFree, log: o.Logger, lock: lock,
-		keep: o.Retention, held: map[string]*hold{},
-	}
-	if err := s.recover(); err != nil {
-		_ = lock.Close()
-		return nil, err
+	select {
+	case <-swept:
+	case <-time.After(sweepLimit): // it goes on; snapshots wait for it
 	}
 	return s, nil
 }
 
-// makeDir leaves a directory that exists as it is: it may not be ours alone.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	err := os.Mkdir(dir, storeMode)
-	switch {
-	case errors.Is(err, os.ErrExist):
-		return nil // a file of that name fails at the lock
-	case err != nil:
-		return err
-	}
-	return os.Chmod(dir, storeMode) // whatever the umask says
-}
-
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
-	if err != nil {
-		return nil, fmt.Errorf("lock snapshot store: %w", err)
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		_ = f.Close()
-		return nil, fmt.Errorf("lock snapshot store %s: %w: stop it, or set another snapshots.dir", dir, ErrLocked)
-	case err != nil:
-		_ = f.Close()
-		return nil, fmt.Errorf("lock snapshot store %s: %w", path, err)
-	}
-	return f, nil
-}
-
-// recover removes leftovers and finds the highest number.
-func (s *Store) recover() error {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return fmt.Errorf("open snapshot store: %w", err)
-	}
-	for _, e := range entries {
-		if leftover(e.Name()) {
-			if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
-				return fmt.Errorf("remove leftover of a crashed run: %w", err)
-			}
-			s.log.Info("removed leftover of a crashed run", zap.String("name", e.Name()))
-			continue
-		}
-		if id, err := ParseID(e.Name()); err == nil {
-			s.number.Store(max(s.number.Load(), id.Number))
-		}
-	}
-	return nil
-}
-
-// leftover tells our own temporary names from other programs'.
-func leftover(name string) bool {
-	rest, ok := strings.CutPrefix(name, tmpPrefix)
-	if !ok {
-		return false
-	}
-	_, err := ParseID(strings.TrimPrefix(rest, gonePrefix))
-	return err == nil
-}
+// sweepLimit is how long the start waits for leftovers to be removed.
+const sweepLimit = 2 * time.Second
 
 // Dir is the absolute path of the store.
 func (s *Store) Dir() string { return s.dir }
@@ -160,9 +148,33 @@ func (s *Store) Dir() string { return s.dir }
 // Path is where the snapshot with that id is, or will be.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id) }
 
-// Close unlocks the store.
+// Close unlocks the store. While its file system does not answer, it still does,
+// and an operation that hangs keeps no more than its thread.
 func (s *Store) Close() error {
-	if err := s.lock.Close(); err != nil {
+	defer s.disk.Close()
+	if !s.writing.TryLock() {
+		return nil // whoever hangs has the lock file, which goes with the process
+	}
+	defer s.writing.Unlock()
+	if s.lock == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Run("save the store's memory", func() error { // saveState logs
+			s.closing = true
+			s.saveState(true)
+			return nil
+		})
+	}()
+	select {
+	case <-done:
+	case <-time.After(sweepLimit):
+	}
+	err := s.lock.Close()
+	s.lock = nil
+	if err != nil {
 		return fmt.Errorf("close snapshot store: %w", err)
 	}
 	return nil
@@ -172,6 +184,9 @@ func (s *Store) Close() error {
 func (s *Store) NewID(t time.Time, rule string) string {
 	return ID{Time: t, Rule: rule, Number: s.number.Add(1)}.String()
 }
+
+// Replaced counts how often the directory was found removed or replaced.
+func (s *Store) Replaced() uint64 { return s.replaced.Load() }
 
 // Pending is a snapshot that is being written, under a temporary name.
 type Pending struct {
@@ -184,20 +199,51 @@ type Pending struct {
 
 // Create makes room for about size more bytes by the retention policy and
 // makes the temporary directory. ErrNoSpace if that would leave less than
-// MinFree.
+// MinFree, ErrLocked if the directory was replaced by one that another daemon
+// uses.
 func (s *Store) Create(id string, size uint64) (*Pending, error) {
 	if _, err := ParseID(id); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	s.retain(1, size)
-	if err := s.checkSpace(size); err != nil {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.attach(); err != nil {
+		return nil, fmt.Errorf("create snapshot: %w", err)
+	}
+	s.setPending(id, true)
+	dir := filepath.Join(s.dir, tmpPrefix+id)
+	err := s.Run("make room", func() error {
+		s.saveState(false)
+		s.retain(1, size)
+		if err := s.checkSpace(size); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, dirMode); err != nil {
+			return fmt.Errorf("create snapshot: %w", spaceError(err))
+		}
+		return nil
+	})
+	if err != nil {
+		s.setPending(id, false)
 		return nil, err
 	}
-	dir := filepath.Join(s.dir, tmpPrefix+id)
-	if err := os.Mkdir(dir, dirMode); err != nil {
-		return nil, fmt.Errorf("create snapshot: %w", spaceError(err))
-	}
 	return &Pending{Dir: dir, id: id, store: s}, nil
+}
+
+func (s *Store) setPending(id string, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if is {
+		s.pending[id] = true
+	} else {
+		delete(s.pending, id)
+	}
+}
+
+func (s *Store) isPending(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending[id]
 }
 
 // checkSpace fails when less than MinFree would be left after size more bytes.
@@ -205,6 +251,10 @@ func (s *Store) checkSpace(size uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.dir, &fs); err != nil {
 		return fmt.Errorf("check free space of %s: %w", s.dir, err)
+	}
+	if fs.Files > 0 && fs.Ffree < inodes {
+		return fmt.Errorf("%w: %s has %d inodes free, a snapshot needs up to %d: remove files there",
+			ErrNoSpace, s.dir, fs.Ffree, inodes)
 	}
 	free := fs.Bavail * uint64(fs.Bsize)
 	if free < s.minFree || free-s.minFree < size {
@@ -214,29 +264,49 @@ func (s *Store) checkSpace(size uint64) error {
 	return nil
 }
 
+// Run runs f, which writes or reads files of the store, on the store's thread, and
+// waits for it. f must close what it opens. Meanwhile Stalled tells of what.
+func (s *Store) Run(what string, f func() error) error {
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.busy.begin(what)
+	defer s.busy.end()
+	return s.disk.Do(f)
+}
+
 // Commit syncs all files and gives the directory its final name. The snapshot
 // comes back held, as Store.Hold does.
 func (p *Pending) Commit() (dir string, release func(), err error) {
 	if p.done {
 		return "", nil, errors.New("commit snapshot: already done")
 	}
-	if err := syncTree(p.Dir); err != nil {
+	s := p.store
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.Run("sync", func() error { return s.syncTree(p.Dir) }); err != nil {
 		p.Abort()
 		return "", nil, fmt.Errorf("commit snapshot %s: %w", p.id, spaceError(err))
 	}
-	final := p.store.Path(p.id)
-	release = p.store.hold(p.id, p.Dir)
-	if err := os.Rename(p.Dir, final); err != nil {
+	final := s.Path(p.id)
+	release = s.hold(p.id, p.Dir)
+	err = s.Run("rename", func() error {
+		if err := os.Rename(p.Dir, final); err != nil {
+			return err
+		}
+		p.done = true
+		if err := syncPath(s.dir); err != nil {
+			// It is complete and visible; only a power loss could undo the rename.
+			s.trouble.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
+		}
+		return nil
+	})
+	if err != nil {
 		release()
 		p.Abort()
 		return "", nil, fmt.Errorf("commit snapshot %s: %w", p.id, spaceError(err))
 	}
-	p.done = true
-	if err := syncPath(p.store.dir); err != nil {
-		// It is complete and visible; only a power loss could undo the rename.
-		p.store.log.Warn("cannot sync the snapshot store", zap.Error(err))
-	}
-	p.store.retain(0, 0)
+	s.setPending(p.id, false)
+	_ = s.Run("remove old snapshots", func() error { s.retain(0, 0); return nil }) // retain logs
 	return final, release, nil
 }
 
@@ -246,10 +316,15 @@ func (p *Pending) Abort() {
 		return
 	}
 	p.done = true
-	if err := os.RemoveAll(p.Dir); err != nil {
-		p.store.log.Error("cannot remove an abandoned snapshot; the next start tries again",
-			zap.String("dir", p.Dir), zap.Error(err))
-	}
+	s := p.store
+	_ = s.Run("remove an abandoned snapshot", func() error {
+		name := filepath.Base(p.Dir)
+		if err := removeBelow(s.dir, name); err != nil {
+			s.cannotRemove(name, err)
+		}
+		return nil
+	})
+	s.setPending(p.id, false)
 }
 
 // spaceError marks the ways in which a file system says that it is full.
@@ -260,9 +335,14 @@ func spaceError(err error) error {
 	return err
 }
 
+// syncTree is the package's, and tells how far it is.
+func (s *Store) syncTree(dir string) error {
+	return syncTree(dir, func(path string) { s.progress("sync " + path) })
+}
+
 // syncTree gives all files their modes and writes them to the disk, the
 // directories after what they hold.
-func syncTree(dir string) error {
+func syncTree(dir string, progress func(path string)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -270,7 +350,7 @@ func syncTree(dir string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if e.IsDir() {
-			if err := syncTree(path); err != nil {
+			if err := syncTree(path, progress); err != nil {
 				return err
 			}
 			continue
@@ -281,6 +361,7 @@ func syncTree(dir string) error {
 		if err := os.Chmod(path, fileMode); err != nil {
 			return err
 		}
+		progress(path)
 		if err := syncPath(path); err != nil {
 			return err
 		}

@@ -185,10 +185,14 @@ func TestRetention(t *testing.T) {
 		want(t, s, b, c)
 	})
 	t.Run("age", func(t *testing.T) {
-		s := testStore(t, StoreOptions{})
-		put(t, s, 4*time.Hour, 1)
-		b := put(t, s, time.Hour, 1)
-		s.SetRetention(Retention{Age: 2 * time.Hour})
+		up := &fakeUptime{boot: "a"}
+		s := testStore(t, StoreOptions{Retention: Retention{Age: 2 * time.Hour}, uptime: up.read})
+		a := put(t, s, -time.Hour, 1) // whatever the wall clock said
+		up.pass(90 * time.Minute)
+		b := put(t, s, 1000*time.Hour, 1)
+		want(t, s, a, b)
+		up.pass(time.Hour)
+		s.Enforce()
 		want(t, s, b)
 	})
 	t.Run("bytes make room before the write", func(t *testing.T) {

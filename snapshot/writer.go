@@ -35,9 +35,12 @@ func (j *job) size() uint64 {
 // it is collected. Those that come later are left out.
 const namesWait = 2 * time.Second
 
-// writeAll runs until the queue is closed and empty. A snapshot whose outliers
-// are not named yet lets others be written before it.
+// writeAll runs until the queue is closed and empty. All that happens on the disk
+// does so here, old snapshots included, and not in the loop that reads the recorder.
+// A snapshot whose outliers are not named yet lets others be written before it.
 func (m *Manager) writeAll() {
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
 	named := make(chan job, cap(m.queue)) // nobody waits: there are no more slots
 	waiting := 0
 	for queue := m.queue; queue != nil || waiting > 0; {
@@ -58,6 +61,8 @@ func (m *Manager) writeAll() {
 		case j := <-named:
 			waiting--
 			m.writeOne(&j)
+		case <-tidy.C:
+			m.opts.Store.Enforce()
 		}
 	}
 }
@@ -142,12 +147,19 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 }
 
 func (m *Manager) fill(dir string, j *job) error {
+	store := m.opts.Store
 	traceDir := filepath.Join(dir, TraceDir)
-	if err := os.Mkdir(traceDir, dirMode); err != nil {
-		return err
-	}
 	names := m.names(j)
-	if err := m.opts.WriteTrace(traceDir, m.trace(j, &names)); err != nil {
+	t := m.trace(j, &names)
+	sums := newSums(store.progress)
+	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
+	err := store.Run("write the trace", func() error {
+		if err := os.Mkdir(traceDir, dirMode); err != nil {
+			return err
+		}
+		return m.opts.WriteTrace(traceDir, t)
+	})
+	if err != nil {
 		return err
 	}
 	noWait := make(chan struct{}) // it has been waited for
@@ -156,21 +168,24 @@ func (m *Manager) fill(dir string, j *job) error {
 		j.meta.Outliers[i].Complete(noWait)
 	}
 	why := m.explain(traceDir, &j.meta, &names)
-	for _, file := range []struct {
-		name string
-		fill func(io.Writer) error
-	}{
-		{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
-		{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
-		{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
-		{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
-		{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
-	} {
-		if err := writeFile(filepath.Join(dir, file.name), file.fill); err != nil {
-			return err
+	j.meta.Checksums = SumsFile
+	return store.Run("write the files", func() error {
+		for _, file := range []struct {
+			name string
+			fill func(io.Writer) error
+		}{
+			{ExplainTextFile, func(w io.Writer) error { return writeText(w, &j.meta, why) }},
+			{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
+			{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
+			{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
+			{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
+		} {
+			if err := writeFile(filepath.Join(dir, file.name), sums.file(file.name), file.fill); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return writeFile(filepath.Join(dir, SumsFile), io.Discard, sums.write)
+	})
 }
 
 func (m *Manager) trace(j *job, names *Names) trace.Trace {
@@ -200,12 +215,13 @@ func traceOutlier(n uint64, o *tracker.Outlier) trace.Outlier {
 	}
 }
 
-func writeFile(path string, fill func(io.Writer) error) error {
+// writeFile writes a file, and the same bytes to sum.
+func writeFile(path string, sum io.Writer, fill func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
+	w := bufio.NewWriter(io.MultiWriter(f, sum))
 	return errors.Join(fill(w), w.Flush(), f.Close())
 }
 

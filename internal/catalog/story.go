@@ -2,8 +2,6 @@ package catalog
 
 import (
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -24,10 +22,7 @@ type Story struct {
 }
 
 // File is one file of a snapshot; of a directory the sum of what is in it.
-type File struct {
-	Name  string `json:"name"`
-	Bytes int64  `json:"bytes"`
-}
+type File = snapshot.File
 
 // ReadStory reads one snapshot, and of the other ones in its directory what
 // stands beside it.
@@ -70,29 +65,14 @@ func (s *Story) neighbours(shelf string) {
 	s.Before, s.After = look(at-1, -1), look(at+1, 1)
 }
 
+// files lists the files of a snapshot, and says so if those are not all.
 func files(dir string) []File {
-	out := []File{}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return out
+	out, more := snapshot.Files(dir)
+	if more {
+		out = append(out, File{Name: "… and more"})
 	}
-	for _, e := range entries {
-		f := File{Name: e.Name()}
-		if info, err := e.Info(); err == nil {
-			f.Bytes = info.Size()
-		}
-		if e.IsDir() {
-			f.Bytes = 0
-			_ = filepath.WalkDir(filepath.Join(dir, e.Name()), func(_ string, d fs.DirEntry, err error) error {
-				if err == nil && d.Type().IsRegular() {
-					if info, err := d.Info(); err == nil {
-						f.Bytes += info.Size()
-					}
-				}
-				return nil // what can be read is summed
-			})
-		}
-		out = append(out, f)
+	if out == nil {
+		out = []File{}
 	}
 	return out
 }

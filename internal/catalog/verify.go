@@ -22,6 +22,9 @@ type Check struct {
 	Bytes     uint64   `json:"bytes"`
 	Explained bool     `json:"explained"` // explain.json says where the time went
 	Problems  []Fault  `json:"problems"`
+	// Checksums: each byte of its files was held against SHA256SUMS. Snapshots of
+	// earlier releases have none.
+	Checksums bool     `json:"checksums"`
 	Notes     []string `json:"notes"` // what the snapshot itself says is missing
 }
 
@@ -70,6 +73,7 @@ func verify(ctx context.Context, dir string) Check {
 		c.Notes = append(c.Notes, m.Notes...)
 		c.meta(m)
 	}
+	c.sums(ctx, m)
 	c.trace(ctx, m)
 	c.explanation(m)
 	if _, err := snapshot.ReadNames(dir); err != nil {
@@ -84,6 +88,25 @@ func verify(ctx context.Context, dir string) Check {
 	}
 	c.OK = len(c.Problems) == 0
 	return c
+}
+
+// sums holds each file against SHA256SUMS.
+func (c *Check) sums(ctx context.Context, m *snapshot.Meta) {
+	bad, err := snapshot.CheckSums(ctx, c.Dir)
+	switch {
+	case errors.Is(err, snapshot.ErrNoSums):
+		if m != nil && m.Checksums != "" {
+			c.add(snapshot.SumsFile, "is not there, and %s says that it should be", snapshot.MetaFile)
+		}
+		return
+	case err != nil:
+		c.add(snapshot.SumsFile, "%v", cause(err))
+		return
+	}
+	c.Checksums = true
+	for _, b := range bad {
+		c.add(b.File, "%s", b.What)
+	}
 }
 
 // cause leaves out a path that the reader has been told.

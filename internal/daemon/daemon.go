@@ -145,17 +145,6 @@ func (d *daemon) listen() (err error) {
 	return err
 }
 
-func (d *daemon) openStore() (err error) {
-	keep := d.cfg.Snapshots.Keep
-	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
-		Dir:       d.cfg.Snapshots.Dir,
-		Retention: snapshot.Retention{Count: keep.Count, Bytes: uint64(keep.Bytes), Age: keep.Age},
-		MinFree:   uint64(d.cfg.Snapshots.MinFree),
-		Logger:    d.log.Named("snapshots"),
-	})
-	return err
-}
-
 func (d *daemon) openHost() error {
 	d.hosts = process.New(&process.Options{Thread: func() {
 		if n := d.cfg.Snapshots.RTPriority; n > 0 {

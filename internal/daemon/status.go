@@ -164,7 +164,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	add("completion_lagged", "", "", d.feed.Missed(), "a reader of tailcam events was too slow to be told the rest of outliers that it had in part: see tailcam events")
 	if d.manager != nil {
-		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))
+		list = append(list, d.storeLosses()...)
 	}
 	return list
 }
@@ -194,13 +194,12 @@ func (d *daemon) tables() []api.TableStatus {
 }
 
 func (d *daemon) snapshots() api.SnapshotsStatus {
-	s := api.SnapshotsStatus{Dir: d.store.Dir(), DirID: api.DirID(d.store.Dir())}
-	usage, err := d.store.Usage()
+	s := api.SnapshotsStatus{Dir: d.store.Dir()}
+	usage, err := d.store.Usage() // as it was the last time, if the disk does not answer
 	if err != nil {
-		d.log.Warn("list snapshots", zap.Error(err))
-		return s
+		d.log.Debug("list snapshots", zap.Error(err))
 	}
-	s.Count, s.Bytes = usage.Count, usage.Bytes
+	s.Count, s.Bytes, s.DirID = usage.Count, usage.Bytes, usage.DirID
 	if usage.Last != "" {
 		s.Last = &usage.Last
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -34,6 +35,7 @@ func (x *Explainer) ForSnapshots(dir string, m *snapshot.Meta, n *snapshot.Names
 	go func() {
 		// A thread's niceness cannot always be taken back: it ends with this goroutine.
 		runtime.LockOSThread()
+		_ = iothread.Detach() // or a disk that hangs now keeps what the daemon has open
 		tid := unix.Gettid()
 		nice := low
 		if mayRise() {

@@ -5,7 +5,6 @@ package explainer
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 
 	"github.com/tailcam/tailcam/explain"
@@ -26,7 +25,11 @@ func Snapshot(dir string) (*explain.Report, *snapshot.Meta, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := Trace(filepath.Join(dir, snapshot.TraceDir), m, names)
+	path, err := snapshot.TracePath(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := Trace(path, m, names)
 	return r, m, err
 }
 

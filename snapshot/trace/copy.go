@@ -50,12 +50,7 @@ func Copy(ctx context.Context, dst, src string, opts *CopyOptions) (events uint6
 		c.span = Always
 	}
 	src = filesOf(src)
-	path := filepath.Join(src, "metadata")
-	m, err := readMetadata(path)
-	if err != nil {
-		return 0, fmt.Errorf("read trace: %w", err)
-	}
-	text, err := os.ReadFile(path)
+	m, text, err := readMetadata(filepath.Join(src, "metadata"))
 	if err != nil {
 		return 0, fmt.Errorf("read trace: %w", err)
 	}

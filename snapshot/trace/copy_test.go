@@ -87,7 +87,7 @@ func TestCopyOfASpan(t *testing.T) {
 
 func mustMeta(t testing.TB, dir string) *meta {
 	t.Helper()
-	m, err := readMetadata(filepath.Join(dir, kernelDir, "metadata"))
+	m, _, err := readMetadata(filepath.Join(dir, kernelDir, "metadata"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func FuzzCopy(f *testing.F) {
 	stream, _ := os.ReadFile(filepath.Join(dir, kernelDir, "kernel_0"))
 	f.Add(stream, uint64(0), uint64(1<<61))
 	f.Add(stream, uint64(1_000_003_000), uint64(1_000_009_000))
-	m, err := readMetadata(filepath.Join(dir, kernelDir, "metadata"))
+	m, _, err := readMetadata(filepath.Join(dir, kernelDir, "metadata"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -35,7 +35,7 @@ type Reader struct {
 // of a snapshot and that of its files will do. Call Close after use.
 func Read(dir string) (*Reader, error) {
 	dir = filesOf(dir)
-	m, err := readMetadata(filepath.Join(dir, "metadata"))
+	m, _, err := readMetadata(filepath.Join(dir, "metadata"))
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
@@ -171,9 +171,11 @@ func (h *heads) Pop() any {
 	return s
 }
 
-// filesOf returns the directory that has the files of the trace in dir.
+// filesOf returns the directory that has the files of the trace in dir. It
+// follows no link to another one.
 func filesOf(dir string) string {
-	if files := filepath.Join(dir, kernelDir); exists(filepath.Join(files, "metadata")) {
+	files := filepath.Join(dir, kernelDir)
+	if st, err := os.Lstat(files); err == nil && st.IsDir() && exists(filepath.Join(files, "metadata")) {
 		return files
 	}
 	return dir
@@ -184,24 +186,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func readMetadata(path string) (*meta, error) {
+// readMetadata returns the metadata and its text.
+func readMetadata(path string) (m *meta, text []byte, err error) {
 	f, err := openRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxMetadata+1))
+	text, err = io.ReadAll(io.LimitReader(f, maxMetadata+1))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(text) > maxMetadata {
-		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrDamaged, path, maxMetadata)
+		return nil, nil, fmt.Errorf("%w: %s has more than %d bytes", ErrDamaged, path, maxMetadata)
 	}
-	m, err := parseMetadata(text)
+	m, err = parseMetadata(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
-	return m, nil
+	return m, text, nil
 }
 
 // streamFiles lists the trace's stream files by CPU.

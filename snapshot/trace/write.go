@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -34,6 +35,10 @@ type Trace struct {
 	SyscallName func(nr int) string
 	// UUID identifies the trace; zero: a random one.
 	UUID [16]byte
+	// Tee, if set, gets the same bytes as each file, which is named as seen from the
+	// trace's directory ("kernel/metadata"). It is asked once a file, in the order in
+	// which they are written. Its errors are the file's.
+	Tee func(file string) io.Writer
 	// PacketSize is about how many bytes a packet has; 0: 1 MiB.
 	PacketSize int
 }
@@ -105,20 +110,29 @@ func Write(dir string, t Trace) error {
 	w := writer{uuid: t.UUID, limit: t.PacketSize, names: syscallNames{ask: t.SyscallName}}
 	for _, s := range streams {
 		path := filepath.Join(files, "kernel_"+strconv.Itoa(s.cpu))
-		if err := create(path, func(f *os.File) error { return w.stream(f, s) }); err != nil {
+		if err := create(path, func(f *os.File) error { return w.stream(t.tee(f, path), s) }); err != nil {
 			return fmt.Errorf("write trace of CPU %d: %w", s.cpu, err)
 		}
 	}
 	// Last: without it the directory is not a trace.
 	text := metadata(&t, t.UUID, w.names.known)
-	err = create(filepath.Join(files, "metadata"), func(f *os.File) error {
-		_, err := f.Write(text)
+	path := filepath.Join(files, "metadata")
+	err = create(path, func(f *os.File) error {
+		_, err := t.tee(f, path).Write(text)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("write trace metadata: %w", err)
 	}
 	return nil
+}
+
+// tee is where a file's bytes go.
+func (t *Trace) tee(f io.Writer, path string) io.Writer {
+	if t.Tee == nil {
+		return f
+	}
+	return io.MultiWriter(f, t.Tee(kernelDir+"/"+filepath.Base(path)))
 }
 
 func create(path string, fill func(*os.File) error) error {

@@ -23,7 +23,8 @@ const (
 	removeCgroup = "remove-cgroup"
 )
 
-// Unmount unmounts a directory at the end of the test.
+// Unmount unmounts a directory at the end of the test. If its file system is
+// frozen, it goes on before.
 func Unmount(t testing.TB, dir string) {
 	t.Helper()
 	start(t, unmount, dir)
@@ -76,10 +77,20 @@ func init() {
 
 func undo(what, dir string) error {
 	if what == unmount {
+		thaw(dir)
 		return unix.Unmount(dir, 0)
 	}
 	for file, value := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
 		_ = os.WriteFile(filepath.Join(dir, file), []byte(value), 0) // of one version or the other
 	}
 	return os.Remove(dir)
+}
+
+// thaw undoes fsfreeze; most file systems are not frozen.
+func thaw(dir string) {
+	const fithaw = 0xc0045878 // FITHAW of linux/fs.h
+	if fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.IoctlSetInt(fd, fithaw, 0)
+		_ = unix.Close(fd)
+	}
 }

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// openStore opens the directory of the snapshots.
+func (d *daemon) openStore() (err error) {
+	keep := d.cfg.Snapshots.Keep
+	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
+		Dir:       d.cfg.Snapshots.Dir,
+		Retention: snapshot.Retention{Count: keep.Count, Bytes: uint64(keep.Bytes), Age: keep.Age},
+		MinFree:   uint64(d.cfg.Snapshots.MinFree),
+		Logger:    d.log.Named("snapshots"),
+		Thread: func() {
+			if n := d.cfg.Snapshots.RTPriority; n > 0 {
+				_ = snapshot.RealTime(n) // whether it may, the writer says
+			}
+		},
+	})
+	return err
+}
+
+// storeLosses lists what the disk of the snapshots costs.
+func (d *daemon) storeLosses() []api.Loss {
+	stats := d.manager.Stats()
+	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were told, snapshots waited"
+	if what, since := d.store.Stalled(); what != "" {
+		stalled = fmt.Sprintf("the disk of %s does not answer: %q has not ended for %s; mend it, or set another snapshots.dir",
+			d.store.Dir(), what, since.Round(time.Second))
+	}
+	return []api.Loss{
+		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + or(stats.LastError, "none failed")},
+		{Cause: "snapshot_disk_stalled", Count: stats.Stalls, Advice: stalled},
+		{Cause: "snapshot_unremovable", Count: uint64(d.store.Unremovable()), Advice: "these stay on the disk outside of snapshots.keep: see the log; look for immutable files and mounts in them"},
+		{Cause: "snapshot_dir_replaced", Count: d.store.Replaced(), Advice: "snapshots.dir was removed or replaced while tailcam ran: what was in it is lost to tailcam"},
+	}
+}

@@ -1,0 +1,105 @@
+package snapshot
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is looked at in one directory: its owner, or an action in a
+// snapshot, may have made any number of files and directories.
+const (
+	maxListed   = 1 << 20
+	maxCounted  = 1 << 16 // files of one snapshot
+	maxDepth    = 16
+	namesAtOnce = 1024
+)
+
+// openDir opens a directory, and follows no link to one.
+func openDir(path string, flags int) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
+}
+
+// dirEntries calls visit for what is in a directory, until that says no.
+func dirEntries(path string, flags int, visit func(os.DirEntry) bool) error {
+	d, err := openDir(path, flags)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		entries, err := d.ReadDir(namesAtOnce)
+		for _, e := range entries {
+			if !visit(e) {
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// dirNames lists the names in a directory that may be a store's.
+func dirNames(dir string) ([]string, error) {
+	var names []string
+	err := dirEntries(dir, 0, func(e os.DirEntry) bool {
+		if _, err := ParseID(e.Name()); err == nil || leftover(e.Name()) {
+			names = append(names, e.Name())
+		}
+		return len(names) < maxListed
+	})
+	return names, err
+}
+
+// listIDs lists the complete snapshots of a directory, oldest first.
+func listIDs(dir string) ([]ID, error) {
+	var ids []ID
+	err := dirEntries(dir, 0, func(e os.DirEntry) bool {
+		if id, err := ParseID(e.Name()); err == nil && e.IsDir() && id.String() == e.Name() {
+			ids = append(ids, id)
+		}
+		return len(ids) < maxListed
+	})
+	slices.SortFunc(ids, compareIDs)
+	return ids, err
+}
+
+// diskBytes sums what a directory occupies. It follows no link. What vanishes
+// meanwhile is no error; of very many files only the first are counted.
+func diskBytes(dir string) uint64 {
+	left := maxCounted
+	return bytesBelow(dir, maxDepth, &left)
+}
+
+func bytesBelow(dir string, depth int, left *int) uint64 {
+	var st unix.Stat_t
+	if depth == 0 || unix.Lstat(dir, &st) != nil {
+		return 0
+	}
+	sum := uint64(st.Blocks) * 512
+	_ = dirEntries(dir, unix.O_NOFOLLOW, func(e os.DirEntry) bool {
+		if *left--; *left < 0 {
+			return false
+		}
+		if e.IsDir() {
+			sum += bytesBelow(filepath.Join(dir, e.Name()), depth-1, left)
+			return true
+		}
+		if info, err := e.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				sum += uint64(st.Blocks) * 512
+			}
+		}
+		return true
+	})
+	return sum
+}

@@ -1,0 +1,167 @@
+package iothread
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDetachLeavesTheDescriptorsBehind(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	locked, err := os.Create(filepath.Join(t.TempDir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close()
+	fd := int(locked.Fd())
+	links, err := Do(0, func() ([]string, error) {
+		entries, err := os.ReadDir("/proc/thread-self/fd")
+		var links []string
+		for _, e := range entries {
+			if link, err := os.Readlink("/proc/thread-self/fd/" + e.Name()); err == nil && len(e.Name()) > 0 && e.Name() > "2" {
+				links = append(links, link)
+			}
+		}
+		return links, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if link != "anon_inode:[eventpoll]" && link != "anon_inode:[eventfd]" && filepath.Base(link) != "testlog.txt" {
+			t.Errorf("the thread has %s", link)
+		}
+	}
+	// The process has all that it had.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		t.Errorf("the process's own descriptor: %v", err)
+	}
+}
+
+// What the thread opens is of no use to others, and what it holds in its table
+// does not keep a lock of the process.
+func TestLockGoesWithTheProcessTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	begun, end := make(chan struct{}), make(chan struct{})
+	thread := Start(nil)
+	defer thread.Close()
+	go thread.Do(func() error { close(begun); <-end; return nil }) //nolint:errcheck // never fails
+	<-begun
+	defer close(end)
+	held.Close() // as a process that ends does
+	again, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := unix.Flock(int(again.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Errorf("the thread still holds the lock: %v", err)
+	}
+}
+
+func TestDoEndsInTime(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	if _, err := Do(time.Millisecond, func() (int, error) { <-hang; return 1, nil }); !errors.Is(err, ErrTimeout) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestThread(t *testing.T) {
+	thread := Start(nil)
+	var tids []int
+	for range 3 {
+		if err := thread.Do(func() error { tids = append(tids, unix.Gettid()); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tids[0] != tids[1] || tids[1] != tids[2] {
+		t.Errorf("ran on threads %v", tids)
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "x" {
+				t.Errorf("the caller saw %v", r)
+			}
+		}()
+		_ = thread.Do(func() error { panic("x") })
+	}()
+	thread.Close()
+	if err := thread.Do(func() error { return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// The runtime goes on as usual while threads come and go: files, sockets, timers.
+func TestRuntimeBesideThreads(t *testing.T) {
+	dir := t.TempDir()
+	failed := make(chan error, 64)
+	for i := range 64 {
+		go func() {
+			_, err := Do(0, func() (int, error) {
+				for j := range 20 {
+					path := filepath.Join(dir, fmt.Sprintf("%d-%d", i, j))
+					if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
+						return 0, err
+					}
+					if got, err := os.ReadFile(path); err != nil || string(got) != path {
+						return 0, fmt.Errorf("%s holds %q: %w", path, got, err)
+					}
+					time.Sleep(time.Microsecond)
+					runtime.Gosched()
+				}
+				return 0, nil
+			})
+			failed <- err
+		}()
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte("x")) //nolint:errcheck // the other side tells
+			c.Close()
+		}
+	}()
+	for range 200 {
+		c, err := net.Dial("unix", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 4)); n != 1 || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+		c.Close()
+		runtime.GC()
+	}
+	for range 64 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stateFile is what a store must remember beyond its snapshots.
+const stateFile = ".state"
+
+const (
+	stateVersion = 1
+	maxState     = 1 << 20 // bytes
+	// reserve is how many numbers are given out before the next ones are reserved
+	// on the disk. After a crash up to so many are skipped.
+	reserve = 64
+	// maxNumber is the highest number that is believed: a directory with a higher
+	// one was not made by a store.
+	maxNumber = 1 << 53
+	// maxMarks bounds the marks of a store.
+	maxMarks = 256
+	// saveEvery is how much observed time a machine that crashes may lose.
+	saveEvery = 10 * time.Minute
+)
+
+// state is .state: the numbers that were given out, and the time that was seen to
+// pass. The wall clock is in none of it: whoever sets that neither makes
+// snapshots older nor younger, nor changes their order.
+type state struct {
+	Version int `json:"version"`
+	// Number: all up to it may have been given out.
+	Number uint64 `json:"number"`
+	// ElapsedNS is how much time has passed for this store: that of CLOCK_BOOTTIME
+	// while the machine ran, whether a daemon did or not. A machine that is
+	// switched off adds nothing.
+	ElapsedNS int64  `json:"elapsed_ns"`
+	BootID    string `json:"boot_id"` // of when it was saved
+	BootNS    int64  `json:"boot_ns"` // CLOCK_BOOTTIME then
+	// Marks say until when numbers were given out, in their order.
+	Marks []mark `json:"marks"`
+}
+
+// mark: all snapshots with numbers up to Number were taken by then.
+type mark struct {
+	Number    uint64 `json:"number"`
+	ElapsedNS int64  `json:"elapsed_ns"`
+}
+
+// uptime is the evidence of passing time: CLOCK_BOOTTIME, and which boot it is of.
+type uptime func() (bootID string, sinceBoot time.Duration)
+
+func readUptime() uptime {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it every start is a new boot
+	id := strings.TrimSpace(string(boot))
+	return func() (string, time.Duration) {
+		var ts unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // it exists on every Linux
+		return id, time.Duration(ts.Nano())
+	}
+}
+
+// advance adds the time that has passed since the state was last brought up to
+// date. What passed between two boots is not known, and not added.
+func (s *state) advance(now uptime) {
+	id, since := now()
+	passed := int64(since)
+	if id == s.BootID && id != "" {
+		passed -= s.BootNS
+	}
+	s.ElapsedNS += max(passed, 0)
+	s.BootID, s.BootNS = id, int64(since)
+}
+
+// note marks that all numbers up to n are given out. The last mark moves on with
+// them until it is far enough from the one before: a snapshot counts as taken at
+// the mark after it, so at most so much later.
+func (s *state) note(n uint64, age time.Duration) {
+	every := int64(time.Hour)
+	if age > 0 {
+		every = int64(age) / 100
+	}
+	now := mark{n, s.ElapsedNS}
+	k := len(s.Marks)
+	switch {
+	case k > 0 && n <= s.Marks[k-1].Number:
+		return
+	case k > 1 && now.ElapsedNS-s.Marks[k-2].ElapsedNS < every:
+		s.Marks[k-1] = now
+	default:
+		s.Marks = append(s.Marks, now)
+	}
+	// Of those that are past the age the last says all.
+	if age > 0 {
+		for len(s.Marks) > 1 && s.ElapsedNS-s.Marks[1].ElapsedNS > int64(age) {
+			s.Marks = s.Marks[1:]
+		}
+	}
+	if len(s.Marks) > maxMarks {
+		kept := s.Marks[:0]
+		for i, m := range s.Marks {
+			if i%2 == 1 || i == len(s.Marks)-1 {
+				kept = append(kept, m)
+			}
+		}
+		s.Marks = kept
+	}
+}
+
+// age is how much time was seen to pass since a snapshot was taken. 0: not known.
+func (s *state) age(number uint64) time.Duration {
+	i, _ := slices.BinarySearchFunc(s.Marks, number, func(m mark, n uint64) int {
+		if m.Number < n {
+			return -1
+		}
+		return 1
+	})
+	if i == len(s.Marks) {
+		return 0
+	}
+	return time.Duration(s.ElapsedNS - s.Marks[i].ElapsedNS)
+}
+
+// loadState reads the state of a store. One that is missing or damaged is begun
+// anew: then the snapshots that are there count as taken now.
+func loadState(dir string) (*state, error) {
+	data, err := ReadFile(filepath.Join(dir, stateFile), maxState)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return &state{Version: stateVersion}, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return &state{Version: stateVersion}, fmt.Errorf("read %s: %w", stateFile, err)
+	}
+	sorted := true
+	for i := 1; i < len(s.Marks); i++ {
+		a, b := s.Marks[i-1], s.Marks[i]
+		sorted = sorted && a.Number < b.Number && a.ElapsedNS <= b.ElapsedNS
+	}
+	last := len(s.Marks) - 1
+	if s.Version != stateVersion || s.Number > maxNumber || s.ElapsedNS < 0 || !sorted || last >= 0 && s.Marks[last].ElapsedNS > s.ElapsedNS {
+		return &state{Version: stateVersion}, fmt.Errorf("read %s: it is damaged, or of another version", stateFile)
+	}
+	return &s, nil
+}
+
+// save replaces the state file, which is whole at any moment.
+func (s *state) save(dir string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, stateFile+".new")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(temp, filepath.Join(dir, stateFile))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return syncPath(dir)
+}

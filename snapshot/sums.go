@@ -1,0 +1,190 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// SumsFile has the SHA-256 sum of each file that was written with a snapshot, as
+// sha256sum writes and reads it. What actions add later is not in it.
+const SumsFile = "SHA256SUMS"
+
+// maxSums bounds what is read of one SHA256SUMS: lines for 4,096 streams and more.
+const maxSums = 1 << 20
+
+// maxSummed is the size of the largest file that is read for its sum.
+const maxSummed = 4 << 30
+
+// sums collects the sums of files while they are written.
+type sums struct {
+	progress func(what string)
+	files    []sumOf
+}
+
+type sumOf struct {
+	name string
+	hash hash.Hash
+}
+
+// newSums tells progress of each write to a file.
+func newSums(progress func(what string)) *sums { return &sums{progress: progress} }
+
+// file returns where the bytes of a file must be written to as well.
+func (s *sums) file(name string) io.Writer {
+	h := sha256.New()
+	s.files = append(s.files, sumOf{name, h})
+	return teeSum{h, func() { s.progress("write " + name) }}
+}
+
+// teeSum is written to after the file was: so the write has come back.
+type teeSum struct {
+	hash.Hash
+	wrote func()
+}
+
+func (t teeSum) Write(b []byte) (int, error) {
+	t.wrote()
+	return t.Hash.Write(b)
+}
+
+// write writes SHA256SUMS.
+func (s *sums) write(w io.Writer) error {
+	for _, f := range s.files {
+		if _, err := fmt.Fprintf(w, "%s  %s\n", hex.EncodeToString(f.hash.Sum(nil)), f.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BadSum is a file that is not as it was written.
+type BadSum struct {
+	File string
+	What string
+}
+
+// ErrNoSums means that a snapshot has no SHA256SUMS: it is of an earlier release.
+var ErrNoSums = errors.New("it has no " + SumsFile)
+
+// CheckSums reads each file that SHA256SUMS names and returns those that are not
+// as they were written, missing ones and SHA256SUMS itself included. It follows
+// no link, waits on no pipe and never leaves dir. It ends early with the
+// context's error.
+func CheckSums(ctx context.Context, dir string) (bad []BadSum, err error) {
+	data, err := ReadFile(filepath.Join(dir, SumsFile), maxSums)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoSums
+	}
+	if err != nil {
+		return []BadSum{{SumsFile, why(err)}}, nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read snapshot: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // only read from
+	seen := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		want, name, ok := parseSum(string(line))
+		if !ok || seen[name] {
+			return append(bad, BadSum{SumsFile, fmt.Sprintf("line %d is not one of sha256sum's", len(seen)+1)}), nil
+		}
+		seen[name] = true
+		if what := checkSum(ctx, root, name, want); what != "" {
+			bad = append(bad, BadSum{name, what})
+		}
+		if err := ctx.Err(); err != nil {
+			return bad, err
+		}
+	}
+	for _, name := range []string{MetaFile, ExplainJSONFile, ExplainTextFile, TasksFile, FoldedFile, TraceDir + "/kernel/metadata"} {
+		if !seen[name] {
+			bad = append(bad, BadSum{SumsFile, "does not name " + name})
+		}
+	}
+	return bad, nil
+}
+
+// parseSum reads one line, which must be as write writes it.
+func parseSum(line string) (sum, name string, ok bool) {
+	rest, ok := strings.CutSuffix(line, "\n")
+	if !ok || len(rest) <= 2*sha256.Size+2 {
+		return "", "", false
+	}
+	sum, name = rest[:2*sha256.Size], rest[2*sha256.Size+2:]
+	if _, err := hex.DecodeString(sum); err != nil || strings.ToLower(sum) != sum || rest[2*sha256.Size:2*sha256.Size+2] != "  " {
+		return "", "", false
+	}
+	return sum, name, filepath.IsLocal(name) && filepath.Clean(name) == name
+}
+
+// checkSum tells what is wrong with a file; "": nothing.
+func checkSum(ctx context.Context, root *os.Root, name, want string) string {
+	// A directory on the way that is a link would be followed within the root.
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		if st, err := root.Lstat(dir); err == nil && !st.IsDir() {
+			return dir + " is not a directory"
+		}
+	}
+	st, err := root.Lstat(name)
+	if err != nil {
+		return why(err)
+	}
+	if !st.Mode().IsRegular() {
+		return "is not a regular file"
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return why(err)
+	}
+	defer f.Close()
+	st, err = f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return "is not a regular file"
+	}
+	if st.Size() > maxSummed {
+		return fmt.Sprintf("is larger than %d bytes", int64(maxSummed))
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, reading{ctx, f}); err != nil {
+		return why(err)
+	}
+	if hex.EncodeToString(h.Sum(nil)) != want {
+		return "is not as it was written: its sum differs from that in " + SumsFile
+	}
+	return ""
+}
+
+// reading reads until the context ends.
+type reading struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reading) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
+
+// why leaves out a path that the reader is told beside it.
+func why(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
