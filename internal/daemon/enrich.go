@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/process"
-	"github.com/tailcam/tailcam/internal/process/within"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -16,8 +15,7 @@ import (
 // Time limits of naming one outlier. What is not known by then is left out: an
 // event says [unknown] rather than to come late.
 const (
-	symbolTime = time.Second            // of each of its stacks
-	memoryTime = 200 * time.Millisecond // of reading the stack of another process
+	symbolTime = time.Second // of each of its stacks
 )
 
 // enrich adds what only user space knows: names for addresses and ids. Several
@@ -61,11 +59,7 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 // the task may itself wait for.
 func (d *daemon) readStack(o *tracker.Outlier) {
 	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
-	stack, err := within.Do(d.memory, pid, memoryTime, func() []uint64 {
-		stack, _ := process.UserStack(pid, ip, sp, fp)
-		return stack
-	})
-	if err == nil {
+	if stack, err := d.symbols.Memory(pid, ip, sp, fp); err == nil {
 		o.Raw.User = stack
 	}
 }
