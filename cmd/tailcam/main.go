@@ -8,12 +8,16 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/inject"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:])) // a child of `tailcam demo`
+	}
+	if len(os.Args) > 1 && os.Args[1] == helper.Verb {
+		os.Exit(helper.Main(os.Args[2:])) // started by the daemon
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -18,10 +18,9 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/live"
 	"github.com/tailcam/tailcam/internal/process"
-	"github.com/tailcam/tailcam/internal/process/within"
-	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/internal/version"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
@@ -42,8 +41,7 @@ type daemon struct {
 	socket   *api.Socket
 	store    *snapshot.Store
 	hosts    *process.Table
-	symbols  *symbols.Resolver
-	memory   *within.Gate[int] // reading that of other processes
+	symbols  *helper.Helper
 	kernel   *tracker.Tracker
 	recorder flight.Recorder // nil: switched off
 	ring     int             // bytes of one CPU's ring
@@ -86,7 +84,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
-		{"prepare symbols and identities", d.openHost, func() error { return d.hosts.Close() }},
+		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
@@ -146,22 +144,26 @@ func (d *daemon) listen() (err error) {
 }
 
 func (d *daemon) openHost() error {
-	d.hosts = process.New(&process.Options{Thread: func() {
+	var err error
+	d.symbols, err = helper.New(&helper.Options{
+		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTime, Log: d.log.Named("helper"),
+	})
+	if err != nil {
+		return err
+	}
+	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Thread: func() {
 		if n := d.cfg.Snapshots.RTPriority; n > 0 {
 			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
 		}
 	}})
-	d.symbols = symbols.New(&symbols.Options{
-		Timeout: symbolTime, NoLines: !d.cfg.Symbols.Lines,
-		MaxBytes: d.cfg.Symbols.MaxMemory / 2, MaxLineBytes: d.cfg.Symbols.MaxMemory / 2,
-	})
-	d.memory = within.NewGate[int](namers)
 	// Now rather than at the first outlier, which would wait for it.
 	if err := d.symbols.ReloadKernel(); err != nil {
 		d.log.Warn("kernel stacks stay addresses", zap.Error(err))
 	}
 	return nil
 }
+
+func (d *daemon) closeHost() error { return errors.Join(d.hosts.Close(), d.symbols.Close()) }
 
 func (d *daemon) loadKernel() (err error) {
 	var groups []string

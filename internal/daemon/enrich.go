@@ -7,9 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/process"
-	"github.com/tailcam/tailcam/internal/process/within"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -17,8 +15,7 @@ import (
 // Time limits of naming one outlier. What is not known by then is left out: an
 // event says [unknown] rather than to come late.
 const (
-	symbolTime = time.Second            // of its user stack
-	memoryTime = 200 * time.Millisecond // of reading the stack of another process
+	symbolTime = time.Second // of its user stack
 )
 
 // enrich adds what only user space knows: names for addresses and ids. What
@@ -85,14 +82,7 @@ func (d *daemon) enrichKernel(o *tracker.Outlier) {
 // the task may itself wait for.
 func (d *daemon) readStack(o *tracker.Outlier) {
 	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
-	stack, err := within.Do(d.memory, pid, memoryTime, func() (stack []uint64) {
-		_ = d.guard.Do(guard.Naming, func() error {
-			stack, _ = process.UserStack(pid, ip, sp, fp)
-			return nil
-		})
-		return stack
-	})
-	if err == nil && len(stack) > 0 {
+	if stack, err := d.symbols.Memory(pid, ip, sp, fp); err == nil && len(stack) > 0 {
 		o.Later.Learn(func(o *tracker.Outlier) { o.Raw.User = stack })
 	}
 }

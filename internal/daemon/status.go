@@ -161,6 +161,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add("outlier_stale", "", "", c.Stale, "outliers were read so late that thresholds had been set 256 times since: set them less often")
 	s := d.symbols.Stats()
 	add("symbols_late", "", "", s.Timeouts, "stacks that were told before all of their names or lines were read, within 1s; the next ones have them; symbols.lines: false reads less")
+	d.helperLosses(add)
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	add("completion_lagged", "", "", d.feed.Missed(), "a reader of tailcam events was too slow to be told the rest of outliers that it had in part: see tailcam events")
 	if d.manager != nil {

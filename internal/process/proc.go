@@ -75,12 +75,15 @@ func (t *Table) read(pid int) (present, error) {
 type asker func(name string, limit int) ([]byte, error)
 
 // patiently reads what is about a process, and gives a read up that does not return in time.
-func (t *Table) patiently(pid int, dir *os.File) asker {
+func (t *Table) patiently(pid int, now life, dir *os.File) asker {
 	type result struct {
 		text []byte
 		err  error
 	}
 	return func(name string, limit int) ([]byte, error) {
+		if name == cmdlineFile && (now.kernel || t.opts.Cmdline != nil) {
+			return t.cmdline(pid, now, dir)
+		}
 		own, err := dup(dir)
 		if err != nil {
 			return nil, err
@@ -98,6 +101,22 @@ func (t *Table) patiently(pid int, dir *os.File) asker {
 	}
 }
 
+// cmdlineFile is the one that a process may keep its readers waiting with: the
+// pages behind it are the process's own.
+const cmdlineFile = "cmdline"
+
+// cmdline reads the command line, by way of Options.Cmdline if there is one.
+func (t *Table) cmdline(pid int, now life, dir *os.File) ([]byte, error) {
+	switch {
+	case now.kernel:
+		return nil, nil
+	case t.opts.Cmdline == nil:
+		return readIn(dir, cmdlineFile, 2*maxCmdline)
+	}
+	text, err := t.opts.Cmdline(pid, now.start)
+	return []byte(text), err
+}
+
 // describe reads the identity; complete is false if the command line was not
 // to be had in time.
 func describe(ask asker) (who Identity, complete bool, err error) {
@@ -113,7 +132,7 @@ func describe(ask asker) (who Identity, complete bool, err error) {
 	}
 	who.Cgroup, who.Container = clean(who.Cgroup, maxCmdline), clean(who.Container, maxCmdline)
 
-	text, err = ask("cmdline", 2*maxCmdline)
+	text, err = ask(cmdlineFile, 2*maxCmdline)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return Identity{}, false, err
@@ -176,6 +195,13 @@ func parseStat(text []byte) (life, error) {
 		return life{}, fmt.Errorf("parse flags of stat: %w", err)
 	}
 	return life{start, string(text[open+1 : end]), bits&kernelThread != 0}, nil
+}
+
+// StartTime is when a process began, in clock ticks after boot, from its
+// /proc/PID/stat.
+func StartTime(stat []byte) (uint64, error) {
+	l, err := parseStat(stat)
+	return l.start, err
 }
 
 // parseCgroups takes lines of "id:controllers:path": the path in version 2,

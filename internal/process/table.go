@@ -23,7 +23,10 @@ type Options struct {
 	TTL        time.Duration // how long an identity is believed; default 10s
 	Timeout    time.Duration // of one read about a process; default 1s
 	Proc       string        // where procfs is mounted; default /proc
-	Thread     func()        // called first in each goroutine that reads about tasks in a row; nil: nothing
+	// Cmdline reads the command line of the process that began at start, in
+	// clock ticks after boot; nil: in the calling process, which may hang then.
+	Cmdline func(pid int, start uint64) (string, error)
+	Thread  func() // called first in each goroutine that reads about tasks in a row; nil: nothing
 }
 
 func (o *Options) withDefaults() Options {
@@ -118,7 +121,7 @@ func (t *Table) Identity(pid int) (Identity, error) {
 	if ok && known.life == now.life {
 		return known.who, nil
 	}
-	who, err := t.renew(pid, now.life, known, t.patiently(pid, now.dir))
+	who, err := t.renew(pid, now.life, known, t.patiently(pid, now.life, now.dir))
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}

@@ -108,5 +108,10 @@ func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
 	if ok && known.life == now && time.Now().Before(known.until) {
 		return known.who, nil
 	}
-	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
+	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) {
+		if name == cmdlineFile {
+			return t.cmdline(pid, now, dir)
+		}
+		return readIn(dir, name, limit)
+	})
 }

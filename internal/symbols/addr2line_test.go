@@ -52,7 +52,7 @@ func libcDebug(t *testing.T) (string, bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, ok := debugRef{buildID: buildID(e, f)}.locate(nil, "")
+		at, ok := debugRef{buildID: buildID(e, f)}.locate(&target{resolver: New(nil), ended: true}, "")
 		return at.path, ok
 	}
 	return "", false

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -35,23 +33,15 @@ type debugPath struct {
 
 // opener opens files as the process sees them and as tailcam does.
 type opener interface {
-	inRoot(path string) (*os.File, fileID, error)
+	inRoot(path string) (*os.File, error)
+	host(path string) (*os.File, error)
 }
 
-// openHost opens a regular file of tailcam's own.
-func openHost(path string) (*os.File, fileID, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fileID{}, err
-	}
-	return reopen(fd)
-}
-
-func (p debugPath) open(o opener) (*os.File, fileID, error) {
+func (p debugPath) open(o opener) (*os.File, error) {
 	if p.inRoot {
 		return o.inRoot(p.path)
 	}
-	return openHost(p.path)
+	return o.host(p.path)
 }
 
 // debugLink reads .gnu_debuglink: a name, and the checksum of that file.
@@ -97,15 +87,12 @@ var errOtherFile = errors.New("belongs to another file")
 // serve its containers, too. What has another build-id or checksum is left.
 func (d debugRef) locate(o opener, file string) (debugPath, bool) {
 	for _, inRoot := range []bool{true, false} {
-		if inRoot && o == nil {
-			continue
-		}
 		for _, p := range d.candidates(file) {
 			if p == file {
 				continue
 			}
 			at := debugPath{p, inRoot}
-			f, _, err := at.open(o)
+			f, err := at.open(o)
 			if err != nil {
 				continue
 			}

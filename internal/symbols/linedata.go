@@ -108,10 +108,7 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 }
 
 func mapDebug(p debugPath, o opener) (*mapped, error) {
-	if p.inRoot && o == nil {
-		return nil, fmt.Errorf("%w: the process has ended", errNotOpened)
-	}
-	f, _, err := p.open(o)
+	f, err := p.open(o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotOpened, err)
 	}
@@ -122,7 +119,7 @@ func mapDebug(p debugPath, o opener) (*mapped, error) {
 // openAlt opens the file that dwz(1) moved common parts to. Without it only
 // some names are missing.
 func openAlt(ctx context.Context, w lineWhere, name, id string, room int64) *dwarfData {
-	from := debugPath{path: w.path, inRoot: w.debug != nil}
+	from := debugPath{path: w.path, inRoot: w.inRoot}
 	if w.table.debugAt != nil {
 		from = *w.table.debugAt
 	}

@@ -67,8 +67,10 @@ type lineWhere struct {
 	file  contentID
 	table *table
 	open  func() (*mapped, error) // the file itself
-	debug opener                  // nil: only files of tailcam's own
-	path  string                  // of the file, as the process sees it
+	debug opener                  // of its debug files
+	path  string                  // of the file
+	// inRoot: path is as the process sees it, which has not ended.
+	inRoot bool
 }
 
 func newLines(room int64, threads int) *lines {

@@ -6,12 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxPerfMap is how much of a just-in-time compiler's map is read for a stack.
@@ -21,7 +17,7 @@ const maxPerfMap = 256 << 20
 // that write /tmp/perf-PID.map. The map grows and changes, so it is read from
 // the start for each stack, and not kept.
 func (p *target) resolvePerfMap(ctx context.Context, hits []hit, addrs []uint64, out *result) {
-	f, err := p.openPerfMap()
+	f, err := p.resolver.opener.PerfMap(p.pid)
 	if err != nil {
 		return
 	}
@@ -36,52 +32,6 @@ func (p *target) resolvePerfMap(ctx context.Context, hits []hit, addrs []uint64,
 			}
 		}
 	})
-}
-
-// openPerfMap opens the map under the name that the process knows itself by.
-// Like perf it trusts only maps that belong to the process's user or to root.
-func (p *target) openPerfMap() (*os.File, error) {
-	uid, inner, err := p.status()
-	if err != nil {
-		return nil, err
-	}
-	fd, err := p.openInRoot(fmt.Sprintf("/tmp/perf-%d.map", inner))
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Uid != uid && st.Uid != 0 {
-		unix.Close(fd)
-		return nil, fmt.Errorf("perf map belongs to user %d, not to %d", st.Uid, uid)
-	}
-	f, _, err := reopen(fd)
-	return f, err
-}
-
-// status reads the effective user, and the process id in its own namespace.
-func (p *target) status() (uid uint32, inner int, err error) {
-	text, err := os.ReadFile(filepath.Join(p.dir, "status"))
-	if err != nil {
-		return 0, 0, err
-	}
-	inner = p.pid
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		fields := strings.Fields(value)
-		switch {
-		case name == "Uid" && len(fields) == 4:
-			n, err := strconv.ParseUint(fields[1], 10, 32)
-			if err != nil {
-				return 0, 0, err
-			}
-			uid = uint32(n)
-		case name == "NStgid" && len(fields) > 0:
-			if inner, err = strconv.Atoi(fields[len(fields)-1]); err != nil {
-				return 0, 0, err
-			}
-		}
-	}
-	return uid, inner, nil
 }
 
 // scanPerfMap reads lines of "start size name", all but the name hexadecimal.

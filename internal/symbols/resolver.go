@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +34,14 @@ type Options struct {
 	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 30s
 	Proc           string        // where procfs is mounted; default /proc
 	Root           string        // where the kernel's debug file is looked for; default /
+
+	Opener Opener // of all files of processes, and of debug files; default NewOpener
+	// Refuse tells that a file is not to be read, by its device and inode; nil: none.
+	Refuse func(dev, ino uint64) bool
+	// Working is told which file is being read for which process; what it
+	// returns is called when that is done, and late or never if it goes on in
+	// the background. Nil: nobody is told.
+	Working func(pid int, dev, ino uint64) (done func())
 }
 
 func (o *Options) withDefaults() Options {
@@ -51,6 +58,15 @@ func (o *Options) withDefaults() Options {
 	out.ReloadInterval = cmp.Or(out.ReloadInterval, 30*time.Second)
 	out.Root = cmp.Or(out.Root, "/")
 	out.Proc = cmp.Or(out.Proc, "/proc")
+	if out.Opener == nil {
+		out.Opener = NewOpener(&OpenerOptions{Proc: out.Proc})
+	}
+	if out.Refuse == nil {
+		out.Refuse = func(_, _ uint64) bool { return false }
+	}
+	if out.Working == nil {
+		out.Working = func(int, uint64, uint64) func() { return func() {} }
+	}
 	return out
 }
 
@@ -66,11 +82,14 @@ type Stats struct {
 	LineBytes   int64  // memory of open debug information, the files themselves left out
 	LineFailed  uint64 // looks into debug information that failed
 	LinesQueued int    // looks under way or waiting
+	Remote      uint64 // files left alone because their file system may not answer
 }
 
 // Resolver turns addresses into frames. It is safe for concurrent use.
 type Resolver struct {
 	opts     Options
+	opener   Opener
+	remote   atomic.Uint64
 	kernel   *kernelTable
 	cache    *cache
 	lines    *lines // nil: switched off
@@ -90,12 +109,20 @@ func New(opts *Options) *Resolver {
 		cache:   newCache(o.MaxFiles, o.MaxBytes),
 		gate:    within.NewGate[int](o.Concurrent),
 		kept:    newKeep(),
-		vmlinux: vmlinux{proc: o.Proc, root: o.Root},
+		opener:  o.Opener,
+		vmlinux: vmlinux{proc: o.Proc, root: o.Root, open: o.Opener.Host},
 	}
 	if !o.NoLines {
 		r.lines = newLines(o.MaxLineBytes, lineThreads)
 	}
 	return r
+}
+
+// Prepare reads what is the same for all processes. After it User and
+// KernelLines open nothing but by way of Options.Opener.
+func (r *Resolver) Prepare() {
+	r.vdso.once.Do(r.vdso.load)
+	r.vmlinux.facts.Do(r.vmlinux.readFacts)
 }
 
 // Kernel names kernel addresses, innermost frame first: "symbol+0xoff" or
@@ -111,7 +138,7 @@ func (r *Resolver) Kernel(addrs []uint64) (Stack, error) {
 	frames, table, err := r.kernel.frames(addrs)
 	out := &result{frames: frames}
 	if err == nil && r.lines != nil {
-		r.kernelLines(table, lookups(addrs), out)
+		r.kernelLines(table.offsets(lookups(addrs)), out)
 	}
 	return out.stack(), err
 }
@@ -134,6 +161,7 @@ func (r *Resolver) Stats() Stats {
 	s := r.cache.stats()
 	s.Timeouts = r.timeouts.Load()
 	s.Stuck = r.gate.Stuck()
+	s.Remote = r.remote.Load()
 	if l := r.lines; l != nil {
 		s.Lines, s.LinesQueued, s.LineFailed = l.known.Size(), int(l.waiting.Load()), l.failed.Load()
 		s.LineBytes = l.bytes()
@@ -178,7 +206,7 @@ func (r *Resolver) user(ctx context.Context, pid int, addrs []uint64, out *resul
 	if pid <= 0 {
 		return
 	}
-	p := &target{dir: filepath.Join(r.opts.Proc, strconv.Itoa(pid)), pid: pid, resolver: r}
+	p := &target{pid: pid, resolver: r}
 	now := time.Now()
 	hits, err := p.mappings(lookups(addrs), now)
 	if err != nil {
@@ -191,7 +219,7 @@ func (r *Resolver) user(ctx context.Context, pid int, addrs []uint64, out *resul
 // mappings finds the addresses in the process's maps, and remembers these. A
 // process that has ended, or is about to, has none: an error.
 func (p *target) mappings(at []uint64, now time.Time) ([]hit, error) {
-	f, err := os.Open(filepath.Join(p.dir, "maps"))
+	f, err := p.resolver.opener.Maps(p.pid)
 	if err != nil {
 		return nil, err // exited, or not permitted
 	}

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // target is the process whose addresses are looked up, for one call.
 type target struct {
-	dir      string // /proc/PID
 	pid      int
 	resolver *Resolver
 	gone     map[uint64]fileID // files by start of their mapping, of a process that has ended
@@ -24,6 +20,7 @@ type target struct {
 // lineWant are addresses of one file whose source is wanted.
 type lineWant struct {
 	m     mapping
+	id    fileID
 	addrs []uint64
 	at    []int // index of each in the stack
 }
@@ -31,16 +28,13 @@ type lineWant struct {
 // resolve names all that lies in the mappings. All files are opened first: the
 // process may end any time.
 func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *result) {
-	files := make([]mappedFile, len(hits))
-	for i, h := range hits {
+	for _, h := range hits {
 		for _, f := range h.frames {
 			// Until something better is known: the offset in the file, or in the mapping.
 			out.set(f.index, fmt.Sprintf("[unknown] (%s+0x%x)", h.module(), addrs[f.index]-h.start+h.offset))
 		}
-		if h.isFile() {
-			files[i] = p.open(h.mapping)
-		}
 	}
+	files := p.openAll(hits)
 	defer func() {
 		for _, f := range files {
 			f.file.Close() // nil is fine
@@ -64,8 +58,12 @@ func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *r
 		p.resolvePerfMap(ctx, compiled, addrs, out)
 	}
 	for t, w := range p.wanted {
+		done := p.resolver.opts.Working(p.pid, w.id.dev, w.id.ino)
 		for i, s := range p.resolver.lines.get(ctx, p.where(t, w.m), w.addrs) {
 			out.setSource(w.at[i], s)
+		}
+		if ctx.Err() == nil { // else it goes on in the background
+			done()
 		}
 	}
 }
@@ -81,12 +79,52 @@ type mappedFile struct {
 	err  error
 }
 
-func (p *target) open(m mapping) (f mappedFile) {
-	if !p.ended {
-		if f.file, f.id, f.err = p.openMapped(m); f.err == nil {
+// openAll opens the files behind mappings, one result each.
+func (p *target) openAll(hits []hit) []mappedFile {
+	files := make([]mappedFile, len(hits))
+	var list []Mapping
+	var at []int
+	for i, h := range hits {
+		if h.isFile() {
+			list, at = append(list, h.wanted()), append(at, i)
+		}
+	}
+	var opened []Opened
+	if !p.ended && len(list) > 0 {
+		opened = p.resolver.opener.Mapped(p.pid, list)
+	}
+	for n, i := range at {
+		o := Opened{Err: errNotOpened}
+		if n < len(opened) {
+			o = opened[n]
+		}
+		files[i] = p.opened(hits[i].mapping, o)
+	}
+	return files
+}
+
+func (m mapping) wanted() Mapping {
+	return Mapping{Start: m.start, End: m.end, Dev: m.dev, Inode: m.inode, Name: m.name}
+}
+
+func (p *target) open(m mapping) mappedFile {
+	return p.openAll([]hit{{mapping: m}})[0]
+}
+
+// opened takes what came of opening a file, or looks where else it may be.
+func (p *target) opened(m mapping, o Opened) (f mappedFile) {
+	f.file, f.err = o.File, o.Err
+	if f.err == nil {
+		if f.id, f.err = identify(f.file); f.err == nil {
 			p.resolver.kept.opened(p.pid, m, f.id)
 			return f
 		}
+		f.file.Close()
+		f.file = nil
+	}
+	if errors.Is(f.err, ErrRemote) {
+		p.resolver.remote.Add(1)
+		return f
 	}
 	// It has ended: tailcam itself may see the same file.
 	if id, ok := p.gone[m.start]; ok {
@@ -95,7 +133,7 @@ func (p *target) open(m mapping) (f mappedFile) {
 	if !strings.HasPrefix(m.name, "/") {
 		return mappedFile{nil, f.id, errNotOpened}
 	}
-	file, id, err := openHost(m.name)
+	file, id, err := p.resolver.host(m.name)
 	if err == nil && (id.ino != m.inode || id.dev != m.dev) {
 		file.Close()
 		err = errOtherFile
@@ -108,12 +146,13 @@ func (p *target) open(m mapping) (f mappedFile) {
 
 func (p *target) resolveFile(ctx context.Context, f mappedFile, h hit, addrs []uint64, out *result) {
 	t := p.resolver.cache.peek(f.id)
-	if t == nil && f.err != nil {
+	if t == nil && f.err != nil || p.resolver.opts.Refuse(f.id.dev, f.id.ino) {
 		return
 	}
 	if t == nil {
 		var err error
 		t, err = p.resolver.cache.get(ctx, f.id, f.file, func(own *os.File) (*table, error) {
+			defer p.resolver.opts.Working(p.pid, f.id.dev, f.id.ino)()
 			return p.readBinary(own, h.name)
 		})
 		if err != nil {
@@ -130,7 +169,7 @@ func (p *target) resolveFile(ctx context.Context, f mappedFile, h hit, addrs []u
 		}
 		at, ok := t.describe(r, fr, h.mapping, addrs, out)
 		if ok && (t.hasGo || t.hasLines || t.debugAt != nil) {
-			p.want(t, h.mapping, at, fr.index)
+			p.want(t, f.id, h.mapping, at, fr.index)
 		}
 	}
 }
@@ -148,7 +187,7 @@ func (p *target) readBinary(f *os.File, path string) (*table, error) {
 	}
 	t.debugAt = &at
 	if !t.full {
-		if debug, _, err := at.open(p.opener()); err == nil {
+		if debug, err := at.open(p.opener()); err == nil {
 			defer debug.Close()
 			t.addDebug(debug, limit)
 		}
@@ -156,7 +195,7 @@ func (p *target) readBinary(f *os.File, path string) (*table, error) {
 	return t, nil
 }
 
-func (p *target) want(t *table, m mapping, addr uint64, index int) {
+func (p *target) want(t *table, id fileID, m mapping, addr uint64, index int) {
 	if p.resolver.lines == nil {
 		return
 	}
@@ -165,7 +204,7 @@ func (p *target) want(t *table, m mapping, addr uint64, index int) {
 	}
 	w := p.wanted[t]
 	if w == nil {
-		w = &lineWant{m: m}
+		w = &lineWant{m: m, id: id}
 		p.wanted[t] = w
 	}
 	w.addrs, w.at = append(w.addrs, addr), append(w.at, index)
@@ -173,8 +212,8 @@ func (p *target) want(t *table, m mapping, addr uint64, index int) {
 
 // where tells how to open a file again, after this call has returned.
 func (p *target) where(t *table, m mapping) lineWhere {
-	again := &target{dir: p.dir, pid: p.pid, resolver: p.resolver, gone: p.gone, ended: p.ended}
-	return lineWhere{file: t.id, table: t, path: m.name, debug: again.opener(), open: func() (*mapped, error) {
+	again := &target{pid: p.pid, resolver: p.resolver, gone: p.gone, ended: p.ended}
+	return lineWhere{file: t.id, table: t, path: m.name, inRoot: !p.ended, debug: again.opener(), open: func() (*mapped, error) {
 		f := again.open(m)
 		if f.err != nil {
 			return nil, fmt.Errorf("%w: %w", errNotOpened, f.err)
@@ -184,12 +223,32 @@ func (p *target) where(t *table, m mapping) lineWhere {
 	}}
 }
 
-// opener opens debug files; nil once the process has ended.
-func (p *target) opener() opener {
+// opener opens debug files.
+func (p *target) opener() opener { return p }
+
+// inRoot opens a file as the process sees it.
+func (p *target) inRoot(path string) (*os.File, error) {
 	if p.ended {
-		return nil
+		return nil, errNotOpened
 	}
-	return p
+	return p.resolver.opener.InRoot(p.pid, path)
+}
+
+// host opens a file as tailcam sees it.
+func (p *target) host(path string) (*os.File, error) { return p.resolver.opener.Host(path) }
+
+// host opens a file as tailcam sees it, and tells which it is.
+func (r *Resolver) host(path string) (*os.File, fileID, error) {
+	f, err := r.opener.Host(path)
+	if err != nil {
+		return nil, fileID{}, err
+	}
+	id, err := identify(f)
+	if err != nil {
+		f.Close()
+		return nil, fileID{}, err
+	}
+	return f, id, nil
 }
 
 // describe writes one frame that lies in mapping m of the table's file, and
@@ -206,73 +265,6 @@ func (t *table) describe(file readerAt, f frame, m mapping, addrs []uint64, out 
 		out.set(f.index, fmt.Sprintf("[unknown] (%s+0x%x)", m.module(), printed))
 	}
 	return at, true
-}
-
-var errNotRegular = errors.New("not a regular file")
-
-// openMapped opens the file behind a mapping: the very inode where that is
-// permitted (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN), which also serves
-// deleted and replaced files, else by its path as the process sees it.
-func (p *target) openMapped(m mapping) (*os.File, fileID, error) {
-	link := filepath.Join(p.dir, "map_files", fmt.Sprintf("%x-%x", m.start, m.end))
-	fd, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		if strings.HasSuffix(m.name, deletedSuffix) {
-			return nil, fileID{}, err // what lies there now is another file
-		}
-		fd, err = p.openInRoot(m.name)
-	}
-	if err != nil {
-		return nil, fileID{}, err
-	}
-	return reopen(fd)
-}
-
-// inRoot opens a debug file as the process sees it. A file system whose server
-// the process itself may be is left alone: it could keep tailcam waiting.
-func (p *target) inRoot(path string) (*os.File, fileID, error) {
-	fd, err := p.openInRoot(path)
-	if err != nil {
-		return nil, fileID{}, err
-	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil || st.Type == unix.FUSE_SUPER_MAGIC {
-		unix.Close(fd)
-		return nil, fileID{}, errors.New("not on a file system of the kernel")
-	}
-	return reopen(fd)
-}
-
-// openInRoot returns an O_PATH descriptor of a path in the process's own root:
-// links in it, which may be hostile, do not lead out.
-func (p *target) openInRoot(path string) (int, error) {
-	root, err := unix.Open(filepath.Join(p.dir, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(root)
-	return unix.Openat2(root, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-}
-
-// reopen makes an O_PATH descriptor readable, and closes it. Only regular
-// files: opening a device or a pipe has effects.
-func reopen(fd int) (*os.File, fileID, error) {
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fileID{}, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fileID{}, errNotRegular
-	}
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, fileID{}, err
-	}
-	return f, fileID{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, nil
 }
 
 type readerAt interface {

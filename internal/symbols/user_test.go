@@ -181,12 +181,12 @@ func TestUserChroot(t *testing.T) {
 	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
 
 	// The same where map_files is not permitted: by path, in the process's root.
-	tg := &target{dir: fmt.Sprintf("/proc/%d", p.pid), pid: p.pid, resolver: r}
-	fd, err := tg.openInRoot("/frames")
+	opener := NewOpener(nil)
+	f, err := opener.InRoot(p.pid, "/frames")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, id, err := reopen(fd)
+	id, err := identify(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestUserChroot(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tg.openInRoot("/link"); err == nil {
+	if _, err := opener.InRoot(p.pid, "/link"); err == nil {
 		t.Error("a link led out of the process's root")
 	}
 }
@@ -213,14 +213,9 @@ func TestReopenOnlyRegularFiles(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := New(nil)
-	self := &target{dir: "/proc/self", pid: os.Getpid(), resolver: r}
+	self := NewOpener(nil)
 	for _, path := range []string{fifo, "/dev/null", "/"} {
-		fd, err := self.openInRoot(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := reopen(fd); !errors.Is(err, errNotRegular) {
+		if _, err := self.InRoot(os.Getpid(), path); !errors.Is(err, errNotRegular) {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}

@@ -3,6 +3,7 @@ package symbols
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,11 @@ const (
 // vmlinux is the kernel's debug file, if one is installed.
 type vmlinux struct {
 	proc, root string
+	open       func(path string) (*os.File, error)
+
+	facts   sync.Once // id and release are of the kernel that runs
+	id      string
+	release string
 
 	mu     sync.Mutex
 	tried  time.Time
@@ -27,25 +33,64 @@ type vmlinux struct {
 	lookup chan struct{}
 }
 
-// kernelLines finds sources of kernel addresses.
-func (r *Resolver) kernelLines(t *kernelSymbols, at []uint64, out *result) {
+// NoOffset is that of an address which is not in the kernel's own code.
+const NoOffset = math.MaxUint64
+
+// offsets gives the distances from textSymbol, which tell nothing of where the
+// kernel was loaded.
+func (t *kernelSymbols) offsets(at []uint64) []uint64 {
+	out := make([]uint64, len(at))
+	for i, a := range at {
+		out[i] = NoOffset
+		if s, ok := t.find(a); ok && s.module == 0 && t.text != 0 && a >= t.text {
+			out[i] = a - t.text
+		}
+	}
+	return out
+}
+
+// KernelOffsets is KernelNames, and gives what KernelLines wants.
+func (r *Resolver) KernelOffsets(addrs []uint64) (frames []string, offsets []uint64, err error) {
+	frames, table, err := r.kernel.frames(addrs)
+	if err != nil {
+		return frames, nil, err
+	}
+	return frames, table.offsets(lookups(addrs)), nil
+}
+
+// KernelLines finds sources of offsets of KernelOffsets, of another Resolver
+// even. Known tells whether the kernel's debug file is there.
+func (r *Resolver) KernelLines(offsets []uint64) (sources []Source, known bool) {
+	if r.lines == nil {
+		return nil, false
+	}
+	out := newResult(make([]uint64, len(offsets)))
+	r.kernelLines(offsets, out)
+	r.vmlinux.mu.Lock()
+	defer r.vmlinux.mu.Unlock()
+	return out.stack().Sources, r.vmlinux.path != "" || r.vmlinux.begun
+}
+
+// kernelLines finds sources of kernel code.
+func (r *Resolver) kernelLines(offsets []uint64, out *result) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.opts.Timeout*3/4)
 	defer cancel()
 	path, text := r.vmlinux.find(ctx, r.opts.MaxSymbols)
-	if path == "" || t.text == 0 {
+	if path == "" {
 		return
 	}
 	var addrs []uint64
 	var index []int
-	for i, a := range at {
-		if s, ok := t.find(a); ok && s.module == 0 && a >= t.text {
-			addrs, index = append(addrs, a-t.text+text), append(index, i)
+	for i, offset := range offsets {
+		if offset != NoOffset {
+			addrs, index = append(addrs, offset+text), append(index, i)
 		}
 	}
 	where := lineWhere{
 		file: contentID{buildID: "kernel " + path}, table: &table{hasLines: true}, path: path,
+		debug: &target{resolver: r, ended: true},
 		open: func() (*mapped, error) {
-			f, _, err := openHost(path)
+			f, err := r.opener.Host(path)
 			if err != nil {
 				return nil, err
 			}
@@ -81,9 +126,9 @@ func (v *vmlinux) find(ctx context.Context, maxSymbols int) (path string, text u
 func (v *vmlinux) search(maxSymbols int) {
 	var found string
 	var text uint64
-	id := v.buildID()
-	for _, p := range v.candidates(id) {
-		if t, ok := vmlinuxText(p, id, maxSymbols); ok {
+	v.facts.Do(v.readFacts)
+	for _, p := range v.candidates(v.id) {
+		if t, ok := v.textOf(p, v.id, maxSymbols); ok {
 			found, text = p, t
 			break
 		}
@@ -94,13 +139,13 @@ func (v *vmlinux) search(maxSymbols int) {
 	v.mu.Unlock()
 }
 
-// buildID is that of the kernel that runs.
-func (v *vmlinux) buildID() string {
-	notes, err := os.ReadFile(filepath.Join(v.root, "sys/kernel/notes"))
-	if err != nil || len(notes) > maxNotes {
-		return ""
+func (v *vmlinux) readFacts() {
+	if notes, err := os.ReadFile(filepath.Join(v.root, "sys/kernel/notes")); err == nil && len(notes) <= maxNotes {
+		v.id = noteBuildID(notes, binary.NativeEndian)
 	}
-	return noteBuildID(notes, binary.NativeEndian)
+	if text, err := os.ReadFile(filepath.Join(v.proc, "sys/kernel/osrelease")); err == nil {
+		v.release = strings.TrimSpace(string(text))
+	}
 }
 
 // candidates are the places where distributions put the file.
@@ -109,9 +154,8 @@ func (v *vmlinux) candidates(id string) []string {
 	for _, p := range (debugRef{buildID: id}).candidates("") {
 		out = append(out, filepath.Join(v.root, p))
 	}
-	text, err := os.ReadFile(filepath.Join(v.proc, "sys/kernel/osrelease"))
-	release := strings.TrimSpace(string(text))
-	if err != nil || release == "" || strings.Contains(release, "/") {
+	release := v.release
+	if release == "" || strings.Contains(release, "/") {
 		return out
 	}
 	for _, p := range []string{
@@ -124,11 +168,13 @@ func (v *vmlinux) candidates(id string) []string {
 	return out
 }
 
-// vmlinuxText finds textSymbol in a file that is the kernel's, by its build-id.
-func vmlinuxText(path, id string, maxSymbols int) (uint64, bool) {
-	f, _, err := openHost(path)
-	if err != nil || id == "" {
-		f.Close()
+// textOf finds textSymbol in a file that is the kernel's, by its build-id.
+func (v *vmlinux) textOf(path, id string, maxSymbols int) (uint64, bool) {
+	if id == "" {
+		return 0, false
+	}
+	f, err := v.open(path)
+	if err != nil {
 		return 0, false
 	}
 	defer f.Close()

@@ -1,0 +1,136 @@
+package helper
+
+import (
+	"sync"
+	"time"
+)
+
+// account is what reading for one process, user or file may cost.
+type account struct {
+	budget  time.Duration // of CPU time that is left; negative: too much was taken
+	renewed time.Time
+	strikes int
+	struck  time.Time
+	until   time.Time // refused until then
+}
+
+// party is who an account is of.
+type party struct {
+	kind byte
+	a, b uint64
+}
+
+const (
+	ofProcess = 'p'
+	ofUser    = 'u'
+	ofFile    = 'f'
+)
+
+// share is CPU time that a party may take: so much a second, and so much at once.
+type share struct{ rate, burst time.Duration }
+
+// The first look into large debug information takes seconds, and is worth it.
+var shares = map[byte]share{
+	ofProcess: {100 * time.Millisecond, 5 * time.Second},
+	ofUser:    {300 * time.Millisecond, 20 * time.Second},
+	ofFile:    {100 * time.Millisecond, 10 * time.Second},
+}
+
+const (
+	maxAccounts  = 4096
+	firstRefusal = time.Second
+	maxRefusal   = 10 * time.Minute
+	strikeCost   = time.Second // of a user: one process more costs nothing
+)
+
+// accounts says who may go on. It is safe for concurrent use.
+type accounts struct {
+	mu   sync.Mutex
+	list map[party]*account
+}
+
+func newAccounts() *accounts { return &accounts{list: map[party]*account{}} }
+
+func (a *accounts) getLocked(p party, now time.Time) *account {
+	s := shares[p.kind]
+	acc := a.list[p]
+	if acc == nil {
+		if len(a.list) >= maxAccounts {
+			a.trimLocked(now)
+		}
+		acc = &account{budget: s.burst, renewed: now}
+		a.list[p] = acc
+	}
+	if since := now.Sub(acc.renewed); since > 0 {
+		acc.budget = min(acc.budget+time.Duration(float64(s.rate)*since.Seconds()), s.burst)
+		acc.renewed = now
+	}
+	return acc
+}
+
+// trimLocked forgets those who owe nothing, and any others if that is not enough.
+func (a *accounts) trimLocked(now time.Time) {
+	for p, acc := range a.list {
+		if now.After(acc.until) && acc.budget > 0 && now.Sub(acc.struck) > maxRefusal {
+			delete(a.list, p)
+		}
+	}
+	for p := range a.list {
+		if len(a.list) < maxAccounts*3/4 {
+			return
+		}
+		delete(a.list, p)
+	}
+}
+
+// allows tells whether all of them may go on.
+func (a *accounts) allows(now time.Time, list ...party) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range list {
+		if acc := a.getLocked(p, now); acc.budget <= 0 || now.Before(acc.until) {
+			return false
+		}
+	}
+	return true
+}
+
+// spend charges CPU time.
+func (a *accounts) spend(now time.Time, cost time.Duration, list ...party) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range list {
+		a.getLocked(p, now).budget -= cost
+	}
+}
+
+// strike refuses somebody for whom a helper had to be killed, each time for longer.
+func (a *accounts) strike(now time.Time, list ...party) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range list {
+		acc := a.getLocked(p, now)
+		if p.kind == ofUser {
+			acc.budget -= strikeCost
+			continue
+		}
+		if now.Sub(acc.struck) > 2*maxRefusal {
+			acc.strikes = 0
+		}
+		acc.struck = now
+		acc.until = now.Add(min(firstRefusal<<min(acc.strikes, 16), maxRefusal))
+		acc.strikes++
+	}
+}
+
+// refusedFiles lists files that are not to be read now.
+func (a *accounts) refusedFiles(now time.Time) (list []fileKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, acc := range a.list {
+		if p.kind == ofFile && len(list) < maxRefused && (now.Before(acc.until) || a.getLocked(p, now).budget <= 0) {
+			list = append(list, fileKey{p.a, p.b})
+		}
+	}
+	return list
+}

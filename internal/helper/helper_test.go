@@ -1,0 +1,221 @@
+package helper
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+)
+
+// The test program is its own helper.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Verb {
+		os.Exit(Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: reading about processes of other users needs CAP_SYS_PTRACE")
+	}
+}
+
+func newHelper(t *testing.T, o Options) *Helper {
+	t.Helper()
+	needRoot(t)
+	o.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	h, err := New(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the helpers run", func() bool { return len(h.Stats().PIDs) == 5 })
+	return h
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// build compiles a program of testdata where every user may run it.
+func build(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tailcam-helper-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skipf("needs gcc to build the program under test: %v", err)
+	}
+	out := filepath.Join(dir, name)
+	args := append([]string{"-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", out, "testdata/" + name + ".c"}, flags...)
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+// target is a running program that has printed where it is.
+type target struct {
+	pid        int
+	ip, sp, fp uint64
+}
+
+// start runs a program of testdata as some user until the end of the test.
+func start(t *testing.T, uid int, args ...string) *target {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = "/"
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	p := &target{}
+	if _, err := fmt.Fscanf(stdout, "%d %v %v %v\n", &p.pid, &p.ip, &p.sp, &p.fp); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return p
+}
+
+func TestNamesAndLines(t *testing.T) {
+	h := newHelper(t, Options{})
+	p := start(t, 1000, build(t, "deep"))
+	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
+	if err != nil || len(addrs) < 4 {
+		t.Fatalf("got %#x, %v", addrs, err)
+	}
+	var frames []string
+	eventually(t, "lines are known", func() bool {
+		s := h.User(p.pid, addrs)
+		frames = s.Frames
+		return len(s.Sources) == len(addrs) && strings.HasSuffix(s.Sources[1].File, "deep.c")
+	})
+	if !strings.HasPrefix(frames[0], "here+0x") || !strings.HasPrefix(frames[1], "deep+0x") || !strings.HasSuffix(frames[1], " (deep)") {
+		t.Errorf("got %q", frames)
+	}
+	if line, err := h.Cmdline(p.pid, 0); err != nil || !strings.HasSuffix(line, "/deep") {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if s := h.Stats(); s.Killed != 0 || s.Refused != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func field(t *testing.T, pid int, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, _ := strings.Cut(line, ":"); key == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatalf("no %s in the status of %d", name, pid)
+	return ""
+}
+
+// What the helpers have, and have not.
+func TestConfined(t *testing.T) {
+	h := newHelper(t, Options{})
+	parsers := 0
+	for _, l := range []*lane{h.full, h.names, h.reader} {
+		for _, c := range l.current().children {
+			pid := c.proc.Pid
+			for name, want := range map[string]string{
+				"Seccomp": "2", "NoNewPrivs": "1", "CapBnd": "", "Uid": "65534\t65534\t65534\t65534", "Gid": "65534\t65534\t65534\t65534", "Groups": "",
+			} {
+				if got := field(t, pid, name); want != "" && got != want {
+					t.Errorf("%s: %s is %q, want %q", c.role, name, got, want)
+				}
+			}
+			caps := field(t, pid, "CapPrm")
+			if c.role == roleParse {
+				parsers++
+				if caps != "0000000000000000" {
+					t.Errorf("a parser has the capabilities %s", caps)
+				}
+			} else if caps != "0000010000080004" && caps != "0000010000080006" {
+				t.Errorf("%s has the capabilities %s", c.role, caps)
+			}
+			dir := fmt.Sprintf("/proc/%d/fd", pid)
+			list, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, fd := range list {
+				to, _ := os.Readlink(filepath.Join(dir, fd.Name()))
+				switch {
+				case to == "/dev/null", strings.HasPrefix(to, "pipe:"), strings.HasPrefix(to, "socket:"), to == "anon_inode:[eventpoll]", to == "anon_inode:[eventfd]":
+				case c.role != roleParse && (strings.HasSuffix(to, "/mountinfo")):
+				default:
+					t.Errorf("%s has %s open", c.role, to)
+				}
+			}
+		}
+	}
+	if parsers != 2 {
+		t.Errorf("%d parsers", parsers)
+	}
+}
+
+// Helpers may be killed or stopped at any time: names go on.
+func TestKilledAtRandom(t *testing.T) {
+	h := newHelper(t, Options{})
+	path := build(t, "deep")
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGKILL, syscall.SIGSEGV} {
+		p := start(t, 1000, path)
+		for _, pid := range h.Stats().PIDs {
+			_ = syscall.Kill(pid, sig)
+		}
+		eventually(t, fmt.Sprintf("names after %v", sig), func() bool {
+			return strings.HasPrefix(h.User(p.pid, []uint64{p.ip}).Frames[0], "here+0x")
+		})
+		eventually(t, fmt.Sprintf("memory after %v", sig), func() bool {
+			addrs, _ := h.Memory(p.pid, p.ip, p.sp, p.fp)
+			return len(addrs) > 3
+		})
+	}
+	if h.Stats().Killed == 0 {
+		t.Error("none was counted")
+	}
+}

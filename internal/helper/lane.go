@@ -1,0 +1,250 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	maxCorpses   = 8                      // processes left behind before the offenders are refused
+	mostCorpses  = 16                     // and before nothing is started any more
+	firstBackoff = 100 * time.Millisecond // of a helper that cannot be started
+	maxBackoff   = 30 * time.Second
+	idleTime     = time.Minute // of a lane that is started when it is needed
+)
+
+// Reasons why nothing was asked.
+var (
+	errBusy        = errors.New("others are being served")
+	errUnavailable = errors.New("no helper can be started")
+	errCorpses     = errors.New("too many helpers hang in the kernel")
+)
+
+// lane is a helper and who waits for it: one request at a time.
+type lane struct {
+	name     string
+	role     role
+	onDemand bool // ended when nobody has asked for a while
+	risky    bool // what it reads may hang: it is the first to stop
+	h        *Helper
+	turn     chan struct{} // whoever has put something in may use the rest
+
+	mu       sync.Mutex // of w alone, which is changed by whoever has the turn
+	w        *worker
+	failures int
+	retry    time.Time
+	cpu      time.Duration // of w, when it was last looked at
+	debtors  []party       // to whom what it does in the background is charged
+	used     time.Time
+}
+
+func newLane(h *Helper, name string, r role) *lane {
+	return &lane{name: name, role: r, h: h, turn: make(chan struct{}, 1)}
+}
+
+// current is the running helper, or nil.
+func (l *lane) current() *worker {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w
+}
+
+func (l *lane) set(w *worker) {
+	l.mu.Lock()
+	l.w = w
+	l.mu.Unlock()
+	l.cpu, l.debtors = 0, nil
+}
+
+// ask waits for its turn until the deadline, and then for the answer for at
+// most limit. Costs go to who, files that were worked on included.
+func (l *lane) ask(q *request, who []party, deadline time.Time, limit time.Duration) (message, error) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-timer.C:
+		return message{}, errBusy
+	}
+	for retried := false; ; retried = true {
+		m, guilty, err := l.once(q, who, limit, retried)
+		if guilty || err == nil || !errors.Is(err, errGone) || retried || time.Now().After(deadline) {
+			return m, err
+		}
+	}
+}
+
+// once asks the helper, and replaces it if that did not go well. Guilty: it was
+// because of this request.
+func (l *lane) once(q *request, who []party, limit time.Duration, retried bool) (m message, guilty bool, err error) {
+	w, err := l.ready()
+	if err != nil {
+		return m, false, err
+	}
+	l.used = time.Now()
+	l.settle(w)
+	if l.role.name == roleParse {
+		q.refused = l.h.accounts.refusedFiles(l.used)
+	}
+	q.id = l.h.ids.Add(1)
+	m, err = w.ask(q, limit)
+	l.debtors = who
+	for _, n := range w.active() {
+		l.debtors = append(l.debtors[:len(l.debtors):len(l.debtors)], party{ofFile, n.file.dev, n.file.ino})
+	}
+	l.settle(w)
+	switch {
+	case err == nil && m.flags&flagStuck == 0:
+		return m, false, nil
+	case err == nil:
+		guilty = l.bury(w, errStuck, who, true)
+		return m, guilty, nil
+	}
+	return m, l.bury(w, err, who, retried || !errors.Is(err, errGone)), err
+}
+
+var errStuck = errors.New("it hangs in something that it reads")
+
+// settle charges what the helper has done since the last time.
+func (l *lane) settle(w *worker) {
+	now := w.cpu()
+	if cost := now - l.cpu; cost > 0 {
+		l.h.accounts.spend(time.Now(), cost, l.debtors...)
+		l.h.cpu.Add(int64(cost))
+	}
+	l.cpu = max(now, l.cpu)
+}
+
+// ready returns the running helper, or starts one.
+func (l *lane) ready() (*worker, error) {
+	if w := l.current(); w != nil {
+		select {
+		case <-w.broken:
+			l.bury(w, errGone, nil, false)
+		default:
+			return w, nil
+		}
+		if w := l.current(); w != nil {
+			return w, nil
+		}
+	}
+	return l.launch()
+}
+
+func (l *lane) launch() (*worker, error) {
+	if n := l.h.corpses(); n >= mostCorpses || n >= maxCorpses && l.risky {
+		return nil, errCorpses
+	}
+	if time.Now().Before(l.retry) || l.h.isClosed() {
+		return nil, errUnavailable
+	}
+	w, err := l.h.starter.launch(l.role)
+	if err != nil {
+		l.retry = time.Now().Add(min(firstBackoff<<min(l.failures, 16), maxBackoff))
+		l.failures++
+		l.h.log.Warn("a helper cannot be started", zap.String("helper", l.name), zap.Error(err))
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	l.failures = 0
+	l.set(w)
+	l.h.add(w)
+	return w, nil
+}
+
+// bury kills a helper, charges those whose files it worked on, and starts
+// another at once. Sure: it was because of who; else only if one of the files is
+// read for them. It tells which.
+func (l *lane) bury(w *worker, why error, who []party, sure bool) (guilty bool) {
+	w.kill()
+	now := time.Now()
+	var blamed []party
+	for _, n := range w.active() {
+		blamed = append(blamed, party{ofFile, n.file.dev, n.file.ino}, party{ofProcess, uint64(n.pid), 0})
+	}
+	guilty = sure
+	for _, p := range who {
+		guilty = guilty || p.kind == ofProcess && slices.Contains(blamed, p)
+	}
+	if guilty {
+		blamed = append(blamed, who...)
+	}
+	l.h.accounts.strike(now, unique(blamed)...)
+	l.set(nil)
+	if !l.h.isClosed() {
+		l.h.killed.Add(1)
+		l.h.log.Warn("a helper was ended and is replaced", zap.String("helper", l.name), zap.Error(why),
+			zap.String("said", w.lastWords()), zap.Any("because_of", names(unique(blamed))))
+		if !l.onDemand {
+			_, _ = l.launch() // who asks next finds out
+		}
+	}
+	return guilty
+}
+
+func unique(list []party) (out []party) {
+	seen := map[party]bool{}
+	for _, p := range list {
+		if !seen[p] {
+			seen[p] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func names(list []party) []string {
+	out := make([]string, len(list))
+	for i, p := range list {
+		switch p.kind {
+		case ofProcess:
+			out[i] = fmt.Sprintf("process %d", p.a)
+		case ofUser:
+			out[i] = fmt.Sprintf("user %d", p.a)
+		default:
+			out[i] = fmt.Sprintf("file %d of device %#x", p.b, p.a)
+		}
+	}
+	return out
+}
+
+// look ends what takes too much memory, works too long, or is not needed, and
+// replaces what has ended.
+func (l *lane) look(now time.Time) {
+	w := l.current()
+	if w == nil {
+		return
+	}
+	if w.resident() > l.role.memory+l.role.memory/4 {
+		w.kill() // who has the turn notices
+	}
+	for _, n := range w.active() {
+		if now.Sub(n.since) > noteTime {
+			w.kill()
+		}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	default:
+		return
+	}
+	if w = l.current(); w == nil {
+		return
+	}
+	l.settle(w)
+	select {
+	case <-w.broken:
+		l.bury(w, errGone, nil, false)
+	default:
+		if l.onDemand && now.Sub(l.used) > idleTime {
+			w.kill()
+			l.set(nil)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+// Package helper reads files and memory of watched processes for the daemon,
+// in processes of their own: those processes and their files are hostile.
+//
+// The daemon starts its own executable again with [Verb] as first argument, in
+// one of these roles:
+//
+//	parse   parses programs, debug information and perf maps. It has another
+//	        user, no capabilities and no system call that opens, connects or
+//	        starts anything, and little memory.
+//	open    opens the files for a parser and passes the descriptors. It has the
+//	        capabilities that this takes, and parses nothing but /proc.
+//	read    reads memory: stacks and command lines. It is like open.
+//
+// Whatever does not answer in time is killed and replaced, and is not waited
+// for: it may hang in the kernel.
+package helper
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/sandbox"
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+// Verb is the hidden command that makes the program a helper.
+const Verb = "helper"
+
+const (
+	roleParse = "parse"
+	roleOpen  = "open"
+	roleRead  = "read"
+)
+
+// Descriptors that a helper is given.
+const (
+	daemonFD = 3 // of parse and read: to the daemon; of open: to its parser
+	openerFD = 4 // of parse: to its opener
+)
+
+// role says what a helper does.
+type role struct {
+	name   string
+	lines  bool  // sources, too
+	remote bool  // files on file systems that may not answer, too
+	memory int64 // bytes that it may have
+}
+
+func (o role) args() []string {
+	return []string{Verb, fmt.Sprintf("-lines=%t", o.lines), fmt.Sprintf("-remote=%t", o.remote), fmt.Sprintf("-memory=%d", o.memory), o.name}
+}
+
+// Main is what the program has to call with the arguments after [Verb]. It
+// returns the exit status.
+func Main(args []string) int {
+	if err := serve(args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitBroken
+	}
+	return 0
+}
+
+func serve(args []string) error {
+	var o role
+	f := flag.NewFlagSet(Verb, flag.ContinueOnError)
+	f.BoolVar(&o.lines, "lines", false, "")
+	f.BoolVar(&o.remote, "remote", false, "")
+	f.Int64Var(&o.memory, "memory", 256<<20, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	o.name = f.Arg(0)
+	if kind, err := unix.GetsockoptInt(daemonFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+		return fmt.Errorf("tailcam %s is not for people: the daemon starts it", Verb)
+	}
+	// It gives way to everybody else, the daemon included, when memory runs out.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+	if err := sandbox.LimitMemory(o.memory); err != nil {
+		return err
+	}
+	switch o.name {
+	case roleParse:
+		p, err := newParser(daemonFD, openerFD, o)
+		if err != nil {
+			return err
+		}
+		if err := sandbox.Enter(sandbox.Parser(), 0); err != nil {
+			return err
+		}
+		return p.serve("")
+	case roleOpen:
+		files := symbols.NewOpener(&symbols.OpenerOptions{Local: !o.remote})
+		if err := sandbox.Enter(sandbox.Opener(), openerCapabilities); err != nil {
+			return err
+		}
+		return serveOpener(daemonFD, files)
+	case roleRead:
+		if err := sandbox.Enter(sandbox.Opener(), openerCapabilities); err != nil {
+			return err
+		}
+		return serveReader(daemonFD)
+	}
+	return fmt.Errorf("no helper is called %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
+}
+
+// openerCapabilities are those that an opener has if the daemon has them.
+const openerCapabilities = 1<<sandbox.CapSysPtrace | 1<<sandbox.CapDACReadSearch | 1<<sandbox.CapDACOverride | 1<<sandbox.CapCheckpointRestore

@@ -1,0 +1,231 @@
+package helper
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+// Kinds of requests of the daemon.
+const (
+	askStack   = 1 // names for addresses of a process; to a parser
+	askKernel  = 2 // sources for offsets in the kernel's code; to a parser
+	askMemory  = 3 // walk the stack of a thread that does not run; to a reader
+	askCmdline = 4 // the command line of a process; to a reader
+)
+
+// request is what the daemon asks.
+type request struct {
+	kind    byte
+	id      uint64
+	pid     int
+	start   uint64   // of the process, in clock ticks after boot; 0: any
+	addrs   []uint64 // addresses, offsets, or ip, sp and fp
+	refused []fileKey
+}
+
+// fileKey is a file by its device and inode.
+type fileKey struct{ dev, ino uint64 }
+
+func (q *request) encode() []byte {
+	w := writer{q.kind}
+	w.number(q.id)
+	w.number(uint64(q.pid))
+	w.number(q.start)
+	w.number(uint64(len(q.addrs)))
+	for _, a := range q.addrs {
+		w.number(a)
+	}
+	w.number(uint64(len(q.refused)))
+	for _, f := range q.refused {
+		w.number(f.dev)
+		w.number(f.ino)
+	}
+	return w
+}
+
+func decodeRequest(b []byte) (q request, err error) {
+	if len(b) == 0 {
+		return q, errMessage
+	}
+	q.kind = b[0]
+	r := &reader{left: b[1:]}
+	q.id, q.pid, q.start = r.number(math.MaxUint64), int(r.number(math.MaxInt32)), r.number(math.MaxUint64)
+	q.addrs = make([]uint64, r.count(maxAddrs))
+	for i := range q.addrs {
+		q.addrs[i] = r.number(math.MaxUint64)
+	}
+	q.refused = make([]fileKey, r.count(maxRefused))
+	for i := range q.refused {
+		q.refused[i] = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
+	}
+	return q, r.done()
+}
+
+// Kinds of messages of a helper.
+const (
+	sayHello = 1 // it is ready
+	sayNote  = 2 // it begins with a file, or is done with it
+	sayReply = 3
+)
+
+// Flags of a reply.
+const (
+	flagLate   = 1 << iota // not all was done in time
+	flagStuck              // something hangs in this helper: it should be ended
+	flagRemote             // a file is on a file system that may not answer
+	flagKnown              // the kernel's debug file is there
+	flagFailed             // text is the error
+	allFlags   = 1<<iota - 1
+)
+
+// message is what a helper says.
+type message struct {
+	kind byte
+	id   uint64 // of the request, or of the note
+	// Of a note.
+	begin bool
+	pid   int
+	file  fileKey
+	// Of a reply. Hello has a text, too.
+	flags   uint64
+	text    string
+	addrs   []uint64
+	frames  []string
+	sources []symbols.Source
+	stats   symbols.Stats
+}
+
+func (m *message) encode() []byte {
+	w := writer{m.kind}
+	w.number(m.id)
+	switch m.kind {
+	case sayHello:
+		w.text(scrub(m.text, maxText))
+	case sayNote:
+		begin := uint64(0)
+		if m.begin {
+			begin = 1
+		}
+		for _, n := range []uint64{begin, uint64(m.pid), m.file.dev, m.file.ino} {
+			w.number(n)
+		}
+	case sayReply:
+		w.number(m.flags)
+		w.text(scrub(m.text, maxText))
+		w.number(uint64(len(m.addrs)))
+		for _, a := range m.addrs {
+			w.number(a)
+		}
+		room := maxNames - w.frames(m.frames)
+		w.sources(m.sources, room)
+		w.stats(&m.stats)
+	}
+	return w
+}
+
+// frames writes the names, and addresses alone once there is no room. It
+// returns the room that was used.
+func (w *writer) frames(frames []string) int {
+	begin := len(*w)
+	w.number(uint64(len(frames)))
+	for _, f := range frames {
+		f = scrub(f, maxFrame)
+		if len(*w)-begin+len(f) > maxNames/4*3 {
+			f = "[unknown]"
+		}
+		w.text(f)
+	}
+	return len(*w) - begin
+}
+
+// sources writes as many of the sources as there is room for, innermost first.
+func (w *writer) sources(list []symbols.Source, room int) {
+	w.number(uint64(len(list)))
+	for i := range list {
+		var one writer
+		s := &list[i]
+		n := min(len(s.Inlined), maxInlined)
+		one.text(scrub(s.File, maxPath))
+		one.number(uint64(max(s.Line, 0)))
+		one.number(uint64(n))
+		for _, f := range s.Inlined[:n] {
+			one.text(scrub(f.Function, maxFrame))
+			one.text(scrub(f.File, maxPath))
+			one.number(uint64(max(f.Line, 0)))
+		}
+		if room -= len(one); room < 3*len(list) {
+			one, room = writer{0, 0, 0}, min(room, 0)
+		}
+		*w = append(*w, one...)
+	}
+}
+
+func (w *writer) stats(s *symbols.Stats) {
+	for _, n := range []uint64{
+		uint64(s.Files), uint64(s.Bytes), s.Evicted, s.Timeouts, uint64(s.Stuck),
+		uint64(s.Lines), uint64(s.LineBytes), s.LineFailed, uint64(s.LinesQueued), s.Remote,
+	} {
+		w.number(n)
+	}
+}
+
+// decodeMessage takes apart what a helper says, which may be hostile.
+func decodeMessage(b []byte) (m message, err error) {
+	if len(b) == 0 {
+		return m, errMessage
+	}
+	m.kind = b[0]
+	r := &reader{left: b[1:]}
+	m.id = r.number(math.MaxUint64)
+	switch m.kind {
+	case sayHello:
+		m.text = r.printable(maxText)
+	case sayNote:
+		m.begin = r.number(1) == 1
+		m.pid = int(r.number(math.MaxInt32))
+		m.file = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
+	case sayReply:
+		m.flags = r.number(allFlags)
+		m.text = r.printable(maxText)
+		m.addrs = make([]uint64, r.count(maxAddrs))
+		for i := range m.addrs {
+			m.addrs[i] = r.number(math.MaxUint64)
+		}
+		m.frames = make([]string, r.count(maxAddrs))
+		for i := range m.frames {
+			m.frames[i] = r.printable(maxFrame)
+		}
+		m.sources = r.sources()
+		m.stats = r.stats()
+	default:
+		return m, fmt.Errorf("%w of kind %d", errMessage, m.kind)
+	}
+	return m, r.done()
+}
+
+func (r *reader) sources() []symbols.Source {
+	n := r.count(maxAddrs)
+	if n == 0 {
+		return nil
+	}
+	out := make([]symbols.Source, n)
+	for i := range out {
+		s := &out[i]
+		s.File, s.Line = r.printable(maxPath), int(r.number(math.MaxInt32))
+		for range r.count(maxInlined) {
+			s.Inlined = append(s.Inlined, symbols.Inlined{
+				Function: r.printable(maxFrame), File: r.printable(maxPath), Line: int(r.number(math.MaxInt32)),
+			})
+		}
+	}
+	return out
+}
+
+func (r *reader) stats() (s symbols.Stats) {
+	n := func() uint64 { return r.number(math.MaxInt64) }
+	s.Files, s.Bytes, s.Evicted, s.Timeouts, s.Stuck = int(n()), int64(n()), n(), n(), int(n())
+	s.Lines, s.LineBytes, s.LineFailed, s.LinesQueued, s.Remote = int(n()), int64(n()), n(), int(n()), n()
+	return s
+}

@@ -1,0 +1,172 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+// serveOpener opens what the parser asks for, until that ends.
+func serveOpener(fd int, files *symbols.Files) error {
+	buf := make([]byte, maxMessage)
+	for {
+		n, err := receive(fd, buf)
+		if err != nil || n == 0 {
+			return err
+		}
+		o, err := decodeOrder(buf[:n])
+		if err != nil {
+			return err
+		}
+		if err := sendFiles(fd, carryOut(files, o)); err != nil {
+			return err
+		}
+	}
+}
+
+func carryOut(files *symbols.Files, o order) []symbols.Opened {
+	var f *os.File
+	var err error
+	switch o.kind {
+	case openMaps:
+		f, err = files.Maps(o.pid)
+	case openMapped:
+		return files.Mapped(o.pid, o.list)
+	case openInRoot:
+		f, err = files.InRoot(o.pid, o.path)
+	case openHost:
+		f, err = files.Host(o.path)
+	case openPerfMap:
+		f, err = files.PerfMap(o.pid)
+	default:
+		err = errMessage
+	}
+	return []symbols.Opened{{File: f, Err: err}}
+}
+
+// sendFiles hands descriptors over, and closes them here.
+func sendFiles(fd int, list []symbols.Opened) error {
+	results := make([]byte, len(list))
+	var fds []int
+	for i, o := range list {
+		switch {
+		case o.Err == nil:
+			results[i] = opened
+			fds = append(fds, int(o.File.Fd()))
+		case errors.Is(o.Err, symbols.ErrRemote):
+			results[i] = isRemote
+		default:
+			results[i] = notOpened
+		}
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	err := unix.Sendmsg(fd, results, rights, nil, unix.MSG_NOSIGNAL)
+	for _, o := range list {
+		o.File.Close() // nil is fine
+	}
+	return err
+}
+
+// serveReader reads memory of processes for the daemon, until that ends.
+func serveReader(fd int) error {
+	if err := send(fd, (&message{kind: sayHello}).encode()); err != nil {
+		return err
+	}
+	buf := make([]byte, maxMessage)
+	for {
+		n, err := receive(fd, buf)
+		if err != nil || n == 0 {
+			return err
+		}
+		q, err := decodeRequest(buf[:n])
+		if err != nil {
+			return err
+		}
+		m := message{kind: sayReply, id: q.id}
+		switch {
+		case q.kind == askMemory && len(q.addrs) == 3:
+			m.addrs, err = process.UserStack(q.pid, q.addrs[0], q.addrs[1], q.addrs[2])
+		case q.kind == askCmdline:
+			m.text, err = cmdline(q.pid, q.start)
+		default:
+			err = errMessage
+		}
+		if err != nil {
+			m.flags |= flagFailed
+			if m.text == "" {
+				m.text = err.Error()
+			}
+		}
+		if err := send(fd, m.encode()); err != nil {
+			return err
+		}
+	}
+}
+
+// cmdline reads the command line of a process that began then: the pages that
+// it is in are the process's own, and may be of any file.
+func cmdline(pid int, start uint64) (string, error) {
+	dir, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid)))
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	if start != 0 {
+		text, err := readIn(dir, "stat")
+		if err != nil {
+			return "", err
+		}
+		now, err := process.StartTime(text)
+		if err != nil {
+			return "", err
+		}
+		if now != start {
+			return "", fmt.Errorf("process %d is another one: %w", pid, os.ErrNotExist)
+		}
+	}
+	text, err := readIn(dir, "cmdline")
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", " "), nil
+}
+
+func readIn(dir *os.File, name string) ([]byte, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxText))
+}
+
+func receive(fd int, buf []byte) (int, error) {
+	for {
+		n, _, _, _, err := unix.Recvmsg(fd, buf, nil, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+func send(fd int, b []byte) error {
+	for {
+		err := unix.Sendmsg(fd, b, nil, nil, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

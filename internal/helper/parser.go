@@ -1,0 +1,173 @@
+package helper
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+const (
+	parseTime  = 800 * time.Millisecond // of one stack; the rest goes on in the background
+	openerTime = 3 * time.Second        // of opening: an opener that takes longer hangs
+)
+
+// Exit statuses of a parser.
+const (
+	exitBroken = 1
+	exitOpener = 3 // its opener hangs
+)
+
+// parser serves requests of the daemon.
+type parser struct {
+	fd       int
+	resolver *symbols.Resolver
+	refused  atomic.Pointer[[]fileKey]
+	notes    atomic.Uint64
+
+	mu     sync.Mutex
+	active map[uint64]bool // notes that were begun for lines, which go on in the background
+}
+
+// newParser prepares everything that wants opening. It may be sandboxed then.
+func newParser(fd, openerFD int, o role) (*parser, error) {
+	t := unix.NsecToTimeval(int64(openerTime))
+	if err := unix.SetsockoptTimeval(openerFD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t); err != nil {
+		return nil, err
+	}
+	p := &parser{fd: fd, active: map[uint64]bool{}}
+	p.resolver = symbols.New(&symbols.Options{
+		NoLines: !o.lines, MaxBytes: o.memory / 4, MaxLineBytes: o.memory / 4, Timeout: parseTime, Concurrent: 2,
+		MaxFiles: 512, MaxSymbols: int(min(o.memory/64, 2<<20)),
+		Opener: newAsks(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.working,
+	})
+	p.resolver.Prepare()
+	return p, nil
+}
+
+func (p *parser) refuses(dev, ino uint64) bool {
+	list := p.refused.Load()
+	if list == nil {
+		return false
+	}
+	for _, f := range *list {
+		if f == (fileKey{dev, ino}) {
+			return true
+		}
+	}
+	return false
+}
+
+// working tells the daemon whose file is being worked on, in case it is the
+// last that is heard of this process. What is told while the daemon is too busy
+// to listen is lost.
+func (p *parser) working(pid int, dev, ino uint64) func() {
+	id := p.notes.Add(1)
+	p.mu.Lock()
+	p.active[id] = true
+	p.mu.Unlock()
+	p.note(message{kind: sayNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
+	return func() { p.done(id) }
+}
+
+func (p *parser) done(id uint64) {
+	p.mu.Lock()
+	was := p.active[id]
+	delete(p.active, id)
+	p.mu.Unlock()
+	if was {
+		p.note(message{kind: sayNote, id: id})
+	}
+}
+
+func (p *parser) note(m message) {
+	_ = unix.Sendmsg(p.fd, m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// settle ends the notes of what has gone on in the background, once nothing does.
+func (p *parser) settle() {
+	if p.resolver.Stats().LinesQueued > 0 {
+		return
+	}
+	p.mu.Lock()
+	var over []uint64
+	for id := range p.active {
+		over = append(over, id)
+	}
+	p.mu.Unlock()
+	for _, id := range over {
+		p.done(id)
+	}
+}
+
+// serve answers requests one after the other until the daemon closes the socket.
+func (p *parser) serve(hello string) error {
+	if err := send(p.fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
+		return err
+	}
+	requests := make(chan request)
+	go func() {
+		buf := make([]byte, maxMessage)
+		for {
+			n, err := receive(p.fd, buf)
+			if err != nil || n == 0 {
+				os.Exit(0) // the daemon has ended; whatever is being done is in vain
+			}
+			q, err := decodeRequest(buf[:n])
+			if err != nil {
+				os.Exit(exitBroken)
+			}
+			requests <- q
+		}
+	}()
+	for q := range requests {
+		m := p.answer(q)
+		if err := send(p.fd, m.encode()); err != nil {
+			return err
+		}
+		if p.resolver.Stats().LinesQueued > 0 {
+			go p.settleLater()
+		}
+	}
+	return nil
+}
+
+func (p *parser) settleLater() {
+	for p.resolver.Stats().LinesQueued > 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	p.settle()
+}
+
+func (p *parser) answer(q request) *message {
+	m := &message{kind: sayReply, id: q.id}
+	before := p.resolver.Stats()
+	p.refused.Store(&q.refused)
+	switch q.kind {
+	case askStack:
+		s := p.resolver.User(q.pid, q.addrs)
+		m.frames, m.sources = s.Frames, s.Sources
+	case askKernel:
+		var known bool
+		if m.sources, known = p.resolver.KernelLines(q.addrs); known {
+			m.flags |= flagKnown
+		}
+	default:
+		m.flags |= flagFailed
+	}
+	m.stats = p.resolver.Stats()
+	if m.stats.Timeouts > before.Timeouts {
+		m.flags |= flagLate
+	}
+	if m.stats.Remote > before.Remote {
+		m.flags |= flagRemote
+	}
+	if m.stats.Stuck > 0 {
+		m.flags |= flagStuck
+	}
+	return m
+}

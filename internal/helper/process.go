@@ -1,0 +1,223 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	startTime = 10 * time.Second // until a new helper must be ready
+	noteTime  = 40 * time.Second // of work on one file, in the background even
+	maxNotes  = 256
+)
+
+// note is work on a file that a helper has told of.
+type note struct {
+	pid   int
+	file  fileKey
+	since time.Time
+}
+
+// worker is a running helper: one process, or a parser with its opener.
+type worker struct {
+	conn     *net.UnixConn
+	children []*child
+	broken   chan struct{} // closed when nothing more comes from it
+
+	mu      sync.Mutex
+	why     error
+	waiting map[uint64]chan message
+	notes   map[uint64]note
+	stats   message // the last reply
+}
+
+var errGone = errors.New("the helper has ended")
+
+// launch starts a helper and waits until it is ready.
+func (s *starter) launch(o role) (w *worker, err error) {
+	mine, its, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	w = &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}}
+	defer func() {
+		if err != nil {
+			w.kill()
+		}
+	}()
+	files := []*os.File{its}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if w.conn, err = connection(mine); err != nil {
+		return nil, err
+	}
+	if o.name == roleParse {
+		parsers, openers, err := pair()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, parsers, openers)
+		opener := role{name: roleOpen, remote: o.remote, memory: openerMemory}
+		if err := w.add(s.start(opener, openers)); err != nil {
+			return nil, err
+		}
+		if err := w.add(s.start(o, its, parsers)); err != nil {
+			return nil, err
+		}
+	} else if err := w.add(s.start(o, its)); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, maxMessage)
+	_ = w.conn.SetReadDeadline(time.Now().Add(startTime))
+	m, err := w.next(buf)
+	if err != nil || m.kind != sayHello {
+		return nil, fmt.Errorf("start helper: %w: %s", errors.Join(err, errGone), w.lastWords())
+	}
+	_ = w.conn.SetReadDeadline(time.Time{})
+	go w.listen(buf)
+	return w, nil
+}
+
+func (w *worker) add(c *child, err error) error {
+	if err != nil {
+		return err
+	}
+	w.children = append(w.children, c)
+	return nil
+}
+
+// lastWords is what its processes said on their standard error.
+func (w *worker) lastWords() string {
+	for _, c := range w.children {
+		if line := c.stderr.line(); line != "" {
+			return c.role + ": " + line
+		}
+	}
+	return "no reason given"
+}
+
+func (w *worker) next(buf []byte) (message, error) {
+	n, err := w.conn.Read(buf)
+	if err != nil {
+		return message{}, err
+	}
+	if n == 0 {
+		return message{}, errGone
+	}
+	return decodeMessage(buf[:n])
+}
+
+// listen takes what the helper says until it ends, or talks nonsense.
+func (w *worker) listen(buf []byte) {
+	for {
+		m, err := w.next(buf)
+		if err != nil {
+			w.mu.Lock()
+			w.why = err
+			w.mu.Unlock()
+			close(w.broken)
+			return
+		}
+		w.mu.Lock()
+		switch m.kind {
+		case sayNote:
+			if m.begin && len(w.notes) < maxNotes {
+				w.notes[m.id] = note{m.pid, m.file, time.Now()}
+			} else if !m.begin {
+				delete(w.notes, m.id)
+			}
+		case sayReply:
+			w.stats = m
+			if c := w.waiting[m.id]; c != nil {
+				delete(w.waiting, m.id)
+				c <- m
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// active lists what the helper works on.
+func (w *worker) active() []note {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := make([]note, 0, len(w.notes))
+	for _, n := range w.notes {
+		list = append(list, n)
+	}
+	return list
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// ask sends a request and waits for the reply.
+func (w *worker) ask(q *request, limit time.Duration) (message, error) {
+	c := make(chan message, 1)
+	w.mu.Lock()
+	w.waiting[q.id] = c
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.waiting, q.id)
+		w.mu.Unlock()
+	}()
+	_ = w.conn.SetWriteDeadline(time.Now().Add(limit))
+	if _, err := w.conn.Write(q.encode()); err != nil {
+		return message{}, fmt.Errorf("%w: %w", errGone, err)
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case m := <-c:
+		return m, nil
+	case <-w.broken:
+		return message{}, errGone
+	case <-timer.C:
+		return message{}, errNoAnswer
+	}
+}
+
+// kill ends the processes and does not wait for them.
+func (w *worker) kill() {
+	for _, c := range w.children {
+		_ = c.proc.Kill()
+	}
+	if w.conn != nil {
+		w.conn.Close() // who may not be killed ends by that
+	}
+}
+
+// cpu is the time that its processes have had so far.
+func (w *worker) cpu() (sum time.Duration) {
+	for _, c := range w.children {
+		sum += c.cpu()
+	}
+	return sum
+}
+
+// resident is the memory of its largest process.
+func (w *worker) resident() (most int64) {
+	for _, c := range w.children {
+		most = max(most, c.resident())
+	}
+	return most
+}
+
+// corpses counts processes that were killed and are still there.
+func corpses(list []*child) (n int, left []*child) {
+	for _, c := range list {
+		select {
+		case <-c.ended:
+		default:
+			left = append(left, c)
+		}
+	}
+	return len(left), left
+}

@@ -1,0 +1,193 @@
+package helper
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/user"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/sandbox"
+)
+
+// User is the system user that helpers run as, if there is one; else they run as nobody.
+const User = "tailcam-helper"
+
+const nobody = 65534
+
+// starter starts helpers. One thread starts them all and never ends: the kernel
+// kills them when the thread that has started them ends (PR_SET_PDEATHSIG).
+type starter struct {
+	exe      string
+	orders   chan func()
+	uid, gid int
+	// other: helpers get another user.
+	other   bool
+	ambient []uintptr // capabilities of an opener
+	missing string    // what a helper has to do without
+	left    sync.WaitGroup
+}
+
+func newStarter(exe string) (*starter, error) {
+	have, err := sandbox.Capabilities()
+	if err != nil {
+		return nil, err
+	}
+	s := &starter{exe: exe, orders: make(chan func()), uid: nobody, gid: nobody}
+	has := func(c uint) bool { return have&(1<<c) != 0 }
+	s.other = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
+	if !s.other {
+		s.missing = "helpers run as the daemon's own user: it lacks CAP_SETUID or CAP_SETGID"
+	} else if u, err := user.Lookup(User); err == nil {
+		uid, err1 := strconv.Atoi(u.Uid)
+		gid, err2 := strconv.Atoi(u.Gid)
+		if err1 == nil && err2 == nil && uid != 0 {
+			s.uid, s.gid = uid, gid
+		}
+	}
+	for _, c := range []uint{sandbox.CapSysPtrace, sandbox.CapCheckpointRestore, sandbox.CapDACReadSearch} {
+		if has(c) {
+			s.ambient = append(s.ambient, uintptr(c))
+		}
+	}
+	if !has(sandbox.CapDACReadSearch) && has(sandbox.CapDACOverride) {
+		s.ambient = append(s.ambient, sandbox.CapDACOverride)
+	}
+	go func() {
+		runtime.LockOSThread()
+		for do := range s.orders {
+			do()
+		}
+	}()
+	return s, nil
+}
+
+func (s *starter) close() { close(s.orders) }
+
+// child is one process of a helper.
+type child struct {
+	role   string
+	proc   *os.Process
+	ended  chan struct{} // closed once it is gone; state is set then
+	state  *os.ProcessState
+	stderr *said
+}
+
+// start starts one process with these descriptors from 3 on.
+func (s *starter) start(o role, files ...*os.File) (*child, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
+	attr := &os.ProcAttr{
+		Dir: "/", Env: []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}, Files: append([]*os.File{null, null, write}, files...),
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // a terminal's signals are not for it
+	}
+	if s.other {
+		attr.Sys.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
+	}
+	if o.name != roleParse {
+		attr.Sys.AmbientCaps = s.ambient
+	}
+	c := &child{role: o.name, ended: make(chan struct{}), stderr: &said{}}
+	failed := make(chan error)
+	s.orders <- func() {
+		var err error
+		c.proc, err = os.StartProcess(s.exe, append([]string{"tailcam"}, o.args()...), attr)
+		failed <- err
+	}
+	if err := <-failed; err != nil {
+		read.Close()
+		return nil, fmt.Errorf("start helper: %w", err)
+	}
+	go func() {
+		_, _ = io.Copy(c.stderr, read)
+		read.Close()
+	}()
+	s.left.Add(1)
+	go func() {
+		defer s.left.Done()
+		c.state, _ = c.proc.Wait()
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// said keeps the beginning of what a helper says on its standard error.
+type said struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (s *said) Write(b []byte) (int, error) {
+	const most = 4096
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, b[:min(len(b), most-min(most, len(s.text)))]...)
+	return len(b), nil
+}
+
+// line is the first line of it, safe to print.
+func (s *said) line() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line, _, _ := bytes.Cut(s.text, []byte{'\n'})
+	return scrub(string(line), 256)
+}
+
+// cpu is the time that the process has had, as the kernel counts it.
+func (c *child) cpu() time.Duration {
+	const sched = 2 // CPUCLOCK_SCHED
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^c.proc.Pid<<3|sched), &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// resident is the memory of its own that a process has, without files.
+func (c *child) resident() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", c.proc.Pid))
+	var size, all, shared int64
+	if err != nil {
+		return 0
+	}
+	if _, err := fmt.Sscan(string(text), &size, &all, &shared); err != nil {
+		return 0
+	}
+	return all * int64(os.Getpagesize())
+}
+
+// pair makes a socket that keeps messages apart: one end for the daemon or a
+// helper, one for a helper.
+func pair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket for a helper: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "helper"), os.NewFile(uintptr(fds[1]), "helper"), nil
+}
+
+func connection(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("connect to a helper: %w", err)
+	}
+	return c.(*net.UnixConn), nil
+}

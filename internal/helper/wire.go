@@ -1,0 +1,116 @@
+package helper
+
+import (
+	"encoding/binary"
+	"errors"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what crosses between the processes.
+const (
+	maxMessage = 96 << 10 // bytes of a message
+	maxAddrs   = 512      // of one stack
+	maxRefused = 64
+	maxText    = 8192 // a command line, an error
+	maxFrame   = 2048 // bytes of a frame's name
+	maxNames   = 64 << 10
+	maxPath    = 4096
+	maxInlined = 64
+	maxOpen    = 64 // files asked for in one message
+)
+
+// errMessage says that a message is not as it has to be: whoever sent it is
+// broken, or under somebody else's control.
+var errMessage = errors.New("malformed message")
+
+// writer appends numbers and texts to a message.
+type writer []byte
+
+func (w *writer) number(n uint64) { *w = binary.AppendUvarint(*w, n) }
+
+func (w *writer) text(s string) {
+	w.number(uint64(len(s)))
+	*w = append(*w, s...)
+}
+
+// reader takes a message apart. After the first mistake it gives only zeros.
+type reader struct {
+	left []byte
+	bad  bool
+}
+
+func (r *reader) number(most uint64) uint64 {
+	n, size := binary.Uvarint(r.left)
+	if size <= 0 || n > most {
+		r.bad, r.left = true, nil
+		return 0
+	}
+	r.left = r.left[size:]
+	return n
+}
+
+// count reads how many follow, each of at least one byte.
+func (r *reader) count(most int) int {
+	n := int(r.number(uint64(most)))
+	if n > len(r.left) {
+		r.bad, r.left, n = true, nil, 0
+	}
+	return n
+}
+
+func (r *reader) text(most int) string {
+	n := r.count(most)
+	s := string(r.left[:n])
+	r.left = r.left[n:]
+	return s
+}
+
+// printable is text that may be shown as it is.
+func (r *reader) printable(most int) string {
+	s := r.text(most)
+	if !isPrintable(s) {
+		r.bad, r.left = true, nil
+		return ""
+	}
+	return s
+}
+
+// done tells whether all of it was well formed, and nothing is left over.
+func (r *reader) done() error {
+	if r.bad || len(r.left) > 0 {
+		return errMessage
+	}
+	return nil
+}
+
+func isPrintable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, c := range s {
+		if !unicode.IsPrint(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// scrub makes text printable, and no longer than most bytes.
+func scrub(s string, most int) string {
+	for len(s) > most || !isPrintable(s) {
+		out := make([]rune, 0, len(s))
+		size := 0
+		for _, c := range s {
+			if c == utf8.RuneError || !unicode.IsPrint(c) {
+				c = '?'
+			}
+			if size += utf8.RuneLen(c); size > most {
+				break
+			}
+			out = append(out, c)
+		}
+		s = string(out)
+	}
+	return s
+}

@@ -1,0 +1,8 @@
+package sandbox
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_X86_64
+
+// archCalls are the calls that only this architecture has.
+var archCalls = []uintptr{unix.SYS_ARCH_PRCTL, unix.SYS_EPOLL_WAIT}

@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Profile lists the system calls that a process may still make; all others
+// fail with EPERM.
+type Profile struct {
+	calls []uintptr
+}
+
+// Parser is for a process that works on what it is given: it can neither open
+// nor connect nor start anything.
+func Parser() Profile { return Profile{runtimeCalls} }
+
+// Opener is for a process that opens files of others, reads their memory and
+// parses nothing.
+func Opener() Profile { return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...)} }
+
+// runtimeCalls is what Go's runtime and reading from descriptors take.
+var runtimeCalls = append([]uintptr{
+	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_FCNTL, unix.SYS_RECVMSG, unix.SYS_SENDMSG,
+	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_BRK, unix.SYS_MINCORE,
+	unix.SYS_FUTEX, unix.SYS_CLONE, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_GETTID, unix.SYS_GETPID, unix.SYS_TGKILL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY,
+	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2, unix.SYS_GETRANDOM, unix.SYS_GETRUSAGE, unix.SYS_SETPRIORITY,
+	unix.SYS_SETITIMER, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE,
+}, archCalls...)
+
+// openCalls is what opening takes.
+var openCalls = []uintptr{
+	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_READLINKAT, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_PPOLL, unix.SYS_PROCESS_VM_READV,
+}
+
+// install puts a filter over all threads.
+func (p Profile) install() error {
+	program, err := bpf.Assemble(p.filter())
+	if err != nil {
+		return fmt.Errorf("assemble the system call filter: %w", err)
+	}
+	code := make([]unix.SockFilter, len(program))
+	for i, in := range program {
+		code[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return fmt.Errorf("filter system calls: %w", errno)
+	}
+	if thread != 0 {
+		return fmt.Errorf("filter system calls: thread %d has another filter", thread)
+	}
+	return nil
+}
+
+// Offsets in struct seccomp_data.
+const (
+	dataNumber = 0
+	dataArch   = 4
+	dataArgs   = 16
+)
+
+// filter lists the calls one after the other; those with an argument that
+// matters are looked at further. x32 has numbers that are in no list.
+func (p Profile) filter() []bpf.Instruction {
+	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	out := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS},
+		bpf.LoadAbsolute{Off: dataNumber, Size: 4},
+	}
+	// C libraries try the older call then, whose flags can be looked at.
+	out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
+	for _, nr := range p.calls {
+		next := []bpf.Instruction{allow}
+		switch nr {
+		case unix.SYS_CLONE: // threads only
+			next = bits(0, unix.CLONE_THREAD, allow, deny)
+		case unix.SYS_MMAP, unix.SYS_MPROTECT: // no code
+			next = bits(2, unix.PROT_EXEC, deny, allow)
+		case unix.SYS_TGKILL: // only itself
+			next = []bpf.Instruction{
+				bpf.LoadAbsolute{Off: dataArgs, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(unix.Getpid()), SkipTrue: 1}, deny, allow,
+			}
+		}
+		out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(nr), SkipTrue: uint8(len(next))})
+		out = append(out, next...)
+	}
+	return append(out, deny)
+}
+
+// bits chooses by whether an argument has some bits.
+func bits(arg, mask uint32, set, clear bpf.Instruction) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArgs + 8*arg, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: mask, SkipFalse: 1}, set, clear,
+	}
+}

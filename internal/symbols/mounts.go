@@ -1,0 +1,173 @@
+package symbols
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// localTypes are file systems that wait for nothing but a disk of this
+// machine. All others may wait for a server, and so for ever; that of FUSE may
+// be anybody's. "overlay" is judged by who has mounted it, see mountTable.
+var localTypes = map[string]bool{
+	"aufs": true, "bcachefs": true, "btrfs": true, "cramfs": true, "devtmpfs": true, "erofs": true, "exfat": true, "ext2": true, "ext3": true,
+	"ext4": true, "f2fs": true, "hugetlbfs": true, "iso9660": true, "jffs2": true, "jfs": true, "minix": true, "nilfs2": true, "ntfs3": true,
+	"overlay": true, "proc": true, "ramfs": true, "reiserfs": true, "romfs": true, "rootfs": true, "squashfs": true, "sysfs": true,
+	"tmpfs": true, "ubifs": true, "udf": true, "vfat": true, "xfs": true, "zfs": true,
+}
+
+// mountTable is what a /proc/PID/mountinfo says.
+type mountTable struct {
+	byID  map[uint64]mount
+	byDev map[uint64]mount
+}
+
+type mount struct {
+	dev  uint64
+	kind string
+}
+
+const maxMountinfo = 16 << 20 // bytes: some hundred thousand mounts
+
+func readMounts(r io.Reader) (mountTable, error) {
+	t := mountTable{map[uint64]mount{}, map[uint64]mount{}}
+	scan := bufio.NewScanner(io.LimitReader(r, maxMountinfo))
+	scan.Buffer(make([]byte, 0, 16<<10), 1<<20)
+	for scan.Scan() {
+		// id parent major:minor root mountpoint options… - type source options
+		before, after, ok := strings.Cut(scan.Text(), " - ")
+		fields := strings.SplitN(before, " ", 4)
+		if !ok || len(fields) < 4 {
+			continue
+		}
+		id, err := strconv.ParseUint(fields[0], 10, 64)
+		major, minor, ok := strings.Cut(fields[2], ":")
+		maj, err2 := strconv.ParseUint(major, 10, 32)
+		min, err3 := strconv.ParseUint(minor, 10, 32)
+		if !ok || err != nil || err2 != nil || err3 != nil {
+			continue
+		}
+		kind, _, _ := strings.Cut(after, " ")
+		m := mount{unix.Mkdev(uint32(maj), uint32(min)), kind}
+		t.byID[id], t.byDev[m.dev] = m, m
+	}
+	return t, scan.Err()
+}
+
+// ownMounts is the table of the calling process, read again when it has changed.
+type ownMounts struct {
+	mu    sync.Mutex
+	file  *os.File
+	table mountTable
+}
+
+func (o *ownMounts) get(proc string) mountTable {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.file == nil {
+		f, err := os.Open(filepath.Join(proc, "self/mountinfo"))
+		if err != nil {
+			return mountTable{}
+		}
+		o.file = f
+	} else {
+		poll := []unix.PollFd{{Fd: int32(o.file.Fd()), Events: unix.POLLPRI}}
+		if n, err := unix.Ppoll(poll, &unix.Timespec{}, nil); err == nil && n == 0 {
+			return o.table
+		}
+	}
+	if _, err := o.file.Seek(0, io.SeekStart); err != nil {
+		return mountTable{}
+	}
+	t, err := readMounts(o.file)
+	if err != nil {
+		t = mountTable{}
+	}
+	o.table = t
+	return t
+}
+
+// view is the file system as one process sees it, for one call; pid 0 is
+// tailcam itself.
+type view struct {
+	files  *Files
+	pid    int
+	dir    string // /proc/PID
+	loaded bool
+	mounts mountTable // of the process
+}
+
+func (f *Files) view(pid int) *view {
+	v := &view{files: f, pid: pid, dir: f.dir(pid)}
+	return v
+}
+
+// theirs reads the mounts of the process, once.
+func (v *view) theirs() mountTable {
+	if v.loaded || v.pid == 0 {
+		return v.mounts
+	}
+	v.loaded = true
+	f, err := os.Open(filepath.Join(v.dir, "mountinfo"))
+	if err != nil {
+		return v.mounts
+	}
+	defer f.Close()
+	if t, err := readMounts(f); err == nil {
+		v.mounts = t
+	}
+	return v.mounts
+}
+
+// local judges a mount. An overlay may have anything below it, and users may
+// mount one in a namespace of their own: only those count that tailcam sees,
+// too, such as those of container engines.
+func (v *view) local(m mount) bool {
+	if m.kind == "overlay" && v.files.own.get(v.files.opts.Proc).byDev[m.dev].kind != "overlay" {
+		return false
+	}
+	return localTypes[m.kind]
+}
+
+// localDevice judges the device of a mapping. One that is mounted nowhere is
+// not local: it may have been FUSE.
+func (v *view) localDevice(dev uint64) bool {
+	if m, ok := v.files.own.get(v.files.opts.Proc).byDev[dev]; ok {
+		return v.local(m)
+	}
+	m, ok := v.theirs().byDev[dev]
+	return ok && v.local(m)
+}
+
+// localFile judges where an O_PATH descriptor leads, without asking its file system.
+func (v *view) localFile(fd int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(text), "mnt_id:")
+	number, _, _ := strings.Cut(rest, "\n")
+	id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+	if err != nil {
+		return false
+	}
+	if m, ok := v.files.own.get(v.files.opts.Proc).byID[id]; ok {
+		return v.local(m)
+	}
+	if m, ok := v.theirs().byID[id]; ok {
+		return v.local(m)
+	}
+	// The mount that holds the root of a chroot is in no table: its device may be.
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, 0, &st); err != nil {
+		return false
+	}
+	return v.localDevice(unix.Mkdev(st.Dev_major, st.Dev_minor))
+}

@@ -1,0 +1,226 @@
+package symbols
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Opener opens what a Resolver reads. The daemon's helper uses one that asks
+// another process, as the one that parses may open nothing.
+type Opener interface {
+	// Maps opens /proc/PID/maps.
+	Maps(pid int) (*os.File, error)
+	// Mapped opens the files behind mappings of a process, one result each.
+	Mapped(pid int, list []Mapping) []Opened
+	// InRoot opens a program, a library or a debug file as the process sees it.
+	InRoot(pid int, path string) (*os.File, error)
+	// Host is InRoot for the root directory of tailcam itself.
+	Host(path string) (*os.File, error)
+	// PerfMap opens the map that a just-in-time compiler has written.
+	PerfMap(pid int) (*os.File, error)
+}
+
+// Mapping is a file in the address space of a process.
+type Mapping struct {
+	Start, End uint64
+	Dev, Inode uint64
+	Name       string // as /proc/PID/maps has it
+}
+
+// Opened is a file or the reason why there is none.
+type Opened struct {
+	File *os.File
+	Err  error
+}
+
+// ErrRemote says that a file was not opened because its file system may wait
+// for a server: NFS, FUSE and the like.
+var ErrRemote = errors.New("on a file system that may not answer")
+
+var (
+	errNotRegular = errors.New("not a regular file")
+	errNotProgram = errors.New("neither a program nor a library nor a debug file")
+)
+
+// OpenerOptions tune Files. The zero value of a field is its default.
+type OpenerOptions struct {
+	Proc  string // where procfs is mounted; default /proc
+	Local bool   // give ErrRemote instead of waiting for a file system that may not answer
+}
+
+// Files opens files in the calling process. It is safe for concurrent use.
+type Files struct {
+	opts OpenerOptions
+	own  ownMounts
+}
+
+// NewOpener makes an opener. A nil opts means defaults.
+func NewOpener(opts *OpenerOptions) *Files {
+	var o OpenerOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	return &Files{opts: o}
+}
+
+func (f *Files) dir(pid int) string { return filepath.Join(f.opts.Proc, strconv.Itoa(pid)) }
+
+// Maps implements Opener.
+func (f *Files) Maps(pid int) (*os.File, error) {
+	return os.Open(filepath.Join(f.dir(pid), "maps"))
+}
+
+// Mapped implements Opener: the very inode where that is permitted
+// (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN), which also serves deleted and
+// replaced files, else by its path as the process sees it.
+func (f *Files) Mapped(pid int, list []Mapping) []Opened {
+	out := make([]Opened, len(list))
+	v := f.view(pid)
+	for i, m := range list {
+		out[i].File, out[i].Err = f.mapped(v, m)
+	}
+	return out
+}
+
+func (f *Files) mapped(v *view, m Mapping) (*os.File, error) {
+	if f.opts.Local && !v.localDevice(m.Dev) {
+		return nil, ErrRemote
+	}
+	link := filepath.Join(v.dir, "map_files", fmt.Sprintf("%x-%x", m.Start, m.End))
+	fd, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if strings.HasSuffix(m.Name, deletedSuffix) {
+			return nil, err // what lies there now is another file
+		}
+		fd, err = v.open(m.Name, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return programFile(fd)
+}
+
+// InRoot implements Opener.
+func (f *Files) InRoot(pid int, path string) (*os.File, error) {
+	fd, err := f.view(pid).open(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	return programFile(fd)
+}
+
+// Host implements Opener.
+func (f *Files) Host(path string) (*os.File, error) {
+	fd, err := f.view(0).open(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	return programFile(fd)
+}
+
+// PerfMap implements Opener. The map has the name that the process knows
+// itself by. Like perf it trusts only maps that belong to the process's user
+// or to root.
+func (f *Files) PerfMap(pid int) (*os.File, error) {
+	uid, inner, err := f.status(pid)
+	if err != nil {
+		return nil, err
+	}
+	// No link: it could lead to any file of root's.
+	fd, err := f.view(pid).open(fmt.Sprintf("/tmp/perf-%d.map", inner), unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Uid != uid && st.Uid != 0 {
+		unix.Close(fd)
+		return nil, fmt.Errorf("perf map belongs to user %d, not to %d", st.Uid, uid)
+	}
+	return reopen(fd)
+}
+
+// status reads the effective user, and the process id in its own namespace.
+func (f *Files) status(pid int) (uid uint32, inner int, err error) {
+	text, err := os.ReadFile(filepath.Join(f.dir(pid), "status"))
+	if err != nil {
+		return 0, 0, err
+	}
+	inner = pid
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		switch {
+		case name == "Uid" && len(fields) == 4:
+			n, err := strconv.ParseUint(fields[1], 10, 32)
+			if err != nil {
+				return 0, 0, err
+			}
+			uid = uint32(n)
+		case name == "NStgid" && len(fields) > 0:
+			if inner, err = strconv.Atoi(fields[len(fields)-1]); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	return uid, inner, nil
+}
+
+// reopen makes an O_PATH descriptor readable, and closes it. Only regular
+// files: opening a device or a pipe has effects.
+func reopen(fd int) (*os.File, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errNotRegular
+	}
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+}
+
+// programFile is reopen for ELF programs and libraries: whoever reads the file may
+// be under somebody else's control, and is not given any file that it asks for.
+func programFile(fd int) (*os.File, error) {
+	f, err := reopen(fd)
+	if err != nil {
+		return nil, err
+	}
+	var head [20]byte // the magic, the byte order, the type and the machine
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		f.Close()
+		if errors.Is(err, io.EOF) {
+			err = errNotProgram
+		}
+		return nil, err
+	}
+	const relocatable, shared = 1, 3 // ET_REL (of dwz), ET_EXEC, ET_DYN; not ET_CORE, which has memory in it
+	kind := uint16(head[16]) | uint16(head[17])<<8
+	if head[5] == 2 { // ELFDATA2MSB
+		kind = uint16(head[17]) | uint16(head[16])<<8
+	}
+	if !bytes.HasPrefix(head[:], []byte("\x7fELF")) || (kind < relocatable || kind > shared) {
+		f.Close()
+		return nil, errNotProgram
+	}
+	return f, nil
+}
+
+// identify tells which file it is, and in which state.
+func identify(f *os.File) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fileID{}, err
+	}
+	return fileID{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, nil
+}
