@@ -164,7 +164,7 @@ func (g *goData) place(f goFunction, pc uint64) (file string, line int) {
 	if name >= uint64(len(files)) {
 		return "", 0
 	}
-	return sourceFile(zeroEnded(files[name:], maxPath)), sourceLine(int(n))
+	return sourceFile(zeroEnded(files[name:], maxPathRead)), sourceLine(int64(n))
 }
 
 // chain returns the functions that an address is in, innermost first.

@@ -172,8 +172,9 @@ func (d *lineData) bytes() int64 {
 		if w.file != d.program {
 			n += w.file.extraN
 		}
+		n += w.bytes()
 		if w.alt != nil {
-			n += w.alt.file.extraN + w.alt.index.bytes()
+			n += w.alt.file.extraN + w.alt.index.bytes() + w.alt.bytes()
 		}
 	}
 	return n

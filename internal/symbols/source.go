@@ -27,8 +27,9 @@ type Inlined struct {
 func (s *Source) known() bool { return s.File != "" || len(s.Inlined) > 0 }
 
 const (
-	maxInlined = 64   // functions inlined into each other
-	maxPath    = 4096 // bytes of a source file's name
+	maxInlined  = 32   // functions inlined into each other: more than people read
+	maxPathRead = 4096 // bytes of a source file's name
+	maxPath     = 512  // bytes of it that are told: its end
 )
 
 // sourceOf turns a chain of functions, the innermost first, and the places
