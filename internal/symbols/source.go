@@ -45,3 +45,24 @@ func sourceOf(chain []Inlined) *Source {
 	}
 	return s
 }
+
+// bytes is the memory that it takes, about.
+func (s *Source) bytes() int64 {
+	if s == nil {
+		return 0
+	}
+	n := 128 + len(s.File)
+	for _, f := range s.Inlined {
+		n += 64 + len(f.Function) + len(f.File)
+	}
+	return int64(n)
+}
+
+// size is what it adds to an event: its texts, and some bytes for each number.
+func (s *Source) size() int {
+	n := 16 + len(s.File)
+	for _, f := range s.Inlined {
+		n += 16 + len(f.Function) + len(f.File)
+	}
+	return n
+}
