@@ -172,6 +172,9 @@ func readAbbrevs(w *work, section []byte, at uint64, until uint64) (*abbrevs, er
 		if n == maxAbbrevs {
 			return nil, fmt.Errorf("more than %d abbreviations: %w", maxAbbrevs, errTooLarge)
 		}
+		if err := w.step(8); err != nil { // it may go into a map
+			return nil, err
+		}
 		x := abbrev{tag: dwarf.Tag(c.uleb()), children: c.u8() != 0, first: uint32(len(a.attrs))}
 		for {
 			name, form := c.uleb(), c.uleb()

@@ -156,20 +156,27 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 	was := d.index
 	d.index = x
 	defer func() { d.index = was }()
+	var u dwarfUnit
+	var a *abbrevs
+	var last [2]uint64 // offset and number that a was read for
 	for i, h := range x.units {
 		if listed[i] {
 			continue
 		}
 		// Its own entry is all that is needed: mostly the first abbreviation.
 		c := cursor{b: d.info[:h.end], at: h.start + d.headerSize(h)}
-		a, err := readAbbrevs(w, d.secs.abbrev, h.abbrev, c.uleb())
+		if want := [2]uint64{h.abbrev, c.uleb()}; a == nil || want != last {
+			a, err = readAbbrevs(w, d.secs.abbrev, want[0], want[1])
+			last = want
+		}
 		if errors.Is(err, errTooLarge) {
-			continue // this unit's loss
+			a, err = nil, nil // this unit's loss
+			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		u, err := d.openUnit(w, uint32(i), a)
+		err := d.openUnit(w, uint32(i), a, &u)
 		if err == nil && u.entry.tag == dwarf.TagCompileUnit {
 			err = u.ranges(w, &u.entry, func(start, end uint64) bool {
 				x.add(start, end, uint32(i))
@@ -232,8 +239,8 @@ func (d *dwarfData) unit(w *work, i uint32) (*dwarfUnit, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err := d.openUnit(w, i, a)
-	if err != nil {
+	u := &dwarfUnit{}
+	if err := d.openUnit(w, i, a, u); err != nil {
 		return nil, err
 	}
 	if len(d.units) >= unitsKept {

@@ -42,18 +42,18 @@ func (u *dwarfUnit) bytes() int64 { return int64(cap(u.functions))*24 + 512 }
 func (u *dwarfUnit) first() uint64 { return u.header.start + u.file.headerSize(u.header) }
 
 // openUnit reads what all of a unit needs.
-func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs) (*dwarfUnit, error) {
+func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs, u *dwarfUnit) error {
 	h := d.index.units[number]
 	if h.end > uint64(len(d.info)) || h.start+dwarfFirst > h.end {
-		return nil, errNoDWARF // another file than the index was made of
+		return errNoDWARF // another file than the index was made of
 	}
-	u := &dwarfUnit{file: d, number: number, header: h, abbrevs: a}
+	*u = dwarfUnit{file: d, number: number, header: h, abbrevs: a}
 	u.version = binary.LittleEndian.Uint16(d.info[h.start+4:])
 	if err := u.read(w, u.first(), &u.entry); err != nil {
-		return nil, err
+		return err
 	}
 	if u.entry.null {
-		return nil, errBadEntry
+		return errBadEntry
 	}
 	u.strBase, _ = u.entry.number(attrStrBase)
 	u.addrBase, _ = u.entry.number(attrAddrBase)
@@ -63,7 +63,7 @@ func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs) (*dwarfUnit, er
 	if u.base, ok = u.address(u.entry.vals[attrEntry]); !ok {
 		u.base, _ = u.address(u.entry.vals[attrLow])
 	}
-	return u, nil
+	return nil
 }
 
 // list finds the unit's functions.

@@ -62,7 +62,7 @@ func (u *dwarfUnit) read(w *work, at uint64, e *entry) error {
 	if !ok {
 		return errBadEntry
 	}
-	if err := w.step(1 + int(a.n)/4); err != nil {
+	if err := w.step(1 + int(a.n)/2); err != nil {
 		return err
 	}
 	e.tag, e.children = a.tag, a.children

@@ -22,7 +22,8 @@ const (
 	maxPerfMap      = 32 << 20         // bytes of a map that are read: the newest
 	maxPerfMapLines = 1 << 17          // kept of one map: the newest half, at least
 	maxPerfMapLine  = 4 << 10          // bytes of a line; longer ones are left out
-	maxPerfMapBytes = 8 << 20          // of all maps that are kept
+	maxPerfMapBytes = 8 << 20          // of the lines of all maps that are kept
+	maxPerfMaps     = 256              // kept
 	perfMapAgain    = 10 * time.Second // a map that was rewritten is not read from its beginning again before
 	perfMapTail     = 64               // bytes before the end that tell whether it is still the same map
 )
@@ -33,6 +34,7 @@ const (
 type perfMaps struct {
 	mu    sync.Mutex
 	maps  map[fileKey]*perfMap
+	bytes int64 // of their lines
 	clock uint64
 }
 
@@ -87,13 +89,14 @@ func (p *target) resolvePerfMap(ctx context.Context, hits []hit, addrs []uint64,
 
 // find looks addresses up in a map; what has been added to it is read before.
 func (k *perfMaps) find(r io.ReaderAt, id fileID, at map[uint64]perfLine, now time.Time) {
-	m := k.get(fileKey{id.dev, id.ino})
+	key := fileKey{id.dev, id.ino}
+	m := k.get(key)
 	m.mu.Lock()
 	m.update(r, id.size, now)
 	m.find(at)
 	size := int64(cap(m.lines)) * 24
 	m.mu.Unlock()
-	k.trim(m, size)
+	k.trim(key, m, size)
 }
 
 func (k *perfMaps) get(key fileKey) *perfMap {
@@ -112,25 +115,26 @@ func (k *perfMaps) get(key fileKey) *perfMap {
 	return m
 }
 
-// trim forgets the maps used least recently until the rest is small enough.
-func (k *perfMaps) trim(own *perfMap, size int64) {
-	const each = 256 // bytes of a map without lines
+// trim notes the size of a map, and forgets those used least recently until the
+// rest is small enough.
+func (k *perfMaps) trim(key fileKey, own *perfMap, size int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.maps[key] != own {
+		return // forgotten meanwhile
+	}
+	k.bytes += size - own.size
 	own.size = size
-	for {
-		total, victim := int64(0), fileKey{}
-		var oldest *perfMap
+	for len(k.maps) > maxPerfMaps || k.bytes > maxPerfMapBytes {
+		var oldest fileKey
+		used := k.clock + 1
 		for key, m := range k.maps {
-			total += m.size + each
-			if oldest == nil || m.used < oldest.used {
-				oldest, victim = m, key
+			if m.used < used {
+				oldest, used = key, m.used
 			}
 		}
-		if total <= maxPerfMapBytes || oldest == nil {
-			return
-		}
-		delete(k.maps, victim) // who reads it now keeps it that long
+		k.bytes -= k.maps[oldest].size
+		delete(k.maps, oldest) // who reads it now has it that long
 	}
 }
 

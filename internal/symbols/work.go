@@ -8,7 +8,7 @@ import (
 // maxWork is how many entries, attributes, ranges and opcodes one look into
 // debug information may visit: some two seconds. The largest compile unit of a
 // distribution's kernel takes 2 million, an index of all of its units 1 million.
-const maxWork = 128 << 20
+const maxWork = 64 << 20
 
 // errTooMuchWork says that debug information is larger than anybody's, or made
 // to keep its reader busy.
