@@ -105,7 +105,7 @@ func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
 		return Identity{}, err
 	}
 	known, ok := t.identities.Load(pid)
-	if ok && known.life == now && time.Now().Before(known.until) {
+	if ok && known.life == now.life && time.Now().Before(known.until) {
 		return known.who, nil
 	}
 	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
