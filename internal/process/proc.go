@@ -24,15 +24,23 @@ const (
 	maxStat    = 4096    // bytes of /proc/PID/stat
 	maxCgroups = 1 << 20 // bytes of /proc/PID/cgroup: some 16 paths
 
-	kernelThread = 0x00200000 // PF_KTHREAD in the flags of /proc/PID/stat
+	// In the flags of /proc/PID/stat.
+	flagExiting      = 0x00000004 // PF_EXITING
+	flagKernelThread = 0x00200000 // PF_KTHREAD
 )
 
 // present is a process that was there a moment ago. What is read through dir
 // is about this very process: if it is gone, reading fails, whoever has its
 // pid now.
 type present struct {
-	life life
-	dir  *os.File
+	now state
+	dir *os.File
+}
+
+// state is what /proc/PID/stat says of a task.
+type state struct {
+	life
+	exiting bool // on its way out, or dead: it may have left its cgroup and its memory
 }
 
 func (t *Table) read(pid int) (present, error) {
@@ -41,8 +49,8 @@ func (t *Table) read(pid int) (present, error) {
 		return present{}, err
 	}
 	type result struct {
-		life life
-		err  error
+		now state
+		err error
 	}
 	// A duplicate, because a call left behind goes on using it.
 	own, err := dup(dir)
@@ -56,8 +64,8 @@ func (t *Table) read(pid int) (present, error) {
 		if err != nil {
 			return result{err: err}
 		}
-		l, err := parseStat(text)
-		return result{l, err}
+		now, err := parseStat(text)
+		return result{now, err}
 	})
 	if err == nil {
 		err = r.err
@@ -68,7 +76,7 @@ func (t *Table) read(pid int) (present, error) {
 		dir.Close()
 		return present{}, err
 	}
-	return present{r.life, dir}, nil
+	return present{r.now, dir}, nil
 }
 
 // asker reads one file about a process.
@@ -174,27 +182,30 @@ func gone(err error) error {
 	return err
 }
 
-// parseStat takes the name, the start time and the kind of /proc/PID/stat. The name is
-// in parentheses and may hold parentheses and spaces.
-func parseStat(text []byte) (life, error) {
+// parseStat takes the name, the start time, the kind and the state of
+// /proc/PID/stat. The name is in parentheses and may hold parentheses and spaces.
+func parseStat(text []byte) (state, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return life{}, fmt.Errorf("parse stat %.60q: no name", text)
+		return state{}, fmt.Errorf("parse stat %.60q: no name", text)
 	}
 	fields := strings.Fields(string(text[end+1:]))
 	const flags, startTime = 9 - 3, 22 - 3 // as proc(5) counts; the first here is field 3
 	if len(fields) <= startTime {
-		return life{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
+		return state{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
 	}
 	start, err := strconv.ParseUint(fields[startTime], 10, 64)
 	if err != nil {
-		return life{}, fmt.Errorf("parse start time of stat: %w", err)
+		return state{}, fmt.Errorf("parse start time of stat: %w", err)
 	}
 	bits, err := strconv.ParseUint(fields[flags], 10, 64)
 	if err != nil {
-		return life{}, fmt.Errorf("parse flags of stat: %w", err)
+		return state{}, fmt.Errorf("parse flags of stat: %w", err)
 	}
-	return life{start, string(text[open+1 : end]), bits&kernelThread != 0}, nil
+	return state{
+		life:    life{start, string(text[open+1 : end]), bits&flagKernelThread != 0},
+		exiting: bits&flagExiting != 0 || slices.Contains([]string{"Z", "X", "x"}, fields[0]),
+	}, nil
 }
 
 // StartTime is when a process began, in clock ticks after boot, from its

@@ -6,8 +6,6 @@ package process
 
 import (
 	"cmp"
-	"fmt"
-	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +63,7 @@ type remembered struct {
 	life  life
 	who   Identity
 	until time.Time
+	seen  uint64 // nanoseconds of CLOCK_MONOTONIC: it was there then
 }
 
 // life tells apart the programs that run under one pid in the course of time.
@@ -99,51 +98,6 @@ func (t *Table) Close() error { return t.hierarchy.close() }
 
 // Timeouts counts reads that were given up because a process did not answer.
 func (t *Table) Timeouts() uint64 { return t.timeouts.Load() }
-
-// Identity returns who process pid is. If the process has exited it returns
-// what was known of it in the last Options.TTL, or an error that wraps
-// fs.ErrNotExist. A command line that cannot be read in time is left empty.
-func (t *Table) Identity(pid int) (Identity, error) {
-	if pid <= 0 {
-		return Identity{}, fmt.Errorf("identify process %d: %w", pid, fs.ErrNotExist)
-	}
-	known, ok := t.identities.Load(pid)
-	ok = ok && time.Now().Before(known.until)
-
-	now, err := t.read(pid)
-	switch {
-	case err != nil && ok:
-		return known.who, nil // it has exited or hangs; this is what it was
-	case err != nil:
-		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
-	}
-	defer now.dir.Close()
-	if ok && known.life == now.life {
-		return known.who, nil
-	}
-	who, err := t.renew(pid, now.life, known, t.patiently(pid, now.life, now.dir))
-	if err != nil {
-		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
-	}
-	return who, nil
-}
-
-// renew asks who a process is, and remembers it.
-func (t *Table) renew(pid int, now life, known remembered, ask asker) (Identity, error) {
-	who, complete, err := describe(ask)
-	if err != nil {
-		return Identity{}, err
-	}
-	if who.Cmdline == "" && known.life == now {
-		who.Cmdline = known.who.Cmdline // it is a zombie by now
-	}
-	// In the middle of exec a program has no command line yet: ask again then.
-	if complete && (who.Cmdline != "" || now.kernel) {
-		t.identities.Store(pid, remembered{now, who, time.Now().Add(t.opts.TTL)})
-		t.trimIdentities()
-	}
-	return who, nil
-}
 
 // trimIdentities keeps the number of identities within its bound: those whose
 // time is up go first, then any.

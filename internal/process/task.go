@@ -53,10 +53,16 @@ func readTask(dir *os.File) (Task, error) {
 	if task.PID <= 0 {
 		return Task{}, fmt.Errorf("parse status of %s: no Tgid", dir.Name())
 	}
-	if text, err = readIn(dir, "cgroup", maxCgroups); err == nil { // without it the rest is still worth something
+	text, err = readIn(dir, "cgroup", maxCgroups)
+	if err != nil {
+		return task, nil //nolint:nilerr // without it the rest is still worth something
+	}
+	// A task that is exiting has left its cgroups: what is read is the root.
+	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
+	if err == nil && !now.exiting {
 		task.CPUCgroup, task.MemoryCgroup = clean(oldCgroup(text, "cpu"), maxCmdline), clean(oldCgroup(text, "memory"), maxCmdline)
 	}
-	return task, nil
+	return task, nil //nolint:nilerr // as above
 }
 
 // parseTaskStat takes what proc(5) calls ppid, flags, nice, rt_priority and policy.

@@ -105,12 +105,12 @@ func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
 		return Identity{}, err
 	}
 	known, ok := t.identities.Load(pid)
-	if ok && known.life == now && time.Now().Before(known.until) {
+	if ok && known.life == now.life && time.Now().Before(known.until) {
 		return known.who, nil
 	}
 	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile {
-			return t.cmdline(pid, now, dir)
+			return t.cmdline(pid, now.life, dir)
 		}
 		return readIn(dir, name, limit)
 	})

@@ -20,7 +20,9 @@ func Parser() Profile { return Profile{runtimeCalls} }
 
 // Opener is for a process that opens files of others, reads their memory and
 // parses nothing.
-func Opener() Profile { return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...)} }
+func Opener() Profile {
+	return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...)}
+}
 
 // runtimeCalls is what Go's runtime and reading from descriptors take.
 var runtimeCalls = append([]uintptr{

@@ -6,14 +6,17 @@ import (
 	"slices"
 )
 
-// addAranges adds what .debug_aranges lists, and returns the units that it
+// addAranges adds what .debug_aranges lists, and returns which of the units it
 // lists: reading that saves reading every unit.
-func (x *dwarfIndex) addAranges(b []byte) map[uint32]bool {
-	listed := make(map[uint32]bool)
+func (x *dwarfIndex) addAranges(w *work, b []byte) (listed []bool, err error) {
+	listed = make([]bool, len(x.units))
 	// The length, then version, offset of the unit, bytes of an address and of a
 	// segment; pairs of addresses and lengths begin at a multiple of their size.
 	const header, pair = 12, 16
 	for len(b) >= header {
+		if err := w.step(1); err != nil {
+			return nil, err
+		}
 		size := uint64(binary.LittleEndian.Uint32(b)) + 4
 		if size < header || size > uint64(len(b)) {
 			break // also of 64 bits
@@ -33,9 +36,12 @@ func (x *dwarfIndex) addAranges(b []byte) map[uint32]bool {
 			if start == 0 && n == 0 {
 				break
 			}
+			if err := w.step(1); err != nil {
+				return nil, err
+			}
 			x.add(start, start+n, uint32(unit))
-			listed[uint32(unit)] = true
+			listed[unit] = true
 		}
 	}
-	return listed
+	return listed, nil
 }

@@ -17,7 +17,7 @@ const (
 	badFileRetry = time.Minute     // a file that could not be read is left alone
 	slowLoad     = 2 * time.Second // a file that takes longer is not waited for
 	maxLoading   = 64              // files being read or waiting for it
-	loadAtOnce   = 4               // files being read, but for those that are stuck
+	loadAtOnce   = 2               // files being read, but for those that are stuck
 )
 
 var errBusy = errors.New("still being read")

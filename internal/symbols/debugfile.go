@@ -15,7 +15,7 @@ import (
 const (
 	debugDir     = "/usr/lib/debug"
 	maxDebugLink = 4096
-	maxCRC       = 2 << 30 // bytes of a file read for its checksum
+	maxCRC       = 256 << 20 // bytes of a file read for its checksum
 )
 
 // debugRef is what a file says of where its debug information is.
@@ -108,8 +108,7 @@ func (d debugRef) locate(o opener, file string) (debugPath, bool) {
 
 // matches checks that a debug file is that of the file that d is of.
 func (d debugRef) matches(f *os.File) error {
-	headers := &budgetReader{r: f, left: maxHeaderBytes}
-	e, err := newELF(headers)
+	e, err := newELF(f)
 	if err != nil {
 		return err
 	}
@@ -131,16 +130,6 @@ func (d debugRef) matches(f *os.File) error {
 		return errOtherFile
 	}
 	return nil
-}
-
-// newELF is elf.NewFile for files that may be hostile.
-func newELF(r io.ReaderAt) (f *elf.File, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, err = nil, errors.New("parse ELF file: it is broken")
-		}
-	}()
-	return elf.NewFile(r)
 }
 
 // sectionBuildID is the build-id of a file whose segments were made empty.

@@ -11,12 +11,14 @@ import (
 	"slices"
 )
 
-// Limits of what is kept of one file's debug information.
+// Limits of what is kept of one file's debug information: 4 MiB of units and
+// 12 MiB of ranges. A distribution's kernel has 3,000 units and 30,000 ranges, a
+// browser 30,000 and 400,000.
 const (
-	maxUnits      = 1 << 20
-	maxUnitRanges = 1 << 22
-	maxRanges     = 64 << 20 // bytes of the section of address ranges
-	unitsKept     = 4        // compile units that stay decoded
+	maxUnits      = 1 << 17
+	maxUnitRanges = 1 << 19
+	unitsKept     = 4 // compile units that stay open
+	abbrevsKept   = 4 // tables of abbreviations
 )
 
 var errNoDWARF = errors.New("no debug information")
@@ -44,21 +46,26 @@ func (x *dwarfIndex) bytes() int64 {
 	if x == nil {
 		return 0
 	}
-	return int64(len(x.units))*32 + int64(len(x.ranges))*24
+	return int64(cap(x.units))*32 + int64(cap(x.ranges))*24
 }
 
-// dwarfData reads the debug information of one file, a compile unit at a time.
-// debug/dwarf decodes the abbreviations of all units at once, which for a
-// kernel takes a hundred megabytes; so it is shown one unit at a time. It
-// belongs to one goroutine.
+// dwarfData reads the debug information of one file. Nothing is decoded before
+// it is asked for, nothing is kept but what has a limit above, and every step
+// counts (see work): the file may be made to hurt its reader. debug/dwarf is
+// not made for that, as its documentation says. It belongs to one goroutine.
 type dwarfData struct {
-	file  *mapped
-	index *dwarfIndex
-	info  []byte
-	first [dwarfFirst]byte // what .debug_info begins with
-	secs  dwarfSections
-	units []*dwarfUnit // decoded, the latest used last
-	alt   *dwarfData   // what dwz(1) moved to another file, or nil
+	file    *mapped
+	index   *dwarfIndex
+	info    []byte
+	secs    dwarfSections
+	units   []*dwarfUnit // the latest used last
+	abbrevs []abbrevsAt  // the latest used last
+	alt     *dwarfData   // what dwz(1) moved to another file, or nil
+}
+
+type abbrevsAt struct {
+	at    uint64
+	table *abbrevs
 }
 
 // dwarfFirst is the size of a unit's header, that of DWARF 4 in 32 bits.
@@ -92,13 +99,6 @@ func openDWARF(ctx context.Context, file *mapped, index *dwarfIndex, room int64)
 	if len(d.info) < dwarfFirst {
 		return nil, errNoDWARF
 	}
-	if len(d.secs.ranges) > maxRanges || len(d.secs.rnglists) > maxRanges {
-		return nil, fmt.Errorf("address ranges are %w", errTooLarge)
-	}
-	if err := file.writable(".debug_info", dwarfFirst); err != nil {
-		return nil, err
-	}
-	copy(d.first[:], d.info)
 	if d.index == nil {
 		x, err := d.makeIndex(ctx)
 		if err != nil {
@@ -112,7 +112,7 @@ func openDWARF(ctx context.Context, file *mapped, index *dwarfIndex, room int64)
 // headers finds the compile units.
 func headers(info []byte) []unitHeader {
 	var out []unitHeader
-	for at := uint64(0); at+dwarfFirst <= uint64(len(info)) && len(out) < maxUnits; {
+	for at, n := uint64(0), 0; at+dwarfFirst <= uint64(len(info)) && n < maxUnits; n++ {
 		b := info[at:]
 		if binary.LittleEndian.Uint32(b) == 0xffffffff {
 			break // of 64 bits: nobody's compiler writes them unless asked
@@ -147,37 +147,49 @@ func headers(info []byte) []unitHeader {
 // makeIndex reads the address ranges of every compile unit: from .debug_aranges,
 // and where a compiler has left that out, from the unit.
 func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
+	w := newWork(ctx)
 	x := &dwarfIndex{units: headers(d.info)}
-	listed := x.addAranges(d.secs.aranges)
-	for i, u := range x.units {
-		if listed[uint32(i)] {
+	listed, err := x.addAranges(w, d.secs.aranges)
+	if err != nil {
+		return nil, err
+	}
+	was := d.index
+	d.index = x
+	defer func() { d.index = was }()
+	var u dwarfUnit
+	var a *abbrevs
+	var last [2]uint64 // offset and number that a was read for
+	for i, h := range x.units {
+		if listed[i] {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		// Its own entry is all that is needed: mostly the first abbreviation.
+		c := cursor{b: d.info[:h.end], at: h.start + d.headerSize(h)}
+		if want := [2]uint64{h.abbrev, c.uleb()}; a == nil || want != last {
+			a, err = readAbbrevs(w, d.secs.abbrev, want[0], want[1])
+			last = want
+		}
+		if errors.Is(err, errTooLarge) {
+			a, err = nil, nil // this unit's loss
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
-		data, err := d.decode(u)
-		if err != nil {
-			continue
+		err := d.openUnit(w, uint32(i), a, &u)
+		if err == nil && u.entry.tag == dwarf.TagCompileUnit {
+			err = u.ranges(w, &u.entry, func(start, end uint64) bool {
+				x.add(start, end, uint32(i))
+				return len(x.ranges) < maxUnitRanges
+			})
 		}
-		r := data.Reader()
-		r.Seek(dwarf.Offset(u.start + d.headerSize(u)))
-		e, err := r.Next()
-		if err != nil || e == nil || e.Tag != dwarf.TagCompileUnit {
-			continue
-		}
-		ranges, err := data.Ranges(e)
-		if err != nil {
-			continue
-		}
-		for _, a := range ranges {
-			x.add(a[0], a[1], uint32(i))
+		if err != nil && !errors.Is(err, errBadEntry) && !errors.Is(err, errNoDWARF) {
+			return nil, err
 		}
 	}
 	slices.SortFunc(x.ranges, func(a, b unitRange) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 	})
-	x.ranges = slices.Clone(x.ranges)
 	return x, nil
 }
 
@@ -192,42 +204,6 @@ func (d *dwarfData) headerSize(u unitHeader) uint64 {
 		return dwarfFirst + 1
 	}
 	return dwarfFirst
-}
-
-// decode shows debug/dwarf one unit: what comes before it looks like one unit
-// that nobody reads, so that offsets stay what they are.
-func (d *dwarfData) decode(u unitHeader) (data *dwarf.Data, err error) {
-	if u.start > 0 {
-		if u.start < dwarfFirst {
-			return nil, errNoDWARF
-		}
-		b := d.info[:dwarfFirst]
-		binary.LittleEndian.PutUint32(b, uint32(u.start-4))
-		binary.LittleEndian.PutUint16(b[4:], 4)
-		binary.LittleEndian.PutUint32(b[6:], uint32(u.abbrev))
-		b[10] = 8
-		defer copy(b, d.first[:])
-	}
-	s := &d.secs
-	data, err = dwarf.New(s.abbrev, nil, nil, d.info[:u.end:u.end], s.line, nil, s.ranges, s.str)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range []struct {
-		name string
-		b    []byte
-	}{
-		{".debug_line_str", s.lineStr}, {".debug_rnglists", s.rnglists},
-		{".debug_str_offsets", s.strOffsets}, {".debug_addr", s.addr},
-	} {
-		if a.b == nil {
-			continue
-		}
-		if err := data.AddSection(a.name, a.b); err != nil {
-			return nil, err
-		}
-	}
-	return data, nil
 }
 
 // find returns the units that may hold an address, by their ranges.
@@ -248,37 +224,23 @@ func (x *dwarfIndex) find(addr uint64) []uint32 {
 	return out
 }
 
-// source finds where an address is; nil: the file does not say.
-func (d *dwarfData) source(ctx context.Context, addr uint64) (*Source, error) {
-	for _, i := range d.index.find(addr) {
-		u, err := d.unit(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		chain, err := u.chain(ctx, addr)
-		if err != nil {
-			return nil, err
-		}
-		if len(chain) > 0 {
-			return sourceOf(chain), nil
-		}
-	}
-	return nil, nil
-}
-
-// unit decodes a compile unit, and keeps the few that were used last.
-func (d *dwarfData) unit(ctx context.Context, i uint32) (*dwarfUnit, error) {
+// unit opens a compile unit, and keeps the few that were used last.
+func (d *dwarfData) unit(w *work, i uint32) (*dwarfUnit, error) {
 	for at, u := range d.units {
 		if u.number == i {
 			d.units = append(slices.Delete(d.units, at, at+1), u)
 			return u, nil
 		}
 	}
-	if int(i) >= len(d.index.units) || d.index.units[i].end > uint64(len(d.info)) {
+	if int(i) >= len(d.index.units) {
 		return nil, errNoDWARF // another file than the index was made of
 	}
-	u, err := d.newUnit(ctx, i)
+	a, err := d.abbrevsOf(w, d.index.units[i].abbrev)
 	if err != nil {
+		return nil, err
+	}
+	u := &dwarfUnit{}
+	if err := d.openUnit(w, i, a, u); err != nil {
 		return nil, err
 	}
 	if len(d.units) >= unitsKept {
@@ -286,6 +248,37 @@ func (d *dwarfData) unit(ctx context.Context, i uint32) (*dwarfUnit, error) {
 	}
 	d.units = append(d.units, u)
 	return u, nil
+}
+
+// abbrevsOf reads a table of abbreviations, and keeps the few that were used last.
+func (d *dwarfData) abbrevsOf(w *work, offset uint64) (*abbrevs, error) {
+	for at, a := range d.abbrevs {
+		if a.at == offset {
+			d.abbrevs = append(slices.Delete(d.abbrevs, at, at+1), a)
+			return a.table, nil
+		}
+	}
+	table, err := readAbbrevs(w, d.secs.abbrev, offset, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(d.abbrevs) >= abbrevsKept {
+		d.abbrevs = slices.Delete(d.abbrevs, 0, 1)
+	}
+	d.abbrevs = append(d.abbrevs, abbrevsAt{offset, table})
+	return table, nil
+}
+
+// bytes is the memory that it takes on top of the index and of what was decompressed.
+func (d *dwarfData) bytes() int64 {
+	var n int64
+	for _, u := range d.units {
+		n += u.bytes()
+	}
+	for _, a := range d.abbrevs {
+		n += a.table.bytes()
+	}
+	return n
 }
 
 func (d *dwarfData) close() {

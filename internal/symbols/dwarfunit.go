@@ -4,201 +4,229 @@ import (
 	"cmp"
 	"context"
 	"debug/dwarf"
+	"encoding/binary"
 	"errors"
-	"io"
 	"slices"
 )
 
+// Limits of one compile unit. A function takes 24 bytes.
 const (
-	maxFunctions = 1 << 18 // of one compile unit
-	maxOrigins   = 8       // entries from a function to its name
-	checkEvery   = 1 << 10 // entries or lines read between two looks at the time
+	maxFunctions = 1 << 17
+	maxOrigins   = 8 // entries from a function to its name: they may lead in a circle
 )
 
-// dwarfUnit is one decoded compile unit.
+// dwarfUnit is a compile unit that is read.
 type dwarfUnit struct {
-	file      *dwarfData
-	number    uint32
-	data      *dwarf.Data
-	header    unitHeader
-	entry     *dwarf.Entry
+	file    *dwarfData
+	number  uint32
+	header  unitHeader
+	version uint16
+	abbrevs *abbrevs
+	entry   entry // its own
+
+	base                          uint64 // that its ranges count from
+	strBase, addrBase, rangesBase uint64
+
 	functions []dwarfFunction // by start
+	listed    bool            // functions is set
 }
 
 type dwarfFunction struct {
 	start, end uint64
-	entry      dwarf.Offset
+	entry      uint64
 }
 
-func (d *dwarfData) newUnit(ctx context.Context, number uint32) (*dwarfUnit, error) {
+func (u *dwarfUnit) bytes() int64 { return int64(cap(u.functions))*24 + 512 }
+
+// first is the offset of the unit's own entry.
+func (u *dwarfUnit) first() uint64 { return u.header.start + u.file.headerSize(u.header) }
+
+// openUnit reads what all of a unit needs.
+func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs, u *dwarfUnit) error {
 	h := d.index.units[number]
-	data, err := d.decode(h)
-	if err != nil {
-		return nil, err
+	if h.end > uint64(len(d.info)) || h.start+dwarfFirst > h.end {
+		return errNoDWARF // another file than the index was made of
 	}
-	u := &dwarfUnit{file: d, number: number, data: data, header: h}
-	r := data.Reader()
-	r.Seek(dwarf.Offset(h.start + d.headerSize(h)))
-	if u.entry, err = r.Next(); err != nil || u.entry == nil {
-		return nil, cmp.Or(err, errNoDWARF)
+	*u = dwarfUnit{file: d, number: number, header: h, abbrevs: a}
+	u.version = binary.LittleEndian.Uint16(d.info[h.start+4:])
+	if err := u.read(w, u.first(), &u.entry); err != nil {
+		return err
 	}
-	for n := 0; len(u.functions) < maxFunctions; n++ {
-		if n%checkEvery == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		e, err := r.Next()
-		if err != nil || e == nil {
+	if u.entry.null {
+		return errBadEntry
+	}
+	u.strBase, _ = u.entry.number(attrStrBase)
+	u.addrBase, _ = u.entry.number(attrAddrBase)
+	u.rangesBase, _ = u.entry.number(attrRangesBase)
+	// Some versions of GCC write the entry where the lowest address belongs.
+	var ok bool
+	if u.base, ok = u.address(u.entry.vals[attrEntry]); !ok {
+		u.base, _ = u.address(u.entry.vals[attrLow])
+	}
+	return nil
+}
+
+// list finds the unit's functions.
+func (u *dwarfUnit) list(w *work) error {
+	if u.listed {
+		return nil
+	}
+	var e entry
+	for at := u.entry.next; at < u.header.end && len(u.functions) < maxFunctions; {
+		err := u.read(w, at, &e)
+		if errors.Is(err, errBadEntry) {
 			break // a torn unit: what came before it counts
 		}
-		switch e.Tag {
+		if err != nil {
+			return err
+		}
+		at = e.next
+		switch e.tag {
 		case dwarf.TagSubprogram:
-		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType, dwarf.TagSubroutineType, dwarf.TagArrayType:
-			r.SkipChildren() // they only declare functions
-			continue
-		default:
-			continue
-		}
-		ranges, err := data.Ranges(e)
-		if err != nil || len(ranges) == 0 {
-			continue
-		}
-		for _, a := range ranges {
-			if a[0] < a[1] {
-				u.functions = append(u.functions, dwarfFunction{a[0], a[1], e.Offset})
+			before := len(u.functions)
+			err = u.ranges(w, &e, func(start, end uint64) bool {
+				if start < end {
+					u.functions = append(u.functions, dwarfFunction{start, end, e.at})
+				}
+				return len(u.functions) < maxFunctions
+			})
+			if err == nil && len(u.functions) > before {
+				at, err = u.after(w, &e)
 			}
+		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType, dwarf.TagSubroutineType, dwarf.TagArrayType:
+			at, err = u.after(w, &e) // they only declare functions
 		}
-		r.SkipChildren()
+		if errors.Is(err, errBadEntry) {
+			break
+		}
+		if err != nil {
+			return err
+		}
 	}
 	slices.SortFunc(u.functions, func(a, b dwarfFunction) int { return cmp.Compare(a.start, b.start) })
-	return u, nil
+	u.listed = true
+	return nil
 }
 
 // chain returns the functions that an address is in, innermost first, with
 // where in each of them; nothing if the unit does not know the address.
-func (u *dwarfUnit) chain(ctx context.Context, addr uint64) ([]Inlined, error) {
-	files, file, line, err := u.line(ctx, addr)
+func (u *dwarfUnit) chain(w *work, addr uint64) ([]Inlined, error) {
+	inlined, err := u.inlined(w, addr)
 	if err != nil {
 		return nil, err
 	}
-	inlined, err := u.inlined(ctx, addr)
+	lines, err := u.lineTable(w)
 	if err != nil {
 		return nil, err
+	}
+	file, line := "", 0
+	if lines != nil {
+		row, ok, err := lines.find(w, addr)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			line = sourceLine(row.line)
+			if file, err = lines.file(w, row.file); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if file == "" && len(inlined) == 0 {
 		return nil, nil
 	}
 	// The line table says where the innermost one is, and each entry where it was called from.
 	var out []Inlined
-	for _, e := range slices.Backward(inlined) {
-		out = append(out, Inlined{Function: u.function(e), File: file, Line: line})
+	for i := range slices.Backward(inlined) {
+		e := &inlined[i]
+		name, err := u.function(w, e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Inlined{Function: name, File: sourceFile(file), Line: line})
 		file, line = "", 0
-		if i, ok := e.Val(dwarf.AttrCallFile).(int64); ok && i >= 0 && i < int64(len(files)) && files[i] != nil {
-			file = sourceFile(files[i].Name)
-		}
-		if n, ok := e.Val(dwarf.AttrCallLine).(int64); ok {
-			line = sourceLine(int(n))
-		}
-	}
-	return append(out, Inlined{File: file, Line: line}), nil
-}
-
-// line looks an address up in the line table.
-func (u *dwarfUnit) line(ctx context.Context, addr uint64) (files []*dwarf.LineFile, file string, line int, err error) {
-	at, ok := u.entry.Val(dwarf.AttrStmtList).(int64)
-	if !ok || !saneLineHeader(u.file.secs.line, at) {
-		return nil, "", 0, nil
-	}
-	r, err := u.data.LineReader(u.entry)
-	if err != nil || r == nil {
-		return nil, "", 0, nil
-	}
-	var last, e dwarf.LineEntry
-	have := false // last is in the sequence that goes on
-	for n := 0; ; n++ {
-		if n%checkEvery == 0 && ctx.Err() != nil {
-			return nil, "", 0, ctx.Err()
-		}
-		if err := r.Next(&e); err != nil {
-			if errors.Is(err, io.EOF) {
-				return r.Files(), "", 0, nil
+		if n, ok := e.number(attrCallFile); ok && lines != nil {
+			if file, err = lines.file(w, n); err != nil {
+				return nil, err
 			}
-			return nil, "", 0, nil // torn
 		}
-		if have && last.Address <= addr && addr < e.Address {
-			if last.File != nil {
-				file = sourceFile(last.File.Name)
-			}
-			return r.Files(), file, sourceLine(last.Line), nil
+		if n, ok := e.number(attrCallLine); ok {
+			line = sourceLine(int64(n))
 		}
-		last, have = e, !e.EndSequence
 	}
+	return append(out, Inlined{File: sourceFile(file), Line: line}), nil
 }
 
 // inlined returns the entries of inlined functions that hold an address, outermost first.
-func (u *dwarfUnit) inlined(ctx context.Context, addr uint64) ([]*dwarf.Entry, error) {
+func (u *dwarfUnit) inlined(w *work, addr uint64) ([]entry, error) {
 	at, ok := u.functionAt(addr)
 	if !ok {
 		return nil, nil
 	}
-	r := u.data.Reader()
-	r.Seek(at)
-	if e, err := r.Next(); err != nil || e == nil || !e.Children {
-		return nil, nil
+	var e entry
+	if err := u.read(w, at, &e); err != nil || !e.children {
+		return nil, tornUnit(err)
 	}
-	var out []*dwarf.Entry
+	var out []entry
 	blocks := 0 // lexical blocks entered within the innermost function so far
-	for n := 0; len(out) < maxInlined; n++ {
-		if n%checkEvery == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	for at = e.next; len(out) < maxInlined; {
+		if err := u.read(w, at, &e); err != nil {
+			return out, tornUnit(err)
 		}
-		e, err := r.Next()
-		if err != nil || e == nil {
-			break // torn
-		}
-		if e.Tag == 0 {
+		at = e.next
+		if e.null {
 			if blocks == 0 {
 				break
 			}
 			blocks--
 			continue
 		}
-		holds, bounded := u.holds(e, addr)
+		holds, bounded, err := u.holds(w, &e, addr)
+		if err != nil {
+			return nil, err
+		}
 		switch {
-		case holds && e.Tag == dwarf.TagInlinedSubroutine:
+		case holds && e.tag == dwarf.TagInlinedSubroutine:
 			out = append(out, e)
-			if !e.Children {
+			if !e.children {
 				return out, nil
 			}
 			blocks = 0 // where it ends, the search does
-		case e.Tag == dwarf.TagLexDwarfBlock && (holds || !bounded):
-			if e.Children {
+		case e.tag == dwarf.TagLexDwarfBlock && (holds || !bounded):
+			if e.children {
 				blocks++
 			}
 		default:
-			r.SkipChildren()
+			if at, err = u.after(w, &e); err != nil {
+				return out, tornUnit(err)
+			}
 		}
 	}
 	return out, nil
 }
 
-// holds tells whether an entry has addresses, and this one among them.
-func (u *dwarfUnit) holds(e *dwarf.Entry, addr uint64) (holds, bounded bool) {
-	if e.Tag != dwarf.TagInlinedSubroutine && e.Tag != dwarf.TagLexDwarfBlock {
-		return false, false
+// tornUnit lets what cannot be decoded be the end of what is known.
+func tornUnit(err error) error {
+	if errors.Is(err, errBadEntry) {
+		return nil
 	}
-	ranges, err := u.data.Ranges(e)
-	if err != nil {
-		return false, true
-	}
-	for _, a := range ranges {
-		if a[0] <= addr && addr < a[1] {
-			return true, true
-		}
-	}
-	return false, len(ranges) > 0
+	return err
 }
 
-func (u *dwarfUnit) functionAt(addr uint64) (dwarf.Offset, bool) {
+// holds tells whether an entry has addresses, and this one among them.
+func (u *dwarfUnit) holds(w *work, e *entry, addr uint64) (holds, bounded bool, err error) {
+	if e.tag != dwarf.TagInlinedSubroutine && e.tag != dwarf.TagLexDwarfBlock {
+		return false, false, nil
+	}
+	err = u.ranges(w, e, func(start, end uint64) bool {
+		bounded = true
+		holds = start <= addr && addr < end
+		return !holds
+	})
+	return holds, bounded, err
+}
+
+func (u *dwarfUnit) functionAt(addr uint64) (uint64, bool) {
 	i, _ := slices.BinarySearchFunc(u.functions, addr, func(f dwarfFunction, a uint64) int {
 		if f.start <= a {
 			return -1
@@ -216,67 +244,46 @@ func (u *dwarfUnit) functionAt(addr uint64) (dwarf.Offset, bool) {
 
 // function is the name of an inlined function: the mangled one, which tells
 // the name space too, where there is one.
-func (u *dwarfUnit) function(e *dwarf.Entry) string {
-	name := u.name(e, maxOrigins)
-	if name == "" {
-		return "[unknown]"
+func (u *dwarfUnit) function(w *work, e *entry) (string, error) {
+	name, err := u.name(w, e)
+	if err != nil || name == "" {
+		return "[unknown]", err
 	}
-	return readable(name)
+	return readable(name), nil
 }
 
-func (u *dwarfUnit) name(e *dwarf.Entry, origins int) string {
-	plain := ""
-	for ; e != nil && origins > 0; origins-- {
-		for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, dwarf.AttrName} {
-			f := e.AttrField(attr)
-			if f == nil {
-				continue
-			}
-			name := ""
-			switch v := f.Val.(type) {
-			case string:
-				name = v
-			case int64:
-				if f.Class == dwarf.ClassStringAlt {
-					name = u.file.altString(v)
-				}
-			}
-			if attr == dwarf.AttrLinkageName && name != "" {
-				return name
-			}
-			plain = cmp.Or(plain, name)
+func (u *dwarfUnit) name(w *work, from *entry) (string, error) {
+	plain, e := "", *from
+	for range maxOrigins {
+		if name := u.text(e.vals[attrLinkage], maxMangled+1); name != "" {
+			return name, nil
 		}
-		origin := e.AttrField(dwarf.AttrAbstractOrigin)
-		if origin == nil {
-			origin = e.AttrField(dwarf.AttrSpecification)
+		plain = cmp.Or(plain, u.text(e.vals[attrName], maxMangled+1))
+		origin := e.vals[attrOrigin]
+		if origin.kind == valNone {
+			origin = e.vals[attrSpecification]
 		}
-		if origin == nil {
-			break
-		}
-		switch v := origin.Val.(type) {
-		case dwarf.Offset:
-			var next *dwarfUnit
-			if next, e = u.file.entryAt(u, uint64(v)); next != nil {
-				u = next
+		var err error
+		switch origin.kind {
+		case valRef:
+			u, err = u.file.entryAt(w, u, origin.n, &e)
+		case valRefAlt:
+			if u.file.alt == nil {
+				return plain, nil
 			}
-		case int64:
-			if origin.Class != dwarf.ClassReferenceAlt || u.file.alt == nil || v < 0 {
-				return plain
-			}
-			next, there := u.file.alt.entryAt(nil, uint64(v))
-			if next == nil {
-				return plain
-			}
-			u, e = next, there
+			u, err = u.file.alt.entryAt(w, nil, origin.n, &e)
 		default:
-			return plain
+			return plain, nil
+		}
+		if err != nil {
+			return plain, tornUnit(err)
 		}
 	}
-	return plain
+	return plain, nil
 }
 
 // entryAt reads an entry of the unit u, or of whichever unit it is in.
-func (d *dwarfData) entryAt(u *dwarfUnit, at uint64) (*dwarfUnit, *dwarf.Entry) {
+func (d *dwarfData) entryAt(w *work, u *dwarfUnit, at uint64, e *entry) (*dwarfUnit, error) {
 	if u == nil || at < u.header.start || at >= u.header.end {
 		i, ok := slices.BinarySearchFunc(d.index.units, at, func(h unitHeader, a uint64) int {
 			switch {
@@ -287,32 +294,38 @@ func (d *dwarfData) entryAt(u *dwarfUnit, at uint64) (*dwarfUnit, *dwarf.Entry) 
 			}
 			return 0
 		})
-		if !ok || d.index.units[i].end > uint64(len(d.info)) {
-			return nil, nil
+		if !ok {
+			return nil, errBadEntry
 		}
-		h := d.index.units[i]
-		data, err := d.decode(h)
-		if err != nil {
-			return nil, nil
+		var err error
+		if u, err = d.unit(w, uint32(i)); err != nil {
+			return nil, err
 		}
-		u = &dwarfUnit{file: d, number: uint32(i), data: data, header: h}
 	}
-	if at < u.header.start+d.headerSize(u.header) {
-		return nil, nil
-	}
-	r := u.data.Reader()
-	r.Seek(dwarf.Offset(at))
-	e, err := r.Next()
-	if err != nil {
-		return nil, nil
-	}
-	return u, e
+	return u, u.read(w, at, e)
 }
 
-// altString is a string of the file that dwz(1) moved common strings to.
-func (d *dwarfData) altString(at int64) string {
-	if d.alt == nil || at < 0 || at >= int64(len(d.alt.secs.str)) {
-		return ""
+// source finds where an address is; nil: the file does not say.
+func (d *dwarfData) source(ctx context.Context, addr uint64) (*Source, error) {
+	w := newWork(ctx)
+	for _, i := range d.index.find(addr) {
+		u, err := d.unit(w, i)
+		if err == nil {
+			err = u.list(w)
+		}
+		if errors.Is(err, errBadEntry) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		chain, err := u.chain(w, addr)
+		if err != nil {
+			return nil, err
+		}
+		if len(chain) > 0 {
+			return sourceOf(chain), nil
+		}
 	}
-	return zeroEnded(d.alt.secs.str[at:], maxMangled)
+	return nil, nil
 }

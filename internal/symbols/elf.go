@@ -14,13 +14,14 @@ import (
 
 // Limits of what is read from one file.
 const (
-	maxHeaderBytes  = 16 << 20  // all headers and section names together
-	maxSection      = 256 << 20 // of a symbol table, which is streamed
-	maxGoTable      = 64 << 20  // of .gopclntab, which is not
+	maxRead         = 16 << 20  // bytes taken into memory at once
+	maxSection      = 128 << 20 // of a symbol table, which is streamed: 5 million symbols
+	maxGoTable      = 256 << 20 // of .gopclntab, which is streamed, too
 	maxStrings      = 1 << 32   // names are addressed by 32 bits
 	maxSegments     = 256
 	maxCodeSections = 4096
 	maxNotes        = 64 << 10
+	maxTries        = 4 // sections looked at of a kind of which there should be one
 )
 
 var errTooLarge = errors.New("too large")
@@ -35,10 +36,9 @@ func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 			t, err = nil, fmt.Errorf("parse ELF file: %v", p)
 		}
 	}()
-	headers := &budgetReader{r: r, left: maxHeaderBytes}
-	f, err := elf.NewFile(headers)
+	f, err := newELF(r)
 	if err != nil {
-		return nil, fmt.Errorf("parse ELF file: %w", err)
+		return nil, err
 	}
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
 		return nil, fmt.Errorf("parse ELF file: %v is neither program nor library", f.Type)
@@ -55,9 +55,9 @@ func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 		return t, nil
 	}
 	fromSymtab(t, f, r, elf.SHT_DYNSYM, maxSymbols)
-	if mini, err := miniDebug(f, r); err == nil && mini != nil {
+	_ = miniDebug(f, r, func(mini []byte) { // without it, the exported functions have names
 		t.full = t.addMini(bytes.NewReader(mini), codeSections(f), maxSymbols)
-	}
+	})
 	return t, nil
 }
 
@@ -69,7 +69,7 @@ func hasLines(f *elf.File) bool {
 
 // addMini adds the functions of a decompressed .gnu_debugdata.
 func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
-	f, err := newELF(&budgetReader{r: r, left: maxHeaderBytes})
+	f, err := newELF(r)
 	if err != nil {
 		return false
 	}
@@ -78,6 +78,7 @@ func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
 		return false
 	}
 	base := uint32(len(t.strings))
+	t.symbols = slices.Grow(t.symbols, len(mini.symbols))
 	for _, s := range mini.symbols {
 		s.name += base
 		t.symbols = append(t.symbols, s)
@@ -90,7 +91,7 @@ func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
 
 // addDebug takes over the symbols of the file's separate debug file.
 func (t *table) addDebug(r io.ReaderAt, maxSymbols int) {
-	f, err := newELF(&budgetReader{r: r, left: maxHeaderBytes})
+	f, err := newELF(r)
 	if err != nil {
 		return
 	}
@@ -98,20 +99,6 @@ func (t *table) addDebug(r io.ReaderAt, maxSymbols int) {
 	if fromSymtab(own, f, r, elf.SHT_SYMTAB, maxSymbols) && own.strings != nil {
 		t.symbols, t.strings, t.stringsAt, t.stringsN = own.symbols, own.strings, 0, own.stringsN
 	}
-}
-
-// budgetReader ends with an error once more than left bytes were asked for:
-// sizes in headers are whatever the file's author wrote.
-type budgetReader struct {
-	r    io.ReaderAt
-	left int64
-}
-
-func (b *budgetReader) ReadAt(p []byte, off int64) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, fmt.Errorf("headers %w", errTooLarge)
-	}
-	return b.r.ReadAt(p, off)
 }
 
 func segments(f *elf.File) []segment {
@@ -130,9 +117,13 @@ func segments(f *elf.File) []segment {
 
 // buildID returns the GNU build-id in hex, or nothing.
 func buildID(f *elf.File, r io.ReaderAt) string {
+	tries := 0
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_NOTE || p.Filesz > maxNotes {
 			continue
+		}
+		if tries++; tries > maxTries {
+			break
 		}
 		notes, err := readAt(r, p.Off, p.Filesz)
 		if err != nil {
@@ -167,7 +158,7 @@ func noteBuildID(notes []byte, order binary.ByteOrder) string {
 
 // readAt reads exactly size bytes that the caller has bounded.
 func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
-	if offset > 1<<62 || size > maxSection {
+	if offset > 1<<62 || size > maxRead {
 		return nil, errTooLarge
 	}
 	if size == 0 {
@@ -187,6 +178,7 @@ func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
 
 // fromSymtab fills t from the first symbol table of a kind that has functions.
 func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxSymbols int) bool {
+	tries := 0
 	for _, s := range f.Sections {
 		if s.Type != kind || s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxSection || int64(s.Link) >= int64(len(f.Sections)) {
 			continue
@@ -194,6 +186,9 @@ func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxS
 		names := f.Sections[s.Link]
 		if names.Type != elf.SHT_STRTAB || names.Flags&elf.SHF_COMPRESSED != 0 || names.FileSize > maxStrings || names.Offset > 1<<62 {
 			continue
+		}
+		if tries++; tries > maxTries {
+			break
 		}
 		symbols, err := functions(f, r, s, maxSymbols)
 		if err != nil || len(symbols) == 0 {
@@ -211,11 +206,14 @@ func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxS
 // setNames takes the string table into memory if it is small.
 func (t *table) setNames(r io.ReaderAt, offset, size uint64) error {
 	var text []byte
+	var err error
 	if size <= maxNamesInMemory {
-		var err error
-		if text, err = readAt(r, offset, size); err != nil {
-			return err
-		}
+		text, err = readAt(r, offset, size)
+	} else {
+		_, err = readAt(r, offset+size-1, 1) // the size may be a lie
+	}
+	if err != nil {
+		return err
 	}
 	t.strings, t.stringsAt, t.stringsN = text, int64(offset), int64(size)
 	return nil
@@ -237,7 +235,7 @@ func (t *table) setSymbols(symbols []symbol, sections []extent) {
 			s.size = uint32(min(end-s.start, room(sections, s.start), 1<<32-1))
 		}
 	}
-	t.symbols = slices.Clone(symbols)
+	t.symbols = symbols
 }
 
 // extent is a range of addresses; end is the first one after it.
@@ -266,39 +264,51 @@ func room(sections []extent, addr uint64) uint64 {
 	return sections[i].end - addr
 }
 
-// functions streams through a symbol table and keeps its functions.
+// functions streams through a symbol table twice and keeps its functions: first
+// it counts them, so that no memory is taken but for what is kept.
 func functions(f *elf.File, r io.ReaderAt, s *elf.Section, maxSymbols int) ([]symbol, error) {
+	n := 0
+	err := eachFunction(f, r, s, func(symbol) bool {
+		n++
+		return n < maxSymbols
+	})
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	out := make([]symbol, 0, n)
+	err = eachFunction(f, r, s, func(sym symbol) bool {
+		out = append(out, sym)
+		return len(out) < n
+	})
+	return out, err
+}
+
+func eachFunction(f *elf.File, r io.ReaderAt, s *elf.Section, yield func(symbol) bool) error {
 	entry := elf.Sym64Size
 	if f.Class == elf.ELFCLASS32 {
 		entry = elf.Sym32Size
 	}
 	if s.Offset > 1<<62 {
-		return nil, errTooLarge
+		return errTooLarge
 	}
 	section := io.NewSectionReader(r, int64(s.Offset), int64(s.FileSize))
 	chunk := make([]byte, 2048*entry)
-	var out []symbol
 	for at := int64(0); at < section.Size(); {
 		n, err := section.ReadAt(chunk, at)
 		if err != nil && err != io.EOF {
-			return nil, err
+			return err
 		}
 		if n < entry {
 			break
 		}
 		for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
-			sym, ok := function(f, b)
-			if !ok {
-				continue
+			if sym, ok := function(f, b); ok && !yield(sym) {
+				return nil
 			}
-			if len(out) == maxSymbols {
-				return out, nil
-			}
-			out = append(out, sym)
 		}
 		at += int64(n - n%entry)
 	}
-	return out, nil
+	return nil
 }
 
 // function decodes one symbol table entry, if it is a function or a global

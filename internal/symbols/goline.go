@@ -2,7 +2,6 @@ package symbols
 
 import (
 	"bytes"
-	"debug/buildinfo"
 	"encoding/binary"
 	"errors"
 	"sort"
@@ -34,13 +33,13 @@ func openGo(m *mapped) (*goData, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, ok := parsePclntab(b, m.elf.ByteOrder)
+	h, ok := parsePclntab(b, uint64(len(b)), m.elf.ByteOrder)
 	n := uint64(len(b))
 	if !ok || h.count == 0 || h.units > h.files || h.files > h.pcs || h.pcs > n {
 		return nil, errNoGo
 	}
 	g := &goData{file: m, table: b, h: h, quantum: uint64(max(b[6], 1))}
-	first, last := h.span(b, m.elf.ByteOrder)
+	first, last := h.span(&window{r: bytes.NewReader(m.data), start: s.Offset, size: s.FileSize, order: m.elf.ByteOrder})
 	text, data, found := goModule(m.elf, bytes.NewReader(m.data), s.Addr, first, last)
 	if g.text, ok = goText(m.elf, h); !ok {
 		g.text = text
@@ -60,8 +59,21 @@ func (g *goData) hasInlines() bool {
 	if binary.LittleEndian.Uint32(g.table) != pclntab120 {
 		return false
 	}
-	info, err := buildinfo.Read(bytes.NewReader(g.file.data))
-	return err != nil || info.GoVersion != "go1.20" && !strings.HasPrefix(info.GoVersion, "go1.20.")
+	version := goVersion(g.file)
+	return version != "go1.20" && !strings.HasPrefix(version, "go1.20.")
+}
+
+// goVersion is what a program of Go 1.18 or later says of its compiler; "": it
+// does not. debug/buildinfo reads it, too, by way of debug/elf.
+func goVersion(m *mapped) string {
+	b, err := m.section(".go.buildinfo", 0)
+	const header, inline = 32, 2
+	if err != nil || len(b) < header || !bytes.HasPrefix(b, []byte("\xff Go buildinf:")) || b[15]&inline == 0 {
+		return ""
+	}
+	c := cursor{b: b, at: header}
+	const longest = 64
+	return string(c.next(min(c.uleb(), longest)))
 }
 
 // at returns what the program has at an address, to the end of the segment.
@@ -164,7 +176,7 @@ func (g *goData) place(f goFunction, pc uint64) (file string, line int) {
 	if name >= uint64(len(files)) {
 		return "", 0
 	}
-	return sourceFile(zeroEnded(files[name:], maxPath)), sourceLine(int(n))
+	return sourceFile(zeroEnded(files[name:], maxPathRead)), sourceLine(int64(n))
 }
 
 // chain returns the functions that an address is in, innermost first.

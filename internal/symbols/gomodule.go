@@ -22,8 +22,9 @@ func goModule(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (tex
 	if f.Class != elf.ELFCLASS64 || last <= first {
 		return 0, 0, false
 	}
-	for _, s := range f.Sections {
-		if s.Name != ".go.module" && s.Name != ".noptrdata" && s.Name != ".data" || s.Type != elf.SHT_PROGBITS || s.FileSize > maxGoModule {
+	for _, name := range []string{".go.module", ".noptrdata", ".data"} {
+		s := f.Section(name)
+		if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxGoModule {
 			continue
 		}
 		b, err := readAt(r, s.Offset, s.FileSize)
@@ -63,21 +64,20 @@ func relocate(f *elf.File, r io.ReaderAt, addr uint64, data []byte) {
 		return
 	}
 	const entry = 24 // offset, info, addend
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_RELA || s.Name != ".rela.dyn" || s.FileSize > maxSection || s.Offset > 1<<62 {
-			continue
+	s := f.Section(".rela.dyn")
+	if s == nil || s.Type != elf.SHT_RELA || s.FileSize > maxSection || s.Offset > 1<<62 {
+		return
+	}
+	chunk := make([]byte, 1024*entry)
+	for at := uint64(0); at+entry <= s.FileSize; at += uint64(len(chunk)) {
+		n, _ := r.ReadAt(chunk[:min(uint64(len(chunk)), s.FileSize-at)], int64(s.Offset+at))
+		if n < entry {
+			return
 		}
-		chunk := make([]byte, 1024*entry)
-		for at := uint64(0); at+entry <= s.FileSize; at += uint64(len(chunk)) {
-			n, _ := r.ReadAt(chunk[:min(uint64(len(chunk)), s.FileSize-at)], int64(s.Offset+at))
-			if n < entry {
-				return
-			}
-			for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
-				to := f.ByteOrder.Uint64(b) - addr
-				if uint32(f.ByteOrder.Uint64(b[8:])) == relative && to < uint64(len(data)) && uint64(len(data))-to >= 8 { //nolint:gocritic // the type is the low half of that word
-					copy(data[to:], b[16:24])
-				}
+		for b := chunk[:n]; len(b) >= entry; b = b[entry:] {
+			to := f.ByteOrder.Uint64(b) - addr
+			if uint32(f.ByteOrder.Uint64(b[8:])) == relative && to < uint64(len(data)) && uint64(len(data))-to >= 8 { //nolint:gocritic // the type is the low half of that word
+				copy(data[to:], b[16:24])
 			}
 		}
 	}

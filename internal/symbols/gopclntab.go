@@ -18,22 +18,25 @@ func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	if section == nil || section.FileSize > maxGoTable {
 		return false
 	}
-	data, err := readAt(r, section.Offset, section.FileSize)
+	head, err := readAt(r, section.Offset, min(section.FileSize, pclntabHeader))
 	if err != nil {
 		return false
 	}
-	h, ok := parsePclntab(data, f.ByteOrder)
+	h, ok := parsePclntab(head, section.FileSize, f.ByteOrder)
 	if !ok {
 		return false
 	}
+	// The table is two lists: pairs, and records that they point to.
+	pairs := &window{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
+	records := &window{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
 	text, ok := goText(f, h)
 	if !ok {
-		first, last := h.span(data, f.ByteOrder)
+		first, last := h.span(pairs)
 		if text, _, ok = goModule(f, r, section.Addr, first, last); !ok {
 			return false
 		}
 	}
-	symbols := h.symbols(data, f.ByteOrder, text, maxSymbols)
+	symbols := h.symbols(pairs, records, text, maxSymbols)
 	if len(symbols) == 0 || t.setNames(r, section.Offset+h.names, h.units-h.names) != nil {
 		return false
 	}
@@ -66,7 +69,11 @@ const (
 	pclntab120 = 0xfffffff1
 )
 
-func parsePclntab(data []byte, order binary.ByteOrder) (h pclntab, ok bool) {
+// pclntabHeader is the most that the header takes.
+const pclntabHeader = 8 + 8*8
+
+// parsePclntab reads the header of a table of n bytes.
+func parsePclntab(data []byte, n uint64, order binary.ByteOrder) (h pclntab, ok bool) {
 	if len(data) < 8 || data[4] != 0 || data[5] != 0 || data[7] != 4 && data[7] != 8 {
 		return h, false
 	}
@@ -85,7 +92,6 @@ func parsePclntab(data []byte, order binary.ByteOrder) (h pclntab, ok bool) {
 	}
 	// count, files, text start, names, compilation units, file names, pc tables, functions
 	h = pclntab{count: word(0), textStart: word(2), names: word(3), units: word(4), files: word(5), pcs: word(6), functions: word(7)}
-	n := uint64(len(data))
 	ok = h.names < h.units && h.units <= n && h.functions <= n && n-h.functions >= 4 && h.count <= (n-h.functions-4)/8
 	return h, ok
 }
@@ -108,23 +114,32 @@ func goText(f *elf.File, h pclntab) (uint64, bool) {
 }
 
 // span is where the first function begins and the last one ends.
-func (h pclntab) span(data []byte, order binary.ByteOrder) (first, last uint32) {
-	functions := data[h.functions:]
-	return order.Uint32(functions), order.Uint32(functions[h.count*8:])
+func (h pclntab) span(pairs *window) (first, last uint32) {
+	last, _ = pairs.u32(h.functions + h.count*8)
+	first, _ = pairs.u32(h.functions)
+	return first, last
 }
 
 // symbols reads the pairs of entry offset and function record; a record
 // begins with the entry offset again and the offset of the name.
-func (h pclntab) symbols(data []byte, order binary.ByteOrder, text uint64, maxSymbols int) []symbol {
-	functions := data[h.functions:] // the pair after the last begins with the end of the text
-	out := make([]symbol, 0, min(h.count, uint64(maxSymbols)))
-	for i := range min(h.count, uint64(maxSymbols)) {
-		entry, record := order.Uint32(functions[i*8:]), uint64(order.Uint32(functions[i*8+4:]))
-		next := order.Uint32(functions[i*8+8:])
-		if record+8 > uint64(len(functions)) || next <= entry {
-			continue
+func (h pclntab) symbols(pairs, records *window, text uint64, maxSymbols int) []symbol {
+	n := min(h.count, uint64(maxSymbols))
+	if _, ok := pairs.u32(h.functions + n*8); !ok { // it is not there, whatever the header says
+		return nil
+	}
+	out := make([]symbol, 0, n)
+	entry, _ := pairs.u32(h.functions)
+	for i := range n {
+		at := h.functions + i*8
+		record, ok := pairs.u32(at + 4)
+		next, ok2 := pairs.u32(at + 8) // after the last pair is the end of the text
+		if !ok || !ok2 {
+			break
 		}
-		out = append(out, symbol{text + uint64(entry), next - entry, order.Uint32(functions[record+4:])})
+		if name, ok := records.u32(h.functions + uint64(record) + 4); ok && next > entry {
+			out = append(out, symbol{text + uint64(entry), next - entry, name})
+		}
+		entry = next
 	}
 	return out
 }

@@ -11,9 +11,10 @@ import (
 // lineData is the debug information of one file: Go's table, its own DWARF, or
 // that of its separate debug file. What is needed is opened.
 type lineData struct {
-	where lineWhere
-	room  int64
-	index *dwarfIndex // of dwarf, known before it is open
+	where  lineWhere
+	room   int64
+	shared *quota      // of what is decompressed, with other files
+	index  *dwarfIndex // of dwarf, known before it is open
 
 	program  *mapped // the file itself
 	golang   *goData
@@ -48,7 +49,9 @@ func (d *lineData) source(ctx context.Context, addr uint64) (*Source, error) {
 
 func (d *lineData) openProgram() (err error) {
 	if d.program == nil {
-		d.program, err = d.where.open()
+		if d.program, err = d.where.open(); err == nil {
+			d.program.shared = d.shared
+		}
 	}
 	return err
 }
@@ -84,6 +87,7 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 		if m, err = mapDebug(*t.debugAt, d.where.debug); err != nil {
 			return err
 		}
+		m.shared = d.shared
 	default:
 		d.noneElse = true
 		return nil
@@ -102,7 +106,7 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 	}
 	d.dwarf, d.index = own, own.index
 	if name, id := altLink(m); name != "" {
-		own.alt = openAlt(ctx, d.where, name, id, d.room-m.extraN)
+		own.alt = openAlt(ctx, d.where, name, id, d.room-m.extraN, d.shared)
 	}
 	return nil
 }
@@ -118,7 +122,7 @@ func mapDebug(p debugPath, o opener) (*mapped, error) {
 
 // openAlt opens the file that dwz(1) moved common parts to. Without it only
 // some names are missing.
-func openAlt(ctx context.Context, w lineWhere, name, id string, room int64) *dwarfData {
+func openAlt(ctx context.Context, w lineWhere, name, id string, room int64, shared *quota) *dwarfData {
 	from := debugPath{path: w.path, inRoot: w.inRoot}
 	if w.table.debugAt != nil {
 		from = *w.table.debugAt
@@ -130,18 +134,19 @@ func openAlt(ctx context.Context, w lineWhere, name, id string, room int64) *dwa
 		paths = append(paths, path.Join(path.Dir(from.path), name))
 	}
 	for _, p := range paths {
-		if alt, err := openAltAt(ctx, debugPath{p, from.inRoot}, w.debug, id, room); err == nil {
+		if alt, err := openAltAt(ctx, debugPath{p, from.inRoot}, w.debug, id, room, shared); err == nil {
 			return alt
 		}
 	}
 	return nil
 }
 
-func openAltAt(ctx context.Context, at debugPath, o opener, id string, room int64) (alt *dwarfData, err error) {
+func openAltAt(ctx context.Context, at debugPath, o opener, id string, room int64, shared *quota) (alt *dwarfData, err error) {
 	m, err := mapDebug(at, o)
 	if err != nil {
 		return nil, err
 	}
+	m.shared = shared
 	defer func() {
 		if alt == nil {
 			m.close()
@@ -169,8 +174,9 @@ func (d *lineData) bytes() int64 {
 		if w.file != d.program {
 			n += w.file.extraN
 		}
+		n += w.bytes()
 		if w.alt != nil {
-			n += w.alt.file.extraN + w.alt.index.bytes()
+			n += w.alt.file.extraN + w.alt.index.bytes() + w.alt.bytes()
 		}
 	}
 	return n

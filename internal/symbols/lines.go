@@ -24,6 +24,7 @@ const (
 	lineThreads  = 2                // looks at once
 	lineNice     = 10               // of the threads that look
 	maxLinesKept = 1 << 15          // addresses with their source
+	maxLineBytes = 8 << 20          // that these take: 250 bytes each; most take 150
 )
 
 // errNotOpened says that a file could not be opened by way of one process. By
@@ -35,10 +36,13 @@ var errNotOpened = errors.New("open debug information")
 // nobody waits any more: who asks again finds the answer.
 type lines struct {
 	room    int64 // bytes of decompressed sections and of indexes
+	extra   quota // of decompressed sections alone, three quarters of it
 	known   *xsync.MapOf[lineKey, *Source]
+	knownN  atomic.Int64  // bytes of known
 	slots   chan struct{} // looks under way
 	waiting atomic.Int64
 	failed  atomic.Uint64
+	refused atomic.Uint64 // of failed: beyond a limit
 
 	mu    sync.Mutex
 	files map[contentID]*lineFile
@@ -74,12 +78,19 @@ type lineWhere struct {
 }
 
 func newLines(room int64, threads int) *lines {
-	return &lines{
+	l := &lines{
 		room:  room,
 		known: xsync.NewMapOf[lineKey, *Source](),
 		slots: make(chan struct{}, threads),
 		files: make(map[contentID]*lineFile),
 	}
+	l.extra.limit = room / 4 * 3
+	l.extra.free = func() bool { // whoever asks is busy with its own file
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.dropLocked(nil, false)
+	}
+	return l
 }
 
 // get returns the sources of addresses of one file, as far as they are known
@@ -133,6 +144,9 @@ func (l *lines) look(w lineWhere, addrs []uint64) {
 	}
 	if err := l.lookIn(ctx, f, w, addrs); err != nil {
 		l.failed.Add(1)
+		if errors.Is(err, errNoRoom) || errors.Is(err, errTooLarge) || errors.Is(err, errTooMuchWork) {
+			l.refused.Add(1)
+		}
 		if f.close(); !errors.Is(err, errNotOpened) {
 			f.err, f.retry = err, time.Now().Add(lineRetry)
 		}
@@ -149,7 +163,7 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 		}
 	}()
 	if f.data == nil {
-		f.data = &lineData{where: w, index: f.index, room: l.room}
+		f.data = &lineData{where: w, index: f.index, room: l.extra.limit, shared: &l.extra}
 	}
 	f.data.where = w // by which files can still be opened
 	defer func() {
@@ -171,15 +185,19 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 
 // keep remembers an answer, and forgets some others once there are too many.
 func (l *lines) keep(k lineKey, s *Source) {
-	if l.known.Size() >= maxLinesKept {
-		n := 0
+	if l.known.Size() >= maxLinesKept || l.knownN.Load() >= maxLineBytes {
+		n, bytes := 0, int64(0)
 		l.known.Range(func(k lineKey, _ *Source) bool {
-			l.known.Delete(k)
-			n++
-			return n < maxLinesKept/4
+			if old, ok := l.known.LoadAndDelete(k); ok {
+				n, bytes = n+1, bytes+old.bytes()
+			}
+			return n < maxLinesKept/4 && bytes < maxLineBytes/4
 		})
+		l.knownN.Add(-bytes)
 	}
-	l.known.Store(k, s)
+	if _, there := l.known.LoadOrStore(k, s); !there {
+		l.knownN.Add(s.bytes())
+	}
 }
 
 // file finds or makes the entry of a file, and drops the one used least recently.

@@ -3,6 +3,7 @@ package symbols
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -22,12 +23,15 @@ var errNoRoom = errors.New("compressed debug information is larger than allowed"
 // mapped is an ELF file in memory: pages of the file, which the kernel reads
 // and drops as it sees fit, and sections that had to be decompressed, outside
 // of Go's heap. A file that shrinks meanwhile faults: whoever reads from it
-// must have called debug.SetPanicOnFault and recover.
+// must have called debug.SetPanicOnFault and recover. One that is written to
+// meanwhile changes under its reader, so that nothing may be checked first and
+// then be believed.
 type mapped struct {
 	elf    *elf.File
 	data   []byte // the whole file
 	extra  [][]byte
-	extraN int64 // bytes of extra
+	extraN int64  // bytes of extra
+	shared *quota // of extra, with other files; nil: none
 }
 
 // mapFile maps an ELF file. The file may be closed afterwards. Sections of up
@@ -59,11 +63,9 @@ func newMapped(data []byte) (m *mapped, err error) {
 			m = nil
 		}
 	}()
-	headers := &budgetReader{r: bytes.NewReader(data), left: maxHeaderBytes}
-	if m.elf, err = elf.NewFile(headers); err != nil {
-		return nil, fmt.Errorf("parse ELF file: %w", err)
+	if m.elf, err = newELF(bytes.NewReader(data)); err != nil {
+		return nil, err
 	}
-	headers.left = math.MaxInt64 // from here on sections are read, whose sizes are looked at
 	return m, nil
 }
 
@@ -71,10 +73,11 @@ func (m *mapped) close() {
 	for _, b := range m.extra {
 		_ = unix.Munmap(b)
 	}
+	m.shared.give(m.extraN)
 	if m.data != nil {
 		_ = unix.Munmap(m.data)
 	}
-	m.extra, m.data, m.elf = nil, nil, nil
+	m.extra, m.extraN, m.data, m.elf = nil, 0, nil, nil
 }
 
 // section returns the bytes of a section, or nil if there is none such. They
@@ -84,10 +87,11 @@ func (m *mapped) section(name string, room int64) ([]byte, error) {
 	if s == nil || s.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
-	if s.Flags&elf.SHF_COMPRESSED != 0 {
-		return m.decompress(s, room)
+	b, err := m.slice(s.Offset, s.FileSize)
+	if err == nil && s.Flags&elf.SHF_COMPRESSED != 0 {
+		b, err = m.decompress(s, b, room)
 	}
-	return m.slice(s.Offset, s.FileSize)
+	return b, err
 }
 
 func (m *mapped) slice(offset, size uint64) ([]byte, error) {
@@ -97,35 +101,88 @@ func (m *mapped) slice(offset, size uint64) ([]byte, error) {
 	return m.data[offset : offset+size : offset+size], nil
 }
 
-func (m *mapped) decompress(s *elf.Section, room int64) ([]byte, error) {
-	if s.Size == 0 {
+// compressionHeader is what a compressed section begins with, in files of 64 bits.
+const compressionHeader = 24
+
+func (m *mapped) decompress(s *elf.Section, packed []byte, room int64) ([]byte, error) {
+	if m.elf.Class != elf.ELFCLASS64 || len(packed) < compressionHeader {
+		return nil, fmt.Errorf("decompress %s: no header", s.Name)
+	}
+	size := m.elf.ByteOrder.Uint64(packed[8:])
+	if size == 0 {
 		return nil, nil
 	}
-	if s.Size > uint64(math.MaxInt64) || int64(s.Size) > room-m.extraN {
-		return nil, fmt.Errorf("%s of %d bytes: %w", s.Name, s.Size, errNoRoom)
+	if size > uint64(math.MaxInt64) || int64(size) > room-m.extraN {
+		return nil, fmt.Errorf("%s of %d bytes: %w", s.Name, size, errNoRoom)
 	}
-	b, err := unix.Mmap(-1, 0, int(s.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	r, err := decompressor(packed, m.elf.ByteOrder)
 	if err != nil {
+		return nil, fmt.Errorf("decompress %s: %w", s.Name, err)
+	}
+	if err := m.shared.take(int64(size)); err != nil {
+		return nil, fmt.Errorf("decompress %s: %w", s.Name, err)
+	}
+	b, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		m.shared.give(int64(size))
 		return nil, fmt.Errorf("decompress %s: %w", s.Name, err)
 	}
 	m.extra = append(m.extra, b)
 	m.extraN += int64(len(b))
-	if _, err := io.ReadFull(s.Open(), b); err != nil {
+	if _, err := io.ReadFull(r, b); err != nil {
 		return nil, fmt.Errorf("decompress %s: %w", s.Name, err)
 	}
 	return b, nil
 }
 
-// writable lets the first n bytes of a section be changed, in memory only.
-func (m *mapped) writable(name string, n uint64) error {
-	s := m.elf.Section(name)
-	if s == nil || s.Flags&elf.SHF_COMPRESSED != 0 {
-		return nil // decompressed ones are writable
+// decompressor reads what is in a compressed section. debug/elf knows how (zlib
+// and zstd, in fixed memory), but only of whole files: it gets one that has
+// headers written here, and this section.
+func decompressor(packed []byte, order binary.ByteOrder) (io.Reader, error) {
+	const header, entry = 64, 64
+	var h bytes.Buffer
+	ident := elf.Header64{
+		Type: uint16(elf.ET_DYN), Version: 1, Ehsize: header, Shoff: header, Shentsize: entry, Shnum: 3, Shstrndx: 2,
 	}
-	start := s.Offset &^ uint64(os.Getpagesize()-1)
-	b, err := m.slice(start, s.Offset-start+min(n, s.FileSize))
-	if err != nil || len(b) == 0 {
-		return err
+	copy(ident.Ident[:], elf.ELFMAG)
+	ident.Ident[elf.EI_CLASS], ident.Ident[elf.EI_DATA], ident.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
+	if order == binary.BigEndian {
+		ident.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
 	}
-	return unix.Mprotect(b, unix.PROT_READ|unix.PROT_WRITE)
+	const body = header + 3*entry
+	for _, v := range []any{
+		ident, elf.Section64{},
+		elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED), Off: body, Size: uint64(len(packed))},
+		elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: 8, Size: 1}, // a zero byte of the header
+	} {
+		if err := binary.Write(&h, order, v); err != nil {
+			return nil, err
+		}
+	}
+	f, err := elf.NewFile(joined{h.Bytes(), packed})
+	if err != nil {
+		return nil, err
+	}
+	return f.Sections[1].Open(), nil
+}
+
+// joined reads two texts as one.
+type joined struct{ first, second []byte }
+
+func (j joined) ReadAt(p []byte, at int64) (int, error) {
+	if at < 0 || at >= int64(len(j.first)+len(j.second)) {
+		return 0, io.EOF
+	}
+	n := 0
+	if at < int64(len(j.first)) {
+		n = copy(p, j.first[at:])
+		at += int64(n)
+	}
+	if n < len(p) && at >= int64(len(j.first)) {
+		n += copy(p[n:], j.second[at-int64(len(j.first)):])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }

@@ -9,52 +9,62 @@ import (
 	"io"
 
 	"github.com/ulikunitz/xz/lzma"
+	"golang.org/x/sys/unix"
 )
 
+// Limits of a packed symbol table: 28 MiB in all while it is read.
 const (
-	maxMiniPacked = 32 << 20
-	maxMini       = 64 << 20
-	maxMiniDict   = 16 << 20 // xz -6 takes 8 MiB
+	maxMiniPacked = 4 << 20
+	maxMini       = 16 << 20 // those of browsers have 10 MB
+	maxMiniDict   = 8 << 20  // that of xz -6
 )
 
 var errXZ = errors.New("not an xz stream of one block of LZMA2")
 
 // miniDebug decompresses the section .gnu_debugdata, which holds an ELF file
-// with the symbols that strip(1) took away (Fedora's programs have it). nil:
-// there is none.
-func miniDebug(f *elf.File, r io.ReaderAt) ([]byte, error) {
+// with the symbols that strip(1) took away (Fedora's programs have it), and
+// hands it to use, which must not keep it. Without such a section nothing is done.
+func miniDebug(f *elf.File, r io.ReaderAt, use func([]byte)) error {
 	s := f.Section(".gnu_debugdata")
 	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxMiniPacked {
-		return nil, nil
+		return nil
 	}
 	packed, err := readAt(r, s.Offset, s.FileSize)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	data, err := unxz(packed)
+	// Outside of Go's heap: only what is written to takes memory, and no longer than here.
+	out, err := unix.Mmap(-1, 0, maxMini, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
+		return fmt.Errorf("read .gnu_debugdata: %w", err)
 	}
-	return data, nil
+	defer func() { _ = unix.Munmap(out) }()
+	n, err := unxz(packed, out)
+	if err != nil {
+		return fmt.Errorf("read .gnu_debugdata: %w", err)
+	}
+	use(out[:n])
+	return nil
 }
 
-// unxz decompresses an xz stream of one block. It reads the headers itself: a
-// reader of whole streams allocates whatever dictionary each block asks for.
-func unxz(b []byte) ([]byte, error) {
+// unxz decompresses an xz stream of one block, which must fit into out, and
+// returns its size. It reads the headers itself: a reader of whole streams
+// allocates whatever dictionary each block asks for.
+func unxz(b, out []byte) (int, error) {
 	const streamHeader = 12
 	if len(b) < streamHeader+8 || !bytes.HasPrefix(b, []byte("\xfd7zXZ\x00")) {
-		return nil, errXZ
+		return 0, errXZ
 	}
 	b = b[streamHeader:]
 	size := (int(b[0]) + 1) * 4
 	if b[0] == 0 || size > len(b) { // 0: an index, so the stream is empty
-		return nil, errXZ
+		return 0, errXZ
 	}
 	header, packed := b[1:size-4], b[size:]
 	flags := header[0]
 	header = header[1:]
 	if flags&0x3f != 0 { // more than one filter, or flags of the future
-		return nil, errXZ
+		return 0, errXZ
 	}
 	for _, there := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // packed and unpacked size
 		if !there {
@@ -62,28 +72,35 @@ func unxz(b []byte) ([]byte, error) {
 		}
 		_, n := binary.Uvarint(header)
 		if n <= 0 {
-			return nil, errXZ
+			return 0, errXZ
 		}
 		header = header[n:]
 	}
 	const lzma2 = 0x21
 	if len(header) < 3 || header[0] != lzma2 || header[1] != 1 {
-		return nil, errXZ
+		return 0, errXZ
 	}
 	dict, err := lzma.DecodeDictCap(header[2])
 	if err != nil || dict > maxMiniDict {
-		return nil, fmt.Errorf("dictionary %w", errTooLarge)
+		return 0, fmt.Errorf("dictionary %w", errTooLarge)
 	}
 	r, err := lzma.Reader2Config{DictCap: int(max(dict, lzma.MinDictCap))}.NewReader2(bytes.NewReader(packed))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	out, err := io.ReadAll(io.LimitReader(r, maxMini+1))
+	n, err := io.ReadFull(r, out)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		// ReadFull says the latter also of a stream that ends well.
+		if more, again := r.Read(out[n:min(n+1, len(out))]); more == 0 && errors.Is(again, io.EOF) {
+			return n, nil
+		}
+		return 0, io.ErrUnexpectedEOF
+	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	if len(out) > maxMini {
-		return nil, errTooLarge
+	if more, err := r.Read(make([]byte, 1)); more > 0 || !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("more than %d bytes: %w", len(out), errTooLarge)
 	}
-	return out, nil
+	return n, nil
 }

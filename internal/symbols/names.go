@@ -35,9 +35,9 @@ func demangled(name string) (out string) {
 
 // clean bounds a name and replaces what could harm a terminal or a folded
 // stack: control characters, line ends, invalid UTF-8, semicolons.
-func clean(name string) string { return cleanTo(name, maxName) }
+func clean(name string) string {
+	const most = maxName
 
-func cleanTo(name string, most int) string {
 	cut := len(name) > most
 	if cut {
 		end := most

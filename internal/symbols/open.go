@@ -142,11 +142,26 @@ func (f *Files) PerfMap(pid int) (*os.File, error) {
 		return nil, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Uid != uid && st.Uid != 0 {
+	if err := unix.Fstat(fd, &st); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("perf map belongs to user %d, not to %d", st.Uid, uid)
+		return nil, err
+	}
+	if err := trustedPerfMap(uid, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
 	}
 	return reopen(fd)
+}
+
+// trustedPerfMap checks whose a map is.
+func trustedPerfMap(uid uint32, st *unix.Stat_t) error {
+	switch {
+	case st.Uid != uid && st.Uid != 0:
+		return fmt.Errorf("perf map belongs to user %d, not to %d", st.Uid, uid)
+	case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&unix.S_IWOTH != 0:
+		return fmt.Errorf("perf map of user %d is writable for everybody", st.Uid)
+	}
+	return nil
 }
 
 // status reads the effective user, and the process id in its own namespace.

@@ -3,6 +3,7 @@ package symbols
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -151,15 +152,21 @@ func TestUnxz(t *testing.T) {
 		return out
 	}
 	for _, args := range [][]string{{"-0"}, {"-6"}, {"-9", "--lzma2=dict=8MiB"}, {"--check=none"}, {"--check=sha256"}} {
-		if got, err := unxz(pack(args...)); err != nil || !bytes.Equal(got, text) {
-			t.Errorf("xz %v: %d bytes, %v", args, len(got), err)
+		for _, room := range []int{len(text), len(text) + 1, maxMini} {
+			out := make([]byte, room)
+			if n, err := unxz(pack(args...), out); err != nil || !bytes.Equal(out[:n], text) {
+				t.Errorf("xz %v into %d bytes: %d bytes, %v", args, room, n, err)
+			}
+		}
+		if n, err := unxz(pack(args...), make([]byte, len(text)-1)); !errors.Is(err, errTooLarge) {
+			t.Errorf("xz %v into too little: %d bytes, %v", args, n, err)
 		}
 	}
 	for name, b := range map[string][]byte{
 		"huge dictionary": pack("--lzma2=dict=512MiB"), "other filter": pack("--x86", "--lzma2"), "no stream": []byte("\xfd7zXZ"), "torn": pack()[:40],
 	} {
-		if got, err := unxz(b); err == nil {
-			t.Errorf("%s: %d bytes, no error", name, len(got))
+		if n, err := unxz(b, make([]byte, maxMini)); err == nil {
+			t.Errorf("%s: %d bytes, no error", name, n)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -185,9 +186,24 @@ func FuzzMaps(f *testing.F) {
 }
 
 func FuzzPerfMap(f *testing.F) {
-	f.Add("1000 10 name\n0x1000 0x10 b c\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		_ = scanPerfMap(strings.NewReader(text), func(_, _ uint64, name []byte) { wantPrintable(t, readable(string(name))) })
+	f.Add("1000 10 name\n0x1000 0x10 b c\n", 15)
+	f.Fuzz(func(t *testing.T, text string, grown int) {
+		var m perfMap
+		r, begin := strings.NewReader(text), time.Unix(1, 0)
+		allocates(t, 64*int64(len(text))+1<<20, func() {
+			m.update(r, int64(min(max(grown, 0), len(text))), begin)
+			m.update(r, int64(len(text)), begin)
+		})
+		if m.end > int64(len(text)) || len(m.lines) > len(text) {
+			t.Fatalf("read %d bytes of %d, %d lines", m.end, len(text), len(m.lines))
+		}
+		for _, l := range m.lines {
+			start, size, name := perfLineAt(r, l.at)
+			if start != l.start || size != l.size || name == "" {
+				t.Fatalf("line at %d: got %x %x %q, want %x %x", l.at, start, size, name, l.start, l.size)
+			}
+			wantPrintable(t, readable(name))
+		}
 	})
 }
 

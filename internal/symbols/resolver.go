@@ -26,9 +26,9 @@ import (
 type Options struct {
 	MaxFiles       int           // symbol tables kept; default 512
 	NoLines        bool          // look for no debug files, source lines and inlined functions
-	MaxLineBytes   int64         // of decompressed debug information; default 128 MiB
-	MaxBytes       int64         // bytes of symbol tables kept; default 128 MiB
-	MaxSymbols     int           // symbols taken of one file; default 2,097,152
+	MaxLineBytes   int64         // of decompressed debug information and of indexes; default 64 MiB
+	MaxBytes       int64         // bytes of symbol tables kept; default 48 MiB
+	MaxSymbols     int           // symbols taken of one file; default 1,048,576
 	Timeout        time.Duration // of one call of User; default 5s
 	Concurrent     int           // calls of User that read at once; default 4
 	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 30s
@@ -50,9 +50,9 @@ func (o *Options) withDefaults() Options {
 		out = *o
 	}
 	out.MaxFiles = cmp.Or(out.MaxFiles, 512)
-	out.MaxBytes = cmp.Or(out.MaxBytes, 128<<20)
-	out.MaxLineBytes = cmp.Or(out.MaxLineBytes, 128<<20)
-	out.MaxSymbols = cmp.Or(out.MaxSymbols, 2<<20)
+	out.MaxBytes = cmp.Or(out.MaxBytes, 48<<20)
+	out.MaxLineBytes = cmp.Or(out.MaxLineBytes, 64<<20)
+	out.MaxSymbols = cmp.Or(out.MaxSymbols, 1<<20)
 	out.Timeout = cmp.Or(out.Timeout, 5*time.Second)
 	out.Concurrent = cmp.Or(out.Concurrent, 4)
 	out.ReloadInterval = cmp.Or(out.ReloadInterval, 30*time.Second)
@@ -78,11 +78,12 @@ type Stats struct {
 	Timeouts uint64 // calls of User that did not end in time or were not begun
 	Stuck    int    // calls of User that were left behind and still run
 
-	Lines       int    // addresses whose source is known, or known not to be
-	LineBytes   int64  // memory of open debug information, the files themselves left out
-	LineFailed  uint64 // looks into debug information that failed
-	LinesQueued int    // looks under way or waiting
-	Remote      uint64 // files left alone because their file system may not answer
+	Lines        int    // addresses whose source is known, or known not to be
+	LineBytes    int64  // memory of open debug information, the files themselves left out
+	LineFailed   uint64 // looks into debug information that failed
+	LinesRefused uint64 // of these: the file asked for more memory or work than one may
+	LinesQueued  int    // looks under way or waiting
+	Remote       uint64 // files left alone because their file system may not answer
 }
 
 // Resolver turns addresses into frames. It is safe for concurrent use.
@@ -96,6 +97,7 @@ type Resolver struct {
 	vmlinux  vmlinux
 	kept     keep
 	vdso     vdso
+	perf     perfMaps
 	gate     *within.Gate[int]
 	timeouts atomic.Uint64
 }
@@ -164,7 +166,7 @@ func (r *Resolver) Stats() Stats {
 	s.Remote = r.remote.Load()
 	if l := r.lines; l != nil {
 		s.Lines, s.LinesQueued, s.LineFailed = l.known.Size(), int(l.waiting.Load()), l.failed.Load()
-		s.LineBytes = l.bytes()
+		s.LineBytes, s.LinesRefused = l.bytes(), l.refused.Load()
 	}
 	return s
 }

@@ -27,8 +27,9 @@ type Inlined struct {
 func (s *Source) known() bool { return s.File != "" || len(s.Inlined) > 0 }
 
 const (
-	maxInlined = 64   // functions inlined into each other
-	maxPath    = 4096 // bytes of a source file's name
+	maxInlined  = 32   // functions inlined into each other: more than people read
+	maxPathRead = 4096 // bytes of a source file's name
+	maxPath     = 512  // bytes of it that are told: its end
 )
 
 // sourceOf turns a chain of functions, the innermost first, and the places
@@ -43,4 +44,25 @@ func sourceOf(chain []Inlined) *Source {
 		s.Inlined = chain[:last:last]
 	}
 	return s
+}
+
+// bytes is the memory that it takes, about.
+func (s *Source) bytes() int64 {
+	if s == nil {
+		return 0
+	}
+	n := 128 + len(s.File)
+	for _, f := range s.Inlined {
+		n += 64 + len(f.Function) + len(f.File)
+	}
+	return int64(n)
+}
+
+// size is what it adds to an event: its texts, and some bytes for each number.
+func (s *Source) size() int {
+	n := 16 + len(s.File)
+	for _, f := range s.Inlined {
+		n += 16 + len(f.Function) + len(f.File)
+	}
+	return n
 }

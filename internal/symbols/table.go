@@ -41,9 +41,9 @@ type table struct {
 }
 
 const (
-	maxNamesInMemory = 64 << 20
-	maxAliases       = 16 // names considered for one address
-	maxOverlap       = 16 // symbols looked at for one that spans the address
+	maxNamesInMemory = 8 << 20 // bytes of a string table; names of a larger one are read from the file
+	maxAliases       = 16      // names considered for one address
+	maxOverlap       = 16      // symbols looked at for one that spans the address
 )
 
 // bytes is the memory that the table takes, about.
@@ -125,6 +125,8 @@ func (t *table) name(offset uint32, file io.ReaderAt) string {
 		return ""
 	case t.strings != nil:
 		text = t.strings[offset:]
+	case file == nil:
+		return ""
 	default:
 		text = make([]byte, min(maxMangled+1, t.stringsN-int64(offset)))
 		n, _ := file.ReadAt(text, t.stringsAt+int64(offset))

@@ -1,0 +1,20 @@
+package symbols
+
+import (
+	"runtime"
+	"testing"
+)
+
+// allocates fails if f allocates more than so many bytes of Go's heap in all,
+// also what was given back meanwhile: what is asked of is what the file may
+// make its reader do. The tests of this package do not run in parallel.
+func allocates(t testing.TB, most int64, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if n := int64(after.TotalAlloc - before.TotalAlloc); n > most {
+		t.Errorf("allocated %d bytes, more than %d", n, most)
+	}
+}
