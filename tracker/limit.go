@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -47,12 +48,16 @@ func (t *Tracker) openLimits() (err error) {
 
 // rateKnobs sets the rate limit: at most burst outliers of a rule at once.
 func (t *Tracker) rateKnobs(knobs map[string]any) {
-	var each, room uint64
-	if t.opts.Rate > 0 {
-		each = uint64(time.Second) / uint64(t.opts.Rate)
-		room = each * uint64(max(t.opts.Burst, 1))
+	knobs["outlier_each_ns"], knobs["outlier_room_ns"] = t.rate()
+}
+
+// rate is the time of one outlier, and of a burst; 0: no limit.
+func (t *Tracker) rate() (each, room uint64) {
+	if t.opts.Rate <= 0 {
+		return 0, 0
 	}
-	knobs["outlier_each_ns"], knobs["outlier_room_ns"] = each, room
+	each = uint64(time.Second) / uint64(t.opts.Rate)
+	return each, each * uint64(max(t.opts.Burst, 1))
 }
 
 // writeShares divides the ring buffer: half of it belongs to all, the other
@@ -143,18 +148,47 @@ func (t *Tracker) Hold(names []string) error {
 		held[n] = true
 	}
 	before := t.limits.held
-	t.limits.held = held
+	resumed := ""
 	for name := range before {
 		if !held[name] {
-			// Its timeouts must be looked for in what is pending already: a new generation makes it so.
-			if err := t.install(t.list); err != nil {
-				t.limits.held = before
+			resumed = name
+			if err := t.allowFew(name); err != nil {
 				return fmt.Errorf("resume rule %s: %w", name, err)
 			}
-			return nil
 		}
 	}
-	return t.pauseHeld()
+	t.limits.held = held
+	if resumed == "" {
+		return t.pauseHeld()
+	}
+	// Timeouts must be looked for in what is pending already: a new generation makes it so.
+	if err := t.install(t.list); err != nil {
+		t.limits.held = before
+		return fmt.Errorf("resume rule %s: %w", resumed, err)
+	}
+	return nil
+}
+
+// few outliers show whether a rule that was held still fires all the time.
+const few = 20
+
+// allowFew takes what is more than a few out of the buckets of a rule that is
+// held, so that no program is at them. Under t.mu.
+func (t *Tracker) allowFew(name string) error {
+	i := slices.IndexFunc(t.live.source, func(r *rules.Rule) bool { return r.Name == name })
+	if i < 0 || t.opts.Rate <= 0 {
+		return nil
+	}
+	each, room := t.rate()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	full := uint64(ts.Nano()) + room - min(few*each, room)
+	const size = int(unsafe.Sizeof(bpf.TailcamRuleState{}))
+	const bucket, asked = int(unsafe.Offsetof(bpf.TailcamRuleState{}.BucketNs)), int(unsafe.Offsetof(bpf.TailcamRuleState{}.AskedNs))
+	at := int(t.live.rules[i].Id) * size
+	return errors.Join(writeWord(t.limits.states, at+bucket, full), writeWord(t.limits.states, at+asked, full))
 }
 
 // pauseHeld pauses rules of the live generation. Under t.mu.

@@ -115,8 +115,8 @@ func roundUp(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	unit := time.Duration(math.Pow10(max(int(math.Log10(float64(d)))-1, 0)))
-	return (d + unit - 1) / unit * unit
+	unit := math.Pow10(max(int(math.Log10(float64(d)))-1, 0))
+	return time.Duration(math.Ceil(float64(d)/unit) * unit)
 }
 
 // followRules forgets the storms of rules that have changed, and resumes them. Under d.change.

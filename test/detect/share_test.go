@@ -79,6 +79,23 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// A rule that was held begins with a few outliers, not with a burst.
+func TestHoldAllowsFew(t *testing.T) {
+	c := watch(t, twoRules(), &tracker.Options{Rate: 1, Burst: 500})
+	for _, held := range [][]string{{"storm"}, nil} {
+		if err := c.kernel.Hold(held); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	inject.Run(t, "offcpu", "sleep", "100", micros(over), "0", "1", "16")
+	c.arrived()
+	n := c.counters().Rules["storm"]
+	if most := uint64(21 + time.Since(start)/time.Second); n.Outliers < 20 || n.Outliers > most || n.Limited == 0 {
+		t.Errorf("%d told, %d limited; want 20 to %d told", n.Outliers, n.Limited, most)
+	}
+}
+
 // A rule that is held fires nothing, over new rules too, and goes on afterwards.
 func TestHold(t *testing.T) {
 	list := twoRules()
