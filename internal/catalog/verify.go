@@ -15,13 +15,13 @@ import (
 
 // Check is what Verify found out about one snapshot.
 type Check struct {
-	ID        string   `json:"id"`
-	Dir       string   `json:"dir"`
-	OK        bool     `json:"ok"`
-	Events    uint64   `json:"events"` // in its trace
-	Bytes     uint64   `json:"bytes"`
-	Explained bool     `json:"explained"` // explain.json says where the time went
-	Problems  []Fault  `json:"problems"`
+	ID        string  `json:"id"`
+	Dir       string  `json:"dir"`
+	OK        bool    `json:"ok"`
+	Events    uint64  `json:"events"` // in its trace
+	Bytes     uint64  `json:"bytes"`
+	Explained bool    `json:"explained"` // explain.json says where the time went
+	Problems  []Fault `json:"problems"`
 	// Checksums: each byte of its files was held against SHA256SUMS. Snapshots of
 	// earlier releases have none.
 	Checksums bool     `json:"checksums"`
