@@ -235,8 +235,9 @@ func (s *Store) sweep() {
 	if err != nil {
 		return // whoever needs the directory says so
 	}
+	s.forgetStuck()
 	for _, name := range names {
-		if !leftover(name) || s.isPending(strings.TrimPrefix(name, tmpPrefix)) {
+		if !leftover(name) || s.isPending(strings.TrimPrefix(name, tmpPrefix)) || s.isStuck(name) {
 			continue
 		}
 		s.progress("remove " + name)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -180,11 +179,6 @@ func outlierAt(name string, start, end uint64) *tracker.Outlier {
 		Task:      tracker.Task{PID: 10, TID: 11, Comm: "victim"},
 		StartMono: start, EndMono: end, WantsSnapshot: true,
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 func meta(t *testing.T, dir string) *Meta {

@@ -27,10 +27,19 @@ func (s *Store) hold(id, path string) (release func()) {
 		s.held[id] = h
 	}
 	h.count++
-	if h.lock == nil {
-		h.lock, _ = lockSnapshot(path, unix.LOCK_SH)
-	}
+	lack := h.lock == nil
 	s.mu.Unlock()
+	if lack {
+		lock, _ := lockSnapshot(path, unix.LOCK_SH) // asks the disk: not under s.mu
+		s.mu.Lock()
+		if h.lock == nil && h.count > 0 {
+			h.lock, lock = lock, nil
+		}
+		s.mu.Unlock()
+		if lock != nil {
+			_ = lock.Close()
+		}
+	}
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

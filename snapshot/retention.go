@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"errors"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -89,8 +91,11 @@ func (s *Store) retain(more int, size uint64) {
 		s.progress("remove " + name)
 		removed, err := s.remove(name)
 		if err != nil {
-			s.cannotRemove(name, err)
 			drop.gone(&k)
+			if gone := tmpPrefix + gonePrefix + name; exists(filepath.Join(s.dir, gone)) {
+				name = gone // it is out of sight, and sweep goes on with it
+			}
+			s.cannotRemove(name, err)
 		}
 		if !removed {
 			continue
@@ -118,6 +123,23 @@ func (s *Store) removable(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.stuck, name)
+}
+
+// forgetStuck forgets what somebody else has removed.
+func (s *Store) forgetStuck() {
+	s.mu.Lock()
+	names := slices.Collect(maps.Keys(s.stuck))
+	s.mu.Unlock()
+	for _, name := range names {
+		if !exists(filepath.Join(s.dir, name)) {
+			s.removable(name)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // isStuck tells whether something could not be removed a short while ago.

@@ -63,7 +63,7 @@ func TestLockGoesWithTheProcessTable(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	thread := Start(nil)
 	defer thread.Close()
-	go thread.Do(func() error { close(begun); <-end; return nil }) //nolint:errcheck // never fails
+	go thread.Do(func() error { close(begun); <-end; return nil })
 	<-begun
 	defer close(end)
 	held.Close() // as a process that ends does
@@ -144,7 +144,7 @@ func TestRuntimeBesideThreads(t *testing.T) {
 			if err != nil {
 				return
 			}
-			c.Write([]byte("x")) //nolint:errcheck // the other side tells
+			c.Write([]byte("x"))
 			c.Close()
 		}
 	}()
