@@ -25,7 +25,9 @@ const (
 
 // name finds out what the numbers in a trace stand for, as far as it is still
 // there to be asked.
-func name(hosts *process.Table, kernel interface{ KernelNames([]uint64) ([]string, error) }, m trace.Mentioned) snapshot.Names {
+func name(hosts *process.Table, kernel interface {
+	KernelNames([]uint64) ([]string, error)
+}, m trace.Mentioned) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
 	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], namingTime) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
