@@ -30,9 +30,9 @@ const (
 	hedgeTime    = 150 * time.Millisecond // after it names alone are asked for, elsewhere
 	lookTime     = 250 * time.Millisecond
 	kernelRetry  = 5 * time.Minute // the kernel's debug file may be installed meanwhile
-	openerMemory = 160 << 20
+	openerMemory = 256 << 20       // they need little; threads of C count in full
 	closeTime    = time.Second
-	overhead     = 16 << 20 // of a parser's memory: code, which LimitMemory does not see
+	minMemory    = 160 << 20 // of a parser
 )
 
 // Helper names the frames of stacks and reads the memory of processes, by way
@@ -82,7 +82,7 @@ func New(opts *Options) (*Helper, error) {
 		opts: o, log: o.Log, starter: s, accounts: newAccounts(), busy: map[int]chan struct{}{}, closed: make(chan struct{}),
 		kernel: symbols.New(&symbols.Options{NoLines: true}),
 	}
-	memory := max(o.Memory-overhead, 48<<20)
+	memory := max(o.Memory, minMemory)
 	h.full = newLane(h, "names and lines", role{name: roleParse, lines: !o.NoLines, memory: memory})
 	h.names = newLane(h, "names", role{name: roleParse, memory: memory})
 	h.remote = newLane(h, "files on network file systems", role{name: roleParse, lines: !o.NoLines, remote: true, memory: memory})

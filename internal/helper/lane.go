@@ -223,8 +223,12 @@ func (l *lane) look(now time.Time) {
 	if w.resident() > l.role.memory+l.role.memory/4 {
 		w.kill() // who has the turn notices
 	}
+	most := noteTime
+	if l.role.remote {
+		most = farTime
+	}
 	for _, n := range w.active() {
-		if now.Sub(n.since) > noteTime {
+		if now.Sub(n.since) > most {
 			w.kill()
 		}
 	}

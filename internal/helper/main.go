@@ -47,12 +47,20 @@ type role struct {
 	name   string
 	lines  bool  // sources, too
 	remote bool  // files on file systems that may not answer, too
-	memory int64 // bytes that it may have
+	memory int64 // bytes that it may have, resident
 }
 
 func (o role) args() []string {
 	return []string{Verb, fmt.Sprintf("-lines=%t", o.lines), fmt.Sprintf("-remote=%t", o.remote), fmt.Sprintf("-memory=%d", o.memory), o.name}
 }
+
+const (
+	minLargest = 64 << 20 // what Go's heap grows by
+	codeMemory = 16 << 20 // of the program itself, which LimitMemory does not see
+)
+
+// largest is what a helper may allocate at once. With it, it stays below its memory.
+func (o role) largest() int64 { return max(minLargest, o.memory/4) }
 
 // Main is what the program has to call with the arguments after [Verb]. It
 // returns the exit status.
@@ -79,7 +87,7 @@ func serve(args []string) error {
 	}
 	// It gives way to everybody else, the daemon included, when memory runs out.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
-	if err := sandbox.LimitMemory(o.memory); err != nil {
+	if err := sandbox.LimitMemory(o.memory - o.largest() - codeMemory); err != nil {
 		return err
 	}
 	switch o.name {
@@ -88,18 +96,18 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := sandbox.Enter(sandbox.Parser(), 0); err != nil {
+		if err := sandbox.Enter(sandbox.Parser(o.largest()), 0); err != nil {
 			return err
 		}
 		return p.serve("")
 	case roleOpen:
 		files := symbols.NewOpener(&symbols.OpenerOptions{Local: !o.remote})
-		if err := sandbox.Enter(sandbox.Opener(), openerCapabilities); err != nil {
+		if err := sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities); err != nil {
 			return err
 		}
 		return serveOpener(daemonFD, files)
 	case roleRead:
-		if err := sandbox.Enter(sandbox.Opener(), openerCapabilities); err != nil {
+		if err := sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities); err != nil {
 			return err
 		}
 		return serveReader(daemonFD)

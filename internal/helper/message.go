@@ -144,6 +144,10 @@ func (w *writer) frames(frames []string) int {
 func (w *writer) sources(list []symbols.Source, room int) {
 	w.number(uint64(len(list)))
 	for i := range list {
+		if room < 3*len(list) {
+			*w = append(*w, 0, 0, 0)
+			continue
+		}
 		var one writer
 		s := &list[i]
 		n := min(len(s.Inlined), maxInlined)
@@ -156,7 +160,7 @@ func (w *writer) sources(list []symbols.Source, room int) {
 			one.number(uint64(max(f.Line, 0)))
 		}
 		if room -= len(one); room < 3*len(list) {
-			one, room = writer{0, 0, 0}, min(room, 0)
+			one, room = writer{0, 0, 0}, 0
 		}
 		*w = append(*w, one...)
 	}

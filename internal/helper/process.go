@@ -12,6 +12,7 @@ import (
 const (
 	startTime = 10 * time.Second // until a new helper must be ready
 	noteTime  = 40 * time.Second // of work on one file, in the background even
+	farTime   = 5 * time.Second  // the same on file systems that may hang
 	maxNotes  = 256
 )
 

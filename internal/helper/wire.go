@@ -98,6 +98,7 @@ func isPrintable(s string) bool {
 
 // scrub makes text printable, and no longer than most bytes.
 func scrub(s string, most int) string {
+	s = s[:min(len(s), most)]
 	for len(s) > most || !isPrintable(s) {
 		out := make([]rune, 0, len(s))
 		size := 0

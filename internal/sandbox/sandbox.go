@@ -19,8 +19,9 @@ import (
 const mapped = 6 << 30
 
 // LimitMemory lets the calling process have no more than so many bytes of
-// memory of its own (files that it maps are left out). Go's heap is kept well
-// below that; whoever goes beyond ends: Go cannot go on without memory.
+// memory of its own (files that it maps are left out), and what it allocates last,
+// which Parser bounds. Go's heap is kept well below that; whoever goes beyond ends:
+// Go cannot go on without memory.
 func LimitMemory(bytes int64) error {
 	debug.SetMemoryLimit(bytes / 4 * 3)
 	for _, l := range []struct {

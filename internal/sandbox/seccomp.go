@@ -11,17 +11,21 @@ import (
 // Profile lists the system calls that a process may still make; all others
 // fail with EPERM.
 type Profile struct {
-	calls []uintptr
+	calls   []uintptr
+	largest uint64 // bytes of anonymous memory that one call may map
 }
 
 // Parser is for a process that works on what it is given: it can neither open
 // nor connect nor start anything.
-func Parser() Profile { return Profile{runtimeCalls} }
+//
+// It is given no more than largest bytes of memory at once: RLIMIT_DATA does not
+// count what replaces a reservation, as Go's heap does, until it is there.
+func Parser(largest int64) Profile { return Profile{runtimeCalls, uint64(largest)} }
 
 // Opener is for a process that opens files of others, reads their memory and
 // parses nothing.
-func Opener() Profile {
-	return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...)}
+func Opener(largest int64) Profile {
+	return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...), uint64(largest)}
 }
 
 // runtimeCalls is what Go's runtime and reading from descriptors take.
@@ -87,8 +91,20 @@ func (p Profile) filter() []bpf.Instruction {
 		switch nr {
 		case unix.SYS_CLONE: // threads only
 			next = bits(0, unix.CLONE_THREAD, allow, deny)
-		case unix.SYS_MMAP, unix.SYS_MPROTECT: // no code
+		case unix.SYS_MPROTECT: // no code
 			next = bits(2, unix.PROT_EXEC, deny, allow)
+		case unix.SYS_MMAP: // nor much memory
+			full := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)}
+			next = []bpf.Instruction{
+				bpf.LoadAbsolute{Off: dataArgs + 8*2, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.PROT_EXEC, SkipFalse: 1}, deny,
+				bpf.LoadAbsolute{Off: dataArgs + 8*3, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MAP_ANONYMOUS, SkipTrue: 1}, allow,
+				bpf.LoadAbsolute{Off: dataArgs + 8 + 4, Size: 4}, // the upper half: little-endian
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(p.largest >> 32), SkipTrue: 1}, full,
+				bpf.LoadAbsolute{Off: dataArgs + 8, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: uint32(p.largest), SkipFalse: 1}, full, allow,
+			}
 		case unix.SYS_TGKILL: // only itself
 			next = []bpf.Instruction{
 				bpf.LoadAbsolute{Off: dataArgs, Size: 4},

@@ -1,0 +1,98 @@
+package helper
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+func sample() *message {
+	return &message{
+		kind: sayReply, id: 7, flags: flagLate | flagRemote, text: "text", addrs: []uint64{1, 1 << 63}, frames: []string{"f+0x1 (m)", "[unknown] 0x2"},
+		sources: []symbols.Source{{File: "a.c", Line: 3, Inlined: []symbols.Inlined{{Function: "g", File: "b.c", Line: 4}}}, {}},
+		stats:   symbols.Stats{Files: 1, Bytes: 2, Evicted: 3, Timeouts: 4, Stuck: 5, Lines: 6, LineBytes: 7, LineFailed: 8, LinesQueued: 9, Remote: 10},
+	}
+}
+
+func TestMessagesComeBack(t *testing.T) {
+	m := sample()
+	got, err := decodeMessage(m.encode())
+	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	q := request{kind: askStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}}
+	back, err := decodeRequest(q.encode())
+	if diff := cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{})); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	o := order{kind: openMapped, pid: 1, path: "/x", list: []symbols.Mapping{{Start: 1, End: 2, Dev: 3, Inode: 4, Name: "/n"}}}
+	again, err := decodeOrder(o.encode())
+	if diff := cmp.Diff(o, again, cmp.AllowUnexported(order{})); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// Whatever a stack says, its message is bounded, and each frame is there.
+func TestMessagesAreBounded(t *testing.T) {
+	m := &message{kind: sayReply}
+	for range maxAddrs {
+		m.frames = append(m.frames, strings.Repeat("é\x1b", 4000))
+		s := symbols.Source{File: strings.Repeat("/x", 4000), Line: 1 << 20}
+		for range 100 {
+			s.Inlined = append(s.Inlined, symbols.Inlined{Function: strings.Repeat("y", 5000), File: strings.Repeat("z\n", 5000), Line: -1})
+		}
+		m.sources = append(m.sources, s)
+	}
+	b := m.encode()
+	if len(b) > maxMessage {
+		t.Fatalf("%d bytes", len(b))
+	}
+	got, err := decodeMessage(b)
+	if err != nil || len(got.frames) != maxAddrs || len(got.sources) != maxAddrs {
+		t.Errorf("%d frames, %d sources, %v", len(got.frames), len(got.sources), err)
+	}
+}
+
+func TestHostileMessages(t *testing.T) {
+	good := sample().encode()
+	for i := range good {
+		if _, err := decodeMessage(good[:i]); err == nil {
+			t.Errorf("the first %d bytes are taken for a message", i)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"more than there is": append(good, 0),
+		"another kind":       {9, 0},
+		"escape":             (&writer{sayHello, 0, 1, 0x1b}).bytes(),
+		"many frames":        {sayReply, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},
+	} {
+		if _, err := decodeMessage(b); err == nil {
+			t.Errorf("%s: is taken for a message", name)
+		}
+	}
+}
+
+func (w *writer) bytes() []byte { return *w }
+
+func FuzzDecodeMessage(f *testing.F) {
+	f.Add(sample().encode())
+	f.Add((&message{kind: sayNote, begin: true, pid: 1, file: fileKey{2, 3}}).encode())
+	f.Add((&message{kind: sayHello, text: "x"}).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMessage(b)
+		if err != nil {
+			return
+		}
+		for _, s := range append(m.frames, m.text) {
+			if !isPrintable(s) {
+				t.Errorf("%q went through", s)
+			}
+		}
+		if _, err := decodeMessage(m.encode()); err != nil {
+			t.Errorf("what was decoded cannot be said again: %v", err)
+		}
+	})
+}
