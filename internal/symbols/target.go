@@ -96,9 +96,10 @@ func (p *target) open(m mapping) (f mappedFile) {
 		return mappedFile{nil, f.id, errNotOpened}
 	}
 	file, id, err := openHost(m.name)
-	if err == nil && (id.ino != m.inode || id.dev != m.dev) {
-		file.Close()
-		err = errOtherFile
+	if err == nil {
+		if err = sameFile(file, id, m.dev, m.inode); err != nil {
+			file.Close()
+		}
 	}
 	if err == nil {
 		return mappedFile{file, id, nil}
@@ -225,7 +226,15 @@ func (p *target) openMapped(m mapping) (*os.File, fileID, error) {
 	if err != nil {
 		return nil, fileID{}, err
 	}
-	return reopen(fd)
+	f, id, err := reopen(fd)
+	if err != nil {
+		return nil, fileID{}, err
+	}
+	if err := sameFile(f, id, m.dev, m.inode); err != nil {
+		f.Close()
+		return nil, fileID{}, err
+	}
+	return f, id, nil
 }
 
 // inRoot opens a debug file as the process sees it. A file system whose server
