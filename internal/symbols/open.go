@@ -107,7 +107,19 @@ func (f *Files) mapped(v *view, m Mapping) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return programFile(fd)
+	file, err := programFile(fd)
+	if err != nil {
+		return nil, err
+	}
+	id, err := identify(file)
+	if err == nil {
+		err = sameFile(file, id, m.Dev, m.Inode)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // InRoot implements Opener.

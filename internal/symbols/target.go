@@ -134,9 +134,10 @@ func (p *target) opened(m mapping, o Opened) (f mappedFile) {
 		return mappedFile{nil, f.id, errNotOpened}
 	}
 	file, id, err := p.resolver.host(m.name)
-	if err == nil && (id.ino != m.inode || id.dev != m.dev) {
-		file.Close()
-		err = errOtherFile
+	if err == nil {
+		if err = sameFile(file, id, m.dev, m.inode); err != nil {
+			file.Close()
+		}
 	}
 	if err == nil {
 		return mappedFile{file, id, nil}
