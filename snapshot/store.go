@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
 // Modes of what a store holds. A store that tailcam makes can be entered by
@@ -70,7 +72,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(dir, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -100,25 +102,19 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, storeMode) // whatever the umask says
 }
 
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
+func lockDir(dir string, log *zap.Logger) (*os.File, error) {
+	f, err := lockfile.Take(filepath.Join(dir, lockFile), &lockfile.Options{
+		Mode: fileMode, ReadOnly: true,
+		TakenOver: func(pid int) {
+			log.Warn("an earlier tailcam was killed and cannot end: its directory is taken", zap.Int("pid", pid), zap.String("dir", dir))
+		},
+	})
+	var held *lockfile.HeldError
+	if errors.As(err, &held) {
+		return nil, fmt.Errorf("lock snapshot store %s: %w: stop it, or set another snapshots.dir", dir, ErrLocked)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock snapshot store: %w", err)
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		_ = f.Close()
-		return nil, fmt.Errorf("lock snapshot store %s: %w: stop it, or set another snapshots.dir", dir, ErrLocked)
-	case err != nil:
-		_ = f.Close()
-		return nil, fmt.Errorf("lock snapshot store %s: %w", path, err)
 	}
 	return f, nil
 }
