@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
 // dirID tells directories apart, whatever their path is.
@@ -49,29 +51,21 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// lockDir locks a directory against other daemons. The lock is open for reading
-// where that will do, so that the file system can be remounted read-only; NFS
-// wants more.
-func lockDir(dir string) (*os.File, error) {
-	f, err := openLock(dir, os.O_RDONLY)
+// lockDir locks a directory against other daemons, for reading where that will do,
+// so that the file system can be remounted read-only.
+func lockDir(dir string, log *zap.Logger) (*os.File, error) {
+	f, err := lockfile.Take(filepath.Join(dir, lockFile), &lockfile.Options{
+		Mode: fileMode, ReadOnly: true,
+		TakenOver: func(pid int) {
+			log.Warn("an earlier tailcam was killed and cannot end: its directory is taken", zap.Int("pid", pid), zap.String("dir", dir))
+		},
+	})
+	var held *lockfile.HeldError
+	if errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: stop it, or set another snapshots.dir (%s)", ErrLocked, dir)
+	}
 	if err != nil {
 		return nil, err
-	}
-	err = flock(f, unix.LOCK_EX)
-	if errors.Is(err, unix.EBADF) {
-		_ = f.Close()
-		if f, err = openLock(dir, os.O_RDWR); err != nil {
-			return nil, err
-		}
-		err = flock(f, unix.LOCK_EX)
-	}
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: stop it, or set another snapshots.dir (%s)", ErrLocked, dir)
-	case err != nil:
-		_ = f.Close()
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return f, nil
 }
@@ -134,7 +128,7 @@ func (s *Store) attach() error {
 	}
 	// The lock must be a descriptor of the process, so it is not opened by the
 	// thread; but the file system has just answered.
-	f, err := lockDir(s.dir)
+	f, err := lockDir(s.dir, s.log)
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,11 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
 const (
@@ -40,9 +41,9 @@ type Socket struct {
 }
 
 // Listen takes the lock beside the socket's path, replaces the socket that a
-// crashed daemon left there, and listens. The lock is one flock: it ends with
-// the process, however that ends. A lock held by another is an error that
-// names its process.
+// crashed daemon left there, and listens. The lock ends with the process, and is
+// taken from one that was killed and cannot end. A lock held by another is an
+// error that names its process.
 func Listen(opts *ListenOptions) (*Socket, error) {
 	o := listenDefaults(opts)
 	if len(o.Path) > maxPath {
@@ -52,7 +53,7 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 	if err := makeDir(filepath.Dir(o.Path), gid, o.Log); err != nil {
 		return nil, err
 	}
-	lock, err := takeLock(o.Path + ".lock")
+	lock, err := takeLock(o.Path+".lock", o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,8 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 }
 
 // Close stops listening, removes the socket and gives up the lock. The empty
-// lock file stays: removing it would let two daemons lock two files.
+// lock file stays: removing it would let two daemons lock two files. A daemon
+// whose place was taken leaves the other's socket alone.
 func (s *Socket) Close() error {
 	err := os.Remove(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,38 +145,19 @@ func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
 	}
 }
 
-func takeLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, lockMode)
-	if err != nil {
-		return nil, fmt.Errorf("open lock file: %w", err)
+func takeLock(path string, log *zap.Logger) (*os.File, error) {
+	f, err := lockfile.Take(path, &lockfile.Options{Mode: lockMode, TakenOver: func(pid int) {
+		log.Warn("an earlier tailcam was killed and cannot end: its place is taken; it may keep BPF programs attached until then", zap.Int("pid", pid))
+	}})
+	var held *lockfile.HeldError
+	if errors.As(err, &held) {
+		who := ""
+		if held.PID != 0 {
+			who = fmt.Sprintf(", pid %d", held.PID)
+		}
+		return nil, fmt.Errorf("another tailcam is running%s: stop it first, or choose another socket", who)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		defer f.Close()
-		return nil, fmt.Errorf("another tailcam is running%s: stop it first, or choose another socket", owner(f))
-	}
-	if err == nil {
-		err = f.Truncate(0)
-	}
-	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
-}
-
-// owner names the process that wrote itself into a lock file.
-func owner(f *os.File) string {
-	buf := make([]byte, 32)
-	n, _ := f.ReadAt(buf, 0)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	if err != nil {
-		return "" // it holds the lock and has not written yet
-	}
-	return fmt.Sprintf(", pid %d", pid)
+	return f, err
 }
 
 // bind replaces a stale socket; the lock is ours, so nobody listens on it.

@@ -76,9 +76,12 @@ func init() {
 }
 
 func undo(what, dir string) error {
-	if what == unmount {
+	switch what {
+	case unmount:
 		thaw(dir)
 		return unix.Unmount(dir, 0)
+	case killCgroup:
+		return killTree(dir)
 	}
 	for file, value := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
 		_ = os.WriteFile(filepath.Join(dir, file), []byte(value), 0) // of one version or the other

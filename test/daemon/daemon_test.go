@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,10 +48,46 @@ func (h *home) command(args ...string) []string {
 type running struct {
 	*home
 	t    *testing.T
-	cmd  *exec.Cmd
 	log  logText
-	done chan struct{} // closed when it has ended
-	root string        // prefix of paths as it sees them
+	main process
+	root string // prefix of paths as it sees them
+}
+
+// process is the daemon's own: a child of the test, or the service of a systemd.
+type process interface {
+	PID() int
+	Signal(syscall.Signal) error
+	Done() <-chan struct{} // closed when it has ended
+	// Exit is its status, not 0 where a signal has ended it, and how it ended in
+	// words; only after Done.
+	Exit() (status int, how string)
+}
+
+// child is the daemon as a child of the test.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func startChild(argv []string, out io.Writer) (*child, error) {
+	c := &child{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
+	c.cmd.Stderr, c.cmd.Stdout = out, out
+	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if err := tied.Start(c.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.done)
+		c.cmd.Wait() // looked at in ProcessState
+	}()
+	return c, nil
+}
+
+func (c *child) PID() int                      { return c.cmd.Process.Pid }
+func (c *child) Signal(s syscall.Signal) error { return c.cmd.Process.Signal(s) }
+func (c *child) Done() <-chan struct{}         { return c.done }
+func (c *child) Exit() (status int, how string) {
+	return c.cmd.ProcessState.ExitCode(), c.cmd.ProcessState.String()
 }
 
 // start runs a daemon in a home of its own. It is stopped at the end of the test.
@@ -67,16 +104,16 @@ func (h *home) start(t *testing.T, args ...string) *running {
 // exec runs a command that is, or becomes, the daemon, and waits until it watches.
 func (h *home) exec(t *testing.T, argv []string) *running {
 	t.Helper()
-	d := &running{home: h, t: t, cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
-	d.cmd.Stderr, d.cmd.Stdout = &d.log, &d.log
-	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	if err := tied.Start(d.cmd); err != nil {
-		t.Fatal(err)
+	d := &running{home: h, t: t}
+	if underUnit {
+		d.main = startService(t, argv, &d.log)
+	} else {
+		c, err := startChild(argv, &d.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.main = c
 	}
-	go func() {
-		defer close(d.done)
-		d.cmd.Wait() // looked at in ProcessState
-	}()
 	t.Cleanup(func() {
 		if !d.ended() {
 			d.stop(syscall.SIGTERM)
@@ -88,7 +125,8 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 	})
 	eventually(t, "the daemon watches", func() bool {
 		if d.ended() {
-			t.Fatalf("the daemon ended: %v\n%s", d.cmd.ProcessState, d.log.String())
+			_, how := d.main.Exit()
+			t.Fatalf("the daemon ended: %s\n%s", how, d.log.String())
 		}
 		return d.log.has(`"message":"watching"`)
 	})
@@ -96,11 +134,11 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 }
 
 // pid of the daemon.
-func (d *running) pid() int { return d.cmd.Process.Pid }
+func (d *running) pid() int { return d.main.PID() }
 
 func (d *running) ended() bool {
 	select {
-	case <-d.done:
+	case <-d.main.Done():
 		return true
 	default:
 		return false
@@ -109,7 +147,7 @@ func (d *running) ended() bool {
 
 func (d *running) signal(s syscall.Signal) {
 	d.t.Helper()
-	if err := d.cmd.Process.Signal(s); err != nil {
+	if err := d.main.Signal(s); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -149,8 +187,8 @@ func (d *running) stop(s syscall.Signal) {
 	d.signal(s)
 	eventually(d.t, fmt.Sprintf("the daemon ends after %s", s), d.ended)
 	if s != syscall.SIGKILL {
-		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-			d.t.Errorf("after %s the daemon ended with %v", s, d.cmd.ProcessState)
+		if code, how := d.main.Exit(); code != 0 {
+			d.t.Errorf("after %s the daemon ended with %s", s, how)
 		}
 		if _, err := os.Lstat(d.socket); !errors.Is(err, os.ErrNotExist) {
 			d.t.Errorf("the socket stays after %s: %v", s, err)
@@ -277,6 +315,7 @@ func loss(t *testing.T, s *api.Status, cause, rule string) uint64 {
 type logText struct {
 	mu   sync.Mutex
 	text bytes.Buffer
+	file string // that a service prints into; empty: text
 }
 
 func (l *logText) Write(p []byte) (int, error) {
@@ -288,6 +327,10 @@ func (l *logText) Write(p []byte) (int, error) {
 func (l *logText) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.file != "" {
+		text, _ := os.ReadFile(l.file) // not there yet: nothing was printed
+		return string(text)
+	}
 	return l.text.String()
 }
 

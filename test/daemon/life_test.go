@@ -45,8 +45,8 @@ func TestStopStopped(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	d.resume()
 	eventually(t, "it ends", d.ended)
-	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("ended with %v", d.cmd.ProcessState)
+	if code, how := d.main.Exit(); code != 0 {
+		t.Errorf("ended with %s", how)
 	}
 	left.gone(t)
 }

@@ -32,9 +32,16 @@ func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run() // everything skips
 	}
-	dir, err := os.MkdirTemp("", "tailcam-test-")
+	base := ""
+	if underUnit {
+		base = visibleDir
+	}
+	dir, err := os.MkdirTemp(base, "tailcam-test-")
 	if err == nil {
 		defer os.RemoveAll(dir) // a directory in the temporary one
+		if underUnit {
+			os.Setenv("TMPDIR", dir)
+		}
 		err = build(dir)
 	}
 	if err != nil {

@@ -1,0 +1,167 @@
+package lockfile
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/stuckfs"
+)
+
+// role makes the test program hold a lock, and then wait for the read of a file.
+const role = "tailcam-holder"
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == role {
+		hold(os.Args[1], os.Args[2])
+	}
+	os.Exit(m.Run())
+}
+
+func hold(path, read string) {
+	if _, err := Take(path, nil); err != nil {
+		os.Stdout.WriteString(err.Error())
+		os.Exit(1)
+	}
+	os.Stdout.WriteString("locked")
+	if read != "" {
+		// Past the page cache: the kernel waits for the answer, also after SIGKILL.
+		fd, _ := unix.Open(read, unix.O_RDONLY|unix.O_DIRECT, 0)
+		buf, _ := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		unix.Read(fd, buf)
+	}
+	time.Sleep(time.Hour)
+}
+
+// holder starts a process that has the lock.
+func holding(t *testing.T, path, read string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{role, path, read}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	said := make([]byte, 100)
+	n, _ := out.Read(said)
+	if string(said[:n]) != "locked" {
+		t.Fatalf("%s", said[:n])
+	}
+	return cmd
+}
+
+// TestLiveHolder: a lock is never taken from a living process, not even from
+// one that is stopped; that of one that was killed is free at once.
+func TestLiveHolder(t *testing.T) {
+	for _, readOnly := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "lock")
+		cmd := holding(t, path, "")
+		for _, stopped := range []bool{false, true} {
+			if stopped {
+				cmd.Process.Signal(syscall.SIGSTOP)
+			}
+			_, err := Take(path, &Options{ReadOnly: readOnly})
+			var held *HeldError
+			if !errors.As(err, &held) || held.PID != cmd.Process.Pid {
+				t.Errorf("stopped %v: %v, want that process %d has it", stopped, err, cmd.Process.Pid)
+			}
+		}
+		cmd.Process.Kill()
+		f, err := Take(path, &Options{ReadOnly: readOnly, TakenOver: func(pid int) { t.Errorf("taken from %d, which has ended", pid) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+}
+
+// TestDyingHolder: one that was killed while it waits for a file system that
+// does not answer loses its lock within two seconds, to one of many who want it.
+func TestDyingHolder(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock")
+	big := filepath.Join(dir, "big")
+	if err := os.WriteFile(big, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fs := stuckfs.Mount(t, "file", big)
+	fs.Hang()
+	cmd := holding(t, path, fs.Path())
+	waits(t, cmd.Process.Pid)
+	start := time.Now()
+	cmd.Process.Kill()
+	var won, over atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			f, err := Take(path, &Options{TakenOver: func(int) { over.Add(1) }})
+			var held *HeldError
+			if err == nil {
+				won.Add(1)
+				t.Cleanup(func() { f.Close() })
+			} else if !errors.As(err, &held) || held.PID != os.Getpid() {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if won.Load() != 1 || over.Load() != 1 {
+		t.Errorf("%d have the lock, %d took it over", won.Load(), over.Load())
+	}
+	t.Logf("taken over after %s", time.Since(start))
+	fs.Answer() // now it ends; the lock stays where it is
+	cmd.Wait()
+	if _, err := Take(path, nil); !errors.As(err, new(*HeldError)) {
+		t.Errorf("the lock is gone with the one that had lost it: %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != own() {
+		t.Errorf("the file holds %q (%v), not %q", text, err, own())
+	}
+}
+
+// waits returns when a thread of the process waits uninterruptibly.
+func waits(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/wchan")
+		for _, path := range tasks {
+			if text, _ := os.ReadFile(path); string(text) == "request_wait_answer" || string(text) == "folio_wait_bit_common" || string(text) == "fuse_get_req" {
+				return
+			}
+		}
+	}
+	t.Fatal("the process does not wait for the file system")
+}
+
+// TestForeignFiles: what else lies at the path is an error, and not waited for.
+func TestForeignFiles(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("target", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Take(link, nil); err == nil {
+		t.Error("a symbolic link was followed")
+	}
+	if _, err := Take(filepath.Join(dir, "none", "lock"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is missing: %v", err)
+	}
+}
