@@ -139,6 +139,10 @@ func TestLiveNotes(t *testing.T) {
 		{api.RuleInfo{Paused: true, Set: 2}, "paused; 2 set by tailcam threshold"},
 		{api.RuleInfo{Paused: true, PausedLeftNS: 61e9, RatchetNS: &record}, "paused for 1m01s more; ratchet: only past 12.3ms"},
 		{api.RuleInfo{RatchetNS: &none}, "ratchet: no record yet"},
+		{
+			api.RuleInfo{Storm: &api.StormInfo{LeftNS: 9e9, PerSecond: 48000, ConsiderNS: 12e6}},
+			"paused automatically for 9.00s more: fired 48,000 times a second; consider threshold 12ms",
+		},
 	} {
 		if got := ruleNote(&k.rule).Text; got != k.want {
 			t.Errorf("%q, want %q", got, k.want)
