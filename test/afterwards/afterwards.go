@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ const role = "tailcam-afterwards"
 const (
 	unmount      = "unmount"
 	removeCgroup = "remove-cgroup"
+	setClock     = "set-clock"
 )
 
 // Unmount unmounts a directory at the end of the test. If its file system is
@@ -35,6 +37,34 @@ func Unmount(t testing.TB, dir string) {
 func RemoveCgroup(t testing.TB, dir string) {
 	t.Helper()
 	start(t, removeCgroup, dir)
+}
+
+// RestoreClock sets the wall clock at the end of the test to what it would be then
+// if nobody had set it since this call.
+func RestoreClock(t testing.TB) {
+	t.Helper()
+	start(t, setClock, strconv.FormatInt(wallLessMono(), 10))
+}
+
+// wallLessMono is CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds.
+func wallLessMono() int64 {
+	var before, wall, after unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) // these clocks are always there
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &wall)
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)
+	return wall.Nano() - (before.Nano()+after.Nano())/2
+}
+
+// StepClock moves the wall clock by so many nanoseconds.
+func StepClock(by int64) error { return setWallLessMono(wallLessMono() + by) }
+
+func setWallLessMono(offset int64) error {
+	var mono unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
+		return err
+	}
+	wall := unix.NsecToTimespec(mono.Nano() + offset)
+	return unix.ClockSettime(unix.CLOCK_REALTIME, &wall)
 }
 
 func start(t testing.TB, what, dir string) {
@@ -77,6 +107,12 @@ func init() {
 
 func undo(what, dir string) error {
 	switch what {
+	case setClock:
+		offset, err := strconv.ParseInt(dir, 10, 64)
+		if err != nil {
+			return err
+		}
+		return setWallLessMono(offset)
 	case unmount:
 		thaw(dir)
 		return unix.Unmount(dir, 0)

@@ -1,0 +1,114 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/export"
+	"github.com/tailcam/tailcam/internal/catalog"
+	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
+	"github.com/tailcam/tailcam/internal/explainer"
+	"github.com/tailcam/tailcam/snapshot"
+)
+
+// Whatever stands in place of a snapshot's files, nobody who reads it waits for
+// ever, or reads what is outside.
+func TestHostileFiles(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.Mkdir(outside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	puts := map[string]func(path string) error{
+		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"link":      func(path string) error { return os.Symlink(outside, path) },
+		"loop":      func(path string) error { return os.Symlink(filepath.Base(path), path) },
+		"tty":       func(path string) error { return os.Symlink("/dev/tty", path) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
+		"sparse":    func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	}
+	if os.Geteuid() == 0 {
+		puts["device"] = func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) } // zero
+	}
+	for _, file := range []string{
+		"snapshot.json", "explain.json", "explain.txt", "tasks.json", "stacks.folded", "SHA256SUMS",
+		"trace", "trace/kernel", "trace/kernel/metadata", "trace/kernel/kernel_0",
+	} {
+		for what, put := range puts {
+			t.Run(what+" as "+filepath.Base(file), func(t *testing.T) {
+				shelf, ids := ct.Make(t, explained())
+				dir := filepath.Join(shelf, ids[0])
+				path := filepath.Join(dir, file)
+				if err := errors.Join(os.RemoveAll(path), put(path)); err != nil {
+					t.Skipf("cannot put a %s there: %v", what, err)
+				}
+				inTime(t, func() {
+					checks, err := catalog.Verify(t.Context(), shelf, ids, nil)
+					// Without sums nobody knows what a text should hold.
+					unknown := what == "sparse" && (file == "explain.txt" || file == "stacks.folded")
+					if err != nil || len(checks) != 1 || checks[0].OK != unknown {
+						t.Errorf("verify: %+v, %v", checks, err)
+					}
+				})
+				inTime(t, func() {
+					_, _, err := catalog.Read(shelf, catalog.Options{})
+					if err != nil {
+						t.Errorf("list: %v", err)
+					}
+					_, _ = catalog.ReadStory(dir)     // whether it can be told is another matter
+					_, _, _ = explainer.Snapshot(dir) // the same
+					_, _, _ = snapshot.List(shelf)    // the same
+				})
+				for _, format := range []export.Format{export.CTF, export.Perfetto, export.Folded, export.JSON, export.Text} {
+					inTime(t, func() {
+						_, _ = export.Run(t.Context(), dir, io.Discard, &export.Options{Format: format, Out: filepath.Join(t.TempDir(), "out")})
+					})
+				}
+				inTime(t, func() {
+					if _, err := snapshot.Remove(shelf, ids[0]); err != nil {
+						t.Errorf("rm: %v", err)
+					}
+				})
+				if _, err := os.Stat(outside); err != nil {
+					t.Errorf("what is outside: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// inTime fails if f hangs.
+func inTime(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it hangs")
+	}
+}
+
+// Very many files cost no more than many.
+func TestManyFiles(t *testing.T) {
+	shelf, ids := ct.Make(t, explained())
+	dir := filepath.Join(shelf, ids[0])
+	for i := range 5000 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d\x1b[31m\u202e", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	story, err := catalog.ReadStory(dir)
+	if err != nil || len(story.Files) != 1001 {
+		t.Errorf("%d files, %v", len(story.Files), err)
+	}
+	if _, err := snapshot.Remove(shelf, ids[0]); err != nil {
+		t.Error(err)
+	}
+}
