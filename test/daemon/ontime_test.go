@@ -25,11 +25,12 @@ type noisy struct {
 	out *bufio.Reader
 }
 
-func buildNoisy(t *testing.T) string {
+// buildC compiles a program of testdata, for every user.
+func buildC(t *testing.T, name string) string {
 	t.Helper()
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
-	program := filepath.Join(publicDir(t), "noisy")
-	if out, err := exec.Command(compiler, "-O2", "-fno-omit-frame-pointer", "-o", program, "testdata/noisy.c").CombinedOutput(); err != nil {
+	program := filepath.Join(publicDir(t), name)
+	if out, err := exec.Command(compiler, "-O2", "-Wall", "-Werror", "-fno-omit-frame-pointer", "-o", program, "testdata/"+name+".c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -166,7 +167,7 @@ func (l *lateness) quantiles() (p50, p99, worst time.Duration) {
 // many processes; a third is told of in time, and of all of its outliers.
 func TestOnTime(t *testing.T) {
 	needRoot(t)
-	program := buildNoisy(t)
+	program := buildC(t, "noisy")
 	offender, crowd, victim := newUID(), newUID(), newUID()
 	nap := func(name string, uid int, more ...string) string {
 		return entry(name, "syscall", "1ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), append(more, "stacks: [kernel, user]")...)
