@@ -54,7 +54,7 @@ func (m *Manager) loop(ctx context.Context) {
 		case <-m.wake:
 		case <-timer.C:
 		case <-tidy.C:
-			m.opts.Store.Enforce()
+			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // it is logged
 			m.mu.Lock()
 			busy := len(m.open) > 0
 			m.mu.Unlock()
@@ -90,7 +90,8 @@ func (m *Manager) step() time.Duration {
 		thaw = true // before it is overwritten
 	}
 	// The future cannot be drained, whatever an outlier says.
-	if err := m.drainTo(min(need, now), thaw); err != nil {
+	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), thaw) })
+	if err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
 		m.note(append(open, due...), note)
 	}
