@@ -111,7 +111,8 @@ func (m *Manager) step() time.Duration {
 		thaw = true // before it is overwritten
 	}
 	// The future cannot be drained, whatever an outlier says.
-	if err := m.drainTo(min(need, now), thaw); err != nil {
+	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), thaw) })
+	if err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
 		m.note(append(open, due...), note)
 	}

@@ -62,7 +62,7 @@ func (m *Manager) writeAll() {
 			waiting--
 			m.writeOne(&j)
 		case <-tidy.C:
-			m.opts.Store.Enforce()
+			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // it is logged
 		}
 	}
 }

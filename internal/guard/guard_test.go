@@ -34,7 +34,7 @@ func TestDo(t *testing.T) {
 		t.Errorf("the stack does not say where: %s", p.Stack)
 	}
 	for _, fn := range []func() error{
-		func() error { var list []string; n := len(list); return errors.New(list[n]) },
+		func() error { return errors.New(strings.Fields("")[0]) },
 		func() error { return errors.New(nobody.Error()) },
 		func() error { panic(nil) }, //nolint:govet // that, too
 	} {

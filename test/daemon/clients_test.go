@@ -22,7 +22,7 @@ import (
 // another user's and root's commands work, and the daemon's descriptors are bounded.
 func TestHostileClients(t *testing.T) {
 	needRoot(t)
-	python := needTool(t, "python3", "python3")
+	program := buildC(t, "clients")
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: [user]", "snapshot: false")))
 	for _, path := range []string{d.dir, d.socket} { // as if both were of the group
@@ -34,7 +34,7 @@ func TestHostileClients(t *testing.T) {
 	follow := followLate(t, d, "nap")
 
 	hostile := newUID()
-	cmd := exec.Command(python, "testdata/clients.py", d.socket, "10000")
+	cmd := exec.Command(program, d.socket, "10000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(hostile), Gid: uint32(hostile)}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -135,18 +135,11 @@ func TestNoDescriptors(t *testing.T) {
 // turn that of whoever reads the events, whatever prints them.
 func TestBidiNames(t *testing.T) {
 	needRoot(t)
-	python := needTool(t, "python3", "python3")
+	program := buildC(t, "noisy")
 	uid := newUID()
 	d := start(t, rulesFile(entry("nap", "syscall", "1ms", "{uid: "+strconv.Itoa(uid)+", syscall: clock_nanosleep}", "stacks: [user]", "snapshot: {after: 1ms, every: 1us, burst: 100}")))
 	const name = "a\u202eb\u009bc"
-	program := `
-import ctypes, sys, time
-ctypes.CDLL(None).prctl(15, sys.argv[1].encode(), 0, 0, 0)
-for i in range(3): time.sleep(0.005)
-`
-	if a := asUser(t, uid, python, "-c", program, name); a.code != 0 {
-		t.Fatalf("%s", a.err)
-	}
+	startNoisy(t, program, uid, name, 3, 5*time.Millisecond, 0, 1)
 	events := settled(t, d, "nap", 3)
 	if events[0].Task.Comm != name {
 		t.Errorf("the name became %q", events[0].Task.Comm)

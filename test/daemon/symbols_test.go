@@ -147,8 +147,12 @@ func TestStuckNames(t *testing.T) {
 		napRule("nap", other, "stacks: [user]")))
 	nap := func(n int) tracker.Outlier {
 		one()
-		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
-		return d.events("napper")[n-1]
+		var events []tracker.Outlier
+		eventually(t, "all is told of the nap that will be", func() bool {
+			events = d.events("napper")
+			return len(events) == n && !events[n-1].Partial
+		})
+		return events[n-1]
 	}
 	fs.Hang()
 	var o tracker.Outlier

@@ -8,7 +8,10 @@ package within
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +30,8 @@ var (
 type Gate[K comparable] struct {
 	slots chan struct{}
 
+	panics atomic.Uint64
+
 	mu    sync.Mutex
 	stuck map[K]int
 	total int
@@ -37,8 +42,18 @@ func NewGate[K comparable](slots int) *Gate[K] {
 	return &Gate[K]{slots: make(chan struct{}, max(slots, 1)), stuck: make(map[K]int)}
 }
 
+// Panicked is what Do panics with if f has panicked, in a goroutine of its own.
+type Panicked struct {
+	Value any
+	Stack []byte // of f
+}
+
+// Error implements error.
+func (p *Panicked) Error() string { return fmt.Sprintf("%v\n%s", p.Value, p.Stack) }
+
 // Do returns what f returns, or ErrTimeout or ErrStuck after at most limit.
 // After ErrTimeout f is still running: it must own everything that it writes.
+// If f panics, so does Do, with *Panicked; after ErrTimeout that is only counted.
 func Do[K comparable, T any](g *Gate[K], key K, limit time.Duration, f func() T) (T, error) {
 	var zero T
 	if g.refuses(key) {
@@ -54,8 +69,13 @@ func Do[K comparable, T any](g *Gate[K], key K, limit time.Duration, f func() T)
 
 	call := &call{}
 	result := make(chan T, 1)
+	panicked := make(chan *Panicked, 1)
 	go func() {
 		defer func() {
+			if v := recover(); v != nil {
+				g.panics.Add(1)
+				panicked <- &Panicked{Value: v, Stack: debug.Stack()}
+			}
 			g.finish(key, call)
 			<-g.slots
 		}()
@@ -64,6 +84,8 @@ func Do[K comparable, T any](g *Gate[K], key K, limit time.Duration, f func() T)
 	select {
 	case v := <-result:
 		return v, nil
+	case p := <-panicked:
+		panic(p)
 	case <-timer.C:
 		g.abandon(key, call)
 		return zero, ErrTimeout
@@ -76,6 +98,9 @@ func (g *Gate[K]) Stuck() int {
 	defer g.mu.Unlock()
 	return g.total
 }
+
+// Panics counts the calls that have panicked, also those that were left behind.
+func (g *Gate[K]) Panics() uint64 { return g.panics.Load() }
 
 type call struct{ abandoned, finished bool } // guarded by Gate.mu
 

@@ -2,6 +2,7 @@ package within
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -53,5 +54,38 @@ func TestAllSlotsStuck(t *testing.T) {
 	}
 	if _, err := Do(g, 99, time.Hour, func() int { return 0 }); !errors.Is(err, ErrStuck) {
 		t.Fatalf("got %v, want ErrStuck at once", err)
+	}
+}
+
+// A panic reaches whoever asked, and leaves nothing behind.
+func TestDoPanics(t *testing.T) {
+	g := NewGate[int](1)
+	for range 3 {
+		func() {
+			defer func() {
+				p, ok := recover().(*Panicked)
+				if !ok || p.Value != "bad file" || !strings.Contains(string(p.Stack), "TestDoPanics") {
+					t.Errorf("got %v", p)
+				}
+			}()
+			_, err := Do(g, 1, time.Minute, func() int { panic("bad file") })
+			t.Errorf("it has returned: %v", err)
+		}()
+	}
+	if n, err := Do(g, 1, time.Minute, func() int { return 7 }); n != 7 || err != nil || g.Stuck() != 0 || g.Panics() != 3 {
+		t.Errorf("afterwards: %d, %v, %d stuck, %d panics", n, err, g.Stuck(), g.Panics())
+	}
+}
+
+// One that was left behind panics for nobody.
+func TestDoPanicsLate(t *testing.T) {
+	g := NewGate[int](1)
+	release := make(chan struct{})
+	if _, err := Do(g, 1, time.Millisecond, func() int { <-release; panic("late") }); !errors.Is(err, ErrTimeout) {
+		t.Fatal(err)
+	}
+	close(release)
+	for g.Stuck() > 0 || g.Panics() == 0 {
+		time.Sleep(time.Millisecond) // hangs if it is never over
 	}
 }

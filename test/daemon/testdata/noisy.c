@@ -21,21 +21,21 @@
 
 #if defined(__x86_64__)
 static const unsigned char code[] = {
-	0x55, 0x48, 0x89, 0xe5,		  /* push %rbp; mov %rsp,%rbp */
-	0x4d, 0x31, 0xd2,		  /* xor %r10,%r10 */
-	0x48, 0x89, 0xfa,		  /* mov %rdi,%rdx */
-	0x31, 0xf6,			  /* xor %esi,%esi */
-	0xbf, 0x01, 0x00, 0x00, 0x00,	  /* mov $CLOCK_MONOTONIC,%edi */
-	0xb8, 0xe6, 0x00, 0x00, 0x00,	  /* mov $clock_nanosleep,%eax */
-	0x0f, 0x05, 0x5d, 0xc3,		  /* syscall; pop %rbp; ret */
+	0x55, 0x48, 0x89, 0xe5,	      /* push %rbp; mov %rsp,%rbp */
+	0x4d, 0x31, 0xd2,	      /* xor %r10,%r10 */
+	0x48, 0x89, 0xfa,	      /* mov %rdi,%rdx */
+	0x31, 0xf6,		      /* xor %esi,%esi */
+	0xbf, 0x01, 0x00, 0x00, 0x00, /* mov $CLOCK_MONOTONIC,%edi */
+	0xb8, 0xe6, 0x00, 0x00, 0x00, /* mov $clock_nanosleep,%eax */
+	0x0f, 0x05, 0x5d, 0xc3,	      /* syscall; pop %rbp; ret */
 };
 #elif defined(__aarch64__)
 static const unsigned int code[] = {
-	0xa9bf7bfd, 0x910003fd,		  /* stp x29,x30,[sp,#-16]!; mov x29,sp */
-	0xaa0003e2, 0xd2800020,		  /* mov x2,x0; mov x0,#CLOCK_MONOTONIC */
-	0xd2800001, 0xd2800003,		  /* mov x1,#0; mov x3,#0 */
-	0xd2800e68, 0xd4000001,		  /* mov x8,#clock_nanosleep; svc #0 */
-	0xa8c17bfd, 0xd65f03c0,		  /* ldp x29,x30,[sp],#16; ret */
+	0xa9bf7bfd, 0x910003fd, /* stp x29,x30,[sp,#-16]!; mov x29,sp */
+	0xaa0003e2, 0xd2800020, /* mov x2,x0; mov x0,#CLOCK_MONOTONIC */
+	0xd2800001, 0xd2800003, /* mov x1,#0; mov x3,#0 */
+	0xd2800e68, 0xd4000001, /* mov x8,#clock_nanosleep; svc #0 */
+	0xa8c17bfd, 0xd65f03c0, /* ldp x29,x30,[sp],#16; ret */
 };
 #else
 #error "no code for this architecture"
@@ -55,8 +55,10 @@ static void write_map(long lines)
 	if (!f)
 		exit(1);
 	for (long i = 0; i < lines; i++)
-		fprintf(f, "0 ffffffffffffffff a_symbol_of_code_that_is_made_while_it_runs_and_has_a_name_as_long_as_those_of_templates_are_"
-			   "which_expand_to_hundreds_of_characters_each_and_are_all_different_from_each_other_so_that_nothing_is_shared_%ld\n", i);
+		fprintf(f,
+			"0 ffffffffffffffff a_symbol_of_code_that_is_made_while_it_runs_and_has_a_name_as_long_as_those_of_templates_are_"
+			"which_expand_to_hundreds_of_characters_each_and_are_all_different_from_each_other_so_that_nothing_is_shared_%ld\n",
+			i);
 	if (fclose(f))
 		exit(1);
 }
