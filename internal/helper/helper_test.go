@@ -84,7 +84,7 @@ type target struct {
 }
 
 // start runs a program of testdata as some user until the end of the test.
-func start(t *testing.T, uid int, args ...string) *target {
+func start(t testing.TB, uid int, args ...string) *target {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = "/"

@@ -191,7 +191,7 @@ func (w *worker) kill() {
 		_ = c.proc.Kill()
 	}
 	if w.conn != nil {
-		w.conn.Close() // who may not be killed ends by that
+		_ = w.conn.Close() // who may not be killed ends by that
 	}
 }
 
