@@ -161,6 +161,8 @@ func TestConfined(t *testing.T) {
 	for _, l := range []*lane{h.full, h.names, h.reader} {
 		for _, c := range l.current().children {
 			pid := c.proc.Pid
+			// An opener takes no orders before, but need not be ready when its parser is.
+			eventually(t, "it is confined", func() bool { return field(t, pid, "Seccomp") == "2" })
 			for name, want := range map[string]string{
 				"Seccomp": "2", "NoNewPrivs": "1", "CapBnd": "", "Uid": "65534\t65534\t65534\t65534", "Gid": "65534\t65534\t65534\t65534", "Groups": "",
 			} {
