@@ -84,7 +84,7 @@ type target struct {
 }
 
 // start runs a program of testdata as some user until the end of the test.
-func start(t *testing.T, uid int, args ...string) *target {
+func start(t testing.TB, uid int, args ...string) *target {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = "/"
@@ -161,6 +161,8 @@ func TestConfined(t *testing.T) {
 	for _, l := range []*lane{h.full, h.names, h.reader} {
 		for _, c := range l.current().children {
 			pid := c.proc.Pid
+			// An opener takes no orders before, but need not be ready when its parser is.
+			eventually(t, "it is confined", func() bool { return field(t, pid, "Seccomp") == "2" })
 			for name, want := range map[string]string{
 				"Seccomp": "2", "NoNewPrivs": "1", "CapBnd": "", "Uid": "65534\t65534\t65534\t65534", "Gid": "65534\t65534\t65534\t65534", "Groups": "",
 			} {

@@ -37,6 +37,7 @@ type lane struct {
 	mu       sync.Mutex // of w alone, which is changed by whoever has the turn
 	w        *worker
 	failures int
+	warned   bool
 	retry    time.Time
 	cpu      time.Duration // of w, when it was last looked at
 	debtors  []party       // to whom what it does in the background is charged
@@ -150,6 +151,10 @@ func (l *lane) launch() (*worker, error) {
 		l.failures++
 		l.h.log.Warn("a helper cannot be started", zap.String("helper", l.name), zap.Error(err))
 		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	if w.hello != "" && !l.warned {
+		l.warned = true
+		l.h.log.Warn("a helper is less confined than it could be", zap.String("helper", l.name), zap.String("because", w.hello))
 	}
 	l.failures = 0
 	l.set(w)

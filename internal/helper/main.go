@@ -16,6 +16,7 @@
 package helper
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -96,23 +97,33 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := sandbox.Enter(sandbox.Parser(o.largest()), 0); err != nil {
+		hello, err := lessConfined(sandbox.Enter(sandbox.Parser(o.largest()), 0))
+		if err != nil {
 			return err
 		}
-		return p.serve("")
+		return p.serve(hello)
 	case roleOpen:
 		files := symbols.NewOpener(&symbols.OpenerOptions{Local: !o.remote})
-		if err := sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities); err != nil {
+		if _, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
 			return err
 		}
 		return serveOpener(daemonFD, files)
 	case roleRead:
-		if err := sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities); err != nil {
+		hello, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
+		if err != nil {
 			return err
 		}
-		return serveReader(daemonFD)
+		return serveReader(daemonFD, hello)
 	}
 	return fmt.Errorf("no helper is called %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
+}
+
+// lessConfined makes of an error that can be lived with what the daemon is told.
+func lessConfined(err error) (hello string, _ error) {
+	if errors.Is(err, sandbox.ErrNoFilter) {
+		return err.Error(), nil
+	}
+	return "", err
 }
 
 // openerCapabilities are those that an opener has if the daemon has them.

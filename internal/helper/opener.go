@@ -80,8 +80,8 @@ func sendFiles(fd int, list []symbols.Opened) error {
 }
 
 // serveReader reads memory of processes for the daemon, until that ends.
-func serveReader(fd int) error {
-	if err := send(fd, (&message{kind: sayHello}).encode()); err != nil {
+func serveReader(fd int, hello string) error {
+	if err := send(fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	buf := make([]byte, maxMessage)

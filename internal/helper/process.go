@@ -27,6 +27,7 @@ type note struct {
 type worker struct {
 	conn     *net.UnixConn
 	children []*child
+	hello    string        // how it is less confined than it could be; empty: in no way
 	broken   chan struct{} // closed when nothing more comes from it
 
 	mu      sync.Mutex
@@ -81,6 +82,7 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	if err != nil || m.kind != sayHello {
 		return nil, fmt.Errorf("start helper: %w: %s", errors.Join(err, errGone), w.lastWords())
 	}
+	w.hello = m.text
 	_ = w.conn.SetReadDeadline(time.Time{})
 	go w.listen(buf)
 	return w, nil
@@ -191,7 +193,7 @@ func (w *worker) kill() {
 		_ = c.proc.Kill()
 	}
 	if w.conn != nil {
-		w.conn.Close() // who may not be killed ends by that
+		_ = w.conn.Close() // who may not be killed ends by that
 	}
 }
 

@@ -75,7 +75,7 @@ func Capabilities() (uint64, error) {
 // Enter gives up all capabilities but keep (bits), ptrace by others of the same
 // user, new privileges, and the system calls that the profile does not list.
 // The process must have been started for it: threads that do not run Go code
-// are not reached.
+// are not reached. ErrNoFilter: all but the system calls is given up.
 func Enter(p Profile, keep uint64) error {
 	runtime.LockOSThread() // the filter is spread to all threads from this one
 	defer runtime.UnlockOSThread()
@@ -91,8 +91,14 @@ func Enter(p Profile, keep uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forbid new privileges: %w", err)
 	}
-	return p.install()
+	if err := p.install(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoFilter, err)
+	}
+	return nil
 }
+
+// ErrNoFilter says that the system calls could not be limited, but all else was.
+var ErrNoFilter = errors.New("no system call filter (the daemon's own one, or the kernel, lacks seccomp)")
 
 func dropCapabilities(keep uint64) error {
 	have, err := Capabilities()

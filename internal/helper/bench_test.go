@@ -1,0 +1,68 @@
+package helper
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+// BenchmarkUser is what a stack costs whose files are known, through the helper
+// and in the same process.
+func BenchmarkUser(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	path := b.TempDir() + "/deep"
+	if text, err := exec.Command("gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", path, "testdata/deep.c").CombinedOutput(); err != nil {
+		b.Fatalf("%v %s", err, text)
+	}
+	p := start(b, 0, path)
+	h, err := New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := symbols.New(nil)
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		h.User(p.pid, addrs)
+		r.User(p.pid, addrs)
+	}
+	h.accounts = newAccounts()
+	b.Run("helper", func(b *testing.B) {
+		for b.Loop() {
+			h.User(p.pid, addrs)
+			if b.N%1000 == 0 {
+				h.accounts = newAccounts()
+			}
+		}
+	})
+	b.Run("same process", func(b *testing.B) {
+		for b.Loop() {
+			r.User(p.pid, addrs)
+		}
+	})
+	b.Run("memory", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := h.Memory(p.pid, p.ip, p.sp, p.fp); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("start", func(b *testing.B) {
+		for b.Loop() {
+			w, err := h.starter.launch(h.names.role)
+			if err != nil {
+				b.Fatal(err)
+			}
+			w.kill()
+		}
+	})
+	b.Logf("%d frames, %+v", len(addrs), h.Stats())
+}

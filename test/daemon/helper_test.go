@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// children are the processes that a process has started, and that run.
+func children(t *testing.T, pid int) (list []string) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err == nil {
+			list = append(list, strings.Fields(string(text))...)
+		}
+	}
+	return list
+}
+
+// uninterruptible counts threads of a process that hang in the kernel.
+func uninterruptible(t *testing.T, pid int) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), ") D ") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKilledWhileFilesHang: a daemon whose helpers hang on a file system that
+// does not answer hangs nowhere itself, ends at once when it is killed, holds
+// nothing any more, and the next one starts in its place.
+func TestKilledWhileFilesHang(t *testing.T) {
+	needRoot(t)
+	compiler := needTool(t, "gcc", "gcc libc6-dev")
+	out := filepath.Join(t.TempDir(), "napper")
+	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	fs := stuckfs.Mount(t, "napper", out)
+	uid, other := newUID(), newUID()
+	program := fs.Program(uid)
+	cmd := exec.Command(program[0], program[1:]...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		fs.Answer()
+		stdin.Close()
+		cmd.Wait()
+	}()
+	one := func() {
+		if _, err := stdin.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stdout.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one()
+	h := newHome(t, rulesFile(
+		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [user]", "snapshot: false"),
+		napRule("nap", other, "stacks: [user]", "snapshot: false")))
+	d := h.start(t)
+	fs.Hang()
+	for range 3 {
+		one()
+	}
+	eventually(t, "its naps are told", func() bool { return len(d.events("napper")) >= 3 })
+	naps(t, other, 10, 20*time.Millisecond, 2)
+	named := func(o *tracker.Outlier) bool {
+		return len(o.Stacks.User) > 0 && !strings.HasPrefix(o.Stacks.User[0], "[unknown]")
+	}
+	eventually(t, "another's naps are told", func() bool { return len(d.events("nap")) >= 10 })
+	for _, o := range d.events("nap") {
+		if !named(&o) {
+			t.Errorf("while the file system hangs, another's stack is %q", o.Stacks.User)
+		}
+	}
+	if n := uninterruptible(t, d.pid()); n > 0 {
+		t.Errorf("%d threads of the daemon hang in the kernel", n)
+	}
+	helpers := children(t, d.pid())
+	if len(helpers) < 5 {
+		t.Errorf("the daemon has only %d helpers", len(helpers))
+	}
+	d.stop(syscall.SIGKILL) // holds that no program and no lock stays
+	begin := time.Now()
+	next := h.start(t)
+	t.Logf("the next daemon watches after %v", time.Since(begin))
+	next.stop(syscall.SIGTERM)
+	fs.Answer()
+	for _, pid := range helpers {
+		eventually(t, "helper "+pid+" has ended", func() bool {
+			text, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			return err != nil || !strings.Contains(string(text), "helper")
+		})
+	}
+}
+
+// TestHelpersKilled: whatever becomes of helpers, outliers are told, with names
+// again once there are helpers.
+func TestHelpersKilled(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("nap", uid, "stacks: [user]", "snapshot: false")))
+	told := 0
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGABRT} {
+		for _, pid := range children(t, d.pid()) {
+			var n int
+			if _, err := fmt.Sscan(pid, &n); err == nil {
+				_ = syscall.Kill(n, s)
+			}
+		}
+		naps(t, uid, 5, 20*time.Millisecond, 2)
+		told += 5
+		eventually(t, fmt.Sprintf("naps are told after %v", s), func() bool { return len(d.events("nap")) >= told })
+	}
+	eventually(t, "a nap has names", func() bool {
+		naps(t, uid, 1, 20*time.Millisecond, 2)
+		list := d.events("nap")
+		o := list[len(list)-1]
+		return len(o.Stacks.User) > 0 && !strings.HasPrefix(o.Stacks.User[0], "[unknown]")
+	})
+	s := d.status()
+	if loss(t, &s, "helper_killed", "") == 0 {
+		t.Error("status tells of no helper that was killed")
+	}
+}
