@@ -56,7 +56,7 @@ func TestDefaults(t *testing.T) {
 		Capacity:   Capacity{Initial: Places{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Places{Tasks: 524288, Syscalls: 131072, Block: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384},
 		Outliers:   Outliers{Buffer: 4 << 20},
 		Histograms: Histograms{Enabled: true},
-		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
+		Symbols:    Symbols{Lines: true, MaxMemory: 128 << 20},
 		Log:        Log{Level: "info", Format: "json"},
 	}
 	if diff := cmp.Diff(want, Default()); diff != "" {

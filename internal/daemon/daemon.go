@@ -161,6 +161,9 @@ func (d *daemon) openHost() error {
 			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
 		}
 	}})
+	for _, h := range process.Hindrances("/proc") {
+		d.log.Warn("processes are hidden", zap.String("by", h.Name), zap.String("advice", h.Advice))
+	}
 	d.symbols = symbols.New(&symbols.Options{
 		Timeout: symbolTime, NoLines: !d.cfg.Symbols.Lines,
 		MaxBytes: d.cfg.Symbols.MaxMemory / 2, MaxLineBytes: d.cfg.Symbols.MaxMemory / 2,

@@ -157,6 +157,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add("outlier_stale", "", "", c.Stale, "outliers were read so late that thresholds had been set 256 times since: set them less often")
 	s := d.symbols.Stats()
 	add("symbols_late", "", "", s.Timeouts, "stacks that were told before all of their names or lines were read, within 1s; the next ones have them; symbols.lines: false reads less")
+	add("lines_refused", "", "", s.LinesRefused, "debug information takes more memory or work than allowed, frames of that program have names without lines; "+
+		"raise symbols.max_memory if the program is to be trusted")
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	if d.manager != nil {
 		add("snapshot_failed", "", "", d.manager.Stats().Failed, "see the log: "+or(d.manager.Stats().LastError, "none failed"))
