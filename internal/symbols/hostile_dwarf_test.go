@@ -213,7 +213,7 @@ func TestHostileDWARF(t *testing.T) {
 			}
 			f[".debug_info"] = info
 			return f
-		}()},
+		}(), want: errTooMuchWork},
 		"a million units": {file: dwarfFile{
 			".debug_abbrev": append(abbreviation(1, tagUnit, 0, atLow, formAddr, atHigh, formData1), 0),
 			".debug_info":   bytes.Repeat(unit4(0, le(uint8(1), uint64(0x401000), uint8(0xff))), mega),
