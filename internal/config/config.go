@@ -99,7 +99,7 @@ type Histograms struct {
 // Symbols are the names of the frames of stacks.
 type Symbols struct {
 	Lines     bool  // source lines, inlined functions, separate debug files
-	MaxMemory int64 // bytes of symbols and of decompressed debug information
+	MaxMemory int64 // bytes of memory of each helper that reads symbols and debug information
 }
 
 // Log is the daemon's log on standard error.

@@ -62,7 +62,7 @@ func keys() []key {
 		count("outliers.burst", "500", "`number` of outliers of one rule at once", 1, 1000000, func(c *Config) *int { return &c.Outliers.Burst }),
 		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
 		boolean("symbols.lines", "true", "look for debug information, source lines and inlined functions: `true or false`", func(c *Config) *bool { return &c.Symbols.Lines }),
-		byteCount("symbols.max_memory", "256MiB", "`bytes` of symbols and debug information at most", 16<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
+		byteCount("symbols.max_memory", "256MiB", "`bytes` of memory of each helper that reads symbols and debug information, at most", 160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
 		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
 		oneOf("log.format", "json", "`format` of the log", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
 	}

@@ -156,6 +156,9 @@ func (d *daemon) openHost() error {
 			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
 		}
 	}})
+	for _, h := range process.Hindrances("/proc") {
+		d.log.Warn("processes are hidden", zap.String("by", h.Name), zap.String("advice", h.Advice))
+	}
 	// Now rather than at the first outlier, which would wait for it.
 	if err := d.symbols.ReloadKernel(); err != nil {
 		d.log.Warn("kernel stacks stay addresses", zap.Error(err))

@@ -24,7 +24,7 @@ const (
 func (d *daemon) enrich(o *tracker.Outlier) {
 	// The identity first: a short-lived process may be gone soon. A process
 	// that is gone already stays without.
-	id, _ := d.hosts.Identity(o.Task.PID)
+	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
 	o.Later.Learn(func(o *tracker.Outlier) {
 		o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
 		if o.Task.Cgroup == "" {

@@ -162,6 +162,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	s := d.symbols.Stats()
 	add("symbols_late", "", "", s.Timeouts, "stacks that were told before all of their names or lines were read, within 1s; the next ones have them; symbols.lines: false reads less")
 	d.helperLosses(add)
+	add("lines_refused", "", "", s.LinesRefused, "debug information takes more memory or work than allowed, frames of that program have names without lines; "+
+		"raise symbols.max_memory if the program is to be trusted")
 	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
 	add("completion_lagged", "", "", d.feed.Missed(), "a reader of tailcam events was too slow to be told the rest of outliers that it had in part: see tailcam events")
 	if d.manager != nil {

@@ -465,6 +465,7 @@ func (h *Helper) Stats() Stats {
 		s.Lines += one.Lines
 		s.LineBytes += one.LineBytes
 		s.LineFailed += one.LineFailed
+		s.LinesRefused += one.LinesRefused
 		s.LinesQueued += one.LinesQueued
 	}
 	s.Timeouts, s.Remote = h.late.Load(), h.remotes.Load()

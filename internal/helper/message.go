@@ -169,7 +169,7 @@ func (w *writer) sources(list []symbols.Source, room int) {
 func (w *writer) stats(s *symbols.Stats) {
 	for _, n := range []uint64{
 		uint64(s.Files), uint64(s.Bytes), s.Evicted, s.Timeouts, uint64(s.Stuck),
-		uint64(s.Lines), uint64(s.LineBytes), s.LineFailed, uint64(s.LinesQueued), s.Remote,
+		uint64(s.Lines), uint64(s.LineBytes), s.LineFailed, s.LinesRefused, uint64(s.LinesQueued), s.Remote,
 	} {
 		w.number(n)
 	}
@@ -230,6 +230,6 @@ func (r *reader) sources() []symbols.Source {
 func (r *reader) stats() (s symbols.Stats) {
 	n := func() uint64 { return r.number(math.MaxInt64) }
 	s.Files, s.Bytes, s.Evicted, s.Timeouts, s.Stuck = int(n()), int64(n()), n(), n(), int(n())
-	s.Lines, s.LineBytes, s.LineFailed, s.LinesQueued, s.Remote = int(n()), int64(n()), n(), int(n()), n()
+	s.Lines, s.LineBytes, s.LineFailed, s.LinesRefused, s.LinesQueued, s.Remote = int(n()), int64(n()), n(), n(), int(n()), n()
 	return s
 }

@@ -18,3 +18,16 @@ func allocates(t testing.TB, most int64, f func()) {
 		t.Errorf("allocated %d bytes, more than %d", n, most)
 	}
 }
+
+// memoryLimit is what all that reads other people's files may take together.
+const memoryLimit = 192 << 20
+
+// inMemory fails if Go's heap has grown beyond that.
+func inMemory(t testing.TB) {
+	t.Helper()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if n := m.HeapInuse + m.StackInuse; n > memoryLimit {
+		t.Errorf("%d bytes of heap and stacks are in use, more than %d", n, memoryLimit)
+	}
+}

@@ -40,6 +40,8 @@ type unitHeader struct {
 type dwarfIndex struct {
 	units  []unitHeader
 	ranges []unitRange // by start
+	// refused: abbreviations of some unit are beyond a limit, so that it is left out.
+	refused bool
 }
 
 func (x *dwarfIndex) bytes() int64 {
@@ -170,7 +172,7 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 			last = want
 		}
 		if errors.Is(err, errTooLarge) {
-			a, err = nil, nil // this unit's loss
+			a, err, x.refused = nil, nil, true // this unit's loss
 			continue
 		}
 		if err != nil {

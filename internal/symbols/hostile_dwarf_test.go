@@ -213,7 +213,7 @@ func TestHostileDWARF(t *testing.T) {
 			}
 			f[".debug_info"] = info
 			return f
-		}()},
+		}(), want: errTooMuchWork},
 		"a million units": {file: dwarfFile{
 			".debug_abbrev": append(abbreviation(1, tagUnit, 0, atLow, formAddr, atHigh, formData1), 0),
 			".debug_info":   bytes.Repeat(unit4(0, le(uint8(1), uint64(0x401000), uint8(0xff))), mega),
@@ -285,5 +285,44 @@ func TestHostileDWARF(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What is refused is counted, and no other file of the process suffers.
+func TestRefusedLinesAreCounted(t *testing.T) {
+	abbrevs := append(append([]byte{1, tagUnit, 0}, bytes.Repeat([]byte{1, odd}, 1<<20)...), 0, 0, 0)
+	for name, file := range map[string]dwarfFile{
+		"a unit that is left out": {".debug_abbrev": abbrevs, ".debug_info": unit4(0, []byte{1})},
+		"a unit that is listed": {".debug_abbrev": abbrevs, ".debug_info": unit4(0, []byte{1}),
+			".debug_aranges": le(uint32(44), uint16(2), uint32(0), uint8(8), uint8(0), uint32(0), uint64(0x401000), uint64(0x1000), uint64(0), uint64(0))},
+		"too much to decompress": {".debug_abbrev": {0}, ".debug_info": make([]byte, 20<<20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLines(16<<20, 1)
+			where := lineWhere{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) { return mapBytes(t, file.elf(true)) }}
+			for range 3 {
+				if got := l.get(t.Context(), where, []uint64{0x401000}); got[0] != nil && got[0].known() {
+					t.Errorf("got %+v", got[0])
+				}
+			}
+			if n := l.refused.Load(); n != 1 {
+				t.Errorf("refused %d times, want 1", n)
+			}
+		})
+	}
+	var q quota
+	q.limit = 100
+	if err := q.take(101); !errors.Is(err, errNoRoom) {
+		t.Errorf("more than there is: got %v", err)
+	}
+	if err := q.take(60); err != nil {
+		t.Error(err)
+	}
+	if err := q.take(60); !errors.Is(err, errInUse) || !errors.Is(err, errNotOpened) {
+		t.Errorf("while others have it: got %v", err)
+	}
+	q.free = func() bool { q.give(60); q.free = nil; return true }
+	if err := q.take(60); err != nil || q.used.Load() != 60 {
+		t.Errorf("after they gave it back: got %v, %d bytes in use", err, q.used.Load())
 	}
 }

@@ -10,7 +10,9 @@ import (
 
 const (
 	keptProcesses = 512
-	keptMappings  = 1024             // of one process, only of code
+	keptMappings  = 512              // of one process, only of code
+	keptNames     = 64 << 10         // bytes of their names
+	keptBytes     = 16 << 20         // of all processes
 	keptLines     = 1 << 14          // of its maps that are read for that
 	keptFresh     = 10 * time.Second // not read again before
 	keptFor       = 10 * time.Minute // process ids come back
@@ -23,7 +25,11 @@ type kept struct {
 	code  []mapping // by start
 	files map[uint64]fileID
 	seen  time.Time
+	names int // bytes of the names in code
 }
+
+// bytes is the memory that it takes at most, about. The names of libraries are shared.
+func (p *kept) bytes() int { return p.names + len(p.code)*(96+80) + 512 }
 
 // keep holds the processes seen last.
 type keep struct{ processes *xsync.MapOf[int, *kept] }
@@ -49,8 +55,9 @@ func (p *kept) add(m mapping, lines int) bool {
 	if m.executable {
 		m.name = unique.Make(m.name).Value() // processes share libraries
 		p.code = append(p.code, m)
+		p.names += len(m.name)
 	}
-	return len(p.code) < keptMappings && lines < keptLines
+	return len(p.code) < keptMappings && p.names < keptNames && lines < keptLines
 }
 
 // store remembers a process, and forgets others once there are too many.
@@ -65,19 +72,22 @@ func (k keep) store(pid int, p *kept, now time.Time) {
 		old.mu.Unlock()
 	}
 	k.processes.Store(pid, p)
-	if k.processes.Size() <= keptProcesses {
-		return
-	}
-	oldest, victim := now, 0
-	k.processes.Range(func(pid int, p *kept) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.seen.Before(oldest) {
-			oldest, victim = p.seen, pid
+	for {
+		oldest, victim, total := now, 0, 0
+		k.processes.Range(func(pid int, p *kept) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			total += p.bytes()
+			if p.seen.Before(oldest) {
+				oldest, victim = p.seen, pid
+			}
+			return true
+		})
+		if victim == 0 || k.processes.Size() <= keptProcesses && total <= keptBytes {
+			return
 		}
-		return true
-	})
-	k.processes.Delete(victim)
+		k.processes.Delete(victim)
+	}
 }
 
 // opened notes which file a mapping was of.

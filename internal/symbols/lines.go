@@ -167,6 +167,9 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 	}
 	f.data.where = w // by which files can still be opened
 	defer func() {
+		if f.index == nil && f.data.index != nil && f.data.index.refused {
+			l.refused.Add(1)
+		}
 		f.index = f.data.index
 		f.size.Store(f.data.bytes())
 	}()

@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxMaps is how much of /proc/PID/maps is read. The kernel allows 65,530
+// mappings, which take 8 MB, or 270 MB if each is of a file with the longest of paths.
+const maxMaps = 32 << 20
+
 // mapping is one line of /proc/PID/maps.
 type mapping struct {
 	start, end uint64 // end is the first address after it
@@ -67,7 +71,7 @@ func findMappings(maps io.Reader, at []uint64, also func(mapping) bool) ([]hit, 
 
 // scanMaps hands out mappings in ascending order until yield returns false.
 func scanMaps(r io.Reader, yield func(mapping) bool) error {
-	scan := bufio.NewScanner(r)
+	scan := bufio.NewScanner(io.LimitReader(r, maxMaps))
 	scan.Buffer(make([]byte, 0, 16<<10), 64<<10) // a path of 4,096 bytes, escaped
 	for scan.Scan() {
 		m, err := parseMapping(scan.Text())

@@ -168,7 +168,9 @@ func FuzzMaps(f *testing.F) {
 	f.Add("1000-2000 r-xp 00000000 00:00 1 /bin/x\n3000-4000 r-xp 00000000 00:00 0 [vdso]\n", uint64(0x1800), uint64(0x3000))
 	f.Add("-", uint64(0), uint64(1))
 	f.Fuzz(func(t *testing.T, text string, a, b uint64) {
-		hits, err := findMappings(strings.NewReader(text), []uint64{a, b}, nil)
+		var hits []hit
+		var err error
+		allocates(t, 1<<20+64*int64(len(text)), func() { hits, err = findMappings(strings.NewReader(text), []uint64{a, b}, nil) })
 		if err != nil {
 			return
 		}
@@ -212,7 +214,9 @@ func FuzzELF(f *testing.F) {
 	f.Add(tinyGo(), uint64(0x401000))
 	f.Fuzz(func(t *testing.T, b []byte, addr uint64) {
 		file := bytes.NewReader(b)
-		table, err := readTable(file, 1000)
+		var table *table
+		var err error
+		allocates(t, 48<<20, func() { table, err = readTable(file, 1000) })
 		if err != nil {
 			return
 		}

@@ -66,6 +66,12 @@ func readAll(t testing.TB, text []byte) (known int) {
 	if err != nil {
 		return known
 	}
+	defer func() {
+		if n := d.bytes() + d.index.bytes(); n > 32<<20 {
+			t.Errorf("%d bytes are kept", n)
+		}
+		inMemory(t)
+	}()
 	for i, r := range d.index.ranges {
 		if i == 16 {
 			break
@@ -249,7 +255,7 @@ func TestFilesAreLetGo(t *testing.T) {
 }
 
 func FuzzDebugInformation(f *testing.F) {
-	debug.SetMemoryLimit(1 << 30)
+	debug.SetMemoryLimit(memoryLimit)
 	f.Add(tinyGo())
 	for _, flags := range [][]string{{"-gdwarf-5"}, {"-gdwarf-4"}, {"-gdwarf-5", "-gz=zlib"}} {
 		f.Add(small(f, flags...))
@@ -260,7 +266,7 @@ func FuzzDebugInformation(f *testing.F) {
 func FuzzUnxz(f *testing.F) {
 	out := make([]byte, 1<<20)
 	f.Add([]byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x02\x00!\x01\x16\x00\x00\x00t/\xe5\xa3\x01\x00\x01hi\x00\x00"))
-	f.Fuzz(func(_ *testing.T, packed []byte) {
-		_, _ = unxz(packed, out)
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		allocates(t, 4*maxMiniDict, func() { _, _ = unxz(packed, out) })
 	})
 }

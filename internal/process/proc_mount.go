@@ -1,0 +1,99 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Numbers of the first namespaces, which the kernel has fixed.
+const (
+	firstUserNamespace = 4026531837
+	firstPIDNamespace  = 4026531836
+)
+
+// Hindrance is something that keeps tailcam from telling who a process is.
+type Hindrance struct {
+	Name   string // hidepid, pid_namespace, user_namespace
+	Advice string // what it means, and what to change
+}
+
+// Hindrances looks for what hides other processes from this one, or shows them
+// under other numbers than the kernel side tells. proc is where procfs is
+// mounted; what cannot be read is left out.
+func Hindrances(proc string) []Hindrance {
+	var out []Hindrance
+	if mode := hidepid(proc); mode != "" {
+		out = append(out, Hindrance{"hidepid", fmt.Sprintf("%s is mounted with hidepid=%s, which hides the processes of other users: "+
+			"outliers have no command line, no container and no user stack; give tailcam CAP_SYS_PTRACE, "+
+			"or mount it with gid= of a group that tailcam is in", proc, mode)})
+	}
+	if n := namespace(proc, "pid"); n != 0 && n != firstPIDNamespace {
+		out = append(out, Hindrance{"pid_namespace", "tailcam runs in a PID namespace of its own, and the kernel tells pids of the first one: " +
+			"outliers have wrong or no command lines and names of frames; run it in the host's PID namespace (docker run --pid=host, hostPID: true)"})
+	}
+	if n := namespace(proc, "user"); n != 0 && n != firstUserNamespace {
+		out = append(out, Hindrance{"user_namespace", "tailcam runs in a user namespace of its own, where its capabilities do not reach the host's processes: " +
+			"run it as the host's root (podman run as root, hostUsers: true)"})
+	}
+	return out
+}
+
+// hidepid is the option that procfs is mounted with, if it hides the processes
+// of others from this one; else empty.
+func hidepid(proc string) string {
+	text, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return ""
+	}
+	at, err := filepath.EvalSymlinks(proc)
+	if err != nil {
+		return ""
+	}
+	mode, group := "", 0
+	for line := range strings.Lines(string(text)) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, super := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(super) < 3 || super[0] != "proc" || unescape(fields[4]) != at {
+			continue
+		}
+		mode, group = "", 0 // the last mount is the one on top
+		for option := range strings.SplitSeq(super[2], ",") {
+			if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "off" && value != "0" {
+				mode = value
+			}
+			if value, ok := strings.CutPrefix(option, "gid="); ok {
+				group, _ = strconv.Atoi(value)
+			}
+		}
+	}
+	if mode == "" || mayTrace() {
+		return ""
+	}
+	groups, err := os.Getgroups()
+	if mode != "ptraceable" && mode != "4" && err == nil && (os.Getegid() == group || slices.Contains(groups, group)) {
+		return ""
+	}
+	return mode
+}
+
+// mayTrace tells whether this thread has CAP_SYS_PTRACE.
+func mayTrace() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+}
+
+// namespace is the number of this process's own namespace; 0: not known.
+func namespace(proc, kind string) uint64 {
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join(proc, "self/ns", kind), &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
