@@ -9,11 +9,15 @@ import (
 	"syscall"
 
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/snapshot/action"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:])) // a child of `tailcam demo`
+	}
+	if len(os.Args) > 1 && os.Args[1] == action.Verb {
+		os.Exit(action.Supervise(os.Args[2:])) // a child of `tailcam run`
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -52,6 +52,7 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	cfg.Self = "/proc/self/exe"
 	without, err := checkPrivileges()
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
