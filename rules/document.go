@@ -45,7 +45,10 @@ func readFile(path string) ([]byte, Errors) {
 	fail := func(msg, allowed string) ([]byte, Errors) {
 		return nil, Errors{{Pos: Position{File: path}, Msg: msg, Allowed: allowed}}
 	}
-	// Opening a FIFO or a terminal would wait for whoever is at its other end.
+	// Opening a FIFO would wait for whoever is at its other end, and opening a device may do things.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fail("is not a file: it is "+kind(info.Mode()), "a file, or a link to one")
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return fail("cannot open: "+reason(err), "")

@@ -72,7 +72,7 @@ func supervise(args []string, report *os.File) error {
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
 		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: credential},
 	})
