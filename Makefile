@@ -9,6 +9,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 GOLANGCI_VERSION := v2.15.0
+GOVULNCHECK_VERSION := v1.8.0
 
 GO ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
@@ -79,6 +80,11 @@ ifneq ($(SUDO),)
 endif
 	$(GO) run ./test/report -count=1 -p 1 -timeout 20m $(E2E)
 
+.PHONY: e2e-unit
+e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root
+	@echo 'e2e-unit: every daemon of test/daemon runs as a service of configs/systemd/tailcam.service'
+	E2E_UNIT=1 $(GO) run ./test/report -count=1 -timeout 15m ./test/daemon
+
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
 	@rm -f out/scenarios.txt; mkdir -p out
@@ -131,10 +137,17 @@ $(GOLANGCI):
 	GOBIN=$(CURDIR)/.tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv .tools/golangci-lint $@
 
+GOVULNCHECK := .tools/govulncheck-$(GOVULNCHECK_VERSION)
+
+$(GOVULNCHECK):
+	GOBIN=$(CURDIR)/.tools $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	mv .tools/govulncheck $@
+
 .PHONY: lint
-lint: deps-lint vet $(GOLANGCI) ## all that complains: Go, C, shell, licences, go.mod
+lint: deps-lint vet $(GOLANGCI) $(GOVULNCHECK) ## all that complains: Go, C, shell, licences, go.mod
 	$(GOLANGCI) run ./...
 	$(GO) mod tidy -diff
+	scripts/vulnerabilities.sh $(GOVULNCHECK)
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build $(VCS) -o /dev/null ./cmd/tailcam
 	clang-format-19 --dry-run -Werror $(C_FILES)
 	shellcheck .ci/run scripts/*.sh $(wildcard configs/actions/*.sh)
@@ -157,7 +170,7 @@ deps-generate:
 .PHONY: deps-lint
 deps-lint:
 	@scripts/apt.sh clang-format-19='checks the format of the C files' shellcheck='checks the shell scripts' \
-		git='lists the files to check'
+		git='lists the files to check' systemd='checks the shipped unit' curl='asks for the vulnerability database'
 
 .PHONY: deps-test
 deps-test:
@@ -171,6 +184,10 @@ deps-test:
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
+
+.PHONY: deps-unit
+deps-unit: deps-test
+	@scripts/apt.sh systemd='runs the daemon as a service, with the whole sandbox of its unit' util-linux='a mount namespace for it'
 
 .PHONY: deps-vm
 deps-vm:

@@ -52,7 +52,7 @@ func writeOut(path string, force bool, stdout io.Writer, fill func(io.Writer) er
 }
 
 func writeFile(path string, flags int, fill func(io.Writer) error) error {
-	f, err := os.OpenFile(path, flags, 0o640)
+	f, err := os.OpenFile(path, flags, 0o640) //nolint:gosec // what one exports is for others to read
 	if err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}

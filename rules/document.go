@@ -9,6 +9,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -18,6 +19,8 @@ import (
 // could hold up the daemon.
 const (
 	maxFileBytes = 1 << 20
+	maxFiles     = 1000 // named, and in directories, together
+	maxEntries   = 20000
 	maxNodes     = 20000
 	maxDepth     = 16
 )
@@ -42,11 +45,21 @@ func readFile(path string) ([]byte, Errors) {
 	fail := func(msg, allowed string) ([]byte, Errors) {
 		return nil, Errors{{Pos: Position{File: path}, Msg: msg, Allowed: allowed}}
 	}
-	f, err := os.Open(path)
+	// Opening a FIFO would wait for whoever is at its other end, and opening a device may do things.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fail("is not a file: it is "+kind(info.Mode()), "a file, or a link to one")
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return fail("cannot open: "+reason(err), "")
 	}
 	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return fail("cannot open: "+reason(err), "")
+	case !info.Mode().IsRegular():
+		return fail("is not a file: it is "+kind(info.Mode()), "a file, or a link to one")
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return fail("cannot read: "+reason(err), "")
@@ -55,6 +68,21 @@ func readFile(path string) ([]byte, Errors) {
 		return fail("file is too large", "at most 1 MiB")
 	}
 	return data, nil
+}
+
+// kind names what is no regular file.
+func kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "something else"
 }
 
 // reason is an error of the file system without the path that it repeats.

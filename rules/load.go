@@ -2,6 +2,9 @@ package rules
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,6 +71,9 @@ func ruleFiles(paths []string) ([]string, Errors) {
 	var files []string
 	var seen []os.FileInfo
 	add := func(file string, info os.FileInfo) {
+		if len(files) > maxFiles {
+			return // there is an error already
+		}
 		if slices.ContainsFunc(seen, func(s os.FileInfo) bool { return os.SameFile(s, info) }) {
 			return
 		}
@@ -87,9 +93,13 @@ func ruleFiles(paths []string) ([]string, Errors) {
 			add(path, info)
 			continue
 		}
-		entries, err := os.ReadDir(path)
+		entries, err := readDir(path)
 		if err != nil {
 			fail(path, "cannot read: "+reason(err), "")
+			continue
+		}
+		if len(entries) > maxEntries {
+			fail(path, "too much lies in this directory", fmt.Sprintf("at most %d files, rule files or not", maxEntries))
 			continue
 		}
 		slices.SortFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
@@ -114,5 +124,22 @@ func ruleFiles(paths []string) ([]string, Errors) {
 			fail(path, "no rule files in this directory", "at least one *.yaml or *.yml file")
 		}
 	}
-	return files, errs
+	if len(files) > maxFiles {
+		fail(files[maxFiles], "too many rule files", fmt.Sprintf("at most %d", maxFiles))
+	}
+	return files[:min(len(files), maxFiles)], errs
+}
+
+// readDir stops after one entry more than is allowed.
+func readDir(path string) ([]os.DirEntry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(maxEntries + 1)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, err
 }

@@ -21,7 +21,7 @@ func (d dirID) String() string { return fmt.Sprintf("%d:%d", d.dev, d.ino) }
 
 // makeDir leaves a directory that exists as it is: it may not be ours alone.
 func makeDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /var/lib: the store below it is not open
 		return err
 	}
 	err := os.Mkdir(dir, storeMode)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/snapshot/action"
 )
 
 func main() {
@@ -18,6 +19,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == helper.Verb {
 		os.Exit(helper.Main(os.Args[2:])) // started by the daemon
+	}
+	if len(os.Args) > 1 && os.Args[1] == action.Verb {
+		os.Exit(action.Supervise(os.Args[2:])) // a child of `tailcam run`
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,6 +13,10 @@ import (
 
 	"github.com/tailcam/tailcam/internal/config"
 )
+
+// memoryLimit is what the daemon's heap keeps below by collecting more often, if
+// it can: bytes. The variable GOMEMLIMIT sets another one.
+const memoryLimit = 200 << 20
 
 func newRun(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
@@ -20,7 +26,9 @@ func newRun(c *cli) *cobra.Command {
 
 It needs root, or at least CAP_BPF and CAP_PERFMON. Without CAP_SYSLOG kernel
 stacks stay addresses, without CAP_IPC_LOCK the recorder is limited to less than
-4 MiB per CPU, without CAP_SYS_PTRACE user stacks of other users stay unknown.`,
+4 MiB per CPU, without CAP_SYS_PTRACE user stacks of other users stay unknown.
+
+The heap is kept below 200 MiB where that is possible; GOMEMLIMIT sets another limit.`,
 		Example: "  sudo tailcam run\n  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
 		Args:    moreRules,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +60,7 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	cfg.Self = "/proc/self/exe"
 	without, err := checkPrivileges()
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -62,6 +71,9 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	}
 	for _, w := range without {
 		log.Warn("a capability is missing", zap.String("without", w))
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	err = c.do.daemon(ctx, &cfg, log)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {

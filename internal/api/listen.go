@@ -115,7 +115,7 @@ func makeDir(dir string, gid int, log *zap.Logger) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /run: the directory of the socket below it is not open
 			return fmt.Errorf("create directory of the socket: %w", err)
 		}
 		if err := os.Mkdir(dir, dirMode); err != nil {

@@ -12,6 +12,7 @@ const DefaultFile = "/etc/tailcam/tailcam.yaml"
 // snapshots.min_free.
 type Config struct {
 	File       string   // where it was read from; empty: defaults only
+	Self       string   // this program, to start parts of the daemon as processes; empty: it cannot be. No key.
 	Rules      []string // rule files, and directories of them
 	Socket     Socket
 	Recorder   Recorder

@@ -63,6 +63,8 @@ type daemon struct {
 	change   sync.Mutex
 	changed  chan struct{} // wakes expire
 
+	ruleFiles *ruleReader
+
 	hangup   chan os.Signal
 	guard    *guard.Guard
 	outliers *pipeline
@@ -71,8 +73,10 @@ type daemon struct {
 // Run is the daemon: it returns when the context ends, everything detached
 // and removed, or when something it cannot work without fails.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	d := &daemon{cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1)}
-	d.guard = guard.New(log)
+	d := &daemon{
+		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), guard: guard.New(log), ruleFiles: newRuleReader(),
+		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
+	}
 	d.outliers = d.newPipeline()
 	signal.Notify(d.hangup, unix.SIGHUP) // first of all: unhandled it would end the process
 	defer signal.Stop(d.hangup)
@@ -91,12 +95,12 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"prepare snapshots and actions", d.openManager, nil},
 		{"attach", d.attach, nil},
 	} {
-		if err := step.do(); err != nil {
+		if err := begin(ctx, step.do); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if step.undo != nil {
 			defer func() {
-				if err := step.undo(); err != nil {
+				if err := undoWithin(undoTime, step.undo); err != nil {
 					log.Warn("clean up", zap.String("after", step.name), zap.Error(err))
 				}
 			}()
@@ -107,7 +111,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 }
 
 func (d *daemon) readRules() error {
-	list, err := loadRules(d.cfg)
+	list, err := d.ruleFiles.load(d.cfg)
 	if err != nil {
 		return err
 	}
@@ -227,7 +231,7 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	d.actions = action.New(action.Options{
 		User: d.cfg.Actions.User, Concurrency: d.cfg.Actions.Concurrency, Queue: d.cfg.Actions.Queue,
-		Logger: d.log.Named("actions"),
+		Logger: d.log.Named("actions"), Supervisor: d.cfg.Self,
 	})
 	if d.recorder == nil {
 		return nil
@@ -264,7 +268,7 @@ func (d *daemon) announce() {
 func (d *daemon) serve(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var stages []func()
+	var stages []stopping
 	stage := func(name string, run func(context.Context) error) {
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
 		ended := make(chan struct{})
@@ -274,7 +278,7 @@ func (d *daemon) serve(ctx context.Context) error {
 				fail(fmt.Errorf("%s: %w", name, err))
 			}
 		}()
-		stages = append(stages, func() { stop(); <-ended })
+		stages = append(stages, stopping{name, stop, ended})
 	}
 
 	stage("serve the socket", func(c context.Context) error {
@@ -293,9 +297,7 @@ func (d *daemon) serve(ctx context.Context) error {
 
 	<-ctx.Done()
 	d.log.Info("stopping")
-	for i := len(stages) - 1; i >= 0; i-- {
-		stages[i]()
-	}
+	d.stop(stages)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -324,7 +326,7 @@ func (d *daemon) reloadOnHangup(ctx context.Context) error {
 }
 
 func (d *daemon) reload() error {
-	list, err := loadRules(d.cfg)
+	list, err := d.ruleFiles.load(d.cfg)
 	if err != nil {
 		return err
 	}

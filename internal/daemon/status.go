@@ -138,6 +138,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		}
 		add("snapshot_limited", r.Name, r.Track, k.Suppressed, "lower the rule's snapshot.every, or raise snapshot.burst")
 		add("snapshot_skipped", r.Name, r.Track, skipped[r.Name], "too many snapshots at once: raise snapshot.every, or use a faster disk")
+		add("action_hung", r.Name, r.Track, acted.Hung[r.Name], "the action waits in the kernel for a file system or device that does not answer: mend that, or keep the action from it")
 		add("action_skipped", r.Name, r.Track, acted.Skipped[r.Name], "raise actions.queue or actions.concurrency")
 	}
 	d.mu.Unlock()

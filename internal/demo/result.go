@@ -70,7 +70,7 @@ func (r *Result) readBack(dir string) error {
 	r.Notes = m.Notes
 	r.CPUs = len(m.Coverage)
 	for i, c := range m.Coverage {
-		before := int64(r.Outlier.StartMono) - int64(c.FromMonoNS) //nolint:gosec // clock readings
+		before := int64(r.Outlier.StartMono) - int64(c.FromMonoNS)
 		if i == 0 || before < r.HistoryNS {
 			r.HistoryNS = max(before, 0)
 		}

@@ -49,7 +49,7 @@ func configureLoop(name string, backing *os.File) (*loopDisk, error) {
 		return nil, fmt.Errorf("set up a loop device: %w", err)
 	}
 	config := unix.LoopConfig{
-		Fd:   uint32(backing.Fd()), //nolint:gosec // a file descriptor
+		Fd:   uint32(backing.Fd()),
 		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_READ_ONLY | unix.LO_FLAGS_AUTOCLEAR},
 	}
 	copy(config.Info.File_name[:], "tailcam demo")

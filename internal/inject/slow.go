@@ -115,12 +115,12 @@ func (d *SlowDisk) slow(ctx context.Context, delay time.Duration, order message)
 		return Truth{}, err
 	}
 	if took := read.End - read.Start; took < uint64(delay) {
-		d.broken = fmt.Errorf("the read took %v, not the %v that were asked for", time.Duration(took), delay) //nolint:gosec // below delay
+		d.broken = fmt.Errorf("the read took %v, not the %v that were asked for", time.Duration(took), delay)
 		return Truth{}, d.broken
 	}
 	return Truth{
 		PID: read.PID, TID: read.TID, Comm: order.Comm, StartMono: read.Start, EndMono: read.End,
-		Sector: uint64(order.Offset) / 512, //nolint:gosec // never negative
+		Sector: uint64(order.Offset) / 512,
 	}, nil
 }
 

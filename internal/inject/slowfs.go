@@ -117,7 +117,7 @@ func (fs *slowFS) hold(inode uint64, offset, size int64) {
 		}
 		// The absolute time keeps the sum of the steps exact; unlike
 		// time.Sleep it is not rounded to milliseconds.
-		ts := unix.NsecToTimespec(int64(min(now+step, end))) //nolint:gosec // the uptime in ns fits
+		ts := unix.NsecToTimespec(int64(min(now+step, end)))
 		//nolint:errcheck // interrupted: the loop looks at the clock
 		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
 	}
@@ -165,8 +165,8 @@ func (fs *slowFS) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fu
 
 // Read implements fuse.RawFileSystem.
 func (fs *slowFS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	n := min(int64(in.Size), int64(len(buf)), max(0, fileSize-int64(in.Offset))) //nolint:gosec // the kernel asks within the file
-	fs.hold(in.NodeId, int64(in.Offset), n)                                      //nolint:gosec // as above
+	n := min(int64(in.Size), int64(len(buf)), max(0, fileSize-int64(in.Offset)))
+	fs.hold(in.NodeId, int64(in.Offset), n)
 	clear(buf[:n])
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }

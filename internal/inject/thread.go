@@ -33,7 +33,7 @@ func monotonic() uint64 {
 //
 //go:nosplit
 func sleepUntil(at uint64) {
-	ts := unix.Timespec{Sec: int64(at / 1e9), Nsec: int64(at % 1e9)} //nolint:gosec // the uptime fits
+	ts := unix.Timespec{Sec: int64(at / 1e9), Nsec: int64(at % 1e9)}
 	for {
 		_, _, errno := syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC,
 			unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)

@@ -21,6 +21,13 @@ import (
 // long is a time limit that a test never reaches unless something hangs.
 const long = time.Minute
 
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Verb {
+		os.Exit(Supervise(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
 func outlier() tracker.Outlier {
 	return tracker.Outlier{
 		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC),
@@ -42,7 +49,7 @@ func sh(script string, args ...string) []string {
 func runJob(t *testing.T, o Options, j Job) []Result {
 	t.Helper()
 	var results []Result
-	o.Concurrency = 1
+	o.Concurrency, o.Supervisor = 1, "/proc/self/exe"
 	o.OnResult = func(r Result) { results = append(results, r) }
 	r := New(o)
 	done := make(chan struct{})

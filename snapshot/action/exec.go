@@ -20,7 +20,7 @@ import (
 const pipeWait = time.Second
 
 // run runs one action of a job and waits for its end.
-func (r *Runner) run(j Job, index int) Result {
+func (r *Runner) run(j Job, index int, log opened) Result {
 	item := &j.Items[index]
 	res := Result{Rule: item.Outlier.Rule, ID: j.ID, Index: index, Run: item.Action.Run, Status: -1}
 	start := time.Now()
@@ -28,9 +28,8 @@ func (r *Runner) run(j Job, index int) Result {
 	var text strings.Builder
 	out := memoryOutput(&text)
 	if j.Dir != "" {
-		var err error
-		if out, err = openOutput(j.Dir, index, r.opts.MaxOutput); err != nil {
-			res.Err = err
+		if out = log.out; log.err != nil {
+			res.Err = log.err
 			return res
 		}
 	}
@@ -87,19 +86,21 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 	if cmd.Dir == "" {
 		cmd.Dir = "/"
 	}
-	err = cmd.Start()
-	_ = pw.Close()
-	if err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	res.Started = true
-
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
 		_, _ = io.Copy(out, pr) // out never fails; the pipe ends or runs into its deadline
 	}()
-	err = r.watch(cmd, item.Action.Timeout, res)
+	limit := item.Action.Timeout
+	if limit <= 0 {
+		limit = r.opts.Timeout
+	}
+	if r.opts.Supervisor != "" {
+		err = r.supervised(cmd, id, limit, res)
+	} else {
+		err = r.direct(cmd, limit, res)
+	}
+	_ = pw.Close() // it is if the action was started
 
 	// The group is gone. Whoever left it may still hold the pipe.
 	_ = pr.SetReadDeadline(time.Now().Add(pipeWait))
@@ -107,11 +108,17 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 	return err
 }
 
-// watch waits for the end, or brings it about.
-func (r *Runner) watch(cmd *exec.Cmd, limit time.Duration, res *Result) error {
-	if limit <= 0 {
-		limit = r.opts.Timeout
+// direct starts the program without a supervisor, waits for the end, or brings
+// it about: that of its process group.
+func (r *Runner) direct(cmd *exec.Cmd, limit time.Duration, res *Result) error {
+	err := cmd.Start()
+	if stdout, ok := cmd.Stdout.(*os.File); ok {
+		stdout.Close() // its end is the action's
 	}
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	res.Started = true
 	pid := cmd.Process.Pid
 	exited := make(chan struct{})
 	go func() {
@@ -140,9 +147,9 @@ func (r *Runner) watch(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 	case <-exited:
 	case <-stuck.C:
 		go func() { _ = cmd.Wait() }() // reap it when the kernel lets it go
-		return fmt.Errorf("process %d does not react to SIGKILL: it hangs in the kernel", pid)
+		return fmt.Errorf("process %d: %w", pid, errUnkillable)
 	}
-	err := cmd.Wait()
+	err = cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("wait: %w", err)

@@ -1,12 +1,12 @@
 package action
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -24,14 +24,37 @@ type output struct {
 	newline bool  // what was written last
 }
 
-// openOutput makes action-N.log in the snapshot's directory. Another user may
-// have put files there: it never follows or reuses one.
+// opened is an output file, or why there is none.
+type opened struct {
+	out *output
+	err error
+}
+
+// openOutputs makes the files action-0.log to action-N.log of a job, before any of its
+// actions can be there first.
+func openOutputs(j *Job, limit int64) []opened {
+	all := make([]opened, len(j.Items))
+	for i := range all {
+		if j.Dir != "" {
+			all[i].out, all[i].err = openOutput(j.Dir, i, limit)
+		}
+	}
+	return all
+}
+
+// openOutput makes action-N.log in the snapshot's directory, in the place of
+// whatever lies there. It never writes into a file that another user has made.
 func openOutput(dir string, index int, limit int64) (*output, error) {
-	path := filepath.Join(dir, fmt.Sprintf("action-%d.log", index))
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o640)
+	name := fmt.Sprintf("action-%d.log", index)
+	f, err := os.CreateTemp(dir, fmt.Sprintf("action-%d.*.log", index)) // O_EXCL, mode 0600
 	if err != nil {
 		return nil, fmt.Errorf("keep output: %w", err)
 	}
+	if err := f.Chmod(0o640); err != nil {
+		return nil, errors.Join(fmt.Errorf("keep output: %w", err), f.Close())
+	}
+	// A directory stays; the output then keeps the name that nobody could guess.
+	_ = os.Rename(f.Name(), filepath.Join(dir, name))
 	return &output{to: f, close: f.Close, left: limit, newline: true}, nil
 }
 

@@ -4,6 +4,7 @@ package action
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -24,7 +25,10 @@ type Options struct {
 	Timeout     time.Duration // of actions that name none; 0: 30s
 	Grace       time.Duration // from SIGTERM to SIGKILL; 0: 5s
 	StopTimeout time.Duration // how long a stop waits for running actions; 0: 10s
-	Logger      *zap.Logger   // nil: silent
+	// Supervisor is a program that calls Supervise when its first argument is Verb.
+	// Empty: what leaves an action's process group outlives it.
+	Supervisor string
+	Logger     *zap.Logger // nil: silent
 	// OnResult, if set, is told of every action that ended. It may be called
 	// by several goroutines.
 	OnResult func(Result)
@@ -79,6 +83,7 @@ type Stats struct {
 	Failed   map[string]uint64 // could not start, or ended other than with status 0
 	TimedOut map[string]uint64 // of the failed
 	Skipped  map[string]uint64 // action_skipped: queue full, or stopping
+	Hung     map[string]uint64 // action_hung: killed, and left behind as the kernel does not let them go
 }
 
 // Runner runs jobs. Submit and Stats may be called by several goroutines.
@@ -123,7 +128,7 @@ func New(o Options) *Runner {
 		kill: make(chan struct{}),
 		stats: Stats{
 			Ran: map[string]uint64{}, Failed: map[string]uint64{},
-			TimedOut: map[string]uint64{}, Skipped: map[string]uint64{},
+			TimedOut: map[string]uint64{}, Skipped: map[string]uint64{}, Hung: map[string]uint64{},
 		},
 	}
 }
@@ -174,7 +179,7 @@ func (r *Runner) Stats() Stats {
 	defer r.mu.Unlock()
 	return Stats{
 		Ran: maps.Clone(r.stats.Ran), Failed: maps.Clone(r.stats.Failed),
-		TimedOut: maps.Clone(r.stats.TimedOut), Skipped: maps.Clone(r.stats.Skipped),
+		TimedOut: maps.Clone(r.stats.TimedOut), Skipped: maps.Clone(r.stats.Skipped), Hung: maps.Clone(r.stats.Hung),
 	}
 }
 
@@ -217,6 +222,7 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) job(j Job) {
 	defer j.done()
 	defer unshare(j.Dir)
+	logs := openOutputs(&j, r.opts.MaxOutput)
 	for i := range j.Items {
 		r.mu.Lock()
 		stopped := r.stopped
@@ -225,9 +231,19 @@ func (r *Runner) job(j Job) {
 		}
 		r.mu.Unlock()
 		if stopped {
+			discard(logs[i:])
 			return
 		}
-		r.count(r.run(j, i))
+		r.count(r.run(j, i, logs[i]))
+	}
+}
+
+// discard leaves outputs empty.
+func discard(logs []opened) {
+	for _, l := range logs {
+		if l.out != nil {
+			_ = l.out.close() // nothing was written
+		}
 	}
 }
 
@@ -241,6 +257,9 @@ func (r *Runner) count(res Result) {
 	}
 	if res.TimedOut {
 		r.stats.TimedOut[res.Rule]++
+	}
+	if errors.Is(res.Err, errUnkillable) {
+		r.stats.Hung[res.Rule]++
 	}
 	r.mu.Unlock()
 

@@ -69,9 +69,9 @@ func TestOtherUser(t *testing.T) {
 	if got := strings.Fields(read(t, dir, "groups")); len(got) == 0 || got[0] != u.Gid || strings.Contains(" "+strings.Join(got, " ")+" ", " 0 ") {
 		t.Errorf("groups %q", got)
 	}
-	// The link that the first one laid must not be followed.
-	if res[1].Started || res[1].Err == nil {
-		t.Errorf("second: %+v", res[1])
+	// Its log was there before the first one could lay a link.
+	if log := read(t, dir, "action-1.log"); !res[1].OK() || !strings.Contains(log, "# exit status 0 after ") {
+		t.Errorf("second: %+v\n%s", res[1], log)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 || info.Mode()&fs.ModeSticky != 0 {
 		t.Errorf("mode afterwards %v, %v", info.Mode(), err)

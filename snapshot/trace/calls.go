@@ -7,7 +7,7 @@ import "strings"
 // int and an unsigned int, x the same in base 16, l and z a long and an
 // unsigned long, p an address, s the address of a string. At most five: the
 // record has no more. Other calls have their arguments without names.
-var callArguments = map[string]string{
+var callArguments = map[string]string{ //nolint:gosec // names of system calls and their arguments
 	"accept": "i fd,p upeer_sockaddr,p upeer_addrlen", "accept4": "i fd,p upeer_sockaddr,p upeer_addrlen,i flags",
 	"access": "s filename,i mode", "alarm": "u seconds", "bind": "i fd,p umyaddr,i addrlen", "brk": "p brk",
 	"chdir": "s filename", "chmod": "s filename,u mode", "chown": "s filename,u user,u group",

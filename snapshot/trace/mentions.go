@@ -21,7 +21,7 @@ func Mentions(cpus []CPU, name func(nr int) string) Mentioned {
 	files := mentionedFiles{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
 		for j := range cpus[i].Records {
-			r := &cpus[i].Records[j]
+			r := &cpus[i].Records[j] //nolint:gosec // range of the same slice
 			tids[r.TID()] = true
 			switch r.Type() {
 			case SchedSwitch:

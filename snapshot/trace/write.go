@@ -136,7 +136,7 @@ func (t *Trace) tee(f io.Writer, path string) io.Writer {
 }
 
 func create(path string, fill func(*os.File) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640) //nolint:gosec // the modes of a snapshot: its group may read it
 	if err != nil {
 		return err
 	}

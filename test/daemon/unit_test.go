@@ -63,7 +63,7 @@ func unitHome(t *testing.T, rules string) (h *home, dir string) {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // every user may look
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h = &home{

@@ -25,7 +25,7 @@ func ownUID() uint32 { return 300000 + uint32(os.Getpid())%100000 }
 // nap makes n sleeps of a length, shared by threads, as the own user.
 func nap(t *testing.T, n int, length time.Duration, threads int) []inject.Event {
 	t.Helper()
-	if err := os.Chmod(filepath.Dir(inject.Build(t)), 0o755); err != nil { //nolint:gosec // other users execute what is in it
+	if err := os.Chmod(filepath.Dir(inject.Build(t)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	as := func(cmd *exec.Cmd) {

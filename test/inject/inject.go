@@ -52,7 +52,7 @@ func (e Event) Delay() time.Duration {
 	if e.End < e.Start {
 		return 0
 	}
-	return time.Duration(e.End - e.Start) //nolint:gosec // a difference of two clock readings in one run
+	return time.Duration(e.End - e.Start)
 }
 
 // Split sorts events by what a tracker with this threshold must do with them:

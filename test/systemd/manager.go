@@ -112,7 +112,7 @@ exec ` + manager + ` --user --unit=` + started
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		cmd.Wait() // its end is what matters
+		_ = cmd.Wait() // its end is what matters
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // its control group, with all that it has started, goes next

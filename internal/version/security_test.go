@@ -1,0 +1,48 @@
+package version
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecurityTests: each test that SECURITY.md names exists.
+func TestSecurityTests(t *testing.T) {
+	const root = "../.."
+	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(code, -1) {
+			found[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Fatal("SECURITY.md names no tests")
+	}
+	for _, m := range named {
+		if !found[m[1]] {
+			t.Errorf("SECURITY.md names %s, which does not exist", m[1])
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "| ") && strings.Contains(line, ". |") && !strings.Contains(line, "`") {
+			t.Errorf("a sentence without a test: %s", line)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package action
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// supervised starts an action below a supervisor and sees to its end.
+func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, res *Result) error {
+	reports, childReport, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	defer reports.Close()
+	childOrders, orders, err := os.Pipe()
+	if err != nil {
+		childReport.Close()
+		return fmt.Errorf("start: %w", err)
+	}
+	defer orders.Close()
+	args := append([]string{"tailcam", Verb}, credentialArgs(id)...)
+	cmd.Args = append(append(args, cmd.Path), cmd.Args...)
+	cmd.Path = r.opts.Supervisor
+	cmd.ExtraFiles = []*os.File{childReport, childOrders}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	childReport.Close()
+	childOrders.Close()
+	if stdout, ok := cmd.Stdout.(*os.File); ok {
+		stdout.Close() // its end is the action's
+	}
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	said := make(chan error, 1)
+	go func() { said <- readReport(reports, res) }()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // what it has said is what matters
+	}()
+
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	timedOut, stopped := false, false
+	select {
+	case <-exited:
+	case <-timer.C:
+		timedOut = true
+	case <-r.kill:
+		stopped = true
+	}
+	if timedOut || stopped {
+		_, _ = orders.Write([]byte{0}) // it has ended if it does not read this
+		select {
+		case <-exited:
+		case <-time.After(r.opts.Grace):
+		}
+	}
+	_ = orders.Close() // whatever is left is killed
+	hangs := time.NewTimer(max(r.opts.Grace, killGrace))
+	defer hangs.Stop()
+	select {
+	case <-exited:
+		err = <-said
+	case <-hangs.C:
+		// The supervisor stays until the kernel lets the action go.
+		_ = reports.SetReadDeadline(time.Now())
+		err = errors.Join(<-said, errUnkillable)
+	}
+	res.TimedOut, res.Stopped = timedOut, stopped
+	return err
+}
+
+var errUnkillable = errors.New("it does not react to SIGKILL: it hangs in the kernel, and is left behind")
+
+// readReport takes what a supervisor says until its end.
+func readReport(f *os.File, res *Result) error {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.Atoi(rest)
+		switch {
+		case word == "error":
+			return errors.New(rest)
+		case err != nil:
+			return fmt.Errorf("the supervisor said %q", lines.Text())
+		case word == "started":
+			res.Started = true
+		case word == "exit":
+			res.Status = n
+		case word == "signal":
+			res.Signal = syscall.Signal(n)
+		}
+	}
+	if !res.Started {
+		return errors.New("start: the supervisor ended before it")
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package action
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Verb makes a program the supervisor of one action: it hands its arguments to
+// Supervise. Processes that an action starts stay below the supervisor, whatever
+// sessions and groups they make, as those that lose their parent become its
+// children (prctl(2), PR_SET_CHILD_SUBREAPER). So they all end with the action.
+const Verb = "tailcam-action"
+
+// Descriptors of a supervisor, beside the action's own three.
+const (
+	reportFD = 3 // it says here how the action ended
+	orderFD  = 4 // one byte: the action is to end; its end: all of it is killed
+)
+
+// maxProcesses is how many a user may have in all when an action of theirs starts
+// one more. Root has no limit.
+const maxProcesses = 4096
+
+// orders says what the daemon wants.
+type orders struct {
+	end, kill chan struct{}
+}
+
+// Supervise runs one action as the given arguments say, until it and all that it
+// has started have ended. It returns the exit status of the supervisor.
+func Supervise(args []string) int {
+	report := os.NewFile(reportFD, "report")
+	syscall.CloseOnExec(reportFD)
+	syscall.CloseOnExec(orderFD)
+	// Not ignored: the action would inherit that.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	if err := supervise(args, report); err != nil {
+		fmt.Fprintf(report, "error %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func supervise(args []string, report *os.File) error {
+	if len(args) < 5 {
+		return errors.New("a supervisor is not started by hand")
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	credential, err := parseCredential(args[:3])
+	if err != nil {
+		return err
+	}
+	if credential != nil {
+		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: maxProcesses, Max: maxProcesses}) // a lower one stays
+	}
+	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
+	go o.listen()
+	// The kernel takes signal masks and the death of a parent by thread.
+	runtime.LockOSThread()
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	pid, err := syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{ //nolint:gosec // the program of an action is the operator's, from a rule file
+		Dir: dir, Env: os.Environ(), Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: credential},
+	})
+	if err != nil {
+		return fmt.Errorf("start: %w", &os.PathError{Op: "exec", Path: args[3], Err: err})
+	}
+	fmt.Fprintf(report, "started %d\n", pid)
+	ended := make(chan syscall.WaitStatus, 1)
+	none := make(chan struct{})
+	go reap(pid, ended, none)
+
+	select {
+	case status := <-ended:
+		tell(report, status)
+	case <-o.end:
+		signalGroup(pid, unix.SIGTERM)
+		select {
+		case <-none:
+		case <-o.kill:
+		}
+	case <-o.kill:
+	}
+	killAll(none)
+	select {
+	case status := <-ended:
+		tell(report, status)
+	default:
+	}
+	return nil
+}
+
+func tell(report *os.File, s syscall.WaitStatus) {
+	if s.Signaled() {
+		fmt.Fprintf(report, "signal %d\n", int(s.Signal()))
+	} else {
+		fmt.Fprintf(report, "exit %d\n", s.ExitStatus())
+	}
+}
+
+// listen waits for the daemon's orders. Its death is one, too.
+func (o *orders) listen() {
+	buf := make([]byte, 1)
+	if n, _ := syscall.Read(orderFD, buf); n > 0 {
+		close(o.end)
+		for n > 0 {
+			n, _ = syscall.Read(orderFD, buf)
+		}
+	}
+	close(o.kill)
+}
+
+// reap waits for all children; none is closed when there are no more.
+func reap(main int, ended chan<- syscall.WaitStatus, none chan<- struct{}) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			close(none)
+			return
+		case pid == main:
+			ended <- status
+		}
+	}
+}
+
+// killAll kills all descendants, again and again: some may be starting others.
+func killAll(none <-chan struct{}) {
+	for {
+		for _, pid := range descendants(os.Getpid()) {
+			_ = unix.Kill(pid, unix.SIGKILL) // may have ended
+		}
+		select {
+		case <-none:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// descendants lists all living processes below a process.
+func descendants(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // gone
+		}
+		// pid (comm) state ppid …: comm may hold anything, so count from its last parenthesis.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) < 2 || fields[0] == "Z" {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil {
+			children[parent] = append(children[parent], child)
+		}
+	}
+	var all []int
+	for queue := children[pid]; len(queue) > 0; {
+		all = append(all, queue[0])
+		queue = append(queue[1:], children[queue[0]]...)
+	}
+	return all
+}
+
+// credentialArgs writes down whom the action runs as: uid, gid, groups.
+func credentialArgs(id *identity) []string {
+	if id == nil {
+		return []string{"", "", ""}
+	}
+	var groups []string
+	for _, g := range id.groups {
+		groups = append(groups, strconv.FormatUint(uint64(g), 10))
+	}
+	return []string{strconv.FormatUint(uint64(id.uid), 10), strconv.FormatUint(uint64(id.gid), 10), strings.Join(groups, ",")}
+}
+
+func parseCredential(args []string) (*syscall.Credential, error) {
+	if args[0] == "" {
+		return nil, nil
+	}
+	number := func(s string) uint32 {
+		n, err := strconv.ParseUint(s, 10, 32)
+		if err != nil {
+			return ^uint32(0) // no user and no group: refused by the kernel
+		}
+		return uint32(n)
+	}
+	c := &syscall.Credential{Uid: number(args[0]), Gid: number(args[1])}
+	for g := range strings.SplitSeq(args[2], ",") {
+		if g != "" {
+			c.Groups = append(c.Groups, number(g))
+		}
+	}
+	return c, nil
+}

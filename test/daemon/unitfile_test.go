@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// exposure is the score of the shipped unit (`systemd-analyze security`, 252), in
+// tenths: what the unit may get no worse than.
+const exposure = 39
+
+// TestUnitFile: systemd understands every line of the shipped unit and its
+// drop-ins, and finds it no more open than it was.
+func TestUnitFile(t *testing.T) {
+	needTool(t, "systemd-analyze", "systemd")
+	dir := t.TempDir()
+	// Only that the program is not installed here is no mistake.
+	unit := strings.ReplaceAll(readText(t, shippedUnit), "/usr/bin/tailcam", "/bin/true")
+	path := writeFile(t, filepath.Join(dir, "tailcam.service"), unit, 0o644)
+	if err := os.Mkdir(path+".d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, score, _ := strings.Cut(string(out), "Overall exposure level for tailcam.service: ")
+	score, _, _ = strings.Cut(score, " ")
+	if n, err := strconv.ParseFloat(score, 64); err != nil || int(n*10+0.5) > exposure {
+		t.Errorf("exposure level %q is above %d tenths\n%s", score, exposure, out)
+	}
+	for _, dropIn := range []string{"", "realtime.conf"} {
+		if dropIn != "" {
+			writeFile(t, filepath.Join(path+".d", dropIn), readText(t, filepath.Dir(shippedUnit), dropIn), 0o644)
+		}
+		out, err = exec.Command("systemd-analyze", "verify", path).CombinedOutput()
+		if err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", dropIn, err, out)
+		}
+	}
+}
