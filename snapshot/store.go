@@ -283,21 +283,23 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 	s := p.store
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if err := s.Run("sync", func() error { return s.syncTree(p.Dir) }); err != nil {
-		p.Abort()
-		return "", nil, fmt.Errorf("commit snapshot %s: %w", p.id, spaceError(err))
-	}
 	final := s.Path(p.id)
 	release = s.hold(p.id, p.Dir)
-	err = s.Run("rename", func() error {
+	// In one go: where CPUs are busy each change of threads has to wait.
+	err = s.Run("sync", func() error {
+		if err := s.syncTree(p.Dir); err != nil {
+			return err
+		}
 		if err := os.Rename(p.Dir, final); err != nil {
 			return err
 		}
 		p.done = true
+		s.setPending(p.id, false)
 		if err := syncPath(s.dir); err != nil {
 			// It is complete and visible; only a power loss could undo the rename.
 			s.trouble.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
 		}
+		s.retain(0, 0)
 		return nil
 	})
 	if err != nil {
@@ -305,8 +307,6 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 		p.Abort()
 		return "", nil, fmt.Errorf("commit snapshot %s: %w", p.id, spaceError(err))
 	}
-	s.setPending(p.id, false)
-	_ = s.Run("remove old snapshots", func() error { s.retain(0, 0); return nil }) // retain logs
 	return final, release, nil
 }
 
