@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/text"
 )
 
@@ -27,11 +28,12 @@ const (
 type limitedListener struct {
 	net.Listener
 	conns    *quota
+	guard    *guard.Guard
 	refusals chan struct{}
 }
 
-func limit(l net.Listener, conns *quota) *limitedListener {
-	return &limitedListener{Listener: l, conns: conns, refusals: make(chan struct{}, maxRefusals)}
+func limit(l net.Listener, conns *quota, g *guard.Guard) *limitedListener {
+	return &limitedListener{Listener: l, conns: conns, guard: g, refusals: make(chan struct{}, maxRefusals)}
 }
 
 // Accept implements net.Listener. Errors are those of the listener: net/http
@@ -54,7 +56,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		case l.refusals <- struct{}{}:
 			go func() {
 				defer func() { <-l.refusals }()
-				refuse(conn, peer.Uid)
+				_ = l.guard.Do(guard.Request, func() error { refuse(conn, peer.Uid); return nil }) // it is logged
 			}()
 		default:
 			conn.Close()
