@@ -14,6 +14,7 @@ const (
 	noteTime  = 40 * time.Second // of work on one file, in the background even
 	farTime   = 5 * time.Second  // the same on file systems that may hang
 	maxNotes  = 256
+	maxAsked  = 1024
 )
 
 // note is work on a file that a helper has told of.
@@ -34,6 +35,7 @@ type worker struct {
 	why     error
 	waiting map[uint64]chan message
 	notes   map[uint64]note
+	asked   map[int]bool // processes that it was asked about: nobody else is its fault
 	stats   message // the last reply
 }
 
@@ -45,7 +47,7 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w = &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}}
+	w = &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}, asked: map[int]bool{}}
 	defer func() {
 		if err != nil {
 			w.kill()
@@ -131,7 +133,7 @@ func (w *worker) listen(buf []byte) {
 		w.mu.Lock()
 		switch m.kind {
 		case sayNote:
-			if m.begin && len(w.notes) < maxNotes {
+			if m.begin && len(w.notes) < maxNotes && w.asked[m.pid] {
 				w.notes[m.id] = note{m.pid, m.file, time.Now()}
 			} else if !m.begin {
 				delete(w.notes, m.id)
@@ -165,6 +167,10 @@ func (w *worker) ask(q *request, limit time.Duration) (message, error) {
 	c := make(chan message, 1)
 	w.mu.Lock()
 	w.waiting[q.id] = c
+	if len(w.asked) > maxAsked {
+		clear(w.asked)
+	}
+	w.asked[q.pid] = true
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
