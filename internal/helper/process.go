@@ -36,7 +36,7 @@ type worker struct {
 	waiting map[uint64]chan message
 	notes   map[uint64]note
 	asked   map[int]bool // processes that it was asked about: nobody else is its fault
-	stats   message // the last reply
+	stats   message      // the last reply
 }
 
 var errGone = errors.New("the helper has ended")
