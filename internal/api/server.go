@@ -234,7 +234,7 @@ func (s *server) reply(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(append(body, '\n')); err != nil {
+	if _, err := w.Write(append(body, '\n')); err != nil { //nolint:gosec // JSON to a socket; no browser reads it
 		s.log.Debug("a client went away before its reply", zap.Error(err))
 	}
 }

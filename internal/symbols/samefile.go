@@ -28,7 +28,7 @@ func sameFile(f *os.File, id fileID, dev, inode uint64) error {
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	switch uint32(st.Type) { //nolint:gosec // magic numbers have 32 bits
+	switch uint32(st.Type) {
 	case magicBtrfs, magicBcachefs, magicOverlay:
 		return nil
 	}
