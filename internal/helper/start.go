@@ -18,10 +18,13 @@ import (
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
-// User is the system user that helpers run as, if there is one; else they run as nobody.
+// User is the system user that helpers run as, if there is one; else it is a
+// number that no user has.
 const User = "tailcam-helper"
 
-const nobody = 65534
+// noUser is where that number is looked for. It is not nobody's: whoever else
+// runs as nobody, actions for instance, could stop or kill the helpers.
+const noUser = 64731
 
 // starter starts helpers. One thread starts them all and never ends: the kernel
 // kills them when the thread that has started them ends (PR_SET_PDEATHSIG).
@@ -41,7 +44,7 @@ func newStarter(exe string) (*starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &starter{exe: exe, orders: make(chan func()), uid: nobody, gid: nobody}
+	s := &starter{exe: exe, orders: make(chan func()), uid: noUser, gid: noUser}
 	has := func(c uint) bool { return have&(1<<c) != 0 }
 	s.other = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
 	if !s.other {
@@ -51,6 +54,10 @@ func newStarter(exe string) (*starter, error) {
 		gid, err2 := strconv.Atoi(u.Gid)
 		if err1 == nil && err2 == nil && uid != 0 {
 			s.uid, s.gid = uid, gid
+		}
+	} else {
+		for taken(s.uid) {
+			s.uid, s.gid = s.uid+1, s.gid+1
 		}
 	}
 	for _, c := range []uint{sandbox.CapSysPtrace, sandbox.CapCheckpointRestore, sandbox.CapDACReadSearch} {
@@ -68,6 +75,13 @@ func newStarter(exe string) (*starter, error) {
 		}
 	}()
 	return s, nil
+}
+
+// taken tells whether a user or a group has a number.
+func taken(id int) bool {
+	_, noUser := user.LookupId(strconv.Itoa(id))
+	_, noGroup := user.LookupGroupId(strconv.Itoa(id))
+	return noUser == nil || noGroup == nil
 }
 
 func (s *starter) close() { close(s.orders) }
