@@ -108,6 +108,7 @@ func openFiles(t *testing.T, pid int) int {
 func TestNoDescriptors(t *testing.T) {
 	needRoot(t)
 	needTool(t, "prlimit", "util-linux")
+	notUnderUnit(t, "its limits are the unit's")
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")))
 	limit := strconv.Itoa(openFiles(t, d.pid()) + 5)

@@ -32,11 +32,11 @@ func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run() // everything skips
 	}
-	base := ""
+	base, name := "", "tailcam-test-"
 	if underUnit {
-		base = visibleDir
+		base, name = visibleDir, "tailcam-unit-" // mounts of the tests themselves lie below it
 	}
-	dir, err := os.MkdirTemp(base, "tailcam-test-")
+	dir, err := os.MkdirTemp(base, name)
 	if err == nil {
 		defer os.RemoveAll(dir) // a directory in the temporary one
 		if underUnit {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/afterwards"
 	"github.com/tailcam/tailcam/test/systemd"
 )
 
@@ -36,11 +39,26 @@ func (s serviceProcess) Signal(sig syscall.Signal) error { return s.Service.Sign
 // startService starts a daemon under the shipped unit.
 func startService(t *testing.T, argv []string, log *logText) process {
 	t.Helper()
+	mountTracefs(t)
 	dir := publicDir(t)
 	log.file = filepath.Join(dir, "log")
 	return serviceProcess{systemd.Start(t, systemd.Options{
 		Dir: dir, Unit: readText(t, shippedUnit), Argv: argv, Log: log.file, Writable: []string{os.TempDir()},
 	})}
+}
+
+// mountTracefs does what sys-kernel-tracing.mount has done where systemd is init:
+// the unit may not mount.
+func mountTracefs(t *testing.T) {
+	t.Helper()
+	const dir = "/sys/kernel/tracing"
+	if _, err := os.Stat(filepath.Join(dir, "events")); err == nil {
+		return
+	}
+	if err := unix.Mount("nodev", dir, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		t.Fatalf("mount tracefs: %v", err)
+	}
+	afterwards.Unmount(t, dir)
 }
 
 // notUnderUnit skips what the unit forbids on purpose.
