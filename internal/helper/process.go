@@ -47,12 +47,13 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w = &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}, asked: map[int]bool{}}
+	begun := &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}, asked: map[int]bool{}}
 	defer func() {
 		if err != nil {
-			w.kill()
+			begun.kill() // w is nil then
 		}
 	}()
+	w = begun
 	files := []*os.File{its}
 	defer func() {
 		for _, f := range files {
