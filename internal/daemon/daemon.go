@@ -199,6 +199,7 @@ func (d *daemon) loadKernel() (err error) {
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
+		Programs: d.symbols,
 		Unwanted: d.thaw,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,

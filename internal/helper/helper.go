@@ -50,6 +50,7 @@ type Helper struct {
 	mu       sync.Mutex
 	children []*child // those that may be there still
 	busy     map[int]chan struct{}
+	silent   silent
 	noKernel time.Time // the kernel has no debug file: do not ask before
 
 	late, refused, killed, unsafe, remotes atomic.Uint64
