@@ -16,7 +16,7 @@ import (
 )
 
 // maxSimilar is among how many names one is looked for that was meant.
-const maxSimilar = 20_000
+const maxSimilar = 5000
 
 // Function returns where in a program or library a function begins, and its
 // size. The path is absolute; behind /proc/PID/root it is looked up as that
