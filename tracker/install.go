@@ -32,7 +32,7 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if !t.plan.covers(p) {
 		return ErrRestart
 	}
-	q, absent, err := newPairs(served, kernel)
+	q, absent, err := newPairs(t.pairs.unknown(served), kernel, t.opts.Programs)
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ type Outlier struct {
 	UserSP uint64 `json:"-"`
 	UserFP uint64 `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
-	Unstacked bool
+	Unstacked bool `json:"-"`
 	// Later, if set, tells when Task, Stacks and Labels are complete.
 	Later *Later `json:"-"`
 	// From is the rule that fired, as it was then.

@@ -2,8 +2,9 @@ package tracker
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -14,12 +15,16 @@ import (
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
-// maxStatic is in how many places one usdt probe may be.
-const maxStatic = 64
-
 // probed finds a function of a program or library.
-func probed(h *rules.Hook) (site, error) {
-	if err := hasSymbol(h.Path, h.Name); err != nil {
+func (s *sites) probed(h *rules.Hook) (site, error) {
+	offset, size, err := s.programs.Function(h.Path, h.Name)
+	if err != nil {
+		return site{}, missing{err}
+	}
+	if h.Offset > 0 && h.Offset >= size {
+		return site{}, missing{fmt.Errorf("%s: function %s has %d bytes", h.Path, h.Name, size)}
+	}
+	if err := plausible(h.Path, offset); err != nil {
 		return site{}, missing{err}
 	}
 	returns := h.Kind == rules.URetProbe
@@ -27,66 +32,64 @@ func probed(h *rules.Hook) (site, error) {
 	if err != nil {
 		return site{}, missing{err}
 	}
-	return site{template: templateRegs, source: source, attach: func(p *ebpf.Program) (link.Link, error) {
+	at := link.UprobeOptions{Address: offset, Offset: h.Offset}
+	return site{template: templateRegs, source: source, attach: s.at(h, returns, at)}, nil
+}
+
+// plausible refuses places that no file can have. cilium/ebpf takes 0 for none,
+// and would parse the file itself.
+func plausible(path string, offset uint64) error {
+	if offset == 0 || offset > math.MaxInt64/2 {
+		return fmt.Errorf("%s: no program has code at offset %#x", path, offset)
+	}
+	return nil
+}
+
+// at attaches to a place in a file. The kernel opens the file then, in this
+// thread, so that it had better answer.
+func (s *sites) at(h *rules.Hook, returns bool, at link.UprobeOptions) func(*ebpf.Program) (link.Link, error) {
+	programs := s.programs
+	return func(p *ebpf.Program) (link.Link, error) {
+		if err := programs.Answers(h.Path); err != nil {
+			return nil, err
+		}
 		ex, err := link.OpenExecutable(h.Path)
 		if err != nil {
 			return nil, err
 		}
 		if returns {
-			return ex.Uretprobe(h.Name, p, nil)
+			return ex.Uretprobe(h.Name, p, &at)
 		}
-		return ex.Uprobe(h.Name, p, &link.UprobeOptions{Offset: h.Offset})
-	}}, nil
-}
-
-// hasSymbol tells why a program has no such function.
-func hasSymbol(path, name string) error {
-	f, err := elf.Open(path)
-	if err != nil {
-		return fmt.Errorf("read the symbols of %s: %w", path, err)
+		return ex.Uprobe(h.Name, p, &at)
 	}
-	defer f.Close() //nolint:errcheck // only read from
-	var functions []string
-	for _, read := range []func() ([]elf.Symbol, error){f.Symbols, f.DynamicSymbols} {
-		symbols, err := read()
-		if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
-			return fmt.Errorf("read the symbols of %s: %w", path, err)
-		}
-		for i := range symbols {
-			if elf.ST_TYPE(symbols[i].Info) != elf.STT_FUNC || symbols[i].Value == 0 {
-				continue
-			}
-			if symbols[i].Name == name {
-				return nil
-			}
-			functions = append(functions, symbols[i].Name)
-		}
-	}
-	if len(functions) == 0 {
-		return fmt.Errorf("%s has no symbols of functions: it is stripped", path)
-	}
-	return fmt.Errorf("%s: %s", path, rules.Unknown("function", name, functions))
 }
 
 // static finds all places of a usdt probe.
-func static(h *rules.Hook) ([]site, error) {
-	probes, err := usdt.Read(h.Path, h.Category, h.Name)
+func (s *sites) static(h *rules.Hook) ([]site, error) {
+	places, err := s.programs.Static(h.Path, h.Category, h.Name)
 	if err != nil {
 		return nil, missing{err}
 	}
-	if len(probes) > maxStatic {
-		return nil, missing{fmt.Errorf("%s is in %d places, but at most %d are probed", h.Text, len(probes), maxStatic)}
-	}
-	slices.SortFunc(probes, func(a, b usdt.Probe) int { return int(int64(a.Offset) - int64(b.Offset)) })
+	slices.SortFunc(places, func(a, b usdt.Place) int { return int(int64(a.Offset) - int64(b.Offset)) })
 	var list []site
-	for _, probe := range probes {
-		list = append(list, site{template: templateRegs, source: field.Static(h.Text, probe.Args), attach: func(p *ebpf.Program) (link.Link, error) {
-			ex, err := link.OpenExecutable(h.Path)
-			if err != nil {
-				return nil, err
-			}
-			return ex.Uprobe(h.Name, p, &link.UprobeOptions{Address: probe.Offset, RefCtrOffset: probe.Semaphore})
-		}})
+	for _, place := range places {
+		if err := plausible(h.Path, place.Offset); err != nil {
+			return nil, missing{err}
+		}
+		args, err := usdt.ParseArgs(ownMachine(), place.Args)
+		if err != nil {
+			return nil, missing{fmt.Errorf("%s: probe %s:%s: %w", h.Path, h.Category, h.Name, err)}
+		}
+		at := link.UprobeOptions{Address: place.Offset, RefCtrOffset: place.Semaphore}
+		list = append(list, site{template: templateRegs, source: field.Static(h.Text, args), attach: s.at(h, false, at)})
 	}
 	return list, nil
+}
+
+// ownMachine is what programs that can be probed here are made for.
+func ownMachine() elf.Machine {
+	if runtime.GOARCH == "arm64" {
+		return elf.EM_AARCH64
+	}
+	return elf.EM_X86_64
 }

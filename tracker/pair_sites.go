@@ -36,11 +36,14 @@ type site struct {
 
 // sites finds hooks.
 type sites struct {
-	kernel *btf.Spec
-	trace  *tracefs.FS // opened when it is first needed
+	kernel   *btf.Spec
+	programs Programs
+	trace    *tracefs.FS // opened when it is first needed
 }
 
-func newSites(kernel *btf.Spec) *sites { return &sites{kernel: kernel} }
+func newSites(kernel *btf.Spec, programs Programs) *sites {
+	return &sites{kernel: kernel, programs: programs}
+}
 
 func (s *sites) close() {
 	if s.trace != nil {
@@ -63,9 +66,9 @@ func (s *sites) find(h *rules.Hook) ([]site, error) {
 	case rules.Tracepoint:
 		find = s.tracepoint
 	case rules.UProbe, rules.URetProbe:
-		find = probed
+		find = s.probed
 	case rules.USDT:
-		return static(h)
+		return s.static(h)
 	}
 	one, err := find(h)
 	if err != nil {

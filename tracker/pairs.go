@@ -75,10 +75,10 @@ var errMissing = errors.New("is not there")
 
 // newPairs finds the hooks and fields of every pair. A rule whose hook is not
 // here is inactive; a field that is not there is a mistake in the rule.
-func newPairs(list []rules.Rule, kernel *btf.Spec) (p *pairs, inactive map[string]error, err error) {
+func newPairs(list []rules.Rule, kernel *btf.Spec, programs Programs) (p *pairs, inactive map[string]error, err error) {
 	p = &pairs{numbers: map[string]uint32{}, specs: map[string]*rules.PairSpec{}, labels: map[string][]pairLabel{}, failed: map[string]error{}}
 	inactive = map[string]error{}
-	sites := newSites(kernel)
+	sites := newSites(kernel, programs)
 	defer sites.close()
 	var wrong rules.Errors
 	for i := range list {
@@ -242,6 +242,15 @@ func labelValue(s *field.Source, l *rules.Label) (v field.Value, text bool, err 
 		v, err = s.Number(&l.Field)
 		return v, false, err
 	}
+}
+
+// unknown returns the rules whose hooks are not among those of p: others need
+// not be looked for again, and go on whatever has become of their files.
+func (p *pairs) unknown(list []rules.Rule) []rules.Rule {
+	return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {
+		have := p.specs[r.Name]
+		return r.Track == rules.Pair && r.Pair != nil && have != nil && withoutPlaces(have) == withoutPlaces(r.Pair)
+	})
 }
 
 // covers reports whether the hooks of p serve the pairs of q: q may leave rules

@@ -58,6 +58,9 @@ type Options struct {
 	// Host is asked where the kernel side cannot decide; required if any rule
 	// has a cgroup condition.
 	Host Host
+	// Programs finds what rules want of programs and libraries. Nil: this process
+	// opens and parses them, which only files that are trusted should make it do.
+	Programs Programs
 	// Unwanted is called, in Read, for an outlier that the daemon decided
 	// against, or whose rule is gone, although the kernel side may have frozen
 	// the recorder for it. Nil: ignored.
@@ -71,7 +74,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, SpanAge: 10 * time.Minute, Buffer: 4 << 20}
+	d := Options{Tasks: 65536, Syscalls: 16384, Requests: 16384, Chains: 4096, Spans: 16384, Pairs: 16384, ChainAge: time.Minute, SpanAge: 10 * time.Minute, Buffer: 4 << 20, Programs: ownPrograms{}}
 	if o == nil {
 		return d
 	}
@@ -85,6 +88,9 @@ func (o *Options) withDefaults() Options {
 		if f.from > 0 {
 			*f.to = f.from
 		}
+	}
+	if o.Programs != nil {
+		d.Programs = o.Programs
 	}
 	if o.ChainAge > 0 {
 		d.ChainAge = min(o.ChainAge, 15*time.Minute)
@@ -157,7 +163,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 		return nil, err
 	}
 	var absent map[string]error
-	if t.pairs, absent, err = newPairs(served, kernel); err != nil {
+	if t.pairs, absent, err = newPairs(served, kernel, t.opts.Programs); err != nil {
 		return nil, err
 	}
 	served = t.leaveOut(served, absent)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -14,7 +15,12 @@ import (
 func CheckLoad(_ context.Context, list []rules.Rule) error {
 	hosts := process.New(nil)
 	defer hosts.Close() //nolint:errcheck // only read from
-	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}})
+	programs, err := helper.New(&helper.Options{NoLines: true})
+	if err != nil {
+		return err
+	}
+	defer programs.Close() //nolint:errcheck // who hangs in the kernel is left behind
+	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}, Programs: programs})
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func (d *daemon) listen() (err error) {
 func (d *daemon) openHost() error {
 	var err error
 	d.symbols, err = helper.New(&helper.Options{
-		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTime, Log: d.log.Named("helper"),
+		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTime, Log: d.log.Named("helper"), Guard: d.guard,
 	})
 	if err != nil {
 		return err
@@ -199,6 +199,7 @@ func (d *daemon) loadKernel() (err error) {
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
+		Programs: d.symbols,
 		Unwanted: d.thaw,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
@@ -231,7 +232,7 @@ func (d *daemon) closeRecorder() error {
 func (d *daemon) openManager() (err error) {
 	d.actions = action.New(action.Options{
 		User: d.cfg.Actions.User, Concurrency: d.cfg.Actions.Concurrency, Queue: d.cfg.Actions.Queue,
-		Logger: d.log.Named("actions"), Supervisor: d.cfg.Self,
+		Logger: d.log.Named("actions"), Guard: d.guard, Supervisor: d.cfg.Self,
 	})
 	if d.recorder == nil {
 		return nil

@@ -24,5 +24,5 @@ func (d *daemon) panics() []api.PanicInfo {
 	for _, c := range d.guard.Counts() {
 		list = append(list, api.PanicInfo{Place: c.Place, Count: c.Count})
 	}
-	return list
+	return append(list, api.PanicInfo{Place: "process", Count: d.hosts.Panics()}) // reading about one
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -22,6 +23,7 @@ type Options struct {
 	Memory     int64         // bytes that a parser may have; default 256 MiB
 	Limit      time.Duration // of one call of User or Kernel; default 1s
 	Log        *zap.Logger   // default: none
+	Guard      *guard.Guard  // counts and logs panics that what helpers say has caused; nil: they are only recovered
 }
 
 const (
@@ -50,6 +52,7 @@ type Helper struct {
 	mu       sync.Mutex
 	children []*child // those that may be there still
 	busy     map[int]chan struct{}
+	silent   silent
 	noKernel time.Time // the kernel has no debug file: do not ask before
 
 	late, refused, killed, unsafe, remotes atomic.Uint64
@@ -75,6 +78,7 @@ func New(opts *Options) (*Helper, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.guard = o.Guard
 	if s.missing != "" {
 		o.Log.Warn("helpers are less confined than they could be", zap.String("because", s.missing))
 	}
@@ -94,8 +98,8 @@ func New(opts *Options) (*Helper, error) {
 		go func() { // before the first outlier wants it
 			defer h.ended.Done()
 			l.turn <- struct{}{}
-			_, _ = l.launch()
-			<-l.turn
+			defer func() { <-l.turn }()
+			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.launch(); return err }) // it is logged
 		}()
 	}
 	h.ended.Add(1)
@@ -115,7 +119,7 @@ func (h *Helper) watch() {
 			return
 		case now := <-tick.C:
 			for _, l := range h.lanes() {
-				l.look(now)
+				_ = h.opts.Guard.Do(guard.Helper, func() error { l.look(now); return nil }) // it is logged
 			}
 		}
 	}

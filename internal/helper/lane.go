@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/guard"
 )
 
 const (
@@ -74,7 +76,12 @@ func (l *lane) ask(q *request, who []party, deadline time.Time, limit time.Durat
 		return message{}, errBusy
 	}
 	for retried := false; ; retried = true {
-		m, guilty, err := l.once(q, who, limit, retried)
+		var m message
+		var guilty bool
+		err := l.h.opts.Guard.Do(guard.Helper, func() (err error) {
+			m, guilty, err = l.once(q, who, limit, retried)
+			return err
+		})
 		if guilty || err == nil || !errors.Is(err, errGone) || retried || time.Now().After(deadline) {
 			return m, err
 		}

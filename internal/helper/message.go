@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
 // Kinds of requests of the daemon.
@@ -13,6 +14,10 @@ const (
 	askKernel  = 2 // sources for offsets in the kernel's code; to a parser
 	askMemory  = 3 // walk the stack of a thread that does not run; to a reader
 	askCmdline = 4 // the command line of a process; to a reader
+
+	askFunction = 5 // where a function of a program is, and its size; to a parser
+	askStatic   = 6 // where a usdt probe of a program is; to a parser
+	askProgram  = 7 // whether a program can be read; to a parser
 )
 
 // request is what the daemon asks.
@@ -23,6 +28,8 @@ type request struct {
 	start   uint64   // of the process, in clock ticks after boot; 0: any
 	addrs   []uint64 // addresses, offsets, or ip, sp and fp
 	refused []fileKey
+	// Of a program that a rule names.
+	path, provider, name string
 }
 
 // fileKey is a file by its device and inode.
@@ -42,6 +49,9 @@ func (q *request) encode() []byte {
 		w.number(f.dev)
 		w.number(f.ino)
 	}
+	w.text(q.path)
+	w.text(q.provider)
+	w.text(q.name)
 	return w
 }
 
@@ -60,6 +70,7 @@ func decodeRequest(b []byte) (q request, err error) {
 	for i := range q.refused {
 		q.refused[i] = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
 	}
+	q.path, q.provider, q.name = r.text(maxPath), r.text(maxFrame), r.text(maxFrame)
 	return q, r.done()
 }
 
@@ -92,6 +103,7 @@ type message struct {
 	flags   uint64
 	text    string
 	addrs   []uint64
+	places  []usdt.Place
 	frames  []string
 	sources []symbols.Source
 	stats   symbols.Stats
@@ -118,6 +130,10 @@ func (m *message) encode() []byte {
 		for _, a := range m.addrs {
 			w.number(a)
 		}
+		if len(m.frames) > 0 {
+			m.places = nil // there is no room for both, and no reply has both
+		}
+		w.places(m.places)
 		room := maxNames - w.frames(m.frames)
 		w.sources(m.sources, room)
 		w.stats(&m.stats)
@@ -197,6 +213,7 @@ func decodeMessage(b []byte) (m message, err error) {
 		for i := range m.addrs {
 			m.addrs[i] = r.number(math.MaxUint64)
 		}
+		m.places = r.places()
 		m.frames = make([]string, r.count(maxAddrs))
 		for i := range m.frames {
 			m.frames[i] = r.printable(maxFrame)
@@ -207,6 +224,25 @@ func decodeMessage(b []byte) (m message, err error) {
 		return m, fmt.Errorf("%w of kind %d", errMessage, m.kind)
 	}
 	return m, r.done()
+}
+
+func (w *writer) places(list []usdt.Place) {
+	list = list[:min(len(list), usdt.MaxPlaces)]
+	w.number(uint64(len(list)))
+	for _, p := range list {
+		w.number(p.Offset)
+		w.number(p.Semaphore)
+		w.text(scrub(p.Args, usdt.MaxArgsText))
+	}
+}
+
+func (r *reader) places() (list []usdt.Place) {
+	for range r.count(usdt.MaxPlaces) {
+		list = append(list, usdt.Place{
+			Offset: r.number(math.MaxInt64), Semaphore: r.number(math.MaxInt64), Args: r.printable(usdt.MaxArgsText),
+		})
+	}
+	return list
 }
 
 func (r *reader) sources() []symbols.Source {

@@ -64,6 +64,8 @@ func sendFiles(fd int, list []symbols.Opened) error {
 			fds = append(fds, int(o.File.Fd()))
 		case errors.Is(o.Err, symbols.ErrRemote):
 			results[i] = isRemote
+		case errors.Is(o.Err, symbols.ErrNotProgram):
+			results[i] = noProgram
 		default:
 			results[i] = notOpened
 		}

@@ -64,6 +64,7 @@ const (
 	opened    = 0 // a descriptor comes with the message
 	notOpened = 1
 	isRemote  = 2
+	noProgram = 3
 )
 
 // asks is the opener as its parser sees it: a symbols.Opener by way of a socket.
@@ -93,6 +94,8 @@ func (a *asks) ask(o order, n int) []symbols.Opened {
 			out[i].File, files = files[0], files[1:]
 		case results[i] == isRemote:
 			out[i].Err = symbols.ErrRemote
+		case results[i] == noProgram:
+			out[i].Err = symbols.ErrNotProgram
 		default:
 			out[i].Err = os.ErrNotExist
 		}

@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,8 @@ func (p *parser) answer(q request) *message {
 		if m.sources, known = p.resolver.KernelLines(q.addrs); known {
 			m.flags |= flagKnown
 		}
+	case askFunction, askStatic, askProgram:
+		p.program(&q, m)
 	default:
 		m.flags |= flagFailed
 	}
@@ -170,4 +173,27 @@ func (p *parser) answer(q request) *message {
 		m.flags |= flagStuck
 	}
 	return m
+}
+
+// program looks into a file that a rule names.
+func (p *parser) program(q *request, m *message) {
+	var err error
+	switch q.kind {
+	case askFunction:
+		m.addrs = make([]uint64, 2)
+		m.addrs[0], m.addrs[1], err = p.resolver.Function(q.path, q.name)
+	case askStatic:
+		m.places, err = p.resolver.Static(q.path, q.provider, q.name)
+	default:
+		err = p.resolver.Answers(q.path)
+	}
+	switch {
+	case errors.Is(err, symbols.ErrRemote):
+		m.flags |= flagRemote | flagFailed
+	case err != nil:
+		m.flags |= flagFailed
+	}
+	if err != nil {
+		m.text, m.addrs, m.places = err.Error(), nil, nil
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/guard"
 )
 
 const (
@@ -87,7 +89,7 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	}
 	w.hello = m.text
 	_ = w.conn.SetReadDeadline(time.Time{})
-	go w.listen(buf)
+	go w.listen(buf, s.guard)
 	return w, nil
 }
 
@@ -121,9 +123,15 @@ func (w *worker) next(buf []byte) (message, error) {
 }
 
 // listen takes what the helper says until it ends, or talks nonsense.
-func (w *worker) listen(buf []byte) {
+func (w *worker) listen(buf []byte, g *guard.Guard) {
 	for {
-		m, err := w.next(buf)
+		err := g.Do(guard.Helper, func() error {
+			m, err := w.next(buf)
+			if err == nil {
+				w.take(m)
+			}
+			return err
+		})
 		if err != nil {
 			w.mu.Lock()
 			w.why = err
@@ -131,22 +139,25 @@ func (w *worker) listen(buf []byte) {
 			close(w.broken)
 			return
 		}
-		w.mu.Lock()
-		switch m.kind {
-		case sayNote:
-			if m.begin && len(w.notes) < maxNotes && w.asked[m.pid] {
-				w.notes[m.id] = note{m.pid, m.file, time.Now()}
-			} else if !m.begin {
-				delete(w.notes, m.id)
-			}
-		case sayReply:
-			w.stats = m
-			if c := w.waiting[m.id]; c != nil {
-				delete(w.waiting, m.id)
-				c <- m
-			}
+	}
+}
+
+func (w *worker) take(m message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch m.kind {
+	case sayNote:
+		if m.begin && len(w.notes) < maxNotes && w.asked[m.pid] {
+			w.notes[m.id] = note{m.pid, m.file, time.Now()}
+		} else if !m.begin {
+			delete(w.notes, m.id)
 		}
-		w.mu.Unlock()
+	case sayReply:
+		w.stats = m
+		if c := w.waiting[m.id]; c != nil {
+			delete(w.waiting, m.id)
+			c <- m
+		}
 	}
 }
 

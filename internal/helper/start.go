@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
@@ -35,7 +36,8 @@ type starter struct {
 	// other: helpers get another user.
 	other   bool
 	ambient []uintptr // capabilities of an opener
-	missing string    // what a helper has to do without
+	guard   *guard.Guard
+	missing string // what a helper has to do without
 	left    sync.WaitGroup
 }
 

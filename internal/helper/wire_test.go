@@ -1,12 +1,14 @@
 package helper
 
 import (
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
 func sample() *message {
@@ -23,7 +25,12 @@ func TestMessagesComeBack(t *testing.T) {
 	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	q := request{kind: askStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}}
+	m = &message{kind: sayReply, id: 8, addrs: []uint64{}, frames: []string{}, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}
+	got, err = decodeMessage(m.encode())
+	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	q := request{kind: askStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
 	back, err := decodeRequest(q.encode())
 	if diff := cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
@@ -46,7 +53,15 @@ func TestMessagesAreBounded(t *testing.T) {
 		}
 		m.sources = append(m.sources, s)
 	}
-	b := m.encode()
+	places := &message{kind: sayReply, text: strings.Repeat("x", 1<<20)}
+	for range 2 * usdt.MaxPlaces {
+		places.places = append(places.places, usdt.Place{Offset: math.MaxInt64, Semaphore: math.MaxInt64, Args: strings.Repeat("\x1b", 4000)})
+	}
+	b := places.encode()
+	if back, err := decodeMessage(b); err != nil || len(b) > maxMessage || len(back.places) != usdt.MaxPlaces {
+		t.Errorf("%d places in %d bytes, %v", len(back.places), len(b), err)
+	}
+	b = m.encode()
 	if len(b) > maxMessage {
 		t.Fatalf("%d bytes", len(b))
 	}
@@ -79,6 +94,7 @@ func (w *writer) bytes() []byte { return *w }
 
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add(sample().encode())
+	f.Add((&message{kind: sayReply, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}).encode())
 	f.Add((&message{kind: sayNote, begin: true, pid: 1, file: fileKey{2, 3}}).encode())
 	f.Add((&message{kind: sayHello, text: "x"}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -89,6 +105,11 @@ func FuzzDecodeMessage(f *testing.F) {
 		for _, s := range append(m.frames, m.text) {
 			if !isPrintable(s) {
 				t.Errorf("%q went through", s)
+			}
+		}
+		for _, p := range m.places {
+			if !isPrintable(p.Args) || len(p.Args) > usdt.MaxArgsText || len(m.places) > usdt.MaxPlaces {
+				t.Errorf("%+v went through", p)
 			}
 		}
 		if _, err := decodeMessage(m.encode()); err != nil {

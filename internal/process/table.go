@@ -96,6 +96,9 @@ func New(opts *Options) *Table {
 // Close releases the cgroup file system. The table must not be used any more.
 func (t *Table) Close() error { return t.hierarchy.close() }
 
+// Panics counts reads that have panicked, and were given up.
+func (t *Table) Panics() uint64 { return t.gate.Panics() }
+
 // Timeouts counts reads that were given up because a process did not answer.
 func (t *Table) Timeouts() uint64 { return t.timeouts.Load() }
 

@@ -46,10 +46,10 @@ type Opened struct {
 // for a server: NFS, FUSE and the like.
 var ErrRemote = errors.New("on a file system that may not answer")
 
-var (
-	errNotRegular = errors.New("not a regular file")
-	errNotProgram = errors.New("neither a program nor a library nor a debug file")
-)
+// ErrNotProgram says that a file is none that a Resolver reads.
+var ErrNotProgram = errors.New("neither a program nor a library nor a debug file")
+
+var errNotRegular = fmt.Errorf("not a regular file: %w", ErrNotProgram)
 
 // OpenerOptions tune Files. The zero value of a field is its default.
 type OpenerOptions struct {
@@ -227,7 +227,7 @@ func programFile(fd int) (*os.File, error) {
 	if _, err := f.ReadAt(head[:], 0); err != nil {
 		f.Close()
 		if errors.Is(err, io.EOF) {
-			err = errNotProgram
+			err = ErrNotProgram
 		}
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func programFile(fd int) (*os.File, error) {
 	}
 	if !bytes.HasPrefix(head[:], []byte("\x7fELF")) || (kind < relocatable || kind > shared) {
 		f.Close()
-		return nil, errNotProgram
+		return nil, ErrNotProgram
 	}
 	return f, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -32,6 +33,9 @@ type Options struct {
 	// OnResult, if set, is told of every action that ended. It may be called
 	// by several goroutines.
 	OnResult func(Result)
+	// Guard counts and logs panics that what actions say has caused. Nil: they
+	// are only recovered.
+	Guard *guard.Guard
 }
 
 // Job is all the actions of one snapshot, or of one outlier. They run one after
@@ -191,7 +195,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	for range r.opts.Concurrency {
 		workers.Go(func() {
 			for j := range r.jobs {
-				r.job(j)
+				_ = r.opts.Guard.Do(guard.Action, func() error { r.job(j); return nil }) // it is logged
 			}
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/guard"
 )
 
 // supervised starts an action below a supervisor and sees to its end.
@@ -40,7 +42,9 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 		return fmt.Errorf("start: %w", err)
 	}
 	said := make(chan error, 1)
-	go func() { said <- readReport(reports, res) }()
+	go func() {
+		said <- r.opts.Guard.Do(guard.Action, func() error { return readReport(reports, res) })
+	}()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)

@@ -74,8 +74,9 @@ func TestRead(t *testing.T) {
 		t.Fatalf("%+v, %v", probes, err)
 	}
 	p := probes[0]
-	if p.Offset == 0 || p.Semaphore == 0 || len(p.Args) != 1 || p.Args[0].Constant == nil || *p.Args[0].Constant != 7 {
-		t.Errorf("%+v", p)
+	args, err := ParseArgs(elf.EM_X86_64, p.Args)
+	if p.Offset == 0 || p.Semaphore == 0 || err != nil || len(args) != 1 || args[0].Constant == nil || *args[0].Constant != 7 {
+		t.Errorf("%+v, %+v, %v", p, args, err)
 	}
 	if _, err := Read(path, "maker", "end"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "maker:begin") {
 		t.Errorf("no such probe: %v", err)

@@ -1,0 +1,194 @@
+package helper
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/stuckfs"
+)
+
+const staticSource = `
+__asm__(".pushsection .probes,\"aw\"\n.type sem, @object\n.globl sem\nsem: .short 0\n.popsection");
+int wanted(int n) { return n + 1; }
+int main(void) {
+	__asm__ volatile("990: nop\n.pushsection .note.stapsdt,\"?\",\"note\"\n.balign 4\n.4byte 992f-991f,994f-993f,3\n"
+		"991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b\n.8byte 0\n.8byte sem\n"
+		".asciz \"maker\"\n.asciz \"begin\"\n.asciz \"-4@$7\"\n994: .balign 4\n.popsection");
+	return wanted(1);
+}`
+
+// withProbes compiles a program that has a usdt probe, and returns its path.
+func withProbes(t *testing.T) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skipf("needs gcc to build the program under test: %v", err)
+	}
+	dir := t.TempDir()
+	source, path := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")
+	if err := os.WriteFile(source, []byte(staticSource), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command(gcc, "-O1", "-static", "-o", path, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return path
+}
+
+// offsetOf is where debug/elf finds a function.
+func offsetOf(t *testing.T, path, name string) (offset, size uint64) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if s.Name != name {
+			continue
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_LOAD && s.Value >= p.Vaddr && s.Value < p.Vaddr+p.Filesz {
+				return s.Value - p.Vaddr + p.Off, s.Size
+			}
+		}
+	}
+	t.Fatalf("no function %s", name)
+	return 0, 0
+}
+
+func TestPrograms(t *testing.T) {
+	h := newHelper(t, Options{})
+	path := withProbes(t)
+	offset, size, err := h.Function(path, "wanted")
+	if o, s := offsetOf(t, path, "wanted"); err != nil || offset != o || size != s {
+		t.Errorf("function at %#x of %d bytes, %v; want %#x, %d", offset, size, err, o, s)
+	}
+	list, err := h.Static(path, "maker", "begin")
+	if err != nil || len(list) != 1 || list[0].Offset == 0 || list[0].Semaphore == 0 || list[0].Args != "-4@$7" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := h.Answers(path); err != nil {
+		t.Error(err)
+	}
+	text := filepath.Join(filepath.Dir(path), "p.c")
+	fifo := filepath.Join(filepath.Dir(path), "fifo")
+	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, name, want string }{
+		{path, "wantd", `did you mean "wanted"`},
+		{path, "nothing_like_it_at_all", "unknown function"},
+		{text, "main", "neither a program"},
+		{fifo, "main", "neither a program"},
+		{"/dev/zero", "main", "neither a program"},
+		{path + "x", "main", "is not there"},
+		{filepath.Dir(path), "main", "neither a program"},
+		{strings.Repeat("/x", 5000), "main", "too long"},
+	} {
+		if _, _, err := h.Function(c.path, c.name); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), c.path[:min(16, len(c.path))]) {
+			t.Errorf("%.64s %s: %v; want %q", c.path, c.name, err, c.want)
+		}
+	}
+	if _, err := h.Static(path, "maker", "end"); err == nil || !strings.Contains(err.Error(), "maker:begin") {
+		t.Errorf("no such probe: %v", err)
+	}
+	if _, err := h.Static("/bin/true", "maker", "end"); err == nil || !strings.Contains(err.Error(), "no usdt probes") {
+		t.Errorf("no probes: %v", err)
+	}
+	if s := h.Stats(); s.Killed != 0 {
+		t.Errorf("%d helpers were killed", s.Killed)
+	}
+}
+
+// overlapping is a program with many sections whose long names overlap: of it
+// debug/elf makes gigabytes.
+func overlapping(t *testing.T) string {
+	t.Helper()
+	const sections, names = 0xfe00, 1 << 20
+	var b bytes.Buffer
+	h := elf.Header64{
+		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Shoff: 64, Shentsize: 64, Shnum: sections, Shstrndx: 1,
+	}
+	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+	write := func(v any) {
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(h)
+	for i := range uint32(sections) {
+		s := elf.Section64{Name: i, Type: uint32(elf.SHT_STRTAB), Off: 64 + 64*sections, Size: names}
+		if i > 1 {
+			s.Type, s.Link = uint32(elf.SHT_SYMTAB), 1
+		}
+		write(s)
+	}
+	b.Write(bytes.Repeat([]byte{'A'}, names-1))
+	b.WriteByte(0)
+	path := filepath.Join(t.TempDir(), "overlapping")
+	if err := os.WriteFile(path, b.Bytes(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Programs that are made to hurt who parses them, and such that do not answer,
+// cost a helper at most, and a few seconds in all.
+func TestHostilePrograms(t *testing.T) {
+	h := newHelper(t, Options{})
+	path := withProbes(t)
+	stuck := stuckfs.Mount(t, "program", path)
+	if _, _, err := h.Function(stuck.Path(), "wanted"); err != nil {
+		t.Errorf("a file system that answers: %v", err)
+	}
+	hung := stuckfs.Mount(t, "other", path)
+	hung.Hang()
+	begin := time.Now()
+	if _, _, err := h.Function(overlapping(t), "wanted"); err == nil {
+		t.Error("the hostile program has the function")
+	}
+	for range 20 {
+		_, _, err := h.Function(hung.Path(), "wanted")
+		if err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("a file system that hangs: %v", err)
+		}
+		if err := h.Answers(hung.Path()); err == nil {
+			t.Error("a file system that hangs answers")
+		}
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("that took %v", took)
+	}
+	if _, _, err := h.Function(path, "wanted"); err != nil {
+		t.Errorf("another program: %v", err)
+	}
+	hung.Answer()
+}
+
+func TestSilent(t *testing.T) {
+	var s silent
+	now := time.Now()
+	s.add("/a", now)
+	if this, others := s.refuses("/a", now); !this || others {
+		t.Error("one that is silent is asked again, or others are not")
+	}
+	s.add("/b", now)
+	if this, others := s.refuses("/c", now); this || !others {
+		t.Error("with two that are silent, others are asked")
+	}
+	if this, others := s.refuses("/a", now.Add(silentTime+time.Second)); this || others {
+		t.Error("it is refused for ever")
+	}
+}
