@@ -69,13 +69,20 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	limited, err := checkResources()
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	for _, l := range limited {
+		log.Warn("a resource is limited", zap.String("advice", l))
+	}
 	for _, w := range without {
 		log.Warn("a capability is missing", zap.String("without", w))
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	err = c.do.daemon(ctx, &cfg, log)
+	err = adviseDescriptors(c.do.daemon(ctx, &cfg, log))
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // a signal ended it
 	}

@@ -236,6 +236,7 @@ func TestStackIsBounded(t *testing.T) {
 
 // The mangled names of C++ and Rust come from files, too.
 func FuzzReadable(f *testing.F) {
+	limitFuzz(f)
 	for _, name := range []string{"_ZN3foo3barILi3EEEvRKSt6vectorIiSaIiEE", "_RNvC6_123foo3bar", "_ZN1aIS_IS_IS_EEEE1bEv", "_RINvC1a1bINvC1a1bINvC1a1bEEE"} {
 		f.Add(name)
 	}

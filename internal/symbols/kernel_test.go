@@ -123,6 +123,7 @@ func TestKernelReal(t *testing.T) {
 }
 
 func FuzzKallsyms(f *testing.F) {
+	limitFuzz(f)
 	f.Add(someKallsyms, uint64(0xffffffff81000001))
 	f.Add("0 t a\n", uint64(0))
 	f.Fuzz(func(t *testing.T, text string, addr uint64) {

@@ -165,6 +165,7 @@ func TestCache(t *testing.T) {
 }
 
 func FuzzMaps(f *testing.F) {
+	limitFuzz(f)
 	f.Add("1000-2000 r-xp 00000000 00:00 1 /bin/x\n3000-4000 r-xp 00000000 00:00 0 [vdso]\n", uint64(0x1800), uint64(0x3000))
 	f.Add("-", uint64(0), uint64(1))
 	f.Fuzz(func(t *testing.T, text string, a, b uint64) {
@@ -188,6 +189,7 @@ func FuzzMaps(f *testing.F) {
 }
 
 func FuzzPerfMap(f *testing.F) {
+	limitFuzz(f)
 	f.Add("1000 10 name\n0x1000 0x10 b c\n", 15)
 	f.Fuzz(func(t *testing.T, text string, grown int) {
 		var m perfMap
@@ -210,6 +212,7 @@ func FuzzPerfMap(f *testing.F) {
 }
 
 func FuzzELF(f *testing.F) {
+	limitFuzz(f)
 	f.Add(makeELF(symtab("\x00f\x00_ZN1a1bEv\x00", fn(0x1000, 0x10, 1), fn(0x1010, 0, 3))...), uint64(0x1001))
 	f.Add(tinyGo(), uint64(0x401000))
 	f.Fuzz(func(t *testing.T, b []byte, addr uint64) {

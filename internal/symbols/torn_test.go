@@ -256,6 +256,7 @@ func TestFilesAreLetGo(t *testing.T) {
 
 func FuzzDebugInformation(f *testing.F) {
 	debug.SetMemoryLimit(memoryLimit)
+	limitFuzz(f)
 	f.Add(tinyGo())
 	for _, flags := range [][]string{{"-gdwarf-5"}, {"-gdwarf-4"}, {"-gdwarf-5", "-gz=zlib"}} {
 		f.Add(small(f, flags...))
@@ -264,6 +265,7 @@ func FuzzDebugInformation(f *testing.F) {
 }
 
 func FuzzUnxz(f *testing.F) {
+	limitFuzz(f)
 	out := make([]byte, 1<<20)
 	f.Add([]byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F\x02\x00!\x01\x16\x00\x00\x00t/\xe5\xa3\x01\x00\x01hi\x00\x00"))
 	f.Fuzz(func(t *testing.T, packed []byte) {

@@ -62,7 +62,7 @@ func supervise(args []string, report *os.File) error {
 		return err
 	}
 	if credential != nil {
-		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: maxProcesses, Max: maxProcesses}) // a lower one stays
+		limitProcesses()
 	}
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
@@ -102,6 +102,17 @@ func supervise(args []string, report *os.File) error {
 	default:
 	}
 	return nil
+}
+
+// limitProcesses leaves a lower limit as it is: root would raise it.
+func limitProcesses() {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l); err != nil {
+		return
+	}
+	l.Max = min(l.Max, maxProcesses)
+	l.Cur = min(l.Cur, l.Max)
+	_ = unix.Setrlimit(unix.RLIMIT_NPROC, &l) // lower than before: always allowed
 }
 
 func tell(report *os.File, s syscall.WaitStatus) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -34,15 +35,19 @@ func init() {
 	}
 }
 
+// served is a file system that takes orders.
+type served interface {
+	fuse.RawFileSystem
+	order(words []string) error
+}
+
 // serve ends when its standard input does. The mount goes with its namespace,
 // and who has the file open or waits for it gets an error then.
 func serve(name, source string) error {
-	text, err := os.ReadFile(source)
+	f, err := newServed(name, source)
 	if err != nil {
 		return err
 	}
-	f := &files{RawFileSystem: fuse.NewDefaultRawFileSystem(), name: name, text: text, answers: make(chan struct{})}
-	close(f.answers)
 	server, err := fuse.NewServer(f, mountPoint, &fuse.MountOptions{
 		DirectMountStrict: true, FsName: "stuck", Name: role, AllowOther: true, MaxReadAhead: 4096,
 	})
@@ -55,22 +60,31 @@ func serve(name, source string) error {
 	}
 	fmt.Println(done)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); fmt.Println(done) {
-		switch in.Text() {
-		case hang:
-			f.hang()
-		case answer:
-			f.answer()
-		default:
-			return fmt.Errorf("unknown order %q", in.Text())
+		if err := f.order(strings.Fields(in.Text())); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// newServed is the file system of one file, or without its name the mirror of a directory.
+func newServed(name, source string) (served, error) {
+	if name == "" {
+		return newMirror(source)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return nil, err
+	}
+	f := &files{RawFileSystem: fuse.NewDefaultRawFileSystem(), name: name, text: text, answers: make(chan struct{})}
+	close(f.answers)
+	return f, nil
+}
+
 // node is the number of the only file.
 const node = 2
 
-// files is the file system.
+// files is the file system of one file.
 type files struct {
 	fuse.RawFileSystem
 	name string
@@ -78,6 +92,18 @@ type files struct {
 
 	mu      sync.Mutex
 	answers chan struct{} // closed while reads are answered
+}
+
+func (f *files) order(words []string) error {
+	switch strings.Join(words, " ") {
+	case hang:
+		f.hang()
+	case answer:
+		f.answer()
+	default:
+		return fmt.Errorf("unknown order %q", words)
+	}
+	return nil
 }
 
 func (f *files) hang() {

@@ -1,5 +1,6 @@
 // Package stuckfs mounts a file system of one file that can be made not to
-// answer, for tests of what must go on when it does not. Needs root and FUSE.
+// answer, and one that mirrors a directory and can be made to fail or to be slow,
+// for tests of what must go on then. Needs root and FUSE.
 //
 // A child of the test serves it, in a mount namespace of its own, and leaves
 // with the test: however that ends, nobody waits for ever, and no mount stays.
@@ -30,7 +31,9 @@ type FS struct {
 // Mount mounts a file system until the end of the test, with one executable
 // file of that name, which every user may run and which holds what the file at
 // source does. It answers at first.
-func Mount(t *testing.T, name, source string) *FS {
+func Mount(t *testing.T, name, source string) *FS { return mount(t, name, source) }
+
+func mount(t *testing.T, name, source string) *FS {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: mounting a file system needs CAP_SYS_ADMIN")

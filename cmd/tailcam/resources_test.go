@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestJudgeResources(t *testing.T) {
+	for _, c := range []struct {
+		files, space uint64
+		limited      int
+		says         string
+	}{
+		{1 << 20, unix.RLIM_INFINITY, 0, ""},
+		{minFiles, minSpace, 0, ""},
+		{64, unix.RLIM_INFINITY, 0, "LimitNOFILE="},
+		{1024, 1 << 30, 1, ""},
+	} {
+		limited, err := judgeResources(c.files, c.space)
+		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) || len(limited) != c.limited {
+			t.Errorf("%+v: got %q, %v", c, limited, err)
+		}
+	}
+}
+
+func TestAdviseDescriptors(t *testing.T) {
+	if err := adviseDescriptors(fmt.Errorf("create map: %w", unix.EMFILE)); !strings.Contains(err.Error(), "LimitNOFILE=") {
+		t.Error(err)
+	}
+	if err := adviseDescriptors(nil); err != nil {
+		t.Error(err)
+	}
+}

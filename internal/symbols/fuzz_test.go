@@ -1,0 +1,25 @@
+package symbols
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/tailcam/tailcam/internal/sandbox"
+)
+
+// helperMemory is what a parsing helper may have.
+const helperMemory = 256 << 20
+
+// limitFuzz gives a worker of go test -fuzz the memory of a helper: an input that
+// takes more ends it, and go test keeps the input. The process that runs the
+// other tests, or leads the workers, stays as it is.
+func limitFuzz(f *testing.F) {
+	f.Helper()
+	worker := flag.Lookup("test.fuzzworker")
+	if worker == nil || worker.Value.String() != "true" {
+		return
+	}
+	if err := sandbox.LimitMemory(helperMemory); err != nil {
+		f.Fatal(err)
+	}
+}

@@ -1,0 +1,195 @@
+package stuckfs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// Op is an operation that a Mirror can get wrong.
+type Op string
+
+// The operations.
+const (
+	Create Op = "create" // of files and directories
+	Write  Op = "write"
+	Sync   Op = "sync" // of files and directories
+	Rename Op = "rename"
+	Remove Op = "remove" // of files and directories
+)
+
+// Mirror is a mounted file system that shows a directory. One goroutine at a
+// time may call its methods.
+type Mirror struct{ fs *FS }
+
+// MountMirror mounts a mirror of a directory until the end of the test. All of
+// its operations work at first.
+func MountMirror(t *testing.T, dir string) *Mirror {
+	t.Helper()
+	return &Mirror{mount(t, "", dir)}
+}
+
+// Path is that of the directory, as root sees it from here.
+func (m *Mirror) Path() string { return strings.TrimSuffix(m.fs.Path(), "/") }
+
+// Fail lets these operations fail with EIO from now on, and all others work at once.
+func (m *Mirror) Fail(ops ...Op) {
+	m.fs.t.Helper()
+	m.set(0, ops)
+}
+
+// Slow lets each of these operations take so long, and all others work at once.
+func (m *Mirror) Slow(each time.Duration, ops ...Op) {
+	m.fs.t.Helper()
+	m.set(each, ops)
+}
+
+// Mend lets all operations work at once, those that wait included.
+func (m *Mirror) Mend() {
+	m.fs.t.Helper()
+	m.set(0, nil)
+}
+
+func (m *Mirror) set(each time.Duration, ops []Op) {
+	m.fs.t.Helper()
+	words := []string{each.String()}
+	for _, op := range ops {
+		words = append(words, string(op))
+	}
+	m.fs.order(strings.Join(words, " "))
+}
+
+// mirror is the file system.
+type mirror struct {
+	fuse.RawFileSystem
+
+	mu      sync.Mutex
+	each    time.Duration // 0: fail
+	ops     []string
+	changed chan struct{} // closed by the next order
+}
+
+func newMirror(dir string) (*mirror, error) {
+	root, err := fs.NewLoopbackRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &mirror{RawFileSystem: fs.NewNodeFS(root, &fs.Options{}), changed: make(chan struct{})}, nil
+}
+
+// Init implements fuse.RawFileSystem. The server stays unknown to what it embeds:
+// that would let the kernel write to the files behind by itself.
+func (m *mirror) Init(*fuse.Server) {}
+
+func (m *mirror) order(words []string) error {
+	if len(words) == 0 {
+		return fmt.Errorf("empty order")
+	}
+	each, err := time.ParseDuration(words[0])
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.each, m.ops = each, words[1:]
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return nil
+}
+
+// before waits, or fails, as it was ordered for an operation.
+func (m *mirror) before(op Op) fuse.Status {
+	m.mu.Lock()
+	each, hit, changed := m.each, slices.Contains(m.ops, string(op)), m.changed
+	m.mu.Unlock()
+	switch {
+	case !hit:
+	case each == 0:
+		return fuse.Status(syscall.EIO)
+	default:
+		select {
+		case <-time.After(each):
+		case <-changed:
+		}
+	}
+	return fuse.OK
+}
+
+// Create implements fuse.RawFileSystem.
+func (m *mirror) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	if s := m.before(Create); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Create(cancel, in, name, out)
+}
+
+// Mkdir implements fuse.RawFileSystem.
+func (m *mirror) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	if s := m.before(Create); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Mkdir(cancel, in, name, out)
+}
+
+// Write implements fuse.RawFileSystem.
+func (m *mirror) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	if s := m.before(Write); s != fuse.OK {
+		return 0, s
+	}
+	return m.RawFileSystem.Write(cancel, in, data)
+}
+
+// Writev implements fuse.RawFileSystem.
+func (m *mirror) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	if s := m.before(Write); s != fuse.OK {
+		return 0, s
+	}
+	return m.RawFileSystem.Writev(cancel, in, data)
+}
+
+// Fsync implements fuse.RawFileSystem.
+func (m *mirror) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if s := m.before(Sync); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Fsync(cancel, in)
+}
+
+// FsyncDir implements fuse.RawFileSystem.
+func (m *mirror) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if s := m.before(Sync); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.FsyncDir(cancel, in)
+}
+
+// Rename implements fuse.RawFileSystem.
+func (m *mirror) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
+	if s := m.before(Rename); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Rename(cancel, in, from, to)
+}
+
+// Unlink implements fuse.RawFileSystem.
+func (m *mirror) Unlink(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
+	if s := m.before(Remove); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Unlink(cancel, header, name)
+}
+
+// Rmdir implements fuse.RawFileSystem.
+func (m *mirror) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
+	if s := m.before(Remove); s != fuse.OK {
+		return s
+	}
+	return m.RawFileSystem.Rmdir(cancel, header, name)
+}
