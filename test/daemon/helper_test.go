@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -51,39 +49,8 @@ func uninterruptible(t *testing.T, pid int) (n int) {
 // nothing any more, and the next one starts in its place.
 func TestKilledWhileFilesHang(t *testing.T) {
 	needRoot(t)
-	compiler := needTool(t, "gcc", "gcc libc6-dev")
-	out := filepath.Join(t.TempDir(), "napper")
-	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	fs := stuckfs.Mount(t, "napper", out)
-	uid, other := newUID(), newUID()
-	program := fs.Program(uid)
-	cmd := exec.Command(program[0], program[1:]...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		fs.Answer()
-		stdin.Close()
-		cmd.Wait()
-	}()
-	one := func() {
-		if _, err := stdin.Write([]byte{'x'}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stdout.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fs, uid, one := stuckNapper(t)
+	other := newUID()
 	one()
 	h := newHome(t, rulesFile(
 		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [user]", "snapshot: false"),

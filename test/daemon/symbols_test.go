@@ -102,19 +102,18 @@ func TestStackSources(t *testing.T) {
 	}
 }
 
-// TestStuckNames: while the file of a program cannot be read, its outliers come,
-// with addresses, and their snapshots, too; and so do those of others. Nothing
-// is lost meanwhile.
-func TestStuckNames(t *testing.T) {
-	needRoot(t)
+// stuckNapper runs a program, as a user, from a file system that will not answer
+// once it is told so; one lets the program sleep once.
+func stuckNapper(t *testing.T) (fs *stuckfs.FS, uid int, one func()) {
+	t.Helper()
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
 	out := filepath.Join(t.TempDir(), "napper")
 	// Static, so that its symbols, at the end, are far from what it needs to run.
 	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	fs := stuckfs.Mount(t, "napper", out)
-	uid, other := newUID(), newUID()
+	fs = stuckfs.Mount(t, "napper", out)
+	uid = newUID()
 	program := fs.Program(uid)
 	cmd := exec.Command(program[0], program[1:]...)
 	stdin, err := cmd.StdinPipe()
@@ -128,12 +127,13 @@ func TestStuckNames(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		fs.Answer()
 		stdin.Close()
 		cmd.Wait()
-	}()
-	one := func() {
+	})
+	return fs, uid, func() {
+		t.Helper()
 		if _, err := stdin.Write([]byte{'x'}); err != nil {
 			t.Fatal(err)
 		}
@@ -141,6 +141,15 @@ func TestStuckNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestStuckNames: while the file of a program cannot be read, its outliers come,
+// with addresses, and their snapshots, too; and so do those of others. Nothing
+// is lost meanwhile.
+func TestStuckNames(t *testing.T) {
+	needRoot(t)
+	fs, uid, one := stuckNapper(t)
+	other := newUID()
 	one() // from here on it has in memory what it needs, and a daemon that starts now knows nothing of it
 	d := start(t, rulesFile(
 		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}"),
