@@ -155,7 +155,7 @@ func (d *daemon) openHost() error {
 	if err != nil {
 		return err
 	}
-	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Thread: func() {
+	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Cmdlines: d.symbols.Cmdlines, Thread: func() {
 		if n := d.cfg.Snapshots.RTPriority; n > 0 {
 			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
 		}

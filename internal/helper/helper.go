@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -416,6 +418,31 @@ func (h *Helper) Memory(pid int, ip, sp, fp uint64) ([]uint64, error) {
 func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
 	m, err := h.read(&request{kind: askCmdline, pid: pid, start: start})
 	return m.text, err
+}
+
+// Cmdlines is Cmdline of several processes at once. It leaves out those that
+// must be asked for alone: a line that is long, or, if reading fails, all.
+func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
+	out := make(map[process.Started]string, len(of))
+	now := time.Now()
+	of = slices.DeleteFunc(slices.Clone(of), func(p process.Started) bool { return !h.accounts.allows(now, parties(p.PID)...) })
+	for part := range slices.Chunk(of, maxCmdlines) {
+		q := &request{kind: askCmdlines}
+		for _, p := range part {
+			q.addrs = append(q.addrs, uint64(p.PID), p.Start)
+		}
+		// Whose fault it is if it hangs is found out when they are asked for alone.
+		m, err := h.reader.ask(q, nil, time.Now().Add(2*readTime), readTime)
+		if err != nil || len(m.addrs) != len(part) || len(m.frames) != len(part) {
+			return out
+		}
+		for i, p := range part {
+			if m.addrs[i] == 1 {
+				out[p] = m.frames[i]
+			}
+		}
+	}
+	return out
 }
 
 // ErrRefused says that nothing is read about a process for a while.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/tailcam/tailcam/internal/process"
 )
 
 // The test program is its own helper.
@@ -133,6 +136,24 @@ func TestNamesAndLines(t *testing.T) {
 	}
 	if line, err := h.Cmdline(p.pid, 0); err != nil || !strings.HasSuffix(line, "/deep") {
 		t.Errorf("got %q, %v", line, err)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, err := process.StartTime(stat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := exec.Command("sleep", append([]string{"60"}, slices.Repeat([]string{"0.0001"}, 200)...)...)
+	if err := long.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = long.Process.Kill(); _ = long.Wait() }()
+	it, other := process.Started{PID: p.pid, Start: began}, process.Started{PID: p.pid, Start: began + 1}
+	lines := h.Cmdlines([]process.Started{it, other, {PID: long.Process.Pid}})
+	if line, ok := lines[other]; !strings.HasSuffix(lines[it], "/deep") || !ok || line != "" || len(lines) != 2 {
+		t.Errorf("got %v", lines) // what is long must be asked for alone
 	}
 	if s := h.Stats(); s.Killed != 0 || s.Refused != 0 {
 		t.Errorf("got %+v", s)

@@ -18,6 +18,8 @@ const (
 	askFunction = 5 // where a function of a program is, and its size; to a parser
 	askStatic   = 6 // where a usdt probe of a program is; to a parser
 	askProgram  = 7 // whether a program can be read; to a parser
+
+	askCmdlines = 8 // command lines of processes, each a pid and a start in addrs; to a reader
 )
 
 // request is what the daemon asks.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -102,6 +103,8 @@ func serveReader(fd int, hello string) error {
 			m.addrs, err = process.UserStack(q.pid, q.addrs[0], q.addrs[1], q.addrs[2])
 		case q.kind == askCmdline:
 			m.text, err = cmdline(q.pid, q.start)
+		case q.kind == askCmdlines && len(q.addrs)%2 == 0:
+			m.addrs, m.frames = cmdlines(q.addrs)
 		default:
 			err = errMessage
 		}
@@ -143,6 +146,32 @@ func cmdline(pid int, start uint64) (string, error) {
 		return "", err
 	}
 	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", " "), nil
+}
+
+// Bounds of what one message says of several command lines.
+const (
+	maxCmdlines     = 128
+	maxShortCmdline = 1024     // bytes; longer ones come alone
+	maxCmdlineBytes = 24 << 10 // of all
+)
+
+// cmdlines reads command lines of several processes, each a pid and a start.
+// Those with a 0 must be asked for alone: they are long.
+func cmdlines(of []uint64) (known []uint64, lines []string) {
+	left := maxCmdlineBytes
+	for i := 0; i+1 < len(of); i += 2 {
+		line, err := cmdline(int(of[i]&math.MaxInt32), of[i+1])
+		switch {
+		case err != nil:
+			known, lines = append(known, 1), append(lines, "")
+		case len(line) > min(left, maxShortCmdline):
+			known, lines = append(known, 0), append(lines, "")
+		default:
+			known, lines = append(known, 1), append(lines, line)
+			left -= len(line)
+		}
+	}
+	return known, lines
 }
 
 func readIn(dir *os.File, name string) ([]byte, error) {

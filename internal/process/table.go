@@ -24,7 +24,10 @@ type Options struct {
 	// Cmdline reads the command line of the process that began at start, in
 	// clock ticks after boot; nil: in the calling process, which may hang then.
 	Cmdline func(pid int, start uint64) (string, error)
-	Thread  func() // called first in each goroutine that reads about tasks in a row; nil: nothing
+	// Cmdlines reads several at once, as each takes a while on a machine that has too
+	// much to do. Those that it leaves out are read by Cmdline. Nil: all are.
+	Cmdlines func(of []Started) map[Started]string
+	Thread   func() // called first in each goroutine that reads about tasks in a row; nil: nothing
 }
 
 func (o *Options) withDefaults() Options {
@@ -37,6 +40,12 @@ func (o *Options) withDefaults() Options {
 	out.Timeout = cmp.Or(out.Timeout, time.Second)
 	out.Proc = cmp.Or(out.Proc, "/proc")
 	return out
+}
+
+// Started is a process by its id and when it began, in clock ticks after boot.
+type Started struct {
+	PID   int
+	Start uint64
 }
 
 // Identity says who a process is. All of it is safe to print.

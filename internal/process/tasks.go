@@ -52,8 +52,9 @@ type batch struct {
 }
 
 func (b *batch) read() struct{} {
+	read := b.table.cmdlines(b.tids)
 	for _, tid := range b.tids {
-		task, err := b.table.taskHere(tid)
+		task, err := b.table.taskHere(tid, read)
 		b.mu.Lock()
 		b.done++
 		if err == nil {
@@ -72,7 +73,7 @@ func (b *batch) soFar() (int, []Task) {
 }
 
 // taskHere reads about a task in the calling goroutine, however long it takes.
-func (t *Table) taskHere(tid int) (Task, error) {
+func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
 	if err != nil {
 		return Task{}, err
@@ -89,13 +90,13 @@ func (t *Table) taskHere(tid int) (Task, error) {
 		}
 		defer dir.Close()
 	}
-	if who, err := t.identityHere(task.PID, dir); err == nil {
+	if who, err := t.identityHere(task.PID, dir, cmdlines); err == nil {
 		task.Identity = who
 	}
 	return task, nil
 }
 
-func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
+func (t *Table) identityHere(pid int, dir *os.File, cmdlines map[Started]string) (Identity, error) {
 	text, err := readIn(dir, "stat", maxStat)
 	if err != nil {
 		return Identity{}, err
@@ -110,8 +111,36 @@ func (t *Table) identityHere(pid int, dir *os.File) (Identity, error) {
 	}
 	return t.renew(pid, now, known, func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile {
+			if text, ok := cmdlines[Started{pid, now.start}]; ok {
+				return []byte(text), nil
+			}
 			return t.cmdline(pid, now.life, dir)
 		}
 		return readIn(dir, name, limit)
 	})
+}
+
+// cmdlines reads the command lines of those of the tasks that are processes and
+// not known, if several can be read at once.
+func (t *Table) cmdlines(tids []int) map[Started]string {
+	if t.opts.Cmdlines == nil {
+		return nil
+	}
+	var wanted []Started
+	for _, tid := range tids {
+		text, err := os.ReadFile(filepath.Join(t.opts.Proc, strconv.Itoa(tid), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		now, err := parseStat(text)
+		known, ok := t.identities.Load(tid)
+		if err != nil || now.kernel || now.exiting || ok && known.life == now.life && time.Now().Before(known.until) {
+			continue
+		}
+		wanted = append(wanted, Started{tid, now.start})
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return t.opts.Cmdlines(wanted)
 }
