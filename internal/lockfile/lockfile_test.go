@@ -104,10 +104,14 @@ func TestDyingHolder(t *testing.T) {
 	}
 	fs := stuckfs.Mount(t, "file", big)
 	fs.Hang()
-	cmd := holding(t, path, fs.Path())
-	waits(t, cmd.Process.Pid)
+	var cmd *exec.Cmd
+	for stuck := false; !stuck; {
+		cmd = holding(t, path, fs.Path())
+		waits(t, cmd.Process.Pid)
+		cmd.Process.Kill()
+		stuck = staysDying(cmd.Process.Pid) // until the server has taken its request, it can be killed
+	}
 	start := time.Now()
-	cmd.Process.Kill()
 	var won, over atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -135,6 +139,18 @@ func TestDyingHolder(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != own() {
 		t.Errorf("the file holds %q (%v), not %q", text, err, own())
 	}
+}
+
+// staysDying tells whether a process that was killed is still there a while later.
+func staysDying(pid int) bool {
+	time.Sleep(100 * time.Millisecond)
+	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/wchan")
+	for _, path := range tasks {
+		if text, _ := os.ReadFile(path); len(text) > 0 && string(text) != "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // waits returns when a thread of the process waits uninterruptibly.
