@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/text"
@@ -35,6 +36,10 @@ func (j *job) size() uint64 {
 // it is collected. Those that come later are left out.
 const namesWait = 2 * time.Second
 
+// promptNames is the same for a writer with a real-time priority: what names has
+// none, and may get no CPU for seconds.
+const promptNames = 100 * time.Millisecond
+
 // writeAll runs until the queue is closed and empty. All that happens on the disk
 // does so here, old snapshots included, and not in the loop that reads the recorder.
 // A snapshot whose outliers are not named yet lets others be written before it.
@@ -49,6 +54,9 @@ func (m *Manager) writeAll() {
 			switch {
 			case !ok:
 				queue = nil
+			case m.opts.RTPriority > 0:
+				j.pollNames(promptNames)
+				m.writeOne(&j)
 			case j.named():
 				m.writeOne(&j)
 			default:
@@ -75,6 +83,15 @@ func (j *job) named() bool {
 		}
 	}
 	return true
+}
+
+// pollNames is awaitNames for a real-time thread. It asks rather than to wait: to
+// be woken takes a thread of Go's runtime, which has no priority.
+func (j *job) pollNames(most time.Duration) {
+	pause := unix.NsecToTimespec(time.Millisecond.Nanoseconds())
+	for end := time.Now().Add(most); !j.named() && time.Now().Before(end); {
+		_ = unix.Nanosleep(&pause, nil) // a signal ends one early
+	}
 }
 
 // awaitNames waits until all outliers are named, or the time is over.

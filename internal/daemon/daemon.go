@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -64,6 +65,8 @@ type daemon struct {
 	changed  chan struct{} // wakes expire
 
 	ruleFiles *ruleReader
+
+	promptUntil atomic.Int64 // until when command lines are read for a real-time snapshot; Unix nanoseconds
 
 	hangup   chan os.Signal
 	guard    *guard.Guard
@@ -155,7 +158,11 @@ func (d *daemon) openHost() error {
 	if err != nil {
 		return err
 	}
-	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Cmdlines: d.symbols.Cmdlines, Thread: func() {
+	cmdlines := d.symbols.Cmdlines
+	if d.cfg.Snapshots.RTPriority > 0 {
+		cmdlines = d.promptCmdlines
+	}
+	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Cmdlines: cmdlines, Thread: func() {
 		if n := d.cfg.Snapshots.RTPriority; n > 0 {
 			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
 		}

@@ -20,17 +20,34 @@ const (
 	maxNamedTasks = 8192
 	maxNamedFiles = 16384
 	namingTime    = 2 * time.Second
+	promptNaming  = 200 * time.Millisecond // of command lines, for a snapshot that is taken with a real-time priority
 
 	namingFilesTime = time.Second
 )
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
 func (d *daemon) traceNames(m trace.Mentioned) (n snapshot.Names) {
+	d.promptUntil.Store(time.Now().Add(promptNaming).UnixNano())
 	_ = d.guard.Do(guard.TraceNames, func() error { // it is logged
 		n = name(d.hosts, d.symbols, m)
 		return nil
 	})
 	return n
+}
+
+// promptCmdlines reads command lines of the tasks of a trace as long as there is
+// time; the rest is left out. Helpers have no real-time priority: on a machine that
+// has too much to do a snapshot would wait for them longer than for all else.
+func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string {
+	var known map[process.Started]string
+	if time.Now().UnixNano() < d.promptUntil.Load() {
+		known = d.symbols.Cmdlines(of)
+	}
+	all := make(map[process.Started]string, len(of))
+	for _, p := range of {
+		all[p] = known[p]
+	}
+	return all
 }
 
 // name finds out what the numbers in a trace stand for, as far as it is still

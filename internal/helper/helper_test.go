@@ -35,6 +35,9 @@ func needRoot(t *testing.T) {
 func newHelper(t *testing.T, o Options) *Helper {
 	t.Helper()
 	needRoot(t)
+	if testing.Short() {
+		t.Skip("the race detector takes more memory than a helper may have")
+	}
 	o.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	h, err := New(&o)
 	if err != nil {
