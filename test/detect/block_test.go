@@ -133,7 +133,7 @@ func TestBlockEveryRequest(t *testing.T) {
 		}},
 		lastRequest(time.Nanosecond, rules.Match{}),
 		neverSlow,
-	}, &tracker.Options{Buffer: 128 << 20})
+	}, &tracker.Options{Buffer: 256 << 20})
 	for _, op := range []string{"read", "write"} {
 		t.Run(op, func(t *testing.T) {
 			before := len(c.settle())

@@ -17,7 +17,7 @@ func TestGrowth(t *testing.T) {
 		Name: "call", Track: rules.Syscall, Threshold: threshold, Timeout: held / 2, When: rules.Match{Comm: []string{"inj-syscall"},
 			Syscall: calls(t, "nanosleep", "clock_nanosleep")},
 	}}
-	c := watch(t, list, &tracker.Options{Syscalls: 64, MaxSyscalls: 8192})
+	c := watch(t, list, &tracker.Options{Syscalls: 64, MaxSyscalls: 8192, Buffer: 16 << 20}) // all of a wave at once
 	const waves = 6
 	for wave := range waves {
 		before := c.counters().Trackers[rules.Syscall].TableFull

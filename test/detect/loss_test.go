@@ -122,7 +122,7 @@ func TestRingTooSmall(t *testing.T) {
 	c := load(t, []rules.Rule{
 		{Name: "first", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-offcpu"}}},
 		{Name: "second", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-off*"}}},
-	}, &tracker.Options{Buffer: 64 << 10})
+	}, &tracker.Options{Buffer: 128 << 10})
 	events := inject.Run(t, "offcpu", "sleep", "200", micros(over), "100", micros(under), "32")
 	k := c.counters()
 	// Only now someone reads; what was lost stays lost.
