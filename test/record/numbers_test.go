@@ -97,7 +97,7 @@ func begin(t *testing.T, backend string) *bed {
 		When:     rules.Match{Comm: []string{sleeperComm}, Syscall: []int{nr}},
 		Snapshot: rules.SnapshotPolicy{Enabled: true, After: 5 * time.Millisecond, Every: time.Millisecond, Burst: 500},
 	}
-	opts := &tracker.Options{Groups: []string{"syscall"}}
+	opts := &tracker.Options{Groups: []string{"syscall"}, Buffer: 8 << 20} // a rule always has half of it
 	if backend == flight.BackendMmap {
 		opts.Ring = ringSize
 	}
