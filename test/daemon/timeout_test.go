@@ -18,7 +18,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	d := start(t, rulesFile("  - {name: stuck, track: offcpu, timeout: 200ms, repeat: 200ms, when: {uid: "+strconv.Itoa(uid)+
 		", comm: sleep}, stacks: [kernel, user], snapshot: {after: 0s, every: 100ms}}\n"))
 	d.pause()
-	cmd := exec.CommandContext(t.Context(), "sleep", "1")
+	cmd := exec.CommandContext(t.Context(), "sleep", "0.9")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
