@@ -33,10 +33,13 @@ func (v *view) open(path string, how int) (int, error) {
 		resolve |= unix.RESOLVE_NO_XDEV
 	}
 	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | uint64(how), Resolve: resolve})
-	if errors.Is(err, unix.EXDEV) && v.files.opts.Local {
-		return v.walk(root, path, how) // the way leads through other mounts
+	switch {
+	case errors.Is(err, unix.EXDEV) && v.files.opts.Local: // the way leads through other mounts
+	case errors.Is(err, unix.ENOSYS): // systemd's RestrictSUIDSGID= takes openat2 away: it cannot look at its mode
+	default:
+		return fd, err
 	}
-	return fd, err
+	return v.walk(root, path, how)
 }
 
 // walk follows a path one name at a time, and looks at each mount that it
@@ -71,7 +74,7 @@ func (v *view) walk(root int, path string, how int) (int, error) {
 			return -1, err
 		}
 		way = append(way, fd)
-		if !v.localFile(fd) {
+		if v.files.opts.Local && !v.localFile(fd) {
 			return -1, ErrRemote
 		}
 		last := len(names) == 0
