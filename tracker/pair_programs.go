@@ -2,8 +2,10 @@ package tracker
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 
@@ -57,10 +59,15 @@ func (s *sites) at(h *rules.Hook, returns bool, at link.UprobeOptions) func(*ebp
 		if err != nil {
 			return nil, err
 		}
+		attach := ex.Uprobe
 		if returns {
-			return ex.Uretprobe(h.Name, p, &at)
+			attach = ex.Uretprobe
 		}
-		return ex.Uprobe(h.Name, p, &at)
+		l, err := attach(h.Name, p, &at)
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("%w (hooks in programs need CAP_SYS_ADMIN; under systemd install the drop-in programs.conf of configs/systemd)", err)
+		}
+		return l, err
 	}
 }
 
