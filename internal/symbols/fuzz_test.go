@@ -7,8 +7,12 @@ import (
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
-// helperMemory is what a parsing helper may have.
-const helperMemory = 256 << 20
+// What a parsing helper may have, and the fuzzer beside it: its corpus, and what
+// it has not collected yet.
+const (
+	helperMemory = 256 << 20
+	fuzzerMemory = 512 << 20
+)
 
 // limitFuzz gives a worker of go test -fuzz the memory of a helper: an input that
 // takes more ends it, and go test keeps the input. The process that runs the
@@ -19,7 +23,7 @@ func limitFuzz(f *testing.F) {
 	if worker == nil || worker.Value.String() != "true" {
 		return
 	}
-	if err := sandbox.LimitMemory(helperMemory); err != nil {
+	if err := sandbox.LimitMemory(helperMemory + fuzzerMemory); err != nil {
 		f.Fatal(err)
 	}
 }
