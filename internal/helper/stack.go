@@ -1,0 +1,237 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/symbols"
+)
+
+// KernelNames is as that of symbols.Resolver.
+func (h *Helper) KernelNames(addrs []uint64) ([]string, error) { return h.kernel.KernelNames(addrs) }
+
+// ReloadKernel is as that of symbols.Resolver.
+func (h *Helper) ReloadKernel() error { return h.kernel.ReloadKernel() }
+
+// Kernel is as that of symbols.Resolver. Sources come from the helper.
+func (h *Helper) Kernel(addrs []uint64) (symbols.Stack, error) {
+	addrs = addrs[:min(len(addrs), maxAddrs)]
+	frames, offsets, err := h.kernel.KernelOffsets(addrs)
+	out := symbols.Stack{Frames: frames}
+	if err != nil || len(addrs) == 0 || h.opts.NoLines || !h.wantsKernel() {
+		return out, err
+	}
+	m, ok := h.within(h.opts.Limit, func(deadline time.Time) (message, error) {
+		return h.full.ask(&request{kind: askKernel, addrs: offsets}, nil, deadline, answerTime)
+	})
+	switch {
+	case !ok:
+		h.late.Add(1)
+	case m.flags&(flagKnown|flagFailed) == 0:
+		h.mu.Lock()
+		h.noKernel = time.Now().Add(kernelRetry)
+		h.mu.Unlock()
+	case len(m.sources) == len(frames):
+		out.Sources = m.sources
+	}
+	return out, nil
+}
+
+func (h *Helper) wantsKernel() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().After(h.noKernel)
+}
+
+// within runs a call that may take longer than is waited for.
+func (h *Helper) within(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
+	deadline := time.Now().Add(limit)
+	c := make(chan message, 1)
+	go func() {
+		defer close(c)
+		if m, err := f(deadline); err == nil {
+			c <- m
+		}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case m, ok := <-c:
+		return m, ok
+	case <-timer.C:
+		return message{}, false
+	}
+}
+
+// parties are those who pay for a process: itself and its user.
+func parties(pid int) []party {
+	who := []party{{ofProcess, uint64(pid), 0}}
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err == nil {
+		who = append(who, party{ofUser, uint64(st.Uid), 0})
+	}
+	return who
+}
+
+// User is as that of symbols.Resolver, within Options.Limit. Who has taken
+// more than a fair share, or has made helpers hang, gets addresses for a while.
+func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
+	if len(addrs) == 0 {
+		return symbols.Stack{}
+	}
+	n := min(len(addrs), maxAddrs)
+	who := parties(pid)
+	if pid <= 0 || !h.accounts.allows(time.Now(), who...) {
+		h.refused.Add(1)
+		return addresses(addrs)
+	}
+	deadline := time.Now().Add(h.opts.Limit)
+	release := h.hold(pid, deadline)
+	if release == nil {
+		h.late.Add(1)
+		return addresses(addrs)
+	}
+	s, complete := h.user(pid, addrs[:n], who, deadline, release)
+	if !complete {
+		h.late.Add(1)
+	}
+	rest := addresses(addrs[n:])
+	s.Frames = append(s.Frames, rest.Frames...)
+	if s.Sources != nil {
+		s.Sources = append(s.Sources, make([]symbols.Source, len(rest.Frames))...)
+	}
+	return s
+}
+
+// hold lets one request of a process go on at a time; nil if none could in time.
+func (h *Helper) hold(pid int, deadline time.Time) (release func()) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		other := h.busy[pid]
+		if other == nil {
+			mine := make(chan struct{})
+			h.busy[pid] = mine
+			h.mu.Unlock()
+			return func() {
+				h.mu.Lock()
+				delete(h.busy, pid)
+				h.mu.Unlock()
+				close(mine)
+			}
+		}
+		h.mu.Unlock()
+		select {
+		case <-other:
+		case <-timer.C:
+			return nil
+		}
+	}
+}
+
+// answer is what one lane says of a stack.
+type answer struct {
+	from *lane
+	message
+	err error
+}
+
+// user asks for names and lines, and for names alone from another helper if
+// that takes long or fails; for files on file systems that may hang from a third.
+func (h *Helper) user(pid int, addrs []uint64, who []party, deadline time.Time, release func()) (symbols.Stack, bool) {
+	answers := make(chan answer, len(h.lanes()))
+	var asked sync.WaitGroup
+	ask := func(l *lane) {
+		asked.Add(1)
+		go func() {
+			defer asked.Done()
+			m, err := l.ask(&request{kind: askStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
+			answers <- answer{l, m, err}
+		}()
+	}
+	ask(h.full)
+	defer func() {
+		go func() { // what goes on for longer than it is waited for is of this process, too
+			asked.Wait()
+			release()
+		}()
+	}()
+	end, hedge := time.NewTimer(time.Until(deadline)), time.NewTimer(hedgeTime)
+	defer end.Stop()
+	defer hedge.Stop()
+	out := addresses(addrs)
+	complete := false
+	for pending, named, far := 1, false, false; pending > 0; {
+		select {
+		case <-end.C:
+			return out, false
+		case <-hedge.C:
+			if !named {
+				named = true
+				pending++
+				ask(h.names)
+			}
+		case a := <-answers:
+			pending--
+			ok := a.err == nil && a.flags&flagFailed == 0 && merge(&out, &a.message, addrs)
+			if ok && (a.from != h.names || h.opts.NoLines) && a.flags&(flagLate|flagStuck) == 0 {
+				complete = true
+			}
+			if a.err == nil && a.flags&flagRemote != 0 && !far {
+				far, complete = true, false
+				h.remotes.Add(1)
+				pending++
+				ask(h.remote)
+			}
+			if !ok && a.from == h.full && !named && !errors.Is(a.err, errBusy) {
+				named = true
+				pending++
+				ask(h.names)
+			}
+			if complete {
+				return out, true
+			}
+		}
+	}
+	return out, complete
+}
+
+// merge takes over what a message says and was not known.
+func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
+	if len(m.frames) != len(addrs) || m.sources != nil && len(m.sources) != len(addrs) {
+		return false
+	}
+	for i, f := range m.frames {
+		if f == noRoom {
+			f = unknown(addrs[i])
+		}
+		if !strings.HasPrefix(f, unknownPrefix) || strings.HasPrefix(out.Frames[i], unknownPrefix) && len(f) >= len(unknownPrefix) {
+			out.Frames[i] = f
+		}
+	}
+	if m.sources != nil {
+		out.Sources = m.sources
+	}
+	return true
+}
+
+const (
+	noRoom        = "[unknown]"
+	unknownPrefix = "[unknown]"
+)
+
+func unknown(addr uint64) string { return fmt.Sprintf("[unknown] 0x%x", addr) }
+
+func addresses(addrs []uint64) symbols.Stack {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = unknown(a)
+	}
+	return symbols.Stack{Frames: out}
+}
