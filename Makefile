@@ -22,11 +22,11 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # The tests that load the kernel side and inject latencies run one after the
 # other, on a machine that does nothing else. Those of test/vm/guest and
 # test/vm/trouble run in virtual machines only.
-E2E := ./test/detect/... ./test/record/... ./test/stress/... ./test/daemon/... ./internal/demo/... ./internal/inject/... ./test/inject/... ./test/scenarios/...
+E2E := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./test/e2e/daemon/... ./internal/demo/... ./internal/inject/... ./test/support/inject/... ./test/accuracy/...
 UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
-C_FILES := $(wildcard bpf/*.h bpf/*.c test/inject/src/*.h test/inject/src/*.c test/scenarios/src/*.h test/scenarios/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
-	internal/symbols/testdata/*.c test/daemon/testdata/*.c)
+C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
+	internal/symbols/testdata/*.c test/e2e/daemon/testdata/*.c)
 
 .PHONY: help
 help: ## list the targets
@@ -62,7 +62,7 @@ test: deps-test ## install what the tests need, and run them all, but for test-v
 .PHONY: unit
 unit: ## tests that need no root; those that do are listed as not run
 	@echo 'unit: every package but those of e2e, those that need root included where there is root'
-	@$(GO) run ./test/report $(UNIT)
+	@$(GO) run ./test/support/report $(UNIT)
 
 .PHONY: race
 race: ## the same under the race detector, the slow ones left out
@@ -78,18 +78,18 @@ e2e: ## injected latencies against the real kernel; needs root
 ifneq ($(SUDO),)
 	@echo 'e2e: not root: nearly all of it is skipped below; run make test as root'
 endif
-	$(GO) run ./test/report -count=1 -p 1 -timeout 20m $(E2E)
+	$(GO) run ./test/support/report -count=1 -p 1 -timeout 20m $(E2E)
 
 .PHONY: e2e-unit
 e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root
-	@echo 'e2e-unit: every daemon of test/daemon runs as a service of configs/systemd/tailcam.service'
-	E2E_UNIT=1 $(GO) run ./test/report -count=1 -timeout 15m ./test/daemon
+	@echo 'e2e-unit: every daemon of test/e2e/daemon runs as a service of configs/systemd/tailcam.service'
+	E2E_UNIT=1 $(GO) run ./test/support/report -count=1 -timeout 15m ./test/e2e/daemon
 
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
 	@rm -f out/scenarios.txt; mkdir -p out
 	@echo 'scenarios: each is caused, caught and explained once; a minute'
-	@status=0; $(SUDO) $(GO) test -count=1 ./test/scenarios -args -table $(CURDIR)/out/scenarios.txt >out/scenarios.log 2>&1 || status=$$?; \
+	@status=0; $(SUDO) $(GO) test -count=1 ./test/accuracy -args -table $(CURDIR)/out/scenarios.txt >out/scenarios.log 2>&1 || status=$$?; \
 		cat out/scenarios.txt || cat out/scenarios.log; [ $$status = 0 ] || echo 'not passed: the rest is in out/scenarios.log'; exit $$status
 
 .PHONY: fuzz-smoke

@@ -8,7 +8,7 @@
  */
 #include "kernel.h"
 
-#include "abi.h"
+#include "abi/abi.h"
 #define RULE_WRITER SHARED
 #include "histogram.h"
 #include "outlier.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The span tracker: a program says when a piece of its work begins and ends, by
- * a system call that fails at once (span_abi.h). A key belongs to the user and
+ * a system call that fails at once (abi/span.h). A key belongs to the user and
  * the pid namespace of its caller; any thread or process of both may end it.
  *
  * Two CPUs that begin one key at once may claim a place each. That is the same

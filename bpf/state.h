@@ -8,7 +8,7 @@
 
 #include "kernel.h"
 
-#include "abi.h"
+#include "abi/abi.h"
 #include "task.h"
 
 /* ------------------------------------------------- knobs, fixed before load */

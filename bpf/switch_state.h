@@ -3,7 +3,7 @@
 #ifndef TAILCAM_SWITCH_STATE_H
 #define TAILCAM_SWITCH_STATE_H
 
-#include "abi.h"
+#include "abi/abi.h"
 #include "kernel.h"
 #include "task.h"
 

@@ -7,7 +7,7 @@
  */
 #include "kernel.h"
 
-#include "abi.h"
+#include "abi/abi.h"
 #include "block.h"
 #include "histogram.h"
 #include "chain_task.h"

@@ -19,7 +19,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// records makes records as the kernel side does (bpf/abi_record.h).
+// records makes records as the kernel side does (bpf/abi/record.h).
 type records struct {
 	cpu int
 	now uint64

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/test/afterwards"
+	"github.com/tailcam/tailcam/test/support/cleanup"
 )
 
 // crashDir, if set, turns the test binary into a daemon that does nothing but
@@ -341,7 +341,7 @@ func TestFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"); err != nil {
 		t.Skipf("cannot mount a tmpfs here: %v", err)
 	}
-	afterwards.Unmount(t, mount)
+	cleanup.Unmount(t, mount)
 	done, onDone := collecting()
 	store, err := OpenStore(StoreOptions{Dir: filepath.Join(mount, "store"), MinFree: 1 << 20})
 	if err != nil {

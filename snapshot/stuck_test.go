@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/test/afterwards"
+	"github.com/tailcam/tailcam/test/support/cleanup"
 )
 
 // What cannot be removed, here as root has made it immutable, stays outside of the
@@ -24,7 +24,7 @@ func TestUnremovable(t *testing.T) {
 	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "size=4m"); err != nil {
 		t.Skipf("cannot mount a tmpfs here: %v", err)
 	}
-	afterwards.Unmount(t, base) // the flags go with it
+	cleanup.Unmount(t, base) // the flags go with it
 	core, logged := observer.New(zap.InfoLevel)
 	s := testStore(t, StoreOptions{Dir: filepath.Join(base, "store"), Logger: zap.New(core)})
 	now := time.Now()

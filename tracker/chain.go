@@ -17,7 +17,7 @@ type ChainInfo struct {
 	Stages []ChainStage `json:"stages"` // what they took adds up to the delay
 	Cut    bool         `json:"cut"`    // there was more than could be followed: a branch, or stages between the last two
 
-	from    uint8 // chain.from (bpf/abi.h)
+	from    uint8 // chain.from (bpf/abi/abi.h)
 	vectors uint16
 	irq     uint32
 }
@@ -50,7 +50,7 @@ func (c *ChainCounters) add(s *bpf.TailcamCpuState) {
 	c.Unseen += s.ChainUnseen
 }
 
-// chainStages names the stages (bpf/abi.h, enum chain_kind).
+// chainStages names the stages (bpf/abi/abi.h, enum chain_kind).
 var chainStages = []string{"", "irq", "timer", "raise", "softirq", "wakeup", "run", "user", "preempted", "lock"}
 
 // chainFrom is a list of origins in the kernel's bits (enum chain_from); an empty one is all.

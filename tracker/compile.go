@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Sizes of the kernel side's tables (bpf/abi.h).
+// Sizes of the kernel side's tables (bpf/abi/abi.h).
 const (
 	maxRules     = 64
 	maxOverrides = 256
@@ -25,7 +25,7 @@ const (
 	wakerStacks  = 8192 // threads on a run queue at once whose waker's stack is kept
 )
 
-// Bits of conditions.fields (bpf/abi.h, enum match_field).
+// Bits of conditions.fields (bpf/abi/abi.h, enum match_field).
 const (
 	matchComm = 1 << iota
 	matchNotComm
@@ -331,7 +331,7 @@ func unsigned(list []int) []uint32 {
 	return out
 }
 
-// Numbers of bits in the order of bpf/abi.h.
+// Numbers of bits in the order of bpf/abi/abi.h.
 func opNumber(op rules.Op) int {
 	return slices.Index([]rules.Op{rules.Read, rules.Write, rules.Flush, rules.Discard, rules.Other}, op)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Bits of outlier.flags (bpf/abi.h, enum outlier_flag).
+// Bits of outlier.flags (bpf/abi/abi.h, enum outlier_flag).
 const (
 	flagPreempted = 1 << iota
 	flagKthread
@@ -133,7 +133,7 @@ func causeOf(n uint8) Cause {
 	return CauseThreshold
 }
 
-// contextOf names what ran on top of the waker's task (bpf/abi.h, WAKER_*).
+// contextOf names what ran on top of the waker's task (bpf/abi/abi.h, WAKER_*).
 func contextOf(c uint32) string {
 	number := c & 0x3fff
 	switch c >> 14 {

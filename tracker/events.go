@@ -8,7 +8,7 @@ import (
 
 // Event is one kind of record of the recorder, and where it comes from.
 type Event struct {
-	Record  uint16   // its type (enum record_type of bpf/abi_record.h)
+	Record  uint16   // its type (enum record_type of bpf/abi/record.h)
 	Groups  []string // of recorder.events that have it
 	Program string   // as in ProgramStats; what shares one with another event has none of its own
 	Hook    string   // where that is attached

@@ -164,7 +164,7 @@ func (f *floors) offcpuStates() [4]uint64 {
 	return least
 }
 
-// least is the lowest floor of each pending table (bpf/abi.h, enum table_kind).
+// least is the lowest floor of each pending table (bpf/abi/abi.h, enum table_kind).
 func (f *floors) least() [8]uint64 {
 	states := f.offcpuStates()
 	return [8]uint64{

@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// segments is how many arrays a pending table may consist of (bpf/abi.h).
+// segments is how many arrays a pending table may consist of (bpf/abi/abi.h).
 const segments = 4
 
 // pendingTable is one of the tables that grow (bpf/grow.h).

@@ -17,7 +17,7 @@ type hook struct {
 	tracepoint string // its BTF name is btf_trace_<tracepoint>
 	trackers   []rules.Track
 	groups     []string // of the recorder that have its records
-	record     uint16   // type of these, as in bpf/abi_record.h
+	record     uint16   // type of these, as in bpf/abi/record.h
 	function   bool     // it is no tracepoint but the end of a function
 	module     string   // of the kernel that may have it
 	first      string   // struct that its first argument must point to: others are of another architecture

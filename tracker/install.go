@@ -253,7 +253,7 @@ func (t *Tracker) teachAll(c *compiled) error {
 	return errors.Join(err, failed)
 }
 
-// Kinds of verdicts (bpf/abi.h).
+// Kinds of verdicts (bpf/abi/abi.h).
 const (
 	verdictCgroup  = 0
 	verdictDevice  = 1

@@ -12,13 +12,13 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Sizes of the floors (bpf/state.h, bpf/abi.h).
+// Sizes of the floors (bpf/state.h, bpf/abi/abi.h).
 const (
 	irqClasses = 256
 	softirqs   = 16
 )
 
-// phases in the order of the kernel side's (bpf/abi.h, PHASE_*).
+// phases in the order of the kernel side's (bpf/abi/abi.h, PHASE_*).
 var phases = []rules.Phase{rules.Raise, rules.Run}
 
 // vectorOf names a softirq vector; one that is not known by its number.
@@ -57,7 +57,7 @@ func (o *Outlier) addInterrupt(raw *bpf.TailcamOutlier) {
 	o.Key["vector"] = uint64(x.Vector)
 }
 
-// handlerNameLen is the size of a handler's name with its NUL (bpf/abi.h).
+// handlerNameLen is the size of a handler's name with its NUL (bpf/abi/abi.h).
 const handlerNameLen = 32
 
 // handlerHash is the id of a handler's name in verdicts (bpf/irq.h, handler_hash).

@@ -16,7 +16,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Owners of bytes in the ring buffer beside the rules (bpf/abi_outlier.h).
+// Owners of bytes in the ring buffer beside the rules (bpf/abi/outlier.h).
 const (
 	ringStacks   = maxRules
 	ringProgress = maxRules + 1

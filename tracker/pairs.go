@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/field"
 )
 
-// Sizes of declared pairs (bpf/pair_abi.h, bpf/pair.bpf.c).
+// Sizes of declared pairs (bpf/abi/pair.h, bpf/pair.bpf.c).
 const (
 	maxPairs      = 64
 	noRule        = ^uint32(0)

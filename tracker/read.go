@@ -13,7 +13,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// First two bytes of what comes through the ring buffer (bpf/abi.h).
+// First two bytes of what comes through the ring buffer (bpf/abi/abi.h).
 const (
 	typeOutlier   = 0x7443
 	typeUserStack = 0x7444

@@ -76,7 +76,7 @@ func (t *Tracker) sizeSpans(spec *ebpf.CollectionSpec, knobs map[string]any) err
 	return nil
 }
 
-// tableSpans is the number of the pending table of spans (bpf/abi.h).
+// tableSpans is the number of the pending table of spans (bpf/abi/abi.h).
 const tableSpans = 4
 
 // spanConditions lays out the conditions on the keys of spans.

@@ -17,7 +17,7 @@ import (
 // (bpf/tick.h): at any timer that expires, if 8 ms have passed.
 const tickProgram = "hrtimer_expire_entry"
 
-// chunkPlaces and maxChunks are how the tick divides a table (bpf/abi.h).
+// chunkPlaces and maxChunks are how the tick divides a table (bpf/abi/abi.h).
 const (
 	chunkPlaces = 512 * 8
 	maxChunks   = 1024

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/internal/price"
+	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -303,17 +303,17 @@ func TestLossIsTold(t *testing.T) {
 }
 
 func TestListEvents(t *testing.T) {
-	list := []price.Event{
+	list := []eventcost.Event{
 		{Group: "sched", Groups: []string{"sched"}, Event: "sched_switch", Hook: "tp_btf:sched_switch", Available: true},
 		{Group: "sched", Groups: []string{"sched"}, Event: "tailcam_steal", Hook: "tp_btf:sched_switch", Available: true},
 		{Group: "reclaim", Groups: []string{"reclaim", "memory"}, Event: "mm_compaction_begin", Hook: "tp_btf:mm_compaction_begin", Available: true},
 		{Group: "memory", Groups: []string{"memory"}, Event: "x86_exceptions_page_fault_user", Hook: "tp_btf:page_fault_user", Reason: "this kernel has no tracepoint page_fault_user"},
 	}
 	measured := slices.Clone(list)
-	measured[0].Price = &price.Price{Events: 2000, PerSecond: 1000, NS: 100.4, CPUPercent: 0.01}
-	measured[2].Price = &price.Price{}
+	measured[0].Price = &eventcost.Price{Events: 2000, PerSecond: 1000, NS: 100.4, CPUPercent: 0.01}
+	measured[2].Price = &eventcost.Price{}
 	for _, test := range []struct {
-		list        []price.Event
+		list        []eventcost.Event
 		err         error
 		out, stderr string
 	}{
@@ -326,7 +326,7 @@ reclaim                                         -         0         -  recorded 
 memory                                          -         0         -  only if recorder.events names it; includes reclaim
          x86_exceptions_page_fault_user                                not here: this kernel has no tracepoint page_fault_user
 `, ""},
-		{list, fmt.Errorf("%w: EPERM", price.ErrPrivilege), `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
+		{list, fmt.Errorf("%w: EPERM", eventcost.ErrPrivilege), `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
 sched                                                                  recorded by default
          sched_switch
          tailcam_steal
@@ -337,7 +337,7 @@ memory                                                                 only if r
 `, "tailcam: not measured: it needs root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN: EPERM\n"},
 	} {
 		var asked time.Duration
-		p := parts{events: func(_ context.Context, length time.Duration) ([]price.Event, error) {
+		p := parts{events: func(_ context.Context, length time.Duration) ([]eventcost.Event, error) {
 			asked = length
 			return test.list, test.err
 		}}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailcam/tailcam/internal/config"
-	"github.com/tailcam/tailcam/internal/price"
+	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/internal/term"
 )
 
@@ -48,7 +48,7 @@ is said to take is subtracted.`,
 func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 	events, err := c.do.events(ctx, length)
 	measured := length > 0 && err == nil
-	if errors.Is(err, price.ErrPrivilege) {
+	if errors.Is(err, eventcost.ErrPrivilege) {
 		c.complain(err)
 		err = nil
 	}
@@ -79,8 +79,8 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 }
 
 // groupRow adds the sum of a group, and whether it is recorded unless told otherwise.
-func (c *cli) groupRow(t *term.Table, events []price.Event, group string) {
-	var sum price.Price
+func (c *cli) groupRow(t *term.Table, events []eventcost.Event, group string) {
+	var sum eventcost.Price
 	measured := false
 	for i := range events {
 		if p := events[i].Price; p != nil && slices.Contains(events[i].Groups, group) {
@@ -107,7 +107,7 @@ func (c *cli) groupRow(t *term.Table, events []price.Event, group string) {
 	t.Cells(term.Cell{Text: group, Style: term.Cyan}, plain(""), plain(ns), plain(rate), plain(share), note)
 }
 
-func priceCells(p *price.Price) (ns, rate, share string) {
+func priceCells(p *eventcost.Price) (ns, rate, share string) {
 	switch {
 	case p == nil:
 		return "", "", ""

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/config"
-	"github.com/tailcam/tailcam/internal/price"
+	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -22,7 +22,7 @@ type parts struct {
 	// probes lists the kernel hooks that tailcam uses.
 	probes func() ([]tracker.Probe, error)
 	// events lists what the recorder can record, measured for that long if it is not 0.
-	events func(ctx context.Context, length time.Duration) ([]price.Event, error)
+	events func(ctx context.Context, length time.Duration) ([]eventcost.Event, error)
 	// daemon runs until the context ends.
 	daemon func(ctx context.Context, cfg *config.Config, log *zap.Logger) error
 	// demo provokes latencies and prints what was caught.

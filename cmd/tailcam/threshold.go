@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/rules"
 )
@@ -181,7 +181,7 @@ func (c *cli) printThresholds(list []api.ThresholdInfo) {
 		n := &list[i]
 		when := term.Cell{Text: "all", Style: term.Dim}
 		if len(n.When) > 0 {
-			when = plain(term.Clean(live.WhenText(n.When)))
+			when = plain(term.Clean(overrides.WhenText(n.When)))
 		}
 		lasts := term.Cell{Text: "no end", Style: term.Dim}
 		if n.LeftNS > 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/demo"
-	"github.com/tailcam/tailcam/internal/price"
+	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -19,11 +19,11 @@ func wiring() parts {
 		},
 		checkLoad: daemon.CheckLoad,
 		probes:    tracker.Probes,
-		events: func(ctx context.Context, length time.Duration) ([]price.Event, error) {
+		events: func(ctx context.Context, length time.Duration) ([]eventcost.Event, error) {
 			if length == 0 {
-				return price.List()
+				return eventcost.List()
 			}
-			return price.Measure(ctx, length)
+			return eventcost.Measure(ctx, length)
 		},
 		daemon: daemon.Run,
 		demo: func(ctx context.Context, c *cli) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
-	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/version"
 	"github.com/tailcam/tailcam/rules"
@@ -54,13 +54,13 @@ type daemon struct {
 	feed       *api.Feed
 
 	thresholds *adaptive.Controller // those that follow the load
-	storms     live.Storms          // rules that are paused automatically; changed under change, and mu
+	storms     overrides.Storms     // rules that are paused automatically; changed under change, and mu
 
 	mu    sync.Mutex
 	rules []rules.Rule // as they run
 	// What the rules that run are made of; changed under change, which is held for the whole of a change.
 	file     []rules.Rule // as loaded last
-	settings live.Settings
+	settings overrides.Settings
 	change   sync.Mutex
 	changed  chan struct{} // wakes expire
 

@@ -10,13 +10,13 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
 
 // apply makes rule files and settings those that run, or changes nothing. Under d.change.
-func (d *daemon) apply(file []rules.Rule, settings live.Settings) error {
+func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	list, err := settings.Apply(file)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	if err := d.find(req.Rule); err != nil {
 		return api.ThresholdInfo{}, err
 	}
-	until, err := live.ParseFor(req.For, now)
+	until, err := overrides.ParseFor(req.For, now)
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
@@ -106,7 +106,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
-	after, set, err := d.settings.Set(live.Threshold{Rule: req.Rule, When: req.When, Limit: limit, Until: until, By: by})
+	after, set, err := d.settings.Set(overrides.Threshold{Rule: req.Rule, When: req.When, Limit: limit, Until: until, By: by})
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
@@ -126,7 +126,7 @@ func (d *daemon) Thresholds() []api.ThresholdInfo {
 	return thresholdInfos(d.settings.Thresholds())
 }
 
-func thresholdInfos(list []live.Threshold) []api.ThresholdInfo {
+func thresholdInfos(list []overrides.Threshold) []api.ThresholdInfo {
 	now := time.Now()
 	infos := make([]api.ThresholdInfo, len(list))
 	for i := range list {
@@ -135,7 +135,7 @@ func thresholdInfos(list []live.Threshold) []api.ThresholdInfo {
 	return infos
 }
 
-func thresholdInfo(t *live.Threshold, now time.Time) api.ThresholdInfo {
+func thresholdInfo(t *overrides.Threshold, now time.Time) api.ThresholdInfo {
 	return api.ThresholdInfo{
 		ID: t.ID, Rule: t.Rule, When: t.When, By: t.By, LeftNS: left(t.Until, now),
 		ThresholdNS: t.Limit.Threshold.Nanoseconds(), TimeoutNS: t.Limit.Timeout.Nanoseconds(),
@@ -179,11 +179,11 @@ func (d *daemon) Pause(req *api.PauseRequest, by string) error {
 	if err := d.find(req.Rule); err != nil {
 		return err
 	}
-	until, err := live.ParseFor(req.For, time.Now())
+	until, err := overrides.ParseFor(req.For, time.Now())
 	if err != nil {
 		return err
 	}
-	return d.apply(d.file, d.settings.Pause(live.Pause{Rule: req.Rule, Until: until, By: by}))
+	return d.apply(d.file, d.settings.Pause(overrides.Pause{Rule: req.Rule, Until: until, By: by}))
 }
 
 // Resume implements api.Backend.

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/internal/live"
+	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/histogram"
@@ -17,7 +17,7 @@ import (
 
 // watchStorms pauses rules that fire senselessly, and resumes them after a while.
 func (d *daemon) watchStorms(ctx context.Context) error {
-	tick := time.NewTicker(live.StormWindow)
+	tick := time.NewTicker(overrides.StormWindow)
 	defer tick.Stop()
 	for {
 		select {
@@ -38,9 +38,9 @@ func (d *daemon) lookForStorms(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	list := make(map[string]live.Pressure, len(counted))
+	list := make(map[string]overrides.Pressure, len(counted))
 	for name, k := range counted {
-		list[name] = live.Pressure{Limited: k.Limited, Passed: k.Outliers}
+		list[name] = overrides.Pressure{Limited: k.Limited, Passed: k.Outliers}
 	}
 	d.mu.Lock()
 	begin, end := d.storms.Look(now, list)
@@ -60,7 +60,7 @@ func (d *daemon) lookForStorms(now time.Time) error {
 }
 
 // tellStorms logs what to change of the rules that are paused from now on.
-func (d *daemon) tellStorms(now time.Time, begin []live.Storm) {
+func (d *daemon) tellStorms(now time.Time, begin []overrides.Storm) {
 	var h *tracker.Histograms
 	if len(begin) > 0 {
 		h = d.distributions()

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
 // mostMemory is what a helper may have at its highest.

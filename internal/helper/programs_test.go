@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
 const staticSource = `

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
 // role makes the test program hold a lock, and then wait for the read of a file.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
 // A file whose file system does not answer keeps nobody waiting for longer than

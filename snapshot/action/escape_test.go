@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/test/stuckfs"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
 // marked lists the living processes with a text among their arguments.

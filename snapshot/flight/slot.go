@@ -8,7 +8,7 @@ import (
 )
 
 // slot is the room of one record in plain memory, which the kernel side may
-// write at any time: struct record of bpf/abi_record.h as words. The first
+// write at any time: struct record of bpf/abi/record.h as words. The first
 // holds type, lap and tid; the second the time, 0 while it is written.
 type slot [trace.RecordSize / 8]uint64
 

@@ -18,7 +18,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-const abiHeader = "../../bpf/abi_record.h"
+const abiHeader = "../../bpf/abi/record.h"
 
 // runC compiles a program around abi.h, runs it and returns what it prints.
 func runC(t *testing.T, body string) []byte {

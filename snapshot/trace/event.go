@@ -7,7 +7,7 @@ import (
 )
 
 // Type is the kind of an event. Values up to Steal are enum record_type
-// of bpf/abi.h.
+// of bpf/abi/abi.h.
 type Type uint16
 
 // Kinds of events.

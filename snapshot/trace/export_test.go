@@ -1,6 +1,6 @@
 package trace
 
-// Offsets are the layout that abi_test.go compares with bpf/abi.h, by the C
+// Offsets are the layout that abi_test.go compares with bpf/abi/abi.h, by the C
 // expression that gives the same number.
 var Offsets = map[string]int{
 	"offsetof(struct record, type)":    offType,

@@ -7,13 +7,13 @@ package trace
 
 import "encoding/binary"
 
-// RecordSize is the size of a flight-recorder record in bytes (bpf/abi.h).
+// RecordSize is the size of a flight-recorder record in bytes (bpf/abi/abi.h).
 const RecordSize = 64
 
-// Record is one undecoded flight-recorder record, struct record of bpf/abi.h.
+// Record is one undecoded flight-recorder record, struct record of bpf/abi/abi.h.
 type Record [RecordSize]byte
 
-// Offsets in struct record of bpf/abi.h; a test compares them with what the C
+// Offsets in struct record of bpf/abi/abi.h; a test compares them with what the C
 // compiler says. Those after offBody belong to one member of the union each.
 const (
 	offType = 0
@@ -123,7 +123,7 @@ const (
 	offStolenSince = offBody + 8
 )
 
-// What bpf/abi_record.h says of rec_switch.prev_state.
+// What bpf/abi/record.h says of rec_switch.prev_state.
 const (
 	prevState     = 0x1ffff
 	prevCallShift = 17

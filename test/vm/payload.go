@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tailcam/tailcam/test/inject"
+	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/tracefs"
 )
 
-// Where values begin, and what text is (bpf/pair_abi.h).
+// Where values begin, and what text is (bpf/abi/pair.h).
 const (
 	baseNone = iota
 	baseTID
@@ -37,7 +37,7 @@ const (
 	textBytes
 )
 
-// Sizes of the kernel side (bpf/pair_abi.h).
+// Sizes of the kernel side (bpf/abi/pair.h).
 const (
 	maxLoads = 5
 	maxText  = 32

@@ -30,7 +30,7 @@ const MaxKey = 63
 // ErrKey tells that a key is empty, longer than MaxKey, or holds a NUL.
 var ErrKey = errors.New("a key has 1 to 63 bytes, and no NUL")
 
-// The call and its arguments, as the kernel side knows them (bpf/span_abi.h).
+// The call and its arguments, as the kernel side knows them (bpf/abi/span.h).
 const (
 	faccessat2 = 439        // on every architecture
 	mode       = 0x74630000 // no such mode: the kernel refuses it before anything else

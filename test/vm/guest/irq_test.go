@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/test/spin"
+	"github.com/tailcam/tailcam/test/support/slowirq"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -77,7 +77,7 @@ func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
 	}
 	defer tty.Close()
 	keepTimers(t)
-	s := spin.Attach(t, "irq_handler_entry", spin.Any, false, stuckFor)
+	s := slowirq.Attach(t, "irq_handler_entry", slowirq.Any, false, stuckFor)
 	for range 20 { // another interrupt may take the spin
 		s.Arm()
 		truth, err := s.Wait(func() { _, _ = tty.WriteString("the serial line interrupts\r\n") })
@@ -142,7 +142,7 @@ func testSoftirq(t *testing.T, outliers <-chan *tracker.Outlier) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s := spin.Attach(t, "softirq_entry", netRX, false, spinFor)
+	s := slowirq.Attach(t, "softirq_entry", netRX, false, spinFor)
 	for range 10 {
 		drop(outliers)
 		done := make(chan struct{})
@@ -242,7 +242,7 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 	return start, end
 }
 
-func checkSpun(t *testing.T, o *tracker.Outlier, truth spin.Spun) {
+func checkSpun(t *testing.T, o *tracker.Outlier, truth slowirq.Spun) {
 	t.Helper()
 	t.Logf("%s: %v on top of %s[%d] on CPU %d, spun for %v", o.Rule, time.Duration(o.DelayNS), o.Task.Comm, o.Task.TID, o.CPU, truth.Delay())
 	if o.StartMono > truth.Start || o.EndMono < truth.End || o.CPU != int(truth.CPU) {

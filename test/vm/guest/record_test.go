@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/flight"
-	"github.com/tailcam/tailcam/test/numbers"
+	"github.com/tailcam/tailcam/test/support/sequence"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -22,7 +22,7 @@ type camera struct {
 	kernel  *tracker.Tracker
 	manager *snapshot.Manager
 	store   *snapshot.Store
-	threads []numbers.Thread // of all generators so far
+	threads []sequence.Thread // of all generators so far
 }
 
 func newCamera(t *testing.T, backend string) *camera {
@@ -72,7 +72,7 @@ func newCamera(t *testing.T, backend string) *camera {
 // count lets the generator run on CPUs for a while; meanwhile is called half way.
 func (c *camera) count(meanwhile func(), cpus ...int) {
 	c.t.Helper()
-	g, err := numbers.Start(cpus, 50*time.Microsecond)
+	g, err := sequence.Start(cpus, 50*time.Microsecond)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func (c *camera) count(meanwhile func(), cpus ...int) {
 }
 
 // take takes a snapshot, and holds it against the generators' account.
-func (c *camera) take() (*snapshot.Meta, numbers.Found) {
+func (c *camera) take() (*snapshot.Meta, sequence.Found) {
 	c.t.Helper()
 	dir, err := c.manager.TakeNow("test")
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *camera) take() (*snapshot.Meta, numbers.Found) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	f, err := numbers.Check(dir, c.threads)
+	f, err := sequence.Check(dir, c.threads)
 	if err != nil {
 		c.t.Errorf("%s: %v", m.ID, err)
 	}

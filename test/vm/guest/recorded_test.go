@@ -7,34 +7,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/test/recorded"
+	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
 // TestRecordedEvents provokes events of every group.
 func TestRecordedEvents(t *testing.T) {
 	inGuest(t)
-	recorded.MountCgroups(t)
+	provoke.MountCgroups(t)
 	if err := loopbackUp(); err != nil {
 		t.Fatal(err)
 	}
-	tape := recorded.Start(t, recorded.Groups())
+	tape := provoke.Start(t, provoke.Groups())
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *recorded.Tape)
+		run  func(*testing.T, *provoke.Tape)
 	}{
-		{"switches", func(t *testing.T, tape *recorded.Tape) { recorded.Switches(t, tape, slowDisk) }},
-		{"work", recorded.Work},
-		{"faults", recorded.Faults},
-		{"locks", recorded.Locks},
-		{"power", recorded.Power},
-		{"net", recorded.Net},
-		{"throttle", recorded.Throttle},
-		{"memcg", func(t *testing.T, tape *recorded.Tape) { recorded.GroupReclaim(t, tape, slowDisk) }},
-		{"reclaim", recorded.Reclaim},
-		{"guests", func(t *testing.T, tape *recorded.Tape) {
+		{"switches", func(t *testing.T, tape *provoke.Tape) { provoke.Switches(t, tape, slowDisk) }},
+		{"work", provoke.Work},
+		{"faults", provoke.Faults},
+		{"locks", provoke.Locks},
+		{"power", provoke.Power},
+		{"net", provoke.Net},
+		{"throttle", provoke.Throttle},
+		{"memcg", func(t *testing.T, tape *provoke.Tape) { provoke.GroupReclaim(t, tape, slowDisk) }},
+		{"reclaim", provoke.Reclaim},
+		{"guests", func(t *testing.T, tape *provoke.Tape) {
 			loadKVM(t)
-			recorded.Guests(t, tape)
+			provoke.Guests(t, tape)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })

@@ -14,19 +14,19 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/flight"
-	"github.com/tailcam/tailcam/test/numbers"
-	"github.com/tailcam/tailcam/test/recorded"
+	"github.com/tailcam/tailcam/test/support/provoke"
+	"github.com/tailcam/tailcam/test/support/sequence"
 	"github.com/tailcam/tailcam/tracker"
 )
 
 // TestMain lets the test program be the injector's child, too.
 func TestMain(m *testing.M) {
-	recorded.Child()
+	provoke.Child()
 	if len(os.Args) > 1 && os.Args[1] == inject.Verb {
 		os.Exit(inject.Main(os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == numbers.Verb {
-		os.Exit(numbers.Main(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == sequence.Verb {
+		os.Exit(sequence.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }

@@ -1,0 +1,167 @@
+package overrides
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// A rule that fires senselessly costs the whole machine: each delay past its
+// threshold is held against its conditions. It is paused by itself, for longer
+// each time, until its threshold makes sense.
+const (
+	// StormWindow is how often Storms.Look is to be called.
+	StormWindow = 100 * time.Millisecond
+
+	fastFactor, fastLeast = 50, 5000 // times the rate, and refused a second, that end a rule after fastFor
+	slowFactor            = 10       // times the rate that end it after slowFor
+	fastFor               = 200 * time.Millisecond
+	slowFor               = 2 * time.Second
+	calm                  = time.Minute // without a pause, as long as the last one at least: the next one is a first one
+)
+
+// backoff is how long the first pauses of a rule last; all others as the last.
+var backoff = [...]time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+
+// Storm is a rule that was paused by itself.
+type Storm struct {
+	Rule      string
+	Until     time.Time
+	PerSecond float64 // outliers that it wanted
+	Pauses    int     // in a row, with this one
+}
+
+// Storms finds rules that fire senselessly. The zero value is not ready: Rate
+// must be set. It is not safe for concurrent use.
+type Storms struct {
+	Rate  int // outliers of a rule that reach the daemon a second; 0: no limit, and no storms
+	rules map[string]*pressure
+}
+
+// pressure is how a rule does.
+type pressure struct {
+	limited, passed uint64 // at the last look
+	seen            time.Time
+	fast, slow      time.Time // since when it is refused so often; zero: it is not
+	from            Storm     // the last pause
+	paused          bool
+}
+
+// Pressure is what the kernel side has counted of a rule.
+type Pressure struct{ Limited, Passed uint64 }
+
+// Look judges what the rules have done since the last look. It returns those
+// that are to be paused from now on, and the names of those whose pause ends.
+func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, end []string) {
+	if s.rules == nil {
+		s.rules = map[string]*pressure{}
+	}
+	for name, p := range s.rules {
+		if _, ok := rules[name]; !ok {
+			if p.paused {
+				end = append(end, name)
+			}
+			delete(s.rules, name)
+		}
+	}
+	for name, k := range rules {
+		p := s.rules[name]
+		if p == nil {
+			s.rules[name] = &pressure{limited: k.Limited, passed: k.Passed, seen: now}
+			continue
+		}
+		refused, all := p.rates(now, k)
+		if p.paused {
+			if !now.Before(p.from.Until) {
+				p.paused = false
+				end = append(end, name)
+			}
+			continue
+		}
+		if s.storm(p, now, refused) {
+			p.pause(name, now, all)
+			begin = append(begin, p.from)
+		}
+	}
+	slices.SortFunc(begin, func(a, b Storm) int { return cmp.Compare(a.Rule, b.Rule) })
+	slices.Sort(end)
+	return begin, end
+}
+
+// rates are the outliers a second since the last look: refused, and all.
+func (p *pressure) rates(now time.Time, k Pressure) (refused, all float64) {
+	elapsed := max(now.Sub(p.seen), time.Millisecond).Seconds()
+	if k.Limited >= p.limited && k.Passed >= p.passed { // else another rule had the number
+		refused = float64(k.Limited-p.limited) / elapsed
+		all = refused + float64(k.Passed-p.passed)/elapsed
+	}
+	p.limited, p.passed, p.seen = k.Limited, k.Passed, now
+	return refused, all
+}
+
+// storm reports whether the rule has been refused so often for so long. One
+// bad moment of the machine, in which all of its threads are late, is none.
+func (s *Storms) storm(p *pressure, now time.Time, refused float64) bool {
+	if s.Rate <= 0 {
+		return false
+	}
+	lasts := func(since *time.Time, above bool, most time.Duration) bool {
+		if !above {
+			*since = time.Time{}
+			return false
+		}
+		if since.IsZero() {
+			*since = now
+		}
+		return now.Sub(*since) >= most
+	}
+	fast := lasts(&p.fast, refused >= max(float64(s.Rate)*fastFactor, fastLeast), fastFor)
+	slow := lasts(&p.slow, refused >= float64(s.Rate)*slowFactor, slowFor)
+	return fast || slow
+}
+
+// pause begins a pause, longer than the last one if that was not long ago.
+func (p *pressure) pause(name string, now time.Time, all float64) {
+	last := p.from
+	n := last.Pauses
+	if n > 0 && now.Sub(last.Until) > max(calm, backoffOf(n)) {
+		n = 0
+	}
+	p.from = Storm{Rule: name, Until: now.Add(backoffOf(n + 1)), PerSecond: all, Pauses: n + 1}
+	p.paused, p.fast, p.slow = true, time.Time{}, time.Time{}
+}
+
+func backoffOf(pauses int) time.Duration { return backoff[min(pauses, len(backoff))-1] }
+
+// Paused returns the storm for which a rule is paused now.
+func (s *Storms) Paused(rule string) (from Storm, ok bool) {
+	p := s.rules[rule]
+	if p == nil || !p.paused {
+		return Storm{}, false
+	}
+	return p.from, true
+}
+
+// All lists the names of the rules that are paused now, in order.
+func (s *Storms) All() []string {
+	var names []string
+	for name, p := range s.rules {
+		if p.paused {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Forget ends the pause of a rule, and forgets those before; ok: it was paused.
+// It is for a rule that was changed, or that somebody resumed.
+func (s *Storms) Forget(rule string) (ok bool) {
+	p := s.rules[rule]
+	if p == nil {
+		return false
+	}
+	ok = p.paused
+	p.paused, p.from, p.fast, p.slow = false, Storm{}, time.Time{}, time.Time{}
+	return ok
+}

@@ -1,0 +1,110 @@
+package accuracy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/child"
+)
+
+// withPostgres hands the program the socket of a PostgreSQL whose log is on the
+// slow disk.
+func (s *resources) withPostgres(t *testing.T, r *round) {
+	d := s.theDisk()
+	d.slow(0, 0, 0)
+	if s.pg == "" {
+		s.pg = s.startPostgres(d)
+	}
+	r.argument = s.pg
+	d.slow(0, 15*time.Millisecond, 15*time.Millisecond)
+	t.Cleanup(func() { d.slow(0, 0, 0) })
+}
+
+// startPostgres runs a server of its own, in a directory of its own, as its
+// user. It goes at the end of the whole test, before the disk does.
+func (s *resources) startPostgres(d *slowDisk) (socket string) {
+	t := s.t
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		t.Fatal("needs PostgreSQL (apt-get install postgresql)")
+	}
+	bin := filepath.Dir(found[len(found)-1])
+	owner, err := user.Lookup("postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "tailcam-scenario-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	wal := filepath.Join(d.dir(), "wal")
+	if err := os.Mkdir(wal, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	for _, path := range []string{dir, wal} {
+		if err := os.Chown(path, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(argv ...string) *exec.Cmd {
+		// Real-time, as the victim: it is the disk that it shall wait for. The
+		// server must go when this program does, whatever user it became.
+		argv = d.inside(append([]string{
+			"chrt", "-f", "40", "setpriv", "--reuid=" + owner.Uid, "--regid=" + owner.Gid, "--clear-groups", "--pdeathsig=KILL", "--",
+		}, argv...)...)
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Dir = dir
+		return cmd
+	}
+	data := filepath.Join(dir, "data")
+	if out, err := as(filepath.Join(bin, "initdb"), "-D", data, "-X", filepath.Join(ext4Dir, "wal"), "--no-sync", "-A", "trust",
+		"--wal-segsize=1", "--locale=C").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	var log bytes.Buffer
+	server := as(filepath.Join(bin, "postgres"), "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "min_wal_size=2MB",
+		"-c", "max_wal_size=8MB", "-c", "autovacuum=off")
+	server.Stdout, server.Stderr = &log, &log
+	if err := child.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- server.Wait() }()
+	t.Cleanup(func() {
+		server.Process.Signal(syscall.SIGQUIT) // at once
+		<-gone
+		if t.Failed() {
+			t.Logf("PostgreSQL:\n%s", &log)
+		}
+	})
+	for end := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
+		if err := exec.Command(filepath.Join(bin, "pg_isready"), "-q", "-h", dir).Run(); err == nil {
+			return filepath.Join(dir, ".s.PGSQL.5432")
+		}
+		select {
+		case err := <-gone:
+			t.Fatal(errors.Join(errors.New("PostgreSQL has ended"), err, fmt.Errorf("%s", log.Bytes())))
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatal("PostgreSQL does not get ready")
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package accuracy
+
+import (
+	"cmp"
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/test/support/slowirq"
+)
+
+// scenario is one known latency.
+type scenario struct {
+	name string
+	rule string // tracker and conditions of the rule, beside the victim's name
+	want want
+	// threshold of the rule; "": 10ms
+	threshold string
+	// rare is what this machine cannot be made to do: where it does not happen,
+	// nothing is judged, and the score says so.
+	rare bool
+	// prepare makes what the program needs before it is started; nil: nothing.
+	prepare func(t *testing.T, r *round)
+}
+
+// round is one run of a scenario's program.
+type round struct {
+	argument string                    // the program's
+	env      []string                  // its environment, beside the usual
+	ready    func(t *testing.T, p int) // called with its pid before it begins
+	complete func(t *testing.T, tr *truth)
+}
+
+const (
+	trackWakeup = "track: wakeup"
+	trackOffCPU = "track: offcpu"
+)
+
+func trackSyscall(names string) string { return "track: syscall, syscall: [" + names + "]" }
+
+// scenarios is the list. The order is that of the table.
+func scenarios(shared *resources) []scenario {
+	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
+	return []scenario{
+		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
+		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
+		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}, prepare: withWeight},
+		{
+			name: "pinned", rule: trackWakeup,
+			want: want{
+				causes: only(explain.Misplaced), by: "scn-equal", many: true,
+				parts: []explain.Cause{explain.Misplaced, explain.Runnable},
+			},
+			prepare: withWeight,
+		},
+		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: shared.groupName()}, prepare: withQuota},
+		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
+		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
+		{
+			name: "irqs-off", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-irqs-off"},
+			prepare: withInterruptsOff,
+		},
+		{name: "stopped", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-stopper"}},
+		{name: "frozen", rule: trackOffCPU, want: want{causes: only(explain.Stopped), by: "scn-freezer"}, prepare: withFreezer},
+		{
+			name: "futex-sleeper", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Timer, rootBy: "timer"},
+		},
+		{
+			name: "futex-invert", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-holder", root: explain.Preempted, rootBy: "scn-hog"},
+		},
+		{
+			name: "lock-chain", rule: trackSyscall("futex"),
+			want: want{causes: only(explain.Locked), by: "scn-first", root: explain.Running, rootBy: "scn-third"},
+		},
+		{
+			name: "pipe", rule: trackSyscall("write"),
+			want: want{causes: only(explain.Task), by: "scn-reader", root: explain.Running, rootBy: "scn-reader"},
+		},
+		{
+			name: "local-server", rule: trackSyscall("read"),
+			want: want{causes: only(explain.Task), by: "scn-server", root: explain.Running, rootBy: "scn-server"},
+		},
+		{
+			name: "postgres", rule: trackSyscall("read"),
+			want:    want{causes: only(explain.Task), by: "postgres", root: explain.BlockDevice, rootBy: "loop"},
+			prepare: shared.withPostgres,
+		},
+		{
+			name: "child", rule: trackSyscall("wait4"),
+			want: want{causes: only(explain.Task), by: "scn-child", root: explain.Running, rootBy: "scn-child"},
+		},
+		{
+			name: "network", rule: trackSyscall("recvfrom"),
+			want: want{causes: []explain.Cause{explain.Task, explain.Network}, by: "scn-peer", root: explain.Timer, rootBy: "timer"},
+		},
+		{name: "timer", rule: trackSyscall("clock_nanosleep"), want: want{causes: only(explain.Timer), by: "timer"}},
+		{
+			name: "slow-disk", rule: trackSyscall("pread64"),
+			want:    want{causes: only(explain.BlockDevice), by: "loop"},
+			prepare: shared.withDisk(40*time.Millisecond, 0, 0),
+		},
+		{
+			name: "deep-queue", rule: trackSyscall("pread64"),
+			want:    want{causes: only(explain.BlockQueue), by: "scn-writer"},
+			prepare: shared.withDisk(5*time.Millisecond, 8*time.Millisecond, 0),
+		},
+		{
+			name: "journal", rule: trackSyscall("fsync"),
+			want:    want{causes: only(explain.Journal), by: "jbd2/", root: explain.BlockDevice, rootBy: "loop"},
+			prepare: shared.withFiles(0, 12*time.Millisecond, 12*time.Millisecond),
+		},
+		{
+			name: "page-fault", rule: trackOffCPU, want: want{causes: only(explain.PageFault), by: "loop"},
+			prepare: shared.withFiles(40*time.Millisecond, 0, 0),
+		},
+		{
+			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: shared.groupName()},
+			prepare: shared.withLittleMemory,
+		},
+		{
+			name: "work-queue", rule: trackSyscall("sync_file_range"),
+			want:    want{causes: only(explain.WorkQueue), by: "ext4_end_io_rsv_work"},
+			prepare: shared.withLongWork,
+		},
+		{
+			name: "steal", rule: trackSyscall("getrandom"), threshold: "900us", rare: true,
+			want: want{causes: only(explain.StolenTime), by: "hypervisor"},
+		},
+	}
+}
+
+// rules is a rule file with one for each scenario.
+func rules(list []scenario) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for i := range list {
+		s := &list[i]
+		track, call, _ := strings.Cut(s.rule, ", ")
+		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + cmp.Or(s.threshold, "10ms") + "\n    when: {comm: [" + victim(s.name) + "]")
+		if call != "" {
+			b.WriteString(", " + call)
+		}
+		b.WriteString("}\n    snapshot: {before: 100ms, after: 20ms, every: 1ms, burst: 1000}\n")
+	}
+	return b.String()
+}
+
+// victim is the name of a scenario's victim, which its rule goes by.
+func victim(scenario string) string { return "v-" + scenario }
+
+// spins has the harness make something of the kernel long, once. ofProgram: what
+// the scenario's program does, and the victim runs as soon as it is over: that
+// is the truth's part. Otherwise that is all the time, of which it is nearly all.
+func spins(tracepoint string, f slowirq.Filter, d time.Duration, ofProgram bool) func(t *testing.T, r *round) {
+	return func(_ *testing.T, r *round) {
+		var s *slowirq.Spinner
+		r.ready = func(t *testing.T, pid int) {
+			if ofProgram {
+				f.PID = pid
+			}
+			s = slowirq.AttachTo(t, tracepoint, f, d)
+			s.Arm()
+		}
+		r.complete = func(t *testing.T, tr *truth) {
+			spun, err := s.Wait(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if spun.Start > tr.Start+uint64(d/4) || spun.End < tr.Start || spun.End > tr.End {
+				tr.Spoilt = "the kernel was long at another time"
+				return
+			}
+			within := spun.End - max(spun.Start, tr.Start)
+			switch whole := tr.End - max(spun.Start, tr.Start); {
+			case !near(int64(whole), int64(within)):
+				tr.Spoilt = "it took long afterwards"
+			case ofProgram:
+				tr.Part = within
+			}
+		}
+	}
+}
+
+const netRX = 3 // vector of NET_RX
+
+func withLongSoftirq(t *testing.T, r *round) {
+	spins("softirq_entry", slowirq.Filter{Arg: netRX}, 40*time.Millisecond, true)(t, r)
+}
+
+func withInterruptsOff(t *testing.T, r *round) {
+	woken := slowirq.Filter{
+		Arg: slowirq.Any, Struct: "task_struct", Field: "comm", Bytes: 8, Value: binary.NativeEndian.Uint64([]byte("scn-sleeper")),
+	}
+	spins("sched_waking", woken, 40*time.Millisecond, true)(t, r)
+}

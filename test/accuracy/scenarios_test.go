@@ -1,0 +1,192 @@
+package accuracy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/child"
+)
+
+// again is how often a scenario is run anew whose own clock says that something
+// else disturbed it; rarely, how often one that cannot be caused is waited for.
+const (
+	again  = 9
+	rarely = 3
+)
+
+// TestScenarios is the score: each scenario must be explained as it was.
+func TestScenarios(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs into the kernel")
+	}
+	if testing.Short() {
+		t.Skip("takes a minute: left out with -short")
+	}
+	alone(t)
+	shared := &resources{t: t}
+	list := scenarios(shared)
+	c := watch(t, rules(list))
+	var rows []row
+	for i := range list {
+		s := &list[i]
+		t.Run(s.name, func(t *testing.T) {
+			r := row{scenario: s.name, cause: string(s.want.causes[0]), culprit: s.want.by, wrong: []string{"it did not come to an end"}}
+			at := len(rows)
+			rows = append(rows, r)
+			defer func() { rows[at] = r }()
+			s.score(t, c, &r)
+			for _, w := range r.wrong {
+				t.Error(w)
+			}
+			t.Logf("%s", r.verdict)
+		})
+	}
+	var table bytes.Buffer
+	if err := printTable(&table, rows); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &table)
+	if *tablePath != "" {
+		if err := os.WriteFile(*tablePath, table.Bytes(), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// alone waits until no other run of this test is under way on the machine: they
+// would disturb each other.
+func alone(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "tailcam-scenarios.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+}
+
+// score runs a scenario until it was not disturbed, and judges what tailcam says.
+func (s *scenario) score(t *testing.T, c *camera, r *row) {
+	t.Helper()
+	var tr *truth
+	for {
+		var leave func()
+		tr, leave = s.run(t)
+		if tr.Spoilt == "" {
+			defer leave()
+			break
+		}
+		leave()
+		r.runs = append(r.runs, tr.Spoilt)
+		if len(r.runs) > rarely && s.rare {
+			r.unseen, r.runs, r.wrong = r.runs[rarely], r.runs[:rarely], nil
+			return
+		}
+		if len(r.runs) > again {
+			r.wrong = []string{"disturbed each time: " + strings.Join(r.runs, "; ")}
+			r.runs = r.runs[:again]
+			return
+		}
+	}
+	r.is = time.Duration(tr.Part)
+	result, dir, err := c.find(s.name, tr, hang/3)
+	if err != nil && s.rare {
+		// Its clock cannot tell what happened in the call from what happened right before and after.
+		r.unseen, r.wrong = "it happened outside of the call: "+err.Error(), nil
+		return
+	}
+	if err != nil {
+		r.wrong = []string{err.Error()}
+		return
+	}
+	said, wrong := s.want.judge(tr, result)
+	r.said, r.wrong, r.verdict = time.Duration(said), wrong, result.Verdict
+	if *keepDir == "" {
+		return
+	}
+	to := filepath.Join(*keepDir, s.name)
+	if err := os.RemoveAll(to); err != nil {
+		t.Error(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Error(err)
+	}
+	text, err := json.Marshal(tr)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(to, "truth.json"), text, 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// run runs the scenario's program once. It stays until it is told to leave, so
+// that tailcam finds its threads in /proc.
+func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	t.Cleanup(cancel)
+	var r round
+	if s.prepare != nil {
+		s.prepare(t, &r)
+	}
+	cpu, other := quietCPUs(t)
+	args := []string{s.name, victim(s.name), strconv.Itoa(cpu), strconv.Itoa(other)}
+	if r.argument != "" {
+		args = append(args, r.argument)
+	}
+	cmd := exec.CommandContext(ctx, built.program, args...)
+	cmd.Env = append(os.Environ(), r.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var stderr text
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	leave = sync.OnceFunc(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("scenario %v: %v\n%s", args, err, &stderr)
+		}
+	})
+	t.Cleanup(leave)
+	if r.ready != nil {
+		r.ready(t, cmd.Process.Pid)
+	}
+	_, wrote := io.WriteString(in, "go\n")
+	var tr truth
+	dec := json.NewDecoder(out)
+	dec.DisallowUnknownFields()
+	if err := errors.Join(wrote, dec.Decode(&tr)); err != nil {
+		t.Fatalf("scenario %v: %v", args, err)
+	}
+	if r.complete != nil && tr.Spoilt == "" {
+		r.complete(t, &tr)
+	}
+	return &tr, leave
+}

@@ -1,0 +1,340 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// home is where one daemon after the other lives.
+type home struct {
+	dir, rules, socket, snaps string
+}
+
+func newHome(t *testing.T, rules string) *home {
+	t.Helper()
+	dir := publicDir(t)
+	h := &home{
+		dir: dir, rules: filepath.Join(dir, "rules.yaml"),
+		socket: filepath.Join(dir, "s.sock"), snaps: filepath.Join(dir, "snaps"),
+	}
+	writeFile(t, h.rules, rules, 0o644)
+	return h
+}
+
+// command is the daemon's command line.
+func (h *home) command(args ...string) []string {
+	return append([]string{
+		built.tailcam, "run", "--rules", h.rules, "--socket-path", h.socket,
+		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0",
+	}, args...)
+}
+
+// running is one daemon.
+type running struct {
+	*home
+	t    *testing.T
+	log  logText
+	main process
+	root string // prefix of paths as it sees them
+}
+
+// process is the daemon's own: a child of the test, or the service of a systemd.
+type process interface {
+	PID() int
+	Signal(syscall.Signal) error
+	Done() <-chan struct{} // closed when it has ended
+	// Exit is its status, not 0 where a signal has ended it, and how it ended in
+	// words; only after Done.
+	Exit() (status int, how string)
+}
+
+// childDaemon is the daemon as a child of the test.
+type childDaemon struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func startChild(argv []string, out io.Writer) (*childDaemon, error) {
+	c := &childDaemon{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
+	c.cmd.Stderr, c.cmd.Stdout = out, out
+	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if err := child.Start(c.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.done)
+		c.cmd.Wait() // looked at in ProcessState
+	}()
+	return c, nil
+}
+
+func (c *childDaemon) PID() int                      { return c.cmd.Process.Pid }
+func (c *childDaemon) Signal(s syscall.Signal) error { return c.cmd.Process.Signal(s) }
+func (c *childDaemon) Done() <-chan struct{}         { return c.done }
+func (c *childDaemon) Exit() (status int, how string) {
+	return c.cmd.ProcessState.ExitCode(), c.cmd.ProcessState.String()
+}
+
+// start runs a daemon in a home of its own. It is stopped at the end of the test.
+func start(t *testing.T, rules string, args ...string) *running {
+	t.Helper()
+	return newHome(t, rules).start(t, args...)
+}
+
+func (h *home) start(t *testing.T, args ...string) *running {
+	t.Helper()
+	return h.exec(t, h.command(args...))
+}
+
+// exec runs a command that is, or becomes, the daemon, and waits until it watches.
+func (h *home) exec(t *testing.T, argv []string) *running {
+	t.Helper()
+	d := &running{home: h, t: t}
+	if underUnit {
+		d.main = startService(t, argv, &d.log)
+	} else {
+		c, err := startChild(argv, &d.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.main = c
+	}
+	t.Cleanup(func() {
+		if !d.ended() {
+			d.stop(syscall.SIGTERM)
+		}
+		addUp(t, h.snaps)
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", d.log.String())
+		}
+	})
+	eventually(t, "the daemon watches", func() bool {
+		if d.ended() {
+			_, how := d.main.Exit()
+			t.Fatalf("the daemon ended: %s\n%s", how, d.log.String())
+		}
+		return d.log.has(`"message":"watching"`)
+	})
+	return d
+}
+
+// pid of the daemon.
+func (d *running) pid() int { return d.main.PID() }
+
+func (d *running) ended() bool {
+	select {
+	case <-d.main.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *running) signal(s syscall.Signal) {
+	d.t.Helper()
+	if err := d.main.Signal(s); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// pause stops the daemon like a debugger would; it returns when it stands still.
+func (d *running) pause() {
+	d.t.Helper()
+	d.signal(syscall.SIGSTOP)
+	eventually(d.t, "the daemon stands still", func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid()))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, path := range tasks {
+			stat, err := os.ReadFile(path)
+			if err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (d *running) resume() {
+	d.t.Helper()
+	d.signal(syscall.SIGCONT)
+}
+
+// stop ends the daemon with a signal, waits for its end, and holds that
+// nothing of it stays.
+func (d *running) stop(s syscall.Signal) {
+	d.t.Helper()
+	left := heldBy(d.t, d.pid())
+	if len(left) == 0 {
+		d.t.Error("the daemon holds no BPF object: this test would prove nothing")
+	}
+	d.signal(s)
+	eventually(d.t, fmt.Sprintf("the daemon ends after %s", s), d.ended)
+	if s != syscall.SIGKILL {
+		if code, how := d.main.Exit(); code != 0 {
+			d.t.Errorf("after %s the daemon ended with %s", s, how)
+		}
+		if _, err := os.Lstat(d.socket); !errors.Is(err, os.ErrNotExist) {
+			d.t.Errorf("the socket stays after %s: %v", s, err)
+		}
+	}
+	left.gone(d.t)
+	nothingPinned(d.t)
+	unlocked(d.t, d.socket+".lock")
+	if d.root == "" {
+		unlocked(d.t, filepath.Join(d.snaps, ".lock"))
+	}
+}
+
+// answer is what a verb printed, and its exit status.
+type answer struct {
+	out, err string
+	code     int
+}
+
+// verb runs one of the command line's other verbs against this daemon.
+func (d *running) verb(args ...string) answer {
+	d.t.Helper()
+	return tailcam(d.t, append(args, "--socket", d.socket)...)
+}
+
+// ok runs a verb that must work and returns what it printed.
+func (d *running) ok(args ...string) string {
+	d.t.Helper()
+	a := d.verb(args...)
+	if a.code != 0 || a.err != "" {
+		d.t.Fatalf("tailcam %s: exit status %d\n%s%s", strings.Join(args, " "), a.code, a.out, a.err)
+	}
+	return a.out
+}
+
+func tailcam(t *testing.T, args ...string) answer {
+	t.Helper()
+	return outcome(t, exec.CommandContext(t.Context(), built.tailcam, args...))
+}
+
+func outcome(t *testing.T, cmd *exec.Cmd) answer {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	return answer{stdout.String(), withoutProgress(stderr.String()), cmd.ProcessState.ExitCode()}
+}
+
+// withoutProgress leaves out the lines that a verb prints when it takes long.
+func withoutProgress(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, " …\n") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// lines decodes one JSON object a line; fields that T lacks are an error.
+func lines[T any](t *testing.T, text string) []T {
+	t.Helper()
+	var list []T
+	for line := range strings.Lines(text) {
+		var v T
+		dec := json.NewDecoder(strings.NewReader(line))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&v); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+func (d *running) status() api.Status {
+	d.t.Helper()
+	list := lines[api.Status](d.t, d.ok("status", "-o", "json"))
+	if len(list) != 1 {
+		d.t.Fatalf("status is %d objects", len(list))
+	}
+	return list[0]
+}
+
+func (d *running) events(rule string) []tracker.Outlier {
+	d.t.Helper()
+	return lines[tracker.Outlier](d.t, d.ok("events", "--rule", rule, "-o", "json"))
+}
+
+func (d *running) list() []catalog.Snapshot {
+	d.t.Helper()
+	return lines[catalog.Snapshot](d.t, d.ok("list", "snapshots", "-o", "json"))
+}
+
+// rule finds one rule's line of a status.
+func rule(t *testing.T, s *api.Status, name string) api.RuleInfo {
+	t.Helper()
+	for _, r := range s.Rules {
+		if r.Name == name {
+			return r
+		}
+	}
+	t.Fatalf("no rule %s in %+v", name, s.Rules)
+	return api.RuleInfo{}
+}
+
+// loss finds one loss of a status; rule is empty for those of the whole daemon.
+func loss(t *testing.T, s *api.Status, cause, rule string) uint64 {
+	t.Helper()
+	for _, l := range s.Losses {
+		if l.Cause == cause && l.Rule == rule {
+			return l.Count
+		}
+	}
+	t.Fatalf("no loss %s of rule %q in %+v", cause, rule, s.Losses)
+	return 0
+}
+
+// logText collects what the daemon prints.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	file string // that a service prints into; empty: text
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != "" {
+		text, _ := os.ReadFile(l.file) // not there yet: nothing was printed
+		return string(text)
+	}
+	return l.text.String()
+}
+
+func (l *logText) has(text string) bool { return strings.Contains(l.String(), text) }
+
+// count tells how often a text occurs.
+func (l *logText) count(text string) int { return strings.Count(l.String(), text) }

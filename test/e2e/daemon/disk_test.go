@@ -1,0 +1,326 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/cleanup"
+)
+
+// disk is a file system of its own for snapshots.
+type disk struct {
+	t   *testing.T
+	dir string
+}
+
+// newDisk mounts an ext4 of so many MiB with so many inodes at dir, until the end
+// of the test.
+func newDisk(t *testing.T, dir string, mib, inodes int) *disk {
+	t.Helper()
+	mkfs := needTool(t, "mkfs.ext4", "e2fsprogs")
+	image := filepath.Join(publicDir(t), "image")
+	f, err := os.Create(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(int64(mib)<<20), f.Close(), os.MkdirAll(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{mkfs, "-q", "-N", fmt.Sprint(inodes), image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no loop device with a file system here: %v: %s", err, out)
+		}
+	}
+	cleanup.Unmount(t, dir)
+	return &disk{t, dir}
+}
+
+const (
+	fiFreeze = 0xc0045877 // FIFREEZE, FITHAW of linux/fs.h
+	fiThaw   = 0xc0045878
+)
+
+func (d *disk) ioctl(request uint) {
+	d.t.Helper()
+	fd, err := unix.Open(d.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.IoctlSetInt(fd, request, 0); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// within holds that a verb answers in time, however the disk is.
+func within(d *running, limit time.Duration, args ...string) answer {
+	d.t.Helper()
+	begin := time.Now()
+	a := d.verb(args...)
+	took := time.Since(begin)
+	d.t.Logf("tailcam %s: status %d after %s", strings.Join(args, " "), a.code, took.Round(time.Millisecond))
+	if took > limit {
+		d.t.Errorf("tailcam %s took %s while the disk does not answer", strings.Join(args, " "), took)
+	}
+	return a
+}
+
+// attached are the programs and links that a daemon has, without its maps: those
+// stay with the memory of a process until its last thread has ended.
+func attached(t *testing.T, pid int) objects {
+	t.Helper()
+	held := heldBy(t, pid)
+	for name := range held {
+		if strings.HasPrefix(name, "map") {
+			delete(held, name)
+		}
+	}
+	if len(held) == 0 {
+		t.Error("the daemon holds no BPF program: this test would prove nothing")
+	}
+	return held
+}
+
+// inD counts the threads of a process that wait for a disk.
+func inD(pid int) int {
+	n := 0
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range stats {
+		if stat, err := os.ReadFile(path); err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" D")) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFrozenDisk: the file system of the snapshots hangs. Outliers are told, all
+// verbs answer, and neither TERM nor KILL leaves a BPF program, a lock or the
+// socket behind, although a thread waits for the disk and cannot end.
+func TestFrozenDisk(t *testing.T) {
+	needRoot(t)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			uid := newUID()
+			h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 10ms, burst: 20}")))
+			h.snaps = filepath.Join(t.TempDir(), "snaps")
+			disk := newDisk(t, h.snaps, 64, 1024)
+			d := h.start(t)
+			byHand(d, "before")
+			disk.ioctl(fiFreeze)
+			thaw := func() { disk.ioctl(fiThaw) }
+			defer func() { thaw() }()
+
+			naps(t, uid, 40, 3*time.Millisecond, 1)
+			eventually(t, "a thread waits for the disk", func() bool { return inD(d.pid()) > 0 })
+			if n := len(settled(t, d, "nap", 40)); n != 40 {
+				t.Errorf("%d of 40 outliers are told", n)
+			}
+			eventually(t, "the disk counts as stalled", func() bool {
+				s := d.status()
+				return loss(t, &s, "snapshot_disk_stalled", "") == 1
+			})
+			if a := within(d, 5*time.Second, "status", "-o", "json"); a.code != 0 || !strings.Contains(a.out, "does not answer") {
+				t.Errorf("status: %+v", a)
+			}
+			s := d.status()
+			if s.Snapshots.Count != 1 || s.Snapshots.Failed != 0 {
+				t.Errorf("status: %+v", s.Snapshots)
+			}
+			if a := within(d, 5*time.Second, "wait", "--timeout", "1s"); a.code != 2 {
+				t.Errorf("wait: %+v", a)
+			}
+			if a := within(d, 5*time.Second, "snapshot"); a.code != 1 || !strings.Contains(a.err, "others are under way") && !strings.Contains(a.err, "does not answer") {
+				t.Errorf("snapshot: %+v", a)
+			}
+
+			held := attached(t, d.pid())
+			begin := time.Now()
+			d.signal(sig)
+			held.gone(t)
+			t.Logf("%s: all BPF programs are gone after %s; %d threads wait for the disk", sig, time.Since(begin).Round(time.Millisecond), inD(d.pid()))
+			eventually(t, "the lock of the socket is free", func() bool { return free(t, h.socket+".lock") })
+			eventually(t, "the lock of the directory is free", func() bool { return free(t, filepath.Join(h.snaps, ".lock")) })
+			t.Logf("%s: and its locks after %s", sig, time.Since(begin).Round(time.Millisecond))
+
+			// The same socket, while the old process cannot end.
+			other := *h
+			other.snaps = filepath.Join(h.dir, "elsewhere")
+			begin = time.Now()
+			next := other.start(t)
+			t.Logf("the next one watched after %s", time.Since(begin).Round(time.Millisecond))
+			byHand(next, "elsewhere")
+			next.stop(syscall.SIGTERM)
+
+			thaw()
+			thaw = func() {}
+			eventually(t, "the old process has ended", d.ended)
+		})
+	}
+}
+
+// free tells whether nobody has a lock on a file.
+func free(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+// TestSnapshotByHandOnFrozenDisk: whoever asks for a snapshot is told in time why
+// it does not come, and has it when the disk answers again.
+func TestSnapshotByHandOnFrozenDisk(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID())))
+	h.snaps = filepath.Join(t.TempDir(), "snaps")
+	disk := newDisk(t, h.snaps, 64, 1024)
+	d := h.start(t)
+	disk.ioctl(fiFreeze)
+	frozen := true
+	defer func() {
+		if frozen {
+			disk.ioctl(fiThaw)
+		}
+	}()
+	if a := within(d, 10*time.Second, "snapshot", "--reason", "late"); a.code != 1 || !strings.Contains(a.err, "does not answer") {
+		t.Errorf("snapshot: %+v", a)
+	}
+	disk.ioctl(fiThaw)
+	frozen = false
+	eventually(t, "the snapshot is there", func() bool { return len(d.list()) == 1 })
+	if s := d.status(); s.Snapshots.Count != 1 || s.Snapshots.Failed != 0 {
+		t.Errorf("%+v", s.Snapshots)
+	}
+	byHand(d, "after")
+	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 2 snapshots\n") {
+		t.Errorf("verify: %+v", a)
+	}
+}
+
+// TestDiskTrouble: what a disk can do to one snapshot costs that snapshot, is
+// counted and told, and the next one is taken when the disk is well again.
+func TestDiskTrouble(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID())))
+	h.snaps = filepath.Join(t.TempDir(), "snaps")
+	disk := newDisk(t, h.snaps, 16, 128)
+	d := h.start(t, "--snapshots-keep-count", "3")
+	byHand(d, "before")
+	failed := uint64(0)
+	for _, trouble := range []struct {
+		name       string
+		harm, mend func() error
+		want       string
+	}{
+		{"read-only", func() error { return unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") },
+			func() error { return unix.Mount("", disk.dir, "", unix.MS_REMOUNT, "") }, "read-only file system"},
+		{"no inodes", func() error { return fillInodes(disk.dir) }, func() error { return os.RemoveAll(filepath.Join(disk.dir, "hog")) }, "inodes free"},
+		{"full", func() error { return fill(filepath.Join(disk.dir, "hog")) }, func() error { return os.Remove(filepath.Join(disk.dir, "hog")) }, "free"},
+	} {
+		t.Run(trouble.name, func(t *testing.T) {
+			if err := trouble.harm(); err != nil {
+				t.Fatal(err)
+			}
+			a := d.verb("snapshot")
+			s := d.status()
+			failed++
+			if a.code != 1 || !strings.Contains(a.err, trouble.want) || loss(t, &s, "snapshot_failed", "") != failed {
+				t.Errorf("%+v; %d failed, want %d", a, loss(t, &s, "snapshot_failed", ""), failed)
+			}
+			if err := trouble.mend(); err != nil {
+				t.Fatal(err)
+			}
+			byHand(d, "after "+trouble.name)
+		})
+	}
+	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 3 snapshots\n") {
+		t.Errorf("verify: %+v", a)
+	}
+}
+
+// fillInodes makes files until there is no inode left.
+func fillInodes(dir string) error {
+	hog := filepath.Join(dir, "hog")
+	err := os.Mkdir(hog, 0o755)
+	for i := 0; err == nil; i++ {
+		err = os.WriteFile(filepath.Join(hog, fmt.Sprint(i)), nil, 0o600)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
+	return err
+}
+
+// fill writes a file until the file system is full.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(block)
+	}
+	f.Close() // there is no room for it
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
+	return err
+}
+
+// TestReplacedDirectory: snapshots go on in a directory that was removed and made
+// anew, or is another one now; never do two daemons write into one.
+func TestReplacedDirectory(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(napRule("nap", newUID())))
+	number := func(path string) string { return path[strings.LastIndexByte(path, '-'):] }
+	if first := byHand(d, "first"); number(first) != "-000001" {
+		t.Errorf("the first is %s", first)
+	}
+	if err := os.RemoveAll(d.snaps); err != nil {
+		t.Fatal(err)
+	}
+	if second := byHand(d, "removed"); number(second) != "-000002" || len(d.list()) != 1 {
+		t.Errorf("after a removal: %s", second)
+	}
+	// It is locked again.
+	if a := tailcam(t, "run", "--rules", d.rules, "--socket-path", d.socket+"2", "--snapshots-dir", d.snaps); a.code == 0 || !strings.Contains(a.err+a.out, "another tailcam uses this directory") {
+		t.Errorf("a second daemon: %+v", a)
+	}
+	moved := d.snaps + ".moved"
+	if err := errors.Join(os.Rename(d.snaps, moved), os.Symlink(moved, d.snaps)); err != nil {
+		t.Fatal(err)
+	}
+	byHand(d, "moved to another disk")
+	if n := len(d.list()); n != 2 {
+		t.Errorf("%d snapshots after the move", n)
+	}
+	// Somebody else has it meanwhile: an error that says so, and nothing written.
+	if err := errors.Join(os.Remove(d.snaps), os.Mkdir(d.snaps, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	other := *d.home
+	other.socket += "2"
+	second := other.start(t)
+	if a := d.verb("snapshot"); a.code != 1 || !strings.Contains(a.err, "another tailcam uses this directory") {
+		t.Errorf("in the directory of another one: %+v", a)
+	}
+	only(t, d.snaps, 0)
+	second.stop(syscall.SIGTERM)
+	byHand(d, "the other one has ended")
+	s := d.status()
+	if n := loss(t, &s, "snapshot_dir_replaced", ""); n != 2 {
+		t.Errorf("replaced %d times, counted %d", 2, n)
+	}
+}

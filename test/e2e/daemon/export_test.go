@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestExport: a snapshot of the real kernel in each format, made by somebody
+// who may nothing, and read by the format's own reader: each has every event
+// that babeltrace2 finds in the trace.
+func TestExport(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("nap", uid, "stacks: [kernel, user]", "snapshot: {before: 60ms, after: 20ms}")),
+		"--recorder-size", "16MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
+	stop := load(t) // wakes, switches and calls
+	naps(t, uid, 1, 30*time.Millisecond, 1)
+	m := account(t, d, 1, "nap")[0]
+	stop()
+	snap := filepath.Join(d.snaps, m.ID)
+	events := readTrace(t, snap)
+	markers := 2 * len(m.Outliers)
+
+	public := publicDir(t)
+	dir := filepath.Join(public, "snap")
+	if out, err := exec.Command("cp", "-r", snap, dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command("chmod", "-R", "a+rX", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	export := func(format string, args ...string) []byte {
+		cmd := exec.CommandContext(t.Context(), built.tailcam, append([]string{"export", dir, "--format", format}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil || stderr.Len() > 0 {
+			t.Fatalf("export %s: %v\n%s", format, err, stderr.String())
+		}
+		return out
+	}
+
+	t.Run("json", func(t *testing.T) {
+		type one struct {
+			Mono     uint64 `json:"mono_ns"`
+			CPU, TID int
+		}
+		left := map[one]int{}
+		for i := range events {
+			left[one{events[i].time, events[i].cpu, events[i].tid}]++
+		}
+		got := lines[struct {
+			one
+			Time   time.Time
+			Event  string
+			Fields map[string]any
+		}](t, string(export("json")))
+		for i := range got {
+			left[got[i].one]--
+			if got[i].Time.UnixNano() != int64(got[i].Mono)+m.Window.WallMinusMono {
+				t.Errorf("%+v: its two times differ", got[i])
+			}
+			if got[i].Event == "sched_switch" && (got[i].Fields["prev_comm"] == nil || got[i].Fields["next_tid"] == nil) {
+				t.Errorf("%+v", got[i])
+			}
+		}
+		for e, n := range left {
+			if n != 0 {
+				t.Errorf("%+v: babeltrace2 finds %d more than there are lines", e, n)
+			}
+		}
+		if len(got) != len(events) || len(got) < 100 {
+			t.Errorf("%d lines, %d events", len(got), len(events))
+		}
+	})
+	t.Run("text", func(t *testing.T) {
+		line := regexp.MustCompile(`^ *.+ +\d+ \[\d{3}\] +\d+\.\d{9}: [a-z_0-9]+:\w+:( |$)`)
+		text := strings.TrimSuffix(string(export("text")), "\n")
+		n := 0
+		for l := range strings.SplitSeq(text, "\n") {
+			if n++; !line.MatchString(l) {
+				t.Fatalf("no line of perf script: %q", l)
+			}
+		}
+		if n != len(events) {
+			t.Errorf("%d lines, %d events", n, len(events))
+		}
+	})
+	t.Run("perfetto", func(t *testing.T) {
+		path := needTool(t, "protoc", "protobuf-compiler")
+		cmd := exec.CommandContext(t.Context(), path, "--proto_path=../../../export/perfetto", "--decode=perfetto.protos.Trace",
+			"../../../export/perfetto/trace.proto")
+		cmd.Stdin = bytes.NewReader(export("perfetto"))
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unknown := regexp.MustCompile(`(?m)^ *\d+(:| \{).*`).Find(out); unknown != nil {
+			t.Errorf("the schema does not have %q", unknown)
+		}
+		if n := bytes.Count(out, []byte("\n    event {\n")); n != len(events)-markers {
+			t.Errorf("%d ftrace events, want %d", n, len(events)-markers)
+		}
+		for _, kind := range []string{"sched_switch", "sched_waking", "sys_enter", "softirq_entry"} {
+			ctf := map[string]string{"sched_switch": kind, "sched_waking": kind, "sys_enter": "syscall_entry_", "softirq_entry": "irq_softirq_entry"}[kind]
+			want := 0
+			for i := range events {
+				if strings.HasPrefix(events[i].name, ctf) {
+					want++
+				}
+			}
+			if n := bytes.Count(out, []byte("\n      "+kind+" {\n")); n != want || n == 0 {
+				t.Errorf("%d of %s, want %d", n, kind, want)
+			}
+		}
+		for _, want := range []string{`callstack_iid: 1`, `name: "outlier nap"`, `name: "verdict"`, `name: "#0 nap"`} {
+			if !bytes.Contains(out, []byte(want)) {
+				t.Errorf("%s is missing", want)
+			}
+		}
+		if !regexp.MustCompile(`name: ".*wakes inj-syscall`).Match(out) {
+			t.Error("nobody wakes the task")
+		}
+	})
+	t.Run("ctf", func(t *testing.T) {
+		out := filepath.Join(t.TempDir(), "copy")
+		if err := os.Mkdir(out, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []string{filepath.Dir(filepath.Dir(out)), filepath.Dir(out), out} {
+			if err := os.Chmod(p, 0o777); err != nil { // whatever the umask
+				t.Fatal(err)
+			}
+		}
+		export("ctf", "-O", filepath.Join(out, "trace"))
+		if n := len(readTrace(t, out)); n != len(events) {
+			t.Errorf("babeltrace2 finds %d events in the copy, %d in the trace", n, len(events))
+		}
+		o := &m.Outliers[0]
+		export("ctf", "-O", filepath.Join(out, "trace"), "--force", "--before", "0s", "--after", "0s")
+		// Of the state dump, which stands before all, a copy has what it needs.
+		of := func(list []event) (n int) {
+			for i := range list {
+				if e := &list[i]; e.time >= o.StartMono && e.time <= o.EndMono && !strings.HasPrefix(e.name, "lttng_statedump_") {
+					n++
+				}
+			}
+			return n
+		}
+		if n, want := of(readTrace(t, out)), of(events); n != want || n == 0 {
+			t.Errorf("babeltrace2 finds %d events of the outlier in the copy, %d in the trace", n, want)
+		}
+	})
+	t.Run("folded", func(t *testing.T) {
+		out := string(export("folded"))
+		stack, weight, _ := strings.Cut(strings.TrimSpace(out), " ") // no name of the injector's has a space
+		if weight != fmt.Sprint(m.Outliers[0].DelayNS) || !strings.HasPrefix(stack, "nap;inj-syscall;") || !strings.Contains(stack, "_[k]") {
+			t.Errorf("%s", out)
+		}
+		// Of one task's time nothing is counted twice.
+		var sum, all int64
+		for l := range strings.Lines(string(export("folded", "--time", "oncpu"))) {
+			var ns int64
+			if _, err := fmt.Sscan(l[strings.LastIndexByte(l, ' ')+1:], &ns); err != nil {
+				t.Fatal(err)
+			}
+			sum += ns
+		}
+		cpus := map[int][2]uint64{}
+		for i := range events {
+			if e := &events[i]; !strings.HasPrefix(e.name, "tailcam_") && !strings.HasPrefix(e.name, "lttng_") {
+				span, ok := cpus[e.cpu]
+				if !ok {
+					span[0] = e.time
+				}
+				cpus[e.cpu] = [2]uint64{span[0], e.time}
+			}
+		}
+		last := events[len(events)-1].time
+		for _, span := range cpus {
+			all += int64(last - span[0])
+		}
+		if sum <= 0 || sum > all {
+			t.Errorf("tasks ran %d ns on CPUs that were there for %d ns", sum, all)
+		}
+	})
+	t.Run("svg", func(t *testing.T) {
+		path := needTool(t, "chromium", "chromium")
+		file := filepath.Join(t.TempDir(), "nap.svg")
+		if err := os.WriteFile(file, export("svg"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		page, err := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+file+"#search=inj-syscall").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(page, []byte(`data-d="`)); n < 5 || !bytes.Contains(page, []byte(`data-zoom="0"`)) ||
+			!bytes.Contains(page, []byte("“inj-syscall”: 1 frames, 100.00 %")) {
+			t.Errorf("%d frames in the browser:\n%s", n, page)
+		}
+	})
+}

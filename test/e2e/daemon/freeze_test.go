@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"flag"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/inject"
+)
+
+// standstill is how long the daemon stands still: go test ./test/e2e/daemon -run TestFreeze -standstill 10s.
+var standstill = flag.Duration("standstill", 5*time.Second, "how long TestFreeze stops the daemon")
+
+// TestFreeze: the daemon stands still while an outlier happens and for five
+// seconds of heavy load after it. What was before the outlier is still there.
+func TestFreeze(t *testing.T) {
+	needRoot(t)
+	needTool(t, "hackbench", "rt-tests")
+	for _, backend := range []string{"mmap", "perf"} {
+		t.Run(backend, func(t *testing.T) { freeze(t, backend) })
+	}
+}
+
+func freeze(t *testing.T, backend string) {
+	uid := newUID()
+	d := start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
+		"stacks: [kernel, waker]", "snapshot: {after: 20ms, every: 10ms}")), "--recorder-size", "2MiB", "--recorder-backend", backend)
+
+	for try := range 5 {
+		time.Sleep(time.Second) // history to keep
+		landmark := runTrue(t)
+		before := recorded(d)
+		d.pause()
+		truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
+		stop := load(t)
+		time.Sleep(*standstill)
+		stop()
+		d.resume()
+		if truth.Kind != inject.Over {
+			t.Logf("try %d: the injector was disturbed: %+v", try, truth)
+			continue
+		}
+		m, events := frozen(t, d, truth)
+		checkFrozen(t, m, events, truth)
+		knows(t, events, landmark, m.Outliers[0].StartMono)
+		after := recorded(d)
+		ring := uint64(2<<20) / 64 // records, at most
+		for cpu := range after {
+			if after[cpu]-before[cpu] < ring {
+				t.Errorf("CPU %d: %d records under load do not prove that %d would have been overwritten", cpu, after[cpu]-before[cpu], ring)
+			}
+		}
+		return
+	}
+	t.Fatal("the injector was disturbed each time")
+}
+
+// runTrue runs a process and returns its id.
+func runTrue(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+// recorded is how many records each CPU has written.
+func recorded(d *running) map[int]uint64 {
+	d.t.Helper()
+	n := map[int]uint64{}
+	for _, c := range d.status().Recorder.CPUs {
+		n[c.CPU] = c.Records
+	}
+	return n
+}
+
+// frozen waits for the snapshot of the outlier.
+func frozen(t *testing.T, d *running, truth inject.Event) (*snapshot.Meta, []event) {
+	t.Helper()
+	var dir string
+	eventually(t, "the outlier's snapshot is there", func() bool {
+		for _, s := range d.list() {
+			m := readMeta(t, s.Dir)
+			if m.Outliers[0].Task.TID == truth.TID {
+				dir = s.Dir
+			}
+		}
+		return dir != ""
+	})
+	return checkSnapshot(t, dir)
+}
+
+// checkFrozen holds the snapshot against the injector's own account.
+func checkFrozen(t *testing.T, m *snapshot.Meta, events []event, truth inject.Event) {
+	t.Helper()
+	if len(m.Outliers) != 1 {
+		t.Fatalf("%d outliers", len(m.Outliers))
+	}
+	o := &m.Outliers[0]
+	if o.Task.PID != truth.PID || o.Task.TID != truth.TID || o.Task.Comm != truth.Comm {
+		t.Errorf("the outlier is of %+v, injected was %+v", o.Task, truth)
+	}
+	// The timer fires after it is due; the victim looks at the clock after it runs.
+	if o.StartMono < truth.Start || o.EndMono > truth.End || o.DelayNS < truth.Delay().Nanoseconds()*9/10 {
+		t.Errorf("from %d to %d, injected was %d to %d", o.StartMono, o.EndMono, truth.Start, truth.End)
+	}
+	if find(events, "sched_waking", o.StartMono, func(e *event) bool {
+		return e.number("tid") == truth.TID && e.number("pid") == truth.PID
+	}) == nil {
+		t.Errorf("the sched_waking of task %d at %d is missing", truth.TID, o.StartMono)
+	}
+	if find(events, "sched_switch", o.EndMono, func(e *event) bool {
+		return e.number("next_tid") == truth.TID && e.number("next_pid") == truth.PID && e.cpu == o.CPU
+	}) == nil {
+		t.Errorf("the sched_switch to task %d at %d is missing", truth.TID, o.EndMono)
+	}
+	for _, c := range m.Coverage {
+		if !c.CompleteBefore {
+			t.Errorf("CPU %d: history is not complete: %+v", c.CPU, c)
+		}
+		n := unbroken(t, events, c.CPU, c.FromMonoNS, o.EndMono)
+		t.Logf("CPU %d: %d switches, unbroken for %v before the entry", c.CPU, n, time.Duration(o.StartMono-min(c.FromMonoNS, o.StartMono)))
+	}
+}
+
+// knows holds that the whole life of a process before that time is in the trace.
+func knows(t *testing.T, events []event, pid int, before uint64) {
+	t.Helper()
+	seen := map[string]int{}
+	for i := range events {
+		e := &events[i]
+		if e.tid == pid && e.time < before && (e.name == "sched_process_exec" || e.name == "sched_process_exit") {
+			seen[e.name]++
+		}
+	}
+	if seen["sched_process_exec"] != 1 || seen["sched_process_exit"] != 1 {
+		t.Errorf("of process %d, which came and went before the outlier, the trace has %v", pid, seen)
+	}
+}

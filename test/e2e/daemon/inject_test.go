@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"bytes"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/inject"
+)
+
+// provoke runs the injector as a user, to its end. The user may have real-time
+// threads, and nothing else.
+func provoke(t *testing.T, uid int, args ...string) []inject.Event {
+	t.Helper()
+	if built.inject == "" {
+		t.Skip("needs gcc, to build the injectors (apt install gcc libc6-dev)")
+	}
+	cmd := exec.CommandContext(t.Context(), built.inject, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
+		AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("inject %v: %v\n%s", args, err, stderr.String())
+	}
+	return lines[inject.Event](t, stdout.String())
+}
+
+// naps makes n system calls of that length, shared by threads: each one, and
+// nothing else, is an outlier of a rule from napRule, however busy the machine is.
+func naps(t *testing.T, uid, n int, length time.Duration, threads int) []inject.Event {
+	t.Helper()
+	events := provoke(t, uid, "syscall", "sleep", strconv.Itoa(n),
+		strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads))
+	if len(events) != n {
+		t.Fatalf("injected %d of %d", len(events), n)
+	}
+	return events
+}
+
+// napRule is a rule whose only outliers are the naps of a user. more is
+// further keys, one a line.
+func napRule(name string, uid int, more ...string) string {
+	return entry(name, "syscall", "1ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-syscall, syscall: clock_nanosleep}", more...)
+}
+
+func entry(name, track, threshold, when string, more ...string) string {
+	text := []string{
+		"  - name: " + name, "track: " + track, "threshold: " + threshold, "when: " + when,
+	}
+	return strings.Join(append(text, more...), "\n    ") + "\n"
+}
+
+func rulesFile(entries ...string) string { return "rules:\n" + strings.Join(entries, "") }
+
+// load keeps every CPU busy with tasks that wake each other, until stop.
+func load(t *testing.T) (stop func()) {
+	t.Helper()
+	path := needTool(t, "hackbench", "rt-tests")
+	// Its end is bounded even if this program dies without a word.
+	cmd := exec.Command("timeout", "60", path, "-g", "2", "-l", "100000000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		// it may have ended
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		cmd.Wait() // killed
+	}
+	t.Cleanup(stop)
+	return stop
+}

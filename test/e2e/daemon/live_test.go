@@ -1,0 +1,398 @@
+package daemon
+
+import (
+	"bytes"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// heldNaps is an injector that has its process id, and waits to be let go.
+type heldNaps struct {
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+	letGo    func()
+}
+
+// holdNaps prepares n naps of a length.
+func holdNaps(t *testing.T, uid, n int, length time.Duration, threads int) *heldNaps {
+	t.Helper()
+	if built.inject == "" {
+		t.Skip("needs gcc, to build the injectors (apt install gcc libc6-dev)")
+	}
+	h := &heldNaps{}
+	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `read go && exec "$0" "$@"`, built.inject, "syscall", "sleep", strconv.Itoa(n),
+		strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads))
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
+		AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
+	}
+	h.cmd.Stdout, h.cmd.Stderr = &h.out, &h.err
+	input, err := h.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h.letGo = func() {
+		if _, err := input.Write([]byte("go\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// wait returns what was injected.
+func (h *heldNaps) wait(t *testing.T) []inject.Event {
+	t.Helper()
+	if err := h.cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", h.cmd.Args, err, h.err.String())
+	}
+	return lines[inject.Event](t, h.out.String())
+}
+
+func (h *heldNaps) pid() string { return strconv.Itoa(h.cmd.Process.Pid) }
+
+// sleeper is a rule that no nap passes, unless it is told to.
+func sleeper(name string, uid int, more ...string) string {
+	return entry(name, "syscall", "10s", "{uid: "+strconv.Itoa(uid)+", comm: inj-syscall, syscall: clock_nanosleep}", append(more, "snapshot: false")...)
+}
+
+// TestThresholdLive: a threshold of one process is for that process, from the
+// moment that the verb returns until it is cleared or ends by itself.
+func TestThresholdLive(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	const n, length = 20, 10 * time.Millisecond
+	d := start(t, rulesFile(sleeper("naps", uid), sleeper("other", uid)))
+	chosen, passed := holdNaps(t, uid, n, length, 4), holdNaps(t, uid, n, length, 4)
+	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--when", "comm=inj-*", "2ms")
+	list := lines[api.ThresholdInfo](t, d.ok("threshold", "list", "-o", "json"))
+	if len(list) != 1 || list[0].Rule != "naps" || list[0].ThresholdNS != 2e6 || list[0].LeftNS != 0 || list[0].By != "uid 0" || list[0].When["pid"][0] != chosen.pid() {
+		t.Errorf("list: %+v", list)
+	}
+	chosen.letGo()
+	passed.letGo()
+	want := len(chosen.wait(t))
+	passed.wait(t)
+	events := settled(t, d, "naps", want)
+	for i := range events {
+		if strconv.Itoa(events[i].Task.PID) != chosen.pid() || events[i].ThresholdNS != 2e6 {
+			t.Errorf("an outlier of process %d with threshold %d", events[i].Task.PID, events[i].ThresholdNS)
+		}
+	}
+	s := d.status()
+	if got := rule(t, &s, "naps"); got.Outliers != uint64(want) || got.Set != 1 || got.ThresholdNS != 10e9 {
+		t.Errorf("status: %+v", got)
+	}
+
+	// For all, over a reload, and cleared.
+	d.ok("threshold", "set", "naps", "3ms")
+	naps(t, uid, n, length, 4)
+	want += n
+	settled(t, d, "naps", want)
+	reloaded := d.log.count("rules reloaded")
+	d.signal(syscall.SIGHUP)
+	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
+	s = d.status()
+	if got := rule(t, &s, "naps"); got.Set != 2 || got.ThresholdNS != 3e6 {
+		t.Errorf("after a reload: %+v", got)
+	}
+	if got := d.ok("threshold", "clear", "naps"); got != "2 cleared\n" {
+		t.Errorf("clear: %q", got)
+	}
+	naps(t, uid, n, length, 4)
+	settled(t, d, "naps", want)
+	if n := len(settled(t, d, "other", 0)); n != 0 {
+		t.Errorf("the other rule fired %d times", n)
+	}
+
+	// It ends by itself.
+	d.ok("threshold", "set", "naps", "3ms", "--for", "300ms")
+	eventually(t, "it expires", func() bool { return d.ok("threshold", "list", "-o", "json") == "" })
+	naps(t, uid, n, length, 4)
+	settled(t, d, "naps", want)
+	if !d.log.has(`"settings":["threshold 3 of rule naps: expired"]`) {
+		t.Error("the log does not tell that it expired")
+	}
+
+	// A rule that a reload takes away takes its settings along.
+	d.ok("threshold", "set", "other", "3ms")
+	d.ok("pause", "other")
+	writeFile(t, d.rules, rulesFile(sleeper("naps", uid)), 0o644)
+	reloaded = d.log.count("rules reloaded")
+	d.signal(syscall.SIGHUP)
+	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
+	if !d.log.has(`"settings":["threshold 4 of rule other: the rule is gone","pause of rule other: the rule is gone"]`) {
+		t.Error("the log does not tell what was dropped")
+	}
+}
+
+// TestTimeoutLive: a timeout of one process reports its work while it is stuck.
+func TestTimeoutLive(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(sleeper("naps", uid, "timeout: 1m")))
+	const n, length = 4, 400 * time.Millisecond
+	chosen, passed := holdNaps(t, uid, n, length, 2), holdNaps(t, uid, n, length, 2)
+	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "20s", "10s")
+	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "100ms", "50ms") // in its place
+	chosen.letGo()
+	passed.letGo()
+	chosen.wait(t)
+	passed.wait(t)
+	causes := map[tracker.Cause]int{}
+	events := settled(t, d, "naps", 2*n)
+	for i := range events {
+		o := &events[i]
+		causes[o.Cause]++
+		if strconv.Itoa(o.Task.PID) != chosen.pid() || o.ThresholdNS != 100e6 {
+			t.Errorf("an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
+		}
+	}
+	if causes[tracker.CauseTimeout] != n || causes[tracker.CauseAfterTimeout] != n {
+		t.Errorf("%d naps: %v", n, causes)
+	}
+}
+
+// TestThresholdMistakes: what is wrong changes nothing.
+func TestThresholdMistakes(t *testing.T) {
+	needRoot(t)
+	d := start(t, rulesFile(sleeper("naps", newUID())))
+	const durations = "; allowed: a duration from 1us to 1h with its unit, such as 5ms\n"
+	for _, k := range []struct{ args, want string }{
+		{"set nosuch 2ms", "no rule \"nosuch\": the daemon has naps\n"},
+		{"set naps 0s", "rule naps: threshold is zero" + durations},
+		{"set naps -- -2ms", "rule naps: threshold -2ms is negative" + durations},
+		{"set naps", "rule naps: nothing to set; allowed: a threshold, such as 2ms, a timeout, or both\n"},
+		{"set naps 2ms --when device=sda", "rule naps: device has no meaning with track syscall; allowed: device with track block\n"},
+		{"set naps 2ms --when pid=root", "rule naps: pid is text; allowed: a whole number from 1 to 4194304\n"},
+		{"set naps 2ms --for 1ms", "for 1ms is too short; allowed: a duration from 100ms to 720h with its unit, such as 5ms\n"},
+		{"set naps 2ms --timeout 1s", "rule naps: no rule had a timeout when tailcam started, so that nothing looks for work that is stuck: give one a timeout in its file, and restart tailcam\n"},
+		{"clear naps 7", "rule naps has no threshold 7 set: see tailcam threshold list\n"},
+		{"clear naps --ratchet", "rule naps has no ratchet\n"},
+	} {
+		a := tailcam(t, slices.Concat([]string{"threshold"}, strings.Fields(k.args)[:1], []string{"--socket", d.socket}, strings.Fields(k.args)[1:])...)
+		if a.code != 1 || a.out != "" || a.err != "tailcam: "+k.want {
+			t.Errorf("%s: %d %q %q", k.args, a.code, a.out, a.err)
+		}
+	}
+	if a := d.verb("resume", "naps"); a.code != 1 || a.err != "tailcam: rule naps is not paused\n" {
+		t.Errorf("resume: %+v", a)
+	}
+	c := api.NewClient(d.socket)
+	defer c.Close()
+	for i := range 256 {
+		if _, err := c.SetThreshold(t.Context(), &api.ThresholdRequest{Rule: "naps", When: map[string][]string{"pid": {strconv.Itoa(i + 1)}}, Threshold: "1s"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := d.verb("threshold", "set", "naps", "1s", "--when", "pid=500"); a.code != 1 || a.err != "tailcam: 256 thresholds are set already: clear some of them (see tailcam threshold list)\n" {
+		t.Errorf("one more: %+v", a)
+	}
+	if got := d.ok("threshold", "clear", "--all"); got != "256 cleared\n" {
+		t.Errorf("clear: %q", got)
+	}
+}
+
+// TestPauseLive: a paused rule fires nothing, its neighbour everything.
+func TestPauseLive(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("stays", uid, "snapshot: false"), napRule("paused", uid, "snapshot: false")))
+	const n, length = 20, 5 * time.Millisecond
+	both := func(stays, paused int) {
+		t.Helper()
+		naps(t, uid, n, length, 4)
+		settled(t, d, "stays", stays)
+		settled(t, d, "paused", paused)
+	}
+	both(n, n)
+	d.ok("pause", "paused")
+	both(2*n, n)
+	reloaded := d.log.count("rules reloaded")
+	d.signal(syscall.SIGHUP)
+	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
+	both(3*n, n)
+	s := d.status()
+	if got := rule(t, &s, "paused"); !got.Paused || got.PausedLeftNS != 0 || got.Outliers != n {
+		t.Errorf("status: %+v", got)
+	}
+	d.ok("resume", "paused")
+	both(4*n, 2*n)
+	d.ok("pause", "paused", "--for", "1h")
+	s = d.status()
+	if got := rule(t, &s, "paused"); !got.Paused || got.PausedLeftNS > int64(time.Hour) || got.PausedLeftNS < int64(59*time.Minute) {
+		t.Errorf("status: %+v", got)
+	}
+	if got := d.ok("list", "rules"); !strings.Contains(got, "paused for ") {
+		t.Errorf("list rules: %s", got)
+	}
+	d.ok("pause", "paused", "--for", "300ms") // in place of the other
+	eventually(t, "the pause is over", func() bool {
+		s := d.status()
+		return !rule(t, &s, "paused").Paused
+	})
+	both(5*n, 3*n)
+}
+
+// TestRatchetLive: only records fire, over a reload, until the ratchet is reset.
+func TestRatchetLive(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("records", uid, "snapshot: false", "ratchet: true")))
+	var longest, want int64
+	for i, ms := range []int{5, 10, 7, 30, 20, 60, 15, 120} {
+		delay := naps(t, uid, 1, time.Duration(ms)*time.Millisecond, 1)[0].Delay().Nanoseconds()
+		if delay > longest {
+			longest = delay
+			want++
+		}
+		settled(t, d, "records", int(want))
+		if i == 3 {
+			d.signal(syscall.SIGHUP)
+			eventually(t, "the rules are reloaded", func() bool { return d.log.has("rules reloaded") })
+		}
+	}
+	s := d.status()
+	got := rule(t, &s, "records")
+	if got.RatchetNS == nil || *got.RatchetNS != got.WorstNS || *got.RatchetNS < longest-int64(time.Millisecond) || *got.RatchetNS > longest+int64(time.Millisecond) {
+		t.Errorf("the longest took %d, status: %+v", longest, got)
+	}
+	d.ok("threshold", "clear", "records", "--ratchet")
+	naps(t, uid, 1, 5*time.Millisecond, 1)
+	settled(t, d, "records", int(want)+1)
+}
+
+// TestThresholdStorm: thresholds come and go ten times a second while many
+// threads are slow: each outlier is reported once and counted once.
+func TestThresholdStorm(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	d := start(t, rulesFile(napRule("storm", uid, "snapshot: false"), sleeper("aside", uid)), "--outliers-rate", "0")
+	const naps = 9600
+	h := holdNaps(t, uid, naps, 8*time.Millisecond, 16)
+	c := api.NewClient(d.socket)
+	defer c.Close()
+	told := follow(t, c, "storm", naps)
+	h.letGo()
+	ended := make(chan error, 1)
+	go func() { ended <- h.cmd.Wait() }()
+	changes := 0
+	change := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes++
+	}
+	set := func(rule, threshold string, when map[string][]string, lasts string) {
+		t.Helper()
+		_, err := c.SetThreshold(t.Context(), &api.ThresholdRequest{Rule: rule, When: when, Threshold: threshold, For: lasts})
+		change(err)
+	}
+	for over := false; !over; {
+		switch changes % 7 {
+		case 0:
+			set("storm", "2ms", map[string][]string{"pid": {h.pid()}}, "")
+		case 1:
+			set("storm", "500us", nil, "")
+		case 2:
+			set("aside", "5s", map[string][]string{"comm": {"x*"}}, "250ms")
+		case 3:
+			set("storm", "4ms", map[string][]string{"comm": {"inj-*"}, "tid": {h.pid()}}, "150ms")
+		case 4:
+			change(c.Pause(t.Context(), &api.PauseRequest{Rule: "aside", For: "100ms"}))
+		case 5:
+			d.signal(syscall.SIGHUP)
+			changes++
+		case 6:
+			_, err := c.ClearThresholds(t.Context(), "", 0)
+			change(err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("%v\n%s", err, h.err.String())
+			}
+			over = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	injected := lines[inject.Event](t, h.out.String())
+	s := d.status()
+	eventually(t, "everything is counted", func() bool {
+		s = d.status()
+		return rule(t, &s, "storm").Outliers >= uint64(len(injected))
+	})
+	got := rule(t, &s, "storm")
+	t.Logf("%d changes, %d naps", changes, len(injected))
+	if got.Outliers != uint64(len(injected)) || got.Lost != 0 || changes < 20 {
+		t.Errorf("%d naps, %d changes: %+v", len(injected), changes, got)
+	}
+	if n := rule(t, &s, "aside").Outliers; n != 0 {
+		t.Errorf("the other rule fired %d times", n)
+	}
+	reported := map[[2]uint64]int{} // by thread and end
+	for _, o := range told() {
+		reported[[2]uint64{uint64(o.Task.TID), o.StartMono}]++
+	}
+	if len(reported) != len(injected) {
+		t.Errorf("%d different outliers of %d naps", len(reported), len(injected))
+	}
+	for key, n := range reported {
+		if n != 1 {
+			t.Errorf("thread %d at %d: reported %d times", key[0], key[1], n)
+		}
+	}
+}
+
+// follow collects the outliers of a rule as they come; told waits until there are n.
+func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*tracker.Outlier) {
+	t.Helper()
+	stream, err := c.Events(t.Context(), &api.EventsOptions{Rule: rule, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stream.Close() })
+	var mu sync.Mutex
+	var list []*tracker.Outlier
+	go func() {
+		for {
+			e, err := stream.Next()
+			if err != nil {
+				return // the test has ended, or sees that some are missing
+			}
+			mu.Lock()
+			if e.Lost > 0 {
+				t.Errorf("%d were not told: the test was too slow to read", e.Lost)
+			}
+			if e.Outlier != nil && !e.Outlier.Completed {
+				list = append(list, e.Outlier)
+			}
+			mu.Unlock()
+		}
+	}()
+	return func() []*tracker.Outlier {
+		eventually(t, "all outliers are told", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(list) >= n
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(list)
+	}
+}

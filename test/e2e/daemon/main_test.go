@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	slow "github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/test/support/inject"
+)
+
+// built is what TestMain has made for all tests.
+var built struct {
+	tailcam string
+	inject  string // empty: no C compiler
+}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == slow.Verb {
+		os.Exit(slow.Main(os.Args[2:])) // a child of the slow disk
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		return m.Run() // everything skips
+	}
+	base, name := "", "tailcam-test-"
+	if underUnit {
+		base, name = visibleDir, "tailcam-unit-" // mounts of the tests themselves lie below it
+	}
+	dir, err := os.MkdirTemp(base, name)
+	if err == nil {
+		defer os.RemoveAll(dir) // a directory in the temporary one
+		if underUnit {
+			os.Setenv("TMPDIR", dir)
+		}
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "build what is tested: %v\n", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build makes the binaries where every user may execute them.
+func build(dir string) error {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if err := lookAtSources(); err != nil {
+		return err
+	}
+	built.tailcam = filepath.Join(dir, "tailcam")
+	cmd := exec.Command("go", "build", "-o", built.tailcam, "github.com/tailcam/tailcam/cmd/tailcam")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	if compiler, err := exec.LookPath("gcc"); err == nil {
+		built.inject = filepath.Join(dir, "inject")
+		return inject.Compile(compiler, built.inject)
+	}
+	return nil
+}
+
+// lookAtSources makes go test notice that the result of an earlier run is out of
+// date: it knows which files this program looks at, not what go build reads.
+func lookAtSources() error {
+	return filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".o" || ext == ".sh" || ext == ".yaml") {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs into the kernel")
+	}
+	if testing.Short() {
+		t.Skip("takes seconds: left out with -short")
+	}
+}
+
+func needTool(t *testing.T, name, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("needs %s (apt install %s)", name, pkg)
+	}
+	return path
+}
+
+var uids atomic.Int64
+
+// newUID returns a user id that nobody on the machine has, not even another
+// run of these tests at the same time.
+func newUID() int {
+	return 100000 + os.Getpid()%100000*100 + int(uids.Add(1))
+}
+
+// hang is how long a test waits for what has to happen before it gives up.
+const hang = 60 * time.Second
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(hang); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s in vain until %s", hang, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// publicDir is a temporary directory that every user may enter.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tailcam-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func writeFile(t *testing.T, path, text string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	return path
+}

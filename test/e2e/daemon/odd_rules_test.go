@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/stuckfs"
+)
+
+// TestOddRuleFiles: a reload that finds no file, or one that nobody answers for,
+// changes nothing, says so, and holds up neither the next reload nor the end.
+func TestOddRuleFiles(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: false")))
+	d := h.start(t)
+	put := func(make func() error) {
+		t.Helper()
+		if err := os.Remove(h.rules); err != nil {
+			t.Fatal(err)
+		}
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(says string) {
+		t.Helper()
+		before := d.log.count("the running rules stay as they are")
+		d.signal(syscall.SIGHUP)
+		eventually(t, "the reload is refused", func() bool {
+			return d.log.count("the running rules stay as they are") > before
+		})
+		if !d.log.has(says) {
+			t.Errorf("the log does not say %q", says)
+		}
+	}
+	put(func() error { return syscall.Mkfifo(h.rules, 0o644) })
+	refused(h.rules + ": is not a file: it is a FIFO")
+	put(func() error { return os.Symlink("/dev/zero", h.rules) })
+	refused("it is a device")
+
+	source := writeFile(t, h.dir+"/source", rulesFile(napRule("late", uid, "snapshot: false")), 0o644)
+	fs := stuckfs.Mount(t, "rules", source)
+	fs.Hang()
+	t.Cleanup(fs.Answer)
+	put(func() error { return os.Symlink(fs.Path(), h.rules) })
+	refused("does the file system that they lie on answer?")
+	refused("an earlier reading still waits")
+
+	// It works on meanwhile.
+	naps(t, uid, 2, 5*time.Millisecond, 1)
+	settled(t, d, "nap", 2)
+
+	a := tailcam(t, (&home{rules: h.rules, socket: h.dir + "/other.sock", snaps: h.dir + "/other"}).command()[1:]...)
+	if a.code != 1 || !strings.Contains(a.err, "read rules: not all rule files could be read in time") {
+		t.Errorf("a start on rules that hang: exit status %d, %q", a.code, a.err)
+	}
+
+	fs.Answer()
+	eventually(t, "rules are read again", func() bool {
+		d.signal(syscall.SIGHUP)
+		return d.log.has("rules reloaded")
+	})
+	s := d.status()
+	rule(t, &s, "late")
+
+	other := stuckfs.Mount(t, "rules", source)
+	other.Hang()
+	t.Cleanup(other.Answer)
+	put(func() error { return os.Symlink(other.Path(), h.rules) })
+	d.signal(syscall.SIGHUP)
+	start := time.Now()
+	d.stop(syscall.SIGTERM)
+	t.Logf("SIGTERM during a reload that hangs: ended after %s", time.Since(start))
+}

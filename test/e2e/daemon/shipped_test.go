@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// shipped starts a daemon with the rules that come with tailcam.
+func shipped(t *testing.T, args ...string) *running {
+	t.Helper()
+	h := newHome(t, "")
+	rules, err := os.ReadDir("../../../configs/rules.d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(h.rules); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(h.rules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range rules {
+		writeFile(t, h.rules+"/"+f.Name(), readText(t, "../../../configs/rules.d", f.Name()), 0o644)
+	}
+	return h.start(t, args...)
+}
+
+// TestIdle: an idle machine stays silent.
+func TestIdle(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("TAILCAM_IDLE") == "" {
+		t.Skip("needs a machine on which nothing else runs: say so with TAILCAM_IDLE=1")
+	}
+	d := shipped(t)
+	time.Sleep(20 * time.Second)
+	if out := d.ok("events", "-o", "json"); out != "" {
+		t.Errorf("an idle machine has outliers:\n%s", out)
+	}
+	if n := len(d.list()); n > 0 {
+		t.Errorf("%d snapshots were taken", n)
+	}
+}
+
+// TestBusy: a busy machine is not spammed.
+func TestBusy(t *testing.T) {
+	needRoot(t)
+	d := shipped(t)
+	stop := load(t)
+	time.Sleep(10 * time.Second)
+	stop()
+	taken := map[string][]tracker.Outlier{}
+	limits := map[string]limit{}
+	for _, s := range d.list() {
+		m := readMeta(t, s.Dir)
+		for _, o := range m.Outliers {
+			taken[o.Rule] = append(taken[o.Rule], o)
+		}
+		for _, r := range m.Rules {
+			limits[r.Name] = limit{time.Duration(r.Snapshot.EveryNS), r.Snapshot.Burst}
+		}
+	}
+	s := d.status()
+	for _, r := range s.Rules {
+		t.Logf("%s: %d outliers of %d, %d with a snapshot, %d suppressed", r.Name, r.Outliers, r.Seen, len(taken[r.Name]), r.Suppressed)
+		if n := uint64(len(taken[r.Name])); n+r.Suppressed > r.Outliers {
+			t.Errorf("rule %s: %d outliers, but %d with a snapshot and %d suppressed", r.Name, r.Outliers, n, r.Suppressed)
+		}
+	}
+	for name, events := range taken {
+		sortByExit(events)
+		limits[name].hold(t, name, events)
+	}
+}

@@ -1,0 +1,208 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/stuckfs"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// TestStackSources: events and snapshots tell where in the source text a slow
+// call was made, inlined functions included; the frames stay as they were.
+func TestStackSources(t *testing.T) {
+	needRoot(t)
+	const source = "testdata/napper.c"
+	compiler := needTool(t, "gcc", "gcc libc6-dev")
+	program := filepath.Join(publicDir(t), "napper")
+	if out, err := exec.Command(compiler, "-O2", "-g", "-fno-omit-frame-pointer", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	uid := newUID()
+	d := start(t, rulesFile(entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid),
+		"stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}")))
+
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stdin.Close()
+		cmd.Wait()
+	}()
+	// The first ones may come before debug information is read.
+	var o tracker.Outlier
+	for n := 1; o.Stacks.UserSources() == nil; n++ {
+		if n > 100 {
+			t.Fatalf("none of %d outliers has sources; the last: %+v", n, o)
+		}
+		if _, err := stdin.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
+		o = d.events("napper")[n-1]
+	}
+	if len(o.Stacks.User) < 2 || !strings.HasPrefix(o.Stacks.User[0], "work+0x") || !strings.HasSuffix(o.Stacks.User[0], " (napper)") {
+		t.Fatalf("frames %q", o.Stacks.User)
+	}
+	s := o.Stacks.UserSources()
+	if len(s) != len(o.Stacks.User) {
+		t.Fatalf("%d sources of %d frames", len(s), len(o.Stacks.User))
+	}
+	here, call := lineWith(t, source, "nap is here"), lineWith(t, source, "work calls nap")
+	if len(s[0].Inlined) != 1 || s[0].Inlined[0].Function != "nap" || s[0].Line != call || filepath.Base(s[0].File) != "napper.c" {
+		t.Fatalf("innermost frame: %+v", s[0])
+	}
+	// The statement is several lines long, and the compiler may name any of them.
+	if got := s[0].Inlined[0]; got.Line < here-1 || got.Line > here+4 || filepath.Base(got.File) != "napper.c" {
+		t.Errorf("the nap is at %s:%d, want line %d", got.File, got.Line, here)
+	}
+	frame := fmt.Sprintf("nap (inlined)  testdata/napper.c:%d", s[0].Inlined[0].Line)
+	if text := d.ok("events", "--rule", "napper", "-v"); !strings.Contains(text, frame) || !strings.Contains(text, fmt.Sprintf("(napper)  testdata/napper.c:%d", call)) {
+		t.Errorf("no %q in\n%s", frame, text)
+	}
+
+	dir := filepath.Join(d.snaps, *o.Snapshot)
+	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for i := range m.Outliers {
+		if m.Outliers[i].EndMono == o.EndMono {
+			found = true
+			if diff := cmp.Diff(o.Stacks, m.Outliers[i].Stacks); diff != "" {
+				t.Errorf("the snapshot's stacks are not the event's: %s", diff)
+			}
+		}
+	}
+	if !found {
+		t.Error("the snapshot lacks the outlier")
+	}
+	for file, want := range map[string]string{snapshot.ExplainTextFile: frame, snapshot.FoldedFile: ";nap_[i]"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("no %q in %s: %v\n%s", want, file, err, text)
+		}
+	}
+}
+
+// stuckNapper runs a program, as a user, from a file system that will not answer
+// once it is told so; one lets the program sleep once.
+func stuckNapper(t *testing.T) (fs *stuckfs.FS, uid int, one func()) {
+	t.Helper()
+	compiler := needTool(t, "gcc", "gcc libc6-dev")
+	out := filepath.Join(t.TempDir(), "napper")
+	// Static, so that its symbols, at the end, are far from what it needs to run.
+	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	fs = stuckfs.Mount(t, "napper", out)
+	uid = newUID()
+	program := fs.Program(uid)
+	cmd := exec.Command(program[0], program[1:]...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		fs.Answer()
+		stdin.Close()
+		cmd.Wait()
+	})
+	return fs, uid, func() {
+		t.Helper()
+		if _, err := stdin.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stdout.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStuckNames: while the file of a program cannot be read, its outliers come,
+// with addresses, and their snapshots, too; and so do those of others. Nothing
+// is lost meanwhile.
+func TestStuckNames(t *testing.T) {
+	needRoot(t)
+	fs, uid, one := stuckNapper(t)
+	other := newUID()
+	one() // from here on it has in memory what it needs, and a daemon that starts now knows nothing of it
+	d := start(t, rulesFile(
+		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}"),
+		napRule("nap", other, "stacks: [user]")))
+	nap := func(n int) tracker.Outlier {
+		one()
+		var events []tracker.Outlier
+		eventually(t, "all is told of the nap that will be", func() bool {
+			events = d.events("napper")
+			return len(events) == n && !events[n-1].Partial
+		})
+		return events[n-1]
+	}
+	fs.Hang()
+	var o tracker.Outlier
+	for n := 1; n <= 3; n++ {
+		o = nap(n)
+		if len(o.Stacks.User) == 0 || !strings.HasPrefix(o.Stacks.User[0], "[unknown] (napper+0x") || o.Stacks.Sources != nil {
+			t.Fatalf("while the file system hangs: %+v", o.Stacks)
+		}
+	}
+	naps(t, other, 20, 5*time.Millisecond, 2)
+	eventually(t, "others are told", func() bool { return len(d.events("nap")) == 20 })
+	dir := filepath.Join(d.snaps, *o.Snapshot)
+	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
+	s := d.status()
+	if n := loss(t, &s, "symbols_late", ""); n == 0 {
+		t.Error("status tells of no stack without all of its names")
+	}
+	for _, name := range []string{"napper", "nap"} {
+		if r := rule(t, &s, name); r.Lost != 0 {
+			t.Errorf("%d outliers of rule %s are lost", r.Lost, name)
+		}
+	}
+	fs.Answer()
+	for n := 4; !strings.HasPrefix(o.Stacks.User[0], "work+0x"); n++ {
+		if n > 100 {
+			t.Fatalf("no names after the file system answers: %+v", o.Stacks)
+		}
+		o = nap(n)
+	}
+}
+
+// lineWith is the number of the line that has a remark.
+func lineWith(t *testing.T, path, remark string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, ok := strings.Cut(string(text), remark)
+	if !ok {
+		t.Fatalf("%s has no %q", path, remark)
+	}
+	return strings.Count(before, "\n") + 1
+}

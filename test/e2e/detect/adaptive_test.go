@@ -1,0 +1,202 @@
+package detect
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/adaptive"
+)
+
+const (
+	shiftThreads = 8
+	shiftSeconds = 5 // each phase
+	shiftOutlier = 50 * time.Millisecond
+	// shiftFirings is what a shift may fire at most (tracker/adaptive).
+	shiftFirings = 128
+)
+
+// shiftPhases are what the calls of the load take, one phase after the other.
+var shiftPhases = []time.Duration{time.Millisecond, 3 * time.Millisecond, 6 * time.Millisecond}
+
+// shiftArgs are the injector's arguments.
+func shiftArgs() []string {
+	args := []string{"shift", "8", micros(shiftOutlier), "5"}
+	for _, p := range shiftPhases {
+		args = append(args, micros(p))
+	}
+	return args
+}
+
+// A load whose delays shift from 1 to 3 and 6 ms: with a threshold that follows
+// it, all outliers among them fire, and of the shifts themselves only a few
+// delays before the threshold has followed. The same load counts the histograms
+// exactly: each delay once, in the rule and in its class, over reloads, too.
+func TestAdaptive(t *testing.T) {
+	needRoot(t)
+	h := hold(t, shiftArgs()...)
+	sleep := calls(t, "clock_nanosleep")
+	mine := rules.Match{PID: []uint32{h.pid()}, Comm: []string{"inj-shift"}, Syscall: sleep}
+	list := []rules.Rule{
+		{
+			Name: "follows", Track: rules.Syscall, When: mine, Histogram: &rules.Histogram{},
+			Adaptive: &rules.Adaptive{
+				Quantile: 0.99, Times: 2, Floor: 100 * time.Microsecond, Ceiling: time.Second,
+				Window: 10 * time.Second, MinSamples: 2000,
+			},
+		},
+		{
+			Name: "by-call", Track: rules.Syscall, Threshold: time.Hour,
+			When: rules.Match{PID: []uint32{h.pid()}, Comm: []string{"inj-shift"}}, Histogram: &rules.Histogram{By: rules.BySyscall, Classes: 4},
+		},
+		{
+			Name: "by-cgroup", Track: rules.Syscall, Threshold: time.Hour, When: mine,
+			Histogram: &rules.Histogram{By: rules.ByCgroup, Classes: 4},
+		},
+		{
+			Name: "by-override", Track: rules.Syscall, Threshold: time.Hour, When: rules.Match{PID: []uint32{h.pid()}},
+			Histogram: &rules.Histogram{By: rules.ByOverride},
+			Overrides: []rules.Override{
+				{When: rules.Match{Comm: []string{"nobody"}}, Threshold: time.Minute},
+				{When: rules.Match{Comm: []string{"inj-shift"}, Syscall: sleep}, Threshold: time.Minute},
+			},
+		},
+	}
+	c := watch(t, list, nil)
+	controller := adaptive.NewController(c.kernel)
+	h.letGo()
+	over := make(chan struct{})
+	go func() {
+		h.cmd.Wait() // looked at below
+		close(over)
+	}()
+	var followed []time.Duration
+	var awake uint64 // since when it is not quiet
+	swaps := 0
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-over:
+			ended = true
+		case now := <-tick.C:
+			if err := controller.Tick(now); err != nil {
+				t.Fatal(err)
+			}
+			s, _ := controller.State("follows", "")
+			followed = append(followed, s.Threshold)
+			if awake == 0 && s.Threshold > 0 {
+				awake = clock(t)
+			}
+			if len(followed)%4 == 0 { // rules come and go
+				swaps++
+				next := slices.Clone(list)
+				if swaps%2 == 1 {
+					next = append([]rules.Rule{{Name: "new", Track: rules.Syscall, Threshold: time.Hour, When: mine, Histogram: &rules.Histogram{}}}, next...)
+				}
+				if err := c.kernel.Swap(next); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if !h.cmd.ProcessState.Success() {
+		t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
+	}
+	events := events(t, &h.out)
+	t.Logf("thresholds, second by second: %v", followed)
+	if awake == 0 {
+		t.Fatal("the threshold stayed quiet")
+	}
+	c.arrived()
+	c.mu.Lock()
+	reports := slices.Clone(c.outliers)
+	c.mu.Unlock()
+	checkShift(t, c, events, reports, awake)
+	checkCounts(t, c, events)
+}
+
+// checkShift holds what fired against the outliers that were planted.
+func checkShift(t *testing.T, c *camera, events []inject.Event, reports []*tracker.Outlier, awake uint64) {
+	t.Helper()
+	planted, caught, shifted, noise := 0, 0, 0, 0
+	used := map[*tracker.Outlier]bool{}
+	for _, e := range events {
+		if e.Kind != inject.Over || e.End < awake+uint64(time.Second) {
+			continue
+		}
+		planted++
+		i := slices.IndexFunc(reports, func(o *tracker.Outlier) bool {
+			return o.Task.TID == e.TID && o.StartMono >= e.Start && o.EndMono <= e.End
+		})
+		if i < 0 {
+			t.Errorf("an outlier of %v did not fire", e.Delay())
+			continue
+		}
+		caught++
+		used[reports[i]] = true
+	}
+	for _, o := range reports {
+		delay := time.Duration(o.DelayNS)
+		switch {
+		case used[o] || delay >= shiftOutlier:
+		case delay < 2*shiftPhases[len(shiftPhases)-1]:
+			shifted++
+		default: // the machine did that
+			noise++
+		}
+		if delay < time.Duration(o.ThresholdNS) {
+			t.Errorf("%v fired below the threshold %v", delay, time.Duration(o.ThresholdNS))
+		}
+	}
+	held := c.counters().Rules["follows"].HeldBack
+	t.Logf("%d of %d outliers fired; %d delays of the shifts, %d held back; %d that the machine made slow", caught, planted, shifted, held, noise)
+	if planted < 20 {
+		t.Errorf("only %d outliers planted", planted)
+	}
+	if shifts := len(shiftPhases) - 1; shifted > shifts*shiftFirings {
+		t.Errorf("%d delays of %d shifts fired", shifted, shifts)
+	}
+}
+
+// checkCounts holds the histograms against the number of calls.
+func checkCounts(t *testing.T, c *camera, events []inject.Event) {
+	t.Helper()
+	want := uint64(events[len(events)-1].Offset)
+	all, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unseen := uint64(c.unseen())
+	for name, class := range map[string]string{
+		"follows": "", "by-call": "clock_nanosleep", "by-cgroup": "*", "by-override": "override 2",
+	} {
+		r := all.Rules[name]
+		if r == nil {
+			t.Errorf("rule %s has no histogram", name)
+			continue
+		}
+		i := slices.IndexFunc(r.Classes, func(k tracker.ClassHistogram) bool { return k.Name == class || class == "*" })
+		if i < 0 {
+			t.Errorf("rule %s has no class %s: %d classes", name, class, len(r.Classes))
+			continue
+		}
+		k := &r.Classes[i]
+		got := k.Count + r.Undecided
+		if got > want || got+unseen < want {
+			t.Errorf("rule %s: %d delays in class %q, %d undecided, but there were %d calls", name, k.Count, k.Name, r.Undecided, want)
+		}
+		if k.Min < 900_000 || k.Max < uint64(shiftOutlier) || k.Sum < k.Count*k.Min || k.Sum > k.Count*k.Max {
+			t.Errorf("rule %s: from %d to %d ns, %d together", name, k.Min, k.Max, k.Sum)
+		}
+		if p50 := time.Duration(k.Quantile(0.5)); p50 < 900*time.Microsecond || p50 > shiftOutlier {
+			t.Errorf("rule %s: half of them take up to %v", name, p50)
+		}
+	}
+	if n := all.Trackers[rules.Syscall].Count; n < want {
+		t.Errorf("the tracker has %d delays of at least %d", n, want)
+	}
+}

@@ -1,0 +1,252 @@
+package detect
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// chainRule is a rule for the tasks with these names.
+func chainRule(name string, threshold time.Duration, from []rules.Origin, to []rules.End, comms ...string) rules.Rule {
+	return rules.Rule{
+		Name: name, Track: rules.Chain, Threshold: threshold, Stacks: allStacks[:2],
+		When: rules.Match{Comm: comms, From: from, Ends: to},
+	}
+}
+
+// stagesOf writes the way of a chain, and demands that it is whole: each stage
+// begins where the one before it ends, and together they are the delay.
+func stagesOf(t *testing.T, o *tracker.Outlier) string {
+	t.Helper()
+	if o.Chain == nil || len(o.Chain.Stages) == 0 {
+		t.Fatalf("an outlier without a way: %+v", o)
+	}
+	var names []string
+	var sum int64
+	for _, s := range o.Chain.Stages {
+		if s.AtNS != sum || s.NS < 0 {
+			t.Errorf("stage %+v begins after %d ns", s, sum)
+		}
+		sum += s.NS
+		names = append(names, strings.TrimSpace(s.Stage+" "+s.What))
+	}
+	if sum != o.DelayNS {
+		t.Errorf("stages add up to %d ns, the delay is %d: %+v", sum, o.DelayNS, o.Chain)
+	}
+	return strings.Join(names, ", ")
+}
+
+// A timer wakes a thread, and a real-time hog has its CPU: the stage in which
+// the time passed is the wake-up.
+func TestChainTimer(t *testing.T) {
+	c := watch(t, []rules.Rule{chainRule("chain", threshold, rules.Origins, []rules.End{rules.ToRun}, "inj-wakeup")}, nil)
+	events := injected(t, "wakeup")
+	// A victim that ran late wakes its hog for the next round, and that wakes the
+	// victims: also one chain, but not the one that was injected.
+	direct := slices.DeleteFunc(slices.Clone(c.settle()), func(o *tracker.Outlier) bool {
+		return strings.Count(stagesOf(t, o), "wakeup") > 1
+	})
+	found := c.balance(t, threshold, events, direct, "chain").check(wantOver, wantUnder)
+	userStack(t, found, 0.9)
+	hogs := 0
+	for _, p := range found {
+		o := p.reports[0]
+		stages := stagesOf(t, o)
+		last := o.Chain.Stages[len(o.Chain.Stages)-1]
+		if !strings.HasSuffix(stages, "timer, wakeup") && stages != "timer, raise TIMER, softirq TIMER, wakeup" || o.Chain.End != "run" {
+			t.Errorf("way %s to %s", stages, o.Chain.End)
+		}
+		if last.Task == nil || last.Task.TID != p.TID || last.Task.Comm != "inj-wakeup" || last.NS < o.DelayNS*95/100 {
+			t.Errorf("of %d ns the wake-up took %+v", o.DelayNS, last)
+		}
+		if o.OnCPU != nil && o.OnCPU.Comm == "inj-hog" && o.OnCPU.PID == p.PID {
+			hogs++
+		}
+		kernelStack(t, c, o, "nanosleep")
+	}
+	if hogs+c.unseen() < len(found)*8/10 {
+		t.Errorf("of %d only %d name the hog", len(found), hogs)
+	}
+}
+
+// A timer wakes a thread, which wakes a second one, which works for a while and
+// wakes a third one: one chain.
+func TestChainPipe(t *testing.T) {
+	const hold, threshold = 5 * time.Millisecond, 4 * time.Millisecond
+	c := watch(t, []rules.Rule{
+		chainRule("run", threshold, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToRun}, "inj-chain-2"),
+		chainRule("user", threshold, rules.Origins, []rules.End{rules.ToUser}, "inj-chain-2"),
+		chainRule("block", threshold, rules.Origins, []rules.End{rules.ToBlock}, "inj-chain-1"),
+	}, nil)
+	events := inject.Run(t, "chain", "pipe", "3", "50", micros(hold))
+	reports := c.settle()
+	for rule, last := range map[string]string{"run": "wakeup", "user": "run"} {
+		l := c.balance(t, threshold, events, reports, rule)
+		l.slack = tolerance
+		for _, p := range l.check(40, 0) {
+			o := p.reports[0]
+			want := "timer, wakeup, run, user, wakeup, run, user, wakeup"
+			if last == "run" {
+				want += ", run"
+			}
+			if got := withoutPreemption(stagesOf(t, o)); got != want {
+				if strings.HasPrefix(got, "timer") {
+					t.Errorf("%s: way %s, want %s", rule, got, want)
+				}
+				continue
+			}
+			if o.Chain.Origin != "timer" || o.Chain.Cut && len(o.Chain.Stages) < 11 || o.Chain.End != rule {
+				t.Errorf("%s: %+v", rule, o.Chain)
+			}
+			for i, s := range o.Chain.Stages {
+				if i > 0 && (s.Task == nil || s.Task.PID != p.PID || !strings.HasPrefix(s.Task.Comm, "inj-chain-")) {
+					t.Errorf("%s: stage %+v", rule, s)
+				}
+			}
+			var worked int64 // also while it was preempted
+			for _, s := range o.Chain.Stages {
+				if s.Task != nil && s.Task.Comm == "inj-chain-1" && (s.Stage == "user" || s.Stage == "preempted") {
+					worked += s.NS
+				}
+			}
+			if worked < hold.Nanoseconds() {
+				t.Errorf("%s: the second thread worked for %v, not %v: %+v", rule, time.Duration(worked), hold, o.Chain.Stages)
+			}
+		}
+	}
+	blocked := 0
+	for _, o := range reports {
+		if o.Rule == "block" {
+			stagesOf(t, o)
+			blocked++
+			if o.Chain.End != "block" || o.State != "interruptible" || len(o.Raw.Kernel) == 0 || len(o.Raw.User) == 0 {
+				t.Errorf("%+v, slept %s, %d and %d frames", o.Chain, o.State, len(o.Raw.Kernel), len(o.Raw.User))
+			}
+		}
+	}
+	if blocked < 40 {
+		t.Errorf("the second thread blocked %d times", blocked)
+	}
+	c.carriesNothing()
+}
+
+// withoutPreemption leaves out what a busy machine adds.
+func withoutPreemption(stages string) string {
+	for _, again := range []string{", preempted, run", ", preempted, user"} {
+		stages = strings.ReplaceAll(stages, again, "")
+	}
+	return stages
+}
+
+// carriesNothing demands that no chain stays with a task that is gone or asleep.
+func (c *camera) carriesNothing() {
+	c.t.Helper()
+	c.leavesNothing(rules.Chain, nil)
+}
+
+// More stages than a chain can hold, and more tasks than may carry one origin:
+// both are cut and counted.
+func TestChainCut(t *testing.T) {
+	t.Run("stages", func(t *testing.T) {
+		c := watch(t, []rules.Rule{
+			chainRule("chain", time.Microsecond, rules.Origins, []rules.End{rules.ToRun}, "inj-chain-*"),
+		}, nil)
+		events := inject.Run(t, "chain", "pipe", "9", "20", "0")
+		deepest := 0
+		for _, o := range c.settle() {
+			stagesOf(t, o)
+			deepest = max(deepest, len(o.Chain.Stages))
+			if o.Task.Comm == "inj-chain-8" && o.Chain.Origin == "timer" && len(o.Chain.Stages) > 8 {
+				t.Errorf("the ninth thread by way of %s", stagesOf(t, o))
+			}
+		}
+		k := c.counters().Chains
+		if deepest < 8 || k.Cut < uint64(len(events))/2 {
+			t.Errorf("at most %d stages, %d cut", deepest, k.Cut)
+		}
+		c.carriesNothing()
+	})
+	t.Run("age", func(t *testing.T) {
+		const hold, rounds = 250 * time.Millisecond, 4
+		c := watch(t, []rules.Rule{
+			chainRule("chain", time.Microsecond, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToRun}, "inj-chain-2"),
+			chainRule("block", hold, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToBlock}, "inj-chain-1"),
+		}, &tracker.Options{ChainAge: hold / 5})
+		inject.Run(t, "chain", "pipe", "3", strconv.Itoa(rounds), micros(hold))
+		late, slept := 0, 0
+		for _, o := range c.settle() {
+			stagesOf(t, o)
+			if o.Rule == "block" {
+				slept++ // the end of what is too old is still told, if its task was not preempted before
+			} else if o.DelayNS > hold.Nanoseconds() {
+				late++
+			}
+		}
+		k := c.counters().Chains
+		t.Logf("%d ended asleep, counters %+v", slept, k)
+		if late > 0 || k.Cut+k.Ended < rounds {
+			t.Errorf("%d of %d old chains were followed, counters %+v", late, rounds, k)
+		}
+		c.carriesNothing()
+	})
+	t.Run("tasks", func(t *testing.T) {
+		const herd, most, rounds = 200, 64, 5
+		c := watch(t, []rules.Rule{
+			chainRule("chain", time.Microsecond, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToRun}, "inj-herd"),
+		}, nil)
+		events := inject.Run(t, "chain", "herd", "200", "5", "0")
+		byOrigin := map[uint64]int{}
+		for _, o := range c.settle() {
+			stagesOf(t, o)
+			if o.Chain.Stages[1].Task != nil && o.Chain.Stages[1].Task.Comm == "inj-herder" {
+				byOrigin[o.StartMono]++
+			}
+		}
+		var woken uint64
+		for _, e := range events {
+			woken += e.End - e.Start
+		}
+		k := c.counters().Chains
+		t.Logf("%d woken in %d rounds, carried by origin: %v, counters %+v", woken, len(events), byOrigin, k)
+		for origin, n := range byOrigin {
+			if n > most {
+				t.Errorf("%d tasks carry the origin %d", n, origin)
+			}
+		}
+		if len(byOrigin) < rounds || k.Cut == 0 {
+			t.Errorf("%d origins in %d rounds, %d cut", len(byOrigin), rounds, k.Cut)
+		}
+		c.carriesNothing()
+	})
+}
+
+// A datagram over loopback begins in the softirq that the sender raises.
+func TestChainUDP(t *testing.T) {
+	c := watch(t, []rules.Rule{
+		chainRule("user", time.Microsecond, []rules.Origin{rules.FromSoftirq}, []rules.End{rules.ToUser}, "inj-chain-udp"),
+	}, nil)
+	events := inject.Run(t, "chain", "udp", "2", "100", "0")
+	l := c.balance(t, time.Microsecond, events, c.settle(), "user")
+	right := 0
+	for _, p := range l.pairs {
+		for _, o := range p.reports {
+			if got := withoutPreemption(stagesOf(t, o)); got != "raise NET_RX, softirq NET_RX, wakeup, run" {
+				t.Logf("way %s", got)
+				continue
+			}
+			if o.Chain.Origin == "softirq NET_RX" && o.Chain.End == "user" {
+				right++
+			}
+		}
+	}
+	if right < len(events)*8/10 {
+		t.Errorf("%d of %d datagrams are chains from the softirq to user space; strays %d", right, len(events), len(l.strays))
+	}
+	c.carriesNothing()
+}

@@ -1,0 +1,124 @@
+package detect
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Calls that are interrupted, restarted, stopped or killed are reported in the
+// pieces that the kernel makes of them, and none leaves anything behind.
+func TestEdgesOfCalls(t *testing.T) {
+	c := watch(t, []rules.Rule{
+		{
+			Name: "edge", Track: rules.Syscall, Threshold: threshold, Stacks: allStacks[:2],
+			When: rules.Match{
+				Comm:    []string{"inj-edge"},
+				Syscall: calls(t, "read", "clock_nanosleep", "restart_syscall"),
+			},
+		},
+		// Nothing can be that slow: it only makes the tracker look at every call.
+		{Name: "all", Track: rules.Syscall, Threshold: time.Hour},
+		{Name: "sleeps", Track: rules.OffCPU, Threshold: time.Hour},
+		{Name: "waits", Track: rules.Wakeup, Threshold: time.Hour},
+	}, nil)
+	const rounds = 5
+	events := inject.Run(t, "edge", "5", micros(over))
+
+	l := &ledger{t: t, c: c, threshold: threshold, slack: tolerance}
+	reports := c.settle()
+	l.assign(events, reports, "edge")
+	// What a killed thread or an exec-ing one slept besides is not listed.
+	l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool { return o.Syscall.Name == "clock_nanosleep" })
+	found := l.check(4*rounds, 0)
+	names := map[string]int{}
+	for _, p := range found {
+		names[p.reports[0].Syscall.Name]++
+	}
+	t.Logf("reported: %v", names)
+	if names["read"] < 3*rounds*8/10 || names["restart_syscall"]+names["clock_nanosleep"] < rounds {
+		t.Errorf("reported %v, want reads, sleeps and their restarts", names)
+	}
+	for _, p := range l.pairs {
+		for _, o := range p.reports {
+			// A call that a kill ended did take that long, and says so.
+			if p.Kind == inject.Dead && (o.Syscall.Name != "read" || *o.Syscall.Ret >= 0) {
+				t.Errorf("of a thread that died in %s: %+v returned %d", p.Func, o.Syscall, *o.Syscall.Ret)
+			}
+		}
+	}
+	for _, track := range []rules.Track{rules.Syscall, rules.OffCPU} {
+		c.leavesNothing(track, events)
+	}
+}
+
+// leavesNothing demands that no key of a pending table is of these threads,
+// nor of any thread that is gone. The last switch of a thread frees its place
+// in the task table, and some kernels do not report every switch: as many may
+// stay.
+func (c *camera) leavesNothing(track rules.Track, events []inject.Event) {
+	c.t.Helper()
+	ours := map[uint64]bool{}
+	for _, e := range events {
+		ours[uint64(e.TID)] = true
+		ours[uint64(e.PID)] = true
+	}
+	c.eventually("nothing of threads that are gone is pending for "+string(track), func() error {
+		keys, err := c.kernel.PendingKeys(track)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		var left []uint64
+		for _, k := range keys {
+			if _, err := os.Stat(fmt.Sprintf("/proc/%d", k)); err != nil || ours[k] {
+				left = append(left, k)
+			}
+		}
+		if n := c.counters().Unseen; track != rules.Syscall && uint64(len(left)) <= n {
+			return nil
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("threads %v", left)
+		}
+		return nil
+	})
+	if counts, err := c.kernel.Pending(); err != nil || len(counts) == 0 {
+		c.t.Errorf("pending: %v, %v", counts, err)
+	}
+}
+
+// Threads that come, work and go by the thousand leave nothing behind either.
+func TestThreadsThatEnd(t *testing.T) {
+	c := watch(t, []rules.Rule{
+		{Name: "calls", Track: rules.Syscall, Threshold: time.Hour},
+		{Name: "sleeps", Track: rules.OffCPU, Threshold: time.Hour},
+		{Name: "waits", Track: rules.Wakeup, Threshold: time.Hour},
+	}, &tracker.Options{TrackSelf: true})
+	for range 20 {
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				runtime.LockOSThread() // and never unlocked: the thread ends
+				ts := unix.NsecToTimespec(int64(time.Millisecond))
+				if err := unix.Nanosleep(&ts, nil); err != nil && err != unix.EINTR {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for _, track := range []rules.Track{rules.Syscall, rules.OffCPU} {
+		c.leavesNothing(track, nil)
+	}
+	c.settle()
+}

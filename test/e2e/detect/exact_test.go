@@ -1,0 +1,219 @@
+package detect
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// How much is injected, and how much must count: some of it gets spoilt.
+const (
+	threshold = 10 * time.Millisecond
+	over      = 2 * threshold
+	under     = threshold * 8 / 10
+
+	askOver, askUnder = 256, 10500
+	wantOver          = 200
+	wantUnder         = 10000
+	threads           = "64"
+)
+
+var allStacks = []rules.Stack{rules.KernelStack, rules.UserStack, rules.WakerStack}
+
+func injected(t *testing.T, command ...string) []inject.Event {
+	t.Helper()
+	return inject.Run(t, slices.Concat(command, []string{"256", micros(over), "10500", micros(under), threads})...)
+}
+
+// userStack demands the injecting function innermost in every stack, and on all
+// but a few of them the way there: what the kernel can give only later is lost
+// if the thread does something else before. It returns how many were whole.
+func userStack(t *testing.T, found []*pair, least float64) {
+	t.Helper()
+	whole, wrong := 0, 0
+	for _, p := range found {
+		o := p.reports[0]
+		ours := len(o.Stacks.User) > 0 && strings.HasPrefix(o.Stacks.User[0], p.Func+"+0x")
+		if !ours {
+			if wrong++; wrong <= 5 {
+				t.Errorf("user stack %q does not begin in %s", o.Stacks.User, p.Func)
+			}
+		}
+		if len(o.Stacks.User) > 1 {
+			whole++
+		}
+	}
+	t.Logf("%d of %d user stacks are whole", whole, len(found))
+	if float64(whole) < least*float64(len(found)) {
+		t.Errorf("%d of %d user stacks are whole, want %v of them", whole, len(found), least)
+	}
+}
+
+// kernelStack demands one of these functions in the kernel stack.
+func kernelStack(t *testing.T, c *camera, o *tracker.Outlier, functions ...string) {
+	t.Helper()
+	c.named(t, o.Raw.Kernel, functions...)
+}
+
+// named demands that one of these names is in a kernel stack.
+func (c *camera) named(t *testing.T, addresses []uint64, functions ...string) {
+	t.Helper()
+	stack, err := c.names.Kernel(addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range stack.Frames {
+		for _, want := range functions {
+			if strings.Contains(f, want) {
+				return
+			}
+		}
+	}
+	t.Errorf("none of %v in the kernel stack %q", functions, stack.Frames)
+}
+
+func TestWakeup(t *testing.T) {
+	c := watch(t, []rules.Rule{{
+		Name: "wakeup", Track: rules.Wakeup, Threshold: threshold, Stacks: allStacks,
+		When: rules.Match{Comm: []string{"inj-wakeup"}},
+	}}, nil)
+	events := injected(t, "wakeup")
+	found := c.balance(t, threshold, events, c.settle(), "wakeup").check(wantOver, wantUnder)
+	userStack(t, found, 0.9)
+	hogs, longest := 0, 0
+	for _, p := range found {
+		o := p.reports[0]
+		kernelStack(t, c, o, "nanosleep")
+		if o.WaitCPU == nil || *o.WaitCPU != p.CPU || o.CPU != p.CPU || o.EntryCPU != p.CPU {
+			t.Errorf("waited on CPU %v, entry on %d, exit on %d; is pinned to %d", o.WaitCPU, o.EntryCPU, o.CPU, p.CPU)
+		}
+		if o.Preempted {
+			t.Errorf("marked preempted, but slept: %+v", p.Event)
+		}
+		if o.RunnableNS != o.DelayNS {
+			t.Errorf("runnable %d ns of a delay of %d", o.RunnableNS, o.DelayNS)
+		}
+		if o.Waker != nil && o.Waker.Comm == "inj-hog" && o.Waker.PID == p.PID {
+			hogs++ // the timer interrupt came while the hog ran
+		}
+		if o.OnCPU == nil || o.OnCPU.CPU != p.CPU {
+			t.Errorf("no one ran instead on CPU %d: %+v", p.CPU, o.OnCPU)
+		} else if o.OnCPU.Comm == "inj-hog" && o.OnCPU.PID == p.PID && o.OnCPU.RanNS > o.DelayNS*8/10 && o.OnCPU.RanNS <= o.DelayNS {
+			longest++
+		}
+	}
+	t.Logf("of %d: woken under the hog %d, kept waiting by it %d", len(found), hogs, longest)
+	// A hog that came late was not there for the timer; the wait was still for it.
+	if unseen := c.unseen(); hogs+unseen < len(found)*8/10 || longest+unseen < len(found)*9/10 {
+		t.Errorf("of %d: woken under the hog %d, kept waiting by it %d; want nearly all", len(found), hogs, longest)
+	}
+}
+
+func TestOffCPU(t *testing.T) {
+	c := watch(t, []rules.Rule{{
+		Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, Stacks: allStacks,
+		When: rules.Match{Comm: []string{"inj-offcpu"}},
+	}}, nil)
+	events := injected(t, "offcpu", "all")
+	found := c.balance(t, threshold, events, c.settle(), "offcpu").check(wantOver, wantUnder)
+	userStack(t, found, 0.9)
+	want := map[string]struct{ state, stack, waker string }{
+		"inject_offcpu_read":  {"interruptible", "pipe", "inj-partner"},
+		"inject_offcpu_futex": {"interruptible", "futex", "inj-partner"},
+		"inject_offcpu_sleep": {"interruptible", "nanosleep", ""},
+		"inject_offcpu_vfork": {"uninterruptible", "clone", "inj-child"},
+	}
+	nameless, stacks := 0, 0
+	for _, p := range found {
+		o, w := p.reports[0], want[p.Func]
+		if o.State != w.state {
+			t.Errorf("%s slept %s, want %s", p.Func, o.State, w.state)
+		}
+		kernelStack(t, c, o, w.stack)
+		if o.Waker == nil {
+			nameless++
+		} else if w.waker != "" && o.Waker.Comm != w.waker {
+			t.Errorf("%s woken by %+v, want %s", p.Func, o.Waker, w.waker)
+		}
+		if o.Syscall == nil || o.Syscall.Ret != nil {
+			t.Errorf("%s slept in %+v", p.Func, o.Syscall)
+		}
+		if o.RunnableNS > o.DelayNS {
+			t.Errorf("runnable %d ns of a sleep of %d", o.RunnableNS, o.DelayNS)
+		}
+		if len(o.Raw.Waker) > 0 {
+			stacks++
+			if w.waker == "inj-partner" {
+				c.named(t, o.Raw.Waker, w.stack)
+			}
+		}
+	}
+	// One that meets another in the kernel's table of stacks has none.
+	t.Logf("%d of %d stacks of wakers", stacks, len(found))
+	if stacks == 0 {
+		t.Error("no stack of any waker")
+	}
+	if nameless > c.unseen() {
+		t.Errorf("%d of %d were woken by no one", nameless, len(found))
+	}
+}
+
+func TestSyscall(t *testing.T) {
+	c := watch(t, []rules.Rule{{
+		Name: "syscall", Track: rules.Syscall, Threshold: threshold, Stacks: allStacks[:2],
+		When: rules.Match{Comm: []string{"inj-syscall"}},
+	}}, nil)
+	events := injected(t, "syscall", "all")
+	found := c.balance(t, threshold, events, c.settle(), "syscall").check(wantOver, wantUnder)
+	userStack(t, found, 1)
+	want := map[string]struct {
+		name string
+		ret  int64
+	}{
+		"inject_syscall_read":  {"read", 1},
+		"inject_syscall_poll":  {"ppoll", 1},
+		"inject_syscall_futex": {"futex", 0},
+		"inject_syscall_sleep": {"clock_nanosleep", 0},
+	}
+	for _, p := range found {
+		o, w := p.reports[0], want[p.Func]
+		if o.Syscall == nil || o.Syscall.Name != w.name || o.Syscall.Ret == nil || *o.Syscall.Ret != w.ret {
+			t.Errorf("%s made %+v, want %+v", p.Func, o.Syscall, w)
+		}
+		if len(o.Raw.Kernel) == 0 {
+			t.Errorf("%s: no kernel stack", p.Func)
+		}
+	}
+}
+
+// The stack must be that of the task that slept, not of the one that made room
+// for it at that moment: it sleeps in a function of another name.
+func TestNeighbour(t *testing.T) {
+	c := watch(t, []rules.Rule{{
+		Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, Stacks: allStacks,
+		When: rules.Match{Comm: []string{"inj-victim"}},
+	}}, nil)
+	events := inject.Run(t, "neighbour", "200", micros(over))
+	found := c.balance(t, threshold, events, c.settle(), "offcpu").check(190, 0)
+	userStack(t, found, 0.9)
+	for _, p := range found {
+		o := p.reports[0]
+		for _, f := range o.Stacks.User {
+			if strings.Contains(f, "inject_neighbour_other") {
+				t.Errorf("the neighbour's stack: %q", o.Stacks.User)
+			}
+		}
+		kernelStack(t, c, o, "pipe")
+		if o.Waker == nil || o.Waker.Comm != "inj-other" || o.Waker.PID != p.PID || o.Waker.TID == p.TID {
+			t.Errorf("woken by %+v, want inj-other of process %d", o.Waker, p.PID)
+		}
+		if o.CPU != p.CPU {
+			t.Errorf("came back on CPU %d, is pinned to %d", o.CPU, p.CPU)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package detect
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// patience is how long anything that has to come may take. Nothing waits for
+// it where all is well.
+const patience = 20 * time.Second
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs, makes real-time threads")
+	}
+}
+
+// camera is a tracker that is attached and read.
+type camera struct {
+	t       *testing.T
+	kernel  *tracker.Tracker
+	started bool
+	done    chan error // ends when Read does
+
+	names    *symbols.Resolver
+	mu       sync.Mutex
+	outliers []*tracker.Outlier
+	received map[string]uint64 // by rule
+	frames   map[uint64]string // of the injectors, whose addresses never change
+}
+
+// watch loads, attaches and reads. It is taken down at the end of the test.
+func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
+	t.Helper()
+	c := load(t, list, opts)
+	c.read()
+	return c
+}
+
+// load is watch without a reader.
+func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
+	t.Helper()
+	needRoot(t)
+	if opts == nil {
+		opts = &tracker.Options{}
+	}
+	if opts.Host == nil {
+		table := process.New(nil)
+		t.Cleanup(func() { table.Close() })
+		opts.Host = host{table}
+	}
+	kernel, err := tracker.New(list, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &camera{
+		t: t, kernel: kernel, done: make(chan error, 1), names: symbols.New(nil),
+		received: map[string]uint64{}, frames: map[uint64]string{},
+	}
+	t.Cleanup(c.close)
+	if len(kernel.Inactive()) > 0 {
+		t.Fatalf("this kernel does not serve %v", kernel.Inactive())
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// host answers from the process table.
+type host struct{ *process.Table }
+
+func (h host) WalkCgroups(visit func(id uint64, path string)) error {
+	err := h.Walk(visit)
+	if errors.Is(err, process.ErrNoCgroup2) {
+		return nil
+	}
+	return err
+}
+
+func (c *camera) close() {
+	if err := c.kernel.Stop(); err != nil {
+		c.t.Error(err)
+	}
+	if c.started {
+		if err := <-c.done; !errors.Is(err, os.ErrClosed) {
+			c.t.Errorf("reading ended with %v", err)
+		}
+	}
+	if err := c.kernel.Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *camera) read() {
+	c.started = true
+	go func() {
+		for {
+			o, err := c.kernel.Read()
+			if err != nil {
+				c.done <- err
+				return
+			}
+			c.mu.Lock()
+			// Named at once: the task may be gone a moment later.
+			o.Stacks.User = c.name(o.Task.PID, o.Raw.User)
+			c.outliers = append(c.outliers, o)
+			c.received[o.Rule]++
+			c.mu.Unlock()
+		}
+	}()
+}
+
+// name names user addresses. The injectors are linked to fixed addresses, so a
+// name that was found for one of their processes holds for a later one.
+func (c *camera) name(pid int, addrs []uint64) []string {
+	out := c.names.User(pid, addrs).Frames
+	for i, a := range addrs {
+		if !strings.HasPrefix(out[i], "[unknown]") {
+			c.frames[a] = out[i]
+		} else if name := c.frames[a]; name != "" && a < 1<<24 {
+			out[i] = name
+		}
+	}
+	return out
+}
+
+// settle waits until everything that the kernel side has counted as sent has
+// been read, and returns it. Nothing may have been lost on the way.
+func (c *camera) settle() []*tracker.Outlier {
+	c.t.Helper()
+	c.arrived()
+	k := c.counters()
+	for name, r := range k.Rules {
+		if r.RingFull > 0 {
+			c.t.Errorf("rule %s: %d outliers lost, as the ring buffer was full", name, r.RingFull)
+		}
+	}
+	for track, n := range k.Trackers {
+		if n.TableFull > 0 {
+			c.t.Errorf("%s: %d entries lost, as the pending table was full", track, n.TableFull)
+		}
+	}
+	for program, n := range k.Missed {
+		c.t.Errorf("the kernel has skipped program %s %d times", program, n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.outliers {
+		if o.DelayNS < o.ThresholdNS || uint64(o.DelayNS) != o.EndMono-o.StartMono {
+			c.t.Errorf("reported after %v, from %d to %d, with a limit of %v: %+v", time.Duration(o.DelayNS), o.StartMono, o.EndMono, time.Duration(o.ThresholdNS), o)
+		}
+	}
+	return c.outliers
+}
+
+// arrived waits until what was read is what was counted, for every rule. What
+// the daemon has to decide is counted when it is read only: see last.
+func (c *camera) arrived() {
+	c.t.Helper()
+	c.eventually("everything that was counted is read", func() error {
+		k := c.counters()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for name, r := range k.Rules {
+			if c.received[name] != r.Outliers {
+				return fmt.Errorf("rule %s: read %d, counted %d", name, c.received[name], r.Outliers)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *camera) counters() *tracker.Counters {
+	c.t.Helper()
+	k, err := c.kernel.Counters()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return k
+}
+
+// unseen is how many context switches and wake-ups the kernel has not told of, so
+// that the return of a task was not seen, or since when it could run: there are machines on which no tracer is told
+// of what some threads do, nor of what interrupts them. On most it is zero.
+// Only the sched trackers notice; see neverSlow. On such a machine, requests
+// that were never seen to complete are missed for the same reason.
+func (c *camera) unseen() int {
+	k := c.counters()
+	if k.Unseen == 0 {
+		return 0
+	}
+	return int(k.Unseen + k.Trackers[rules.Block].Replaced)
+}
+
+// neverSlow is a rule that makes a camera without sched trackers notice too.
+var neverSlow = rules.Rule{Name: "never", Track: rules.Wakeup, Threshold: 24 * time.Hour}
+
+// eventually asks until the answer is nil.
+func (c *camera) eventually(what string, ask func() error) {
+	c.t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if err = ask(); err == nil {
+			return
+		}
+	}
+	c.t.Fatalf("%s: not within %v: %v", what, patience, err)
+}
+
+// since returns what was read after the first n.
+func (c *camera) since(n int) []*tracker.Outlier { return c.settle()[n:] }
+
+// run is inject.Run with changes to the command.
+func run(t *testing.T, change func(*exec.Cmd), args ...string) []inject.Event {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), inject.Build(t), args...)
+	if change != nil {
+		change(cmd)
+	}
+	var out, trouble bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("inject %v: %v\n%s", args, err, trouble.Bytes())
+	}
+	return events(t, &out)
+}
+
+func events(t *testing.T, r io.Reader) []inject.Event {
+	t.Helper()
+	var list []inject.Event
+	for s := bufio.NewScanner(r); s.Scan(); {
+		var e inject.Event
+		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
+			t.Fatalf("event %q: %v", s.Bytes(), err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// held is an injector that has its process id, and waits to be let go.
+type held struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	out   bytes.Buffer
+}
+
+// hold starts an injector up to the moment before it becomes one.
+func hold(t *testing.T, args ...string) *held {
+	t.Helper()
+	h := &held{t: t}
+	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `read go && exec "$0" "$@"`, inject.Build(t)}, args...)...)
+	h.cmd.Stdout, h.cmd.Stderr = &h.out, os.Stderr
+	var err error
+	if h.input, err = h.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *held) pid() uint32 { return uint32(h.cmd.Process.Pid) }
+
+func (h *held) letGo() {
+	h.t.Helper()
+	if _, err := h.input.Write([]byte("go\n")); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// wait returns what the injector did.
+func (h *held) wait() []inject.Event {
+	h.t.Helper()
+	if err := h.cmd.Wait(); err != nil {
+		h.t.Fatalf("%v: %v", h.cmd.Args, err)
+	}
+	return events(h.t, &h.out)
+}
+
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+func calls(t *testing.T, names ...string) []int {
+	t.Helper()
+	var list []int
+	for _, name := range names {
+		nr, ok := rules.SyscallNumber(name)
+		if !ok {
+			t.Fatalf("no system call %s here", name)
+		}
+		list = append(list, nr)
+	}
+	return list
+}

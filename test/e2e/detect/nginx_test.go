@@ -1,0 +1,115 @@
+package detect
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
+)
+
+// nginx runs a server of its own before another one, and returns its address.
+func nginx(t *testing.T, behind string) string {
+	t.Helper()
+	needRoot(t)
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		t.Skip("needs nginx (apt-get install nginx-light)")
+	}
+	free, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	dir := t.TempDir()
+	config := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/log;
+events {}
+http {
+	access_log off;
+	client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+	server { listen %[2]s; location / { proxy_pass %[3]s; } }
+}
+`, dir, address, behind)
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-c", file, "-p", dir)
+	var trouble strings.Builder
+	cmd.Stderr = &trouble
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // killed
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp4", address)
+		if err == nil {
+			conn.Close()
+			return address
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nginx does not listen: %v\n%s", err, trouble.String())
+		}
+	}
+}
+
+// nginx answers late where the server behind it does: time to first byte of
+// exactly those connections.
+func TestShippedFirstByteOfNginx(t *testing.T) {
+	needRoot(t)
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			time.Sleep(80 * time.Millisecond)
+		}
+		fmt.Fprintln(w, "hello")
+	}))
+	defer behind.Close()
+	address := nginx(t, behind.URL)
+	c := watch(t, shippedPair(t, "first-byte", 50*time.Millisecond, rules.Match{Comm: []string{"nginx"}}), nil)
+	get := func(path string) {
+		t.Helper()
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Get("http://" + address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	slow := 0
+	for i := range 60 {
+		if i%20 == 19 {
+			get("/slow")
+			slow++
+			continue
+		}
+		get("/fast")
+	}
+	got := c.settle()
+	for _, o := range got {
+		t.Logf("%v, key %v, task %s", time.Duration(o.DelayNS), o.Key, o.Task.Comm)
+		if o.DelayNS < (80 * time.Millisecond).Nanoseconds() {
+			t.Errorf("delay %v", time.Duration(o.DelayNS))
+		}
+	}
+	if len(got) != slow {
+		t.Errorf("%d outliers of %d slow answers", len(got), slow)
+	}
+}

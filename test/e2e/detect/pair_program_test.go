@@ -1,0 +1,373 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// probes is rules over the injector's functions and static probes: %s is its path.
+func probes(t *testing.T, yaml string) *camera {
+	t.Helper()
+	return watch(t, pairRules(t, strings.ReplaceAll(yaml, "INJECT", inject.Build(t))), nil)
+}
+
+// byRule returns what one rule reported.
+func byRule(list []*tracker.Outlier, rule string) []*tracker.Outlier {
+	var out []*tracker.Outlier
+	for _, o := range list {
+		if o.Rule == rule {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (c *camera) pairs(rule string) tracker.PairCounters {
+	c.t.Helper()
+	all, err := c.kernel.Pairs()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return all[rule]
+}
+
+// between demands a delay from the end of one step to the begin of another.
+func between(t *testing.T, o *tracker.Outlier, from, to inject.Event) {
+	t.Helper()
+	if o.StartMono < from.Start || o.StartMono > from.End || o.EndMono < to.Start || o.EndMono > to.End {
+		t.Errorf("%s: from %d to %d; want from %s (%d to %d) to %s (%d to %d)", o.Rule, o.StartMono, o.EndMono,
+			from.Kind, from.Start, from.End, to.Kind, to.Start, to.End)
+	}
+}
+
+func TestPairInProgram(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: function
+    track: pair
+    entry: uprobe:INJECT:inject_pair_sleep
+    exit: uretprobe:INJECT:inject_pair_sleep
+    key: tid
+    threshold: 5ms
+    labels: {until: arg0, ret: 'exit.ret:s32'}
+    stacks: [kernel, user]
+  - name: static
+    track: pair
+    entry: usdt:INJECT:inject:begin
+    exit: {hook: usdt:INJECT:inject:end, when: arg0 == 7}
+    key: [{name: number, entry: arg0, exit: arg0}, pid]
+    threshold: 5ms
+    labels: {what: {field: arg1, as: string}}
+  - name: mixed
+    track: pair
+    entry: usdt:INJECT:inject:begin
+    exit: uretprobe:INJECT:inject_pair_end
+    key: {name: number, entry: arg0, exit: tid}
+    entry_when: arg0 > 1000000000
+    threshold: 5ms
+`)
+	e := inject.Run(t, "pair", "steps", "b7", "+20", "e7", "b8", "+8", "e8")
+	list := c.settle()
+	if e[0].Offset == 0 {
+		t.Error("the semaphore of the static probe was not raised")
+	}
+	f := byRule(list, "function")
+	if len(f) != 2 {
+		t.Fatalf("%d outliers of the function, want 2", len(f))
+	}
+	between(t, f[0], e[1], e[1])
+	if f[0].Labels["ret"] != int64(-3) || f[0].Labels["until"].(uint64) < e[1].Start {
+		t.Errorf("labels %v", f[0].Labels)
+	}
+	if len(f[0].Stacks.User) == 0 {
+		t.Error("no user stack")
+	}
+	s := byRule(list, "static")
+	if len(s) != 1 {
+		t.Fatalf("%d outliers of the static probes, want 1", len(s))
+	}
+	between(t, s[0], e[0], e[2])
+	if s[0].Labels["what"] != "what it is about" || s[0].Key["number"] != 7 || s[0].Key["pid"] != uint64(e[0].PID) {
+		t.Errorf("key %v, labels %v", s[0].Key, s[0].Labels)
+	}
+	if n := byRule(list, "mixed"); len(n) > 0 {
+		t.Errorf("%d outliers of a pair whose entry never holds", len(n))
+	}
+}
+
+const steps = `
+  - name: NAME
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    cancel: uprobe:INJECT:inject_pair_cancel
+    key: [pid, arg0]
+    on_duplicate: NAME
+    threshold: 5ms
+`
+
+func TestPairDuplicates(t *testing.T) {
+	yaml := "rules:\n"
+	for _, name := range []string{"restart", "keep", "count"} {
+		yaml += strings.ReplaceAll(steps, "NAME", name)
+	}
+	c := probes(t, yaml)
+	//              0     1      2     3      4     5      6     7     8      9     10
+	e := inject.Run(t, "pair", "steps", "b1", "+10", "b1", "+10", "e1", "+10", "e1", "b2", "+10", "c2", "e2")
+	list := c.settle()
+	for _, w := range []struct {
+		rule     string
+		from, to int
+		counters tracker.PairCounters
+	}{
+		{"restart", 2, 4, tracker.PairCounters{Seen: 1, Cancelled: 1, Replaced: 1}},
+		{"keep", 0, 4, tracker.PairCounters{Seen: 1, Cancelled: 1, Kept: 1}},
+		{"count", 0, 6, tracker.PairCounters{Seen: 1, Cancelled: 1, Nested: 1}},
+	} {
+		got := byRule(list, w.rule)
+		if len(got) != 1 {
+			t.Errorf("%s: %d outliers, want 1", w.rule, len(got))
+			continue
+		}
+		between(t, got[0], e[w.from], e[w.to])
+		if k := c.pairs(w.rule); k != w.counters {
+			t.Errorf("%s: counted %+v, want %+v", w.rule, k, w.counters)
+		}
+	}
+	keys, err := c.kernel.PendingKeys("pair")
+	if err != nil || len(keys) > 0 {
+		t.Errorf("pending: %x, %v", keys, err)
+	}
+}
+
+// TestPairStorm begins and ends a few keys on all CPUs at once, in functions
+// and in system calls. Every begin is matched, replaced, left out, lost and
+// counted, or still pending: the sum is exact.
+func TestPairStorm(t *testing.T) {
+	const threads, rounds = 4, 60000
+	for _, storm := range []string{"storm", "calls"} {
+		for _, keys := range []int{1, 3, 40} {
+			t.Run(fmt.Sprintf("%s %d", storm, keys), func(t *testing.T) {
+				h := hold(t, "pair", storm, fmt.Sprint(threads), fmt.Sprint(rounds), fmt.Sprint(keys))
+				c := watch(t, pairRules(t, stormRules(t, storm, h.pid())), nil)
+				h.letGo()
+				h.wait()
+				c.settle()
+				pending, err := c.kernel.PendingKeys("pair")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var sum, kept tracker.PairCounters
+				for _, name := range []string{"restart", "keep"} {
+					k := c.pairs(name)
+					t.Logf("%s: %+v", name, k)
+					if name == "restart" {
+						sum = k
+					} else {
+						kept = k
+					}
+				}
+				begins := sum.Seen + sum.Replaced + sum.Unsettled + kept.Seen + kept.Kept + kept.Unsettled + uint64(len(pending))
+				if begins != 2*threads*rounds {
+					t.Errorf("%d of %d begins are accounted for; pending %x", begins, 2*threads*rounds, pending)
+				}
+				slices.Sort(pending)
+				if n := len(slices.Compact(slices.Clone(pending))); n != len(pending) {
+					t.Errorf("keys are pending twice: %x", pending)
+				}
+			})
+		}
+	}
+}
+
+func stormRules(t *testing.T, storm string, pid uint32) string {
+	t.Helper()
+	yaml := "rules:\n"
+	for _, policy := range []string{"restart", "keep"} {
+		rule := `
+  - name: POLICY
+    track: pair
+    entry: {hook: uprobe:INJECT:inject_pair_begin, when: pid == PID}
+    exit: {hook: uprobe:INJECT:inject_pair_end, when: pid == PID}
+    key: arg0
+    on_duplicate: POLICY
+    threshold: 1h
+`
+		if storm == "calls" {
+			rule = `
+  - name: POLICY
+    track: pair
+    entry: raw_tracepoint:sys_enter
+    exit: raw_tracepoint:sys_exit
+    key: '(struct pt_regs)args.regs->di'
+    entry_when: [args.id == CALL, pid == PID]
+    exit_when: ['(struct pt_regs)args.regs->orig_ax == CALL', pid == PID]
+    on_duplicate: POLICY
+    threshold: 1h
+`
+		}
+		yaml += strings.NewReplacer("POLICY", policy, "INJECT", inject.Build(t), "PID", fmt.Sprint(pid),
+			"CALL", fmt.Sprint(calls(t, "getpriority")[0])).Replace(rule)
+	}
+	return yaml
+}
+
+func TestPairTimeout(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: stuck
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    timeout: 50ms
+    labels: {what: {field: arg1, as: string}}
+`)
+	e := inject.Run(t, "pair", "steps", "b1", "+150", "e1", "b2", "+20", "e2", "b3", "+150", "c3")
+	list := c.settle()
+	if len(list) != 3 {
+		t.Fatalf("%d outliers, want 3: %+v", len(list), list)
+	}
+	for i, want := range []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout, tracker.CauseTimeout} {
+		o := list[i]
+		if o.Cause != want || o.Labels["what"] != "what it is about" || o.Task.TID != e[0].TID {
+			t.Errorf("%s of %+v, labels %v; want %s", o.Cause, o.Task, o.Labels, want)
+		}
+	}
+	if d := list[0].DelayNS; d < (50 * time.Millisecond).Nanoseconds() {
+		t.Errorf("timeout after %d ns", d)
+	}
+	between(t, list[1], e[0], e[2])
+}
+
+// TestPairReclaim leaves work behind: of threads that are gone, and of keys that never end.
+func TestPairReclaim(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: thread
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [tid, arg0]
+    threshold: 100ms
+  - name: old
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 100ms
+    forget_after: 1s
+`)
+	inject.Run(t, "pair", "steps", "b1", "b2", "b3", "e2")
+	if n, err := c.kernel.Reclaim(); err != nil || n != 2 {
+		t.Errorf("reclaimed %d, %v; want the 2 of the thread", n, err)
+	}
+	c.eventually("old work is forgotten", func() error {
+		if _, err := c.kernel.Reclaim(); err != nil {
+			return err
+		}
+		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) > 0 {
+			return fmt.Errorf("pending: %x, %w", keys, err)
+		}
+		return nil
+	})
+	for _, rule := range []string{"thread", "old"} {
+		if k := c.pairs(rule); k.Forgotten != 2 || k.Seen != 1 {
+			t.Errorf("%s: counted %+v", rule, k)
+		}
+	}
+}
+
+// TestPairSwap replaces rules while work is pending: limits and conditions go on
+// at once, other hooks want a restart, a rule that is gone reports nothing.
+func TestPairSwap(t *testing.T) {
+	const rule = `
+  - name: NAME
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, KEY]
+    threshold: LIMIT
+`
+	list := func(pairs ...string) string {
+		return strings.NewReplacer(append([]string{"INJECT", inject.Build(t)}, pairs...)...).Replace("rules:" + rule)
+	}
+	two := list("NAME", "other", "KEY", "arg0", "LIMIT", "1h") + strings.TrimPrefix(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), "rules:")
+	c := watch(t, pairRules(t, two), nil)
+	h := hold(t, "pair", "steps", "b1", "+100", "e1", "b2", "+100", "e2")
+	swap := func(yaml string, want error) {
+		t.Helper()
+		if err := c.kernel.Swap(pairRules(t, yaml)); !errors.Is(err, want) {
+			t.Errorf("swap: %v, want %v", err, want)
+		}
+	}
+	swap(list("NAME", "swapped", "KEY", "tid", "LIMIT", "10ms"), tracker.ErrRestart)
+	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), nil)
+	h.letGo()
+	c.eventually("work is pending", func() error {
+		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) == 0 {
+			return fmt.Errorf("nothing is: %w", err)
+		}
+		return nil
+	})
+	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "10ms"), nil)
+	e := h.wait()
+	got := c.settle()
+	if len(got) != 2 || got[0].Rule != "swapped" || got[1].Rule != "swapped" {
+		t.Fatalf("%d outliers, want 2: %+v", len(got), got)
+	}
+	between(t, got[0], e[0], e[2])
+	between(t, got[1], e[3], e[5])
+}
+
+// TestPairHistogram counts the delays of two pairs at the same hooks apart from each other.
+func TestPairHistogram(t *testing.T) {
+	c := probes(t, `
+rules:
+  - name: all
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 1h
+    histogram: true
+  - name: some
+    track: pair
+    entry: {hook: uprobe:INJECT:inject_pair_begin, when: arg0 > 2}
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: 1h
+    histogram: {by: cgroup}
+  - name: follows
+    track: pair
+    entry: uprobe:INJECT:inject_pair_begin
+    exit: uprobe:INJECT:inject_pair_end
+    key: [pid, arg0]
+    threshold: {quantile: 0.99, times: 2, floor: 1ms, min_samples: 1000}
+    when: {comm: inj-pair}
+`)
+	inject.Run(t, "pair", "steps", "b1", "+10", "e1", "b2", "e2", "b3", "+20", "e3", "b4", "e4", "b5", "e5")
+	all, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rule, want := range map[string]uint64{"all": 5, "some": 3, "follows": 5} {
+		h := all.Rules[rule]
+		if h == nil {
+			t.Errorf("%s has no histogram", rule)
+			continue
+		}
+		sum := h.All()
+		got := sum.Count
+		if got != want {
+			t.Errorf("%s: %d delays counted, want %d", rule, got, want)
+		}
+	}
+}

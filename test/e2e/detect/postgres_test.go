@@ -1,0 +1,113 @@
+package detect
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
+)
+
+// postgres runs a server of its own in a directory of its own, as its user, and
+// returns the directory of its programs and a function that runs a query.
+func postgres(t *testing.T) (bin string, query func(sql string)) {
+	t.Helper()
+	needRoot(t)
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		t.Skip("needs PostgreSQL (apt-get install postgresql)")
+	}
+	bin = filepath.Dir(found[len(found)-1])
+	owner, err := user.Lookup("postgres")
+	if err != nil {
+		t.Skipf("needs the user postgres: %v", err)
+	}
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	dir, err := os.MkdirTemp("", "tailcam-postgres-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	as := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, name), args...)
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		return cmd
+	}
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := as(name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	run("initdb", "-D", data, "--no-sync", "-A", "trust")
+	server := as("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-F")
+	if err := child.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Process.Signal(syscall.SIGQUIT); err != nil { // at once
+			t.Error(err)
+		}
+		_ = server.Wait() // that it was told to quit
+	})
+	for end := time.Now().Add(patience); as("pg_isready", "-q", "-h", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("PostgreSQL does not get ready")
+		}
+	}
+	return bin, func(sql string) {
+		t.Helper()
+		run("psql", "-h", dir, "-d", "postgres", "-q", "-c", sql)
+	}
+}
+
+// A slow query among fast ones, by the probes that PostgreSQL has built in, and
+// by the function that executes it.
+func TestShippedPostgres(t *testing.T) {
+	slow := "select pg_sleep(0.1), 'tailcam'"
+	bin, query := postgres(t)
+	for _, name := range []string{"postgres-query", "postgres-execute"} {
+		t.Run(name, func(t *testing.T) {
+			list := shippedPair(t, name, 60*time.Millisecond, rules.Match{Comm: []string{"postgres"}})
+			for _, hooks := range [][]rules.Hook{list[0].Pair.Entry, list[0].Pair.Exit} {
+				for i := range hooks {
+					hooks[i].Path = filepath.Join(bin, "postgres")
+				}
+			}
+			c := watch(t, list, nil)
+			for range 20 {
+				query("select 1")
+			}
+			begin := monotonic(t)
+			query(slow)
+			end := monotonic(t)
+			got := c.settle()
+			if len(got) != 1 {
+				t.Fatalf("%d outliers, want one", len(got))
+			}
+			o := got[0]
+			t.Logf("%v, labels %v, stack %q", time.Duration(o.DelayNS), o.Labels, o.Stacks.User)
+			within(t, o, begin, end)
+			if o.DelayNS < (100 * time.Millisecond).Nanoseconds() {
+				t.Errorf("delay %v", time.Duration(o.DelayNS))
+			}
+			if text := fmt.Sprint(o.Labels["query"]); name == "postgres-query" && !strings.HasPrefix(slow, text) {
+				t.Errorf("query %q", text)
+			}
+		})
+	}
+}

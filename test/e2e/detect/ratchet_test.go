@@ -1,0 +1,246 @@
+package detect
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// ownUID is a user id that no other run of these tests has.
+func ownUID() uint32 { return 300000 + uint32(os.Getpid())%100000 }
+
+// nap makes n sleeps of a length, shared by threads, as the own user.
+func nap(t *testing.T, n int, length time.Duration, threads int) []inject.Event {
+	t.Helper()
+	if err := os.Chmod(filepath.Dir(inject.Build(t)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	as := func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential:  &syscall.Credential{Uid: ownUID(), Gid: ownUID()},
+			AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
+		}
+	}
+	return run(t, as, "syscall", "sleep", strconv.Itoa(n), micros(length), "0", "1", strconv.Itoa(threads))
+}
+
+// napRule is about the naps of this run, and nothing else on the machine.
+func napRule(t *testing.T, name string, threshold time.Duration) rules.Rule {
+	return rules.Rule{Name: name, Track: rules.Syscall, Threshold: threshold, When: rules.Match{
+		UID: []uint32{ownUID()}, Comm: []string{"inj-syscall"}, Syscall: calls(t, "clock_nanosleep"),
+	}}
+}
+
+// forgetful is a host that teaches nothing before it is asked.
+type forgetful struct{ host }
+
+func (forgetful) WalkCgroups(func(uint64, string)) error { return nil }
+
+func delays(reports []*tracker.Outlier, rule string) []time.Duration {
+	var list []time.Duration
+	for _, o := range reports {
+		if o.Rule == rule {
+			list = append(list, time.Duration(o.DelayNS).Round(time.Millisecond))
+		}
+	}
+	return list
+}
+
+// A rule with a ratchet fires for records only, while rules are replaced, and
+// also where the daemon must decide whether the rule wants it.
+func TestRatchet(t *testing.T) {
+	needRoot(t)
+	const ms = time.Millisecond
+	sure, asked := napRule(t, "sure", 4*ms), napRule(t, "asked", 4*ms)
+	sure.Ratchet, asked.Ratchet = true, true
+	// With or without an override, a rule has one ratchet.
+	sure.Overrides = []rules.Override{{When: rules.Match{UID: []uint32{ownUID()}}, Threshold: 6 * ms}}
+	asked.When.Cgroup = []string{"/**"}
+	table := process.New(nil)
+	t.Cleanup(func() { table.Close() })
+	list := []rules.Rule{sure, asked}
+	c := watch(t, list, &tracker.Options{Host: forgetful{host{table}}})
+	want := map[string][]time.Duration{}
+	records := func(rule string, threshold time.Duration, e inject.Event) {
+		d, most := e.Delay(), time.Duration(0)
+		if n := len(want[rule]); n > 0 {
+			most = want[rule][n-1]
+		}
+		if d >= threshold && d > most {
+			want[rule] = append(want[rule], d)
+		}
+	}
+	for i, length := range []int{2, 5, 10, 5, 40, 20, 70, 60, 120, 3, 200} {
+		events := nap(t, 1, time.Duration(length)*ms, 1)
+		records("sure", 6*ms, events[0])
+		records("asked", 4*ms, events[0])
+		if i%2 == 0 {
+			list = slices.Clone(list)
+			slices.Reverse(list)
+			if err := c.kernel.Swap(list); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Read: counters of what the daemon decides say nothing of what is on its way.
+	c.eventually("all records are read", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := len(c.outliers); n < len(want["sure"])+len(want["asked"]) {
+			return fmt.Errorf("%d read", n)
+		}
+		return nil
+	})
+	reports := c.settle()
+	for name := range want {
+		got := delays(reports, name)
+		if len(got) != len(want[name]) {
+			t.Errorf("rule %s fired for %v, the records were %v", name, got, want[name])
+			continue
+		}
+		for i := range got {
+			if d := got[i] - want[name][i]; d.Abs() > 2*tolerance {
+				t.Errorf("rule %s fired for %v, the records were %v", name, got, want[name])
+			}
+		}
+		if k := c.counters().Rules[name]; k.RecordNS != k.WorstNS || k.Outliers != uint64(len(got)) {
+			t.Errorf("rule %s: %+v", name, k)
+		}
+	}
+	if c.counters().Rules["asked"].Undecided == 0 {
+		t.Error("the daemon had nothing to decide: this proves nothing")
+	}
+
+	// Anew.
+	if err := c.kernel.ResetRatchet("sure"); err != nil {
+		t.Fatal(err)
+	}
+	before := len(reports)
+	nap(t, 1, 10*ms, 1)
+	nap(t, 1, 8*ms, 1)
+	if got := delays(c.since(before), "sure"); len(got) != 1 {
+		t.Errorf("after a reset it fired for %v", got)
+	}
+	if err := c.kernel.ResetRatchet("nobody"); err == nil {
+		t.Error("a rule that is not there has a ratchet")
+	}
+}
+
+// Many threads at once: no record is claimed twice, none is lost.
+func TestRatchetRace(t *testing.T) {
+	needRoot(t)
+	rule := napRule(t, "records", time.Millisecond)
+	rule.Ratchet = true
+	c := watch(t, []rules.Rule{rule}, nil)
+	all := append(nap(t, 64, 20*time.Millisecond, 16), nap(t, 64, 50*time.Millisecond, 16)...)
+	reports := c.settle()
+	var most time.Duration
+	for _, e := range all {
+		most = max(most, e.Delay())
+	}
+	seen := map[int64]bool{}
+	var worst int64
+	for _, o := range reports {
+		if seen[o.DelayNS] {
+			t.Errorf("%d ns is a record twice", o.DelayNS)
+		}
+		seen[o.DelayNS] = true
+		worst = max(worst, o.DelayNS)
+		// Whatever ended before, and was reported, is less.
+		for _, p := range reports {
+			if p != o && p.EndMono < o.StartMono && p.DelayNS >= o.DelayNS {
+				t.Errorf("%d ns is a record after %d ns", o.DelayNS, p.DelayNS)
+			}
+		}
+	}
+	if (time.Duration(worst) - most).Abs() > 2*tolerance {
+		t.Errorf("the last record is %v, the longest was %v", time.Duration(worst), most)
+	}
+	if n := len(reports); n == 0 || n > len(all)/2 {
+		t.Errorf("%d records of %d", n, len(all))
+	}
+	t.Logf("%d records of %d", len(reports), len(all))
+}
+
+// A paused rule fires nothing, and its neighbours go on.
+func TestPaused(t *testing.T) {
+	needRoot(t)
+	const length, at = 10 * time.Millisecond, 5 * time.Millisecond
+	list := []rules.Rule{napRule(t, "stays", at), napRule(t, "paused", at)}
+	c := watch(t, list, nil)
+	nap(t, 20, length, 4)
+	list = slices.Clone(list)
+	list[1].Paused = true
+	if err := c.kernel.Swap(list); err != nil {
+		t.Fatal(err)
+	}
+	nap(t, 20, length, 4)
+	list = slices.Clone(list)
+	list[1].Paused = false
+	if err := c.kernel.Swap(list); err != nil {
+		t.Fatal(err)
+	}
+	nap(t, 20, length, 4)
+	c.settle()
+	k := c.counters()
+	if a, b := k.Rules["stays"].Outliers, k.Rules["paused"].Outliers; a != 60 || b != 40 {
+		t.Errorf("60 naps, 20 of them in the pause: the rule that stays fired %d times, the paused one %d", a, b)
+	}
+}
+
+// Thresholds by thread and by CPU.
+func TestThreadAndCPU(t *testing.T) {
+	needRoot(t)
+	h := hold(t, "syscall", "sleep", "8", "20000", "0", "1", "1")
+	var cpus []uint32
+	for cpu := range uint32(512) {
+		cpus = append(cpus, cpu)
+	}
+	by := func(name string, m rules.Match) rules.Rule {
+		r := rules.Rule{Name: name, Track: rules.Syscall, Threshold: time.Hour, When: rules.Match{PID: []uint32{h.pid()}, Syscall: calls(t, "clock_nanosleep")}}
+		r.Overrides = []rules.Override{{When: m, Threshold: 5 * time.Millisecond}}
+		return r
+	}
+	tid := rules.Match{TID: []uint32{h.pid() + 1, h.pid() + 2, h.pid() + 3}}
+	first := rules.Match{TID: []uint32{h.pid()}}
+	c := watch(t, []rules.Rule{
+		by("thread", tid), by("not-thread", rules.Match{NotTID: tid.TID}), by("main", first), by("not-main", rules.Match{NotTID: first.TID}),
+		by("cpu", rules.Match{CPU: cpus}), by("not-cpu", rules.Match{NotCPU: cpus}),
+	}, nil)
+	h.letGo()
+	events := h.wait()
+	c.settle()
+	k := c.counters().Rules
+	all, mine := uint64(0), uint64(0)
+	for _, e := range events {
+		if e.Kind == inject.Over {
+			all++
+			if slices.Contains(tid.TID, uint32(e.TID)) {
+				mine++
+			}
+		}
+	}
+	if all == 0 {
+		t.Fatal("nothing injected")
+	}
+	for name, want := range map[string]uint64{
+		"thread": mine, "not-thread": all - mine, "main": 0, "not-main": all, "cpu": all, "not-cpu": 0,
+	} {
+		if got := k[name].Outliers; got != want {
+			t.Errorf("%s: %d of %d", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package detect
+
+import (
+	"testing"
+
+	"github.com/tailcam/tailcam/test/support/provoke"
+)
+
+// TestRecordedEvents provokes events of every group that this kernel has and
+// that disturb nobody else; those of test/vm/guest are the others.
+func TestRecordedEvents(t *testing.T) {
+	needRoot(t)
+	tape := provoke.Start(t, provoke.Groups())
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *provoke.Tape)
+	}{
+		{"switches", func(t *testing.T, tape *provoke.Tape) { provoke.Switches(t, tape, provoke.MakeDisk(t, 1<<20)) }},
+		{"work", provoke.Work},
+		{"faults", provoke.Faults},
+		{"locks", provoke.Locks},
+		{"power", provoke.Power},
+		{"net", provoke.Net},
+		{"memcg", func(t *testing.T, tape *provoke.Tape) { provoke.GroupReclaim(t, tape, provoke.MakeDisk(t, 32<<20)) }},
+		{"steal", provoke.Steal},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })
+	}
+}

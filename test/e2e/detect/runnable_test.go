@@ -1,0 +1,87 @@
+package detect
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// A task that was preempted waits for a CPU as well, although no one wakes it.
+func TestPreempted(t *testing.T) {
+	yes, no := true, false
+	when := func(preempted *bool) rules.Match {
+		return rules.Match{Comm: []string{"inj-preempt"}, Preempted: preempted}
+	}
+	c := watch(t, []rules.Rule{
+		{Name: "any", Track: rules.Wakeup, Threshold: threshold, Stacks: allStacks, When: when(nil)},
+		{Name: "preempted", Track: rules.Wakeup, Threshold: threshold, When: when(&yes)},
+		{Name: "woken", Track: rules.Wakeup, Threshold: threshold, When: when(&no)},
+		{Name: "asleep", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-preempt"}}},
+	}, nil)
+	events := inject.Run(t, "preempt", "25", micros(over), "100", micros(under))
+	reports := c.settle()
+	check := func(rule string) []*pair {
+		l := c.balance(t, threshold, events, reports, rule)
+		// The hog may come between two looks at the clock that the victim does not hold together.
+		l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool {
+			return o.Preempted && o.OnCPU != nil && o.OnCPU.Comm == "inj-hog"
+		})
+		return l.check(40, 150)
+	}
+	found := check("any")
+	check("preempted")
+	for _, o := range reports {
+		if o.Rule == "woken" || o.Rule == "asleep" {
+			t.Errorf("rule %s reported %v of %+v, which was preempted", o.Rule, time.Duration(o.DelayNS), o.Task)
+		}
+	}
+	hogs := 0
+	for _, p := range found {
+		o := p.reports[0]
+		if !o.Preempted || o.Waker != nil || o.Syscall != nil {
+			t.Errorf("preempted %v, waker %+v, in %+v: was preempted, by no waker, in no call", o.Preempted, o.Waker, o.Syscall)
+		}
+		if o.WaitCPU == nil || *o.WaitCPU != p.CPU || o.EntryCPU != p.CPU {
+			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
+		}
+		if o.OnCPU != nil && o.OnCPU.Comm == "inj-hog" && o.OnCPU.PID == p.PID && o.OnCPU.RanNS > o.DelayNS*8/10 {
+			hogs++
+		}
+	}
+	if hogs+c.unseen() < len(found)*9/10 {
+		t.Errorf("of %d only %d were kept waiting by the hog", len(found), hogs)
+	}
+}
+
+// A new task waits from the moment that its parent made it.
+func TestNewTask(t *testing.T) {
+	c := watch(t, []rules.Rule{{
+		Name: "wakeup", Track: rules.Wakeup, Threshold: threshold, Stacks: allStacks,
+		When: rules.Match{Comm: []string{"inj-new"}},
+	}}, nil)
+	events := inject.Run(t, "newtask", "50", micros(over))
+	found := c.balance(t, threshold, events, c.settle(), "wakeup").check(40, 0)
+	parents := 0
+	for _, p := range found {
+		o := p.reports[0]
+		if o.Preempted {
+			t.Errorf("marked preempted, but is new: %+v", p.Event)
+		}
+		if o.Waker == nil || o.Waker.Comm != "inj-new" || o.Waker.PID == p.PID {
+			t.Errorf("waker %+v, want its parent", o.Waker)
+		}
+		if o.OnCPU != nil && o.Waker != nil && o.OnCPU.TID == o.Waker.TID && o.OnCPU.RanNS > o.DelayNS*8/10 {
+			parents++
+		}
+		if o.WaitCPU == nil || *o.WaitCPU != p.CPU {
+			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
+		}
+	}
+	if parents+c.unseen() < len(found)*9/10 {
+		t.Errorf("of %d only %d were kept waiting by their parent", len(found), parents)
+	}
+}

@@ -1,0 +1,397 @@
+package detect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/cleanup"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// shippedPair takes a rule that is shipped, for one process and with another
+// threshold, so that a test need not be as slow as production may be.
+func shippedPair(t *testing.T, name string, threshold time.Duration, when rules.Match) []rules.Rule {
+	t.Helper()
+	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalHost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == name })
+	if i < 0 {
+		t.Fatalf("no rule %s is shipped", name)
+	}
+	r := list[i]
+	r.Threshold, r.When, r.Snapshot.Enabled = threshold, when, false
+	r.Timeout = 0
+	return []rules.Rule{r}
+}
+
+func self() rules.Match { return rules.Match{PID: []uint32{uint32(os.Getpid())}} }
+
+// within demands that o is as long as what was injected, on the injector's clock.
+func within(t *testing.T, o *tracker.Outlier, begin, end int64) {
+	t.Helper()
+	if int64(o.StartMono) < begin || int64(o.EndMono) > end {
+		t.Errorf("from %d to %d, injected %d to %d", o.StartMono, o.EndMono, begin, end)
+	}
+}
+
+func monotonic(t *testing.T) int64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return ts.Nano()
+}
+
+// A packet that waits for its reader, among packets that do not.
+func TestShippedNetReceive(t *testing.T) {
+	c := watch(t, shippedPair(t, "net-receive", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	sender, err := net.Dial("tcp4", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	reader, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	send := func(n int) {
+		if _, err := sender.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func() {
+		if _, err := reader.Read(make([]byte, 2000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 500 {
+		send(100)
+		receive()
+	}
+	begin := monotonic(t)
+	send(777)
+	time.Sleep(40 * time.Millisecond)
+	receive()
+	end := monotonic(t)
+	got := c.settle()
+	if len(got) != 1 {
+		t.Fatalf("%d outliers, want one", len(got))
+	}
+	o := got[0]
+	t.Logf("%v, labels %v", time.Duration(o.DelayNS), o.Labels)
+	within(t, o, begin, end)
+	if o.DelayNS < (40*time.Millisecond).Nanoseconds() || o.Labels["device"] != "lo" || o.Labels["taken"] != int64(777) {
+		t.Errorf("outlier %+v", o)
+	}
+}
+
+// A connection whose first packets find the other side's queue full.
+func TestShippedTCPConnect(t *testing.T) {
+	c := watch(t, shippedPair(t, "tcp-connect", 200*time.Millisecond, rules.Match{}), &tracker.Options{TrackSelf: true})
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := name.(*unix.SockaddrInet4).Port
+	address := "127.0.0.1:" + strconv.Itoa(port)
+	var open []net.Conn
+	defer func() {
+		for _, conn := range open {
+			conn.Close()
+		}
+	}()
+	connect := func() time.Duration {
+		begin := time.Now()
+		conn, err := net.DialTimeout("tcp4", address, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, conn)
+		return time.Since(begin)
+	}
+	fast := []time.Duration{connect(), connect()} // they fill the queue
+	time.AfterFunc(300*time.Millisecond, func() {
+		for range 2 {
+			if peer, _, err := unix.Accept(fd); err == nil {
+				unix.Close(peer)
+			}
+		}
+	})
+	begin := monotonic(t)
+	took := connect()
+	end := monotonic(t)
+	var mine []*tracker.Outlier
+	for _, o := range c.settle() {
+		if o.Labels["port"] == int64(port) || o.Labels["port"] == uint64(port) {
+			mine = append(mine, o)
+		}
+	}
+	if len(mine) != 1 {
+		t.Fatalf("%d outliers, want one: connected after %v and %v", len(mine), fast, took)
+	}
+	o := mine[0]
+	t.Logf("%v of %v, labels %v", time.Duration(o.DelayNS), took, o.Labels)
+	within(t, o, begin, end)
+	if o.Labels["source"] != "127.0.0.1" || o.Labels["destination"] != "127.0.0.1" {
+		t.Errorf("labels %v", o.Labels)
+	}
+}
+
+// A server that thinks before it answers, among connections that it answers at once or drops.
+func TestShippedFirstByte(t *testing.T) {
+	c := watch(t, shippedPair(t, "first-byte", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var began, ended int64
+	serve := func(pause time.Duration, answer bool) {
+		t.Helper()
+		var wait sync.WaitGroup
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			client, err := net.Dial("tcp4", server.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer client.Close()
+			client.Read(make([]byte, 1)) // until it answers or closes
+		}()
+		began = monotonic(t)
+		conn, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+		if answer {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			ended = monotonic(t)
+		}
+		conn.Close()
+		wait.Wait()
+	}
+	for range 50 {
+		serve(0, true)
+	}
+	serve(50*time.Millisecond, false) // closed without an answer
+	serve(50*time.Millisecond, true)
+	got := c.settle()
+	if len(got) != 1 {
+		t.Fatalf("%d outliers, want one", len(got))
+	}
+	o := got[0]
+	t.Logf("%v, key %v", time.Duration(o.DelayNS), o.Key)
+	within(t, o, began, ended)
+	if o.DelayNS < (50*time.Millisecond).Nanoseconds() || o.Task.PID != os.Getpid() {
+		t.Errorf("outlier %+v", o)
+	}
+}
+
+// fsync of a file with much to write, with the inode that it is.
+func TestShippedExt4Sync(t *testing.T) {
+	needRoot(t)
+	disk := newOrdinary(t, 1<<20)
+	var fs unix.Statfs_t
+	if err := unix.Statfs(disk.path, &fs); err != nil {
+		t.Fatal(err)
+	}
+	if fs.Type != unix.EXT4_SUPER_MAGIC {
+		t.Skipf("needs a file on ext4, but %s is of type %#x", disk.path, fs.Type)
+	}
+	c := watch(t, shippedPair(t, "ext4-sync", time.Microsecond, self()), &tracker.Options{TrackSelf: true})
+	f, err := os.OpenFile(disk.path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	type span struct{ begin, end int64 }
+	var syncs []span
+	for range 20 {
+		if _, err := f.WriteAt(make([]byte, 1<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+		begin := monotonic(t)
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		syncs = append(syncs, span{begin, monotonic(t)})
+	}
+	got := c.settle()
+	if len(got) != len(syncs) {
+		t.Fatalf("%d outliers of %d calls", len(got), len(syncs))
+	}
+	for i, o := range got {
+		within(t, o, syncs[i].begin, syncs[i].end)
+		if fmt.Sprint(o.Labels["inode"]) != fmt.Sprint(st.Ino) || fmt.Sprint(o.Labels["error"]) != "0" {
+			t.Errorf("labels %v, want inode %d", o.Labels, st.Ino)
+		}
+	}
+	t.Logf("the last %v, labels %v", time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
+}
+
+// A lock of a program that is held, by the C injector's clock.
+func TestShippedFutex(t *testing.T) {
+	list := shippedPair(t, "futex-wait", 10*time.Millisecond, rules.Match{Comm: []string{"inj-syscall"}})
+	c := watch(t, list, nil)
+	events := inject.Run(t, "syscall", "futex", "50", micros(20*time.Millisecond), "500", micros(5*time.Millisecond), "8")
+	found := c.balance(t, 10*time.Millisecond, events, c.settle(), "futex-wait").check(45, 400)
+	for _, p := range found {
+		if p.reports[0].Labels["address"] == nil {
+			t.Errorf("labels %v", p.reports[0].Labels)
+		}
+	}
+}
+
+// Contention on the address space of a process: threads that map and unmap.
+func TestShippedLockWait(t *testing.T) {
+	c := watch(t, shippedPair(t, "lock-wait", 50*time.Microsecond, self()), &tracker.Options{TrackSelf: true, Buffer: 64 << 20})
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for ctx.Err() == nil {
+				b, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := unix.Munmap(b); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wait.Wait()
+	c.arrived() // a lock that a program of ours meets inside another's is left out, and counted
+	got := c.from(0)
+	if len(got) == 0 {
+		t.Fatal("no lock was waited for")
+	}
+	sleeps := 0
+	for _, o := range got {
+		if frames, err := c.names.Kernel(o.Raw.Kernel); err == nil && strings.Contains(strings.Join(frames.Frames, " "), "rwsem_down") {
+			sleeps++
+		}
+	}
+	t.Logf("%d waits, %d of them for a semaphore; the last %v, labels %v", len(got), sleeps, time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
+	if sleeps == 0 {
+		t.Error("none waited for the lock of the address space")
+	}
+}
+
+// Work that the kernel queues: from the queue to the worker, with its function.
+func TestShippedWorkQueue(t *testing.T) {
+	c := watch(t, shippedPair(t, "work-queue", time.Microsecond, rules.Match{}), nil)
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for range 20 {
+		if err := errors.Join(f.Truncate(0), write(f, 1<<16), f.Sync()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.eventually("work is reported", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.outliers) == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	for _, o := range c.settle() {
+		if o.Labels["function"] == nil || o.Labels["queue"] == "" || !o.Task.Kernel {
+			t.Fatalf("labels %v of task %+v", o.Labels, o.Task)
+		}
+	}
+}
+
+func write(f *os.File, n int) error {
+	_, err := f.Write(make([]byte, n))
+	return err
+}
+
+// A process whose cgroup has too little memory makes room itself.
+func TestShippedDirectReclaim(t *testing.T) {
+	needRoot(t)
+	dir := memoryCgroup(t)
+	c := watch(t, shippedPair(t, "direct-reclaim", time.Microsecond, rules.Match{Comm: []string{"dd"}}), nil)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ > "+dir+"/cgroup.procs && exec dd if=/dev/zero of="+filepath.Join(t.TempDir(), "f")+" bs=1M count=64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got := c.settle()
+	if len(got) == 0 {
+		t.Fatal("no reclaim was reported")
+	}
+	for _, o := range got {
+		if o.Task.PID != cmd.Process.Pid {
+			t.Errorf("task %+v, want %d", o.Task, cmd.Process.Pid)
+		}
+	}
+	t.Logf("%d reclaims; the last %v, labels %v", len(got), time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
+}
+
+// memoryCgroup makes a cgroup of 16 MiB, or skips.
+func memoryCgroup(t *testing.T) string {
+	t.Helper()
+	const root = "/sys/fs/cgroup"
+	have, err := os.ReadFile(root + "/cgroup.subtree_control")
+	if err != nil || !slices.Contains(strings.Fields(string(have)), "memory") {
+		t.Skipf("needs the memory controller in %s/cgroup.subtree_control, which has %q", root, strings.TrimSpace(string(have)))
+	}
+	dir := fmt.Sprintf("%s/tailcam-reclaim-%d", root, os.Getpid())
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cleanup.RemoveCgroup(t, dir)
+	if err := os.WriteFile(dir+"/memory.max", []byte("16777216"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,302 @@
+package detect
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/slowirq"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// netRX is the vector of received packets (include/linux/interrupt.h).
+const netRX = 3
+
+// packets sends UDP packets to a socket of this process, by the loopback
+// device: each makes a softirq net_rx in the sending thread itself, which
+// stays on one CPU.
+type packets struct {
+	conn *net.UDPConn
+	cpu  int
+}
+
+func newPackets(t *testing.T) *packets {
+	t.Helper()
+	sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sink.Close() })
+	conn, err := net.DialUDP("udp4", nil, sink.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &packets{conn, pinned(t)}
+}
+
+// pinned keeps the calling goroutine on one CPU for the rest of the test.
+func pinned(t *testing.T) int {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !before.IsSet(cpu) {
+		cpu++
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.SchedSetaffinity(0, &before) })
+	return cpu
+}
+
+func (p *packets) send(t *testing.T) {
+	if _, err := p.conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// timer makes a timer of this CPU end after about d: a thread of its own waits
+// that long for a packet. It returns when the thread is about to.
+func (p *packets) timer(t *testing.T, d time.Duration) (wait func()) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tv := unix.NsecToTimeval(d.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		t.Fatal(err)
+	}
+	var one unix.CPUSet
+	one.Set(p.cpu)
+	ready, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unix.Close(fd)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		_ = unix.SchedSetaffinity(0, &one)
+		close(ready)
+		_, _ = unix.Read(fd, make([]byte, 1))
+	}()
+	<-ready
+	time.Sleep(2 * time.Millisecond)
+	return func() { <-done }
+}
+
+// One net_rx takes 60 ms: its run is reported with that length, and so is the
+// wait of the timer softirq that was raised meanwhile.
+func TestSoftirq(t *testing.T) {
+	const asked = 60 * time.Millisecond
+	p := newPackets(t)
+	c := watch(t, []rules.Rule{
+		{
+			Name: "run", Track: rules.Softirq, Threshold: asked, Stacks: allStacks[:2],
+			When: rules.Match{Phase: []rules.Phase{rules.Run}, Vector: []rules.Vector{"net_rx"}, PID: []uint32{uint32(os.Getpid())}},
+		},
+		{
+			Name: "raise", Track: rules.Softirq, Threshold: asked / 3,
+			When: rules.Match{Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(p.cpu)}, Vector: []rules.Vector{"timer"}},
+		},
+		{
+			Name: "elsewhere", Track: rules.Softirq, Threshold: asked / 3,
+			When: rules.Match{NotCPU: []uint32{uint32(p.cpu)}, PID: []uint32{uint32(os.Getpid())}, Vector: []rules.Vector{"net_rx"}},
+		},
+		{
+			Name: "other-vectors", Track: rules.Softirq, Threshold: asked / 3,
+			When: rules.Match{NotVector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Run}, PID: []uint32{uint32(os.Getpid())}},
+		},
+	}, nil)
+	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
+	const rounds = 5
+	late := 0
+	for round := range rounds {
+		seen := len(c.settle())
+		s.Arm()
+		wait := p.timer(t, 20*time.Millisecond)
+		truth, err := s.Wait(func() { p.send(t) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			p.send(t) // these take no time, and are not outliers
+		}
+		wait()
+		runs := 0
+		for _, o := range c.since(seen) {
+			began, ended := int64(o.StartMono-truth.Start), int64(truth.End-o.EndMono)
+			t.Logf("%s: %v, %s by %s[%d], began %d ns after the spin, ended %d ns before",
+				o.Rule, time.Duration(o.DelayNS), o.IRQ.Vector, o.Task.Comm, o.Task.TID, began, ended)
+			switch {
+			case o.IRQ.CPU != p.cpu || o.CPU != p.cpu || o.IRQ.IRQ != nil:
+				t.Errorf("reported of CPU %d: %+v", o.CPU, o.IRQ)
+			case o.Rule == "run":
+				runs++
+				checkRun(t, c, o, truth)
+			case o.Rule == "raise" && o.IRQ.Vector == "timer" && o.IRQ.Phase == "raise":
+				if o.StartMono >= truth.Start && o.StartMono < truth.End && o.EndMono >= truth.End {
+					late++ // raised by a tick within the spin, and held up until its end
+				}
+			default:
+				t.Errorf("rule %s: %+v", o.Rule, o.IRQ)
+			}
+		}
+		if runs != 1 {
+			t.Errorf("round %d: %d runs reported, want 1", round, runs)
+		}
+	}
+	// A machine that is busy elsewhere may let the timer end too early or late.
+	if t.Logf("%d of %d waits", late, rounds); late == 0 {
+		t.Error("no timer softirq was reported as held up by the spin")
+	}
+}
+
+func checkRun(t *testing.T, c *camera, o *tracker.Outlier, truth slowirq.Spun) {
+	t.Helper()
+	if o.StartMono > truth.Start || o.EndMono < truth.End || o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" {
+		t.Errorf("reported %+v from %d to %d, spun from %d to %d", o.IRQ, o.StartMono, o.EndMono, truth.Start, truth.End)
+	}
+	if o.Task.TID != unix.Gettid() || len(o.Raw.User) == 0 {
+		t.Errorf("task %+v, %d user frames", o.Task, len(o.Raw.User))
+	}
+	kernelStack(t, c, o, "udp_sendmsg")
+}
+
+// A softirq that is stuck, and one that waits behind it, are reported while they are.
+func TestSoftirqTimeout(t *testing.T) {
+	const asked, limit = 150 * time.Millisecond, 50 * time.Millisecond
+	p := newPackets(t)
+	own := []uint32{uint32(os.Getpid())}
+	c := watch(t, []rules.Rule{
+		{Name: "run", Track: rules.Softirq, Timeout: limit, When: rules.Match{Phase: []rules.Phase{rules.Run}, PID: own}},
+		{Name: "raise", Track: rules.Softirq, Timeout: limit, When: rules.Match{
+			Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(p.cpu)}, Vector: []rules.Vector{"timer"},
+		}},
+	}, nil)
+	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
+	waits := 0
+	for range 5 {
+		first := len(c.settle())
+		s.Arm()
+		wait := p.timer(t, 20*time.Millisecond)
+		truth, err := s.Wait(func() { p.send(t) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		var causes []tracker.Cause
+		for _, o := range c.since(first) {
+			t.Logf("%s: %s after %v, %s on CPU %d by %s[%d]", o.Rule, o.Cause, time.Duration(o.DelayNS), o.IRQ.Vector, o.CPU, o.Task.Comm, o.Task.TID)
+			if o.CPU != p.cpu || o.Cause == tracker.CauseTimeout && o.EndMono > truth.End {
+				t.Errorf("reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
+			}
+			if o.Rule == "raise" && o.Cause == tracker.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
+				waits++
+			}
+			if o.Rule == "run" {
+				causes = append(causes, o.Cause)
+			}
+		}
+		if want := []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout}; !slices.Equal(causes, want) {
+			t.Errorf("run reported as %v, want %v", causes, want)
+		}
+	}
+	if waits == 0 {
+		t.Error("no wait was reported before it ended")
+	}
+}
+
+// What was counted lies between what the kernel itself counted within and
+// around that time, in all and for each rule with a histogram.
+func TestSoftirqCounts(t *testing.T) {
+	needRoot(t)
+	p := newPackets(t)
+	one := rules.Match{Phase: []rules.Phase{rules.Run}, Vector: []rules.Vector{"net_rx"}, CPU: []uint32{uint32(p.cpu)}}
+	outer := softirqs(t)
+	c := watch(t, []rules.Rule{
+		{Name: "all", Track: rules.Softirq, Threshold: 24 * time.Hour, When: rules.Match{Phase: []rules.Phase{rules.Run}}},
+		{Name: "one", Track: rules.Softirq, Threshold: 24 * time.Hour, When: one, Histogram: &rules.Histogram{}},
+		neverSlow,
+	}, nil)
+	inner := softirqs(t)
+	for range 20000 {
+		p.send(t)
+	}
+	end := softirqs(t)
+	if err := c.kernel.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	last := softirqs(t)
+	all := func(m map[string][]uint64) (n uint64) {
+		for _, row := range m {
+			for _, k := range row {
+				n += k
+			}
+		}
+		return n
+	}
+	k := c.counters().Trackers[rules.Softirq]
+	c.between("all", k.Seen, all(end)-all(inner), all(last)-all(outer))
+	if k.Replaced+k.TableFull > 0 {
+		t.Errorf("lost %+v", k)
+	}
+	h, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][p.cpu] }
+	got := h.Rules["one"].All()
+	c.between("histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
+}
+
+// between holds a count against the kernel's own. Of what interrupts threads
+// that the kernel hides from tracers, they are not told either: see unseen.
+func (c *camera) between(what string, got, least, most uint64) {
+	c.t.Helper()
+	unseen := c.unseen()
+	c.t.Logf("%s: counted %d, the kernel between %d and %d; %d switches were hidden", what, got, least, most, unseen)
+	if unseen > 0 {
+		least -= least / 20
+	}
+	if got < least || got > most {
+		c.t.Errorf("%s: counted %d, the kernel between %d and %d", what, got, least, most)
+	}
+}
+
+// softirqs is how many ran by vector and CPU, by the kernel's own account.
+func softirqs(t *testing.T) map[string][]uint64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/softirqs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string][]uint64{}
+	for line := range strings.Lines(string(b)) {
+		label, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok {
+			continue
+		}
+		for _, f := range strings.Fields(rest) {
+			n, err := strconv.ParseUint(f, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[label] = append(counts[label], n)
+		}
+	}
+	return counts
+}

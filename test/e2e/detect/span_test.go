@@ -1,0 +1,466 @@
+package detect
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/span"
+)
+
+// spanProgram builds the C caller with the header that is shipped.
+func spanProgram(t *testing.T) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the caller is written for x86-64")
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc, to build a caller (apt install gcc libc6-dev)")
+	}
+	// Not t.TempDir: other users run it, too.
+	dir, err := os.MkdirTemp("", "tailcam-span-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "span")
+	build := exec.CommandContext(t.Context(), gcc, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-static", "-pthread",
+		"-I../../../configs/include", "-o", path, "testdata/span.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the caller: %v\n%s", err, out)
+	}
+	return path
+}
+
+// ours is a prefix of keys that no other test run has.
+func ours(t *testing.T) string { return fmt.Sprintf("t%d-%s", os.Getpid(), t.Name()[4:8]) }
+
+func spanRule(name string, threshold time.Duration, keys ...string) rules.Rule {
+	return rules.Rule{
+		Name: name, Track: rules.Span, Threshold: threshold, When: rules.Match{Key: keys},
+		Stacks: []rules.Stack{rules.KernelStack, rules.UserStack},
+	}
+}
+
+// says runs a command to its end.
+func says(t *testing.T, uid uint32, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	cmd.Dir = "/"
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+// matchSpans holds what was reported against what was injected, by the key:
+// each over the threshold once, within the clock of its injector.
+func matchSpans(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*tracker.Outlier) map[string]*tracker.Outlier {
+	t.Helper()
+	by := map[string]*tracker.Outlier{}
+	for _, o := range reports {
+		if o.Span == nil {
+			t.Fatalf("an outlier without a span: %+v", o)
+		}
+		if by[o.Span.Key] != nil {
+			t.Errorf("span %q is reported twice", o.Span.Key)
+		}
+		by[o.Span.Key] = o
+	}
+	for _, e := range injected {
+		o := by[e.Func]
+		switch {
+		case o == nil:
+			if e.Delay() > threshold+time.Millisecond {
+				t.Errorf("span %s of %v is missing", e.Func, e.Delay())
+			}
+		case o.StartMono < e.Start || o.EndMono > e.End:
+			t.Errorf("span %s reported from %d to %d, injected from %d to %d", e.Func, o.StartMono, o.EndMono, e.Start, e.End)
+		case o.Task.TID != e.TID || o.Task.PID != e.PID:
+			t.Errorf("span %s ended by %d/%d, not %d/%d", e.Func, o.Task.PID, o.Task.TID, e.PID, e.TID)
+		case o.DelayNS < threshold.Nanoseconds():
+			t.Errorf("span %s reported with %d ns", e.Func, o.DelayNS)
+		}
+	}
+	if len(by) > len(injected) {
+		t.Errorf("%d reports of %d spans", len(by), len(injected))
+	}
+	return by
+}
+
+// Threads of C programs at once, one of them with another thread that ends.
+func TestSpanC(t *testing.T) {
+	needRoot(t)
+	const threshold = 3 * time.Millisecond
+	program, prefix := spanProgram(t), ours(t)
+	c := watch(t, []rules.Rule{
+		spanRule("span", threshold, prefix+"-*"),
+		spanRule("other", time.Nanosecond, prefix+"?nothing", "nothing*"),
+		{Name: "but", Track: rules.Span, Threshold: time.Nanosecond, When: rules.Match{Key: []string{prefix + "*hop-1?"}, NotKey: []string{"*9"}}},
+	}, nil)
+	var mu sync.Mutex
+	var all []inject.Event
+	var wg sync.WaitGroup
+	for i := range 5 {
+		wg.Go(func() {
+			args := []string{program, "run", prefix, "4", "50", "4000"}
+			if i == 4 {
+				args = []string{program, "hop", prefix, "50", "4000"}
+			}
+			out := says(t, 0, args...)
+			mu.Lock()
+			all = append(all, events(t, bytes.NewReader(out))...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if len(all) != 4*4*50+50 {
+		t.Fatalf("%d spans injected", len(all))
+	}
+	by := map[string][]*tracker.Outlier{}
+	for _, o := range c.settle() {
+		by[o.Rule] = append(by[o.Rule], o)
+	}
+	found := matchSpans(t, threshold, all, by["span"])
+	hops := 0
+	for key, o := range found {
+		if o.Span.Begin.PID != o.Task.PID || o.Span.Begin.Comm != "span" {
+			t.Errorf("span %s begun by %+v, ended by %+v", key, o.Span.Begin, o.Task)
+		}
+		if hop := strings.Contains(key, "-hop-"); hop == (o.Span.Begin.TID == o.Task.TID) {
+			t.Errorf("span %s begun by %d, ended by %d", key, o.Span.Begin.TID, o.Task.TID)
+		} else if hop {
+			hops++
+		}
+		if len(o.Raw.User) == 0 {
+			t.Errorf("span %s has no user stack", key)
+		}
+	}
+	if hops < 50 || len(by["other"]) > 0 || len(by["but"]) != 9 {
+		t.Errorf("%d spans over threads, %d with a key that none has, %d with hop-10 to 18", hops, len(by["other"]), len(by["but"]))
+	}
+	k := c.counters()
+	if s := k.Trackers[rules.Span]; s.Replaced > 0 || s.TableFull > 0 || k.Spans.Forgotten > 0 {
+		t.Errorf("%+v %+v", s, k.Spans)
+	}
+	if pending, err := c.kernel.PendingKeys(rules.Span); err != nil || len(pending) > 0 {
+		t.Errorf("left pending: %d, %v", len(pending), err)
+	}
+}
+
+// Goroutines, by the package.
+func TestSpanGo(t *testing.T) {
+	needRoot(t)
+	const threshold = 2 * time.Millisecond
+	prefix := ours(t)
+	c := watch(t, []rules.Rule{spanRule("span", threshold, prefix+"*")}, &tracker.Options{TrackSelf: true})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var all []inject.Event
+	for n := range 40 {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for i := range 10 {
+				key := fmt.Sprintf("%s-%d-%d", prefix, n, i)
+				e := inject.Event{Func: key, PID: os.Getpid(), TID: unix.Gettid(), Start: spanClock(t)}
+				if err := span.Begin(key); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(3 * time.Millisecond)
+				if err := span.End(key); err != nil {
+					t.Error(err)
+				}
+				e.End = spanClock(t)
+				mu.Lock()
+				all = append(all, e)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	matchSpans(t, threshold, all, c.settle())
+	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 64)} {
+		if span.Begin(bad) == nil || span.End(bad) == nil {
+			t.Errorf("key %q is accepted", bad)
+		}
+	}
+}
+
+func spanClock(t *testing.T) uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Error(err)
+	}
+	return uint64(ts.Nano())
+}
+
+// Scripts, by the functions that are shipped.
+func TestSpanShells(t *testing.T) {
+	needRoot(t)
+	const threshold = 10 * time.Millisecond
+	functions, err := filepath.Abs("../../../configs/shell/tailcam.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{"bash", "dash"} {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("needs %s", shell)
+			}
+			prefix := fmt.Sprintf("t%d %s", os.Getpid(), shell) // keys may hold spaces, and more
+			c := watch(t, []rules.Rule{spanRule("span", threshold, prefix+"*")}, nil)
+			script := `set -eu; . "$1"
+for i in 1 2 3 4 5 6 7 8; do
+	tailcam_begin "$2 \$x/../$i"; sleep 0.02; (tailcam_end "$2 \$x/../$i")
+done
+tailcam_begin ""; tailcam_end; echo $?`
+			out := says(t, 0, path, "-c", strings.Replace(script, "tailcam_end;", `tailcam_end "";`, 1), shell, functions, prefix)
+			reports := c.settle()
+			if len(reports) != 8 || string(out) != "0\n" {
+				t.Fatalf("%d of 8 reported, printed %q", len(reports), out)
+			}
+			for i, o := range reports {
+				if want := fmt.Sprintf(`%s $x/../%d`, prefix, i+1); o.Span.Key != want {
+					t.Errorf("key %q, want %q", o.Span.Key, want)
+				}
+				if o.Span.Begin.Comm != shell || o.Task.Comm != shell || o.Span.Begin.PID == o.Task.PID {
+					t.Errorf("begun by %+v, ended by %+v", o.Span.Begin, o.Task)
+				}
+			}
+			if k := c.counters().Spans; k.BadKey < 2 {
+				t.Errorf("empty keys: %+v", k)
+			}
+		})
+	}
+}
+
+// Two users with one key do not meet, nor two pid namespaces with one user.
+func TestSpanNamespaces(t *testing.T) {
+	needRoot(t)
+	program, key := spanProgram(t), ours(t)
+	c := watch(t, []rules.Rule{spanRule("span", time.Millisecond, key)}, nil)
+	begin := func(uid uint32, namespace uintptr) (end func()) {
+		cmd := exec.CommandContext(t.Context(), program, "pair", key, "5000")
+		cmd.Dir, cmd.Stderr = "/", os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Cloneflags: namespace}
+		in, _ := cmd.StdinPipe()
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		if line, err := lines.ReadString('\n'); line != "begun\n" {
+			t.Fatal(line, err)
+		}
+		return func() {
+			in.Close()
+			_, _ = lines.ReadString('\n')
+			if err := cmd.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := c.counters()
+	nobody := begin(65534, 0)
+	other := begin(65533, 0)
+	root := begin(0, 0)
+	contained := begin(65534, syscall.CLONE_NEWPID)
+	if n := c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced; n > 0 {
+		t.Errorf("%d begins met another's", n)
+	}
+	for i, end := range []func(){root, nobody, contained, other} {
+		end()
+		reports := c.settle()
+		if len(reports) != i+1 {
+			t.Fatalf("%d ends, %d reports", i+1, len(reports))
+		}
+		o := reports[i]
+		if want := []int{0, 65534, 65534, 65533}[i]; o.Task.UID != want || o.Span.Begin.PID != o.Task.PID {
+			t.Errorf("end %d: %+v, begun by %+v", i, o.Task, o.Span.Begin)
+		}
+	}
+}
+
+// What programs do wrong, by mistake or not.
+func TestSpanMisuse(t *testing.T) {
+	needRoot(t)
+	program, prefix := spanProgram(t), ours(t)
+	c := watch(t, []rules.Rule{spanRule("span", time.Nanosecond, prefix+"*")}, &tracker.Options{TrackSelf: true, Spans: 64})
+	before := c.counters()
+
+	says(t, 0, program, "bad")
+	if n := c.counters().Spans.BadKey - before.Spans.BadKey; n < 6 {
+		t.Errorf("%d keys that are none were counted, want 6", n)
+	}
+
+	unknown := c.counters().Spans.Unknown
+	if err := span.End(prefix + "never begun"); err != nil {
+		t.Error(err)
+	}
+	if c.counters().Spans.Unknown == unknown {
+		t.Error("an end without a begin was not counted")
+	}
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	key := prefix + "\x1b[2J\xff\n"
+	for range 3 {
+		_ = span.Begin(key) // the key is good
+	}
+	last := spanClock(t)
+	_ = span.End(key)
+	reports := c.settle()
+	if len(reports) != 1 || reports[0].Span.Key != key || reports[0].StartMono > last {
+		t.Fatalf("begun three times, ended once: %d reports", len(reports))
+	}
+	if n := c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced; n < 2 {
+		t.Errorf("%d begins after begins were counted, want 2", n)
+	}
+
+	// One user begins and begins: the oldest make way, and others have room.
+	for i := range 1000 {
+		_ = span.Begin(fmt.Sprintf("%s-flood-%d", prefix, i))
+	}
+	pending, err := c.kernel.PendingKeys(rules.Span)
+	if err != nil || len(pending) > 32 {
+		t.Errorf("one user has %d of 64 places, %v", len(pending), err)
+	}
+	forgotten := c.counters().Spans.Forgotten
+	lost := c.counters().Trackers[rules.Span].TableFull
+	if int(forgotten+lost)+len(pending) < 1000 {
+		t.Errorf("of 1000 spans %d are pending, %d forgotten and %d lost", len(pending), forgotten, lost)
+	}
+	t.Logf("of 1000 spans %d are pending, %d forgotten and %d found no room", len(pending), forgotten, lost)
+}
+
+// One key for all threads at once: whatever is reported, nothing stays.
+func TestSpanStorm(t *testing.T) {
+	needRoot(t)
+	program, key := spanProgram(t), ours(t)
+	c := watch(t, []rules.Rule{spanRule("span", time.Hour, key)}, nil)
+	const threads, rounds = 16, 20000
+	says(t, 0, program, "storm", key, fmt.Sprint(threads), fmt.Sprint(rounds))
+	k := c.counters()
+	s := k.Trackers[rules.Span]
+	pending, err := c.kernel.PendingKeys(rules.Span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each begin is ended, replaced, pending, or made way for another; each end has met one, or none.
+	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Spans.Forgotten + s.TableFull; got != threads*rounds {
+		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d forgotten, %d lost",
+			threads*rounds, s.Seen, s.Replaced, len(pending), k.Spans.Forgotten, s.TableFull)
+	}
+	if got := s.Seen + k.Spans.Unknown; got != threads*rounds {
+		t.Errorf("%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Spans.Unknown)
+	}
+	if err := exec.CommandContext(t.Context(), "true").Run(); err != nil {
+		t.Fatal(err)
+	}
+	says(t, 0, program, "storm", key, "1", "1") // takes what is left
+	if pending, _ = c.kernel.PendingKeys(rules.Span); len(pending) > 0 {
+		t.Errorf("%d places are never free again", len(pending))
+	}
+}
+
+// Thousands of keys at once.
+func TestSpanMany(t *testing.T) {
+	needRoot(t)
+	prefix := ours(t)
+	c := watch(t, []rules.Rule{spanRule("span", time.Nanosecond, prefix+"*")}, &tracker.Options{TrackSelf: true, Buffer: 64 << 20})
+	const many = 5000
+	for i := range many {
+		_ = span.Begin(fmt.Sprintf("%s%d", prefix, i))
+	}
+	pending, err := c.kernel.PendingKeys(rules.Span)
+	// A key has sixteen places. Where others have them all, the oldest of those makes way: rarely, and counted.
+	forgotten := int(c.counters().Spans.Forgotten)
+	if err != nil || len(pending)+forgotten != many || forgotten > many/500 {
+		t.Fatalf("%d pending, %d forgotten, %v", len(pending), forgotten, err)
+	}
+	for i := range many {
+		_ = span.End(fmt.Sprintf("%s%d", prefix, i))
+	}
+	seen := map[string]bool{}
+	for _, o := range c.settle() {
+		seen[o.Span.Key] = true
+	}
+	if len(seen)+forgotten != many {
+		t.Errorf("%d of %d reported, %d forgotten", len(seen), many, forgotten)
+	}
+}
+
+// A process that dies between leaves a span that times out, and that another one of the user may end.
+func TestSpanTimeout(t *testing.T) {
+	needRoot(t)
+	program, key := spanProgram(t), ours(t)
+	rule := spanRule("span", time.Second, key)
+	rule.Timeout, rule.Threshold = 100*time.Millisecond, 0
+	c := watch(t, []rules.Rule{rule}, &tracker.Options{TrackSelf: true})
+	cmd := exec.CommandContext(t.Context(), program, "pair", key, "0")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "begun\n" {
+		t.Fatal(line, err)
+	}
+	c.eventually("the timeout", func() error {
+		if n := c.counters().Rules["span"].Outliers; n != 1 {
+			return fmt.Errorf("%d outliers", n)
+		}
+		return nil
+	})
+	o := c.settle()[0]
+	if o.Cause != tracker.CauseTimeout || o.Task.PID != cmd.Process.Pid || o.Span.Begin.PID != cmd.Process.Pid || o.State != "interruptible" {
+		t.Errorf("%s of %+v in state %q, begun by %+v", o.Cause, o.Task, o.State, o.Span.Begin)
+	}
+	if len(o.Raw.Kernel) == 0 && !o.Unstacked {
+		t.Error("no kernel stack")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	if err := span.End(key); err != nil {
+		t.Fatal(err)
+	}
+	reports := c.settle()
+	if len(reports) != 2 || reports[1].Cause != tracker.CauseAfterTimeout || reports[1].Task.PID != os.Getpid() || reports[1].Span.Begin.PID != cmd.Process.Pid {
+		t.Errorf("%d reports, the last %+v", len(reports), reports[len(reports)-1])
+	}
+}

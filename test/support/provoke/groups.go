@@ -1,0 +1,179 @@
+package provoke
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// body makes a condition on the body of an event of one type.
+func body[B any](want trace.Type, is func(ev trace.Event, b B) bool) func(trace.Event) bool {
+	return func(ev trace.Event) bool {
+		b, ok := ev.Body.(B)
+		return ok && ev.Type == want && is(ev, b)
+	}
+}
+
+// Work proves the groups workqueue and timer.
+func Work(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
+	queued := map[uint64]bool{}
+	tape.Until(func() {
+		time.Sleep(50 * time.Millisecond)
+	}, map[string]func(trace.Event) bool{
+		"work that is queued": body(trace.WorkQueued, func(_ trace.Event, w trace.WorkQueue) bool {
+			queued[w.Work] = true
+			return w.Name != "" && w.Function != 0
+		}),
+		"work that begins":   body(trace.WorkStart, func(_ trace.Event, w trace.Work) bool { return w.Work != 0 && w.Function != 0 }),
+		"queued work begins": body(trace.WorkStart, func(_ trace.Event, w trace.Work) bool { return queued[w.Work] }),
+		"work that ends":     body(trace.WorkEnd, func(_ trace.Event, w trace.Work) bool { return w.Work != 0 }),
+		"a timer that expires": body(trace.TimerEntry, func(_ trace.Event, m trace.Timer) bool {
+			return m.Timer != 0 && m.Function != 0 && m.Now != 0
+		}),
+		"its end": body(trace.TimerExit, func(_ trace.Event, m trace.Timer) bool { return m.Timer != 0 }),
+		"a precise timer that expires": body(trace.HrtimerEntry, func(_ trace.Event, m trace.Hrtimer) bool {
+			return m.Hrtimer != 0 && m.Function != 0
+		}),
+	})
+}
+
+// Faults proves page faults of the group memory, by their address. x86 only.
+func Faults(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var fault, copied []byte
+	provoke := func() {
+		for _, m := range []*[]byte{&fault, &copied} {
+			if *m != nil {
+				_ = unix.Munmap(*m)
+			}
+			var err error
+			if *m, err = unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fault[0] = 1
+		f, err := os.Open("/proc/self/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.Read(copied); err != nil { // the kernel writes there first
+			t.Fatal(err)
+		}
+	}
+	at := func(m *[]byte) func(ev trace.Event, f trace.Fault) bool {
+		return func(ev trace.Event, f trace.Fault) bool {
+			return ev.TID == unix.Gettid() && f.Address-address(*m) < block && f.IP != 0
+		}
+	}
+	const user, write = 4, 2 // bits of an x86 page fault's error code
+	tape.Until(provoke, map[string]func(trace.Event) bool{
+		"a fault of user space": body(trace.FaultUser, func(ev trace.Event, f trace.Fault) bool {
+			return at(&fault)(ev, f) && f.ErrorCode&(user|write) == user|write
+		}),
+		"a fault of the kernel for it": body(trace.FaultKernel, func(ev trace.Event, f trace.Fault) bool {
+			return at(&copied)(ev, f) && f.ErrorCode&(user|write) == write
+		}),
+	})
+	_ = unix.Munmap(fault)
+	_ = unix.Munmap(copied)
+}
+
+// Locks proves the group lock, with the holder: threads that all rename in one directory.
+func Locks(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
+	dir := t.TempDir()
+	var mine sync.Map
+	held := func(flags uint32) func(ev trace.Event, l trace.Lock) bool {
+		return func(ev trace.Event, l trace.Lock) bool {
+			_, waiter := mine.Load(ev.TID)
+			_, owner := mine.Load(l.OwnerTID)
+			return waiter && owner && l.OwnerTID != ev.TID && l.Lock != 0 && l.Flags&flags != 0
+		}
+	}
+	const write, rt, mutex = 4, 8, 32 // LCB_F_*
+	tape.Until(func() {
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				mine.Store(unix.Gettid(), true)
+				from, to := filepath.Join(dir, strconv.Itoa(i)), filepath.Join(dir, "to"+strconv.Itoa(i))
+				if err := os.WriteFile(from, nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
+					_ = os.Rename(from, to)
+					_ = os.Rename(to, from)
+				}
+			})
+		}
+		all.Wait()
+	}, map[string]func(trace.Event) bool{
+		"a wait for a lock whose holder is known": body(trace.LockBegin, held(write|rt|mutex)),
+		"its end": body(trace.LockEnd, func(ev trace.Event, l trace.Lock) bool {
+			_, waiter := mine.Load(ev.TID)
+			return waiter && l.Lock != 0 && l.Ret == 0
+		}),
+	})
+}
+
+// Power proves idle CPUs of the group power.
+func Power(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
+	tape.Until(func() { time.Sleep(20 * time.Millisecond) }, map[string]func(trace.Event) bool{
+		"a CPU that goes idle": body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State >= 0 && i.CPU == ev.CPU }),
+		"and is no longer":     body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State == -1 && i.CPU == ev.CPU }),
+	})
+}
+
+// Net proves the group net: a packet of a known size to this machine itself.
+func Net(t *testing.T, tape *Tape) {
+	tape = tape.with(t)
+	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = to.Close() }()
+	from, err := net.Dial("udp4", to.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	const payload, ip, ethernet = 1013, 28, 14
+	buf := make([]byte, 2*payload)
+	var packet uint64
+	tape.Until(func() {
+		if _, err := from.Write(make([]byte, payload)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := to.ReadFrom(buf); err != nil {
+			t.Fatal(err)
+		}
+	}, map[string]func(trace.Event) bool{
+		"a packet that is sent": body(trace.NetQueue, func(_ trace.Event, n trace.Net) bool {
+			if n.Dev != "lo" || n.Bytes != payload+ip+ethernet {
+				return false
+			}
+			packet = n.SKB
+			return true
+		}),
+		"the same that is received": body(trace.NetReceive, func(_ trace.Event, n trace.Net) bool {
+			return n.Dev == "lo" && n.Bytes == payload+ip && n.SKB == packet
+		}),
+		"a poll": body(trace.NapiPoll, func(_ trace.Event, n trace.Napi) bool { return n.Budget > 0 && n.Work > 0 }),
+	})
+}

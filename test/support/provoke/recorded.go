@@ -1,0 +1,116 @@
+// Package provoke lets tests provoke events and look for them in what the
+// flight recorder holds, natively and in virtual machines.
+package provoke
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot/flight"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Patience is how long anything that has to come may take. Nothing waits for
+// it where all is well.
+const Patience = 20 * time.Second
+
+// Tape is a recorder at work. It is taken down at the end of the test.
+type Tape struct {
+	t      *testing.T
+	Kernel *tracker.Tracker
+	ring   flight.Recorder
+}
+
+// Start loads and attaches the kernel side with groups of events.
+func Start(t *testing.T, groups []string) *Tape {
+	t.Helper()
+	const ring = 4 << 20
+	kernel, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kernel.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := flight.New(kernel, flight.BackendMmap, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kernel.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return &Tape{t: t, Kernel: kernel, ring: r}
+}
+
+// Groups are all groups but that of system calls, which would leave no room for the others.
+func Groups() []string {
+	return slices.DeleteFunc(slices.Clone(tracker.Groups), func(g string) bool { return g == "syscall" })
+}
+
+// with is the same tape, for a part of the test.
+func (p *Tape) with(t *testing.T) *Tape { return &Tape{t: t, Kernel: p.Kernel, ring: p.ring} }
+
+// Take hands out every event since the last call, CPU by CPU. An event that
+// cannot be decoded fails the test.
+func (p *Tape) Take() []trace.Event {
+	p.t.Helper()
+	if _, err := p.ring.Freeze(); err != nil {
+		p.t.Fatal(err)
+	}
+	drained, err := p.ring.Drain()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.ring.Release(); err != nil {
+		p.t.Fatal(err)
+	}
+	var list []trace.Event
+	for _, cpu := range drained.CPUs {
+		for i := range cpu.Records {
+			ev, err := cpu.Records[i].Decode()
+			if err != nil {
+				p.t.Errorf("CPU %d: %v", cpu.CPU, err)
+				continue
+			}
+			if ev.CPU != cpu.CPU {
+				p.t.Errorf("%v of CPU %d stands among those of CPU %d", ev.Type, ev.CPU, cpu.CPU)
+			}
+			list = append(list, ev)
+		}
+	}
+	return list
+}
+
+// Until provokes again and again until every one of the wanted has been seen:
+// each by its name, and what it looks like. One that does not come fails the test.
+func (p *Tape) Until(provoke func(), wanted map[string]func(trace.Event) bool) {
+	p.t.Helper()
+	missing := make(map[string]func(trace.Event) bool, len(wanted))
+	for name, is := range wanted {
+		missing[name] = is
+	}
+	p.Take() // what was before is of no interest
+	for begin := time.Now(); ; {
+		provoke()
+		for _, ev := range p.Take() {
+			for name, is := range missing {
+				if is(ev) {
+					delete(missing, name)
+				}
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		if time.Since(begin) > Patience {
+			for name := range missing {
+				p.t.Errorf("not recorded: %s", name)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package provoke
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// Steal holds what the recorder tells of stolen time against the kernel's own
+// account, while all CPUs compute: the sums agree, and no more was taken
+// between two looks than lies between them. Where the hypervisor takes nothing
+// there is nothing to see.
+func Steal(t *testing.T, tape *Tape) {
+	const (
+		enough = 100 * time.Millisecond
+		grain  = 50 * time.Millisecond // the account has ticks of 10 ms for each CPU
+		late   = time.Millisecond      // a look may come after the clock that it reads
+	)
+	tape = tape.with(t)
+	for range runtime.NumCPU() + 1 {
+		StartSpinner(t)
+	}
+	tape.Take()
+	var account, told time.Duration
+	before := stolen(t)
+	for begin := time.Now(); time.Since(begin) < 3*time.Second && account < enough; {
+		time.Sleep(200 * time.Millisecond)
+		for _, ev := range tape.Take() {
+			s, ok := ev.Body.(trace.Stolen)
+			if !ok {
+				continue
+			}
+			told += time.Duration(s.NS)
+			if s.Since >= ev.Time || time.Duration(s.NS) > time.Duration(ev.Time-s.Since)+late {
+				t.Errorf("%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
+			}
+		}
+		account = stolen(t) - before
+	}
+	t.Logf("the kernel's account has %s, the records %s", account, told)
+	if account < enough { // too little to compare sums
+		if told == 0 {
+			t.Skipf("the hypervisor took only %s", account)
+		}
+		return
+	}
+	if told < account/2-grain || told > 2*account+grain {
+		t.Errorf("the records have %s, the kernel's account %s", told, account)
+	}
+}
+
+// stolen reads the account of all CPUs out of /proc/stat, which has it in hundredths of a second.
+func stolen(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	fields := bytes.Fields(first)
+	if len(fields) < 9 {
+		t.Fatal(fmt.Errorf("/proc/stat begins with %q", first))
+	}
+	n, err := strconv.ParseInt(string(fields[8]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n) * 10 * time.Millisecond
+}

@@ -1,0 +1,176 @@
+package provoke
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// block is what is read at once past the page cache, and one page.
+const block = 4096
+
+// Switches proves what a switch tells of the task that leaves: the system call
+// that it blocks in, that it waits for I/O, in a page fault, is stopped by a
+// freezer, has used up its quota, was preempted. disk is a file or block
+// device of at least 1 MiB that answers no faster than a disk.
+func Switches(t *testing.T, tape *Tape, disk string) {
+	leaves := func(tid int, is func(trace.Switch) bool) func(trace.Event) bool {
+		return func(ev trace.Event) bool {
+			s, ok := ev.Body.(trace.Switch)
+			return ok && ev.TID == tid && is(s)
+		}
+	}
+	t.Run("call", func(t *testing.T) {
+		tape := tape.with(t)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		tape.Until(func() {
+			_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
+		}, map[string]func(trace.Event) bool{"a sleep by its system call": leaves(unix.Gettid(), func(s trace.Switch) bool {
+			return s.Call == unix.SYS_NANOSLEEP && s.PrevState&1 != 0 && !s.IOWait && !s.Preempted && !s.Frozen && !s.Throttled
+		})})
+	})
+	t.Run("iowait", func(t *testing.T) {
+		tape := tape.with(t)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f, m := openDisk(t, disk)
+		buf, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Munmap(buf) }()
+		direct, err := unix.Open(disk, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(direct)
+		tid, sum := unix.Gettid(), 0
+		tape.Until(func() {
+			if _, err := unix.Pread(direct, buf, 0); err != nil {
+				t.Fatal(err)
+			}
+			// The page leaves the page cache, and this address space before that.
+			if err := unix.Madvise(m, unix.MADV_DONTNEED); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+				t.Fatal(err)
+			}
+			sum += int(m[0])
+		}, map[string]func(trace.Event) bool{
+			"a direct read": leaves(tid, func(s trace.Switch) bool { return s.IOWait && s.Call == unix.SYS_PREAD64 }),
+			"a page fault":  leaves(tid, func(s trace.Switch) bool { return s.IOWait && s.Call == trace.CallException }),
+		})
+		_ = sum
+	})
+	t.Run("kernel-thread", func(t *testing.T) {
+		tape := tape.with(t)
+		tape.Until(func() { time.Sleep(50 * time.Millisecond) }, map[string]func(trace.Event) bool{
+			"a kernel thread that sleeps": func(ev trace.Event) bool {
+				s, ok := ev.Body.(trace.Switch)
+				return ok && s.PrevComm.String()[:2] == "rc" && s.PrevState != 0 && s.Call == trace.CallNone
+			},
+		})
+	})
+	t.Run("preempted", func(t *testing.T) {
+		tape := tape.with(t)
+		for range runtime.NumCPU() + 1 {
+			StartSpinner(t)
+		}
+		tape.Until(func() { time.Sleep(100 * time.Millisecond) }, map[string]func(trace.Event) bool{
+			"one of more tasks than CPUs": func(ev trace.Event) bool {
+				s, ok := ev.Body.(trace.Switch)
+				return ok && s.PrevComm.String() == Spinner && s.PrevState == 0 && s.Call == trace.CallNone && !s.Throttled
+			},
+		})
+	})
+	t.Run("frozen", func(t *testing.T) {
+		tape := tape.with(t)
+		g := NewCgroup(t, "freezer")
+		g.Add(t, StartSpinner(t))
+		tape.Until(func() {
+			g.Freeze(t, true)
+			time.Sleep(20 * time.Millisecond)
+			g.Freeze(t, false)
+			time.Sleep(20 * time.Millisecond)
+		}, map[string]func(trace.Event) bool{"a task in a freezer": func(ev trace.Event) bool {
+			s, ok := ev.Body.(trace.Switch)
+			return ok && s.PrevComm.String() == Spinner && s.Frozen
+		}})
+	})
+	t.Run("throttled", func(t *testing.T) {
+		tape := tape.with(t)
+		g := NewCgroup(t, "cpu")
+		Quota(t, g)
+		g.Add(t, StartSpinner(t))
+		tape.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
+			"a task without quota": func(ev trace.Event) bool {
+				s, ok := ev.Body.(trace.Switch)
+				return ok && s.PrevComm.String() == Spinner && s.Throttled
+			},
+		})
+	})
+}
+
+// Quota lets a group run for 5 ms of each 50.
+func Quota(t *testing.T, g *Cgroup) {
+	t.Helper()
+	if !g.V2 {
+		g.Set(t, "cpu.cfs_period_us", "", "50000")
+	}
+	value := "5000"
+	if g.V2 {
+		value = "5000 50000"
+	}
+	g.Set(t, "cpu.cfs_quota_us", "cpu.max", value)
+}
+
+// openDisk opens a file or block device and maps its first page.
+func openDisk(t *testing.T, path string) (*os.File, []byte) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := syscall.Mmap(int(f.Fd()), 0, block, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Munmap(m)
+		f.Close()
+	})
+	return f, m
+}
+
+// MakeDisk writes a file of some bytes that is on the disk, not only in the page cache.
+func MakeDisk(t *testing.T, size int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func address(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&m[0]))) }

@@ -1,0 +1,297 @@
+package systemd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/test/support/cleanup"
+)
+
+const (
+	service = "tailcam.service"
+	started = "test.target"
+	manager = "/lib/systemd/systemd"
+	console = "console" // the file of its messages
+	// hang is how long a step may take on a loaded machine.
+	hang = 60 * time.Second
+)
+
+// Options say what is run, and how. Dir, Argv, Unit and Log are needed.
+type Options struct {
+	Dir      string   // of the manager; not below /tmp, which PrivateTmp hides; as short as possible
+	Unit     string   // contents of the unit file
+	DropIns  []string // files like those of `systemctl edit`
+	Pre      []string // instead of ExecStartPre
+	Argv     []string // instead of ExecStart
+	Writable []string // paths that the service may write to beyond the unit's own
+	Log      string   // file that gets the service's output
+	Restart  bool     // as the unit says; false: never
+}
+
+// Service is one that was started. Its methods may be called from any goroutine.
+type Service struct {
+	t    testing.TB
+	dir  string
+	cgrp string // of the manager, version 2
+
+	pid  int
+	done chan struct{}
+}
+
+// Result is how a service's main process ended.
+type Result struct {
+	Code   int // exit status, or number of the signal
+	Signal bool
+	Name   string // systemd's: success, exit-code, signal, oom-kill, …
+}
+
+// String says it in words.
+func (r Result) String() string {
+	if r.Signal {
+		return fmt.Sprintf("killed by signal %d (%s)", r.Code, r.Name)
+	}
+	return fmt.Sprintf("exit status %d (%s)", r.Code, r.Name)
+}
+
+// Start runs the service until the end of the test, and returns when its program
+// was executed, or could not be. Skips where there is no systemd.
+func Start(t testing.TB, o Options) *Service {
+	t.Helper()
+	if _, err := os.Stat(manager); err != nil {
+		t.Skip("needs the package systemd")
+	}
+	s := &Service{t: t, dir: o.Dir, done: make(chan struct{})}
+	writeUnits(t, filepath.Join(o.Dir, "units"), &o, o.Unit)
+	if err := os.MkdirAll(filepath.Join(o.Dir, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := os.ReadFile("/etc/group")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(groups, []byte("\ntailcam:")) {
+		groups = append(groups, "\ntailcam:x:64999:\n"...)
+	}
+	if err := os.WriteFile(filepath.Join(o.Dir, "group"), groups, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	joined := s.cgroups(o.Unit)
+	// In a mount namespace of its own: nothing can stay mounted.
+	script := `dir=$1; shift
+for group; do echo $$ >"$group/cgroup.procs" || exit; done
+[ -d /run/systemd/system ] || { mount -t tmpfs -o mode=755 tailcam-unit /run && cd /run && mkdir -p systemd/system systemd/inaccessible/dir &&
+	: >systemd/inaccessible/reg && chmod 0 systemd/inaccessible/*; } || exit
+mount --bind "$dir/group" /etc/group || exit
+exec ` + manager + ` --user --unit=` + started
+	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", o.Dir}, joined...)...)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=" + filepath.Join(o.Dir, "units"),
+		"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_COLOR=0",
+	}, s.environment()...)
+	said, err := os.Create(filepath.Join(o.Dir, console))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its end is what matters
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // its control group, with all that it has started, goes next
+		<-ended
+	})
+	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
+		p := s.properties()
+		if pid, _ := strconv.Atoi(p["MainPID"]); pid > 0 && p["ActiveState"] == "active" {
+			s.pid = pid
+			break
+		}
+		if p["ActiveState"] == "failed" || p["ActiveState"] == "inactive" && p["ExecMainPID"] != "0" {
+			s.pid, _ = strconv.Atoi(p["ExecMainPID"])
+			break
+		}
+		select {
+		case <-ended:
+			t.Fatalf("systemd ended: %v\n%s", cmd.ProcessState, s.console())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("systemd did not start the service: %v", p)
+		}
+	}
+	go s.await()
+	return s
+}
+
+// await closes done when the main process has ended.
+func (s *Service) await() {
+	defer close(s.done)
+	fd, err := unix.PidfdOpen(s.pid, 0)
+	if err != nil {
+		return // it has ended already
+	}
+	defer unix.Close(fd)
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// cgroups makes the control groups that the manager runs in.
+func (s *Service) cgroups(unit string) []string {
+	s.t.Helper()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	name := fmt.Sprintf("tailcam-unit-%d-%d", os.Getpid(), time.Now().UnixNano())
+	var joined []string
+	for line := range strings.Lines(string(own)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		limits := map[string]string{}
+		switch {
+		case parts[0] == "0", parts[1] == "name=systemd":
+		case parts[1] == "memory":
+			limits["memory.limit_in_bytes"] = s.limit(unit, "MemoryMax")
+		case parts[1] == "pids":
+			limits["pids.max"] = s.limit(unit, "TasksMax")
+		default:
+			continue
+		}
+		mount := mountOf(parts[0], parts[1])
+		if mount == "" {
+			continue
+		}
+		dir := filepath.Join(mount, parts[2], name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			s.t.Skipf("no control group here for a manager: %v", err)
+		}
+		cleanup.KillCgroup(s.t, dir)
+		for file, value := range limits {
+			if value == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		if parts[0] == "0" {
+			s.cgrp = dir
+		}
+		joined = append(joined, dir)
+	}
+	return joined
+}
+
+func (s *Service) limit(unit, directive string) string {
+	values := Directive(unit, directive)
+	if len(values) == 0 {
+		return ""
+	}
+	n, err := parseSize(values[len(values)-1])
+	if err != nil {
+		s.t.Fatalf("%s=%s: %v", directive, values[len(values)-1], err)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// mountOf finds where a hierarchy is mounted as a whole.
+func mountOf(number, controllers string) string {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 5 || len(kind) < 3 || fields[3] != "/" {
+			continue
+		}
+		if number == "0" && kind[0] == "cgroup2" ||
+			number != "0" && kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ","+controllers+",") {
+			return fields[4]
+		}
+	}
+	return ""
+}
+
+func (s *Service) environment() []string {
+	return []string{"XDG_RUNTIME_DIR=" + filepath.Join(s.dir, "run"), "XDG_CONFIG_HOME=" + filepath.Join(s.dir, "state"), "HOME=" + s.dir}
+}
+
+// properties asks the manager; empty if it does not answer (yet).
+func (s *Service) properties() map[string]string {
+	cmd := exec.Command("systemctl", "--user", "show", service,
+		"-p", "MainPID,ExecMainPID,ExecStartEx,ExecStartPreEx,ActiveState,SubState,Result,ExecMainCode,ExecMainStatus,NRestarts")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}, s.environment()...)
+	out, err := cmd.Output()
+	p := map[string]string{}
+	if err != nil {
+		return p
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			p[name] = value
+		}
+	}
+	return p
+}
+
+// PID of the service's main process.
+func (s *Service) PID() int { return s.pid }
+
+// Done is closed when the main process has ended.
+func (s *Service) Done() <-chan struct{} { return s.done }
+
+// Signal sends one to the main process.
+func (s *Service) Signal(sig syscall.Signal) error { return syscall.Kill(s.pid, sig) }
+
+// Result says how the main process ended; only after Done.
+func (s *Service) Result() Result {
+	s.t.Helper()
+	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
+		p := s.properties()
+		code, err := strconv.Atoi(p["ExecMainStatus"])
+		if err == nil && p["ExecMainCode"] != "0" && p["ExecMainCode"] != "" {
+			return Result{Code: code, Signal: p["ExecMainCode"] != "1", Name: p["Result"]}
+		}
+		if p["ExecMainPID"] == "0" || time.Now().After(deadline) {
+			s.t.Fatalf("the service was not started: %v\n%s", p, s.console())
+		}
+	}
+}
+
+// console is what the manager itself has said.
+func (s *Service) console() string {
+	text, err := os.ReadFile(filepath.Join(s.dir, console))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Property asks the manager for one of those that systemctl shows.
+func (s *Service) Property(name string) string { return s.properties()[name] }
