@@ -95,7 +95,7 @@ func parseFlags(args []string) (*options, error) {
 	packages := fs.String("packages", "./test/vm/guest", "comma-separated packages whose tests run in the guests")
 	fs.StringVar(&opts.run, "run", "", "run only tests that match this pattern, as go test -run")
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
-	fs.DurationVar(&opts.timeout, "timeout", 7*time.Minute, "time limit of the tests in one guest")
+	fs.DurationVar(&opts.timeout, "timeout", 10*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
 	fs.BoolVar(&opts.verbose, "v", false, "print the test output of every guest, not of the failed ones only")
 	fs.Func("file", "GUEST=HOST: put an executable file into the guests; may be repeated", func(s string) error {

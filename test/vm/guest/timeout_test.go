@@ -53,6 +53,9 @@ func TestTimeouts(t *testing.T) {
 				}
 			}
 			o := await(t, outliers, rule, tid)
+			if o.Cause == tracker.CauseTimeout && took > asked+slack {
+				return nil, 0, 0 // it woke up too late, and was due once more
+			}
 			if o.Cause != tracker.CauseAfterTimeout || !o.AfterTimeout {
 				t.Errorf("%s: at last %s", rule, o.Cause)
 			}
