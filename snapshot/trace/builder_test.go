@@ -21,13 +21,8 @@ func newBuilder(cpu int, start uint64) *builder {
 
 // add appends one record of the current time and returns it to be filled in.
 func (b *builder) add(t Type, tid int) *Record {
-	b.out = append(b.out, Record{})
-	r := &b.out[len(b.out)-1]
-	binary.LittleEndian.PutUint16(r[abi.OffType:], uint16(t))
-	binary.LittleEndian.PutUint16(r[abi.OffCpu:], uint16(b.cpu))
-	put32(r, abi.OffTid, tid)
-	put64(r, abi.OffTimeNs, b.now)
-	return r
+	b.out = append(b.out, MakeRecord(t, b.cpu, tid, b.now))
+	return &b.out[len(b.out)-1]
 }
 
 func put16(r *Record, off, v int) { binary.LittleEndian.PutUint16(r[off:], uint16(v)) }

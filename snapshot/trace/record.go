@@ -18,6 +18,15 @@ const RecordSize = abi.RecordSize
 // wherever they lie.
 type Record [RecordSize]byte
 
+// MakeRecord returns a record without a body, as the kernel side would write it.
+func MakeRecord(t Type, cpu, tid int, now uint64) (r Record) {
+	binary.LittleEndian.PutUint16(r[abi.OffType:], uint16(t))
+	binary.LittleEndian.PutUint16(r[abi.OffCpu:], uint16(cpu))
+	binary.LittleEndian.PutUint32(r[abi.OffTid:], uint32(tid))
+	binary.LittleEndian.PutUint64(r[abi.OffTimeNs:], now)
+	return r
+}
+
 // maxTime is the latest time that a record may carry: 146 years of uptime.
 // Past it the bytes are not a record, and readers of CTF would overflow.
 const maxTime = 1 << 62

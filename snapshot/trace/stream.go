@@ -127,11 +127,7 @@ func (s *streamReader) decode(b []byte) (n int, known bool, err error) {
 		s.event, s.last = Event{Time: now, CPU: s.cpu, Type: d.typ, TID: tid, Body: v.body(d.typ)}, now
 		return n + used, d.typ != 0, nil
 	}
-	var r Record
-	binary.LittleEndian.PutUint16(r[abi.OffType:], uint16(d.typ))
-	binary.LittleEndian.PutUint16(r[abi.OffCpu:], uint16(s.cpu))
-	binary.LittleEndian.PutUint32(r[abi.OffTid:], uint32(tid))
-	binary.LittleEndian.PutUint64(r[abi.OffTimeNs:], now)
+	r := MakeRecord(d.typ, s.cpu, tid, now)
 	if d.call != "" {
 		binary.LittleEndian.PutUint32(r[abi.OffSyscallNr:], d.nr)
 	}
