@@ -31,11 +31,12 @@ static __always_inline bool chain_add(struct chain *c, u32 kind, u32 cpu, u64 no
 
 	barrier_var(n);
 	if (n >= CHAIN_STAGES) {
-		c->cut = 1;
+		c->truncated = 1;
 		return false;
 	}
 	s = &c->stage[n];
-	s->at = (chain_age(c->origin_ns, now) & CHAIN_AT_MASK) | (u64)(cpu & 0xffff) << 40 | (u64)kind << 56;
+	s->packed = (chain_age(c->origin_ns, now) & CHAIN_NS_MASK) | (u64)(cpu & CHAIN_CPU_MASK) << CHAIN_CPU_SHIFT |
+		    (u64)kind << CHAIN_KIND_SHIFT;
 	s->id = id;
 	s->pid = pid;
 	s->name[0] = 0;
@@ -64,7 +65,7 @@ static __always_inline void chain_copy(struct chain *to, struct chain *from)
 	to->origin_ns = from->origin_ns;
 	to->from = from->from;
 	to->stages = from->stages;
-	to->cut = from->cut;
+	to->truncated = from->truncated;
 	to->end = 0;
 	to->tasks = from->tasks;
 	to->vectors = from->vectors;
@@ -80,7 +81,7 @@ static __always_inline void chain_begin(struct chain *c, u32 from, u64 now)
 	c->origin_ns = chain_from & from ? now : 0;
 	c->from = from;
 	c->stages = 0;
-	c->cut = 0;
+	c->truncated = 0;
 	c->tasks = 0;
 	c->vectors = 0;
 	c->irq = CHAIN_NO_IRQ;
@@ -226,10 +227,10 @@ static __always_inline void chain_raise(u32 vec, u32 cpu, struct cpu_state *stat
 		if (!to->origin_ns)
 			return;
 	} else if (from->stages + 2 > CHAIN_STAGES) {
-		from->cut = 1;
+		from->truncated = 1;
 		to->origin_ns = 0;
 		if (state)
-			state->chain_cut++;
+			state->chain_truncated++;
 		return;
 	} else {
 		chain_copy(to, from);

@@ -12,7 +12,7 @@ const volatile u32 chain_mask;
 const volatile u64 chain_age_ns; /* a chain older than this is not followed further */
 
 /* Live, written by the daemon: floors by CHAIN_END_*, and CHAIN_FROM_* that any rule wants. */
-volatile u64 floor_chain[4];
+volatile u64 floor_chain[FLOOR_ENDS];
 volatile u32 chain_from;
 
 #define CHAIN_TASKS 64		      /* that carry one origin */

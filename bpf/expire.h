@@ -302,7 +302,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
 		return 0;
-	ticker.cut++;
+	ticker.truncated++;
 	return 1;
 }
 

@@ -23,7 +23,7 @@ int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 	u64 now = bpf_ktime_get_ns();
 
 	if (me)
-		me->in_irq = WAKER_IRQ | (irq & 0x3fff);
+		me->in_irq = WAKER_IRQ | (irq & WAKER_NUMBER);
 	if (record_irq) {
 		struct record r = {};
 

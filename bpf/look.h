@@ -197,7 +197,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	ticker.scans++;
 	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
 	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */
-		ticker.cut++;
+		ticker.truncated++;
 		return 1;
 	}
 	c->generation = live;
@@ -205,7 +205,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	if (bpf_ktime_get_ns() - w->now < LOOK_BUDGET_NS)
 		return 0;
 	w->over = 1;
-	ticker.cut++;
+	ticker.truncated++;
 	return 1;
 }
 

@@ -8,7 +8,12 @@
  */
 #include "kernel.h"
 
-#include "abi/abi.h"
+#include "abi/counters.h"
+#include "abi/histogram.h"
+#include "abi/outlier.h"
+#include "abi/pair.h"
+#include "abi/rule.h"
+#include "abi/tracker.h"
 #define RULE_WRITER SHARED
 #include "histogram.h"
 #include "outlier.h"
@@ -28,8 +33,6 @@ const volatile struct pair_hook hook;
  * Some hooks may be preempted (functions, user space), and all be interrupted
  * by others, so a CPU has several places to make outliers in.
  */
-#define PAIR_SCRATCHES 4
-
 struct pair_scratch {
 	struct scratch s;
 	u64 busy;

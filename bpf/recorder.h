@@ -43,7 +43,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 
 	if (!ring)
 		return 0;
-	place = ring->place[part & 1] & (RING_PARTS - 1);
+	place = ring->slot[part & 1] & (RING_PARTS - 1);
 	pinned = released >= ring->pinned_for ? 0 : ring->pinned;
 	if (freezes > released && freezes > ring->pinned_for) {
 		for (int i = 0; i < RING_PARTS; i++)
@@ -68,7 +68,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 	}
 	ring->pinned = pinned;
 	*(volatile u64 *)&ring->held[next & (RING_PARTS - 1)] = part + 2;
-	*(volatile u64 *)&ring->place[(part + 1) & 1] = (part + 1) << 8 | next;
+	*(volatile u64 *)&ring->slot[(part + 1) & 1] = (part + 1) << RING_PART_SHIFT | next;
 	return 0;
 }
 
@@ -94,7 +94,7 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 
 	if ((n & record_mask) == record_mask >> 1)
 		record_prepare(r->cpu, part);
-	place = *(volatile u64 *)&ring->place[part & 1];
+	place = *(volatile u64 *)&ring->slot[part & 1];
 	at = ((r->cpu * RING_PARTS + (place & (RING_PARTS - 1))) << record_shift) + (n & record_mask);
 	to = bpf_map_lookup_elem(&records, &at);
 	if (!to || place >> 8 != part) { /* a CPU that came after the rings were made */
@@ -103,7 +103,8 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 	}
 	record_time(to, 0);
 	__builtin_memcpy(&head, r, sizeof(head));
-	*(volatile u64 *)to = (head & ~0xffff0000ULL) | (part & 0xffff) << 16; /* the lap for the CPU */
+	*(volatile u64 *)to = (head & ~((u64)RECORD_LAP_MASK << RECORD_LAP_SHIFT)) | (part & RECORD_LAP_MASK)
+											     << RECORD_LAP_SHIFT;
 #pragma unroll
 	for (int i = 0; i < 6; i++)
 		*(volatile u64 *)&to->raw[i] = r->raw[i];

@@ -8,7 +8,16 @@
 
 #include "kernel.h"
 
-#include "abi/abi.h"
+#include "abi/counters.h"
+#include "abi/histogram.h"
+#include "abi/message.h"
+#include "abi/outlier.h"
+#include "abi/pair.h"
+#include "abi/record.h"
+#include "abi/recorder.h"
+#include "abi/rule.h"
+#include "abi/table.h"
+#include "abi/tracker.h"
 #include "task.h"
 
 /* ------------------------------------------------- knobs, fixed before load */
@@ -66,32 +75,30 @@ const volatile bool weakly_ordered;
 
 /* ------------------------------------------- live, written by the daemon */
 
-#define IRQ_CLASSES 256 /* by the low bits of the irq's number */
 #define NSEC_PER_SEC 1000000000ULL
-#define NEVER 0x7fffffffffffffffULL /* a floor that no delay reaches */
 
 /*
  * The floor of each key class: the smallest threshold that any rule could
  * apply there. The hot path compares with it and with nothing else.
  */
-volatile u64 floor_wakeup[2];	 /* by is-kernel-thread */
-volatile u64 floor_offcpu[2][3]; /* by is-kernel-thread, number of the state bit */
+volatile u64 floor_wakeup[FLOOR_THREADS];		/* by is-kernel-thread */
+volatile u64 floor_offcpu[FLOOR_THREADS][FLOOR_STATES]; /* by is-kernel-thread, number of the state bit */
 volatile u64 floor_syscall[SYSCALLS];
-volatile u64 floor_block[8]; /* by number of the op bit */
+volatile u64 floor_block[FLOOR_OPS]; /* by number of the op bit */
 volatile u64 floor_irq[IRQ_CLASSES];
-volatile u64 floor_softirq[2][SOFTIRQS]; /* by phase, vector */
+volatile u64 floor_softirq[PHASES][SOFTIRQS]; /* by phase, vector */
 
 /* The same for timeouts; pending work that is younger is not looked at. */
 volatile u64 timeout_wakeup;
-volatile u64 timeout_offcpu[4]; /* by number of the state bit; the last is unused */
+volatile u64 timeout_offcpu[TIMEOUT_STATES]; /* by number of the state bit; the last is unused */
 volatile u64 timeout_syscall[SYSCALLS];
-volatile u64 timeout_block[8];
+volatile u64 timeout_block[FLOOR_OPS];
 volatile u64 timeout_irq[IRQ_CLASSES];
-volatile u64 timeout_softirq[2][SOFTIRQS];
+volatile u64 timeout_softirq[PHASES][SOFTIRQS];
 volatile u64 timeout_interrupts; /* the least of both */
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
-volatile u64 timeout_least[8]; /* TABLES, as a power of two */
+volatile u64 timeout_least[TIMEOUT_TABLES];
 
 /* A wakeup rule that is not paused wants stacks of wakers. */
 volatile u32 waker_stacks_wanted;
@@ -107,32 +114,9 @@ volatile struct histogram_table histogram_tables[2];
 
 /* ------------------------------------------------ live, written down here */
 
-/* The recorder's switch, alone on its cache line: read at every event. */
-struct recorder_state {
-	u32 bank;   /* perf: that is written now */
-	u32 frozen; /* perf: the other one waits for the daemon */
-	u64 frozen_ns;
-	u64 freezes;
-	u64 released; /* mmap: freezes of which the daemon has read the history */
-	u64 _pad[4];
-} __attribute__((aligned(64)));
-
 volatile struct recorder_state recorder;
 
 /* -------------------------------------------------------------------- maps */
-
-/* A bucket of a pending table: eight keys in one cache line. 0: free. */
-struct bucket {
-	u64 key[8];
-};
-
-/* Which timeouts have fired for the work in a slot (timeout.h). Written by the tick, taken by the exit. */
-struct deadline {
-	u64 for_ns;  /* start of the work that the rest is about */
-	u64 fired;   /* bit of each rule's id */
-	u64 due_ns;  /* nothing can fire before */
-	u64 seen_ns; /* when the tick looked last */
-};
 
 /* A task that left the CPU: asleep, runnable again, or preempted. */
 struct task_slot {

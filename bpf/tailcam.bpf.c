@@ -7,7 +7,17 @@
  */
 #include "kernel.h"
 
-#include "abi/abi.h"
+#include "abi/chain.h"
+#include "abi/counters.h"
+#include "abi/histogram.h"
+#include "abi/message.h"
+#include "abi/outlier.h"
+#include "abi/pair.h"
+#include "abi/record.h"
+#include "abi/recorder.h"
+#include "abi/rule.h"
+#include "abi/span.h"
+#include "abi/table.h"
 #include "block.h"
 #include "histogram.h"
 #include "chain_task.h"
@@ -401,14 +411,14 @@ int ratchet(struct ratchet_call *ctx)
 SEC("syscall")
 int forget_pair(struct forget_pair *ctx)
 {
-	return pair_forget(ctx->at, ctx->start_ns);
+	return pair_forget(ctx->index, ctx->start_ns);
 }
 
 /* Nobody has ended a span for too long; 1: its place is free. */
 SEC("syscall")
 int expire_span_at(struct span_old *ctx)
 {
-	return track_span && span_expire(ctx->at, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
+	return track_span && span_expire(ctx->index, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
 }
 
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */
