@@ -8,6 +8,8 @@
 #ifndef TAILCAM_ABI_H
 #define TAILCAM_ABI_H
 
+#include <linux/types.h>
+
 #define DISK_NAME_LEN 32
 #define HANDLER_NAME_LEN 32
 

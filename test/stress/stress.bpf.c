@@ -6,13 +6,13 @@
  * system call programs that other tasks preempt, timer interrupts in the middle
  * of them, and the scheduler's own hook. Every entry is accounted for.
  */
-#include "kernel.h"
+#include "lib/kernel.h"
 
 #ifdef BROKEN
 /* A claim that two may win: to show that the account notices. */
 #define __sync_val_compare_and_swap(at, old, new) ((*(volatile typeof(*(at)) *)(at) = (new)), (old))
 #endif
-#include "pending.h"
+#include "lib/pending.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -5,7 +5,7 @@
  * One job on several tables: from the wake-up of a task to its switch-in. Each
  * pair of programs is the same but for the table; one pair is loaded at a time.
  */
-#include "pending.h"
+#include "lib/pending.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
