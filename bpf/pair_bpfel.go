@@ -19,28 +19,28 @@ type PairBucket struct {
 }
 
 type PairCpuState struct {
-	_             structs.HostLayout
-	Seen          [9]uint64
-	TableFull     [9]uint64
-	Replaced      [9]uint64
-	Switches      uint64
-	Unseen        uint64
-	Reclaimed     uint64
-	HistogramLost uint64
-	AskedNs       uint64
-	ChainCut      uint64
-	ChainMet      uint64
-	ChainEnded    uint64
-	ChainUnseen   uint64
-	LaterTimeNs   uint64
-	LaterSp       uint64
-	LaterTid      uint32
-	InIrq         uint32
-	InHrtimer     uint32
-	HrtimerTid    uint32
-	InSoftirq     uint32
-	SoftirqTid    uint32
-	Span          struct {
+	_              structs.HostLayout
+	Seen           [9]uint64
+	TableFull      [9]uint64
+	Replaced       [9]uint64
+	Switches       uint64
+	Unseen         uint64
+	Reclaimed      uint64
+	HistogramLost  uint64
+	AskedNs        uint64
+	ChainTruncated uint64
+	ChainMet       uint64
+	ChainEnded     uint64
+	ChainUnseen    uint64
+	LaterTimeNs    uint64
+	LaterSp        uint64
+	LaterTid       uint32
+	InIrq          uint32
+	InHrtimer      uint32
+	HrtimerTid     uint32
+	InSoftirq      uint32
+	SoftirqTid     uint32
+	Span           struct {
 		_         structs.HostLayout
 		Unknown   uint64
 		BadKey    uint64
@@ -52,7 +52,7 @@ type PairCpuState struct {
 	StealClock    uint64
 	StealLastNs   uint64
 	StealBeforeNs uint64
-	Ran           [256]struct {
+	Segments      [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -314,22 +314,13 @@ type PairRecord struct {
 	Cpu    uint16
 	Tid    uint32
 	TimeNs uint64
-	Sw     struct {
-		_         structs.HostLayout
-		PrevComm  [16]int8
-		NextComm  [16]int8
-		NextTid   uint32
-		NextPid   uint32
-		PrevPrio  int16
-		NextPrio  int16
-		PrevState uint32
-	}
+	Raw    [6]uint64
 }
 
 type PairRecordRing struct {
 	_         structs.HostLayout
 	Position  [2]uint64
-	Place     [2]uint64
+	Slot      [2]uint64
 	Lost      uint64
 	Pinned    uint64
 	PinnedFor uint64
@@ -426,9 +417,7 @@ type PairRule struct {
 	Ratchet       uint8
 	Adaptive      uint8
 	Paused        uint8
-	_             [3]byte
-	Pad2          uint32
-	_             [4]byte
+	Pad           [11]uint8
 }
 
 type PairRuleState struct {
@@ -499,7 +488,7 @@ type PairScratch struct {
 		UserFrames   uint16
 		Owner        uint32
 		WakerContext uint32
-		Ran          [16]struct {
+		Runs         [16]struct {
 			_    structs.HostLayout
 			Ns   uint64
 			Tid  uint32

@@ -265,7 +265,7 @@ int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 	u64 now = bpf_ktime_get_ns();
 
 	if (me)
-		me->in_irq = WAKER_IRQ | (irq & 0x3fff);
+		me->in_irq = WAKER_IRQ | (irq & WAKER_NUMBER);
 	if (record_irq)
 		record_irq_entry(ctx, current, irq, action, cpu, now);
 	if (track_irq)
@@ -605,14 +605,14 @@ int ratchet(struct ratchet_call *ctx)
 SEC("syscall")
 int forget_pair(struct forget_pair *ctx)
 {
-	return pair_forget(ctx->at, ctx->start_ns);
+	return pair_forget(ctx->index, ctx->start_ns);
 }
 
 /* Nobody has ended a span for too long; 1: its place is free. */
 SEC("syscall")
 int expire_span_at(struct span_old *ctx)
 {
-	return track_span && span_expire(ctx->at, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
+	return track_span && span_expire(ctx->index, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
 }
 
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */

@@ -35,17 +35,17 @@ type TailcamCallSlot struct {
 }
 
 type TailcamChain struct {
-	_        structs.HostLayout
-	OriginNs uint64
-	From     uint8
-	Stages   uint8
-	Cut      uint8
-	End      uint8
-	Tasks    uint16
-	Vectors  uint16
-	Irq      uint32
-	Pad      uint32
-	Stage    [12]TailcamChainStage
+	_         structs.HostLayout
+	OriginNs  uint64
+	From      uint8
+	Stages    uint8
+	Truncated uint8
+	End       uint8
+	Tasks     uint16
+	Vectors   uint16
+	Irq       uint32
+	Pad       uint32
+	Stage     [12]TailcamChainStage
 }
 
 type TailcamChainCpu struct {
@@ -79,11 +79,11 @@ type TailcamChainSlot struct {
 }
 
 type TailcamChainStage struct {
-	_    structs.HostLayout
-	At   uint64
-	Id   uint32
-	Pid  uint32
-	Name [16]int8
+	_      structs.HostLayout
+	Packed uint64
+	Id     uint32
+	Pid    uint32
+	Name   [16]int8
 }
 
 type TailcamChunk struct {
@@ -132,28 +132,28 @@ type TailcamConditions struct {
 }
 
 type TailcamCpuState struct {
-	_             structs.HostLayout
-	Seen          [9]uint64
-	TableFull     [9]uint64
-	Replaced      [9]uint64
-	Switches      uint64
-	Unseen        uint64
-	Reclaimed     uint64
-	HistogramLost uint64
-	AskedNs       uint64
-	ChainCut      uint64
-	ChainMet      uint64
-	ChainEnded    uint64
-	ChainUnseen   uint64
-	LaterTimeNs   uint64
-	LaterSp       uint64
-	LaterTid      uint32
-	InIrq         uint32
-	InHrtimer     uint32
-	HrtimerTid    uint32
-	InSoftirq     uint32
-	SoftirqTid    uint32
-	Span          struct {
+	_              structs.HostLayout
+	Seen           [9]uint64
+	TableFull      [9]uint64
+	Replaced       [9]uint64
+	Switches       uint64
+	Unseen         uint64
+	Reclaimed      uint64
+	HistogramLost  uint64
+	AskedNs        uint64
+	ChainTruncated uint64
+	ChainMet       uint64
+	ChainEnded     uint64
+	ChainUnseen    uint64
+	LaterTimeNs    uint64
+	LaterSp        uint64
+	LaterTid       uint32
+	InIrq          uint32
+	InHrtimer      uint32
+	HrtimerTid     uint32
+	InSoftirq      uint32
+	SoftirqTid     uint32
+	Span           struct {
 		_         structs.HostLayout
 		Unknown   uint64
 		BadKey    uint64
@@ -165,7 +165,7 @@ type TailcamCpuState struct {
 	StealClock    uint64
 	StealLastNs   uint64
 	StealBeforeNs uint64
-	Ran           [256]TailcamRan
+	Segments      [256]TailcamRunSegment
 }
 
 type TailcamDuePlace struct {
@@ -336,7 +336,7 @@ type TailcamOutlier struct {
 	UserFrames   uint16
 	Owner        uint32
 	WakerContext uint32
-	Ran          [16]TailcamRanFor
+	Runs         [16]TailcamRunTotal
 	UserSp       uint64
 	UserFp       uint64
 	Extra        [51]uint64
@@ -402,7 +402,7 @@ type TailcamProgress struct {
 	Tid     uint32
 	StartNs uint64
 	Count   uint64
-	At      [8]struct {
+	Stack   [8]struct {
 		_      structs.HostLayout
 		AgeNs  uint64
 		Frames uint32
@@ -419,22 +419,6 @@ type TailcamQuestion struct {
 	Id         uint64
 }
 
-type TailcamRan struct {
-	_       structs.HostLayout
-	StartNs uint64
-	Tid     uint32
-	Pid     uint32
-	Comm    [16]int8
-}
-
-type TailcamRanFor struct {
-	_    structs.HostLayout
-	Ns   uint64
-	Tid  uint32
-	Pid  uint32
-	Comm [16]int8
-}
-
 type TailcamRatchetCall struct {
 	_       structs.HostLayout
 	DelayNs uint64
@@ -448,22 +432,13 @@ type TailcamRecord struct {
 	Cpu    uint16
 	Tid    uint32
 	TimeNs uint64
-	Sw     struct {
-		_         structs.HostLayout
-		PrevComm  [16]int8
-		NextComm  [16]int8
-		NextTid   uint32
-		NextPid   uint32
-		PrevPrio  int16
-		NextPrio  int16
-		PrevState uint32
-	}
+	Raw    [6]uint64
 }
 
 type TailcamRecordRing struct {
 	_         structs.HostLayout
 	Position  [2]uint64
-	Place     [2]uint64
+	Slot      [2]uint64
 	Lost      uint64
 	Pinned    uint64
 	PinnedFor uint64
@@ -586,9 +561,7 @@ type TailcamRule struct {
 	Ratchet       uint8
 	Adaptive      uint8
 	Paused        uint8
-	_             [3]byte
-	Pad2          uint32
-	_             [4]byte
+	Pad           [11]uint8
 }
 
 type TailcamRuleState struct {
@@ -614,6 +587,22 @@ type TailcamRuleTable struct {
 	_     structs.HostLayout
 	First [9]uint32
 	Count [9]uint32
+}
+
+type TailcamRunSegment struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Tid     uint32
+	Pid     uint32
+	Comm    [16]int8
+}
+
+type TailcamRunTotal struct {
+	_    structs.HostLayout
+	Ns   uint64
+	Tid  uint32
+	Pid  uint32
+	Comm [16]int8
 }
 
 type TailcamScratch struct {
@@ -722,7 +711,7 @@ type TailcamSpanExtra struct {
 type TailcamSpanOld struct {
 	_       structs.HostLayout
 	StartNs uint64
-	At      uint32
+	Index   uint32
 	Pad     uint32
 }
 
@@ -791,14 +780,14 @@ type TailcamTaskStack struct {
 }
 
 type TailcamTickState struct {
-	_        structs.HostLayout
-	Ticks    uint64
-	Scans    uint64
-	Late     uint64
-	LatestNs uint64
-	Cut      uint64
-	NextNs   uint64
-	Busy     uint64
+	_         structs.HostLayout
+	Ticks     uint64
+	Scans     uint64
+	Late      uint64
+	LatestNs  uint64
+	Truncated uint64
+	NextNs    uint64
+	Busy      uint64
 }
 
 type TailcamUserStack struct {

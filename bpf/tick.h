@@ -89,7 +89,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	ticker.scans++;
 	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
 	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */
-		ticker.cut++;
+		ticker.truncated++;
 		return 1;
 	}
 	c->generation = live;
@@ -97,7 +97,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	if (bpf_ktime_get_ns() - w->now < SCAN_BUDGET_NS)
 		return 0;
 	w->over = 1;
-	ticker.cut++;
+	ticker.truncated++;
 	return 1;
 }
 
@@ -134,7 +134,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
 		return 0;
-	ticker.cut++;
+	ticker.truncated++;
 	return 1;
 }
 

@@ -44,7 +44,7 @@ type ChainCounters struct {
 }
 
 func (c *ChainCounters) add(s *bpf.TailcamCpuState) {
-	c.Cut += s.ChainCut
+	c.Cut += s.ChainTruncated
 	c.Met += s.ChainMet
 	c.Ended += s.ChainEnded
 	c.Unseen += s.ChainUnseen
@@ -76,7 +76,7 @@ func (o *Outlier) addChain(raw *bpf.TailcamOutlier) {
 		return // cannot be: extra is as large as the largest of them
 	}
 	info := &ChainInfo{
-		Stages: []ChainStage{}, Cut: c.Cut != 0, from: c.From, vectors: c.Vectors, irq: c.Irq,
+		Stages: []ChainStage{}, Cut: c.Truncated != 0, from: c.From, vectors: c.Vectors, irq: c.Irq,
 	}
 	if int(c.End) < len(rules.Ends) {
 		info.End = string(rules.Ends[c.End])
@@ -84,7 +84,7 @@ func (o *Outlier) addChain(raw *bpf.TailcamOutlier) {
 	var at int64
 	for i := range min(int(c.Stages), len(c.Stage)) {
 		// Two CPUs' clocks may differ by a little; no stage begins before the one before it.
-		at = min(max(at, int64(c.Stage[i].At&(1<<40-1))), max(o.DelayNS, 0))
+		at = min(max(at, int64(c.Stage[i].Packed&(1<<40-1))), max(o.DelayNS, 0))
 		info.Stages = append(info.Stages, newStage(&c.Stage[i], at))
 	}
 	for i := range info.Stages {
@@ -105,15 +105,15 @@ func (o *Outlier) addChain(raw *bpf.TailcamOutlier) {
 	switch info.End {
 	case string(rules.ToRun):
 		o.RunnableNS = int64(raw.RunnableNs)
-		o.OnCPU = ranLongest(raw.Ran[:], int(raw.WaitCpu), raw.Tid)
+		o.OnCPU = ranLongest(raw.Runs[:], int(raw.WaitCpu), raw.Tid)
 	case string(rules.ToBlock):
 		o.State = string(stateOf(raw.State))
 	}
 }
 
 func newStage(raw *bpf.TailcamChainStage, at int64) ChainStage {
-	s := ChainStage{CPU: int(raw.At >> 40 & 0xffff), AtNS: at}
-	if kind := int(raw.At >> 56); kind < len(chainStages) {
+	s := ChainStage{CPU: int(raw.Packed >> 40 & 0xffff), AtNS: at}
+	if kind := int(raw.Packed >> 56); kind < len(chainStages) {
 		s.Stage = chainStages[kind]
 	}
 	switch name := text(raw.Name[:]); s.Stage {

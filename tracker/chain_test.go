@@ -26,7 +26,7 @@ func rawChain(t *testing.T, c *bpf.TailcamChain, delay uint64) *bpf.TailcamOutli
 }
 
 func stageAt(kind, cpu, at uint64, id uint32, name string) bpf.TailcamChainStage {
-	s := bpf.TailcamChainStage{At: kind<<56 | cpu<<40 | at, Id: id}
+	s := bpf.TailcamChainStage{Packed: kind<<56 | cpu<<40 | at, Id: id}
 	for i, c := range []byte(name) {
 		s.Name[i] = int8(c)
 	}
@@ -34,7 +34,7 @@ func stageAt(kind, cpu, at uint64, id uint32, name string) bpf.TailcamChainStage
 }
 
 func TestDecodeChain(t *testing.T) {
-	c := bpf.TailcamChain{From: 1, Stages: 4, End: 1, Irq: 36, Vectors: 1 << 4, Cut: 1}
+	c := bpf.TailcamChain{From: 1, Stages: 4, End: 1, Irq: 36, Vectors: 1 << 4, Truncated: 1}
 	c.Stage[0] = stageAt(1, 2, 0, 36, "virtio1-req.0")
 	c.Stage[1] = stageAt(4, 2, 700, 4, "")
 	c.Stage[2] = stageAt(5, 3, 650, 8, "reader") // a clock that lags

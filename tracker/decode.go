@@ -121,7 +121,7 @@ func (o *Outlier) addSched(raw *bpf.TailcamOutlier, rule *rules.Rule) {
 	} else {
 		o.Preempted = raw.Flags&flagPreempted != 0
 	}
-	o.OnCPU = ranLongest(raw.Ran[:], wait, raw.Tid)
+	o.OnCPU = ranLongest(raw.Runs[:], wait, raw.Tid)
 }
 
 // causeOf names a cause; what this version does not know is a threshold.
@@ -149,7 +149,7 @@ func contextOf(c uint32) string {
 }
 
 // ranLongest is the task that ran longest within a wait. nil: none is known.
-func ranLongest(accounts []bpf.TailcamRanFor, cpu int, self uint32) *OnCPU {
+func ranLongest(accounts []bpf.TailcamRunTotal, cpu int, self uint32) *OnCPU {
 	var best *OnCPU
 	for i := range accounts {
 		a := &accounts[i]

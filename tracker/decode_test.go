@@ -52,9 +52,9 @@ func TestReceiveWakeup(t *testing.T) {
 		KernelFrames: 2, Flags: flagPreempted | flagSnapshot,
 	}
 	raw.Kernel[0], raw.Kernel[1] = 11, 22
-	raw.Ran[12] = bpf.TailcamRanFor{Ns: 45000, Tid: 12, Comm: comm("victim")} // the victim itself
-	raw.Ran[7] = bpf.TailcamRanFor{Ns: 10000, Tid: 7, Comm: comm("late")}
-	raw.Ran[9] = bpf.TailcamRanFor{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
+	raw.Runs[12] = bpf.TailcamRunTotal{Ns: 45000, Tid: 12, Comm: comm("victim")} // the victim itself
+	raw.Runs[7] = bpf.TailcamRunTotal{Ns: 10000, Tid: 7, Comm: comm("late")}
+	raw.Runs[9] = bpf.TailcamRunTotal{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
 	o, err := tr.receive(sample(t, &raw))
 	if err != nil || o == nil {
 		t.Fatal(o, err)

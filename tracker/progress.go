@@ -46,7 +46,7 @@ func (p *progress) give(o *Outlier) {
 // progressOf puts in order what the kernel side keeps: the first, and a round
 // of the last ones. Any bytes will do.
 func progressOf(raw *bpf.TailcamProgress) []RawProgress {
-	n := uint64(len(raw.At))
+	n := uint64(len(raw.Stack))
 	held := min(raw.Count, n)
 	list := make([]RawProgress, 0, held)
 	for i := range held {
@@ -54,7 +54,7 @@ func progressOf(raw *bpf.TailcamProgress) []RawProgress {
 		if raw.Count > n && i > 0 { // the oldest of the round stands where the next one would go
 			at = 1 + (raw.Count-1+i-1)%(n-1)
 		}
-		e := &raw.At[at]
+		e := &raw.Stack[at]
 		state := "runnable"
 		if e.State != 0 {
 			state = string(stateOf(e.State))

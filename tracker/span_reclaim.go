@@ -56,7 +56,7 @@ func (t *Tracker) expireSpans(most time.Duration) (int, error) {
 			continue
 		}
 		// If it has ended by now, or another one stands in its place, nothing happens.
-		did, err := t.objects.Programs["expire_span_at"].Run(&ebpf.RunOptions{Context: bpf.TailcamSpanOld{StartNs: start, At: uint32(i)}})
+		did, err := t.objects.Programs["expire_span_at"].Run(&ebpf.RunOptions{Context: bpf.TailcamSpanOld{StartNs: start, Index: uint32(i)}})
 		if err != nil {
 			return expired, fmt.Errorf("expire a span: %w", err)
 		}

@@ -128,7 +128,7 @@ func (t *Tracker) Tick() (TickStats, error) {
 	if err := v.Get(&s); err != nil {
 		return TickStats{}, fmt.Errorf("read the state of the tick: %w", err)
 	}
-	return TickStats{Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Cut}, nil
+	return TickStats{Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Truncated}, nil
 }
 
 // hasTaskKfuncs reports whether the kernel hands out a task by its id (6.2+).

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Outliers, and what else comes through their ring buffer. Part of abi.h. */
+/* Outliers: a rule fired for one key. */
 #ifndef TAILCAM_ABI_OUTLIER_H
 #define TAILCAM_ABI_OUTLIER_H
+
+#include <linux/types.h>
+
+#include "abi/tracker.h"
+
+enum outlier_size {
+	MAX_STACK = 64,
+	TOP_RUNS = 16,	   /* power of two */
+	EXTRA_BYTES = 408, /* the largest of them: struct chain */
+};
 
 enum outlier_cause {
 	CAUSE_THRESHOLD = 0,
@@ -22,12 +32,17 @@ enum outlier_flag {
 	OUTLIER_RUNNING = 1 << 8,    /* timeout: the task was on a CPU then */
 };
 
-#define MAX_STACK 64
-#define TOP_RAN 16	/* power of two */
-#define EXTRA_BYTES 408 /* the largest of them: struct chain */
+/* Who really woke a task: the current one, or an interrupt on top of it. The kind, and below it a number. */
+enum waker_context {
+	WAKER_TASK = 0,
+	WAKER_SOFTIRQ = 1 << 14, /* | vector */
+	WAKER_IRQ = 2 << 14,	 /* | irq */
+	WAKER_HRTIMER = 3 << 14,
+	WAKER_NUMBER = (1 << 14) - 1,
+};
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */
-struct ran {
+struct run_segment {
 	__u64 start_ns;
 	__u32 tid;
 	__u32 pid;
@@ -35,7 +50,7 @@ struct ran {
 };
 
 /* How long a task ran on a CPU within a wait. */
-struct ran_for {
+struct run_total {
 	__u64 ns;
 	__u32 tid;
 	__u32 pid;
@@ -85,11 +100,11 @@ struct outlier {
 	__u32 undecided; /* enum match_field bits that the kernel could not decide */
 	__u16 kernel_frames;
 	__u16 user_frames;
-	__u32 owner;		      /* of its bytes in the ring buffer: the rule's id (struct ring_use) */
-	__u32 waker_context;	      /* WAKER_*: what ran on top of the waker's task */
-	struct ran_for ran[TOP_RAN];  /* who ran instead; in no order, those with ns 0 are empty */
-	__u64 user_sp, user_fp;	      /* timeout: stack and frame pointer in user space; 0: none */
-	__u64 extra[EXTRA_BYTES / 8]; /* what only this tracker knows: a struct of its own */
+	__u32 owner;			 /* of its bytes in the ring buffer: the rule's id (struct ring_use) */
+	__u32 waker_context;		 /* WAKER_*: what ran on top of the waker's task */
+	struct run_total runs[TOP_RUNS]; /* who ran instead; in no order, those with ns 0 are empty */
+	__u64 user_sp, user_fp;		 /* timeout: stack and frame pointer in user space; 0: none */
+	__u64 extra[EXTRA_BYTES / 8];	 /* what only this tracker knows: a struct of its own */
 	__u64 kernel[MAX_STACK];
 	__u64 user[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
@@ -102,151 +117,6 @@ struct irq_extra {
 	__u32 phase;  /* softirq: PHASE_* */
 	__u32 _pad;
 	char name[HANDLER_NAME_LEN]; /* irq: of the handler */
-};
-
-#define PHASE_RAISE 0 /* raised until it runs */
-#define PHASE_RUN 1   /* its run */
-#define SOFTIRQS 16   /* power of two; kernels have 10 */
-/* ------------------------------------------------------------------ chains */
-
-#define CHAIN_STAGES 12
-#define CHAIN_AT_MASK 0xffffffffffULL
-#define CHAIN_NO_IRQ 0xffffffff
-
-/* Where a chain may begin: chain.from. An irq whose handler runs a timer is both. */
-enum chain_from {
-	CHAIN_FROM_IRQ = 1 << 0,
-	CHAIN_FROM_HRTIMER = 1 << 1,
-	CHAIN_FROM_SOFTIRQ = 1 << 2,
-};
-
-/* Where a rule may end one: numbers of floors, and bits of conditions.ends. */
-enum chain_end {
-	CHAIN_END_RUN = 0,
-	CHAIN_END_USER = 1,
-	CHAIN_END_BLOCK = 2,
-};
-
-/* What goes on from a stage's time until the next stage's. */
-enum chain_kind {
-	CHAIN_IRQ = 1,
-	CHAIN_TIMER = 2,
-	CHAIN_RAISE = 3, /* a softirq waits to run */
-	CHAIN_SOFTIRQ = 4,
-	CHAIN_WAKEUP = 5, /* a task waits for a CPU */
-	CHAIN_RUN = 6,	  /* it runs */
-	CHAIN_USER = 7,	  /* it runs, and has returned to user space once */
-	CHAIN_PREEMPTED = 8,
-	CHAIN_LOCK = 9, /* real-time kernels: it sleeps for a lock */
-};
-
-struct chain_stage {
-	__u64 at;  /* kind above bit 56, CPU above bit 40, nanoseconds since the origin below */
-	__u32 id;  /* irq; vector; thread id */
-	__u32 pid; /* of a task */
-	char name[TASK_COMM_LEN];
-};
-
-/* outlier.extra of chain: the way so far. */
-struct chain {
-	__u64 origin_ns; /* 0: none */
-	__u8 from;	 /* CHAIN_FROM_* */
-	__u8 stages;
-	__u8 cut; /* something was left out: a branch, or a stage at its end */
-	__u8 end; /* CHAIN_END_* */
-	__u16 tasks;
-	__u16 vectors; /* bits of the softirqs that it went through */
-	__u32 irq;     /* that it began with, or CHAIN_NO_IRQ */
-	__u32 _pad;
-	struct chain_stage stage[CHAIN_STAGES];
-};
-
-/*
- * The user stack of an outlier at sched_switch. The kernel unwinds the user
- * stack of the current task only, so it is taken when the task itself passes
- * its next hook. It belongs to the outliers with the same tid and time_ns.
- */
-struct user_stack {
-	__u16 type; /* USER_STACK_TYPE */
-	__u16 frames;
-	__u32 tid;
-	__u64 time_ns; /* outlier.time_ns */
-	__u64 user[MAX_STACK];
-};
-
-/*
- * Where a slow system call was each time it left its CPU. Comes before the
- * outlier with the same tid and start_ns.
- */
-#define PROGRESS_STACKS 8 /* power of two */
-#define PROGRESS_FRAMES 32
-
-struct progress_at {
-	__u64 age_ns; /* since the entry */
-	__u32 frames;
-	__u32 state; /* it left in */
-	__u64 kernel[PROGRESS_FRAMES];
-};
-
-struct progress {
-	__u16 type; /* PROGRESS_TYPE */
-	__u16 _pad;
-	__u32 tid;
-	__u64 start_ns;
-	__u64 count; /* switches; the first and the last PROGRESS_STACKS - 1 are kept */
-	struct progress_at at[PROGRESS_STACKS];
-};
-
-/* What the program stack_of_task tells of one task. */
-struct task_stack {
-	__u64 frames;
-	__u64 kernel[MAX_STACK];
-};
-
-/* A pending table is crowded. */
-struct grow_message {
-	__u16 type; /* GROW_TYPE */
-	__u16 table;
-	__u32 _pad;
-};
-
-/* Who really woke a task: the current one, or an interrupt on top of it (kind in bits 14 and 15, number below). */
-#define WAKER_TASK 0
-#define WAKER_SOFTIRQ (1 << 14) /* | vector */
-#define WAKER_IRQ (2 << 14)	/* | irq */
-#define WAKER_HRTIMER (3 << 14)
-
-/*
- * Bytes of the ring buffer, by owner: a rule's id, or one of the kinds of
- * messages that belong to no rule. What is sent and not read yet may not
- * exceed the owner's share while the common part is used up. Never cleared,
- * so that what is in flight is exact whichever rule has the id.
- */
-struct ring_use {
-	__u64 sent; /* with atomics, by the kernel side */
-	__u64 read; /* by the daemon, as it reads */
-	__u64 refused;
-	__u64 _pad[5];
-};
-
-#define RING_HEADER 8 /* that the kernel puts before each record */
-#define RING_STACKS (MAX_RULES + 0)
-#define RING_PROGRESS (MAX_RULES + 1)
-#define RING_MESSAGES (MAX_RULES + 2) /* questions, growth */
-#define RING_OWNERS (MAX_RULES + 3)
-
-#define OUTLIER_TYPE 0x7443
-#define USER_STACK_TYPE 0x7444
-#define PROGRESS_TYPE 0x7445
-#define GROW_TYPE 0x7447
-#define QUESTION_TYPE 0x7446
-
-/* Asks the daemon for a verdict: a rule with a histogram depends on it. */
-struct question {
-	__u16 type; /* QUESTION_TYPE */
-	__u16 kind; /* enum verdict_kind */
-	__u32 generation;
-	__u64 id;
 };
 
 #endif

@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Declared pairs: what a program of one hook is told, once, before it is
- * loaded, and what its outliers carry. Part of the binary interface (abi.h).
+ * loaded, and what its outliers carry.
  */
-#ifndef TAILCAM_PAIR_ABI_H
-#define TAILCAM_PAIR_ABI_H
+#ifndef TAILCAM_ABI_PAIR_H
+#define TAILCAM_ABI_PAIR_H
 
-#define MAX_PAIRS 64	  /* rules of track pair that hooks are attached for */
-#define PAIR_PARTS 3	  /* of a key */
-#define PAIR_LABELS 4	  /* of both ends together */
-#define PAIR_TEXT 32	  /* bytes of a label */
-#define PAIR_CONDITIONS 4 /* of one hook */
-#define FETCH_LOADS 5	  /* pointers that are followed, and the value at the end */
+#include <linux/types.h>
+
+#include "abi/table.h"
+#include "abi/tracker.h"
+
+enum pair_size {
+	MAX_PAIRS = 64,	     /* rules of track pair that hooks are attached for */
+	PAIR_PARTS = 3,	     /* of a key */
+	PAIR_LABELS = 4,     /* of both ends together */
+	PAIR_TEXT = 32,	     /* bytes of a label */
+	PAIR_CONDITIONS = 4, /* of one hook */
+	PAIR_SCRATCHES = 4,  /* of one CPU: outliers that it may be making at once */
+	FETCH_LOADS = 5,     /* pointers that are followed, and the value at the end */
+};
+
+/* Instead of an index in the rule table. */
+enum pair_rule {
+	NO_RULE = 0xffffffff,
+};
 
 enum pair_role {
 	PAIR_ENTRY = 0,
@@ -96,6 +109,29 @@ struct pair_hook {
 	struct fetch label[PAIR_LABELS]; /* those of this end */
 };
 
+/* A begun piece of work. start_ns is also its lock: 0 while somebody fills or ends it. */
+struct pair_slot {
+	__u64 start_ns;
+	__u64 part[PAIR_PARTS];
+	__u64 task; /* at the entry: struct task_struct *, as a number */
+	__u32 tid, pid;
+	__u32 pair;
+	__u32 depth; /* PAIR_COUNT: entries less exits */
+	__u32 uid;
+	__u32 cpu;
+	/* Second cache line. */
+	__u64 cgroup_id;
+	char comm[TASK_COMM_LEN];
+	struct deadline deadline;
+	__u32 kthread;
+	__u32 own_task; /* the key holds the tid: who it is is read when it is needed */
+	/* Labels of the entry, if there are any. */
+	__u8 label[PAIR_LABELS][PAIR_TEXT];
+};
+
+_Static_assert(__builtin_offsetof(struct pair_slot, cgroup_id) == 64, "what every pair needs fills one cache line");
+_Static_assert(sizeof(struct pair_slot) == 256, "four cache lines");
+
 /* outlier.extra of pairs. */
 struct pair_extra {
 	__u64 part[PAIR_PARTS];
@@ -109,7 +145,7 @@ struct pair_extra {
 /* Argument of the program forget_pair. */
 struct forget_pair {
 	__u64 start_ns;
-	__u32 at;
+	__u32 index;
 	__u32 _pad;
 };
 

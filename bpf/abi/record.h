@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The flight recorder's records: the part of abi.h that snapshot/trace decodes. */
+/* The flight recorder's records, which snapshot/trace decodes. */
 #ifndef TAILCAM_ABI_RECORD_H
 #define TAILCAM_ABI_RECORD_H
 
-#define TASK_COMM_LEN 16
+#include <linux/types.h>
+
+#include "abi/tracker.h"
 
 /* Types of flight-recorder records. Numbers are never reused. */
 enum record_type {
@@ -51,7 +53,7 @@ enum record_type {
 };
 
 /* sched_switch; the task that leaves is record.tid. */
-struct rec_switch {
+struct record_switch {
 	char prev_comm[TASK_COMM_LEN];
 	char next_comm[TASK_COMM_LEN];
 	__u32 next_tid;
@@ -61,17 +63,20 @@ struct rec_switch {
 	__u32 prev_state; /* the kernel's state in PREV_STATE, and what follows */
 };
 
-#define PREV_STATE 0x0001ffffu
-#define PREV_CALL_SHIFT 17 /* 11 bits: the system call that prev is in, plus 1; 0: not known */
-#define PREV_CALL_MASK 0x7ffu
-#define PREV_EXCEPTION 0x7ffu	   /* as a call: in an exception, such as a page fault */
-#define PREV_FROZEN 0x10000000u	   /* a cgroup freezer stops it */
-#define PREV_IOWAIT 0x20000000u	   /* in_iowait */
-#define PREV_THROTTLED 0x40000000u /* its cgroup has used up its CPU quota here */
-#define PREV_PREEMPTED 0x80000000u
+/* record_switch.prev_state: the kernel's state, the system call, and bits. */
+enum prev_state {
+	PREV_STATE = 0x0001ffff,
+	PREV_CALL_SHIFT = 17, /* 11 bits: the system call that prev is in, plus 1; 0: not known */
+	PREV_CALL_MASK = 0x7ff,
+	PREV_EXCEPTION = 0x7ff,	     /* as a call: in an exception, such as a page fault */
+	PREV_FROZEN = 0x10000000,    /* a cgroup freezer stops it */
+	PREV_IOWAIT = 0x20000000,    /* in_iowait */
+	PREV_THROTTLED = 0x40000000, /* its cgroup has used up its CPU quota here */
+	PREV_PREEMPTED = 0x80000000,
+};
 
 /* sched_waking and sched_wakeup_new: tid becomes runnable; the waker is record.tid. */
-struct rec_wake {
+struct record_wake {
 	char comm[TASK_COMM_LEN];
 	__u32 tid;
 	__u32 pid;
@@ -81,7 +86,7 @@ struct rec_wake {
 };
 
 /* sched_migrate_task. */
-struct rec_migrate {
+struct record_migrate {
 	char comm[TASK_COMM_LEN];
 	__u32 tid;
 	__s32 prio;
@@ -91,7 +96,7 @@ struct rec_migrate {
 };
 
 /* irq_handler_entry (name) and irq_handler_exit (ret). */
-struct rec_irq {
+struct record_irq {
 	__s32 irq;
 	__s32 ret;
 	char name[32];
@@ -99,13 +104,13 @@ struct rec_irq {
 };
 
 /* softirq_entry and softirq_exit. */
-struct rec_softirq {
+struct record_softirq {
 	__u32 vec;
 	__u8 _pad[44];
 };
 
 /* hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). */
-struct rec_hrtimer {
+struct record_hrtimer {
 	__u64 hrtimer;
 	__u64 function;
 	__s64 now;
@@ -113,7 +118,7 @@ struct rec_hrtimer {
 };
 
 /* block_rq_insert, block_rq_issue, block_rq_complete (error, bytes of this completion). */
-struct rec_block {
+struct record_block {
 	__u64 rq;
 	__u64 sector; /* of 512 bytes */
 	__u32 dev;    /* MKDEV: major << 20 | minor */
@@ -124,14 +129,14 @@ struct rec_block {
 };
 
 /* workqueue_execute_start and workqueue_execute_end. */
-struct rec_work {
+struct record_work {
 	__u64 work;
 	__u64 function;
 	__u8 _pad[32];
 };
 
 /* sched_process_fork, _exec (old tid in child_tid), _exit. */
-struct rec_process {
+struct record_process {
 	char comm[TASK_COMM_LEN];	/* of the parent, or of the task itself */
 	char child_comm[TASK_COMM_LEN]; /* fork only */
 	__u32 pid;			/* process (thread group) id of record.tid */
@@ -141,17 +146,17 @@ struct rec_process {
 };
 
 /* sys_enter (args, the first five) and sys_exit (ret). */
-struct rec_syscall {
+struct record_syscall {
 	__u32 nr;
 	__u32 pid;
 	union {
-		__s64 ret;
 		__u64 args[5];
+		__s64 ret;
 	};
 };
 
 /* workqueue_queue_work. */
-struct rec_work_queue {
+struct record_work_queue {
 	__u64 work;
 	__u64 function;
 	char name[24]; /* of the work queue */
@@ -160,7 +165,7 @@ struct rec_work_queue {
 };
 
 /* timer_expire_entry and timer_expire_exit (timer only). */
-struct rec_timer {
+struct record_timer {
 	__u64 timer;
 	__u64 function;
 	__u64 now; /* jiffies */
@@ -168,7 +173,7 @@ struct rec_timer {
 };
 
 /* page_fault_user and page_fault_kernel. */
-struct rec_fault {
+struct record_fault {
 	__u64 address;
 	__u64 ip;
 	__u64 error_code;
@@ -181,7 +186,7 @@ enum reclaim_kind {
 };
 
 /* mm_vmscan_{direct,memcg}_reclaim_begin (order) and _end (reclaimed); mm_compaction_begin (sync) and _end (status). */
-struct rec_reclaim {
+struct record_reclaim {
 	__u64 reclaimed; /* pages */
 	__u32 kind;	 /* enum reclaim_kind */
 	__s32 order;
@@ -191,7 +196,7 @@ struct rec_reclaim {
 };
 
 /* contention_begin (flags: LCB_F_*, owner) and contention_end (ret). */
-struct rec_lock {
+struct record_lock {
 	__u64 lock;
 	__u32 flags;
 	__u32 owner_tid; /* 0: not known */
@@ -200,14 +205,14 @@ struct rec_lock {
 };
 
 /* cpu_idle (state: 0xffffffff is its end) and cpu_frequency (state in kHz). */
-struct rec_power {
+struct record_power {
 	__u32 state;
 	__u32 cpu;
 	__u8 _pad[40];
 };
 
 /* net_dev_queue, netif_receive_skb (skb, bytes) and napi_poll (work, budget). */
-struct rec_net {
+struct record_net {
 	__u64 skb;
 	__u32 bytes;
 	__s32 work;
@@ -217,14 +222,14 @@ struct rec_net {
 };
 
 /* throttle_cfs_rq and unthrottle_cfs_rq: all tasks of a cgroup on one CPU. */
-struct rec_throttle {
+struct record_throttle {
 	__u64 cgroup; /* id, as in outliers */
 	__u32 cpu;
 	__u8 _pad[36];
 };
 
 /* kvm_entry and kvm_exit (reason, ip). */
-struct rec_kvm {
+struct record_kvm {
 	__u32 vcpu;
 	__u32 reason;
 	__u64 ip;
@@ -232,9 +237,9 @@ struct rec_kvm {
 };
 
 /* The hypervisor has taken the CPU away for stolen_ns since the last such record. */
-struct rec_steal {
+struct record_steal {
 	__u64 stolen_ns;
-	__u64 since_ns; /* time of that look */
+	__u64 since_ns; /* when it was last told of */
 	__u8 _pad[32];
 };
 
@@ -245,27 +250,27 @@ struct record {
 	__u32 tid;     /* of the current task; 0: idle */
 	__u64 time_ns; /* there: 0 while it is written */
 	union {
-		struct rec_switch sw;
-		struct rec_wake wake;
-		struct rec_migrate migrate;
-		struct rec_irq irq;
-		struct rec_softirq softirq;
-		struct rec_hrtimer hrtimer;
-		struct rec_block block;
-		struct rec_work work;
-		struct rec_process process;
-		struct rec_syscall syscall;
-		struct rec_work_queue queue;
-		struct rec_timer timer;
-		struct rec_fault fault;
-		struct rec_reclaim reclaim;
-		struct rec_lock lock;
-		struct rec_power power;
-		struct rec_net net;
-		struct rec_throttle throttle;
-		struct rec_kvm kvm;
-		struct rec_steal steal;
-		__u64 raw[6];
+		__u64 raw[6]; /* all of it */
+		struct record_switch sw;
+		struct record_wake wake;
+		struct record_migrate migrate;
+		struct record_irq irq;
+		struct record_softirq softirq;
+		struct record_hrtimer hrtimer;
+		struct record_block block;
+		struct record_work work;
+		struct record_process process;
+		struct record_syscall syscall;
+		struct record_work_queue queue;
+		struct record_timer timer;
+		struct record_fault fault;
+		struct record_reclaim reclaim;
+		struct record_lock lock;
+		struct record_power power;
+		struct record_net net;
+		struct record_throttle throttle;
+		struct record_kvm kvm;
+		struct record_steal steal;
 	};
 };
 

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Rules as the kernel side has them, and what they have done. Part of abi.h. */
+/* Rules as the kernel side has them, and what they have done. */
 #ifndef TAILCAM_ABI_RULE_H
 #define TAILCAM_ABI_RULE_H
 
-#define MAX_RULES 64	  /* in one generation */
-#define MAX_OVERRIDES 256 /* all rules together */
-#define MAX_GLOBS 512	  /* all comm globs together */
-#define SYSCALLS 512	  /* numbers at or past this are not tracked */
+#include <linux/types.h>
+
+#include "abi/tracker.h"
+
+enum rule_size {
+	MAX_RULES = 64,	     /* in one generation */
+	MAX_OVERRIDES = 256, /* all rules together */
+	MAX_GLOBS = 512,     /* all comm globs together */
+};
 
 /* match.fields: which conditions are set; also outlier.undecided. */
 enum match_field {
@@ -107,7 +112,7 @@ struct rule {
 	__u8 ratchet;	  /* only what is worse than worst_ns fires */
 	__u8 adaptive;	  /* the daemon moves the threshold: see burst.h */
 	__u8 paused;	  /* fires nothing */
-	__u32 _pad2;
+	__u8 _pad[11];
 };
 
 struct override {
@@ -164,6 +169,13 @@ struct rule_state {
 	__u64 asked_ns;	       /* the same of outliers that the daemon must decide */
 	__u64 limited;	       /* outliers that the rate limit refused */
 	__u64 _pad[2];
+};
+
+/* Argument of the program ratchet: a delay to claim a record with, or 0 to begin anew. */
+struct ratchet_call {
+	__u64 delay_ns;
+	__u32 id; /* of the rule */
+	__u32 _pad;
 };
 
 #endif

@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The part of abi.h that is about spans. */
-#ifndef TAILCAM_SPAN_ABI_H
-#define TAILCAM_SPAN_ABI_H
-
 /*
- * How programs tell of a span: faccessat2(-1, KEY, SPAN_MODE | op, 0), which
- * the kernel refuses at once as no such mode exists; or, for shells, the
- * question whether SPAN_PATH_* followed by KEY may be read, which never may,
- * as /dev/null is no directory. Both are the same in tracker/span,
- * configs/include/tailcam.h and configs/shell/tailcam.sh.
+ * Spans: how programs tell of them, and what is kept of them.
+ *
+ * A program calls faccessat2(-1, KEY, SPAN_MODE | op, 0), which the kernel
+ * refuses at once as no such mode exists; or, for shells, asks whether
+ * SPAN_PATH_* followed by KEY may be read, which never may, as /dev/null is no
+ * directory. configs/include/tailcam.h and configs/shell/tailcam.sh do the same.
  */
-#define SPAN_SYSCALL 439 /* faccessat2, on every architecture */
-#define SPAN_MODE 0x74630000
-#define SPAN_BEGIN 1
-#define SPAN_END 2
-#define SPAN_PATH_LEN 16 /* of "/dev/null/span+/" and "/dev/null/span-/" */
+#ifndef TAILCAM_ABI_SPAN_H
+#define TAILCAM_ABI_SPAN_H
 
-#define SPAN_KEY_LEN 64 /* with its NUL */
-#define MAX_KEY_GLOBS 128
+#include <linux/types.h>
+
+#include "abi/table.h"
+#include "abi/tracker.h"
+
+enum span_operation {
+	SPAN_SYSCALL = 439, /* faccessat2, on every architecture */
+	SPAN_MODE = 0x74630000,
+	SPAN_BEGIN = 1,
+	SPAN_END = 2,
+};
+
+enum span_size {
+	SPAN_PATH_LEN = 16, /* of "/dev/null/span+/" and "/dev/null/span-/" */
+	SPAN_KEY_LEN = 64,  /* with its NUL */
+	MAX_KEY_GLOBS = 128,
+};
 
 struct key_glob {
 	char pattern[SPAN_KEY_LEN];
@@ -33,7 +42,28 @@ struct span_extra {
 	__u32 _pad;
 };
 
-/* What spans have lost, in cpu_state. */
+/*
+ * A span that has begun. start_ns is also its lock: 0 while somebody fills or
+ * ends it. Whoever swaps it to 0 owns the place, and releases or fills it.
+ */
+struct span_slot {
+	__u64 start_ns;
+	__u64 key[SPAN_KEY_LEN / 8]; /* text, filled up with NULs */
+	__u32 uid;		     /* the kernel's number of the user, whatever the user namespace says */
+	__u32 ns;		     /* number of the pid namespace */
+	__u64 task;		     /* that began it: struct task_struct *, as a number */
+	__u32 tid, pid;
+	__u32 cpu;
+	__u32 owner; /* its place in span_owners, where it is counted */
+	__u64 cgroup_id;
+	char comm[TASK_COMM_LEN];
+	struct deadline deadline;
+	__u64 _pad2[4];
+};
+
+_Static_assert(sizeof(struct span_slot) == 192, "three cache lines");
+
+/* What spans have lost, in struct cpu_state. */
 struct span_losses {
 	__u64 unknown;	 /* ends without a begin */
 	__u64 bad_key;	 /* empty, too long, or not readable */
@@ -45,7 +75,7 @@ struct span_losses {
 /* Argument of the program expire_span: 1: it is freed. */
 struct span_old {
 	__u64 start_ns;
-	__u32 at;
+	__u32 index;
 	__u32 _pad;
 };
 

@@ -3,6 +3,7 @@
 #ifndef TAILCAM_GLOB_H
 #define TAILCAM_GLOB_H
 
+#include "abi/rule.h"
 #include "lib/state.h"
 
 struct {

@@ -16,6 +16,7 @@
 #ifndef TAILCAM_HISTOGRAM_H
 #define TAILCAM_HISTOGRAM_H
 
+#include "abi/histogram.h"
 #include "lib/messages.h"
 #include "lib/pending.h"
 #include "lib/rules.h"

@@ -6,6 +6,7 @@
 #ifndef TAILCAM_LIMIT_H
 #define TAILCAM_LIMIT_H
 
+#include "abi/rule.h"
 #include "lib/state.h"
 
 /* Rate limit of each rule's outliers: one each …, after a burst of room / each; 0: none. */

@@ -6,6 +6,7 @@
 #ifndef TAILCAM_MESSAGES_H
 #define TAILCAM_MESSAGES_H
 
+#include "abi/message.h"
 #include "lib/state.h"
 
 /* Bytes of the ring buffer that each owner has for itself, and that all have in common. Written by the daemon. */

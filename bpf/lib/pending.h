@@ -22,11 +22,6 @@
 
 #define NOWHERE (-1)
 
-/* A bucket of a pending table: eight keys in one cache line. 0: free. */
-struct bucket {
-	u64 key[8];
-};
-
 /*
  * Where a key is looked for first. HASHED: in its home bucket, spread by a
  * hash. NUMBERED: at the one place that its number names, so that neighbours

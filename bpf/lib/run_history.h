@@ -14,8 +14,8 @@
 static __always_inline void run_history(struct task_struct *prev, struct task_struct *next, struct cpu_state *me,
 					u64 now)
 {
-	struct ran *last = &me->ran[(me->switches - 1) & (RUN_HISTORY - 1)];
-	struct ran *ran = &me->ran[me->switches & (RUN_HISTORY - 1)];
+	struct run_segment *last = &me->segments[(me->switches - 1) & (RUN_HISTORY - 1)];
+	struct run_segment *ran = &me->segments[me->switches & (RUN_HISTORY - 1)];
 
 	if (last->start_ns && last->tid != prev->pid)
 		me->unseen++;
@@ -41,9 +41,9 @@ struct ran_walk {
  */
 static long ran_step(u32 i, struct ran_walk *w)
 {
-	struct ran *from = &w->cpu->ran[(w->head - 1 - i) & (RUN_HISTORY - 1)];
+	struct run_segment *from = &w->cpu->segments[(w->head - 1 - i) & (RUN_HISTORY - 1)];
 	u64 start = from->start_ns;
-	struct ran_for *account;
+	struct run_total *account;
 	u32 tid = from->tid;
 	s64 ns;
 
@@ -51,7 +51,7 @@ static long ran_step(u32 i, struct ran_walk *w)
 		return 1;
 	ns = w->until - ((s64)(start - w->since) > 0 ? start : w->since);
 	if (ns > 0) {
-		account = &w->out->ran[tid & (TOP_RAN - 1)];
+		account = &w->out->runs[tid & (TOP_RUNS - 1)];
 		if (account->ns && account->tid == tid) {
 			account->ns += ns;
 		} else if (account->ns < (u64)ns) {
@@ -73,7 +73,7 @@ static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since,
 
 	if (!there)
 		return;
-	__builtin_memset(out->ran, 0, sizeof(out->ran));
+	__builtin_memset(out->runs, 0, sizeof(out->runs));
 	w.head = there->switches;
 	bpf_loop(RUN_HISTORY, ran_step, &w, 0);
 }

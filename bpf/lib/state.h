@@ -6,11 +6,10 @@
 #ifndef TAILCAM_STATE_H
 #define TAILCAM_STATE_H
 
-#include "abi/abi.h"
+#include "abi/counters.h"
 #include "lib/kernel.h"
 
 #define NSEC_PER_SEC 1000000000ULL
-#define NEVER 0x7fffffffffffffffULL /* a floor that no delay reaches */
 
 /* The daemon's own process: what it does is never an outlier. */
 const volatile u32 self_pid;

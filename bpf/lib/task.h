@@ -3,7 +3,6 @@
 #ifndef TAILCAM_TASK_H
 #define TAILCAM_TASK_H
 
-#include "abi/abi.h"
 #include "lib/core_fixes.h"
 
 /* Both words of the name, without a helper call. */

@@ -18,14 +18,6 @@
 
 const volatile bool timeouts; /* a rule has one */
 
-/* Which timeouts have fired for the work in a slot (timeout.h). Written by the tick, taken by the exit. */
-struct deadline {
-	u64 for_ns;  /* start of the work that the rest is about */
-	u64 fired;   /* bit of each rule's id */
-	u64 due_ns;  /* nothing can fire before */
-	u64 seen_ns; /* when the tick looked last */
-};
-
 /*
  * What has fired for the work that began at start, which its slot holds until
  * the end. Ends it: the slot reads as empty from here on.

@@ -18,7 +18,7 @@
 const volatile bool task_kfuncs;
 
 /* The least timeout of each pending table: what begins now cannot be due before. */
-volatile u64 timeout_least[8]; /* TABLES, as a power of two */
+volatile u64 timeout_least[TIMEOUT_TABLES];
 
 struct due_place {
 	u32 tracker;

@@ -7,6 +7,8 @@
 #ifndef TAILCAM_RECORDER_RING_H
 #define TAILCAM_RECORDER_RING_H
 
+#include "abi/record.h"
+#include "abi/recorder.h"
 #include "lib/state.h"
 
 /* The recorder: its backend, how many records a part of a ring holds (less one, and as a power of two), its groups. */
@@ -20,16 +22,6 @@ const volatile bool record_block;
 const volatile bool record_workqueue;
 const volatile bool record_process;
 const volatile bool record_syscall;
-
-/* The recorder's switch, alone on its cache line: read at every event. */
-struct recorder_state {
-	u32 bank;   /* perf: that is written now */
-	u32 frozen; /* perf: the other one waits for the daemon */
-	u64 frozen_ns;
-	u64 freezes;
-	u64 released; /* mmap: freezes of which the daemon has read the history */
-	u64 _pad[4];
-} __attribute__((aligned(64)));
 
 volatile struct recorder_state recorder;
 
@@ -83,7 +75,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 
 	if (!ring)
 		return 0;
-	place = ring->place[part & 1] & (RING_PARTS - 1);
+	place = ring->slot[part & 1] & (RING_PARTS - 1);
 	pinned = released >= ring->pinned_for ? 0 : ring->pinned;
 	if (freezes > released && freezes > ring->pinned_for) {
 		for (int i = 0; i < RING_PARTS; i++)
@@ -108,7 +100,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 	}
 	ring->pinned = pinned;
 	*(volatile u64 *)&ring->held[next & (RING_PARTS - 1)] = part + 2;
-	*(volatile u64 *)&ring->place[(part + 1) & 1] = (part + 1) << 8 | next;
+	*(volatile u64 *)&ring->slot[(part + 1) & 1] = (part + 1) << RING_PART_SHIFT | next;
 	return 0;
 }
 
@@ -134,7 +126,7 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 
 	if ((n & record_mask) == record_mask >> 1)
 		record_prepare(r->cpu, part);
-	place = *(volatile u64 *)&ring->place[part & 1];
+	place = *(volatile u64 *)&ring->slot[part & 1];
 	at = ((r->cpu * RING_PARTS + (place & (RING_PARTS - 1))) << record_shift) + (n & record_mask);
 	to = bpf_map_lookup_elem(&records, &at);
 	if (!to || place >> 8 != part) { /* a CPU that came after the rings were made */
@@ -143,7 +135,8 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 	}
 	record_time(to, 0);
 	__builtin_memcpy(&head, r, sizeof(head));
-	*(volatile u64 *)to = (head & ~0xffff0000ULL) | (part & 0xffff) << 16; /* the lap for the CPU */
+	*(volatile u64 *)to = (head & ~((u64)RECORD_LAP_MASK << RECORD_LAP_SHIFT)) | (part & RECORD_LAP_MASK)
+											     << RECORD_LAP_SHIFT;
 #pragma unroll
 	for (int i = 0; i < 6; i++)
 		*(volatile u64 *)&to->raw[i] = r->raw[i];

@@ -44,7 +44,7 @@ static __always_inline u32 switch_call(struct task_struct *prev)
 	nr = trusted_syscall((void *)bpf_task_pt_regs(prev));
 	if (nr < 0)
 		return PREV_EXCEPTION;
-	if (nr >= PREV_EXCEPTION - 1 || task_compat(prev))
+	if ((u32)nr >= PREV_EXCEPTION - 1 || task_compat(prev))
 		return 0;
 	return nr + 1;
 }

@@ -17,8 +17,8 @@ const volatile bool track_block;
 const volatile u32 request_mask; /* buckets of the table, less one; a power of two less one */
 
 /* Floors and timeouts, by number of the op bit; written by the daemon. */
-volatile u64 floor_block[8];
-volatile u64 timeout_block[8];
+volatile u64 floor_block[FLOOR_OPS];
+volatile u64 timeout_block[FLOOR_OPS];
 
 /* A block request between insert or issue and its completion. */
 struct request_slot {

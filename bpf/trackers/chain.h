@@ -42,7 +42,7 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 	if (!state)
 		return;
 	if (chain_age(from->origin_ns, now) > chain_age_ns) {
-		state->chain_cut++;
+		state->chain_truncated++;
 		return;
 	}
 	if (p->on_cpu && p->on_rq) { /* on its CPU still: there will be no switch to it */
@@ -50,8 +50,8 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 		return;
 	}
 	if (from->stages + 2 > CHAIN_STAGES || !chain_count(from)) {
-		from->cut = 1;
-		state->chain_cut++;
+		from->truncated = 1;
+		state->chain_truncated++;
 		return;
 	}
 	at = chain_claim(p, state, now);
@@ -204,7 +204,7 @@ static __always_inline void chain_leave(void *ctx, struct task_struct *prev, boo
 		chain_add_task(&slot->chain, kind, cpu, now, prev);
 	} else {
 		/* No room for this and the stage after it: both count for the stage before. */
-		slot->chain.cut = 1;
+		slot->chain.truncated = 1;
 		slot->phase |= CHAIN_PHASE_MERGED;
 	}
 }

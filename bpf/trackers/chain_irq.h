@@ -146,10 +146,10 @@ static __always_inline void chain_raise(u32 vec, u32 cpu, struct cpu_state *stat
 		if (!to->origin_ns)
 			return;
 	} else if (from->stages + 2 > CHAIN_STAGES) {
-		from->cut = 1;
+		from->truncated = 1;
 		to->origin_ns = 0;
 		if (state)
-			state->chain_cut++;
+			state->chain_truncated++;
 		return;
 	} else {
 		chain_copy(to, from);

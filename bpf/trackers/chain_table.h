@@ -3,6 +3,7 @@
 #ifndef TAILCAM_TRACKER_CHAIN_TABLE_H
 #define TAILCAM_TRACKER_CHAIN_TABLE_H
 
+#include "abi/chain.h"
 #include "lib/pending.h"
 #include "lib/task.h"
 
@@ -12,7 +13,7 @@ const volatile u32 chain_mask;
 const volatile u64 chain_age_ns; /* a chain older than this is not followed further */
 
 /* Live, written by the daemon: floors by CHAIN_END_*, and CHAIN_FROM_* that any rule wants. */
-volatile u64 floor_chain[4];
+volatile u64 floor_chain[FLOOR_ENDS];
 volatile u32 chain_from;
 
 #define CHAIN_TASKS 64		      /* that carry one origin */
@@ -116,11 +117,12 @@ static __always_inline bool chain_add(struct chain *c, u32 kind, u32 cpu, u64 no
 
 	barrier_var(n);
 	if (n >= CHAIN_STAGES) {
-		c->cut = 1;
+		c->truncated = 1;
 		return false;
 	}
 	s = &c->stage[n];
-	s->at = (chain_age(c->origin_ns, now) & CHAIN_AT_MASK) | (u64)(cpu & 0xffff) << 40 | (u64)kind << 56;
+	s->packed = (chain_age(c->origin_ns, now) & CHAIN_NS_MASK) | (u64)(cpu & CHAIN_CPU_MASK) << CHAIN_CPU_SHIFT |
+		    (u64)kind << CHAIN_KIND_SHIFT;
 	s->id = id;
 	s->pid = pid;
 	s->name[0] = 0;
@@ -149,7 +151,7 @@ static __always_inline void chain_copy(struct chain *to, struct chain *from)
 	to->origin_ns = from->origin_ns;
 	to->from = from->from;
 	to->stages = from->stages;
-	to->cut = from->cut;
+	to->truncated = from->truncated;
 	to->end = 0;
 	to->tasks = from->tasks;
 	to->vectors = from->vectors;
@@ -165,7 +167,7 @@ static __always_inline void chain_begin(struct chain *c, u32 from, u64 now)
 	c->origin_ns = chain_from & from ? now : 0;
 	c->from = from;
 	c->stages = 0;
-	c->cut = 0;
+	c->truncated = 0;
 	c->tasks = 0;
 	c->vectors = 0;
 	c->irq = CHAIN_NO_IRQ;

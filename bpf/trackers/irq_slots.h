@@ -10,13 +10,11 @@ const volatile bool track_softirq;
 const volatile bool track_softirq_raise; /* a rule wants how long softirqs wait to run */
 const volatile u32 interrupt_cpus;	 /* that have slots */
 
-#define IRQ_CLASSES 256 /* by the low bits of the irq's number */
-
 /* Floors and timeouts; written by the daemon. */
 volatile u64 floor_irq[IRQ_CLASSES];
-volatile u64 floor_softirq[2][SOFTIRQS]; /* by phase, vector */
+volatile u64 floor_softirq[PHASES][SOFTIRQS]; /* by phase, vector */
 volatile u64 timeout_irq[IRQ_CLASSES];
-volatile u64 timeout_softirq[2][SOFTIRQS];
+volatile u64 timeout_softirq[PHASES][SOFTIRQS];
 volatile u64 timeout_interrupts; /* the least of both */
 
 /* How many may be inside each other on one CPU; more are counted as table_full. */

@@ -14,8 +14,6 @@ const volatile struct pair_hook hook;
  * Some hooks may be preempted (functions, user space), and all be interrupted
  * by others, so a CPU has several places to make outliers in.
  */
-#define PAIR_SCRATCHES 4
-
 struct pair_scratch {
 	struct scratch s;
 	u64 busy;

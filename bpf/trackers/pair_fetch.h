@@ -6,6 +6,7 @@
 #ifndef TAILCAM_TRACKER_PAIR_FETCH_H
 #define TAILCAM_TRACKER_PAIR_FETCH_H
 
+#include "abi/pair.h"
 #include "lib/state.h"
 
 /* What ctx is. */

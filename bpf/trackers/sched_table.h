@@ -12,10 +12,10 @@ const volatile bool track_offcpu;
 const volatile u32 task_mask; /* buckets of the table, less one; a power of two less one */
 
 /* Floors and timeouts; written by the daemon. */
-volatile u64 floor_wakeup[2];	 /* by is-kernel-thread */
-volatile u64 floor_offcpu[2][3]; /* by is-kernel-thread, number of the state bit */
+volatile u64 floor_wakeup[FLOOR_THREADS];		/* by is-kernel-thread */
+volatile u64 floor_offcpu[FLOOR_THREADS][FLOOR_STATES]; /* by is-kernel-thread, number of the state bit */
 volatile u64 timeout_wakeup;
-volatile u64 timeout_offcpu[4]; /* by number of the state bit; the last is unused */
+volatile u64 timeout_offcpu[TIMEOUT_STATES]; /* by number of the state bit; the last is unused */
 
 /* A task that left the CPU: asleep, runnable again, or preempted. */
 struct task_slot {

@@ -17,27 +17,6 @@
 const volatile u32 span_mask;  /* buckets, less one: at least one */
 const volatile u32 span_share; /* slots that one owner may have */
 
-/*
- * A span that has begun. start_ns is also its lock: 0 while somebody fills or
- * ends it. Whoever swaps it to 0 owns the place, and releases or fills it.
- */
-struct span_slot {
-	u64 start_ns;
-	u64 key[SPAN_KEY_LEN / 8]; /* text, filled up with NULs */
-	u32 uid;		   /* the kernel's number of the user, whatever the user namespace says */
-	u32 ns;			   /* number of the pid namespace */
-	u64 task;		   /* that began it: struct task_struct *, as a number */
-	u32 tid, pid;
-	u32 cpu;
-	u32 owner; /* its place in span_owners, where it is counted */
-	u64 cgroup_id;
-	char comm[TASK_COMM_LEN];
-	struct deadline deadline;
-	u64 _pad2[4];
-};
-
-_Static_assert(sizeof(struct span_slot) == 192, "three cache lines");
-
 /* Pending table: claimed and released by any CPU. Sized by tracker. */
 ARRAY_MAP(span_keys, struct bucket);
 ARRAY_MAP(span_slots, struct span_slot);

@@ -76,7 +76,7 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	u32 tid = prev->pid, none = 0, i;
 	struct call_slot *slot;
 	struct progress *p, *empty;
-	struct progress_at *e;
+	struct progress_stack *e;
 	u64 start, count;
 	long size;
 	int at;
@@ -107,7 +107,7 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	/* The first stays; the others go round. */
 	i = count ? 1 + (u32)(count - 1) % (PROGRESS_STACKS - 1) : 0;
 	barrier_var(i);
-	e = &p->at[i & (PROGRESS_STACKS - 1)];
+	e = &p->stack[i & (PROGRESS_STACKS - 1)];
 	barrier_var(e);
 	e->age_ns = now - start;
 	e->state = state;

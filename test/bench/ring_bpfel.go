@@ -14,28 +14,28 @@ import (
 )
 
 type RingCpuState struct {
-	_             structs.HostLayout
-	Seen          [9]uint64
-	TableFull     [9]uint64
-	Replaced      [9]uint64
-	Switches      uint64
-	Unseen        uint64
-	Reclaimed     uint64
-	HistogramLost uint64
-	AskedNs       uint64
-	ChainCut      uint64
-	ChainMet      uint64
-	ChainEnded    uint64
-	ChainUnseen   uint64
-	LaterTimeNs   uint64
-	LaterSp       uint64
-	LaterTid      uint32
-	InIrq         uint32
-	InHrtimer     uint32
-	HrtimerTid    uint32
-	InSoftirq     uint32
-	SoftirqTid    uint32
-	Span          struct {
+	_              structs.HostLayout
+	Seen           [9]uint64
+	TableFull      [9]uint64
+	Replaced       [9]uint64
+	Switches       uint64
+	Unseen         uint64
+	Reclaimed      uint64
+	HistogramLost  uint64
+	AskedNs        uint64
+	ChainTruncated uint64
+	ChainMet       uint64
+	ChainEnded     uint64
+	ChainUnseen    uint64
+	LaterTimeNs    uint64
+	LaterSp        uint64
+	LaterTid       uint32
+	InIrq          uint32
+	InHrtimer      uint32
+	HrtimerTid     uint32
+	InSoftirq      uint32
+	SoftirqTid     uint32
+	Span           struct {
 		_         structs.HostLayout
 		Unknown   uint64
 		BadKey    uint64
@@ -47,7 +47,7 @@ type RingCpuState struct {
 	StealClock    uint64
 	StealLastNs   uint64
 	StealBeforeNs uint64
-	Ran           [256]struct {
+	Segments      [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32
@@ -62,22 +62,13 @@ type RingRecord struct {
 	Cpu    uint16
 	Tid    uint32
 	TimeNs uint64
-	Sw     struct {
-		_         structs.HostLayout
-		PrevComm  [16]int8
-		NextComm  [16]int8
-		NextTid   uint32
-		NextPid   uint32
-		PrevPrio  int16
-		NextPrio  int16
-		PrevState uint32
-	}
+	Raw    [6]uint64
 }
 
 type RingRecordRing struct {
 	_         structs.HostLayout
 	Position  [2]uint64
-	Place     [2]uint64
+	Slot      [2]uint64
 	Lost      uint64
 	Pinned    uint64
 	PinnedFor uint64

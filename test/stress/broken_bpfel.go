@@ -31,28 +31,28 @@ type BrokenBucket struct {
 }
 
 type BrokenCpuState struct {
-	_             structs.HostLayout
-	Seen          [9]uint64
-	TableFull     [9]uint64
-	Replaced      [9]uint64
-	Switches      uint64
-	Unseen        uint64
-	Reclaimed     uint64
-	HistogramLost uint64
-	AskedNs       uint64
-	ChainCut      uint64
-	ChainMet      uint64
-	ChainEnded    uint64
-	ChainUnseen   uint64
-	LaterTimeNs   uint64
-	LaterSp       uint64
-	LaterTid      uint32
-	InIrq         uint32
-	InHrtimer     uint32
-	HrtimerTid    uint32
-	InSoftirq     uint32
-	SoftirqTid    uint32
-	Span          struct {
+	_              structs.HostLayout
+	Seen           [9]uint64
+	TableFull      [9]uint64
+	Replaced       [9]uint64
+	Switches       uint64
+	Unseen         uint64
+	Reclaimed      uint64
+	HistogramLost  uint64
+	AskedNs        uint64
+	ChainTruncated uint64
+	ChainMet       uint64
+	ChainEnded     uint64
+	ChainUnseen    uint64
+	LaterTimeNs    uint64
+	LaterSp        uint64
+	LaterTid       uint32
+	InIrq          uint32
+	InHrtimer      uint32
+	HrtimerTid     uint32
+	InSoftirq      uint32
+	SoftirqTid     uint32
+	Span           struct {
 		_         structs.HostLayout
 		Unknown   uint64
 		BadKey    uint64
@@ -64,7 +64,7 @@ type BrokenCpuState struct {
 	StealClock    uint64
 	StealLastNs   uint64
 	StealBeforeNs uint64
-	Ran           [256]struct {
+	Segments      [256]struct {
 		_       structs.HostLayout
 		StartNs uint64
 		Tid     uint32

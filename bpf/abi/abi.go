@@ -1,0 +1,1234 @@
+// Code generated from the headers of bpf/abi by bpf/abi/gen; DO NOT EDIT.
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64 || wasm
+
+package abi
+
+import "structs"
+
+// enum chain_size, chain.h.
+const (
+	ChainStages = 12
+)
+
+// enum chain_irq, chain.h.
+const (
+	ChainNoIrq = 0xffffffff
+)
+
+// enum chain_from, chain.h.
+const (
+	ChainFromIrq     = 1
+	ChainFromHrtimer = 2
+	ChainFromSoftirq = 4
+)
+
+// enum chain_end, chain.h.
+const (
+	ChainEndRun   = 0
+	ChainEndUser  = 1
+	ChainEndBlock = 2
+)
+
+// enum chain_kind, chain.h.
+const (
+	ChainIrq       = 1
+	ChainTimer     = 2
+	ChainRaise     = 3
+	ChainSoftirq   = 4
+	ChainWakeup    = 5
+	ChainRun       = 6
+	ChainUser      = 7
+	ChainPreempted = 8
+	ChainLock      = 9
+)
+
+// enum chain_packed, chain.h.
+const (
+	ChainNsMask    = 0xffffffffff
+	ChainCpuShift  = 40
+	ChainCpuMask   = 0xffff
+	ChainKindShift = 56
+)
+
+// ChainStage is struct chain_stage, chain.h.
+type ChainStage struct {
+	_      structs.HostLayout
+	Packed uint64
+	Id     uint32
+	Pid    uint32
+	Name   [16]byte
+}
+
+// Chain is struct chain, chain.h.
+type Chain struct {
+	_         structs.HostLayout
+	OriginNs  uint64
+	From      uint8
+	Stages    uint8
+	Truncated uint8
+	End       uint8
+	Tasks     uint16
+	Vectors   uint16
+	Irq       uint32
+	_         uint32
+	Stage     [12]ChainStage
+}
+
+// enum run_history, counters.h.
+const (
+	RunHistory = 256
+)
+
+// CpuState is struct cpu_state, counters.h.
+type CpuState struct {
+	_              structs.HostLayout
+	Seen           [9]uint64
+	TableFull      [9]uint64
+	Replaced       [9]uint64
+	Switches       uint64
+	Unseen         uint64
+	Reclaimed      uint64
+	HistogramLost  uint64
+	AskedNs        uint64
+	ChainTruncated uint64
+	ChainMet       uint64
+	ChainEnded     uint64
+	ChainUnseen    uint64
+	LaterTimeNs    uint64
+	LaterSp        uint64
+	LaterTid       uint32
+	InIrq          uint32
+	InHrtimer      uint32
+	HrtimerTid     uint32
+	InSoftirq      uint32
+	SoftirqTid     uint32
+	Span           SpanLosses
+	StealSeen      uint64
+	StealClock     uint64
+	StealLastNs    uint64
+	StealBeforeNs  uint64
+	Segments       [256]RunSegment
+}
+
+// Forget is struct forget, counters.h.
+type Forget struct {
+	_   structs.HostLayout
+	Tid uint32
+}
+
+// enum histogram_size, histogram.h.
+const (
+	HistogramBuckets = 496
+)
+
+// Histogram is struct histogram, histogram.h.
+type Histogram struct {
+	_         structs.HostLayout
+	Bucket    [496]uint64
+	Sum       uint64
+	Max       uint64
+	NotMin    uint64
+	Undecided uint64
+	_         [12]uint64
+}
+
+// enum histogram_by, histogram.h.
+const (
+	ByNothing  = 0
+	ByDevice   = 1
+	BySyscall  = 2
+	ByCgroup   = 3
+	ByOverride = 4
+)
+
+// HistogramRule is struct histogram_rule, histogram.h.
+type HistogramRule struct {
+	_         structs.HostLayout
+	Rule      uint32
+	Own       uint32
+	Classes   uint32
+	ClassMask uint32
+	Rest      uint32
+	By        uint8
+	Threads   uint8
+	States    uint8
+	Ops       uint8
+	Preempted uint8
+	SomeCalls uint8
+	NoCall    uint8
+	_         [5]uint8
+	Calls     [8]uint64
+}
+
+// enum histogram_need, histogram.h.
+const (
+	NeedTask    = 1
+	NeedCgroup  = 2
+	NeedCall    = 4
+	NeedDevice  = 8
+	NeedHandler = 16
+)
+
+// HistogramTable is struct histogram_table, histogram.h.
+type HistogramTable struct {
+	_     structs.HostLayout
+	First [9]uint32
+	Count [9]uint32
+	Needs [9]uint32
+}
+
+// BucketOf is struct bucket_of, histogram.h.
+type BucketOf struct {
+	_     structs.HostLayout
+	Value uint64
+}
+
+// enum message_type, message.h.
+const (
+	OutlierType   = 0x7443
+	UserStackType = 0x7444
+	ProgressType  = 0x7445
+	QuestionType  = 0x7446
+	GrowType      = 0x7447
+)
+
+// enum progress_size, message.h.
+const (
+	ProgressStacks = 8
+	ProgressFrames = 32
+)
+
+// UserStack is struct user_stack, message.h.
+type UserStack struct {
+	_      structs.HostLayout
+	Type   uint16
+	Frames uint16
+	Tid    uint32
+	TimeNs uint64
+	User   [64]uint64
+}
+
+// ProgressStack is struct progress_stack, message.h.
+type ProgressStack struct {
+	_      structs.HostLayout
+	AgeNs  uint64
+	Frames uint32
+	State  uint32
+	Kernel [32]uint64
+}
+
+// Progress is struct progress, message.h.
+type Progress struct {
+	_       structs.HostLayout
+	Type    uint16
+	_       uint16
+	Tid     uint32
+	StartNs uint64
+	Count   uint64
+	Stack   [8]ProgressStack
+}
+
+// GrowMessage is struct grow_message, message.h.
+type GrowMessage struct {
+	_     structs.HostLayout
+	Type  uint16
+	Table uint16
+	_     uint32
+}
+
+// Question is struct question, message.h.
+type Question struct {
+	_          structs.HostLayout
+	Type       uint16
+	Kind       uint16
+	Generation uint32
+	Id         uint64
+}
+
+// enum ring_owner, message.h.
+const (
+	RingStacks   = 64
+	RingProgress = 65
+	RingMessages = 66
+	RingOwners   = 67
+	RingHeader   = 8
+)
+
+// RingUse is struct ring_use, message.h.
+type RingUse struct {
+	_       structs.HostLayout
+	Sent    uint64
+	Read    uint64
+	Refused uint64
+	_       [5]uint64
+}
+
+// TaskStack is struct task_stack, message.h.
+type TaskStack struct {
+	_      structs.HostLayout
+	Frames uint64
+	Kernel [64]uint64
+}
+
+// enum outlier_size, outlier.h.
+const (
+	MaxStack   = 64
+	TopRuns    = 16
+	ExtraBytes = 408
+)
+
+// enum outlier_cause, outlier.h.
+const (
+	CauseThreshold    = 0
+	CauseTimeout      = 1
+	CauseAfterTimeout = 2
+)
+
+// enum outlier_flag, outlier.h.
+const (
+	OutlierPreempted = 1
+	OutlierKthread   = 2
+	OutlierSnapshot  = 4
+	OutlierFroze     = 8
+	OutlierUndecided = 16
+	OutlierNew       = 32
+	OutlierUserLater = 64
+	OutlierNoStack   = 128
+	OutlierRunning   = 256
+)
+
+// enum waker_context, outlier.h.
+const (
+	WakerTask    = 0
+	WakerSoftirq = 0x4000
+	WakerIrq     = 0x8000
+	WakerHrtimer = 0xc000
+	WakerNumber  = 0x3fff
+)
+
+// RunSegment is struct run_segment, outlier.h.
+type RunSegment struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Tid     uint32
+	Pid     uint32
+	Comm    [16]byte
+}
+
+// RunTotal is struct run_total, outlier.h.
+type RunTotal struct {
+	_    structs.HostLayout
+	Ns   uint64
+	Tid  uint32
+	Pid  uint32
+	Comm [16]byte
+}
+
+// Outlier is struct outlier, outlier.h.
+type Outlier struct {
+	_            structs.HostLayout
+	Type         uint16
+	Tracker      uint8
+	Cause        uint8
+	Flags        uint32
+	Rule         uint32
+	Generation   uint32
+	StartNs      uint64
+	TimeNs       uint64
+	ThresholdNs  uint64
+	Suppressed   uint64
+	Tid          uint32
+	Pid          uint32
+	Uid          uint32
+	Cpu          uint32
+	CgroupId     uint64
+	Comm         [16]byte
+	RunnableNs   uint64
+	WaitCpu      uint32
+	State        uint32
+	WakerTid     uint32
+	WakerPid     uint32
+	WakerComm    [16]byte
+	WakerCpu     uint32
+	WakerFrames  uint32
+	Syscall      int32
+	Dev          uint32
+	Ret          int64
+	Sector       uint64
+	QueueNs      uint64
+	Bytes        uint32
+	CmdFlags     uint32
+	Requeues     uint32
+	EntryCpu     uint32
+	Disk         [32]byte
+	Undecided    uint32
+	KernelFrames uint16
+	UserFrames   uint16
+	Owner        uint32
+	WakerContext uint32
+	Runs         [16]RunTotal
+	UserSp       uint64
+	UserFp       uint64
+	Extra        [51]uint64
+	Kernel       [64]uint64
+	User         [64]uint64
+	Waker        [64]uint64
+}
+
+// IrqExtra is struct irq_extra, outlier.h.
+type IrqExtra struct {
+	_      structs.HostLayout
+	Irq    uint32
+	Vector uint32
+	Phase  uint32
+	_      uint32
+	Name   [32]byte
+}
+
+// enum pair_size, pair.h.
+const (
+	MaxPairs       = 64
+	PairParts      = 3
+	PairLabels     = 4
+	PairText       = 32
+	PairConditions = 4
+	PairScratches  = 4
+	FetchLoads     = 5
+)
+
+// enum pair_rule, pair.h.
+const (
+	NoRule = 0xffffffff
+)
+
+// enum pair_role, pair.h.
+const (
+	PairEntry  = 0
+	PairExit   = 1
+	PairCancel = 2
+)
+
+// enum pair_policy, pair.h.
+const (
+	PairRestart = 0
+	PairKeep    = 1
+	PairCount   = 2
+)
+
+// enum fetch_base, pair.h.
+const (
+	FetchNone     = 0
+	FetchTid      = 1
+	FetchPid      = 2
+	FetchUid      = 3
+	FetchCpu      = 4
+	FetchArgument = 5
+	FetchReturn   = 6
+	FetchRegister = 7
+	FetchRecord   = 8
+	FetchInside   = 9
+	FetchDataLoc  = 10
+	FetchConstant = 11
+)
+
+// enum fetch_text, pair.h.
+const (
+	FetchNumber = 0
+	FetchString = 1
+	FetchBytes  = 2
+)
+
+// Fetch is struct fetch, pair.h.
+type Fetch struct {
+	_        structs.HostLayout
+	Base     uint8
+	Loads    uint8
+	User     uint8
+	Text     uint8
+	Bytes    uint8
+	Left     uint8
+	Right    uint8
+	Sign     uint8
+	Index    uint32
+	Offset   [6]int32
+	_        uint32
+	Constant uint64
+}
+
+// enum pair_operator, pair.h.
+const (
+	OperatorEq  = 1
+	OperatorNe  = 2
+	OperatorLt  = 3
+	OperatorLe  = 4
+	OperatorGt  = 5
+	OperatorGe  = 6
+	OperatorAnd = 7
+)
+
+// PairCondition is struct pair_condition, pair.h.
+type PairCondition struct {
+	_     structs.HostLayout
+	What  Fetch
+	Op    uint32
+	Sign  uint32
+	Value int64
+}
+
+// PairHook is struct pair_hook, pair.h.
+type PairHook struct {
+	_         structs.HostLayout
+	Pair      uint32
+	Role      uint32
+	Policy    uint32
+	OwnTask   uint32
+	Part      [3]Fetch
+	Condition [4]PairCondition
+	Label     [4]Fetch
+}
+
+// PairSlot is struct pair_slot, pair.h.
+type PairSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Part     [3]uint64
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Pair     uint32
+	Depth    uint32
+	Uid      uint32
+	Cpu      uint32
+	CgroupId uint64
+	Comm     [16]byte
+	Deadline Deadline
+	Kthread  uint32
+	OwnTask  uint32
+	Label    [4][32]uint8
+}
+
+// PairExtra is struct pair_extra, pair.h.
+type PairExtra struct {
+	_         structs.HostLayout
+	Part      [3]uint64
+	Label     [4][32]uint8
+	EntryTid  uint32
+	EntryPid  uint32
+	EntryComm [16]byte
+	Pair      uint32
+	NoExit    uint32
+}
+
+// ForgetPair is struct forget_pair, pair.h.
+type ForgetPair struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Index   uint32
+	_       uint32
+}
+
+// PairState is struct pair_state, pair.h.
+type PairState struct {
+	_         structs.HostLayout
+	Seen      uint64
+	Cancelled uint64
+	Replaced  uint64
+	Kept      uint64
+	Nested    uint64
+	Full      uint64
+	Unsettled uint64
+	Unread    uint64
+	Crowded   uint64
+	Forgotten uint64
+	Missed    uint64
+	_         [5]uint64
+}
+
+// enum record_type, record.h.
+const (
+	RecSwitch          = 1
+	RecWaking          = 2
+	RecWakeupNew       = 3
+	RecMigrate         = 4
+	RecIrqEntry        = 5
+	RecIrqExit         = 6
+	RecSoftirqEntry    = 7
+	RecSoftirqExit     = 8
+	RecHrtimerEntry    = 9
+	RecHrtimerExit     = 10
+	RecBlockInsert     = 11
+	RecBlockIssue      = 12
+	RecBlockComplete   = 13
+	RecWorkStart       = 14
+	RecWorkEnd         = 15
+	RecFork            = 16
+	RecExec            = 17
+	RecExit            = 18
+	RecSyscallEntry    = 19
+	RecSyscallExit     = 20
+	RecWorkQueue       = 21
+	RecTimerEntry      = 22
+	RecTimerExit       = 23
+	RecFaultUser       = 24
+	RecFaultKernel     = 25
+	RecReclaimBegin    = 26
+	RecReclaimEnd      = 27
+	RecCompactionBegin = 28
+	RecCompactionEnd   = 29
+	RecLockBegin       = 30
+	RecLockEnd         = 31
+	RecCpuIdle         = 32
+	RecCpuFrequency    = 33
+	RecNetQueue        = 34
+	RecNetReceive      = 35
+	RecNapiPoll        = 36
+	RecThrottle        = 37
+	RecUnthrottle      = 38
+	RecKvmEntry        = 39
+	RecKvmExit         = 40
+	RecSteal           = 41
+)
+
+// RecordSwitch is struct record_switch, record.h.
+type RecordSwitch struct {
+	_         structs.HostLayout
+	PrevComm  [16]byte
+	NextComm  [16]byte
+	NextTid   uint32
+	NextPid   uint32
+	PrevPrio  int16
+	NextPrio  int16
+	PrevState uint32
+}
+
+// enum prev_state, record.h.
+const (
+	PrevState     = 0x1ffff
+	PrevCallShift = 17
+	PrevCallMask  = 2047
+	PrevException = 2047
+	PrevFrozen    = 0x10000000
+	PrevIowait    = 0x20000000
+	PrevThrottled = 0x40000000
+	PrevPreempted = 0x80000000
+)
+
+// RecordWake is struct record_wake, record.h.
+type RecordWake struct {
+	_         structs.HostLayout
+	Comm      [16]byte
+	Tid       uint32
+	Pid       uint32
+	Prio      int32
+	TargetCpu int32
+	_         [16]uint8
+}
+
+// RecordMigrate is struct record_migrate, record.h.
+type RecordMigrate struct {
+	_       structs.HostLayout
+	Comm    [16]byte
+	Tid     uint32
+	Prio    int32
+	OrigCpu int32
+	DestCpu int32
+	_       [16]uint8
+}
+
+// RecordIrq is struct record_irq, record.h.
+type RecordIrq struct {
+	_    structs.HostLayout
+	Irq  int32
+	Ret  int32
+	Name [32]byte
+	_    [8]uint8
+}
+
+// RecordSoftirq is struct record_softirq, record.h.
+type RecordSoftirq struct {
+	_   structs.HostLayout
+	Vec uint32
+	_   [44]uint8
+}
+
+// RecordHrtimer is struct record_hrtimer, record.h.
+type RecordHrtimer struct {
+	_        structs.HostLayout
+	Hrtimer  uint64
+	Function uint64
+	Now      int64
+	_        [24]uint8
+}
+
+// RecordBlock is struct record_block, record.h.
+type RecordBlock struct {
+	_        structs.HostLayout
+	Rq       uint64
+	Sector   uint64
+	Dev      uint32
+	Bytes    uint32
+	CmdFlags uint32
+	Error    int32
+	Comm     [16]byte
+}
+
+// RecordWork is struct record_work, record.h.
+type RecordWork struct {
+	_        structs.HostLayout
+	Work     uint64
+	Function uint64
+	_        [32]uint8
+}
+
+// RecordProcess is struct record_process, record.h.
+type RecordProcess struct {
+	_         structs.HostLayout
+	Comm      [16]byte
+	ChildComm [16]byte
+	Pid       uint32
+	ChildTid  uint32
+	ChildPid  uint32
+	Prio      int32
+}
+
+// RecordSyscall is struct record_syscall, record.h.
+type RecordSyscall struct {
+	_    structs.HostLayout
+	Nr   uint32
+	Pid  uint32
+	Args [5]uint64
+}
+
+// RecordWorkQueue is struct record_work_queue, record.h.
+type RecordWorkQueue struct {
+	_        structs.HostLayout
+	Work     uint64
+	Function uint64
+	Name     [24]byte
+	ReqCpu   int32
+	_        uint32
+}
+
+// RecordTimer is struct record_timer, record.h.
+type RecordTimer struct {
+	_        structs.HostLayout
+	Timer    uint64
+	Function uint64
+	Now      uint64
+	_        [24]uint8
+}
+
+// RecordFault is struct record_fault, record.h.
+type RecordFault struct {
+	_         structs.HostLayout
+	Address   uint64
+	Ip        uint64
+	ErrorCode uint64
+	_         [24]uint8
+}
+
+// enum reclaim_kind, record.h.
+const (
+	ReclaimDirect = 0
+	ReclaimMemcg  = 1
+)
+
+// RecordReclaim is struct record_reclaim, record.h.
+type RecordReclaim struct {
+	_         structs.HostLayout
+	Reclaimed uint64
+	Kind      uint32
+	Order     int32
+	Sync      uint32
+	Status    int32
+	_         [24]uint8
+}
+
+// RecordLock is struct record_lock, record.h.
+type RecordLock struct {
+	_        structs.HostLayout
+	Lock     uint64
+	Flags    uint32
+	OwnerTid uint32
+	Ret      int32
+	_        [28]uint8
+}
+
+// RecordPower is struct record_power, record.h.
+type RecordPower struct {
+	_     structs.HostLayout
+	State uint32
+	Cpu   uint32
+	_     [40]uint8
+}
+
+// RecordNet is struct record_net, record.h.
+type RecordNet struct {
+	_      structs.HostLayout
+	Skb    uint64
+	Bytes  uint32
+	Work   int32
+	Budget int32
+	_      uint32
+	Dev    [24]byte
+}
+
+// RecordThrottle is struct record_throttle, record.h.
+type RecordThrottle struct {
+	_      structs.HostLayout
+	Cgroup uint64
+	Cpu    uint32
+	_      [36]uint8
+}
+
+// RecordKvm is struct record_kvm, record.h.
+type RecordKvm struct {
+	_      structs.HostLayout
+	Vcpu   uint32
+	Reason uint32
+	Ip     uint64
+	_      [32]uint8
+}
+
+// RecordSteal is struct record_steal, record.h.
+type RecordSteal struct {
+	_        structs.HostLayout
+	StolenNs uint64
+	SinceNs  uint64
+	_        [32]uint8
+}
+
+// Record is struct record, record.h.
+type Record struct {
+	_      structs.HostLayout
+	Type   uint16
+	Cpu    uint16
+	Tid    uint32
+	TimeNs uint64
+	Raw    [6]uint64
+}
+
+// enum ring_size, recorder.h.
+const (
+	RingParts     = 16
+	RingKept      = 10
+	RingLive      = 4
+	RingPartShift = 8
+)
+
+// enum record_lap, recorder.h.
+const (
+	RecordLapShift = 16
+	RecordLapMask  = 0xffff
+)
+
+// RecordRing is struct record_ring, recorder.h.
+type RecordRing struct {
+	_         structs.HostLayout
+	Position  [2]uint64
+	Slot      [2]uint64
+	Lost      uint64
+	Pinned    uint64
+	PinnedFor uint64
+	_         uint64
+	Held      [16]uint64
+}
+
+// Release is struct release, recorder.h.
+type Release struct {
+	_       structs.HostLayout
+	Freezes uint64
+}
+
+// RecorderState is struct recorder_state, recorder.h.
+type RecorderState struct {
+	_        structs.HostLayout
+	Bank     uint32
+	Frozen   uint32
+	FrozenNs uint64
+	Freezes  uint64
+	Released uint64
+	_        [4]uint64
+}
+
+// enum rule_size, rule.h.
+const (
+	MaxRules     = 64
+	MaxOverrides = 256
+	MaxGlobs     = 512
+)
+
+// enum match_field, rule.h.
+const (
+	MatchComm       = 1
+	MatchNotComm    = 2
+	MatchPid        = 4
+	MatchNotPid     = 8
+	MatchUid        = 16
+	MatchNotUid     = 32
+	MatchCgroup     = 64
+	MatchNotCgroup  = 128
+	MatchSyscall    = 256
+	MatchNotSyscall = 512
+	MatchDevice     = 1024
+	MatchNotDevice  = 2048
+	MatchOp         = 4096
+	MatchState      = 0x2000
+	MatchThread     = 0x4000
+	MatchPreempted  = 0x8000
+	MatchIrq        = 0x10000
+	MatchNotIrq     = 0x20000
+	MatchHandler    = 0x40000
+	MatchNotHandler = 0x80000
+	MatchVector     = 0x100000
+	MatchPhase      = 0x200000
+	MatchCpu        = 0x400000
+	MatchNotCpu     = 0x800000
+	MatchFrom       = 0x1000000
+	MatchEnd        = 0x2000000
+	MatchTid        = 0x4000000
+	MatchNotTid     = 0x8000000
+	MatchSector     = 0x10000000
+	MatchKey        = 0x20000000
+	MatchNotKey     = 0x40000000
+)
+
+// enum op_bit, rule.h.
+const (
+	OpRead    = 1
+	OpWrite   = 2
+	OpFlush   = 4
+	OpDiscard = 8
+	OpOther   = 16
+)
+
+// enum state_bit, rule.h.
+const (
+	StateInterruptible   = 1
+	StateUninterruptible = 2
+	StateOther           = 4
+)
+
+// enum thread_bit, rule.h.
+const (
+	ThreadUser   = 1
+	ThreadKernel = 2
+)
+
+// GlobRange is struct glob_range, rule.h.
+type GlobRange struct {
+	_     structs.HostLayout
+	First uint16
+	Count uint16
+}
+
+// Conditions is struct conditions, rule.h.
+type Conditions struct {
+	_             structs.HostLayout
+	Fields        uint32
+	Comm          GlobRange
+	NotComm       GlobRange
+	PidSet        uint16
+	NotPidSet     uint16
+	UidSet        uint16
+	NotUidSet     uint16
+	SyscallSet    uint16
+	NotSyscallSet uint16
+	Cgroups       uint64
+	NotCgroups    uint64
+	Devices       uint64
+	NotDevices    uint64
+	Ops           uint8
+	States        uint8
+	Threads       uint8
+	Preempted     uint8
+	Vectors       uint32
+	Handlers      uint64
+	NotHandlers   uint64
+	IrqSet        uint16
+	NotIrqSet     uint16
+	CpuSet        uint16
+	NotCpuSet     uint16
+	Phases        uint8
+	From          uint8
+	Ends          uint8
+	_             uint8
+	TidSet        uint16
+	NotTidSet     uint16
+	FirstSector   uint64
+	LastSector    uint64
+	Key           GlobRange
+	NotKey        GlobRange
+}
+
+// Rule is struct rule, rule.h.
+type Rule struct {
+	_             structs.HostLayout
+	ThresholdNs   uint64
+	When          Conditions
+	FirstOverride uint16
+	Overrides     uint16
+	Tracker       uint8
+	UserStack     uint8
+	KernelStack   uint8
+	Snapshot      uint8
+	EveryNs       uint64
+	AllowNs       uint64
+	TimeoutNs     uint64
+	RepeatNs      uint64
+	Progress      uint8
+	Id            uint8
+	Ratchet       uint8
+	Adaptive      uint8
+	Paused        uint8
+	_             [11]uint8
+}
+
+// Override is struct override, rule.h.
+type Override struct {
+	_           structs.HostLayout
+	ThresholdNs uint64
+	TimeoutNs   uint64
+	Histogram   uint32
+	Adaptive    uint32
+	When        Conditions
+}
+
+// Glob is struct glob, rule.h.
+type Glob struct {
+	_       structs.HostLayout
+	Pattern [16]byte
+}
+
+// SetKey is struct set_key, rule.h.
+type SetKey struct {
+	_     structs.HostLayout
+	Set   uint32
+	Value uint32
+}
+
+// enum verdict_kind, rule.h.
+const (
+	VerdictCgroup  = 0
+	VerdictDevice  = 1
+	VerdictHandler = 2
+)
+
+// VerdictKey is struct verdict_key, rule.h.
+type VerdictKey struct {
+	_          structs.HostLayout
+	Id         uint64
+	Kind       uint32
+	Generation uint32
+}
+
+// RuleTable is struct rule_table, rule.h.
+type RuleTable struct {
+	_     structs.HostLayout
+	First [9]uint32
+	Count [9]uint32
+}
+
+// RuleState is struct rule_state, rule.h.
+type RuleState struct {
+	_              structs.HostLayout
+	LimitNs        uint64
+	Outliers       uint64
+	WorstNs        uint64
+	RecordNs       uint64
+	Suppressed     uint64
+	SuppressedLast uint64
+	RingFull       uint64
+	Undecided      uint64
+	BurstFull      uint64
+	BurstLevel     uint64
+	HeldBack       uint64
+	BucketNs       uint64
+	AskedNs        uint64
+	Limited        uint64
+	_              [2]uint64
+}
+
+// RatchetCall is struct ratchet_call, rule.h.
+type RatchetCall struct {
+	_       structs.HostLayout
+	DelayNs uint64
+	Id      uint32
+	_       uint32
+}
+
+// enum span_operation, span.h.
+const (
+	SpanSyscall = 439
+	SpanMode    = 0x74630000
+	SpanBegin   = 1
+	SpanEnd     = 2
+)
+
+// enum span_size, span.h.
+const (
+	SpanPathLen = 16
+	SpanKeyLen  = 64
+	MaxKeyGlobs = 128
+)
+
+// KeyGlob is struct key_glob, span.h.
+type KeyGlob struct {
+	_       structs.HostLayout
+	Pattern [64]byte
+}
+
+// SpanExtra is struct span_extra, span.h.
+type SpanExtra struct {
+	_    structs.HostLayout
+	Key  [64]byte
+	Comm [16]byte
+	Tid  uint32
+	Pid  uint32
+	Gone uint32
+	_    uint32
+}
+
+// SpanSlot is struct span_slot, span.h.
+type SpanSlot struct {
+	_        structs.HostLayout
+	StartNs  uint64
+	Key      [8]uint64
+	Uid      uint32
+	Ns       uint32
+	Task     uint64
+	Tid      uint32
+	Pid      uint32
+	Cpu      uint32
+	Owner    uint32
+	CgroupId uint64
+	Comm     [16]byte
+	Deadline Deadline
+	_        [4]uint64
+}
+
+// SpanLosses is struct span_losses, span.h.
+type SpanLosses struct {
+	_         structs.HostLayout
+	Unknown   uint64
+	BadKey    uint64
+	Forgotten uint64
+	Outvied   uint64
+	Expired   uint64
+}
+
+// SpanOld is struct span_old, span.h.
+type SpanOld struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Index   uint32
+	_       uint32
+}
+
+// enum table_kind, table.h.
+const (
+	TableTasks    = 0
+	TableCalls    = 1
+	TableRequests = 2
+	TablePairs    = 3
+	TableSpans    = 4
+	Tables        = 5
+)
+
+// enum table_size, table.h.
+const (
+	BucketKeys   = 8
+	Segments     = 4
+	ChunkBuckets = 512
+	MaxChunks    = 256
+)
+
+// Bucket is struct bucket, table.h.
+type Bucket struct {
+	_   structs.HostLayout
+	Key [8]uint64
+}
+
+// Deadline is struct deadline, table.h.
+type Deadline struct {
+	_      structs.HostLayout
+	ForNs  uint64
+	Fired  uint64
+	DueNs  uint64
+	SeenNs uint64
+}
+
+// Growth is struct growth, table.h.
+type Growth struct {
+	_        structs.HostLayout
+	Segments uint32
+	Wanted   uint32
+	Mask     [4]uint32
+	Chunks   [4]uint32
+}
+
+// Chunk is struct chunk, table.h.
+type Chunk struct {
+	_          structs.HostLayout
+	DueNs      uint64
+	Generation uint32
+	_          uint32
+}
+
+// TickState is struct tick_state, table.h.
+type TickState struct {
+	_         structs.HostLayout
+	Ticks     uint64
+	Scans     uint64
+	Late      uint64
+	LatestNs  uint64
+	Truncated uint64
+	NextNs    uint64
+	Busy      uint64
+}
+
+// enum tracker_kind, tracker.h.
+const (
+	TrackWakeup  = 0
+	TrackOffcpu  = 1
+	TrackSyscall = 2
+	TrackBlock   = 3
+	TrackIrq     = 4
+	TrackSoftirq = 5
+	TrackPair    = 6
+	TrackChain   = 7
+	TrackSpan    = 8
+	Trackers     = 9
+)
+
+// enum name_length, tracker.h.
+const (
+	TaskCommLen    = 16
+	DiskNameLen    = 32
+	HandlerNameLen = 32
+)
+
+// enum limit, tracker.h.
+const (
+	Never = 0x7fffffffffffffff
+)
+
+// enum floor_size, tracker.h.
+const (
+	FloorThreads  = 2
+	FloorStates   = 3
+	FloorOps      = 8
+	FloorEnds     = 4
+	Syscalls      = 512
+	IrqClasses    = 256
+	Softirqs      = 16
+	Phases        = 2
+	TimeoutStates = 4
+	TimeoutTables = 8
+)
+
+// enum softirq_phase, tracker.h.
+const (
+	PhaseRaise = 0
+	PhaseRun   = 1
+)

@@ -1,0 +1,97 @@
+package abi
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/bpf"
+)
+
+// What the objects hold has the size, the offsets and the values of what Go has.
+func TestObjectsHaveTheSameLayout(t *testing.T) {
+	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"tailcam": bpf.LoadTailcam, "pair": bpf.LoadPair} {
+		t.Run(name, func(t *testing.T) {
+			spec, err := load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			structs, values := 0, 0
+			for typ, err := range spec.Types.All() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch c := typ.(type) {
+				case *btf.Struct:
+					if g, ok := goTypes[c.Name]; ok {
+						structs++
+						if err := same(c, g); err != nil {
+							t.Errorf("struct %s: %v", c.Name, err)
+						}
+					}
+				case *btf.Enum:
+					for _, v := range c.Values {
+						if g, ok := goConstants[v.Name]; ok {
+							values++
+							if g != v.Value {
+								t.Errorf("%s is %d in C and %d in Go", v.Name, v.Value, g)
+							}
+						}
+					}
+				}
+			}
+			t.Logf("%d structs, %d constants", structs, values)
+			if structs < 10 {
+				t.Error("the object holds next to nothing of the ABI")
+			}
+		})
+	}
+}
+
+// same compares a type of C with one of Go, and those within it.
+func same(c btf.Type, g reflect.Type) error {
+	c = btf.UnderlyingType(c)
+	size, err := btf.Sizeof(c)
+	if err != nil {
+		return err
+	}
+	if uintptr(size) != g.Size() {
+		return fmt.Errorf("%d bytes in C, %d in Go", size, g.Size())
+	}
+	switch c := c.(type) {
+	case *btf.Struct:
+		if g.NumField() != len(c.Members)+1 { // the first is structs.HostLayout
+			return fmt.Errorf("%d members in C, %d in Go", len(c.Members), g.NumField()-1)
+		}
+		for i, m := range c.Members {
+			f, name, typ := g.Field(i+1), m.Name, m.Type
+			if u, ok := typ.(*btf.Union); ok {
+				name, typ = u.Members[0].Name, u.Members[0].Type
+			}
+			if f.Name != "_" && !strings.EqualFold(f.Name, strings.ReplaceAll(name, "_", "")) {
+				return fmt.Errorf("%s in C is %s in Go", name, f.Name)
+			}
+			if uintptr(m.Offset.Bytes()) != f.Offset {
+				return fmt.Errorf("%s is at %d in C and at %d in Go", name, m.Offset.Bytes(), f.Offset)
+			}
+			if err := same(typ, f.Type); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	case *btf.Array:
+		if g.Kind() != reflect.Array || g.Len() != int(c.Nelems) {
+			return fmt.Errorf("%d elements in C, %v in Go", c.Nelems, g)
+		}
+		return same(c.Type, g.Elem())
+	case *btf.Int:
+		signed := c.Encoding == btf.Signed && c.Name != "char"
+		if signed != (g.Kind() >= reflect.Int && g.Kind() <= reflect.Int64) {
+			return fmt.Errorf("%s in C is %v in Go", c.Name, g)
+		}
+	}
+	return nil
+}

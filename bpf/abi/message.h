@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What comes through the ring buffer of outliers, and who has how much of it. */
+#ifndef TAILCAM_ABI_MESSAGE_H
+#define TAILCAM_ABI_MESSAGE_H
+
+#include <linux/types.h>
+
+#include "abi/outlier.h"
+#include "abi/rule.h"
+
+/* The first two bytes of each. */
+enum message_type {
+	OUTLIER_TYPE = 0x7443,
+	USER_STACK_TYPE = 0x7444,
+	PROGRESS_TYPE = 0x7445,
+	QUESTION_TYPE = 0x7446,
+	GROW_TYPE = 0x7447,
+};
+
+enum progress_size {
+	PROGRESS_STACKS = 8, /* power of two */
+	PROGRESS_FRAMES = 32,
+};
+
+/*
+ * The user stack of an outlier at sched_switch. The kernel unwinds the user
+ * stack of the current task only, so it is taken when the task itself passes
+ * its next hook. It belongs to the outliers with the same tid and time_ns.
+ */
+struct user_stack {
+	__u16 type; /* USER_STACK_TYPE */
+	__u16 frames;
+	__u32 tid;
+	__u64 time_ns; /* outlier.time_ns */
+	__u64 user[MAX_STACK];
+};
+
+struct progress_stack {
+	__u64 age_ns; /* since the entry */
+	__u32 frames;
+	__u32 state; /* it left in */
+	__u64 kernel[PROGRESS_FRAMES];
+};
+
+/*
+ * Where a slow system call was each time it left its CPU. Comes before the
+ * outlier with the same tid and start_ns.
+ */
+struct progress {
+	__u16 type; /* PROGRESS_TYPE */
+	__u16 _pad;
+	__u32 tid;
+	__u64 start_ns;
+	__u64 count; /* switches; the first and the last PROGRESS_STACKS - 1 are kept */
+	struct progress_stack stack[PROGRESS_STACKS];
+};
+
+/* A pending table is crowded. */
+struct grow_message {
+	__u16 type; /* GROW_TYPE */
+	__u16 table;
+	__u32 _pad;
+};
+
+/* Asks the daemon for a verdict: a rule with a histogram depends on it. */
+struct question {
+	__u16 type; /* QUESTION_TYPE */
+	__u16 kind; /* enum verdict_kind */
+	__u32 generation;
+	__u64 id;
+};
+
+/* Who else than a rule, by its id, owns bytes of the ring buffer. */
+enum ring_owner {
+	RING_STACKS = MAX_RULES + 0,
+	RING_PROGRESS = MAX_RULES + 1,
+	RING_MESSAGES = MAX_RULES + 2, /* questions, growth */
+	RING_OWNERS = MAX_RULES + 3,
+	RING_HEADER = 8, /* bytes that the kernel puts before each message */
+};
+
+/*
+ * Bytes of the ring buffer, by owner: a rule's id, or one of the kinds of
+ * messages that belong to no rule. What is sent and not read yet may not
+ * exceed the owner's share while the common part is used up. Never cleared,
+ * so that what is in flight is exact whichever rule has the id.
+ */
+struct ring_use {
+	__u64 sent; /* with atomics, by the kernel side */
+	__u64 read; /* by the daemon, as it reads */
+	__u64 refused;
+	__u64 _pad[5];
+};
+
+/* What the program stack_of_task tells of one task. */
+struct task_stack {
+	__u64 frames;
+	__u64 kernel[MAX_STACK];
+};
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The trackers, their floors, and what one event's task is called. */
+#ifndef TAILCAM_ABI_TRACKER_H
+#define TAILCAM_ABI_TRACKER_H
+
+#include <linux/types.h>
+
+/* Trackers, in the order of DESIGN.md. Also the index of floors, counters. */
+enum tracker_kind {
+	TRACK_WAKEUP = 0,
+	TRACK_OFFCPU = 1,
+	TRACK_SYSCALL = 2,
+	TRACK_BLOCK = 3,
+	TRACK_IRQ = 4,
+	TRACK_SOFTIRQ = 5,
+	TRACK_PAIR = 6,
+	TRACK_CHAIN = 7,
+	TRACK_SPAN = 8,
+	TRACKERS = 9,
+};
+
+/* Bytes of names, with their NUL. */
+enum name_length {
+	TASK_COMM_LEN = 16,
+	DISK_NAME_LEN = 32,
+	HANDLER_NAME_LEN = 32,
+};
+
+/* A floor, a timeout or a threshold that no delay reaches. */
+enum limit {
+	NEVER = 0x7fffffffffffffff,
+};
+
+/* Key classes of the floors of each tracker: one threshold and one timeout is kept for each. */
+enum floor_size {
+	FLOOR_THREADS = 2,  /* wakeup, offcpu: by number of the thread bit */
+	FLOOR_STATES = 3,   /* offcpu: by number of the state bit */
+	FLOOR_OPS = 8,	    /* block: by number of the op bit; power of two */
+	FLOOR_ENDS = 4,	    /* chain: by CHAIN_END_*; power of two */
+	SYSCALLS = 512,	    /* numbers at or past this are not tracked */
+	IRQ_CLASSES = 256,  /* by the low bits of the irq's number */
+	SOFTIRQS = 16,	    /* power of two; kernels have 10 */
+	PHASES = 2,	    /* softirq: by softirq_phase */
+	TIMEOUT_STATES = 4, /* FLOOR_STATES, as a power of two */
+	TIMEOUT_TABLES = 8, /* TABLES, as a power of two */
+};
+
+enum softirq_phase {
+	PHASE_RAISE = 0, /* raised until it runs */
+	PHASE_RUN = 1,	 /* its run */
+};
+
+#endif
