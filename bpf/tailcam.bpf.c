@@ -38,7 +38,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	u32 cpu = bpf_get_smp_processor_id();
 
 	if (record_sched) {
-		steal_look(ctx, prev, this_cpu(cpu), cpu, now);
+		steal_sample(ctx, prev, this_cpu(cpu), cpu, now);
 		record_switch(ctx, prev, next, preempt, prev_state, cpu, now);
 	}
 	if (track_syscall && progress_stacks)
@@ -47,14 +47,14 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		struct cpu_state *me = this_cpu(cpu);
 
 		if (user_stacks_later && me)
-			user_stack_now(ctx, prev, me);
+			user_stack_resolve(ctx, prev, me);
 		if (track_tasks) {
-			sched_leave(prev, preempt, prev_state, cpu, me, now);
-			sched_arrive(next, cpu, me, now);
+			sched_switch_out(prev, preempt, prev_state, cpu, me, now);
+			sched_switch_in(next, cpu, me, now);
 		}
 		if (track_chain) {
-			chain_leave(ctx, prev, preempt, prev_state, cpu, me, now);
-			chain_arrive(ctx, next, cpu, me, now);
+			chain_switch_out(ctx, prev, preempt, prev_state, cpu, me, now);
+			chain_switch_in(ctx, next, cpu, me, now);
 		}
 		if (me)
 			run_history(prev, next, me, now);
@@ -101,7 +101,7 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
 	if (record_sched)
 		record_migrate(ctx, p, dest, cpu, now);
 	if (track_wakeup)
-		sched_move(p, dest, now);
+		sched_migrate(p, dest, now);
 	return 0;
 }
 
@@ -130,7 +130,7 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 	if (record_process)
 		record_process_event(ctx, REC_EXIT, p, 0);
 	if (track_syscall)
-		call_dies(p->pid, this_cpu(bpf_get_smp_processor_id()));
+		call_forget_thread(p->pid, this_cpu(bpf_get_smp_processor_id()));
 	return 0;
 }
 
@@ -155,7 +155,7 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	if (record_syscall)
 		record_syscall_entry(ctx, current, regs, cpu, nr, now);
 	if (wanted)
-		syscall_begin(current, nr, now, cpu, this_cpu(cpu));
+		syscall_entry(current, nr, now, cpu, this_cpu(cpu));
 	if (span)
 		span_event(ctx, regs, current, span, now, cpu, this_cpu(cpu));
 	return 0;
@@ -174,7 +174,7 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 		struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 
 		if (me && me->later_time_ns)
-			user_stack_now(ctx, bpf_get_current_task_btf(), me);
+			user_stack_resolve(ctx, bpf_get_current_task_btf(), me);
 	}
 	if (!wanted && !record_syscall && !chain_user)
 		return 0;
@@ -190,7 +190,7 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 	if (record_syscall)
 		record_syscall_exit(ctx, current, ret, cpu, nr, now);
 	if (wanted)
-		syscall_end(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
+		syscall_exit(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
 	return 0;
 }
 
@@ -269,9 +269,9 @@ int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 	if (record_irq)
 		record_irq_entry(ctx, current, irq, action, cpu, now);
 	if (track_irq)
-		irq_begin(irq, action, current, cpu, me, now);
+		irq_entry(irq, action, current, cpu, me, now);
 	if (track_chain)
-		chain_irq_begin(cpu, irq, action, now);
+		chain_irq_entry(cpu, irq, action, now);
 	return 0;
 }
 
@@ -288,9 +288,9 @@ int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
 	if (record_irq)
 		record_irq_exit(ctx, current, irq, ret, cpu, now);
 	if (track_irq)
-		irq_end(ctx, irq, action, current, cpu, me, now);
+		irq_exit(ctx, irq, action, current, cpu, me, now);
 	if (track_chain)
-		chain_irq_end(cpu);
+		chain_irq_exit(cpu);
 	return 0;
 }
 
@@ -309,9 +309,9 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 	if (record_irq)
 		record_softirq(ctx, REC_SOFTIRQ_ENTRY, current, vec, cpu, now);
 	if (track_softirq)
-		softirq_begin(ctx, vec, current, cpu, me, now);
+		softirq_run_entry(ctx, vec, current, cpu, me, now);
 	if (track_chain)
-		chain_softirq_begin(vec, current->pid, cpu, now);
+		chain_softirq_entry(vec, current->pid, cpu, now);
 	return 0;
 }
 
@@ -328,9 +328,9 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	if (record_irq)
 		record_softirq(ctx, REC_SOFTIRQ_EXIT, current, vec, cpu, now);
 	if (track_softirq)
-		softirq_end(ctx, vec, current, cpu, me, now);
+		softirq_run_exit(ctx, vec, current, cpu, me, now);
 	if (track_chain)
-		chain_softirq_end(cpu);
+		chain_softirq_exit(cpu);
 	return 0;
 }
 
@@ -339,11 +339,11 @@ SEC("tp_btf/softirq_raise")
 int BPF_PROG(softirq_raise, unsigned int vec)
 {
 	if (track_softirq_raise)
-		softirq_raised(vec);
+		softirq_wait_entry(vec);
 	if (track_chain) {
 		u32 cpu = bpf_get_smp_processor_id();
 
-		chain_raise(vec, cpu, this_cpu(cpu), bpf_ktime_get_ns());
+		chain_softirq_raise(vec, cpu, this_cpu(cpu), bpf_ktime_get_ns());
 	}
 	return 0;
 }
@@ -366,7 +366,7 @@ int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *expires)
 	if (record_timer)
 		record_hrtimer_entry(ctx, timer, expires, cpu, now);
 	if (track_chain)
-		chain_timer_begin(cpu, timer, now);
+		chain_timer_entry(cpu, timer, now);
 	if (timeouts)
 		tick(now, cpu);
 	return 0;
@@ -381,11 +381,11 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 	if (me)
 		me->in_hrtimer = 0;
 	if (record_sched) /* the tick is such a timer */
-		steal_look(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
+		steal_sample(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
 	if (record_timer)
 		record_hrtimer_exit(ctx, timer);
 	if (track_chain)
-		chain_timer_end(cpu);
+		chain_timer_exit(cpu);
 	return 0;
 }
 
@@ -577,11 +577,11 @@ int forget_thread(struct forget *ctx)
 {
 	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 
-	if (track_tasks && task_dies(ctx->tid) && me)
+	if (track_tasks && task_forget(ctx->tid) && me)
 		__sync_fetch_and_add(&me->reclaimed, 1);
 	if (track_syscall)
-		call_dies(ctx->tid, me);
-	if (track_chain && chain_dies(ctx->tid) && me)
+		call_forget_thread(ctx->tid, me);
+	if (track_chain && chain_forget(ctx->tid) && me)
 		__sync_fetch_and_add(&me->reclaimed, 1);
 	return 0;
 }
@@ -608,7 +608,7 @@ int forget_pair(struct forget_pair *ctx)
 	return pair_forget(ctx->index, ctx->start_ns);
 }
 
-/* Nobody has ended a span for too long; 1: its place is free. */
+/* Nobody has ended a span for too long; 1: its slot is free. */
 SEC("syscall")
 int expire_span_at(struct span_old *ctx)
 {

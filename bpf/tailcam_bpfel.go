@@ -49,22 +49,22 @@ type TailcamChain struct {
 }
 
 type TailcamChainCpu struct {
-	_          structs.HostLayout
-	At         uint32
-	Tid        uint32
-	InIrq      uint32
-	IrqNumber  uint32
-	IrqName    uint64
-	TimerNs    uint64
-	InTimer    uint32
-	InSoftirq  uint32
-	SoftirqTid uint32
-	SoftirqAt  uint32
-	Flip       uint64
-	RaisedNs   [10]uint64
-	Irq        TailcamChain
-	Timer      TailcamChain
-	Raised     [20]TailcamChain
+	_            structs.HostLayout
+	Index        uint32
+	Tid          uint32
+	InIrq        uint32
+	IrqNumber    uint32
+	IrqName      uint64
+	TimerNs      uint64
+	InTimer      uint32
+	InSoftirq    uint32
+	SoftirqTid   uint32
+	SoftirqIndex uint32
+	Flip         uint64
+	RaisedNs     [10]uint64
+	Irq          TailcamChain
+	Timer        TailcamChain
+	Raised       [20]TailcamChain
 }
 
 type TailcamChainSlot struct {
@@ -168,10 +168,10 @@ type TailcamCpuState struct {
 	Segments      [256]TailcamRunSegment
 }
 
-type TailcamDuePlace struct {
+type TailcamDueSlot struct {
 	_       structs.HostLayout
 	Tracker uint32
-	At      uint32
+	Index   uint32
 }
 
 type TailcamGlob struct {
@@ -829,7 +829,7 @@ const (
 	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
 	TailcamMapDistributions          = "distributions"
-	TailcamMapDuePlaces              = "due_places"
+	TailcamMapDueSlots               = "due_slots"
 	TailcamMapGlobs                  = "globs"
 	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
@@ -1119,7 +1119,7 @@ type TailcamMapSpecs struct {
 	ClassKeys        *ebpf.MapSpec `ebpf:"class_keys"`
 	Cpus             *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
-	DuePlaces        *ebpf.MapSpec `ebpf:"due_places"`
+	DueSlots         *ebpf.MapSpec `ebpf:"due_slots"`
 	Globs            *ebpf.MapSpec `ebpf:"globs"`
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
@@ -1281,7 +1281,7 @@ type TailcamMaps struct {
 	ClassKeys        *ebpf.Map `ebpf:"class_keys"`
 	Cpus             *ebpf.Map `ebpf:"cpus"`
 	Distributions    *ebpf.Map `ebpf:"distributions"`
-	DuePlaces        *ebpf.Map `ebpf:"due_places"`
+	DueSlots         *ebpf.Map `ebpf:"due_slots"`
 	Globs            *ebpf.Map `ebpf:"globs"`
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
@@ -1333,7 +1333,7 @@ func (m *TailcamMaps) Close() error {
 		m.ClassKeys,
 		m.Cpus,
 		m.Distributions,
-		m.DuePlaces,
+		m.DueSlots,
 		m.Globs,
 		m.Growths,
 		m.HistogramRules,

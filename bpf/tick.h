@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The tick: some timer interrupt, every 8 ms, that looks for pending work which
- * is too old. First it collects the places that are due (look.h), then it holds
+ * is too old. First it collects the slots that are due (lib/timeout_scan.h), then it holds
  * each against the rules (expire.h). Both at once would be a deeper nest of
  * calls than the kernel's verifier allows (MAX_CALL_FRAMES).
  */
@@ -20,20 +20,20 @@
 #define SCAN_BUDGET_NS 500000  /* of a tick */
 #define TICK_BUDGET_NS 1000000 /* it runs with interrupts off */
 
-static long place_step(u32 i, struct tick_walk *w)
+static long slot_step(u32 i, struct tick_walk *w)
 {
-	u32 at = w->segment << SEGMENT_SHIFT | (w->bucket * 8 + (i & 7));
+	u32 index = w->segment << SEGMENT_SHIFT | (w->bucket * 8 + (i & 7));
 
 	if (w->table == TABLE_TASKS)
-		task_look(w, at);
+		task_scan(w, index);
 	else if (w->table == TABLE_CALLS)
-		call_look(w, at);
+		call_scan(w, index);
 	else if (w->table == TABLE_PAIRS)
-		pair_look(w, at);
+		pair_scan(w, index);
 	else if (w->table == TABLE_SPANS)
-		span_look(w, at);
+		span_scan(w, index);
 	else
-		request_look(w, at);
+		request_scan(w, index);
 	return 0;
 }
 
@@ -64,26 +64,26 @@ static long bucket_step(u32 i, struct tick_walk *w)
 		any |= bucket->key[k];
 	if (any) {
 		w->bucket = b;
-		bpf_loop(8, place_step, w, 0);
+		bpf_loop(8, slot_step, w, 0);
 	}
 	return 0;
 }
 
 static long chunk_step(u32 i, struct tick_walk *w)
 {
-	u32 at = (w->table * SEGMENTS + w->segment) * MAX_CHUNKS + i;
-	struct chunk *c = bpf_map_lookup_elem(&chunks, &at);
-	u32 due = w->due, live = generation, table;
+	u32 index = (w->table * SEGMENTS + w->segment) * MAX_CHUNKS + i;
+	struct chunk *c = bpf_map_lookup_elem(&chunks, &index);
+	u32 due = w->due, gen = generation, table;
 	u64 least;
 
 	if (!c || i >= MAX_CHUNKS || w->table >= TABLES)
 		return 1;
-	if (c->due_ns > w->now && c->generation == live)
+	if (c->due_ns > w->now && c->generation == gen)
 		return 0;
 	table = w->table;
 	barrier_var(table);
 	least = timeout_least[table & 7];
-	w->force = c->generation != live;
+	w->force = c->generation != gen;
 	w->base = i * CHUNK_BUCKETS;
 	w->next = w->now + least; /* of work that begins from now on */
 	ticker.scans++;
@@ -92,7 +92,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 		ticker.truncated++;
 		return 1;
 	}
-	c->generation = live;
+	c->generation = gen;
 	c->due_ns = w->due > due ? w->now : w->next;
 	if (bpf_ktime_get_ns() - w->now < SCAN_BUDGET_NS)
 		return 0;
@@ -120,17 +120,17 @@ static long segment_step(u32 i, struct tick_walk *w)
 
 static long expire_step(u32 i, struct tick_walk *w)
 {
-	struct due_place *p = bpf_map_lookup_elem(&due_places, &i);
+	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
 	u64 spent;
 
 	if (!p)
 		return 1;
 	if (p->tracker == TRACK_SYSCALL)
-		expire_call(w, p->at);
+		expire_call(w, p->index);
 	else if (p->tracker == TRACK_BLOCK)
-		expire_request(w, p->at);
+		expire_request(w, p->index);
 	else if (p->tracker != TRACK_PAIR && p->tracker != TRACK_SPAN)
-		expire_task(w, p->tracker, p->at);
+		expire_task(w, p->tracker, p->index);
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
 		return 0;

@@ -111,12 +111,12 @@ static __always_inline bool task_compat(struct task_struct *p)
 
 /*
  * Makes at a number that the verifier knows nothing of. Otherwise it follows
- * the rest of the program once for each of the sixteen places.
+ * the rest of the program once for each of the sixteen slots.
  */
-static __always_inline int any_place(int at, u64 noise)
+static __always_inline int opaque_index(int index, u64 noise)
 {
-	asm volatile("%0 ^= %1; %0 ^= %1" : "+r"(at) : "r"(noise));
-	return at;
+	asm volatile("%0 ^= %1; %0 ^= %1" : "+r"(index) : "r"(noise));
+	return index;
 }
 
 #endif

@@ -22,10 +22,10 @@ struct glob_walk {
 	u32 result;
 };
 
-/* One step of matching * and ?, with the last * as the only place to go back to. */
-static long glob_step(u32 i, struct glob_walk **at)
+/* One step of matching * and ?, with the last * as the only slot to go back to. */
+static long glob_step(u32 i, struct glob_walk **arg)
 {
-	struct glob_walk *w = *at;
+	struct glob_walk *w = *arg;
 	char p = w->p < TASK_COMM_LEN ? w->pattern[w->p & (TASK_COMM_LEN - 1)] : 0;
 	char t = w->t < TASK_COMM_LEN ? w->text[w->t & (TASK_COMM_LEN - 1)] : 0;
 
@@ -58,8 +58,8 @@ struct globs_walk {
 
 static long globs_step(u32 i, struct globs_walk *w)
 {
-	u32 at = w->base + i;
-	struct glob *g = bpf_map_lookup_elem(&globs, &at);
+	u32 index = w->base + i;
+	struct glob *g = bpf_map_lookup_elem(&globs, &index);
 	struct glob_walk *one = w->one;
 	long go_on = 0, stop = 1;
 

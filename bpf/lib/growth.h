@@ -6,7 +6,7 @@
  * a key that is found in the first segment costs what it always did; others
  * are looked for only where that fails.
  *
- * A place is a number: its segment in the upper bits, then its bucket and the
+ * A slot is a number: its segment in the upper bits, then its bucket and the
  * position there.
  */
 #ifndef TAILCAM_GROWTH_H
@@ -16,8 +16,8 @@
 #include "lib/pending.h"
 
 #define SEGMENT_SHIFT 28
-#define SEGMENT_OF(at) ((u32)(at) >> SEGMENT_SHIFT)
-#define PLACE_OF(at) ((u32)(at) & ((1u << SEGMENT_SHIFT) - 1))
+#define SEGMENT_OF(index) ((u32)(index) >> SEGMENT_SHIFT)
+#define SEGMENT_INDEX(index) ((u32)(index) & ((1u << SEGMENT_SHIFT) - 1))
 
 #define SEGMENT_MAP(map, count, value_type)                         \
 	struct {                                                    \
@@ -40,48 +40,48 @@ SEGMENT_MAP(more_keys, TABLES *SEGMENTS, struct bucket);
 /* How each table has grown; written by the daemon, but for wanted. Sized by tracker. */
 ARRAY_MAP(growths, struct growth);
 
-/* A value by its place: of the first segment, or a further one. */
-#define SLOT_AT(first, more, at)                                            \
-	({                                                                  \
-		u32 segment = SEGMENT_OF(at), place = PLACE_OF(at);         \
-		void *found = NULL;                                         \
-                                                                            \
-		if (!segment) {                                             \
-			found = bpf_map_lookup_elem(first, &place);         \
-		} else {                                                    \
-			void *inner = bpf_map_lookup_elem(more, &segment);  \
-                                                                            \
-			if (inner)                                          \
-				found = bpf_map_lookup_elem(inner, &place); \
-		}                                                           \
-		found;                                                      \
+/* A value by its slot: of the first segment, or a further one. */
+#define SLOT_AT(first, more, index)                                           \
+	({                                                                    \
+		u32 segment = SEGMENT_OF(index), slot = SEGMENT_INDEX(index); \
+		void *found = NULL;                                           \
+                                                                              \
+		if (!segment) {                                               \
+			found = bpf_map_lookup_elem(first, &slot);            \
+		} else {                                                      \
+			void *inner = bpf_map_lookup_elem(more, &segment);    \
+                                                                              \
+			if (inner)                                            \
+				found = bpf_map_lookup_elem(inner, &slot);    \
+		}                                                             \
+		found;                                                        \
 	})
 
 static __always_inline void *segment_keys(u32 table, u32 segment)
 {
-	u32 at = table * SEGMENTS + segment;
+	u32 index = table * SEGMENTS + segment;
 
-	return bpf_map_lookup_elem(&more_keys, &at);
+	return bpf_map_lookup_elem(&more_keys, &index);
 }
 
-/* The place of key in a further segment, or NOWHERE. */
+/* The slot of key in a further segment, or NO_SLOT. */
 __noinline int more_find(u32 table, u64 key)
 {
 	struct growth *g = bpf_map_lookup_elem(&growths, &table);
 
 	if (!g)
-		return NOWHERE;
+		return NO_SLOT;
 	for (u32 s = 1; s < SEGMENTS; s++) {
 		void *keys = s <= g->segments ? segment_keys(table, s) : NULL;
-		int at;
+		int index;
 
 		if (!keys)
 			break;
-		at = pending_find(keys, g->mask[s], key, HASHED);
-		if (at >= 0)
-			return at | s << SEGMENT_SHIFT;
+		index = pending_find(keys, g->mask[s], key, HASHED);
+		if (index >= 0)
+			return index | s << SEGMENT_SHIFT;
 	}
-	return NOWHERE;
+	return NO_SLOT;
 }
 
 /* Tells user space, once, that the table is too small. */
@@ -107,53 +107,53 @@ __noinline int grow(u32 table)
 	return 0;
 }
 
-/* Claims a place for a new key in a further segment, or returns NOWHERE. */
+/* Claims a slot for a new key in a further segment, or returns NO_SLOT. */
 __noinline int more_claim(u32 table, u64 key)
 {
 	struct growth *g = bpf_map_lookup_elem(&growths, &table);
 	bool crowded = false;
-	int at = NOWHERE;
+	int index = NO_SLOT;
 
 	if (!g)
-		return NOWHERE;
+		return NO_SLOT;
 	for (u32 s = 1; s < SEGMENTS; s++) {
 		void *keys = s <= g->segments ? segment_keys(table, s) : NULL;
 
 		if (!keys)
 			break;
-		at = pending_take(keys, g->mask[s], key, HASHED, &crowded);
-		if (at >= 0) {
-			at |= s << SEGMENT_SHIFT;
+		index = pending_take(keys, g->mask[s], key, HASHED, &crowded);
+		if (index >= 0) {
+			index |= s << SEGMENT_SHIFT;
 			break;
 		}
 	}
-	if (at < 0 || crowded)
+	if (index < 0 || crowded)
 		grow(table);
-	return at;
+	return index;
 }
 
-/* Frees a place of a further segment; the caller has zeroed its value. */
-__noinline int more_release(u32 table, u32 at)
+/* Frees a slot of a further segment; the caller has zeroed its value. */
+__noinline int more_release(u32 table, u32 index)
 {
-	void *keys = segment_keys(table, SEGMENT_OF(at));
+	void *keys = segment_keys(table, SEGMENT_OF(index));
 
 	if (keys)
-		pending_release(keys, PLACE_OF(at));
+		pending_release(keys, SEGMENT_INDEX(index));
 	return 0;
 }
 
-/* The key at a place, or 0. */
-static __always_inline u64 table_key_at(u32 table, void *keys, u32 at)
+/* The key at a slot, or 0. */
+static __always_inline u64 table_key_at(u32 table, void *keys, u32 index)
 {
-	u32 b = PLACE_OF(at) >> 3;
+	u32 b = SEGMENT_INDEX(index) >> 3;
 	volatile struct bucket *bucket;
 
-	if (SEGMENT_OF(at))
-		keys = segment_keys(table, SEGMENT_OF(at));
+	if (SEGMENT_OF(index))
+		keys = segment_keys(table, SEGMENT_OF(index));
 	if (!keys)
 		return 0;
 	bucket = bpf_map_lookup_elem(keys, &b);
-	return bucket ? bucket->key[at & 7] : 0;
+	return bucket ? bucket->key[index & 7] : 0;
 }
 
 static __always_inline bool has_grown(u32 table)
@@ -163,41 +163,41 @@ static __always_inline bool has_grown(u32 table)
 	return g && g->segments;
 }
 
-/* The place of key in a table, or NOWHERE. */
+/* The slot of key in a table, or NO_SLOT. */
 static __always_inline int table_find(u32 table, void *keys, u32 mask, u64 key, enum spread spread)
 {
-	int at = pending_find(keys, mask, key, spread);
+	int index = pending_find(keys, mask, key, spread);
 
-	if (at < 0 && has_grown(table))
-		at = more_find(table, key);
-	return at;
+	if (index < 0 && has_grown(table))
+		index = more_find(table, key);
+	return index;
 }
 
-/* The place of key, claimed if it had none; *fresh tells. NOWHERE: the table is full, and the caller counts it. */
+/* The slot of key, claimed if it had none; *fresh tells. NO_SLOT: the table is full, and the caller counts it. */
 static __always_inline int table_claim(u32 table, void *keys, u32 mask, u64 key, enum spread spread, bool *fresh)
 {
-	int at = table_find(table, keys, mask, key, spread);
+	int index = table_find(table, keys, mask, key, spread);
 	bool crowded = false;
 
-	*fresh = at < 0;
-	if (at >= 0)
-		return at;
-	at = pending_take(keys, mask, key, spread, &crowded);
-	if (at >= 0 && !crowded)
-		return at;
+	*fresh = index < 0;
+	if (index >= 0)
+		return index;
+	index = pending_take(keys, mask, key, spread, &crowded);
+	if (index >= 0 && !crowded)
+		return index;
 	if (!has_grown(table)) {
 		grow(table);
-		return at;
+		return index;
 	}
-	return at >= 0 ? at : more_claim(table, key);
+	return index >= 0 ? index : more_claim(table, key);
 }
 
-static __always_inline void table_release(u32 table, void *keys, int at)
+static __always_inline void table_release(u32 table, void *keys, int index)
 {
-	if (SEGMENT_OF(at))
-		more_release(table, at);
+	if (SEGMENT_OF(index))
+		more_release(table, index);
 	else
-		pending_release(keys, at);
+		pending_release(keys, index);
 }
 
 #endif

@@ -78,8 +78,8 @@ static __always_inline u32 histogram_bucket_of(u64 v)
 /* Counts delay in the histogram with this number of this CPU. */
 static __always_inline void histogram_count(u32 number, u32 cpu, u64 delay, enum histogram_writer writer)
 {
-	u32 at = cpu * histogram_stride + number;
-	struct histogram *h = bpf_map_lookup_elem(&distributions, &at);
+	u32 index = cpu * histogram_stride + number;
+	struct histogram *h = bpf_map_lookup_elem(&distributions, &index);
 	struct cpu_state *me;
 	u32 bucket;
 
@@ -178,25 +178,25 @@ static __always_inline bool histogram_may_want(const struct histogram_rule *h, c
 static __always_inline u32 histogram_class(const struct histogram_rule *h, u64 key)
 {
 	u32 b = (h->classes >> 3) + home(key, h->class_mask);
-	int at;
+	int index;
 
 	if (!key)
 		return h->own;
-	at = bucket_find(&class_keys, b, key);
-	if (at < 0)
-		at = bucket_find(&class_keys, b ^ 1, key);
-	if (at < 0) /* two CPUs may claim one key at once: the reader adds up what has the same key */
-		at = bucket_claim(&class_keys, b, key);
-	if (at < 0)
-		at = bucket_claim(&class_keys, b ^ 1, key);
-	return at < 0 ? h->own : (u32)at;
+	index = bucket_find(&class_keys, b, key);
+	if (index < 0)
+		index = bucket_find(&class_keys, b ^ 1, key);
+	if (index < 0) /* two CPUs may claim one key at once: the reader adds up what has the same key */
+		index = bucket_claim(&class_keys, b, key);
+	if (index < 0)
+		index = bucket_claim(&class_keys, b ^ 1, key);
+	return index < 0 ? h->own : (u32)index;
 }
 
 static long histogram_override_step(u32 i, struct histogram_walk *w)
 {
 	struct scratch *s = w->s;
-	u32 at = s->histogram.override_base + i;
-	struct override *o = bpf_map_lookup_elem(&overrides, &at);
+	u32 index = s->histogram.override_base + i;
+	struct override *o = bpf_map_lookup_elem(&overrides, &index);
 	long go_on = 0, stop = 1;
 
 	barrier_var(go_on); /* see override_step */
@@ -213,8 +213,8 @@ static long histogram_step(u32 i, struct histogram_walk *w)
 {
 	struct scratch *s = w->s;
 	struct facts *f = &s->facts;
-	u32 at = s->histogram.base + i;
-	struct histogram_rule *h = bpf_map_lookup_elem(&histogram_rules, &at);
+	u32 index = s->histogram.base + i;
+	struct histogram_rule *h = bpf_map_lookup_elem(&histogram_rules, &index);
 	long go_on = 0;
 	struct rule *r;
 	u32 rule;
@@ -241,8 +241,8 @@ static long histogram_step(u32 i, struct histogram_walk *w)
 	if (s->undecided) {
 		struct histogram *own;
 
-		at = s->histogram.cpu * histogram_stride + h->own;
-		own = bpf_map_lookup_elem(&distributions, &at);
+		index = s->histogram.cpu * histogram_stride + h->own;
+		own = bpf_map_lookup_elem(&distributions, &index);
 		if (own)
 			own->undecided++;
 		histogram_ask(f, s->undecided, s->histogram.cpu, s->histogram.now);
@@ -258,7 +258,7 @@ static long histogram_step(u32 i, struct histogram_walk *w)
 	return go_on;
 }
 
-/* Counts for count rules with histograms from place base on. */
+/* Counts for count rules with histograms from slot base on. */
 static __always_inline void histogram_range(struct scratch *s, u32 base, u32 count, u32 cpu, u64 now, u64 delay)
 {
 	struct histogram_walk w = {.s = s};
@@ -286,13 +286,13 @@ static __always_inline void histogram_evaluate(struct scratch *s, u32 tracker, u
  */
 static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
 {
-	u32 at = cpu * SCRATCHES + tracker;
+	u32 index = cpu * SCRATCHES + tracker;
 	u32 now = generation;
 	struct scratch *s;
 
 	if (!histograms || !histogram_tables[now & 1].count[tracker])
 		return NULL;
-	s = bpf_map_lookup_elem(&scratches, &at);
+	s = bpf_map_lookup_elem(&scratches, &index);
 	if (!s)
 		return NULL;
 	*needs = histogram_tables[now & 1].needs[tracker];

@@ -71,9 +71,9 @@ struct {
 	__type(value, struct key_glob);
 } key_globs SEC(".maps");
 
-static long key_step(u32 i, struct facts **at)
+static long key_step(u32 i, struct facts **arg)
 {
-	struct facts *f = *at;
+	struct facts *f = *arg;
 	struct key_walk *w = &f->key_walk;
 	u32 pi = w->p, ti = w->t;
 	char p = 0, t = 0;
@@ -116,8 +116,8 @@ struct keys_walk {
 
 static long keys_step(u32 i, struct keys_walk *w)
 {
-	u32 at = w->base + i;
-	struct key_glob *g = bpf_map_lookup_elem(&key_globs, &at);
+	u32 index = w->base + i;
+	struct key_glob *g = bpf_map_lookup_elem(&key_globs, &index);
 	struct facts *f = w->f;
 	long go_on = 0, stop = 1;
 

@@ -35,10 +35,10 @@ static __always_inline void outlier_reset(struct scratch *s, u32 tracker, u32 cp
 }
 
 /* Scratch number n of this CPU, its outlier's head filled in. */
-static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
+static __always_inline struct scratch *outlier_init_in(u32 n, u32 tracker, u32 cpu, u64 start, u64 now)
 {
-	u32 at = cpu * SCRATCHES + n;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+	u32 index = cpu * SCRATCHES + n;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
 
 	if (s)
 		outlier_reset(s, tracker, cpu, start, now);
@@ -46,9 +46,9 @@ static __always_inline struct scratch *outlier_begin_in(u32 n, u32 tracker, u32 
 }
 
 /* The scratch of this CPU and tracker. */
-static __always_inline struct scratch *outlier_begin(u32 tracker, u32 cpu, u64 start, u64 now)
+static __always_inline struct scratch *outlier_init(u32 tracker, u32 cpu, u64 start, u64 now)
 {
-	return outlier_begin_in(tracker, tracker, cpu, start, now);
+	return outlier_init_in(tracker, tracker, cpu, start, now);
 }
 
 /* Who: the facts that rules ask for, and the same in the outlier. */
@@ -85,14 +85,14 @@ static long emit_step(u32 i, struct rules_walk *w)
 	struct outlier *out;
 	struct rule *r;
 	u64 delay = s->delay_ns;
-	u32 flags, at, id, cause;
+	u32 flags, index, id, cause;
 	bool decided, wanted;
 
 	if (i >= MAX_RULES)
 		return 1;
-	at = s->fired[i].rule;
+	index = s->fired[i].rule;
 	cause = s->fired[i].cause;
-	r = bpf_map_lookup_elem(&rules, &at);
+	r = bpf_map_lookup_elem(&rules, &index);
 	id = s->fired[i].id;
 	state = bpf_map_lookup_elem(&rule_states, &id);
 	if (!r || !state)
@@ -138,7 +138,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 	}
 	out->flags = flags;
 	out->cause = cause;
-	out->rule = at;
+	out->rule = index;
 	out->owner = id;
 	out->undecided = s->fired[i].undecided;
 	out->threshold_ns = s->fired[i].threshold_ns;

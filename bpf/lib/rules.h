@@ -38,7 +38,7 @@ struct {
 
 /* A rule that wants the outlier. */
 struct fired {
-	u32 rule; /* place in map rules */
+	u32 rule; /* slot in map rules */
 	u32 undecided;
 	u64 threshold_ns; /* or the timeout */
 	u8 cause;
@@ -94,8 +94,8 @@ struct rules_walk {
 static long override_step(u32 i, struct rules_walk *w)
 {
 	struct scratch *s = w->s;
-	u32 at = s->override_base + i;
-	struct override *o = bpf_map_lookup_elem(&overrides, &at);
+	u32 index = s->override_base + i;
+	struct override *o = bpf_map_lookup_elem(&overrides, &index);
 	long go_on = 0, stop = 1;
 	int decision;
 
@@ -161,10 +161,10 @@ static __always_inline s32 rule_fires(struct scratch *s, const struct rule *r)
 static long rule_step(u32 i, struct rules_walk *w)
 {
 	struct scratch *s = w->s;
-	u32 at = w->base + i;
+	u32 index = w->base + i;
 	s32 cause;
 	u32 n, id;
-	struct rule *r = bpf_map_lookup_elem(&rules, &at);
+	struct rule *r = bpf_map_lookup_elem(&rules, &index);
 	struct rule_state *state;
 	bool ratchet;
 
@@ -202,7 +202,7 @@ static long rule_step(u32 i, struct rules_walk *w)
 	n = s->fired_count;
 	if (n >= MAX_RULES)
 		return 1;
-	s->fired[n].rule = at;
+	s->fired[n].rule = index;
 	s->fired[n].undecided = s->undecided;
 	s->fired[n].threshold_ns = cause == CAUSE_THRESHOLD ? s->threshold_ns : s->timeout_ns;
 	s->fired[n].cause = cause;
@@ -214,7 +214,7 @@ static long rule_step(u32 i, struct rules_walk *w)
 	return 0;
 }
 
-/* Holds s->facts after delay to count rules from place base on. */
+/* Holds s->facts after delay to count rules from slot base on. */
 static __always_inline u32 evaluate_range(struct scratch *s, u32 base, u32 count, u64 delay)
 {
 	struct rules_walk w = {.s = s, .base = base};

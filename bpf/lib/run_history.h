@@ -26,7 +26,7 @@ static __always_inline void run_history(struct task_struct *prev, struct task_st
 	me->switches++;
 }
 
-struct ran_walk {
+struct run_walk {
 	struct outlier *out;
 	struct cpu_state *cpu;
 	u64 since;
@@ -39,7 +39,7 @@ struct ran_walk {
  * until before the wait. Accounts are few: where two tasks meet in one, the
  * longer stays, so whoever ran for most of the wait is among them.
  */
-static long ran_step(u32 i, struct ran_walk *w)
+static long run_step(u32 i, struct run_walk *w)
 {
 	struct run_segment *from = &w->cpu->segments[(w->head - 1 - i) & (RUN_HISTORY - 1)];
 	u64 start = from->start_ns;
@@ -66,16 +66,16 @@ static long ran_step(u32 i, struct ran_walk *w)
 }
 
 /* Who ran on the CPU where the task waited, from since to now. */
-static __always_inline void outlier_ran(struct outlier *out, u32 cpu, u64 since, u64 now)
+static __always_inline void outlier_runs(struct outlier *out, u32 cpu, u64 since, u64 now)
 {
 	struct cpu_state *there = this_cpu(cpu);
-	struct ran_walk w = {.out = out, .cpu = there, .since = since, .until = now};
+	struct run_walk w = {.out = out, .cpu = there, .since = since, .until = now};
 
 	if (!there)
 		return;
 	__builtin_memset(out->runs, 0, sizeof(out->runs));
 	w.head = there->switches;
-	bpf_loop(RUN_HISTORY, ran_step, &w, 0);
+	bpf_loop(RUN_HISTORY, run_step, &w, 0);
 }
 
 #endif

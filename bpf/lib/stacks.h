@@ -25,7 +25,7 @@ volatile u32 waker_stacks_wanted;
  */
 
 /* Owes the user stack of next, which gets this CPU. */
-static __always_inline void user_stack_later(struct outlier *out, struct task_struct *next, struct cpu_state *me)
+static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
 {
 	void *regs = (void *)bpf_task_pt_regs(next);
 	u64 ip = 0, sp = 0;
@@ -44,7 +44,7 @@ static __always_inline void user_stack_later(struct outlier *out, struct task_st
 }
 
 /* Sends the owed user stack if current is the task that owes it. */
-static __always_inline void user_stack_now(void *ctx, struct task_struct *current, struct cpu_state *me)
+static __always_inline void user_stack_resolve(void *ctx, struct task_struct *current, struct cpu_state *me)
 {
 	struct user_stack *u;
 	struct ring_use *use;

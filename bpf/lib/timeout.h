@@ -35,7 +35,7 @@ static __always_inline u64 deadline_take(u64 *slot_start, struct deadline *d)
 }
 
 /* Begins the account of work that the tick has not met before. Tick only. */
-static __always_inline void deadline_begin(struct deadline *d, u64 start)
+static __always_inline void deadline_reset(struct deadline *d, u64 start)
 {
 	if (d->for_ns == start)
 		return;

@@ -20,17 +20,17 @@ const volatile bool task_kfuncs;
 /* The least timeout of each pending table: what begins now cannot be due before. */
 volatile u64 timeout_least[TIMEOUT_TABLES];
 
-struct due_place {
+struct due_slot {
 	u32 tracker;
-	u32 at;
+	u32 index;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_DUE);
 	__type(key, u32);
-	__type(value, struct due_place);
-} due_places SEC(".maps");
+	__type(value, struct due_slot);
+} due_slots SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -46,7 +46,7 @@ struct tick_walk {
 	u64 next; /* nothing else in the chunk can be due before */
 	u32 table;
 	u32 base; /* first bucket of the chunk */
-	u32 due;  /* places collected */
+	u32 due;  /* slots collected */
 	u32 force;
 	u32 bucket;
 	u32 segment;
@@ -54,11 +54,11 @@ struct tick_walk {
 	u32 cpu;
 };
 
-/* Collects a place if its work, begun at begin, is due. */
-static __always_inline void place_look(struct tick_walk *w, u32 tracker, u32 at, u64 start, u64 begin, u64 timeout,
-				       struct deadline *d)
+/* Collects a slot if its work, begun at begin, is due. */
+static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 index, u64 start, u64 begin,
+					  u64 timeout, struct deadline *d)
 {
-	struct due_place *p;
+	struct due_slot *p;
 	u64 next = begin + timeout;
 	u32 n = w->due;
 
@@ -66,11 +66,11 @@ static __always_inline void place_look(struct tick_walk *w, u32 tracker, u32 at,
 		return;
 	if ((s64)(w->now - next) >= 0) {
 		if (w->force || d->for_ns != start || d->due_ns <= w->now) {
-			p = bpf_map_lookup_elem(&due_places, &n);
+			p = bpf_map_lookup_elem(&due_slots, &n);
 			if (!p)
 				return;
 			p->tracker = tracker;
-			p->at = at;
+			p->index = index;
 			w->due++;
 			return;
 		}
@@ -155,18 +155,18 @@ static __always_inline void read_user(struct scratch *s, void *regs)
 
 /* -------------------------------------------------------- against the rules */
 
-/* The scratch to judge pending work in; NULL: it has ended, and other work may have begun in its place since. */
-static __always_inline struct scratch *expire_begin(struct tick_walk *w, u32 tracker, u64 start, u64 begin,
+/* The scratch to judge pending work in; NULL: it has ended, and other work may have begun in its slot since. */
+static __always_inline struct scratch *expiry_start(struct tick_walk *w, u32 tracker, u64 start, u64 begin,
 						    struct deadline *d)
 {
 	struct scratch *s;
 
 	if (!start || (s64)(w->now - begin) < 0)
 		return NULL;
-	s = outlier_begin_in(SCRATCH_TICK, tracker, w->cpu, begin, w->now);
+	s = outlier_init_in(SCRATCH_TICK, tracker, w->cpu, begin, w->now);
 	if (!s)
 		return NULL;
-	deadline_begin(d, start);
+	deadline_reset(d, start);
 	s->tick = 1;
 	s->timed_out = d->fired;
 	s->seen_ns = d->seen_ns;
@@ -175,9 +175,9 @@ static __always_inline struct scratch *expire_begin(struct tick_walk *w, u32 tra
 }
 
 /* Bits of the rules that fire and need no daemon. */
-static long claim_step(u32 i, struct scratch **at)
+static long expiry_claim_step(u32 i, struct scratch **arg)
 {
-	struct scratch *s = *at;
+	struct scratch *s = *arg;
 	u64 bit, late;
 
 	if (i >= MAX_RULES)
@@ -197,7 +197,7 @@ static long claim_step(u32 i, struct scratch **at)
 }
 
 /* Notes that it has been looked at; true: rules fire, and these count. */
-static __always_inline bool expire_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 begin)
+static __always_inline bool expiry_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 begin)
 {
 	u64 first, again;
 
@@ -206,7 +206,7 @@ static __always_inline bool expire_claim(struct scratch *s, u64 *slot_start, str
 	if (!s->fired_count)
 		return false;
 	s->claimed = 0;
-	bpf_loop(s->fired_count, claim_step, &s, 0);
+	bpf_loop(s->fired_count, expiry_claim_step, &s, 0);
 	first = s->claimed & ~s->timed_out;
 	again = s->claimed & s->timed_out;
 	first = deadline_fire(slot_start, d, start, first);

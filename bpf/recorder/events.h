@@ -14,7 +14,7 @@ static __always_inline void record_fork(void *ctx, struct task_struct *parent, s
 {
 	struct record r;
 
-	record_begin(&r, REC_FORK);
+	record_init(&r, REC_FORK);
 	COPY_COMM(r.process.comm, parent);
 	COPY_COMM(r.process.child_comm, child);
 	r.process.pid = parent->tgid;
@@ -29,7 +29,7 @@ static __always_inline void record_process_event(void *ctx, u16 type, struct tas
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	COPY_COMM(r.process.comm, p);
 	r.process.pid = p->tgid;
 	if (type == REC_EXEC)
@@ -136,7 +136,7 @@ static __always_inline void record_hrtimer_exit(void *ctx, struct hrtimer *timer
 {
 	struct record r;
 
-	record_begin(&r, REC_HRTIMER_EXIT);
+	record_init(&r, REC_HRTIMER_EXIT);
 	r.hrtimer.hrtimer = (u64)timer;
 	record(ctx, &r);
 }
@@ -145,7 +145,7 @@ static __always_inline void record_timer_entry(void *ctx, struct timer_list *tim
 {
 	struct record r;
 
-	record_begin(&r, REC_TIMER_ENTRY);
+	record_init(&r, REC_TIMER_ENTRY);
 	r.timer.timer = (u64)timer;
 	r.timer.function = (u64)timer->function;
 	r.timer.now = now;
@@ -157,7 +157,7 @@ static __always_inline void record_timer_exit(void *ctx, struct timer_list *time
 {
 	struct record r;
 
-	record_begin(&r, REC_TIMER_EXIT);
+	record_init(&r, REC_TIMER_EXIT);
 	r.timer.timer = (u64)timer;
 	record(ctx, &r);
 }
@@ -170,7 +170,7 @@ static __always_inline void record_work_queue(void *ctx, int req_cpu, struct poo
 	struct workqueue_struct *wq = pwq->wq;
 	struct record r;
 
-	record_begin(&r, REC_WORK_QUEUE);
+	record_init(&r, REC_WORK_QUEUE);
 	r.queue.work = (u64)work;
 	r.queue.function = (u64)work->func;
 	r.queue.req_cpu = req_cpu;
@@ -184,7 +184,7 @@ static __always_inline void record_work_start(void *ctx, struct work_struct *wor
 {
 	struct record r;
 
-	record_begin(&r, REC_WORK_START);
+	record_init(&r, REC_WORK_START);
 	r.work.work = (u64)work;
 	r.work.function = (u64)work->func;
 	record(ctx, &r);
@@ -195,7 +195,7 @@ static __always_inline void record_work_end(void *ctx, struct work_struct *work)
 {
 	struct record r;
 
-	record_begin(&r, REC_WORK_END);
+	record_init(&r, REC_WORK_END);
 	r.work.work = (u64)work;
 	record(ctx, &r);
 }
@@ -207,7 +207,7 @@ static __always_inline void record_fault(void *ctx, u16 type, unsigned long addr
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.fault.address = address;
 	r.fault.ip = ((struct pt_regs___x86 *)regs)->ip;
 	r.fault.error_code = code;
@@ -218,7 +218,7 @@ static __always_inline void record_reclaim(void *ctx, u16 type, u32 kind, int or
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.reclaim.kind = kind;
 	r.reclaim.order = order;
 	r.reclaim.reclaimed = reclaimed;
@@ -229,7 +229,7 @@ static __always_inline void record_compaction(void *ctx, u16 type, bool sync, in
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.reclaim.sync = sync;
 	if (type == REC_COMPACTION_END)
 		r.reclaim.status = status;
@@ -250,7 +250,7 @@ static __always_inline void record_packet(void *ctx, u16 type, struct sk_buff *s
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.net.skb = (u64)skb;
 	r.net.bytes = skb->len;
 	net_name(&r, skb->dev);
@@ -261,7 +261,7 @@ static __always_inline void record_napi_poll(void *ctx, struct napi_struct *napi
 {
 	struct record r;
 
-	record_begin(&r, REC_NAPI_POLL);
+	record_init(&r, REC_NAPI_POLL);
 	r.net.work = work;
 	r.net.budget = budget;
 	net_name(&r, napi->dev);
@@ -274,7 +274,7 @@ static __always_inline void record_power(void *ctx, u16 type, u32 state, u32 cpu
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.power.state = state;
 	r.power.cpu = cpu;
 	record(ctx, &r);
@@ -291,7 +291,7 @@ static __always_inline void record_throttle(void *ctx, u16 type, struct cfs_rq *
 {
 	struct record r;
 
-	record_begin(&r, type);
+	record_init(&r, type);
 	r.throttle.cgroup = queue->tg->css.cgroup->kn->id;
 	r.throttle.cpu = queue->rq->cpu;
 	record(ctx, &r);
@@ -310,7 +310,7 @@ static __always_inline void record_kvm_entry(void *ctx, struct kvm_vcpu *vcpu)
 
 	if (!vcpu)
 		return;
-	record_begin(&r, REC_KVM_ENTRY);
+	record_init(&r, REC_KVM_ENTRY);
 	r.kvm.vcpu = vcpu->vcpu_id;
 	record(ctx, &r);
 }
@@ -323,7 +323,7 @@ static __always_inline void record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
 
 	if (!vcpu)
 		return;
-	record_begin(&r, REC_KVM_EXIT);
+	record_init(&r, REC_KVM_EXIT);
 	r.kvm.vcpu = vcpu->vcpu_id;
 	r.kvm.ip = vcpu->arch.regs[VCPU_REGS_RIP]; /* with Intel's, as of an earlier exit if nobody asked since */
 	record(ctx, &r);

@@ -51,7 +51,7 @@ static __always_inline void record_contention_begin(void *ctx, void *lock, u32 f
 	struct record r;
 	u64 owner;
 
-	record_begin(&r, REC_LOCK_BEGIN);
+	record_init(&r, REC_LOCK_BEGIN);
 	r.lock.lock = (u64)lock;
 	r.lock.flags = flags;
 	owner = lock_owner(lock, flags);
@@ -64,7 +64,7 @@ static __always_inline void record_contention_end(void *ctx, void *lock, int ret
 {
 	struct record r;
 
-	record_begin(&r, REC_LOCK_END);
+	record_init(&r, REC_LOCK_END);
 	r.lock.lock = (u64)lock;
 	r.lock.ret = ret;
 	record(ctx, &r);

@@ -29,7 +29,7 @@ volatile struct recorder_state recorder;
 ARRAY_MAP(record_rings, struct record_ring);
 
 /*
- * The recorder's rings, backend mmap: for each CPU RING_PARTS places of one
+ * The recorder's rings, backend mmap: for each CPU RING_PARTS slots of one
  * part. Written here, read by the daemon through its mapping.
  */
 ARRAY_MAP(records, struct record);
@@ -51,7 +51,7 @@ static __always_inline void record_head(struct record *r, u16 type, u32 cpu, u32
 }
 
 /* A record of the current task, its payload zero. */
-static __always_inline void record_begin(struct record *r, u16 type)
+static __always_inline void record_init(struct record *r, u16 type)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 
@@ -60,22 +60,22 @@ static __always_inline void record_begin(struct record *r, u16 type)
 }
 
 /*
- * Gives the part after this one its place in the ring of a CPU, half a part
- * before it is needed: the oldest place but for those that are pinned. After
+ * Gives the part after this one its slot in the ring of a CPU, half a part
+ * before it is needed: the oldest slot but for those that are pinned. After
  * an outlier what was written before it is pinned until the daemon has read
- * it; what is written meanwhile goes round in the other places. A function of
+ * it; what is written meanwhile goes round in the other slots. A function of
  * its own for the verifier: it is called once in half a part.
  */
 __noinline int record_prepare(u32 cpu, u64 part)
 {
 	struct record_ring *ring = bpf_map_lookup_elem(&record_rings, &cpu);
 	u64 freezes = recorder.freezes, released = recorder.released;
-	u64 pinned, place, keep, taken = 0;
+	u64 pinned, slot, keep, taken = 0;
 	u32 next = 0;
 
 	if (!ring)
 		return 0;
-	place = ring->slot[part & 1] & (RING_PARTS - 1);
+	slot = ring->slot[part & 1] & (RING_PARTS - 1);
 	pinned = released >= ring->pinned_for ? 0 : ring->pinned;
 	if (freezes > released && freezes > ring->pinned_for) {
 		for (int i = 0; i < RING_PARTS; i++)
@@ -84,7 +84,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 		if (keep > RING_KEPT)
 			keep = RING_KEPT;
 		if (keep > part + 1)
-			keep = part + 1; /* a place that holds nothing is not among them */
+			keep = part + 1; /* a slot that holds nothing is not among them */
 		for (int i = 0; i < RING_PARTS; i++) {
 			u64 newer = part + 1 - ring->held[i] - keep;
 
@@ -94,7 +94,7 @@ __noinline int record_prepare(u32 cpu, u64 part)
 		ring->pinned_for = freezes;
 	}
 	for (int i = 1; i < RING_PARTS; i++) {
-		next = (place + i) & (RING_PARTS - 1);
+		next = (slot + i) & (RING_PARTS - 1);
 		if (!(pinned >> next & 1))
 			break;
 	}
@@ -120,16 +120,16 @@ static __always_inline void record_time(struct record *to, u64 time)
 static __always_inline void record_into_memory(struct record *r, struct record_ring *ring)
 {
 	u64 n = __sync_fetch_and_add(&ring->position[0], 1);
-	u64 part = n >> record_shift, place, head;
+	u64 part = n >> record_shift, slot, head;
 	struct record *to;
-	u32 at;
+	u32 index;
 
 	if ((n & record_mask) == record_mask >> 1)
 		record_prepare(r->cpu, part);
-	place = *(volatile u64 *)&ring->slot[part & 1];
-	at = ((r->cpu * RING_PARTS + (place & (RING_PARTS - 1))) << record_shift) + (n & record_mask);
-	to = bpf_map_lookup_elem(&records, &at);
-	if (!to || place >> 8 != part) { /* a CPU that came after the rings were made */
+	slot = *(volatile u64 *)&ring->slot[part & 1];
+	index = ((r->cpu * RING_PARTS + (slot & (RING_PARTS - 1))) << record_shift) + (n & record_mask);
+	to = bpf_map_lookup_elem(&records, &index);
+	if (!to || slot >> 8 != part) { /* a CPU that came after the rings were made */
 		__sync_fetch_and_add(&ring->lost, 1);
 		return;
 	}
@@ -146,8 +146,8 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 	 * The next event is to find its cache line: fetching it is half of the cost. No thread's number
 	 * needs the last byte, so this changes nothing, should an interrupt have written that record already.
 	 */
-	at++;
-	to = bpf_map_lookup_elem(&records, &at);
+	index++;
+	to = bpf_map_lookup_elem(&records, &index);
 	if (to && (n & record_mask) < record_mask)
 		((volatile u8 *)&to->tid)[3] = 0;
 }

@@ -31,7 +31,7 @@ const volatile bool steal_kvm; /* the kernel has it, and no run queue tells */
  * before the hypervisor told of what it took, so that the look before the last
  * one is what was surely before it.
  */
-static __always_inline void steal_look(void *ctx, struct task_struct *current, struct cpu_state *me, u32 cpu, u64 now)
+static __always_inline void steal_sample(void *ctx, struct task_struct *current, struct cpu_state *me, u32 cpu, u64 now)
 {
 	u64 stolen, clock, grown;
 	struct record r;

@@ -42,18 +42,18 @@ ARRAY_MAP(request_keys, struct bucket);
 ARRAY_MAP(request_slots, struct request_slot);
 SEGMENT_MAP(more_request_slots, SEGMENTS, struct request_slot);
 
-static __always_inline struct request_slot *request_slot_at(int at)
+static __always_inline struct request_slot *request_slot_at(int index)
 {
-	return SLOT_AT(&request_slots, &more_request_slots, at);
+	return SLOT_AT(&request_slots, &more_request_slots, index);
 }
 
-static __always_inline void request_forget(int at, struct request_slot *slot)
+static __always_inline void request_forget(int index, struct request_slot *slot)
 {
 	slot->insert_ns = 0;
 	slot->issue_ns = 0;
 	slot->requeues = 0;
 	slot->requeued = 0;
-	table_release(TABLE_REQUESTS, &request_keys, at);
+	table_release(TABLE_REQUESTS, &request_keys, index);
 }
 
 /* The key of rq: its address as a number, which the verifier does not let us make by a cast. */
@@ -65,21 +65,21 @@ static __always_inline u64 request_key(struct request *rq)
 	return key;
 }
 
-/* The place of rq; if it is new, current is taken for the one who asked. */
+/* The slot of rq; if it is new, current is taken for the one who asked. */
 static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me)
 {
 	struct request_slot *slot;
 	struct task_struct *p;
 	bool fresh;
-	int at;
+	int index;
 
-	at = table_claim(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED, &fresh);
-	if (at < 0) {
+	index = table_claim(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED, &fresh);
+	if (index < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_BLOCK], 1);
 		return NULL;
 	}
-	slot = request_slot_at(at);
+	slot = request_slot_at(index);
 	if (!slot)
 		return NULL;
 	if (!fresh) {
@@ -132,12 +132,12 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 /* The driver gave rq back. */
 static __always_inline void block_requeue(struct request *rq)
 {
-	int at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
-	if (at < 0)
+	if (index < 0)
 		return;
-	slot = request_slot_at(at);
+	slot = request_slot_at(index);
 	if (!slot || !slot->issue_ns)
 		return;
 	slot->requeues++;
@@ -147,14 +147,14 @@ static __always_inline void block_requeue(struct request *rq)
 /* rq became part of another request. */
 static __always_inline void block_merge(struct request *rq)
 {
-	int at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
 	struct request_slot *slot;
 
-	if (at < 0)
+	if (index < 0)
 		return;
-	slot = request_slot_at(at);
+	slot = request_slot_at(index);
 	if (slot)
-		request_forget(at, slot);
+		request_forget(index, slot);
 }
 
 /* --------------------------------------------------------------------- exit */
@@ -182,7 +182,7 @@ static __always_inline void outlier_request(struct scratch *s, struct request_sl
 /* The floor is passed. current is whoever was interrupted: the slot knows who asked. */
 static __always_inline void block_outlier(struct request *rq, struct request_slot *slot, int error, u32 cpu, u64 now)
 {
-	struct scratch *s = outlier_begin(TRACK_BLOCK, cpu, slot->issue_ns, now);
+	struct scratch *s = outlier_init(TRACK_BLOCK, cpu, slot->issue_ns, now);
 	u64 queued = slot->insert_ns ? slot->insert_ns : rq->start_time_ns;
 	struct gendisk *disk = rq->q->disk;
 	u64 start = slot->issue_ns, timed_out;
@@ -237,15 +237,15 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	struct request_slot *slot;
 	u64 floor;
 	u32 op;
-	int at;
+	int index;
 
 	/* A part of the request: blk_update_request() is called again for the rest. */
 	if (bytes < rq->__data_len)
 		return;
-	at = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
-	if (at < 0)
+	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	if (index < 0)
 		return;
-	slot = request_slot_at(at);
+	slot = request_slot_at(index);
 	if (!slot)
 		return;
 	if (slot->issue_ns) {
@@ -258,14 +258,14 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 		if ((s64)(now - slot->issue_ns) >= (s64)floor)
 			block_outlier(rq, slot, error, cpu, now);
 	}
-	request_forget(at, slot);
+	request_forget(index, slot);
 }
 
 /* ----------------------------------------------------------------- timeouts */
 
-static __always_inline void request_look(struct tick_walk *w, u32 at)
+static __always_inline void request_scan(struct tick_walk *w, u32 index)
 {
-	struct request_slot *slot = request_slot_at(at);
+	struct request_slot *slot = request_slot_at(index);
 	u64 start;
 	u32 op;
 
@@ -275,12 +275,12 @@ static __always_inline void request_look(struct tick_walk *w, u32 at)
 	op = op_class(slot->cmd_flags);
 	barrier_var(op);
 	if (start)
-		place_look(w, TRACK_BLOCK, at, start, start, timeout_block[op & 7], &slot->deadline);
+		timeout_check(w, TRACK_BLOCK, index, start, start, timeout_block[op & 7], &slot->deadline);
 }
 
-static __always_inline void expire_request(struct tick_walk *w, u32 at)
+static __always_inline void expire_request(struct tick_walk *w, u32 index)
 {
-	struct request_slot *slot = request_slot_at(at);
+	struct request_slot *slot = request_slot_at(index);
 	struct request *rq;
 	struct gendisk *disk;
 	struct scratch *s;
@@ -289,10 +289,10 @@ static __always_inline void expire_request(struct tick_walk *w, u32 at)
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->issue_ns;
-	s = expire_begin(w, TRACK_BLOCK, start, start, &slot->deadline);
+	s = expiry_start(w, TRACK_BLOCK, start, start, &slot->deadline);
 	if (!s)
 		return;
-	rq = (struct request *)table_key_at(TABLE_REQUESTS, &request_keys, at);
+	rq = (struct request *)table_key_at(TABLE_REQUESTS, &request_keys, index);
 	if (slot->pid == self_pid) {
 		slot->deadline.due_ns = NEVER;
 		return;
@@ -304,7 +304,7 @@ static __always_inline void expire_request(struct tick_walk *w, u32 at)
 	disk = BPF_CORE_READ(rq, q, disk);
 	s->out.dev = s->facts.dev = disk ? (u32)BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor) : 0;
 	evaluate(s, TRACK_BLOCK, w->now - start);
-	if (!expire_claim(s, &slot->issue_ns, &slot->deadline, start, start))
+	if (!expiry_claim(s, &slot->issue_ns, &slot->deadline, start, start))
 		return;
 	queued = slot->insert_ns ? slot->insert_ns : BPF_CORE_READ(rq, start_time_ns);
 	if (queued && (s64)(start - queued) > 0)

@@ -8,7 +8,7 @@
  * common memory; only how many tasks carry one origin is counted together.
  *
  * Tasks that carry a chain: claimed at the wake-up, by what carries one itself;
- * released when the task blocks again or dies. On the way are the places where
+ * released when the task blocks again or dies. On the way are the slots where
  * a rule may want it: the switch to the task, its return to user space, its end.
  */
 #ifndef TAILCAM_TRACKER_CHAIN_H
@@ -31,7 +31,7 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 	struct cpu_state *state;
 	struct chain_slot *slot;
 	struct chain *from;
-	int at;
+	int index;
 
 	if (!me)
 		return;
@@ -54,10 +54,10 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 		state->chain_truncated++;
 		return;
 	}
-	at = chain_claim(p, state, now);
-	if (at < 0)
+	index = chain_claim(p, state, now);
+	if (index < 0)
 		return;
-	slot = chain_slot_at(at);
+	slot = chain_slot_at(index);
 	if (!slot)
 		return;
 	chain_copy(&slot->chain, from);
@@ -80,7 +80,7 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 static __noinline struct scratch *chain_facts(struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct scratch *s = outlier_begin(TRACK_CHAIN, cpu, slot->start_ns, now);
+	struct scratch *s = outlier_init(TRACK_CHAIN, cpu, slot->start_ns, now);
 
 	if (!s)
 		return NULL;
@@ -104,8 +104,8 @@ static __noinline u32 chain_wanted(struct scratch *s, u64 delay)
 /* Evidence, and off it goes. p is current but for end run, where it gets the CPU next. */
 static __noinline int chain_report(void *ctx, struct task_struct *p, struct chain_slot *slot, u64 how, u64 now)
 {
-	u32 end = (u32)how, cpu = bpf_get_smp_processor_id(), at = cpu * SCRATCHES + TRACK_CHAIN;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+	u32 end = (u32)how, cpu = bpf_get_smp_processor_id(), index = cpu * SCRATCHES + TRACK_CHAIN;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
 	bool user = !(p->flags & PF_KTHREAD);
 	struct cpu_state *me = this_cpu(cpu);
 	struct outlier *out;
@@ -120,7 +120,7 @@ static __noinline int chain_report(void *ctx, struct task_struct *p, struct chai
 	out->wait_cpu = out->entry_cpu = cpu;
 	if (end == CHAIN_END_RUN) {
 		out->runnable_ns = chain_age(slot->woken_ns, now);
-		outlier_ran(out, cpu, slot->woken_ns, now);
+		outlier_runs(out, cpu, slot->woken_ns, now);
 	}
 	if (s->wants_kernel) {
 		if (end == CHAIN_END_RUN)
@@ -131,7 +131,7 @@ static __noinline int chain_report(void *ctx, struct task_struct *p, struct chai
 	}
 	if (s->wants_user && user) {
 		if (end == CHAIN_END_RUN) {
-			user_stack_later(out, p, me);
+			user_stack_defer(out, p, me);
 		} else {
 			size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
 			out->user_frames = size > 0 ? size / sizeof(u64) : 0;
@@ -153,32 +153,32 @@ static __always_inline void chain_outlier(void *ctx, struct task_struct *p, stru
 /* ----------------------------------------------------------------- switches */
 
 /* prev leaves the CPU: its chain ends, or waits with it. */
-static __always_inline void chain_leave(void *ctx, struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
-					struct cpu_state *state, u64 now)
+static __always_inline void chain_switch_out(void *ctx, struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+					     struct cpu_state *state, u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 	struct chain_slot *slot;
 	u64 start;
 	u32 kind;
-	int at;
+	int index;
 
 	if (!me)
 		return;
 	/* None of these can last over a switch: their end was not seen. */
 	me->in_irq = 0;
 	me->in_timer = 0;
-	if (!me->at)
+	if (!me->index)
 		return;
-	at = me->at - 1;
-	me->at = 0;
-	slot = chain_slot_at(at);
+	index = me->index - 1;
+	me->index = 0;
+	slot = chain_slot_at(index);
 	if (!slot || !state || me->tid != prev->pid)
 		return;
 	start = slot->start_ns;
 	if (!start)
 		return;
 	if (prev_state & TASK_DEAD) {
-		if (chain_finish(slot, at, start))
+		if (chain_finish(slot, index, start))
 			__sync_fetch_and_add(&state->reclaimed, 1);
 		return;
 	}
@@ -191,11 +191,11 @@ static __always_inline void chain_leave(void *ctx, struct task_struct *prev, boo
 	if (!kind) {
 		if (chain_age(start, now) >= floor_chain[CHAIN_END_BLOCK])
 			chain_outlier(ctx, prev, slot, CHAIN_END_BLOCK | (u64)prev_state << 32, now);
-		chain_finish(slot, at, start);
+		chain_finish(slot, index, start);
 		return;
 	}
 	if (chain_age(start, now) > chain_age_ns) {
-		if (chain_finish(slot, at, start))
+		if (chain_finish(slot, index, start))
 			state->chain_ended++;
 		return;
 	}
@@ -210,20 +210,21 @@ static __always_inline void chain_leave(void *ctx, struct task_struct *prev, boo
 }
 
 /* next gets the CPU. */
-static __always_inline void chain_arrive(void *ctx, struct task_struct *next, u32 cpu, struct cpu_state *state, u64 now)
+static __always_inline void chain_switch_in(void *ctx, struct task_struct *next, u32 cpu, struct cpu_state *state,
+					    u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 	u32 tid = next->pid, phase;
 	struct chain_slot *slot;
 	u64 start;
-	int at;
+	int index;
 
 	if (!tid || !me || !state)
 		return;
-	at = bucket_find(&chain_keys, chain_bucket(tid), tid);
-	if (at < 0)
+	index = bucket_find(&chain_keys, chain_bucket(tid), tid);
+	if (index < 0)
 		return;
-	slot = chain_slot_at(at);
+	slot = chain_slot_at(index);
 	if (!slot)
 		return;
 	start = slot->start_ns;
@@ -242,12 +243,12 @@ static __always_inline void chain_arrive(void *ctx, struct task_struct *next, u3
 		}
 	}
 	if (chain_age(start, now) > chain_age_ns) {
-		if (chain_finish(slot, at, start))
+		if (chain_finish(slot, index, start))
 			state->chain_ended++;
 		return;
 	}
 	slot->phase = CHAIN_PHASE_RUN;
-	me->at = at + 1;
+	me->index = index + 1;
 	me->tid = tid;
 	if (!(phase & CHAIN_PHASE_MERGED))
 		chain_add_task(&slot->chain, slot->returned == 2 ? CHAIN_USER : CHAIN_RUN, cpu, now, next);
@@ -258,7 +259,7 @@ static __always_inline bool chain_returns(struct task_struct *current, u32 cpu)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
-	return me && me->at && me->tid == (u32)current->pid;
+	return me && me->index && me->tid == (u32)current->pid;
 }
 
 /* current returns to user space from a system call. */
@@ -267,9 +268,9 @@ static __always_inline void chain_return(void *ctx, struct task_struct *current,
 	struct chain_cpu *me = chain_this_cpu(cpu);
 	struct chain_slot *slot;
 
-	if (!me || !me->at || me->tid != current->pid)
+	if (!me || !me->index || me->tid != current->pid)
 		return;
-	slot = chain_slot_at(me->at - 1);
+	slot = chain_slot_at(me->index - 1);
 	if (!slot || !slot->start_ns || slot->returned)
 		return;
 	slot->returned = 2;
@@ -279,19 +280,19 @@ static __always_inline void chain_return(void *ctx, struct task_struct *current,
 }
 
 /* The thread is gone, and its last switch was not seen. True: it carried one. */
-static __always_inline bool chain_dies(u32 tid)
+static __always_inline bool chain_forget(u32 tid)
 {
-	int at = bucket_find(&chain_keys, chain_bucket(tid), tid);
+	int index = bucket_find(&chain_keys, chain_bucket(tid), tid);
 	struct chain_slot *slot;
 	u64 start;
 
-	if (at < 0)
+	if (index < 0)
 		return false;
-	slot = chain_slot_at(at);
+	slot = chain_slot_at(index);
 	if (!slot)
 		return false;
 	start = slot->start_ns;
-	return start && chain_finish(slot, at, start);
+	return start && chain_finish(slot, index, start);
 }
 
 #endif

@@ -46,7 +46,7 @@ static __always_inline struct chain *chain_of_timer(struct chain_cpu *me, u32 cp
 /* The chain that belongs to what this CPU does just now; NULL: none. */
 static __always_inline struct chain *chain_here(struct chain_cpu *me, u32 tid, u32 cpu)
 {
-	u32 at;
+	u32 index;
 
 	if (me->in_timer)
 		return chain_of_timer(me, cpu);
@@ -56,34 +56,34 @@ static __always_inline struct chain *chain_here(struct chain_cpu *me, u32 tid, u
 	if (me->in_softirq && me->softirq_tid == tid) {
 		struct chain *c;
 
-		at = me->softirq_at;
-		barrier_var(at);
-		if (at >= 2 * CHAIN_VECTORS)
+		index = me->softirq_index;
+		barrier_var(index);
+		if (index >= 2 * CHAIN_VECTORS)
 			return NULL;
-		c = &me->raised[at];
+		c = &me->raised[index];
 		return c->origin_ns ? c : NULL;
 	}
-	if (me->at && me->tid == tid) {
-		struct chain_slot *slot = chain_slot_at(me->at - 1);
+	if (me->index && me->tid == tid) {
+		struct chain_slot *slot = chain_slot_at(me->index - 1);
 
 		return slot && slot->start_ns ? &slot->chain : NULL;
 	}
 	return NULL;
 }
 
-static __always_inline void chain_irq_begin(u32 cpu, int irq, struct irqaction *action, u64 now)
+static __always_inline void chain_irq_entry(u32 cpu, int irq, struct irqaction *action, u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
 	/* A chip with interrupts of its own calls their handlers from its own. */
 	if (!me || me->in_irq++)
 		return;
-	chain_begin(&me->irq, CHAIN_FROM_IRQ, now);
+	chain_init(&me->irq, CHAIN_FROM_IRQ, now);
 	me->irq_number = irq;
 	bpf_probe_read_kernel(&me->irq_name, sizeof(me->irq_name), &action->name);
 }
 
-static __always_inline void chain_irq_end(u32 cpu)
+static __always_inline void chain_irq_exit(u32 cpu)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
@@ -92,20 +92,20 @@ static __always_inline void chain_irq_end(u32 cpu)
 }
 
 /* Timers that expire in a softirq are a part of it. */
-static __always_inline void chain_timer_begin(u32 cpu, struct hrtimer *timer, u64 now)
+static __always_inline void chain_timer_entry(u32 cpu, struct hrtimer *timer, u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
 	if (!me || (bpf_core_field_exists(timer->is_soft) && timer->is_soft))
 		return;
-	chain_begin(&me->timer, CHAIN_FROM_HRTIMER, now);
+	chain_init(&me->timer, CHAIN_FROM_HRTIMER, now);
 	if (me->in_irq && me->irq.origin_ns)
 		me->timer.origin_ns = me->irq.origin_ns;
 	me->timer_ns = now;
 	me->in_timer = 1;
 }
 
-static __always_inline void chain_timer_end(u32 cpu)
+static __always_inline void chain_timer_exit(u32 cpu)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
@@ -118,21 +118,21 @@ static __always_inline void chain_timer_end(u32 cpu)
  * softirq that raises itself has new work: what comes in under load would
  * otherwise seem to wait since the first packet.
  */
-static __always_inline void chain_raise(u32 vec, u32 cpu, struct cpu_state *state, u64 now)
+static __always_inline void chain_softirq_raise(u32 vec, u32 cpu, struct cpu_state *state, u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct chain *from, *to;
 	u32 tid = current->pid;
-	u32 at;
+	u32 index;
 
 	if (!me || vec >= CHAIN_VECTORS)
 		return;
-	at = vec * 2 + ((me->flip >> vec) & 1);
-	barrier_var(at);
-	if (at >= 2 * CHAIN_VECTORS)
+	index = vec * 2 + ((me->flip >> vec) & 1);
+	barrier_var(index);
+	if (index >= 2 * CHAIN_VECTORS)
 		return;
-	to = &me->raised[at];
+	to = &me->raised[index];
 	if (to->origin_ns && chain_age(me->raised_ns[vec], now) < CHAIN_STALE_NS)
 		return;
 	me->raised_ns[vec] = now;
@@ -142,7 +142,7 @@ static __always_inline void chain_raise(u32 vec, u32 cpu, struct cpu_state *stat
 		from = NULL;
 	if (!from) {
 		/* Soft timers: their interrupt raises this one, and nothing else tells of it. */
-		chain_begin(to, vec == CHAIN_VEC_HRTIMER ? CHAIN_FROM_HRTIMER : CHAIN_FROM_SOFTIRQ, now);
+		chain_init(to, vec == CHAIN_VEC_HRTIMER ? CHAIN_FROM_HRTIMER : CHAIN_FROM_SOFTIRQ, now);
 		if (!to->origin_ns)
 			return;
 	} else if (from->stages + 2 > CHAIN_STAGES) {
@@ -157,44 +157,44 @@ static __always_inline void chain_raise(u32 vec, u32 cpu, struct cpu_state *stat
 	chain_add(to, CHAIN_RAISE, cpu, now, vec, 0);
 }
 
-static __always_inline void chain_softirq_begin(u32 vec, u32 tid, u32 cpu, u64 now)
+static __always_inline void chain_softirq_entry(u32 vec, u32 tid, u32 cpu, u64 now)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 	struct chain *c;
-	u32 at;
+	u32 index;
 
 	if (!me || vec >= CHAIN_VECTORS)
 		return;
 	/* An interrupt from here on that raises it again means its next run. */
-	at = vec * 2 + ((me->flip >> vec) & 1);
+	index = vec * 2 + ((me->flip >> vec) & 1);
 	__sync_fetch_and_xor(&me->flip, 1ULL << vec);
-	barrier_var(at);
-	if (at >= 2 * CHAIN_VECTORS)
+	barrier_var(index);
+	if (index >= 2 * CHAIN_VECTORS)
 		return;
-	c = &me->raised[at];
+	c = &me->raised[index];
 	if (!c->origin_ns)
-		chain_begin(c, vec == CHAIN_VEC_HRTIMER ? CHAIN_FROM_HRTIMER : CHAIN_FROM_SOFTIRQ, now);
+		chain_init(c, vec == CHAIN_VEC_HRTIMER ? CHAIN_FROM_HRTIMER : CHAIN_FROM_SOFTIRQ, now);
 	if (c->origin_ns) {
 		c->vectors |= 1 << vec;
 		chain_add(c, CHAIN_SOFTIRQ, cpu, now, vec, 0);
 	}
-	me->softirq_at = at;
+	me->softirq_index = index;
 	me->softirq_tid = tid;
 	me->in_softirq = vec + 1;
 }
 
-static __always_inline void chain_softirq_end(u32 cpu)
+static __always_inline void chain_softirq_exit(u32 cpu)
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
-	u32 at;
+	u32 index;
 
 	if (!me)
 		return;
 	me->in_softirq = 0;
-	at = me->softirq_at;
-	barrier_var(at);
-	if (at < 2 * CHAIN_VECTORS)
-		me->raised[at].origin_ns = 0;
+	index = me->softirq_index;
+	barrier_var(index);
+	if (index < 2 * CHAIN_VECTORS)
+		me->raised[index].origin_ns = 0;
 }
 
 #endif

@@ -45,14 +45,14 @@ _Static_assert(sizeof(struct chain_slot) == 512, "whole cache lines");
 
 /* One CPU's: written by it alone. */
 struct chain_cpu {
-	u32 at; /* place + 1 of the chain whose task runs here; 0: it carries none */
+	u32 index; /* slot + 1 of the chain whose task runs here; 0: it carries none */
 	u32 tid;
 	u32 in_irq, irq_number;
 	u64 irq_name; /* the address of */
 	u64 timer_ns;
 	u32 in_timer;
 	u32 in_softirq; /* vector + 1 */
-	u32 softirq_tid, softirq_at;
+	u32 softirq_tid, softirq_index;
 	u64 flip; /* bit of a vector: which of its two chains the next raise writes */
 	u64 raised_ns[CHAIN_VECTORS];
 	struct chain irq, timer;
@@ -83,16 +83,16 @@ static __always_inline struct chain_cpu *chain_this_cpu(u32 cpu)
 	return bpf_map_lookup_elem(&chain_cpus, &cpu);
 }
 
-static __always_inline struct chain_slot *chain_slot_at(int at)
+static __always_inline struct chain_slot *chain_slot_at(int index)
 {
-	u32 i = at;
+	u32 i = index;
 
 	return bpf_map_lookup_elem(&chain_slots, &i);
 }
 
 /*
  * Few tasks carry a chain at once, and most that are looked for carry none. So
- * a key has eight places only, all in one cache line, where one look is enough
+ * a key has eight slots only, all in one cache line, where one look is enough
  * to know that it is not there. Spread, since the tasks of one process, which
  * are often woken together, would fill neighbouring lines to the brim.
  */
@@ -162,7 +162,7 @@ static __always_inline void chain_copy(struct chain *to, struct chain *from)
 }
 
 /* An empty chain; origin 0: no rule wants what begins here. */
-static __always_inline void chain_begin(struct chain *c, u32 from, u64 now)
+static __always_inline void chain_init(struct chain *c, u32 from, u64 now)
 {
 	c->origin_ns = chain_from & from ? now : 0;
 	c->from = from;
@@ -174,11 +174,11 @@ static __always_inline void chain_begin(struct chain *c, u32 from, u64 now)
 }
 
 /* The chain of a task ends; false: someone else has ended it. */
-static __always_inline bool chain_finish(struct chain_slot *slot, int at, u64 start)
+static __always_inline bool chain_finish(struct chain_slot *slot, int index, u64 start)
 {
 	if (__sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
 		return false;
-	pending_release(&chain_keys, at);
+	pending_release(&chain_keys, index);
 	return true;
 }
 
@@ -189,7 +189,7 @@ static __always_inline bool chain_finish(struct chain_slot *slot, int at, u64 st
  */
 static __always_inline bool chain_count(struct chain *c)
 {
-	u32 at = (u32)((c->origin_ns * 0x9e3779b97f4a7c15ULL) >> 40) & (CHAIN_ACCOUNTS - 1);
+	u32 index = (u32)((c->origin_ns * 0x9e3779b97f4a7c15ULL) >> 40) & (CHAIN_ACCOUNTS - 1);
 	u64 tag = c->origin_ns << 8, *account;
 	u32 n = c->tasks;
 
@@ -197,7 +197,7 @@ static __always_inline bool chain_count(struct chain *c)
 		c->tasks = 1;
 		return true;
 	}
-	account = bpf_map_lookup_elem(&chain_accounts, &at);
+	account = bpf_map_lookup_elem(&chain_accounts, &index);
 	if (!account)
 		return false;
 	for (int i = 0; i < 4; i++) { /* another CPU may count at the same time */
@@ -215,36 +215,36 @@ static __always_inline bool chain_count(struct chain *c)
 }
 
 /*
- * The place for p's chain, empty; NOWHERE: p is to have none from here. Only a
+ * The slot for p's chain, empty; NO_SLOT: p is to have none from here. Only a
  * waker claims, and holds p's lock; only the CPU on which p runs releases.
  */
 static __always_inline int chain_claim(struct task_struct *p, struct cpu_state *state, u64 now)
 {
 	u32 tid = p->pid, b = chain_bucket(tid);
-	int at = bucket_find(&chain_keys, b, tid);
+	int index = bucket_find(&chain_keys, b, tid);
 	struct chain_slot *slot;
 	u64 start;
 
-	if (at < 0) {
-		at = bucket_claim(&chain_keys, b, tid);
-		if (at < 0)
+	if (index < 0) {
+		index = bucket_claim(&chain_keys, b, tid);
+		if (index < 0)
 			state->table_full[TRACK_CHAIN]++;
-		return at;
+		return index;
 	}
-	slot = chain_slot_at(at);
+	slot = chain_slot_at(index);
 	if (!slot)
-		return NOWHERE;
+		return NO_SLOT;
 	start = slot->start_ns;
 	/* Off its CPU and yet it carries one: its last switch was not seen. Or its CPU is just about to end it. */
 	if (start && (!p->on_rq || chain_age(start, now) > chain_age_ns) && !p->on_cpu &&
 	    (slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK &&
 	    __sync_val_compare_and_swap(&slot->start_ns, start, 0) == start) {
 		state->replaced[TRACK_CHAIN]++;
-		return at;
+		return index;
 	}
 	if ((slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK)
 		state->chain_met++;
-	return NOWHERE;
+	return NO_SLOT;
 }
 
 #endif

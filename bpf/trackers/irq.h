@@ -50,20 +50,20 @@ static __always_inline u64 handler_hash(const char *name)
 
 /* ---------------------------------------------------------------------- irq */
 
-static __always_inline void irq_begin(u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
+static __always_inline void irq_entry(u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
 				      struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
 
 	if (mine)
-		slot_enter(mine->irq, irq, current, action, TRACK_IRQ, me, now);
+		interrupt_entry(mine->irq, irq, current, action, TRACK_IRQ, me, now);
 }
 
 /* The floor is passed. Who was interrupted has no part in it, so self_pid is not asked for. */
 static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current,
 					u64 start, u64 timed_out, u64 now, u32 cpu)
 {
-	struct scratch *s = outlier_begin(TRACK_IRQ, cpu, start, now);
+	struct scratch *s = outlier_init(TRACK_IRQ, cpu, start, now);
 	struct irq_extra *extra;
 
 	if (!s)
@@ -102,18 +102,18 @@ static __always_inline void irq_histogram(u32 irq, struct irqaction *action, str
 	histogram_evaluate(s, TRACK_IRQ, cpu, now, delay);
 }
 
-static __always_inline void irq_end(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
-				    struct cpu_state *me, u64 now)
+static __always_inline void irq_exit(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
+				     struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
-	struct interrupt_slot *slot = mine ? slot_find(mine->irq, irq) : NULL;
+	struct interrupt_slot *slot = mine ? interrupt_find(mine->irq, irq) : NULL;
 	u64 start, timed_out = 0;
 	bool slow;
 
 	if (!slot)
 		return;
 	start = slot->start_ns;
-	slow = slot_leave(slot, now, floor_irq[irq & (IRQ_CLASSES - 1)], &timed_out);
+	slow = interrupt_exit(slot, now, floor_irq[irq & (IRQ_CLASSES - 1)], &timed_out);
 	if (me)
 		me->seen[TRACK_IRQ]++;
 	irq_histogram(irq, action, current, cpu, now, now - start);
@@ -133,7 +133,7 @@ static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u
 {
 	u32 vector = vector_phase >> 1, phase = vector_phase & 1;
 	u32 cpu = bpf_get_smp_processor_id();
-	struct scratch *s = outlier_begin(TRACK_SOFTIRQ, cpu, start, now);
+	struct scratch *s = outlier_init(TRACK_SOFTIRQ, cpu, start, now);
 	struct irq_extra *extra;
 
 	if (!s)
@@ -155,7 +155,7 @@ static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, stru
 					  struct task_struct *current, u32 cpu, struct cpu_state *me, u64 now)
 {
 	u64 start = slot->start_ns, timed_out = 0;
-	bool slow = slot_leave(slot, now, floor_softirq[phase][vector], &timed_out);
+	bool slow = interrupt_exit(slot, now, floor_softirq[phase][vector], &timed_out);
 	struct scratch *s;
 	u32 needs;
 
@@ -174,7 +174,7 @@ static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, stru
 }
 
 /* A second raise before the softirq runs changes nothing: its work is done by the same run. */
-static __always_inline void softirq_raised(u32 vector)
+static __always_inline void softirq_wait_entry(u32 vector)
 {
 	struct interrupt_slots *mine;
 	struct interrupt_slot *s;
@@ -193,29 +193,29 @@ static __always_inline void softirq_raised(u32 vector)
 	*(volatile u64 *)&s->start_ns = bpf_ktime_get_ns();
 }
 
-static __always_inline void softirq_begin(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
-					  struct cpu_state *me, u64 now)
+static __always_inline void softirq_run_entry(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
+					      struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
 
 	if (!mine)
 		return;
 	vector &= SOFTIRQS - 1;
-	slot_enter(mine->softirq, softirq_key(vector, current), current, NULL, TRACK_SOFTIRQ, me, now);
+	interrupt_entry(mine->softirq, softirq_key(vector, current), current, NULL, TRACK_SOFTIRQ, me, now);
 	if (!track_softirq_raise)
 		return;
 	if (mine->raised[vector].start_ns)
 		softirq_delay(ctx, vector, PHASE_RAISE, &mine->raised[vector], current, cpu, me, now);
 }
 
-static __always_inline void softirq_end(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
-					struct cpu_state *me, u64 now)
+static __always_inline void softirq_run_exit(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
+					     struct cpu_state *me, u64 now)
 {
 	struct interrupt_slots *mine = interrupts_of(cpu);
 	struct interrupt_slot *slot;
 
 	vector &= SOFTIRQS - 1;
-	slot = mine ? slot_find(mine->softirq, softirq_key(vector, current)) : NULL;
+	slot = mine ? interrupt_find(mine->softirq, softirq_key(vector, current)) : NULL;
 	if (slot)
 		softirq_delay(ctx, vector, PHASE_RUN, slot, current, cpu, me, now);
 }
@@ -225,25 +225,25 @@ static __always_inline void softirq_end(void *ctx, u32 vector, struct task_struc
 /* Nothing can be due before, as with a chunk of a pending table. Tick only. */
 volatile struct chunk interrupts_chunk;
 
-static long interrupt_look(u32 at, struct tick_walk *w)
+static long interrupt_scan(u32 index, struct tick_walk *w)
 {
-	struct interrupt_slot *slot = interrupt_slot_at(at);
-	u32 i = PLACE_SLOT(at);
+	struct interrupt_slot *slot = interrupt_slot_at(index);
+	u32 i = INDEX_SLOT(index);
 	u64 start;
 
 	if (!slot)
 		return 0;
 	start = *(volatile u64 *)&slot->start_ns;
 	if (start)
-		place_look(w, i < NESTED ? TRACK_IRQ : TRACK_SOFTIRQ, at, start, start, interrupt_timeout(i, slot->key),
-			   &slot->deadline);
+		timeout_check(w, i < NESTED ? TRACK_IRQ : TRACK_SOFTIRQ, index, start, start,
+			      interrupt_timeout(i, slot->key), &slot->deadline);
 	return 0;
 }
 
-static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u32 at)
+static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u32 index)
 {
-	struct interrupt_slot *slot = interrupt_slot_at(at);
-	u32 cpu = PLACE_CPU(at);
+	struct interrupt_slot *slot = interrupt_slot_at(index);
+	u32 cpu = INDEX_CPU(index);
 	struct irqaction *action;
 	struct irq_extra *extra;
 	struct task_struct *task;
@@ -253,7 +253,7 @@ static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->start_ns;
-	s = expire_begin(w, tracker, start, start, &slot->deadline);
+	s = expiry_start(w, tracker, start, start, &slot->deadline);
 	if (!s)
 		return;
 	key = slot->key;
@@ -268,39 +268,39 @@ static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u
 		bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), BPF_CORE_READ(action, name));
 		s->facts.handler = handler_hash(extra->name);
 	} else {
-		extra->phase = PLACE_SLOT(at) < 2 * NESTED ? PHASE_RUN : PHASE_RAISE;
+		extra->phase = INDEX_SLOT(index) < 2 * NESTED ? PHASE_RUN : PHASE_RAISE;
 		extra->vector = extra->phase == PHASE_RUN ? key >> 32 : key;
 		s->facts.vector = 1 << (extra->vector & (SOFTIRQS - 1));
 		s->facts.phase = 1 << extra->phase;
 	}
 	evaluate(s, tracker, w->now - start);
-	if (expire_claim(s, &slot->start_ns, &slot->deadline, start, start))
+	if (expiry_claim(s, &slot->start_ns, &slot->deadline, start, start))
 		outlier_emit(s); /* without stacks: nobody sees those of a CPU that is busy */
 }
 
 /* A pass of its own, with a frame of its own: that of expire_step fills the stack that 6.1 allows. */
 static long expire_interrupt_step(u32 i, struct tick_walk *w)
 {
-	struct due_place *p = bpf_map_lookup_elem(&due_places, &i);
+	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
 
 	if (!p)
 		return 1;
-	expire_interrupt(w, p->tracker, p->at);
+	expire_interrupt(w, p->tracker, p->index);
 	return 0;
 }
 
 /* Looks at all CPUs, unless nothing can be due, and reports what is. */
 static __always_inline void interrupts_tick(struct tick_walk *w)
 {
-	u32 live = generation;
+	u32 gen = generation;
 
-	if (timeout_interrupts == NEVER || (interrupts_chunk.due_ns > w->now && interrupts_chunk.generation == live))
+	if (timeout_interrupts == NEVER || (interrupts_chunk.due_ns > w->now && interrupts_chunk.generation == gen))
 		return;
-	w->force = interrupts_chunk.generation != live;
+	w->force = interrupts_chunk.generation != gen;
 	w->next = w->now + timeout_interrupts;
 	w->due = 0;
-	bpf_loop(interrupt_cpus << SLOT_BITS, interrupt_look, w, 0);
-	interrupts_chunk.generation = live;
+	bpf_loop(interrupt_cpus << SLOT_BITS, interrupt_scan, w, 0);
+	interrupts_chunk.generation = gen;
 	interrupts_chunk.due_ns = w->due ? w->now : w->next;
 	if (w->due)
 		bpf_loop(w->due, expire_interrupt_step, w, 0);

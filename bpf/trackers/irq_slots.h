@@ -45,8 +45,8 @@ static __always_inline struct interrupt_slots *interrupts_of(u32 cpu)
 }
 
 /* Notes an entry. One of the same key is left over from an exit that was not seen. */
-static __always_inline void slot_enter(struct interrupt_slot *slots, u64 key, struct task_struct *current, void *action,
-				       u32 tracker, struct cpu_state *me, u64 now)
+static __always_inline void interrupt_entry(struct interrupt_slot *slots, u64 key, struct task_struct *current,
+					    void *action, u32 tracker, struct cpu_state *me, u64 now)
 {
 #pragma unroll
 	for (int i = 0; i < NESTED; i++) {
@@ -70,7 +70,7 @@ static __always_inline void slot_enter(struct interrupt_slot *slots, u64 key, st
 }
 
 /* The slot that the entry of key took; NULL: it was not seen. */
-static __always_inline struct interrupt_slot *slot_find(struct interrupt_slot *slots, u64 key)
+static __always_inline struct interrupt_slot *interrupt_find(struct interrupt_slot *slots, u64 key)
 {
 #pragma unroll
 	for (int i = 0; i < NESTED; i++) {
@@ -83,7 +83,7 @@ static __always_inline struct interrupt_slot *slot_find(struct interrupt_slot *s
 }
 
 /* Ends what is in s; true: it took at least as long as floor, *timed_out says which rules have fired. */
-static __always_inline bool slot_leave(struct interrupt_slot *s, u64 now, u64 floor, u64 *timed_out)
+static __always_inline bool interrupt_exit(struct interrupt_slot *s, u64 now, u64 floor, u64 *timed_out)
 {
 	bool slow = (s64)(now - s->start_ns) >= (s64)floor;
 
@@ -94,20 +94,20 @@ static __always_inline bool slot_leave(struct interrupt_slot *s, u64 now, u64 fl
 	return slow;
 }
 
-/* A place is a CPU's number and that of a slot within its struct interrupt_slots. */
+/* A slot is a CPU's number and that of a slot within its struct interrupt_slots. */
 #define SLOT_BITS 5
-#define PLACE_CPU(at) ((at) >> SLOT_BITS)
-#define PLACE_SLOT(at) ((at) & ((1 << SLOT_BITS) - 1))
+#define INDEX_CPU(index) ((index) >> SLOT_BITS)
+#define INDEX_SLOT(index) ((index) & ((1 << SLOT_BITS) - 1))
 #define INTERRUPT_SLOTS (2 * NESTED + SOFTIRQS)
 
 _Static_assert(INTERRUPT_SLOTS <= 1 << SLOT_BITS, "places name every slot");
 _Static_assert(sizeof(struct interrupt_slots) == INTERRUPT_SLOTS * sizeof(struct interrupt_slot), "no other members");
 
-/* The slot at a place; NULL: there is none. */
-static __always_inline struct interrupt_slot *interrupt_slot_at(u32 at)
+/* The slot at a slot; NULL: there is none. */
+static __always_inline struct interrupt_slot *interrupt_slot_at(u32 index)
 {
-	struct interrupt_slots *of = interrupts_of(PLACE_CPU(at));
-	u32 i = PLACE_SLOT(at);
+	struct interrupt_slots *of = interrupts_of(INDEX_CPU(index));
+	u32 i = INDEX_SLOT(index);
 
 	barrier_var(i);
 	if (!of || i >= INTERRUPT_SLOTS)

@@ -12,7 +12,7 @@ const volatile struct pair_hook hook;
 
 /*
  * Some hooks may be preempted (functions, user space), and all be interrupted
- * by others, so a CPU has several places to make outliers in.
+ * by others, so a CPU has several slots to make outliers in.
  */
 struct pair_scratch {
 	struct scratch s;
@@ -30,8 +30,8 @@ static __always_inline struct pair_scratch *scratch_claim(u32 cpu)
 {
 #pragma unroll
 	for (int i = 0; i < PAIR_SCRATCHES; i++) {
-		u32 at = cpu * PAIR_SCRATCHES + i;
-		struct pair_scratch *p = bpf_map_lookup_elem(&pair_scratches, &at);
+		u32 index = cpu * PAIR_SCRATCHES + i;
+		struct pair_scratch *p = bpf_map_lookup_elem(&pair_scratches, &index);
 
 		if (p && !p->busy && !__sync_val_compare_and_swap(&p->busy, 0, 1))
 			return p;
@@ -42,9 +42,9 @@ static __always_inline struct pair_scratch *scratch_claim(u32 cpu)
 /* This CPU's account of the pair; interrupts write it too. */
 static __always_inline struct pair_state *pair_account(u32 pair, u32 cpu)
 {
-	u32 at = cpu * MAX_PAIRS + (pair & (MAX_PAIRS - 1));
+	u32 index = cpu * MAX_PAIRS + (pair & (MAX_PAIRS - 1));
 
-	return bpf_map_lookup_elem(&pair_states, &at);
+	return bpf_map_lookup_elem(&pair_states, &index);
 }
 
 /* -------------------------------------------------------------------- entry */
@@ -74,7 +74,7 @@ static __always_inline void slot_fill(void *ctx, struct pair_slot *slot, struct 
 			fetch_label(ctx, &hook.label[i], kind, slot->label[i]);
 }
 
-static __always_inline void pair_begin(void *ctx, struct pair_try *c, enum hook_kind kind)
+static __always_inline void pair_entry(void *ctx, struct pair_try *c, enum hook_kind kind)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id(), pair = hook.pair;
@@ -87,7 +87,7 @@ static __always_inline void pair_begin(void *ctx, struct pair_try *c, enum hook_
 	c->keep = hook.policy == PAIR_KEEP;
 	pair_claim(c);
 	if (c->result == PAIR_FRESH) {
-		slot = pair_slot_at(c->at);
+		slot = pair_slot_at(c->index);
 		if (!slot)
 			return;
 		slot_fill(ctx, slot, c, kind, current, cpu);
@@ -99,7 +99,7 @@ static __always_inline void pair_begin(void *ctx, struct pair_try *c, enum hook_
 	if (!account || !me)
 		return;
 	if (c->result == PAIR_OWNED) {
-		slot = pair_slot_at(c->at);
+		slot = pair_slot_at(c->index);
 		if (!slot)
 			return;
 		if (hook.policy == PAIR_COUNT) {
@@ -125,15 +125,15 @@ static __always_inline void pair_begin(void *ctx, struct pair_try *c, enum hook_
 /* --------------------------------------------------------------------- exit */
 
 /* The caller owns the work, and ends it. */
-static __always_inline void slot_release(u32 at)
+static __always_inline void slot_release(u32 index)
 {
-	pending_release(&pair_keys, at);
+	pending_release(&pair_keys, index);
 }
 
 /* Counts its delay for its rule, if that has a histogram. */
 static __always_inline void pair_histogram(struct pair_state *account, u64 delay, u64 now, u32 cpu)
 {
-	u32 live = generation, pair = hook.pair & (MAX_PAIRS - 1), at;
+	u32 gen = generation, pair = hook.pair & (MAX_PAIRS - 1), index;
 	struct task_struct *current;
 	struct pair_scratch *p;
 	struct facts *f;
@@ -141,8 +141,8 @@ static __always_inline void pair_histogram(struct pair_state *account, u64 delay
 	histogram_delay(TRACK_PAIR, cpu, delay, SHARED);
 	if (!histograms)
 		return;
-	at = pair_histograms[live & 1][pair];
-	if (at >= MAX_RULES)
+	index = pair_histograms[gen & 1][pair];
+	if (index >= MAX_RULES)
 		return;
 	p = scratch_claim(cpu);
 	if (!p) {
@@ -152,12 +152,12 @@ static __always_inline void pair_histogram(struct pair_state *account, u64 delay
 	current = bpf_get_current_task_btf();
 	f = &p->s.facts;
 	__builtin_memset(f, 0, sizeof(*f));
-	f->generation = live;
+	f->generation = gen;
 	f->syscall = -1;
 	f->cpu = cpu;
 	histogram_task(f, current, NEED_TASK | NEED_CGROUP);
 	if (f->pid != self_pid)
-		histogram_range(&p->s, (live & 1) * MAX_RULES + at, 1, cpu, now, delay);
+		histogram_range(&p->s, (gen & 1) * MAX_RULES + index, 1, cpu, now, delay);
 	__sync_lock_test_and_set(&p->busy, 0);
 }
 
@@ -172,7 +172,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	long size;
 
 	if (!p) {
-		slot_release(c->at);
+		slot_release(c->index);
 		__sync_fetch_and_add(&account->crowded, 1);
 		return;
 	}
@@ -191,7 +191,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	s->out.entry_cpu = slot->cpu;
 	s->facts.cpu = cpu;
 	bpf_probe_read_kernel(extra->label, sizeof(extra->label), slot->label);
-	slot_release(c->at);
+	slot_release(c->index);
 	outlier_task(s, bpf_get_current_task_btf());
 	if (s->facts.pid == self_pid)
 		goto out;
@@ -217,7 +217,7 @@ out:
 	__sync_lock_test_and_set(&p->busy, 0);
 }
 
-static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_kind kind)
+static __always_inline void pair_exit(void *ctx, struct pair_try *c, enum hook_kind kind)
 {
 	u32 pair = hook.pair & (MAX_PAIRS - 1);
 	struct pair_state *account;
@@ -238,12 +238,12 @@ static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_ki
 		__sync_fetch_and_add(&account->missed, 1);
 		return;
 	}
-	slot = pair_slot_at(c->at);
+	slot = pair_slot_at(c->index);
 	if (!slot)
 		return;
 	if (hook.role == PAIR_CANCEL) {
 		pair_fired(slot, c->start);
-		slot_release(c->at);
+		slot_release(c->index);
 		__sync_fetch_and_add(&account->cancelled, 1);
 		return;
 	}
@@ -261,7 +261,7 @@ static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_ki
 	if ((s64)(now - c->start) >= (s64)floor_pair[pair])
 		pair_outlier(ctx, c, slot, kind, account, now, cpu);
 	else
-		slot_release(c->at);
+		slot_release(c->index);
 }
 
 static __always_inline int pair_event(void *ctx, enum hook_kind kind)
@@ -288,9 +288,9 @@ static __always_inline int pair_event(void *ctx, enum hook_kind kind)
 	}
 	c.key = pair_hash(hook.pair, c.part);
 	if (hook.role == PAIR_ENTRY)
-		pair_begin(ctx, &c, kind);
+		pair_entry(ctx, &c, kind);
 	else
-		pair_end(ctx, &c, kind);
+		pair_exit(ctx, &c, kind);
 	return 0;
 }
 

@@ -50,7 +50,7 @@ static __always_inline long fetch_memory(void *to, u32 size, u64 from, bool user
 	return bpf_probe_read_kernel(to, size, (void *)from);
 }
 
-static __always_inline u64 fetch_begin(void *ctx, const volatile struct fetch *f, enum hook_kind kind, bool *bad)
+static __always_inline u64 fetch_origin(void *ctx, const volatile struct fetch *f, enum hook_kind kind, bool *bad)
 {
 	u8 base = f->base;
 	u64 v = 0;
@@ -101,7 +101,7 @@ static __always_inline u64 fetch_follow(const volatile struct fetch *f, u64 v, b
 /* A number. */
 static __always_inline u64 fetch_number(void *ctx, const volatile struct fetch *f, enum hook_kind kind, bool *bad)
 {
-	u64 v = fetch_begin(ctx, f, kind, bad);
+	u64 v = fetch_origin(ctx, f, kind, bad);
 
 	v = fetch_follow(f, v, bad);
 	v <<= f->left & 63;
@@ -138,7 +138,7 @@ static __always_inline void fetch_label(void *ctx, const volatile struct fetch *
 		bpf_probe_read_kernel_str(to, size, ctx + where);
 		return;
 	}
-	from = fetch_follow(f, fetch_begin(ctx, f, kind, &bad), &bad);
+	from = fetch_follow(f, fetch_origin(ctx, f, kind, &bad), &bad);
 	if (bad)
 		return;
 	loads = f->loads;

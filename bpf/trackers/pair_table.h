@@ -3,7 +3,7 @@
  * The pending table of declared pairs: that of pending.h, for keys that any
  * number of CPUs may begin and end at the same moment.
  *
- * Claims. Two CPUs that find no place for a key could each claim one. So a
+ * Claims. Two CPUs that find no slot for a key could each claim one. So a
  * claim is tentative first: the key with a token in its low bits that nobody
  * else has at that time. The claimer then looks through the window:
  *
@@ -21,10 +21,10 @@
  * interrupted) is removed, so nobody waits for anybody; who is beaten too often
  * gives up, and is counted.
  *
- * Work. start_ns of a confirmed place is its lock: whoever swaps it from the
+ * Work. start_ns of a confirmed slot is its lock: whoever swaps it from the
  * work's start to 0 owns the work, and ends it, or stores a start again. The
  * start is read before the key and its parts are compared, and starts never
- * repeat, so the swap fails if the place was given to other work in between.
+ * repeat, so the swap fails if the slot was given to other work in between.
  */
 #ifndef TAILCAM_TRACKER_PAIR_TABLE_H
 #define TAILCAM_TRACKER_PAIR_TABLE_H
@@ -46,9 +46,9 @@ ARRAY_MAP(pair_keys, struct bucket);
 ARRAY_MAP(pair_slots, struct pair_slot);
 ARRAY_MAP(pair_states, struct pair_state); /* MAX_PAIRS elements a possible CPU */
 
-static __always_inline struct pair_slot *pair_slot_at(u32 at)
+static __always_inline struct pair_slot *pair_slot_at(u32 index)
 {
-	return bpf_map_lookup_elem(&pair_slots, &at);
+	return bpf_map_lookup_elem(&pair_slots, &index);
 }
 
 #define TOKEN_BITS 23
@@ -60,16 +60,16 @@ enum pair_result {
 	PAIR_BUSY = 0,	  /* other CPUs are at it */
 	PAIR_NONE = 1,	  /* it is not pending */
 	PAIR_OWNED = 2,	  /* it was pending; its work is the caller's now */
-	PAIR_FRESH = 3,	  /* a place was claimed; it is the caller's to fill */
+	PAIR_FRESH = 3,	  /* a slot was claimed; it is the caller's to fill */
 	PAIR_PENDING = 4, /* it is pending, and stays so */
-	PAIR_FULL = 5,	  /* no place is free, or another key has the same hash */
+	PAIR_FULL = 5,	  /* no slot is free, or another key has the same hash */
 };
 
 struct pair_try {
 	u64 key, token;
 	u64 part[PAIR_PARTS];
 	u64 start; /* PAIR_OWNED: when the work began */
-	u32 at;
+	u32 index;
 	u32 keep; /* leave work that is pending alone */
 	u32 result;
 	u32 _pad;
@@ -100,31 +100,31 @@ static __always_inline u64 pair_token(u32 tid, u32 cpu)
 	return tid ? (tid & ((1U << 22) - 1)) + 1 : (1U << 22) + 1 + (cpu & ((1U << 22) - 2));
 }
 
-/* Where the key stands, tentative or not, or NOWHERE. */
+/* Where the key stands, tentative or not, or NO_SLOT. */
 static __always_inline int bucket_seek(u32 b, u64 key, u64 *held)
 {
 	volatile struct bucket *bucket = bpf_map_lookup_elem(&pair_keys, &b);
 
 	if (!bucket)
-		return NOWHERE;
+		return NO_SLOT;
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
 		u64 k = bucket->key[i];
 
 		if ((k & ~TOKEN_MASK) == key) {
 			*held = k;
-			return any_place(b * 8 + i, k);
+			return opaque_index(b * 8 + i, k);
 		}
 	}
-	return NOWHERE;
+	return NO_SLOT;
 }
 
-static __always_inline void place_swap(u32 at, u64 from, u64 to, bool *done)
+static __always_inline void key_swap(u32 index, u64 from, u64 to, bool *done)
 {
-	u32 b = at >> 3;
+	u32 b = index >> 3;
 	struct bucket *bucket = bpf_map_lookup_elem(&pair_keys, &b);
 
-	*done = bucket && __sync_val_compare_and_swap(&bucket->key[at & 7], from, to) == from;
+	*done = bucket && __sync_val_compare_and_swap(&bucket->key[index & 7], from, to) == from;
 }
 
 /* Holds the claim with number mine in the window against one bucket of it; false: give it up. */
@@ -147,26 +147,26 @@ static __always_inline bool bucket_settle(u32 b, u32 first, u32 mine, u64 key)
 	return true;
 }
 
-/* The key at a place, or 0. */
-static __always_inline u64 pair_key_at(u32 at)
+/* The key at a slot, or 0. */
+static __always_inline u64 pair_key_at(u32 index)
 {
-	u32 b = at >> 3;
+	u32 b = index >> 3;
 	volatile struct bucket *bucket = bpf_map_lookup_elem(&pair_keys, &b);
 
-	return bucket ? bucket->key[at & 7] : 0;
+	return bucket ? bucket->key[index & 7] : 0;
 }
 
 /* Takes the work of a confirmed key at c->at over, if it may; BUSY: try again. */
-static __always_inline u32 place_take(struct pair_try *c)
+static __always_inline u32 work_take(struct pair_try *c)
 {
-	u32 at = c->at;
-	struct pair_slot *slot = bpf_map_lookup_elem(&pair_slots, &at);
+	u32 index = c->index;
+	struct pair_slot *slot = bpf_map_lookup_elem(&pair_slots, &index);
 	u64 start;
 
 	if (!slot)
 		return PAIR_NONE;
 	start = *(volatile u64 *)&slot->start_ns;
-	if (!start || pair_key_at(at) != c->key)
+	if (!start || pair_key_at(index) != c->key)
 		return PAIR_BUSY;
 	if (slot->part[0] != c->part[0] || slot->part[1] != c->part[1] || slot->part[2] != c->part[2])
 		return PAIR_FULL;
@@ -179,67 +179,67 @@ static __always_inline u32 place_take(struct pair_try *c)
 }
 
 /* One try to take over what is pending. */
-static long take_step(u32 i, struct pair_try *c)
+static long pair_take_step(u32 i, struct pair_try *c)
 {
 	u32 b = home(c->key, pair_mask);
 	long go_on = 0, stop = 1;
-	int at;
+	int index;
 
 	barrier_var(go_on); /* see override_step */
 	barrier_var(stop);
-	at = bucket_find(&pair_keys, b, c->key);
-	if (at < 0)
-		at = bucket_find(&pair_keys, b ^ 1, c->key);
-	if (at < 0) {
+	index = bucket_find(&pair_keys, b, c->key);
+	if (index < 0)
+		index = bucket_find(&pair_keys, b ^ 1, c->key);
+	if (index < 0) {
 		c->result = PAIR_NONE;
 		return stop;
 	}
-	c->at = at;
-	c->result = place_take(c);
+	c->index = index;
+	c->result = work_take(c);
 	return c->result == PAIR_BUSY ? go_on : stop;
 }
 
-/* One try to claim a place, or to take over what is pending. */
-static long claim_place_step(u32 i, struct pair_try *c)
+/* One try to claim a slot, or to take over what is pending. */
+static long pair_claim_step(u32 i, struct pair_try *c)
 {
 	u32 b = home(c->key, pair_mask), mine;
 	u64 claim = c->key | c->token, held = 0;
 	long go_on = 0, stop = 1;
 	bool done;
-	int at;
+	int index;
 
 	barrier_var(go_on);
 	barrier_var(stop);
-	at = bucket_seek(b, c->key, &held);
-	if (at < 0)
-		at = bucket_seek(b ^ 1, c->key, &held);
-	if (at >= 0 && !(held & TOKEN_MASK)) {
-		c->at = at;
-		c->result = place_take(c);
+	index = bucket_seek(b, c->key, &held);
+	if (index < 0)
+		index = bucket_seek(b ^ 1, c->key, &held);
+	if (index >= 0 && !(held & TOKEN_MASK)) {
+		c->index = index;
+		c->result = work_take(c);
 		return c->result == PAIR_BUSY ? go_on : stop;
 	}
 	c->result = PAIR_BUSY;
-	if (at >= 0) {
+	if (index >= 0) {
 		if (i >= PATIENT_TRIES)
-			place_swap(at, held, 0, &done);
+			key_swap(index, held, 0, &done);
 		return go_on;
 	}
-	at = bucket_claim(&pair_keys, b, claim);
-	if (at < 0)
-		at = bucket_claim(&pair_keys, b ^ 1, claim);
-	if (at < 0) {
+	index = bucket_claim(&pair_keys, b, claim);
+	if (index < 0)
+		index = bucket_claim(&pair_keys, b ^ 1, claim);
+	if (index < 0) {
 		c->result = PAIR_FULL;
 		return stop;
 	}
-	mine = (at & 7) + ((u32)at >> 3 == b ? 0 : 8);
+	mine = (index & 7) + ((u32)index >> 3 == b ? 0 : 8);
 	if (!bucket_settle(b, 0, mine, c->key) || !bucket_settle(b ^ 1, 8, mine, c->key)) {
-		place_swap(at, claim, 0, &done);
+		key_swap(index, claim, 0, &done);
 		return go_on;
 	}
-	place_swap(at, claim, c->key, &done);
+	key_swap(index, claim, c->key, &done);
 	if (!done)
 		return go_on;
-	c->at = at;
+	c->index = index;
 	c->result = PAIR_FRESH;
 	return stop;
 }
@@ -248,17 +248,17 @@ static long claim_place_step(u32 i, struct pair_try *c)
 static __always_inline void pair_take(struct pair_try *c)
 {
 	c->result = PAIR_BUSY;
-	bpf_loop(PAIR_TRIES, take_step, c, 0);
+	bpf_loop(PAIR_TRIES, pair_take_step, c, 0);
 }
 
-/* Claims a place for c->key, or takes over what is pending for it. */
+/* Claims a slot for c->key, or takes over what is pending for it. */
 static __always_inline void pair_claim(struct pair_try *c)
 {
 	c->result = PAIR_BUSY;
-	bpf_loop(PAIR_TRIES, claim_place_step, c, 0);
+	bpf_loop(PAIR_TRIES, pair_claim_step, c, 0);
 }
 
-/* Gives the work at a place that the caller owns back to the others, as begun at start. */
+/* Gives the work at a slot that the caller owns back to the others, as begun at start. */
 static __always_inline void pair_publish(struct pair_slot *slot, u64 start)
 {
 	if (weakly_ordered)

@@ -9,9 +9,9 @@
 #include "lib/timeout_scan.h"
 #include "trackers/pair_table.h"
 
-static __always_inline void pair_look(struct tick_walk *w, u32 at)
+static __always_inline void pair_scan(struct tick_walk *w, u32 index)
 {
-	struct pair_slot *slot = pair_slot_at(at);
+	struct pair_slot *slot = pair_slot_at(index);
 	u64 start;
 	u32 pair;
 
@@ -20,7 +20,8 @@ static __always_inline void pair_look(struct tick_walk *w, u32 at)
 	start = *(volatile u64 *)&slot->start_ns;
 	pair = slot->pair;
 	if (start)
-		place_look(w, TRACK_PAIR, at, start, start, timeout_pair[pair & (MAX_PAIRS - 1)], &slot->deadline);
+		timeout_check(w, TRACK_PAIR, index, start, start, timeout_pair[pair & (MAX_PAIRS - 1)],
+			      &slot->deadline);
 }
 
 /* The task of the entry as it was then, where it is gone by now: the work is pending nevertheless. */
@@ -37,9 +38,9 @@ static __always_inline void entry_facts(struct scratch *s, struct pair_slot *slo
 		s->out.flags |= OUTLIER_KTHREAD;
 }
 
-static __always_inline void expire_pair(struct tick_walk *w, u32 at)
+static __always_inline void expire_pair(struct tick_walk *w, u32 index)
 {
-	struct pair_slot *slot = pair_slot_at(at);
+	struct pair_slot *slot = pair_slot_at(index);
 	struct task_struct *task;
 	struct pair_extra *extra;
 	struct scratch *s;
@@ -50,7 +51,7 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 at)
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->start_ns;
-	s = expire_begin(w, TRACK_PAIR, start, start, &slot->deadline);
+	s = expiry_start(w, TRACK_PAIR, start, start, &slot->deadline);
 	if (!s)
 		return;
 	pair = slot->pair & (MAX_PAIRS - 1);
@@ -74,7 +75,7 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 at)
 	bpf_probe_read_kernel(extra->label, sizeof(extra->label), slot->label);
 	s->out.entry_cpu = slot->cpu;
 	evaluate_range(s, (s->facts.generation & 1) * MAX_RULES + rule, 1, w->now - start);
-	if (!expire_claim(s, &slot->start_ns, &slot->deadline, start, start))
+	if (!expiry_claim(s, &slot->start_ns, &slot->deadline, start, start))
 		return;
 	if (alive && s->wants_kernel)
 		read_stack(s, slot->tid);
@@ -83,10 +84,10 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 at)
 	outlier_emit(s);
 }
 
-/* Ends the work at a place that began at start, unless its exit is faster (see pair_table.h). */
-static __always_inline int pair_forget(u32 at, u64 start)
+/* Ends the work at a slot that began at start, unless its exit is faster (see pair_table.h). */
+static __always_inline int pair_forget(u32 index, u64 start)
 {
-	struct pair_slot *slot = pair_slot_at(at);
+	struct pair_slot *slot = pair_slot_at(index);
 	struct pair_state *account;
 	u32 i;
 
@@ -96,19 +97,19 @@ static __always_inline int pair_forget(u32 at, u64 start)
 	account = bpf_map_lookup_elem(&pair_states, &i);
 	if (account)
 		__sync_fetch_and_add(&account->forgotten, 1);
-	pending_release(&pair_keys, at);
+	pending_release(&pair_keys, index);
 	return 1;
 }
 
 /* A pass of its own, with a frame of its own (see irq_tick.h). */
 static long expire_pair_step(u32 i, struct tick_walk *w)
 {
-	struct due_place *p = bpf_map_lookup_elem(&due_places, &i);
+	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
 
 	if (!p)
 		return 1;
 	if (p->tracker == TRACK_PAIR)
-		expire_pair(w, p->at);
+		expire_pair(w, p->index);
 	return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The wakeup and offcpu trackers. A task that leaves its CPU gets a place in
+ * The wakeup and offcpu trackers. A task that leaves its CPU gets a slot in
  * the pending table; a waker notes itself there; the switch back to the task
- * reads both delays and frees the place.
+ * reads both delays and frees the slot.
  */
 #ifndef TAILCAM_TRACKER_SCHED_H
 #define TAILCAM_TRACKER_SCHED_H
@@ -17,8 +17,8 @@
 /* -------------------------------------------------------------------- entry */
 
 /* prev leaves the CPU. */
-static __always_inline void sched_leave(struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
-					struct cpu_state *me, u64 now)
+static __always_inline void sched_switch_out(struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+					     struct cpu_state *me, u64 now)
 {
 	u32 tid = prev->pid;
 	struct task_slot *slot;
@@ -27,7 +27,7 @@ static __always_inline void sched_leave(struct task_struct *prev, bool preempt, 
 	if (!tid)
 		return;
 	if (prev_state & TASK_DEAD) {
-		task_dies(tid);
+		task_forget(tid);
 		return;
 	}
 	/*
@@ -85,12 +85,12 @@ static __always_inline void note_waker(struct task_slot *slot, struct task_struc
 /* p becomes runnable; current is the waker. */
 static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
 {
-	int at = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, NUMBERED);
+	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
 	struct task_slot *slot;
 
-	if (at < 0)
+	if (index < 0)
 		return; /* not known yet */
-	slot = task_slot_at(at);
+	slot = task_slot_at(index);
 	if (!slot || slot->wake_ns)
 		return; /* runnable already */
 	if (!slot->off_ns) {
@@ -123,15 +123,15 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 }
 
 /* p moves to another CPU's run queue while it waits. */
-static __always_inline void sched_move(struct task_struct *p, u32 to, u64 now)
+static __always_inline void sched_migrate(struct task_struct *p, u32 to, u64 now)
 {
-	int at = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, NUMBERED);
+	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
 	struct task_slot *slot;
 	u64 here;
 
-	if (at < 0)
+	if (index < 0)
 		return;
-	slot = task_slot_at(at);
+	slot = task_slot_at(index);
 	if (!slot || !slot->wake_ns)
 		return;
 	if (!(slot->flags & SLOT_MOVED)) {
@@ -171,7 +171,7 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 static __always_inline void sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, u32 cpu,
 					  struct cpu_state *me, u64 start, u64 runnable, u64 woken, u64 now)
 {
-	struct scratch *s = outlier_begin(tracker, cpu, start, now);
+	struct scratch *s = outlier_init(tracker, cpu, start, now);
 	bool moved = slot->flags & SLOT_MOVED;
 	struct outlier *out;
 	u64 timed_out;
@@ -206,13 +206,13 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
 	}
 	outlier_waker(out, slot, woken);
-	outlier_ran(out, out->wait_cpu, runnable, now);
+	outlier_runs(out, out->wait_cpu, runnable, now);
 	if (s->wants_kernel) {
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
 	if (s->wants_user && !(next->flags & PF_KTHREAD))
-		user_stack_later(out, next, me);
+		user_stack_defer(out, next, me);
 	outlier_emit(s);
 }
 
@@ -238,20 +238,20 @@ static __always_inline void histogram_sched(struct task_struct *next, u32 state,
 }
 
 /* next gets the CPU. */
-static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, struct cpu_state *me, u64 now)
+static __always_inline void sched_switch_in(struct task_struct *next, u32 cpu, struct cpu_state *me, u64 now)
 {
 	u32 kthread = !!(next->flags & PF_KTHREAD);
 	u32 tid = next->pid;
 	struct task_slot *slot;
 	u64 off, woken, runnable;
-	int at;
+	int index;
 
 	if (!tid)
 		return;
-	at = table_find(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED);
-	if (at < 0)
+	index = table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
+	if (index < 0)
 		return;
-	slot = task_slot_at(at);
+	slot = task_slot_at(index);
 	if (!slot || !me)
 		return;
 	off = slot->off_ns;
@@ -288,9 +288,9 @@ static __always_inline void sched_arrive(struct task_struct *next, u32 cpu, stru
 
 /* ----------------------------------------------------------------- timeouts */
 
-static __always_inline void task_look(struct tick_walk *w, u32 at)
+static __always_inline void task_scan(struct tick_walk *w, u32 index)
 {
-	struct task_slot *slot = task_slot_at(at);
+	struct task_slot *slot = task_slot_at(index);
 	u64 off, wake, begin;
 	u32 class;
 
@@ -300,18 +300,18 @@ static __always_inline void task_look(struct tick_walk *w, u32 at)
 	wake = *(volatile u64 *)&slot->wake_ns;
 	if (track_wakeup && wake) {
 		begin = (s64)(wake - off) < 0 ? off : wake;
-		place_look(w, TRACK_WAKEUP, at, wake, begin, timeout_wakeup, &slot->wake_deadline);
+		timeout_check(w, TRACK_WAKEUP, index, wake, begin, timeout_wakeup, &slot->wake_deadline);
 	}
 	if (track_offcpu && off) {
 		class = state_class(slot->state);
 		barrier_var(class);
-		place_look(w, TRACK_OFFCPU, at, off, off, timeout_offcpu[class & 3], &slot->off_deadline);
+		timeout_check(w, TRACK_OFFCPU, index, off, off, timeout_offcpu[class & 3], &slot->off_deadline);
 	}
 }
 
-static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at)
+static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 index)
 {
-	struct task_slot *slot = task_slot_at(at);
+	struct task_slot *slot = task_slot_at(index);
 	bool wakeup = tracker == TRACK_WAKEUP;
 	struct task_struct *task;
 	u64 off, wake, start, begin;
@@ -329,10 +329,10 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at
 	wake = *(volatile u64 *)&slot->wake_ns;
 	start = wakeup ? wake : off;
 	begin = wakeup && (s64)(wake - off) < 0 ? off : start;
-	s = expire_begin(w, tracker, start, begin, d);
+	s = expiry_start(w, tracker, start, begin, d);
 	if (!s)
 		return;
-	tid = table_key_at(TABLE_TASKS, &task_keys, at);
+	tid = table_key_at(TABLE_TASKS, &task_keys, index);
 	task = (struct task_struct *)slot->task;
 	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
 		d->due_ns = w->now + NSEC_PER_SEC;
@@ -345,7 +345,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at
 	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
 	s->out.flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
 	evaluate(s, tracker, w->now - begin);
-	if (!expire_claim(s, slot_start, d, start, begin))
+	if (!expiry_claim(s, slot_start, d, start, begin))
 		return;
 	if (!wakeup)
 		s->out.state = slot->state;
@@ -355,7 +355,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 at
 	if (wake) {
 		s->out.runnable_ns = w->now - ((s64)(wake - off) < 0 ? off : wake);
 		outlier_waker(&s->out, slot, wake);
-		outlier_ran(&s->out, cpu, w->now - s->out.runnable_ns, w->now);
+		outlier_runs(&s->out, cpu, w->now - s->out.runnable_ns, w->now);
 	}
 	if (s->wants_kernel)
 		read_stack(s, tid);

@@ -56,12 +56,12 @@ SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
 /* task_slot.entry_cpu of a task that was woken before its leave was seen */
 #define WOKEN_EARLY 0xffff
 
-static __always_inline struct task_slot *task_slot_at(int at)
+static __always_inline struct task_slot *task_slot_at(int index)
 {
-	return SLOT_AT(&task_slots, &more_task_slots, at);
+	return SLOT_AT(&task_slots, &more_task_slots, index);
 }
 
-/* Between two waits a task keeps its place, empty; only its death frees it. */
+/* Between two waits a task keeps its slot, empty; only its death frees it. */
 static __always_inline void task_clear(struct task_slot *slot)
 {
 	slot->off_ns = 0;
@@ -71,35 +71,35 @@ static __always_inline void task_clear(struct task_slot *slot)
 }
 
 /* The last switch of a task: nothing of it may stay. True: something was there. */
-static __always_inline bool task_dies(u32 tid)
+static __always_inline bool task_forget(u32 tid)
 {
-	int at = table_find(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED);
+	int index = table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
 	struct task_slot *slot;
 
-	if (at < 0)
+	if (index < 0)
 		return false;
-	slot = task_slot_at(at);
+	slot = task_slot_at(index);
 	if (!slot)
 		return false;
 	task_clear(slot);
-	table_release(TABLE_TASKS, &task_keys, at);
+	table_release(TABLE_TASKS, &task_keys, index);
 	return true;
 }
 
-/* The place of a task that leaves its CPU, empty but for a waker that was faster. */
+/* The slot of a task that leaves its CPU, empty but for a waker that was faster. */
 static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me)
 {
 	struct task_slot *slot;
 	bool fresh;
-	int at;
+	int index;
 
-	at = table_claim(TABLE_TASKS, &task_keys, task_mask, tid, NUMBERED, &fresh);
-	if (at < 0) {
+	index = table_claim(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT, &fresh);
+	if (index < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[tracker], 1);
 		return NULL;
 	}
-	slot = task_slot_at(at);
+	slot = task_slot_at(index);
 	if (!slot)
 		return NULL;
 	if (fresh)

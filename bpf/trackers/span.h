@@ -4,7 +4,7 @@
  * a system call that fails at once (abi/span.h). A key belongs to the user and
  * the pid namespace of its caller; any thread or process of both may end it.
  *
- * Two CPUs that begin one key at once may claim a place each. That is the same
+ * Two CPUs that begin one key at once may claim a slot each. That is the same
  * as a begin after a begin, and settled like it: whoever takes a span takes all
  * of its key, and reports the first.
  */
@@ -72,7 +72,7 @@ static __always_inline u32 span_op(void *regs)
 
 /* -------------------------------------------------------------------- entry */
 
-static __always_inline void span_begin(struct scratch *s, struct task_struct *current, struct span_call *c, u64 now,
+static __always_inline void span_entry(struct scratch *s, struct task_struct *current, struct span_call *c, u64 now,
 				       u32 cpu, struct cpu_state *me)
 {
 	struct span_slot *slot;
@@ -92,12 +92,12 @@ static __always_inline void span_begin(struct scratch *s, struct task_struct *cu
 			me->span.outvied++;
 		if (claimed == SPAN_NO_ROOM)
 			return;
-		slot = span_slot_at(c->at);
+		slot = span_slot_at(c->index);
 		if (!slot)
 			return;
-		slot->owner = c->owner.at;
+		slot->owner = c->owner.index;
 	}
-	slot = span_slot_at(c->at);
+	slot = span_slot_at(c->index);
 	if (!slot)
 		return;
 	__builtin_memcpy(slot->key, s->facts.key, SPAN_KEY_LEN);
@@ -149,8 +149,8 @@ static __always_inline void histogram_span(struct task_struct *current, u32 cpu,
 	histogram_evaluate(s, TRACK_SPAN, cpu, now, delay);
 }
 
-static __always_inline void span_end(void *ctx, struct scratch *s, struct task_struct *current, struct span_call *c,
-				     u64 now, u32 cpu, struct cpu_state *me)
+static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_struct *current, struct span_call *c,
+				      u64 now, u32 cpu, struct cpu_state *me)
 {
 	struct span_slot *slot;
 	u64 fired, start;
@@ -162,7 +162,7 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 		return;
 	}
 	start = c->start;
-	slot = span_slot_at(c->at);
+	slot = span_slot_at(c->index);
 	if (!slot)
 		return;
 	if (me) {
@@ -172,17 +172,17 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 	}
 	histogram_span(current, cpu, now, now - start);
 	if ((s64)(now - start) < (s64)floor_span) {
-		span_release(slot, c->at);
+		span_release(slot, c->index);
 		return;
 	}
 	fired = span_fired(slot, start);
-	s = outlier_begin(TRACK_SPAN, cpu, start, now);
+	s = outlier_init(TRACK_SPAN, cpu, start, now);
 	if (!s)
 		return;
 	s->timed_out = fired;
 	s->out.entry_cpu = slot->cpu;
 	span_fill((struct span_extra *)s->out.extra, slot);
-	span_release(slot, c->at);
+	span_release(slot, c->index);
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
 		return;
@@ -201,8 +201,8 @@ static __always_inline void span_end(void *ctx, struct scratch *s, struct task_s
 static __always_inline void span_event(void *ctx, void *regs, struct task_struct *current, u32 op, u64 now, u32 cpu,
 				       struct cpu_state *me)
 {
-	u32 at = cpu * SCRATCHES + TRACK_SPAN;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &at);
+	u32 index = cpu * SCRATCHES + TRACK_SPAN;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
 	struct span_call c = {};
 	struct span_args a;
 	long size;
@@ -223,28 +223,28 @@ static __always_inline void span_event(void *ctx, void *regs, struct task_struct
 	c.ns = current->nsproxy->pid_ns_for_children->ns.inum;
 	c.key = span_hash(s->facts.key, c.uid, c.ns);
 	if ((op & 3) == SPAN_BEGIN)
-		span_begin(s, current, &c, now, cpu, me);
+		span_entry(s, current, &c, now, cpu, me);
 	else
-		span_end(ctx, s, current, &c, now, cpu, me);
+		span_exit(ctx, s, current, &c, now, cpu, me);
 }
 
 /* ----------------------------------------------------------------- timeouts */
 
-static __always_inline void span_look(struct tick_walk *w, u32 at)
+static __always_inline void span_scan(struct tick_walk *w, u32 index)
 {
-	struct span_slot *slot = span_slot_at(at);
+	struct span_slot *slot = span_slot_at(index);
 	u64 start;
 
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->start_ns;
 	if (start)
-		place_look(w, TRACK_SPAN, at, start, start, timeout_span, &slot->deadline);
+		timeout_check(w, TRACK_SPAN, index, start, start, timeout_span, &slot->deadline);
 }
 
-static __always_inline void expire_span(struct tick_walk *w, u32 at)
+static __always_inline void expire_span(struct tick_walk *w, u32 index)
 {
-	struct span_slot *slot = span_slot_at(at);
+	struct span_slot *slot = span_slot_at(index);
 	struct task_struct *task;
 	struct span_extra *extra;
 	struct scratch *s;
@@ -254,7 +254,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 at)
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->start_ns;
-	s = expire_begin(w, TRACK_SPAN, start, start, &slot->deadline);
+	s = expiry_start(w, TRACK_SPAN, start, start, &slot->deadline);
 	if (!s)
 		return;
 	extra = (struct span_extra *)s->out.extra;
@@ -277,7 +277,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 at)
 		return;
 	}
 	evaluate(s, TRACK_SPAN, w->now - start);
-	if (!expire_claim(s, &slot->start_ns, &slot->deadline, start, start))
+	if (!expiry_claim(s, &slot->start_ns, &slot->deadline, start, start))
 		return;
 	if (alive && s->wants_kernel)
 		read_stack(s, slot->tid);
@@ -289,23 +289,23 @@ static __always_inline void expire_span(struct tick_walk *w, u32 at)
 /* A pass of its own, with a frame of its own (see irq_tick.h). */
 static long expire_span_step(u32 i, struct tick_walk *w)
 {
-	struct due_place *p = bpf_map_lookup_elem(&due_places, &i);
+	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
 
 	if (!p)
 		return 1;
 	if (p->tracker == TRACK_SPAN)
-		expire_span(w, p->at);
+		expire_span(w, p->index);
 	return 0;
 }
 
-/* Nobody has ended the span that began at start for too long: true: its place is free now. */
-static __always_inline bool span_expire(u32 at, u64 start, struct cpu_state *me)
+/* Nobody has ended the span that began at start for too long: true: its slot is free now. */
+static __always_inline bool span_expire(u32 index, u64 start, struct cpu_state *me)
 {
-	struct span_slot *slot = span_slot_at(at);
+	struct span_slot *slot = span_slot_at(index);
 
 	if (!slot || !start || __sync_val_compare_and_swap(&slot->start_ns, start, 0) != start)
 		return false;
-	span_release(slot, at);
+	span_release(slot, index);
 	if (me)
 		__sync_fetch_and_add(&me->span.expired, 1);
 	return true;

@@ -3,7 +3,7 @@
  * Whose spans are counted together, and how many there are: exactly, as a
  * quota that two users share is a quota that one can take from the other.
  *
- * An owner is found like a key of a pending table. Its place is claimed with
+ * An owner is found like a key of a pending table. Its slot is claimed with
  * its first span and free again with its last. A count is only valid for who
  * has added to it and still found the key there: the last one out first makes
  * the count negative, so that nobody gets in while the key is taken away.
@@ -18,19 +18,19 @@ const volatile u32 span_owner_mask; /* buckets of owners, less one: at least one
 
 /*
  * Whose spans are counted together (span_owner.h): keys in buckets, and at each
- * place how many there are. Twice as many places as spans. Sized by tracker.
+ * slot how many there are. Twice as many slots as spans. Sized by tracker.
  */
 ARRAY_MAP(span_owner_keys, struct bucket);
 ARRAY_MAP(span_owner_counts, u64);
 
 #define OWNER_TRIES 4
-#define OWNER_LEAVES (1ULL << 62) /* the sign of a count whose owner is taken away, with room for those who try */
+#define OWNER_DROPPED (1ULL << 62) /* the sign of a count whose owner is taken away, with room for those who try */
 #define OWNER_NAMESPACE (1ULL << 32)
 
 struct span_owner {
 	u64 key;
 	u64 count; /* with the one that has been added */
-	u32 at;
+	u32 index;
 	u32 _pad;
 };
 
@@ -55,42 +55,42 @@ static __always_inline u64 owner_of(struct task_struct *task)
 	return owner ? (u64)owner + 1 : OWNER_NAMESPACE | ns->ns.inum;
 }
 
-static __always_inline u64 *owner_counter(u32 at)
+static __always_inline u64 *owner_counter(u32 index)
 {
-	return bpf_map_lookup_elem(&span_owner_counts, &at);
+	return bpf_map_lookup_elem(&span_owner_counts, &index);
 }
 
-static __always_inline u64 owner_count(u32 at)
+static __always_inline u64 owner_count(u32 index)
 {
-	u64 *count = owner_counter(at);
+	u64 *count = owner_counter(index);
 
 	return count ? *(volatile u64 *)count : 0;
 }
 
-static __always_inline u64 owner_key_at(u32 at)
+static __always_inline u64 owner_key_at(u32 index)
 {
-	u32 b = at >> 3;
+	u32 b = index >> 3;
 	volatile struct bucket *bucket = bpf_map_lookup_elem(&span_owner_keys, &b);
 
-	return bucket ? bucket->key[at & 7] : 0;
+	return bucket ? bucket->key[index & 7] : 0;
 }
 
-/* One span less. With the last one the owner's place is free. */
-__noinline int owner_leave(u32 at)
+/* One span less. With the last one the owner's slot is free. */
+__noinline int owner_drop(u32 index)
 {
-	u64 *count = owner_counter(at);
+	u64 *count = owner_counter(index);
 
 	if (!count || __sync_fetch_and_add(count, -1) != 1)
 		return 0;
-	if (__sync_val_compare_and_swap(count, 0, -OWNER_LEAVES))
+	if (__sync_val_compare_and_swap(count, 0, -OWNER_DROPPED))
 		return 0; /* another one came, or is leaving */
-	pending_release(&span_owner_keys, at);
-	__sync_fetch_and_add(count, OWNER_LEAVES);
+	pending_release(&span_owner_keys, index);
+	__sync_fetch_and_add(count, OWNER_DROPPED);
 	return 0;
 }
 
-/* How many places of bucket number b hold key. */
-static __always_inline u32 owner_places(u32 b, u64 key)
+/* How many slots of bucket number b hold key. */
+static __always_inline u32 owner_slots(u32 b, u64 key)
 {
 	volatile struct bucket *bucket = bpf_map_lookup_elem(&span_owner_keys, &b);
 	u32 n = 0;
@@ -111,39 +111,39 @@ static long owner_step(u32 i, struct span_owner **w)
 {
 	struct span_owner *o = *w;
 	u32 b = home(o->key ^ span_seed, span_owner_mask);
-	int at = bucket_find(&span_owner_keys, b, o->key);
+	int index = bucket_find(&span_owner_keys, b, o->key);
 	u64 *count, n;
 	bool mine;
 
-	if (at < 0)
-		at = bucket_find(&span_owner_keys, b ^ 1, o->key);
-	mine = at < 0;
+	if (index < 0)
+		index = bucket_find(&span_owner_keys, b ^ 1, o->key);
+	mine = index < 0;
 	if (mine)
-		at = bucket_claim(&span_owner_keys, b, o->key);
-	if (at < 0)
-		at = bucket_claim(&span_owner_keys, b ^ 1, o->key);
-	if (at < 0)
+		index = bucket_claim(&span_owner_keys, b, o->key);
+	if (index < 0)
+		index = bucket_claim(&span_owner_keys, b ^ 1, o->key);
+	if (index < 0)
 		return 1; /* full */
-	count = owner_counter(at);
+	count = owner_counter(index);
 	if (!count)
 		return 1;
 	n = __sync_fetch_and_add(count, 1);
-	if ((s64)n < 0 || owner_key_at(at) != o->key) { /* it is being taken away, or was */
-		owner_leave(at);
+	if ((s64)n < 0 || owner_key_at(index) != o->key) { /* it is being taken away, or was */
+		owner_drop(index);
 		return 0;
 	}
-	/* Two CPUs may have claimed a place each: at least one of them sees that, and tries again. */
-	if (mine && owner_places(b, o->key) + owner_places(b ^ 1, o->key) > 1) {
-		owner_leave(at);
+	/* Two CPUs may have claimed a slot each: at least one of them sees that, and tries again. */
+	if (mine && owner_slots(b, o->key) + owner_slots(b ^ 1, o->key) > 1) {
+		owner_drop(index);
 		return 0;
 	}
-	o->at = at;
+	o->index = index;
 	o->count = n + 1;
 	return 1;
 }
 
 /* One span more of the owner with the key of o; false: there is no room to count it. */
-static __always_inline bool owner_enter(struct span_owner *o)
+static __always_inline bool owner_add(struct span_owner *o)
 {
 	struct span_owner *w = o;
 

@@ -33,14 +33,14 @@ struct span_call {
 	u64 key;   /* that it has in the pending table */
 	u64 start; /* of what was taken */
 	u32 uid, ns;
-	u32 at;
-	u32 doubles; /* other places of the key that were taken, and freed */
+	u32 index;
+	u32 doubles; /* other slots of the key that were taken, and freed */
 	struct span_owner owner;
 };
 
-static __always_inline struct span_slot *span_slot_at(u32 at)
+static __always_inline struct span_slot *span_slot_at(u32 index)
 {
-	return bpf_map_lookup_elem(&span_slots, &at);
+	return bpf_map_lookup_elem(&span_slots, &index);
 }
 
 static __always_inline u64 span_hash(const u64 *text, u32 uid, u32 ns)
@@ -57,13 +57,13 @@ static __always_inline u64 span_hash(const u64 *text, u32 uid, u32 ns)
 	return h ? h : 1;
 }
 
-/* Frees a place that the caller owns. */
-static __always_inline void span_release(struct span_slot *slot, u32 at)
+/* Frees a slot that the caller owns. */
+static __always_inline void span_release(struct span_slot *slot, u32 index)
 {
 	u32 owner = slot->owner;
 
-	pending_release(&span_keys, at);
-	owner_leave(owner);
+	pending_release(&span_keys, index);
+	owner_drop(owner);
 }
 
 /* 1 if x is not 0, without a branch, of which the verifier would follow both ways sixteen times. */
@@ -75,7 +75,7 @@ static __always_inline u32 span_any(u64 x)
 	return (x | minus) >> 63;
 }
 
-/* Bits of the places of bucket number b that hold key. */
+/* Bits of the slots of bucket number b that hold key. */
 static __always_inline u32 span_bits(u32 b, u64 key)
 {
 	volatile struct bucket *bucket = bpf_map_lookup_elem(&span_keys, &b);
@@ -103,7 +103,7 @@ struct span_walk {
 	struct facts *f;
 	struct span_call *c;
 	u32 b;
-	u32 bits; /* places still to look at */
+	u32 bits; /* slots still to look at */
 	u32 found;
 	u32 _pad;
 };
@@ -113,7 +113,7 @@ static long span_take_step(u32 n, struct span_walk *w)
 	struct span_call *c = w->c;
 	u32 low = w->bits & -w->bits;
 	u32 i = span_any(low & 0xaaaa) | span_any(low & 0xcccc) << 1 | span_any(low & 0xf0f0) << 2;
-	u32 at = (w->b ^ span_any(low & 0xff00)) * 8 + i;
+	u32 index = (w->b ^ span_any(low & 0xff00)) * 8 + i;
 	struct span_slot *slot;
 	long go_on = 0, stop = 1;
 	u64 start;
@@ -123,7 +123,7 @@ static long span_take_step(u32 n, struct span_walk *w)
 	if (!low)
 		return stop;
 	w->bits ^= low;
-	slot = span_slot_at(at);
+	slot = span_slot_at(index);
 	if (!slot)
 		return go_on;
 	start = *(volatile u64 *)&slot->start_ns;
@@ -133,19 +133,19 @@ static long span_take_step(u32 n, struct span_walk *w)
 		return go_on; /* another CPU was faster */
 	if (w->found) {
 		c->doubles++;
-		span_release(slot, at);
+		span_release(slot, index);
 		return go_on;
 	}
 	w->found = 1;
-	c->at = at;
+	c->index = index;
 	c->start = start;
 	return go_on;
 }
 
 /*
- * Takes the span with the key of c and the text of f: its place is at c->at,
+ * Takes the span with the key of c and the text of f: its slot is at c->at,
  * and the caller's. False: there is none. The start is read before the rest is
- * compared, and starts do not repeat, so that the swap fails if the place was
+ * compared, and starts do not repeat, so that the swap fails if the slot was
  * given to another span in between.
  */
 static __always_inline bool span_take(struct facts *f, struct span_call *c)
@@ -162,10 +162,10 @@ static __always_inline bool span_take(struct facts *f, struct span_call *c)
 
 struct span_victim {
 	u64 start;
-	u64 most;  /* places that its owner has */
-	u64 count; /* places of the owner for whom it makes way */
+	u64 most;  /* slots that its owner has */
+	u64 count; /* slots of the owner for whom it makes way */
 	u32 b;
-	u32 at;
+	u32 index;
 	u32 mine; /* that owner */
 	u32 own;  /* only one of its own will do */
 };
@@ -173,8 +173,8 @@ struct span_victim {
 /* The oldest span of the owner that has most in the window. */
 static long span_victim_step(u32 i, struct span_victim *v)
 {
-	u32 at = (i < 8 ? v->b : v->b ^ 1) * 8 + (i & 7);
-	struct span_slot *slot = span_slot_at(at);
+	u32 index = (i < 8 ? v->b : v->b ^ 1) * 8 + (i & 7);
+	struct span_slot *slot = span_slot_at(index);
 	u64 start, count;
 	u32 owner;
 
@@ -191,7 +191,7 @@ static long span_victim_step(u32 i, struct span_victim *v)
 		return 0;
 	v->most = count;
 	v->start = start;
-	v->at = at;
+	v->index = index;
 	return 0;
 }
 
@@ -205,61 +205,61 @@ __noinline u32 span_evict(struct span_call *c, u32 b, u32 own)
 	struct span_victim v = {.start = NEVER, .b = b, .own = own};
 	struct span_slot *slot;
 	struct bucket *bucket;
-	u32 at, owner;
+	u32 index, owner;
 
 	if (!c)
 		return SPAN_NO_ROOM;
 	v.count = c->owner.count;
-	v.mine = c->owner.at;
+	v.mine = c->owner.index;
 	bpf_loop(16, span_victim_step, &v, 0);
 	if ((s64)v.start == (s64)NEVER)
 		return SPAN_NO_ROOM;
-	at = v.at;
-	slot = span_slot_at(at);
+	index = v.index;
+	slot = span_slot_at(index);
 	if (!slot || __sync_val_compare_and_swap(&slot->start_ns, v.start, 0) != v.start)
 		return SPAN_NO_ROOM;
 	owner = slot->owner;
-	b = at >> 3;
+	b = index >> 3;
 	bucket = bpf_map_lookup_elem(&span_keys, &b);
 	if (!bucket)
 		return SPAN_NO_ROOM;
-	__sync_lock_test_and_set(&bucket->key[at & 7], c->key);
-	c->at = at;
-	owner_leave(owner);
+	__sync_lock_test_and_set(&bucket->key[index & 7], c->key);
+	c->index = index;
+	owner_drop(owner);
 	return owner;
 }
 
 /*
- * Claims a place for the key of c. An owner's spans may fill the table up to
+ * Claims a slot for the key of c. An owner's spans may fill the table up to
  * its share; where there is no room, one of the owner that has most makes way,
  * and never one of an owner that has fewer than c's.
  */
 __noinline u32 span_claim(struct span_call *c)
 {
-	int at = NOWHERE;
+	int index = NO_SLOT;
 	u32 b, from;
 	bool full;
 
-	if (!c || !owner_enter(&c->owner))
+	if (!c || !owner_add(&c->owner))
 		return SPAN_NO_ROOM;
 	b = home(c->key, span_mask);
 	full = c->owner.count > span_share;
 	if (!full) {
-		at = bucket_claim(&span_keys, b, c->key);
-		if (at < 0)
-			at = bucket_claim(&span_keys, b ^ 1, c->key);
+		index = bucket_claim(&span_keys, b, c->key);
+		if (index < 0)
+			index = bucket_claim(&span_keys, b ^ 1, c->key);
 	}
-	if (at >= 0) {
-		c->at = at;
+	if (index >= 0) {
+		c->index = index;
 		return SPAN_CLAIMED;
 	}
 	from = span_evict(c, b, full);
 	if (from == SPAN_NO_ROOM) /* another CPU may have been faster */
 		from = span_evict(c, b, full);
 	if (from == SPAN_NO_ROOM)
-		owner_leave(c->owner.at);
+		owner_drop(c->owner.index);
 	else
-		from = from == c->owner.at ? SPAN_OWN : SPAN_OTHERS;
+		from = from == c->owner.index ? SPAN_OWN : SPAN_OTHERS;
 	return from;
 }
 

@@ -2,7 +2,7 @@
 /*
  * The syscall tracker. A call that no rule names costs one load and compare
  * at each end. Threads that die inside a call, or change their id in execve,
- * free their place at the process events.
+ * free their slot at the process events.
  */
 #ifndef TAILCAM_TRACKER_SYSCALL_H
 #define TAILCAM_TRACKER_SYSCALL_H
@@ -35,15 +35,15 @@ ARRAY_MAP(call_keys, struct bucket);
 ARRAY_MAP(call_slots, struct call_slot);
 SEGMENT_MAP(more_call_slots, SEGMENTS, struct call_slot);
 
-static __always_inline struct call_slot *call_slot_at(int at)
+static __always_inline struct call_slot *call_slot_at(int index)
 {
-	return SLOT_AT(&call_slots, &more_call_slots, at);
+	return SLOT_AT(&call_slots, &more_call_slots, index);
 }
 
-static __always_inline void call_forget(int at, struct call_slot *slot)
+static __always_inline void call_forget(int index, struct call_slot *slot)
 {
 	slot->start_ns = 0;
-	table_release(TABLE_CALLS, &call_keys, at);
+	table_release(TABLE_CALLS, &call_keys, index);
 }
 
 /* ----------------------------------------------------------------- progress */
@@ -79,12 +79,12 @@ static __always_inline void progress_note(void *ctx, struct task_struct *prev, u
 	struct progress_stack *e;
 	u64 start, count;
 	long size;
-	int at;
+	int index;
 
-	at = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
-	if (at < 0)
+	index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
+	if (index < 0)
 		return;
-	slot = SLOT_AT(&call_slots, &more_call_slots, at);
+	slot = SLOT_AT(&call_slots, &more_call_slots, index);
 	if (!slot)
 		return;
 	start = slot->start_ns;
@@ -150,23 +150,23 @@ static __always_inline bool syscall_wanted(u32 nr)
 	return nr < SYSCALLS && floor_syscall[nr] != NEVER;
 }
 
-static __always_inline void syscall_begin(struct task_struct *current, u32 nr, u64 now, u32 cpu, struct cpu_state *me)
+static __always_inline void syscall_entry(struct task_struct *current, u32 nr, u64 now, u32 cpu, struct cpu_state *me)
 {
 	struct call_slot *slot;
 	bool fresh;
-	int at;
+	int index;
 
 	if (task_compat(current))
 		return;
-	at = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
-	if (at < 0) {
+	index = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
+	if (index < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
 		return;
 	}
 	if (!fresh && me)
 		__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
-	slot = call_slot_at(at);
+	slot = call_slot_at(index);
 	if (!slot)
 		return;
 	slot->nr = nr;
@@ -182,7 +182,7 @@ static __always_inline void syscall_begin(struct task_struct *current, u32 nr, u
 static __always_inline void syscall_outlier(void *ctx, struct task_struct *current, u32 nr, s64 ret, u32 entry_cpu,
 					    u64 start, u64 timed_out, u64 now, u32 cpu)
 {
-	struct scratch *s = outlier_begin(TRACK_SYSCALL, cpu, start, now);
+	struct scratch *s = outlier_init(TRACK_SYSCALL, cpu, start, now);
 	struct outlier *out;
 	long size;
 
@@ -228,18 +228,18 @@ static __always_inline void histogram_syscall(struct task_struct *current, u32 n
 	histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
 }
 
-static __always_inline void syscall_end(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
-					struct cpu_state *me)
+static __always_inline void syscall_exit(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
+					 struct cpu_state *me)
 {
-	int at = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
 	u64 start, timed_out = 0;
 	u32 entry_cpu;
 	bool slow;
 
-	if (at < 0)
+	if (index < 0)
 		return;
-	slot = call_slot_at(at);
+	slot = call_slot_at(index);
 	if (!slot)
 		return;
 	start = slot->start_ns;
@@ -247,7 +247,7 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 	if (slot->nr != nr) { /* not the call that began here */
 		if (me)
 			__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
-		call_forget(at, slot);
+		call_forget(index, slot);
 		return;
 	}
 	if (me)
@@ -256,25 +256,25 @@ static __always_inline void syscall_end(void *ctx, struct task_struct *current, 
 	slow = (s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)];
 	if (slow)
 		timed_out = deadline_take(&slot->start_ns, &slot->deadline);
-	call_forget(at, slot);
+	call_forget(index, slot);
 	if (slow)
 		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, timed_out, now, cpu);
 }
 
 /* The thread with this id is gone, or the id is no longer its own. */
-static __always_inline void call_dies(u32 tid, struct cpu_state *me)
+static __always_inline void call_forget_thread(u32 tid, struct cpu_state *me)
 {
-	int at = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
 	struct call_slot *slot;
 
-	if (at < 0)
+	if (index < 0)
 		return;
-	slot = call_slot_at(at);
+	slot = call_slot_at(index);
 	if (!slot)
 		return;
 	if (me)
 		__sync_fetch_and_add(&me->reclaimed, 1);
-	call_forget(at, slot);
+	call_forget(index, slot);
 }
 
 /* execve by another thread than the leader: it takes the leader's id along with its call. */
@@ -282,15 +282,15 @@ static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
 {
 	struct call_slot *old, *slot;
 	bool fresh;
-	int at, was;
+	int index, was;
 
-	call_dies(to, me);
+	call_forget_thread(to, me);
 	was = table_find(TABLE_CALLS, &call_keys, call_mask, from, HASHED);
 	if (was < 0)
 		return;
 	old = call_slot_at(was);
-	at = table_claim(TABLE_CALLS, &call_keys, call_mask, to, HASHED, &fresh);
-	slot = at < 0 ? NULL : call_slot_at(at);
+	index = table_claim(TABLE_CALLS, &call_keys, call_mask, to, HASHED, &fresh);
+	slot = index < 0 ? NULL : call_slot_at(index);
 	if (!old)
 		return;
 	if (slot) {
@@ -306,9 +306,9 @@ static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
 
 /* ----------------------------------------------------------------- timeouts */
 
-static __always_inline void call_look(struct tick_walk *w, u32 at)
+static __always_inline void call_scan(struct tick_walk *w, u32 index)
 {
-	struct call_slot *slot = call_slot_at(at);
+	struct call_slot *slot = call_slot_at(index);
 	u64 start;
 	u32 nr;
 
@@ -317,12 +317,13 @@ static __always_inline void call_look(struct tick_walk *w, u32 at)
 	start = *(volatile u64 *)&slot->start_ns;
 	nr = slot->nr;
 	if (start)
-		place_look(w, TRACK_SYSCALL, at, start, start, timeout_syscall[nr & (SYSCALLS - 1)], &slot->deadline);
+		timeout_check(w, TRACK_SYSCALL, index, start, start, timeout_syscall[nr & (SYSCALLS - 1)],
+			      &slot->deadline);
 }
 
-static __always_inline void expire_call(struct tick_walk *w, u32 at)
+static __always_inline void expire_call(struct tick_walk *w, u32 index)
 {
-	struct call_slot *slot = call_slot_at(at);
+	struct call_slot *slot = call_slot_at(index);
 	struct task_struct *task;
 	struct scratch *s;
 	u64 start;
@@ -331,10 +332,10 @@ static __always_inline void expire_call(struct tick_walk *w, u32 at)
 	if (!slot)
 		return;
 	start = *(volatile u64 *)&slot->start_ns;
-	s = expire_begin(w, TRACK_SYSCALL, start, start, &slot->deadline);
+	s = expiry_start(w, TRACK_SYSCALL, start, start, &slot->deadline);
 	if (!s)
 		return;
-	tid = table_key_at(TABLE_CALLS, &call_keys, at);
+	tid = table_key_at(TABLE_CALLS, &call_keys, index);
 	task = (struct task_struct *)slot->task;
 	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
 		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
@@ -343,7 +344,7 @@ static __always_inline void expire_call(struct tick_walk *w, u32 at)
 	s->out.syscall = s->facts.syscall = slot->nr;
 	s->out.entry_cpu = slot->cpu;
 	evaluate(s, TRACK_SYSCALL, w->now - start);
-	if (!expire_claim(s, &slot->start_ns, &slot->deadline, start, start))
+	if (!expiry_claim(s, &slot->start_ns, &slot->deadline, start, start))
 		return;
 	if (s->wants_kernel)
 		read_stack(s, tid);
