@@ -651,6 +651,7 @@ const (
 	PairVarRecordTimer         = "record_timer"
 	PairVarRecordWorkqueue     = "record_workqueue"
 	PairVarRecorder            = "recorder"
+	PairVarRegsOffset          = "regs_offset"
 	PairVarRingCommon          = "ring_common"
 	PairVarRingShare           = "ring_share"
 	PairVarSelfPid             = "self_pid"
@@ -765,6 +766,7 @@ type PairVariableSpecs struct {
 	RecordTimer         *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue     *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
+	RegsOffset          *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
@@ -874,6 +876,7 @@ type PairVariables struct {
 	RecordTimer         *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue     *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder            *ebpf.Variable `ebpf:"recorder"`
+	RegsOffset          *ebpf.Variable `ebpf:"regs_offset"`
 	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
 	RingShare           *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid             *ebpf.Variable `ebpf:"self_pid"`

@@ -155,7 +155,7 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	if (record_syscall)
 		record_syscall_entry(ctx, current, regs, cpu, nr, now);
 	if (wanted)
-		syscall_entry(current, nr, now, cpu, this_cpu(cpu));
+		syscall_entry(current, regs, nr, now, cpu, this_cpu(cpu));
 	if (span)
 		span_event(ctx, regs, current, span, now, cpu, this_cpu(cpu));
 	return 0;
@@ -543,7 +543,7 @@ int BPF_PROG(throttle_cfs_rq, struct cfs_rq *queue, bool throttled)
 SEC("fexit/unthrottle_cfs_rq")
 int BPF_PROG(unthrottle_cfs_rq, struct cfs_rq *queue)
 {
-	if (!BPF_CORE_READ_BITFIELD(queue, throttled)) /* 6.18+ may leave it as it is */
+	if (!queue_throttled(queue)) /* 6.18+ may leave it as it is */
 		record_throttle(ctx, REC_UNTHROTTLE, queue);
 	return 0;
 }

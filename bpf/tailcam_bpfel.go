@@ -955,6 +955,7 @@ const (
 	TailcamVarRecordTimer            = "record_timer"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
+	TailcamVarRegsOffset             = "regs_offset"
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarRingCommon             = "ring_common"
 	TailcamVarRingShare              = "ring_share"
@@ -1198,6 +1199,7 @@ type TailcamVariableSpecs struct {
 	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
+	RegsOffset        *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
@@ -1413,6 +1415,7 @@ type TailcamVariables struct {
 	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
+	RegsOffset        *ebpf.Variable `ebpf:"regs_offset"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
 	RingShare         *ebpf.Variable `ebpf:"ring_share"`

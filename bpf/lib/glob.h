@@ -4,6 +4,7 @@
 #define TAILCAM_GLOB_H
 
 #include "abi/rule.h"
+#include "lib/core_fixes.h"
 #include "lib/state.h"
 
 struct {
@@ -61,11 +62,8 @@ static long globs_step(u32 i, struct globs_walk *w)
 	u32 index = w->base + i;
 	struct glob *g = bpf_map_lookup_elem(&globs, &index);
 	struct glob_walk *one = w->one;
-	long go_on = 0, stop = 1;
+	LOOP_RESULTS(go_on, stop);
 
-	/* Constants of their own: 6.1 refuses to see that a compared number is 0 or 1. */
-	barrier_var(go_on);
-	barrier_var(stop);
 	if (!g)
 		return stop;
 	((u64 *)one->pattern)[0] = ((u64 *)g->pattern)[0];

@@ -17,6 +17,7 @@
 #define TAILCAM_HISTOGRAM_H
 
 #include "abi/histogram.h"
+#include "lib/core_fixes.h"
 #include "lib/messages.h"
 #include "lib/pending.h"
 #include "lib/rules.h"
@@ -197,10 +198,8 @@ static long histogram_override_step(u32 i, struct histogram_walk *w)
 	struct scratch *s = w->s;
 	u32 index = s->histogram.override_base + i;
 	struct override *o = bpf_map_lookup_elem(&overrides, &index);
-	long go_on = 0, stop = 1;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on); /* see override_step */
-	barrier_var(stop);
 	if (!o)
 		return stop;
 	if (match(&o->when, &s->facts, &s->undecided) == NO)

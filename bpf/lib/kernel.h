@@ -39,7 +39,6 @@ typedef __u8 u8;
 #define MAX_RT_PRIO 100		       /* include/linux/sched/prio.h */
 
 struct thread_info {
-	unsigned long flags;
 	u32 status; /* x86 */
 	u32 cpu;    /* 5.16+ on x86 and arm64 */
 } CORE;

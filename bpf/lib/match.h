@@ -7,6 +7,7 @@
 #ifndef TAILCAM_MATCH_H
 #define TAILCAM_MATCH_H
 
+#include "lib/core_fixes.h"
 #include "lib/glob.h"
 #include "lib/state.h"
 
@@ -77,10 +78,8 @@ static long key_step(u32 i, struct facts **arg)
 	struct key_walk *w = &f->key_walk;
 	u32 pi = w->p, ti = w->t;
 	char p = 0, t = 0;
-	long go_on = 0, stop = 1;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on); /* see globs_step */
-	barrier_var(stop);
 	barrier_var(pi);
 	barrier_var(ti);
 	if (pi < SPAN_KEY_LEN)
@@ -119,10 +118,8 @@ static long keys_step(u32 i, struct keys_walk *w)
 	u32 index = w->base + i;
 	struct key_glob *g = bpf_map_lookup_elem(&key_globs, &index);
 	struct facts *f = w->f;
-	long go_on = 0, stop = 1;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on);
-	barrier_var(stop);
 	if (!g)
 		return stop;
 #pragma unroll

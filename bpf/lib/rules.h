@@ -3,6 +3,7 @@
 #ifndef TAILCAM_RULES_H
 #define TAILCAM_RULES_H
 
+#include "lib/core_fixes.h"
 #include "lib/limit.h"
 #include "lib/match.h"
 #include "lib/state.h"
@@ -96,12 +97,9 @@ static long override_step(u32 i, struct rules_walk *w)
 	struct scratch *s = w->s;
 	u32 index = s->override_base + i;
 	struct override *o = bpf_map_lookup_elem(&overrides, &index);
-	long go_on = 0, stop = 1;
 	int decision;
+	LOOP_RESULTS(go_on, stop);
 
-	/* See globs_step. */
-	barrier_var(go_on);
-	barrier_var(stop);
 	if (!o)
 		return stop;
 	decision = match(&o->when, &s->facts, &s->undecided);

@@ -82,19 +82,6 @@ static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 
 
 /* ----------------------------------------------------------- who, and where */
 
-struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak; /* 6.2+ */
-void bpf_task_release(struct task_struct *p) __ksym __weak;
-
-/* Registers of user space of a task that is not current. */
-static __always_inline void *task_regs(struct task_struct *p)
-{
-	/* arch/x86/include/asm/thread_info.h, arch/arm64/include/asm/memory.h */
-	const u64 thread_size = 16384;
-	u64 stack = (u64)BPF_CORE_READ(p, stack);
-
-	return stack ? (void *)(stack + thread_size - bpf_core_type_size(struct pt_regs___any)) : NULL;
-}
-
 /* Fills in who it is, from a task that may be gone; false: it is. */
 static __always_inline bool read_task(struct scratch *s, struct task_struct *p, u32 tid)
 {
@@ -112,7 +99,7 @@ static __always_inline bool read_task(struct scratch *s, struct task_struct *p, 
 	__builtin_memcpy(s->out.comm, s->facts.comm, TASK_COMM_LEN);
 	s->facts.thread = kthread ? THREAD_KERNEL : THREAD_USER;
 	s->out.state = BPF_CORE_READ(p, __state);
-	if (BPF_CORE_READ(p, on_cpu))
+	if (read_on_cpu(p))
 		s->out.flags |= OUTLIER_RUNNING;
 	if (kthread)
 		s->out.flags |= OUTLIER_KTHREAD;

@@ -8,22 +8,6 @@
 #include "recorder/ring.h"
 
 /*
- * The cgroup of prev has used up its CPU quota on this CPU. From 6.18 on each
- * task is taken off its queue by itself, and marked ("sched/fair: Switch to
- * task based throttle model"); before, its whole queue is
- * (kernel/sched/fair.c, throttle_cfs_rq()), or one above it, which
- * throttle_count counts. Real-time tasks have no part in it.
- */
-static __always_inline bool switch_throttled(struct task_struct *prev)
-{
-	if (bpf_core_field_exists(prev->throttled))
-		return prev->throttled;
-	if (!bpf_core_field_exists(prev->se.cfs_rq) || !bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count))
-		return false;
-	return prev->prio >= MAX_RT_PRIO && prev->se.cfs_rq->throttle_count > 0;
-}
-
-/*
  * A cgroup freezer stops prev: that of cgroup v2 sets a trap, and prev sleeps
  * as many do (kernel/signal.c, do_freezer_trap()); that of cgroup v1 and of
  * suspend has a state of its own (kernel/freezer.c).
@@ -36,15 +20,17 @@ static __always_inline bool switch_frozen(struct task_struct *prev, u32 state)
 /* The system call that prev blocks in, as PREV_STATE holds it. */
 static __always_inline u32 switch_call(struct task_struct *prev)
 {
+	void *regs;
 	s32 nr;
 
 	/* What workers have as registers of user space is none of theirs. */
 	if (prev->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
 		return 0;
-	nr = trusted_syscall((void *)bpf_task_pt_regs(prev));
+	regs = (void *)bpf_task_pt_regs(prev);
+	nr = trusted_syscall(regs);
 	if (nr < 0)
 		return PREV_EXCEPTION;
-	if ((u32)nr >= PREV_EXCEPTION - 1 || task_compat(prev))
+	if ((u32)nr >= PREV_EXCEPTION - 1 || task_compat(prev, regs))
 		return 0;
 	return nr + 1;
 }
@@ -55,14 +41,14 @@ static __always_inline u32 switch_state(struct task_struct *prev, bool preempt, 
 
 	if (!prev->pid) /* idle */
 		return preempt ? PREV_PREEMPTED : state & PREV_STATE;
-	if (switch_throttled(prev))
+	if (task_throttled(prev))
 		s |= PREV_THROTTLED;
 	if (preempt)
 		return s | PREV_PREEMPTED;
 	state &= PREV_STATE;
 	if (!state)
 		return s;
-	if (BPF_CORE_READ_BITFIELD(prev, in_iowait))
+	if (task_iowait(prev))
 		s |= PREV_IOWAIT;
 	if (switch_frozen(prev, state))
 		s |= PREV_FROZEN;

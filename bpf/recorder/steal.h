@@ -9,6 +9,7 @@
 #ifndef TAILCAM_RECORDER_STEAL_H
 #define TAILCAM_RECORDER_STEAL_H
 
+#include "lib/core_fixes.h"
 #include "recorder/ring.h"
 
 /* Less is not told until it has grown to that much: a CPU is taken away for a moment all the time. */
@@ -39,8 +40,7 @@ static __always_inline void steal_sample(void *ctx, struct task_struct *current,
 	if (steal_kvm) {
 		stolen = ((struct kvm_steal_time *)bpf_this_cpu_ptr(&steal_time))->steal;
 		clock = now;
-	} else if (bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) &&
-		   bpf_core_field_exists(current->se.cfs_rq)) {
+	} else if (queue_knows_steal(current)) {
 		struct rq *queue = current->se.cfs_rq->rq;
 
 		stolen = queue->prev_steal_time_rq;

@@ -56,15 +56,6 @@ static __always_inline void request_forget(int index, struct request_slot *slot)
 	table_release(TABLE_REQUESTS, &request_keys, index);
 }
 
-/* The key of rq: its address as a number, which the verifier does not let us make by a cast. */
-static __always_inline u64 request_key(struct request *rq)
-{
-	u64 key = 0;
-
-	bpf_probe_read_kernel(&key, sizeof(key), &rq);
-	return key;
-}
-
 /* The slot of rq; if it is new, current is taken for the one who asked. */
 static __always_inline struct request_slot *request_claim(struct request *rq, struct cpu_state *me)
 {
@@ -73,7 +64,7 @@ static __always_inline struct request_slot *request_claim(struct request *rq, st
 	bool fresh;
 	int index;
 
-	index = table_claim(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED, &fresh);
+	index = table_claim(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED, &fresh);
 	if (index < 0) {
 		if (me)
 			__sync_fetch_and_add(&me->table_full[TRACK_BLOCK], 1);
@@ -132,7 +123,7 @@ static __always_inline void block_issue(struct request *rq, u32 cpu, struct cpu_
 /* The driver gave rq back. */
 static __always_inline void block_requeue(struct request *rq)
 {
-	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
 	struct request_slot *slot;
 
 	if (index < 0)
@@ -147,7 +138,7 @@ static __always_inline void block_requeue(struct request *rq)
 /* rq became part of another request. */
 static __always_inline void block_merge(struct request *rq)
 {
-	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	int index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
 	struct request_slot *slot;
 
 	if (index < 0)
@@ -242,7 +233,7 @@ static __always_inline void block_complete(struct request *rq, int error, u32 by
 	/* A part of the request: blk_update_request() is called again for the rest. */
 	if (bytes < rq->__data_len)
 		return;
-	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, request_key(rq), HASHED);
+	index = table_find(TABLE_REQUESTS, &request_keys, request_mask, pointer_number(rq), HASHED);
 	if (index < 0)
 		return;
 	slot = request_slot_at(index);

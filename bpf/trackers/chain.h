@@ -45,7 +45,7 @@ static __always_inline void chain_wake(struct task_struct *p, u32 cpu, u64 now)
 		state->chain_truncated++;
 		return;
 	}
-	if (p->on_cpu && p->on_rq) { /* on its CPU still: there will be no switch to it */
+	if (task_on_cpu(p) && task_on_rq(p)) { /* on its CPU still: there will be no switch to it */
 		state->chain_met++;
 		return;
 	}
@@ -182,7 +182,7 @@ static __always_inline void chain_switch_out(void *ctx, struct task_struct *prev
 			__sync_fetch_and_add(&state->reclaimed, 1);
 		return;
 	}
-	if (preempt || !prev_state || !prev->__state)
+	if (task_runnable(prev, preempt, prev_state))
 		kind = CHAIN_PREEMPTED;
 	else if (prev_state & TASK_RTLOCK_WAIT) /* a lock that spins on other kernels: not the end of its work */
 		kind = CHAIN_LOCK;

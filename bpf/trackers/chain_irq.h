@@ -96,7 +96,7 @@ static __always_inline void chain_timer_entry(u32 cpu, struct hrtimer *timer, u6
 {
 	struct chain_cpu *me = chain_this_cpu(cpu);
 
-	if (!me || (bpf_core_field_exists(timer->is_soft) && timer->is_soft))
+	if (!me || timer_is_soft(timer))
 		return;
 	chain_init(&me->timer, CHAIN_FROM_HRTIMER, now);
 	if (me->in_irq && me->irq.origin_ns)

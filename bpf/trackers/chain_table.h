@@ -236,7 +236,7 @@ static __always_inline int chain_claim(struct task_struct *p, struct cpu_state *
 		return NO_SLOT;
 	start = slot->start_ns;
 	/* Off its CPU and yet it carries one: its last switch was not seen. Or its CPU is just about to end it. */
-	if (start && (!p->on_rq || chain_age(start, now) > chain_age_ns) && !p->on_cpu &&
+	if (start && (!task_on_rq(p) || chain_age(start, now) > chain_age_ns) && !task_on_cpu(p) &&
 	    (slot->phase & CHAIN_PHASE_MASK) != CHAIN_PHASE_LOCK &&
 	    __sync_val_compare_and_swap(&slot->start_ns, start, 0) == start) {
 		state->replaced[TRACK_CHAIN]++;

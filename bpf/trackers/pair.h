@@ -60,7 +60,7 @@ static __always_inline void slot_fill(void *ctx, struct pair_slot *slot, struct 
 	slot->cpu = cpu;
 	slot->tid = current->pid;
 	slot->pid = current->tgid;
-	slot->task = task_number(current);
+	slot->task = pointer_number(current);
 	slot->own_task = hook.own_task;
 	if (!hook.own_task) {
 		slot->uid = current->cred->uid.val;

@@ -182,11 +182,9 @@ static __always_inline u32 work_take(struct pair_try *c)
 static long pair_take_step(u32 i, struct pair_try *c)
 {
 	u32 b = home(c->key, pair_mask);
-	long go_on = 0, stop = 1;
 	int index;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on); /* see override_step */
-	barrier_var(stop);
 	index = bucket_find(&pair_keys, b, c->key);
 	if (index < 0)
 		index = bucket_find(&pair_keys, b ^ 1, c->key);
@@ -204,12 +202,10 @@ static long pair_claim_step(u32 i, struct pair_try *c)
 {
 	u32 b = home(c->key, pair_mask), mine;
 	u64 claim = c->key | c->token, held = 0;
-	long go_on = 0, stop = 1;
 	bool done;
 	int index;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on);
-	barrier_var(stop);
 	index = bucket_seek(b, c->key, &held);
 	if (index < 0)
 		index = bucket_seek(b ^ 1, c->key, &held);

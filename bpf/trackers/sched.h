@@ -30,18 +30,14 @@ static __always_inline void sched_switch_out(struct task_struct *prev, bool pree
 		task_forget(tid);
 		return;
 	}
-	/*
-	 * Up to 6.11 prev_state is read before __schedule() finds a pending
-	 * signal and lets the task go on; __state tells (kernel/sched/core.c).
-	 */
-	runnable = preempt || !prev_state || !prev->__state;
+	runnable = task_runnable(prev, preempt, prev_state);
 	if (runnable && !track_wakeup)
 		return;
 	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me);
 	if (!slot)
 		return;
 	if (timeouts)
-		slot->task = task_number(prev);
+		slot->task = pointer_number(prev);
 	if (runnable) {
 		slot->flags = OUTLIER_PREEMPTED;
 		slot->entry_cpu = cpu;
@@ -115,7 +111,7 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 		return;
 	slot->flags = OUTLIER_NEW;
 	if (timeouts)
-		slot->task = task_number(p);
+		slot->task = pointer_number(p);
 	note_waker(slot, p, cpu);
 	if (waker_stacks_always && waker_stacks_wanted)
 		waker_stack_keep(ctx, p->pid, cpu, now);

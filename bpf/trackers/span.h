@@ -30,38 +30,18 @@ volatile u64 timeout_span;
 #define SPAN_PATH_BEGIN 0x2f2b6e6170732f6cULL
 #define SPAN_PATH_END 0x2f2d6e6170732f6cULL
 
-struct span_args {
-	u64 dir, text, mode;
-};
-
-static __always_inline void span_read_args(void *regs, struct span_args *a)
-{
-	if (bpf_core_field_exists(((struct pt_regs___args *)0)->di)) {
-		struct pt_regs___args *r = regs;
-
-		a->dir = r->di;
-		a->text = r->si;
-		a->mode = r->dx;
-	} else {
-		a->dir = BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[0]);
-		a->text = BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[1]);
-		a->mode = BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[2]);
-	}
-}
-
 /* What a call of faccessat2 says: SPAN_BEGIN, SPAN_END, | SPAN_PATH; 0: nothing to us. */
 static __always_inline u32 span_op(void *regs)
 {
-	struct span_args a;
-	u64 path[2];
+	u64 args[5], path[2];
 
-	span_read_args(regs, &a);
-	if (((u32)a.mode & 0xffff0000) == SPAN_MODE) {
-		u32 op = a.mode & 0xffff;
+	trusted_args(regs, args); /* dir, path, mode */
+	if (((u32)args[2] & 0xffff0000) == SPAN_MODE) {
+		u32 op = args[2] & 0xffff;
 
 		return op == SPAN_BEGIN || op == SPAN_END ? op : 0;
 	}
-	if ((s32)a.dir != -100 || bpf_probe_read_user(path, sizeof(path), (void *)a.text)) /* AT_FDCWD */
+	if ((s32)args[0] != -100 || bpf_probe_read_user(path, sizeof(path), (void *)args[1])) /* AT_FDCWD */
 		return 0;
 	if (path[0] != SPAN_PATH_0)
 		return 0;
@@ -103,7 +83,7 @@ static __always_inline void span_entry(struct scratch *s, struct task_struct *cu
 	__builtin_memcpy(slot->key, s->facts.key, SPAN_KEY_LEN);
 	slot->uid = c->uid;
 	slot->ns = c->ns;
-	slot->task = task_number(current);
+	slot->task = pointer_number(current);
 	slot->tid = current->pid;
 	slot->pid = current->tgid;
 	slot->cpu = cpu;
@@ -204,16 +184,17 @@ static __always_inline void span_event(void *ctx, void *regs, struct task_struct
 	u32 index = cpu * SCRATCHES + TRACK_SPAN;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &index);
 	struct span_call c = {};
-	struct span_args a;
+	u64 args[5], text;
 	long size;
 
-	if (!s || (s64)floor_span == (s64)NEVER || task_compat(current))
+	if (!s || (s64)floor_span == (s64)NEVER || task_compat(current, regs))
 		return;
-	span_read_args(regs, &a);
+	trusted_args(regs, args);
+	text = args[1];
 	if (op & SPAN_PATH)
-		a.text += SPAN_PATH_LEN;
+		text += SPAN_PATH_LEN;
 	__builtin_memset(s->facts.key, 0, sizeof(s->facts.key));
-	size = bpf_probe_read_user_str(s->facts.key, SPAN_KEY_LEN + 1, (void *)a.text);
+	size = bpf_probe_read_user_str(s->facts.key, SPAN_KEY_LEN + 1, (void *)text);
 	if (size < 2 || size > SPAN_KEY_LEN) { /* with its NUL */
 		if (me)
 			me->span.bad_key++;

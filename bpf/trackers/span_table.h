@@ -115,11 +115,9 @@ static long span_take_step(u32 n, struct span_walk *w)
 	u32 i = span_any(low & 0xaaaa) | span_any(low & 0xcccc) << 1 | span_any(low & 0xf0f0) << 2;
 	u32 index = (w->b ^ span_any(low & 0xff00)) * 8 + i;
 	struct span_slot *slot;
-	long go_on = 0, stop = 1;
 	u64 start;
+	LOOP_RESULTS(go_on, stop);
 
-	barrier_var(go_on); /* see globs_step */
-	barrier_var(stop);
 	if (!low)
 		return stop;
 	w->bits ^= low;

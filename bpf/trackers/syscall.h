@@ -150,13 +150,14 @@ static __always_inline bool syscall_wanted(u32 nr)
 	return nr < SYSCALLS && floor_syscall[nr] != NEVER;
 }
 
-static __always_inline void syscall_entry(struct task_struct *current, u32 nr, u64 now, u32 cpu, struct cpu_state *me)
+static __always_inline void syscall_entry(struct task_struct *current, void *regs, u32 nr, u64 now, u32 cpu,
+					  struct cpu_state *me)
 {
 	struct call_slot *slot;
 	bool fresh;
 	int index;
 
-	if (task_compat(current))
+	if (task_compat(current, regs))
 		return;
 	index = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
 	if (index < 0) {
@@ -172,7 +173,7 @@ static __always_inline void syscall_entry(struct task_struct *current, u32 nr, u
 	slot->nr = nr;
 	slot->cpu = cpu;
 	if (timeouts)
-		slot->task = task_number(current);
+		slot->task = pointer_number(current);
 	slot->start_ns = now;
 }
 

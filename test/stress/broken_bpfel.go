@@ -88,6 +88,7 @@ const (
 	BrokenVarFirstSwitch    = "first_switch"
 	BrokenVarGeneration     = "generation"
 	BrokenVarMask           = "mask"
+	BrokenVarRegsOffset     = "regs_offset"
 	BrokenVarSelfPid        = "self_pid"
 	BrokenVarUnusedAccount  = "unused_account"
 	BrokenVarUnusedWork     = "unused_work"
@@ -159,6 +160,7 @@ type BrokenVariableSpecs struct {
 	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
 	Generation     *ebpf.VariableSpec `ebpf:"generation"`
 	Mask           *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
 	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
 	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
 	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
@@ -208,6 +210,7 @@ type BrokenVariables struct {
 	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
 	Generation     *ebpf.Variable `ebpf:"generation"`
 	Mask           *ebpf.Variable `ebpf:"mask"`
+	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
 	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
 	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
 	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`

@@ -97,6 +97,7 @@ const (
 	StressVarFirstSwitch    = "first_switch"
 	StressVarGeneration     = "generation"
 	StressVarMask           = "mask"
+	StressVarRegsOffset     = "regs_offset"
 	StressVarSelfPid        = "self_pid"
 	StressVarUnusedAccount  = "unused_account"
 	StressVarUnusedWork     = "unused_work"
@@ -168,6 +169,7 @@ type StressVariableSpecs struct {
 	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
 	Generation     *ebpf.VariableSpec `ebpf:"generation"`
 	Mask           *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
 	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
 	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
 	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
@@ -217,6 +219,7 @@ type StressVariables struct {
 	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
 	Generation     *ebpf.Variable `ebpf:"generation"`
 	Mask           *ebpf.Variable `ebpf:"mask"`
+	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
 	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
 	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
 	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`

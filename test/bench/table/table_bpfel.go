@@ -95,6 +95,7 @@ const (
 	TableProgStorageWaking = "storage_waking"
 	TableVarGeneration     = "generation"
 	TableVarMask           = "mask"
+	TableVarRegsOffset     = "regs_offset"
 	TableVarSelfPid        = "self_pid"
 	TableVarWeaklyOrdered  = "weakly_ordered"
 )
@@ -177,6 +178,7 @@ type TableMapSpecs struct {
 type TableVariableSpecs struct {
 	Generation    *ebpf.VariableSpec `ebpf:"generation"`
 	Mask          *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset    *ebpf.VariableSpec `ebpf:"regs_offset"`
 	SelfPid       *ebpf.VariableSpec `ebpf:"self_pid"`
 	WeaklyOrdered *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
@@ -230,6 +232,7 @@ func (m *TableMaps) Close() error {
 type TableVariables struct {
 	Generation    *ebpf.Variable `ebpf:"generation"`
 	Mask          *ebpf.Variable `ebpf:"mask"`
+	RegsOffset    *ebpf.Variable `ebpf:"regs_offset"`
 	SelfPid       *ebpf.Variable `ebpf:"self_pid"`
 	WeaklyOrdered *ebpf.Variable `ebpf:"weakly_ordered"`
 }
