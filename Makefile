@@ -150,6 +150,7 @@ lint: deps-lint vet $(GOLANGCI) $(GOVULNCHECK) ## all that complains: Go, C, she
 	scripts/vulnerabilities.sh $(GOVULNCHECK)
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build $(VCS) -o /dev/null ./cmd/tailcam
 	clang-format-19 --dry-run -Werror $(C_FILES)
+	scripts/check-headers.sh
 	shellcheck .ci/run scripts/*.sh $(wildcard configs/actions/*.sh)
 	scripts/check-licences.sh
 
@@ -169,7 +170,8 @@ deps-generate:
 
 .PHONY: deps-lint
 deps-lint:
-	@scripts/apt.sh clang-format-19='checks the format of the C files' shellcheck='checks the shell scripts' \
+	@scripts/apt.sh clang-format-19='checks the format of the C files' clang-19='compiles each header of the BPF C' libbpf-dev='headers of the BPF C' \
+		linux-libc-dev='headers of the BPF C' shellcheck='checks the shell scripts' \
 		git='lists the files to check' systemd='checks the shipped unit' curl='asks for the vulnerability database'
 
 .PHONY: deps-test

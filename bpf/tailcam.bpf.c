@@ -5,37 +5,12 @@
  * One program a hook. Each reads the clock once, writes its record, and calls
  * the parts that the loaded rules need; the verifier removes the others.
  */
-#include "kernel.h"
-
-#include "abi/chain.h"
-#include "abi/counters.h"
-#include "abi/histogram.h"
-#include "abi/message.h"
-#include "abi/outlier.h"
-#include "abi/pair.h"
-#include "abi/record.h"
-#include "abi/recorder.h"
-#include "abi/rule.h"
-#include "abi/span.h"
-#include "abi/table.h"
-#include "block.h"
-#include "histogram.h"
-#include "chain_task.h"
-#include "interrupts.h"
-#include "kvm.h"
-#include "lock.h"
-#include "memory.h"
-#include "net.h"
-#include "power.h"
-#include "recorder.h"
-#include "sched.h"
-#include "span.h"
-#include "state.h"
-#include "steal.h"
-#include "switch_state.h"
-#include "syscall.h"
-#include "throttle.h"
-#include "work.h"
+#include "recorder/events.h"
+#include "recorder/lock.h"
+#include "recorder/sched.h"
+#include "recorder/steal.h"
+#include "tick.h"
+#include "trackers/chain.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -63,18 +38,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	u32 cpu = bpf_get_smp_processor_id();
 
 	if (record_sched) {
-		struct record r;
-
-		steal_look(ctx, prev, this_cpu(cpu), cpu, now);
-		record_head(&r, REC_SWITCH, cpu, prev->pid, now);
-		COPY_COMM(r.sw.prev_comm, prev);
-		COPY_COMM(r.sw.next_comm, next);
-		r.sw.next_tid = next->pid;
-		r.sw.next_pid = next->tgid;
-		r.sw.prev_prio = prev->prio;
-		r.sw.next_prio = next->prio;
-		r.sw.prev_state = switch_state(prev, preempt, prev_state);
-		record(ctx, &r);
+		steal_sample(ctx, prev, this_cpu(cpu), cpu, now);
+		record_switch(ctx, prev, next, preempt, prev_state, cpu, now);
 	}
 	if (track_syscall && progress_stacks)
 		progress_note(ctx, prev, prev_state, now);
@@ -82,33 +47,19 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 		struct cpu_state *me = this_cpu(cpu);
 
 		if (user_stacks_later && me)
-			user_stack_now(ctx, prev, me);
+			user_stack_resolve(ctx, prev, me);
 		if (track_tasks) {
-			sched_leave(prev, preempt, prev_state, cpu, me, now);
-			sched_arrive(next, cpu, me, now);
+			sched_switch_out(prev, preempt, prev_state, cpu, me, now);
+			sched_switch_in(next, cpu, me, now);
 		}
 		if (track_chain) {
-			chain_leave(ctx, prev, preempt, prev_state, cpu, me, now);
-			chain_arrive(ctx, next, cpu, me, now);
+			chain_switch_out(ctx, prev, preempt, prev_state, cpu, me, now);
+			chain_switch_in(ctx, next, cpu, me, now);
 		}
 		if (me)
 			run_history(prev, next, me, now);
 	}
 	return 0;
-}
-
-static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, u32 cpu, u64 now)
-{
-	struct task_struct *waker = bpf_get_current_task_btf();
-	struct record r = {};
-
-	record_head(&r, type, cpu, waker->pid, now);
-	COPY_COMM(r.wake.comm, p);
-	r.wake.tid = p->pid;
-	r.wake.pid = p->tgid;
-	r.wake.prio = p->prio;
-	r.wake.target_cpu = p->thread_info.cpu;
-	record(ctx, &r);
 }
 
 SEC("tp_btf/sched_waking")
@@ -147,20 +98,10 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (record_sched) {
-		struct task_struct *current = bpf_get_current_task_btf();
-		struct record r = {};
-
-		record_head(&r, REC_MIGRATE, cpu, current->pid, now);
-		COPY_COMM(r.migrate.comm, p);
-		r.migrate.tid = p->pid;
-		r.migrate.prio = p->prio;
-		r.migrate.orig_cpu = p->thread_info.cpu;
-		r.migrate.dest_cpu = dest;
-		record(ctx, &r);
-	}
+	if (record_sched)
+		record_migrate(ctx, p, dest, cpu, now);
 	if (track_wakeup)
-		sched_move(p, dest, now);
+		sched_migrate(p, dest, now);
 	return 0;
 }
 
@@ -169,32 +110,15 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
-	struct record r;
-
-	record_begin(&r, REC_FORK);
-	COPY_COMM(r.process.comm, parent);
-	COPY_COMM(r.process.child_comm, child);
-	r.process.pid = parent->tgid;
-	r.process.child_tid = child->pid;
-	r.process.child_pid = child->tgid;
-	r.process.prio = child->prio;
-	record(ctx, &r);
+	record_fork(ctx, parent, child);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
 {
-	if (record_process) {
-		struct record r;
-
-		record_begin(&r, REC_EXEC);
-		COPY_COMM(r.process.comm, p);
-		r.process.pid = p->tgid;
-		r.process.child_tid = old_tid;
-		r.process.prio = p->prio;
-		record(ctx, &r);
-	}
+	if (record_process)
+		record_process_event(ctx, REC_EXEC, p, old_tid);
 	if (track_syscall && old_tid != p->pid)
 		call_renamed(old_tid, p->pid, this_cpu(bpf_get_smp_processor_id()));
 	return 0;
@@ -203,30 +127,14 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sched_process_exit, struct task_struct *p)
 {
-	if (record_process) {
-		struct record r;
-
-		record_begin(&r, REC_EXIT);
-		COPY_COMM(r.process.comm, p);
-		r.process.pid = p->tgid;
-		r.process.prio = p->prio;
-		record(ctx, &r);
-	}
+	if (record_process)
+		record_process_event(ctx, REC_EXIT, p, 0);
 	if (track_syscall)
-		call_dies(p->pid, this_cpu(bpf_get_smp_processor_id()));
+		call_forget_thread(p->pid, this_cpu(bpf_get_smp_processor_id()));
 	return 0;
 }
 
-/* --------------------------------------------------------------- syscalls */
-
-static __always_inline void record_call(struct record *r, u16 type, struct task_struct *current, u32 cpu, u32 nr,
-					u64 now)
-{
-	__builtin_memset(r, 0, sizeof(*r));
-	record_head(r, type, cpu, current->pid, now);
-	r->syscall.nr = nr;
-	r->syscall.pid = current->tgid;
-}
+/* ---------------------------------------------------------------- syscall */
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, void *regs, long nr)
@@ -244,15 +152,10 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	current = bpf_get_current_task_btf();
 	cpu = bpf_get_smp_processor_id();
 	now = bpf_ktime_get_ns();
-	if (record_syscall) {
-		struct record r;
-
-		record_call(&r, REC_SYSCALL_ENTRY, current, cpu, nr, now);
-		trusted_args(regs, r.syscall.args);
-		record(ctx, &r);
-	}
+	if (record_syscall)
+		record_syscall_entry(ctx, current, regs, cpu, nr, now);
 	if (wanted)
-		syscall_begin(current, nr, now, cpu, this_cpu(cpu));
+		syscall_entry(current, regs, nr, now, cpu, this_cpu(cpu));
 	if (span)
 		span_event(ctx, regs, current, span, now, cpu, this_cpu(cpu));
 	return 0;
@@ -271,7 +174,7 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 		struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 
 		if (me && me->later_time_ns)
-			user_stack_now(ctx, bpf_get_current_task_btf(), me);
+			user_stack_resolve(ctx, bpf_get_current_task_btf(), me);
 	}
 	if (!wanted && !record_syscall && !chain_user)
 		return 0;
@@ -284,36 +187,14 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 		chain_return(ctx, current, cpu, now);
 	if (!wanted && !record_syscall)
 		return 0;
-	if (record_syscall) {
-		struct record r;
-
-		record_call(&r, REC_SYSCALL_EXIT, current, cpu, nr, now);
-		r.syscall.ret = ret;
-		record(ctx, &r);
-	}
+	if (record_syscall)
+		record_syscall_exit(ctx, current, ret, cpu, nr, now);
 	if (wanted)
-		syscall_end(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
+		syscall_exit(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
 	return 0;
 }
 
 /* ------------------------------------------------------------------ block */
-
-static __always_inline void record_request(void *ctx, u16 type, struct request *rq, u32 bytes, int error, u32 cpu,
-					   u64 now)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct record r;
-
-	record_head(&r, type, cpu, current->pid, now);
-	r.block.rq = (u64)rq;
-	r.block.sector = rq->__sector;
-	r.block.dev = request_dev(rq);
-	r.block.bytes = bytes;
-	r.block.cmd_flags = rq->cmd_flags;
-	r.block.error = error;
-	COPY_COMM(r.block.comm, current);
-	record(ctx, &r);
-}
 
 SEC("tp_btf/block_rq_insert")
 int BPF_PROG(block_rq_insert, struct request *rq)
@@ -368,6 +249,319 @@ int BPF_PROG(block_rq_merge, struct request *rq)
 	return 0;
 }
 
+/* ------------------------------------------------------------- interrupts */
+
+/*
+ * The recorder, the trackers irq, softirq and chain want them, and of timers the
+ * tick as well. What interrupts a CPU is noted, so that a wake-up from it is not
+ * put down to the task that was interrupted.
+ */
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (me)
+		me->in_irq = WAKER_IRQ | (irq & WAKER_NUMBER);
+	if (record_irq)
+		record_irq_entry(ctx, current, irq, action, cpu, now);
+	if (track_irq)
+		irq_entry(irq, action, current, cpu, me, now);
+	if (track_chain)
+		chain_irq_entry(cpu, irq, action, now);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (me)
+		me->in_irq = 0;
+	if (record_irq)
+		record_irq_exit(ctx, current, irq, ret, cpu, now);
+	if (track_irq)
+		irq_exit(ctx, irq, action, current, cpu, me, now);
+	if (track_chain)
+		chain_irq_exit(cpu);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vec)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (me) {
+		me->softirq_tid = current->pid;
+		me->in_softirq = WAKER_SOFTIRQ | vec;
+	}
+	if (record_irq)
+		record_softirq(ctx, REC_SOFTIRQ_ENTRY, current, vec, cpu, now);
+	if (track_softirq)
+		softirq_run_entry(ctx, vec, current, cpu, me, now);
+	if (track_chain)
+		chain_softirq_entry(vec, current->pid, cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_exit, unsigned int vec)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (me)
+		me->in_softirq = 0;
+	if (record_irq)
+		record_softirq(ctx, REC_SOFTIRQ_EXIT, current, vec, cpu, now);
+	if (track_softirq)
+		softirq_run_exit(ctx, vec, current, cpu, me, now);
+	if (track_chain)
+		chain_softirq_exit(cpu);
+	return 0;
+}
+
+/* Only for rules on how long softirqs wait, and for chains: the recorder has no use for it. */
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(softirq_raise, unsigned int vec)
+{
+	if (track_softirq_raise)
+		softirq_wait_entry(vec);
+	if (track_chain) {
+		u32 cpu = bpf_get_smp_processor_id();
+
+		chain_softirq_raise(vec, cpu, this_cpu(cpu), bpf_ktime_get_ns());
+	}
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(hrtimer_expire_entry, struct hrtimer *timer, s64 *expires)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 now = bpf_ktime_get_ns();
+
+	if (record_timer || track_chain) { /* not with the tick alone: its end would not be seen */
+		struct task_struct *current = bpf_get_current_task_btf();
+		struct cpu_state *me = this_cpu(cpu);
+
+		if (me) {
+			me->hrtimer_tid = current->pid;
+			me->in_hrtimer = WAKER_HRTIMER;
+		}
+	}
+	if (record_timer)
+		record_hrtimer_entry(ctx, timer, expires, cpu, now);
+	if (track_chain)
+		chain_timer_entry(cpu, timer, now);
+	if (timeouts)
+		tick(now, cpu);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *me = this_cpu(cpu);
+
+	if (me)
+		me->in_hrtimer = 0;
+	if (record_sched) /* the tick is such a timer */
+		steal_sample(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
+	if (record_timer)
+		record_hrtimer_exit(ctx, timer);
+	if (track_chain)
+		chain_timer_exit(cpu);
+	return 0;
+}
+
+/* --------------------------------- what the recorder alone wants, by group */
+
+SEC("tp_btf/timer_expire_entry")
+int BPF_PROG(timer_expire_entry, struct timer_list *timer, unsigned long now)
+{
+	record_timer_entry(ctx, timer, now);
+	return 0;
+}
+
+SEC("tp_btf/timer_expire_exit")
+int BPF_PROG(timer_expire_exit, struct timer_list *timer)
+{
+	record_timer_exit(ctx, timer);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_queue_work")
+int BPF_PROG(workqueue_queue_work, int req_cpu, struct pool_workqueue *pwq, struct work_struct *work)
+{
+	record_work_queue(ctx, req_cpu, pwq, work);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(workqueue_execute_start, struct work_struct *work)
+{
+	record_work_start(ctx, work);
+	return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int BPF_PROG(workqueue_execute_end, struct work_struct *work)
+{
+	record_work_end(ctx, work);
+	return 0;
+}
+
+/* x86 alone has these two. */
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(page_fault_user, unsigned long address, void *regs, unsigned long code)
+{
+	record_fault(ctx, REC_FAULT_USER, address, regs, code);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(page_fault_kernel, unsigned long address, void *regs, unsigned long code)
+{
+	record_fault(ctx, REC_FAULT_KERNEL, address, regs, code);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(direct_reclaim_begin, int order)
+{
+	record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_DIRECT, order, 0);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(direct_reclaim_end, unsigned long reclaimed)
+{
+	record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_DIRECT, 0, reclaimed);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(memcg_reclaim_begin, int order)
+{
+	record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_MEMCG, order, 0);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(memcg_reclaim_end, unsigned long reclaimed)
+{
+	record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_MEMCG, 0, reclaimed);
+	return 0;
+}
+
+SEC("tp_btf/mm_compaction_begin")
+int BPF_PROG(compaction_begin, void *control, unsigned long from, unsigned long to, bool sync)
+{
+	record_compaction(ctx, REC_COMPACTION_BEGIN, sync, 0);
+	return 0;
+}
+
+SEC("tp_btf/mm_compaction_end")
+int BPF_PROG(compaction_end, void *control, unsigned long from, unsigned long to, bool sync, int status)
+{
+	record_compaction(ctx, REC_COMPACTION_END, sync, status);
+	return 0;
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(contention_begin, void *lock, unsigned int flags)
+{
+	record_contention_begin(ctx, lock, flags);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(contention_end, void *lock, int ret)
+{
+	record_contention_end(ctx, lock, ret);
+	return 0;
+}
+
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(cpu_idle, unsigned int state, unsigned int cpu)
+{
+	record_power(ctx, REC_CPU_IDLE, state, cpu);
+	return 0;
+}
+
+SEC("tp_btf/cpu_frequency")
+int BPF_PROG(cpu_frequency, unsigned int khz, unsigned int cpu)
+{
+	record_power(ctx, REC_CPU_FREQUENCY, khz, cpu);
+	return 0;
+}
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(net_dev_queue, struct sk_buff *skb)
+{
+	record_packet(ctx, REC_NET_QUEUE, skb);
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
+{
+	record_packet(ctx, REC_NET_RECEIVE, skb);
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
+{
+	record_napi_poll(ctx, napi, work, budget);
+	return 0;
+}
+
+SEC("fexit/throttle_cfs_rq")
+int BPF_PROG(throttle_cfs_rq, struct cfs_rq *queue, bool throttled)
+{
+	if (throttled) /* false: more quota had come meanwhile */
+		record_throttle(ctx, REC_THROTTLE, queue);
+	return 0;
+}
+
+SEC("fexit/unthrottle_cfs_rq")
+int BPF_PROG(unthrottle_cfs_rq, struct cfs_rq *queue)
+{
+	if (!queue_throttled(queue)) /* 6.18+ may leave it as it is */
+		record_throttle(ctx, REC_UNTHROTTLE, queue);
+	return 0;
+}
+
+SEC("tp_btf/kvm_entry")
+int BPF_PROG(kvm_entry, struct kvm_vcpu *vcpu)
+{
+	record_kvm_entry(ctx, vcpu);
+	return 0;
+}
+
+SEC("tp_btf/kvm_exit")
+int BPF_PROG(kvm_exit, struct kvm_vcpu *vcpu)
+{
+	record_kvm_exit(ctx, vcpu);
+	return 0;
+}
+
 /* ------------------------------------------- called by the daemon (test_run) */
 
 /* Freezes as an outlier does; returns 1 if this call did it. */
@@ -383,11 +577,11 @@ int forget_thread(struct forget *ctx)
 {
 	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
 
-	if (track_tasks && task_dies(ctx->tid) && me)
+	if (track_tasks && task_forget(ctx->tid) && me)
 		__sync_fetch_and_add(&me->reclaimed, 1);
 	if (track_syscall)
-		call_dies(ctx->tid, me);
-	if (track_chain && chain_dies(ctx->tid) && me)
+		call_forget_thread(ctx->tid, me);
+	if (track_chain && chain_forget(ctx->tid) && me)
 		__sync_fetch_and_add(&me->reclaimed, 1);
 	return 0;
 }
@@ -414,7 +608,7 @@ int forget_pair(struct forget_pair *ctx)
 	return pair_forget(ctx->index, ctx->start_ns);
 }
 
-/* Nobody has ended a span for too long; 1: its place is free. */
+/* Nobody has ended a span for too long; 1: its slot is free. */
 SEC("syscall")
 int expire_span_at(struct span_old *ctx)
 {
@@ -432,19 +626,7 @@ int histogram_bucket(struct bucket_of *ctx)
 SEC("iter/task")
 int stack_of_task(struct bpf_iter__task *ctx)
 {
-	struct task_struct *p = ctx->task;
-	struct task_stack *s;
-	u32 zero = 0;
-	long size;
-
-	if (!p)
-		return 0;
-	s = bpf_map_lookup_elem(&task_stacks, &zero);
-	if (!s)
-		return 0;
-	size = bpf_get_task_stack(p, s->kernel, sizeof(s->kernel), 0);
-	s->frames = size > 0 ? size / sizeof(u64) : 0;
-	bpf_seq_write(ctx->meta->seq, s, sizeof(*s));
+	task_stack_write(ctx);
 	return 0;
 }
 

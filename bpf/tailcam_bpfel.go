@@ -49,22 +49,22 @@ type TailcamChain struct {
 }
 
 type TailcamChainCpu struct {
-	_          structs.HostLayout
-	At         uint32
-	Tid        uint32
-	InIrq      uint32
-	IrqNumber  uint32
-	IrqName    uint64
-	TimerNs    uint64
-	InTimer    uint32
-	InSoftirq  uint32
-	SoftirqTid uint32
-	SoftirqAt  uint32
-	Flip       uint64
-	RaisedNs   [10]uint64
-	Irq        TailcamChain
-	Timer      TailcamChain
-	Raised     [20]TailcamChain
+	_            structs.HostLayout
+	Index        uint32
+	Tid          uint32
+	InIrq        uint32
+	IrqNumber    uint32
+	IrqName      uint64
+	TimerNs      uint64
+	InTimer      uint32
+	InSoftirq    uint32
+	SoftirqTid   uint32
+	SoftirqIndex uint32
+	Flip         uint64
+	RaisedNs     [10]uint64
+	Irq          TailcamChain
+	Timer        TailcamChain
+	Raised       [20]TailcamChain
 }
 
 type TailcamChainSlot struct {
@@ -168,10 +168,10 @@ type TailcamCpuState struct {
 	Segments      [256]TailcamRunSegment
 }
 
-type TailcamDuePlace struct {
+type TailcamDueSlot struct {
 	_       structs.HostLayout
 	Tracker uint32
-	At      uint32
+	Index   uint32
 }
 
 type TailcamGlob struct {
@@ -829,7 +829,7 @@ const (
 	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
 	TailcamMapDistributions          = "distributions"
-	TailcamMapDuePlaces              = "due_places"
+	TailcamMapDueSlots               = "due_slots"
 	TailcamMapGlobs                  = "globs"
 	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
@@ -955,6 +955,7 @@ const (
 	TailcamVarRecordTimer            = "record_timer"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
+	TailcamVarRegsOffset             = "regs_offset"
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarRingCommon             = "ring_common"
 	TailcamVarRingShare              = "ring_share"
@@ -1119,7 +1120,7 @@ type TailcamMapSpecs struct {
 	ClassKeys        *ebpf.MapSpec `ebpf:"class_keys"`
 	Cpus             *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
-	DuePlaces        *ebpf.MapSpec `ebpf:"due_places"`
+	DueSlots         *ebpf.MapSpec `ebpf:"due_slots"`
 	Globs            *ebpf.MapSpec `ebpf:"globs"`
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
@@ -1198,6 +1199,7 @@ type TailcamVariableSpecs struct {
 	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
+	RegsOffset        *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
@@ -1281,7 +1283,7 @@ type TailcamMaps struct {
 	ClassKeys        *ebpf.Map `ebpf:"class_keys"`
 	Cpus             *ebpf.Map `ebpf:"cpus"`
 	Distributions    *ebpf.Map `ebpf:"distributions"`
-	DuePlaces        *ebpf.Map `ebpf:"due_places"`
+	DueSlots         *ebpf.Map `ebpf:"due_slots"`
 	Globs            *ebpf.Map `ebpf:"globs"`
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
@@ -1333,7 +1335,7 @@ func (m *TailcamMaps) Close() error {
 		m.ClassKeys,
 		m.Cpus,
 		m.Distributions,
-		m.DuePlaces,
+		m.DueSlots,
 		m.Globs,
 		m.Growths,
 		m.HistogramRules,
@@ -1413,6 +1415,7 @@ type TailcamVariables struct {
 	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
+	RegsOffset        *ebpf.Variable `ebpf:"regs_offset"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
 	RingShare         *ebpf.Variable `ebpf:"ring_share"`

@@ -1,22 +1,142 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The tick: some timer interrupt, every 8 ms, that looks for pending work which
- * is too old. First it collects the places that are due (look.h), then it holds
+ * is too old. First it collects the slots that are due (lib/timeout_scan.h), then it holds
  * each against the rules (expire.h). Both at once would be a deeper nest of
  * calls than the kernel's verifier allows (MAX_CALL_FRAMES).
  */
 #ifndef TAILCAM_TICK_H
 #define TAILCAM_TICK_H
 
-#include "expire.h"
-#include "irq.h"
-#include "look.h"
+#include "lib/timeout_scan.h"
+#include "trackers/block.h"
+#include "trackers/irq.h"
+#include "trackers/pair_timeout.h"
+#include "trackers/sched.h"
+#include "trackers/span.h"
+#include "trackers/syscall.h"
 
 #define TICK_NS 8000000
+#define SCAN_BUDGET_NS 500000  /* of a tick */
+#define TICK_BUDGET_NS 1000000 /* it runs with interrupts off */
 
-#include "irq_tick.h"
-#include "pair_expire.h"
-#include "span_expire.h"
+static long slot_step(u32 i, struct tick_walk *w)
+{
+	u32 index = w->segment << SEGMENT_SHIFT | (w->bucket * 8 + (i & 7));
+
+	if (w->table == TABLE_TASKS)
+		task_scan(w, index);
+	else if (w->table == TABLE_CALLS)
+		call_scan(w, index);
+	else if (w->table == TABLE_PAIRS)
+		pair_scan(w, index);
+	else if (w->table == TABLE_SPANS)
+		span_scan(w, index);
+	else
+		request_scan(w, index);
+	return 0;
+}
+
+static long bucket_step(u32 i, struct tick_walk *w)
+{
+	u32 b = w->base + i;
+	volatile struct bucket *bucket;
+	u64 any = 0;
+	void *keys;
+
+	if (w->segment) {
+		keys = segment_keys(w->table, w->segment);
+		bucket = keys ? bpf_map_lookup_elem(keys, &b) : NULL;
+	} else if (w->table == TABLE_TASKS)
+		bucket = bpf_map_lookup_elem(&task_keys, &b);
+	else if (w->table == TABLE_CALLS)
+		bucket = bpf_map_lookup_elem(&call_keys, &b);
+	else if (w->table == TABLE_PAIRS)
+		bucket = bpf_map_lookup_elem(&pair_keys, &b);
+	else if (w->table == TABLE_SPANS)
+		bucket = bpf_map_lookup_elem(&span_keys, &b);
+	else
+		bucket = bpf_map_lookup_elem(&request_keys, &b);
+	if (!bucket)
+		return 1; /* a small table ends within its first chunk */
+#pragma unroll
+	for (int k = 0; k < 8; k++)
+		any |= bucket->key[k];
+	if (any) {
+		w->bucket = b;
+		bpf_loop(8, slot_step, w, 0);
+	}
+	return 0;
+}
+
+static long chunk_step(u32 i, struct tick_walk *w)
+{
+	u32 index = (w->table * SEGMENTS + w->segment) * MAX_CHUNKS + i;
+	struct chunk *c = bpf_map_lookup_elem(&chunks, &index);
+	u32 due = w->due, gen = generation, table;
+	u64 least;
+
+	if (!c || i >= MAX_CHUNKS || w->table >= TABLES)
+		return 1;
+	if (c->due_ns > w->now && c->generation == gen)
+		return 0;
+	table = w->table;
+	barrier_var(table);
+	least = timeout_least[table & 7];
+	w->force = c->generation != gen;
+	w->base = i * CHUNK_BUCKETS;
+	w->next = w->now + least; /* of work that begins from now on */
+	ticker.scans++;
+	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
+	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */
+		ticker.truncated++;
+		return 1;
+	}
+	c->generation = gen;
+	c->due_ns = w->due > due ? w->now : w->next;
+	if (bpf_ktime_get_ns() - w->now < SCAN_BUDGET_NS)
+		return 0;
+	w->over = 1;
+	ticker.truncated++;
+	return 1;
+}
+
+static long segment_step(u32 i, struct tick_walk *w)
+{
+	u32 table = i / SEGMENTS, segment = i % SEGMENTS;
+	struct growth *g;
+
+	barrier_var(table);
+	barrier_var(segment);
+	if ((s64)timeout_least[table & 7] == (s64)NEVER || w->due >= MAX_DUE || w->over)
+		return 0;
+	w->table = table;
+	w->segment = segment;
+	g = bpf_map_lookup_elem(&growths, &table);
+	if (g)
+		bpf_loop(g->chunks[segment & (SEGMENTS - 1)], chunk_step, w, 0);
+	return 0;
+}
+
+static long expire_step(u32 i, struct tick_walk *w)
+{
+	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
+	u64 spent;
+
+	if (!p)
+		return 1;
+	if (p->tracker == TRACK_SYSCALL)
+		expire_call(w, p->index);
+	else if (p->tracker == TRACK_BLOCK)
+		expire_request(w, p->index);
+	else if (p->tracker != TRACK_PAIR && p->tracker != TRACK_SPAN)
+		expire_task(w, p->tracker, p->index);
+	spent = bpf_ktime_get_ns() - w->now;
+	if (spent < TICK_BUDGET_NS)
+		return 0;
+	ticker.truncated++;
+	return 1;
+}
 
 /*
  * A timer of any kind has expired on this CPU. There are many on a busy
@@ -32,6 +152,7 @@ static __always_inline void tick(u64 now, u32 cpu)
 		return; /* another CPU is at it */
 	ticker.next_ns = now + TICK_NS;
 	ticker.ticks++;
+	regs_learn();
 	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);

@@ -2,8 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The recorder's ring and nothing else: one record at each context switch, of either backend. */
-#include "recorder.h"
-#include "state.h"
+#include "recorder/ring.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -6,13 +6,13 @@
  * system call programs that other tasks preempt, timer interrupts in the middle
  * of them, and the scheduler's own hook. Every entry is accounted for.
  */
-#include "kernel.h"
+#include "lib/kernel.h"
 
 #ifdef BROKEN
 /* A claim that two may win: to show that the account notices. */
-#define __sync_val_compare_and_swap(at, old, new) ((*(volatile typeof(*(at)) *)(at) = (new)), (old))
+#define __sync_val_compare_and_swap(index, old, new) ((*(volatile typeof(*(index)) *)(index) = (new)), (old))
 #endif
-#include "pending.h"
+#include "lib/pending.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -25,7 +25,7 @@ ARRAY_MAP(stress_values, u64);
 
 /* What a worker has done; no other writes it. */
 struct account {
-	u64 stored;   /* entries that have a place */
+	u64 stored;   /* entries that have a slot */
 	u64 lost;     /* entries whose window was full */
 	u64 replaced; /* entries that found an older one of their key */
 	u64 matched;  /* exits that found their entry */
@@ -52,11 +52,11 @@ struct account *unused_account __attribute__((unused));
 static __always_inline void enter(struct account *a, u64 key)
 {
 	bool fresh;
-	int at = pending_claim(&stress_keys, mask, key, HASHED, &fresh);
-	u32 i = at;
+	int index = pending_claim(&stress_keys, mask, key, HASHED, &fresh);
+	u32 i = index;
 	u64 *v;
 
-	if (at < 0) {
+	if (index < 0) {
 		a->lost++;
 		return;
 	}
@@ -71,11 +71,11 @@ static __always_inline void enter(struct account *a, u64 key)
 
 static __always_inline void leave(struct account *a, u64 key)
 {
-	int at = pending_find(&stress_keys, mask, key, HASHED);
-	u32 i = at;
+	int index = pending_find(&stress_keys, mask, key, HASHED);
+	u32 i = index;
 	u64 *v;
 
-	if (at < 0) {
+	if (index < 0) {
 		a->missed++;
 		return;
 	}
@@ -87,7 +87,7 @@ static __always_inline void leave(struct account *a, u64 key)
 	else
 		a->wrong++;
 	*(volatile u64 *)v = 0;
-	pending_release(&stress_keys, at);
+	pending_release(&stress_keys, index);
 }
 
 static long step(u32 i, struct work *w)

@@ -5,7 +5,7 @@
  * One job on several tables: from the wake-up of a task to its switch-in. Each
  * pair of programs is the same but for the table; one pair is loaded at a time.
  */
-#include "pending.h"
+#include "lib/pending.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -59,9 +59,9 @@ static __always_inline void done(u32 cpu, u64 ns)
 
 /* ------------------------------------------------------------- the tables */
 
-static __always_inline u64 *value_at(int at)
+static __always_inline u64 *value_at(int index)
 {
-	u32 i = at;
+	u32 i = index;
 
 	return bpf_map_lookup_elem(&bench_values, &i);
 }
@@ -70,8 +70,8 @@ static __always_inline u64 *value_at(int at)
 static __always_inline void pending_set(struct task_struct *p, u64 now)
 {
 	bool fresh;
-	int at = pending_claim(&bench_keys, mask, (u32)p->pid, HASHED, &fresh);
-	u64 *v = at < 0 ? NULL : value_at(at);
+	int index = pending_claim(&bench_keys, mask, (u32)p->pid, HASHED, &fresh);
+	u64 *v = index < 0 ? NULL : value_at(index);
 
 	if (v)
 		*v = now;
@@ -79,24 +79,24 @@ static __always_inline void pending_set(struct task_struct *p, u64 now)
 
 static __always_inline u64 pending_end(struct task_struct *p)
 {
-	int at = pending_find(&bench_keys, mask, (u32)p->pid, HASHED);
-	u64 *v = at < 0 ? NULL : value_at(at);
+	int index = pending_find(&bench_keys, mask, (u32)p->pid, HASHED);
+	u64 *v = index < 0 ? NULL : value_at(index);
 	u64 then;
 
 	if (!v)
 		return 0;
 	then = *v;
 	*v = 0;
-	pending_release(&bench_keys, at);
+	pending_release(&bench_keys, index);
 	return then;
 }
 
-/* Ours, as the sched trackers have it: a task keeps its place while it lives. */
+/* Ours, as the sched trackers have it: a task keeps its slot while it lives. */
 static __always_inline void kept_set(struct task_struct *p, u64 now)
 {
 	bool fresh;
-	int at = pending_claim(&bench_keys, mask, (u32)p->pid, NUMBERED, &fresh);
-	u64 *v = at < 0 ? NULL : value_at(at);
+	int index = pending_claim(&bench_keys, mask, (u32)p->pid, DIRECT, &fresh);
+	u64 *v = index < 0 ? NULL : value_at(index);
 
 	if (v)
 		*v = now;
@@ -104,8 +104,8 @@ static __always_inline void kept_set(struct task_struct *p, u64 now)
 
 static __always_inline u64 kept_end(struct task_struct *p)
 {
-	int at = pending_find(&bench_keys, mask, (u32)p->pid, NUMBERED);
-	u64 *v = at < 0 ? NULL : value_at(at);
+	int index = pending_find(&bench_keys, mask, (u32)p->pid, DIRECT);
+	u64 *v = index < 0 ? NULL : value_at(index);
 	u64 then;
 
 	if (!v)

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Every work-around for a difference between kernels or architectures (CO-RE),
+ * and for what a verifier refuses or takes too long for, each with the kernel
+ * that forces it. Nothing outside of this file asks what the running kernel has
+ * (bpf_core_*). The oldest kernel that is supported is 6.1.
+ */
+#ifndef TAILCAM_CORE_FIXES_H
+#define TAILCAM_CORE_FIXES_H
+
+#include "lib/kernel.h"
+
+/* --------------------------------------------------------------- verifier */
+
+/*
+ * barrier_var(x), of bpf_helpers.h, hides from the compiler what it knows of x.
+ * It stands
+ *  - between a bounds check and the access that it is for: otherwise the check
+ *    is made of one register, and the access with another (LLVM, all kernels);
+ *  - where arithmetic must not become a branch, both ways of which the verifier
+ *    would follow: it gives up after a million instructions.
+ */
+
+/* What a callback of bpf_loop returns. Up to 6.1 the verifier does not see that a compared number is 0 or 1. */
+#define LOOP_RESULTS(go_on, stop) \
+	long go_on = 0, stop = 1; \
+	barrier_var(go_on);       \
+	barrier_var(stop)
+
+/*
+ * Makes index a number that the verifier knows nothing of. Otherwise it follows
+ * the rest of the program once for each of the sixteen slots.
+ */
+static __always_inline int opaque_index(int index, u64 noise)
+{
+	asm volatile("%0 ^= %1; %0 ^= %1" : "+r"(index) : "r"(noise));
+	return index;
+}
+
+/* A kernel pointer as a number: of a cast the verifier keeps in mind that it is a pointer. */
+static __always_inline u64 pointer_number(void *p)
+{
+	u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &p);
+	return number;
+}
+
+/* 6.2+; before, a BPF program cannot turn an id into a task that bpf_get_task_stack takes. */
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak;
+void bpf_task_release(struct task_struct *p) __ksym __weak;
+
+/* ------------------------------------------------- registers of user space */
+
+/* Per architecture; only one flavour exists. */
+struct pt_regs___x86 {
+	unsigned long r10;
+	unsigned long r8;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
+	unsigned long bp;
+} CORE;
+
+struct pt_regs___arm64 {
+	u64 regs[31];
+	u64 sp;
+	u64 pc;
+	s32 syscallno;
+	u64 pstate;
+} CORE;
+
+#define ON_X86 bpf_core_field_exists(((struct pt_regs___x86 *)0)->orig_ax)
+
+/* The system call that regs belong to; -1: none. */
+static __always_inline s32 regs_syscall(void *regs)
+{
+	if (ON_X86)
+		return (s32)BPF_CORE_READ((struct pt_regs___x86 *)regs, orig_ax);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, syscallno);
+}
+
+/* The same without a helper, of a pointer that the verifier knows for struct pt_regs. */
+static __always_inline s32 trusted_syscall(void *regs)
+{
+	if (ON_X86)
+		return (s32)((struct pt_regs___x86 *)regs)->orig_ax;
+	return ((struct pt_regs___arm64 *)regs)->syscallno;
+}
+
+/* The first five arguments of the system call that regs, trusted as well, enter. */
+static __always_inline void trusted_args(void *regs, u64 *args)
+{
+	if (ON_X86) {
+		struct pt_regs___x86 *r = regs;
+
+		args[0] = r->di;
+		args[1] = r->si;
+		args[2] = r->dx;
+		args[3] = r->r10;
+		args[4] = r->r8;
+	} else {
+		struct pt_regs___arm64 *r = regs;
+
+		args[0] = r->regs[0];
+		args[1] = r->regs[1];
+		args[2] = r->regs[2];
+		args[3] = r->regs[3];
+		args[4] = r->regs[4];
+	}
+}
+
+/* Instruction and stack pointer of user space. */
+static __always_inline void regs_user(void *regs, u64 *ip, u64 *sp)
+{
+	if (ON_X86) {
+		*ip = BPF_CORE_READ((struct pt_regs___x86 *)regs, ip);
+		*sp = BPF_CORE_READ((struct pt_regs___x86 *)regs, sp);
+	} else {
+		*ip = BPF_CORE_READ((struct pt_regs___arm64 *)regs, pc);
+		*sp = BPF_CORE_READ((struct pt_regs___arm64 *)regs, sp);
+	}
+}
+
+/* Its frame pointer. */
+static __always_inline u64 regs_frame(void *regs)
+{
+	if (ON_X86)
+		return BPF_CORE_READ((struct pt_regs___x86 *)regs, bp);
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[29]);
+}
+
+#define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h */
+#define PSR_MODE32_BIT 0x0010 /* arch/arm64/include/uapi/asm/ptrace.h */
+
+/*
+ * A 32-bit task: its system calls have other numbers, which are not tracked.
+ * regs are its own, trusted. arm64 has a flag of the thread as well, TIF_32BIT,
+ * but its number is not in BTF, and not fixed; the saved mode of the CPU is.
+ */
+static __always_inline bool task_compat(struct task_struct *p, void *regs)
+{
+	if (ON_X86)
+		return p->thread_info.status & TS_COMPAT;
+	return ((struct pt_regs___arm64 *)regs)->pstate & PSR_MODE32_BIT;
+}
+
+/*
+ * Where the registers of user space stand in a kernel stack. It depends on the
+ * size of pages, on KASAN, and since 6.9 on FRED ("x86/fred: Reserve space for
+ * the FRED stack frame"), but not on the task: so current's tell. 0: not known yet.
+ */
+volatile u64 regs_offset;
+
+static __always_inline void regs_learn(void)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+
+	if (!regs_offset)
+		regs_offset = pointer_number((void *)bpf_task_pt_regs(current)) - (u64)current->stack;
+}
+
+/* Registers of a task that is not current, and not known to the verifier for a task. */
+static __always_inline void *task_regs(struct task_struct *p)
+{
+	u64 stack = (u64)BPF_CORE_READ(p, stack);
+
+	return stack ? (void *)(stack + regs_offset) : NULL;
+}
+
+/* ------------------------------------------------------------------ tasks */
+
+/* 7.2: on_cpu and on_rq are u8, int before. */
+struct task_struct___u8 {
+	u8 on_cpu;
+	u8 on_rq;
+} CORE;
+
+#define IS_U8(field) (bpf_core_field_size(field) == sizeof(u8))
+
+static __always_inline bool task_on_rq(struct task_struct *p)
+{
+	return IS_U8(p->on_rq) ? ((struct task_struct___u8 *)p)->on_rq : p->on_rq;
+}
+
+static __always_inline bool task_on_cpu(struct task_struct *p)
+{
+	return IS_U8(p->on_cpu) ? ((struct task_struct___u8 *)p)->on_cpu : p->on_cpu;
+}
+
+/* The same of a task that the verifier does not know for one. */
+static __always_inline bool read_on_cpu(struct task_struct *p)
+{
+	return IS_U8(p->on_cpu) ? BPF_CORE_READ((struct task_struct___u8 *)p, on_cpu) : BPF_CORE_READ(p, on_cpu);
+}
+
+/*
+ * Whether prev goes on to be runnable as it leaves its CPU. Up to 6.11
+ * prev_state is read before __schedule() finds a pending signal and lets the
+ * task go on; __state tells (kernel/sched/core.c).
+ */
+static __always_inline bool task_runnable(struct task_struct *prev, bool preempt, u32 prev_state)
+{
+	return preempt || !prev_state || !prev->__state;
+}
+
+static __always_inline bool task_iowait(struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, in_iowait);
+}
+
+/*
+ * The cgroup of prev has used up its CPU quota on this CPU. From 6.18 on each
+ * task is taken off its queue by itself, and marked ("sched/fair: Switch to
+ * task based throttle model"); before, its whole queue is
+ * (kernel/sched/fair.c, throttle_cfs_rq()), or one above it, which
+ * throttle_count counts. Real-time tasks have no part in it.
+ */
+static __always_inline bool task_throttled(struct task_struct *prev)
+{
+	if (bpf_core_field_exists(prev->throttled))
+		return prev->throttled;
+	if (!bpf_core_field_exists(prev->se.cfs_rq) || !bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count))
+		return false;
+	return prev->prio >= MAX_RT_PRIO && prev->se.cfs_rq->throttle_count > 0;
+}
+
+/* A bit field since 6.18. */
+static __always_inline bool queue_throttled(struct cfs_rq *queue)
+{
+	return BPF_CORE_READ_BITFIELD(queue, throttled);
+}
+
+/* Run queues tell of time that the hypervisor has taken: CONFIG_PARAVIRT_TIME_ACCOUNTING, CONFIG_FAIR_GROUP_SCHED. */
+static __always_inline bool queue_knows_steal(struct task_struct *p)
+{
+	return bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) && bpf_core_field_exists(p->se.cfs_rq);
+}
+
+/* ----------------------------------------------------------- locks, timers */
+
+#define MUTEX_FLAGS 7UL	       /* kernel/locking/mutex.h: beside the owner */
+#define RWSEM_READER_OWNED 1UL /* kernel/locking/rwsem.c: the owner is but the last reader that came */
+#define RWSEM_OWNER_FLAGS 3UL
+#define RT_MUTEX_HAS_WAITERS 1UL /* kernel/locking/rtmutex_common.h */
+
+/* Who holds a lock, as struct task_struct *; 0: nobody knows. Those of real-time kernels are rt_mutexes inside. */
+static __always_inline u64 mutex_owner(void *lock)
+{
+	u64 owner = 0;
+
+	if (bpf_core_field_exists(((struct mutex *)0)->owner))
+		owner = BPF_CORE_READ((struct mutex *)lock, owner.counter);
+	return owner & ~MUTEX_FLAGS;
+}
+
+static __always_inline u64 rwsem_owner(void *lock)
+{
+	u64 owner = 0;
+
+	if (bpf_core_field_exists(((struct rw_semaphore *)0)->owner))
+		owner = BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
+	return owner & RWSEM_READER_OWNED ? 0 : owner & ~RWSEM_OWNER_FLAGS;
+}
+
+/* shared: it is one that many may read at once. */
+static __always_inline u64 rt_owner(void *lock, bool shared)
+{
+	u64 owner = 0;
+
+	if (!shared)
+		owner = (u64)BPF_CORE_READ((struct rt_mutex_base *)lock, owner);
+	else if (bpf_core_type_exists(struct rwbase_rt))
+		owner = (u64)BPF_CORE_READ((struct rwbase_rt *)lock, rtmutex.owner);
+	return owner & ~RT_MUTEX_HAS_WAITERS;
+}
+
+/* It expires in the softirq. */
+static __always_inline bool timer_is_soft(struct hrtimer *timer)
+{
+	return bpf_core_field_exists(timer->is_soft) && timer->is_soft;
+}
+
+#endif

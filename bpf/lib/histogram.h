@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The distribution of every delay, not only of those past a threshold: one
+ * histogram a tracker always, one a rule and one a class of a rule where rules
+ * ask for them. Each CPU has its own.
+ *
+ * Counting takes no atomics where one program does it: the kernel does not let
+ * a program run inside itself on the same CPU, and it runs with preemption off
+ * (sched_switch with interrupts off as well). So it is for wakeup and offcpu
+ * (sched_switch), syscall (sys_exit), block (block_rq_complete), irq
+ * (irq_handler_exit), and softirq, whose softirq_entry and softirq_exit do not
+ * interrupt each other, as softirqs do not. A tracker
+ * that ends work in several programs, of which one may interrupt the other, is
+ * SHARED.
+ */
+#ifndef TAILCAM_HISTOGRAM_H
+#define TAILCAM_HISTOGRAM_H
+
+#include "abi/histogram.h"
+#include "lib/core_fixes.h"
+#include "lib/messages.h"
+#include "lib/pending.h"
+#include "lib/rules.h"
+#include "lib/task.h"
+
+enum histogram_writer { ALONE, SHARED };
+
+/* How the histograms of rules are written; an object whose programs interrupt each other says SHARED. */
+#ifndef RULE_WRITER
+#define RULE_WRITER ALONE
+#endif
+
+/* Distributions of every delay; how many of them each CPU has. */
+const volatile bool histograms;
+const volatile u32 histogram_stride;
+
+/* Where each generation's rules with histograms stand; written by the daemon. */
+volatile struct histogram_table histogram_tables[2];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_RULES);
+	__type(key, u32);
+	__type(value, struct histogram_rule);
+} histogram_rules SEC(".maps");
+
+/* Each CPU's histograms one after the other; written by that CPU, read by the daemon. Sized by tracker. */
+ARRAY_MAP(distributions, struct histogram);
+
+/* Keys of classes, each at its histogram's number; claimed here, freed by the daemon. Sized by tracker. */
+ARRAY_MAP(class_keys, struct bucket);
+
+/*
+ * The bucket of v: tracker/histogram, Index. BPF cannot count leading zeros:
+ * with all bits below the highest set, the product with a De Bruijn sequence
+ * has a number of its own for each power of two in its top six bits.
+ */
+static __always_inline u32 histogram_bucket_of(u64 v)
+{
+	static const u8 powers[64] = {0,  47, 1,  56, 48, 27, 2,  60, 57, 49, 41, 37, 28, 16, 3,  61,
+				      54, 58, 35, 52, 50, 42, 21, 44, 38, 32, 29, 23, 17, 11, 4,  62,
+				      46, 55, 26, 59, 40, 36, 15, 53, 34, 51, 20, 43, 31, 22, 10, 45,
+				      25, 39, 14, 33, 19, 30, 9,  24, 13, 18, 8,  12, 7,  6,  5,  63};
+	u64 low = v;
+	u32 power;
+
+	if (v < 8)
+		return v;
+	low |= low >> 1;
+	low |= low >> 2;
+	low |= low >> 4;
+	low |= low >> 8;
+	low |= low >> 16;
+	low |= low >> 32;
+	power = powers[(low * 0x03f79d71b4cb0a89ULL) >> 58];
+	return (power - 2) * 8 + (v >> ((power - 3) & 63) & 7);
+}
+
+/* Counts delay in the histogram with this number of this CPU. */
+static __always_inline void histogram_count(u32 number, u32 cpu, u64 delay, enum histogram_writer writer)
+{
+	u32 index = cpu * histogram_stride + number;
+	struct histogram *h = bpf_map_lookup_elem(&distributions, &index);
+	struct cpu_state *me;
+	u32 bucket;
+
+	if ((s64)delay < 0)
+		delay = 0; /* the clocks of two CPUs differ by a little */
+	bucket = histogram_bucket_of(delay);
+	if (!h) {
+		me = this_cpu(cpu);
+		if (me)
+			__sync_fetch_and_add(&me->histogram_lost, 1);
+		return;
+	}
+	if (bucket >= HISTOGRAM_BUCKETS)
+		return; /* for the verifier: there is none */
+	if (writer == SHARED) {
+		__sync_fetch_and_add(&h->bucket[bucket], 1);
+		__sync_fetch_and_add(&h->sum, delay);
+	} else {
+		h->bucket[bucket]++;
+		h->sum += delay;
+	}
+	/* An interrupt in between may win with the lesser value: of its own tracker's two programs, once. */
+	if (delay > h->max)
+		h->max = delay;
+	if (~delay > h->not_min)
+		h->not_min = ~delay;
+}
+
+/*
+ * Counts a delay of a tracker. Every exit of tracked work comes by here, or by
+ * one of the functions at the end of this file.
+ */
+static __always_inline void histogram_delay(u32 tracker, u32 cpu, u64 delay, enum histogram_writer writer)
+{
+	if (histograms)
+		histogram_count(tracker, cpu, delay, writer);
+}
+
+/* -------------------------------------------------------- rules and classes */
+
+/* Only this on the stack, of which the 512 bytes are nearly used up; all else is in the scratch. */
+struct histogram_walk {
+	struct scratch *s;
+};
+
+/* Sends the daemon a question, one a millisecond and CPU at most: the delays meanwhile ask the same. */
+static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cpu, u64 now)
+{
+	struct cpu_state *me = this_cpu(cpu);
+	bool cgroup = undecided & (MATCH_CGROUP | MATCH_NOT_CGROUP);
+	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
+	struct ring_use *use;
+	struct question *q;
+
+	if (!cgroup && !(undecided & (MATCH_DEVICE | MATCH_NOT_DEVICE)))
+		return; /* a handler: its name is only in an outlier */
+	if (!me || now - me->asked_ns < 1000000)
+		return;
+	me->asked_ns = now;
+	use = ring_claim(RING_MESSAGES, sizeof(*q));
+	if (!use)
+		return; /* it is asked again */
+	q = bpf_ringbuf_reserve(&outliers, sizeof(*q), 0);
+	if (!q) {
+		ring_unclaim(use, sizeof(*q));
+		return;
+	}
+	q->type = QUESTION_TYPE;
+	q->kind = cgroup ? VERDICT_CGROUP : handler ? VERDICT_HANDLER : VERDICT_DEVICE;
+	q->generation = f->generation;
+	q->id = cgroup ? f->cgroup_id : handler ? f->handler : f->dev;
+	bpf_ringbuf_submit(q, 0);
+}
+
+/* The conditions of h that need no helper. */
+static __always_inline bool histogram_may_want(const struct histogram_rule *h, const struct facts *f)
+{
+	u32 nr = f->syscall;
+
+	if (h->threads && !(h->threads & f->thread))
+		return false;
+	if (h->states && !(h->states & f->state))
+		return false;
+	if (h->ops && !(h->ops & f->op))
+		return false;
+	if (h->preempted && !(h->preempted & (1 << (f->preempted & 1))))
+		return false;
+	if (!h->some_calls)
+		return true;
+	if (nr >= SYSCALLS)
+		return h->no_call;
+	return h->calls[(nr >> 6) & (SYSCALLS / 64 - 1)] >> (nr & 63) & 1;
+}
+
+/* The number of the class with this key; of what has no class if all are taken. */
+static __always_inline u32 histogram_class(const struct histogram_rule *h, u64 key)
+{
+	u32 b = (h->classes >> 3) + home(key, h->class_mask);
+	int index;
+
+	if (!key)
+		return h->own;
+	index = bucket_find(&class_keys, b, key);
+	if (index < 0)
+		index = bucket_find(&class_keys, b ^ 1, key);
+	if (index < 0) /* two CPUs may claim one key at once: the reader adds up what has the same key */
+		index = bucket_claim(&class_keys, b, key);
+	if (index < 0)
+		index = bucket_claim(&class_keys, b ^ 1, key);
+	return index < 0 ? h->own : (u32)index;
+}
+
+static long histogram_override_step(u32 i, struct histogram_walk *w)
+{
+	struct scratch *s = w->s;
+	u32 index = s->histogram.override_base + i;
+	struct override *o = bpf_map_lookup_elem(&overrides, &index);
+	LOOP_RESULTS(go_on, stop);
+
+	if (!o)
+		return stop;
+	if (match(&o->when, &s->facts, &s->undecided) == NO)
+		return go_on;
+	s->histogram.number = o->histogram;
+	return stop;
+}
+
+static long histogram_step(u32 i, struct histogram_walk *w)
+{
+	struct scratch *s = w->s;
+	struct facts *f = &s->facts;
+	u32 index = s->histogram.base + i;
+	struct histogram_rule *h = bpf_map_lookup_elem(&histogram_rules, &index);
+	long go_on = 0;
+	struct rule *r;
+	u32 rule;
+
+	barrier_var(go_on);
+	if (!h)
+		return 1;
+	if (!histogram_may_want(h, f))
+		return go_on;
+	s->undecided = 0;
+	s->histogram.number = h->own;
+	if (h->rest || h->by == BY_OVERRIDE) {
+		rule = h->rule;
+		r = bpf_map_lookup_elem(&rules, &rule);
+		if (!r)
+			return go_on;
+		if (h->rest && match(&r->when, f, &s->undecided) == NO)
+			return go_on;
+		if (h->by == BY_OVERRIDE) {
+			s->histogram.override_base = (f->generation & 1) * MAX_OVERRIDES + r->first_override;
+			bpf_loop(r->overrides, histogram_override_step, w, 0);
+		}
+	}
+	if (s->undecided) {
+		struct histogram *own;
+
+		index = s->histogram.cpu * histogram_stride + h->own;
+		own = bpf_map_lookup_elem(&distributions, &index);
+		if (own)
+			own->undecided++;
+		histogram_ask(f, s->undecided, s->histogram.cpu, s->histogram.now);
+		return go_on;
+	}
+	if (h->by == BY_DEVICE)
+		s->histogram.number = histogram_class(h, (u64)f->dev + 1);
+	else if (h->by == BY_SYSCALL)
+		s->histogram.number = histogram_class(h, (u64)(u32)(f->syscall + 1));
+	else if (h->by == BY_CGROUP)
+		s->histogram.number = histogram_class(h, f->cgroup_id);
+	histogram_count(s->histogram.number, s->histogram.cpu, s->histogram.delay, RULE_WRITER);
+	return go_on;
+}
+
+/* Counts for count rules with histograms from slot base on. */
+static __always_inline void histogram_range(struct scratch *s, u32 base, u32 count, u32 cpu, u64 now, u64 delay)
+{
+	struct histogram_walk w = {.s = s};
+
+	s->histogram.base = base;
+	s->histogram.cpu = cpu;
+	s->histogram.now = now;
+	s->histogram.delay = delay;
+	bpf_loop(count, histogram_step, &w, 0);
+}
+
+/* Counts for all rules of the tracker. s->facts hold what they need to know. */
+static __always_inline void histogram_evaluate(struct scratch *s, u32 tracker, u32 cpu, u64 now, u64 delay)
+{
+	u32 half = s->facts.generation & 1;
+
+	histogram_range(s, half * MAX_RULES + histogram_tables[half].first[tracker],
+			histogram_tables[half].count[tracker], cpu, now, delay);
+}
+
+/*
+ * Where the facts for the rules of a tracker go, cleared; NULL: no rule of it
+ * has a histogram. *needs: enum histogram_need. Facts that are not needed, and
+ * that cost something to find, may be left out.
+ */
+static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
+{
+	u32 index = cpu * SCRATCHES + tracker;
+	u32 now = generation;
+	struct scratch *s;
+
+	if (!histograms || !histogram_tables[now & 1].count[tracker])
+		return NULL;
+	s = bpf_map_lookup_elem(&scratches, &index);
+	if (!s)
+		return NULL;
+	*needs = histogram_tables[now & 1].needs[tracker];
+	__builtin_memset(&s->facts, 0, CLEARED_FACTS);
+	s->facts.generation = now;
+	s->facts.syscall = -1;
+	s->facts.cpu = cpu;
+	return s;
+}
+
+/* The facts of a task. */
+static __always_inline void histogram_task(struct facts *f, struct task_struct *p, u32 needs)
+{
+	f->pid = p->tgid;
+	f->tid = p->pid;
+	f->thread = p->flags & PF_KTHREAD ? THREAD_KERNEL : THREAD_USER;
+	if (needs & NEED_TASK) {
+		f->uid = p->cred->uid.val;
+		COPY_COMM(f->comm, p);
+	}
+	if (needs & NEED_CGROUP)
+		f->cgroup_id = p->cgroups->dfl_cgrp->kn->id;
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few kernel types that tailcam reads, reduced to the members it reads.
+ * CO-RE relocates every access to the running kernel's layout, so this page
+ * replaces a machine-made vmlinux.h.
+ */
+#ifndef TAILCAM_KERNEL_H
+#define TAILCAM_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+typedef __u64 u64;
+typedef __s64 s64;
+typedef __u32 u32;
+typedef __s32 s32;
+typedef __u16 u16;
+typedef __u8 u8;
+
+#define CORE __attribute__((preserve_access_index))
+
+/* include/linux/sched.h */
+#define PF_IO_WORKER 0x00000010
+#define PF_USER_WORKER 0x00004000 /* 6.4+ */
+#define PF_KTHREAD 0x00200000
+#define TASK_INTERRUPTIBLE 0x0001
+#define TASK_UNINTERRUPTIBLE 0x0002
+#define TASK_DEAD 0x0080
+#define TASK_NOLOAD 0x0400
+#define TASK_RTLOCK_WAIT 0x1000
+#define TASK_FROZEN 0x8000
+#define JOBCTL_TRAP_FREEZE (1UL << 23) /* include/linux/sched/jobctl.h */
+#define MAX_RT_PRIO 100		       /* include/linux/sched/prio.h */
+
+struct thread_info {
+	u32 status; /* x86 */
+	u32 cpu;    /* 5.16+ on x86 and arm64 */
+} CORE;
+
+struct kernfs_node {
+	u64 id;
+} CORE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+} CORE;
+
+struct css_set {
+	struct cgroup *dfl_cgrp; /* the cgroup v2 one */
+} CORE;
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct ns_common {
+	unsigned int inum;
+} CORE;
+
+struct user_namespace {
+	struct user_namespace *parent;
+	int level;
+	kuid_t owner;
+	struct ns_common ns;
+} CORE;
+
+struct cred {
+	kuid_t uid;
+	struct user_namespace *user_ns;
+} CORE;
+
+struct pid_namespace {
+	struct ns_common ns;
+} CORE;
+
+struct nsproxy {
+	struct pid_namespace *pid_ns_for_children;
+} CORE;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+} CORE;
+
+struct task_group {
+	struct cgroup_subsys_state css;
+} CORE;
+
+struct rq {
+	int cpu;
+	u64 clock;
+	u64 prev_steal_time_rq; /* with CONFIG_PARAVIRT_TIME_ACCOUNTING */
+} CORE;
+
+struct cfs_rq {
+	struct rq *rq;
+	struct task_group *tg;
+	unsigned int throttled : 1; /* with CONFIG_CFS_BANDWIDTH, as throttle_count; 6.18+ a bit field */
+	int throttle_count;
+} CORE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED: that of its group on its CPU */
+} CORE;
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	unsigned int flags;
+	int on_cpu;
+	int on_rq;
+	void *stack;
+	int prio;
+	struct sched_entity se;
+	bool throttled; /* 6.18+, with CONFIG_CFS_BANDWIDTH */
+	unsigned int in_iowait : 1;
+	unsigned long jobctl;
+	int pid;
+	int tgid;
+	const struct cred *cred;
+	char comm[16];
+	struct css_set *cgroups;
+	struct nsproxy *nsproxy;
+} CORE;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
+
+struct linux_binprm;
+
+struct irqaction {
+	const char *name;
+} CORE;
+
+struct hrtimer {
+	void *function;
+	u8 is_soft; /* expires in the softirq */
+} CORE;
+
+struct timer_list {
+	void *function;
+} CORE;
+
+struct work_struct {
+	void *func;
+} CORE;
+
+struct workqueue_struct {
+	char name[24]; /* 6.9+: 32 */
+} CORE;
+
+struct pool_workqueue {
+	struct workqueue_struct *wq;
+} CORE;
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct rt_mutex_base {
+	struct task_struct *owner; /* the lowest bit says that others wait */
+} CORE;
+
+struct rwbase_rt {
+	struct rt_mutex_base rtmutex;
+} CORE;
+
+struct mutex {
+	atomic_long_t owner; /* real-time kernels have none */
+} CORE;
+
+struct rw_semaphore {
+	atomic_long_t owner; /* the same */
+} CORE;
+
+struct net_device {
+	char name[16];
+} CORE;
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned int len;
+} CORE;
+
+struct napi_struct {
+	struct net_device *dev;
+} CORE;
+
+struct kvm_vcpu_arch {
+	unsigned long regs[17]; /* x86: the last is the instruction pointer */
+} CORE;
+
+struct kvm_vcpu {
+	int vcpu_id;
+	struct kvm_vcpu_arch arch;
+} CORE;
+
+struct gendisk {
+	int major;
+	int first_minor;
+	char disk_name[32];
+} CORE;
+
+struct request_queue {
+	struct gendisk *disk; /* 5.15+ */
+} CORE;
+
+struct request {
+	struct request_queue *q;
+	u32 cmd_flags;
+	unsigned int __data_len;
+	u64 __sector;
+	u64 start_time_ns;
+} CORE;
+
+#endif

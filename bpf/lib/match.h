@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Whether the conditions of a rule hold. All are decided here, but for those on a
+ * cgroup, device or handler that the daemon has not seen yet: then the answer is
+ * UNKNOWN, the daemon decides, and teaches the verdict.
+ */
+#ifndef TAILCAM_MATCH_H
+#define TAILCAM_MATCH_H
+
+#include "lib/core_fixes.h"
+#include "lib/glob.h"
+#include "lib/state.h"
+
+enum decision {
+	NO = 0,
+	YES = 1,
+	UNKNOWN = 2,
+};
+
+/* A glob on its way through the key of a span. */
+struct key_walk {
+	u64 pattern[SPAN_KEY_LEN / 8];
+	u32 p, t;	  /* where we are */
+	u32 star, resume; /* the last *, and the text position to retry from; star SPAN_KEY_LEN: none */
+	u32 result;
+	u32 _pad;
+};
+
+/* What conditions are held against. */
+struct facts {
+	u64 cgroup_id;
+	u32 pid, tid, uid;
+	u32 dev;
+	s32 syscall;
+	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
+	u32 generation;
+	u64 sector;
+	u64 handler; /* hash of an interrupt handler's name */
+	u32 irq, cpu;
+	u32 vector, phase; /* one bit each; chain: a bit of each vector on its way */
+	u8 from, end;	   /* chain: one bit each, or two of from */
+	char comm[TASK_COMM_LEN];
+	struct glob_walk glob; /* here, as calls nest too deep for the kernel's stack */
+	/* From here on of spans only, and not cleared with the rest. */
+	u64 key[SPAN_KEY_LEN / 8 + 1]; /* text */
+	struct key_walk key_walk;
+};
+
+#define CLEARED_FACTS __builtin_offsetof(struct facts, key)
+
+/* ----------------------------------------------------------- names of tasks */
+
+static __always_inline bool comm_in(struct facts *f, struct glob_range range)
+{
+	struct globs_walk w = {
+		.one = &f->glob,
+		.base = (f->generation & 1) * MAX_GLOBS + range.first,
+	};
+
+	__builtin_memcpy(f->glob.text, f->comm, TASK_COMM_LEN);
+	bpf_loop(range.count, globs_step, &w, 0);
+	return w.found;
+}
+
+/* ------------------------------------------------------------ keys of spans */
+
+/* Patterns of keys, two generations; written by the daemon before it flips generation. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_KEY_GLOBS);
+	__type(key, u32);
+	__type(value, struct key_glob);
+} key_globs SEC(".maps");
+
+static long key_step(u32 i, struct facts **arg)
+{
+	struct facts *f = *arg;
+	struct key_walk *w = &f->key_walk;
+	u32 pi = w->p, ti = w->t;
+	char p = 0, t = 0;
+	LOOP_RESULTS(go_on, stop);
+
+	barrier_var(pi);
+	barrier_var(ti);
+	if (pi < SPAN_KEY_LEN)
+		p = ((char *)w->pattern)[pi & (SPAN_KEY_LEN - 1)];
+	if (ti < SPAN_KEY_LEN)
+		t = ((char *)f->key)[ti & (SPAN_KEY_LEN - 1)];
+	if (p == '*') {
+		w->star = w->p++;
+		w->resume = w->t;
+		return go_on;
+	}
+	if (!t) {
+		w->result = !p;
+		return stop;
+	}
+	if (p && (p == '?' || p == t)) {
+		w->p++;
+		w->t++;
+		return go_on;
+	}
+	if (w->star == SPAN_KEY_LEN)
+		return stop;
+	w->p = w->star + 1;
+	w->t = ++w->resume;
+	return go_on;
+}
+
+struct keys_walk {
+	struct facts *f;
+	u32 base;
+	u32 found;
+};
+
+static long keys_step(u32 i, struct keys_walk *w)
+{
+	u32 index = w->base + i;
+	struct key_glob *g = bpf_map_lookup_elem(&key_globs, &index);
+	struct facts *f = w->f;
+	LOOP_RESULTS(go_on, stop);
+
+	if (!g)
+		return stop;
+#pragma unroll
+	for (int k = 0; k < SPAN_KEY_LEN / 8; k++) /* in words: bytes would all be on the stack at once */
+		f->key_walk.pattern[k] = ((volatile u64 *)g->pattern)[k];
+	f->key_walk.p = f->key_walk.t = f->key_walk.resume = f->key_walk.result = 0;
+	f->key_walk.star = SPAN_KEY_LEN;
+	bpf_loop(SPAN_KEY_LEN * SPAN_KEY_LEN * 2, key_step, &f, 0);
+	if (!f->key_walk.result)
+		return go_on;
+	w->found = 1;
+	return stop;
+}
+
+static __always_inline bool key_in(struct facts *f, struct glob_range range)
+{
+	struct keys_walk w = {
+		.f = f,
+		.base = (f->generation & 1) * MAX_KEY_GLOBS + range.first,
+	};
+
+	bpf_loop(range.count, keys_step, &w, 0);
+	return w.found;
+}
+
+/* ----------------------------------------------------------- sets, verdicts */
+
+/* Members of pid, uid and syscall lists; written by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct set_key);
+	__type(value, u8);
+} sets SEC(".maps");
+
+/* Which cgroup and device conditions a cgroup or device meets; taught by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct verdict_key);
+	__type(value, u64);
+} verdicts SEC(".maps");
+
+static __always_inline bool set_has(u32 set, u32 value)
+{
+	struct set_key key = {.set = set, .value = value};
+
+	return bpf_map_lookup_elem(&sets, &key);
+}
+
+/* Bits of the cgroup or device conditions that hold; *known: the daemon has said so. */
+static __always_inline u64 verdict(const struct facts *f, u32 kind, u64 id, bool *known)
+{
+	struct verdict_key key = {.id = id, .kind = kind, .generation = f->generation};
+	u64 *bits = bpf_map_lookup_elem(&verdicts, &key);
+
+	*known = bits;
+	return bits ? *bits : 0;
+}
+
+/*
+ * Whether all conditions of m hold for f. Bits of match_field that could not
+ * be decided are added to *undecided. Certain conditions come first, so that
+ * UNKNOWN is only said of what would match otherwise.
+ */
+__noinline int match(const struct conditions *m, struct facts *f, u32 *undecided)
+{
+	u32 want;
+	u32 unknown = 0;
+	bool known;
+	u64 bits;
+
+	if (!m || !f || !undecided)
+		return NO;
+	want = m->fields;
+	if (!want)
+		return YES;
+	if ((want & MATCH_THREAD) && !(m->threads & f->thread))
+		return NO;
+	if ((want & MATCH_STATE) && !(m->states & f->state))
+		return NO;
+	if ((want & MATCH_OP) && !(m->ops & f->op))
+		return NO;
+	if ((want & MATCH_PREEMPTED) && m->preempted != f->preempted)
+		return NO;
+	if ((want & MATCH_FROM) && !(m->from & f->from))
+		return NO;
+	if ((want & MATCH_END) && !(m->ends & f->end))
+		return NO;
+	if ((want & MATCH_SECTOR) && (f->sector < m->first_sector || f->sector > m->last_sector))
+		return NO;
+	if ((want & MATCH_SYSCALL) && !set_has(m->syscall_set, f->syscall))
+		return NO;
+	if ((want & MATCH_NOT_SYSCALL) && set_has(m->not_syscall_set, f->syscall))
+		return NO;
+	if ((want & MATCH_PID) && !set_has(m->pid_set, f->pid))
+		return NO;
+	if ((want & MATCH_NOT_PID) && set_has(m->not_pid_set, f->pid))
+		return NO;
+	if ((want & MATCH_TID) && !set_has(m->tid_set, f->tid))
+		return NO;
+	if ((want & MATCH_NOT_TID) && set_has(m->not_tid_set, f->tid))
+		return NO;
+	if ((want & MATCH_UID) && !set_has(m->uid_set, f->uid))
+		return NO;
+	if ((want & MATCH_NOT_UID) && set_has(m->not_uid_set, f->uid))
+		return NO;
+	if ((want & MATCH_VECTOR) && !(m->vectors & f->vector))
+		return NO;
+	if ((want & MATCH_PHASE) && !(m->phases & f->phase))
+		return NO;
+	if ((want & MATCH_IRQ) && !set_has(m->irq_set, f->irq))
+		return NO;
+	if ((want & MATCH_NOT_IRQ) && set_has(m->not_irq_set, f->irq))
+		return NO;
+	if ((want & MATCH_CPU) && !set_has(m->cpu_set, f->cpu))
+		return NO;
+	if ((want & MATCH_NOT_CPU) && set_has(m->not_cpu_set, f->cpu))
+		return NO;
+	if ((want & MATCH_COMM) && !comm_in(f, m->comm))
+		return NO;
+	if ((want & MATCH_NOT_COMM) && comm_in(f, m->not_comm))
+		return NO;
+	if ((want & MATCH_KEY) && !key_in(f, m->key))
+		return NO;
+	if ((want & MATCH_NOT_KEY) && key_in(f, m->not_key))
+		return NO;
+	if (want & (MATCH_CGROUP | MATCH_NOT_CGROUP)) {
+		bits = verdict(f, VERDICT_CGROUP, f->cgroup_id, &known);
+		if (!known)
+			unknown |= want & (MATCH_CGROUP | MATCH_NOT_CGROUP);
+		else if ((want & MATCH_CGROUP) && !(bits & m->cgroups))
+			return NO;
+		else if ((want & MATCH_NOT_CGROUP) && (bits & m->not_cgroups))
+			return NO;
+	}
+	if (want & (MATCH_DEVICE | MATCH_NOT_DEVICE)) {
+		bits = verdict(f, VERDICT_DEVICE, f->dev, &known);
+		if (!known)
+			unknown |= want & (MATCH_DEVICE | MATCH_NOT_DEVICE);
+		else if ((want & MATCH_DEVICE) && !(bits & m->devices))
+			return NO;
+		else if ((want & MATCH_NOT_DEVICE) && (bits & m->not_devices))
+			return NO;
+	}
+	if (want & (MATCH_HANDLER | MATCH_NOT_HANDLER)) {
+		bits = verdict(f, VERDICT_HANDLER, f->handler, &known);
+		if (!known)
+			unknown |= want & (MATCH_HANDLER | MATCH_NOT_HANDLER);
+		else if ((want & MATCH_HANDLER) && !(bits & m->handlers))
+			return NO;
+		else if ((want & MATCH_NOT_HANDLER) && (bits & m->not_handlers))
+			return NO;
+	}
+	if (!unknown)
+		return YES;
+	*undecided |= unknown;
+	return UNKNOWN;
+}
+
+#endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The records of every group but sched (sched.h). */
+#ifndef TAILCAM_RECORDER_EVENTS_H
+#define TAILCAM_RECORDER_EVENTS_H
+
+#include "lib/core_fixes.h"
+#include "lib/request.h"
+#include "lib/task.h"
+#include "recorder/ring.h"
+
+/* ---------------------------------------------------------------- process */
+
+static __always_inline void record_fork(void *ctx, struct task_struct *parent, struct task_struct *child)
+{
+	struct record r;
+
+	record_init(&r, REC_FORK);
+	COPY_COMM(r.process.comm, parent);
+	COPY_COMM(r.process.child_comm, child);
+	r.process.pid = parent->tgid;
+	r.process.child_tid = child->pid;
+	r.process.child_pid = child->tgid;
+	r.process.prio = child->prio;
+	record(ctx, &r);
+}
+
+/* REC_EXEC and REC_EXIT. */
+static __always_inline void record_process_event(void *ctx, u16 type, struct task_struct *p, u32 old_tid)
+{
+	struct record r;
+
+	record_init(&r, type);
+	COPY_COMM(r.process.comm, p);
+	r.process.pid = p->tgid;
+	if (type == REC_EXEC)
+		r.process.child_tid = old_tid;
+	r.process.prio = p->prio;
+	record(ctx, &r);
+}
+
+/* ---------------------------------------------------------------- syscall */
+
+static __always_inline void record_call(struct record *r, u16 type, struct task_struct *current, u32 cpu, u32 nr,
+					u64 now)
+{
+	__builtin_memset(r, 0, sizeof(*r));
+	record_head(r, type, cpu, current->pid, now);
+	r->syscall.nr = nr;
+	r->syscall.pid = current->tgid;
+}
+
+static __always_inline void record_syscall_entry(void *ctx, struct task_struct *current, void *regs, u32 cpu, u32 nr,
+						 u64 now)
+{
+	struct record r;
+
+	record_call(&r, REC_SYSCALL_ENTRY, current, cpu, nr, now);
+	trusted_args(regs, r.syscall.args);
+	record(ctx, &r);
+}
+
+static __always_inline void record_syscall_exit(void *ctx, struct task_struct *current, s64 ret, u32 cpu, u32 nr,
+						u64 now)
+{
+	struct record r;
+
+	record_call(&r, REC_SYSCALL_EXIT, current, cpu, nr, now);
+	r.syscall.ret = ret;
+	record(ctx, &r);
+}
+
+/* ------------------------------------------------------------------ block */
+
+static __always_inline void record_request(void *ctx, u16 type, struct request *rq, u32 bytes, int error, u32 cpu,
+					   u64 now)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct record r;
+
+	record_head(&r, type, cpu, current->pid, now);
+	r.block.rq = (u64)rq;
+	r.block.sector = rq->__sector;
+	r.block.dev = request_dev(rq);
+	r.block.bytes = bytes;
+	r.block.cmd_flags = rq->cmd_flags;
+	r.block.error = error;
+	COPY_COMM(r.block.comm, current);
+	record(ctx, &r);
+}
+
+/* ------------------------------------------------------------- irq, timer */
+
+static __always_inline void record_irq_entry(void *ctx, struct task_struct *current, int irq, struct irqaction *action,
+					     u32 cpu, u64 now)
+{
+	struct record r = {};
+
+	record_head(&r, REC_IRQ_ENTRY, cpu, current->pid, now);
+	r.irq.irq = irq;
+	bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
+	record(ctx, &r);
+}
+
+static __always_inline void record_irq_exit(void *ctx, struct task_struct *current, int irq, int ret, u32 cpu, u64 now)
+{
+	struct record r = {};
+
+	record_head(&r, REC_IRQ_EXIT, cpu, current->pid, now);
+	r.irq.irq = irq;
+	r.irq.ret = ret;
+	record(ctx, &r);
+}
+
+static __always_inline void record_softirq(void *ctx, u16 type, struct task_struct *current, u32 vec, u32 cpu, u64 now)
+{
+	struct record r = {};
+
+	record_head(&r, type, cpu, current->pid, now);
+	r.softirq.vec = vec;
+	record(ctx, &r);
+}
+
+static __always_inline void record_hrtimer_entry(void *ctx, struct hrtimer *timer, s64 *expires, u32 cpu, u64 now)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct record r = {};
+
+	record_head(&r, REC_HRTIMER_ENTRY, cpu, current->pid, now);
+	r.hrtimer.hrtimer = (u64)timer;
+	r.hrtimer.function = (u64)timer->function;
+	bpf_probe_read_kernel(&r.hrtimer.now, sizeof(r.hrtimer.now), expires);
+	record(ctx, &r);
+}
+
+static __always_inline void record_hrtimer_exit(void *ctx, struct hrtimer *timer)
+{
+	struct record r;
+
+	record_init(&r, REC_HRTIMER_EXIT);
+	r.hrtimer.hrtimer = (u64)timer;
+	record(ctx, &r);
+}
+
+static __always_inline void record_timer_entry(void *ctx, struct timer_list *timer, unsigned long now)
+{
+	struct record r;
+
+	record_init(&r, REC_TIMER_ENTRY);
+	r.timer.timer = (u64)timer;
+	r.timer.function = (u64)timer->function;
+	r.timer.now = now;
+	record(ctx, &r);
+}
+
+/* The timer's function may have freed it. */
+static __always_inline void record_timer_exit(void *ctx, struct timer_list *timer)
+{
+	struct record r;
+
+	record_init(&r, REC_TIMER_EXIT);
+	r.timer.timer = (u64)timer;
+	record(ctx, &r);
+}
+
+/* -------------------------------------------------------------- workqueue */
+
+static __always_inline void record_work_queue(void *ctx, int req_cpu, struct pool_workqueue *pwq,
+					      struct work_struct *work)
+{
+	struct workqueue_struct *wq = pwq->wq;
+	struct record r;
+
+	record_init(&r, REC_WORK_QUEUE);
+	r.queue.work = (u64)work;
+	r.queue.function = (u64)work->func;
+	r.queue.req_cpu = req_cpu;
+#pragma unroll
+	for (int i = 0; i < 3; i++)
+		((u64 *)r.queue.name)[i] = ((u64 *)wq->name)[i];
+	record(ctx, &r);
+}
+
+static __always_inline void record_work_start(void *ctx, struct work_struct *work)
+{
+	struct record r;
+
+	record_init(&r, REC_WORK_START);
+	r.work.work = (u64)work;
+	r.work.function = (u64)work->func;
+	record(ctx, &r);
+}
+
+/* The work may be freed by now: its address is all there is. */
+static __always_inline void record_work_end(void *ctx, struct work_struct *work)
+{
+	struct record r;
+
+	record_init(&r, REC_WORK_END);
+	r.work.work = (u64)work;
+	record(ctx, &r);
+}
+
+/* -------------------------------------------------------- memory, reclaim */
+
+/* x86 alone has these two tracepoints. */
+static __always_inline void record_fault(void *ctx, u16 type, unsigned long address, void *regs, unsigned long code)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.fault.address = address;
+	r.fault.ip = ((struct pt_regs___x86 *)regs)->ip;
+	r.fault.error_code = code;
+	record(ctx, &r);
+}
+
+static __always_inline void record_reclaim(void *ctx, u16 type, u32 kind, int order, u64 reclaimed)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.reclaim.kind = kind;
+	r.reclaim.order = order;
+	r.reclaim.reclaimed = reclaimed;
+	record(ctx, &r);
+}
+
+static __always_inline void record_compaction(void *ctx, u16 type, bool sync, int status)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.reclaim.sync = sync;
+	if (type == REC_COMPACTION_END)
+		r.reclaim.status = status;
+	record(ctx, &r);
+}
+
+/* -------------------------------------------------------------------- net */
+
+static __always_inline void net_name(struct record *r, struct net_device *dev)
+{
+	if (!dev)
+		return;
+	((u64 *)r->net.dev)[0] = ((u64 *)dev->name)[0];
+	((u64 *)r->net.dev)[1] = ((u64 *)dev->name)[1];
+}
+
+static __always_inline void record_packet(void *ctx, u16 type, struct sk_buff *skb)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.net.skb = (u64)skb;
+	r.net.bytes = skb->len;
+	net_name(&r, skb->dev);
+	record(ctx, &r);
+}
+
+static __always_inline void record_napi_poll(void *ctx, struct napi_struct *napi, int work, int budget)
+{
+	struct record r;
+
+	record_init(&r, REC_NAPI_POLL);
+	r.net.work = work;
+	r.net.budget = budget;
+	net_name(&r, napi->dev);
+	record(ctx, &r);
+}
+
+/* ------------------------------------------------------------------ power */
+
+static __always_inline void record_power(void *ctx, u16 type, u32 state, u32 cpu)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.power.state = state;
+	r.power.cpu = cpu;
+	record(ctx, &r);
+}
+
+/* --------------------------------------------------------------- throttle */
+
+/*
+ * A cgroup's CPU quota. There is no tracepoint: these are functions of
+ * kernel/sched/fair.c, and need a kernel that lets fexit be attached. What a
+ * switch tells (sched.h) needs none.
+ */
+static __always_inline void record_throttle(void *ctx, u16 type, struct cfs_rq *queue)
+{
+	struct record r;
+
+	record_init(&r, type);
+	r.throttle.cgroup = queue->tg->css.cgroup->kn->id;
+	r.throttle.cpu = queue->rq->cpu;
+	record(ctx, &r);
+}
+
+/* -------------------------------------------------------------------- kvm */
+
+/*
+ * Virtual CPUs of guests on this machine. Why a guest was left is not among
+ * what the tracepoint hands out: the reason stays 0. The verifier thinks that
+ * vcpu may be NULL: the tracepoint is of a module.
+ */
+static __always_inline void record_kvm_entry(void *ctx, struct kvm_vcpu *vcpu)
+{
+	struct record r;
+
+	if (!vcpu)
+		return;
+	record_init(&r, REC_KVM_ENTRY);
+	r.kvm.vcpu = vcpu->vcpu_id;
+	record(ctx, &r);
+}
+
+#define VCPU_REGS_RIP 16 /* arch/x86/include/asm/kvm_host.h */
+
+static __always_inline void record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
+{
+	struct record r;
+
+	if (!vcpu)
+		return;
+	record_init(&r, REC_KVM_EXIT);
+	r.kvm.vcpu = vcpu->vcpu_id;
+	r.kvm.ip = vcpu->arch.regs[VCPU_REGS_RIP]; /* with Intel's, as of an earlier exit if nobody asked since */
+	record(ctx, &r);
+}
+
+#endif

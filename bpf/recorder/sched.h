@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Switches, wake-ups and migrations, and under which circumstances a task leaves its CPU. */
+#ifndef TAILCAM_RECORDER_SCHED_H
+#define TAILCAM_RECORDER_SCHED_H
+
+#include "lib/core_fixes.h"
+#include "lib/task.h"
+#include "recorder/ring.h"
+
+/*
+ * A cgroup freezer stops prev: that of cgroup v2 sets a trap, and prev sleeps
+ * as many do (kernel/signal.c, do_freezer_trap()); that of cgroup v1 and of
+ * suspend has a state of its own (kernel/freezer.c).
+ */
+static __always_inline bool switch_frozen(struct task_struct *prev, u32 state)
+{
+	return state & TASK_FROZEN || prev->jobctl & JOBCTL_TRAP_FREEZE;
+}
+
+/* The system call that prev blocks in, as PREV_STATE holds it. */
+static __always_inline u32 switch_call(struct task_struct *prev)
+{
+	void *regs;
+	s32 nr;
+
+	/* What workers have as registers of user space is none of theirs. */
+	if (prev->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+		return 0;
+	regs = (void *)bpf_task_pt_regs(prev);
+	nr = trusted_syscall(regs);
+	if (nr < 0)
+		return PREV_EXCEPTION;
+	if ((u32)nr >= PREV_EXCEPTION - 1 || task_compat(prev, regs))
+		return 0;
+	return nr + 1;
+}
+
+static __always_inline u32 switch_state(struct task_struct *prev, bool preempt, u32 state)
+{
+	u32 s = 0;
+
+	if (!prev->pid) /* idle */
+		return preempt ? PREV_PREEMPTED : state & PREV_STATE;
+	if (task_throttled(prev))
+		s |= PREV_THROTTLED;
+	if (preempt)
+		return s | PREV_PREEMPTED;
+	state &= PREV_STATE;
+	if (!state)
+		return s;
+	if (task_iowait(prev))
+		s |= PREV_IOWAIT;
+	if (switch_frozen(prev, state))
+		s |= PREV_FROZEN;
+	return s | state | switch_call(prev) << PREV_CALL_SHIFT;
+}
+
+static __always_inline void record_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt,
+					  u32 prev_state, u32 cpu, u64 now)
+{
+	struct record r;
+
+	record_head(&r, REC_SWITCH, cpu, prev->pid, now);
+	COPY_COMM(r.sw.prev_comm, prev);
+	COPY_COMM(r.sw.next_comm, next);
+	r.sw.next_tid = next->pid;
+	r.sw.next_pid = next->tgid;
+	r.sw.prev_prio = prev->prio;
+	r.sw.next_prio = next->prio;
+	r.sw.prev_state = switch_state(prev, preempt, prev_state);
+	record(ctx, &r);
+}
+
+static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, u32 cpu, u64 now)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct record r = {};
+
+	record_head(&r, type, cpu, waker->pid, now);
+	COPY_COMM(r.wake.comm, p);
+	r.wake.tid = p->pid;
+	r.wake.pid = p->tgid;
+	r.wake.prio = p->prio;
+	r.wake.target_cpu = p->thread_info.cpu;
+	record(ctx, &r);
+}
+
+static __always_inline void record_migrate(void *ctx, struct task_struct *p, u32 dest, u32 cpu, u64 now)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct record r = {};
+
+	record_head(&r, REC_MIGRATE, cpu, current->pid, now);
+	COPY_COMM(r.migrate.comm, p);
+	r.migrate.tid = p->pid;
+	r.migrate.prio = p->prio;
+	r.migrate.orig_cpu = p->thread_info.cpu;
+	r.migrate.dest_cpu = dest;
+	record(ctx, &r);
+}
+
+#endif

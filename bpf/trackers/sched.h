@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The wakeup and offcpu trackers. A task that leaves its CPU gets a slot in
+ * the pending table; a waker notes itself there; the switch back to the task
+ * reads both delays and frees the slot.
+ */
+#ifndef TAILCAM_TRACKER_SCHED_H
+#define TAILCAM_TRACKER_SCHED_H
+
+#include "lib/histogram.h"
+#include "lib/outlier.h"
+#include "lib/run_history.h"
+#include "lib/stacks.h"
+#include "lib/timeout_scan.h"
+#include "trackers/sched_table.h"
+
+/* -------------------------------------------------------------------- entry */
+
+/* prev leaves the CPU. */
+static __always_inline void sched_switch_out(struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+					     struct cpu_state *me, u64 now)
+{
+	u32 tid = prev->pid;
+	struct task_slot *slot;
+	bool runnable;
+
+	if (!tid)
+		return;
+	if (prev_state & TASK_DEAD) {
+		task_forget(tid);
+		return;
+	}
+	runnable = task_runnable(prev, preempt, prev_state);
+	if (runnable && !track_wakeup)
+		return;
+	slot = task_claim(tid, runnable ? TRACK_WAKEUP : TRACK_OFFCPU, me);
+	if (!slot)
+		return;
+	if (timeouts)
+		slot->task = pointer_number(prev);
+	if (runnable) {
+		slot->flags = OUTLIER_PREEMPTED;
+		slot->entry_cpu = cpu;
+		slot->wake_ns = now;
+		return;
+	}
+	slot->state = prev_state;
+	slot->off_cpu = cpu;
+	slot->off_ns = now;
+}
+
+/* The interrupt that runs on top of the current task, if the recorder watches interrupts. */
+static __always_inline u16 waker_context(struct cpu_state *me, u32 tid)
+{
+	if (!me)
+		return WAKER_TASK;
+	if (me->in_irq)
+		return me->in_irq;
+	/* On real-time kernels these run in threads, which others may preempt. */
+	if (me->in_hrtimer && me->hrtimer_tid == tid)
+		return me->in_hrtimer;
+	if (me->in_softirq && me->softirq_tid == tid)
+		return me->in_softirq;
+	return WAKER_TASK;
+}
+
+/* Notes current as the one who makes p runnable. */
+static __always_inline void note_waker(struct task_slot *slot, struct task_struct *p, u32 cpu)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+
+	slot->waker_tid = waker->pid;
+	slot->waker_pid = waker->tgid;
+	slot->waker_cpu = cpu;
+	slot->flags |= SLOT_WOKEN;
+	slot->waker_context = waker_context(this_cpu(cpu), waker->pid);
+	slot->entry_cpu = p->thread_info.cpu;
+	COPY_COMM(slot->waker_comm, waker);
+}
+
+/* p becomes runnable; current is the waker. */
+static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+{
+	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
+	struct task_slot *slot;
+
+	if (index < 0)
+		return; /* not known yet */
+	slot = task_slot_at(index);
+	if (!slot || slot->wake_ns)
+		return; /* runnable already */
+	if (!slot->off_ns) {
+		slot->entry_cpu = WOKEN_EARLY; /* on its CPU still */
+		return;
+	}
+	note_waker(slot, p, cpu);
+	if ((waker_stacks_always && waker_stacks_wanted) ||
+	    (waker_stacks_slow && slot->off_ns &&
+	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
+		waker_stack_keep(ctx, p->pid, cpu, now);
+	slot->wake_ns = now;
+}
+
+/* p is put on a run queue for the first time. */
+static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+{
+	struct task_slot *slot;
+
+	slot = task_claim(p->pid, TRACK_WAKEUP, this_cpu(cpu));
+	if (!slot)
+		return;
+	slot->flags = OUTLIER_NEW;
+	if (timeouts)
+		slot->task = pointer_number(p);
+	note_waker(slot, p, cpu);
+	if (waker_stacks_always && waker_stacks_wanted)
+		waker_stack_keep(ctx, p->pid, cpu, now);
+	slot->wake_ns = now;
+}
+
+/* p moves to another CPU's run queue while it waits. */
+static __always_inline void sched_migrate(struct task_struct *p, u32 to, u64 now)
+{
+	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
+	struct task_slot *slot;
+	u64 here;
+
+	if (index < 0)
+		return;
+	slot = task_slot_at(index);
+	if (!slot || !slot->wake_ns)
+		return;
+	if (!(slot->flags & SLOT_MOVED)) {
+		slot->here_ns = slot->wake_ns;
+		slot->here_cpu = p->thread_info.cpu;
+		slot->best_ns = 0;
+		slot->flags |= SLOT_MOVED;
+	}
+	here = now - slot->here_ns;
+	if ((s64)here > (s64)slot->best_ns) {
+		slot->best_ns = here;
+		slot->best_cpu = slot->here_cpu;
+	}
+	slot->here_ns = now;
+	slot->here_cpu = to;
+}
+
+/* --------------------------------------------------------------------- exit */
+
+static __always_inline void outlier_waker(struct outlier *out, struct task_slot *slot, u64 woken)
+{
+	if (!(slot->flags & SLOT_WOKEN))
+		return;
+	out->waker_tid = slot->waker_tid;
+	out->waker_pid = slot->waker_pid;
+	out->waker_cpu = slot->waker_cpu;
+	out->waker_context = slot->waker_context;
+	if (waker_stacks_always || waker_stacks_slow)
+		waker_stack_get(out, out->tid, woken);
+	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
+}
+
+/*
+ * The floor is passed. next is the slow task and not current: its kernel stack
+ * is that of a task off its CPU, its user stack follows later.
+ */
+static __always_inline void sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, u32 cpu,
+					  struct cpu_state *me, u64 start, u64 runnable, u64 woken, u64 now)
+{
+	struct scratch *s = outlier_init(tracker, cpu, start, now);
+	bool moved = slot->flags & SLOT_MOVED;
+	struct outlier *out;
+	u64 timed_out;
+	long size;
+
+	if (tracker == TRACK_WAKEUP)
+		timed_out = deadline_take(&slot->wake_ns, &slot->wake_deadline);
+	else
+		timed_out = deadline_take(&slot->off_ns, &slot->off_deadline);
+	if (!s)
+		return;
+	s->timed_out = timed_out;
+	out = &s->out;
+	outlier_task(s, next);
+	if (s->facts.pid == self_pid)
+		return;
+	if (!(next->flags & PF_KTHREAD))
+		out->syscall = s->facts.syscall = task_syscall(next);
+	out->state = slot->state;
+	s->facts.state = 1 << state_class(slot->state);
+	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
+	out->flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
+	if (!evaluate(s, tracker, now - start))
+		return;
+
+	out->runnable_ns = now - runnable;
+	out->entry_cpu = tracker == TRACK_OFFCPU ? slot->off_cpu : slot->entry_cpu;
+	out->wait_cpu = cpu;
+	if (moved) {
+		s64 here = now - slot->here_ns;
+
+		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
+	}
+	outlier_waker(out, slot, woken);
+	outlier_runs(out, out->wait_cpu, runnable, now);
+	if (s->wants_kernel) {
+		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
+		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user && !(next->flags & PF_KTHREAD))
+		user_stack_defer(out, next, me);
+	outlier_emit(s);
+}
+
+/* next returns to its CPU, after it waited for one or slept. */
+static __always_inline void histogram_sched(struct task_struct *next, u32 state, bool preempted, u32 tracker, u32 cpu,
+					    u64 now, u64 delay)
+{
+	struct scratch *s;
+	u32 needs;
+
+	histogram_delay(tracker, cpu, delay, ALONE);
+	s = histogram_facts(tracker, cpu, &needs);
+	if (!s)
+		return;
+	histogram_task(&s->facts, next, needs);
+	if (s->facts.pid == self_pid)
+		return;
+	s->facts.state = 1 << state_class(state);
+	s->facts.preempted = preempted;
+	if ((needs & NEED_CALL) && s->facts.thread == THREAD_USER)
+		s->facts.syscall = task_syscall(next);
+	histogram_evaluate(s, tracker, cpu, now, delay);
+}
+
+/* next gets the CPU. */
+static __always_inline void sched_switch_in(struct task_struct *next, u32 cpu, struct cpu_state *me, u64 now)
+{
+	u32 kthread = !!(next->flags & PF_KTHREAD);
+	u32 tid = next->pid;
+	struct task_slot *slot;
+	u64 off, woken, runnable;
+	int index;
+
+	if (!tid)
+		return;
+	index = table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
+	if (index < 0)
+		return;
+	slot = task_slot_at(index);
+	if (!slot || !me)
+		return;
+	off = slot->off_ns;
+	runnable = woken = slot->wake_ns;
+	if (!off && !runnable)
+		return; /* its leave was not seen */
+	if (!runnable && slot->entry_cpu != WOKEN_EARLY) {
+		me->unseen++; /* its wake-up was kept from every tracer: see run_history */
+		runnable = now;
+	} else if ((s64)(runnable - off) < 0) {
+		/*
+		 * It was woken while it was being switched out, after it had
+		 * left the run queue. The waker then waits for that switch
+		 * (try_to_wake_up(), p->on_cpu).
+		 */
+		runnable = off;
+		slot->entry_cpu = slot->off_cpu;
+	}
+	if (track_wakeup && runnable && runnable != now) {
+		me->seen[TRACK_WAKEUP]++;
+		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_WAKEUP, cpu, now,
+				now - runnable);
+		if ((s64)(now - runnable) >= (s64)floor_wakeup[kthread])
+			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, woken, now);
+	}
+	if (track_offcpu && off) {
+		me->seen[TRACK_OFFCPU]++;
+		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_OFFCPU, cpu, now, now - off);
+		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
+			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, woken, now);
+	}
+	task_clear(slot);
+}
+
+/* ----------------------------------------------------------------- timeouts */
+
+static __always_inline void task_scan(struct tick_walk *w, u32 index)
+{
+	struct task_slot *slot = task_slot_at(index);
+	u64 off, wake, begin;
+	u32 class;
+
+	if (!slot)
+		return;
+	off = *(volatile u64 *)&slot->off_ns;
+	wake = *(volatile u64 *)&slot->wake_ns;
+	if (track_wakeup && wake) {
+		begin = (s64)(wake - off) < 0 ? off : wake;
+		timeout_check(w, TRACK_WAKEUP, index, wake, begin, timeout_wakeup, &slot->wake_deadline);
+	}
+	if (track_offcpu && off) {
+		class = state_class(slot->state);
+		barrier_var(class);
+		timeout_check(w, TRACK_OFFCPU, index, off, off, timeout_offcpu[class & 3], &slot->off_deadline);
+	}
+}
+
+static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 index)
+{
+	struct task_slot *slot = task_slot_at(index);
+	bool wakeup = tracker == TRACK_WAKEUP;
+	struct task_struct *task;
+	u64 off, wake, start, begin;
+	u64 *slot_start;
+	struct deadline *d;
+	struct scratch *s;
+	void *regs;
+	u32 tid, cpu;
+
+	if (!slot)
+		return;
+	slot_start = wakeup ? &slot->wake_ns : &slot->off_ns;
+	d = wakeup ? &slot->wake_deadline : &slot->off_deadline;
+	off = *(volatile u64 *)&slot->off_ns;
+	wake = *(volatile u64 *)&slot->wake_ns;
+	start = wakeup ? wake : off;
+	begin = wakeup && (s64)(wake - off) < 0 ? off : start;
+	s = expiry_start(w, tracker, start, begin, d);
+	if (!s)
+		return;
+	tid = table_key_at(TABLE_TASKS, &task_keys, index);
+	task = (struct task_struct *)slot->task;
+	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
+		d->due_ns = w->now + NSEC_PER_SEC;
+		return;
+	}
+	regs = task_regs(task);
+	if (regs && s->facts.thread == THREAD_USER)
+		s->out.syscall = s->facts.syscall = regs_syscall(regs);
+	s->facts.state = 1 << state_class(slot->state);
+	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
+	s->out.flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
+	evaluate(s, tracker, w->now - begin);
+	if (!expiry_claim(s, slot_start, d, start, begin))
+		return;
+	if (!wakeup)
+		s->out.state = slot->state;
+	cpu = s->out.cpu;
+	s->out.entry_cpu = wakeup ? slot->entry_cpu : slot->off_cpu;
+	s->out.wait_cpu = cpu;
+	if (wake) {
+		s->out.runnable_ns = w->now - ((s64)(wake - off) < 0 ? off : wake);
+		outlier_waker(&s->out, slot, wake);
+		outlier_runs(&s->out, cpu, w->now - s->out.runnable_ns, w->now);
+	}
+	if (s->wants_kernel)
+		read_stack(s, tid);
+	if (s->wants_user)
+		read_user(s, regs);
+	outlier_emit(s);
+}
+
+#endif

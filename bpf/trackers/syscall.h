@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The syscall tracker. A call that no rule names costs one load and compare
+ * at each end. Threads that die inside a call, or change their id in execve,
+ * free their slot at the process events.
+ */
+#ifndef TAILCAM_TRACKER_SYSCALL_H
+#define TAILCAM_TRACKER_SYSCALL_H
+
+#include "lib/growth.h"
+#include "lib/histogram.h"
+#include "lib/outlier.h"
+#include "lib/stacks.h"
+#include "lib/timeout_scan.h"
+
+const volatile bool track_syscall;
+const volatile bool progress_stacks; /* a rule wants them */
+const volatile u32 call_mask;	     /* buckets of the table, less one; a power of two less one */
+
+/* Floors and timeouts, by number of the call; written by the daemon. */
+volatile u64 floor_syscall[SYSCALLS];
+volatile u64 timeout_syscall[SYSCALLS];
+
+/* A thread inside a tracked system call. */
+struct call_slot {
+	u64 start_ns;
+	u64 task; /* struct task_struct *, as a number */
+	u32 nr;
+	u32 cpu;
+	struct deadline deadline;
+	u64 _pad;
+};
+
+ARRAY_MAP(call_keys, struct bucket);
+ARRAY_MAP(call_slots, struct call_slot);
+SEGMENT_MAP(more_call_slots, SEGMENTS, struct call_slot);
+
+static __always_inline struct call_slot *call_slot_at(int index)
+{
+	return SLOT_AT(&call_slots, &more_call_slots, index);
+}
+
+static __always_inline void call_forget(int index, struct call_slot *slot)
+{
+	slot->start_ns = 0;
+	table_release(TABLE_CALLS, &call_keys, index);
+}
+
+/* ----------------------------------------------------------------- progress */
+
+/*
+ * Where a slow system call was: each time a thread leaves its CPU within a call
+ * that is past the floor, its kernel stack is kept, so that a call of seconds
+ * shows how it got on.
+ */
+
+/* By the thread. Slow calls are few: the kernel forgets the oldest. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct progress);
+} progresses SEC(".maps");
+
+/* What a new entry begins as; never written. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct progress);
+} no_progress SEC(".maps");
+
+/* prev, which is current, leaves its CPU. */
+static __always_inline void progress_note(void *ctx, struct task_struct *prev, u32 state, u64 now)
+{
+	u32 tid = prev->pid, none = 0, i;
+	struct call_slot *slot;
+	struct progress *p, *empty;
+	struct progress_stack *e;
+	u64 start, count;
+	long size;
+	int index;
+
+	index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
+	if (index < 0)
+		return;
+	slot = SLOT_AT(&call_slots, &more_call_slots, index);
+	if (!slot)
+		return;
+	start = slot->start_ns;
+	if (!start || (s64)(now - start) < (s64)floor_syscall[slot->nr & (SYSCALLS - 1)])
+		return;
+	p = bpf_map_lookup_elem(&progresses, &tid);
+	if (!p) {
+		empty = bpf_map_lookup_elem(&no_progress, &none);
+		if (!empty || bpf_map_update_elem(&progresses, &tid, empty, BPF_ANY))
+			return;
+		p = bpf_map_lookup_elem(&progresses, &tid);
+		if (!p)
+			return;
+	}
+	if (p->start_ns != start) {
+		p->start_ns = start;
+		p->count = 0;
+	}
+	count = p->count++;
+	/* The first stays; the others go round. */
+	i = count ? 1 + (u32)(count - 1) % (PROGRESS_STACKS - 1) : 0;
+	barrier_var(i);
+	e = &p->stack[i & (PROGRESS_STACKS - 1)];
+	barrier_var(e);
+	e->age_ns = now - start;
+	e->state = state;
+	size = bpf_get_stack(ctx, e->kernel, sizeof(e->kernel), 0);
+	e->frames = size > 0 ? size / sizeof(u64) : 0;
+}
+
+/* Sends what is known of the call that tid began at start, before its outlier. */
+static __always_inline void progress_send(u32 tid, u64 start)
+{
+	struct progress *p = bpf_map_lookup_elem(&progresses, &tid);
+	struct ring_use *use;
+	struct progress *out;
+
+	if (!p || p->start_ns != start || !p->count)
+		return;
+	use = ring_claim(RING_PROGRESS, sizeof(*out));
+	if (!use)
+		return;
+	out = bpf_ringbuf_reserve(&outliers, sizeof(*out), 0);
+	if (!out) {
+		ring_unclaim(use, sizeof(*out));
+		return;
+	}
+	if (bpf_probe_read_kernel(out, sizeof(*out), p)) {
+		bpf_ringbuf_discard(out, 0);
+		ring_unclaim(use, sizeof(*out));
+		return;
+	}
+	out->type = PROGRESS_TYPE;
+	out->tid = tid;
+	bpf_ringbuf_submit(out, 0);
+}
+
+/* -------------------------------------------------------------------- entry */
+
+/* Whether any rule could want this call. */
+static __always_inline bool syscall_wanted(u32 nr)
+{
+	return nr < SYSCALLS && floor_syscall[nr] != NEVER;
+}
+
+static __always_inline void syscall_entry(struct task_struct *current, void *regs, u32 nr, u64 now, u32 cpu,
+					  struct cpu_state *me)
+{
+	struct call_slot *slot;
+	bool fresh;
+	int index;
+
+	if (task_compat(current, regs))
+		return;
+	index = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
+	if (index < 0) {
+		if (me)
+			__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
+		return;
+	}
+	if (!fresh && me)
+		__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
+	slot = call_slot_at(index);
+	if (!slot)
+		return;
+	slot->nr = nr;
+	slot->cpu = cpu;
+	if (timeouts)
+		slot->task = pointer_number(current);
+	slot->start_ns = now;
+}
+
+/* --------------------------------------------------------------------- exit */
+
+/* The floor is passed. current is the slow task. */
+static __always_inline void syscall_outlier(void *ctx, struct task_struct *current, u32 nr, s64 ret, u32 entry_cpu,
+					    u64 start, u64 timed_out, u64 now, u32 cpu)
+{
+	struct scratch *s = outlier_init(TRACK_SYSCALL, cpu, start, now);
+	struct outlier *out;
+	long size;
+
+	if (!s)
+		return;
+	s->timed_out = timed_out;
+	out = &s->out;
+	outlier_task(s, current);
+	if (s->facts.pid == self_pid)
+		return;
+	out->syscall = s->facts.syscall = nr;
+	out->ret = ret;
+	out->entry_cpu = entry_cpu;
+	if (!evaluate(s, TRACK_SYSCALL, now - start))
+		return;
+	if (s->wants_kernel) {
+		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
+		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user) {
+		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
+		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (progress_stacks && s->wants_progress)
+		progress_send(out->tid, start);
+	outlier_emit(s);
+}
+
+/* current ends a system call. */
+static __always_inline void histogram_syscall(struct task_struct *current, u32 nr, u32 cpu, u64 now, u64 delay)
+{
+	struct scratch *s;
+	u32 needs;
+
+	histogram_delay(TRACK_SYSCALL, cpu, delay, ALONE);
+	s = histogram_facts(TRACK_SYSCALL, cpu, &needs);
+	if (!s)
+		return;
+	histogram_task(&s->facts, current, needs);
+	if (s->facts.pid == self_pid)
+		return;
+	s->facts.syscall = nr;
+	histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
+}
+
+static __always_inline void syscall_exit(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
+					 struct cpu_state *me)
+{
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
+	struct call_slot *slot;
+	u64 start, timed_out = 0;
+	u32 entry_cpu;
+	bool slow;
+
+	if (index < 0)
+		return;
+	slot = call_slot_at(index);
+	if (!slot)
+		return;
+	start = slot->start_ns;
+	entry_cpu = slot->cpu;
+	if (slot->nr != nr) { /* not the call that began here */
+		if (me)
+			__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
+		call_forget(index, slot);
+		return;
+	}
+	if (me)
+		me->seen[TRACK_SYSCALL]++;
+	histogram_syscall(current, nr, cpu, now, now - start);
+	slow = (s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)];
+	if (slow)
+		timed_out = deadline_take(&slot->start_ns, &slot->deadline);
+	call_forget(index, slot);
+	if (slow)
+		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, timed_out, now, cpu);
+}
+
+/* The thread with this id is gone, or the id is no longer its own. */
+static __always_inline void call_forget_thread(u32 tid, struct cpu_state *me)
+{
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
+	struct call_slot *slot;
+
+	if (index < 0)
+		return;
+	slot = call_slot_at(index);
+	if (!slot)
+		return;
+	if (me)
+		__sync_fetch_and_add(&me->reclaimed, 1);
+	call_forget(index, slot);
+}
+
+/* execve by another thread than the leader: it takes the leader's id along with its call. */
+static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
+{
+	struct call_slot *old, *slot;
+	bool fresh;
+	int index, was;
+
+	call_forget_thread(to, me);
+	was = table_find(TABLE_CALLS, &call_keys, call_mask, from, HASHED);
+	if (was < 0)
+		return;
+	old = call_slot_at(was);
+	index = table_claim(TABLE_CALLS, &call_keys, call_mask, to, HASHED, &fresh);
+	slot = index < 0 ? NULL : call_slot_at(index);
+	if (!old)
+		return;
+	if (slot) {
+		slot->nr = old->nr;
+		slot->cpu = old->cpu;
+		slot->task = old->task;
+		slot->start_ns = old->start_ns;
+	} else if (me) {
+		__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
+	}
+	call_forget(was, old);
+}
+
+/* ----------------------------------------------------------------- timeouts */
+
+static __always_inline void call_scan(struct tick_walk *w, u32 index)
+{
+	struct call_slot *slot = call_slot_at(index);
+	u64 start;
+	u32 nr;
+
+	if (!slot)
+		return;
+	start = *(volatile u64 *)&slot->start_ns;
+	nr = slot->nr;
+	if (start)
+		timeout_check(w, TRACK_SYSCALL, index, start, start, timeout_syscall[nr & (SYSCALLS - 1)],
+			      &slot->deadline);
+}
+
+static __always_inline void expire_call(struct tick_walk *w, u32 index)
+{
+	struct call_slot *slot = call_slot_at(index);
+	struct task_struct *task;
+	struct scratch *s;
+	u64 start;
+	u32 tid;
+
+	if (!slot)
+		return;
+	start = *(volatile u64 *)&slot->start_ns;
+	s = expiry_start(w, TRACK_SYSCALL, start, start, &slot->deadline);
+	if (!s)
+		return;
+	tid = table_key_at(TABLE_CALLS, &call_keys, index);
+	task = (struct task_struct *)slot->task;
+	if (!read_task(s, task, tid) || s->facts.pid == self_pid) {
+		slot->deadline.due_ns = w->now + NSEC_PER_SEC;
+		return;
+	}
+	s->out.syscall = s->facts.syscall = slot->nr;
+	s->out.entry_cpu = slot->cpu;
+	evaluate(s, TRACK_SYSCALL, w->now - start);
+	if (!expiry_claim(s, &slot->start_ns, &slot->deadline, start, start))
+		return;
+	if (s->wants_kernel)
+		read_stack(s, tid);
+	if (s->wants_user)
+		read_user(s, task_regs(task));
+	if (progress_stacks && s->wants_progress)
+		progress_send(tid, start);
+	outlier_emit(s);
+}
+
+#endif
