@@ -17,7 +17,6 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
-	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/overrides"
@@ -244,10 +243,9 @@ func (d *daemon) openManager() (err error) {
 	if d.recorder == nil {
 		return nil
 	}
-	explainer := &explainer.Explainer{Guard: d.guard}
-	explain := explainer.ForSnapshots
+	explain := d.explainInBackground
 	if d.cfg.Snapshots.RTPriority > 0 {
-		explain = explainer.Promptly // on the thread that writes, which has it
+		explain = explainInline // on the writer's thread, which has that priority
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),

@@ -1,5 +1,7 @@
 package symbols
 
+import "unicode/utf8"
+
 // Stack is what is known of the addresses of one call, innermost frame first.
 type Stack struct {
 	Frames []string // one an address; see Resolver.User and Resolver.Kernel
@@ -65,4 +67,25 @@ func (s *Source) size() int {
 		n += 16 + len(f.Function) + len(f.File)
 	}
 	return n
+}
+
+// sourceFile makes a file's name safe to print and bounds it: its end tells
+// more than its beginning.
+func sourceFile(name string) string {
+	if len(name) <= maxPath {
+		return clean(name)
+	}
+	start := len(name) - maxPath
+	for start < len(name) && !utf8.RuneStart(name[start]) {
+		start++
+	}
+	return truncatedSuffix + clean(name[start:])
+}
+
+// sourceLine bounds a line number.
+func sourceLine(n int64) int {
+	if n < 0 || n > 1<<31-1 {
+		return 0
+	}
+	return int(n)
 }

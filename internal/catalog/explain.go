@@ -1,6 +1,4 @@
-// Package explainer explains snapshots: it hands their traces, and what else
-// they hold, to package explain. It needs no root and no daemon.
-package explainer
+package catalog
 
 import (
 	"fmt"
@@ -14,9 +12,9 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Snapshot explains the outliers of a snapshot's directory, in the order of its
-// snapshot.json.
-func Snapshot(dir string) (*explain.Report, *snapshot.Meta, error) {
+// Explain explains the outliers of the snapshot in dir anew, from its trace, in
+// the order of snapshot.json. It needs no privileges and no daemon.
+func Explain(dir string) (*explain.Report, *snapshot.Meta, error) {
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
 		return nil, nil, err
@@ -29,12 +27,13 @@ func Snapshot(dir string) (*explain.Report, *snapshot.Meta, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := Trace(path, m, names)
+	r, err := ExplainTrace(path, m, names)
 	return r, m, err
 }
 
-// Trace explains the outliers of a snapshot by its trace.
-func Trace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
+// ExplainTrace explains the outliers of m from the trace in dir. It may run on
+// any goroutine; a trace file that is truncated meanwhile makes it panic.
+func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
 	t, err := trace.Read(dir)
 	if err != nil {
 		return nil, err
@@ -42,18 +41,18 @@ func Trace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, er
 	defer t.Close() //nolint:errcheck // only read from
 	outliers := make([]explain.Outlier, len(m.Outliers))
 	for i := range m.Outliers {
-		outliers[i] = outlier(&m.Outliers[i])
+		outliers[i] = explainOutlier(&m.Outliers[i])
 	}
-	names := names(n)
+	names := explainNames(n)
 	names.Covered = map[int][]explain.Stretch{}
 	for i := range m.Coverage {
-		names.Covered[m.Coverage[i].CPU] = covered(&m.Coverage[i])
+		names.Covered[m.Coverage[i].CPU] = coveredIntervals(&m.Coverage[i])
 	}
 	return explain.Explain(t, outliers, names)
 }
 
-// covered lists the stretches that gaps leave of a CPU's history.
-func covered(c *snapshot.CPUCoverage) []explain.Stretch {
+// coveredIntervals lists the intervals between the gaps of a CPU's history.
+func coveredIntervals(c *snapshot.CPUCoverage) []explain.Stretch {
 	at, end := c.FromMonoNS, c.ToMonoNS
 	if n := len(c.Gaps); n > 0 {
 		if c.Gaps[0].ToMonoNS <= c.FromMonoNS {
@@ -71,13 +70,13 @@ func covered(c *snapshot.CPUCoverage) []explain.Stretch {
 	return append(out, explain.Stretch{From: at, To: end})
 }
 
-// outlier is what package explain must know of one.
-func outlier(o *tracker.Outlier) explain.Outlier {
+// explainOutlier converts an outlier for package explain.
+func explainOutlier(o *tracker.Outlier) explain.Outlier {
 	out := explain.Outlier{
 		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
 	}
-	out.Stacks = stacks(o)
+	out.Stacks = explainStacks(o)
 	if o.Syscall != nil {
 		out.Syscall = o.Syscall.Name
 	}
@@ -95,8 +94,8 @@ func outlier(o *tracker.Outlier) explain.Outlier {
 	return out
 }
 
-// stacks says when those of an outlier were taken, as far as that is known.
-func stacks(o *tracker.Outlier) []explain.Stack {
+// explainStacks returns the stacks of an outlier whose time is known.
+func explainStacks(o *tracker.Outlier) []explain.Stack {
 	var list []explain.Stack
 	add := func(at uint64, frames []tracker.Frame, waker bool) {
 		if len(frames) > 0 {
@@ -119,8 +118,8 @@ func stacks(o *tracker.Outlier) []explain.Stack {
 	return list
 }
 
-// names looks up what tasks.json says.
-func names(n *snapshot.Names) explain.Names {
+// explainNames looks names up in tasks.json.
+func explainNames(n *snapshot.Names) explain.Names {
 	tasks := make(map[int]*snapshot.NamedTask, len(n.Tasks))
 	for i := range n.Tasks {
 		tasks[n.Tasks[i].TID] = &n.Tasks[i]

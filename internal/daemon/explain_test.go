@@ -1,4 +1,4 @@
-package explainer
+package daemon
 
 import (
 	"os"
@@ -11,10 +11,10 @@ import (
 
 // Whether a niceness can be taken back is as the capabilities say, here of
 // other processes. Asking changes nothing.
-func TestMayRise(t *testing.T) {
-	if os.Getenv("TAILCAM_TEST_MAY_RISE") != "" {
-		if mayRise() {
-			t.Log("it may rise")
+func TestCanRaisePriority(t *testing.T) {
+	if os.Getenv("TAILCAM_TEST_RAISE_PRIORITY") != "" {
+		if canRaisePriority() {
+			t.Log("can raise")
 		}
 		return
 	}
@@ -25,13 +25,13 @@ func TestMayRise(t *testing.T) {
 		bounds string
 		want   bool
 	}{{"-sys_nice", false}, {"+sys_nice", true}} {
-		cmd := exec.Command("prlimit", "--nice=0:0", "setpriv", "--bounding-set="+tc.bounds, os.Args[0], "-test.run", "^TestMayRise$", "-test.v")
-		cmd.Env = append(os.Environ(), "TAILCAM_TEST_MAY_RISE=1")
+		cmd := exec.Command("prlimit", "--nice=0:0", "setpriv", "--bounding-set="+tc.bounds, os.Args[0], "-test.run", "^TestCanRaisePriority$", "-test.v")
+		cmd.Env = append(os.Environ(), "TAILCAM_TEST_RAISE_PRIORITY=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if got := strings.Contains(string(out), "it may rise"); got != tc.want {
+		if got := strings.Contains(string(out), "can raise"); got != tc.want {
 			t.Errorf("with capabilities %s: %t, want %t: %s", tc.bounds, got, tc.want, out)
 		}
 	}
@@ -39,7 +39,7 @@ func TestMayRise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mayRise()
+	canRaisePriority()
 	if after, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || after != before {
 		t.Errorf("asking has changed the niceness: %d, before %d; %v", 20-after, 20-before, err)
 	}
