@@ -30,9 +30,9 @@ func (w *walker) advise(r *Result) string {
 		}
 		return fmt.Sprintf("Check the nice values of %s and %s, or give the second one a larger cpu.weight.", name, who)
 	case Misplaced:
-		return fmt.Sprintf("Look for what binds %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.waitCPU(), r.Task.TID)
+		return fmt.Sprintf("Look for what binds %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.longestWaitCPU(), r.Task.TID)
 	case Throttled:
-		return fmt.Sprintf("Raise cpu.max of %s, or see nr_throttled in its cpu.stat.", title(b.By))
+		return fmt.Sprintf("Raise cpu.max of %s, or see nr_throttled in its cpu.stat.", describe(b.By))
 	case StolenTime:
 		return "The host has given this CPU to others: ask who runs it."
 	case Softirq:
@@ -47,7 +47,7 @@ func (w *walker) advise(r *Result) string {
 		return lockAdvice(r)
 	case Reclaim:
 		if b.By.Kind == KindCgroup {
-			return fmt.Sprintf("Raise memory.high or memory.max of %s, or see what fills it.", title(b.By))
+			return fmt.Sprintf("Raise memory.high or memory.max of %s, or see what fills it.", describe(b.By))
 		}
 		return "The machine is short of memory: see what fills it (memory.current of its cgroups)."
 	case Journal:

@@ -15,8 +15,8 @@ const (
 	taskDead    = 0x80
 )
 
-// slept is time blocked. s is cut to what is asked for, whole is not.
-func (w *walker) slept(out []piece, t *task, s, whole *segment) []piece {
+// blockedSegment is time blocked. s is cut to what is asked for, whole is not.
+func (w *walker) blockedSegment(out []piece, t *task, s, whole *segment) []piece {
 	p := piece{from: s.from, to: s.to, task: t.tid, cpu: -1, state: "blocked"}
 	wk := whole.wake
 	if wk != nil {
@@ -29,16 +29,16 @@ func (w *walker) slept(out []piece, t *task, s, whole *segment) []piece {
 	if name == "" {
 		name = w.m.syscall(nr)
 	}
-	p.why = w.m.inWords(nr, name)
-	switch effort := t.effortAt(whole.from); {
+	p.why = w.m.callText(nr, name)
+	switch wait := t.memoryWaitAt(whole.from); {
 	case whole.frozen || whole.bits&(taskStopped|taskTraced) != 0:
-		return w.put(out, w.stopped(t, p, whole))
-	case effort != nil:
-		inner := w.woken(nil, t, p, whole, nr, name)
-		p.cause, p.by, p.below = effort.cause, w.m.whoEffort(t, effort), inner
-		return w.put(out, p)
+		return w.add(out, w.stopped(t, p, whole))
+	case wait != nil:
+		inner := w.wakePieces(nil, t, p, whole, nr, name)
+		p.cause, p.by, p.below = wait.cause, w.m.whoMemory(t, wait), inner
+		return w.add(out, p)
 	case nr == trace.CallException:
-		inner := w.woken(nil, t, p, whole, nr, name)
+		inner := w.wakePieces(nil, t, p, whole, nr, name)
 		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "for a page that was not in memory", inner
 		if len(inner) > 0 && inner[0].by != nil {
 			p.by = inner[len(inner)-1].by
@@ -46,22 +46,22 @@ func (w *walker) slept(out []piece, t *task, s, whole *segment) []piece {
 		if wk == nil {
 			return append(out, inner...)
 		}
-		return w.put(out, p)
+		return w.add(out, p)
 	}
-	if l := t.lockAt(whole.from); l != nil {
-		return w.put(out, w.locked(p, l, wk))
+	if l := t.lockWaitAt(whole.from); l != nil {
+		return w.add(out, w.lockPiece(p, l, wk))
 	}
-	return w.woken(out, t, p, whole, nr, name)
+	return w.wakePieces(out, t, p, whole, nr, name)
 }
 
-// woken explains a wait by what ended it.
-func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, name string) []piece {
+// wakePieces explains a wait by what ended it.
+func (w *walker) wakePieces(out []piece, t *task, p piece, whole *segment, nr int, name string) []piece {
 	wk := whole.wake
 	if wk == nil {
-		return w.put(out, w.pending(t, p, whole, name))
+		return w.add(out, w.unfinishedWait(t, p, whole, name))
 	}
 	if r := wk.request; r != nil && r.complete > p.from {
-		return w.disk(out, p, r)
+		return w.diskPieces(out, p, r)
 	}
 	kind := ""
 	if wk.ctx != nil {
@@ -73,25 +73,25 @@ func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, na
 		if isSleep(name) {
 			p.why = "slept as it asked to, in " + name
 		}
-		return w.put(out, p)
+		return w.add(out, p)
 	case KindIRQ:
 		p.cause, p.by = IRQ, w.m.whoContext(wk.ctx)
-		return w.put(out, p)
+		return w.add(out, p)
 	case KindSoftirq:
-		return w.put(out, w.soft(p, wk))
+		return w.add(out, w.softirqWake(p, wk))
 	}
 	switch {
 	case wk.work != nil:
-		return w.worked(out, p, wk)
+		return w.workPieces(out, p, wk)
 	case wk.tid == 0:
 		p.cause, p.reason = Unexplained, "woken on an idle CPU, by an interrupt that is not recorded"
-		if !w.m.seen[trace.IRQEntry] && !w.m.seen[trace.SoftirqEntry] {
+		if !w.m.eventSeen[trace.IRQEntry] && !w.m.eventSeen[trace.SoftirqEntry] {
 			p.reason = "woken by an interrupt: the recorder's event group irq is off"
 		}
 		p.why = p.reason
-		return w.put(out, p)
+		return w.add(out, p)
 	}
-	return w.put(out, w.byTask(t, p, wk.tid, name))
+	return w.add(out, w.taskWake(t, p, wk.tid, name))
 }
 
 // stopped is time in which a signal, a tracer or a freezer held the task.
@@ -107,7 +107,7 @@ func (w *walker) stopped(t *task, p piece, whole *segment) piece {
 	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= whole.from })
 	for j := i - 1; j >= max(0, i-3); j-- {
 		s := &t.segments[j]
-		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && whole.from-s.from < earlyWake {
+		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && whole.from-s.from < earlyWakeLimit {
 			p.by = w.m.whoTask(s.wake.tid)
 			return p
 		}
@@ -123,8 +123,8 @@ func (w *walker) stopped(t *task, p piece, whole *segment) piece {
 	return p
 }
 
-// soft is a wait that a softirq ended which completed no request.
-func (w *walker) soft(p piece, wk *wake) piece {
+// softirqWake is a wait that a softirq ended which completed no request.
+func (w *walker) softirqWake(p piece, wk *wake) piece {
 	p.by = w.m.whoContext(wk.ctx)
 	switch wk.ctx.number {
 	case softirqTimer, softirqHrtimer:
@@ -132,15 +132,15 @@ func (w *walker) soft(p piece, wk *wake) piece {
 	case softirqBlock:
 		p.cause = BlockDevice
 	case softirqNetRX, softirqNetTX:
-		return w.network(p, wk)
+		return w.networkWake(p, wk)
 	default:
 		p.cause = Softirq
 	}
 	return p
 }
 
-// network is a wait for a packet.
-func (w *walker) network(p piece, wk *wake) piece {
+// networkWake is a wait for a packet.
+func (w *walker) networkWake(p piece, wk *wake) piece {
 	sender := wk.sender
 	if sender == 0 && wk.device == "" && !wk.remote && !w.m.kernelThread(wk.tid) {
 		sender = wk.tid // the softirq runs where the packet was sent
@@ -154,8 +154,8 @@ func (w *walker) network(p piece, wk *wake) piece {
 	return p
 }
 
-// locked is a wait for a lock of the kernel.
-func (w *walker) locked(p piece, l *locking, wk *wake) piece {
+// lockPiece is a wait for a lock of the kernel.
+func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	p.cause = Locked
 	holder := l.owner
 	if wk != nil && wk.ctx == nil && wk.tid != 0 {
@@ -173,8 +173,8 @@ func (w *walker) locked(p piece, l *locking, wk *wake) piece {
 	return p
 }
 
-// byTask is a wait that another task ended.
-func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
+// taskWake is a wait that another task ended.
+func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
 	p.cause, p.by = Task, w.m.whoTask(waker)
 	comm := p.by.Comm
 	switch {
@@ -199,8 +199,8 @@ func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
 
 func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }
 
-// worked is a wait that a work queue's work ended.
-func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
+// workPieces is a wait that a work queue's work ended.
+func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 	x := wk.work
 	p.cause, p.by = WorkQueue, w.m.whoWork(x)
 	start := min(max(x.start, p.from), p.to)
@@ -217,16 +217,16 @@ func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
 		if x.queued == 0 {
 			q.from = from
 		}
-		if by := w.m.ahead(x, q.from, q.to); by != nil {
+		if by := w.m.runningAhead(x, q.from, q.to); by != nil {
 			q.by, q.why = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work"
 		}
 		q.below = w.descend(wk.tid, q.from, q.to)
-		out = w.put(out, q)
+		out = w.add(out, q)
 	}
 	if start < p.to {
 		p.from, p.why = start, "while its work ran"
 		p.below = w.descend(wk.tid, p.from, p.to)
-		out = w.put(out, p)
+		out = w.add(out, p)
 	}
 	return out
 }
@@ -237,15 +237,15 @@ func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []pi
 	p.to, p.why = queued, "before the work "+w.m.workName(x.function)+" was queued"
 	t := w.m.tasks[p.task]
 	if x.by.tid == p.task || t == nil || w.nested >= maxDepth {
-		return w.put(out, p)
+		return w.add(out, p)
 	}
 	w.nested++
 	defer func() { w.nested-- }()
-	return w.woken(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
+	return w.wakePieces(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
 }
 
-// ahead is the work that ran longest in a stretch, of the same queue or worker.
-func (m *model) ahead(x *work, from, to uint64) *Who {
+// runningAhead is the work that ran longest in a stretch, of the same queue or worker.
+func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	var list []*work
 	if x.queue != "" {
 		list = m.queues[x.queue]
@@ -277,24 +277,24 @@ func (m *model) workName(function uint64) string {
 	return fmt.Sprintf("at %#x", function)
 }
 
-// pending is a wait whose end the trace does not have: it goes on, or its
+// unfinishedWait is a wait whose end the trace does not have: it goes on, or its
 // wake-up is lost.
-func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
+func (w *walker) unfinishedWait(t *task, p piece, whole *segment, name string) piece {
 	var r *request
-	if whole.to >= w.m.to-lateness {
+	if whole.to >= w.m.to-lateEvents {
 		r = w.m.openRequest(t.tid, p.from)
 	}
 	switch {
 	case whole.bits&taskDead != 0:
 		p.cause, p.reason = Unexplained, "the task has ended"
-	case whole.to < w.m.to-lateness:
+	case whole.to < w.m.to-lateEvents:
 		p.cause, p.reason = Unexplained, "no wake-up was recorded"
-		if w.m.hole(p.from) || w.m.hole(p.to) {
-			p.reason = overwritten
+		if w.m.recordsMissing(p.from) || w.m.recordsMissing(p.to) {
+			p.reason = reasonOverwritten
 		}
 	case r != nil:
 		p.cause, p.by = BlockDevice, w.m.whoDevice(r)
-		p.why = "its " + w.m.requestWords(r) + " has not completed"
+		p.why = "its " + w.m.requestText(r) + " has not completed"
 	case strings.HasPrefix(name, "futex"):
 		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
 		p.why = "for a futex that nobody has woken yet"
@@ -313,8 +313,8 @@ func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
 	return p
 }
 
-// inWords names what a task was in when it blocked.
-func (m *model) inWords(nr int, name string) string {
+// callText names what a task was in when it blocked.
+func (m *model) callText(nr int, name string) string {
 	if nr == trace.CallException {
 		return "in a page fault"
 	}

@@ -23,8 +23,8 @@ var caseNames = Names{
 	},
 	Function: func(a uint64) string { return map[uint64]string{9: "hrtimer_wakeup", 80: "slow_fn", 81: "my_fn"}[a] },
 	Device:   func(uint32) string { return "vda" },
-	Task: func(tid int) (TaskFact, bool) {
-		f := TaskFact{PID: tid, Comm: map[int]string{victim: "victim", other: "other", third: "third", worker: "kworker/0:1", 5: "jbd2/vda-8"}[tid], Cgroup: "/app", CPUs: []int{0}}
+	Task: func(tid int) (TaskInfo, bool) {
+		f := TaskInfo{PID: tid, Comm: map[int]string{victim: "victim", other: "other", third: "third", worker: "kworker/0:1", 5: "jbd2/vda-8"}[tid], Cgroup: "/app", CPUs: []int{0}}
 		f.Kernel = tid == worker || tid == 5
 		if tid == third {
 			f.Policy = "SCHED_FIFO"
@@ -330,7 +330,7 @@ func TestCases(t *testing.T) {
 			}
 			names := caseNames
 			if c.covered > 0 {
-				names.Covered = map[int][]Stretch{0: {{c.covered, forever}}, 1: {{c.covered, forever}}}
+				names.Covered = map[int][]Interval{0: {{c.covered, forever}}, 1: {{c.covered, forever}}}
 			}
 			r := explained(t, &s.list, []Outlier{o}, names).Outliers[0]
 			want := strings.ReplaceAll(c.want, "woken by worker", "woken by kworker/0:1 4")

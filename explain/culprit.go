@@ -16,31 +16,31 @@ type whoKey struct {
 
 // who makes each culprit once.
 func (m *model) who(key whoKey, fill func(*Who)) *Who {
-	if w := m.whos[key]; w != nil {
+	if w := m.culprits[key]; w != nil {
 		return w
 	}
 	w := &Who{Kind: key.kind, Name: key.name}
 	fill(w)
-	if len(m.whos) < maxPending {
-		m.whos[key] = w
+	if len(m.culprits) < maxOpen {
+		m.culprits[key] = w
 	}
 	return w
 }
 
-func (m *model) fact(tid int) (TaskFact, bool) {
+func (m *model) taskInfo(tid int) (TaskInfo, bool) {
 	if m.names.Task == nil || tid <= 0 {
-		return TaskFact{}, false
+		return TaskInfo{}, false
 	}
-	f, known := m.facts[tid]
+	f, known := m.taskInfos[tid]
 	if !known {
 		got, ok := m.names.Task(tid)
 		if ok {
 			f = &got
 		}
-		m.facts[tid] = f
+		m.taskInfos[tid] = f
 	}
 	if f == nil {
-		return TaskFact{}, false
+		return TaskInfo{}, false
 	}
 	return *f, true
 }
@@ -52,7 +52,7 @@ var kernelNames = []string{
 
 // kernelThread tells whether a task is one, as far as that is known.
 func (m *model) kernelThread(tid int) bool {
-	if f, ok := m.fact(tid); ok {
+	if f, ok := m.taskInfo(tid); ok {
 		return f.Kernel
 	}
 	t := m.tasks[tid]
@@ -68,10 +68,10 @@ func (m *model) kernelThread(tid int) bool {
 	return false
 }
 
-func (m *model) whoTask(tid int) *Who { return m.whoRan(tid, 0) }
+func (m *model) whoTask(tid int) *Who { return m.whoAtPrio(tid, 0) }
 
-// whoRan is a task that had a CPU with a priority; 0: the latest that is known.
-func (m *model) whoRan(tid, prio int) *Who {
+// whoAtPrio is a task that had a CPU with a priority; 0: the latest that is known.
+func (m *model) whoAtPrio(tid, prio int) *Who {
 	return m.who(whoKey{kind: KindTask, id: tid, prio: prio}, func(w *Who) {
 		w.TID, w.Prio = tid, prio
 		if t := m.tasks[tid]; t != nil {
@@ -83,13 +83,13 @@ func (m *model) whoRan(tid, prio int) *Who {
 		if comm := m.comms[tid]; comm != "" {
 			w.Comm = comm
 		}
-		m.fillFact(w)
+		m.fillTaskInfo(w)
 	})
 }
 
-// fillFact adds what is known beside the trace, and the name.
-func (m *model) fillFact(w *Who) {
-	if f, ok := m.fact(w.TID); ok {
+// fillTaskInfo adds what is known beside the trace, and the name.
+func (m *model) fillTaskInfo(w *Who) {
+	if f, ok := m.taskInfo(w.TID); ok {
 		if w.PID == 0 {
 			w.PID = f.PID
 		}
@@ -113,7 +113,7 @@ func (m *model) whoSlow(o *Outlier) *Who {
 	if o.PID != 0 {
 		w.PID = o.PID
 	}
-	if m.fillFact(&w); o.TID == 0 {
+	if m.fillTaskInfo(&w); o.TID == 0 {
 		w.Name = "the idle task"
 	}
 	return &w
@@ -128,7 +128,7 @@ func (m *model) whoUnknown(name string) *Who {
 }
 
 // quotaCgroup is the cgroup whose quota a task is under.
-func (f *TaskFact) quotaCgroup() string {
+func (f *TaskInfo) quotaCgroup() string {
 	if f.CPUCgroup != "" {
 		return f.CPUCgroup
 	}
@@ -137,7 +137,7 @@ func (f *TaskFact) quotaCgroup() string {
 
 // whoQuota is the cgroup whose quota a task is under.
 func (m *model) whoQuota(t *task) *Who {
-	f, _ := m.fact(t.tid)
+	f, _ := m.taskInfo(t.tid)
 	return m.whoCgroup(f.quotaCgroup())
 }
 
@@ -150,10 +150,10 @@ func (m *model) whoCgroup(path string) *Who {
 	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = path })
 }
 
-// whoEffort is for whom memory is short.
-func (m *model) whoEffort(t *task, e *effort) *Who {
+// whoMemory is for whom memory is short.
+func (m *model) whoMemory(t *task, e *memoryWait) *Who {
 	if e.memcg {
-		f, _ := m.fact(t.tid)
+		f, _ := m.taskInfo(t.tid)
 		if f.MemoryCgroup != "" {
 			return m.whoCgroup(f.MemoryCgroup)
 		}
@@ -250,7 +250,7 @@ func (m *model) whoOwner(r *request) *Who {
 	}
 	return m.who(whoKey{kind: KindTask, name: r.comm.String(), id: r.tid}, func(w *Who) {
 		w.TID, w.Comm = r.tid, r.comm.String()
-		m.fillFact(w)
+		m.fillTaskInfo(w)
 	})
 }
 

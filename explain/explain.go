@@ -44,8 +44,8 @@ type Stack struct {
 	Waker  bool // not its own, but of who woke it at that time
 }
 
-// TaskFact is what is known of a task beside the trace.
-type TaskFact struct {
+// TaskInfo is what is known of a task beside the trace.
+type TaskInfo struct {
 	PID        int
 	Comm       string
 	Cgroup     string
@@ -62,15 +62,15 @@ type TaskFact struct {
 type Names struct {
 	// Covered tells when each CPU's events are all there, in order. Without it a
 	// CPU is covered from its first event on.
-	Covered  map[int][]Stretch
+	Covered  map[int][]Interval
 	Syscall  func(nr int) string
 	Function func(address uint64) string
 	Device   func(dev uint32) string // major << 20 | minor
-	Task     func(tid int) (TaskFact, bool)
+	Task     func(tid int) (TaskInfo, bool)
 }
 
-// Stretch is a time, in nanoseconds of CLOCK_MONOTONIC.
-type Stretch struct{ From, To uint64 }
+// Interval is a time, in nanoseconds of CLOCK_MONOTONIC.
+type Interval struct{ From, To uint64 }
 
 // Explain reads the source up to the end of the last outlier and explains
 // each. Its memory is bounded by the events between the first outlier's start
@@ -97,14 +97,14 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		if ev.Time > m.to+stealLate {
+		if ev.Time > m.to+stealDelay {
 			break
 		}
 		if ev.Time > m.to {
-			m.feedLate(&ev)
+			m.ingestLate(&ev)
 			continue
 		}
-		m.feed(&ev)
+		m.ingest(&ev)
 	}
 	m.finish()
 	for i := range outliers {
@@ -122,9 +122,9 @@ func (m *model) explain(o *Outlier) Result {
 	if o.Start < o.End {
 		switch o.Track {
 		case "irq", "softirq":
-			pieces = w.interrupt()
+			pieces = w.interruptPieces()
 		case "block":
-			pieces = w.request()
+			pieces = w.blockPieces()
 		default:
 			pieces = w.follow(o.TID, o.Start, o.End)
 		}
@@ -134,10 +134,10 @@ func (m *model) explain(o *Outlier) Result {
 		StartMonoNS: o.Start, EndMonoNS: max(o.End, o.Start), Task: *m.whoSlow(o),
 	}
 	r.DelayNS = int64(r.EndMonoNS - r.StartMonoNS)
-	r.Parts = sumUp(pieces, false)
-	r.Roots = sumUp(pieces, true)
+	r.Parts = sumParts(pieces, false)
+	r.Roots = sumParts(pieces, true)
 	if len(r.Parts) > 0 {
-		r.Blame = grouped(r.Parts)[0].parts[0]
+		r.Blame = groupByCause(r.Parts)[0].parts[0]
 		r.Chain = chain(pieces, &r.Blame)
 	}
 	r.Path = steps(m, pieces)

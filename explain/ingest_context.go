@@ -24,11 +24,11 @@ func vectorName(n int) string {
 	return "?"
 }
 
-// raised is how soon after an interrupt handler the softirq runs that it raised.
-const raised = 20_000
+// raiseLimit is how soon after an interrupt handler the softirq runs that it raised.
+const raiseLimit = 20_000
 
-// feedContext takes in what begins and ends on top of tasks.
-func (m *model) feedContext(ev *trace.Event, c *cpu) {
+// ingestContext takes in what begins and ends on top of tasks.
+func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	switch b := ev.Body.(type) {
 	case trace.IRQ:
 		if ev.Type == trace.IRQEntry {
@@ -41,7 +41,7 @@ func (m *model) feedContext(ev *trace.Event, c *cpu) {
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
 			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: vectorName(vec)})}
-			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raised
+			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
 			m.push(c, ev.Time, f)
 		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {
 			c.irqEnd = ev.Time // the next one was raised by the same interrupt
@@ -62,7 +62,7 @@ func (m *model) feedContext(ev *trace.Event, c *cpu) {
 			m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindTimer && !f.hr })
 		}
 	case trace.Net:
-		m.feedNet(ev, c, &b)
+		m.ingestNet(ev, c, &b)
 	}
 }
 
@@ -72,14 +72,14 @@ func (m *model) context(x context) *context {
 	if c := m.contexts[key]; c != nil && c.name == x.name {
 		return c
 	}
-	if len(m.contexts) < maxPending {
+	if len(m.contexts) < maxOpen {
 		m.contexts[key] = &x
 	}
 	return &x
 }
 
-// feedNet follows packets through this machine, by their addresses.
-func (m *model) feedNet(ev *trace.Event, c *cpu, b *trace.Net) {
+// ingestNet follows packets through this machine, by their addresses.
+func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
 	if ev.Type == trace.NetQueue {
 		p := packet{at: ev.Time, sender: ev.TID}
 		for i := range c.frames {
@@ -88,7 +88,7 @@ func (m *model) feedNet(ev *trace.Event, c *cpu, b *trace.Net) {
 				p.sender = c.frames[i].sender // passed on
 			}
 		}
-		if len(m.packets) >= maxPending {
+		if len(m.packets) >= maxOpen {
 			clear(m.packets)
 		}
 		m.packets[b.SKB] = p
@@ -100,22 +100,22 @@ func (m *model) feedNet(ev *trace.Event, c *cpu, b *trace.Net) {
 			continue
 		}
 		f.device, f.sender = b.Dev, 0
-		if p, ok := m.packets[b.SKB]; ok && ev.Time-p.at < flight {
+		if p, ok := m.packets[b.SKB]; ok && ev.Time-p.at < packetLifetime {
 			f.sender = p.sender
 		}
 		return
 	}
 }
 
-// flight is how long a packet may be on its way through this machine.
-const flight = 1_000_000_000
+// packetLifetime is how long a packet may be on its way through this machine.
+const packetLifetime = 1_000_000_000
 
 // push begins a context on top of what a CPU does.
 func (m *model) push(c *cpu, at uint64, f frame) {
 	if len(c.frames) >= maxContexts {
 		return
 	}
-	m.cover(c, at)
+	m.recordInterruption(c, at)
 	f.request = nil
 	c.frames = append(c.frames, f)
 }
@@ -126,7 +126,7 @@ func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
 		if !fits(&c.frames[i]) {
 			continue
 		}
-		m.cover(c, at)
+		m.recordInterruption(c, at)
 		f := c.frames[i]
 		if i > 0 && f.request != nil && c.frames[i-1].request == nil && f.kind == KindTimer {
 			c.frames[i-1].request = f.request
@@ -137,12 +137,12 @@ func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
 	return frame{}, false
 }
 
-// cover notes what the innermost context has taken since the last change.
-func (m *model) cover(c *cpu, at uint64) {
-	from := max(c.change, m.from)
-	c.change = at
-	if n := len(c.frames); n > 0 && at > from && m.keep() {
-		c.overs = add(c.overs, over{from: from, to: at, context: c.frames[n-1].context})
+// recordInterruption notes what the innermost context has taken since the last change.
+func (m *model) recordInterruption(c *cpu, at uint64) {
+	from := max(c.framesChanged, m.from)
+	c.framesChanged = at
+	if n := len(c.frames); n > 0 && at > from && m.reserve() {
+		c.interruptions = appendGrow(c.interruptions, interruption{from: from, to: at, context: c.frames[n-1].context})
 	}
 }
 
@@ -153,11 +153,11 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 	if len(c.frames) == 0 {
 		return
 	}
-	m.cover(c, at)
+	m.recordInterruption(c, at)
 	if t != nil {
 		for _, f := range c.frames {
 			if f.kind != KindIRQ && !f.hr {
-				t.held = append(t.held, f)
+				t.carried = append(t.carried, f)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 func (m *model) finish() {
 	for _, c := range m.cpus {
 		if len(c.covered) > 0 && c.covered[0].To < m.to {
-			m.lose(c, c.covered[0].To)
+			m.loseCPU(c, c.covered[0].To)
 		}
 	}
 	for _, t := range m.tasks {
@@ -184,22 +184,22 @@ func (m *model) finish() {
 		for i := range t.guests {
 			t.guests[i].to = min(t.guests[i].to, m.to)
 		}
-		for i := range t.locks {
-			t.locks[i].to = min(t.locks[i].to, m.to)
+		for i := range t.lockWaits {
+			t.lockWaits[i].to = min(t.lockWaits[i].to, m.to)
 		}
-		for i := range t.efforts {
-			t.efforts[i].to = min(t.efforts[i].to, m.to)
+		for i := range t.memoryWaits {
+			t.memoryWaits[i].to = min(t.memoryWaits[i].to, m.to)
 		}
 	}
 	for _, c := range m.cpus {
 		if i := len(c.runs); i > 0 && c.runs[i-1].to == forever {
 			c.runs[i-1].to = max(m.to, c.runs[i-1].from)
 		}
-		m.cover(c, m.to)
+		m.recordInterruption(c, m.to)
 		for i := range c.quota {
 			c.quota[i].to = min(c.quota[i].to, m.to)
 		}
-		c.overs = lay(c.overs, c.steals)
+		c.interruptions = mergeSteals(c.interruptions, c.steals)
 	}
 	for n, list := range m.names.Covered {
 		if m.cpus[n] != nil || len(m.cpus) >= maxCPUs {
@@ -207,7 +207,7 @@ func (m *model) finish() {
 		}
 		c := &cpu{} // nothing happened there
 		for _, s := range list {
-			if s.From < s.To && m.keep() {
+			if s.From < s.To && m.reserve() {
 				c.runs = append(c.runs, run{from: s.From, to: s.To})
 			}
 		}
@@ -215,15 +215,15 @@ func (m *model) finish() {
 	}
 }
 
-// lay puts what the hypervisor took over what the CPU believes to have done.
+// mergeSteals puts what the hypervisor took over what the CPU believes to have done.
 // Both are in the order of time, as far as the trace is.
-func lay(overs, steals []over) []over {
+func mergeSteals(overs, steals []interruption) []interruption {
 	if len(steals) == 0 {
 		return overs
 	}
-	out := make([]over, 0, len(overs)+2*len(steals))
+	out := make([]interruption, 0, len(overs)+2*len(steals))
 	var end uint64
-	add := func(o over) {
+	add := func(o interruption) {
 		o.from = max(o.from, end)
 		if o.from < o.to {
 			out = append(out, o)

@@ -2,14 +2,14 @@ package explain
 
 import "github.com/tailcam/tailcam/snapshot/trace"
 
-// feedTask takes in what a task does, as far as it is recorded.
-func (m *model) feedTask(ev *trace.Event, c *cpu) {
+// ingestTask takes in what a task does, as far as it is recorded.
+func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 	if b, ok := ev.Body.(trace.Throttle); ok {
-		m.feedThrottle(ev, &b)
+		m.ingestThrottle(ev, &b)
 		return
 	}
 	if b, ok := ev.Body.(trace.Stolen); ok {
-		m.feedSteal(ev, c, &b)
+		m.ingestSteal(ev, c, &b)
 		return
 	}
 	if ev.TID == 0 {
@@ -20,23 +20,23 @@ func (m *model) feedTask(ev *trace.Event, c *cpu) {
 	case trace.Syscall:
 		m.clearFrames(c, ev.Time, nil)
 		t.pid = b.PID
-		t.calls = m.stretch(t.calls, ev.Time, ev.Type == trace.SyscallEntry, call{nr: int(b.NR), name: b.Name})
+		t.calls = m.ingestCall(t.calls, ev.Time, ev.Type == trace.SyscallEntry, call{nr: int(b.NR), name: b.Name})
 	case trace.KVM:
-		t.guests = m.stretch(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})
+		t.guests = m.ingestCall(t.guests, ev.Time, ev.Type == trace.KVMEntry, call{})
 	case trace.Lock:
 		if len(c.frames) == 0 {
-			m.feedLock(t, ev, &b)
+			m.ingestLock(t, ev, &b)
 		}
 	case trace.Reclaim:
-		m.feedEffort(t, ev.Time, ev.Type == trace.ReclaimBegin, effort{cause: Reclaim, memcg: b.Memcg})
+		m.ingestMemoryWait(t, ev.Time, ev.Type == trace.ReclaimBegin, memoryWait{cause: Reclaim, memcg: b.Memcg})
 	case trace.Compaction:
-		m.feedEffort(t, ev.Time, ev.Type == trace.CompactionBegin, effort{cause: Compaction})
+		m.ingestMemoryWait(t, ev.Time, ev.Type == trace.CompactionBegin, memoryWait{cause: Compaction})
 	}
 }
 
-// stretch adds the begin or the end of a stretch to a list of them. An end
+// ingestCall adds the begin or the end of a stretch to a list of them. An end
 // without a begin has begun before the trace.
-func (m *model) stretch(list []call, at uint64, begins bool, x call) []call {
+func (m *model) ingestCall(list []call, at uint64, begins bool, x call) []call {
 	n := len(list)
 	open := n > 0 && list[n-1].to == forever
 	switch {
@@ -57,61 +57,61 @@ func (m *model) stretch(list []call, at uint64, begins bool, x call) []call {
 	default:
 		x.from, x.to = 0, at
 	}
-	if m.keep() {
+	if m.reserve() {
 		list = append(list, x)
 	}
 	return list
 }
 
-func (m *model) feedLock(t *task, ev *trace.Event, b *trace.Lock) {
-	n := len(t.locks)
-	open := n > 0 && t.locks[n-1].to == forever
+func (m *model) ingestLock(t *task, ev *trace.Event, b *trace.Lock) {
+	n := len(t.lockWaits)
+	open := n > 0 && t.lockWaits[n-1].to == forever
 	if ev.Type == trace.LockBegin {
 		if open {
-			t.locks[n-1].to = ev.Time
+			t.lockWaits[n-1].to = ev.Time
 		}
-		if m.keep() {
-			t.locks = append(t.locks, locking{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags})
+		if m.reserve() {
+			t.lockWaits = append(t.lockWaits, lockWait{from: ev.Time, to: forever, owner: b.OwnerTID, flags: b.Flags})
 		}
 		return
 	}
 	if open {
-		t.locks[n-1].to = ev.Time
+		t.lockWaits[n-1].to = ev.Time
 		if ev.Time <= m.from {
-			t.locks = t.locks[:n-1]
+			t.lockWaits = t.lockWaits[:n-1]
 			m.kept--
 		}
 	}
 }
 
-func (m *model) feedEffort(t *task, at uint64, begins bool, e effort) {
-	n := len(t.efforts)
-	open := n > 0 && t.efforts[n-1].to == forever
+func (m *model) ingestMemoryWait(t *task, at uint64, begins bool, e memoryWait) {
+	n := len(t.memoryWaits)
+	open := n > 0 && t.memoryWaits[n-1].to == forever
 	switch {
 	case begins && open: // one within another
 	case begins:
-		if e.from, e.to = at, forever; m.keep() {
-			t.efforts = append(t.efforts, e)
+		if e.from, e.to = at, forever; m.reserve() {
+			t.memoryWaits = append(t.memoryWaits, e)
 		}
-	case open && t.efforts[n-1].cause == e.cause:
-		t.efforts[n-1].to = at
+	case open && t.memoryWaits[n-1].cause == e.cause:
+		t.memoryWaits[n-1].to = at
 		if at <= m.from {
-			t.efforts = t.efforts[:n-1]
+			t.memoryWaits = t.memoryWaits[:n-1]
 			m.kept--
 		}
-	case n == 0 && at > m.from && m.keep():
+	case n == 0 && at > m.from && m.reserve():
 		e.to = at
-		t.efforts = append(t.efforts, e)
+		t.memoryWaits = append(t.memoryWaits, e)
 	}
 }
 
-func (m *model) feedThrottle(ev *trace.Event, b *trace.Throttle) {
+func (m *model) ingestThrottle(ev *trace.Event, b *trace.Throttle) {
 	if b.CPU < 0 || b.CPU >= maxCPUs {
 		return
 	}
 	c := m.cpu(b.CPU)
 	if ev.Type == trace.CgroupThrottle {
-		if m.keep() {
+		if m.reserve() {
 			c.quota = append(c.quota, quota{from: ev.Time, to: forever, cgroup: b.Cgroup})
 		}
 		return

@@ -2,16 +2,16 @@ package explain
 
 import "sort"
 
-// interrupt explains an outlier of the trackers irq and softirq: what its CPU
+// interruptPieces explains an outlier of the trackers irq and softirq: what its CPU
 // did meanwhile.
-func (w *walker) interrupt() []piece {
+func (w *walker) interruptPieces() []piece {
 	o := w.outlier
 	var out []piece
-	cover := func(v *over, from, to uint64) {
-		out = w.put(out, w.overPiece(o.TID, o.CPU, v, from, to, "interrupted"))
+	cover := func(v *interruption, from, to uint64) {
+		out = w.add(out, w.interruptionPiece(o.TID, o.CPU, v, from, to, "interrupted"))
 	}
 	if o.Raised {
-		w.overlay(o.CPU, o.Start, o.End, cover, func(from, to uint64) { out = w.held(out, from, to) })
+		w.overlay(o.CPU, o.Start, o.End, cover, func(from, to uint64) { out = w.raisedSoftirq(out, from, to) })
 		return out
 	}
 	own := &context{kind: KindIRQ, number: o.IRQ, name: o.Name}
@@ -19,20 +19,20 @@ func (w *walker) interrupt() []piece {
 		own = &context{kind: KindSoftirq, name: o.Name}
 	}
 	// What no other context covers is its own: it runs, whether the recorder saw it or not.
-	w.overlay(o.CPU, o.Start, o.End, func(v *over, from, to uint64) {
+	w.overlay(o.CPU, o.Start, o.End, func(v *interruption, from, to uint64) {
 		if v.kind == own.kind && v.name == own.name {
-			v = &over{context: own}
+			v = &interruption{context: own}
 		}
 		cover(v, from, to)
-	}, func(from, to uint64) { cover(&over{context: own}, from, to) })
+	}, func(from, to uint64) { cover(&interruption{context: own}, from, to) })
 	return out
 }
 
-// held is time in which a raised softirq waited for tasks.
-func (w *walker) held(out []piece, from, to uint64) []piece {
+// raisedSoftirq is time in which a raised softirq waited for tasks.
+func (w *walker) raisedSoftirq(out []piece, from, to uint64) []piece {
 	at := from
 	unknown := func(from, to uint64) {
-		out = w.put(out, w.unexplained(w.outlier.TID, from, to, w.m.why(from)))
+		out = w.add(out, w.unexplained(w.outlier.TID, from, to, w.m.unknownReason(from)))
 	}
 	if c := w.m.cpus[w.outlier.CPU]; c != nil {
 		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
@@ -49,10 +49,10 @@ func (w *walker) held(out []piece, from, to uint64) []piece {
 				unknown(lo, hi)
 			case r.tid == 0:
 				p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
-				out = w.put(out, p)
+				out = w.add(out, p)
 			default:
-				p.by = w.m.whoRan(r.tid, r.prio)
-				out = w.put(out, p)
+				p.by = w.m.whoAtPrio(r.tid, r.prio)
+				out = w.add(out, p)
 			}
 			at = hi
 		}

@@ -12,18 +12,18 @@ const forever = math.MaxUint64
 // Bounds of what is kept of a trace, which may be hostile.
 const (
 	maxKept     = 1 << 21 // segments, runs, stretches and requests together
-	maxPending  = 1 << 16 // requests, works or packets that have begun and not ended
+	maxOpen     = 1 << 16 // requests, works or packets that have begun and not ended
 	maxContexts = 16      // nested on one CPU
 	maxTasks    = 1 << 18
 	maxCPUs     = 1 << 13
 )
 
-// lateness is how long after an outlier's end events may still belong to it:
+// lateEvents is how long after an outlier's end events may still belong to it:
 // programs read the clock before they write.
-const lateness = 100_000
+const lateEvents = 100_000
 
-// margin is what is kept from before the first outlier: what led to it.
-const margin = 2_000_000
+// lookBack is what is kept from before the first outlier: what led to it.
+const lookBack = 2_000_000
 
 // state of a task in a stretch of time.
 type state uint8
@@ -65,23 +65,23 @@ type wake struct {
 
 // task is one task's timeline.
 type task struct {
-	tid, pid int
-	comm     trace.Comm
-	prio     int
-	segments []segment
-	early    *wake   // came while it still ran
-	held     []frame // softirqs that were on its CPU when it left it (real-time kernels)
-	work     *work   // that it executes now
-	works    []*work // executed, in order
-	calls    []call  // in order; the last may be open
-	locks    []locking
-	efforts  []effort
-	guests   []call // a virtual CPU: what its guest ran
-	wakers   []tick // tasks that woke it, in order; few are kept
+	tid, pid    int
+	comm        trace.Comm
+	prio        int
+	segments    []segment
+	earlyWake   *wake   // came while it still ran
+	carried     []frame // softirqs that were on its CPU when it left it (real-time kernels)
+	work        *work   // that it executes now
+	works       []*work // executed, in order
+	calls       []call  // in order; the last may be open
+	lockWaits   []lockWait
+	memoryWaits []memoryWait
+	guests      []call    // a virtual CPU: what its guest ran
+	wakers      []wakerAt // tasks that woke it, in order; few are kept
 }
 
-// tick is a moment and a task.
-type tick struct {
+// wakerAt is a moment and a task.
+type wakerAt struct {
 	at  uint64
 	tid int
 }
@@ -92,15 +92,15 @@ type call struct {
 	name     string
 }
 
-// locking is a wait for a lock of the kernel.
-type locking struct {
+// lockWait is a wait for a lock of the kernel.
+type lockWait struct {
 	from, to uint64
 	owner    int
 	flags    uint32
 }
 
-// effort is a reclaim or a compaction.
-type effort struct {
+// memoryWait is a reclaim or a compaction.
+type memoryWait struct {
 	from, to uint64
 	cause    Cause
 	memcg    bool
@@ -138,31 +138,31 @@ type frame struct {
 	remote  bool
 }
 
-// over is a stretch in which a CPU did not run its task.
-type over struct {
+// interruption is a stretch in which a CPU did not run its task.
+type interruption struct {
 	from, to uint64
 	*context
 }
 
 // cpu is what one CPU did.
 type cpu struct {
-	first   uint64    // from here on its events are there; 0: none was seen since
-	known   bool      // covered is filled in
-	covered []Stretch // to come
-	current int       // task
-	seen    uint64    // its latest event
-	runs    []run
-	overs   []over
-	steals  []over
-	last    uint64 // time of the last event
-	holes   []hole // stretches without any, not long ago
-	frames  []frame
-	change  uint64 // when frames changed last
-	irqEnd  uint64 // end of the last interrupt handler; 0: used up
-	// done is the request that the current task completed last.
-	done   *request
-	doneAt uint64
-	quota  []quota
+	first         uint64     // from here on its events are there; 0: none was seen since
+	known         bool       // covered is filled in
+	covered       []Interval // to come
+	current       int        // task
+	lastSeen      uint64     // its latest event
+	runs          []run
+	interruptions []interruption
+	steals        []interruption
+	lastEvent     uint64    // time of the last event
+	silences      []silence // stretches without any, not long ago
+	frames        []frame
+	framesChanged uint64 // when frames changed last
+	irqEnd        uint64 // end of the last interrupt handler; 0: used up
+	// lastRequest is the request that the current task completed last.
+	lastRequest   *request
+	lastRequestAt uint64
+	quota         []quota
 }
 
 // quota is a stretch in which a cgroup may not run on a CPU.
@@ -186,8 +186,8 @@ type request struct {
 	lastDone      uint64 // completion before its own on the device
 }
 
-// begin is when it came to the queue or to the device.
-func (r *request) begin() uint64 {
+// started is when it came to the queue or to the device.
+func (r *request) started() uint64 {
 	if r.insert > 0 && (r.issue == 0 || r.insert < r.issue) {
 		return r.insert
 	}
@@ -219,56 +219,56 @@ type packet struct {
 
 // model is the part of a trace that matters: what overlaps [from, to].
 type model struct {
-	from, to uint64
-	slow     []Stretch      // the outliers
-	comms    map[int]string // of slow tasks, as they were called then
-	names    Names
-	tasks    map[int]*task
-	cpus     map[int]*cpu
-	inFlight map[uint64]*request
-	requests []*request // completed in time, by completion
-	lastDone map[uint32]uint64
-	waiting  map[uint64]queuedWork
-	queues   map[string][]*work // executed works whose queue is known
-	packets  map[uint64]packet
-	seen     [64]bool // kinds of events
-	begin    uint64   // first event at all
-	whole    uint64   // from here on all CPUs are covered
-	kept     int
-	looks    int // at requests
-	full     bool
-	damaged  bool
+	from, to       uint64
+	outlierTimes   []Interval     // the outliers
+	comms          map[int]string // of slow tasks, as they were called then
+	names          Names
+	tasks          map[int]*task
+	cpus           map[int]*cpu
+	inFlight       map[uint64]*request
+	requests       []*request // completed in time, by completion
+	lastDone       map[uint32]uint64
+	queuedWorks    map[uint64]queuedWork
+	queues         map[string][]*work // executed works whose queue is known
+	packets        map[uint64]packet
+	eventSeen      [64]bool // kinds of events
+	firstEventTime uint64   // first event at all
+	coveredFrom    uint64   // from here on all CPUs are covered
+	kept           int
+	scanned        int // at requests
+	full           bool
+	damaged        bool
 
-	first    [64]*cpu   // the first ones of cpus
-	met      [256]*task // some of tasks
-	whos     map[whoKey]*Who
-	contexts map[contextKey]*context
-	wakes    []wake // to be handed out
-	facts    map[int]*TaskFact
+	cpuCache  [64]*cpu   // the first ones of cpus
+	taskCache [256]*task // some of tasks
+	culprits  map[whoKey]*Who
+	contexts  map[contextKey]*context
+	wakes     []wake // to be handed out
+	taskInfos map[int]*TaskInfo
 }
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
-		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, facts: map[int]*TaskFact{},
+		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{},
 	}
 	for i := range outliers {
 		m.comms[outliers[i].TID] = outliers[i].Comm
-		m.slow = append(m.slow, Stretch{outliers[i].Start, outliers[i].End})
+		m.outlierTimes = append(m.outlierTimes, Interval{outliers[i].Start, outliers[i].End})
 		m.from = min(m.from, outliers[i].Start)
 		m.to = max(m.to, outliers[i].End)
 	}
-	if m.to < forever-lateness {
-		m.to += lateness
+	if m.to < forever-lateEvents {
+		m.to += lateEvents
 	}
-	m.from -= min(m.from, margin)
+	m.from -= min(m.from, lookBack)
 	return m
 }
 
 // task finds a task, and makes it known. Past the limit all are one that is not kept.
 func (m *model) task(tid int) *task {
-	met := &m.met[uint(tid)%uint(len(m.met))]
+	met := &m.taskCache[uint(tid)%uint(len(m.taskCache))]
 	if *met != nil && (*met).tid == tid {
 		return *met
 	}
@@ -285,30 +285,30 @@ func (m *model) task(tid int) *task {
 	return t
 }
 
-// near finds a CPU; nil: it is not known.
-func (m *model) near(n int) *cpu {
-	if n >= 0 && n < len(m.first) {
-		return m.first[n]
+// knownCPU finds a CPU; nil: it is not known.
+func (m *model) knownCPU(n int) *cpu {
+	if n >= 0 && n < len(m.cpuCache) {
+		return m.cpuCache[n]
 	}
 	return m.cpus[n]
 }
 
 func (m *model) cpu(n int) *cpu {
-	c := m.near(n)
+	c := m.knownCPU(n)
 	if c == nil {
 		c = &cpu{}
 		if len(m.cpus) < maxCPUs {
 			m.cpus[n] = c
-			if n >= 0 && n < len(m.first) {
-				m.first[n] = c
+			if n >= 0 && n < len(m.cpuCache) {
+				m.cpuCache[n] = c
 			}
 		}
 	}
 	return c
 }
 
-// keep tells whether there is room for one thing more.
-func (m *model) keep() bool {
+// reserve tells whether there is room for one thing more.
+func (m *model) reserve() bool {
 	if m.kept >= maxKept {
 		m.full = true
 		return false
@@ -317,9 +317,9 @@ func (m *model) keep() bool {
 	return true
 }
 
-// add appends to a list that may become long: it doubles, where append grows by
+// appendGrow appends to a list that may become long: it doubles, where append grows by
 // a quarter and copies four times as much.
-func add[T any](list []T, x T) []T {
+func appendGrow[T any](list []T, x T) []T {
 	if len(list) == cap(list) {
 		list = slices.Grow(list, max(len(list), 4))
 	}
@@ -334,8 +334,8 @@ func (t *task) last() *segment {
 	return nil
 }
 
-// turn ends the task's open segment at the given time and opens the next one.
-func (m *model) turn(t *task, at uint64, s segment) {
+// transition ends the task's open segment at the given time and opens the next one.
+func (m *model) transition(t *task, at uint64, s segment) {
 	if o := t.last(); o != nil {
 		o.to = max(at, o.from)
 		// What ended before the window explains nothing.
@@ -348,7 +348,7 @@ func (m *model) turn(t *task, at uint64, s segment) {
 		at = max(at, t.segments[n-1].to) // a hostile trace
 	}
 	s.from, s.to = at, forever
-	if m.keep() {
-		t.segments = add(t.segments, s)
+	if m.reserve() {
+		t.segments = appendGrow(t.segments, s)
 	}
 }

@@ -14,11 +14,11 @@ type partKey struct {
 
 func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason} }
 
-// sumUp adds pieces up by cause and culprit, the largest first. If roots, what
+// sumParts adds pieces up by cause and culprit, the largest first. If roots, what
 // lies below a piece stands for it.
-func sumUp(pieces []piece, roots bool) []Part {
+func sumParts(pieces []piece, roots bool) []Part {
 	sums := map[partKey]*Part{}
-	addUp(pieces, roots, sums)
+	sumInto(pieces, roots, sums)
 	out := make([]Part, 0, len(sums))
 	for _, p := range sums {
 		out = append(out, *p)
@@ -29,11 +29,11 @@ func sumUp(pieces []piece, roots bool) []Part {
 	return out
 }
 
-func addUp(pieces []piece, roots bool, sums map[partKey]*Part) {
+func sumInto(pieces []piece, roots bool, sums map[partKey]*Part) {
 	for i := range pieces {
 		p := &pieces[i]
 		if roots && len(p.below) > 0 {
-			addUp(p.below, true, sums)
+			sumInto(p.below, true, sums)
 			continue
 		}
 		s := sums[p.key()]
@@ -65,7 +65,7 @@ func chain(pieces []piece, blame *Part) []Part {
 				below = append(below, pieces[i].below...)
 			}
 		}
-		parts := sumUp(below, false)
+		parts := sumParts(below, false)
 		if len(parts) == 0 {
 			break
 		}
@@ -85,11 +85,11 @@ const (
 	maxBelowSteps = 32 // of one wait
 )
 
-// count counts pieces and what lies below them.
-func count(pieces []piece) int {
+// countPieces counts pieces and what lies below them.
+func countPieces(pieces []piece) int {
 	n := len(pieces)
 	for i := range pieces {
-		n += count(pieces[i].below)
+		n += countPieces(pieces[i].below)
 	}
 	return n
 }
@@ -98,14 +98,14 @@ func count(pieces []piece) int {
 // that waited for them.
 func steps(m *model, pieces []piece) []Step {
 	out := []Step{}
-	share := min(max(allSteps/max(len(m.slow), 1), minSteps), maxSteps)
+	share := min(max(allSteps/max(len(m.outlierTimes), 1), minSteps), maxSteps)
 	own, each := share/4, maxBelowSteps
-	if count(pieces) <= share {
+	if countPieces(pieces) <= share {
 		own, each = share, share
 	}
 	var add func(pieces []piece, depth, most int)
 	add = func(pieces []piece, depth, most int) {
-		for _, s := range shorten(pieces, most) {
+		for _, s := range mergeShort(pieces, most) {
 			p := s.piece
 			out = append(out, Step{
 				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoTask(p.task), CPU: p.cpu, Depth: depth,
@@ -152,14 +152,14 @@ func attach(path []Step, stacks []Stack, end uint64) {
 	}
 }
 
-type shortened struct {
+type mergedPiece struct {
 	*piece
 	count int
 }
 
-// shorten puts short pieces that follow each other together until few are left.
-func shorten(pieces []piece, most int) []shortened {
-	out := make([]shortened, 0, min(len(pieces), most))
+// mergeShort puts short pieces that follow each other together until few are left.
+func mergeShort(pieces []piece, most int) []mergedPiece {
+	out := make([]mergedPiece, 0, min(len(pieces), most))
 	var least uint64
 	if len(pieces) > most {
 		lengths := make([]uint64, len(pieces))
@@ -175,18 +175,18 @@ func shorten(pieces []piece, most int) []shortened {
 			j++
 		}
 		if j-i < 2 {
-			out = append(out, shortened{piece: &pieces[i]})
+			out = append(out, mergedPiece{piece: &pieces[i]})
 			i++
 			continue
 		}
-		out = append(out, shortened{together(pieces[i:j]), j - i})
+		out = append(out, mergedPiece{merge(pieces[i:j]), j - i})
 		i = j
 	}
 	return out
 }
 
-// together makes one piece of several: the longest of them stands for all.
-func together(pieces []piece) *piece {
+// merge makes one piece of several: the longest of them stands for all.
+func merge(pieces []piece) *piece {
 	best := 0
 	for i := range pieces {
 		if pieces[i].to-pieces[i].from > pieces[best].to-pieces[best].from {

@@ -8,7 +8,7 @@ import (
 func (w *walker) phrase(g *group, pieces []piece) string {
 	first, d := &g.parts[0], duration(g.ns)
 	if (g.cause == Preempted || g.cause == Runnable || g.cause == Misplaced) && first.By != nil && first.By.Kind == KindTask {
-		s := d + " behind " + crowd(g)
+		s := d + " behind " + taskNames(g)
 		switch {
 		case g.cause == Misplaced:
 			s += ", " + longest(pieces, first).why
@@ -21,7 +21,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	}
 	name := ""
 	if first.By != nil {
-		name = title(first.By)
+		name = describe(first.By)
 	}
 	p := *longest(pieces, first)
 	if o := w.outlier; (o.Track == "irq" || o.Track == "softirq" && !o.Raised) && first.By != nil && first.By.Name == o.Name {
@@ -66,11 +66,11 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		}
 		return d + " waiting for a lock that " + name + " held"
 	case Task:
-		return d + " waiting" + spaced(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Timer:
 		return d + " asleep until a timer" + inParens(p.why)
 	case Network:
-		return d + " waiting" + spaced(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Reclaim:
 		return d + " getting back memory for " + name
 	case Compaction:
@@ -91,7 +91,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 func (w *walker) link(p *Part) string {
 	d, name := duration(p.NS), ""
 	if p.By != nil {
-		name = title(p.By)
+		name = describe(p.By)
 	}
 	switch p.Cause {
 	case RunningUser, Running, RunningKernel:
@@ -132,14 +132,14 @@ func (w *walker) link(p *Part) string {
 	return "waited " + d + " for " + name
 }
 
-// crowd names those that had the CPU.
-func crowd(g *group) string {
+// taskNames names those that had the CPU.
+func taskNames(g *group) string {
 	first := &g.parts[0]
 	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
-		return title(first.By)
+		return describe(first.By)
 	}
 	if len(g.parts) == 2 {
-		return title(first.By) + " and " + title(g.parts[1].By)
+		return describe(first.By) + " and " + describe(g.parts[1].By)
 	}
 	tasks, same := map[int]bool{}, true
 	for i := range g.parts {
@@ -147,9 +147,9 @@ func crowd(g *group) string {
 		same = same && g.parts[i].By.Comm == first.By.Comm
 	}
 	if same && first.By.Comm != "" {
-		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, title(first.By), duration(first.NS))
+		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, describe(first.By), duration(first.NS))
 	}
-	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), title(first.By), duration(first.NS), title(g.parts[1].By), duration(g.parts[1].NS))
+	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(g.parts[1].By), duration(g.parts[1].NS))
 }
 
 // longest finds the longest piece of a part.
@@ -164,7 +164,7 @@ func longest(pieces []piece, part *Part) *piece {
 	return best
 }
 
-func spaced(s string) string {
+func withSpace(s string) string {
 	if s == "" {
 		return ""
 	}

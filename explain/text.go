@@ -55,13 +55,13 @@ func writeParts(line func(string, ...any), parts []Part, whole int64) {
 			for j := i; j < len(parts); j++ {
 				rest += parts[j].NS
 			}
-			line("  %12s us %5.1f %%  %d more", micros(rest), percent(rest, whole), len(parts)-i)
+			line("  %12s us %5.1f %%  %d more", microseconds(rest), percent(rest, whole), len(parts)-i)
 			return
 		}
 		p := &parts[i]
 		by := p.Reason
 		if p.By != nil {
-			by = title(p.By)
+			by = describe(p.By)
 			if p.By.Kind == KindTask && p.By.Cgroup != "" && p.By.Cgroup != "/" {
 				by += " in " + p.By.Cgroup
 			}
@@ -70,9 +70,9 @@ func writeParts(line func(string, ...any), parts []Part, whole int64) {
 		if p.Count > 1 {
 			times = fmt.Sprintf("  (%d times)", p.Count)
 		}
-		line("  %12s us %5.1f %%  %-14s %s%s", micros(p.NS), percent(p.NS, whole), p.Cause, by, times)
+		line("  %12s us %5.1f %%  %-14s %s%s", microseconds(p.NS), percent(p.NS, whole), p.Cause, by, times)
 	}
-	line("  %12s us in all", micros(whole))
+	line("  %12s us in all", microseconds(whole))
 }
 
 func sameParts(a, b []Part) bool {
@@ -89,8 +89,8 @@ func sameParts(a, b []Part) bool {
 
 func percent(ns, whole int64) float64 { return 100 * float64(ns) / float64(max(whole, 1)) }
 
-// micros writes nanoseconds as microseconds, to the last one.
-func micros(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
+// microseconds writes nanoseconds as microseconds, to the last one.
+func microseconds(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 
 func (r *Result) writePath(line func(string, ...any)) {
 	least := uint64(0)
@@ -106,7 +106,7 @@ func (r *Result) writePath(line func(string, ...any)) {
 		}
 		what := string(s.Cause)
 		if s.By != nil && (s.By.Kind != KindTask || s.By.TID != s.Task.TID) {
-			what += " by " + title(s.By)
+			what += " by " + describe(s.By)
 		}
 		if s.Why != "" {
 			what += ", " + s.Why

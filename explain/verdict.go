@@ -11,8 +11,8 @@ import (
 // verdict says in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
-	b.WriteString(w.head(r))
-	groups := grouped(r.Parts)
+	b.WriteString(w.subject(r))
+	groups := groupByCause(r.Parts)
 	for i := range groups {
 		g := &groups[i]
 		if i >= 3 || i > 0 && g.ns < r.DelayNS/10 {
@@ -37,14 +37,14 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 		}
 	}
 	if wk := w.wokenBy(); wk != nil {
-		b.WriteString(", woken by " + title(wk))
+		b.WriteString(", woken by " + describe(wk))
 	}
 	b.WriteString(".")
 	return printable(b.String())
 }
 
-// head says what was slow, and how slow.
-func (w *walker) head(r *Result) string {
+// subject says what was slow, and how slow.
+func (w *walker) subject(r *Result) string {
 	o, d := w.outlier, duration(r.DelayNS)
 	who := r.Task.Name
 	still := o.Cause == "timeout"
@@ -56,7 +56,7 @@ func (w *walker) head(r *Result) string {
 	}
 	switch o.Track {
 	case "wakeup":
-		return fmt.Sprintf("%s %s %s to run on CPU %d", who, has("waited", "has waited"), d, w.waitCPU())
+		return fmt.Sprintf("%s %s %s to run on CPU %d", who, has("waited", "has waited"), d, w.longestWaitCPU())
 	case "offcpu":
 		s := fmt.Sprintf("%s %s off the CPU for %s", who, has("was", "has been"), d)
 		if o.Syscall != "" {
@@ -68,7 +68,7 @@ func (w *walker) head(r *Result) string {
 	case "block":
 		what, device := "request", o.Device
 		if q := w.m.requestOf(o); q != nil {
-			what, who = w.m.requestWords(q), w.m.whoOwner(q).Name
+			what, who = w.m.requestText(q), w.m.whoOwner(q).Name
 		}
 		return fmt.Sprintf("a %s by %s %s %s on %s", what, who, has("took", "has taken"), d, device)
 	case "irq":
@@ -82,10 +82,10 @@ func (w *walker) head(r *Result) string {
 	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }
 
-// waitCPU is where the task waited longest to run.
-func (w *walker) waitCPU() int {
+// longestWaitCPU is where the task waited longest to run.
+func (w *walker) longestWaitCPU() int {
 	best, most := w.outlier.CPU, uint64(0)
-	w.ready(func(s *segment, from, to uint64) {
+	w.visitRunnable(func(s *segment, from, to uint64) {
 		if to-from > most {
 			best, most = int(s.cpu), to-from
 		}
@@ -93,8 +93,8 @@ func (w *walker) waitCPU() int {
 	return best
 }
 
-// ready visits the stretches in which the slow task waited for a CPU.
-func (w *walker) ready(visit func(s *segment, from, to uint64)) {
+// visitRunnable visits the stretches in which the slow task waited for a CPU.
+func (w *walker) visitRunnable(visit func(s *segment, from, to uint64)) {
 	t := w.m.tasks[w.outlier.TID]
 	if t == nil {
 		return
@@ -111,7 +111,7 @@ func (w *walker) ready(visit func(s *segment, from, to uint64)) {
 func (w *walker) wokenBy() *Who {
 	var by *Who
 	if w.outlier.Track == "wakeup" {
-		w.ready(func(s *segment, _, _ uint64) {
+		w.visitRunnable(func(s *segment, _, _ uint64) {
 			if by == nil && s.wake != nil {
 				by = w.m.whoWoke(s.wake)
 			}
@@ -127,8 +127,8 @@ type group struct {
 	parts []Part
 }
 
-// grouped puts parts of one cause together, the largest group first.
-func grouped(parts []Part) []group {
+// groupByCause puts parts of one cause together, the largest group first.
+func groupByCause(parts []Part) []group {
 	var out []group
 	at := map[Cause]int{}
 	for i := range parts {
@@ -145,12 +145,12 @@ func grouped(parts []Part) []group {
 	return out
 }
 
-// title names a culprit in a sentence.
-func title(w *Who) string {
+// describe names a culprit in a sentence.
+func describe(w *Who) string {
 	s := w.Name
 	switch w.Kind {
 	case KindTask:
-		s += rank(w)
+		s += priorityText(w)
 	case KindIRQ:
 		return "interrupt " + s
 	case KindSoftirq:
@@ -172,18 +172,18 @@ func title(w *Who) string {
 	if w.For != nil {
 		switch w.Kind {
 		case KindNetwork:
-			s += ", from " + title(w.For)
+			s += ", from " + describe(w.For)
 		case KindWork:
-			s += ", queued by " + title(w.For)
+			s += ", queued by " + describe(w.For)
 		default:
-			s += ", at work for " + title(w.For)
+			s += ", at work for " + describe(w.For)
 		}
 	}
 	return s
 }
 
-// rank says what lets a task go before others.
-func rank(w *Who) string {
+// priorityText says what lets a task go before others.
+func priorityText(w *Who) string {
 	switch {
 	case w.Prio < 0:
 		return " (SCHED_DEADLINE)"

@@ -30,18 +30,18 @@ type piece struct {
 
 // walker follows the critical path of one outlier.
 type walker struct {
-	m       *model
-	outlier *Outlier
-	pieces  int
-	below   int
-	nested  int   // works that wait for each other
-	stack   []int // tasks that the path is in
-	idles   []idle
-	idled   bool
+	m          *model
+	outlier    *Outlier
+	pieces     int
+	below      int
+	nested     int   // works that wait for each other
+	stack      []int // tasks that the path is in
+	idles      []idle
+	idlesKnown bool
 }
 
-// put adds a piece to a list, or lengthens the last one.
-func (w *walker) put(list []piece, p piece) []piece {
+// add adds a piece to a list, or lengthens the last one.
+func (w *walker) add(list []piece, p piece) []piece {
 	if p.from >= p.to {
 		return list
 	}
@@ -58,7 +58,7 @@ func (w *walker) put(list []piece, p piece) []piece {
 	} else {
 		w.below++
 	}
-	return add(list, p)
+	return appendGrow(list, p)
 }
 
 // follow returns the pieces of [from, to] of a task, without a gap.
@@ -75,51 +75,51 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 		for ; i < len(t.segments) && t.segments[i].from < to; i++ {
 			whole := &t.segments[i]
 			s := *whole
-			if s.from > at && i == 0 && len(w.stack) == 1 && w.began(&s) {
+			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
 				s.from = at // its tracker says so
 			}
-			out = w.put(out, w.unexplained(tid, at, s.from, w.m.why(at)))
+			out = w.add(out, w.unexplained(tid, at, s.from, w.m.unknownReason(at)))
 			s.from, s.to = max(s.from, at), min(s.to, to)
 			if s.from >= s.to {
 				continue
 			}
 			if w.pieces > maxPieces || len(w.stack) > 1 && w.below > maxBelow {
-				out = w.put(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
+				out = w.add(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
 				return out
 			}
 			out = w.segment(out, t, &s, whole)
 			at = s.to
 		}
 	}
-	return w.put(out, w.unexplained(tid, at, to, w.m.why(at)))
+	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
 }
 
-// began tells whether the slow task was in this state since the outlier's
+// trackedFromStart tells whether the slow task was in this state since the outlier's
 // start, although the trace begins later: its tracker has seen it.
-func (w *walker) began(s *segment) bool {
-	return s.from <= w.m.whole && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
+func (w *walker) trackedFromStart(s *segment) bool {
+	return s.from <= w.m.coveredFrom && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
 }
 
-// sure tells whether a task that waited for a CPU cannot have got it unseen: all
+// runnableCertain tells whether a task that waited for a CPU cannot have got it unseen: all
 // the time the CPU's events are there, or the task's tracker says so.
-func (w *walker) sure(s *segment) bool {
+func (w *walker) runnableCertain(s *segment) bool {
 	list := w.m.names.Covered[int(s.cpu)]
-	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Stretch) bool {
+	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Interval) bool {
 		return c.From <= s.from && min(s.to, w.outlier.End) <= c.To
 	})
 }
 
-// why says why nothing is known of a moment.
-func (m *model) why(at uint64) string {
+// unknownReason says why nothing is known of a moment.
+func (m *model) unknownReason(at uint64) string {
 	switch {
-	case m.begin == 0:
+	case m.firstEventTime == 0:
 		return "the trace is empty"
-	case !m.seen[trace.SchedSwitch]:
+	case !m.eventSeen[trace.SchedSwitch]:
 		return "the recorder's event group sched is off"
-	case at < m.whole:
+	case at < m.coveredFrom:
 		return "the history is too short"
-	case m.hole(at):
-		return overwritten
+	case m.recordsMissing(at):
+		return reasonOverwritten
 	case m.full:
 		return "the trace has more events than are looked at"
 	case m.damaged:
@@ -128,15 +128,15 @@ func (m *model) why(at uint64) string {
 	return "records are missing"
 }
 
-const overwritten = "records of that time were overwritten before they were read"
+const reasonOverwritten = "records of that time were overwritten before they were read"
 
-// hole tells whether some CPU's records of a moment are missing.
-func (m *model) hole(at uint64) bool {
+// recordsMissing tells whether some CPU's records of a moment are missing.
+func (m *model) recordsMissing(at uint64) bool {
 	for _, list := range m.names.Covered {
-		if m.looks++; m.looks > maxLooks {
+		if m.scanned++; m.scanned > maxScanned {
 			return false
 		}
-		if !slices.ContainsFunc(list, func(s Stretch) bool { return s.From <= at && at <= s.To }) {
+		if !slices.ContainsFunc(list, func(s Interval) bool { return s.From <= at && at <= s.To }) {
 			return true
 		}
 	}
@@ -151,25 +151,25 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 func (w *walker) segment(out []piece, t *task, s, whole *segment) []piece {
 	switch s.state {
 	case running:
-		return w.ran(out, t, s)
+		return w.runSegment(out, t, s)
 	case runnable:
-		if !w.sure(whole) {
-			return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(whole.from)))
+		if !w.runnableCertain(whole) {
+			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(whole.from)))
 		}
-		return w.waited(out, t, s, whole)
+		return w.runnableSegment(out, t, s, whole)
 	case blocked:
-		return w.slept(out, t, s, whole)
+		return w.blockedSegment(out, t, s, whole)
 	}
-	return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(s.from)))
+	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
 
 // overlay cuts [from, to] of a CPU into what interrupts took, and the rest.
-func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to uint64), rest func(from, to uint64)) {
+func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, from, to uint64), rest func(from, to uint64)) {
 	at := from
 	if c := w.m.cpus[n]; c != nil {
-		i := sort.Search(len(c.overs), func(i int) bool { return c.overs[i].to > from })
-		for ; i < len(c.overs) && c.overs[i].from < to; i++ {
-			o := &c.overs[i]
+		i := sort.Search(len(c.interruptions), func(i int) bool { return c.interruptions[i].to > from })
+		for ; i < len(c.interruptions) && c.interruptions[i].from < to; i++ {
+			o := &c.interruptions[i]
 			lo, hi := max(o.from, at), min(o.to, to)
 			if lo >= hi {
 				continue
@@ -186,8 +186,8 @@ func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to 
 	}
 }
 
-// overPiece is time that an interrupt or the hypervisor took.
-func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) piece {
+// interruptionPiece is time that an interrupt or the hypervisor took.
+func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64, state string) piece {
 	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context)}
 	switch o.kind {
 	case KindSoftirq:
@@ -200,64 +200,64 @@ func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) p
 	return p
 }
 
-// ran is time on a CPU.
-func (w *walker) ran(out []piece, t *task, s *segment) []piece {
+// runSegment is time on a CPU.
+func (w *walker) runSegment(out []piece, t *task, s *segment) []piece {
 	n := int(s.cpu)
-	w.overlay(n, s.from, s.to, func(o *over, from, to uint64) {
-		out = w.put(out, w.overPiece(t.tid, n, o, from, to, "interrupted"))
+	w.overlay(n, s.from, s.to, func(o *interruption, from, to uint64) {
+		out = w.add(out, w.interruptionPiece(t.tid, n, o, from, to, "interrupted"))
 	}, func(from, to uint64) {
-		out = w.onCPU(out, t, n, from, to)
+		out = w.splitMemoryWaits(out, t, n, from, to)
 	})
 	return out
 }
 
-// onCPU splits running time by what the task did there, as far as that is known.
-func (w *walker) onCPU(out []piece, t *task, n int, from, to uint64) []piece {
+// splitMemoryWaits splits running time by what the task did there, as far as that is known.
+func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
-	rest := func(from, to uint64) { out = w.spun(out, t, n, from, to) }
-	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > from })
-	for ; i < len(t.efforts) && t.efforts[i].from < to; i++ {
-		e := &t.efforts[i]
+	rest := func(from, to uint64) { out = w.splitLocks(out, t, n, from, to) }
+	i := sort.Search(len(t.memoryWaits), func(i int) bool { return t.memoryWaits[i].to > from })
+	for ; i < len(t.memoryWaits) && t.memoryWaits[i].from < to; i++ {
+		e := &t.memoryWaits[i]
 		lo, hi := max(e.from, at), min(e.to, to)
 		if lo >= hi {
 			continue
 		}
 		rest(at, lo)
-		out = w.put(out, piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoEffort(t, e)})
+		out = w.add(out, piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoMemory(t, e)})
 		at = hi
 	}
 	rest(at, to)
 	return out
 }
 
-// spun takes out the waits for locks of the kernel in which a task keeps its CPU.
-func (w *walker) spun(out []piece, t *task, n int, from, to uint64) []piece {
+// splitLocks takes out the waits for locks of the kernel in which a task keeps its CPU.
+func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
-	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > from })
-	for ; i < len(t.locks) && t.locks[i].from < to; i++ {
-		l := &t.locks[i]
+	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > from })
+	for ; i < len(t.lockWaits) && t.lockWaits[i].from < to; i++ {
+		l := &t.lockWaits[i]
 		lo, hi := max(l.from, at), min(l.to, to)
 		if lo >= hi {
 			continue
 		}
-		out = w.inKernel(out, t, n, at, lo)
+		out = w.splitUserKernel(out, t, n, at, lo)
 		p := piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
 		if l.owner != 0 && l.owner != t.tid {
 			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, lo, hi)
 		}
-		out = w.put(out, p)
+		out = w.add(out, p)
 		at = hi
 	}
-	return w.inKernel(out, t, n, at, to)
+	return w.splitUserKernel(out, t, n, at, to)
 }
 
-// inKernel splits running time by user and kernel.
-func (w *walker) inKernel(out []piece, t *task, n int, from, to uint64) []piece {
+// splitUserKernel splits running time by user and kernel.
+func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) []piece {
 	if from >= to {
 		return out
 	}
 	add := func(from, to uint64, cause Cause, why string) {
-		out = w.put(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
+		out = w.add(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
 	}
 	switch {
 	case len(t.guests) > 0:
@@ -272,7 +272,7 @@ func (w *walker) inKernel(out []piece, t *task, n int, from, to uint64) []piece 
 		add(at, to, RunningKernel, "outside its guest")
 	case len(w.stack) == 1 && w.outlier.Track == "syscall" && t.tid == w.outlier.TID, w.m.kernelThread(t.tid):
 		add(from, to, RunningKernel, "")
-	case !w.m.seen[trace.SyscallEntry] && !w.m.seen[trace.SyscallExit]:
+	case !w.m.eventSeen[trace.SyscallEntry] && !w.m.eventSeen[trace.SyscallExit]:
 		add(from, to, Running, "")
 	default:
 		at := from
@@ -281,7 +281,7 @@ func (w *walker) inKernel(out []piece, t *task, n int, from, to uint64) []piece 
 			c := &t.calls[i]
 			lo, hi := max(c.from, at), min(c.to, to)
 			add(at, lo, RunningUser, "")
-			add(lo, hi, RunningKernel, w.m.inWords(c.nr, c.name))
+			add(lo, hi, RunningKernel, w.m.callText(c.nr, c.name))
 			at = max(at, hi)
 		}
 		add(at, to, RunningUser, "")
@@ -297,19 +297,19 @@ func (w *walker) descend(tid int, from, to uint64) []piece {
 	return w.follow(tid, from, to)
 }
 
-// lockAt finds the wait for a lock of the kernel that covers a moment.
-func (t *task) lockAt(at uint64) *locking {
-	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > at })
-	if i < len(t.locks) && t.locks[i].from <= at {
-		return &t.locks[i]
+// lockWaitAt finds the wait for a lock of the kernel that covers a moment.
+func (t *task) lockWaitAt(at uint64) *lockWait {
+	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > at })
+	if i < len(t.lockWaits) && t.lockWaits[i].from <= at {
+		return &t.lockWaits[i]
 	}
 	return nil
 }
 
-func (t *task) effortAt(at uint64) *effort {
-	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > at })
-	if i < len(t.efforts) && t.efforts[i].from <= at {
-		return &t.efforts[i]
+func (t *task) memoryWaitAt(at uint64) *memoryWait {
+	i := sort.Search(len(t.memoryWaits), func(i int) bool { return t.memoryWaits[i].to > at })
+	if i < len(t.memoryWaits) && t.memoryWaits[i].from <= at {
+		return &t.memoryWaits[i]
 	}
 	return nil
 }

@@ -70,9 +70,9 @@ func lockDir(dir string, log *zap.Logger) (*os.File, error) {
 	return f, nil
 }
 
-// lookAt returns which directory dir leads to, and which file is its lock; zero:
+// statDir returns which directory dir leads to, and which file is its lock; zero:
 // there is none.
-func lookAt(dir string) (id, lock dirID, err error) {
+func statDir(dir string) (id, lock dirID, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return dirID{}, dirID{}, &os.PathError{Op: "stat", Path: dir, Err: err}
@@ -98,7 +98,7 @@ func fileID(f *os.File) dirID {
 func (s *Store) attach() error {
 	var id, lock dirID
 	err := s.Run("look at the directory", func() (err error) {
-		id, lock, err = lookAt(s.dir)
+		id, lock, err = statDir(s.dir)
 		return err
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -134,7 +134,7 @@ func (s *Store) attach() error {
 	}
 	locked := fileID(f) // a descriptor of the process: the thread has it not
 	err = s.Run("read the directory", func() error {
-		if s.id, s.lockID, err = lookAt(s.dir); err != nil {
+		if s.id, s.lockID, err = statDir(s.dir); err != nil {
 			return err
 		}
 		if s.lockID != locked {
@@ -198,22 +198,22 @@ func (s *Store) saveState(now bool) {
 	s.mu.Lock()
 	age := s.keep.Age
 	s.mu.Unlock()
-	st.note(given, age)
-	if !now && given+reserve/2 <= st.Number && s.unsaved < int64(saveEvery) {
+	st.addMark(given, age)
+	if !now && given+reservedNumbers/2 <= st.Number && s.unsaved < int64(saveInterval) {
 		return
 	}
-	st.Number = given + reserve
+	st.Number = given + reservedNumbers
 	if s.closing {
 		st.Number = given
 	}
 	s.unsaved = 0
 	if err := st.save(s.dir); err != nil {
-		s.trouble.error(s.log, s.now(), "cannot save the store's memory; a restart may use numbers again", zap.Error(err))
+		s.storeErrors.error(s.log, s.now(), "cannot save the store's memory; a restart may use numbers again", zap.Error(err))
 	}
 }
 
-// leftover tells our own temporary names from other programs'.
-func leftover(name string) bool {
+// isTemporary tells our own temporary names from other programs'.
+func isTemporary(name string) bool {
 	rest, ok := strings.CutPrefix(name, tmpPrefix)
 	if !ok {
 		return false
@@ -229,17 +229,17 @@ func (s *Store) sweep() {
 	if err != nil {
 		return // whoever needs the directory says so
 	}
-	s.forgetStuck()
+	s.forgetRemoved()
 	for _, name := range names {
-		if !leftover(name) || s.isPending(strings.TrimPrefix(name, tmpPrefix)) || s.isStuck(name) {
+		if !isTemporary(name) || s.isDraft(strings.TrimPrefix(name, tmpPrefix)) || s.isUnremovable(name) {
 			continue
 		}
-		s.progress("remove " + name)
+		s.setStep("remove " + name)
 		if err := removeBelow(s.dir, name); err != nil {
-			s.cannotRemove(name, err)
+			s.markUnremovable(name, err)
 			continue
 		}
-		s.removable(name)
+		s.clearUnremovable(name)
 		s.log.Info("removed what was left of a snapshot", zap.String("name", name))
 	}
 }

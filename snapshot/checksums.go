@@ -27,40 +27,40 @@ const maxSums = 1 << 20
 // maxSummed is the size of the largest file that is read for its sum.
 const maxSummed = 4 << 30
 
-// sums collects the sums of files while they are written.
-type sums struct {
+// checksums collects the sums of files while they are written.
+type checksums struct {
 	progress func(what string)
-	files    []sumOf
+	files    []checksum
 }
 
-type sumOf struct {
+type checksum struct {
 	name string
 	hash hash.Hash
 }
 
-// newSums tells progress of each write to a file.
-func newSums(progress func(what string)) *sums { return &sums{progress: progress} }
+// newChecksums tells progress of each write to a file.
+func newChecksums(progress func(what string)) *checksums { return &checksums{progress: progress} }
 
 // file returns where the bytes of a file must be written to as well.
-func (s *sums) file(name string) io.Writer {
+func (s *checksums) file(name string) io.Writer {
 	h := sha256.New()
-	s.files = append(s.files, sumOf{name, h})
-	return teeSum{h, func() { s.progress("write " + name) }}
+	s.files = append(s.files, checksum{name, h})
+	return progressHash{h, func() { s.progress("write " + name) }}
 }
 
-// teeSum is written to after the file was: so the write has come back.
-type teeSum struct {
+// progressHash is written to after the file was: so the write has come back.
+type progressHash struct {
 	hash.Hash
 	wrote func()
 }
 
-func (t teeSum) Write(b []byte) (int, error) {
+func (t progressHash) Write(b []byte) (int, error) {
 	t.wrote()
 	return t.Hash.Write(b)
 }
 
 // write writes SHA256SUMS.
-func (s *sums) write(w io.Writer) error {
+func (s *checksums) write(w io.Writer) error {
 	for _, f := range s.files {
 		if _, err := fmt.Fprintf(w, "%s  %s\n", hex.EncodeToString(f.hash.Sum(nil)), f.name); err != nil {
 			return err
@@ -88,7 +88,7 @@ func CheckSums(ctx context.Context, dir string) (bad []BadSum, err error) {
 		return nil, ErrNoSums
 	}
 	if err != nil {
-		return []BadSum{{SumsFile, why(err)}}, nil
+		return []BadSum{{SumsFile, reasonOf(err)}}, nil
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -140,14 +140,14 @@ func checkSum(ctx context.Context, root *os.Root, name, want string) string {
 	}
 	st, err := root.Lstat(name)
 	if err != nil {
-		return why(err)
+		return reasonOf(err)
 	}
 	if !st.Mode().IsRegular() {
 		return "is not a regular file"
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return why(err)
+		return reasonOf(err)
 	}
 	defer f.Close()
 	st, err = f.Stat()
@@ -158,8 +158,8 @@ func checkSum(ctx context.Context, root *os.Root, name, want string) string {
 		return fmt.Sprintf("is larger than %d bytes", int64(maxSummed))
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, reading{ctx, f}); err != nil {
-		return why(err)
+	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
+		return reasonOf(err)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != want {
 		return "is not as it was written: its sum differs from that in " + SumsFile
@@ -167,21 +167,21 @@ func checkSum(ctx context.Context, root *os.Root, name, want string) string {
 	return ""
 }
 
-// reading reads until the context ends.
-type reading struct {
+// contextReader reads until the context ends.
+type contextReader struct {
 	ctx context.Context
 	io.Reader
 }
 
-func (r reading) Read(b []byte) (int, error) {
+func (r contextReader) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return r.Reader.Read(b)
 }
 
-// why leaves out a path that the reader is told beside it.
-func why(err error) string {
+// reasonOf leaves out a path that the reader is told beside it.
+func reasonOf(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err.Error()

@@ -13,30 +13,30 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// tidyEvery is how often old snapshots and old records are looked at when
+// retentionInterval is how often old snapshots and old records are looked at when
 // nothing happens.
-const tidyEvery = time.Minute
+const retentionInterval = time.Minute
 
-// openRings is how many rings' worth of records per CPU are kept while a
+// maxOpenRings is how many rings' worth of records per CPU are kept while a
 // snapshot is open: its history, and what its window adds.
-const openRings = 3
+const maxOpenRings = 3
 
-// unknownRing stands in where the capacity of a ring is not known.
-const unknownRing = 16384
+// defaultRing stands in where the capacity of a ring is not known.
+const defaultRing = 16384
 
-// watch is how often it is looked how much was written, while a snapshot is open.
-const watch = 5 * time.Millisecond
+// pollInterval is how often it is looked how much was written, while a snapshot is open.
+const pollInterval = 5 * time.Millisecond
 
-// idle is the longest sleep of the loop.
-const idle = time.Hour
+// maxIdle is the longest sleep of the loop.
+const maxIdle = time.Hour
 
 func (m *Manager) loop(ctx context.Context) {
-	tidy := time.NewTicker(tidyEvery)
-	defer tidy.Stop()
-	timer := time.NewTimer(idle)
+	retention := time.NewTicker(retentionInterval)
+	defer retention.Stop()
+	timer := time.NewTimer(maxIdle)
 	defer timer.Stop()
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
+	stallCheck := time.NewTicker(time.Second)
+	defer stallCheck.Stop()
 	for {
 		timer.Reset(m.step())
 		select {
@@ -45,8 +45,8 @@ func (m *Manager) loop(ctx context.Context) {
 			m.stopped = true
 			now := monoNow()
 			for _, w := range m.open {
-				if w.asked.to > now {
-					w.notes = append(w.notes, fmt.Sprintf("tailcam was stopped %s before the end of the window", time.Duration(w.asked.to-now)))
+				if w.request.to > now {
+					w.notes = append(w.notes, fmt.Sprintf("tailcam was stopped %s before the end of the window", time.Duration(w.request.to-now)))
 					w.deadline = now
 				}
 			}
@@ -55,21 +55,21 @@ func (m *Manager) loop(ctx context.Context) {
 			return
 		case <-m.wake:
 		case <-timer.C:
-		case <-look.C:
-			m.lookAtDisk()
-		case <-tidy.C:
+		case <-stallCheck.C:
+			m.checkDisk()
+		case <-retention.C:
 			m.mu.Lock()
 			busy := len(m.open) > 0
 			m.mu.Unlock()
 			if !busy {
-				m.tape.expire(m.opts.Recorder.Coverage())
+				m.history.expire(m.opts.Recorder.Coverage())
 			}
 		}
 	}
 }
 
-// lookAtDisk tells once when the disk stops answering, and when it answers again.
-func (m *Manager) lookAtDisk() {
+// checkDisk tells once when the disk stops answering, and when it answers again.
+func (m *Manager) checkDisk() {
 	what, since := m.opts.Store.Stalled()
 	if stalled := what != ""; stalled == m.stalled {
 		return
@@ -91,8 +91,8 @@ func (m *Manager) lookAtDisk() {
 func (m *Manager) step() time.Duration {
 	now := monoNow()
 	m.mu.Lock()
-	need, thaw := m.need, m.thaw
-	m.thaw = false
+	need, release := m.drainUntil, m.release
+	m.release = false
 	var due []*window
 	m.open = slices.DeleteFunc(m.open, func(w *window) bool {
 		if w.deadline > now {
@@ -108,22 +108,22 @@ func (m *Manager) step() time.Duration {
 		need = max(need, w.deadline)
 	}
 	if len(open) > 0 && m.opts.Recorder.Unread() > m.ring()/3 {
-		thaw = true // before it is overwritten
+		release = true // before it is overwritten
 	}
 	// The future cannot be drained, whatever an outlier says.
-	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), thaw) })
+	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), release) })
 	if err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
-		m.note(append(open, due...), note)
+		m.addNote(append(open, due...), note)
 	}
 	for _, w := range due {
-		m.hand(w)
+		m.enqueue(w)
 	}
-	return m.rest()
+	return m.nextDeadline()
 }
 
-// hand passes a snapshot on to the writer. A panic costs only this one.
-func (m *Manager) hand(w *window) {
+// enqueue passes a snapshot on to the writer. A panic costs only this one.
+func (m *Manager) enqueue(w *window) {
 	var j job
 	err := m.opts.Guard.Do(guard.Snapshot, func() error {
 		j = m.collect(w)
@@ -135,7 +135,7 @@ func (m *Manager) hand(w *window) {
 	}
 	m.mu.Lock()
 	if m.slots--; m.slots == 0 {
-		m.garbage.release()
+		m.gcPause.end()
 	}
 	m.stats.Failed++
 	m.stats.LastError = err.Error()
@@ -145,8 +145,8 @@ func (m *Manager) hand(w *window) {
 	}
 }
 
-// note adds a remark to windows that Submit may be adding outliers to.
-func (m *Manager) note(windows []*window, text string) {
+// addNote adds a remark to windows that Submit may be adding outliers to.
+func (m *Manager) addNote(windows []*window, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range windows {
@@ -156,16 +156,16 @@ func (m *Manager) note(windows []*window, text string) {
 	}
 }
 
-// rest trims the tape and returns the time until the next deadline.
-func (m *Manager) rest() time.Duration {
+// nextDeadline trims the tape and returns the time until the next deadline.
+func (m *Manager) nextDeadline() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ring := m.ring()
 	if len(m.open) == 0 {
-		m.tape.trim(ring)
-		return idle
+		m.history.trim(ring)
+		return maxIdle
 	}
-	m.tape.trim(openRings * ring)
+	m.history.trim(maxOpenRings * ring)
 	next := m.open[0].deadline
 	for _, w := range m.open {
 		next = min(next, w.deadline)
@@ -175,7 +175,7 @@ func (m *Manager) rest() time.Duration {
 		return 0
 	}
 	// What comes after the outlier must not be overwritten before the window ends.
-	return min(time.Duration(next-now), watch)
+	return min(time.Duration(next-now), pollInterval)
 }
 
 // ring is how many records of one CPU are kept of what was read.
@@ -183,19 +183,19 @@ func (m *Manager) ring() int {
 	if m.opts.RingRecords > 0 {
 		return m.opts.RingRecords
 	}
-	return unknownRing
+	return defaultRing
 }
 
 // drainTo reads until all of before the given time has been read. Of two banks
 // one may be frozen already, by an outlier; then the second one is needed, too.
-func (m *Manager) drainTo(mono uint64, thaw bool) error {
+func (m *Manager) drainTo(mono uint64, release bool) error {
 	for range 3 {
 		// An outlier may be older than the tape: its history is in the rings.
-		unread := mono > 0 && len(m.tape.cpus) == 0
-		if !thaw && !unread && m.tape.frozen >= mono {
+		unread := mono > 0 && len(m.history.cpus) == 0
+		if !release && !unread && m.history.frozen >= mono {
 			return nil
 		}
-		thaw = false
+		release = false
 		if err := m.drain(); err != nil {
 			m.mu.Lock()
 			m.stats.DrainErrors++
@@ -215,10 +215,10 @@ func (m *Manager) drain() error {
 	}
 	d, err := m.opts.Recorder.Drain()
 	if err != nil {
-		m.tape.missed(frozen)
+		m.history.drainFailed(frozen)
 		err = fmt.Errorf("drain recorder: %w", err)
 	} else {
-		m.tape.add(frozen, d, m.opts.Recorder.Coverage())
+		m.history.add(frozen, d, m.opts.Recorder.Coverage())
 		m.mu.Lock()
 		m.stats.Drains++
 		m.mu.Unlock()
@@ -236,15 +236,15 @@ func (m *Manager) collect(w *window) job {
 		answer: w.answer, clock: clock,
 		meta: Meta{
 			Version: Version, Notes: []string{}, ID: w.id, Time: w.time, Rule: w.rule,
-			Reason: w.reason, Host: m.opts.Host, Outliers: w.asked.outliers,
+			Reason: w.reason, Host: m.opts.Host, Outliers: w.request.outliers,
 			Rules: w.rules, Coverage: []CPUCoverage{},
 		},
 	}
-	first := w.asked.to
-	for _, cpu := range m.tape.list() {
-		from := max(w.asked.from, w.asked.unbroken(m.tape.judge(cpu, w.asked.from, w.asked.to).covered))
-		part := m.tape.cut(cpu, from, w.asked.to)
-		c := w.asked.cover(cpu, part.covered, clock)
+	first := w.request.to
+	for _, cpu := range m.history.cpuNumbers() {
+		from := max(w.request.from, w.request.contiguousFrom(m.history.coverage(cpu, w.request.from, w.request.to).covered))
+		part := m.history.slice(cpu, from, w.request.to)
+		c := w.request.coverage(cpu, part.covered, clock)
 		c.Records, c.Lost = uint64(len(part.records)), part.lost
 		j.meta.Coverage = append(j.meta.Coverage, c)
 		j.meta.Records += c.Records
@@ -259,15 +259,15 @@ func (m *Manager) collect(w *window) job {
 		}
 		j.cpus = append(j.cpus, t)
 	}
-	if w.asked.from > 0 {
-		first = w.asked.from
+	if w.request.from > 0 {
+		first = w.request.from
 	}
 	j.meta.Window = Window{
-		From: clock.Wall(first), To: clock.Wall(w.asked.to),
-		FromMonoNS: w.asked.from, ToMonoNS: w.asked.to, WallMinusMono: int64(clock.WallMinusMono),
+		From: clock.Wall(first), To: clock.Wall(w.request.to),
+		FromMonoNS: w.request.from, ToMonoNS: w.request.to, WallMinusMono: int64(clock.WallMinusMono),
 	}
-	j.meta.Notes = append(j.meta.Notes, w.asked.notes(j.meta.Coverage)...)
-	j.meta.ShortHistory = len(w.asked.short(j.meta.Coverage)) > 0
+	j.meta.Notes = append(j.meta.Notes, w.request.notes(j.meta.Coverage)...)
+	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0
 	j.meta.Notes = append(j.meta.Notes, w.notes...)
 	if j.meta.Outliers == nil {
 		j.meta.Outliers = []tracker.Outlier{}

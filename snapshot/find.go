@@ -54,18 +54,18 @@ func Find(names []string, what string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%w: %q is %s, %s%s: write more of it", ErrAmbiguous, what, found[0], found[1], andMore(len(found)-2))
+	return "", fmt.Errorf("%w: %q is %s, %s%s: write more of it", ErrAmbiguous, what, found[0], found[1], moreSuffix(len(found)-2))
 }
 
-func andMore(n int) string {
+func moreSuffix(n int) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" and %d more", n)
 }
 
-// shortest is what of an id is shown at least: its time to the second.
-const shortest = len("20260102T150405")
+// minShortID is what of an id is shown at least: its time to the second.
+const minShortID = len("20260102T150405")
 
 // Short is the beginning of each id, in the order of names, that no other of
 // them has.
@@ -74,12 +74,12 @@ func Short(names []string) []string {
 	slices.Sort(sorted)
 	unique := make(map[string]string, len(names))
 	for i, name := range sorted {
-		n := shortest
+		n := minShortID
 		if i > 0 {
-			n = max(n, common(name, sorted[i-1])+1)
+			n = max(n, commonPrefix(name, sorted[i-1])+1)
 		}
 		if i+1 < len(sorted) {
-			n = max(n, common(name, sorted[i+1])+1)
+			n = max(n, commonPrefix(name, sorted[i+1])+1)
 		}
 		unique[name] = name[:min(n, len(name))]
 	}
@@ -90,8 +90,8 @@ func Short(names []string) []string {
 	return out
 }
 
-// common is how many bytes two texts begin with in common.
-func common(a, b string) int {
+// commonPrefix is how many bytes two texts begin with in common.
+func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++

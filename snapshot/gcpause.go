@@ -7,40 +7,40 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// garbage is Go's collector, held while snapshots are under way whose threads
+// gcPause is Go's collector, held while snapshots are under way whose threads
 // have a real-time priority: it works on ordinary threads, and who allocates
 // meanwhile waits for them. Under Manager.mu.
-type garbage struct {
-	held    bool
+type gcPause struct {
+	active  bool
 	percent int
 	limit   int64
 }
 
-// heldGarbage is what may be allocated while the collector is held, but for
+// gcHeadroom is what may be allocated while the collector is held, but for
 // records, before it is needed all the same. Explanations need the most.
-const heldGarbage = 256 << 20
+const gcHeadroom = 256 << 20
 
-// hold stops the collector, until release or until there is too much: records
+// start stops the collector, until release or until there is too much: records
 // is how many the rings of all CPUs hold.
-func (g *garbage) hold(records int) {
-	if g.held {
+func (g *gcPause) start(records int) {
+	if g.active {
 		return
 	}
-	g.held = true
+	g.active = true
 	now := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(now)
-	used := int64(now[0].Value.Uint64()-now[1].Value.Uint64()) + heldGarbage + int64(records)*trace.RecordSize*8
+	used := int64(now[0].Value.Uint64()-now[1].Value.Uint64()) + gcHeadroom + int64(records)*trace.RecordSize*8
 	g.limit = debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(used, g.limit))
 	g.percent = debug.SetGCPercent(-1)
 }
 
-// release lets it work again.
-func (g *garbage) release() {
-	if !g.held {
+// end lets it work again.
+func (g *gcPause) end() {
+	if !g.active {
 		return
 	}
-	g.held = false
+	g.active = false
 	debug.SetGCPercent(g.percent)
 	debug.SetMemoryLimit(g.limit)
 }

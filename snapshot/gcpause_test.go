@@ -18,9 +18,9 @@ func collectorSays() (percent, limit uint64) {
 // to a limit; afterwards all is as it was.
 func TestGarbageIsHeld(t *testing.T) {
 	percent, limit := collectorSays()
-	var g garbage
-	g.hold(1000)
-	g.hold(1000)
+	var g gcPause
+	g.start(1000)
+	g.start(1000)
 	held, bound := collectorSays()
 	if held == percent || bound >= limit {
 		t.Errorf("held: GOGC=%d GOMEMLIMIT=%d, before %d and %d", held, bound, percent, limit)
@@ -39,8 +39,8 @@ func TestGarbageIsHeld(t *testing.T) {
 	if runtime.ReadMemStats(&after); after.NumGC == before.NumGC {
 		t.Error("a gigabyte, and no collection")
 	}
-	g.release()
-	g.release()
+	g.end()
+	g.end()
 	if p, l := collectorSays(); p != percent || l != limit {
 		t.Errorf("released: GOGC=%d GOMEMLIMIT=%d, before %d and %d", p, l, percent, limit)
 	}

@@ -8,22 +8,22 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// tape keeps what was drained, so that a snapshot soon after another one still
+// history keeps what was drained, so that a snapshot soon after another one still
 // has its history. It belongs to the goroutine of Manager.Run.
 //
 // Each drain adds a chunk for each stream of a CPU. Together a drain's chunks
 // stand for the time between the freeze before and its own; they tell where
 // nothing is missing.
-type tape struct {
+type history struct {
 	ring    int // records that the ring of a CPU holds; 0: not known
 	start   uint64
 	frozen  uint64 // the last freeze, at first the start
-	cpus    map[int]*cpuTape
+	cpus    map[int]*cpuHistory
 	lost    map[int]uint64 // Coverage.Lost at the last drain
 	written map[int]uint64 // Coverage.Records at the last drain
 }
 
-type cpuTape struct {
+type cpuHistory struct {
 	chunks  []chunk
 	records int
 }
@@ -38,12 +38,12 @@ type chunk struct {
 	lost     uint64 // refused by the ring meanwhile
 }
 
-func newTape(ring int, now uint64) *tape {
-	return &tape{ring: ring, start: now, frozen: now, cpus: map[int]*cpuTape{}, lost: map[int]uint64{}, written: map[int]uint64{}}
+func newHistory(ring int, now uint64) *history {
+	return &history{ring: ring, start: now, frozen: now, cpus: map[int]*cpuHistory{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
 // add takes over the records of one drain of what was frozen at the given time.
-func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
+func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 	// The kernel stamps a freeze with the clock that its program read at its
 	// beginning; a manual one may have come in between.
 	frozen = max(frozen, t.frozen)
@@ -73,7 +73,7 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 	for cpu, list := range streams {
 		ct, from := t.cpus[cpu], prev
 		if ct == nil {
-			ct = &cpuTape{}
+			ct = &cpuHistory{}
 			t.cpus[cpu] = ct
 			// Its first records: it was quiet, yet covered, through all drains before.
 			from = t.start
@@ -110,13 +110,13 @@ func (t *tape) add(frozen uint64, d Drained, cov []Coverage) {
 	t.frozen = frozen
 }
 
-// missed notes that the recorder could not be read: that time stays uncovered.
-func (t *tape) missed(frozen uint64) {
+// drainFailed notes that the recorder could not be read: that time stays uncovered.
+func (t *history) drainFailed(frozen uint64) {
 	t.frozen = max(frozen, t.frozen)
 }
 
 // trim drops the oldest records past limit per CPU.
-func (t *tape) trim(limit int) {
+func (t *history) trim(limit int) {
 	for _, ct := range t.cpus {
 		for len(ct.chunks) > 1 && ct.records-len(ct.chunks[0].records) >= limit {
 			ct.records -= len(ct.chunks[0].records)
@@ -135,21 +135,21 @@ func (t *tape) trim(limit int) {
 				c.from = c.to
 			}
 		}
-		ct.merge()
+		ct.mergeChunks()
 	}
 }
 
 // expire forgets what no snapshot can join up with any more: the ring has been
 // overwritten as a whole since the last drain. It gives the memory back
 // between snapshots that are far apart.
-func (t *tape) expire(cov []Coverage) {
+func (t *history) expire(cov []Coverage) {
 	if t.ring == 0 {
 		return
 	}
 	for _, c := range cov {
 		ct := t.cpus[c.CPU]
 		if ct != nil && c.Records > t.written[c.CPU] && c.Records-t.written[c.CPU] >= uint64(t.ring) {
-			*ct = cpuTape{}
+			*ct = cpuHistory{}
 		}
 	}
 }
@@ -157,8 +157,8 @@ func (t *tape) expire(cov []Coverage) {
 // maxChunks bounds how many chunks a quiet CPU collects.
 const maxChunks = 64
 
-// merge joins the oldest chunks where nothing is missing between them.
-func (ct *cpuTape) merge() {
+// mergeChunks joins the oldest chunks where nothing is missing between them.
+func (ct *cpuHistory) mergeChunks() {
 	for len(ct.chunks) > maxChunks {
 		a, b := ct.chunks[0], ct.chunks[1]
 		if a.to < b.from || b.missing > 0 { // a hole between them: forget what is older
@@ -173,16 +173,16 @@ func (ct *cpuTape) merge() {
 	}
 }
 
-// cut is what the tape holds of one CPU within a window.
-type cut struct {
+// slice is what the tape holds of one CPU within a window.
+type slice struct {
 	records []trace.Record
 	covered []Gap // stretches of which nothing is missing; Missing: before each but the first
 	lost    uint64
 }
 
-// cut returns one CPU's part within [from, to], oldest first.
-func (t *tape) cut(cpu int, from, to uint64) cut {
-	out := t.judge(cpu, from, to)
+// slice returns one CPU's part within [from, to], oldest first.
+func (t *history) slice(cpu int, from, to uint64) slice {
+	out := t.coverage(cpu, from, to)
 	ct := t.cpus[cpu]
 	if ct == nil {
 		return out
@@ -200,9 +200,9 @@ func (t *tape) cut(cpu int, from, to uint64) cut {
 	return out
 }
 
-// judge is cut without the records: a copy of them all takes its time.
-func (t *tape) judge(cpu int, from, to uint64) cut {
-	var out cut
+// coverage is cut without the records: a copy of them all takes its time.
+func (t *history) coverage(cpu int, from, to uint64) slice {
+	var out slice
 	ct := t.cpus[cpu]
 	if ct == nil {
 		return out
@@ -233,8 +233,8 @@ func (t *tape) judge(cpu int, from, to uint64) cut {
 	return out
 }
 
-// list returns the CPUs in order.
-func (t *tape) list() []int {
+// cpuNumbers returns the CPUs in order.
+func (t *history) cpuNumbers() []int {
 	var out []int
 	for cpu := range t.cpus {
 		out = append(out, cpu)

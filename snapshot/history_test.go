@@ -51,7 +51,7 @@ func TestTape(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		ring     int
-		feed     func(*tape)
+		feed     func(*history)
 		from, to uint64
 		records  []uint64
 		covered  []Gap
@@ -59,7 +59,7 @@ func TestTape(t *testing.T) {
 	}{
 		{
 			name: "nothing is missing between banks that did not wrap", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 110, 190), quiet)
 				tp.add(300, drained(0, 210), quiet)
 			},
@@ -67,7 +67,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "a quiet CPU is covered", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, Drained{}, quiet)
 				tp.add(300, drained(0, 250), quiet)
 				tp.add(400, Drained{}, nil)
@@ -76,7 +76,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "a ring that came round leaves a gap", ring: 4,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 150), quiet)
 				tp.add(300, holed(7, 0, 250, 260, 270, 280), quiet)
 			},
@@ -84,12 +84,12 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "what came before the first record is no gap",
-			feed: func(tp *tape) { tp.add(200, holed(5, 0, 150, 160), quiet) },
+			feed: func(tp *history) { tp.add(200, holed(5, 0, 150, 160), quiet) },
 			to:   all, records: []uint64{150, 160}, covered: []Gap{span(150, 200)},
 		},
 		{
 			name: "stretches of one drain", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, and(drained(0, 110, 120), holed(3, 0, 150), holed(2, 0, 170, 180)), quiet)
 				tp.add(300, drained(0, 250), quiet)
 			},
@@ -97,7 +97,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "missing at the end of a drain", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, and(drained(0, 110, 120), holed(3, 0)), quiet)
 				tp.add(300, drained(0, 250), quiet)
 			},
@@ -105,21 +105,21 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "missing at the end of the window", ring: 100,
-			feed: func(tp *tape) { tp.add(200, and(drained(0, 110, 120), holed(3, 0)), quiet) },
+			feed: func(tp *history) { tp.add(200, and(drained(0, 110, 120), holed(3, 0)), quiet) },
 			to:   190, records: []uint64{110, 120}, covered: []Gap{span(100, 120)},
 		},
 		{
 			name: "a bank that could not be read leaves a gap", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 150), quiet)
-				tp.missed(300)
+				tp.drainFailed(300)
 				tp.add(400, drained(0, 350), quiet)
 			},
 			to: all, records: []uint64{150, 350}, covered: []Gap{span(100, 200), span(300, 400)},
 		},
 		{
 			name: "the window cuts both", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 110, 190), quiet)
 				tp.add(300, drained(0, 210, 290), quiet)
 			},
@@ -127,7 +127,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "the seam is put into order", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 150, 203), quiet)
 				tp.add(300, drained(0, 198, 250), quiet)
 			},
@@ -135,7 +135,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "a freeze stamped before the last one moves nothing back", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 150), quiet)
 				tp.add(180, drained(0, 205), quiet)
 				tp.add(300, drained(0, 250), quiet)
@@ -144,7 +144,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "lost records belong to their stretch", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 150), []Coverage{{CPU: 0, Lost: 5}})
 				tp.add(300, drained(0, 250), []Coverage{{CPU: 0, Lost: 8}})
 			},
@@ -152,7 +152,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "a CPU without a ring is not covered, and its losses are told of", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, Drained{}, nil)
 				tp.add(300, Drained{}, []Coverage{{CPU: 0, Lost: 7}})
 			},
@@ -160,7 +160,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "trimming keeps the newest and says from when", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 110, 120), quiet)
 				tp.add(300, drained(0, 210, 220, 230), quiet)
 				tp.trim(2)
@@ -169,7 +169,7 @@ func TestTape(t *testing.T) {
 		},
 		{
 			name: "a hole is told of when only what came after the freeze is left before it", ring: 100,
-			feed: func(tp *tape) {
+			feed: func(tp *history) {
 				tp.add(200, drained(0, 110, 250), quiet) // the ring is read while it is written
 				later := drained(0, 310)
 				later.CPUs[0].Missing = 5
@@ -180,9 +180,9 @@ func TestTape(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tp := newTape(c.ring, 100)
+			tp := newHistory(c.ring, 100)
 			c.feed(tp)
-			got := tp.cut(0, c.from, c.to)
+			got := tp.slice(0, c.from, c.to)
 			if d := cmp.Diff(c.records, times(got.records)); d != "" {
 				t.Errorf("records:\n%s", d)
 			}
@@ -197,7 +197,7 @@ func TestTape(t *testing.T) {
 }
 
 func TestTapeIsBounded(t *testing.T) {
-	tp := newTape(1000, 0)
+	tp := newHistory(1000, 0)
 	for i := range uint64(10_000) {
 		tp.add((i+1)*100, drained(0, i*100+50), []Coverage{{CPU: 1, Records: 1}})
 		tp.trim(500)
@@ -207,18 +207,18 @@ func TestTapeIsBounded(t *testing.T) {
 			t.Errorf("CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
 		}
 	}
-	busy := tp.cut(0, 0, 1<<62)
+	busy := tp.slice(0, 0, 1<<62)
 	if len(busy.records) != 500 || len(busy.covered) != 1 || busy.covered[0].ToMonoNS != 1_000_000 {
 		t.Errorf("%d records, covered %v", len(busy.records), busy.covered)
 	}
-	if quiet := tp.cut(1, 0, 1<<62).covered; len(quiet) != 1 || quiet[0] != span(0, 1_000_000) {
+	if quiet := tp.slice(1, 0, 1<<62).covered; len(quiet) != 1 || quiet[0] != span(0, 1_000_000) {
 		t.Errorf("quiet CPU: covered %v", quiet)
 	}
 }
 
 // A hole that takes no time is a hole: what is missing stays told of.
 func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
-	tp := newTape(1000, 0)
+	tp := newHistory(1000, 0)
 	for i := range uint64(2 * maxChunks) {
 		d := drained(0, i*100+150) // past the freeze
 		if i == maxChunks/2 {
@@ -227,7 +227,7 @@ func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
 		tp.add((i+1)*100, d, nil)
 		tp.trim(1000)
 	}
-	got := tp.cut(0, 0, 1<<62)
+	got := tp.slice(0, 0, 1<<62)
 	var missing uint64
 	for _, g := range got.covered {
 		missing += g.Missing
@@ -239,24 +239,24 @@ func TestTapeJoinsNothingAcrossAHole(t *testing.T) {
 }
 
 func TestTapeExpires(t *testing.T) {
-	tp := newTape(10, 0)
+	tp := newHistory(10, 0)
 	d := drained(0, 50)
 	d.CPUs = append(d.CPUs, drained(1, 60).CPUs...)
 	tp.add(100, d, []Coverage{{CPU: 0, Records: 500}, {CPU: 1, Records: 700}, {CPU: 2}})
 	tp.expire([]Coverage{{CPU: 0, Records: 509}, {CPU: 1, Records: 710}})
-	if n := len(tp.cut(0, 0, 1000).records); n != 1 {
+	if n := len(tp.slice(0, 0, 1000).records); n != 1 {
 		t.Error("forgot what the ring still joins up with")
 	}
-	if got := tp.cut(1, 0, 1000); len(got.records) != 0 || len(got.covered) != 0 {
+	if got := tp.slice(1, 0, 1000); len(got.records) != 0 || len(got.covered) != 0 {
 		t.Errorf("kept %+v", got)
 	}
-	if got := tp.list(); len(got) != 2 {
+	if got := tp.cpuNumbers(); len(got) != 2 {
 		t.Errorf("CPUs %v: one that never wrote is no CPU", got)
 	}
 }
 
 func TestCoverage(t *testing.T) {
-	a := asked{from: 500, to: 2000, outliers: []tracker.Outlier{*outlierAt("r", 1000, 1500)}}
+	a := request{from: 500, to: 2000, outliers: []tracker.Outlier{*outlierAt("r", 1000, 1500)}}
 	clock := Clock{WallMinusMono: time.Hour}
 	for _, c := range []struct {
 		name          string
@@ -275,7 +275,7 @@ func TestCoverage(t *testing.T) {
 		{"nothing", nil, false, false, 1500, 1500, 0, "does not reach the entry"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := a.cover(3, c.stretches, clock)
+			got := a.coverage(3, c.stretches, clock)
 			if got.CompleteBefore != c.before || got.CompleteAfter != c.after || got.FromMonoNS != c.from || got.ToMonoNS != c.to || len(got.Gaps) != c.gaps {
 				t.Errorf("got %+v", got)
 			}
@@ -306,18 +306,18 @@ func TestUnbroken(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		what string
-		a    asked
+		a    request
 		want uint64
 	}{
-		{"entry in the last stretch", asked{to: 900, outliers: at(600)}, 500},
-		{"entry in the middle", asked{to: 900, outliers: at(350)}, 300},
-		{"entry in a hole: from the stretch before it", asked{to: 900, outliers: at(450)}, 300},
-		{"entry before all", asked{to: 900, outliers: at(50)}, 0},
-		{"two entries: the first counts", asked{to: 900, outliers: append(at(600), at(320)...)}, 300},
-		{"by hand", asked{to: 900}, 500},
-		{"a window was asked for", asked{from: 150, to: 900, outliers: at(600)}, 0},
+		{"entry in the last stretch", request{to: 900, outliers: at(600)}, 500},
+		{"entry in the middle", request{to: 900, outliers: at(350)}, 300},
+		{"entry in a hole: from the stretch before it", request{to: 900, outliers: at(450)}, 300},
+		{"entry before all", request{to: 900, outliers: at(50)}, 0},
+		{"two entries: the first counts", request{to: 900, outliers: append(at(600), at(320)...)}, 300},
+		{"by hand", request{to: 900}, 500},
+		{"a window was asked for", request{from: 150, to: 900, outliers: at(600)}, 0},
 	} {
-		if got := tc.a.unbroken(stretches); got != tc.want {
+		if got := tc.a.contiguousFrom(stretches); got != tc.want {
 			t.Errorf("%s: from %d, want %d", tc.what, got, tc.want)
 		}
 	}
@@ -325,14 +325,14 @@ func TestUnbroken(t *testing.T) {
 
 // A CPU that writes its first record late was quiet before, not uncovered.
 func TestQuietAtFirst(t *testing.T) {
-	tp := newTape(100, 1000)
+	tp := newHistory(100, 1000)
 	cov := func(second uint64) []Coverage { return []Coverage{{CPU: 0, Records: 1}, {CPU: 1, Records: second}} }
 	tp.add(2000, drained(0, 1500), cov(0))
-	if got := tp.list(); len(got) != 1 {
+	if got := tp.cpuNumbers(); len(got) != 1 {
 		t.Fatalf("CPUs %v: one that never wrote may not even exist", got)
 	}
 	tp.add(3000, drained(1, 2500), cov(1))
-	covered := tp.cut(1, 0, 3000).covered
+	covered := tp.slice(1, 0, 3000).covered
 	if want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}; !cmp.Equal(want, covered) {
 		t.Errorf("covered %v, want %v", covered, want)
 	}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fill asks the kernel for what is empty.
-func (h *Host) fill() {
+// fillFromKernel asks the kernel for what is empty.
+func (h *HostInfo) fillFromKernel() {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
 		for _, f := range []struct {

@@ -32,7 +32,7 @@ type Broken struct {
 // List returns the complete snapshots of a directory, oldest first, and those
 // that cannot be read. It needs no lock and no daemon.
 func List(dir string) ([]Info, []Broken, error) {
-	all, _, err := scan(dir)
+	all, _, err := listSnapshots(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -78,7 +78,7 @@ func (s *Store) List() ([]Info, []Broken, error) {
 		infos  []Info
 		broken []Broken
 	}
-	l, err := ask(s, listLimit, func() (list, error) {
+	l, err := query(s, listLimit, func() (list, error) {
 		infos, broken, err := List(s.dir)
 		return list{infos, broken}, err
 	})
@@ -103,12 +103,12 @@ const (
 // longer than their number asks for; if the disk does not answer soon, it returns
 // iothread.ErrTimeout, and what it was the last time.
 func (s *Store) Usage() (Usage, error) {
-	u, err := ask(s, usageLimit, func() (Usage, error) {
-		id, _, err := lookAt(s.dir)
+	u, err := query(s, usageLimit, func() (Usage, error) {
+		id, _, err := statDir(s.dir)
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
-		all, bytes, err := scan(s.dir)
+		all, bytes, err := listSnapshots(s.dir)
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
@@ -129,19 +129,19 @@ func (s *Store) Usage() (Usage, error) {
 	return u, err
 }
 
-// ask lets a thread of its own answer a question about the disk. Those that hang
+// query lets a thread of its own answer a question about the disk. Those that hang
 // are bounded.
-func ask[T any](s *Store, limit time.Duration, f func() (T, error)) (T, error) {
+func query[T any](s *Store, limit time.Duration, f func() (T, error)) (T, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case s.asking <- struct{}{}:
+	case s.queries <- struct{}{}:
 	case <-timer.C:
 		var none T
 		return none, iothread.ErrTimeout
 	}
 	return iothread.Do(limit, func() (T, error) {
-		defer func() { <-s.asking }()
+		defer func() { <-s.queries }()
 		return f()
 	})
 }

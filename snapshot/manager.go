@@ -34,7 +34,7 @@ type Options struct {
 	Store    *Store
 	Clock    func() Clock // nil: ReadClock
 	Logger   *zap.Logger  // nil: silent
-	Host     Host         // empty fields but Tailcam are asked of the kernel
+	Host     HostInfo     // empty fields but Tailcam are asked of the kernel
 	// RingRecords is how many records of history the ring of one CPU holds. The
 	// manager keeps as many of the already drained ones. 0: not known.
 	RingRecords int
@@ -62,7 +62,7 @@ type Options struct {
 	SyscallName func(nr int) string
 	// Names finds out what the numbers in a trace stand for; it may take a
 	// second or two. Nil: tasks.json names nothing.
-	Names func(trace.Mentioned) Names
+	Names func(trace.References) Names
 	// Explain tells where the time of the outliers went, by the trace in dir. A
 	// failure is noted in the snapshot. Nil: nothing is explained.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
@@ -101,24 +101,24 @@ type Stats struct {
 // and reads the rest at the end of the `after` window, or earlier if that would
 // be overwritten. Every record is read once.
 type Manager struct {
-	opts  Options
-	log   *zap.Logger
-	wake  chan struct{}
-	queue chan job
-	ended chan struct{} // closed when Run has returned
-	tape  *tape         // of Run's goroutine, which makes it
+	opts    Options
+	log     *zap.Logger
+	wake    chan struct{}
+	queue   chan job
+	ended   chan struct{} // closed when Run has returned
+	history *history      // of Run's goroutine, which makes it
 
-	drainLimit, writeLimit logLimit
+	drainLimit, writeLimit logLimiter
 	stalled                bool // the disk did not answer when last looked at; of Run's goroutine
 
-	mu      sync.Mutex
-	open    []*window
-	slots   int // open, waiting, being written
-	garbage garbage
-	need    uint64 // drain at least up to here
-	thaw    bool   // history may be kept: drain in any case
-	stopped bool
-	stats   Stats
+	mu         sync.Mutex
+	open       []*window
+	slots      int // open, waiting, being written
+	gcPause    gcPause
+	drainUntil uint64 // drain at least up to here
+	release    bool   // history may be kept: drain in any case
+	stopped    bool
+	stats      Stats
 	// Skipped since the rule's last snapshot; added to its next outlier.
 	skipped map[string]uint64
 }
@@ -130,7 +130,7 @@ type window struct {
 	rule     string
 	reason   string
 	limit    uint64 // to may not grow past it
-	asked    asked
+	request  request
 	rules    []RuleJSON
 	notes    []string
 	answer   chan Done // manual only
@@ -160,7 +160,7 @@ func New(o Options) (*Manager, error) {
 	if o.WriteTrace == nil {
 		o.WriteTrace = trace.Write
 	}
-	o.Host.fill()
+	o.Host.fillFromKernel()
 	return &Manager{
 		opts:    o,
 		log:     o.Logger,
@@ -184,12 +184,12 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	if !o.WantsSnapshot {
 		return ""
 	}
-	defer m.kick()
+	defer m.notify()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.need = max(m.need, o.EndMono)
+	m.drainUntil = max(m.drainUntil, o.EndMono)
 	if !r.Snapshot.Enabled {
-		m.thaw = true
+		m.release = true
 		return ""
 	}
 	after := max(r.Snapshot.After, minAfter)
@@ -200,7 +200,7 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	w := m.joinLocked(o.EndMono, to)
 	if w == nil {
 		if w = m.openLocked(o.Time, o.Rule, from, to); w == nil {
-			m.thaw = true
+			m.release = true
 			m.stats.Skipped[o.Rule]++
 			m.skipped[o.Rule]++
 			return ""
@@ -218,13 +218,13 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	return id
 }
 
-// Thaw must be called for an outlier with WantsSnapshot that is not submitted
+// Release must be called for an outlier with WantsSnapshot that is not submitted
 // after all: the kernel side keeps history for it.
-func (m *Manager) Thaw() {
+func (m *Manager) Release() {
 	m.mu.Lock()
-	m.thaw = true
+	m.release = true
 	m.mu.Unlock()
-	m.kick()
+	m.notify()
 }
 
 // TakeNow takes a snapshot of all that the recorder holds, and waits until it
@@ -252,14 +252,14 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	w.reason = reason
 	w.answer = make(chan Done, 1)
 	m.mu.Unlock()
-	m.kick()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+	m.notify()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		select {
 		case d := <-w.answer:
 			return d.Dir, d.Err
-		case <-look.C:
+		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
 				return "", fmt.Errorf("take snapshot: %w: %q has not ended for %s (%s); the snapshot %s comes when it does",
 					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
@@ -290,7 +290,7 @@ func (m *Manager) joinLocked(end, to uint64) *window {
 		return nil
 	}
 	for _, w := range m.open {
-		if w.answer == nil && end <= w.asked.to && to <= w.limit && len(w.asked.outliers) < maxJoined {
+		if w.answer == nil && end <= w.request.to && to <= w.limit && len(w.request.outliers) < maxJoined {
 			return w
 		}
 	}
@@ -304,21 +304,21 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 	}
 	m.slots++
 	if m.opts.RTPriority > 0 {
-		m.garbage.hold(m.ring() * runtime.NumCPU())
+		m.gcPause.start(m.ring() * runtime.NumCPU())
 	}
 	w := &window{
 		id: m.opts.Store.NewID(t, rule), time: t.UTC(), rule: rule,
-		asked: asked{from: from, to: to}, deadline: to,
+		request: request{from: from, to: to}, deadline: to,
 	}
 	m.open = append(m.open, w)
 	return w
 }
 
 func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
-	w.asked.outliers = append(w.asked.outliers, o)
-	w.asked.from = min(w.asked.from, from)
-	w.asked.to = max(w.asked.to, to)
-	w.deadline = w.asked.to
+	w.request.outliers = append(w.request.outliers, o)
+	w.request.from = min(w.request.from, from)
+	w.request.to = max(w.request.to, to)
+	w.deadline = w.request.to
 	for i := range w.rules {
 		if w.rules[i].Name == r.Name {
 			return
@@ -327,7 +327,7 @@ func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
 	w.rules = append(w.rules, ruleJSON(r))
 }
 
-func (m *Manager) kick() {
+func (m *Manager) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -355,7 +355,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		m.writeAll()
 	}()
-	m.tape = newTape(m.opts.RingRecords, monoNow())
+	m.history = newHistory(m.opts.RingRecords, monoNow())
 	m.loop(ctx)
 	close(m.queue)
 
@@ -366,13 +366,13 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) finish(written <-chan struct{}) error {
 	end := time.NewTimer(m.opts.StopTimeout)
 	defer end.Stop()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		select {
 		case <-written:
 			return nil
-		case <-look.C:
+		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
 				return fmt.Errorf("stop snapshots: %w: %q has not ended for %s: the next start removes what is half done",
 					iothread.ErrTimeout, what, since.Round(time.Second))

@@ -22,7 +22,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
 	store := testStore(t, StoreOptions{})
-	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: Host{Tailcam: "test"}})
+	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: HostInfo{Tailcam: "test"}})
 
 	start := monoNow()
 	rec.write(0, start)
@@ -247,7 +247,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	}
 
 	rec.outlier(monoNow())
-	m.Thaw()
+	m.Release()
 	off := rule("off", 0)
 	off.Snapshot.Enabled = false
 	for rec.isFrozen() {

@@ -158,7 +158,7 @@ func running(t *testing.T, o Options) (m *Manager, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	m.Thaw()
+	m.Release()
 	for m.Stats().Drains+m.Stats().DrainErrors == 0 {
 		time.Sleep(time.Millisecond) // hangs if Run does not begin
 	}

@@ -38,7 +38,7 @@ type Meta struct {
 	Time         time.Time         `json:"time"` // of the first outlier, UTC
 	Rule         string            `json:"rule"` // of the first outlier, or "manual"
 	Reason       string            `json:"reason"`
-	Host         Host              `json:"host"`
+	Host         HostInfo          `json:"host"`
 	Window       Window            `json:"window"`
 	Outliers     []tracker.Outlier `json:"outliers"`
 	Rules        []RuleJSON        `json:"rules"` // as compiled, of all outliers
@@ -50,8 +50,8 @@ type Meta struct {
 	Checksums string `json:"checksums,omitempty"`
 }
 
-// Host says where a snapshot was taken, and by what.
-type Host struct {
+// HostInfo says where a snapshot was taken, and by what.
+type HostInfo struct {
 	Name          string `json:"name"`
 	Kernel        string `json:"kernel"` // release
 	KernelVersion string `json:"kernel_version"`

@@ -52,7 +52,7 @@ func dirEntries(path string, flags int, visit func(os.DirEntry) bool) error {
 func dirNames(dir string) ([]string, error) {
 	var names []string
 	err := dirEntries(dir, 0, func(e os.DirEntry) bool {
-		if _, err := ParseID(e.Name()); err == nil || leftover(e.Name()) {
+		if _, err := ParseID(e.Name()); err == nil || isTemporary(e.Name()) {
 			names = append(names, e.Name())
 		}
 		return len(names) < maxListed

@@ -69,7 +69,7 @@ type Pruned struct {
 // Unlike a Store's, its ages are those of the times in the names: whoever prunes
 // by hand goes by what `list` shows. A snapshot from the future has no age.
 func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error) {
-	all, total, err := scan(dir)
+	all, total, err := listSnapshots(dir)
 	if err != nil {
 		return nil, fmt.Errorf("prune snapshots: %w", err)
 	}
@@ -78,7 +78,7 @@ func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error
 	for i := range all {
 		k := &all[i]
 		k.age = now.Sub(k.id.Time)
-		why := p.why(k)
+		why := p.exceeded(k)
 		if why == "" {
 			continue
 		}
@@ -90,7 +90,7 @@ func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error
 			one.Err = nil
 		}
 		if one.Err == nil {
-			p.gone(k)
+			p.removed(k)
 		}
 		out = append(out, one)
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// asked is what a snapshot wants of the recorder, in CLOCK_MONOTONIC.
-type asked struct {
+// request is what a snapshot wants of the recorder, in CLOCK_MONOTONIC.
+type request struct {
 	from, to uint64 // from 0: all that there is
 	outliers []tracker.Outlier
 }
 
-// ends returns the first and the last exit; by hand, both are the end.
-func (a *asked) ends() (first, last uint64) {
+// exits returns the first and the last exit; by hand, both are the end.
+func (a *request) exits() (first, last uint64) {
 	if len(a.outliers) == 0 {
 		return a.to, a.to
 	}
@@ -27,10 +27,10 @@ func (a *asked) ends() (first, last uint64) {
 	return first, last
 }
 
-// unbroken is where all that there is begins, if that is asked for: at the
+// contiguousFrom is where all that there is begins, if that is asked for: at the
 // stretch that holds the first entry. What an earlier snapshot left on the
 // tape before a hole explains nothing. 0: take what there is.
-func (a *asked) unbroken(stretches []Gap) uint64 {
+func (a *request) contiguousFrom(stretches []Gap) uint64 {
 	if a.from > 0 {
 		return 0
 	}
@@ -47,9 +47,9 @@ func (a *asked) unbroken(stretches []Gap) uint64 {
 	return begin
 }
 
-// cover judges one CPU by its covered stretches, oldest first.
-func (a *asked) cover(cpu int, stretches []Gap, clock Clock) CPUCoverage {
-	first, last := a.ends()
+// coverage judges one CPU by its covered stretches, oldest first.
+func (a *request) coverage(cpu int, stretches []Gap, clock Clock) CPUCoverage {
+	first, last := a.exits()
 	c := CPUCoverage{CPU: cpu, CompleteBefore: true}
 	main := Gap{FromMonoNS: first, ToMonoNS: first} // nothing
 	for i, s := range stretches {
@@ -66,7 +66,7 @@ func (a *asked) cover(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 		}
 	}
 	for i := range a.outliers {
-		if !within(stretches, a.outliers[i].StartMono, a.outliers[i].EndMono) {
+		if !covers(stretches, a.outliers[i].StartMono, a.outliers[i].EndMono) {
 			c.CompleteBefore = false
 		}
 	}
@@ -78,7 +78,7 @@ func (a *asked) cover(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 	return c
 }
 
-func within(stretches []Gap, from, to uint64) bool {
+func covers(stretches []Gap, from, to uint64) bool {
 	for _, s := range stretches {
 		if s.FromMonoNS <= from && to <= s.ToMonoNS {
 			return true
@@ -88,9 +88,9 @@ func within(stretches []Gap, from, to uint64) bool {
 }
 
 // notes says in words what is missing, the most important first.
-func (a *asked) notes(cpus []CPUCoverage) []string {
+func (a *request) notes(cpus []CPUCoverage) []string {
 	var out []string
-	out = append(out, a.short(cpus)...)
+	out = append(out, a.shortHistories(cpus)...)
 	if len(cpus) == 0 {
 		out = append(out, "the recorder had no data of any CPU: the trace is empty")
 	}
@@ -126,8 +126,8 @@ func (a *asked) notes(cpus []CPUCoverage) []string {
 	return out
 }
 
-// short tells of all outliers whose entry is not covered.
-func (a *asked) short(cpus []CPUCoverage) []string {
+// shortHistories tells of all outliers whose entry is not covered.
+func (a *request) shortHistories(cpus []CPUCoverage) []string {
 	var out []string
 	for i := range a.outliers {
 		if n := a.shortHistory(&a.outliers[i], cpus); n != "" {
@@ -138,7 +138,7 @@ func (a *asked) short(cpus []CPUCoverage) []string {
 }
 
 // shortHistory tells of an outlier whose entry is not covered.
-func (a *asked) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
+func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 	var short []int
 	var most uint64
 	for _, c := range cpus {
@@ -162,7 +162,7 @@ func (a *asked) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 }
 
 // shortBefore tells where `before` asks for more than there is.
-func (a *asked) shortBefore(cpus []CPUCoverage) string {
+func (a *request) shortBefore(cpus []CPUCoverage) string {
 	if a.from == 0 {
 		return ""
 	}

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// stallAfter is when an operation on the disk counts as stalled. Nothing that the
+// stallTimeout is when an operation on the disk counts as stalled. Nothing that the
 // store does in one step takes so long on a disk that works.
-const stallAfter = 3 * time.Second
+const stallTimeout = 3 * time.Second
 
-// busy knows what the store's thread is doing, and since when.
-type busy struct {
+// operation knows what the store's thread is doing, and since when.
+type operation struct {
 	mu    sync.Mutex
 	what  string
 	since time.Time // zero: nothing
 }
 
-func (b *busy) begin(what string) {
+func (b *operation) start(what string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.what, b.since = what, time.Now()
 }
 
-func (b *busy) end() {
+func (b *operation) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.since = time.Time{}
 }
 
-// step says what is being done now; the operation got that far.
-func (b *busy) step(what string) {
+// advance says what is being done now; the operation got that far.
+func (b *operation) advance(what string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.since.IsZero() {
@@ -37,8 +37,8 @@ func (b *busy) step(what string) {
 	}
 }
 
-// now is what is being done, and for how long. "": nothing.
-func (b *busy) now() (what string, duration time.Duration) {
+// current is what is being done, and for how long. "": nothing.
+func (b *operation) current() (what string, duration time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.since.IsZero() {
@@ -47,13 +47,13 @@ func (b *busy) now() (what string, duration time.Duration) {
 	return b.what, time.Since(b.since)
 }
 
-// progress tells that the operation under way got that far.
-func (s *Store) progress(what string) { s.busy.step(what) }
+// setStep tells that the operation under way got that far.
+func (s *Store) setStep(what string) { s.operation.advance(what) }
 
 // Stalled tells which operation the disk has not finished for stallAfter, and for
 // how long; "": none.
 func (s *Store) Stalled() (what string, duration time.Duration) {
-	if what, duration = s.busy.now(); duration < stallAfter {
+	if what, duration = s.operation.current(); duration < stallTimeout {
 		return "", 0
 	}
 	return what, duration

@@ -20,16 +20,16 @@ const stateFile = ".state"
 const (
 	stateVersion = 1
 	maxState     = 1 << 20 // bytes
-	// reserve is how many numbers are given out before the next ones are reserved
+	// reservedNumbers is how many numbers are given out before the next ones are reserved
 	// on the disk. After a crash up to so many are skipped.
-	reserve = 64
+	reservedNumbers = 64
 	// maxNumber is the highest number that is believed: a directory with a higher
 	// one was not made by a store.
 	maxNumber = 1 << 53
 	// maxMarks bounds the marks of a store.
 	maxMarks = 256
-	// saveEvery is how much observed time a machine that crashes may lose.
-	saveEvery = 10 * time.Minute
+	// saveInterval is how much observed time a machine that crashes may lose.
+	saveInterval = 10 * time.Minute
 )
 
 // state is .state: the numbers that were given out, and the time that was seen to
@@ -80,10 +80,10 @@ func (s *state) advance(now uptime) {
 	s.BootID, s.BootNS = id, int64(since)
 }
 
-// note marks that all numbers up to n are given out. The last mark moves on with
+// addMark marks that all numbers up to n are given out. The last mark moves on with
 // them until it is far enough from the one before: a snapshot counts as taken at
 // the mark after it, so at most so much later.
-func (s *state) note(n uint64, age time.Duration) {
+func (s *state) addMark(n uint64, age time.Duration) {
 	every := int64(time.Hour)
 	if age > 0 {
 		every = int64(age) / 100

@@ -53,38 +53,38 @@ type StoreOptions struct {
 // by several goroutines. Whatever may hang with its file system runs on a thread
 // of its own, see iothread.
 type Store struct {
-	dir     string
-	minFree uint64
-	log     *zap.Logger
-	disk    *iothread.Thread
-	running sync.Mutex // of Run
-	busy    busy
-	uptime  uptime
-	now     func() time.Time // for limits of the log
+	dir       string
+	minFree   uint64
+	log       *zap.Logger
+	disk      *iothread.Thread
+	diskMu    sync.Mutex // of Run
+	operation operation
+	uptime    uptime
+	now       func() time.Time // for limits of the log
 
 	number   atomic.Uint64
 	replaced atomic.Uint64 // times that the directory was
 
-	// writing is held while something is made or removed in the directory.
-	writing sync.Mutex
-	closing bool
-	lock    *os.File // nil: the directory is not to be had
-	id      dirID
-	lockID  dirID
-	state   state
-	unsaved int64 // nanoseconds of state
-	trouble logLimit
+	// dirMu is held while something is made or removed in the directory.
+	dirMu       sync.Mutex
+	closing     bool
+	lock        *os.File // nil: the directory is not to be had
+	id          dirID
+	lockID      dirID
+	state       state
+	unsaved     int64 // nanoseconds of state
+	storeErrors logLimiter
 
-	unremoved logLimit
+	removeErrors logLimiter
 
-	mu      sync.Mutex // never held over slow work: an outlier may wait for it
-	keep    Retention
-	held    map[string]*hold // by id
-	pending map[string]bool  // by id: being written
-	stuck   map[string]time.Time
+	mu          sync.Mutex // never held over slow work: an outlier may wait for it
+	keep        Retention
+	held        map[string]*hold // by id
+	drafts      map[string]bool  // by id: being written
+	unremovable map[string]time.Time
 
-	asking chan struct{} // a token each question that may hang
-	usage  Usage         // as it was last; under mu
+	queries chan struct{} // a token each question that may hang
+	usage   Usage         // as it was last; under mu
 }
 
 // openLimit bounds how long a store may take to open.
@@ -106,14 +106,14 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, minFree: o.MinFree, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
-		keep: o.Retention, held: map[string]*hold{}, pending: map[string]bool{}, stuck: map[string]time.Time{},
-		asking: make(chan struct{}, 4),
+		keep: o.Retention, held: map[string]*hold{}, drafts: map[string]bool{}, unremovable: map[string]time.Time{},
+		queries: make(chan struct{}, 4),
 	}
 	opened, swept := make(chan error, 1), make(chan struct{})
 	go func() {
-		s.writing.Lock()
+		s.dirMu.Lock()
 		err := s.attach()
-		s.writing.Unlock()
+		s.dirMu.Unlock()
 		opened <- err
 		if err == nil {
 			_ = s.Run("remove what was left", func() error { s.sweep(); return nil }) // sweep logs
@@ -125,7 +125,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	select {
 	case err = <-opened:
 	case <-timer.C:
-		what, _ := s.busy.now()
+		what, _ := s.operation.current()
 		err = fmt.Errorf("%w (%s): set another snapshots.dir, or mend it", iothread.ErrTimeout, what)
 	}
 	if err != nil {
@@ -152,10 +152,10 @@ func (s *Store) Path(id string) string { return filepath.Join(s.dir, id) }
 // and an operation that hangs keeps no more than its thread.
 func (s *Store) Close() error {
 	defer s.disk.Close()
-	if !s.writing.TryLock() {
+	if !s.dirMu.TryLock() {
 		return nil // whoever hangs has the lock file, which goes with the process
 	}
-	defer s.writing.Unlock()
+	defer s.dirMu.Unlock()
 	if s.lock == nil {
 		return nil
 	}
@@ -188,8 +188,8 @@ func (s *Store) NewID(t time.Time, rule string) string {
 // Replaced counts how often the directory was found removed or replaced.
 func (s *Store) Replaced() uint64 { return s.replaced.Load() }
 
-// Pending is a snapshot that is being written, under a temporary name.
-type Pending struct {
+// Draft is a snapshot that is being written, under a temporary name.
+type Draft struct {
 	Dir string // write here
 
 	id    string
@@ -201,16 +201,16 @@ type Pending struct {
 // makes the temporary directory. ErrNoSpace if that would leave less than
 // MinFree, ErrLocked if the directory was replaced by one that another daemon
 // uses.
-func (s *Store) Create(id string, size uint64) (*Pending, error) {
+func (s *Store) Create(id string, size uint64) (*Draft, error) {
 	if _, err := ParseID(id); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
 	if err := s.attach(); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	s.setPending(id, true)
+	s.setDraft(id, true)
 	dir := filepath.Join(s.dir, tmpPrefix+id)
 	err := s.Run("make room", func() error {
 		s.saveState(false)
@@ -224,26 +224,26 @@ func (s *Store) Create(id string, size uint64) (*Pending, error) {
 		return nil
 	})
 	if err != nil {
-		s.setPending(id, false)
+		s.setDraft(id, false)
 		return nil, err
 	}
-	return &Pending{Dir: dir, id: id, store: s}, nil
+	return &Draft{Dir: dir, id: id, store: s}, nil
 }
 
-func (s *Store) setPending(id string, is bool) {
+func (s *Store) setDraft(id string, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if is {
-		s.pending[id] = true
+		s.drafts[id] = true
 	} else {
-		delete(s.pending, id)
+		delete(s.drafts, id)
 	}
 }
 
-func (s *Store) isPending(id string) bool {
+func (s *Store) isDraft(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pending[id]
+	return s.drafts[id]
 }
 
 // checkSpace fails when less than MinFree would be left after size more bytes.
@@ -267,22 +267,22 @@ func (s *Store) checkSpace(size uint64) error {
 // Run runs f, which writes or reads files of the store, on the store's thread, and
 // waits for it. f must close what it opens. Meanwhile Stalled tells of what.
 func (s *Store) Run(what string, f func() error) error {
-	s.running.Lock()
-	defer s.running.Unlock()
-	s.busy.begin(what)
-	defer s.busy.end()
+	s.diskMu.Lock()
+	defer s.diskMu.Unlock()
+	s.operation.start(what)
+	defer s.operation.end()
 	return s.disk.Do(f)
 }
 
 // Commit syncs all files and gives the directory its final name. The snapshot
 // comes back held, as Store.Hold does.
-func (p *Pending) Commit() (dir string, release func(), err error) {
+func (p *Draft) Commit() (dir string, release func(), err error) {
 	if p.done {
 		return "", nil, errors.New("commit snapshot: already done")
 	}
 	s := p.store
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
 	final := s.Path(p.id)
 	release = s.hold(p.id, p.Dir)
 	// In one go: where CPUs are busy each change of threads has to wait.
@@ -294,10 +294,10 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 			return err
 		}
 		p.done = true
-		s.setPending(p.id, false)
+		s.setDraft(p.id, false)
 		if err := syncPath(s.dir); err != nil {
 			// It is complete and visible; only a power loss could undo the rename.
-			s.trouble.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
+			s.storeErrors.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
 		}
 		s.retain(0, 0)
 		return nil
@@ -311,7 +311,7 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 }
 
 // Abort removes what was written. It does nothing after Commit.
-func (p *Pending) Abort() {
+func (p *Draft) Abort() {
 	if p.done {
 		return
 	}
@@ -320,11 +320,11 @@ func (p *Pending) Abort() {
 	_ = s.Run("remove an abandoned snapshot", func() error {
 		name := filepath.Base(p.Dir)
 		if err := removeBelow(s.dir, name); err != nil {
-			s.cannotRemove(name, err)
+			s.markUnremovable(name, err)
 		}
 		return nil
 	})
-	s.setPending(p.id, false)
+	s.setDraft(p.id, false)
 }
 
 // spaceError marks the ways in which a file system says that it is full.
@@ -337,7 +337,7 @@ func spaceError(err error) error {
 
 // syncTree is the package's, and tells how far it is.
 func (s *Store) syncTree(dir string) error {
-	return syncTree(dir, func(path string) { s.progress("sync " + path) })
+	return syncTree(dir, func(path string) { s.setStep("sync " + path) })
 }
 
 // syncTree gives all files their modes and writes them to the disk, the

@@ -10,8 +10,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// headline says in one sentence who waited how long for what.
-func headline(o *tracker.Outlier) string {
+// summaryLine says in one sentence who waited how long for what.
+func summaryLine(o *tracker.Outlier) string {
 	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
 	d := time.Duration(o.DelayNS)
 	switch {
@@ -52,7 +52,7 @@ func headline(o *tracker.Outlier) string {
 	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
 }
 
-func factLines(o *tracker.Outlier) []string {
+func detailLines(o *tracker.Outlier) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 
@@ -108,8 +108,8 @@ func factLines(o *tracker.Outlier) []string {
 	return out
 }
 
-// maxTold is how many outliers explain.txt explains at length; of more it has the verdicts.
-const maxTold = 16
+// maxDetailed is how many outliers explain.txt explains at length; of more it has the verdicts.
+const maxDetailed = 16
 
 // writeText writes explain.txt: the verdicts first, then what led to them, then
 // what the outliers themselves say.
@@ -123,7 +123,7 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
 	for i := range e.Outliers {
 		text := e.Outliers[i].Text
-		if verdict, _, _ := strings.Cut(text, "\n"); i >= maxTold {
+		if verdict, _, _ := strings.Cut(text, "\n"); i >= maxDetailed {
 			text = verdict + "\n"
 		}
 		fmt.Fprintf(&b, "\n%s", text)
@@ -133,8 +133,8 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	}
 	for i := range m.Outliers {
 		o := &m.Outliers[i]
-		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), headline(o))
-		for _, l := range factLines(o) {
+		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), summaryLine(o))
+		for _, l := range detailLines(o) {
 			fmt.Fprintf(&b, "  %s\n", l)
 		}
 		stackText(&b, "kernel stack", o.Stacks.Kernel, o.Stacks.KernelSources())

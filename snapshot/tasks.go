@@ -75,19 +75,19 @@ func ReadNames(dir string) (*Names, error) {
 	return &n, nil
 }
 
-// names asks for what the trace mentions.
-func (m *Manager) names(j *job) Names {
+// lookUpNames asks for what the trace mentions.
+func (m *Manager) lookUpNames(j *job) Names {
 	if m.opts.Names == nil {
 		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
 	}
-	mentioned := trace.Mentions(j.cpus, m.opts.SyscallName)
+	mentioned := trace.FindReferences(j.cpus, m.opts.SyscallName)
 	n := m.opts.Names(mentioned)
 	n.Version = NamesVersion
 	return n
 }
 
-// known is what the trace itself takes of the names.
-func (n *Names) known() *trace.Known {
+// traceNames is what the trace itself takes of the names.
+func (n *Names) traceNames() *trace.Known {
 	k := trace.Known{Files: n.Files}
 	for i := range n.Tasks {
 		t := &n.Tasks[i]

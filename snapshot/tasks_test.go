@@ -49,7 +49,7 @@ func TestKnownFromNames(t *testing.T) {
 		Devices: []trace.DeviceState{{Dev: 7 << 20, Name: "loop0"}, {Dev: 7<<20 | 1, Name: "loop1"}, {Dev: 259 << 20, Name: "nvme0n1"}},
 		Files:   n.Files,
 	}
-	if diff := cmp.Diff(want, n.known()); diff != "" {
+	if diff := cmp.Diff(want, n.traceNames()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -34,7 +34,7 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 	stuck := submit("stuck")
 	for m.Stats().Drains < 3 { // its window has ended
 		time.Sleep(10 * time.Millisecond)
-		m.Thaw()
+		m.Release()
 	}
 	other := submit("other")
 	other.Later.Learn(func(o *tracker.Outlier) { o.Stacks.User = []string{"main+0x1"} })

@@ -64,7 +64,7 @@ func TestUnremovable(t *testing.T) {
 		t.Errorf("%d cannot be removed, want 3", n)
 	}
 	for range 10 {
-		now = now.Add(2 * retryRemoval)
+		now = now.Add(2 * removeRetryInterval)
 		s.Enforce()
 	}
 	if n := logged.FilterMessageSnippet("cannot remove a snapshot").Len(); n != 1 {
@@ -80,7 +80,7 @@ func TestUnremovable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(2 * retryRemoval)
+	now = now.Add(2 * removeRetryInterval)
 	s.Enforce()
 	if n := s.Unremovable(); n != 0 {
 		t.Errorf("%d cannot be removed still", n)

@@ -32,20 +32,20 @@ func (j *job) size() uint64 {
 	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
-// namesWait is how long a snapshot waits for the names of its outliers, from when
+// namesTimeout is how long a snapshot waits for the names of its outliers, from when
 // it is collected. Those that come later are left out.
-const namesWait = 2 * time.Second
+const namesTimeout = 2 * time.Second
 
-// promptNames is the same for a writer with a real-time priority: what names has
+// rtNamesTimeout is the same for a writer with a real-time priority: what names has
 // none, and may get no CPU for seconds.
-const promptNames = 100 * time.Millisecond
+const rtNamesTimeout = 100 * time.Millisecond
 
 // writeAll runs until the queue is closed and empty. All that happens on the disk
 // does so here, old snapshots included, and not in the loop that reads the recorder.
 // A snapshot whose outliers are not named yet lets others be written before it.
 func (m *Manager) writeAll() {
-	tidy := time.NewTicker(tidyEvery)
-	defer tidy.Stop()
+	retention := time.NewTicker(retentionInterval)
+	defer retention.Stop()
 	named := make(chan job, cap(m.queue)) // nobody waits: there are no more slots
 	waiting := 0
 	for queue := m.queue; queue != nil || waiting > 0; {
@@ -55,28 +55,28 @@ func (m *Manager) writeAll() {
 			case !ok:
 				queue = nil
 			case m.opts.RTPriority > 0:
-				j.pollNames(promptNames)
+				j.pollNames(rtNamesTimeout)
 				m.writeOne(&j)
-			case j.named():
+			case j.namesComplete():
 				m.writeOne(&j)
 			default:
 				waiting++
 				go func() {
-					j.awaitNames(namesWait)
+					j.awaitNames(namesTimeout)
 					named <- j
 				}()
 			}
 		case j := <-named:
 			waiting--
 			m.writeOne(&j)
-		case <-tidy.C:
+		case <-retention.C:
 			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // it is logged
 		}
 	}
 }
 
-// named tells whether nothing more will be found out about the outliers.
-func (j *job) named() bool {
+// namesComplete tells whether nothing more will be found out about the outliers.
+func (j *job) namesComplete() bool {
 	for i := range j.meta.Outliers {
 		if !j.meta.Outliers[i].IsComplete() {
 			return false
@@ -89,7 +89,7 @@ func (j *job) named() bool {
 // be woken takes a thread of Go's runtime, which has no priority.
 func (j *job) pollNames(most time.Duration) {
 	pause := unix.NsecToTimespec(time.Millisecond.Nanoseconds())
-	for end := time.Now().Add(most); !j.named() && time.Now().Before(end); {
+	for end := time.Now().Add(most); !j.namesComplete() && time.Now().Before(end); {
 		_ = unix.Nanosleep(&pause, nil) // a signal ends one early
 	}
 }
@@ -119,7 +119,7 @@ func (m *Manager) writeOne(j *job) {
 
 	m.mu.Lock()
 	if m.slots--; m.slots == 0 {
-		m.garbage.release()
+		m.gcPause.end()
 	}
 	switch {
 	case d.Err == nil:
@@ -166,9 +166,9 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 func (m *Manager) fill(dir string, j *job) error {
 	store := m.opts.Store
 	traceDir := filepath.Join(dir, TraceDir)
-	names := m.names(j)
+	names := m.lookUpNames(j)
 	t := m.trace(j, &names)
-	sums := newSums(store.progress)
+	sums := newChecksums(store.setStep)
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
 	err := store.Run("write the trace", func() error {
 		if err := os.Mkdir(traceDir, dirMode); err != nil {
@@ -209,7 +209,7 @@ func (m *Manager) trace(j *job, names *Names) trace.Trace {
 	h := j.meta.Host
 	t := trace.Trace{
 		CPUs:        j.cpus,
-		Known:       names.known(),
+		Known:       names.traceNames(),
 		ClockOffset: j.clock.WallMinusMono,
 		SyscallName: m.opts.SyscallName,
 		Env: trace.Env{

@@ -9,8 +9,8 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// Story is all that is known of one snapshot, but for its events.
-type Story struct {
+// Details is all that is known of one snapshot, but for its events.
+type Details struct {
 	Snapshot Snapshot       `json:"snapshot"`
 	Meta     *snapshot.Meta `json:"meta"`
 	// Report is explain.json; nil: it is not explained.
@@ -24,9 +24,9 @@ type Story struct {
 // File is one file of a snapshot; of a directory the sum of what is in it.
 type File = snapshot.File
 
-// ReadStory reads one snapshot, and of the other ones in its directory what
+// ReadDetails reads one snapshot, and of the other ones in its directory what
 // stands beside it.
-func ReadStory(dir string) (*Story, error) {
+func ReadDetails(dir string) (*Details, error) {
 	one, err := readOne(dir)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func ReadStory(dir string) (*Story, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Story{Snapshot: one, Meta: m, Files: files(dir)}
+	s := &Details{Snapshot: one, Meta: m, Files: files(dir)}
 	s.Snapshot.Short = one.ID
 	if s.Report, err = ReadReport(dir); err != nil && !errors.Is(err, ErrNotExplained) {
 		s.Snapshot.Unexplained = err.Error()
@@ -45,7 +45,7 @@ func ReadStory(dir string) (*Story, error) {
 }
 
 // neighbours are the nearest ones that can be read.
-func (s *Story) neighbours(shelf string) {
+func (s *Details) neighbours(shelf string) {
 	ids, err := snapshot.IDs(shelf)
 	at := slices.Index(ids, s.Snapshot.ID)
 	if err != nil || at < 0 {

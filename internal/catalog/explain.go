@@ -44,7 +44,7 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 		outliers[i] = explainOutlier(&m.Outliers[i])
 	}
 	names := explainNames(n)
-	names.Covered = map[int][]explain.Stretch{}
+	names.Covered = map[int][]explain.Interval{}
 	for i := range m.Coverage {
 		names.Covered[m.Coverage[i].CPU] = coveredIntervals(&m.Coverage[i])
 	}
@@ -52,7 +52,7 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 }
 
 // coveredIntervals lists the intervals between the gaps of a CPU's history.
-func coveredIntervals(c *snapshot.CPUCoverage) []explain.Stretch {
+func coveredIntervals(c *snapshot.CPUCoverage) []explain.Interval {
 	at, end := c.FromMonoNS, c.ToMonoNS
 	if n := len(c.Gaps); n > 0 {
 		if c.Gaps[0].ToMonoNS <= c.FromMonoNS {
@@ -62,12 +62,12 @@ func coveredIntervals(c *snapshot.CPUCoverage) []explain.Stretch {
 			end = math.MaxInt64
 		}
 	}
-	var out []explain.Stretch
+	var out []explain.Interval
 	for _, g := range c.Gaps {
-		out = append(out, explain.Stretch{From: at, To: g.FromMonoNS})
+		out = append(out, explain.Interval{From: at, To: g.FromMonoNS})
 		at = g.ToMonoNS
 	}
-	return append(out, explain.Stretch{From: at, To: end})
+	return append(out, explain.Interval{From: at, To: end})
 }
 
 // explainOutlier converts an outlier for package explain.
@@ -131,12 +131,12 @@ func explainNames(n *snapshot.Names) explain.Names {
 			return name
 		},
 		Device: func(dev uint32) string { return n.Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
-		Task: func(tid int) (explain.TaskFact, bool) {
+		Task: func(tid int) (explain.TaskInfo, bool) {
 			t := tasks[tid]
 			if t == nil {
-				return explain.TaskFact{}, false
+				return explain.TaskInfo{}, false
 			}
-			return explain.TaskFact{
+			return explain.TaskInfo{
 				PID: t.PID, Comm: t.Comm, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 			}, true

@@ -186,11 +186,11 @@ func TestRead(t *testing.T) {
 	if err != nil || len(late) != 1 || late[0].ID != ids[3] {
 		t.Errorf("since: %+v, %v", late, err)
 	}
-	story, err := catalog.ReadStory(filepath.Join(dir, ids[1]))
+	story, err := catalog.ReadDetails(filepath.Join(dir, ids[1]))
 	if err != nil || story.Before == nil || story.Before.ID != ids[0] || story.After == nil || story.After.ID != ids[2] || story.Report == nil || len(story.Files) != 5 {
 		t.Errorf("%+v, %v", story, err)
 	}
-	last, err := catalog.ReadStory(filepath.Join(dir, ids[3]))
+	last, err := catalog.ReadDetails(filepath.Join(dir, ids[3]))
 	if err != nil || last.After != nil || last.Before == nil || last.Report != nil {
 		t.Errorf("%+v, %v", last, err)
 	}

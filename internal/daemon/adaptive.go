@@ -12,8 +12,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// followLoad keeps adaptive thresholds up to date, once a second.
-func (d *daemon) followLoad(ctx context.Context) error {
+// adaptThresholds keeps adaptive thresholds up to date, once a second.
+func (d *daemon) adaptThresholds(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -30,7 +30,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
-const remembered = 1000 // outliers that `tailcam events` shows
+const recentOutliers = 1000 // outliers that `tailcam events` shows
 
 // daemon holds every part, in the order in which they are made.
 type daemon struct {
@@ -46,11 +46,11 @@ type daemon struct {
 	recorder flight.Recorder // nil: switched off
 	ring     int             // bytes of one CPU's ring
 
-	coverShort time.Time // since when the history is shorter than recorder.cover; of housekeeping
-	coverTold  bool
-	manager    *snapshot.Manager // nil without a recorder
-	actions    *action.Runner
-	feed       *api.Feed
+	coverShort  time.Time // since when the history is shorter than recorder.cover; of housekeeping
+	coverLogged bool
+	manager     *snapshot.Manager // nil without a recorder
+	actions     *action.Runner
+	feed        *api.Feed
 
 	thresholds *adaptive.Controller // those that follow the load
 	storms     overrides.Storms     // rules that are paused automatically; changed under change, and mu
@@ -76,7 +76,7 @@ type daemon struct {
 // and removed, or when something it cannot work without fails.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	d := &daemon{
-		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), guard: guard.New(log), ruleFiles: newRuleReader(),
+		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(recentOutliers), guard: guard.New(log), ruleFiles: newRuleReader(),
 		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
@@ -97,12 +97,12 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"prepare snapshots and actions", d.openManager, nil},
 		{"attach", d.attach, nil},
 	} {
-		if err := begin(ctx, step.do); err != nil {
+		if err := runStep(ctx, step.do); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if step.undo != nil {
 			defer func() {
-				if err := undoWithin(undoTime, step.undo); err != nil {
+				if err := undoStep(undoTime, step.undo); err != nil {
 					log.Warn("clean up", zap.String("after", step.name), zap.Error(err))
 				}
 			}()
@@ -152,7 +152,7 @@ func (d *daemon) listen() (err error) {
 func (d *daemon) openHost() error {
 	var err error
 	d.symbols, err = helper.New(&helper.Options{
-		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTime, Log: d.log.Named("helper"), Guard: d.guard,
+		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTimeout, Log: d.log.Named("helper"), Guard: d.guard,
 	})
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (d *daemon) loadKernel() (err error) {
 		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
 		Programs: d.symbols,
-		Unwanted: d.thaw,
+		Unwanted: d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
 	})
@@ -249,7 +249,7 @@ func (d *daemon) openManager() (err error) {
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
-		Host:        snapshot.Host{Tailcam: version.String()},
+		Host:        snapshot.HostInfo{Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
@@ -274,7 +274,7 @@ func (d *daemon) announce() {
 func (d *daemon) serve(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var stages []stopping
+	var stages []stage
 	stage := func(name string, run func(context.Context) error) {
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
 		ended := make(chan struct{})
@@ -284,7 +284,7 @@ func (d *daemon) serve(ctx context.Context) error {
 				fail(fmt.Errorf("%s: %w", name, err))
 			}
 		}()
-		stages = append(stages, stopping{name, stop, ended})
+		stages = append(stages, stage{name, stop, ended})
 	}
 
 	stage("serve the socket", func(c context.Context) error {
@@ -295,7 +295,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		stage("take snapshots", d.manager.Run)
 	}
 	stage("watch over the recorder", d.housekeeping)
-	stage("follow the load", d.followLoad)
+	stage("follow the load", d.adaptThresholds)
 	stage("pause what fires too often", d.watchStorms)
 	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
@@ -310,10 +310,10 @@ func (d *daemon) serve(ctx context.Context) error {
 	return nil
 }
 
-// thaw releases the recorder that was frozen for nothing.
-func (d *daemon) thaw() {
+// releaseRecorder releases the recorder that was frozen for nothing.
+func (d *daemon) releaseRecorder() {
 	if d.manager != nil {
-		d.manager.Thaw()
+		d.manager.Release()
 	}
 }
 
@@ -338,7 +338,7 @@ func (d *daemon) reload() error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	settings, gone := d.settings.Follow(list, &rules.LocalHost{})
+	settings, gone := d.settings.Reconcile(list, &rules.LocalHost{})
 	if err := d.apply(list, settings); err != nil {
 		return err
 	}

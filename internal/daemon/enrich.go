@@ -15,7 +15,7 @@ import (
 // Time limits of naming one outlier. What is not known by then is left out: an
 // event says [unknown] rather than to come late.
 const (
-	symbolTime = time.Second // of its user stack
+	symbolTimeout = time.Second // of its user stack
 )
 
 // enrich adds what only user space knows: names for addresses and ids. What

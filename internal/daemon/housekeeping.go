@@ -61,7 +61,7 @@ func (d *daemon) everySecond() error {
 		return err
 	}
 	if frozen && monotonic()-int64(since) > int64(unclaimed) {
-		d.thaw()
+		d.releaseRecorder()
 	}
 	return nil
 }

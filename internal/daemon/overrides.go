@@ -28,7 +28,7 @@ func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	d.mu.Lock()
 	d.file, d.rules, d.settings = file, list, settings
 	d.mu.Unlock()
-	if err := d.followRules(before, list); err != nil {
+	if err := d.resetChangedStorms(before, list); err != nil {
 		return err
 	}
 	select {
@@ -74,15 +74,15 @@ func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
 		}
 		d.log.Info("expired", zap.Strings("settings", gone))
 	}
-	next, ok := after.Next()
+	next, ok := after.NextExpiry()
 	if !ok {
 		return time.Hour, nil // a change wakes it
 	}
 	return max(time.Until(next), 0), nil
 }
 
-// find refuses a rule that is not there.
-func (d *daemon) find(name string) error {
+// checkRule refuses a rule that is not there.
+func (d *daemon) checkRule(name string) error {
 	if d.rule(name) == nil {
 		return fmt.Errorf("no rule %q: see tailcam list rules", name)
 	}
@@ -94,10 +94,10 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	d.change.Lock()
 	defer d.change.Unlock()
 	now := time.Now()
-	if err := d.find(req.Rule); err != nil {
+	if err := d.checkRule(req.Rule); err != nil {
 		return api.ThresholdInfo{}, err
 	}
-	until, err := overrides.ParseFor(req.For, now)
+	until, err := overrides.ParseEnd(req.For, now)
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
@@ -106,7 +106,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
-	after, set, err := d.settings.Set(overrides.Threshold{Rule: req.Rule, When: req.When, Limit: limit, Until: until, By: by})
+	after, set, err := d.settings.SetThreshold(overrides.Threshold{Rule: req.Rule, When: req.When, Limit: limit, Until: until, By: by})
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
@@ -155,11 +155,11 @@ func (d *daemon) ClearThresholds(rule string, id int) ([]api.ThresholdInfo, erro
 	d.change.Lock()
 	defer d.change.Unlock()
 	if rule != "" {
-		if err := d.find(rule); err != nil {
+		if err := d.checkRule(rule); err != nil {
 			return nil, err
 		}
 	}
-	after, gone, err := d.settings.Clear(rule, id)
+	after, gone, err := d.settings.ClearThresholds(rule, id)
 	if err != nil || len(gone) == 0 {
 		return nil, err
 	}
@@ -176,10 +176,10 @@ func (d *daemon) ResetRatchet(rule string) error { return d.kernel.ResetRatchet(
 func (d *daemon) Pause(req *api.PauseRequest, by string) error {
 	d.change.Lock()
 	defer d.change.Unlock()
-	if err := d.find(req.Rule); err != nil {
+	if err := d.checkRule(req.Rule); err != nil {
 		return err
 	}
-	until, err := overrides.ParseFor(req.For, time.Now())
+	until, err := overrides.ParseEnd(req.For, time.Now())
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (d *daemon) Pause(req *api.PauseRequest, by string) error {
 func (d *daemon) Resume(rule string) error {
 	d.change.Lock()
 	defer d.change.Unlock()
-	if err := d.find(rule); err != nil {
+	if err := d.checkRule(rule); err != nil {
 		return err
 	}
 	stormy, err := d.endStorm(rule)
@@ -207,8 +207,8 @@ func (d *daemon) Resume(rule string) error {
 	return d.apply(d.file, after)
 }
 
-// addLive says what was changed of a rule since its file was read. Under d.mu.
-func (d *daemon) addLive(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters, h *tracker.Histograms) {
+// addOverrides says what was changed of a rule since its file was read. Under d.mu.
+func (d *daemon) addOverrides(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters, h *tracker.Histograms) {
 	info.Storm = d.stormInfo(r, h, time.Now())
 	for _, t := range d.settings.Thresholds() {
 		if t.Rule == r.Name {

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// namers is how many outliers are named at once, at most one of a process.
-	namers = 8
-	// backlog is how many outliers wait for their names, of all processes together.
-	backlog = 4096
-	// nameWithin is how long after it was read an outlier may begin to be named.
-	nameWithin = 5 * time.Second
+	// namingWorkers is how many outliers are named at once, at most one of a process.
+	namingWorkers = 8
+	// namingQueue is how many outliers wait for their names, of all processes together.
+	namingQueue = 4096
+	// maxNamingDelay is how long after it was read an outlier may begin to be named.
+	maxNamingDelay = 5 * time.Second
 	// drainTime is how long outliers are still named when the daemon stops.
 	drainTime = time.Second
-	// pause follows a sample that could not be read, so that a kernel side gone
+	// retryDelay follows a sample that could not be read, so that a kernel side gone
 	// wrong does not keep a CPU busy.
-	pause = time.Millisecond
+	retryDelay = time.Millisecond
 )
 
 // pipeline takes outliers from the kernel side and waits for nothing else. Each
@@ -45,13 +45,13 @@ type pipeline struct {
 	now      func() time.Time
 	run      string // the part of ids that is of this run of the daemon
 
-	seq      uint64    // of the last outlier; of the reader
-	warned   time.Time // about a sample; of the reader
-	queue    *fair.Queue[*event]
-	stopping chan struct{} // closed when no more is named
-	waiting  deadlines
+	seq       uint64    // of the last outlier; of the reader
+	warned    time.Time // about a sample; of the reader
+	queue     *fair.Queue[*event]
+	stopping  chan struct{} // closed when no more is named
+	deadlines deadlines
 
-	late, skipped, dropped dropCounter   // by rule
+	late, skipped, dropped ruleCounter   // by rule
 	unusable               atomic.Uint64 // samples
 }
 
@@ -61,26 +61,26 @@ type event struct {
 	read time.Time
 	due  time.Time // it is told of at the latest
 
-	mu   sync.Mutex
-	told bool
+	mu        sync.Mutex
+	published bool
 }
 
 // prepare makes what every pipeline has.
 func (p *pipeline) prepare() *pipeline {
-	p.queue = fair.New[*event](&fair.Options{Workers: namers, Capacity: backlog})
+	p.queue = fair.New[*event](&fair.Options{Workers: namingWorkers, Capacity: namingQueue})
 	p.stopping = make(chan struct{})
-	p.waiting.wake = make(chan struct{}, 1)
+	p.deadlines.wake = make(chan struct{}, 1)
 	return p
 }
 
 // serve runs until there are no more outliers, and all are told of.
 func (p *pipeline) serve() error {
 	var naming, telling sync.WaitGroup
-	for range namers {
-		naming.Go(p.nameAll)
+	for range namingWorkers {
+		naming.Go(p.nameEvents)
 	}
 	named := make(chan struct{})
-	telling.Go(func() { p.tellAll(named) })
+	telling.Go(func() { p.publishDeadlines(named) })
 
 	err := p.readAll()
 
@@ -105,7 +105,7 @@ func (p *pipeline) readAll() error {
 		var panicked *guard.PanicError
 		switch {
 		case err == nil:
-			p.take(o)
+			p.accept(o)
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case errors.As(err, &panicked), errors.Is(err, tracker.ErrSample):
@@ -114,15 +114,15 @@ func (p *pipeline) readAll() error {
 				p.warned = now
 				p.log.Warn("a sample of the kernel side was left out", zap.Error(err))
 			}
-			time.Sleep(pause)
+			time.Sleep(retryDelay)
 		default:
 			return err
 		}
 	}
 }
 
-// take starts one outlier on its way.
-func (p *pipeline) take(o *tracker.Outlier) {
+// accept starts one outlier on its way.
+func (p *pipeline) accept(o *tracker.Outlier) {
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
 	o.NewLater()
@@ -131,12 +131,12 @@ func (p *pipeline) take(o *tracker.Outlier) {
 	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
 		o.Snapshot = nil
 	}
-	early := p.waiting.add(e)
+	early := p.deadlines.add(e)
 	if !p.queue.Push(fair.Owner{User: o.Task.UID, Process: o.Task.PID}, e) {
 		p.skip(e) // told of in its turn: those before it of its process are first
 	}
 	if early != nil {
-		p.tell(early)
+		p.publishEvent(early)
 	}
 }
 
@@ -147,8 +147,8 @@ func (p *pipeline) skip(e *event) {
 	e.Later.Done()
 }
 
-// nameAll names outliers until there are no more.
-func (p *pipeline) nameAll() {
+// nameEvents names outliers until there are no more.
+func (p *pipeline) nameEvents() {
 	for {
 		t, ok := p.queue.Next()
 		if !ok {
@@ -161,14 +161,14 @@ func (p *pipeline) nameAll() {
 }
 
 func (p *pipeline) name(e *event) {
-	defer p.tell(e)
+	defer p.publishEvent(e)
 	stopping := false
 	select {
 	case <-p.stopping:
 		stopping = true
 	default:
 	}
-	if stopping || p.now().Sub(e.read) > nameWithin {
+	if stopping || p.now().Sub(e.read) > maxNamingDelay {
 		p.skip(e)
 		return
 	}
@@ -179,14 +179,14 @@ func (p *pipeline) name(e *event) {
 	e.Later.Done()
 }
 
-// tell publishes an outlier, or what was found out since it was published. It
+// publishEvent publishes an outlier, or what was found out since it was published. It
 // does nothing if there is nothing new.
-func (p *pipeline) tell(e *event) {
+func (p *pipeline) publishEvent(e *event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.Later.Known()
-	first := !e.told
-	e.told = true
+	first := !e.published
+	e.published = true
 	if !first && o.Partial {
 		return
 	}
@@ -207,17 +207,17 @@ func (p *pipeline) tell(e *event) {
 	}
 }
 
-// dropCounter counts by rule.
-type dropCounter struct {
+// ruleCounter counts by rule.
+type ruleCounter struct {
 	rules sync.Map // name to *atomic.Uint64
 }
 
-func (c *dropCounter) add(rule string) {
+func (c *ruleCounter) add(rule string) {
 	n, _ := c.rules.LoadOrStore(rule, new(atomic.Uint64))
 	n.(*atomic.Uint64).Add(1)
 }
 
-func (c *dropCounter) get(rule string) uint64 {
+func (c *ruleCounter) get(rule string) uint64 {
 	n, ok := c.rules.Load(rule)
 	if !ok {
 		return 0

@@ -12,8 +12,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// measured is how long events are counted for recorder.cover.
-const measured = time.Second
+// coverSample is how long events are counted for recorder.cover.
+const coverSample = time.Second
 
 // sizeRecorder sets how large the recorder's rings are: as configured, or for
 // recorder.cover by the events that it counts for a second. Nothing is kept of
@@ -57,7 +57,7 @@ func countEvents(groups []string) (perSecond float64, err error) {
 		return 0, err
 	}
 	before, start := k.Recorded(), time.Now()
-	time.Sleep(measured)
+	time.Sleep(coverSample)
 	took := time.Since(start).Seconds()
 	for i, c := range k.Recorded() {
 		perSecond = max(perSecond, float64(c.Recorded-before[i].Recorded)/took)
@@ -80,13 +80,13 @@ func coverSize(r *config.Recorder, rate float64, cpus int) (size int, limited bo
 	return size, false
 }
 
-// shortCover is how long the history must be too short before the log says so.
-const shortCover = time.Minute
+// coverWarnAfter is how long the history must be too short before the log says so.
+const coverWarnAfter = time.Minute
 
 // checkCover says once in the log that the rate has outgrown recorder.cover.
 func (d *daemon) checkCover(now time.Time) {
 	r := &d.cfg.Recorder
-	if r.Cover == 0 || d.coverTold {
+	if r.Cover == 0 || d.coverLogged {
 		return
 	}
 	for _, c := range d.recorder.Coverage() {
@@ -94,8 +94,8 @@ func (d *daemon) checkCover(now time.Time) {
 			if d.coverShort.IsZero() {
 				d.coverShort = now
 			}
-			if now.Sub(d.coverShort) >= shortCover {
-				d.coverTold = true
+			if now.Sub(d.coverShort) >= coverWarnAfter {
+				d.coverLogged = true
 				d.log.Warn("the history is shorter than recorder.cover: events have become more",
 					zap.Int("cpu", c.CPU), zap.Float64("events_per_second", c.EventsPerSecond), zap.Duration("covers", covers),
 					zap.Duration("cover", r.Cover), zap.String("to_change", "restart tailcam to measure anew, or raise recorder.size"))

@@ -9,12 +9,12 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// ruleTime is how long rule files may take to be read. They are few and small:
+// rulesTimeout is how long rule files may take to be read. They are few and small:
 // what takes longer does not answer.
-const ruleTime = 5 * time.Second
+const rulesTimeout = 5 * time.Second
 
-// errRulesHang says that rule files lie where nobody answers.
-var errRulesHang = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
+// errRulesHung says that rule files lie where nobody answers.
+var errRulesHung = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
 
 // ruleReader reads rule files on a thread that is left behind if their file
 // system does not answer: one at most, however often they are asked for.
@@ -36,7 +36,7 @@ func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 	select {
 	case <-r.free:
 	default:
-		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHang)
+		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHung)
 	}
 	done := make(chan ruleList, 1)
 	go func() {
@@ -44,12 +44,12 @@ func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 		r.free <- struct{}{}
 		done <- ruleList{list, err}
 	}()
-	timeout := time.NewTimer(ruleTime)
+	timeout := time.NewTimer(rulesTimeout)
 	defer timeout.Stop()
 	select {
 	case l := <-done:
 		return l.rules, l.err
 	case <-timeout.C:
-		return nil, errRulesHang
+		return nil, errRulesHung
 	}
 }

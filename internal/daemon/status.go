@@ -76,7 +76,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			HeldBack: k.HeldBack, Limited: k.Limited,
 		}
 		d.addDistribution(&info, r, distributions)
-		d.addLive(&info, r, &k, distributions)
+		d.addOverrides(&info, r, &k, distributions)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
 		}

@@ -20,10 +20,10 @@ const (
 	startGrace = 2 * time.Second
 )
 
-var errHangs = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
+var errHung = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
 
-// stopping is a stage that can be told to stop.
-type stopping struct {
+// stage is a stage that can be told to stop.
+type stage struct {
 	name  string
 	stop  context.CancelFunc
 	ended <-chan struct{}
@@ -31,7 +31,7 @@ type stopping struct {
 
 // stop stops the stages in the reverse order, each when the one before has ended.
 // When the time is over it tells all of them, and says which go on.
-func (d *daemon) stop(stages []stopping) {
+func (d *daemon) stop(stages []stage) {
 	timeout := time.NewTimer(stopTime)
 	defer timeout.Stop()
 	for i := len(stages) - 1; i >= 0; i-- {
@@ -49,28 +49,28 @@ func (d *daemon) stop(stages []stopping) {
 			select {
 			case <-s.ended:
 			default:
-				d.log.Error("stop", zap.String("stage", s.name), zap.Error(errHangs))
+				d.log.Error("stop", zap.String("stage", s.name), zap.Error(errHung))
 			}
 		}
 		return
 	}
 }
 
-// undoWithin runs a step of the end, and leaves it behind if it takes too long.
-func undoWithin(limit time.Duration, do func() error) error {
+// undoStep runs a step of the end, and leaves it behind if it takes too long.
+func undoStep(limit time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(limit):
-		return errHangs
+		return errHung
 	}
 }
 
-// begin runs a step of the start. Told to stop meanwhile, it waits a little for
+// runStep runs a step of the start. Told to stop meanwhile, it waits a little for
 // the step, whose clean-up is then left to the end of the process.
-func begin(ctx context.Context, do func() error) error {
+func runStep(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
@@ -82,6 +82,6 @@ func begin(ctx context.Context, do func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(startGrace):
-		return fmt.Errorf("%w: %w", context.Cause(ctx), errHangs)
+		return fmt.Errorf("%w: %w", context.Cause(ctx), errHung)
 	}
 }

@@ -24,27 +24,27 @@ func (d *daemon) watchStorms(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := d.lookForStorms(time.Now()); err != nil {
+			if err := d.checkStorms(time.Now()); err != nil {
 				d.log.Warn("pause rules that fire too often", zap.Error(err))
 			}
 		}
 	}
 }
 
-func (d *daemon) lookForStorms(now time.Time) error {
+func (d *daemon) checkStorms(now time.Time) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	counted, err := d.kernel.Pressures()
 	if err != nil {
 		return err
 	}
-	list := make(map[string]overrides.Pressure, len(counted))
+	list := make(map[string]overrides.Counts, len(counted))
 	for name, k := range counted {
-		list[name] = overrides.Pressure{Limited: k.Limited, Passed: k.Outliers}
+		list[name] = overrides.Counts{Limited: k.Limited, Passed: k.Outliers}
 	}
 	d.mu.Lock()
-	begin, end := d.storms.Look(now, list)
-	held := d.storms.All()
+	begin, end := d.storms.Update(now, list)
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if len(begin) == 0 && len(end) == 0 {
 		return nil
@@ -52,15 +52,15 @@ func (d *daemon) lookForStorms(now time.Time) error {
 	if err := d.kernel.Hold(held); err != nil {
 		return err
 	}
-	d.tellStorms(now, begin)
+	d.logStorms(now, begin)
 	for _, name := range end {
 		d.log.Info("rule resumed after an automatic pause", zap.String("rule", name))
 	}
 	return nil
 }
 
-// tellStorms logs what to change of the rules that are paused from now on.
-func (d *daemon) tellStorms(now time.Time, begin []overrides.Storm) {
+// logStorms logs what to change of the rules that are paused from now on.
+func (d *daemon) logStorms(now time.Time, begin []overrides.Storm) {
 	var h *tracker.Histograms
 	if len(begin) > 0 {
 		h = d.distributions()
@@ -119,20 +119,20 @@ func roundUp(d time.Duration) time.Duration {
 	return time.Duration(math.Ceil(float64(d)/unit) * unit)
 }
 
-// followRules forgets the storms of rules that have changed, and resumes them. Under d.change.
-func (d *daemon) followRules(before, after []rules.Rule) error {
+// resetChangedStorms forgets the storms of rules that have changed, and resumes them. Under d.change.
+func (d *daemon) resetChangedStorms(before, after []rules.Rule) error {
 	old := make(map[string]rules.Rule, len(before))
 	for _, r := range before {
-		old[r.Name] = plain(r)
+		old[r.Name] = comparable(r)
 	}
 	changed := false
 	d.mu.Lock()
 	for _, r := range after {
-		if was, ok := old[r.Name]; !ok || !reflect.DeepEqual(was, plain(r)) {
-			changed = d.storms.Forget(r.Name) || changed
+		if was, ok := old[r.Name]; !ok || !reflect.DeepEqual(was, comparable(r)) {
+			changed = d.storms.Reset(r.Name) || changed
 		}
 	}
-	held := d.storms.All()
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !changed {
 		return nil
@@ -140,8 +140,8 @@ func (d *daemon) followRules(before, after []rules.Rule) error {
 	return d.kernel.Hold(held)
 }
 
-// plain is what a rule says, wherever it stands and whether it is paused.
-func plain(r rules.Rule) rules.Rule {
+// comparable is what a rule says, wherever it stands and whether it is paused.
+func comparable(r rules.Rule) rules.Rule {
 	r.Pos, r.Paused = rules.Position{}, false
 	return r
 }
@@ -149,8 +149,8 @@ func plain(r rules.Rule) rules.Rule {
 // endStorm resumes a rule that was paused automatically; ok: it was. Under d.change.
 func (d *daemon) endStorm(rule string) (ok bool, err error) {
 	d.mu.Lock()
-	ok = d.storms.Forget(rule)
-	held := d.storms.All()
+	ok = d.storms.Reset(rule)
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !ok {
 		return false, nil

@@ -17,19 +17,19 @@ import (
 
 // Bounds of what is asked about one trace.
 const (
-	maxNamedTasks = 8192
-	maxNamedFiles = 16384
-	namingTime    = 2 * time.Second
-	promptNaming  = 200 * time.Millisecond // of command lines, for a snapshot that is taken with a real-time priority
+	maxNamedTasks    = 8192
+	maxNamedFiles    = 16384
+	taskNamesTimeout = 2 * time.Second
+	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for a snapshot that is taken with a real-time priority
 
-	namingFilesTime = time.Second
+	fileNamesTimeout = time.Second
 )
 
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
-func (d *daemon) traceNames(m trace.Mentioned) (n snapshot.Names) {
-	d.promptUntil.Store(time.Now().Add(promptNaming).UnixNano())
+func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
+	d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
 	_ = d.guard.Do(guard.TraceNames, func() error { // it is logged
-		n = name(d.hosts, d.symbols, m)
+		n = lookUpNames(d.hosts, d.symbols, m)
 		return nil
 	})
 	return n
@@ -50,13 +50,13 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 	return all
 }
 
-// name finds out what the numbers in a trace stand for, as far as it is still
+// lookUpNames finds out what the numbers in a trace stand for, as far as it is still
 // there to be asked.
-func name(hosts *process.Table, kernel interface {
+func lookUpNames(hosts *process.Table, kernel interface {
 	KernelNames([]uint64) ([]string, error)
-}, m trace.Mentioned) snapshot.Names {
+}, m trace.References) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
-	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], namingTime) {
+	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], taskNamesTimeout) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
 			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
@@ -80,7 +80,7 @@ func name(hosts *process.Table, kernel interface {
 			n.Devices[number] = filepath.Base(link)
 		}
 	}
-	end := time.Now().Add(namingFilesTime)
+	end := time.Now().Add(fileNamesTimeout)
 	for _, pid := range slices.Sorted(maps.Keys(m.Files)) {
 		if len(n.Files) > maxNamedFiles || time.Now().After(end) {
 			break

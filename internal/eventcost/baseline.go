@@ -8,13 +8,13 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// empty is a program that does nothing: what it is said to take is the cost of counting.
-type empty struct {
+// baseline is a program that does nothing: what it is said to take is the cost of counting.
+type baseline struct {
 	program *ebpf.Program
 	link    link.Link
 }
 
-func startEmpty() (*empty, error) {
+func startBaseline() (*baseline, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "tailcam_nothing", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_switch",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, License: "Dual BSD/GPL",
@@ -27,16 +27,16 @@ func startEmpty() (*empty, error) {
 		_ = p.Close()
 		return nil, fmt.Errorf("attach an empty program: %w", err)
 	}
-	return &empty{p, l}, nil
+	return &baseline{p, l}, nil
 }
 
-func (e *empty) close() {
+func (e *baseline) close() {
 	_ = e.link.Close()
 	_ = e.program.Close()
 }
 
-// gross is nanoseconds a run.
-func (e *empty) gross() (float64, error) {
+// perRun is nanoseconds a run.
+func (e *baseline) perRun() (float64, error) {
 	s, err := e.program.Stats()
 	if err != nil {
 		return 0, fmt.Errorf("read the statistics of an empty program: %w", err)

@@ -30,11 +30,11 @@ type Event struct {
 	Hook      string   `json:"hook"`
 	Available bool     `json:"available"`
 	Reason    string   `json:"reason,omitempty"` // why not
-	Price     *Price   `json:"measured,omitempty"`
+	Cost      *Cost    `json:"measured,omitempty"`
 }
 
-// Price is what was measured of one kind of event.
-type Price struct {
+// Cost is what was measured of one kind of event.
+type Cost struct {
 	Events     uint64  `json:"events"`
 	ForNS      int64   `json:"for_ns"`
 	PerSecond  float64 `json:"events_per_second"`
@@ -57,7 +57,7 @@ func List() ([]Event, error) {
 		e := &events[i]
 		t := trace.Type(e.Record)
 		out := Event{
-			Group: e.Groups[0], Groups: e.Groups, Event: name(e), Fields: t.Fields(),
+			Group: e.Groups[0], Groups: e.Groups, Event: eventName(e), Fields: t.Fields(),
 			Hook: e.Hook, Available: e.Missing == nil,
 		}
 		if e.Missing != nil {
@@ -68,9 +68,9 @@ func List() ([]Event, error) {
 	return list, nil
 }
 
-// name is the event's name: system calls have their own in place of the star,
+// eventName is the event's name: system calls have their own in place of the star,
 // and two tracepoints of reclaim share a type of record.
-func name(e *tracker.Event) string {
+func eventName(e *tracker.Event) string {
 	switch t := trace.Type(e.Record); t {
 	case trace.SyscallEntry:
 		return "syscall_entry_*"
@@ -95,20 +95,20 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	}
 	kernel, err := tracker.New(nil, &tracker.Options{Groups: tracker.Groups, Ring: ring, NoHistograms: true, Tasks: 64, Syscalls: 64, Requests: 64})
 	if err != nil {
-		return list, privilege(err)
+		return list, privilegeError(err)
 	}
 	defer kernel.Close() //nolint:errcheck // it is only measured
-	none, err := startEmpty()
+	none, err := startBaseline()
 	if err != nil {
-		return list, privilege(err)
+		return list, privilegeError(err)
 	}
 	defer none.close()
 	if err := kernel.Attach(); err != nil {
-		return list, privilege(err)
+		return list, privilegeError(err)
 	}
 	statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
-		return list, privilege(fmt.Errorf("let the kernel count the time of BPF programs: %w", err))
+		return list, privilegeError(fmt.Errorf("let the kernel count the time of BPF programs: %w", err))
 	}
 	begin := time.Now()
 	select {
@@ -117,16 +117,16 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	}
 	took := time.Since(begin)
 	programs, err := kernel.ProgramStats()
-	base, errBase := none.gross()
+	base, errBase := none.perRun()
 	if err := errors.Join(err, errBase, statistics.Close(), ctx.Err()); err != nil {
 		return list, err
 	}
-	return list, price(list, programs, base, took)
+	return list, addCosts(list, programs, base, took)
 }
 
-// price notes what was counted. What shares a program with another event is
+// addCosts notes what was counted. What shares a program with another event is
 // counted there.
-func price(list []Event, programs []tracker.ProgramStats, base float64, took time.Duration) error {
+func addCosts(list []Event, programs []tracker.ProgramStats, base float64, took time.Duration) error {
 	events, err := tracker.Events()
 	if err != nil {
 		return err
@@ -136,13 +136,13 @@ func price(list []Event, programs []tracker.ProgramStats, base float64, took tim
 		if at < 0 || i >= len(list) {
 			continue
 		}
-		list[i].Price = priceOf(programs[at].Runs, programs[at].RunTime, base, took)
+		list[i].Cost = newCost(programs[at].Runs, programs[at].RunTime, base, took)
 	}
 	return nil
 }
 
-func priceOf(runs uint64, ran time.Duration, base float64, took time.Duration) *Price {
-	p := &Price{Events: runs, ForNS: took.Nanoseconds(), PerSecond: float64(runs) / took.Seconds()}
+func newCost(runs uint64, ran time.Duration, base float64, took time.Duration) *Cost {
+	p := &Cost{Events: runs, ForNS: took.Nanoseconds(), PerSecond: float64(runs) / took.Seconds()}
 	if runs > 0 {
 		p.NSGross = float64(ran.Nanoseconds()) / float64(runs)
 		p.NS = max(p.NSGross-base, 0)
@@ -151,7 +151,7 @@ func priceOf(runs uint64, ran time.Duration, base float64, took time.Duration) *
 	return p
 }
 
-func privilege(err error) error {
+func privilegeError(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: %w", ErrPrivilege, err)
 	}

@@ -48,14 +48,14 @@ func TestList(t *testing.T) {
 }
 
 func TestPrice(t *testing.T) {
-	p := priceOf(1000, 150*time.Microsecond, 50, 500*time.Millisecond)
-	if want := (Price{Events: 1000, ForNS: 5e8, PerSecond: 2000, NS: 100, NSGross: 150, CPUPercent: 0.02}); *p != want {
+	p := newCost(1000, 150*time.Microsecond, 50, 500*time.Millisecond)
+	if want := (Cost{Events: 1000, ForNS: 5e8, PerSecond: 2000, NS: 100, NSGross: 150, CPUPercent: 0.02}); *p != want {
 		t.Errorf("%+v, want %+v", *p, want)
 	}
-	if p := priceOf(0, 0, 50, time.Second); p.NS != 0 || p.CPUPercent != 0 {
+	if p := newCost(0, 0, 50, time.Second); p.NS != 0 || p.CPUPercent != 0 {
 		t.Errorf("of nothing: %+v", *p)
 	}
-	if p := priceOf(10, 10, 50, time.Second); p.NS != 0 {
+	if p := newCost(10, 10, 50, time.Second); p.NS != 0 {
 		t.Errorf("less than nothing: %+v", *p)
 	}
 }
@@ -72,10 +72,10 @@ func TestMeasure(t *testing.T) {
 	for _, e := range list {
 		switch {
 		case e.Event == trace.Steal.String(): // it has no program of its own
-		case e.Available != (e.Price != nil):
-			t.Errorf("%s: available %t, measured %t", e.Event, e.Available, e.Price != nil)
-		case e.Event == "sched_switch" && (e.Price.Events == 0 || e.Price.NSGross <= 0 || e.Price.PerSecond <= 0):
-			t.Errorf("no price: %+v", *e.Price)
+		case e.Available != (e.Cost != nil):
+			t.Errorf("%s: available %t, measured %t", e.Event, e.Available, e.Cost != nil)
+		case e.Event == "sched_switch" && (e.Cost.Events == 0 || e.Cost.NSGross <= 0 || e.Cost.PerSecond <= 0):
+			t.Errorf("no price: %+v", *e.Cost)
 		}
 	}
 }

@@ -24,14 +24,14 @@ type Options struct {
 }
 
 const (
-	readTime     = 200 * time.Millisecond // of reading memory of a process
-	answerTime   = parseTime + 450*time.Millisecond
-	hedgeTime    = 150 * time.Millisecond // after it names alone are asked for, elsewhere
-	lookTime     = 250 * time.Millisecond
-	kernelRetry  = 5 * time.Minute // the kernel's debug file may be installed meanwhile
-	openerMemory = 256 << 20       // they need little; threads of C count in full
-	closeTime    = time.Second
-	minMemory    = 160 << 20 // of a parser
+	readTime      = 200 * time.Millisecond // of reading memory of a process
+	answerTime    = parseTime + 450*time.Millisecond
+	hedgeTime     = 150 * time.Millisecond // after it names alone are asked for, elsewhere
+	checkInterval = 250 * time.Millisecond
+	kernelRetry   = 5 * time.Minute // the kernel's debug file may be installed meanwhile
+	openerMemory  = 256 << 20       // they need little; threads of C count in full
+	closeTime     = time.Second
+	minMemory     = 160 << 20 // of a parser
 )
 
 // Helper names the frames of stacks and reads the memory of processes, by way
@@ -46,11 +46,11 @@ type Helper struct {
 
 	full, names, remote, reader *lane
 
-	mu       sync.Mutex
-	children []*child // those that may be there still
-	busy     map[int]chan struct{}
-	silent   silent
-	noKernel time.Time // the kernel has no debug file: do not ask before
+	mu           sync.Mutex
+	children     []*child // those that may be there still
+	busy         map[int]chan struct{}
+	unresponsive unresponsive
+	noKernel     time.Time // the kernel has no debug file: do not ask before
 
 	late, refused, killed, unsafe, remotes atomic.Uint64
 	cpu                                    atomic.Int64
@@ -108,7 +108,7 @@ func (h *Helper) lanes() []*lane { return []*lane{h.full, h.names, h.remote, h.r
 
 func (h *Helper) watch() {
 	defer h.ended.Done()
-	tick := time.NewTicker(lookTime)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -116,7 +116,7 @@ func (h *Helper) watch() {
 			return
 		case now := <-tick.C:
 			for _, l := range h.lanes() {
-				_ = h.opts.Guard.Do(guard.Helper, func() error { l.look(now); return nil }) // it is logged
+				_ = h.opts.Guard.Do(guard.Helper, func() error { l.check(now); return nil }) // it is logged
 			}
 		}
 	}
@@ -137,19 +137,19 @@ func (h *Helper) add(w *worker) {
 	h.children = append(h.children, w.children...)
 }
 
-// corpses counts processes that were killed and hang in the kernel.
-func (h *Helper) corpses() int {
-	running := 0
+// leftover counts processes that were killed and hang in the kernel.
+func (h *Helper) leftover() int {
+	alive := 0
 	for _, l := range h.lanes() {
 		if w := l.current(); w != nil {
-			running += len(w.children)
+			alive += len(w.children)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n, left := corpses(h.children)
+	n, left := running(h.children)
 	h.children = left
-	return n - running
+	return n - alive
 }
 
 // Close ends the helpers. Those that hang in the kernel are left behind.
@@ -163,14 +163,14 @@ func (h *Helper) Close() error {
 	}
 	gone := make(chan struct{})
 	go func() {
-		h.starter.left.Wait()
+		h.starter.children.Wait()
 		close(gone)
 	}()
 	defer h.starter.close()
 	select {
 	case <-gone:
 	case <-time.After(closeTime):
-		return fmt.Errorf("%d helpers hang in the kernel and are left behind", h.corpses())
+		return fmt.Errorf("%d helpers hang in the kernel and are left behind", h.leftover())
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ type Stats struct {
 
 // Stats tells what the helpers hold and have given up.
 func (h *Helper) Stats() Stats {
-	s := Stats{Refused: h.refused.Load(), Killed: h.killed.Load(), Unread: h.unsafe.Load(), Left: h.corpses(), CPU: time.Duration(h.cpu.Load())}
+	s := Stats{Refused: h.refused.Load(), Killed: h.killed.Load(), Unread: h.unsafe.Load(), Left: h.leftover(), CPU: time.Duration(h.cpu.Load())}
 	for _, l := range h.lanes() {
 		w := l.current()
 		if w == nil {

@@ -97,19 +97,19 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		hello, err := lessConfined(sandbox.Enter(sandbox.Parser(o.largest()), 0))
+		hello, err := confinement(sandbox.Enter(sandbox.Parser(o.largest()), 0))
 		if err != nil {
 			return err
 		}
 		return p.serve(hello)
 	case roleOpen:
 		files := symbols.NewOpener(&symbols.OpenerOptions{Local: !o.remote})
-		if _, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
+		if _, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
 			return err
 		}
 		return serveOpener(daemonFD, files)
 	case roleRead:
-		hello, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
+		hello, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
 		if err != nil {
 			return err
 		}
@@ -118,8 +118,8 @@ func serve(args []string) error {
 	return fmt.Errorf("no helper is called %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
 }
 
-// lessConfined makes of an error that can be lived with what the daemon is told.
-func lessConfined(err error) (hello string, _ error) {
+// confinement makes of an error that can be lived with what the daemon is told.
+func confinement(err error) (hello string, _ error) {
 	if errors.Is(err, sandbox.ErrNoFilter) {
 		return err.Error(), nil
 	}

@@ -11,7 +11,7 @@ import (
 
 // Memory walks the stack of a thread that does not run; see process.UserStack.
 func (h *Helper) Memory(pid int, ip, sp, fp uint64) ([]uint64, error) {
-	m, err := h.read(&request{kind: askMemory, pid: pid, addrs: []uint64{ip, sp, fp}})
+	m, err := h.read(&request{kind: reqMemory, pid: pid, addrs: []uint64{ip, sp, fp}})
 	if err != nil || len(m.addrs) == 0 {
 		return []uint64{ip}, err
 	}
@@ -21,7 +21,7 @@ func (h *Helper) Memory(pid int, ip, sp, fp uint64) ([]uint64, error) {
 // Cmdline reads the command line of the process that began at start, in clock
 // ticks after boot. The arguments are separated by spaces; all is printable.
 func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
-	m, err := h.read(&request{kind: askCmdline, pid: pid, start: start})
+	m, err := h.read(&request{kind: reqCmdline, pid: pid, start: start})
 	return m.text, err
 }
 
@@ -30,9 +30,9 @@ func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
 func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 	out := make(map[process.Started]string, len(of))
 	now := time.Now()
-	of = slices.DeleteFunc(slices.Clone(of), func(p process.Started) bool { return !h.accounts.allows(now, parties(p.PID)...) })
+	of = slices.DeleteFunc(slices.Clone(of), func(p process.Started) bool { return !h.accounts.allow(now, payers(p.PID)...) })
 	for part := range slices.Chunk(of, maxCmdlines) {
-		q := &request{kind: askCmdlines}
+		q := &request{kind: reqCmdlines}
 		for _, p := range part {
 			q.addrs = append(q.addrs, uint64(p.PID), p.Start)
 		}
@@ -54,8 +54,8 @@ func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 var ErrRefused = errors.New("not read for a while: it has made helpers hang")
 
 func (h *Helper) read(q *request) (message, error) {
-	who := parties(q.pid)
-	if !h.accounts.allows(time.Now(), who...) {
+	who := payers(q.pid)
+	if !h.accounts.allow(time.Now(), who...) {
 		h.refused.Add(1)
 		return message{}, ErrRefused
 	}

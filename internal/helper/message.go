@@ -10,16 +10,16 @@ import (
 
 // Kinds of requests of the daemon.
 const (
-	askStack   = 1 // names for addresses of a process; to a parser
-	askKernel  = 2 // sources for offsets in the kernel's code; to a parser
-	askMemory  = 3 // walk the stack of a thread that does not run; to a reader
-	askCmdline = 4 // the command line of a process; to a reader
+	reqStack   = 1 // names for addresses of a process; to a parser
+	reqKernel  = 2 // sources for offsets in the kernel's code; to a parser
+	reqMemory  = 3 // walk the stack of a thread that does not run; to a reader
+	reqCmdline = 4 // the command line of a process; to a reader
 
-	askFunction = 5 // where a function of a program is, and its size; to a parser
-	askStatic   = 6 // where a usdt probe of a program is; to a parser
-	askProgram  = 7 // whether a program can be read; to a parser
+	reqFunction = 5 // where a function of a program is, and its size; to a parser
+	reqStatic   = 6 // where a usdt probe of a program is; to a parser
+	reqProgram  = 7 // whether a program can be read; to a parser
 
-	askCmdlines = 8 // command lines of processes, each a pid and a start in addrs; to a reader
+	reqCmdlines = 8 // command lines of processes, each a pid and a start in addrs; to a reader
 )
 
 // request is what the daemon asks.
@@ -78,9 +78,9 @@ func decodeRequest(b []byte) (q request, err error) {
 
 // Kinds of messages of a helper.
 const (
-	sayHello = 1 // it is ready
-	sayNote  = 2 // it begins with a file, or is done with it
-	sayReply = 3
+	msgHello = 1 // it is ready
+	msgNote  = 2 // it begins with a file, or is done with it
+	msgReply = 3
 )
 
 // Flags of a reply.
@@ -115,9 +115,9 @@ func (m *message) encode() []byte {
 	w := writer{m.kind}
 	w.number(m.id)
 	switch m.kind {
-	case sayHello:
+	case msgHello:
 		w.text(scrub(m.text, maxText))
-	case sayNote:
+	case msgNote:
 		begin := uint64(0)
 		if m.begin {
 			begin = 1
@@ -125,7 +125,7 @@ func (m *message) encode() []byte {
 		for _, n := range []uint64{begin, uint64(m.pid), m.file.dev, m.file.ino} {
 			w.number(n)
 		}
-	case sayReply:
+	case msgReply:
 		w.number(m.flags)
 		w.text(scrub(m.text, maxText))
 		w.number(uint64(len(m.addrs)))
@@ -202,13 +202,13 @@ func decodeMessage(b []byte) (m message, err error) {
 	r := &reader{left: b[1:]}
 	m.id = r.number(math.MaxUint64)
 	switch m.kind {
-	case sayHello:
+	case msgHello:
 		m.text = r.printable(maxText)
-	case sayNote:
+	case msgNote:
 		m.begin = r.number(1) == 1
 		m.pid = int(r.number(math.MaxInt32))
 		m.file = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
-	case sayReply:
+	case msgReply:
 		m.flags = r.number(allFlags)
 		m.text = r.printable(maxText)
 		m.addrs = make([]uint64, r.count(maxAddrs))

@@ -24,17 +24,17 @@ func serveOpener(fd int, files *symbols.Files) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		o, err := decodeOrder(buf[:n])
+		o, err := decodeOpenRequest(buf[:n])
 		if err != nil {
 			return err
 		}
-		if err := sendFiles(fd, carryOut(files, o)); err != nil {
+		if err := sendFiles(fd, openFiles(files, o)); err != nil {
 			return err
 		}
 	}
 }
 
-func carryOut(files *symbols.Files, o order) []symbols.Opened {
+func openFiles(files *symbols.Files, o openRequest) []symbols.Opened {
 	var f *os.File
 	var err error
 	switch o.kind {
@@ -84,7 +84,7 @@ func sendFiles(fd int, list []symbols.Opened) error {
 
 // serveReader reads memory of processes for the daemon, until that ends.
 func serveReader(fd int, hello string) error {
-	if err := send(fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
+	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	buf := make([]byte, maxMessage)
@@ -97,13 +97,13 @@ func serveReader(fd int, hello string) error {
 		if err != nil {
 			return err
 		}
-		m := message{kind: sayReply, id: q.id}
+		m := message{kind: msgReply, id: q.id}
 		switch {
-		case q.kind == askMemory && len(q.addrs) == 3:
+		case q.kind == reqMemory && len(q.addrs) == 3:
 			m.addrs, err = process.UserStack(q.pid, q.addrs[0], q.addrs[1], q.addrs[2])
-		case q.kind == askCmdline:
+		case q.kind == reqCmdline:
 			m.text, err = cmdline(q.pid, q.start)
-		case q.kind == askCmdlines && len(q.addrs)%2 == 0:
+		case q.kind == reqCmdlines && len(q.addrs)%2 == 0:
 			m.addrs, m.frames = cmdlines(q.addrs)
 		default:
 			err = errMessage

@@ -21,15 +21,15 @@ const (
 	openPerfMap = 5
 )
 
-// order is a request to open files.
-type order struct {
+// openRequest is a request to open files.
+type openRequest struct {
 	kind byte
 	pid  int
 	path string
 	list []symbols.Mapping
 }
 
-func (o *order) encode() []byte {
+func (o *openRequest) encode() []byte {
 	w := writer{o.kind}
 	w.number(uint64(o.pid))
 	w.text(o.path)
@@ -43,7 +43,7 @@ func (o *order) encode() []byte {
 	return w
 }
 
-func decodeOrder(b []byte) (o order, err error) {
+func decodeOpenRequest(b []byte) (o openRequest, err error) {
 	if len(b) == 0 {
 		return o, errMessage
 	}
@@ -67,8 +67,8 @@ const (
 	noProgram = 3
 )
 
-// asks is the opener as its parser sees it: a symbols.Opener by way of a socket.
-type asks struct {
+// openerClient is the opener as its parser sees it: a symbols.Opener by way of a socket.
+type openerClient struct {
 	mu    sync.Mutex
 	fd    int
 	buf   []byte
@@ -76,12 +76,12 @@ type asks struct {
 	stuck func() // called if the opener does not answer; does not return
 }
 
-func newAsks(fd int, stuck func()) *asks {
-	return &asks{fd: fd, buf: make([]byte, 64<<10), oob: make([]byte, unix.CmsgSpace(4*maxOpen)), stuck: stuck}
+func newOpenerClient(fd int, stuck func()) *openerClient {
+	return &openerClient{fd: fd, buf: make([]byte, 64<<10), oob: make([]byte, unix.CmsgSpace(4*maxOpen)), stuck: stuck}
 }
 
 // ask sends an order for n files and takes what comes.
-func (a *asks) ask(o order, n int) []symbols.Opened {
+func (a *openerClient) ask(o openRequest, n int) []symbols.Opened {
 	out := make([]symbols.Opened, n)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +103,7 @@ func (a *asks) ask(o order, n int) []symbols.Opened {
 	return out
 }
 
-func (a *asks) exchange(order []byte, n int) (results []byte, files []*os.File, err error) {
+func (a *openerClient) exchange(order []byte, n int) (results []byte, files []*os.File, err error) {
 	if err := unix.Sendmsg(a.fd, order, nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return nil, nil, err
 	}
@@ -158,25 +158,27 @@ func received(oob []byte) ([]*os.File, error) {
 }
 
 // Maps implements symbols.Opener.
-func (a *asks) Maps(pid int) (*os.File, error) { return one(a.ask(order{kind: openMaps, pid: pid}, 1)) }
+func (a *openerClient) Maps(pid int) (*os.File, error) {
+	return one(a.ask(openRequest{kind: openMaps, pid: pid}, 1))
+}
 
 // InRoot implements symbols.Opener.
-func (a *asks) InRoot(pid int, path string) (*os.File, error) {
-	return one(a.ask(order{kind: openInRoot, pid: pid, path: path}, 1))
+func (a *openerClient) InRoot(pid int, path string) (*os.File, error) {
+	return one(a.ask(openRequest{kind: openInRoot, pid: pid, path: path}, 1))
 }
 
 // Host implements symbols.Opener.
-func (a *asks) Host(path string) (*os.File, error) {
-	return one(a.ask(order{kind: openHost, path: path}, 1))
+func (a *openerClient) Host(path string) (*os.File, error) {
+	return one(a.ask(openRequest{kind: openHost, path: path}, 1))
 }
 
 // PerfMap implements symbols.Opener.
-func (a *asks) PerfMap(pid int) (*os.File, error) {
-	return one(a.ask(order{kind: openPerfMap, pid: pid}, 1))
+func (a *openerClient) PerfMap(pid int) (*os.File, error) {
+	return one(a.ask(openRequest{kind: openPerfMap, pid: pid}, 1))
 }
 
 // Mapped implements symbols.Opener.
-func (a *asks) Mapped(pid int, list []symbols.Mapping) []symbols.Opened {
+func (a *openerClient) Mapped(pid int, list []symbols.Mapping) []symbols.Opened {
 	var out []symbols.Opened
 	for len(list) > 0 {
 		n, size := 0, 0
@@ -184,7 +186,7 @@ func (a *asks) Mapped(pid int, list []symbols.Mapping) []symbols.Opened {
 			size += len(list[n].Name) + 64
 			n++
 		}
-		out = append(out, a.ask(order{kind: openMapped, pid: pid, list: list[:n]}, n)...)
+		out = append(out, a.ask(openRequest{kind: openMapped, pid: pid, list: list[:n]}, n)...)
 		list = list[n:]
 	}
 	return out

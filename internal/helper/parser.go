@@ -44,7 +44,7 @@ func newParser(fd, openerFD int, o role) (*parser, error) {
 	p.resolver = symbols.New(&symbols.Options{
 		NoLines: !o.lines, MaxBytes: o.memory / 4, MaxLineBytes: o.memory / 4, Timeout: parseTime, Concurrent: 2,
 		MaxFiles: 512, MaxSymbols: int(min(o.memory/64, 2<<20)),
-		Opener: newAsks(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.working,
+		Opener: newOpenerClient(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.beginNote,
 	})
 	p.resolver.Prepare()
 	return p, nil
@@ -63,25 +63,25 @@ func (p *parser) refuses(dev, ino uint64) bool {
 	return false
 }
 
-// working tells the daemon whose file is being worked on, in case it is the
+// beginNote tells the daemon whose file is being worked on, in case it is the
 // last that is heard of this process. What is told while the daemon is too busy
 // to listen is lost.
-func (p *parser) working(pid int, dev, ino uint64) func() {
+func (p *parser) beginNote(pid int, dev, ino uint64) func() {
 	id := p.notes.Add(1)
 	p.mu.Lock()
 	p.active[id] = true
 	p.mu.Unlock()
-	p.note(message{kind: sayNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
-	return func() { p.done(id) }
+	p.note(message{kind: msgNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
+	return func() { p.endNote(id) }
 }
 
-func (p *parser) done(id uint64) {
+func (p *parser) endNote(id uint64) {
 	p.mu.Lock()
 	was := p.active[id]
 	delete(p.active, id)
 	p.mu.Unlock()
 	if was {
-		p.note(message{kind: sayNote, id: id})
+		p.note(message{kind: msgNote, id: id})
 	}
 }
 
@@ -89,8 +89,8 @@ func (p *parser) note(m message) {
 	_ = unix.Sendmsg(p.fd, m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// settle ends the notes of what has gone on in the background, once nothing does.
-func (p *parser) settle() {
+// finishNotes ends the notes of what has gone on in the background, once nothing does.
+func (p *parser) finishNotes() {
 	if p.resolver.Stats().LinesQueued > 0 {
 		return
 	}
@@ -101,13 +101,13 @@ func (p *parser) settle() {
 	}
 	p.mu.Unlock()
 	for _, id := range over {
-		p.done(id)
+		p.endNote(id)
 	}
 }
 
 // serve answers requests one after the other until the daemon closes the socket.
 func (p *parser) serve(hello string) error {
-	if err := send(p.fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
+	if err := send(p.fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	requests := make(chan request)
@@ -131,33 +131,33 @@ func (p *parser) serve(hello string) error {
 			return err
 		}
 		if p.resolver.Stats().LinesQueued > 0 {
-			go p.settleLater()
+			go p.finishNotesLater()
 		}
 	}
 	return nil
 }
 
-func (p *parser) settleLater() {
+func (p *parser) finishNotesLater() {
 	for p.resolver.Stats().LinesQueued > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	p.settle()
+	p.finishNotes()
 }
 
 func (p *parser) answer(q request) *message {
-	m := &message{kind: sayReply, id: q.id}
+	m := &message{kind: msgReply, id: q.id}
 	before := p.resolver.Stats()
 	p.refused.Store(&q.refused)
 	switch q.kind {
-	case askStack:
+	case reqStack:
 		s := p.resolver.User(q.pid, q.addrs)
 		m.frames, m.sources = s.Frames, s.Sources
-	case askKernel:
+	case reqKernel:
 		var known bool
 		if m.sources, known = p.resolver.KernelLines(q.addrs); known {
 			m.flags |= flagKnown
 		}
-	case askFunction, askStatic, askProgram:
+	case reqFunction, reqStatic, reqProgram:
 		p.program(&q, m)
 	default:
 		m.flags |= flagFailed
@@ -179,10 +179,10 @@ func (p *parser) answer(q request) *message {
 func (p *parser) program(q *request, m *message) {
 	var err error
 	switch q.kind {
-	case askFunction:
+	case reqFunction:
 		m.addrs = make([]uint64, 2)
 		m.addrs[0], m.addrs[1], err = p.resolver.Function(q.path, q.name)
-	case askStatic:
+	case reqStatic:
 		m.places, err = p.resolver.Static(q.path, q.provider, q.name)
 	default:
 		err = p.resolver.Answers(q.path)

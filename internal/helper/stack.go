@@ -26,8 +26,8 @@ func (h *Helper) Kernel(addrs []uint64) (symbols.Stack, error) {
 	if err != nil || len(addrs) == 0 || h.opts.NoLines || !h.wantsKernel() {
 		return out, err
 	}
-	m, ok := h.within(h.opts.Limit, func(deadline time.Time) (message, error) {
-		return h.full.ask(&request{kind: askKernel, addrs: offsets}, nil, deadline, answerTime)
+	m, ok := h.withDeadline(h.opts.Limit, func(deadline time.Time) (message, error) {
+		return h.full.ask(&request{kind: reqKernel, addrs: offsets}, nil, deadline, answerTime)
 	})
 	switch {
 	case !ok:
@@ -48,8 +48,8 @@ func (h *Helper) wantsKernel() bool {
 	return time.Now().After(h.noKernel)
 }
 
-// within runs a call that may take longer than is waited for.
-func (h *Helper) within(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
+// withDeadline runs a call that may take longer than is waited for.
+func (h *Helper) withDeadline(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
 	deadline := time.Now().Add(limit)
 	c := make(chan message, 1)
 	go func() {
@@ -68,12 +68,12 @@ func (h *Helper) within(limit time.Duration, f func(deadline time.Time) (message
 	}
 }
 
-// parties are those who pay for a process: itself and its user.
-func parties(pid int) []party {
-	who := []party{{ofProcess, uint64(pid), 0}}
+// payers are those who pay for a process: itself and its user.
+func payers(pid int) []payer {
+	who := []payer{{ofProcess, uint64(pid), 0}}
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err == nil {
-		who = append(who, party{ofUser, uint64(st.Uid), 0})
+		who = append(who, payer{ofUser, uint64(st.Uid), 0})
 	}
 	return who
 }
@@ -85,13 +85,13 @@ func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 		return symbols.Stack{}
 	}
 	n := min(len(addrs), maxAddrs)
-	who := parties(pid)
-	if pid <= 0 || !h.accounts.allows(time.Now(), who...) {
+	who := payers(pid)
+	if pid <= 0 || !h.accounts.allow(time.Now(), who...) {
 		h.refused.Add(1)
 		return addresses(addrs)
 	}
 	deadline := time.Now().Add(h.opts.Limit)
-	release := h.hold(pid, deadline)
+	release := h.lockProcess(pid, deadline)
 	if release == nil {
 		h.late.Add(1)
 		return addresses(addrs)
@@ -108,8 +108,8 @@ func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 	return s
 }
 
-// hold lets one request of a process go on at a time; nil if none could in time.
-func (h *Helper) hold(pid int, deadline time.Time) (release func()) {
+// lockProcess lets one request of a process go on at a time; nil if none could in time.
+func (h *Helper) lockProcess(pid int, deadline time.Time) (release func()) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	for {
@@ -144,14 +144,14 @@ type answer struct {
 
 // user asks for names and lines, and for names alone from another helper if
 // that takes long or fails; for files on file systems that may hang from a third.
-func (h *Helper) user(pid int, addrs []uint64, who []party, deadline time.Time, release func()) (symbols.Stack, bool) {
+func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, release func()) (symbols.Stack, bool) {
 	answers := make(chan answer, len(h.lanes()))
 	var asked sync.WaitGroup
 	ask := func(l *lane) {
 		asked.Add(1)
 		go func() {
 			defer asked.Done()
-			m, err := l.ask(&request{kind: askStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
+			m, err := l.ask(&request{kind: reqStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
 			answers <- answer{l, m, err}
 		}()
 	}
@@ -208,7 +208,7 @@ func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
 		return false
 	}
 	for i, f := range m.frames {
-		if f == noRoom {
+		if f == frameTooLong {
 			f = unknown(addrs[i])
 		}
 		if !strings.HasPrefix(f, unknownPrefix) || strings.HasPrefix(out.Frames[i], unknownPrefix) && len(f) >= len(unknownPrefix) {
@@ -222,7 +222,7 @@ func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
 }
 
 const (
-	noRoom        = "[unknown]"
+	frameTooLong  = "[unknown]"
 	unknownPrefix = "[unknown]"
 )
 

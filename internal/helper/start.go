@@ -23,9 +23,9 @@ import (
 // number that no user has.
 const User = "tailcam-helper"
 
-// noUser is where that number is looked for. It is not nobody's: whoever else
+// firstFreeID is where that number is looked for. It is not nobody's: whoever else
 // runs as nobody, actions for instance, could stop or kill the helpers.
-const noUser = 64731
+const firstFreeID = 64731
 
 // starter starts helpers. One thread starts them all and never ends: the kernel
 // kills them when the thread that has started them ends (PR_SET_PDEATHSIG).
@@ -33,12 +33,12 @@ type starter struct {
 	exe      string
 	orders   chan func()
 	uid, gid int
-	// other: helpers get another user.
-	other   bool
-	ambient []uintptr // capabilities of an opener
-	guard   *guard.Guard
-	missing string // what a helper has to do without
-	left    sync.WaitGroup
+	// ownUser: helpers get another user.
+	ownUser  bool
+	ambient  []uintptr // capabilities of an opener
+	guard    *guard.Guard
+	missing  string // what a helper has to do without
+	children sync.WaitGroup
 }
 
 func newStarter(exe string) (*starter, error) {
@@ -46,10 +46,10 @@ func newStarter(exe string) (*starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &starter{exe: exe, orders: make(chan func()), uid: noUser, gid: noUser}
+	s := &starter{exe: exe, orders: make(chan func()), uid: firstFreeID, gid: firstFreeID}
 	has := func(c uint) bool { return have&(1<<c) != 0 }
-	s.other = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
-	if !s.other {
+	s.ownUser = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
+	if !s.ownUser {
 		s.missing = "helpers run as the daemon's own user: it lacks CAP_SETUID or CAP_SETGID"
 	} else if u, err := user.Lookup(User); err == nil {
 		uid, err1 := strconv.Atoi(u.Uid)
@@ -58,7 +58,7 @@ func newStarter(exe string) (*starter, error) {
 			s.uid, s.gid = uid, gid
 		}
 	} else {
-		for taken(s.uid) {
+		for idInUse(s.uid) {
 			s.uid, s.gid = s.uid+1, s.gid+1
 		}
 	}
@@ -79,8 +79,8 @@ func newStarter(exe string) (*starter, error) {
 	return s, nil
 }
 
-// taken tells whether a user or a group has a number.
-func taken(id int) bool {
+// idInUse tells whether a user or a group has a number.
+func idInUse(id int) bool {
 	_, noUser := user.LookupId(strconv.Itoa(id))
 	_, noGroup := user.LookupGroupId(strconv.Itoa(id))
 	return noUser == nil || noGroup == nil
@@ -94,7 +94,7 @@ type child struct {
 	proc   *os.Process
 	ended  chan struct{} // closed once it is gone; state is set then
 	state  *os.ProcessState
-	stderr *said
+	stderr *stderrBuffer
 }
 
 // start starts one process with these descriptors from 3 on.
@@ -113,13 +113,13 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 		Dir: "/", Env: []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}, Files: append([]*os.File{null, null, write}, files...),
 		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // a terminal's signals are not for it
 	}
-	if s.other {
+	if s.ownUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
 	}
 	if o.name != roleParse {
 		attr.Sys.AmbientCaps = s.ambient
 	}
-	c := &child{role: o.name, ended: make(chan struct{}), stderr: &said{}}
+	c := &child{role: o.name, ended: make(chan struct{}), stderr: &stderrBuffer{}}
 	failed := make(chan error)
 	s.orders <- func() {
 		var err error
@@ -134,23 +134,23 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 		_, _ = io.Copy(c.stderr, read)
 		read.Close()
 	}()
-	s.left.Add(1)
+	s.children.Add(1)
 	go func() {
-		defer s.left.Done()
+		defer s.children.Done()
 		c.state, _ = c.proc.Wait()
 		close(c.ended)
 	}()
 	return c, nil
 }
 
-// said keeps the beginning of what a helper says on its standard error.
-type said struct {
+// stderrBuffer keeps the beginning of what a helper says on its standard error.
+type stderrBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
 // Write implements io.Writer.
-func (s *said) Write(b []byte) (int, error) {
+func (s *stderrBuffer) Write(b []byte) (int, error) {
 	const most = 4096
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +158,8 @@ func (s *said) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line is the first line of it, safe to print.
-func (s *said) line() string {
+// firstLine is the first line of it, safe to print.
+func (s *stderrBuffer) firstLine() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line, _, _ := bytes.Cut(s.text, []byte{'\n'})

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	startTime = 10 * time.Second // until a new helper must be ready
-	noteTime  = 40 * time.Second // of work on one file, in the background even
-	farTime   = 5 * time.Second  // the same on file systems that may hang
-	maxNotes  = 256
-	maxAsked  = 1024
+	startTime      = 10 * time.Second // until a new helper must be ready
+	noteTime       = 40 * time.Second // of work on one file, in the background even
+	remoteNoteTime = 5 * time.Second  // the same on file systems that may hang
+	maxNotes       = 256
+	maxAsked       = 1024
 )
 
 // note is work on a file that a helper has told of.
@@ -84,8 +84,8 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	buf := make([]byte, maxMessage)
 	_ = w.conn.SetReadDeadline(time.Now().Add(startTime))
 	m, err := w.next(buf)
-	if err != nil || m.kind != sayHello {
-		return nil, fmt.Errorf("start helper: %w: %s", errors.Join(err, errGone), w.lastWords())
+	if err != nil || m.kind != msgHello {
+		return nil, fmt.Errorf("start helper: %w: %s", errors.Join(err, errGone), w.failure())
 	}
 	w.hello = m.text
 	_ = w.conn.SetReadDeadline(time.Time{})
@@ -101,10 +101,10 @@ func (w *worker) add(c *child, err error) error {
 	return nil
 }
 
-// lastWords is what its processes said on their standard error.
-func (w *worker) lastWords() string {
+// failure is what its processes said on their standard error.
+func (w *worker) failure() string {
 	for _, c := range w.children {
-		if line := c.stderr.line(); line != "" {
+		if line := c.stderr.firstLine(); line != "" {
 			return c.role + ": " + line
 		}
 	}
@@ -146,13 +146,13 @@ func (w *worker) take(m message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch m.kind {
-	case sayNote:
+	case msgNote:
 		if m.begin && len(w.notes) < maxNotes && w.asked[m.pid] {
 			w.notes[m.id] = note{m.pid, m.file, time.Now()}
 		} else if !m.begin {
 			delete(w.notes, m.id)
 		}
-	case sayReply:
+	case msgReply:
 		w.stats = m
 		if c := w.waiting[m.id]; c != nil {
 			delete(w.waiting, m.id)
@@ -231,8 +231,8 @@ func (w *worker) resident() (most int64) {
 	return most
 }
 
-// corpses counts processes that were killed and are still there.
-func corpses(list []*child) (n int, left []*child) {
+// running counts processes that were killed and are still there.
+func running(list []*child) (n int, left []*child) {
 	for _, c := range list {
 		select {
 		case <-c.ended:

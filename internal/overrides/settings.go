@@ -19,8 +19,8 @@ const MaxThresholds = 256
 
 // Bounds of how long something lasts.
 const (
-	minFor = 100 * time.Millisecond
-	maxFor = 30 * 24 * time.Hour
+	minDuration = 100 * time.Millisecond
+	maxDuration = 30 * 24 * time.Hour
 )
 
 // Threshold is one that was set.
@@ -48,22 +48,22 @@ type Settings struct {
 	lastID     int
 }
 
-// ParseFor reads how long something lasts and returns its end; "": none.
-func ParseFor(s string, now time.Time) (time.Time, error) {
+// ParseEnd reads how long something lasts and returns its end; "": none.
+func ParseEnd(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	d, err := rules.ParseDuration(s, minFor, maxFor)
+	d, err := rules.ParseDuration(s, minDuration, maxDuration)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("for %w; allowed: %s", err, rules.DurationRange(minFor, maxFor))
+		return time.Time{}, fmt.Errorf("for %w; allowed: %s", err, rules.DurationRange(minDuration, maxDuration))
 	}
 	return now.Add(d), nil
 }
 
-// Set adds a threshold and gives it an id. Those that it replaces for good are
+// SetThreshold adds a threshold and gives it an id. Those that it replaces for good are
 // gone: of the same rule and conditions, with no limit that it lacks, and that
 // would not outlast it.
-func (s Settings) Set(t Threshold) (Settings, Threshold, error) {
+func (s Settings) SetThreshold(t Threshold) (Settings, Threshold, error) {
 	if err := conditions(t.When).check(); err != nil {
 		return s, t, fmt.Errorf("rule %s: %w", t.Rule, err)
 	}
@@ -104,22 +104,22 @@ func (c conditions) check() error {
 	return nil
 }
 
-// All means, in place of an id, every one.
-const All = 0
+// AllIDs means, in place of an id, every one.
+const AllIDs = 0
 
-// Clear removes a rule's thresholds, one or All of them, and returns them.
+// ClearThresholds removes a rule's thresholds, one or All of them, and returns them.
 // Without a rule, it removes those of all rules.
-func (s Settings) Clear(rule string, id int) (after Settings, gone []Threshold, err error) {
+func (s Settings) ClearThresholds(rule string, id int) (after Settings, gone []Threshold, err error) {
 	after = s
 	after.thresholds = nil
 	for _, t := range s.thresholds {
-		if (rule == "" || t.Rule == rule) && (id == All || t.ID == id) {
+		if (rule == "" || t.Rule == rule) && (id == AllIDs || t.ID == id) {
 			gone = append(gone, t)
 		} else {
 			after.thresholds = append(after.thresholds, t)
 		}
 	}
-	if id != All && len(gone) == 0 {
+	if id != AllIDs && len(gone) == 0 {
 		return s, nil, fmt.Errorf("rule %s has no threshold %d set: see tailcam threshold list", rule, id)
 	}
 	return after, gone, nil
@@ -157,8 +157,8 @@ func (s Settings) Paused(rule string) (p Pause, ok bool) {
 	return s.pauses[i], true
 }
 
-// Next is when the first of them ends; ok: one does.
-func (s Settings) Next() (next time.Time, ok bool) {
+// NextExpiry is when the first of them ends; ok: one does.
+func (s Settings) NextExpiry() (next time.Time, ok bool) {
 	look := func(t time.Time) {
 		if !t.IsZero() && (!ok || t.Before(next)) {
 			next, ok = t, true
@@ -176,7 +176,7 @@ func (s Settings) Next() (next time.Time, ok bool) {
 // Expire removes those that have ended, and says which.
 func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 	ended := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
-	return s.keep(func(t *Threshold) string {
+	return s.filter(func(t *Threshold) string {
 		if ended(t.Until) {
 			return "expired"
 		}
@@ -189,9 +189,9 @@ func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 	})
 }
 
-// Follow removes what makes no sense with new rule files: the rule is gone, or
+// Reconcile removes what makes no sense with new rule files: the rule is gone, or
 // its tracker has no such condition. It says which, and why.
-func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, gone []string) {
+func (s Settings) Reconcile(file []rules.Rule, host rules.Host) (after Settings, gone []string) {
 	find := func(name string) *rules.Rule {
 		i := slices.IndexFunc(file, func(r rules.Rule) bool { return r.Name == name })
 		if i < 0 {
@@ -199,7 +199,7 @@ func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, go
 		}
 		return &file[i]
 	}
-	return s.keep(func(t *Threshold) string {
+	return s.filter(func(t *Threshold) string {
 		r := find(t.Rule)
 		if r == nil {
 			return "the rule is gone"
@@ -208,7 +208,7 @@ func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, go
 		// looked at when it was set, and with others set beside it.
 		alone := *r
 		alone.Threshold, alone.Timeout, alone.Adaptive = 0, 0, nil
-		limit, err := rules.ParseOverride(&alone, t.When, text(t.Limit.Threshold), text(t.Limit.Timeout), host)
+		limit, err := rules.ParseOverride(&alone, t.When, durationText(t.Limit.Threshold), durationText(t.Limit.Timeout), host)
 		if err != nil {
 			return err.Error()
 		}
@@ -222,16 +222,16 @@ func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, go
 	})
 }
 
-// text is a duration as it was given; "": none.
-func text(d time.Duration) string {
+// durationText is a duration as it was given; "": none.
+func durationText(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return d.String()
 }
 
-// keep asks for each whether there is a reason to drop it.
-func (s Settings) keep(threshold func(*Threshold) string, pause func(*Pause) string) (after Settings, gone []string) {
+// filter asks for each whether there is a reason to drop it.
+func (s Settings) filter(threshold func(*Threshold) string, pause func(*Pause) string) (after Settings, gone []string) {
 	after = Settings{lastID: s.lastID}
 	for _, t := range s.thresholds {
 		if why := threshold(&t); why != "" {

@@ -26,7 +26,7 @@ func set(t *testing.T, s Settings, r *rules.Rule, when map[string][]string, thre
 	if lasts > 0 {
 		add.Until = start.Add(lasts)
 	}
-	s, _, err = s.Set(add)
+	s, _, err = s.SetThreshold(add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("the rules of the files have changed: %+v", file)
 	}
 	s, _ = s.Resume("b")
-	s, _, _ = s.Clear("", All)
+	s, _, _ = s.ClearThresholds("", AllIDs)
 	if got, err := s.Apply(file); err != nil || cmp.Diff(file, got) != "" {
 		t.Errorf("%v\n%s", err, cmp.Diff(file, got))
 	}
@@ -93,26 +93,26 @@ func TestSet(t *testing.T) {
 	if got := ids(s); got != "6 3" {
 		t.Errorf("%s are set", got)
 	}
-	if _, _, err := s.Clear("a", 5); err == nil || err.Error() != "rule a has no threshold 5 set: see tailcam threshold list" {
+	if _, _, err := s.ClearThresholds("a", 5); err == nil || err.Error() != "rule a has no threshold 5 set: see tailcam threshold list" {
 		t.Errorf("clear what is gone: %v", err)
 	}
-	if s, gone, err := s.Clear("a", 3); err != nil || len(gone) != 1 || ids(s) != "6" {
+	if s, gone, err := s.ClearThresholds("a", 3); err != nil || len(gone) != 1 || ids(s) != "6" {
 		t.Errorf("clear one: %v, %v, %s stay", err, gone, ids(s))
 	}
-	if _, gone, err := s.Clear("b", All); err != nil || len(gone) != 0 {
+	if _, gone, err := s.ClearThresholds("b", AllIDs); err != nil || len(gone) != 0 {
 		t.Errorf("clear of a rule without: %v, %v", gone, err)
 	}
 }
 
 func TestExpire(t *testing.T) {
 	r := &rules.Rule{Name: "a", Track: rules.Wakeup, Threshold: time.Second}
-	if _, ok := (Settings{}).Next(); ok {
+	if _, ok := (Settings{}).NextExpiry(); ok {
 		t.Error("nothing ends, but when?")
 	}
 	s := set(t, Settings{}, r, pid("1"), "2ms", "", time.Minute)
 	s = set(t, s, r, pid("2"), "2ms", "", 0)
 	s = s.Pause(Pause{Rule: "a", Until: start.Add(time.Second)})
-	if next, ok := s.Next(); !ok || next != start.Add(time.Second) {
+	if next, ok := s.NextExpiry(); !ok || next != start.Add(time.Second) {
 		t.Errorf("next %v, %v", next, ok)
 	}
 	s, gone := s.Expire(start.Add(time.Second))
@@ -133,7 +133,7 @@ func TestFollow(t *testing.T) {
 	s = set(t, s, &a, pid("4"), "500ms", "", 0)
 	s = s.Pause(Pause{Rule: "a"}).Pause(Pause{Rule: "b"})
 	a.Track, a.Timeout = rules.Syscall, 100*ms // also where a limit is out of order now
-	s, gone := s.Follow([]rules.Rule{a}, &rules.LocalHost{})
+	s, gone := s.Reconcile([]rules.Rule{a}, &rules.LocalHost{})
 	want := []string{
 		"threshold 1 of rule a (preempted=true): rule a: preempted has no meaning with track syscall; allowed: preempted with track wakeup",
 		"threshold 3 of rule b (pid=3): the rule is gone",
@@ -153,7 +153,7 @@ func TestTooMany(t *testing.T) {
 	for i := range MaxThresholds {
 		s = set(t, s, &file[0], pid(fmt.Sprint(i+1)), "2ms", "", 0)
 	}
-	if _, _, err := s.Set(Threshold{Rule: "a"}); err == nil || err.Error() != "256 thresholds are set already: clear some of them (see tailcam threshold list)" {
+	if _, _, err := s.SetThreshold(Threshold{Rule: "a"}); err == nil || err.Error() != "256 thresholds are set already: clear some of them (see tailcam threshold list)" {
 		t.Errorf("one more: %v", err)
 	}
 	if _, err := s.Apply(file); err == nil || err.Error() != "257 overrides, with those of the rule files, but the kernel side holds 256: clear some (see tailcam threshold list)" {
@@ -167,7 +167,7 @@ func TestParseFor(t *testing.T) {
 		"10m": "", "": "", "0": "for is zero" + allowed, "-1s": "for -1s is negative" + allowed, "5": "for 5 has no unit" + allowed, "1ms": "for 1ms is too short" + allowed,
 	} {
 		got := ""
-		if _, err := ParseFor(s, start); err != nil {
+		if _, err := ParseEnd(s, start); err != nil {
 			got = err.Error()
 		}
 		if got != want {

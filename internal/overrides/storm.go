@@ -17,7 +17,7 @@ const (
 	slowFactor            = 10       // times the rate that end it after slowFor
 	fastFor               = 200 * time.Millisecond
 	slowFor               = 2 * time.Second
-	calm                  = time.Minute // without a pause, as long as the last one at least: the next one is a first one
+	calmPeriod            = time.Minute // without a pause, as long as the last one at least: the next one is a first one
 )
 
 // backoff is how long the first pauses of a rule last; all others as the last.
@@ -35,26 +35,26 @@ type Storm struct {
 // must be set. It is not safe for concurrent use.
 type Storms struct {
 	Rate  int // outliers of a rule that reach the daemon a second; 0: no limit, and no storms
-	rules map[string]*pressure
+	rules map[string]*ruleState
 }
 
-// pressure is how a rule does.
-type pressure struct {
+// ruleState is how a rule does.
+type ruleState struct {
 	limited, passed uint64 // at the last look
-	seen            time.Time
+	at              time.Time
 	fast, slow      time.Time // since when it is refused so often; zero: it is not
-	from            Storm     // the last pause
+	last            Storm     // the last pause
 	paused          bool
 }
 
-// Pressure is what the kernel side has counted of a rule.
-type Pressure struct{ Limited, Passed uint64 }
+// Counts is what the kernel side has counted of a rule.
+type Counts struct{ Limited, Passed uint64 }
 
-// Look judges what the rules have done since the last look. It returns those
+// Update judges what the rules have done since the last look. It returns those
 // that are to be paused from now on, and the names of those whose pause ends.
-func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, end []string) {
+func (s *Storms) Update(now time.Time, rules map[string]Counts) (begin []Storm, end []string) {
 	if s.rules == nil {
-		s.rules = map[string]*pressure{}
+		s.rules = map[string]*ruleState{}
 	}
 	for name, p := range s.rules {
 		if _, ok := rules[name]; !ok {
@@ -67,20 +67,20 @@ func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, 
 	for name, k := range rules {
 		p := s.rules[name]
 		if p == nil {
-			s.rules[name] = &pressure{limited: k.Limited, passed: k.Passed, seen: now}
+			s.rules[name] = &ruleState{limited: k.Limited, passed: k.Passed, at: now}
 			continue
 		}
 		refused, all := p.rates(now, k)
 		if p.paused {
-			if !now.Before(p.from.Until) {
+			if !now.Before(p.last.Until) {
 				p.paused = false
 				end = append(end, name)
 			}
 			continue
 		}
-		if s.storm(p, now, refused) {
+		if s.isStorm(p, now, refused) {
 			p.pause(name, now, all)
-			begin = append(begin, p.from)
+			begin = append(begin, p.last)
 		}
 	}
 	slices.SortFunc(begin, func(a, b Storm) int { return cmp.Compare(a.Rule, b.Rule) })
@@ -89,19 +89,19 @@ func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, 
 }
 
 // rates are the outliers a second since the last look: refused, and all.
-func (p *pressure) rates(now time.Time, k Pressure) (refused, all float64) {
-	elapsed := max(now.Sub(p.seen), time.Millisecond).Seconds()
+func (p *ruleState) rates(now time.Time, k Counts) (refused, all float64) {
+	elapsed := max(now.Sub(p.at), time.Millisecond).Seconds()
 	if k.Limited >= p.limited && k.Passed >= p.passed { // else another rule had the number
 		refused = float64(k.Limited-p.limited) / elapsed
 		all = refused + float64(k.Passed-p.passed)/elapsed
 	}
-	p.limited, p.passed, p.seen = k.Limited, k.Passed, now
+	p.limited, p.passed, p.at = k.Limited, k.Passed, now
 	return refused, all
 }
 
-// storm reports whether the rule has been refused so often for so long. One
+// isStorm reports whether the rule has been refused so often for so long. One
 // bad moment of the machine, in which all of its threads are late, is none.
-func (s *Storms) storm(p *pressure, now time.Time, refused float64) bool {
+func (s *Storms) isStorm(p *ruleState, now time.Time, refused float64) bool {
 	if s.Rate <= 0 {
 		return false
 	}
@@ -121,13 +121,13 @@ func (s *Storms) storm(p *pressure, now time.Time, refused float64) bool {
 }
 
 // pause begins a pause, longer than the last one if that was not long ago.
-func (p *pressure) pause(name string, now time.Time, all float64) {
-	last := p.from
+func (p *ruleState) pause(name string, now time.Time, all float64) {
+	last := p.last
 	n := last.Pauses
-	if n > 0 && now.Sub(last.Until) > max(calm, backoffOf(n)) {
+	if n > 0 && now.Sub(last.Until) > max(calmPeriod, backoffOf(n)) {
 		n = 0
 	}
-	p.from = Storm{Rule: name, Until: now.Add(backoffOf(n + 1)), PerSecond: all, Pauses: n + 1}
+	p.last = Storm{Rule: name, Until: now.Add(backoffOf(n + 1)), PerSecond: all, Pauses: n + 1}
 	p.paused, p.fast, p.slow = true, time.Time{}, time.Time{}
 }
 
@@ -139,11 +139,11 @@ func (s *Storms) Paused(rule string) (from Storm, ok bool) {
 	if p == nil || !p.paused {
 		return Storm{}, false
 	}
-	return p.from, true
+	return p.last, true
 }
 
-// All lists the names of the rules that are paused now, in order.
-func (s *Storms) All() []string {
+// Rules lists the names of the rules that are paused now, in order.
+func (s *Storms) Rules() []string {
 	var names []string
 	for name, p := range s.rules {
 		if p.paused {
@@ -154,14 +154,14 @@ func (s *Storms) All() []string {
 	return names
 }
 
-// Forget ends the pause of a rule, and forgets those before; ok: it was paused.
+// Reset ends the pause of a rule, and forgets those before; ok: it was paused.
 // It is for a rule that was changed, or that somebody resumed.
-func (s *Storms) Forget(rule string) (ok bool) {
+func (s *Storms) Reset(rule string) (ok bool) {
 	p := s.rules[rule]
 	if p == nil {
 		return false
 	}
 	ok = p.paused
-	p.paused, p.from, p.fast, p.slow = false, Storm{}, time.Time{}, time.Time{}
+	p.paused, p.last, p.fast, p.slow = false, Storm{}, time.Time{}, time.Time{}
 	return ok
 }

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Mentioned is what records name by number.
-type Mentioned struct {
+// References is what records name by number.
+type References struct {
 	TIDs      []int         // tasks, without idle ones
 	Files     map[int][]int // file descriptors in system calls, by process
 	Functions []uint64      // of timers and of work
 	Devices   []uint32      // of block requests, major << 20 | minor
 }
 
-// Mentions lists what the records name, each once and in order. name gives the
+// FindReferences lists what the records name, each once and in order. name gives the
 // name of a system call; it may be nil, then no files are found.
-func Mentions(cpus []CPU, name func(nr int) string) Mentioned {
+func FindReferences(cpus []CPU, name func(nr int) string) References {
 	tids, functions, devices := map[int]bool{}, map[uint64]bool{}, map[uint32]bool{}
-	files := mentionedFiles{names: syscallNames{ask: name}, found: map[file]bool{}}
+	files := fileReferences{names: syscallNames{ask: name}, found: map[file]bool{}}
 	for i := range cpus {
 		for j := range cpus[i].Records {
 			r := &cpus[i].Records[j] //nolint:gosec // range of the same slice
@@ -37,7 +37,7 @@ func Mentions(cpus []CPU, name func(nr int) string) Mentioned {
 			case WorkStart, WorkQueued:
 				functions[r.u64(offWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
-				files.see(r)
+				files.add(r)
 			case BlockInsert, BlockIssue, BlockComplete:
 				devices[r.u32(offBlockDev)] = true
 			}
@@ -45,22 +45,22 @@ func Mentions(cpus []CPU, name func(nr int) string) Mentioned {
 	}
 	delete(tids, 0)
 	delete(functions, 0)
-	return Mentioned{
+	return References{
 		TIDs: slices.Sorted(maps.Keys(tids)), Files: files.list(),
 		Functions: slices.Sorted(maps.Keys(functions)), Devices: slices.Sorted(maps.Keys(devices)),
 	}
 }
 
-// mentionedFiles collects file descriptors from the system calls that name
+// fileReferences collects file descriptors from the system calls that name
 // them, and from those that give them out.
-type mentionedFiles struct {
+type fileReferences struct {
 	names syscallNames
 	found map[file]bool
 }
 
 var fileArguments = []string{"fd", "fildes", "oldfd", "newfd", "fd_in", "fd_out", "in_fd", "out_fd", "fdin", "fdout", "epfd"}
 
-func (m *mentionedFiles) see(r *Record) {
+func (m *fileReferences) add(r *Record) {
 	call := m.names.get(r.u32(offSyscallNR))
 	if call == nil {
 		return
@@ -80,7 +80,7 @@ func (m *mentionedFiles) see(r *Record) {
 	}
 }
 
-func (m *mentionedFiles) list() map[int][]int {
+func (m *fileReferences) list() map[int][]int {
 	if len(m.found) == 0 {
 		return nil
 	}

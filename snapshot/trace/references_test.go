@@ -9,8 +9,8 @@ import (
 func TestMentions(t *testing.T) {
 	b := newBuilder(2, 5_000_000_000)
 	b.oneOfEach()
-	got := Mentions([]CPU{{CPU: 2, Records: b.out}, {CPU: 3, Records: b.out}}, syscallName)
-	want := Mentioned{
+	got := FindReferences([]CPU{{CPU: 2, Records: b.out}, {CPU: 3, Records: b.out}}, syscallName)
+	want := References{
 		TIDs:      []int{50, 100, 200, 201, 300, 400, 500, 501, 600, 601},
 		Files:     map[int][]int{399: {7}},
 		Functions: []uint64{0xffffffff81000000, 0xffffffff81234560, 0xffffffff81234570},
@@ -24,11 +24,11 @@ func TestMentions(t *testing.T) {
 	b.syscall(SyscallExit, 0, 9)
 	b.syscall(SyscallExit, 0, -9)
 	b.syscall(SyscallExit, 1, 100)
-	files := Mentions([]CPU{{CPU: 2, Records: b.out}}, func(nr int) string { return []string{"dup", "read"}[min(nr, 1)] }).Files
+	files := FindReferences([]CPU{{CPU: 2, Records: b.out}}, func(nr int) string { return []string{"dup", "read"}[min(nr, 1)] }).Files
 	if diff := cmp.Diff(map[int][]int{399: {7, 9}}, files); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if files := Mentions([]CPU{{CPU: 2, Records: b.out}}, nil).Files; files != nil {
+	if files := FindReferences([]CPU{{CPU: 2, Records: b.out}}, nil).Files; files != nil {
 		t.Errorf("files %v of calls without names", files)
 	}
 }
