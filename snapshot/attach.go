@@ -13,13 +13,13 @@ import (
 	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
-// dirID tells directories apart, whatever their path is.
+// dirID identifies a directory independent of its path.
 type dirID struct{ dev, ino uint64 }
 
-// String is as the command line compares it.
+// String returns the format that the command line compares.
 func (d dirID) String() string { return fmt.Sprintf("%d:%d", d.dev, d.ino) }
 
-// makeDir leaves a directory that exists as it is: it may not be ours alone.
+// makeDir creates a directory unless it exists. An existing one is left as it is.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /var/lib: the store below it is not open
 		return err
@@ -31,10 +31,10 @@ func makeDir(dir string) error {
 	case err != nil:
 		return err
 	}
-	return os.Chmod(dir, storeMode) // whatever the umask says
+	return os.Chmod(dir, storeMode) // regardless of the umask
 }
 
-// openLock opens the lock file of a directory, and makes it.
+// openLock opens the lock file of a directory, creating it if needed.
 func openLock(dir string, how int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), how|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, fileMode)
 	if err != nil {
@@ -51,8 +51,8 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// lockDir locks a directory against other daemons, for reading where that will do,
-// so that the file system can be remounted read-only.
+// lockDir locks a directory against other daemons, with a read-only descriptor where
+// the file system allows that, so that it can be remounted read-only.
 func lockDir(dir string, log *zap.Logger) (*os.File, error) {
 	f, err := lockfile.Take(filepath.Join(dir, lockFile), &lockfile.Options{
 		Mode: fileMode, ReadOnly: true,
@@ -70,8 +70,7 @@ func lockDir(dir string, log *zap.Logger) (*os.File, error) {
 	return f, nil
 }
 
-// statDir returns which directory dir leads to, and which file is its lock; zero:
-// there is none.
+// statDir identifies a directory and its lock file; lock is zero if there is none.
 func statDir(dir string) (id, lock dirID, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -92,9 +91,9 @@ func fileID(f *os.File) dirID {
 	return dirID{st.Dev, st.Ino}
 }
 
-// attach makes sure that the directory is still the one that the store has
-// locked. One that was removed, replaced or mounted over is made, locked and used
-// from here on, unless another daemon has it: then ErrLocked. Under s.writing.
+// attach makes sure that the store's directory is the one it has locked. A directory
+// that was removed, replaced or mounted over is created, locked and used from now on;
+// ErrLocked if another daemon uses it. Requires s.dirMu.
 func (s *Store) attach() error {
 	var id, lock dirID
 	err := s.Run("look at the directory", func() (err error) {
@@ -110,7 +109,7 @@ func (s *Store) attach() error {
 	if s.lock != nil {
 		s.log.Warn("the snapshot directory was removed or replaced", zap.String("dir", s.dir))
 		s.replaced.Add(1)
-		_ = s.lock.Close() // of a directory that is no longer used
+		_ = s.lock.Close() // of the replaced directory
 		s.lock = nil
 	}
 	err = s.Run("make the directory", func() error {
@@ -126,13 +125,13 @@ func (s *Store) attach() error {
 	if err != nil {
 		return err
 	}
-	// The lock must be a descriptor of the process, so it is not opened by the
-	// thread; but the file system has just answered.
+	// The descriptor must belong to the process, not to the thread. The file system has
+	// just responded, so this does not hang.
 	f, err := lockDir(s.dir, s.log)
 	if err != nil {
 		return err
 	}
-	locked := fileID(f) // a descriptor of the process: the thread has it not
+	locked := fileID(f) // before Run: the thread has its own descriptor table
 	err = s.Run("read the directory", func() error {
 		if s.id, s.lockID, err = statDir(s.dir); err != nil {
 			return err
@@ -150,7 +149,7 @@ func (s *Store) attach() error {
 	return nil
 }
 
-// resume continues the numbers and the time of the directory.
+// resume restores numbering and elapsed time from the directory.
 func (s *Store) resume() error {
 	names, err := dirNames(s.dir)
 	if err != nil {
@@ -168,7 +167,7 @@ func (s *Store) resume() error {
 	}
 	st.advance(s.uptime)
 	if n := len(st.Marks); n == 0 || st.Marks[n-1].Number < highest {
-		// How old these are is not known: they are taken for new.
+		// Age unknown: count them as new.
 		st.Marks = append(st.Marks, mark{max(highest, st.Number), st.ElapsedNS})
 	}
 	s.raiseNumber(max(highest, st.Number))
@@ -177,7 +176,7 @@ func (s *Store) resume() error {
 	return nil
 }
 
-// raiseNumber goes on with numbers above n.
+// raiseNumber makes sure that new numbers are above n.
 func (s *Store) raiseNumber(n uint64) {
 	for {
 		now := s.number.Load()
@@ -187,8 +186,8 @@ func (s *Store) raiseNumber(n uint64) {
 	}
 }
 
-// saveState brings the state up to date and onto the disk, if numbers must be
-// reserved or it was long ago. That it cannot costs no snapshot.
+// saveState updates the state and saves it if more numbers must be reserved or the last
+// save was long ago. Errors are logged.
 func (s *Store) saveState(now bool) {
 	st := &s.state
 	given := s.number.Load()
@@ -212,7 +211,7 @@ func (s *Store) saveState(now bool) {
 	}
 }
 
-// isTemporary tells our own temporary names from other programs'.
+// isTemporary reports whether a name is a temporary one of this package.
 func isTemporary(name string) bool {
 	rest, ok := strings.CutPrefix(name, tmpPrefix)
 	if !ok {
@@ -222,12 +221,12 @@ func isTemporary(name string) bool {
 	return err == nil
 }
 
-// sweep removes what crashed runs and failed removals left behind. What cannot
-// be removed stays until the next time.
+// sweep removes leftovers of crashes and failed removals. What cannot be removed is
+// tried again next time.
 func (s *Store) sweep() {
 	names, err := dirNames(s.dir)
 	if err != nil {
-		return // whoever needs the directory says so
+		return // other operations report the error
 	}
 	s.forgetRemoved()
 	for _, name := range names {
@@ -244,7 +243,7 @@ func (s *Store) sweep() {
 	}
 }
 
-// removeBelow removes what has that name in dir, and follows no link.
+// removeBelow removes an entry of dir without following symlinks.
 func removeBelow(dir, name string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

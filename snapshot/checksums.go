@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SumsFile has the SHA-256 sum of each file that was written with a snapshot, as
-// sha256sum writes and reads it. What actions add later is not in it.
+// SumsFile holds the SHA-256 checksums of a snapshot's files in the format of
+// sha256sum. Files added by actions are not listed.
 const SumsFile = "SHA256SUMS"
 
-// maxSums bounds what is read of one SHA256SUMS: lines for 4,096 streams and more.
+// maxSums bounds the size of SHA256SUMS: enough for 4,096 streams.
 const maxSums = 1 << 20
 
-// maxSummed is the size of the largest file that is read for its sum.
+// maxSummed bounds the size of a file to verify.
 const maxSummed = 4 << 30
 
-// checksums collects the sums of files while they are written.
+// checksums computes the checksums of files as they are written.
 type checksums struct {
 	progress func(what string)
 	files    []checksum
@@ -38,17 +38,18 @@ type checksum struct {
 	hash hash.Hash
 }
 
-// newChecksums tells progress of each write to a file.
+// newChecksums returns an empty set; progress is called after each write.
 func newChecksums(progress func(what string)) *checksums { return &checksums{progress: progress} }
 
-// file returns where the bytes of a file must be written to as well.
+// file returns a writer that must receive the same bytes as the file.
 func (s *checksums) file(name string) io.Writer {
 	h := sha256.New()
 	s.files = append(s.files, checksum{name, h})
 	return progressHash{h, func() { s.progress("write " + name) }}
 }
 
-// progressHash is written to after the file was: so the write has come back.
+// progressHash reports progress. It is written to after the file, when that write has
+// succeeded.
 type progressHash struct {
 	hash.Hash
 	wrote func()
@@ -69,19 +70,18 @@ func (s *checksums) write(w io.Writer) error {
 	return nil
 }
 
-// BadSum is a file that is not as it was written.
+// BadSum is a file that differs from its checksum.
 type BadSum struct {
 	File string
 	What string
 }
 
-// ErrNoSums means that a snapshot has no SHA256SUMS: it is of an earlier release.
+// ErrNoSums means that a snapshot of an earlier release has no checksums.
 var ErrNoSums = errors.New("it has no " + SumsFile)
 
-// CheckSums reads each file that SHA256SUMS names and returns those that are not
-// as they were written, missing ones and SHA256SUMS itself included. It follows
-// no link, waits on no pipe and never leaves dir. It ends early with the
-// context's error.
+// CheckSums verifies the files listed in SHA256SUMS and returns those that are damaged
+// or missing, SHA256SUMS included. It follows no symlinks, does not wait on pipes and
+// never leaves dir. It returns early with the context's error.
 func CheckSums(ctx context.Context, dir string) (bad []BadSum, err error) {
 	data, err := ReadFile(filepath.Join(dir, SumsFile), maxSums)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func CheckSums(ctx context.Context, dir string) (bad []BadSum, err error) {
 	return bad, nil
 }
 
-// parseSum reads one line, which must be as write writes it.
+// parseSum parses one line, which must be exactly as written by write.
 func parseSum(line string) (sum, name string, ok bool) {
 	rest, ok := strings.CutSuffix(line, "\n")
 	if !ok || len(rest) <= 2*sha256.Size+2 {
@@ -130,9 +130,9 @@ func parseSum(line string) (sum, name string, ok bool) {
 	return sum, name, filepath.IsLocal(name) && filepath.Clean(name) == name
 }
 
-// checkSum tells what is wrong with a file; "": nothing.
+// checkSum returns what is wrong with a file, or "".
 func checkSum(ctx context.Context, root *os.Root, name, want string) string {
-	// A directory on the way that is a link would be followed within the root.
+	// os.Root would follow a symlinked directory within the root.
 	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
 		if st, err := root.Lstat(dir); err == nil && !st.IsDir() {
 			return dir + " is not a directory"
@@ -167,7 +167,7 @@ func checkSum(ctx context.Context, root *os.Root, name, want string) string {
 	return ""
 }
 
-// contextReader reads until the context ends.
+// contextReader fails when the context is done.
 type contextReader struct {
 	ctx context.Context
 	io.Reader
@@ -180,7 +180,7 @@ func (r contextReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// reasonOf leaves out a path that the reader is told beside it.
+// reasonOf returns the error without the path, which is shown next to it.
 func reasonOf(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -13,18 +13,19 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// retentionInterval is how often old snapshots and old records are looked at when
-// nothing happens.
+// retentionInterval is how often retention runs and old history expires on an idle
+// daemon.
 const retentionInterval = time.Minute
 
-// maxOpenRings is how many rings' worth of records per CPU are kept while a
-// snapshot is open: its history, and what its window adds.
+// maxOpenRings is how many rings of records per CPU are kept while a snapshot is open:
+// its history and its window.
 const maxOpenRings = 3
 
-// defaultRing stands in where the capacity of a ring is not known.
+// defaultRing is used if the capacity of a ring is unknown.
 const defaultRing = 16384
 
-// pollInterval is how often it is looked how much was written, while a snapshot is open.
+// pollInterval is how often the fill level of the rings is checked while a snapshot is
+// open.
 const pollInterval = 5 * time.Millisecond
 
 // maxIdle is the longest sleep of the loop.
@@ -68,7 +69,7 @@ func (m *Manager) loop(ctx context.Context) {
 	}
 }
 
-// checkDisk tells once when the disk stops answering, and when it answers again.
+// checkDisk logs when the disk stops responding and when it responds again.
 func (m *Manager) checkDisk() {
 	what, since := m.opts.Store.Stalled()
 	if stalled := what != ""; stalled == m.stalled {
@@ -86,8 +87,8 @@ func (m *Manager) checkDisk() {
 		zap.String("dir", m.opts.Store.Dir()), zap.String("waits_for", what), zap.Duration("since", since))
 }
 
-// step reads what must be read, hands over the snapshots whose window has
-// ended, and returns how long nothing will be due.
+// step drains the recorder if needed, queues the snapshots whose window has ended, and
+// returns the time until the next step.
 func (m *Manager) step() time.Duration {
 	now := monoNow()
 	m.mu.Lock()
@@ -108,9 +109,9 @@ func (m *Manager) step() time.Duration {
 		need = max(need, w.deadline)
 	}
 	if len(open) > 0 && m.opts.Recorder.Unread() > m.ring()/3 {
-		release = true // before it is overwritten
+		release = true // before the records are overwritten
 	}
-	// The future cannot be drained, whatever an outlier says.
+	// Do not wait for future records, whatever an outlier says.
 	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), release) })
 	if err != nil {
 		note := fmt.Sprintf("the recorder could not be read: %v", err)
@@ -122,7 +123,7 @@ func (m *Manager) step() time.Duration {
 	return m.nextDeadline()
 }
 
-// enqueue passes a snapshot on to the writer. A panic costs only this one.
+// enqueue hands a snapshot to the writer. A panic costs only this snapshot.
 func (m *Manager) enqueue(w *window) {
 	var j job
 	err := m.opts.Guard.Do(guard.Snapshot, func() error {
@@ -130,7 +131,7 @@ func (m *Manager) enqueue(w *window) {
 		return nil
 	})
 	if err == nil {
-		m.queue <- j // every window has its slot in it: this does not block
+		m.queue <- j // never blocks: the queue has a slot for every window
 		return
 	}
 	m.mu.Lock()
@@ -145,7 +146,7 @@ func (m *Manager) enqueue(w *window) {
 	}
 }
 
-// addNote adds a remark to windows that Submit may be adding outliers to.
+// addNote adds a note to windows that Submit may be changing.
 func (m *Manager) addNote(windows []*window, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +157,7 @@ func (m *Manager) addNote(windows []*window, text string) {
 	}
 }
 
-// nextDeadline trims the tape and returns the time until the next deadline.
+// nextDeadline trims the history and returns the time until the next deadline.
 func (m *Manager) nextDeadline() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,11 +175,11 @@ func (m *Manager) nextDeadline() time.Duration {
 	if next <= now {
 		return 0
 	}
-	// What comes after the outlier must not be overwritten before the window ends.
+	// Drain before records of the window are overwritten.
 	return min(time.Duration(next-now), pollInterval)
 }
 
-// ring is how many records of one CPU are kept of what was read.
+// ring returns how many drained records are kept per CPU.
 func (m *Manager) ring() int {
 	if m.opts.RingRecords > 0 {
 		return m.opts.RingRecords
@@ -186,11 +187,11 @@ func (m *Manager) ring() int {
 	return defaultRing
 }
 
-// drainTo reads until all of before the given time has been read. Of two banks
-// one may be frozen already, by an outlier; then the second one is needed, too.
+// drainTo drains until everything before mono has been read. If an outlier has already
+// frozen one of the two banks, the other one is needed as well.
 func (m *Manager) drainTo(mono uint64, release bool) error {
 	for range 3 {
-		// An outlier may be older than the tape: its history is in the rings.
+		// The history is empty: the outlier's records are still in the rings.
 		unread := mono > 0 && len(m.history.cpus) == 0
 		if !release && !unread && m.history.frozen >= mono {
 			return nil
@@ -207,7 +208,8 @@ func (m *Manager) drainTo(mono uint64, release bool) error {
 	return nil
 }
 
-// drain reads onto the tape, and gives up what was kept for outliers until then.
+// drain appends the recorder's records to the history and releases what outliers had
+// kept.
 func (m *Manager) drain() error {
 	frozen, err := m.opts.Recorder.Freeze()
 	if err != nil {
@@ -229,7 +231,7 @@ func (m *Manager) drain() error {
 	return err
 }
 
-// collect cuts a snapshot's part out of the tape.
+// collect cuts a snapshot out of the history.
 func (m *Manager) collect(w *window) job {
 	clock := m.opts.Clock()
 	j := job{

@@ -8,17 +8,15 @@ import (
 	"strings"
 )
 
-// Errors of Find.
 var (
-	// ErrNoSnapshot means that there is none of that id.
+	// ErrNoSnapshot means that no snapshot has the id.
 	ErrNoSnapshot = errors.New("no such snapshot")
-	// ErrAmbiguous means that several begin so.
+	// ErrAmbiguous means that several snapshots match the prefix.
 	ErrAmbiguous = errors.New("several snapshots begin so")
 )
 
-// IDs lists the names of the complete snapshots in a directory, oldest first by
-// their numbers. It
-// reads no file, so it is quick with thousands; they may be broken inside.
+// IDs lists the complete snapshots in a directory, oldest first. It opens no snapshot,
+// so it is fast with thousands of them and does not notice damaged ones.
 func IDs(dir string) ([]string, error) {
 	ids, err := listIDs(dir)
 	if err != nil {
@@ -31,7 +29,7 @@ func IDs(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Find picks the one of names that is what, or the only one that begins so.
+// Find returns the element of names that equals what, or the only one with that prefix.
 func Find(names []string, what string) (string, error) {
 	if what == "" {
 		return "", fmt.Errorf("%w: the id is empty", ErrNoSnapshot)
@@ -64,11 +62,10 @@ func moreSuffix(n int) string {
 	return fmt.Sprintf(" and %d more", n)
 }
 
-// minShortID is what of an id is shown at least: its time to the second.
+// minShortID is the minimum length of a short id: the time in seconds.
 const minShortID = len("20260102T150405")
 
-// Short is the beginning of each id, in the order of names, that no other of
-// them has.
+// Short returns the shortest unique prefix of each id, in the same order.
 func Short(names []string) []string {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
@@ -90,7 +87,7 @@ func Short(names []string) []string {
 	return out
 }
 
-// commonPrefix is how many bytes two texts begin with in common.
+// commonPrefix returns the length of the common prefix in bytes.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

@@ -7,21 +7,21 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// gcPause is Go's collector, held while snapshots are under way whose threads
-// have a real-time priority: it works on ordinary threads, and who allocates
-// meanwhile waits for them. Under Manager.mu.
+// gcPause suspends Go's garbage collector while real-time snapshots are in progress:
+// its workers run at normal priority, and allocating threads may have to wait for them.
+// Protected by Manager.mu.
 type gcPause struct {
 	active  bool
 	percent int
 	limit   int64
 }
 
-// gcHeadroom is what may be allocated while the collector is held, but for
-// records, before it is needed all the same. Explanations need the most.
+// gcHeadroom is how much may be allocated, besides records, before the collector runs
+// nevertheless. Explanations need the most.
 const gcHeadroom = 256 << 20
 
-// start stops the collector, until release or until there is too much: records
-// is how many the rings of all CPUs hold.
+// start suspends the collector until end, or until the heap exceeds gcHeadroom plus the
+// given number of records.
 func (g *gcPause) start(records int) {
 	if g.active {
 		return
@@ -35,7 +35,7 @@ func (g *gcPause) start(records int) {
 	g.percent = debug.SetGCPercent(-1)
 }
 
-// end lets it work again.
+// end restores the collector's settings.
 func (g *gcPause) end() {
 	if !g.active {
 		return

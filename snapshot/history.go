@@ -8,16 +8,15 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// history keeps what was drained, so that a snapshot soon after another one still
-// has its history. It belongs to the goroutine of Manager.Run.
+// history holds the records drained so far, so that a snapshot taken soon after another
+// one still has its past. It is used only by the goroutine of Manager.Run.
 //
-// Each drain adds a chunk for each stream of a CPU. Together a drain's chunks
-// stand for the time between the freeze before and its own; they tell where
-// nothing is missing.
+// Each drain adds one chunk per stream and CPU. The chunks of a drain cover the time
+// from the previous freeze to its own.
 type history struct {
-	ring    int // records that the ring of a CPU holds; 0: not known
+	ring    int // capacity of one CPU's ring in records; 0: unknown
 	start   uint64
-	frozen  uint64 // the last freeze, at first the start
+	frozen  uint64 // last freeze, initially start
 	cpus    map[int]*cpuHistory
 	lost    map[int]uint64 // Coverage.Lost at the last drain
 	written map[int]uint64 // Coverage.Records at the last drain
@@ -28,24 +27,24 @@ type cpuHistory struct {
 	records int
 }
 
-// chunk is one CPU's part of one drain.
+// chunk holds the records of one CPU from one drain.
 type chunk struct {
-	// Nothing is missing in [from, to]. What was before from, up to the chunk
-	// before, was overwritten.
+	// The records of [from, to] are complete. Those between the previous chunk and from
+	// were overwritten.
 	from, to uint64
 	records  []trace.Record
-	missing  uint64 // overwritten before from
-	lost     uint64 // refused by the ring meanwhile
+	missing  uint64 // records overwritten before from
+	lost     uint64 // records the ring refused meanwhile
 }
 
 func newHistory(ring int, now uint64) *history {
 	return &history{ring: ring, start: now, frozen: now, cpus: map[int]*cpuHistory{}, lost: map[int]uint64{}, written: map[int]uint64{}}
 }
 
-// add takes over the records of one drain of what was frozen at the given time.
+// add appends the records of one drain, complete up to frozen.
 func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
-	// The kernel stamps a freeze with the clock that its program read at its
-	// beginning; a manual one may have come in between.
+	// A freeze by the kernel carries the time read at the start of its program, so a
+	// manual freeze may have come in between.
 	frozen = max(frozen, t.frozen)
 	prev := t.frozen
 
@@ -60,7 +59,7 @@ func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 		}
 		t.lost[c.CPU] = c.Lost
 		t.written[c.CPU] = c.Records
-		// Quiet, yet covered; unless it never wrote: it may not even exist.
+		// A quiet CPU is covered too, unless it never wrote: then it may not exist.
 		if len(streams[c.CPU]) == 0 && c.Records+c.Lost > 0 {
 			streams[c.CPU] = []CPUStream{{CPU: c.CPU}}
 		}
@@ -75,7 +74,7 @@ func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 		if ct == nil {
 			ct = &cpuHistory{}
 			t.cpus[cpu] = ct
-			// Its first records: it was quiet, yet covered, through all drains before.
+			// First records of this CPU: it was covered by all earlier drains.
 			from = t.start
 		}
 		if n := len(ct.chunks); n > 0 {
@@ -84,7 +83,8 @@ func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 		for i, s := range list {
 			sortRecords(s.Records)
 			c := chunk{from: from, records: s.Records, missing: s.Missing}
-			// A ring that is read while it is written may hold but what came after the freeze.
+			// A ring that is read while being written may hold only records after the
+			// freeze.
 			first, last := frozen, from
 			if n := len(s.Records); n > 0 {
 				first, last = s.Records[0].Time(), s.Records[n-1].Time()
@@ -100,7 +100,7 @@ func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 				c.lost = lost[cpu]
 			}
 			if c.lost > 0 && ct.records+len(s.Records) == 0 {
-				c.from = c.to // it has no ring: nobody can vouch for anything
+				c.from = c.to // the CPU has no ring: nothing is covered
 			}
 			from = c.to
 			ct.chunks = append(ct.chunks, c)
@@ -110,12 +110,12 @@ func (t *history) add(frozen uint64, d Drained, cov []Coverage) {
 	t.frozen = frozen
 }
 
-// drainFailed notes that the recorder could not be read: that time stays uncovered.
+// drainFailed records that a drain failed: the time up to frozen stays uncovered.
 func (t *history) drainFailed(frozen uint64) {
 	t.frozen = max(frozen, t.frozen)
 }
 
-// trim drops the oldest records past limit per CPU.
+// trim drops the oldest records of each CPU beyond limit.
 func (t *history) trim(limit int) {
 	for _, ct := range t.cpus {
 		for len(ct.chunks) > 1 && ct.records-len(ct.chunks[0].records) >= limit {
@@ -125,12 +125,12 @@ func (t *history) trim(limit int) {
 		}
 		if over := ct.records - limit; over > 0 && len(ct.chunks) > 0 {
 			c := &ct.chunks[0]
-			// A copy: a shorter slice would hold on to all the memory.
+			// Clone, as a subslice would keep the whole array alive.
 			c.records = slices.Clone(c.records[over:])
 			ct.records -= over
 			if len(c.records) > 0 {
 				c.from = max(c.from, c.records[0].Time())
-				c.to = max(c.to, c.from) // what is left may be of after the freeze
+				c.to = max(c.to, c.from) // the remaining records may be newer than the freeze
 			} else {
 				c.from = c.to
 			}
@@ -139,9 +139,9 @@ func (t *history) trim(limit int) {
 	}
 }
 
-// expire forgets what no snapshot can join up with any more: the ring has been
-// overwritten as a whole since the last drain. It gives the memory back
-// between snapshots that are far apart.
+// expire drops the history of each CPU whose ring was overwritten completely since the
+// last drain: no snapshot can connect to it. This frees memory between snapshots that
+// are far apart.
 func (t *history) expire(cov []Coverage) {
 	if t.ring == 0 {
 		return
@@ -154,14 +154,14 @@ func (t *history) expire(cov []Coverage) {
 	}
 }
 
-// maxChunks bounds how many chunks a quiet CPU collects.
+// maxChunks bounds the chunks of one CPU.
 const maxChunks = 64
 
-// mergeChunks joins the oldest chunks where nothing is missing between them.
+// mergeChunks joins the oldest chunks if no records are missing between them.
 func (ct *cpuHistory) mergeChunks() {
 	for len(ct.chunks) > maxChunks {
 		a, b := ct.chunks[0], ct.chunks[1]
-		if a.to < b.from || b.missing > 0 { // a hole between them: forget what is older
+		if a.to < b.from || b.missing > 0 { // gap: drop the older chunk
 			ct.records -= len(a.records)
 			ct.chunks = ct.chunks[1:]
 			continue
@@ -173,14 +173,14 @@ func (ct *cpuHistory) mergeChunks() {
 	}
 }
 
-// slice is what the tape holds of one CPU within a window.
+// slice is the history of one CPU within a window.
 type slice struct {
 	records []trace.Record
-	covered []Gap // stretches of which nothing is missing; Missing: before each but the first
+	covered []Gap // complete intervals; Missing counts records lost before each one but the first
 	lost    uint64
 }
 
-// slice returns one CPU's part within [from, to], oldest first.
+// slice returns the records and coverage of a CPU within [from, to], oldest first.
 func (t *history) slice(cpu int, from, to uint64) slice {
 	out := t.coverage(cpu, from, to)
 	ct := t.cpus[cpu]
@@ -189,8 +189,8 @@ func (t *history) slice(cpu int, from, to uint64) slice {
 	}
 	var parts [][]trace.Record
 	for _, c := range ct.chunks {
-		// Records may carry times a little past the freeze: a program reads the
-		// clock before it writes.
+		// Records may be slightly newer than the freeze: a program reads the clock
+		// before it writes.
 		first := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() >= from })
 		end := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() > to })
 		parts = append(parts, c.records[first:max(first, end)])
@@ -200,7 +200,7 @@ func (t *history) slice(cpu int, from, to uint64) slice {
 	return out
 }
 
-// coverage is cut without the records: a copy of them all takes its time.
+// coverage is slice without copying the records.
 func (t *history) coverage(cpu int, from, to uint64) slice {
 	var out slice
 	ct := t.cpus[cpu]
@@ -208,7 +208,7 @@ func (t *history) coverage(cpu int, from, to uint64) slice {
 		return out
 	}
 	var missing uint64
-	before := uint64(0) // end of the chunk before
+	before := uint64(0) // end of the previous chunk
 	for _, c := range ct.chunks {
 		if c.from > from && before < to {
 			missing += c.missing
@@ -225,7 +225,7 @@ func (t *history) coverage(cpu int, from, to uint64) slice {
 			out.covered[n-1].ToMonoNS = max(hi, out.covered[n-1].ToMonoNS)
 			continue
 		} else if n == 0 {
-			missing = 0 // that is before what it holds
+			missing = 0 // lost before the first interval
 		}
 		out.covered = append(out.covered, Gap{FromMonoNS: lo, ToMonoNS: hi, Missing: missing})
 		missing = 0
@@ -233,7 +233,7 @@ func (t *history) coverage(cpu int, from, to uint64) slice {
 	return out
 }
 
-// cpuNumbers returns the CPUs in order.
+// cpuNumbers returns the CPUs in ascending order.
 func (t *history) cpuNumbers() []int {
 	var out []int
 	for cpu := range t.cpus {
@@ -243,8 +243,7 @@ func (t *history) cpuNumbers() []int {
 	return out
 }
 
-// sortRecords orders by time, keeping the order of equal ones. Streams come
-// sorted; only the seams between two drains may not be.
+// sortRecords sorts by time, stably. Each stream is sorted, but two drains may overlap.
 func sortRecords(r []trace.Record) {
 	byTime := func(a, b trace.Record) int { return cmp.Compare(a.Time(), b.Time()) }
 	if !slices.IsSortedFunc(r, byTime) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillFromKernel asks the kernel for what is empty.
+// fillFromKernel fills in empty fields.
 func (h *HostInfo) fillFromKernel() {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err == nil {
@@ -26,7 +26,7 @@ func (h *HostInfo) fillFromKernel() {
 		}
 	}
 	if h.BootID == "" {
-		// Without it a trace merely lacks the entry.
+		// If unreadable, the trace lacks the boot id.
 		b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		h.BootID = strings.TrimSpace(string(b))
 	}

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// idTime is the layout of a snapshot's time in its name. It sorts as text.
+// idTime is the time format of ids. It sorts lexically.
 const idTime = "20060102T150405.000000000Z"
 
-// tmpPrefix marks what is not complete, or no longer.
+// tmpPrefix marks incomplete snapshots.
 const tmpPrefix = ".tmp-"
 
-// gonePrefix follows it on what is being removed.
+// gonePrefix follows tmpPrefix on snapshots being removed.
 const gonePrefix = "gone-"
 
-// manualRule stands in a snapshot's name where no rule asked for it.
+// manualRule takes the place of the rule in manual snapshots.
 const manualRule = "manual"
 
-// ID is the parsed name of a snapshot's directory.
+// ID is the parsed id of a snapshot, which is the name of its directory.
 type ID struct {
 	Time   time.Time // of the first outlier, or of the manual request; UTC
 	Rule   string    // or "manual"
-	Number uint64    // counts the snapshots of one store; their order
+	Number uint64    // increases within a store
 }
 
-// String is the directory's name: 20261120T231502.123456789Z-wakeup-000042.
+// String formats an id, such as 20261120T231502.123456789Z-wakeup-000042.
 func (id ID) String() string {
 	return fmt.Sprintf("%s-%s-%06d", id.Time.UTC().Format(idTime), id.Rule, id.Number)
 }
 
-// ParseID is the inverse of ID.String.
+// ParseID parses the result of ID.String.
 func ParseID(name string) (ID, error) {
 	first, last := strings.IndexByte(name, '-'), strings.LastIndexByte(name, '-')
 	if first < 0 || last <= first+1 {
@@ -53,8 +53,8 @@ func ParseID(name string) (ID, error) {
 	return id, nil
 }
 
-// compareIDs orders by number, the oldest first. The time is that of a clock which
-// may have been set; it decides only between snapshots of several stores.
+// compareIDs orders ids by number, oldest first. The wall clock may have been set, so
+// times only order snapshots of different stores.
 func compareIDs(a, b ID) int {
 	return cmp.Or(cmp.Compare(a.Number, b.Number), a.Time.Compare(b.Time), cmp.Compare(a.Rule, b.Rule))
 }

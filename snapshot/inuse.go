@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is a snapshot in use. The lock on its directory is what other processes
-// see of it; where it cannot be had, retention still knows.
+// hold protects a snapshot in use. Other processes see the lock on its directory; if it
+// cannot be taken, this process still honors the hold.
 type hold struct {
 	count int
-	lock  *os.File // or nil
+	lock  *os.File // nil: not taken
 }
 
-// Hold protects a snapshot from retention, and from Remove in any process,
-// until the returned function is called, which may happen more than once.
+// Hold protects a snapshot from retention, and from Remove in any process, until the
+// returned function is called. Calling it twice is fine.
 func (s *Store) Hold(id string) (release func()) { return s.hold(id, s.Path(id)) }
 
-// hold is Hold of what is at path still.
+// hold is Hold for a snapshot that is at path for now.
 func (s *Store) hold(id, path string) (release func()) {
 	s.mu.Lock()
 	h := s.held[id]
@@ -30,7 +30,7 @@ func (s *Store) hold(id, path string) (release func()) {
 	lack := h.lock == nil
 	s.mu.Unlock()
 	if lack {
-		lock, _ := lockSnapshot(path, unix.LOCK_SH) // asks the disk: not under s.mu
+		lock, _ := lockSnapshot(path, unix.LOCK_SH) // disk access: not under s.mu
 		s.mu.Lock()
 		if h.lock == nil && h.count > 0 {
 			h.lock, lock = lock, nil
@@ -53,8 +53,8 @@ func (s *Store) hold(id, path string) (release func()) {
 	})
 }
 
-// lockSnapshot locks the directory of a snapshot without waiting. It follows
-// no link.
+// lockSnapshot locks a snapshot's directory without waiting. It does not follow
+// symlinks.
 func lockSnapshot(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// logInterval is how often one kind of trouble may reach the log.
 const logInterval = time.Minute
 
-// logLimiter lets one line through each logEvery, and says how many it kept back.
+// logLimiter passes one message per logInterval and reports how many it suppressed.
 type logLimiter struct {
 	mu         sync.Mutex
 	next       time.Time

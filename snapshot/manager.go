@@ -1,6 +1,6 @@
-// Package snapshot saves what the flight recorder holds around an outlier:
-// when to freeze and drain, what belongs into one snapshot, how it gets onto
-// the disk, and how long it stays there.
+// Package snapshot saves the flight recorder's history around outliers: it freezes and
+// drains the recorder, selects the records of each snapshot, writes it to disk, and
+// removes old snapshots.
 package snapshot
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Bounds of one snapshot.
+// Limits of one snapshot.
 const (
 	minAfter  = time.Millisecond // the exit itself must be in the trace
 	maxJoined = 256              // outliers
@@ -33,44 +33,43 @@ type Options struct {
 	Recorder Recorder
 	Store    *Store
 	Clock    func() Clock // nil: ReadClock
-	Logger   *zap.Logger  // nil: silent
-	Host     HostInfo     // empty fields but Tailcam are asked of the kernel
-	// RingRecords is how many records of history the ring of one CPU holds. The
-	// manager keeps as many of the already drained ones. 0: not known.
+	Logger   *zap.Logger  // nil: no log
+	Host     HostInfo     // empty fields except Tailcam are filled in from the kernel
+	// RingRecords is the capacity of one CPU's ring in records; the manager keeps as
+	// many drained records. 0: unknown.
 	RingRecords int
-	// RTPriority, 1 to 99, makes the threads that read the recorder and write
-	// snapshots real-time ones (SCHED_FIFO), so that no other task keeps them from
-	// reading before the recorder comes round, and from writing; 0: they are not.
+	// RTPriority, 1 to 99, runs the threads that read the recorder and write snapshots
+	// as SCHED_FIFO, so that they keep up on an overloaded machine; 0: normal priority.
 	// Needs CAP_SYS_NICE.
 	RTPriority int
-	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
+	// Queue bounds the snapshots that are open, queued or being written; 0: 8.
 	Queue int
-	// MaxJoin is how long after the first outlier's own window a snapshot may
-	// be kept open by outliers that join it; 0: a second.
+	// MaxJoin is how long later outliers may extend a snapshot beyond the first
+	// outlier's window; 0: 1s.
 	MaxJoin time.Duration
-	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s. A disk
-	// that does not answer at all is waited for no longer than 3s.
+	// StopTimeout bounds how long Run waits for pending writes when stopping; 0: 10s. A
+	// disk that does not respond at all is given 3s.
 	StopTimeout time.Duration
-	// Guard keeps a panic over one snapshot from ending the daemon, and counts it;
-	// nil: it is not counted.
+	// Guard recovers, logs and counts panics; nil: they are only recovered.
 	Guard *guard.Guard
-	// OnDone, if set, is told of every snapshot that was written or failed, one at
-	// a time; those whose outliers are named late come later. It must not block for long. The snapshot cannot be removed by
-	// retention while it runs; it may call Store.Hold to keep it longer.
+	// OnDone, if set, is called for every snapshot written or failed, one at a time but
+	// not always in order. It must not block for long. Retention does not remove the
+	// snapshot during the call; use Store.Hold to keep it longer.
 	OnDone func(Done)
-	// SyscallName gives the name of a system call, or ""; for the trace. Nil: none.
+	// SyscallName returns the name of a system call, or ""; nil: the trace has numbers
+	// only.
 	SyscallName func(nr int) string
-	// Names finds out what the numbers in a trace stand for; it may take a
-	// second or two. Nil: tasks.json names nothing.
+	// Names looks up the references of a trace and may take a second or two; nil: no
+	// names.
 	Names func(trace.References) Names
-	// Explain tells where the time of the outliers went, by the trace in dir. A
-	// failure is noted in the snapshot. Nil: nothing is explained.
+	// Explain explains the outliers of m from the trace in dir. An error is noted in
+	// the snapshot. Nil: no explanation.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
-	// WriteTrace replaces the CTF writer, for tests. On the store's thread.
+	// WriteTrace replaces the CTF writer in tests. It runs on the store's thread.
 	WriteTrace func(dir string, t trace.Trace) error
 }
 
-// Done is what became of one snapshot.
+// Done is the result of one snapshot.
 type Done struct {
 	ID       string
 	Dir      string // empty if it failed
@@ -79,65 +78,65 @@ type Done struct {
 	Err      error
 }
 
-// Stats counts since start.
+// Stats are counters since the start.
 type Stats struct {
-	Taken   uint64            // on the disk
-	Failed  uint64            // promised by an id, but not written
-	NoSpace uint64            // of those, for lack of space
-	Joined  uint64            // outliers that share another one's snapshot
-	Skipped map[string]uint64 // snapshot_skipped, by rule: too many at once, or stopping
-	Drains  uint64            // times that the recorder was read
-	// DrainErrors counts times that it could not be.
+	Taken   uint64            // written to disk
+	Failed  uint64            // announced by id, but not written
+	NoSpace uint64            // failed for lack of space
+	Joined  uint64            // outliers added to another outlier's snapshot
+	Skipped map[string]uint64 // by rule: queue full, or stopping
+	Drains  uint64            // reads of the recorder
+	// failed reads of the recorder
 	DrainErrors uint64
 	LastError   string // of the last failed snapshot
-	Stalls      uint64 // times that the disk did not answer for seconds
+	Stalls      uint64 // times the disk did not respond for seconds
 }
 
-// Manager turns outliers into snapshots. Submit, TakeNow, Thaw and Stats may
-// be called by several goroutines; Run owns the recorder.
+// Manager turns outliers into snapshots. All methods but Run may be called
+// concurrently; Run owns the recorder.
 //
-// The kernel side keeps the history at the outlier. The manager reads it at
-// once and releases it, so that the history of the next outlier can be kept,
-// and reads the rest at the end of the `after` window, or earlier if that would
-// be overwritten. Every record is read once.
+// The kernel side keeps the history of an outlier until it is drained. The manager
+// drains it at once, so that the next outlier's history can be kept, and drains the
+// rest when the `after` window ends, or earlier if it would be overwritten. Every
+// record is read once.
 type Manager struct {
 	opts    Options
 	log     *zap.Logger
 	wake    chan struct{}
 	queue   chan job
-	ended   chan struct{} // closed when Run has returned
-	history *history      // of Run's goroutine, which makes it
+	ended   chan struct{} // closed when Run returns
+	history *history      // used by Run only
 
 	drainLimit, writeLimit logLimiter
-	stalled                bool // the disk did not answer when last looked at; of Run's goroutine
+	stalled                bool // the disk is not responding; used by Run only
 
 	mu         sync.Mutex
 	open       []*window
-	slots      int // open, waiting, being written
+	slots      int // snapshots open, queued or being written
 	gcPause    gcPause
-	drainUntil uint64 // drain at least up to here
-	release    bool   // history may be kept: drain in any case
+	drainUntil uint64 // drain at least up to this time
+	release    bool   // drain in any case: outliers may have kept history
 	stopped    bool
 	stats      Stats
-	// Skipped since the rule's last snapshot; added to its next outlier.
+	// Snapshots skipped since the rule's last one; added to its next outlier.
 	skipped map[string]uint64
 }
 
-// window is one snapshot that is being collected.
+// window is a snapshot being collected.
 type window struct {
 	id       string
 	time     time.Time
 	rule     string
 	reason   string
-	limit    uint64 // to may not grow past it
+	limit    uint64 // maximum of request.to
 	request  request
 	rules    []RuleJSON
 	notes    []string
-	answer   chan Done // manual only
-	deadline uint64    // when to collect; asked.to, or now when stopping
+	answer   chan Done // TakeNow only
+	deadline uint64    // collect at this time: request.to, or now when stopping
 }
 
-// New checks the options. Nothing happens before Run.
+// New validates the options. Run does the work.
 func New(o Options) (*Manager, error) {
 	if o.Recorder == nil || o.Store == nil {
 		return nil, errors.New("new snapshot manager: recorder and store are required")
@@ -172,13 +171,12 @@ func New(o Options) (*Manager, error) {
 	}, nil
 }
 
-// Submit arranges a snapshot for an outlier whose WantsSnapshot is set and
-// whose rule has snapshots. It returns the snapshot's id and sets o.Snapshot,
-// so the outlier can be published at once; "" and nil if it gets none. What
-// the queue refused is counted (Stats.Skipped) and added to o.Suppressed of
-// the rule's next outlier that gets one. A copy of o goes into snapshot.json,
-// with what its Later finds out: the recorder is read at once, whoever has yet
-// to be named. It does not block.
+// Submit schedules a snapshot for an outlier with WantsSnapshot whose rule has
+// snapshots enabled. It returns the snapshot's id and sets o.Snapshot, or returns "" if
+// there is none. Snapshots skipped because the queue was full are counted in
+// Stats.Skipped and added to o.Suppressed of the rule's next outlier. snapshot.json
+// gets a copy of o, completed with what enrichment finds out later. Submit does not
+// block.
 func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	o.Snapshot = nil
 	if !o.WantsSnapshot {
@@ -218,8 +216,8 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	return id
 }
 
-// Release must be called for an outlier with WantsSnapshot that is not submitted
-// after all: the kernel side keeps history for it.
+// Release must be called instead of Submit for an outlier with WantsSnapshot that is
+// dropped: the kernel side keeps history for it.
 func (m *Manager) Release() {
 	m.mu.Lock()
 	m.release = true
@@ -227,9 +225,9 @@ func (m *Manager) Release() {
 	m.notify()
 }
 
-// TakeNow takes a snapshot of all that the recorder holds, and waits until it
-// is on the disk, or the disk has not answered for seconds. It fails at once when
-// too many are under way. Run must have been started.
+// TakeNow takes a snapshot of the recorder's whole content and waits until it is on
+// disk. It fails if the disk does not respond for seconds, and at once if too many
+// snapshots are in progress. Run must be running.
 func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	if len(reason) > maxReason {
 		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)
@@ -284,7 +282,7 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// joinLocked finds an open snapshot that an outlier fits into.
+// joinLocked returns an open snapshot that can include an outlier, or nil.
 func (m *Manager) joinLocked(end, to uint64) *window {
 	if m.stopped {
 		return nil
@@ -297,7 +295,7 @@ func (m *Manager) joinLocked(end, to uint64) *window {
 	return nil
 }
 
-// openLocked begins a snapshot; nil if too many are under way.
+// openLocked opens a snapshot, or returns nil if too many are in progress.
 func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window {
 	if m.stopped || m.slots >= m.opts.Queue {
 		return nil
@@ -334,10 +332,9 @@ func (m *Manager) notify() {
 	}
 }
 
-// Run carries out what was submitted until the context ends; then it collects
-// what is open, without waiting for the rest of its window, and waits for the
-// disk up to StopTimeout. It may be called once, when the recorder records:
-// history counts as complete from here on.
+// Run processes submitted snapshots until ctx is done. Then it collects the open ones
+// without waiting for their windows, and waits up to StopTimeout for the disk. Call it
+// once, after the recorder has started: history counts as complete from that moment.
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
 	if m.opts.RTPriority > 0 {
@@ -362,7 +359,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.finish(written)
 }
 
-// finish waits until all is written, as long as the disk answers.
+// finish waits until everything is written, as long as the disk responds.
 func (m *Manager) finish(written <-chan struct{}) error {
 	end := time.NewTimer(m.opts.StopTimeout)
 	defer end.Stop()

@@ -6,7 +6,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// PairJSON is rules.PairSpec, in the words of the rule file.
+// PairJSON is rules.PairSpec in the syntax of rule files.
 type PairJSON struct {
 	Entry         []string          `json:"entry"`
 	Exit          []string          `json:"exit"`

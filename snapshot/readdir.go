@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is looked at in one directory: its owner, or an action in a
-// snapshot, may have made any number of files and directories.
+// Limits for reading a directory: its owner, or an action in a snapshot, may have
+// created any number of files.
 const (
 	maxListed   = 1 << 20
-	maxCounted  = 1 << 16 // files of one snapshot
+	maxCounted  = 1 << 16 // files per snapshot
 	maxDepth    = 16
 	namesAtOnce = 1024
 )
 
-// openDir opens a directory, and follows no link to one.
+// openDir opens a directory; with O_NOFOLLOW not through a symlink.
 func openDir(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 }
 
-// dirEntries calls visit for what is in a directory, until that says no.
+// dirEntries calls visit for each entry of a directory until it returns false.
 func dirEntries(path string, flags int, visit func(os.DirEntry) bool) error {
 	d, err := openDir(path, flags)
 	if err != nil {
@@ -48,7 +48,7 @@ func dirEntries(path string, flags int, visit func(os.DirEntry) bool) error {
 	}
 }
 
-// dirNames lists the names in a directory that may be a store's.
+// dirNames lists the snapshots and temporary names in a store.
 func dirNames(dir string) ([]string, error) {
 	var names []string
 	err := dirEntries(dir, 0, func(e os.DirEntry) bool {
@@ -73,8 +73,8 @@ func listIDs(dir string) ([]ID, error) {
 	return ids, err
 }
 
-// diskBytes sums what a directory occupies. It follows no link. What vanishes
-// meanwhile is no error; of very many files only the first are counted.
+// diskBytes returns the disk usage of a directory. It does not follow symlinks and
+// ignores files that vanish; at most maxCounted files are counted.
 func diskBytes(dir string) uint64 {
 	left := maxCounted
 	return bytesBelow(dir, maxDepth, &left)

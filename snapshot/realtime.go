@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RealTime keeps the calling goroutine on its thread, and gives that thread a
-// real-time priority, 1 to 99 (SCHED_FIFO). It is not handed on to what the
-// thread starts, and never taken back: the thread ends with the goroutine. Needs
-// CAP_SYS_NICE.
+// RealTime locks the calling goroutine to its thread and makes that thread SCHED_FIFO
+// with a priority of 1 to 99. Children do not inherit it, and it cannot be undone: the
+// thread ends with the goroutine. Needs CAP_SYS_NICE.
 func RealTime(priority int) error {
 	runtime.LockOSThread()
 	err := unix.SchedSetAttr(0, &unix.SchedAttr{

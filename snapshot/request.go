@@ -8,13 +8,14 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// request is what a snapshot wants of the recorder, in CLOCK_MONOTONIC.
+// request is the time range and the outliers of one snapshot, in nanoseconds of
+// CLOCK_MONOTONIC.
 type request struct {
-	from, to uint64 // from 0: all that there is
+	from, to uint64 // from 0: everything recorded
 	outliers []tracker.Outlier
 }
 
-// exits returns the first and the last exit; by hand, both are the end.
+// exits returns the first and the last exit; for a manual snapshot, both are its end.
 func (a *request) exits() (first, last uint64) {
 	if len(a.outliers) == 0 {
 		return a.to, a.to
@@ -27,9 +28,9 @@ func (a *request) exits() (first, last uint64) {
 	return first, last
 }
 
-// contiguousFrom is where all that there is begins, if that is asked for: at the
-// stretch that holds the first entry. What an earlier snapshot left on the
-// tape before a hole explains nothing. 0: take what there is.
+// contiguousFrom returns the start of the interval that holds the first entry, if the
+// request has no start: history before a gap, left by an earlier snapshot, explains
+// nothing. 0 means no limit.
 func (a *request) contiguousFrom(stretches []Gap) uint64 {
 	if a.from > 0 {
 		return 0
@@ -47,11 +48,11 @@ func (a *request) contiguousFrom(stretches []Gap) uint64 {
 	return begin
 }
 
-// coverage judges one CPU by its covered stretches, oldest first.
+// coverage returns the coverage of one CPU, given its complete intervals, oldest first.
 func (a *request) coverage(cpu int, stretches []Gap, clock Clock) CPUCoverage {
 	first, last := a.exits()
 	c := CPUCoverage{CPU: cpu, CompleteBefore: true}
-	main := Gap{FromMonoNS: first, ToMonoNS: first} // nothing
+	main := Gap{FromMonoNS: first, ToMonoNS: first} // empty
 	for i, s := range stretches {
 		c.CoveredNS += int64(s.ToMonoNS - s.FromMonoNS)
 		if s.FromMonoNS <= first {
@@ -87,7 +88,7 @@ func covers(stretches []Gap, from, to uint64) bool {
 	return false
 }
 
-// notes says in words what is missing, the most important first.
+// notes describes what is missing, most important first.
 func (a *request) notes(cpus []CPUCoverage) []string {
 	var out []string
 	out = append(out, a.shortHistories(cpus)...)
@@ -126,7 +127,7 @@ func (a *request) notes(cpus []CPUCoverage) []string {
 	return out
 }
 
-// shortHistories tells of all outliers whose entry is not covered.
+// shortHistories returns a note for each outlier whose entry is not covered.
 func (a *request) shortHistories(cpus []CPUCoverage) []string {
 	var out []string
 	for i := range a.outliers {
@@ -137,7 +138,7 @@ func (a *request) shortHistories(cpus []CPUCoverage) []string {
 	return out
 }
 
-// shortHistory tells of an outlier whose entry is not covered.
+// shortHistory returns a note if the entry of an outlier is not covered.
 func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 	var short []int
 	var most uint64
@@ -151,7 +152,8 @@ func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 	if len(short) == 0 {
 		return ""
 	}
-	// So many times as much would have reached it, at the rate of events of then.
+	// Estimate the factor by which the ring is too small, assuming the event rate stays
+	// the same.
 	times := 2
 	for held := int64(o.EndMono-o.StartMono) - int64(most); held > 0 && int64(times)*held < o.DelayNS && times < 1024; {
 		times *= 2
@@ -161,7 +163,7 @@ func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 		time.Duration(most), time.Duration(o.DelayNS), times, (2*time.Duration(o.DelayNS)).Truncate(time.Second)+time.Second)
 }
 
-// shortBefore tells where `before` asks for more than there is.
+// shortBefore returns a note if the recorder held less than snapshot.before.
 func (a *request) shortBefore(cpus []CPUCoverage) string {
 	if a.from == 0 {
 		return ""
@@ -181,7 +183,7 @@ func (a *request) shortBefore(cpus []CPUCoverage) string {
 		time.Duration(least), cpuList(short, len(cpus)))
 }
 
-// cpuList names CPUs as the kernel does: CPU 3, CPUs 0-2,5.
+// cpuList formats CPU numbers as the kernel does: CPU 3, CPUs 0-2,5.
 func cpuList(cpus []int, all int) string {
 	if len(cpus) == all && all > 1 {
 		return "all CPUs"

@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Retention says how much a store keeps. A zero field is no limit.
+// Retention limits what a store keeps. Zero means no limit.
 type Retention struct {
-	Count int    // snapshots
-	Bytes uint64 // on the disk, all snapshots together
-	// Age is by the time that a store saw pass, not by the wall clock: see state.
+	Count int    // number of snapshots
+	Bytes uint64 // total size on disk
+	// Age is measured in elapsed time, not by the wall clock, see state.
 	Age time.Duration
 }
 
@@ -27,9 +27,8 @@ func (s *Store) SetRetention(r Retention) {
 	s.Enforce()
 }
 
-// Enforce removes what the policy does not keep, oldest first by their numbers,
-// and what crashed runs left. It never removes what is held: in use by an action,
-// or just written.
+// Enforce removes the snapshots that exceed the policy, oldest first, and leftovers of
+// crashes. It never removes held snapshots.
 func (s *Store) Enforce() {
 	s.dirMu.Lock()
 	defer s.dirMu.Unlock()
@@ -47,20 +46,20 @@ func (s *Store) Enforce() {
 	}
 }
 
-// storedSnapshot is one complete snapshot as retention sees it.
+// storedSnapshot is a complete snapshot in a store.
 type storedSnapshot struct {
 	id    ID
 	bytes uint64
 	age   time.Duration
 }
 
-// removeRetryInterval is how long one that could not be removed is left alone.
+// removeRetryInterval is the pause before a failed removal is tried again.
 const removeRetryInterval = time.Minute
 
-// retain enforces the policy as if more snapshots of size bytes were there. What
-// cannot be removed is left out of the count, so that it does not cost younger
-// ones their place, and is told once. Trouble is logged: it must not stop a
-// snapshot. On the store's thread, under s.writing.
+// retain enforces the policy as if more snapshots with a total of size bytes were
+// there. Snapshots that cannot be removed do not count, so that newer ones are not
+// removed in their place. Errors are logged. Runs on the store's thread; requires
+// s.dirMu.
 func (s *Store) retain(more int, size uint64) {
 	s.mu.Lock()
 	keep := s.keep
@@ -93,7 +92,7 @@ func (s *Store) retain(more int, size uint64) {
 		if err != nil {
 			drop.removed(&k)
 			if gone := tmpPrefix + gonePrefix + name; exists(filepath.Join(s.dir, gone)) {
-				name = gone // it is out of sight, and sweep goes on with it
+				name = gone // renamed already; sweep will try again
 			}
 			s.markUnremovable(name, err)
 		}
@@ -106,7 +105,7 @@ func (s *Store) retain(more int, size uint64) {
 	}
 }
 
-// markUnremovable remembers that something cannot be removed, and tells it once.
+// markUnremovable records a failed removal and logs it once.
 func (s *Store) markUnremovable(name string, err error) {
 	s.mu.Lock()
 	_, known := s.unremovable[name]
@@ -125,7 +124,7 @@ func (s *Store) clearUnremovable(name string) {
 	delete(s.unremovable, name)
 }
 
-// forgetRemoved forgets what somebody else has removed.
+// forgetRemoved forgets entries that were removed by others.
 func (s *Store) forgetRemoved() {
 	s.mu.Lock()
 	names := slices.Collect(maps.Keys(s.unremovable))
@@ -142,7 +141,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// isUnremovable tells whether something could not be removed a short while ago.
+// isUnremovable reports whether a removal failed recently.
 func (s *Store) isUnremovable(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,14 +149,14 @@ func (s *Store) isUnremovable(name string) bool {
 	return is && s.now().Before(retry)
 }
 
-// Unremovable counts what could not be removed and is still there.
+// Unremovable returns how many snapshots could not be removed and still exist.
 func (s *Store) Unremovable() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.unremovable)
 }
 
-// policy is one run of a Retention over snapshots, the oldest first.
+// policy applies a Retention to a list of snapshots, oldest first.
 type policy struct {
 	keep  Retention
 	count int
@@ -168,7 +167,7 @@ func newPolicy(keep Retention, count int, total uint64) *policy {
 	return &policy{keep: keep, count: count, total: total}
 }
 
-// exceeded names the limit by which a snapshot goes; "": it stays.
+// exceeded returns the limit that a snapshot exceeds, or "".
 func (p *policy) exceeded(k *storedSnapshot) string {
 	switch {
 	case p.keep.Age > 0 && k.age > p.keep.Age:
@@ -181,14 +180,14 @@ func (p *policy) exceeded(k *storedSnapshot) string {
 	return ""
 }
 
-// removed counts one out.
+// removed subtracts a snapshot from the totals.
 func (p *policy) removed(k *storedSnapshot) {
 	p.count--
 	p.total -= min(k.bytes, p.total)
 }
 
-// remove removes one that is not held. One that somebody else has removed
-// meanwhile is gone, too.
+// remove removes a snapshot unless it is held. It reports true if the snapshot is gone,
+// whoever removed it.
 func (s *Store) remove(name string) (removed bool, err error) {
 	s.mu.Lock()
 	held := s.held[name] != nil
@@ -205,8 +204,8 @@ func (s *Store) remove(name string) (removed bool, err error) {
 	return err == nil, err
 }
 
-// listSnapshots returns the complete snapshots, oldest first. What else lies in the
-// directory is nobody's to delete.
+// listSnapshots returns the complete snapshots, oldest first. It ignores everything
+// else in the directory.
 func listSnapshots(dir string) (all []storedSnapshot, total uint64, err error) {
 	ids, err := listIDs(dir)
 	if err != nil {

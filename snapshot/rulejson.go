@@ -2,8 +2,7 @@ package snapshot
 
 import "github.com/tailcam/tailcam/rules"
 
-// RuleJSON is a rule as compiled, defaults filled in, in the stable form that
-// snapshot.json has. Package rules has no JSON form of its own.
+// RuleJSON is a compiled rule, with defaults, in the stable format of snapshot.json.
 type RuleJSON struct {
 	Name        string           `json:"name"`
 	Track       rules.Track      `json:"track"`
@@ -23,7 +22,7 @@ type RuleJSON struct {
 	Source      RulePositionJSON `json:"source"`
 }
 
-// MatchJSON is rules.Match; what is absent is no condition.
+// MatchJSON is rules.Match; absent fields match everything.
 type MatchJSON struct {
 	Comm       []string       `json:"comm,omitempty"`
 	NotComm    []string       `json:"not_comm,omitempty"`
@@ -92,7 +91,7 @@ type HistogramJSON struct {
 // PolicyJSON is rules.SnapshotPolicy.
 type PolicyJSON struct {
 	Enabled  bool  `json:"enabled"`
-	BeforeNS int64 `json:"before_ns"` // 0: all that the recorder holds
+	BeforeNS int64 `json:"before_ns"` // 0: all that is recorded
 	AfterNS  int64 `json:"after_ns"`
 	EveryNS  int64 `json:"every_ns"`
 	Burst    int   `json:"burst"`
@@ -106,7 +105,7 @@ type ActionJSON struct {
 	On        string   `json:"on"`
 }
 
-// RulePositionJSON is where the rule stood.
+// RulePositionJSON is the position of a rule in its file.
 type RulePositionJSON struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// stallTimeout is when an operation on the disk counts as stalled. Nothing that the
-// store does in one step takes so long on a disk that works.
+// stallTimeout is the time after which a disk operation counts as stalled. No single
+// step takes that long on a working disk.
 const stallTimeout = 3 * time.Second
 
-// operation knows what the store's thread is doing, and since when.
+// operation is what the store's thread is doing. It is safe for concurrent use.
 type operation struct {
 	mu    sync.Mutex
 	what  string
-	since time.Time // zero: nothing
+	since time.Time // zero: idle
 }
 
 func (b *operation) start(what string) {
@@ -28,7 +28,7 @@ func (b *operation) end() {
 	b.since = time.Time{}
 }
 
-// advance says what is being done now; the operation got that far.
+// advance sets the current step of the operation and restarts its clock.
 func (b *operation) advance(what string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +37,7 @@ func (b *operation) advance(what string) {
 	}
 }
 
-// current is what is being done, and for how long. "": nothing.
+// current returns the current step and its duration, "" if idle.
 func (b *operation) current() (what string, duration time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,11 +47,10 @@ func (b *operation) current() (what string, duration time.Duration) {
 	return b.what, time.Since(b.since)
 }
 
-// setStep tells that the operation under way got that far.
 func (s *Store) setStep(what string) { s.operation.advance(what) }
 
-// Stalled tells which operation the disk has not finished for stallAfter, and for
-// how long; "": none.
+// Stalled returns the disk operation that has made no progress for stallTimeout and its
+// duration, "" if there is none. It may be called at any time.
 func (s *Store) Stalled() (what string, duration time.Duration) {
 	if what, duration = s.operation.current(); duration < stallTimeout {
 		return "", 0

@@ -10,7 +10,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// summaryLine says in one sentence who waited how long for what.
+// summaryLine describes an outlier in one sentence.
 func summaryLine(o *tracker.Outlier) string {
 	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
 	d := time.Duration(o.DelayNS)
@@ -108,15 +108,16 @@ func detailLines(o *tracker.Outlier) []string {
 	return out
 }
 
-// maxDetailed is how many outliers explain.txt explains at length; of more it has the verdicts.
+// maxDetailed is how many outliers explain.txt explains in full; for others it has the
+// verdict only.
 const maxDetailed = 16
 
-// writeText writes explain.txt: the verdicts first, then what led to them, then
-// what the outliers themselves say.
+// writeText writes explain.txt: the verdicts, the explanations, and the outliers' own
+// data.
 func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	var b strings.Builder
 	notes := m.Notes
-	if m.ShortHistory && len(notes) > 0 { // whatever follows may be wrong
+	if m.ShortHistory && len(notes) > 0 { // the caveat comes first: the verdict may be wrong
 		fmt.Fprintf(&b, "note: %s\n\n", printable(notes[0]))
 		notes = notes[1:]
 	}
@@ -165,8 +166,7 @@ func taskName(comm string, pid, tid int) string {
 	return fmt.Sprintf("%s (pid %d, thread %d)", printable(comm), pid, tid)
 }
 
-// printable keeps a hostile task name or command line from moving the cursor
-// of the terminal that shows it.
+// printable replaces control characters in names that may come from hostile processes.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -176,10 +176,10 @@ func printable(s string) string {
 	}, s)
 }
 
-// chainEnds says where a chain ended.
+// chainEnds describes where a chain ended.
 var chainEnds = map[string]string{"run": "its CPU", "user": "its return to user space", "block": "its next sleep"}
 
-// chainLines are the stages of a chain, which add up to its delay.
+// chainLines describes the stages of a chain, which add up to its delay.
 func chainLines(c *tracker.ChainInfo) []string {
 	var out []string
 	for _, s := range c.Stages {

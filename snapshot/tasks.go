@@ -12,29 +12,28 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// TasksFile is the file in a snapshot's directory that names what its trace
-// has as numbers.
+// TasksFile names the tasks, functions and devices of a snapshot's trace.
 const TasksFile = "tasks.json"
 
-// NamesVersion is the schema version of tasks.json. Fields are only added to it.
+// NamesVersion is the schema version of tasks.json. Fields are only ever added.
 const NamesVersion = 1
 
-// maxNames bounds what a reader takes in of one tasks.json.
+// maxNames bounds the size of tasks.json, in bytes.
 const maxNames = 64 << 20
 
-// Names is tasks.json: what was found out about the numbers of a trace when
-// it was written. What had ended by then is missing.
+// Names is tasks.json: names for the numbers in a trace, looked up when it was written.
+// What had disappeared by then is missing.
 type Names struct {
 	Version   int               `json:"version"`
 	Tasks     []NamedTask       `json:"tasks"`
-	Functions map[string]string `json:"functions"` // of the kernel, by address as 0x…
+	Functions map[string]string `json:"functions"` // kernel functions, by address in 0x notation
 	Devices   map[string]string `json:"devices"`   // by major:minor
 
-	// Files goes into the trace only: open files that its system calls name.
+	// Files are the open files that system calls refer to. They go into the trace only.
 	Files []trace.FileState `json:"-"`
 }
 
-// NamedTask is one task, as it was soon after the freeze.
+// NamedTask is a task as it was shortly after the freeze.
 type NamedTask struct {
 	TID        int    `json:"tid"`
 	PID        int    `json:"pid"`
@@ -43,19 +42,18 @@ type NamedTask struct {
 	Cmdline    string `json:"cmdline,omitempty"`
 	Cgroup     string `json:"cgroup,omitempty"`
 	Container  string `json:"container,omitempty"`
-	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO and so on
+	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO, …
 	RTPriority int    `json:"rt_priority"`
 	Nice       int    `json:"nice"`
 	Kernel     bool   `json:"kernel"` // a kernel thread
-	CPUs       []int  `json:"cpus"`   // that it may run on
-	// Its cgroups in the hierarchies of version 1 that give out CPU time and
-	// memory, where there are such.
+	CPUs       []int  `json:"cpus"`   // CPU affinity
+	// CPU and memory cgroups on cgroup v1.
 	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
 	MemoryCgroup string `json:"memory_cgroup,omitempty"`
 }
 
-// ReadNames reads the tasks.json of a snapshot's directory. One without it, of
-// an earlier release, has no names: that is no error.
+// ReadNames reads tasks.json from a snapshot's directory. If it is missing, as in
+// earlier releases, Names is empty and the error nil.
 func ReadNames(dir string) (*Names, error) {
 	path := filepath.Join(dir, TasksFile)
 	data, err := ReadFile(path, maxNames)
@@ -75,7 +73,7 @@ func ReadNames(dir string) (*Names, error) {
 	return &n, nil
 }
 
-// lookUpNames asks for what the trace mentions.
+// lookUpNames looks up names for the references of a trace.
 func (m *Manager) lookUpNames(j *job) Names {
 	if m.opts.Names == nil {
 		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
@@ -86,7 +84,7 @@ func (m *Manager) lookUpNames(j *job) Names {
 	return n
 }
 
-// traceNames is what the trace itself takes of the names.
+// traceNames converts the names to those stored in the trace itself.
 func (n *Names) traceNames() *trace.Known {
 	k := trace.Known{Files: n.Files}
 	for i := range n.Tasks {
