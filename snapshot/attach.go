@@ -57,7 +57,7 @@ func lockDir(dir string, log *zap.Logger) (*os.File, error) {
 	f, err := lockfile.Take(filepath.Join(dir, lockFile), &lockfile.Options{
 		Mode: fileMode, ReadOnly: true,
 		TakenOver: func(pid int) {
-			log.Warn("an earlier tailcam was killed and cannot end: its directory is taken", zap.Int("pid", pid), zap.String("dir", dir))
+			log.Warn("taking over the snapshot directory of a killed daemon that cannot exit", zap.Int("pid", pid), zap.String("dir", dir))
 		},
 	})
 	var held *lockfile.HeldError
@@ -96,7 +96,7 @@ func fileID(f *os.File) dirID {
 // ErrLocked if another daemon uses it. Requires s.dirMu.
 func (s *Store) attach() error {
 	var id, lock dirID
-	err := s.Run("look at the directory", func() (err error) {
+	err := s.Run("check the directory", func() (err error) {
 		id, lock, err = statDir(s.dir)
 		return err
 	})
@@ -112,7 +112,7 @@ func (s *Store) attach() error {
 		_ = s.lock.Close() // of the replaced directory
 		s.lock = nil
 	}
-	err = s.Run("make the directory", func() error {
+	err = s.Run("create the directory", func() error {
 		if err := makeDir(s.dir); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (s *Store) resume() error {
 	}
 	st, err := loadState(s.dir)
 	if err != nil {
-		s.log.Warn("the store's memory is begun anew: the snapshots that are there count as taken now", zap.Error(err))
+		s.log.Warn("snapshot state lost: existing snapshots count as taken now", zap.Error(err))
 	}
 	highest := uint64(0)
 	for _, name := range names {
@@ -207,7 +207,7 @@ func (s *Store) saveState(now bool) {
 	}
 	s.unsaved = 0
 	if err := st.save(s.dir); err != nil {
-		s.storeErrors.error(s.log, s.now(), "cannot save the store's memory; a restart may use numbers again", zap.Error(err))
+		s.storeErrors.error(s.log, s.now(), "cannot save the snapshot state: a restart may reuse numbers", zap.Error(err))
 	}
 }
 
@@ -239,7 +239,7 @@ func (s *Store) sweep() {
 			continue
 		}
 		s.clearUnremovable(name)
-		s.log.Info("removed what was left of a snapshot", zap.String("name", name))
+		s.log.Info("removed an incomplete snapshot", zap.String("name", name))
 	}
 }
 

@@ -99,7 +99,7 @@ func CheckSums(ctx context.Context, dir string) (bad []BadSum, err error) {
 	for line := range bytes.Lines(data) {
 		want, name, ok := parseSum(string(line))
 		if !ok || seen[name] {
-			return append(bad, BadSum{SumsFile, fmt.Sprintf("line %d is not one of sha256sum's", len(seen)+1)}), nil
+			return append(bad, BadSum{SumsFile, fmt.Sprintf("line %d is malformed", len(seen)+1)}), nil
 		}
 		seen[name] = true
 		if what := checkSum(ctx, root, name, want); what != "" {
@@ -162,7 +162,7 @@ func checkSum(ctx context.Context, root *os.Root, name, want string) string {
 		return reasonOf(err)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != want {
-		return "is not as it was written: its sum differs from that in " + SumsFile
+		return "checksum differs from that in " + SumsFile
 	}
 	return ""
 }

@@ -47,7 +47,7 @@ func (m *Manager) loop(ctx context.Context) {
 			now := monoNow()
 			for _, w := range m.open {
 				if w.request.to > now {
-					w.notes = append(w.notes, fmt.Sprintf("tailcam was stopped %s before the end of the window", time.Duration(w.request.to-now)))
+					w.notes = append(w.notes, fmt.Sprintf("tailcam stopped %s before the end of the window", time.Duration(w.request.to-now)))
 					w.deadline = now
 				}
 			}
@@ -77,13 +77,13 @@ func (m *Manager) checkDisk() {
 	}
 	m.stalled = what != ""
 	if !m.stalled {
-		m.log.Warn("the disk of the snapshots answers again", zap.String("dir", m.opts.Store.Dir()))
+		m.log.Warn("snapshot disk answers again", zap.String("dir", m.opts.Store.Dir()))
 		return
 	}
 	m.mu.Lock()
 	m.stats.Stalls++
 	m.mu.Unlock()
-	m.log.Error("the disk of the snapshots does not answer: outliers are told, further snapshots wait or are left out",
+	m.log.Error("snapshot disk does not answer: outliers are still reported, snapshots wait or are skipped",
 		zap.String("dir", m.opts.Store.Dir()), zap.String("waits_for", what), zap.Duration("since", since))
 }
 

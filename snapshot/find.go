@@ -12,7 +12,7 @@ var (
 	// ErrNoSnapshot means that no snapshot has the id.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrAmbiguous means that several snapshots match the prefix.
-	ErrAmbiguous = errors.New("several snapshots begin so")
+	ErrAmbiguous = errors.New("ambiguous snapshot id")
 )
 
 // IDs lists the complete snapshots in a directory, oldest first. It opens no snapshot,
@@ -32,10 +32,10 @@ func IDs(dir string) ([]string, error) {
 // Find returns the element of names that equals what, or the only one with that prefix.
 func Find(names []string, what string) (string, error) {
 	if what == "" {
-		return "", fmt.Errorf("%w: the id is empty", ErrNoSnapshot)
+		return "", fmt.Errorf("%w: empty id", ErrNoSnapshot)
 	}
 	if strings.ContainsRune(what, os.PathSeparator) || strings.HasPrefix(what, ".") {
-		return "", fmt.Errorf("%q is a path: name a snapshot by its id, and its directory by --dir", what)
+		return "", fmt.Errorf("%q is a path, not a snapshot id: name its directory with --dir", what)
 	}
 	var found []string
 	for _, name := range names {
@@ -52,7 +52,7 @@ func Find(names []string, what string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%w: %q is %s, %s%s: write more of it", ErrAmbiguous, what, found[0], found[1], moreSuffix(len(found)-2))
+	return "", fmt.Errorf("%w: %q matches %s, %s%s: use a longer prefix", ErrAmbiguous, what, found[0], found[1], moreSuffix(len(found)-2))
 }
 
 func moreSuffix(n int) string {

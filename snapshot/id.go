@@ -36,19 +36,19 @@ func (id ID) String() string {
 func ParseID(name string) (ID, error) {
 	first, last := strings.IndexByte(name, '-'), strings.LastIndexByte(name, '-')
 	if first < 0 || last <= first+1 {
-		return ID{}, fmt.Errorf("%q is not a snapshot's name (want TIME-RULE-NUMBER)", name)
+		return ID{}, fmt.Errorf("invalid snapshot id %q: want TIME-RULE-NUMBER", name)
 	}
 	t, err := time.Parse(idTime, name[:first])
 	if err != nil {
-		return ID{}, fmt.Errorf("%q is not a snapshot's name: %w", name, err)
+		return ID{}, fmt.Errorf("invalid snapshot id %q: %w", name, err)
 	}
 	n, err := strconv.ParseUint(name[last+1:], 10, 64)
 	if err != nil {
-		return ID{}, fmt.Errorf("%q is not a snapshot's name: %w", name, err)
+		return ID{}, fmt.Errorf("invalid snapshot id %q: %w", name, err)
 	}
 	id := ID{Time: t.UTC(), Rule: name[first+1 : last], Number: n}
 	if strings.ContainsAny(id.Rule, "/\x00") {
-		return ID{}, fmt.Errorf("%q is not a snapshot's name: the rule holds a slash", name)
+		return ID{}, fmt.Errorf("invalid snapshot id %q: the rule contains a slash", name)
 	}
 	return id, nil
 }

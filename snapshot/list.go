@@ -42,7 +42,7 @@ func List(dir string) ([]Info, []Broken, error) {
 		path := filepath.Join(dir, k.id.String())
 		m, err := ReadMeta(path)
 		if err == nil && m.ID != k.id.String() {
-			err = fmt.Errorf("read snapshot: %s says that it is %q", MetaFile, m.ID)
+			err = fmt.Errorf("read snapshot: %s has the id %q", MetaFile, m.ID)
 		}
 		if err != nil {
 			if _, gone := os.Lstat(path); os.IsNotExist(gone) {

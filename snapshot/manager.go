@@ -230,7 +230,7 @@ func (m *Manager) Release() {
 // snapshots are in progress. Run must be running.
 func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	if len(reason) > maxReason {
-		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)
+		return "", fmt.Errorf("take snapshot: reason longer than %d bytes", maxReason)
 	}
 	if reason == "" {
 		reason = "taken by hand"
@@ -245,7 +245,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 		if stopped {
 			return "", errors.New("take snapshot: the daemon is stopping")
 		}
-		return "", fmt.Errorf("take snapshot: %d others are under way: try again in a moment", m.opts.Queue)
+		return "", fmt.Errorf("take snapshot: %d snapshots are already in progress: try again later", m.opts.Queue)
 	}
 	w.reason = reason
 	w.answer = make(chan Done, 1)
@@ -259,7 +259,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 			return d.Dir, d.Err
 		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return "", fmt.Errorf("take snapshot: %w: %q has not ended for %s (%s); the snapshot %s comes when it does",
+				return "", fmt.Errorf("take snapshot: %w: %q has been running for %s (%s); snapshot %s follows when it ends",
 					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
 			}
 		case <-m.ended:
@@ -267,7 +267,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 			case d := <-w.answer:
 				return d.Dir, d.Err
 			default:
-				return "", errors.New("take snapshot: the daemon stopped before it was written")
+				return "", errors.New("take snapshot: the daemon stopped before the snapshot was written")
 			}
 		}
 	}
@@ -347,7 +347,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer close(written)
 		if m.opts.RTPriority > 0 {
 			if err := RealTime(m.opts.RTPriority); err != nil {
-				m.log.Warn("snapshots are written with an ordinary priority", zap.Error(err))
+				m.log.Warn("snapshots are written at normal priority", zap.Error(err))
 			}
 		}
 		m.writeAll()
@@ -371,11 +371,11 @@ func (m *Manager) finish(written <-chan struct{}) error {
 			return nil
 		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return fmt.Errorf("stop snapshots: %w: %q has not ended for %s: the next start removes what is half done",
+				return fmt.Errorf("stop snapshots: %w: %q has been running for %s: the next start removes the incomplete snapshot",
 					iothread.ErrTimeout, what, since.Round(time.Second))
 			}
 		case <-end.C:
-			return fmt.Errorf("stop snapshots: writing did not end within %s: the next start removes what is half done", m.opts.StopTimeout)
+			return fmt.Errorf("stop snapshots: still writing after %s: the next start removes the incomplete snapshot", m.opts.StopTimeout)
 		}
 	}
 }

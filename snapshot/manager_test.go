@@ -99,7 +99,7 @@ func TestOutliersJoin(t *testing.T) {
 	if len(s.Outliers) != 2 || len(s.Rules) != 2 || s.Rule != "a" {
 		t.Errorf("outliers %+v, rules %+v", s.Outliers, s.Rules)
 	}
-	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "tailcam was stopped") {
+	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "tailcam stopped") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	if st := m.Stats(); st.Joined != 1 || st.Taken != 2 {
@@ -226,7 +226,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	for rec.isFrozen() {
 		time.Sleep(time.Millisecond) // hangs if nobody releases the bank
 	}
-	if _, err := m.TakeNow("now"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := m.TakeNow("now"); err == nil || !strings.Contains(err.Error(), "in progress") {
 		t.Errorf("take now: %v", err)
 	}
 	close(block)

@@ -112,7 +112,7 @@ func ReadMeta(dir string) (*Meta, error) {
 	case m.Version == 0 || m.ID == "":
 		return nil, fmt.Errorf("read snapshot %s: %w", path, errors.New("version or id is missing"))
 	case m.Version > Version:
-		return nil, fmt.Errorf("read snapshot %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
+		return nil, fmt.Errorf("read snapshot %s: schema version %d is newer than %d, the latest supported: use a newer tailcam",
 			path, m.Version, Version)
 	}
 	return &m, nil

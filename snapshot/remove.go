@@ -20,7 +20,7 @@ var ErrInUse = errors.New("the snapshot is in use")
 // ErrInUse if a Store holds the snapshot, ErrNoSnapshot if it does not exist.
 func Remove(dir, id string) (freed uint64, err error) {
 	if parsed, err := ParseID(id); err != nil || parsed.String() != id {
-		return 0, fmt.Errorf("remove snapshot: %q is no id of a snapshot", id)
+		return 0, fmt.Errorf("remove snapshot: invalid snapshot id %q", id)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func Remove(dir, id string) (freed uint64, err error) {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return 0, fmt.Errorf("remove snapshot %s: %w: try again when its actions have ended", id, ErrInUse)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return 0, fmt.Errorf("remove snapshot: %s is not a directory, so it is no snapshot: remove it by hand", path)
+		return 0, fmt.Errorf("remove snapshot: %s is not a directory: remove it by hand", path)
 	case err != nil:
 		return 0, fmt.Errorf("remove snapshot %s: %w", id, err)
 	}

@@ -111,11 +111,11 @@ func (a *request) notes(cpus []CPUCoverage) []string {
 		}
 	}
 	if len(late) > 0 {
-		out = append(out, fmt.Sprintf("the window after the exit is not complete on %s: records were overwritten or not yet recorded; raise recorder.size or shorten snapshot.after",
+		out = append(out, fmt.Sprintf("the window after the exit is incomplete on %s: records were overwritten or not yet recorded; raise recorder.size or shorten snapshot.after",
 			cpuList(late, len(cpus))))
 	}
 	if len(holes) > 0 {
-		out = append(out, fmt.Sprintf("records are missing inside the window on %s, see gaps: the ring was overwritten before it was read; raise recorder.size",
+		out = append(out, fmt.Sprintf("records are missing in the window on %s, see gaps: the ring was overwritten before it was read; raise recorder.size",
 			cpuList(holes, len(cpus))))
 	}
 	if n := a.shortBefore(cpus); n != "" {

@@ -113,8 +113,8 @@ func (s *Store) markUnremovable(name string, err error) {
 	n := len(s.unremovable)
 	s.mu.Unlock()
 	if !known {
-		s.removeErrors.error(s.log, s.now(), "cannot remove a snapshot: it stays, outside of what is kept, and is tried again every minute",
-			zap.String("snapshot", name), zap.Int("all_such", n), zap.Error(err))
+		s.removeErrors.error(s.log, s.now(), "cannot remove a snapshot: it no longer counts against snapshots.keep and is retried every minute",
+			zap.String("snapshot", name), zap.Int("unremovable", n), zap.Error(err))
 	}
 }
 

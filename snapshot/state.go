@@ -148,7 +148,7 @@ func loadState(dir string) (*state, error) {
 	}
 	last := len(s.Marks) - 1
 	if s.Version != stateVersion || s.Number > maxNumber || s.ElapsedNS < 0 || !sorted || last >= 0 && s.Marks[last].ElapsedNS > s.ElapsedNS {
-		return &state{Version: stateVersion}, fmt.Errorf("read %s: it is damaged, or of another version", stateFile)
+		return &state{Version: stateVersion}, fmt.Errorf("read %s: damaged or unknown version", stateFile)
 	}
 	return &s, nil
 }

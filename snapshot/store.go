@@ -114,7 +114,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 		s.dirMu.Unlock()
 		opened <- err
 		if err == nil {
-			_ = s.Run("remove what was left", func() error { s.sweep(); return nil }) // logs its errors
+			_ = s.Run("remove incomplete snapshots", func() error { s.sweep(); return nil }) // logs its errors
 		}
 		close(swept)
 	}()
@@ -124,7 +124,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	case err = <-opened:
 	case <-timer.C:
 		what, _ := s.operation.current()
-		err = fmt.Errorf("%w (%s): set another snapshots.dir, or mend it", iothread.ErrTimeout, what)
+		err = fmt.Errorf("%w (%s): repair it, or set another snapshots.dir", iothread.ErrTimeout, what)
 	}
 	if err != nil {
 		s.disk.Close()
@@ -160,7 +160,7 @@ func (s *Store) Close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Run("save the store's memory", func() error { // logs its errors
+		_ = s.Run("save the state", func() error { // logs its errors
 			s.closing = true
 			s.saveState(true)
 			return nil

@@ -68,7 +68,7 @@ func ReadNames(dir string) (*Names, error) {
 		return nil, fmt.Errorf("read names %s: %w", path, err)
 	}
 	if n.Version < 1 || n.Version > NamesVersion {
-		return nil, fmt.Errorf("read names %s: schema version %d is not one that this tailcam knows (%d)", path, n.Version, NamesVersion)
+		return nil, fmt.Errorf("read names %s: unknown schema version %d (supported: up to %d)", path, n.Version, NamesVersion)
 	}
 	return &n, nil
 }

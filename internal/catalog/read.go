@@ -85,7 +85,7 @@ func Read(dir string, o Options) ([]Snapshot, []snapshot.Broken, error) {
 	each(len(ids), o.Progress, func(i int) {
 		a := &answers[i]
 		if a.s, a.err = readOne(filepath.Join(dir, ids[i])); a.err == nil && a.s.ID != ids[i] {
-			a.err = fmt.Errorf("read snapshot: %s says that it is %q", snapshot.MetaFile, a.s.ID)
+			a.err = fmt.Errorf("read snapshot: %s has the id %q", snapshot.MetaFile, a.s.ID)
 		}
 	})
 	out := []Snapshot{}

@@ -133,7 +133,7 @@ func known(data []byte) error {
 	case head.Version < 1:
 		return fmt.Errorf("read %s: the version is missing", snapshot.ExplainJSONFile)
 	case head.Version > explain.Version:
-		return fmt.Errorf("read %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
+		return fmt.Errorf("read %s: schema version %d is newer than %d, the latest supported: use a newer tailcam",
 			snapshot.ExplainJSONFile, head.Version, explain.Version)
 	}
 	return nil

@@ -122,7 +122,7 @@ func cause(err error) error {
 func (c *Check) meta(m *snapshot.Meta) {
 	fail := func(format string, args ...any) { c.add(snapshot.MetaFile, format, args...) }
 	if m.ID != c.ID {
-		fail("says that it is %q", m.ID)
+		fail("has the id %q", m.ID)
 	}
 	if id, err := snapshot.ParseID(c.ID); err == nil && !m.Time.Equal(id.Time) {
 		fail("its time is %s, that of the directory's name is not", m.Time)
