@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// advice says what a person would check or change, if the trace supports it:
-// one culprit must have taken at least half of the time.
+// advice returns what to check or change, if one culprit took at least half of the
+// time.
 func (w *walker) advice(r *Result) string {
 	if r.Blame.NS*2 < r.DelayNS || r.DelayNS == 0 {
 		return ""
@@ -64,7 +64,7 @@ func (w *walker) advise(r *Result) string {
 	return ""
 }
 
-// lockAdvice looks at what the holder of a lock did.
+// lockAdvice depends on what the holder of the lock did.
 func lockAdvice(r *Result) string {
 	if len(r.Chain) == 0 || r.Blame.By.Kind != KindTask {
 		return ""

@@ -8,21 +8,21 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// States of the kernel in which a task waits for no event of its own.
+// Task states in which no event is awaited.
 const (
 	taskStopped = 0x04
 	taskTraced  = 0x08
 	taskDead    = 0x80
 )
 
-// blockedSegment is time blocked. s is cut to what is asked for, whole is not.
-func (w *walker) blockedSegment(out []piece, t *task, s, whole *segment) []piece {
+// blockedSegment explains blocked time. s is full clipped to the requested interval.
+func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece {
 	p := piece{from: s.from, to: s.to, task: t.tid, cpu: -1, state: "blocked"}
-	wk := whole.wake
+	wk := full.wake
 	if wk != nil {
 		p.waker = w.m.whoWoke(wk)
 	}
-	nr, name := t.callAt(whole)
+	nr, name := t.callAt(full)
 	if nr == trace.CallNone && len(w.stack) == 1 && w.outlier.Syscall != "" && w.outlier.Track == "syscall" {
 		name = w.outlier.Syscall
 	}
@@ -30,15 +30,15 @@ func (w *walker) blockedSegment(out []piece, t *task, s, whole *segment) []piece
 		name = w.m.syscall(nr)
 	}
 	p.why = w.m.callText(nr, name)
-	switch wait := t.memoryWaitAt(whole.from); {
-	case whole.frozen || whole.bits&(taskStopped|taskTraced) != 0:
-		return w.add(out, w.stopped(t, p, whole))
+	switch wait := t.memoryWaitAt(full.from); {
+	case full.frozen || full.bits&(taskStopped|taskTraced) != 0:
+		return w.add(out, w.stopped(t, p, full))
 	case wait != nil:
-		inner := w.wakePieces(nil, t, p, whole, nr, name)
+		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.below = wait.cause, w.m.whoMemory(t, wait), inner
 		return w.add(out, p)
 	case nr == trace.CallException:
-		inner := w.wakePieces(nil, t, p, whole, nr, name)
+		inner := w.wakePieces(nil, t, p, full, nr, name)
 		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "for a page that was not in memory", inner
 		if len(inner) > 0 && inner[0].by != nil {
 			p.by = inner[len(inner)-1].by
@@ -48,17 +48,17 @@ func (w *walker) blockedSegment(out []piece, t *task, s, whole *segment) []piece
 		}
 		return w.add(out, p)
 	}
-	if l := t.lockWaitAt(whole.from); l != nil {
+	if l := t.lockWaitAt(full.from); l != nil {
 		return w.add(out, w.lockPiece(p, l, wk))
 	}
-	return w.wakePieces(out, t, p, whole, nr, name)
+	return w.wakePieces(out, t, p, full, nr, name)
 }
 
-// wakePieces explains a wait by what ended it.
-func (w *walker) wakePieces(out []piece, t *task, p piece, whole *segment, nr int, name string) []piece {
-	wk := whole.wake
+// wakePieces explains a wait by the wake-up that ended it.
+func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int, name string) []piece {
+	wk := full.wake
 	if wk == nil {
-		return w.add(out, w.unfinishedWait(t, p, whole, name))
+		return w.add(out, w.unfinishedWait(t, p, full, name))
 	}
 	if r := wk.request; r != nil && r.complete > p.from {
 		return w.diskPieces(out, p, r)
@@ -94,36 +94,36 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, whole *segment, nr in
 	return w.add(out, w.taskWake(t, p, wk.tid, name))
 }
 
-// stopped is time in which a signal, a tracer or a freezer held the task.
-func (w *walker) stopped(t *task, p piece, whole *segment) piece {
+// stopped explains a task stopped by a signal, a tracer or the freezer.
+func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	p.cause, p.why = Stopped, "stopped by a signal"
 	switch {
-	case whole.frozen:
+	case full.frozen:
 		p.why = "frozen with its cgroup"
-	case whole.bits&taskTraced != 0:
+	case full.bits&taskTraced != 0:
 		p.why = "stopped by its tracer"
 	}
-	// A signal wakes a sleeper before it stops: who sent it?
-	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= whole.from })
+	// A signal wakes a sleeping task before it stops: find the sender.
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= full.from })
 	for j := i - 1; j >= max(0, i-3); j-- {
 		s := &t.segments[j]
-		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && whole.from-s.from < earlyWakeLimit {
+		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && full.from-s.from < earlyWakeLimit {
 			p.by = w.m.whoTask(s.wake.tid)
 			return p
 		}
 	}
 	p.by = w.m.whoUnknown("a signal")
-	if whole.frozen {
+	if full.frozen {
 		p.by = w.m.whoQuota(t)
 	}
-	if wk := whole.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
+	if wk := full.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
 		p.by = w.m.whoTask(wk.tid)
 		p.why += ", until it was let go on"
 	}
 	return p
 }
 
-// softirqWake is a wait that a softirq ended which completed no request.
+// softirqWake explains a wait ended by a softirq that completed no request.
 func (w *walker) softirqWake(p piece, wk *wake) piece {
 	p.by = w.m.whoContext(wk.ctx)
 	switch wk.ctx.number {
@@ -139,11 +139,11 @@ func (w *walker) softirqWake(p piece, wk *wake) piece {
 	return p
 }
 
-// networkWake is a wait for a packet.
+// networkWake explains a wait for a packet.
 func (w *walker) networkWake(p piece, wk *wake) piece {
 	sender := wk.sender
 	if sender == 0 && wk.device == "" && !wk.remote && !w.m.kernelThread(wk.tid) {
-		sender = wk.tid // the softirq runs where the packet was sent
+		sender = wk.tid // loopback: the softirq runs in the sender
 	}
 	if sender == 0 || wk.device != "" && wk.device != "lo" {
 		p.cause, p.by = Network, w.m.whoNetwork(wk.device, sender)
@@ -154,7 +154,7 @@ func (w *walker) networkWake(p piece, wk *wake) piece {
 	return p
 }
 
-// lockPiece is a wait for a lock of the kernel.
+// lockPiece explains a wait for a kernel lock.
 func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	p.cause = Locked
 	holder := l.owner
@@ -173,7 +173,7 @@ func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	return p
 }
 
-// taskWake is a wait that another task ended.
+// taskWake explains a wait ended by another task.
 func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
 	p.cause, p.by = Task, w.m.whoTask(waker)
 	comm := p.by.Comm
@@ -199,7 +199,7 @@ func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
 
 func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }
 
-// workPieces is a wait that a work queue's work ended.
+// workPieces explains a wait ended by a work item.
 func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 	x := wk.work
 	p.cause, p.by = WorkQueue, w.m.whoWork(x)
@@ -231,8 +231,8 @@ func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 	return out
 }
 
-// beforeQueued is the time of a wait in which the work that ended it was not
-// queued yet: it goes by what queued it.
+// beforeQueued explains the part of a wait before its work item was queued, by what
+// queued it.
 func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []piece {
 	p.to, p.why = queued, "before the work "+w.m.workName(x.function)+" was queued"
 	t := w.m.tasks[p.task]
@@ -244,7 +244,8 @@ func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []pi
 	return w.wakePieces(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
 }
 
-// runningAhead is the work that ran longest in a stretch, of the same queue or worker.
+// runningAhead returns the work item of the same queue or worker that ran longest in an
+// interval.
 func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	var list []*work
 	if x.queue != "" {
@@ -252,7 +253,7 @@ func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	}
 	t := m.tasks[x.worker]
 	best, most := (*work)(nil), uint64(0)
-	look := func(list []*work) {
+	scan := func(list []*work) {
 		i := sort.Search(len(list), func(i int) bool { return list[i].end > from })
 		for ; i < len(list) && list[i].start < to; i++ {
 			o := list[i]
@@ -261,8 +262,8 @@ func (m *model) runningAhead(x *work, from, to uint64) *Who {
 			}
 		}
 	}
-	if look(list); best == nil && t != nil {
-		look(t.works)
+	if scan(list); best == nil && t != nil {
+		scan(t.works)
 	}
 	if best == nil {
 		return nil
@@ -277,17 +278,17 @@ func (m *model) workName(function uint64) string {
 	return fmt.Sprintf("at %#x", function)
 }
 
-// unfinishedWait is a wait whose end the trace does not have: it goes on, or its
-// wake-up is lost.
-func (w *walker) unfinishedWait(t *task, p piece, whole *segment, name string) piece {
+// unfinishedWait explains a wait without a recorded end: it continues, or its wake-up
+// is missing.
+func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) piece {
 	var r *request
-	if whole.to >= w.m.to-lateEvents {
+	if full.to >= w.m.to-lateEvents {
 		r = w.m.openRequest(t.tid, p.from)
 	}
 	switch {
-	case whole.bits&taskDead != 0:
+	case full.bits&taskDead != 0:
 		p.cause, p.reason = Unexplained, "the task has ended"
-	case whole.to < w.m.to-lateEvents:
+	case full.to < w.m.to-lateEvents:
 		p.cause, p.reason = Unexplained, "no wake-up was recorded"
 		if w.m.recordsMissing(p.from) || w.m.recordsMissing(p.to) {
 			p.reason = reasonOverwritten
@@ -313,7 +314,7 @@ func (w *walker) unfinishedWait(t *task, p piece, whole *segment, name string) p
 	return p
 }
 
-// callText names what a task was in when it blocked.
+// callText describes where a task blocked.
 func (m *model) callText(nr int, name string) string {
 	if nr == trace.CallException {
 		return "in a page fault"

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// whoKey finds a Who that was made before: pieces with the same one are put together.
+// whoKey identifies a culprit, so that pieces with the same one can be joined.
 type whoKey struct {
 	kind string
 	name string
@@ -14,7 +14,7 @@ type whoKey struct {
 	prio int
 }
 
-// who makes each culprit once.
+// who returns the culprit of a key, creating it if needed.
 func (m *model) who(key whoKey, fill func(*Who)) *Who {
 	if w := m.culprits[key]; w != nil {
 		return w
@@ -50,7 +50,7 @@ var kernelNames = []string{
 	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_",
 }
 
-// kernelThread tells whether a task is one, as far as that is known.
+// kernelThread reports whether a task is known to be a kernel thread.
 func (m *model) kernelThread(tid int) bool {
 	if f, ok := m.taskInfo(tid); ok {
 		return f.Kernel
@@ -70,7 +70,7 @@ func (m *model) kernelThread(tid int) bool {
 
 func (m *model) whoTask(tid int) *Who { return m.whoAtPrio(tid, 0) }
 
-// whoAtPrio is a task that had a CPU with a priority; 0: the latest that is known.
+// whoAtPrio returns a task that ran with a priority; 0: its latest known one.
 func (m *model) whoAtPrio(tid, prio int) *Who {
 	return m.who(whoKey{kind: KindTask, id: tid, prio: prio}, func(w *Who) {
 		w.TID, w.Prio = tid, prio
@@ -87,7 +87,7 @@ func (m *model) whoAtPrio(tid, prio int) *Who {
 	})
 }
 
-// fillTaskInfo adds what is known beside the trace, and the name.
+// fillTaskInfo adds the name and other information from outside the trace.
 func (m *model) fillTaskInfo(w *Who) {
 	if f, ok := m.taskInfo(w.TID); ok {
 		if w.PID == 0 {
@@ -104,7 +104,7 @@ func (m *model) fillTaskInfo(w *Who) {
 	}
 }
 
-// whoSlow is the task of an outlier.
+// whoSlow returns the task of an outlier.
 func (m *model) whoSlow(o *Outlier) *Who {
 	w := *m.whoTask(o.TID)
 	if w.Comm == "" || o.Comm != "" {
@@ -127,7 +127,7 @@ func (m *model) whoUnknown(name string) *Who {
 	return m.who(whoKey{kind: KindUnknown, name: name}, func(*Who) {})
 }
 
-// quotaCgroup is the cgroup whose quota a task is under.
+// quotaCgroup returns the cgroup whose CPU quota applies to a task.
 func (f *TaskInfo) quotaCgroup() string {
 	if f.CPUCgroup != "" {
 		return f.CPUCgroup
@@ -135,13 +135,13 @@ func (f *TaskInfo) quotaCgroup() string {
 	return f.Cgroup
 }
 
-// whoQuota is the cgroup whose quota a task is under.
+// whoQuota returns the cgroup whose CPU quota applies to a task.
 func (m *model) whoQuota(t *task) *Who {
 	f, _ := m.taskInfo(t.tid)
 	return m.whoCgroup(f.quotaCgroup())
 }
 
-// whoCgroup is a cgroup of a task.
+// whoCgroup returns the culprit for a cgroup; "": unknown.
 func (m *model) whoCgroup(path string) *Who {
 	name := "its cgroup"
 	if path != "" {
@@ -150,7 +150,7 @@ func (m *model) whoCgroup(path string) *Who {
 	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = path })
 }
 
-// whoMemory is for whom memory is short.
+// whoMemory returns what is short of memory: a cgroup or the machine.
 func (m *model) whoMemory(t *task, e *memoryWait) *Who {
 	if e.memcg {
 		f, _ := m.taskInfo(t.tid)
@@ -184,7 +184,7 @@ func (m *model) whoContext(x *context) *Who {
 	return m.who(whoKey{kind: x.kind, name: x.name}, func(*Who) {})
 }
 
-// whoNetwork is a packet from elsewhere; its sender may be known if that is on this machine.
+// whoNetwork returns a network device and the local sender of the packet, if known.
 func (m *model) whoNetwork(device string, sender int) *Who {
 	name := "the network"
 	if device != "" {
@@ -199,8 +199,8 @@ func (m *model) whoNetwork(device string, sender int) *Who {
 	})
 }
 
-// whoKernel is a kernel thread, and the task that it worked for: the last one
-// but the slow task that woke it before or at a moment.
+// whoKernel returns a kernel thread on behalf of the task that last woke it by that
+// time, unless that is the slow task.
 func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 	k := m.whoTask(tid)
 	t := m.tasks[tid]
@@ -218,7 +218,7 @@ func (m *model) whoKernel(tid, slow int, at uint64) *Who {
 	})
 }
 
-// whoWork is work of a work queue, and who queued it.
+// whoWork returns a work item on behalf of the task that queued it.
 func (m *model) whoWork(x *work) *Who {
 	return m.who(whoKey{kind: KindWork, name: m.workName(x.function), id: x.worker, prio: x.queuer}, func(w *Who) {
 		w.Function, w.TID = m.function(x.function), x.worker
@@ -231,7 +231,7 @@ func (m *model) whoWork(x *work) *Who {
 	})
 }
 
-// whoDevice names a request's device.
+// whoDevice returns a request's device.
 func (m *model) whoDevice(r *request) *Who {
 	name := ""
 	if m.names.Device != nil {
@@ -243,7 +243,7 @@ func (m *model) whoDevice(r *request) *Who {
 	return m.who(whoKey{kind: KindDevice, name: name}, func(w *Who) { w.Device = name })
 }
 
-// whoOwner is the task that asked for a request.
+// whoOwner returns the task that submitted a request.
 func (m *model) whoOwner(r *request) *Who {
 	if t := m.tasks[r.tid]; t != nil && t.comm.String() != "" {
 		return m.whoTask(r.tid)
@@ -254,7 +254,7 @@ func (m *model) whoOwner(r *request) *Who {
 	})
 }
 
-// whoWoke names a waker.
+// whoWoke returns the waker of a task.
 func (m *model) whoWoke(wk *wake) *Who {
 	if wk.ctx != nil && wk.ctx.kind == KindSoftirq && wk.sender != 0 && wk.device == "lo" {
 		return m.whoTask(wk.sender)

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// Operations of block requests: the low bits of their flags.
+// The operation of a block request is in the low bits of its flags.
 const reqOpMask = 0xff
 
 var operations = map[uint32]string{0: "read", 1: "write", 2: "flush", 3: "discard", 5: "secure erase", 9: "write of zeroes"}
@@ -20,9 +20,9 @@ func operation(flags uint32) string {
 // diskPieces splits a wait for a block request.
 func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 	device := w.m.whoDevice(r)
-	what := w.m.requestText(r)
+	text := w.m.requestText(r)
 	if r.tid != p.task && r.tid != 0 {
-		what += " of " + w.m.whoOwner(r).Name
+		text += " of " + w.m.whoOwner(r).Name
 	}
 	at := p.from
 	add := func(to uint64, cause Cause, by *Who, why string) {
@@ -33,17 +33,17 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 			at = to
 		}
 	}
-	add(r.started(), BlockQueue, device, "before the "+what+" was queued")
+	add(r.started(), BlockQueue, device, "before the "+text+" was queued")
 	if r.insert > 0 && r.issue > at {
 		if by := w.m.busiestOther(r, at, r.issue); by != nil {
-			add(r.issue, BlockQueue, by, what+" waited in the queue of "+device.Device+" behind others")
+			add(r.issue, BlockQueue, by, text+" waited in the queue of "+device.Device+" behind others")
 		}
-		add(r.issue, BlockQueue, device, what+" waited in the queue of "+device.Device)
+		add(r.issue, BlockQueue, device, text+" waited in the queue of "+device.Device)
 	}
 	if until, by := w.m.requestsAhead(r); by != nil {
-		add(until, BlockQueue, by, what+" was behind others in "+device.Device)
+		add(until, BlockQueue, by, text+" was behind others in "+device.Device)
 	}
-	add(p.to, BlockDevice, device, what)
+	add(p.to, BlockDevice, device, text)
 	return out
 }
 
@@ -65,20 +65,19 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// maxOtherRequests bounds how many requests are looked at for each one that was waited
-// for, maxLooks for all together.
+// maxOtherRequests bounds the requests examined per wait, maxScanned those in total.
 const (
 	maxOtherRequests = 4096
 	maxScanned       = 1 << 22
 )
 
-// seekCost is what positions and answers cost a disk, in bytes.
+// seekCost is the overhead of a request, expressed in bytes.
 const seekCost = 16 << 10
 
-// requestsAhead finds the requests of others that the device had got before r and
-// that kept it from serving r: until when they did, and whose they were. One
-// that serves many at once answers r long after the last one before it, or at
-// once with it; only if the time between fits the share of r was it behind them.
+// requestsAhead returns the requests of other tasks that were issued before r and
+// delayed it: until when, and whose they were. A device that serves many requests at
+// once completes r much later than the one before, or together with it; r was behind
+// the others only if the time in between matches its share.
 func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
 	if r.issue == 0 || r.complete <= r.issue || m.scanned > maxScanned {
 		return 0, nil
@@ -109,16 +108,17 @@ func (m *model) requestsAhead(r *request) (until uint64, by *Who) {
 	if best == nil {
 		return 0, nil
 	}
-	mine := uint64(r.bytes) + seekCost
-	whole := mine + bytes + n*seekCost
+	own := uint64(r.bytes) + seekCost
+	total := own + bytes + n*seekCost
 	const patience = 8
-	if float64(r.complete-until)*patience < float64(r.complete-r.issue)*float64(mine)/float64(whole) {
+	if float64(r.complete-until)*patience < float64(r.complete-r.issue)*float64(own)/float64(total) {
 		return 0, nil
 	}
 	return until, m.whoOwner(best)
 }
 
-// busiestOther is whose requests kept a device busy in a stretch, those with most bytes.
+// busiestOther returns the other task with the most bytes in flight on the device in an
+// interval.
 func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	sums := map[int]uint64{}
 	var best *request
@@ -150,7 +150,7 @@ func (m *model) busiestOther(r *request, from, to uint64) *Who {
 	return m.whoOwner(best)
 }
 
-// openRequest is a request of a task that has not completed, the oldest.
+// openRequest returns the oldest incomplete request of a task.
 func (m *model) openRequest(tid int, at uint64) *request {
 	var found *request
 	if m.scanned > maxScanned {
@@ -180,7 +180,7 @@ func (w *walker) blockPieces() []piece {
 	return w.diskPieces(nil, p, r)
 }
 
-// requestOf finds the request that an outlier is about.
+// requestOf returns the request of a block outlier.
 func (m *model) requestOf(o *Outlier) *request {
 	i := sort.Search(len(m.requests), func(i int) bool { return m.requests[i].complete >= o.End })
 	for ; i < len(m.requests) && m.requests[i].complete == o.End; i++ {
@@ -189,16 +189,16 @@ func (m *model) requestOf(o *Outlier) *request {
 		}
 	}
 	var found *request
-	look := func(r *request) { // a timeout: it was still under way
+	match := func(r *request) { // for timeouts: still in flight
 		if (r.insert == o.Start || r.issue == o.Start) && (found == nil || r.rq < found.rq) {
 			found = r
 		}
 	}
 	for _, r := range m.inFlight {
-		look(r)
+		match(r)
 	}
 	for ; found == nil && i < len(m.requests); i++ {
-		look(m.requests[i])
+		match(m.requests[i])
 	}
 	return found
 }

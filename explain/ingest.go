@@ -2,11 +2,11 @@ package explain
 
 import "github.com/tailcam/tailcam/snapshot/trace"
 
-// ingest takes in one event.
+// ingest adds one event to the model.
 func (m *model) ingest(ev *trace.Event) {
-	if ev.Type >= trace.DumpStart { // of no record: the state dump, the ends of outliers
+	if ev.Type >= trace.DumpStart { // synthetic events: state dump, ends of outliers
 		if ev.Type == trace.OutlierEntry || ev.Type == trace.OutlierExit {
-			m.cpu(ev.CPU).noteSilence(ev.Time, false) // something was there
+			m.cpu(ev.CPU).noteSilence(ev.Time, false) // the CPU was not silent
 		}
 		return
 	}
@@ -65,7 +65,7 @@ func (m *model) ingest(ev *trace.Event) {
 	}
 }
 
-// onBehalf is the task that does something: none if an interrupt does.
+// onBehalf returns the task an event is caused by, 0 if by an interrupt.
 func (m *model) onBehalf(ev *trace.Event, c *cpu) int {
 	if len(c.frames) > 0 {
 		return 0
@@ -96,7 +96,7 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 	}
 }
 
-// switchOut is the half of a switch that concerns the task that leaves.
+// switchOut handles the previous task of a switch.
 func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 	t := m.task(ev.TID)
 	t.comm, t.prio = b.PrevComm, b.PrevPrio
@@ -119,20 +119,20 @@ func (m *model) switchOut(ev *trace.Event, c *cpu, b *trace.Switch) {
 	m.transition(t, ev.Time, next)
 }
 
-// earlyWakeLimit is how long before a task has left its CPU its wake-up may come:
-// it was on its way to sleep.
+// earlyWakeLimit bounds how long a wake-up may precede the switch out of a task that is
+// about to sleep.
 const earlyWakeLimit = 1_000_000
 
-// maxQuotas is how many stretches without quota are looked at, the latest first.
+// maxQuotas bounds how many of the latest throttled intervals are searched.
 const maxQuotas = 64
 
-// switchIn is the half that concerns the task that gets the CPU.
+// switchIn handles the next task of a switch.
 func (m *model) switchIn(ev *trace.Event, c *cpu, b *trace.Switch) {
 	t := m.task(b.NextTID)
 	t.pid, t.comm, t.prio = b.NextPID, b.NextComm, b.NextPrio
 	switch s := t.last(); {
 	case len(t.segments) == 0:
-		// Nothing was seen of it until now, not even a wake-up.
+		// First event of this task: it has been runnable since coverage began.
 		if ev.Time > m.coveredFrom {
 			m.transition(t, m.coveredFrom, segment{state: runnable, cpu: int32(ev.CPU), prio: int16(b.NextPrio)})
 		}
@@ -176,7 +176,7 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		m.transition(t, m.coveredFrom, segment{state: blocked, call: trace.CallNone, cpu: int32(b.TargetCPU)})
 	}
 	if s = t.last(); s != nil && s.state == unknown {
-		s.state, s.call = blocked, trace.CallNone // whatever it did: it was asleep in the end
+		s.state, s.call = blocked, trace.CallNone // whatever happened, it ended up asleep
 	}
 	if s != nil && s.state == blocked {
 		s.wake = w
@@ -191,14 +191,14 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 	m.transition(t, ev.Time, next)
 }
 
-// completionWakeLimit is how long after a request's completion by a task a wake-up by it
-// may be due to that.
+// completionWakeLimit is the maximum time between a request's completion in a task and
+// a wake-up attributed to it.
 const completionWakeLimit = 100_000
 
-// wakeAt says what wakes a task at an event.
+// wakeAt returns what causes the wake-up of an event.
 func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if len(m.wakes) == cap(m.wakes) {
-		m.wakes = make([]wake, 0, 512) // one allocation for many
+		m.wakes = make([]wake, 0, 512) // allocate in blocks
 	}
 	m.wakes = append(m.wakes, wake{at: ev.Time, cpu: ev.CPU, tid: ev.TID})
 	w := &m.wakes[len(m.wakes)-1]
@@ -261,7 +261,7 @@ func (m *model) ingestBlock(ev *trace.Event, c *cpu, b *trace.Block) {
 		return
 	}
 	if b.Status == 0 && b.Bytes > 0 && b.Bytes < r.bytes {
-		r.bytes -= b.Bytes // a part of it
+		r.bytes -= b.Bytes // partial completion
 		return
 	}
 	delete(m.inFlight, b.RQ)

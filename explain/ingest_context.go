@@ -6,7 +6,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Softirqs, by the kernel's numbers.
+// Softirq numbers of the kernel.
 const (
 	softirqTimer   = 1
 	softirqNetTX   = 2
@@ -24,10 +24,11 @@ func vectorName(n int) string {
 	return "?"
 }
 
-// raiseLimit is how soon after an interrupt handler the softirq runs that it raised.
+// raiseLimit is the maximum time between an interrupt handler and a softirq that it
+// raised.
 const raiseLimit = 20_000
 
-// ingestContext takes in what begins and ends on top of tasks.
+// ingestContext handles entry and exit of interrupts, softirqs and timers.
 func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	switch b := ev.Body.(type) {
 	case trace.IRQ:
@@ -44,7 +45,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
 			m.push(c, ev.Time, f)
 		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {
-			c.irqEnd = ev.Time // the next one was raised by the same interrupt
+			c.irqEnd = ev.Time // the same interrupt raised the next one
 		} else {
 			c.irqEnd = 0
 		}
@@ -66,7 +67,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	}
 }
 
-// context makes each context once.
+// context deduplicates contexts.
 func (m *model) context(x context) *context {
 	key := contextKey{kind: x.kind[0], hr: x.hr, number: x.number, function: x.function}
 	if c := m.contexts[key]; c != nil && c.name == x.name {
@@ -78,14 +79,14 @@ func (m *model) context(x context) *context {
 	return &x
 }
 
-// ingestNet follows packets through this machine, by their addresses.
+// ingestNet follows packets within this machine by their address.
 func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
 	if ev.Type == trace.NetQueue {
 		p := packet{at: ev.Time, sender: ev.TID}
 		for i := range c.frames {
 			p.sender = 0
 			if c.frames[i].sender != 0 {
-				p.sender = c.frames[i].sender // passed on
+				p.sender = c.frames[i].sender // forwarded
 			}
 		}
 		if len(m.packets) >= maxOpen {
@@ -107,10 +108,10 @@ func (m *model) ingestNet(ev *trace.Event, c *cpu, b *trace.Net) {
 	}
 }
 
-// packetLifetime is how long a packet may be on its way through this machine.
+// packetLifetime bounds the time a packet spends within this machine.
 const packetLifetime = 1_000_000_000
 
-// push begins a context on top of what a CPU does.
+// push enters a context on a CPU.
 func (m *model) push(c *cpu, at uint64, f frame) {
 	if len(c.frames) >= maxContexts {
 		return
@@ -120,7 +121,7 @@ func (m *model) push(c *cpu, at uint64, f frame) {
 	c.frames = append(c.frames, f)
 }
 
-// pop ends the innermost context that fits, and what is left on top of it.
+// pop leaves the innermost matching context and any above it.
 func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
 	for i := len(c.frames) - 1; i >= 0; i-- {
 		if !fits(&c.frames[i]) {
@@ -137,7 +138,7 @@ func (m *model) pop(c *cpu, at uint64, fits func(*frame) bool) (frame, bool) {
 	return frame{}, false
 }
 
-// recordInterruption notes what the innermost context has taken since the last change.
+// recordInterruption closes the interval of the innermost context.
 func (m *model) recordInterruption(c *cpu, at uint64) {
 	from := max(c.framesChanged, m.from)
 	c.framesChanged = at
@@ -146,8 +147,8 @@ func (m *model) recordInterruption(c *cpu, at uint64) {
 	}
 }
 
-// clearFrames is called when a CPU leaves a task, or must be in one. Only
-// softirqs of real-time kernels go with their task; t may be nil.
+// clearFrames drops all contexts when a CPU leaves a task (t, or nil). On real-time
+// kernels softirqs move with their task.
 func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 	c.irqEnd = 0
 	if len(c.frames) == 0 {
@@ -164,7 +165,7 @@ func (m *model) clearFrames(c *cpu, at uint64, t *task) {
 	c.frames = c.frames[:0]
 }
 
-// finish ends what is open at the end of the trace.
+// finish closes everything open at the end of the trace.
 func (m *model) finish() {
 	for _, c := range m.cpus {
 		if len(c.covered) > 0 && c.covered[0].To < m.to {
@@ -205,7 +206,7 @@ func (m *model) finish() {
 		if m.cpus[n] != nil || len(m.cpus) >= maxCPUs {
 			continue
 		}
-		c := &cpu{} // nothing happened there
+		c := &cpu{} // no events: idle
 		for _, s := range list {
 			if s.From < s.To && m.reserve() {
 				c.runs = append(c.runs, run{from: s.From, to: s.To})
@@ -215,8 +216,8 @@ func (m *model) finish() {
 	}
 }
 
-// mergeSteals puts what the hypervisor took over what the CPU believes to have done.
-// Both are in the order of time, as far as the trace is.
+// mergeSteals overlays stolen time on the other interruptions. Both lists are sorted,
+// unless the trace is damaged.
 func mergeSteals(overs, steals []interruption) []interruption {
 	if len(steals) == 0 {
 		return overs

@@ -2,7 +2,7 @@ package explain
 
 import "github.com/tailcam/tailcam/snapshot/trace"
 
-// loseCPU forgets what a CPU did: its records from here on are missing.
+// loseCPU marks a CPU's records as missing from now on.
 func (m *model) loseCPU(c *cpu, at uint64) {
 	if c.first == 0 {
 		return
@@ -11,11 +11,10 @@ func (m *model) loseCPU(c *cpu, at uint64) {
 	m.leaveUnknown(c, at)
 }
 
-// unknownTask is c.current when it is not known.
+// unknownTask is the current task of a CPU if it is not known.
 const unknownTask = -1
 
-// leaveUnknown ends what a CPU's current task does there, without saying what it
-// did next, nor who came after it.
+// leaveUnknown ends the run of a CPU's current task without knowing what follows.
 func (m *model) leaveUnknown(c *cpu, at uint64) {
 	m.clearFrames(c, at, nil)
 	c.lastRequest = nil
@@ -34,12 +33,12 @@ func (m *model) leaveUnknown(c *cpu, at uint64) {
 	}
 }
 
-// unseenSwitchLimit is how long a switch that the trace lacks may leave unexplained.
+// unseenSwitchLimit is the gap around a missing switch that is ignored.
 const unseenSwitchLimit = 20_000
 
-// missedSwitch is called when a CPU runs another task than the trace says: the kernel
-// leaves out switches at times. Between the last event of the one and the first
-// of the other nothing is known; the rest is.
+// missedSwitch handles an event of another task than the current one: the kernel drops
+// switches at times. The time between the last event of the one and the first of the
+// other is unknown.
 func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 	at := c.lastSeen
 	if ev.Time-min(at, ev.Time) < unseenSwitchLimit {
@@ -72,12 +71,12 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 		s = t.last()
 	}
 	if s != nil && s.state == blocked && at < ev.Time {
-		m.transition(t, at, segment{state: unknown, cpu: int32(ev.CPU)}) // its wake-up is missing, too
+		m.transition(t, at, segment{state: unknown, cpu: int32(ev.CPU)}) // its wake-up is missing as well
 	}
 	m.transition(t, ev.Time, segment{state: running, cpu: int32(ev.CPU), prio: int16(prio)})
 }
 
-// movedUnseen ends the run of a task that turns up elsewhere.
+// movedUnseen ends the run of a task that appears on another CPU.
 func (m *model) movedUnseen(t *task, s *segment) {
 	c := m.knownCPU(int(s.cpu))
 	if c == nil || c.current != t.tid {
@@ -87,7 +86,7 @@ func (m *model) movedUnseen(t *task, s *segment) {
 	m.leaveUnknown(c, max(c.lastSeen, s.from))
 }
 
-// firstEvent notes what a CPU was found doing at its first event.
+// firstEvent sets the state of a CPU from its first event.
 func (m *model) firstEvent(ev *trace.Event, c *cpu) {
 	c.first = ev.Time
 	if len(c.covered) > 0 {

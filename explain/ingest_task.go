@@ -2,7 +2,7 @@ package explain
 
 import "github.com/tailcam/tailcam/snapshot/trace"
 
-// ingestTask takes in what a task does, as far as it is recorded.
+// ingestTask handles what a task does: system calls, locks, memory, guests.
 func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 	if b, ok := ev.Body.(trace.Throttle); ok {
 		m.ingestThrottle(ev, &b)
@@ -34,14 +34,14 @@ func (m *model) ingestTask(ev *trace.Event, c *cpu) {
 	}
 }
 
-// ingestCall adds the begin or the end of a stretch to a list of them. An end
-// without a begin has begun before the trace.
+// ingestCall adds an entry or exit to a list of calls. An exit without an entry began
+// before the trace.
 func (m *model) ingestCall(list []call, at uint64, begins bool, x call) []call {
 	n := len(list)
 	open := n > 0 && list[n-1].to == forever
 	switch {
 	case begins && open:
-		list[n-1].to = at // its end is missing
+		list[n-1].to = at // its exit is missing
 		fallthrough
 	case begins:
 		x.from, x.to = at, forever
@@ -88,7 +88,7 @@ func (m *model) ingestMemoryWait(t *task, at uint64, begins bool, e memoryWait) 
 	n := len(t.memoryWaits)
 	open := n > 0 && t.memoryWaits[n-1].to == forever
 	switch {
-	case begins && open: // one within another
+	case begins && open: // nested
 	case begins:
 		if e.from, e.to = at, forever; m.reserve() {
 			t.memoryWaits = append(t.memoryWaits, e)
@@ -117,7 +117,8 @@ func (m *model) ingestThrottle(ev *trace.Event, b *trace.Throttle) {
 		return
 	}
 	for i := len(c.quota) - 1; i >= max(0, len(c.quota)-maxQuotas); i-- {
-		// The throttled flag of a switch does not say which cgroup: the first end ends it.
+		// A switch does not say which cgroup is throttled: the first unthrottle ends
+		// it.
 		if q := &c.quota[i]; q.to == forever && (q.cgroup == 0 || q.cgroup == b.Cgroup) {
 			q.to = ev.Time
 		}

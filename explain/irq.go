@@ -2,8 +2,7 @@ package explain
 
 import "sort"
 
-// interruptPieces explains an outlier of the trackers irq and softirq: what its CPU
-// did meanwhile.
+// interruptPieces explains an irq or softirq outlier by what its CPU did.
 func (w *walker) interruptPieces() []piece {
 	o := w.outlier
 	var out []piece
@@ -18,7 +17,7 @@ func (w *walker) interruptPieces() []piece {
 	if o.Track == "softirq" {
 		own = &context{kind: KindSoftirq, name: o.Name}
 	}
-	// What no other context covers is its own: it runs, whether the recorder saw it or not.
+	// Time in no other context is its own, even if its own events are missing.
 	w.overlay(o.CPU, o.Start, o.End, func(v *interruption, from, to uint64) {
 		if v.kind == own.kind && v.name == own.name {
 			v = &interruption{context: own}
@@ -28,7 +27,7 @@ func (w *walker) interruptPieces() []piece {
 	return out
 }
 
-// raisedSoftirq is time in which a raised softirq waited for tasks.
+// raisedSoftirq explains the time a raised softirq waited for tasks.
 func (w *walker) raisedSoftirq(out []piece, from, to uint64) []piece {
 	at := from
 	unknown := func(from, to uint64) {

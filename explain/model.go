@@ -9,23 +9,23 @@ import (
 
 const forever = math.MaxUint64
 
-// Bounds of what is kept of a trace, which may be hostile.
+// Limits for hostile traces.
 const (
-	maxKept     = 1 << 21 // segments, runs, stretches and requests together
-	maxOpen     = 1 << 16 // requests, works or packets that have begun and not ended
-	maxContexts = 16      // nested on one CPU
+	maxKept     = 1 << 21 // segments, runs, intervals and requests in total
+	maxOpen     = 1 << 16 // requests, works or packets in progress
+	maxContexts = 16      // nesting depth on one CPU
 	maxTasks    = 1 << 18
 	maxCPUs     = 1 << 13
 )
 
-// lateEvents is how long after an outlier's end events may still belong to it:
-// programs read the clock before they write.
+// lateEvents is how long after an outlier's end its events may arrive: programs read
+// the clock before they write.
 const lateEvents = 100_000
 
-// lookBack is what is kept from before the first outlier: what led to it.
+// lookBack is the time kept before the first outlier.
 const lookBack = 2_000_000
 
-// state of a task in a stretch of time.
+// state is a task's scheduling state.
 type state uint8
 
 const (
@@ -35,52 +35,52 @@ const (
 	blocked
 )
 
-// segment is one stretch of a task's time. They follow each other without a gap.
+// segment is an interval of a task in one state. A task's segments are contiguous.
 type segment struct {
 	from, to  uint64
 	state     state
-	preempted bool   // runnable: it had to leave
-	throttled bool   // runnable: the quota of its cgroup was used up
+	preempted bool   // runnable: lost its CPU
+	throttled bool   // runnable: its cgroup's quota is used up
 	frozen    bool   // blocked
 	iowait    bool   // blocked
-	bits      uint32 // blocked: the kernel's state
+	bits      uint32 // blocked: the kernel's task state
 	cpu       int32
 	prio      int16
 	call      int16 // blocked: the system call, trace.CallNone or trace.CallException
-	wake      *wake // blocked: what ended it; runnable: what began it; nil: not seen
+	wake      *wake // blocked: what ended it; runnable: what started it; nil: unknown
 }
 
-// wake is what ended a wait.
+// wake describes a wake-up.
 type wake struct {
 	at      uint64
 	cpu     int
-	tid     int      // current on that CPU
-	ctx     *context // on top of it; nil: the task itself did
-	request *request // completed there just before
-	work    *work    // that the task executed
-	sender  int      // network: the local task that sent the packet; 0: not known
-	device  string   // network: that the packet came from
-	remote  bool     // network: an interrupt brought it
+	tid     int      // current task of that CPU
+	ctx     *context // innermost context; nil: the task itself
+	request *request // just completed there
+	work    *work    // executed by the task
+	sender  int      // network: local sender of the packet, or 0
+	device  string   // network: where the packet came from
+	remote  bool     // network: received by an interrupt
 }
 
-// task is one task's timeline.
+// task is the timeline of a task.
 type task struct {
 	tid, pid    int
 	comm        trace.Comm
 	prio        int
 	segments    []segment
-	earlyWake   *wake   // came while it still ran
-	carried     []frame // softirqs that were on its CPU when it left it (real-time kernels)
-	work        *work   // that it executes now
-	works       []*work // executed, in order
-	calls       []call  // in order; the last may be open
+	earlyWake   *wake   // arrived while it was still running
+	carried     []frame // softirqs it takes along when it leaves a CPU (real-time kernels)
+	work        *work   // in progress
+	works       []*work // completed, in order
+	calls       []call  // in order; the last one may be open
 	lockWaits   []lockWait
 	memoryWaits []memoryWait
-	guests      []call    // a virtual CPU: what its guest ran
-	wakers      []wakerAt // tasks that woke it, in order; few are kept
+	guests      []call    // virtual CPU: time its guest ran
+	wakers      []wakerAt // tasks that woke it, in order; a few
 }
 
-// wakerAt is a moment and a task.
+// wakerAt is a wake-up by a task.
 type wakerAt struct {
 	at  uint64
 	tid int
@@ -92,32 +92,32 @@ type call struct {
 	name     string
 }
 
-// lockWait is a wait for a lock of the kernel.
+// lockWait is a wait for a kernel lock.
 type lockWait struct {
 	from, to uint64
 	owner    int
 	flags    uint32
 }
 
-// memoryWait is a reclaim or a compaction.
+// memoryWait is a reclaim or compaction.
 type memoryWait struct {
 	from, to uint64
 	cause    Cause
 	memcg    bool
 }
 
-// run is who had a CPU: 0 idle, -1 not known.
+// run is an interval in which a task had a CPU; tid 0: idle, -1: unknown.
 type run struct {
 	from, to uint64
 	tid      int
 	prio     int
 }
 
-// context is an interrupt, a softirq or a timer on top of a task.
+// context is an interrupt, softirq or timer that runs on top of a task.
 type context struct {
 	kind     string // KindIRQ, KindSoftirq, KindTimer, KindHypervisor
-	hr       bool   // timer: of high resolution
-	number   int    // irq or vector
+	hr       bool   // timer: hrtimer
+	number   int    // of the irq or vector
 	name     string
 	function uint64
 }
@@ -129,64 +129,64 @@ type contextKey struct {
 	function uint64
 }
 
-// frame is an open context.
+// frame is an active context.
 type frame struct {
 	*context
-	request *request // completed last in it
+	request *request // last completed in it
 	sender  int
 	device  string
 	remote  bool
 }
 
-// interruption is a stretch in which a CPU did not run its task.
+// interruption is an interval in which a CPU did not run its task.
 type interruption struct {
 	from, to uint64
 	*context
 }
 
-// cpu is what one CPU did.
+// cpu is the timeline of a CPU.
 type cpu struct {
-	first         uint64     // from here on its events are there; 0: none was seen since
-	known         bool       // covered is filled in
-	covered       []Interval // to come
-	current       int        // task
-	lastSeen      uint64     // its latest event
+	first         uint64     // start of the available events; 0: none
+	known         bool       // covered is initialized
+	covered       []Interval // still ahead
+	current       int        // current task
+	lastSeen      uint64     // latest event of its tasks
 	runs          []run
 	interruptions []interruption
 	steals        []interruption
-	lastEvent     uint64    // time of the last event
-	silences      []silence // stretches without any, not long ago
+	lastEvent     uint64    // latest event
+	silences      []silence // recent intervals without events
 	frames        []frame
-	framesChanged uint64 // when frames changed last
-	irqEnd        uint64 // end of the last interrupt handler; 0: used up
-	// lastRequest is the request that the current task completed last.
+	framesChanged uint64 // last change of frames
+	irqEnd        uint64 // end of the last interrupt handler; 0: consumed
+	// lastRequest is the request last completed by the current task.
 	lastRequest   *request
 	lastRequestAt uint64
 	quota         []quota
 }
 
-// quota is a stretch in which a cgroup may not run on a CPU.
+// quota is an interval in which a cgroup is throttled on a CPU.
 type quota struct {
 	from, to uint64
-	tid, pid int // of the task that showed it; 0: a record did
+	tid, pid int // throttled task; 0: known from a cgroup event
 	cgroup   uint64
 }
 
 // request is one block request.
 type request struct {
 	rq            uint64
-	insert, issue uint64 // 0: not seen
-	complete      uint64 // 0: not yet
+	insert, issue uint64 // 0: unknown
+	complete      uint64 // 0: in progress
 	sector        uint64
 	dev           uint32
 	bytes         uint32
 	flags         uint32
 	tid           int
 	comm          trace.Comm
-	lastDone      uint64 // completion before its own on the device
+	lastDone      uint64 // previous completion on the device
 }
 
-// started is when it came to the queue or to the device.
+// started returns when the request was queued or issued, whichever was first.
 func (r *request) started() uint64 {
 	if r.insert > 0 && (r.issue == 0 || r.insert < r.issue) {
 		return r.insert
@@ -194,10 +194,10 @@ func (r *request) started() uint64 {
 	return r.issue
 }
 
-// work is one execution of a work queue's work.
+// work is one execution of a work item.
 type work struct {
 	work, function uint64
-	queued         uint64 // 0: not seen
+	queued         uint64 // 0: unknown
 	queuer         int
 	by             *wake // what queued it
 	queue          string
@@ -211,39 +211,39 @@ type queuedWork struct {
 	queue string
 }
 
-// packet is one on its way through this machine.
+// packet is a packet in transit within this machine.
 type packet struct {
 	at     uint64
 	sender int
 }
 
-// model is the part of a trace that matters: what overlaps [from, to].
+// model is the part of a trace within [from, to].
 type model struct {
 	from, to       uint64
-	outlierTimes   []Interval     // the outliers
-	comms          map[int]string // of slow tasks, as they were called then
+	outlierTimes   []Interval
+	comms          map[int]string // of slow tasks, at the time of the outlier
 	names          Names
 	tasks          map[int]*task
 	cpus           map[int]*cpu
 	inFlight       map[uint64]*request
-	requests       []*request // completed in time, by completion
+	requests       []*request // completed ones, by completion time
 	lastDone       map[uint32]uint64
 	queuedWorks    map[uint64]queuedWork
-	queues         map[string][]*work // executed works whose queue is known
+	queues         map[string][]*work // executed works by queue
 	packets        map[uint64]packet
-	eventSeen      [64]bool // kinds of events
-	firstEventTime uint64   // first event at all
-	coveredFrom    uint64   // from here on all CPUs are covered
+	eventSeen      [64]bool // types of events seen
+	firstEventTime uint64   // in the trace
+	coveredFrom    uint64   // all CPUs are covered from here
 	kept           int
-	scanned        int // at requests
+	scanned        int // requests examined
 	full           bool
 	damaged        bool
 
-	cpuCache  [64]*cpu   // the first ones of cpus
-	taskCache [256]*task // some of tasks
+	cpuCache  [64]*cpu   // cpus by number
+	taskCache [256]*task // recently used tasks
 	culprits  map[whoKey]*Who
 	contexts  map[contextKey]*context
-	wakes     []wake // to be handed out
+	wakes     []wake // block allocation
 	taskInfos map[int]*TaskInfo
 }
 
@@ -266,7 +266,7 @@ func newModel(outliers []Outlier, names Names) *model {
 	return m
 }
 
-// task finds a task, and makes it known. Past the limit all are one that is not kept.
+// task returns a task, creating it if needed. Beyond maxTasks it is not stored.
 func (m *model) task(tid int) *task {
 	met := &m.taskCache[uint(tid)%uint(len(m.taskCache))]
 	if *met != nil && (*met).tid == tid {
@@ -285,7 +285,7 @@ func (m *model) task(tid int) *task {
 	return t
 }
 
-// knownCPU finds a CPU; nil: it is not known.
+// knownCPU returns a CPU, or nil.
 func (m *model) knownCPU(n int) *cpu {
 	if n >= 0 && n < len(m.cpuCache) {
 		return m.cpuCache[n]
@@ -307,7 +307,7 @@ func (m *model) cpu(n int) *cpu {
 	return c
 }
 
-// reserve tells whether there is room for one thing more.
+// reserve reports whether one more item may be kept.
 func (m *model) reserve() bool {
 	if m.kept >= maxKept {
 		m.full = true
@@ -317,8 +317,7 @@ func (m *model) reserve() bool {
 	return true
 }
 
-// appendGrow appends to a list that may become long: it doubles, where append grows by
-// a quarter and copies four times as much.
+// appendGrow is append with doubling, which copies long lists less often.
 func appendGrow[T any](list []T, x T) []T {
 	if len(list) == cap(list) {
 		list = slices.Grow(list, max(len(list), 4))
@@ -334,18 +333,18 @@ func (t *task) last() *segment {
 	return nil
 }
 
-// transition ends the task's open segment at the given time and opens the next one.
+// transition ends the open segment of a task at the given time and opens s.
 func (m *model) transition(t *task, at uint64, s segment) {
 	if o := t.last(); o != nil {
 		o.to = max(at, o.from)
-		// What ended before the window explains nothing.
+		// Drop segments before the window.
 		if o.to <= m.from || o.to == o.from {
 			t.segments = t.segments[:len(t.segments)-1]
 			m.kept--
 		}
 	}
 	if n := len(t.segments); n > 0 {
-		at = max(at, t.segments[n-1].to) // a hostile trace
+		at = max(at, t.segments[n-1].to) // only if the trace is damaged
 	}
 	s.from, s.to = at, forever
 	if m.reserve() {

@@ -14,8 +14,8 @@ type partKey struct {
 
 func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason} }
 
-// sumParts adds pieces up by cause and culprit, the largest first. If roots, what
-// lies below a piece stands for it.
+// sumParts sums up pieces by cause and culprit, largest first. With roots, each piece
+// is replaced by those below it.
 func sumParts(pieces []piece, roots bool) []Part {
 	sums := map[partKey]*Part{}
 	sumInto(pieces, roots, sums)
@@ -53,8 +53,8 @@ func (p *Part) by() string {
 	return fmt.Sprintf("%s %s %d %d", p.By.Kind, p.By.Name, p.By.TID, p.By.Prio)
 }
 
-// chain follows the largest part down: what its culprit mostly did meanwhile,
-// what that one's culprit did, and so on.
+// chain follows the largest part down: what its culprit mostly did, what that one
+// waited for, and so on.
 func chain(pieces []piece, blame *Part) []Part {
 	var out []Part
 	key := partKey{blame.Cause, blame.By, blame.Reason}
@@ -75,17 +75,16 @@ func chain(pieces []piece, blame *Part) []Part {
 	return out
 }
 
-// Bounds of what is written of paths. One with more steps than its share of
-// allSteps is shortened: a quarter for the slow task itself, the rest for what it
-// waited for.
+// Limits of a path's length. One that exceeds its share of allSteps is shortened: a
+// quarter is for the slow task, the rest for what it waited for.
 const (
-	allSteps      = 1 << 16 // of all outliers of a report
-	maxSteps      = 2048    // of one
+	allSteps      = 1 << 16 // of all outliers in a report
+	maxSteps      = 2048    // of one outlier
 	minSteps      = 128
-	maxBelowSteps = 32 // of one wait
+	maxBelowSteps = 32 // below one wait
 )
 
-// countPieces counts pieces and what lies below them.
+// countPieces counts pieces recursively.
 func countPieces(pieces []piece) int {
 	n := len(pieces)
 	for i := range pieces {
@@ -94,8 +93,7 @@ func countPieces(pieces []piece) int {
 	return n
 }
 
-// steps writes the path down, in the order of time; deeper steps follow the one
-// that waited for them.
+// steps lists the path in order of time; deeper steps follow the one they explain.
 func steps(m *model, pieces []piece) []Step {
 	out := []Step{}
 	share := min(max(allSteps/max(len(m.outlierTimes), 1), minSteps), maxSteps)
@@ -120,11 +118,10 @@ func steps(m *model, pieces []piece) []Step {
 	return out
 }
 
-// stackSlack is how far the time of a stack may be from that of the switch or the
-// wake-up at which it was taken.
+// stackSlack is the maximum distance in ns between a stack and its switch or wake-up.
 const stackSlack = 100_000
 
-// attach gives the slow task's steps the stacks that were taken of it.
+// attach adds stacks to the slow task's steps.
 func attach(path []Step, stacks []Stack, end uint64) {
 	for i := range stacks {
 		s := &stacks[i]
@@ -157,7 +154,7 @@ type mergedPiece struct {
 	count int
 }
 
-// mergeShort puts short pieces that follow each other together until few are left.
+// mergeShort merges adjacent short pieces until at most most are left.
 func mergeShort(pieces []piece, most int) []mergedPiece {
 	out := make([]mergedPiece, 0, min(len(pieces), most))
 	var least uint64
@@ -185,7 +182,7 @@ func mergeShort(pieces []piece, most int) []mergedPiece {
 	return out
 }
 
-// merge makes one piece of several: the longest of them stands for all.
+// merge returns one piece for several, with the cause of the longest.
 func merge(pieces []piece) *piece {
 	best := 0
 	for i := range pieces {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// phrase says what one cause took.
+// phrase describes the time of one cause.
 func (w *walker) phrase(g *group, pieces []piece) string {
 	first, d := &g.parts[0], duration(g.ns)
 	if (g.cause == Preempted || g.cause == Runnable || g.cause == Misplaced) && first.By != nil && first.By.Kind == KindTask {
@@ -28,7 +28,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		return d + " in it"
 	}
 	if o := w.outlier; p.why == "in "+o.Syscall && (o.Track == "syscall" || o.Track == "offcpu") {
-		p.why = "" // it was said
+		p.why = "" // already in the subject
 	}
 	switch g.cause {
 	case RunningUser:
@@ -87,7 +87,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	return d + " unexplained: " + first.Reason
 }
 
-// link says what one of the chain did.
+// link describes one element of the chain.
 func (w *walker) link(p *Part) string {
 	d, name := duration(p.NS), ""
 	if p.By != nil {
@@ -132,7 +132,7 @@ func (w *walker) link(p *Part) string {
 	return "waited " + d + " for " + name
 }
 
-// taskNames names those that had the CPU.
+// taskNames names the tasks that had the CPU.
 func taskNames(g *group) string {
 	first := &g.parts[0]
 	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
@@ -152,7 +152,7 @@ func taskNames(g *group) string {
 	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(g.parts[1].By), duration(g.parts[1].NS))
 }
 
-// longest finds the longest piece of a part.
+// longest returns the longest piece of a part.
 func longest(pieces []piece, part *Part) *piece {
 	key := partKey{part.Cause, part.By, part.Reason}
 	best := &piece{}

@@ -7,19 +7,19 @@ import (
 	"sort"
 )
 
-// runnableSegment is time ready to run.
-func (w *walker) runnableSegment(out []piece, t *task, s, whole *segment) []piece {
+// runnableSegment explains runnable time.
+func (w *walker) runnableSegment(out []piece, t *task, s, full *segment) []piece {
 	n := int(s.cpu)
 	w.overlay(n, s.from, s.to, func(o *interruption, from, to uint64) {
 		out = w.add(out, w.interruptionPiece(t.tid, n, o, from, to, "runnable"))
 	}, func(from, to uint64) {
-		out = w.runnableBehind(out, t, s, whole, from, to)
+		out = w.runnableBehind(out, t, s, full, from, to)
 	})
 	return out
 }
 
-// runnableBehind is time ready to run in which the CPU ran tasks.
-func (w *walker) runnableBehind(out []piece, t *task, s, whole *segment, from, to uint64) []piece {
+// runnableBehind explains runnable time by the tasks that ran on the CPU.
+func (w *walker) runnableBehind(out []piece, t *task, s, full *segment, from, to uint64) []piece {
 	at := from
 	if c := w.m.cpus[int(s.cpu)]; c != nil {
 		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
@@ -29,21 +29,21 @@ func (w *walker) runnableBehind(out []piece, t *task, s, whole *segment, from, t
 			if lo >= hi {
 				continue
 			}
-			out = w.runnableBehindTask(out, t, s, whole, at, lo, -1, 0)
-			out = w.runnableBehindTask(out, t, s, whole, lo, hi, r.tid, r.prio)
+			out = w.runnableBehindTask(out, t, s, full, at, lo, -1, 0)
+			out = w.runnableBehindTask(out, t, s, full, lo, hi, r.tid, r.prio)
 			at = hi
 		}
 	}
-	return w.runnableBehindTask(out, t, s, whole, at, to, -1, 0)
+	return w.runnableBehindTask(out, t, s, full, at, to, -1, 0)
 }
 
-// runnableBehindTask is time ready to run in which one task had the CPU; 0: idle, -1: not known.
-func (w *walker) runnableBehindTask(out []piece, t *task, s, whole *segment, from, to uint64, tid, prio int) []piece {
+// runnableBehindTask explains runnable time behind one task; tid 0: idle, -1: unknown.
+func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from, to uint64, tid, prio int) []piece {
 	if from >= to {
 		return out
 	}
 	p := piece{from: from, to: to, task: t.tid, cpu: int(s.cpu), state: "runnable"}
-	if until := w.m.throttled(t, s, whole, from, to); until > from {
+	if until := w.m.throttled(t, s, full, from, to); until > from {
 		q := p
 		q.to, q.cause, q.by = until, Throttled, w.m.whoQuota(t)
 		out = w.add(out, q)
@@ -65,15 +65,15 @@ func (w *walker) runnableBehindTask(out []piece, t *task, s, whole *segment, fro
 		p.cause, p.by, p.why = Runnable, w.m.whoAtPrio(tid, prio), "which goes after it, but was in the kernel with interrupts or preemption off"
 	default:
 		p.cause, p.by = Runnable, w.m.whoAtPrio(tid, prio)
-		return w.misplaced(out, t, whole, p)
+		return w.misplaced(out, t, full, p)
 	}
 	return w.add(out, p)
 }
 
-// realTime is the first of the kernel's priorities that is not a real-time one.
+// realTime is the lowest kernel priority that is not a real-time one.
 const realTime = 100
 
-// prioIn is the kernel's priority of a task in a stretch: the smaller goes first.
+// prioIn returns a task's kernel priority in a segment; lower values go first.
 func (t *task) prioIn(s *segment) int {
 	if s.prio != 0 {
 		return int(s.prio)
@@ -81,12 +81,11 @@ func (t *task) prioIn(s *segment) int {
 	return t.prio
 }
 
-// throttled returns until when in [from, to] the task may not run, as its
-// cgroup has used up its quota.
-func (m *model) throttled(t *task, s, whole *segment, from, to uint64) uint64 {
+// throttled returns until when in [from, to] the task's cgroup is throttled, or 0.
+func (m *model) throttled(t *task, s, full *segment, from, to uint64) uint64 {
 	c := m.cpus[int(s.cpu)]
 	if c == nil || len(c.quota) == 0 {
-		if whole.throttled {
+		if full.throttled {
 			return to
 		}
 		return 0
@@ -110,13 +109,13 @@ func (m *model) sameCgroup(a, b int) bool {
 	return ok && also && fa.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fa.quotaCgroup() == fb.quotaCgroup()
 }
 
-// minMisplaced is the shortest wait that is wrong placement: balancing takes its time.
+// minMisplaced is the shortest wait called misplaced: load balancing takes time.
 const minMisplaced = 100_000
 
-// misplaced cuts a wait behind tasks of the same rank by whether another CPU
-// was idle meanwhile.
-func (w *walker) misplaced(out []piece, t *task, whole *segment, p piece) []piece {
-	if whole.to-whole.from < minMisplaced {
+// misplaced splits a wait behind tasks of equal priority by whether another CPU was
+// idle.
+func (w *walker) misplaced(out []piece, t *task, full *segment, p piece) []piece {
+	if full.to-full.from < minMisplaced {
 		return w.add(out, p)
 	}
 	idles := w.idleTimes()
@@ -125,7 +124,7 @@ func (w *walker) misplaced(out []piece, t *task, whole *segment, p piece) []piec
 	for ; i < len(idles) && idles[i].from < p.to; i++ {
 		lo, hi := max(idles[i].from, at), min(idles[i].to, p.to)
 		if hi < lo+minMisplaced/10 {
-			continue // others come and go
+			continue // too short to matter
 		}
 		q := p
 		q.from, q.to = at, lo
@@ -138,14 +137,14 @@ func (w *walker) misplaced(out []piece, t *task, whole *segment, p piece) []piec
 	return w.add(out, p)
 }
 
-// idle is a stretch in which some CPU was idle.
+// idle is an interval in which a CPU was idle.
 type idle struct {
 	from, to uint64
 	cpu      int
 }
 
-// idleTimes lists when any CPU was idle, within the outlier's time. The stretches
-// do not overlap: each names the CPU that was idle longest from there on.
+// idleTimes returns the intervals in which some CPU was idle, without overlap; each
+// names the CPU that stayed idle longest.
 func (w *walker) idleTimes() []idle {
 	if w.idlesKnown {
 		return w.idles
@@ -175,7 +174,7 @@ func (w *walker) idleTimes() []idle {
 	return w.idles
 }
 
-// idleText says what an idle CPU means for a task that waits elsewhere.
+// idleText describes whether a waiting task could have used an idle CPU.
 func (m *model) idleText(tid, n int) string {
 	f, ok := m.taskInfo(tid)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// verdict says in one sentence where the time went.
+// verdict summarizes in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
 	b.WriteString(w.subject(r))
@@ -30,7 +30,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 				switch {
 				case j > 0 || g.cause != Reclaim && g.cause != Compaction && g.cause != PageFault:
 					b.WriteString(", which " + w.link(l))
-				case l.By != g.parts[0].By: // what the slow task did itself
+				case l.By != g.parts[0].By: // not done by the slow task itself
 					b.WriteString(", where it " + w.link(l))
 				}
 			}
@@ -43,7 +43,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 	return printable(b.String())
 }
 
-// subject says what was slow, and how slow.
+// subject describes what was slow, and how slow.
 func (w *walker) subject(r *Result) string {
 	o, d := w.outlier, duration(r.DelayNS)
 	who := r.Task.Name
@@ -82,7 +82,7 @@ func (w *walker) subject(r *Result) string {
 	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }
 
-// longestWaitCPU is where the task waited longest to run.
+// longestWaitCPU returns the CPU on which the task waited longest to run.
 func (w *walker) longestWaitCPU() int {
 	best, most := w.outlier.CPU, uint64(0)
 	w.visitRunnable(func(s *segment, from, to uint64) {
@@ -93,7 +93,7 @@ func (w *walker) longestWaitCPU() int {
 	return best
 }
 
-// visitRunnable visits the stretches in which the slow task waited for a CPU.
+// visitRunnable visits the runnable intervals of the slow task.
 func (w *walker) visitRunnable(visit func(s *segment, from, to uint64)) {
 	t := w.m.tasks[w.outlier.TID]
 	if t == nil {
@@ -107,7 +107,7 @@ func (w *walker) visitRunnable(visit func(s *segment, from, to uint64)) {
 	}
 }
 
-// wokenBy is who made a task runnable that then waited for a CPU.
+// wokenBy returns the waker in a wakeup outlier, or nil.
 func (w *walker) wokenBy() *Who {
 	var by *Who
 	if w.outlier.Track == "wakeup" {
@@ -120,14 +120,14 @@ func (w *walker) wokenBy() *Who {
 	return by
 }
 
-// group is all parts of one cause.
+// group is the parts with the same cause.
 type group struct {
 	cause Cause
 	ns    int64
 	parts []Part
 }
 
-// groupByCause puts parts of one cause together, the largest group first.
+// groupByCause groups parts by cause, largest group first.
 func groupByCause(parts []Part) []group {
 	var out []group
 	at := map[Cause]int{}
@@ -145,7 +145,7 @@ func groupByCause(parts []Part) []group {
 	return out
 }
 
-// describe names a culprit in a sentence.
+// describe returns a culprit as part of a sentence.
 func describe(w *Who) string {
 	s := w.Name
 	switch w.Kind {
@@ -182,7 +182,7 @@ func describe(w *Who) string {
 	return s
 }
 
-// priorityText says what lets a task go before others.
+// priorityText describes an unusual priority.
 func priorityText(w *Who) string {
 	switch {
 	case w.Prio < 0:
@@ -198,7 +198,7 @@ func priorityText(w *Who) string {
 	return ""
 }
 
-// duration writes nanoseconds for people.
+// duration formats nanoseconds for people.
 func duration(ns int64) string {
 	v := float64(ns)
 	switch {
@@ -212,7 +212,7 @@ func duration(ns int64) string {
 	return fmt.Sprintf("%.2f s", v/1e9)
 }
 
-// printable keeps a hostile name from moving the cursor of a terminal.
+// printable replaces control characters in names, which may be hostile.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -7,14 +7,14 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Bounds of one critical path.
+// Limits of one critical path.
 const (
 	maxDepth  = 12
 	maxPieces = 1 << 18 // of the slow task
-	maxBelow  = 1 << 16 // of all others together
+	maxBelow  = 1 << 16 // of all other tasks
 )
 
-// piece is one stretch of the critical path, with what lies below it.
+// piece is an interval of the critical path. below explains it further.
 type piece struct {
 	from, to uint64
 	task     int
@@ -23,24 +23,24 @@ type piece struct {
 	cause    Cause
 	by       *Who
 	why      string
-	reason   string // unexplained: why
+	reason   string // of Unexplained
 	waker    *Who
 	below    []piece
 }
 
-// walker follows the critical path of one outlier.
+// walker computes the critical path of one outlier.
 type walker struct {
 	m          *model
 	outlier    *Outlier
 	pieces     int
 	below      int
-	nested     int   // works that wait for each other
-	stack      []int // tasks that the path is in
+	nested     int   // depth of works waiting for works
+	stack      []int // tasks on the current path
 	idles      []idle
 	idlesKnown bool
 }
 
-// add adds a piece to a list, or lengthens the last one.
+// add appends a piece or extends the last one.
 func (w *walker) add(list []piece, p piece) []piece {
 	if p.from >= p.to {
 		return list
@@ -61,7 +61,7 @@ func (w *walker) add(list []piece, p piece) []piece {
 	return appendGrow(list, p)
 }
 
-// follow returns the pieces of [from, to] of a task, without a gap.
+// follow returns contiguous pieces that cover [from, to] of a task.
 func (w *walker) follow(tid int, from, to uint64) []piece {
 	if from >= to {
 		return nil
@@ -73,10 +73,10 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 	if t := w.m.tasks[tid]; t != nil {
 		i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
 		for ; i < len(t.segments) && t.segments[i].from < to; i++ {
-			whole := &t.segments[i]
-			s := *whole
+			full := &t.segments[i]
+			s := *full
 			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
-				s.from = at // its tracker says so
+				s.from = at // known from the tracker
 			}
 			out = w.add(out, w.unexplained(tid, at, s.from, w.m.unknownReason(at)))
 			s.from, s.to = max(s.from, at), min(s.to, to)
@@ -87,21 +87,21 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 				out = w.add(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
 				return out
 			}
-			out = w.segment(out, t, &s, whole)
+			out = w.segment(out, t, &s, full)
 			at = s.to
 		}
 	}
 	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
 }
 
-// trackedFromStart tells whether the slow task was in this state since the outlier's
-// start, although the trace begins later: its tracker has seen it.
+// trackedFromStart reports whether the tracker knows the slow task's state since the
+// outlier's start, before the trace begins.
 func (w *walker) trackedFromStart(s *segment) bool {
 	return s.from <= w.m.coveredFrom && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
 }
 
-// runnableCertain tells whether a task that waited for a CPU cannot have got it unseen: all
-// the time the CPU's events are there, or the task's tracker says so.
+// runnableCertain reports whether a runnable task cannot have run unseen: the CPU is
+// covered, or the tracker knows.
 func (w *walker) runnableCertain(s *segment) bool {
 	list := w.m.names.Covered[int(s.cpu)]
 	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Interval) bool {
@@ -109,7 +109,7 @@ func (w *walker) runnableCertain(s *segment) bool {
 	})
 }
 
-// unknownReason says why nothing is known of a moment.
+// unknownReason returns why nothing is known about a time.
 func (m *model) unknownReason(at uint64) string {
 	switch {
 	case m.firstEventTime == 0:
@@ -130,7 +130,7 @@ func (m *model) unknownReason(at uint64) string {
 
 const reasonOverwritten = "records of that time were overwritten before they were read"
 
-// recordsMissing tells whether some CPU's records of a moment are missing.
+// recordsMissing reports whether records of some CPU are missing at a time.
 func (m *model) recordsMissing(at uint64) bool {
 	for _, list := range m.names.Covered {
 		if m.scanned++; m.scanned > maxScanned {
@@ -147,23 +147,23 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 	return piece{from: from, to: to, task: tid, cpu: -1, state: "unknown", cause: Unexplained, reason: reason, why: reason}
 }
 
-// segment explains one stretch; whole is the same, not cut to what is asked for.
-func (w *walker) segment(out []piece, t *task, s, whole *segment) []piece {
+// segment explains s, which is full clipped to the requested interval.
+func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 	switch s.state {
 	case running:
 		return w.runSegment(out, t, s)
 	case runnable:
-		if !w.runnableCertain(whole) {
-			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(whole.from)))
+		if !w.runnableCertain(full) {
+			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(full.from)))
 		}
-		return w.runnableSegment(out, t, s, whole)
+		return w.runnableSegment(out, t, s, full)
 	case blocked:
-		return w.blockedSegment(out, t, s, whole)
+		return w.blockedSegment(out, t, s, full)
 	}
 	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
 
-// overlay cuts [from, to] of a CPU into what interrupts took, and the rest.
+// overlay splits [from, to] of a CPU into interruptions and the rest.
 func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, from, to uint64), rest func(from, to uint64)) {
 	at := from
 	if c := w.m.cpus[n]; c != nil {
@@ -186,7 +186,7 @@ func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, f
 	}
 }
 
-// interruptionPiece is time that an interrupt or the hypervisor took.
+// interruptionPiece returns the piece of an interruption.
 func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64, state string) piece {
 	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context)}
 	switch o.kind {
@@ -200,7 +200,7 @@ func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64,
 	return p
 }
 
-// runSegment is time on a CPU.
+// runSegment explains time on a CPU.
 func (w *walker) runSegment(out []piece, t *task, s *segment) []piece {
 	n := int(s.cpu)
 	w.overlay(n, s.from, s.to, func(o *interruption, from, to uint64) {
@@ -211,7 +211,7 @@ func (w *walker) runSegment(out []piece, t *task, s *segment) []piece {
 	return out
 }
 
-// splitMemoryWaits splits running time by what the task did there, as far as that is known.
+// splitMemoryWaits separates reclaim and compaction from running time.
 func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
 	rest := func(from, to uint64) { out = w.splitLocks(out, t, n, from, to) }
@@ -230,7 +230,7 @@ func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) 
 	return out
 }
 
-// splitLocks takes out the waits for locks of the kernel in which a task keeps its CPU.
+// splitLocks separates spinning on kernel locks from running time.
 func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
 	at := from
 	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > from })
@@ -251,7 +251,7 @@ func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piec
 	return w.splitUserKernel(out, t, n, at, to)
 }
 
-// splitUserKernel splits running time by user and kernel.
+// splitUserKernel splits running time into user and kernel.
 func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) []piece {
 	if from >= to {
 		return out
@@ -289,7 +289,7 @@ func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) [
 	return out
 }
 
-// descend follows another task, unless the path comes from there.
+// descend follows another task, unless it is on the path already.
 func (w *walker) descend(tid int, from, to uint64) []piece {
 	if tid <= 0 || len(w.stack) >= maxDepth || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
 		return nil
@@ -297,7 +297,7 @@ func (w *walker) descend(tid int, from, to uint64) []piece {
 	return w.follow(tid, from, to)
 }
 
-// lockWaitAt finds the wait for a lock of the kernel that covers a moment.
+// lockWaitAt returns the lock wait at a time, or nil.
 func (t *task) lockWaitAt(at uint64) *lockWait {
 	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > at })
 	if i < len(t.lockWaits) && t.lockWaits[i].from <= at {
@@ -314,8 +314,8 @@ func (t *task) memoryWaitAt(at uint64) *memoryWait {
 	return nil
 }
 
-// callAt is the system call that a task is in when it blocks: its number, or
-// trace.CallNone or trace.CallException.
+// callAt returns the system call in which a task blocked: its number, trace.CallNone or
+// trace.CallException.
 func (t *task) callAt(s *segment) (nr int, name string) {
 	if nr = int(s.call); nr == trace.CallException {
 		return nr, ""
