@@ -2,7 +2,7 @@ package daemon
 
 import "go.uber.org/zap"
 
-// attach sets the kernel side to work, and tells what it cannot record here.
+// attach attaches the kernel side and logs what cannot be recorded on this kernel.
 func (d *daemon) attach() error {
 	if err := d.kernel.Attach(); err != nil {
 		return err

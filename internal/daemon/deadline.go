@@ -6,32 +6,32 @@ import (
 )
 
 const (
-	// publishAfter is the deadline: how long after its end an outlier is published with
-	// what is known by then.
+	// publishAfter is the deadline of an outlier, counted from its end: it is then
+	// published with what is known.
 	publishAfter = 200 * time.Millisecond
-	// minNamingTime is what an outlier that was read late has at least to be named.
+	// minNamingTime is the time for naming that an outlier gets even if it was read
+	// late.
 	minNamingTime = 50 * time.Millisecond
-	// maxDeadlines bounds the outliers that wait for their deadline. Beyond it the
-	// oldest is published before.
+	// maxDeadlines bounds the outliers waiting for their deadline. Beyond that the
+	// oldest is published early.
 	maxDeadlines = 8192
 )
 
-// deadlines holds the outliers whose deadline has not passed, in the order in
-// which they were read. Its methods may be called from any goroutine.
+// deadlines is a queue of outliers by deadline. Its methods may be called concurrently.
 type deadlines struct {
 	mu   sync.Mutex
 	list []*event
-	wake chan struct{} // the list is not empty any more
+	wake chan struct{} // signaled when the list becomes non-empty
 }
 
-// deadline is when an outlier of that end, read then, is told of at the latest.
-// The wall clock may have been set in between.
+// deadline returns the deadline of an outlier. The wall clock may have been set between
+// end and read.
 func deadline(end, read time.Time) time.Time {
 	left := min(max(publishAfter-read.Sub(end), minNamingTime), publishAfter)
 	return read.Add(left)
 }
 
-// add returns the outlier that must be told of now, or nil.
+// add returns an outlier that must be published now, or nil.
 func (d *deadlines) add(e *event) (early *event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,8 +55,8 @@ func (d *deadlines) popLocked() *event {
 	return e
 }
 
-// next takes out the first outlier whose deadline has passed. nil: there is
-// none, and none will be before wait.
+// next removes and returns the first outlier whose deadline has passed; nil: none
+// before wait.
 func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +72,7 @@ func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 	return nil, time.Hour
 }
 
-// all takes out what is there.
+// all empties the queue.
 func (d *deadlines) all() []*event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +87,8 @@ func (e *event) isPublished() bool {
 	return e.published
 }
 
-// publishDeadlines keeps the deadlines until nothing more is named, and then tells of
-// those that are left.
+// publishDeadlines publishes outliers at their deadlines, and the rest when naming has
+// ended.
 func (p *pipeline) publishDeadlines(named <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (p *pipeline) publishDeadlines(named <-chan struct{}) {
 	}
 }
 
-// publishDue tells of those whose deadline has passed. None will before what it returns.
+// publishDue publishes overdue outliers and returns the time until the next deadline.
 func (p *pipeline) publishDue() time.Duration {
 	for {
 		e, wait := p.deadlines.next(p.now())

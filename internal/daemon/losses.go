@@ -5,7 +5,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// losses are what a rule's outliers lost, or were told late, inside the daemon.
+// losses lists what happened to a rule's outliers inside the daemon.
 func (p *pipeline) losses(rule string, track rules.Track) []api.Loss {
 	one := func(cause string, n uint64, advice string) api.Loss {
 		return api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice}
@@ -18,7 +18,7 @@ func (p *pipeline) losses(rule string, track rules.Track) []api.Loss {
 	}
 }
 
-// panics lists every place, also those without one.
+// panics lists the panics of each place, including zeros.
 func (d *daemon) panics() []api.PanicInfo {
 	var list []api.PanicInfo
 	for _, c := range d.guard.Counts() {

@@ -15,7 +15,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// apply makes rule files and settings those that run, or changes nothing. Under d.change.
+// apply activates rules from files with settings applied, or changes nothing. Requires
+// d.change.
 func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	list, err := settings.Apply(file)
 	if err != nil {
@@ -33,14 +34,14 @@ func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	}
 	select {
 	case d.changed <- struct{}{}:
-	default: // it is to look again already
+	default: // expire is notified already
 	}
 	return nil
 }
 
-// expire ends what was set for a time only.
+// expire removes settings at their end.
 func (d *daemon) expire(ctx context.Context) error {
-	const again = time.Second // after a failure
+	const again = time.Second // retry after a failure
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -63,7 +64,7 @@ func (d *daemon) expire(ctx context.Context) error {
 	}
 }
 
-// expireNow returns how long nothing else ends.
+// expireNow returns the time until the next setting ends.
 func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
@@ -76,12 +77,12 @@ func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
 	}
 	next, ok := after.NextExpiry()
 	if !ok {
-		return time.Hour, nil // a change wakes it
+		return time.Hour, nil // a change wakes expire earlier
 	}
 	return max(time.Until(next), 0), nil
 }
 
-// checkRule refuses a rule that is not there.
+// checkRule returns an error if a rule does not exist.
 func (d *daemon) checkRule(name string) error {
 	if d.rule(name) == nil {
 		return fmt.Errorf("no rule %q: see tailcam list rules", name)
@@ -101,7 +102,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
-	// Held against the rule as it runs: a timeout that was set before counts.
+	// Check against the running rule: it may have a timeout set earlier.
 	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalHost{})
 	if err != nil {
 		return api.ThresholdInfo{}, err
@@ -142,7 +143,7 @@ func thresholdInfo(t *overrides.Threshold, now time.Time) api.ThresholdInfo {
 	}
 }
 
-// left is how long something still lasts; 0: without end.
+// left returns the nanoseconds left; 0: no end.
 func left(until, now time.Time) int64 {
 	if until.IsZero() {
 		return 0
@@ -207,7 +208,7 @@ func (d *daemon) Resume(rule string) error {
 	return d.apply(d.file, after)
 }
 
-// addOverrides says what was changed of a rule since its file was read. Under d.mu.
+// addOverrides adds the runtime settings of a rule. Requires d.mu.
 func (d *daemon) addOverrides(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters, h *tracker.Histograms) {
 	info.Storm = d.stormInfo(r, h, time.Now())
 	for _, t := range d.settings.Thresholds() {

@@ -15,9 +15,8 @@ import (
 // coverSample is how long events are counted for recorder.cover.
 const coverSample = time.Second
 
-// sizeRecorder sets how large the recorder's rings are: as configured, or for
-// recorder.cover by the events that it counts for a second. Nothing is kept of
-// that second.
+// sizeRecorder sets the size of the recorder's rings: as configured, or for
+// recorder.cover from the event rate of one second, whose records are discarded.
 func (d *daemon) sizeRecorder() error {
 	r := &d.cfg.Recorder
 	d.ring = r.Size
@@ -46,7 +45,7 @@ func (d *daemon) sizeRecorder() error {
 	return nil
 }
 
-// countEvents is the rate at which the busiest CPU records events of these groups now.
+// countEvents returns the event rate of the busiest CPU.
 func countEvents(groups []string) (perSecond float64, err error) {
 	k, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: 1, NoHistograms: true})
 	if err != nil {
@@ -65,14 +64,14 @@ func countEvents(groups []string) (perSecond float64, err error) {
 	return perSecond, nil
 }
 
-// coverSize is the ring of one CPU that covers the time at twice the rate, a
-// power of two, and whether recorder.max_memory allows no more than that.
+// coverSize returns the ring size in bytes, a power of two, that covers the time at
+// twice the rate, and whether recorder.max_memory limits it.
 func coverSize(r *config.Recorder, rate float64, cpus int) (size int, limited bool) {
-	const most = 512 << 20 // as recorder.size
+	const most = 512 << 20 // maximum of recorder.size
 	size = r.Size
 	for flight.Covers(r.Backend, size, 2*rate) < r.Cover {
 		if next := 2 * size; next > most || int64(next)*int64(cpus) > r.MaxMemory {
-			// With less than twice the rate it may still be enough for now.
+			// Without the safety factor it may still suffice.
 			return size, flight.Covers(r.Backend, size, rate) < r.Cover
 		}
 		size *= 2
@@ -80,10 +79,10 @@ func coverSize(r *config.Recorder, rate float64, cpus int) (size int, limited bo
 	return size, false
 }
 
-// coverWarnAfter is how long the history must be too short before the log says so.
+// coverWarnAfter is how long the history must be too short before a warning.
 const coverWarnAfter = time.Minute
 
-// checkCover says once in the log that the rate has outgrown recorder.cover.
+// checkCover warns once if the event rate has outgrown recorder.cover.
 func (d *daemon) checkCover(now time.Time) {
 	r := &d.cfg.Recorder
 	if r.Cover == 0 || d.coverLogged {

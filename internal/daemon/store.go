@@ -8,7 +8,6 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// openStore opens the directory of the snapshots.
 func (d *daemon) openStore() (err error) {
 	keep := d.cfg.Snapshots.Keep
 	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
@@ -18,14 +17,14 @@ func (d *daemon) openStore() (err error) {
 		Logger:    d.log.Named("snapshots"),
 		Thread: func() {
 			if n := d.cfg.Snapshots.RTPriority; n > 0 {
-				_ = snapshot.RealTime(n) // whether it may, the writer says
+				_ = snapshot.RealTime(n) // the writer reports errors
 			}
 		},
 	})
 	return err
 }
 
-// storeLosses lists what the disk of the snapshots costs.
+// storeLosses lists the losses of the snapshot store.
 func (d *daemon) storeLosses() []api.Loss {
 	stats := d.manager.Stats()
 	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were told, snapshots waited"

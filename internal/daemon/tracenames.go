@@ -15,12 +15,12 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Bounds of what is asked about one trace.
+// Limits per trace.
 const (
 	maxNamedTasks    = 8192
 	maxNamedFiles    = 16384
 	taskNamesTimeout = 2 * time.Second
-	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for a snapshot that is taken with a real-time priority
+	rtNamesTimeout   = 200 * time.Millisecond // of command lines, for real-time snapshots
 
 	fileNamesTimeout = time.Second
 )
@@ -28,16 +28,16 @@ const (
 // traceNames is snapshot.Options.Names. What cannot be found out stays a number.
 func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
 	d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
-	_ = d.guard.Do(guard.TraceNames, func() error { // it is logged
+	_ = d.guard.Do(guard.TraceNames, func() error { // logs its errors
 		n = lookUpNames(d.hosts, d.symbols, m)
 		return nil
 	})
 	return n
 }
 
-// promptCmdlines reads command lines of the tasks of a trace as long as there is
-// time; the rest is left out. Helpers have no real-time priority: on a machine that
-// has too much to do a snapshot would wait for them longer than for all else.
+// promptCmdlines reads command lines until d.promptUntil and leaves out the rest.
+// Helpers run at normal priority, so on an overloaded machine a real-time snapshot
+// would wait for them.
 func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string {
 	var known map[process.Started]string
 	if time.Now().UnixNano() < d.promptUntil.Load() {
@@ -50,8 +50,8 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 	return all
 }
 
-// lookUpNames finds out what the numbers in a trace stand for, as far as it is still
-// there to be asked.
+// lookUpNames looks up the tasks, functions, devices and files that a trace refers to,
+// as far as they still exist.
 func lookUpNames(hosts *process.Table, kernel interface {
 	KernelNames([]uint64) ([]string, error)
 }, m trace.References) snapshot.Names {
@@ -62,7 +62,7 @@ func lookUpNames(hosts *process.Table, kernel interface {
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 		})
 	}
-	// As if each had just called something: frames are return addresses.
+	// KernelNames expects return addresses.
 	inside := make([]uint64, len(m.Functions))
 	for i, f := range m.Functions {
 		inside[i] = f + 1

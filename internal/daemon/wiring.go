@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// newPipeline makes the way of the outliers.
+// newPipeline connects the pipeline to the other parts.
 func (d *daemon) newPipeline() *pipeline {
 	p := &pipeline{
 		read:   func() (*tracker.Outlier, error) { return d.kernel.Read() },
@@ -34,7 +34,7 @@ func (d *daemon) newPipeline() *pipeline {
 	return p.prepare()
 }
 
-// readOutliers runs the pipeline until the context ends.
+// readOutliers runs the pipeline until ctx is done.
 func (d *daemon) readOutliers(ctx context.Context) error {
 	if d.manager != nil {
 		d.outliers.submit = func(o *tracker.Outlier) { d.manager.Submit(o, o.From) }
@@ -53,8 +53,7 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 	return d.outliers.serve()
 }
 
-// afterSnapshot starts the actions of a snapshot, and keeps it from retention
-// until they have ended.
+// afterSnapshot starts the actions of a snapshot and holds it until they have ended.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
 	if done.Err != nil || len(done.Outliers) == 0 {
 		return
@@ -71,7 +70,7 @@ func (d *daemon) act(on string, outliers []tracker.Outlier, job action.Job) {
 	d.actions.Submit(job)
 }
 
-// rule finds a rule as it was loaded last; nil: it is gone.
+// rule returns a running rule, or nil.
 func (d *daemon) rule(name string) *rules.Rule {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,12 +82,12 @@ func (d *daemon) rule(name string) *rules.Rule {
 	return nil
 }
 
-// cgroups answers the kernel side's questions.
+// cgroups implements tracker.Host.
 type cgroups struct{ table *process.Table }
 
 func (c cgroups) CgroupPath(id uint64) (string, error) { return c.table.CgroupPath(id) }
 
-// WalkCgroups walks nothing where there is no cgroup v2: all tasks are then in "/".
+// WalkCgroups visits nothing without cgroup v2, where all tasks are in "/".
 func (c cgroups) WalkCgroups(visit func(id uint64, path string)) error {
 	err := c.table.Walk(visit)
 	if errors.Is(err, process.ErrNoCgroup2) {

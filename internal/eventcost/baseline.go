@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// baseline is a program that does nothing: what it is said to take is the cost of counting.
+// baseline is an empty program: its run time is the overhead of measuring.
 type baseline struct {
 	program *ebpf.Program
 	link    link.Link
@@ -35,7 +35,7 @@ func (e *baseline) close() {
 	_ = e.program.Close()
 }
 
-// perRun is nanoseconds a run.
+// perRun returns nanoseconds per run.
 func (e *baseline) perRun() (float64, error) {
 	s, err := e.program.Stats()
 	if err != nil {

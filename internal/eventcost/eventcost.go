@@ -1,5 +1,5 @@
-// Package eventcost measures on this machine what each kind of the recorder's
-// events costs, and how many there are.
+// Package eventcost measures the rate and the cost of the recorder's events on this
+// machine.
 package eventcost
 
 import (
@@ -17,36 +17,35 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// ring is the size of one CPU's ring while it is measured, in bytes:
-// recorder.size's default.
+// ring is the ring size per CPU in bytes, the default of recorder.size.
 const ring = 1 << 20
 
-// Event is one kind of event.
+// Event is a type of event.
 type Event struct {
-	Group     string   `json:"group"`  // the narrowest of recorder.events that has it
-	Groups    []string `json:"groups"` // all of them
+	Group     string   `json:"group"`  // the narrowest group of recorder.events that contains it
+	Groups    []string `json:"groups"` // all groups that contain it
 	Event     string   `json:"event"`  // LTTng's name
-	Fields    []string `json:"fields"` // LTTng's names, ours behind them
+	Fields    []string `json:"fields"` // LTTng's names, followed by ours
 	Hook      string   `json:"hook"`
 	Available bool     `json:"available"`
-	Reason    string   `json:"reason,omitempty"` // why not
+	Reason    string   `json:"reason,omitempty"` // why it is not available
 	Cost      *Cost    `json:"measured,omitempty"`
 }
 
-// Cost is what was measured of one kind of event.
+// Cost is the measured cost of an event.
 type Cost struct {
 	Events     uint64  `json:"events"`
 	ForNS      int64   `json:"for_ns"`
 	PerSecond  float64 `json:"events_per_second"`
-	NS         float64 `json:"ns_per_event"`       // less what an empty program is said to take
-	NSGross    float64 `json:"ns_per_event_gross"` // as the kernel counts
+	NS         float64 `json:"ns_per_event"`       // net of an empty program
+	NSGross    float64 `json:"ns_per_event_gross"` // as measured by the kernel
 	CPUPercent float64 `json:"cpu_percent"`        // of one CPU
 }
 
-// ErrPrivilege tells that the machine was not measured, and what it takes.
+// ErrPrivilege means that privileges for measuring are missing.
 var ErrPrivilege = errors.New("not measured: it needs root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN")
 
-// List lists all kinds of events, without prices.
+// List lists all types of events without costs.
 func List() ([]Event, error) {
 	events, err := tracker.Events()
 	if err != nil {
@@ -68,8 +67,8 @@ func List() ([]Event, error) {
 	return list, nil
 }
 
-// eventName is the event's name: system calls have their own in place of the star,
-// and two tracepoints of reclaim share a type of record.
+// eventName returns the event's name. System calls share one with a star, and two
+// tracepoints of reclaim share a record type.
 func eventName(e *tracker.Event) string {
 	switch t := trace.Type(e.Record); t {
 	case trace.SyscallEntry:
@@ -83,11 +82,10 @@ func eventName(e *tracker.Event) string {
 	}
 }
 
-// Measure lists them with prices: it records every group on this machine for
-// that long, with a kernel side of its own that no daemon knows of, while the
-// kernel counts the time of all BPF programs. It never leaves that on. The
-// list is complete even if there is an error, which wraps ErrPrivilege where
-// that is why nothing was measured. Needs kernel 6.1+.
+// Measure lists all events with costs. It records all groups for the given time with a
+// kernel side of its own, while BPF run-time statistics are enabled; they are always
+// disabled again. The list is complete even on error, which wraps ErrPrivilege if
+// privileges are missing. Needs kernel 6.1+.
 func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	list, err := List()
 	if err != nil {
@@ -124,8 +122,8 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	return list, addCosts(list, programs, base, took)
 }
 
-// addCosts notes what was counted. What shares a program with another event is
-// counted there.
+// addCosts fills in the costs. Events that share a program are counted with the first
+// one.
 func addCosts(list []Event, programs []tracker.ProgramStats, base float64, took time.Duration) error {
 	events, err := tracker.Events()
 	if err != nil {
