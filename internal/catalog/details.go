@@ -9,23 +9,22 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// Details is all that is known of one snapshot, but for its events.
+// Details is everything known about one snapshot except its events.
 type Details struct {
 	Snapshot Snapshot       `json:"snapshot"`
 	Meta     *snapshot.Meta `json:"meta"`
-	// Report is explain.json; nil: it is not explained.
+	// Report is explain.json; nil: not explained.
 	Report *explain.Report `json:"explanation"`
 	Files  []File          `json:"files"`
-	// Before and After are its neighbours in time; nil: there is none.
+	// Before and After are the neighbors in time; nil: none.
 	Before *Snapshot `json:"before"`
 	After  *Snapshot `json:"after"`
 }
 
-// File is one file of a snapshot; of a directory the sum of what is in it.
+// File is a file or directory in a snapshot, with its total size.
 type File = snapshot.File
 
-// ReadDetails reads one snapshot, and of the other ones in its directory what
-// stands beside it.
+// ReadDetails reads one snapshot and the summaries of its neighbors.
 func ReadDetails(dir string) (*Details, error) {
 	one, err := readOne(dir)
 	if err != nil {
@@ -44,12 +43,12 @@ func ReadDetails(dir string) (*Details, error) {
 	return s, nil
 }
 
-// neighbours are the nearest ones that can be read.
+// neighbours sets Before and After to the nearest readable snapshots.
 func (s *Details) neighbours(shelf string) {
 	ids, err := snapshot.IDs(shelf)
 	at := slices.Index(ids, s.Snapshot.ID)
 	if err != nil || at < 0 {
-		return // a snapshot that was copied away stands alone
+		return // a copied snapshot has no neighbors
 	}
 	short := snapshot.Short(ids)
 	s.Snapshot.Short = short[at]
@@ -65,7 +64,7 @@ func (s *Details) neighbours(shelf string) {
 	s.Before, s.After = look(at-1, -1), look(at+1, 1)
 }
 
-// files lists the files of a snapshot, and says so if those are not all.
+// files lists a snapshot's files and marks a truncated list.
 func files(dir string) []File {
 	out, more := snapshot.Files(dir)
 	if more {

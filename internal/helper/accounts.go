@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// account is what reading for one process, user or file may cost.
+// account is the CPU budget of one process, user or file.
 type account struct {
-	budget       time.Duration // of CPU time that is left; negative: too much was taken
+	budget       time.Duration // CPU time left; negative: exceeded
 	renewed      time.Time
 	penalties    int
 	penalized    time.Time
-	refusedUntil time.Time // refused until then
+	refusedUntil time.Time
 }
 
-// payer is who an account is of.
+// payer identifies the owner of an account.
 type payer struct {
 	kind byte
 	a, b uint64
@@ -26,10 +26,10 @@ const (
 	ofFile    = 'f'
 )
 
-// share is CPU time that a party may take: so much a second, and so much at once.
+// share is a CPU budget: the rate per second and the burst.
 type share struct{ rate, burst time.Duration }
 
-// The first look into large debug information takes seconds, and is worth it.
+// The first parse of large debug information takes seconds, and is worth it.
 var shares = map[byte]share{
 	ofProcess: {100 * time.Millisecond, 5 * time.Second},
 	ofUser:    {300 * time.Millisecond, 20 * time.Second},
@@ -40,10 +40,10 @@ const (
 	maxAccounts  = 4096
 	firstRefusal = time.Second
 	maxRefusal   = 10 * time.Minute
-	penaltyCost  = time.Second // of a user: one process more costs nothing
+	penaltyCost  = time.Second // for users, who can start new processes at will
 )
 
-// accounts says who may go on. It is safe for concurrent use.
+// accounts limits what reading for a process may cost. It is safe for concurrent use.
 type accounts struct {
 	mu   sync.Mutex
 	list map[payer]*account
@@ -68,7 +68,7 @@ func (a *accounts) getLocked(p payer, now time.Time) *account {
 	return acc
 }
 
-// trimLocked forgets those who owe nothing, and any others if that is not enough.
+// trimLocked removes accounts without debt, and others if necessary.
 func (a *accounts) trimLocked(now time.Time) {
 	for p, acc := range a.list {
 		if now.After(acc.refusedUntil) && acc.budget > 0 && now.Sub(acc.penalized) > maxRefusal {
@@ -83,7 +83,7 @@ func (a *accounts) trimLocked(now time.Time) {
 	}
 }
 
-// allow tells whether all of them may go on.
+// allow reports whether all payers may continue.
 func (a *accounts) allow(now time.Time, list ...payer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +95,7 @@ func (a *accounts) allow(now time.Time, list ...payer) bool {
 	return true
 }
 
-// charge charges CPU time.
+// charge deducts CPU time.
 func (a *accounts) charge(now time.Time, cost time.Duration, list ...payer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *accounts) charge(now time.Time, cost time.Duration, list ...payer) {
 	}
 }
 
-// penalize refuses somebody for whom a helper had to be killed, each time for longer.
+// penalize refuses payers for whom a helper had to be killed, longer each time.
 func (a *accounts) penalize(now time.Time, list ...payer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *accounts) penalize(now time.Time, list ...payer) {
 	}
 }
 
-// refusedFiles lists files that are not to be read now.
+// refusedFiles lists the files that must not be read now.
 func (a *accounts) refusedFiles(now time.Time) (list []fileKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

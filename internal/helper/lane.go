@@ -13,36 +13,36 @@ import (
 )
 
 const (
-	maxLeftoverRisky = 8                      // processes left behind before the offenders are refused
-	maxLeftover      = 16                     // and before nothing is started any more
-	firstBackoff     = 100 * time.Millisecond // of a helper that cannot be started
+	maxLeftoverRisky = 8                      // beyond this, no risky helper is started
+	maxLeftover      = 16                     // beyond this, no helper is started
+	firstBackoff     = 100 * time.Millisecond // after a failed start
 	maxBackoff       = 30 * time.Second
-	idleTime         = time.Minute // of a lane that is started when it is needed
+	idleTime         = time.Minute // after which an on-demand helper is ended
 )
 
-// Reasons why nothing was asked.
+// Reasons for not sending a request.
 var (
 	errBusy        = errors.New("others are being served")
 	errUnavailable = errors.New("no helper can be started")
 	errLeftover    = errors.New("too many helpers hang in the kernel")
 )
 
-// lane is a helper and who waits for it: one request at a time.
+// lane serializes requests to one helper.
 type lane struct {
 	name     string
 	role     role
-	onDemand bool // ended when nobody has asked for a while
-	risky    bool // what it reads may hang: it is the first to stop
+	onDemand bool // started when needed, ended when idle
+	risky    bool // reads what may hang
 	h        *Helper
-	turn     chan struct{} // whoever has put something in may use the rest
+	turn     chan struct{} // semaphore; its holder owns the fields below
 
-	mu       sync.Mutex // of w alone, which is changed by whoever has the turn
+	mu       sync.Mutex // protects w, which only the holder of turn changes
 	w        *worker
 	failures int
 	warned   bool
 	retry    time.Time
-	cpu      time.Duration // of w, when it was last looked at
-	charged  []payer       // to whom what it does in the background is charged
+	cpu      time.Duration // of w, at the last charge
+	charged  []payer       // payers of its background work
 	used     time.Time
 }
 
@@ -50,7 +50,7 @@ func newLane(h *Helper, name string, r role) *lane {
 	return &lane{name: name, role: r, h: h, turn: make(chan struct{}, 1)}
 }
 
-// current is the running helper, or nil.
+// current returns the running helper, or nil.
 func (l *lane) current() *worker {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +64,8 @@ func (l *lane) set(w *worker) {
 	l.cpu, l.charged = 0, nil
 }
 
-// ask waits for its turn until the deadline, and then for the answer for at
-// most limit. Costs go to who, files that were worked on included.
+// ask waits for its turn until the deadline, then at most limit for the reply. who pays
+// for it, as do the files read.
 func (l *lane) ask(q *request, who []payer, deadline time.Time, limit time.Duration) (message, error) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -88,8 +88,8 @@ func (l *lane) ask(q *request, who []payer, deadline time.Time, limit time.Durat
 	}
 }
 
-// once asks the helper, and replaces it if that did not go well. Guilty: it was
-// because of this request.
+// once sends the request and replaces the helper on failure. guilty means that this
+// request caused the failure.
 func (l *lane) once(q *request, who []payer, limit time.Duration, retried bool) (m message, guilty bool, err error) {
 	w, err := l.worker()
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *lane) once(q *request, who []payer, limit time.Duration, retried bool) 
 
 var errStuck = errors.New("it hangs in something that it reads")
 
-// charge charges what the helper has done since the last time.
+// charge charges the helper's CPU time since the last call.
 func (l *lane) charge(w *worker) {
 	now := w.cpu()
 	if cost := now - l.cpu; cost > 0 {
@@ -129,7 +129,7 @@ func (l *lane) charge(w *worker) {
 	l.cpu = max(now, l.cpu)
 }
 
-// worker returns the running helper, or starts one.
+// worker returns the running helper or starts one.
 func (l *lane) worker() (*worker, error) {
 	if w := l.current(); w != nil {
 		select {
@@ -169,9 +169,9 @@ func (l *lane) launch() (*worker, error) {
 	return w, nil
 }
 
-// retire kills a helper, charges those whose files it worked on, and starts
-// another at once. Sure: it was because of who; else only if one of the files is
-// read for them. It tells which.
+// retire kills a helper, penalizes those whose files it was reading, and starts a new
+// one. who is penalized if sure, or if one of the files was read for them; the result
+// says which.
 func (l *lane) retire(w *worker, why error, who []payer, sure bool) (guilty bool) {
 	w.kill()
 	now := time.Now()
@@ -193,7 +193,7 @@ func (l *lane) retire(w *worker, why error, who []payer, sure bool) (guilty bool
 		l.h.log.Warn("a helper was ended and is replaced", zap.String("helper", l.name), zap.Error(why),
 			zap.String("said", w.failure()), zap.Any("because_of", names(unique(blamed))))
 		if !l.onDemand {
-			_, _ = l.launch() // who asks next finds out
+			_, _ = l.launch() // the next request reports the error
 		}
 	}
 	return guilty
@@ -225,15 +225,15 @@ func names(list []payer) []string {
 	return out
 }
 
-// check ends what takes too much memory, works too long, or is not needed, and
-// replaces what has ended.
+// check kills a helper that uses too much memory or time, ends an idle one, and
+// replaces one that has died.
 func (l *lane) check(now time.Time) {
 	w := l.current()
 	if w == nil {
 		return
 	}
 	if w.resident() > l.role.memory+l.role.memory/4 {
-		w.kill() // who has the turn notices
+		w.kill() // the holder of turn notices
 	}
 	most := noteTime
 	if l.role.remote {

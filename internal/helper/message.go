@@ -8,33 +8,33 @@ import (
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
-// Kinds of requests of the daemon.
+// Requests of the daemon.
 const (
-	reqStack   = 1 // names for addresses of a process; to a parser
-	reqKernel  = 2 // sources for offsets in the kernel's code; to a parser
-	reqMemory  = 3 // walk the stack of a thread that does not run; to a reader
-	reqCmdline = 4 // the command line of a process; to a reader
+	reqStack   = 1 // symbolize addresses of a process; parser
+	reqKernel  = 2 // source lines of kernel code offsets; parser
+	reqMemory  = 3 // unwind the stack of a blocked thread; reader
+	reqCmdline = 4 // command line of a process; reader
 
-	reqFunction = 5 // where a function of a program is, and its size; to a parser
-	reqStatic   = 6 // where a usdt probe of a program is; to a parser
-	reqProgram  = 7 // whether a program can be read; to a parser
+	reqFunction = 5 // offset and size of a function; parser
+	reqStatic   = 6 // location of a USDT probe; parser
+	reqProgram  = 7 // check that a program can be read; parser
 
-	reqCmdlines = 8 // command lines of processes, each a pid and a start in addrs; to a reader
+	reqCmdlines = 8 // command lines of processes, as pairs of pid and start in addrs; reader
 )
 
-// request is what the daemon asks.
+// request is a message from the daemon to a helper.
 type request struct {
 	kind    byte
 	id      uint64
 	pid     int
-	start   uint64   // of the process, in clock ticks after boot; 0: any
-	addrs   []uint64 // addresses, offsets, or ip, sp and fp
+	start   uint64   // of the process, in clock ticks since boot; 0: any
+	addrs   []uint64 // addresses, offsets, or ip, sp, fp
 	refused []fileKey
-	// Of a program that a rule names.
+	// For programs named in rules.
 	path, provider, name string
 }
 
-// fileKey is a file by its device and inode.
+// fileKey identifies a file.
 type fileKey struct{ dev, ino uint64 }
 
 func (q *request) encode() []byte {
@@ -76,32 +76,32 @@ func decodeRequest(b []byte) (q request, err error) {
 	return q, r.done()
 }
 
-// Kinds of messages of a helper.
+// Messages of a helper.
 const (
-	msgHello = 1 // it is ready
-	msgNote  = 2 // it begins with a file, or is done with it
+	msgHello = 1 // ready
+	msgNote  = 2 // starts or finishes work on a file
 	msgReply = 3
 )
 
 // Flags of a reply.
 const (
-	flagLate   = 1 << iota // not all was done in time
-	flagStuck              // something hangs in this helper: it should be ended
-	flagRemote             // a file is on a file system that may not answer
-	flagKnown              // the kernel's debug file is there
-	flagFailed             // text is the error
+	flagLate   = 1 << iota // incomplete, out of time
+	flagStuck              // something hangs: replace this helper
+	flagRemote             // a file is on a network file system
+	flagKnown              // the kernel's debug file exists
+	flagFailed             // text has the error
 	allFlags   = 1<<iota - 1
 )
 
-// message is what a helper says.
+// message is a message from a helper to the daemon.
 type message struct {
 	kind byte
-	id   uint64 // of the request, or of the note
-	// Of a note.
+	id   uint64 // of the request or note
+	// Notes:
 	begin bool
 	pid   int
 	file  fileKey
-	// Of a reply. Hello has a text, too.
+	// Replies, and text for hello:
 	flags   uint64
 	text    string
 	addrs   []uint64
@@ -133,7 +133,7 @@ func (m *message) encode() []byte {
 			w.number(a)
 		}
 		if len(m.frames) > 0 {
-			m.places = nil // there is no room for both, and no reply has both
+			m.places = nil // there is no room for both
 		}
 		w.places(m.places)
 		room := maxNames - w.frames(m.frames)
@@ -143,8 +143,7 @@ func (m *message) encode() []byte {
 	return w
 }
 
-// frames writes the names, and addresses alone once there is no room. It
-// returns the room that was used.
+// frames writes frames, or [unknown] when the space is used up, and returns the size.
 func (w *writer) frames(frames []string) int {
 	begin := len(*w)
 	w.number(uint64(len(frames)))
@@ -158,7 +157,7 @@ func (w *writer) frames(frames []string) int {
 	return len(*w) - begin
 }
 
-// sources writes as many of the sources as there is room for, innermost first.
+// sources writes as many sources as fit, innermost first.
 func (w *writer) sources(list []symbols.Source, room int) {
 	w.number(uint64(len(list)))
 	for i := range list {
@@ -193,7 +192,7 @@ func (w *writer) stats(s *symbols.Stats) {
 	}
 }
 
-// decodeMessage takes apart what a helper says, which may be hostile.
+// decodeMessage decodes a message from a helper, which may be compromised.
 func decodeMessage(b []byte) (m message, err error) {
 	if len(b) == 0 {
 		return m, errMessage

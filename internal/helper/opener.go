@@ -16,7 +16,7 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// serveOpener opens what the parser asks for, until that ends.
+// serveOpener opens files for a parser until it exits.
 func serveOpener(fd int, files *symbols.Files) error {
 	buf := make([]byte, maxMessage)
 	for {
@@ -54,7 +54,7 @@ func openFiles(files *symbols.Files, o openRequest) []symbols.Opened {
 	return []symbols.Opened{{File: f, Err: err}}
 }
 
-// sendFiles hands descriptors over, and closes them here.
+// sendFiles sends the descriptors and closes them.
 func sendFiles(fd int, list []symbols.Opened) error {
 	results := make([]byte, len(list))
 	var fds []int
@@ -77,12 +77,12 @@ func sendFiles(fd int, list []symbols.Opened) error {
 	}
 	err := unix.Sendmsg(fd, results, rights, nil, unix.MSG_NOSIGNAL)
 	for _, o := range list {
-		o.File.Close() // nil is fine
+		o.File.Close() // may be nil
 	}
 	return err
 }
 
-// serveReader reads memory of processes for the daemon, until that ends.
+// serveReader reads process memory for the daemon until it exits.
 func serveReader(fd int, hello string) error {
 	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
@@ -120,8 +120,8 @@ func serveReader(fd int, hello string) error {
 	}
 }
 
-// cmdline reads the command line of a process that began then: the pages that
-// it is in are the process's own, and may be of any file.
+// cmdline reads the command line of the process with that start time. The memory may be
+// mapped from any file, so this may hang.
 func cmdline(pid int, start uint64) (string, error) {
 	dir, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
@@ -148,15 +148,15 @@ func cmdline(pid int, start uint64) (string, error) {
 	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", " "), nil
 }
 
-// Bounds of what one message says of several command lines.
+// Limits of a reqCmdlines reply.
 const (
 	maxCmdlines     = 128
-	maxShortCmdline = 1024     // bytes; longer ones come alone
-	maxCmdlineBytes = 24 << 10 // of all
+	maxShortCmdline = 1024     // bytes; longer ones need reqCmdline
+	maxCmdlineBytes = 24 << 10 // total bytes
 )
 
-// cmdlines reads command lines of several processes, each a pid and a start.
-// Those with a 0 must be asked for alone: they are long.
+// cmdlines reads the command lines of pairs of pid and start. known is 0 for those that
+// need reqCmdline.
 func cmdlines(of []uint64) (known []uint64, lines []string) {
 	left := maxCmdlineBytes
 	for i := 0; i+1 < len(of); i += 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// What a parser asks its opener.
+// Requests of a parser to its opener.
 const (
 	openMaps    = 1
 	openMapped  = 2
@@ -59,15 +59,15 @@ func decodeOpenRequest(b []byte) (o openRequest, err error) {
 	return o, r.done()
 }
 
-// Results of opening one file.
+// Results per file.
 const (
-	opened    = 0 // a descriptor comes with the message
+	opened    = 0 // with a descriptor
 	notOpened = 1
 	isRemote  = 2
 	noProgram = 3
 )
 
-// openerClient is the opener as its parser sees it: a symbols.Opener by way of a socket.
+// openerClient implements symbols.Opener over a socket.
 type openerClient struct {
 	mu    sync.Mutex
 	fd    int
@@ -80,7 +80,7 @@ func newOpenerClient(fd int, stuck func()) *openerClient {
 	return &openerClient{fd: fd, buf: make([]byte, 64<<10), oob: make([]byte, unix.CmsgSpace(4*maxOpen)), stuck: stuck}
 }
 
-// ask sends an order for n files and takes what comes.
+// ask requests n files and returns them.
 func (a *openerClient) ask(o openRequest, n int) []symbols.Opened {
 	out := make([]symbols.Opened, n)
 	a.mu.Lock()
@@ -135,7 +135,7 @@ func (a *openerClient) exchange(order []byte, n int) (results []byte, files []*o
 	return results, files, nil
 }
 
-// received takes the descriptors out of a control message.
+// received extracts descriptors from a control message.
 func received(oob []byte) ([]*os.File, error) {
 	if len(oob) == 0 {
 		return nil, nil

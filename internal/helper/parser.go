@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	parseTime  = 800 * time.Millisecond // of one stack; the rest goes on in the background
-	openerTime = 3 * time.Second        // of opening: an opener that takes longer hangs
+	parseTime  = 800 * time.Millisecond // per stack; the rest continues in the background
+	openerTime = 3 * time.Second        // after which the opener counts as hung
 )
 
 // Exit statuses of a parser.
 const (
 	exitBroken = 1
-	exitOpener = 3 // its opener hangs
+	exitOpener = 3 // opener hung
 )
 
 // parser serves requests of the daemon.
@@ -31,10 +31,10 @@ type parser struct {
 	notes    atomic.Uint64
 
 	mu     sync.Mutex
-	active map[uint64]bool // notes that were begun for lines, which go on in the background
+	active map[uint64]bool // notes of work that continues in the background
 }
 
-// newParser prepares everything that wants opening. It may be sandboxed then.
+// newParser opens what must be opened before entering the sandbox.
 func newParser(fd, openerFD int, o role) (*parser, error) {
 	t := unix.NsecToTimeval(int64(openerTime))
 	if err := unix.SetsockoptTimeval(openerFD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t); err != nil {
@@ -63,9 +63,8 @@ func (p *parser) refuses(dev, ino uint64) bool {
 	return false
 }
 
-// beginNote tells the daemon whose file is being worked on, in case it is the
-// last that is heard of this process. What is told while the daemon is too busy
-// to listen is lost.
+// beginNote tells the daemon which file is being read, in case this process dies from
+// it. Notes are dropped while the daemon is busy.
 func (p *parser) beginNote(pid int, dev, ino uint64) func() {
 	id := p.notes.Add(1)
 	p.mu.Lock()
@@ -89,7 +88,7 @@ func (p *parser) note(m message) {
 	_ = unix.Sendmsg(p.fd, m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// finishNotes ends the notes of what has gone on in the background, once nothing does.
+// finishNotes ends the notes of background work once there is none.
 func (p *parser) finishNotes() {
 	if p.resolver.Stats().LinesQueued > 0 {
 		return
@@ -105,7 +104,7 @@ func (p *parser) finishNotes() {
 	}
 }
 
-// serve answers requests one after the other until the daemon closes the socket.
+// serve answers requests in order until the daemon closes the socket.
 func (p *parser) serve(hello string) error {
 	if err := send(p.fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
@@ -116,7 +115,7 @@ func (p *parser) serve(hello string) error {
 		for {
 			n, err := receive(p.fd, buf)
 			if err != nil || n == 0 {
-				os.Exit(0) // the daemon has ended; whatever is being done is in vain
+				os.Exit(0) // the daemon has exited
 			}
 			q, err := decodeRequest(buf[:n])
 			if err != nil {
@@ -175,7 +174,7 @@ func (p *parser) answer(q request) *message {
 	return m
 }
 
-// program looks into a file that a rule names.
+// program answers questions about a program named in a rule.
 func (p *parser) program(q *request, m *message) {
 	var err error
 	switch q.kind {

@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	programTime      = 2 * time.Second  // of looking into one program
-	programTurn      = 2 * time.Second  // of waiting until others were served, at most
-	unresponsiveTime = 30 * time.Second // of not asking again for a file that did not answer
-	maxUnresponsive  = 2                // files that did not answer, before no more are asked for that may not
+	programTime      = 2 * time.Second  // to examine one program
+	programTurn      = 2 * time.Second  // to wait for other requests
+	unresponsiveTime = 30 * time.Second // until an unresponsive file is tried again
+	maxUnresponsive  = 2                // unresponsive files, beyond which no network files are read
 )
 
-// unresponsive remembers files that did not answer, so that all rules together do not
-// wait for longer than a few of them.
+// unresponsive remembers files that did not answer, which bounds the time that all
+// rules together wait for them.
 type unresponsive struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-// refuse tells whether not to ask for a file; of others, when many are silent.
+// refuse reports whether to skip a file, and whether to skip other files on network
+// file systems.
 func (s *unresponsive) refuse(path string, now time.Time) (this, others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +76,8 @@ func (h *Helper) Answers(path string) error {
 	return err
 }
 
-// program asks about a program or library: the helper of files on network file
-// systems if it is on one, and another if the first has too much to do.
+// program asks about a program or library, falling back to the second parser if the
+// first is busy, and using the remote one for network file systems.
 func (h *Helper) program(q *request) (message, error) {
 	if len(q.path) > maxPath || len(q.provider) > maxFrame || len(q.name) > maxFrame {
 		return message{}, fmt.Errorf("%.64s…: the path or a name is too long", q.path)

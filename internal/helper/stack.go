@@ -12,13 +12,13 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// KernelNames is as that of symbols.Resolver.
+// KernelNames is like symbols.Resolver.KernelNames.
 func (h *Helper) KernelNames(addrs []uint64) ([]string, error) { return h.kernel.KernelNames(addrs) }
 
-// ReloadKernel is as that of symbols.Resolver.
+// ReloadKernel is like symbols.Resolver.ReloadKernel.
 func (h *Helper) ReloadKernel() error { return h.kernel.ReloadKernel() }
 
-// Kernel is as that of symbols.Resolver. Sources come from the helper.
+// Kernel is like symbols.Resolver.Kernel, with sources from the helper.
 func (h *Helper) Kernel(addrs []uint64) (symbols.Stack, error) {
 	addrs = addrs[:min(len(addrs), maxAddrs)]
 	frames, offsets, err := h.kernel.KernelOffsets(addrs)
@@ -48,7 +48,7 @@ func (h *Helper) wantsKernel() bool {
 	return time.Now().After(h.noKernel)
 }
 
-// withDeadline runs a call that may take longer than is waited for.
+// withDeadline runs f and stops waiting for it at the limit.
 func (h *Helper) withDeadline(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
 	deadline := time.Now().Add(limit)
 	c := make(chan message, 1)
@@ -68,7 +68,7 @@ func (h *Helper) withDeadline(limit time.Duration, f func(deadline time.Time) (m
 	}
 }
 
-// payers are those who pay for a process: itself and its user.
+// payers returns the accounts charged for a process: its own and its user's.
 func payers(pid int) []payer {
 	who := []payer{{ofProcess, uint64(pid), 0}}
 	var st unix.Stat_t
@@ -78,8 +78,9 @@ func payers(pid int) []payer {
 	return who
 }
 
-// User is as that of symbols.Resolver, within Options.Limit. Who has taken
-// more than a fair share, or has made helpers hang, gets addresses for a while.
+// User is like symbols.Resolver.User, limited to Options.Limit. It returns bare
+// addresses for processes and users that have exceeded their share or made helpers
+// hang.
 func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 	if len(addrs) == 0 {
 		return symbols.Stack{}
@@ -108,7 +109,7 @@ func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 	return s
 }
 
-// lockProcess lets one request of a process go on at a time; nil if none could in time.
+// lockProcess serializes requests about a process; nil: not available by the deadline.
 func (h *Helper) lockProcess(pid int, deadline time.Time) (release func()) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -135,15 +136,15 @@ func (h *Helper) lockProcess(pid int, deadline time.Time) (release func()) {
 	}
 }
 
-// answer is what one lane says of a stack.
+// answer is a lane's reply about a stack.
 type answer struct {
 	from *lane
 	message
 	err error
 }
 
-// user asks for names and lines, and for names alone from another helper if
-// that takes long or fails; for files on file systems that may hang from a third.
+// user requests names and lines, names only from a second helper if that is slow or
+// fails, and files on network file systems from a third one.
 func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, release func()) (symbols.Stack, bool) {
 	answers := make(chan answer, len(h.lanes()))
 	var asked sync.WaitGroup
@@ -157,7 +158,7 @@ func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, 
 	}
 	ask(h.full)
 	defer func() {
-		go func() { // what goes on for longer than it is waited for is of this process, too
+		go func() { // late replies still belong to this process
 			asked.Wait()
 			release()
 		}()
@@ -202,7 +203,7 @@ func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, 
 	return out, complete
 }
 
-// merge takes over what a message says and was not known.
+// merge copies results that were not known before.
 func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
 	if len(m.frames) != len(addrs) || m.sources != nil && len(m.sources) != len(addrs) {
 		return false

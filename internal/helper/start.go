@@ -19,25 +19,24 @@ import (
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
-// User is the system user that helpers run as, if there is one; else it is a
-// number that no user has.
+// User is the system user of helpers. If it does not exist they use an unused uid.
 const User = "tailcam-helper"
 
-// firstFreeID is where that number is looked for. It is not nobody's: whoever else
-// runs as nobody, actions for instance, could stop or kill the helpers.
+// firstFreeID is where the search for an unused uid starts. Nobody's uid is no choice:
+// other processes with it could signal the helpers.
 const firstFreeID = 64731
 
-// starter starts helpers. One thread starts them all and never ends: the kernel
-// kills them when the thread that has started them ends (PR_SET_PDEATHSIG).
+// starter starts helpers on one thread that never ends: with PR_SET_PDEATHSIG the
+// kernel kills them when that thread ends.
 type starter struct {
 	exe      string
 	orders   chan func()
 	uid, gid int
-	// ownUser: helpers get another user.
+	// ownUser: helpers run as another user than the daemon.
 	ownUser  bool
-	ambient  []uintptr // capabilities of an opener
+	ambient  []uintptr // of openers
 	guard    *guard.Guard
-	missing  string // what a helper has to do without
+	missing  string // what reduces the confinement
 	children sync.WaitGroup
 }
 
@@ -79,7 +78,7 @@ func newStarter(exe string) (*starter, error) {
 	return s, nil
 }
 
-// idInUse tells whether a user or a group has a number.
+// idInUse reports whether a user or group has the id.
 func idInUse(id int) bool {
 	_, noUser := user.LookupId(strconv.Itoa(id))
 	_, noGroup := user.LookupGroupId(strconv.Itoa(id))
@@ -92,12 +91,12 @@ func (s *starter) close() { close(s.orders) }
 type child struct {
 	role   string
 	proc   *os.Process
-	ended  chan struct{} // closed once it is gone; state is set then
+	ended  chan struct{} // closed when the process has exited; state is valid then
 	state  *os.ProcessState
 	stderr *stderrBuffer
 }
 
-// start starts one process with these descriptors from 3 on.
+// start starts a process with the given files as descriptors 3 and up.
 func (s *starter) start(o role, files ...*os.File) (*child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -111,7 +110,7 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 	defer write.Close()
 	attr := &os.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}, Files: append([]*os.File{null, null, write}, files...),
-		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // a terminal's signals are not for it
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // not reached by signals of a terminal
 	}
 	if s.ownUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
@@ -143,7 +142,7 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 	return c, nil
 }
 
-// stderrBuffer keeps the beginning of what a helper says on its standard error.
+// stderrBuffer keeps the first bytes of a helper's standard error.
 type stderrBuffer struct {
 	mu   sync.Mutex
 	text []byte
@@ -158,7 +157,7 @@ func (s *stderrBuffer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// firstLine is the first line of it, safe to print.
+// firstLine returns the first line, printable.
 func (s *stderrBuffer) firstLine() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *stderrBuffer) firstLine() string {
 	return scrub(string(line), 256)
 }
 
-// cpu is the time that the process has had, as the kernel counts it.
+// cpu returns the CPU time of the process.
 func (c *child) cpu() time.Duration {
 	const sched = 2 // CPUCLOCK_SCHED
 	var ts unix.Timespec
@@ -176,7 +175,7 @@ func (c *child) cpu() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// resident is the memory of its own that a process has, without files.
+// resident returns the resident memory of the process in bytes.
 func (c *child) resident() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", c.proc.Pid))
 	var size, all, shared int64
@@ -189,8 +188,7 @@ func (c *child) resident() int64 {
 	return all * int64(os.Getpagesize())
 }
 
-// pair makes a socket that keeps messages apart: one end for the daemon or a
-// helper, one for a helper.
+// pair returns a connected pair of SOCK_SEQPACKET sockets.
 func pair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

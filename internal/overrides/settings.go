@@ -1,6 +1,5 @@
-// Package overrides holds what is changed while the daemon runs and is in no file:
-// thresholds that were set, and rules that are paused. It changes nothing
-// itself: Apply says what rules come of it.
+// Package overrides holds the settings made at run time: thresholds and pauses of
+// rules, and automatic pauses. Settings.Apply returns the rules that result.
 package overrides
 
 import (
@@ -14,41 +13,41 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// MaxThresholds is how many may be set at once.
+// MaxThresholds is the maximum number of thresholds.
 const MaxThresholds = 256
 
-// Bounds of how long something lasts.
+// Limits of a duration.
 const (
 	minDuration = 100 * time.Millisecond
 	maxDuration = 30 * 24 * time.Hour
 )
 
-// Threshold is one that was set.
+// Threshold is a threshold set at run time.
 type Threshold struct {
 	ID    int
 	Rule  string
-	When  map[string][]string // as given; empty: for all that the rule is about
-	Limit rules.Override      // When in the rules' form, and the limits
-	Until time.Time           // zero: until it is cleared
+	When  map[string][]string // as given; empty: the whole rule
+	Limit rules.Override      // parsed When, and the limits
+	Until time.Time           // zero: until cleared
 	By    string
 }
 
-// Pause is of one rule.
+// Pause is a pause of a rule.
 type Pause struct {
 	Rule  string
-	Until time.Time // zero: until it is resumed
+	Until time.Time // zero: until resumed
 	By    string
 }
 
-// Settings are all of them. It is a value: what changes it returns another one,
-// so that a change that the kernel side refuses is simply forgotten.
+// Settings is an immutable set of settings. Methods that change it return a copy, which
+// is dropped if the kernel side rejects it.
 type Settings struct {
-	thresholds []Threshold // the oldest first
+	thresholds []Threshold // oldest first
 	pauses     []Pause
 	lastID     int
 }
 
-// ParseEnd reads how long something lasts and returns its end; "": none.
+// ParseEnd parses a duration and returns its end; "": none.
 func ParseEnd(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -60,9 +59,8 @@ func ParseEnd(s string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// SetThreshold adds a threshold and gives it an id. Those that it replaces for good are
-// gone: of the same rule and conditions, with no limit that it lacks, and that
-// would not outlast it.
+// SetThreshold adds a threshold with a new id. It replaces thresholds of the same rule
+// and conditions that would have no effect any more.
 func (s Settings) SetThreshold(t Threshold) (Settings, Threshold, error) {
 	if err := conditions(t.When).check(); err != nil {
 		return s, t, fmt.Errorf("rule %s: %w", t.Rule, err)
@@ -89,7 +87,8 @@ func outlasts(a, b time.Time) bool {
 	return a.After(b)
 }
 
-// conditions are bounded here, as they come from other processes; what they mean is checked by rules.
+// conditions come from other processes, so their number is limited here. Package rules
+// checks their meaning.
 type conditions map[string][]string
 
 func (c conditions) check() error {
@@ -104,11 +103,11 @@ func (c conditions) check() error {
 	return nil
 }
 
-// AllIDs means, in place of an id, every one.
+// AllIDs stands for all thresholds of a rule.
 const AllIDs = 0
 
-// ClearThresholds removes a rule's thresholds, one or All of them, and returns them.
-// Without a rule, it removes those of all rules.
+// ClearThresholds removes one or AllIDs thresholds of a rule, or of all rules if rule
+// is empty, and returns them.
 func (s Settings) ClearThresholds(rule string, id int) (after Settings, gone []Threshold, err error) {
 	after = s
 	after.thresholds = nil
@@ -125,30 +124,28 @@ func (s Settings) ClearThresholds(rule string, id int) (after Settings, gone []T
 	return after, gone, nil
 }
 
-// Pause lets a rule fire nothing until its end, or until it is resumed. A
-// pause that is there already is replaced.
+// Pause pauses a rule, replacing an earlier pause.
 func (s Settings) Pause(p Pause) Settings {
 	after, _ := s.Resume(p.Rule)
 	after.pauses = append(after.pauses, p)
 	return after
 }
 
-// Resume ends the pause of a rule; ok: there was one.
+// Resume ends the pause of a rule; ok means there was one.
 func (s Settings) Resume(rule string) (after Settings, ok bool) {
 	after = s
 	after.pauses = slices.DeleteFunc(slices.Clone(s.pauses), func(p Pause) bool { return p.Rule == rule })
 	return after, len(after.pauses) < len(s.pauses)
 }
 
-// Thresholds lists those that are set, the newest first: the first that
-// matches wins.
+// Thresholds returns the thresholds, newest first. The first match applies.
 func (s Settings) Thresholds() []Threshold {
 	list := slices.Clone(s.thresholds)
 	slices.Reverse(list)
 	return list
 }
 
-// Paused returns the pause of a rule.
+// Paused returns the pause of a rule, if any.
 func (s Settings) Paused(rule string) (p Pause, ok bool) {
 	i := slices.IndexFunc(s.pauses, func(p Pause) bool { return p.Rule == rule })
 	if i < 0 {
@@ -157,7 +154,7 @@ func (s Settings) Paused(rule string) (p Pause, ok bool) {
 	return s.pauses[i], true
 }
 
-// NextExpiry is when the first of them ends; ok: one does.
+// NextExpiry returns the earliest end, if any.
 func (s Settings) NextExpiry() (next time.Time, ok bool) {
 	look := func(t time.Time) {
 		if !t.IsZero() && (!ok || t.Before(next)) {
@@ -173,7 +170,7 @@ func (s Settings) NextExpiry() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// Expire removes those that have ended, and says which.
+// Expire removes settings that have ended and describes them.
 func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 	ended := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
 	return s.filter(func(t *Threshold) string {
@@ -189,8 +186,8 @@ func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 	})
 }
 
-// Reconcile removes what makes no sense with new rule files: the rule is gone, or
-// its tracker has no such condition. It says which, and why.
+// Reconcile removes settings that do not fit new rule files: the rule is gone, or its
+// tracker has no such condition. It describes what it removed.
 func (s Settings) Reconcile(file []rules.Rule, host rules.Host) (after Settings, gone []string) {
 	find := func(name string) *rules.Rule {
 		i := slices.IndexFunc(file, func(r rules.Rule) bool { return r.Name == name })
@@ -204,8 +201,8 @@ func (s Settings) Reconcile(file []rules.Rule, host rules.Host) (after Settings,
 		if r == nil {
 			return "the rule is gone"
 		}
-		// Of the limits only its own count: which of them is the lower one was
-		// looked at when it was set, and with others set beside it.
+		// Check the limits alone: how they compare with others was checked when they
+		// were set.
 		alone := *r
 		alone.Threshold, alone.Timeout, alone.Adaptive = 0, 0, nil
 		limit, err := rules.ParseOverride(&alone, t.When, durationText(t.Limit.Threshold), durationText(t.Limit.Timeout), host)
@@ -222,7 +219,7 @@ func (s Settings) Reconcile(file []rules.Rule, host rules.Host) (after Settings,
 	})
 }
 
-// durationText is a duration as it was given; "": none.
+// durationText formats a duration; 0: "".
 func durationText(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -230,7 +227,7 @@ func durationText(d time.Duration) string {
 	return d.String()
 }
 
-// filter asks for each whether there is a reason to drop it.
+// filter removes settings for which the functions return a reason.
 func (s Settings) filter(threshold func(*Threshold) string, pause func(*Pause) string) (after Settings, gone []string) {
 	after = Settings{lastID: s.lastID}
 	for _, t := range s.thresholds {
@@ -250,7 +247,7 @@ func (s Settings) filter(threshold func(*Threshold) string, pause func(*Pause) s
 	return after, gone
 }
 
-// String names it for people: "threshold 3 of rule wakeup (pid=1234)".
+// String describes the threshold: "threshold 3 of rule wakeup (pid=1234)".
 func (t *Threshold) String() string {
 	s := fmt.Sprintf("threshold %d of rule %s", t.ID, t.Rule)
 	if len(t.When) > 0 {
@@ -259,7 +256,7 @@ func (t *Threshold) String() string {
 	return s
 }
 
-// WhenText is conditions as the command line has them: "comm=postgres,pg* pid=7".
+// WhenText formats conditions as on the command line: "comm=postgres,pg* pid=7".
 func WhenText(when map[string][]string) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(when)) {
@@ -268,9 +265,9 @@ func WhenText(when map[string][]string) string {
 	return strings.Join(list, " ")
 }
 
-// Apply returns the rules of the files as they are to run: thresholds with
-// conditions come before the overrides of the rule, the newest first; those
-// without replace the rule's own limits. file stays as it is.
+// Apply returns the rules with the settings applied, leaving file unchanged. Thresholds
+// with conditions precede the rule's overrides, newest first; those without replace the
+// rule's limits.
 func (s Settings) Apply(file []rules.Rule) ([]rules.Rule, error) {
 	list := slices.Clone(file)
 	overrides := 0

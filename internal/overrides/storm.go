@@ -6,52 +6,52 @@ import (
 	"time"
 )
 
-// A rule that fires senselessly costs the whole machine: each delay past its
-// threshold is held against its conditions. It is paused by itself, for longer
-// each time, until its threshold makes sense.
+// A rule that fires far too often slows down the whole machine, as each delay beyond
+// its threshold is matched against its conditions. It is paused automatically, longer
+// each time, until its threshold is fixed.
 const (
-	// StormWindow is how often Storms.Look is to be called.
+	// StormWindow is the interval between calls of Storms.Update.
 	StormWindow = 100 * time.Millisecond
 
-	fastFactor, fastLeast = 50, 5000 // times the rate, and refused a second, that end a rule after fastFor
-	slowFactor            = 10       // times the rate that end it after slowFor
+	fastFactor, fastLeast = 50, 5000 // multiple of the rate, and limited outliers per second, that pause a rule after fastFor
+	slowFactor            = 10       // multiple of the rate that pauses a rule after slowFor
 	fastFor               = 200 * time.Millisecond
 	slowFor               = 2 * time.Second
-	calmPeriod            = time.Minute // without a pause, as long as the last one at least: the next one is a first one
+	calmPeriod            = time.Minute // minimum time without a pause that resets the backoff
 )
 
-// backoff is how long the first pauses of a rule last; all others as the last.
+// backoff is the duration of successive pauses; the last one repeats.
 var backoff = [...]time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
-// Storm is a rule that was paused by itself.
+// Storm is an automatic pause of a rule.
 type Storm struct {
 	Rule      string
 	Until     time.Time
-	PerSecond float64 // outliers that it wanted
-	Pauses    int     // in a row, with this one
+	PerSecond float64 // outliers per second before the pause
+	Pauses    int     // successive pauses, including this one
 }
 
-// Storms finds rules that fire senselessly. The zero value is not ready: Rate
-// must be set. It is not safe for concurrent use.
+// Storms detects rules that fire far too often. Rate must be set before use. It is not
+// safe for concurrent use.
 type Storms struct {
-	Rate  int // outliers of a rule that reach the daemon a second; 0: no limit, and no storms
+	Rate  int // outliers per second and rule that reach the daemon; 0: no limit, no storms
 	rules map[string]*ruleState
 }
 
-// ruleState is how a rule does.
+// ruleState is the state of one rule.
 type ruleState struct {
-	limited, passed uint64 // at the last look
+	limited, passed uint64 // at the last update
 	at              time.Time
-	fast, slow      time.Time // since when it is refused so often; zero: it is not
-	last            Storm     // the last pause
+	fast, slow      time.Time // since when the rate is exceeded; zero: not
+	last            Storm     // last pause
 	paused          bool
 }
 
-// Counts is what the kernel side has counted of a rule.
+// Counts are the kernel side's counters of a rule.
 type Counts struct{ Limited, Passed uint64 }
 
-// Update judges what the rules have done since the last look. It returns those
-// that are to be paused from now on, and the names of those whose pause ends.
+// Update processes the counters of all rules. It returns the pauses that begin and the
+// names of the rules whose pause ends.
 func (s *Storms) Update(now time.Time, rules map[string]Counts) (begin []Storm, end []string) {
 	if s.rules == nil {
 		s.rules = map[string]*ruleState{}
@@ -88,10 +88,10 @@ func (s *Storms) Update(now time.Time, rules map[string]Counts) (begin []Storm, 
 	return begin, end
 }
 
-// rates are the outliers a second since the last look: refused, and all.
+// rates returns the limited outliers and all outliers per second since the last update.
 func (p *ruleState) rates(now time.Time, k Counts) (refused, all float64) {
 	elapsed := max(now.Sub(p.at), time.Millisecond).Seconds()
-	if k.Limited >= p.limited && k.Passed >= p.passed { // else another rule had the number
+	if k.Limited >= p.limited && k.Passed >= p.passed { // otherwise the counters belong to another rule
 		refused = float64(k.Limited-p.limited) / elapsed
 		all = refused + float64(k.Passed-p.passed)/elapsed
 	}
@@ -99,8 +99,8 @@ func (p *ruleState) rates(now time.Time, k Counts) (refused, all float64) {
 	return refused, all
 }
 
-// isStorm reports whether the rule has been refused so often for so long. One
-// bad moment of the machine, in which all of its threads are late, is none.
+// isStorm reports whether a rule has been limited for long enough. A short burst, as
+// when all threads of a machine are late once, is no storm.
 func (s *Storms) isStorm(p *ruleState, now time.Time, refused float64) bool {
 	if s.Rate <= 0 {
 		return false
@@ -120,7 +120,7 @@ func (s *Storms) isStorm(p *ruleState, now time.Time, refused float64) bool {
 	return fast || slow
 }
 
-// pause begins a pause, longer than the last one if that was not long ago.
+// pause starts a pause, longer than the previous one unless that was long ago.
 func (p *ruleState) pause(name string, now time.Time, all float64) {
 	last := p.last
 	n := last.Pauses
@@ -133,7 +133,7 @@ func (p *ruleState) pause(name string, now time.Time, all float64) {
 
 func backoffOf(pauses int) time.Duration { return backoff[min(pauses, len(backoff))-1] }
 
-// Paused returns the storm for which a rule is paused now.
+// Paused returns the current automatic pause of a rule, if any.
 func (s *Storms) Paused(rule string) (from Storm, ok bool) {
 	p := s.rules[rule]
 	if p == nil || !p.paused {
@@ -142,7 +142,7 @@ func (s *Storms) Paused(rule string) (from Storm, ok bool) {
 	return p.last, true
 }
 
-// Rules lists the names of the rules that are paused now, in order.
+// Rules returns the names of the paused rules, sorted.
 func (s *Storms) Rules() []string {
 	var names []string
 	for name, p := range s.rules {
@@ -154,8 +154,8 @@ func (s *Storms) Rules() []string {
 	return names
 }
 
-// Reset ends the pause of a rule, and forgets those before; ok: it was paused.
-// It is for a rule that was changed, or that somebody resumed.
+// Reset ends the pause of a rule and clears its history; ok means it was paused. Call
+// it when a rule is changed or resumed.
 func (s *Storms) Reset(rule string) (ok bool) {
 	p := s.rules[rule]
 	if p == nil {
