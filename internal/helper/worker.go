@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	startTime      = 10 * time.Second // until a new helper must be ready
-	noteTime       = 40 * time.Second // of work on one file, in the background even
-	remoteNoteTime = 5 * time.Second  // the same on file systems that may hang
+	startTime      = 10 * time.Second // for a new helper to become ready
+	noteTime       = 40 * time.Second // for one file, including background work
+	remoteNoteTime = 5 * time.Second  // the same on network file systems
 	maxNotes       = 256
 	maxAsked       = 1024
 )
 
-// note is work on a file that a helper has told of.
+// note is a file that a helper is reading.
 type note struct {
 	pid   int
 	file  fileKey
@@ -30,15 +30,15 @@ type note struct {
 type worker struct {
 	conn     *net.UnixConn
 	children []*child
-	hello    string        // how it is less confined than it could be; empty: in no way
-	broken   chan struct{} // closed when nothing more comes from it
+	hello    string        // missing confinement; "": none
+	broken   chan struct{} // closed when the helper has ended
 
 	mu      sync.Mutex
 	why     error
 	waiting map[uint64]chan message
 	notes   map[uint64]note
-	asked   map[int]bool // processes that it was asked about: nobody else is its fault
-	stats   message      // the last reply
+	asked   map[int]bool // processes it was asked about; notes about others are ignored
+	stats   message      // last reply
 }
 
 var errGone = errors.New("the helper has ended")
@@ -52,7 +52,7 @@ func (s *starter) launch(o role) (w *worker, err error) {
 	begun := &worker{broken: make(chan struct{}), waiting: map[uint64]chan message{}, notes: map[uint64]note{}, asked: map[int]bool{}}
 	defer func() {
 		if err != nil {
-			begun.kill() // w is nil then
+			begun.kill() // w may be nil here
 		}
 	}()
 	w = begun
@@ -101,7 +101,7 @@ func (w *worker) add(c *child, err error) error {
 	return nil
 }
 
-// failure is what its processes said on their standard error.
+// failure returns what its processes wrote to standard error.
 func (w *worker) failure() string {
 	for _, c := range w.children {
 		if line := c.stderr.firstLine(); line != "" {
@@ -122,7 +122,7 @@ func (w *worker) next(buf []byte) (message, error) {
 	return decodeMessage(buf[:n])
 }
 
-// listen takes what the helper says until it ends, or talks nonsense.
+// listen handles messages until the helper ends or sends a malformed one.
 func (w *worker) listen(buf []byte, g *guard.Guard) {
 	for {
 		err := g.Do(guard.Helper, func() error {
@@ -161,7 +161,7 @@ func (w *worker) take(m message) {
 	}
 }
 
-// active lists what the helper works on.
+// active returns the files being read.
 func (w *worker) active() []note {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,17 +205,17 @@ func (w *worker) ask(q *request, limit time.Duration) (message, error) {
 	}
 }
 
-// kill ends the processes and does not wait for them.
+// kill kills the processes without waiting for them.
 func (w *worker) kill() {
 	for _, c := range w.children {
 		_ = c.proc.Kill()
 	}
 	if w.conn != nil {
-		_ = w.conn.Close() // who may not be killed ends by that
+		_ = w.conn.Close() // ends those that cannot be killed for lack of permission
 	}
 }
 
-// cpu is the time that its processes have had so far.
+// cpu returns the CPU time of all its processes.
 func (w *worker) cpu() (sum time.Duration) {
 	for _, c := range w.children {
 		sum += c.cpu()
@@ -223,7 +223,7 @@ func (w *worker) cpu() (sum time.Duration) {
 	return sum
 }
 
-// resident is the memory of its largest process.
+// resident returns the memory of its largest process in bytes.
 func (w *worker) resident() (most int64) {
 	for _, c := range w.children {
 		most = max(most, c.resident())
@@ -231,7 +231,7 @@ func (w *worker) resident() (most int64) {
 	return most
 }
 
-// running counts processes that were killed and are still there.
+// running returns the processes that have not ended.
 func running(list []*child) (n int, left []*child) {
 	for _, c := range list {
 		select {
