@@ -87,9 +87,7 @@ func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
 			m.kept--
 		}
 	}
-	if m.reserve() {
-		c.runs = appendGrow(c.runs, run{from: ev.Time, to: forever, tid: b.NextTID, prio: b.NextPrio})
-	}
+	m.startRun(c, ev.Time, b.NextTID, b.NextPrio)
 	c.lastRequest, c.current = nil, b.NextTID
 	if b.NextTID != 0 {
 		m.switchIn(ev, c, b)

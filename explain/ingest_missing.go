@@ -24,12 +24,21 @@ func (m *model) leaveUnknown(c *cpu, at uint64) {
 		}
 	}
 	c.current = unknownTask
+	m.startRun(c, c.endRun(at), unknownTask, 0)
+}
+
+// endRun ends the open run of a CPU, if any, and returns when it ended.
+func (c *cpu) endRun(at uint64) uint64 {
 	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
-		c.runs[n-1].to = max(at, c.runs[n-1].from)
-		at = c.runs[n-1].to
+		at = max(at, c.runs[n-1].from)
+		c.runs[n-1].to = at
 	}
+	return at
+}
+
+func (m *model) startRun(c *cpu, at uint64, tid, prio int) {
 	if m.reserve() {
-		c.runs = appendGrow(c.runs, run{from: at, to: forever, tid: unknownTask})
+		c.runs = appendGrow(c.runs, run{from: at, to: forever, tid: tid, prio: prio})
 	}
 }
 
@@ -47,9 +56,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 	if c.current != unknownTask {
 		m.leaveUnknown(c, at)
 	}
-	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
-		c.runs[n-1].to = max(ev.Time, c.runs[n-1].from)
-	}
+	c.endRun(ev.Time)
 	prio := 120
 	if t := m.tasks[ev.TID]; t != nil {
 		prio = t.prio
@@ -57,9 +64,7 @@ func (m *model) missedSwitch(ev *trace.Event, c *cpu) {
 	if b, ok := ev.Body.(trace.Switch); ok {
 		prio = b.PrevPrio
 	}
-	if m.reserve() {
-		c.runs = appendGrow(c.runs, run{from: ev.Time, to: forever, tid: ev.TID, prio: prio})
-	}
+	m.startRun(c, ev.Time, ev.TID, prio)
 	c.current = ev.TID
 	if ev.TID == 0 {
 		return
@@ -92,17 +97,12 @@ func (m *model) firstEvent(ev *trace.Event, c *cpu) {
 	if len(c.covered) > 0 {
 		c.first = min(c.first, c.covered[0].From)
 	}
-	if n := len(c.runs); n > 0 && c.runs[n-1].to == forever {
-		c.runs[n-1].to = max(c.first, c.runs[n-1].from)
-		c.first = c.runs[n-1].to
-	}
+	c.first = c.endRun(c.first)
 	prio := 120
 	if b, ok := ev.Body.(trace.Switch); ok {
 		prio = b.PrevPrio
 	}
-	if m.reserve() {
-		c.runs = appendGrow(c.runs, run{from: c.first, to: forever, tid: ev.TID, prio: prio})
-	}
+	m.startRun(c, c.first, ev.TID, prio)
 	c.current = ev.TID
 	if ev.TID == 0 {
 		return

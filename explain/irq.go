@@ -1,7 +1,5 @@
 package explain
 
-import "sort"
-
 // interruptPieces explains an irq or softirq outlier by what its CPU did.
 func (w *walker) interruptPieces() []piece {
 	o := w.outlier
@@ -29,33 +27,25 @@ func (w *walker) interruptPieces() []piece {
 
 // raisedSoftirq explains the time a raised softirq waited for tasks.
 func (w *walker) raisedSoftirq(out []piece, from, to uint64) []piece {
-	at := from
 	unknown := func(from, to uint64) {
 		out = w.add(out, w.unexplained(w.outlier.TID, from, to, w.m.unknownReason(from)))
 	}
+	var runs []run
 	if c := w.m.cpus[w.outlier.CPU]; c != nil {
-		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
-		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
-			r := &c.runs[i]
-			lo, hi := max(r.from, at), min(r.to, to)
-			if lo >= hi {
-				continue
-			}
-			unknown(at, lo)
-			p := piece{from: lo, to: hi, task: w.outlier.TID, cpu: w.outlier.CPU, state: "runnable", cause: Preempted, why: "kept softirqs from running"}
-			switch {
-			case r.tid < 0:
-				unknown(lo, hi)
-			case r.tid == 0:
-				p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
-				out = w.add(out, p)
-			default:
-				p.by = w.m.whoAtPrio(r.tid, r.prio)
-				out = w.add(out, p)
-			}
-			at = hi
-		}
+		runs = c.runs
 	}
-	unknown(at, to)
+	split(runs, from, to, func(r *run, from, to uint64) {
+		p := piece{from: from, to: to, task: w.outlier.TID, cpu: w.outlier.CPU, state: "runnable", cause: Preempted, why: "kept softirqs from running"}
+		switch {
+		case r.tid < 0:
+			unknown(from, to)
+			return
+		case r.tid == 0:
+			p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
+		default:
+			p.by = w.m.whoAtPrio(r.tid, r.prio)
+		}
+		out = w.add(out, p)
+	}, unknown)
 	return out
 }

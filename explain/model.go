@@ -247,6 +247,12 @@ type model struct {
 	taskInfos map[int]*TaskInfo
 }
 
+func (c call) bounds() (from, to uint64)         { return c.from, c.to }
+func (l lockWait) bounds() (from, to uint64)     { return l.from, l.to }
+func (e memoryWait) bounds() (from, to uint64)   { return e.from, e.to }
+func (r run) bounds() (from, to uint64)          { return r.from, r.to }
+func (o interruption) bounds() (from, to uint64) { return o.from, o.to }
+
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},

@@ -20,28 +20,17 @@ func (w *walker) runnableSegment(out []piece, t *task, s, full *segment) []piece
 
 // runnableBehind explains runnable time by the tasks that ran on the CPU.
 func (w *walker) runnableBehind(out []piece, t *task, s, full *segment, from, to uint64) []piece {
-	at := from
+	var runs []run
 	if c := w.m.cpus[int(s.cpu)]; c != nil {
-		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
-		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
-			r := &c.runs[i]
-			lo, hi := max(r.from, at), min(r.to, to)
-			if lo >= hi {
-				continue
-			}
-			out = w.runnableBehindTask(out, t, s, full, at, lo, -1, 0)
-			out = w.runnableBehindTask(out, t, s, full, lo, hi, r.tid, r.prio)
-			at = hi
-		}
+		runs = c.runs
 	}
-	return w.runnableBehindTask(out, t, s, full, at, to, -1, 0)
+	split(runs, from, to, func(r *run, from, to uint64) { out = w.runnableBehindTask(out, t, s, full, from, to, r.tid, r.prio) },
+		func(from, to uint64) { out = w.runnableBehindTask(out, t, s, full, from, to, unknownTask, 0) })
+	return out
 }
 
 // runnableBehindTask explains runnable time behind one task; tid 0: idle, -1: unknown.
 func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from, to uint64, tid, prio int) []piece {
-	if from >= to {
-		return out
-	}
 	p := piece{from: from, to: to, task: t.tid, cpu: int(s.cpu), state: "runnable"}
 	if until := w.m.throttled(t, s, full, from, to); until > from {
 		q := p

@@ -165,24 +165,34 @@ func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 
 // overlay splits [from, to] of a CPU into interruptions and the rest.
 func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, from, to uint64), rest func(from, to uint64)) {
-	at := from
+	var list []interruption
 	if c := w.m.cpus[n]; c != nil {
-		i := sort.Search(len(c.interruptions), func(i int) bool { return c.interruptions[i].to > from })
-		for ; i < len(c.interruptions) && c.interruptions[i].from < to; i++ {
-			o := &c.interruptions[i]
-			lo, hi := max(o.from, at), min(o.to, to)
-			if lo >= hi {
-				continue
-			}
-			if lo > at {
-				rest(at, lo)
-			}
-			covered(o, lo, hi)
-			at = hi
+		list = c.interruptions
+	}
+	split(list, from, to, covered, rest)
+}
+
+// split calls inside for each element of a list ordered by time that overlaps
+// [from, to], clipped to it, and outside for the time between them.
+func split[T interface{ bounds() (from, to uint64) }](list []T, from, to uint64, inside func(x *T, from, to uint64), outside func(from, to uint64)) {
+	at := from
+	i := sort.Search(len(list), func(i int) bool { _, end := list[i].bounds(); return end > from })
+	for ; i < len(list); i++ {
+		lo, hi := list[i].bounds()
+		if lo >= to {
+			break
 		}
+		if lo, hi = max(lo, at), min(hi, to); lo >= hi {
+			continue
+		}
+		if lo > at {
+			outside(at, lo)
+		}
+		inside(&list[i], lo, hi)
+		at = hi
 	}
 	if at < to {
-		rest(at, to)
+		outside(at, to)
 	}
 }
 
@@ -213,78 +223,40 @@ func (w *walker) runSegment(out []piece, t *task, s *segment) []piece {
 
 // splitMemoryWaits separates reclaim and compaction from running time.
 func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) []piece {
-	at := from
-	rest := func(from, to uint64) { out = w.splitLocks(out, t, n, from, to) }
-	i := sort.Search(len(t.memoryWaits), func(i int) bool { return t.memoryWaits[i].to > from })
-	for ; i < len(t.memoryWaits) && t.memoryWaits[i].from < to; i++ {
-		e := &t.memoryWaits[i]
-		lo, hi := max(e.from, at), min(e.to, to)
-		if lo >= hi {
-			continue
-		}
-		rest(at, lo)
-		out = w.add(out, piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoMemory(t, e)})
-		at = hi
-	}
-	rest(at, to)
+	split(t.memoryWaits, from, to, func(e *memoryWait, from, to uint64) {
+		out = w.add(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoMemory(t, e)})
+	}, func(from, to uint64) { out = w.splitLocks(out, t, n, from, to) })
 	return out
 }
 
 // splitLocks separates spinning on kernel locks from running time.
 func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
-	at := from
-	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > from })
-	for ; i < len(t.lockWaits) && t.lockWaits[i].from < to; i++ {
-		l := &t.lockWaits[i]
-		lo, hi := max(l.from, at), min(l.to, to)
-		if lo >= hi {
-			continue
-		}
-		out = w.splitUserKernel(out, t, n, at, lo)
-		p := piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
+	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
+		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
 		if l.owner != 0 && l.owner != t.tid {
-			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, lo, hi)
+			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, from, to)
 		}
 		out = w.add(out, p)
-		at = hi
-	}
-	return w.splitUserKernel(out, t, n, at, to)
+	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
+	return out
 }
 
 // splitUserKernel splits running time into user and kernel.
 func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) []piece {
-	if from >= to {
-		return out
-	}
 	add := func(from, to uint64, cause Cause, why string) {
 		out = w.add(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
 	}
 	switch {
 	case len(t.guests) > 0:
-		at := from
-		i := sort.Search(len(t.guests), func(i int) bool { return t.guests[i].to > from })
-		for ; i < len(t.guests) && t.guests[i].from < to; i++ {
-			lo, hi := max(t.guests[i].from, at), min(t.guests[i].to, to)
-			add(at, lo, RunningKernel, "outside its guest")
-			add(lo, hi, RunningUser, "its guest ran")
-			at = max(at, hi)
-		}
-		add(at, to, RunningKernel, "outside its guest")
+		split(t.guests, from, to, func(_ *call, from, to uint64) { add(from, to, RunningUser, "its guest ran") },
+			func(from, to uint64) { add(from, to, RunningKernel, "outside its guest") })
 	case len(w.stack) == 1 && w.outlier.Track == "syscall" && t.tid == w.outlier.TID, w.m.kernelThread(t.tid):
 		add(from, to, RunningKernel, "")
 	case !w.m.eventSeen[trace.SyscallEntry] && !w.m.eventSeen[trace.SyscallExit]:
 		add(from, to, Running, "")
 	default:
-		at := from
-		i := sort.Search(len(t.calls), func(i int) bool { return t.calls[i].to > from })
-		for ; i < len(t.calls) && t.calls[i].from < to; i++ {
-			c := &t.calls[i]
-			lo, hi := max(c.from, at), min(c.to, to)
-			add(at, lo, RunningUser, "")
-			add(lo, hi, RunningKernel, w.m.callText(c.nr, c.name))
-			at = max(at, hi)
-		}
-		add(at, to, RunningUser, "")
+		split(t.calls, from, to, func(c *call, from, to uint64) { add(from, to, RunningKernel, w.m.callText(c.nr, c.name)) },
+			func(from, to uint64) { add(from, to, RunningUser, "") })
 	}
 	return out
 }
