@@ -39,7 +39,7 @@ func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece 
 		return w.add(out, p)
 	case nr == trace.CallException:
 		inner := w.wakePieces(nil, t, p, full, nr, name)
-		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "for a page that was not in memory", inner
+		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "in a page fault", inner
 		if len(inner) > 0 && inner[0].by != nil {
 			p.by = inner[len(inner)-1].by
 		}
@@ -71,7 +71,7 @@ func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int
 	case KindTimer:
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
 		if isSleep(name) {
-			p.why = "slept as it asked to, in " + name
+			p.why = "sleeping in " + name
 		}
 		return w.add(out, p)
 	case KindIRQ:
@@ -118,7 +118,7 @@ func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	}
 	if wk := full.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
 		p.by = w.m.whoTask(wk.tid)
-		p.why += ", until it was let go on"
+		p.why += ", until it was continued"
 	}
 	return p
 }
@@ -164,7 +164,7 @@ func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	if p.why != "" {
 		p.why += ", "
 	}
-	p.why += "for a lock of the kernel"
+	p.why += "for a kernel lock"
 	if holder == 0 || holder == p.task {
 		p.by = w.m.whoUnknown("an unknown holder")
 		return p
@@ -179,7 +179,7 @@ func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
 	comm := p.by.Comm
 	switch {
 	case waker == t.tid:
-		p.cause, p.by, p.reason = Unexplained, nil, "it seems to have woken itself"
+		p.cause, p.by, p.reason = Unexplained, nil, "apparently woken by itself"
 		return p
 	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
 		p.cause, p.by = Journal, w.m.whoKernel(waker, t.tid, p.from)
@@ -298,14 +298,14 @@ func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) pi
 		p.why = "its " + w.m.requestText(r) + " has not completed"
 	case strings.HasPrefix(name, "futex"):
 		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
-		p.why = "for a futex that nobody has woken yet"
+		p.why = "for a futex that has not been woken yet"
 	case isSleep(name):
 		p.cause, p.by = Timer, w.m.whoTimer("")
-		p.why = "sleeps as it asked to, in " + name
+		p.why = "sleeping in " + name
 	default:
-		p.cause, p.reason = Unexplained, "it still waits: nobody has woken it"
+		p.cause, p.reason = Unexplained, "still waiting, no wake-up yet"
 		if name != "" {
-			p.reason = "it still waits in " + name + ": nobody has woken it"
+			p.reason = "still waiting in " + name + ", no wake-up yet"
 		}
 	}
 	if p.reason != "" {

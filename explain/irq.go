@@ -35,13 +35,13 @@ func (w *walker) raisedSoftirq(out []piece, from, to uint64) []piece {
 		runs = c.runs
 	}
 	split(runs, from, to, func(r *run, from, to uint64) {
-		p := piece{from: from, to: to, task: w.outlier.TID, cpu: w.outlier.CPU, state: "runnable", cause: Preempted, why: "kept softirqs from running"}
+		p := piece{from: from, to: to, task: w.outlier.TID, cpu: w.outlier.CPU, state: "runnable", cause: Preempted, why: "delayed softirqs"}
 		switch {
 		case r.tid < 0:
 			unknown(from, to)
 			return
 		case r.tid == 0:
-			p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
+			p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the idle CPU had to wake up"
 		default:
 			p.by = w.m.whoAtPrio(r.tid, r.prio)
 		}

@@ -38,7 +38,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Running:
 		return d + " running"
 	case Runnable:
-		return d + " waiting for an idle CPU to take it up"
+		return d + " waiting for an idle CPU to wake up"
 	case Throttled:
 		return d + " throttled, as " + name + " had used up its CPU quota"
 	case IRQ:
@@ -72,11 +72,11 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Network:
 		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Reclaim:
-		return d + " getting back memory for " + name
+		return d + " reclaiming memory for " + name
 	case Compaction:
-		return d + " making room for large pages of memory"
+		return d + " compacting memory"
 	case PageFault:
-		return d + " for pages that were not in memory, from " + name
+		return d + " waiting for pages from " + name
 	case WorkQueue:
 		return d + " waiting for " + name + inParens(p.why)
 	case Journal:
@@ -121,13 +121,13 @@ func (w *walker) link(p *Part) string {
 	case Timer:
 		return "slept " + d + " until a timer"
 	case Reclaim, Compaction:
-		return "spent " + d + " on getting memory for " + name
+		return "spent " + d + " reclaiming memory for " + name
 	case PageFault:
 		return "waited " + d + " for pages from " + name
 	case Stopped:
 		return "was stopped for " + d + " by " + name
 	case Unexplained:
-		return "did for " + d + " what the trace does not tell (" + p.Reason + ")"
+		return "spent " + d + " unexplained (" + p.Reason + ")"
 	}
 	return "waited " + d + " for " + name
 }

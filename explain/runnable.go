@@ -47,11 +47,11 @@ func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from
 		p.cause, p.reason = Unexplained, w.m.unknownReason(from)
 		p.why = p.reason
 	case tid == 0:
-		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
+		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the idle CPU had to wake up"
 	case prio < t.prioIn(s):
 		p.cause, p.by = Preempted, w.m.whoAtPrio(tid, prio)
 	case t.prioIn(s) < realTime && prio > t.prioIn(s):
-		p.cause, p.by, p.why = Runnable, w.m.whoAtPrio(tid, prio), "which goes after it, but was in the kernel with interrupts or preemption off"
+		p.cause, p.by, p.why = Runnable, w.m.whoAtPrio(tid, prio), "which has a lower priority, but was in the kernel with interrupts or preemption off"
 	default:
 		p.cause, p.by = Runnable, w.m.whoAtPrio(tid, prio)
 		return w.misplaced(out, t, full, p)

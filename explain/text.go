@@ -28,7 +28,7 @@ func (r *Result) WriteText(out io.Writer) {
 		writeParts(line, r.Parts, r.DelayNS)
 	}
 	if !sameParts(r.Parts, r.Roots) {
-		b.WriteString("\nWhat that came from, in the end:\n")
+		b.WriteString("\nRoot causes:\n")
 		writeParts(line, r.Roots, r.DelayNS)
 	}
 	if len(r.Path) > 0 {

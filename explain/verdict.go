@@ -176,7 +176,7 @@ func describe(w *Who) string {
 		case KindWork:
 			s += ", queued by " + describe(w.For)
 		default:
-			s += ", at work for " + describe(w.For)
+			s += ", on behalf of " + describe(w.For)
 		}
 	}
 	return s

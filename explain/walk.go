@@ -121,7 +121,7 @@ func (m *model) unknownReason(at uint64) string {
 	case m.recordsMissing(at):
 		return reasonOverwritten
 	case m.full:
-		return "the trace has more events than are looked at"
+		return "the trace has too many events"
 	case m.damaged:
 		return "the trace is damaged"
 	}
@@ -232,7 +232,7 @@ func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) 
 // splitLocks separates spinning on kernel locks from running time.
 func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
 	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
-		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
+		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spinning on a kernel lock"}
 		if l.owner != 0 && l.owner != t.tid {
 			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, from, to)
 		}
