@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -27,7 +28,7 @@ func (r *Result) WriteText(out io.Writer) {
 		b.WriteString("\nWhere the time went:\n")
 		writeParts(line, r.Parts, r.DelayNS)
 	}
-	if !sameParts(r.Parts, r.Roots) {
+	if !slices.Equal(r.Parts, r.Roots) {
 		b.WriteString("\nRoot causes:\n")
 		writeParts(line, r.Roots, r.DelayNS)
 	}
@@ -73,18 +74,6 @@ func writeParts(line func(string, ...any), parts []Part, total int64) {
 		line("  %12s us %5.1f %%  %-14s %s%s", microseconds(p.NS), percent(p.NS, total), p.Cause, by, times)
 	}
 	line("  %12s us in all", microseconds(total))
-}
-
-func sameParts(a, b []Part) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 func percent(ns, total int64) float64 { return 100 * float64(ns) / float64(max(total, 1)) }

@@ -25,6 +25,7 @@ func ReadClock() Clock {
 	return best
 }
 
+// Wall converts nanoseconds of CLOCK_MONOTONIC to UTC.
 func (c Clock) Wall(mono uint64) time.Time {
 	return time.Unix(0, int64(mono)+int64(c.WallMinusMono)).UTC()
 }

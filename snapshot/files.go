@@ -71,7 +71,11 @@ func Files(dir string) (files []File, more bool) {
 		}
 		f := File{Name: e.Name()}
 		if e.IsDir() {
-			f.Bytes = sizeBelow(filepath.Join(dir, e.Name()), maxDepth, &left)
+			visitBelow(filepath.Join(dir, e.Name()), maxDepth, &left, func(info os.FileInfo) {
+				if info.Mode().IsRegular() {
+					f.Bytes += info.Size()
+				}
+			})
 		} else if info, err := e.Info(); err == nil {
 			f.Bytes = info.Size()
 		}
@@ -80,22 +84,4 @@ func Files(dir string) (files []File, more bool) {
 	})
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return files, more
-}
-
-func sizeBelow(dir string, depth int, left *int) (sum int64) {
-	if depth == 0 {
-		return 0
-	}
-	_ = dirEntries(dir, unix.O_NOFOLLOW, func(e os.DirEntry) bool {
-		if *left--; *left < 0 {
-			return false
-		}
-		if e.IsDir() {
-			sum += sizeBelow(filepath.Join(dir, e.Name()), depth-1, left)
-		} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			sum += info.Size()
-		}
-		return true
-	})
-	return sum
 }

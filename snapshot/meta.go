@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -116,4 +120,29 @@ func ReadMeta(dir string) (*Meta, error) {
 			path, m.Version, Version)
 	}
 	return &m, nil
+}
+
+// fillFromKernel fills in empty fields.
+func (h *HostInfo) fillFromKernel() {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		for _, f := range []struct {
+			to   *string
+			from []byte
+		}{
+			{&h.Name, u.Nodename[:]},
+			{&h.Kernel, u.Release[:]},
+			{&h.KernelVersion, u.Version[:]},
+			{&h.Arch, u.Machine[:]},
+		} {
+			if *f.to == "" {
+				*f.to = unix.ByteSliceToString(f.from)
+			}
+		}
+	}
+	if h.BootID == "" {
+		// If unreadable, the trace lacks the boot id.
+		b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		h.BootID = strings.TrimSpace(string(b))
+	}
 }

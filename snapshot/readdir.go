@@ -76,30 +76,36 @@ func listIDs(dir string) ([]ID, error) {
 // diskBytes returns the disk usage of a directory. It does not follow symlinks and
 // ignores files that vanish; at most maxCounted files are counted.
 func diskBytes(dir string) uint64 {
+	var sum uint64
+	add := func(info os.FileInfo) {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			sum += uint64(st.Blocks) * 512
+		}
+	}
+	if info, err := os.Lstat(dir); err == nil {
+		add(info)
+	}
 	left := maxCounted
-	return bytesBelow(dir, maxDepth, &left)
+	visitBelow(dir, maxDepth, &left, add)
+	return sum
 }
 
-func bytesBelow(dir string, depth int, left *int) uint64 {
-	var st unix.Stat_t
-	if depth == 0 || unix.Lstat(dir, &st) != nil {
-		return 0
+// visitBelow calls visit for everything below a directory that still exists, at most
+// left entries. It does not follow symlinks.
+func visitBelow(dir string, depth int, left *int, visit func(os.FileInfo)) {
+	if depth == 0 {
+		return
 	}
-	sum := uint64(st.Blocks) * 512
 	_ = dirEntries(dir, unix.O_NOFOLLOW, func(e os.DirEntry) bool {
 		if *left--; *left < 0 {
 			return false
 		}
-		if e.IsDir() {
-			sum += bytesBelow(filepath.Join(dir, e.Name()), depth-1, left)
-			return true
-		}
 		if info, err := e.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				sum += uint64(st.Blocks) * 512
-			}
+			visit(info)
+		}
+		if e.IsDir() {
+			visitBelow(filepath.Join(dir, e.Name()), depth-1, left, visit)
 		}
 		return true
 	})
-	return sum
 }

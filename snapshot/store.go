@@ -285,7 +285,7 @@ func (p *Draft) Commit() (dir string, release func(), err error) {
 	release = s.hold(p.id, p.Dir)
 	// One call: on a busy machine each switch to the thread has to wait.
 	err = s.Run("sync", func() error {
-		if err := s.syncTree(p.Dir); err != nil {
+		if err := syncTree(p.Dir, func(path string) { s.setStep("sync " + path) }); err != nil {
 			return err
 		}
 		if err := os.Rename(p.Dir, final); err != nil {
@@ -332,10 +332,6 @@ func spaceError(err error) error {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err
-}
-
-func (s *Store) syncTree(dir string) error {
-	return syncTree(dir, func(path string) { s.setStep("sync " + path) })
 }
 
 // syncTree sets the mode of all files and syncs them, each directory after its content.

@@ -172,13 +172,6 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	return list
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
 // tables returns the fill levels of the pending tables.
 func (d *daemon) tables() []api.TableStatus {
 	tables, err := d.kernel.Tables()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -33,7 +34,7 @@ func (d *daemon) storeLosses() []api.Loss {
 			d.store.Dir(), what, since.Round(time.Second))
 	}
 	return []api.Loss{
-		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + or(stats.LastError, "none failed")},
+		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + cmp.Or(stats.LastError, "none failed")},
 		{Cause: "snapshot_disk_stalled", Count: stats.Stalls, Advice: stalled},
 		{Cause: "snapshot_unremovable", Count: uint64(d.store.Unremovable()), Advice: "these stay on the disk outside of snapshots.keep: see the log; look for immutable files and mounts in them"},
 		{Cause: "snapshot_dir_replaced", Count: d.store.Replaced(), Advice: "snapshots.dir was removed or replaced while tailcam ran: what was in it is lost to tailcam"},

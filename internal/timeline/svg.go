@@ -112,7 +112,7 @@ func (d *drawing) result(r *explain.Result) {
 	}
 	d.parts("Where the time went", r.Parts, r.DelayNS)
 	if len(r.Roots) > 0 && !same(r.Parts, r.Roots) {
-		d.parts("What that came from", r.Roots, r.DelayNS)
+		d.parts("Root causes", r.Roots, r.DelayNS)
 	}
 }
 

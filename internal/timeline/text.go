@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tailcam/tailcam/explain"
@@ -37,21 +38,15 @@ func Print(c *term.Console, r *explain.Result) {
 	}
 	if len(r.Roots) > 0 && !same(r.Parts, r.Roots) {
 		c.Printf("\n")
-		printParts(c, "what that came from", r.Roots, r.DelayNS)
+		printParts(c, "root causes", r.Roots, r.DelayNS)
 	}
 }
 
 // same reports whether two lists of parts are equal.
 func same(a, b []explain.Part) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Cause != b[i].Cause || a[i].NS != b[i].NS || term.Who(a[i].By) != term.Who(b[i].By) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b explain.Part) bool {
+		return a.Cause == b.Cause && a.NS == b.NS && term.Who(a.By) == term.Who(b.By)
+	})
 }
 
 // text draws one picture.
