@@ -10,14 +10,14 @@ import (
 
 const (
 	maxName         = 512  // bytes of a printed name
-	maxMangled      = 1024 // longer ones are printed as they are
-	demangledPower  = 12   // the demangler may write 1<<12 bytes
+	maxMangled      = 1024 // longer ones are not demangled
+	demangledPower  = 12   // limits the demangled name to 1<<12 bytes
 	truncatedSuffix = "…"
 )
 
-// readable demangles C++ and Rust names, without parameter lists, and makes
-// any name safe to print. Go and C names stay as they are.
-func readable(name string) string {
+// printableName demangles C++ and Rust names, without parameters, and makes any name
+// safe to print.
+func printableName(name string) string {
 	if len(name) <= maxMangled && (strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R")) {
 		name = demangled(name)
 	}
@@ -26,15 +26,15 @@ func readable(name string) string {
 
 func demangled(name string) (out string) {
 	defer func() {
-		if recover() != nil { // names come from files of others
+		if recover() != nil { // names are untrusted
 			out = name
 		}
 	}()
 	return demangle.Filter(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(demangledPower))
 }
 
-// clean bounds a name and replaces what could harm a terminal or a folded
-// stack: control characters, line ends, invalid UTF-8, semicolons.
+// clean limits a name and replaces control characters, newlines, invalid UTF-8, and
+// semicolons (which separate folded frames).
 func clean(name string) string {
 	const most = maxName
 

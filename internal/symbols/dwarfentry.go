@@ -7,21 +7,21 @@ import (
 
 var errBadEntry = errors.New("debug information is broken")
 
-// Kinds of values.
+// Kinds of attribute values.
 const (
 	valNone     = iota
-	valNumber   // also offsets into other sections
+	valNumber   // includes section offsets
 	valAddress  //
 	valAddrx    // index into .debug_addr
 	valRef      // offset in .debug_info
-	valRefAlt   // … of the file that dwz(1) moved common parts to
+	valRefAlt   // … in the file shared by dwz(1)
 	valText     // offset in .debug_info
 	valStrp     // offset in .debug_str
 	valLineStrp // offset in .debug_line_str
 	valStrx     // index into .debug_str_offsets
-	valStrpAlt  // offset in .debug_str of the other file
+	valStrpAlt  // offset in .debug_str of the shared file
 	valRangesx  // index into .debug_rnglists
-	valOther    // nothing that is needed here
+	valOther    // not needed
 )
 
 type value struct {
@@ -29,13 +29,12 @@ type value struct {
 	n    uint64
 }
 
-// entry is one entry of .debug_info. It has a fixed size: names are read when
-// they are asked for.
+// entry is an entry of .debug_info, of fixed size: names are read on demand.
 type entry struct {
-	at, next uint64 // offsets of it and of what follows
+	at, next uint64 // its offset, and the next one's
 	tag      dwarf.Tag
 	children bool
-	null     bool // ends a list of children
+	null     bool // end of a list of children
 	vals     [attrs]value
 }
 
@@ -43,8 +42,8 @@ func (e *entry) number(attr int) (uint64, bool) {
 	return e.vals[attr].n, e.vals[attr].kind == valNumber
 }
 
-// read decodes the entry at an offset, which must lie in the unit.
-func (u *dwarfUnit) read(w *work, at uint64, e *entry) error {
+// read decodes the entry at an offset within the unit.
+func (u *dwarfUnit) read(w *workBudget, at uint64, e *entry) error {
 	c := cursor{b: u.file.info[:u.header.end], at: at}
 	if at < u.first() || at >= u.header.end {
 		return errBadEntry
@@ -82,9 +81,9 @@ func (u *dwarfUnit) read(w *work, at uint64, e *entry) error {
 	return nil
 }
 
-// value decodes or skips one value.
-func (u *dwarfUnit) value(w *work, c *cursor, form uint32, implicit int64) (v value, err error) {
-	if form == formIndirect { // once: nobody needs it twice
+// value decodes or skips a value.
+func (u *dwarfUnit) value(w *workBudget, c *cursor, form uint32, implicit int64) (v value, err error) {
+	if form == formIndirect { // once: nesting is not used
 		if form = uint32(min(c.uleb(), 1<<32-1)); form == formIndirect || form == formImplicitConst {
 			return v, errBadEntry
 		}
@@ -163,13 +162,13 @@ func (u *dwarfUnit) value(w *work, c *cursor, form uint32, implicit int64) (v va
 	case formBlock, formExprloc:
 		c.skip(c.uleb())
 	default:
-		return v, errBadEntry // how long it is nobody knows
+		return v, errBadEntry // unknown length
 	}
 	return v, nil
 }
 
-// after is the offset of what follows an entry and all that is below it.
-func (u *dwarfUnit) after(w *work, e *entry) (uint64, error) {
+// skipChildren returns the offset of the next sibling.
+func (u *dwarfUnit) skipChildren(w *workBudget, e *entry) (uint64, error) {
 	if !e.children {
 		return e.next, nil
 	}
@@ -197,7 +196,7 @@ func (u *dwarfUnit) after(w *work, e *entry) (uint64, error) {
 	return at, nil
 }
 
-// address is the value of an attribute that is an address.
+// address returns an attribute's value as an address.
 func (u *dwarfUnit) address(v value) (uint64, bool) {
 	switch v.kind {
 	case valAddress:
@@ -208,7 +207,7 @@ func (u *dwarfUnit) address(v value) (uint64, bool) {
 	return 0, false
 }
 
-// indexed is an address of .debug_addr.
+// indexed reads .debug_addr.
 func (u *dwarfUnit) indexed(i uint64) (uint64, bool) {
 	if i > 1<<32 || u.addrBase > 1<<62 {
 		return 0, false
@@ -218,7 +217,7 @@ func (u *dwarfUnit) indexed(i uint64) (uint64, bool) {
 	return n, !c.bad
 }
 
-// text is a value that is a text, at most most bytes of it.
+// text returns a string value, at most most bytes.
 func (u *dwarfUnit) text(v value, most int) string {
 	s := &u.file.secs
 	switch v.kind {

@@ -10,35 +10,36 @@ import (
 
 const (
 	keptProcesses = 512
-	keptMappings  = 512              // of one process, only of code
+	keptMappings  = 512              // per process, code only
 	keptNames     = 64 << 10         // bytes of their names
-	keptBytes     = 16 << 20         // of all processes
-	keptLines     = 1 << 14          // of its maps that are read for that
+	keptBytes     = 16 << 20         // total bytes
+	keptLines     = 1 << 14          // lines of maps read to collect them
 	keptFresh     = 10 * time.Second // not read again before
-	keptFor       = 10 * time.Minute // process ids come back
+	keptFor       = 10 * time.Minute // pids are reused
 )
 
-// kept is what is remembered of a process for the time after its end: where
-// which file was mapped.
-type kept struct {
+// processMaps is the file mappings of a process, kept for after its exit.
+type processMaps struct {
 	mu    sync.Mutex
 	code  []mapping // by start
 	files map[uint64]fileID
 	seen  time.Time
-	names int // bytes of the names in code
+	names int // bytes of names in code
 }
 
-// bytes is the memory that it takes at most, about. The names of libraries are shared.
-func (p *kept) bytes() int { return p.names + len(p.code)*(96+80) + 512 }
+// bytes returns an upper bound of the memory used. Library names are shared.
+func (p *processMaps) bytes() int { return p.names + len(p.code)*(96+80) + 512 }
 
-// keep holds the processes seen last.
-type keep struct{ processes *xsync.MapOf[int, *kept] }
+// mapsCache holds the most recently seen processes.
+type mapsCache struct {
+	processes *xsync.MapOf[int, *processMaps]
+}
 
-func newKeep() keep { return keep{xsync.NewMapOf[int, *kept]()} }
+func newMapsCache() mapsCache { return mapsCache{xsync.NewMapOf[int, *processMaps]()} }
 
-// sighting collects the mappings of a process while its maps are read; nil if
-// they were read a moment ago.
-func (k keep) sighting(pid int, now time.Time) *kept {
+// record returns where to collect the mappings of a process while its maps are read;
+// nil if that was done recently.
+func (k mapsCache) record(pid int, now time.Time) *processMaps {
 	if old, ok := k.processes.Load(pid); ok {
 		old.mu.Lock()
 		fresh := now.Sub(old.seen) < keptFresh
@@ -47,21 +48,21 @@ func (k keep) sighting(pid int, now time.Time) *kept {
 			return nil
 		}
 	}
-	return &kept{files: map[uint64]fileID{}, seen: now}
+	return &processMaps{files: map[uint64]fileID{}, seen: now}
 }
 
-// add is for findMappings.
-func (p *kept) add(m mapping, lines int) bool {
+// add is called by findMappings.
+func (p *processMaps) add(m mapping, lines int) bool {
 	if m.executable {
-		m.name = unique.Make(m.name).Value() // processes share libraries
+		m.name = unique.Make(m.name).Value() // shared between processes
 		p.code = append(p.code, m)
 		p.names += len(m.name)
 	}
 	return len(p.code) < keptMappings && p.names < keptNames && lines < keptLines
 }
 
-// store remembers a process, and forgets others once there are too many.
-func (k keep) store(pid int, p *kept, now time.Time) {
+// store adds a process and evicts others if needed.
+func (k mapsCache) store(pid int, p *processMaps, now time.Time) {
 	if old, ok := k.processes.Load(pid); ok {
 		old.mu.Lock()
 		for _, m := range p.code {
@@ -74,7 +75,7 @@ func (k keep) store(pid int, p *kept, now time.Time) {
 	k.processes.Store(pid, p)
 	for {
 		oldest, victim, total := now, 0, 0
-		k.processes.Range(func(pid int, p *kept) bool {
+		k.processes.Range(func(pid int, p *processMaps) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			total += p.bytes()
@@ -90,8 +91,8 @@ func (k keep) store(pid int, p *kept, now time.Time) {
 	}
 }
 
-// opened notes which file a mapping was of.
-func (k keep) opened(pid int, m mapping, id fileID) {
+// opened records the file of a mapping.
+func (k mapsCache) opened(pid int, m mapping, id fileID) {
 	p, ok := k.processes.Load(pid)
 	if !ok {
 		return
@@ -103,8 +104,8 @@ func (k keep) opened(pid int, m mapping, id fileID) {
 	}
 }
 
-// hits finds addresses in what is kept of a process that has ended.
-func (k keep) hits(pid int, at []uint64, now time.Time) (hits []hit, files map[uint64]fileID) {
+// find looks up addresses in a process that has exited.
+func (k mapsCache) find(pid int, at []uint64, now time.Time) (hits []hit, files map[uint64]fileID) {
 	p, ok := k.processes.Load(pid)
 	if !ok {
 		return nil, nil

@@ -15,34 +15,34 @@ import (
 )
 
 const (
-	lineTime     = 20 * time.Second // of one look into debug information, in the background
-	lineTurn     = 30 * time.Second // of waiting for others to end theirs, who may be stuck
-	lineIdle     = 10 * time.Second // after it files are no longer held open
-	lineRetry    = time.Minute      // a file without usable debug information is left alone
-	lineFiles    = 64               // files whose index of compile units is kept
-	lineWaiting  = 64               // looks that may be under way or wait
-	lineThreads  = 2                // looks at once
-	lineNice     = 10               // of the threads that look
-	maxLinesKept = 1 << 15          // addresses with their source
-	maxLineBytes = 8 << 20          // that these take: 250 bytes each; most take 150
+	lineTime     = 20 * time.Second // for one request, in the background
+	lineTurn     = 30 * time.Second // to wait for other requests, which may be stuck
+	lineIdle     = 10 * time.Second // after which files are closed
+	lineRetry    = time.Minute      // until a file without usable debug information is tried again
+	lineFiles    = 64               // files whose unit index is cached
+	lineWaiting  = 64               // requests in progress or waiting
+	lineThreads  = 2                // concurrent requests
+	lineNice     = 10               // niceness of the threads
+	maxLinesKept = 1 << 15          // cached addresses
+	maxLineBytes = 8 << 20          // their total size: at most 250 bytes each, usually 150
 )
 
-// errNotOpened says that a file could not be opened by way of one process. By
-// way of another one it may be.
+// errNotOpened means that a file could not be opened through one process. Another one
+// may work.
 var errNotOpened = errors.New("open debug information")
 
-// lines finds sources of addresses. Reading debug information takes long, so
-// that is done in the background, by threads of low priority, and goes on when
-// nobody waits any more: who asks again finds the answer.
-type lines struct {
-	room    int64 // bytes of decompressed sections and of indexes
-	extra   quota // of decompressed sections alone, three quarters of it
+// lineCache finds source lines. Reading debug information is slow, so threads of low
+// priority do it in the background. They continue when nobody waits, so that a later
+// call finds the result.
+type lineCache struct {
+	room    int64 // bytes of decompressed sections and indexes
+	extra   quota // of decompressed sections: three quarters of room
 	known   *xsync.MapOf[lineKey, *Source]
-	knownN  atomic.Int64  // bytes of known
-	slots   chan struct{} // looks under way
+	knownN  atomic.Int64  // size of known in bytes
+	slots   chan struct{} // requests in progress
 	waiting atomic.Int64
 	failed  atomic.Uint64
-	refused atomic.Uint64 // of failed: beyond a limit
+	refused atomic.Uint64 // of failed: limit exceeded
 
 	mu    sync.Mutex
 	files map[contentID]*lineFile
@@ -54,38 +54,38 @@ type lineKey struct {
 	addr uint64
 }
 
-// lineFile is what is known of one file's debug information.
+// lineFile is the debug information of one file.
 type lineFile struct {
-	busy  chan struct{} // of one: who holds it may use the rest
-	data  *lineData     // nil: not open
-	index *dwarfIndex   // kept while it is not open
+	busy  chan struct{} // semaphore; its holder owns the other fields
+	data  *lineData     // nil: closed
+	index *dwarfIndex   // kept after closing
 	err   error
 	retry time.Time
 	last  time.Time
 	size  atomic.Int64
-	used  uint64 // of lines.clock, guarded by lines.mu
+	used  uint64 // value of lineCache.clock; guarded by lineCache.mu
 }
 
-// lineWhere says how to open a file and its debug information.
-type lineWhere struct {
+// lineOrigin describes how to open a file and its debug information.
+type lineOrigin struct {
 	file  contentID
 	table *table
 	open  func() (*mapped, error) // the file itself
-	debug opener                  // of its debug files
+	debug opener                  // for its debug files
 	path  string                  // of the file
-	// inRoot: path is as the process sees it, which has not ended.
+	// inRoot: path is in the root directory of a running process.
 	inRoot bool
 }
 
-func newLines(room int64, threads int) *lines {
-	l := &lines{
+func newLineCache(room int64, threads int) *lineCache {
+	l := &lineCache{
 		room:  room,
 		known: xsync.NewMapOf[lineKey, *Source](),
 		slots: make(chan struct{}, threads),
 		files: make(map[contentID]*lineFile),
 	}
 	l.extra.limit = room / 4 * 3
-	l.extra.free = func() bool { // whoever asks is busy with its own file
+	l.extra.free = func() bool { // the caller holds its own file
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.dropLocked(nil, false)
@@ -93,9 +93,8 @@ func newLines(room int64, threads int) *lines {
 	return l
 }
 
-// get returns the sources of addresses of one file, as far as they are known
-// or become known before the context ends.
-func (l *lines) get(ctx context.Context, w lineWhere, addrs []uint64) []*Source {
+// get returns the sources of addresses known when ctx is done.
+func (l *lineCache) get(ctx context.Context, w lineOrigin, addrs []uint64) []*Source {
 	out, missing := l.peek(w.file, addrs)
 	if len(missing) == 0 || l.waiting.Load() >= lineWaiting {
 		return out
@@ -105,7 +104,7 @@ func (l *lines) get(ctx context.Context, w lineWhere, addrs []uint64) []*Source 
 	go func() {
 		defer close(done)
 		defer l.waiting.Add(-1)
-		l.look(w, missing)
+		l.readSources(w, missing)
 	}()
 	select {
 	case <-done:
@@ -115,7 +114,7 @@ func (l *lines) get(ctx context.Context, w lineWhere, addrs []uint64) []*Source 
 	return out
 }
 
-func (l *lines) peek(file contentID, addrs []uint64) (out []*Source, missing []uint64) {
+func (l *lineCache) peek(file contentID, addrs []uint64) (out []*Source, missing []uint64) {
 	out = make([]*Source, len(addrs))
 	for i, a := range addrs {
 		if s, ok := l.known.Load(lineKey{file, a}); ok {
@@ -127,22 +126,22 @@ func (l *lines) peek(file contentID, addrs []uint64) (out []*Source, missing []u
 	return out, missing
 }
 
-// look runs in a goroutine of its own, whose thread ends with it: it stays unimportant.
-func (l *lines) look(w lineWhere, addrs []uint64) {
+// Runs in its own goroutine, whose thread ends with it and so may have low priority.
+func (l *lineCache) readSources(w lineOrigin, addrs []uint64) {
 	f := l.file(w.file)
 	f.busy <- struct{}{}
 	defer func() { <-f.busy }()
 	defer turn(l.slots, lineTurn)()
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lineNice) // of this thread
-	debug.SetPanicOnFault(true)                          // a mapped file may shrink
+	debug.SetPanicOnFault(true)                          // a mapped file may be truncated
 
 	ctx, cancel := context.WithTimeout(context.Background(), lineTime)
 	defer cancel()
 	if f.err != nil && time.Now().Before(f.retry) {
 		return
 	}
-	if err := l.lookIn(ctx, f, w, addrs); err != nil {
+	if err := l.readSourcesIn(ctx, f, w, addrs); err != nil {
 		l.failed.Add(1)
 		if errors.Is(err, errNoRoom) || errors.Is(err, errTooLarge) || errors.Is(err, errTooMuchWork) {
 			l.refused.Add(1)
@@ -153,10 +152,10 @@ func (l *lines) look(w lineWhere, addrs []uint64) {
 	}
 	f.last = time.Now()
 	l.shrink(f)
-	time.AfterFunc(lineIdle, func() { l.rest(f) })
+	time.AfterFunc(lineIdle, func() { l.closeIdle(f) })
 }
 
-func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []uint64) (err error) {
+func (l *lineCache) readSourcesIn(ctx context.Context, f *lineFile, w lineOrigin, addrs []uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errors.New("read debug information: it is broken")
@@ -165,7 +164,7 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 	if f.data == nil {
 		f.data = &lineData{where: w, index: f.index, room: l.extra.limit, shared: &l.extra}
 	}
-	f.data.where = w // by which files can still be opened
+	f.data.where = w // a process through which files can be opened
 	defer func() {
 		if f.index == nil && f.data.index != nil && f.data.index.refused {
 			l.refused.Add(1)
@@ -175,7 +174,7 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 	}()
 	for _, a := range addrs {
 		if _, ok := l.known.Load(lineKey{w.file, a}); ok {
-			continue // somebody else asked, too
+			continue // requested concurrently
 		}
 		s, err := f.data.source(ctx, a)
 		if err != nil {
@@ -186,8 +185,8 @@ func (l *lines) lookIn(ctx context.Context, f *lineFile, w lineWhere, addrs []ui
 	return nil
 }
 
-// keep remembers an answer, and forgets some others once there are too many.
-func (l *lines) keep(k lineKey, s *Source) {
+// keep caches a result and evicts others if needed.
+func (l *lineCache) keep(k lineKey, s *Source) {
 	if l.known.Size() >= maxLinesKept || l.knownN.Load() >= maxLineBytes {
 		n, bytes := 0, int64(0)
 		l.known.Range(func(k lineKey, _ *Source) bool {
@@ -203,8 +202,8 @@ func (l *lines) keep(k lineKey, s *Source) {
 	}
 }
 
-// file finds or makes the entry of a file, and drops the one used least recently.
-func (l *lines) file(id contentID) *lineFile {
+// file returns the entry of a file, creating it and evicting another one if needed.
+func (l *lineCache) file(id contentID) *lineFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clock++
@@ -219,21 +218,21 @@ func (l *lines) file(id contentID) *lineFile {
 	return f
 }
 
-// shrink closes the files used least recently until the rest is small enough.
-func (l *lines) shrink(own *lineFile) {
+// shrink closes the least recently used files until the limits are met.
+func (l *lineCache) shrink(own *lineFile) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.bytesLocked() > l.room && l.dropLocked(own, false) {
 	}
 }
 
-func (l *lines) bytes() int64 {
+func (l *lineCache) bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bytesLocked()
 }
 
-func (l *lines) bytesLocked() int64 {
+func (l *lineCache) bytesLocked() int64 {
 	var n int64
 	for _, f := range l.files {
 		n += f.size.Load()
@@ -241,8 +240,8 @@ func (l *lines) bytesLocked() int64 {
 	return n
 }
 
-// dropLocked forgets the file used least recently that nobody uses now, and is not own.
-func (l *lines) dropLocked(own *lineFile, empty bool) bool {
+// dropLocked removes the least recently used file that is not in use and not own.
+func (l *lineCache) dropLocked(own *lineFile, empty bool) bool {
 	var ids []contentID
 	for id, f := range l.files {
 		if f != own && (empty || f.size.Load() > 0) {
@@ -265,13 +264,13 @@ func (l *lines) dropLocked(own *lineFile, empty bool) bool {
 	return false
 }
 
-// rest closes a file that was not used for a while: an open one keeps the file
-// system of a container from being unmounted. Its index stays.
-func (l *lines) rest(f *lineFile) {
+// closeIdle closes an idle file: an open file prevents unmounting a container's file
+// system. Its index stays cached.
+func (l *lineCache) closeIdle(f *lineFile) {
 	select {
 	case f.busy <- struct{}{}:
 	default:
-		return // in use: it comes here again
+		return // in use: called again later
 	}
 	defer func() { <-f.busy }()
 	if time.Since(f.last) >= lineIdle {

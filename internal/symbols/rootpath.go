@@ -13,8 +13,8 @@ const (
 	maxComponents = 256
 )
 
-// open returns an O_PATH descriptor of a path in the root of the process:
-// links in it, which may be hostile, do not lead out. How may be O_NOFOLLOW.
+// open returns an O_PATH descriptor of a path in the process's root directory.
+// Symlinks, which may be hostile, do not lead outside. how may be O_NOFOLLOW.
 func (v *view) open(path string, how int) (int, error) {
 	top := "/"
 	if v.pid != 0 {
@@ -34,18 +34,17 @@ func (v *view) open(path string, how int) (int, error) {
 	}
 	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | uint64(how), Resolve: resolve})
 	switch {
-	case errors.Is(err, unix.EXDEV) && v.files.opts.Local: // the way leads through other mounts
-	case errors.Is(err, unix.ENOSYS): // systemd's RestrictSUIDSGID= takes openat2 away: it cannot look at its mode
+	case errors.Is(err, unix.EXDEV) && v.files.opts.Local: // the path crosses mounts
+	case errors.Is(err, unix.ENOSYS): // systemd's RestrictSUIDSGID= blocks openat2, as it cannot check its mode
 	default:
 		return fd, err
 	}
 	return v.walk(root, path, how)
 }
 
-// walk follows a path one name at a time, and looks at each mount that it
-// comes to before it asks anything there.
+// walk resolves a path one name at a time and checks each mount before accessing it.
 func (v *view) walk(root int, path string, how int) (int, error) {
-	way := []int{root} // directories down to where it is; the root is the caller's
+	way := []int{root} // directories on the path; the caller owns the root
 	defer func() {
 		for _, fd := range way[1:] {
 			unix.Close(fd)

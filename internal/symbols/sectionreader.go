@@ -5,25 +5,25 @@ import (
 	"io"
 )
 
-// Limits of reading here and there in a section of a file.
+// Limits of random reads in a section.
 const (
 	windowSize     = 64 << 10
-	maxWindowReads = 1 << 13 // half a gigabyte; records come in order, so each byte is read about once
+	maxWindowReads = 1 << 13 // half a gigabyte; records are ordered, so each byte is read about once
 )
 
-// window reads small values of a section in fixed memory, whatever its size.
-type window struct {
+// sectionReader reads integers of a section in bounded memory.
+type sectionReader struct {
 	r     io.ReaderAt
-	start uint64 // of the section, in the file
+	start uint64 // of the section in the file
 	size  uint64
 	order binary.ByteOrder
-	at    uint64 // of b, in the section
+	at    uint64 // offset of b in the section
 	b     []byte
 	reads int
 }
 
 // u32 reads the value at an offset of the section.
-func (w *window) u32(at uint64) (uint32, bool) {
+func (w *sectionReader) u32(at uint64) (uint32, bool) {
 	if at+4 < at || at+4 > w.size {
 		return 0, false
 	}
