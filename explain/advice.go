@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// advice says what a person would check or change, if the trace supports it:
-// one culprit must have taken at least half of the time.
+// advice returns what to check or change, if one culprit took at least half of the
+// time.
 func (w *walker) advice(r *Result) string {
 	if r.Blame.NS*2 < r.DelayNS || r.DelayNS == 0 {
 		return ""
@@ -30,11 +30,11 @@ func (w *walker) advise(r *Result) string {
 		}
 		return fmt.Sprintf("Check the nice values of %s and %s, or give the second one a larger cpu.weight.", name, who)
 	case Misplaced:
-		return fmt.Sprintf("Look for what binds %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.waitCPU(), r.Task.TID)
+		return fmt.Sprintf("Check what pins %s to CPU %d: taskset -cp %d, and cpuset.cpus of its cgroup.", who, w.longestWaitCPU(), r.Task.TID)
 	case Throttled:
-		return fmt.Sprintf("Raise cpu.max of %s, or see nr_throttled in its cpu.stat.", title(b.By))
+		return fmt.Sprintf("Raise cpu.max of %s, or check nr_throttled in its cpu.stat.", describe(b.By))
 	case StolenTime:
-		return "The host has given this CPU to others: ask who runs it."
+		return "The hypervisor gave this CPU to other guests: ask the operator of the host."
 	case Softirq:
 		if name == "NET_RX" || name == "NET_TX" {
 			return fmt.Sprintf("Spread the packets over more CPUs (RPS, irq affinity), or keep %s off this one.", who)
@@ -47,16 +47,16 @@ func (w *walker) advise(r *Result) string {
 		return lockAdvice(r)
 	case Reclaim:
 		if b.By.Kind == KindCgroup {
-			return fmt.Sprintf("Raise memory.high or memory.max of %s, or see what fills it.", title(b.By))
+			return fmt.Sprintf("Raise memory.high or memory.max of %s, or check what uses it.", describe(b.By))
 		}
-		return "The machine is short of memory: see what fills it (memory.current of its cgroups)."
+		return "The machine is short of memory: check what uses it (memory.current of its cgroups)."
 	case Journal:
 		if b.By.For != nil {
 			return fmt.Sprintf("%s shares the file system's journal: keep the two on different file systems.", b.By.For.Name)
 		}
 	case WorkQueue:
 		if b.By.Kind == KindWork && strings.Contains(longestWhy(r, b), "behind other work") {
-			return fmt.Sprintf("The work queue runs one thing at a time: see why %s takes so long.", name)
+			return fmt.Sprintf("The work queue runs one item at a time: check why %s takes so long.", name)
 		}
 	case Unexplained:
 		return unexplainedAdvice(b.Reason)
@@ -64,7 +64,7 @@ func (w *walker) advise(r *Result) string {
 	return ""
 }
 
-// lockAdvice looks at what the holder of a lock did.
+// lockAdvice depends on what the holder of the lock did.
 func lockAdvice(r *Result) string {
 	if len(r.Chain) == 0 || r.Blame.By.Kind != KindTask {
 		return ""
@@ -82,7 +82,7 @@ func lockAdvice(r *Result) string {
 			return fmt.Sprintf("Priority inversion: %s holds the lock and cannot run; a priority-inheriting mutex lets it go first.", holder.Name)
 		}
 	case Timer:
-		return fmt.Sprintf("%s sleeps while it holds the lock: see where.", holder.Name)
+		return fmt.Sprintf("%s sleeps while it holds the lock: check where.", holder.Name)
 	case BlockDevice, BlockQueue:
 		return fmt.Sprintf("%s waits for a disk while it holds the lock.", holder.Name)
 	}

@@ -8,60 +8,60 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// States of the kernel in which a task waits for no event of its own.
+// Task states in which no event is awaited.
 const (
 	taskStopped = 0x04
 	taskTraced  = 0x08
 	taskDead    = 0x80
 )
 
-// slept is time blocked. s is cut to what is asked for, whole is not.
-func (w *walker) slept(out []piece, t *task, s, whole *segment) []piece {
+// blockedSegment explains blocked time. s is full clipped to the requested interval.
+func (w *walker) blockedSegment(out []piece, t *task, s, full *segment) []piece {
 	p := piece{from: s.from, to: s.to, task: t.tid, cpu: -1, state: "blocked"}
-	wk := whole.wake
+	wk := full.wake
 	if wk != nil {
 		p.waker = w.m.whoWoke(wk)
 	}
-	nr, name := t.callAt(whole)
+	nr, name := t.callAt(full)
 	if nr == trace.CallNone && len(w.stack) == 1 && w.outlier.Syscall != "" && w.outlier.Track == "syscall" {
 		name = w.outlier.Syscall
 	}
 	if name == "" {
 		name = w.m.syscall(nr)
 	}
-	p.why = w.m.inWords(nr, name)
-	switch effort := t.effortAt(whole.from); {
-	case whole.frozen || whole.bits&(taskStopped|taskTraced) != 0:
-		return w.put(out, w.stopped(t, p, whole))
-	case effort != nil:
-		inner := w.woken(nil, t, p, whole, nr, name)
-		p.cause, p.by, p.below = effort.cause, w.m.whoEffort(t, effort), inner
-		return w.put(out, p)
+	p.why = w.m.callText(nr, name)
+	switch wait := t.memoryWaitAt(full.from); {
+	case full.frozen || full.bits&(taskStopped|taskTraced) != 0:
+		return w.add(out, w.stopped(t, p, full))
+	case wait != nil:
+		inner := w.wakePieces(nil, t, p, full, nr, name)
+		p.cause, p.by, p.below = wait.cause, w.m.whoMemory(t, wait), inner
+		return w.add(out, p)
 	case nr == trace.CallException:
-		inner := w.woken(nil, t, p, whole, nr, name)
-		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "for a page that was not in memory", inner
+		inner := w.wakePieces(nil, t, p, full, nr, name)
+		p.cause, p.by, p.why, p.below = PageFault, w.m.whoSelf("page"), "in a page fault", inner
 		if len(inner) > 0 && inner[0].by != nil {
 			p.by = inner[len(inner)-1].by
 		}
 		if wk == nil {
 			return append(out, inner...)
 		}
-		return w.put(out, p)
+		return w.add(out, p)
 	}
-	if l := t.lockAt(whole.from); l != nil {
-		return w.put(out, w.locked(p, l, wk))
+	if l := t.lockWaitAt(full.from); l != nil {
+		return w.add(out, w.lockPiece(p, l, wk))
 	}
-	return w.woken(out, t, p, whole, nr, name)
+	return w.wakePieces(out, t, p, full, nr, name)
 }
 
-// woken explains a wait by what ended it.
-func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, name string) []piece {
-	wk := whole.wake
+// wakePieces explains a wait by the wake-up that ended it.
+func (w *walker) wakePieces(out []piece, t *task, p piece, full *segment, nr int, name string) []piece {
+	wk := full.wake
 	if wk == nil {
-		return w.put(out, w.pending(t, p, whole, name))
+		return w.add(out, w.unfinishedWait(t, p, full, name))
 	}
 	if r := wk.request; r != nil && r.complete > p.from {
-		return w.disk(out, p, r)
+		return w.diskPieces(out, p, r)
 	}
 	kind := ""
 	if wk.ctx != nil {
@@ -71,60 +71,60 @@ func (w *walker) woken(out []piece, t *task, p piece, whole *segment, nr int, na
 	case KindTimer:
 		p.cause, p.by = Timer, w.m.whoContext(wk.ctx)
 		if isSleep(name) {
-			p.why = "slept as it asked to, in " + name
+			p.why = "sleeping in " + name
 		}
-		return w.put(out, p)
+		return w.add(out, p)
 	case KindIRQ:
 		p.cause, p.by = IRQ, w.m.whoContext(wk.ctx)
-		return w.put(out, p)
+		return w.add(out, p)
 	case KindSoftirq:
-		return w.put(out, w.soft(p, wk))
+		return w.add(out, w.softirqWake(p, wk))
 	}
 	switch {
 	case wk.work != nil:
-		return w.worked(out, p, wk)
+		return w.workPieces(out, p, wk)
 	case wk.tid == 0:
 		p.cause, p.reason = Unexplained, "woken on an idle CPU, by an interrupt that is not recorded"
-		if !w.m.seen[trace.IRQEntry] && !w.m.seen[trace.SoftirqEntry] {
+		if !w.m.eventSeen[trace.IRQEntry] && !w.m.eventSeen[trace.SoftirqEntry] {
 			p.reason = "woken by an interrupt: the recorder's event group irq is off"
 		}
 		p.why = p.reason
-		return w.put(out, p)
+		return w.add(out, p)
 	}
-	return w.put(out, w.byTask(t, p, wk.tid, name))
+	return w.add(out, w.taskWake(t, p, wk.tid, name))
 }
 
-// stopped is time in which a signal, a tracer or a freezer held the task.
-func (w *walker) stopped(t *task, p piece, whole *segment) piece {
+// stopped explains a task stopped by a signal, a tracer or the freezer.
+func (w *walker) stopped(t *task, p piece, full *segment) piece {
 	p.cause, p.why = Stopped, "stopped by a signal"
 	switch {
-	case whole.frozen:
+	case full.frozen:
 		p.why = "frozen with its cgroup"
-	case whole.bits&taskTraced != 0:
+	case full.bits&taskTraced != 0:
 		p.why = "stopped by its tracer"
 	}
-	// A signal wakes a sleeper before it stops: who sent it?
-	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= whole.from })
+	// A signal wakes a sleeping task before it stops: find the sender.
+	i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].from >= full.from })
 	for j := i - 1; j >= max(0, i-3); j-- {
 		s := &t.segments[j]
-		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && whole.from-s.from < earlyWake {
+		if s.state == runnable && s.wake != nil && s.wake.ctx == nil && s.wake.tid != 0 && full.from-s.from < earlyWakeLimit {
 			p.by = w.m.whoTask(s.wake.tid)
 			return p
 		}
 	}
 	p.by = w.m.whoUnknown("a signal")
-	if whole.frozen {
+	if full.frozen {
 		p.by = w.m.whoQuota(t)
 	}
-	if wk := whole.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
+	if wk := full.wake; wk != nil && wk.ctx == nil && wk.tid != 0 {
 		p.by = w.m.whoTask(wk.tid)
-		p.why += ", until it was let go on"
+		p.why += ", until it was continued"
 	}
 	return p
 }
 
-// soft is a wait that a softirq ended which completed no request.
-func (w *walker) soft(p piece, wk *wake) piece {
+// softirqWake explains a wait ended by a softirq that completed no request.
+func (w *walker) softirqWake(p piece, wk *wake) piece {
 	p.by = w.m.whoContext(wk.ctx)
 	switch wk.ctx.number {
 	case softirqTimer, softirqHrtimer:
@@ -132,18 +132,18 @@ func (w *walker) soft(p piece, wk *wake) piece {
 	case softirqBlock:
 		p.cause = BlockDevice
 	case softirqNetRX, softirqNetTX:
-		return w.network(p, wk)
+		return w.networkWake(p, wk)
 	default:
 		p.cause = Softirq
 	}
 	return p
 }
 
-// network is a wait for a packet.
-func (w *walker) network(p piece, wk *wake) piece {
+// networkWake explains a wait for a packet.
+func (w *walker) networkWake(p piece, wk *wake) piece {
 	sender := wk.sender
 	if sender == 0 && wk.device == "" && !wk.remote && !w.m.kernelThread(wk.tid) {
-		sender = wk.tid // the softirq runs where the packet was sent
+		sender = wk.tid // loopback: the softirq runs in the sender
 	}
 	if sender == 0 || wk.device != "" && wk.device != "lo" {
 		p.cause, p.by = Network, w.m.whoNetwork(wk.device, sender)
@@ -154,8 +154,8 @@ func (w *walker) network(p piece, wk *wake) piece {
 	return p
 }
 
-// locked is a wait for a lock of the kernel.
-func (w *walker) locked(p piece, l *locking, wk *wake) piece {
+// lockPiece explains a wait for a kernel lock.
+func (w *walker) lockPiece(p piece, l *lockWait, wk *wake) piece {
 	p.cause = Locked
 	holder := l.owner
 	if wk != nil && wk.ctx == nil && wk.tid != 0 {
@@ -164,7 +164,7 @@ func (w *walker) locked(p piece, l *locking, wk *wake) piece {
 	if p.why != "" {
 		p.why += ", "
 	}
-	p.why += "for a lock of the kernel"
+	p.why += "for a kernel lock"
 	if holder == 0 || holder == p.task {
 		p.by = w.m.whoUnknown("an unknown holder")
 		return p
@@ -173,13 +173,13 @@ func (w *walker) locked(p piece, l *locking, wk *wake) piece {
 	return p
 }
 
-// byTask is a wait that another task ended.
-func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
+// taskWake explains a wait ended by another task.
+func (w *walker) taskWake(t *task, p piece, waker int, name string) piece {
 	p.cause, p.by = Task, w.m.whoTask(waker)
 	comm := p.by.Comm
 	switch {
 	case waker == t.tid:
-		p.cause, p.by, p.reason = Unexplained, nil, "it seems to have woken itself"
+		p.cause, p.by, p.reason = Unexplained, nil, "apparently woken by itself"
 		return p
 	case strings.HasPrefix(comm, "jbd2/"), strings.HasPrefix(comm, "xfs-cil"), strings.HasPrefix(comm, "txg_"):
 		p.cause, p.by = Journal, w.m.whoKernel(waker, t.tid, p.from)
@@ -199,8 +199,8 @@ func (w *walker) byTask(t *task, p piece, waker int, name string) piece {
 
 func isSleep(call string) bool { return call == "nanosleep" || call == "clock_nanosleep" }
 
-// worked is a wait that a work queue's work ended.
-func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
+// workPieces explains a wait ended by a work item.
+func (w *walker) workPieces(out []piece, p piece, wk *wake) []piece {
 	x := wk.work
 	p.cause, p.by = WorkQueue, w.m.whoWork(x)
 	start := min(max(x.start, p.from), p.to)
@@ -217,42 +217,43 @@ func (w *walker) worked(out []piece, p piece, wk *wake) []piece {
 		if x.queued == 0 {
 			q.from = from
 		}
-		if by := w.m.ahead(x, q.from, q.to); by != nil {
+		if by := w.m.runningAhead(x, q.from, q.to); by != nil {
 			q.by, q.why = by, "its work "+w.m.workName(x.function)+" waited in the queue behind other work"
 		}
 		q.below = w.descend(wk.tid, q.from, q.to)
-		out = w.put(out, q)
+		out = w.add(out, q)
 	}
 	if start < p.to {
 		p.from, p.why = start, "while its work ran"
 		p.below = w.descend(wk.tid, p.from, p.to)
-		out = w.put(out, p)
+		out = w.add(out, p)
 	}
 	return out
 }
 
-// beforeQueued is the time of a wait in which the work that ended it was not
-// queued yet: it goes by what queued it.
+// beforeQueued explains the part of a wait before its work item was queued, by what
+// queued it.
 func (w *walker) beforeQueued(out []piece, p piece, x *work, queued uint64) []piece {
 	p.to, p.why = queued, "before the work "+w.m.workName(x.function)+" was queued"
 	t := w.m.tasks[p.task]
 	if x.by.tid == p.task || t == nil || w.nested >= maxDepth {
-		return w.put(out, p)
+		return w.add(out, p)
 	}
 	w.nested++
 	defer func() { w.nested-- }()
-	return w.woken(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
+	return w.wakePieces(out, t, p, &segment{from: p.from, to: queued, wake: x.by}, trace.CallNone, "")
 }
 
-// ahead is the work that ran longest in a stretch, of the same queue or worker.
-func (m *model) ahead(x *work, from, to uint64) *Who {
+// runningAhead returns the work item of the same queue or worker that ran longest in an
+// interval.
+func (m *model) runningAhead(x *work, from, to uint64) *Who {
 	var list []*work
 	if x.queue != "" {
 		list = m.queues[x.queue]
 	}
 	t := m.tasks[x.worker]
 	best, most := (*work)(nil), uint64(0)
-	look := func(list []*work) {
+	scan := func(list []*work) {
 		i := sort.Search(len(list), func(i int) bool { return list[i].end > from })
 		for ; i < len(list) && list[i].start < to; i++ {
 			o := list[i]
@@ -261,8 +262,8 @@ func (m *model) ahead(x *work, from, to uint64) *Who {
 			}
 		}
 	}
-	if look(list); best == nil && t != nil {
-		look(t.works)
+	if scan(list); best == nil && t != nil {
+		scan(t.works)
 	}
 	if best == nil {
 		return nil
@@ -277,34 +278,34 @@ func (m *model) workName(function uint64) string {
 	return fmt.Sprintf("at %#x", function)
 }
 
-// pending is a wait whose end the trace does not have: it goes on, or its
-// wake-up is lost.
-func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
+// unfinishedWait explains a wait without a recorded end: it continues, or its wake-up
+// is missing.
+func (w *walker) unfinishedWait(t *task, p piece, full *segment, name string) piece {
 	var r *request
-	if whole.to >= w.m.to-lateness {
+	if full.to >= w.m.to-lateEvents {
 		r = w.m.openRequest(t.tid, p.from)
 	}
 	switch {
-	case whole.bits&taskDead != 0:
+	case full.bits&taskDead != 0:
 		p.cause, p.reason = Unexplained, "the task has ended"
-	case whole.to < w.m.to-lateness:
+	case full.to < w.m.to-lateEvents:
 		p.cause, p.reason = Unexplained, "no wake-up was recorded"
-		if w.m.hole(p.from) || w.m.hole(p.to) {
-			p.reason = overwritten
+		if w.m.recordsMissing(p.from) || w.m.recordsMissing(p.to) {
+			p.reason = reasonOverwritten
 		}
 	case r != nil:
 		p.cause, p.by = BlockDevice, w.m.whoDevice(r)
-		p.why = "its " + w.m.requestWords(r) + " has not completed"
+		p.why = "its " + w.m.requestText(r) + " has not completed"
 	case strings.HasPrefix(name, "futex"):
 		p.cause, p.by = Locked, w.m.whoUnknown("an unknown holder")
-		p.why = "for a futex that nobody has woken yet"
+		p.why = "for a futex that has not been woken yet"
 	case isSleep(name):
 		p.cause, p.by = Timer, w.m.whoTimer("")
-		p.why = "sleeps as it asked to, in " + name
+		p.why = "sleeping in " + name
 	default:
-		p.cause, p.reason = Unexplained, "it still waits: nobody has woken it"
+		p.cause, p.reason = Unexplained, "still waiting, no wake-up yet"
 		if name != "" {
-			p.reason = "it still waits in " + name + ": nobody has woken it"
+			p.reason = "still waiting in " + name + ", no wake-up yet"
 		}
 	}
 	if p.reason != "" {
@@ -313,8 +314,8 @@ func (w *walker) pending(t *task, p piece, whole *segment, name string) piece {
 	return p
 }
 
-// inWords names what a task was in when it blocked.
-func (m *model) inWords(nr int, name string) string {
+// callText describes where a task blocked.
+func (m *model) callText(nr int, name string) string {
 	if nr == trace.CallException {
 		return "in a page fault"
 	}

@@ -23,8 +23,8 @@ var caseNames = Names{
 	},
 	Function: func(a uint64) string { return map[uint64]string{9: "hrtimer_wakeup", 80: "slow_fn", 81: "my_fn"}[a] },
 	Device:   func(uint32) string { return "vda" },
-	Task: func(tid int) (TaskFact, bool) {
-		f := TaskFact{PID: tid, Comm: map[int]string{victim: "victim", other: "other", third: "third", worker: "kworker/0:1", 5: "jbd2/vda-8"}[tid], Cgroup: "/app", CPUs: []int{0}}
+	Task: func(tid int) (TaskInfo, bool) {
+		f := TaskInfo{PID: tid, Comm: map[int]string{victim: "victim", other: "other", third: "third", worker: "kworker/0:1", 5: "jbd2/vda-8"}[tid], Cgroup: "/app", CPUs: []int{0}}
 		f.Kernel = tid == worker || tid == 5
 		if tid == third {
 			f.Policy = "SCHED_FIFO"
@@ -191,7 +191,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "page fault", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms for pages that were not in memory, from vda.",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for pages from vda.",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, victim, sleeps(0)).add(990, trace.BlockIssue, 0, victim, request).
 					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: trace.CallException, IOWait: true}).
@@ -200,7 +200,7 @@ func TestCases(t *testing.T) {
 			parts: []string{"page_fault vda 10000000"},
 		},
 		{
-			name: "reclaim", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms getting back memory for cgroup /app, where it slept 4.0 ms until a timer, 1.0 ms running in the kernel.",
+			name: "reclaim", track: "syscall", want: "victim 1 spent 10.0 ms in read: 9.0 ms reclaiming memory for cgroup /app, where it slept 4.0 ms until a timer, 1.0 ms running in the kernel.",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, victim, sleeps(0)).add(2000, trace.ReclaimBegin, 0, victim, trace.Reclaim{Memcg: true}).
 					swap(4000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 0}).
@@ -220,7 +220,7 @@ func TestCases(t *testing.T) {
 					add(9000, trace.WorkEnd, 1, worker, trace.Work{Work: 100, Function: 80}).add(9000, trace.WorkStart, 1, worker, trace.Work{Work: 101, Function: 81}).
 					wake(11000, 1, worker, victim, 0)
 			},
-			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one thing at a time"},
+			parts: []string{"workqueue slow_fn 8000000", "workqueue my_fn 2000000"}, more: []string{"one item at a time"},
 		},
 		{
 			name: "work that a completed request queued", track: "offcpu",
@@ -237,7 +237,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "journal", track: "offcpu",
-			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, at work for other 2, which ran for 10.0 ms.",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the journal of its file system, jbd2/vda-8 5, on behalf of other 2, which ran for 10.0 ms.",
 			trace: func(s *script) {
 				s.swap(300, 1, 0, other, sleeps(0)).wake(400, 1, other, 5, 1).swap(450, 1, other, 5, sleeps(0)).swap(500, 0, 0, victim, sleeps(0)).
 					swap(1000, 0, victim, 0, trace.Switch{PrevState: 2, Call: 74}).wake(11000, 1, 5, victim, 0)
@@ -302,7 +302,7 @@ func TestCases(t *testing.T) {
 		},
 		{
 			name: "nobody has woken it yet", track: "offcpu", timeout: true,
-			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock (for a futex that nobody has woken yet).",
+			want: "victim 1 has been off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock (for a futex that has not been woken yet).",
 			trace: func(s *script) {
 				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, 0, sleeps(202))
 			},
@@ -330,7 +330,7 @@ func TestCases(t *testing.T) {
 			}
 			names := caseNames
 			if c.covered > 0 {
-				names.Covered = map[int][]Stretch{0: {{c.covered, forever}}, 1: {{c.covered, forever}}}
+				names.Covered = map[int][]Interval{0: {{c.covered, forever}}, 1: {{c.covered, forever}}}
 			}
 			r := explained(t, &s.list, []Outlier{o}, names).Outliers[0]
 			want := strings.ReplaceAll(c.want, "woken by worker", "woken by kworker/0:1 4")

@@ -1,9 +1,9 @@
-// Package explain tells where the time of an outlier went: which parts it has,
-// which tasks, interrupts and devices it waited for, and who is to blame. It
-// reads nothing but a trace, so it needs neither root nor the daemon, and takes
-// any trace: what cannot be explained is said to be unexplained.
+// Package explain explains where the time of an outlier went: its parts, the tasks,
+// interrupts and devices it waited for, and the culprit. It reads only a trace, so it
+// needs neither privileges nor the daemon and accepts any trace. Time it cannot explain
+// is reported as unexplained.
 //
-// The rules that it follows are written down in docs/explain.md.
+// Its rules are described in docs/explain.md.
 package explain
 
 import (
@@ -14,68 +14,68 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Source hands out events in the order of time, then io.EOF. After an error
-// that wraps trace.ErrDamaged, reading goes on. *trace.Reader is one.
+// Source returns events in order of time, then io.EOF. It can be read on after an error
+// that wraps trace.ErrDamaged. *trace.Reader implements it.
 type Source interface {
 	Next() (trace.Event, error)
 }
 
-// Outlier is what is to be explained. Times are nanoseconds of CLOCK_MONOTONIC.
+// Outlier is an outlier to explain. Times are in nanoseconds of CLOCK_MONOTONIC.
 type Outlier struct {
 	Rule, Track, Cause string
 	Start, End         uint64
 	TID, PID           int
 	Comm               string
-	CPU                int    // where it ended
-	Syscall            string // track syscall: that the task was in all the time; else the one it sleeps in, if known
+	CPU                int    // at the end
+	Syscall            string // track syscall: the call; otherwise the call it sleeps in, if known
 	Device             string // track block
 	Sector             uint64 // track block
-	IRQ                int    // track irq: its number
-	Name               string // track irq: of the handler; softirq: of the vector, as NET_RX
-	Raised             bool   // track softirq: from raise to run
+	IRQ                int    // track irq
+	Name               string // track irq: handler; softirq: vector, such as NET_RX
+	Raised             bool   // track softirq: time from raise to run
 	Stacks             []Stack
 }
 
-// Stack is where the slow task was from a time of CLOCK_MONOTONIC on, when it
-// left its CPU or became ready, or at the outlier's end; the innermost frame first.
+// Stack is a stack of the slow task, valid from a time on: when it left its CPU, became
+// runnable, or at the outlier's end. The innermost frame comes first.
 type Stack struct {
 	At     uint64
 	Frames []string
-	Waker  bool // not its own, but of who woke it at that time
+	Waker  bool // of the task that woke it
 }
 
-// TaskFact is what is known of a task beside the trace.
-type TaskFact struct {
+// TaskInfo is information about a task from outside the trace.
+type TaskInfo struct {
 	PID        int
 	Comm       string
 	Cgroup     string
-	Policy     string // SCHED_FIFO and so on
+	Policy     string // SCHED_FIFO, …
 	RTPriority int
 	Kernel     bool
-	CPUs       []int // on which it may run; nil: not known
-	// Its cgroups for CPU time and memory where those are not Cgroup (version 1).
+	CPUs       []int // CPU affinity; nil: unknown
+	// CPU and memory cgroups on cgroup v1, where they differ from Cgroup.
 	CPUCgroup, MemoryCgroup string
 }
 
-// Names are what is known beside the trace: names for what it has as numbers,
-// and how far it reaches. Each may be nil, and each answer empty.
+// Names is information from outside the trace: names for numbers, and coverage. Any
+// field may be nil, any answer empty.
 type Names struct {
-	// Covered tells when each CPU's events are all there, in order. Without it a
-	// CPU is covered from its first event on.
-	Covered  map[int][]Stretch
+	// Covered lists the intervals in which each CPU's events are complete, in order. By
+	// default a CPU is covered from its first event on.
+	Covered  map[int][]Interval
 	Syscall  func(nr int) string
 	Function func(address uint64) string
 	Device   func(dev uint32) string // major << 20 | minor
-	Task     func(tid int) (TaskFact, bool)
+	Task     func(tid int) (TaskInfo, bool)
 }
 
-// Stretch is a time, in nanoseconds of CLOCK_MONOTONIC.
-type Stretch struct{ From, To uint64 }
+// Interval is in nanoseconds of CLOCK_MONOTONIC.
+type Interval struct{ From, To uint64 }
 
-// Explain reads the source up to the end of the last outlier and explains
-// each. Its memory is bounded by the events between the first outlier's start
-// and the last one's end, and by maxKept. Damage is noted, not an error; an
-// error is one of reading. It is safe for concurrent use with other sources.
+// Explain reads src up to the end of the last outlier and explains each outlier. Memory
+// is bounded by the number of events between the first start and the last end, and by
+// maxKept. Damage in the trace is noted in the report and is not an error. Calls with
+// different sources may run concurrently.
 func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 	r := &Report{Version: Version, Outliers: []Result{}}
 	if len(outliers) == 0 {
@@ -97,14 +97,14 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		if ev.Time > m.to+stealLate {
+		if ev.Time > m.to+stealDelay {
 			break
 		}
 		if ev.Time > m.to {
-			m.feedLate(&ev)
+			m.ingestLate(&ev)
 			continue
 		}
-		m.feed(&ev)
+		m.ingest(&ev)
 	}
 	m.finish()
 	for i := range outliers {
@@ -115,16 +115,16 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 
 const maxNotes = 16
 
-// explain tells where the time of one outlier went.
+// explain explains one outlier.
 func (m *model) explain(o *Outlier) Result {
 	w := &walker{m: m, outlier: o}
 	var pieces []piece
 	if o.Start < o.End {
 		switch o.Track {
 		case "irq", "softirq":
-			pieces = w.interrupt()
+			pieces = w.interruptPieces()
 		case "block":
-			pieces = w.request()
+			pieces = w.blockPieces()
 		default:
 			pieces = w.follow(o.TID, o.Start, o.End)
 		}
@@ -134,10 +134,10 @@ func (m *model) explain(o *Outlier) Result {
 		StartMonoNS: o.Start, EndMonoNS: max(o.End, o.Start), Task: *m.whoSlow(o),
 	}
 	r.DelayNS = int64(r.EndMonoNS - r.StartMonoNS)
-	r.Parts = sumUp(pieces, false)
-	r.Roots = sumUp(pieces, true)
+	r.Parts = sumParts(pieces, false)
+	r.Roots = sumParts(pieces, true)
 	if len(r.Parts) > 0 {
-		r.Blame = grouped(r.Parts)[0].parts[0]
+		r.Blame = groupByCause(r.Parts)[0].parts[0]
 		r.Chain = chain(pieces, &r.Blame)
 	}
 	r.Path = steps(m, pieces)

@@ -9,23 +9,23 @@ import (
 
 const forever = math.MaxUint64
 
-// Bounds of what is kept of a trace, which may be hostile.
+// Limits for hostile traces.
 const (
-	maxKept     = 1 << 21 // segments, runs, stretches and requests together
-	maxPending  = 1 << 16 // requests, works or packets that have begun and not ended
-	maxContexts = 16      // nested on one CPU
+	maxKept     = 1 << 21 // segments, runs, intervals and requests in total
+	maxOpen     = 1 << 16 // requests, works or packets in progress
+	maxContexts = 16      // nesting depth on one CPU
 	maxTasks    = 1 << 18
 	maxCPUs     = 1 << 13
 )
 
-// lateness is how long after an outlier's end events may still belong to it:
-// programs read the clock before they write.
-const lateness = 100_000
+// lateEvents is how long after an outlier's end its events may arrive: programs read
+// the clock before they write.
+const lateEvents = 100_000
 
-// margin is what is kept from before the first outlier: what led to it.
-const margin = 2_000_000
+// lookBack is the time kept before the first outlier.
+const lookBack = 2_000_000
 
-// state of a task in a stretch of time.
+// state is a task's scheduling state.
 type state uint8
 
 const (
@@ -35,53 +35,53 @@ const (
 	blocked
 )
 
-// segment is one stretch of a task's time. They follow each other without a gap.
+// segment is an interval of a task in one state. A task's segments are contiguous.
 type segment struct {
 	from, to  uint64
 	state     state
-	preempted bool   // runnable: it had to leave
-	throttled bool   // runnable: the quota of its cgroup was used up
+	preempted bool   // runnable: lost its CPU
+	throttled bool   // runnable: its cgroup's quota is used up
 	frozen    bool   // blocked
 	iowait    bool   // blocked
-	bits      uint32 // blocked: the kernel's state
+	bits      uint32 // blocked: the kernel's task state
 	cpu       int32
 	prio      int16
 	call      int16 // blocked: the system call, trace.CallNone or trace.CallException
-	wake      *wake // blocked: what ended it; runnable: what began it; nil: not seen
+	wake      *wake // blocked: what ended it; runnable: what started it; nil: unknown
 }
 
-// wake is what ended a wait.
+// wake describes a wake-up.
 type wake struct {
 	at      uint64
 	cpu     int
-	tid     int      // current on that CPU
-	ctx     *context // on top of it; nil: the task itself did
-	request *request // completed there just before
-	work    *work    // that the task executed
-	sender  int      // network: the local task that sent the packet; 0: not known
-	device  string   // network: that the packet came from
-	remote  bool     // network: an interrupt brought it
+	tid     int      // current task of that CPU
+	ctx     *context // innermost context; nil: the task itself
+	request *request // just completed there
+	work    *work    // executed by the task
+	sender  int      // network: local sender of the packet, or 0
+	device  string   // network: where the packet came from
+	remote  bool     // network: received by an interrupt
 }
 
-// task is one task's timeline.
+// task is the timeline of a task.
 type task struct {
-	tid, pid int
-	comm     trace.Comm
-	prio     int
-	segments []segment
-	early    *wake   // came while it still ran
-	held     []frame // softirqs that were on its CPU when it left it (real-time kernels)
-	work     *work   // that it executes now
-	works    []*work // executed, in order
-	calls    []call  // in order; the last may be open
-	locks    []locking
-	efforts  []effort
-	guests   []call // a virtual CPU: what its guest ran
-	wakers   []tick // tasks that woke it, in order; few are kept
+	tid, pid    int
+	comm        trace.Comm
+	prio        int
+	segments    []segment
+	earlyWake   *wake   // arrived while it was still running
+	carried     []frame // softirqs it takes along when it leaves a CPU (real-time kernels)
+	work        *work   // in progress
+	works       []*work // completed, in order
+	calls       []call  // in order; the last one may be open
+	lockWaits   []lockWait
+	memoryWaits []memoryWait
+	guests      []call    // virtual CPU: time its guest ran
+	wakers      []wakerAt // tasks that woke it, in order; a few
 }
 
-// tick is a moment and a task.
-type tick struct {
+// wakerAt is a wake-up by a task.
+type wakerAt struct {
 	at  uint64
 	tid int
 }
@@ -92,32 +92,32 @@ type call struct {
 	name     string
 }
 
-// locking is a wait for a lock of the kernel.
-type locking struct {
+// lockWait is a wait for a kernel lock.
+type lockWait struct {
 	from, to uint64
 	owner    int
 	flags    uint32
 }
 
-// effort is a reclaim or a compaction.
-type effort struct {
+// memoryWait is a reclaim or compaction.
+type memoryWait struct {
 	from, to uint64
 	cause    Cause
 	memcg    bool
 }
 
-// run is who had a CPU: 0 idle, -1 not known.
+// run is an interval in which a task had a CPU; tid 0: idle, -1: unknown.
 type run struct {
 	from, to uint64
 	tid      int
 	prio     int
 }
 
-// context is an interrupt, a softirq or a timer on top of a task.
+// context is an interrupt, softirq or timer that runs on top of a task.
 type context struct {
 	kind     string // KindIRQ, KindSoftirq, KindTimer, KindHypervisor
-	hr       bool   // timer: of high resolution
-	number   int    // irq or vector
+	hr       bool   // timer: hrtimer
+	number   int    // of the irq or vector
 	name     string
 	function uint64
 }
@@ -129,75 +129,75 @@ type contextKey struct {
 	function uint64
 }
 
-// frame is an open context.
+// frame is an active context.
 type frame struct {
 	*context
-	request *request // completed last in it
+	request *request // last completed in it
 	sender  int
 	device  string
 	remote  bool
 }
 
-// over is a stretch in which a CPU did not run its task.
-type over struct {
+// interruption is an interval in which a CPU did not run its task.
+type interruption struct {
 	from, to uint64
 	*context
 }
 
-// cpu is what one CPU did.
+// cpu is the timeline of a CPU.
 type cpu struct {
-	first   uint64    // from here on its events are there; 0: none was seen since
-	known   bool      // covered is filled in
-	covered []Stretch // to come
-	current int       // task
-	seen    uint64    // its latest event
-	runs    []run
-	overs   []over
-	steals  []over
-	last    uint64 // time of the last event
-	holes   []hole // stretches without any, not long ago
-	frames  []frame
-	change  uint64 // when frames changed last
-	irqEnd  uint64 // end of the last interrupt handler; 0: used up
-	// done is the request that the current task completed last.
-	done   *request
-	doneAt uint64
-	quota  []quota
+	first         uint64     // start of the available events; 0: none
+	known         bool       // covered is initialized
+	covered       []Interval // still ahead
+	current       int        // current task
+	lastSeen      uint64     // latest event of its tasks
+	runs          []run
+	interruptions []interruption
+	steals        []interruption
+	lastEvent     uint64    // latest event
+	silences      []silence // recent intervals without events
+	frames        []frame
+	framesChanged uint64 // last change of frames
+	irqEnd        uint64 // end of the last interrupt handler; 0: consumed
+	// lastRequest is the request last completed by the current task.
+	lastRequest   *request
+	lastRequestAt uint64
+	quota         []quota
 }
 
-// quota is a stretch in which a cgroup may not run on a CPU.
+// quota is an interval in which a cgroup is throttled on a CPU.
 type quota struct {
 	from, to uint64
-	tid, pid int // of the task that showed it; 0: a record did
+	tid, pid int // throttled task; 0: known from a cgroup event
 	cgroup   uint64
 }
 
 // request is one block request.
 type request struct {
 	rq            uint64
-	insert, issue uint64 // 0: not seen
-	complete      uint64 // 0: not yet
+	insert, issue uint64 // 0: unknown
+	complete      uint64 // 0: in progress
 	sector        uint64
 	dev           uint32
 	bytes         uint32
 	flags         uint32
 	tid           int
 	comm          trace.Comm
-	lastDone      uint64 // completion before its own on the device
+	lastDone      uint64 // previous completion on the device
 }
 
-// begin is when it came to the queue or to the device.
-func (r *request) begin() uint64 {
+// started returns when the request was queued or issued, whichever was first.
+func (r *request) started() uint64 {
 	if r.insert > 0 && (r.issue == 0 || r.insert < r.issue) {
 		return r.insert
 	}
 	return r.issue
 }
 
-// work is one execution of a work queue's work.
+// work is one execution of a work item.
 type work struct {
 	work, function uint64
-	queued         uint64 // 0: not seen
+	queued         uint64 // 0: unknown
 	queuer         int
 	by             *wake // what queued it
 	queue          string
@@ -211,64 +211,70 @@ type queuedWork struct {
 	queue string
 }
 
-// packet is one on its way through this machine.
+// packet is a packet in transit within this machine.
 type packet struct {
 	at     uint64
 	sender int
 }
 
-// model is the part of a trace that matters: what overlaps [from, to].
+// model is the part of a trace within [from, to].
 type model struct {
-	from, to uint64
-	slow     []Stretch      // the outliers
-	comms    map[int]string // of slow tasks, as they were called then
-	names    Names
-	tasks    map[int]*task
-	cpus     map[int]*cpu
-	inFlight map[uint64]*request
-	requests []*request // completed in time, by completion
-	lastDone map[uint32]uint64
-	waiting  map[uint64]queuedWork
-	queues   map[string][]*work // executed works whose queue is known
-	packets  map[uint64]packet
-	seen     [64]bool // kinds of events
-	begin    uint64   // first event at all
-	whole    uint64   // from here on all CPUs are covered
-	kept     int
-	looks    int // at requests
-	full     bool
-	damaged  bool
+	from, to       uint64
+	outlierTimes   []Interval
+	comms          map[int]string // of slow tasks, at the time of the outlier
+	names          Names
+	tasks          map[int]*task
+	cpus           map[int]*cpu
+	inFlight       map[uint64]*request
+	requests       []*request // completed ones, by completion time
+	lastDone       map[uint32]uint64
+	queuedWorks    map[uint64]queuedWork
+	queues         map[string][]*work // executed works by queue
+	packets        map[uint64]packet
+	eventSeen      [64]bool // types of events seen
+	firstEventTime uint64   // in the trace
+	coveredFrom    uint64   // all CPUs are covered from here
+	kept           int
+	scanned        int // requests examined
+	full           bool
+	damaged        bool
 
-	first    [64]*cpu   // the first ones of cpus
-	met      [256]*task // some of tasks
-	whos     map[whoKey]*Who
-	contexts map[contextKey]*context
-	wakes    []wake // to be handed out
-	facts    map[int]*TaskFact
+	cpuCache  [64]*cpu   // cpus by number
+	taskCache [256]*task // recently used tasks
+	culprits  map[whoKey]*Who
+	contexts  map[contextKey]*context
+	wakes     []wake // block allocation
+	taskInfos map[int]*TaskInfo
 }
+
+func (c call) bounds() (from, to uint64)         { return c.from, c.to }
+func (l lockWait) bounds() (from, to uint64)     { return l.from, l.to }
+func (e memoryWait) bounds() (from, to uint64)   { return e.from, e.to }
+func (r run) bounds() (from, to uint64)          { return r.from, r.to }
+func (o interruption) bounds() (from, to uint64) { return o.from, o.to }
 
 func newModel(outliers []Outlier, names Names) *model {
 	m := &model{
 		from: forever, comms: map[int]string{}, names: names, tasks: map[int]*task{}, cpus: map[int]*cpu{},
-		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, waiting: map[uint64]queuedWork{},
-		queues: map[string][]*work{}, packets: map[uint64]packet{}, whos: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, facts: map[int]*TaskFact{},
+		inFlight: map[uint64]*request{}, lastDone: map[uint32]uint64{}, queuedWorks: map[uint64]queuedWork{},
+		queues: map[string][]*work{}, packets: map[uint64]packet{}, culprits: map[whoKey]*Who{}, contexts: map[contextKey]*context{}, taskInfos: map[int]*TaskInfo{},
 	}
 	for i := range outliers {
 		m.comms[outliers[i].TID] = outliers[i].Comm
-		m.slow = append(m.slow, Stretch{outliers[i].Start, outliers[i].End})
+		m.outlierTimes = append(m.outlierTimes, Interval{outliers[i].Start, outliers[i].End})
 		m.from = min(m.from, outliers[i].Start)
 		m.to = max(m.to, outliers[i].End)
 	}
-	if m.to < forever-lateness {
-		m.to += lateness
+	if m.to < forever-lateEvents {
+		m.to += lateEvents
 	}
-	m.from -= min(m.from, margin)
+	m.from -= min(m.from, lookBack)
 	return m
 }
 
-// task finds a task, and makes it known. Past the limit all are one that is not kept.
+// task returns a task, creating it if needed. Beyond maxTasks it is not stored.
 func (m *model) task(tid int) *task {
-	met := &m.met[uint(tid)%uint(len(m.met))]
+	met := &m.taskCache[uint(tid)%uint(len(m.taskCache))]
 	if *met != nil && (*met).tid == tid {
 		return *met
 	}
@@ -285,30 +291,30 @@ func (m *model) task(tid int) *task {
 	return t
 }
 
-// near finds a CPU; nil: it is not known.
-func (m *model) near(n int) *cpu {
-	if n >= 0 && n < len(m.first) {
-		return m.first[n]
+// knownCPU returns a CPU, or nil.
+func (m *model) knownCPU(n int) *cpu {
+	if n >= 0 && n < len(m.cpuCache) {
+		return m.cpuCache[n]
 	}
 	return m.cpus[n]
 }
 
 func (m *model) cpu(n int) *cpu {
-	c := m.near(n)
+	c := m.knownCPU(n)
 	if c == nil {
 		c = &cpu{}
 		if len(m.cpus) < maxCPUs {
 			m.cpus[n] = c
-			if n >= 0 && n < len(m.first) {
-				m.first[n] = c
+			if n >= 0 && n < len(m.cpuCache) {
+				m.cpuCache[n] = c
 			}
 		}
 	}
 	return c
 }
 
-// keep tells whether there is room for one thing more.
-func (m *model) keep() bool {
+// reserve reports whether one more item may be kept.
+func (m *model) reserve() bool {
 	if m.kept >= maxKept {
 		m.full = true
 		return false
@@ -317,9 +323,8 @@ func (m *model) keep() bool {
 	return true
 }
 
-// add appends to a list that may become long: it doubles, where append grows by
-// a quarter and copies four times as much.
-func add[T any](list []T, x T) []T {
+// appendGrow is append with doubling, which copies long lists less often.
+func appendGrow[T any](list []T, x T) []T {
 	if len(list) == cap(list) {
 		list = slices.Grow(list, max(len(list), 4))
 	}
@@ -334,21 +339,21 @@ func (t *task) last() *segment {
 	return nil
 }
 
-// turn ends the task's open segment at the given time and opens the next one.
-func (m *model) turn(t *task, at uint64, s segment) {
+// transition ends the open segment of a task at the given time and opens s.
+func (m *model) transition(t *task, at uint64, s segment) {
 	if o := t.last(); o != nil {
 		o.to = max(at, o.from)
-		// What ended before the window explains nothing.
+		// Drop segments before the window.
 		if o.to <= m.from || o.to == o.from {
 			t.segments = t.segments[:len(t.segments)-1]
 			m.kept--
 		}
 	}
 	if n := len(t.segments); n > 0 {
-		at = max(at, t.segments[n-1].to) // a hostile trace
+		at = max(at, t.segments[n-1].to) // only if the trace is damaged
 	}
 	s.from, s.to = at, forever
-	if m.keep() {
-		t.segments = add(t.segments, s)
+	if m.reserve() {
+		t.segments = appendGrow(t.segments, s)
 	}
 }

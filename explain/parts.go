@@ -14,11 +14,11 @@ type partKey struct {
 
 func (p *piece) key() partKey { return partKey{p.cause, p.by, p.reason} }
 
-// sumUp adds pieces up by cause and culprit, the largest first. If roots, what
-// lies below a piece stands for it.
-func sumUp(pieces []piece, roots bool) []Part {
+// sumParts sums up pieces by cause and culprit, largest first. With roots, each piece
+// is replaced by those below it.
+func sumParts(pieces []piece, roots bool) []Part {
 	sums := map[partKey]*Part{}
-	addUp(pieces, roots, sums)
+	sumInto(pieces, roots, sums)
 	out := make([]Part, 0, len(sums))
 	for _, p := range sums {
 		out = append(out, *p)
@@ -29,11 +29,11 @@ func sumUp(pieces []piece, roots bool) []Part {
 	return out
 }
 
-func addUp(pieces []piece, roots bool, sums map[partKey]*Part) {
+func sumInto(pieces []piece, roots bool, sums map[partKey]*Part) {
 	for i := range pieces {
 		p := &pieces[i]
 		if roots && len(p.below) > 0 {
-			addUp(p.below, true, sums)
+			sumInto(p.below, true, sums)
 			continue
 		}
 		s := sums[p.key()]
@@ -53,8 +53,8 @@ func (p *Part) by() string {
 	return fmt.Sprintf("%s %s %d %d", p.By.Kind, p.By.Name, p.By.TID, p.By.Prio)
 }
 
-// chain follows the largest part down: what its culprit mostly did meanwhile,
-// what that one's culprit did, and so on.
+// chain follows the largest part down: what its culprit mostly did, what that one
+// waited for, and so on.
 func chain(pieces []piece, blame *Part) []Part {
 	var out []Part
 	key := partKey{blame.Cause, blame.By, blame.Reason}
@@ -65,7 +65,7 @@ func chain(pieces []piece, blame *Part) []Part {
 				below = append(below, pieces[i].below...)
 			}
 		}
-		parts := sumUp(below, false)
+		parts := sumParts(below, false)
 		if len(parts) == 0 {
 			break
 		}
@@ -75,37 +75,35 @@ func chain(pieces []piece, blame *Part) []Part {
 	return out
 }
 
-// Bounds of what is written of paths. One with more steps than its share of
-// allSteps is shortened: a quarter for the slow task itself, the rest for what it
-// waited for.
+// Limits of a path's length. One that exceeds its share of allSteps is shortened: a
+// quarter is for the slow task, the rest for what it waited for.
 const (
-	allSteps      = 1 << 16 // of all outliers of a report
-	maxSteps      = 2048    // of one
+	allSteps      = 1 << 16 // of all outliers in a report
+	maxSteps      = 2048    // of one outlier
 	minSteps      = 128
-	maxBelowSteps = 32 // of one wait
+	maxBelowSteps = 32 // below one wait
 )
 
-// count counts pieces and what lies below them.
-func count(pieces []piece) int {
+// countPieces counts pieces recursively.
+func countPieces(pieces []piece) int {
 	n := len(pieces)
 	for i := range pieces {
-		n += count(pieces[i].below)
+		n += countPieces(pieces[i].below)
 	}
 	return n
 }
 
-// steps writes the path down, in the order of time; deeper steps follow the one
-// that waited for them.
+// steps lists the path in order of time; deeper steps follow the one they explain.
 func steps(m *model, pieces []piece) []Step {
 	out := []Step{}
-	share := min(max(allSteps/max(len(m.slow), 1), minSteps), maxSteps)
+	share := min(max(allSteps/max(len(m.outlierTimes), 1), minSteps), maxSteps)
 	own, each := share/4, maxBelowSteps
-	if count(pieces) <= share {
+	if countPieces(pieces) <= share {
 		own, each = share, share
 	}
 	var add func(pieces []piece, depth, most int)
 	add = func(pieces []piece, depth, most int) {
-		for _, s := range shorten(pieces, most) {
+		for _, s := range mergeShort(pieces, most) {
 			p := s.piece
 			out = append(out, Step{
 				FromMonoNS: p.from, ToMonoNS: p.to, Task: *m.whoTask(p.task), CPU: p.cpu, Depth: depth,
@@ -120,11 +118,10 @@ func steps(m *model, pieces []piece) []Step {
 	return out
 }
 
-// stackSlack is how far the time of a stack may be from that of the switch or the
-// wake-up at which it was taken.
+// stackSlack is the maximum distance in ns between a stack and its switch or wake-up.
 const stackSlack = 100_000
 
-// attach gives the slow task's steps the stacks that were taken of it.
+// attach adds stacks to the slow task's steps.
 func attach(path []Step, stacks []Stack, end uint64) {
 	for i := range stacks {
 		s := &stacks[i]
@@ -152,14 +149,14 @@ func attach(path []Step, stacks []Stack, end uint64) {
 	}
 }
 
-type shortened struct {
+type mergedPiece struct {
 	*piece
 	count int
 }
 
-// shorten puts short pieces that follow each other together until few are left.
-func shorten(pieces []piece, most int) []shortened {
-	out := make([]shortened, 0, min(len(pieces), most))
+// mergeShort merges adjacent short pieces until at most most are left.
+func mergeShort(pieces []piece, most int) []mergedPiece {
+	out := make([]mergedPiece, 0, min(len(pieces), most))
 	var least uint64
 	if len(pieces) > most {
 		lengths := make([]uint64, len(pieces))
@@ -175,18 +172,18 @@ func shorten(pieces []piece, most int) []shortened {
 			j++
 		}
 		if j-i < 2 {
-			out = append(out, shortened{piece: &pieces[i]})
+			out = append(out, mergedPiece{piece: &pieces[i]})
 			i++
 			continue
 		}
-		out = append(out, shortened{together(pieces[i:j]), j - i})
+		out = append(out, mergedPiece{merge(pieces[i:j]), j - i})
 		i = j
 	}
 	return out
 }
 
-// together makes one piece of several: the longest of them stands for all.
-func together(pieces []piece) *piece {
+// merge returns one piece for several, with the cause of the longest.
+func merge(pieces []piece) *piece {
 	best := 0
 	for i := range pieces {
 		if pieces[i].to-pieces[i].from > pieces[best].to-pieces[best].from {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 )
 
-// phrase says what one cause took.
+// phrase describes the time of one cause.
 func (w *walker) phrase(g *group, pieces []piece) string {
 	first, d := &g.parts[0], duration(g.ns)
 	if (g.cause == Preempted || g.cause == Runnable || g.cause == Misplaced) && first.By != nil && first.By.Kind == KindTask {
-		s := d + " behind " + crowd(g)
+		s := d + " behind " + taskNames(g)
 		switch {
 		case g.cause == Misplaced:
 			s += ", " + longest(pieces, first).why
@@ -21,14 +21,14 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	}
 	name := ""
 	if first.By != nil {
-		name = title(first.By)
+		name = describe(first.By)
 	}
 	p := *longest(pieces, first)
 	if o := w.outlier; (o.Track == "irq" || o.Track == "softirq" && !o.Raised) && first.By != nil && first.By.Name == o.Name {
 		return d + " in it"
 	}
 	if o := w.outlier; p.why == "in "+o.Syscall && (o.Track == "syscall" || o.Track == "offcpu") {
-		p.why = "" // it was said
+		p.why = "" // already in the subject
 	}
 	switch g.cause {
 	case RunningUser:
@@ -38,7 +38,7 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	case Running:
 		return d + " running"
 	case Runnable:
-		return d + " waiting for an idle CPU to take it up"
+		return d + " waiting for an idle CPU to wake up"
 	case Throttled:
 		return d + " throttled, as " + name + " had used up its CPU quota"
 	case IRQ:
@@ -66,17 +66,17 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 		}
 		return d + " waiting for a lock that " + name + " held"
 	case Task:
-		return d + " waiting" + spaced(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Timer:
 		return d + " asleep until a timer" + inParens(p.why)
 	case Network:
-		return d + " waiting" + spaced(p.why) + " for " + name
+		return d + " waiting" + withSpace(p.why) + " for " + name
 	case Reclaim:
-		return d + " getting back memory for " + name
+		return d + " reclaiming memory for " + name
 	case Compaction:
-		return d + " making room for large pages of memory"
+		return d + " compacting memory"
 	case PageFault:
-		return d + " for pages that were not in memory, from " + name
+		return d + " waiting for pages from " + name
 	case WorkQueue:
 		return d + " waiting for " + name + inParens(p.why)
 	case Journal:
@@ -87,11 +87,11 @@ func (w *walker) phrase(g *group, pieces []piece) string {
 	return d + " unexplained: " + first.Reason
 }
 
-// link says what one of the chain did.
+// link describes one element of the chain.
 func (w *walker) link(p *Part) string {
 	d, name := duration(p.NS), ""
 	if p.By != nil {
-		name = title(p.By)
+		name = describe(p.By)
 	}
 	switch p.Cause {
 	case RunningUser, Running, RunningKernel:
@@ -121,25 +121,25 @@ func (w *walker) link(p *Part) string {
 	case Timer:
 		return "slept " + d + " until a timer"
 	case Reclaim, Compaction:
-		return "spent " + d + " on getting memory for " + name
+		return "spent " + d + " reclaiming memory for " + name
 	case PageFault:
 		return "waited " + d + " for pages from " + name
 	case Stopped:
 		return "was stopped for " + d + " by " + name
 	case Unexplained:
-		return "did for " + d + " what the trace does not tell (" + p.Reason + ")"
+		return "spent " + d + " unexplained (" + p.Reason + ")"
 	}
 	return "waited " + d + " for " + name
 }
 
-// crowd names those that had the CPU.
-func crowd(g *group) string {
+// taskNames names the tasks that had the CPU.
+func taskNames(g *group) string {
 	first := &g.parts[0]
 	if len(g.parts) == 1 || first.NS > g.ns*6/10 {
-		return title(first.By)
+		return describe(first.By)
 	}
 	if len(g.parts) == 2 {
-		return title(first.By) + " and " + title(g.parts[1].By)
+		return describe(first.By) + " and " + describe(g.parts[1].By)
 	}
 	tasks, same := map[int]bool{}, true
 	for i := range g.parts {
@@ -147,12 +147,12 @@ func crowd(g *group) string {
 		same = same && g.parts[i].By.Comm == first.By.Comm
 	}
 	if same && first.By.Comm != "" {
-		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, title(first.By), duration(first.NS))
+		return fmt.Sprintf("%d tasks named %s (%s took %s)", len(tasks), first.By.Comm, describe(first.By), duration(first.NS))
 	}
-	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), title(first.By), duration(first.NS), title(g.parts[1].By), duration(g.parts[1].NS))
+	return fmt.Sprintf("%d tasks (%s took %s, %s %s)", len(tasks), describe(first.By), duration(first.NS), describe(g.parts[1].By), duration(g.parts[1].NS))
 }
 
-// longest finds the longest piece of a part.
+// longest returns the longest piece of a part.
 func longest(pieces []piece, part *Part) *piece {
 	key := partKey{part.Cause, part.By, part.Reason}
 	best := &piece{}
@@ -164,7 +164,7 @@ func longest(pieces []piece, part *Part) *piece {
 	return best
 }
 
-func spaced(s string) string {
+func withSpace(s string) string {
 	if s == "" {
 		return ""
 	}

@@ -1,17 +1,17 @@
 package explain
 
-// Cause says what a stretch of an outlier's time went to.
+// Cause is what time was spent on.
 type Cause string
 
 // Causes.
 const (
 	RunningUser   Cause = "running_user"
 	RunningKernel Cause = "running_kernel"
-	Running       Cause = "running"   // on a CPU; whether in the kernel is not recorded
-	Preempted     Cause = "preempted" // ready, but a task that goes first had the CPU
-	Runnable      Cause = "runnable"  // ready, behind tasks of its own rank
-	Misplaced     Cause = "misplaced" // the same, while another CPU idled
-	Throttled     Cause = "throttled" // its cgroup had used up its CPU quota
+	Running       Cause = "running"   // on a CPU, user or kernel unknown
+	Preempted     Cause = "preempted" // runnable, behind a task of higher priority
+	Runnable      Cause = "runnable"  // runnable, behind tasks of equal priority
+	Misplaced     Cause = "misplaced" // the same, while another CPU was idle
+	Throttled     Cause = "throttled" // its cgroup's CPU quota is used up
 	IRQ           Cause = "irq"
 	Softirq       Cause = "softirq"
 	StolenTime    Cause = "stolen" // by the hypervisor
@@ -30,17 +30,17 @@ const (
 	Unexplained   Cause = "unexplained"
 )
 
-// Version is the version of explain.json. Fields are only ever added to it.
+// Version is the version of explain.json. Fields are only ever added.
 const Version = 1
 
-// Report is explain.json: one Result for each outlier, in their order.
+// Report is explain.json: one Result per outlier, in the same order.
 type Report struct {
 	Version  int      `json:"version"`
 	Notes    []string `json:"notes,omitempty"`
 	Outliers []Result `json:"outliers"`
 }
 
-// Result explains one outlier. The nanoseconds of Parts add up to DelayNS.
+// Result explains one outlier. Parts add up to DelayNS.
 type Result struct {
 	Rule        string `json:"rule"`
 	Track       string `json:"track"`
@@ -51,32 +51,31 @@ type Result struct {
 	Task        Who    `json:"task"`
 	Verdict     string `json:"verdict"`
 	Advice      string `json:"advice"`
-	// Blame is the largest part of the cause that took most. Of many tasks that
-	// kept one waiting each may have taken little.
+	// Blame is the largest part of the dominant cause. It may be small if many tasks
+	// contributed.
 	Blame Part `json:"blame"`
-	// Chain leads from Blame on to where the critical path ends: what the
-	// culprit of the link before mostly did meanwhile. Empty if Blame is the end.
+	// Chain continues from Blame to the end of the critical path: what each culprit in
+	// turn mostly did. It is empty if Blame is the end.
 	Chain []Part `json:"chain,omitempty"`
-	// Parts are what the slow task itself did or waited for, largest first.
+	// Parts are what the slow task did or waited for, largest first.
 	Parts []Part `json:"parts"`
-	// Roots are the same time by what the critical path ends at: a wait for a
-	// task is replaced by what that task did. They add up to DelayNS, too.
+	// Roots attribute the same time to the ends of the critical path: a wait for a task
+	// is replaced by what that task did. They add up to DelayNS as well.
 	Roots []Part `json:"roots"`
 	Path  []Step `json:"path"`
 }
 
-// Part is all time of one outlier that went to one cause and one culprit.
+// Part is the time of an outlier with the same cause and culprit.
 type Part struct {
 	Cause  Cause  `json:"cause"`
 	By     *Who   `json:"by,omitempty"`
 	NS     int64  `json:"ns"`
-	Count  int    `json:"count"`            // stretches
-	Reason string `json:"reason,omitempty"` // of what is unexplained
+	Count  int    `json:"count"`            // number of intervals
+	Reason string `json:"reason,omitempty"` // if unexplained
 }
 
-// Step is one stretch of the critical path. Those of depth 0 are the slow
-// task's own and leave no gap; deeper ones are what the step above them, which
-// covers their time, waited for.
+// Step is an interval of the critical path. Steps of depth 0 belong to the slow task
+// and are contiguous; deeper ones explain the step above them.
 type Step struct {
 	FromMonoNS uint64 `json:"from_mono_ns"`
 	ToMonoNS   uint64 `json:"to_mono_ns"`
@@ -87,10 +86,10 @@ type Step struct {
 	Cause      Cause  `json:"cause"`
 	By         *Who   `json:"by,omitempty"`
 	Why        string `json:"why,omitempty"`
-	Count      int    `json:"count,omitempty"` // stretches, if several short ones are put together
-	Waker      *Who   `json:"waker,omitempty"` // of what was blocked
-	// Where the task, or its waker, was in the kernel, as far as a rule has asked
-	// for it; the innermost frame first.
+	Count      int    `json:"count,omitempty"` // number of intervals, if merged
+	Waker      *Who   `json:"waker,omitempty"` // if blocked
+	// Kernel stack of the task or its waker, innermost frame first, if the rule records
+	// it.
 	Stack      []string `json:"stack,omitempty"`
 	WakerStack []string `json:"waker_stack,omitempty"`
 }
@@ -111,17 +110,17 @@ const (
 	KindUnknown    = "unknown"
 )
 
-// Who is a culprit, a waker or a task; fields that do not apply are empty.
+// Who is a culprit, a waker or a task. Fields that do not apply are empty.
 type Who struct {
 	Kind     string `json:"kind"`
 	Name     string `json:"name"`
 	TID      int    `json:"tid,omitempty"`
 	PID      int    `json:"pid,omitempty"`
 	Comm     string `json:"comm,omitempty"`
-	Prio     int    `json:"prio,omitempty"` // the kernel's: 120 is nice 0, below 100 real time
+	Prio     int    `json:"prio,omitempty"` // of the kernel: 120 is nice 0, below 100 real-time
 	Policy   string `json:"policy,omitempty"`
 	Cgroup   string `json:"cgroup,omitempty"`
 	Device   string `json:"device,omitempty"`
 	Function string `json:"function,omitempty"`
-	For      *Who   `json:"for,omitempty"` // a kernel thread or a device: whom it worked for
+	For      *Who   `json:"for,omitempty"` // kernel thread, work or device: on whose behalf
 }

@@ -7,46 +7,35 @@ import (
 	"sort"
 )
 
-// waited is time ready to run.
-func (w *walker) waited(out []piece, t *task, s, whole *segment) []piece {
+// runnableSegment explains runnable time.
+func (w *walker) runnableSegment(out []piece, t *task, s, full *segment) []piece {
 	n := int(s.cpu)
-	w.overlay(n, s.from, s.to, func(o *over, from, to uint64) {
-		out = w.put(out, w.overPiece(t.tid, n, o, from, to, "runnable"))
+	w.overlay(n, s.from, s.to, func(o *interruption, from, to uint64) {
+		out = w.add(out, w.interruptionPiece(t.tid, n, o, from, to, "runnable"))
 	}, func(from, to uint64) {
-		out = w.behind(out, t, s, whole, from, to)
+		out = w.runnableBehind(out, t, s, full, from, to)
 	})
 	return out
 }
 
-// behind is time ready to run in which the CPU ran tasks.
-func (w *walker) behind(out []piece, t *task, s, whole *segment, from, to uint64) []piece {
-	at := from
+// runnableBehind explains runnable time by the tasks that ran on the CPU.
+func (w *walker) runnableBehind(out []piece, t *task, s, full *segment, from, to uint64) []piece {
+	var runs []run
 	if c := w.m.cpus[int(s.cpu)]; c != nil {
-		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > from })
-		for ; i < len(c.runs) && c.runs[i].from < to; i++ {
-			r := &c.runs[i]
-			lo, hi := max(r.from, at), min(r.to, to)
-			if lo >= hi {
-				continue
-			}
-			out = w.behindOne(out, t, s, whole, at, lo, -1, 0)
-			out = w.behindOne(out, t, s, whole, lo, hi, r.tid, r.prio)
-			at = hi
-		}
+		runs = c.runs
 	}
-	return w.behindOne(out, t, s, whole, at, to, -1, 0)
+	split(runs, from, to, func(r *run, from, to uint64) { out = w.runnableBehindTask(out, t, s, full, from, to, r.tid, r.prio) },
+		func(from, to uint64) { out = w.runnableBehindTask(out, t, s, full, from, to, unknownTask, 0) })
+	return out
 }
 
-// behindOne is time ready to run in which one task had the CPU; 0: idle, -1: not known.
-func (w *walker) behindOne(out []piece, t *task, s, whole *segment, from, to uint64, tid, prio int) []piece {
-	if from >= to {
-		return out
-	}
+// runnableBehindTask explains runnable time behind one task; tid 0: idle, -1: unknown.
+func (w *walker) runnableBehindTask(out []piece, t *task, s, full *segment, from, to uint64, tid, prio int) []piece {
 	p := piece{from: from, to: to, task: t.tid, cpu: int(s.cpu), state: "runnable"}
-	if until := w.m.throttled(t, s, whole, from, to); until > from {
+	if until := w.m.throttled(t, s, full, from, to); until > from {
 		q := p
 		q.to, q.cause, q.by = until, Throttled, w.m.whoQuota(t)
-		out = w.put(out, q)
+		out = w.add(out, q)
 		if p.from = until; p.from >= p.to {
 			return out
 		}
@@ -55,38 +44,37 @@ func (w *walker) behindOne(out []piece, t *task, s, whole *segment, from, to uin
 	case tid == t.tid:
 		p.cause, p.by = Runnable, w.m.whoSelf("switch")
 	case tid < 0:
-		p.cause, p.reason = Unexplained, w.m.why(from)
+		p.cause, p.reason = Unexplained, w.m.unknownReason(from)
 		p.why = p.reason
 	case tid == 0:
-		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the CPU was idle and had to take it up"
-	case prio < t.rank(s):
-		p.cause, p.by = Preempted, w.m.whoRan(tid, prio)
-	case t.rank(s) < realTime && prio > t.rank(s):
-		p.cause, p.by, p.why = Runnable, w.m.whoRan(tid, prio), "which goes after it, but was in the kernel with interrupts or preemption off"
+		p.cause, p.by, p.why = Runnable, w.m.whoSelf("idle"), "the idle CPU had to wake up"
+	case prio < t.prioIn(s):
+		p.cause, p.by = Preempted, w.m.whoAtPrio(tid, prio)
+	case t.prioIn(s) < realTime && prio > t.prioIn(s):
+		p.cause, p.by, p.why = Runnable, w.m.whoAtPrio(tid, prio), "which has a lower priority, but was in the kernel with interrupts or preemption off"
 	default:
-		p.cause, p.by = Runnable, w.m.whoRan(tid, prio)
-		return w.misplaced(out, t, whole, p)
+		p.cause, p.by = Runnable, w.m.whoAtPrio(tid, prio)
+		return w.misplaced(out, t, full, p)
 	}
-	return w.put(out, p)
+	return w.add(out, p)
 }
 
-// realTime is the first of the kernel's priorities that is not a real-time one.
+// realTime is the lowest kernel priority that is not a real-time one.
 const realTime = 100
 
-// rank is the kernel's priority of a task in a stretch: the smaller goes first.
-func (t *task) rank(s *segment) int {
+// prioIn returns a task's kernel priority in a segment; lower values go first.
+func (t *task) prioIn(s *segment) int {
 	if s.prio != 0 {
 		return int(s.prio)
 	}
 	return t.prio
 }
 
-// throttled returns until when in [from, to] the task may not run, as its
-// cgroup has used up its quota.
-func (m *model) throttled(t *task, s, whole *segment, from, to uint64) uint64 {
+// throttled returns until when in [from, to] the task's cgroup is throttled, or 0.
+func (m *model) throttled(t *task, s, full *segment, from, to uint64) uint64 {
 	c := m.cpus[int(s.cpu)]
 	if c == nil || len(c.quota) == 0 {
-		if whole.throttled {
+		if full.throttled {
 			return to
 		}
 		return 0
@@ -105,52 +93,52 @@ func (m *model) throttled(t *task, s, whole *segment, from, to uint64) uint64 {
 }
 
 func (m *model) sameCgroup(a, b int) bool {
-	fa, ok := m.fact(a)
-	fb, also := m.fact(b)
+	fa, ok := m.taskInfo(a)
+	fb, also := m.taskInfo(b)
 	return ok && also && fa.quotaCgroup() != "" && fa.quotaCgroup() != "/" && fa.quotaCgroup() == fb.quotaCgroup()
 }
 
-// placement is the shortest wait that is wrong placement: balancing takes its time.
-const placement = 100_000
+// minMisplaced is the shortest wait called misplaced: load balancing takes time.
+const minMisplaced = 100_000
 
-// misplaced cuts a wait behind tasks of the same rank by whether another CPU
-// was idle meanwhile.
-func (w *walker) misplaced(out []piece, t *task, whole *segment, p piece) []piece {
-	if whole.to-whole.from < placement {
-		return w.put(out, p)
+// misplaced splits a wait behind tasks of equal priority by whether another CPU was
+// idle.
+func (w *walker) misplaced(out []piece, t *task, full *segment, p piece) []piece {
+	if full.to-full.from < minMisplaced {
+		return w.add(out, p)
 	}
 	idles := w.idleTimes()
 	at := p.from
 	i := sort.Search(len(idles), func(i int) bool { return idles[i].to > p.from })
 	for ; i < len(idles) && idles[i].from < p.to; i++ {
 		lo, hi := max(idles[i].from, at), min(idles[i].to, p.to)
-		if hi < lo+placement/10 {
-			continue // others come and go
+		if hi < lo+minMisplaced/10 {
+			continue // too short to matter
 		}
 		q := p
 		q.from, q.to = at, lo
-		out = w.put(out, q)
-		q.from, q.to, q.cause, q.why = lo, hi, Misplaced, w.m.idleWords(t.tid, idles[i].cpu)
-		out = w.put(out, q)
+		out = w.add(out, q)
+		q.from, q.to, q.cause, q.why = lo, hi, Misplaced, w.m.idleText(t.tid, idles[i].cpu)
+		out = w.add(out, q)
 		at = hi
 	}
 	p.from = at
-	return w.put(out, p)
+	return w.add(out, p)
 }
 
-// idle is a stretch in which some CPU was idle.
+// idle is an interval in which a CPU was idle.
 type idle struct {
 	from, to uint64
 	cpu      int
 }
 
-// idleTimes lists when any CPU was idle, within the outlier's time. The stretches
-// do not overlap: each names the CPU that was idle longest from there on.
+// idleTimes returns the intervals in which some CPU was idle, without overlap; each
+// names the CPU that stayed idle longest.
 func (w *walker) idleTimes() []idle {
-	if w.idled {
+	if w.idlesKnown {
 		return w.idles
 	}
-	w.idled = true
+	w.idlesKnown = true
 	var all []idle
 	for n, c := range w.m.cpus {
 		i := sort.Search(len(c.runs), func(i int) bool { return c.runs[i].to > w.outlier.Start })
@@ -175,9 +163,9 @@ func (w *walker) idleTimes() []idle {
 	return w.idles
 }
 
-// idleWords says what an idle CPU means for a task that waits elsewhere.
-func (m *model) idleWords(tid, n int) string {
-	f, ok := m.fact(tid)
+// idleText describes whether a waiting task could have used an idle CPU.
+func (m *model) idleText(tid, n int) string {
+	f, ok := m.taskInfo(tid)
 	switch {
 	case !ok || f.CPUs == nil:
 		return fmt.Sprintf("while CPU %d was idle", n)

@@ -226,7 +226,7 @@ func TestTruthOfSimulatedMachines(t *testing.T) {
 				want[x.state] += int64(hi - lo)
 				switch {
 				case x.state != "blocked":
-				case x.cause == "" || x.to > o.End+lateness: // what ends it is past all that is read
+				case x.cause == "" || x.to > o.End+lateEvents: // what ends it is past all that is read
 					open = true
 				default:
 					want[string(x.cause)] += int64(hi - lo)
@@ -305,12 +305,12 @@ func TestSumsOfAnything(t *testing.T) {
 		}
 		var names Names
 		if seed%2 == 0 { // and whatever is said of what there is
-			names.Covered = map[int][]Stretch{}
+			names.Covered = map[int][]Interval{}
 			for cpu := range 1 + rnd.IntN(6) {
 				at := 800_000 + rnd.Uint64N(1_000_000)
 				for range rnd.IntN(4) {
 					to := at + rnd.Uint64N(2_000_000)
-					names.Covered[cpu] = append(names.Covered[cpu], Stretch{at, to})
+					names.Covered[cpu] = append(names.Covered[cpu], Interval{at, to})
 					at = to + rnd.Uint64N(500_000)
 				}
 			}

@@ -3,17 +3,18 @@ package explain
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
-// Most lines of WriteText.
+// Maximum lines in WriteText.
 const (
 	textParts = 24
 	textSteps = 60
 )
 
-// WriteText writes a result for people: verdict, advice, parts, path. Lines are
-// as long as they must be, without colours, and printable whatever names there are.
+// WriteText writes a result for people: verdict, advice, parts, path. Lines are not
+// wrapped and have no colors; all text is printable.
 func (r *Result) WriteText(out io.Writer) {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -27,41 +28,41 @@ func (r *Result) WriteText(out io.Writer) {
 		b.WriteString("\nWhere the time went:\n")
 		writeParts(line, r.Parts, r.DelayNS)
 	}
-	if !sameParts(r.Parts, r.Roots) {
-		b.WriteString("\nWhat that came from, in the end:\n")
+	if !slices.Equal(r.Parts, r.Roots) {
+		b.WriteString("\nRoot causes:\n")
 		writeParts(line, r.Roots, r.DelayNS)
 	}
 	if len(r.Path) > 0 {
 		b.WriteString("\nThe critical path, in ms since its start:\n")
 		r.writePath(line)
 	}
-	_, _ = io.WriteString(out, b.String()) // who wants the error asks the writer
+	_, _ = io.WriteString(out, b.String()) // out keeps its error
 }
 
-// WritePath writes only the critical path, as WriteText does.
+// WritePath writes the critical path in the format of WriteText.
 func (r *Result) WritePath(out io.Writer) {
 	var b strings.Builder
 	b.WriteString("The critical path, in ms since its start:\n")
 	r.writePath(func(format string, args ...any) {
 		b.WriteString(printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")) + "\n")
 	})
-	_, _ = io.WriteString(out, b.String()) // who wants the error asks the writer
+	_, _ = io.WriteString(out, b.String()) // out keeps its error
 }
 
-func writeParts(line func(string, ...any), parts []Part, whole int64) {
+func writeParts(line func(string, ...any), parts []Part, total int64) {
 	for i := range parts {
 		if i == textParts && len(parts) > textParts+1 {
 			var rest int64
 			for j := i; j < len(parts); j++ {
 				rest += parts[j].NS
 			}
-			line("  %12s us %5.1f %%  %d more", micros(rest), percent(rest, whole), len(parts)-i)
+			line("  %12s us %5.1f %%  %d more", microseconds(rest), percent(rest, total), len(parts)-i)
 			return
 		}
 		p := &parts[i]
 		by := p.Reason
 		if p.By != nil {
-			by = title(p.By)
+			by = describe(p.By)
 			if p.By.Kind == KindTask && p.By.Cgroup != "" && p.By.Cgroup != "/" {
 				by += " in " + p.By.Cgroup
 			}
@@ -70,27 +71,15 @@ func writeParts(line func(string, ...any), parts []Part, whole int64) {
 		if p.Count > 1 {
 			times = fmt.Sprintf("  (%d times)", p.Count)
 		}
-		line("  %12s us %5.1f %%  %-14s %s%s", micros(p.NS), percent(p.NS, whole), p.Cause, by, times)
+		line("  %12s us %5.1f %%  %-14s %s%s", microseconds(p.NS), percent(p.NS, total), p.Cause, by, times)
 	}
-	line("  %12s us in all", micros(whole))
+	line("  %12s us in all", microseconds(total))
 }
 
-func sameParts(a, b []Part) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
+func percent(ns, total int64) float64 { return 100 * float64(ns) / float64(max(total, 1)) }
 
-func percent(ns, whole int64) float64 { return 100 * float64(ns) / float64(max(whole, 1)) }
-
-// micros writes nanoseconds as microseconds, to the last one.
-func micros(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
+// microseconds formats nanoseconds as microseconds, without rounding.
+func microseconds(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 
 func (r *Result) writePath(line func(string, ...any)) {
 	least := uint64(0)
@@ -106,7 +95,7 @@ func (r *Result) writePath(line func(string, ...any)) {
 		}
 		what := string(s.Cause)
 		if s.By != nil && (s.By.Kind != KindTask || s.By.TID != s.Task.TID) {
-			what += " by " + title(s.By)
+			what += " by " + describe(s.By)
 		}
 		if s.Why != "" {
 			what += ", " + s.Why

@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// verdict says in one sentence where the time went.
+// verdict summarizes in one sentence where the time went.
 func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
-	b.WriteString(w.head(r))
-	groups := grouped(r.Parts)
+	b.WriteString(w.subject(r))
+	groups := groupByCause(r.Parts)
 	for i := range groups {
 		g := &groups[i]
 		if i >= 3 || i > 0 && g.ns < r.DelayNS/10 {
@@ -30,21 +30,21 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 				switch {
 				case j > 0 || g.cause != Reclaim && g.cause != Compaction && g.cause != PageFault:
 					b.WriteString(", which " + w.link(l))
-				case l.By != g.parts[0].By: // what the slow task did itself
+				case l.By != g.parts[0].By: // not done by the slow task itself
 					b.WriteString(", where it " + w.link(l))
 				}
 			}
 		}
 	}
 	if wk := w.wokenBy(); wk != nil {
-		b.WriteString(", woken by " + title(wk))
+		b.WriteString(", woken by " + describe(wk))
 	}
 	b.WriteString(".")
 	return printable(b.String())
 }
 
-// head says what was slow, and how slow.
-func (w *walker) head(r *Result) string {
+// subject describes what was slow, and how slow.
+func (w *walker) subject(r *Result) string {
 	o, d := w.outlier, duration(r.DelayNS)
 	who := r.Task.Name
 	still := o.Cause == "timeout"
@@ -56,7 +56,7 @@ func (w *walker) head(r *Result) string {
 	}
 	switch o.Track {
 	case "wakeup":
-		return fmt.Sprintf("%s %s %s to run on CPU %d", who, has("waited", "has waited"), d, w.waitCPU())
+		return fmt.Sprintf("%s %s %s to run on CPU %d", who, has("waited", "has waited"), d, w.longestWaitCPU())
 	case "offcpu":
 		s := fmt.Sprintf("%s %s off the CPU for %s", who, has("was", "has been"), d)
 		if o.Syscall != "" {
@@ -68,7 +68,7 @@ func (w *walker) head(r *Result) string {
 	case "block":
 		what, device := "request", o.Device
 		if q := w.m.requestOf(o); q != nil {
-			what, who = w.m.requestWords(q), w.m.whoOwner(q).Name
+			what, who = w.m.requestText(q), w.m.whoOwner(q).Name
 		}
 		return fmt.Sprintf("a %s by %s %s %s on %s", what, who, has("took", "has taken"), d, device)
 	case "irq":
@@ -82,10 +82,10 @@ func (w *walker) head(r *Result) string {
 	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }
 
-// waitCPU is where the task waited longest to run.
-func (w *walker) waitCPU() int {
+// longestWaitCPU returns the CPU on which the task waited longest to run.
+func (w *walker) longestWaitCPU() int {
 	best, most := w.outlier.CPU, uint64(0)
-	w.ready(func(s *segment, from, to uint64) {
+	w.visitRunnable(func(s *segment, from, to uint64) {
 		if to-from > most {
 			best, most = int(s.cpu), to-from
 		}
@@ -93,8 +93,8 @@ func (w *walker) waitCPU() int {
 	return best
 }
 
-// ready visits the stretches in which the slow task waited for a CPU.
-func (w *walker) ready(visit func(s *segment, from, to uint64)) {
+// visitRunnable visits the runnable intervals of the slow task.
+func (w *walker) visitRunnable(visit func(s *segment, from, to uint64)) {
 	t := w.m.tasks[w.outlier.TID]
 	if t == nil {
 		return
@@ -107,11 +107,11 @@ func (w *walker) ready(visit func(s *segment, from, to uint64)) {
 	}
 }
 
-// wokenBy is who made a task runnable that then waited for a CPU.
+// wokenBy returns the waker in a wakeup outlier, or nil.
 func (w *walker) wokenBy() *Who {
 	var by *Who
 	if w.outlier.Track == "wakeup" {
-		w.ready(func(s *segment, _, _ uint64) {
+		w.visitRunnable(func(s *segment, _, _ uint64) {
 			if by == nil && s.wake != nil {
 				by = w.m.whoWoke(s.wake)
 			}
@@ -120,15 +120,15 @@ func (w *walker) wokenBy() *Who {
 	return by
 }
 
-// group is all parts of one cause.
+// group is the parts with the same cause.
 type group struct {
 	cause Cause
 	ns    int64
 	parts []Part
 }
 
-// grouped puts parts of one cause together, the largest group first.
-func grouped(parts []Part) []group {
+// groupByCause groups parts by cause, largest group first.
+func groupByCause(parts []Part) []group {
 	var out []group
 	at := map[Cause]int{}
 	for i := range parts {
@@ -145,12 +145,12 @@ func grouped(parts []Part) []group {
 	return out
 }
 
-// title names a culprit in a sentence.
-func title(w *Who) string {
+// describe returns a culprit as part of a sentence.
+func describe(w *Who) string {
 	s := w.Name
 	switch w.Kind {
 	case KindTask:
-		s += rank(w)
+		s += priorityText(w)
 	case KindIRQ:
 		return "interrupt " + s
 	case KindSoftirq:
@@ -172,18 +172,18 @@ func title(w *Who) string {
 	if w.For != nil {
 		switch w.Kind {
 		case KindNetwork:
-			s += ", from " + title(w.For)
+			s += ", from " + describe(w.For)
 		case KindWork:
-			s += ", queued by " + title(w.For)
+			s += ", queued by " + describe(w.For)
 		default:
-			s += ", at work for " + title(w.For)
+			s += ", on behalf of " + describe(w.For)
 		}
 	}
 	return s
 }
 
-// rank says what lets a task go before others.
-func rank(w *Who) string {
+// priorityText describes an unusual priority.
+func priorityText(w *Who) string {
 	switch {
 	case w.Prio < 0:
 		return " (SCHED_DEADLINE)"
@@ -198,7 +198,7 @@ func rank(w *Who) string {
 	return ""
 }
 
-// duration writes nanoseconds for people.
+// duration formats nanoseconds for people.
 func duration(ns int64) string {
 	v := float64(ns)
 	switch {
@@ -212,7 +212,7 @@ func duration(ns int64) string {
 	return fmt.Sprintf("%.2f s", v/1e9)
 }
 
-// printable keeps a hostile name from moving the cursor of a terminal.
+// printable replaces control characters in names, which may be hostile.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

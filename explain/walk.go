@@ -7,14 +7,14 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Bounds of one critical path.
+// Limits of one critical path.
 const (
 	maxDepth  = 12
 	maxPieces = 1 << 18 // of the slow task
-	maxBelow  = 1 << 16 // of all others together
+	maxBelow  = 1 << 16 // of all other tasks
 )
 
-// piece is one stretch of the critical path, with what lies below it.
+// piece is an interval of the critical path. below explains it further.
 type piece struct {
 	from, to uint64
 	task     int
@@ -23,25 +23,25 @@ type piece struct {
 	cause    Cause
 	by       *Who
 	why      string
-	reason   string // unexplained: why
+	reason   string // of Unexplained
 	waker    *Who
 	below    []piece
 }
 
-// walker follows the critical path of one outlier.
+// walker computes the critical path of one outlier.
 type walker struct {
-	m       *model
-	outlier *Outlier
-	pieces  int
-	below   int
-	nested  int   // works that wait for each other
-	stack   []int // tasks that the path is in
-	idles   []idle
-	idled   bool
+	m          *model
+	outlier    *Outlier
+	pieces     int
+	below      int
+	nested     int   // depth of works waiting for works
+	stack      []int // tasks on the current path
+	idles      []idle
+	idlesKnown bool
 }
 
-// put adds a piece to a list, or lengthens the last one.
-func (w *walker) put(list []piece, p piece) []piece {
+// add appends a piece or extends the last one.
+func (w *walker) add(list []piece, p piece) []piece {
 	if p.from >= p.to {
 		return list
 	}
@@ -58,10 +58,10 @@ func (w *walker) put(list []piece, p piece) []piece {
 	} else {
 		w.below++
 	}
-	return add(list, p)
+	return appendGrow(list, p)
 }
 
-// follow returns the pieces of [from, to] of a task, without a gap.
+// follow returns contiguous pieces that cover [from, to] of a task.
 func (w *walker) follow(tid int, from, to uint64) []piece {
 	if from >= to {
 		return nil
@@ -73,70 +73,70 @@ func (w *walker) follow(tid int, from, to uint64) []piece {
 	if t := w.m.tasks[tid]; t != nil {
 		i := sort.Search(len(t.segments), func(i int) bool { return t.segments[i].to > from })
 		for ; i < len(t.segments) && t.segments[i].from < to; i++ {
-			whole := &t.segments[i]
-			s := *whole
-			if s.from > at && i == 0 && len(w.stack) == 1 && w.began(&s) {
-				s.from = at // its tracker says so
+			full := &t.segments[i]
+			s := *full
+			if s.from > at && i == 0 && len(w.stack) == 1 && w.trackedFromStart(&s) {
+				s.from = at // known from the tracker
 			}
-			out = w.put(out, w.unexplained(tid, at, s.from, w.m.why(at)))
+			out = w.add(out, w.unexplained(tid, at, s.from, w.m.unknownReason(at)))
 			s.from, s.to = max(s.from, at), min(s.to, to)
 			if s.from >= s.to {
 				continue
 			}
 			if w.pieces > maxPieces || len(w.stack) > 1 && w.below > maxBelow {
-				out = w.put(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
+				out = w.add(out, w.unexplained(tid, s.from, to, "the path has too many steps"))
 				return out
 			}
-			out = w.segment(out, t, &s, whole)
+			out = w.segment(out, t, &s, full)
 			at = s.to
 		}
 	}
-	return w.put(out, w.unexplained(tid, at, to, w.m.why(at)))
+	return w.add(out, w.unexplained(tid, at, to, w.m.unknownReason(at)))
 }
 
-// began tells whether the slow task was in this state since the outlier's
-// start, although the trace begins later: its tracker has seen it.
-func (w *walker) began(s *segment) bool {
-	return s.from <= w.m.whole && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
+// trackedFromStart reports whether the tracker knows the slow task's state since the
+// outlier's start, before the trace begins.
+func (w *walker) trackedFromStart(s *segment) bool {
+	return s.from <= w.m.coveredFrom && (w.outlier.Track == "offcpu" && s.state == blocked || w.outlier.Track == "wakeup" && s.state == runnable)
 }
 
-// sure tells whether a task that waited for a CPU cannot have got it unseen: all
-// the time the CPU's events are there, or the task's tracker says so.
-func (w *walker) sure(s *segment) bool {
+// runnableCertain reports whether a runnable task cannot have run unseen: the CPU is
+// covered, or the tracker knows.
+func (w *walker) runnableCertain(s *segment) bool {
 	list := w.m.names.Covered[int(s.cpu)]
-	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Stretch) bool {
+	return len(list) == 0 || len(w.stack) == 1 && w.outlier.Track == "wakeup" || slices.ContainsFunc(list, func(c Interval) bool {
 		return c.From <= s.from && min(s.to, w.outlier.End) <= c.To
 	})
 }
 
-// why says why nothing is known of a moment.
-func (m *model) why(at uint64) string {
+// unknownReason returns why nothing is known about a time.
+func (m *model) unknownReason(at uint64) string {
 	switch {
-	case m.begin == 0:
+	case m.firstEventTime == 0:
 		return "the trace is empty"
-	case !m.seen[trace.SchedSwitch]:
+	case !m.eventSeen[trace.SchedSwitch]:
 		return "the recorder's event group sched is off"
-	case at < m.whole:
+	case at < m.coveredFrom:
 		return "the history is too short"
-	case m.hole(at):
-		return overwritten
+	case m.recordsMissing(at):
+		return reasonOverwritten
 	case m.full:
-		return "the trace has more events than are looked at"
+		return "the trace has too many events"
 	case m.damaged:
 		return "the trace is damaged"
 	}
 	return "records are missing"
 }
 
-const overwritten = "records of that time were overwritten before they were read"
+const reasonOverwritten = "records of that time were overwritten before they were read"
 
-// hole tells whether some CPU's records of a moment are missing.
-func (m *model) hole(at uint64) bool {
+// recordsMissing reports whether records of some CPU are missing at a time.
+func (m *model) recordsMissing(at uint64) bool {
 	for _, list := range m.names.Covered {
-		if m.looks++; m.looks > maxLooks {
+		if m.scanned++; m.scanned > maxScanned {
 			return false
 		}
-		if !slices.ContainsFunc(list, func(s Stretch) bool { return s.From <= at && at <= s.To }) {
+		if !slices.ContainsFunc(list, func(s Interval) bool { return s.From <= at && at <= s.To }) {
 			return true
 		}
 	}
@@ -147,47 +147,57 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 	return piece{from: from, to: to, task: tid, cpu: -1, state: "unknown", cause: Unexplained, reason: reason, why: reason}
 }
 
-// segment explains one stretch; whole is the same, not cut to what is asked for.
-func (w *walker) segment(out []piece, t *task, s, whole *segment) []piece {
+// segment explains s, which is full clipped to the requested interval.
+func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 	switch s.state {
 	case running:
-		return w.ran(out, t, s)
+		return w.runSegment(out, t, s)
 	case runnable:
-		if !w.sure(whole) {
-			return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(whole.from)))
+		if !w.runnableCertain(full) {
+			return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(full.from)))
 		}
-		return w.waited(out, t, s, whole)
+		return w.runnableSegment(out, t, s, full)
 	case blocked:
-		return w.slept(out, t, s, whole)
+		return w.blockedSegment(out, t, s, full)
 	}
-	return w.put(out, w.unexplained(t.tid, s.from, s.to, w.m.why(s.from)))
+	return w.add(out, w.unexplained(t.tid, s.from, s.to, w.m.unknownReason(s.from)))
 }
 
-// overlay cuts [from, to] of a CPU into what interrupts took, and the rest.
-func (w *walker) overlay(n int, from, to uint64, covered func(o *over, from, to uint64), rest func(from, to uint64)) {
-	at := from
+// overlay splits [from, to] of a CPU into interruptions and the rest.
+func (w *walker) overlay(n int, from, to uint64, covered func(o *interruption, from, to uint64), rest func(from, to uint64)) {
+	var list []interruption
 	if c := w.m.cpus[n]; c != nil {
-		i := sort.Search(len(c.overs), func(i int) bool { return c.overs[i].to > from })
-		for ; i < len(c.overs) && c.overs[i].from < to; i++ {
-			o := &c.overs[i]
-			lo, hi := max(o.from, at), min(o.to, to)
-			if lo >= hi {
-				continue
-			}
-			if lo > at {
-				rest(at, lo)
-			}
-			covered(o, lo, hi)
-			at = hi
+		list = c.interruptions
+	}
+	split(list, from, to, covered, rest)
+}
+
+// split calls inside for each element of a list ordered by time that overlaps
+// [from, to], clipped to it, and outside for the time between them.
+func split[T interface{ bounds() (from, to uint64) }](list []T, from, to uint64, inside func(x *T, from, to uint64), outside func(from, to uint64)) {
+	at := from
+	i := sort.Search(len(list), func(i int) bool { _, end := list[i].bounds(); return end > from })
+	for ; i < len(list); i++ {
+		lo, hi := list[i].bounds()
+		if lo >= to {
+			break
 		}
+		if lo, hi = max(lo, at), min(hi, to); lo >= hi {
+			continue
+		}
+		if lo > at {
+			outside(at, lo)
+		}
+		inside(&list[i], lo, hi)
+		at = hi
 	}
 	if at < to {
-		rest(at, to)
+		outside(at, to)
 	}
 }
 
-// overPiece is time that an interrupt or the hypervisor took.
-func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) piece {
+// interruptionPiece returns the piece of an interruption.
+func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64, state string) piece {
 	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context)}
 	switch o.kind {
 	case KindSoftirq:
@@ -200,96 +210,58 @@ func (w *walker) overPiece(tid, n int, o *over, from, to uint64, state string) p
 	return p
 }
 
-// ran is time on a CPU.
-func (w *walker) ran(out []piece, t *task, s *segment) []piece {
+// runSegment explains time on a CPU.
+func (w *walker) runSegment(out []piece, t *task, s *segment) []piece {
 	n := int(s.cpu)
-	w.overlay(n, s.from, s.to, func(o *over, from, to uint64) {
-		out = w.put(out, w.overPiece(t.tid, n, o, from, to, "interrupted"))
+	w.overlay(n, s.from, s.to, func(o *interruption, from, to uint64) {
+		out = w.add(out, w.interruptionPiece(t.tid, n, o, from, to, "interrupted"))
 	}, func(from, to uint64) {
-		out = w.onCPU(out, t, n, from, to)
+		out = w.splitMemoryWaits(out, t, n, from, to)
 	})
 	return out
 }
 
-// onCPU splits running time by what the task did there, as far as that is known.
-func (w *walker) onCPU(out []piece, t *task, n int, from, to uint64) []piece {
-	at := from
-	rest := func(from, to uint64) { out = w.spun(out, t, n, from, to) }
-	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > from })
-	for ; i < len(t.efforts) && t.efforts[i].from < to; i++ {
-		e := &t.efforts[i]
-		lo, hi := max(e.from, at), min(e.to, to)
-		if lo >= hi {
-			continue
-		}
-		rest(at, lo)
-		out = w.put(out, piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoEffort(t, e)})
-		at = hi
-	}
-	rest(at, to)
+// splitMemoryWaits separates reclaim and compaction from running time.
+func (w *walker) splitMemoryWaits(out []piece, t *task, n int, from, to uint64) []piece {
+	split(t.memoryWaits, from, to, func(e *memoryWait, from, to uint64) {
+		out = w.add(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: e.cause, by: w.m.whoMemory(t, e)})
+	}, func(from, to uint64) { out = w.splitLocks(out, t, n, from, to) })
 	return out
 }
 
-// spun takes out the waits for locks of the kernel in which a task keeps its CPU.
-func (w *walker) spun(out []piece, t *task, n int, from, to uint64) []piece {
-	at := from
-	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > from })
-	for ; i < len(t.locks) && t.locks[i].from < to; i++ {
-		l := &t.locks[i]
-		lo, hi := max(l.from, at), min(l.to, to)
-		if lo >= hi {
-			continue
-		}
-		out = w.inKernel(out, t, n, at, lo)
-		p := piece{from: lo, to: hi, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spun for a lock of the kernel"}
+// splitLocks separates spinning on kernel locks from running time.
+func (w *walker) splitLocks(out []piece, t *task, n int, from, to uint64) []piece {
+	split(t.lockWaits, from, to, func(l *lockWait, from, to uint64) {
+		p := piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: Locked, by: w.m.whoUnknown("an unknown holder"), why: "spinning on a kernel lock"}
 		if l.owner != 0 && l.owner != t.tid {
-			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, lo, hi)
+			p.by, p.below = w.m.whoTask(l.owner), w.descend(l.owner, from, to)
 		}
-		out = w.put(out, p)
-		at = hi
-	}
-	return w.inKernel(out, t, n, at, to)
+		out = w.add(out, p)
+	}, func(from, to uint64) { out = w.splitUserKernel(out, t, n, from, to) })
+	return out
 }
 
-// inKernel splits running time by user and kernel.
-func (w *walker) inKernel(out []piece, t *task, n int, from, to uint64) []piece {
-	if from >= to {
-		return out
-	}
+// splitUserKernel splits running time into user and kernel.
+func (w *walker) splitUserKernel(out []piece, t *task, n int, from, to uint64) []piece {
 	add := func(from, to uint64, cause Cause, why string) {
-		out = w.put(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
+		out = w.add(out, piece{from: from, to: to, task: t.tid, cpu: n, state: "running", cause: cause, by: w.m.whoTask(t.tid), why: why})
 	}
 	switch {
 	case len(t.guests) > 0:
-		at := from
-		i := sort.Search(len(t.guests), func(i int) bool { return t.guests[i].to > from })
-		for ; i < len(t.guests) && t.guests[i].from < to; i++ {
-			lo, hi := max(t.guests[i].from, at), min(t.guests[i].to, to)
-			add(at, lo, RunningKernel, "outside its guest")
-			add(lo, hi, RunningUser, "its guest ran")
-			at = max(at, hi)
-		}
-		add(at, to, RunningKernel, "outside its guest")
+		split(t.guests, from, to, func(_ *call, from, to uint64) { add(from, to, RunningUser, "its guest ran") },
+			func(from, to uint64) { add(from, to, RunningKernel, "outside its guest") })
 	case len(w.stack) == 1 && w.outlier.Track == "syscall" && t.tid == w.outlier.TID, w.m.kernelThread(t.tid):
 		add(from, to, RunningKernel, "")
-	case !w.m.seen[trace.SyscallEntry] && !w.m.seen[trace.SyscallExit]:
+	case !w.m.eventSeen[trace.SyscallEntry] && !w.m.eventSeen[trace.SyscallExit]:
 		add(from, to, Running, "")
 	default:
-		at := from
-		i := sort.Search(len(t.calls), func(i int) bool { return t.calls[i].to > from })
-		for ; i < len(t.calls) && t.calls[i].from < to; i++ {
-			c := &t.calls[i]
-			lo, hi := max(c.from, at), min(c.to, to)
-			add(at, lo, RunningUser, "")
-			add(lo, hi, RunningKernel, w.m.inWords(c.nr, c.name))
-			at = max(at, hi)
-		}
-		add(at, to, RunningUser, "")
+		split(t.calls, from, to, func(c *call, from, to uint64) { add(from, to, RunningKernel, w.m.callText(c.nr, c.name)) },
+			func(from, to uint64) { add(from, to, RunningUser, "") })
 	}
 	return out
 }
 
-// descend follows another task, unless the path comes from there.
+// descend follows another task, unless it is on the path already.
 func (w *walker) descend(tid int, from, to uint64) []piece {
 	if tid <= 0 || len(w.stack) >= maxDepth || w.below > maxBelow || slices.Contains(w.stack, tid) || w.m.tasks[tid] == nil {
 		return nil
@@ -297,25 +269,25 @@ func (w *walker) descend(tid int, from, to uint64) []piece {
 	return w.follow(tid, from, to)
 }
 
-// lockAt finds the wait for a lock of the kernel that covers a moment.
-func (t *task) lockAt(at uint64) *locking {
-	i := sort.Search(len(t.locks), func(i int) bool { return t.locks[i].to > at })
-	if i < len(t.locks) && t.locks[i].from <= at {
-		return &t.locks[i]
+// lockWaitAt returns the lock wait at a time, or nil.
+func (t *task) lockWaitAt(at uint64) *lockWait {
+	i := sort.Search(len(t.lockWaits), func(i int) bool { return t.lockWaits[i].to > at })
+	if i < len(t.lockWaits) && t.lockWaits[i].from <= at {
+		return &t.lockWaits[i]
 	}
 	return nil
 }
 
-func (t *task) effortAt(at uint64) *effort {
-	i := sort.Search(len(t.efforts), func(i int) bool { return t.efforts[i].to > at })
-	if i < len(t.efforts) && t.efforts[i].from <= at {
-		return &t.efforts[i]
+func (t *task) memoryWaitAt(at uint64) *memoryWait {
+	i := sort.Search(len(t.memoryWaits), func(i int) bool { return t.memoryWaits[i].to > at })
+	if i < len(t.memoryWaits) && t.memoryWaits[i].from <= at {
+		return &t.memoryWaits[i]
 	}
 	return nil
 }
 
-// callAt is the system call that a task is in when it blocks: its number, or
-// trace.CallNone or trace.CallException.
+// callAt returns the system call in which a task blocked: its number, trace.CallNone or
+// trace.CallException.
 func (t *task) callAt(s *segment) (nr int, name string) {
 	if nr = int(s.call); nr == trace.CallException {
 		return nr, ""

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadClock measures the offset between the two clocks now. It changes when
-// somebody sets the clock and after a suspend, so nobody should keep it long.
+// ReadClock measures the current offset between CLOCK_REALTIME and CLOCK_MONOTONIC. It
+// changes when the clock is set and after a suspend, so do not cache it.
 func ReadClock() Clock {
-	// The wall clock is read between two reads of the monotonic one; the
-	// tightest of a few tries is the least disturbed one.
+	// Read the wall clock between two reads of the monotonic clock and keep the try
+	// with the smallest error.
 	best := Clock{}
 	var width int64 = 1 << 62
 	for range 3 {
@@ -25,15 +25,15 @@ func ReadClock() Clock {
 	return best
 }
 
-// Wall converts nanoseconds of CLOCK_MONOTONIC into UTC.
+// Wall converts nanoseconds of CLOCK_MONOTONIC to UTC.
 func (c Clock) Wall(mono uint64) time.Time {
 	return time.Unix(0, int64(mono)+int64(c.WallMinusMono)).UTC()
 }
 
-// monoNow reads CLOCK_MONOTONIC, the clock of the kernel side.
+// monoNow returns CLOCK_MONOTONIC in nanoseconds, the clock of BPF programs.
 func monoNow() uint64 {
 	var ts unix.Timespec
-	// It cannot fail: the clock exists on every Linux and ts is valid memory.
+	// Cannot fail: the clock exists on every Linux and ts is valid memory.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return uint64(ts.Nano())
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Explanation says where the time of a snapshot's outliers went.
+// Explanation explains a snapshot's outliers.
 type Explanation struct {
-	JSON     any                // explain.json
-	Notes    []string           // what the reader must know before trusting it
+	JSON     any                // content of explain.json
+	Notes    []string           // caveats for the reader
 	Outliers []ExplainedOutlier // in the order of Meta.Outliers
 }
 
 // ExplainedOutlier is the explanation of one outlier.
 type ExplainedOutlier struct {
 	*tracker.Explained
-	Text string // for people: the verdict in the first line
+	Text string // for people; the first line is the verdict
 }
 
-// explain explains the outliers of a snapshot by its trace, and lets them carry
-// their verdicts. That it could not is noted, and costs the snapshot nothing else.
+// explain explains the outliers of a snapshot and adds the verdicts to them. An error
+// is noted in the snapshot.
 func (m *Manager) explain(traceDir string, meta *Meta, names *Names) *Explanation {
 	none := &Explanation{JSON: map[string]any{"version": 1, "outliers": []any{}}}
 	if m.opts.Explain == nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a file of a snapshot of at most most bytes. Actions may write
-// into a snapshot's directory, and a snapshot may come from anywhere: it
-// neither follows a link nor waits on a pipe.
+// ReadFile reads a file of a snapshot, of at most most bytes. Snapshots may come from
+// anywhere and actions may write into them, so it follows no symlinks and does not wait
+// on pipes.
 func ReadFile(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -37,8 +37,8 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// TracePath returns where the trace of a snapshot is. It follows no link: the
-// trace of a snapshot from elsewhere is in it, or there is none.
+// TracePath returns the path of a snapshot's trace directory, which must not be a
+// symlink.
 func TracePath(dir string) (string, error) {
 	path := filepath.Join(dir, TraceDir)
 	st, err := os.Lstat(path)
@@ -51,27 +51,31 @@ func TracePath(dir string) (string, error) {
 	return path, nil
 }
 
-// File is what a snapshot holds by one name: a file, or a directory with the sum
-// of the regular files below it.
+// File is an entry of a snapshot: a file, or a directory with the total size of its
+// files.
 type File struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
 
-// maxFiles bounds how many names Files returns.
+// maxFiles bounds the entries that Files returns.
 const maxFiles = 1000
 
-// Files lists what is in a snapshot by name, the first of very many. more tells
-// that there are more. It follows no link.
+// Files lists the entries of a snapshot by name; more means that the list is truncated.
+// It follows no symlinks.
 func Files(dir string) (files []File, more bool) {
 	left := maxCounted
-	_ = dirEntries(dir, 0, func(e os.DirEntry) bool { // what can be read is listed
+	_ = dirEntries(dir, 0, func(e os.DirEntry) bool { // errors only shorten the list
 		if more = len(files) == maxFiles; more {
 			return false
 		}
 		f := File{Name: e.Name()}
 		if e.IsDir() {
-			f.Bytes = sizeBelow(filepath.Join(dir, e.Name()), maxDepth, &left)
+			visitBelow(filepath.Join(dir, e.Name()), maxDepth, &left, func(info os.FileInfo) {
+				if info.Mode().IsRegular() {
+					f.Bytes += info.Size()
+				}
+			})
 		} else if info, err := e.Info(); err == nil {
 			f.Bytes = info.Size()
 		}
@@ -80,22 +84,4 @@ func Files(dir string) (files []File, more bool) {
 	})
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return files, more
-}
-
-func sizeBelow(dir string, depth int, left *int) (sum int64) {
-	if depth == 0 {
-		return 0
-	}
-	_ = dirEntries(dir, unix.O_NOFOLLOW, func(e os.DirEntry) bool {
-		if *left--; *left < 0 {
-			return false
-		}
-		if e.IsDir() {
-			sum += sizeBelow(filepath.Join(dir, e.Name()), depth-1, left)
-		} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			sum += info.Size()
-		}
-		return true
-	})
-	return sum
 }

@@ -10,11 +10,9 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// writeFolded writes one line per outlier for flame graphs: the task's name,
-// then its frames from the outermost to the innermost, those of inlined
-// functions with _[i], then the delay in
-// nanoseconds as the weight. The waker's stack is not in it: adding it would
-// count the same delay twice.
+// writeFolded writes one line per outlier for flame graphs: the task's name, its frames
+// from the outermost to the innermost (inlined ones marked _[i]), and the delay in
+// nanoseconds. The waker's stack is left out, as the delay would count twice.
 func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
 	for i := range outliers {
 		o := &outliers[i]
@@ -32,8 +30,7 @@ func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
 	return nil
 }
 
-// foldedFrame keeps a name from being read as two frames or two lines, and
-// makes it safe to print.
+// foldedFrame makes a name safe to print and removes separators from it.
 func foldedFrame(s string) string {
 	if s == "" {
 		return "[unknown]"

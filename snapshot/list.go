@@ -17,22 +17,22 @@ type Info struct {
 	Rule     string    `json:"rule"`
 	Reason   string    `json:"reason"`
 	Outliers int       `json:"outliers"`
-	DelayNS  int64     `json:"delay_ns"` // of the slowest one
+	DelayNS  int64     `json:"delay_ns"` // of the slowest outlier
 	Bytes    uint64    `json:"bytes"`    // on the disk
 	Notes    int       `json:"notes"`
 	Dir      string    `json:"dir"`
 }
 
-// Broken is a directory that has a snapshot's name, but is none.
+// Broken is a directory with the name of a snapshot that cannot be read as one.
 type Broken struct {
 	ID  string
 	Err error
 }
 
-// List returns the complete snapshots of a directory, oldest first, and those
-// that cannot be read. It needs no lock and no daemon.
+// List returns the readable and the broken snapshots of a directory, oldest first. It
+// needs no lock and no daemon.
 func List(dir string) ([]Info, []Broken, error) {
-	all, _, err := scan(dir)
+	all, _, err := listSnapshots(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -42,11 +42,11 @@ func List(dir string) ([]Info, []Broken, error) {
 		path := filepath.Join(dir, k.id.String())
 		m, err := ReadMeta(path)
 		if err == nil && m.ID != k.id.String() {
-			err = fmt.Errorf("read snapshot: %s says that it is %q", MetaFile, m.ID)
+			err = fmt.Errorf("read snapshot: %s has the id %q", MetaFile, m.ID)
 		}
 		if err != nil {
 			if _, gone := os.Lstat(path); os.IsNotExist(gone) {
-				continue // removed by retention meanwhile
+				continue // removed meanwhile
 			}
 			broken = append(broken, Broken{ID: k.id.String(), Err: err})
 			continue
@@ -56,7 +56,7 @@ func List(dir string) ([]Info, []Broken, error) {
 	return infos, broken, nil
 }
 
-// InfoOf sums up a snapshot whose snapshot.json has been read.
+// InfoOf returns the Info of the snapshot in dir.
 func InfoOf(m *Meta, dir string) Info { return infoOf(m, dir, diskBytes(dir)) }
 
 func infoOf(m *Meta, dir string, bytes uint64) Info {
@@ -71,44 +71,43 @@ func infoOf(m *Meta, dir string, bytes uint64) Info {
 	}
 }
 
-// List returns the complete snapshots, oldest first, and the broken ones. If the
-// disk does not answer, iothread.ErrTimeout.
+// List returns the readable and the broken snapshots, oldest first, or
+// iothread.ErrTimeout if the disk does not respond.
 func (s *Store) List() ([]Info, []Broken, error) {
 	type list struct {
 		infos  []Info
 		broken []Broken
 	}
-	l, err := ask(s, listLimit, func() (list, error) {
+	l, err := query(s, listLimit, func() (list, error) {
 		infos, broken, err := List(s.dir)
 		return list{infos, broken}, err
 	})
 	return l.infos, l.broken, err
 }
 
-// Usage sums up a directory of snapshots.
+// Usage is the disk usage of a store.
 type Usage struct {
 	Count int
 	Bytes uint64 // on the disk
-	Last  string // id of the newest; "": there is none
-	DirID string // device and inode of the directory, as the daemon sees it
+	Last  string // id of the newest snapshot, or ""
+	DirID string // device and inode of the directory
 }
 
-// How long a question may wait for the disk.
+// Time limits of disk queries.
 const (
 	listLimit  = 20 * time.Second
 	usageLimit = 500 * time.Millisecond
 )
 
-// Usage sums up the snapshots. It reads no file of theirs, so it takes no
-// longer than their number asks for; if the disk does not answer soon, it returns
-// iothread.ErrTimeout, and what it was the last time.
+// Usage returns the disk usage. It opens no snapshot. If the disk does not respond it
+// returns the last known usage and iothread.ErrTimeout.
 func (s *Store) Usage() (Usage, error) {
-	u, err := ask(s, usageLimit, func() (Usage, error) {
-		id, _, err := lookAt(s.dir)
+	u, err := query(s, usageLimit, func() (Usage, error) {
+		id, _, err := statDir(s.dir)
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
-		all, bytes, err := scan(s.dir)
+		all, bytes, err := listSnapshots(s.dir)
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
@@ -129,19 +128,18 @@ func (s *Store) Usage() (Usage, error) {
 	return u, err
 }
 
-// ask lets a thread of its own answer a question about the disk. Those that hang
-// are bounded.
-func ask[T any](s *Store, limit time.Duration, f func() (T, error)) (T, error) {
+// query runs f on a thread of its own. The number of queries that hang is bounded.
+func query[T any](s *Store, limit time.Duration, f func() (T, error)) (T, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case s.asking <- struct{}{}:
+	case s.queries <- struct{}{}:
 	case <-timer.C:
 		var none T
 		return none, iothread.ErrTimeout
 	}
 	return iothread.Do(limit, func() (T, error) {
-		defer func() { <-s.asking }()
+		defer func() { <-s.queries }()
 		return f()
 	})
 }

@@ -7,27 +7,26 @@ import (
 	"go.uber.org/zap"
 )
 
-// logEvery is how often one kind of trouble may reach the log.
-const logEvery = time.Minute
+const logInterval = time.Minute
 
-// logLimit lets one line through each logEvery, and says how many it kept back.
-type logLimit struct {
-	mu   sync.Mutex
-	next time.Time
-	held int
+// logLimiter passes one message per logInterval and reports how many it suppressed.
+type logLimiter struct {
+	mu         sync.Mutex
+	next       time.Time
+	suppressed int
 }
 
-func (l *logLimit) error(log *zap.Logger, now time.Time, msg string, fields ...zap.Field) {
+func (l *logLimiter) error(log *zap.Logger, now time.Time, msg string, fields ...zap.Field) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Before(l.next) {
-		l.held++
+		l.suppressed++
 		return
 	}
-	if l.held > 0 {
-		fields = append(fields, zap.Int("more_since_last", l.held))
+	if l.suppressed > 0 {
+		fields = append(fields, zap.Int("more_since_last", l.suppressed))
 	}
-	l.held = 0
-	l.next = now.Add(logEvery)
+	l.suppressed = 0
+	l.next = now.Add(logInterval)
 	log.Error(msg, fields...)
 }

@@ -1,6 +1,6 @@
-// Package snapshot saves what the flight recorder holds around an outlier:
-// when to freeze and drain, what belongs into one snapshot, how it gets onto
-// the disk, and how long it stays there.
+// Package snapshot saves the flight recorder's history around outliers: it freezes and
+// drains the recorder, selects the records of each snapshot, writes it to disk, and
+// removes old snapshots.
 package snapshot
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Bounds of one snapshot.
+// Limits of one snapshot.
 const (
 	minAfter  = time.Millisecond // the exit itself must be in the trace
 	maxJoined = 256              // outliers
@@ -33,44 +33,43 @@ type Options struct {
 	Recorder Recorder
 	Store    *Store
 	Clock    func() Clock // nil: ReadClock
-	Logger   *zap.Logger  // nil: silent
-	Host     Host         // empty fields but Tailcam are asked of the kernel
-	// RingRecords is how many records of history the ring of one CPU holds. The
-	// manager keeps as many of the already drained ones. 0: not known.
+	Logger   *zap.Logger  // nil: no log
+	Host     HostInfo     // empty fields except Tailcam are filled in from the kernel
+	// RingRecords is the capacity of one CPU's ring in records; the manager keeps as
+	// many drained records. 0: unknown.
 	RingRecords int
-	// RTPriority, 1 to 99, makes the threads that read the recorder and write
-	// snapshots real-time ones (SCHED_FIFO), so that no other task keeps them from
-	// reading before the recorder comes round, and from writing; 0: they are not.
+	// RTPriority, 1 to 99, runs the threads that read the recorder and write snapshots
+	// as SCHED_FIFO, so that they keep up on an overloaded machine; 0: normal priority.
 	// Needs CAP_SYS_NICE.
 	RTPriority int
-	// Queue bounds the snapshots that are open, waiting or being written; 0: 8.
+	// Queue bounds the snapshots that are open, queued or being written; 0: 8.
 	Queue int
-	// MaxJoin is how long after the first outlier's own window a snapshot may
-	// be kept open by outliers that join it; 0: a second.
+	// MaxJoin is how long later outliers may extend a snapshot beyond the first
+	// outlier's window; 0: 1s.
 	MaxJoin time.Duration
-	// StopTimeout bounds how long Run waits for the disk at its end; 0: 10s. A disk
-	// that does not answer at all is waited for no longer than 3s.
+	// StopTimeout bounds how long Run waits for pending writes when stopping; 0: 10s. A
+	// disk that does not respond at all is given 3s.
 	StopTimeout time.Duration
-	// Guard keeps a panic over one snapshot from ending the daemon, and counts it;
-	// nil: it is not counted.
+	// Guard recovers, logs and counts panics; nil: they are only recovered.
 	Guard *guard.Guard
-	// OnDone, if set, is told of every snapshot that was written or failed, one at
-	// a time; those whose outliers are named late come later. It must not block for long. The snapshot cannot be removed by
-	// retention while it runs; it may call Store.Hold to keep it longer.
+	// OnDone, if set, is called for every snapshot written or failed, one at a time but
+	// not always in order. It must not block for long. Retention does not remove the
+	// snapshot during the call; use Store.Hold to keep it longer.
 	OnDone func(Done)
-	// SyscallName gives the name of a system call, or ""; for the trace. Nil: none.
+	// SyscallName returns the name of a system call, or ""; nil: the trace has numbers
+	// only.
 	SyscallName func(nr int) string
-	// Names finds out what the numbers in a trace stand for; it may take a
-	// second or two. Nil: tasks.json names nothing.
-	Names func(trace.Mentioned) Names
-	// Explain tells where the time of the outliers went, by the trace in dir. A
-	// failure is noted in the snapshot. Nil: nothing is explained.
+	// Names looks up the references of a trace and may take a second or two; nil: no
+	// names.
+	Names func(trace.References) Names
+	// Explain explains the outliers of m from the trace in dir. An error is noted in
+	// the snapshot. Nil: no explanation.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
-	// WriteTrace replaces the CTF writer, for tests. On the store's thread.
+	// WriteTrace replaces the CTF writer in tests. It runs on the store's thread.
 	WriteTrace func(dir string, t trace.Trace) error
 }
 
-// Done is what became of one snapshot.
+// Done is the result of one snapshot.
 type Done struct {
 	ID       string
 	Dir      string // empty if it failed
@@ -79,65 +78,65 @@ type Done struct {
 	Err      error
 }
 
-// Stats counts since start.
+// Stats are counters since the start.
 type Stats struct {
-	Taken   uint64            // on the disk
-	Failed  uint64            // promised by an id, but not written
-	NoSpace uint64            // of those, for lack of space
-	Joined  uint64            // outliers that share another one's snapshot
-	Skipped map[string]uint64 // snapshot_skipped, by rule: too many at once, or stopping
-	Drains  uint64            // times that the recorder was read
-	// DrainErrors counts times that it could not be.
+	Taken   uint64            // written to disk
+	Failed  uint64            // announced by id, but not written
+	NoSpace uint64            // failed for lack of space
+	Joined  uint64            // outliers added to another outlier's snapshot
+	Skipped map[string]uint64 // by rule: queue full, or stopping
+	Drains  uint64            // reads of the recorder
+	// failed reads of the recorder
 	DrainErrors uint64
 	LastError   string // of the last failed snapshot
-	Stalls      uint64 // times that the disk did not answer for seconds
+	Stalls      uint64 // times the disk did not respond for seconds
 }
 
-// Manager turns outliers into snapshots. Submit, TakeNow, Thaw and Stats may
-// be called by several goroutines; Run owns the recorder.
+// Manager turns outliers into snapshots. All methods but Run may be called
+// concurrently; Run owns the recorder.
 //
-// The kernel side keeps the history at the outlier. The manager reads it at
-// once and releases it, so that the history of the next outlier can be kept,
-// and reads the rest at the end of the `after` window, or earlier if that would
-// be overwritten. Every record is read once.
+// The kernel side keeps the history of an outlier until it is drained. The manager
+// drains it at once, so that the next outlier's history can be kept, and drains the
+// rest when the `after` window ends, or earlier if it would be overwritten. Every
+// record is read once.
 type Manager struct {
-	opts  Options
-	log   *zap.Logger
-	wake  chan struct{}
-	queue chan job
-	ended chan struct{} // closed when Run has returned
-	tape  *tape         // of Run's goroutine, which makes it
+	opts    Options
+	log     *zap.Logger
+	wake    chan struct{}
+	queue   chan job
+	ended   chan struct{} // closed when Run returns
+	history *history      // used by Run only
 
-	drainLimit, writeLimit logLimit
-	stalled                bool // the disk did not answer when last looked at; of Run's goroutine
+	drainLimit, writeLimit logLimiter
+	stalled                bool // the disk is not responding; used by Run only
 
-	mu      sync.Mutex
-	open    []*window
-	slots   int // open, waiting, being written
-	garbage garbage
-	need    uint64 // drain at least up to here
-	thaw    bool   // history may be kept: drain in any case
-	stopped bool
-	stats   Stats
-	// Skipped since the rule's last snapshot; added to its next outlier.
+	mu         sync.Mutex
+	open       []*window
+	slots      int // snapshots open, queued or being written
+	gcPause    gcPause
+	drainUntil uint64 // drain at least up to this time
+	release    bool   // drain in any case: outliers may have kept history
+	stopped    bool
+	stats      Stats
+	// Snapshots skipped since the rule's last one; added to its next outlier.
 	skipped map[string]uint64
 }
 
-// window is one snapshot that is being collected.
+// window is a snapshot being collected.
 type window struct {
 	id       string
 	time     time.Time
 	rule     string
 	reason   string
-	limit    uint64 // to may not grow past it
-	asked    asked
+	limit    uint64 // maximum of request.to
+	request  request
 	rules    []RuleJSON
 	notes    []string
-	answer   chan Done // manual only
-	deadline uint64    // when to collect; asked.to, or now when stopping
+	answer   chan Done // TakeNow only
+	deadline uint64    // collect at this time: request.to, or now when stopping
 }
 
-// New checks the options. Nothing happens before Run.
+// New validates the options. Run does the work.
 func New(o Options) (*Manager, error) {
 	if o.Recorder == nil || o.Store == nil {
 		return nil, errors.New("new snapshot manager: recorder and store are required")
@@ -160,7 +159,7 @@ func New(o Options) (*Manager, error) {
 	if o.WriteTrace == nil {
 		o.WriteTrace = trace.Write
 	}
-	o.Host.fill()
+	o.Host.fillFromKernel()
 	return &Manager{
 		opts:    o,
 		log:     o.Logger,
@@ -172,24 +171,23 @@ func New(o Options) (*Manager, error) {
 	}, nil
 }
 
-// Submit arranges a snapshot for an outlier whose WantsSnapshot is set and
-// whose rule has snapshots. It returns the snapshot's id and sets o.Snapshot,
-// so the outlier can be published at once; "" and nil if it gets none. What
-// the queue refused is counted (Stats.Skipped) and added to o.Suppressed of
-// the rule's next outlier that gets one. A copy of o goes into snapshot.json,
-// with what its Later finds out: the recorder is read at once, whoever has yet
-// to be named. It does not block.
+// Submit schedules a snapshot for an outlier with WantsSnapshot whose rule has
+// snapshots enabled. It returns the snapshot's id and sets o.Snapshot, or returns "" if
+// there is none. Snapshots skipped because the queue was full are counted in
+// Stats.Skipped and added to o.Suppressed of the rule's next outlier. snapshot.json
+// gets a copy of o, completed with what enrichment finds out later. Submit does not
+// block.
 func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	o.Snapshot = nil
 	if !o.WantsSnapshot {
 		return ""
 	}
-	defer m.kick()
+	defer m.notify()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.need = max(m.need, o.EndMono)
+	m.drainUntil = max(m.drainUntil, o.EndMono)
 	if !r.Snapshot.Enabled {
-		m.thaw = true
+		m.release = true
 		return ""
 	}
 	after := max(r.Snapshot.After, minAfter)
@@ -200,7 +198,7 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	w := m.joinLocked(o.EndMono, to)
 	if w == nil {
 		if w = m.openLocked(o.Time, o.Rule, from, to); w == nil {
-			m.thaw = true
+			m.release = true
 			m.stats.Skipped[o.Rule]++
 			m.skipped[o.Rule]++
 			return ""
@@ -218,21 +216,21 @@ func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
 	return id
 }
 
-// Thaw must be called for an outlier with WantsSnapshot that is not submitted
-// after all: the kernel side keeps history for it.
-func (m *Manager) Thaw() {
+// Release must be called instead of Submit for an outlier with WantsSnapshot that is
+// dropped: the kernel side keeps history for it.
+func (m *Manager) Release() {
 	m.mu.Lock()
-	m.thaw = true
+	m.release = true
 	m.mu.Unlock()
-	m.kick()
+	m.notify()
 }
 
-// TakeNow takes a snapshot of all that the recorder holds, and waits until it
-// is on the disk, or the disk has not answered for seconds. It fails at once when
-// too many are under way. Run must have been started.
+// TakeNow takes a snapshot of the recorder's whole content and waits until it is on
+// disk. It fails if the disk does not respond for seconds, and at once if too many
+// snapshots are in progress. Run must be running.
 func (m *Manager) TakeNow(reason string) (dir string, err error) {
 	if len(reason) > maxReason {
-		return "", fmt.Errorf("take snapshot: the reason is longer than %d bytes", maxReason)
+		return "", fmt.Errorf("take snapshot: reason longer than %d bytes", maxReason)
 	}
 	if reason == "" {
 		reason = "taken by hand"
@@ -247,21 +245,21 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 		if stopped {
 			return "", errors.New("take snapshot: the daemon is stopping")
 		}
-		return "", fmt.Errorf("take snapshot: %d others are under way: try again in a moment", m.opts.Queue)
+		return "", fmt.Errorf("take snapshot: %d snapshots are already in progress: try again later", m.opts.Queue)
 	}
 	w.reason = reason
 	w.answer = make(chan Done, 1)
 	m.mu.Unlock()
-	m.kick()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+	m.notify()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		select {
 		case d := <-w.answer:
 			return d.Dir, d.Err
-		case <-look.C:
+		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return "", fmt.Errorf("take snapshot: %w: %q has not ended for %s (%s); the snapshot %s comes when it does",
+				return "", fmt.Errorf("take snapshot: %w: %q has been running for %s (%s); snapshot %s follows when it ends",
 					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
 			}
 		case <-m.ended:
@@ -269,7 +267,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 			case d := <-w.answer:
 				return d.Dir, d.Err
 			default:
-				return "", errors.New("take snapshot: the daemon stopped before it was written")
+				return "", errors.New("take snapshot: the daemon stopped before the snapshot was written")
 			}
 		}
 	}
@@ -284,41 +282,41 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// joinLocked finds an open snapshot that an outlier fits into.
+// joinLocked returns an open snapshot that can include an outlier, or nil.
 func (m *Manager) joinLocked(end, to uint64) *window {
 	if m.stopped {
 		return nil
 	}
 	for _, w := range m.open {
-		if w.answer == nil && end <= w.asked.to && to <= w.limit && len(w.asked.outliers) < maxJoined {
+		if w.answer == nil && end <= w.request.to && to <= w.limit && len(w.request.outliers) < maxJoined {
 			return w
 		}
 	}
 	return nil
 }
 
-// openLocked begins a snapshot; nil if too many are under way.
+// openLocked opens a snapshot, or returns nil if too many are in progress.
 func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window {
 	if m.stopped || m.slots >= m.opts.Queue {
 		return nil
 	}
 	m.slots++
 	if m.opts.RTPriority > 0 {
-		m.garbage.hold(m.ring() * runtime.NumCPU())
+		m.gcPause.start(m.ring() * runtime.NumCPU())
 	}
 	w := &window{
 		id: m.opts.Store.NewID(t, rule), time: t.UTC(), rule: rule,
-		asked: asked{from: from, to: to}, deadline: to,
+		request: request{from: from, to: to}, deadline: to,
 	}
 	m.open = append(m.open, w)
 	return w
 }
 
 func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
-	w.asked.outliers = append(w.asked.outliers, o)
-	w.asked.from = min(w.asked.from, from)
-	w.asked.to = max(w.asked.to, to)
-	w.deadline = w.asked.to
+	w.request.outliers = append(w.request.outliers, o)
+	w.request.from = min(w.request.from, from)
+	w.request.to = max(w.request.to, to)
+	w.deadline = w.request.to
 	for i := range w.rules {
 		if w.rules[i].Name == r.Name {
 			return
@@ -327,17 +325,16 @@ func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
 	w.rules = append(w.rules, ruleJSON(r))
 }
 
-func (m *Manager) kick() {
+func (m *Manager) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run carries out what was submitted until the context ends; then it collects
-// what is open, without waiting for the rest of its window, and waits for the
-// disk up to StopTimeout. It may be called once, when the recorder records:
-// history counts as complete from here on.
+// Run processes submitted snapshots until ctx is done. Then it collects the open ones
+// without waiting for their windows, and waits up to StopTimeout for the disk. Call it
+// once, after the recorder has started: history counts as complete from that moment.
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
 	if m.opts.RTPriority > 0 {
@@ -350,35 +347,35 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer close(written)
 		if m.opts.RTPriority > 0 {
 			if err := RealTime(m.opts.RTPriority); err != nil {
-				m.log.Warn("snapshots are written with an ordinary priority", zap.Error(err))
+				m.log.Warn("snapshots are written at normal priority", zap.Error(err))
 			}
 		}
 		m.writeAll()
 	}()
-	m.tape = newTape(m.opts.RingRecords, monoNow())
+	m.history = newHistory(m.opts.RingRecords, monoNow())
 	m.loop(ctx)
 	close(m.queue)
 
 	return m.finish(written)
 }
 
-// finish waits until all is written, as long as the disk answers.
+// finish waits until everything is written, as long as the disk responds.
 func (m *Manager) finish(written <-chan struct{}) error {
 	end := time.NewTimer(m.opts.StopTimeout)
 	defer end.Stop()
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		select {
 		case <-written:
 			return nil
-		case <-look.C:
+		case <-poll.C:
 			if what, since := m.opts.Store.Stalled(); what != "" {
-				return fmt.Errorf("stop snapshots: %w: %q has not ended for %s: the next start removes what is half done",
+				return fmt.Errorf("stop snapshots: %w: %q has been running for %s: the next start removes the incomplete snapshot",
 					iothread.ErrTimeout, what, since.Round(time.Second))
 			}
 		case <-end.C:
-			return fmt.Errorf("stop snapshots: writing did not end within %s: the next start removes what is half done", m.opts.StopTimeout)
+			return fmt.Errorf("stop snapshots: still writing after %s: the next start removes the incomplete snapshot", m.opts.StopTimeout)
 		}
 	}
 }

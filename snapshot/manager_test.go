@@ -22,7 +22,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
 	store := testStore(t, StoreOptions{})
-	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: Host{Tailcam: "test"}})
+	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: HostInfo{Tailcam: "test"}})
 
 	start := monoNow()
 	rec.write(0, start)
@@ -99,7 +99,7 @@ func TestOutliersJoin(t *testing.T) {
 	if len(s.Outliers) != 2 || len(s.Rules) != 2 || s.Rule != "a" {
 		t.Errorf("outliers %+v, rules %+v", s.Outliers, s.Rules)
 	}
-	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "tailcam was stopped") {
+	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "tailcam stopped") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	if st := m.Stats(); st.Joined != 1 || st.Taken != 2 {
@@ -226,7 +226,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	for rec.isFrozen() {
 		time.Sleep(time.Millisecond) // hangs if nobody releases the bank
 	}
-	if _, err := m.TakeNow("now"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := m.TakeNow("now"); err == nil || !strings.Contains(err.Error(), "in progress") {
 		t.Errorf("take now: %v", err)
 	}
 	close(block)
@@ -247,7 +247,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 	}
 
 	rec.outlier(monoNow())
-	m.Thaw()
+	m.Release()
 	off := rule("off", 0)
 	off.Snapshot.Enabled = false
 	for rec.isFrozen() {

@@ -4,17 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Version is the schema version of snapshot.json. Fields are only added to it;
-// anything else raises the number.
+// Version is the schema version of snapshot.json. Added fields do not change it.
 const Version = 1
 
-// Names of the files in a snapshot's directory.
+// Files in a snapshot's directory.
 const (
 	MetaFile        = "snapshot.json"
 	TraceDir        = "trace"
@@ -23,80 +26,82 @@ const (
 	FoldedFile      = "stacks.folded"
 )
 
-// maxMeta bounds what a reader takes in of one snapshot.json.
+// maxMeta bounds the size of snapshot.json, in bytes.
 const maxMeta = 64 << 20
 
 // Meta is snapshot.json.
 type Meta struct {
 	Version int `json:"version"`
-	// Notes say in words what the reader must know before trusting the rest:
-	// history that does not reach the entry, holes, losses, errors.
+	// Notes are caveats in plain text: history that does not reach the entry, gaps,
+	// losses, errors.
 	Notes []string `json:"notes"`
-	// ShortHistory: an outlier began before the history does; the first note says which.
+	// ShortHistory means that an outlier began before the recorded history; the first
+	// note names it.
 	ShortHistory bool              `json:"short_history,omitempty"`
 	ID           string            `json:"id"`
 	Time         time.Time         `json:"time"` // of the first outlier, UTC
 	Rule         string            `json:"rule"` // of the first outlier, or "manual"
 	Reason       string            `json:"reason"`
-	Host         Host              `json:"host"`
+	Host         HostInfo          `json:"host"`
 	Window       Window            `json:"window"`
 	Outliers     []tracker.Outlier `json:"outliers"`
-	Rules        []RuleJSON        `json:"rules"` // as compiled, of all outliers
+	Rules        []RuleJSON        `json:"rules"` // as compiled, for all outliers
 	Coverage     []CPUCoverage     `json:"coverage"`
 	Records      uint64            `json:"records"` // in trace/, all CPUs
 	Lost         uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
-	// Checksums names the file that has those of all the others; "": there is none,
-	// as in snapshots of earlier releases.
+	// Checksums names the checksum file; "" in snapshots of earlier releases, which
+	// have none.
 	Checksums string `json:"checksums,omitempty"`
 }
 
-// Host says where a snapshot was taken, and by what.
-type Host struct {
+// HostInfo describes the machine that took a snapshot.
+type HostInfo struct {
 	Name          string `json:"name"`
 	Kernel        string `json:"kernel"` // release
 	KernelVersion string `json:"kernel_version"`
-	Arch          string `json:"arch"`    // as uname says
-	BootID        string `json:"boot_id"` // traces of one boot share their clock
+	Arch          string `json:"arch"`    // machine, as in uname
+	BootID        string `json:"boot_id"` // traces of the same boot share their clock
 	Tailcam       string `json:"tailcam"`
 }
 
-// Window is the time that a snapshot asked for.
+// Window is the requested time range.
 type Window struct {
 	From          time.Time `json:"from"`
 	To            time.Time `json:"to"`
-	FromMonoNS    uint64    `json:"from_mono_ns"` // 0: all that there was
+	FromMonoNS    uint64    `json:"from_mono_ns"` // 0: everything recorded
 	ToMonoNS      uint64    `json:"to_mono_ns"`
 	WallMinusMono int64     `json:"wall_minus_mono_ns"`
 }
 
-// CPUCoverage is what a snapshot holds of one CPU.
+// CPUCoverage describes the history of one CPU in a snapshot.
 type CPUCoverage struct {
 	CPU int `json:"cpu"`
-	// From and To bound the unbroken stretch that reaches the (first)
-	// outlier's exit. A quiet CPU is covered although it has no records.
+	// From and To are the complete interval that contains the (first) outlier's exit. A
+	// quiet CPU is covered without having records.
 	From       time.Time `json:"from"`
 	To         time.Time `json:"to"`
 	FromMonoNS uint64    `json:"from_mono_ns"`
 	ToMonoNS   uint64    `json:"to_mono_ns"`
 	Records    uint64    `json:"records"`    // of this CPU in trace/
-	CoveredNS  int64     `json:"covered_ns"` // all stretches together
+	CoveredNS  int64     `json:"covered_ns"` // sum of all complete intervals
 	Lost       uint64    `json:"lost"`       // refused by the ring meanwhile
-	Missing    uint64    `json:"missing"`    // overwritten, in all gaps
-	// CompleteBefore: nothing is missing between any outlier's entry and exit.
+	Missing    uint64    `json:"missing"`    // overwritten, sum of all gaps
+	// CompleteBefore: no records are missing between any outlier's entry and exit.
 	CompleteBefore bool `json:"complete_before"`
-	// CompleteAfter: nothing is missing from the last exit to the window's end.
+	// CompleteAfter: no records are missing from the last exit to the end of the
+	// window.
 	CompleteAfter bool  `json:"complete_after"`
 	Gaps          []Gap `json:"gaps,omitempty"`
 }
 
-// Gap is a stretch inside the window of which the records were overwritten.
+// Gap is an interval in the window whose records were overwritten.
 type Gap struct {
 	FromMonoNS uint64 `json:"from_mono_ns"`
 	ToMonoNS   uint64 `json:"to_mono_ns"`
 	Missing    uint64 `json:"missing,omitempty"` // records
 }
 
-// ReadMeta reads the snapshot.json of a snapshot's directory.
+// ReadMeta reads snapshot.json from a snapshot's directory.
 func ReadMeta(dir string) (*Meta, error) {
 	path := filepath.Join(dir, MetaFile)
 	data, err := ReadFile(path, maxMeta)
@@ -111,8 +116,33 @@ func ReadMeta(dir string) (*Meta, error) {
 	case m.Version == 0 || m.ID == "":
 		return nil, fmt.Errorf("read snapshot %s: %w", path, errors.New("version or id is missing"))
 	case m.Version > Version:
-		return nil, fmt.Errorf("read snapshot %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
+		return nil, fmt.Errorf("read snapshot %s: schema version %d is newer than %d, the latest supported: use a newer tailcam",
 			path, m.Version, Version)
 	}
 	return &m, nil
+}
+
+// fillFromKernel fills in empty fields.
+func (h *HostInfo) fillFromKernel() {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		for _, f := range []struct {
+			to   *string
+			from []byte
+		}{
+			{&h.Name, u.Nodename[:]},
+			{&h.Kernel, u.Release[:]},
+			{&h.KernelVersion, u.Version[:]},
+			{&h.Arch, u.Machine[:]},
+		} {
+			if *f.to == "" {
+				*f.to = unix.ByteSliceToString(f.from)
+			}
+		}
+	}
+	if h.BootID == "" {
+		// If unreadable, the trace lacks the boot id.
+		b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		h.BootID = strings.TrimSpace(string(b))
+	}
 }

@@ -6,51 +6,51 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Recorder is what a snapshot needs of the flight recorder: fixed records in
-// one ring a CPU, which outliers keep from being overwritten until they are read.
+// Recorder is the flight recorder: one ring of fixed-size records per CPU. The kernel
+// side keeps the records around an outlier until they are drained.
 //
-// One goroutine at a time may call Freeze, Drain and Release.
+// Only one goroutine at a time may call Freeze, Drain and Release.
 type Recorder interface {
-	// Freeze begins a drain, and reports up to when in CLOCK_MONOTONIC the
-	// history is that it will read.
+	// Freeze starts a drain. It returns the time (CLOCK_MONOTONIC) up to which Drain
+	// will read.
 	Freeze() (mono uint64, err error)
-	// Drain reads what was not read before. Each CPU's records come back oldest
-	// first, as one stream or, where some are missing, as several.
+	// Drain reads the records not read before. Those of each CPU are ordered by time,
+	// split into several streams where records are missing.
 	Drain() (Drained, error)
-	// Release gives up what outliers before Freeze have kept.
+	// Release gives up what the kernel kept for outliers before Freeze.
 	Release() error
-	// Unread is how many records the busiest CPU has written since the last
-	// drain. It may be called at any time.
+	// Unread returns how many records the busiest CPU has written since the last drain.
+	// It may be called concurrently.
 	Unread() int
-	// Coverage tells how much history each CPU holds now.
+	// Coverage returns the current state of each CPU's ring. It may be called
+	// concurrently.
 	Coverage() []Coverage
 }
 
-// Drained is what was read at once.
+// Drained is the result of one drain.
 type Drained struct {
-	CPUs []CPUStream // those of one CPU in the order of time
+	CPUs []CPUStream // streams of one CPU are ordered by time
 }
 
-// CPUStream is a part of what was drained of one CPU in which nothing is
-// missing, about in the order of time.
+// CPUStream is a gapless sequence of records of one CPU, roughly ordered by time.
 type CPUStream struct {
 	CPU     int
 	Records []trace.Record
-	Missing uint64 // records before these that were overwritten before they were read
+	Missing uint64 // records lost before this stream
 }
 
-// Coverage is one CPU's state of the recorder.
+// Coverage is the state of one CPU's ring.
 type Coverage struct {
 	CPU             int     `json:"cpu"`
 	CoveredNS       int64   `json:"covered_ns"`
 	Covered         float64 `json:"-"`
 	EventsPerSecond float64 `json:"events_per_second"`
 	BytesPerEvent   int     `json:"bytes_per_event"`
-	// CoversAtRateNS is how long the ring lasts at that rate: its size divided
-	// by events per second and bytes an event; 0: no events.
+	// CoversAtRateNS is how long the ring lasts at the current event rate; 0: no
+	// events.
 	CoversAtRateNS int64  `json:"covers_at_rate_ns"`
-	Records        uint64 `json:"records"` // written since start
-	Lost           uint64 `json:"lost"`    // refused by the ring since start
+	Records        uint64 `json:"records"` // written since the start
+	Lost           uint64 `json:"lost"`    // refused by the ring since the start
 }
 
 // Clock converts between CLOCK_MONOTONIC and wall time.

@@ -11,18 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse means that an action works in a snapshot, or that it has just been
-// written.
+// ErrInUse means that an action uses the snapshot, or that it was written just now.
 var ErrInUse = errors.New("the snapshot is in use")
 
-// Remove removes a snapshot, which must be named by its whole id, and returns
-// how many bytes that freed. It takes it out of sight first, so that a crash in
-// between leaves no half one. It never leaves the directory, and follows no
-// link in it. Any process may call it, while a daemon runs or not; ErrInUse if
-// a Store holds it, ErrNoSnapshot if there is none.
+// Remove removes the snapshot with the full id given and returns the bytes freed. It
+// renames it first, so that a crash leaves no partial snapshot. It follows no symlinks
+// and never leaves dir. Any process may call it, also while a daemon runs. It returns
+// ErrInUse if a Store holds the snapshot, ErrNoSnapshot if it does not exist.
 func Remove(dir, id string) (freed uint64, err error) {
 	if parsed, err := ParseID(id); err != nil || parsed.String() != id {
-		return 0, fmt.Errorf("remove snapshot: %q is no id of a snapshot", id)
+		return 0, fmt.Errorf("remove snapshot: invalid snapshot id %q", id)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -37,7 +35,7 @@ func Remove(dir, id string) (freed uint64, err error) {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return 0, fmt.Errorf("remove snapshot %s: %w: try again when its actions have ended", id, ErrInUse)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return 0, fmt.Errorf("remove snapshot: %s is not a directory, so it is no snapshot: remove it by hand", path)
+		return 0, fmt.Errorf("remove snapshot: %s is not a directory: remove it by hand", path)
 	case err != nil:
 		return 0, fmt.Errorf("remove snapshot %s: %w", id, err)
 	}
@@ -45,7 +43,7 @@ func Remove(dir, id string) (freed uint64, err error) {
 	freed = diskBytes(path)
 	gone := tmpPrefix + gonePrefix + id
 	switch err := root.Rename(id, gone); {
-	case errors.Is(err, fs.ErrNotExist): // another one was faster
+	case errors.Is(err, fs.ErrNotExist): // removed concurrently
 		return 0, fmt.Errorf("remove snapshot: %w: %s", ErrNoSnapshot, id)
 	case err != nil:
 		return 0, fmt.Errorf("remove snapshot %s: %w", id, err)
@@ -56,20 +54,19 @@ func Remove(dir, id string) (freed uint64, err error) {
 	return freed, nil
 }
 
-// Pruned is one snapshot that a policy does not keep.
+// Pruned is a snapshot that the policy does not keep.
 type Pruned struct {
 	ID    string
 	Bytes uint64
-	Limit string // by which it goes: age, count or bytes
-	Err   error  // why it stays nevertheless: ErrInUse, or what went wrong
+	Limit string // limit exceeded: age, count or bytes
+	Err   error  // why it was not removed: ErrInUse or another error
 }
 
-// Prune removes what a policy does not keep, the oldest first by their numbers;
-// with dry it only says what it would remove. What is in use stays, and is told.
-// Unlike a Store's, its ages are those of the times in the names: whoever prunes
-// by hand goes by what `list` shows. A snapshot from the future has no age.
+// Prune removes the snapshots that a policy does not keep, oldest first; with dry it
+// only lists them. Unlike a Store, which measures elapsed time, it uses the times in
+// the names, as shown by `list`. Snapshots dated in the future have no age.
 func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error) {
-	all, total, err := scan(dir)
+	all, total, err := listSnapshots(dir)
 	if err != nil {
 		return nil, fmt.Errorf("prune snapshots: %w", err)
 	}
@@ -78,7 +75,7 @@ func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error
 	for i := range all {
 		k := &all[i]
 		k.age = now.Sub(k.id.Time)
-		why := p.why(k)
+		why := p.exceeded(k)
 		if why == "" {
 			continue
 		}
@@ -86,11 +83,11 @@ func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error
 		if !dry {
 			_, one.Err = Remove(dir, one.ID)
 		}
-		if errors.Is(one.Err, ErrNoSnapshot) { // retention was faster
+		if errors.Is(one.Err, ErrNoSnapshot) { // removed by retention meanwhile
 			one.Err = nil
 		}
 		if one.Err == nil {
-			p.gone(k)
+			p.removed(k)
 		}
 		out = append(out, one)
 	}

@@ -41,14 +41,14 @@ func TestFind(t *testing.T) {
 		{"20261121T013005", names[2], ""},
 		{names[0], names[0], ""},
 		{"20261121T013004.557441426Z-wakeup-000002", names[1], ""},
-		{"20261121T013004", "", `several snapshots begin so: "20261121T013004" is ` + names[0] + ", " + names[1] + ": write more of it"},
-		{"2026", "", `several snapshots begin so: "2026" is ` + names[0] + ", " + names[1] + " and 1 more: write more of it"},
+		{"20261121T013004", "", `ambiguous snapshot id: "20261121T013004" matches ` + names[0] + ", " + names[1] + ": use a longer prefix"},
+		{"2026", "", `ambiguous snapshot id: "2026" matches ` + names[0] + ", " + names[1] + " and 1 more: use a longer prefix"},
 		{"1999", "", `no such snapshot: "1999"`},
-		{"", "", "no such snapshot: the id is empty"},
-		{"../etc", "", `"../etc" is a path: name a snapshot by its id, and its directory by --dir`},
-		{"/etc", "", `"/etc" is a path: name a snapshot by its id, and its directory by --dir`},
-		{".", "", `"." is a path: name a snapshot by its id, and its directory by --dir`},
-		{names[2] + "/", "", `"` + names[2] + `/" is a path: name a snapshot by its id, and its directory by --dir`},
+		{"", "", "no such snapshot: empty id"},
+		{"../etc", "", `"../etc" is a path, not a snapshot id: name its directory with --dir`},
+		{"/etc", "", `"/etc" is a path, not a snapshot id: name its directory with --dir`},
+		{".", "", `"." is a path, not a snapshot id: name its directory with --dir`},
+		{names[2] + "/", "", `"` + names[2] + `/" is a path, not a snapshot id: name its directory with --dir`},
 	} {
 		got, err := Find(names, c.what)
 		text := ""

@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Retention says how much a store keeps. A zero field is no limit.
+// Retention limits what a store keeps. Zero means no limit.
 type Retention struct {
-	Count int    // snapshots
-	Bytes uint64 // on the disk, all snapshots together
-	// Age is by the time that a store saw pass, not by the wall clock: see state.
+	Count int    // number of snapshots
+	Bytes uint64 // total size on disk
+	// Age is measured in elapsed time, not by the wall clock, see state.
 	Age time.Duration
 }
 
@@ -27,12 +27,11 @@ func (s *Store) SetRetention(r Retention) {
 	s.Enforce()
 }
 
-// Enforce removes what the policy does not keep, oldest first by their numbers,
-// and what crashed runs left. It never removes what is held: in use by an action,
-// or just written.
+// Enforce removes the snapshots that exceed the policy, oldest first, and leftovers of
+// crashes. It never removes held snapshots.
 func (s *Store) Enforce() {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
 	err := s.attach()
 	if err == nil {
 		err = s.Run("remove old snapshots", func() error {
@@ -43,24 +42,24 @@ func (s *Store) Enforce() {
 		})
 	}
 	if err != nil {
-		s.trouble.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
+		s.storeErrors.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
 	}
 }
 
-// kept is one complete snapshot as retention sees it.
-type kept struct {
+// storedSnapshot is a complete snapshot in a store.
+type storedSnapshot struct {
 	id    ID
 	bytes uint64
 	age   time.Duration
 }
 
-// retryRemoval is how long one that could not be removed is left alone.
-const retryRemoval = time.Minute
+// removeRetryInterval is the pause before a failed removal is tried again.
+const removeRetryInterval = time.Minute
 
-// retain enforces the policy as if more snapshots of size bytes were there. What
-// cannot be removed is left out of the count, so that it does not cost younger
-// ones their place, and is told once. Trouble is logged: it must not stop a
-// snapshot. On the store's thread, under s.writing.
+// retain enforces the policy as if more snapshots with a total of size bytes were
+// there. Snapshots that cannot be removed do not count, so that newer ones are not
+// removed in their place. Errors are logged. Runs on the store's thread; requires
+// s.dirMu.
 func (s *Store) retain(more int, size uint64) {
 	s.mu.Lock()
 	keep := s.keep
@@ -68,13 +67,13 @@ func (s *Store) retain(more int, size uint64) {
 	if keep == (Retention{}) {
 		return
 	}
-	all, total, err := scan(s.dir)
+	all, total, err := listSnapshots(s.dir)
 	if err != nil {
-		s.trouble.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
+		s.storeErrors.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
 		return
 	}
-	all = slices.DeleteFunc(all, func(k kept) bool {
-		stuck := s.isStuck(k.id.String())
+	all = slices.DeleteFunc(all, func(k storedSnapshot) bool {
+		stuck := s.isUnremovable(k.id.String())
 		if stuck {
 			total -= min(k.bytes, total)
 		}
@@ -83,56 +82,56 @@ func (s *Store) retain(more int, size uint64) {
 	drop := newPolicy(keep, len(all)+more, total+size)
 	for _, k := range all {
 		k.age = s.state.age(k.id.Number)
-		why := drop.why(&k)
+		why := drop.exceeded(&k)
 		if why == "" {
 			continue
 		}
 		name := k.id.String()
-		s.progress("remove " + name)
+		s.setStep("remove " + name)
 		removed, err := s.remove(name)
 		if err != nil {
-			drop.gone(&k)
+			drop.removed(&k)
 			if gone := tmpPrefix + gonePrefix + name; exists(filepath.Join(s.dir, gone)) {
-				name = gone // it is out of sight, and sweep goes on with it
+				name = gone // renamed already; sweep will try again
 			}
-			s.cannotRemove(name, err)
+			s.markUnremovable(name, err)
 		}
 		if !removed {
 			continue
 		}
-		s.removable(name)
-		drop.gone(&k)
+		s.clearUnremovable(name)
+		drop.removed(&k)
 		s.log.Info("removed an old snapshot", zap.String("snapshot", name), zap.String("limit", why))
 	}
 }
 
-// cannotRemove remembers that something cannot be removed, and tells it once.
-func (s *Store) cannotRemove(name string, err error) {
+// markUnremovable records a failed removal and logs it once.
+func (s *Store) markUnremovable(name string, err error) {
 	s.mu.Lock()
-	_, known := s.stuck[name]
-	s.stuck[name] = s.now().Add(retryRemoval)
-	n := len(s.stuck)
+	_, known := s.unremovable[name]
+	s.unremovable[name] = s.now().Add(removeRetryInterval)
+	n := len(s.unremovable)
 	s.mu.Unlock()
 	if !known {
-		s.unremoved.error(s.log, s.now(), "cannot remove a snapshot: it stays, outside of what is kept, and is tried again every minute",
-			zap.String("snapshot", name), zap.Int("all_such", n), zap.Error(err))
+		s.removeErrors.error(s.log, s.now(), "cannot remove a snapshot: it no longer counts against snapshots.keep and is retried every minute",
+			zap.String("snapshot", name), zap.Int("unremovable", n), zap.Error(err))
 	}
 }
 
-func (s *Store) removable(name string) {
+func (s *Store) clearUnremovable(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.stuck, name)
+	delete(s.unremovable, name)
 }
 
-// forgetStuck forgets what somebody else has removed.
-func (s *Store) forgetStuck() {
+// forgetRemoved forgets entries that were removed by others.
+func (s *Store) forgetRemoved() {
 	s.mu.Lock()
-	names := slices.Collect(maps.Keys(s.stuck))
+	names := slices.Collect(maps.Keys(s.unremovable))
 	s.mu.Unlock()
 	for _, name := range names {
 		if !exists(filepath.Join(s.dir, name)) {
-			s.removable(name)
+			s.clearUnremovable(name)
 		}
 	}
 }
@@ -142,22 +141,22 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// isStuck tells whether something could not be removed a short while ago.
-func (s *Store) isStuck(name string) bool {
+// isUnremovable reports whether a removal failed recently.
+func (s *Store) isUnremovable(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	retry, is := s.stuck[name]
+	retry, is := s.unremovable[name]
 	return is && s.now().Before(retry)
 }
 
-// Unremovable counts what could not be removed and is still there.
+// Unremovable returns how many snapshots could not be removed and still exist.
 func (s *Store) Unremovable() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.stuck)
+	return len(s.unremovable)
 }
 
-// policy is one run of a Retention over snapshots, the oldest first.
+// policy applies a Retention to a list of snapshots, oldest first.
 type policy struct {
 	keep  Retention
 	count int
@@ -168,8 +167,8 @@ func newPolicy(keep Retention, count int, total uint64) *policy {
 	return &policy{keep: keep, count: count, total: total}
 }
 
-// why names the limit by which a snapshot goes; "": it stays.
-func (p *policy) why(k *kept) string {
+// exceeded returns the limit that a snapshot exceeds, or "".
+func (p *policy) exceeded(k *storedSnapshot) string {
 	switch {
 	case p.keep.Age > 0 && k.age > p.keep.Age:
 		return "age"
@@ -181,14 +180,14 @@ func (p *policy) why(k *kept) string {
 	return ""
 }
 
-// gone counts one out.
-func (p *policy) gone(k *kept) {
+// removed subtracts a snapshot from the totals.
+func (p *policy) removed(k *storedSnapshot) {
 	p.count--
 	p.total -= min(k.bytes, p.total)
 }
 
-// remove removes one that is not held. One that somebody else has removed
-// meanwhile is gone, too.
+// remove removes a snapshot unless it is held. It reports true if the snapshot is gone,
+// whoever removed it.
 func (s *Store) remove(name string) (removed bool, err error) {
 	s.mu.Lock()
 	held := s.held[name] != nil
@@ -205,15 +204,15 @@ func (s *Store) remove(name string) (removed bool, err error) {
 	return err == nil, err
 }
 
-// scan returns the complete snapshots, oldest first. What else lies in the
-// directory is nobody's to delete.
-func scan(dir string) (all []kept, total uint64, err error) {
+// listSnapshots returns the complete snapshots, oldest first. It ignores everything
+// else in the directory.
+func listSnapshots(dir string) (all []storedSnapshot, total uint64, err error) {
 	ids, err := listIDs(dir)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, id := range ids {
-		k := kept{id: id, bytes: diskBytes(filepath.Join(dir, id.String()))}
+		k := storedSnapshot{id: id, bytes: diskBytes(filepath.Join(dir, id.String()))}
 		total += k.bytes
 		all = append(all, k)
 	}

@@ -1,9 +1,12 @@
 package snapshot
 
-import "github.com/tailcam/tailcam/rules"
+import (
+	"strings"
 
-// RuleJSON is a rule as compiled, defaults filled in, in the stable form that
-// snapshot.json has. Package rules has no JSON form of its own.
+	"github.com/tailcam/tailcam/rules"
+)
+
+// RuleJSON is a compiled rule, with defaults, in the stable format of snapshot.json.
 type RuleJSON struct {
 	Name        string           `json:"name"`
 	Track       rules.Track      `json:"track"`
@@ -23,7 +26,7 @@ type RuleJSON struct {
 	Source      RulePositionJSON `json:"source"`
 }
 
-// MatchJSON is rules.Match; what is absent is no condition.
+// MatchJSON is rules.Match; absent fields match everything.
 type MatchJSON struct {
 	Comm       []string       `json:"comm,omitempty"`
 	NotComm    []string       `json:"not_comm,omitempty"`
@@ -92,7 +95,7 @@ type HistogramJSON struct {
 // PolicyJSON is rules.SnapshotPolicy.
 type PolicyJSON struct {
 	Enabled  bool  `json:"enabled"`
-	BeforeNS int64 `json:"before_ns"` // 0: all that the recorder holds
+	BeforeNS int64 `json:"before_ns"` // 0: all that is recorded
 	AfterNS  int64 `json:"after_ns"`
 	EveryNS  int64 `json:"every_ns"`
 	Burst    int   `json:"burst"`
@@ -106,7 +109,7 @@ type ActionJSON struct {
 	On        string   `json:"on"`
 }
 
-// RulePositionJSON is where the rule stood.
+// RulePositionJSON is the position of a rule in its file.
 type RulePositionJSON struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -178,4 +181,63 @@ func matchJSON(m rules.Match) MatchJSON {
 		From: m.From, Ends: m.Ends,
 		Key: m.Key, NotKey: m.NotKey,
 	}
+}
+
+// PairJSON is rules.PairSpec in the syntax of rule files.
+type PairJSON struct {
+	Entry         []string          `json:"entry"`
+	Exit          []string          `json:"exit"`
+	Cancel        []string          `json:"cancel,omitempty"`
+	Key           []string          `json:"key"` // name, fields at entry, exit and cancel
+	OnDuplicate   rules.OnDuplicate `json:"on_duplicate"`
+	EntryWhen     []string          `json:"entry_when,omitempty"`
+	ExitWhen      []string          `json:"exit_when,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	ForgetAfterNS int64             `json:"forget_after_ns"`
+}
+
+func pairJSON(r *rules.Rule) *PairJSON {
+	p := r.Pair
+	if p == nil {
+		return nil
+	}
+	hooks := func(list []rules.Hook) []string {
+		var out []string
+		for _, h := range list {
+			text := h.Text
+			for i, k := range h.Key {
+				text += []string{" key ", ", "}[min(i, 1)] + k.Text
+			}
+			for i, w := range h.When {
+				text += []string{" when ", ", "}[min(i, 1)] + w.Text
+			}
+			out = append(out, text)
+		}
+		return out
+	}
+	compares := func(list []rules.Compare) []string {
+		var out []string
+		for _, c := range list {
+			out = append(out, c.Text)
+		}
+		return out
+	}
+	out := &PairJSON{
+		Entry: hooks(p.Entry), Exit: hooks(p.Exit), Cancel: hooks(p.Cancel), OnDuplicate: p.OnDuplicate,
+		EntryWhen: compares(p.EntryWhen), ExitWhen: compares(p.ExitWhen), ForgetAfterNS: int64(r.Forget()),
+	}
+	for _, k := range p.Key {
+		out.Key = append(out.Key, strings.Join([]string{k.Name, k.Entry.Text, k.Exit.Text, k.Cancel.Text}, " "))
+	}
+	for _, l := range p.Labels {
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		at := ""
+		if l.AtExit {
+			at = "exit."
+		}
+		out.Labels[l.Name] = at + l.Field.Text
+	}
+	return out
 }

@@ -14,62 +14,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stateFile is what a store must remember beyond its snapshots.
+// stateFile holds what a store must remember besides its snapshots.
 const stateFile = ".state"
 
 const (
 	stateVersion = 1
 	maxState     = 1 << 20 // bytes
-	// reserve is how many numbers are given out before the next ones are reserved
-	// on the disk. After a crash up to so many are skipped.
-	reserve = 64
-	// maxNumber is the highest number that is believed: a directory with a higher
-	// one was not made by a store.
+	// reservedNumbers is how many snapshot numbers are reserved on disk in advance. A
+	// crash skips up to that many.
+	reservedNumbers = 64
+	// maxNumber is the highest plausible number: a directory with a higher one was not
+	// made by a store.
 	maxNumber = 1 << 53
-	// maxMarks bounds the marks of a store.
-	maxMarks = 256
-	// saveEvery is how much observed time a machine that crashes may lose.
-	saveEvery = 10 * time.Minute
+	maxMarks  = 256
+	// saveInterval is how much elapsed time a crash may lose.
+	saveInterval = 10 * time.Minute
 )
 
-// state is .state: the numbers that were given out, and the time that was seen to
-// pass. The wall clock is in none of it: whoever sets that neither makes
-// snapshots older nor younger, nor changes their order.
+// state is the content of .state: the snapshot numbers in use and the elapsed time. It
+// does not depend on the wall clock, so setting that neither ages snapshots nor changes
+// their order.
 type state struct {
 	Version int `json:"version"`
-	// Number: all up to it may have been given out.
+	// Number is the highest number that may be in use.
 	Number uint64 `json:"number"`
-	// ElapsedNS is how much time has passed for this store: that of CLOCK_BOOTTIME
-	// while the machine ran, whether a daemon did or not. A machine that is
-	// switched off adds nothing.
+	// ElapsedNS is the time this store has existed: CLOCK_BOOTTIME across boots,
+	// excluding time powered off.
 	ElapsedNS int64  `json:"elapsed_ns"`
-	BootID    string `json:"boot_id"` // of when it was saved
-	BootNS    int64  `json:"boot_ns"` // CLOCK_BOOTTIME then
-	// Marks say until when numbers were given out, in their order.
+	BootID    string `json:"boot_id"` // boot of the last save
+	BootNS    int64  `json:"boot_ns"` // CLOCK_BOOTTIME of the last save
+	// Marks map numbers to elapsed time, in ascending order.
 	Marks []mark `json:"marks"`
 }
 
-// mark: all snapshots with numbers up to Number were taken by then.
+// mark: snapshots up to Number were taken at ElapsedNS or earlier.
 type mark struct {
 	Number    uint64 `json:"number"`
 	ElapsedNS int64  `json:"elapsed_ns"`
 }
 
-// uptime is the evidence of passing time: CLOCK_BOOTTIME, and which boot it is of.
+// uptime returns the boot id and CLOCK_BOOTTIME.
 type uptime func() (bootID string, sinceBoot time.Duration)
 
 func readUptime() uptime {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it every start is a new boot
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // if unreadable, every start counts as a new boot
 	id := strings.TrimSpace(string(boot))
 	return func() (string, time.Duration) {
 		var ts unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // it exists on every Linux
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // exists on every Linux
 		return id, time.Duration(ts.Nano())
 	}
 }
 
-// advance adds the time that has passed since the state was last brought up to
-// date. What passed between two boots is not known, and not added.
+// advance adds the time since the last call. Time between two boots is unknown and not
+// added.
 func (s *state) advance(now uptime) {
 	id, since := now()
 	passed := int64(since)
@@ -80,10 +78,10 @@ func (s *state) advance(now uptime) {
 	s.BootID, s.BootNS = id, int64(since)
 }
 
-// note marks that all numbers up to n are given out. The last mark moves on with
-// them until it is far enough from the one before: a snapshot counts as taken at
-// the mark after it, so at most so much later.
-func (s *state) note(n uint64, age time.Duration) {
+// addMark marks all numbers up to n as taken by now. The last mark moves along until it
+// is far enough from the one before: a snapshot's age is that of the mark after it, so
+// at most this much too low.
+func (s *state) addMark(n uint64, age time.Duration) {
 	every := int64(time.Hour)
 	if age > 0 {
 		every = int64(age) / 100
@@ -98,7 +96,7 @@ func (s *state) note(n uint64, age time.Duration) {
 	default:
 		s.Marks = append(s.Marks, now)
 	}
-	// Of those that are past the age the last says all.
+	// Of the marks past the age limit, the last one suffices.
 	if age > 0 {
 		for len(s.Marks) > 1 && s.ElapsedNS-s.Marks[1].ElapsedNS > int64(age) {
 			s.Marks = s.Marks[1:]
@@ -115,7 +113,7 @@ func (s *state) note(n uint64, age time.Duration) {
 	}
 }
 
-// age is how much time was seen to pass since a snapshot was taken. 0: not known.
+// age returns the elapsed time since a snapshot was taken; 0: unknown.
 func (s *state) age(number uint64) time.Duration {
 	i, _ := slices.BinarySearchFunc(s.Marks, number, func(m mark, n uint64) int {
 		if m.Number < n {
@@ -129,8 +127,8 @@ func (s *state) age(number uint64) time.Duration {
 	return time.Duration(s.ElapsedNS - s.Marks[i].ElapsedNS)
 }
 
-// loadState reads the state of a store. One that is missing or damaged is begun
-// anew: then the snapshots that are there count as taken now.
+// loadState reads a store's state. If it is missing or damaged it starts over: existing
+// snapshots count as taken now.
 func loadState(dir string) (*state, error) {
 	data, err := ReadFile(filepath.Join(dir, stateFile), maxState)
 	if err != nil {
@@ -150,12 +148,12 @@ func loadState(dir string) (*state, error) {
 	}
 	last := len(s.Marks) - 1
 	if s.Version != stateVersion || s.Number > maxNumber || s.ElapsedNS < 0 || !sorted || last >= 0 && s.Marks[last].ElapsedNS > s.ElapsedNS {
-		return &state{Version: stateVersion}, fmt.Errorf("read %s: it is damaged, or of another version", stateFile)
+		return &state{Version: stateVersion}, fmt.Errorf("read %s: damaged or unknown version", stateFile)
 	}
 	return &s, nil
 }
 
-// save replaces the state file, which is whole at any moment.
+// save replaces the state file atomically.
 func (s *state) save(dir string) error {
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -145,11 +145,11 @@ func TestNumbersAreUsedOnce(t *testing.T) {
 	if n := next(); n != 3 {
 		t.Errorf("after a clean end the next is %d", n)
 	}
-	for range 3 * reserve {
+	for range 3 * reservedNumbers {
 		s.NewID(time.Now(), "given-out")
 	}
 	next()
-	for range reserve / 2 {
+	for range reservedNumbers / 2 {
 		last = s.number.Load()
 		s.NewID(time.Now(), "given-out")
 	}
@@ -179,7 +179,7 @@ func TestStateStaysSmall(t *testing.T) {
 		s := state{Version: stateVersion}
 		for n := range uint64(20000) {
 			s.ElapsedNS += int64(5 * time.Minute)
-			s.note(n+1, age)
+			s.addMark(n+1, age)
 			if len(s.Marks) > maxMarks {
 				t.Fatalf("age %s: %d marks", age, len(s.Marks))
 			}

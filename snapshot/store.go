@@ -15,9 +15,8 @@ import (
 	"github.com/tailcam/tailcam/snapshot/iothread"
 )
 
-// Modes of what a store holds. A store that tailcam makes can be entered by
-// anyone who knows a snapshot's name, but not listed: actions that run as
-// another user must reach the one snapshot that they are given.
+// Permissions in a store. Its directory can be entered but not listed by others:
+// actions that run as another user must reach the snapshot they are given.
 const (
 	storeMode = 0o751
 	dirMode   = 0o750
@@ -26,73 +25,72 @@ const (
 
 const lockFile = ".lock"
 
-// inodes is how many a snapshot needs besides those of its CPUs' streams.
+// inodes is how many inodes a snapshot needs besides those of its streams.
 const inodes = 16
 
-// Errors that callers tell apart.
 var (
 	// ErrLocked means that another daemon uses the store.
 	ErrLocked = errors.New("another tailcam uses this directory")
-	// ErrNoSpace means that the file system has less free than it must keep.
+	// ErrNoSpace means that the file system has less free space than it must keep.
 	ErrNoSpace = errors.New("not enough free space")
 )
 
 // StoreOptions configures a Store.
 type StoreOptions struct {
-	Dir       string // made if missing
+	Dir       string // created if missing
 	Retention Retention
-	MinFree   uint64      // bytes that stay free on the file system
-	Logger    *zap.Logger // nil: silent
-	// Thread, if set, is called once on the thread that works on the disk.
+	MinFree   uint64      // bytes to keep free on the file system
+	Logger    *zap.Logger // nil: no log
+	// Thread, if set, is called once on the store's thread.
 	Thread func()
 
-	uptime uptime // nil: the kernel's; for tests
+	uptime uptime // for tests; nil: the kernel's
 }
 
-// Store is the directory that holds the snapshots. All methods may be called
-// by several goroutines. Whatever may hang with its file system runs on a thread
-// of its own, see iothread.
+// Store is the directory of snapshots. All methods may be called concurrently.
+// Operations that may hang with the file system run on a thread of the store, see
+// iothread.
 type Store struct {
-	dir     string
-	minFree uint64
-	log     *zap.Logger
-	disk    *iothread.Thread
-	running sync.Mutex // of Run
-	busy    busy
-	uptime  uptime
-	now     func() time.Time // for limits of the log
+	dir       string
+	minFree   uint64
+	log       *zap.Logger
+	disk      *iothread.Thread
+	diskMu    sync.Mutex // serializes Run
+	operation operation
+	uptime    uptime
+	now       func() time.Time // for log limits
 
 	number   atomic.Uint64
-	replaced atomic.Uint64 // times that the directory was
+	replaced atomic.Uint64 // times the directory was replaced
 
-	// writing is held while something is made or removed in the directory.
-	writing sync.Mutex
-	closing bool
-	lock    *os.File // nil: the directory is not to be had
-	id      dirID
-	lockID  dirID
-	state   state
-	unsaved int64 // nanoseconds of state
-	trouble logLimit
+	// dirMu serializes changes of the directory.
+	dirMu       sync.Mutex
+	closing     bool
+	lock        *os.File // nil: directory not available
+	id          dirID
+	lockID      dirID
+	state       state
+	unsaved     int64 // nanoseconds of state not on disk yet
+	storeErrors logLimiter
 
-	unremoved logLimit
+	removeErrors logLimiter
 
-	mu      sync.Mutex // never held over slow work: an outlier may wait for it
-	keep    Retention
-	held    map[string]*hold // by id
-	pending map[string]bool  // by id: being written
-	stuck   map[string]time.Time
+	mu          sync.Mutex // never held during slow operations: the outlier path takes it
+	keep        Retention
+	held        map[string]*hold // by id
+	drafts      map[string]bool  // by id: being written
+	unremovable map[string]time.Time
 
-	asking chan struct{} // a token each question that may hang
-	usage  Usage         // as it was last; under mu
+	queries chan struct{} // one token per query that may hang
+	usage   Usage         // last known usage; protected by mu
 }
 
-// openLimit bounds how long a store may take to open.
+// openLimit bounds the time to open a store.
 const openLimit = 10 * time.Second
 
-// OpenStore locks the directory, removes what crashed runs left half done, and
-// continues the numbering. ErrLocked if another daemon has it,
-// iothread.ErrTimeout if its file system does not answer.
+// OpenStore locks the directory, removes incomplete snapshots of earlier runs and
+// resumes the numbering. It returns ErrLocked if another daemon uses the directory, and
+// iothread.ErrTimeout if its file system does not respond.
 func OpenStore(o StoreOptions) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
@@ -106,17 +104,17 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, minFree: o.MinFree, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
-		keep: o.Retention, held: map[string]*hold{}, pending: map[string]bool{}, stuck: map[string]time.Time{},
-		asking: make(chan struct{}, 4),
+		keep: o.Retention, held: map[string]*hold{}, drafts: map[string]bool{}, unremovable: map[string]time.Time{},
+		queries: make(chan struct{}, 4),
 	}
 	opened, swept := make(chan error, 1), make(chan struct{})
 	go func() {
-		s.writing.Lock()
+		s.dirMu.Lock()
 		err := s.attach()
-		s.writing.Unlock()
+		s.dirMu.Unlock()
 		opened <- err
 		if err == nil {
-			_ = s.Run("remove what was left", func() error { s.sweep(); return nil }) // sweep logs
+			_ = s.Run("remove incomplete snapshots", func() error { s.sweep(); return nil }) // logs its errors
 		}
 		close(swept)
 	}()
@@ -125,8 +123,8 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	select {
 	case err = <-opened:
 	case <-timer.C:
-		what, _ := s.busy.now()
-		err = fmt.Errorf("%w (%s): set another snapshots.dir, or mend it", iothread.ErrTimeout, what)
+		what, _ := s.operation.current()
+		err = fmt.Errorf("%w (%s): repair it, or set another snapshots.dir", iothread.ErrTimeout, what)
 	}
 	if err != nil {
 		s.disk.Close()
@@ -134,35 +132,35 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	select {
 	case <-swept:
-	case <-time.After(sweepLimit): // it goes on; snapshots wait for it
+	case <-time.After(sweepLimit): // continues in the background; snapshots wait for it
 	}
 	return s, nil
 }
 
-// sweepLimit is how long the start waits for leftovers to be removed.
+// sweepLimit bounds how long OpenStore waits for the clean-up.
 const sweepLimit = 2 * time.Second
 
-// Dir is the absolute path of the store.
+// Dir returns the absolute path of the store.
 func (s *Store) Dir() string { return s.dir }
 
-// Path is where the snapshot with that id is, or will be.
+// Path returns the path of a snapshot, whether it exists or not.
 func (s *Store) Path(id string) string { return filepath.Join(s.dir, id) }
 
-// Close unlocks the store. While its file system does not answer, it still does,
-// and an operation that hangs keeps no more than its thread.
+// Close saves the state and unlocks the store. If the file system hangs, it returns
+// nevertheless and leaves one thread behind.
 func (s *Store) Close() error {
 	defer s.disk.Close()
-	if !s.writing.TryLock() {
-		return nil // whoever hangs has the lock file, which goes with the process
+	if !s.dirMu.TryLock() {
+		return nil // the hung operation owns the lock file, which is released with the process
 	}
-	defer s.writing.Unlock()
+	defer s.dirMu.Unlock()
 	if s.lock == nil {
 		return nil
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Run("save the store's memory", func() error { // saveState logs
+		_ = s.Run("save the state", func() error { // logs its errors
 			s.closing = true
 			s.saveState(true)
 			return nil
@@ -180,37 +178,36 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// NewID allocates the name of the next snapshot. It never blocks.
+// NewID allocates the id of the next snapshot. It never blocks.
 func (s *Store) NewID(t time.Time, rule string) string {
 	return ID{Time: t, Rule: rule, Number: s.number.Add(1)}.String()
 }
 
-// Replaced counts how often the directory was found removed or replaced.
+// Replaced returns how often the directory was found removed or replaced.
 func (s *Store) Replaced() uint64 { return s.replaced.Load() }
 
-// Pending is a snapshot that is being written, under a temporary name.
-type Pending struct {
-	Dir string // write here
+// Draft is a snapshot being written under a temporary name.
+type Draft struct {
+	Dir string // temporary directory to write to
 
 	id    string
 	store *Store
 	done  bool
 }
 
-// Create makes room for about size more bytes by the retention policy and
-// makes the temporary directory. ErrNoSpace if that would leave less than
-// MinFree, ErrLocked if the directory was replaced by one that another daemon
-// uses.
-func (s *Store) Create(id string, size uint64) (*Pending, error) {
+// Create makes room for about size more bytes according to the retention policy and
+// creates a temporary directory. It returns ErrNoSpace if less than MinFree would
+// remain, and ErrLocked if the directory was replaced by one that another daemon uses.
+func (s *Store) Create(id string, size uint64) (*Draft, error) {
 	if _, err := ParseID(id); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
 	if err := s.attach(); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	s.setPending(id, true)
+	s.setDraft(id, true)
 	dir := filepath.Join(s.dir, tmpPrefix+id)
 	err := s.Run("make room", func() error {
 		s.saveState(false)
@@ -224,29 +221,30 @@ func (s *Store) Create(id string, size uint64) (*Pending, error) {
 		return nil
 	})
 	if err != nil {
-		s.setPending(id, false)
+		s.setDraft(id, false)
 		return nil, err
 	}
-	return &Pending{Dir: dir, id: id, store: s}, nil
+	return &Draft{Dir: dir, id: id, store: s}, nil
 }
 
-func (s *Store) setPending(id string, is bool) {
+func (s *Store) setDraft(id string, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if is {
-		s.pending[id] = true
+		s.drafts[id] = true
 	} else {
-		delete(s.pending, id)
+		delete(s.drafts, id)
 	}
 }
 
-func (s *Store) isPending(id string) bool {
+func (s *Store) isDraft(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pending[id]
+	return s.drafts[id]
 }
 
-// checkSpace fails when less than MinFree would be left after size more bytes.
+// checkSpace returns ErrNoSpace if less than MinFree would remain after writing size
+// bytes.
 func (s *Store) checkSpace(size uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.dir, &fs); err != nil {
@@ -264,40 +262,41 @@ func (s *Store) checkSpace(size uint64) error {
 	return nil
 }
 
-// Run runs f, which writes or reads files of the store, on the store's thread, and
-// waits for it. f must close what it opens. Meanwhile Stalled tells of what.
+// Run runs f on the store's thread and waits for it. f accesses files of the store and
+// must close what it opens. Stalled reports what while f hangs.
 func (s *Store) Run(what string, f func() error) error {
-	s.running.Lock()
-	defer s.running.Unlock()
-	s.busy.begin(what)
-	defer s.busy.end()
+	s.diskMu.Lock()
+	defer s.diskMu.Unlock()
+	s.operation.start(what)
+	defer s.operation.end()
 	return s.disk.Do(f)
 }
 
-// Commit syncs all files and gives the directory its final name. The snapshot
-// comes back held, as Store.Hold does.
-func (p *Pending) Commit() (dir string, release func(), err error) {
+// Commit syncs all files and renames the directory to its final name. The snapshot is
+// held, as by Store.Hold, until release is called.
+func (p *Draft) Commit() (dir string, release func(), err error) {
 	if p.done {
 		return "", nil, errors.New("commit snapshot: already done")
 	}
 	s := p.store
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
 	final := s.Path(p.id)
 	release = s.hold(p.id, p.Dir)
-	// In one go: where CPUs are busy each change of threads has to wait.
+	// One call: on a busy machine each switch to the thread has to wait.
 	err = s.Run("sync", func() error {
-		if err := s.syncTree(p.Dir); err != nil {
+		if err := syncTree(p.Dir, func(path string) { s.setStep("sync " + path) }); err != nil {
 			return err
 		}
 		if err := os.Rename(p.Dir, final); err != nil {
 			return err
 		}
 		p.done = true
-		s.setPending(p.id, false)
+		s.setDraft(p.id, false)
 		if err := syncPath(s.dir); err != nil {
-			// It is complete and visible; only a power loss could undo the rename.
-			s.trouble.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
+			// The snapshot is complete and visible; only a power loss could undo the
+			// rename.
+			s.storeErrors.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
 		}
 		s.retain(0, 0)
 		return nil
@@ -310,8 +309,8 @@ func (p *Pending) Commit() (dir string, release func(), err error) {
 	return final, release, nil
 }
 
-// Abort removes what was written. It does nothing after Commit.
-func (p *Pending) Abort() {
+// Abort removes the draft. It does nothing after Commit.
+func (p *Draft) Abort() {
 	if p.done {
 		return
 	}
@@ -320,14 +319,14 @@ func (p *Pending) Abort() {
 	_ = s.Run("remove an abandoned snapshot", func() error {
 		name := filepath.Base(p.Dir)
 		if err := removeBelow(s.dir, name); err != nil {
-			s.cannotRemove(name, err)
+			s.markUnremovable(name, err)
 		}
 		return nil
 	})
-	s.setPending(p.id, false)
+	s.setDraft(p.id, false)
 }
 
-// spaceError marks the ways in which a file system says that it is full.
+// spaceError wraps the errors of a full file system in ErrNoSpace.
 func spaceError(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
@@ -335,13 +334,7 @@ func spaceError(err error) error {
 	return err
 }
 
-// syncTree is the package's, and tells how far it is.
-func (s *Store) syncTree(dir string) error {
-	return syncTree(dir, func(path string) { s.progress("sync " + path) })
-}
-
-// syncTree gives all files their modes and writes them to the disk, the
-// directories after what they hold.
+// syncTree sets the mode of all files and syncs them, each directory after its content.
 func syncTree(dir string, progress func(path string)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

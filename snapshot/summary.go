@@ -10,8 +10,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// headline says in one sentence who waited how long for what.
-func headline(o *tracker.Outlier) string {
+// summaryLine describes an outlier in one sentence.
+func summaryLine(o *tracker.Outlier) string {
 	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
 	d := time.Duration(o.DelayNS)
 	switch {
@@ -52,7 +52,7 @@ func headline(o *tracker.Outlier) string {
 	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
 }
 
-func factLines(o *tracker.Outlier) []string {
+func detailLines(o *tracker.Outlier) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 
@@ -108,22 +108,23 @@ func factLines(o *tracker.Outlier) []string {
 	return out
 }
 
-// maxTold is how many outliers explain.txt explains at length; of more it has the verdicts.
-const maxTold = 16
+// maxDetailed is how many outliers explain.txt explains in full; for others it has the
+// verdict only.
+const maxDetailed = 16
 
-// writeText writes explain.txt: the verdicts first, then what led to them, then
-// what the outliers themselves say.
+// writeText writes explain.txt: the verdicts, the explanations, and the outliers' own
+// data.
 func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	var b strings.Builder
 	notes := m.Notes
-	if m.ShortHistory && len(notes) > 0 { // whatever follows may be wrong
+	if m.ShortHistory && len(notes) > 0 { // the caveat comes first: the verdict may be wrong
 		fmt.Fprintf(&b, "note: %s\n\n", printable(notes[0]))
 		notes = notes[1:]
 	}
 	fmt.Fprintf(&b, "%s on %s (%s, %s), %s\n", m.ID, printable(m.Host.Name), printable(m.Host.Kernel), m.Host.Arch, printable(m.Reason))
 	for i := range e.Outliers {
 		text := e.Outliers[i].Text
-		if verdict, _, _ := strings.Cut(text, "\n"); i >= maxTold {
+		if verdict, _, _ := strings.Cut(text, "\n"); i >= maxDetailed {
 			text = verdict + "\n"
 		}
 		fmt.Fprintf(&b, "\n%s", text)
@@ -133,8 +134,8 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	}
 	for i := range m.Outliers {
 		o := &m.Outliers[i]
-		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), headline(o))
-		for _, l := range factLines(o) {
+		fmt.Fprintf(&b, "\n%s  %s\n", o.Time.UTC().Format(time.RFC3339Nano), summaryLine(o))
+		for _, l := range detailLines(o) {
 			fmt.Fprintf(&b, "  %s\n", l)
 		}
 		stackText(&b, "kernel stack", o.Stacks.Kernel, o.Stacks.KernelSources())
@@ -165,8 +166,7 @@ func taskName(comm string, pid, tid int) string {
 	return fmt.Sprintf("%s (pid %d, thread %d)", printable(comm), pid, tid)
 }
 
-// printable keeps a hostile task name or command line from moving the cursor
-// of the terminal that shows it.
+// printable replaces control characters in names that may come from hostile processes.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -176,10 +176,10 @@ func printable(s string) string {
 	}, s)
 }
 
-// chainEnds says where a chain ended.
+// chainEnds describes where a chain ended.
 var chainEnds = map[string]string{"run": "its CPU", "user": "its return to user space", "block": "its next sleep"}
 
-// chainLines are the stages of a chain, which add up to its delay.
+// chainLines describes the stages of a chain, which add up to its delay.
 func chainLines(c *tracker.ChainInfo) []string {
 	var out []string
 	for _, s := range c.Stages {

@@ -18,35 +18,35 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// job is one collected snapshot on its way to the disk.
+// job is a collected snapshot to be written.
 type job struct {
 	meta   Meta
 	cpus   []trace.CPU
 	clock  Clock
-	answer chan Done // of TakeNow, or nil
+	answer chan Done // TakeNow only
 }
 
-// size estimates what the snapshot will occupy: about one record's size per
-// event, and room for the small files.
+// size estimates the snapshot's size on disk: its records plus room for the small
+// files.
 func (j *job) size() uint64 {
 	return j.meta.Records*trace.RecordSize + uint64(len(j.cpus))*8<<10 + uint64(len(j.meta.Outliers))*32<<10 + 256<<10
 }
 
-// namesWait is how long a snapshot waits for the names of its outliers, from when
-// it is collected. Those that come later are left out.
-const namesWait = 2 * time.Second
+// namesTimeout is how long a collected snapshot waits for the names of its outliers.
+// Later ones are left out.
+const namesTimeout = 2 * time.Second
 
-// promptNames is the same for a writer with a real-time priority: what names has
-// none, and may get no CPU for seconds.
-const promptNames = 100 * time.Millisecond
+// rtNamesTimeout is namesTimeout for a real-time writer: symbolization runs at normal
+// priority and may get no CPU for seconds.
+const rtNamesTimeout = 100 * time.Millisecond
 
-// writeAll runs until the queue is closed and empty. All that happens on the disk
-// does so here, old snapshots included, and not in the loop that reads the recorder.
-// A snapshot whose outliers are not named yet lets others be written before it.
+// writeAll writes snapshots until the queue is closed and empty. All disk access
+// happens here, retention included, and none in the loop that reads the recorder. A
+// snapshot still waiting for names does not delay others.
 func (m *Manager) writeAll() {
-	tidy := time.NewTicker(tidyEvery)
-	defer tidy.Stop()
-	named := make(chan job, cap(m.queue)) // nobody waits: there are no more slots
+	retention := time.NewTicker(retentionInterval)
+	defer retention.Stop()
+	named := make(chan job, cap(m.queue)) // never blocks: one slot per queued snapshot
 	waiting := 0
 	for queue := m.queue; queue != nil || waiting > 0; {
 		select {
@@ -55,28 +55,28 @@ func (m *Manager) writeAll() {
 			case !ok:
 				queue = nil
 			case m.opts.RTPriority > 0:
-				j.pollNames(promptNames)
+				j.pollNames(rtNamesTimeout)
 				m.writeOne(&j)
-			case j.named():
+			case j.namesComplete():
 				m.writeOne(&j)
 			default:
 				waiting++
 				go func() {
-					j.awaitNames(namesWait)
+					j.awaitNames(namesTimeout)
 					named <- j
 				}()
 			}
 		case j := <-named:
 			waiting--
 			m.writeOne(&j)
-		case <-tidy.C:
-			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // it is logged
+		case <-retention.C:
+			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // logs its errors
 		}
 	}
 }
 
-// named tells whether nothing more will be found out about the outliers.
-func (j *job) named() bool {
+// namesComplete reports whether nothing more will become known about the outliers.
+func (j *job) namesComplete() bool {
 	for i := range j.meta.Outliers {
 		if !j.meta.Outliers[i].IsComplete() {
 			return false
@@ -85,16 +85,16 @@ func (j *job) named() bool {
 	return true
 }
 
-// pollNames is awaitNames for a real-time thread. It asks rather than to wait: to
-// be woken takes a thread of Go's runtime, which has no priority.
+// pollNames is awaitNames for a real-time thread. It polls, as waking a goroutine needs
+// a thread of the Go runtime, which has normal priority.
 func (j *job) pollNames(most time.Duration) {
 	pause := unix.NsecToTimespec(time.Millisecond.Nanoseconds())
-	for end := time.Now().Add(most); !j.named() && time.Now().Before(end); {
-		_ = unix.Nanosleep(&pause, nil) // a signal ends one early
+	for end := time.Now().Add(most); !j.namesComplete() && time.Now().Before(end); {
+		_ = unix.Nanosleep(&pause, nil) // may return early
 	}
 }
 
-// awaitNames waits until all outliers are named, or the time is over.
+// awaitNames waits until all outliers are complete, or for most.
 func (j *job) awaitNames(most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -119,7 +119,7 @@ func (m *Manager) writeOne(j *job) {
 
 	m.mu.Lock()
 	if m.slots--; m.slots == 0 {
-		m.garbage.release()
+		m.gcPause.end()
 	}
 	switch {
 	case d.Err == nil:
@@ -140,7 +140,7 @@ func (m *Manager) writeOne(j *job) {
 			zap.Uint64("records", j.meta.Records), zap.Strings("notes", j.meta.Notes))
 	}
 	if m.opts.OnDone != nil {
-		_ = m.opts.Guard.Do(guard.Publish, func() error { m.opts.OnDone(d); return nil }) // it is logged
+		_ = m.opts.Guard.Do(guard.Publish, func() error { m.opts.OnDone(d); return nil }) // logs its errors
 	}
 	if release != nil {
 		release()
@@ -150,7 +150,7 @@ func (m *Manager) writeOne(j *job) {
 	}
 }
 
-// write puts one snapshot into the store.
+// write writes one snapshot to the store.
 func (m *Manager) write(j *job) (dir string, release func(), err error) {
 	p, err := m.opts.Store.Create(j.meta.ID, j.size())
 	if err != nil {
@@ -166,9 +166,9 @@ func (m *Manager) write(j *job) (dir string, release func(), err error) {
 func (m *Manager) fill(dir string, j *job) error {
 	store := m.opts.Store
 	traceDir := filepath.Join(dir, TraceDir)
-	names := m.names(j)
+	names := m.lookUpNames(j)
 	t := m.trace(j, &names)
-	sums := newSums(store.progress)
+	sums := newChecksums(store.setStep)
 	t.Tee = func(file string) io.Writer { return sums.file(TraceDir + "/" + file) }
 	err := store.Run("write the trace", func() error {
 		if err := os.Mkdir(traceDir, dirMode); err != nil {
@@ -179,7 +179,7 @@ func (m *Manager) fill(dir string, j *job) error {
 	if err != nil {
 		return err
 	}
-	noWait := make(chan struct{}) // it has been waited for
+	noWait := make(chan struct{}) // closed: names have been waited for already
 	close(noWait)
 	for i := range j.meta.Outliers {
 		j.meta.Outliers[i].Complete(noWait)
@@ -209,7 +209,7 @@ func (m *Manager) trace(j *job, names *Names) trace.Trace {
 	h := j.meta.Host
 	t := trace.Trace{
 		CPUs:        j.cpus,
-		Known:       names.known(),
+		Known:       names.traceNames(),
 		ClockOffset: j.clock.WallMinusMono,
 		SyscallName: m.opts.SyscallName,
 		Env: trace.Env{
@@ -232,7 +232,7 @@ func traceOutlier(n uint64, o *tracker.Outlier) trace.Outlier {
 	}
 }
 
-// writeFile writes a file, and the same bytes to sum.
+// writeFile writes a file and copies the bytes to sum.
 func writeFile(path string, sum io.Writer, fill func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {

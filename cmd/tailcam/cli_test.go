@@ -310,8 +310,8 @@ func TestListEvents(t *testing.T) {
 		{Group: "memory", Groups: []string{"memory"}, Event: "x86_exceptions_page_fault_user", Hook: "tp_btf:page_fault_user", Reason: "this kernel has no tracepoint page_fault_user"},
 	}
 	measured := slices.Clone(list)
-	measured[0].Price = &eventcost.Price{Events: 2000, PerSecond: 1000, NS: 100.4, CPUPercent: 0.01}
-	measured[2].Price = &eventcost.Price{}
+	measured[0].Cost = &eventcost.Cost{Events: 2000, PerSecond: 1000, NS: 100.4, CPUPercent: 0.01}
+	measured[2].Cost = &eventcost.Cost{}
 	for _, test := range []struct {
 		list        []eventcost.Event
 		err         error

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/catalog"
-	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot"
 )
@@ -116,7 +115,7 @@ func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report
 	}
 	r, err := catalog.ReadReport(dir)
 	if errors.Is(err, catalog.ErrNotExplained) || err == nil && len(r.Outliers) != len(m.Outliers) {
-		r, _, err = explainer.Snapshot(dir)
+		r, _, err = catalog.Explain(dir)
 	}
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("%s: %w", filepath.Base(dir), err)

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailcam/tailcam/explain"
-	"github.com/tailcam/tailcam/internal/explainer"
+	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/internal/timeline"
 	"github.com/tailcam/tailcam/snapshot"
@@ -73,7 +73,7 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 	default:
 		return fmt.Errorf("--format %s: allowed are text, svg and json", o.format)
 	}
-	r, m, err := explainer.Snapshot(dir)
+	r, m, err := catalog.Explain(dir)
 	if err != nil {
 		return readable(dir, err)
 	}

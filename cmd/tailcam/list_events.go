@@ -68,10 +68,10 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 		note := term.Cell{}
 		if !e.Available {
 			note = term.Cell{Text: "not here: " + term.Clean(e.Reason), Style: term.Yellow}
-		} else if e.Price == nil && measured {
+		} else if e.Cost == nil && measured {
 			note = term.Cell{Text: "counted with " + strings.ReplaceAll(e.Hook, "tp_btf:", ""), Style: term.Dim}
 		}
-		ns, rate, share := priceCells(e.Price)
+		ns, rate, share := priceCells(e.Cost)
 		t.Cells(plain(""), plain(e.Event), plain(ns), plain(rate), plain(share), note)
 	}
 	t.Print(c.out, "")
@@ -80,10 +80,10 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 
 // groupRow adds the sum of a group, and whether it is recorded unless told otherwise.
 func (c *cli) groupRow(t *term.Table, events []eventcost.Event, group string) {
-	var sum eventcost.Price
+	var sum eventcost.Cost
 	measured := false
 	for i := range events {
-		if p := events[i].Price; p != nil && slices.Contains(events[i].Groups, group) {
+		if p := events[i].Cost; p != nil && slices.Contains(events[i].Groups, group) {
 			measured = true
 			sum.Events += p.Events
 			sum.PerSecond += p.PerSecond
@@ -107,7 +107,7 @@ func (c *cli) groupRow(t *term.Table, events []eventcost.Event, group string) {
 	t.Cells(term.Cell{Text: group, Style: term.Cyan}, plain(""), plain(ns), plain(rate), plain(share), note)
 }
 
-func priceCells(p *eventcost.Price) (ns, rate, share string) {
+func priceCells(p *eventcost.Cost) (ns, rate, share string) {
 	switch {
 	case p == nil:
 		return "", "", ""

@@ -31,7 +31,7 @@ and which snapshots were taken just before and after.`,
 			if err != nil {
 				return err
 			}
-			story, err := catalog.ReadStory(dir)
+			story, err := catalog.ReadDetails(dir)
 			if err != nil {
 				return readable(dir, err)
 			}
@@ -72,7 +72,7 @@ func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 	return filepath.Join(dir, ids[len(ids)-1]), nil
 }
 
-func (c *cli) printStory(s *catalog.Story) {
+func (c *cli) printStory(s *catalog.Details) {
 	m := s.Meta
 	c.out.Printf("%s\n", c.out.Paint(term.Bold, term.Clean(m.ID)))
 	for _, n := range m.Notes {
@@ -148,7 +148,7 @@ func share(part, whole int64) string {
 	return fmt.Sprintf("%.0f%%", float64(part)*100/float64(whole))
 }
 
-func history(s *catalog.Story) string {
+func history(s *catalog.Details) string {
 	var least int64 = -1
 	var lost uint64
 	first := s.Meta.Window.ToMonoNS

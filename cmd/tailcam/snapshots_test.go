@@ -160,9 +160,9 @@ func TestSnapshotsRemove(t *testing.T) {
 	// Nothing is removed unless all are found.
 	for args, want := range map[string]string{
 		ids[0] + " 1999":         `tailcam: no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
-		"2026":                   `tailcam: several snapshots begin so: "2026" is ` + ids[0] + ", " + ids[1] + " and 1 more: write more of it",
-		ids[1] + " ../snapshots": `tailcam: "../snapshots" is a path: name a snapshot by its id, and its directory by --dir`,
-		dir + "/" + ids[0]:       `tailcam: "` + dir + "/" + ids[0] + `" is a path: name a snapshot by its id, and its directory by --dir`,
+		"2026":                   `tailcam: ambiguous snapshot id: "2026" matches ` + ids[0] + ", " + ids[1] + " and 1 more: use a longer prefix",
+		ids[1] + " ../snapshots": `tailcam: "../snapshots" is a path, not a snapshot id: name its directory with --dir`,
+		dir + "/" + ids[0]:       `tailcam: "` + dir + "/" + ids[0] + `" is a path, not a snapshot id: name its directory with --dir`,
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"snapshots", "rm", "--dir", dir}, strings.Fields(args)...)...)
 		if status != exitError || stdout != "" || stderr != want+"\n" || left() != 3 {

@@ -8,11 +8,11 @@ import (
 	"github.com/tailcam/tailcam/explain"
 )
 
-// Side is one of two outliers that are compared.
+// Side is one of two compared outliers.
 type Side struct {
 	Name    string      `json:"name"` // the snapshot's id, or the file
 	Dir     string      `json:"dir,omitempty"`
-	Outlier int         `json:"outlier"` // of several, from 1
+	Outlier int         `json:"outlier"` // number in the report, from 1
 	Of      int         `json:"of"`
 	Time    *time.Time  `json:"time,omitempty"`
 	Rule    string      `json:"rule"`
@@ -24,7 +24,7 @@ type Side struct {
 	parts, roots []Part
 }
 
-// NewSide is one outlier of a report: number n from 1, or the slowest for 0.
+// NewSide returns outlier n of a report, counted from 1; 0: the slowest one.
 func NewSide(name string, r *explain.Report, n int) Side {
 	if n == 0 {
 		n = 1
@@ -43,29 +43,29 @@ func NewSide(name string, r *explain.Report, n int) Side {
 	return s
 }
 
-// Diff is how the time of B differs from that of A.
+// Diff compares the time of two outliers.
 type Diff struct {
 	A        Side     `json:"a"`
 	B        Side     `json:"b"`
-	ChangeNS int64    `json:"change_ns"` // B less A
-	Parts    []Change `json:"parts"`     // the largest change first; they add up to ChangeNS
-	Roots    []Change `json:"roots"`     // the same by what it came from in the end
+	ChangeNS int64    `json:"change_ns"` // B minus A
+	Parts    []Change `json:"parts"`     // largest change first; they add up to ChangeNS
+	Roots    []Change `json:"roots"`     // the same for the root causes
 }
 
-// What became of a part.
+// Values of Change.Became.
 const (
-	New     = "new"     // only B has it
-	Gone    = "gone"    // only A has it
+	New     = "new"     // only in B
+	Gone    = "gone"    // only in A
 	Longer  = "longer"  // in B
 	Shorter = "shorter" // in B
-	Same    = "same"    // within a twentieth, or a microsecond
+	Same    = "same"    // within 5 % or a microsecond
 )
 
-// Change is one part in both.
+// Change is the change of one part.
 type Change struct {
 	Cause    explain.Cause `json:"cause"`
 	Kind     string        `json:"kind"`
-	By       string        `json:"by"` // tasks without their numbers, which differ from run to run
+	By       string        `json:"by"` // without thread ids, which differ between runs
 	ANS      int64         `json:"a_ns"`
 	BNS      int64         `json:"b_ns"`
 	ChangeNS int64         `json:"change_ns"`

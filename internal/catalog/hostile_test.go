@@ -14,7 +14,6 @@ import (
 	"github.com/tailcam/tailcam/export"
 	"github.com/tailcam/tailcam/internal/catalog"
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
-	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -61,9 +60,9 @@ func TestHostileFiles(t *testing.T) {
 					if err != nil {
 						t.Errorf("list: %v", err)
 					}
-					_, _ = catalog.ReadStory(dir)     // whether it can be told is another matter
-					_, _, _ = explainer.Snapshot(dir) // the same
-					_, _, _ = snapshot.List(shelf)    // the same
+					_, _ = catalog.ReadDetails(dir) // whether it can be told is another matter
+					_, _, _ = catalog.Explain(dir)  // the same
+					_, _, _ = snapshot.List(shelf)  // the same
 				})
 				for _, format := range []export.Format{export.CTF, export.Perfetto, export.Folded, export.JSON, export.Text} {
 					inTime(t, func() {
@@ -104,7 +103,7 @@ func TestManyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	story, err := catalog.ReadStory(dir)
+	story, err := catalog.ReadDetails(dir)
 	if err != nil || len(story.Files) != 1001 {
 		t.Errorf("%d files, %v", len(story.Files), err)
 	}

@@ -1,6 +1,6 @@
-// Package catalog reads the snapshots on disk, all of them at once: what each
-// holds, whether it is whole, what its outliers came from, and how two compare.
-// It needs no daemon, trusts no file of a snapshot, and changes nothing.
+// Package catalog reads and compares snapshots on disk: lists, details, checksums, top
+// culprits, differences. It needs no daemon, treats snapshots as untrusted, and changes
+// nothing.
 package catalog
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Snapshot is one snapshot in short.
+// Snapshot is the summary of a snapshot.
 type Snapshot struct {
 	snapshot.Info
-	Short string `json:"short"` // what of the id no other one of the directory begins with
-	// Task, Verdict and Blame are of the slowest outlier; empty: there is none,
-	// or it is not explained.
+	Short string `json:"short"` // shortest unique prefix of the id
+	// Task, Verdict and Blame belong to the slowest outlier; empty if there is none or
+	// it is not explained.
 	Task    *tracker.Task `json:"task,omitempty"`
 	Verdict string        `json:"verdict,omitempty"`
 	Blame   *Part         `json:"blame,omitempty"`
-	// Unexplained says why there is no verdict.
+	// Unexplained is why there is no verdict.
 	Unexplained string `json:"unexplained,omitempty"`
 
 	outliers []outlier
@@ -35,7 +35,7 @@ type Snapshot struct {
 	boot     string
 }
 
-// outlier is what Top needs of one.
+// outlier is the part of an outlier that NewTop needs.
 type outlier struct {
 	time       time.Time
 	rule       string
@@ -46,18 +46,18 @@ type outlier struct {
 	start, end uint64
 }
 
-// Options of Read. The zero value reads all.
+// Options configures Read. The zero value reads everything.
 type Options struct {
 	IDs      []string  // nil: all
-	Since    time.Time // older ones are left out; zero: none is
+	Since    time.Time // skip older ones; zero: none
 	Progress func(done, all int)
 }
 
-// slack is how much later than a snapshot's own time its outliers may be.
+// slack is how much later than the snapshot its outliers may be.
 const slack = 10 * time.Minute
 
-// Read reads the snapshots of a directory, oldest first, and tells of those
-// that cannot be read. Those that vanish meanwhile are left out.
+// Read returns the snapshots of a directory, oldest first, and the broken ones. Those
+// that vanish meanwhile are skipped.
 func Read(dir string, o Options) ([]Snapshot, []snapshot.Broken, error) {
 	all, err := snapshot.IDs(dir)
 	if err != nil {
@@ -85,7 +85,7 @@ func Read(dir string, o Options) ([]Snapshot, []snapshot.Broken, error) {
 	each(len(ids), o.Progress, func(i int) {
 		a := &answers[i]
 		if a.s, a.err = readOne(filepath.Join(dir, ids[i])); a.err == nil && a.s.ID != ids[i] {
-			a.err = fmt.Errorf("read snapshot: %s says that it is %q", snapshot.MetaFile, a.s.ID)
+			a.err = fmt.Errorf("read snapshot: %s has the id %q", snapshot.MetaFile, a.s.ID)
 		}
 	})
 	out := []Snapshot{}
@@ -104,7 +104,7 @@ func Read(dir string, o Options) ([]Snapshot, []snapshot.Broken, error) {
 	return out, broken, nil
 }
 
-// each calls work for 0 to n-1 on as many CPUs as there are, but not too many.
+// each calls work for 0 to n-1 in parallel.
 func each(n int, progress func(done, all int), work func(i int)) {
 	workers := min(runtime.GOMAXPROCS(0), 8, n)
 	next, done := 0, 0
@@ -135,7 +135,7 @@ func each(n int, progress func(done, all int), work func(i int)) {
 	wg.Wait()
 }
 
-// readOne reads one snapshot's directory, whatever that is called.
+// readOne reads the snapshot in a directory of any name.
 func readOne(dir string) (Snapshot, error) {
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
@@ -143,7 +143,7 @@ func readOne(dir string) (Snapshot, error) {
 	}
 	results, err := readResults(dir)
 	if err == nil && len(results) == 0 && len(m.Outliers) > 0 {
-		err = ErrNotExplained // the daemon could not
+		err = ErrNotExplained // the daemon failed to explain it
 	}
 	s := Snapshot{Info: snapshot.InfoOf(m, dir), boot: m.Host.BootID}
 	if err != nil {
@@ -166,7 +166,7 @@ func readOne(dir string) (Snapshot, error) {
 	return s, nil
 }
 
-// slowest is the index of the slowest outlier, or -1.
+// slowest returns the index of the slowest outlier, or -1.
 func (s *Snapshot) slowest() int {
 	best := -1
 	for i := range s.outliers {
@@ -177,5 +177,5 @@ func (s *Snapshot) slowest() int {
 	return best
 }
 
-// ByHand tells whether somebody asked for it, and no rule.
+// ByHand reports whether the snapshot was requested manually, not by a rule.
 func (s *Snapshot) ByHand() bool { return s.Outliers == 0 && s.DelayNS == 0 }

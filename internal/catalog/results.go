@@ -14,8 +14,7 @@ import (
 // Part is a part of an outlier's time.
 type Part = explain.Part
 
-// Result is what explain.json says of one outlier, without its path, which may
-// be long.
+// Result is an outlier in explain.json without its path, which may be long.
 type Result struct {
 	Rule        string      `json:"rule"`
 	Track       string      `json:"track"`
@@ -31,7 +30,7 @@ type Result struct {
 	Roots       []Part      `json:"roots"`
 }
 
-// culprit is the part to name first: where the chain from the largest one ends.
+// culprit returns the part to name first: the end of the chain.
 func (r *Result) culprit() *Part {
 	switch {
 	case len(r.Chain) > 0:
@@ -42,7 +41,7 @@ func (r *Result) culprit() *Part {
 	return nil
 }
 
-// roots are where the time came from in the end.
+// roots returns the root causes, or the parts.
 func (r *Result) roots() []Part {
 	if len(r.Roots) == 0 {
 		return r.Parts
@@ -50,15 +49,14 @@ func (r *Result) roots() []Part {
 	return r.Roots
 }
 
-// ErrNotExplained is of a snapshot whose explain.json has no parts: it is of an
-// earlier release, or there is none.
+// ErrNotExplained means that a snapshot has no explanation, or one of an early release
+// without parts.
 var ErrNotExplained = errors.New("it is not explained")
 
-// maxExplain bounds what is read of one explain.json.
+// maxExplain bounds the size of explain.json, in bytes.
 const maxExplain = 256 << 20
 
-// ReadReport reads the explain.json of a snapshot with the paths. It fails if
-// its parts do not add up.
+// ReadReport reads explain.json with paths. It fails if parts do not add up.
 func ReadReport(dir string) (*explain.Report, error) {
 	data, err := readExplain(dir)
 	if err != nil {
@@ -67,7 +65,7 @@ func ReadReport(dir string) (*explain.Report, error) {
 	return ParseReport(data)
 }
 
-// ParseReport is ReadReport of the file's bytes.
+// ParseReport is ReadReport for data in memory.
 func ParseReport(data []byte) (*explain.Report, error) {
 	if err := known(data); err != nil {
 		return nil, err
@@ -84,7 +82,7 @@ func ParseReport(data []byte) (*explain.Report, error) {
 	return &r, nil
 }
 
-// readResults is ReadReport without the paths.
+// readResults is ReadReport without paths.
 func readResults(dir string) ([]Result, error) {
 	data, err := readExplain(dir)
 	if err != nil {
@@ -118,7 +116,7 @@ func readExplain(dir string) ([]byte, error) {
 	return data, nil
 }
 
-// known tells whether this tailcam can read an explain.json.
+// known checks the schema version of explain.json.
 func known(data []byte) error {
 	var head struct {
 		Version int    `json:"version"`
@@ -128,18 +126,18 @@ func known(data []byte) error {
 		return fmt.Errorf("read %s: %w", snapshot.ExplainJSONFile, err)
 	}
 	switch {
-	case head.Kind == "facts": // of the first releases: no parts
+	case head.Kind == "facts": // early releases: no parts
 		return ErrNotExplained
 	case head.Version < 1:
 		return fmt.Errorf("read %s: the version is missing", snapshot.ExplainJSONFile)
 	case head.Version > explain.Version:
-		return fmt.Errorf("read %s: schema version %d is newer than this tailcam knows (%d): use a newer one",
+		return fmt.Errorf("read %s: schema version %d is newer than %d, the latest supported: use a newer tailcam",
 			snapshot.ExplainJSONFile, head.Version, explain.Version)
 	}
 	return nil
 }
 
-// checkSums tells whether the parts, and the roots where there are some, add up.
+// checkSums checks that parts and roots add up.
 func checkSums(delay int64, parts, roots []Part) error {
 	if err := checkParts(delay, parts); err != nil {
 		return fmt.Errorf("its parts %w", err)
@@ -153,7 +151,7 @@ func checkSums(delay int64, parts, roots []Part) error {
 	return nil
 }
 
-// checkParts tells whether parts are what they promise to be.
+// checkParts checks that parts are positive, ordered and add up.
 func checkParts(delay int64, parts []Part) error {
 	left := delay
 	for i := range parts {
@@ -172,8 +170,8 @@ func checkParts(delay int64, parts []Part) error {
 	return nil
 }
 
-// checkPath tells whether the path covers the delay without a gap, and what is
-// below it stays within.
+// checkPath checks that the path covers the delay without gaps and deeper steps stay
+// within it.
 func checkPath(r *explain.Result) error {
 	at := r.StartMonoNS
 	for i := range r.Path {

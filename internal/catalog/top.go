@@ -13,8 +13,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Ways of adding up: by who caused it, by what kind of thing it was, by the rule
-// that caught it, by the cgroup of who caused it.
+// Groupings of Add.
 const (
 	ByCulprit = "culprit"
 	ByCause   = "cause"
@@ -22,44 +21,45 @@ const (
 	ByCgroup  = "cgroup"
 )
 
-// Ways lists them.
+// Ways lists the groupings.
 var Ways = []string{ByCulprit, ByCause, ByRule, ByCgroup}
 
-// Top adds up the time of many outliers.
+// Top is the time of many outliers, grouped.
 type Top struct {
 	By      string     `json:"by"`
-	Since   *time.Time `json:"since"` // nil: all that there is
+	Since   *time.Time `json:"since"` // nil: all
 	Covered Covered    `json:"covered"`
-	Rows    []Row      `json:"rows"` // those with most time first; their times add up to Covered.NS
+	Rows    []Row      `json:"rows"` // largest first; they add up to Covered.NS
 }
 
-// Covered says what a Top is made of.
+// Covered describes what a Top is based on.
 type Covered struct {
-	Snapshots int   `json:"snapshots"` // looked at
-	Broken    int   `json:"broken"`    // could not be read
-	Outliers  int   `json:"outliers"`  // that the rows hold
-	NS        int64 `json:"ns"`        // of them together
+	Snapshots int   `json:"snapshots"` // examined
+	Broken    int   `json:"broken"`    // unreadable
+	Outliers  int   `json:"outliers"`  // in the rows
+	NS        int64 `json:"ns"`        // total time
 	Explained int   `json:"explained"`
-	// Unexplained are those of snapshots without an explanation, Missed those that
-	// the daemon remembers and no snapshot holds.
+	// Unexplained counts outliers of unexplained snapshots, Missed those known to the
+	// daemon without a snapshot.
 	ExplainedNS   int64 `json:"explained_ns"`
 	Unexplained   int   `json:"unexplained"`
 	UnexplainedNS int64 `json:"unexplained_ns"`
 	Missed        int   `json:"missed"`
 	MissedNS      int64 `json:"missed_ns"`
-	// Within lie inside another outlier of the same work: their time is counted once.
+	// Within counts outliers within another outlier of the same work; their time counts
+	// once.
 	Within int `json:"within"`
 }
 
-// Row is the time that went to one culprit, cause, rule or cgroup.
+// Row is the time of one culprit, cause, rule or cgroup.
 type Row struct {
 	Name     string  `json:"name"`
-	Kind     string  `json:"kind"` // of the culprit; else what it was added up by
+	Kind     string  `json:"kind"` // kind of the culprit; else the grouping
 	NS       int64   `json:"ns"`
-	Share    float64 `json:"share"` // of all, 0 to 1
+	Share    float64 `json:"share"` // of the total, 0 to 1
 	Outliers int     `json:"outliers"`
-	Of       []Slice `json:"of"`    // what it is made of: the causes of a culprit, the culprits of others
-	Worst    []Link  `json:"worst"` // where it took longest
+	Of       []Slice `json:"of"`    // causes of a culprit, culprits of others
+	Worst    []Link  `json:"worst"` // longest occurrences
 }
 
 // Slice is a part of a Row.
@@ -68,13 +68,13 @@ type Slice struct {
 	NS   int64  `json:"ns"`
 }
 
-// Link leads to a snapshot. ID and Dir are empty if no snapshot was taken.
+// Link refers to a snapshot. ID and Dir are empty if there is none.
 type Link struct {
 	ID      string    `json:"id,omitempty"`
 	Short   string    `json:"short,omitempty"`
 	Dir     string    `json:"dir,omitempty"`
 	Time    time.Time `json:"time"`
-	NS      int64     `json:"ns"`       // that the row has of it
+	NS      int64     `json:"ns"`       // time counted in the row
 	DelayNS int64     `json:"delay_ns"` // of the outlier
 }
 
@@ -83,8 +83,8 @@ const (
 	slicesKept = 5
 )
 
-// TopOptions say what Add adds up. Seen are outliers that the daemon remembers;
-// those that a snapshot holds are found in it. Boot is when they were.
+// TopOptions configures Add. Seen are outliers remembered by the daemon, those in
+// snapshots included; Boot is the boot they belong to.
 type TopOptions struct {
 	By     string
 	Since  time.Time // zero: all
@@ -93,18 +93,18 @@ type TopOptions struct {
 	Boot   string
 }
 
-// item is one outlier on its way into a Top.
+// item is an outlier being added to a Top.
 type item struct {
 	outlier
 	boot   string
 	result *Result
-	reason string // without a result: why
+	reason string // why there is no result
 	link   Link
-	left   int64  // of its delay that nothing within it explains
-	until  uint64 // what is within it explains the time before
+	left   int64  // part of its delay not explained by nested outliers
+	until  uint64 // time up to which nested outliers explain it
 }
 
-// Add adds up the outliers of snapshots, and those that the daemon remembers.
+// Add groups the outliers of snapshots and those remembered by the daemon.
 func Add(list []Snapshot, o TopOptions) *Top {
 	t := &Top{By: o.By, Covered: Covered{Snapshots: len(list), Broken: o.Broken}, Rows: []Row{}}
 	if !o.Since.IsZero() {
@@ -146,13 +146,13 @@ func sortRows(rows []Row) {
 	})
 }
 
-// id tells outliers apart.
+// id identifies an outlier.
 func (i *item) id() string {
 	return fmt.Sprintf("%s %s %d %d %d %s", i.boot, i.rule, i.task.TID, i.start, i.end, i.key)
 }
 
-// collect lists the outliers since a time, each once; missed are those that no
-// snapshot holds.
+// collect returns the outliers since a time, each once; missed are those without a
+// snapshot.
 func collect(list []Snapshot, o *TopOptions) (items []*item, missed map[string]bool) {
 	have := map[string]bool{}
 	for i := range list {
@@ -184,8 +184,7 @@ func collect(list []Snapshot, o *TopOptions) (items []*item, missed map[string]b
 	return items, missed
 }
 
-// work names what must not be counted twice: the time of one task, or of one
-// piece of work that is not a task's.
+// work identifies a task, or other work, whose time must count only once.
 func (i *item) work(by string) string {
 	w := fmt.Sprintf("%s %d", i.boot, i.task.TID)
 	switch i.track {
@@ -199,9 +198,9 @@ func (i *item) work(by string) string {
 	return w
 }
 
-// once leaves out what lies within another outlier of the same work: the sleep
-// in a slow system call, or a timeout before the end. Where only the inner one
-// is explained, both stay, and the outer one has what is left.
+// once removes outliers within another one of the same work: a sleep in a slow system
+// call, or a timeout before the end. If only the inner one is explained, both stay, and
+// the outer one keeps the remaining time.
 func (t *Top) once(items []*item) []*item {
 	groups := map[string][]*item{}
 	var order []string
@@ -235,7 +234,7 @@ func (t *Top) once(items []*item) []*item {
 	return out
 }
 
-// spread adds one outlier to the rows.
+// spread adds an outlier's parts to the rows.
 func (t *Top) spread(it *item, rows map[string]*Row, made map[string]map[string]int64) {
 	parts := []Part{{Cause: explain.Unexplained, NS: it.left, Reason: it.reason}}
 	if it.result != nil {
@@ -270,7 +269,7 @@ func sortLinks(l []Link) {
 	slices.SortStableFunc(l, func(a, b Link) int { return cmp.Compare(b.NS, a.NS) })
 }
 
-// names says to which row a part goes, and what it is called there.
+// names returns the row of a part, and what it is counted as there.
 func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 	culprit, what := Culprit(p)
 	switch t.By {
@@ -290,8 +289,8 @@ func (t *Top) names(it *item, p *Part) (name, kind, of string) {
 	return culprit, what, string(p.Cause)
 }
 
-// Culprit names who a part is blamed on, so that the same one has the same name
-// in every snapshot: a task by its name without its number.
+// Culprit returns the name of a culprit without numbers that differ between snapshots,
+// such as the thread id.
 func Culprit(p *Part) (name, kind string) {
 	w := p.By
 	if w == nil {
@@ -307,14 +306,14 @@ func Culprit(p *Part) (name, kind string) {
 	if strings.HasPrefix(name, "kworker/") {
 		return "kworker", w.Kind
 	}
-	// ksoftirqd/3 is one of several that do the same.
+	// Strip the CPU number, as in ksoftirqd/3.
 	if i := strings.LastIndexByte(name, '/'); i > 0 && strings.Trim(name[i+1:], "0123456789") == "" {
 		name = name[:i]
 	}
 	return name, w.Kind
 }
 
-// largest lists the largest slices.
+// largest returns the largest slices.
 func largest(sums map[string]int64) []Slice {
 	out := make([]Slice, 0, len(sums))
 	for name, ns := range sums {
@@ -331,7 +330,7 @@ func outlierOf(o *tracker.Outlier) outlier {
 	}
 }
 
-// plus adds what may come from anywhere, and stays at the largest number.
+// plus is a saturating addition.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -339,11 +338,11 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// Boot is the id of this boot, as snapshot.json has it.
+// Boot returns the boot id, as in snapshot.json.
 func Boot() string {
 	data, err := snapshot.ReadFile("/proc/sys/kernel/random/boot_id", 4096)
 	if err != nil {
-		return "" // then nothing of the daemon's is taken for a snapshot's
+		return "" // matches no snapshot
 	}
 	return strings.TrimSpace(string(data))
 }

@@ -13,28 +13,27 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// Check is what Verify found out about one snapshot.
+// Check is the result of verifying a snapshot.
 type Check struct {
 	ID        string  `json:"id"`
 	Dir       string  `json:"dir"`
 	OK        bool    `json:"ok"`
-	Events    uint64  `json:"events"` // in its trace
+	Events    uint64  `json:"events"` // in the trace
 	Bytes     uint64  `json:"bytes"`
-	Explained bool    `json:"explained"` // explain.json says where the time went
+	Explained bool    `json:"explained"` // explain.json has an explanation
 	Problems  []Fault `json:"problems"`
-	// Checksums: each byte of its files was held against SHA256SUMS. Snapshots of
-	// earlier releases have none.
+	// Checksums is false for snapshots of early releases, which have none.
 	Checksums bool     `json:"checksums"`
-	Notes     []string `json:"notes"` // what the snapshot itself says is missing
+	Notes     []string `json:"notes"` // what the snapshot says is missing
 }
 
-// Fault is one thing that is wrong with a snapshot.
+// Fault is a problem found in a snapshot.
 type Fault struct {
 	File string `json:"file"`
 	What string `json:"what"`
 }
 
-// maxFaults bounds what is told of one snapshot.
+// maxFaults bounds the faults reported per snapshot.
 const maxFaults = 20
 
 func (c *Check) add(file, format string, args ...any) {
@@ -43,9 +42,8 @@ func (c *Check) add(file, format string, args ...any) {
 	}
 }
 
-// Verify reads every file of the named snapshots of a directory, each event of
-// their traces included. One that vanishes meanwhile is left out. It ends early
-// with the context's error.
+// Verify reads all files of the named snapshots, including every event. Snapshots that
+// vanish meanwhile are skipped. It returns early with the context's error.
 func Verify(ctx context.Context, dir string, ids []string, progress func(done, all int)) ([]Check, error) {
 	checks := make([]Check, len(ids))
 	each(len(ids), progress, func(i int) {
@@ -90,7 +88,7 @@ func verify(ctx context.Context, dir string) Check {
 	return c
 }
 
-// sums holds each file against SHA256SUMS.
+// sums verifies the checksums.
 func (c *Check) sums(ctx context.Context, m *snapshot.Meta) {
 	bad, err := snapshot.CheckSums(ctx, c.Dir)
 	switch {
@@ -109,7 +107,7 @@ func (c *Check) sums(ctx context.Context, m *snapshot.Meta) {
 	}
 }
 
-// cause leaves out a path that the reader has been told.
+// cause returns an error without the path, which was printed already.
 func cause(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -118,11 +116,11 @@ func cause(err error) error {
 	return err
 }
 
-// meta holds snapshot.json against itself.
+// meta checks snapshot.json for consistency.
 func (c *Check) meta(m *snapshot.Meta) {
 	fail := func(format string, args ...any) { c.add(snapshot.MetaFile, format, args...) }
 	if m.ID != c.ID {
-		fail("says that it is %q", m.ID)
+		fail("has the id %q", m.ID)
 	}
 	if id, err := snapshot.ParseID(c.ID); err == nil && !m.Time.Equal(id.Time) {
 		fail("its time is %s, that of the directory's name is not", m.Time)
@@ -148,7 +146,7 @@ func (c *Check) meta(m *snapshot.Meta) {
 	}
 }
 
-// trace reads every event, and counts.
+// trace reads and counts all events.
 func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 	fail := func(format string, args ...any) { c.add(snapshot.TraceDir, format, args...) }
 	path := filepath.Join(c.Dir, snapshot.TraceDir)
@@ -185,7 +183,7 @@ func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 		case trace.OutlierExit:
 			exits++
 		case trace.DumpStart, trace.DumpTask, trace.DumpFile, trace.DumpDevice, trace.DumpEnd:
-			// what there was when it began: no records
+			// state dump: not from records
 		default:
 			events[ev.CPU]++
 			c.Events++
@@ -200,9 +198,8 @@ func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 	c.counts(m, r, events)
 }
 
-// counts holds the trace against what snapshot.json says of each CPU. The trace
-// counts as discarded what snapshot.json tells as lost and missing, and the
-// records that it has no event for.
+// counts compares the trace with snapshot.json per CPU. The trace counts lost and
+// missing records, and those it has no event for, as discarded.
 func (c *Check) counts(m *snapshot.Meta, r *trace.Reader, events map[int]uint64) {
 	for i := range m.Coverage {
 		cpu := &m.Coverage[i]
@@ -220,19 +217,19 @@ func (c *Check) counts(m *snapshot.Meta, r *trace.Reader, events map[int]uint64)
 	}
 }
 
-// explanation holds explain.json against snapshot.json and itself.
+// explanation checks explain.json.
 func (c *Check) explanation(m *snapshot.Meta) {
 	fail := func(format string, args ...any) { c.add(snapshot.ExplainJSONFile, format, args...) }
 	report, err := ReadReport(c.Dir)
 	if errors.Is(err, ErrNotExplained) {
-		return // of a release that did not
+		return // release without explanations
 	}
 	if err != nil {
 		fail("%v", cause(err))
 		return
 	}
 	if len(report.Outliers) == 0 {
-		return // the daemon could not, and said so
+		return // the daemon failed to explain it, as noted
 	}
 	c.Explained = true
 	if m != nil && len(m.Outliers) != len(report.Outliers) {

@@ -77,10 +77,10 @@ func TestVerifyBroken(t *testing.T) {
 		"no meta":        {func(d string) error { return os.Remove(meta(d)) }, "snapshot.json", "no such file or directory"},
 		"torn meta":      {func(d string) error { return os.Truncate(meta(d), 100) }, "snapshot.json", "unexpected end of JSON input"},
 		"empty meta":     {func(d string) error { return write(meta(d), "{}") }, "snapshot.json", "version or id is missing"},
-		"newer meta":     {func(d string) error { return write(meta(d), `{"version":99,"id":"x"}`) }, "snapshot.json", "is newer than this tailcam knows"},
+		"newer meta":     {func(d string) error { return write(meta(d), `{"version":99,"id":"x"}`) }, "snapshot.json", "is newer than 1"},
 		"pipe":           {func(d string) error { return errors.Join(os.Remove(meta(d)), unix.Mkfifo(meta(d), 0o600)) }, "snapshot.json", "is not a regular file"},
 		"link":           {func(d string) error { return errors.Join(os.Remove(meta(d)), os.Symlink("/etc/passwd", meta(d))) }, "snapshot.json", "too many levels of symbolic links"},
-		"another's meta": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["id"] = "x\x1b[31m" }) }, "snapshot.json", `says that it is "x\x1b[31m"`},
+		"another's meta": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["id"] = "x\x1b[31m" }) }, "snapshot.json", `has the id "x\x1b[31m"`},
 		"another time": {func(d string) error {
 			return edit(meta(d), func(m map[string]any) { m["time"] = "2020-01-01T00:00:00Z" })
 		}, "snapshot.json", "that of the directory's name is not"},
@@ -186,11 +186,11 @@ func TestRead(t *testing.T) {
 	if err != nil || len(late) != 1 || late[0].ID != ids[3] {
 		t.Errorf("since: %+v, %v", late, err)
 	}
-	story, err := catalog.ReadStory(filepath.Join(dir, ids[1]))
+	story, err := catalog.ReadDetails(filepath.Join(dir, ids[1]))
 	if err != nil || story.Before == nil || story.Before.ID != ids[0] || story.After == nil || story.After.ID != ids[2] || story.Report == nil || len(story.Files) != 5 {
 		t.Errorf("%+v, %v", story, err)
 	}
-	last, err := catalog.ReadStory(filepath.Join(dir, ids[3]))
+	last, err := catalog.ReadDetails(filepath.Join(dir, ids[3]))
 	if err != nil || last.After != nil || last.Before == nil || last.Report != nil {
 		t.Errorf("%+v, %v", last, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// followLoad keeps adaptive thresholds up to date, once a second.
-func (d *daemon) followLoad(ctx context.Context) error {
+// adaptThresholds updates adaptive thresholds once a second.
+func (d *daemon) adaptThresholds(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -22,14 +22,15 @@ func (d *daemon) followLoad(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			if err := d.guard.Do(guard.Housekeeping, func() error { return d.thresholds.Tick(now) }); err != nil {
-				// The thresholds stay as they are; they are better than none.
+				// Keep the current thresholds.
 				d.log.Warn("adaptive thresholds", zap.Error(err))
 			}
 		}
 	}
 }
 
-// adaptiveInfo says how a rule's own threshold stands, or that of an override; nil: it is fixed.
+// adaptiveInfo returns the state of an adaptive threshold of a rule or override, or nil
+// if the threshold is fixed.
 func (d *daemon) adaptiveInfo(rule, class string, spec *rules.Adaptive) *api.AdaptiveInfo {
 	if spec == nil {
 		return nil
@@ -43,7 +44,7 @@ func (d *daemon) adaptiveInfo(rule, class string, spec *rules.Adaptive) *api.Ada
 	}
 }
 
-// addDistribution completes what is told of a rule: its threshold of now, and its p99.9.
+// addDistribution adds a rule's current threshold and p99.9.
 func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.Histograms) {
 	info.Adaptive = d.adaptiveInfo(r.Name, "", r.Adaptive)
 	if info.Adaptive != nil {
@@ -61,7 +62,7 @@ func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.H
 	info.Samples, info.P999NS = all.Count, int64(all.Quantile(0.999))
 }
 
-// distributions reads all histograms; nil if that fails.
+// distributions reads all histograms, or returns nil.
 func (d *daemon) distributions() *tracker.Histograms {
 	h, err := d.kernel.Histograms()
 	if err != nil {
@@ -70,7 +71,7 @@ func (d *daemon) distributions() *tracker.Histograms {
 	return h
 }
 
-// histogramLosses are the delays that are in no histogram, or not in that of their class.
+// histogramLosses lists the delays missing in histograms or their classes.
 func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
 	list := []api.Loss{{
 		Cause: "histogram_lost", Count: c.HistogramLost,

@@ -6,7 +6,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// chainLosses lists where chains were not followed.
+// chainLosses lists the losses of chains.
 func chainLosses(c *tracker.ChainCounters) []api.Loss {
 	return []api.Loss{
 		{Cause: "chain_cut", Tracker: string(rules.Chain), Count: c.Cut, Advice: "a chain has 12 stages and 64 tasks at most: name fewer origins in from, or end the rule earlier"},

@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// CheckLoad loads and attaches rules on this kernel, and takes them off again.
+// CheckLoad loads and attaches rules on this kernel and detaches them again.
 func CheckLoad(_ context.Context, list []rules.Rule) error {
 	hosts := process.New(nil)
 	defer hosts.Close() //nolint:errcheck // only read from

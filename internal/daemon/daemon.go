@@ -1,5 +1,5 @@
-// Package daemon wires the parts together: rules to the kernel side, outliers
-// to snapshots and actions, and all of it to the command line's socket.
+// Package daemon connects the other packages: rules to the kernel side, outliers to
+// snapshots and actions, and everything to the command line's socket.
 package daemon
 
 import (
@@ -17,7 +17,6 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
-	"github.com/tailcam/tailcam/internal/explainer"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/overrides"
@@ -31,9 +30,9 @@ import (
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
-const remembered = 1000 // outliers that `tailcam events` shows
+const recentOutliers = 1000 // shown by `tailcam events`
 
-// daemon holds every part, in the order in which they are made.
+// daemon holds the parts in the order of their creation.
 type daemon struct {
 	cfg   *config.Config
 	log   *zap.Logger
@@ -44,44 +43,44 @@ type daemon struct {
 	hosts    *process.Table
 	symbols  *helper.Helper
 	kernel   *tracker.Tracker
-	recorder flight.Recorder // nil: switched off
-	ring     int             // bytes of one CPU's ring
+	recorder flight.Recorder // nil: disabled
+	ring     int             // bytes per CPU
 
-	coverShort time.Time // since when the history is shorter than recorder.cover; of housekeeping
-	coverTold  bool
-	manager    *snapshot.Manager // nil without a recorder
-	actions    *action.Runner
-	feed       *api.Feed
+	coverShort  time.Time // since when the history is too short; used by housekeeping
+	coverLogged bool
+	manager     *snapshot.Manager // nil without a recorder
+	actions     *action.Runner
+	feed        *api.Feed
 
-	thresholds *adaptive.Controller // those that follow the load
-	storms     overrides.Storms     // rules that are paused automatically; changed under change, and mu
+	thresholds *adaptive.Controller // adaptive thresholds
+	storms     overrides.Storms     // automatically paused rules; written under change and mu
 
 	mu    sync.Mutex
-	rules []rules.Rule // as they run
-	// What the rules that run are made of; changed under change, which is held for the whole of a change.
+	rules []rules.Rule // as running
+	// Sources of the running rules. change is held during a whole change.
 	file     []rules.Rule // as loaded last
 	settings overrides.Settings
 	change   sync.Mutex
-	changed  chan struct{} // wakes expire
+	changed  chan struct{} // notifies expire
 
 	ruleFiles *ruleReader
 
-	promptUntil atomic.Int64 // until when command lines are read for a real-time snapshot; Unix nanoseconds
+	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
 
 	hangup   chan os.Signal
 	guard    *guard.Guard
 	outliers *pipeline
 }
 
-// Run is the daemon: it returns when the context ends, everything detached
-// and removed, or when something it cannot work without fails.
+// Run runs the daemon until ctx is done or an essential part fails. Everything is
+// detached and removed when it returns.
 func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	d := &daemon{
-		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(remembered), guard: guard.New(log), ruleFiles: newRuleReader(),
+		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(recentOutliers), guard: guard.New(log), ruleFiles: newRuleReader(),
 		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
-	signal.Notify(d.hangup, unix.SIGHUP) // first of all: unhandled it would end the process
+	signal.Notify(d.hangup, unix.SIGHUP) // first: its default action ends the process
 	defer signal.Stop(d.hangup)
 	for _, step := range []struct {
 		name string
@@ -98,12 +97,12 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"prepare snapshots and actions", d.openManager, nil},
 		{"attach", d.attach, nil},
 	} {
-		if err := begin(ctx, step.do); err != nil {
+		if err := runStep(ctx, step.do); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if step.undo != nil {
 			defer func() {
-				if err := undoWithin(undoTime, step.undo); err != nil {
+				if err := undoStep(undoTime, step.undo); err != nil {
 					log.Warn("clean up", zap.String("after", step.name), zap.Error(err))
 				}
 			}()
@@ -122,7 +121,8 @@ func (d *daemon) readRules() error {
 	return nil
 }
 
-// loadRules reads what the configuration names. Without a recorder no rule has snapshots.
+// loadRules reads the configured rule files. Without a recorder, snapshots are
+// disabled.
 func loadRules(cfg *config.Config) ([]rules.Rule, error) {
 	list, err := rules.Load(cfg.Rules, &rules.LocalHost{})
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *daemon) listen() (err error) {
 func (d *daemon) openHost() error {
 	var err error
 	d.symbols, err = helper.New(&helper.Options{
-		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTime, Log: d.log.Named("helper"), Guard: d.guard,
+		NoLines: !d.cfg.Symbols.Lines, Memory: d.cfg.Symbols.MaxMemory, Limit: symbolTimeout, Log: d.log.Named("helper"), Guard: d.guard,
 	})
 	if err != nil {
 		return err
@@ -164,13 +164,13 @@ func (d *daemon) openHost() error {
 	}
 	d.hosts = process.New(&process.Options{Cmdline: d.symbols.Cmdline, Cmdlines: cmdlines, Thread: func() {
 		if n := d.cfg.Snapshots.RTPriority; n > 0 {
-			_ = snapshot.RealTime(n) // the snapshot's writer waits for it; whether it may, the writer says
+			_ = snapshot.RealTime(n) // the snapshot writer waits for this thread and reports errors
 		}
 	}})
 	for _, h := range process.Hindrances("/proc") {
 		d.log.Warn("processes are hidden", zap.String("by", h.Name), zap.String("advice", h.Advice))
 	}
-	// Now rather than at the first outlier, which would wait for it.
+	// Now, so that the first outlier does not wait.
 	if err := d.symbols.ReloadKernel(); err != nil {
 		d.log.Warn("kernel stacks stay addresses", zap.Error(err))
 	}
@@ -207,7 +207,7 @@ func (d *daemon) loadKernel() (err error) {
 		Burst:    d.cfg.Outliers.Burst,
 		Host:     cgroups{d.hosts},
 		Programs: d.symbols,
-		Unwanted: d.thaw,
+		Unwanted: d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
 	})
@@ -244,14 +244,13 @@ func (d *daemon) openManager() (err error) {
 	if d.recorder == nil {
 		return nil
 	}
-	explainer := &explainer.Explainer{Guard: d.guard}
-	explain := explainer.ForSnapshots
+	explain := d.explainInBackground
 	if d.cfg.Snapshots.RTPriority > 0 {
-		explain = explainer.Promptly // on the thread that writes, which has it
+		explain = explainInline // on the writer's thread, which has that priority
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
-		Host:        snapshot.Host{Tailcam: version.String()},
+		Host:        snapshot.HostInfo{Tailcam: version.String()},
 		RingRecords: d.recorder.Capacity(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
@@ -263,7 +262,7 @@ func (d *daemon) openManager() (err error) {
 	return err
 }
 
-// announce says in the log what is running now.
+// announce logs that the daemon is running.
 func (d *daemon) announce() {
 	d.log.Info("watching",
 		zap.Int("rules", len(d.rules)), zap.Int("programs", len(d.kernel.Programs())),
@@ -271,12 +270,12 @@ func (d *daemon) announce() {
 		zap.String("version", version.String()))
 }
 
-// serve runs every loop until the context ends, then stops them in the order
-// of the data: no new outliers, then snapshots, then actions, then clients.
+// serve runs all loops until ctx is done, then stops them in the order of the data:
+// outliers, snapshots, actions, clients.
 func (d *daemon) serve(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var stages []stopping
+	var stages []stage
 	stage := func(name string, run func(context.Context) error) {
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
 		ended := make(chan struct{})
@@ -286,7 +285,7 @@ func (d *daemon) serve(ctx context.Context) error {
 				fail(fmt.Errorf("%s: %w", name, err))
 			}
 		}()
-		stages = append(stages, stopping{name, stop, ended})
+		stages = append(stages, stage{name, stop, ended})
 	}
 
 	stage("serve the socket", func(c context.Context) error {
@@ -297,7 +296,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		stage("take snapshots", d.manager.Run)
 	}
 	stage("watch over the recorder", d.housekeeping)
-	stage("follow the load", d.followLoad)
+	stage("follow the load", d.adaptThresholds)
 	stage("pause what fires too often", d.watchStorms)
 	stage("end what was set for a time", d.expire)
 	stage("reload", d.reloadOnHangup)
@@ -312,14 +311,15 @@ func (d *daemon) serve(ctx context.Context) error {
 	return nil
 }
 
-// thaw releases the recorder that was frozen for nothing.
-func (d *daemon) thaw() {
+// releaseRecorder releases history kept for an outlier without a snapshot.
+func (d *daemon) releaseRecorder() {
 	if d.manager != nil {
-		d.manager.Thaw()
+		d.manager.Release()
 	}
 }
 
-// reloadOnHangup reads the rules again on SIGHUP. Bad ones change nothing.
+// reloadOnHangup reloads the rules on SIGHUP. Errors leave the running rules as they
+// are.
 func (d *daemon) reloadOnHangup(ctx context.Context) error {
 	for {
 		select {
@@ -340,7 +340,7 @@ func (d *daemon) reload() error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	settings, gone := d.settings.Follow(list, &rules.LocalHost{})
+	settings, gone := d.settings.Reconcile(list, &rules.LocalHost{})
 	if err := d.apply(list, settings); err != nil {
 		return err
 	}
@@ -348,5 +348,16 @@ func (d *daemon) reload() error {
 		d.log.Warn("set while running, and dropped with the reload", zap.Strings("settings", gone))
 	}
 	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
+	return nil
+}
+
+// attach attaches the kernel side and logs what cannot be recorded on this kernel.
+func (d *daemon) attach() error {
+	if err := d.kernel.Attach(); err != nil {
+		return err
+	}
+	for hook, why := range d.kernel.Unrecorded() {
+		d.log.Info("not recorded on this kernel", zap.String("hook", hook), zap.Error(why))
+	}
 	return nil
 }

@@ -6,37 +6,37 @@ import (
 )
 
 const (
-	// tellAfter is the deadline: how long after its end an outlier is published with
-	// what is known by then.
-	tellAfter = 200 * time.Millisecond
-	// nameTime is what an outlier that was read late has at least to be named.
-	nameTime = 50 * time.Millisecond
-	// maxWaiting bounds the outliers that wait for their deadline. Beyond it the
-	// oldest is published before.
-	maxWaiting = 8192
+	// publishAfter is the deadline of an outlier, counted from its end: it is then
+	// published with what is known.
+	publishAfter = 200 * time.Millisecond
+	// minNamingTime is the time for naming that an outlier gets even if it was read
+	// late.
+	minNamingTime = 50 * time.Millisecond
+	// maxDeadlines bounds the outliers waiting for their deadline. Beyond that the
+	// oldest is published early.
+	maxDeadlines = 8192
 )
 
-// deadlines holds the outliers whose deadline has not passed, in the order in
-// which they were read. Its methods may be called from any goroutine.
+// deadlines is a queue of outliers by deadline. Its methods may be called concurrently.
 type deadlines struct {
 	mu   sync.Mutex
 	list []*event
-	wake chan struct{} // the list is not empty any more
+	wake chan struct{} // signaled when the list becomes non-empty
 }
 
-// deadline is when an outlier of that end, read then, is told of at the latest.
-// The wall clock may have been set in between.
+// deadline returns the deadline of an outlier. The wall clock may have been set between
+// end and read.
 func deadline(end, read time.Time) time.Time {
-	left := min(max(tellAfter-read.Sub(end), nameTime), tellAfter)
+	left := min(max(publishAfter-read.Sub(end), minNamingTime), publishAfter)
 	return read.Add(left)
 }
 
-// add returns the outlier that must be told of now, or nil.
+// add returns an outlier that must be published now, or nil.
 func (d *deadlines) add(e *event) (early *event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.list = append(d.list, e)
-	if len(d.list) > maxWaiting {
+	if len(d.list) > maxDeadlines {
 		early = d.popLocked()
 	}
 	if len(d.list) == 1 {
@@ -55,8 +55,8 @@ func (d *deadlines) popLocked() *event {
 	return e
 }
 
-// next takes out the first outlier whose deadline has passed. nil: there is
-// none, and none will be before wait.
+// next removes and returns the first outlier whose deadline has passed; nil: none
+// before wait.
 func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,7 +64,7 @@ func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 		if left := d.list[0].due.Sub(now); left > 0 {
 			return nil, left
 		}
-		if e := d.popLocked(); !e.wasTold() {
+		if e := d.popLocked(); !e.isPublished() {
 			return e, 0
 		}
 	}
@@ -72,7 +72,7 @@ func (d *deadlines) next(now time.Time) (e *event, wait time.Duration) {
 	return nil, time.Hour
 }
 
-// all takes out what is there.
+// all empties the queue.
 func (d *deadlines) all() []*event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,26 +81,26 @@ func (d *deadlines) all() []*event {
 	return list
 }
 
-func (e *event) wasTold() bool {
+func (e *event) isPublished() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.told
+	return e.published
 }
 
-// tellAll keeps the deadlines until nothing more is named, and then tells of
-// those that are left.
-func (p *pipeline) tellAll(named <-chan struct{}) {
+// publishDeadlines publishes outliers at their deadlines, and the rest when naming has
+// ended.
+func (p *pipeline) publishDeadlines(named <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(p.tellDue())
+		timer.Reset(p.publishDue())
 		select {
-		case <-p.waiting.wake:
+		case <-p.deadlines.wake:
 		case <-timer.C:
 		case <-named:
-			for _, e := range p.waiting.all() {
-				if !e.wasTold() {
-					p.tell(e)
+			for _, e := range p.deadlines.all() {
+				if !e.isPublished() {
+					p.publishEvent(e)
 				}
 			}
 			return
@@ -108,13 +108,13 @@ func (p *pipeline) tellAll(named <-chan struct{}) {
 	}
 }
 
-// tellDue tells of those whose deadline has passed. None will before what it returns.
-func (p *pipeline) tellDue() time.Duration {
+// publishDue publishes overdue outliers and returns the time until the next deadline.
+func (p *pipeline) publishDue() time.Duration {
 	for {
-		e, wait := p.waiting.next(p.now())
+		e, wait := p.deadlines.next(p.now())
 		if e == nil {
 			return wait
 		}
-		p.tell(e)
+		p.publishEvent(e)
 	}
 }

@@ -12,18 +12,16 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// Time limits of naming one outlier. What is not known by then is left out: an
-// event says [unknown] rather than to come late.
+// Time limits of naming one outlier. What takes longer stays [unknown].
 const (
-	symbolTime = time.Second // of its user stack
+	symbolTimeout = time.Second // of its user stack
 )
 
-// enrich adds what only user space knows: names for addresses and ids. What
-// cannot take long comes first, and each part is known as soon as it is found.
-// Several may run at once, of different outliers.
+// enrich adds what only user space knows: symbols and identity. Fast lookups come
+// first, and each result is available at once. It may run concurrently for different
+// outliers.
 func (d *daemon) enrich(o *tracker.Outlier) {
-	// The identity first: a short-lived process may be gone soon. A process
-	// that is gone already stays without.
+	// Identity first: the process may exit soon. If it has exited, it stays unknown.
 	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
 	o.Later.Learn(func(o *tracker.Outlier) {
 		o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
@@ -54,7 +52,7 @@ func (d *daemon) enrich(o *tracker.Outlier) {
 	})
 }
 
-// enrichKernel names what is of the kernel: no process can make that take long.
+// enrichKernel looks up kernel symbols; no process can delay that.
 func (d *daemon) enrichKernel(o *tracker.Outlier) {
 	var sources tracker.Sources
 	var kernel, waker []tracker.Frame
@@ -77,9 +75,8 @@ func (d *daemon) enrichKernel(o *tracker.Outlier) {
 	})
 }
 
-// readStack reads the user stack of a task that is still where it was. If it
-// has gone on, what is there already stays. Reading its memory waits for what
-// the task may itself wait for.
+// readStack reads the user stack of a blocked task. If the task has moved on, the
+// existing stack stays. Reading its memory may block on what the task itself waits for.
 func (d *daemon) readStack(o *tracker.Outlier) {
 	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
 	if stack, err := d.symbols.Memory(pid, ip, sp, fp); err == nil && len(stack) > 0 {
@@ -87,7 +84,7 @@ func (d *daemon) readStack(o *tracker.Outlier) {
 	}
 }
 
-// nameKernel names a kernel stack, without what the tracing itself adds to it.
+// nameKernel symbolizes a kernel stack without the frames of tracing.
 func (d *daemon) nameKernel(addrs []uint64) ([]tracker.Frame, []tracker.Source) {
 	if len(addrs) == 0 {
 		return nil, nil
@@ -104,11 +101,10 @@ func (d *daemon) nameKernel(addrs []uint64) ([]tracker.Frame, []tracker.Source) 
 	return s.Frames[own:], sources
 }
 
-// tracerFrames counts what the tracing itself adds at the top of a stack that
-// was taken of the current task. Its innermost frame is the BPF program, which
-// may have no name yet: its symbol is younger than the table.
+// tracerFrames counts the innermost frames that belong to tracing. The BPF program's
+// own frame may have no symbol yet.
 func tracerFrames(stack []tracker.Frame) int {
-	const most = 6 // frames that tracing adds
+	const most = 6 // frames added by tracing
 	own := []string{"bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "__probestub_", "bpf_get_stack"}
 	for i := min(len(stack), most) - 1; i >= 0; i-- {
 		if slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(stack[i], p) }) {
@@ -118,7 +114,7 @@ func tracerFrames(stack []tracker.Frame) int {
 	return 0
 }
 
-// sourcesOf are the sources of a stack in the form of events; nil if none is known.
+// sourcesOf converts the sources of a stack; nil: none known.
 func sourcesOf(s symbols.Stack) []tracker.Source {
 	if s.Sources == nil {
 		return nil

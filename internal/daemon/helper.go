@@ -2,7 +2,7 @@ package daemon
 
 import "github.com/tailcam/tailcam/rules"
 
-// helperLosses adds what the helpers could not find out about processes.
+// helperLosses adds the losses of the helper processes.
 func (d *daemon) helperLosses(add func(cause, rule string, track rules.Track, n uint64, advice string)) {
 	s := d.symbols.Stats()
 	add("symbols_refused", "", "", s.Refused,

@@ -10,9 +10,8 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 )
 
-// housekeeping samples the recorder once a second, and releases a bank that
-// no one came for: its outlier was lost on the way. Once a minute it frees what
-// threads left behind whose end was not seen.
+// housekeeping samples the recorder every second and releases history whose outlier was
+// lost on the way. Every minute it frees entries of threads whose exit was not seen.
 func (d *daemon) housekeeping(ctx context.Context) error {
 	tick, sweep := time.NewTicker(time.Second), time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -35,8 +34,8 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 	}
 }
 
-// survive is guard.Do for one turn of a loop: a panic, which is logged, is no
-// reason to end the loop.
+// survive is guard.Do for one iteration of a loop; a panic, which is logged, does not
+// end the loop.
 func (d *daemon) survive(p guard.Place, turn func() error) error {
 	err := d.guard.Do(p, turn)
 	var panicked *guard.PanicError
@@ -61,7 +60,7 @@ func (d *daemon) everySecond() error {
 		return err
 	}
 	if frozen && monotonic()-int64(since) > int64(unclaimed) {
-		d.thaw()
+		d.releaseRecorder()
 	}
 	return nil
 }
@@ -69,7 +68,7 @@ func (d *daemon) everySecond() error {
 func monotonic() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0 // the kernel always has this clock
+		return 0 // the clock exists on every Linux
 	}
 	return ts.Nano()
 }

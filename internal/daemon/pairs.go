@@ -9,7 +9,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// pairLosses are what one declared pair has lost, or left out.
+// pairLosses lists the losses of one declared pair.
 func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
 	var list []api.Loss
 	add := func(cause string, n uint64, advice string) {
@@ -25,13 +25,12 @@ func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
 	return list
 }
 
-// nameLabels returns the outlier's labels, with names for those that are
-// addresses of the kernel.
+// nameLabels returns the outlier's labels with kernel addresses replaced by symbols.
 func (d *daemon) nameLabels(o *tracker.Outlier) map[string]any {
 	if o.From == nil || o.From.Pair == nil {
 		return o.Labels
 	}
-	labels := maps.Clone(o.Labels) // others may read the outlier's own
+	labels := maps.Clone(o.Labels) // shared with other readers
 	for _, l := range o.From.Pair.Labels {
 		s, ok := labels[l.Name].(string)
 		if l.As != rules.AsSymbol || !ok {

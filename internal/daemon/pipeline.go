@@ -16,71 +16,71 @@ import (
 )
 
 const (
-	// namers is how many outliers are named at once, at most one of a process.
-	namers = 8
-	// backlog is how many outliers wait for their names, of all processes together.
-	backlog = 4096
-	// nameWithin is how long after it was read an outlier may begin to be named.
-	nameWithin = 5 * time.Second
-	// drainTime is how long outliers are still named when the daemon stops.
+	// namingWorkers is how many outliers are named concurrently, at most one per
+	// process.
+	namingWorkers = 8
+	// namingQueue is how many outliers may wait to be named.
+	namingQueue = 4096
+	// maxNamingDelay is the age at which an outlier is no longer named.
+	maxNamingDelay = 5 * time.Second
+	// drainTime is how long outliers are named after the daemon is told to stop.
 	drainTime = time.Second
-	// pause follows a sample that could not be read, so that a kernel side gone
-	// wrong does not keep a CPU busy.
-	pause = time.Millisecond
+	// retryDelay is the pause after an unreadable sample, to avoid a busy loop.
+	retryDelay = time.Millisecond
 )
 
-// pipeline takes outliers from the kernel side and waits for nothing else. Each
-// gets its snapshot at once, so that the recorder is read before anything that
-// may take long. Then it is named, in the background and in turns that are fair
-// to processes and users, and published: when it is whole, or at its deadline
-// with what is known by then; the rest follows.
+// pipeline reads outliers from the kernel side without waiting for anything else. It
+// requests each outlier's snapshot at once, so that the recorder is drained early.
+// Workers then name it (symbols, identity), fairly shared between processes and users.
+// It is published when complete, or at its deadline with what is known; the rest
+// follows.
 type pipeline struct {
-	read     func() (*tracker.Outlier, error) // os.ErrClosed: no more
-	submit   func(o *tracker.Outlier)         // arranges its snapshot; must not block
-	enrich   func(o *tracker.Outlier)         // finds out more, and adds it by o.Later.Learn
-	publish  func(o *tracker.Outlier)         // for the first time; must not block
-	complete func(o *tracker.Outlier)         // published as Partial before, and whole now; must not block
+	read     func() (*tracker.Outlier, error) // os.ErrClosed: no more outliers
+	submit   func(o *tracker.Outlier)         // requests its snapshot; must not block
+	enrich   func(o *tracker.Outlier)         // looks up names and adds them with o.Later.Learn
+	publish  func(o *tracker.Outlier)         // first publication; must not block
+	complete func(o *tracker.Outlier)         // published as Partial before, now complete; must not block
 	guard    *guard.Guard
 	log      *zap.Logger
 	now      func() time.Time
-	run      string // the part of ids that is of this run of the daemon
+	run      string // prefix of event ids, unique per run
 
-	seq      uint64    // of the last outlier; of the reader
-	warned   time.Time // about a sample; of the reader
-	queue    *fair.Queue[*event]
-	stopping chan struct{} // closed when no more is named
-	waiting  deadlines
+	seq       uint64    // of the last outlier; used by the reader
+	warned    time.Time // last warning about a sample; used by the reader
+	queue     *fair.Queue[*event]
+	stopping  chan struct{} // closed when naming ends
+	deadlines deadlines
 
-	late, skipped, dropped dropCounter   // by rule
-	unusable               atomic.Uint64 // samples
+	late, skipped, dropped ruleCounter   // by rule
+	unusable               atomic.Uint64 // number of unreadable samples
 }
 
-// event is an outlier on its way to be told of.
+// event is an outlier to be published.
 type event struct {
 	*tracker.Outlier
 	read time.Time
-	due  time.Time // it is told of at the latest
+	due  time.Time // deadline
 
-	mu   sync.Mutex
-	told bool
+	mu        sync.Mutex
+	published bool
 }
 
-// prepare makes what every pipeline has.
+// prepare initializes the common fields.
 func (p *pipeline) prepare() *pipeline {
-	p.queue = fair.New[*event](&fair.Options{Workers: namers, Capacity: backlog})
+	p.queue = fair.New[*event](&fair.Options{Workers: namingWorkers, Capacity: namingQueue})
 	p.stopping = make(chan struct{})
-	p.waiting.wake = make(chan struct{}, 1)
+	p.deadlines.wake = make(chan struct{}, 1)
 	return p
 }
 
-// serve runs until there are no more outliers, and all are told of.
+// serve runs until there are no more outliers and all are published.
 func (p *pipeline) serve() error {
 	var naming, telling sync.WaitGroup
-	for range namers {
-		naming.Go(p.nameAll)
+	for range namingWorkers {
+		naming.Go(p.nameEvents)
 	}
 	named := make(chan struct{})
-	telling.Go(func() { p.tellAll(named) })
+	telling.Go(func() { p.publishDeadlines(named) })
 
 	err := p.readAll()
 
@@ -93,8 +93,8 @@ func (p *pipeline) serve() error {
 	return err
 }
 
-// readAll reads until the kernel side is closed. A sample that cannot be read
-// costs that sample.
+// readAll reads outliers until the kernel side is closed. Unreadable samples are
+// skipped.
 func (p *pipeline) readAll() error {
 	for {
 		var o *tracker.Outlier
@@ -105,7 +105,7 @@ func (p *pipeline) readAll() error {
 		var panicked *guard.PanicError
 		switch {
 		case err == nil:
-			p.take(o)
+			p.accept(o)
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case errors.As(err, &panicked), errors.Is(err, tracker.ErrSample):
@@ -114,15 +114,15 @@ func (p *pipeline) readAll() error {
 				p.warned = now
 				p.log.Warn("a sample of the kernel side was left out", zap.Error(err))
 			}
-			time.Sleep(pause)
+			time.Sleep(retryDelay)
 		default:
 			return err
 		}
 	}
 }
 
-// take starts one outlier on its way.
-func (p *pipeline) take(o *tracker.Outlier) {
+// accept starts the processing of one outlier.
+func (p *pipeline) accept(o *tracker.Outlier) {
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
 	o.NewLater()
@@ -131,24 +131,24 @@ func (p *pipeline) take(o *tracker.Outlier) {
 	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
 		o.Snapshot = nil
 	}
-	early := p.waiting.add(e)
+	early := p.deadlines.add(e)
 	if !p.queue.Push(fair.Owner{User: o.Task.UID, Process: o.Task.PID}, e) {
-		p.skip(e) // told of in its turn: those before it of its process are first
+		p.skip(e) // published at its deadline, after earlier ones of its process
 	}
 	if early != nil {
-		p.tell(early)
+		p.publishEvent(early)
 	}
 }
 
-// skip gives up to find out more about an outlier.
+// skip gives up naming an outlier.
 func (p *pipeline) skip(e *event) {
 	p.skipped.add(e.Rule)
 	e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
 	e.Later.Done()
 }
 
-// nameAll names outliers until there are no more.
-func (p *pipeline) nameAll() {
+// nameEvents names outliers until the queue is closed.
+func (p *pipeline) nameEvents() {
 	for {
 		t, ok := p.queue.Next()
 		if !ok {
@@ -161,32 +161,32 @@ func (p *pipeline) nameAll() {
 }
 
 func (p *pipeline) name(e *event) {
-	defer p.tell(e)
+	defer p.publishEvent(e)
 	stopping := false
 	select {
 	case <-p.stopping:
 		stopping = true
 	default:
 	}
-	if stopping || p.now().Sub(e.read) > nameWithin {
+	if stopping || p.now().Sub(e.read) > maxNamingDelay {
 		p.skip(e)
 		return
 	}
 	err := p.guard.Do(guard.Naming, func() error { p.enrich(e.Outlier); return nil })
-	if err != nil { // what was learned before stays
+	if err != nil { // keep what was learned before
 		e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
 	}
 	e.Later.Done()
 }
 
-// tell publishes an outlier, or what was found out since it was published. It
-// does nothing if there is nothing new.
-func (p *pipeline) tell(e *event) {
+// publishEvent publishes an outlier or its completion. It does nothing if nothing new
+// is known.
+func (p *pipeline) publishEvent(e *event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.Later.Known()
-	first := !e.told
-	e.told = true
+	first := !e.published
+	e.published = true
 	if !first && o.Partial {
 		return
 	}
@@ -207,17 +207,17 @@ func (p *pipeline) tell(e *event) {
 	}
 }
 
-// dropCounter counts by rule.
-type dropCounter struct {
-	rules sync.Map // name to *atomic.Uint64
+// ruleCounter counts per rule.
+type ruleCounter struct {
+	rules sync.Map // rule name to *atomic.Uint64
 }
 
-func (c *dropCounter) add(rule string) {
+func (c *ruleCounter) add(rule string) {
 	n, _ := c.rules.LoadOrStore(rule, new(atomic.Uint64))
 	n.(*atomic.Uint64).Add(1)
 }
 
-func (c *dropCounter) get(rule string) uint64 {
+func (c *ruleCounter) get(rule string) uint64 {
 	n, ok := c.rules.Load(rule)
 	if !ok {
 		return 0

@@ -94,12 +94,12 @@ func named(o *tracker.Outlier) {
 // What is named in time is told once, as soon as it is.
 func TestToldWhenNamed(t *testing.T) {
 	r := newRig(named)
-	r.take(r.outlierOf(1, 0, 5))
+	r.accept(r.outlierOf(1, 0, 5))
 	want(t, r.list())
 	r.nameNext(0)
 	want(t, r.list(), "run-1 pid 1: [main+0x1]")
 	r.clock = r.clock.Add(time.Hour)
-	r.tellDue()
+	r.publishDue()
 	want(t, r.list(), "run-1 pid 1: [main+0x1]")
 	if r.late.get("rule1") != 0 {
 		t.Error("told late")
@@ -109,15 +109,15 @@ func TestToldWhenNamed(t *testing.T) {
 // What is not is told at its deadline with addresses, and completed later.
 func TestToldAtDeadline(t *testing.T) {
 	r := newRig(named)
-	r.take(r.outlierOf(1, 0, 5))
-	if wait := r.tellDue(); wait != tellAfter {
+	r.accept(r.outlierOf(1, 0, 5))
+	if wait := r.publishDue(); wait != publishAfter {
 		t.Errorf("looks again in %s", wait)
 	}
-	r.clock = r.clock.Add(tellAfter - 1)
-	r.tellDue()
+	r.clock = r.clock.Add(publishAfter - 1)
+	r.publishDue()
 	want(t, r.list())
 	r.clock = r.clock.Add(1)
-	r.tellDue()
+	r.publishDue()
 	first := "run-1 pid 1: partial [[unknown] 0x1000]"
 	want(t, r.list(), first)
 	r.nameNext(0)
@@ -131,8 +131,8 @@ func TestToldAtDeadline(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	read := time.Unix(1000, 0)
 	for ago, left := range map[time.Duration]time.Duration{
-		0: tellAfter, 100 * time.Millisecond: tellAfter - 100*time.Millisecond, 190 * time.Millisecond: nameTime,
-		time.Hour: nameTime, -time.Hour: tellAfter, // the clock was set
+		0: publishAfter, 100 * time.Millisecond: publishAfter - 100*time.Millisecond, 190 * time.Millisecond: minNamingTime,
+		time.Hour: minNamingTime, -time.Hour: publishAfter, // the clock was set
 	} {
 		if got := deadline(read.Add(-ago), read).Sub(read); got != left {
 			t.Errorf("%s after its end: %s left, want %s", ago, got, left)
@@ -209,13 +209,13 @@ func TestNamesSkipped(t *testing.T) {
 	r := newRig(named)
 	const n = 3000
 	for range n {
-		r.take(r.outlierOf(1, 0, 0))
+		r.accept(r.outlierOf(1, 0, 0))
 	}
 	skipped := r.skipped.get("rule1")
 	if skipped == 0 || skipped == n {
 		t.Fatalf("%d skipped", skipped)
 	}
-	r.take(r.outlierOf(2, 0, 0)) // another process still finds room
+	r.accept(r.outlierOf(2, 0, 0)) // another process still finds room
 	if r.skipped.get("rule2") != 0 {
 		t.Error("that of another process was skipped")
 	}
@@ -223,8 +223,8 @@ func TestNamesSkipped(t *testing.T) {
 		r.nameNext(0)
 	}
 	want(t, r.list(), "run-1 pid 1: [main+0x1]", "run-3001 pid 2: [main+0x1]")
-	r.clock = r.clock.Add(tellAfter)
-	r.tellDue()
+	r.clock = r.clock.Add(publishAfter)
+	r.publishDue()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.told) != n+1 {
@@ -235,7 +235,7 @@ func TestNamesSkipped(t *testing.T) {
 			t.Fatalf("%d: %+v", i, o)
 		}
 	}
-	if l := r.waiting.list; len(l) > 0 {
+	if l := r.deadlines.list; len(l) > 0 {
 		t.Errorf("%d still wait", len(l))
 	}
 }
@@ -243,10 +243,10 @@ func TestNamesSkipped(t *testing.T) {
 // However many wait for their deadline, memory is bounded: the oldest is told.
 func TestWaitingIsBounded(t *testing.T) {
 	r := newRig(named)
-	for i := range maxWaiting + 10 {
-		r.take(r.outlierOf(i, i, 0))
+	for i := range maxDeadlines + 10 {
+		r.accept(r.outlierOf(i, i, 0))
 	}
-	if n := len(r.waiting.list); n != maxWaiting {
+	if n := len(r.deadlines.list); n != maxDeadlines {
 		t.Errorf("%d wait", n)
 	}
 	if got := r.list(); len(got) != 10 || got[0] != "run-1 pid 0: partial [[unknown] 0x1000]" {
@@ -257,10 +257,10 @@ func TestWaitingIsBounded(t *testing.T) {
 // Names that come too late are not looked for; nothing is told twice then.
 func TestTooLateToName(t *testing.T) {
 	r := newRig(func(*tracker.Outlier) { t.Error("named") })
-	r.take(r.outlierOf(1, 0, 0))
-	r.clock = r.clock.Add(tellAfter)
-	r.tellDue()
-	r.clock = r.clock.Add(nameWithin)
+	r.accept(r.outlierOf(1, 0, 0))
+	r.clock = r.clock.Add(publishAfter)
+	r.publishDue()
+	r.clock = r.clock.Add(maxNamingDelay)
 	r.nameNext(0)
 	want(t, r.list(), "run-1 pid 1: partial [[unknown] 0x1000]")
 	if r.skipped.get("rule1") != 1 {
@@ -338,7 +338,7 @@ func TestReadFails(t *testing.T) {
 }
 
 func TestDropCounter(t *testing.T) {
-	var c dropCounter
+	var c ruleCounter
 	c.add("a")
 	c.add("a")
 	if c.get("a") != 2 || c.get("b") != 0 {

@@ -9,15 +9,14 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// ruleTime is how long rule files may take to be read. They are few and small:
-// what takes longer does not answer.
-const ruleTime = 5 * time.Second
+// rulesTimeout bounds the reading of rule files, which are few and small.
+const rulesTimeout = 5 * time.Second
 
-// errRulesHang says that rule files lie where nobody answers.
-var errRulesHang = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
+// errRulesHung means that the file system of the rule files does not answer.
+var errRulesHung = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
 
-// ruleReader reads rule files on a thread that is left behind if their file
-// system does not answer: one at most, however often they are asked for.
+// ruleReader reads rule files on a goroutine that is left behind if their file system
+// hangs, at most one at a time.
 type ruleReader struct{ free chan struct{} }
 
 func newRuleReader() *ruleReader {
@@ -31,12 +30,12 @@ type ruleList struct {
 	err   error
 }
 
-// load is loadRules with a deadline. While an earlier one has not come back it fails at once.
+// load is loadRules with a deadline. It fails at once while an earlier call hangs.
 func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 	select {
 	case <-r.free:
 	default:
-		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHang)
+		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHung)
 	}
 	done := make(chan ruleList, 1)
 	go func() {
@@ -44,12 +43,12 @@ func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 		r.free <- struct{}{}
 		done <- ruleList{list, err}
 	}()
-	timeout := time.NewTimer(ruleTime)
+	timeout := time.NewTimer(rulesTimeout)
 	defer timeout.Stop()
 	select {
 	case l := <-done:
 		return l.rules, l.err
 	case <-timeout.C:
-		return nil, errRulesHang
+		return nil, errRulesHung
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 const spanReplaced = "a span was begun again before its end: give each piece of work a key of its own"
 
-// spanLosses lists what went amiss with spans.
+// spanLosses lists the losses of spans.
 func spanLosses(c *tracker.SpanCounters) []api.Loss {
 	return []api.Loss{
 		{Cause: "span_unknown", Tracker: string(rules.Span), Count: c.Unknown, Advice: "ended without a begin of the same user and pid namespace; harmless if it began before tailcam did"},

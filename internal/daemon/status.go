@@ -76,7 +76,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			HeldBack: k.HeldBack, Limited: k.Limited,
 		}
 		d.addDistribution(&info, r, distributions)
-		d.addLive(&info, r, &k, distributions)
+		d.addOverrides(&info, r, &k, distributions)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
 		}
@@ -85,8 +85,7 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 	return list
 }
 
-// losses lists every place where something can be lost, also those where
-// nothing was: a zero is an answer, too.
+// losses lists all loss counters, including those that are zero.
 func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	var list []api.Loss
 	add := func(cause, rule string, track rules.Track, n uint64, advice string) {
@@ -124,7 +123,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		if r.Track == rules.IRQ || r.Track == rules.Softirq {
 			full = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
 		}
-		// Of the others nobody knows which rule would have wanted what found no place: any of its tracker.
+		// A full table is counted per tracker, as no rule has been matched yet.
 		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
 			list = append(list, pairLosses(r.Name, &p)...)
 		} else {
@@ -173,14 +172,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	return list
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
-// tables tells how full the pending tables are.
+// tables returns the fill levels of the pending tables.
 func (d *daemon) tables() []api.TableStatus {
 	tables, err := d.kernel.Tables()
 	if err != nil {
@@ -199,7 +191,7 @@ func (d *daemon) tables() []api.TableStatus {
 
 func (d *daemon) snapshots() api.SnapshotsStatus {
 	s := api.SnapshotsStatus{Dir: d.store.Dir()}
-	usage, err := d.store.Usage() // as it was the last time, if the disk does not answer
+	usage, err := d.store.Usage() // on timeout the last known usage
 	if err != nil {
 		d.log.Debug("list snapshots", zap.Error(err))
 	}

@@ -9,29 +9,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// The daemon ends in 26 seconds at most, whatever hangs: stages together, then
-// the clean-up of each step, of which at most two can hang.
+// The daemon exits within 26 seconds, whatever hangs: all stages together, then the
+// clean-up of each step, of which at most two can hang.
 const (
-	// stopTime is more than the actions' own (10 s to end by themselves, 5 s
-	// from SIGTERM to SIGKILL, 5 s for the kernel to let them go).
+	// stopTime exceeds that of actions: 10s to finish, 5s from SIGTERM to SIGKILL, 5s
+	// to be reaped.
 	stopTime = 22 * time.Second
 	undoTime = 2 * time.Second
-	// startGrace is how long a step of the start may go on when the daemon is told to stop.
+	// startGrace is how long a start-up step may continue after the daemon was told to
+	// stop.
 	startGrace = 2 * time.Second
 )
 
-var errHangs = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
+var errHung = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
 
-// stopping is a stage that can be told to stop.
-type stopping struct {
+// stage is a running loop that can be stopped.
+type stage struct {
 	name  string
 	stop  context.CancelFunc
 	ended <-chan struct{}
 }
 
-// stop stops the stages in the reverse order, each when the one before has ended.
-// When the time is over it tells all of them, and says which go on.
-func (d *daemon) stop(stages []stopping) {
+// stop stops the stages in reverse order, one after the other. When stopTime is over it
+// stops all of them and logs those that do not end.
+func (d *daemon) stop(stages []stage) {
 	timeout := time.NewTimer(stopTime)
 	defer timeout.Stop()
 	for i := len(stages) - 1; i >= 0; i-- {
@@ -49,28 +50,28 @@ func (d *daemon) stop(stages []stopping) {
 			select {
 			case <-s.ended:
 			default:
-				d.log.Error("stop", zap.String("stage", s.name), zap.Error(errHangs))
+				d.log.Error("stop", zap.String("stage", s.name), zap.Error(errHung))
 			}
 		}
 		return
 	}
 }
 
-// undoWithin runs a step of the end, and leaves it behind if it takes too long.
-func undoWithin(limit time.Duration, do func() error) error {
+// undoStep runs a clean-up step and leaves it behind after the limit.
+func undoStep(limit time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(limit):
-		return errHangs
+		return errHung
 	}
 }
 
-// begin runs a step of the start. Told to stop meanwhile, it waits a little for
-// the step, whose clean-up is then left to the end of the process.
-func begin(ctx context.Context, do func() error) error {
+// runStep runs a start-up step. If ctx ends meanwhile it waits for startGrace only; the
+// process then exits without cleaning up after that step.
+func runStep(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
@@ -82,6 +83,6 @@ func begin(ctx context.Context, do func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(startGrace):
-		return fmt.Errorf("%w: %w", context.Cause(ctx), errHangs)
+		return fmt.Errorf("%w: %w", context.Cause(ctx), errHung)
 	}
 }

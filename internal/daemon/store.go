@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,7 +9,6 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// openStore opens the directory of the snapshots.
 func (d *daemon) openStore() (err error) {
 	keep := d.cfg.Snapshots.Keep
 	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
@@ -18,14 +18,14 @@ func (d *daemon) openStore() (err error) {
 		Logger:    d.log.Named("snapshots"),
 		Thread: func() {
 			if n := d.cfg.Snapshots.RTPriority; n > 0 {
-				_ = snapshot.RealTime(n) // whether it may, the writer says
+				_ = snapshot.RealTime(n) // the writer reports errors
 			}
 		},
 	})
 	return err
 }
 
-// storeLosses lists what the disk of the snapshots costs.
+// storeLosses lists the losses of the snapshot store.
 func (d *daemon) storeLosses() []api.Loss {
 	stats := d.manager.Stats()
 	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were told, snapshots waited"
@@ -34,7 +34,7 @@ func (d *daemon) storeLosses() []api.Loss {
 			d.store.Dir(), what, since.Round(time.Second))
 	}
 	return []api.Loss{
-		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + or(stats.LastError, "none failed")},
+		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + cmp.Or(stats.LastError, "none failed")},
 		{Cause: "snapshot_disk_stalled", Count: stats.Stalls, Advice: stalled},
 		{Cause: "snapshot_unremovable", Count: uint64(d.store.Unremovable()), Advice: "these stay on the disk outside of snapshots.keep: see the log; look for immutable files and mounts in them"},
 		{Cause: "snapshot_dir_replaced", Count: d.store.Replaced(), Advice: "snapshots.dir was removed or replaced while tailcam ran: what was in it is lost to tailcam"},

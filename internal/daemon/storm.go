@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
-// watchStorms pauses rules that fire senselessly, and resumes them after a while.
+// watchStorms pauses rules that fire far too often and resumes them later.
 func (d *daemon) watchStorms(ctx context.Context) error {
 	tick := time.NewTicker(overrides.StormWindow)
 	defer tick.Stop()
@@ -24,27 +24,27 @@ func (d *daemon) watchStorms(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := d.lookForStorms(time.Now()); err != nil {
+			if err := d.checkStorms(time.Now()); err != nil {
 				d.log.Warn("pause rules that fire too often", zap.Error(err))
 			}
 		}
 	}
 }
 
-func (d *daemon) lookForStorms(now time.Time) error {
+func (d *daemon) checkStorms(now time.Time) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	counted, err := d.kernel.Pressures()
 	if err != nil {
 		return err
 	}
-	list := make(map[string]overrides.Pressure, len(counted))
+	list := make(map[string]overrides.Counts, len(counted))
 	for name, k := range counted {
-		list[name] = overrides.Pressure{Limited: k.Limited, Passed: k.Outliers}
+		list[name] = overrides.Counts{Limited: k.Limited, Passed: k.Outliers}
 	}
 	d.mu.Lock()
-	begin, end := d.storms.Look(now, list)
-	held := d.storms.All()
+	begin, end := d.storms.Update(now, list)
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if len(begin) == 0 && len(end) == 0 {
 		return nil
@@ -52,15 +52,15 @@ func (d *daemon) lookForStorms(now time.Time) error {
 	if err := d.kernel.Hold(held); err != nil {
 		return err
 	}
-	d.tellStorms(now, begin)
+	d.logStorms(now, begin)
 	for _, name := range end {
 		d.log.Info("rule resumed after an automatic pause", zap.String("rule", name))
 	}
 	return nil
 }
 
-// tellStorms logs what to change of the rules that are paused from now on.
-func (d *daemon) tellStorms(now time.Time, begin []overrides.Storm) {
+// logStorms logs a suggestion for each rule being paused.
+func (d *daemon) logStorms(now time.Time, begin []overrides.Storm) {
 	var h *tracker.Histograms
 	if len(begin) > 0 {
 		h = d.distributions()
@@ -83,7 +83,7 @@ func (d *daemon) tellStorms(now time.Time, begin []overrides.Storm) {
 	}
 }
 
-// distributionOf is that of the rule, if it has one, or else of its tracker.
+// distributionOf returns the histogram of the rule, or else of its tracker.
 func distributionOf(h *tracker.Histograms, r *rules.Rule) (all histogram.Histogram, ok bool) {
 	if h == nil {
 		return all, false
@@ -96,8 +96,8 @@ func distributionOf(h *tracker.Histograms, r *rules.Rule) (all histogram.Histogr
 	return all, all.Count > 0
 }
 
-// sensibleThreshold is the one that would have fired about once a minute since
-// the start; 0: not known, or the rule's own is not lower.
+// sensibleThreshold returns the threshold that would have fired about once a minute
+// since the start; 0: unknown, or not above the rule's own.
 func (d *daemon) sensibleThreshold(h *tracker.Histograms, r *rules.Rule, now time.Time) time.Duration {
 	all, ok := distributionOf(h, r)
 	if !ok {
@@ -110,7 +110,7 @@ func (d *daemon) sensibleThreshold(h *tracker.Histograms, r *rules.Rule, now tim
 	return t
 }
 
-// roundUp gives a duration two digits.
+// roundUp rounds up to two digits.
 func roundUp(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -119,20 +119,20 @@ func roundUp(d time.Duration) time.Duration {
 	return time.Duration(math.Ceil(float64(d)/unit) * unit)
 }
 
-// followRules forgets the storms of rules that have changed, and resumes them. Under d.change.
-func (d *daemon) followRules(before, after []rules.Rule) error {
+// resetChangedStorms ends the automatic pauses of changed rules. Requires d.change.
+func (d *daemon) resetChangedStorms(before, after []rules.Rule) error {
 	old := make(map[string]rules.Rule, len(before))
 	for _, r := range before {
-		old[r.Name] = plain(r)
+		old[r.Name] = normalized(r)
 	}
 	changed := false
 	d.mu.Lock()
 	for _, r := range after {
-		if was, ok := old[r.Name]; !ok || !reflect.DeepEqual(was, plain(r)) {
-			changed = d.storms.Forget(r.Name) || changed
+		if was, ok := old[r.Name]; !ok || !reflect.DeepEqual(was, normalized(r)) {
+			changed = d.storms.Reset(r.Name) || changed
 		}
 	}
-	held := d.storms.All()
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !changed {
 		return nil
@@ -140,17 +140,17 @@ func (d *daemon) followRules(before, after []rules.Rule) error {
 	return d.kernel.Hold(held)
 }
 
-// plain is what a rule says, wherever it stands and whether it is paused.
-func plain(r rules.Rule) rules.Rule {
+// normalized returns the rule without position and pause, for comparison.
+func normalized(r rules.Rule) rules.Rule {
 	r.Pos, r.Paused = rules.Position{}, false
 	return r
 }
 
-// endStorm resumes a rule that was paused automatically; ok: it was. Under d.change.
+// endStorm ends an automatic pause; ok means there was one. Requires d.change.
 func (d *daemon) endStorm(rule string) (ok bool, err error) {
 	d.mu.Lock()
-	ok = d.storms.Forget(rule)
-	held := d.storms.All()
+	ok = d.storms.Reset(rule)
+	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !ok {
 		return false, nil
@@ -158,7 +158,7 @@ func (d *daemon) endStorm(rule string) (ok bool, err error) {
 	return true, d.kernel.Hold(held)
 }
 
-// stormInfo tells of an automatic pause; nil: there is none. Under d.mu.
+// stormInfo returns the automatic pause of a rule, or nil. Requires d.mu.
 func (d *daemon) stormInfo(r *rules.Rule, h *tracker.Histograms, now time.Time) *api.StormInfo {
 	s, ok := d.storms.Paused(r.Name)
 	if !ok {

@@ -22,7 +22,7 @@ func TestPlainRule(t *testing.T) {
 	a := rules.Rule{Name: "a", Threshold: time.Second, Pos: rules.Position{Line: 3}}
 	b := a
 	b.Pos.Line, b.Paused = 7, true
-	if got := plain(b); got.Pos != (rules.Position{}) || got.Paused {
+	if got := normalized(b); got.Pos != (rules.Position{}) || got.Paused {
 		t.Errorf("%+v", got)
 	}
 }

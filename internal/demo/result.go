@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tailcam/tailcam/internal/explainer"
+	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -55,7 +55,7 @@ func (r *Result) readBack(dir string) error {
 	if err != nil {
 		return err
 	}
-	why, _, err := explainer.Snapshot(dir)
+	why, _, err := catalog.Explain(dir)
 	if err != nil {
 		return err
 	}

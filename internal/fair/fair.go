@@ -1,14 +1,13 @@
-// Package fair shares a few workers among the processes and users that cause
-// the work, so that whoever causes much, or what takes long, delays himself.
+// Package fair shares workers among the processes and users that cause work, so that
+// heavy users delay only themselves.
 //
-// Items are queued by process, processes by user. Users take turns, and within
-// a user its processes do; the items of one process are worked on in their
-// order, one at a time. A user may occupy another worker only while it
-// occupies fewer than are free: of 8 workers the first user gets 4 at most, the
-// second 2, and there is one for whoever comes next. Space is shared by the
-// same rule. A process whose last item took long is slow: slow ones together
-// occupy half of the workers at most, so that their number does not matter
-// either, once they are known.
+// Items are queued by process, and processes by user. Users take turns, and the
+// processes of a user do too; the items of a process are handled in order, one at a
+// time. A user may occupy another worker only while it occupies fewer than are free: of
+// 8 workers the first user gets at most 4 and the second 2, which leaves one for the
+// next. Queue space is shared the same way. A process is slow if its last item took
+// long. Slow processes together occupy at most half of the workers, however many there
+// are.
 package fair
 
 import (
@@ -16,21 +15,21 @@ import (
 	"time"
 )
 
-// Options bound a Queue. Zero values are the defaults.
+// Options configures a Queue. Zero values mean defaults.
 type Options struct {
-	Workers  int           // that call Next; default 8
-	Capacity int           // items that wait, all together; default 4096
-	Slow     time.Duration // a process is slow if its last item took that long; default 50ms
-	MaxSlow  int           // slow processes that are remembered; default 1024
+	Workers  int           // concurrent callers of Next; default 8
+	Capacity int           // maximum queued items; default 4096
+	Slow     time.Duration // processes whose last item took this long are slow; default 50ms
+	MaxSlow  int           // slow processes remembered; default 1024
 }
 
-// Owner is who causes an item.
+// Owner is the cause of an item.
 type Owner struct {
 	User    int
 	Process int
 }
 
-// Queue hands out items fairly. Its methods may be called from any goroutine.
+// Queue is a fair queue. Its methods may be called concurrently.
 type Queue[T any] struct {
 	opts Options
 
@@ -38,12 +37,12 @@ type Queue[T any] struct {
 	change  *sync.Cond
 	closed  bool
 	queued  int
-	busy    int // workers
-	slowly  int // of these, with an item of a slow process
+	busy    int // workers in use
+	slowly  int // of these, with items of slow processes
 	users   map[int]*user[T]
 	lanes   [2]lane[T]
 	slow    map[Owner]struct{}
-	slowest []Owner // in the order in which they became slow
+	slowest []Owner // in the order of becoming slow
 }
 
 const (
@@ -51,7 +50,7 @@ const (
 	slowLane
 )
 
-// lane holds the users that have a process whose next item may be taken.
+// lane lists users with a process whose next item may be taken.
 type lane[T any] struct{ users []*user[T] }
 
 type user[T any] struct {
@@ -59,7 +58,7 @@ type user[T any] struct {
 	queued    int
 	busy      int
 	processes map[int]*process[T]
-	ready     [2][]*process[T] // by lane; none has an item in work
+	ready     [2][]*process[T] // by lane; excludes processes in work
 }
 
 type process[T any] struct {
@@ -69,7 +68,7 @@ type process[T any] struct {
 	busy  bool
 }
 
-// New makes an empty queue. A nil opts means defaults.
+// New returns an empty queue. opts may be nil.
 func New[T any](opts *Options) *Queue[T] {
 	q := &Queue[T]{users: map[int]*user[T]{}, slow: map[Owner]struct{}{}}
 	if opts != nil {
@@ -91,8 +90,8 @@ func New[T any](opts *Options) *Queue[T] {
 	return q
 }
 
-// Push queues an item, and tells whether there was room for one more of its
-// owner. It does not block. After Close there is none.
+// Push queues an item without blocking. It returns false if its owner has no more room,
+// or the queue is closed.
 func (q *Queue[T]) Push(of Owner, item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,7 +106,7 @@ func (q *Queue[T]) Push(of Owner, item T) bool {
 	if p == nil {
 		p = &process[T]{owner: of, user: u}
 	}
-	// Each may have as much as he leaves free.
+	// Nobody may use more than what is left free.
 	free := q.opts.Capacity - q.queued
 	if u.queued >= free || len(p.items) >= max(free-u.queued, 1) {
 		return false
@@ -123,7 +122,7 @@ func (q *Queue[T]) Push(of Owner, item T) bool {
 	return true
 }
 
-// readyLocked lets a process have its turn, behind the others of its user.
+// readyLocked queues a process behind the others of its user.
 func (q *Queue[T]) readyLocked(p *process[T]) {
 	at := fastLane
 	if _, slow := q.slow[p.owner]; slow {
@@ -136,7 +135,7 @@ func (q *Queue[T]) readyLocked(p *process[T]) {
 	}
 }
 
-// Task is an item that is being worked on.
+// Task is an item taken from the queue.
 type Task[T any] struct {
 	Item  T
 	queue *Queue[T]
@@ -144,8 +143,8 @@ type Task[T any] struct {
 	slow  bool
 }
 
-// Next waits for the next item. False: the queue is closed, and empty. Every
-// task must be given back by its Done, or its process has no other turn.
+// Next waits for the next item; false: the queue is closed and empty. Call Done on each
+// task, or its process is blocked for ever.
 func (q *Queue[T]) Next() (Task[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,9 +159,9 @@ func (q *Queue[T]) Next() (Task[T], bool) {
 	}
 }
 
-// takeLocked takes the item whose turn it is, if one may be worked on now.
+// takeLocked takes the next item, if a worker may be used for it.
 func (q *Queue[T]) takeLocked() (Task[T], bool) {
-	if q.slowly == 0 { // the slow ones are not forgotten
+	if q.slowly == 0 { // prevent starvation of slow processes
 		if t, ok := q.takeOfLocked(slowLane); ok {
 			return t, true
 		}
@@ -179,7 +178,7 @@ func (q *Queue[T]) takeLocked() (Task[T], bool) {
 func (q *Queue[T]) takeOfLocked(at int) (Task[T], bool) {
 	l := &q.lanes[at]
 	free := q.opts.Workers - q.busy
-	for i, u := range l.users { // at most as many as there are workers are passed over
+	for i, u := range l.users { // skips at most as many users as there are workers
 		if u.busy >= free && u.busy > 0 || free <= 0 {
 			continue
 		}
@@ -206,7 +205,7 @@ func (q *Queue[T]) takeOfLocked(at int) (Task[T], bool) {
 	return Task[T]{}, false
 }
 
-// Done gives the worker back, and says how long the item took. It may be called once.
+// Done returns the worker and reports how long the item took. Call it once.
 func (t *Task[T]) Done(took time.Duration) {
 	q, p := t.queue, t.of
 	q.mu.Lock()
@@ -251,7 +250,7 @@ func (q *Queue[T]) judgeLocked(of Owner, slow bool) {
 	}
 }
 
-// Close lets Push refuse and, once nothing is left, Next end.
+// Close makes Push fail, and Next return false once the queue is empty.
 func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -259,7 +258,7 @@ func (q *Queue[T]) Close() {
 	q.change.Broadcast()
 }
 
-// Len is how many items wait.
+// Len returns the number of queued items.
 func (q *Queue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -22,23 +22,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Place names what was being done. The set is fixed, so that counters are.
+// Place identifies what was being done. The set is fixed, as each has a counter.
 type Place uint8
 
-// Places, in the order of Counts. A new one goes before places, with its name in names.
+// Places, in the order of Counts. Add new ones before places, and to names.
 const (
-	Decode       Place = iota // one sample from the kernel side
-	Naming                    // identity and symbols of one outlier
-	Publish                   // handing one outlier to readers and actions
-	Snapshot                  // collecting or writing one snapshot
-	Explain                   // explaining one snapshot
-	TraceNames                // what the numbers in one trace stand for
-	Action                    // starting an action, or noting its result
-	Request                   // one request on the socket
-	Reload                    // reading and applying rules
-	Housekeeping              // one turn of a periodic loop
-	Helper                    // one answer of the helper process
-	Span                      // one message about a span
+	Decode       Place = iota // a sample from the kernel side
+	Naming                    // identity and symbols of an outlier
+	Publish                   // passing an outlier to readers and actions
+	Snapshot                  // collecting or writing a snapshot
+	Explain                   // explaining a snapshot
+	TraceNames                // looking up the references of a trace
+	Action                    // starting an action or handling its result
+	Request                   // a request on the socket
+	Reload                    // loading and applying rules
+	Housekeeping              // an iteration of a periodic loop
+	Helper                    // a message of a helper process
+	Span                      // a span message
 	Store                     // listing, verifying or removing snapshots
 
 	places
@@ -49,7 +49,7 @@ var names = [places]string{
 	"reload", "housekeeping", "helper", "span", "store",
 }
 
-// String is the place's name in status and log.
+// String returns the name used in status and logs.
 func (p Place) String() string {
 	if p >= places {
 		return "unknown"
@@ -57,27 +57,27 @@ func (p Place) String() string {
 	return names[p]
 }
 
-// PanicError is what Do makes of a panic.
+// PanicError is the error returned for a panic.
 type PanicError struct {
 	Place Place
-	Value any    // what was panicked with
-	Stack []byte // of the goroutine that did
+	Value any    // argument of panic
+	Stack []byte // of the panicking goroutine
 }
 
 // Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic in %s: %v", e.Place, e.Value) }
 
-// Unwrap returns what was panicked with, if that is an error.
+// Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// perPlace is how often a stack of one place is logged.
+// perPlace limits logged stacks to one per place and period.
 const perPlace = time.Minute
 
-// Guard counts and logs panics. Its methods may be called from any goroutine,
-// also on nil: panics are then recovered, but neither counted nor logged.
+// Guard counts and logs panics. Its methods may be called concurrently, also on nil,
+// which recovers panics without counting or logging them.
 type Guard struct {
 	log    *zap.Logger
 	now    func() time.Time
@@ -85,10 +85,10 @@ type Guard struct {
 
 	mu     sync.Mutex
 	logged [places]time.Time
-	silent [places]uint64 // since then
+	silent [places]uint64 // not logged since then
 }
 
-// New returns a guard that logs there; nil: it only counts.
+// New returns a guard that logs to log; nil: count only.
 func New(log *zap.Logger) *Guard {
 	if log == nil {
 		log = zap.NewNop()
@@ -96,8 +96,8 @@ func New(log *zap.Logger) *Guard {
 	return &Guard{log: log, now: time.Now}
 }
 
-// Do runs fn and returns its error, or a *PanicError if it panics. It does not
-// cover goroutines that fn starts: those call Do themselves.
+// Do runs fn and returns its error, or a *PanicError if it panics. Goroutines started
+// by fn are not covered.
 func (g *Guard) Do(p Place, fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -107,10 +107,10 @@ func (g *Guard) Do(p Place, fn func() error) (err error) {
 	return fn()
 }
 
-// Mapped is Do for work that reads memory-mapped files: a file that is
-// truncated meanwhile is a panic here, not a SIGBUS that ends the daemon.
+// Mapped is Do for work on memory-mapped files: reading a file truncated meanwhile
+// panics instead of killing the daemon with SIGBUS.
 func (g *Guard) Mapped(p Place, fn func() error) error {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // setting of this goroutine
 	return g.Do(p, fn)
 }
 
@@ -136,13 +136,13 @@ func (g *Guard) caught(p Place, v any) *PanicError {
 	return e
 }
 
-// Count is how many panics a place has had.
+// Count is the number of panics of a place.
 type Count struct {
 	Place string
 	Count uint64
 }
 
-// Counts lists every place, also those without a panic.
+// Counts lists all places, including those without panics.
 func (g *Guard) Counts() []Count {
 	list := make([]Count, places)
 	for p := range places {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// account is what reading for one process, user or file may cost.
+// account is the CPU budget of one process, user or file.
 type account struct {
-	budget  time.Duration // of CPU time that is left; negative: too much was taken
-	renewed time.Time
-	strikes int
-	struck  time.Time
-	until   time.Time // refused until then
+	budget       time.Duration // CPU time left; negative: exceeded
+	renewed      time.Time
+	penalties    int
+	penalized    time.Time
+	refusedUntil time.Time
 }
 
-// party is who an account is of.
-type party struct {
+// payer identifies the owner of an account.
+type payer struct {
 	kind byte
 	a, b uint64
 }
@@ -26,10 +26,10 @@ const (
 	ofFile    = 'f'
 )
 
-// share is CPU time that a party may take: so much a second, and so much at once.
+// share is a CPU budget: the rate per second and the burst.
 type share struct{ rate, burst time.Duration }
 
-// The first look into large debug information takes seconds, and is worth it.
+// The first parse of large debug information takes seconds, and is worth it.
 var shares = map[byte]share{
 	ofProcess: {100 * time.Millisecond, 5 * time.Second},
 	ofUser:    {300 * time.Millisecond, 20 * time.Second},
@@ -40,18 +40,18 @@ const (
 	maxAccounts  = 4096
 	firstRefusal = time.Second
 	maxRefusal   = 10 * time.Minute
-	strikeCost   = time.Second // of a user: one process more costs nothing
+	penaltyCost  = time.Second // for users, who can start new processes at will
 )
 
-// accounts says who may go on. It is safe for concurrent use.
+// accounts limits what reading for a process may cost. It is safe for concurrent use.
 type accounts struct {
 	mu   sync.Mutex
-	list map[party]*account
+	list map[payer]*account
 }
 
-func newAccounts() *accounts { return &accounts{list: map[party]*account{}} }
+func newAccounts() *accounts { return &accounts{list: map[payer]*account{}} }
 
-func (a *accounts) getLocked(p party, now time.Time) *account {
+func (a *accounts) getLocked(p payer, now time.Time) *account {
 	s := shares[p.kind]
 	acc := a.list[p]
 	if acc == nil {
@@ -68,10 +68,10 @@ func (a *accounts) getLocked(p party, now time.Time) *account {
 	return acc
 }
 
-// trimLocked forgets those who owe nothing, and any others if that is not enough.
+// trimLocked removes accounts without debt, and others if necessary.
 func (a *accounts) trimLocked(now time.Time) {
 	for p, acc := range a.list {
-		if now.After(acc.until) && acc.budget > 0 && now.Sub(acc.struck) > maxRefusal {
+		if now.After(acc.refusedUntil) && acc.budget > 0 && now.Sub(acc.penalized) > maxRefusal {
 			delete(a.list, p)
 		}
 	}
@@ -83,20 +83,20 @@ func (a *accounts) trimLocked(now time.Time) {
 	}
 }
 
-// allows tells whether all of them may go on.
-func (a *accounts) allows(now time.Time, list ...party) bool {
+// allow reports whether all payers may continue.
+func (a *accounts) allow(now time.Time, list ...payer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range list {
-		if acc := a.getLocked(p, now); acc.budget <= 0 || now.Before(acc.until) {
+		if acc := a.getLocked(p, now); acc.budget <= 0 || now.Before(acc.refusedUntil) {
 			return false
 		}
 	}
 	return true
 }
 
-// spend charges CPU time.
-func (a *accounts) spend(now time.Time, cost time.Duration, list ...party) {
+// charge deducts CPU time.
+func (a *accounts) charge(now time.Time, cost time.Duration, list ...payer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range list {
@@ -104,31 +104,31 @@ func (a *accounts) spend(now time.Time, cost time.Duration, list ...party) {
 	}
 }
 
-// strike refuses somebody for whom a helper had to be killed, each time for longer.
-func (a *accounts) strike(now time.Time, list ...party) {
+// penalize refuses payers for whom a helper had to be killed, longer each time.
+func (a *accounts) penalize(now time.Time, list ...payer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range list {
 		acc := a.getLocked(p, now)
 		if p.kind == ofUser {
-			acc.budget -= strikeCost
+			acc.budget -= penaltyCost
 			continue
 		}
-		if now.Sub(acc.struck) > 2*maxRefusal {
-			acc.strikes = 0
+		if now.Sub(acc.penalized) > 2*maxRefusal {
+			acc.penalties = 0
 		}
-		acc.struck = now
-		acc.until = now.Add(min(firstRefusal<<min(acc.strikes, 16), maxRefusal))
-		acc.strikes++
+		acc.penalized = now
+		acc.refusedUntil = now.Add(min(firstRefusal<<min(acc.penalties, 16), maxRefusal))
+		acc.penalties++
 	}
 }
 
-// refusedFiles lists files that are not to be read now.
+// refusedFiles lists the files that must not be read now.
 func (a *accounts) refusedFiles(now time.Time) (list []fileKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for p, acc := range a.list {
-		if p.kind == ofFile && len(list) < maxRefused && (now.Before(acc.until) || a.getLocked(p, now).budget <= 0) {
+		if p.kind == ofFile && len(list) < maxRefused && (now.Before(acc.refusedUntil) || a.getLocked(p, now).budget <= 0) {
 			list = append(list, fileKey{p.a, p.b})
 		}
 	}

@@ -13,44 +13,44 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// Options tune a Helper. The zero value of a field is its default.
+// Options configures a Helper. Zero values mean defaults.
 type Options struct {
-	Executable string        // that calls Main; default /proc/self/exe
-	NoLines    bool          // no debug information, source lines and inlined functions
-	Memory     int64         // bytes that a parser may have; default 256 MiB
+	Executable string        // must call Main; default /proc/self/exe
+	NoLines    bool          // do not read debug information: no source lines, no inlined functions
+	Memory     int64         // limit of a parser in bytes; default 256 MiB
 	Limit      time.Duration // of one call of User or Kernel; default 1s
-	Log        *zap.Logger   // default: none
-	Guard      *guard.Guard  // counts and logs panics that what helpers say has caused; nil: they are only recovered
+	Log        *zap.Logger   // default: no log
+	Guard      *guard.Guard  // recovers, logs and counts panics; nil: they are only recovered
 }
 
 const (
-	readTime     = 200 * time.Millisecond // of reading memory of a process
-	answerTime   = parseTime + 450*time.Millisecond
-	hedgeTime    = 150 * time.Millisecond // after it names alone are asked for, elsewhere
-	lookTime     = 250 * time.Millisecond
-	kernelRetry  = 5 * time.Minute // the kernel's debug file may be installed meanwhile
-	openerMemory = 256 << 20       // they need little; threads of C count in full
-	closeTime    = time.Second
-	minMemory    = 160 << 20 // of a parser
+	readTime      = 200 * time.Millisecond // to read memory of a process
+	answerTime    = parseTime + 450*time.Millisecond
+	hedgeTime     = 150 * time.Millisecond // after which a second helper is asked for names only
+	checkInterval = 250 * time.Millisecond
+	kernelRetry   = 5 * time.Minute // the kernel's debug file may be installed later
+	openerMemory  = 256 << 20       // more than needed, but threads count in full
+	closeTime     = time.Second
+	minMemory     = 160 << 20 // of a parser
 )
 
-// Helper names the frames of stacks and reads the memory of processes, by way
-// of processes of its own that may hang or die. It is safe for concurrent use.
+// Helper symbolizes stacks and reads memory of processes, using child processes that
+// may hang or die. It is safe for concurrent use.
 type Helper struct {
 	opts     Options
 	log      *zap.Logger
-	kernel   *symbols.Resolver // of addresses of the kernel, from kallsyms
+	kernel   *symbols.Resolver // kernel symbols, from kallsyms
 	starter  *starter
 	accounts *accounts
 	ids      atomic.Uint64
 
 	full, names, remote, reader *lane
 
-	mu       sync.Mutex
-	children []*child // those that may be there still
-	busy     map[int]chan struct{}
-	silent   silent
-	noKernel time.Time // the kernel has no debug file: do not ask before
+	mu           sync.Mutex
+	children     []*child // not known to have ended
+	busy         map[int]chan struct{}
+	unresponsive unresponsive
+	noKernel     time.Time // the kernel has no debug file: do not ask before
 
 	late, refused, killed, unsafe, remotes atomic.Uint64
 	cpu                                    atomic.Int64
@@ -58,8 +58,8 @@ type Helper struct {
 	ended                                  sync.WaitGroup
 }
 
-// New starts the helpers. It fails only if this process cannot look at itself;
-// helpers that cannot be started are tried again, and frames stay addresses.
+// New starts the helpers. It fails only if it cannot determine its own capabilities. If
+// a helper cannot be started, that is retried later and frames remain addresses.
 func New(opts *Options) (*Helper, error) {
 	var o Options
 	if opts != nil {
@@ -92,11 +92,11 @@ func New(opts *Options) (*Helper, error) {
 	h.reader.risky = true
 	for _, l := range []*lane{h.full, h.names, h.reader} {
 		h.ended.Add(1)
-		go func() { // before the first outlier wants it
+		go func() { // before the first outlier needs it
 			defer h.ended.Done()
 			l.turn <- struct{}{}
 			defer func() { <-l.turn }()
-			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.launch(); return err }) // it is logged
+			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.launch(); return err }) // logs its errors
 		}()
 	}
 	h.ended.Add(1)
@@ -108,7 +108,7 @@ func (h *Helper) lanes() []*lane { return []*lane{h.full, h.names, h.remote, h.r
 
 func (h *Helper) watch() {
 	defer h.ended.Done()
-	tick := time.NewTicker(lookTime)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -116,7 +116,7 @@ func (h *Helper) watch() {
 			return
 		case now := <-tick.C:
 			for _, l := range h.lanes() {
-				_ = h.opts.Guard.Do(guard.Helper, func() error { l.look(now); return nil }) // it is logged
+				_ = h.opts.Guard.Do(guard.Helper, func() error { l.check(now); return nil }) // logs its errors
 			}
 		}
 	}
@@ -137,22 +137,22 @@ func (h *Helper) add(w *worker) {
 	h.children = append(h.children, w.children...)
 }
 
-// corpses counts processes that were killed and hang in the kernel.
-func (h *Helper) corpses() int {
-	running := 0
+// leftover counts killed processes stuck in the kernel.
+func (h *Helper) leftover() int {
+	alive := 0
 	for _, l := range h.lanes() {
 		if w := l.current(); w != nil {
-			running += len(w.children)
+			alive += len(w.children)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n, left := corpses(h.children)
+	n, left := running(h.children)
 	h.children = left
-	return n - running
+	return n - alive
 }
 
-// Close ends the helpers. Those that hang in the kernel are left behind.
+// Close ends the helpers and leaves behind those stuck in the kernel.
 func (h *Helper) Close() error {
 	close(h.closed)
 	h.ended.Wait()
@@ -163,32 +163,32 @@ func (h *Helper) Close() error {
 	}
 	gone := make(chan struct{})
 	go func() {
-		h.starter.left.Wait()
+		h.starter.children.Wait()
 		close(gone)
 	}()
 	defer h.starter.close()
 	select {
 	case <-gone:
 	case <-time.After(closeTime):
-		return fmt.Errorf("%d helpers hang in the kernel and are left behind", h.corpses())
+		return fmt.Errorf("%d helpers hang in the kernel and are left behind", h.leftover())
 	}
 	return nil
 }
 
-// Stats counts what the helpers hold and what had to be given up.
+// Stats are counters and the state of the helpers.
 type Stats struct {
-	symbols.Stats        // Timeouts: stacks told before all was known
-	Refused       uint64 // stacks and command lines left out for a while, because of what they have cost
-	Killed        uint64 // helpers that hung, ran out of memory or time, or died
-	Unread        uint64 // stacks and command lines whose memory could not be read in time
-	Left          int    // helpers that hang in the kernel
+	symbols.Stats        // Timeouts: incomplete stacks
+	Refused       uint64 // stacks and command lines refused because of earlier cost
+	Killed        uint64 // helpers that hung, died or exceeded memory or time
+	Unread        uint64 // stacks and command lines not read in time
+	Left          int    // helpers stuck in the kernel
 	CPU           time.Duration
 	PIDs          []int // of the running helpers
 }
 
-// Stats tells what the helpers hold and have given up.
+// Stats returns the counters and the state of the helpers.
 func (h *Helper) Stats() Stats {
-	s := Stats{Refused: h.refused.Load(), Killed: h.killed.Load(), Unread: h.unsafe.Load(), Left: h.corpses(), CPU: time.Duration(h.cpu.Load())}
+	s := Stats{Refused: h.refused.Load(), Killed: h.killed.Load(), Unread: h.unsafe.Load(), Left: h.leftover(), CPU: time.Duration(h.cpu.Load())}
 	for _, l := range h.lanes() {
 		w := l.current()
 		if w == nil {

@@ -13,36 +13,36 @@ import (
 )
 
 const (
-	maxCorpses   = 8                      // processes left behind before the offenders are refused
-	mostCorpses  = 16                     // and before nothing is started any more
-	firstBackoff = 100 * time.Millisecond // of a helper that cannot be started
-	maxBackoff   = 30 * time.Second
-	idleTime     = time.Minute // of a lane that is started when it is needed
+	maxLeftoverRisky = 8                      // beyond this, no risky helper is started
+	maxLeftover      = 16                     // beyond this, no helper is started
+	firstBackoff     = 100 * time.Millisecond // after a failed start
+	maxBackoff       = 30 * time.Second
+	idleTime         = time.Minute // after which an on-demand helper is ended
 )
 
-// Reasons why nothing was asked.
+// Reasons for not sending a request.
 var (
 	errBusy        = errors.New("others are being served")
 	errUnavailable = errors.New("no helper can be started")
-	errCorpses     = errors.New("too many helpers hang in the kernel")
+	errLeftover    = errors.New("too many helpers hang in the kernel")
 )
 
-// lane is a helper and who waits for it: one request at a time.
+// lane serializes requests to one helper.
 type lane struct {
 	name     string
 	role     role
-	onDemand bool // ended when nobody has asked for a while
-	risky    bool // what it reads may hang: it is the first to stop
+	onDemand bool // started when needed, ended when idle
+	risky    bool // reads what may hang
 	h        *Helper
-	turn     chan struct{} // whoever has put something in may use the rest
+	turn     chan struct{} // semaphore; its holder owns the fields below
 
-	mu       sync.Mutex // of w alone, which is changed by whoever has the turn
+	mu       sync.Mutex // protects w, which only the holder of turn changes
 	w        *worker
 	failures int
 	warned   bool
 	retry    time.Time
-	cpu      time.Duration // of w, when it was last looked at
-	debtors  []party       // to whom what it does in the background is charged
+	cpu      time.Duration // of w, at the last charge
+	charged  []payer       // payers of its background work
 	used     time.Time
 }
 
@@ -50,7 +50,7 @@ func newLane(h *Helper, name string, r role) *lane {
 	return &lane{name: name, role: r, h: h, turn: make(chan struct{}, 1)}
 }
 
-// current is the running helper, or nil.
+// current returns the running helper, or nil.
 func (l *lane) current() *worker {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,12 +61,12 @@ func (l *lane) set(w *worker) {
 	l.mu.Lock()
 	l.w = w
 	l.mu.Unlock()
-	l.cpu, l.debtors = 0, nil
+	l.cpu, l.charged = 0, nil
 }
 
-// ask waits for its turn until the deadline, and then for the answer for at
-// most limit. Costs go to who, files that were worked on included.
-func (l *lane) ask(q *request, who []party, deadline time.Time, limit time.Duration) (message, error) {
+// ask waits for its turn until the deadline, then at most limit for the reply. who pays
+// for it, as do the files read.
+func (l *lane) ask(q *request, who []payer, deadline time.Time, limit time.Duration) (message, error) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
@@ -88,53 +88,53 @@ func (l *lane) ask(q *request, who []party, deadline time.Time, limit time.Durat
 	}
 }
 
-// once asks the helper, and replaces it if that did not go well. Guilty: it was
-// because of this request.
-func (l *lane) once(q *request, who []party, limit time.Duration, retried bool) (m message, guilty bool, err error) {
-	w, err := l.ready()
+// once sends the request and replaces the helper on failure. guilty means that this
+// request caused the failure.
+func (l *lane) once(q *request, who []payer, limit time.Duration, retried bool) (m message, guilty bool, err error) {
+	w, err := l.worker()
 	if err != nil {
 		return m, false, err
 	}
 	l.used = time.Now()
-	l.settle(w)
+	l.charge(w)
 	if l.role.name == roleParse {
 		q.refused = l.h.accounts.refusedFiles(l.used)
 	}
 	q.id = l.h.ids.Add(1)
 	m, err = w.ask(q, limit)
-	l.debtors = who
+	l.charged = who
 	for _, n := range w.active() {
-		l.debtors = append(l.debtors[:len(l.debtors):len(l.debtors)], party{ofFile, n.file.dev, n.file.ino})
+		l.charged = append(l.charged[:len(l.charged):len(l.charged)], payer{ofFile, n.file.dev, n.file.ino})
 	}
-	l.settle(w)
+	l.charge(w)
 	switch {
 	case err == nil && m.flags&flagStuck == 0:
 		return m, false, nil
 	case err == nil:
-		guilty = l.bury(w, errStuck, who, true)
+		guilty = l.retire(w, errStuck, who, true)
 		return m, guilty, nil
 	}
-	return m, l.bury(w, err, who, retried || !errors.Is(err, errGone)), err
+	return m, l.retire(w, err, who, retried || !errors.Is(err, errGone)), err
 }
 
 var errStuck = errors.New("it hangs in something that it reads")
 
-// settle charges what the helper has done since the last time.
-func (l *lane) settle(w *worker) {
+// charge charges the helper's CPU time since the last call.
+func (l *lane) charge(w *worker) {
 	now := w.cpu()
 	if cost := now - l.cpu; cost > 0 {
-		l.h.accounts.spend(time.Now(), cost, l.debtors...)
+		l.h.accounts.charge(time.Now(), cost, l.charged...)
 		l.h.cpu.Add(int64(cost))
 	}
 	l.cpu = max(now, l.cpu)
 }
 
-// ready returns the running helper, or starts one.
-func (l *lane) ready() (*worker, error) {
+// worker returns the running helper or starts one.
+func (l *lane) worker() (*worker, error) {
 	if w := l.current(); w != nil {
 		select {
 		case <-w.broken:
-			l.bury(w, errGone, nil, false)
+			l.retire(w, errGone, nil, false)
 		default:
 			return w, nil
 		}
@@ -146,8 +146,8 @@ func (l *lane) ready() (*worker, error) {
 }
 
 func (l *lane) launch() (*worker, error) {
-	if n := l.h.corpses(); n >= mostCorpses || n >= maxCorpses && l.risky {
-		return nil, errCorpses
+	if n := l.h.leftover(); n >= maxLeftover || n >= maxLeftoverRisky && l.risky {
+		return nil, errLeftover
 	}
 	if time.Now().Before(l.retry) || l.h.isClosed() {
 		return nil, errUnavailable
@@ -169,15 +169,15 @@ func (l *lane) launch() (*worker, error) {
 	return w, nil
 }
 
-// bury kills a helper, charges those whose files it worked on, and starts
-// another at once. Sure: it was because of who; else only if one of the files is
-// read for them. It tells which.
-func (l *lane) bury(w *worker, why error, who []party, sure bool) (guilty bool) {
+// retire kills a helper, penalizes those whose files it was reading, and starts a new
+// one. who is penalized if sure, or if one of the files was read for them; the result
+// says which.
+func (l *lane) retire(w *worker, why error, who []payer, sure bool) (guilty bool) {
 	w.kill()
 	now := time.Now()
-	var blamed []party
+	var blamed []payer
 	for _, n := range w.active() {
-		blamed = append(blamed, party{ofFile, n.file.dev, n.file.ino}, party{ofProcess, uint64(n.pid), 0})
+		blamed = append(blamed, payer{ofFile, n.file.dev, n.file.ino}, payer{ofProcess, uint64(n.pid), 0})
 	}
 	guilty = sure
 	for _, p := range who {
@@ -186,21 +186,21 @@ func (l *lane) bury(w *worker, why error, who []party, sure bool) (guilty bool) 
 	if guilty {
 		blamed = append(blamed, who...)
 	}
-	l.h.accounts.strike(now, unique(blamed)...)
+	l.h.accounts.penalize(now, unique(blamed)...)
 	l.set(nil)
 	if !l.h.isClosed() {
 		l.h.killed.Add(1)
 		l.h.log.Warn("a helper was ended and is replaced", zap.String("helper", l.name), zap.Error(why),
-			zap.String("said", w.lastWords()), zap.Any("because_of", names(unique(blamed))))
+			zap.String("said", w.failure()), zap.Any("because_of", names(unique(blamed))))
 		if !l.onDemand {
-			_, _ = l.launch() // who asks next finds out
+			_, _ = l.launch() // the next request reports the error
 		}
 	}
 	return guilty
 }
 
-func unique(list []party) (out []party) {
-	seen := map[party]bool{}
+func unique(list []payer) (out []payer) {
+	seen := map[payer]bool{}
 	for _, p := range list {
 		if !seen[p] {
 			seen[p] = true
@@ -210,7 +210,7 @@ func unique(list []party) (out []party) {
 	return out
 }
 
-func names(list []party) []string {
+func names(list []payer) []string {
 	out := make([]string, len(list))
 	for i, p := range list {
 		switch p.kind {
@@ -225,19 +225,19 @@ func names(list []party) []string {
 	return out
 }
 
-// look ends what takes too much memory, works too long, or is not needed, and
-// replaces what has ended.
-func (l *lane) look(now time.Time) {
+// check kills a helper that uses too much memory or time, ends an idle one, and
+// replaces one that has died.
+func (l *lane) check(now time.Time) {
 	w := l.current()
 	if w == nil {
 		return
 	}
 	if w.resident() > l.role.memory+l.role.memory/4 {
-		w.kill() // who has the turn notices
+		w.kill() // the holder of turn notices
 	}
 	most := noteTime
 	if l.role.remote {
-		most = farTime
+		most = remoteNoteTime
 	}
 	for _, n := range w.active() {
 		if now.Sub(n.since) > most {
@@ -253,10 +253,10 @@ func (l *lane) look(now time.Time) {
 	if w = l.current(); w == nil {
 		return
 	}
-	l.settle(w)
+	l.charge(w)
 	select {
 	case <-w.broken:
-		l.bury(w, errGone, nil, false)
+		l.retire(w, errGone, nil, false)
 	default:
 		if l.onDemand && now.Sub(l.used) > idleTime {
 			w.kill()

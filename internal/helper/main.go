@@ -37,18 +37,18 @@ const (
 	roleRead  = "read"
 )
 
-// Descriptors that a helper is given.
+// Descriptors passed to a helper.
 const (
-	daemonFD = 3 // of parse and read: to the daemon; of open: to its parser
-	openerFD = 4 // of parse: to its opener
+	daemonFD = 3 // parse, read: to the daemon; open: to its parser
+	openerFD = 4 // parse: to its opener
 )
 
-// role says what a helper does.
+// role is the task of a helper process.
 type role struct {
 	name   string
-	lines  bool  // sources, too
-	remote bool  // files on file systems that may not answer, too
-	memory int64 // bytes that it may have, resident
+	lines  bool  // read source lines as well
+	remote bool  // read files on network file systems as well
+	memory int64 // limit in bytes
 }
 
 func (o role) args() []string {
@@ -56,15 +56,15 @@ func (o role) args() []string {
 }
 
 const (
-	minLargest = 64 << 20 // what Go's heap grows by
-	codeMemory = 16 << 20 // of the program itself, which LimitMemory does not see
+	minLargest = 64 << 20 // growth of Go's heap
+	codeMemory = 16 << 20 // the program itself, not covered by LimitMemory
 )
 
-// largest is what a helper may allocate at once. With it, it stays below its memory.
+// largest bounds one allocation, so that the helper stays below its memory limit.
 func (o role) largest() int64 { return max(minLargest, o.memory/4) }
 
-// Main is what the program has to call with the arguments after [Verb]. It
-// returns the exit status.
+// Main must be called by the program with the arguments after [Verb]. It returns the
+// exit status.
 func Main(args []string) int {
 	if err := serve(args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -86,7 +86,7 @@ func serve(args []string) error {
 	if kind, err := unix.GetsockoptInt(daemonFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
 		return fmt.Errorf("tailcam %s is not for people: the daemon starts it", Verb)
 	}
-	// It gives way to everybody else, the daemon included, when memory runs out.
+	// The first to be killed when memory runs out.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	if err := sandbox.LimitMemory(o.memory - o.largest() - codeMemory); err != nil {
 		return err
@@ -97,19 +97,19 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		hello, err := lessConfined(sandbox.Enter(sandbox.Parser(o.largest()), 0))
+		hello, err := confinement(sandbox.Enter(sandbox.Parser(o.largest()), 0))
 		if err != nil {
 			return err
 		}
 		return p.serve(hello)
 	case roleOpen:
 		files := symbols.NewOpener(&symbols.OpenerOptions{Local: !o.remote})
-		if _, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
+		if _, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities)); err != nil {
 			return err
 		}
 		return serveOpener(daemonFD, files)
 	case roleRead:
-		hello, err := lessConfined(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
+		hello, err := confinement(sandbox.Enter(sandbox.Opener(o.largest()), openerCapabilities))
 		if err != nil {
 			return err
 		}
@@ -118,13 +118,13 @@ func serve(args []string) error {
 	return fmt.Errorf("no helper is called %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
 }
 
-// lessConfined makes of an error that can be lived with what the daemon is told.
-func lessConfined(err error) (hello string, _ error) {
+// confinement turns a tolerable error into a message for the daemon.
+func confinement(err error) (hello string, _ error) {
 	if errors.Is(err, sandbox.ErrNoFilter) {
 		return err.Error(), nil
 	}
 	return "", err
 }
 
-// openerCapabilities are those that an opener has if the daemon has them.
+// openerCapabilities are kept by an opener if the daemon has them.
 const openerCapabilities = 1<<sandbox.CapSysPtrace | 1<<sandbox.CapDACReadSearch | 1<<sandbox.CapDACOverride | 1<<sandbox.CapCheckpointRestore

@@ -9,34 +9,34 @@ import (
 	"github.com/tailcam/tailcam/internal/process"
 )
 
-// Memory walks the stack of a thread that does not run; see process.UserStack.
+// Memory unwinds the user stack of a blocked thread; see process.UserStack.
 func (h *Helper) Memory(pid int, ip, sp, fp uint64) ([]uint64, error) {
-	m, err := h.read(&request{kind: askMemory, pid: pid, addrs: []uint64{ip, sp, fp}})
+	m, err := h.read(&request{kind: reqMemory, pid: pid, addrs: []uint64{ip, sp, fp}})
 	if err != nil || len(m.addrs) == 0 {
 		return []uint64{ip}, err
 	}
 	return m.addrs, nil
 }
 
-// Cmdline reads the command line of the process that began at start, in clock
-// ticks after boot. The arguments are separated by spaces; all is printable.
+// Cmdline returns the command line of the process that started at start, in clock ticks
+// since boot. Arguments are separated by spaces; the text is printable.
 func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
-	m, err := h.read(&request{kind: askCmdline, pid: pid, start: start})
+	m, err := h.read(&request{kind: reqCmdline, pid: pid, start: start})
 	return m.text, err
 }
 
-// Cmdlines is Cmdline of several processes at once. It leaves out those that
-// must be asked for alone: a line that is long, or, if reading fails, all.
+// Cmdlines reads several command lines at once. It leaves out those for which Cmdline
+// must be used: long ones, or all of them on failure.
 func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 	out := make(map[process.Started]string, len(of))
 	now := time.Now()
-	of = slices.DeleteFunc(slices.Clone(of), func(p process.Started) bool { return !h.accounts.allows(now, parties(p.PID)...) })
+	of = slices.DeleteFunc(slices.Clone(of), func(p process.Started) bool { return !h.accounts.allow(now, payers(p.PID)...) })
 	for part := range slices.Chunk(of, maxCmdlines) {
-		q := &request{kind: askCmdlines}
+		q := &request{kind: reqCmdlines}
 		for _, p := range part {
 			q.addrs = append(q.addrs, uint64(p.PID), p.Start)
 		}
-		// Whose fault it is if it hangs is found out when they are asked for alone.
+		// Nobody is penalized for a failure: Cmdline will find out.
 		m, err := h.reader.ask(q, nil, time.Now().Add(2*readTime), readTime)
 		if err != nil || len(m.addrs) != len(part) || len(m.frames) != len(part) {
 			return out
@@ -50,12 +50,12 @@ func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 	return out
 }
 
-// ErrRefused says that nothing is read about a process for a while.
+// ErrRefused means that the process is not read for a while.
 var ErrRefused = errors.New("not read for a while: it has made helpers hang")
 
 func (h *Helper) read(q *request) (message, error) {
-	who := parties(q.pid)
-	if !h.accounts.allows(time.Now(), who...) {
+	who := payers(q.pid)
+	if !h.accounts.allow(time.Now(), who...) {
 		h.refused.Add(1)
 		return message{}, ErrRefused
 	}

@@ -8,33 +8,33 @@ import (
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
-// Kinds of requests of the daemon.
+// Requests of the daemon.
 const (
-	askStack   = 1 // names for addresses of a process; to a parser
-	askKernel  = 2 // sources for offsets in the kernel's code; to a parser
-	askMemory  = 3 // walk the stack of a thread that does not run; to a reader
-	askCmdline = 4 // the command line of a process; to a reader
+	reqStack   = 1 // symbolize addresses of a process; parser
+	reqKernel  = 2 // source lines of kernel code offsets; parser
+	reqMemory  = 3 // unwind the stack of a blocked thread; reader
+	reqCmdline = 4 // command line of a process; reader
 
-	askFunction = 5 // where a function of a program is, and its size; to a parser
-	askStatic   = 6 // where a usdt probe of a program is; to a parser
-	askProgram  = 7 // whether a program can be read; to a parser
+	reqFunction = 5 // offset and size of a function; parser
+	reqStatic   = 6 // location of a USDT probe; parser
+	reqProgram  = 7 // check that a program can be read; parser
 
-	askCmdlines = 8 // command lines of processes, each a pid and a start in addrs; to a reader
+	reqCmdlines = 8 // command lines of processes, as pairs of pid and start in addrs; reader
 )
 
-// request is what the daemon asks.
+// request is a message from the daemon to a helper.
 type request struct {
 	kind    byte
 	id      uint64
 	pid     int
-	start   uint64   // of the process, in clock ticks after boot; 0: any
-	addrs   []uint64 // addresses, offsets, or ip, sp and fp
+	start   uint64   // of the process, in clock ticks since boot; 0: any
+	addrs   []uint64 // addresses, offsets, or ip, sp, fp
 	refused []fileKey
-	// Of a program that a rule names.
+	// For programs named in rules.
 	path, provider, name string
 }
 
-// fileKey is a file by its device and inode.
+// fileKey identifies a file.
 type fileKey struct{ dev, ino uint64 }
 
 func (q *request) encode() []byte {
@@ -76,32 +76,32 @@ func decodeRequest(b []byte) (q request, err error) {
 	return q, r.done()
 }
 
-// Kinds of messages of a helper.
+// Messages of a helper.
 const (
-	sayHello = 1 // it is ready
-	sayNote  = 2 // it begins with a file, or is done with it
-	sayReply = 3
+	msgHello = 1 // ready
+	msgNote  = 2 // starts or finishes work on a file
+	msgReply = 3
 )
 
 // Flags of a reply.
 const (
-	flagLate   = 1 << iota // not all was done in time
-	flagStuck              // something hangs in this helper: it should be ended
-	flagRemote             // a file is on a file system that may not answer
-	flagKnown              // the kernel's debug file is there
-	flagFailed             // text is the error
+	flagLate   = 1 << iota // incomplete, out of time
+	flagStuck              // something hangs: replace this helper
+	flagRemote             // a file is on a network file system
+	flagKnown              // the kernel's debug file exists
+	flagFailed             // text has the error
 	allFlags   = 1<<iota - 1
 )
 
-// message is what a helper says.
+// message is a message from a helper to the daemon.
 type message struct {
 	kind byte
-	id   uint64 // of the request, or of the note
-	// Of a note.
+	id   uint64 // of the request or note
+	// Notes:
 	begin bool
 	pid   int
 	file  fileKey
-	// Of a reply. Hello has a text, too.
+	// Replies, and text for hello:
 	flags   uint64
 	text    string
 	addrs   []uint64
@@ -115,9 +115,9 @@ func (m *message) encode() []byte {
 	w := writer{m.kind}
 	w.number(m.id)
 	switch m.kind {
-	case sayHello:
+	case msgHello:
 		w.text(scrub(m.text, maxText))
-	case sayNote:
+	case msgNote:
 		begin := uint64(0)
 		if m.begin {
 			begin = 1
@@ -125,7 +125,7 @@ func (m *message) encode() []byte {
 		for _, n := range []uint64{begin, uint64(m.pid), m.file.dev, m.file.ino} {
 			w.number(n)
 		}
-	case sayReply:
+	case msgReply:
 		w.number(m.flags)
 		w.text(scrub(m.text, maxText))
 		w.number(uint64(len(m.addrs)))
@@ -133,7 +133,7 @@ func (m *message) encode() []byte {
 			w.number(a)
 		}
 		if len(m.frames) > 0 {
-			m.places = nil // there is no room for both, and no reply has both
+			m.places = nil // there is no room for both
 		}
 		w.places(m.places)
 		room := maxNames - w.frames(m.frames)
@@ -143,8 +143,7 @@ func (m *message) encode() []byte {
 	return w
 }
 
-// frames writes the names, and addresses alone once there is no room. It
-// returns the room that was used.
+// frames writes frames, or [unknown] when the space is used up, and returns the size.
 func (w *writer) frames(frames []string) int {
 	begin := len(*w)
 	w.number(uint64(len(frames)))
@@ -158,7 +157,7 @@ func (w *writer) frames(frames []string) int {
 	return len(*w) - begin
 }
 
-// sources writes as many of the sources as there is room for, innermost first.
+// sources writes as many sources as fit, innermost first.
 func (w *writer) sources(list []symbols.Source, room int) {
 	w.number(uint64(len(list)))
 	for i := range list {
@@ -193,7 +192,7 @@ func (w *writer) stats(s *symbols.Stats) {
 	}
 }
 
-// decodeMessage takes apart what a helper says, which may be hostile.
+// decodeMessage decodes a message from a helper, which may be compromised.
 func decodeMessage(b []byte) (m message, err error) {
 	if len(b) == 0 {
 		return m, errMessage
@@ -202,13 +201,13 @@ func decodeMessage(b []byte) (m message, err error) {
 	r := &reader{left: b[1:]}
 	m.id = r.number(math.MaxUint64)
 	switch m.kind {
-	case sayHello:
+	case msgHello:
 		m.text = r.printable(maxText)
-	case sayNote:
+	case msgNote:
 		m.begin = r.number(1) == 1
 		m.pid = int(r.number(math.MaxInt32))
 		m.file = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
-	case sayReply:
+	case msgReply:
 		m.flags = r.number(allFlags)
 		m.text = r.printable(maxText)
 		m.addrs = make([]uint64, r.count(maxAddrs))

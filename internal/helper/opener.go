@@ -16,7 +16,7 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// serveOpener opens what the parser asks for, until that ends.
+// serveOpener opens files for a parser until it exits.
 func serveOpener(fd int, files *symbols.Files) error {
 	buf := make([]byte, maxMessage)
 	for {
@@ -24,17 +24,17 @@ func serveOpener(fd int, files *symbols.Files) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		o, err := decodeOrder(buf[:n])
+		o, err := decodeOpenRequest(buf[:n])
 		if err != nil {
 			return err
 		}
-		if err := sendFiles(fd, carryOut(files, o)); err != nil {
+		if err := sendFiles(fd, openFiles(files, o)); err != nil {
 			return err
 		}
 	}
 }
 
-func carryOut(files *symbols.Files, o order) []symbols.Opened {
+func openFiles(files *symbols.Files, o openRequest) []symbols.Opened {
 	var f *os.File
 	var err error
 	switch o.kind {
@@ -54,7 +54,7 @@ func carryOut(files *symbols.Files, o order) []symbols.Opened {
 	return []symbols.Opened{{File: f, Err: err}}
 }
 
-// sendFiles hands descriptors over, and closes them here.
+// sendFiles sends the descriptors and closes them.
 func sendFiles(fd int, list []symbols.Opened) error {
 	results := make([]byte, len(list))
 	var fds []int
@@ -77,14 +77,14 @@ func sendFiles(fd int, list []symbols.Opened) error {
 	}
 	err := unix.Sendmsg(fd, results, rights, nil, unix.MSG_NOSIGNAL)
 	for _, o := range list {
-		o.File.Close() // nil is fine
+		o.File.Close() // may be nil
 	}
 	return err
 }
 
-// serveReader reads memory of processes for the daemon, until that ends.
+// serveReader reads process memory for the daemon until it exits.
 func serveReader(fd int, hello string) error {
-	if err := send(fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
+	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	buf := make([]byte, maxMessage)
@@ -97,13 +97,13 @@ func serveReader(fd int, hello string) error {
 		if err != nil {
 			return err
 		}
-		m := message{kind: sayReply, id: q.id}
+		m := message{kind: msgReply, id: q.id}
 		switch {
-		case q.kind == askMemory && len(q.addrs) == 3:
+		case q.kind == reqMemory && len(q.addrs) == 3:
 			m.addrs, err = process.UserStack(q.pid, q.addrs[0], q.addrs[1], q.addrs[2])
-		case q.kind == askCmdline:
+		case q.kind == reqCmdline:
 			m.text, err = cmdline(q.pid, q.start)
-		case q.kind == askCmdlines && len(q.addrs)%2 == 0:
+		case q.kind == reqCmdlines && len(q.addrs)%2 == 0:
 			m.addrs, m.frames = cmdlines(q.addrs)
 		default:
 			err = errMessage
@@ -120,8 +120,8 @@ func serveReader(fd int, hello string) error {
 	}
 }
 
-// cmdline reads the command line of a process that began then: the pages that
-// it is in are the process's own, and may be of any file.
+// cmdline reads the command line of the process with that start time. The memory may be
+// mapped from any file, so this may hang.
 func cmdline(pid int, start uint64) (string, error) {
 	dir, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
@@ -148,15 +148,15 @@ func cmdline(pid int, start uint64) (string, error) {
 	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", " "), nil
 }
 
-// Bounds of what one message says of several command lines.
+// Limits of a reqCmdlines reply.
 const (
 	maxCmdlines     = 128
-	maxShortCmdline = 1024     // bytes; longer ones come alone
-	maxCmdlineBytes = 24 << 10 // of all
+	maxShortCmdline = 1024     // bytes; longer ones need reqCmdline
+	maxCmdlineBytes = 24 << 10 // total bytes
 )
 
-// cmdlines reads command lines of several processes, each a pid and a start.
-// Those with a 0 must be asked for alone: they are long.
+// cmdlines reads the command lines of pairs of pid and start. known is 0 for those that
+// need reqCmdline.
 func cmdlines(of []uint64) (known []uint64, lines []string) {
 	left := maxCmdlineBytes
 	for i := 0; i+1 < len(of); i += 2 {

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	parseTime  = 800 * time.Millisecond // of one stack; the rest goes on in the background
-	openerTime = 3 * time.Second        // of opening: an opener that takes longer hangs
+	parseTime  = 800 * time.Millisecond // per stack; the rest continues in the background
+	openerTime = 3 * time.Second        // after which the opener counts as hung
 )
 
 // Exit statuses of a parser.
 const (
 	exitBroken = 1
-	exitOpener = 3 // its opener hangs
+	exitOpener = 3 // opener hung
 )
 
 // parser serves requests of the daemon.
@@ -31,10 +31,10 @@ type parser struct {
 	notes    atomic.Uint64
 
 	mu     sync.Mutex
-	active map[uint64]bool // notes that were begun for lines, which go on in the background
+	active map[uint64]bool // notes of work that continues in the background
 }
 
-// newParser prepares everything that wants opening. It may be sandboxed then.
+// newParser opens what must be opened before entering the sandbox.
 func newParser(fd, openerFD int, o role) (*parser, error) {
 	t := unix.NsecToTimeval(int64(openerTime))
 	if err := unix.SetsockoptTimeval(openerFD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t); err != nil {
@@ -44,7 +44,7 @@ func newParser(fd, openerFD int, o role) (*parser, error) {
 	p.resolver = symbols.New(&symbols.Options{
 		NoLines: !o.lines, MaxBytes: o.memory / 4, MaxLineBytes: o.memory / 4, Timeout: parseTime, Concurrent: 2,
 		MaxFiles: 512, MaxSymbols: int(min(o.memory/64, 2<<20)),
-		Opener: newAsks(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.working,
+		Opener: newOpenerClient(openerFD, func() { os.Exit(exitOpener) }), Refuse: p.refuses, Working: p.beginNote,
 	})
 	p.resolver.Prepare()
 	return p, nil
@@ -63,25 +63,24 @@ func (p *parser) refuses(dev, ino uint64) bool {
 	return false
 }
 
-// working tells the daemon whose file is being worked on, in case it is the
-// last that is heard of this process. What is told while the daemon is too busy
-// to listen is lost.
-func (p *parser) working(pid int, dev, ino uint64) func() {
+// beginNote tells the daemon which file is being read, in case this process dies from
+// it. Notes are dropped while the daemon is busy.
+func (p *parser) beginNote(pid int, dev, ino uint64) func() {
 	id := p.notes.Add(1)
 	p.mu.Lock()
 	p.active[id] = true
 	p.mu.Unlock()
-	p.note(message{kind: sayNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
-	return func() { p.done(id) }
+	p.note(message{kind: msgNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
+	return func() { p.endNote(id) }
 }
 
-func (p *parser) done(id uint64) {
+func (p *parser) endNote(id uint64) {
 	p.mu.Lock()
 	was := p.active[id]
 	delete(p.active, id)
 	p.mu.Unlock()
 	if was {
-		p.note(message{kind: sayNote, id: id})
+		p.note(message{kind: msgNote, id: id})
 	}
 }
 
@@ -89,8 +88,8 @@ func (p *parser) note(m message) {
 	_ = unix.Sendmsg(p.fd, m.encode(), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// settle ends the notes of what has gone on in the background, once nothing does.
-func (p *parser) settle() {
+// finishNotes ends the notes of background work once there is none.
+func (p *parser) finishNotes() {
 	if p.resolver.Stats().LinesQueued > 0 {
 		return
 	}
@@ -101,13 +100,13 @@ func (p *parser) settle() {
 	}
 	p.mu.Unlock()
 	for _, id := range over {
-		p.done(id)
+		p.endNote(id)
 	}
 }
 
-// serve answers requests one after the other until the daemon closes the socket.
+// serve answers requests in order until the daemon closes the socket.
 func (p *parser) serve(hello string) error {
-	if err := send(p.fd, (&message{kind: sayHello, text: hello}).encode()); err != nil {
+	if err := send(p.fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
 	requests := make(chan request)
@@ -116,7 +115,7 @@ func (p *parser) serve(hello string) error {
 		for {
 			n, err := receive(p.fd, buf)
 			if err != nil || n == 0 {
-				os.Exit(0) // the daemon has ended; whatever is being done is in vain
+				os.Exit(0) // the daemon has exited
 			}
 			q, err := decodeRequest(buf[:n])
 			if err != nil {
@@ -131,33 +130,33 @@ func (p *parser) serve(hello string) error {
 			return err
 		}
 		if p.resolver.Stats().LinesQueued > 0 {
-			go p.settleLater()
+			go p.finishNotesLater()
 		}
 	}
 	return nil
 }
 
-func (p *parser) settleLater() {
+func (p *parser) finishNotesLater() {
 	for p.resolver.Stats().LinesQueued > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	p.settle()
+	p.finishNotes()
 }
 
 func (p *parser) answer(q request) *message {
-	m := &message{kind: sayReply, id: q.id}
+	m := &message{kind: msgReply, id: q.id}
 	before := p.resolver.Stats()
 	p.refused.Store(&q.refused)
 	switch q.kind {
-	case askStack:
+	case reqStack:
 		s := p.resolver.User(q.pid, q.addrs)
 		m.frames, m.sources = s.Frames, s.Sources
-	case askKernel:
+	case reqKernel:
 		var known bool
 		if m.sources, known = p.resolver.KernelLines(q.addrs); known {
 			m.flags |= flagKnown
 		}
-	case askFunction, askStatic, askProgram:
+	case reqFunction, reqStatic, reqProgram:
 		p.program(&q, m)
 	default:
 		m.flags |= flagFailed
@@ -175,14 +174,14 @@ func (p *parser) answer(q request) *message {
 	return m
 }
 
-// program looks into a file that a rule names.
+// program answers questions about a program named in a rule.
 func (p *parser) program(q *request, m *message) {
 	var err error
 	switch q.kind {
-	case askFunction:
+	case reqFunction:
 		m.addrs = make([]uint64, 2)
 		m.addrs[0], m.addrs[1], err = p.resolver.Function(q.path, q.name)
-	case askStatic:
+	case reqStatic:
 		m.places, err = p.resolver.Static(q.path, q.provider, q.name)
 	default:
 		err = p.resolver.Answers(q.path)

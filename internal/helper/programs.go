@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	programTime = 2 * time.Second  // of looking into one program
-	programTurn = 2 * time.Second  // of waiting until others were served, at most
-	silentTime  = 30 * time.Second // of not asking again for a file that did not answer
-	maxSilent   = 2                // files that did not answer, before no more are asked for that may not
+	programTime      = 2 * time.Second  // to examine one program
+	programTurn      = 2 * time.Second  // to wait for other requests
+	unresponsiveTime = 30 * time.Second // until an unresponsive file is tried again
+	maxUnresponsive  = 2                // unresponsive files, beyond which no network files are read
 )
 
-// silent remembers files that did not answer, so that all rules together do not
-// wait for longer than a few of them.
-type silent struct {
+// unresponsive remembers files that did not answer, which bounds the time that all
+// rules together wait for them.
+type unresponsive struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-// refuses tells whether not to ask for a file; of others, when many are silent.
-func (s *silent) refuses(path string, now time.Time) (this, others bool) {
+// refuse reports whether to skip a file, and whether to skip other files on network
+// file systems.
+func (s *unresponsive) refuse(path string, now time.Time) (this, others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p, t := range s.until {
@@ -33,21 +34,21 @@ func (s *silent) refuses(path string, now time.Time) (this, others bool) {
 		}
 	}
 	_, this = s.until[path]
-	return this, len(s.until) >= maxSilent
+	return this, len(s.until) >= maxUnresponsive
 }
 
-func (s *silent) add(path string, now time.Time) {
+func (s *unresponsive) add(path string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.until == nil {
 		s.until = map[string]time.Time{}
 	}
-	s.until[path] = now.Add(silentTime)
+	s.until[path] = now.Add(unresponsiveTime)
 }
 
 // Function implements tracker.Programs.
 func (h *Helper) Function(path, name string) (offset, size uint64, err error) {
-	m, err := h.program(&request{kind: askFunction, path: path, name: name})
+	m, err := h.program(&request{kind: reqFunction, path: path, name: name})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -59,7 +60,7 @@ func (h *Helper) Function(path, name string) (offset, size uint64, err error) {
 
 // Static implements tracker.Programs.
 func (h *Helper) Static(path, provider, name string) ([]usdt.Place, error) {
-	m, err := h.program(&request{kind: askStatic, path: path, provider: provider, name: name})
+	m, err := h.program(&request{kind: reqStatic, path: path, provider: provider, name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -71,19 +72,19 @@ func (h *Helper) Static(path, provider, name string) ([]usdt.Place, error) {
 
 // Answers implements tracker.Programs.
 func (h *Helper) Answers(path string) error {
-	_, err := h.program(&request{kind: askProgram, path: path})
+	_, err := h.program(&request{kind: reqProgram, path: path})
 	return err
 }
 
-// program asks about a program or library: the helper of files on network file
-// systems if it is on one, and another if the first has too much to do.
+// program asks about a program or library, falling back to the second parser if the
+// first is busy, and using the remote one for network file systems.
 func (h *Helper) program(q *request) (message, error) {
 	if len(q.path) > maxPath || len(q.provider) > maxFrame || len(q.name) > maxFrame {
 		return message{}, fmt.Errorf("%.64s…: the path or a name is too long", q.path)
 	}
-	this, others := h.silent.refuses(q.path, time.Now())
+	this, others := h.unresponsive.refuse(q.path, time.Now())
 	if this {
-		return message{}, fmt.Errorf("%s does not answer: not asked again for up to %v", q.path, silentTime)
+		return message{}, fmt.Errorf("%s does not answer: not asked again for up to %v", q.path, unresponsiveTime)
 	}
 	m, err := h.full.ask(q, nil, time.Now().Add(programTurn), programTime)
 	if err != nil && !errors.Is(err, errNoAnswer) && !errors.Is(err, errGone) {
@@ -91,13 +92,13 @@ func (h *Helper) program(q *request) (message, error) {
 	}
 	if err == nil && m.flags&flagRemote != 0 {
 		if others {
-			return message{}, fmt.Errorf("%s is on a file system that may not answer, like others that do not: not asked for up to %v", q.path, silentTime)
+			return message{}, fmt.Errorf("%s is on a file system that may not answer, like others that do not: not asked for up to %v", q.path, unresponsiveTime)
 		}
 		m, err = h.remote.ask(q, nil, time.Now().Add(programTurn), programTime)
 	}
 	switch {
 	case errors.Is(err, errNoAnswer) || errors.Is(err, errGone) || err == nil && m.flags&(flagStuck|flagRemote) != 0:
-		h.silent.add(q.path, time.Now())
+		h.unresponsive.add(q.path, time.Now())
 		return message{}, fmt.Errorf("%s does not answer: it is on a file system that hangs, or takes too long to parse", q.path)
 	case err != nil:
 		return message{}, fmt.Errorf("%s cannot be looked into: %w", q.path, err)

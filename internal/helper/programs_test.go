@@ -178,17 +178,17 @@ func TestHostilePrograms(t *testing.T) {
 }
 
 func TestSilent(t *testing.T) {
-	var s silent
+	var s unresponsive
 	now := time.Now()
 	s.add("/a", now)
-	if this, others := s.refuses("/a", now); !this || others {
+	if this, others := s.refuse("/a", now); !this || others {
 		t.Error("one that is silent is asked again, or others are not")
 	}
 	s.add("/b", now)
-	if this, others := s.refuses("/c", now); this || !others {
+	if this, others := s.refuse("/c", now); this || !others {
 		t.Error("with two that are silent, others are asked")
 	}
-	if this, others := s.refuses("/a", now.Add(silentTime+time.Second)); this || others {
+	if this, others := s.refuse("/a", now.Add(unresponsiveTime+time.Second)); this || others {
 		t.Error("it is refused for ever")
 	}
 }

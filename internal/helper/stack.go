@@ -12,13 +12,13 @@ import (
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
-// KernelNames is as that of symbols.Resolver.
+// KernelNames is like symbols.Resolver.KernelNames.
 func (h *Helper) KernelNames(addrs []uint64) ([]string, error) { return h.kernel.KernelNames(addrs) }
 
-// ReloadKernel is as that of symbols.Resolver.
+// ReloadKernel is like symbols.Resolver.ReloadKernel.
 func (h *Helper) ReloadKernel() error { return h.kernel.ReloadKernel() }
 
-// Kernel is as that of symbols.Resolver. Sources come from the helper.
+// Kernel is like symbols.Resolver.Kernel, with sources from the helper.
 func (h *Helper) Kernel(addrs []uint64) (symbols.Stack, error) {
 	addrs = addrs[:min(len(addrs), maxAddrs)]
 	frames, offsets, err := h.kernel.KernelOffsets(addrs)
@@ -26,8 +26,8 @@ func (h *Helper) Kernel(addrs []uint64) (symbols.Stack, error) {
 	if err != nil || len(addrs) == 0 || h.opts.NoLines || !h.wantsKernel() {
 		return out, err
 	}
-	m, ok := h.within(h.opts.Limit, func(deadline time.Time) (message, error) {
-		return h.full.ask(&request{kind: askKernel, addrs: offsets}, nil, deadline, answerTime)
+	m, ok := h.withDeadline(h.opts.Limit, func(deadline time.Time) (message, error) {
+		return h.full.ask(&request{kind: reqKernel, addrs: offsets}, nil, deadline, answerTime)
 	})
 	switch {
 	case !ok:
@@ -48,8 +48,8 @@ func (h *Helper) wantsKernel() bool {
 	return time.Now().After(h.noKernel)
 }
 
-// within runs a call that may take longer than is waited for.
-func (h *Helper) within(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
+// withDeadline runs f and stops waiting for it at the limit.
+func (h *Helper) withDeadline(limit time.Duration, f func(deadline time.Time) (message, error)) (message, bool) {
 	deadline := time.Now().Add(limit)
 	c := make(chan message, 1)
 	go func() {
@@ -68,30 +68,31 @@ func (h *Helper) within(limit time.Duration, f func(deadline time.Time) (message
 	}
 }
 
-// parties are those who pay for a process: itself and its user.
-func parties(pid int) []party {
-	who := []party{{ofProcess, uint64(pid), 0}}
+// payers returns the accounts charged for a process: its own and its user's.
+func payers(pid int) []payer {
+	who := []payer{{ofProcess, uint64(pid), 0}}
 	var st unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err == nil {
-		who = append(who, party{ofUser, uint64(st.Uid), 0})
+		who = append(who, payer{ofUser, uint64(st.Uid), 0})
 	}
 	return who
 }
 
-// User is as that of symbols.Resolver, within Options.Limit. Who has taken
-// more than a fair share, or has made helpers hang, gets addresses for a while.
+// User is like symbols.Resolver.User, limited to Options.Limit. It returns bare
+// addresses for processes and users that have exceeded their share or made helpers
+// hang.
 func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 	if len(addrs) == 0 {
 		return symbols.Stack{}
 	}
 	n := min(len(addrs), maxAddrs)
-	who := parties(pid)
-	if pid <= 0 || !h.accounts.allows(time.Now(), who...) {
+	who := payers(pid)
+	if pid <= 0 || !h.accounts.allow(time.Now(), who...) {
 		h.refused.Add(1)
 		return addresses(addrs)
 	}
 	deadline := time.Now().Add(h.opts.Limit)
-	release := h.hold(pid, deadline)
+	release := h.lockProcess(pid, deadline)
 	if release == nil {
 		h.late.Add(1)
 		return addresses(addrs)
@@ -108,8 +109,8 @@ func (h *Helper) User(pid int, addrs []uint64) symbols.Stack {
 	return s
 }
 
-// hold lets one request of a process go on at a time; nil if none could in time.
-func (h *Helper) hold(pid int, deadline time.Time) (release func()) {
+// lockProcess serializes requests about a process; nil: not available by the deadline.
+func (h *Helper) lockProcess(pid int, deadline time.Time) (release func()) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	for {
@@ -135,29 +136,29 @@ func (h *Helper) hold(pid int, deadline time.Time) (release func()) {
 	}
 }
 
-// answer is what one lane says of a stack.
+// answer is a lane's reply about a stack.
 type answer struct {
 	from *lane
 	message
 	err error
 }
 
-// user asks for names and lines, and for names alone from another helper if
-// that takes long or fails; for files on file systems that may hang from a third.
-func (h *Helper) user(pid int, addrs []uint64, who []party, deadline time.Time, release func()) (symbols.Stack, bool) {
+// user requests names and lines, names only from a second helper if that is slow or
+// fails, and files on network file systems from a third one.
+func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, release func()) (symbols.Stack, bool) {
 	answers := make(chan answer, len(h.lanes()))
 	var asked sync.WaitGroup
 	ask := func(l *lane) {
 		asked.Add(1)
 		go func() {
 			defer asked.Done()
-			m, err := l.ask(&request{kind: askStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
+			m, err := l.ask(&request{kind: reqStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
 			answers <- answer{l, m, err}
 		}()
 	}
 	ask(h.full)
 	defer func() {
-		go func() { // what goes on for longer than it is waited for is of this process, too
+		go func() { // late replies still belong to this process
 			asked.Wait()
 			release()
 		}()
@@ -202,13 +203,13 @@ func (h *Helper) user(pid int, addrs []uint64, who []party, deadline time.Time, 
 	return out, complete
 }
 
-// merge takes over what a message says and was not known.
+// merge copies results that were not known before.
 func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
 	if len(m.frames) != len(addrs) || m.sources != nil && len(m.sources) != len(addrs) {
 		return false
 	}
 	for i, f := range m.frames {
-		if f == noRoom {
+		if f == frameTooLong {
 			f = unknown(addrs[i])
 		}
 		if !strings.HasPrefix(f, unknownPrefix) || strings.HasPrefix(out.Frames[i], unknownPrefix) && len(f) >= len(unknownPrefix) {
@@ -222,7 +223,7 @@ func merge(out *symbols.Stack, m *message, addrs []uint64) bool {
 }
 
 const (
-	noRoom        = "[unknown]"
+	frameTooLong  = "[unknown]"
 	unknownPrefix = "[unknown]"
 )
 

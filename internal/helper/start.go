@@ -19,26 +19,25 @@ import (
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
-// User is the system user that helpers run as, if there is one; else it is a
-// number that no user has.
+// User is the system user of helpers. If it does not exist they use an unused uid.
 const User = "tailcam-helper"
 
-// noUser is where that number is looked for. It is not nobody's: whoever else
-// runs as nobody, actions for instance, could stop or kill the helpers.
-const noUser = 64731
+// firstFreeID is where the search for an unused uid starts. Nobody's uid is no choice:
+// other processes with it could signal the helpers.
+const firstFreeID = 64731
 
-// starter starts helpers. One thread starts them all and never ends: the kernel
-// kills them when the thread that has started them ends (PR_SET_PDEATHSIG).
+// starter starts helpers on one thread that never ends: with PR_SET_PDEATHSIG the
+// kernel kills them when that thread ends.
 type starter struct {
 	exe      string
 	orders   chan func()
 	uid, gid int
-	// other: helpers get another user.
-	other   bool
-	ambient []uintptr // capabilities of an opener
-	guard   *guard.Guard
-	missing string // what a helper has to do without
-	left    sync.WaitGroup
+	// ownUser: helpers run as another user than the daemon.
+	ownUser  bool
+	ambient  []uintptr // of openers
+	guard    *guard.Guard
+	missing  string // what reduces the confinement
+	children sync.WaitGroup
 }
 
 func newStarter(exe string) (*starter, error) {
@@ -46,10 +45,10 @@ func newStarter(exe string) (*starter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &starter{exe: exe, orders: make(chan func()), uid: noUser, gid: noUser}
+	s := &starter{exe: exe, orders: make(chan func()), uid: firstFreeID, gid: firstFreeID}
 	has := func(c uint) bool { return have&(1<<c) != 0 }
-	s.other = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
-	if !s.other {
+	s.ownUser = has(sandbox.CapSetUID) && has(sandbox.CapSetGID)
+	if !s.ownUser {
 		s.missing = "helpers run as the daemon's own user: it lacks CAP_SETUID or CAP_SETGID"
 	} else if u, err := user.Lookup(User); err == nil {
 		uid, err1 := strconv.Atoi(u.Uid)
@@ -58,7 +57,7 @@ func newStarter(exe string) (*starter, error) {
 			s.uid, s.gid = uid, gid
 		}
 	} else {
-		for taken(s.uid) {
+		for idInUse(s.uid) {
 			s.uid, s.gid = s.uid+1, s.gid+1
 		}
 	}
@@ -79,8 +78,8 @@ func newStarter(exe string) (*starter, error) {
 	return s, nil
 }
 
-// taken tells whether a user or a group has a number.
-func taken(id int) bool {
+// idInUse reports whether a user or group has the id.
+func idInUse(id int) bool {
 	_, noUser := user.LookupId(strconv.Itoa(id))
 	_, noGroup := user.LookupGroupId(strconv.Itoa(id))
 	return noUser == nil || noGroup == nil
@@ -92,12 +91,12 @@ func (s *starter) close() { close(s.orders) }
 type child struct {
 	role   string
 	proc   *os.Process
-	ended  chan struct{} // closed once it is gone; state is set then
+	ended  chan struct{} // closed when the process has exited; state is valid then
 	state  *os.ProcessState
-	stderr *said
+	stderr *stderrBuffer
 }
 
-// start starts one process with these descriptors from 3 on.
+// start starts a process with the given files as descriptors 3 and up.
 func (s *starter) start(o role, files ...*os.File) (*child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -111,15 +110,15 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 	defer write.Close()
 	attr := &os.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}, Files: append([]*os.File{null, null, write}, files...),
-		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // a terminal's signals are not for it
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, // not reached by signals of a terminal
 	}
-	if s.other {
+	if s.ownUser {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}
 	}
 	if o.name != roleParse {
 		attr.Sys.AmbientCaps = s.ambient
 	}
-	c := &child{role: o.name, ended: make(chan struct{}), stderr: &said{}}
+	c := &child{role: o.name, ended: make(chan struct{}), stderr: &stderrBuffer{}}
 	failed := make(chan error)
 	s.orders <- func() {
 		var err error
@@ -134,23 +133,23 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 		_, _ = io.Copy(c.stderr, read)
 		read.Close()
 	}()
-	s.left.Add(1)
+	s.children.Add(1)
 	go func() {
-		defer s.left.Done()
+		defer s.children.Done()
 		c.state, _ = c.proc.Wait()
 		close(c.ended)
 	}()
 	return c, nil
 }
 
-// said keeps the beginning of what a helper says on its standard error.
-type said struct {
+// stderrBuffer keeps the first bytes of a helper's standard error.
+type stderrBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
 // Write implements io.Writer.
-func (s *said) Write(b []byte) (int, error) {
+func (s *stderrBuffer) Write(b []byte) (int, error) {
 	const most = 4096
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,15 +157,15 @@ func (s *said) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line is the first line of it, safe to print.
-func (s *said) line() string {
+// firstLine returns the first line, printable.
+func (s *stderrBuffer) firstLine() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line, _, _ := bytes.Cut(s.text, []byte{'\n'})
 	return scrub(string(line), 256)
 }
 
-// cpu is the time that the process has had, as the kernel counts it.
+// cpu returns the CPU time of the process.
 func (c *child) cpu() time.Duration {
 	const sched = 2 // CPUCLOCK_SCHED
 	var ts unix.Timespec
@@ -176,7 +175,7 @@ func (c *child) cpu() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// resident is the memory of its own that a process has, without files.
+// resident returns the resident memory of the process in bytes.
 func (c *child) resident() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", c.proc.Pid))
 	var size, all, shared int64
@@ -189,8 +188,7 @@ func (c *child) resident() int64 {
 	return all * int64(os.Getpagesize())
 }
 
-// pair makes a socket that keeps messages apart: one end for the daemon or a
-// helper, one for a helper.
+// pair returns a connected pair of SOCK_SEQPACKET sockets.
 func pair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -7,24 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what crosses between the processes.
+// Limits of messages.
 const (
-	maxMessage = 96 << 10 // bytes of a message
-	maxAddrs   = 512      // of one stack
+	maxMessage = 96 << 10 // bytes
+	maxAddrs   = 512      // per stack
 	maxRefused = 64
-	maxText    = 8192 // a command line, an error
-	maxFrame   = 2048 // bytes of a frame's name
+	maxText    = 8192 // command line or error, bytes
+	maxFrame   = 2048 // name of a frame, bytes
 	maxNames   = 64 << 10
 	maxPath    = 4096
 	maxInlined = 64
-	maxOpen    = 64 // files asked for in one message
+	maxOpen    = 64 // files per request
 )
 
-// errMessage says that a message is not as it has to be: whoever sent it is
-// broken, or under somebody else's control.
+// errMessage means that the peer is broken or compromised.
 var errMessage = errors.New("malformed message")
 
-// writer appends numbers and texts to a message.
+// writer encodes a message.
 type writer []byte
 
 func (w *writer) number(n uint64) { *w = binary.AppendUvarint(*w, n) }
@@ -34,7 +33,7 @@ func (w *writer) text(s string) {
 	*w = append(*w, s...)
 }
 
-// reader takes a message apart. After the first mistake it gives only zeros.
+// reader decodes a message. After an error it returns zeros.
 type reader struct {
 	left []byte
 	bad  bool
@@ -50,7 +49,7 @@ func (r *reader) number(most uint64) uint64 {
 	return n
 }
 
-// count reads how many follow, each of at least one byte.
+// count reads the number of elements that follow, of at least one byte each.
 func (r *reader) count(most int) int {
 	n := int(r.number(uint64(most)))
 	if n > len(r.left) {
@@ -66,7 +65,7 @@ func (r *reader) text(most int) string {
 	return s
 }
 
-// printable is text that may be shown as it is.
+// printable reads text and rejects unprintable characters.
 func (r *reader) printable(most int) string {
 	s := r.text(most)
 	if !isPrintable(s) {
@@ -76,7 +75,7 @@ func (r *reader) printable(most int) string {
 	return s
 }
 
-// done tells whether all of it was well formed, and nothing is left over.
+// done returns an error if the message was malformed or has a rest.
 func (r *reader) done() error {
 	if r.bad || len(r.left) > 0 {
 		return errMessage
@@ -96,7 +95,7 @@ func isPrintable(s string) bool {
 	return true
 }
 
-// scrub makes text printable, and no longer than most bytes.
+// scrub makes text printable and limits it to most bytes.
 func scrub(s string, most int) string {
 	s = s[:min(len(s), most)]
 	for len(s) > most || !isPrintable(s) {

@@ -13,7 +13,7 @@ import (
 
 func sample() *message {
 	return &message{
-		kind: sayReply, id: 7, flags: flagLate | flagRemote, text: "text", addrs: []uint64{1, 1 << 63}, frames: []string{"f+0x1 (m)", "[unknown] 0x2"},
+		kind: msgReply, id: 7, flags: flagLate | flagRemote, text: "text", addrs: []uint64{1, 1 << 63}, frames: []string{"f+0x1 (m)", "[unknown] 0x2"},
 		sources: []symbols.Source{{File: "a.c", Line: 3, Inlined: []symbols.Inlined{{Function: "g", File: "b.c", Line: 4}}}, {}},
 		stats:   symbols.Stats{Files: 1, Bytes: 2, Evicted: 3, Timeouts: 4, Stuck: 5, Lines: 6, LineBytes: 7, LineFailed: 8, LinesQueued: 9, Remote: 10},
 	}
@@ -25,26 +25,26 @@ func TestMessagesComeBack(t *testing.T) {
 	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	m = &message{kind: sayReply, id: 8, addrs: []uint64{}, frames: []string{}, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}
+	m = &message{kind: msgReply, id: 8, addrs: []uint64{}, frames: []string{}, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}
 	got, err = decodeMessage(m.encode())
 	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	q := request{kind: askStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
+	q := request{kind: reqStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
 	back, err := decodeRequest(q.encode())
 	if diff := cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	o := order{kind: openMapped, pid: 1, path: "/x", list: []symbols.Mapping{{Start: 1, End: 2, Dev: 3, Inode: 4, Name: "/n"}}}
-	again, err := decodeOrder(o.encode())
-	if diff := cmp.Diff(o, again, cmp.AllowUnexported(order{})); err != nil || diff != "" {
+	o := openRequest{kind: openMapped, pid: 1, path: "/x", list: []symbols.Mapping{{Start: 1, End: 2, Dev: 3, Inode: 4, Name: "/n"}}}
+	again, err := decodeOpenRequest(o.encode())
+	if diff := cmp.Diff(o, again, cmp.AllowUnexported(openRequest{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 }
 
 // Whatever a stack says, its message is bounded, and each frame is there.
 func TestMessagesAreBounded(t *testing.T) {
-	m := &message{kind: sayReply}
+	m := &message{kind: msgReply}
 	for range maxAddrs {
 		m.frames = append(m.frames, strings.Repeat("é\x1b", 4000))
 		s := symbols.Source{File: strings.Repeat("/x", 4000), Line: 1 << 20}
@@ -53,7 +53,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		}
 		m.sources = append(m.sources, s)
 	}
-	places := &message{kind: sayReply, text: strings.Repeat("x", 1<<20)}
+	places := &message{kind: msgReply, text: strings.Repeat("x", 1<<20)}
 	for range 2 * usdt.MaxPlaces {
 		places.places = append(places.places, usdt.Place{Offset: math.MaxInt64, Semaphore: math.MaxInt64, Args: strings.Repeat("\x1b", 4000)})
 	}
@@ -81,8 +81,8 @@ func TestHostileMessages(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"more than there is": append(good, 0),
 		"another kind":       {9, 0},
-		"escape":             (&writer{sayHello, 0, 1, 0x1b}).bytes(),
-		"many frames":        {sayReply, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},
+		"escape":             (&writer{msgHello, 0, 1, 0x1b}).bytes(),
+		"many frames":        {msgReply, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},
 	} {
 		if _, err := decodeMessage(b); err == nil {
 			t.Errorf("%s: is taken for a message", name)
@@ -94,9 +94,9 @@ func (w *writer) bytes() []byte { return *w }
 
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add(sample().encode())
-	f.Add((&message{kind: sayReply, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}).encode())
-	f.Add((&message{kind: sayNote, begin: true, pid: 1, file: fileKey{2, 3}}).encode())
-	f.Add((&message{kind: sayHello, text: "x"}).encode())
+	f.Add((&message{kind: msgReply, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}).encode())
+	f.Add((&message{kind: msgNote, begin: true, pid: 1, file: fileKey{2, 3}}).encode())
+	f.Add((&message{kind: msgHello, text: "x"}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMessage(b)
 		if err != nil {

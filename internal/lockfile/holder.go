@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holder finds who has a lock: the kernel's list first, then what the holder has
-// written, as file systems with several devices are listed under another number.
-// 0 is nobody that can be named.
+// holder returns the pid of the lock's holder from /proc/locks, or else as written by
+// the holder, since /proc/locks has another device number for some file systems. 0:
+// unknown.
 func holder(f *os.File) int {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) != nil {
@@ -32,16 +32,16 @@ func holder(f *os.File) int {
 	}
 	pid, err := strconv.Atoi(fields[0])
 	if err != nil || pid <= 0 || len(fields) > 1 && started(pid) != fields[1] {
-		return 0 // another process has the number now
+		return 0 // the pid was reused
 	}
 	return pid
 }
 
-// listed looks for a lock on the file in /proc/locks.
+// listed finds a lock on the file in /proc/locks.
 func listed(locks string, st *unix.Stat_t) int {
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for line := range strings.Lines(locks) {
-		// 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF; "->" before the kind: it waits
+		// 1: FLOCK ADVISORY WRITE 4711 fe:00:1234 0 EOF; waiters have "->" before FLOCK
 		fields := strings.Fields(line)
 		if len(fields) < 6 || fields[1] != "FLOCK" || fields[5] != want {
 			continue
@@ -53,12 +53,13 @@ func listed(locks string, st *unix.Stat_t) int {
 	return 0
 }
 
-// isDying says that a process has ended but for threads that the kernel does not
-// let go, or was killed and has not ended yet. One that is stopped is alive.
+// isDying reports whether a process was killed or has exited, but has threads that the
+// kernel cannot end yet. A stopped process is alive.
 func isDying(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		// Ended and reaped: a thread of it, or who has inherited the file, keeps the lock.
+		// Exited and reaped: a thread or another process with the descriptor keeps the
+		// lock.
 		return os.IsNotExist(err)
 	}
 	const killed = 1 << (unix.SIGKILL - 1)
@@ -79,13 +80,14 @@ func isDying(pid int) bool {
 	return false
 }
 
-// started is when a process was, in ticks since boot; empty if it is gone.
+// started returns the start time of a process in ticks since boot, "" if it is gone.
 func started(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// pid (comm) state …: comm may hold anything, so count from its last parenthesis.
+	// pid (comm) state …: comm may contain anything, so parse from the last
+	// parenthesis.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return ""

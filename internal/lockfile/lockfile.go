@@ -1,7 +1,6 @@
-// Package lockfile takes exclusive locks that end with the process that holds
-// them, and takes them from a process that is dying and cannot end: one that was
-// killed while a thread of it waits for a file system that does not answer keeps
-// its descriptors, and so its locks, for as long as that lasts.
+// Package lockfile takes exclusive locks that are released when the process exits, and
+// takes over locks of processes that were killed but cannot exit: a thread that waits
+// for a hung file system keeps the process's descriptors, and so its locks.
 package lockfile
 
 import (
@@ -17,27 +16,27 @@ import (
 )
 
 const (
-	// dying is how long a holder that was killed is given to end by itself.
+	// dying is how long a killed holder gets to exit.
 	dying = 500 * time.Millisecond
-	// guarded is how long others may be at the same decision.
+	// guarded is how long to wait for other processes taking the same lock.
 	guarded = 2 * time.Second
 	poll    = 10 * time.Millisecond
 )
 
-// Options may be nil.
+// Options configures Take. It may be nil.
 type Options struct {
-	Mode fs.FileMode // of a file that is made; 0: 0640
-	// ReadOnly opens the file for reading only where the file system can lock
-	// that: it can then be remounted read-only. The holder's pid is not written.
+	Mode fs.FileMode // of a new file; 0: 0640
+	// ReadOnly opens the file read-only if the file system can lock that, so that it
+	// can be remounted read-only. The holder's pid is not written then.
 	ReadOnly bool
-	// TakenOver is told whose lock was taken.
+	// TakenOver is called if a lock was taken over.
 	TakenOver func(pid int)
 }
 
-// HeldError says that a living process has the lock.
+// HeldError means that a living process holds the lock.
 type HeldError struct {
 	Path string
-	PID  int // 0: unknown, perhaps of another PID namespace
+	PID  int // 0: unknown, or in another PID namespace
 }
 
 // Error implements error.
@@ -48,11 +47,11 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is locked by process %d", e.Path, e.PID)
 }
 
-// Take locks a file, and makes it if it is missing. The lock lasts until the
-// file is closed or the process has ended. A holder that is alive, even if it is
-// stopped, is a *HeldError; of one that was killed and does not end the lock is
-// taken within a second: the path then leads to a new file. Of several callers at
-// most one succeeds. May be called by any goroutine.
+// Take locks a file, creating it if needed. The lock lasts until the file is closed or
+// the process exits. If a living process holds it, even a stopped one, Take returns a
+// *HeldError. The lock of a killed process that cannot exit is taken over within a
+// second by replacing the file. At most one of several callers succeeds. Take may be
+// called concurrently.
 func Take(path string, opts *Options) (*os.File, error) {
 	var o Options
 	if opts != nil {
@@ -61,8 +60,8 @@ func Take(path string, opts *Options) (*os.File, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o640
 	}
-	// All decisions about the file are made under this lock, which is never
-	// replaced and held for a moment only.
+	// The directory lock serializes all decisions about the file. It is held briefly
+	// and never replaced.
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -75,7 +74,7 @@ func Take(path string, opts *Options) (*os.File, error) {
 	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("lock the directory of %s: %w", path, err)
-	} // NFS cannot lock directories: two who come at once after a dying one may collide there
+	} // NFS cannot lock directories: two concurrent take-overs may collide there
 	f, err := take(path, &o)
 	if err != nil {
 		return nil, err
@@ -119,10 +118,10 @@ func take(path string, o *Options) (*os.File, error) {
 	}
 }
 
-// replace puts a locked file of our own in the place of one that a dying process holds.
+// replace replaces a file locked by a dying process with a locked one.
 func replace(path string, o *Options, pid int) (*os.File, error) {
 	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-	_ = os.Remove(temporary) // of an earlier process with this number
+	_ = os.Remove(temporary) // left by an earlier process with the same pid
 	f, err := open(temporary, o)
 	if err == nil {
 		if err = flock(f); err == nil {
@@ -142,7 +141,7 @@ func replace(path string, o *Options, pid int) (*os.File, error) {
 	return f, nil
 }
 
-// open opens a lock file, and nothing else that lies at its path.
+// open opens a lock file without following symlinks or blocking on pipes.
 func open(path string, o *Options) (*os.File, error) {
 	how := os.O_RDWR
 	if o.ReadOnly {
@@ -153,7 +152,7 @@ func open(path string, o *Options) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.ReadOnly && errors.Is(flock(f), unix.EBADF) { // NFS locks what is open for writing
+	if o.ReadOnly && errors.Is(flock(f), unix.EBADF) { // NFS requires write access for locking
 		f.Close()
 		return os.OpenFile(path, os.O_RDWR|safe, o.Mode)
 	}
@@ -168,7 +167,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// own is what the holder writes: its pid, and when it was started.
+// own returns what the holder writes: its pid and start time.
 func own() string {
 	pid := os.Getpid()
 	return strconv.Itoa(pid) + " " + started(pid) + "\n"

@@ -6,55 +6,55 @@ import (
 	"time"
 )
 
-// A rule that fires senselessly costs the whole machine: each delay past its
-// threshold is held against its conditions. It is paused by itself, for longer
-// each time, until its threshold makes sense.
+// A rule that fires far too often slows down the whole machine, as each delay beyond
+// its threshold is matched against its conditions. It is paused automatically, longer
+// each time, until its threshold is fixed.
 const (
-	// StormWindow is how often Storms.Look is to be called.
+	// StormWindow is the interval between calls of Storms.Update.
 	StormWindow = 100 * time.Millisecond
 
-	fastFactor, fastLeast = 50, 5000 // times the rate, and refused a second, that end a rule after fastFor
-	slowFactor            = 10       // times the rate that end it after slowFor
+	fastFactor, fastLeast = 50, 5000 // multiple of the rate, and limited outliers per second, that pause a rule after fastFor
+	slowFactor            = 10       // multiple of the rate that pauses a rule after slowFor
 	fastFor               = 200 * time.Millisecond
 	slowFor               = 2 * time.Second
-	calm                  = time.Minute // without a pause, as long as the last one at least: the next one is a first one
+	calmPeriod            = time.Minute // minimum time without a pause that resets the backoff
 )
 
-// backoff is how long the first pauses of a rule last; all others as the last.
+// backoff is the duration of successive pauses; the last one repeats.
 var backoff = [...]time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
-// Storm is a rule that was paused by itself.
+// Storm is an automatic pause of a rule.
 type Storm struct {
 	Rule      string
 	Until     time.Time
-	PerSecond float64 // outliers that it wanted
-	Pauses    int     // in a row, with this one
+	PerSecond float64 // outliers per second before the pause
+	Pauses    int     // successive pauses, including this one
 }
 
-// Storms finds rules that fire senselessly. The zero value is not ready: Rate
-// must be set. It is not safe for concurrent use.
+// Storms detects rules that fire far too often. Rate must be set before use. It is not
+// safe for concurrent use.
 type Storms struct {
-	Rate  int // outliers of a rule that reach the daemon a second; 0: no limit, and no storms
-	rules map[string]*pressure
+	Rate  int // outliers per second and rule that reach the daemon; 0: no limit, no storms
+	rules map[string]*ruleState
 }
 
-// pressure is how a rule does.
-type pressure struct {
-	limited, passed uint64 // at the last look
-	seen            time.Time
-	fast, slow      time.Time // since when it is refused so often; zero: it is not
-	from            Storm     // the last pause
+// ruleState is the state of one rule.
+type ruleState struct {
+	limited, passed uint64 // at the last update
+	at              time.Time
+	fast, slow      time.Time // since when the rate is exceeded; zero: not
+	last            Storm     // last pause
 	paused          bool
 }
 
-// Pressure is what the kernel side has counted of a rule.
-type Pressure struct{ Limited, Passed uint64 }
+// Counts are the kernel side's counters of a rule.
+type Counts struct{ Limited, Passed uint64 }
 
-// Look judges what the rules have done since the last look. It returns those
-// that are to be paused from now on, and the names of those whose pause ends.
-func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, end []string) {
+// Update processes the counters of all rules. It returns the pauses that begin and the
+// names of the rules whose pause ends.
+func (s *Storms) Update(now time.Time, rules map[string]Counts) (begin []Storm, end []string) {
 	if s.rules == nil {
-		s.rules = map[string]*pressure{}
+		s.rules = map[string]*ruleState{}
 	}
 	for name, p := range s.rules {
 		if _, ok := rules[name]; !ok {
@@ -67,20 +67,20 @@ func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, 
 	for name, k := range rules {
 		p := s.rules[name]
 		if p == nil {
-			s.rules[name] = &pressure{limited: k.Limited, passed: k.Passed, seen: now}
+			s.rules[name] = &ruleState{limited: k.Limited, passed: k.Passed, at: now}
 			continue
 		}
 		refused, all := p.rates(now, k)
 		if p.paused {
-			if !now.Before(p.from.Until) {
+			if !now.Before(p.last.Until) {
 				p.paused = false
 				end = append(end, name)
 			}
 			continue
 		}
-		if s.storm(p, now, refused) {
+		if s.isStorm(p, now, refused) {
 			p.pause(name, now, all)
-			begin = append(begin, p.from)
+			begin = append(begin, p.last)
 		}
 	}
 	slices.SortFunc(begin, func(a, b Storm) int { return cmp.Compare(a.Rule, b.Rule) })
@@ -88,20 +88,20 @@ func (s *Storms) Look(now time.Time, rules map[string]Pressure) (begin []Storm, 
 	return begin, end
 }
 
-// rates are the outliers a second since the last look: refused, and all.
-func (p *pressure) rates(now time.Time, k Pressure) (refused, all float64) {
-	elapsed := max(now.Sub(p.seen), time.Millisecond).Seconds()
-	if k.Limited >= p.limited && k.Passed >= p.passed { // else another rule had the number
+// rates returns the limited outliers and all outliers per second since the last update.
+func (p *ruleState) rates(now time.Time, k Counts) (refused, all float64) {
+	elapsed := max(now.Sub(p.at), time.Millisecond).Seconds()
+	if k.Limited >= p.limited && k.Passed >= p.passed { // otherwise the counters belong to another rule
 		refused = float64(k.Limited-p.limited) / elapsed
 		all = refused + float64(k.Passed-p.passed)/elapsed
 	}
-	p.limited, p.passed, p.seen = k.Limited, k.Passed, now
+	p.limited, p.passed, p.at = k.Limited, k.Passed, now
 	return refused, all
 }
 
-// storm reports whether the rule has been refused so often for so long. One
-// bad moment of the machine, in which all of its threads are late, is none.
-func (s *Storms) storm(p *pressure, now time.Time, refused float64) bool {
+// isStorm reports whether a rule has been limited for long enough. A short burst, as
+// when all threads of a machine are late once, is no storm.
+func (s *Storms) isStorm(p *ruleState, now time.Time, refused float64) bool {
 	if s.Rate <= 0 {
 		return false
 	}
@@ -120,30 +120,30 @@ func (s *Storms) storm(p *pressure, now time.Time, refused float64) bool {
 	return fast || slow
 }
 
-// pause begins a pause, longer than the last one if that was not long ago.
-func (p *pressure) pause(name string, now time.Time, all float64) {
-	last := p.from
+// pause starts a pause, longer than the previous one unless that was long ago.
+func (p *ruleState) pause(name string, now time.Time, all float64) {
+	last := p.last
 	n := last.Pauses
-	if n > 0 && now.Sub(last.Until) > max(calm, backoffOf(n)) {
+	if n > 0 && now.Sub(last.Until) > max(calmPeriod, backoffOf(n)) {
 		n = 0
 	}
-	p.from = Storm{Rule: name, Until: now.Add(backoffOf(n + 1)), PerSecond: all, Pauses: n + 1}
+	p.last = Storm{Rule: name, Until: now.Add(backoffOf(n + 1)), PerSecond: all, Pauses: n + 1}
 	p.paused, p.fast, p.slow = true, time.Time{}, time.Time{}
 }
 
 func backoffOf(pauses int) time.Duration { return backoff[min(pauses, len(backoff))-1] }
 
-// Paused returns the storm for which a rule is paused now.
+// Paused returns the current automatic pause of a rule, if any.
 func (s *Storms) Paused(rule string) (from Storm, ok bool) {
 	p := s.rules[rule]
 	if p == nil || !p.paused {
 		return Storm{}, false
 	}
-	return p.from, true
+	return p.last, true
 }
 
-// All lists the names of the rules that are paused now, in order.
-func (s *Storms) All() []string {
+// Rules returns the names of the paused rules, sorted.
+func (s *Storms) Rules() []string {
 	var names []string
 	for name, p := range s.rules {
 		if p.paused {
@@ -154,14 +154,14 @@ func (s *Storms) All() []string {
 	return names
 }
 
-// Forget ends the pause of a rule, and forgets those before; ok: it was paused.
-// It is for a rule that was changed, or that somebody resumed.
-func (s *Storms) Forget(rule string) (ok bool) {
+// Reset ends the pause of a rule and clears its history; ok means it was paused. Call
+// it when a rule is changed or resumed.
+func (s *Storms) Reset(rule string) (ok bool) {
 	p := s.rules[rule]
 	if p == nil {
 		return false
 	}
 	ok = p.paused
-	p.paused, p.from, p.fast, p.slow = false, Storm{}, time.Time{}, time.Time{}
+	p.paused, p.last, p.fast, p.slow = false, Storm{}, time.Time{}, time.Time{}
 	return ok
 }

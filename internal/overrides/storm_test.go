@@ -11,12 +11,12 @@ import (
 type gale struct {
 	storms Storms
 	now    time.Time
-	total  Pressure
+	total  Counts
 }
 
 func newGale() *gale {
 	g := &gale{storms: Storms{Rate: 100}, now: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}
-	g.storms.Look(g.now, map[string]Pressure{"r": {}})
+	g.storms.Update(g.now, map[string]Counts{"r": {}})
 	return g
 }
 
@@ -26,7 +26,7 @@ func (g *gale) blow(perSecond uint64, long time.Duration) (begin []Storm, end []
 	for g.now.Sub(from) < long && len(begin)+len(end) == 0 {
 		g.now = g.now.Add(StormWindow)
 		g.total.Limited += perSecond / uint64(time.Second/StormWindow)
-		begin, end = g.storms.Look(g.now, map[string]Pressure{"r": g.total})
+		begin, end = g.storms.Update(g.now, map[string]Counts{"r": g.total})
 	}
 	return begin, end, g.now.Sub(from)
 }
@@ -86,28 +86,28 @@ func TestStormOrNot(t *testing.T) {
 // What is resumed or changed begins anew; what is gone is forgotten.
 func TestStormForgotten(t *testing.T) {
 	g := newGale()
-	if g.storms.Forget("r") || g.storms.Forget("none") {
+	if g.storms.Reset("r") || g.storms.Reset("none") {
 		t.Error("not paused, and resumed")
 	}
 	g.blow(100000, time.Minute)
-	if !slices.Equal(g.storms.All(), []string{"r"}) || !g.storms.Forget("r") || len(g.storms.All()) > 0 {
-		t.Errorf("paused: %v", g.storms.All())
+	if !slices.Equal(g.storms.Rules(), []string{"r"}) || !g.storms.Reset("r") || len(g.storms.Rules()) > 0 {
+		t.Errorf("paused: %v", g.storms.Rules())
 	}
 	if begin, _, _ := g.blow(100000, time.Minute); len(begin) != 1 || begin[0].Pauses != 1 {
 		t.Errorf("after it was resumed: %+v", begin)
 	}
-	g.storms.Look(g.now, nil)
-	if len(g.storms.All()) > 0 {
+	g.storms.Update(g.now, nil)
+	if len(g.storms.Rules()) > 0 {
 		t.Error("a rule that is gone is paused")
 	}
 	// Another rule has the number now, and has counted less.
-	g.storms.Look(g.now, map[string]Pressure{"r": {Limited: 1000000}})
-	if begin, _ := g.storms.Look(g.now.Add(StormWindow), map[string]Pressure{"r": {}}); len(begin) > 0 {
+	g.storms.Update(g.now, map[string]Counts{"r": {Limited: 1000000}})
+	if begin, _ := g.storms.Update(g.now.Add(StormWindow), map[string]Counts{"r": {}}); len(begin) > 0 {
 		t.Errorf("counted backwards: %+v", begin)
 	}
 	none := Storms{}
 	for i := range uint64(100) {
-		if begin, _ := none.Look(g.now.Add(time.Duration(i)*StormWindow), map[string]Pressure{"r": {Limited: i * 1000000}}); len(begin) > 0 {
+		if begin, _ := none.Update(g.now.Add(time.Duration(i)*StormWindow), map[string]Counts{"r": {Limited: i * 1000000}}); len(begin) > 0 {
 			t.Fatal("paused without a limit")
 		}
 	}

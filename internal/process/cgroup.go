@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// fileIDKernfs is the type of file handles whose content is a kernfs node's
-	// id (FILEID_KERNFS). On 64-bit machines that is the cgroup's id as BPF
-	// programs see it, and the inode number of its directory.
+	// fileIDKernfs is the type of file handles that contain a kernfs node's id
+	// (FILEID_KERNFS). On 64-bit machines this is the inode of the cgroup's directory
+	// and its id in BPF.
 	fileIDKernfs  = 0xfe
 	deletedSuffix = " (deleted)"
 )
 
-// ErrNoCgroup2 says that there is no cgroup v2 hierarchy to look into.
+// ErrNoCgroup2 means that cgroup v2 is not mounted.
 var ErrNoCgroup2 = errors.New("no cgroup2 file system is mounted: mount one, " +
 	"for instance with mount -t cgroup2 none /sys/fs/cgroup/unified")
 
-// CgroupPath returns the cgroup v2 path of an id as bpf_get_current_cgroup_id
-// gives it, exactly as the kernel holds it: "/" is the root. For a cgroup that
-// is gone it returns the path if it was asked for before, else an error that
-// wraps fs.ErrNotExist. Needs CAP_DAC_READ_SEARCH to be fast; without it every
-// new id is searched for.
+// CgroupPath returns the cgroup v2 path of an id returned by bpf_get_current_cgroup_id;
+// "/" is the root. If the cgroup no longer exists it returns the cached path, or an
+// error wrapping fs.ErrNotExist. Without CAP_DAC_READ_SEARCH each new id requires a
+// search of the hierarchy.
 func (t *Table) CgroupPath(id uint64) (string, error) {
 	if path, ok := t.paths.Load(id); ok {
 		return path, nil
@@ -48,9 +47,8 @@ func (t *Table) CgroupPath(id uint64) (string, error) {
 	return path, nil
 }
 
-// Walk calls visit for each cgroup of version 2 that exists, parents first,
-// with paths like those of CgroupPath. Cgroups that come or go meanwhile may
-// be left out.
+// Walk calls visit for each v2 cgroup, parents first, with paths as returned by
+// CgroupPath. Cgroups created or removed meanwhile may be missing.
 func (t *Table) Walk(visit func(id uint64, path string)) error {
 	err := t.hierarchy.walk(func(id uint64, path string) bool {
 		visit(id, path)
@@ -62,16 +60,16 @@ func (t *Table) Walk(visit func(id uint64, path string)) error {
 	return nil
 }
 
-// hierarchy is the mounted cgroup v2 file system.
+// hierarchy is the cgroup v2 file system.
 type hierarchy struct {
 	proc      string
-	noHandles atomic.Bool // opening by id is not permitted, or not possible
+	noHandles atomic.Bool // open_by_handle_at is not permitted or not available
 
 	mu   sync.Mutex
-	root *os.File // nil until it was found
+	root *os.File // nil: not found yet
 }
 
-// open finds the file system on the first call that can.
+// open finds the mount point on first use.
 func (h *hierarchy) open() (*os.File, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +147,7 @@ func (h *hierarchy) path(id uint64) (string, error) {
 	return found, err
 }
 
-// pathByHandle asks the kernel for the directory of an id.
+// pathByHandle opens the directory of an id by file handle.
 func pathByHandle(root *os.File, id uint64) (string, error) {
 	var raw [8]byte
 	binary.NativeEndian.PutUint64(raw[:], id)
@@ -176,8 +174,8 @@ func pathByHandle(root *os.File, id uint64) (string, error) {
 	if st.Nlink == 0 || strings.HasSuffix(rest, deletedSuffix) {
 		return "", fs.ErrNotExist
 	}
-	// On a busy machine a directory that is not in the cache yet has been seen
-	// under the name of the root. What is there now must be what was opened.
+	// For a directory not in the dentry cache, readlink may return the root's path on a
+	// busy machine: verify it.
 	var there unix.Stat_t
 	if err := unix.Lstat(full, &there); err != nil || there.Ino != st.Ino {
 		return "", fmt.Errorf("cgroup %d does not lie at %s", id, full)
@@ -200,7 +198,7 @@ func (h *hierarchy) walk(visit func(id uint64, path string) bool) error {
 			if full == base {
 				return err
 			}
-			return nil // it has just gone, or is not for us
+			return nil // removed or not accessible
 		}
 		if !d.IsDir() {
 			return nil
@@ -220,7 +218,7 @@ func (h *hierarchy) walk(visit func(id uint64, path string) bool) error {
 	})
 }
 
-// parseMountinfo returns where cgroup v2 is mounted, whole hierarchies first.
+// parseMountinfo returns the mount points of cgroup v2, complete hierarchies first.
 func parseMountinfo(r io.Reader) ([]string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, 64<<20))
 	if err != nil {
@@ -243,7 +241,7 @@ func parseMountinfo(r io.Reader) ([]string, error) {
 	return append(whole, parts...), nil
 }
 
-// unescape undoes the kernel's \040 for spaces, tabs, line ends, backslashes.
+// unescape decodes octal escapes such as \040.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

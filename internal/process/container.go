@@ -2,14 +2,12 @@ package process
 
 import "strings"
 
-// Prefixes of names that hold a container's id after the last dash, but belong
-// to the process that watches the container.
+// Prefixes of scopes that contain a container's id but belong to its monitor.
 var monitors = []string{"crio-conmon-", "libpod-conmon-", "lxc.monitor"}
 
-// ContainerID finds the container that a cgroup path (of version 1 or 2)
-// belongs to: the id of Docker, containerd, CRI-O, Podman and Kubernetes
-// containers, the name of LXC and systemd-nspawn containers. Of containers
-// within containers it returns the innermost. Empty: none.
+// ContainerID extracts the container from a cgroup path (v1 or v2): the id for Docker,
+// containerd, CRI-O, Podman and Kubernetes, the name for LXC and systemd-nspawn. For
+// nested containers it returns the innermost one; "": none.
 func ContainerID(path string) string {
 	parts := strings.Split(path, "/")
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -33,8 +31,8 @@ func ContainerID(path string) string {
 	return ""
 }
 
-// hexID returns the id in a name such as ID, docker-ID.scope,
-// cri-containerd-ID.scope or kubepods-….slice:cri-containerd:ID.
+// hexID extracts the id from names such as ID, docker-ID.scope, cri-containerd-ID.scope
+// or kubepods-….slice:cri-containerd:ID.
 func hexID(name string) string {
 	name = strings.TrimSuffix(name, ".scope")
 	name = name[strings.LastIndexAny(name, "-:")+1:]

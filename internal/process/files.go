@@ -12,18 +12,18 @@ import (
 	"github.com/tailcam/tailcam/internal/process/within"
 )
 
-// File is a file descriptor of a process and what it stands for.
+// File is an open file descriptor of a process.
 type File struct {
 	FD    int
 	Flags uint32 // O_… of open(2)
-	Name  string // a path as the process sees it, or what the kernel says, such as socket:[123]
+	Name  string // path in the process's root, or the kernel's name, such as socket:[123]
 }
 
-// maxFDInfo bounds the bytes of /proc/PID/fdinfo/N that are read: the flags stand first.
+// maxFDInfo bounds how much of /proc/PID/fdinfo/N is read; the flags come first.
 const maxFDInfo = 256
 
-// Files returns those of a process' file descriptors that are open. If it has
-// ended, the error wraps fs.ErrNotExist.
+// Files returns the open descriptors among fds. If the process has exited, the error
+// wraps fs.ErrNotExist.
 func (t *Table) Files(pid int, fds []int) ([]File, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(pid)))
 	if err != nil {
@@ -60,7 +60,7 @@ func readFiles(dir *os.File, fds []int) ([]File, error) {
 		name := strconv.Itoa(fd)
 		n, err := unix.Readlinkat(at, name, target)
 		if err != nil {
-			continue // it is closed
+			continue // closed
 		}
 		f := File{FD: fd, Name: clean(string(target[:n]), maxCmdline)}
 		if text, err := readIn(dir, "fdinfo/"+name, maxFDInfo); err == nil {

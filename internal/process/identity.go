@@ -12,32 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tick is the unit of start times in procfs: USER_HZ is 100 wherever Linux runs.
+// tick is the unit of start times in procfs: USER_HZ is always 100.
 const tick = 10 * time.Millisecond
 
-// errExiting says that a process is there no more, or not for long.
+// errExiting means that a process has exited or is exiting.
 var errExiting = fmt.Errorf("it is exiting: %w", fs.ErrNotExist)
 
-// Seen is a task that somebody has seen, some time ago.
+// Seen is a task observed at some time.
 type Seen struct {
 	PID  int
-	TID  int    // 0: any thread. The first one may have ended before the others
-	Comm string // of the thread; empty: not known
+	TID  int    // 0: any thread
+	Comm string // name of the thread; "": unknown
 	At   uint64 // nanoseconds of CLOCK_MONOTONIC; 0: now
 }
 
-// Identity returns who process pid is. If the process has exited it returns
-// what was known of it in the last Options.TTL, or an error that wraps
-// fs.ErrNotExist. A command line that cannot be read in time is left empty.
+// Identity returns the identity of process pid. If it has exited, Identity returns what
+// was known within Options.TTL, or an error wrapping fs.ErrNotExist. A command line
+// that cannot be read in time is left empty.
 func (t *Table) Identity(pid int) (Identity, error) { return t.IdentityOf(Seen{PID: pid}) }
 
-// IdentityOf returns who a task is that was seen. Who runs under its pid by now
-// may be somebody else: a process that began after the task was seen is not
-// taken for it, nor is one that had ended before. What was read while the
-// process ended or began another program is left out: its cgroup by then may be
-// the root, its command line that of either program. Otherwise it is Identity.
+// IdentityOf returns the identity of an observed task. It ignores processes that reuse
+// its pid: those that started after, or exited before, the observation. Data read while
+// the process exits or executes another program is left out. Otherwise it is like
+// Identity.
 //
-// A process begins with the tick of 10 ms in which it was forked.
+// Start times have a resolution of 10 ms.
 func (t *Table) IdentityOf(s Seen) (Identity, error) {
 	who, err := t.identify(s)
 	if err != nil {
@@ -51,12 +50,12 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		return Identity{}, fs.ErrNotExist
 	}
 	known, ok := t.identities.Load(s.PID)
-	ok = ok && time.Now().Before(known.until) && known.may(s)
+	ok = ok && time.Now().Before(known.until) && known.mayBe(s)
 
 	p, err := t.read(s.PID)
 	if err != nil {
 		if ok {
-			return known.who, nil // it has exited or hangs; this is what it was
+			return known.who, nil // exited or hung: use the cache
 		}
 		return Identity{}, err
 	}
@@ -73,16 +72,16 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		return known.who, nil
 	}
 	if p.now.exiting {
-		if known.life == p.now.life && known.may(s) {
-			return known.who, nil // however long ago
+		if known.life == p.now.life && known.mayBe(s) {
+			return known.who, nil // regardless of age
 		}
 		return t.ofThread(s, p, known)
 	}
-	return t.renew(s.PID, p.now, known, t.patiently(s.PID, p.now.life, p.dir))
+	return t.renew(s.PID, p.now, known, t.withTimeout(s.PID, p.now.life, p.dir))
 }
 
-// ofThread identifies a process whose first thread has ended by another one.
-func (t *Table) ofThread(s Seen, p present, known remembered) (Identity, error) {
+// ofThread identifies a process through another thread if its first thread has exited.
+func (t *Table) ofThread(s Seen, p openProcess, known remembered) (Identity, error) {
 	if s.TID == 0 || s.TID == s.PID {
 		return Identity{}, errExiting
 	}
@@ -91,11 +90,11 @@ func (t *Table) ofThread(s Seen, p present, known remembered) (Identity, error) 
 		return Identity{}, err
 	}
 	defer dir.Close()
-	now, err := stateOf(t.patiently(s.TID, life{}, dir))
+	now, err := stateOf(t.withTimeout(s.TID, life{}, dir))
 	if err != nil {
 		return Identity{}, err
 	}
-	ask := t.patiently(s.TID, now.life, dir)
+	ask := t.withTimeout(s.TID, now.life, dir)
 	if now.exiting {
 		return Identity{}, errExiting
 	}
@@ -103,22 +102,21 @@ func (t *Table) ofThread(s Seen, p present, known remembered) (Identity, error) 
 	if err != nil {
 		return Identity{}, err
 	}
-	// Under the first thread's life, which is what is asked for first.
+	// Stored for the first thread, which is looked up first.
 	if who.Cmdline != "" {
 		t.remember(s.PID, p.now.life, who)
 	}
 	return who, nil
 }
 
-// may tells whether what is remembered can be about a task: it was there
-// before, and either it still was when the task was seen, or it has its name.
-func (r remembered) may(s Seen) bool {
+// mayBe reports whether a cached identity may be that of an observed task: the process
+// existed before, and it still existed at that time or has the same name.
+func (r remembered) mayBe(s Seen) bool {
 	return s.At == 0 || !r.life.beganAfter(s.At) && (s.At <= r.seen || s.Comm == "" || s.Comm == r.life.comm)
 }
 
-// beganAfter tells whether a process began after a time of CLOCK_MONOTONIC.
-// That clock stands still while the machine is suspended, so that this errs
-// towards no.
+// beganAfter reports whether a process started after a time of CLOCK_MONOTONIC. As that
+// clock stops during suspend, the answer may wrongly be no.
 func (l life) beganAfter(at uint64) bool {
 	var boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || l.start > 1<<40 {
@@ -128,7 +126,7 @@ func (l life) beganAfter(at uint64) bool {
 	return int64(l.start)*int64(tick)-suspended > int64(min(at, 1<<62))
 }
 
-// monotonic is the time of the recorder's clock.
+// monotonic returns CLOCK_MONOTONIC in nanoseconds.
 func monotonic() uint64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -137,7 +135,7 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-func stateOf(ask asker) (state, error) {
+func stateOf(ask fileReader) (state, error) {
 	text, err := ask("stat", maxStat)
 	if err != nil {
 		return state{}, err
@@ -145,8 +143,8 @@ func stateOf(ask asker) (state, error) {
 	return parseStat(text)
 }
 
-// renew asks who a process is, and remembers it.
-func (t *Table) renew(pid int, now state, known remembered, ask asker) (Identity, error) {
+// renew reads an identity and caches it.
+func (t *Table) renew(pid int, now state, known remembered, ask fileReader) (Identity, error) {
 	if now.exiting {
 		return Identity{}, errExiting
 	}
@@ -154,49 +152,48 @@ func (t *Table) renew(pid int, now state, known remembered, ask asker) (Identity
 	if err != nil {
 		return Identity{}, err
 	}
-	// In the middle of exec a program has no command line yet: ask again then.
+	// During exec the command line is empty: read it again later.
 	if now2.complete && (who.Cmdline != "" || now.kernel) {
 		t.remember(pid, now2.life, who)
 	}
 	return who, nil
 }
 
-// described is the life that an identity is of.
-type described struct {
+// lifeOf is the process an identity belongs to.
+type lifeOf struct {
 	life
-	complete bool // all of it is known
+	complete bool // nothing is missing
 }
 
-// describeAlive reads the identity of a process, and then whether it is still
-// the same program.
-func (t *Table) describeAlive(now state, known remembered, ask asker) (Identity, described, error) {
+// describeAlive reads an identity and checks that the process is still the same.
+func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Identity, lifeOf, error) {
 	for again := false; ; again = true {
 		who, complete, err := describe(ask)
 		if err != nil {
-			return Identity{}, described{}, err
+			return Identity{}, lifeOf{}, err
 		}
 		after, err := stateOf(ask)
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return who, described{life: now.life}, nil // it does not answer; what it said counts
+			return who, lifeOf{life: now.life}, nil // no answer: keep what was read
 		case err == nil && !after.exiting && after.life == now.life:
 			if who.Cmdline == "" && known.life == now.life {
 				who.Cmdline = known.who.Cmdline
 			}
-			return who, described{now.life, complete}, nil
+			return who, lifeOf{now.life, complete}, nil
 		case err == nil && !after.exiting && after.start == now.start && !again:
-			now = after // it began another program meanwhile
+			now = after // executed another program
 			continue
 		}
 		if known.life == now.life {
-			return known.who, described{life: now.life}, nil
+			return known.who, lifeOf{life: now.life}, nil
 		}
-		// It has ended meanwhile, and what was read last may not be its own any more.
+		// It has exited; the last values may not be its own.
 		who.Cgroup, who.Container = "", ""
 		if err == nil && !after.exiting {
-			who.Cmdline = "" // one program after the other: of which is it?
+			who.Cmdline = "" // may belong to either program
 		}
-		return who, described{life: now.life}, nil
+		return who, lifeOf{life: now.life}, nil
 	}
 }
 

@@ -22,41 +22,40 @@ import (
 const (
 	maxCmdline = 4096    // bytes of a command line in an Identity
 	maxStat    = 4096    // bytes of /proc/PID/stat
-	maxCgroups = 1 << 20 // bytes of /proc/PID/cgroup: some 16 paths
+	maxCgroups = 1 << 20 // bytes of /proc/PID/cgroup: about 16 paths
 
-	// In the flags of /proc/PID/stat.
+	// Flags in /proc/PID/stat.
 	flagExiting      = 0x00000004 // PF_EXITING
 	flagKernelThread = 0x00200000 // PF_KTHREAD
 )
 
-// present is a process that was there a moment ago. What is read through dir
-// is about this very process: if it is gone, reading fails, whoever has its
-// pid now.
-type present struct {
+// openProcess is an open /proc/PID directory. Reads through it fail once the process has
+// exited, even if its pid is reused.
+type openProcess struct {
 	now state
 	dir *os.File
 }
 
-// state is what /proc/PID/stat says of a task.
+// state is the content of /proc/PID/stat.
 type state struct {
 	life
-	exiting bool // on its way out, or dead: it may have left its cgroup and its memory
+	exiting bool // exiting or dead: cgroup and memory may be gone
 }
 
-func (t *Table) read(pid int) (present, error) {
+func (t *Table) read(pid int) (openProcess, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(pid)))
 	if err != nil {
-		return present{}, err
+		return openProcess{}, err
 	}
 	type result struct {
 		now state
 		err error
 	}
-	// A duplicate, because a call left behind goes on using it.
+	// Duplicated, as an abandoned call may still use it.
 	own, err := dup(dir)
 	if err != nil {
 		dir.Close()
-		return present{}, err
+		return openProcess{}, err
 	}
 	r, err := within.Do(t.gate, gateKey{pid, "stat"}, t.opts.Timeout, func() result {
 		defer own.Close()
@@ -74,16 +73,16 @@ func (t *Table) read(pid int) (present, error) {
 	}
 	if err != nil {
 		dir.Close()
-		return present{}, err
+		return openProcess{}, err
 	}
-	return present{r.now, dir}, nil
+	return openProcess{r.now, dir}, nil
 }
 
-// asker reads one file about a process.
-type asker func(name string, limit int) ([]byte, error)
+// fileReader reads one file of a process.
+type fileReader func(name string, limit int) ([]byte, error)
 
-// patiently reads what is about a process, and gives a read up that does not return in time.
-func (t *Table) patiently(pid int, now life, dir *os.File) asker {
+// withTimeout reads about a process and gives up after the timeout.
+func (t *Table) withTimeout(pid int, now life, dir *os.File) fileReader {
 	type result struct {
 		text []byte
 		err  error
@@ -109,11 +108,10 @@ func (t *Table) patiently(pid int, now life, dir *os.File) asker {
 	}
 }
 
-// cmdlineFile is the one that a process may keep its readers waiting with: the
-// pages behind it are the process's own.
+// cmdlineFile may block its readers: it is read from the process's own memory.
 const cmdlineFile = "cmdline"
 
-// cmdline reads the command line, by way of Options.Cmdline if there is one.
+// cmdline reads the command line, with Options.Cmdline if set.
 func (t *Table) cmdline(pid int, now life, dir *os.File) ([]byte, error) {
 	switch {
 	case now.kernel:
@@ -125,9 +123,9 @@ func (t *Table) cmdline(pid int, now life, dir *os.File) ([]byte, error) {
 	return []byte(text), err
 }
 
-// describe reads the identity; complete is false if the command line was not
-// to be had in time.
-func describe(ask asker) (who Identity, complete bool, err error) {
+// describe reads the identity; complete is false if the command line could not be read
+// in time.
+func describe(ask fileReader) (who Identity, complete bool, err error) {
 	text, err := ask("cgroup", maxCgroups)
 	if err != nil {
 		return Identity{}, false, err
@@ -136,7 +134,7 @@ func describe(ask asker) (who Identity, complete bool, err error) {
 	who.Cgroup, all = parseCgroups(text)
 	who.Container = ContainerID(who.Cgroup)
 	for i := 0; i < len(all) && who.Container == ""; i++ {
-		who.Container = ContainerID(all[i]) // hierarchies of version 1
+		who.Container = ContainerID(all[i]) // cgroup v1
 	}
 	who.Cgroup, who.Container = clean(who.Cgroup, maxCmdline), clean(who.Container, maxCmdline)
 
@@ -159,7 +157,7 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// readIn reads up to limit bytes of a file in a directory of procfs.
+// readIn reads at most limit bytes of a file in a procfs directory.
 func readIn(dir *os.File, name string, limit int) ([]byte, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -174,7 +172,7 @@ func readIn(dir *os.File, name string, limit int) ([]byte, error) {
 	return text, err
 }
 
-// gone makes "no such process" an fs.ErrNotExist, as it is for the caller.
+// gone converts ESRCH to fs.ErrNotExist.
 func gone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return unix.ENOENT
@@ -182,15 +180,15 @@ func gone(err error) error {
 	return err
 }
 
-// parseStat takes the name, the start time, the kind and the state of
-// /proc/PID/stat. The name is in parentheses and may hold parentheses and spaces.
+// parseStat parses /proc/PID/stat. The name is in parentheses and may contain
+// parentheses and spaces.
 func parseStat(text []byte) (state, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
 		return state{}, fmt.Errorf("parse stat %.60q: no name", text)
 	}
 	fields := strings.Fields(string(text[end+1:]))
-	const flags, startTime = 9 - 3, 22 - 3 // as proc(5) counts; the first here is field 3
+	const flags, startTime = 9 - 3, 22 - 3 // numbered as in proc(5), less the fields before the state
 	if len(fields) <= startTime {
 		return state{}, fmt.Errorf("parse stat %.60q: only %d fields", text, len(fields)+2)
 	}
@@ -208,15 +206,14 @@ func parseStat(text []byte) (state, error) {
 	}, nil
 }
 
-// StartTime is when a process began, in clock ticks after boot, from its
-// /proc/PID/stat.
+// StartTime returns the start time in clock ticks since boot, given /proc/PID/stat.
 func StartTime(stat []byte) (uint64, error) {
 	l, err := parseStat(stat)
 	return l.start, err
 }
 
-// parseCgroups takes lines of "id:controllers:path": the path in version 2,
-// and the others.
+// parseCgroups parses lines of id:controllers:path and returns the v2 path and the
+// others.
 func parseCgroups(text []byte) (v2 string, v1 []string) {
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -233,8 +230,8 @@ func parseCgroups(text []byte) (v2 string, v1 []string) {
 	return v2, v1
 }
 
-// oldCgroup is the path in a controller's hierarchy of version 1.
-func oldCgroup(text []byte, controller string) string {
+// v1Cgroup returns the v1 path of a controller.
+func v1Cgroup(text []byte, controller string) string {
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
@@ -244,13 +241,13 @@ func oldCgroup(text []byte, controller string) string {
 	return ""
 }
 
-// cmdline joins the arguments, which are ended by zero bytes.
+// cmdline joins NUL-terminated arguments.
 func cmdline(text []byte) string {
 	text = bytes.TrimRight(text, "\x00 \n")
 	return clean(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})), maxCmdline)
 }
 
-// clean bounds text to limit bytes and replaces what could harm a terminal.
+// clean makes text printable and limits it to limit bytes.
 func clean(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || r != ' ' && !unicode.IsPrint(r) {

@@ -11,21 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of the first namespaces, which the kernel has fixed.
+// Inode numbers of the initial namespaces, fixed by the kernel.
 const (
 	firstUserNamespace = 4026531837
 	firstPIDNamespace  = 4026531836
 )
 
-// Hindrance is something that keeps tailcam from telling who a process is.
+// Hindrance is something that prevents identification of processes.
 type Hindrance struct {
 	Name   string // hidepid, pid_namespace, user_namespace
-	Advice string // what it means, and what to change
+	Advice string // what it means and how to change it
 }
 
-// Hindrances looks for what hides other processes from this one, or shows them
-// under other numbers than the kernel side tells. proc is where procfs is
-// mounted; what cannot be read is left out.
+// Hindrances checks whether other processes are hidden from this one or have other ids
+// than in the kernel. proc is the mount point of procfs; read errors are ignored.
 func Hindrances(proc string) []Hindrance {
 	var out []Hindrance
 	if mode := hidepid(proc); mode != "" {
@@ -44,8 +43,8 @@ func Hindrances(proc string) []Hindrance {
 	return out
 }
 
-// hidepid is the option that procfs is mounted with, if it hides the processes
-// of others from this one; else empty.
+// hidepid returns the mount option of procfs if it hides processes from this one, else
+// "".
 func hidepid(proc string) string {
 	text, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
 	if err != nil {
@@ -62,7 +61,7 @@ func hidepid(proc string) string {
 		if !ok || len(fields) < 5 || len(super) < 3 || super[0] != "proc" || unescape(fields[4]) != at {
 			continue
 		}
-		mode, group = "", 0 // the last mount is the one on top
+		mode, group = "", 0 // later mounts cover earlier ones
 		for option := range strings.SplitSeq(super[2], ",") {
 			if value, ok := strings.CutPrefix(option, "hidepid="); ok && value != "off" && value != "0" {
 				mode = value
@@ -82,14 +81,14 @@ func hidepid(proc string) string {
 	return mode
 }
 
-// mayTrace tells whether this thread has CAP_SYS_PTRACE.
+// mayTrace reports whether this thread has CAP_SYS_PTRACE.
 func mayTrace() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 }
 
-// namespace is the number of this process's own namespace; 0: not known.
+// namespace returns the number of one of this process's namespaces; 0: unknown.
 func namespace(proc, kind string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join(proc, "self/ns", kind), &st) != nil {

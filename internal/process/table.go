@@ -1,7 +1,6 @@
-// Package process tells who a task is: its command line, its cgroup and its
-// container. Tasks may exit, be replaced under the same pid, or be stuck so
-// that reading about them blocks; none of that reaches the caller as a delay
-// beyond Options.Timeout or as another task's identity.
+// Package process identifies tasks: command line, cgroup and container. Processes may
+// exit, have their pid reused, or block readers; no call takes longer than
+// Options.Timeout or returns another process's identity.
 package process
 
 import (
@@ -15,19 +14,19 @@ import (
 	"github.com/tailcam/tailcam/internal/process/within"
 )
 
-// Options tune a Table. The zero value of a field is its default.
+// Options configures a Table. Zero values mean defaults.
 type Options struct {
-	MaxEntries int           // processes, and cgroups, remembered; default 8192 each
-	TTL        time.Duration // how long an identity is believed; default 10s
-	Timeout    time.Duration // of one read about a process; default 1s
-	Proc       string        // where procfs is mounted; default /proc
-	// Cmdline reads the command line of the process that began at start, in
-	// clock ticks after boot; nil: in the calling process, which may hang then.
+	MaxEntries int           // cached processes, and cached cgroups; default 8192 each
+	TTL        time.Duration // lifetime of a cached identity; default 10s
+	Timeout    time.Duration // of one read; default 1s
+	Proc       string        // mount point of procfs; default /proc
+	// Cmdline reads the command line of the process that started at start, in clock
+	// ticks since boot; nil: read it in this process, which may hang.
 	Cmdline func(pid int, start uint64) (string, error)
-	// Cmdlines reads several at once, as each takes a while on a machine that has too
-	// much to do. Those that it leaves out are read by Cmdline. Nil: all are.
+	// Cmdlines reads several at once, which is faster on a busy machine. Cmdline is
+	// used for those it leaves out. May be nil.
 	Cmdlines func(of []Started) map[Started]string
-	Thread   func() // called first in each goroutine that reads about tasks in a row; nil: nothing
+	Thread   func() // called first in each goroutine that reads about many tasks; may be nil
 }
 
 func (o *Options) withDefaults() Options {
@@ -42,25 +41,24 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Started is a process by its id and when it began, in clock ticks after boot.
+// Started identifies a process by pid and start time, in clock ticks since boot.
 type Started struct {
 	PID   int
 	Start uint64
 }
 
-// Identity says who a process is. All of it is safe to print.
+// Identity identifies a process. All text is printable.
 type Identity struct {
-	Cmdline   string // arguments joined by spaces, at most 4 KiB; empty for kernel threads
+	Cmdline   string // arguments joined by spaces, at most 4 KiB; "" for kernel threads
 	Cgroup    string // cgroup v2 path; "/" is the root
-	Container string // id or name found in the cgroup path; empty: none
+	Container string // id or name from the cgroup path; "": none
 }
 
-// Table remembers identities and cgroup paths, within bounds. It is safe for
-// concurrent use.
+// Table caches identities and cgroup paths. It is safe for concurrent use.
 type Table struct {
 	opts       Options
 	identities *xsync.MapOf[int, remembered]
-	paths      *xsync.MapOf[uint64, string] // cgroup ids are not used again
+	paths      *xsync.MapOf[uint64, string] // cgroup ids are not reused
 	gate       *within.Gate[gateKey]
 	timeouts   atomic.Uint64
 	trimming   sync.Mutex
@@ -72,14 +70,14 @@ type remembered struct {
 	life  life
 	who   Identity
 	until time.Time
-	seen  uint64 // nanoseconds of CLOCK_MONOTONIC: it was there then
+	seen  uint64 // last seen, in nanoseconds of CLOCK_MONOTONIC
 }
 
-// life tells apart the programs that run under one pid in the course of time.
+// life distinguishes programs that successively run under one pid.
 type life struct {
-	start  uint64 // clock ticks after boot
-	comm   string // exec changes it, mostly
-	kernel bool   // a kernel thread
+	start  uint64 // clock ticks since boot
+	comm   string // usually changed by exec
+	kernel bool   // kernel thread
 }
 
 type gateKey struct {
@@ -87,10 +85,10 @@ type gateKey struct {
 	what string
 }
 
-// concurrent is how many reads about processes may run, or hang, at once.
+// concurrent bounds the reads that run, or hang, at once.
 const concurrent = 8
 
-// New makes a table. It reads nothing yet. A nil opts means defaults.
+// New returns a table. It reads nothing yet. opts may be nil.
 func New(opts *Options) *Table {
 	o := opts.withDefaults()
 	return &Table{
@@ -102,17 +100,16 @@ func New(opts *Options) *Table {
 	}
 }
 
-// Close releases the cgroup file system. The table must not be used any more.
+// Close closes the cgroup file system. The table must not be used afterwards.
 func (t *Table) Close() error { return t.hierarchy.close() }
 
-// Panics counts reads that have panicked, and were given up.
+// Panics returns the number of reads that panicked.
 func (t *Table) Panics() uint64 { return t.gate.Panics() }
 
-// Timeouts counts reads that were given up because a process did not answer.
+// Timeouts returns the number of reads that timed out.
 func (t *Table) Timeouts() uint64 { return t.timeouts.Load() }
 
-// trimIdentities keeps the number of identities within its bound: those whose
-// time is up go first, then any.
+// trimIdentities bounds the number of cached identities, dropping expired ones first.
 func (t *Table) trimIdentities() {
 	if t.identities.Size() <= t.opts.MaxEntries || !t.trimming.TryLock() {
 		return

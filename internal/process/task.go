@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// Task says what a task is and how it is scheduled.
+// Task describes a task and its scheduling.
 type Task struct {
 	TID, PID, PPID int
 	Comm           string
-	Policy         string // SCHED_OTHER, SCHED_FIFO and so on
+	Policy         string // SCHED_OTHER, SCHED_FIFO, …
 	RTPriority     int
 	Nice           int
 	Kernel         bool  // a kernel thread
-	CPUs           []int // that it may run on
-	// Its cgroups in the hierarchies of version 1 for CPU time and memory; "":
-	// there is none.
+	CPUs           []int // CPU affinity
+	// CPU and memory cgroups on cgroup v1; "": none.
 	CPUCgroup, MemoryCgroup string
 	Identity                // of its process
 }
@@ -57,15 +56,15 @@ func readTask(dir *os.File) (Task, error) {
 	if err != nil {
 		return task, nil //nolint:nilerr // without it the rest is still worth something
 	}
-	// A task that is exiting has left its cgroups: what is read is the root.
+	// An exiting task has left its cgroups and shows the root.
 	now, err := stateOf(func(name string, limit int) ([]byte, error) { return readIn(dir, name, limit) })
 	if err == nil && !now.exiting {
-		task.CPUCgroup, task.MemoryCgroup = clean(oldCgroup(text, "cpu"), maxCmdline), clean(oldCgroup(text, "memory"), maxCmdline)
+		task.CPUCgroup, task.MemoryCgroup = clean(v1Cgroup(text, "cpu"), maxCmdline), clean(v1Cgroup(text, "memory"), maxCmdline)
 	}
 	return task, nil //nolint:nilerr // as above
 }
 
-// parseTaskStat takes what proc(5) calls ppid, flags, nice, rt_priority and policy.
+// parseTaskStat parses ppid, flags, nice, rt_priority and policy of proc(5).
 func parseTaskStat(text []byte) (Task, error) {
 	l, err := parseStat(text)
 	if err != nil {
@@ -92,10 +91,10 @@ func parseTaskStat(text []byte) (Task, error) {
 	return task, nil
 }
 
-// maxCPUs is the kernel's own bound.
+// maxCPUs is the kernel's limit.
 const maxCPUs = 8192
 
-// cpuRange reads a list as the kernel writes it, such as 0-3,8.
+// cpuRange parses a CPU list such as 0-3,8.
 func cpuRange(list string) []int {
 	var out []int
 	for part := range strings.SplitSeq(list, ",") {

@@ -11,12 +11,11 @@ import (
 	"github.com/tailcam/tailcam/internal/process/within"
 )
 
-// chunk is how many tasks are read in one go: on a machine that has too much to
-// do, handing each over to another goroutine takes longer than reading about it.
+// chunk is how many tasks a goroutine reads at once: on a busy machine, switching takes
+// longer than reading.
 const chunk = 128
 
-// Tasks describes those of the tasks that have not ended, in their order, as
-// far as that is done within limit.
+// Tasks describes the tasks that still exist, in order, as far as limit permits.
 func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 	var out []Task
 	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
@@ -28,20 +27,20 @@ func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 			}
 			return b.read()
 		})
-		done, found := b.soFar()
+		done, found := b.progress()
 		out = append(out, found...)
 		if err != nil {
 			if !errors.Is(err, within.ErrStuck) {
 				t.timeouts.Add(1)
 			}
-			done++ // it hangs in this one, or may
+			done++ // this one may hang
 		}
 		tids = tids[min(done, n):]
 	}
 	return out
 }
 
-// batch reads about some tasks in a row.
+// batch reads about several tasks.
 type batch struct {
 	table *Table
 	tids  []int
@@ -65,14 +64,14 @@ func (b *batch) read() struct{} {
 	return struct{}{}
 }
 
-// soFar returns how many tasks have been read about, and those that are there.
-func (b *batch) soFar() (int, []Task) {
+// progress returns the number of tasks read and the results.
+func (b *batch) progress() (int, []Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.done, b.found[:len(b.found):len(b.found)]
 }
 
-// taskHere reads about a task in the calling goroutine, however long it takes.
+// taskHere reads about a task in the calling goroutine, without a timeout.
 func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
 	if err != nil {
@@ -120,8 +119,7 @@ func (t *Table) identityHere(pid int, dir *os.File, cmdlines map[Started]string)
 	})
 }
 
-// cmdlines reads the command lines of those of the tasks that are processes and
-// not known, if several can be read at once.
+// cmdlines reads uncached command lines of processes with Options.Cmdlines.
 func (t *Table) cmdlines(tids []int) map[Started]string {
 	if t.opts.Cmdlines == nil {
 		return nil
@@ -130,7 +128,7 @@ func (t *Table) cmdlines(tids []int) map[Started]string {
 	for _, tid := range tids {
 		text, err := os.ReadFile(filepath.Join(t.opts.Proc, strconv.Itoa(tid), "stat"))
 		if err != nil {
-			continue // it has ended
+			continue // exited
 		}
 		now, err := parseStat(text)
 		known, ok := t.identities.Load(tid)

@@ -7,21 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a walk: what lies further apart is no stack frame.
+// Limits of unwinding; frames further apart are not valid.
 const (
 	maxFrames    = 64
 	maxFrameSize = 1 << 20
 )
 
-// UserStack walks the frame pointers of a thread that does not run, from the
-// instruction it will go on with; innermost first. It reads the memory of the
-// process: a thread that goes on meanwhile gives a stack that ends early, or a
-// wrong one. Programs built without frame pointers give little more than ip.
-// Needs CAP_SYS_PTRACE. Errors come with the frames found before.
+// UserStack unwinds the frame pointers of a blocked thread, starting with the
+// instruction at which it resumes, innermost frame first. If the thread runs meanwhile
+// the stack may be short or wrong. Programs without frame pointers yield little more
+// than ip. Needs CAP_SYS_PTRACE. On error it returns the frames found so far.
 func UserStack(pid int, ip, sp, fp uint64) ([]uint64, error) {
 	frames := []uint64{ip}
 	for len(frames) < maxFrames && fp >= sp && fp-sp < maxFrameSize && fp%8 == 0 {
-		var pair [16]byte // the caller's frame pointer, and where to return to
+		var pair [16]byte // saved frame pointer and return address
 		local := []unix.Iovec{{Base: &pair[0], Len: uint64(len(pair))}}
 		remote := []unix.RemoteIovec{{Base: uintptr(fp), Len: len(pair)}}
 		n, err := unix.ProcessVMReadv(pid, local, remote, 0)

@@ -4,5 +4,5 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// archCalls are the calls that only this architecture has.
+// archCalls are system calls specific to this architecture.
 var archCalls []uintptr

@@ -1,4 +1,4 @@
-// Package sandbox takes from the calling process what it does not need.
+// Package sandbox restricts the calling process: memory, capabilities, system calls.
 package sandbox
 
 import (
@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped is the address space beyond the memory limit: files are mapped whole,
-// and Go reserves more than a GiB that it does not use.
+// mapped is the extra address space for mapped files and for memory that Go reserves
+// without using it.
 const mapped = 6 << 30
 
-// LimitMemory lets the calling process have no more than so many bytes of
-// memory of its own (files that it maps are left out), and what it allocates last,
-// which Parser bounds. Go's heap is kept well below that; whoever goes beyond ends:
-// Go cannot go on without memory.
+// LimitMemory limits the process's own memory, in bytes, excluding mapped files and the
+// last allocation, which Parser bounds. Go's heap limit is set well below that;
+// exceeding the limit ends the process.
 func LimitMemory(bytes int64) error {
 	debug.SetMemoryLimit(bytes / 4 * 3)
 	for _, l := range []struct {
@@ -35,10 +34,10 @@ func LimitMemory(bytes int64) error {
 	return nil
 }
 
-// Files is how many descriptors a process in the sandbox may have.
+// Files is the maximum number of descriptors in the sandbox.
 const Files = 256
 
-// limitRest allows no core dumps, no growing files, and few descriptors.
+// limitRest disables core dumps and writing files, and limits descriptors.
 func limitRest() error {
 	for _, l := range []struct {
 		what  int
@@ -62,7 +61,7 @@ const (
 	CapCheckpointRestore = 40
 )
 
-// Capabilities returns the set that the calling thread may use, as bits.
+// Capabilities returns the effective capabilities of the calling thread, as bits.
 func Capabilities() (uint64, error) {
 	var data [2]unix.CapUserData
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -72,12 +71,12 @@ func Capabilities() (uint64, error) {
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
 }
 
-// Enter gives up all capabilities but keep (bits), ptrace by others of the same
-// user, new privileges, and the system calls that the profile does not list.
-// The process must have been started for it: threads that do not run Go code
-// are not reached. ErrNoFilter: all but the system calls is given up.
+// Enter drops all capabilities but keep (bits), disables ptrace by other processes of
+// the user and gaining privileges, and blocks system calls not in the profile. Threads
+// that do not run Go code are not covered, so use it only in processes started for the
+// sandbox. ErrNoFilter: everything but the system call filter is in place.
 func Enter(p Profile, keep uint64) error {
-	runtime.LockOSThread() // the filter is spread to all threads from this one
+	runtime.LockOSThread() // the filter is synchronized to all threads
 	defer runtime.UnlockOSThread()
 	if err := limitRest(); err != nil {
 		return err
@@ -97,7 +96,7 @@ func Enter(p Profile, keep uint64) error {
 	return nil
 }
 
-// ErrNoFilter says that the system calls could not be limited, but all else was.
+// ErrNoFilter means that system calls could not be restricted.
 var ErrNoFilter = errors.New("no system call filter (the daemon's own one, or the kernel, lacks seccomp)")
 
 func dropCapabilities(keep uint64) error {
@@ -115,9 +114,9 @@ func dropCapabilities(keep uint64) error {
 		bits := uint32(keep >> (32 * i) & math.MaxUint32)
 		data[i] = unix.CapUserData{Effective: bits, Permitted: bits}
 	}
-	// Each thread has its own. Those of Go's threads to come are this one's.
+	// Capabilities are per thread. New Go threads inherit those of this one.
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
-	if errno == syscall.ENOTSUP { // a program with C in it, such as a test
+	if errno == syscall.ENOTSUP { // built with cgo, such as a test
 		return errors.New("drop capabilities: build without cgo")
 	}
 	if errno != 0 {
@@ -126,7 +125,7 @@ func dropCapabilities(keep uint64) error {
 	return nil
 }
 
-// OpenFiles lists the descriptors that the calling process has.
+// OpenFiles lists the open descriptors of the process.
 func OpenFiles() ([]string, error) {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

@@ -8,27 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile lists the system calls that a process may still make; all others
-// fail with EPERM.
+// Profile is the set of allowed system calls; others fail with EPERM.
 type Profile struct {
 	calls   []uintptr
-	largest uint64 // bytes of anonymous memory that one call may map
+	largest uint64 // maximum bytes of one anonymous mapping
 }
 
-// Parser is for a process that works on what it is given: it can neither open
-// nor connect nor start anything.
+// Parser is for processes that parse untrusted data: they cannot open, connect or start
+// anything.
 //
-// It is given no more than largest bytes of memory at once: RLIMIT_DATA does not
-// count what replaces a reservation, as Go's heap does, until it is there.
+// One mapping is limited to largest bytes: RLIMIT_DATA does not count memory that
+// replaces a reservation, as Go's heap does, until it is used.
 func Parser(largest int64) Profile { return Profile{runtimeCalls, uint64(largest)} }
 
-// Opener is for a process that opens files of others, reads their memory and
-// parses nothing.
+// Opener is for processes that open files and read memory of other processes and parse
+// nothing.
 func Opener(largest int64) Profile {
 	return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...), uint64(largest)}
 }
 
-// runtimeCalls is what Go's runtime and reading from descriptors take.
+// runtimeCalls are needed by Go's runtime and for reading from descriptors.
 var runtimeCalls = append([]uintptr{
 	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_FSTATFS, unix.SYS_LSEEK, unix.SYS_FCNTL, unix.SYS_RECVMSG, unix.SYS_SENDMSG,
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_BRK, unix.SYS_MINCORE,
@@ -39,12 +38,12 @@ var runtimeCalls = append([]uintptr{
 	unix.SYS_SETITIMER, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE,
 }, archCalls...)
 
-// openCalls is what opening takes.
+// openCalls are needed for opening files.
 var openCalls = []uintptr{
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_READLINKAT, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_PPOLL, unix.SYS_PROCESS_VM_READV,
 }
 
-// install puts a filter over all threads.
+// install installs the filter in all threads.
 func (p Profile) install() error {
 	program, err := bpf.Assemble(p.filter())
 	if err != nil {
@@ -72,8 +71,8 @@ const (
 	dataArgs   = 16
 )
 
-// filter lists the calls one after the other; those with an argument that
-// matters are looked at further. x32 has numbers that are in no list.
+// filter checks the calls one after the other, and the arguments of some. x32 numbers
+// match none.
 func (p Profile) filter() []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
@@ -83,7 +82,7 @@ func (p Profile) filter() []bpf.Instruction {
 		bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS},
 		bpf.LoadAbsolute{Off: dataNumber, Size: 4},
 	}
-	// C libraries try the older call then, whose flags can be looked at.
+	// C libraries then fall back to clone, whose flags can be checked.
 	out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
 	for _, nr := range p.calls {
@@ -91,9 +90,9 @@ func (p Profile) filter() []bpf.Instruction {
 		switch nr {
 		case unix.SYS_CLONE: // threads only
 			next = bits(0, unix.CLONE_THREAD, allow, deny)
-		case unix.SYS_MPROTECT: // no code
+		case unix.SYS_MPROTECT: // not executable
 			next = bits(2, unix.PROT_EXEC, deny, allow)
-		case unix.SYS_MMAP: // nor much memory
+		case unix.SYS_MMAP: // limited size
 			full := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)}
 			next = []bpf.Instruction{
 				bpf.LoadAbsolute{Off: dataArgs + 8*2, Size: 4},
@@ -105,7 +104,7 @@ func (p Profile) filter() []bpf.Instruction {
 				bpf.LoadAbsolute{Off: dataArgs + 8, Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: uint32(p.largest), SkipFalse: 1}, full, allow,
 			}
-		case unix.SYS_TGKILL: // only itself
+		case unix.SYS_TGKILL: // own process only
 			next = []bpf.Instruction{
 				bpf.LoadAbsolute{Off: dataArgs, Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(unix.Getpid()), SkipTrue: 1}, deny, allow,
@@ -117,7 +116,7 @@ func (p Profile) filter() []bpf.Instruction {
 	return append(out, deny)
 }
 
-// bits chooses by whether an argument has some bits.
+// bits branches on whether an argument has some bits set.
 func bits(arg, mask uint32, set, clear bpf.Instruction) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArgs + 8*arg, Size: 4},

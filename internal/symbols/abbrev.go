@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Limits of one table of abbreviations. The most that was seen is 5,000
-// abbreviations with 40,000 attributes, in a program that was optimized as a whole.
+// Limits of one abbreviation table. The largest seen has 5,000 abbreviations with
+// 40,000 attributes, in a program built with link-time optimization.
 const (
 	maxAbbrevs     = 1 << 15
 	maxAbbrevAttrs = 1 << 17
-	maxEntryAttrs  = 256 // of one abbreviation; compilers need some 30
+	maxEntryAttrs  = 256 // per abbreviation; compilers need about 30
 )
 
-// Forms of attributes: debug/dwarf does not export them.
+// Attribute forms, which debug/dwarf does not export.
 const (
 	formAddr          = 0x01
 	formBlock2        = 0x03
@@ -64,7 +64,7 @@ const (
 	formGNUStrpAlt    = 0x1f21
 )
 
-// Attributes that are looked at, by their place in entry.vals.
+// Attributes of interest, as indexes of entry.vals.
 const (
 	attrLow = iota
 	attrHigh
@@ -82,7 +82,7 @@ const (
 	attrStrBase
 	attrAddrBase
 	attrRangesBase
-	attrs // how many
+	attrs // number of attributes
 	attrOther
 )
 
@@ -127,22 +127,21 @@ func wantedAttr(a uint64) byte {
 // abbrevAttr is one attribute of an abbreviation.
 type abbrevAttr struct {
 	form  uint32
-	what  byte  // attrLow and so on
+	what  byte  // attrLow, …
 	value int64 // of formImplicitConst
 }
 
-// abbrev says what entries with its number consist of.
+// abbrev describes entries with its number.
 type abbrev struct {
 	tag      dwarf.Tag
 	children bool
 	first, n uint32 // in abbrevs.attrs
 }
 
-// abbrevs is one table of abbreviations. Its memory is bounded by the limits
-// above, whatever the file says; debug/dwarf, in contrast, takes 24 bytes for
-// each attribute of two bytes and, for each entry, 32 bytes for each of those.
+// abbrevs is an abbreviation table of bounded size. debug/dwarf instead takes 24 bytes
+// per attribute of two bytes, and 32 bytes per attribute of every entry.
 type abbrevs struct {
-	dense  []abbrev // numbers from 1, as compilers give them
+	dense  []abbrev // numbers from 1, as compilers assign them
 	sparse map[uint64]abbrev
 	attrs  []abbrevAttr
 }
@@ -159,20 +158,20 @@ func (a *abbrevs) find(id uint64) (abbrev, bool) {
 	return x, ok
 }
 
-// readAbbrevs reads the table at an offset of .debug_abbrev, all of it, or (if
-// until is not 0) as far as that number.
-func readAbbrevs(w *work, section []byte, at uint64, until uint64) (*abbrevs, error) {
+// readAbbrevs reads the table at an offset of .debug_abbrev, completely or up to the
+// number until.
+func readAbbrevs(w *workBudget, section []byte, at uint64, until uint64) (*abbrevs, error) {
 	c := cursor{b: section, at: at}
 	a := &abbrevs{}
 	for n := 0; ; n++ {
 		id := c.uleb()
 		if id == 0 || c.bad {
-			return a, nil // a torn table ends early
+			return a, nil // truncated
 		}
 		if n == maxAbbrevs {
 			return nil, fmt.Errorf("more than %d abbreviations: %w", maxAbbrevs, errTooLarge)
 		}
-		if err := w.step(8); err != nil { // it may go into a map
+		if err := w.step(8); err != nil { // it may need a map entry
 			return nil, err
 		}
 		x := abbrev{tag: dwarf.Tag(c.uleb()), children: c.u8() != 0, first: uint32(len(a.attrs))}

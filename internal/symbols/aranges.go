@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// addAranges adds what .debug_aranges lists, and returns which of the units it
-// lists: reading that saves reading every unit.
-func (x *dwarfIndex) addAranges(w *work, b []byte) (listed []bool, err error) {
+// addAranges adds the ranges of .debug_aranges and returns the units listed there,
+// which then need not be read.
+func (x *dwarfIndex) addAranges(w *workBudget, b []byte) (listed []bool, err error) {
 	listed = make([]bool, len(x.units))
-	// The length, then version, offset of the unit, bytes of an address and of a
-	// segment; pairs of addresses and lengths begin at a multiple of their size.
+	// Length, version, unit offset, address and segment size; then pairs of address and
+	// length, aligned to their size.
 	const header, pair = 12, 16
 	for len(b) >= header {
 		if err := w.step(1); err != nil {
@@ -19,7 +19,7 @@ func (x *dwarfIndex) addAranges(w *work, b []byte) (listed []bool, err error) {
 		}
 		size := uint64(binary.LittleEndian.Uint32(b)) + 4
 		if size < header || size > uint64(len(b)) {
-			break // also of 64 bits
+			break // includes 64-bit DWARF
 		}
 		set := b[:size]
 		b = b[size:]

@@ -173,8 +173,8 @@ func BenchmarkVmlinux(b *testing.B) {
 			addrs = append(addrs, s.start+4)
 		}
 	}
-	l := newLines(128<<20, 1)
-	where := lineWhere{file: contentID{"vmlinux", 0}, table: &table{hasLines: true}, open: func() (*mapped, error) {
+	l := newLineCache(128<<20, 1)
+	where := lineOrigin{file: contentID{"vmlinux", 0}, table: &table{hasLines: true}, open: func() (*mapped, error) {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err

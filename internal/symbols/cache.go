@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	badFileRetry = time.Minute     // a file that could not be read is left alone
-	slowLoad     = 2 * time.Second // a file that takes longer is not waited for
-	maxLoading   = 64              // files being read or waiting for it
-	loadAtOnce   = 2               // files being read, but for those that are stuck
+	badFileRetry = time.Minute     // until an unreadable file is tried again
+	slowLoad     = 2 * time.Second // beyond which callers do not wait
+	maxLoading   = 64              // files being read or waiting
+	loadAtOnce   = 2               // files read concurrently, except stuck ones
 )
 
 var errBusy = errors.New("still being read")
 
-// fileID tells apart the states of files: another time, another table.
+// fileID identifies a file's content by inode and times.
 type fileID struct {
 	dev, ino     uint64
 	size         int64
 	mtime, ctime int64 // nanoseconds
 }
 
-// contentID is shared by copies of one file, as in containers of one image.
+// contentID is equal for copies of a file, as in containers of one image.
 type contentID struct {
 	buildID string
 	hash    uint64
 }
 
-// cache holds tables by file, bounded in number and bytes; the least recently
-// used go first. Copies share one table. No lock is held while a file is read:
-// those who want the same file wait for the one who reads it.
+// cache is an LRU cache of symbol tables, limited in number and bytes. Copies share a
+// table. No lock is held while reading a file; concurrent readers of a file wait for
+// the first one.
 type cache struct {
 	maxFiles int
 	maxBytes int64
 	seed     maphash.Seed
 	files    *xsync.MapOf[fileID, *cached]
-	clock    atomic.Int64 // counts uses
+	clock    atomic.Int64 // counter for LRU
 	loading  atomic.Int64
 	slots    chan struct{}
 
@@ -55,7 +55,7 @@ type cache struct {
 
 type cached struct {
 	used  atomic.Int64
-	ready chan struct{} // closed once the rest is set
+	ready chan struct{} // closed when the rest is set
 	begun time.Time
 	table *table
 	err   error
@@ -79,9 +79,9 @@ func newCache(maxFiles int, maxBytes int64) *cache {
 	}
 }
 
-// get returns the table of a file, reading it if it is not known. That goes on
-// when the context ends: who asks again finds the table. read is called in a
-// goroutine of its own, with a descriptor of its own, or not at all.
+// get returns the table of a file, reading it if needed. Reading continues after ctx is
+// done, so that a later call finds the result. read is called at most once, in its own
+// goroutine with its own descriptor.
 func (c *cache) get(ctx context.Context, id fileID, f *os.File, read func(*os.File) (*table, error)) (*table, error) {
 	e, known := c.files.Load(id)
 	if !known {
@@ -116,9 +116,8 @@ func (c *cache) get(ctx context.Context, id fileID, f *os.File, read func(*os.Fi
 	return e.table, e.err
 }
 
-// turn waits for one of the slots, but no longer than patience: what has taken a
-// slot may be stuck for good, on a file system that does not answer. It returns
-// what gives the slot back.
+// turn waits for a slot, but not longer than patience, as a slot may be stuck on a hung
+// file system. It returns a function that frees the slot.
 func turn(slots chan struct{}, patience time.Duration) (back func()) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -130,7 +129,7 @@ func turn(slots chan struct{}, patience time.Duration) (back func()) {
 	}
 }
 
-// duplicate returns another descriptor of an open file. Closing none is fine.
+// duplicate duplicates the descriptor of an open file; nil stays nil.
 func duplicate(f *os.File) (*os.File, error) {
 	if f == nil {
 		return nil, nil
@@ -142,8 +141,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// wait returns once the table is there. What takes longer than most do is not
-// waited for by everybody.
+// wait waits for the table. Only the first callers wait for a slow file.
 func (e *cached) wait(ctx context.Context) error {
 	select {
 	case <-e.ready:
@@ -161,7 +159,7 @@ func (e *cached) wait(ctx context.Context) error {
 	}
 }
 
-// peek returns the table of a file if it is known.
+// peek returns the table of a file if it is cached.
 func (c *cache) peek(id fileID) *table {
 	e, known := c.files.Load(id)
 	if !known {
@@ -195,18 +193,18 @@ func (c *cache) fill(id fileID, e *cached, read func() (*table, error)) {
 		s.users++
 		e.table = s.table
 	}
-	c.trimLocked() // others: who waits for this one finds the cache within its bounds
+	c.trimLocked() // others first: waiters find the cache within its limits
 	close(e.ready)
-	c.trimLocked() // this one, too
+	c.trimLocked() // and this one if necessary
 }
 
-// trimLocked keeps the cache within its bounds as far as files are not being read.
+// trimLocked evicts files that are not being read until the limits are met.
 func (c *cache) trimLocked() {
 	for (c.files.Size() > c.maxFiles || c.bytes > c.maxBytes) && c.evictLocked() {
 	}
 }
 
-// evictLocked drops the least recently used file that is not being read.
+// evictLocked evicts the least recently used file that is not being read.
 func (c *cache) evictLocked() bool {
 	var (
 		oldest fileID
@@ -239,7 +237,7 @@ func (c *cache) remove(id fileID, e *cached) {
 
 func (c *cache) removeLocked(id fileID, e *cached) {
 	if now, ok := c.files.Load(id); !ok || now != e {
-		return // somebody else was faster
+		return // evicted concurrently
 	}
 	c.files.Delete(id)
 	if e.err != nil {

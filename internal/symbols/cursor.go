@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// cursor reads little-endian values one after the other. What lies past the
-// end reads as zero, and sets bad. It never allocates.
+// cursor reads little-endian values. Reading beyond the end returns zero and sets bad.
+// It does not allocate.
 type cursor struct {
 	b   []byte
 	at  uint64
@@ -20,7 +20,7 @@ func (c *cursor) left() uint64 {
 	return 0
 }
 
-// skip goes on by n bytes.
+// skip skips n bytes.
 func (c *cursor) skip(n uint64) {
 	if n > c.left() {
 		c.at, c.bad = uint64(len(c.b)), true
@@ -40,7 +40,7 @@ func (c *cursor) next(n uint64) []byte {
 	return b
 }
 
-// fixed reads a number of n bytes, at most 8.
+// fixed reads an integer of n bytes, at most 8.
 func (c *cursor) fixed(n uint64) (v uint64) {
 	b := c.next(n)
 	switch len(b) {
@@ -66,7 +66,7 @@ func (c *cursor) u16() uint16 { return uint16(c.fixed(2)) }
 func (c *cursor) u32() uint32 { return uint32(c.fixed(4)) }
 func (c *cursor) u64() uint64 { return c.fixed(8) }
 
-// maxLEB is the bytes of a number of 64 bits in LEB128; compilers pad no further.
+// maxLEB is the length of a 64-bit LEB128 number; compilers add no padding.
 const maxLEB = 10
 
 func (c *cursor) uleb() (v uint64) {
@@ -105,9 +105,9 @@ func (c *cursor) sleb() int64 {
 	return 0
 }
 
-// text skips a text that is ended by zero, and tells where it began and how
-// long it is. Its bytes count as work.
-func (c *cursor) text(w *work) (at, n uint64, err error) {
+// text skips a NUL-terminated string and returns its position and length. Its bytes
+// count as work.
+func (c *cursor) text(w *workBudget) (at, n uint64, err error) {
 	at = c.at
 	b := c.b[min(at, uint64(len(c.b))):]
 	end := bytes.IndexByte(b[:min(len(b), maxText)], 0)
@@ -122,6 +122,6 @@ func (c *cursor) text(w *work) (at, n uint64, err error) {
 	return at, uint64(end), w.step(end/16 + 1)
 }
 
-// maxText is the bytes of one text within debug information: names of C++
-// templates have been seen of 100 KB.
+// maxText bounds a string in debug information, in bytes; names of C++ templates reach
+// 100 KB.
 const maxText = 1 << 20

@@ -15,23 +15,23 @@ import (
 const (
 	debugDir     = "/usr/lib/debug"
 	maxDebugLink = 4096
-	maxCRC       = 256 << 20 // bytes of a file read for its checksum
+	maxCRC       = 256 << 20 // size limit of files with checksums
 )
 
-// debugRef is what a file says of where its debug information is.
+// debugRef is a file's reference to its separate debug file.
 type debugRef struct {
 	buildID string // in hex
-	link    string // base name in .gnu_debuglink
+	link    string // name in .gnu_debuglink
 	crc     uint32
 }
 
 // debugPath is a file with debug information.
 type debugPath struct {
 	path   string
-	inRoot bool // as the process sees it, not as tailcam does
+	inRoot bool // in the process's root directory
 }
 
-// opener opens files as the process sees them and as tailcam does.
+// opener opens files in the root directory of the process and in tailcam's.
 type opener interface {
 	inRoot(path string) (*os.File, error)
 	host(path string) (*os.File, error)
@@ -44,7 +44,7 @@ func (p debugPath) open(o opener) (*os.File, error) {
 	return o.host(p.path)
 }
 
-// debugLink reads .gnu_debuglink: a name, and the checksum of that file.
+// debugLink reads .gnu_debuglink: file name and checksum.
 func debugLink(f *elf.File, r io.ReaderAt) (name string, crc uint32) {
 	s := f.Section(".gnu_debuglink")
 	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxDebugLink || s.FileSize < 8 {
@@ -62,9 +62,8 @@ func debugLink(f *elf.File, r io.ReaderAt) (name string, crc uint32) {
 	return string(b[:end]), f.ByteOrder.Uint32(b[at:])
 }
 
-// candidates lists where the debug information of a file may be, in the order
-// in which gdb looks: by build-id, then by name beside the file, in .debug,
-// and below /usr/lib/debug.
+// candidates returns the paths of the debug file in gdb's order: by build-id, then by
+// name next to the file, in .debug, and in /usr/lib/debug.
 func (d debugRef) candidates(file string) []string {
 	var out []string
 	if len(d.buildID) > 2 {
@@ -73,7 +72,7 @@ func (d debugRef) candidates(file string) []string {
 	if d.link != "" && strings.HasPrefix(file, "/") {
 		dir := path.Dir(file)
 		out = append(out, path.Join(dir, d.link), path.Join(dir, ".debug", d.link), path.Join(debugDir, dir, d.link))
-		if usr, ok := strings.CutPrefix(dir, "/usr/"); ok { // /lib may be a link to /usr/lib
+		if usr, ok := strings.CutPrefix(dir, "/usr/"); ok { // /lib may be a symlink to /usr/lib
 			out = append(out, path.Join(debugDir, usr, d.link))
 		}
 	}
@@ -82,9 +81,9 @@ func (d debugRef) candidates(file string) []string {
 
 var errOtherFile = errors.New("belongs to another file")
 
-// locate finds the file with the debug information of another file, as the
-// process sees it, or else as tailcam does: the debug packages of the host
-// serve its containers, too. What has another build-id or checksum is left.
+// locate finds the debug file in the process's root directory, or else in tailcam's, as
+// debug packages of the host also serve containers. Files with another build-id or
+// checksum are skipped.
 func (d debugRef) locate(o opener, file string) (debugPath, bool) {
 	for _, inRoot := range []bool{true, false} {
 		for _, p := range d.candidates(file) {
@@ -106,7 +105,7 @@ func (d debugRef) locate(o opener, file string) (debugPath, bool) {
 	return debugPath{}, false
 }
 
-// matches checks that a debug file is that of the file that d is of.
+// matches checks the build-id or checksum of a debug file.
 func (d debugRef) matches(f *os.File) error {
 	e, err := newELF(f)
 	if err != nil {
@@ -118,7 +117,7 @@ func (d debugRef) matches(f *os.File) error {
 		}
 		return nil
 	}
-	// Without a build-id, all of it must be read.
+	// Checksum of the whole file.
 	if st, err := f.Stat(); err != nil || st.Size() > maxCRC {
 		return errTooLarge
 	}
@@ -132,7 +131,7 @@ func (d debugRef) matches(f *os.File) error {
 	return nil
 }
 
-// sectionBuildID is the build-id of a file whose segments were made empty.
+// sectionBuildID returns the build-id of a debug file, whose segments are empty.
 func sectionBuildID(f *elf.File, r io.ReaderAt) string {
 	s := f.Section(".note.gnu.build-id")
 	if s == nil || s.Type != elf.SHT_NOTE || s.FileSize > maxNotes {
@@ -145,8 +144,7 @@ func sectionBuildID(f *elf.File, r io.ReaderAt) string {
 	return noteBuildID(notes, f.ByteOrder)
 }
 
-// altLink reads .gnu_debugaltlink: the file that dwz(1) moved common parts to,
-// and its build-id.
+// altLink reads .gnu_debugaltlink: name and build-id of the file shared by dwz(1).
 func altLink(m *mapped) (name string, id string) {
 	b, err := m.section(".gnu_debugaltlink", 0)
 	if err != nil || len(b) > maxDebugLink {

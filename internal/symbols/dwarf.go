@@ -11,36 +11,35 @@ import (
 	"slices"
 )
 
-// Limits of what is kept of one file's debug information: 4 MiB of units and
-// 12 MiB of ranges. A distribution's kernel has 3,000 units and 30,000 ranges, a
-// browser 30,000 and 400,000.
+// Limits per debug file: 4 MiB of units and 12 MiB of ranges. A distribution's kernel
+// has 3,000 units and 30,000 ranges, a browser 30,000 and 400,000.
 const (
 	maxUnits      = 1 << 17
 	maxUnitRanges = 1 << 19
-	unitsKept     = 4 // compile units that stay open
-	abbrevsKept   = 4 // tables of abbreviations
+	unitsKept     = 4 // cached units
+	abbrevsKept   = 4 // cached abbreviation tables
 )
 
 var errNoDWARF = errors.New("no debug information")
 
-// unitRange says which compile unit an address belongs to.
+// unitRange maps addresses to a compile unit.
 type unitRange struct {
 	start, end uint64
 	unit       uint32 // index in dwarfIndex.units
 }
 
-// unitHeader is where a compile unit lies in .debug_info.
+// unitHeader is the header of a compile unit in .debug_info.
 type unitHeader struct {
 	start, end uint64
 	abbrev     uint64
-	address    byte // bytes of an address
+	address    byte // size of an address
 }
 
-// dwarfIndex finds the compile unit of an address. It is immutable.
+// dwarfIndex maps addresses to compile units. It is immutable.
 type dwarfIndex struct {
 	units  []unitHeader
 	ranges []unitRange // by start
-	// refused: abbreviations of some unit are beyond a limit, so that it is left out.
+	// refused: the abbreviations of some unit exceed a limit; the unit is left out.
 	refused bool
 }
 
@@ -51,18 +50,17 @@ func (x *dwarfIndex) bytes() int64 {
 	return int64(cap(x.units))*32 + int64(cap(x.ranges))*24
 }
 
-// dwarfData reads the debug information of one file. Nothing is decoded before
-// it is asked for, nothing is kept but what has a limit above, and every step
-// counts (see work): the file may be made to hurt its reader. debug/dwarf is
-// not made for that, as its documentation says. It belongs to one goroutine.
+// dwarfData reads the debug information of one untrusted file. It decodes on demand,
+// keeps bounded data only, and counts every step (see workBudget); debug/dwarf is not
+// meant for untrusted files. It belongs to one goroutine.
 type dwarfData struct {
 	file    *mapped
 	index   *dwarfIndex
 	info    []byte
 	secs    dwarfSections
-	units   []*dwarfUnit // the latest used last
-	abbrevs []abbrevsAt  // the latest used last
-	alt     *dwarfData   // what dwz(1) moved to another file, or nil
+	units   []*dwarfUnit // most recently used last
+	abbrevs []abbrevsAt  // most recently used last
+	alt     *dwarfData   // file shared by dwz(1), or nil
 }
 
 type abbrevsAt struct {
@@ -70,15 +68,14 @@ type abbrevsAt struct {
 	table *abbrevs
 }
 
-// dwarfFirst is the size of a unit's header, that of DWARF 4 in 32 bits.
+// dwarfFirst is the size of a DWARF 4 unit header (32-bit).
 const dwarfFirst = 11
 
 type dwarfSections struct {
 	aranges, abbrev, line, lineStr, ranges, rnglists, str, strOffsets, addr []byte
 }
 
-// openDWARF takes over the file. An index of it that is known already saves
-// reading every unit.
+// openDWARF takes ownership of the file. A known index saves reading all units.
 func openDWARF(ctx context.Context, file *mapped, index *dwarfIndex, room int64) (*dwarfData, error) {
 	if file.elf.Data != elf.ELFDATA2LSB || file.elf.Class != elf.ELFCLASS64 {
 		return nil, fmt.Errorf("%w of a little-endian program of 64 bits", errNoDWARF)
@@ -117,7 +114,7 @@ func headers(info []byte) []unitHeader {
 	for at, n := uint64(0), 0; at+dwarfFirst <= uint64(len(info)) && n < maxUnits; n++ {
 		b := info[at:]
 		if binary.LittleEndian.Uint32(b) == 0xffffffff {
-			break // of 64 bits: nobody's compiler writes them unless asked
+			break // 64-bit DWARF is rare and not supported
 		}
 		u := unitHeader{start: at, end: at + 4 + uint64(binary.LittleEndian.Uint32(b))}
 		if u.end > uint64(len(info)) || u.end < at+dwarfFirst {
@@ -146,10 +143,10 @@ func headers(info []byte) []unitHeader {
 	return out
 }
 
-// makeIndex reads the address ranges of every compile unit: from .debug_aranges,
-// and where a compiler has left that out, from the unit.
+// makeIndex collects the address ranges of all compile units from .debug_aranges, or
+// from the unit if it is not listed there.
 func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
-	w := newWork(ctx)
+	w := newWorkBudget(ctx)
 	x := &dwarfIndex{units: headers(d.info)}
 	listed, err := x.addAranges(w, d.secs.aranges)
 	if err != nil {
@@ -160,19 +157,19 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 	defer func() { d.index = was }()
 	var u dwarfUnit
 	var a *abbrevs
-	var last [2]uint64 // offset and number that a was read for
+	var last [2]uint64 // offset and number of the last a
 	for i, h := range x.units {
 		if listed[i] {
 			continue
 		}
-		// Its own entry is all that is needed: mostly the first abbreviation.
+		// Only the unit's own entry is needed, usually the first abbreviation.
 		c := cursor{b: d.info[:h.end], at: h.start + d.headerSize(h)}
 		if want := [2]uint64{h.abbrev, c.uleb()}; a == nil || want != last {
 			a, err = readAbbrevs(w, d.secs.abbrev, want[0], want[1])
 			last = want
 		}
 		if errors.Is(err, errTooLarge) {
-			a, err, x.refused = nil, nil, true // this unit's loss
+			a, err, x.refused = nil, nil, true // skip this unit
 			continue
 		}
 		if err != nil {
@@ -196,7 +193,7 @@ func (d *dwarfData) makeIndex(ctx context.Context) (*dwarfIndex, error) {
 }
 
 func (x *dwarfIndex) add(start, end uint64, unit uint32) {
-	if start < end && start != 0 && len(x.ranges) < maxUnitRanges { // 0: the linker has dropped it
+	if start < end && start != 0 && len(x.ranges) < maxUnitRanges { // 0: removed by the linker
 		x.ranges = append(x.ranges, unitRange{start, end, unit})
 	}
 }
@@ -208,7 +205,7 @@ func (d *dwarfData) headerSize(u unitHeader) uint64 {
 	return dwarfFirst
 }
 
-// find returns the units that may hold an address, by their ranges.
+// find returns the units whose ranges contain an address.
 func (x *dwarfIndex) find(addr uint64) []uint32 {
 	i, _ := slices.BinarySearchFunc(x.ranges, addr, func(r unitRange, a uint64) int {
 		if r.start <= a {
@@ -226,8 +223,8 @@ func (x *dwarfIndex) find(addr uint64) []uint32 {
 	return out
 }
 
-// unit opens a compile unit, and keeps the few that were used last.
-func (d *dwarfData) unit(w *work, i uint32) (*dwarfUnit, error) {
+// unit opens a compile unit and caches it.
+func (d *dwarfData) unit(w *workBudget, i uint32) (*dwarfUnit, error) {
 	for at, u := range d.units {
 		if u.number == i {
 			d.units = append(slices.Delete(d.units, at, at+1), u)
@@ -235,7 +232,7 @@ func (d *dwarfData) unit(w *work, i uint32) (*dwarfUnit, error) {
 		}
 	}
 	if int(i) >= len(d.index.units) {
-		return nil, errNoDWARF // another file than the index was made of
+		return nil, errNoDWARF // the index belongs to another file
 	}
 	a, err := d.abbrevsOf(w, d.index.units[i].abbrev)
 	if err != nil {
@@ -252,8 +249,8 @@ func (d *dwarfData) unit(w *work, i uint32) (*dwarfUnit, error) {
 	return u, nil
 }
 
-// abbrevsOf reads a table of abbreviations, and keeps the few that were used last.
-func (d *dwarfData) abbrevsOf(w *work, offset uint64) (*abbrevs, error) {
+// abbrevsOf reads an abbreviation table and caches it.
+func (d *dwarfData) abbrevsOf(w *workBudget, offset uint64) (*abbrevs, error) {
 	for at, a := range d.abbrevs {
 		if a.at == offset {
 			d.abbrevs = append(slices.Delete(d.abbrevs, at, at+1), a)
@@ -271,7 +268,7 @@ func (d *dwarfData) abbrevsOf(w *work, offset uint64) (*abbrevs, error) {
 	return table, nil
 }
 
-// bytes is the memory that it takes on top of the index and of what was decompressed.
+// bytes returns the memory used besides the index and decompressed data.
 func (d *dwarfData) bytes() int64 {
 	var n int64
 	for _, u := range d.units {

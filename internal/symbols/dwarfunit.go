@@ -12,23 +12,23 @@ import (
 // Limits of one compile unit. A function takes 24 bytes.
 const (
 	maxFunctions = 1 << 17
-	maxOrigins   = 8 // entries from a function to its name: they may lead in a circle
+	maxOrigins   = 8 // references from a function to its name, which may be circular
 )
 
-// dwarfUnit is a compile unit that is read.
+// dwarfUnit is an open compile unit.
 type dwarfUnit struct {
 	file    *dwarfData
 	number  uint32
 	header  unitHeader
 	version uint16
 	abbrevs *abbrevs
-	entry   entry // its own
+	entry   entry // of the unit itself
 
-	base                          uint64 // that its ranges count from
+	base                          uint64 // base address of ranges
 	strBase, addrBase, rangesBase uint64
 
 	functions []dwarfFunction // by start
-	listed    bool            // functions is set
+	listed    bool            // functions is complete
 }
 
 type dwarfFunction struct {
@@ -41,11 +41,11 @@ func (u *dwarfUnit) bytes() int64 { return int64(cap(u.functions))*24 + 512 }
 // first is the offset of the unit's own entry.
 func (u *dwarfUnit) first() uint64 { return u.header.start + u.file.headerSize(u.header) }
 
-// openUnit reads what all of a unit needs.
-func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs, u *dwarfUnit) error {
+// openUnit reads the unit's header and own entry.
+func (d *dwarfData) openUnit(w *workBudget, number uint32, a *abbrevs, u *dwarfUnit) error {
 	h := d.index.units[number]
 	if h.end > uint64(len(d.info)) || h.start+dwarfFirst > h.end {
-		return errNoDWARF // another file than the index was made of
+		return errNoDWARF // the index belongs to another file
 	}
 	*u = dwarfUnit{file: d, number: number, header: h, abbrevs: a}
 	u.version = binary.LittleEndian.Uint16(d.info[h.start+4:])
@@ -58,7 +58,7 @@ func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs, u *dwarfUnit) e
 	u.strBase, _ = u.entry.number(attrStrBase)
 	u.addrBase, _ = u.entry.number(attrAddrBase)
 	u.rangesBase, _ = u.entry.number(attrRangesBase)
-	// Some versions of GCC write the entry where the lowest address belongs.
+	// Some GCC versions put the entry point into DW_AT_low_pc.
 	var ok bool
 	if u.base, ok = u.address(u.entry.vals[attrEntry]); !ok {
 		u.base, _ = u.address(u.entry.vals[attrLow])
@@ -66,8 +66,8 @@ func (d *dwarfData) openUnit(w *work, number uint32, a *abbrevs, u *dwarfUnit) e
 	return nil
 }
 
-// list finds the unit's functions.
-func (u *dwarfUnit) list(w *work) error {
+// list reads the unit's functions.
+func (u *dwarfUnit) list(w *workBudget) error {
 	if u.listed {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (u *dwarfUnit) list(w *work) error {
 	for at := u.entry.next; at < u.header.end && len(u.functions) < maxFunctions; {
 		err := u.read(w, at, &e)
 		if errors.Is(err, errBadEntry) {
-			break // a torn unit: what came before it counts
+			break // truncated: keep what was read
 		}
 		if err != nil {
 			return err
@@ -91,10 +91,10 @@ func (u *dwarfUnit) list(w *work) error {
 				return len(u.functions) < maxFunctions
 			})
 			if err == nil && len(u.functions) > before {
-				at, err = u.after(w, &e)
+				at, err = u.skipChildren(w, &e)
 			}
 		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType, dwarf.TagSubroutineType, dwarf.TagArrayType:
-			at, err = u.after(w, &e) // they only declare functions
+			at, err = u.skipChildren(w, &e) // contains declarations only
 		}
 		if errors.Is(err, errBadEntry) {
 			break
@@ -108,9 +108,9 @@ func (u *dwarfUnit) list(w *work) error {
 	return nil
 }
 
-// chain returns the functions that an address is in, innermost first, with
-// where in each of them; nothing if the unit does not know the address.
-func (u *dwarfUnit) chain(w *work, addr uint64) ([]Inlined, error) {
+// chain returns the functions that contain an address, innermost first, with the
+// position in each; nil if unknown.
+func (u *dwarfUnit) chain(w *workBudget, addr uint64) ([]Inlined, error) {
 	inlined, err := u.inlined(w, addr)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,8 @@ func (u *dwarfUnit) chain(w *work, addr uint64) ([]Inlined, error) {
 	if file == "" && len(inlined) == 0 {
 		return nil, nil
 	}
-	// The line table says where the innermost one is, and each entry where it was called from.
+	// The innermost position is in the line table, the others are call sites in the
+	// entries.
 	var out []Inlined
 	for i := range slices.Backward(inlined) {
 		e := &inlined[i]
@@ -157,21 +158,21 @@ func (u *dwarfUnit) chain(w *work, addr uint64) ([]Inlined, error) {
 	return append(out, Inlined{File: sourceFile(file), Line: line}), nil
 }
 
-// inlined returns the entries of inlined functions that hold an address, outermost first.
-func (u *dwarfUnit) inlined(w *work, addr uint64) ([]entry, error) {
+// inlined returns the entries of inlined functions at an address, outermost first.
+func (u *dwarfUnit) inlined(w *workBudget, addr uint64) ([]entry, error) {
 	at, ok := u.functionAt(addr)
 	if !ok {
 		return nil, nil
 	}
 	var e entry
 	if err := u.read(w, at, &e); err != nil || !e.children {
-		return nil, tornUnit(err)
+		return nil, ignoreBroken(err)
 	}
 	var out []entry
-	blocks := 0 // lexical blocks entered within the innermost function so far
+	blocks := 0 // nesting depth of lexical blocks
 	for at = e.next; len(out) < maxInlined; {
 		if err := u.read(w, at, &e); err != nil {
-			return out, tornUnit(err)
+			return out, ignoreBroken(err)
 		}
 		at = e.next
 		if e.null {
@@ -191,30 +192,30 @@ func (u *dwarfUnit) inlined(w *work, addr uint64) ([]entry, error) {
 			if !e.children {
 				return out, nil
 			}
-			blocks = 0 // where it ends, the search does
+			blocks = 0 // the search ends with the function
 		case e.tag == dwarf.TagLexDwarfBlock && (holds || !bounded):
 			if e.children {
 				blocks++
 			}
 		default:
-			if at, err = u.after(w, &e); err != nil {
-				return out, tornUnit(err)
+			if at, err = u.skipChildren(w, &e); err != nil {
+				return out, ignoreBroken(err)
 			}
 		}
 	}
 	return out, nil
 }
 
-// tornUnit lets what cannot be decoded be the end of what is known.
-func tornUnit(err error) error {
+// ignoreBroken treats undecodable data as the end of data.
+func ignoreBroken(err error) error {
 	if errors.Is(err, errBadEntry) {
 		return nil
 	}
 	return err
 }
 
-// holds tells whether an entry has addresses, and this one among them.
-func (u *dwarfUnit) holds(w *work, e *entry, addr uint64) (holds, bounded bool, err error) {
+// holds reports whether an entry's ranges contain an address.
+func (u *dwarfUnit) holds(w *workBudget, e *entry, addr uint64) (holds, bounded bool, err error) {
 	if e.tag != dwarf.TagInlinedSubroutine && e.tag != dwarf.TagLexDwarfBlock {
 		return false, false, nil
 	}
@@ -242,17 +243,17 @@ func (u *dwarfUnit) functionAt(addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// function is the name of an inlined function: the mangled one, which tells
-// the name space too, where there is one.
-func (u *dwarfUnit) function(w *work, e *entry) (string, error) {
+// function returns the name of an inlined function, mangled if available, as that
+// includes the namespace.
+func (u *dwarfUnit) function(w *workBudget, e *entry) (string, error) {
 	name, err := u.name(w, e)
 	if err != nil || name == "" {
 		return "[unknown]", err
 	}
-	return readable(name), nil
+	return printableName(name), nil
 }
 
-func (u *dwarfUnit) name(w *work, from *entry) (string, error) {
+func (u *dwarfUnit) name(w *workBudget, from *entry) (string, error) {
 	plain, e := "", *from
 	for range maxOrigins {
 		if name := u.text(e.vals[attrLinkage], maxMangled+1); name != "" {
@@ -276,14 +277,14 @@ func (u *dwarfUnit) name(w *work, from *entry) (string, error) {
 			return plain, nil
 		}
 		if err != nil {
-			return plain, tornUnit(err)
+			return plain, ignoreBroken(err)
 		}
 	}
 	return plain, nil
 }
 
-// entryAt reads an entry of the unit u, or of whichever unit it is in.
-func (d *dwarfData) entryAt(w *work, u *dwarfUnit, at uint64, e *entry) (*dwarfUnit, error) {
+// entryAt reads an entry of this or another unit.
+func (d *dwarfData) entryAt(w *workBudget, u *dwarfUnit, at uint64, e *entry) (*dwarfUnit, error) {
 	if u == nil || at < u.header.start || at >= u.header.end {
 		i, ok := slices.BinarySearchFunc(d.index.units, at, func(h unitHeader, a uint64) int {
 			switch {
@@ -305,9 +306,9 @@ func (d *dwarfData) entryAt(w *work, u *dwarfUnit, at uint64, e *entry) (*dwarfU
 	return u, u.read(w, at, e)
 }
 
-// source finds where an address is; nil: the file does not say.
+// source finds the source line of an address; nil: unknown.
 func (d *dwarfData) source(ctx context.Context, addr uint64) (*Source, error) {
-	w := newWork(ctx)
+	w := newWorkBudget(ctx)
 	for _, i := range d.index.find(addr) {
 		u, err := d.unit(w, i)
 		if err == nil {

@@ -12,24 +12,23 @@ import (
 	"slices"
 )
 
-// Limits of what is read from one file.
+// Limits per file.
 const (
-	maxRead         = 16 << 20  // bytes taken into memory at once
-	maxSection      = 128 << 20 // of a symbol table, which is streamed: 5 million symbols
-	maxGoTable      = 256 << 20 // of .gopclntab, which is streamed, too
-	maxStrings      = 1 << 32   // names are addressed by 32 bits
+	maxRead         = 16 << 20  // bytes read at once
+	maxSection      = 128 << 20 // symbol table, which is streamed: 5 million symbols
+	maxGoTable      = 256 << 20 // .gopclntab, which is streamed as well
+	maxStrings      = 1 << 32   // names have 32-bit offsets
 	maxSegments     = 256
 	maxCodeSections = 4096
 	maxNotes        = 64 << 10
-	maxTries        = 4 // sections looked at of a kind of which there should be one
+	maxTries        = 4 // sections of the same kind that are tried
 )
 
 var errTooLarge = errors.New("too large")
 
-// readTable takes the functions of an ELF file: .symtab, else Go's own table,
-// else .dynsym and what .gnu_debugdata adds to it. The file may be hostile. A
-// file without any functions gives a table without symbols, whose segments
-// still serve.
+// readTable reads the functions of an untrusted ELF file from .symtab, or else Go's
+// table, or else .dynsym and .gnu_debugdata. Without functions the table still has
+// segments.
 func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -55,19 +54,19 @@ func readTable(r io.ReaderAt, maxSymbols int) (t *table, err error) {
 		return t, nil
 	}
 	fromSymtab(t, f, r, elf.SHT_DYNSYM, maxSymbols)
-	_ = miniDebug(f, r, func(mini []byte) { // without it, the exported functions have names
+	_ = miniDebug(f, r, func(mini []byte) { // otherwise only exported functions have names
 		t.full = t.addMini(bytes.NewReader(mini), codeSections(f), maxSymbols)
 	})
 	return t, nil
 }
 
-// hasLines tells whether the file itself has DWARF.
+// hasLines reports whether the file contains DWARF.
 func hasLines(f *elf.File) bool {
 	s := f.Section(".debug_info")
 	return s != nil && s.Type != elf.SHT_NOBITS
 }
 
-// addMini adds the functions of a decompressed .gnu_debugdata.
+// addMini adds the functions of .gnu_debugdata.
 func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
 	f, err := newELF(r)
 	if err != nil {
@@ -89,7 +88,7 @@ func (t *table) addMini(r io.ReaderAt, sections []extent, maxSymbols int) bool {
 	return true
 }
 
-// addDebug takes over the symbols of the file's separate debug file.
+// addDebug adds the symbols of the separate debug file.
 func (t *table) addDebug(r io.ReaderAt, maxSymbols int) {
 	f, err := newELF(r)
 	if err != nil {
@@ -115,7 +114,7 @@ func segments(f *elf.File) []segment {
 	return out
 }
 
-// buildID returns the GNU build-id in hex, or nothing.
+// buildID returns the GNU build-id in hex, or "".
 func buildID(f *elf.File, r io.ReaderAt) string {
 	tries := 0
 	for _, p := range f.Progs {
@@ -156,7 +155,7 @@ func noteBuildID(notes []byte, order binary.ByteOrder) string {
 	return ""
 }
 
-// readAt reads exactly size bytes that the caller has bounded.
+// readAt reads exactly size bytes; the caller bounds size.
 func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
 	if offset > 1<<62 || size > maxRead {
 		return nil, errTooLarge
@@ -164,7 +163,7 @@ func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
 	}
-	// The size may be a lie: allocate only if the last byte is really there.
+	// Read the last byte before allocating, as size is untrusted.
 	var last [1]byte
 	if n, err := r.ReadAt(last[:], int64(offset+size-1)); n == 0 {
 		return nil, cmp.Or(err, io.ErrUnexpectedEOF)
@@ -176,7 +175,7 @@ func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
 	return b, nil
 }
 
-// fromSymtab fills t from the first symbol table of a kind that has functions.
+// fromSymtab fills t from the first symbol table of a type that has functions.
 func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxSymbols int) bool {
 	tries := 0
 	for _, s := range f.Sections {
@@ -203,14 +202,14 @@ func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxS
 	return false
 }
 
-// setNames takes the string table into memory if it is small.
+// setNames loads the string table if it is small.
 func (t *table) setNames(r io.ReaderAt, offset, size uint64) error {
 	var text []byte
 	var err error
 	if size <= maxNamesInMemory {
 		text, err = readAt(r, offset, size)
 	} else {
-		_, err = readAt(r, offset+size-1, 1) // the size may be a lie
+		_, err = readAt(r, offset+size-1, 1) // the size is untrusted
 	}
 	if err != nil {
 		return err
@@ -219,13 +218,13 @@ func (t *table) setNames(r io.ReaderAt, offset, size uint64) error {
 	return nil
 }
 
-// setSymbols sorts the functions and ends those without a size (assembly) at
-// the next one or at the end of their section.
+// setSymbols sorts the functions. One without a size, as in assembly, ends at the next
+// function or the end of the section.
 func (t *table) setSymbols(symbols []symbol, sections []extent) {
 	slices.SortFunc(symbols, func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
 	})
-	end := uint64(1<<64 - 1) // start of the next, going backwards
+	end := uint64(1<<64 - 1) // start of the next function
 	for i := len(symbols) - 1; i >= 0; i-- {
 		s := &symbols[i]
 		if i+1 < len(symbols) && symbols[i+1].start > s.start {
@@ -238,7 +237,7 @@ func (t *table) setSymbols(symbols []symbol, sections []extent) {
 	t.symbols = symbols
 }
 
-// extent is a range of addresses; end is the first one after it.
+// extent is an address range, end exclusive.
 type extent struct{ start, end uint64 }
 
 func codeSections(f *elf.File) []extent {
@@ -252,7 +251,7 @@ func codeSections(f *elf.File) []extent {
 	return out
 }
 
-// room is the distance from addr to the end of its section.
+// room returns the distance from addr to the end of its section.
 func room(sections []extent, addr uint64) uint64 {
 	i, ok := slices.BinarySearchFunc(sections, addr, func(e extent, a uint64) int { return cmp.Compare(e.start, a) })
 	if !ok {
@@ -264,8 +263,8 @@ func room(sections []extent, addr uint64) uint64 {
 	return sections[i].end - addr
 }
 
-// functions streams through a symbol table twice and keeps its functions: first
-// it counts them, so that no memory is taken but for what is kept.
+// functions streams the symbol table twice: to count the functions, then to store them
+// in one allocation.
 func functions(f *elf.File, r io.ReaderAt, s *elf.Section, maxSymbols int) ([]symbol, error) {
 	n := 0
 	err := eachFunction(f, r, s, func(symbol) bool {
@@ -311,8 +310,8 @@ func eachFunction(f *elf.File, r io.ReaderAt, s *elf.Section, yield func(symbol)
 	return nil
 }
 
-// function decodes one symbol table entry, if it is a function or a global
-// label in code (assembly does not always give types).
+// function decodes a symbol that is a function, or a global label in code, as in
+// assembly without types.
 func function(f *elf.File, b []byte) (symbol, bool) {
 	var (
 		name        uint32

@@ -7,20 +7,20 @@ import (
 	"io"
 )
 
-// Limits of the headers of a file: 2 MiB of sections, as much of names.
+// Limits of ELF headers: 2 MiB of sections, as much of names.
 const (
-	maxELFSections  = 1 << 14 // programs and libraries have some 50
+	maxELFSections  = 1 << 14 // usually about 50
 	maxELFSegments  = 1 << 10
 	maxSectionNames = 1 << 20 // bytes
-	maxSectionName  = 64      // bytes of one name: those that matter are shorter
+	maxSectionName  = 64      // bytes; those needed are shorter
 )
 
-// newELF reads the headers of an ELF file that may be hostile. debug/elf copies
-// the name of each section, and names may overlap: 16 MiB of headers make it
-// take 200 GiB. It also looks into each compressed section.
+// newELF reads the headers of an untrusted ELF file. debug/elf copies the name of each
+// section, and as names may overlap, 16 MiB of headers can take 200 GiB; it also reads
+// compressed sections.
 //
-// The sections have headers only: reading from them is the caller's. What lies
-// beyond the limits is left out.
+// Sections have headers only; the caller reads their data. What exceeds the limits is
+// left out.
 func newELF(r io.ReaderAt) (*elf.File, error) {
 	var ident [64]byte
 	if n, err := r.ReadAt(ident[:], 0); n < len(ident) {
@@ -63,7 +63,7 @@ func newELF(r io.ReaderAt) (*elf.File, error) {
 	if shoff == 0 {
 		return f, nil
 	}
-	if shnum == 0 || shstrndx == 0xffff { // too many for the header: they are in the first section
+	if shnum == 0 || shstrndx == 0xffff { // too many for the header: stored in the first section
 		first, err := headerTable(r, shoff, shentsize, 1, h.choose(40, 64))
 		if err != nil {
 			return nil, fmt.Errorf("parse ELF file: read sections: %w", err)
@@ -102,7 +102,7 @@ func newELF(r io.ReaderAt) (*elf.File, error) {
 	return f, nil
 }
 
-// headerTable reads n entries of a size; each has at least need bytes.
+// headerTable reads n entries of a size of at least need bytes.
 func headerTable(r io.ReaderAt, at, size, n, need uint64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -120,12 +120,11 @@ func orEOF(err error) error {
 	return err
 }
 
-// words reads the fields of headers of either word size. The caller has seen
-// that they are there.
+// words reads header fields of either word size. The caller checks the length.
 type words struct {
 	b     []byte
 	order binary.ByteOrder
-	wide  bool // 64 bits
+	wide  bool // 64-bit
 	at    int
 }
 

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-const maxGoSteps = 1 << 20 // steps of one table of values by instruction
+const maxGoSteps = 1 << 20 // steps in one pc-value table
 
 var errNoGo = errors.New("no function table of Go 1.18 or later")
 
-// goData finds lines and inlined functions in the table that Go programs carry
-// for their own tracebacks, stripped or not.
+// goData reads lines and inlined functions from Go's function table, which stripped
+// programs keep.
 type goData struct {
 	file    *mapped
 	table   []byte
 	h       pclntab
 	text    uint64
-	inlines []byte // data of functions, or nil if that is not known
-	quantum uint64 // bytes of the smallest instruction
+	inlines []byte // funcdata, or nil if unknown
+	quantum uint64 // size of the smallest instruction
 }
 
-// openGo does not take over the file.
+// openGo does not take ownership of the file.
 func openGo(m *mapped) (*goData, error) {
 	s := goSection(m.elf)
 	if s == nil || m.elf.ByteOrder != binary.LittleEndian {
@@ -39,7 +39,7 @@ func openGo(m *mapped) (*goData, error) {
 		return nil, errNoGo
 	}
 	g := &goData{file: m, table: b, h: h, quantum: uint64(max(b[6], 1))}
-	first, last := h.span(&window{r: bytes.NewReader(m.data), start: s.Offset, size: s.FileSize, order: m.elf.ByteOrder})
+	first, last := h.span(&sectionReader{r: bytes.NewReader(m.data), start: s.Offset, size: s.FileSize, order: m.elf.ByteOrder})
 	text, data, found := goModule(m.elf, bytes.NewReader(m.data), s.Addr, first, last)
 	if g.text, ok = goText(m.elf, h); !ok {
 		g.text = text
@@ -53,8 +53,7 @@ func openGo(m *mapped) (*goData, error) {
 	return g, nil
 }
 
-// hasInlines tells whether the list of inlined functions has the form that is
-// read here: since Go 1.21.
+// hasInlines reports whether the inline tree has the format of Go 1.21 and later.
 func (g *goData) hasInlines() bool {
 	if binary.LittleEndian.Uint32(g.table) != pclntab120 {
 		return false
@@ -63,8 +62,8 @@ func (g *goData) hasInlines() bool {
 	return version != "go1.20" && !strings.HasPrefix(version, "go1.20.")
 }
 
-// goVersion is what a program of Go 1.18 or later says of its compiler; "": it
-// does not. debug/buildinfo reads it, too, by way of debug/elf.
+// goVersion returns the compiler's version, for Go 1.18 and later, or "".
+// debug/buildinfo is not used because of debug/elf.
 func goVersion(m *mapped) string {
 	b, err := m.section(".go.buildinfo", 0)
 	const header, inline = 32, 2
@@ -76,7 +75,7 @@ func goVersion(m *mapped) string {
 	return string(c.next(min(c.uleb(), longest)))
 }
 
-// at returns what the program has at an address, to the end of the segment.
+// at returns the program's data from an address to the end of the segment.
 func (m *mapped) at(addr uint64) []byte {
 	for _, s := range segments(m.elf) {
 		if addr >= s.addr && addr-s.addr < s.size {
@@ -90,9 +89,9 @@ func (m *mapped) at(addr uint64) []byte {
 	return nil
 }
 
-// goFunction is a function's record.
+// goFunction is a function record.
 type goFunction struct {
-	b     []byte // from its record on
+	b     []byte // starting with the record
 	entry uint64
 	size  uint64
 }
@@ -104,18 +103,18 @@ func (f goFunction) word(i int) uint32 {
 	return binary.LittleEndian.Uint32(f.b[i*4:])
 }
 
-// Words of a function's record; those after startLine are only known from Go 1.20 on.
+// Indexes of words in a function record; those after startLine since Go 1.20.
 const (
 	goNameWord = 1
 	goFileWord = 5
 	goLineWord = 6
-	goPCData   = 7 // how many tables
+	goPCData   = 7 // number of pcdata tables
 	goUnitWord = 8
-	goKindWord = 10 // its last byte: how many pieces of data
+	goKindWord = 10 // the last byte is the number of funcdata
 	goDataWord = 11
 )
 
-// function finds the function of an address.
+// function finds the function at an address.
 func (g *goData) function(addr uint64) (f goFunction, ok bool) {
 	functions := g.table[g.h.functions:]
 	word := func(i uint64) uint32 { return binary.LittleEndian.Uint32(functions[i*4:]) }
@@ -135,7 +134,7 @@ func (g *goData) function(addr uint64) (f goFunction, ok bool) {
 	return goFunction{functions[record:], entry, next - entry}, true
 }
 
-// value looks an instruction up in a table of values.
+// value looks up an instruction in a pc-value table.
 func (g *goData) value(table uint32, pc uint64) int32 {
 	b := g.table[g.h.pcs:]
 	if table == 0 || uint64(table) >= uint64(len(b)) {
@@ -179,7 +178,7 @@ func (g *goData) place(f goFunction, pc uint64) (file string, line int) {
 	return sourceFile(zeroEnded(files[name:], maxPathRead)), sourceLine(int64(n))
 }
 
-// chain returns the functions that an address is in, innermost first.
+// chain returns the functions that contain an address, innermost first.
 func (g *goData) chain(addr uint64) []Inlined {
 	f, ok := g.function(addr)
 	if !ok {
@@ -199,13 +198,13 @@ func (g *goData) chain(addr uint64) []Inlined {
 		pc = parent
 	}
 	if last := out[len(out)-1]; last.Function != "" || last.File == "" {
-		return nil // broken
+		return nil // damaged
 	}
 	return out
 }
 
-// inlined finds the function that was inlined at an instruction, and the
-// instruction that stands for its call.
+// inlined returns the function inlined at an instruction, and the instruction of its
+// call.
 func (g *goData) inlined(f goFunction, pc uint64) (name string, parent uint64, ok bool) {
 	const treeTable, treeData, entrySize = 2, 3, 16
 	tables, data := f.word(goPCData), f.word(goKindWord)>>24
@@ -223,9 +222,9 @@ func (g *goData) inlined(f goFunction, pc uint64) (name string, parent uint64, o
 	n := uint64(binary.LittleEndian.Uint32(e[4:]))
 	parent = uint64(binary.LittleEndian.Uint32(e[8:]))
 	if n == 0 || n >= uint64(len(names)) || names[n-1] != 0 || parent >= f.size {
-		return "", 0, false // the list is not where it is looked for
+		return "", 0, false // unknown location
 	}
-	name = readable(zeroEnded(names[n:], maxMangled))
+	name = printableName(zeroEnded(names[n:], maxMangled))
 	return name, parent, name != ""
 }
 
@@ -237,7 +236,7 @@ func (g *goData) source(addr uint64) *Source {
 	return sourceOf(chain)
 }
 
-// zeroEnded is the text up to a zero byte, or as much of it as is allowed.
+// zeroEnded returns the text up to a NUL byte, bounded.
 func zeroEnded(b []byte, most int) string {
 	b = b[:min(len(b), most)]
 	if end := bytes.IndexByte(b, 0); end >= 0 {

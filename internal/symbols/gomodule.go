@@ -6,18 +6,16 @@ import (
 )
 
 const (
-	maxGoModule    = 16 << 20 // bytes of a section that may hold Go's module data
-	maxModuleWords = 64       // words of module data looked at
-	goFuncWord     = 40       // index of gofunc in it, from Go 1.20 on
+	maxGoModule    = 16 << 20 // size limit of sections searched for Go's module data
+	maxModuleWords = 64       // words of module data examined
+	goFuncWord     = 40       // index of gofunc since Go 1.20
 )
 
-// goModule finds the address that function entries count from in programs
-// that a C toolchain linked: its start-up code comes before Go's, and the
-// function table itself does not tell (since Go 1.26, or in relocatable
-// programs). Go's module data does. It begins with the address of the function
-// table; the words whose difference is the length of all functions are the
-// first and the last address of the text. It also has the address that data of
-// functions, such as what was inlined into them, counts from (0: not known).
+// goModule finds the base address of function entries in programs linked by a C
+// toolchain, whose start-up code precedes Go's. Since Go 1.26, and in PIE, the function
+// table does not contain it, but module data does: it starts with the address of the
+// function table, and contains the start and end of text, recognizable by their
+// difference. It also contains the base of funcdata (0: unknown).
 func goModule(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (text, data uint64, ok bool) {
 	if f.Class != elf.ELFCLASS64 || last <= first {
 		return 0, 0, false
@@ -51,8 +49,7 @@ func goModule(f *elf.File, r io.ReaderAt, table uint64, first, last uint32) (tex
 	return 0, 0, false
 }
 
-// relocate writes the addresses that the dynamic linker would, relative to a
-// load address of zero, into the data of a section.
+// relocate applies dynamic relocations to a section's data, with load address zero.
 func relocate(f *elf.File, r io.ReaderAt, addr uint64, data []byte) {
 	var relative uint32
 	switch f.Machine {

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// fromGo fills t from the table that Go programs carry for their own
-// tracebacks, which strip leaves in place. debug/gosym reads it too, but
-// allocates what the file's header asks for, and needs the start of the text,
-// which is not that of .text where a C toolchain linked the program.
+// fromGo fills t from Go's function table, which strip does not remove. debug/gosym
+// trusts the sizes in its header, and needs the start of Go's text, which differs from
+// .text in programs linked by a C toolchain.
 //
-// Understood are the tables of Go 1.18 and later.
+// Supports Go 1.18 and later.
 func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	section := goSection(f)
 	if section == nil || section.FileSize > maxGoTable {
@@ -26,9 +25,9 @@ func fromGo(t *table, f *elf.File, r io.ReaderAt, maxSymbols int) bool {
 	if !ok {
 		return false
 	}
-	// The table is two lists: pairs, and records that they point to.
-	pairs := &window{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
-	records := &window{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
+	// The table consists of pairs and of the records they refer to.
+	pairs := &sectionReader{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
+	records := &sectionReader{r: r, start: section.Offset, size: section.FileSize, order: f.ByteOrder}
 	text, ok := goText(f, h)
 	if !ok {
 		first, last := h.span(pairs)
@@ -53,14 +52,14 @@ func goSection(f *elf.File) *elf.Section {
 	return nil
 }
 
-// pclntab is the header of a Go function table; fields are offsets in it.
+// pclntab is the header of a Go function table; fields are offsets.
 type pclntab struct {
-	count     uint64 // of functions
-	textStart uint64 // 0 from Go 1.26 on, and in relocatable programs
+	count     uint64 // number of functions
+	textStart uint64 // 0 since Go 1.26, and in PIE
 	names     uint64
 	units     uint64 // compilation units: the table after names
 	files     uint64
-	pcs       uint64 // tables of values by instruction
+	pcs       uint64 // pc-value tables
 	functions uint64
 }
 
@@ -69,10 +68,10 @@ const (
 	pclntab120 = 0xfffffff1
 )
 
-// pclntabHeader is the most that the header takes.
+// pclntabHeader is the maximum header size.
 const pclntabHeader = 8 + 8*8
 
-// parsePclntab reads the header of a table of n bytes.
+// parsePclntab parses the header of a table of n bytes.
 func parsePclntab(data []byte, n uint64, order binary.ByteOrder) (h pclntab, ok bool) {
 	if len(data) < 8 || data[4] != 0 || data[5] != 0 || data[7] != 4 && data[7] != 8 {
 		return h, false
@@ -96,7 +95,7 @@ func parsePclntab(data []byte, n uint64, order binary.ByteOrder) (h pclntab, ok 
 	return h, ok
 }
 
-// goText finds the address that function entries count from.
+// goText finds the base address of function entries.
 func goText(f *elf.File, h pclntab) (uint64, bool) {
 	text := f.Section(".text")
 	if text == nil {
@@ -105,26 +104,25 @@ func goText(f *elf.File, h pclntab) (uint64, bool) {
 	if h.textStart >= text.Addr && h.textStart-text.Addr < text.Size {
 		return h.textStart, true
 	}
-	// Where a C toolchain linked the program, its start-up code comes first:
-	// no names are better than wrong ones.
+	// After C start-up code the base is unknown: no names are better than wrong ones.
 	if f.Section(".init") != nil || f.Section(".eh_frame") != nil {
 		return 0, false
 	}
 	return text.Addr, true
 }
 
-// span is where the first function begins and the last one ends.
-func (h pclntab) span(pairs *window) (first, last uint32) {
+// span returns the start of the first function and the end of the last one.
+func (h pclntab) span(pairs *sectionReader) (first, last uint32) {
 	last, _ = pairs.u32(h.functions + h.count*8)
 	first, _ = pairs.u32(h.functions)
 	return first, last
 }
 
-// symbols reads the pairs of entry offset and function record; a record
-// begins with the entry offset again and the offset of the name.
-func (h pclntab) symbols(pairs, records *window, text uint64, maxSymbols int) []symbol {
+// symbols reads the pairs of entry offset and function record; a record starts with the
+// entry offset and the offset of the name.
+func (h pclntab) symbols(pairs, records *sectionReader, text uint64, maxSymbols int) []symbol {
 	n := min(h.count, uint64(maxSymbols))
-	if _, ok := pairs.u32(h.functions + n*8); !ok { // it is not there, whatever the header says
+	if _, ok := pairs.u32(h.functions + n*8); !ok { // beyond the table
 		return nil
 	}
 	out := make([]symbol, 0, n)
@@ -132,7 +130,7 @@ func (h pclntab) symbols(pairs, records *window, text uint64, maxSymbols int) []
 	for i := range n {
 		at := h.functions + i*8
 		record, ok := pairs.u32(at + 4)
-		next, ok2 := pairs.u32(at + 8) // after the last pair is the end of the text
+		next, ok2 := pairs.u32(at + 8) // the last pair is followed by the end of text
 		if !ok || !ok2 {
 			break
 		}

@@ -298,8 +298,8 @@ func TestRefusedLinesAreCounted(t *testing.T) {
 		"too much to decompress": {".debug_abbrev": {0}, ".debug_info": make([]byte, 20<<20)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLines(16<<20, 1)
-			where := lineWhere{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) { return mapBytes(t, file.elf(true)) }}
+			l := newLineCache(16<<20, 1)
+			where := lineOrigin{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) { return mapBytes(t, file.elf(true)) }}
 			for range 3 {
 				if got := l.get(t.Context(), where, []uint64{0x401000}); got[0] != nil && got[0].known() {
 					t.Errorf("got %+v", got[0])

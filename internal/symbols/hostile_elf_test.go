@@ -241,6 +241,6 @@ func FuzzReadable(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		allocates(t, 4<<20, func() { wantPrintable(t, readable(name)) })
+		allocates(t, 4<<20, func() { wantPrintable(t, printableName(name)) })
 	})
 }

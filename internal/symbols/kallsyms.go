@@ -68,7 +68,7 @@ func (k *kernelTable) frames(addrs []uint64) ([]string, *kernelSymbols, error) {
 	if err != nil || len(addrs) == 0 {
 		return out, table, err
 	}
-	if slices.ContainsFunc(at, func(a uint64) bool { return !table.sure(a) }) {
+	if slices.ContainsFunc(at, func(a uint64) bool { return !table.conclusive(a) }) {
 		table = k.refreshed(table)
 	}
 	table.describe(out, addrs, at)
@@ -238,8 +238,8 @@ func (t *kernelSymbols) find(addr uint64) (kernelSymbol, bool) {
 	return s, s.name != 0 && addr-s.addr < maxKernelFunction
 }
 
-// sure tells whether a newer table could not know addr better.
-func (t *kernelSymbols) sure(addr uint64) bool {
+// conclusive tells whether a newer table could not know addr better.
+func (t *kernelSymbols) conclusive(addr uint64) bool {
 	s, ok := t.find(addr)
 	return ok && (s.module == 0 || addr-s.addr < sureModuleOffset)
 }

@@ -8,13 +8,13 @@ import (
 	"path"
 )
 
-// lineData is the debug information of one file: Go's table, its own DWARF, or
-// that of its separate debug file. What is needed is opened.
+// lineData is the debug information of one file: Go's table, DWARF, or a separate debug
+// file, opened on demand.
 type lineData struct {
-	where  lineWhere
+	where  lineOrigin
 	room   int64
-	shared *quota      // of what is decompressed, with other files
-	index  *dwarfIndex // of dwarf, known before it is open
+	shared *quota      // limits decompressed data of all files
+	index  *dwarfIndex // of dwarf, known before it is opened
 
 	program  *mapped // the file itself
 	golang   *goData
@@ -23,7 +23,7 @@ type lineData struct {
 	noneElse bool // there is no DWARF
 }
 
-// source finds where an address is; an empty one if nothing says.
+// source finds the source line of an address; empty: unknown.
 func (d *lineData) source(ctx context.Context, addr uint64) (*Source, error) {
 	if err := d.openGo(); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (d *lineData) source(ctx context.Context, addr uint64) (*Source, error) {
 		if d.golang == nil {
 			return nil, err
 		}
-		d.noneElse = true // only C's part of a program of Go
+		d.noneElse = true // DWARF of the C part of a Go program
 	}
 	if d.dwarf != nil {
 		if s, err := d.dwarf.source(ctx, addr); s != nil || err != nil {
@@ -97,7 +97,7 @@ func (d *lineData) openDWARF(ctx context.Context) error {
 			m.close()
 		}
 	}()
-	if m.elf.Type == elf.ET_REL { // its addresses count from each section
+	if m.elf.Type == elf.ET_REL { // addresses are relative to sections
 		return fmt.Errorf("%w of a program", errNoDWARF)
 	}
 	own, err := openDWARF(ctx, m, d.index, d.room)
@@ -120,9 +120,8 @@ func mapDebug(p debugPath, o opener) (*mapped, error) {
 	return mapFile(f)
 }
 
-// openAlt opens the file that dwz(1) moved common parts to. Without it only
-// some names are missing.
-func openAlt(ctx context.Context, w lineWhere, name, id string, room int64, shared *quota) *dwarfData {
+// openAlt opens the file shared by dwz(1). Without it only some names are missing.
+func openAlt(ctx context.Context, w lineOrigin, name, id string, room int64, shared *quota) *dwarfData {
 	from := debugPath{path: w.path, inRoot: w.inRoot}
 	if w.table.debugAt != nil {
 		from = *w.table.debugAt
@@ -164,7 +163,7 @@ func openAltAt(ctx context.Context, at debugPath, o opener, id string, room int6
 	return d, nil
 }
 
-// bytes is the memory that it takes, pages of files left out.
+// bytes returns the memory used, excluding mapped files.
 func (d *lineData) bytes() int64 {
 	n := d.index.bytes()
 	if d.program != nil {

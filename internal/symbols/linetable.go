@@ -23,14 +23,14 @@ const (
 	lneSetAddress       = 2
 )
 
-// What the columns of the lists of files and directories of DWARF 5 hold.
+// Content types of DWARF 5 file and directory entries.
 const (
 	lnctPath      = 1
 	lnctDirectory = 2
 )
 
-// nameList is a list of files or directories in the header of a line table. It
-// is walked over for the one that is asked for, and not kept.
+// nameList is a list of files or directories in the header. It is scanned for each
+// lookup.
 type nameList struct {
 	at      uint64
 	count   uint64
@@ -38,29 +38,29 @@ type nameList struct {
 	column  [255]struct{ what, form uint32 } // DWARF 5
 }
 
-// lineTable is the line table of a compile unit. It has a fixed size.
+// lineTable is the line table of a compile unit, of fixed size.
 type lineTable struct {
 	unit              *dwarfUnit
-	b                 []byte // from its begin to its end, offsets count from there
+	b                 []byte // base of its offsets
 	program           uint64
 	version           uint16
 	minLength, maxOps uint64
 	lineBase          int64
 	lineRange         byte
 	opcodeBase        byte
-	lengths           [256]byte // of standard opcodes, in arguments
+	lengths           [256]byte // number of operands of standard opcodes
 	dirs, files       nameList
 }
 
-// lineRow is what is wanted of a row.
+// lineRow is the needed part of a row.
 type lineRow struct {
 	addr uint64
 	file uint64
 	line int64
 }
 
-// lineTable reads the header of the unit's line table; nil: there is none that can be read.
-func (u *dwarfUnit) lineTable(w *work) (*lineTable, error) {
+// lineTable reads the header of the unit's line table; nil: none, or damaged.
+func (u *dwarfUnit) lineTable(w *workBudget) (*lineTable, error) {
 	at, ok := u.entry.number(attrStmtList)
 	section := u.file.secs.line
 	if !ok || at >= uint64(len(section)) {
@@ -68,7 +68,7 @@ func (u *dwarfUnit) lineTable(w *work) (*lineTable, error) {
 	}
 	c := cursor{b: section[at:]}
 	size := uint64(c.u32())
-	if c.bad || size > c.left() { // also of 64 bits, which starts with 0xffffffff
+	if c.bad || size > c.left() { // includes 64-bit DWARF, which starts with 0xffffffff
 		return nil, nil
 	}
 	t := &lineTable{unit: u, b: section[at : at+4+size]}
@@ -113,7 +113,7 @@ func (u *dwarfUnit) lineTable(w *work) (*lineTable, error) {
 			}
 			t.dirs.count++
 		}
-		t.files.at, t.files.count = c.at, 1<<32 // ended by an empty name
+		t.files.at, t.files.count = c.at, 1<<32 // terminated by an empty name
 		return t, nil
 	}
 	for _, l := range []*nameList{&t.dirs, &t.files} {
@@ -125,7 +125,7 @@ func (u *dwarfUnit) lineTable(w *work) (*lineTable, error) {
 		if c.bad || l == &t.files {
 			break
 		}
-		for range l.count { // to where the files are
+		for range l.count { // skip to the files
 			if _, _, err := t.name5(w, &c, l); err != nil || c.bad {
 				return nil, skipBroken(err)
 			}
@@ -137,7 +137,7 @@ func (u *dwarfUnit) lineTable(w *work) (*lineTable, error) {
 	return t, nil
 }
 
-// skipBroken lets a table that is broken be one that is not there.
+// skipBroken treats a damaged table as missing.
 func skipBroken(err error) error {
 	if err == errBadEntry { //nolint:errorlint // it is never wrapped
 		return nil
@@ -145,8 +145,8 @@ func skipBroken(err error) error {
 	return err
 }
 
-// name5 walks over one name of DWARF 5.
-func (t *lineTable) name5(w *work, c *cursor, l *nameList) (name value, dir uint64, err error) {
+// name5 scans one DWARF 5 entry.
+func (t *lineTable) name5(w *workBudget, c *cursor, l *nameList) (name value, dir uint64, err error) {
 	if err := w.step(1 + l.columns); err != nil {
 		return name, 0, err
 	}
@@ -165,7 +165,7 @@ func (t *lineTable) name5(w *work, c *cursor, l *nameList) (name value, dir uint
 	return name, dir, nil
 }
 
-// nameText is the text of a name; those within the table are offsets in it.
+// nameText returns the text of a name; values in the table are offsets.
 func (t *lineTable) nameText(v value) string {
 	if v.kind == valText {
 		return textAt(t.b, v.n, maxPathRead)
@@ -173,8 +173,8 @@ func (t *lineTable) nameText(v value) string {
 	return t.unit.text(v, maxPathRead)
 }
 
-// file is the path of a file by its number; "": not known.
-func (t *lineTable) file(w *work, n uint64) (string, error) {
+// file returns the path of a file number, or "".
+func (t *lineTable) file(w *workBudget, n uint64) (string, error) {
 	if t.version >= 5 {
 		name, dir, err := t.at5(w, &t.files, n)
 		if err != nil || name == "" {
@@ -187,7 +187,7 @@ func (t *lineTable) file(w *work, n uint64) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !rooted(below) && dir != 0 {
+		if !isAbsolute(below) && dir != 0 {
 			top, _, err := t.at5(w, &t.dirs, 0)
 			if err != nil {
 				return "", err
@@ -217,8 +217,8 @@ func (t *lineTable) file(w *work, n uint64) (string, error) {
 	}
 }
 
-// at5 is a name of DWARF 5 by its number, and the directory it is in.
-func (t *lineTable) at5(w *work, l *nameList, n uint64) (string, uint64, error) {
+// at5 returns a DWARF 5 name and its directory.
+func (t *lineTable) at5(w *workBudget, l *nameList, n uint64) (string, uint64, error) {
 	if n >= l.count {
 		return "", 0, nil
 	}
@@ -234,8 +234,8 @@ func (t *lineTable) at5(w *work, l *nameList, n uint64) (string, uint64, error) 
 	}
 }
 
-// dir4 is a directory of DWARF 2 to 4 by its number; 0 is where the compiler ran.
-func (t *lineTable) dir4(w *work, n uint64) (string, error) {
+// dir4 returns a directory of DWARF 2 to 4; 0 is the compilation directory.
+func (t *lineTable) dir4(w *workBudget, n uint64) (string, error) {
 	top := t.unit.text(t.unit.entry.vals[attrCompDir], maxPathRead)
 	if n == 0 || n > t.dirs.count {
 		return top, nil
@@ -252,26 +252,26 @@ func (t *lineTable) dir4(w *work, n uint64) (string, error) {
 	}
 }
 
-// rooted tells whether a path begins at a root, also one with a drive.
-func rooted(p string) bool {
+// isAbsolute reports whether a path is absolute, with or without a drive letter.
+func isAbsolute(p string) bool {
 	return strings.HasPrefix(p, "/") || strings.HasPrefix(p, `\`) || len(p) > 2 && p[1] == ':'
 }
 
 func join(dir, name string) string {
 	switch {
-	case rooted(name) || dir == "":
+	case isAbsolute(name) || dir == "":
 		return name
-	case !strings.HasPrefix(dir, "/") && rooted(dir):
+	case !strings.HasPrefix(dir, "/") && isAbsolute(dir):
 		return dir + `\` + name
 	}
 	return path.Join(dir, name)
 }
 
-// find looks an address up: the row that it belongs to.
-func (t *lineTable) find(w *work, addr uint64) (row lineRow, ok bool, err error) {
+// find returns the row of an address.
+func (t *lineTable) find(w *workBudget, addr uint64) (row lineRow, ok bool, err error) {
 	c := cursor{b: t.b, at: t.program}
 	start := lineRow{file: 1, line: 1}
-	now, last, have := start, lineRow{}, false // last is in the sequence that goes on
+	now, last, have := start, lineRow{}, false // last is in the current sequence
 	op := uint64(0)
 	advance := func(n uint64) {
 		op += n

@@ -13,29 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMapped is the size of a file that is mapped; nothing is read by that.
+// maxMapped bounds the size of mapped files. Mapping reads nothing.
 const maxMapped = 64 << 30
 
-// errNoRoom says that a file's debug information takes more memory, once it is
-// decompressed, than is allowed.
+// errNoRoom means that decompressed debug information exceeds the limit.
 var errNoRoom = errors.New("compressed debug information is larger than allowed")
 
-// mapped is an ELF file in memory: pages of the file, which the kernel reads
-// and drops as it sees fit, and sections that had to be decompressed, outside
-// of Go's heap. A file that shrinks meanwhile faults: whoever reads from it
-// must have called debug.SetPanicOnFault and recover. One that is written to
-// meanwhile changes under its reader, so that nothing may be checked first and
-// then be believed.
+// mapped is a mapped ELF file and its decompressed sections, all outside of Go's heap.
+// Reading a file truncated meanwhile faults: callers must use debug.SetPanicOnFault and
+// recover. Data may change at any time, so never check and then read again.
 type mapped struct {
 	elf    *elf.File
 	data   []byte // the whole file
 	extra  [][]byte
-	extraN int64  // bytes of extra
-	shared *quota // of extra, with other files; nil: none
+	extraN int64  // size of extra in bytes
+	shared *quota // shared limit of extra; nil: none
 }
 
-// mapFile maps an ELF file. The file may be closed afterwards. Sections of up
-// to room bytes will be decompressed.
+// mapFile maps an ELF file, which may be closed afterwards. room bounds decompressed
+// sections, in bytes.
 func mapFile(f *os.File) (m *mapped, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -51,7 +47,7 @@ func mapFile(f *os.File) (m *mapped, err error) {
 	return newMapped(data)
 }
 
-// newMapped takes over memory that was mapped.
+// newMapped takes ownership of mapped memory.
 func newMapped(data []byte) (m *mapped, err error) {
 	m = &mapped{data: data}
 	defer func() {
@@ -80,8 +76,8 @@ func (m *mapped) close() {
 	m.extra, m.extraN, m.data, m.elf = nil, 0, nil, nil
 }
 
-// section returns the bytes of a section, or nil if there is none such. They
-// are valid until close.
+// section returns the data of a section, nil if it does not exist. It is valid until
+// close.
 func (m *mapped) section(name string, room int64) ([]byte, error) {
 	s := m.elf.Section(name)
 	if s == nil || s.Type == elf.SHT_NOBITS {
@@ -101,7 +97,7 @@ func (m *mapped) slice(offset, size uint64) ([]byte, error) {
 	return m.data[offset : offset+size : offset+size], nil
 }
 
-// compressionHeader is what a compressed section begins with, in files of 64 bits.
+// compressionHeader is the header of a compressed section (64-bit).
 const compressionHeader = 24
 
 func (m *mapped) decompress(s *elf.Section, packed []byte, room int64) ([]byte, error) {
@@ -135,9 +131,9 @@ func (m *mapped) decompress(s *elf.Section, packed []byte, room int64) ([]byte, 
 	return b, nil
 }
 
-// decompressor reads what is in a compressed section. debug/elf knows how (zlib
-// and zstd, in fixed memory), but only of whole files: it gets one that has
-// headers written here, and this section.
+// decompressor returns a reader of a compressed section. debug/elf supports zlib and
+// zstd in bounded memory, but only in complete files, so it gets this section with
+// synthetic headers.
 func decompressor(packed []byte, order binary.ByteOrder) (io.Reader, error) {
 	const header, entry = 64, 64
 	var h bytes.Buffer
@@ -153,23 +149,23 @@ func decompressor(packed []byte, order binary.ByteOrder) (io.Reader, error) {
 	for _, v := range []any{
 		ident, elf.Section64{},
 		elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED), Off: body, Size: uint64(len(packed))},
-		elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: 8, Size: 1}, // a zero byte of the header
+		elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: 8, Size: 1}, // a zero byte in the header
 	} {
 		if err := binary.Write(&h, order, v); err != nil {
 			return nil, err
 		}
 	}
-	f, err := elf.NewFile(joined{h.Bytes(), packed})
+	f, err := elf.NewFile(concatReader{h.Bytes(), packed})
 	if err != nil {
 		return nil, err
 	}
 	return f.Sections[1].Open(), nil
 }
 
-// joined reads two texts as one.
-type joined struct{ first, second []byte }
+// concatReader reads two byte slices as one.
+type concatReader struct{ first, second []byte }
 
-func (j joined) ReadAt(p []byte, at int64) (int, error) {
+func (j concatReader) ReadAt(p []byte, at int64) (int, error) {
 	if at < 0 || at >= int64(len(j.first)+len(j.second)) {
 		return 0, io.EOF
 	}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMaps is how much of /proc/PID/maps is read. The kernel allows 65,530
-// mappings, which take 8 MB, or 270 MB if each is of a file with the longest of paths.
+// maxMaps bounds the size of /proc/PID/maps: 65,530 mappings take 8 MB, or 270 MB with
+// paths of maximum length.
 const maxMaps = 32 << 20
 
 // mapping is one line of /proc/PID/maps.
 type mapping struct {
-	start, end uint64 // end is the first address after it
+	start, end uint64 // end is exclusive
 	offset     uint64 // in the file
 	dev        uint64 // of the file
 	inode      uint64 // 0: no file
@@ -27,7 +27,7 @@ type mapping struct {
 	name       string // path, pseudo path such as [heap], or empty
 }
 
-// hit is a mapping and the frames that lie in it.
+// hit is a mapping and the frames in it.
 type hit struct {
 	mapping
 	frames []frame
@@ -38,9 +38,9 @@ type frame struct {
 	at    uint64 // address to look up
 }
 
-// findMappings reads maps up to the last mapping that holds one of the
-// addresses, and keeps only those that do: a process may have a million. If
-// also is not nil, it is told of every mapping, until it returns false.
+// findMappings reads maps up to the last mapping that contains one of the addresses and
+// returns those that do. also, if not nil, is called for each mapping until it returns
+// false.
 func findMappings(maps io.Reader, at []uint64, also func(mapping) bool) ([]hit, error) {
 	wanted := make([]frame, len(at))
 	for i, a := range at {
@@ -69,10 +69,10 @@ func findMappings(maps io.Reader, at []uint64, also func(mapping) bool) ([]hit, 
 	return hits, err
 }
 
-// scanMaps hands out mappings in ascending order until yield returns false.
+// scanMaps calls yield for each mapping in ascending order until it returns false.
 func scanMaps(r io.Reader, yield func(mapping) bool) error {
 	scan := bufio.NewScanner(io.LimitReader(r, maxMaps))
-	scan.Buffer(make([]byte, 0, 16<<10), 64<<10) // a path of 4,096 bytes, escaped
+	scan.Buffer(make([]byte, 0, 16<<10), 64<<10) // 4,096 bytes of path, escaped
 	for scan.Scan() {
 		m, err := parseMapping(scan.Text())
 		if err != nil {
@@ -85,7 +85,7 @@ func scanMaps(r io.Reader, yield func(mapping) bool) error {
 	return scan.Err()
 }
 
-// parseMapping reads "start-end perms offset dev inode   name".
+// parseMapping parses "start-end perms offset dev inode name".
 func parseMapping(line string) (mapping, error) {
 	bad := func(what string) (mapping, error) {
 		return mapping{}, fmt.Errorf("parse %s of mapping %.80q", what, line)
@@ -132,7 +132,7 @@ func parseMapping(line string) (mapping, error) {
 
 const deletedSuffix = " (deleted)"
 
-// module is the mapping's name in frames.
+// module returns the mapping's name for frames.
 func (m mapping) module() string {
 	switch {
 	case m.name == "":

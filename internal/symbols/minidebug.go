@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a packed symbol table: 28 MiB in all while it is read.
+// Limits of a compressed symbol table: 28 MiB in total.
 const (
 	maxMiniPacked = 4 << 20
-	maxMini       = 16 << 20 // those of browsers have 10 MB
-	maxMiniDict   = 8 << 20  // that of xz -6
+	maxMini       = 16 << 20 // browsers have 10 MB
+	maxMiniDict   = 8 << 20  // of xz -6
 )
 
 var errXZ = errors.New("not an xz stream of one block of LZMA2")
 
-// miniDebug decompresses the section .gnu_debugdata, which holds an ELF file
-// with the symbols that strip(1) took away (Fedora's programs have it), and
-// hands it to use, which must not keep it. Without such a section nothing is done.
+// miniDebug decompresses .gnu_debugdata, an ELF file with symbols as in Fedora's
+// programs, and passes it to use, which must not retain it. It does nothing without
+// that section.
 func miniDebug(f *elf.File, r io.ReaderAt, use func([]byte)) error {
 	s := f.Section(".gnu_debugdata")
 	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxMiniPacked {
@@ -33,7 +33,7 @@ func miniDebug(f *elf.File, r io.ReaderAt, use func([]byte)) error {
 	if err != nil {
 		return err
 	}
-	// Outside of Go's heap: only what is written to takes memory, and no longer than here.
+	// Outside of Go's heap: only pages written to take memory, and they are freed here.
 	out, err := unix.Mmap(-1, 0, maxMini, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("read .gnu_debugdata: %w", err)
@@ -47,9 +47,8 @@ func miniDebug(f *elf.File, r io.ReaderAt, use func([]byte)) error {
 	return nil
 }
 
-// unxz decompresses an xz stream of one block, which must fit into out, and
-// returns its size. It reads the headers itself: a reader of whole streams
-// allocates whatever dictionary each block asks for.
+// unxz decompresses an xz stream of one block into out and returns its size. It parses
+// the headers itself, since a full reader allocates dictionaries of any size.
 func unxz(b, out []byte) (int, error) {
 	const streamHeader = 12
 	if len(b) < streamHeader+8 || !bytes.HasPrefix(b, []byte("\xfd7zXZ\x00")) {
@@ -57,16 +56,16 @@ func unxz(b, out []byte) (int, error) {
 	}
 	b = b[streamHeader:]
 	size := (int(b[0]) + 1) * 4
-	if b[0] == 0 || size > len(b) { // 0: an index, so the stream is empty
+	if b[0] == 0 || size > len(b) { // 0: index, the stream is empty
 		return 0, errXZ
 	}
 	header, packed := b[1:size-4], b[size:]
 	flags := header[0]
 	header = header[1:]
-	if flags&0x3f != 0 { // more than one filter, or flags of the future
+	if flags&0x3f != 0 { // several filters, or unknown flags
 		return 0, errXZ
 	}
-	for _, there := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // packed and unpacked size
+	for _, there := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // compressed and uncompressed size
 		if !there {
 			continue
 		}
@@ -90,7 +89,7 @@ func unxz(b, out []byte) (int, error) {
 	}
 	n, err := io.ReadFull(r, out)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		// ReadFull says the latter also of a stream that ends well.
+		// ReadFull also returns this for complete streams.
 		if more, again := r.Read(out[n:min(n+1, len(out))]); more == 0 && errors.Is(again, io.EOF) {
 			return n, nil
 		}

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// localTypes are file systems that wait for nothing but a disk of this
-// machine. All others may wait for a server, and so for ever; that of FUSE may
-// be anybody's. "overlay" is judged by who has mounted it, see mountTable.
+// localTypes are file systems that depend on local disks only. Others may wait for a
+// server, or for a FUSE daemon, for ever. For "overlay" see mountTable.
 var localTypes = map[string]bool{
 	"aufs": true, "bcachefs": true, "btrfs": true, "cramfs": true, "devtmpfs": true, "erofs": true, "exfat": true, "ext2": true, "ext3": true,
 	"ext4": true, "f2fs": true, "hugetlbfs": true, "iso9660": true, "jffs2": true, "jfs": true, "minix": true, "nilfs2": true, "ntfs3": true,
@@ -23,7 +22,7 @@ var localTypes = map[string]bool{
 	"tmpfs": true, "ubifs": true, "udf": true, "vfat": true, "xfs": true, "zfs": true,
 }
 
-// mountTable is what a /proc/PID/mountinfo says.
+// mountTable is a parsed /proc/PID/mountinfo.
 type mountTable struct {
 	byID  map[uint64]mount
 	byDev map[uint64]mount
@@ -34,7 +33,7 @@ type mount struct {
 	kind string
 }
 
-const maxMountinfo = 16 << 20 // bytes: some hundred thousand mounts
+const maxMountinfo = 16 << 20 // bytes: a hundred thousand mounts
 
 func readMounts(r io.Reader) (mountTable, error) {
 	t := mountTable{map[uint64]mount{}, map[uint64]mount{}}
@@ -61,7 +60,7 @@ func readMounts(r io.Reader) (mountTable, error) {
 	return t, scan.Err()
 }
 
-// ownMounts is the table of the calling process, read again when it has changed.
+// ownMounts is the cached mount table of the calling process.
 type ownMounts struct {
 	mu    sync.Mutex
 	file  *os.File
@@ -94,8 +93,7 @@ func (o *ownMounts) get(proc string) mountTable {
 	return t
 }
 
-// view is the file system as one process sees it, for one call; pid 0 is
-// tailcam itself.
+// view is the file system as seen by a process, for one call; pid 0: tailcam.
 type view struct {
 	files  *Files
 	pid    int
@@ -109,8 +107,8 @@ func (f *Files) view(pid int) *view {
 	return v
 }
 
-// theirs reads the mounts of the process, once.
-func (v *view) theirs() mountTable {
+// processMounts reads the mounts of the process, once.
+func (v *view) processMounts() mountTable {
 	if v.loaded || v.pid == 0 {
 		return v.mounts
 	}
@@ -126,9 +124,9 @@ func (v *view) theirs() mountTable {
 	return v.mounts
 }
 
-// local judges a mount. An overlay may have anything below it, and users may
-// mount one in a namespace of their own: only those count that tailcam sees,
-// too, such as those of container engines.
+// local reports whether a mount is local. Users may mount overlays over anything in
+// their own namespace, so only those that tailcam sees as well are trusted, such as
+// those of container engines.
 func (v *view) local(m mount) bool {
 	if m.kind == "overlay" && v.files.own.get(v.files.opts.Proc).byDev[m.dev].kind != "overlay" {
 		return false
@@ -136,17 +134,18 @@ func (v *view) local(m mount) bool {
 	return localTypes[m.kind]
 }
 
-// localDevice judges the device of a mapping. One that is mounted nowhere is
-// not local: it may have been FUSE.
+// localDevice reports whether a mapping's device is local. One without a mount is not:
+// it may have been FUSE.
 func (v *view) localDevice(dev uint64) bool {
 	if m, ok := v.files.own.get(v.files.opts.Proc).byDev[dev]; ok {
 		return v.local(m)
 	}
-	m, ok := v.theirs().byDev[dev]
+	m, ok := v.processMounts().byDev[dev]
 	return ok && v.local(m)
 }
 
-// localFile judges where an O_PATH descriptor leads, without asking its file system.
+// localFile reports whether an O_PATH descriptor is on a local file system, without
+// accessing it.
 func (v *view) localFile(fd int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {
@@ -161,10 +160,10 @@ func (v *view) localFile(fd int) bool {
 	if m, ok := v.files.own.get(v.files.opts.Proc).byID[id]; ok {
 		return v.local(m)
 	}
-	if m, ok := v.theirs().byID[id]; ok {
+	if m, ok := v.processMounts().byID[id]; ok {
 		return v.local(m)
 	}
-	// The mount that holds the root of a chroot is in no table: its device may be.
+	// The root mount of a chroot may be missing in the table; its device may be listed.
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, 0, &st); err != nil {
 		return false

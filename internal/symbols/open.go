@@ -14,47 +14,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Opener opens what a Resolver reads. The daemon's helper uses one that asks
-// another process, as the one that parses may open nothing.
+// Opener opens files for a Resolver. In a helper, which may not open files, it asks
+// another process.
 type Opener interface {
 	// Maps opens /proc/PID/maps.
 	Maps(pid int) (*os.File, error)
-	// Mapped opens the files behind mappings of a process, one result each.
+	// Mapped opens the files of mappings, one result each.
 	Mapped(pid int, list []Mapping) []Opened
-	// InRoot opens a program, a library or a debug file as the process sees it.
+	// InRoot opens a program, library or debug file in the root directory of a process.
 	InRoot(pid int, path string) (*os.File, error)
-	// Host is InRoot for the root directory of tailcam itself.
+	// Host is InRoot for tailcam's own root directory.
 	Host(path string) (*os.File, error)
-	// PerfMap opens the map that a just-in-time compiler has written.
+	// PerfMap opens the perf map written by a just-in-time compiler.
 	PerfMap(pid int) (*os.File, error)
 }
 
-// Mapping is a file in the address space of a process.
+// Mapping is a mapped file of a process.
 type Mapping struct {
 	Start, End uint64
 	Dev, Inode uint64
-	Name       string // as /proc/PID/maps has it
+	Name       string // as in /proc/PID/maps
 }
 
-// Opened is a file or the reason why there is none.
+// Opened is a file or an error.
 type Opened struct {
 	File *os.File
 	Err  error
 }
 
-// ErrRemote says that a file was not opened because its file system may wait
-// for a server: NFS, FUSE and the like.
+// ErrRemote means that a file was not opened because its file system, such as NFS or
+// FUSE, may hang.
 var ErrRemote = errors.New("on a file system that may not answer")
 
-// ErrNotProgram says that a file is none that a Resolver reads.
+// ErrNotProgram means that a file is not an ELF program or library.
 var ErrNotProgram = errors.New("neither a program nor a library nor a debug file")
 
 var errNotRegular = fmt.Errorf("not a regular file: %w", ErrNotProgram)
 
-// OpenerOptions tune Files. The zero value of a field is its default.
+// OpenerOptions configures Files. Zero values mean defaults.
 type OpenerOptions struct {
-	Proc  string // where procfs is mounted; default /proc
-	Local bool   // give ErrRemote instead of waiting for a file system that may not answer
+	Proc  string // mount point of procfs; default /proc
+	Local bool   // return ErrRemote for file systems that may hang
 }
 
 // Files opens files in the calling process. It is safe for concurrent use.
@@ -63,7 +63,7 @@ type Files struct {
 	own  ownMounts
 }
 
-// NewOpener makes an opener. A nil opts means defaults.
+// NewOpener returns an opener. opts may be nil.
 func NewOpener(opts *OpenerOptions) *Files {
 	var o OpenerOptions
 	if opts != nil {
@@ -80,9 +80,9 @@ func (f *Files) Maps(pid int) (*os.File, error) {
 	return os.Open(filepath.Join(f.dir(pid), "maps"))
 }
 
-// Mapped implements Opener: the very inode where that is permitted
-// (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN), which also serves deleted and
-// replaced files, else by its path as the process sees it.
+// Mapped implements Opener. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN it opens the
+// mapped inode, even if deleted or replaced, otherwise the path in the root directory
+// of the process.
 func (f *Files) Mapped(pid int, list []Mapping) []Opened {
 	out := make([]Opened, len(list))
 	v := f.view(pid)
@@ -100,7 +100,7 @@ func (f *Files) mapped(v *view, m Mapping) (*os.File, error) {
 	fd, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if strings.HasSuffix(m.Name, deletedSuffix) {
-			return nil, err // what lies there now is another file
+			return nil, err // replaced by another file
 		}
 		fd, err = v.open(m.Name, 0)
 	}
@@ -140,15 +140,14 @@ func (f *Files) Host(path string) (*os.File, error) {
 	return programFile(fd)
 }
 
-// PerfMap implements Opener. The map has the name that the process knows
-// itself by. Like perf it trusts only maps that belong to the process's user
-// or to root.
+// PerfMap implements Opener. The file is named after the pid in the process's own
+// namespace. Like perf, it accepts only files owned by the process's user or by root.
 func (f *Files) PerfMap(pid int) (*os.File, error) {
 	uid, inner, err := f.status(pid)
 	if err != nil {
 		return nil, err
 	}
-	// No link: it could lead to any file of root's.
+	// Not through symlinks, which could lead to any file of root's.
 	fd, err := f.view(pid).open(fmt.Sprintf("/tmp/perf-%d.map", inner), unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
@@ -165,7 +164,7 @@ func (f *Files) PerfMap(pid int) (*os.File, error) {
 	return reopen(fd)
 }
 
-// trustedPerfMap checks whose a map is.
+// trustedPerfMap checks the owner of a perf map.
 func trustedPerfMap(uid uint32, st *unix.Stat_t) error {
 	switch {
 	case st.Uid != uid && st.Uid != 0:
@@ -176,7 +175,7 @@ func trustedPerfMap(uid uint32, st *unix.Stat_t) error {
 	return nil
 }
 
-// status reads the effective user, and the process id in its own namespace.
+// status reads the effective uid, and the pid in the process's own namespace.
 func (f *Files) status(pid int) (uid uint32, inner int, err error) {
 	text, err := os.ReadFile(filepath.Join(f.dir(pid), "status"))
 	if err != nil {
@@ -202,8 +201,8 @@ func (f *Files) status(pid int) (uid uint32, inner int, err error) {
 	return uid, inner, nil
 }
 
-// reopen makes an O_PATH descriptor readable, and closes it. Only regular
-// files: opening a device or a pipe has effects.
+// reopen makes an O_PATH descriptor readable and closes it. It accepts regular files
+// only, as opening devices or pipes has side effects.
 func reopen(fd int) (*os.File, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -216,14 +215,14 @@ func reopen(fd int) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 }
 
-// programFile is reopen for ELF programs and libraries: whoever reads the file may
-// be under somebody else's control, and is not given any file that it asks for.
+// programFile is reopen for ELF programs and libraries. Other files are not handed to a
+// parser, which may be compromised.
 func programFile(fd int) (*os.File, error) {
 	f, err := reopen(fd)
 	if err != nil {
 		return nil, err
 	}
-	var head [20]byte // the magic, the byte order, the type and the machine
+	var head [20]byte // magic, byte order, type and machine
 	if _, err := f.ReadAt(head[:], 0); err != nil {
 		f.Close()
 		if errors.Is(err, io.EOF) {
@@ -231,7 +230,7 @@ func programFile(fd int) (*os.File, error) {
 		}
 		return nil, err
 	}
-	const relocatable, shared = 1, 3 // ET_REL (of dwz), ET_EXEC, ET_DYN; not ET_CORE, which has memory in it
+	const relocatable, shared = 1, 3 // ET_REL (of dwz), ET_EXEC, ET_DYN; not ET_CORE, which contains memory
 	kind := uint16(head[16]) | uint16(head[17])<<8
 	if head[5] == 2 { // ELFDATA2MSB
 		kind = uint16(head[17]) | uint16(head[16])<<8
@@ -243,7 +242,7 @@ func programFile(fd int) (*os.File, error) {
 	return f, nil
 }
 
-// identify tells which file it is, and in which state.
+// identify returns the identity and state of a file.
 func identify(f *os.File) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

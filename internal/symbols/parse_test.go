@@ -74,7 +74,7 @@ func TestReadable(t *testing.T) {
 		strings.Repeat("a", maxName-2) + "éa":              strings.Repeat("a", maxName-2) + "é…",
 		"_Z" + strings.Repeat("N1a", maxMangled):           "_Z" + strings.Repeat("N1a", maxName)[:maxName-2] + "…",
 	} {
-		got := readable(name)
+		got := printableName(name)
 		if got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
@@ -206,7 +206,7 @@ func FuzzPerfMap(f *testing.F) {
 			if start != l.start || size != l.size || name == "" {
 				t.Fatalf("line at %d: got %x %x %q, want %x %x", l.at, start, size, name, l.start, l.size)
 			}
-			wantPrintable(t, readable(name))
+			wantPrintable(t, printableName(name))
 		}
 	})
 }
@@ -235,7 +235,7 @@ func FuzzELF(f *testing.F) {
 			if ok && start > a {
 				t.Fatalf("0x%x is before %q at 0x%x", a, name, start)
 			}
-			wantPrintable(t, readable(name))
+			wantPrintable(t, printableName(name))
 		}
 		table.address(addr)
 	})

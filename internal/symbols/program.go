@@ -15,13 +15,13 @@ import (
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
-// maxSimilar is among how many names one is looked for that was meant.
+// maxSimilar bounds the search for similar names.
 const maxSimilar = 5000
 
-// Function returns where in a program or library a function begins, and its
-// size. The path is absolute; behind /proc/PID/root it is looked up as that
-// process sees it. The file may be hostile: all is bounded but the time that
-// opening takes. ErrRemote: it was not opened.
+// Function returns the offset and size of a function in a program or library. The path
+// is absolute; below /proc/PID/root it is resolved as in that process. The file may be
+// hostile: everything but the time to open it is bounded. Returns ErrRemote if it was
+// not opened.
 func (r *Resolver) Function(path, name string) (offset, size uint64, err error) {
 	err = r.withProgram(path, func(m *mapped) error {
 		offset, size, err = m.function(name)
@@ -30,8 +30,8 @@ func (r *Resolver) Function(path, name string) (offset, size uint64, err error) 
 	return offset, size, err
 }
 
-// Static returns every place of a usdt probe in a program or library; else it
-// is like Function.
+// Static returns all locations of a USDT probe in a program or library. See Function
+// for the path and errors.
 func (r *Resolver) Static(path, provider, name string) (list []usdt.Place, err error) {
 	err = r.withProgram(path, func(m *mapped) error {
 		notes, err := usdt.Notes(m.elf)
@@ -42,21 +42,21 @@ func (r *Resolver) Static(path, provider, name string) (list []usdt.Place, err e
 		if err != nil {
 			return fmt.Errorf("read its usdt probes: %w", err)
 		}
-		// What is written to meanwhile must not change under the reader.
+		// Copy: the file may change while it is parsed.
 		list, err = usdt.Places(m.elf, bytes.Clone(data), provider, name)
 		return err
 	})
 	return list, err
 }
 
-// Answers tells whether a program or library can be read now.
+// Answers returns an error if a program or library cannot be read.
 func (r *Resolver) Answers(path string) error {
 	return r.withProgram(path, func(*mapped) error { return nil })
 }
 
-// withProgram runs fn with a file, whose name is put before any error.
+// withProgram calls fn with an open program and adds its path to errors.
 func (r *Resolver) withProgram(path string, fn func(*mapped) error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file may shrink
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file may be truncated
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("parse ELF file: %v", p)
@@ -109,8 +109,7 @@ func (r *Resolver) program(path string) (*os.File, error) {
 	return r.opener.Host(path)
 }
 
-// function finds a function by its name among all symbols. Of several that
-// have it the last counts.
+// function finds a function by name. Of several the last one is used.
 func (m *mapped) function(name string) (offset, size uint64, err error) {
 	entry := elf.Sym64Size
 	if m.elf.Class == elf.ELFCLASS32 {
@@ -141,11 +140,11 @@ func (m *mapped) function(name string) (offset, size uint64, err error) {
 				}
 				some = true
 				at := text[sym.name:]
-				if has(at, name) {
+				if hasName(at, name) {
 					found = &sym
 				}
 				if found == nil && len(similar) < maxSimilar {
-					if s := near(at, name); s != "" {
+					if s := similarName(at, name); s != "" {
 						similar = append(similar, s)
 					}
 				}
@@ -171,7 +170,7 @@ func (m *mapped) function(name string) (offset, size uint64, err error) {
 	return 0, 0, fmt.Errorf("function %s is not in its code", name)
 }
 
-// isFunction tells functions from labels, which assembly may have instead.
+// isFunction distinguishes functions from labels of assembly.
 func (m *mapped) isFunction(b []byte) bool {
 	if m.elf.Class == elf.ELFCLASS32 {
 		return elf.ST_TYPE(b[12]) == elf.STT_FUNC
@@ -179,16 +178,16 @@ func (m *mapped) isFunction(b []byte) bool {
 	return elf.ST_TYPE(b[4]) == elf.STT_FUNC
 }
 
-// has tells whether a name stands at the begin of text, perhaps with a version.
-func has(text []byte, name string) bool {
+// hasName reports whether text starts with a name, optionally with a version.
+func hasName(text []byte, name string) bool {
 	if len(text) <= len(name) || string(text[:len(name)]) != name {
 		return false
 	}
 	return text[len(name)] == 0 || text[len(name)] == '@'
 }
 
-// near returns the name at the begin of text if it is about as long as another.
-func near(text []byte, name string) string {
+// similarName returns the name at the start of text if it has a similar length.
+func similarName(text []byte, name string) string {
 	most := len(name) + len(name)/3 + 1
 	if len(name) > 64 {
 		return ""

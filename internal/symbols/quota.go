@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// errInUse says that others have the memory now.
+// errInUse means that others use the memory.
 var errInUse = errors.New("memory is in use")
 
-// quota is memory that several share. It is safe for concurrent use; nil is without limit.
+// quota is a shared memory limit. It is safe for concurrent use; nil means no limit.
 type quota struct {
 	limit int64
 	used  atomic.Int64
-	free  func() bool // makes somebody give some back; false: nobody can
+	free  func() bool // frees some memory; false: nothing to free
 }
 
-// take takes n bytes, or fails.
+// take reserves n bytes or fails.
 func (q *quota) take(n int64) error {
 	if q == nil {
 		return nil

@@ -1,6 +1,6 @@
 package symbols
 
-// Kinds of entries of .debug_rnglists.
+// Entry kinds of .debug_rnglists.
 const (
 	rleEnd = iota
 	rleBaseAddressx
@@ -12,9 +12,9 @@ const (
 	rleStartLength
 )
 
-// ranges hands out the addresses of an entry, each with the first one after it,
-// until yield returns false. What is torn ends early.
-func (u *dwarfUnit) ranges(w *work, e *entry, yield func(start, end uint64) bool) error {
+// ranges calls yield for each address range (end exclusive) of an entry until it
+// returns false. Truncated data ends the list.
+func (u *dwarfUnit) ranges(w *workBudget, e *entry, yield func(start, end uint64) bool) error {
 	low, ok := u.address(e.vals[attrLow])
 	if high := e.vals[attrHigh]; ok {
 		if high.kind == valNumber {
@@ -46,7 +46,7 @@ func (u *dwarfUnit) ranges(w *work, e *entry, yield func(start, end uint64) bool
 }
 
 // rangeList reads a list of .debug_ranges.
-func (u *dwarfUnit) rangeList(w *work, at uint64, yield func(start, end uint64) bool) error {
+func (u *dwarfUnit) rangeList(w *workBudget, at uint64, yield func(start, end uint64) bool) error {
 	base := u.base
 	c := cursor{b: u.file.secs.ranges, at: at}
 	for {
@@ -66,7 +66,7 @@ func (u *dwarfUnit) rangeList(w *work, at uint64, yield func(start, end uint64) 
 }
 
 // rangeList5 reads a list of .debug_rnglists.
-func (u *dwarfUnit) rangeList5(w *work, at uint64, yield func(start, end uint64) bool) error {
+func (u *dwarfUnit) rangeList5(w *workBudget, at uint64, yield func(start, end uint64) bool) error {
 	base := u.base
 	c := cursor{b: u.file.secs.rnglists, at: at}
 	for {
@@ -78,7 +78,7 @@ func (u *dwarfUnit) rangeList5(w *work, at uint64, yield func(start, end uint64)
 			return err
 		}
 		var start, end uint64
-		known := true // both addresses are
+		known := true // both addresses are known
 		switch kind {
 		case rleBaseAddressx:
 			base, _ = u.indexed(c.uleb())

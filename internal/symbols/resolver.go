@@ -1,8 +1,8 @@
-// Package symbols turns addresses into frames that people can read.
+// Package symbols symbolizes addresses.
 //
-// Kernel addresses are looked up in /proc/kallsyms, user addresses in the ELF
-// files that a process has mapped. Both the processes and their files are
-// hostile input here: everything read from them is bounded in size and time.
+// Kernel symbols come from /proc/kallsyms, user symbols from the ELF files mapped by a
+// process. Processes and their files are untrusted: everything read from them is
+// bounded in size and time.
 package symbols
 
 import (
@@ -22,25 +22,24 @@ import (
 	"github.com/tailcam/tailcam/internal/process/within"
 )
 
-// Options tune a Resolver. The zero value of a field is its default.
+// Options configures a Resolver. Zero values mean defaults.
 type Options struct {
-	MaxFiles       int           // symbol tables kept; default 512
-	NoLines        bool          // look for no debug files, source lines and inlined functions
-	MaxLineBytes   int64         // of decompressed debug information and of indexes; default 64 MiB
-	MaxBytes       int64         // bytes of symbol tables kept; default 48 MiB
-	MaxSymbols     int           // symbols taken of one file; default 1,048,576
+	MaxFiles       int           // cached symbol tables; default 512
+	NoLines        bool          // no debug files, source lines and inlined functions
+	MaxLineBytes   int64         // bytes of decompressed debug information and indexes; default 64 MiB
+	MaxBytes       int64         // bytes of cached symbol tables; default 48 MiB
+	MaxSymbols     int           // symbols per file; default 1,048,576
 	Timeout        time.Duration // of one call of User; default 5s
-	Concurrent     int           // calls of User that read at once; default 4
-	ReloadInterval time.Duration // /proc/kallsyms is read again at most this often; default 30s
-	Proc           string        // where procfs is mounted; default /proc
-	Root           string        // where the kernel's debug file is looked for; default /
+	Concurrent     int           // concurrent calls of User; default 4
+	ReloadInterval time.Duration // minimum interval between reads of /proc/kallsyms; default 30s
+	Proc           string        // mount point of procfs; default /proc
+	Root           string        // where to look for the kernel's debug file; default /
 
-	Opener Opener // of all files of processes, and of debug files; default NewOpener
-	// Refuse tells that a file is not to be read, by its device and inode; nil: none.
+	Opener Opener // for files of processes and debug files; default NewOpener
+	// Refuse reports whether not to read a file; nil: read all.
 	Refuse func(dev, ino uint64) bool
-	// Working is told which file is being read for which process; what it
-	// returns is called when that is done, and late or never if it goes on in
-	// the background. Nil: nobody is told.
+	// Working is called when a file is read for a process; the function it returns is
+	// called at the end, which may be late or never for background work. May be nil.
 	Working func(pid int, dev, ino uint64) (done func())
 }
 
@@ -70,39 +69,39 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Stats counts what a Resolver holds and what it had to give up.
+// Stats are counters and the state of a Resolver.
 type Stats struct {
-	Files    int    // files with a table in the cache
-	Bytes    int64  // size of these tables
-	Evicted  uint64 // files dropped to stay within the limits
-	Timeouts uint64 // calls of User that did not end in time or were not begun
-	Stuck    int    // calls of User that were left behind and still run
+	Files    int    // cached files
+	Bytes    int64  // size of their tables
+	Evicted  uint64 // files evicted to meet the limits
+	Timeouts uint64 // calls of User that timed out or were not started
+	Stuck    int    // abandoned calls of User still running
 
-	Lines        int    // addresses whose source is known, or known not to be
-	LineBytes    int64  // memory of open debug information, the files themselves left out
-	LineFailed   uint64 // looks into debug information that failed
-	LinesRefused uint64 // of these: the file asked for more memory or work than one may
-	LinesQueued  int    // looks under way or waiting
-	Remote       uint64 // files left alone because their file system may not answer
+	Lines        int    // cached addresses, with or without source line
+	LineBytes    int64  // open debug information, excluding mapped files
+	LineFailed   uint64 // failed requests for source lines
+	LinesRefused uint64 // of these: memory or work limit exceeded
+	LinesQueued  int    // requests in progress or waiting
+	Remote       uint64 // files skipped because their file system may hang
 }
 
-// Resolver turns addresses into frames. It is safe for concurrent use.
+// Resolver symbolizes addresses. It is safe for concurrent use.
 type Resolver struct {
 	opts     Options
 	opener   Opener
 	remote   atomic.Uint64
 	kernel   *kernelTable
 	cache    *cache
-	lines    *lines // nil: switched off
+	lines    *lineCache // nil: disabled
 	vmlinux  vmlinux
-	kept     keep
+	kept     mapsCache
 	vdso     vdso
 	perf     perfMaps
 	gate     *within.Gate[int]
 	timeouts atomic.Uint64
 }
 
-// New makes a resolver. It reads nothing yet. A nil opts means defaults.
+// New returns a resolver. It reads nothing yet. opts may be nil.
 func New(opts *Options) *Resolver {
 	o := opts.withDefaults()
 	r := &Resolver{
@@ -110,32 +109,31 @@ func New(opts *Options) *Resolver {
 		kernel:  newKernelTable(filepath.Join(o.Proc, "kallsyms"), o.ReloadInterval),
 		cache:   newCache(o.MaxFiles, o.MaxBytes),
 		gate:    within.NewGate[int](o.Concurrent),
-		kept:    newKeep(),
+		kept:    newMapsCache(),
 		opener:  o.Opener,
 		vmlinux: vmlinux{proc: o.Proc, root: o.Root, open: o.Opener.Host},
 	}
 	if !o.NoLines {
-		r.lines = newLines(o.MaxLineBytes, lineThreads)
+		r.lines = newLineCache(o.MaxLineBytes, lineThreads)
 	}
 	return r
 }
 
-// Prepare reads what is the same for all processes. After it User and
-// KernelLines open nothing but by way of Options.Opener.
+// Prepare reads what is common to all processes. Afterwards User and KernelLines open
+// files only through Options.Opener.
 func (r *Resolver) Prepare() {
 	r.vdso.once.Do(r.vdso.load)
-	r.vmlinux.facts.Do(r.vmlinux.readFacts)
+	r.vmlinux.once.Do(r.vmlinux.readFacts)
 }
 
-// Kernel names kernel addresses, innermost frame first: "symbol+0xoff" or
-// "symbol+0xoff [module]". It always returns one frame an address; those
-// without a name read "[unknown] 0xaddr". The error, if any, says what to
-// change so that names appear; see ErrHidden.
+// Kernel symbolizes kernel addresses, innermost frame first, as "symbol+0xoff" or
+// "symbol+0xoff [module]". It returns one frame per address; unknown ones are
+// "[unknown] 0xaddr". The error says how to make symbols available, see ErrHidden.
 //
-// All but the first address are taken as return addresses: the instruction
-// before them is the one looked up.
+// All addresses but the first are return addresses: the preceding instruction is looked
+// up.
 //
-// Sources are known where the kernel's own debug file is installed; modules have none.
+// Source lines need the kernel's debug file; modules have none.
 func (r *Resolver) Kernel(addrs []uint64) (Stack, error) {
 	frames, table, err := r.kernel.frames(addrs)
 	out := &result{frames: frames}
@@ -145,20 +143,19 @@ func (r *Resolver) Kernel(addrs []uint64) (Stack, error) {
 	return out.stack(), err
 }
 
-// KernelNames is Kernel without the sources, which is quick.
+// KernelNames is Kernel without source lines, which is fast.
 func (r *Resolver) KernelNames(addrs []uint64) ([]string, error) {
 	frames, _, err := r.kernel.frames(addrs)
 	return frames, err
 }
 
-// ReloadKernel reads the kernel's symbols again, for modules or BPF programs
-// that were loaded since. Kernel does so by itself for addresses that it does
-// not know, but cannot notice that a name has changed.
+// ReloadKernel reads kernel symbols again, for modules and BPF programs loaded since.
+// Kernel does so for unknown addresses, but does not notice changed names.
 func (r *Resolver) ReloadKernel() error {
 	return r.kernel.reload()
 }
 
-// Stats tells what the resolver holds and has given up.
+// Stats returns the counters and the state.
 func (r *Resolver) Stats() Stats {
 	s := r.cache.stats()
 	s.Timeouts = r.timeouts.Load()
@@ -187,7 +184,7 @@ func (r *Resolver) User(pid int, addrs []uint64) Stack {
 	if len(addrs) == 0 {
 		return Stack{}
 	}
-	own := slices.Clone(addrs) // a call left behind must not see the caller's changes
+	own := slices.Clone(addrs) // an abandoned call must not see changes by the caller
 	out := newResult(own)
 	_, err := within.Do(r.gate, pid, r.opts.Timeout, func() struct{} {
 		ctx, cancel := context.WithTimeout(context.Background(), r.opts.Timeout*3/4)
@@ -213,13 +210,13 @@ func (r *Resolver) user(ctx context.Context, pid int, addrs []uint64, out *resul
 	hits, err := p.mappings(lookups(addrs), now)
 	if err != nil {
 		p.ended = true
-		hits, p.gone = r.kept.hits(pid, lookups(addrs), now)
+		hits, p.gone = r.kept.find(pid, lookups(addrs), now)
 	}
 	p.resolve(ctx, hits, addrs, out)
 }
 
-// mappings finds the addresses in the process's maps, and remembers these. A
-// process that has ended, or is about to, has none: an error.
+// mappings finds the mappings of addresses and caches them. It fails if the process has
+// exited or is exiting.
 func (p *target) mappings(at []uint64, now time.Time) ([]hit, error) {
 	f, err := p.resolver.opener.Maps(p.pid)
 	if err != nil {
@@ -228,7 +225,7 @@ func (p *target) mappings(at []uint64, now time.Time) ([]hit, error) {
 	defer f.Close()
 	var also func(mapping) bool
 	lines := 0
-	sight := p.resolver.kept.sighting(p.pid, now)
+	sight := p.resolver.kept.record(p.pid, now)
 	if sight != nil {
 		also = func(m mapping) bool {
 			lines++
@@ -248,15 +245,15 @@ func (p *target) mappings(at []uint64, now time.Time) ([]hit, error) {
 	return hits, nil
 }
 
-// emptyFile tells whether a file has nothing at its beginning.
+// emptyFile reports whether a file has no content at its beginning.
 func emptyFile(f *os.File) bool {
 	var b [1]byte
 	n, err := f.ReadAt(b[:], 0)
 	return n == 0 && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ESRCH))
 }
 
-// lookups gives the address to look up for each frame: a return address may
-// already belong to the next function, so the one before it is taken.
+// lookups returns the address to look up for each frame: for return addresses the byte
+// before, as the next instruction may belong to another function.
 func lookups(addrs []uint64) []uint64 {
 	out := slices.Clone(addrs)
 	for i := range out {

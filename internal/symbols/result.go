@@ -6,23 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what one stack may say. Stacks of 127 frames with the names and
-// paths that compilers make take 10 to 30 KiB; who writes his own debug
-// information could make it megabytes, in every event.
+// Limits of one stack. Stacks of 127 frames with long names and paths take 10 to 30
+// KiB; hostile debug information could add megabytes to every event.
 const (
-	maxStackNames = 32 << 10 // bytes of frames, from which on each is cut to shortName
-	maxStackBytes = 64 << 10 // of frames and sources together; then sources are left out
+	maxStackNames = 32 << 10 // bytes of frames beyond which each is truncated to shortName
+	maxStackBytes = 64 << 10 // of frames and sources; beyond that, sources are left out
 	shortName     = 96
 )
 
-// result is a stack that is being named. Who waits for it may take what there
-// is when the time is over, while the rest still works.
+// result is a stack being symbolized. It can be read at any time, while work on it
+// continues.
 type result struct {
 	mu      sync.Mutex
 	frames  []string
 	sources []Source
 	names   int // bytes of frames
-	bytes   int // … and of sources
+	bytes   int // of frames and sources
 }
 
 func newResult(addrs []uint64) *result {
@@ -38,15 +37,15 @@ func (r *result) set(i int, frame string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(frame) > shortName && r.names-len(r.frames[i])+len(frame) > maxStackNames {
-		frame = shortened(frame, shortName)
+		frame = truncate(frame, shortName)
 	}
 	more := len(frame) - len(r.frames[i])
 	r.names, r.bytes = r.names+more, r.bytes+more
 	r.frames[i] = frame
 }
 
-// setSource cuts what does not fit: first the inlined functions go, outermost
-// first, then all of it.
+// setSource adds a source as far as it fits: without some inlined functions, outermost
+// first, or not at all.
 func (r *result) setSource(i int, s *Source) {
 	if s == nil || !s.known() {
 		return
@@ -61,7 +60,7 @@ func (r *result) setSource(i int, s *Source) {
 			own.Inlined = own.Inlined[:len(own.Inlined)-1]
 		}
 		if n := len(own.Inlined); n > 0 {
-			own.Inlined[n-1].Function += truncatedSuffix // some are missing
+			own.Inlined[n-1].Function += truncatedSuffix // truncated
 		}
 		if own.size() > room {
 			return
@@ -80,8 +79,8 @@ func (r *result) stack() Stack {
 	return Stack{slices.Clone(r.frames), slices.Clone(r.sources)}
 }
 
-// shortened cuts a text, and marks that.
-func shortened(s string, most int) string {
+// truncate truncates a text and marks that.
+func truncate(s string, most int) string {
 	end := most - len(truncatedSuffix)
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--

@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Magic numbers of file systems whose files have another device in
-// /proc/PID/maps than stat(2) tells: subvolumes, and layers.
+// Magic numbers of file systems on which /proc/PID/maps shows another device than
+// stat(2): those with subvolumes or layers.
 const (
 	magicBtrfs    = 0x9123683e
 	magicBcachefs = 0xca451a4e
 	magicOverlay  = 0x794c7630
 )
 
-// sameFile tells whether an open file is the one that was mapped: the process
-// may have mapped another one since its maps were read, and another file may
-// have taken the place of the path. Names of another file are worse than none.
+// sameFile returns an error if an open file is not the mapped one. The mapping or the
+// path may have changed since maps was read, and names of another file are worse than
+// none.
 func sameFile(f *os.File, id fileID, dev, inode uint64) error {
 	if id.ino == inode && id.dev == dev {
 		return nil

@@ -1,39 +1,41 @@
 package symbols
 
-// Stack is what is known of the addresses of one call, innermost frame first.
+import "unicode/utf8"
+
+// Stack is a symbolized stack, innermost frame first.
 type Stack struct {
-	Frames []string // one an address; see Resolver.User and Resolver.Kernel
-	// Sources holds one for each frame, those that are not known empty. It is
-	// nil if none is known, or did not become known in time.
+	Frames []string // one per address; see Resolver.User and Resolver.Kernel
+	// Sources has one element per frame, empty if unknown. It is nil if none is known
+	// in time.
 	Sources []Source
 }
 
-// Source is where in the source text a frame is.
+// Source is the source position of a frame.
 type Source struct {
-	File string // as the compiler knew it; empty: not known
-	Line int    // 1 is the first; 0: not known
-	// Inlined are the functions that the compiler put into the frame's own one,
-	// innermost first. They were called where File and Line say.
+	File string // as recorded by the compiler; "": unknown
+	Line int    // from 1; 0: unknown
+	// Inlined are functions inlined into the frame's function, innermost first. File
+	// and Line are the outermost call.
 	Inlined []Inlined
 }
 
-// Inlined is a function that has no frame of its own.
+// Inlined is an inlined function.
 type Inlined struct {
 	Function string
 	File     string
-	Line     int // where in it, or where it went on to the next inner one
+	Line     int // position in it, or of the call to the next inner one
 }
 
 func (s *Source) known() bool { return s.File != "" || len(s.Inlined) > 0 }
 
 const (
-	maxInlined  = 32   // functions inlined into each other: more than people read
-	maxPathRead = 4096 // bytes of a source file's name
-	maxPath     = 512  // bytes of it that are told: its end
+	maxInlined  = 32   // depth of inlining
+	maxPathRead = 4096 // bytes of a file name
+	maxPath     = 512  // bytes kept of it: its end
 )
 
-// sourceOf turns a chain of functions, the innermost first, and the places
-// they are at, into a source: the last function is the frame's own.
+// sourceOf converts functions and positions, innermost first, to a source. The last
+// function is the frame's own.
 func sourceOf(chain []Inlined) *Source {
 	if len(chain) == 0 {
 		return &Source{}
@@ -46,7 +48,7 @@ func sourceOf(chain []Inlined) *Source {
 	return s
 }
 
-// bytes is the memory that it takes, about.
+// bytes returns the approximate memory used.
 func (s *Source) bytes() int64 {
 	if s == nil {
 		return 0
@@ -58,11 +60,31 @@ func (s *Source) bytes() int64 {
 	return int64(n)
 }
 
-// size is what it adds to an event: its texts, and some bytes for each number.
+// size returns the approximate size in an event.
 func (s *Source) size() int {
 	n := 16 + len(s.File)
 	for _, f := range s.Inlined {
 		n += 16 + len(f.Function) + len(f.File)
 	}
 	return n
+}
+
+// sourceFile makes a file name printable and keeps its end if it is too long.
+func sourceFile(name string) string {
+	if len(name) <= maxPath {
+		return clean(name)
+	}
+	start := len(name) - maxPath
+	for start < len(name) && !utf8.RuneStart(name[start]) {
+		start++
+	}
+	return truncatedSuffix + clean(name[start:])
+}
+
+// sourceLine bounds a line number.
+func sourceLine(n int64) int {
+	if n < 0 || n > 1<<31-1 {
+		return 0
+	}
+	return int(n)
 }

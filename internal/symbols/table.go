@@ -10,48 +10,48 @@ import (
 	"strings"
 )
 
-// symbol is a function of a file.
+// symbol is a function.
 type symbol struct {
 	start uint64 // ELF virtual address
 	size  uint32
 	name  uint32 // offset in the string table
 }
 
-// segment is a loaded part of a file.
+// segment is a loadable segment.
 type segment struct {
 	offset, size, addr uint64
 	executable         bool
 }
 
-// table holds the functions of one ELF file. It is immutable once read.
+// table is the functions of one ELF file. It is immutable.
 type table struct {
 	buildID  string
 	segments []segment
 	symbols  []symbol // by start
-	// The string table: in memory if it is small, else read from the file.
+	// String table, nil if it is read from the file.
 	strings             []byte
 	stringsAt, stringsN int64
 
 	id       contentID  // set by the cache
-	full     bool       // symbols are all functions, not only the exported ones
-	hasLines bool       // the file itself has DWARF
-	hasGo    bool       // the file has Go's own table
-	debug    debugRef   // what leads to the separate debug file
-	debugAt  *debugPath // where that was found, or nil
+	full     bool       // symbols has all functions, not only exported ones
+	hasLines bool       // the file contains DWARF
+	hasGo    bool       // the file contains Go's function table
+	debug    debugRef   // reference to the separate debug file
+	debugAt  *debugPath // its location, or nil
 }
 
 const (
-	maxNamesInMemory = 8 << 20 // bytes of a string table; names of a larger one are read from the file
-	maxAliases       = 16      // names considered for one address
-	maxOverlap       = 16      // symbols looked at for one that spans the address
+	maxNamesInMemory = 8 << 20 // bytes; larger string tables stay in the file
+	maxAliases       = 16      // names considered per address
+	maxOverlap       = 16      // symbols examined for one that contains the address
 )
 
-// bytes is the memory that the table takes, about.
+// bytes returns the approximate memory used.
 func (t *table) bytes() int64 {
 	return int64(len(t.symbols))*16 + int64(len(t.strings)) + int64(len(t.segments))*32 + 256
 }
 
-// address turns an offset in the file into an ELF virtual address.
+// address converts a file offset to an ELF virtual address.
 func (t *table) address(offset uint64) (uint64, bool) {
 	found := false
 	var addr uint64
@@ -68,7 +68,7 @@ func (t *table) address(offset uint64) (uint64, bool) {
 	return addr, found
 }
 
-// find returns the name and the start of the function that holds addr.
+// find returns the name and start of the function at addr.
 func (t *table) find(addr uint64, file io.ReaderAt) (name string, start uint64, ok bool) {
 	i, _ := slices.BinarySearchFunc(t.symbols, addr, func(s symbol, a uint64) int {
 		if s.start <= a {
@@ -88,7 +88,7 @@ func (t *table) find(addr uint64, file io.ReaderAt) (name string, start uint64, 
 	return "", 0, false
 }
 
-// bestName chooses among the symbols that start where symbol i does and hold addr.
+// bestName selects among the symbols with the same start as symbol i that contain addr.
 func (t *table) bestName(i int, addr uint64, file io.ReaderAt) string {
 	start, best := t.symbols[i].start, ""
 	for n := 0; i >= 0 && n < maxAliases && t.symbols[i].start == start; i, n = i-1, n+1 {
@@ -102,8 +102,8 @@ func (t *table) bestName(i int, addr uint64, file io.ReaderAt) string {
 	return best
 }
 
-// betterName prefers what people call a function: fewer leading underscores
-// (read, not __read), unless mangled; then the shorter; then the first in order.
+// betterName prefers fewer leading underscores (read, not __read) unless mangled, then
+// shorter names, then lexical order.
 func betterName(a, b string) bool {
 	return cmp.Or(
 		cmp.Compare(underscores(a), underscores(b)),
@@ -137,13 +137,12 @@ func (t *table) name(offset uint32, file io.ReaderAt) string {
 		text = text[:end]
 	}
 	if end := bytes.IndexByte(text, '@'); end > 0 && !t.hasGo {
-		text = text[:end] // the version of a library's symbol
+		text = text[:end] // version of a library symbol
 	}
 	return string(text)
 }
 
-// identity tells tables apart by build-id and content: a build-id alone can be
-// forged by whoever wrote the file.
+// identity identifies a table by build-id and content, as a build-id can be forged.
 func (t *table) identity(seed maphash.Seed) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -165,7 +164,7 @@ func (t *table) identity(seed maphash.Seed) uint64 {
 		h.Write(b[:16])
 	}
 	h.Write(t.strings)
-	// Where the lines are is part of what is shared.
+	// The location of debug information is part of it.
 	if t.hasLines {
 		h.WriteByte(1)
 	}

@@ -8,39 +8,39 @@ import (
 	"strings"
 )
 
-// target is the process whose addresses are looked up, for one call.
+// target is the process whose addresses are looked up in one call.
 type target struct {
-	pid      int
-	resolver *Resolver
-	gone     map[uint64]fileID // files by start of their mapping, of a process that has ended
-	ended    bool
-	wanted   map[*table]*lineWant
+	pid          int
+	resolver     *Resolver
+	gone         map[uint64]fileID // of a process that has exited: files by start of their mapping
+	ended        bool
+	lineRequests map[*table]*lineRequest
 }
 
-// lineWant are addresses of one file whose source is wanted.
-type lineWant struct {
+// lineRequest is addresses of a file whose source is wanted.
+type lineRequest struct {
 	m     mapping
 	id    fileID
 	addrs []uint64
-	at    []int // index of each in the stack
+	at    []int // index in the stack
 }
 
-// resolve names all that lies in the mappings. All files are opened first: the
-// process may end any time.
+// resolve symbolizes addresses in mappings. It opens all files first, as the process
+// may exit.
 func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *result) {
 	for _, h := range hits {
 		for _, f := range h.frames {
-			// Until something better is known: the offset in the file, or in the mapping.
+			// Default: offset in the file or mapping.
 			out.set(f.index, fmt.Sprintf("[unknown] (%s+0x%x)", h.module(), addrs[f.index]-h.start+h.offset))
 		}
 	}
 	files := p.openAll(hits)
 	defer func() {
 		for _, f := range files {
-			f.file.Close() // nil is fine
+			f.file.Close() // may be nil
 		}
 	}()
-	var compiled []hit // code that a compiler wrote at run time
+	var compiled []hit // code generated at run time
 	for i, h := range hits {
 		if ctx.Err() != nil {
 			return
@@ -57,12 +57,12 @@ func (p *target) resolve(ctx context.Context, hits []hit, addrs []uint64, out *r
 	if len(compiled) > 0 {
 		p.resolvePerfMap(ctx, compiled, addrs, out)
 	}
-	for t, w := range p.wanted {
+	for t, w := range p.lineRequests {
 		done := p.resolver.opts.Working(p.pid, w.id.dev, w.id.ino)
-		for i, s := range p.resolver.lines.get(ctx, p.where(t, w.m), w.addrs) {
+		for i, s := range p.resolver.lines.get(ctx, p.lineOrigin(t, w.m), w.addrs) {
 			out.setSource(w.at[i], s)
 		}
-		if ctx.Err() == nil { // else it goes on in the background
+		if ctx.Err() == nil { // otherwise it continues in the background
 			done()
 		}
 	}
@@ -72,14 +72,14 @@ func (m mapping) isFile() bool {
 	return !strings.HasPrefix(m.name, "[") && (m.inode != 0 || strings.HasPrefix(m.name, "/"))
 }
 
-// mappedFile is the file behind a mapping; id may be known although it could not be opened.
+// mappedFile is the file of a mapping. id may be known even if it could not be opened.
 type mappedFile struct {
 	file *os.File
 	id   fileID
 	err  error
 }
 
-// openAll opens the files behind mappings, one result each.
+// openAll opens the files of mappings, one result each.
 func (p *target) openAll(hits []hit) []mappedFile {
 	files := make([]mappedFile, len(hits))
 	var list []Mapping
@@ -111,7 +111,7 @@ func (p *target) open(m mapping) mappedFile {
 	return p.openAll([]hit{{mapping: m}})[0]
 }
 
-// opened takes what came of opening a file, or looks where else it may be.
+// opened checks the result of opening a file and tries alternatives.
 func (p *target) opened(m mapping, o Opened) (f mappedFile) {
 	f.file, f.err = o.File, o.Err
 	if f.err == nil {
@@ -126,7 +126,7 @@ func (p *target) opened(m mapping, o Opened) (f mappedFile) {
 		p.resolver.remote.Add(1)
 		return f
 	}
-	// It has ended: tailcam itself may see the same file.
+	// The process has exited: try tailcam's own root.
 	if id, ok := p.gone[m.start]; ok {
 		f.id = id
 	}
@@ -160,7 +160,7 @@ func (p *target) resolveFile(ctx context.Context, f mappedFile, h hit, addrs []u
 			return
 		}
 	}
-	var r readerAt // of names, where they are many
+	var r readerAt // for names of large string tables
 	if f.file != nil {
 		r = contextReader{ctx, f.file}
 	}
@@ -170,12 +170,12 @@ func (p *target) resolveFile(ctx context.Context, f mappedFile, h hit, addrs []u
 		}
 		at, ok := t.describe(r, fr, h.mapping, addrs, out)
 		if ok && (t.hasGo || t.hasLines || t.debugAt != nil) {
-			p.want(t, f.id, h.mapping, at, fr.index)
+			p.requestLine(t, f.id, h.mapping, at, fr.index)
 		}
 	}
 }
 
-// readBinary reads a file's functions, also from its separate debug file.
+// readBinary reads a file's functions, including those of its debug file.
 func (p *target) readBinary(f *os.File, path string) (*table, error) {
 	limit := p.resolver.opts.MaxSymbols
 	t, err := readTable(f, limit)
@@ -196,25 +196,25 @@ func (p *target) readBinary(f *os.File, path string) (*table, error) {
 	return t, nil
 }
 
-func (p *target) want(t *table, id fileID, m mapping, addr uint64, index int) {
+func (p *target) requestLine(t *table, id fileID, m mapping, addr uint64, index int) {
 	if p.resolver.lines == nil {
 		return
 	}
-	if p.wanted == nil {
-		p.wanted = map[*table]*lineWant{}
+	if p.lineRequests == nil {
+		p.lineRequests = map[*table]*lineRequest{}
 	}
-	w := p.wanted[t]
+	w := p.lineRequests[t]
 	if w == nil {
-		w = &lineWant{m: m, id: id}
-		p.wanted[t] = w
+		w = &lineRequest{m: m, id: id}
+		p.lineRequests[t] = w
 	}
 	w.addrs, w.at = append(w.addrs, addr), append(w.at, index)
 }
 
-// where tells how to open a file again, after this call has returned.
-func (p *target) where(t *table, m mapping) lineWhere {
+// lineOrigin returns how to open a file after this call.
+func (p *target) lineOrigin(t *table, m mapping) lineOrigin {
 	again := &target{pid: p.pid, resolver: p.resolver, gone: p.gone, ended: p.ended}
-	return lineWhere{file: t.id, table: t, path: m.name, inRoot: !p.ended, debug: again.opener(), open: func() (*mapped, error) {
+	return lineOrigin{file: t.id, table: t, path: m.name, inRoot: !p.ended, debug: again.opener(), open: func() (*mapped, error) {
 		f := again.open(m)
 		if f.err != nil {
 			return nil, fmt.Errorf("%w: %w", errNotOpened, f.err)
@@ -227,7 +227,7 @@ func (p *target) where(t *table, m mapping) lineWhere {
 // opener opens debug files.
 func (p *target) opener() opener { return p }
 
-// inRoot opens a file as the process sees it.
+// inRoot opens a file in the process's root directory.
 func (p *target) inRoot(path string) (*os.File, error) {
 	if p.ended {
 		return nil, errNotOpened
@@ -235,10 +235,10 @@ func (p *target) inRoot(path string) (*os.File, error) {
 	return p.resolver.opener.InRoot(p.pid, path)
 }
 
-// host opens a file as tailcam sees it.
+// host opens a file in tailcam's root directory.
 func (p *target) host(path string) (*os.File, error) { return p.resolver.opener.Host(path) }
 
-// host opens a file as tailcam sees it, and tells which it is.
+// host opens and identifies a file in tailcam's root directory.
 func (r *Resolver) host(path string) (*os.File, fileID, error) {
 	f, err := r.opener.Host(path)
 	if err != nil {
@@ -252,8 +252,7 @@ func (r *Resolver) host(path string) (*os.File, fileID, error) {
 	return f, id, nil
 }
 
-// describe writes one frame that lies in mapping m of the table's file, and
-// returns the address in the file that was looked up.
+// describe formats one frame in mapping m and returns the address looked up.
 func (t *table) describe(file readerAt, f frame, m mapping, addrs []uint64, out *result) (uint64, bool) {
 	at, ok := t.address(f.at - m.start + m.offset)
 	if !ok {
@@ -261,7 +260,7 @@ func (t *table) describe(file readerAt, f frame, m mapping, addrs []uint64, out 
 	}
 	printed := at + (addrs[f.index] - f.at) // the return address itself
 	if name, start, ok := t.find(at, file); ok {
-		out.set(f.index, fmt.Sprintf("%s+0x%x (%s)", readable(name), printed-start, m.module()))
+		out.set(f.index, fmt.Sprintf("%s+0x%x (%s)", printableName(name), printed-start, m.module()))
 	} else {
 		out.set(f.index, fmt.Sprintf("[unknown] (%s+0x%x)", m.module(), printed))
 	}
@@ -272,7 +271,7 @@ type readerAt interface {
 	ReadAt(p []byte, off int64) (int, error)
 }
 
-// contextReader stops reading when nobody waits any more.
+// contextReader fails when the context is done.
 type contextReader struct {
 	ctx context.Context
 	r   readerAt

@@ -130,8 +130,8 @@ func TestTornDebugInformation(t *testing.T) {
 // A file that shrinks while it is mapped faults; that is an error, and no crash.
 func TestFileThatShrinks(t *testing.T) {
 	path := build(t, "inlined", "gcc", "-O2", "-g", inlinedC)
-	l := newLines(1<<20, 1)
-	where := lineWhere{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) {
+	l := newLineCache(1<<20, 1)
+	where := lineOrigin{file: contentID{"x", 1}, table: &table{hasLines: true}, open: func() (*mapped, error) {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
@@ -170,7 +170,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 }
 
 func TestLinesAreBounded(t *testing.T) {
-	l := newLines(1000, 1)
+	l := newLineCache(1000, 1)
 	for i := range uint64(2 * maxLinesKept) {
 		l.keep(lineKey{addr: i}, &Source{})
 	}
@@ -189,7 +189,7 @@ func TestLinesAreBounded(t *testing.T) {
 		t.Errorf("%d files are kept", n)
 	}
 	// One that is in use is left alone.
-	l = newLines(1000, 1)
+	l = newLineCache(1000, 1)
 	used := l.file(contentID{"used", 0})
 	used.size.Store(2000)
 	used.busy <- struct{}{}
@@ -240,7 +240,7 @@ func TestFilesAreLetGo(t *testing.T) {
 	}
 	for _, f := range r.lines.files {
 		f.last = time.Now().Add(-lineIdle)
-		r.lines.rest(f)
+		r.lines.closeIdle(f)
 		if f.data != nil || f.index == nil || f.size.Load() != f.index.bytes() {
 			t.Errorf("got %+v", f)
 		}

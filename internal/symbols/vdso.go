@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// vdso is the code that the kernel maps into every process, taken from this
-// very process. Processes of another word size have another one.
+// vdso is the kernel's vDSO, read from this process. Processes of another word size
+// have another one.
 type vdso struct {
 	once  sync.Once
 	table *table
@@ -29,7 +29,7 @@ func (v *vdso) resolve(h hit, addrs []uint64, out *result) {
 	}
 }
 
-// load leaves table nil where there is no vdso to read.
+// load leaves table nil if there is no vDSO.
 func (v *vdso) load() {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {

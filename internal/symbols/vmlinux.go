@@ -12,32 +12,31 @@ import (
 )
 
 const (
-	textSymbol   = "_stext"        // begins the kernel's code, wherever it was loaded
-	vmlinuxRetry = 5 * time.Minute // a debug package may be installed meanwhile
+	textSymbol   = "_stext"        // start of the kernel's code, wherever it is loaded
+	vmlinuxRetry = 5 * time.Minute // a debug package may be installed later
 )
 
-// vmlinux is the kernel's debug file, if one is installed.
+// vmlinux is the debug file of the running kernel, if installed.
 type vmlinux struct {
 	proc, root string
 	open       func(path string) (*os.File, error)
 
-	facts   sync.Once // id and release are of the kernel that runs
+	once    sync.Once // protects id and release
 	id      string
 	release string
 
 	mu     sync.Mutex
 	tried  time.Time
 	begun  bool
-	path   string // empty: none was found
-	text   uint64 // where the file has textSymbol
+	path   string // "": not found
+	text   uint64 // address of textSymbol in the file
 	lookup chan struct{}
 }
 
-// NoOffset is that of an address which is not in the kernel's own code.
+// NoOffset is the offset of addresses outside the kernel's own code.
 const NoOffset = math.MaxUint64
 
-// offsets gives the distances from textSymbol, which tell nothing of where the
-// kernel was loaded.
+// offsets returns distances from textSymbol, which do not reveal the load address.
 func (t *kernelSymbols) offsets(at []uint64) []uint64 {
 	out := make([]uint64, len(at))
 	for i, a := range at {
@@ -49,7 +48,7 @@ func (t *kernelSymbols) offsets(at []uint64) []uint64 {
 	return out
 }
 
-// KernelOffsets is KernelNames, and gives what KernelLines wants.
+// KernelOffsets is KernelNames, with offsets for KernelLines.
 func (r *Resolver) KernelOffsets(addrs []uint64) (frames []string, offsets []uint64, err error) {
 	frames, table, err := r.kernel.frames(addrs)
 	if err != nil {
@@ -58,8 +57,8 @@ func (r *Resolver) KernelOffsets(addrs []uint64) (frames []string, offsets []uin
 	return frames, table.offsets(lookups(addrs)), nil
 }
 
-// KernelLines finds sources of offsets of KernelOffsets, of another Resolver
-// even. Known tells whether the kernel's debug file is there.
+// KernelLines returns the sources of offsets from KernelOffsets, also of another
+// Resolver. known reports whether the kernel's debug file exists.
 func (r *Resolver) KernelLines(offsets []uint64) (sources []Source, known bool) {
 	if r.lines == nil {
 		return nil, false
@@ -71,7 +70,7 @@ func (r *Resolver) KernelLines(offsets []uint64) (sources []Source, known bool) 
 	return out.stack().Sources, r.vmlinux.path != "" || r.vmlinux.begun
 }
 
-// kernelLines finds sources of kernel code.
+// kernelLines returns the sources of kernel code.
 func (r *Resolver) kernelLines(offsets []uint64, out *result) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.opts.Timeout*3/4)
 	defer cancel()
@@ -86,7 +85,7 @@ func (r *Resolver) kernelLines(offsets []uint64, out *result) {
 			addrs, index = append(addrs, offset+text), append(index, i)
 		}
 	}
-	where := lineWhere{
+	where := lineOrigin{
 		file: contentID{buildID: "kernel " + path}, table: &table{hasLines: true}, path: path,
 		debug: &target{resolver: r, ended: true},
 		open: func() (*mapped, error) {
@@ -103,8 +102,8 @@ func (r *Resolver) kernelLines(offsets []uint64, out *result) {
 	}
 }
 
-// find returns the debug file of the kernel that runs, and where it has
-// textSymbol. It is looked for in the background.
+// find returns the debug file of the running kernel and the address of textSymbol in
+// it. It searches in the background.
 func (v *vmlinux) find(ctx context.Context, maxSymbols int) (path string, text uint64) {
 	v.mu.Lock()
 	if v.path == "" && !v.begun && (v.tried.IsZero() || time.Since(v.tried) > vmlinuxRetry) {
@@ -126,7 +125,7 @@ func (v *vmlinux) find(ctx context.Context, maxSymbols int) (path string, text u
 func (v *vmlinux) search(maxSymbols int) {
 	var found string
 	var text uint64
-	v.facts.Do(v.readFacts)
+	v.once.Do(v.readFacts)
 	for _, p := range v.candidates(v.id) {
 		if t, ok := v.textOf(p, v.id, maxSymbols); ok {
 			found, text = p, t
@@ -148,7 +147,7 @@ func (v *vmlinux) readFacts() {
 	}
 }
 
-// candidates are the places where distributions put the file.
+// candidates returns the paths used by distributions.
 func (v *vmlinux) candidates(id string) []string {
 	var out []string
 	for _, p := range (debugRef{buildID: id}).candidates("") {
@@ -168,7 +167,7 @@ func (v *vmlinux) candidates(id string) []string {
 	return out
 }
 
-// textOf finds textSymbol in a file that is the kernel's, by its build-id.
+// textOf finds textSymbol in a file with the kernel's build-id.
 func (v *vmlinux) textOf(path, id string, maxSymbols int) (uint64, bool) {
 	if id == "" {
 		return 0, false

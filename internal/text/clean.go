@@ -17,10 +17,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes text from outside harmless on a terminal: control characters,
-// invalid UTF-8, and characters that are invisible or turn the direction of
-// writing come back as visible \x and \u escapes. A backslash stays as it is, so
-// what comes back is for people, and does not tell such a character from its escape.
+// Clean makes untrusted text safe for a terminal: control characters, invalid UTF-8,
+// invisible characters and those that change the writing direction are replaced by \x
+// and \u escapes. Backslashes stay as they are, so the result cannot be decoded.
 func Clean(s string) string {
 	i := strings.IndexFunc(s, unsafeRune)
 	if i < 0 && utf8.ValidString(s) {
@@ -46,8 +45,8 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// unsafeRune: controls (Cc), formats (Cf: direction marks, zero width), line
-// and paragraph separators, private use, and what is not a character at all.
+// unsafeRune reports whether a rune is a control (Cc) or format (Cf) character, a
+// separator, private use, or not assigned.
 func unsafeRune(r rune) bool {
 	return !unicode.IsPrint(r)
 }

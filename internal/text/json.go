@@ -7,11 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeJSON returns JSON in which every character that Clean would make
-// visible is written as JSON's own \u escape; what is decoded from it is the
-// same. encoding/json escapes only those below U+0020 and a few more: U+202E,
-// DEL and the C1 controls come out raw. data must be valid JSON; it is returned
-// as it is if nothing has to be escaped, and not changed.
+// EscapeJSON escapes every character in data that Clean would replace; the decoded
+// value stays the same. encoding/json leaves some of them as they are, such as U+202E,
+// DEL and C1 controls. data must be valid JSON and is not changed; it is returned if
+// there is nothing to escape.
 func EscapeJSON(data []byte) []byte {
 	i := firstUnsafe(data)
 	if i < 0 {
@@ -48,7 +47,8 @@ func firstUnsafe(data []byte) int {
 	return -1
 }
 
-// unsafeJSON: below U+0020 there are only the blanks between tokens.
+// unsafeJSON ignores runes below U+0020, which in JSON are only whitespace between
+// tokens.
 func unsafeJSON(r rune) bool { return r >= 0x7f && r != utf8.RuneError && unsafeRune(r) }
 
 func appendEscape(out []byte, r rune) []byte {
@@ -58,7 +58,7 @@ func appendEscape(out []byte, r rune) []byte {
 	}
 	if r < 0x10000 {
 		unit(r)
-	} else { // a surrogate pair
+	} else { // surrogate pair
 		r -= 0x10000
 		unit(0xd800 + r>>10)
 		unit(0xdc00 + r&0x3ff)
@@ -66,8 +66,7 @@ func appendEscape(out []byte, r rune) []byte {
 	return out
 }
 
-// Marshal is json.Marshal, but what comes back is safe to print, and < > & stay
-// readable: vector<int>.
+// Marshal is json.Marshal with printable output and without escaping < > &.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := NewEncoder(&b).Encode(v); err != nil {
@@ -76,15 +75,15 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), nil
 }
 
-// Encoder is json.Encoder, but what it writes is safe to print, and < > & stay
-// readable. Each value is one Write, with a newline behind it.
+// Encoder is json.Encoder with printable output and without escaping < > &. Each value
+// is written with a newline in one Write.
 type Encoder struct {
 	w   io.Writer
 	buf bytes.Buffer
 	enc *json.Encoder
 }
 
-// NewEncoder returns an encoder that writes there.
+// NewEncoder returns an encoder that writes to w.
 func NewEncoder(w io.Writer) *Encoder {
 	e := &Encoder{w: w}
 	e.enc = json.NewEncoder(&e.buf)
@@ -92,10 +91,10 @@ func NewEncoder(w io.Writer) *Encoder {
 	return e
 }
 
-// SetIndent is as that of json.Encoder.
+// SetIndent is like json.Encoder.SetIndent.
 func (e *Encoder) SetIndent(prefix, indent string) { e.enc.SetIndent(prefix, indent) }
 
-// Encode writes a value. Nothing is written of one that cannot be encoded.
+// Encode writes a value, or nothing if it cannot be encoded.
 func (e *Encoder) Encode(v any) error {
 	e.buf.Reset()
 	if err := e.enc.Encode(v); err != nil {

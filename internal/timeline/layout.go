@@ -1,6 +1,5 @@
-// Package timeline draws the critical path of an outlier: one row a task, its
-// culprits below it, on a terminal and as an SVG picture. Both draw the same
-// Picture.
+// Package timeline draws the critical path of an outlier, on a terminal or as SVG: one
+// row per task, with its culprits below. Both draw the same Picture.
 package timeline
 
 import (
@@ -12,48 +11,48 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// Picture is the time line of one outlier. Its names have been through
-// term.Clean, and all times are within From and To.
+// Picture is the layout of one outlier. Names are cleaned by term.Clean, and all times
+// lie within From and To.
 type Picture struct {
-	From, To uint64 // CLOCK_MONOTONIC; To is after From
-	Rows     []Row  // the slow task's first
+	From, To uint64 // CLOCK_MONOTONIC in nanoseconds; To is after From
+	Rows     []Row  // the slow task's row comes first
 	Arrows   []Arrow
-	Left     int // rows that were put together into the last one
+	Left     int // number of rows merged into the last one
 }
 
-// Row is what one task, or a device, did.
+// Row is the time line of a task, device or other culprit.
 type Row struct {
 	Name  string
-	Note  string // what gives it its place: SCHED_FIFO 50
-	Depth int    // 0: the slow task
-	// Path: the critical path leads through it. Other rows are of culprits: what
-	// had the CPU, or the request, meanwhile.
+	Note  string // reason for its priority: SCHED_FIFO 50
+	Depth int    // 0: slow task
+	// Path: the critical path passes through this row. Other rows are culprits that had
+	// the CPU or the device meanwhile.
 	Path bool
-	Bars []Bar // in the order of time; those of a culprit may overlap
+	Bars []Bar // in order of time; those of a culprit may overlap
 }
 
-// Bar is one stretch of a row.
+// Bar is an interval of a row.
 type Bar struct {
 	From, To uint64
 	Cause    explain.Cause
 	State    string
-	Text     string // what happened, for people
+	Text     string // description for people
 }
 
-// Arrow is a wake-up: the path goes on from one row to another.
+// Arrow is a wake-up that leads the path from one row to another.
 type Arrow struct {
 	At       uint64
-	From, To int // rows
+	From, To int // indexes of rows
 }
 
-// builder collects rows by whose they are.
+// builder collects rows by owner.
 type builder struct {
 	p    *Picture
 	rows map[string]int
 }
 
-// New lays out a result with at most most rows; those that matter least are put
-// together in the last one.
+// New lays out a result in at most most rows; the least important ones are merged into
+// the last.
 func New(r *explain.Result, most int) *Picture {
 	p := &Picture{From: r.StartMonoNS, To: max(r.EndMonoNS, r.StartMonoNS+1)}
 	b := &builder{p: p, rows: map[string]int{}}
@@ -82,9 +81,9 @@ func New(r *explain.Result, most int) *Picture {
 	return p
 }
 
-// followed tells whether the path shows what a step waited for.
+// followed reports whether the path shows what a step waited for.
 func followed(after []explain.Step, s *explain.Step) bool {
-	for i := range min(len(after), 64) { // those that begin with it stand next to it
+	for i := range min(len(after), 64) { // those with the same start are adjacent
 		n := &after[i]
 		if n.FromMonoNS >= s.ToMonoNS || n.Depth <= s.Depth && n.FromMonoNS > s.FromMonoNS {
 			return false
@@ -96,7 +95,7 @@ func followed(after []explain.Step, s *explain.Step) bool {
 	return false
 }
 
-// culprit tells whether a step's time was somebody else's.
+// culprit reports whether a step's time is due to somebody else.
 func culprit(s *explain.Step) bool {
 	switch s.By.Kind {
 	case explain.KindSelf, explain.KindUnknown, explain.KindTimer:
@@ -107,8 +106,8 @@ func culprit(s *explain.Step) bool {
 	return true
 }
 
-// path is the row of a step's task. What a task waited for within what it did,
-// such as for a disk in a page fault, stands below it.
+// path returns the row of a step's task. Nested waits, such as for a disk in a page
+// fault, get a row below.
 func (b *builder) path(s *explain.Step, from uint64) int {
 	at := b.row(&s.Task, s.Depth, true)
 	bars := b.p.Rows[at].Bars
@@ -118,7 +117,7 @@ func (b *builder) path(s *explain.Step, from uint64) int {
 	return b.keyed(fmt.Sprintf("below %d", s.Task.TID), &s.Task, s.Depth, true)
 }
 
-// row finds the row of a task or another culprit, or adds it.
+// row returns the row of a task or other culprit, creating it if needed.
 func (b *builder) row(w *explain.Who, depth int, path bool) int {
 	key := fmt.Sprintf("%s %s", w.Kind, w.Name)
 	if w.Kind == explain.KindTask || w.Kind == "" && w.TID != 0 {
@@ -147,7 +146,7 @@ func name(w *explain.Who) string {
 	return term.Who(w)
 }
 
-// squeeze leaves most rows: the slow task's, and those with most time.
+// squeeze keeps the slow task's row and the largest others.
 func (b *builder) squeeze(most int) {
 	p := b.p
 	for i := range p.Rows {
@@ -171,10 +170,10 @@ func (b *builder) squeeze(most int) {
 	b.keep(kept, len(order) > len(kept))
 }
 
-// visible is the part of the whole from which on a culprit has a row.
+// visible is the minimum share of a culprit to get a row.
 const visible = 250
 
-// keep leaves some rows, and puts the other ones into one more if rest.
+// keep keeps some rows and merges the others into one if rest.
 func (b *builder) keep(kept []int, rest bool) {
 	p := b.p
 	where := map[int]int{}
@@ -209,7 +208,7 @@ func (b *builder) keep(kept []int, rest bool) {
 	p.Arrows = arrows
 }
 
-// stepText says what happened in a step.
+// stepText describes a step.
 func stepText(s *explain.Step) string {
 	who := s.By
 	if who != nil && who.Kind == explain.KindTask && who.TID == s.Task.TID {
@@ -225,16 +224,15 @@ func stepText(s *explain.Step) string {
 	return text
 }
 
-// cell is what a row shows of one stretch of the picture.
+// cell is an interval of a row as drawn.
 type cell struct {
 	cause explain.Cause
 	state string
 	text  string
-	share float64 // of the stretch that is covered
+	share float64 // covered share
 }
 
-// cells cuts a row into n stretches of the same length; in each the cause with
-// most time shows.
+// cells splits a row into n equal intervals; each shows its dominant cause.
 func (p *Picture) cells(row *Row, n int) []cell {
 	out := make([]cell, n)
 	sums := make([]map[explain.Cause]uint64, n)
@@ -271,8 +269,8 @@ func (p *Picture) cells(row *Row, n int) []cell {
 	return out
 }
 
-// ticks are round times for an axis of so many nanoseconds: 0, 5ms, 10ms, with
-// at most most of them after the first.
+// ticks returns round times for an axis of that many nanoseconds, such as 0, 5ms, 10ms:
+// at most most after the first.
 func ticks(whole uint64, most int) []uint64 {
 	step := uint64(1)
 	for _, m := 0, []uint64{2, 5, 10}; ; {

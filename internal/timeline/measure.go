@@ -6,7 +6,7 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// face is a size of letters in the picture.
+// face is a font size.
 type face struct {
 	size float64
 	bold bool
@@ -19,13 +19,12 @@ var (
 	small   = face{12, false}
 )
 
-// pixels is how wide a text is at most, in whichever of the picture's fonts: a
-// viewer that has a narrower one leaves some room.
+// pixels returns the maximum width of a text in any of the fonts.
 func (f face) pixels(s string) float64 {
 	em := 0.0
 	for _, r := range s {
 		switch {
-		case r > 0x2e80: // East Asian letters are squares, and what is unknown may be
+		case r > 0x2e80: // East Asian characters are square; unknown ones may be
 			em += 1.05
 		case strings.ContainsRune("MW@%mw—…", r):
 			em += 1.0
@@ -43,7 +42,7 @@ func (f face) pixels(s string) float64 {
 	return em * f.size
 }
 
-// cut shortens a text to so many pixels.
+// cut truncates a text to a width in pixels.
 func (f face) cut(s string, room float64) string {
 	if f.pixels(s) <= room {
 		return s
@@ -61,7 +60,7 @@ func (f face) cut(s string, room float64) string {
 	return s[:end] + "…"
 }
 
-// wrap breaks a text into lines of so many pixels.
+// wrap breaks a text into lines of a width in pixels.
 func (f face) wrap(s string, room float64) []string {
 	var lines []string
 	line := ""
@@ -73,7 +72,7 @@ func (f face) wrap(s string, room float64) []string {
 		if line != "" {
 			lines = append(lines, line)
 		}
-		// Half of what fits if all letters were wide: as good as any for a word like this.
+		// Half of what fits if all characters are wide, for words too long for a line.
 		pieces := []string{word}
 		if f.pixels(word) > room {
 			pieces = term.Wrap(word, max(int(room/f.size/2), 1))

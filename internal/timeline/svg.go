@@ -11,20 +11,20 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// Sizes of the picture, in its own pixels.
+// Dimensions in pixels.
 const (
 	svgWidth  = 1200.0
 	svgMargin = 28.0
-	svgLabel  = 275.0 // of the names
+	svgLabel  = 275.0 // width of the names
 	svgRow    = 30.0
 	svgBar    = 20.0
-	svgLine   = 20.0  // of a list
-	svgRows   = 24    // at most
-	svgMost   = 50    // results in one picture
-	svgGauge  = 200.0 // of a part
+	svgLine   = 20.0  // line height of lists
+	svgRows   = 24    // maximum rows
+	svgMost   = 50    // maximum results
+	svgGauge  = 200.0 // width of a part's bar
 )
 
-// style has the colours of both themes: whoever shows the picture picks.
+// style defines a light and a dark theme; the viewer chooses.
 const style = `
 svg{--bg:#ffffff;--fg:#1f2328;--dim:#636c76;--grid:#d1d9e0;--soft:#f6f8fa;--on:#ffffff}
 .running,.running_user,.running_kernel{--c:#2da44e}.preempted{--c:#cf222e}.runnable{--c:#bf8700}.misplaced{--c:#bc4c00}
@@ -42,8 +42,8 @@ text{font:13px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:
 .wake{stroke:var(--fg);stroke-width:1.3;fill:none}.tip{fill:var(--fg)}
 `
 
-// SVG writes results as one picture that needs nothing else: light or dark as
-// its viewer likes, with what happened in each stretch as its tool tip.
+// SVG writes results as one self-contained picture, light or dark as the viewer
+// prefers, with tool tips.
 func SVG(w io.Writer, results []explain.Result) error {
 	d := &drawing{}
 	for i := range results {
@@ -69,7 +69,7 @@ func SVG(w io.Writer, results []explain.Result) error {
 	}
 	fmt.Fprintf(out, "<style>%s</style>\n", style)
 	fmt.Fprintf(out, `<rect class="bg" width="100%%" height="100%%"/><g transform="translate(0 %.0f)">`+"\n", svgMargin)
-	_, _ = out.WriteString(d.b.String()) // the error comes with Flush
+	_, _ = out.WriteString(d.b.String()) // Flush returns the error
 	_, _ = out.WriteString("</g>\n</svg>\n")
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write picture: %w", err)
@@ -77,7 +77,7 @@ func SVG(w io.Writer, results []explain.Result) error {
 	return nil
 }
 
-// drawing grows downwards.
+// drawing tracks the vertical position.
 type drawing struct {
 	b strings.Builder
 	y float64
@@ -85,11 +85,11 @@ type drawing struct {
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(term.Clean(s))) // a strings.Builder takes all
+	_ = xml.EscapeText(&b, []byte(term.Clean(s))) // a strings.Builder never fails
 	return b.String()
 }
 
-// add writes markup; arguments that are text must have been escaped.
+// add writes markup; text arguments must be escaped already.
 func (d *drawing) add(format string, args ...any) { fmt.Fprintf(&d.b, format+"\n", args...) }
 
 func (d *drawing) text(x, y float64, class, s string) {
@@ -112,11 +112,11 @@ func (d *drawing) result(r *explain.Result) {
 	}
 	d.parts("Where the time went", r.Parts, r.DelayNS)
 	if len(r.Roots) > 0 && !same(r.Parts, r.Roots) {
-		d.parts("What that came from", r.Roots, r.DelayNS)
+		d.parts("Root causes", r.Roots, r.DelayNS)
 	}
 }
 
-// x is where a time stands.
+// x returns the horizontal position of a time.
 func (p *Picture) x(at uint64) float64 {
 	room := svgWidth - 2*svgMargin - svgLabel
 	return svgMargin + svgLabel + room*float64(at-p.From)/float64(p.To-p.From)
@@ -189,7 +189,7 @@ func (d *drawing) row(p *Picture, i int, y float64) {
 	d.add(`</g>`)
 }
 
-// classOf is a cause as a class; what no tailcam wrote is none.
+// classOf returns the CSS class of a known cause.
 func classOf(c explain.Cause) string {
 	for _, r := range c {
 		if (r < 'a' || r > 'z') && r != '_' {
@@ -199,7 +199,7 @@ func classOf(c explain.Cause) string {
 	return string(c)
 }
 
-// strip is what a row shows of one stretch: one bar, or many short ones.
+// strip is a drawn interval: one bar, or several short ones.
 type strip struct {
 	Bar
 	count int
@@ -213,8 +213,8 @@ func (s *strip) tip(begin uint64) string {
 	return text
 }
 
-// strips puts bars together that are too short to be seen, so that a picture
-// of many thousand stays small.
+// strips merges bars that are too short to be visible, which bounds the size of the
+// picture.
 func (p *Picture) strips(row *Row) []strip {
 	least := (p.To - p.From) / 1200
 	var out []strip
@@ -232,7 +232,7 @@ func (p *Picture) strips(row *Row) []strip {
 				last.count++
 				continue
 			}
-			if n > 1 && last.To-last.From < least { // a hair within the same
+			if n > 1 && last.To-last.From < least { // too short to be visible
 				if before := &out[n-2]; before.To+least >= b.From && before.Cause == b.Cause && before.Text == b.Text {
 					out, last = out[:n-1], before
 				}
@@ -248,11 +248,11 @@ func (p *Picture) strips(row *Row) []strip {
 	return out
 }
 
-// arrows show which row the path came from.
+// arrows draws where the path comes from.
 func (d *drawing) arrows(p *Picture, top float64) {
 	for i, a := range p.Arrows {
 		if i == 400 {
-			break // nobody could tell them apart
+			break // too close together
 		}
 		x, from, to := p.x(a.At), top+svgRow*(float64(a.From)+0.5), top+svgRow*(float64(a.To)+0.5)
 		tip := svgBar / 2
@@ -271,7 +271,7 @@ func sign(f float64) float64 {
 	return 1
 }
 
-// parts lists what the time went to.
+// parts lists the parts of a result.
 func (d *drawing) parts(title string, parts []explain.Part, whole int64) {
 	if len(parts) == 0 {
 		return

@@ -2,22 +2,21 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// mostRows is how many rows are drawn on a terminal, and mostParts how many
-// parts listed.
+// Maximum rows drawn on a terminal, and parts listed.
 const (
 	mostRows  = 14
 	mostParts = 12
 )
 
-// Print draws a result: its verdict, the time line, and what the time went to.
-// It is as wide as the console, in colours if that has them; without, the
-// pattern tells running, waiting and interrupted time apart.
+// Print draws a result: verdict, time line and parts, as wide as the console. Without
+// colors, patterns distinguish running, waiting and interrupted time.
 func Print(c *term.Console, r *explain.Result) {
 	width := c.Columns()
 	for i, line := range term.Wrap(term.Clean(r.Verdict), width) {
@@ -39,30 +38,24 @@ func Print(c *term.Console, r *explain.Result) {
 	}
 	if len(r.Roots) > 0 && !same(r.Parts, r.Roots) {
 		c.Printf("\n")
-		printParts(c, "what that came from", r.Roots, r.DelayNS)
+		printParts(c, "root causes", r.Roots, r.DelayNS)
 	}
 }
 
-// same tells whether two lists say the same.
+// same reports whether two lists of parts are equal.
 func same(a, b []explain.Part) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Cause != b[i].Cause || a[i].NS != b[i].NS || term.Who(a[i].By) != term.Who(b[i].By) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b explain.Part) bool {
+		return a.Cause == b.Cause && a.NS == b.NS && term.Who(a.By) == term.Who(b.By)
+	})
 }
 
 // text draws one picture.
 type text struct {
 	c      *term.Console
 	p      *Picture
-	width  int // of all
-	labels int // columns of the names
-	room   int // columns of the bars
+	width  int // total columns
+	labels int // columns for names
+	room   int // columns for bars
 }
 
 func (t *text) draw() {
@@ -89,7 +82,7 @@ func (t *text) draw() {
 	}
 }
 
-// label is a row's name, indented by how deep it lies.
+// label returns a row's name, indented by depth.
 func (t *text) label(i int) string {
 	row := &t.p.Rows[i]
 	s := row.Name
@@ -102,7 +95,7 @@ func (t *text) label(i int) string {
 	return s
 }
 
-// axis draws round times above the bars.
+// axis draws times above the bars.
 func (t *text) axis() {
 	whole := t.p.To - t.p.From
 	line := []rune(strings.Repeat("─", t.room))
@@ -128,7 +121,7 @@ func (t *text) axis() {
 	t.c.Printf("%s  %s\n", strings.Repeat(" ", t.labels), t.c.Paint(term.Dim, string(line)))
 }
 
-// axisTime writes a round time without the digits that a measured one has.
+// axisTime formats a round time without trailing digits.
 func axisTime(ns uint64) string {
 	for _, u := range []struct {
 		ns   uint64
@@ -141,7 +134,7 @@ func axisTime(ns uint64) string {
 	return fmt.Sprintf("%dns", ns)
 }
 
-// fills tell the states of a task apart where there are no colours.
+// fills distinguish the states of a task without colors.
 var fills = map[string]string{"running": "█", "runnable": "▒", "blocked": "░", "interrupted": "▓", "unknown": "·"}
 
 func fill(c *cell) string {
@@ -154,8 +147,7 @@ func fill(c *cell) string {
 	return "░"
 }
 
-// path draws what a task did: stretches of one cause, with its name where there
-// is room.
+// path draws a task's time line, with causes where they fit.
 func (t *text) path(row *Row) string {
 	cells := t.p.cells(row, t.room)
 	var b strings.Builder
@@ -167,7 +159,7 @@ func (t *text) path(row *Row) string {
 		}
 		c := cells[i]
 		if !one {
-			c.text = "" // of several; the rows below tell them apart
+			c.text = "" // several causes, listed below
 		}
 		b.WriteString(t.stretch(&c, j-i))
 		i = j
@@ -175,7 +167,7 @@ func (t *text) path(row *Row) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// stretch draws n columns of the same.
+// stretch draws n equal columns.
 func (t *text) stretch(c *cell, n int) string {
 	if c.share == 0 {
 		return strings.Repeat(" ", n)
@@ -196,10 +188,10 @@ func (t *text) stretch(c *cell, n int) string {
 	return t.c.Paint(style, strings.Repeat(fill(c), left)) + t.c.Paint(term.Bold, name) + t.c.Paint(style, strings.Repeat(fill(c), right))
 }
 
-// levels are how much of a column's time a culprit had.
+// levels show how much of a column a culprit took.
 var levels = []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
-// culprit draws when another one had what the task waited for.
+// culprit draws when a culprit had the resource.
 func (t *text) culprit(row *Row) string {
 	cells := t.p.cells(row, t.room)
 	var b strings.Builder
@@ -225,7 +217,7 @@ func level(c *cell) string {
 	return levels[min(int(c.share*float64(len(levels))), len(levels)-1)]
 }
 
-// printParts lists parts with how large each is.
+// printParts lists the parts with their share.
 func printParts(c *term.Console, title string, parts []explain.Part, whole int64) {
 	c.Printf("%s\n", c.Paint(term.Dim, title))
 	gauge := max(min(c.Columns()/6, 24), 6)
@@ -239,8 +231,8 @@ func printParts(c *term.Console, title string, parts []explain.Part, whole int64
 	}
 }
 
-// worthIt splits parts, the largest first, into those to be listed and those to
-// be told together. What is unexplained is always listed.
+// worthIt splits parts, largest first, into those to list and those to sum up.
+// Unexplained time is always listed.
 func worthIt(parts []explain.Part, whole int64) (shown, rest []explain.Part) {
 	for i := range parts {
 		p := &parts[i]
@@ -264,7 +256,7 @@ func sum(parts []explain.Part) int64 {
 	return ns
 }
 
-// partText says what a part of the time went to.
+// partText describes a part.
 func partText(p *explain.Part) string {
 	words := term.Blame(p.Cause, p.By)
 	if rank := term.Rank(p.By); rank != "" {

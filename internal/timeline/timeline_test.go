@@ -75,7 +75,7 @@ where the time went
   10.0ms  20.0%  ███▏              preempted by rt-hog[99] (SCHED_FIFO 50), 3 times
   2.00ms   4.0%  ▋                 running in the kernel: postgres[1234]
 
-what that came from
+root causes
   30.0ms  60.0%  █████████▌        disk queue behind backup[77]
   10.0ms  20.0%  ███▏              preempted by rt-hog[99] (SCHED_FIFO 50), 3 times
   8.00ms  16.0%  ██▌               disk: sda
@@ -227,7 +227,7 @@ func TestSVG(t *testing.T) {
 	}
 	texts := strings.Join(wellFormed(t, b.Bytes()), "\n")
 	for _, want := range []string{"postgres[1234]", "jbd2/sda-8[321]", "rt-hog[99]", "SCHED_FIFO 50", "20ms", "disk queue behind backup[77]", "38.0ms", "Where the time went",
-		"What that came from", "prefers-color-scheme:dark", "<script>alert(1)</script>[1234]", `\x1b[31m]]>`, "for 30.0ms, from 2.00ms on"} {
+		"Root causes", "prefers-color-scheme:dark", "<script>alert(1)</script>[1234]", `\x1b[31m]]>`, "for 30.0ms, from 2.00ms on"} {
 		if !strings.Contains(texts, want) {
 			t.Errorf("no %q", want)
 		}

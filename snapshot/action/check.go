@@ -13,11 +13,11 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// searchPath is the only PATH that actions get.
+// searchPath is the PATH of actions.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Check tells whether an action could start: its user exists and may execute
-// the program. An empty user is the daemon's own: fill in actions.user first.
+// Check reports whether an action can start: its user exists and may execute the
+// program. An empty user is the daemon's own; apply actions.user first.
 func Check(a rules.Action) error {
 	id, err := lookup(a.User)
 	if err != nil {
@@ -29,7 +29,7 @@ func Check(a rules.Action) error {
 	return nil
 }
 
-// resolve finds the program of an argument vector.
+// resolve returns the path of an action's program.
 func resolve(run []string, id *identity) (path string, err error) {
 	if len(run) == 0 || run[0] == "" {
 		return "", errors.New("run is empty: give a program and its arguments")
@@ -61,7 +61,7 @@ func resolve(run []string, id *identity) (path string, err error) {
 	return prog, nil
 }
 
-// executable tells why the identity cannot execute a file.
+// executable returns an error if the identity cannot execute a file.
 func executable(path string, id *identity) error {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil {
@@ -88,8 +88,8 @@ func executable(path string, id *identity) error {
 	return nil
 }
 
-// interpreter checks the first line of a script: the kernel's own error would
-// say that the script does not exist.
+// interpreter checks the interpreter of a script. The kernel's error for a missing one
+// would say that the script does not exist.
 func interpreter(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// environment is all that an action gets: nothing of the daemon's own leaks.
+// environment returns the environment of an action. Nothing of the daemon's own is
+// passed on.
 func environment(o *tracker.Outlier, id, dir string) []string {
 	env := []string{"PATH=" + searchPath}
 	add := func(name, value string) {
-		// The kernel ends a variable at a zero byte.
+		// A NUL byte ends a variable.
 		value, _, _ = strings.Cut(value, "\x00")
 		env = append(env, "TAILCAM_"+name+"="+value)
 	}

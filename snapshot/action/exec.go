@@ -15,11 +15,11 @@ import (
 	"github.com/tailcam/tailcam/internal/text"
 )
 
-// pipeWait is how long a process that left the action's process group may
-// keep the output open after the action has ended.
+// pipeWait is how long a process outside the action's process group may keep the output
+// open after the action has ended.
 const pipeWait = time.Second
 
-// run runs one action of a job and waits for its end.
+// run runs one action of a job until it ends.
 func (r *Runner) run(j Job, index int, log opened) Result {
 	item := &j.Items[index]
 	res := Result{Rule: item.Outlier.Rule, ID: j.ID, Index: index, Run: item.Action.Run, Status: -1}
@@ -60,8 +60,8 @@ func (r *Runner) run(j Job, index int, log opened) Result {
 	return res
 }
 
-// exec starts the program as leader of a session of its own and sees to its
-// end: by itself, by the time limit, or because the daemon stops.
+// exec starts the program as a session leader and waits until it ends, exceeds its time
+// limit, or the daemon stops.
 func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result) error {
 	path, err := resolve(item.Action.Run, id)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(out, pr) // out never fails; the pipe ends or runs into its deadline
+		_, _ = io.Copy(out, pr) // out never fails, and the pipe has a deadline
 	}()
 	limit := item.Action.Timeout
 	if limit <= 0 {
@@ -100,20 +100,19 @@ func (r *Runner) exec(j Job, item *Item, id *identity, out *output, res *Result)
 	} else {
 		err = r.direct(cmd, limit, res)
 	}
-	_ = pw.Close() // it is if the action was started
+	_ = pw.Close() // already closed if the action was started
 
-	// The group is gone. Whoever left it may still hold the pipe.
+	// The process group is gone; other processes may still have the pipe open.
 	_ = pr.SetReadDeadline(time.Now().Add(pipeWait))
 	<-copied
 	return err
 }
 
-// direct starts the program without a supervisor, waits for the end, or brings
-// it about: that of its process group.
+// direct runs the program without a supervisor and ends its process group.
 func (r *Runner) direct(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 	err := cmd.Start()
 	if stdout, ok := cmd.Stdout.(*os.File); ok {
-		stdout.Close() // its end is the action's
+		stdout.Close() // the action has a copy
 	}
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -138,15 +137,15 @@ func (r *Runner) direct(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 		signalGroup(pid, unix.SIGTERM)
 		awaitGroup(pid, exited, r.opts.Grace)
 	}
-	// While the leader is not reaped nobody else can get the group's number.
-	// This also ends what the program left running in the background.
+	// The leader is not reaped yet, so its group's number cannot be reused. This also
+	// ends background processes of the program.
 	signalGroup(pid, unix.SIGKILL)
 	stuck := time.NewTimer(max(r.opts.Grace, killGrace))
 	defer stuck.Stop()
 	select {
 	case <-exited:
 	case <-stuck.C:
-		go func() { _ = cmd.Wait() }() // reap it when the kernel lets it go
+		go func() { _ = cmd.Wait() }() // reap it if it ever ends
 		return fmt.Errorf("process %d: %w", pid, errUnkillable)
 	}
 	err = cmd.Wait()
@@ -161,8 +160,8 @@ func (r *Runner) direct(cmd *exec.Cmd, limit time.Duration, res *Result) error {
 	return nil
 }
 
-// stdinFor holds the outlier's JSON and a newline. A file, not a pipe: an
-// action that does not read it blocks nobody.
+// stdinFor returns a file with the outlier as JSON and a newline. A pipe would block if
+// the action does not read it.
 func stdinFor(item *Item) (*os.File, error) {
 	data, err := text.Marshal(&item.Outlier)
 	if err != nil {

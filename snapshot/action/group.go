@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killGrace is the least time that a killed process is given to go: a busy
-// machine may take a second over it.
+// killGrace is the minimum time that killed processes get to exit, on a busy machine.
 const killGrace = 5 * time.Second
 
-// groupPoll is how often a group that was told to end is looked at.
+// groupPoll is how often a process group that was signaled is checked.
 const groupPoll = 50 * time.Millisecond
 
-// awaitGroup waits until nobody of the process group is left but its unreaped
-// leader, or the grace time is over. The leader often ends first: a shell does
-// so while its rsync still tidies up.
+// awaitGroup waits until only the unreaped leader is left of the process group, or for
+// the grace time. The leader often ends first, as a shell does while its rsync cleans
+// up.
 func awaitGroup(leader int, exited <-chan struct{}, grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -40,8 +39,8 @@ func awaitGroup(leader int, exited <-chan struct{}, grace time.Duration) {
 	}
 }
 
-// groupAlive looks for a living process of the group. The kernel's own way to
-// ask (signal 0) also counts the unreaped leader.
+// groupAlive reports whether the group has a living process. Signal 0 would also count
+// the unreaped leader.
 func groupAlive(group int) bool {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -52,8 +51,8 @@ func groupAlive(group int) bool {
 		if err != nil {
 			continue // gone
 		}
-		// pid (comm) state ppid pgrp …; comm may hold anything, so count from
-		// its last parenthesis.
+		// pid (comm) state ppid pgrp …: comm may contain anything, so parse from the
+		// last parenthesis.
 		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 		if len(fields) < 3 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 			continue
@@ -65,7 +64,7 @@ func groupAlive(group int) bool {
 	return false
 }
 
-// waitUnreaped returns when the child has ended, and leaves it to be reaped.
+// waitUnreaped returns when the child has ended, without reaping it.
 func waitUnreaped(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -75,5 +74,5 @@ func waitUnreaped(pid int) {
 	}
 }
 
-// signalGroup fails only if nobody is left.
+// signalGroup fails only if the group is empty.
 func signalGroup(pid int, sig unix.Signal) { _ = unix.Kill(-pid, sig) }

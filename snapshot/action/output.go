@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// keepOutput is how much of an action's output goes into the daemon's log when
-// there is no snapshot to keep it in.
+// keepOutput is how many bytes of an action's output are logged if there is no snapshot
+// to store them in.
 const keepOutput = 4096
 
-// output takes what an action prints, up to a limit.
+// output stores an action's output, up to a limit.
 type output struct {
 	to      io.Writer
 	close   func() error
 	left    int64
 	dropped int64
-	err     error // the first one of writing
-	newline bool  // what was written last
+	err     error // first write error
+	newline bool  // the last byte was a newline
 }
 
-// opened is an output file, or why there is none.
+// opened is an output file, or the error.
 type opened struct {
 	out *output
 	err error
 }
 
-// openOutputs makes the files action-0.log to action-N.log of a job, before any of its
-// actions can be there first.
+// openOutputs creates action-0.log to action-N.log before any action of the job could.
 func openOutputs(j *Job, limit int64) []opened {
 	all := make([]opened, len(j.Items))
 	for i := range all {
@@ -42,8 +41,8 @@ func openOutputs(j *Job, limit int64) []opened {
 	return all
 }
 
-// openOutput makes action-N.log in the snapshot's directory, in the place of
-// whatever lies there. It never writes into a file that another user has made.
+// openOutput creates action-N.log in the snapshot's directory, replacing whatever is
+// there. It never writes to a file that another user created.
 func openOutput(dir string, index int, limit int64) (*output, error) {
 	name := fmt.Sprintf("action-%d.log", index)
 	f, err := os.CreateTemp(dir, fmt.Sprintf("action-%d.*.log", index)) // O_EXCL, mode 0600
@@ -53,18 +52,17 @@ func openOutput(dir string, index int, limit int64) (*output, error) {
 	if err := f.Chmod(0o640); err != nil {
 		return nil, errors.Join(fmt.Errorf("keep output: %w", err), f.Close())
 	}
-	// A directory stays; the output then keeps the name that nobody could guess.
+	// A directory of that name stays; the output keeps its temporary name.
 	_ = os.Rename(f.Name(), filepath.Join(dir, name))
 	return &output{to: f, close: f.Close, left: limit, newline: true}, nil
 }
 
-// memoryOutput keeps the beginning for the daemon's log.
+// memoryOutput keeps the beginning of the output for the log.
 func memoryOutput(b *strings.Builder) *output {
 	return &output{to: b, close: func() error { return nil }, left: keepOutput, newline: true}
 }
 
-// Write never fails: an action must not end because its output is too long or
-// the disk is full.
+// Write never fails: long output or a full disk must not end an action.
 func (o *output) Write(p []byte) (int, error) {
 	n := len(p)
 	keep := p[:min(int64(n), o.left)]

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Result is how one action ended.
+// Result is the result of one action.
 type Result struct {
 	Rule     string
-	ID       string // of the snapshot, or empty
-	Index    int    // of the action in its job: action-N.log
+	ID       string // of the snapshot, or ""
+	Index    int    // in the job, as in action-N.log
 	Run      []string
 	Started  bool
-	Status   int            // exit status; -1 if a signal ended it or it did not start
-	Signal   syscall.Signal // that ended it, or 0
+	Status   int            // exit status; -1 if killed by a signal or not started
+	Signal   syscall.Signal // that killed it, or 0
 	TimedOut bool
 	Stopped  bool // killed because the daemon stops
 	Took     time.Duration
-	Dropped  int64  // bytes of output past the limit
-	Output   string // only without a snapshot, which would have it in a file
-	Err      error  // why it could not start, or what else went wrong
+	Dropped  int64  // bytes of output beyond the limit
+	Output   string // only without a snapshot, which has it as a file
+	Err      error  // why it did not start, or another error
 }
 
-// OK tells whether the action ran and ended with status 0.
+// OK reports whether the action exited with status 0.
 func (r *Result) OK() bool {
 	return r.Started && r.Status == 0 && !r.TimedOut && !r.Stopped
 }
 
-// String says in words how it ended.
+// String describes how the action ended.
 func (r *Result) String() string {
 	s := ""
 	switch {

@@ -1,5 +1,5 @@
-// Package action runs what an operator wants to happen after an outlier or a
-// snapshot. It is the only package that starts programs.
+// Package action runs the operator's programs after an outlier or a snapshot. It is the
+// only package that starts programs.
 package action
 
 import (
@@ -19,47 +19,44 @@ import (
 
 // Options configures a Runner. The zero value is usable.
 type Options struct {
-	User        string        // runs actions that name no user; empty: the daemon's own
-	Concurrency int           // jobs at once; 0: 2
-	Queue       int           // jobs that wait; 0: 16
-	MaxOutput   int64         // bytes of an action's output that are kept; 0: 1 MiB
-	Timeout     time.Duration // of actions that name none; 0: 30s
+	User        string        // default user; "": the daemon's own
+	Concurrency int           // concurrent jobs; 0: 2
+	Queue       int           // queued jobs; 0: 16
+	MaxOutput   int64         // bytes kept of an action's output; 0: 1 MiB
+	Timeout     time.Duration // default time limit; 0: 30s
 	Grace       time.Duration // from SIGTERM to SIGKILL; 0: 5s
-	StopTimeout time.Duration // how long a stop waits for running actions; 0: 10s
-	// Supervisor is a program that calls Supervise when its first argument is Verb.
-	// Empty: what leaves an action's process group outlives it.
+	StopTimeout time.Duration // time that running actions get when stopping; 0: 10s
+	// Supervisor is a program that calls Supervise if its first argument is Verb.
+	// Without one, processes that leave the action's process group survive it.
 	Supervisor string
-	Logger     *zap.Logger // nil: silent
-	// OnResult, if set, is told of every action that ended. It may be called
-	// by several goroutines.
+	Logger     *zap.Logger // nil: no log
+	// OnResult, if set, is called for every action that ended, possibly concurrently.
 	OnResult func(Result)
-	// Guard counts and logs panics that what actions say has caused. Nil: they
-	// are only recovered.
+	// Guard recovers, logs and counts panics; nil: they are only recovered.
 	Guard *guard.Guard
 }
 
-// Job is all the actions of one snapshot, or of one outlier. They run one after
-// the other, so that a later one finds what an earlier one left in the
-// snapshot; different jobs run side by side.
+// Job holds all actions of one snapshot or one outlier. They run in order, so that each
+// finds the output of earlier ones; different jobs run concurrently.
 type Job struct {
-	ID    string // of the snapshot, or empty
-	Dir   string // of the snapshot; empty: there is none (yet)
+	ID    string // of the snapshot, or ""
+	Dir   string // of the snapshot, or "" if there is none (yet)
 	Items []Item
 	// Done, if set, is called once, when all actions have ended or the job was
-	// refused. Store.Hold's release belongs here.
+	// rejected. It may release a Store.Hold.
 	Done func()
 }
 
-// Item is one action and the outlier that it is told of.
+// Item is an action and the outlier passed to it.
 type Item struct {
 	Action  rules.Action
 	Outlier tracker.Outlier
 }
 
-// ItemsFor lists what has to run for the outliers of one snapshot (on is
-// rules.OnSnapshot), or for one outlier (rules.OnOutlier): the actions of each
-// rule once, in the order of the rule file, told of the rule's first outlier.
-// Rules that rule does not find (any more) are left out.
+// ItemsFor lists the actions for the outliers of a snapshot (rules.OnSnapshot) or for
+// one outlier (rules.OnOutlier): each rule's actions once, in the order of the rule
+// file, with the rule's first outlier. It skips rules that the lookup does not find
+// (any more).
 func ItemsFor(on string, outliers []tracker.Outlier, rule func(name string) *rules.Rule) []Item {
 	var items []Item
 	seen := map[string]bool{}
@@ -81,30 +78,30 @@ func ItemsFor(on string, outliers []tracker.Outlier, rule func(name string) *rul
 	return items
 }
 
-// Stats counts since start. The maps go by rule.
+// Stats are counters since the start, by rule.
 type Stats struct {
-	Ran      map[string]uint64 // started, whatever came of it
-	Failed   map[string]uint64 // could not start, or ended other than with status 0
-	TimedOut map[string]uint64 // of the failed
-	Skipped  map[string]uint64 // action_skipped: queue full, or stopping
-	Hung     map[string]uint64 // action_hung: killed, and left behind as the kernel does not let them go
+	Ran      map[string]uint64 // started
+	Failed   map[string]uint64 // not started, or exit status not 0
+	TimedOut map[string]uint64 // of the failed ones
+	Skipped  map[string]uint64 // action_skipped: queue full or stopping
+	Hung     map[string]uint64 // action_hung: killed, but stuck in the kernel and left behind
 }
 
-// Runner runs jobs. Submit and Stats may be called by several goroutines.
+// Runner runs jobs. Submit and Stats may be called concurrently.
 type Runner struct {
 	opts Options
 	log  *zap.Logger
 	jobs chan Job
-	// kill is closed when running actions must end now.
+	// kill is closed when running actions must be killed.
 	kill chan struct{}
 
 	mu      sync.Mutex
 	stopped bool
 	stats   Stats
-	nextLog time.Time // of the next line about a refused job
+	nextLog time.Time // of rejected jobs
 }
 
-// New fills in the defaults. Nothing runs before Run.
+// New applies the defaults. Run does the work.
 func New(o Options) *Runner {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -137,9 +134,9 @@ func New(o Options) *Runner {
 	}
 }
 
-// Submit queues a job without blocking. If the queue is full or the runner is
-// stopping, every action of it counts as skipped for its rule, and the answer
-// is false. A job without items is done at once.
+// Submit queues a job without blocking. If the queue is full or the runner is stopping,
+// it returns false and counts each action as skipped. A job without items is done at
+// once.
 func (r *Runner) Submit(j Job) bool {
 	if len(j.Items) == 0 {
 		j.done()
@@ -187,22 +184,21 @@ func (r *Runner) Stats() Stats {
 	}
 }
 
-// Run carries out jobs until the context ends. Then it starts no more, waits
-// for running actions up to StopTimeout, and kills what is left. It may be
-// called once.
+// Run runs jobs until ctx is done. Then it waits for running actions up to StopTimeout
+// and kills the rest. Call it once.
 func (r *Runner) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for range r.opts.Concurrency {
 		workers.Go(func() {
 			for j := range r.jobs {
-				_ = r.opts.Guard.Do(guard.Action, func() error { r.job(j); return nil }) // it is logged
+				_ = r.opts.Guard.Do(guard.Action, func() error { r.job(j); return nil }) // logs its errors
 			}
 		})
 	}
 	<-ctx.Done()
 	r.mu.Lock()
 	r.stopped = true
-	close(r.jobs) // Submit sends only under the lock and looks at stopped first
+	close(r.jobs) // Submit sends only under the lock and checks stopped first
 	r.mu.Unlock()
 
 	ended := make(chan struct{})
@@ -218,11 +214,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	case <-timer.C:
 	}
 	close(r.kill)
-	<-ended // each action's own end is bounded by Grace
+	<-ended // bounded by Grace
 	return fmt.Errorf("stop actions: some did not end within %s and were killed", r.opts.StopTimeout)
 }
 
-// job runs one job's actions in order.
+// job runs the actions of one job in order.
 func (r *Runner) job(j Job) {
 	defer j.done()
 	defer unshare(j.Dir)
@@ -242,7 +238,7 @@ func (r *Runner) job(j Job) {
 	}
 }
 
-// discard leaves outputs empty.
+// discard closes unused outputs.
 func discard(logs []opened) {
 	for _, l := range logs {
 		if l.out != nil {

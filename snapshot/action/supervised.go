@@ -14,7 +14,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 )
 
-// supervised starts an action below a supervisor and sees to its end.
+// supervised runs an action under a supervisor until it ends.
 func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, res *Result) error {
 	reports, childReport, err := os.Pipe()
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 	childReport.Close()
 	childOrders.Close()
 	if stdout, ok := cmd.Stdout.(*os.File); ok {
-		stdout.Close() // its end is the action's
+		stdout.Close() // the action has a copy
 	}
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -48,7 +48,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // what it has said is what matters
+		_ = cmd.Wait() // the report has the result
 	}()
 
 	timer := time.NewTimer(limit)
@@ -62,20 +62,20 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 		stopped = true
 	}
 	if timedOut || stopped {
-		_, _ = orders.Write([]byte{0}) // it has ended if it does not read this
+		_, _ = orders.Write([]byte{0}) // a write error means that it has ended
 		select {
 		case <-exited:
 		case <-time.After(r.opts.Grace):
 		}
 	}
-	_ = orders.Close() // whatever is left is killed
+	_ = orders.Close() // kills whatever is left
 	hangs := time.NewTimer(max(r.opts.Grace, killGrace))
 	defer hangs.Stop()
 	select {
 	case <-exited:
 		err = <-said
 	case <-hangs.C:
-		// The supervisor stays until the kernel lets the action go.
+		// The supervisor stays until the kernel releases the action.
 		_ = reports.SetReadDeadline(time.Now())
 		err = errors.Join(<-said, errUnkillable)
 	}
@@ -85,7 +85,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 
 var errUnkillable = errors.New("it does not react to SIGKILL: it hangs in the kernel, and is left behind")
 
-// readReport takes what a supervisor says until its end.
+// readReport reads a supervisor's report until EOF.
 func readReport(f *os.File, res *Result) error {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {

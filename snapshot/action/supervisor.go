@@ -14,34 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Verb makes a program the supervisor of one action: it hands its arguments to
-// Supervise. Processes that an action starts stay below the supervisor, whatever
-// sessions and groups they make, as those that lose their parent become its
-// children (prctl(2), PR_SET_CHILD_SUBREAPER). So they all end with the action.
+// Verb is the argument that makes a program the supervisor of an action: it must pass
+// its arguments to Supervise. As a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER),
+// the supervisor stays the ancestor of all processes that the action starts, whatever
+// sessions and groups they create, and so can end all of them with the action.
 const Verb = "tailcam-action"
 
-// Descriptors of a supervisor, beside the action's own three.
+// File descriptors of a supervisor, besides the action's three.
 const (
-	reportFD = 3 // it says here how the action ended
-	orderFD  = 4 // one byte: the action is to end; its end: all of it is killed
+	reportFD = 3 // the result is written here
+	orderFD  = 4 // one byte: terminate the action; EOF: kill everything
 )
 
-// maxProcesses is how many a user may have in all when an action of theirs starts
-// one more. Root has no limit.
+// maxProcesses bounds the processes of the action's user. Root has no limit.
 const maxProcesses = 4096
 
-// orders says what the daemon wants.
+// orders are the daemon's requests.
 type orders struct {
 	end, kill chan struct{}
 }
 
-// Supervise runs one action as the given arguments say, until it and all that it
-// has started have ended. It returns the exit status of the supervisor.
+// Supervise runs one action as described by the arguments, until all processes that it
+// started have ended. It returns the supervisor's exit status.
 func Supervise(args []string) int {
 	report := os.NewFile(reportFD, "report")
 	syscall.CloseOnExec(reportFD)
 	syscall.CloseOnExec(orderFD)
-	// Not ignored: the action would inherit that.
+	// Not ignored, as the action would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	if err := supervise(args, report); err != nil {
 		fmt.Fprintf(report, "error %v\n", err)
@@ -66,7 +65,7 @@ func supervise(args []string, report *os.File) error {
 	}
 	o := orders{end: make(chan struct{}), kill: make(chan struct{})}
 	go o.listen()
-	// The kernel takes signal masks and the death of a parent by thread.
+	// Signal masks and parent-death signals are per thread.
 	runtime.LockOSThread()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -104,7 +103,7 @@ func supervise(args []string, report *os.File) error {
 	return nil
 }
 
-// limitProcesses leaves a lower limit as it is: root would raise it.
+// limitProcesses keeps an existing lower limit, which root could raise.
 func limitProcesses() {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l); err != nil {
@@ -112,7 +111,7 @@ func limitProcesses() {
 	}
 	l.Max = min(l.Max, maxProcesses)
 	l.Cur = min(l.Cur, l.Max)
-	_ = unix.Setrlimit(unix.RLIMIT_NPROC, &l) // lower than before: always allowed
+	_ = unix.Setrlimit(unix.RLIMIT_NPROC, &l) // lowering is always allowed
 }
 
 func tell(report *os.File, s syscall.WaitStatus) {
@@ -123,7 +122,7 @@ func tell(report *os.File, s syscall.WaitStatus) {
 	}
 }
 
-// listen waits for the daemon's orders. Its death is one, too.
+// listen reads the daemon's requests. EOF means that the daemon died.
 func (o *orders) listen() {
 	buf := make([]byte, 1)
 	if n, _ := syscall.Read(orderFD, buf); n > 0 {
@@ -151,7 +150,7 @@ func reap(main int, ended chan<- syscall.WaitStatus, none chan<- struct{}) {
 	}
 }
 
-// killAll kills all descendants, again and again: some may be starting others.
+// killAll kills all descendants, repeatedly, as some may be forking.
 func killAll(none <-chan struct{}) {
 	for {
 		for _, pid := range descendants(os.Getpid()) {
@@ -165,7 +164,7 @@ func killAll(none <-chan struct{}) {
 	}
 }
 
-// descendants lists all living processes below a process.
+// descendants lists the living descendants of a process.
 func descendants(pid int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -181,7 +180,8 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue // gone
 		}
-		// pid (comm) state ppid …: comm may hold anything, so count from its last parenthesis.
+		// pid (comm) state ppid …: comm may contain anything, so parse from the last
+		// parenthesis.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) < 2 || fields[0] == "Z" {
 			continue
@@ -198,7 +198,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// credentialArgs writes down whom the action runs as: uid, gid, groups.
+// credentialArgs formats the identity of the action: uid, gid, groups.
 func credentialArgs(id *identity) []string {
 	if id == nil {
 		return []string{"", "", ""}
@@ -217,7 +217,7 @@ func parseCredential(args []string) (*syscall.Credential, error) {
 	number := func(s string) uint32 {
 		n, err := strconv.ParseUint(s, 10, 32)
 		if err != nil {
-			return ^uint32(0) // no user and no group: refused by the kernel
+			return ^uint32(0) // no valid id: refused by the kernel
 		}
 		return uint32(n)
 	}

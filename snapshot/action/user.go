@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// identity is whom an action runs as.
+// identity is the user an action runs as.
 type identity struct {
 	name     string
 	uid, gid uint32
 	groups   []uint32
 }
 
-// lookup finds a user by name or number, with all groups. An empty name, and
-// the daemon's own, is nil: nothing has to change.
+// lookup finds a user by name or number, with all groups. It returns nil for an empty
+// name and for the daemon's own user.
 func lookup(name string) (*identity, error) {
 	if name == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func (id *identity) String() string {
 	return id.name
 }
 
-// may tells whether the identity has the right x (1) on what st describes.
+// mayExecute reports whether the identity has the execute permission on st.
 func (id *identity) mayExecute(st *syscall.Stat_t) bool {
 	uid, inGroup := uint32(os.Geteuid()), int(st.Gid) == os.Getegid()
 	if id != nil {
@@ -94,8 +94,8 @@ func (id *identity) mayExecute(st *syscall.Stat_t) bool {
 	return st.Mode&0o001 != 0
 }
 
-// Modes of a snapshot's directory while actions of another user run in it: the
-// user's group may add files, but not replace or remove others' (sticky).
+// Modes of a snapshot's directory while actions of another user run: their group may
+// add files, but not replace or remove those of others (sticky bit).
 const (
 	sharedMode  = 0o770 | fs.ModeSticky
 	privateMode = 0o750
@@ -119,8 +119,8 @@ func share(dir string, id *identity) error {
 		if !ok || !(d.IsDir() || d.Type().IsRegular()) {
 			return nil
 		}
-		// What an action put there stays as it is. A second name may be a link
-		// to a file elsewhere that is not ours to open up.
+		// Files of actions stay as they are. One with a second name may be a hard link
+		// to a file elsewhere.
 		if st.Uid != own || (!d.IsDir() && st.Nlink != 1) {
 			if d.IsDir() {
 				return fs.SkipDir
@@ -138,7 +138,7 @@ func share(dir string, id *identity) error {
 	return nil
 }
 
-// unshare takes the right to add files away again; reading stays.
+// unshare revokes the permission to add files; reading remains allowed.
 func unshare(dir string) {
 	if dir == "" {
 		return
@@ -146,7 +146,7 @@ func unshare(dir string) {
 	if info, err := os.Lstat(dir); err != nil || info.Mode()&fs.ModeSticky == 0 {
 		return
 	}
-	// If it fails the snapshot is being removed, or only its own group could
-	// still add files to it.
+	// This fails only if the snapshot is being removed; otherwise its own group could
+	// add files.
 	_ = os.Chmod(dir, privateMode)
 }

@@ -1,9 +1,9 @@
 // Package iothread runs file operations on threads that may hang in the kernel.
 //
-// A thread in an operation of a file system that does not answer cannot be
-// killed, and as long as it lives, so does the process's descriptor table: the
-// BPF programs, the locks and the sockets of a daemon that was sent SIGKILL
-// would stay. A thread of this package has a table of its own, without them.
+// A thread that waits for a file system that does not respond cannot be killed, and
+// keeps the descriptor table of its process alive: the BPF programs, locks and sockets
+// of a killed daemon would stay. Threads of this package have a descriptor table of
+// their own without them.
 package iothread
 
 import (
@@ -21,20 +21,19 @@ import (
 )
 
 var (
-	// ErrTimeout means that the operation did not return in time. It goes on, and
-	// must own all that it writes.
+	// ErrTimeout means that the operation did not return in time. It continues, so it
+	// must own everything it writes to.
 	ErrTimeout = errors.New("the file system does not answer")
 	// ErrClosed means that the thread was closed.
 	ErrClosed = errors.New("the thread is closed")
 )
 
-// Detach gives the calling goroutine a thread of its own with a descriptor table
-// of its own, which holds the standard streams and none of the process's other
-// descriptors. The thread ends with the goroutine. What the goroutine opens from
-// here on is a descriptor of this thread alone: it must be closed by the same
-// goroutine, and handed to no other one.
+// Detach locks the calling goroutine to a thread with a descriptor table of its own
+// that contains only the standard streams. The thread ends with the goroutine.
+// Descriptors opened by the goroutine from now on are valid on this thread only: close
+// them on the same goroutine and do not share them.
 //
-// After an error the goroutine goes on with the process's table.
+// On error, the goroutine keeps using the process's table.
 func Detach() error {
 	runtime.LockOSThread() // never unlocked: the thread must not serve another goroutine
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
@@ -43,7 +42,7 @@ func Detach() error {
 	const dir = "/proc/thread-self/fd"
 	open, err := descriptors(dir)
 	if err != nil {
-		// Without /proc: none can be told from the runtime's own, so all stay.
+		// Without /proc the runtime's descriptors are unknown, so keep all.
 		return fmt.Errorf("detach thread: %w", err)
 	}
 	for _, fd := range open {
@@ -54,7 +53,7 @@ func Detach() error {
 	return nil
 }
 
-// descriptors lists the open ones. It uses no os.File: that would be one more.
+// descriptors lists the open descriptors without using os.File, which would add one.
 func descriptors(dir string) ([]int, error) {
 	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -84,9 +83,8 @@ func descriptors(dir string) ([]int, error) {
 	}
 }
 
-// keep tells whether a thread needs a descriptor: the standard streams, and those
-// that the Go runtime uses from any thread: of its poller, and the log that go test
-// has of each file that is opened.
+// keep reports whether a thread needs a descriptor: a standard stream, the runtime's
+// poller, or the log in which go test records opened files.
 func keep(dir string, fd int) bool {
 	if fd <= 2 {
 		return true
@@ -96,8 +94,8 @@ func keep(dir string, fd int) bool {
 		strings.HasSuffix(link, "/testlog.txt"))
 }
 
-// Do runs f on a detached thread of its own and waits for it up to limit, 0: for
-// ever. After ErrTimeout f is still running.
+// Do runs f on a new detached thread and waits for it up to limit; 0: no limit. After
+// ErrTimeout f is still running.
 func Do[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -105,7 +103,7 @@ func Do[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		_ = Detach() // or it works with the process's descriptors, as any other thread
+		_ = Detach() // on error it uses the process's descriptors
 		var a answer
 		a.value, a.err = f()
 		done <- a
@@ -125,15 +123,15 @@ func Do[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	}
 }
 
-// Thread is a detached thread that runs one function after the other. Its methods
-// may be called by several goroutines.
+// Thread is a detached thread that runs functions one at a time. Its methods may be
+// called concurrently.
 type Thread struct {
 	jobs  chan func()
 	close sync.Once
 	ended chan struct{} // closed by Close
 }
 
-// Start starts a thread. First, if not nil, runs on it before all else.
+// Start starts a thread. It calls first, if not nil, before anything else.
 func Start(first func()) *Thread {
 	t := &Thread{jobs: make(chan func()), ended: make(chan struct{})}
 	go func() {
@@ -153,8 +151,8 @@ func Start(first func()) *Thread {
 	return t
 }
 
-// Do runs f on the thread, after what others have given it, and returns its
-// error. f must close what it opens. A panic of f is the caller's.
+// Do runs f on the thread after the functions queued before it and returns its error. f
+// must close what it opens. If f panics, so does Do.
 func (t *Thread) Do(f func() error) error {
 	var err error
 	var panicked any
@@ -176,5 +174,6 @@ func (t *Thread) Do(f func() error) error {
 	return err
 }
 
-// Close ends the thread, once what it runs has returned; it does not wait.
+// Close ends the thread after the running function has returned, without waiting for
+// that.
 func (t *Thread) Close() { t.close.Do(func() { close(t.ended) }) }

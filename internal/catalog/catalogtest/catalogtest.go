@@ -107,7 +107,7 @@ const end = 2_000_000_000 // of each outlier, on the monotonic clock
 func (o *One) meta(id string, at time.Time) *snapshot.Meta {
 	m := &snapshot.Meta{
 		Version: snapshot.Version, Notes: []string{}, ID: id, Time: at, Rule: o.Rule, Reason: "outlier of rule " + o.Rule,
-		Host:     snapshot.Host{Name: "host", Kernel: "6.18.0", Arch: "x86_64", BootID: o.Boot, Tailcam: "v1"},
+		Host:     snapshot.HostInfo{Name: "host", Kernel: "6.18.0", Arch: "x86_64", BootID: o.Boot, Tailcam: "v1"},
 		Window:   snapshot.Window{ToMonoNS: end + 1000},
 		Coverage: []snapshot.CPUCoverage{{CPU: 0, FromMonoNS: 500_000_000, ToMonoNS: end, Records: 3, CompleteBefore: true}},
 		Records:  3,

@@ -1,9 +1,9 @@
-// Package within runs calls that may never return.
+// Package within runs calls with a time limit that may never return.
 //
-// Reading another task's /proc files takes locks that the task may hold while
-// it is stuck, and reading the files it has mapped goes to disks and file
-// systems that may hang: exactly the moments tailcam exists for. Such a read
-// cannot be cancelled, so it is left behind, and what is left behind is bounded.
+// Reading /proc files of a task takes locks that a stuck task may hold, and reading
+// files it has mapped may hang with a disk or file system: just when tailcam is needed.
+// Such a read cannot be canceled, so it is abandoned, and the number of abandoned calls
+// is bounded.
 package within
 
 import (
@@ -16,17 +16,16 @@ import (
 )
 
 var (
-	// ErrTimeout says that the call did not return in time. It goes on in the
-	// background and keeps its slot until it returns.
+	// ErrTimeout means that the call did not return in time. It continues and occupies
+	// a slot until it returns.
 	ErrTimeout = errors.New("no answer in time")
-	// ErrStuck says that nothing was started, because an earlier call with the
-	// same key has not returned yet, or because every slot is taken by such calls.
+	// ErrStuck means that nothing was started: an earlier call with the same key has
+	// not returned, or abandoned calls occupy all slots.
 	ErrStuck = errors.New("an earlier call has not returned yet")
 )
 
-// Gate bounds how many calls run at once, and lets one key (such as a process)
-// leave no more calls behind than were running when it got stuck.
-// It is safe for concurrent use.
+// Gate bounds the number of concurrent calls, and stops calls of a key (such as a
+// process) after one was abandoned. It is safe for concurrent use.
 type Gate[K comparable] struct {
 	slots chan struct{}
 
@@ -37,12 +36,12 @@ type Gate[K comparable] struct {
 	total int
 }
 
-// NewGate makes a gate that runs up to slots calls at once.
+// NewGate returns a gate for up to slots concurrent calls.
 func NewGate[K comparable](slots int) *Gate[K] {
 	return &Gate[K]{slots: make(chan struct{}, max(slots, 1)), stuck: make(map[K]int)}
 }
 
-// Panicked is what Do panics with if f has panicked, in a goroutine of its own.
+// Panicked is the value Do panics with if f panics.
 type Panicked struct {
 	Value any
 	Stack []byte // of f
@@ -51,9 +50,9 @@ type Panicked struct {
 // Error implements error.
 func (p *Panicked) Error() string { return fmt.Sprintf("%v\n%s", p.Value, p.Stack) }
 
-// Do returns what f returns, or ErrTimeout or ErrStuck after at most limit.
-// After ErrTimeout f is still running: it must own everything that it writes.
-// If f panics, so does Do, with *Panicked; after ErrTimeout that is only counted.
+// Do returns the result of f, or ErrTimeout or ErrStuck after at most limit. After
+// ErrTimeout f is still running, so it must own everything it writes to. If f panics,
+// Do panics with *Panicked; after ErrTimeout that is only counted.
 func Do[K comparable, T any](g *Gate[K], key K, limit time.Duration, f func() T) (T, error) {
 	var zero T
 	if g.refuses(key) {
@@ -92,14 +91,14 @@ func Do[K comparable, T any](g *Gate[K], key K, limit time.Duration, f func() T)
 	}
 }
 
-// Stuck counts the calls that were left behind and have not returned.
+// Stuck returns the number of abandoned calls that have not returned.
 func (g *Gate[K]) Stuck() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.total
 }
 
-// Panics counts the calls that have panicked, also those that were left behind.
+// Panics returns the number of calls that panicked, abandoned ones included.
 func (g *Gate[K]) Panics() uint64 { return g.panics.Load() }
 
 type call struct{ abandoned, finished bool } // guarded by Gate.mu

@@ -139,7 +139,7 @@ func TestFrozenDisk(t *testing.T) {
 			if a := within(d, 5*time.Second, "wait", "--timeout", "1s"); a.code != 2 {
 				t.Errorf("wait: %+v", a)
 			}
-			if a := within(d, 5*time.Second, "snapshot"); a.code != 1 || !strings.Contains(a.err, "others are under way") && !strings.Contains(a.err, "does not answer") {
+			if a := within(d, 5*time.Second, "snapshot"); a.code != 1 || !strings.Contains(a.err, "are already in progress") && !strings.Contains(a.err, "does not answer") {
 				t.Errorf("snapshot: %+v", a)
 			}
 

@@ -45,7 +45,7 @@ func TestShelf(t *testing.T) {
 	if a := shelf("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "all good: 1 snapshot\n") {
 		t.Errorf("verify by the daemon's directory: %+v", a)
 	}
-	var story catalog.Story
+	var story catalog.Details
 	if a := shelf("show", "--dir", d.snaps, held.ID, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &story) != nil ||
 		story.Before == nil || story.Before.Dir != first || story.After == nil || story.After.Dir != last || story.Report == nil {
 		t.Errorf("show: %+v", a)

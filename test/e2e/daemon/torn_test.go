@@ -41,7 +41,7 @@ func TestTorn(t *testing.T) {
 		}
 	}
 	d := h.start(t, args...)
-	if !d.log.has("removed what was left of a snapshot") {
+	if !d.log.has("removed an incomplete snapshot") {
 		t.Error("the log does not tell of the leftover")
 	}
 	checkSnapshot(t, byHand(d, "after all that"))

@@ -1,0 +1,286 @@
+package explain
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// whoKey identifies a culprit, so that pieces with the same one can be joined.
+type whoKey struct {
+	kind string
+	name string
+	id   int
+	prio int
+}
+
+// who returns the culprit of a key, creating it if needed.
+func (m *model) who(key whoKey, fill func(*Who)) *Who {
+	if w := m.culprits[key]; w != nil {
+		return w
+	}
+	w := &Who{Kind: key.kind, Name: key.name}
+	fill(w)
+	if len(m.culprits) < maxOpen {
+		m.culprits[key] = w
+	}
+	return w
+}
+
+func (m *model) taskInfo(tid int) (TaskInfo, bool) {
+	if m.names.Task == nil || tid <= 0 {
+		return TaskInfo{}, false
+	}
+	f, known := m.taskInfos[tid]
+	if !known {
+		got, ok := m.names.Task(tid)
+		if ok {
+			f = &got
+		}
+		m.taskInfos[tid] = f
+	}
+	if f == nil {
+		return TaskInfo{}, false
+	}
+	return *f, true
+}
+
+var kernelNames = []string{
+	"kworker/", "ksoftirqd/", "migration/", "jbd2/", "rcu", "kswapd", "kcompactd", "loop", "irq/", "ktimers/",
+	"cpuhp/", "kthreadd", "khugepaged", "nvme", "scsi_", "dmcrypt", "xfs", "md", "napi/", "txg_",
+}
+
+// kernelThread reports whether a task is known to be a kernel thread.
+func (m *model) kernelThread(tid int) bool {
+	if f, ok := m.taskInfo(tid); ok {
+		return f.Kernel
+	}
+	t := m.tasks[tid]
+	if t == nil {
+		return false
+	}
+	comm := t.comm.String()
+	for _, prefix := range kernelNames {
+		if strings.HasPrefix(comm, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) whoTask(tid int) *Who { return m.whoAtPrio(tid, 0) }
+
+// whoAtPrio returns a task that ran with a priority; 0: its latest known one.
+func (m *model) whoAtPrio(tid, prio int) *Who {
+	return m.who(whoKey{kind: KindTask, id: tid, prio: prio}, func(w *Who) {
+		w.TID, w.Prio = tid, prio
+		if t := m.tasks[tid]; t != nil {
+			w.PID, w.Comm = t.pid, t.comm.String()
+			if prio == 0 {
+				w.Prio = t.prio
+			}
+		}
+		if comm := m.comms[tid]; comm != "" {
+			w.Comm = comm
+		}
+		m.fillTaskInfo(w)
+	})
+}
+
+// fillTaskInfo adds the name and other information from outside the trace.
+func (m *model) fillTaskInfo(w *Who) {
+	if f, ok := m.taskInfo(w.TID); ok {
+		if w.PID == 0 {
+			w.PID = f.PID
+		}
+		if w.Comm == "" {
+			w.Comm = f.Comm
+		}
+		w.Policy, w.Cgroup = f.Policy, f.Cgroup
+	}
+	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Comm, w.TID))
+	if w.Comm == "" {
+		w.Name = fmt.Sprintf("task %d", w.TID)
+	}
+}
+
+// whoSlow returns the task of an outlier.
+func (m *model) whoSlow(o *Outlier) *Who {
+	w := *m.whoTask(o.TID)
+	if w.Comm == "" || o.Comm != "" {
+		w.Comm = o.Comm
+	}
+	if o.PID != 0 {
+		w.PID = o.PID
+	}
+	if m.fillTaskInfo(&w); o.TID == 0 {
+		w.Name = "the idle task"
+	}
+	return &w
+}
+
+func (m *model) whoSelf(name string) *Who {
+	return m.who(whoKey{kind: KindSelf, name: name}, func(*Who) {})
+}
+
+func (m *model) whoUnknown(name string) *Who {
+	return m.who(whoKey{kind: KindUnknown, name: name}, func(*Who) {})
+}
+
+// quotaCgroup returns the cgroup whose CPU quota applies to a task.
+func (f *TaskInfo) quotaCgroup() string {
+	if f.CPUCgroup != "" {
+		return f.CPUCgroup
+	}
+	return f.Cgroup
+}
+
+// whoQuota returns the cgroup whose CPU quota applies to a task.
+func (m *model) whoQuota(t *task) *Who {
+	f, _ := m.taskInfo(t.tid)
+	return m.whoCgroup(f.quotaCgroup())
+}
+
+// whoCgroup returns the culprit for a cgroup; "": unknown.
+func (m *model) whoCgroup(path string) *Who {
+	name := "its cgroup"
+	if path != "" {
+		name = path
+	}
+	return m.who(whoKey{kind: KindCgroup, name: name}, func(w *Who) { w.Cgroup = path })
+}
+
+// whoMemory returns what is short of memory: a cgroup or the machine.
+func (m *model) whoMemory(t *task, e *memoryWait) *Who {
+	if e.memcg {
+		f, _ := m.taskInfo(t.tid)
+		if f.MemoryCgroup != "" {
+			return m.whoCgroup(f.MemoryCgroup)
+		}
+		return m.whoCgroup(f.Cgroup)
+	}
+	return m.who(whoKey{kind: KindMemory, name: "the machine's memory"}, func(*Who) {})
+}
+
+func (m *model) whoTimer(function string) *Who {
+	name := "timer"
+	if function != "" {
+		name = function
+	}
+	return m.who(whoKey{kind: KindTimer, name: name}, func(w *Who) { w.Function = function })
+}
+
+func (m *model) whoContext(x *context) *Who {
+	switch x.kind {
+	case KindTimer:
+		return m.whoTimer(m.function(x.function))
+	case KindIRQ:
+		name := x.name
+		if name == "" {
+			name = fmt.Sprint(x.number)
+		}
+		return m.who(whoKey{kind: KindIRQ, name: name, id: x.number}, func(*Who) {})
+	}
+	return m.who(whoKey{kind: x.kind, name: x.name}, func(*Who) {})
+}
+
+// whoNetwork returns a network device and the local sender of the packet, if known.
+func (m *model) whoNetwork(device string, sender int) *Who {
+	name := "the network"
+	if device != "" {
+		name += " (" + device + ")"
+	}
+	return m.who(whoKey{kind: KindNetwork, name: name, id: sender}, func(w *Who) {
+		w.Device = device
+		if sender != 0 {
+			s := m.whoTask(sender)
+			w.TID, w.PID, w.Comm, w.For = s.TID, s.PID, s.Comm, s
+		}
+	})
+}
+
+// whoKernel returns a kernel thread on behalf of the task that last woke it by that
+// time, unless that is the slow task.
+func (m *model) whoKernel(tid, slow int, at uint64) *Who {
+	k := m.whoTask(tid)
+	t := m.tasks[tid]
+	if t == nil {
+		return k
+	}
+	i := sort.Search(len(t.wakers), func(i int) bool { return t.wakers[i].at > at })
+	if i == 0 || t.wakers[i-1].tid == slow {
+		return k
+	}
+	by := t.wakers[i-1].tid
+	return m.who(whoKey{kind: KindTask, name: "for", id: tid, prio: by}, func(w *Who) {
+		*w = *k
+		w.For = m.whoTask(by)
+	})
+}
+
+// whoWork returns a work item on behalf of the task that queued it.
+func (m *model) whoWork(x *work) *Who {
+	return m.who(whoKey{kind: KindWork, name: m.workName(x.function), id: x.worker, prio: x.queuer}, func(w *Who) {
+		w.Function, w.TID = m.function(x.function), x.worker
+		if t := m.tasks[x.worker]; t != nil {
+			w.Comm = t.comm.String()
+		}
+		if x.queuer != 0 {
+			w.For = m.whoTask(x.queuer)
+		}
+	})
+}
+
+// whoDevice returns a request's device.
+func (m *model) whoDevice(r *request) *Who {
+	name := ""
+	if m.names.Device != nil {
+		name = m.names.Device(r.dev)
+	}
+	if name == "" {
+		name = fmt.Sprintf("%d:%d", r.dev>>20, r.dev&0xfffff)
+	}
+	return m.who(whoKey{kind: KindDevice, name: name}, func(w *Who) { w.Device = name })
+}
+
+// whoOwner returns the task that submitted a request.
+func (m *model) whoOwner(r *request) *Who {
+	if t := m.tasks[r.tid]; t != nil && t.comm.String() != "" {
+		return m.whoTask(r.tid)
+	}
+	return m.who(whoKey{kind: KindTask, name: r.comm.String(), id: r.tid}, func(w *Who) {
+		w.TID, w.Comm = r.tid, r.comm.String()
+		m.fillTaskInfo(w)
+	})
+}
+
+// whoWoke returns the waker of a task.
+func (m *model) whoWoke(wk *wake) *Who {
+	if wk.ctx != nil && wk.ctx.kind == KindSoftirq && wk.sender != 0 && wk.device == "lo" {
+		return m.whoTask(wk.sender)
+	}
+	if wk.ctx != nil {
+		return m.whoContext(wk.ctx)
+	}
+	switch {
+	case wk.tid == 0:
+		return m.whoUnknown("an interrupt that is not recorded")
+	case wk.work != nil:
+		return m.whoWork(wk.work)
+	}
+	return m.whoTask(wk.tid)
+}
+
+func (m *model) function(address uint64) string {
+	if address == 0 || m.names.Function == nil {
+		return ""
+	}
+	return m.names.Function(address)
+}
+
+func (m *model) syscall(nr int) string {
+	if nr < 0 || m.names.Syscall == nil {
+		return ""
+	}
+	return m.names.Syscall(nr)
+}

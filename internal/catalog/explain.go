@@ -1,0 +1,145 @@
+package catalog
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// Explain explains the outliers of the snapshot in dir anew, from its trace, in
+// the order of snapshot.json. It needs no privileges and no daemon.
+func Explain(dir string) (*explain.Report, *snapshot.Meta, error) {
+	m, err := snapshot.ReadMeta(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := snapshot.ReadNames(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := snapshot.TracePath(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := ExplainTrace(path, m, names)
+	return r, m, err
+}
+
+// ExplainTrace explains the outliers of m from the trace in dir. It may run on
+// any goroutine; a trace file that is truncated meanwhile makes it panic.
+func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Report, error) {
+	t, err := trace.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close() //nolint:errcheck // only read from
+	outliers := make([]explain.Outlier, len(m.Outliers))
+	for i := range m.Outliers {
+		outliers[i] = explainOutlier(&m.Outliers[i])
+	}
+	names := explainNames(n)
+	names.Covered = map[int][]explain.Interval{}
+	for i := range m.Coverage {
+		names.Covered[m.Coverage[i].CPU] = coveredIntervals(&m.Coverage[i])
+	}
+	return explain.Explain(t, outliers, names)
+}
+
+// coveredIntervals lists the intervals between the gaps of a CPU's history.
+func coveredIntervals(c *snapshot.CPUCoverage) []explain.Interval {
+	at, end := c.FromMonoNS, c.ToMonoNS
+	if n := len(c.Gaps); n > 0 {
+		if c.Gaps[0].ToMonoNS <= c.FromMonoNS {
+			at = 0 // there is more before the gap
+		}
+		if c.Gaps[n-1].FromMonoNS >= c.ToMonoNS {
+			end = math.MaxInt64
+		}
+	}
+	var out []explain.Interval
+	for _, g := range c.Gaps {
+		out = append(out, explain.Interval{From: at, To: g.FromMonoNS})
+		at = g.ToMonoNS
+	}
+	return append(out, explain.Interval{From: at, To: end})
+}
+
+// explainOutlier converts an outlier for package explain.
+func explainOutlier(o *tracker.Outlier) explain.Outlier {
+	out := explain.Outlier{
+		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
+		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
+	}
+	out.Stacks = explainStacks(o)
+	if o.Syscall != nil {
+		out.Syscall = o.Syscall.Name
+	}
+	if o.Block != nil {
+		out.Device, out.Sector = o.Block.Device, o.Block.Sector
+	}
+	if i := o.IRQ; i != nil {
+		out.CPU, out.Name, out.Raised = i.CPU, i.Name, i.Phase == "raise"
+		if i.IRQ != nil {
+			out.IRQ = *i.IRQ
+		} else {
+			out.Name = strings.ToUpper(i.Vector)
+		}
+	}
+	return out
+}
+
+// explainStacks returns the stacks of an outlier whose time is known.
+func explainStacks(o *tracker.Outlier) []explain.Stack {
+	var list []explain.Stack
+	add := func(at uint64, frames []tracker.Frame, waker bool) {
+		if len(frames) > 0 {
+			list = append(list, explain.Stack{At: at, Frames: frames, Waker: waker})
+		}
+	}
+	switch {
+	case o.Cause == tracker.CauseTimeout:
+		add(o.EndMono, o.Stacks.Kernel, false)
+	case o.Track == "wakeup":
+		add(o.StartMono, o.Stacks.Kernel, false)
+		add(o.StartMono, o.Stacks.Waker, true)
+	case o.Track == "offcpu":
+		add(o.StartMono, o.Stacks.Kernel, false)
+		add(o.EndMono-min(uint64(max(o.RunnableNS, 0)), o.EndMono), o.Stacks.Waker, true)
+	}
+	for _, p := range o.Stacks.Progress {
+		add(o.StartMono+uint64(max(p.AgeNS, 0)), p.Kernel, false)
+	}
+	return list
+}
+
+// explainNames looks names up in tasks.json.
+func explainNames(n *snapshot.Names) explain.Names {
+	tasks := make(map[int]*snapshot.NamedTask, len(n.Tasks))
+	for i := range n.Tasks {
+		tasks[n.Tasks[i].TID] = &n.Tasks[i]
+	}
+	return explain.Names{
+		Syscall: rules.SyscallName,
+		Function: func(address uint64) string {
+			name, _, _ := strings.Cut(n.Functions[fmt.Sprintf("%#x", address)], " ")
+			return name
+		},
+		Device: func(dev uint32) string { return n.Devices[fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)] },
+		Task: func(tid int) (explain.TaskInfo, bool) {
+			t := tasks[tid]
+			if t == nil {
+				return explain.TaskInfo{}, false
+			}
+			return explain.TaskInfo{
+				PID: t.PID, Comm: t.Comm, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
+			}, true
+		},
+	}
+}

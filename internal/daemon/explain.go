@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/iothread"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// explainInBackground is snapshot.Options.Explain. It explains on a thread of low
+// priority, which is raised if there is no answer after explainPatience: the
+// snapshot waits for it.
+func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	type answer struct {
+		report *explain.Report
+		err    error
+	}
+	done := make(chan answer, 1)
+	thread := make(chan int, 1)
+	go func() {
+		// A thread's niceness cannot always be taken back: it ends with this goroutine.
+		runtime.LockOSThread()
+		_ = iothread.Detach() // a disk that hangs must not keep the daemon's files open
+		tid := unix.Gettid()
+		nice := niceLow
+		if canRaisePriority() {
+			nice = niceLowest
+		}
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // on failure it keeps the daemon's priority
+		thread <- tid
+		var a answer
+		a.err = d.guard.Mapped(guard.Explain, func() (err error) {
+			a.report, err = catalog.ExplainTrace(dir, m, n)
+			return err
+		})
+		done <- a
+	}()
+	tid := <-thread
+	timer := time.NewTimer(explainPatience)
+	defer timer.Stop()
+	for {
+		select {
+		case a := <-done:
+			return explanation(a.report, a.err)
+		case <-timer.C:
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+		}
+	}
+}
+
+// explainInline is snapshot.Options.Explain on the calling thread, which the
+// caller guards.
+func explainInline(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	return explanation(catalog.ExplainTrace(dir, m, n))
+}
+
+func explanation(report *explain.Report, err error) (*snapshot.Explanation, error) {
+	if err != nil {
+		return nil, err
+	}
+	e := &snapshot.Explanation{JSON: report, Notes: report.Notes}
+	for i := range report.Outliers {
+		r := &report.Outliers[i]
+		var text strings.Builder
+		r.WriteText(&text)
+		e.Outliers = append(e.Outliers, snapshot.ExplainedOutlier{Explained: explained(r), Text: text.String()})
+	}
+	return e, nil
+}
+
+// explainPatience is how long an explanation runs at low priority.
+const explainPatience = 200 * time.Millisecond
+
+// Niceness of the thread that explains. At niceLowest it may starve on a busy
+// machine, so that is used only if the priority can be raised again.
+const (
+	niceLowest = 19
+	niceLow    = 5
+)
+
+// canRaisePriority reports whether a thread may lower its niceness again, with
+// CAP_SYS_NICE or within RLIMIT_NICE.
+var canRaisePriority = sync.OnceValue(func() bool {
+	may := make(chan bool, 1)
+	go func() {
+		runtime.LockOSThread() // it ends with this goroutine
+		tid := unix.Gettid()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceLowest)
+		may <- unix.Setpriority(unix.PRIO_PROCESS, tid, 0) == nil
+	}()
+	return <-may
+})
+
+// explained is the part of an explanation that goes with the outlier.
+func explained(r *explain.Result) *tracker.Explained {
+	e := &tracker.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+	if r.Blame.By != nil {
+		e.By = r.Blame.By.Name
+	}
+	return e
+}

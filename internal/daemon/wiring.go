@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/process"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/action"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// newPipeline connects the pipeline to the other parts.
+func (d *daemon) newPipeline() *pipeline {
+	p := &pipeline{
+		read:   func() (*tracker.Outlier, error) { return d.kernel.Read() },
+		submit: func(*tracker.Outlier) {},
+		enrich: d.enrich,
+		publish: func(o *tracker.Outlier) {
+			d.feed.Publish(o)
+			d.act(rules.OnOutlier, []tracker.Outlier{*o}, action.Job{})
+		},
+		complete: func(o *tracker.Outlier) { d.feed.Complete(o) },
+		guard:    d.guard,
+		log:      d.log,
+		now:      time.Now,
+		run:      strconv.FormatInt(d.start.UnixMilli(), 36),
+	}
+	return p.prepare()
+}
+
+// readOutliers runs the pipeline until ctx is done.
+func (d *daemon) readOutliers(ctx context.Context) error {
+	if d.manager != nil {
+		d.outliers.submit = func(o *tracker.Outlier) { d.manager.Submit(o, o.From) }
+	}
+	if n := d.cfg.Snapshots.RTPriority; n > 0 {
+		if err := snapshot.RealTime(n); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() {
+		if err := d.kernel.Stop(); err != nil {
+			d.log.Warn("stop the kernel side", zap.Error(err))
+		}
+	})
+	defer stop()
+	return d.outliers.serve()
+}
+
+// afterSnapshot starts the actions of a snapshot and holds it until they have ended.
+func (d *daemon) afterSnapshot(done snapshot.Done) {
+	if done.Err != nil || len(done.Outliers) == 0 {
+		return
+	}
+	d.feed.Explain(done.Outliers)
+	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
+}
+
+func (d *daemon) act(on string, outliers []tracker.Outlier, job action.Job) {
+	job.Items = action.ItemsFor(on, outliers, d.rule)
+	if len(job.Items) == 0 && job.Done == nil {
+		return
+	}
+	d.actions.Submit(job)
+}
+
+// rule returns a running rule, or nil.
+func (d *daemon) rule(name string) *rules.Rule {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.rules {
+		if d.rules[i].Name == name {
+			return &d.rules[i]
+		}
+	}
+	return nil
+}
+
+// cgroups implements tracker.Host.
+type cgroups struct{ table *process.Table }
+
+func (c cgroups) CgroupPath(id uint64) (string, error) { return c.table.CgroupPath(id) }
+
+// WalkCgroups visits nothing without cgroup v2, where all tasks are in "/".
+func (c cgroups) WalkCgroups(visit func(id uint64, path string)) error {
+	err := c.table.Walk(visit)
+	if errors.Is(err, process.ErrNoCgroup2) {
+		return nil
+	}
+	return err
+}

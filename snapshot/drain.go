@@ -1,0 +1,281 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// retentionInterval is how often retention runs and old history expires on an idle
+// daemon.
+const retentionInterval = time.Minute
+
+// maxOpenRings is how many rings of records per CPU are kept while a snapshot is open:
+// its history and its window.
+const maxOpenRings = 3
+
+// defaultRing is used if the capacity of a ring is unknown.
+const defaultRing = 16384
+
+// pollInterval is how often the fill level of the rings is checked while a snapshot is
+// open.
+const pollInterval = 5 * time.Millisecond
+
+// maxIdle is the longest sleep of the loop.
+const maxIdle = time.Hour
+
+func (m *Manager) loop(ctx context.Context) {
+	retention := time.NewTicker(retentionInterval)
+	defer retention.Stop()
+	timer := time.NewTimer(maxIdle)
+	defer timer.Stop()
+	stallCheck := time.NewTicker(time.Second)
+	defer stallCheck.Stop()
+	for {
+		timer.Reset(m.step())
+		select {
+		case <-ctx.Done():
+			m.mu.Lock()
+			m.stopped = true
+			now := monoNow()
+			for _, w := range m.open {
+				if w.request.to > now {
+					w.notes = append(w.notes, fmt.Sprintf("tailcam stopped %s before the end of the window", time.Duration(w.request.to-now)))
+					w.deadline = now
+				}
+			}
+			m.mu.Unlock()
+			m.step()
+			return
+		case <-m.wake:
+		case <-timer.C:
+		case <-stallCheck.C:
+			m.checkDisk()
+		case <-retention.C:
+			m.mu.Lock()
+			busy := len(m.open) > 0
+			m.mu.Unlock()
+			if !busy {
+				m.history.expire(m.opts.Recorder.Coverage())
+			}
+		}
+	}
+}
+
+// checkDisk logs when the disk stops responding and when it responds again.
+func (m *Manager) checkDisk() {
+	what, since := m.opts.Store.Stalled()
+	if stalled := what != ""; stalled == m.stalled {
+		return
+	}
+	m.stalled = what != ""
+	if !m.stalled {
+		m.log.Warn("snapshot disk answers again", zap.String("dir", m.opts.Store.Dir()))
+		return
+	}
+	m.mu.Lock()
+	m.stats.Stalls++
+	m.mu.Unlock()
+	m.log.Error("snapshot disk does not answer: outliers are still reported, snapshots wait or are skipped",
+		zap.String("dir", m.opts.Store.Dir()), zap.String("waits_for", what), zap.Duration("since", since))
+}
+
+// step drains the recorder if needed, queues the snapshots whose window has ended, and
+// returns the time until the next step.
+func (m *Manager) step() time.Duration {
+	now := monoNow()
+	m.mu.Lock()
+	need, release := m.drainUntil, m.release
+	m.release = false
+	var due []*window
+	m.open = slices.DeleteFunc(m.open, func(w *window) bool {
+		if w.deadline > now {
+			return false
+		}
+		due = append(due, w)
+		return true
+	})
+	open := slices.Clone(m.open)
+	m.mu.Unlock()
+
+	for _, w := range due {
+		need = max(need, w.deadline)
+	}
+	if len(open) > 0 && m.opts.Recorder.Unread() > m.ring()/3 {
+		release = true // before the records are overwritten
+	}
+	// Do not wait for future records, whatever an outlier says.
+	err := m.opts.Guard.Do(guard.Snapshot, func() error { return m.drainTo(min(need, now), release) })
+	if err != nil {
+		note := fmt.Sprintf("the recorder could not be read: %v", err)
+		m.addNote(append(open, due...), note)
+	}
+	for _, w := range due {
+		m.enqueue(w)
+	}
+	return m.nextDeadline()
+}
+
+// enqueue hands a snapshot to the writer. A panic costs only this snapshot.
+func (m *Manager) enqueue(w *window) {
+	var j job
+	err := m.opts.Guard.Do(guard.Snapshot, func() error {
+		j = m.collect(w)
+		return nil
+	})
+	if err == nil {
+		m.queue <- j // never blocks: the queue has a slot for every window
+		return
+	}
+	m.mu.Lock()
+	if m.slots--; m.slots == 0 {
+		m.gcPause.end()
+	}
+	m.stats.Failed++
+	m.stats.LastError = err.Error()
+	m.mu.Unlock()
+	if w.answer != nil {
+		w.answer <- Done{ID: w.id, Reason: w.reason, Err: err}
+	}
+}
+
+// addNote adds a note to windows that Submit may be changing.
+func (m *Manager) addNote(windows []*window, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range windows {
+		if !slices.Contains(w.notes, text) {
+			w.notes = append(w.notes, text)
+		}
+	}
+}
+
+// nextDeadline trims the history and returns the time until the next deadline.
+func (m *Manager) nextDeadline() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ring := m.ring()
+	if len(m.open) == 0 {
+		m.history.trim(ring)
+		return maxIdle
+	}
+	m.history.trim(maxOpenRings * ring)
+	next := m.open[0].deadline
+	for _, w := range m.open {
+		next = min(next, w.deadline)
+	}
+	now := monoNow()
+	if next <= now {
+		return 0
+	}
+	// Drain before records of the window are overwritten.
+	return min(time.Duration(next-now), pollInterval)
+}
+
+// ring returns how many drained records are kept per CPU.
+func (m *Manager) ring() int {
+	if m.opts.RingRecords > 0 {
+		return m.opts.RingRecords
+	}
+	return defaultRing
+}
+
+// drainTo drains until everything before mono has been read. If an outlier has already
+// frozen one of the two banks, the other one is needed as well.
+func (m *Manager) drainTo(mono uint64, release bool) error {
+	for range 3 {
+		// The history is empty: the outlier's records are still in the rings.
+		unread := mono > 0 && len(m.history.cpus) == 0
+		if !release && !unread && m.history.frozen >= mono {
+			return nil
+		}
+		release = false
+		if err := m.drain(); err != nil {
+			m.mu.Lock()
+			m.stats.DrainErrors++
+			m.mu.Unlock()
+			m.drainLimit.error(m.log, time.Now(), "cannot read the flight recorder; snapshots lack what it held", zap.Error(err))
+			return err
+		}
+	}
+	return nil
+}
+
+// drain appends the recorder's records to the history and releases what outliers had
+// kept.
+func (m *Manager) drain() error {
+	frozen, err := m.opts.Recorder.Freeze()
+	if err != nil {
+		return fmt.Errorf("freeze recorder: %w", err)
+	}
+	d, err := m.opts.Recorder.Drain()
+	if err != nil {
+		m.history.drainFailed(frozen)
+		err = fmt.Errorf("drain recorder: %w", err)
+	} else {
+		m.history.add(frozen, d, m.opts.Recorder.Coverage())
+		m.mu.Lock()
+		m.stats.Drains++
+		m.mu.Unlock()
+	}
+	if e := m.opts.Recorder.Release(); e != nil && err == nil {
+		err = fmt.Errorf("release recorder: %w", e)
+	}
+	return err
+}
+
+// collect cuts a snapshot out of the history.
+func (m *Manager) collect(w *window) job {
+	clock := m.opts.Clock()
+	j := job{
+		answer: w.answer, clock: clock,
+		meta: Meta{
+			Version: Version, Notes: []string{}, ID: w.id, Time: w.time, Rule: w.rule,
+			Reason: w.reason, Host: m.opts.Host, Outliers: w.request.outliers,
+			Rules: w.rules, Coverage: []CPUCoverage{},
+		},
+	}
+	first := w.request.to
+	for _, cpu := range m.history.cpuNumbers() {
+		from := max(w.request.from, w.request.contiguousFrom(m.history.coverage(cpu, w.request.from, w.request.to).covered))
+		part := m.history.slice(cpu, from, w.request.to)
+		c := w.request.coverage(cpu, part.covered, clock)
+		c.Records, c.Lost = uint64(len(part.records)), part.lost
+		j.meta.Coverage = append(j.meta.Coverage, c)
+		j.meta.Records += c.Records
+		j.meta.Lost += c.Lost
+		first = min(first, c.FromMonoNS)
+		if len(part.records) > 0 {
+			first = min(first, part.records[0].Time())
+		}
+		t := trace.CPU{CPU: cpu, Records: part.records, Discarded: c.Lost + c.Missing}
+		if n := len(part.covered); n > 0 {
+			t.From, t.To = part.covered[0].FromMonoNS, part.covered[n-1].ToMonoNS
+		}
+		j.cpus = append(j.cpus, t)
+	}
+	if w.request.from > 0 {
+		first = w.request.from
+	}
+	j.meta.Window = Window{
+		From: clock.Wall(first), To: clock.Wall(w.request.to),
+		FromMonoNS: w.request.from, ToMonoNS: w.request.to, WallMinusMono: int64(clock.WallMinusMono),
+	}
+	j.meta.Notes = append(j.meta.Notes, w.request.notes(j.meta.Coverage)...)
+	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0
+	j.meta.Notes = append(j.meta.Notes, w.notes...)
+	if j.meta.Outliers == nil {
+		j.meta.Outliers = []tracker.Outlier{}
+	}
+	if j.meta.Rules == nil {
+		j.meta.Rules = []RuleJSON{}
+	}
+	return j
+}

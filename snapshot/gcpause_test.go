@@ -1,0 +1,78 @@
+package snapshot
+
+import (
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+)
+
+// collectorSays reads GOGC and GOMEMLIMIT as they are now.
+func collectorSays() (percent, limit uint64) {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64(), s[1].Value.Uint64()
+}
+
+// While a snapshot of real-time threads is under way nothing is collected, up
+// to a limit; afterwards all is as it was.
+func TestGarbageIsHeld(t *testing.T) {
+	percent, limit := collectorSays()
+	var g gcPause
+	g.start(1000)
+	g.start(1000)
+	held, bound := collectorSays()
+	if held == percent || bound >= limit {
+		t.Errorf("held: GOGC=%d GOMEMLIMIT=%d, before %d and %d", held, bound, percent, limit)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 64 {
+		sink = make([]byte, 1<<20)
+	}
+	if runtime.ReadMemStats(&after); after.NumGC != before.NumGC {
+		t.Errorf("%d collections while it is held", after.NumGC-before.NumGC)
+	}
+	for range 1024 {
+		sink = make([]byte, 1<<20)
+	}
+	if runtime.ReadMemStats(&after); after.NumGC == before.NumGC {
+		t.Error("a gigabyte, and no collection")
+	}
+	g.end()
+	g.end()
+	if p, l := collectorSays(); p != percent || l != limit {
+		t.Errorf("released: GOGC=%d GOMEMLIMIT=%d, before %d and %d", p, l, percent, limit)
+	}
+}
+
+var sink []byte // so that it is allocated on the heap
+
+// The manager holds it from the first snapshot to the last, and for real-time threads only.
+func TestManagerHoldsGarbage(t *testing.T) {
+	percent, limit := collectorSays()
+	for _, priority := range []int{0, 1} {
+		if priority > 0 && os.Geteuid() != 0 {
+			t.Skip("real-time priority needs CAP_SYS_NICE")
+		}
+		held := make(chan bool, 1)
+		m, stop := running(t, Options{
+			Recorder: newMemRecorder(10), Store: testStore(t, StoreOptions{}), RTPriority: priority,
+			Explain: func(string, *Meta, *Names) (*Explanation, error) {
+				p, _ := collectorSays()
+				held <- p != percent
+				return &Explanation{}, nil
+			},
+		})
+		if _, err := m.TakeNow(""); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-held; got != (priority > 0) {
+			t.Errorf("priority %d: held %t", priority, got)
+		}
+		stop()
+		if p, l := collectorSays(); p != percent || l != limit {
+			t.Errorf("priority %d, afterwards: GOGC=%d GOMEMLIMIT=%d, before %d and %d", priority, p, l, percent, limit)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package snapshot
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/tailcam/tailcam/snapshot/trace"
+)
+
+// TasksFile names the tasks, functions and devices of a snapshot's trace.
+const TasksFile = "tasks.json"
+
+// NamesVersion is the schema version of tasks.json. Fields are only ever added.
+const NamesVersion = 1
+
+// maxNames bounds the size of tasks.json, in bytes.
+const maxNames = 64 << 20
+
+// Names is tasks.json: names for the numbers in a trace, looked up when it was written.
+// What had disappeared by then is missing.
+type Names struct {
+	Version   int               `json:"version"`
+	Tasks     []NamedTask       `json:"tasks"`
+	Functions map[string]string `json:"functions"` // kernel functions, by address in 0x notation
+	Devices   map[string]string `json:"devices"`   // by major:minor
+
+	// Files are the open files that system calls refer to. They go into the trace only.
+	Files []trace.FileState `json:"-"`
+}
+
+// NamedTask is a task as it was shortly after the freeze.
+type NamedTask struct {
+	TID        int    `json:"tid"`
+	PID        int    `json:"pid"`
+	PPID       int    `json:"ppid"`
+	Comm       string `json:"comm"`
+	Cmdline    string `json:"cmdline,omitempty"`
+	Cgroup     string `json:"cgroup,omitempty"`
+	Container  string `json:"container,omitempty"`
+	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO, …
+	RTPriority int    `json:"rt_priority"`
+	Nice       int    `json:"nice"`
+	Kernel     bool   `json:"kernel"` // a kernel thread
+	CPUs       []int  `json:"cpus"`   // CPU affinity
+	// CPU and memory cgroups on cgroup v1.
+	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
+	MemoryCgroup string `json:"memory_cgroup,omitempty"`
+}
+
+// ReadNames reads tasks.json from a snapshot's directory. If it is missing, as in
+// earlier releases, Names is empty and the error nil.
+func ReadNames(dir string) (*Names, error) {
+	path := filepath.Join(dir, TasksFile)
+	data, err := ReadFile(path, maxNames)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Names{Version: NamesVersion}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read names: %w", err)
+	}
+	var n Names
+	if err := json.Unmarshal(data, &n); err != nil {
+		return nil, fmt.Errorf("read names %s: %w", path, err)
+	}
+	if n.Version < 1 || n.Version > NamesVersion {
+		return nil, fmt.Errorf("read names %s: unknown schema version %d (supported: up to %d)", path, n.Version, NamesVersion)
+	}
+	return &n, nil
+}
+
+// lookUpNames looks up names for the references of a trace.
+func (m *Manager) lookUpNames(j *job) Names {
+	if m.opts.Names == nil {
+		return Names{Version: NamesVersion, Tasks: []NamedTask{}}
+	}
+	mentioned := trace.FindReferences(j.cpus, m.opts.SyscallName)
+	n := m.opts.Names(mentioned)
+	n.Version = NamesVersion
+	return n
+}
+
+// traceNames converts the names to those stored in the trace itself.
+func (n *Names) traceNames() *trace.Known {
+	k := trace.Known{Files: n.Files}
+	for i := range n.Tasks {
+		t := &n.Tasks[i]
+		k.Tasks = append(k.Tasks, trace.KnownTask{TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Kernel: t.Kernel})
+	}
+	for number, name := range n.Devices {
+		var major, minor uint32
+		if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err == nil && major < 1<<12 && minor < 1<<20 {
+			k.Devices = append(k.Devices, trace.DeviceState{Dev: major<<20 | minor, Name: name})
+		}
+	}
+	slices.SortFunc(k.Devices, func(a, b trace.DeviceState) int { return cmp.Compare(a.Dev, b.Dev) })
+	return &k
+}

@@ -1,0 +1,34 @@
+package trace
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMentions(t *testing.T) {
+	b := newBuilder(2, 5_000_000_000)
+	b.oneOfEach()
+	got := FindReferences([]CPU{{CPU: 2, Records: b.out}, {CPU: 3, Records: b.out}}, syscallName)
+	want := References{
+		TIDs:      []int{50, 100, 200, 201, 300, 400, 500, 501, 600, 601},
+		Files:     map[int][]int{399: {7}},
+		Functions: []uint64{0xffffffff81000000, 0xffffffff81234560, 0xffffffff81234570},
+		Devices:   []uint32{254<<20 | 16},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	b = newBuilder(2, 5_000_000_000)
+	b.syscall(SyscallEntry, 0, 0)
+	b.syscall(SyscallExit, 0, 9)
+	b.syscall(SyscallExit, 0, -9)
+	b.syscall(SyscallExit, 1, 100)
+	files := FindReferences([]CPU{{CPU: 2, Records: b.out}}, func(nr int) string { return []string{"dup", "read"}[min(nr, 1)] }).Files
+	if diff := cmp.Diff(map[int][]int{399: {7, 9}}, files); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if files := FindReferences([]CPU{{CPU: 2, Records: b.out}}, nil).Files; files != nil {
+		t.Errorf("files %v of calls without names", files)
+	}
+}

@@ -1,0 +1,107 @@
+package snapshot
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// A snapshot whose outlier is not named lets others be written before it, and
+// is written without the names in the end.
+func TestUnnamedDelaysNobody(t *testing.T) {
+	rec := newMemRecorder(1000)
+	done, onDone := collecting()
+	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone})
+	defer stop()
+	submit := func(name string) *tracker.Outlier {
+		now := monoNow()
+		rec.write(0, now)
+		rec.outlier(now)
+		o := outlierAt(name, now-1, now)
+		o.Raw.User = []uint64{0x1000}
+		o.NewLater()
+		if m.Submit(o, rule(name, time.Millisecond)) == "" {
+			t.Fatal("no snapshot")
+		}
+		return o
+	}
+	stuck := submit("stuck")
+	for m.Stats().Drains < 3 { // its window has ended
+		time.Sleep(10 * time.Millisecond)
+		m.Release()
+	}
+	other := submit("other")
+	other.Later.Learn(func(o *tracker.Outlier) { o.Stacks.User = []string{"main+0x1"} })
+	other.Later.Done()
+	var order []string
+	for range 2 {
+		d := <-done
+		if d.Err != nil {
+			t.Fatal(d.Err)
+		}
+		o := meta(t, d.Dir).Outliers[0]
+		order = append(order, o.Rule)
+		if want := map[string][]string{"stuck": {"[unknown] 0x1000"}, "other": {"main+0x1"}}[o.Rule]; !slices.Equal(o.Stacks.User, want) || o.Partial != (o.Rule == "stuck") {
+			t.Errorf("%s: partial %t, user stack %v", o.Rule, o.Partial, o.Stacks.User)
+		}
+	}
+	if !slices.Equal(order, []string{"other", "stuck"}) {
+		t.Errorf("written in the order %v", order)
+	}
+	stuck.Later.Done() // nobody waits for it any more
+}
+
+// A panic over one snapshot costs this one: what it cannot explain is saved
+// without, what it cannot write fails, and the next one is whole.
+func TestPanicsCostOneSnapshot(t *testing.T) {
+	rec := newMemRecorder(1000)
+	explained, written := 0, 0
+	g := guard.New(nil)
+	m, stop := running(t, Options{
+		Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, Guard: g,
+		Explain: func(string, *Meta, *Names) (*Explanation, error) {
+			if explained++; explained == 1 {
+				panic("a trace that nobody thought of")
+			}
+			return &Explanation{}, nil
+		},
+		WriteTrace: func(dir string, tr trace.Trace) error {
+			if written++; written == 2 {
+				panic("a record that nobody thought of")
+			}
+			return trace.Write(dir, tr)
+		},
+	})
+	dir, err := m.TakeNow("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notes := meta(t, dir).Notes; !strings.Contains(strings.Join(notes, "\n"), "not explained: panic in explain") {
+		t.Errorf("notes %q", notes)
+	}
+	var panicked *guard.PanicError
+	if _, err := m.TakeNow("second"); !errors.As(err, &panicked) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := m.TakeNow("third"); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	stop()
+	if s := m.Stats(); s.Taken != 2 || s.Failed != 1 {
+		t.Errorf("%+v", s)
+	}
+	for _, c := range g.Counts() {
+		if want := map[string]uint64{"explain": 1, "snapshot": 1}[c.Place]; c.Count != want {
+			t.Errorf("%s: %d panics, want %d", c.Place, c.Count, want)
+		}
+	}
+	if left := leftovers(t, m.opts.Store.Dir()); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
