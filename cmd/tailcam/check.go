@@ -32,11 +32,11 @@ Exit status: 0 all good, 1 not.`,
 }
 
 func (c *cli) check(ctx context.Context, paths []string, load bool) error {
-	list, err := c.do.loadRules(paths)
+	list, err := c.deps.loadRules(paths)
 	if err != nil {
 		// Each line begins with its place, also a single one.
-		c.complainLines(err)
-		return errTold
+		c.printErrorLines(err)
+		return errReported
 	}
 	if load {
 		if err := c.checkLoad(ctx, list); err != nil {
@@ -78,5 +78,5 @@ func (c *cli) checkLoad(ctx context.Context, list []rules.Rule) error {
 	}
 	progress := c.err.Progress("loading the rules into the kernel")
 	defer progress.Done()
-	return c.do.checkLoad(ctx, list)
+	return c.deps.checkLoad(ctx, list)
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // What a person gets wrong is told in one line that says what to do.
-func TestMistakes(t *testing.T) {
+func TestErrors(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.sock")
 	for _, c := range []struct {
 		args string
@@ -175,7 +175,7 @@ func TestWait(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
 	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
-	if status != exitNothing || stdout != "" || stderr != "tailcam: nothing came in time: no outlier within 1ms\n" {
+	if status != exitTimeout || stdout != "" || stderr != "tailcam: nothing came in time: no outlier within 1ms\n" {
 		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	go func() {
@@ -241,7 +241,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheckCapabilities(t *testing.T) {
 	const all = 1<<capBPF | 1<<capPerfmon | 1<<capSyslog | 1<<capIPCLock | 1<<capSysPtrace
 	for _, c := range []struct {
 		have    uint64
@@ -255,13 +255,13 @@ func TestJudge(t *testing.T) {
 		{have: 1 << capBPF, err: "needs root, or the capabilities CAP_BPF and CAP_PERFMON (CAP_PERFMON missing): use sudo"},
 		{root: true, err: "root lacks CAP_BPF and CAP_PERFMON here: if this is a container, start it with them (or --privileged)"},
 	} {
-		without, err := judge(c.have, c.root)
+		without, err := checkCapabilities(c.have, c.root)
 		got := ""
 		if err != nil {
 			got = err.Error()
 		}
 		if got != c.err || len(without) != c.without {
-			t.Errorf("judge(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
+			t.Errorf("checkCapabilities(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
 		}
 	}
 	if have, err := effective("Name:\tx\nCapInh:\t0\nCapEff:\t000001ffffffffff\n"); err != nil || have != 1<<41-1 {
@@ -284,16 +284,16 @@ func TestOutputFails(t *testing.T) {
 		if line[0] != "version" {
 			line = append(line, "--socket", socket)
 		}
-		status := execute(context.Background(), newCLI(full, &stderr, testParts()), line)
+		status := execute(context.Background(), newCLI(full, &stderr, testDeps()), line)
 		if want := "tailcam: write output: write /dev/full: no space left on device\n"; status != exitError || stderr.String() != want {
 			t.Errorf("%s: status %d, stderr %q", args, status, stderr.String())
 		}
 	}
 }
 
-func TestLossIsTold(t *testing.T) {
+func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	c := newCLI(&stdout, &stderr, parts{})
+	c := newCLI(&stdout, &stderr, deps{})
 	if err := c.printEvent(api.Event{Lost: 1200}, false); err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ memory                                                                 only if r
 `, "tailcam: not measured: it needs root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN: EPERM\n"},
 	} {
 		var asked time.Duration
-		p := parts{events: func(_ context.Context, length time.Duration) ([]eventcost.Event, error) {
+		p := deps{events: func(_ context.Context, length time.Duration) ([]eventcost.Event, error) {
 			asked = length
 			return test.list, test.err
 		}}
@@ -362,7 +362,7 @@ func trimmed(s string) string {
 }
 
 func TestListProbes(t *testing.T) {
-	p := parts{probes: func() ([]tracker.Probe, error) {
+	p := deps{probes: func() ([]tracker.Probe, error) {
 		return []tracker.Probe{
 			{Name: "tp_btf:sched_switch", Trackers: []rules.Track{rules.Wakeup, rules.OffCPU}, Groups: []string{"sched"}, Available: true},
 			{Name: "tp_btf:nosuch", Groups: []string{"irq"}, Reason: "this kernel has no tracepoint nosuch"},
@@ -389,7 +389,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}()
 		var stdout, stderr bytes.Buffer
-		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(verb), "--socket", socket))
+		status := execute(ctx, newCLI(&stdout, &stderr, testDeps()), append(strings.Fields(verb), "--socket", socket))
 		text := map[int]string{exitOK: "", exitError: "tailcam: interrupted\n"}[want]
 		if status != want || stdout.Len() > 0 || stderr.String() != text {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", verb, status, stdout.String(), stderr.String())
@@ -429,7 +429,7 @@ func TestEventsCompleted(t *testing.T) {
 			cancel()
 		}()
 		var stdout, stderr bytes.Buffer
-		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(args), "--socket", socket))
+		status := execute(ctx, newCLI(&stdout, &stderr, testDeps()), append(strings.Fields(args), "--socket", socket))
 		cancel()
 		if want == "" {
 			if n := isJSONLines(t, stdout.String()); n != 2 || strings.Count(stdout.String(), `"id":"run-1"`) != 2 || !strings.Contains(stdout.String(), `"completed":true`) {

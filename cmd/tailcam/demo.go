@@ -29,7 +29,7 @@ Exit status: 0 all were caught with the delay that was injected, 1 not.`,
 			if _, err := checkPrivileges(); err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}
-			return c.do.demo(cmd.Context(), c)
+			return c.deps.demo(cmd.Context(), c)
 		},
 	}
 	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "", "`directory` in which the snapshots of the latest demos stay (default "+demo.DefaultDir+")")

@@ -106,13 +106,13 @@ func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report
 		}
 		return arg, r, nil, nil
 	}
-	dir, err := c.snapshotDir(cmd.Context(), cmd, arg)
+	dir, err := c.findSnapshot(cmd.Context(), cmd, arg)
 	if err != nil {
 		return "", nil, nil, err
 	}
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
-		return "", nil, nil, readable(dir, err)
+		return "", nil, nil, dirError(dir, err)
 	}
 	r, err := catalog.ReadReport(dir)
 	if errors.Is(err, catalog.ErrNotExplained) || err == nil && len(r.Outliers) != len(m.Outliers) {

@@ -49,7 +49,7 @@ rules are in docs/explain.md; json is what explain.json holds.`,
 			if c.output == jsonOutput && !cmd.Flags().Changed("format") {
 				o.format = "json"
 			}
-			dir, err := c.snapshotDir(cmd.Context(), cmd, args[0])
+			dir, err := c.findSnapshot(cmd.Context(), cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 	}
 	r, m, err := explainer.Snapshot(dir)
 	if err != nil {
-		return readable(dir, err)
+		return dirError(dir, err)
 	}
 	if n := len(r.Outliers); o.outlier < 0 || o.outlier > n {
 		return fmt.Errorf("--outlier %d: the snapshot has %s", o.outlier, plural(n, "outlier"))

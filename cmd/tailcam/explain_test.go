@@ -13,7 +13,7 @@ import (
 )
 
 // What it says is tested in package explain, how it looks in internal/timeline.
-func TestExplainVerb(t *testing.T) {
+func TestExplain(t *testing.T) {
 	dir, ids := ct.Make(t, ct.One{Comm: "<\x1b[2J>"}, ct.One{ByHand: true})
 	byPath := filepath.Join(dir, ids[0])
 	status, text, stderr := invoke(t, "explain", byPath)

@@ -46,7 +46,7 @@ and holds no more of a trace in memory than its tasks and CPUs.
 			if err := c.checkExport(args, &o); err != nil {
 				return err
 			}
-			dir, err := c.snapshotDir(cmd.Context(), cmd, args[0])
+			dir, err := c.findSnapshot(cmd.Context(), cmd, args[0])
 			if err != nil {
 				return err
 			}

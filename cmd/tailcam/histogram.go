@@ -121,7 +121,7 @@ func ruleNote(r *api.RuleInfo) term.Cell {
 	if r.Inactive != "" {
 		return term.Cell{Text: "inactive: " + term.Clean(r.Inactive), Style: term.Yellow}
 	}
-	notes := liveNotes(r)
+	notes := runtimeNotes(r)
 	if r.Adaptive != nil {
 		notes = append(notes, adaptiveNote("", r.Adaptive))
 	}

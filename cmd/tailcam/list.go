@@ -18,7 +18,7 @@ func newList(c *cli) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return fmt.Errorf("list what? rules, probes, events or snapshots: see %q", cmd.CommandPath()+" --help")
 		},
@@ -60,7 +60,7 @@ func (c *cli) listRules(ctx context.Context) error {
 }
 
 func (c *cli) listProbes(context.Context) error {
-	probes, err := c.do.probes()
+	probes, err := c.deps.probes()
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// mostMeasured is how long the machine may be measured at most.
-const mostMeasured = time.Minute
+// maxMeasure is how long the machine may be measured at most.
+const maxMeasure = time.Minute
 
 func newListEvents(c *cli) *cobra.Command {
 	length := 2 * time.Second
@@ -34,8 +34,8 @@ CAP_SYS_ADMIN; without, events are listed without numbers. What an empty program
 is said to take is subtracted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if length < 0 || length > mostMeasured {
-				return fmt.Errorf("--for %s: allowed is a time from 0s (do not measure) to %s", length, mostMeasured)
+			if length < 0 || length > maxMeasure {
+				return fmt.Errorf("--for %s: allowed is a time from 0s (do not measure) to %s", length, maxMeasure)
 			}
 			return c.listEvents(cmd.Context(), length)
 		},
@@ -46,10 +46,10 @@ is said to take is subtracted.`,
 }
 
 func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
-	events, err := c.do.events(ctx, length)
+	events, err := c.deps.events(ctx, length)
 	measured := length > 0 && err == nil
 	if errors.Is(err, eventcost.ErrPrivilege) {
-		c.complain(err)
+		c.printError(err)
 		err = nil
 	}
 	if err != nil {

@@ -45,12 +45,12 @@ func checkPrivileges() (without []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read own capabilities: %w", err)
 	}
-	return judge(have, os.Geteuid() == 0)
+	return checkCapabilities(have, os.Geteuid() == 0)
 }
 
-// judge compares a set of capabilities with those that the daemon wants.
+// checkCapabilities compares a set of capabilities with those that the daemon wants.
 // CAP_SYS_ADMIN stands for the two that were split off from it.
-func judge(have uint64, root bool) (without []string, err error) {
+func checkCapabilities(have uint64, root bool) (without []string, err error) {
 	var missing []string
 	for _, c := range capabilities {
 		held := have&(1<<c.bit) != 0

@@ -24,11 +24,11 @@ func checkResources() (limited []string, err error) {
 		return nil, fmt.Errorf("read own limits: %w", err)
 	}
 	// Go has raised the soft limit to the hard one.
-	return judgeResources(files.Max, space.Cur)
+	return checkLimits(files.Max, space.Cur)
 }
 
-// judgeResources compares limits (descriptors, bytes) with what the daemon wants.
-func judgeResources(files, space uint64) (limited []string, err error) {
+// checkLimits compares limits (descriptors, bytes) with what the daemon wants.
+func checkLimits(files, space uint64) (limited []string, err error) {
 	if files < minFiles {
 		return nil, fmt.Errorf("at most %d open files are allowed, %d at least are needed: raise LimitNOFILE= of the service, or ulimit -Hn", files, minFiles)
 	}

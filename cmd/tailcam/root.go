@@ -18,27 +18,27 @@ import (
 const (
 	exitOK      = 0
 	exitError   = 1
-	exitNothing = 2 // nothing came in time
+	exitTimeout = 2 // nothing came in time
 )
 
-// errNothing ends a verb with exitNothing.
-var errNothing = errors.New("nothing came in time")
+// errTimeout ends a verb with exitTimeout.
+var errTimeout = errors.New("nothing came in time")
 
-// errTold ends a verb with exitError; the reason has been printed.
-var errTold = errors.New("already told")
+// errReported ends a verb with exitError; the reason has been printed.
+var errReported = errors.New("already told")
 
 // cli is what the verbs share.
 type cli struct {
 	out, err *term.Console
-	do       parts
+	deps     deps
 	socket   string
 	output   outputFormat
 	dir      string // of snapshots; "": not named
 	demoDir  string // demo only
 }
 
-func newCLI(stdout, stderr io.Writer, do parts) *cli {
-	return &cli{out: term.New(stdout, nil), err: term.New(stderr, nil), do: do}
+func newCLI(stdout, stderr io.Writer, deps deps) *cli {
+	return &cli{out: term.New(stdout, nil), err: term.New(stderr, nil), deps: deps}
 }
 
 // execute runs one command line and returns its exit status.
@@ -55,28 +55,28 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errNothing):
-		c.complain(err)
-		return exitNothing
-	case !errors.Is(err, errTold):
-		c.complain(err)
+	case errors.Is(err, errTimeout):
+		c.printError(err)
+		return exitTimeout
+	case !errors.Is(err, errReported):
+		c.printError(err)
 	}
 	return exitError
 }
 
-// complain prints an error.
-func (c *cli) complain(err error) {
+// printError prints an error.
+func (c *cli) printError(err error) {
 	var mistakes rules.Errors
 	if errors.As(err, &mistakes) || strings.Contains(err.Error(), "\n") {
-		c.complainLines(err)
+		c.printErrorLines(err)
 		return
 	}
 	text := strings.TrimPrefix(err.Error(), "tailcam ") // it is said already
 	c.err.Printf("%s %s\n", c.err.Paint(term.Red, "tailcam:"), term.Clean(text))
 }
 
-// complainLines prints mistakes in files. Each line begins with its place, so that editors find it.
-func (c *cli) complainLines(err error) {
+// printErrorLines prints mistakes in files. Each line begins with its place, so that editors find it.
+func (c *cli) printErrorLines(err error) {
 	for line := range strings.Lines(err.Error()) {
 		c.err.Printf("%s\n", term.Clean(strings.TrimRight(line, "\n")))
 	}
@@ -99,7 +99,7 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return unknownVerb(cmd, args[0])
+			return unknownCommand(cmd, args[0])
 		},
 	}
 	root.SetOut(c.out)
@@ -129,8 +129,8 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 	return root
 }
 
-// unknownVerb says what may have been meant.
-func unknownVerb(cmd *cobra.Command, verb string) error {
+// unknownCommand says what may have been meant.
+func unknownCommand(cmd *cobra.Command, verb string) error {
 	meant := ""
 	cmd.SuggestionsMinimumDistance = 2 // typing mistakes
 	if near := cmd.SuggestionsFor(verb); len(near) > 0 {

@@ -82,7 +82,7 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	err = adviseDescriptors(c.do.daemon(ctx, &cfg, log))
+	err = adviseDescriptors(c.deps.daemon(ctx, &cfg, log))
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // a signal ended it
 	}

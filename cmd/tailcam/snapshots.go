@@ -31,7 +31,7 @@ beginning of one as no other has.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return fmt.Errorf("do what with snapshots? list, show, rm, prune or verify: see %q", cmd.CommandPath()+" --help")
 		},
@@ -59,7 +59,7 @@ is blamed on. The first column is enough of an id for all other verbs.`,
 }
 
 func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
-	dir, err := c.shelf(ctx, cmd)
+	dir, err := c.snapshotsDir(ctx, cmd)
 	var list []catalog.Snapshot
 	var broken []snapshot.Broken
 	if err == nil {
@@ -68,13 +68,13 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		progress.Done()
 	}
 	switch {
-	case errors.Is(err, errElsewhere), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errOtherDir), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		// Not from here; but the daemon tells those who may use its socket.
 		known, asked := c.client().Snapshots(ctx)
 		if asked != nil {
-			return readable(dir, err)
+			return dirError(dir, err)
 		}
-		list = fromDaemon(known)
+		list = daemonSnapshots(known)
 	case err != nil:
 		return err
 	}
@@ -160,8 +160,8 @@ func (c *cli) counting(label string) (progress *term.Progress, step func(done, a
 	return progress, func(done, all int) { progress.Update(fmt.Sprintf("%s, %d of %d", label, done, all)) }
 }
 
-// fromDaemon is what a daemon tells of its snapshots to those who may not read them.
-func fromDaemon(list []api.SnapshotInfo) []catalog.Snapshot {
+// daemonSnapshots is what a daemon tells of its snapshots to those who may not read them.
+func daemonSnapshots(list []api.SnapshotInfo) []catalog.Snapshot {
 	var ids []string
 	for i := range list {
 		ids = append(ids, list[i].ID)

@@ -75,13 +75,13 @@ named. What is in use by a running daemon stays.`,
 			if keep == (snapshot.Retention{}) {
 				return fmt.Errorf("keep what? name --keep-count, --keep-bytes or --older-than: see %q", cmd.CommandPath()+" --help")
 			}
-			dir, err := c.shelf(cmd.Context(), cmd)
+			dir, err := c.snapshotsDir(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
 			pruned, err := snapshot.Prune(dir, keep, time.Now(), dry)
 			if err != nil {
-				return readable(dir, err)
+				return dirError(dir, err)
 			}
 			list := []removal{}
 			for _, p := range pruned {
@@ -104,7 +104,7 @@ named. What is in use by a running daemon stays.`,
 func removalOf(dir, id string, bytes uint64, limit string, err error) removal {
 	r := removal{ID: id, Bytes: bytes, Limit: limit, Removed: err == nil}
 	if err != nil {
-		r.Error = readable(filepath.Join(dir, id), err).Error()
+		r.Error = dirError(filepath.Join(dir, id), err).Error()
 	}
 	return r
 }
@@ -117,7 +117,7 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 		r := &list[i]
 		if r.Error != "" {
 			failed++
-			c.complain(errors.New(r.Error))
+			c.printError(errors.New(r.Error))
 		} else {
 			sum += r.Bytes
 		}
@@ -145,7 +145,7 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 		}
 	}
 	if failed > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }

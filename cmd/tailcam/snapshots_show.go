@@ -14,8 +14,8 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// mostShown bounds what `show` prints of one snapshot's outliers.
-const mostShown = 20
+// maxShown bounds what `show` prints of one snapshot's outliers.
+const maxShown = 20
 
 func newSnapshotsShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
@@ -24,7 +24,7 @@ func newSnapshotsShow(c *cli) *cobra.Command {
 		Long: `Tell the story of one snapshot, the newest unless one is named: what was slow, who
 waited for what and how long, the stacks, the verdict, what the history covers,
 and which snapshots were taken just before and after.`,
-		Args:              most(1),
+		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := c.oneSnapshot(cmd, args)
@@ -33,12 +33,12 @@ and which snapshots were taken just before and after.`,
 			}
 			story, err := catalog.ReadStory(dir)
 			if err != nil {
-				return readable(dir, err)
+				return dirError(dir, err)
 			}
 			if c.output == jsonOutput {
 				return c.printJSON(story)
 			}
-			c.printStory(story)
+			c.printDetails(story)
 			return nil
 		},
 	}
@@ -48,7 +48,7 @@ and which snapshots were taken just before and after.`,
 }
 
 // most refuses more arguments than a verb takes.
-func most(n int) cobra.PositionalArgs {
+func maxArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
 			return fmt.Errorf("%q takes at most %d, but got %q, too: see %q", cmd.CommandPath(), n, args[n], cmd.CommandPath()+" --help")
@@ -60,7 +60,7 @@ func most(n int) cobra.PositionalArgs {
 // oneSnapshot is the directory of the snapshot that is named, or of the newest.
 func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
-		return c.snapshotDir(cmd.Context(), cmd, args[0])
+		return c.findSnapshot(cmd.Context(), cmd, args[0])
 	}
 	dir, ids, err := c.ids(cmd.Context(), cmd)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 	return filepath.Join(dir, ids[len(ids)-1]), nil
 }
 
-func (c *cli) printStory(s *catalog.Story) {
+func (c *cli) printDetails(s *catalog.Story) {
 	m := s.Meta
 	c.out.Printf("%s\n", c.out.Paint(term.Bold, term.Clean(m.ID)))
 	for _, n := range m.Notes {
@@ -85,7 +85,7 @@ func (c *cli) printStory(s *catalog.Story) {
 		c.out.Printf("\n%s  taken by hand %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
 	}
 	for i := range m.Outliers {
-		if i == mostShown {
+		if i == maxShown {
 			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": -o json has all"))
 			break
 		}

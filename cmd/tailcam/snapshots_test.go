@@ -23,7 +23,7 @@ import (
 
 // three snapshots: one that is explained, one of a task with a hostile name,
 // and one by hand.
-func three(t *testing.T) (dir string, ids []string) {
+func threeSnapshots(t *testing.T) (dir string, ids []string) {
 	t.Helper()
 	return ct.Make(t,
 		ct.One{Parts: []explain.Part{ct.Part(explain.Preempted, ct.Task("rt-hog", 99, 49), 20)}},
@@ -32,7 +32,7 @@ func three(t *testing.T) (dir string, ids []string) {
 }
 
 func TestSnapshotsList(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	want := `SNAPSHOT         TIME                     RULE              DELAY  TASK            BLAME
 20261120T231502  2026-11-20 23:15:02.123  wakeup           20.0ms  victim[7]       preempted by rt-hog[99]
 20261120T231503  2026-11-20 23:15:03.123  disk             30.0ms  \x1b[2J漢字[8]
@@ -70,7 +70,7 @@ func sizes(s string) string {
 
 // The directory is found through the daemon, the environment, or a file.
 func TestSnapshotsWhere(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	f, socket := serve(t)
 	f.dir = dir
 	none := filepath.Join(t.TempDir(), "none.sock")
@@ -94,7 +94,7 @@ func TestSnapshotsWhere(t *testing.T) {
 // A daemon in a container has another directory of the same name: it tells
 // itself what is there, and nothing else is taken for it.
 func TestSnapshotsElsewhere(t *testing.T) {
-	dir, _ := three(t)
+	dir, _ := threeSnapshots(t)
 	f, socket := serve(t)
 	f.dir, f.dirID = dir, api.DirID(dir)
 	if _, stdout, _ := invoke(t, "snapshots", "list", "--socket", socket); !strings.Contains(stdout, "rt-hog[99]") {
@@ -116,7 +116,7 @@ func TestSnapshotsElsewhere(t *testing.T) {
 }
 
 func TestSnapshotsShow(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "show", "--dir", dir, ids[0][:15])
 	if status != exitOK || stderr != "" {
 		t.Fatalf("status %d, %q", status, stderr)
@@ -148,7 +148,7 @@ func TestSnapshotsShow(t *testing.T) {
 }
 
 func TestSnapshotsRemove(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	left := func() int {
 		t.Helper()
 		now, err := snapshot.IDs(dir)
@@ -190,7 +190,7 @@ func TestSnapshotsRemove(t *testing.T) {
 }
 
 func TestSnapshotsPrune(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, _ := invoke(t, "snapshots", "prune", "--dir", dir, "--keep-count", "1", "--dry-run")
 	if status != exitOK || strings.Count(stdout, "would remove 2") != 3 || !strings.Contains(stdout, "by count") || !strings.Contains(stdout, "would remove 2 snapshots, ") {
 		t.Errorf("dry: status %d\n%s", status, stdout)
@@ -208,7 +208,7 @@ func TestSnapshotsPrune(t *testing.T) {
 }
 
 func TestSnapshotsVerify(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
 	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "all good: 3 snapshots\n") {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
@@ -258,7 +258,7 @@ func TestSnapshotsEmpty(t *testing.T) {
 // What may not be read is told with what to do.
 func TestSnapshotsForbidden(t *testing.T) {
 	if os.Getuid() == 0 {
-		if err := readable("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "may not read /x: use sudo" {
+		if err := dirError("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "may not read /x: use sudo" {
 			t.Error(err)
 		}
 		return // root may read everything
@@ -275,10 +275,10 @@ func TestSnapshotsForbidden(t *testing.T) {
 
 // The shell completes ids, the newest first.
 func TestSnapshotsComplete(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	complete := func(args ...string) string {
 		var stdout, stderr bytes.Buffer
-		execute(context.Background(), newCLI(&stdout, &stderr, testParts()), append([]string{"__complete", "snapshots"}, args...))
+		execute(context.Background(), newCLI(&stdout, &stderr, testDeps()), append([]string{"__complete", "snapshots"}, args...))
 		return stdout.String()
 	}
 	lines := strings.Split(complete("rm", "--dir", dir, ""), "\n")
@@ -295,9 +295,9 @@ func TestSnapshotsComplete(t *testing.T) {
 
 // A table gives way where the terminal is narrow.
 func TestSnapshotsNarrow(t *testing.T) {
-	dir, _ := three(t)
+	dir, _ := threeSnapshots(t)
 	var stdout, stderr bytes.Buffer
-	c := newCLI(&stdout, &stderr, testParts())
+	c := newCLI(&stdout, &stderr, testDeps())
 	c.out = term.New(&stdout, &term.Options{Terminal: true, Columns: 80})
 	if status := execute(context.Background(), c, []string{"snapshots", "list", "--dir", dir}); status != exitOK {
 		t.Fatal(stderr.String())

@@ -73,7 +73,7 @@ func (c *cli) printChecks(dir string, checks []catalog.Check) error {
 		}
 	}
 	if bad > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }

@@ -22,14 +22,14 @@ From a program this is cheaper without a process: package tracker/span for Go,
 configs/include/tailcam.h for C, configs/shell/tailcam.sh for bash and dash.`
 
 func newBegin(*cli) *cobra.Command {
-	return spanVerb("begin", "Say that a piece of work begins", span.Begin)
+	return spanCommand("begin", "Say that a piece of work begins", span.Begin)
 }
 
 func newEnd(*cli) *cobra.Command {
-	return spanVerb("end", "Say that a piece of work has ended", span.End)
+	return spanCommand("end", "Say that a piece of work has ended", span.End)
 }
 
-func spanVerb(verb, short string, say func(key string) error) *cobra.Command {
+func spanCommand(verb, short string, say func(key string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " KEY",
 		Short:   short,

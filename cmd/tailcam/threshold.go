@@ -22,7 +22,7 @@ func newThreshold(c *cli) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return fmt.Errorf("do what with thresholds? set, list or clear: see %q", cmd.CommandPath()+" --help")
 		},
@@ -193,8 +193,8 @@ func (c *cli) printThresholds(list []api.ThresholdInfo) {
 	t.Print(c.out, "")
 }
 
-// liveNotes says what was changed of a rule while the daemon runs, and how its ratchet stands.
-func liveNotes(r *api.RuleInfo) []string {
+// runtimeNotes says what was changed of a rule while the daemon runs, and how its ratchet stands.
+func runtimeNotes(r *api.RuleInfo) []string {
 	var notes []string
 	if r.Paused && r.PausedLeftNS > 0 {
 		notes = append(notes, "paused for "+term.Duration(r.PausedLeftNS)+" more")

@@ -129,7 +129,7 @@ func TestThresholdCompletion(t *testing.T) {
 	}
 }
 
-func TestLiveNotes(t *testing.T) {
+func TestRuntimeNotes(t *testing.T) {
 	record, none := int64(12.3e6), int64(0)
 	for _, k := range []struct {
 		rule api.RuleInfo

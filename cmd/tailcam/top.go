@@ -81,7 +81,7 @@ counted as such. --by cgroup is the cgroup of who caused it.`,
 // addUp reads the snapshots, and asks the daemon, if its are the same.
 func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) {
 	ctx := cmd.Context()
-	dir, err := c.shelf(ctx, cmd)
+	dir, err := c.snapshotsDir(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 		for i := range status.Rules {
 			top.Daemon.Outliers += status.Rules[i].Outliers
 		}
-		if o.Seen, err = c.remembered(asking); err != nil {
+		if o.Seen, err = c.recentOutliers(asking); err != nil {
 			return nil, err
 		}
 		o.Boot = catalog.Boot()
@@ -103,7 +103,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 	list, broken, err := catalog.Read(dir, catalog.Options{Since: o.Since, Progress: step})
 	progress.Done()
 	if err != nil {
-		return nil, readable(dir, err)
+		return nil, dirError(dir, err)
 	}
 	o.Broken = len(broken)
 	top.Top = catalog.Add(list, o)
@@ -111,12 +111,12 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 }
 
 func sameDir(s *api.SnapshotsStatus) bool {
-	_, err := here(s)
+	_, err := localDir(s)
 	return err == nil
 }
 
 // remembered are the outliers that the daemon has not forgotten yet.
-func (c *cli) remembered(ctx context.Context) ([]*tracker.Outlier, error) {
+func (c *cli) recentOutliers(ctx context.Context) ([]*tracker.Outlier, error) {
 	stream, err := c.client().Events(ctx, &api.EventsOptions{})
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *cli) printTop(t *topJSON, most int) {
 		}
 		table.Cells(term.Cell{Text: rowName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)), plain(share(r.NS, v.NS)),
 			term.Cell{Text: term.Gauge(r.Share, gauge), Style: rowStyle(t.By, r)},
-			plain(term.Count(uint64(r.Outliers))), plain(madeOf(t.By, r)), plain(term.Duration(worst.NS)), where)
+			plain(term.Count(uint64(r.Outliers))), plain(largestParts(t.By, r)), plain(term.Duration(worst.NS)), where)
 	}
 	table.Print(c.out, "")
 	if n := len(t.Rows) - most; n > 0 {
@@ -226,8 +226,8 @@ func rowStyle(by string, r *catalog.Row) term.Style {
 	return term.CauseStyle(explain.Cause(cause))
 }
 
-// madeOf names the two largest parts of a row.
-func madeOf(by string, r *catalog.Row) string {
+// largestParts names the two largest parts of a row.
+func largestParts(by string, r *catalog.Row) string {
 	var words []string
 	for i := range r.Of {
 		if i == 2 || i > 0 && r.Of[i].NS < r.NS/20 {

@@ -15,7 +15,7 @@ import (
 )
 
 // two explained snapshots, and one by hand.
-func slow(t *testing.T) (dir string, ids []string) {
+func slowSnapshots(t *testing.T) (dir string, ids []string) {
 	t.Helper()
 	sda := &explain.Who{Kind: explain.KindDevice, Name: "sda", Device: "sda"}
 	return ct.Make(t,
@@ -25,8 +25,8 @@ func slow(t *testing.T) (dir string, ids []string) {
 		ct.One{ByHand: true, Age: time.Minute})
 }
 
-func TestTopVerb(t *testing.T) {
-	dir, ids := slow(t)
+func TestTop(t *testing.T) {
+	dir, ids := slowSnapshots(t)
 	want := `50.0ms of slow time in 2 outliers
 2 outliers explained by 3 snapshots
 
@@ -63,7 +63,7 @@ sda      22.0ms    44%  █████▎          1  disk       22.0ms  202611
 
 // A daemon adds what no snapshot holds.
 func TestTopWithDaemon(t *testing.T) {
-	dir, _ := slow(t)
+	dir, _ := slowSnapshots(t)
 	f, socket := serve(t)
 	f.dir = dir
 	missed := outlier("wakeup", 50e6)
@@ -80,8 +80,8 @@ func TestTopWithDaemon(t *testing.T) {
 	}
 }
 
-func TestDiffVerb(t *testing.T) {
-	dir, ids := slow(t)
+func TestDiff(t *testing.T) {
+	dir, ids := slowSnapshots(t)
 	want := `A  ` + ids[0] + `
    victim waited to run.
 B  ` + ids[1] + `

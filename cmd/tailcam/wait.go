@@ -46,7 +46,7 @@ func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stac
 	e, err := c.nextOutlier(ctx, rule)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no outlier within %s", errNothing, term.Setting(int64(timeout)))
+		return fmt.Errorf("%w: no outlier within %s", errTimeout, term.Setting(int64(timeout)))
 	case err != nil:
 		return err
 	}

@@ -31,7 +31,7 @@ func (c *cli) addDir(cmd *cobra.Command) {
 }
 
 // shelf is the directory of snapshots that a verb works on.
-func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
+func (c *cli) snapshotsDir(ctx context.Context, cmd *cobra.Command) (string, error) {
 	if c.dir != "" {
 		return filepath.Abs(c.dir)
 	}
@@ -41,7 +41,7 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 		status, err := c.client().Status(asking)
 		switch {
 		case err == nil && status.Snapshots.Dir != "":
-			return here(&status.Snapshots)
+			return localDir(&status.Snapshots)
 		case asking.Err() != nil:
 			return "", fmt.Errorf("the daemon does not say where its snapshots are: name their directory by --dir: %w", err)
 		}
@@ -53,19 +53,19 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 	return filepath.Abs(cfg.Snapshots.Dir)
 }
 
-// errElsewhere: the daemon's directory is not to be seen from here.
-var errElsewhere = errors.New("is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…")
+// errOtherDir: the daemon's directory is not to be seen from here.
+var errOtherDir = errors.New("is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…")
 
 // here is the daemon's directory, if its path leads to the same one from here.
-func here(s *api.SnapshotsStatus) (string, error) {
+func localDir(s *api.SnapshotsStatus) (string, error) {
 	if id := api.DirID(s.Dir); id != s.DirID && s.DirID != "" {
-		return s.Dir, fmt.Errorf("%s %w", s.Dir, errElsewhere)
+		return s.Dir, fmt.Errorf("%s %w", s.Dir, errOtherDir)
 	}
 	return s.Dir, nil
 }
 
 // readable says what to do about a directory that cannot be read.
-func readable(dir string, err error) error {
+func dirError(dir string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("may not read %s: use sudo", dir)
@@ -77,11 +77,11 @@ func readable(dir string, err error) error {
 
 // ids lists the snapshots of the shelf.
 func (c *cli) ids(ctx context.Context, cmd *cobra.Command) (dir string, ids []string, err error) {
-	if dir, err = c.shelf(ctx, cmd); err != nil {
+	if dir, err = c.snapshotsDir(ctx, cmd); err != nil {
 		return "", nil, err
 	}
 	if ids, err = snapshot.IDs(dir); err != nil {
-		return "", nil, readable(dir, err)
+		return "", nil, dirError(dir, err)
 	}
 	return dir, ids, nil
 }
@@ -108,7 +108,7 @@ func pick(dir string, ids, args []string) ([]string, error) {
 
 // snapshotDir finds the directory of one snapshot, named by its id, the
 // beginning of it, or a path.
-func (c *cli) snapshotDir(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
+func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
 	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
 		return filepath.Abs(arg)
 	}
