@@ -1,5 +1,5 @@
 // Command tailcam is a dashcam for Linux tail latency. This package is its
-// command line: one small file a verb, and wiring.go for what they run.
+// command line: one small file per command; deps.go names what they run.
 package main
 
 import (

@@ -53,7 +53,7 @@ func TestRunErrors(t *testing.T) {
 		t.Errorf("status %d, stderr\n%s", status, stderr)
 	}
 	status, _, stderr = invoke(t, "run", "rules.d")
-	if want := "tailcam: \"tailcam run\" takes no arguments, but got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
+	if want := "tailcam: \"tailcam run\" takes no arguments, got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// maxShown bounds what `show` prints of one snapshot's outliers.
+// maxShown bounds the outliers that `show` prints.
 const maxShown = 20
 
 func newSnapshotsShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ID]",
-		Short: "The story of one snapshot",
-		Long: `Tell the story of one snapshot, the newest unless one is named: what was slow, who
-waited for what and how long, the stacks, the verdict, what the history covers,
-and which snapshots were taken just before and after.`,
+		Short: "Show one snapshot in detail",
+		Long: `Show one snapshot in detail, the newest by default: its outliers with stacks and
+verdict, where the time went, what the history covers, and the snapshots taken just
+before and after.`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,16 +47,6 @@ and which snapshots were taken just before and after.`,
 	return cmd
 }
 
-// most refuses more arguments than a verb takes.
-func maxArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return fmt.Errorf("%q takes at most %d, but got %q, too: see %q", cmd.CommandPath(), n, args[n], cmd.CommandPath()+" --help")
-		}
-		return nil
-	}
-}
-
 // oneSnapshot is the directory of the snapshot that is named, or of the newest.
 func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
@@ -67,7 +57,7 @@ func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 		return "", err
 	}
 	if len(ids) == 0 {
-		return "", errors.New("no snapshot in " + dir)
+		return "", errors.New("no snapshots in " + dir)
 	}
 	return filepath.Join(dir, ids[len(ids)-1]), nil
 }
@@ -82,11 +72,11 @@ func (c *cli) printDetails(s *catalog.Story) {
 		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(s.Snapshot.Unexplained))
 	}
 	if len(m.Outliers) == 0 {
-		c.out.Printf("\n%s  taken by hand %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
+		c.out.Printf("\n%s  taken manually %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
 	}
 	for i := range m.Outliers {
 		if i == maxShown {
-			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": -o json has all"))
+			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": use -o json to see all"))
 			break
 		}
 		c.out.Printf("\n")
@@ -100,8 +90,8 @@ func (c *cli) printDetails(s *catalog.Story) {
 	c.field("host", fmt.Sprintf("%s, %s %s, tailcam %s", term.Clean(m.Host.Name), term.Clean(m.Host.Kernel), term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
 	c.field("files", fileList(s.Files))
 	c.field("directory", term.Clean(s.Snapshot.Dir))
-	c.field("before it", c.neighbour(s.Before, m.Time))
-	c.field("after it", c.neighbour(s.After, m.Time))
+	c.field("previous", c.neighbour(s.Before, m.Time))
+	c.field("next", c.neighbour(s.After, m.Time))
 }
 
 // field prints one fact with its name before it.
@@ -109,18 +99,18 @@ func (c *cli) field(label, text string) {
 	c.out.Printf("%s  %s\n", c.out.Paint(term.Dim, fmt.Sprintf("%-9s", label)), text)
 }
 
-// printResult tells where one outlier's time went; told: its verdict stands there already.
+// printResult prints where one outlier's time went; told: its verdict was printed already.
 func (c *cli) printResult(r *explain.Result, told bool) {
 	room := max(c.out.Columns()-17, term.MinColumns-17)
-	tell := func(label, text string) {
+	wrap := func(label, text string) {
 		for _, line := range term.Wrap(term.Clean(text), room) {
 			c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill(label, 11)), line)
 			label = ""
 		}
 	}
 	if !told {
-		tell("verdict", r.Verdict)
-		tell("advice", r.Advice)
+		wrap("verdict", r.Verdict)
+		wrap("advice", r.Advice)
 	}
 	for i := range r.Parts {
 		if i == 5 {
@@ -167,7 +157,7 @@ func history(s *catalog.Story) string {
 	}
 	text := fmt.Sprintf("%s events on %s", term.Count(s.Meta.Records), plural(len(s.Meta.Coverage), "CPU"))
 	if least >= 0 {
-		text += fmt.Sprintf(", at least %s before it began", term.Duration(least))
+		text += fmt.Sprintf(", at least %s before the first outlier", term.Duration(least))
 	}
 	if lost > 0 {
 		text += ", " + term.Count(lost) + " lost"

@@ -56,7 +56,7 @@ func TestSecondDaemon(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
 	a := tailcam(t, d.command()[1:]...)
-	if want := "another tailcam is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
+	if want := "another daemon is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
 		t.Errorf("on the same socket: exit status %d, %q does not say %q", a.code, a.err, want)
 	}
 	h := *d.home

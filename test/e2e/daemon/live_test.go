@@ -173,7 +173,7 @@ func TestThresholdMistakes(t *testing.T) {
 	d := start(t, rulesFile(sleeper("naps", newUID())))
 	const durations = "; allowed: a duration from 1us to 1h with its unit, such as 5ms\n"
 	for _, k := range []struct{ args, want string }{
-		{"set nosuch 2ms", "no rule \"nosuch\": the daemon has naps\n"},
+		{"set nosuch 2ms", "unknown rule \"nosuch\": the daemon has naps\n"},
 		{"set naps 0s", "rule naps: threshold is zero" + durations},
 		{"set naps -- -2ms", "rule naps: threshold -2ms is negative" + durations},
 		{"set naps", "rule naps: nothing to set; allowed: a threshold, such as 2ms, a timeout, or both\n"},
