@@ -11,19 +11,19 @@ import (
 	"sync"
 )
 
-// Host is what rules must know of the machine that they are for.
+// Host is the machine that rules are for.
 type Host interface {
-	// Devices lists the names of the disks that are there now.
+	// Devices lists the names of the present disks.
 	Devices() []string
 	// LookupUser returns the id of a user.
 	LookupUser(name string) (uint32, error)
-	// CheckExecutable tells why a file cannot be run as an action, in words
-	// that follow the path.
+	// CheckExecutable fails if a file cannot be run as an action. Its error
+	// continues a sentence that begins with the path.
 	CheckExecutable(path string) error
 }
 
-// LocalHost is this machine. The disks are read once, when they are first
-// asked for. The zero value is ready; it is safe for use by several goroutines.
+// LocalHost is this machine. The disks are read once. The zero value is ready to
+// use, and safe for concurrent use.
 type LocalHost struct {
 	once  sync.Once
 	disks []string
@@ -65,7 +65,7 @@ func (h *LocalHost) CheckExecutable(path string) error {
 	case err != nil:
 		return fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
 	case !info.Mode().IsRegular():
-		return errors.New("is not a file")
+		return errors.New("is not a regular file")
 	case info.Mode().Perm()&0o111 == 0:
 		return errors.New("is not executable")
 	}

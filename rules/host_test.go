@@ -29,7 +29,7 @@ func TestLocalHost(t *testing.T) {
 	for path, want := range map[string]string{
 		program:                     "",
 		plain:                       "is not executable",
-		dir:                         "is not a file",
+		dir:                         "is not a regular file",
 		filepath.Join(dir, "none"):  "does not exist",
 		filepath.Join(plain, "sub"): "cannot be read: not a directory",
 	} {

@@ -135,7 +135,7 @@ func TestFollow(t *testing.T) {
 	a.Track, a.Timeout = rules.Syscall, 100*ms // also where a limit is out of order now
 	s, gone := s.Follow([]rules.Rule{a}, &rules.LocalHost{})
 	want := []string{
-		"threshold 1 of rule a (preempted=true): rule a: preempted has no meaning with track syscall; allowed: preempted with track wakeup",
+		"threshold 1 of rule a (preempted=true): rule a: preempted does not apply to track syscall; allowed: track wakeup",
 		"threshold 3 of rule b (pid=3): the rule is gone",
 		"pause of rule b: the rule is gone",
 	}
@@ -162,7 +162,7 @@ func TestTooMany(t *testing.T) {
 }
 
 func TestParseFor(t *testing.T) {
-	const allowed = "; allowed: a duration from 100ms to 720h with its unit, such as 5ms"
+	const allowed = "; allowed: a duration from 100ms to 720h, such as 5ms"
 	for s, want := range map[string]string{
 		"10m": "", "": "", "0": "for is zero" + allowed, "-1s": "for -1s is negative" + allowed, "5": "for 5 has no unit" + allowed, "1ms": "for 1ms is too short" + allowed,
 	} {

@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", "--load", "../../../configs/rules.d"}, 0, []string{"ok:"}, nil},
 		{[]string{"check", bad}, 1, nil, []string{
 			bad + `:3:12: unknown track "wakeups", did you mean "wakeup"; allowed: `, bad + ":4:16: threshold 5 has no unit; allowed: ",
-			bad + `:5:11: name "a" is already used at ` + bad + ":2:11",
+			bad + `:5:11: duplicate name "a", first used at ` + bad + ":2:11",
 		}},
 		{[]string{"check", "--load", bad}, 1, nil, []string{bad + ":3:12:", bad + ":4:16:", bad + ":5:11:"}},
 		{[]string{"check", good, empty}, 1, nil, []string{empty + ":1:1: file is empty"}},
