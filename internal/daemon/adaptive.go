@@ -74,7 +74,7 @@ func (d *daemon) distributions() *tracker.Histograms {
 func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
 	list := []api.Loss{{
 		Cause: "histogram_lost", Count: c.HistogramLost,
-		Advice: "a CPU came later than the histograms were made: restart tailcam",
+		Advice: "a CPU came online after start: restart tailcam",
 	}}
 	h := d.distributions()
 	if h == nil {
@@ -87,7 +87,7 @@ func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
 		if of := h.Rules[r.Name]; of != nil {
 			list = append(list, api.Loss{
 				Cause: "histogram_undecided", Rule: r.Name, Tracker: string(r.Track), Count: of.Undecided,
-				Advice: "the first delays of a new cgroup or device are in no class; if there are many, the daemon lags behind",
+				Advice: "the first delays of a new cgroup or device have no class; if there are many, the daemon is too slow",
 			})
 		}
 	}

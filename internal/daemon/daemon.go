@@ -94,7 +94,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
-		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
+		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
 		{"attach", d.attach, nil},
 	} {
@@ -172,7 +172,7 @@ func (d *daemon) openHost() error {
 	}
 	// Now rather than at the first outlier, which would wait for it.
 	if err := d.symbols.ReloadKernel(); err != nil {
-		d.log.Warn("kernel stacks stay addresses", zap.Error(err))
+		d.log.Warn("kernel stacks are addresses", zap.Error(err))
 	}
 	return nil
 }
@@ -296,10 +296,10 @@ func (d *daemon) serve(ctx context.Context) error {
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)
 	}
-	stage("watch over the recorder", d.housekeeping)
-	stage("follow the load", d.followLoad)
-	stage("pause what fires too often", d.watchStorms)
-	stage("end what was set for a time", d.expire)
+	stage("watch the recorder", d.housekeeping)
+	stage("update adaptive thresholds", d.followLoad)
+	stage("pause rules that fire too often", d.watchStorms)
+	stage("end expired runtime settings", d.expire)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.readOutliers)
 
@@ -328,7 +328,7 @@ func (d *daemon) reloadOnHangup(ctx context.Context) error {
 		case <-d.hangup:
 		}
 		if err := d.guard.Do(guard.Reload, d.reload); err != nil {
-			d.log.Error("the running rules stay as they are", zap.Error(err))
+			d.log.Error("reload failed: the running rules are unchanged", zap.Error(err))
 		}
 	}
 }
@@ -345,7 +345,7 @@ func (d *daemon) reload() error {
 		return err
 	}
 	if len(gone) > 0 {
-		d.log.Warn("set while running, and dropped with the reload", zap.Strings("settings", gone))
+		d.log.Warn("runtime settings dropped by the reload", zap.Strings("settings", gone))
 	}
 	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
 	return nil

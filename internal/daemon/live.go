@@ -56,7 +56,7 @@ func (d *daemon) expire(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
-			d.log.Error("what was set for a time only stays for longer", zap.Error(err))
+			d.log.Error("cannot end expired runtime settings", zap.Error(err))
 			wait = again
 		}
 		timer.Reset(wait)
@@ -84,7 +84,7 @@ func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
 // find refuses a rule that is not there.
 func (d *daemon) find(name string) error {
 	if d.rule(name) == nil {
-		return fmt.Errorf("no rule %q: see tailcam list rules", name)
+		return fmt.Errorf("unknown rule %q: see \"tailcam list rules\"", name)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	}
 	if err := d.apply(d.file, after); err != nil {
 		if errors.Is(err, tracker.ErrRestart) {
-			err = errors.New("no rule had a timeout when tailcam started, so that nothing looks for work that is stuck: give one a timeout in its file, and restart tailcam")
+			err = errors.New("timeouts are disabled because no rule had one at start: add one to a rule file and restart tailcam")
 		}
 		return api.ThresholdInfo{}, fmt.Errorf("rule %s: %w", req.Rule, err)
 	}

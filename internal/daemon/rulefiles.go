@@ -14,7 +14,7 @@ import (
 const ruleTime = 5 * time.Second
 
 // errRulesHang says that rule files lie where nobody answers.
-var errRulesHang = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
+var errRulesHang = errors.New("timed out reading rule files: check the file systems of rules: in tailcam.yaml")
 
 // ruleReader reads rule files on a thread that is left behind if their file
 // system does not answer: one at most, however often they are asked for.
@@ -36,7 +36,7 @@ func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 	select {
 	case <-r.free:
 	default:
-		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHang)
+		return nil, fmt.Errorf("an earlier read is still blocked: %w", errRulesHang)
 	}
 	done := make(chan ruleList, 1)
 	go func() {

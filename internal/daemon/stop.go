@@ -20,7 +20,7 @@ const (
 	startGrace = 2 * time.Second
 )
 
-var errHangs = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
+var errHangs = errors.New("timed out and was abandoned: a file system or process may not answer")
 
 // stopping is a stage that can be told to stop.
 type stopping struct {
