@@ -52,7 +52,7 @@ var badAdaptive = []struct{ yaml, want string }{
 
 func TestBadAdaptive(t *testing.T) {
 	for _, tt := range badAdaptive {
-		_, err := Parse("f", []byte(tt.yaml), testHost{})
+		_, err := Parse("f", []byte(tt.yaml), testMachine{})
 		if err == nil {
 			t.Errorf("%s\nis taken", tt.yaml)
 			continue
@@ -76,7 +76,7 @@ rules:
       - {when: {op: [flush]}, threshold: 1s}
   - {name: fixed, track: offcpu, threshold: 1s, histogram: {by: cgroup, classes: 40}}
   - {name: plain, track: wakeup, threshold: 1s, histogram: false}
-`), testHost{})
+`), testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

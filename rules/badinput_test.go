@@ -241,7 +241,7 @@ var badInput = []struct{ yaml, want string }{
 
 func TestBadInput(t *testing.T) {
 	for _, tt := range badInput {
-		rules, err := Parse("f", []byte(tt.yaml), testHost{})
+		rules, err := Parse("f", []byte(tt.yaml), testMachine{})
 		switch {
 		case err == nil:
 			t.Errorf("%q: no error, want\n%s", tt.yaml, tt.want)
@@ -296,11 +296,11 @@ func TestLimits(t *testing.T) {
 		{"mistakes", "", "rules: [{" + many(150, "x%d: y") + "}]", "53 more errors not shown"},
 	} {
 		if tt.ok != "" {
-			if _, err := Parse("f", []byte(tt.ok), testHost{}); err != nil {
+			if _, err := Parse("f", []byte(tt.ok), testMachine{}); err != nil {
 				t.Errorf("%s: just fitting: %v", tt.name, err)
 			}
 		}
-		_, err := Parse("f", []byte(tt.bad), testHost{})
+		_, err := Parse("f", []byte(tt.bad), testMachine{})
 		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
 		}
@@ -333,7 +333,7 @@ func TestLoadFiles(t *testing.T) {
 	write("bad/e.yaml/f", "")
 	write("none/README", "")
 
-	rules, err := Load([]string{filepath.Join(dir, "good"), last, last}, testHost{})
+	rules, err := Load([]string{filepath.Join(dir, "good"), last, last}, testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestLoadFiles(t *testing.T) {
 	}
 
 	bad, none, missing := filepath.Join(dir, "bad"), filepath.Join(dir, "none"), filepath.Join(dir, "missing.yaml")
-	rules, err = Load([]string{bad, none, missing}, testHost{})
+	rules, err = Load([]string{bad, none, missing}, testMachine{})
 	if rules != nil {
 		t.Error("rules beside errors")
 	}
@@ -366,7 +366,7 @@ func TestLoadFiles(t *testing.T) {
 	if err.Error()+"\n" != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if _, err := Load(nil, testHost{}); err == nil || err.Error() != "rules: no rule files given; allowed: files, and directories of *.yaml or *.yml files" {
+	if _, err := Load(nil, testMachine{}); err == nil || err.Error() != "rules: no rule files given; allowed: files, and directories of *.yaml or *.yml files" {
 		t.Errorf("no paths: %v", err)
 	}
 }

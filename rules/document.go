@@ -109,7 +109,7 @@ func ParseDocument(file string, data []byte) (*yaml.Node, Errors) {
 	if err == nil {
 		err = dec.Decode(&next)
 		if err == nil {
-			return nil, Errors{{Pos: at(file, &next), Msg: "second document", Allowed: "one document per file"}}
+			return nil, Errors{{Pos: position(file, &next), Msg: "second document", Allowed: "one document per file"}}
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -226,18 +226,18 @@ type shape struct {
 func (c *shape) check(n *yaml.Node, depth int) bool {
 	c.nodes++
 	if c.nodes > maxNodes {
-		c.errs = append(c.errs, Error{at(c.file, n), "too many values in file", fmt.Sprintf("at most %d", maxNodes)})
+		c.errs = append(c.errs, Error{position(c.file, n), "too many values in file", fmt.Sprintf("at most %d", maxNodes)})
 		return false
 	}
 	if depth > maxDepth {
-		c.errs = append(c.errs, Error{at(c.file, n), "nested too deeply", fmt.Sprintf("at most %d levels", maxDepth)})
+		c.errs = append(c.errs, Error{position(c.file, n), "nested too deeply", fmt.Sprintf("at most %d levels", maxDepth)})
 		return false
 	}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		c.errs = append(c.errs, aliasError(at(c.file, n)))
+		c.errs = append(c.errs, aliasError(position(c.file, n)))
 	case n.Style&yaml.TaggedStyle != 0:
-		c.errs = append(c.errs, Error{at(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)), "values without a tag"})
+		c.errs = append(c.errs, Error{position(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)), "values without a tag"})
 	}
 	for _, child := range n.Content {
 		if !c.check(child, depth+1) {
@@ -251,8 +251,8 @@ func aliasError(pos Position) Error {
 	return Error{pos, "anchors and aliases are not supported", "plain values"}
 }
 
-// at is a node's position. Columns count characters, from one.
-func at(file string, n *yaml.Node) Position {
+// position is a node's position. Columns count characters, from one.
+func position(file string, n *yaml.Node) Position {
 	return Position{File: file, Line: max(n.Line, 1), Column: max(n.Column, 1)}
 }
 

@@ -14,9 +14,9 @@ import (
 // Load reads rule files, and the *.yaml and *.yml files of directories, sorted by
 // name. It returns all rules in the order of the files, or no rules and Errors with
 // every error of every file.
-func Load(paths []string, host Host) ([]Rule, error) {
+func Load(paths []string, machine Machine) ([]Rule, error) {
 	files, all := ruleFiles(paths)
-	r := newReader(host)
+	r := newReader(machine)
 	var rules []Rule
 	for _, file := range files {
 		data, errs := readFile(file)
@@ -34,17 +34,17 @@ func Load(paths []string, host Host) ([]Rule, error) {
 }
 
 // Parse is Load for the contents of one file; file names it in errors.
-func Parse(file string, data []byte, host Host) ([]Rule, error) {
-	rules, errs := newReader(host).parse(file, data)
+func Parse(file string, data []byte, machine Machine) ([]Rule, error) {
+	rules, errs := newReader(machine).parse(file, data)
 	if len(errs) > 0 {
 		return nil, errs
 	}
 	return rules, nil
 }
 
-func newReader(host Host) *reader {
+func newReader(machine Machine) *reader {
 	return &reader{
-		host:     host,
+		machine:  machine,
 		names:    make(map[string]Position),
 		lists:    make(map[string]int),
 		verdicts: make(map[string]map[string]bool),

@@ -126,7 +126,7 @@ func (r *reader) hookText(n *yaml.Node, what string) (Hook, bool) {
 		r.fail(n, hookAllowed, "%s: %v", what, err)
 		return h, false
 	}
-	h.Pos = at(r.file, n)
+	h.Pos = position(r.file, n)
 	return h, true
 }
 
@@ -140,7 +140,7 @@ func (r *reader) field(n *yaml.Node, what string) (Field, bool) {
 		r.fail(n, fieldAllowed, "%s: invalid field %q: %v", what, cut(s), err)
 		return f, false
 	}
-	f.Pos = at(r.file, n)
+	f.Pos = position(r.file, n)
 	return f, true
 }
 
@@ -232,7 +232,7 @@ func (r *reader) compares(n *yaml.Node, what string) []Compare {
 			r.fail(v, "FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &", "%s: invalid condition %q: %v", what, cut(s), err)
 			continue
 		}
-		c.Pos = at(r.file, v)
+		c.Pos = position(r.file, v)
 		c.Field.Pos = c.Pos
 		list = append(list, c)
 	}

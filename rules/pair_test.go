@@ -50,7 +50,7 @@ var badPairs = []struct{ yaml, want string }{
 
 func TestBadPairs(t *testing.T) {
 	for _, c := range badPairs {
-		_, err := Parse("f", []byte(c.yaml), &LocalHost{})
+		_, err := Parse("f", []byte(c.yaml), &LocalMachine{})
 		if err == nil {
 			t.Errorf("%q: no error, want\n%s", c.yaml, c.want)
 		} else if got := err.Error(); got != c.want {
@@ -65,7 +65,7 @@ func TestGoodPair(t *testing.T) {
   exit: 'uprobe:/usr/bin/a:b:main+16', cancel: 'usdt:/bin/x:prov:name',
   key: [pid, {name: fd, entry: args.ret, exit: '(struct file)arg0->f_inode.i_ino', cancel: 'arg0->16:u32'}],
   on_duplicate: count, entry_when: ['args.ret >= 0', 'args.rq->cmd_flags & 0xff'], exit_when: ret < -1,
-  labels: {a: 'args.v[2]', b: {field: exit.ret, as: hex}}`)), &LocalHost{})
+  labels: {a: 'args.v[2]', b: {field: exit.ret, as: hex}}`)), &LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

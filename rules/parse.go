@@ -61,7 +61,7 @@ func (r *reader) document(root *yaml.Node) []Rule {
 
 func (r *reader) rule(n *yaml.Node) Rule {
 	rule := Rule{
-		Pos:      at(r.file, n),
+		Pos:      position(r.file, n),
 		Stacks:   []Stack{KernelStack},
 		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 	}
@@ -127,7 +127,7 @@ func (r *reader) name(n *yaml.Node) string {
 		r.fail(n, "a unique name for each rule", "duplicate name %q, first used at %s", name, first)
 		return ""
 	}
-	r.names[name] = at(r.file, n)
+	r.names[name] = position(r.file, n)
 	return name
 }
 
@@ -251,7 +251,7 @@ func (r *reader) action(n *yaml.Node, snapshots bool) Action {
 	}
 	if e, ok := keys["user"]; ok {
 		if name, ok := r.text(e.value, "user"); ok {
-			if _, err := r.host.LookupUser(name); err != nil {
+			if _, err := r.machine.LookupUser(name); err != nil {
 				r.fail(e.value, "an existing user", "unknown user %q", cut(name))
 			}
 			a.User = name
@@ -287,7 +287,7 @@ func (r *reader) run(n *yaml.Node) []string {
 		if i == 0 {
 			if !path.IsAbs(s) {
 				r.fail(v, "an absolute path, with arguments as further list entries", "run: %q is not an absolute path", cut(s))
-			} else if err := r.host.CheckExecutable(s); err != nil {
+			} else if err := r.machine.CheckExecutable(s); err != nil {
 				r.fail(v, "an executable file", "run: %s %v", cut(s), err)
 			}
 		}

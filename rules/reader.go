@@ -14,9 +14,9 @@ import (
 // reader converts the nodes of rule files to values and collects errors. A method
 // that fails has recorded why; its caller continues with the rest.
 type reader struct {
-	host Host
-	file string // being read
-	errs Errors // of that file
+	machine Machine
+	file    string // being read
+	errs    Errors // of that file
 
 	// For all files:
 	names     map[string]Position
@@ -33,7 +33,7 @@ type reader struct {
 type entry struct{ key, value *yaml.Node }
 
 func (r *reader) fail(n *yaml.Node, allowed, format string, args ...any) {
-	r.errs = append(r.errs, Error{at(r.file, n), fmt.Sprintf(format, args...), allowed})
+	r.errs = append(r.errs, Error{position(r.file, n), fmt.Sprintf(format, args...), allowed})
 }
 
 // mapping reads the keys of a mapping; what names it in messages.

@@ -207,7 +207,7 @@ func (r *reader) cgroups(n *yaml.Node, what string) []string {
 func (r *reader) devices(n *yaml.Node, what string) []string {
 	r.verdictList(n, "device")
 	return r.globs(n, what, maxDeviceLen, "", func(v *yaml.Node, glob string) bool {
-		here := r.host.Devices()
+		here := r.machine.Devices()
 		switch {
 		case strings.HasPrefix(glob, "/dev/"):
 			r.fail(v, strings.TrimPrefix(glob, "/dev/")+", the name without /dev/", "%s %q is a path", what, cut(glob))
@@ -253,7 +253,7 @@ func (r *reader) uids(n *yaml.Node, what string) []uint32 {
 		if v.Kind != yaml.ScalarNode || v.Tag != "!!str" || v.Value == "" {
 			return r.number(v, what, 0, maxUID)
 		}
-		uid, err := r.host.LookupUser(v.Value)
+		uid, err := r.machine.LookupUser(v.Value)
 		if err != nil {
 			r.fail(v, "an existing user, or a user id", "unknown user %q", cut(v.Value))
 			return 0, false

@@ -34,7 +34,7 @@ type deps struct {
 func newDeps() deps {
 	return deps{
 		loadRules: func(paths []string) ([]rules.Rule, error) {
-			return rules.Load(paths, &rules.LocalHost{})
+			return rules.Load(paths, &rules.LocalMachine{})
 		},
 		checkLoad: daemon.CheckLoad,
 		probes:    tracker.Probes,

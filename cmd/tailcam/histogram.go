@@ -131,7 +131,7 @@ func ruleNote(r *api.RuleInfo) term.Cell {
 		if !o.Adaptive.Quiet {
 			now = "~" + term.Duration(o.Adaptive.ThresholdNS)
 		}
-		notes = append(notes, adaptiveNote(fmt.Sprintf("override %d %s: ", o.Place, now), &o.Adaptive))
+		notes = append(notes, adaptiveNote(fmt.Sprintf("override %d %s: ", o.Index, now), &o.Adaptive))
 	}
 	return term.Cell{Text: strings.Join(notes, "; "), Style: term.Dim}
 }

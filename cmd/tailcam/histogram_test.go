@@ -33,7 +33,7 @@ func TestHistogram(t *testing.T) {
 
 func TestAdaptiveRules(t *testing.T) {
 	a := api.AdaptiveInfo{Quantile: 0.999, Times: 2, MinSamples: 10000, Samples: 500, Quiet: true}
-	r := api.RuleInfo{Adaptive: &a, Overrides: []api.OverrideInfo{{Place: 2, Adaptive: api.AdaptiveInfo{
+	r := api.RuleInfo{Adaptive: &a, Overrides: []api.OverrideInfo{{Index: 2, Adaptive: api.AdaptiveInfo{
 		Quantile: 0.99, Times: 1.5, Samples: 20000, QuantileNS: 2e6, ThresholdNS: 3e6,
 	}}}}
 	got := []string{thresholdCell(&r).Text, ruleNote(&r).Text}

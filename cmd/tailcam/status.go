@@ -125,7 +125,7 @@ func (c *cli) printTables(tables []api.TableStatus) {
 	}
 	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("SLOTS"), right("MAX"), right("GROWN"), term.Column{})
 	for _, p := range tables {
-		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Places))),
+		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Slots))),
 			plain(term.Count(uint64(p.Max))), plain(term.Count(uint64(p.Grown))), term.Cell{Text: term.Clean(p.Error), Style: term.Red})
 	}
 	c.out.Printf("\n")

@@ -71,7 +71,7 @@ type AdaptiveInfo struct {
 
 // OverrideInfo is an override whose threshold follows the load.
 type OverrideInfo struct {
-	Place    int          `json:"place"` // in the rule, from 1
+	Index    int          `json:"place"` // in the rule, from 1
 	Adaptive AdaptiveInfo `json:"adaptive"`
 }
 

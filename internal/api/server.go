@@ -112,7 +112,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/histograms", s.histograms)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("POST /v1/snapshot", s.snapshot)
-	s.liveRoutes(mux)
+	s.controlRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, fmt.Errorf("unknown request: %s %s", r.Method, r.URL.Path))
 	})

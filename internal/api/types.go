@@ -59,7 +59,7 @@ type Backend interface {
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
 	Histograms() ([]HistogramInfo, error)
-	Live
+	Control
 }
 
 // Status is the daemon's status. The JSON form is stable; fields are only added.
@@ -133,12 +133,12 @@ type PanicInfo struct {
 
 // TableStatus is the state of a pending table.
 type TableStatus struct {
-	Name   string `json:"name"` // tasks, syscalls, block
-	Places int    `json:"places"`
-	Max    int    `json:"max"` // it may grow to
-	Used   int    `json:"used"`
-	Grown  int    `json:"grown"`           // times
-	Error  string `json:"error,omitempty"` // why it could not grow
+	Name  string `json:"name"` // tasks, syscalls, block
+	Slots int    `json:"places"`
+	Max   int    `json:"max"` // it may grow to
+	Used  int    `json:"used"`
+	Grown int    `json:"grown"`           // times
+	Error string `json:"error,omitempty"` // why it could not grow
 }
 
 // RecorderStatus is the state of the flight recorder.

@@ -71,15 +71,15 @@ type Actions struct {
 
 // Capacity is the number of slots in the pending tables, powers of two.
 type Capacity struct {
-	Initial Places // at start
-	Max     Places // after growing; at most Initial: tables do not grow
-	Pairs   int    // pending work of declared pairs
-	Chains  int    // tasks that carry a chain at the same time
-	Spans   int    // pending spans
+	Initial Slots // at start
+	Max     Slots // after growing; at most Initial: tables do not grow
+	Pairs   int   // pending work of declared pairs
+	Chains  int   // tasks that carry a chain at the same time
+	Spans   int   // pending spans
 }
 
-// Places are the slots of the tables that grow.
-type Places struct {
+// Slots are the sizes of the tables that grow.
+type Slots struct {
 	Tasks    int // wakeup and offcpu: live tasks
 	Syscalls int // calls in progress that rules name
 	Block    int // requests in flight

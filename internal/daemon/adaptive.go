@@ -51,7 +51,7 @@ func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.H
 	}
 	for i := range r.Overrides {
 		if a := d.adaptiveInfo(r.Name, tracker.OverrideClass(&r.Overrides[i].When), r.Overrides[i].Adaptive); a != nil {
-			info.Overrides = append(info.Overrides, api.OverrideInfo{Place: i + 1, Adaptive: *a})
+			info.Overrides = append(info.Overrides, api.OverrideInfo{Index: i + 1, Adaptive: *a})
 		}
 	}
 	if h == nil || h.Rules[r.Name] == nil {

@@ -124,7 +124,7 @@ func (d *daemon) readRules() error {
 
 // loadRules reads what the configuration names. Without a recorder no rule has snapshots.
 func loadRules(cfg *config.Config) ([]rules.Rule, error) {
-	list, err := rules.Load(cfg.Rules, &rules.LocalHost{})
+	list, err := rules.Load(cfg.Rules, &rules.LocalMachine{})
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +340,7 @@ func (d *daemon) reload() error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	settings, gone := d.settings.Follow(list, &rules.LocalHost{})
+	settings, gone := d.settings.Follow(list, &rules.LocalMachine{})
 	if err := d.apply(list, settings); err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 		return api.ThresholdInfo{}, err
 	}
 	// Held against the rule as it runs: a timeout that was set before counts.
-	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalHost{})
+	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalMachine{})
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}

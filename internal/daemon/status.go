@@ -188,7 +188,7 @@ func (d *daemon) tables() []api.TableStatus {
 	}
 	list := make([]api.TableStatus, 0, len(tables))
 	for _, t := range tables {
-		s := api.TableStatus{Name: t.Name, Places: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
+		s := api.TableStatus{Name: t.Name, Slots: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
 		if t.Err != nil {
 			s.Error = t.Err.Error()
 		}

@@ -191,7 +191,7 @@ func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 
 // Follow removes what makes no sense with new rule files: the rule is gone, or
 // its tracker has no such condition. It says which, and why.
-func (s Settings) Follow(file []rules.Rule, host rules.Host) (after Settings, gone []string) {
+func (s Settings) Follow(file []rules.Rule, host rules.Machine) (after Settings, gone []string) {
 	find := func(name string) *rules.Rule {
 		i := slices.IndexFunc(file, func(r rules.Rule) bool { return r.Name == name })
 		if i < 0 {

@@ -18,7 +18,7 @@ var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 // set parses and adds one, as the daemon does.
 func set(t *testing.T, s Settings, r *rules.Rule, when map[string][]string, threshold, timeout string, lasts time.Duration) Settings {
 	t.Helper()
-	limit, err := rules.ParseOverride(r, when, threshold, timeout, &rules.LocalHost{})
+	limit, err := rules.ParseOverride(r, when, threshold, timeout, &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestFollow(t *testing.T) {
 	s = set(t, s, &a, pid("4"), "500ms", "", 0)
 	s = s.Pause(Pause{Rule: "a"}).Pause(Pause{Rule: "b"})
 	a.Track, a.Timeout = rules.Syscall, 100*ms // also where a limit is out of order now
-	s, gone := s.Follow([]rules.Rule{a}, &rules.LocalHost{})
+	s, gone := s.Follow([]rules.Rule{a}, &rules.LocalMachine{})
 	want := []string{
 		"threshold 1 of rule a (preempted=true): rule a: preempted does not apply to track syscall; allowed: track wakeup",
 		"threshold 3 of rule b (pid=3): the rule is gone",

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-func TestLocalHost(t *testing.T) {
-	var h LocalHost
+func TestLocalMachine(t *testing.T) {
+	var h LocalMachine
 	if uid, err := h.LookupUser("root"); err != nil || uid != 0 {
 		t.Errorf("root is %d, %v", uid, err)
 	}

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Live is the part of a Backend that changes rules at run time. Its errors are
+// Control is the part of a Backend that changes rules at run time. Its errors are
 // mistakes of the caller; nothing is changed then.
-type Live interface {
+type Control interface {
 	// SetThreshold sets a runtime threshold; by names who set it, for the list.
 	SetThreshold(req *ThresholdRequest, by string) (ThresholdInfo, error)
 	// Thresholds lists the runtime thresholds, newest first.
@@ -59,7 +59,7 @@ type PauseRequest struct {
 	For  string `json:"for,omitempty"` // empty: until resumed, or the daemon stops
 }
 
-func (s *server) liveRoutes(mux *http.ServeMux) {
+func (s *server) controlRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/thresholds", func(w http.ResponseWriter, _ *http.Request) {
 		s.reply(w, http.StatusOK, noNull(s.backend.Thresholds()))
 	})

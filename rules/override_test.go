@@ -30,7 +30,7 @@ func TestParseOverride(t *testing.T) {
 			When: Match{Preempted: &yes, CPU: []uint32{0, 3}, UID: []uint32{0}}, Threshold: time.Microsecond,
 		}},
 	} {
-		got, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testHost{})
+		got, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%v %s %s: %v\n%s", c.when, c.threshold, c.timeout, err, diff)
 		}
@@ -65,7 +65,7 @@ func TestBadParseOverride(t *testing.T) {
 		{&ratchet, nil, "", "1s", "rule records: ratchet cannot be combined with a timeout; allowed: a threshold"},
 		{&chain, nil, "", "1s", "rule ways: timeout does not apply to track chain; allowed: threshold; timeouts with track wakeup, offcpu"},
 	} {
-		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testHost{})
+		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%v %s %s:\ngot  %v\nwant %s", c.when, c.threshold, c.timeout, err, c.want)
 		}

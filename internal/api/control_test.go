@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLive(t *testing.T) {
+func TestControl(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	ctx := context.Background()
@@ -57,7 +57,7 @@ func TestLive(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // What is asked wrongly changes nothing, and the answer says why.
-func TestLiveMistakes(t *testing.T) {
+func TestControlErrors(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	const noRule = `unknown rule "nosuch": the daemon has wakeup, disk`

@@ -34,8 +34,8 @@ func (r *reader) ratchet(keys map[string]entry, rule *Rule) {
 // in a rule file. when maps keys to conditions; if it is empty, the override is for
 // all work of the rule. threshold and timeout are durations; "" is none. Errors
 // have no position, as there is no file.
-func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, host Host) (Override, error) {
-	r := newReader(host)
+func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, machine Machine) (Override, error) {
+	r := newReader(machine)
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	pair := func(key string, value *yaml.Node) {
 		root.Content = append(root.Content, scalar(key, true), value)
