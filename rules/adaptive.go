@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Adaptive says how a threshold follows the load: it is Times the Quantile of
-// the delays of the last Window, but at least Floor and at most Ceiling. While
-// fewer than MinSamples were seen there is no threshold, and nothing fires.
+// Adaptive is a threshold that follows the load: Times the Quantile of the delays
+// in the last Window, but at least Floor and at most Ceiling. With fewer than
+// MinSamples there is no threshold, and nothing fires.
 type Adaptive struct {
 	Quantile   float64 // above 0.5, below 1
 	Times      float64 // at least 1
@@ -21,15 +21,15 @@ type Adaptive struct {
 	MinSamples uint64
 }
 
-// String is short: 2x p99.9.
+// String returns a short form such as 2x p99.9.
 func (a *Adaptive) String() string {
 	return fmt.Sprintf("%gx p%g", a.Times, math.Round(a.Quantile*1e8)/1e6)
 }
 
-// Class is what the classes of a rule's histogram are.
+// Class is what divides a rule's histogram into classes.
 type Class string
 
-// What a histogram may be divided by.
+// What may divide a histogram.
 const (
 	NoClass    Class = ""
 	ByDevice   Class = "device"
@@ -38,10 +38,10 @@ const (
 	ByOverride Class = "override"
 )
 
-// Histogram says that a rule has a histogram of every delay that it is about.
+// Histogram is the histogram of all delays that a rule applies to.
 type Histogram struct {
 	By      Class
-	Classes int // at most; what finds no room is in the class "other". ByOverride has one an override.
+	Classes int // maximum; the rest is in class "other". ByOverride has one per override.
 }
 
 // Bounds of adaptive thresholds and histograms.
@@ -59,7 +59,7 @@ var (
 	histogramKeys = []string{"by", "classes"}
 )
 
-// threshold reads a duration, or how it is to be found.
+// threshold reads a duration, or an adaptive threshold.
 func (r *reader) threshold(n *yaml.Node) (time.Duration, *Adaptive) {
 	if n.Kind == yaml.MappingNode {
 		return 0, r.adaptive(n)
@@ -84,11 +84,11 @@ func (r *reader) adaptive(n *yaml.Node) *Adaptive {
 			a.Quantile = 0
 		}
 	} else {
-		r.fail(n, "quantile: above 0.5 and below 1, such as 0.999", "threshold has no quantile")
+		r.fail(n, "a quantile above 0.5 and below 1, such as 0.999", "threshold has no quantile")
 	}
 	if e, there := keys["times"]; there {
 		if a.Times, ok = r.fraction(e.value, "times"); ok && (a.Times < 1 || a.Times > maxTimes) {
-			r.fail(e.value, fmt.Sprintf("a number from 1 to %d: the threshold is so many times the quantile", maxTimes), "times is %s", e.value.Value)
+			r.fail(e.value, fmt.Sprintf("a number from 1 to %d, the multiple of the quantile", maxTimes), "times is %s", e.value.Value)
 		}
 	}
 	if e, there := keys["floor"]; there {
@@ -107,7 +107,7 @@ func (r *reader) adaptive(n *yaml.Node) *Adaptive {
 	return a
 }
 
-// minSamples reads min_samples: of fewer there is no telling the quantile.
+// minSamples reads min_samples; the quantile needs a minimum.
 func (r *reader) minSamples(keys map[string]entry, a *Adaptive) {
 	least := uint64(2)
 	if a.Quantile > 0 {
@@ -120,12 +120,12 @@ func (r *reader) minSamples(keys map[string]entry, a *Adaptive) {
 	}
 	a.MinSamples, ok = r.number(e.value, "min_samples", 1, maxSamples)
 	if ok && a.MinSamples < least {
-		r.fail(e.value, fmt.Sprintf("a whole number from %d to %d", least, maxSamples),
-			"min_samples is %d, but of so few none is above the quantile %v", a.MinSamples, a.Quantile)
+		r.fail(e.value, fmt.Sprintf("an integer from %d to %d", least, maxSamples),
+			"min_samples is %d, too few for the quantile %v", a.MinSamples, a.Quantile)
 	}
 }
 
-// fraction reads a number that need not be whole.
+// fraction reads a number that need not be an integer.
 func (r *reader) fraction(n *yaml.Node, what string) (float64, bool) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float") {
 		if v, err := strconv.ParseFloat(n.Value, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -136,7 +136,7 @@ func (r *reader) fraction(n *yaml.Node, what string) (float64, bool) {
 	return 0, false
 }
 
-// classes are what the histogram of a tracker's rules may be divided by.
+// classes lists what may divide the histogram of a tracker's rules.
 var classes = map[Track][]Class{
 	Wakeup:  {ByCgroup, ByOverride},
 	OffCPU:  {BySyscall, ByCgroup, ByOverride},
@@ -152,7 +152,7 @@ var classes = map[Track][]Class{
 func (r *reader) histogram(n *yaml.Node, rule *Rule) {
 	allowed, known := classes[rule.Track]
 	if !known && rule.Track != "" {
-		r.fail(n, "histogram with track "+join(histogramTracks()), "rules with track %s have no histogram of their own", rule.Track)
+		r.fail(n, "track "+join(histogramTracks()), "histogram does not apply to track %s", rule.Track)
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
@@ -173,7 +173,7 @@ func (r *reader) histogram(n *yaml.Node, rule *Rule) {
 		if got := words(r, e.value, "by", allowed); len(got) == 1 {
 			h.By = got[0]
 		} else if len(got) > 1 {
-			r.fail(e.value, "one of them", "by has %d values", len(got))
+			r.fail(e.value, "one value", "by has %d values", len(got))
 		}
 	}
 	if !by && keys != nil {
@@ -186,7 +186,7 @@ func (r *reader) histogram(n *yaml.Node, rule *Rule) {
 		most, _ := r.number(e.value, "classes", 1, maxClasses)
 		h.Classes = int(most)
 		if h.By == ByOverride {
-			r.fail(e.key, "by: override without classes: each override is one", "classes has no meaning here")
+			r.fail(e.key, "by: override without classes", "classes does not apply to by: override")
 		}
 	}
 }
@@ -201,13 +201,13 @@ func histogramTracks() []Track {
 	return list
 }
 
-// finishAdaptive gives a rule with an adaptive threshold the histogram that it is found from.
+// finishAdaptive gives a rule with an adaptive threshold the histogram that it needs.
 func (r *reader) finishAdaptive(n *yaml.Node, rule *Rule) {
 	if !rule.IsAdaptive() || rule.Track == "" {
 		return
 	}
 	if _, known := classes[rule.Track]; !known {
-		r.fail(n, "a threshold with quantile with track "+join(histogramTracks()), "track %s has no adaptive threshold", rule.Track)
+		r.fail(n, "track "+join(histogramTracks()), "a threshold with quantile does not apply to track %s", rule.Track)
 		return
 	}
 	by := NoClass
@@ -218,14 +218,14 @@ func (r *reader) finishAdaptive(n *yaml.Node, rule *Rule) {
 	case rule.Histogram == nil:
 		rule.Histogram = &Histogram{By: by}
 	case rule.Histogram.By != by && rule.Histogram.By != NoClass:
-		r.fail(n, "by: override, or a rule of its own for the other histogram",
-			"a threshold with quantile needs the histogram of each override, but it is by %s", rule.Histogram.By)
+		r.fail(n, "by: override, or a separate rule for this histogram",
+			"a threshold with quantile cannot have a histogram by %s", rule.Histogram.By)
 	default:
 		rule.Histogram.By = by
 	}
 }
 
-// IsAdaptive reports whether the rule's threshold or one of its overrides' follows the load.
+// IsAdaptive reports whether the rule or one of its overrides has an adaptive threshold.
 func (r *Rule) IsAdaptive() bool {
 	if r.Adaptive != nil {
 		return true
@@ -238,7 +238,7 @@ func (r *Rule) IsAdaptive() bool {
 	return false
 }
 
-// Clamp keeps a threshold between floor and ceiling; 0, none, stays.
+// Clamp limits a threshold to floor and ceiling; 0, none, is unchanged.
 func (a *Adaptive) Clamp(threshold time.Duration) time.Duration {
 	if threshold == 0 {
 		return 0

@@ -20,21 +20,21 @@ type End string
 
 // Ends of chains.
 const (
-	ToRun   End = "run"   // a CPU runs the woken task
-	ToUser  End = "user"  // it returns to user space from a system call, for the first time
+	ToRun   End = "run"   // the woken task runs
+	ToUser  End = "user"  // its first return to user space from a system call
 	ToBlock End = "block" // it sleeps again
 )
 
 // Ends lists them in the order of the kernel side's numbers.
 var Ends = []End{ToRun, ToUser, ToBlock}
 
-// chain reads what only chains have. A rule without from and to follows every
-// chain up to the moment when the woken task runs.
+// chain reads the keys of track chain. Without from and to, a rule follows every
+// chain until the woken task runs.
 func (r *reader) chain(keys map[string]entry, rule *Rule) {
 	for _, key := range []string{"from", "to"} {
 		e, ok := keys[key]
 		if ok && rule.Track != "" && rule.Track != Chain {
-			r.fail(e.key, key+" with track chain", "%s has no meaning with track %s", key, rule.Track)
+			r.fail(e.key, "track chain", "%s does not apply to track %s", key, rule.Track)
 		}
 	}
 	if rule.Track != Chain {
@@ -54,11 +54,11 @@ func (r *reader) chain(keys map[string]entry, rule *Rule) {
 	r.noTimeout(keys)
 }
 
-// noTimeout refuses what is not watched while it is pending.
+// noTimeout rejects timeouts, as chains are not scanned while pending.
 func (r *reader) noTimeout(keys map[string]entry) {
 	for _, key := range []string{"timeout", "repeat"} {
 		if e, ok := keys[key]; ok {
-			r.fail(e.key, "threshold with track chain; a timeout with track wakeup or offcpu", "track chain has no %s", key)
+			r.fail(e.key, "threshold; timeouts with track wakeup, offcpu", "%s does not apply to track chain", key)
 		}
 	}
 }

@@ -15,23 +15,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of one file. They are far above what people write and far below what
-// could hold up the daemon.
+// Limits of one file: far above real files, and far below what could delay the
+// daemon.
 const (
 	maxFileBytes = 1 << 20
-	maxFiles     = 1000 // named, and in directories, together
+	maxFiles     = 1000 // in total
 	maxEntries   = 20000
 	maxNodes     = 20000
 	maxDepth     = 16
 )
 
-// ReadDocument reads the one YAML document of a file, at most 1 MiB of it. Its
-// errors quote the file: do not read, on behalf of somebody else, a file that
-// they may not read themselves. It
-// refuses what neither rules nor the daemon's configuration need: anchors and
-// aliases, tags, tabs as indentation, several documents, deep nesting, text
-// that is not UTF-8. The node returned is the document's root; it is nil if
-// there are errors.
+// ReadDocument reads the YAML document of a file of at most 1 MiB and returns its
+// root node, or errors. It rejects what neither rules nor the daemon's
+// configuration need: anchors and aliases, tags, tabs as indentation, several
+// documents, deep nesting, and text that is not UTF-8. Errors quote the file: do
+// not read a file on behalf of a user who may not read it.
 func ReadDocument(path string) (*yaml.Node, Errors) {
 	data, errs := readFile(path)
 	if len(errs) > 0 {
@@ -40,14 +38,14 @@ func ReadDocument(path string) (*yaml.Node, Errors) {
 	return ParseDocument(path, data)
 }
 
-// readFile reads a file without ever holding more than the limit.
+// readFile reads at most the limit of a file.
 func readFile(path string) ([]byte, Errors) {
 	fail := func(msg, allowed string) ([]byte, Errors) {
 		return nil, Errors{{Pos: Position{File: path}, Msg: msg, Allowed: allowed}}
 	}
-	// Opening a FIFO would wait for whoever is at its other end, and opening a device may do things.
+	// Opening a FIFO would block, and opening a device may have side effects.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fail("is not a file: it is "+kind(info.Mode()), "a file, or a link to one")
+		return fail("is "+kind(info.Mode()), "a regular file, or a link to one")
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -58,7 +56,7 @@ func readFile(path string) ([]byte, Errors) {
 	case err != nil:
 		return fail("cannot open: "+reason(err), "")
 	case !info.Mode().IsRegular():
-		return fail("is not a file: it is "+kind(info.Mode()), "a file, or a link to one")
+		return fail("is "+kind(info.Mode()), "a regular file, or a link to one")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
@@ -70,7 +68,7 @@ func readFile(path string) ([]byte, Errors) {
 	return data, nil
 }
 
-// kind names what is no regular file.
+// kind names the type of a file that is not regular.
 func kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
@@ -82,10 +80,10 @@ func kind(m fs.FileMode) string {
 	case m&fs.ModeDevice != 0:
 		return "a device"
 	}
-	return "something else"
+	return "not a regular file"
 }
 
-// reason is an error of the file system without the path that it repeats.
+// reason is an error of the file system without its path.
 func reason(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -94,7 +92,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// ParseDocument is ReadDocument for data at hand; file names it in errors.
+// ParseDocument is ReadDocument for the contents of a file; file names it in errors.
 func ParseDocument(file string, data []byte) (*yaml.Node, Errors) {
 	if len(data) > maxFileBytes {
 		return nil, Errors{{Pos: Position{File: file}, Msg: "file is too large", Allowed: "at most 1 MiB"}}
@@ -111,7 +109,7 @@ func ParseDocument(file string, data []byte) (*yaml.Node, Errors) {
 	if err == nil {
 		err = dec.Decode(&next)
 		if err == nil {
-			return nil, Errors{{Pos: at(file, &next), Msg: "a second document begins here", Allowed: "one document a file"}}
+			return nil, Errors{{Pos: position(file, &next), Msg: "second document", Allowed: "one document per file"}}
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -128,15 +126,15 @@ func ParseDocument(file string, data []byte) (*yaml.Node, Errors) {
 	return doc.Content[0], nil
 }
 
-// checkText finds what is no YAML text at all.
+// checkText rejects text that cannot be YAML.
 func checkText(file string, data []byte) Errors {
 	var errs Errors
 	line := 0
 	for text := range bytes.Lines(data) {
 		line++
 		if i := invalidUTF8(text); i >= 0 {
-			// Likely no text file at all: the first place says enough.
-			return Errors{{Pos: Position{file, line, utf8.RuneCount(text[:i]) + 1}, Msg: "text is not UTF-8"}}
+			// Probably not a text file: one error is enough.
+			return Errors{{Pos: Position{file, line, utf8.RuneCount(text[:i]) + 1}, Msg: "invalid UTF-8"}}
 		}
 		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
 		rest := bytes.TrimSpace(text)
@@ -159,9 +157,9 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// syntaxError finds the line of a syntax error. The YAML parser often names the
-// begin of the collection around it, or nothing; better is the last line of the
-// shortest beginning of the file that fails in the same way.
+// syntaxError finds the line of a syntax error. The YAML parser often reports the
+// start of the enclosing collection, or no line at all; the last line of the
+// shortest prefix of the file that fails in the same way is better.
 func syntaxError(file string, data []byte, err error) Error {
 	want, said := syntaxMessage(err)
 	var ends []int
@@ -187,7 +185,7 @@ func syntaxError(file string, data []byte, err error) Error {
 	if strings.HasPrefix(want, "unknown anchor") {
 		return aliasError(Position{file, line, column})
 	}
-	return Error{Pos: Position{file, line, column}, Msg: "not YAML: " + want}
+	return Error{Pos: Position{file, line, column}, Msg: "invalid YAML: " + want}
 }
 
 // parseError parses every document of data and returns the first error.
@@ -202,7 +200,7 @@ func parseError(data []byte) error {
 	return nil
 }
 
-// syntaxMessage splits an error of the YAML parser into what and in which line.
+// syntaxMessage splits an error of the YAML parser into its message and line.
 func syntaxMessage(err error) (msg string, line int) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return "", 0
@@ -217,29 +215,29 @@ func syntaxMessage(err error) (msg string, line int) {
 	return msg, line
 }
 
-// shape walks a parsed document and refuses what could be a bomb.
+// shape walks a parsed document and rejects excessive size and nesting.
 type shape struct {
 	file  string
 	nodes int
 	errs  Errors
 }
 
-// check returns false where the walk must end.
+// check returns false if the walk must stop.
 func (c *shape) check(n *yaml.Node, depth int) bool {
 	c.nodes++
 	if c.nodes > maxNodes {
-		c.errs = append(c.errs, Error{at(c.file, n), "file holds too many values", fmt.Sprintf("at most %d", maxNodes)})
+		c.errs = append(c.errs, Error{position(c.file, n), "too many values in file", fmt.Sprintf("at most %d", maxNodes)})
 		return false
 	}
 	if depth > maxDepth {
-		c.errs = append(c.errs, Error{at(c.file, n), "nested too deeply", fmt.Sprintf("at most %d levels", maxDepth)})
+		c.errs = append(c.errs, Error{position(c.file, n), "nested too deeply", fmt.Sprintf("at most %d levels", maxDepth)})
 		return false
 	}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		c.errs = append(c.errs, aliasError(at(c.file, n)))
+		c.errs = append(c.errs, aliasError(position(c.file, n)))
 	case n.Style&yaml.TaggedStyle != 0:
-		c.errs = append(c.errs, Error{at(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)), "plain values without a tag"})
+		c.errs = append(c.errs, Error{position(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)), "values without a tag"})
 	}
 	for _, child := range n.Content {
 		if !c.check(child, depth+1) {
@@ -250,17 +248,17 @@ func (c *shape) check(n *yaml.Node, depth int) bool {
 }
 
 func aliasError(pos Position) Error {
-	return Error{pos, "anchors and aliases are not supported", "the value itself"}
+	return Error{pos, "anchors and aliases are not supported", "plain values"}
 }
 
-// at is a node's place. Columns count characters, from one.
-func at(file string, n *yaml.Node) Position {
+// position is a node's position. Columns count characters, from one.
+func position(file string, n *yaml.Node) Position {
 	return Position{File: file, Line: max(n.Line, 1), Column: max(n.Column, 1)}
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// cut shortens what a message quotes.
+// cut truncates a quoted value.
 func cut(s string) string {
 	const most = 60
 	if utf8.RuneCountInString(s) <= most {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Bounds of durations in rules. The kernel side could do with any; outside of
-// these it is a slip of the finger.
+// Bounds of durations in rules. The kernel side accepts any; values outside these
+// bounds are typing mistakes.
 const (
 	minDuration = time.Microsecond
 	maxDuration = time.Hour
 	maxAfter    = time.Minute // the recorder's other bank must hold it
 )
 
-// ParseDuration reads a Go duration between least and most. Its errors follow
-// the name of the value: "has no unit". Zero is only good if least is zero.
+// ParseDuration parses a Go duration between least and most. Its errors continue
+// a sentence that begins with the name of the value: "5 has no unit".
 func ParseDuration(s string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	switch {
@@ -37,9 +37,9 @@ func ParseDuration(s string, least, most time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// DurationRange says in an error what ParseDuration allows.
+// DurationRange describes in an error what ParseDuration allows.
 func DurationRange(least, most time.Duration) string {
-	return fmt.Sprintf("a duration from %s to %s with its unit, such as 5ms", shortDuration(least), shortDuration(most))
+	return fmt.Sprintf("a duration from %s to %s, such as 5ms", shortDuration(least), shortDuration(most))
 }
 
 // shortDuration is 1h where Duration.String is 1h0m0s.

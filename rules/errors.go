@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Error is one mistake in a file: where it is, what is wrong, what is allowed.
+// Error is one error in a file: its position, what is wrong, what is allowed.
 type Error struct {
 	Pos     Position
 	Msg     string
-	Allowed string // empty: Msg says it all
+	Allowed string // may be empty
 }
 
 // Error returns "file:line:column: what is wrong; allowed: what is allowed".
@@ -22,7 +22,7 @@ func (e Error) Error() string {
 	return s
 }
 
-// String returns file:line:column. A place without a line is the file itself.
+// String returns file:line:column, or the file alone if there is no line.
 func (p Position) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -30,11 +30,11 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Errors are all mistakes that were found, in the order of files and lines. It
-// is never returned empty as an error.
+// Errors are all errors found, ordered by file and line. An empty list is never
+// returned as an error.
 type Errors []Error
 
-// Error returns one line each mistake.
+// Error returns one line per error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i := range e {
@@ -52,11 +52,10 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// maxErrors is how many mistakes of one file are told: who has more has
-// something else than a rule file.
+// maxErrors bounds the errors reported for one file.
 const maxErrors = 100
 
-// tidy sorts the mistakes of one file by place and cuts them at maxErrors.
+// tidy sorts the errors of one file by position and keeps maxErrors of them.
 func (e Errors) tidy() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		if a.Pos.Line != b.Pos.Line {
@@ -68,7 +67,7 @@ func (e Errors) tidy() Errors {
 		rest := len(e) - maxErrors
 		e = append(e[:maxErrors:maxErrors], Error{
 			Pos: e[maxErrors].Pos,
-			Msg: fmt.Sprintf("%d more mistakes from here on are not shown", rest),
+			Msg: fmt.Sprintf("%d more errors not shown", rest),
 		})
 	}
 	return e

@@ -1,40 +1,41 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// FieldBase is where a field begins.
+// FieldBase is what a field starts from.
 type FieldBase string
 
-// Where fields begin.
+// The bases of fields.
 const (
-	BaseTID      FieldBase = "tid"  // of the task that passes the hook
+	BaseTID      FieldBase = "tid"  // of the current task
 	BasePID      FieldBase = "pid"  // its process
 	BaseUID      FieldBase = "uid"  // its user
-	BaseCPU      FieldBase = "cpu"  // where the hook is passed
-	BaseReturn   FieldBase = "ret"  // what the function returns
+	BaseCPU      FieldBase = "cpu"  // the current CPU
+	BaseReturn   FieldBase = "ret"  // the return value
 	BaseArgument FieldBase = "args" // an argument or a member of the record, by name
 	BaseNumber   FieldBase = "arg"  // an argument by number
 )
 
-// Field is a value of a hook's event, as a rule names it: `args.rq->q->disk`.
+// Field is a value of a hook's event, such as `args.rq->q->disk`.
 type Field struct {
 	Text   string
 	Base   FieldBase
 	Name   string // args: of the argument
 	Number int    // arg: of the argument
-	Cast   string // struct that the base points to, where the kernel does not tell; empty: none
+	Cast   string // struct that the base points to, if the kernel's BTF does not say; empty: none
 	Steps  []FieldStep
-	// Type is u8, u16, u32, u64, s8 … s64 where the field says it itself; empty: it does not.
+	// Type is an explicit type: u8, u16, u32, u64, s8 … s64; empty: none.
 	Type string
 	Pos  Position
 }
 
-// FieldStep is one step from a value into what it points to or holds.
+// FieldStep is one step from a value to a member, an element, or what it points to.
 type FieldStep struct {
 	Arrow  bool   // through a pointer
 	Member string // its name; empty: a byte offset, or an element of an array
@@ -43,24 +44,24 @@ type FieldStep struct {
 	IsElem bool
 }
 
-// String is the field as it was written.
+// String returns the field as written.
 func (f Field) String() string { return f.Text }
 
-// IsTask reports whether the field says which task it is.
+// IsTask reports whether the field is the task's id.
 func (f Field) IsTask() bool { return f.Base == BaseTID && len(f.Steps) == 0 }
 
-// maxSteps and maxFieldLen bound what one field may be.
+// Bounds of one field.
 const (
 	maxSteps    = 16
 	maxFieldLen = 200
 )
 
-// fieldAllowed is what messages say of fields.
+// fieldAllowed describes fields in messages.
 const fieldAllowed = "tid, pid, uid, cpu, ret, arg0 to arg11, args.NAME, each followed by ->MEMBER, .MEMBER or [INDEX]"
 
 var fieldTypes = []string{"u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"}
 
-// ParseField reads a field. Its errors say what is wrong, without the place.
+// ParseField parses a field. Its errors do not include the position.
 func ParseField(text string) (Field, error) {
 	f := Field{Text: text}
 	if len(text) > maxFieldLen {
@@ -78,7 +79,7 @@ func ParseField(text string) (Field, error) {
 		p.take("*")
 		p.space()
 		if name == "" || !p.take(")") {
-			return f, fmt.Errorf("begins with a bracket that holds no struct, as in (struct sock)args.sk->sk_num")
+			return f, errors.New("invalid cast: must be as in (struct sock)args.sk->sk_num")
 		}
 		f.Cast = name
 		p.space()
@@ -90,7 +91,7 @@ func ParseField(text string) (Field, error) {
 		if p.take(":") {
 			f.Type = p.word()
 			if !contains(fieldTypes, f.Type) || p.rest != "" {
-				return f, fmt.Errorf("ends with a type that is none of %s", strings.Join(fieldTypes, ", "))
+				return f, fmt.Errorf("unknown type: must be one of %s", strings.Join(fieldTypes, ", "))
 			}
 			break
 		}
@@ -106,7 +107,7 @@ func ParseField(text string) (Field, error) {
 	switch f.Base {
 	case BaseTID, BasePID, BaseUID, BaseCPU:
 		if len(f.Steps) > 0 || f.Cast != "" || f.Type != "" {
-			return f, fmt.Errorf("%s is a number, which has no members", f.Base)
+			return f, fmt.Errorf("%s is a number and has no members", f.Base)
 		}
 	}
 	return f, nil
@@ -154,21 +155,21 @@ func (p *fieldParser) base(f *Field) error {
 	case b == BaseArgument:
 		f.Base = b
 		if !p.take(".") {
-			return fmt.Errorf("args has no name behind it, as in args.dev")
+			return errors.New("missing name after args, as in args.dev")
 		}
 		if f.Name = p.word(); f.Name == "" {
-			return fmt.Errorf("args. has no name behind it, as in args.dev")
+			return errors.New("missing name after args., as in args.dev")
 		}
 	case strings.HasPrefix(word, "arg"):
 		n, err := strconv.ParseUint(word[3:], 10, 8)
 		if err != nil || n > 11 {
-			return fmt.Errorf("%q is no argument", word)
+			return fmt.Errorf("unknown argument %q", word)
 		}
 		f.Base, f.Number = BaseNumber, int(n)
 	case word == "":
-		return fmt.Errorf("begins with no name")
+		return errors.New("missing name")
 	default:
-		return fmt.Errorf("begins with %q", cut(word))
+		return fmt.Errorf("unknown base %q", cut(word))
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (p *fieldParser) step() (FieldStep, error) {
 		if p.rest != "" && p.rest[0] >= '0' && p.rest[0] <= '9' {
 			n, err := strconv.ParseInt(p.word(), 0, 32)
 			if err != nil {
-				return s, fmt.Errorf("-> is followed by no offset that is a number below 2^31")
+				return s, errors.New("invalid offset after ->")
 			}
 			s.Offset = n
 			return s, nil
@@ -190,15 +191,15 @@ func (p *fieldParser) step() (FieldStep, error) {
 	case p.take("["):
 		n, err := strconv.ParseInt(p.word(), 0, 32)
 		if err != nil || !p.take("]") {
-			return s, fmt.Errorf("[ is followed by no number and ]")
+			return s, errors.New("invalid index after [")
 		}
 		s.Index, s.IsElem = n, true
 		return s, nil
 	default:
-		return s, fmt.Errorf("has %q where ->, . or [ may stand", cut(p.rest))
+		return s, fmt.Errorf("unexpected %q: must be ->, . or [", cut(p.rest))
 	}
 	if s.Member = p.word(); s.Member == "" {
-		return s, fmt.Errorf("ends without the name of a member")
+		return s, errors.New("missing member name")
 	}
 	return s, nil
 }
@@ -206,27 +207,27 @@ func (p *fieldParser) step() (FieldStep, error) {
 // Operator compares a field with a number.
 type Operator string
 
-// Operators lists them, in the order of the kernel side's numbers from 1 on.
-// & holds if any bit of the number is set.
+// Operators lists them in the order of the kernel side's numbers, from 1.
+// & is true if any bit of the number is set.
 var Operators = []Operator{"==", "!=", "<", "<=", ">", ">=", "&"}
 
 // Compare is one comparison of entry_when or exit_when.
 type Compare struct {
 	Field Field
 	Op    Operator
-	Value int64 // above the range of int64: its two's complement
+	Value int64 // two's complement if above the range of int64
 	Text  string
 	Pos   Position
 }
 
-// ParseCompare reads a comparison, such as `args.newstate == 2`.
+// ParseCompare parses a comparison such as `args.newstate == 2`.
 func ParseCompare(text string) (Compare, error) {
 	c := Compare{Text: text}
-	// An arrow is no operator.
+	// An arrow is not an operator.
 	plain := strings.ReplaceAll(text, "->", "\x00\x00")
 	i := strings.IndexAny(plain, "=!<>&")
 	if i < 0 {
-		return c, fmt.Errorf("compares nothing")
+		return c, errors.New("missing operator")
 	}
 	end := i + 1
 	if end < len(plain) && plain[end] == '=' {
@@ -234,7 +235,7 @@ func ParseCompare(text string) (Compare, error) {
 	}
 	c.Op = Operator(plain[i:end])
 	if !contains(operatorNames(), string(c.Op)) {
-		return c, fmt.Errorf("has the operator %q", c.Op)
+		return c, fmt.Errorf("unknown operator %q", c.Op)
 	}
 	number := strings.TrimSpace(text[end:])
 	if v, err := strconv.ParseInt(number, 0, 64); err == nil {
@@ -242,11 +243,11 @@ func ParseCompare(text string) (Compare, error) {
 	} else if v, err := strconv.ParseUint(number, 0, 64); err == nil && v > math.MaxInt64 {
 		c.Value = int64(v)
 	} else {
-		return c, fmt.Errorf("compares with %q, which is no whole number", cut(number))
+		return c, fmt.Errorf("%q is not an integer", cut(number))
 	}
 	var err error
 	if c.Field, err = ParseField(strings.TrimSpace(text[:i])); err != nil {
-		return c, fmt.Errorf("field %w", err)
+		return c, fmt.Errorf("invalid field: %w", err)
 	}
 	return c, nil
 }

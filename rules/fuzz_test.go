@@ -22,7 +22,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add([]byte(adaptive("quantile: 0.99, times: 1.5, floor: 1ms, ceiling: 1s, window: 1h, min_samples: 1e3", ", histogram: {by: override}")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rules, err := Parse("f", data, testHost{})
+		rules, err := Parse("f", data, testMachine{})
 		if err == nil {
 			checkRules(t, rules)
 			return

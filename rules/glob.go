@@ -2,9 +2,9 @@ package rules
 
 import "strings"
 
-// GlobMatch reports whether all of s matches pattern: `*` is any run of bytes,
-// `?` any one byte, everything else is itself. The kernel side matches in the
-// same way. Time is bounded by len(pattern)*len(s).
+// GlobMatch reports whether s matches pattern: `*` matches any bytes, `?` any one
+// byte. The kernel side matches in the same way. Time is bounded by
+// len(pattern)*len(s).
 func GlobMatch(pattern, s string) bool {
 	p, i := 0, 0
 	star, mark := -1, 0 // the last star, and where its run ends so far
@@ -26,10 +26,10 @@ func GlobMatch(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// CgroupMatch reports whether all of a cgroup v2 path matches pattern. `*` and
-// `?` stop at slashes, `**` does not. A trailing `/**` also matches the group
-// itself, and `/**/` also a single slash: /a/** is /a and all below it,
-// /a/**/b is also /a/b. Time is bounded by len(pattern)*len(path).
+// CgroupMatch reports whether a cgroup v2 path matches pattern. `*` and `?` do not
+// match slashes, `**` does. A trailing `/**` also matches the group itself, and
+// `/**/` also a single slash: /a/** matches /a and all below it, /a/**/b also /a/b.
+// Time is bounded by len(pattern)*len(path).
 func CgroupMatch(pattern, path string) bool {
 	// reach[i]: the tokens so far can have consumed path[:i].
 	reach, next := make([]bool, len(path)+1), make([]bool, len(path)+1)

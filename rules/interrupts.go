@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Lengths and numbers that the kernel or its tables allow.
+// Bounds set by the kernel or its tables.
 const (
 	maxHandlerLen = 31      // HANDLER_NAME_LEN less its NUL
 	maxIRQ        = 1 << 20 // far above any machine's
@@ -40,20 +40,20 @@ func (r *reader) interruptCondition(key string, n *yaml.Node, m *Match) {
 	}
 }
 
-// interruptContradictions finds what can never hold.
+// interruptContradictions finds conditions that can never hold.
 func (r *reader) interruptContradictions(keys map[string]entry, m *Match) {
 	among := m.Vector
 	if len(among) == 0 {
 		among = Vectors
 	}
 	if len(m.NotVector) > 0 && !slices.ContainsFunc(among, func(v Vector) bool { return !slices.Contains(m.NotVector, v) }) {
-		r.fail(keys["not_vector"].key, "leave at least one vector", "not_vector takes away every vector")
+		r.fail(keys["not_vector"].key, "at least one remaining vector", "not_vector excludes every vector")
 	}
 }
 
 func (r *reader) handlers(n *yaml.Node, what string) []string {
 	r.verdictList(n, "handler")
-	return r.globs(n, what, maxHandlerLen, ", which is what is kept of a handler's name; end it with *", func(v *yaml.Node, glob string) bool {
+	return r.globs(n, what, maxHandlerLen, " (handler names are truncated); use * for a prefix", func(v *yaml.Node, glob string) bool {
 		return r.verdict(v, "handler", glob)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of timeouts: pending work is looked at every 8 ms.
+// Bounds of timeouts. Pending work is scanned every 8 ms.
 const (
 	minTimeout = 10 * time.Millisecond
 	maxTimeout = 24 * time.Hour
@@ -25,7 +25,7 @@ func (r *reader) limits(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	if e, ok := keys["threshold"]; ok {
 		rule.Threshold, rule.Adaptive = r.threshold(e.value)
 	} else if !limited {
-		r.fail(n, "each rule has a threshold, a timeout, or both", "rule has no threshold")
+		r.fail(n, "rules with threshold, timeout, or both", "rule has no threshold")
 	}
 	if limited {
 		rule.Timeout = r.duration(keys["timeout"].value, "timeout", minTimeout, maxTimeout)
@@ -34,15 +34,15 @@ func (r *reader) limits(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	if e, ok := keys["repeat"]; ok {
 		rule.Repeat = r.duration(e.value, "repeat", minTimeout, maxTimeout)
 		if !limited {
-			r.fail(e.key, "repeat beside a timeout of the rule", "repeat has no meaning without timeout")
+			r.fail(e.key, "repeat together with timeout", "repeat requires timeout")
 		}
 	}
 }
 
-// checkOrder refuses a timeout that would fire before the threshold can.
+// checkOrder rejects a timeout below the threshold.
 func (r *reader) checkOrder(n *yaml.Node, l Limits) {
 	if l.Timeout > 0 && l.Timeout < l.Threshold {
-		r.fail(n, fmt.Sprintf("at least the threshold, %s; a rule without a threshold may have any timeout", shortDuration(l.Threshold)),
+		r.fail(n, fmt.Sprintf("at least the threshold, %s, or no threshold", shortDuration(l.Threshold)),
 			"timeout %s is below the threshold", shortDuration(l.Timeout))
 	}
 }
@@ -66,11 +66,11 @@ func (r *reader) overrideLimits(n *yaml.Node, keys map[string]entry, rule *Rule,
 	case hasThreshold:
 		r.checkOrder(t.value, rule.reachable(rule.limits(o), o))
 	default:
-		r.fail(n, "each override has when, and a threshold, a timeout, or both", "override has no threshold")
+		r.fail(n, "overrides with when, and threshold, timeout, or both", "override has no threshold")
 	}
 }
 
-// reachable takes for an adaptive threshold the least that it can be.
+// reachable replaces an adaptive threshold by its floor.
 func (r *Rule) reachable(l Limits, o *Override) Limits {
 	switch {
 	case o != nil && o.Adaptive != nil:
@@ -81,7 +81,7 @@ func (r *Rule) reachable(l Limits, o *Override) Limits {
 	return l
 }
 
-// limits are those of an override, the rule's own where it has none; nil: the rule's.
+// limits returns those of an override, with the rule's own as defaults; nil: the rule's.
 func (r *Rule) limits(o *Override) Limits {
 	l := Limits{r.Threshold, r.Timeout}
 	if o == nil {
@@ -96,8 +96,8 @@ func (r *Rule) limits(o *Override) Limits {
 	return l
 }
 
-// LimitsFor are the limits that apply: those of the first override whose
-// conditions hold, or the rule's own. It does not look at the rule's When.
+// LimitsFor returns the limits that apply: those of the first override whose
+// conditions hold, or the rule's own. It does not check the rule's When.
 func (r *Rule) LimitsFor(f *Facts) Limits {
 	for i := range r.Overrides {
 		if r.Overrides[i].When.Matches(f) {
@@ -107,7 +107,7 @@ func (r *Rule) LimitsFor(f *Facts) Limits {
 	return Limits{r.Threshold, r.Timeout}
 }
 
-// LimitsOf are the limits of override i, the rule's own where it has none.
+// LimitsOf returns the limits of override i, with the rule's own as defaults.
 func (r *Rule) LimitsOf(i int) Limits { return r.limits(&r.Overrides[i]) }
 
 // KernelLimits are the limits of the kernel side that this package knows, by

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Load reads rule files, and the *.yaml and *.yml files of directories in the
-// order of their names. It returns either all rules, in the order of the
-// files, or no rule and an Errors with every mistake of every file.
-func Load(paths []string, host Host) ([]Rule, error) {
+// Load reads rule files, and the *.yaml and *.yml files of directories, sorted by
+// name. It returns all rules in the order of the files, or no rules and Errors with
+// every error of every file.
+func Load(paths []string, machine Machine) ([]Rule, error) {
 	files, all := ruleFiles(paths)
-	r := newReader(host)
+	r := newReader(machine)
 	var rules []Rule
 	for _, file := range files {
 		data, errs := readFile(file)
@@ -33,18 +33,18 @@ func Load(paths []string, host Host) ([]Rule, error) {
 	return rules, nil
 }
 
-// Parse is Load for the contents of one file at hand; file names it in errors.
-func Parse(file string, data []byte, host Host) ([]Rule, error) {
-	rules, errs := newReader(host).parse(file, data)
+// Parse is Load for the contents of one file; file names it in errors.
+func Parse(file string, data []byte, machine Machine) ([]Rule, error) {
+	rules, errs := newReader(machine).parse(file, data)
 	if len(errs) > 0 {
 		return nil, errs
 	}
 	return rules, nil
 }
 
-func newReader(host Host) *reader {
+func newReader(machine Machine) *reader {
 	return &reader{
-		host:     host,
+		machine:  machine,
 		names:    make(map[string]Position),
 		lists:    make(map[string]int),
 		verdicts: make(map[string]map[string]bool),
@@ -61,8 +61,7 @@ func (r *reader) parse(file string, data []byte) ([]Rule, Errors) {
 	return rules, r.errs.tidy()
 }
 
-// ruleFiles replaces directories by their rule files. A file that is reached
-// twice is read once.
+// ruleFiles replaces directories by their rule files. Each file is listed once.
 func ruleFiles(paths []string) ([]string, Errors) {
 	var errs Errors
 	fail := func(path, msg, allowed string) {
@@ -81,7 +80,7 @@ func ruleFiles(paths []string) ([]string, Errors) {
 		files = append(files, file)
 	}
 	if len(paths) == 0 {
-		fail("rules", "no rule files are named", "files, and directories of *.yaml or *.yml files")
+		fail("rules", "no rule files given", "files, and directories of *.yaml or *.yml files")
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -99,7 +98,7 @@ func ruleFiles(paths []string) ([]string, Errors) {
 			continue
 		}
 		if len(entries) > maxEntries {
-			fail(path, "too much lies in this directory", fmt.Sprintf("at most %d files, rule files or not", maxEntries))
+			fail(path, "too many files in this directory", fmt.Sprintf("at most %d", maxEntries))
 			continue
 		}
 		slices.SortFunc(entries, func(a, b os.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
@@ -115,7 +114,7 @@ func ruleFiles(paths []string) ([]string, Errors) {
 			case err != nil:
 				fail(file, "cannot open: "+reason(err), "")
 			case !info.Mode().IsRegular():
-				fail(file, "is not a file", "only files may be named *.yaml or *.yml here")
+				fail(file, "is not a regular file", "regular files named *.yaml or *.yml")
 			default:
 				add(file, info)
 			}

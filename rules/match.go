@@ -2,8 +2,8 @@ package rules
 
 import "slices"
 
-// Facts are what is known of one piece of slow work. What does not apply to a
-// tracker stays empty; Syscall is then -1.
+// Facts describe one piece of work. What does not apply to a tracker is empty;
+// Syscall is then -1.
 type Facts struct {
 	Comm      string
 	PID, UID  uint32
@@ -21,14 +21,14 @@ type Facts struct {
 	Vector    Vector
 	Phase     Phase
 	Key       string // of a span
-	// chain: where it began (an interrupt whose handler runs a timer is both), its end, the softirqs on its way
+	// chain: its origins (an interrupt whose handler runs a timer is both), its end, its softirqs
 	From    []Origin
 	End     End
 	Through []Vector
 }
 
-// Matches reports whether all conditions hold. The kernel side decides most of
-// them by itself in the same way; this is the word where it cannot.
+// Matches reports whether all conditions hold. The kernel side evaluates most of
+// them itself, in the same way.
 func (m *Match) Matches(f *Facts) bool {
 	thread := UserThread
 	if f.Kernel {

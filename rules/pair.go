@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -27,66 +28,65 @@ const (
 // HookKinds lists them.
 var HookKinds = []HookKind{Tracepoint, RawTracepoint, FEntry, FExit, KProbe, KRetProbe, UProbe, URetProbe, USDT}
 
-// Hook is one place that an event of a pair comes from.
+// Hook is a source of events of a pair.
 type Hook struct {
 	Kind     HookKind
 	Name     string // tracepoint, function, symbol, or name of a usdt probe
 	Category string // of a tracepoint; provider of a usdt probe
 	Path     string // of the program or library
 	Offset   uint64 // into the function
-	Text     string // as it was written
+	Text     string // as written
 	Pos      Position
 
-	Key  []Field   // in place of the pair's own; nil: those
-	When []Compare // besides those of the pair
+	Key  []Field   // nil: the pair's
+	When []Compare // in addition to the pair's
 }
 
-// Returns reports whether the hook is at the end of a function, where its
-// value is known.
+// Returns reports whether the hook is at a function's return, where ret is known.
 func (h *Hook) Returns() bool { return h.Kind == FExit || h.Kind == KRetProbe || h.Kind == URetProbe }
 
-// String is the hook as it was written.
+// String returns the hook as written.
 func (h Hook) String() string { return h.Text }
 
-// OnDuplicate says what an entry does whose key is pending already.
+// OnDuplicate is the policy for an entry whose key is already pending.
 type OnDuplicate string
 
 // Policies for duplicates, in the order of the kernel side's numbers.
 const (
-	Restart OnDuplicate = "restart" // it takes the place of the older one
-	Keep    OnDuplicate = "keep"    // it is left out
-	Count   OnDuplicate = "count"   // it is nested: as many exits end the work
+	Restart OnDuplicate = "restart" // it replaces the older one
+	Keep    OnDuplicate = "keep"    // it is ignored
+	Count   OnDuplicate = "count"   // it is nested: the same number of exits end the work
 )
 
 // Duplicates lists them.
 var Duplicates = []OnDuplicate{Restart, Keep, Count}
 
-// KeyPart is one part of what makes events belong together. The names of its
-// fields differ where the hooks name them differently.
+// KeyPart is one part of the key. Its fields differ if the hooks name them
+// differently.
 type KeyPart struct {
 	Name                string
 	Entry, Exit, Cancel Field
 }
 
-// As says how a label is shown.
+// As is how a label is formatted.
 type As string
 
-// Ways to show a label.
+// Formats of labels.
 const (
 	AsNumber As = "number"
 	AsHex    As = "hex"
-	AsIPv4   As = "ipv4"   // four bytes in the order of the network
+	AsIPv4   As = "ipv4"   // four bytes in network order
 	AsIPv6   As = "ipv6"   // sixteen bytes
-	AsPort   As = "port"   // two bytes in the order of the network
+	AsPort   As = "port"   // two bytes in network order
 	AsDev    As = "dev"    // device number of the kernel: major and minor
-	AsString As = "string" // what stands there, up to a NUL, or where a pointer points to
+	AsString As = "string" // NUL-terminated, in place or behind a pointer
 	AsSymbol As = "symbol" // the kernel function or variable at an address
 )
 
-// Shapes lists the ways to show a label.
+// Shapes lists the formats of labels.
 var Shapes = []As{AsNumber, AsHex, AsIPv4, AsIPv6, AsPort, AsDev, AsString, AsSymbol}
 
-// Label is a field that outliers carry.
+// Label is a field that outliers include.
 type Label struct {
 	Name   string
 	Field  Field
@@ -95,18 +95,18 @@ type Label struct {
 	User   bool
 }
 
-// PairSpec is what only rules of track pair have.
+// PairSpec has the keys of track pair.
 type PairSpec struct {
 	Entry, Exit, Cancel []Hook
 	Key                 []KeyPart
 	OnDuplicate         OnDuplicate
 	EntryWhen, ExitWhen []Compare
 	Labels              []Label
-	ForgetAfter         time.Duration // begun work that is older has no exit; 0: see Forget
+	ForgetAfter         time.Duration // drop pending work that is older; 0: see Forget
 }
 
-// Forget is the age at which begun work is taken for left over, and its place is
-// freed: what the rule says, or ten minutes, but twice its limits at least.
+// Forget is the age at which pending work is dropped and its slot released: the
+// rule's forget_after, or ten minutes, but at least twice its limits.
 func (r *Rule) Forget() time.Duration {
 	age := 10 * time.Minute
 	if r.Pair != nil && r.Pair.ForgetAfter > 0 {
@@ -131,11 +131,11 @@ const (
 const hookAllowed = "tracepoint:CATEGORY:NAME, raw_tracepoint:NAME, fentry:FUNCTION, fexit:FUNCTION, kprobe:FUNCTION, " +
 	"kretprobe:FUNCTION, uprobe:PATH:SYMBOL, uretprobe:PATH:SYMBOL, usdt:PATH:PROVIDER:NAME"
 
-// ParseHook reads a hook. Its errors say what is wrong, without the place.
+// ParseHook parses a hook. Its errors do not include the position.
 func ParseHook(text string) (Hook, error) {
 	h := Hook{Text: text}
 	if len(text) > maxHookLen || strings.ContainsRune(text, 0) {
-		return h, fmt.Errorf("too long, or with a NUL in it")
+		return h, errors.New("hook is too long, or contains a NUL")
 	}
 	kind, rest, ok := strings.Cut(text, ":")
 	h.Kind = HookKind(kind)
@@ -144,7 +144,7 @@ func ParseHook(text string) (Hook, error) {
 		names = append(names, string(k))
 	}
 	if !ok || !contains(names, kind) {
-		return h, fmt.Errorf("%s", Unknown("kind of hook", kind, names))
+		return h, errors.New(Unknown("kind of hook", kind, names))
 	}
 	switch h.Kind {
 	case Tracepoint:
@@ -169,11 +169,11 @@ func ParseHook(text string) (Hook, error) {
 	}
 	switch {
 	case !ok || h.Name == "":
-		return h, fmt.Errorf("%q is not complete", cut(text))
+		return h, fmt.Errorf("incomplete hook %q", cut(text))
 	case h.Path != "" && !path.IsAbs(h.Path):
 		return h, fmt.Errorf("%q is not an absolute path", cut(h.Path))
 	case h.Path == "" && !isName(h.Name):
-		return h, fmt.Errorf("%q is no name of the kernel", cut(h.Name))
+		return h, fmt.Errorf("invalid kernel name %q", cut(h.Name))
 	}
 	return h, nil
 }
@@ -195,8 +195,8 @@ func cutOffset(s string) (name string, offset uint64, ok bool) {
 	return name, offset, err == nil
 }
 
-// isName reports whether s may name something of the kernel: isra.0 and the
-// like are parts of functions' names.
+// isName reports whether s may be a name in the kernel; function names may contain
+// dots, as in isra.0.
 func isName(s string) bool {
 	for i := range len(s) {
 		if !isNameByte(s[i]) && s[i] != '.' {

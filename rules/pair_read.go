@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Keys of rules that only pairs have, and of the mappings in them.
+// Keys of track pair, and of the mappings in them.
 var (
 	pairKeys  = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels", "forget_after"}
 	hookKeys  = []string{"hook", "key", "when"}
@@ -17,12 +17,12 @@ var (
 	labelKeys = []string{"field", "as", "user"}
 )
 
-// pair reads what only pairs have.
+// pair reads the keys of track pair.
 func (r *reader) pair(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	if rule.Track != Pair {
 		for _, key := range pairKeys {
 			if e, ok := keys[key]; ok && rule.Track != "" {
-				r.fail(e.key, key+" with track pair", "%s has no meaning with track %s", key, rule.Track)
+				r.fail(e.key, "track pair", "%s does not apply to track %s", key, rule.Track)
 			}
 		}
 		return
@@ -31,7 +31,7 @@ func (r *reader) pair(n *yaml.Node, keys map[string]entry, rule *Rule) {
 	rule.Pair = p
 	for _, key := range []string{"entry", "exit", "key"} {
 		if _, ok := keys[key]; !ok {
-			r.fail(n, "each rule of track pair has entry, exit and key", "rule has no %s", key)
+			r.fail(n, "rules of track pair with entry, exit and key", "rule has no %s", key)
 		}
 	}
 	if e, ok := keys["key"]; ok {
@@ -81,7 +81,7 @@ func (r *reader) hooks(n *yaml.Node, what string, parts int) []Hook {
 			continue
 		}
 		if slices.ContainsFunc(list, func(o Hook) bool { return o.Text == h.Text && len(o.When)+len(h.When) == 0 }) {
-			r.fail(v, "each once", "%s is listed twice", cut(h.Text))
+			r.fail(v, "each hook once", "duplicate hook %s", cut(h.Text))
 			continue
 		}
 		list = append(list, h)
@@ -107,7 +107,7 @@ func (r *reader) hook(n *yaml.Node, what string, parts int) (Hook, bool) {
 			}
 		}
 		if parts > 0 && len(h.Key) > 0 && len(h.Key) != parts {
-			r.fail(e.value, fmt.Sprintf("%d, as the rule's own key", parts), "key has %d parts", len(h.Key))
+			r.fail(e.value, fmt.Sprintf("%d, like the rule's key", parts), "key has %d parts", len(h.Key))
 		}
 	}
 	if e, has := keys["when"]; has && ok {
@@ -126,7 +126,7 @@ func (r *reader) hookText(n *yaml.Node, what string) (Hook, bool) {
 		r.fail(n, hookAllowed, "%s: %v", what, err)
 		return h, false
 	}
-	h.Pos = at(r.file, n)
+	h.Pos = position(r.file, n)
 	return h, true
 }
 
@@ -137,10 +137,10 @@ func (r *reader) field(n *yaml.Node, what string) (Field, bool) {
 	}
 	f, err := ParseField(s)
 	if err != nil {
-		r.fail(n, fieldAllowed, "%s: field %q %v", what, cut(s), err)
+		r.fail(n, fieldAllowed, "%s: invalid field %q: %v", what, cut(s), err)
 		return f, false
 	}
-	f.Pos = at(r.file, n)
+	f.Pos = position(r.file, n)
 	return f, true
 }
 
@@ -160,7 +160,7 @@ func (r *reader) keyParts(n *yaml.Node) []KeyPart {
 			continue
 		}
 		if slices.ContainsFunc(parts, func(o KeyPart) bool { return o.Name == p.Name }) {
-			r.fail(v, "a name for each part: {name: N, entry: FIELD, exit: FIELD}", "key has two parts with the name %s", p.Name)
+			r.fail(v, "a unique name for each part: {name: N, entry: FIELD, exit: FIELD}", "duplicate key part %s", p.Name)
 			continue
 		}
 		parts = append(parts, p)
@@ -179,7 +179,7 @@ func (r *reader) keyPart(n *yaml.Node) (KeyPart, bool) {
 	before := len(r.errs)
 	for _, key := range []string{"entry", "exit"} {
 		if _, ok := keys[key]; !ok {
-			r.fail(n, "entry and exit, each with a field; cancel is that of exit if left out", "part of the key has no %s", key)
+			r.fail(n, "entry, exit and optionally cancel, each with a field", "key part has no %s", key)
 		}
 	}
 	if len(r.errs) > before {
@@ -198,7 +198,7 @@ func (r *reader) keyPart(n *yaml.Node) (KeyPart, bool) {
 	return p, len(r.errs) == before
 }
 
-// nameOf is what JSON calls a field: its last name.
+// nameOf is the name of a field in JSON: its last member.
 func nameOf(f Field) string {
 	for i := len(f.Steps) - 1; i >= 0; i-- {
 		if f.Steps[i].Member != "" {
@@ -229,10 +229,10 @@ func (r *reader) compares(n *yaml.Node, what string) []Compare {
 		}
 		c, err := ParseCompare(s)
 		if err != nil {
-			r.fail(v, "FIELD == NUMBER, or with !=, <, <=, >, >=, & in place of ==", "%s: %q %v", what, cut(s), err)
+			r.fail(v, "FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &", "%s: invalid condition %q: %v", what, cut(s), err)
 			continue
 		}
-		c.Pos = at(r.file, v)
+		c.Pos = position(r.file, v)
 		c.Field.Pos = c.Pos
 		list = append(list, c)
 	}
@@ -256,7 +256,7 @@ func (r *reader) labels(n *yaml.Node) []Label {
 			continue
 		}
 		if slices.ContainsFunc(list, func(l Label) bool { return l.Name == name }) {
-			r.fail(n.Content[i], "each name once", "label %s is there twice", name)
+			r.fail(n.Content[i], "each name once", "duplicate label %s", name)
 			continue
 		}
 		if l, ok := r.label(n.Content[i+1], name); ok {
@@ -269,7 +269,7 @@ func (r *reader) labels(n *yaml.Node) []Label {
 func (r *reader) labelName(n, where *yaml.Node) string {
 	bad := func(c rune) bool { return c > 127 || !isNameByte(byte(c)) }
 	if n.Kind != yaml.ScalarNode || n.Value == "" || len(n.Value) > maxLabelName || strings.IndexFunc(n.Value, bad) >= 0 {
-		r.fail(where, fmt.Sprintf("a-z, A-Z, 0-9 and _, at most %d characters", maxLabelName), "name %q is not good", cut(n.Value))
+		r.fail(where, fmt.Sprintf("a-z, A-Z, 0-9 and _, at most %d characters", maxLabelName), "invalid name %q", cut(n.Value))
 		return ""
 	}
 	return n.Value

@@ -13,44 +13,44 @@ func pairRule(more string) string {
 const goodPair = "entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: tid"
 
 var badPairs = []struct{ yaml, want string }{
-	{pairRule("key: tid"), "f:1:9: rule has no entry; allowed: each rule of track pair has entry, exit and key\n" +
-		"f:1:9: rule has no exit; allowed: each rule of track pair has entry, exit and key"},
+	{pairRule("key: tid"), "f:1:9: rule has no entry; allowed: rules of track pair with entry, exit and key\n" +
+		"f:1:9: rule has no exit; allowed: rules of track pair with entry, exit and key"},
 	{pairRule("entry: a, exit: tracepont:b, key: [tid]"), `f:1:55: entry: unknown kind of hook "a"; allowed: ` + hookAllowed +
 		"\n" + `f:1:64: exit: unknown kind of hook "tracepont", did you mean "tracepoint"; allowed: ` + hookAllowed},
-	{pairRule("entry: 'tracepoint:sched', exit: 'uprobe:bin/sh:main', key: tid"), `f:1:55: entry: "tracepoint:sched" is not complete; allowed: ` + hookAllowed +
+	{pairRule("entry: 'tracepoint:sched', exit: 'uprobe:bin/sh:main', key: tid"), `f:1:55: entry: incomplete hook "tracepoint:sched"; allowed: ` + hookAllowed +
 		"\n" + `f:1:81: exit: "bin/sh" is not an absolute path; allowed: ` + hookAllowed},
 	{pairRule("entry: [], exit: 'kprobe:a b', key: []"), "f:1:55: entry has 0 hooks; allowed: 1 to 16 hooks\n" +
-		`f:1:65: exit: "a b" is no name of the kernel; allowed: ` + hookAllowed + "\nf:1:84: key has 0 parts; allowed: 1 to 3 parts"},
+		`f:1:65: exit: invalid kernel name "a b"; allowed: ` + hookAllowed + "\nf:1:84: key has 0 parts; allowed: 1 to 3 parts"},
 	{pairRule("entry: [raw_tracepoint:a, raw_tracepoint:a], exit: raw_tracepoint:b, key: tid"),
-		"f:1:74: raw_tracepoint:a is listed twice; allowed: each once"},
+		"f:1:74: duplicate hook raw_tracepoint:a; allowed: each hook once"},
 	{pairRule("entry: {key: tid}, exit: raw_tracepoint:b, key: tid"), "f:1:55: entry has a mapping without hook; allowed: " + hookAllowed},
-	{pairRule("entry: {hook: raw_tracepoint:a, key: [tid, cpu]}, exit: raw_tracepoint:b, key: tid"), "f:1:85: key has 2 parts; allowed: 1, as the rule's own key"},
+	{pairRule("entry: {hook: raw_tracepoint:a, key: [tid, cpu]}, exit: raw_tracepoint:b, key: tid"), "f:1:85: key has 2 parts; allowed: 1, like the rule's key"},
 	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: [tid, cpu, pid, uid]"), "f:1:102: key has 4 parts; allowed: 1 to 3 parts"},
 	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: [args.fd, args.x->fd]"),
-		"f:1:112: key has two parts with the name fd; allowed: a name for each part: {name: N, entry: FIELD, exit: FIELD}"},
+		"f:1:112: duplicate key part fd; allowed: a unique name for each part: {name: N, entry: FIELD, exit: FIELD}"},
 	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: {entry: tid}"),
-		"f:1:102: part of the key has no exit; allowed: entry and exit, each with a field; cancel is that of exit if left out"},
-	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: fd"), `f:1:102: key: field "fd" begins with "fd"; allowed: ` + fieldAllowed},
-	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: 'args.a>b'"), `f:1:102: key: field "args.a>b" has ">b" where ->, . or [ may stand; allowed: ` + fieldAllowed},
-	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: tid->x"), `f:1:102: key: field "tid->x" tid is a number, which has no members; allowed: ` + fieldAllowed},
+		"f:1:102: key part has no exit; allowed: entry, exit and optionally cancel, each with a field"},
+	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: fd"), `f:1:102: key: invalid field "fd": unknown base "fd"; allowed: ` + fieldAllowed},
+	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: 'args.a>b'"), `f:1:102: key: invalid field "args.a>b": unexpected ">b": must be ->, . or [; allowed: ` + fieldAllowed},
+	{pairRule("entry: raw_tracepoint:a, exit: raw_tracepoint:b, key: tid->x"), `f:1:102: key: invalid field "tid->x": tid is a number and has no members; allowed: ` + fieldAllowed},
 	{pairRule(goodPair + ", on_duplicate: ignore"), `f:1:121: unknown on_duplicate "ignore"; allowed: restart, keep, count`},
-	{pairRule(goodPair + ", entry_when: args.x = 2"), `f:1:119: entry_when: "args.x = 2" has the operator "="; allowed: FIELD == NUMBER, or with !=, <, <=, >, >=, & in place of ==`},
-	{pairRule(goodPair + ", exit_when: [args.x == two, args.x]"), `f:1:119: exit_when: "args.x == two" compares with "two", which is no whole number; allowed: FIELD == NUMBER, or with !=, <, <=, >, >=, & in place of ==` +
-		"\n" + `f:1:134: exit_when: "args.x" compares nothing; allowed: FIELD == NUMBER, or with !=, <, <=, >, >=, & in place of ==`},
+	{pairRule(goodPair + ", entry_when: args.x = 2"), `f:1:119: entry_when: invalid condition "args.x = 2": unknown operator "="; allowed: FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &`},
+	{pairRule(goodPair + ", exit_when: [args.x == two, args.x]"), `f:1:119: exit_when: invalid condition "args.x == two": "two" is not an integer; allowed: FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &` +
+		"\n" + `f:1:134: exit_when: invalid condition "args.x": missing operator; allowed: FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &`},
 	{pairRule(goodPair + ", exit_when: [a, b, c, d, e]"), "f:1:118: exit_when has 5 conditions; allowed: at most 4"},
-	{pairRule(goodPair + ", labels: args.x"), "f:1:115: labels is text; allowed: a mapping of names to fields, such as bytes: args.len"},
-	{pairRule(goodPair + ", labels: {a-b: tid, a: tid, a: pid}"), "f:1:116: name \"a-b\" is not good; allowed: a-z, A-Z, 0-9 and _, at most 32 characters\n" +
-		"f:1:134: label a is there twice; allowed: each name once"},
+	{pairRule(goodPair + ", labels: args.x"), "f:1:115: labels is a string; allowed: a mapping of names to fields, such as bytes: args.len"},
+	{pairRule(goodPair + ", labels: {a-b: tid, a: tid, a: pid}"), "f:1:116: invalid name \"a-b\"; allowed: a-z, A-Z, 0-9 and _, at most 32 characters\n" +
+		"f:1:134: duplicate label a; allowed: each name once"},
 	{pairRule(goodPair + ", labels: {a: tid, b: tid, c: tid, d: tid, e: tid}"), "f:1:115: labels has 5 names; allowed: at most 4"},
 	{pairRule(goodPair + ", labels: {a: {field: args.x, as: ip}}"), `f:1:139: unknown as "ip"; allowed: number, hex, ipv4, ipv6, port, dev, string, symbol`},
-	{pairRule(goodPair + ", stacks: [waker]"), "f:1:115: track pair has no waker stack; allowed: waker stacks with track wakeup, offcpu"},
-	{pairRule(goodPair + ", when: {device: vda}"), "f:1:114: device has no meaning with track pair; allowed: device with track block"},
-	{rule("wakeup", "entry: raw_tracepoint:a"), "f:1:50: entry has no meaning with track wakeup; allowed: entry with track pair"},
+	{pairRule(goodPair + ", stacks: [waker]"), "f:1:115: track pair has no waker stack; allowed: waker with track wakeup, offcpu"},
+	{pairRule(goodPair + ", when: {device: vda}"), "f:1:114: device does not apply to track pair; allowed: track block"},
+	{rule("wakeup", "entry: raw_tracepoint:a"), "f:1:50: entry does not apply to track wakeup; allowed: track pair"},
 }
 
 func TestBadPairs(t *testing.T) {
 	for _, c := range badPairs {
-		_, err := Parse("f", []byte(c.yaml), &LocalHost{})
+		_, err := Parse("f", []byte(c.yaml), &LocalMachine{})
 		if err == nil {
 			t.Errorf("%q: no error, want\n%s", c.yaml, c.want)
 		} else if got := err.Error(); got != c.want {
@@ -65,7 +65,7 @@ func TestGoodPair(t *testing.T) {
   exit: 'uprobe:/usr/bin/a:b:main+16', cancel: 'usdt:/bin/x:prov:name',
   key: [pid, {name: fd, entry: args.ret, exit: '(struct file)arg0->f_inode.i_ino', cancel: 'arg0->16:u32'}],
   on_duplicate: count, entry_when: ['args.ret >= 0', 'args.rq->cmd_flags & 0xff'], exit_when: ret < -1,
-  labels: {a: 'args.v[2]', b: {field: exit.ret, as: hex}}`)), &LocalHost{})
+  labels: {a: 'args.v[2]', b: {field: exit.ret, as: hex}}`)), &LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

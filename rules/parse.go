@@ -16,7 +16,7 @@ const (
 	MaxOverrides = 256
 	MaxCommGlobs = 512
 	MaxMembers   = 32768
-	MaxVerdicts  = 64 // cgroup conditions, different globs in them; the same of devices
+	MaxVerdicts  = 64 // cgroup conditions, and different globs in them; the same for devices
 )
 
 const maxNameLen = 48
@@ -36,7 +36,7 @@ func (r *reader) document(root *yaml.Node) []Rule {
 	e, ok := r.mapping(root, "file", fileKeys)["rules"]
 	if !ok {
 		if len(r.errs) == 0 {
-			r.fail(root, "rules: with a list of rules", "rules is missing")
+			r.fail(root, "a mapping with rules", "missing key rules")
 		}
 		return nil
 	}
@@ -45,13 +45,13 @@ func (r *reader) document(root *yaml.Node) []Rule {
 		return nil
 	}
 	if len(e.value.Content) == 0 {
-		r.fail(e.value, "at least one rule; remove the file if none is wanted", "rules is an empty list")
+		r.fail(e.value, "at least one rule", "rules is an empty list")
 	}
 	var rules []Rule
 	for _, n := range e.value.Content {
 		r.rules++
 		if r.rules > MaxRules {
-			r.fail(n, fmt.Sprintf("%d, all files together", MaxRules), "too many rules")
+			r.fail(n, fmt.Sprintf("at most %d in all files", MaxRules), "too many rules")
 			break
 		}
 		rules = append(rules, r.rule(n))
@@ -61,7 +61,7 @@ func (r *reader) document(root *yaml.Node) []Rule {
 
 func (r *reader) rule(n *yaml.Node) Rule {
 	rule := Rule{
-		Pos:      at(r.file, n),
+		Pos:      position(r.file, n),
 		Stacks:   []Stack{KernelStack},
 		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 	}
@@ -71,7 +71,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	}
 	for _, key := range []string{"name", "track"} {
 		if _, ok := keys[key]; !ok {
-			r.fail(n, "each rule has name, track, and a threshold or a timeout", "rule has no %s", key)
+			r.fail(n, "rules with name, track, and threshold or timeout", "rule has no %s", key)
 		}
 	}
 	if e, ok := keys["name"]; ok {
@@ -91,7 +91,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	}
 	r.ratchet(keys, &rule)
 	if rule.Track == Block && rule.Timeout == 0 {
-		rule.Stacks = nil // who asked for the request has gone on by the time it completes
+		rule.Stacks = nil // the issuing task is elsewhere when a request completes
 	}
 	if e, ok := keys["stacks"]; ok {
 		rule.Stacks = r.stacks(e.value, &rule)
@@ -104,7 +104,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	}
 	r.finishAdaptive(n, &rule)
 	if e, ok := keys["actions"]; ok {
-		for _, a := range r.blocks(e.value, "actions", "an action") {
+		for _, a := range r.blocks(e.value, "actions") {
 			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))
 		}
 	}
@@ -120,14 +120,14 @@ func (r *reader) name(n *yaml.Node) string {
 		return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z')
 	})
 	if bad >= 0 || len(name) > maxNameLen {
-		r.fail(n, fmt.Sprintf("a-z, 0-9 and -, at most %d characters", maxNameLen), "name %q is not good", cut(name))
+		r.fail(n, fmt.Sprintf("a-z, 0-9 and -, at most %d characters", maxNameLen), "invalid name %q", cut(name))
 		return ""
 	}
 	if first, twice := r.names[name]; twice {
-		r.fail(n, "a name for each rule", "name %q is already used at %s", name, first)
+		r.fail(n, "a unique name for each rule", "duplicate name %q, first used at %s", name, first)
 		return ""
 	}
-	r.names[name] = at(r.file, n)
+	r.names[name] = position(r.file, n)
 	return name
 }
 
@@ -147,21 +147,21 @@ func (r *reader) track(n *yaml.Node) Track {
 		names = append(names, string(t))
 	}
 	if slices.Contains(unbuilt, Track(s)) {
-		r.fail(n, strings.Join(names, ", "), "track %s is not available in this version yet", s)
+		r.fail(n, strings.Join(names, ", "), "track %s is not supported yet", s)
 	} else {
 		r.fail(n, strings.Join(names, ", "), "%s", r.unknown("track", s, names))
 	}
 	return ""
 }
 
-// blocks reads a list of mappings; nothing may stand in its place.
-func (r *reader) blocks(n *yaml.Node, what, one string) []*yaml.Node {
+// blocks reads a list of mappings.
+func (r *reader) blocks(n *yaml.Node, what string) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		kind := kindOf(n)
 		if n.Kind == yaml.SequenceNode {
 			kind = "an empty list"
 		}
-		r.fail(n, "a list, each entry "+one, "%s is %s", what, kind)
+		r.fail(n, "a list of "+what, "%s is %s", what, kind)
 		return nil
 	}
 	return n.Content
@@ -169,10 +169,10 @@ func (r *reader) blocks(n *yaml.Node, what, one string) []*yaml.Node {
 
 func (r *reader) overridesOf(n *yaml.Node, rule *Rule) []Override {
 	var all []Override
-	for _, o := range r.blocks(n, "overrides", "an override") {
+	for _, o := range r.blocks(n, "overrides") {
 		r.overrides++
 		if r.overrides > MaxOverrides {
-			r.fail(o, fmt.Sprintf("%d, all rules together", MaxOverrides), "too many overrides")
+			r.fail(o, fmt.Sprintf("at most %d in all rules", MaxOverrides), "too many overrides")
 			break
 		}
 		keys := r.mapping(o, "override", overrideKeys)
@@ -183,7 +183,7 @@ func (r *reader) overridesOf(n *yaml.Node, rule *Rule) []Override {
 		if e, ok := keys["when"]; ok {
 			got.When = r.when(e.value, rule.Track)
 		} else {
-			r.fail(o, "each override has when, and a threshold, a timeout, or both", "override has no when")
+			r.fail(o, "overrides with when, and threshold, timeout, or both", "override has no when")
 		}
 		r.overrideLimits(o, keys, rule, &got)
 		all = append(all, got)
@@ -193,17 +193,17 @@ func (r *reader) overridesOf(n *yaml.Node, rule *Rule) []Override {
 
 func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		return nil // none wanted
+		return nil // no stacks
 	}
 	stacks := words(r, n, "stacks", []Stack{KernelStack, UserStack, WakerStack, ProgressStacks})
 	onlyKernel := len(rule.When.Thread) == 1 && rule.When.Thread[0] == KernelThread
 	switch {
 	case rule.Track == Block && (rule.Timeout == 0 || !slices.Equal(stacks, []Stack{KernelStack})):
-		r.fail(n, "stacks with track wakeup, offcpu, syscall; kernel with a timeout", "track block has no stacks: who asked for the request has gone on")
+		r.fail(n, "stacks: [kernel] with a timeout", "track block has only the kernel stack of a timeout")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
 	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair, Span}, rule.Track):
-		r.fail(n, "waker stacks with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
+		r.fail(n, "waker with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")
 	}
@@ -244,15 +244,15 @@ func (r *reader) action(n *yaml.Node, snapshots bool) Action {
 	if e, ok := keys["run"]; ok {
 		a.Run = r.run(e.value)
 	} else {
-		r.fail(n, "run: [/path/of/program, argument, …]", "action has no run")
+		r.fail(n, "run: [/path/to/program, argument, …]", "action has no run")
 	}
 	if e, ok := keys["timeout"]; ok {
 		a.Timeout = r.duration(e.value, "timeout", minDuration, maxDuration)
 	}
 	if e, ok := keys["user"]; ok {
 		if name, ok := r.text(e.value, "user"); ok {
-			if _, err := r.host.LookupUser(name); err != nil {
-				r.fail(e.value, "a user of this machine", "unknown user %q", cut(name))
+			if _, err := r.machine.LookupUser(name); err != nil {
+				r.fail(e.value, "an existing user", "unknown user %q", cut(name))
 			}
 			a.User = name
 		}
@@ -267,7 +267,7 @@ func (r *reader) action(n *yaml.Node, snapshots bool) Action {
 		}
 	}
 	if a.On == OnSnapshot && !snapshots {
-		r.fail(where, "on: outlier, or a rule with snapshots", "action waits for snapshots, but the rule has snapshot: false")
+		r.fail(where, "on: outlier, or snapshots", "action runs on snapshots, but the rule has snapshot: false")
 	}
 	return a
 }
@@ -277,7 +277,7 @@ func (r *reader) run(n *yaml.Node) []string {
 	var args []string
 	for i, v := range r.list(n, "run") {
 		if i > 0 && v.Kind == yaml.ScalarNode && !isNull(v) {
-			args = append(args, v.Value) // 5 and "" are arguments as good as any
+			args = append(args, v.Value) // 5 and "" are valid arguments
 			continue
 		}
 		s, ok := r.text(v, "run")
@@ -286,8 +286,8 @@ func (r *reader) run(n *yaml.Node) []string {
 		}
 		if i == 0 {
 			if !path.IsAbs(s) {
-				r.fail(v, "an absolute path, arguments as further entries of the list", "run: %q is not an absolute path", cut(s))
-			} else if err := r.host.CheckExecutable(s); err != nil {
+				r.fail(v, "an absolute path, with arguments as further list entries", "run: %q is not an absolute path", cut(s))
+			} else if err := r.machine.CheckExecutable(s); err != nil {
 				r.fail(v, "an executable file", "run: %s %v", cut(s), err)
 			}
 		}

@@ -11,21 +11,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reader turns the nodes of rule files into values and collects what is wrong.
-// A method that fails has said why; its caller goes on with the rest.
+// reader converts the nodes of rule files to values and collects errors. A method
+// that fails has recorded why; its caller continues with the rest.
 type reader struct {
-	host Host
-	file string // being read
-	errs Errors // of that file
+	machine Machine
+	file    string // being read
+	errs    Errors // of that file
 
-	// Over all files:
+	// For all files:
 	names     map[string]Position
 	rules     int
 	overrides int
 	commGlobs int
 	keyGlobs  int                        // over keys of spans
 	members   int                        // pids, uids, system calls, irqs and CPUs in conditions
-	lists     map[string]int             // conditions that the daemon decides, by kind
+	lists     map[string]int             // conditions evaluated by the daemon, by kind
 	verdicts  map[string]map[string]bool // the globs in them
 }
 
@@ -33,7 +33,7 @@ type reader struct {
 type entry struct{ key, value *yaml.Node }
 
 func (r *reader) fail(n *yaml.Node, allowed, format string, args ...any) {
-	r.errs = append(r.errs, Error{at(r.file, n), fmt.Sprintf(format, args...), allowed})
+	r.errs = append(r.errs, Error{position(r.file, n), fmt.Sprintf(format, args...), allowed})
 }
 
 // mapping reads the keys of a mapping; what names it in messages.
@@ -54,7 +54,7 @@ func (r *reader) mapping(n *yaml.Node, what string, keys []string) map[string]en
 		case !slices.Contains(keys, name):
 			r.fail(key, allowed, "%s", r.unknown("key", name, keys))
 		case twice:
-			r.fail(key, "each key once", "%s is already set in line %d", name, first.key.Line)
+			r.fail(key, "each key once", "duplicate key %s, first set in line %d", name, first.key.Line)
 		default:
 			entries[name] = entry{key, value}
 		}
@@ -62,7 +62,7 @@ func (r *reader) mapping(n *yaml.Node, what string, keys []string) map[string]en
 	return entries
 }
 
-// unknown is Unknown, without a proposal once nobody will read it.
+// unknown is Unknown, without a suggestion once there are too many errors.
 func (r *reader) unknown(what, name string, allowed []string) string {
 	if len(r.errs) > maxErrors {
 		allowed = nil
@@ -78,7 +78,7 @@ func (r *reader) list(n *yaml.Node, what string) []*yaml.Node {
 	case n.Kind == yaml.SequenceNode && len(n.Content) > 0:
 		return n.Content
 	case n.Kind == yaml.SequenceNode:
-		r.fail(n, "at least one value, or no "+what+" at all", "%s is an empty list", what)
+		r.fail(n, "at least one value, or no "+what, "%s is an empty list", what)
 	case n.Kind == yaml.ScalarNode && !isNull(n):
 		return []*yaml.Node{n}
 	default:
@@ -87,28 +87,28 @@ func (r *reader) list(n *yaml.Node, what string) []*yaml.Node {
 	return nil
 }
 
-// text reads a string that is not empty.
+// text reads a non-empty string.
 func (r *reader) text(n *yaml.Node, what string) (string, bool) {
 	switch {
 	case n.Kind == yaml.ScalarNode && !isNull(n) && n.Tag != "!!str":
-		r.fail(n, fmt.Sprintf("text; in quotes if meant: %q", cut(n.Value)), "%s is %s", what, kindOf(n))
+		r.fail(n, fmt.Sprintf("a quoted string, %q", cut(n.Value)), "%s is %s", what, kindOf(n))
 	case n.Kind != yaml.ScalarNode || isNull(n):
-		r.fail(n, "text", "%s is %s", what, kindOf(n))
+		r.fail(n, "a string", "%s is %s", what, kindOf(n))
 	case n.Value == "":
-		r.fail(n, "text", "%s is empty", what)
+		r.fail(n, "a string", "%s is empty", what)
 	default:
 		return n.Value, true
 	}
 	return "", false
 }
 
-// number reads a whole number.
+// number reads an integer.
 func (r *reader) number(n *yaml.Node, what string, least, most uint64) (uint64, bool) {
 	v, err := strconv.ParseUint(n.Value, 10, 64)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" && err == nil && v >= least && v <= most {
 		return v, true
 	}
-	allowed := fmt.Sprintf("a whole number from %d to %d", least, most)
+	allowed := fmt.Sprintf("an integer from %d to %d", least, most)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
 		r.fail(n, allowed, "%s is %s", what, cut(n.Value))
 	} else {
@@ -138,7 +138,7 @@ func (r *reader) duration(n *yaml.Node, what string, least, most time.Duration) 
 	return d
 }
 
-// words reads a list of some of a few words.
+// words reads a list of words out of allowed.
 func words[T ~string](r *reader, n *yaml.Node, what string, allowed []T) []T {
 	var names []string
 	for _, a := range allowed {
@@ -152,7 +152,7 @@ func words[T ~string](r *reader, n *yaml.Node, what string, allowed []T) []T {
 		case !slices.Contains(names, s):
 			r.fail(v, strings.Join(names, ", "), "%s", r.unknown(what, s, names))
 		case slices.Contains(got, T(s)):
-			r.fail(v, "each once", "%s is listed twice", s)
+			r.fail(v, "each value once", "duplicate value %s", s)
 		default:
 			got = append(got, T(s))
 		}
@@ -160,7 +160,7 @@ func words[T ~string](r *reader, n *yaml.Node, what string, allowed []T) []T {
 	return got
 }
 
-// kindOf names what a node is instead of what it should be.
+// kindOf names the type of a node.
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -168,7 +168,7 @@ func kindOf(n *yaml.Node) string {
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
 	case isNull(n):
-		return "without a value"
+		return "empty"
 	case n.Tag == "!!int", n.Tag == "!!float":
 		return "a number"
 	case n.Tag == "!!bool":
@@ -176,11 +176,11 @@ func kindOf(n *yaml.Node) string {
 	case n.Tag == "!!timestamp":
 		return "a date"
 	}
-	return "text"
+	return "a string"
 }
 
-// maxList is how many values one list may have.
+// maxList bounds the values of one list.
 const maxList = 1024
 
-// maxUID leaves out the id that the kernel uses for "no user".
+// maxUID excludes the id that the kernel uses for "no user".
 const maxUID = math.MaxUint32 - 1

@@ -1,10 +1,10 @@
-// Package rules turns YAML into validated rules. It is pure Go: it knows what
-// a rule means, not how the kernel side carries it out.
+// Package rules parses and validates YAML rule files. It is pure Go and does not
+// depend on the kernel side.
 package rules
 
 import "time"
 
-// Track names the kind of work that a rule watches.
+// Track is the kind of work that a rule watches.
 type Track string
 
 // The trackers. The order of Tracks is the order of the kernel side's tables.
@@ -14,10 +14,10 @@ const (
 	Syscall Track = "syscall" // system call entry to exit
 	Block   Track = "block"   // block request issue to complete
 	IRQ     Track = "irq"     // interrupt handler entry to exit
-	Softirq Track = "softirq" // softirq raise to run, or its run
-	Pair    Track = "pair"    // any two events that the rule declares
-	Chain   Track = "chain"   // one piece of work over several stages
-	Span    Track = "span"    // begin to end, as user space says
+	Softirq Track = "softirq" // softirq raise to run, or run
+	Pair    Track = "pair"    // two events declared by the rule
+	Chain   Track = "chain"   // one piece of work across several stages
+	Span    Track = "span"    // begin to end, marked by user space
 )
 
 // Tracks lists every tracker that rules may name.
@@ -38,7 +38,7 @@ const (
 	Other   Op = "other"
 )
 
-// State is what a blocked task waits in.
+// State is the state of a blocked task.
 type State string
 
 // States of a blocked task.
@@ -57,13 +57,13 @@ const (
 	KernelThread Thread = "kernel"
 )
 
-// Phase is a part of a softirq's way.
+// Phase is a phase of a softirq.
 type Phase string
 
 // Phases of a softirq.
 const (
-	Raise Phase = "raise" // from when it was raised until it runs
-	Run   Phase = "run"   // its run
+	Raise Phase = "raise" // from raise to run
+	Run   Phase = "run"   // while it runs
 )
 
 // Vector names a softirq.
@@ -81,39 +81,39 @@ const (
 	KernelStack Stack = "kernel" // of the slow task
 	UserStack   Stack = "user"   // of the slow task
 	WakerStack  Stack = "waker"  // kernel stack of the task that woke it
-	// ProgressStacks are where a slow system call was each time it left its CPU.
+	// ProgressStacks are taken each time a slow system call leaves its CPU.
 	ProgressStacks Stack = "progress"
 )
 
-// Position is a place in a rule file, one-based.
+// Position is a one-based position in a rule file.
 type Position struct {
 	File         string `json:"file"`
 	Line, Column int
 }
 
-// Match holds the conditions of one `when`. An empty list is no condition; all
-// conditions must hold; the entries of one list are alternatives.
+// Match has the conditions of one `when`. All conditions must hold; the entries of
+// one list are alternatives; an empty list is no condition.
 type Match struct {
-	Comm, NotComm       []string // globs over the task's name
+	Comm, NotComm       []string // globs on the task's name
 	PID, NotPID         []uint32 // process (thread group) ids
 	TID, NotTID         []uint32 // thread ids
 	UID, NotUID         []uint32
-	Cgroup, NotCgroup   []string // globs over the cgroup v2 path; ** crosses slashes
+	Cgroup, NotCgroup   []string // globs on the cgroup v2 path; ** also matches slashes
 	Syscall, NotSyscall []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
-	Device, NotDevice   []string // globs over disk names (vda, nvme0n1)
-	Sector              *Sectors // block: of the disk, where the request begins
+	Device, NotDevice   []string // globs on disk names (vda, nvme0n1)
+	Sector              *Sectors // block: first sector of the request
 	Op                  []Op
 	State               []State
 	Thread              []Thread
-	Preempted           *bool // wakeup: only waits that began (true) or did not begin (false) with a preemption
+	Preempted           *bool // wakeup: whether the wait began with a preemption
 	IRQ, NotIRQ         []uint32
-	Name, NotName       []string // globs over the name of an interrupt handler
+	Name, NotName       []string // globs on the name of an interrupt handler
 	Vector, NotVector   []Vector
 	Phase               []Phase
-	CPU, NotCPU         []uint32 // of the exit; pending work: where its task is, or the request was issued
-	From                []Origin // chain: where it began; set by the rule's from
-	Ends                []End    // chain: where it ends; set by the rule's to
-	Key, NotKey         []string // span: globs over its key
+	CPU, NotCPU         []uint32 // of the exit; for pending work, of its task or where the request was issued
+	From                []Origin // chain: origins; set by the rule's from
+	Ends                []End    // chain: ends; set by the rule's to
+	Key, NotKey         []string // span: globs on its key
 }
 
 // Sectors is a range of a disk's sectors of 512 bytes, both ends included.
@@ -122,17 +122,17 @@ type Sectors struct{ First, Last uint64 }
 // Override replaces the threshold, the timeout, or both where its conditions hold.
 type Override struct {
 	When      Match
-	Threshold time.Duration // 0: the rule's; Adaptive: that of now, 0: none yet
-	Adaptive  *Adaptive     // how the threshold follows the load; nil: it does not
+	Threshold time.Duration // 0: the rule's; Adaptive: the current one, 0: none yet
+	Adaptive  *Adaptive     // nil: a fixed threshold
 	Timeout   time.Duration // 0: the rule's
 }
 
-// SnapshotPolicy says what a snapshot of a rule holds and how often one may be taken.
+// SnapshotPolicy is the time window and the rate limit of a rule's snapshots.
 type SnapshotPolicy struct {
 	Enabled bool
 	Before  time.Duration // history kept before the entry; 0: all that the recorder holds
-	After   time.Duration // recorded on after the exit
-	Every   time.Duration // at most one snapshot each …
+	After   time.Duration // recorded after the exit
+	Every   time.Duration // at most one snapshot per …
 	Burst   int           // … after this many at once
 }
 
@@ -142,26 +142,26 @@ const (
 	OnOutlier  = "outlier"  // after each outlier of the rule
 )
 
-// Action is an operator's executable.
+// Action is an executable that the operator provides.
 type Action struct {
 	Run     []string
-	Timeout time.Duration // the whole process group is killed after it
+	Timeout time.Duration // then the whole process group is killed
 	User    string        // empty: the daemon's actions.user
 	On      string        // OnSnapshot or OnOutlier
 }
 
-// Rule is one validated entry of a rule file, defaults filled in.
+// Rule is one validated entry of a rule file, with defaults filled in.
 type Rule struct {
 	Name      string
 	Track     Track
-	Threshold time.Duration // 0: none, only the timeout fires; Adaptive: that of now
-	Adaptive  *Adaptive     // how the threshold follows the load; nil: it does not
-	Histogram *Histogram    // of all delays that the rule is about; nil: none
+	Threshold time.Duration // 0: none; Adaptive: the current one
+	Adaptive  *Adaptive     // nil: a fixed threshold
+	Histogram *Histogram    // of all delays of the rule; nil: none
 	Timeout   time.Duration // age at which pending work is an outlier; 0: none
-	Repeat    time.Duration // fire again each … while it is still pending; 0: once
-	Ratchet   bool          // only what is worse than all before fires
-	Paused    bool          // fires nothing; set while tailcam runs, not in files
-	Pair      *PairSpec     // track pair: its hooks and key; nil: another track
+	Repeat    time.Duration // fire again at this interval while still pending; 0: once
+	Ratchet   bool          // only a new maximum fires
+	Paused    bool          // does not fire; set at run time, not in files
+	Pair      *PairSpec     // hooks and key of track pair; else nil
 	When      Match
 	Overrides []Override
 	Stacks    []Stack

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testHost is a machine with two disks, three users and two programs.
-type testHost struct{}
+// testMachine is a machine with two disks, three users and two programs.
+type testMachine struct{}
 
-func (testHost) Devices() []string { return []string{"vda", "nvme0n1"} }
+func (testMachine) Devices() []string { return []string{"vda", "nvme0n1"} }
 
-func (testHost) LookupUser(name string) (uint32, error) {
+func (testMachine) LookupUser(name string) (uint32, error) {
 	uid, ok := map[string]uint32{"root": 0, "postgres": 113, "nobody": 65534}[name]
 	if !ok {
 		return 0, errors.New("no such user")
@@ -22,7 +22,7 @@ func (testHost) LookupUser(name string) (uint32, error) {
 	return uid, nil
 }
 
-func (testHost) CheckExecutable(path string) error {
+func (testMachine) CheckExecutable(path string) error {
 	switch path {
 	case "/bin/save", "/bin/send":
 		return nil
@@ -43,7 +43,7 @@ func TestParseDefaults(t *testing.T) {
 		"  - name: w",
 		"    track: wakeup",
 		"    threshold: 5ms",
-	)), testHost{})
+	)), testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestParseEverything(t *testing.T) {
 		"    track: block",
 		"    threshold: 50ms",
 		"    when: {device: [vda, 'sd*'], not_device: 'loop*', op: [read, write, flush, discard, other]}",
-	)), testHost{})
+	)), testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestParseEverything(t *testing.T) {
 // TestPortableSyscalls: a rule that names calls of one architecture loads on
 // the other as long as something is left.
 func TestPortableSyscalls(t *testing.T) {
-	got, err := Parse("f", []byte("rules: [{name: a, track: syscall, threshold: 1ms, when: {syscall: [stat, newfstatat, open*, ex*]}}]"), testHost{})
+	got, err := Parse("f", []byte("rules: [{name: a, track: syscall, threshold: 1ms, when: {syscall: [stat, newfstatat, open*, ex*]}}]"), testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

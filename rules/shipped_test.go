@@ -8,11 +8,11 @@ import (
 // TestShippedRules: what is shipped loads on a machine with any disks, and
 // the rules that run by default cover the four main trackers.
 func TestShippedRules(t *testing.T) {
-	rules, err := Load([]string{"../configs/rules.d"}, testHost{})
+	rules, err := Load([]string{"../configs/rules.d"}, testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := Load([]string{"../configs/rules.more"}, testHost{})
+	more, err := Load([]string{"../configs/rules.more"}, testMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,8 @@ package rules
 
 import "fmt"
 
-// Unknown describes a name that is none of those allowed, and adds the nearest
-// of them if it is likely a misspelling: `unknown key "treshold", did you mean
-// "threshold"`.
+// Unknown describes a name that is not allowed, with the nearest allowed one if it
+// is probably a misspelling: `unknown key "treshold", did you mean "threshold"`.
 func Unknown(what, name string, allowed []string) string {
 	msg := fmt.Sprintf("unknown %s %q", what, cut(name))
 	if near := nearest(name, allowed); near != "" {
@@ -13,8 +12,8 @@ func Unknown(what, name string, allowed []string) string {
 	return msg
 }
 
-// nearest is the allowed name with the fewest edits to name, or empty if none
-// is near: a third of the name's length at most.
+// nearest returns the allowed name with the fewest edits from name, at most a third
+// of its length, or "".
 func nearest(name string, allowed []string) string {
 	if len(name) > 64 {
 		return ""

@@ -14,7 +14,7 @@ func syscallNames() []string {
 	return callsX86[:]
 }
 
-// elsewhere is the table of the other architecture that tailcam runs on.
+// elsewhere is the table of the other supported architecture.
 func elsewhere() []string {
 	if runtime.GOARCH == "arm64" {
 		return callsX86[:]
@@ -40,9 +40,9 @@ func SyscallNumber(name string) (nr int, ok bool) {
 	return nr, nr >= 0
 }
 
-// syscallMatches lists the numbers on this machine of the calls that a glob
-// names. known is also true where only the other architecture has such calls,
-// so that one rule file serves both.
+// syscallMatches lists the numbers on this machine of the calls that match a glob.
+// known is also true if only the other architecture has such calls, so that one
+// rule file works on both.
 func syscallMatches(glob string) (nrs []int, known bool) {
 	for nr, name := range syscallNames() {
 		if name != "" && GlobMatch(glob, name) {
@@ -55,7 +55,7 @@ func syscallMatches(glob string) (nrs []int, known bool) {
 	return nrs, known
 }
 
-// neverReturns tells the calls that have an entry and no exit.
+// neverReturns reports whether a call has an entry but no exit.
 func neverReturns(nr int) bool {
 	name := SyscallName(nr)
 	return name == "exit" || name == "exit_group"

@@ -16,8 +16,7 @@ var whenKeys = []string{
 	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu", "key", "not_key",
 }
 
-// onlyFor says with which trackers a condition makes sense; those that are
-// missing go with all.
+// onlyFor lists the trackers of conditions that do not apply to all.
 var onlyFor = map[string][]Track{
 	"syscall":   {Syscall, OffCPU},
 	"device":    {Block},
@@ -31,24 +30,24 @@ var onlyFor = map[string][]Track{
 	"phase":     {Softirq},
 	"key":       {Span},
 
-	"not_vector": {Softirq}, // a chain goes through several
+	"not_vector": {Softirq}, // a chain passes several
 }
 
-// Lengths that the kernel side or the time to match allow.
+// Bounds set by the kernel side or the time to match.
 const (
 	maxCommLen   = 15  // TASK_COMM_LEN less its NUL
 	maxDeviceLen = 31  // DISK_NAME_LEN less its NUL
-	maxCgroupLen = 255 // bounds the time that a path takes to match
+	maxCgroupLen = 255 // bounds the time to match a path
 	maxCallLen   = 64
 	maxPID       = 1 << 22 // the kernel's own limit
 )
 
-// when reads the conditions of a rule or an override. track is empty if it
-// could not be read: then nothing is said of combinations.
+// when reads the conditions of a rule or an override. If track is empty because it
+// could not be read, combinations are not checked.
 func (r *reader) when(n *yaml.Node, track Track) Match {
 	var m Match
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 || isNull(n) {
-		r.fail(n, "at least one condition; a rule without when is for everything", "when is empty")
+		r.fail(n, "at least one condition, or no when", "when is empty")
 		return m
 	}
 	keys := r.mapping(n, "when", whenKeys)
@@ -58,7 +57,7 @@ func (r *reader) when(n *yaml.Node, track Track) Match {
 			continue
 		}
 		if tracks := tracksOf(key); track != "" && tracks != nil && !slices.Contains(tracks, track) {
-			r.fail(e.key, fmt.Sprintf("%s with track %s", key, join(tracks)), "%s has no meaning with track %s", key, track)
+			r.fail(e.key, "track "+join(tracks), "%s does not apply to track %s", key, track)
 			continue
 		}
 		r.condition(key, e.value, track, &m)
@@ -68,7 +67,7 @@ func (r *reader) when(n *yaml.Node, track Track) Match {
 	return m
 }
 
-// tracksOf are the trackers that a condition makes sense with; nil: all.
+// tracksOf lists the trackers that a condition applies to; nil: all.
 func tracksOf(key string) []Track {
 	if tracks, ok := onlyFor[key]; ok {
 		return tracks
@@ -143,7 +142,7 @@ func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
 		}
 	}
 	if len(m.Syscall) > 0 && !slices.ContainsFunc(m.Syscall, func(nr int) bool { return !slices.Contains(m.NotSyscall, nr) }) {
-		r.fail(keys["not_syscall"].key, "leave at least one call", "not_syscall takes away every call of syscall")
+		r.fail(keys["not_syscall"].key, "at least one remaining call", "not_syscall excludes every call of syscall")
 	}
 	if len(m.Thread) == 1 && m.Thread[0] == KernelThread {
 		if e, ok := keys["syscall"]; ok {
@@ -161,8 +160,8 @@ func scalars(n *yaml.Node) []*yaml.Node {
 	return []*yaml.Node{n}
 }
 
-// globs reads a list of globs of at most most bytes. check, if not nil, says
-// whether a glob is good, and has told why if not.
+// globs reads a list of globs of at most most bytes. check, if not nil, reports
+// whether a glob is valid, and records why not.
 func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string, check func(v *yaml.Node, glob string) bool) []string {
 	var globs []string
 	for _, v := range r.list(n, what) {
@@ -170,13 +169,13 @@ func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string, chec
 		switch {
 		case !ok:
 		case strings.ContainsAny(s, "[]{}"):
-			r.fail(v, "* and ?; a ? also stands for a bracket itself", "%s %q holds a bracket", what, cut(s))
+			r.fail(v, "the wildcards * and ?; ? also matches a bracket", "%s %q contains a bracket", what, cut(s))
 		case len(s) > most:
 			r.fail(v, fmt.Sprintf("at most %d bytes%s", most, tooLong), "%s %q is too long", what, cut(s))
 		case strings.ContainsRune(s, 0):
-			r.fail(v, "text without a NUL", "%s %q holds a NUL", what, cut(s))
+			r.fail(v, "a string without a NUL", "%s %q contains a NUL", what, cut(s))
 		case slices.Contains(globs, s):
-			r.fail(v, "each once", "%s is listed twice", cut(s))
+			r.fail(v, "each value once", "duplicate value %s", cut(s))
 		case check == nil || check(v, s):
 			globs = append(globs, s)
 		}
@@ -185,10 +184,10 @@ func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string, chec
 }
 
 func (r *reader) comms(n *yaml.Node, what string) []string {
-	return r.globs(n, what, maxCommLen, ", as the kernel keeps of a task's name; end it with *", func(v *yaml.Node, _ string) bool {
+	return r.globs(n, what, maxCommLen, " (the kernel truncates task names); use * for a prefix", func(v *yaml.Node, _ string) bool {
 		r.commGlobs++
 		if r.commGlobs == MaxCommGlobs+1 {
-			r.fail(v, fmt.Sprintf("%d comm globs, all rules together", MaxCommGlobs), "too many comm globs")
+			r.fail(v, fmt.Sprintf("at most %d in all rules", MaxCommGlobs), "too many comm globs")
 		}
 		return true
 	})
@@ -208,26 +207,26 @@ func (r *reader) cgroups(n *yaml.Node, what string) []string {
 func (r *reader) devices(n *yaml.Node, what string) []string {
 	r.verdictList(n, "device")
 	return r.globs(n, what, maxDeviceLen, "", func(v *yaml.Node, glob string) bool {
-		here := r.host.Devices()
+		here := r.machine.Devices()
 		switch {
 		case strings.HasPrefix(glob, "/dev/"):
 			r.fail(v, strings.TrimPrefix(glob, "/dev/")+", the name without /dev/", "%s %q is a path", what, cut(glob))
 			return false
 		case !strings.ContainsAny(glob, "*?") && !slices.Contains(here, glob):
 			names := slices.Sorted(slices.Values(here))
-			r.fail(v, strings.Join(names, ", ")+", or a glob for disks to come", "%s", r.unknown("device", glob, names))
+			r.fail(v, strings.Join(names, ", ")+", or a glob", "%s", r.unknown("device", glob, names))
 			return false
 		}
 		return r.verdict(v, "device", glob)
 	})
 }
 
-// verdictList counts the conditions that the daemon decides, and verdict the
-// different globs in them: each has a bit in what the kernel side is told.
+// verdictList counts the conditions that the daemon evaluates, and verdict the
+// different globs in them: each has a bit in the kernel side's tables.
 func (r *reader) verdictList(n *yaml.Node, kind string) {
 	r.lists[kind]++
 	if r.lists[kind] == MaxVerdicts+1 {
-		r.fail(n, fmt.Sprintf("%d, all rules together", MaxVerdicts), "too many %s conditions", kind)
+		r.fail(n, fmt.Sprintf("at most %d in all rules", MaxVerdicts), "too many %s conditions", kind)
 	}
 }
 
@@ -238,7 +237,7 @@ func (r *reader) verdict(v *yaml.Node, kind, glob string) bool {
 		r.verdicts[kind] = seen
 	}
 	if !seen[glob] && len(seen) == MaxVerdicts {
-		r.fail(v, fmt.Sprintf("%d different %s globs, all rules together", MaxVerdicts, kind), "too many %s globs", kind)
+		r.fail(v, fmt.Sprintf("at most %d different ones in all rules", MaxVerdicts), "too many %s globs", kind)
 	}
 	seen[glob] = true
 	return true
@@ -254,9 +253,9 @@ func (r *reader) uids(n *yaml.Node, what string) []uint32 {
 		if v.Kind != yaml.ScalarNode || v.Tag != "!!str" || v.Value == "" {
 			return r.number(v, what, 0, maxUID)
 		}
-		uid, err := r.host.LookupUser(v.Value)
+		uid, err := r.machine.LookupUser(v.Value)
 		if err != nil {
-			r.fail(v, "a user of this machine, or a user id", "unknown user %q", cut(v.Value))
+			r.fail(v, "an existing user, or a user id", "unknown user %q", cut(v.Value))
 			return 0, false
 		}
 		return uint64(uid), true
@@ -270,7 +269,7 @@ func (r *reader) ids(n *yaml.Node, what string, read func(*yaml.Node) (uint64, b
 		switch {
 		case !ok || id > math.MaxUint32:
 		case slices.Contains(ids, uint32(id)):
-			r.fail(v, "each once", "%s is listed twice", cut(v.Value))
+			r.fail(v, "each value once", "duplicate value %s", cut(v.Value))
 		default:
 			ids = append(ids, uint32(id))
 		}
@@ -282,25 +281,25 @@ func (r *reader) ids(n *yaml.Node, what string, read func(*yaml.Node) (uint64, b
 // addMembers counts the pids, uids, system calls, irqs and CPUs of all conditions.
 func (r *reader) addMembers(n *yaml.Node, what string, count int) {
 	if r.members <= MaxMembers && r.members+count > MaxMembers {
-		r.fail(n, fmt.Sprintf("%d pids, uids, system calls, irqs and CPUs, all rules together", MaxMembers), "too many values, with those of %s", what)
+		r.fail(n, fmt.Sprintf("at most %d pids, uids, system calls, irqs and CPUs in all rules", MaxMembers), "too many values in %s", what)
 	}
 	r.members += count
 }
 
-// syscalls reads names of system calls, and globs over them.
+// syscalls reads names of system calls, and globs.
 func (r *reader) syscalls(n *yaml.Node, what string, track Track) []int {
 	var nrs []int
 	elsewhere := false
 	names := r.globs(n, what, maxCallLen, "", nil)
 	values := scalars(n)
 	if len(names) < len(values) {
-		return nil // told already
+		return nil // already reported
 	}
 	before := len(r.errs)
 	for i, v := range values {
 		got, known := syscallMatches(names[i])
 		if !known {
-			r.fail(v, "names of system calls as in syscalls(2), and globs over them", "%s", r.unknown("system call", names[i], knownCalls()))
+			r.fail(v, "system calls as in syscalls(2), or globs", "%s", r.unknown("system call", names[i], knownCalls()))
 			continue
 		}
 		elsewhere = elsewhere || len(got) == 0

@@ -14,15 +14,15 @@ func newCheck(c *cli) *cobra.Command {
 	var load bool
 	cmd := &cobra.Command{
 		Use:   "check PATH…",
-		Short: "Validate rule files, and with --load try them on this kernel",
-		Long: `Validate rule files and directories of them. Each mistake is one line on standard
+		Short: "Validate rule files (with --load, also on this kernel)",
+		Long: `Validate rule files and directories of rule files. Each error is one line on standard
 error: file:line:column, what is wrong, what is allowed.
 
-Exit status: 0 all good, 1 not.`,
+Exit status: 0 all rules are valid, 1 otherwise.`,
 		Example: "  tailcam check /etc/tailcam/rules.d\n  sudo tailcam check --load my-rule.yaml",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			if len(paths) == 0 {
-				return fmt.Errorf("check what? name rule files or directories of them: see %q", cmd.CommandPath()+" --help")
+				return fmt.Errorf("missing argument: PATH: %s", seeHelp(cmd))
 			}
 			return c.check(cmd.Context(), paths, load)
 		},
@@ -32,11 +32,11 @@ Exit status: 0 all good, 1 not.`,
 }
 
 func (c *cli) check(ctx context.Context, paths []string, load bool) error {
-	list, err := c.do.loadRules(paths)
+	list, err := c.deps.loadRules(paths)
 	if err != nil {
-		// Each line begins with its place, also a single one.
-		c.complainLines(err)
-		return errTold
+		// Each line begins with its position, even a single one.
+		c.printErrorLines(err)
+		return errReported
 	}
 	if load {
 		if err := c.checkLoad(ctx, list); err != nil {
@@ -61,14 +61,11 @@ func (c *cli) check(ctx context.Context, paths []string, load bool) error {
 		}
 	}
 	t.Print(c.out, "")
-	how := fmt.Sprintf("%d rule", len(list))
-	if len(list) != 1 {
-		how += "s"
-	}
+	done := ""
 	if load {
-		how += " loaded and attached on this kernel, and taken off again"
+		done = ", loaded and attached on this kernel, then detached"
 	}
-	c.out.Printf("%s %s\n", c.out.Paint(term.Green, "all good:"), how)
+	c.out.Printf("%s %s%s\n", c.out.Paint(term.Green, "ok:"), plural(len(list), "rule"), done)
 	return nil
 }
 
@@ -76,7 +73,7 @@ func (c *cli) checkLoad(ctx context.Context, list []rules.Rule) error {
 	if _, err := checkPrivileges(); err != nil {
 		return fmt.Errorf("check --load: %w", err)
 	}
-	progress := c.err.Progress("loading the rules into the kernel")
+	progress := c.err.Progress("loading rules into the kernel")
 	defer progress.Done()
-	return c.do.checkLoad(ctx, list)
+	return c.deps.checkLoad(ctx, list)
 }

@@ -24,42 +24,42 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What a person gets wrong is told in one line that says what to do.
-func TestMistakes(t *testing.T) {
+// A user error is one line that says what to do.
+func TestErrors(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.sock")
 	for _, c := range []struct {
 		args string
 		want string
 	}{
-		{"evnets", `tailcam: unknown verb "evnets": did you mean "events"? see "tailcam --help"`},
-		{"frobnicate", `tailcam: unknown verb "frobnicate": see "tailcam --help"`},
+		{"evnets", `tailcam: unknown command "evnets": did you mean "events"? see "tailcam --help"`},
+		{"frobnicate", `tailcam: unknown command "frobnicate": see "tailcam --help"`},
 		{"status --foo", `tailcam: unknown flag: --foo: see "tailcam status --help"`},
 		{"status -x", `tailcam: unknown shorthand flag: 'x' in -x: see "tailcam status --help"`},
-		{"status now", `tailcam: "tailcam status" takes no arguments, but got "now": see "tailcam status --help"`},
-		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: allowed are text and json: see "tailcam status --help"`},
-		{"wait --timeout -1s", `tailcam: --timeout -1s: it cannot be negative; 0 waits for ever`},
-		{"list events --for 2h", `tailcam: --for 2h0m0s: allowed is a time from 0s (do not measure) to 1m0s`},
-		{"list", `tailcam: list what? rules, probes, events or snapshots: see "tailcam list --help"`},
-		{"list rule", `tailcam: unknown verb "rule": did you mean "rules"? see "tailcam list --help"`},
-		{"snapshots", `tailcam: do what with snapshots? list, show, rm, prune or verify: see "tailcam snapshots --help"`},
-		{"snapshots remove", `tailcam: unknown verb "remove": see "tailcam snapshots --help"`},
-		{"snapshots rm", `tailcam: remove which? name ids: see "tailcam snapshots list"`},
-		{"snapshots prune --dir /", `tailcam: keep what? name --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --keep-count 0", `tailcam: invalid argument "0" for "--keep-count" flag: allowed is a number from 1: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --keep-bytes 1G", `tailcam: invalid argument "1G" for "--keep-bytes" flag: allowed is a number of bytes, KiB, MiB, GiB or TiB: 512MiB: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --older-than 7", `tailcam: invalid argument "7" for "--older-than" flag: allowed is a time with its unit: 90m, 36h, 7d: see "tailcam snapshots prune --help"`},
-		{"snapshots list --dir /no/such --socket " + none, `tailcam: there is no directory /no/such: name the one of your snapshots by --dir`},
-		{"snapshots verify --dir /no/such", `tailcam: there is no directory /no/such: name the one of your snapshots by --dir`},
-		{"snapshots show a b", `tailcam: "tailcam snapshots show" takes at most 1, but got "b", too: see "tailcam snapshots show --help"`},
-		{"export", `tailcam: export wants one snapshot, its directory or its id: see "tailcam snapshots list"`},
-		{"export ./x", `tailcam: --format is missing: one of ctf, perfetto, folded, svg, text, json`},
-		{"export ./x --format pdf", `tailcam: --format pdf: allowed are ctf, perfetto, folded, svg, text, json`},
-		{"export ./x --format svg --time wall", `tailcam: --time wall: allowed are outliers, oncpu, offcpu`},
-		{"export ./x --format json --before -1s", `tailcam: --before -1s: it cannot be negative; leave it out for all that there is`},
+		{"status now", `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
+		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: must be text or json: see "tailcam status --help"`},
+		{"wait --timeout -1s", `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
+		{"list events --for 2h", `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
+		{"list", `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
+		{"list rule", `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
+		{"snapshots", `tailcam: missing command: list, show, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots remove", `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
+		{"snapshots rm", `tailcam: missing argument: ID: see "tailcam snapshots list"`},
+		{"snapshots prune --dir /", `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-count 0", `tailcam: invalid argument "0" for "--keep-count" flag: must be a positive number: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-bytes 1G", `tailcam: invalid argument "1G" for "--keep-bytes" flag: must be a size in bytes, KiB, MiB, GiB or TiB, such as 512MiB: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --older-than 7", `tailcam: invalid argument "7" for "--older-than" flag: must be a duration with a unit, such as 90m, 36h or 7d: see "tailcam snapshots prune --help"`},
+		{"snapshots list --dir /no/such --socket " + none, `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
+		{"snapshots verify --dir /no/such", `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
+		{"snapshots show a b", `tailcam: "tailcam snapshots show" takes at most 1 argument, got 2: see "tailcam snapshots show --help"`},
+		{"export", `tailcam: missing argument: DIR|ID: see "tailcam export --help"`},
+		{"export ./x", `tailcam: missing flag: --format (one of ctf, perfetto, folded, svg, text, json)`},
+		{"export ./x --format pdf", `tailcam: invalid --format pdf: must be one of ctf, perfetto, folded, svg, text, json`},
+		{"export ./x --format svg --time wall", `tailcam: invalid --time wall: must be one of outliers, oncpu, offcpu`},
+		{"export ./x --format json --before -1s", `tailcam: invalid --before -1s: must not be negative (default: all)`},
 		{"export /no/such --format json", `tailcam: read snapshot: stat /no/such: no such file or directory`},
-		{"check", `tailcam: check what? name rule files or directories of them: see "tailcam check --help"`},
-		{"status --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
-		{"events -f --socket " + none, `tailcam: is not running on ` + none + `: start it with "sudo tailcam run"`},
+		{"check", `tailcam: missing argument: PATH: see "tailcam check --help"`},
+		{"status --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
+		{"events -f --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
 		{"check /no/such/file", `/no/such/file: cannot open: no such file or directory`},
 	} {
 		status, stdout, stderr := invoke(t, strings.Fields(c.args)...)
@@ -78,15 +78,15 @@ RULE    TRACK   THRESHOLD       SEEN  OUTLIERS   WORST  SUPPRESSED  LOST  SKIPPE
 wakeup  wakeup        5ms  1,234,567         2  9.00ms           1     0        0
 disk    block        50ms          0         0       -           0     4        5  inactive: no hook block_rq_issue
 
-recorder perf, 4.0MiB in all
-records sched, throttle
-not fexit:throttle_cfs_rq: refused
-CPU  COVERS  EVENTS/S  BYTES/EVENT  LASTS AT THAT RATE  RECORDS  LOST
-  0   5.00s     1,200           80               4.00s    9,000     1
-  1   1m01s         3           80              26m40s       12     0
+recorder perf, 4.0MiB total
+recording sched, throttle
+not recording fexit:throttle_cfs_rq: refused
+CPU  COVERAGE  EVENTS/S  BYTES/EVENT  MAX COVERAGE  RECORDS  LOST
+  0     5.00s     1,200           80         4.00s    9,000     1
+  1     1m01s         3           80        26m40s       12     0
 
-losses none by ring_full, connection_refused, stream_refused
-LOSS        OF      COUNT  TO STOP IT
+losses (zero: ring_full, connection_refused, stream_refused)
+LOSS        SOURCE  COUNT  ADVICE
 table_full  wakeup  1,234  raise tracker.pending
 
 snapshots 1, 4.0KiB in /no/such/snapshots, 2 failed: see the daemon's log
@@ -108,10 +108,10 @@ func TestList(t *testing.T) {
 wakeup  wakeup        5ms  wakeup.yaml:2
 disk    block        50ms  disk.yaml:2    inactive: no hook block_rq_issue
 `,
-		// Not to be read from here, so the daemon tells.
-		"snapshots": `SNAPSHOT  TIME                     RULE              DELAY  TASK  BLAME    SIZE
-a         2026-11-20 23:15:02.123  wakeup           9.00ms               4.0KiB
-b         2026-11-20 23:15:02.123  by hand because       -               1.0MiB
+		// The directory does not exist here, so the daemon is asked.
+		"snapshots": `SNAPSHOT  TIME                     RULE             DELAY  TASK  BLAME    SIZE
+a         2026-11-20 23:15:02.123  wakeup          9.00ms               4.0KiB
+b         2026-11-20 23:15:02.123  manual because       -               1.0MiB
 2 snapshots, 1.0MiB in /no/such/snapshots
 `,
 	} {
@@ -129,7 +129,7 @@ b         2026-11-20 23:15:02.123  by hand because       -               1.0MiB
 func TestEvents(t *testing.T) {
 	f, socket := serve(t)
 	status, stdout, stderr := invoke(t, "events", "--socket", socket)
-	if status != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no outlier yet") {
+	if status != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no outliers yet") {
 		t.Errorf("none yet: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	caught := outlier("wakeup", 48.2e6)
@@ -166,7 +166,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("json: %s\nwant it to begin with\n%s", stdout, first)
 	}
 	status, _, stderr = invoke(t, "events", "--rule", "nosuch", "--socket", socket)
-	if status != exitError || stderr != "tailcam: no rule \"nosuch\": the daemon has wakeup, disk\n" {
+	if status != exitError || stderr != "tailcam: unknown rule \"nosuch\": the daemon has wakeup, disk\n" {
 		t.Errorf("unknown rule: status %d, stderr %q", status, stderr)
 	}
 }
@@ -175,7 +175,7 @@ func TestWait(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
 	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
-	if status != exitNothing || stdout != "" || stderr != "tailcam: nothing came in time: no outlier within 1ms\n" {
+	if status != exitTimeout || stdout != "" || stderr != "tailcam: timed out: no outlier within 1ms\n" {
 		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	go func() {
@@ -215,7 +215,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := invoke(t, "check", good)
-	if status != exitOK || stderr != "" || !strings.Contains(stdout, "one   wakeup        5ms  "+good+":2") || !strings.Contains(stdout, "all good: 1 rule\n") {
+	if status != exitOK || stderr != "" || !strings.Contains(stdout, "one   wakeup        5ms  "+good+":2") || !strings.Contains(stdout, "ok: 1 rule\n") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, stderr = invoke(t, "check", good, bad)
@@ -224,7 +224,7 @@ func TestCheck(t *testing.T) {
 	}
 	for line := range strings.Lines(stderr) {
 		if !strings.HasPrefix(line, bad+":") {
-			t.Errorf("line %q does not begin with the place", line)
+			t.Errorf("line %q does not begin with the position", line)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheckCapabilities(t *testing.T) {
 	const all = 1<<capBPF | 1<<capPerfmon | 1<<capSyslog | 1<<capIPCLock | 1<<capSysPtrace
 	for _, c := range []struct {
 		have    uint64
@@ -252,16 +252,16 @@ func TestJudge(t *testing.T) {
 		{have: all},
 		{have: 1<<capBPF | 1<<capPerfmon, without: 3},
 		{have: 1<<capSysAdmin | 1<<capSyslog, without: 2},
-		{have: 1 << capBPF, err: "needs root, or the capabilities CAP_BPF and CAP_PERFMON (CAP_PERFMON missing): use sudo"},
-		{root: true, err: "root lacks CAP_BPF and CAP_PERFMON here: if this is a container, start it with them (or --privileged)"},
+		{have: 1 << capBPF, err: "needs root, or the capabilities CAP_BPF and CAP_PERFMON (missing: CAP_PERFMON): use sudo"},
+		{root: true, err: "missing CAP_BPF, CAP_PERFMON although running as root: in a container, add them or use --privileged"},
 	} {
-		without, err := judge(c.have, c.root)
+		without, err := checkCapabilities(c.have, c.root)
 		got := ""
 		if err != nil {
 			got = err.Error()
 		}
 		if got != c.err || len(without) != c.without {
-			t.Errorf("judge(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
+			t.Errorf("checkCapabilities(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
 		}
 	}
 	if have, err := effective("Name:\tx\nCapInh:\t0\nCapEff:\t000001ffffffffff\n"); err != nil || have != 1<<41-1 {
@@ -284,20 +284,20 @@ func TestOutputFails(t *testing.T) {
 		if line[0] != "version" {
 			line = append(line, "--socket", socket)
 		}
-		status := execute(context.Background(), newCLI(full, &stderr, testParts()), line)
+		status := execute(context.Background(), newCLI(full, &stderr, testDeps()), line)
 		if want := "tailcam: write output: write /dev/full: no space left on device\n"; status != exitError || stderr.String() != want {
 			t.Errorf("%s: status %d, stderr %q", args, status, stderr.String())
 		}
 	}
 }
 
-func TestLossIsTold(t *testing.T) {
+func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	c := newCLI(&stdout, &stderr, parts{})
+	c := newCLI(&stdout, &stderr, deps{})
 	if err := c.printEvent(api.Event{Lost: 1200}, false); err != nil {
 		t.Fatal(err)
 	}
-	if want := "tailcam: 1,200 outliers are not shown: this reader is slower than they come\n"; stdout.Len() > 0 || stderr.String() != want {
+	if want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"; stdout.Len() > 0 || stderr.String() != want {
 		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
 	}
 }
@@ -317,27 +317,27 @@ func TestListEvents(t *testing.T) {
 		err         error
 		out, stderr string
 	}{
-		{measured, nil, `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
-sched                                         100      1000    0.010%  recorded by default
-         sched_switch                         100      1000    0.010%
-         tailcam_steal                                                 counted with sched_switch
-reclaim                                         -         0         -  recorded by default
-         mm_compaction_begin                    -         0         -
-memory                                          -         0         -  only if recorder.events names it; includes reclaim
-         x86_exceptions_page_fault_user                                not here: this kernel has no tracepoint page_fault_user
+		{measured, nil, `GROUP    EVENT                           NS/EVENT  EVENTS/S     CPU
+sched                                         100      1000  0.010%  recorded by default
+         sched_switch                         100      1000  0.010%
+         tailcam_steal                                               included in sched_switch
+reclaim                                         -         0       -  recorded by default
+         mm_compaction_begin                    -         0       -
+memory                                          -         0       -  off by default; includes reclaim
+         x86_exceptions_page_fault_user                              unavailable: this kernel has no tracepoint page_fault_user
 `, ""},
-		{list, fmt.Errorf("%w: EPERM", eventcost.ErrPrivilege), `GROUP    EVENT                           NS/EVENT  EVENTS/S  OF A CPU
-sched                                                                  recorded by default
+		{list, fmt.Errorf("%w: EPERM", eventcost.ErrPrivilege), `GROUP    EVENT                           NS/EVENT  EVENTS/S  CPU
+sched                                                             recorded by default
          sched_switch
          tailcam_steal
-reclaim                                                                recorded by default
+reclaim                                                           recorded by default
          mm_compaction_begin
-memory                                                                 only if recorder.events names it; includes reclaim
-         x86_exceptions_page_fault_user                                not here: this kernel has no tracepoint page_fault_user
+memory                                                            off by default; includes reclaim
+         x86_exceptions_page_fault_user                           unavailable: this kernel has no tracepoint page_fault_user
 `, "tailcam: not measured: it needs root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN: EPERM\n"},
 	} {
 		var asked time.Duration
-		p := parts{events: func(_ context.Context, length time.Duration) ([]eventcost.Event, error) {
+		p := deps{events: func(_ context.Context, length time.Duration) ([]eventcost.Event, error) {
 			asked = length
 			return test.list, test.err
 		}}
@@ -352,7 +352,7 @@ memory                                                                 only if r
 	}
 }
 
-// trimmed cuts blanks from the ends of lines.
+// trimmed removes spaces from the ends of lines.
 func trimmed(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
@@ -362,7 +362,7 @@ func trimmed(s string) string {
 }
 
 func TestListProbes(t *testing.T) {
-	p := parts{probes: func() ([]tracker.Probe, error) {
+	p := deps{probes: func() ([]tracker.Probe, error) {
 		return []tracker.Probe{
 			{Name: "tp_btf:sched_switch", Trackers: []rules.Track{rules.Wakeup, rules.OffCPU}, Groups: []string{"sched"}, Available: true},
 			{Name: "tp_btf:nosuch", Groups: []string{"irq"}, Reason: "this kernel has no tracepoint nosuch"},
@@ -370,16 +370,16 @@ func TestListProbes(t *testing.T) {
 	}}
 	var stdout, stderr bytes.Buffer
 	status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{"list", "probes"})
-	want := `HOOK                 HERE  USED BY
-tp_btf:sched_switch  yes   wakeup, offcpu, recorder
-tp_btf:nosuch        no    recorder                  this kernel has no tracepoint nosuch
+	want := `HOOK                 AVAILABLE  USED BY
+tp_btf:sched_switch  yes        wakeup, offcpu, recorder
+tp_btf:nosuch        no         recorder                  this kernel has no tracepoint nosuch
 `
 	if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
 		t.Errorf("status %d, stderr %q\n%s", status, stderr.String(), diff)
 	}
 }
 
-// Interrupted: what only ends that way is fine, what was not done is an error.
+// An interrupt is the normal end of events -f, and an error of wait.
 func TestInterrupted(t *testing.T) {
 	f, socket := serve(t)
 	for verb, want := range map[string]int{"events -f": exitOK, "wait": exitError} {
@@ -389,7 +389,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}()
 		var stdout, stderr bytes.Buffer
-		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(verb), "--socket", socket))
+		status := execute(ctx, newCLI(&stdout, &stderr, testDeps()), append(strings.Fields(verb), "--socket", socket))
 		text := map[int]string{exitOK: "", exitError: "tailcam: interrupted\n"}[want]
 		if status != want || stdout.Len() > 0 || stderr.String() != text {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", verb, status, stdout.String(), stderr.String())
@@ -397,8 +397,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What was shown in part is shown once more, but only what is new; to programs
-// the whole object is.
+// When a partial outlier is completed, text shows what is new, JSON the whole object.
 func TestEventsCompleted(t *testing.T) {
 	f, socket := serve(t)
 	part := outlier("wakeup", 48.2e6)
@@ -429,7 +428,7 @@ func TestEventsCompleted(t *testing.T) {
 			cancel()
 		}()
 		var stdout, stderr bytes.Buffer
-		status := execute(ctx, newCLI(&stdout, &stderr, testParts()), append(strings.Fields(args), "--socket", socket))
+		status := execute(ctx, newCLI(&stdout, &stderr, testDeps()), append(strings.Fields(args), "--socket", socket))
 		cancel()
 		if want == "" {
 			if n := isJSONLines(t, stdout.String()); n != 2 || strings.Count(stdout.String(), `"id":"run-1"`) != 2 || !strings.Contains(stdout.String(), `"completed":true`) {

@@ -13,26 +13,26 @@ import (
 func newDemo(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Provoke one real latency of each kind and show what is caught (needs root)",
-		Long: `Provoke one real latency of each kind on this machine, with known start and
-length: a wake-up behind a real-time hog, an uninterruptible sleep, a slow system
-call and a slow block request. Show what was caught, injected against reported.
-It takes some seconds, needs and disturbs no daemon, and leaves nothing behind
-but its snapshots, also when interrupted.
+		Short: "Inject one latency of each kind and show what is caught (needs root)",
+		Long: `Inject one real latency of each kind on this machine, with known start and
+length: a wake-up delayed by a real-time task, an uninterruptible sleep, a slow
+system call and a slow block request. Then compare injected and reported delays.
+This takes a few seconds, needs no daemon, does not disturb a running one, and
+leaves nothing behind but its snapshots, even if interrupted.
 
-Exit status: 0 all were caught with the delay that was injected, 1 not.`,
+Exit status: 0 every latency was caught with its injected delay, 1 otherwise.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
-				return errors.New("demo: needs root, for it provokes latencies with real-time tasks and a slow disk: use sudo")
+				return errors.New("demo: needs root to create real-time tasks and a slow disk: use sudo")
 			}
 			if _, err := checkPrivileges(); err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}
-			return c.do.demo(cmd.Context(), c)
+			return c.deps.demo(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "", "`directory` in which the snapshots of the latest demos stay (default "+demo.DefaultDir+")")
+	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "", "`directory` for the snapshots of the latest demos (default "+demo.DefaultDir+")")
 	c.addOutput(cmd)
 	return cmd
 }

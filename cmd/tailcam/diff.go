@@ -18,18 +18,13 @@ func newDiff(c *cli) *cobra.Command {
 	var outliers []int
 	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "How the time of two snapshots differs",
-		Long: `Put the parts of two outliers side by side: what is new in B, longer, shorter, or
-gone. A and B are ids, directories of snapshots, or files like explain.json. Of
-several outliers the slowest is taken. Tasks are compared by their names, as their
-numbers differ from run to run.`,
-		Example: "  tailcam diff 20261121T013004 20261121T094512\n  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("diff wants two snapshots: see %q", cmd.CommandPath()+" --help")
-			}
-			return nil
-		},
+		Short: "Compare where the time of two snapshots went",
+		Long: `Compare the breakdowns of two outliers side by side: what is new in B, longer,
+shorter, or gone. A and B are snapshot ids, snapshot directories, or files such as
+explain.json. If a snapshot has several outliers, the slowest is compared. Tasks
+are matched by name, because their ids differ from run to run.`,
+		Example:           "  tailcam diff 20261121T013004 20261121T094512\n  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
+		Args:              exactArgs("A", "B"),
 		ValidArgsFunction: c.completeDirs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sides [2]catalog.Side
@@ -42,7 +37,7 @@ numbers differ from run to run.`,
 				case 2:
 					n = outliers[i]
 				default:
-					return errors.New("--outlier: allowed are one number for both, or two: 1,3")
+					return errors.New("invalid --outlier: must be one number, or two such as 1,3")
 				}
 				side, err := c.side(cmd, args[i], n)
 				if err != nil {
@@ -58,7 +53,7 @@ numbers differ from run to run.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntSliceVar(&outliers, "outlier", nil, "compare these of several, `numbers` from 1: of both, or A,B")
+	cmd.Flags().IntSliceVar(&outliers, "outlier", nil, "compare these outliers, `numbers` from 1: one for both sides, or A,B")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
@@ -66,34 +61,34 @@ numbers differ from run to run.`,
 
 // side reads one of the two.
 func (c *cli) side(cmd *cobra.Command, arg string, n int) (catalog.Side, error) {
-	name, report, at, err := c.explained(cmd, arg)
+	name, report, from, err := c.explained(cmd, arg)
 	if err != nil {
 		return catalog.Side{}, err
 	}
 	switch many := len(report.Outliers); {
 	case many == 0:
-		return catalog.Side{}, fmt.Errorf("%s has no outlier: it was taken by hand", name)
+		return catalog.Side{}, fmt.Errorf("%s has no outlier: it was taken manually", name)
 	case n < 0 || n > many:
-		return catalog.Side{}, fmt.Errorf("--outlier %d: %s has %s", n, name, plural(many, "outlier"))
+		return catalog.Side{}, fmt.Errorf("invalid --outlier %d: %s has %s", n, name, plural(many, "outlier"))
 	}
 	s := catalog.NewSide(name, report, n)
-	if at != nil {
-		s.Dir = at.dir
-		if i := s.Outlier - 1; i < len(at.meta.Outliers) {
-			s.Time = &at.meta.Outliers[i].Time
+	if from != nil {
+		s.Dir = from.dir
+		if i := s.Outlier - 1; i < len(from.meta.Outliers) {
+			s.Time = &from.meta.Outliers[i].Time
 		}
 	}
 	return s, nil
 }
 
-// place is the snapshot of a side that is one.
-type place struct {
+// source is the snapshot that a side was read from.
+type source struct {
 	dir  string
 	meta *snapshot.Meta
 }
 
-// explained reads an explanation, or makes it if the snapshot has none.
-func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report, *place, error) {
+// explained reads an explanation, or computes it if the snapshot has none.
+func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report, *source, error) {
 	if strings.HasSuffix(arg, ".json") {
 		data, err := snapshot.ReadFile(arg, 256<<20)
 		if err != nil {
@@ -105,13 +100,13 @@ func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report
 		}
 		return arg, r, nil, nil
 	}
-	dir, err := c.snapshotDir(cmd.Context(), cmd, arg)
+	dir, err := c.findSnapshot(cmd.Context(), cmd, arg)
 	if err != nil {
 		return "", nil, nil, err
 	}
 	m, err := snapshot.ReadMeta(dir)
 	if err != nil {
-		return "", nil, nil, readable(dir, err)
+		return "", nil, nil, dirError(dir, err)
 	}
 	r, err := catalog.ReadReport(dir)
 	if errors.Is(err, catalog.ErrNotExplained) || err == nil && len(r.Outliers) != len(m.Outliers) {
@@ -120,7 +115,7 @@ func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("%s: %w", filepath.Base(dir), err)
 	}
-	return m.ID, r, &place{dir: dir, meta: m}, nil
+	return m.ID, r, &source{dir: dir, meta: m}, nil
 }
 
 func (c *cli) printDiff(d *catalog.Diff) {
@@ -141,7 +136,7 @@ func (c *cli) printDiff(d *catalog.Diff) {
 	c.changeTable("WHERE THE TIME WENT", d, d.Parts)
 	if !sameChanges(d.Parts, d.Roots) {
 		c.out.Printf("\n")
-		c.changeTable("WHAT THAT CAME FROM", d, d.Roots)
+		c.changeTable("ROOT CAUSES", d, d.Roots)
 	}
 }
 
@@ -171,7 +166,7 @@ func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) 
 		t.Cells(term.Cell{Text: term.CauseWords(x.Cause), Style: term.CauseStyle(x.Cause)}, plain(by), lengthCell(x.ANS), lengthCell(x.BNS),
 			changeCell(x.ChangeNS, x.Became), term.Cell{Text: x.Became, Style: changeStyle(x.Became)})
 	}
-	t.Cells(term.Cell{Text: "in all", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS), changeCell(d.ChangeNS, ""))
+	t.Cells(term.Cell{Text: "total", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS), changeCell(d.ChangeNS, ""))
 	t.Print(c.out, "")
 }
 

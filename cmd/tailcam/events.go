@@ -18,17 +18,20 @@ func newEvents(c *cli) *cobra.Command {
 	var stacks bool
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show outliers: those the daemon remembers, or with -f those to come",
-		Long: "Show outliers: those the daemon remembers, or with -f those to come.\n\n" +
-			"With -f an outlier is shown within 250 ms. If its process or its stacks were not known by then, it is marked " +
-			"\"partial\", and told a second time, under the same id and marked \"completed\": -o json prints the whole object, text what is new.",
+		Short: "Show recent outliers, or with -f new ones",
+		Long: `Show the outliers that the daemon remembers (the last 1,000), or with -f new ones.
+
+With -f, an outlier is shown within 250 ms. If its process or stacks are not known
+by then, it is marked "partial" and shown again later with the same id, marked
+"completed". With -o json the second line is the complete object; as text, it
+shows only what is new.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.events(cmd.Context(), opts, stacks)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "with -f and -o json: also a line {\"verdict\": …} once an outlier's snapshot is complete")
-	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "show outliers as they come, until interrupted")
+	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "with -f and -o json, also print {\"verdict\": …} when an outlier's snapshot is complete")
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
 	c.addRule(cmd, &opts.Rule)
 	addStacks(cmd, &stacks)
 	c.addOutput(cmd)
@@ -37,13 +40,13 @@ func newEvents(c *cli) *cobra.Command {
 }
 
 func addStacks(cmd *cobra.Command, stacks *bool) {
-	cmd.Flags().BoolVarP(stacks, "stacks", "v", false, "show stacks too")
+	cmd.Flags().BoolVarP(stacks, "stacks", "v", false, "also show stacks")
 }
 
 func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) error {
 	err := c.showEvents(ctx, opts, stacks)
 	if opts.Follow && errors.Is(err, context.Canceled) {
-		return nil // interrupted: that is how one ends it
+		return nil // the usual way to stop it
 	}
 	return err
 }
@@ -56,7 +59,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 	}
 	defer stream.Close() //nolint:errcheck // only read from
 	if opts.Follow && c.out.Terminal() && c.output == textOutput {
-		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; those of before: tailcam events"))
+		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; for earlier ones: tailcam events"))
 	}
 	shown := false
 	partial := map[string]*tracker.Outlier{} // shown in part, by id
@@ -65,7 +68,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 		switch {
 		case errors.Is(err, io.EOF):
 			if !shown && c.output == textOutput {
-				c.err.Printf("%s\n", c.err.Paint(term.Dim, "no outlier yet; to wait for one: tailcam events -f"))
+				c.err.Printf("%s\n", c.err.Paint(term.Dim, "no outliers yet; to wait for one: tailcam events -f"))
 			}
 			return nil
 		case err != nil:
@@ -78,7 +81,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 				continue
 			}
 			if o.Completed {
-				continue // it was shown before, to others
+				continue // its first part came before this reader
 			}
 			if o.Partial && len(partial) < maxPartial {
 				partial[o.ID] = o
@@ -91,7 +94,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 	}
 }
 
-// maxPartial bounds the outliers that are waited for to be told the rest of.
+// maxPartial bounds the partial outliers whose second part is awaited.
 const maxPartial = 1024
 
 func (c *cli) printEvent(e api.Event, stacks bool) error {
@@ -99,14 +102,14 @@ func (c *cli) printEvent(e api.Event, stacks bool) error {
 		return c.printVerdict(v, stacks)
 	}
 	if e.Outlier == nil {
-		c.err.Printf("%s %s outliers are not shown: this reader is slower than they come\n",
+		c.err.Printf("%s %s outliers were not shown: this client is too slow\n",
 			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
 		return nil
 	}
 	return c.printOutlier(e.Outlier, stacks)
 }
 
-// printVerdict prints what a snapshot says of an outlier that was shown before.
+// printVerdict prints the verdict on an outlier that was shown before.
 func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	if c.output == jsonOutput {
 		return c.printJSON(map[string]*api.Verdict{"verdict": v})
@@ -116,7 +119,7 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 		c.out.Printf("    %s\n", term.Clean(v.Advice))
 	}
 	if err := c.out.Err(); err != nil {
-		return fmt.Errorf("write output: %w", err) // nobody reads on
+		return fmt.Errorf("write output: %w", err) // the reader is gone
 	}
 	return nil
 }
@@ -127,7 +130,7 @@ func (c *cli) printOutlier(o *tracker.Outlier, stacks bool) error {
 	}
 	term.PrintOutlier(c.out, o, stacks)
 	if err := c.out.Err(); err != nil {
-		return fmt.Errorf("write output: %w", err) // nobody reads on
+		return fmt.Errorf("write output: %w", err) // the reader is gone
 	}
 	return nil
 }

@@ -30,26 +30,21 @@ func newExplain(c *cli) *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain DIR|ID",
-		Short: "Tell where the time of a snapshot's outliers went, and who is to blame",
-		Long: `Read a snapshot, and tell for each of its outliers where the time went, to the
-microsecond, whom it waited for, and how that came about: the critical path, drawn
-as a time line with a row for each task. It needs neither root nor the daemon. The
-rules are in docs/explain.md; json is what explain.json holds.`,
+		Short: "Explain where the time of a snapshot's outliers went",
+		Long: `Read a snapshot and explain each of its outliers: where the time went, to the
+microsecond, what it waited for and why. The critical path is drawn as a timeline
+with a row for each task. Needs neither root nor the daemon. The method is described
+in docs/explain.md; json prints the contents of explain.json.`,
 		Example: `  tailcam explain 20261121T013004
   tailcam explain --path /var/lib/tailcam/snapshots/20261121T013004.557441426Z-wakeup-000001
   tailcam explain 20261121T013004 --format svg -O slow.svg`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("explain wants one snapshot, its directory or its id: see \"tailcam snapshots list\"")
-			}
-			return nil
-		},
+		Args:              exactArgs("DIR|ID"),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.output == jsonOutput && !cmd.Flags().Changed("format") {
 				o.format = "json"
 			}
-			dir, err := c.snapshotDir(cmd.Context(), cmd, args[0])
+			dir, err := c.findSnapshot(cmd.Context(), cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -58,12 +53,12 @@ rules are in docs/explain.md; json is what explain.json holds.`,
 	}
 	c.addOutput(cmd)
 	c.addDir(cmd)
-	cmd.Flags().StringVar(&o.format, "format", "text", "`format`: text, svg (a picture), or json")
+	cmd.Flags().StringVar(&o.format, "format", "text", "output `format`: text, svg or json")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "`path` to write, - is the standard output")
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace what is there")
-	cmd.Flags().IntVar(&o.outlier, "outlier", 0, "only this one of several, a `number` from 1")
-	cmd.Flags().BoolVar(&o.path, "path", false, "text: list each step of the critical path, too")
+	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "output `file`, - for standard output")
+	cmd.Flags().BoolVar(&o.force, "force", false, "overwrite an existing file")
+	cmd.Flags().IntVar(&o.outlier, "outlier", 0, "explain only this outlier, a `number` from 1")
+	cmd.Flags().BoolVar(&o.path, "path", false, "with text, also list each step of the critical path")
 	return cmd
 }
 
@@ -71,14 +66,14 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 	switch o.format {
 	case "text", "svg", "json":
 	default:
-		return fmt.Errorf("--format %s: allowed are text, svg and json", o.format)
+		return fmt.Errorf("invalid --format %s: must be text, svg or json", o.format)
 	}
 	r, m, err := catalog.Explain(dir)
 	if err != nil {
-		return readable(dir, err)
+		return dirError(dir, err)
 	}
 	if n := len(r.Outliers); o.outlier < 0 || o.outlier > n {
-		return fmt.Errorf("--outlier %d: the snapshot has %s", o.outlier, plural(n, "outlier"))
+		return fmt.Errorf("invalid --outlier %d: the snapshot has %s", o.outlier, plural(n, "outlier"))
 	}
 	if o.outlier > 0 {
 		r.Outliers = r.Outliers[o.outlier-1 : o.outlier]
@@ -88,7 +83,7 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 		return c.printExplanation(r, m, o)
 	}
 	if st, err := os.Stat(o.out); err == nil && st.Mode().IsRegular() && !o.force {
-		return fmt.Errorf("%s is there already: --force replaces it", o.out)
+		return fmt.Errorf("%s already exists: use --force to overwrite it", o.out)
 	}
 	f, err := os.Create(o.out)
 	if err != nil {
@@ -125,7 +120,7 @@ func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOp
 		}
 	}
 	if len(r.Outliers) == 0 {
-		c.out.Printf("no outlier: the snapshot was taken by hand\n")
+		c.out.Printf("no outlier: the snapshot was taken manually\n")
 	}
 	for _, n := range append(r.Notes, m.Notes...) {
 		c.out.Printf("\n%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(n))

@@ -13,7 +13,7 @@ import (
 )
 
 // What it says is tested in package explain, how it looks in internal/timeline.
-func TestExplainVerb(t *testing.T) {
+func TestExplain(t *testing.T) {
 	dir, ids := ct.Make(t, ct.One{Comm: "<\x1b[2J>"}, ct.One{ByHand: true})
 	byPath := filepath.Join(dir, ids[0])
 	status, text, stderr := invoke(t, "explain", byPath)
@@ -46,16 +46,16 @@ func TestExplainVerb(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, stdout, _ := invoke(t, "explain", filepath.Join(dir, ids[1])); !strings.HasPrefix(stdout, "no outlier: the snapshot was taken by hand\n") {
+	if _, stdout, _ := invoke(t, "explain", filepath.Join(dir, ids[1])); !strings.HasPrefix(stdout, "no outlier: the snapshot was taken manually\n") {
 		t.Errorf("by hand: %q", stdout)
 	}
 	for args, want := range map[string]string{
-		"":                          `explain wants one snapshot, its directory or its id: see "tailcam snapshots list"`,
-		byPath + " --outlier 2":     "--outlier 2: the snapshot has 1 outlier",
-		byPath + " --format png":    "--format png: allowed are text, svg and json",
+		"":                          `missing argument: DIR|ID: see "tailcam explain --help"`,
+		byPath + " --outlier 2":     "invalid --outlier 2: the snapshot has 1 outlier",
+		byPath + " --format png":    "invalid --format png: must be text, svg or json",
 		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",
-		byPath + " -O " + picture:   picture + " is there already: --force replaces it",
-		"/no/such/dir":              "there is no directory /no/such/dir: name the one of your snapshots by --dir",
+		byPath + " -O " + picture:   picture + " already exists: use --force to overwrite it",
+		"/no/such/dir":              "directory /no/such/dir does not exist: set the snapshot directory with --dir",
 		"1999 --dir " + dir:         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"explain"}, strings.Fields(args)...)...)

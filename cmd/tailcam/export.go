@@ -21,32 +21,31 @@ func newExport(c *cli) *cobra.Command {
 	var format, kind string
 	cmd := &cobra.Command{
 		Use:   "export DIR|ID --format FORMAT [-O OUT]",
-		Short: "Turn a snapshot into what other tools open",
-		Long: `Turns a snapshot into what other tools open. It needs neither root nor the daemon,
-and holds no more of a trace in memory than its tasks and CPUs.
+		Short: "Export a snapshot to the format of another tool",
+		Long: `Export a snapshot to the format of another tool. Needs neither root nor the daemon.
 
   perfetto  for https://ui.perfetto.dev and trace_processor: CPUs, threads, interrupts, system
-            calls, disks, the outliers with their stacks and critical paths, and who woke whom
-  ctf       the trace as it is, for babeltrace2, Trace Compass and LTTng's tools: a directory
-  folded    stacks and nanoseconds a line, for flamegraph.pl, inferno and speedscope (--time)
-  svg       the same as a flame graph for a browser: click to zoom, search; nothing else needed
-  text      lines as perf script prints them
-  json      one object an event: time, mono_ns, cpu, tid, event, fields{…}`,
+            calls, disks, wake-ups, and the outliers with their stacks and critical paths
+  ctf       the trace directory, for babeltrace2, Trace Compass and LTTng tools
+  folded    folded stacks with nanoseconds, for flamegraph.pl, inferno and speedscope (see --time)
+  svg       the same as an interactive flame graph for a browser
+  text      lines in the format of perf script
+  json      one object per event: time, mono_ns, cpu, tid, event, fields{…}`,
 		Example: `  tailcam export 20261121T013004 --format perfetto -O slow.perfetto-trace
   tailcam export 20261121T013004 --format svg --time offcpu -O offcpu.svg
   tailcam export 20261121T013004 --format json --before 10ms --after 0s | jq 'select(.event == "sched_switch")'`,
-		Args: cobra.ArbitraryArgs,
+		Args: exactArgs("DIR|ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Format, o.Time = export.Format(format), flame.Kind(kind)
 			for _, name := range []string{"before", "after"} {
 				if d, _ := cmd.Flags().GetDuration(name); d < 0 && cmd.Flags().Changed(name) {
-					return fmt.Errorf("--%s %s: it cannot be negative; leave it out for all that there is", name, d)
+					return fmt.Errorf("invalid --%s %s: must not be negative (default: all)", name, d)
 				}
 			}
-			if err := c.checkExport(args, &o); err != nil {
+			if err := c.checkExport(&o); err != nil {
 				return err
 			}
-			dir, err := c.snapshotDir(cmd.Context(), cmd, args[0])
+			dir, err := c.findSnapshot(cmd.Context(), cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -56,15 +55,15 @@ and holds no more of a trace in memory than its tasks and CPUs.
 	}
 	c.addDir(cmd)
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "", "one of "+oneOf(export.Formats))
-	f.StringVarP(&o.Out, "out", "O", export.Stdout, "`path` to write, - is the standard output; a directory for ctf")
-	f.BoolVar(&o.Force, "force", false, "replace what is there")
-	f.DurationVar(&o.Before, "before", -1, "only so much before the first outlier begins (default all)")
-	f.DurationVar(&o.After, "after", -1, "only so much after the last outlier ends (default all)")
-	f.StringVar(&kind, "time", string(flame.OutlierTime), "folded and svg: time of `what`: "+oneOf(flame.Kinds))
-	f.BoolVar(&o.KeepGoing, "keep-going", false, "of a damaged trace, export what can be read")
+	f.StringVar(&format, "format", "", "output `format`: one of "+oneOf(export.Formats))
+	f.StringVarP(&o.Out, "out", "O", export.Stdout, "output `path`, - for standard output; a directory for ctf")
+	f.BoolVar(&o.Force, "force", false, "overwrite an existing file")
+	f.DurationVar(&o.Before, "before", -1, "export only this `duration` before the first outlier begins (default: all)")
+	f.DurationVar(&o.After, "after", -1, "export only this `duration` after the last outlier ends (default: all)")
+	f.StringVar(&kind, "time", string(flame.OutlierTime), "folded and svg: the `kind` of time: "+oneOf(flame.Kinds))
+	f.BoolVar(&o.KeepGoing, "keep-going", false, "export the readable part of a damaged trace")
 	for _, name := range []string{"before", "after"} {
-		f.Lookup(name).DefValue = "0s" // -1 is no duration to be told of
+		f.Lookup(name).DefValue = "0s" // do not show -1 in the help
 	}
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(texts(export.Formats), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("time", cobra.FixedCompletions(texts(flame.Kinds), cobra.ShellCompDirectiveNoFileComp))
@@ -81,21 +80,19 @@ func texts[T ~string](list []T) []string {
 
 func oneOf[T ~string](list []T) string { return strings.Join(texts(list), ", ") }
 
-// checkExport says what is wrong with a command line.
-func (c *cli) checkExport(args []string, o *export.Options) error {
+// checkExport validates the flags.
+func (c *cli) checkExport(o *export.Options) error {
 	switch {
-	case len(args) != 1:
-		return errors.New("export wants one snapshot, its directory or its id: see \"tailcam snapshots list\"")
 	case o.Format == "":
-		return fmt.Errorf("--format is missing: one of %s", oneOf(export.Formats))
+		return fmt.Errorf("missing flag: --format (one of %s)", oneOf(export.Formats))
 	case !slices.Contains(export.Formats, o.Format):
-		return fmt.Errorf("--format %s: allowed are %s", o.Format, oneOf(export.Formats))
+		return fmt.Errorf("invalid --format %s: must be one of %s", o.Format, oneOf(export.Formats))
 	case !slices.Contains(flame.Kinds, o.Time):
-		return fmt.Errorf("--time %s: allowed are %s", o.Time, oneOf(flame.Kinds))
+		return fmt.Errorf("invalid --time %s: must be one of %s", o.Time, oneOf(flame.Kinds))
 	case o.Out == "":
-		return errors.New("-O is empty: name a file, or - for the standard output")
+		return errors.New("invalid -O \"\": must be a file, or - for standard output")
 	case o.Format == export.Perfetto && o.Out == export.Stdout && c.out.Terminal():
-		return errors.New("perfetto is no text: name a file with -O, or pipe it")
+		return errors.New("perfetto output is binary: write it to a file with -O, or to a pipe")
 	}
 	return nil
 }
@@ -117,13 +114,13 @@ func (c *cli) export(ctx context.Context, dir string, o *export.Options) error {
 	}
 	r, err := export.Run(ctx, dir, c.out, o)
 	if errors.Is(err, trace.ErrDamaged) && o.Format != export.CTF {
-		return fmt.Errorf("%w: --keep-going exports the rest", err)
+		return fmt.Errorf("%w: use --keep-going to export the rest", err)
 	}
 	if err != nil {
 		return err
 	}
 	for _, damage := range r.Damage {
-		c.err.Printf("%s left out: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(damage.Error()))
+		c.err.Printf("%s skipped: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(damage.Error()))
 	}
 	return nil
 }

@@ -117,9 +117,9 @@ func serve(t *testing.T) (f *fake, socket string) {
 	return f, s.Path
 }
 
-// testParts read real rule files and pretend the rest.
-func testParts() parts {
-	p := wiring()
+// testDeps read real rule files and pretend the rest.
+func testDeps() deps {
+	p := newDeps()
 	p.checkLoad = func(context.Context, []rules.Rule) error { return nil }
 	return p
 }
@@ -129,7 +129,7 @@ func invoke(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	t.Setenv("TZ", "UTC")
 	var out, err bytes.Buffer
-	status = execute(context.Background(), newCLI(&out, &err, testParts()), args)
+	status = execute(context.Background(), newCLI(&out, &err, testDeps()), args)
 	if s := out.String() + err.String(); strings.Contains(s, "\x1b") {
 		t.Errorf("%q: an escape sequence, although nothing here is a terminal: %q", args, s)
 	}

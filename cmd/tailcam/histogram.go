@@ -15,14 +15,14 @@ import (
 func newHistogram(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "histogram [RULE|TRACKER]",
-		Short: "Show how long everything took, not only the outliers",
-		Long: `Without an argument, the percentiles of each tracker, and of each rule that asks
-for a histogram (histogram: in its file; a threshold with quantile has one, too).
-With the name of a rule or a tracker, its distribution, and its classes.
+		Short: "Show the distribution of all delays, not only outliers",
+		Long: `Without an argument, show the percentiles of each tracker, and of each rule with a
+histogram (histogram: in its file, or a threshold with quantile). With the name of a
+rule or a tracker, show its distribution and its classes.
 
-Counted are all delays since the daemon started, each in a bucket that is at most
-12.5% wide. Percentiles are as exact as that; the maximum is exact.`,
-		Args: cobra.MaximumNArgs(1),
+All delays since the daemon started are counted, in buckets at most 12.5% wide.
+Percentiles have this precision; the maximum is exact.`,
+		Args: maxArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of := strings.Join(args, "")
 			list, err := c.client().Histograms(cmd.Context(), of)
@@ -43,14 +43,14 @@ Counted are all delays since the daemon started, each in a bucket that is at mos
 
 func (c *cli) printHistograms(list []api.HistogramInfo, bars bool) {
 	if len(list) == 0 {
-		c.out.Printf("no histograms: they are switched off, or no tracker runs\n")
+		c.out.Printf("no histograms: disabled, or no tracker is running\n")
 		return
 	}
 	if bars && list[0].Count > 0 {
 		c.printBars(list[0].Buckets)
 		c.out.Printf("\n")
 	}
-	t := term.NewTable(term.Column{Title: "OF"}, term.Column{Title: "CLASS"}, right("COUNT"), right("P50"), right("P90"),
+	t := term.NewTable(term.Column{Title: "NAME"}, term.Column{Title: "CLASS"}, right("COUNT"), right("P50"), right("P90"),
 		right("P99"), right("P99.9"), right("MAX"), term.Column{})
 	for i := range list {
 		h := &list[i]
@@ -60,7 +60,7 @@ func (c *cli) printHistograms(list []api.HistogramInfo, bars bool) {
 		}
 		undecided := term.Cell{Style: term.Yellow}
 		if h.Undecided > 0 {
-			undecided.Text = term.Count(h.Undecided) + " before the class was known"
+			undecided.Text = term.Count(h.Undecided) + " unclassified"
 		}
 		t.Cells(term.Cell{Text: term.Clean(of), Style: term.Cyan}, plain(term.Clean(h.Class)), plain(term.Count(h.Count)),
 			delayCell(h, h.P50NS), delayCell(h, h.P90NS), delayCell(h, h.P99NS), delayCell(h, h.P999NS), delayCell(h, h.MaxNS), undecided)
@@ -78,7 +78,7 @@ func delayCell(h *api.HistogramInfo, ns uint64) term.Cell {
 // barWidth is that of the longest bar.
 const barWidth = 50
 
-// printBars shows the buckets, those of each power of two together.
+// printBars prints the buckets, one bar per power of two.
 func (c *cli) printBars(buckets []api.BucketInfo) {
 	var octaves [65]uint64
 	first, last, most := 64, 0, uint64(0)
@@ -96,14 +96,14 @@ func (c *cli) printBars(buckets []api.BucketInfo) {
 		n := octaves[i]
 		bar := strings.Repeat("█", int(float64(n)/float64(most)*barWidth))
 		if bar == "" && n > 0 {
-			bar = "▏" // rare, but there: the tail is what matters
+			bar = "▏" // show the tail, however rare
 		}
 		t.Cells(plain(term.Duration(int64(from))), plain(term.Count(n)), term.Cell{Text: bar, Style: term.Cyan})
 	}
 	t.Print(c.out, "")
 }
 
-// thresholdCell is a rule's threshold as it is now.
+// thresholdCell is a rule's current threshold.
 func thresholdCell(r *api.RuleInfo) term.Cell {
 	switch {
 	case r.Adaptive == nil && r.ThresholdNS == 0:
@@ -116,12 +116,12 @@ func thresholdCell(r *api.RuleInfo) term.Cell {
 	return plain("~" + term.Duration(r.ThresholdNS))
 }
 
-// ruleNote is what else there is to say of a rule.
+// ruleNote is the last column of a rule's row.
 func ruleNote(r *api.RuleInfo) term.Cell {
 	if r.Inactive != "" {
 		return term.Cell{Text: "inactive: " + term.Clean(r.Inactive), Style: term.Yellow}
 	}
-	notes := liveNotes(r)
+	notes := runtimeNotes(r)
 	if r.Adaptive != nil {
 		notes = append(notes, adaptiveNote("", r.Adaptive))
 	}
@@ -131,7 +131,7 @@ func ruleNote(r *api.RuleInfo) term.Cell {
 		if !o.Adaptive.Quiet {
 			now = "~" + term.Duration(o.Adaptive.ThresholdNS)
 		}
-		notes = append(notes, adaptiveNote(fmt.Sprintf("override %d %s: ", o.Place, now), &o.Adaptive))
+		notes = append(notes, adaptiveNote(fmt.Sprintf("override %d %s: ", o.Index, now), &o.Adaptive))
 	}
 	return term.Cell{Text: strings.Join(notes, "; "), Style: term.Dim}
 }
@@ -143,7 +143,7 @@ func adaptiveNote(of string, a *api.AdaptiveInfo) string {
 	return fmt.Sprintf("%s%gx p%g %s of %s samples", of, a.Times, 100*a.Quantile, term.Duration(a.QuantileNS), term.Count(a.Samples))
 }
 
-// configured is a rule's threshold as its file has it.
+// configured is a rule's threshold as written in its file.
 func configured(r *rules.Rule) string {
 	switch {
 	case r.Adaptive != nil:

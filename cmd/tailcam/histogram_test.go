@@ -12,11 +12,11 @@ import (
 func TestHistogram(t *testing.T) {
 	_, socket := serve(t)
 	status, stdout, stderr := invoke(t, "histogram", "--socket", socket)
-	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "OF     CLASS  ") || strings.Count(stdout, "\n") != 5 {
+	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "NAME   CLASS  ") || strings.Count(stdout, "\n") != 5 {
 		t.Errorf("status %d, stderr %q\n%s", status, stderr, stdout)
 	}
 	status, stdout, stderr = invoke(t, "histogram", "disk", "--socket", socket)
-	for _, part := range []string{"FROM", strings.Repeat("█", barWidth) + "\n", "▏\n", "disk  vda", "disk  other", "3ns", "7 before the class was known"} {
+	for _, part := range []string{"FROM", strings.Repeat("█", barWidth) + "\n", "▏\n", "disk  vda", "disk  other", "3ns", "7 unclassified"} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("status %d, stderr %q: no %q in\n%s", status, stderr, part, stdout)
 		}
@@ -26,14 +26,14 @@ func TestHistogram(t *testing.T) {
 		t.Errorf("json: status %d, %s", status, stdout)
 	}
 	status, _, stderr = invoke(t, "histogram", "dusk", "--socket", socket)
-	if status != exitError || stderr != "tailcam: no histogram \"dusk\": there are block, disk\n" {
+	if status != exitError || stderr != "tailcam: no histogram \"dusk\": must be one of block, disk\n" {
 		t.Errorf("unknown: status %d, stderr %q", status, stderr)
 	}
 }
 
 func TestAdaptiveRules(t *testing.T) {
 	a := api.AdaptiveInfo{Quantile: 0.999, Times: 2, MinSamples: 10000, Samples: 500, Quiet: true}
-	r := api.RuleInfo{Adaptive: &a, Overrides: []api.OverrideInfo{{Place: 2, Adaptive: api.AdaptiveInfo{
+	r := api.RuleInfo{Adaptive: &a, Overrides: []api.OverrideInfo{{Index: 2, Adaptive: api.AdaptiveInfo{
 		Quantile: 0.99, Times: 1.5, Samples: 20000, QuantileNS: 2e6, ThresholdNS: 3e6,
 	}}}}
 	got := []string{thresholdCell(&r).Text, ruleNote(&r).Text}

@@ -10,8 +10,8 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// countValue, bytesValue and ageValue are flags for limits: zero is none, and
-// cannot be asked for.
+// countValue, bytesValue and ageValue are flags for limits; zero, no limit, is
+// not a valid argument.
 type (
 	countValue int
 	bytesValue uint64
@@ -30,7 +30,7 @@ func (v *countValue) String() string {
 func (v *countValue) Set(s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return errors.New("allowed is a number from 1")
+		return errors.New("must be a positive number")
 	}
 	*v = countValue(n)
 	return nil
@@ -51,7 +51,7 @@ func (v *bytesValue) String() string {
 func (v *bytesValue) Set(s string) error {
 	n, ok := config.ParseBytes(s)
 	if !ok || n < 1 {
-		return errors.New("allowed is a number of bytes, KiB, MiB, GiB or TiB: 512MiB")
+		return errors.New("must be a size in bytes, KiB, MiB, GiB or TiB, such as 512MiB")
 	}
 	*v = bytesValue(n)
 	return nil
@@ -78,11 +78,11 @@ func (v *ageValue) Set(s string) error {
 		}
 	}
 	if err != nil || d <= 0 {
-		return errors.New("allowed is a time with its unit: 90m, 36h, 7d")
+		return errors.New("must be a duration with a unit, such as 90m, 36h or 7d")
 	}
 	*v = ageValue(d)
 	return nil
 }
 
 // Type implements pflag.Value.
-func (v *ageValue) Type() string { return "time" }
+func (v *ageValue) Type() string { return "duration" }

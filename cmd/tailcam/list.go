@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,12 +15,7 @@ func newList(c *cli) *cobra.Command {
 		Use:   "list",
 		Short: "List rules, probes, events or snapshots",
 		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
-			}
-			return fmt.Errorf("list what? rules, probes, events or snapshots: see %q", cmd.CommandPath()+" --help")
-		},
+		RunE:  runSubcommand("rules, probes, events or snapshots"),
 	}
 	add := func(name, short string, daemon bool, run func(context.Context) error) {
 		sub := &cobra.Command{Use: name, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,8 +27,8 @@ func newList(c *cli) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	add("rules", "The rules that the daemon runs with", true, c.listRules)
-	add("probes", "The kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
+	add("rules", "List the daemon's rules", true, c.listRules)
+	add("probes", "List the kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
 	cmd.AddCommand(newSnapshotsList(c, "snapshots"))
 	cmd.AddCommand(newListEvents(c))
 	return cmd
@@ -60,20 +54,20 @@ func (c *cli) listRules(ctx context.Context) error {
 }
 
 func (c *cli) listProbes(context.Context) error {
-	probes, err := c.do.probes()
+	probes, err := c.deps.probes()
 	if err != nil {
 		return err
 	}
 	if c.output == jsonOutput {
 		return printLines(c, probes)
 	}
-	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "HERE"}, term.Column{Title: "USED BY"}, term.Column{})
+	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "AVAILABLE"}, term.Column{Title: "USED BY"}, term.Column{})
 	for _, p := range probes {
-		here := term.Cell{Text: "yes", Style: term.Green}
+		available := term.Cell{Text: "yes", Style: term.Green}
 		if !p.Available {
-			here = term.Cell{Text: "no", Style: term.Yellow}
+			available = term.Cell{Text: "no", Style: term.Yellow}
 		}
-		t.Cells(plain(p.Name), here, plain(usedBy(&p)), plain(term.Clean(p.Reason)))
+		t.Cells(plain(p.Name), available, plain(usedBy(&p)), plain(term.Clean(p.Reason)))
 	}
 	t.Print(c.out, "")
 	return nil

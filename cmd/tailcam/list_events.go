@@ -15,41 +15,40 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// mostMeasured is how long the machine may be measured at most.
-const mostMeasured = time.Minute
+// maxMeasure is the longest measurement.
+const maxMeasure = time.Minute
 
 func newListEvents(c *cli) *cobra.Command {
 	length := 2 * time.Second
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "What the recorder can record, and what each costs on this machine",
-		Long: `List the groups that recorder.events may hold and the events of each, with how
-many there are a second on this machine now, and how many nanoseconds the kernel
-side takes for one.
+		Short: "List the events that the recorder can record, and their cost on this machine",
+		Long: `List the event groups of recorder.events and their events, with the current rate
+of each on this machine and its cost in nanoseconds.
 
-It records every group for --for, beside a daemon that may run, and has the
-kernel count the time of BPF programs meanwhile (some ten nanoseconds for each
-run of each program). That takes root, or CAP_BPF, CAP_PERFMON and
-CAP_SYS_ADMIN; without, events are listed without numbers. What an empty program
-is said to take is subtracted.`,
+To measure, it records every group for the duration of --for, next to a running
+daemon if there is one, with kernel statistics for BPF programs enabled (some ten
+nanoseconds per program run). This needs root, or CAP_BPF, CAP_PERFMON and
+CAP_SYS_ADMIN; otherwise events are listed without numbers. The cost of an empty
+program is subtracted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if length < 0 || length > mostMeasured {
-				return fmt.Errorf("--for %s: allowed is a time from 0s (do not measure) to %s", length, mostMeasured)
+			if length < 0 || length > maxMeasure {
+				return fmt.Errorf("invalid --for %s: must be between 0s (do not measure) and %s", length, maxMeasure)
 			}
 			return c.listEvents(cmd.Context(), length)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", length, "measure for so long; 0s: do not")
+	cmd.Flags().DurationVar(&length, "for", length, "measurement `duration` (0s: do not measure)")
 	c.addOutput(cmd)
 	return cmd
 }
 
 func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
-	events, err := c.do.events(ctx, length)
+	events, err := c.deps.events(ctx, length)
 	measured := length > 0 && err == nil
 	if errors.Is(err, eventcost.ErrPrivilege) {
-		c.complain(err)
+		c.printError(err)
 		err = nil
 	}
 	if err != nil {
@@ -59,7 +58,7 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 		return printLines(c, events)
 	}
 	t := term.NewTable(term.Column{Title: "GROUP"}, term.Column{Title: "EVENT"}, right("NS/EVENT"), right("EVENTS/S"),
-		right("OF A CPU"), term.Column{})
+		right("CPU"), term.Column{})
 	for i := range events {
 		e := &events[i]
 		if i == 0 || events[i-1].Group != e.Group {
@@ -67,9 +66,9 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 		}
 		note := term.Cell{}
 		if !e.Available {
-			note = term.Cell{Text: "not here: " + term.Clean(e.Reason), Style: term.Yellow}
+			note = term.Cell{Text: "unavailable: " + term.Clean(e.Reason), Style: term.Yellow}
 		} else if e.Cost == nil && measured {
-			note = term.Cell{Text: "counted with " + strings.ReplaceAll(e.Hook, "tp_btf:", ""), Style: term.Dim}
+			note = term.Cell{Text: "included in " + strings.ReplaceAll(e.Hook, "tp_btf:", ""), Style: term.Dim}
 		}
 		ns, rate, share := priceCells(e.Cost)
 		t.Cells(plain(""), plain(e.Event), plain(ns), plain(rate), plain(share), note)
@@ -78,7 +77,7 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// groupRow adds the sum of a group, and whether it is recorded unless told otherwise.
+// groupRow adds the sum of a group, and whether it is recorded by default.
 func (c *cli) groupRow(t *term.Table, events []eventcost.Event, group string) {
 	var sum eventcost.Cost
 	measured := false
@@ -99,7 +98,7 @@ func (c *cli) groupRow(t *term.Table, events []eventcost.Event, group string) {
 	}
 	note := term.Cell{Text: "recorded by default", Style: term.Green}
 	if !slices.Contains(config.Default().Recorder.Events, group) {
-		note = term.Cell{Text: "only if recorder.events names it", Style: term.Dim}
+		note = term.Cell{Text: "off by default", Style: term.Dim}
 	}
 	if group == "memory" {
 		note.Text += "; includes reclaim"

@@ -14,7 +14,7 @@ import (
 func newLogger(w io.Writer, format, level string, color bool) (*zap.Logger, error) {
 	lowest, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("log level %q: allowed are debug, info, warn and error", level)
+		return nil, fmt.Errorf("invalid log level %q: must be debug, info, warn or error", level)
 	}
 	config := zap.NewProductionEncoderConfig()
 	config.TimeKey, config.MessageKey, config.CallerKey = "time", "message", zapcore.OmitKey
@@ -37,7 +37,7 @@ func newLogger(w io.Writer, format, level string, color bool) (*zap.Logger, erro
 		}
 		encoder = zapcore.NewConsoleEncoder(config)
 	default:
-		return nil, fmt.Errorf("log format %q: allowed are json and console", format)
+		return nil, fmt.Errorf("invalid log format %q: must be json or console", format)
 	}
 	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), lowest)
 	return zap.New(core), nil

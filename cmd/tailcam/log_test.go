@@ -37,7 +37,7 @@ func TestLogger(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 	for _, bad := range [][2]string{{"xml", "info"}, {"json", "loud"}} {
-		if _, err := newLogger(&out, bad[0], bad[1], false); err == nil || !strings.Contains(err.Error(), "allowed are") {
+		if _, err := newLogger(&out, bad[0], bad[1], false); err == nil || !strings.Contains(err.Error(), "must be") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -1,5 +1,5 @@
 // Command tailcam is a dashcam for Linux tail latency. This package is its
-// command line: one small file a verb, and wiring.go for what they run.
+// command line: one small file per command; deps.go names what they run.
 package main
 
 import (
@@ -25,5 +25,5 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(execute(ctx, newCLI(os.Stdout, os.Stderr, wiring()), os.Args[1:]))
+	os.Exit(execute(ctx, newCLI(os.Stdout, os.Stderr, newDeps()), os.Args[1:]))
 }

@@ -16,7 +16,7 @@ const (
 	jsonOutput outputFormat = "json"
 )
 
-// String, Set and Type make it a flag that takes nothing else.
+// String implements pflag.Value.
 func (f *outputFormat) String() string { return string(*f) }
 
 // Set implements pflag.Value.
@@ -26,7 +26,7 @@ func (f *outputFormat) Set(s string) error {
 		*f = v
 		return nil
 	}
-	return fmt.Errorf("allowed are %s and %s", textOutput, jsonOutput)
+	return fmt.Errorf("must be %s or %s", textOutput, jsonOutput)
 }
 
 // Type implements pflag.Value.
@@ -34,13 +34,13 @@ func (f *outputFormat) Type() string { return "text|json" }
 
 func (c *cli) addOutput(cmd *cobra.Command) {
 	c.output = textOutput
-	cmd.Flags().VarP(&c.output, "output", "o", "text for people, json for programs: one object a line")
+	cmd.Flags().VarP(&c.output, "output", "o", "output format; json prints one object per line")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
 		[]string{string(textOutput), string(jsonOutput)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printJSON prints one object on a line of its own, safe on a terminal. Symbols
-// such as vector<int> stay readable.
+// printJSON prints one object on one line, safe on a terminal. Symbols such as
+// vector<int> stay readable.
 func (c *cli) printJSON(value any) error {
 	err := text.NewEncoder(c.out).Encode(value)
 	if c.out.Err() != nil {

@@ -19,23 +19,23 @@ const (
 	capBPF       = 39
 )
 
-// capability is one that the daemon needs, or does less without.
+// capability is one that the daemon needs, or can use.
 type capability struct {
 	name    string
 	bit     uint
-	without string // what is missing then; empty: the daemon cannot run
+	without string // what does not work without it; empty: required
 }
 
 var capabilities = []capability{
 	{"CAP_BPF", capBPF, ""},
 	{"CAP_PERFMON", capPerfmon, ""},
-	{"CAP_SYSLOG", capSyslog, "kernel stacks stay addresses"},
+	{"CAP_SYSLOG", capSyslog, "kernel stacks are addresses"},
 	{"CAP_IPC_LOCK", capIPCLock, "the recorder is limited to less than 4 MiB per CPU"},
-	{"CAP_SYS_PTRACE", capSysPtrace, "user stacks and command lines of other users stay unknown"},
+	{"CAP_SYS_PTRACE", capSysPtrace, "user stacks and command lines of other users are not resolved"},
 }
 
-// checkPrivileges tells before anything is loaded why it would fail, and
-// returns what a daemon with so few capabilities has to do without.
+// checkPrivileges fails early if a required capability is missing, and returns
+// what does not work without the optional ones.
 func checkPrivileges() (without []string, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -45,12 +45,12 @@ func checkPrivileges() (without []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read own capabilities: %w", err)
 	}
-	return judge(have, os.Geteuid() == 0)
+	return checkCapabilities(have, os.Geteuid() == 0)
 }
 
-// judge compares a set of capabilities with those that the daemon wants.
-// CAP_SYS_ADMIN stands for the two that were split off from it.
-func judge(have uint64, root bool) (without []string, err error) {
+// checkCapabilities compares a set of capabilities with those of the daemon.
+// CAP_SYS_ADMIN implies CAP_BPF and CAP_PERFMON.
+func checkCapabilities(have uint64, root bool) (without []string, err error) {
 	var missing []string
 	for _, c := range capabilities {
 		held := have&(1<<c.bit) != 0
@@ -66,9 +66,9 @@ func judge(have uint64, root bool) (without []string, err error) {
 	case len(missing) == 0:
 		return without, nil
 	case root:
-		return nil, fmt.Errorf("root lacks %s here: if this is a container, start it with them (or --privileged)", strings.Join(missing, " and "))
+		return nil, fmt.Errorf("missing %s although running as root: in a container, add them or use --privileged", strings.Join(missing, ", "))
 	}
-	return nil, fmt.Errorf("needs root, or the capabilities CAP_BPF and CAP_PERFMON (%s missing): use sudo", strings.Join(missing, " and "))
+	return nil, fmt.Errorf("needs root, or the capabilities CAP_BPF and CAP_PERFMON (missing: %s): use sudo", strings.Join(missing, ", "))
 }
 
 // effective finds the set CapEff in a /proc/PID/status.
@@ -79,5 +79,5 @@ func effective(status string) (uint64, error) {
 			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
 		}
 	}
-	return 0, errors.New("no line CapEff")
+	return 0, errors.New("no CapEff line in /proc/self/status")
 }

@@ -8,41 +8,42 @@ import (
 )
 
 const (
-	// minFiles is how many descriptors the daemon cannot do without: it has some 150
-	// with one rule that takes snapshots, and each map and program is one.
+	// minFiles is the minimum of file descriptors: the daemon uses some 150 with one
+	// rule that takes snapshots, and one for each map and program.
 	minFiles = 256
-	// minSpace is the address space that the daemon's helpers reserve, most of which
-	// is never used: bytes.
+	// minSpace is the address space in bytes that the daemon's helpers reserve; most
+	// of it is never used.
 	minSpace = 8 << 30
 )
 
-// checkResources tells before anything is loaded why the limits that the daemon
-// was started with would make it fail, and returns what it does less well with.
+// checkResources fails early if the daemon's resource limits are too low, and
+// returns warnings about limits that degrade it.
 func checkResources() (limited []string, err error) {
 	var files, space unix.Rlimit
 	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &files), unix.Getrlimit(unix.RLIMIT_AS, &space)); err != nil {
 		return nil, fmt.Errorf("read own limits: %w", err)
 	}
 	// Go has raised the soft limit to the hard one.
-	return judgeResources(files.Max, space.Cur)
+	return checkLimits(files.Max, space.Cur)
 }
 
-// judgeResources compares limits (descriptors, bytes) with what the daemon wants.
-func judgeResources(files, space uint64) (limited []string, err error) {
+// checkLimits compares limits (descriptors, bytes) with what the daemon needs.
+func checkLimits(files, space uint64) (limited []string, err error) {
 	if files < minFiles {
-		return nil, fmt.Errorf("at most %d open files are allowed, %d at least are needed: raise LimitNOFILE= of the service, or ulimit -Hn", files, minFiles)
+		return nil, fmt.Errorf("open file limit is %d, but at least %d are needed: raise LimitNOFILE= of the service, or ulimit -Hn",
+			files, minFiles)
 	}
 	if space < minSpace {
-		limited = append(limited, fmt.Sprintf("the address space is limited to %d MiB: names of functions may stay unknown, and snapshots be late; "+
-			"limit memory by MemoryMax= instead of LimitAS= or ulimit -v", space>>20))
+		limited = append(limited, fmt.Sprintf("address space is limited to %d MiB: function names may be missing and snapshots late; "+
+			"limit memory with MemoryMax= instead of LimitAS= or ulimit -v", space>>20))
 	}
 	return limited, nil
 }
 
-// adviseDescriptors adds to an error what to do when descriptors have run out.
+// adviseDescriptors adds advice to an error about too many open files.
 func adviseDescriptors(err error) error {
 	if errors.Is(err, unix.EMFILE) {
-		return fmt.Errorf("%w (each rule with programs of its own takes some: raise LimitNOFILE= of the service, or ulimit -Hn)", err)
+		return fmt.Errorf("%w: raise LimitNOFILE= of the service, or ulimit -Hn; each rule with programs of its own needs some", err)
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestJudgeResources(t *testing.T) {
+func TestCheckLimits(t *testing.T) {
 	for _, c := range []struct {
 		files, space uint64
 		limited      int
@@ -19,7 +19,7 @@ func TestJudgeResources(t *testing.T) {
 		{64, unix.RLIM_INFINITY, 0, "LimitNOFILE="},
 		{1024, 1 << 30, 1, ""},
 	} {
-		limited, err := judgeResources(c.files, c.space)
+		limited, err := checkLimits(c.files, c.space)
 		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) || len(limited) != c.limited {
 			t.Errorf("%+v: got %q, %v", c, limited, err)
 		}

@@ -18,27 +18,27 @@ import (
 const (
 	exitOK      = 0
 	exitError   = 1
-	exitNothing = 2 // nothing came in time
+	exitTimeout = 2 // wait: no outlier in time
 )
 
-// errNothing ends a verb with exitNothing.
-var errNothing = errors.New("nothing came in time")
+// errTimeout makes a command exit with exitTimeout.
+var errTimeout = errors.New("timed out")
 
-// errTold ends a verb with exitError; the reason has been printed.
-var errTold = errors.New("already told")
+// errReported makes a command exit with exitError; the reason has been printed.
+var errReported = errors.New("already reported")
 
-// cli is what the verbs share.
+// cli is what the commands share.
 type cli struct {
 	out, err *term.Console
-	do       parts
+	deps     deps
 	socket   string
 	output   outputFormat
-	dir      string // of snapshots; "": not named
+	dir      string // of snapshots; "": not set
 	demoDir  string // demo only
 }
 
-func newCLI(stdout, stderr io.Writer, do parts) *cli {
-	return &cli{out: term.New(stdout, nil), err: term.New(stderr, nil), do: do}
+func newCLI(stdout, stderr io.Writer, deps deps) *cli {
+	return &cli{out: term.New(stdout, nil), err: term.New(stderr, nil), deps: deps}
 }
 
 // execute runs one command line and returns its exit status.
@@ -55,28 +55,27 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errNothing):
-		c.complain(err)
-		return exitNothing
-	case !errors.Is(err, errTold):
-		c.complain(err)
+	case errors.Is(err, errTimeout):
+		c.printError(err)
+		return exitTimeout
+	case !errors.Is(err, errReported):
+		c.printError(err)
 	}
 	return exitError
 }
 
-// complain prints an error.
-func (c *cli) complain(err error) {
+// printError prints an error.
+func (c *cli) printError(err error) {
 	var mistakes rules.Errors
 	if errors.As(err, &mistakes) || strings.Contains(err.Error(), "\n") {
-		c.complainLines(err)
+		c.printErrorLines(err)
 		return
 	}
-	text := strings.TrimPrefix(err.Error(), "tailcam ") // it is said already
-	c.err.Printf("%s %s\n", c.err.Paint(term.Red, "tailcam:"), term.Clean(text))
+	c.err.Printf("%s %s\n", c.err.Paint(term.Red, "tailcam:"), term.Clean(err.Error()))
 }
 
-// complainLines prints mistakes in files. Each line begins with its place, so that editors find it.
-func (c *cli) complainLines(err error) {
+// printErrorLines prints errors in files. Each line begins with its position, so that editors find it.
+func (c *cli) printErrorLines(err error) {
 	for line := range strings.Lines(err.Error()) {
 		c.err.Printf("%s\n", term.Clean(strings.TrimRight(line, "\n")))
 	}
@@ -87,10 +86,10 @@ func newRoot(c *cli) *cobra.Command {
 		Use:   "tailcam",
 		Short: "A dashcam for Linux tail latency",
 		Long: `tailcam watches every wake-up, sleep, system call and block request of this
-machine in the kernel, notices the few that took too long, and saves the seconds
-before each one from an always-running flight recorder.
+machine in the kernel, finds the few that took too long, and saves the seconds
+before each one from an always-on flight recorder.
 
-Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
+Exit status: 0 success, 1 error, 2 timeout (wait).`,
 		Args:              cobra.ArbitraryArgs,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -99,72 +98,106 @@ Exit status: 0 ok, 1 error, 2 nothing came in time (wait).`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return unknownVerb(cmd, args[0])
+			return unknownCommand(cmd, args[0])
 		},
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see %q", err, cmd.CommandPath()+" --help")
+		return fmt.Errorf("%w: %s", err, seeHelp(cmd))
 	})
-	root.AddGroup(&cobra.Group{ID: "run", Title: "Run it:"}, &cobra.Group{ID: "ask", Title: "Ask the daemon:"},
-		&cobra.Group{ID: "look", Title: "Look at what was caught, with or without the daemon:"},
-		&cobra.Group{ID: "say", Title: "Tell what you do:"},
-		&cobra.Group{ID: "change", Title: "Change its rules while it runs:"})
-	group := func(id string, verbs ...*cobra.Command) {
-		for _, verb := range verbs {
-			verb.GroupID = id
-			if verb.Name() != "check" && verb.ValidArgsFunction == nil { // check takes files
-				verb.ValidArgsFunction = cobra.NoFileCompletions
+	group := func(title string, commands ...*cobra.Command) {
+		if title != "" {
+			root.AddGroup(&cobra.Group{ID: title, Title: title})
+		}
+		for _, cmd := range commands {
+			cmd.GroupID = title
+			if cmd.Name() != "check" && cmd.ValidArgsFunction == nil { // check takes files
+				cmd.ValidArgsFunction = cobra.NoFileCompletions
 			}
 		}
-		root.AddCommand(verbs...)
+		root.AddCommand(commands...)
 	}
-	group("run", newDemo(c), newCheck(c), newRun(c))
-	group("ask", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
-	group("look", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
-	group("change", newThreshold(c), newPause(c), newResume(c))
-	group("say", newBegin(c), newEnd(c))
+	group("Basic commands:", newDemo(c), newCheck(c), newRun(c))
+	group("Monitoring commands:", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
+	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
+	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c))
+	group("Span commands:", newBegin(c), newEnd(c))
 	group("", newVersion(c))
 	return root
 }
 
-// unknownVerb says what may have been meant.
-func unknownVerb(cmd *cobra.Command, verb string) error {
-	meant := ""
+// unknownCommand suggests the nearest command.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	suggestion := ""
 	cmd.SuggestionsMinimumDistance = 2 // typing mistakes
-	if near := cmd.SuggestionsFor(verb); len(near) > 0 {
-		meant = fmt.Sprintf("did you mean %q? ", near[0])
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		suggestion = fmt.Sprintf("did you mean %q? ", near[0])
 	}
-	return fmt.Errorf("unknown verb %q: %ssee %q", verb, meant, cmd.CommandPath()+" --help")
+	return fmt.Errorf("unknown command %q: %s%s", name, suggestion, seeHelp(cmd))
 }
 
-// noArgs refuses arguments with a line that helps.
+func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see %q", cmd.CommandPath()+" --help") }
+
+// runSubcommand rejects a command line that names none of a command's subcommands.
+func runSubcommand(names string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return fmt.Errorf("missing command: %s: %s", names, seeHelp(cmd))
+	}
+}
+
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q takes no arguments, but got %q: see %q", cmd.CommandPath(), args[0], cmd.CommandPath()+" --help")
+		return fmt.Errorf("%q takes no arguments, got %q: %s", cmd.CommandPath(), args[0], seeHelp(cmd))
 	}
 	return nil
 }
 
-// addSocket adds the flag of every verb that asks the daemon.
+// maxArgs rejects more than n arguments.
+func maxArgs(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return fmt.Errorf("%q takes at most %s, got %d: %s", cmd.CommandPath(), plural(n, "argument"), len(args), seeHelp(cmd))
+		}
+		return nil
+	}
+}
+
+// exactArgs requires one argument for each name.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("missing argument: %s: %s", names[len(args)], seeHelp(cmd))
+		case len(args) > len(names):
+			return fmt.Errorf("%q takes %s, got %d: %s", cmd.CommandPath(), plural(len(names), "argument"), len(args), seeHelp(cmd))
+		}
+		return nil
+	}
+}
+
+// addSocket adds the flag of every command that queries the daemon.
 func (c *cli) addSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "the daemon's `path`")
+	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "`path` of the daemon's socket")
 }
 
 // client returns a client of the daemon that the flags name.
 func (c *cli) client() *api.Client { return api.NewClient(c.socket) }
 
-// addRule adds the flag that picks one rule; the shell completes it from the daemon's rules.
+// addRule adds the flag that selects one rule; the shell completes it from the daemon's rules.
 func (c *cli) addRule(cmd *cobra.Command, rule *string) {
-	cmd.Flags().StringVar(rule, "rule", "", "only outliers of this rule")
+	cmd.Flags().StringVar(rule, "rule", "", "show only outliers of this `rule`")
 	// The only error is that of a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("rule", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// ruleNames are those of the daemon's rules, for the shell; none if it cannot be asked.
+// ruleNames lists the daemon's rules for completion; none if it is not reachable.
 func (c *cli) ruleNames(ctx context.Context) []string {
 	rules, err := c.client().Rules(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 )
 
-// memoryLimit is what the daemon's heap keeps below by collecting more often, if
-// it can: bytes. The variable GOMEMLIMIT sets another one.
+// memoryLimit is the soft limit of the daemon's heap in bytes; GOMEMLIMIT
+// overrides it.
 const memoryLimit = 200 << 20
 
 func newRun(c *cli) *cobra.Command {
@@ -24,11 +24,12 @@ func newRun(c *cli) *cobra.Command {
 		Short: "Run the daemon in the foreground (needs root)",
 		Long: `Run the daemon in the foreground until SIGINT or SIGTERM.
 
-It needs root, or at least CAP_BPF and CAP_PERFMON. Without CAP_SYSLOG kernel
-stacks stay addresses, without CAP_IPC_LOCK the recorder is limited to less than
-4 MiB per CPU, without CAP_SYS_PTRACE user stacks of other users stay unknown.
+It needs root, or at least CAP_BPF and CAP_PERFMON. Without CAP_SYSLOG, kernel
+stacks are addresses; without CAP_IPC_LOCK, the recorder is limited to less than
+4 MiB per CPU; without CAP_SYS_PTRACE, user stacks of other users are not resolved.
 
-The heap is kept below 200 MiB where that is possible; GOMEMLIMIT sets another limit.`,
+SIGHUP reloads the rules. The heap is limited to 200 MiB where possible;
+GOMEMLIMIT overrides this limit.`,
 		Example: "  sudo tailcam run\n  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
 		Args:    moreRules,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +40,7 @@ The heap is kept below 200 MiB where that is possible; GOMEMLIMIT sets another l
 	return cmd
 }
 
-// moreRules takes arguments only after --rules, so that the shell may expand
+// moreRules accepts arguments only after --rules, so that the shell may expand
 // `--rules rules.d/*.yaml`.
 func moreRules(cmd *cobra.Command, args []string) error {
 	flag := cmd.Flags().Lookup("rules")
@@ -74,17 +75,17 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	for _, l := range limited {
-		log.Warn("a resource is limited", zap.String("advice", l))
+		log.Warn("resource limit is low", zap.String("advice", l))
 	}
 	for _, w := range without {
-		log.Warn("a capability is missing", zap.String("without", w))
+		log.Warn("missing capability", zap.String("without", w))
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	err = adviseDescriptors(c.do.daemon(ctx, &cfg, log))
+	err = adviseDescriptors(c.deps.daemon(ctx, &cfg, log))
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil // a signal ended it
+		return nil // stopped by a signal
 	}
 	return err
 }

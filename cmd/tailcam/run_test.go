@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got *config.Config
-	p := parts{daemon: func(_ context.Context, cfg *config.Config, log *zap.Logger) error {
+	p := deps{daemon: func(_ context.Context, cfg *config.Config, log *zap.Logger) error {
 		got = cfg
 		log.Info("here")
 		return nil
@@ -43,7 +43,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunMistakes(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tailcam.yaml")
 	if err := os.WriteFile(file, []byte("recoder:\n  enabled: false\nlog: {level: loud}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestRunMistakes(t *testing.T) {
 		t.Errorf("status %d, stderr\n%s", status, stderr)
 	}
 	status, _, stderr = invoke(t, "run", "rules.d")
-	if want := "tailcam: \"tailcam run\" takes no arguments, but got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
+	if want := "tailcam: \"tailcam run\" takes no arguments, got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }

@@ -23,7 +23,7 @@ func newSnapshot(c *cli) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "kept in the snapshot")
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` to store in the snapshot")
 	c.addSocket(cmd)
 	return cmd
 }

@@ -19,22 +19,16 @@ import (
 func newSnapshots(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshots",
-		Short: "List, show, remove and check the snapshots on disk",
-		Long: `List, show, remove and check the snapshots on disk. No daemon is needed; one that
-runs is not disturbed. Snapshots are named by their ids, or by as much of the
-beginning of one as no other has.`,
+		Short: "List, show, remove and verify snapshots",
+		Long: `List, show, remove and verify the snapshots on disk. No daemon is needed; a running
+one is not disturbed. Snapshots are named by id, or by a unique prefix of it.`,
 		Example: `  tailcam snapshots list
   tailcam snapshots show                          # the newest one
   tailcam snapshots rm 20261121T013004
   tailcam snapshots prune --older-than 7d --dry-run
   tailcam snapshots verify`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
-			}
-			return fmt.Errorf("do what with snapshots? list, show, rm, prune or verify: see %q", cmd.CommandPath()+" --help")
-		},
+		RunE: runSubcommand("list, show, rm, prune or verify"),
 	}
 	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsRemove(c), newSnapshotsPrune(c), newSnapshotsVerify(c))
 	return cmd
@@ -44,9 +38,9 @@ beginning of one as no other has.`,
 func newSnapshotsList(c *cli, name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
-		Short: "The snapshots on disk, oldest first",
-		Long: `List the snapshots on disk, oldest first: of each its slowest outlier, and what it
-is blamed on. The first column is enough of an id for all other verbs.`,
+		Short: "List snapshots, oldest first",
+		Long: `List the snapshots on disk, oldest first, each with its slowest outlier and what
+caused it. The first column is a unique prefix of the id.`,
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +53,7 @@ is blamed on. The first column is enough of an id for all other verbs.`,
 }
 
 func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
-	dir, err := c.shelf(ctx, cmd)
+	dir, err := c.snapshotsDir(ctx, cmd)
 	var list []catalog.Snapshot
 	var broken []snapshot.Broken
 	if err == nil {
@@ -68,24 +62,24 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		progress.Done()
 	}
 	switch {
-	case errors.Is(err, errElsewhere), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
-		// Not from here; but the daemon tells those who may use its socket.
+	case errors.Is(err, errOtherDir), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		// The daemon lists them for those who may use its socket.
 		known, asked := c.client().Snapshots(ctx)
 		if asked != nil {
-			return readable(dir, err)
+			return dirError(dir, err)
 		}
-		list = fromDaemon(known)
+		list = daemonSnapshots(known)
 	case err != nil:
 		return err
 	}
 	for _, b := range broken {
-		c.err.Printf("%s %s is no readable snapshot: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID), term.Clean(b.Err.Error()))
+		c.err.Printf("%s cannot read snapshot %s: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID), term.Clean(b.Err.Error()))
 	}
 	if c.output == jsonOutput {
 		return printLines(c, list)
 	}
 	if len(list) == 0 {
-		c.out.Printf("no snapshot in %s\n", term.Clean(dir))
+		c.out.Printf("no snapshots in %s\n", term.Clean(dir))
 		return nil
 	}
 	c.snapshotTable(list)
@@ -97,8 +91,8 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 	return nil
 }
 
-// withTime is how wide a terminal must be to show the time beside an id, which
-// tells it, too, though in UTC.
+// withTime is the least width of a terminal to show the local time next to an
+// id, which holds the time in UTC.
 const withTime = 110
 
 func (c *cli) snapshotTable(list []catalog.Snapshot) {
@@ -123,7 +117,7 @@ func (c *cli) snapshotTable(list []catalog.Snapshot) {
 
 func ruleCell(s *catalog.Snapshot) term.Cell {
 	if s.ByHand() {
-		return term.Cell{Text: term.Shorten(strings.TrimSpace("by hand "+term.Clean(s.Reason)), 40), Style: term.Dim}
+		return term.Cell{Text: term.Shorten(strings.TrimSpace("manual "+term.Clean(s.Reason)), 40), Style: term.Dim}
 	}
 	return term.Cell{Text: term.Clean(s.Rule), Style: term.Cyan}
 }
@@ -146,7 +140,7 @@ func taskCell(s *catalog.Snapshot) string {
 	return text
 }
 
-// blameCell is who or what the slowest outlier is blamed on.
+// blameCell is what caused the slowest outlier.
 func blameCell(s *catalog.Snapshot) term.Cell {
 	if s.Blame == nil {
 		return term.Cell{Text: "", Style: term.Dim}
@@ -154,14 +148,14 @@ func blameCell(s *catalog.Snapshot) term.Cell {
 	return term.Cell{Text: term.Blame(s.Blame.Cause, s.Blame.By), Style: term.CauseStyle(s.Blame.Cause)}
 }
 
-// counting draws the progress of work on many.
+// counting shows the progress of work on many items.
 func (c *cli) counting(label string) (progress *term.Progress, step func(done, all int)) {
 	progress = c.err.Progress(label)
 	return progress, func(done, all int) { progress.Update(fmt.Sprintf("%s, %d of %d", label, done, all)) }
 }
 
-// fromDaemon is what a daemon tells of its snapshots to those who may not read them.
-func fromDaemon(list []api.SnapshotInfo) []catalog.Snapshot {
+// daemonSnapshots converts the daemon's list, for users who may not read the directory.
+func daemonSnapshots(list []api.SnapshotInfo) []catalog.Snapshot {
 	var ids []string
 	for i := range list {
 		ids = append(ids, list[i].ID)

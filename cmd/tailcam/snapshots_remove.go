@@ -12,12 +12,12 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// removal is what `rm` and `prune` tell of one snapshot.
+// removal is what `rm` and `prune` report about one snapshot.
 type removal struct {
 	ID      string `json:"id"`
 	Bytes   uint64 `json:"bytes"`
 	Removed bool   `json:"removed"`
-	Limit   string `json:"limit,omitempty"` // prune: by which it goes
+	Limit   string `json:"limit,omitempty"` // prune: the one that it exceeds
 	Error   string `json:"error,omitempty"`
 }
 
@@ -25,14 +25,14 @@ func newSnapshotsRemove(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
 		Short: "Remove snapshots",
-		Long: `Remove snapshots by their ids, or by as much of the beginning of one as no other
-has. If one of them is not there, or several begin so, nothing is removed.
+		Long: `Remove snapshots by id, or by a unique prefix of it. If one of them does not exist
+or is ambiguous, nothing is removed.
 
-A daemon may run meanwhile. What it has just written, or one of its actions
-works in, stays: that is an error.`,
+The daemon may be running. A snapshot that it is still writing, or that one of its
+actions uses, is not removed: this is an error.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("remove which? name ids: see \"tailcam snapshots list\"")
+				return fmt.Errorf("missing argument: ID: see \"tailcam snapshots list\"")
 			}
 			return nil
 		},
@@ -65,23 +65,23 @@ func newSnapshotsPrune(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove old snapshots",
-		Long: `Remove the oldest snapshots until what is left is within all of the limits that are
-named. What is in use by a running daemon stays.`,
+		Long: `Remove the oldest snapshots until the rest is within all given limits. Snapshots in
+use by a running daemon are kept.`,
 		Example: `  tailcam snapshots prune --keep-count 100 --dry-run
   tailcam snapshots prune --older-than 7d --keep-bytes 10GiB`,
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keep == (snapshot.Retention{}) {
-				return fmt.Errorf("keep what? name --keep-count, --keep-bytes or --older-than: see %q", cmd.CommandPath()+" --help")
+				return fmt.Errorf("missing flag: --keep-count, --keep-bytes or --older-than: %s", seeHelp(cmd))
 			}
-			dir, err := c.shelf(cmd.Context(), cmd)
+			dir, err := c.snapshotsDir(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
 			pruned, err := snapshot.Prune(dir, keep, time.Now(), dry)
 			if err != nil {
-				return readable(dir, err)
+				return dirError(dir, err)
 			}
 			list := []removal{}
 			for _, p := range pruned {
@@ -92,10 +92,10 @@ named. What is in use by a running daemon stays.`,
 			return c.printRemovals(list, dry)
 		},
 	}
-	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep so many of the newest: a `number`")
-	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes", "keep the newest ones that take so many `bytes` of disk: 500MiB")
-	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than", "remove what is older than that `time`: 36h, 7d")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")
+	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep this `number` of the newest snapshots")
+	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes", "keep the newest snapshots up to this `size`, such as 500MiB")
+	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than", "remove snapshots older than this `duration`, such as 36h or 7d")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
@@ -104,12 +104,12 @@ named. What is in use by a running daemon stays.`,
 func removalOf(dir, id string, bytes uint64, limit string, err error) removal {
 	r := removal{ID: id, Bytes: bytes, Limit: limit, Removed: err == nil}
 	if err != nil {
-		r.Error = readable(filepath.Join(dir, id), err).Error()
+		r.Error = dirError(filepath.Join(dir, id), err).Error()
 	}
 	return r
 }
 
-// printRemovals tells what was done; it fails if something was not.
+// printRemovals reports what was removed; it fails if a removal failed.
 func (c *cli) printRemovals(list []removal, dry bool) error {
 	var failed int
 	var sum uint64
@@ -117,7 +117,7 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 		r := &list[i]
 		if r.Error != "" {
 			failed++
-			c.complain(errors.New(r.Error))
+			c.printError(errors.New(r.Error))
 		} else {
 			sum += r.Bytes
 		}
@@ -135,7 +135,7 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 			if r := &list[i]; r.Error == "" {
 				why := ""
 				if r.Limit != "" {
-					why = c.out.Paint(term.Dim, "  by "+r.Limit)
+					why = c.out.Paint(term.Dim, "  limit: "+r.Limit)
 				}
 				c.out.Printf("%s %s  %8s%s\n", verb, term.Clean(r.ID), term.Bytes(r.Bytes), why)
 			}
@@ -145,7 +145,7 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 		}
 	}
 	if failed > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }

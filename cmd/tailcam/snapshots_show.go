@@ -14,17 +14,17 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// mostShown bounds what `show` prints of one snapshot's outliers.
-const mostShown = 20
+// maxShown bounds the outliers that `show` prints.
+const maxShown = 20
 
 func newSnapshotsShow(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ID]",
-		Short: "The story of one snapshot",
-		Long: `Tell the story of one snapshot, the newest unless one is named: what was slow, who
-waited for what and how long, the stacks, the verdict, what the history covers,
-and which snapshots were taken just before and after.`,
-		Args:              most(1),
+		Short: "Show one snapshot in detail",
+		Long: `Show one snapshot in detail, the newest by default: its outliers with stacks and
+verdict, where the time went, what the history covers, and the snapshots taken just
+before and after.`,
+		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := c.oneSnapshot(cmd, args)
@@ -33,12 +33,12 @@ and which snapshots were taken just before and after.`,
 			}
 			story, err := catalog.ReadDetails(dir)
 			if err != nil {
-				return readable(dir, err)
+				return dirError(dir, err)
 			}
 			if c.output == jsonOutput {
 				return c.printJSON(story)
 			}
-			c.printStory(story)
+			c.printDetails(story)
 			return nil
 		},
 	}
@@ -47,32 +47,22 @@ and which snapshots were taken just before and after.`,
 	return cmd
 }
 
-// most refuses more arguments than a verb takes.
-func most(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return fmt.Errorf("%q takes at most %d, but got %q, too: see %q", cmd.CommandPath(), n, args[n], cmd.CommandPath()+" --help")
-		}
-		return nil
-	}
-}
-
 // oneSnapshot is the directory of the snapshot that is named, or of the newest.
 func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
-		return c.snapshotDir(cmd.Context(), cmd, args[0])
+		return c.findSnapshot(cmd.Context(), cmd, args[0])
 	}
 	dir, ids, err := c.ids(cmd.Context(), cmd)
 	if err != nil {
 		return "", err
 	}
 	if len(ids) == 0 {
-		return "", errors.New("no snapshot in " + dir)
+		return "", errors.New("no snapshots in " + dir)
 	}
 	return filepath.Join(dir, ids[len(ids)-1]), nil
 }
 
-func (c *cli) printStory(s *catalog.Details) {
+func (c *cli) printDetails(s *catalog.Details) {
 	m := s.Meta
 	c.out.Printf("%s\n", c.out.Paint(term.Bold, term.Clean(m.ID)))
 	for _, n := range m.Notes {
@@ -82,11 +72,11 @@ func (c *cli) printStory(s *catalog.Details) {
 		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "note:"), term.Clean(s.Snapshot.Unexplained))
 	}
 	if len(m.Outliers) == 0 {
-		c.out.Printf("\n%s  taken by hand %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
+		c.out.Printf("\n%s  taken manually %s\n", c.out.Paint(term.Dim, term.Time(m.Time)), term.Clean(m.Reason))
 	}
 	for i := range m.Outliers {
-		if i == mostShown {
-			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": -o json has all"))
+		if i == maxShown {
+			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": use -o json to see all"))
 			break
 		}
 		c.out.Printf("\n")
@@ -100,8 +90,8 @@ func (c *cli) printStory(s *catalog.Details) {
 	c.field("host", fmt.Sprintf("%s, %s %s, tailcam %s", term.Clean(m.Host.Name), term.Clean(m.Host.Kernel), term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
 	c.field("files", fileList(s.Files))
 	c.field("directory", term.Clean(s.Snapshot.Dir))
-	c.field("before it", c.neighbour(s.Before, m.Time))
-	c.field("after it", c.neighbour(s.After, m.Time))
+	c.field("previous", c.neighbour(s.Before, m.Time))
+	c.field("next", c.neighbour(s.After, m.Time))
 }
 
 // field prints one fact with its name before it.
@@ -109,18 +99,18 @@ func (c *cli) field(label, text string) {
 	c.out.Printf("%s  %s\n", c.out.Paint(term.Dim, fmt.Sprintf("%-9s", label)), text)
 }
 
-// printResult tells where one outlier's time went; told: its verdict stands there already.
+// printResult prints where one outlier's time went; told: its verdict was printed already.
 func (c *cli) printResult(r *explain.Result, told bool) {
 	room := max(c.out.Columns()-17, term.MinColumns-17)
-	tell := func(label, text string) {
+	wrap := func(label, text string) {
 		for _, line := range term.Wrap(term.Clean(text), room) {
 			c.out.Printf("    %s  %s\n", c.out.Paint(term.Dim, term.Fill(label, 11)), line)
 			label = ""
 		}
 	}
 	if !told {
-		tell("verdict", r.Verdict)
-		tell("advice", r.Advice)
+		wrap("verdict", r.Verdict)
+		wrap("advice", r.Advice)
 	}
 	for i := range r.Parts {
 		if i == 5 {
@@ -167,7 +157,7 @@ func history(s *catalog.Details) string {
 	}
 	text := fmt.Sprintf("%s events on %s", term.Count(s.Meta.Records), plural(len(s.Meta.Coverage), "CPU"))
 	if least >= 0 {
-		text += fmt.Sprintf(", at least %s before it began", term.Duration(least))
+		text += fmt.Sprintf(", at least %s before the first outlier", term.Duration(least))
 	}
 	if lost > 0 {
 		text += ", " + term.Count(lost) + " lost"

@@ -21,9 +21,9 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// three snapshots: one that is explained, one of a task with a hostile name,
-// and one by hand.
-func three(t *testing.T) (dir string, ids []string) {
+// threeSnapshots makes an explained one, one of a task with a hostile name, and a
+// manual one.
+func threeSnapshots(t *testing.T) (dir string, ids []string) {
 	t.Helper()
 	return ct.Make(t,
 		ct.One{Parts: []explain.Part{ct.Part(explain.Preempted, ct.Task("rt-hog", 99, 49), 20)}},
@@ -32,11 +32,11 @@ func three(t *testing.T) (dir string, ids []string) {
 }
 
 func TestSnapshotsList(t *testing.T) {
-	dir, ids := three(t)
-	want := `SNAPSHOT         TIME                     RULE              DELAY  TASK            BLAME
-20261120T231502  2026-11-20 23:15:02.123  wakeup           20.0ms  victim[7]       preempted by rt-hog[99]
-20261120T231503  2026-11-20 23:15:03.123  disk             30.0ms  \x1b[2J漢字[8]
-20261120T231602  2026-11-20 23:16:02.123  by hand because       -
+	dir, ids := threeSnapshots(t)
+	want := `SNAPSHOT         TIME                     RULE             DELAY  TASK            BLAME
+20261120T231502  2026-11-20 23:15:02.123  wakeup          20.0ms  victim[7]       preempted by rt-hog[99]
+20261120T231503  2026-11-20 23:15:03.123  disk            30.0ms  \x1b[2J漢字[8]
+20261120T231602  2026-11-20 23:16:02.123  manual because       -
 3 snapshots, … in ` + dir
 	status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir)
 	got := sizes(stdout)
@@ -53,7 +53,7 @@ func TestSnapshotsList(t *testing.T) {
 	}
 }
 
-// sizes hides what depends on the file system.
+// sizes replaces sizes, which depend on the file system.
 func sizes(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {
@@ -68,9 +68,9 @@ func sizes(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// The directory is found through the daemon, the environment, or a file.
+// The snapshot directory comes from the daemon, the environment, or a file.
 func TestSnapshotsWhere(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	f, socket := serve(t)
 	f.dir = dir
 	none := filepath.Join(t.TempDir(), "none.sock")
@@ -91,40 +91,40 @@ func TestSnapshotsWhere(t *testing.T) {
 	seen("environment", "--socket", none)
 }
 
-// A daemon in a container has another directory of the same name: it tells
-// itself what is there, and nothing else is taken for it.
+// The directory of a daemon in a container may have the same path as another one
+// here, which must not be used instead.
 func TestSnapshotsElsewhere(t *testing.T) {
-	dir, _ := three(t)
+	dir, _ := threeSnapshots(t)
 	f, socket := serve(t)
 	f.dir, f.dirID = dir, api.DirID(dir)
 	if _, stdout, _ := invoke(t, "snapshots", "list", "--socket", socket); !strings.Contains(stdout, "rt-hog[99]") {
 		t.Errorf("the same directory:\n%s", stdout)
 	}
 	f.dirID = "1:2"
-	if _, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket); strings.Contains(stdout, "rt-hog") || !strings.Contains(stdout, "by hand because") {
+	if _, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket); strings.Contains(stdout, "rt-hog") || !strings.Contains(stdout, "manual because") {
 		t.Errorf("another one: %q\n%s", stderr, stdout)
 	}
-	want := "tailcam: " + dir + " is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…\n"
+	want := "tailcam: " + dir + " is not the daemon's directory here: if the daemon runs in a container, use --dir, such as --dir /proc/PID/root/…\n"
 	for _, verb := range []string{"snapshots verify", "snapshots rm x", "snapshots prune --keep-count 1", "snapshots show", "top", "explain x"} {
 		if status, _, stderr := invoke(t, append(strings.Fields(verb), "--socket", socket)...); status != exitError || stderr != want {
 			t.Errorf("%s: status %d, %q", verb, status, stderr)
 		}
 	}
 	if status, _, _ := invoke(t, "snapshots", "verify", "--socket", socket, "--dir", dir); status != exitOK {
-		t.Error("--dir does not settle it")
+		t.Error("--dir is ignored")
 	}
 }
 
 func TestSnapshotsShow(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "show", "--dir", dir, ids[0][:15])
 	if status != exitOK || stderr != "" {
 		t.Fatalf("status %d, %q", status, stderr)
 	}
 	for _, want := range []string{
 		ids[0] + "\n", "20.0ms  victim[7]", "    verdict      victim waited to run.\n", "    of that       20.0ms  100%  preempted by rt-hog[99]\n",
-		"    kernel       schedule+0x1\n", "history    3 events on 1 CPU, at least 1.48s before it began\n", "before it  none\n",
-		`after it   1.00s later  20261120T231503  disk  30.0ms  \x1b[2J漢字[8]` + "\n",
+		"    kernel       schedule+0x1\n", "history    3 events on 1 CPU, at least 1.48s before the first outlier\n", "previous   none\n",
+		`next       1.00s later  20261120T231503  disk  30.0ms  \x1b[2J漢字[8]` + "\n",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
@@ -132,7 +132,7 @@ func TestSnapshotsShow(t *testing.T) {
 	}
 	// The newest one; by its path; and as JSON.
 	_, stdout, _ = invoke(t, "snapshots", "show", "--dir", dir)
-	if !strings.HasPrefix(stdout, ids[2]+"\n") || !strings.Contains(stdout, "taken by hand because") || !strings.Contains(stdout, "after it   none") {
+	if !strings.HasPrefix(stdout, ids[2]+"\n") || !strings.Contains(stdout, "taken manually because") || !strings.Contains(stdout, "next       none") {
 		t.Errorf("newest:\n%s", stdout)
 	}
 	status, stdout, _ = invoke(t, "snapshots", "show", filepath.Join(dir, ids[1]), "-o", "json")
@@ -148,7 +148,7 @@ func TestSnapshotsShow(t *testing.T) {
 }
 
 func TestSnapshotsRemove(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	left := func() int {
 		t.Helper()
 		now, err := snapshot.IDs(dir)
@@ -190,9 +190,9 @@ func TestSnapshotsRemove(t *testing.T) {
 }
 
 func TestSnapshotsPrune(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, _ := invoke(t, "snapshots", "prune", "--dir", dir, "--keep-count", "1", "--dry-run")
-	if status != exitOK || strings.Count(stdout, "would remove 2") != 3 || !strings.Contains(stdout, "by count") || !strings.Contains(stdout, "would remove 2 snapshots, ") {
+	if status != exitOK || strings.Count(stdout, "would remove 2") != 3 || !strings.Contains(stdout, "limit: count") || !strings.Contains(stdout, "would remove 2 snapshots, ") {
 		t.Errorf("dry: status %d\n%s", status, stdout)
 	}
 	if now, err := snapshot.IDs(dir); err != nil || len(now) != 3 {
@@ -208,9 +208,9 @@ func TestSnapshotsPrune(t *testing.T) {
 }
 
 func TestSnapshotsVerify(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
-	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "all good: 3 snapshots\n") {
+	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "ok: 3 snapshots\n") {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
 	}
 	if err := os.Truncate(filepath.Join(dir, ids[0], "trace/kernel/kernel_0"), 70); err != nil {
@@ -220,16 +220,16 @@ func TestSnapshotsVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, stdout, stderr = invoke(t, "snapshots", "verify", "--dir", dir)
-	if status != exitError || stderr != "" || !strings.HasSuffix(stdout, "2 of 3 snapshots broken\n") || !strings.Contains(stdout, "trace: read trace of CPU 0") {
+	if status != exitError || stderr != "" || !strings.HasSuffix(stdout, "2 of 3 snapshots damaged\n") || !strings.Contains(stdout, "trace: read trace of CPU 0") {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
 	}
 	status, stdout, _ = invoke(t, "snapshots", "verify", "--dir", dir, "-o", "json", ids[0], ids[2])
 	if n := isJSONLines(t, stdout); status != exitError || n != 2 || !strings.Contains(stdout, `"ok":false`) || !strings.Contains(stdout, `"file":"trace"`) {
 		t.Errorf("status %d, %s", status, stdout)
 	}
-	// A torn one does not hide the others, and is told.
+	// A damaged one is reported, and does not hide the others.
 	status, stdout, stderr = invoke(t, "snapshots", "list", "--dir", dir)
-	if status != exitOK || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, ids[1]+` is no readable snapshot: `) {
+	if status != exitOK || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, "cannot read snapshot "+ids[1]+`: `) {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
 	}
 }
@@ -237,8 +237,8 @@ func TestSnapshotsVerify(t *testing.T) {
 func TestSnapshotsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
-		"verify": "no snapshot in " + dir + "\n",
-		"show":   "tailcam: no snapshot in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
+		"verify": "no snapshots in " + dir + "\n",
+		"show":   "tailcam: no snapshots in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 	} {
 		_, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
@@ -246,7 +246,7 @@ func TestSnapshotsEmpty(t *testing.T) {
 			t.Errorf("%s: %q, %q", args, stdout, stderr)
 		}
 	}
-	if status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir); status != exitOK || stdout != "no snapshot in "+dir+"\n" || stderr != "" {
+	if status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir); status != exitOK || stdout != "no snapshots in "+dir+"\n" || stderr != "" {
 		t.Errorf("list: status %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, _ := invoke(t, "snapshots", "prune", "--keep-count", "1", "--dir", dir)
@@ -255,10 +255,10 @@ func TestSnapshotsEmpty(t *testing.T) {
 	}
 }
 
-// What may not be read is told with what to do.
+// An error about permissions says what to do.
 func TestSnapshotsForbidden(t *testing.T) {
 	if os.Getuid() == 0 {
-		if err := readable("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "may not read /x: use sudo" {
+		if err := dirError("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "cannot read /x: permission denied: use sudo" {
 			t.Error(err)
 		}
 		return // root may read everything
@@ -268,17 +268,17 @@ func TestSnapshotsForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, _, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
-	if want := "tailcam: may not read " + dir + ": use sudo\n"; status != exitError || stderr != want {
+	if want := "tailcam: cannot read " + dir + ": permission denied: use sudo\n"; status != exitError || stderr != want {
 		t.Errorf("status %d, %q", status, stderr)
 	}
 }
 
 // The shell completes ids, the newest first.
 func TestSnapshotsComplete(t *testing.T) {
-	dir, ids := three(t)
+	dir, ids := threeSnapshots(t)
 	complete := func(args ...string) string {
 		var stdout, stderr bytes.Buffer
-		execute(context.Background(), newCLI(&stdout, &stderr, testParts()), append([]string{"__complete", "snapshots"}, args...))
+		execute(context.Background(), newCLI(&stdout, &stderr, testDeps()), append([]string{"__complete", "snapshots"}, args...))
 		return stdout.String()
 	}
 	lines := strings.Split(complete("rm", "--dir", dir, ""), "\n")
@@ -295,9 +295,9 @@ func TestSnapshotsComplete(t *testing.T) {
 
 // A table gives way where the terminal is narrow.
 func TestSnapshotsNarrow(t *testing.T) {
-	dir, _ := three(t)
+	dir, _ := threeSnapshots(t)
 	var stdout, stderr bytes.Buffer
-	c := newCLI(&stdout, &stderr, testParts())
+	c := newCLI(&stdout, &stderr, testDeps())
 	c.out = term.New(&stdout, &term.Options{Terminal: true, Columns: 80})
 	if status := execute(context.Background(), c, []string{"snapshots", "list", "--dir", dir}); status != exitOK {
 		t.Fatal(stderr.String())

@@ -13,18 +13,17 @@ import (
 func newSnapshotsVerify(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [ID…]",
-		Short: "Check that snapshots are whole",
-		Long: `Check that snapshots are complete and can be read, all of them unless some are
-named: each file has the SHA-256 sum that it was written with, snapshot.json holds
-what it must, each event of the trace can be decoded, and there are as many as
-snapshot.json says; the parts of each explanation add up to the delay. Reports
-every problem found.
+		Short: "Verify that snapshots are complete and undamaged",
+		Long: `Verify snapshots, all of them by default: the SHA-256 checksum of each file, the
+contents of snapshot.json, that every event of the trace can be decoded and their
+number matches snapshot.json, and that the parts of each explanation add up to the
+delay. Reports every problem found.
 
-Sums are in the snapshot's SHA256SUMS, which sha256sum -c reads, too. Files that
-actions added are not in it. Snapshots of earlier releases have none: a flipped bit
-in their traces may go unnoticed, which is said.
+The checksums are in the snapshot's SHA256SUMS, as for sha256sum -c. They do not
+cover files that actions added. Snapshots of earlier releases have no checksums, so
+a flipped bit in their traces may go unnoticed; this is reported.
 
-Exit status: 0 all are whole, 1 not.`,
+Exit status: 0 no problems found, 1 otherwise.`,
 		ValidArgsFunction: c.completeIDs(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, ids, err := c.ids(cmd.Context(), cmd)
@@ -63,17 +62,17 @@ func (c *cli) printChecks(dir string, checks []catalog.Check) error {
 			return err
 		}
 	case len(checks) == 0:
-		c.err.Printf("no snapshot in %s\n", term.Clean(dir))
+		c.err.Printf("no snapshots in %s\n", term.Clean(dir))
 	default:
 		c.checkTable(checks)
 		if bad == 0 {
-			c.out.Printf("%s\n", c.out.Paint(term.Dim, "all good: "+plural(len(checks), "snapshot")))
+			c.out.Printf("%s\n", c.out.Paint(term.Dim, "ok: "+plural(len(checks), "snapshot")))
 		} else {
-			c.out.Printf("%s\n", c.out.Paint(term.BoldRed, fmt.Sprintf("%d of %s broken", bad, plural(len(checks), "snapshot"))))
+			c.out.Printf("%s\n", c.out.Paint(term.BoldRed, fmt.Sprintf("%d of %s damaged", bad, plural(len(checks), "snapshot"))))
 		}
 	}
 	if bad > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }
@@ -82,16 +81,16 @@ func (c *cli) checkTable(checks []catalog.Check) {
 	t := term.NewTable(term.Column{Title: "SNAPSHOT"}, term.Column{}, right("EVENTS"), right("SIZE"), term.Column{})
 	for i := range checks {
 		k := &checks[i]
-		state, note := term.Cell{Text: "whole", Style: term.Green}, ""
+		state, note := term.Cell{Text: "ok", Style: term.Green}, ""
 		if len(k.Notes) > 0 {
 			note = plural(len(k.Notes), "note") + " in snapshot.json"
 		}
 		if !k.Checksums {
-			note = strings.TrimPrefix(note+", no checksums: of an earlier release", ", ")
+			note = strings.TrimPrefix(note+", no checksums: written by an earlier release", ", ")
 		}
 		var more []catalog.Fault
 		if !k.OK {
-			state = term.Cell{Text: "broken", Style: term.BoldRed}
+			state = term.Cell{Text: "damaged", Style: term.BoldRed}
 			note, more = faultText(k.Problems[0]), k.Problems[1:]
 		}
 		t.Cells(plain(term.Clean(k.ID)), state, plain(term.Count(k.Events)), plain(term.Bytes(k.Bytes)), plain(note))

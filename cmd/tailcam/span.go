@@ -9,40 +9,34 @@ import (
 )
 
 const spanHelp = `
-A key is text of 1 to 63 bytes that names the piece of work, such as checkout-42.
-It belongs to the user and the pid namespace of whoever says it: nobody else can
-begin, end or meet it; any process of the same two may end what another began. A
-second begin before the end restarts the time.
+The key is 1 to 63 bytes of text that names the span, such as checkout-42. Keys are
+private to the user and pid namespace of the caller; any process with the same user
+and pid namespace may end a span. Beginning a span again restarts it.
 
-It asks no daemon, and needs no privilege: it makes one system call, which tailcam
-sees if it runs with a rule of track span. Without one nothing happens, and it
-succeeds nevertheless.
+This needs neither the daemon nor privileges: it makes one system call, which
+tailcam observes if it has a rule of track span. Otherwise nothing happens, and the
+command still succeeds.
 
-From a program this is cheaper without a process: package tracker/span for Go,
+Programs can do this without starting a process: package tracker/span for Go,
 configs/include/tailcam.h for C, configs/shell/tailcam.sh for bash and dash.`
 
 func newBegin(*cli) *cobra.Command {
-	return spanVerb("begin", "Say that a piece of work begins", span.Begin)
+	return spanCommand("begin", "Begin a span", span.Begin)
 }
 
 func newEnd(*cli) *cobra.Command {
-	return spanVerb("end", "Say that a piece of work has ended", span.End)
+	return spanCommand("end", "End a span", span.End)
 }
 
-func spanVerb(verb, short string, say func(key string) error) *cobra.Command {
+func spanCommand(name, short string, mark func(key string) error) *cobra.Command {
 	return &cobra.Command{
-		Use:     verb + " KEY",
+		Use:     name + " KEY",
 		Short:   short,
 		Long:    short + ", for rules of track span.\n" + spanHelp,
 		Example: "  tailcam begin backup && pg_dump shop >shop.sql; tailcam end backup",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%q takes one key, but got %d: see %q", cmd.CommandPath(), len(args), cmd.CommandPath()+" --help")
-			}
-			return nil
-		},
+		Args:    exactArgs("KEY"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := say(args[0]); err != nil {
+			if err := mark(args[0]); err != nil {
 				return fmt.Errorf("key %q: %w", args[0], err)
 			}
 			return nil

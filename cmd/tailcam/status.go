@@ -47,7 +47,7 @@ func (c *cli) printStatus(s *api.Status) {
 
 func (c *cli) printRules(rules []api.RuleInfo) {
 	if len(rules) == 0 {
-		c.out.Printf("no rules: name some with --rules, or in the config file\n")
+		c.out.Printf("no rules: set --rules, or rules: in the configuration file\n")
 		return
 	}
 	columns := []term.Column{{Title: "RULE"}, {Title: "TRACK"}, right("THRESHOLD"), right("SEEN"),
@@ -94,15 +94,16 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 		c.out.Printf("\n%s off\n", c.out.Paint(term.Bold, "recorder"))
 		return
 	}
-	c.out.Printf("\n%s %s, %s in all\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
-	c.out.Printf("records %s\n", term.Clean(strings.Join(r.Groups, ", ")))
+	c.out.Printf("\n%s %s, %s total\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
+	c.out.Printf("recording %s\n", term.Clean(strings.Join(r.Groups, ", ")))
 	for _, hook := range slices.Sorted(maps.Keys(r.Missing)) {
-		c.out.Printf("not %s: %s\n", term.Clean(hook), term.Clean(r.Missing[hook]))
+		c.out.Printf("not recording %s: %s\n", term.Clean(hook), term.Clean(r.Missing[hook]))
 	}
 	if r.CoverNS > 0 {
-		c.out.Printf("to cover %s at least (recorder.cover)\n", term.Duration(r.CoverNS))
+		c.out.Printf("target coverage %s (recorder.cover)\n", term.Duration(r.CoverNS))
 	}
-	t := term.NewTable(right("CPU"), right("COVERS"), right("EVENTS/S"), right("BYTES/EVENT"), right("LASTS AT THAT RATE"), right("RECORDS"), right("LOST"))
+	t := term.NewTable(right("CPU"), right("COVERAGE"), right("EVENTS/S"), right("BYTES/EVENT"),
+		right("MAX COVERAGE"), right("RECORDS"), right("LOST"))
 	for _, cpu := range r.CPUs {
 		lasts := plain("")
 		if cpu.CoversAtRateNS > 0 {
@@ -122,22 +123,21 @@ func (c *cli) printTables(tables []api.TableStatus) {
 	if len(tables) == 0 {
 		return
 	}
-	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("PLACES"), right("MAX"), right("GROWN"), term.Column{})
+	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("SLOTS"), right("MAX"), right("GROWN"), term.Column{})
 	for _, p := range tables {
-		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Places))),
+		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Slots))),
 			plain(term.Count(uint64(p.Max))), plain(term.Count(uint64(p.Grown))), term.Cell{Text: term.Clean(p.Error), Style: term.Red})
 	}
 	c.out.Printf("\n")
 	t.Print(c.out, "")
 }
 
-// printLosses gives a row to what was lost, and names the other causes in one
-// line: that nothing was lost there is a statement, too.
+// printLosses prints a row for each loss, and the causes without loss on one line.
 func (c *cli) printLosses(losses []api.Loss) {
 	if len(losses) == 0 {
 		return
 	}
-	t := term.NewTable(term.Column{Title: "LOSS"}, term.Column{Title: "OF"}, right("COUNT"), term.Column{Title: "TO STOP IT"})
+	t := term.NewTable(term.Column{Title: "LOSS"}, term.Column{Title: "SOURCE"}, right("COUNT"), term.Column{Title: "ADVICE"})
 	lossy := map[string]bool{}
 	for _, l := range losses {
 		lossy[l.Cause] = lossy[l.Cause] || l.Count > 0
@@ -158,7 +158,7 @@ func (c *cli) printLosses(losses []api.Loss) {
 	}
 	c.out.Printf("\n%s", c.out.Paint(term.Bold, "losses"))
 	if len(none) > 0 {
-		c.out.Printf(" %s", c.out.Paint(term.Dim, "none by "+term.Clean(strings.Join(none, ", "))))
+		c.out.Printf(" %s", c.out.Paint(term.Dim, "(zero: "+term.Clean(strings.Join(none, ", "))+")"))
 	}
 	c.out.Printf("\n")
 	if len(none) < len(lossy) {
@@ -166,7 +166,7 @@ func (c *cli) printLosses(losses []api.Loss) {
 	}
 }
 
-// printPanics is silent where there were none.
+// printPanics prints nothing if there were none.
 func (c *cli) printPanics(panics []api.PanicInfo) {
 	var places []string
 	for _, p := range panics {
@@ -175,7 +175,7 @@ func (c *cli) printPanics(panics []api.PanicInfo) {
 		}
 	}
 	if len(places) > 0 {
-		c.out.Printf("\n%s %s: each cost what was being worked on; see the daemon's log, and report it\n",
+		c.out.Printf("\n%s %s: the data being processed was dropped; see the daemon's log, and please report this\n",
 			c.out.Paint(term.Red, "panics"), strings.Join(places, ", "))
 	}
 }
@@ -196,7 +196,7 @@ func right(title string) term.Column { return term.Column{Title: title, Right: t
 
 func plain(text string) term.Cell { return term.Cell{Text: text} }
 
-// lossCell is quiet about zero.
+// lossCell dims zero.
 func lossCell(n uint64) term.Cell {
 	if n == 0 {
 		return term.Cell{Text: "0", Style: term.Dim}

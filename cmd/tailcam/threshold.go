@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,14 +17,9 @@ import (
 func newThreshold(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "threshold",
-		Short: "Set, list and clear thresholds while the daemon runs",
+		Short: "Set, list and clear runtime thresholds",
 		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(cmd, args[0])
-			}
-			return fmt.Errorf("do what with thresholds? set, list or clear: see %q", cmd.CommandPath()+" --help")
-		},
+		RunE:  runSubcommand("set, list or clear"),
 	}
 	cmd.AddCommand(newThresholdSet(c), newThresholdList(c), newThresholdClear(c))
 	return cmd
@@ -36,21 +30,25 @@ func newThresholdSet(c *cli) *cobra.Command {
 	req := &api.ThresholdRequest{}
 	cmd := &cobra.Command{
 		Use:   "set RULE [THRESHOLD]",
-		Short: "Set a rule's threshold, timeout, or both, for some work or for all",
-		Long: `Sets limits of a rule while the daemon runs: at once, in the kernel, without
-missing an event. They are in no file: they end when they are cleared, after
---for, or with the daemon. A reload (SIGHUP) keeps them.
+		Short: "Set a rule's threshold or timeout at run time",
+		Long: `Set the threshold, the timeout or both of a rule while the daemon runs. They take
+effect immediately, without missing an event. They are not written to a file: they
+end when cleared, after --for, or when the daemon stops. A reload (SIGHUP) keeps
+them.
 
-With --when they are for what meets all the conditions, which are those of rule
-files, before the rule's own overrides; of several that match, the newest wins.
-Without, they replace the rule's own limits.`,
+With --when, they apply to work that meets all the conditions, which are those of
+rule files, and take precedence over the rule's overrides; if several match, the
+newest wins. Without --when, they replace the rule's own limits.`,
 		Example: `  tailcam threshold set wakeup --when pid=1234 2ms --for 10m
   tailcam threshold set disk --when device=sda --when op=read,write 5ms --timeout 1s`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exactArgs("RULE")(cmd, args)
+			}
+			return maxArgs(2)(cmd, args)
+		},
 		ValidArgsFunction: c.completeFirstRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > 2 {
-				return fmt.Errorf("set what? name a rule and a threshold, such as \"wakeup 2ms\": see %q", cmd.CommandPath()+" --help")
-			}
 			var err error
 			if req.When, err = conditions(when); err != nil {
 				return err
@@ -61,7 +59,7 @@ Without, they replace the rule's own limits.`,
 			}
 			for _, flag := range []struct{ name, value string }{{"for", req.For}, {"timeout", req.Timeout}} {
 				if cmd.Flags().Changed(flag.name) && flag.value == "" {
-					return fmt.Errorf("--%s is empty: a duration such as 10m", flag.name)
+					return fmt.Errorf("invalid --%s \"\": must be a duration such as 10m", flag.name)
 				}
 			}
 			info, err := c.client().SetThreshold(cmd.Context(), req)
@@ -75,22 +73,22 @@ Without, they replace the rule's own limits.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&when, "when", nil, "only where this holds: `KEY=VALUE[,VALUE...]`; may be given again")
-	cmd.Flags().StringVar(&req.Timeout, "timeout", "", "report what is pending for so `long`")
-	cmd.Flags().StringVar(&req.For, "for", "", "how `long` it holds; without: until it is cleared, or the daemon ends")
+	cmd.Flags().StringArrayVar(&when, "when", nil, "condition `KEY=VALUE[,VALUE...]`; repeat for more")
+	cmd.Flags().StringVar(&req.Timeout, "timeout", "", "report work that is still pending after this `duration`")
+	cmd.Flags().StringVar(&req.For, "for", "", "keep it for this `duration` (default: until cleared)")
 	_ = cmd.RegisterFlagCompletionFunc("when", c.completeWhen)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
 }
 
-// conditions reads KEY=VALUE[,VALUE...]; a key that is given again has more values.
+// conditions parses KEY=VALUE[,VALUE...]; values of a repeated key add up.
 func conditions(list []string) (map[string][]string, error) {
 	when := map[string][]string{}
 	for _, s := range list {
 		key, values, ok := strings.Cut(s, "=")
 		if !ok || key == "" || values == "" {
-			return nil, fmt.Errorf("--when %q: a key and its values, such as pid=1234 or comm=postgres,redis*", s)
+			return nil, fmt.Errorf("invalid --when %q: must be a condition such as pid=1234 or comm=postgres,redis*", s)
 		}
 		when[key] = append(when[key], strings.Split(values, ",")...)
 	}
@@ -100,7 +98,7 @@ func conditions(list []string) (map[string][]string, error) {
 func newThresholdList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the thresholds that are set, the newest first",
+		Short: "List runtime thresholds, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := c.client().Thresholds(cmd.Context())
@@ -111,7 +109,7 @@ func newThresholdList(c *cli) *cobra.Command {
 				return printLines(c, list)
 			}
 			if len(list) == 0 {
-				c.err.Printf("none is set: all rules run as in their files\n")
+				c.err.Printf("no runtime thresholds: all rules run as in their files\n")
 				return nil
 			}
 			c.printThresholds(list)
@@ -127,27 +125,26 @@ func newThresholdClear(c *cli) *cobra.Command {
 	var all, ratchet bool
 	cmd := &cobra.Command{
 		Use:   "clear RULE [ID] | RULE --ratchet | --all",
-		Short: "Take back what was set: one by its id, all of a rule, or all",
-		Long: `Takes back thresholds that were set: one by its id (see tailcam threshold list),
-all of a rule, or with --all those of all rules. With --ratchet nothing is taken
-back, but the rule's ratchet begins anew.`,
+		Short: "Clear runtime thresholds",
+		Long: `Clear runtime thresholds: one by its id (see tailcam threshold list), all of a rule,
+or with --all those of all rules. With --ratchet, reset the rule's ratchet instead.`,
 		ValidArgsFunction: c.completeFirstRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := 0
 			switch {
 			case all == (len(args) > 0), len(args) > 2, ratchet && len(args) != 1:
-				return fmt.Errorf("clear what? RULE, RULE ID, RULE --ratchet, or --all: see %q", cmd.CommandPath()+" --help")
+				return fmt.Errorf("specify one of RULE, RULE ID, RULE --ratchet, --all: %s", seeHelp(cmd))
 			case len(args) == 2:
 				var err error
 				if id, err = strconv.Atoi(args[1]); err != nil || id <= 0 {
-					return fmt.Errorf("%q is no id: see tailcam threshold list", args[1])
+					return fmt.Errorf("invalid id %q: see \"tailcam threshold list\"", args[1])
 				}
 			}
 			return c.clear(cmd.Context(), strings.Join(args[:min(len(args), 1)], ""), id, ratchet)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "of all rules")
-	cmd.Flags().BoolVar(&ratchet, "ratchet", false, "let the rule's ratchet begin anew")
+	cmd.Flags().BoolVar(&all, "all", false, "clear the thresholds of all rules")
+	cmd.Flags().BoolVar(&ratchet, "ratchet", false, "reset the rule's ratchet")
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
@@ -183,7 +180,7 @@ func (c *cli) printThresholds(list []api.ThresholdInfo) {
 		if len(n.When) > 0 {
 			when = plain(term.Clean(overrides.WhenText(n.When)))
 		}
-		lasts := term.Cell{Text: "no end", Style: term.Dim}
+		lasts := term.Cell{Text: "-", Style: term.Dim}
 		if n.LeftNS > 0 {
 			lasts = plain(term.Duration(n.LeftNS))
 		}
@@ -193,33 +190,33 @@ func (c *cli) printThresholds(list []api.ThresholdInfo) {
 	t.Print(c.out, "")
 }
 
-// liveNotes says what was changed of a rule while the daemon runs, and how its ratchet stands.
-func liveNotes(r *api.RuleInfo) []string {
+// runtimeNotes describes a rule's runtime settings and its ratchet.
+func runtimeNotes(r *api.RuleInfo) []string {
 	var notes []string
 	if r.Paused && r.PausedLeftNS > 0 {
-		notes = append(notes, "paused for "+term.Duration(r.PausedLeftNS)+" more")
+		notes = append(notes, "paused, "+term.Duration(r.PausedLeftNS)+" left")
 	} else if r.Paused {
 		notes = append(notes, "paused")
 	}
 	if s := r.Storm; s != nil {
-		note := fmt.Sprintf("paused automatically for %s more: fired %s times a second", term.Duration(s.LeftNS), term.Count(s.PerSecond))
+		note := fmt.Sprintf("paused automatically, %s left: %s outliers/s", term.Duration(s.LeftNS), term.Count(s.PerSecond))
 		if s.ConsiderNS > 0 {
 			note += "; consider threshold " + term.Setting(s.ConsiderNS)
 		}
 		notes = append(notes, note)
 	}
 	if r.Set > 0 {
-		notes = append(notes, fmt.Sprintf("%d set by tailcam threshold", r.Set))
+		notes = append(notes, plural(r.Set, "runtime threshold"))
 	}
 	if r.RatchetNS != nil && *r.RatchetNS == 0 {
 		notes = append(notes, "ratchet: no record yet")
 	} else if r.RatchetNS != nil {
-		notes = append(notes, "ratchet: only past "+term.Duration(*r.RatchetNS))
+		notes = append(notes, "ratchet: above "+term.Duration(*r.RatchetNS))
 	}
 	return notes
 }
 
-// completeFirstRule completes the first argument from the daemon's rules.
+// completeFirstRule completes the first argument with the daemon's rules.
 func (c *cli) completeFirstRule(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -227,7 +224,7 @@ func (c *cli) completeFirstRule(cmd *cobra.Command, args []string, _ string) ([]
 	return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeWhen completes the key of a condition, for the rule that is named already.
+// completeWhen completes the key of a condition of the rule given before.
 func (c *cli) completeWhen(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if strings.Contains(typed, "=") || len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -245,12 +242,4 @@ func (c *cli) completeWhen(cmd *cobra.Command, args []string, typed string) ([]s
 		}
 	}
 	return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
-// oneRule takes the one argument of a verb that is about a rule.
-func oneRule(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		return nil
-	}
-	return errors.New(cmd.Name() + " which rule? name one: see \"" + cmd.CommandPath() + " --help\"")
 }

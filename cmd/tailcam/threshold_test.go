@@ -62,29 +62,29 @@ func TestThreshold(t *testing.T) {
 		{"threshold set wakeup --when pid=1234 2ms --for 10m", exitOK, `ID  RULE    WHEN      THRESHOLD  TIMEOUT    LEFT  BY
  4  wakeup  pid=1234        2ms        -  10m00s  uid 7
 `},
-		{"threshold set wakeup 2ms --when op=read --when op=write,flush --timeout 1s", exitOK, `ID  RULE    WHEN                 THRESHOLD  TIMEOUT    LEFT  BY
- 4  wakeup  op=read,write,flush        2ms       1s  no end  uid 7
+		{"threshold set wakeup 2ms --when op=read --when op=write,flush --timeout 1s", exitOK, `ID  RULE    WHEN                 THRESHOLD  TIMEOUT  LEFT  BY
+ 4  wakeup  op=read,write,flush        2ms       1s     -  uid 7
 `},
-		{"threshold list", exitOK, `ID  RULE    WHEN                         THRESHOLD  TIMEOUT    LEFT  BY
-12  wakeup  comm=pg*,\x1b[31mx pid=1234        2ms        -   9m59s  uid 0
- 3  disk    all                                  -       1s  no end
+		{"threshold list", exitOK, `ID  RULE    WHEN                         THRESHOLD  TIMEOUT   LEFT  BY
+12  wakeup  comm=pg*,\x1b[31mx pid=1234        2ms        -  9m59s  uid 0
+ 3  disk    all                                  -       1s      -
 `},
 		{"threshold clear wakeup", exitOK, "2 cleared\n"},
 		{"threshold clear --all", exitOK, "2 cleared\n"},
 		{"pause disk --for 1h", exitOK, ""},
-		{"threshold set nosuch 2ms", exitError, "tailcam: no rule \"nosuch\": the daemon has wakeup, disk\n"},
+		{"threshold set nosuch 2ms", exitError, "tailcam: unknown rule \"nosuch\": the daemon has wakeup, disk\n"},
 		{"threshold set wakeup 0", exitError, "tailcam: rule wakeup: threshold is zero\n"},
-		{"threshold set wakeup 2ms --when pid", exitError, "tailcam: --when \"pid\": a key and its values, such as pid=1234 or comm=postgres,redis*\n"},
-		{"threshold set", exitError, "tailcam: set what? name a rule and a threshold, such as \"wakeup 2ms\": see \"tailcam threshold set --help\"\n"},
-		{"threshold set wakeup 2ms --for=", exitError, "tailcam: --for is empty: a duration such as 10m\n"},
-		{"threshold clear", exitError, "tailcam: clear what? RULE, RULE ID, RULE --ratchet, or --all: see \"tailcam threshold clear --help\"\n"},
-		{"threshold clear wakeup --all", exitError, "tailcam: clear what? RULE, RULE ID, RULE --ratchet, or --all: see \"tailcam threshold clear --help\"\n"},
-		{"threshold clear wakeup two", exitError, "tailcam: \"two\" is no id: see tailcam threshold list\n"},
+		{"threshold set wakeup 2ms --when pid", exitError, "tailcam: invalid --when \"pid\": must be a condition such as pid=1234 or comm=postgres,redis*\n"},
+		{"threshold set", exitError, "tailcam: missing argument: RULE: see \"tailcam threshold set --help\"\n"},
+		{"threshold set wakeup 2ms --for=", exitError, "tailcam: invalid --for \"\": must be a duration such as 10m\n"},
+		{"threshold clear", exitError, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup --all", exitError, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup two", exitError, "tailcam: invalid id \"two\": see \"tailcam threshold list\"\n"},
 		{"threshold clear wakeup 99", exitError, "tailcam: rule wakeup has no threshold 99 set: see tailcam threshold list\n"},
 		{"threshold clear wakeup --ratchet", exitError, "tailcam: rule wakeup has no ratchet\n"},
-		{"pause", exitError, "tailcam: pause which rule? name one: see \"tailcam pause --help\"\n"},
+		{"pause", exitError, "tailcam: missing argument: RULE: see \"tailcam pause --help\"\n"},
 		{"pause disk --for 0", exitError, "tailcam: for is zero\n"},
-		{"pause dusk", exitError, "tailcam: no rule \"dusk\": the daemon has wakeup, disk\n"},
+		{"pause dusk", exitError, "tailcam: unknown rule \"dusk\": the daemon has wakeup, disk\n"},
 		{"resume disk", exitError, "tailcam: rule disk is not paused\n"},
 	} {
 		args := strings.Fields(k.args)
@@ -94,8 +94,8 @@ func TestThreshold(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"threshold":     "tailcam: do what with thresholds? set, list or clear: see \"tailcam threshold --help\"\n",
-		"threshold lst": "tailcam: unknown verb \"lst\": did you mean \"set\"? see \"tailcam threshold --help\"\n",
+		"threshold":     "tailcam: missing command: set, list or clear: see \"tailcam threshold --help\"\n",
+		"threshold lst": "tailcam: unknown command \"lst\": did you mean \"set\"? see \"tailcam threshold --help\"\n",
 	} {
 		if status, _, stderr := invoke(t, strings.Fields(args)...); status != exitError || stderr != want {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
@@ -129,19 +129,19 @@ func TestThresholdCompletion(t *testing.T) {
 	}
 }
 
-func TestLiveNotes(t *testing.T) {
+func TestRuntimeNotes(t *testing.T) {
 	record, none := int64(12.3e6), int64(0)
 	for _, k := range []struct {
 		rule api.RuleInfo
 		want string
 	}{
 		{api.RuleInfo{}, ""},
-		{api.RuleInfo{Paused: true, Set: 2}, "paused; 2 set by tailcam threshold"},
-		{api.RuleInfo{Paused: true, PausedLeftNS: 61e9, RatchetNS: &record}, "paused for 1m01s more; ratchet: only past 12.3ms"},
+		{api.RuleInfo{Paused: true, Set: 2}, "paused; 2 runtime thresholds"},
+		{api.RuleInfo{Paused: true, PausedLeftNS: 61e9, RatchetNS: &record}, "paused, 1m01s left; ratchet: above 12.3ms"},
 		{api.RuleInfo{RatchetNS: &none}, "ratchet: no record yet"},
 		{
 			api.RuleInfo{Storm: &api.StormInfo{LeftNS: 9e9, PerSecond: 48000, ConsiderNS: 12e6}},
-			"paused automatically for 9.00s more: fired 48,000 times a second; consider threshold 12ms",
+			"paused automatically, 9.00s left: 48,000 outliers/s; consider threshold 12ms",
 		},
 	} {
 		if got := ruleNote(&k.rule).Text; got != k.want {

@@ -22,7 +22,7 @@ import (
 type topJSON struct {
 	*catalog.Top
 	Dir    string     `json:"dir"`
-	Daemon *topDaemon `json:"daemon"` // null: it was not asked, or does not run
+	Daemon *topDaemon `json:"daemon"` // null: not asked, or not running
 }
 
 // topDaemon is what the daemon has counted since its start.
@@ -36,23 +36,23 @@ func newTop(c *cli) *cobra.Command {
 	by, most := catalog.ByCulprit, 20
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Who caused most of the slow time",
-		Long: `Add up the time of all outliers by what it came from in the end, and say in which
-snapshots to look. Time that lies within another outlier of the same task, such as
-a sleep in a slow system call, is counted once.
+		Short: "Show who caused most of the slow time",
+		Long: `Add up the time of all outliers by root cause, with the worst snapshot of each. Time
+within another outlier of the same task, such as a sleep in a slow system call, is
+counted once.
 
-It reads the snapshots on disk. A daemon that runs adds the outliers that it
-remembers (the last 1,000) and that no snapshot holds: they are not explained, and
-counted as such. --by cgroup is the cgroup of who caused it.`,
+The snapshots on disk are read. If the daemon is running, the outliers that it
+remembers (the last 1,000) and that have no snapshot are added as unexplained.
+--by cgroup adds up by the cgroup of the culprit.`,
 		Example:           "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json",
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(catalog.Ways, by) {
-				return fmt.Errorf("--by %s: allowed are %s", by, strings.Join(catalog.Ways, ", "))
+				return fmt.Errorf("invalid --by %s: must be one of %s", by, strings.Join(catalog.Ways, ", "))
 			}
 			if most < 1 {
-				return fmt.Errorf("--count %d: allowed is a number from 1", most)
+				return fmt.Errorf("invalid --count %d: must be a positive number", most)
 			}
 			o := catalog.TopOptions{By: by}
 			if since > 0 {
@@ -69,19 +69,19 @@ counted as such. --by cgroup is the cgroup of who caused it.`,
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageValue)(&since), "since", "only outliers of so much `time` until now: 1h, 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by `what`: culprit, cause, rule or cgroup")
+	cmd.Flags().Var((*ageValue)(&since), "since", "only outliers newer than this `duration`, such as 1h or 7d (default: all)")
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVar(&most, "count", most, "`number` of rows; json has all")
+	cmd.Flags().IntVar(&most, "count", most, "maximum `number` of rows; json prints all")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
 }
 
-// addUp reads the snapshots, and asks the daemon, if its are the same.
+// addUp reads the snapshots, and asks the daemon if it has the same directory.
 func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) {
 	ctx := cmd.Context()
-	dir, err := c.shelf(ctx, cmd)
+	dir, err := c.snapshotsDir(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 		for i := range status.Rules {
 			top.Daemon.Outliers += status.Rules[i].Outliers
 		}
-		if o.Seen, err = c.remembered(asking); err != nil {
+		if o.Seen, err = c.recentOutliers(asking); err != nil {
 			return nil, err
 		}
 		o.Boot = catalog.Boot()
@@ -103,7 +103,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 	list, broken, err := catalog.Read(dir, catalog.Options{Since: o.Since, Progress: step})
 	progress.Done()
 	if err != nil {
-		return nil, readable(dir, err)
+		return nil, dirError(dir, err)
 	}
 	o.Broken = len(broken)
 	top.Top = catalog.Add(list, o)
@@ -111,12 +111,12 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 }
 
 func sameDir(s *api.SnapshotsStatus) bool {
-	_, err := here(s)
+	_, err := localDir(s)
 	return err == nil
 }
 
-// remembered are the outliers that the daemon has not forgotten yet.
-func (c *cli) remembered(ctx context.Context) ([]*tracker.Outlier, error) {
+// recentOutliers returns the outliers that the daemon remembers.
+func (c *cli) recentOutliers(ctx context.Context) ([]*tracker.Outlier, error) {
 	stream, err := c.client().Events(ctx, &api.EventsOptions{})
 	if err != nil {
 		return nil, err
@@ -140,13 +140,13 @@ func (c *cli) remembered(ctx context.Context) ([]*tracker.Outlier, error) {
 func (c *cli) printTop(t *topJSON, most int) {
 	v := &t.Covered
 	if v.Outliers == 0 {
-		c.err.Printf("no outlier in %s\n", term.Clean(t.Dir))
+		c.err.Printf("no outliers in %s\n", term.Clean(t.Dir))
 		return
 	}
 	c.out.Printf("%s\n", c.out.Paint(term.Bold, fmt.Sprintf("%s of slow time in %s", term.Duration(v.NS), plural(v.Outliers, "outlier"))))
 	c.out.Printf("%s\n\n", c.out.Paint(term.Dim, strings.Join(coverage(t), ", ")))
 	table := term.NewTable(term.Column{Title: strings.ToUpper(t.By), Flex: true}, right("TIME"), right("SHARE"), term.Column{}, right("OUTLIERS"),
-		term.Column{Title: "OF WHICH", Flex: true}, right("WORST"), term.Column{Title: "SNAPSHOT"})
+		term.Column{Title: "MAINLY", Flex: true}, right("WORST"), term.Column{Title: "SNAPSHOT"})
 	gauge := 12
 	if c.out.Columns() < 100 {
 		gauge = 4
@@ -163,7 +163,7 @@ func (c *cli) printTop(t *topJSON, most int) {
 		}
 		table.Cells(term.Cell{Text: rowName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)), plain(share(r.NS, v.NS)),
 			term.Cell{Text: term.Gauge(r.Share, gauge), Style: rowStyle(t.By, r)},
-			plain(term.Count(uint64(r.Outliers))), plain(madeOf(t.By, r)), plain(term.Duration(worst.NS)), where)
+			plain(term.Count(uint64(r.Outliers))), plain(largestParts(t.By, r)), plain(term.Duration(worst.NS)), where)
 	}
 	table.Print(c.out, "")
 	if n := len(t.Rows) - most; n > 0 {
@@ -171,11 +171,11 @@ func (c *cli) printTop(t *topJSON, most int) {
 		for i := range t.Rows[most:] {
 			rest += t.Rows[most+i].NS
 		}
-		c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("and %d more, %s together", n, term.Duration(rest))))
+		c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("%d more, %s total", n, term.Duration(rest))))
 	}
 }
 
-// coverage says what the figures are made of, and what they miss.
+// coverage describes what the figures include and miss.
 func coverage(t *topJSON) []string {
 	v := &t.Covered
 	out := []string{fmt.Sprintf("%s explained by %s", plural(v.Explained, "outlier"), plural(v.Snapshots, "snapshot"))}
@@ -183,16 +183,16 @@ func coverage(t *topJSON) []string {
 		out = append(out, fmt.Sprintf("%d in snapshots without an explanation (%s)", v.Unexplained, term.Duration(v.UnexplainedNS)))
 	}
 	if v.Missed > 0 {
-		out = append(out, fmt.Sprintf("%d in no snapshot (%s)", v.Missed, term.Duration(v.MissedNS)))
+		out = append(out, fmt.Sprintf("%d without a snapshot (%s)", v.Missed, term.Duration(v.MissedNS)))
 	}
 	if v.Within > 0 {
-		out = append(out, fmt.Sprintf("%d more within those", v.Within))
+		out = append(out, fmt.Sprintf("%d more nested in these", v.Within))
 	}
 	if v.Broken > 0 {
-		out = append(out, plural(v.Broken, "snapshot")+" broken: see \"tailcam snapshots verify\"")
+		out = append(out, plural(v.Broken, "snapshot")+" damaged: see \"tailcam snapshots verify\"")
 	}
 	if d := t.Daemon; d != nil {
-		out = append(out, fmt.Sprintf("the daemon has counted %s in %s", term.Count(d.Outliers), term.Duration(d.UptimeNS)))
+		out = append(out, fmt.Sprintf("the daemon counted %s in %s", term.Count(d.Outliers), term.Duration(d.UptimeNS)))
 	}
 	return out
 }
@@ -207,7 +207,7 @@ func rowName(by string, r *catalog.Row) string {
 	return term.Who(&explain.Who{Kind: nameKind(r.Kind), Name: r.Name})
 }
 
-// nameKind: a task stands for all of its name here, and has no number.
+// nameKind: a row for a task is for all tasks of that name, without an id.
 func nameKind(kind string) string {
 	if kind == explain.KindTask {
 		return ""
@@ -226,8 +226,8 @@ func rowStyle(by string, r *catalog.Row) term.Style {
 	return term.CauseStyle(explain.Cause(cause))
 }
 
-// madeOf names the two largest parts of a row.
-func madeOf(by string, r *catalog.Row) string {
+// largestParts names the two largest parts of a row.
+func largestParts(by string, r *catalog.Row) string {
 	var words []string
 	for i := range r.Of {
 		if i == 2 || i > 0 && r.Of[i].NS < r.NS/20 {

@@ -14,8 +14,8 @@ import (
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
 )
 
-// two explained snapshots, and one by hand.
-func slow(t *testing.T) (dir string, ids []string) {
+// slowSnapshots makes two explained snapshots and a manual one.
+func slowSnapshots(t *testing.T) (dir string, ids []string) {
 	t.Helper()
 	sda := &explain.Who{Kind: explain.KindDevice, Name: "sda", Device: "sda"}
 	return ct.Make(t,
@@ -25,12 +25,12 @@ func slow(t *testing.T) (dir string, ids []string) {
 		ct.One{ByHand: true, Age: time.Minute})
 }
 
-func TestTopVerb(t *testing.T) {
-	dir, ids := slow(t)
+func TestTop(t *testing.T) {
+	dir, ids := slowSnapshots(t)
 	want := `50.0ms of slow time in 2 outliers
 2 outliers explained by 3 snapshots
 
-CULPRIT    TIME  SHARE           OUTLIERS  OF WHICH    WORST  SNAPSHOT
+CULPRIT    TIME  SHARE           OUTLIERS  MAINLY      WORST  SNAPSHOT
 rt-hog   28.0ms    56%  ██████▋         2  preempted  20.0ms  20261120T231502
 sda      22.0ms    44%  █████▎          1  disk       22.0ms  20261120T231503
 `
@@ -40,7 +40,7 @@ sda      22.0ms    44%  █████▎          1  disk       22.0ms  202611
 	}
 	_, stdout, _ = invoke(t, "top", "--dir", dir, "--by", "rule", "--count", "1")
 	if !strings.Contains(stdout, "\nRULE    TIME  SHARE") || !strings.Contains(stdout, "\ndisk  30.0ms    60%") ||
-		!strings.Contains(stdout, "sda 73%, rt-hog 27%") || !strings.HasSuffix(stdout, "and 1 more, 20.0ms together\n") {
+		!strings.Contains(stdout, "sda 73%, rt-hog 27%") || !strings.HasSuffix(stdout, "1 more, 20.0ms total\n") {
 		t.Errorf("by rule:\n%s", stdout)
 	}
 	status, stdout, _ = invoke(t, "top", "--dir", dir, "--since", "1s", "-o", "json")
@@ -48,29 +48,29 @@ sda      22.0ms    44%  █████▎          1  disk       22.0ms  202611
 		t.Errorf("json: status %d, %s", status, stdout)
 	}
 	for args, want := range map[string]string{
-		"--by comm": "--by comm: allowed are culprit, cause, rule, cgroup", "--count 0": "--count 0: allowed is a number from 1",
-		"--dir /no/such": "there is no directory /no/such: name the one of your snapshots by --dir",
-		"now":            `"tailcam top" takes no arguments, but got "now": see "tailcam top --help"`,
+		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup", "--count 0": "invalid --count 0: must be a positive number",
+		"--dir /no/such": "directory /no/such does not exist: set the snapshot directory with --dir",
+		"now":            `"tailcam top" takes no arguments, got "now": see "tailcam top --help"`,
 	} {
 		if status, _, stderr := invoke(t, append([]string{"top"}, strings.Fields(args)...)...); status != exitError || stderr != "tailcam: "+want+"\n" {
 			t.Errorf("top %s: status %d, %q", args, status, stderr)
 		}
 	}
-	if _, stdout, stderr := invoke(t, "top", "--dir", filepath.Dir(filepath.Join(dir, ids[0], "trace"))); stdout != "" || !strings.HasPrefix(stderr, "no outlier in ") {
+	if _, stdout, stderr := invoke(t, "top", "--dir", filepath.Dir(filepath.Join(dir, ids[0], "trace"))); stdout != "" || !strings.HasPrefix(stderr, "no outliers in ") {
 		t.Errorf("no snapshots there: %q, %q", stdout, stderr)
 	}
 }
 
-// A daemon adds what no snapshot holds.
+// The daemon adds outliers without a snapshot.
 func TestTopWithDaemon(t *testing.T) {
-	dir, _ := slow(t)
+	dir, _ := slowSnapshots(t)
 	f, socket := serve(t)
 	f.dir = dir
 	missed := outlier("wakeup", 50e6)
 	missed.StartMono, missed.EndMono = 1, 1+50e6
 	f.Publish(missed)
 	_, stdout, stderr := invoke(t, "top", "--socket", socket)
-	for _, want := range []string{"100ms of slow time in 3 outliers\n", "1 in no snapshot (50.0ms), the daemon has counted 2 in 1h00m\n", "\nnot explained: no snapshot holds it  50.0ms"} {
+	for _, want := range []string{"100ms of slow time in 3 outliers\n", "1 without a snapshot (50.0ms), the daemon counted 2 in 1h00m\n", "\nnot explained: no snapshot holds it  50.0ms"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q (%q) in\n%s", want, stderr, stdout)
 		}
@@ -80,8 +80,8 @@ func TestTopWithDaemon(t *testing.T) {
 	}
 }
 
-func TestDiffVerb(t *testing.T) {
-	dir, ids := slow(t)
+func TestDiff(t *testing.T) {
+	dir, ids := slowSnapshots(t)
 	want := `A  ` + ids[0] + `
    victim waited to run.
 B  ` + ids[1] + `
@@ -90,7 +90,7 @@ B  ` + ids[1] + `
 WHERE THE TIME WENT               A       B   CHANGE
 disk                 sda          -  22.0ms  +22.0ms  new
 preempted            rt-hog  20.0ms  8.00ms  -12.0ms  shorter
-in all                       20.0ms  30.0ms  +10.0ms
+total                        20.0ms  30.0ms  +10.0ms
 `
 	status, stdout, stderr := invoke(t, "diff", "--dir", dir, ids[0][:15], ids[1][:15])
 	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
@@ -116,14 +116,14 @@ in all                       20.0ms  30.0ms  +10.0ms
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"":                                       `diff wants two snapshots: see "tailcam diff --help"`,
-		ids[0]:                                   `diff wants two snapshots: see "tailcam diff --help"`,
-		ids[0] + " " + ids[2]:                    ids[2] + " has no outlier: it was taken by hand",
+		"":                                       `missing argument: A: see "tailcam diff --help"`,
+		ids[0]:                                   `missing argument: B: see "tailcam diff --help"`,
+		ids[0] + " " + ids[2]:                    ids[2] + " has no outlier: it was taken manually",
 		ids[0] + " 1999":                         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 		ids[0] + " /no/explain.json":             "read explanation: open /no/explain.json: no such file or directory",
 		ids[0] + " " + dir + "/bad.json":         dir + "/bad.json: explain.json, outlier 0: its parts add up to 4 ns, its delay is 5 ns",
-		ids[0] + " " + ids[1] + " --outlier 1,2": "--outlier 2: " + ids[1] + " has 1 outlier",
-		ids[0] + " " + ids[1] + " --outlier 1,2,3": "--outlier: allowed are one number for both, or two: 1,3",
+		ids[0] + " " + ids[1] + " --outlier 1,2": "invalid --outlier 2: " + ids[1] + " has 1 outlier",
+		ids[0] + " " + ids[1] + " --outlier 1,2,3": "invalid --outlier: must be one number, or two such as 1,3",
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"diff", "--dir", dir}, strings.Fields(args)...)...)
 		if status != exitError || stdout != "" || stderr != "tailcam: "+want+"\n" {

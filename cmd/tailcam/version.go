@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/version"
 )
 
-// versionInfo is what a bug report should hold.
+// versionInfo is what a bug report should include.
 type versionInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -24,7 +24,7 @@ type versionInfo struct {
 func newVersion(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print which build this is",
+		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := thisVersion()

@@ -19,18 +19,18 @@ func newWait(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait for the next outlier and print it",
-		Long: "Wait for the next outlier and print it, with what is known of it within 250 ms.\n\n" +
-			"Exit status: 0 an outlier, 1 error, 2 none came in time.",
+		Long: "Wait for the next outlier and print what is known of it within 250 ms.\n\n" +
+			"Exit status: 0 outlier, 1 error, 2 timeout.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
-				return fmt.Errorf("--timeout %s: it cannot be negative; 0 waits for ever", timeout)
+				return fmt.Errorf("invalid --timeout %s: must not be negative (0: wait forever)", timeout)
 			}
 			return c.wait(cmd.Context(), rule, timeout, stacks)
 		},
 	}
 	c.addRule(cmd, &rule)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long; 0: never")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration` (0: never)")
 	addStacks(cmd, &stacks)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
@@ -46,14 +46,14 @@ func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stac
 	e, err := c.nextOutlier(ctx, rule)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no outlier within %s", errNothing, term.Setting(int64(timeout)))
+		return fmt.Errorf("%w: no outlier within %s", errTimeout, term.Setting(int64(timeout)))
 	case err != nil:
 		return err
 	}
 	return c.printEvent(e, stacks)
 }
 
-// nextOutlier waits, with a line that says so.
+// nextOutlier waits for an outlier and shows that it does.
 func (c *cli) nextOutlier(ctx context.Context, rule string) (api.Event, error) {
 	stream, err := c.client().Events(ctx, &api.EventsOptions{Rule: rule, Follow: true})
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *cli) nextOutlier(ctx context.Context, rule string) (api.Event, error) {
 	defer progress.Done()
 	for {
 		e, err := stream.Next()
-		if err != nil || e.Outlier != nil && !e.Outlier.Completed { // that one was told before
+		if err != nil || e.Outlier != nil && !e.Outlier.Completed { // not the second part of an earlier one
 			return e, err
 		}
 	}

@@ -1,22 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Adds to a snapshot who was there: load, pressure, memory, all threads by CPU
-# time, and what the kernel says about the slow task.
+# Add the state of the system to a snapshot: load, pressure, memory, all threads by CPU time, and
+# the kernel's information about the slow task.
 #
 #   actions:
 #     - run: [/usr/lib/tailcam/actions/save-top.sh]
 #       timeout: 30s
 #
-# Writes process-table.txt into the snapshot, which is the working directory.
-# Without a snapshot (on: outlier) it prints instead. Works as any user; as
-# another user than root some files of the task are not readable.
+# Writes process-table.txt into the snapshot, which is the working directory. Without a snapshot
+# (on: outlier) it prints instead. Works as any user, but only root can read all files of the task.
 set -u
 umask 027
 LC_ALL=C
 export LC_ALL
 
-# plain keeps a hostile name from moving the reader's cursor.
+# plain replaces control characters, such as escape sequences in task names.
 plain() {
 	printf '%s' "$1" | tr -c '[:print:]' '?'
 }
@@ -25,7 +24,7 @@ section() {
 	printf '\n== %s\n' "$1"
 }
 
-# show prints a file of the kernel, or why it cannot.
+# show prints a file, or the error.
 show() {
 	section "$1"
 	cat -- "$1" 2>&1
@@ -43,7 +42,7 @@ report() {
 	done
 	show /proc/meminfo
 
-	# A task that has ended by now has no directory, and a pid may be 0: idle.
+	# The task may have exited; pid 0 is the idle task.
 	case ${TAILCAM_PID:-}/${TAILCAM_TID:-} in
 	*[!0-9/]* | /* | */ | 0/*) ;;
 	*)
@@ -53,14 +52,15 @@ report() {
 				show "$task/$name"
 			done
 		else
-			section "the task has ended"
+			section "the task has exited"
 		fi
 		;;
 	esac
 
 	section "threads by CPU time"
 	if command -v ps >/dev/null 2>&1; then
-		ps -eLo pid,tid,ppid,user,cls,pri,ni,psr,stat,wchan:24,pcpu,rss,etimes,comm --sort=-pcpu 2>&1
+		ps -eLo pid,tid,ppid,user,cls,pri,ni,psr,stat,wchan:24,pcpu,rss,etimes,comm \
+			--sort=-pcpu 2>&1
 	else
 		echo 'ps is not installed (Debian: apt install procps)'
 	fi
@@ -75,14 +75,14 @@ if [ -z "${TAILCAM_SNAPSHOT:-}" ]; then
 	exit 0
 fi
 
-# Never write over or through a file that is already there.
+# Never overwrite a file or follow a link.
 set -C
 n=1
 out=process-table.txt
 while [ -e "$out" ] || [ -L "$out" ]; do
 	n=$((n + 1))
 	if [ "$n" -gt 100 ]; then
-		echo "there are already $n process tables" >&2
+		echo "too many process tables" >&2
 		exit 1
 	fi
 	out=process-table-$n.txt

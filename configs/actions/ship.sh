@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ships a snapshot elsewhere.
+# Copy a snapshot to another place.
 #
 #   actions:
 #     - run: [/usr/lib/tailcam/actions/ship.sh, "backup@logs:/srv/tailcam"]
 #       timeout: 5m
 #
-# ship.sh [TARGET]. Without one, TARGET comes from /etc/tailcam/ship.conf (or
-# the file that $1 names after -c), which is sh:
+# Usage: ship.sh [-c CONFIG] [TARGET]. The default TARGET is in CONFIG, by default
+# /etc/tailcam/ship.conf, which is a shell script:
 #
 #   TARGET=https://objects.example/tailcam
 #   CURL_CONFIG=/etc/tailcam/curl.conf     # for curl -K: headers, credentials
@@ -16,14 +16,13 @@
 #
 # TARGET is one of
 #   user@host:/dir       rsync over ssh, or scp if rsync is not installed
-#   scp:user@host:/dir   scp, whatever is installed
+#   scp:user@host:/dir   always scp
 #   rsync://host/module  an rsync daemon
-#   https://…, http://…  one PUT of ID.tar.gz below that address, by curl
-#   /dir                 a directory of this machine: a mounted share
+#   https://…, http://…  PUT of ID.tar.gz below this URL, with curl
+#   /dir                 a local directory, such as a mounted share
 #
-# The target directory must exist. snapshot.json arrives last: a copy that has
-# it is whole (but for the log of this action, which is still being written).
-# Put this action after those that add files to the snapshot.
+# The target directory must exist. snapshot.json is copied last: a copy that has it is complete,
+# except for the log of this action. List this action after those that add files to the snapshot.
 set -eu
 umask 027
 
@@ -38,7 +37,7 @@ need() {
 
 conf=/etc/tailcam/ship.conf
 if [ "${1:-}" = -c ]; then
-	[ $# -ge 2 ] || die "-c needs a file"
+	[ $# -ge 2 ] || die "missing argument of -c: CONFIG"
 	conf=$2
 	shift 2
 	[ -r "$conf" ] || die "cannot read $conf"
@@ -57,17 +56,17 @@ if [ -r "$conf" ]; then
 fi
 [ $# -eq 0 ] || TARGET=$1
 
-[ -n "$TARGET" ] || die "no target: give one as argument, or TARGET= in $conf"
-[ -n "${TAILCAM_SNAPSHOT:-}" ] || die "there is no snapshot to ship: use it with on: snapshot"
+[ -n "$TARGET" ] || die "missing target: pass TARGET, or set TARGET= in $conf"
+[ -n "${TAILCAM_SNAPSHOT:-}" ] || die "no snapshot: use this action with on: snapshot"
 id=${TAILCAM_SNAPSHOT_ID:-}
 case $id in
-'' | .* | *[!A-Za-z0-9.-]*) die "\"$id\" is not a snapshot's id" ;;
+'' | .* | *[!A-Za-z0-9.-]*) die "invalid snapshot id \"$id\"" ;;
 esac
 case $TARGET in
--*) die "a target cannot begin with a dash" ;;
+-*) die "invalid target: begins with a dash" ;;
 esac
 
-# Never ask anything: nobody is there.
+# Never prompt.
 SSH_OPTIONS="-o BatchMode=yes -o ConnectTimeout=20 $SSH_OPTIONS"
 
 by_rsync() {
@@ -83,15 +82,15 @@ by_scp() {
 	need ssh
 	case $1 in
 	*:*) ;;
-	*) die "\"$1\" is not a target: give scp:user@host:/dir" ;;
+	*) die "invalid target \"$1\": must be scp:user@host:/dir" ;;
 	esac
 	host=${1%%:*}
 	dir=${1#*:}
 	dir=${dir:-.}
-	# The options are several words on purpose.
+	# The options are split into words on purpose.
 	# shellcheck disable=SC2086
 	scp -q -B -r $SSH_OPTIONS -- "$TAILCAM_SNAPSHOT" "$host:$dir/.$id.$$.part"
-	# The remote shell sees one quoted word.
+	# Quote the directory for the remote shell.
 	dir=$(printf '%s' "$dir" | sed "s/'/'\\\\''/g")
 	# shellcheck disable=SC2086,SC2029
 	ssh $SSH_OPTIONS -- "$host" "test ! -e '$dir/$id' && mv -- '$dir/.$id.$$.part' '$dir/$id'"
@@ -100,21 +99,22 @@ by_scp() {
 by_curl() {
 	need curl
 	need tar
-	set -- --fail --silent --show-error --connect-timeout 20 --retry 3 -H 'Content-Type: application/gzip' "$1/$id.tar.gz"
+	set -- --fail --silent --show-error --connect-timeout 20 --retry 3 \
+		-H 'Content-Type: application/gzip' "$1/$id.tar.gz"
 	[ -z "$CURL_CONFIG" ] || set -- -K "$CURL_CONFIG" "$@"
-	# A file, so that its length is known and a retry can begin again.
+	# A file, for a known length and retries.
 	tmp=$(mktemp "${TMPDIR:-/tmp}/tailcam-ship.XXXXXX")
 	trap 'rm -f -- "$tmp"' EXIT
 	trap 'exit 143' TERM INT HUP
-	# Named after the snapshot, though only its own directory may be read here.
-	# tar says 1 when a file grew meanwhile: the log of this very action.
+	# Name the directory in the archive after the snapshot. tar exits with 1 if a file changed
+	# while it was read, as the log of this action does.
 	tar -C "$TAILCAM_SNAPSHOT" --transform "s,^\.,$id," -czf "$tmp" . || [ $? -eq 1 ]
 	curl -T "$tmp" "$@" >/dev/null
 }
 
 by_copy() {
 	[ -d "$1" ] || die "$1 is not a directory"
-	[ ! -e "$1/$id" ] || die "$1/$id is there already"
+	[ ! -e "$1/$id" ] || die "$1/$id already exists"
 	part=$1/.$id.part
 	rm -rf -- "$part"
 	mkdir -- "$part"
@@ -134,6 +134,6 @@ scp:*) by_scp "${TARGET#scp:}" ;;
 		by_scp "${TARGET%/}"
 	fi
 	;;
-*) die "\"$TARGET\" is not a target: give user@host:/dir, rsync://…, https://… or /dir" ;;
+*) die "invalid target \"$TARGET\": must be user@host:/dir, rsync://…, https://… or /dir" ;;
 esac
 echo "shipped $id to $TARGET"

@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells tailcam where a piece of a program's work begins and ends, so that
- * rules of `track: span` can find those that take too long. Copy this file; it
- * needs no library. x86-64 and arm64; elsewhere the calls do nothing.
+ * Mark the spans of a program for rules of `track: span`. Copy this file; it needs no library.
+ * x86-64 and arm64; elsewhere the calls do nothing.
  *
  *	tailcam_begin("checkout-42");
  *	...
  *	tailcam_end("checkout-42");
  *
- * Each is one system call that the kernel refuses at once, which tailcam sees if
- * it runs, and nobody otherwise; errno stays. A key is text of 1 to 63 bytes;
- * others are counted, and ignored. It belongs to the user and the pid namespace
- * of the caller: nobody else can begin, end or meet it. Any thread or process of
- * the same two may end what another began. A second begin before the end
- * restarts the time. Safe in threads, signal handlers and after fork.
+ * Each call is one system call that fails immediately, without changing errno; tailcam observes it
+ * if it is running. A key is 1 to 63 bytes of text; invalid keys are counted and ignored. Keys are
+ * private to the user and pid namespace of the caller; any thread or process with the same user and
+ * pid namespace may end a span. Beginning a span again restarts it. Safe in threads, in signal
+ * handlers and after fork.
  *
- * A seccomp filter must let faccessat2 pass: a filter that kills for it kills.
+ * A seccomp filter must allow faccessat2.
  */
 #ifndef TAILCAM_SPAN_H
 #define TAILCAM_SPAN_H
 
 #define TAILCAM_KEY_LEN 64 /* with its NUL */
 
-static inline void tailcam_say(const char *key, long what)
+static inline void tailcam_mark(const char *key, long what)
 {
 	/*
-	 * A copy on the stack: the kernel side does not wait for memory that is
-	 * not resident. One byte more, so that a key that is too long shows.
+	 * Copy the key to the stack, as the kernel side cannot fault pages in. One byte more, so that
+	 * a key that is too long is detected.
 	 */
 	char text[TAILCAM_KEY_LEN + 1];
 	int n = 0;
@@ -64,16 +62,16 @@ static inline void tailcam_say(const char *key, long what)
 #endif
 }
 
-/* The work with this key begins now. */
+/* Begin the span with this key. */
 static inline void tailcam_begin(const char *key)
 {
-	tailcam_say(key, 0x74630001);
+	tailcam_mark(key, 0x74630001);
 }
 
-/* The work with this key has ended. */
+/* End the span with this key. */
 static inline void tailcam_end(const char *key)
 {
-	tailcam_say(key, 0x74630002);
+	tailcam_mark(key, 0x74630002);
 }
 
 #endif

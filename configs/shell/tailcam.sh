@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 #
-# Tells tailcam where a piece of a script's work begins and ends, so that rules
-# of `track: span` can find those that take too long. For bash and dash:
+# Mark the spans of a script for rules of `track: span`. For bash and dash:
 #
 #	. /usr/share/tailcam/tailcam.sh
 #	tailcam_begin "backup-$db"
 #	pg_dump "$db" >"$db.sql"
 #	tailcam_end "backup-$db"
 #
-# Each is one system call and no process: the question whether a file that cannot
-# be there may be read. A key is text of 1 to 63 bytes. It belongs to the user and
-# the pid namespace of the script: nobody else can begin, end or meet it. Other
-# shells ask in another way, which tailcam does not see (busybox, zsh): use
-# `tailcam begin KEY` and `tailcam end KEY` there, a process each.
+# Each is one system call, an access check of a path that cannot exist, and starts no process. A key
+# is 1 to 63 bytes of text, private to the user and pid namespace of the script. busybox and zsh use
+# another system call, which tailcam does not observe: use `tailcam begin KEY` and `tailcam end KEY`
+# there, which start a process each.
 
 tailcam_begin() {
 	[ -r "/dev/null/span+/$1" ] || :

@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 	if one, err := c.Histograms(ctx, "disk"); err != nil || len(one) != 1 || one[0].Class != "vda" || one[0].P999NS != 1000 {
 		t.Errorf("histogram of disk: %v, %+v", err, one)
 	}
-	if _, err := c.Histograms(ctx, "dusk"); err == nil || err.Error() != `no histogram "dusk": there are block, disk` {
+	if _, err := c.Histograms(ctx, "dusk"); err == nil || err.Error() != `no histogram "dusk": must be one of block, disk` {
 		t.Errorf("histogram of nothing: %v", err)
 	}
 	dir, err := c.TakeSnapshot(ctx, "because")
@@ -64,7 +64,7 @@ func TestRoundTrip(t *testing.T) {
 	if _, err := c.Snapshots(ctx); err == nil || err.Error() != "disk full: free some space" {
 		t.Errorf("failing list: %v", err)
 	}
-	if _, err := c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1)); err == nil || !strings.Contains(err.Error(), "shorten it") {
+	if _, err := c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1)); err == nil || !strings.Contains(err.Error(), "must be at most") {
 		t.Errorf("long reason: %v", err)
 	}
 }
@@ -148,14 +148,14 @@ func TestEvents(t *testing.T) {
 	if e, err := follow.Next(); err != nil || e.Outlier == nil || e.Outlier.DelayNS != 3 {
 		t.Errorf("follow: %+v, %v", e, err)
 	}
-	if _, err := c.Events(ctx, &EventsOptions{Rule: "nosuch", Follow: true}); err == nil || err.Error() != `no rule "nosuch": the daemon has wakeup, disk` {
+	if _, err := c.Events(ctx, &EventsOptions{Rule: "nosuch", Follow: true}); err == nil || err.Error() != `unknown rule "nosuch": the daemon has wakeup, disk` {
 		t.Errorf("unknown rule: %v", err)
 	}
 	stop()
 	if _, err := follow.Next(); !errors.Is(err, ErrStreamEnded) {
 		t.Errorf("after the daemon's end: %v", err)
 	}
-	if _, err := c.Status(ctx); err == nil || !strings.HasPrefix(err.Error(), "tailcam is not running on "+c.path) {
+	if _, err := c.Status(ctx); err == nil || !strings.HasPrefix(err.Error(), "daemon not reachable at "+c.path) {
 		t.Errorf("no daemon: %v", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestTooManyStreams(t *testing.T) {
 		}
 		defer s.Close()
 	}
-	if _, err := c.Events(context.Background(), &EventsOptions{Follow: true}); err == nil || !strings.Contains(err.Error(), "end one of these readers") {
+	if _, err := c.Events(context.Background(), &EventsOptions{Follow: true}); err == nil || !strings.Contains(err.Error(), "close one of them") {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -298,9 +298,9 @@ func TestBadRequests(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/v1/nosuch", "", http.StatusNotFound, "no GET /v1/nosuch here"},
-		{"POST", "/v1/status", "", http.StatusNotFound, "no POST"},
-		{"GET", "/v1/events?follow=perhaps", "", http.StatusBadRequest, "allowed are 0 and 1"},
+		{"GET", "/v1/nosuch", "", http.StatusNotFound, "unknown request: GET /v1/nosuch"},
+		{"POST", "/v1/status", "", http.StatusNotFound, "unknown request: POST"},
+		{"GET", "/v1/events?follow=perhaps", "", http.StatusBadRequest, "must be 0 or 1"},
 		{"POST", "/v1/snapshot", "{", http.StatusBadRequest, "decode request"},
 		{"POST", "/v1/snapshot", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
 	} {
@@ -328,7 +328,7 @@ func TestBadRequests(t *testing.T) {
 func TestClientWithoutDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none", "s.sock")
 	_, err := NewClient(path).Status(context.Background())
-	want := "tailcam is not running on " + path + `: start it with "sudo tailcam run"`
+	want := "daemon not reachable at " + path + `: start it with "sudo tailcam run"`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -339,7 +339,7 @@ func TestClientWithoutRights(t *testing.T) {
 	const marker = "TAILCAM_TEST_CLIENT"
 	if path := os.Getenv(marker); path != "" {
 		_, err := NewClient(path).Status(context.Background())
-		if err == nil || !strings.HasPrefix(err.Error(), "not allowed to use "+path+": use sudo, or join its group (sudo usermod -aG tailcam $USER)") {
+		if err == nil || !strings.HasPrefix(err.Error(), "permission denied: "+path+": use sudo, or join its group (sudo usermod -aG tailcam $USER)") {
 			t.Fatalf("without rights: %v", err)
 		}
 		return
@@ -389,7 +389,7 @@ func TestPeerIsLogged(t *testing.T) {
 	}
 	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because"}
 	for _, entry := range logs.All() {
-		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "a snapshot is asked for" && diff == "" {
+		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
 			return
 		}
 	}

@@ -17,13 +17,13 @@ import (
 )
 
 // ErrStreamEnded is the end of an event stream that the daemon ended.
-var ErrStreamEnded = errors.New("the daemon ended the stream: it was stopped or restarted")
+var ErrStreamEnded = errors.New("the daemon closed the stream: it was stopped or restarted")
 
 // maxReply bounds what a client takes for one reply.
 const maxReply = 64 << 20
 
-// Client talks to a daemon. Its methods may be called from any goroutine. They
-// fail with a message for people where there is no daemon, or no right to talk to it.
+// Client talks to a daemon. Its methods may be called from any goroutine. If the
+// daemon cannot be reached, their errors say why and what to do.
 type Client struct {
 	path string
 	http *http.Client
@@ -47,7 +47,7 @@ func NewClient(path string) *Client {
 // Close ends idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks the daemon for its account of itself.
+// Status returns the daemon's status.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	var s Status
 	if err := c.get(ctx, "/v1/status", &s); err != nil {
@@ -74,7 +74,7 @@ func (c *Client) Snapshots(ctx context.Context) ([]SnapshotInfo, error) {
 	return list, nil
 }
 
-// TakeSnapshot makes the daemon take one now and returns its directory.
+// TakeSnapshot takes a snapshot now and returns its directory.
 func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error) {
 	body, err := json.Marshal(snapshotRequest{Reason: reason})
 	if err != nil {
@@ -91,11 +91,11 @@ func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error
 	return reply.Dir, nil
 }
 
-// EventsOptions say which outliers a client wants. Nil means the remembered ones of every rule.
+// EventsOptions select outliers. Nil means the remembered ones of every rule.
 type EventsOptions struct {
 	Rule   string // "": all
-	Follow bool   // those to come, rather than those remembered
-	// Verdicts: with Follow, also what the snapshots say once they are complete.
+	Follow bool   // new ones, not the remembered ones
+	// Verdicts: with Follow, also the verdicts of snapshots when they are complete.
 	Verdicts bool
 }
 
@@ -103,7 +103,7 @@ type EventsOptions struct {
 type Event struct {
 	Outlier *tracker.Outlier // nil for a loss or a verdict
 	Lost    uint64           // outliers that this client was too slow for
-	Verdict *Verdict         // of an outlier that came before; else nil
+	Verdict *Verdict         // of an earlier outlier; else nil
 }
 
 // Events opens a stream of outliers. With Follow, no outlier after its return is missed.
@@ -186,28 +186,29 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	}
 	var f failure
 	if err := decode(resp, &f); err != nil || f.Error == "" {
-		return nil, fmt.Errorf("%s answers %s: is another program listening there?", c.path, resp.Status)
+		return nil, fmt.Errorf("unexpected reply from %s: %s: is another program listening there?", c.path, resp.Status)
 	}
 	return nil, errors.New(f.Error)
 }
 
-// explain says what a failure to connect means, and what to do about it.
+// explain turns a connection error into a message with advice.
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("tailcam is not running on %s: start it with \"sudo tailcam run\"", c.path)
+		return fmt.Errorf("daemon not reachable at %s: start it with \"sudo tailcam run\"", c.path)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to use %s: use sudo, or join its group (sudo usermod -aG %s $USER) and log in again", c.path, DefaultGroup)
+		return fmt.Errorf("permission denied: %s: use sudo, or join its group (sudo usermod -aG %s $USER) and log in again",
+			c.path, DefaultGroup)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("tailcam on %s stopped before it answered: see its log", c.path)
+		return fmt.Errorf("daemon at %s stopped before it replied: see its log", c.path)
 	}
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {
 		err = urlErr.Err
 	}
-	return fmt.Errorf("talk to tailcam: %w", err)
+	return fmt.Errorf("connect to the daemon: %w", err)
 }
 
 func decode(resp *http.Response, into any) error {

@@ -19,12 +19,12 @@ import (
 const (
 	maxConns      = 256
 	reservedConns = 64 // for root
-	maxRefusals   = 16 // connections that are told why they are refused, at once
+	maxRefusals   = 16 // connections that get a reply saying why, at once
 	refusalTime   = time.Second
 )
 
-// limitedListener accepts no more connections than their users may have. The
-// others get an answer that says so, or are closed.
+// limitedListener limits the connections of each user. Those beyond the limit get
+// an error reply, or are closed.
 type limitedListener struct {
 	net.Listener
 	conns    *quota
@@ -36,8 +36,8 @@ func limit(l net.Listener, conns *quota, g *guard.Guard) *limitedListener {
 	return &limitedListener{Listener: l, conns: conns, guard: g, refusals: make(chan struct{}, maxRefusals)}
 }
 
-// Accept implements net.Listener. Errors are those of the listener: net/http
-// waits longer and longer, up to a second, where descriptors are used up.
+// Accept implements net.Listener. Errors are those of the listener: when file
+// descriptors run out, net/http backs off for up to a second.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -46,7 +46,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		peer, err := peerOf(conn)
 		if err != nil {
-			conn.Close() // it has gone
+			conn.Close() // the client is gone
 			continue
 		}
 		if l.conns.take(peer.Uid) {
@@ -70,7 +70,7 @@ func refuse(conn net.Conn, uid uint32) {
 	if conn.SetDeadline(time.Now().Add(refusalTime)) != nil {
 		return
 	}
-	// An answer before the request would be taken for none.
+	// A client ignores a reply that comes before its request.
 	request := make([]byte, 0, 4096)
 	for !bytes.Contains(request, []byte("\r\n\r\n")) && len(request) < cap(request) {
 		n, err := conn.Read(request[len(request):cap(request)])
@@ -80,7 +80,7 @@ func refuse(conn net.Conn, uid uint32) {
 		request = request[:len(request)+n]
 	}
 	body, err := text.Marshal(failure{Error: fmt.Sprintf(
-		"user %d has too many connections open, or all users together have: end some, such as tailcam events -f", uid)})
+		"too many connections of user %d, or of all users: close some, such as tailcam events -f", uid)})
 	if err != nil {
 		return
 	}
@@ -88,7 +88,7 @@ func refuse(conn net.Conn, uid uint32) {
 		http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), len(body)+1, body)
 }
 
-// limitedConn gives its place back when it is closed.
+// limitedConn releases its share of the quota when it is closed.
 type limitedConn struct {
 	net.Conn
 	peer    *syscall.Ucred
@@ -101,7 +101,7 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// peerOf returns who connected, as the kernel vouches for it.
+// peerOf returns the credentials of the peer, as the kernel reports them.
 func peerOf(conn net.Conn) (*syscall.Ucred, error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {

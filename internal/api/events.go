@@ -14,8 +14,8 @@ import (
 )
 
 // events streams outliers as newline-delimited JSON: the remembered ones, or
-// with follow=1 those that come from now on, until client or daemon go away;
-// with verdicts=1 also what their snapshots say, when they are complete.
+// with follow=1 new ones until the client or the daemon stops; with verdicts=1
+// also their verdicts, when their snapshots are complete.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	rule := query.Get("rule")
@@ -35,10 +35,11 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// A reader may take its time: it is one of its user's few.
+	// Streams have no deadline; the quota bounds them.
 	uid := peerUID(r.Context())
 	if !s.streams.take(uid) {
-		s.fail(w, http.StatusServiceUnavailable, fmt.Errorf("user %d reads the events too often at once, or all users together do: end one of these readers", uid))
+		s.fail(w, http.StatusServiceUnavailable,
+			fmt.Errorf("too many event streams of user %d, or of all users: close one of them", uid))
 		return
 	}
 	defer s.streams.release(uid)
@@ -52,7 +53,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		for _, o := range s.backend.Recent(rule) {
 			if err := out.enc.Encode(o); err != nil {
-				s.log.Debug("a reader of events went away", zap.Error(err))
+				s.log.Debug("an events client disconnected", zap.Error(err))
 				return
 			}
 		}
@@ -62,25 +63,25 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	// From the moment that the client sees the header, it misses nothing.
+	// Once the client has the header, it misses no outlier.
 	if err := out.follow(r.Context().Done(), outliers, lost); err != nil {
-		s.log.Debug("a reader of events went away", zap.Error(err))
+		s.log.Debug("an events client disconnected", zap.Error(err))
 	}
 	if n := lost(); n > 0 {
-		s.log.Warn("a reader of events was too slow", append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
+		s.log.Warn("an events client was too slow", append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
 	}
 }
 
-// stream writes one client's events. Only its own goroutine ever waits for the client.
+// stream writes one client's events. Only its goroutine waits for the client.
 type stream struct {
 	enc      *text.Encoder
 	flush    func() error
-	told     uint64 // losses that the client knows of
-	verdicts bool   // it wants them
+	told     uint64 // losses reported to the client
+	verdicts bool   // send verdicts
 }
 
-// follow copies outliers to the client until done. Losses are told with the
-// next outlier; there is one, for only a full queue loses.
+// follow copies outliers to the client until done. A loss is reported after the
+// next outlier; there is one, because only a full queue loses.
 func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, lost func() uint64) error {
 	for {
 		if len(outliers) == 0 {
@@ -96,7 +97,7 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, 
 				return nil
 			}
 			if o.Explained != nil && !s.verdicts {
-				continue // it has had this one
+				continue // the client has this outlier
 			}
 			if err := s.enc.Encode(line(o)); err != nil {
 				return err
@@ -111,7 +112,7 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, 
 	}
 }
 
-// line is an outlier, or if it comes for the second time, its verdict.
+// line is an outlier, or its verdict if it was sent before.
 func line(o *tracker.Outlier) any {
 	if o.Explained == nil {
 		return o
@@ -127,7 +128,7 @@ func boolean(s string) (bool, error) {
 	}
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, errors.New("not a boolean: allowed are 0 and 1")
+		return false, errors.New("invalid boolean: must be 0 or 1")
 	}
 	return b, nil
 }

@@ -14,9 +14,9 @@ const (
 	subscriberQueue = 256
 )
 
-// Feed remembers the latest outliers and passes new ones on to its readers. It
-// never waits for a reader. Its methods may be called from any goroutine, and
-// Recent and Subscribe are Backend's.
+// Feed remembers the latest outliers and passes new ones to its readers, without
+// ever waiting for them. Its methods may be called from any goroutine; Recent and
+// Subscribe implement those of Backend.
 type Feed struct {
 	mu      sync.Mutex
 	ring    []*tracker.Outlier // the oldest is at next once the ring is full
@@ -34,13 +34,13 @@ type reader struct {
 	lost uint64 // guarded by Feed.mu
 }
 
-// NewFeed returns a feed that remembers so many outliers.
+// NewFeed returns a feed that remembers up to remember outliers.
 func NewFeed(remember int) *Feed {
 	return &Feed{keep: max(remember, 1), readers: map[*reader]struct{}{}}
 }
 
-// Publish remembers an outlier and offers it to every reader that wants its
-// rule. Nobody may change it afterwards.
+// Publish remembers an outlier and offers it to every reader of its rule. The
+// outlier must not be modified afterwards.
 func (f *Feed) Publish(o *tracker.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,8 +54,8 @@ func (f *Feed) Publish(o *tracker.Outlier) {
 	}
 }
 
-// Complete replaces a remembered outlier by one with the same ID that is whole,
-// and offers it once more: readers know it by Outlier.Completed.
+// Complete replaces a remembered outlier with its complete version, which has the
+// same ID, and offers that to readers, with Outlier.Completed set.
 func (f *Feed) Complete(o *tracker.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,11 +68,11 @@ func (f *Feed) Complete(o *tracker.Outlier) {
 		f.ring[i] = &known
 		break
 	}
-	f.offerLocked(o) // without Explained: readers have had that
+	f.offerLocked(o) // without Explained: readers have it already
 }
 
-// Explain lets remembered outliers carry what their snapshot, now complete,
-// says of them, and offers them once more: readers know it by Outlier.Explained.
+// Explain adds the verdicts of a complete snapshot to the remembered outliers, and
+// offers them to readers again, with Outlier.Explained set.
 func (f *Feed) Explain(outliers []tracker.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *Feed) Explain(outliers []tracker.Outlier) {
 		if outliers[i].Explained == nil || outliers[i].Snapshot == nil || f.explainLocked(&outliers[i]) {
 			continue
 		}
-		// It is not published yet: others are named before it.
+		// Not published yet: others are enriched before it.
 		if len(f.early) >= maxEarly {
 			f.early = f.early[1:]
 		}
@@ -91,7 +91,7 @@ func (f *Feed) Explain(outliers []tracker.Outlier) {
 // maxEarly bounds the explanations that wait for their outlier.
 const maxEarly = 256
 
-// explainLocked tells whether the outlier was remembered.
+// explainLocked reports whether the outlier was remembered.
 func (f *Feed) explainLocked(e *tracker.Outlier) bool {
 	for i, o := range f.ring {
 		if o.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
@@ -126,7 +126,7 @@ func (f *Feed) offerLocked(o *tracker.Outlier) {
 		select {
 		case r.ch <- o:
 		default:
-			if o.Completed { // it has had the outlier itself, or knows that it lost it
+			if o.Completed { // the reader has the outlier, or knows that it lost it
 				f.missed++
 				continue
 			}
@@ -150,9 +150,9 @@ func (f *Feed) Recent(rule string) []*tracker.Outlier {
 	return found
 }
 
-// Subscribe hands out the outliers of a rule, or of all for "", from now on.
-// What finds the channel full is dropped and counted in lost. cancel closes
-// the channel and may be called more than once.
+// Subscribe returns the outliers of a rule, or of all for "", from now on. If the
+// channel is full, outliers are dropped and counted in lost. cancel closes the
+// channel and may be called more than once.
 func (f *Feed) Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64) {
 	r := &reader{rule: rule, ch: make(chan *tracker.Outlier, subscriberQueue)}
 	f.mu.Lock()
@@ -174,15 +174,15 @@ func (f *Feed) Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel 
 	return r.ch, cancel, lost
 }
 
-// Missed is how many completions of outliers all readers together were too slow
-// for. They are not in Lost.
+// Missed counts the completions of outliers that all readers together were too
+// slow for. They are not in Lost.
 func (f *Feed) Missed() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.missed
 }
 
-// Lost is how many outliers all readers together were too slow for.
+// Lost counts the outliers that all readers together were too slow for.
 func (f *Feed) Lost() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
-// HistogramInfo is the distribution of every delay of a tracker, of a rule, or
-// of a class of a rule, since the daemon started. The JSON form is stable;
-// fields are only added.
+// HistogramInfo is the distribution of all delays of a tracker, a rule, or a class
+// of a rule, since the daemon started. The JSON form is stable; fields are only
+// added.
 type HistogramInfo struct {
 	Rule    string `json:"rule,omitempty"` // empty: of the tracker
 	Tracker string `json:"track"`
@@ -71,7 +71,7 @@ type AdaptiveInfo struct {
 
 // OverrideInfo is an override whose threshold follows the load.
 type OverrideInfo struct {
-	Place    int          `json:"place"` // in the rule, from 1
+	Index    int          `json:"place"` // in the rule, from 1
 	Adaptive AdaptiveInfo `json:"adaptive"`
 }
 
@@ -101,9 +101,9 @@ func (s *server) histograms(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(some) == 0 {
-		have := "there are " + strings.Join(names, ", ")
+		have := "must be one of " + strings.Join(names, ", ")
 		if len(names) == 0 {
-			have = "histograms are switched off, or no tracker runs"
+			have = "histograms are disabled, or no tracker is running"
 		}
 		s.fail(w, http.StatusNotFound, fmt.Errorf("no histogram %q: %s", of, have))
 		return

@@ -224,7 +224,7 @@ func TestRefusal(t *testing.T) {
 	}
 	var f failure
 	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || resp.StatusCode != http.StatusServiceUnavailable ||
-		!strings.HasPrefix(f.Error, "user 7 has too many connections open") {
+		!strings.HasPrefix(f.Error, "too many connections of user 7") {
 		t.Errorf("%s: %+v, %v", resp.Status, f, err)
 	}
 }
@@ -278,7 +278,7 @@ func TestRequestPanics(t *testing.T) {
 	g := guard.New(zap.NewNop())
 	go func() { done <- Serve(ctx, socket, panicking{newFake()}, &ServeOptions{Guard: g}) }()
 	c := NewClient(socket.Path)
-	if _, err := c.Rules(ctx); err == nil || !strings.Contains(err.Error(), "made the daemon panic") {
+	if _, err := c.Rules(ctx); err == nil || !strings.Contains(err.Error(), "the daemon panicked") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := c.Snapshots(ctx); err != nil {

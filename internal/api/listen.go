@@ -32,22 +32,21 @@ type ListenOptions struct {
 	Log   *zap.Logger
 }
 
-// Socket is the daemon's listening socket, and the proof that no other daemon
-// uses the same path. Clients that connect before Serve wait.
+// Socket is the daemon's listening socket, with the lock that keeps other daemons
+// from its path. Clients that connect before Serve wait.
 type Socket struct {
 	Path     string
 	listener *net.UnixListener
 	lock     *os.File
 }
 
-// Listen takes the lock beside the socket's path, replaces the socket that a
-// crashed daemon left there, and listens. The lock ends with the process, and is
-// taken from one that was killed and cannot end. A lock held by another is an
-// error that names its process.
+// Listen takes the lock next to the socket's path, replaces a stale socket, and
+// listens. The lock ends with the process; it is taken over from a daemon that was
+// killed but has not exited. If another daemon holds it, the error has its pid.
 func Listen(opts *ListenOptions) (*Socket, error) {
 	o := listenDefaults(opts)
 	if len(o.Path) > maxPath {
-		return nil, fmt.Errorf("socket path %q is longer than %d bytes: choose a shorter one", o.Path, maxPath)
+		return nil, fmt.Errorf("socket path %q is too long: must be at most %d bytes", o.Path, maxPath)
 	}
 	gid := groupID(o.Group, o.Log)
 	if err := makeDir(filepath.Dir(o.Path), gid, o.Log); err != nil {
@@ -65,9 +64,9 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 	return &Socket{Path: o.Path, listener: listener, lock: lock}, nil
 }
 
-// Close stops listening, removes the socket and gives up the lock. The empty
-// lock file stays: removing it would let two daemons lock two files. A daemon
-// whose place was taken leaves the other's socket alone.
+// Close stops listening, removes the socket and releases the lock. The empty lock
+// file stays: if it were removed, two daemons could lock two files. A daemon whose
+// lock was taken over leaves the other's socket alone.
 func (s *Socket) Close() error {
 	err := os.Remove(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +103,7 @@ func groupID(name string, log *zap.Logger) int {
 			return gid
 		}
 	}
-	log.Info("no such group: only root and the daemon's own group may use the socket",
+	log.Info("group does not exist: only root and the daemon's own group may use the socket",
 		zap.String("group", name), zap.String("to_change", "groupadd --system "+name+", then restart tailcam"))
 	return os.Getegid()
 }
@@ -116,15 +115,15 @@ func makeDir(dir string, gid int, log *zap.Logger) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /run: the directory of the socket below it is not open
-			return fmt.Errorf("create directory of the socket: %w", err)
+			return fmt.Errorf("create socket directory: %w", err)
 		}
 		if err := os.Mkdir(dir, dirMode); err != nil {
-			return fmt.Errorf("create directory of the socket: %w", err)
+			return fmt.Errorf("create socket directory: %w", err)
 		}
 	case err != nil:
-		return fmt.Errorf("directory of the socket: %w", err)
+		return fmt.Errorf("socket directory: %w", err)
 	case !info.IsDir():
-		return fmt.Errorf("directory of the socket: %s is not a directory", dir)
+		return fmt.Errorf("socket directory: %s is not a directory", dir)
 	default:
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm() != dirMode {
@@ -135,7 +134,7 @@ func makeDir(dir string, gid int, log *zap.Logger) error {
 	return nil
 }
 
-// own sets group and mode. A daemon that may not do so still works, for fewer people.
+// own sets group and mode. If that fails, the daemon works, but for fewer users.
 func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
 	if err := os.Chown(path, -1, gid); err != nil {
 		log.Warn("cannot give the group access", zap.String("path", path), zap.Int("gid", gid), zap.Error(err))
@@ -147,7 +146,8 @@ func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
 
 func takeLock(path string, log *zap.Logger) (*os.File, error) {
 	f, err := lockfile.Take(path, &lockfile.Options{Mode: lockMode, TakenOver: func(pid int) {
-		log.Warn("an earlier tailcam was killed and cannot end: its place is taken; it may keep BPF programs attached until then", zap.Int("pid", pid))
+		log.Warn("took over from an earlier daemon that was killed but has not exited; its BPF programs may stay attached until it does",
+			zap.Int("pid", pid))
 	}})
 	var held *lockfile.HeldError
 	if errors.As(err, &held) {
@@ -155,7 +155,7 @@ func takeLock(path string, log *zap.Logger) (*os.File, error) {
 		if held.PID != 0 {
 			who = fmt.Sprintf(", pid %d", held.PID)
 		}
-		return nil, fmt.Errorf("another tailcam is running%s: stop it first, or choose another socket", who)
+		return nil, fmt.Errorf("another daemon is running%s: stop it first, or use another socket", who)
 	}
 	return f, err
 }
@@ -164,12 +164,12 @@ func takeLock(path string, log *zap.Logger) (*os.File, error) {
 func bind(path string, gid int, log *zap.Logger) (*net.UnixListener, error) {
 	switch info, err := os.Lstat(path); {
 	case err == nil && info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s exists and is no socket: remove it, or choose another path", path)
+		return nil, fmt.Errorf("%s exists and is not a socket: remove it, or use another path", path)
 	case err == nil:
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove stale socket: %w", err)
 		}
-		log.Info("removed the socket that an earlier tailcam left", zap.String("path", path))
+		log.Info("removed a stale socket", zap.String("path", path))
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("socket: %w", err)
 	}

@@ -91,7 +91,7 @@ func TestListenTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Listen(&ListenOptions{Path: path})
-	want := fmt.Sprintf("another tailcam is running, pid %d: stop it first, or choose another socket", os.Getpid())
+	want := fmt.Sprintf("another daemon is running, pid %d: stop it first, or use another socket", os.Getpid())
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -147,7 +147,7 @@ func TestListenAfterCrash(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("a killed daemon leaves its socket: %v", err)
 	}
-	if _, err := NewClient(path).Status(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "tailcam is not running on "+path) {
+	if _, err := NewClient(path).Status(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "daemon not reachable at "+path) {
 		t.Errorf("client of a stale socket: %v", err)
 	}
 	s, err := Listen(&ListenOptions{Path: path})
@@ -173,10 +173,10 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		occupied:                         "exists and is no socket",
+		occupied:                         "exists and is not a socket",
 		linked:                           "too many levels of symbolic links",
 		occupied + "/below/s.sock":       "not a directory",
-		"/" + strings.Repeat("long", 30): "is longer than 107 bytes",
+		"/" + strings.Repeat("long", 30): "must be at most 107 bytes",
 	} {
 		if _, err := Listen(&ListenOptions{Path: path}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Listen(%.40s): error %v, want %q", path, err, want)

@@ -8,10 +8,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// peerKey is the context key of the process at a connection's other end.
+// peerKey is the context key of the peer's credentials.
 type peerKey struct{}
 
-// withPeer notes who connected, as the kernel vouches for it.
+// withPeer adds the peer's credentials, as the kernel reports them.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	c, ok := conn.(*limitedConn)
 	if !ok {
@@ -20,7 +20,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, c.peer)
 }
 
-// peerFields are the log fields that name the process at the other end.
+// peerFields are the log fields that name the peer.
 func peerFields(ctx context.Context) []zap.Field {
 	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
 	if !ok {
@@ -29,7 +29,7 @@ func peerFields(ctx context.Context) []zap.Field {
 	return []zap.Field{zap.Int32("by_pid", peer.Pid), zap.Uint32("by_uid", peer.Uid)}
 }
 
-// peerUID is the user at the other end; who is not known is nobody.
+// peerUID is the peer's user; nobody if unknown.
 func peerUID(ctx context.Context) uint32 {
 	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
 	if !ok {

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// quota shares a number of places among the users of the socket. A user gets
-// another place only while it has fewer than are free, so that there is one for
-// whoever comes next: the first user gets a half at most, the second a quarter.
-// Some places are kept for root and the daemon's own user, who also take of the
-// others. Its methods may be called from any goroutine.
+// quota shares a number of slots among the users of the socket. A user gets another
+// slot only while it has fewer than are free, so that one is left for the next user:
+// the first user gets at most half of them, the second a quarter. Some slots are
+// reserved for root and the daemon's own user, who may also use the others. Its
+// methods may be called from any goroutine.
 type quota struct {
 	total, reserved int
 	refused         atomic.Uint64
@@ -27,7 +27,7 @@ func newQuota(total, reserved int) *quota {
 
 func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// take tells whether there is a place for the user; release gives it back.
+// take reports whether the user gets a slot; release returns it.
 func (q *quota) take(uid uint32) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

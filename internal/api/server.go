@@ -24,12 +24,12 @@ const (
 	maxReason       = 1000     // bytes of a snapshot's reason
 	headerTimeout   = 10 * time.Second
 	bodyTimeout     = 30 * time.Second
-	replyTimeout    = 2 * time.Minute // event streams have none: they count
+	replyTimeout    = 2 * time.Minute // event streams have none: the quota bounds them
 	idleTimeout     = 2 * time.Minute
 	closeTimeout    = 2 * time.Second
 )
 
-// server answers requests with what a Backend tells it.
+// server answers requests from a Backend.
 type server struct {
 	backend Backend
 	log     *zap.Logger
@@ -41,13 +41,13 @@ type server struct {
 // ServeOptions configure a server. Nil means the defaults.
 type ServeOptions struct {
 	Log   *zap.Logger  // nil: silent
-	Guard *guard.Guard // nil: panics over a request are not counted
+	Guard *guard.Guard // nil: panics are not counted
 }
 
-// Serve answers requests on the socket until the context ends, then ends
-// every stream and returns nil. A client that goes away, stops reading or
-// sends nonsense costs one log line at most, and a user no more connections and
-// streams than his share. The caller closes the socket.
+// Serve answers requests on the socket until the context ends, then closes every
+// stream and returns nil. A client that disconnects, stops reading or sends garbage
+// costs at most one log line; a user has at most its share of connections and
+// streams. The caller closes the socket.
 func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOptions) error {
 	s := newServer(backend, opts)
 	quiet, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
@@ -60,7 +60,7 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOpti
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout, // also of a body that nobody wants
+		ReadTimeout:       bodyTimeout, // also of a body that is ignored
 		WriteTimeout:      replyTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
@@ -76,7 +76,7 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOpti
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if err := srv.Shutdown(closing); err != nil {
-		log.Debug("a client did not let go of its connection", zap.Duration("after", closeTimeout))
+		log.Debug("a client kept its connection open", zap.Duration("after", closeTimeout))
 		if err := srv.Close(); err != nil {
 			return fmt.Errorf("close %s: %w", socket.Path, err)
 		}
@@ -112,15 +112,15 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/histograms", s.histograms)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("POST /v1/snapshot", s.snapshot)
-	s.liveRoutes(mux)
+	s.controlRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, http.StatusNotFound, fmt.Errorf("no %s %s here", r.Method, r.URL.Path))
+		s.fail(w, http.StatusNotFound, fmt.Errorf("unknown request: %s %s", r.Method, r.URL.Path))
 	})
 	return s.guarded(mux)
 }
 
-// guarded lets a panic over one request cost this request. The client gets an
-// error if it has not had the beginning of an answer, else the end of the connection.
+// guarded confines a panic to its request. The client gets an error, or if the
+// reply has begun, the end of the connection.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := &begunWriter{ResponseWriter: w}
@@ -131,14 +131,14 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		switch {
 		case err == nil:
 		case begun.begun:
-			panic(http.ErrAbortHandler) // net/http knows it
+			panic(http.ErrAbortHandler) // closes the connection
 		default:
-			s.fail(w, http.StatusInternalServerError, errors.New("this request made the daemon panic, which its log tells: please report it"))
+			s.fail(w, http.StatusInternalServerError, errors.New("the daemon panicked on this request: please report it with the daemon's log"))
 		}
 	})
 }
 
-// begunWriter notes whether an answer has begun.
+// begunWriter records whether the reply has begun.
 type begunWriter struct {
 	http.ResponseWriter
 	begun bool
@@ -159,11 +159,13 @@ func (b *begunWriter) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (b *begunWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-// losses are what clients were refused.
+// losses counts the refused connections and streams.
 func (s *server) losses() []Loss {
 	return []Loss{
-		{Cause: "connection_refused", Count: s.conns.refused.Load(), Advice: "users had more connections open than their share: end those that hang, such as tailcam events -f"},
-		{Cause: "stream_refused", Count: s.streams.refused.Load(), Advice: "users followed the events more often at once than their share: end some of tailcam events -f"},
+		{Cause: "connection_refused", Count: s.conns.refused.Load(),
+			Advice: "a user exceeded its share of connections: close idle ones, such as tailcam events -f"},
+		{Cause: "stream_refused", Count: s.streams.refused.Load(),
+			Advice: "a user exceeded its share of event streams: stop some of its tailcam events -f"},
 	}
 }
 
@@ -184,7 +186,7 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	}
 	if err == nil {
-		// The snapshot takes its time.
+		// Taking a snapshot has no deadline.
 		err = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{}))
 	}
 	if err != nil {
@@ -199,10 +201,10 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(req.Reason) > maxReason {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("the reason is longer than %d bytes: shorten it", maxReason))
+		s.fail(w, http.StatusBadRequest, fmt.Errorf("reason is too long: must be at most %d bytes", maxReason))
 		return
 	}
-	s.log.Info("a snapshot is asked for", append(peerFields(r.Context()), zap.String("reason", req.Reason))...)
+	s.log.Info("snapshot requested", append(peerFields(r.Context()), zap.String("reason", req.Reason))...)
 	dir, err := s.backend.TakeSnapshot(r.Context(), req.Reason)
 	if err != nil {
 		s.fail(w, http.StatusInternalServerError, err)
@@ -211,7 +213,7 @@ func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, snapshotReply{Dir: dir})
 }
 
-// checkRule tells a caller who asks for a rule that is not there which ones are.
+// checkRule fails for an unknown rule, with the names of the known ones.
 func (s *server) checkRule(name string) error {
 	var names []string
 	for _, r := range s.backend.Rules() {
@@ -221,9 +223,9 @@ func (s *server) checkRule(name string) error {
 		names = append(names, r.Name)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("no rule %q: the daemon runs without rules", name)
+		return fmt.Errorf("unknown rule %q: the daemon has no rules", name)
 	}
-	return fmt.Errorf("no rule %q: the daemon has %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("unknown rule %q: the daemon has %s", name, strings.Join(names, ", "))
 }
 
 func (s *server) reply(w http.ResponseWriter, status int, value any) {
@@ -235,7 +237,7 @@ func (s *server) reply(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if _, err := w.Write(append(body, '\n')); err != nil { //nolint:gosec // JSON to a socket; no browser reads it
-		s.log.Debug("a client went away before its reply", zap.Error(err))
+		s.log.Debug("a client disconnected before its reply", zap.Error(err))
 	}
 }
 

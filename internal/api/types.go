@@ -1,24 +1,26 @@
-// Package api is how the other verbs talk to the daemon: HTTP and JSON over a
-// unix socket. It holds both ends and the values that pass between them.
+// Package api is the protocol between the command line and the daemon: HTTP and
+// JSON over a unix socket. It has the server, the client and their types.
 //
-//	GET  /v1/status                     Status
-//	GET  /v1/rules                      []RuleInfo
-//	GET  /v1/snapshots                  []SnapshotInfo, oldest first
-//	GET  /v1/histograms?of=NAME         []HistogramInfo, of all trackers and rules, or of one
-//	GET  /v1/events?rule=R              remembered outliers, one JSON object a line, each as far as it is known now
-//	GET  /v1/events?follow=1&rule=R     outliers as they come, one JSON object a line; one that is "partial" may come
-//	                                    again with the same id, whole and "completed"; with verdicts=1 also
-//	                                    {"verdict": Verdict} for each whose snapshot is complete
-//	POST /v1/snapshot {"reason": "…"}   {"dir": "…"}
-//	GET  /v1/thresholds                 []ThresholdInfo: those that are set while it runs, the newest first
-//	POST /v1/thresholds ThresholdRequest   ThresholdInfo
-//	DELETE /v1/thresholds?rule=R&id=N   []ThresholdInfo: those that are gone; without id all of the rule, all=1 instead of rule: all
-//	DELETE /v1/thresholds?rule=R&ratchet=1   []: the rule's ratchet begins anew
-//	POST /v1/pause PauseRequest         {}
-//	POST /v1/resume {"rule": "…"}       {}
+//	GET    /v1/status                          Status
+//	GET    /v1/rules                           []RuleInfo
+//	GET    /v1/snapshots                       []SnapshotInfo, oldest first
+//	GET    /v1/histograms?of=NAME              []HistogramInfo, of one tracker or rule, or of all
+//	GET    /v1/events?rule=R                   remembered outliers, one JSON object per line
+//	GET    /v1/events?follow=1&rule=R          new outliers, one JSON object per line; a "partial" one may come
+//	                                           again with the same id, complete and marked "completed"; with
+//	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete
+//	POST   /v1/snapshot {"reason": "…"}        {"dir": "…"}
+//	GET    /v1/thresholds                      []ThresholdInfo: the runtime thresholds, newest first
+//	POST   /v1/thresholds ThresholdRequest     ThresholdInfo
+//	DELETE /v1/thresholds?rule=R&id=N          []ThresholdInfo: those cleared; without id all of the rule;
+//	                                           all=1 instead of rule: all
+//	DELETE /v1/thresholds?rule=R&ratchet=1     []: resets the rule's ratchet
+//	POST   /v1/pause PauseRequest              {}
+//	POST   /v1/resume {"rule": "…"}            {}
 //
-// Errors come as {"error": "…"} with a fitting status. A stream may hold lines
-// {"lost": N}: its reader was too slow, and N outliers were dropped for it since the last such line.
+// Errors are {"error": "…"} with a fitting status. A stream may contain lines
+// {"lost": N}: its reader was too slow, and N outliers were dropped since the last
+// such line.
 package api
 
 import (
@@ -32,7 +34,7 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// DefaultSocket is where the daemon listens unless it is told otherwise.
+// DefaultSocket is the default path of the daemon's socket.
 const DefaultSocket = "/run/tailcam/tailcam.sock"
 
 // DefaultGroup may use the socket, if it exists.
@@ -45,23 +47,22 @@ type Backend interface {
 	Rules() []RuleInfo
 	// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
 	Recent(rule string) []*tracker.Outlier
-	// Subscribe hands out the outliers of a rule, or of all for "", from now
-	// on. The sender never waits: what finds the channel full is dropped and
-	// counted in lost. cancel must be called, and closes the channel. An outlier
-	// comes a second time, with Completed, if it was Partial, and once more, with
-	// Explained, once its snapshot is complete.
+	// Subscribe returns the outliers of a rule, or of all for "", from now on. The
+	// sender never waits: if the channel is full, outliers are dropped and counted
+	// in lost. cancel must be called, and closes the channel. A Partial outlier
+	// comes again with Completed, and any with Explained when its snapshot is
+	// complete.
 	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
 	// TakeSnapshot takes one now and returns its directory.
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
-	// Snapshots lists what is on disk, oldest first.
+	// Snapshots lists the snapshots on disk, oldest first.
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
 	Histograms() ([]HistogramInfo, error)
-	Live
+	Control
 }
 
-// Status is the daemon's account of itself. The JSON form is stable; fields
-// are only added.
+// Status is the daemon's status. The JSON form is stable; fields are only added.
 type Status struct {
 	Version   string          `json:"version"`
 	PID       int             `json:"pid"`
@@ -69,21 +70,21 @@ type Status struct {
 	Kernel    string          `json:"kernel"`
 	Rules     []RuleInfo      `json:"rules"`
 	Losses    []Loss          `json:"losses"`
-	Panics    []PanicInfo     `json:"panics,omitempty"` // every place that is guarded
+	Panics    []PanicInfo     `json:"panics,omitempty"` // of each guarded part of the daemon
 	Recorder  RecorderStatus  `json:"recorder"`
 	Tables    []TableStatus   `json:"tables,omitempty"`
 	Snapshots SnapshotsStatus `json:"snapshots"`
 	Programs  []ProgramInfo   `json:"programs,omitempty"`
 }
 
-// RuleInfo is a rule and what it has done since the daemon started.
+// RuleInfo is a rule with its counts since the daemon started.
 type RuleInfo struct {
 	Name           string `json:"name"`
 	Track          string `json:"track"`
 	ThresholdNS    int64  `json:"threshold_ns"`         // now; 0: none, see Adaptive
 	TimeoutNS      int64  `json:"timeout_ns,omitempty"` // 0: none
 	Source         string `json:"source,omitempty"`     // file:line
-	Inactive       string `json:"inactive,omitempty"`   // why this kernel cannot serve it
+	Inactive       string `json:"inactive,omitempty"`   // why the rule cannot work on this kernel
 	Seen           uint64 `json:"seen"`                 // pairs completed by its tracker
 	Outliers       uint64 `json:"outliers"`
 	WorstNS        int64  `json:"worst_ns"`
@@ -105,7 +106,7 @@ type RuleInfo struct {
 	P999NS  int64  `json:"p999_ns,omitempty"` // of it
 }
 
-// StormInfo tells of a rule that is paused automatically, as it fires far too often.
+// StormInfo describes a rule that is paused automatically because it fires far too often.
 type StormInfo struct {
 	Until      time.Time `json:"until"`
 	LeftNS     int64     `json:"left_ns"`
@@ -114,30 +115,30 @@ type StormInfo struct {
 	ConsiderNS int64     `json:"consider_ns,omitempty"` // a threshold that would fire about once a minute; 0: not known
 }
 
-// Loss is one place where something can be lost, and how often it was.
+// Loss counts what was lost for one cause.
 type Loss struct {
 	Cause   string `json:"cause"`
 	Rule    string `json:"rule,omitempty"`
 	Tracker string `json:"tracker,omitempty"`
 	Count   uint64 `json:"count"`
-	Advice  string `json:"advice"` // what to change so that it stops
+	Advice  string `json:"advice"` // how to avoid it
 }
 
-// PanicInfo is how often a piece of outside data made a part of the daemon
-// panic. It cost that piece of data.
+// PanicInfo counts the panics of one part of the daemon; each dropped the data that
+// caused it.
 type PanicInfo struct {
 	Place string `json:"place"` // what was being done: naming, decode, request …
 	Count uint64 `json:"count"`
 }
 
-// TableStatus is how full a table of pending work is.
+// TableStatus is the state of a pending table.
 type TableStatus struct {
-	Name   string `json:"name"` // tasks, syscalls, block
-	Places int    `json:"places"`
-	Max    int    `json:"max"` // it may grow to
-	Used   int    `json:"used"`
-	Grown  int    `json:"grown"`           // times
-	Error  string `json:"error,omitempty"` // why it could not grow
+	Name  string `json:"name"` // tasks, syscalls, block
+	Slots int    `json:"places"`
+	Max   int    `json:"max"` // it may grow to
+	Used  int    `json:"used"`
+	Grown int    `json:"grown"`           // times
+	Error string `json:"error,omitempty"` // why it could not grow
 }
 
 // RecorderStatus is the state of the flight recorder.
@@ -161,8 +162,8 @@ type SnapshotsStatus struct {
 	Last   *string `json:"last"`             // id, or null
 }
 
-// DirID tells whether a path leads to the same directory for two processes, which
-// may live in different containers: its device and inode. "": it is not there.
+// DirID identifies a directory by device and inode, so that two processes in
+// different containers can tell whether a path is the same directory. "": none.
 func DirID(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -197,13 +198,13 @@ type snapshotReply struct {
 	Dir string `json:"dir"`
 }
 
-// failure is the body of every error.
+// failure is the body of an error reply.
 type failure struct {
 	Error string `json:"error"`
 }
 
-// Verdict is what the snapshot of an outlier says of it, once it is complete:
-// the outlier itself was published before.
+// Verdict is the explanation of an outlier that was published before, sent when its
+// snapshot is complete.
 type Verdict struct {
 	ID        string       `json:"id,omitempty"` // of the outlier
 	Time      time.Time    `json:"time"`         // of the outlier
@@ -214,12 +215,12 @@ type Verdict struct {
 	tracker.Explained
 }
 
-// verdictNotice is a line of an event stream that is not an outlier.
+// verdictNotice is the line of an event stream for a verdict.
 type verdictNotice struct {
 	Verdict *Verdict `json:"verdict"`
 }
 
-// lostNotice is a line of an event stream that is not an outlier.
+// lostNotice is the line of an event stream for a loss.
 type lostNotice struct {
 	Lost uint64 `json:"lost"`
 }

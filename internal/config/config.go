@@ -1,18 +1,18 @@
-// Package config holds the daemon's configuration: where it comes from (flags,
-// then environment, then file, then defaults), and what is allowed in it.
+// Package config reads and validates the daemon's configuration. Flags take
+// precedence over environment variables, those over the file, and that over the
+// defaults.
 package config
 
 import "time"
 
-// DefaultFile is read if it is there and no other file is named.
+// DefaultFile is read if it exists and no other file is given.
 const DefaultFile = "/etc/tailcam/tailcam.yaml"
 
-// Config is the daemon's configuration, validated. The keys of the file are the
-// names of the fields in lower case with underscores, such as
-// snapshots.min_free.
+// Config is the validated configuration of the daemon. The keys of the file are the
+// names of the fields in lower case with underscores, such as snapshots.min_free.
 type Config struct {
-	File       string   // where it was read from; empty: defaults only
-	Self       string   // this program, to start parts of the daemon as processes; empty: it cannot be. No key.
+	File       string   // path of the file; empty: none
+	Self       string   // path of this program, to start helper processes; empty: none. Not a key.
 	Rules      []string // rule files, and directories of them
 	Socket     Socket
 	Recorder   Recorder
@@ -25,10 +25,10 @@ type Config struct {
 	Log        Log
 }
 
-// Socket is where the command line talks to the daemon.
+// Socket is the daemon's socket for the command line.
 type Socket struct {
 	Path  string
-	Group string // may connect; it need not exist, then only root may
+	Group string // may connect; if it does not exist, only root may
 }
 
 // Recorder is the flight recorder.
@@ -36,74 +36,74 @@ type Recorder struct {
 	Enabled   bool
 	Backend   string        // mmap or perf
 	Size      int           // bytes for each CPU
-	Cover     time.Duration // history to size the rings for at start, Size at least; 0: Size
-	MaxMemory int64         // bytes that Cover may spend on all CPUs together
+	Cover     time.Duration // history that the rings should hold, measured at start; 0: use Size
+	MaxMemory int64         // bytes that Cover may use for all CPUs
 	Events    []string      // groups of EventGroups
 }
 
-// EventGroups are the groups of events that the recorder knows.
+// EventGroups lists the groups of events that can be recorded.
 var EventGroups = []string{
 	"sched", "irq", "timer", "block", "workqueue", "process", "syscall",
 	"reclaim", "memory", "lock", "power", "net", "throttle", "kvm",
 }
 
-// Snapshots is where snapshots lie, and for how long.
+// Snapshots is where snapshots are kept, and for how long.
 type Snapshots struct {
 	Dir        string
 	Keep       Keep
-	MinFree    int64 // bytes that must stay free on the file system
-	RTPriority int   // of the thread that reads the recorder, SCHED_FIFO; 0: none
+	MinFree    int64 // bytes to leave free on the file system
+	RTPriority int   // SCHED_FIFO priority of the threads that take snapshots; 0: none
 }
 
-// Keep says when old snapshots are removed: when any of these is passed.
+// Keep limits the snapshots: when one limit is exceeded, the oldest are removed.
 type Keep struct {
 	Count int
 	Bytes int64
 	Age   time.Duration
 }
 
-// Actions is how the operator's executables are run.
+// Actions is how rule actions are run.
 type Actions struct {
-	User        string // unless the action names one
-	Concurrency int    // at once
+	User        string // default for actions
+	Concurrency int    // running at the same time
 	Queue       int    // waiting; more are skipped and counted
 }
 
-// Capacity is the number of places in the pending tables, powers of two.
+// Capacity is the number of slots in the pending tables, powers of two.
 type Capacity struct {
-	Initial Places // made at start
-	Max     Places // that a crowded table grows to; below Initial: it does not
-	Pairs   int    // begun work of declared pairs
-	Chains  int    // tasks that carry a chain at once
-	Spans   int    // spans that have begun at once
+	Initial Slots // at start
+	Max     Slots // after growing; at most Initial: tables do not grow
+	Pairs   int   // pending work of declared pairs
+	Chains  int   // tasks that carry a chain at the same time
+	Spans   int   // pending spans
 }
 
-// Places are those of the tables that grow.
-type Places struct {
-	Tasks    int // wakeup and offcpu: tasks alive at once
-	Syscalls int // calls that rules name, in progress at once
-	Block    int // requests in flight at once
+// Slots are the sizes of the tables that grow.
+type Slots struct {
+	Tasks    int // wakeup and offcpu: live tasks
+	Syscalls int // calls in progress that rules name
+	Block    int // requests in flight
 }
 
-// Outliers is the way of outliers from the kernel.
+// Outliers is how outliers reach the daemon.
 type Outliers struct {
 	Buffer int // bytes of the BPF ring buffer
-	Rate   int // of one rule, a second, in the long run; 0: no limit
-	Burst  int // of one rule at once
+	Rate   int // per rule and second, on average; 0: no limit
+	Burst  int // per rule
 }
 
-// Histograms are the distributions of every delay.
+// Histograms are the distributions of all delays.
 type Histograms struct {
 	Enabled bool // false: no histograms, and no adaptive thresholds
 }
 
-// Symbols are the names of the frames of stacks.
+// Symbols is how stack frames are resolved.
 type Symbols struct {
 	Lines     bool  // source lines, inlined functions, separate debug files
-	MaxMemory int64 // bytes of memory of each helper that reads symbols and debug information
+	MaxMemory int64 // bytes for each helper that reads symbols and debug information
 }
 
-// Log is the daemon's log on standard error.
+// Log is the daemon's log, on standard error.
 type Log struct {
 	Level  string // debug, info, warn, error
 	Format string // json, console

@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
 		},
 		Actions:    Actions{User: "nobody", Concurrency: 2, Queue: 16},
-		Capacity:   Capacity{Initial: Places{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Places{Tasks: 524288, Syscalls: 131072, Block: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384},
+		Capacity:   Capacity{Initial: Slots{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Slots{Tasks: 524288, Syscalls: 131072, Block: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384},
 		Outliers:   Outliers{Buffer: 4 << 20, Rate: 100, Burst: 500},
 		Histograms: Histograms{Enabled: true},
 		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
@@ -134,15 +134,15 @@ func TestBadFile(t *testing.T) {
 	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
-		{"recorder: [", "f:1:1: not YAML: did not find expected node content"},
-		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: the value itself"},
+		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
+		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
 		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events`},
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
 		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, cover, max_memory, events"},
-		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: log is already set in line 1; allowed: each key once"},
+		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: duplicate key log, first set in line 1; allowed: each key once"},
 		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 64KiB}", `f:1:18: recorder.size "64KiB" is too small; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 1GiB}", `f:1:18: recorder.size "1GiB" is too large; allowed: a power of two from 128KiB to 512MiB`},
@@ -150,28 +150,28 @@ func TestBadFile(t *testing.T) {
 		{"recorder: {size: -1}", `f:1:18: recorder.size "-1" is not a size; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 1.5}", `f:1:18: recorder.size has the wrong type; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 99999999999999TiB}", `f:1:18: recorder.size "99999999999999TiB" is not a size; allowed: a power of two from 128KiB to 512MiB`},
-		{"recorder: {cover: 5}", `f:1:19: recorder.cover "5" has no unit; allowed: 0s, or a duration from 100ms to 1h with its unit, such as 5ms`},
-		{"recorder: {cover: 2h, max_memory: 64KiB}", `f:1:19: recorder.cover "2h" is too long; allowed: 0s, or a duration from 100ms to 1h with its unit, such as 5ms` +
-			"\n" + `f:1:35: recorder.max_memory "64KiB" is too small; allowed: bytes from 1MiB to 1TiB, such as 64MiB`},
-		{"snapshots: {rt_priority: 100}", `f:1:26: snapshots.rt_priority "100" is too large; allowed: a whole number from 0 to 99`},
-		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: a whole number from 0 to 99`},
-		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: a whole number from 0 to 99`},
+		{"recorder: {cover: 5}", `f:1:19: recorder.cover "5" has no unit; allowed: 0s, or a duration from 100ms to 1h, such as 5ms`},
+		{"recorder: {cover: 2h, max_memory: 64KiB}", `f:1:19: recorder.cover "2h" is too long; allowed: 0s, or a duration from 100ms to 1h, such as 5ms` +
+			"\n" + `f:1:35: recorder.max_memory "64KiB" is too small; allowed: a size from 1MiB to 1TiB, such as 64MiB`},
+		{"snapshots: {rt_priority: 100}", `f:1:26: snapshots.rt_priority "100" is too large; allowed: an integer from 0 to 99`},
+		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: an integer from 0 to 99`},
+		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: an integer from 0 to 99`},
 		{"recorder: {enabled: yes}", "f:1:21: recorder.enabled has the wrong type; allowed: true, false"},
-		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" names sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
-		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" names the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
+		{"recorder: {events: [sched, sched]}", `f:1:20: recorder.events "sched,sched" lists sched twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
+		{"recorder: {events: [sched, network]}", `f:1:28: recorder.events "network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`},
 		{"recorder: {events: []}", "f:1:20: recorder.events is empty; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm"},
 		{"rules: [5]", "f:1:9: rules has the wrong type; allowed: paths of files or directories"},
 		{"rules: ['']", "f:1:9: rules is empty; allowed: paths of files or directories"},
 		{"socket: {path: /" + strings.Repeat("x", 107) + "}", `f:1:16: socket.path "/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: a path of at most 107 bytes`},
 		{"socket: {group: [a]}", "f:1:17: socket.group has the wrong type; allowed: the name of a group"},
 		{"snapshots: {dir: ''}", "f:1:18: snapshots.dir is empty; allowed: a path"},
-		{"snapshots: {keep: {count: 0, bytes: 1KiB, age: 7d}}", `f:1:27: snapshots.keep.count "0" is too small; allowed: a whole number from 1 to 1000000` +
-			"\n" + `f:1:37: snapshots.keep.bytes "1KiB" is too small; allowed: bytes from 1MiB to 1024TiB, such as 64MiB` +
-			"\n" + `f:1:48: snapshots.keep.age "7d" is not a duration; allowed: a duration from 1m to 87600h with its unit, such as 5ms`},
-		{"snapshots: {keep: {age: 60}}", `f:1:25: snapshots.keep.age "60" has no unit; allowed: a duration from 1m to 87600h with its unit, such as 5ms`},
-		{"actions: {user: mallory-the-unknown, concurrency: 2.5, queue: '5'}", `f:1:17: actions.user "mallory-the-unknown" is no user of this machine; allowed: a user of this machine` +
-			"\nf:1:51: actions.concurrency has the wrong type; allowed: a whole number from 1 to 64" +
-			"\nf:1:63: actions.queue has the wrong type; allowed: a whole number from 1 to 10000"},
+		{"snapshots: {keep: {count: 0, bytes: 1KiB, age: 7d}}", `f:1:27: snapshots.keep.count "0" is too small; allowed: an integer from 1 to 1000000` +
+			"\n" + `f:1:37: snapshots.keep.bytes "1KiB" is too small; allowed: a size from 1MiB to 1024TiB, such as 64MiB` +
+			"\n" + `f:1:48: snapshots.keep.age "7d" is not a duration; allowed: a duration from 1m to 87600h, such as 5ms`},
+		{"snapshots: {keep: {age: 60}}", `f:1:25: snapshots.keep.age "60" has no unit; allowed: a duration from 1m to 87600h, such as 5ms`},
+		{"actions: {user: mallory-the-unknown, concurrency: 2.5, queue: '5'}", `f:1:17: actions.user "mallory-the-unknown" does not exist; allowed: an existing user` +
+			"\nf:1:51: actions.concurrency has the wrong type; allowed: an integer from 1 to 64" +
+			"\nf:1:63: actions.queue has the wrong type; allowed: an integer from 1 to 10000"},
 		{"capacity: {initial: {tasks: 1000, block: 32}}", `f:1:29: capacity.initial.tasks "1000" is not a power of two; allowed: a power of two from 64 to 4194304` +
 			"\n" + `f:1:42: capacity.initial.block "32" is too small; allowed: a power of two from 64 to 4194304`},
 		{"log: {level: verbose, format: text}", `f:1:14: log.level "verbose" is unknown; allowed: debug, info, warn, error` +
@@ -197,10 +197,10 @@ func TestBadSources(t *testing.T) {
 	want := strings.Join([]string{
 		`f:1:14: log.level "loud" is unknown; allowed: debug, info, warn, error`,
 		`TAILCAM_LOG_LEVEL: log.level "louder" is unknown; allowed: debug, info, warn, error`,
-		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" names the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
-		`environment: unknown variable "TAILCAM_RECORDER_SISE", did you mean "TAILCAM_RECORDER_SIZE"; allowed: TAILCAM_CONFIG, and TAILCAM_ with a key, such as TAILCAM_RECORDER_SIZE`,
-		`--recorder-events: recorder.events "irq,irq" names irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
-		`--actions-queue: actions.queue "many" is not a whole number; allowed: a whole number from 1 to 10000`,
+		`TAILCAM_RECORDER_EVENTS: recorder.events "sched,network" has the unknown group "network"; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
+		`environment: unknown variable "TAILCAM_RECORDER_SISE", did you mean "TAILCAM_RECORDER_SIZE"; allowed: TAILCAM_CONFIG, or TAILCAM_ and a key, such as TAILCAM_RECORDER_SIZE`,
+		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
+		`--actions-queue: actions.queue "many" is not an integer; allowed: an integer from 1 to 10000`,
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

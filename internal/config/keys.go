@@ -12,15 +12,15 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// key is one key of the configuration. Its value is text until set reads it: a
-// list has any number, all others have one.
+// key is one key of the configuration. Its values are strings until set parses
+// them; only a list may have more than one.
 type key struct {
 	name    string // snapshots.min_free
 	def     []string
 	usage   string   // for flags; the word in `` names the value
 	tags    []string // YAML types that it may have
 	list    bool
-	set     func(c *Config, v []string) (wrong string) // wrong follows the value
+	set     func(c *Config, v []string) (wrong string) // wrong continues a sentence that begins with the value
 	allowed string
 }
 
@@ -30,41 +30,41 @@ func (k *key) flag() string { return strings.NewReplacer(".", "-", "_", "-").Rep
 // keys lists all keys in the order of configs/tailcam.yaml.
 func keys() []key {
 	return []key{
-		texts("rules", "/etc/tailcam/rules.d", "rule files and directories of them (`paths`)", "paths of files or directories", setRules),
+		texts("rules", "/etc/tailcam/rules.d", "rule `files` and directories of rule files", "paths of files or directories", setRules),
 		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line", "a path of at most 107 bytes", setSocketPath),
 		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group", func(c *Config, s string) string { c.Socket.Group = s; return "" }),
-		boolean("recorder.enabled", "true", "keep a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
-		oneOf("recorder.backend", "mmap", "`kind` of memory that holds the history", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
-		size("recorder.size", "2MiB", "history: `bytes` for each CPU", 128<<10, 512<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
-		optional(duration("recorder.cover", "0s", "history: `time` that each CPU is to cover, found by measuring at start; 0s: recorder.size", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
-		byteCount("recorder.max_memory", "256MiB", "`bytes` that recorder.cover may spend on all CPUs together", 1<<20, 1<<40, func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
-		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle", "`groups` of events in the history", strings.Join(EventGroups, ", "), setEvents),
-		text("snapshots.dir", "/var/lib/tailcam/snapshots", "`directory` of snapshots", "a path", setSnapshotDir),
-		count("snapshots.keep.count", "100", "`number` of snapshots to keep", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
-		byteCount("snapshots.keep.bytes", "1GiB", "`bytes` of snapshots to keep", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
-		duration("snapshots.keep.age", "168h", "`time` to keep snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
-		byteCount("snapshots.min_free", "512MiB", "`bytes` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
+		boolean("recorder.enabled", "true", "record a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
+		oneOf("recorder.backend", "mmap", "recorder `backend`, mmap or perf", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
+		size("recorder.size", "2MiB", "`size` of the history of each CPU", 128<<10, 512<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
+		optional(duration("recorder.cover", "0s", "`duration` of the history of each CPU, sized by measuring at start; 0s: use recorder.size", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
+		byteCount("recorder.max_memory", "256MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40, func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle", "`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
+		text("snapshots.dir", "/var/lib/tailcam/snapshots", "snapshot `directory`", "a path", setSnapshotDir),
+		count("snapshots.keep.count", "100", "maximum `number` of snapshots", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
+		byteCount("snapshots.keep.bytes", "1GiB", "maximum `size` of all snapshots", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
+		duration("snapshots.keep.age", "168h", "maximum `age` of snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
+		byteCount("snapshots.min_free", "512MiB", "`size` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
 		count("snapshots.rt_priority", "0", "real-time `priority` of the threads that take snapshots, 1 to 99; 0: none", 0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
-		text("actions.user", "nobody", "`user` that actions run as", "a user of this machine", setActionUser),
-		count("actions.concurrency", "2", "`number` of actions at once", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
-		count("actions.queue", "16", "`number` of actions that may wait", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),
-		table("capacity.initial.tasks", "65536", "`places` for tasks at first", func(c *Config) *int { return &c.Capacity.Initial.Tasks }),
-		table("capacity.initial.syscalls", "16384", "`places` for system calls in progress at first", func(c *Config) *int { return &c.Capacity.Initial.Syscalls }),
-		table("capacity.initial.block", "16384", "`places` for block requests in flight at first", func(c *Config) *int { return &c.Capacity.Initial.Block }),
-		table("capacity.max.tasks", "524288", "`places` for tasks at most", func(c *Config) *int { return &c.Capacity.Max.Tasks }),
-		table("capacity.max.syscalls", "131072", "`places` for system calls in progress at most", func(c *Config) *int { return &c.Capacity.Max.Syscalls }),
-		table("capacity.max.block", "131072", "`places` for block requests in flight at most", func(c *Config) *int { return &c.Capacity.Max.Block }),
-		table("capacity.pairs", "16384", "`places` for begun work of declared pairs", func(c *Config) *int { return &c.Capacity.Pairs }),
-		table("capacity.chains", "4096", "`places` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
-		table("capacity.spans", "16384", "`places` for spans that have begun", func(c *Config) *int { return &c.Capacity.Spans }),
-		size("outliers.buffer", "4MiB", "`bytes` of outliers that may wait for the daemon", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
-		count("outliers.rate", "100", "`number` of outliers a second of one rule, in the long run; 0: no limit", 0, 1000000, func(c *Config) *int { return &c.Outliers.Rate }),
-		count("outliers.burst", "500", "`number` of outliers of one rule at once", 1, 1000000, func(c *Config) *int { return &c.Outliers.Burst }),
-		boolean("histograms.enabled", "true", "count every delay, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
-		boolean("symbols.lines", "true", "look for debug information, source lines and inlined functions: `true or false`", func(c *Config) *bool { return &c.Symbols.Lines }),
-		byteCount("symbols.max_memory", "256MiB", "`bytes` of memory of each helper that reads symbols and debug information, at most", 160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
-		oneOf("log.level", "info", "`level` of the log", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
-		oneOf("log.format", "json", "`format` of the log", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
+		text("actions.user", "nobody", "`user` that actions run as", "an existing user", setActionUser),
+		count("actions.concurrency", "2", "maximum `number` of running actions", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
+		count("actions.queue", "16", "maximum `number` of waiting actions", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),
+		table("capacity.initial.tasks", "65536", "initial `slots` for tasks", func(c *Config) *int { return &c.Capacity.Initial.Tasks }),
+		table("capacity.initial.syscalls", "16384", "initial `slots` for system calls in progress", func(c *Config) *int { return &c.Capacity.Initial.Syscalls }),
+		table("capacity.initial.block", "16384", "initial `slots` for block requests in flight", func(c *Config) *int { return &c.Capacity.Initial.Block }),
+		table("capacity.max.tasks", "524288", "maximum `slots` for tasks", func(c *Config) *int { return &c.Capacity.Max.Tasks }),
+		table("capacity.max.syscalls", "131072", "maximum `slots` for system calls in progress", func(c *Config) *int { return &c.Capacity.Max.Syscalls }),
+		table("capacity.max.block", "131072", "maximum `slots` for block requests in flight", func(c *Config) *int { return &c.Capacity.Max.Block }),
+		table("capacity.pairs", "16384", "`slots` for pending work of declared pairs", func(c *Config) *int { return &c.Capacity.Pairs }),
+		table("capacity.chains", "4096", "`slots` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
+		table("capacity.spans", "16384", "`slots` for pending spans", func(c *Config) *int { return &c.Capacity.Spans }),
+		size("outliers.buffer", "4MiB", "`size` of the buffer of outliers", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
+		count("outliers.rate", "100", "maximum `number` of outliers per rule and second; 0: no limit", 0, 1000000, func(c *Config) *int { return &c.Outliers.Rate }),
+		count("outliers.burst", "500", "maximum `number` of outliers per rule in a burst", 1, 1000000, func(c *Config) *int { return &c.Outliers.Burst }),
+		boolean("histograms.enabled", "true", "count all delays, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
+		boolean("symbols.lines", "true", "read debug information for source lines and inlined functions: `true or false`", func(c *Config) *bool { return &c.Symbols.Lines }),
+		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols and debug information", 160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
+		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
+		oneOf("log.format", "json", "log `format`", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
 	}
 }
 
@@ -100,11 +100,11 @@ func boolean(name, def, usage string, field func(*Config) *bool) key {
 }
 
 func count(name, def, usage string, least, most int, field func(*Config) *int) key {
-	k := text(name, def, usage, fmt.Sprintf("a whole number from %d to %d", least, most), func(c *Config, s string) string {
+	k := text(name, def, usage, fmt.Sprintf("an integer from %d to %d", least, most), func(c *Config, s string) string {
 		n, err := strconv.Atoi(s)
 		switch {
 		case err != nil:
-			return "is not a whole number"
+			return "is not an integer"
 		case n < least:
 			return "is too small"
 		case n > most:
@@ -117,7 +117,7 @@ func count(name, def, usage string, least, most int, field func(*Config) *int) k
 	return k
 }
 
-// table is the size of a pending table: its places are found by a mask.
+// table is the size of a pending table: a power of two, as slots are found with a mask.
 func table(name, def, usage string, field func(*Config) *int) key {
 	k := count(name, def, usage, 64, 1<<22, field)
 	k.allowed = "a power of two from 64 to 4194304"
@@ -133,7 +133,7 @@ func table(name, def, usage string, field func(*Config) *int) key {
 }
 
 func byteCount(name, def, usage string, least, most int64, field func(*Config) *int64) key {
-	k := text(name, def, usage, fmt.Sprintf("bytes from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)), func(c *Config, s string) string {
+	k := text(name, def, usage, fmt.Sprintf("a size from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)), func(c *Config, s string) string {
 		n, ok := ParseBytes(s)
 		switch {
 		case !ok:
@@ -150,7 +150,7 @@ func byteCount(name, def, usage string, least, most int64, field func(*Config) *
 	return k
 }
 
-// size is the size of a ring in memory, a power of two and of whole pages.
+// size is the size of a ring: a power of two, in whole pages.
 func size(name, def, usage string, least, most int64, store func(*Config, int64)) key {
 	var n int64
 	k := byteCount(name, def, usage, least, most, func(*Config) *int64 { return &n })
@@ -180,7 +180,7 @@ func duration(name, def, usage string, least, most time.Duration, field func(*Co
 	return k
 }
 
-// optional lets a duration also be 0s: it is switched off.
+// optional also allows 0s, which disables it.
 func optional(k key) key {
 	within := k.set
 	k.allowed = "0s, or " + k.allowed
@@ -231,9 +231,9 @@ func setEvents(c *Config, v []string) string {
 	for _, group := range v {
 		switch {
 		case !slices.Contains(EventGroups, group):
-			return fmt.Sprintf("names the unknown group %q", group)
+			return fmt.Sprintf("has the unknown group %q", group)
 		case slices.Contains(c.Recorder.Events, group):
-			return fmt.Sprintf("names %s twice", group)
+			return fmt.Sprintf("lists %s twice", group)
 		}
 		c.Recorder.Events = append(c.Recorder.Events, group)
 	}
@@ -242,7 +242,7 @@ func setEvents(c *Config, v []string) string {
 
 func setActionUser(c *Config, s string) string {
 	if _, err := user.Lookup(s); err != nil {
-		return "is no user of this machine"
+		return "does not exist"
 	}
 	c.Actions.User = s
 	return ""
@@ -253,7 +253,7 @@ var units = []struct {
 	bytes int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// ParseBytes reads whole numbers of bytes, KiB, MiB, GiB or TiB: 512MiB.
+// ParseBytes parses an integer number of bytes, KiB, MiB, GiB or TiB, such as 512MiB.
 func ParseBytes(s string) (int64, bool) {
 	unit := int64(1)
 	for _, u := range units {

@@ -20,7 +20,7 @@ const configEnv = "TAILCAM_CONFIG"
 // AddFlags adds --config and a flag for every key: snapshots.min_free is
 // --snapshots-min-free.
 func AddFlags(flags *pflag.FlagSet) {
-	flags.String("config", "", "configuration `file` (default "+DefaultFile+", if it is there)")
+	flags.String("config", "", "configuration `file` (default "+DefaultFile+" if it exists)")
 	for _, k := range keys() {
 		if k.list {
 			flags.StringSlice(k.flag(), k.def, k.usage)
@@ -39,10 +39,10 @@ func Default() Config {
 	return c
 }
 
-// Load reads the configuration: a flag that is set wins over an environment
-// variable, that over the file, and that over the default. Flags may be nil, and
-// may be without some of AddFlags. The error is a rules.Errors with everything
-// that is wrong in any of these places, used or not.
+// Load reads the configuration: a flag overrides an environment variable, that the
+// file, and that the default. Flags may be nil, and need not have all of AddFlags.
+// The error is a rules.Errors with the errors of all sources, even of overridden
+// values.
 func Load(flags *pflag.FlagSet) (Config, error) {
 	if flags == nil {
 		flags = pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -96,8 +96,7 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// configFile is the file to read: the one named, or the default one if it is
-// there, or none.
+// configFile is the file to read: the given one, or the default one if it exists.
 func configFile(flags *pflag.FlagSet) string {
 	if flag := flags.Lookup("config"); flag != nil && flag.Changed {
 		return flag.Value.String()
@@ -111,8 +110,8 @@ func configFile(flags *pflag.FlagSet) string {
 	return DefaultFile
 }
 
-// values brings what viper hands out into the form that keys take. Text for a
-// list comes from the environment: its values stand between commas.
+// values converts a value of viper to the strings that keys take. A string for a
+// list comes from the environment and is separated by commas.
 func values(v any, list bool) []string {
 	switch v := v.(type) {
 	case []string:
@@ -126,7 +125,7 @@ func values(v any, list bool) []string {
 	return []string{fmt.Sprint(v)}
 }
 
-// check tells what is wrong with a value, wherever it is from.
+// check validates a value.
 func (k *key) check(pos rules.Position, v []string) rules.Errors {
 	return k.apply(new(Config), pos, v)
 }
@@ -145,8 +144,8 @@ func (k *key) apply(c *Config, pos rules.Position, v []string) rules.Errors {
 	return nil
 }
 
-// checkEnviron finds unknown TAILCAM_ variables and bad values of known ones. An
-// empty variable is not set.
+// checkEnviron finds unknown TAILCAM_ variables and invalid values of known ones. An
+// empty variable counts as not set.
 func checkEnviron(all []key) rules.Errors {
 	byName := make(map[string]key)
 	names := []string{configEnv}
@@ -169,13 +168,13 @@ func checkEnviron(all []key) rules.Errors {
 		errs = append(errs, rules.Error{
 			Pos:     rules.Position{File: "environment"},
 			Msg:     rules.Unknown("variable", name, names),
-			Allowed: configEnv + ", and TAILCAM_ with a key, such as TAILCAM_RECORDER_SIZE",
+			Allowed: configEnv + ", or TAILCAM_ and a key, such as TAILCAM_RECORDER_SIZE",
 		})
 	}
 	return errs
 }
 
-// readFile reads a file into nested maps of text and lists of text.
+// readFile reads a file into nested maps of strings and lists of strings.
 func readFile(file string, all []key) (map[string]any, rules.Errors) {
 	root, errs := rules.ReadDocument(file)
 	if len(errs) > 0 {
@@ -219,7 +218,7 @@ func (f *fileReader) mapping(prefix string, n *yaml.Node) map[string]any {
 			f.fail(name, rules.Unknown("key", prefix+name.Value, prefixed(prefix, children)), strings.Join(prefixed(prefix, children), ", "))
 			continue
 		case twice:
-			f.fail(name, fmt.Sprintf("%s is already set in line %d", prefix+name.Value, line), "each key once")
+			f.fail(name, fmt.Sprintf("duplicate key %s, first set in line %d", prefix+name.Value, line), "each key once")
 			continue
 		}
 		lines[name.Value] = name.Line
@@ -257,7 +256,7 @@ func prefixed(prefix string, names []string) []string {
 	return got
 }
 
-// value reads a value of the right type and checks it.
+// value reads a value and checks its type and range.
 func (f *fileReader) value(k *key, n *yaml.Node) []string {
 	nodes := []*yaml.Node{n}
 	if k.list && n.Kind == yaml.SequenceNode {
@@ -276,7 +275,7 @@ func (f *fileReader) value(k *key, n *yaml.Node) []string {
 		}
 		v = append(v, n.Value)
 	}
-	if len(v) != 1 { // one was checked already
+	if len(v) != 1 { // a single one was checked above
 		f.errs = append(f.errs, k.check(f.pos(n), v)...)
 	}
 	return v

@@ -52,7 +52,7 @@ func (d *daemon) addDistribution(info *api.RuleInfo, r *rules.Rule, h *tracker.H
 	}
 	for i := range r.Overrides {
 		if a := d.adaptiveInfo(r.Name, tracker.OverrideClass(&r.Overrides[i].When), r.Overrides[i].Adaptive); a != nil {
-			info.Overrides = append(info.Overrides, api.OverrideInfo{Place: i + 1, Adaptive: *a})
+			info.Overrides = append(info.Overrides, api.OverrideInfo{Index: i + 1, Adaptive: *a})
 		}
 	}
 	if h == nil || h.Rules[r.Name] == nil {
@@ -75,7 +75,7 @@ func (d *daemon) distributions() *tracker.Histograms {
 func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
 	list := []api.Loss{{
 		Cause: "histogram_lost", Count: c.HistogramLost,
-		Advice: "a CPU came later than the histograms were made: restart tailcam",
+		Advice: "a CPU came online after start: restart tailcam",
 	}}
 	h := d.distributions()
 	if h == nil {
@@ -88,7 +88,7 @@ func (d *daemon) histogramLosses(c *tracker.Counters) []api.Loss {
 		if of := h.Rules[r.Name]; of != nil {
 			list = append(list, api.Loss{
 				Cause: "histogram_undecided", Rule: r.Name, Tracker: string(r.Track), Count: of.Undecided,
-				Advice: "the first delays of a new cgroup or device are in no class; if there are many, the daemon lags behind",
+				Advice: "the first delays of a new cgroup or device have no class; if there are many, the daemon is too slow",
 			})
 		}
 	}

@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
-		{"make the recorder's rings", d.openRecorder, d.closeRecorder},
+		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
 		{"attach", d.attach, nil},
 	} {
@@ -124,7 +124,7 @@ func (d *daemon) readRules() error {
 // loadRules reads the configured rule files. Without a recorder, snapshots are
 // disabled.
 func loadRules(cfg *config.Config) ([]rules.Rule, error) {
-	list, err := rules.Load(cfg.Rules, &rules.LocalHost{})
+	list, err := rules.Load(cfg.Rules, &rules.LocalMachine{})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (d *daemon) openHost() error {
 	}
 	// Now, so that the first outlier does not wait.
 	if err := d.symbols.ReloadKernel(); err != nil {
-		d.log.Warn("kernel stacks stay addresses", zap.Error(err))
+		d.log.Warn("kernel stacks are addresses", zap.Error(err))
 	}
 	return nil
 }
@@ -295,10 +295,10 @@ func (d *daemon) serve(ctx context.Context) error {
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)
 	}
-	stage("watch over the recorder", d.housekeeping)
-	stage("follow the load", d.adaptThresholds)
-	stage("pause what fires too often", d.watchStorms)
-	stage("end what was set for a time", d.expire)
+	stage("watch the recorder", d.housekeeping)
+	stage("update adaptive thresholds", d.adaptThresholds)
+	stage("pause rules that fire too often", d.watchStorms)
+	stage("end expired runtime settings", d.expire)
 	stage("reload", d.reloadOnHangup)
 	stage("read outliers", d.readOutliers)
 
@@ -328,7 +328,7 @@ func (d *daemon) reloadOnHangup(ctx context.Context) error {
 		case <-d.hangup:
 		}
 		if err := d.guard.Do(guard.Reload, d.reload); err != nil {
-			d.log.Error("the running rules stay as they are", zap.Error(err))
+			d.log.Error("reload failed: the running rules are unchanged", zap.Error(err))
 		}
 	}
 }
@@ -340,12 +340,12 @@ func (d *daemon) reload() error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	settings, gone := d.settings.Reconcile(list, &rules.LocalHost{})
+	settings, gone := d.settings.Reconcile(list, &rules.LocalMachine{})
 	if err := d.apply(list, settings); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
-		d.log.Warn("set while running, and dropped with the reload", zap.Strings("settings", gone))
+		d.log.Warn("runtime settings dropped by the reload", zap.Strings("settings", gone))
 	}
 	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
 	return nil

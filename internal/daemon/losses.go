@@ -11,10 +11,10 @@ func (p *pipeline) losses(rule string, track rules.Track) []api.Loss {
 		return api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice}
 	}
 	return []api.Loss{
-		one("outlier_dropped", p.dropped.get(rule), "a panic while it was published: see the log, and report it"),
-		one("told_late", p.late.get(rule), "published with addresses, 200 ms after they were read, as their names were not known yet; "+
-			"the rest followed as completed. If one process has many: exclude it (not_comm), or raise its threshold"),
-		one("names_skipped", p.skipped.get(rule), "of these, the names never followed: their process has more outliers than can be named. Exclude it (not_comm), or raise its threshold"),
+		one("outlier_dropped", p.dropped.get(rule), "a panic during publication: see the log, and please report this"),
+		one("told_late", p.late.get(rule), "published without names after 200 ms and completed later. "+
+			"If one process causes many: exclude it (not_comm), or raise its threshold"),
+		one("names_skipped", p.skipped.get(rule), "never completed: the process has too many outliers. Exclude it (not_comm), or raise its threshold"),
 	}
 }
 

@@ -57,7 +57,7 @@ func (d *daemon) expire(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
-			d.log.Error("what was set for a time only stays for longer", zap.Error(err))
+			d.log.Error("cannot end expired runtime settings", zap.Error(err))
 			wait = again
 		}
 		timer.Reset(wait)
@@ -85,7 +85,7 @@ func (d *daemon) expireNow(now time.Time) (time.Duration, error) {
 // checkRule returns an error if a rule does not exist.
 func (d *daemon) checkRule(name string) error {
 	if d.rule(name) == nil {
-		return fmt.Errorf("no rule %q: see tailcam list rules", name)
+		return fmt.Errorf("unknown rule %q: see \"tailcam list rules\"", name)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 		return api.ThresholdInfo{}, err
 	}
 	// Check against the running rule: it may have a timeout set earlier.
-	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalHost{})
+	limit, err := rules.ParseOverride(d.rule(req.Rule), req.When, req.Threshold, req.Timeout, &rules.LocalMachine{})
 	if err != nil {
 		return api.ThresholdInfo{}, err
 	}
@@ -113,7 +113,7 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 	}
 	if err := d.apply(d.file, after); err != nil {
 		if errors.Is(err, tracker.ErrRestart) {
-			err = errors.New("no rule had a timeout when tailcam started, so that nothing looks for work that is stuck: give one a timeout in its file, and restart tailcam")
+			err = errors.New("timeouts are disabled because no rule had one at start: add one to a rule file and restart tailcam")
 		}
 		return api.ThresholdInfo{}, fmt.Errorf("rule %s: %w", req.Rule, err)
 	}

@@ -16,12 +16,12 @@ func pairLosses(rule string, p *tracker.PairCounters) []api.Loss {
 		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(rules.Pair), Count: n, Advice: advice})
 	}
 	add("table_full", p.Full, "raise capacity.pairs")
-	add("pair_replaced", p.Replaced, "its key began again before it ended: a longer key, an exit or cancel hook that is missing, or on_duplicate: keep or count")
-	add("pair_kept", p.Kept, "entries were left out while their key was pending, as on_duplicate: keep says")
-	add("pair_unsettled", p.Unsettled+p.Missed, "CPUs begin and end one key all the time: use a longer key")
-	add("pair_unread", p.Unread, "a field of the key or of a condition could not be read: is its pointer one of user space, or NULL?")
-	add("pair_crowded", p.Crowded, "outliers inside each other on one CPU: raise the threshold")
-	add("pair_forgotten", p.Forgotten, "the task of the entry is gone, or forget_after has passed: name a cancel hook if this is often")
+	add("pair_replaced", p.Replaced, "the key began again before its exit: use a longer key, add a missing exit or cancel hook, or set on_duplicate: keep or count")
+	add("pair_kept", p.Kept, "entries ignored while their key was pending (on_duplicate: keep)")
+	add("pair_unsettled", p.Unsettled+p.Missed, "CPUs contend for one key: use a longer key")
+	add("pair_unread", p.Unread, "a field of the key or a condition could not be read: its pointer may be NULL or in user space")
+	add("pair_crowded", p.Crowded, "nested outliers on one CPU: raise the threshold")
+	add("pair_forgotten", p.Forgotten, "the task of the entry exited, or forget_after expired: if frequent, add a cancel hook")
 	return list
 }
 

@@ -112,7 +112,7 @@ func (p *pipeline) readAll() error {
 			p.unusable.Add(1)
 			if now := p.now(); now.Sub(p.warned) > time.Minute {
 				p.warned = now
-				p.log.Warn("a sample of the kernel side was left out", zap.Error(err))
+				p.log.Warn("dropped an undecodable sample of the kernel side", zap.Error(err))
 			}
 			time.Sleep(retryDelay)
 		default:

@@ -38,7 +38,7 @@ func (d *daemon) sizeRecorder() error {
 		zap.Duration("cover", r.Cover), zap.Duration("covers_at_this_rate", flight.Covers(r.Backend, size, rate)),
 	}
 	if limited {
-		d.log.Warn("recorder.max_memory is too little for recorder.cover", append(fields, zap.String("to_change", "raise recorder.max_memory, or record less"))...)
+		d.log.Warn("recorder.max_memory is too small for recorder.cover", append(fields, zap.String("to_change", "raise recorder.max_memory, or record fewer events"))...)
 	} else {
 		d.log.Info("sized the recorder", fields...)
 	}
@@ -95,9 +95,9 @@ func (d *daemon) checkCover(now time.Time) {
 			}
 			if now.Sub(d.coverShort) >= coverWarnAfter {
 				d.coverLogged = true
-				d.log.Warn("the history is shorter than recorder.cover: events have become more",
+				d.log.Warn("the history is shorter than recorder.cover: the event rate has increased",
 					zap.Int("cpu", c.CPU), zap.Float64("events_per_second", c.EventsPerSecond), zap.Duration("covers", covers),
-					zap.Duration("cover", r.Cover), zap.String("to_change", "restart tailcam to measure anew, or raise recorder.size"))
+					zap.Duration("cover", r.Cover), zap.String("to_change", "restart tailcam to measure again, or raise recorder.size"))
 			}
 			return
 		}

@@ -12,8 +12,8 @@ import (
 // rulesTimeout bounds the reading of rule files, which are few and small.
 const rulesTimeout = 5 * time.Second
 
-// errRulesHung means that the file system of the rule files does not answer.
-var errRulesHung = errors.New("not all rule files could be read in time: does the file system that they lie on answer? (rules: in tailcam.yaml)")
+// errRulesHung says that rule files lie where nobody answers.
+var errRulesHung = errors.New("timed out reading rule files: check the file systems of rules: in tailcam.yaml")
 
 // ruleReader reads rule files on a goroutine that is left behind if their file system
 // hangs, at most one at a time.
@@ -35,7 +35,7 @@ func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
 	select {
 	case <-r.free:
 	default:
-		return nil, fmt.Errorf("an earlier reading still waits: %w", errRulesHung)
+		return nil, fmt.Errorf("an earlier read is still blocked: %w", errRulesHung)
 	}
 	done := make(chan ruleList, 1)
 	go func() {

@@ -97,7 +97,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs", rules.Span: "capacity.spans",
 	}
 	for _, t := range d.kernel.Trackers() {
-		replaced := "an exit was not seen: see switch_unseen and program_missed"
+		replaced := "an exit was missed: see switch_unseen and program_missed"
 		if t == rules.Span {
 			replaced = spanReplaced
 			list = append(list, spanLosses(&c.Spans)...)
@@ -121,7 +121,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		k := c.Rules[r.Name]
 		full := "raise " + capacity[r.Track]
 		if r.Track == rules.IRQ || r.Track == rules.Softirq {
-			full = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
+			full = "more than 4 nested handlers on one CPU: the innermost were missed"
 		}
 		// A full table is counted per tracker, as no rule has been matched yet.
 		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
@@ -129,15 +129,15 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		} else {
 			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
 		}
-		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer, or the rule's threshold")
-		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule fires more often than outliers.rate after a burst of outliers.burst: raise its threshold")
+		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer or the rule's threshold")
+		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule exceeds outliers.rate and outliers.burst: raise its threshold")
 		list = append(list, d.outliers.losses(r.Name, r.Track)...)
 		if r.IsAdaptive() {
-			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 a second passed the threshold at once, so it follows them as a shift; raise times or floor if this is often")
+			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 per second: treated as a shift in load; if frequent, raise times or floor")
 		}
-		add("snapshot_limited", r.Name, r.Track, k.Suppressed, "lower the rule's snapshot.every, or raise snapshot.burst")
-		add("snapshot_skipped", r.Name, r.Track, skipped[r.Name], "too many snapshots at once: raise snapshot.every, or use a faster disk")
-		add("action_hung", r.Name, r.Track, acted.Hung[r.Name], "the action waits in the kernel for a file system or device that does not answer: mend that, or keep the action from it")
+		add("snapshot_limited", r.Name, r.Track, k.Suppressed, "lower the rule's snapshot.every or raise snapshot.burst")
+		add("snapshot_skipped", r.Name, r.Track, skipped[r.Name], "too many snapshots at once: raise snapshot.every or use a faster disk")
+		add("action_hung", r.Name, r.Track, acted.Hung[r.Name], "the action is blocked on a file system or device that does not answer: fix it, or do not use it in the action")
 		add("action_skipped", r.Name, r.Track, acted.Skipped[r.Name], "raise actions.queue or actions.concurrency")
 	}
 	d.mu.Unlock()
@@ -145,27 +145,27 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for _, cpu := range c.CPUs {
 		refused += cpu.RecordLost
 	}
-	add("record_refused", "", "", refused, "the recorder had no ring for a CPU that came later: restart tailcam; or, backend perf, its ring was busy")
+	add("record_refused", "", "", refused, "a CPU came online after start and has no ring: restart tailcam; or, with backend perf, its ring was busy")
 	if s, err := d.kernel.Tick(); err == nil {
-		add("timeout_late", "", "", s.Late, "reported more than 20 ms after their age: too many at once, or the CPUs' timers were held up")
+		add("timeout_late", "", "", s.Late, "timeouts reported more than 20 ms late: too many at once, or the CPUs' timers were delayed")
 	}
 	var missed uint64
 	for _, n := range c.Missed {
 		missed += n
 	}
-	add("program_missed", "", "", missed, "a program interrupted itself and was skipped by the kernel")
-	add("message_lost", "", "", c.Messages, "user stacks or progress of outliers, or questions: their share of the ring buffer was full; raise outliers.buffer")
-	add("switch_unseen", "", "", c.Unseen, "this kernel left out context switches or wake-ups; outliers at those were missed")
+	add("program_missed", "", "", missed, "the kernel skipped a BPF program that interrupted itself")
+	add("message_lost", "", "", c.Messages, "user stacks, progress stacks or requests did not fit the ring buffer: raise outliers.buffer")
+	add("switch_unseen", "", "", c.Unseen, "this kernel skipped tracepoints of context switches or wake-ups; their outliers were missed")
 	list = append(list, d.histogramLosses(c)...)
-	add("sample_unusable", "", "", d.outliers.unusable.Load(), "the kernel side sent what this daemon cannot read: see the log, and report it")
-	add("outlier_stale", "", "", c.Stale, "outliers were read so late that thresholds had been set 256 times since: set them less often")
+	add("sample_unusable", "", "", d.outliers.unusable.Load(), "the daemon could not decode samples of the kernel side: see the log, and please report this")
+	add("outlier_stale", "", "", c.Stale, "thresholds were set 256 times before the outliers were read: set them less often")
 	s := d.symbols.Stats()
-	add("symbols_late", "", "", s.Timeouts, "stacks that were told before all of their names or lines were read, within 1s; the next ones have them; symbols.lines: false reads less")
+	add("symbols_late", "", "", s.Timeouts, "stacks published before all names or lines were read, within 1s; later ones have them; symbols.lines: false reads less")
 	d.helperLosses(add)
-	add("lines_refused", "", "", s.LinesRefused, "debug information takes more memory or work than allowed, frames of that program have names without lines; "+
-		"raise symbols.max_memory if the program is to be trusted")
-	add("stream_lagged", "", "", d.feed.Lost(), "a reader of tailcam events was too slow")
-	add("completion_lagged", "", "", d.feed.Missed(), "a reader of tailcam events was too slow to be told the rest of outliers that it had in part: see tailcam events")
+	add("lines_refused", "", "", s.LinesRefused, "debug information exceeds the limits, so frames of the program have no lines: "+
+		"raise symbols.max_memory if you trust the program")
+	add("stream_lagged", "", "", d.feed.Lost(), "a tailcam events client was too slow")
+	add("completion_lagged", "", "", d.feed.Missed(), "a tailcam events client was too slow for the completion of partial outliers: see tailcam events")
 	if d.manager != nil {
 		list = append(list, d.storeLosses()...)
 	}
@@ -180,7 +180,7 @@ func (d *daemon) tables() []api.TableStatus {
 	}
 	list := make([]api.TableStatus, 0, len(tables))
 	for _, t := range tables {
-		s := api.TableStatus{Name: t.Name, Places: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
+		s := api.TableStatus{Name: t.Name, Slots: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
 		if t.Err != nil {
 			s.Error = t.Err.Error()
 		}
@@ -212,7 +212,7 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 		return nil, err
 	}
 	for _, b := range broken {
-		d.log.Warn("not a readable snapshot", zap.String("id", b.ID), zap.Error(b.Err))
+		d.log.Warn("cannot read snapshot", zap.String("id", b.ID), zap.Error(b.Err))
 	}
 	list := make([]api.SnapshotInfo, 0, len(infos))
 	for _, i := range infos {
@@ -224,7 +224,7 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 // TakeSnapshot implements api.Backend.
 func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) {
 	if d.manager == nil {
-		return "", errors.New("the recorder is switched off: set recorder.enabled and restart tailcam")
+		return "", errors.New("the recorder is disabled: set recorder.enabled and restart tailcam")
 	}
 	return d.manager.TakeNow(reason)
 }

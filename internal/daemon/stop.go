@@ -21,7 +21,7 @@ const (
 	startGrace = 2 * time.Second
 )
 
-var errHung = errors.New("it does not end, and is left behind: does a file system or a process not answer?")
+var errHung = errors.New("timed out and was abandoned: a file system or process may not answer")
 
 // stage is a running loop that can be stopped.
 type stage struct {

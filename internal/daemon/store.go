@@ -28,15 +28,15 @@ func (d *daemon) openStore() (err error) {
 // storeLosses lists the losses of the snapshot store.
 func (d *daemon) storeLosses() []api.Loss {
 	stats := d.manager.Stats()
-	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were told, snapshots waited"
+	stalled := "the disk of " + d.store.Dir() + " did not answer for seconds: outliers were reported, snapshots delayed"
 	if what, since := d.store.Stalled(); what != "" {
-		stalled = fmt.Sprintf("the disk of %s does not answer: %q has not ended for %s; mend it, or set another snapshots.dir",
+		stalled = fmt.Sprintf("the disk of %s does not answer: %q is blocked for %s; fix it, or set another snapshots.dir",
 			d.store.Dir(), what, since.Round(time.Second))
 	}
 	return []api.Loss{
-		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + cmp.Or(stats.LastError, "none failed")},
+		{Cause: "snapshot_failed", Count: stats.Failed, Advice: "see the log: " + cmp.Or(stats.LastError, "no failures")},
 		{Cause: "snapshot_disk_stalled", Count: stats.Stalls, Advice: stalled},
-		{Cause: "snapshot_unremovable", Count: uint64(d.store.Unremovable()), Advice: "these stay on the disk outside of snapshots.keep: see the log; look for immutable files and mounts in them"},
-		{Cause: "snapshot_dir_replaced", Count: d.store.Replaced(), Advice: "snapshots.dir was removed or replaced while tailcam ran: what was in it is lost to tailcam"},
+		{Cause: "snapshot_unremovable", Count: uint64(d.store.Unremovable()), Advice: "they stay on disk beyond snapshots.keep: see the log; check them for immutable files and mounts"},
+		{Cause: "snapshot_dir_replaced", Count: d.store.Replaced(), Advice: "snapshots.dir was removed or replaced while tailcam was running: its snapshots are no longer managed"},
 	}
 }

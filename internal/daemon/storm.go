@@ -79,7 +79,7 @@ func (d *daemon) logStorms(now time.Time, begin []overrides.Storm) {
 				fields = append(fields, zap.String("consider", "threshold: "+t.String()))
 			}
 		}
-		d.log.Warn("rule paused automatically: it fires far too often", fields...)
+		d.log.Warn("rule paused automatically: it fires too often", fields...)
 	}
 }
 

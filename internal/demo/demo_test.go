@@ -29,7 +29,7 @@ func TestRulesAreValid(t *testing.T) {
 	if err := os.WriteFile(file, []byte(ruleFile(list)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := rules.Load([]string{file}, &rules.LocalHost{})
+	got, err := rules.Load([]string{file}, &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func (s Settings) Expire(now time.Time) (after Settings, gone []string) {
 
 // Reconcile removes settings that do not fit new rule files: the rule is gone, or its
 // tracker has no such condition. It describes what it removed.
-func (s Settings) Reconcile(file []rules.Rule, host rules.Host) (after Settings, gone []string) {
+func (s Settings) Reconcile(file []rules.Rule, host rules.Machine) (after Settings, gone []string) {
 	find := func(name string) *rules.Rule {
 		i := slices.IndexFunc(file, func(r rules.Rule) bool { return r.Name == name })
 		if i < 0 {

@@ -18,7 +18,7 @@ var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 // set parses and adds one, as the daemon does.
 func set(t *testing.T, s Settings, r *rules.Rule, when map[string][]string, threshold, timeout string, lasts time.Duration) Settings {
 	t.Helper()
-	limit, err := rules.ParseOverride(r, when, threshold, timeout, &rules.LocalHost{})
+	limit, err := rules.ParseOverride(r, when, threshold, timeout, &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +133,9 @@ func TestFollow(t *testing.T) {
 	s = set(t, s, &a, pid("4"), "500ms", "", 0)
 	s = s.Pause(Pause{Rule: "a"}).Pause(Pause{Rule: "b"})
 	a.Track, a.Timeout = rules.Syscall, 100*ms // also where a limit is out of order now
-	s, gone := s.Reconcile([]rules.Rule{a}, &rules.LocalHost{})
+	s, gone := s.Reconcile([]rules.Rule{a}, &rules.LocalMachine{})
 	want := []string{
-		"threshold 1 of rule a (preempted=true): rule a: preempted has no meaning with track syscall; allowed: preempted with track wakeup",
+		"threshold 1 of rule a (preempted=true): rule a: preempted does not apply to track syscall; allowed: track wakeup",
 		"threshold 3 of rule b (pid=3): the rule is gone",
 		"pause of rule b: the rule is gone",
 	}
@@ -162,7 +162,7 @@ func TestTooMany(t *testing.T) {
 }
 
 func TestParseFor(t *testing.T) {
-	const allowed = "; allowed: a duration from 100ms to 720h with its unit, such as 5ms"
+	const allowed = "; allowed: a duration from 100ms to 720h, such as 5ms"
 	for s, want := range map[string]string{
 		"10m": "", "": "", "0": "for is zero" + allowed, "-1s": "for -1s is negative" + allowed, "5": "for 5 has no unit" + allowed, "1ms": "for 1ms is too short" + allowed,
 	} {

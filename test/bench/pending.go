@@ -44,7 +44,7 @@ func withTimeout(list []rules.Rule, timeout time.Duration) []rules.Rule {
 }
 
 func startPair(ctx context.Context) (running, error) {
-	list, err := rules.Parse("bench", []byte(callPair), &rules.LocalHost{})
+	list, err := rules.Parse("bench", []byte(callPair), &rules.LocalMachine{})
 	if err != nil {
 		return nil, fmt.Errorf("read the pair: %w", err)
 	}

@@ -124,7 +124,7 @@ func callRule(name string) []rules.Rule {
 // startShipped starts tailcam with the rules that come with it. Unlike the
 // others they have thresholds that the load may reach.
 func startShipped(ctx context.Context) (running, error) {
-	list, err := rules.Load([]string{"configs/rules.d"}, &rules.LocalHost{})
+	list, err := rules.Load([]string{"configs/rules.d"}, &rules.LocalMachine{})
 	if err != nil {
 		return nil, fmt.Errorf("%w (run it from the repository's root)", err)
 	}

@@ -47,7 +47,7 @@ func (b *bench) tickRows(ctx context.Context) ([]row, error) {
 }
 
 func (b *bench) tick(ctx context.Context, keys int) (tick, look float64, err error) {
-	list, err := rules.Parse("bench", fmt.Appendf(nil, tickPair, os.Getpid()), &rules.LocalHost{})
+	list, err := rules.Parse("bench", fmt.Appendf(nil, tickPair, os.Getpid()), &rules.LocalMachine{})
 	if err != nil {
 		return 0, 0, err
 	}

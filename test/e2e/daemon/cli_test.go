@@ -32,19 +32,19 @@ func TestCheck(t *testing.T) {
 		out  []string // in standard output
 		err  []string // lines of standard error begin with these
 	}{
-		{[]string{"check", good}, 0, []string{"all good: 4 rules", "nap", "offcpu", good + ":2"}, nil},
-		{[]string{"check", "--load", good}, 0, []string{"all good: 4 rules loaded and attached on this kernel, and taken off again"}, nil},
-		{[]string{"check", "../../../configs/rules.d"}, 0, []string{"all good:"}, nil},
-		{[]string{"check", "--load", "../../../configs/rules.d"}, 0, []string{"all good:"}, nil},
+		{[]string{"check", good}, 0, []string{"ok: 4 rules", "nap", "offcpu", good + ":2"}, nil},
+		{[]string{"check", "--load", good}, 0, []string{"ok: 4 rules, loaded and attached on this kernel, then detached"}, nil},
+		{[]string{"check", "../../../configs/rules.d"}, 0, []string{"ok:"}, nil},
+		{[]string{"check", "--load", "../../../configs/rules.d"}, 0, []string{"ok:"}, nil},
 		{[]string{"check", bad}, 1, nil, []string{
 			bad + `:3:12: unknown track "wakeups", did you mean "wakeup"; allowed: `, bad + ":4:16: threshold 5 has no unit; allowed: ",
-			bad + `:5:11: name "a" is already used at ` + bad + ":2:11",
+			bad + `:5:11: duplicate name "a", first used at ` + bad + ":2:11",
 		}},
 		{[]string{"check", "--load", bad}, 1, nil, []string{bad + ":3:12:", bad + ":4:16:", bad + ":5:11:"}},
 		{[]string{"check", good, empty}, 1, nil, []string{empty + ":1:1: file is empty"}},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, nil, []string{dir + "/none.yaml: cannot open: no such file or directory"}},
-		{[]string{"check"}, 1, nil, []string{"tailcam: check what?"}},
-		{[]string{"chek", good}, 1, nil, []string{`tailcam: unknown verb "chek": did you mean "check"?`}},
+		{[]string{"check"}, 1, nil, []string{"tailcam: missing argument: PATH"}},
+		{[]string{"chek", good}, 1, nil, []string{`tailcam: unknown command "chek": did you mean "check"?`}},
 	} {
 		a := tailcam(t, c.args...)
 		if a.code != c.code {
@@ -88,7 +88,7 @@ func TestWait(t *testing.T) {
 	if a := d.verb("wait", "--rule", "quiet", "--timeout", "300ms"); a.code != 2 || a.out != "" || !strings.Contains(a.err, "no outlier within 300ms") {
 		t.Errorf("without an outlier: %+v", a)
 	}
-	if a := d.verb("wait", "--rule", "qiet"); a.code != 1 || !strings.Contains(a.err, `no rule "qiet": the daemon has nap, quiet`) {
+	if a := d.verb("wait", "--rule", "qiet"); a.code != 1 || !strings.Contains(a.err, `unknown rule "qiet": the daemon has nap, quiet`) {
 		t.Errorf("of an unknown rule: %+v", a)
 	}
 	for _, output := range []string{"json", "text"} {
@@ -122,10 +122,10 @@ func TestWait(t *testing.T) {
 	go func() { waited <- d.verb("wait", "--rule", "quiet") }()
 	eventually(t, "the client is connected", func() bool { return connections(t, d.socket) > 0 })
 	d.stop(syscall.SIGTERM)
-	if a := <-waited; a.code != 1 || !strings.Contains(a.err, "the daemon ended the stream") && !strings.Contains(a.err, "stopped before it answered") {
+	if a := <-waited; a.code != 1 || !strings.Contains(a.err, "the daemon closed the stream") && !strings.Contains(a.err, "stopped before it replied") {
 		t.Errorf("at the daemon's end: %+v", a)
 	}
-	if a := d.verb("status"); a.code != 1 || !strings.Contains(a.err, "is not running on "+d.socket) || !strings.Contains(a.err, "tailcam run") {
+	if a := d.verb("status"); a.code != 1 || !strings.Contains(a.err, "daemon not reachable at "+d.socket) || !strings.Contains(a.err, "tailcam run") {
 		t.Errorf("without a daemon: %+v", a)
 	}
 }
@@ -227,7 +227,7 @@ func TestPermissions(t *testing.T) {
 				t.Errorf("the socket has mode %v, user %d, group %d", info.Mode(), st.Uid, st.Gid)
 			}
 			verb := []string{built.tailcam, "status", "--socket", d.socket}
-			if a := asNobody(t, 65534, verb...); a.code != 1 || !strings.HasPrefix(a.err, "tailcam: not allowed to use "+d.socket+": use sudo, or join its group") {
+			if a := asNobody(t, 65534, verb...); a.code != 1 || !strings.HasPrefix(a.err, "tailcam: permission denied: "+d.socket+": use sudo, or join its group") {
 				t.Errorf("without rights: %+v", a)
 			}
 			if a := asNobody(t, uint32(gid), verb...); a.code != 0 {
@@ -242,7 +242,7 @@ func TestPermissions(t *testing.T) {
 			if a := asNobody(t, 65534, list...); a.code != 1 {
 				t.Errorf("snapshots, without rights: %+v", a)
 			}
-			if a := asNobody(t, uint32(gid), built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "may not read "+d.snaps+": use sudo") {
+			if a := asNobody(t, uint32(gid), built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "cannot read "+d.snaps+": permission denied: use sudo") {
 				t.Errorf("verify, as a member of the group: %+v", a)
 			}
 		})
@@ -277,7 +277,7 @@ func TestWithoutDaemon(t *testing.T) {
 	if a := tailcam(t, "version", "extra"); a.code != 1 || a.out != "" {
 		t.Errorf("version extra: %+v", a)
 	}
-	if a := tailcam(t, "status", "--socket", "/nonexistent/s.sock"); a.code != 1 || !strings.Contains(a.err, "is not running on /nonexistent/s.sock") {
+	if a := tailcam(t, "status", "--socket", "/nonexistent/s.sock"); a.code != 1 || !strings.Contains(a.err, "daemon not reachable at /nonexistent/s.sock") {
 		t.Errorf("status without a daemon: %+v", a)
 	}
 }

@@ -204,7 +204,7 @@ func TestSnapshotByHandOnFrozenDisk(t *testing.T) {
 		t.Errorf("%+v", s.Snapshots)
 	}
 	byHand(d, "after")
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 2 snapshots\n") {
+	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 2 snapshots\n") {
 		t.Errorf("verify: %+v", a)
 	}
 }
@@ -245,7 +245,7 @@ func TestDiskTrouble(t *testing.T) {
 			byHand(d, "after "+trouble.name)
 		})
 	}
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 3 snapshots\n") {
+	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
 		t.Errorf("verify: %+v", a)
 	}
 }

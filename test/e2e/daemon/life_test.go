@@ -56,7 +56,7 @@ func TestSecondDaemon(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
 	a := tailcam(t, d.command()[1:]...)
-	if want := "another tailcam is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
+	if want := "another daemon is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
 		t.Errorf("on the same socket: exit status %d, %q does not say %q", a.code, a.err, want)
 	}
 	h := *d.home
@@ -82,7 +82,7 @@ func TestStartFails(t *testing.T) {
 	writeFile(t, h.rules, rulesFile(napRule("nap", newUID())), 0o644)
 	writeFile(t, h.socket, "not a socket", 0o644)
 	a = tailcam(t, h.command()[1:]...)
-	if a.code != 1 || !strings.Contains(a.err, "is no socket") || readText(t, h.socket) != "not a socket" {
+	if a.code != 1 || !strings.Contains(a.err, "is not a socket") || readText(t, h.socket) != "not a socket" {
 		t.Errorf("a file in the socket's place: exit status %d, %q", a.code, a.err)
 	}
 	if err := os.Remove(h.socket); err != nil {
@@ -133,7 +133,7 @@ func TestReload(t *testing.T) {
 	check("new", 4)
 	check("stays", 7)
 
-	reload("rules: [{name: x, track: syscall, threshold: 5}]", "the running rules stay as they are")
+	reload("rules: [{name: x, track: syscall, threshold: 5}]", "the running rules are unchanged")
 	if !d.log.has(h.rules + ":1:46: threshold 5 has no unit") {
 		t.Error("the log does not say what is wrong")
 	}

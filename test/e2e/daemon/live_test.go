@@ -171,16 +171,16 @@ func TestTimeoutLive(t *testing.T) {
 func TestThresholdMistakes(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(sleeper("naps", newUID())))
-	const durations = "; allowed: a duration from 1us to 1h with its unit, such as 5ms\n"
+	const durations = "; allowed: a duration from 1us to 1h, such as 5ms\n"
 	for _, k := range []struct{ args, want string }{
-		{"set nosuch 2ms", "no rule \"nosuch\": the daemon has naps\n"},
+		{"set nosuch 2ms", "unknown rule \"nosuch\": the daemon has naps\n"},
 		{"set naps 0s", "rule naps: threshold is zero" + durations},
 		{"set naps -- -2ms", "rule naps: threshold -2ms is negative" + durations},
 		{"set naps", "rule naps: nothing to set; allowed: a threshold, such as 2ms, a timeout, or both\n"},
-		{"set naps 2ms --when device=sda", "rule naps: device has no meaning with track syscall; allowed: device with track block\n"},
-		{"set naps 2ms --when pid=root", "rule naps: pid is text; allowed: a whole number from 1 to 4194304\n"},
-		{"set naps 2ms --for 1ms", "for 1ms is too short; allowed: a duration from 100ms to 720h with its unit, such as 5ms\n"},
-		{"set naps 2ms --timeout 1s", "rule naps: no rule had a timeout when tailcam started, so that nothing looks for work that is stuck: give one a timeout in its file, and restart tailcam\n"},
+		{"set naps 2ms --when device=sda", "rule naps: device does not apply to track syscall; allowed: track block\n"},
+		{"set naps 2ms --when pid=root", "rule naps: pid is a string; allowed: an integer from 1 to 4194304\n"},
+		{"set naps 2ms --for 1ms", "for 1ms is too short; allowed: a duration from 100ms to 720h, such as 5ms\n"},
+		{"set naps 2ms --timeout 1s", "rule naps: timeouts are disabled because no rule had one at start: add one to a rule file and restart tailcam\n"},
 		{"clear naps 7", "rule naps has no threshold 7 set: see tailcam threshold list\n"},
 		{"clear naps --ratchet", "rule naps has no ratchet\n"},
 	} {
@@ -237,7 +237,7 @@ func TestPauseLive(t *testing.T) {
 	if got := rule(t, &s, "paused"); !got.Paused || got.PausedLeftNS > int64(time.Hour) || got.PausedLeftNS < int64(59*time.Minute) {
 		t.Errorf("status: %+v", got)
 	}
-	if got := d.ok("list", "rules"); !strings.Contains(got, "paused for ") {
+	if got := d.ok("list", "rules"); !strings.Contains(got, "paused, ") {
 		t.Errorf("list rules: %s", got)
 	}
 	d.ok("pause", "paused", "--for", "300ms") // in place of the other

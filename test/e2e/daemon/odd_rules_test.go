@@ -28,10 +28,10 @@ func TestOddRuleFiles(t *testing.T) {
 	}
 	refused := func(says string) {
 		t.Helper()
-		before := d.log.count("the running rules stay as they are")
+		before := d.log.count("the running rules are unchanged")
 		d.signal(syscall.SIGHUP)
 		eventually(t, "the reload is refused", func() bool {
-			return d.log.count("the running rules stay as they are") > before
+			return d.log.count("the running rules are unchanged") > before
 		})
 		if !d.log.has(says) {
 			t.Errorf("the log does not say %q", says)
@@ -47,15 +47,15 @@ func TestOddRuleFiles(t *testing.T) {
 	fs.Hang()
 	t.Cleanup(fs.Answer)
 	put(func() error { return os.Symlink(fs.Path(), h.rules) })
-	refused("does the file system that they lie on answer?")
-	refused("an earlier reading still waits")
+	refused("check the file systems of rules:")
+	refused("an earlier read is still blocked")
 
 	// It works on meanwhile.
 	naps(t, uid, 2, 5*time.Millisecond, 1)
 	settled(t, d, "nap", 2)
 
 	a := tailcam(t, (&home{rules: h.rules, socket: h.dir + "/other.sock", snaps: h.dir + "/other"}).command()[1:]...)
-	if a.code != 1 || !strings.Contains(a.err, "read rules: not all rule files could be read in time") {
+	if a.code != 1 || !strings.Contains(a.err, "read rules: timed out reading rule files") {
 		t.Errorf("a start on rules that hang: exit status %d, %q", a.code, a.err)
 	}
 

@@ -39,10 +39,10 @@ func TestShelf(t *testing.T) {
 	shelf := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
 
 	// Without the daemon's help the directory must be named; with it, not.
-	if a := shelf("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "all good: 3 snapshots\n") {
+	if a := shelf("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
 		t.Errorf("verify: %+v", a)
 	}
-	if a := shelf("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "all good: 1 snapshot\n") {
+	if a := shelf("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "ok: 1 snapshot\n") {
 		t.Errorf("verify by the daemon's directory: %+v", a)
 	}
 	var story catalog.Details

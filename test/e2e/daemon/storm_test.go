@@ -56,7 +56,7 @@ func TestStorm(t *testing.T) {
 			t.Errorf("the log says nothing of %s", want)
 		}
 	}
-	if text := d.ok("list", "rules"); !strings.Contains(text, "paused automatically for ") {
+	if text := d.ok("list", "rules"); !strings.Contains(text, "paused automatically, ") {
 		t.Errorf("list rules does not tell of it:\n%s", text)
 	}
 	s := d.status()

@@ -14,7 +14,7 @@ import (
 // pairRules reads rules as a rule file has them.
 func pairRules(t *testing.T, yaml string) []rules.Rule {
 	t.Helper()
-	list, err := rules.Parse(t.Name(), []byte(yaml), &rules.LocalHost{})
+	list, err := rules.Parse(t.Name(), []byte(yaml), &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

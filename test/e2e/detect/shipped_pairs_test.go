@@ -27,7 +27,7 @@ import (
 // threshold, so that a test need not be as slow as production may be.
 func shippedPair(t *testing.T, name string, threshold time.Duration, when rules.Match) []rules.Rule {
 	t.Helper()
-	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalHost{})
+	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestTrackersPairs(t *testing.T) {
 	if !ok {
 		t.Fatal("no nanosleep here")
 	}
-	list, err := rules.Parse("pairs", []byte(replaceAll(everyPair, "NANOSLEEP", sleep, "SELF", unix.Getpid())), &rules.LocalHost{})
+	list, err := rules.Parse("pairs", []byte(replaceAll(everyPair, "NANOSLEEP", sleep, "SELF", unix.Getpid())), &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

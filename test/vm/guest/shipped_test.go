@@ -19,7 +19,7 @@ import (
 // shipped takes a rule that is shipped, for this process and with another threshold.
 func shipped(t *testing.T, name string, threshold time.Duration) []rules.Rule {
 	t.Helper()
-	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalHost{})
+	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalMachine{})
 	if err != nil {
 		t.Fatal(err)
 	}

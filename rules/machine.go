@@ -11,40 +11,40 @@ import (
 	"sync"
 )
 
-// Host is what rules must know of the machine that they are for.
-type Host interface {
-	// Devices lists the names of the disks that are there now.
+// Machine is the machine that rules are for.
+type Machine interface {
+	// Devices lists the names of the present disks.
 	Devices() []string
 	// LookupUser returns the id of a user.
 	LookupUser(name string) (uint32, error)
-	// CheckExecutable tells why a file cannot be run as an action, in words
-	// that follow the path.
+	// CheckExecutable fails if a file cannot be run as an action. Its error
+	// continues a sentence that begins with the path.
 	CheckExecutable(path string) error
 }
 
-// LocalHost is this machine. The disks are read once, when they are first
-// asked for. The zero value is ready; it is safe for use by several goroutines.
-type LocalHost struct {
+// LocalMachine is this machine. The disks are read once. The zero value is ready to
+// use, and safe for concurrent use.
+type LocalMachine struct {
 	once  sync.Once
 	disks []string
 }
 
 // Devices lists /sys/block.
-func (h *LocalHost) Devices() []string {
-	h.once.Do(func() {
+func (m *LocalMachine) Devices() []string {
+	m.once.Do(func() {
 		entries, err := os.ReadDir("/sys/block")
 		if err != nil {
 			return
 		}
 		for _, e := range entries {
-			h.disks = append(h.disks, e.Name())
+			m.disks = append(m.disks, e.Name())
 		}
 	})
-	return h.disks
+	return m.disks
 }
 
 // LookupUser asks the user database of the machine.
-func (h *LocalHost) LookupUser(name string) (uint32, error) {
+func (m *LocalMachine) LookupUser(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (h *LocalHost) LookupUser(name string) (uint32, error) {
 }
 
 // CheckExecutable looks at the file itself, not at who may run it.
-func (h *LocalHost) CheckExecutable(path string) error {
+func (m *LocalMachine) CheckExecutable(path string) error {
 	info, err := os.Stat(filepath.Clean(path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -65,7 +65,7 @@ func (h *LocalHost) CheckExecutable(path string) error {
 	case err != nil:
 		return fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
 	case !info.Mode().IsRegular():
-		return errors.New("is not a file")
+		return errors.New("is not a regular file")
 	case info.Mode().Perm()&0o111 == 0:
 		return errors.New("is not executable")
 	}

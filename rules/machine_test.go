@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-func TestLocalHost(t *testing.T) {
-	var h LocalHost
+func TestLocalMachine(t *testing.T) {
+	var h LocalMachine
 	if uid, err := h.LookupUser("root"); err != nil || uid != 0 {
 		t.Errorf("root is %d, %v", uid, err)
 	}
@@ -29,7 +29,7 @@ func TestLocalHost(t *testing.T) {
 	for path, want := range map[string]string{
 		program:                     "",
 		plain:                       "is not executable",
-		dir:                         "is not a file",
+		dir:                         "is not a regular file",
 		filepath.Join(dir, "none"):  "does not exist",
 		filepath.Join(plain, "sub"): "cannot be read: not a directory",
 	} {

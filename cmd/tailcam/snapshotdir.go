@@ -18,20 +18,20 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// dirEnv says where snapshots are, as --dir does.
+// dirEnv names the snapshot directory, as --dir does.
 const dirEnv = "TAILCAM_SNAPSHOTS_DIR"
 
-// addDir adds the flags of the verbs that read snapshots: they work on a
-// directory, and need no daemon.
+// addDir adds the flags of the commands that read a snapshot directory, which
+// need no daemon.
 func (c *cli) addDir(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.dir, "dir", "", "`directory` of snapshots (default: the daemon's, or what the configuration says)")
-	cmd.Flags().String("config", "", "configuration `file` that names the directory")
+	cmd.Flags().StringVar(&c.dir, "dir", "", "snapshot `directory` (default: the daemon's, or that of the configuration)")
+	cmd.Flags().String("config", "", "configuration `file` with the directory")
 	c.addSocket(cmd)
 	_ = cmd.MarkFlagDirname("dir") // the only error is that of a flag that does not exist
 }
 
-// shelf is the directory of snapshots that a verb works on.
-func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
+// snapshotsDir returns the snapshot directory that a command works on.
+func (c *cli) snapshotsDir(ctx context.Context, cmd *cobra.Command) (string, error) {
 	if c.dir != "" {
 		return filepath.Abs(c.dir)
 	}
@@ -41,9 +41,9 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 		status, err := c.client().Status(asking)
 		switch {
 		case err == nil && status.Snapshots.Dir != "":
-			return here(&status.Snapshots)
+			return localDir(&status.Snapshots)
 		case asking.Err() != nil:
-			return "", fmt.Errorf("the daemon does not say where its snapshots are: name their directory by --dir: %w", err)
+			return "", fmt.Errorf("cannot ask the daemon for its snapshot directory: use --dir: %w", err)
 		}
 	}
 	cfg, err := config.Load(cmd.Flags())
@@ -53,40 +53,41 @@ func (c *cli) shelf(ctx context.Context, cmd *cobra.Command) (string, error) {
 	return filepath.Abs(cfg.Snapshots.Dir)
 }
 
-// errElsewhere: the daemon's directory is not to be seen from here.
-var errElsewhere = errors.New("is not the daemon's from here: it may run in a container; name the directory by --dir, such as /proc/PID/root/…")
+// errOtherDir: the daemon's directory has another path here.
+var errOtherDir = errors.New("is not the daemon's directory here: " +
+	"if the daemon runs in a container, use --dir, such as --dir /proc/PID/root/…")
 
-// here is the daemon's directory, if its path leads to the same one from here.
-func here(s *api.SnapshotsStatus) (string, error) {
+// localDir returns the daemon's directory if its path is the same directory here.
+func localDir(s *api.SnapshotsStatus) (string, error) {
 	if id := api.DirID(s.Dir); id != s.DirID && s.DirID != "" {
-		return s.Dir, fmt.Errorf("%s %w", s.Dir, errElsewhere)
+		return s.Dir, fmt.Errorf("%s %w", s.Dir, errOtherDir)
 	}
 	return s.Dir, nil
 }
 
-// readable says what to do about a directory that cannot be read.
-func readable(dir string, err error) error {
+// dirError adds advice to an error about a directory.
+func dirError(dir string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("may not read %s: use sudo", dir)
+		return fmt.Errorf("cannot read %s: permission denied: use sudo", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no directory %s: name the one of your snapshots by --dir", dir)
+		return fmt.Errorf("directory %s does not exist: set the snapshot directory with --dir", dir)
 	}
 	return err
 }
 
-// ids lists the snapshots of the shelf.
+// ids lists the snapshots in the snapshot directory.
 func (c *cli) ids(ctx context.Context, cmd *cobra.Command) (dir string, ids []string, err error) {
-	if dir, err = c.shelf(ctx, cmd); err != nil {
+	if dir, err = c.snapshotsDir(ctx, cmd); err != nil {
 		return "", nil, err
 	}
 	if ids, err = snapshot.IDs(dir); err != nil {
-		return "", nil, readable(dir, err)
+		return "", nil, dirError(dir, err)
 	}
 	return dir, ids, nil
 }
 
-// pick finds the snapshots that arguments name, each once, in their order.
+// pick finds the snapshots that arguments name, each once and in their order.
 func pick(dir string, ids, args []string) ([]string, error) {
 	var picked []string
 	seen := map[string]bool{}
@@ -106,9 +107,9 @@ func pick(dir string, ids, args []string) ([]string, error) {
 	return picked, nil
 }
 
-// snapshotDir finds the directory of one snapshot, named by its id, the
-// beginning of it, or a path.
-func (c *cli) snapshotDir(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
+// findSnapshot finds the directory of one snapshot by its id, a unique prefix of
+// it, or a path.
+func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
 	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
 		return filepath.Abs(arg)
 	}
@@ -126,7 +127,7 @@ func (c *cli) snapshotDir(ctx context.Context, cmd *cobra.Command, arg string) (
 	return filepath.Join(dir, picked[0]), nil
 }
 
-// completeIDs lets the shell complete the ids of snapshots, the newest first.
+// completeIDs completes the ids of up to most snapshots, newest first.
 func (c *cli) completeIDs(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most || strings.ContainsRune(begin, os.PathSeparator) {
@@ -147,7 +148,7 @@ func (c *cli) completeIDs(most int) cobra.CompletionFunc {
 	}
 }
 
-// completeDirs completes ids, and directories where a path is begun.
+// completeDirs completes ids, and directories for arguments that look like a path.
 func (c *cli) completeDirs(most int) cobra.CompletionFunc {
 	ids := c.completeIDs(most)
 	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {

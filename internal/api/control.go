@@ -16,33 +16,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// Live is the part of a Backend that changes rules while the daemon runs. What
-// it refuses is a mistake of the caller, and changes nothing.
-type Live interface {
-	// SetThreshold sets one at once; by says who, for the list.
+// Control is the part of a Backend that changes rules at run time. Its errors are
+// mistakes of the caller; nothing is changed then.
+type Control interface {
+	// SetThreshold sets a runtime threshold; by names who set it, for the list.
 	SetThreshold(req *ThresholdRequest, by string) (ThresholdInfo, error)
-	// Thresholds lists those that are set, the newest first.
+	// Thresholds lists the runtime thresholds, newest first.
 	Thresholds() []ThresholdInfo
-	// ClearThresholds takes back one of a rule, all for id 0, or those of all rules for "", and returns them.
+	// ClearThresholds clears one of a rule, all for id 0, or those of all rules for "", and returns them.
 	ClearThresholds(rule string, id int) ([]ThresholdInfo, error)
-	// ResetRatchet lets a rule's ratchet begin anew.
+	// ResetRatchet resets a rule's ratchet.
 	ResetRatchet(rule string) error
-	// Pause lets a rule fire nothing; Resume ends that.
+	// Pause keeps a rule from firing until Resume.
 	Pause(req *PauseRequest, by string) error
 	Resume(rule string) error
 }
 
-// ThresholdRequest sets a threshold, a timeout, or both, of a rule; with
-// conditions, only for what meets them. Durations are as in rule files.
+// ThresholdRequest sets a rule's threshold, timeout, or both; with conditions, only
+// for work that meets them. Durations are as in rule files.
 type ThresholdRequest struct {
 	Rule      string              `json:"rule"`
 	When      map[string][]string `json:"when,omitempty"`
 	Threshold string              `json:"threshold,omitempty"`
 	Timeout   string              `json:"timeout,omitempty"`
-	For       string              `json:"for,omitempty"` // empty: until it is cleared, or the daemon ends
+	For       string              `json:"for,omitempty"` // empty: until cleared, or the daemon stops
 }
 
-// ThresholdInfo is one that is set. The JSON form is stable; fields are only added.
+// ThresholdInfo is a runtime threshold. The JSON form is stable; fields are only added.
 type ThresholdInfo struct {
 	ID          int                 `json:"id"`
 	Rule        string              `json:"rule"`
@@ -56,10 +56,10 @@ type ThresholdInfo struct {
 // PauseRequest pauses a rule.
 type PauseRequest struct {
 	Rule string `json:"rule"`
-	For  string `json:"for,omitempty"` // empty: until it is resumed, or the daemon ends
+	For  string `json:"for,omitempty"` // empty: until resumed, or the daemon stops
 }
 
-func (s *server) liveRoutes(mux *http.ServeMux) {
+func (s *server) controlRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/thresholds", func(w http.ResponseWriter, _ *http.Request) {
 		s.reply(w, http.StatusOK, noNull(s.backend.Thresholds()))
 	})
@@ -79,7 +79,7 @@ func (s *server) setThreshold(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	s.log.Info("a threshold is set", append(peerFields(r.Context()), zap.Any("threshold", info))...)
+	s.log.Info("threshold set", append(peerFields(r.Context()), zap.Any("threshold", info))...)
 	s.reply(w, http.StatusOK, info)
 }
 
@@ -93,7 +93,7 @@ func (s *server) clearThresholds(w http.ResponseWriter, r *http.Request) {
 	if text := query.Get("id"); text != "" {
 		var err3 error
 		if id, err3 = strconv.Atoi(text); err3 != nil || id <= 0 {
-			err = fmt.Errorf("id is %q: a number from tailcam threshold list", text)
+			err = fmt.Errorf("invalid id %q: see \"tailcam threshold list\"", text)
 		}
 	}
 	switch {
@@ -101,7 +101,7 @@ func (s *server) clearThresholds(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, errors.Join(err, err2))
 		return
 	case all == (rule != ""):
-		s.fail(w, http.StatusBadRequest, errors.New("clear what? the thresholds of one rule, or all"))
+		s.fail(w, http.StatusBadRequest, errors.New("specify one of rule, all"))
 		return
 	case rule != "" && !s.hasRule(w, rule):
 		return
@@ -116,7 +116,7 @@ func (s *server) clearThresholds(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	s.log.Info("thresholds are cleared", append(peerFields(r.Context()),
+	s.log.Info("thresholds cleared", append(peerFields(r.Context()),
 		zap.String("rule", rule), zap.Bool("ratchet", ratchet), zap.Any("thresholds", gone))...)
 	s.reply(w, http.StatusOK, noNull(gone))
 }
@@ -130,7 +130,7 @@ func (s *server) pause(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	s.log.Info("a rule is paused", append(peerFields(r.Context()), zap.String("rule", req.Rule), zap.String("for", req.For))...)
+	s.log.Info("rule paused", append(peerFields(r.Context()), zap.String("rule", req.Rule), zap.String("for", req.For))...)
 	s.reply(w, http.StatusOK, struct{}{})
 }
 
@@ -145,14 +145,14 @@ func (s *server) resume(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	s.log.Info("a rule is resumed", append(peerFields(r.Context()), zap.String("rule", req.Rule))...)
+	s.log.Info("rule resumed", append(peerFields(r.Context()), zap.String("rule", req.Rule))...)
 	s.reply(w, http.StatusOK, struct{}{})
 }
 
-// hasRule answers for rules that are not there.
+// hasRule reports whether a rule exists; if not, it has sent the error.
 func (s *server) hasRule(w http.ResponseWriter, rule string) bool {
 	if rule == "" {
-		s.fail(w, http.StatusBadRequest, errors.New("which rule? none is named"))
+		s.fail(w, http.StatusBadRequest, errors.New("missing rule"))
 		return false
 	}
 	if err := s.checkRule(rule); err != nil {
@@ -162,7 +162,7 @@ func (s *server) hasRule(w http.ResponseWriter, rule string) bool {
 	return true
 }
 
-// read decodes a request's body; unknown keys are mistakes. It has answered if that fails.
+// read decodes a request's body strictly; if that fails, it has sent the error.
 func (s *server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 	err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	var body []byte
@@ -173,7 +173,7 @@ func (s *server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		if err = dec.Decode(into); err == nil && dec.More() {
-			err = errors.New("there is more behind the object")
+			err = errors.New("data after the object")
 		}
 	}
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 	return true
 }
 
-// by names the user at a connection's other end.
+// by names the user of the peer.
 func by(ctx context.Context) string {
 	peer, ok := ctx.Value(peerKey{}).(*syscall.Ucred)
 	if !ok {
@@ -192,7 +192,7 @@ func by(ctx context.Context) string {
 	return fmt.Sprintf("uid %d", peer.Uid)
 }
 
-// SetThreshold sets a threshold, a timeout, or both, while the daemon runs.
+// SetThreshold sets a runtime threshold, timeout, or both.
 func (c *Client) SetThreshold(ctx context.Context, req *ThresholdRequest) (*ThresholdInfo, error) {
 	var info ThresholdInfo
 	if err := c.send(ctx, http.MethodPost, "/v1/thresholds", req, &info); err != nil {
@@ -201,7 +201,7 @@ func (c *Client) SetThreshold(ctx context.Context, req *ThresholdRequest) (*Thre
 	return &info, nil
 }
 
-// Thresholds lists those that are set, the newest first.
+// Thresholds lists the runtime thresholds, newest first.
 func (c *Client) Thresholds(ctx context.Context) ([]ThresholdInfo, error) {
 	var list []ThresholdInfo
 	if err := c.get(ctx, "/v1/thresholds", &list); err != nil {
@@ -210,7 +210,7 @@ func (c *Client) Thresholds(ctx context.Context) ([]ThresholdInfo, error) {
 	return list, nil
 }
 
-// ClearThresholds takes back one of a rule by its id, all of a rule for id 0,
+// ClearThresholds clears one of a rule by its id, all of a rule for id 0,
 // or those of all rules for "", and returns them.
 func (c *Client) ClearThresholds(ctx context.Context, rule string, id int) ([]ThresholdInfo, error) {
 	query := url.Values{}
@@ -229,12 +229,12 @@ func (c *Client) ClearThresholds(ctx context.Context, rule string, id int) ([]Th
 	return gone, nil
 }
 
-// ResetRatchet lets a rule's ratchet begin anew.
+// ResetRatchet resets a rule's ratchet.
 func (c *Client) ResetRatchet(ctx context.Context, rule string) error {
 	return c.send(ctx, http.MethodDelete, "/v1/thresholds?"+url.Values{"rule": {rule}, "ratchet": {"1"}}.Encode(), nil, &[]ThresholdInfo{})
 }
 
-// Pause lets a rule fire nothing for a time, or until it is resumed.
+// Pause pauses a rule for a time, or until it is resumed.
 func (c *Client) Pause(ctx context.Context, req *PauseRequest) error {
 	return c.send(ctx, http.MethodPost, "/v1/pause", req, &struct{}{})
 }

@@ -30,7 +30,7 @@ func TestParseOverride(t *testing.T) {
 			When: Match{Preempted: &yes, CPU: []uint32{0, 3}, UID: []uint32{0}}, Threshold: time.Microsecond,
 		}},
 	} {
-		got, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testHost{})
+		got, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%v %s %s: %v\n%s", c.when, c.threshold, c.timeout, err, diff)
 		}
@@ -41,7 +41,7 @@ func TestBadParseOverride(t *testing.T) {
 	r := Rule{Name: "calls", Track: Syscall, Threshold: 10 * time.Millisecond, Timeout: time.Second}
 	ratchet := Rule{Name: "records", Track: Syscall, Threshold: 10 * time.Millisecond, Ratchet: true}
 	chain := Rule{Name: "ways", Track: Chain, Threshold: 10 * time.Millisecond}
-	const durations = "; allowed: a duration from 1us to 1h with its unit, such as 5ms"
+	const durations = "; allowed: a duration from 1us to 1h, such as 5ms"
 	for _, c := range []struct {
 		rule               *Rule
 		when               map[string][]string
@@ -55,17 +55,17 @@ func TestBadParseOverride(t *testing.T) {
 		{&r, nil, "2", "", "rule calls: threshold 2 has no unit" + durations},
 		{&r, nil, "fast", "", `rule calls: threshold "fast" is not a duration` + durations},
 		{&r, nil, "true", "", `rule calls: threshold "true" is not a duration` + durations},
-		{&r, nil, "2s", "", "rule calls: timeout 1s is below the threshold; allowed: at least the threshold, 2s; a rule without a threshold may have any timeout"},
-		{&r, nil, "", "1ms", "rule calls: timeout 1ms is too short; allowed: a duration from 10ms to 24h with its unit, such as 5ms"},
+		{&r, nil, "2s", "", "rule calls: timeout 1s is below the threshold; allowed: at least the threshold, 2s, or no threshold"},
+		{&r, nil, "", "1ms", "rule calls: timeout 1ms is too short; allowed: a duration from 10ms to 24h, such as 5ms"},
 		{&r, map[string][]string{"pit": {"1"}}, "2ms", "", `rule calls: unknown key "pit", did you mean "pid"; allowed: ` + strings.Join(whenKeys, ", ")},
-		{&r, map[string][]string{"pid": {"postgres"}}, "2ms", "", "rule calls: pid is text; allowed: a whole number from 1 to 4194304"},
-		{&r, map[string][]string{"pid": {}}, "2ms", "", "rule calls: pid is an empty list; allowed: at least one value, or no pid at all"},
-		{&r, map[string][]string{"pid": {"0"}, "device": {"vda"}}, "2ms", "", "rule calls: pid is 0; allowed: a whole number from 1 to 4194304; and device has no meaning with track syscall; allowed: device with track block"},
-		{&r, map[string][]string{"comm": {"a\nb: c"}, "not_comm": {""}}, "2ms", "", "rule calls: not_comm is empty; allowed: text"},
-		{&ratchet, nil, "", "1s", "rule records: its ratchet does not go with a timeout; allowed: a threshold"},
-		{&chain, nil, "", "1s", "rule ways: track chain has no timeout; allowed: threshold with track chain; a timeout with track wakeup or offcpu"},
+		{&r, map[string][]string{"pid": {"postgres"}}, "2ms", "", "rule calls: pid is a string; allowed: an integer from 1 to 4194304"},
+		{&r, map[string][]string{"pid": {}}, "2ms", "", "rule calls: pid is an empty list; allowed: at least one value, or no pid"},
+		{&r, map[string][]string{"pid": {"0"}, "device": {"vda"}}, "2ms", "", "rule calls: pid is 0; allowed: an integer from 1 to 4194304; and device does not apply to track syscall; allowed: track block"},
+		{&r, map[string][]string{"comm": {"a\nb: c"}, "not_comm": {""}}, "2ms", "", "rule calls: not_comm is empty; allowed: a string"},
+		{&ratchet, nil, "", "1s", "rule records: ratchet cannot be combined with a timeout; allowed: a threshold"},
+		{&chain, nil, "", "1s", "rule ways: timeout does not apply to track chain; allowed: threshold; timeouts with track wakeup, offcpu"},
 	} {
-		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testHost{})
+		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%v %s %s:\ngot  %v\nwant %s", c.when, c.threshold, c.timeout, err, c.want)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLive(t *testing.T) {
+func TestControl(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	ctx := context.Background()
@@ -57,24 +57,24 @@ func TestLive(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // What is asked wrongly changes nothing, and the answer says why.
-func TestLiveMistakes(t *testing.T) {
+func TestControlErrors(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
-	const noRule = `no rule "nosuch": the daemon has wakeup, disk`
+	const noRule = `unknown rule "nosuch": the daemon has wakeup, disk`
 	for _, k := range []struct {
 		method, path, body string
 		status             int
 		want               string
 	}{
 		{"POST", "/v1/thresholds", `{"rule": "nosuch", "threshold": "1ms"}`, 404, noRule},
-		{"POST", "/v1/thresholds", `{"threshold": "1ms"}`, 400, "which rule? none is named"},
+		{"POST", "/v1/thresholds", `{"threshold": "1ms"}`, 400, "missing rule"},
 		{"POST", "/v1/thresholds", `{"rule": "wakeup", "treshold": "1ms"}`, 400, `read request: json: unknown field "treshold"`},
-		{"POST", "/v1/thresholds", `{"rule": "wakeup"} x`, 400, "read request: there is more behind the object"},
+		{"POST", "/v1/thresholds", `{"rule": "wakeup"} x`, 400, "read request: data after the object"},
 		{"POST", "/v1/thresholds", ``, 400, "read request: EOF"},
-		{"DELETE", "/v1/thresholds", ``, 400, "clear what? the thresholds of one rule, or all"},
-		{"DELETE", "/v1/thresholds?rule=wakeup&all=1", ``, 400, "clear what? the thresholds of one rule, or all"},
-		{"DELETE", "/v1/thresholds?rule=wakeup&id=x", ``, 400, `id is "x": a number from tailcam threshold list`},
-		{"DELETE", "/v1/thresholds?rule=wakeup&id=-1", ``, 400, `id is "-1": a number from tailcam threshold list`},
+		{"DELETE", "/v1/thresholds", ``, 400, "specify one of rule, all"},
+		{"DELETE", "/v1/thresholds?rule=wakeup&all=1", ``, 400, "specify one of rule, all"},
+		{"DELETE", "/v1/thresholds?rule=wakeup&id=x", ``, 400, `invalid id "x": see "tailcam threshold list"`},
+		{"DELETE", "/v1/thresholds?rule=wakeup&id=-1", ``, 400, `invalid id "-1": see "tailcam threshold list"`},
 		{"DELETE", "/v1/thresholds?rule=nosuch", ``, 404, noRule},
 		{"POST", "/v1/pause", `{"rule": "nosuch"}`, 404, noRule},
 		{"POST", "/v1/pause", `[]`, 400, "read request: json: cannot unmarshal array into Go value of type api.PauseRequest"},

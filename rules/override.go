@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ratchet reads ratchet. Whether something is a record is known at its end
-// only, and against one scale only.
+// ratchet reads ratchet. A new maximum is only known at the exit, and only for one
+// fixed threshold.
 func (r *reader) ratchet(keys map[string]entry, rule *Rule) {
 	e, ok := keys["ratchet"]
 	if !ok {
@@ -24,18 +24,18 @@ func (r *reader) ratchet(keys map[string]entry, rule *Rule) {
 	timeout := rule.Timeout > 0 || slices.ContainsFunc(rule.Overrides, func(o Override) bool { return o.Timeout > 0 })
 	switch {
 	case timeout:
-		r.fail(e.key, "ratchet with thresholds only; timeouts in a rule of their own", "ratchet does not go with a timeout, which fires before the end")
+		r.fail(e.key, "ratchet without timeout; timeouts in a separate rule", "ratchet cannot be combined with a timeout")
 	case rule.IsAdaptive():
-		r.fail(e.key, "ratchet with thresholds that are durations", "ratchet does not go with a threshold that follows the load")
+		r.fail(e.key, "ratchet with durations as thresholds", "ratchet cannot be combined with a threshold with quantile")
 	}
 }
 
-// ParseOverride reads limits that are set while tailcam runs, as strictly as an
-// override of a rule file. when are the conditions by their key; without one
-// the override is for all that the rule is about. threshold and timeout are
-// durations; "" is none. The errors name no place, as there is no file.
-func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, host Host) (Override, error) {
-	r := newReader(host)
+// ParseOverride parses limits that are set at run time, as strictly as an override
+// in a rule file. when maps keys to conditions; if it is empty, the override is for
+// all work of the rule. threshold and timeout are durations; "" is none. Errors
+// have no position, as there is no file.
+func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, machine Machine) (Override, error) {
+	r := newReader(machine)
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	pair := func(key string, value *yaml.Node) {
 		root.Content = append(root.Content, scalar(key, true), value)
@@ -60,7 +60,7 @@ func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout stri
 		r.overrideLimits(root, keys, rule, &got)
 	}
 	if rule.Ratchet && timeout != "" {
-		r.fail(root, "a threshold", "its ratchet does not go with a timeout")
+		r.fail(root, "a threshold", "ratchet cannot be combined with a timeout")
 	}
 	if len(r.errs) == 0 {
 		return got, nil
@@ -76,7 +76,7 @@ func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout stri
 	return Override{}, fmt.Errorf("rule %s: %s", rule.Name, strings.Join(lines, "; and "))
 }
 
-// WhenKeys are the conditions that rules of a tracker may have.
+// WhenKeys lists the conditions that rules of a tracker may have.
 func WhenKeys(track Track) []string {
 	return slices.DeleteFunc(slices.Clone(whenKeys), func(key string) bool {
 		tracks := tracksOf(key)
@@ -104,8 +104,8 @@ func conditionsNode(when map[string][]string) *yaml.Node {
 	return n
 }
 
-// numbered are the conditions whose values are not always text, as they are
-// without quotes in a file: comm=123 is meant as text, since a shell has no types.
+// numbered are the conditions with values that need not be strings. All others are
+// strings, as if quoted in a file: comm=123.
 var numbered = []string{"pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "irq", "not_irq", "cpu", "not_cpu", "preempted"}
 
 func scalar(v string, text bool) *yaml.Node {
@@ -117,7 +117,7 @@ func scalar(v string, text bool) *yaml.Node {
 	return n
 }
 
-// WithLimits is r with other limits of its own; 0 leaves the one that it has.
+// WithLimits returns r with other limits; 0 keeps the limit of r.
 func (r Rule) WithLimits(threshold, timeout time.Duration) Rule {
 	if threshold > 0 {
 		r.Threshold, r.Adaptive = threshold, nil
@@ -130,7 +130,7 @@ func (r Rule) WithLimits(threshold, timeout time.Duration) Rule {
 
 // sectors reads one range, such as 0-2047, or one sector.
 func (r *reader) sectors(n *yaml.Node, what string) *Sectors {
-	const allowed = "first-last, such as 0-2047; further ranges in overrides of their own"
+	const allowed = "one range first-last, such as 0-2047; use overrides for more"
 	list := r.list(n, what)
 	if len(list) == 0 {
 		return nil

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/daemon"
+	"github.com/tailcam/tailcam/internal/demo"
+	"github.com/tailcam/tailcam/internal/eventcost"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker"
+)
+
+// deps are the parts of tailcam that commands run. Tests replace them.
+type deps struct {
+	// loadRules reads and validates rule files.
+	loadRules func(paths []string) ([]rules.Rule, error)
+	// checkLoad loads and attaches rules on this kernel, then detaches them.
+	checkLoad func(ctx context.Context, list []rules.Rule) error
+	// probes lists the kernel hooks that tailcam uses.
+	probes func() ([]tracker.Probe, error)
+	// events lists what the recorder can record, measured for length unless it is 0.
+	events func(ctx context.Context, length time.Duration) ([]eventcost.Event, error)
+	// daemon runs until the context ends.
+	daemon func(ctx context.Context, cfg *config.Config, log *zap.Logger) error
+	// demo provokes latencies and prints what was caught.
+	demo func(ctx context.Context, c *cli) error
+}
+
+// newDeps returns the real ones.
+func newDeps() deps {
+	return deps{
+		loadRules: func(paths []string) ([]rules.Rule, error) {
+			return rules.Load(paths, &rules.LocalMachine{})
+		},
+		checkLoad: daemon.CheckLoad,
+		probes:    tracker.Probes,
+		events: func(ctx context.Context, length time.Duration) ([]eventcost.Event, error) {
+			if length == 0 {
+				return eventcost.List()
+			}
+			return eventcost.Measure(ctx, length)
+		},
+		daemon: daemon.Run,
+		demo: func(ctx context.Context, c *cli) error {
+			return demo.Run(ctx, demo.Options{Out: c.out, Err: c.err, JSON: c.output == jsonOutput, Dir: c.demoDir})
+		},
+	}
+}
