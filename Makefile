@@ -158,6 +158,12 @@ format: deps-lint $(GOLANGCI) ## format Go and C
 	$(GOLANGCI) fmt ./...
 	clang-format-19 -i $(C_FILES)
 
+# -------------------------------------------------------------------- release
+
+.PHONY: release
+release: ## archives, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
+	GO='$(GO)' scripts/release.sh '$(VERSION)'
+
 # ----------------------------------------------------------- Debian's packages
 
 GCC := gcc='builds the latency injectors and for the race detector' libc6-dev='headers and static C library of the injectors'
