@@ -125,7 +125,7 @@ var (
 // say to be in a file is in it: "`freeze` in `bpf/recorder/ring.h`".
 func TestNamesInArchitecture(t *testing.T) {
 	pairs := 0
-	for _, name := range []string{"docs/architecture.md", "docs/losses.md"} {
+	for _, name := range []string{"docs/architecture.md", "docs/losses.md", "docs/where.md"} {
 		text := pages(t)[name]
 		prose(text, func(number int, line string) {
 			for _, m := range span.FindAllStringSubmatch(line, -1) {
