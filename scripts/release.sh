@@ -33,7 +33,7 @@ trap 'rm -rf "$work"' EXIT
 for arch in amd64 arm64; do
 	name=tailcam-$version-linux-$arch
 	mkdir "$work/$name"
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOFLAGS= "$go" build -trimpath -buildvcs=true \
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOFLAGS='' "$go" build -trimpath -buildvcs=true \
 		-ldflags "-X github.com/tailcam/tailcam/internal/version.version=$version" -o "$work/$name/tailcam" ./cmd/tailcam
 	git archive --format=tar HEAD README.md CHANGELOG.md SECURITY.md LICENSE LICENSES configs docs | tar -x -C "$work/$name"
 	tar -c -C "$work" --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w,u+w --mtime="@$epoch" "$name" |
