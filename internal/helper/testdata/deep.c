@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints its pid, an instruction of a function of its own, and its stack and
  * frame pointers there; then waits in it until its input ends. */
 #include <stdio.h>

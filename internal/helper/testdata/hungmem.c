@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hungmem FILE: has its stack frames, as far as its frame pointer tells, and its
  * command line in memory that is FILE. Prints what deep.c does. */
 #include <alloca.h>
