@@ -72,10 +72,15 @@ func run() error {
 	if len(os.Args) != 3 {
 		return errors.New("usage: sbom BINARY VERSION")
 	}
-	doc, err := describe(os.Args[1], os.Args[2])
+	data, err := os.ReadFile(os.Args[1])
 	if err != nil {
 		return err
 	}
+	info, err := buildinfo.Read(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	doc := describe(info, sha256.Sum256(data), os.Args[2])
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
@@ -87,18 +92,8 @@ func run() error {
 	return err
 }
 
-// describe reads what is linked into the binary at path.
-func describe(path, version string) (*bom, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := buildinfo.Read(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(data)
-
+// describe is the document of a binary with that build information and checksum.
+func describe(info *buildinfo.BuildInfo, sum [sha256.Size]byte, version string) *bom {
 	doc := &bom{Format: "CycloneDX", Spec: "1.6", Version: 1, Serial: serial(sum)}
 	main := module(&debug.Module{Path: info.Main.Path, Version: version})
 	main.Type, main.Name = "application", filepath.Base(info.Path)
@@ -120,7 +115,7 @@ func describe(path, version string) (*bom, error) {
 		all.DependsOn = append(all.DependsOn, c.Ref)
 	}
 	doc.Dependencies = []dependency{all}
-	return doc, nil
+	return doc
 }
 
 // module is a Go module as a component. The module checksum ("h1:") is a SHA-256

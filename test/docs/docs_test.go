@@ -155,6 +155,33 @@ func TestNamesInArchitecture(t *testing.T) {
 	}
 }
 
+// TestTree: what the tree in architecture.md shows is there.
+func TestTree(t *testing.T) {
+	_, tree, _ := strings.Cut(pages(t)["docs/architecture.md"], "```\n")
+	tree, _, _ = strings.Cut(tree, "```")
+	entry := regexp.MustCompile(`^( {0,2})([\w./*-]+)  `)
+	folder, entries := "", 0
+	for line := range strings.Lines(tree) {
+		m := entry.FindStringSubmatch(line)
+		if m == nil {
+			continue // goes on from the line before
+		}
+		path := m[2]
+		if m[1] == "" {
+			folder = path
+		} else {
+			path = filepath.Join(folder, path)
+		}
+		if found, err := filepath.Glob(filepath.Join(root, path)); err != nil || len(found) == 0 {
+			t.Errorf("%s does not exist", path)
+		}
+		entries++
+	}
+	if entries < 15 {
+		t.Errorf("found only %d entries of the tree", entries)
+	}
+}
+
 // source is the text of a file, or of all files of a directory.
 func source(path string) string {
 	var code strings.Builder
