@@ -49,7 +49,7 @@ demo: build ## build, and provoke, catch and explain one latency of each kind (A
 
 .PHONY: clean
 clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
-	rm -rf bin
+	rm -rf bin dist
 	find out -mindepth 1 -maxdepth 1 ! -name vm -exec rm -rf {} + 2>/dev/null || true
 	rm -rf out/vm/build out/vm/logs
 
