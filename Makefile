@@ -49,7 +49,7 @@ demo: build ## build, and provoke, catch and explain one latency of each kind (A
 
 .PHONY: clean
 clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
-	rm -rf bin
+	rm -rf bin dist
 	find out -mindepth 1 -maxdepth 1 ! -name vm -exec rm -rf {} + 2>/dev/null || true
 	rm -rf out/vm/build out/vm/logs
 
@@ -158,6 +158,12 @@ lint: deps-lint vet $(GOLANGCI) $(GOVULNCHECK) ## all that complains: Go, C, she
 format: deps-lint $(GOLANGCI) ## format Go and C
 	$(GOLANGCI) fmt ./...
 	clang-format-19 -i $(C_FILES)
+
+# -------------------------------------------------------------------- release
+
+.PHONY: release
+release: ## archives, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
+	GO='$(GO)' scripts/release.sh '$(VERSION)'
 
 # ----------------------------------------------------------- Debian's packages
 

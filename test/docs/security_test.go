@@ -1,4 +1,4 @@
-package version
+package docs
 
 import (
 	"io/fs"
@@ -11,7 +11,6 @@ import (
 
 // TestSecurityTests: each test that SECURITY.md names exists.
 func TestSecurityTests(t *testing.T) {
-	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)
