@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -43,7 +44,7 @@ func (m *Manager) loop(ctx context.Context) {
 		case <-ctx.Done():
 			m.mu.Lock()
 			m.stopped = true
-			now := monoNow()
+			now := linux.Monotonic()
 			for _, w := range m.open {
 				if w.asked.to > now {
 					w.notes = append(w.notes, fmt.Sprintf("tailcam was stopped %s before the end of the window", time.Duration(w.asked.to-now)))
@@ -89,7 +90,7 @@ func (m *Manager) lookAtDisk() {
 // step reads what must be read, hands over the snapshots whose window has
 // ended, and returns how long nothing will be due.
 func (m *Manager) step() time.Duration {
-	now := monoNow()
+	now := linux.Monotonic()
 	m.mu.Lock()
 	need, thaw := m.need, m.thaw
 	m.thaw = false
@@ -170,7 +171,7 @@ func (m *Manager) rest() time.Duration {
 	for _, w := range m.open {
 		next = min(next, w.deadline)
 	}
-	now := monoNow()
+	now := linux.Monotonic()
 	if next <= now {
 		return 0
 	}

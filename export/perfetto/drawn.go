@@ -1,9 +1,10 @@
 package perfetto
 
 import (
+	"cmp"
 	"fmt"
 
-	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -154,7 +155,7 @@ func (w *Writer) block(ev *trace.Event, b *trace.Block) error {
 		return err
 	}
 	return w.begins(ev.Time, track, &slice{
-		name: fmt.Sprintf("%s %d B", fields.Operation(b.Flags), b.Bytes),
-		args: message{}.intArg("sector", int64(b.Sector)).textArg("flags", fields.RWBS(b.Flags)).textArg("task", w.who(ev.TID)),
+		name: fmt.Sprintf("%s %d B", cmp.Or(linux.BlockOp(b.Flags), "other"), b.Bytes),
+		args: message{}.intArg("sector", int64(b.Sector)).textArg("flags", linux.RWBS(b.Flags)).textArg("task", w.who(ev.TID)),
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -241,7 +242,7 @@ func (w *Writer) context(ev *trace.Event) {
 		c.irq = b.Name // empty at its exit
 	case trace.Softirq:
 		if c.softirq = ""; ev.Type == trace.SoftirqEntry {
-			c.softirq = fields.Vector(b.Vec)
+			c.softirq = linux.Softirq(b.Vec, "unknown")
 		}
 	case trace.Hrtimer:
 		c.timer = ev.Type == trace.HrtimerEntry

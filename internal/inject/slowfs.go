@@ -10,6 +10,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // The file system is one directory with two files full of zeros.
@@ -108,7 +110,7 @@ func (fs *slowFS) hold(inode uint64, offset, size int64) {
 		return
 	}
 	const step = uint64(5 * time.Millisecond) // how soon stop is seen
-	for now, end := monotonic(), monotonic()+armed.Hold; now < end; now = monotonic() {
+	for now, end := linux.Monotonic(), linux.Monotonic()+armed.Hold; now < end; now = linux.Monotonic() {
 		fs.mu.Lock()
 		stopped := fs.stopped
 		fs.mu.Unlock()

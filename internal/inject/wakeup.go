@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // MaxWakeup bounds the delay of [Wakeup]: the kernel takes the CPU away from
@@ -62,7 +64,7 @@ func wakeOnce(ctx context.Context, victim, hog *child, cpu int, delay time.Durat
 			return Truth{}, err
 		}
 	}
-	at := monotonic() + uint64(50*time.Millisecond)
+	at := linux.Monotonic() + uint64(50*time.Millisecond)
 	if err := victim.tell(message{At: at}); err != nil {
 		return Truth{}, err
 	}
@@ -95,7 +97,7 @@ func victim(w *wire) error {
 		if order.At == 0 {
 			return message{}, prepare(order.CPU, victimPriority)
 		}
-		if monotonic()+uint64(leadIn) >= order.At {
+		if linux.Monotonic()+uint64(leadIn) >= order.At {
 			return message{Spoilt: true}, nil
 		}
 		end, once := sleepOnce(order.At)
@@ -113,9 +115,9 @@ func hog(w *wire) error {
 			return message{}, prepare(order.CPU, hogPriority)
 		}
 		sleepUntil(order.From)
-		start := monotonic()
+		start := linux.Monotonic()
 		spinUntil(order.At)
-		return message{Start: start, End: monotonic()}, nil
+		return message{Start: start, End: linux.Monotonic()}, nil
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/child"
 )
 
@@ -217,11 +218,10 @@ func (fs *slowFS) delays(read, write, sync int64) {
 
 // wait returns when a request that came now may be answered.
 func wait(delay int64) {
-	var now unix.Timespec
-	if delay <= 0 || unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+	if delay <= 0 {
 		return
 	}
-	until := unix.NsecToTimespec(now.Nano() + delay)
+	until := unix.NsecToTimespec(int64(linux.Monotonic()) + delay)
 	for errors.Is(unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil), unix.EINTR) { // to its end
 	}
 }
