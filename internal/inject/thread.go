@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -71,12 +72,16 @@ func spinUntil(at uint64) {
 	}
 }
 
-// lockThread binds the goroutine to its thread for good and names the thread.
+// lockThread binds the goroutine to its thread for good and names the thread,
+// and with it all that Go has started: later ones inherit the name. Without it
+// they would be called exe, after /proc/self/exe.
 func lockThread(comm string) error {
 	runtime.LockOSThread()
-	// The process is called by the name of its first thread.
-	//nolint:errcheck // cosmetic: it would be called exe
-	os.WriteFile("/proc/self/comm", []byte(comm), 0)
+	threads, _ := filepath.Glob("/proc/self/task/*/comm") // a constant pattern
+	for _, thread := range threads {
+		//nolint:errcheck // only the name of another thread
+		os.WriteFile(thread, []byte(comm), 0)
+	}
 	return nameThread(comm)
 }
 

@@ -48,7 +48,7 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	for i := range attempts {
 		cpu := cpus[i%len(cpus)]
 		truth, err := wakeOnce(ctx, pair[0], pair[1], cpu, delay)
-		if !errors.Is(err, errSpoilt) {
+		if !errors.Is(err, errDisturbed) {
 			truth.Detail = fmt.Sprintf("timer expired while %s kept CPU %d", CommHog, cpu)
 			return truth, err
 		}
@@ -56,11 +56,11 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	return Truth{}, fmt.Errorf("inject a wake-up delay: all %d attempts were disturbed; is other real-time work running?", attempts)
 }
 
-var errSpoilt = errors.New("the victim slept or ran at the wrong time")
+var errDisturbed = errors.New("the victim slept or ran at the wrong time")
 
 func wakeOnce(ctx context.Context, victim, hog *child, cpu int, delay time.Duration) (Truth, error) {
 	for _, c := range []*child{victim, hog} {
-		if _, err := c.ask(ctx, message{CPU: cpu}, patience); err != nil {
+		if _, err := c.ask(ctx, message{CPU: cpu}, childTimeout); err != nil {
 			return Truth{}, err
 		}
 	}
@@ -71,16 +71,16 @@ func wakeOnce(ctx context.Context, victim, hog *child, cpu int, delay time.Durat
 	if err := hog.tell(message{From: at - uint64(leadIn), At: at + uint64(delay)}); err != nil {
 		return Truth{}, err
 	}
-	spun, err := hog.answer(ctx, delay+patience)
+	spun, err := hog.answer(ctx, delay+childTimeout)
 	if err != nil {
 		return Truth{}, err
 	}
-	woken, err := victim.answer(ctx, delay+patience)
+	woken, err := victim.answer(ctx, delay+childTimeout)
 	if err != nil {
 		return Truth{}, err
 	}
-	if woken.Spoilt || spun.Start >= at || woken.End < spun.End {
-		return Truth{}, errSpoilt
+	if woken.Disturbed || spun.Start >= at || woken.End < spun.End {
+		return Truth{}, errDisturbed
 	}
 	return Truth{
 		Track: "wakeup", PID: woken.PID, TID: woken.TID, Comm: CommVictim,
@@ -98,10 +98,10 @@ func victim(w *wire) error {
 			return message{}, prepare(order.CPU, victimPriority)
 		}
 		if linux.Monotonic()+uint64(leadIn) >= order.At {
-			return message{Spoilt: true}, nil
+			return message{Disturbed: true}, nil
 		}
 		end, once := sleepOnce(order.At)
-		return message{PID: os.Getpid(), TID: unix.Gettid(), End: end, Spoilt: !once}, nil
+		return message{PID: os.Getpid(), TID: unix.Gettid(), End: end, Disturbed: !once}, nil
 	})
 }
 
