@@ -8,8 +8,8 @@ import (
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// drawn draws what Perfetto does not draw from ftrace events itself.
-func (w *Writer) drawn(ev *trace.Event) error {
+// trackEvents writes what Perfetto does not draw from ftrace events itself.
+func (w *Writer) trackEvents(ev *trace.Event) error {
 	tid, cpu := uint64(ev.TID), uint64(ev.CPU)
 	switch b := ev.Body.(type) {
 	case trace.Block:

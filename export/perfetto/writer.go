@@ -117,7 +117,7 @@ func (w *Writer) Event(ev *trace.Event) error {
 	if err := w.states(ev); err != nil {
 		return err
 	}
-	return w.drawn(ev)
+	return w.trackEvents(ev)
 }
 
 // Close writes what is left. discarded tells how many events of a CPU were lost.

@@ -28,7 +28,7 @@ func makeDir(parent string, now time.Time) (string, error) {
 	}
 	parent, err := filepath.Abs(parent)
 	if err != nil {
-		return "", fmt.Errorf("demo: directory of snapshots: %w", err)
+		return "", fmt.Errorf("demo: snapshot directory: %w", err)
 	}
 	dir := filepath.Join(parent, now.UTC().Format(nameLayout))
 	if err = os.MkdirAll(parent, dirMode); err == nil {
@@ -39,10 +39,10 @@ func makeDir(parent string, now time.Time) (string, error) {
 		prune(parent, now)
 		return dir, nil
 	case !temporary:
-		return "", fmt.Errorf("demo: make a directory for snapshots: %w", err)
+		return "", fmt.Errorf("demo: create snapshot directory: %w", err)
 	}
 	if dir, err = os.MkdirTemp("", "tailcam-demo-snapshots-"); err != nil {
-		return "", fmt.Errorf("demo: make a directory for snapshots: %w", err)
+		return "", fmt.Errorf("demo: create snapshot directory: %w", err)
 	}
 	return dir, nil
 }

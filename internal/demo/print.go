@@ -51,13 +51,13 @@ func printResult(c *term.Console, r *Result) {
 	}
 }
 
-// farewell says how to go on.
-func farewell(c *term.Console, dir, last string) {
-	c.Printf("\n%s  Nothing is left behind but the snapshots in %s\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
+// printNextSteps suggests what to do with the snapshots.
+func printNextSteps(c *term.Console, dir, last string) {
+	c.Printf("\n%s  Snapshots are in %s; everything else was removed.\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
 	p := lines{c}
-	p.line("look at one", "tailcam explain "+term.Clean(last))
-	p.line("all of it", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
-	p.line("watch all", "sudo tailcam run --rules configs/rules.d --log-format console")
+	p.line("explain one", "tailcam explain "+term.Clean(last))
+	p.line("its trace", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
+	p.line("real rules", "sudo tailcam run --rules configs/rules.d --log-format console")
 }
 
 // lines prints labelled, indented lines.

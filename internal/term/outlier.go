@@ -57,14 +57,14 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	d.chain(o)
 	d.pair(o)
 	if o.Span != nil && o.Span.Begin != (tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
-		d.add("begun by", peer(o.Span.Begin))
+		d.add("started by", peer(o.Span.Begin))
 	}
 	d.add("cpu", cpus(o))
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
 	}
 	if o.Partial {
-		d.add("partial", "its names were not known in time")
+		d.add("partial", "symbols and process details are still being looked up")
 	}
 	if o.Suppressed > 0 {
 		d.add("suppressed", Count(o.Suppressed)+plural(o.Suppressed, " snapshot")+" of this rule since its last one")
@@ -116,11 +116,11 @@ func ending(o *tracker.Outlier) string {
 	switch o.Cause {
 	case tracker.CauseTimeout:
 		if o.State == "running" || o.State == "runnable" {
-			return ", not done yet: " + o.State
+			return ", still pending: " + o.State
 		}
-		return ", not done yet"
+		return ", still pending"
 	case tracker.CauseAfterTimeout:
-		return ", done at last"
+		return ", completed after its timeout"
 	default:
 		return ""
 	}
@@ -197,7 +197,7 @@ func (d details) wait(o *tracker.Outlier) {
 		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Track == "offcpu" && o.RunnableNS > 0 {
-		d.add("of that", Duration(o.RunnableNS)+" runnable, waiting for a CPU")
+		d.add("runnable", Duration(o.RunnableNS)+" of that, waiting for a CPU")
 	}
 }
 

@@ -105,7 +105,7 @@ int cmd_offcpu(int argc, char **argv);
 int cmd_syscall(int argc, char **argv);
 int cmd_edge(int argc, char **argv);
 int cmd_block(int argc, char **argv);
-int cmd_neighbour(int argc, char **argv);
+int cmd_samecpu(int argc, char **argv);
 int cmd_preempt(int argc, char **argv);
 int cmd_newtask(int argc, char **argv);
 int cmd_chain(int argc, char **argv);
