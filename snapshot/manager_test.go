@@ -71,7 +71,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	}
 	t.Run("babeltrace2", func(t *testing.T) { readable(t, filepath.Join(d.Dir, TraceDir)) })
 	text, err := os.ReadFile(filepath.Join(d.Dir, ExplainTextFile))
-	if err != nil || !strings.Contains(string(text), "victim (pid 10, thread 11) was ready to run and waited") {
+	if err != nil || !strings.Contains(string(text), "victim[11]              was woken and waited to run") {
 		t.Errorf("explain.txt: %v\n%s", err, text)
 	}
 }

@@ -88,10 +88,10 @@ func (p lines) paragraph(label, text string) {
 // who says which task was slow, and what the others did.
 func (p lines) who(o *tracker.Outlier) {
 	task := tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}
-	p.line("task", fmt.Sprintf("%s on CPU %d", name(task), o.CPU))
+	p.line("task", fmt.Sprintf("%s on CPU %d", term.Peer(task), o.CPU))
 	// Who ran for a tenth of the time has not kept anyone from running.
 	if o.OnCPU != nil && o.OnCPU.RanNS > o.DelayNS/10 {
-		p.line("ran instead", fmt.Sprintf("%s for %s on CPU %d", name(o.OnCPU.Peer), term.Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+		p.line("ran instead", fmt.Sprintf("%s for %s on CPU %d", term.Peer(o.OnCPU.Peer), term.Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Syscall != nil {
 		call := term.Clean(o.Syscall.Name)
@@ -119,11 +119,4 @@ func (p lines) stack(label string, frames []string, most int) {
 		p.line(label, term.Clean(f)+more)
 		label = ""
 	}
-}
-
-func name(t tracker.Peer) string {
-	if t.TID == 0 {
-		return "idle"
-	}
-	return fmt.Sprintf("%s[%d]", term.Clean(t.Comm), t.TID)
 }

@@ -53,7 +53,7 @@ func exact(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 func stage(s *tracker.ChainStage) string {
 	who := Clean(s.Stage)
 	if s.Task != nil {
-		who = peer(*s.Task)
+		who = Peer(*s.Task)
 	}
 	switch s.Stage {
 	case "irq", "softirq":
