@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/dirs"
 	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
@@ -18,21 +19,6 @@ type dirID struct{ dev, ino uint64 }
 
 // String is as the command line compares it.
 func (d dirID) String() string { return fmt.Sprintf("%d:%d", d.dev, d.ino) }
-
-// makeDir leaves a directory that exists as it is: it may not be ours alone.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /var/lib: the store below it is not open
-		return err
-	}
-	err := os.Mkdir(dir, storeMode)
-	switch {
-	case errors.Is(err, os.ErrExist):
-		return nil // a file of that name fails at the lock
-	case err != nil:
-		return err
-	}
-	return os.Chmod(dir, storeMode) // whatever the umask says
-}
 
 // openLock opens the lock file of a directory, and makes it.
 func openLock(dir string, how int) (*os.File, error) {
@@ -114,7 +100,7 @@ func (s *Store) attach() error {
 		s.lock = nil
 	}
 	err = s.Run("make the directory", func() error {
-		if err := makeDir(s.dir); err != nil {
+		if _, err := dirs.Make(s.dir, storeMode); err != nil {
 			return err
 		}
 		f, err := openLock(s.dir, os.O_RDONLY)

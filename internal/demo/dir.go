@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/dirs"
 )
 
 // DefaultDir holds the snapshots of the latest demos.
@@ -31,7 +33,7 @@ func makeDir(parent string, now time.Time) (string, error) {
 		return "", fmt.Errorf("demo: snapshot directory: %w", err)
 	}
 	dir := filepath.Join(parent, now.UTC().Format(nameLayout))
-	if err = os.MkdirAll(parent, dirMode); err == nil {
+	if _, err = dirs.Make(parent, dirMode); err == nil {
 		err = os.Mkdir(dir, dirMode)
 	}
 	switch {
