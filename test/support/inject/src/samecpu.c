@@ -72,18 +72,7 @@ int cmd_samecpu(int argc, char **argv)
 		uint64_t start = now();
 		need(inject_samecpu_victim() == 1, "sleep");
 		uint64_t end = now();
-		const struct event e = {
-			.track = "offcpu",
-			.kind = kind_of(true, end - start, delay),
-			.func = "inject_samecpu_victim",
-			.comm = COMM,
-			.tid = gettid(),
-			.cpu = cpu,
-			.start_ns = start,
-			.end_ns = end,
-			.offset = -1,
-		};
-		events_add(&events, e);
+		events_add(&events, "offcpu", kind_of(true, end - start, delay), "inject_samecpu_victim", start, end);
 	}
 	name_thread("inj-idle");
 	close(to_other[1]);
