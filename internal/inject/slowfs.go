@@ -39,10 +39,12 @@ func slowfs(w *wire) error {
 		return fmt.Errorf("mount the slow file system: %w (needs root and /dev/fuse; try modprobe fuse)", err)
 	}
 	defer unix.Unmount(mount, unix.MNT_DETACH) //nolint:errcheck // ends with the namespace anyway
-	disk, err := attachLoop(filepath.Join(mount, diskName))
+	dev, err := AttachLoop(filepath.Join(mount, diskName), os.O_RDONLY)
 	if err != nil {
 		return err
 	}
+	name := filepath.Base(dev.Name())
+	disk := &loopDisk{name: name, seq: diskSeq(name), dev: dev}
 	err = w.serve(func(order message) (message, error) {
 		if order.Hold == 0 {
 			return message{Device: disk.name, Path: filepath.Join(mount, fileName)}, nil
