@@ -6,7 +6,6 @@
 package fields
 
 import (
-	"fmt"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -194,7 +193,7 @@ func (l *list) swtch(ev *trace.Event, b *trace.Switch) {
 
 func (l *list) block(ev *trace.Event, b *trace.Block) {
 	l.uint("dev", uint64(b.Dev))
-	device := fmt.Sprintf("%d:%d", b.Dev>>20, b.Dev&(1<<20-1))
+	device := linux.Disk(b.Dev)
 	if l.names.Device != nil {
 		if name := l.names.Device(b.Dev); name != "" {
 			device = name

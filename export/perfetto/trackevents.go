@@ -144,7 +144,7 @@ func (w *Writer) block(ev *trace.Event, b *trace.Block) error {
 	w.lanes[b.Dev] = lanes
 	w.requests[b.RQ] = request{b.Dev, lane}
 
-	name := fmt.Sprintf("%d:%d", b.Dev>>20, b.Dev&(1<<20-1))
+	name := linux.Disk(b.Dev)
 	if w.names.Device != nil {
 		if s := w.names.Device(b.Dev); s != "" {
 			name = s

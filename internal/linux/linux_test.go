@@ -109,6 +109,15 @@ func TestSoftirq(t *testing.T) {
 	}
 }
 
+func TestDisk(t *testing.T) {
+	if got := Disk(259<<20 | 1<<19); got != "259:524288" {
+		t.Error(got)
+	}
+	if got := DiskName(1<<32 - 1); got != "" {
+		t.Errorf("a disk that is not there is %s", got)
+	}
+}
+
 func TestMonotonic(t *testing.T) {
 	before := Monotonic()
 	time.Sleep(time.Millisecond)
