@@ -6,7 +6,6 @@
 package fields
 
 import (
-
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
