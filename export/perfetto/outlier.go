@@ -141,7 +141,7 @@ func (w *Writer) states(ev *trace.Event) error {
 func (w *Writer) left(b *trace.Switch) string {
 	switch {
 	case b.Throttled:
-		return "throttled: its cgroup has used up its quota"
+		return "throttled: its cgroup is out of quota"
 	case b.Preempted || b.Reported() == 0:
 		return fmt.Sprintf("runnable, %s[%d] runs instead", b.NextComm, b.NextTID)
 	}

@@ -19,7 +19,7 @@ func (w *Writer) trackEvents(ev *trace.Event) error {
 		if ev.Type == trace.LockEnd {
 			return w.ends(ev.Time, track)
 		}
-		s := slice{name: fmt.Sprintf("waits for the lock %#x", b.Lock), args: message{}.intArg("flags", int64(b.Flags))}
+		s := slice{name: fmt.Sprintf("waits for lock %#x", b.Lock), args: message{}.intArg("flags", int64(b.Flags))}
 		if b.OwnerTID > 0 {
 			s.name += " of " + w.who(b.OwnerTID)
 		}
@@ -56,11 +56,11 @@ func (w *Writer) trackEvents(ev *trace.Event) error {
 		if ev.Type == trace.CgroupUnthrottle {
 			return w.ends(ev.Time, track)
 		}
-		s := slice{name: fmt.Sprintf("cgroup %d has used up its quota", b.Cgroup)}
+		s := slice{name: fmt.Sprintf("cgroup %d is out of quota", b.Cgroup)}
 		return w.onCPU(ev, track, "throttled", &s)
 	case trace.Stolen:
 		track := kindStolen.track(cpu)
-		s := slice{name: "stolen by the hypervisor within", args: message{}.intArg("stolen_ns", int64(b.NS))}
+		s := slice{name: "stolen by the hypervisor", args: message{}.intArg("stolen_ns", int64(b.NS))}
 		if err := w.cpuTrack(track, ev.CPU, "stolen"); err != nil {
 			return err
 		}

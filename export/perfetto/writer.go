@@ -97,7 +97,7 @@ func (w *Writer) Written() uint64 { return w.written }
 // Event writes the next event in the order of time.
 func (w *Writer) Event(ev *trace.Event) error {
 	if ev.CPU >= maxCPUs {
-		return fmt.Errorf("CPU %d: Perfetto reads traces of up to %d CPUs: use another format", ev.CPU, maxCPUs)
+		return fmt.Errorf("CPU %d: Perfetto reads traces of up to %d CPUs: choose another format", ev.CPU, maxCPUs)
 	}
 	if !w.begun {
 		if err := w.begin(ev.Time); err != nil {
