@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // whoKey identifies a culprit, so that pieces with the same one can be joined.
@@ -238,7 +240,7 @@ func (m *model) whoDevice(r *request) *Who {
 		name = m.names.Device(r.dev)
 	}
 	if name == "" {
-		name = fmt.Sprintf("%d:%d", r.dev>>20, r.dev&0xfffff)
+		name = linux.Disk(r.dev)
 	}
 	return m.who(whoKey{kind: KindDevice, name: name}, func(w *Who) { w.Device = name })
 }

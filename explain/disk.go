@@ -1,21 +1,12 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
-
-// The operation of a block request is in the low bits of its flags.
-const reqOpMask = 0xff
-
-var operations = map[uint32]string{0: "read", 1: "write", 2: "flush", 3: "discard", 5: "secure erase", 9: "write of zeroes"}
-
-func operation(flags uint32) string {
-	if op := operations[flags&reqOpMask]; op != "" {
-		return op
-	}
-	return "request"
-}
 
 // diskPieces splits a wait for a block request.
 func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
@@ -48,7 +39,7 @@ func (w *walker) diskPieces(out []piece, p piece, r *request) []piece {
 }
 
 func (m *model) requestText(r *request) string {
-	op := operation(r.flags)
+	op := cmp.Or(linux.BlockOp(r.flags), "request")
 	if r.bytes == 0 {
 		return op
 	}

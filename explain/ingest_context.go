@@ -3,6 +3,7 @@ package explain
 import (
 	"slices"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -14,15 +15,6 @@ const (
 	softirqBlock   = 4
 	softirqHrtimer = 8
 )
-
-var vectors = [...]string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
-
-func vectorName(n int) string {
-	if n >= 0 && n < len(vectors) {
-		return vectors[n]
-	}
-	return "?"
-}
 
 // raiseLimit is the maximum time between an interrupt handler and a softirq that it
 // raised.
@@ -41,7 +33,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 	case trace.Softirq:
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
-			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: vectorName(vec)})}
+			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: linux.Softirq(b.Vec, "?")})}
 			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
 			m.push(c, ev.Time, f)
 		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {

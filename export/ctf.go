@@ -16,10 +16,10 @@ import (
 // exportCTF copies the trace, or the part of it that is asked for.
 func exportCTF(ctx context.Context, s *source, o *Options) (Result, error) {
 	if o.Out == Stdout {
-		return Result{}, errors.New("a CTF trace is a directory: name a new one")
+		return Result{}, errors.New("a CTF trace is a directory: specify one that does not exist")
 	}
 	if o.KeepGoing {
-		return Result{}, errors.New("a damaged trace cannot be copied as CTF: export it in another format")
+		return Result{}, errors.New("a damaged trace cannot be exported as CTF: choose another format")
 	}
 	if err := replaceable(o.Out, o.Force); err != nil {
 		return Result{}, err
@@ -63,7 +63,7 @@ func replaceable(out string, force bool) error {
 		case d.IsDir() && (name == "." || name == "kernel"):
 		case d.Type().IsRegular() && filepath.Dir(name) == "kernel" && (d.Name() == "metadata" || strings.HasPrefix(d.Name(), "kernel_")):
 		default:
-			return fmt.Errorf("%s is not replaced: %s is of no trace; name another directory", out, path)
+			return fmt.Errorf("will not replace %s: %s is not part of a trace; specify another directory", out, path)
 		}
 		return nil
 	})

@@ -84,7 +84,7 @@ func Run(ctx context.Context, dir string, stdout io.Writer, o *Options) (Result,
 	}
 	defer func() { _ = src.reader.Close() }()
 	if (o.Format == Folded || o.Format == SVG) && o.Time == flame.OutlierTime && len(src.meta.Outliers) == 0 {
-		return Result{}, errors.New("this snapshot has no outliers: choose the time of tasks, oncpu or offcpu")
+		return Result{}, errors.New("this snapshot has no outliers: use --time oncpu or --time offcpu")
 	}
 	if o.Format == CTF {
 		return exportCTF(ctx, src, o)
@@ -170,16 +170,16 @@ func open(dir string, o *Options) (*source, error) {
 		return nil, fmt.Errorf("read snapshot: %w", err)
 	}
 	if !st.IsDir() {
-		return nil, fmt.Errorf("%s is no snapshot: name its directory", dir)
+		return nil, fmt.Errorf("%s is not a snapshot directory", dir)
 	}
 	meta, err := snapshot.ReadMeta(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, above := range []string{"..", "../.."} {
 			if _, err := os.Stat(filepath.Join(dir, above, snapshot.MetaFile)); err == nil {
-				return nil, fmt.Errorf("%s is a trace: name the snapshot's directory, %s", dir, filepath.Join(dir, above))
+				return nil, fmt.Errorf("%s is a trace directory: specify the snapshot's, %s", dir, filepath.Join(dir, above))
 			}
 		}
-		return nil, fmt.Errorf("%s is no snapshot: it has no %s", dir, snapshot.MetaFile)
+		return nil, fmt.Errorf("%s is not a snapshot directory: it has no %s", dir, snapshot.MetaFile)
 	}
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func span(m *snapshot.Meta, o *Options) (trace.Span, error) {
 		first, last = min(first, m.Outliers[i].StartMono), max(last, m.Outliers[i].EndMono)
 	}
 	if last == 0 {
-		return trace.Span{}, errors.New("this snapshot does not say when it was taken: leave out --before and --after")
+		return trace.Span{}, errors.New("this snapshot does not record when it was taken: omit --before and --after")
 	}
 	s := trace.Always
 	if o.Before >= 0 {

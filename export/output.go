@@ -13,7 +13,7 @@ import (
 
 // existsError says how to go on.
 func existsError(path string) error {
-	return fmt.Errorf("%s exists: name another, or replace it with --force", path)
+	return fmt.Errorf("%s exists: specify another, or replace it with --force", path)
 }
 
 // temporary is a name beside path that nothing has.
@@ -30,7 +30,7 @@ func writeOut(path string, force bool, stdout io.Writer, fill func(io.Writer) er
 	st, err := os.Stat(path)
 	switch {
 	case err == nil && st.IsDir():
-		return fmt.Errorf("%s is a directory: name a file", path)
+		return fmt.Errorf("%s is a directory: specify a file", path)
 	case err == nil && !st.Mode().IsRegular():
 		return writeFile(path, os.O_WRONLY, fill)
 	case err == nil && !force:

@@ -54,9 +54,9 @@ func (k *stackSink) Close(func(int) uint64) error {
 
 // titles say what a flame graph shows.
 var titles = map[flame.Kind]string{
-	flame.OutlierTime: "Outliers: their delays by rule, task and stack",
-	flame.OnCPU:       "Time on CPUs by task",
-	flame.OffCPU:      "Time off CPUs by task: blocked in, woken by, waiting for a CPU",
+	flame.OutlierTime: "Outliers: delay by rule, task and stack",
+	flame.OnCPU:       "Time on CPU by task",
+	flame.OffCPU:      "Time off CPU by task: blocked in, woken by, waiting for a CPU",
 }
 
 func (s *source) writeStacks(w io.Writer, o *Options, stacks *flame.Stacks) error {

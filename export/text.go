@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -134,9 +135,9 @@ func (t *textSink) body(b []byte, ev *trace.Event) []byte {
 		b = fmt.Appendf(b, "comm=%s pid=%d prio=%d target_cpu=%03d", term.Clean(e.Comm.String()), e.TID, e.Prio, e.TargetCPU)
 		return t.rest(b, "comm", "tid", "prio", "target_cpu")
 	case trace.Softirq:
-		return fmt.Appendf(b, "vec=%d [action=%s]", e.Vec, fields.Vector(e.Vec))
+		return fmt.Appendf(b, "vec=%d [action=%s]", e.Vec, linux.Softirq(e.Vec, "unknown"))
 	case trace.Block:
-		b = fmt.Appendf(b, "%d,%d %s ", e.Dev>>20, e.Dev&(1<<20-1), fields.RWBS(e.Flags))
+		b = fmt.Appendf(b, "%d,%d %s ", e.Dev>>20, e.Dev&(1<<20-1), linux.RWBS(e.Flags))
 		if ev.Type == trace.BlockComplete {
 			b = fmt.Appendf(b, "() %d + %d [%d]", e.Sector, e.Bytes/512, e.Status)
 		} else {

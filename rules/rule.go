@@ -2,7 +2,12 @@
 // depend on the kernel side.
 package rules
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"github.com/tailcam/tailcam/internal/linux"
+)
 
 // Track is the kind of work that a rule watches.
 type Track string
@@ -69,9 +74,16 @@ const (
 // Vector names a softirq.
 type Vector string
 
-// Vectors lists the softirqs in the kernel's order (include/linux/interrupt.h,
-// the same from 6.1 to 6.18).
-var Vectors = []Vector{"hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu"}
+// Vectors lists the softirqs in the kernel's order, in lower case.
+var Vectors = vectors()
+
+func vectors() []Vector {
+	all := make([]Vector, 0, len(linux.Softirqs))
+	for _, name := range linux.Softirqs {
+		all = append(all, Vector(strings.ToLower(name)))
+	}
+	return all
+}
 
 // Stack names a call stack that a rule may ask for.
 type Stack string

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/dirs"
 	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
@@ -19,22 +20,7 @@ type dirID struct{ dev, ino uint64 }
 // String returns the format that the command line compares.
 func (d dirID) String() string { return fmt.Sprintf("%d:%d", d.dev, d.ino) }
 
-// makeDir creates a directory unless it exists. An existing one is left as it is.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /var/lib: the store below it is not open
-		return err
-	}
-	err := os.Mkdir(dir, storeMode)
-	switch {
-	case errors.Is(err, os.ErrExist):
-		return nil // a file of that name fails at the lock
-	case err != nil:
-		return err
-	}
-	return os.Chmod(dir, storeMode) // regardless of the umask
-}
-
-// openLock opens the lock file of a directory, creating it if needed.
+// openLock opens the lock file of a directory, and makes it.
 func openLock(dir string, how int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), how|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, fileMode)
 	if err != nil {
@@ -113,7 +99,7 @@ func (s *Store) attach() error {
 		s.lock = nil
 	}
 	err = s.Run("create the directory", func() error {
-		if err := makeDir(s.dir); err != nil {
+		if _, err := dirs.Make(s.dir, storeMode); err != nil {
 			return err
 		}
 		f, err := openLock(s.dir, os.O_RDONLY)

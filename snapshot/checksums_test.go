@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -25,7 +26,7 @@ func written(t *testing.T) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := ReadClock().Wall(monoNow())
+	now := ReadClock().Wall(linux.Monotonic())
 	j := job{meta: Meta{Version: Version, Notes: []string{}, Rule: "r", Time: now, ID: s.NewID(now, "r")}}
 	for cpu := range 2 {
 		c := trace.CPU{CPU: cpu}

@@ -3,7 +3,7 @@ package snapshot
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // ReadClock measures the current offset between CLOCK_REALTIME and CLOCK_MONOTONIC. It
@@ -14,9 +14,9 @@ func ReadClock() Clock {
 	best := Clock{}
 	var width int64 = 1 << 62
 	for range 3 {
-		before := monoNow()
+		before := linux.Monotonic()
 		wall := time.Now().UnixNano()
-		after := monoNow()
+		after := linux.Monotonic()
 		if w := int64(after - before); w < width {
 			width = w
 			best.WallMinusMono = time.Duration(wall - int64(before) - w/2)
@@ -28,12 +28,4 @@ func ReadClock() Clock {
 // Wall converts nanoseconds of CLOCK_MONOTONIC to UTC.
 func (c Clock) Wall(mono uint64) time.Time {
 	return time.Unix(0, int64(mono)+int64(c.WallMinusMono)).UTC()
-}
-
-// monoNow returns CLOCK_MONOTONIC in nanoseconds, the clock of BPF programs.
-func monoNow() uint64 {
-	var ts unix.Timespec
-	// Cannot fail: the clock exists on every Linux and ts is valid memory.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano())
 }

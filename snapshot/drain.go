@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -44,7 +45,7 @@ func (m *Manager) loop(ctx context.Context) {
 		case <-ctx.Done():
 			m.mu.Lock()
 			m.stopped = true
-			now := monoNow()
+			now := linux.Monotonic()
 			for _, w := range m.open {
 				if w.request.to > now {
 					w.notes = append(w.notes, fmt.Sprintf("tailcam stopped %s before the end of the window", time.Duration(w.request.to-now)))
@@ -90,7 +91,7 @@ func (m *Manager) checkDisk() {
 // step drains the recorder if needed, queues the snapshots whose window has ended, and
 // returns the time until the next step.
 func (m *Manager) step() time.Duration {
-	now := monoNow()
+	now := linux.Monotonic()
 	m.mu.Lock()
 	need, release := m.drainUntil, m.release
 	m.release = false
@@ -171,7 +172,7 @@ func (m *Manager) nextDeadline() time.Duration {
 	for _, w := range m.open {
 		next = min(next, w.deadline)
 	}
-	now := monoNow()
+	now := linux.Monotonic()
 	if next <= now {
 		return 0
 	}

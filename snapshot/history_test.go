@@ -267,7 +267,7 @@ func TestCoverage(t *testing.T) {
 		note          string
 	}{
 		{"all", []Gap{span(500, 2000)}, true, true, 500, 2000, 0, ""},
-		{"late", []Gap{span(1200, 2000)}, false, true, 1200, 2000, 0, "does not reach the entry of the outlier of victim (pid 10, thread 11)"},
+		{"late", []Gap{span(1200, 2000)}, false, true, 1200, 2000, 0, "does not reach the entry of the outlier of victim[11]"},
 		{"hole before the entry", []Gap{span(500, 600), span(900, 2000)}, true, true, 900, 2000, 1, "records are missing in the window on CPU 3"},
 		{"hole in the delay", []Gap{span(500, 1100), span(1200, 2000)}, false, true, 1200, 2000, 1, "begins up to 200ns after it"},
 		{"cut off", []Gap{span(500, 1700)}, true, false, 500, 1700, 0, "the window after the exit is incomplete on CPU 3"},

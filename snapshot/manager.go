@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -236,7 +237,7 @@ func (m *Manager) TakeNow(reason string) (dir string, err error) {
 		reason = "taken by hand"
 	}
 	m.mu.Lock()
-	now := monoNow()
+	now := linux.Monotonic()
 	w := m.openLocked(m.opts.Clock().Wall(now), manualRule, 0, now)
 	if w == nil {
 		m.stats.Skipped[manualRule]++
@@ -352,7 +353,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		m.writeAll()
 	}()
-	m.history = newHistory(m.opts.RingRecords, monoNow())
+	m.history = newHistory(m.opts.RingRecords, linux.Monotonic())
 	m.loop(ctx)
 	close(m.queue)
 

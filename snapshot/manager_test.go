@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -24,9 +25,9 @@ func TestOutlierToSnapshot(t *testing.T) {
 	store := testStore(t, StoreOptions{})
 	m, stop := running(t, Options{Recorder: rec, Store: store, RingRecords: 1000, OnDone: onDone, Host: HostInfo{Tailcam: "test"}})
 
-	start := monoNow()
+	start := linux.Monotonic()
 	rec.write(0, start)
-	end := monoNow()
+	end := linux.Monotonic()
 	rec.write(1, end)
 	rec.outlier(end)
 	o := outlierAt("wakeup", start, end)
@@ -34,7 +35,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	if id == "" || o.Snapshot == nil || *o.Snapshot != id {
 		t.Fatalf("id %q, outlier says %v", id, o.Snapshot)
 	}
-	after := monoNow()
+	after := linux.Monotonic()
 	rec.write(0, after)
 	d := <-done
 	stop()
@@ -70,7 +71,7 @@ func TestOutlierToSnapshot(t *testing.T) {
 	}
 	t.Run("babeltrace2", func(t *testing.T) { readable(t, filepath.Join(d.Dir, TraceDir)) })
 	text, err := os.ReadFile(filepath.Join(d.Dir, ExplainTextFile))
-	if err != nil || !strings.Contains(string(text), "victim (pid 10, thread 11) was ready to run and waited") {
+	if err != nil || !strings.Contains(string(text), "victim[11]              was woken and waited to run") {
 		t.Errorf("explain.txt: %v\n%s", err, text)
 	}
 }
@@ -79,7 +80,7 @@ func TestOutliersJoin(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
 	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone, MaxJoin: time.Hour})
-	now := monoNow()
+	now := linux.Monotonic()
 	// Long enough to be open for both, cut short by the stop.
 	first := m.Submit(outlierAt("a", now-1000, now), rule("a", time.Hour))
 	second := m.Submit(outlierAt("b", now-9000, now+500), rule("b", time.Hour))
@@ -114,14 +115,14 @@ func TestEveryRecordIsDrainedOnce(t *testing.T) {
 	var written int
 	var dirs []string
 	for range 20 {
-		start := monoNow()
+		start := linux.Monotonic()
 		for range 50 {
-			rec.write(written%2, monoNow())
+			rec.write(written%2, linux.Monotonic())
 			written++
 		}
-		end := monoNow()
+		end := linux.Monotonic()
 		rec.outlier(end)
-		rec.write(0, monoNow())
+		rec.write(0, linux.Monotonic())
 		written++
 		if m.Submit(outlierAt("r", start, end), rule("r", 0)) == "" {
 			t.Fatal("no snapshot")
@@ -157,11 +158,11 @@ func TestShortHistoryIsToldFirst(t *testing.T) {
 	rec := newMemRecorder(10)
 	done, onDone := collecting()
 	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 10, OnDone: onDone})
-	start := monoNow()
+	start := linux.Monotonic()
 	for range 100 {
-		rec.write(0, monoNow())
+		rec.write(0, linux.Monotonic())
 	}
-	end := monoNow()
+	end := linux.Monotonic()
 	rec.outlier(end)
 	m.Submit(outlierAt("r", start, end), rule("r", 0))
 	dir := (<-done).Dir
@@ -184,10 +185,10 @@ func TestAForgottenFreezeHeals(t *testing.T) {
 	rec := newMemRecorder(1000)
 	done, onDone := collecting()
 	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone})
-	rec.outlier(monoNow())
-	start := monoNow()
+	rec.outlier(linux.Monotonic())
+	start := linux.Monotonic()
 	rec.write(0, start)
-	end := monoNow()
+	end := linux.Monotonic()
 	rec.outlier(end) // does not freeze: a bank is frozen
 	m.Submit(outlierAt("r", start, end), rule("r", 0))
 	s := meta(t, (<-done).Dir)
@@ -205,7 +206,7 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 		WriteTrace: func(string, trace.Trace) error { <-block; return nil },
 	})
 	submit := func() (string, uint64) {
-		end := monoNow()
+		end := linux.Monotonic()
 		rec.outlier(end)
 		o := outlierAt("r", end, end)
 		r := rule("r", 0)
@@ -246,14 +247,14 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 		t.Errorf("accepted %d", accepted)
 	}
 
-	rec.outlier(monoNow())
+	rec.outlier(linux.Monotonic())
 	m.Release()
 	off := rule("off", 0)
 	off.Snapshot.Enabled = false
 	for rec.isFrozen() {
 		time.Sleep(time.Millisecond)
 	}
-	rec.outlier(monoNow())
+	rec.outlier(linux.Monotonic())
 	if id := m.Submit(outlierAt("off", 1, 2), off); id != "" {
 		t.Errorf("a rule without snapshots got %q", id)
 	}
@@ -290,7 +291,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 			return errors.New("boom")
 		},
 	})
-	now := monoNow()
+	now := linux.Monotonic()
 	id := m.Submit(outlierAt("r", now, now), rule("r", 0))
 	d := <-done
 	if d.ID != id || d.Dir != "" || d.Err == nil || !strings.Contains(d.Err.Error(), "boom") {

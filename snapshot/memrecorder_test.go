@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -70,7 +71,7 @@ func (m *memRecorder) freezeLocked(at uint64) {
 func (m *memRecorder) Freeze() (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.freezeLocked(monoNow())
+	m.freezeLocked(linux.Monotonic())
 	return m.frozenAt, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -159,7 +160,7 @@ func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 		times *= 2
 	}
 	return fmt.Sprintf("the history does not reach the entry of the outlier of %s: on %s it begins up to %s after it (the delay was %s); raise recorder.size to %d times as much, or set recorder.cover: %s",
-		taskName(o.Task.Comm, o.Task.PID, o.Task.TID), cpuList(short, len(cpus)),
+		term.Peer(tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}), cpuList(short, len(cpus)),
 		time.Duration(most), time.Duration(o.DelayNS), times, (2*time.Duration(o.DelayNS)).Truncate(time.Second)+time.Second)
 }
 

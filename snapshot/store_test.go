@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
@@ -349,7 +350,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	m, stop := running(t, Options{Recorder: newMemRecorder(10), Store: store, OnDone: onDone})
 	take := func() Done {
-		now := monoNow()
+		now := linux.Monotonic()
 		m.Submit(outlierAt("r", now, now), rule("r", 0))
 		return <-done
 	}

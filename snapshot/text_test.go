@@ -57,21 +57,21 @@ func TestFacts(t *testing.T) {
 			},
 			`{"waker":{"pid":6,"tid":6,"comm":"waker"}}`,
 			[]string{
-				"bad?[2J (pid 10, thread 11) was ready to run and waited 20ms for a CPU", "meanwhile hog (pid 5) ran for 19ms on CPU 2",
-				"woken by waker (pid 6)", "command line: bad --x", "    schedule+0x1",
+				" 20.0ms  bad\\x1b[2J[11]          was woken and waited to run\n", "    ran instead  hog[5] for 19.0ms on cpu 2\n",
+				"    woken by     waker[6]\n", "    process      10  bad --x  uid 0\n", "    kernel       schedule+0x1\n",
 			},
 		},
 		{tracker.Outlier{Track: "offcpu", DelayNS: int64(time.Second), State: "uninterruptible", Task: task},
-			`{"waker":{"pid":6,"tid":7,"comm":"hog","context":"irq 24"}}`, []string{"woken by irq 24, which interrupted hog (pid 6, thread 7)", "was off the CPU for 1s (uninterruptible)"}},
+			`{"waker":{"pid":6,"tid":7,"comm":"hog","context":"irq 24"}}`, []string{"    woken by     irq 24 while hog[7] ran\n", "slept uninterruptible\n"}},
 		{
 			tracker.Outlier{Track: "syscall", DelayNS: 1000, Task: task, Syscall: &tracker.SyscallInfo{NR: 0, Name: "read", Ret: &ret}},
 			`{}`,
-			[]string{"spent 1µs in read", "system call read (0) returned -5"},
+			[]string{"in read\n", "    syscall      read (0) = -5\n"},
 		},
 		{
 			tracker.Outlier{Track: "block", DelayNS: 1000, Task: task, Block: &tracker.BlockInfo{Device: "vda", Sector: 8, Bytes: 4096, Op: "write", Flags: "WS"}},
 			`{}`,
-			[]string{"a write of 4096 bytes at sector 8 of vda took 1µs", "flags WS"},
+			[]string{"write of 4.0KiB on vda\n", "sector 8, 4.0KiB, flags WS\n"},
 		},
 	} {
 		if err := json.Unmarshal([]byte(c.more), &c.outlier); err != nil {

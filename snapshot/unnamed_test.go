@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -20,7 +21,7 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone})
 	defer stop()
 	submit := func(name string) *tracker.Outlier {
-		now := monoNow()
+		now := linux.Monotonic()
 		rec.write(0, now)
 		rec.outlier(now)
 		o := outlierAt(name, now-1, now)

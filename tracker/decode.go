@@ -3,12 +3,11 @@ package tracker
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -58,7 +57,7 @@ func newOutlier(raw *bpf.TailcamOutlier, rule *rules.Rule) *Outlier {
 		o.Key = map[string]uint64{"dev": uint64(raw.Dev), "sector": raw.Sector}
 		o.Block = &BlockInfo{
 			Device: text(raw.Disk[:]), Sector: raw.Sector, Bytes: raw.Bytes,
-			Op: string(opOf(raw.CmdFlags)), Flags: rwbs(raw.CmdFlags),
+			Op: linux.BlockOpClass(raw.CmdFlags), Flags: linux.RWBS(raw.CmdFlags),
 			QueueNS: int64(raw.QueueNs), Requeues: raw.Requeues, Error: int32(raw.Ret),
 		}
 	case rules.Syscall:
@@ -138,7 +137,7 @@ func contextOf(c uint32) string {
 	number := c & 0x3fff
 	switch c >> 14 {
 	case 1:
-		return "softirq " + strings.ToUpper(string(vectorOf(number)))
+		return "softirq " + linux.Softirq(number, strconv.Itoa(int(number)))
 	case 2:
 		return fmt.Sprintf("irq %d", number)
 	case 3:
@@ -167,7 +166,7 @@ func factsOf(raw *bpf.TailcamOutlier, o *Outlier) rules.Facts {
 		CPU:  raw.Cpu,
 		Comm: o.Task.Comm, PID: raw.Pid, TID: raw.Tid, UID: raw.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(raw.Syscall), Device: text(raw.Disk[:]), Sector: raw.Sector,
-		Op: opOf(raw.CmdFlags), State: stateOf(raw.State),
+		Op: rules.Op(linux.BlockOpClass(raw.CmdFlags)), State: stateOf(raw.State),
 		Kernel: o.Task.Kernel, Preempted: raw.Flags&flagPreempted != 0,
 	}
 	switch {
@@ -195,65 +194,11 @@ func stateOf(state uint32) rules.State {
 	}
 }
 
-// opOf names the operation of a request (include/linux/blk_types.h, enum req_op).
-func opOf(cmdFlags uint32) rules.Op {
-	switch cmdFlags & 0xff {
-	case 0:
-		return rules.Read
-	case 1:
-		return rules.Write
-	case 2:
-		return rules.Flush
-	case 3, 5, 9:
-		return rules.Discard
-	default:
-		return rules.Other
-	}
-}
-
-// rwbs writes request flags as blktrace does (kernel/trace/blktrace.c,
-// blk_fill_rwbs; bit numbers of enum req_flag_bits, the same from 6.1 to 6.18).
-func rwbs(cmdFlags uint32) string {
-	const sync, meta, fua, preflush, rahead = 11, 12, 17, 18, 19
-	has := func(bit int) bool { return cmdFlags>>bit&1 != 0 }
-	var b strings.Builder
-	if has(preflush) {
-		b.WriteByte('F')
-	}
-	switch cmdFlags & 0xff {
-	case 0:
-		b.WriteByte('R')
-	case 1:
-		b.WriteByte('W')
-	case 2:
-		b.WriteByte('F')
-	case 3:
-		b.WriteByte('D')
-	case 5:
-		b.WriteString("DE")
-	default:
-		b.WriteByte('N')
-	}
-	for _, f := range []struct {
-		bit  int
-		name byte
-	}{{fua, 'F'}, {rahead, 'A'}, {sync, 'S'}, {meta, 'M'}} {
-		if has(f.bit) {
-			b.WriteByte(f.name)
-		}
-	}
-	return b.String()
-}
-
 func frames(addrs []uint64, n uint16) []uint64 {
 	return slices.Clone(addrs[:min(int(n), len(addrs))])
 }
 
 // wallTime converts CLOCK_MONOTONIC, with the clocks' difference of this moment.
 func wallTime(mono uint64) time.Time {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return time.Now().UTC() // the kernel always has this clock
-	}
-	return time.Now().UTC().Add(time.Duration(int64(mono) - ts.Nano()))
+	return time.Now().UTC().Add(time.Duration(int64(mono - linux.Monotonic())))
 }

@@ -1,10 +1,9 @@
 package tracker
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"unsafe"
@@ -12,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
@@ -175,13 +175,7 @@ func (t *Tracker) className(by rules.Class, key uint64) (id uint64, name string)
 }
 
 // diskName is the kernel's name of a disk, or its numbers if it is gone.
-func diskName(dev uint32) string {
-	number := fmt.Sprintf("%d:%d", dev>>20, dev&(1<<20-1))
-	if link, err := os.Readlink("/sys/dev/block/" + number); err == nil {
-		return filepath.Base(link)
-	}
-	return number
-}
+func diskName(dev uint32) string { return cmp.Or(linux.DiskName(dev), linux.Disk(dev)) }
 
 // distribution adds up one histogram over the CPUs.
 func (t *Tracker) distribution(number int) (h histogram.Histogram, undecided uint64, err error) {

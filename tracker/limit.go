@@ -10,9 +10,9 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -180,11 +180,7 @@ func (t *Tracker) allowFew(name string) error {
 		return nil
 	}
 	each, room := t.rate()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return fmt.Errorf("read the clock: %w", err)
-	}
-	full := uint64(ts.Nano()) + room - min(few*each, room)
+	full := linux.Monotonic() + room - min(few*each, room)
 	const size = int(unsafe.Sizeof(bpf.TailcamRuleState{}))
 	const bucket, asked = int(unsafe.Offsetof(bpf.TailcamRuleState{}.BucketNs)), int(unsafe.Offsetof(bpf.TailcamRuleState{}.AskedNs))
 	at := int(t.live.rules[i].Id) * size

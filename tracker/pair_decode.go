@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -55,7 +56,7 @@ func (l *pairLabel) show(raw []byte) any {
 	case rules.AsPort:
 		return uint64(binary.BigEndian.Uint16(raw))
 	case rules.AsDev:
-		return fmt.Sprintf("%d:%d", uint32(n)>>20, n&0xfffff)
+		return linux.Disk(uint32(n))
 	case rules.AsString:
 		return cString(raw)
 	case rules.AsSymbol:

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -26,10 +27,7 @@ func (t *Tracker) reclaimPairs() (int, error) {
 		}
 	}
 	t.mu.Unlock()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
+	now := int64(linux.Monotonic())
 	keys, slots := t.objects.Maps["pair_keys"], t.objects.Maps["pair_slots"]
 	reclaimed := 0
 	for i := range keys.MaxEntries() {
@@ -46,7 +44,7 @@ func (t *Tracker) reclaimPairs() (int, error) {
 			if err := slots.Lookup(at, &s); err != nil {
 				return reclaimed, fmt.Errorf("read the pending table of pairs: %w", err)
 			}
-			age := time.Duration(ts.Nano() - int64(s.StartNs))
+			age := time.Duration(now - int64(s.StartNs))
 			limit, live := ages[s.Pair]
 			gone := s.OwnTask != 0 && errors.Is(unix.Kill(int(s.Tid), 0), unix.ESRCH)
 			if s.StartNs == 0 || live && age < limit && !gone {

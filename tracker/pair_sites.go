@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/field"
 	"github.com/tailcam/tailcam/tracker/tracefs"
@@ -158,7 +158,8 @@ func (s *sites) function(h *rules.Hook) (site, error) {
 		}
 		return at, nil
 	case probe == nil:
-		if !kernelHas(h.Name) {
+		// Where the list cannot be read, the kernel itself will tell.
+		if has, err := linux.HasSymbol(h.Name); err == nil && !has {
 			return site{}, missing{fmt.Errorf("this kernel has no function %s that a probe can be set at", h.Name)}
 		}
 		source, err := field.Registers(s.kernel, h.Text, types, returns, !returns && h.Offset == 0)
@@ -185,13 +186,4 @@ func canProbe() error {
 		return errors.New("not built in")
 	}
 	return err
-}
-
-// kernelHas looks a function up among the kernel's symbols.
-func kernelHas(name string) bool {
-	b, err := os.ReadFile("/proc/kallsyms")
-	if err != nil {
-		return true // the kernel itself will tell
-	}
-	return strings.Contains(string(b), " "+name+"\n") || strings.Contains(string(b), " "+name+"\t")
 }

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -36,10 +36,7 @@ func (t *Tracker) reclaimSpans() (int, error) {
 
 // expireSpans frees the places of spans older than most.
 func (t *Tracker) expireSpans(most time.Duration) (int, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
+	now := int64(linux.Monotonic())
 	memory, err := t.objects.Maps["span_slots"].Memory()
 	if err != nil {
 		return 0, fmt.Errorf("map the pending table of spans: %w", err)
@@ -52,7 +49,7 @@ func (t *Tracker) expireSpans(most time.Duration) (int, error) {
 			return expired, fmt.Errorf("read the pending table of spans: %w", err)
 		}
 		start := binary.LittleEndian.Uint64(word[:])
-		if start == 0 || time.Duration(ts.Nano()-int64(start)) < most {
+		if start == 0 || time.Duration(now-int64(start)) < most {
 			continue
 		}
 		// If it has ended by now, or another one stands in its place, nothing happens.

@@ -1,15 +1,14 @@
 package tracker
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // pseudoBTFID marks a load of the address of a kernel variable
@@ -66,11 +65,15 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 	}
 	var variable *btf.Var
 	err := kernel.TypeByName(stealVariable, &variable)
-	if errors.Is(err, btf.ErrNotFound) || err == nil && !kernelFinds(stealVariable) {
+	if errors.Is(err, btf.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
+	}
+	// The verifier looks the variable up by its name.
+	if has, err := linux.HasSymbol(stealVariable); err != nil || !has {
+		return 0, nil // nor does the kernel find any then
 	}
 	return kernel.TypeID(variable)
 }
@@ -78,22 +81,6 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 func hasMember(s *btf.Struct, name string) bool {
 	for i := range s.Members {
 		if s.Members[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// kernelFinds tells whether the kernel itself finds a variable by its name:
-// without CONFIG_KALLSYMS_ALL it finds functions only.
-func kernelFinds(name string) bool {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if strings.HasSuffix(lines.Text(), " "+name) {
 			return true
 		}
 	}

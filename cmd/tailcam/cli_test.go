@@ -409,7 +409,7 @@ func TestEventsCompleted(t *testing.T) {
 		"events -f -v": `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
     threshold    5ms (9.6 times that)
     cpu          1
-    partial      its names were not known in time
+    partial      symbols and process details are still being looked up
     kernel       schedule+0x1
     user         [unknown] 0x1000
 2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               shown above, now complete

@@ -6,8 +6,7 @@
 package fields
 
 import (
-	"fmt"
-
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -111,7 +110,7 @@ func Append(dst []Field, ev *trace.Event, names *Names) []Field {
 		}
 	case trace.Softirq:
 		l.uint("vec", uint64(b.Vec))
-		l.text("action", Vector(b.Vec))
+		l.text("action", linux.Softirq(b.Vec, "unknown"))
 	case trace.Hrtimer:
 		l.hex("hrtimer", b.Hrtimer)
 		if ev.Type == trace.HrtimerEntry {
@@ -193,7 +192,7 @@ func (l *list) swtch(ev *trace.Event, b *trace.Switch) {
 
 func (l *list) block(ev *trace.Event, b *trace.Block) {
 	l.uint("dev", uint64(b.Dev))
-	device := fmt.Sprintf("%d:%d", b.Dev>>20, b.Dev&(1<<20-1))
+	device := linux.Disk(b.Dev)
 	if l.names.Device != nil {
 		if name := l.names.Device(b.Dev); name != "" {
 			device = name
@@ -203,7 +202,7 @@ func (l *list) block(ev *trace.Event, b *trace.Block) {
 	l.uint("sector", b.Sector)
 	l.uint("nr_sector", uint64(b.Bytes/512))
 	l.uint("bytes", uint64(b.Bytes))
-	l.text("rwbs", RWBS(b.Flags))
+	l.text("rwbs", linux.RWBS(b.Flags))
 	l.text("comm", b.Comm.String())
 	if ev.Type == trace.BlockComplete {
 		l.int("status", b.Status)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -112,7 +113,7 @@ func (t *Times) Event(ev *trace.Event) {
 	case trace.Softirq:
 		t.ran(c, ev.Time)
 		if c.softirq = ""; ev.Type == trace.SoftirqEntry {
-			c.softirq = fields.Vector(b.Vec)
+			c.softirq = linux.Softirq(b.Vec, "unknown")
 		}
 	case trace.Syscall:
 		t.ran(c, ev.Time)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -140,7 +141,7 @@ func (w *Writer) states(ev *trace.Event) error {
 func (w *Writer) left(b *trace.Switch) string {
 	switch {
 	case b.Throttled:
-		return "throttled: its cgroup has used up its quota"
+		return "throttled: its cgroup is out of quota"
 	case b.Preempted || b.Reported() == 0:
 		return fmt.Sprintf("runnable, %s[%d] runs instead", b.NextComm, b.NextTID)
 	}
@@ -241,7 +242,7 @@ func (w *Writer) context(ev *trace.Event) {
 		c.irq = b.Name // empty at its exit
 	case trace.Softirq:
 		if c.softirq = ""; ev.Type == trace.SoftirqEntry {
-			c.softirq = fields.Vector(b.Vec)
+			c.softirq = linux.Softirq(b.Vec, "unknown")
 		}
 	case trace.Hrtimer:
 		c.timer = ev.Type == trace.HrtimerEntry

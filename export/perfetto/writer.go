@@ -97,7 +97,7 @@ func (w *Writer) Written() uint64 { return w.written }
 // Event writes the next event in the order of time.
 func (w *Writer) Event(ev *trace.Event) error {
 	if ev.CPU >= maxCPUs {
-		return fmt.Errorf("CPU %d: Perfetto reads traces of up to %d CPUs: use another format", ev.CPU, maxCPUs)
+		return fmt.Errorf("CPU %d: Perfetto reads traces of up to %d CPUs: choose another format", ev.CPU, maxCPUs)
 	}
 	if !w.begun {
 		if err := w.begin(ev.Time); err != nil {
@@ -117,7 +117,7 @@ func (w *Writer) Event(ev *trace.Event) error {
 	if err := w.states(ev); err != nil {
 		return err
 	}
-	return w.drawn(ev)
+	return w.trackEvents(ev)
 }
 
 // Close writes what is left. discarded tells how many events of a CPU were lost.

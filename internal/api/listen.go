@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/dirs"
 	"github.com/tailcam/tailcam/internal/lockfile"
 )
 
@@ -111,20 +112,18 @@ func groupID(name string, log *zap.Logger) int {
 // makeDir creates the socket's directory. One that exists is left as it is,
 // but for the group of one that an earlier daemon of ours has made.
 func makeDir(dir string, gid int, log *zap.Logger) error {
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /run: the directory of the socket below it is not open
-			return fmt.Errorf("create socket directory: %w", err)
+	created, err := dirs.Make(dir, dirMode)
+	if err != nil {
+		return fmt.Errorf("create socket directory: %w", err)
+	}
+	if !created {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("socket directory: %w", err)
 		}
-		if err := os.Mkdir(dir, dirMode); err != nil {
-			return fmt.Errorf("create socket directory: %w", err)
+		if !info.IsDir() {
+			return fmt.Errorf("socket directory: %s is not a directory", dir)
 		}
-	case err != nil:
-		return fmt.Errorf("socket directory: %w", err)
-	case !info.IsDir():
-		return fmt.Errorf("socket directory: %s is not a directory", dir)
-	default:
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm() != dirMode {
 			return nil

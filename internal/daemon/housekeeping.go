@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // housekeeping samples the recorder every second and releases history whose outlier was
@@ -59,16 +58,8 @@ func (d *daemon) everySecond() error {
 	if err != nil {
 		return err
 	}
-	if frozen && monotonic()-int64(since) > int64(unclaimed) {
+	if frozen && int64(linux.Monotonic()-since) > int64(unclaimed) {
 		d.releaseRecorder()
 	}
 	return nil
-}
-
-func monotonic() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0 // the clock exists on every Linux
-	}
-	return ts.Nano()
 }

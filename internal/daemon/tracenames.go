@@ -3,13 +3,12 @@ package daemon
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -75,9 +74,8 @@ func lookUpNames(hosts *process.Table, kernel interface {
 		}
 	}
 	for _, dev := range m.Devices {
-		number := fmt.Sprintf("%d:%d", dev>>20, dev&0xfffff)
-		if link, err := os.Readlink("/sys/dev/block/" + number); err == nil {
-			n.Devices[number] = filepath.Base(link)
+		if name := linux.DiskName(dev); name != "" {
+			n.Devices[linux.Disk(dev)] = name
 		}
 	}
 	end := time.Now().Add(fileNamesTimeout)

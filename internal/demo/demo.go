@@ -48,19 +48,19 @@ func Run(ctx context.Context, o Options) error {
 	defer removeIfEmpty(d.dir)
 	err = d.run(ctx)
 	if ctx.Err() != nil {
-		if d.left != nil {
-			o.Err.Printf("%s %s\n", o.Err.Paint(term.Red, "tailcam:"), term.Clean(d.left.Error()))
+		if d.cleanup != nil {
+			o.Err.Printf("%s %s\n", o.Err.Paint(term.Red, "tailcam:"), term.Clean(d.cleanup.Error()))
 		}
 		return ctx.Err()
 	}
-	if err = errors.Join(err, d.left); err != nil {
+	if err = errors.Join(err, d.cleanup); err != nil {
 		if d.daemonFailed || !errors.Is(err, errSome) {
 			d.showLog()
 		}
 		return err
 	}
 	if !o.JSON {
-		farewell(o.Out, d.dir, d.last)
+		printNextSteps(o.Out, d.dir, d.last)
 	}
 	return o.Out.Err()
 }
@@ -71,7 +71,7 @@ func (d *demo) run(ctx context.Context) error {
 	progress := d.Err.Progress("preparing a slow disk")
 	defer progress.Done()
 	disk, noDisk := inject.Slow(ctx)
-	defer func() { d.left = errors.Join(d.left, closeDisk(disk)) }()
+	defer func() { d.cleanup = errors.Join(d.cleanup, closeDisk(disk)) }()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -82,9 +82,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { d.left = errors.Join(d.left, w.stop()) }()
+	defer func() { d.cleanup = errors.Join(d.cleanup, w.stop()) }()
 
-	progress.Update("recording some history first")
+	progress.Update("recording history")
 	if err := sleep(ctx, history); err != nil {
 		return err
 	}
@@ -101,12 +101,12 @@ func (d *demo) run(ctx context.Context) error {
 		if r.Error != "" {
 			failed++
 		}
-		if w.over() {
-			return errors.New("demo: its daemon has ended")
+		if w.stopped() {
+			return errors.New("demo: the daemon has stopped")
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("demo: %d of %d %w: the reasons are above", failed, len(list), errSome)
+		return fmt.Errorf("demo: %d of %d %w; see the reasons above", failed, len(list), errSome)
 	}
 	return nil
 }
@@ -114,26 +114,26 @@ func (d *demo) run(ctx context.Context) error {
 // demo is one run of it.
 type demo struct {
 	Options
-	dir   string // of its snapshots
-	log   *tail  // what its daemon said last
-	last  string // directory of the latest snapshot
-	shown int    // results
-	left  error  // what could not be taken down in order
+	dir     string // of its snapshots
+	log     *tail  // what its daemon said last
+	last    string // directory of the latest snapshot
+	shown   int    // results
+	cleanup error  // what could not be removed
 
 	daemonFailed bool // at something: its log is worth reading
 }
 
 // errSome ends a demo of which not all succeeded.
-var errSome = errors.New("latencies were not caught as they were injected")
+var errSome = errors.New("latencies were not reported as injected")
 
-// errNotProvoked is a failure of the injection, and not of what it tests.
-var errNotProvoked = errors.New("it could not be provoked here")
+// errNotInjected is a failure of the injection, and not of what it tests.
+var errNotInjected = errors.New("injection failed")
 
 // one provokes one latency and follows it until its snapshot can be read. What
 // goes wrong with it is in the result; the error is that of the whole demo.
 func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
 	r := &Result{Track: l.track, Title: l.title, Rule: l.track}
-	progress := d.Err.Progress("provoking and catching: " + l.track)
+	progress := d.Err.Progress("injecting: " + l.track)
 	defer progress.Done()
 	err := d.catch(ctx, w, l, r)
 	switch {
@@ -141,7 +141,7 @@ func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
 		return nil, ctx.Err()
 	case err != nil:
 		r.Error = err.Error()
-		d.daemonFailed = d.daemonFailed || !errors.Is(err, errNotProvoked)
+		d.daemonFailed = d.daemonFailed || !errors.Is(err, errNotInjected)
 	default:
 		d.last = *r.Snapshot
 	}
@@ -151,7 +151,7 @@ func (d *demo) one(ctx context.Context, w *watch, l *latency) (*Result, error) {
 func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error {
 	truth, err := l.inject(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotProvoked, err)
+		return fmt.Errorf("%w: %w", errNotInjected, err)
 	}
 	r.Injected, r.InjectedNS = &truth, truth.Delay().Nanoseconds()
 	if r.Outlier, err = w.await(ctx, &truth); err != nil {
@@ -159,7 +159,7 @@ func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error
 	}
 	r.ReportedNS = &r.Outlier.DelayNS
 	if r.Outlier.Snapshot == nil {
-		return errors.New("the daemon took no snapshot of it")
+		return errors.New("the daemon took no snapshot")
 	}
 	dir := filepath.Join(d.dir, *r.Outlier.Snapshot)
 	if err := w.written(ctx, dir); err != nil {
@@ -169,7 +169,7 @@ func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error
 	if err := r.readBack(dir); err != nil {
 		return err
 	}
-	return r.judge()
+	return r.compare()
 }
 
 func (d *demo) show(r *Result) error {
@@ -192,7 +192,7 @@ func (d *demo) showLog() {
 	if len(lines) == 0 {
 		return
 	}
-	d.Err.Printf("%s\n", d.Err.Paint(term.Dim, "the demo's daemon said last:"))
+	d.Err.Printf("%s\n", d.Err.Paint(term.Dim, "last log messages of the demo's daemon:"))
 	for _, line := range lines {
 		d.Err.Printf("  %s\n", term.Clean(line))
 	}
@@ -204,7 +204,7 @@ func (d *demo) showLog() {
 func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
 	work, err := os.MkdirTemp("", "tailcam-demo-")
 	if err != nil {
-		return nil, fmt.Errorf("demo: make a directory for the socket: %w", err)
+		return nil, fmt.Errorf("demo: create directory for the socket: %w", err)
 	}
 	defer os.RemoveAll(work) //nolint:errcheck // an empty directory of ours in the temporary one at worst
 	rules := filepath.Join(work, "rules.yaml")
@@ -235,7 +235,7 @@ func closeDisk(disk *inject.SlowDisk) error {
 		return nil
 	}
 	if err := disk.Close(); err != nil {
-		return fmt.Errorf("demo: take the slow disk down: %w", err)
+		return fmt.Errorf("demo: remove the slow disk: %w", err)
 	}
 	return nil
 }

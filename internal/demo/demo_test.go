@@ -56,7 +56,7 @@ func TestWithoutDiskOnlyTheWakeupIsWatched(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCompare(t *testing.T) {
 	for _, tc := range []struct {
 		injected, reported time.Duration
 		ok                 bool
@@ -70,7 +70,7 @@ func TestJudge(t *testing.T) {
 	} {
 		reported := tc.reported.Nanoseconds()
 		r := &Result{InjectedNS: tc.injected.Nanoseconds(), ReportedNS: &reported}
-		if err := r.judge(); (err == nil) != tc.ok {
+		if err := r.compare(); (err == nil) != tc.ok {
 			t.Errorf("injected %v, reported %v: %v", tc.injected, tc.reported, err)
 		}
 	}

@@ -51,13 +51,13 @@ func printResult(c *term.Console, r *Result) {
 	}
 }
 
-// farewell says how to go on.
-func farewell(c *term.Console, dir, last string) {
-	c.Printf("\n%s  Nothing is left behind but the snapshots in %s\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
+// printNextSteps suggests what to do with the snapshots.
+func printNextSteps(c *term.Console, dir, last string) {
+	c.Printf("\n%s  Snapshots are in %s; everything else was removed.\n", c.Paint(term.Green, "All four were caught."), term.Clean(dir))
 	p := lines{c}
-	p.line("look at one", "tailcam explain "+term.Clean(last))
-	p.line("all of it", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
-	p.line("watch all", "sudo tailcam run --rules configs/rules.d --log-format console")
+	p.line("explain one", "tailcam explain "+term.Clean(last))
+	p.line("its trace", "babeltrace2 "+term.Clean(filepath.Join(last, "trace")))
+	p.line("real rules", "sudo tailcam run --rules configs/rules.d --log-format console")
 }
 
 // lines prints labelled, indented lines.
@@ -88,10 +88,10 @@ func (p lines) paragraph(label, text string) {
 // who says which task was slow, and what the others did.
 func (p lines) who(o *tracker.Outlier) {
 	task := tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}
-	p.line("task", fmt.Sprintf("%s on CPU %d", name(task), o.CPU))
+	p.line("task", fmt.Sprintf("%s on CPU %d", term.Peer(task), o.CPU))
 	// Who ran for a tenth of the time has not kept anyone from running.
 	if o.OnCPU != nil && o.OnCPU.RanNS > o.DelayNS/10 {
-		p.line("ran instead", fmt.Sprintf("%s for %s on CPU %d", name(o.OnCPU.Peer), term.Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+		p.line("ran instead", fmt.Sprintf("%s for %s on CPU %d", term.Peer(o.OnCPU.Peer), term.Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Syscall != nil {
 		call := term.Clean(o.Syscall.Name)
@@ -119,11 +119,4 @@ func (p lines) stack(label string, frames []string, most int) {
 		p.line(label, term.Clean(f)+more)
 		label = ""
 	}
-}
-
-func name(t tracker.Peer) string {
-	if t.TID == 0 {
-		return "idle"
-	}
-	return fmt.Sprintf("%s[%d]", term.Clean(t.Comm), t.TID)
 }

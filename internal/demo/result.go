@@ -18,8 +18,8 @@ import (
 // only added.
 type Result struct {
 	Track      string  `json:"track"`
-	InjectedNS int64   `json:"injected_ns"` // by the injector's own clock; 0: it could not be provoked
-	ReportedNS *int64  `json:"reported_ns"` // null: it was not caught
+	InjectedNS int64   `json:"injected_ns"` // by the injector's own clock; 0: the injection failed
+	ReportedNS *int64  `json:"reported_ns"` // null: it was not reported
 	Snapshot   *string `json:"snapshot"`    // directory, or null
 	Error      string  `json:"error,omitempty"`
 	Title      string  `json:"title"`
@@ -35,8 +35,8 @@ type Result struct {
 	Outlier  *tracker.Outlier `json:"outlier,omitempty"`
 }
 
-// judge compares what was reported with what was injected.
-func (r *Result) judge() error {
+// compare reports an error if the reported delay is not the injected one.
+func (r *Result) compare() error {
 	off := *r.ReportedNS - r.InjectedNS
 	if off < 0 {
 		off = -off
@@ -65,7 +65,7 @@ func (r *Result) readBack(dir string) error {
 		}
 	}
 	if r.Verdict == "" {
-		return errors.New("its snapshot has no verdict on it")
+		return errors.New("the snapshot has no verdict on this outlier")
 	}
 	r.Notes = m.Notes
 	r.CPUs = len(m.Coverage)
@@ -97,7 +97,7 @@ func (r *Result) readBack(dir string) error {
 		ended = ended || e.Type == trace.OutlierExit && e.Time == r.Outlier.EndMono
 	}
 	if !began || !ended {
-		return fmt.Errorf("its snapshot's trace lacks the outlier's entry (found: %t) or exit (found: %t)", began, ended)
+		return fmt.Errorf("the snapshot's trace lacks the outlier's entry (found: %t) or exit (found: %t)", began, ended)
 	}
 	return nil
 }

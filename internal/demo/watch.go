@@ -21,10 +21,10 @@ import (
 
 // How long the demo waits for its daemon.
 const (
-	startPatience    = time.Minute // to load and attach; slow on emulated CPUs
-	outlierPatience  = 10 * time.Second
-	snapshotPatience = 20 * time.Second
-	poll             = 20 * time.Millisecond
+	startTimeout    = time.Minute // to load and attach; slow on emulated CPUs
+	outlierTimeout  = 10 * time.Second
+	snapshotTimeout = 20 * time.Second
+	poll            = 20 * time.Millisecond
 )
 
 // watch is a daemon in this process, seen through its socket as any client does.
@@ -36,7 +36,7 @@ type watch struct {
 	outliers chan *tracker.Outlier // closed at the end of the stream
 }
 
-var errStartSlow = fmt.Errorf("the daemon was not ready within %v", startPatience)
+var errStartTimeout = fmt.Errorf("the daemon was not ready within %v", startTimeout)
 
 // startWatch returns when the daemon is attached and no outlier will be missed.
 func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watch, error) {
@@ -80,7 +80,7 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 // subscribe waits for the daemon's answer: it serves when all is attached.
 func (w *watch) subscribe(ctx context.Context) (*api.EventStream, error) {
 	ctx, give := context.WithCancelCause(ctx)
-	late := time.AfterFunc(startPatience, func() { give(errStartSlow) })
+	late := time.AfterFunc(startTimeout, func() { give(errStartTimeout) })
 	defer late.Stop()
 	for {
 		stream, err := w.client.Events(ctx, &api.EventsOptions{Follow: true})
@@ -109,8 +109,8 @@ func (w *watch) stop() error {
 	return fmt.Errorf("demo: the daemon failed: %w", w.err)
 }
 
-// over reports whether the daemon has returned.
-func (w *watch) over() bool {
+// stopped reports whether the daemon has returned.
+func (w *watch) stopped() bool {
 	select {
 	case <-w.ended:
 		return true
@@ -121,7 +121,7 @@ func (w *watch) over() bool {
 
 // await returns the outlier of an injected latency.
 func (w *watch) await(ctx context.Context, truth *inject.Truth) (*tracker.Outlier, error) {
-	timer := time.NewTimer(outlierPatience)
+	timer := time.NewTimer(outlierTimeout)
 	defer timer.Stop()
 	others := 0
 	for {
@@ -129,8 +129,8 @@ func (w *watch) await(ctx context.Context, truth *inject.Truth) (*tracker.Outlie
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timer.C:
-			return nil, fmt.Errorf("no outlier of %s[%d] was reported within %v (others: %d)",
-				truth.Comm, truth.TID, outlierPatience, others)
+			return nil, fmt.Errorf("no outlier of %s[%d] was reported within %v (%d others were)",
+				truth.Comm, truth.TID, outlierTimeout, others)
 		case o, ok := <-w.outliers:
 			if !ok {
 				return nil, errors.New("the daemon ended before it reported an outlier")
@@ -151,7 +151,7 @@ func belongs(o *tracker.Outlier, truth *inject.Truth) bool {
 
 // written waits until a snapshot's directory has its final name.
 func (w *watch) written(ctx context.Context, dir string) error {
-	deadline := time.Now().Add(snapshotPatience)
+	deadline := time.Now().Add(snapshotTimeout)
 	for {
 		_, err := os.Stat(filepath.Join(dir, snapshot.MetaFile))
 		if err == nil {
@@ -161,9 +161,9 @@ func (w *watch) written(ctx context.Context, dir string) error {
 			return fmt.Errorf("wait for the snapshot: %w", err)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("its snapshot %s was not written within %v", filepath.Base(dir), snapshotPatience)
+			return fmt.Errorf("snapshot %s was not written within %v", filepath.Base(dir), snapshotTimeout)
 		}
-		if w.over() {
+		if w.stopped() {
 			return errors.New("the daemon ended before it wrote the snapshot")
 		}
 		if err := sleep(ctx, poll); err != nil {

@@ -1,4 +1,4 @@
-package demo_test
+package demo
 
 import (
 	"bufio"
@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/internal/demo"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 )
@@ -55,7 +54,7 @@ func TestDemo(t *testing.T) {
 }
 
 // checkOutlier checks what is particular to a track.
-func checkOutlier(t *testing.T, r *demo.Result) {
+func checkOutlier(t *testing.T, r *Result) {
 	t.Helper()
 	o := r.Outlier
 	switch r.Track {
@@ -85,7 +84,7 @@ func checkOutlier(t *testing.T, r *demo.Result) {
 }
 
 // checkSnapshot reads the snapshot with a reader that is not ours.
-func checkSnapshot(t *testing.T, r *demo.Result) {
+func checkSnapshot(t *testing.T, r *Result) {
 	t.Helper()
 	m, err := snapshot.ReadMeta(*r.Snapshot)
 	if err != nil {
@@ -217,15 +216,15 @@ func binary(t *testing.T) string {
 }
 
 // results reads so many lines; more are an error if all four are asked for.
-func (d *process) results(n int) []demo.Result {
+func (d *process) results(n int) []Result {
 	d.t.Helper()
-	var got []demo.Result
+	var got []Result
 	for range n {
 		line, err := d.out.ReadBytes('\n')
 		if err != nil {
 			d.t.Fatalf("after %d results: %v\n%s", len(got), err, d.stderr)
 		}
-		var r demo.Result
+		var r Result
 		if err := json.Unmarshal(line, &r); err != nil {
 			d.t.Fatalf("%v in %s", err, line)
 		}
@@ -336,19 +335,6 @@ func childrenOf(parent int) []int {
 				got = append(got, pid)
 			}
 		}
-	}
-	return got
-}
-
-func names(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
 	}
 	return got
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// patience is what a child gets on top of the delay that it was asked for.
-const patience = 5 * time.Second
+// childTimeout is what a child gets on top of the delay that it was asked for.
+const childTimeout = 5 * time.Second
 
 // child is a process of ours at the other end of two pipes.
 type child struct {
@@ -132,14 +132,14 @@ func (c *child) gone() error {
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(childTimeout):
 	}
 	// it may have ended just now
 	_ = c.proc.Kill()
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(childTimeout):
 		return fmt.Errorf("%s: process %d does not end even when killed", c.role, c.proc.Pid)
 	}
 }

@@ -63,7 +63,7 @@ func Main(args []string) int {
 		"reader": reader,
 	}
 	if len(args) != 1 || roles[args[0]] == nil {
-		fmt.Fprintf(os.Stderr, "%s is not for people: it is a part of tailcam demo\n", Verb)
+		fmt.Fprintf(os.Stderr, "%s is internal: run tailcam demo instead\n", Verb)
 		return 1
 	}
 	ignoreStops()

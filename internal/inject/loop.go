@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopDisk is a loop device that the kernel takes apart when its last user is
-// gone, whoever that is and however it ended.
+// loopDisk is a loop device, and what was in it when it was attached.
 type loopDisk struct {
 	name string // loop0
 	seq  string // changes when the device gets another file
 	dev  *os.File
 }
 
-// attachLoop puts a read-only loop device over a file. Kernel 5.8 and later.
-func attachLoop(path string) (*loopDisk, error) {
-	backing, err := os.Open(path)
+// AttachLoop puts a loop device over a file or device, opened with these flags.
+// The kernel takes it apart when its last user is gone. Needs root and kernel 5.8+.
+func AttachLoop(path string, flags int) (*os.File, error) {
+	backing, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, fmt.Errorf("set up a loop device: %w", err)
 	}
-	defer backing.Close() // only read; the device has its own reference
+	defer backing.Close() // the device has its own reference
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("set up a loop device: %w (needs root; try modprobe loop)", err)
@@ -35,29 +35,22 @@ func attachLoop(path string) (*loopDisk, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free loop device: %w", err)
 		}
-		disk, err := configureLoop(fmt.Sprintf("loop%d", number), backing)
+		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", number), flags, 0)
+		if err != nil {
+			return nil, fmt.Errorf("set up a loop device: %w", err)
+		}
+		config := unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
+		copy(config.Info.File_name[:], "tailcam")
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
+		if err == nil {
+			return dev, nil
+		}
+		dev.Close() // nothing was written
 		if !errors.Is(err, unix.EBUSY) {
-			return disk, err
+			return nil, fmt.Errorf("configure %s: %w", dev.Name(), err)
 		}
 	}
 	return nil, errors.New("set up a loop device: every free one was taken by others; try again")
-}
-
-func configureLoop(name string, backing *os.File) (*loopDisk, error) {
-	dev, err := os.OpenFile("/dev/"+name, os.O_RDONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("set up a loop device: %w", err)
-	}
-	config := unix.LoopConfig{
-		Fd:   uint32(backing.Fd()),
-		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_READ_ONLY | unix.LO_FLAGS_AUTOCLEAR},
-	}
-	copy(config.Info.File_name[:], "tailcam demo")
-	if err := unix.IoctlLoopConfigure(int(dev.Fd()), &config); err != nil {
-		dev.Close() // nothing is written
-		return nil, fmt.Errorf("configure %s: %w", name, err)
-	}
-	return &loopDisk{name: name, seq: diskSeq(name), dev: dev}, nil
 }
 
 // detach lets go of the device and waits until the kernel has taken it apart,

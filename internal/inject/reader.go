@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 const readSize = 4096
@@ -39,10 +41,10 @@ func reader(w *wire) error {
 		// Waiting for the next order is nobody's latency.
 		defer nameThread(commIdle) //nolint:errcheck // it could be named a moment ago
 		answer := message{PID: os.Getpid(), TID: unix.Gettid()}
-		answer.Start = monotonic()
+		answer.Start = linux.Monotonic()
 		n, _, errno := syscall.RawSyscall6(unix.SYS_PREAD64, uintptr(fd),
 			uintptr(unsafe.Pointer(&buf[0])), readSize, uintptr(order.Offset), 0, 0)
-		answer.End = monotonic()
+		answer.End = linux.Monotonic()
 		if errno != 0 {
 			return message{}, fmt.Errorf("read %s: %w", order.Path, errno)
 		}

@@ -43,7 +43,7 @@ func Slow(ctx context.Context) (*SlowDisk, error) {
 	if d.reader, err = startChild("reader", false); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	ready, err := server.ask(ctx, message{}, 2*patience)
+	ready, err := server.ask(ctx, message{}, 2*childTimeout)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -105,11 +105,11 @@ func (d *SlowDisk) slow(ctx context.Context, delay time.Duration, order message)
 	order.Offset = d.next
 	d.next = (d.next + stride) % fileSize
 	hold := message{File: order.File, Offset: order.Offset, Hold: uint64(delay)}
-	if _, err := d.server.ask(ctx, hold, patience); err != nil {
+	if _, err := d.server.ask(ctx, hold, childTimeout); err != nil {
 		d.broken = err
 		return Truth{}, err
 	}
-	read, err := d.reader.ask(ctx, order, delay+patience)
+	read, err := d.reader.ask(ctx, order, delay+childTimeout)
 	if err != nil {
 		d.broken = err
 		return Truth{}, err

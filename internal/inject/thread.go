@@ -4,28 +4,20 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // ignoreStops leaves the end of a child to its parent: a Ctrl-C reaches the
 // whole foreground group, and the parent wants to clean up in order.
 func ignoreStops() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-}
-
-// monotonic reads CLOCK_MONOTONIC by a system call, because time.Now tells
-// nothing comparable with the kernel's stamps.
-//
-//go:nosplit
-func monotonic() uint64 {
-	var ts unix.Timespec
-	//nolint:errcheck // this clock exists everywhere
-	syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&ts)), 0)
-	return uint64(ts.Sec)*1e9 + uint64(ts.Nsec)
 }
 
 // sleepUntil sleeps without telling the Go scheduler, which would otherwise
@@ -52,7 +44,7 @@ func sleepUntil(at uint64) {
 func sleepOnce(at uint64) (end uint64, once bool) {
 	slept, preempted := switches()
 	sleepUntil(at)
-	end = monotonic()
+	end = linux.Monotonic()
 	sleptNow, preemptedNow := switches()
 	return end, sleptNow == slept+1 && preemptedNow == preempted
 }
@@ -74,18 +66,22 @@ func switches() (slept, preempted int64) {
 //
 //go:nosplit
 func spinUntil(at uint64) {
-	for monotonic() < at {
+	for linux.Monotonic() < at {
 		for i := 0; i < 8192; i++ { //nolint:intrange // kept plain: the loop is the point
 		}
 	}
 }
 
-// lockThread binds the goroutine to its thread for good and names the thread.
+// lockThread binds the goroutine to its thread for good and names the thread,
+// and with it all that Go has started: later ones inherit the name. Without it
+// they would be called exe, after /proc/self/exe.
 func lockThread(comm string) error {
 	runtime.LockOSThread()
-	// The process is called by the name of its first thread.
-	//nolint:errcheck // cosmetic: it would be called exe
-	os.WriteFile("/proc/self/comm", []byte(comm), 0)
+	threads, _ := filepath.Glob("/proc/self/task/*/comm") // a constant pattern
+	for _, thread := range threads {
+		//nolint:errcheck // only the name of another thread
+		os.WriteFile(thread, []byte(comm), 0)
+	}
 	return nameThread(comm)
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // MaxWakeup bounds the delay of [Wakeup]: the kernel takes the CPU away from
@@ -46,7 +48,7 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	for i := range attempts {
 		cpu := cpus[i%len(cpus)]
 		truth, err := wakeOnce(ctx, pair[0], pair[1], cpu, delay)
-		if !errors.Is(err, errSpoilt) {
+		if !errors.Is(err, errDisturbed) {
 			truth.Detail = fmt.Sprintf("timer expired while %s kept CPU %d", CommHog, cpu)
 			return truth, err
 		}
@@ -54,31 +56,31 @@ func Wakeup(ctx context.Context, delay time.Duration) (Truth, error) {
 	return Truth{}, fmt.Errorf("inject a wake-up delay: all %d attempts were disturbed; is other real-time work running?", attempts)
 }
 
-var errSpoilt = errors.New("the victim slept or ran at the wrong time")
+var errDisturbed = errors.New("the victim slept or ran at the wrong time")
 
 func wakeOnce(ctx context.Context, victim, hog *child, cpu int, delay time.Duration) (Truth, error) {
 	for _, c := range []*child{victim, hog} {
-		if _, err := c.ask(ctx, message{CPU: cpu}, patience); err != nil {
+		if _, err := c.ask(ctx, message{CPU: cpu}, childTimeout); err != nil {
 			return Truth{}, err
 		}
 	}
-	at := monotonic() + uint64(50*time.Millisecond)
+	at := linux.Monotonic() + uint64(50*time.Millisecond)
 	if err := victim.tell(message{At: at}); err != nil {
 		return Truth{}, err
 	}
 	if err := hog.tell(message{From: at - uint64(leadIn), At: at + uint64(delay)}); err != nil {
 		return Truth{}, err
 	}
-	spun, err := hog.answer(ctx, delay+patience)
+	spun, err := hog.answer(ctx, delay+childTimeout)
 	if err != nil {
 		return Truth{}, err
 	}
-	woken, err := victim.answer(ctx, delay+patience)
+	woken, err := victim.answer(ctx, delay+childTimeout)
 	if err != nil {
 		return Truth{}, err
 	}
-	if woken.Spoilt || spun.Start >= at || woken.End < spun.End {
-		return Truth{}, errSpoilt
+	if woken.Disturbed || spun.Start >= at || woken.End < spun.End {
+		return Truth{}, errDisturbed
 	}
 	return Truth{
 		Track: "wakeup", PID: woken.PID, TID: woken.TID, Comm: CommVictim,
@@ -95,11 +97,11 @@ func victim(w *wire) error {
 		if order.At == 0 {
 			return message{}, prepare(order.CPU, victimPriority)
 		}
-		if monotonic()+uint64(leadIn) >= order.At {
-			return message{Spoilt: true}, nil
+		if linux.Monotonic()+uint64(leadIn) >= order.At {
+			return message{Disturbed: true}, nil
 		}
 		end, once := sleepOnce(order.At)
-		return message{PID: os.Getpid(), TID: unix.Gettid(), End: end, Spoilt: !once}, nil
+		return message{PID: os.Getpid(), TID: unix.Gettid(), End: end, Disturbed: !once}, nil
 	})
 }
 
@@ -113,9 +115,9 @@ func hog(w *wire) error {
 			return message{}, prepare(order.CPU, hogPriority)
 		}
 		sleepUntil(order.From)
-		start := monotonic()
+		start := linux.Monotonic()
 		spinUntil(order.At)
-		return message{Start: start, End: monotonic()}, nil
+		return message{Start: start, End: linux.Monotonic()}, nil
 	})
 }
 

@@ -24,12 +24,12 @@ type message struct {
 	Hold   uint64 `json:"hold,omitempty"`   // slowfs: how long
 
 	// Answers.
-	PID    int    `json:"pid,omitempty"`
-	TID    int    `json:"tid,omitempty"`
-	Start  uint64 `json:"start,omitempty"`
-	End    uint64 `json:"end,omitempty"`
-	Spoilt bool   `json:"spoilt,omitempty"` // the sleep was not exactly one
-	Device string `json:"device,omitempty"` // slowfs: loop0
+	PID       int    `json:"pid,omitempty"`
+	TID       int    `json:"tid,omitempty"`
+	Start     uint64 `json:"start,omitempty"`
+	End       uint64 `json:"end,omitempty"`
+	Disturbed bool   `json:"disturbed,omitempty"` // the thread did not sleep exactly once
+	Device    string `json:"device,omitempty"`    // slowfs: loop0
 }
 
 // wire is one end of the conversation. It is for one goroutine at a time.

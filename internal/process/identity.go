@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // tick is the unit of start times in procfs: USER_HZ is always 100.
@@ -67,7 +69,7 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		return Identity{}, fmt.Errorf("another process has its pid by now: %w", fs.ErrNotExist)
 	}
 	if ok && known.life == p.now.life {
-		known.seen = monotonic()
+		known.seen = linux.Monotonic()
 		t.identities.Store(s.PID, known)
 		return known.who, nil
 	}
@@ -122,17 +124,8 @@ func (l life) beganAfter(at uint64) bool {
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || l.start > 1<<40 {
 		return false
 	}
-	suspended := max(boot.Nano()-int64(monotonic()), 0)
+	suspended := max(boot.Nano()-int64(linux.Monotonic()), 0)
 	return int64(l.start)*int64(tick)-suspended > int64(min(at, 1<<62))
-}
-
-// monotonic returns CLOCK_MONOTONIC in nanoseconds.
-func monotonic() uint64 {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
-		return 0
-	}
-	return uint64(now.Nano())
 }
 
 func stateOf(ask fileReader) (state, error) {
@@ -198,6 +191,6 @@ func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Iden
 }
 
 func (t *Table) remember(pid int, l life, who Identity) {
-	t.identities.Store(pid, remembered{l, who, time.Now().Add(t.opts.TTL), monotonic()})
+	t.identities.Store(pid, remembered{l, who, time.Now().Add(t.opts.TTL), linux.Monotonic()})
 	t.trimIdentities()
 }

@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Who began after the task was seen is not it.
 func TestIdentityOfWhoBeganLater(t *testing.T) {
-	before := monotonic() - uint64(5*tick)
+	before := linux.Monotonic() - uint64(5*tick)
 	cmd := sleeper(t, "-u", "-")
 	pid := cmd.Process.Pid
 	table := New(&Options{TTL: time.Hour, Timeout: time.Minute})
@@ -28,7 +30,7 @@ func TestIdentityOfWhoBeganLater(t *testing.T) {
 		t.Errorf("began later: got %+v, %v", who, err)
 	}
 	for {
-		who, err := table.IdentityOf(Seen{PID: pid, At: monotonic()})
+		who, err := table.IdentityOf(Seen{PID: pid, At: linux.Monotonic()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,16 +44,16 @@ func TestIdentityOfWhoBeganLater(t *testing.T) {
 	// What is remembered of one that has ended is for what was seen of it then.
 	_ = cmd.Process.Kill()
 	_, _ = cmd.Process.Wait()
-	later := monotonic() + uint64(time.Second)
+	later := linux.Monotonic() + uint64(time.Second)
 	for name, test := range map[string]struct {
 		seen Seen
 		good bool
 	}{
-		"while it was there":                   {Seen{PID: pid, At: monotonic() - uint64(time.Minute)}, false},
+		"while it was there":                   {Seen{PID: pid, At: linux.Monotonic() - uint64(time.Minute)}, false},
 		"by its name":                          {Seen{PID: pid, At: later, Comm: "cat"}, true},
 		"later, under another name":            {Seen{PID: pid, At: later, Comm: "dog"}, false},
 		"now":                                  {Seen{PID: pid}, true},
-		"before it was seen to be there, last": {Seen{PID: pid, At: monotonic(), Comm: "cat"}, true},
+		"before it was seen to be there, last": {Seen{PID: pid, At: linux.Monotonic(), Comm: "cat"}, true},
 	} {
 		if who, err := table.IdentityOf(test.seen); (err == nil) != test.good || err == nil && who.Cmdline != "cat -u -" {
 			t.Errorf("%s: got %+v, %v", name, who, err)
@@ -171,7 +173,7 @@ func TestIdentityWithoutFirstThread(t *testing.T) {
 		t.Errorf("by its first thread: got %+v", who)
 	}
 	for range 2 {
-		who, err := table.IdentityOf(Seen{PID: pid, TID: tid, At: monotonic()})
+		who, err := table.IdentityOf(Seen{PID: pid, TID: tid, At: linux.Monotonic()})
 		if err != nil || !strings.HasSuffix(who.Cmdline, "/leaderless") || who.Cgroup != cgroup {
 			t.Errorf("got %+v, %v", who, err)
 		}
@@ -254,12 +256,12 @@ func TestReusedPIDsInside(t *testing.T) {
 					wrong++
 				}
 			}
-			if who, err := table.IdentityOf(Seen{PID: pid, At: monotonic()}); err == nil && who.Cmdline != "" {
+			if who, err := table.IdentityOf(Seen{PID: pid, At: linux.Monotonic()}); err == nil && who.Cmdline != "" {
 				if named++; !strings.HasSuffix(who.Cmdline, " "+arg) && strings.HasPrefix(who.Cmdline, "sleep") {
 					t.Errorf("%s: got %q", arg, who.Cmdline)
 				}
 			}
-			old = monotonic()
+			old = linux.Monotonic()
 			time.Sleep(2 * tick) // the next begins in another tick
 		}
 		_ = cmd.Process.Kill()

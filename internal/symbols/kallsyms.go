@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -9,10 +8,11 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // ErrHidden says that the kernel gives no symbol addresses to this process.
@@ -140,40 +140,35 @@ func parseKallsyms(r io.Reader) (*kernelSymbols, error) {
 	t := &kernelSymbols{names: []byte{0}, modules: []string{""}}
 	modules := map[string]uint16{"": 0}
 	hidden := true
-	scan := bufio.NewScanner(r)
-	scan.Buffer(make([]byte, 0, 64<<10), 64<<10)
-	for line := 1; scan.Scan(); line++ {
-		addr, kind, name, module, ok := splitKallsyms(scan.Bytes())
-		if !ok {
-			return nil, fmt.Errorf("line %d: unexpected form %.60q", line, scan.Bytes())
-		}
-		if addr == 0 {
-			continue
+	err := linux.ReadSymbols(r, func(sym *linux.Symbol) error {
+		if sym.Addr == 0 {
+			return nil
 		}
 		hidden = false
-		if t.text == 0 && len(module) == 0 && string(name) == textSymbol {
-			t.text = addr
+		if t.text == 0 && len(sym.Module) == 0 && string(sym.Name) == textSymbol {
+			t.text = sym.Addr
 		}
-		s := kernelSymbol{addr: addr}
-		if isKernelCode(kind) {
-			if len(t.names)+len(name) >= maxKernelNames {
-				return nil, fmt.Errorf("line %d: more than %d bytes of names", line, maxKernelNames)
+		s := kernelSymbol{addr: sym.Addr}
+		if isKernelCode(sym.Kind) {
+			if len(t.names)+len(sym.Name) >= maxKernelNames {
+				return fmt.Errorf("more than %d bytes of names", maxKernelNames)
 			}
-			index, known := modules[string(module)]
+			index, known := modules[string(sym.Module)]
 			if !known && len(t.modules) < 1<<16 {
 				index = uint16(len(t.modules))
-				modules[string(module)] = index
-				t.modules = append(t.modules, clean(string(module)))
+				modules[string(sym.Module)] = index
+				t.modules = append(t.modules, clean(string(sym.Module)))
 			}
 			s.name, s.module = uint32(len(t.names)), index
-			t.names = append(append(t.names, name...), 0)
+			t.names = append(append(t.names, sym.Name...), 0)
 		}
 		if len(t.symbols) == maxKernelSymbols {
-			return nil, fmt.Errorf("line %d: more than %d symbols", line, maxKernelSymbols)
+			return fmt.Errorf("more than %d symbols", maxKernelSymbols)
 		}
 		t.symbols = append(t.symbols, s)
-	}
-	if err := scan.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	if hidden {
@@ -181,20 +176,6 @@ func parseKallsyms(r io.Reader) (*kernelSymbols, error) {
 	}
 	t.compact()
 	return t, nil
-}
-
-func splitKallsyms(line []byte) (addr uint64, kind byte, name, module []byte, ok bool) {
-	hex, rest, ok := bytes.Cut(line, []byte{' '})
-	if !ok || len(rest) < 3 || rest[1] != ' ' {
-		return 0, 0, nil, nil, false
-	}
-	addr, err := strconv.ParseUint(string(hex), 16, 64)
-	if err != nil {
-		return 0, 0, nil, nil, false
-	}
-	name, module, _ = bytes.Cut(rest[2:], []byte{'\t'})
-	module = bytes.TrimSuffix(bytes.TrimPrefix(module, []byte{'['}), []byte{']'})
-	return addr, rest[0], name, module, len(name) > 0 && bytes.IndexByte(name, 0) < 0
 }
 
 func isKernelCode(kind byte) bool {

@@ -40,10 +40,10 @@ func (d details) chain(o *tracker.Outlier) {
 		label = ""
 	}
 	if len(o.Chain.Stages) > 0 {
-		d.add("", fmt.Sprintf("%*sµs  in all", width, exact(o.DelayNS)))
+		d.add("", fmt.Sprintf("%*sµs  total", width, exact(o.DelayNS)))
 	}
 	if o.Chain.Cut {
-		d.add("cut", "it had more branches or stages than are followed; the last stage holds what is missing")
+		d.add("truncated", "more branches or stages than are tracked; the last stage includes the rest")
 	}
 }
 
@@ -53,23 +53,23 @@ func exact(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 func stage(s *tracker.ChainStage) string {
 	who := Clean(s.Stage)
 	if s.Task != nil {
-		who = peer(*s.Task)
+		who = Peer(*s.Task)
 	}
 	switch s.Stage {
 	case "irq", "softirq":
 		return strings.TrimSpace(s.Stage + " " + Clean(s.What))
 	case "raise":
-		return "softirq " + Clean(s.What) + " is raised, and waits to run"
+		return "softirq " + Clean(s.What) + " is raised and waits to run"
 	case "wakeup":
-		return who + " is woken, and waits for a CPU"
+		return who + " is woken and waits for a CPU"
 	case "run":
 		return who + " runs"
 	case "user":
-		return who + " is back in user space"
+		return who + " returned to user space"
 	case "preempted":
 		return who + " is preempted"
 	case "lock":
-		return who + " waits for a lock of the kernel"
+		return who + " waits for a kernel lock"
 	}
 	return who
 }

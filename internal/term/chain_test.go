@@ -27,11 +27,11 @@ func TestChain(t *testing.T) {
 	var out bytes.Buffer
 	details{c: New(&out, nil)}.chain(&o)
 	const want = `    stages          2.345µs  irq 36 virtio1-req.0  cpu 1
-                   10.000µs  softirq BLOCK is raised, and waits to run  cpu 1
+                   10.000µs  softirq BLOCK is raised and waits to run  cpu 1
                     0.000µs  softirq BLOCK  cpu 1
-                 5000.000µs  post\x1bgres[8] is woken, and waits for a CPU  cpu 1
-                 5012.345µs  in all
-    cut          it had more branches or stages than are followed; the last stage holds what is missing
+                 5000.000µs  post\x1bgres[8] is woken and waits for a CPU  cpu 1
+                 5012.345µs  total
+    truncated    more branches or stages than are tracked; the last stage includes the rest
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

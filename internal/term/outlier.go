@@ -2,6 +2,7 @@ package term
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -28,6 +29,18 @@ func DelayStyle(delayNS, thresholdNS int64) Style {
 // PrintOutlier writes one outlier: a line that says what happened, then what is known
 // about it, indented; its stacks only if asked for.
 func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
+	printOutlier(c, Time(o.Time), o, stacks)
+}
+
+// WriteOutlier writes an outlier as PrintOutlier does, with its stacks, for a
+// file: without colours, and with its exact time in UTC.
+func WriteOutlier(w io.Writer, o *tracker.Outlier) error {
+	c := New(w, &Options{})
+	printOutlier(c, o.Time.UTC().Format(time.RFC3339Nano), o, true)
+	return c.Err()
+}
+
+func printOutlier(c *Console, when string, o *tracker.Outlier, stacks bool) {
 	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
 	if o.IRQ != nil && o.Task.TID == 0 {
 		task = fmt.Sprintf("idle cpu %d", o.CPU)
@@ -36,7 +49,7 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 		}
 	}
 	c.Printf("%s  %s  %s  %s  %s\n",
-		c.Paint(Dim, Time(o.Time)),
+		c.Paint(Dim, when),
 		padded(c, Cyan, Clean(o.Rule), 12),
 		c.Paint(DelayStyle(o.DelayNS, o.ThresholdNS), fmt.Sprintf("%7s", Duration(o.DelayNS))),
 		padded(c, Bold, task, 22),
@@ -57,14 +70,14 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	d.chain(o)
 	d.pair(o)
 	if o.Span != nil && o.Span.Begin != (tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
-		d.add("begun by", peer(o.Span.Begin))
+		d.add("started by", Peer(o.Span.Begin))
 	}
 	d.add("cpu", cpus(o))
 	if o.Snapshot != nil {
 		d.add("snapshot", Clean(*o.Snapshot))
 	}
 	if o.Partial {
-		d.add("partial", "its names were not known in time")
+		d.add("partial", "symbols and process details are still being looked up")
 	}
 	if o.Suppressed > 0 {
 		d.add("suppressed", Count(o.Suppressed)+plural(o.Suppressed, " snapshot")+" of this rule since its last one")
@@ -116,11 +129,11 @@ func ending(o *tracker.Outlier) string {
 	switch o.Cause {
 	case tracker.CauseTimeout:
 		if o.State == "running" || o.State == "runnable" {
-			return ", not done yet: " + o.State
+			return ", still pending: " + o.State
 		}
-		return ", not done yet"
+		return ", still pending"
 	case tracker.CauseAfterTimeout:
-		return ", done at last"
+		return ", completed after its timeout"
 	default:
 		return ""
 	}
@@ -194,10 +207,10 @@ func (d details) wait(o *tracker.Outlier) {
 		d.add("woken by", Waker(o.Waker))
 	}
 	if o.OnCPU != nil {
-		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", Peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Track == "offcpu" && o.RunnableNS > 0 {
-		d.add("of that", Duration(o.RunnableNS)+" runnable, waiting for a CPU")
+		d.add("runnable", Duration(o.RunnableNS)+" of that, waiting for a CPU")
 	}
 }
 
@@ -205,11 +218,11 @@ func (d details) wait(o *tracker.Outlier) {
 func Waker(w *tracker.Waker) string {
 	switch {
 	case w.Context == "":
-		return peer(w.Peer)
+		return Peer(w.Peer)
 	case w.TID == 0:
 		return Clean(w.Context) + " on an idle CPU"
 	default:
-		return Clean(w.Context) + " while " + peer(w.Peer) + " ran"
+		return Clean(w.Context) + " while " + Peer(w.Peer) + " ran"
 	}
 }
 
@@ -253,7 +266,8 @@ func (d details) stack(label string, frames []tracker.Frame, sources []tracker.S
 	}
 }
 
-func peer(p tracker.Peer) string {
+// Peer names a task.
+func Peer(p tracker.Peer) string {
 	if p.TID == 0 {
 		return "idle"
 	}

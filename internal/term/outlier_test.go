@@ -52,7 +52,7 @@ func TestPrintOutlier(t *testing.T) {
     threshold    1s (1.2 times that)
     process      kernel thread
     woken by     ksoft[3]
-    of that      12.0µs runnable, waiting for a CPU
+    runnable     12.0µs of that, waiting for a CPU
     syscall      pread64 (17)
     cpu          0
 `},
@@ -97,7 +97,7 @@ func TestPrintOutlier(t *testing.T) {
 			Time: at, Rule: "softirq", Track: "softirq", Cause: tracker.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000,
 			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
-2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx waits to run, not done yet
+2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx waits to run, still pending
     threshold    timeout 20ms (1.5 times that)
     cpu          1
 `},

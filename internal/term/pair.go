@@ -16,7 +16,7 @@ func (d *details) pair(o *tracker.Outlier) {
 		return
 	}
 	if e := o.EntryTask; e != nil {
-		d.add("entry", fmt.Sprintf("%s[%d]", Clean(e.Comm), e.TID))
+		d.add("entry", Peer(*e))
 	}
 	var key, labels []string
 	for _, name := range slices.Sorted(maps.Keys(o.Key)) {

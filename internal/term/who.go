@@ -10,7 +10,7 @@ import (
 // Who names a culprit: comm[tid], irq 24, softirq NET_RX, loop0.
 func Who(w *explain.Who) string {
 	if w == nil {
-		return "nobody known"
+		return "unknown"
 	}
 	name := Clean(w.Name)
 	switch w.Kind {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -55,7 +56,7 @@ func (m *Mmap) Freeze() (uint64, error) {
 		return 0, err
 	}
 	m.freezes, m.frozenAt = n, time.Now()
-	return monotonic(), nil
+	return linux.Monotonic(), nil
 }
 
 // Drain implements snapshot.Recorder.
@@ -169,10 +170,4 @@ func (m *Mmap) Close() error {
 	raw := m.raw
 	m.raw, m.slots = nil, nil
 	return unix.Munmap(raw)
-}
-
-func monotonic() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
-	return uint64(ts.Nano())
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // builder makes records as the kernel side would.
@@ -111,11 +112,11 @@ func (b *builder) oneOfEach() {
 	step()
 	put64(b.add(HrtimerExit, 0), abi.OffHrtimerHrtimer, 0xffff888012345678)
 	step()
-	b.block(BlockInsert, reqOpWrite|reqSync|reqFUA, 0)
+	b.block(BlockInsert, linux.OpWrite|linux.ReqSync|linux.ReqFUA, 0)
 	step()
-	b.block(BlockIssue, reqOpRead|reqRahead|reqMeta, 0)
+	b.block(BlockIssue, linux.OpRead|linux.ReqReadAhead|linux.ReqMeta, 0)
 	step()
-	b.block(BlockComplete, reqOpFlush|reqPreflush, 10)
+	b.block(BlockComplete, linux.OpFlush|linux.ReqPreflush, 10)
 	step()
 	for _, t := range []Type{WorkStart, WorkEnd} {
 		r = b.add(t, 50)
@@ -229,7 +230,7 @@ func (b *builder) busy(n int) {
 		case 3, 4, 5, 6:
 			b.switchTo(tid, "hackbench", b.rng.IntN(3), tid+1, "hackbench")
 		case 7:
-			b.block(BlockIssue, reqOpWrite, 0)
+			b.block(BlockIssue, linux.OpWrite, 0)
 		default:
 			b.syscall(SyscallEntry+Type(b.rng.IntN(2)), b.rng.IntN(3), 42)
 		}

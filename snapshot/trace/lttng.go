@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // maxRTPrio is MAX_RT_PRIO of the kernel. lttng-modules writes every prio
@@ -55,21 +56,8 @@ func (s *Switch) Reported() uint32 {
 	return uint32(lttngState(raw))
 }
 
-// Operations and flags of a block request (include/linux/blk_types.h of 6.1
-// and later), and the bits of lttng-modules' rwbs field.
+// Bits of lttng-modules' rwbs field.
 const (
-	reqOpMask        = 0xff
-	reqOpRead        = 0
-	reqOpWrite       = 1
-	reqOpFlush       = 2
-	reqOpDiscard     = 3
-	reqOpSecureErase = 5
-	reqSync          = 1 << 11
-	reqMeta          = 1 << 12
-	reqFUA           = 1 << 17
-	reqPreflush      = 1 << 18
-	reqRahead        = 1 << 19
-
 	rwbsWrite    = 1 << 0
 	rwbsDiscard  = 1 << 1
 	rwbsRead     = 1 << 2
@@ -84,21 +72,21 @@ const (
 
 func lttngRWBS(flags uint32) uint32 {
 	var v uint32
-	switch flags & reqOpMask {
-	case reqOpRead:
+	switch flags & linux.OpMask {
+	case linux.OpRead:
 		v = rwbsRead
-	case reqOpWrite:
+	case linux.OpWrite:
 		v = rwbsWrite
-	case reqOpFlush:
+	case linux.OpFlush:
 		v = rwbsFlush
-	case reqOpDiscard:
+	case linux.OpDiscard:
 		v = rwbsDiscard
-	case reqOpSecureErase:
+	case linux.OpSecureErase:
 		v = rwbsDiscard | rwbsSecure
 	}
 	for _, m := range [...]struct{ req, rwbs uint32 }{
-		{reqRahead, rwbsRahead}, {reqSync, rwbsSync}, {reqMeta, rwbsMeta},
-		{reqPreflush, rwbsPreflush}, {reqFUA, rwbsFUA},
+		{linux.ReqReadAhead, rwbsRahead}, {linux.ReqSync, rwbsSync}, {linux.ReqMeta, rwbsMeta},
+		{linux.ReqPreflush, rwbsPreflush}, {linux.ReqFUA, rwbsFUA},
 	} {
 		if flags&m.req != 0 {
 			v |= m.rwbs

@@ -16,6 +16,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/child"
 )
 
@@ -128,7 +130,7 @@ func serveSlowDisk() (err error) {
 	if err := server.WaitMount(); err != nil {
 		return err
 	}
-	device, err := attachLoop(filepath.Join(fuseDir, diskFile))
+	device, err := inject.AttachLoop(filepath.Join(fuseDir, diskFile), os.O_RDWR)
 	if err != nil {
 		return err
 	}
@@ -163,40 +165,6 @@ func serveSlowDisk() (err error) {
 	return nil
 }
 
-// attachLoop puts a loop device over a file; its last user's close takes it apart.
-func attachLoop(path string) (*os.File, error) {
-	backing, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer backing.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("loop devices: %w", err)
-	}
-	defer control.Close()
-	for range 16 { // others may take the free one first
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			return nil, err
-		}
-		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
-		if err != nil {
-			return nil, err
-		}
-		config := unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
-		if err == nil {
-			return dev, nil
-		}
-		dev.Close()
-		if !errors.Is(err, unix.EBUSY) {
-			return nil, err
-		}
-	}
-	return nil, errors.New("every free loop device was taken by others")
-}
-
 // slowFS is a file system of one file, which is in memory.
 type slowFS struct {
 	fuse.RawFileSystem
@@ -217,11 +185,10 @@ func (fs *slowFS) delays(read, write, sync int64) {
 
 // wait returns when a request that came now may be answered.
 func wait(delay int64) {
-	var now unix.Timespec
-	if delay <= 0 || unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+	if delay <= 0 {
 		return
 	}
-	until := unix.NsecToTimespec(now.Nano() + delay)
+	until := unix.NsecToTimespec(int64(linux.Monotonic()) + delay)
 	for errors.Is(unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil), unix.EINTR) { // to its end
 	}
 }

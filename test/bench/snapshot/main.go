@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // delay is how long the task that is too slow sleeps; the rule's threshold is half of it.
@@ -143,7 +145,7 @@ func measure(ctx context.Context, o *options, t tool) (r row, err error) {
 			return r, ctx.Err()
 		}
 		sleep(delay)
-		from, until, bytes, err := t.saved(now())
+		from, until, bytes, err := t.saved(linux.Monotonic())
 		if err != nil {
 			return r, err
 		}
@@ -160,10 +162,4 @@ func sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(d.Nanoseconds())
 	for errors.Is(unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, &ts), unix.EINTR) {
 	}
-}
-
-func now() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
-	return uint64(ts.Nano())
 }

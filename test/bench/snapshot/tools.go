@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -69,7 +70,7 @@ func (c *child) read() {
 		if _, err := readFull(in, head[:]); err != nil {
 			return
 		}
-		at := now()
+		at := linux.Monotonic()
 		name := make([]byte, uint32(head[12])|uint32(head[13])<<8)
 		if _, err := readFull(in, name); err != nil {
 			return

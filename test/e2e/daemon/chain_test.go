@@ -34,7 +34,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("stages of %d ns, delay %d", sum, o.DelayNS)
 		}
 	}
-	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken, and waits for a CPU") || !strings.Contains(out, "in all") {
+	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken and waits for a CPU") || !strings.Contains(out, "in all") {
 		t.Errorf("no stages in\n%s", out)
 	}
 	causes := map[string]bool{}
@@ -50,7 +50,7 @@ func TestChain(t *testing.T) {
 	if len(list) == 0 {
 		t.Fatal("no snapshot")
 	}
-	if text := readText(t, list[0].Dir, "explain.txt"); !strings.Contains(text, "after the origin") || !strings.Contains(text, "wakeup of inj-chain-2") {
+	if text := readText(t, list[0].Dir, "explain.txt"); !strings.Contains(text, "    stages ") || !strings.Contains(text, "inj-chain-2[") {
 		t.Errorf("no stages in\n%s", text)
 	}
 }

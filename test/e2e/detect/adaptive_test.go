@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -89,7 +90,7 @@ func TestAdaptive(t *testing.T) {
 			s, _ := controller.State("follows", "")
 			followed = append(followed, s.Threshold)
 			if awake == 0 && s.Threshold > 0 {
-				awake = clock(t)
+				awake = linux.Monotonic()
 			}
 			if len(followed)%4 == 0 { // rules come and go
 				swaps++

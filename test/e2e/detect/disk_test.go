@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	program "github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -109,39 +110,15 @@ func extent(f *os.File, size int) (uint64, error) {
 // goes at the end of the test.
 func loopOver(t *testing.T, path string, flags int) string {
 	t.Helper()
-	backing, err := os.OpenFile(path, flags, 0)
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	dev, err := program.AttachLoop(path, flags)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer backing.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("needs loop devices: %v", err)
-	}
-	defer control.Close()
-	for range 16 { // others may take the free one first
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := fmt.Sprintf("loop%d", n)
-		dev, err := os.OpenFile("/dev/"+name, flags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config := unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
-		if err == nil {
-			t.Cleanup(func() { dev.Close() }) // the last user's close takes the device apart
-			return name
-		}
-		dev.Close()
-		if !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-	}
-	t.Fatal("every free loop device was taken by others")
-	return ""
+	t.Cleanup(func() { dev.Close() })
+	return filepath.Base(dev.Name())
 }
 
 // aligned is a buffer for direct requests.

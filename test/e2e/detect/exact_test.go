@@ -193,19 +193,19 @@ func TestSyscall(t *testing.T) {
 
 // The stack must be that of the task that slept, not of the one that made room
 // for it at that moment: it sleeps in a function of another name.
-func TestNeighbour(t *testing.T) {
+func TestWakerOnSameCPU(t *testing.T) {
 	c := watch(t, []rules.Rule{{
 		Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, Stacks: allStacks,
 		When: rules.Match{Comm: []string{"inj-victim"}},
 	}}, nil)
-	events := inject.Run(t, "neighbour", "200", micros(over))
+	events := inject.Run(t, "samecpu", "200", micros(over))
 	found := c.balance(t, threshold, events, c.settle(), "offcpu").check(190, 0)
 	userStack(t, found, 0.9)
 	for _, p := range found {
 		o := p.reports[0]
 		for _, f := range o.Stacks.User {
-			if strings.Contains(f, "inject_neighbour_other") {
-				t.Errorf("the neighbour's stack: %q", o.Stacks.User)
+			if strings.Contains(f, "inject_samecpu_waker") {
+				t.Errorf("the waker's stack: %q", o.Stacks.User)
 			}
 		}
 		kernelStack(t, c, o, "pipe")

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -51,15 +52,6 @@ func within(t *testing.T, o *tracker.Outlier, begin, end int64) {
 	}
 }
 
-func monotonic(t *testing.T) int64 {
-	t.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		t.Fatal(err)
-	}
-	return ts.Nano()
-}
-
 // A packet that waits for its reader, among packets that do not.
 func TestShippedNetReceive(t *testing.T) {
 	c := watch(t, shippedPair(t, "net-receive", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
@@ -92,11 +84,11 @@ func TestShippedNetReceive(t *testing.T) {
 		send(100)
 		receive()
 	}
-	begin := monotonic(t)
+	begin := int64(linux.Monotonic())
 	send(777)
 	time.Sleep(40 * time.Millisecond)
 	receive()
-	end := monotonic(t)
+	end := int64(linux.Monotonic())
 	got := c.settle()
 	if len(got) != 1 {
 		t.Fatalf("%d outliers, want one", len(got))
@@ -149,9 +141,9 @@ func TestShippedTCPConnect(t *testing.T) {
 			}
 		}
 	})
-	begin := monotonic(t)
+	begin := int64(linux.Monotonic())
 	took := connect()
-	end := monotonic(t)
+	end := int64(linux.Monotonic())
 	var mine []*tracker.Outlier
 	for _, o := range c.settle() {
 		if o.Labels["port"] == int64(port) || o.Labels["port"] == uint64(port) {
@@ -192,7 +184,7 @@ func TestShippedFirstByte(t *testing.T) {
 			defer client.Close()
 			client.Read(make([]byte, 1)) // until it answers or closes
 		}()
-		began = monotonic(t)
+		began = int64(linux.Monotonic())
 		conn, err := server.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +194,7 @@ func TestShippedFirstByte(t *testing.T) {
 			if _, err := conn.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			ended = monotonic(t)
+			ended = int64(linux.Monotonic())
 		}
 		conn.Close()
 		wait.Wait()
@@ -251,11 +243,11 @@ func TestShippedExt4Sync(t *testing.T) {
 		if _, err := f.WriteAt(make([]byte, 1<<20), 0); err != nil {
 			t.Fatal(err)
 		}
-		begin := monotonic(t)
+		begin := int64(linux.Monotonic())
 		if err := f.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		syncs = append(syncs, span{begin, monotonic(t)})
+		syncs = append(syncs, span{begin, int64(linux.Monotonic())})
 	}
 	got := c.settle()
 	if len(got) != len(syncs) {

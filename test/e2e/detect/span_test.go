@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -186,7 +187,7 @@ func TestSpanGo(t *testing.T) {
 			defer runtime.UnlockOSThread()
 			for i := range 10 {
 				key := fmt.Sprintf("%s-%d-%d", prefix, n, i)
-				e := inject.Event{Func: key, PID: os.Getpid(), TID: unix.Gettid(), Start: spanClock(t)}
+				e := inject.Event{Func: key, PID: os.Getpid(), TID: unix.Gettid(), Start: linux.Monotonic()}
 				if err := span.Begin(key); err != nil {
 					t.Error(err)
 				}
@@ -194,7 +195,7 @@ func TestSpanGo(t *testing.T) {
 				if err := span.End(key); err != nil {
 					t.Error(err)
 				}
-				e.End = spanClock(t)
+				e.End = linux.Monotonic()
 				mu.Lock()
 				all = append(all, e)
 				mu.Unlock()
@@ -208,14 +209,6 @@ func TestSpanGo(t *testing.T) {
 			t.Errorf("key %q is accepted", bad)
 		}
 	}
-}
-
-func spanClock(t *testing.T) uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		t.Error(err)
-	}
-	return uint64(ts.Nano())
 }
 
 // Scripts, by the functions that are shipped.
@@ -335,7 +328,7 @@ func TestSpanMisuse(t *testing.T) {
 	for range 3 {
 		_ = span.Begin(key) // the key is good
 	}
-	last := spanClock(t)
+	last := linux.Monotonic()
 	_ = span.End(key)
 	reports := c.settle()
 	if len(reports) != 1 || reports[0].Span.Key != key || reports[0].StartMono > last {

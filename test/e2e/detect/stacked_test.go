@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	program "github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -54,11 +55,11 @@ func TestStackedDisks(t *testing.T) {
 		}()
 		time.Sleep(2 * threshold) // it is under way by now; if not, this try is not slow
 		at := sector + try*4096
-		start := clock(t)
+		start := linux.Monotonic()
 		if n, err := unix.Pread(fd, buf, int64(at)*512); err != nil || n != len(buf) {
 			t.Fatalf("read %d bytes: %v", n, err)
 		}
-		took := time.Duration(clock(t) - start)
+		took := time.Duration(linux.Monotonic() - start)
 		truth := <-truths
 		if took < 2*threshold {
 			continue // the kernel did not make it wait
@@ -105,15 +106,6 @@ func TestStackedDisks(t *testing.T) {
 		t.Errorf("reported %v: a rule on both disks is told of other requests", reported)
 	}
 	c.noRequestsLeft()
-}
-
-func clock(t *testing.T) uint64 {
-	t.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		t.Fatal(err)
-	}
-	return uint64(ts.Nano())
 }
 
 // A read past the end of what is behind a loop device comes back in parts: the

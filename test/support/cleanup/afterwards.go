@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // role makes a test program the child, by its name of itself.
@@ -48,22 +50,15 @@ func RestoreClock(t testing.TB) {
 
 // wallLessMono is CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds.
 func wallLessMono() int64 {
-	var before, wall, after unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) // these clocks are always there
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &wall)
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)
-	return wall.Nano() - (before.Nano()+after.Nano())/2
+	before, wall, after := linux.Monotonic(), time.Now().UnixNano(), linux.Monotonic()
+	return wall - int64(before+after)/2
 }
 
 // StepClock moves the wall clock by so many nanoseconds.
 func StepClock(by int64) error { return setWallLessMono(wallLessMono() + by) }
 
 func setWallLessMono(offset int64) error {
-	var mono unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
-		return err
-	}
-	wall := unix.NsecToTimespec(mono.Nano() + offset)
+	wall := unix.NsecToTimespec(int64(linux.Monotonic()) + offset)
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &wall)
 }
 

@@ -167,7 +167,7 @@ func compile(compiler, path string, from fs.FS, shared []string) error {
 //	syscall   read|poll|futex|sleep|all N_OVER over_us N_UNDER under_us threads
 //	edge      rounds hold_us
 //	block     PATH read|write block_bytes requests threads
-//	neighbour N_OVER over_us
+//	samecpu   N_OVER over_us
 //	preempt   N_OVER over_us N_UNDER under_us, for each CPU
 //	newtask   N_OVER over_us
 //	chain     pipe|herd|udp THREADS rounds hold_us

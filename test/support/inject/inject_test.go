@@ -105,8 +105,8 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-func TestNeighbour(t *testing.T) {
-	events := Run(t, "neighbour", "10", "5000")
+func TestWakerOnSameCPU(t *testing.T) {
+	events := Run(t, "samecpu", "10", "5000")
 	if kinds := count(t, events, "offcpu"); kinds[Over]+kinds[Spoilt] != 10 {
 		t.Errorf("got %v, want 10 events", kinds)
 	}
@@ -129,7 +129,7 @@ func TestBadArguments(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"nonsense"}, {"wakeup"}, {"wakeup", "1", "x", "1", "1", "1"},
 		{"offcpu", "poll", "1", "1", "1", "1", "1"}, {"edge", "0", "1"},
-		{"block", "/nonexistent", "read", "4096", "1", "1"}, {"neighbour", "1", "-5"},
+		{"block", "/nonexistent", "read", "4096", "1", "1"}, {"samecpu", "1", "-5"},
 		{"preempt", "1", "1"}, {"newtask", "0", "1"},
 	} {
 		out, err := exec.Command(path, args...).CombinedOutput()

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Verb makes a program that hands its arguments to Main be the generator.
@@ -104,9 +106,9 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 		if t.Last%sampled != 0 {
 			_, _, _ = unix.RawSyscall(unix.SYS_LSEEK, nowhere, uintptr(t.Last), 0)
 		} else {
-			s := Sample{Number: t.Last, Before: now()}
+			s := Sample{Number: t.Last, Before: linux.Monotonic()}
 			_, _, _ = unix.RawSyscall(unix.SYS_LSEEK, nowhere, uintptr(t.Last), 0)
-			s.After = now()
+			s.After = linux.Monotonic()
 			if len(ring) < samples {
 				ring = append(ring, s)
 			} else {
@@ -115,18 +117,12 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 			next++
 		}
 		if rest > 0 {
-			for until := now() + uint64(rest); now() < until; {
+			for until := linux.Monotonic() + uint64(rest); linux.Monotonic() < until; {
 			}
 		}
 	}
 	t.Samples = ring
 	return nil
-}
-
-func now() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
-	return uint64(ts.Nano())
 }
 
 // Generator is the generator at work, in a process of its own.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 	"github.com/tailcam/tailcam/tracker"
@@ -235,7 +236,7 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 			t.Error(err)
 			return
 		}
-		for start = uint64(monotonic(t)); end < start+uint64(d); end = uint64(monotonic(t)) {
+		for start = linux.Monotonic(); end < start+uint64(d); end = linux.Monotonic() {
 		}
 	}()
 	<-done

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -40,7 +41,7 @@ func TestTimeoutCPUOffline(t *testing.T) {
 		if err := kernel.KeepTicking(); err != nil {
 			t.Fatal(err)
 		}
-		begin := uint64(monotonic(t))
+		begin := linux.Monotonic()
 		sleep(t, asked)
 		for {
 			o := await(t, outliers, "offcpu", tid)

@@ -1,12 +1,10 @@
 package guest
 
 import (
-	"bufio"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -22,21 +20,21 @@ func TestModuleSymbols(t *testing.T) {
 	wanted := map[string]string{"schedule": "", "null_queue_rq": " [null_blk]", "lo_release": " [loop]"}
 	r := symbols.New(nil)
 	found := 0
-	for scan := bufio.NewScanner(f); scan.Scan(); {
-		fields := strings.Fields(scan.Text())
-		module, ok := wanted[fields[2]]
+	err = linux.ReadSymbols(f, func(sym *linux.Symbol) error {
+		name := string(sym.Name)
+		module, ok := wanted[name]
 		if !ok {
-			continue
+			return nil
 		}
 		found++
-		addr, err := strconv.ParseUint(fields[0], 16, 64)
-		if err != nil || addr == 0 {
-			t.Fatalf("bad line %q", scan.Text())
-		}
-		s, err := r.Kernel([]uint64{addr + 3})
-		if want := fields[2] + "+0x3" + module; err != nil || s.Frames[0] != want {
+		s, err := r.Kernel([]uint64{sym.Addr + 3})
+		if want := name + "+0x3" + module; err != nil || s.Frames[0] != want {
 			t.Errorf("got %q, %v; want %s", s.Frames, err, want)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if found != len(wanted) {
 		t.Errorf("%d of %d functions are in kallsyms", found, len(wanted))

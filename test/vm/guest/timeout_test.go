@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -36,7 +37,7 @@ func TestTimeouts(t *testing.T) {
 	tid := unix.Gettid()
 	for _, rule := range []string{"offcpu", "syscall"} {
 		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
-			begin := uint64(monotonic(t))
+			begin := linux.Monotonic()
 			took := sleep(t, asked)
 			for i := range 3 {
 				o := await(t, outliers, rule, tid)
@@ -64,15 +65,6 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-func monotonic(t *testing.T) int64 {
-	t.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		t.Fatal(err)
-	}
-	return ts.Nano()
-}
-
 // TestTimeoutClockJump sets the wall clock an hour ahead and back while work is
 // pending: ages are of the clock that never jumps.
 func TestTimeoutClockJump(t *testing.T) {
@@ -85,7 +77,7 @@ func TestTimeoutClockJump(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()
 	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
-		begin := uint64(monotonic(t))
+		begin := linux.Monotonic()
 		time.AfterFunc(timeout/4, func() {
 			now := unix.NsecToTimeval(time.Now().Add(jump).UnixNano())
 			if err := unix.Settimeofday(&now); err != nil {

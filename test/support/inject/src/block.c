@@ -40,7 +40,6 @@ noinline long inject_block_write(int fd, const void *buf, long size, uint64_t of
 static void *worker_main(void *arg)
 {
 	struct worker *self = arg;
-	pid_t tid = gettid();
 	/* O_DIRECT wants whole, aligned blocks. */
 	void *buf = aligned_alloc(4096, ((size_t)self->size + 4095) / 4096 * 4096);
 
@@ -58,18 +57,9 @@ static void *worker_main(void *arg)
 
 		errno = ret < 0 ? (int)-ret : EIO;
 		need(ret == self->size, "direct request");
-		const struct event e = {
-			.track = "block",
-			.kind = "request",
-			.func = self->write ? "inject_block_write" : "inject_block_read",
-			.comm = COMM,
-			.tid = tid,
-			.cpu = -1,
-			.start_ns = start,
-			.end_ns = end,
-			.offset = (int64_t)offset,
-		};
-		events_add(&self->events, e);
+		events_add(&self->events, "block", "request", self->write ? "inject_block_write" : "inject_block_read",
+			   start, end)
+			->offset = (int64_t)offset;
 	}
 	name_thread("inj-idle");
 	free(buf);

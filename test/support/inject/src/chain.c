@@ -26,23 +26,6 @@ static int links, rounds;
 static uint64_t hold_ns;
 static int pipes[MAX_LINKS][2]; /* [i]: from thread i - 1 to thread i */
 static struct events events;
-static char last_comm[16];
-
-static void note(const char *func, const char *comm, uint64_t start, uint64_t end)
-{
-	const struct event e = {
-		.track = "chain",
-		.kind = "over",
-		.func = func,
-		.comm = comm,
-		.tid = gettid(),
-		.cpu = -1,
-		.start_ns = start,
-		.end_ns = end,
-		.offset = -1,
-	};
-	events_add(&events, e);
-}
 
 /* -------------------------------------------------------------------- pipe */
 
@@ -68,7 +51,7 @@ static void *link_main(void *arg)
 		if (i + 1 < links)
 			need(write(pipes[i + 1][1], &due, sizeof(due)) == sizeof(due), "wake the next one");
 		else
-			note("inject_chain_read", last_comm, due, end);
+			events_add(&events, "chain", "over", "inject_chain_read", due, end);
 	}
 	name_thread("inj-idle");
 	if (i + 1 < links)
@@ -81,7 +64,6 @@ static int run_pipe(void)
 	pthread_t threads[MAX_LINKS];
 
 	events_init(&events, (size_t)rounds);
-	snprintf(last_comm, sizeof(last_comm), "inj-chain-%u", (unsigned)(links - 1) % 100);
 	for (int i = 1; i < links; i++) {
 		need(pipe2(pipes[i], O_CLOEXEC) == 0, "make a pipe");
 		need(pthread_create(&threads[i], NULL, link_main, (void *)(long)i) == 0, "make a thread");
@@ -139,7 +121,8 @@ static int run_herd(int count)
 		sleep_until(due);
 		__atomic_add_fetch(&word, 1, __ATOMIC_ACQ_REL);
 		long woken = syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-		note("run_herd", "inj-herder", due, due + (uint64_t)woken); /* the length is how many */
+		events_add(&events, "chain", "over", "run_herd", due,
+			   due + (uint64_t)woken); /* the length is how many */
 	}
 	sleep_until(now() + 10 * GAP_NS);
 	__atomic_store_n(&end, 1, __ATOMIC_RELEASE);
@@ -167,7 +150,7 @@ static void *udp_main(void *unused)
 	fifo_thread(1);
 	name_thread("inj-chain-udp");
 	while (inject_chain_receive(&sent) == sizeof(sent) && sent)
-		note("inject_chain_receive", "inj-chain-udp", sent, now());
+		events_add(&events, "chain", "over", "inject_chain_receive", sent, now());
 	name_thread("inj-idle");
 	return unused;
 }

@@ -36,11 +36,27 @@ void events_init(struct events *events, size_t room)
 	memset(events->at, 0, room * sizeof(*events->at));
 }
 
-void events_add(struct events *events, struct event event)
+/* Of the calling thread; -1: not pinned. */
+static __thread int pinned_to = -1;
+
+struct event *events_add(struct events *events, const char *track, const char *kind, const char *func, uint64_t start,
+			 uint64_t end)
 {
 	if (events->count == events->room)
 		die("more events than there is room for");
-	events->at[events->count++] = event;
+	struct event *e = &events->at[events->count++];
+
+	*e = (struct event){.track = track,
+			    .kind = kind,
+			    .func = func,
+			    .pid = getpid(),
+			    .tid = gettid(),
+			    .cpu = pinned_to,
+			    .start_ns = start,
+			    .end_ns = end,
+			    .offset = -1};
+	prctl(PR_GET_NAME, e->comm);
+	return e;
 }
 
 void events_print(const struct events *events)
@@ -51,8 +67,8 @@ void events_print(const struct events *events)
 		printf("{\"track\":\"%s\",\"kind\":\"%s\",\"func\":\"%s\",\"comm\":\"%s\","
 		       "\"pid\":%d,\"tid\":%d,\"cpu\":%d,\"start_ns\":%llu,\"end_ns\":%llu,"
 		       "\"offset\":%lld}\n",
-		       e->track, e->kind, e->func, e->comm, e->pid ? e->pid : getpid(), e->tid, e->cpu,
-		       (unsigned long long)e->start_ns, (unsigned long long)e->end_ns, (long long)e->offset);
+		       e->track, e->kind, e->func, e->comm, e->pid, e->tid, e->cpu, (unsigned long long)e->start_ns,
+		       (unsigned long long)e->end_ns, (long long)e->offset);
 	}
 	fflush(stdout);
 }
@@ -91,6 +107,7 @@ void pin_thread(int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	need(sched_setaffinity(0, sizeof(set), &set) == 0, "pin a thread");
+	pinned_to = cpu;
 }
 
 int fifo_thread(int priority)

@@ -19,8 +19,8 @@ struct event {
 	const char *track;
 	const char *kind; /* over, under, spoilt, request, edge, dead */
 	const char *func; /* the function whose name must be on the user stack */
-	const char *comm;
-	pid_t pid; /* 0: of this process */
+	char comm[16];
+	pid_t pid;
 	pid_t tid;
 	int cpu; /* -1: not pinned */
 	uint64_t start_ns;
@@ -35,7 +35,9 @@ struct events {
 };
 
 void events_init(struct events *events, size_t room);
-void events_add(struct events *events, struct event event);
+/* Appends what the calling thread did, under its present name and on the CPU that it is pinned to. */
+struct event *events_add(struct events *events, const char *track, const char *kind, const char *func, uint64_t start,
+			 uint64_t end);
 void events_print(const struct events *events);
 
 /* Prints to standard error and ends the program with status 1. */
@@ -105,7 +107,7 @@ int cmd_offcpu(int argc, char **argv);
 int cmd_syscall(int argc, char **argv);
 int cmd_edge(int argc, char **argv);
 int cmd_block(int argc, char **argv);
-int cmd_neighbour(int argc, char **argv);
+int cmd_samecpu(int argc, char **argv);
 int cmd_preempt(int argc, char **argv);
 int cmd_newtask(int argc, char **argv);
 int cmd_chain(int argc, char **argv);

@@ -19,7 +19,7 @@ static const struct {
 	{"syscall", cmd_syscall, "read|poll|futex|sleep|all N_OVER over_us N_UNDER under_us threads"},
 	{"edge", cmd_edge, "rounds hold_us"},
 	{"block", cmd_block, "PATH read|write block_bytes requests threads"},
-	{"neighbour", cmd_neighbour, "N_OVER over_us"},
+	{"samecpu", cmd_samecpu, "N_OVER over_us"},
 	{"preempt", cmd_preempt, "N_OVER over_us N_UNDER under_us"},
 	{"newtask", cmd_newtask, "N_OVER over_us"},
 	{"chain", cmd_chain, "pipe|herd|udp THREADS rounds hold_us"},

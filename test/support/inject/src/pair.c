@@ -68,17 +68,7 @@ static int steps(int argc, char **argv)
 			inject_pair_cancel(n);
 		else
 			inject_pair_sleep(start + n * 1000000);
-		events_add(&events, (struct event){
-					    .track = "pair",
-					    .kind = argv[i],
-					    .func = "inject_pair_sleep",
-					    .comm = "inj-pair",
-					    .tid = gettid(),
-					    .cpu = -1,
-					    .start_ns = start,
-					    .end_ns = now(),
-					    .offset = (int64_t)pair_semaphore,
-				    });
+		events_add(&events, "pair", argv[i], "inject_pair_sleep", start, now())->offset = pair_semaphore;
 	}
 	events_print(&events);
 	return 0;

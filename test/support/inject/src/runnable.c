@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +47,6 @@ noinline uint64_t inject_preempt_victim(uint64_t gap, uint32_t *stop, uint64_t *
 static void *victim_main(void *arg)
 {
 	struct pair *self = arg;
-	pid_t tid = gettid();
 	uint32_t seen = 0;
 
 	pin_thread(self->cpu);
@@ -68,18 +68,7 @@ static void *victim_main(void *arg)
 		if (round != seen + 1 || is.preempted != was.preempted + 1 || is.slept != was.slept)
 			kind = "spoilt";
 		seen = round;
-		const struct event e = {
-			.track = "wakeup",
-			.kind = kind,
-			.func = "inject_preempt_victim",
-			.comm = "inj-preempt",
-			.tid = tid,
-			.cpu = self->cpu,
-			.start_ns = start,
-			.end_ns = end,
-			.offset = -1,
-		};
-		events_add(&self->events, e);
+		events_add(&self->events, "wakeup", kind, "inject_preempt_victim", start, end);
 		/* The CPU belongs to others, too, or the kernel takes it from real-time threads. */
 		name_thread("inj-idle");
 		sleep_until(end + self->under_ns / 4);
@@ -185,19 +174,10 @@ int cmd_newtask(int argc, char **argv)
 		need(child > 0, "fork");
 		name_thread("inj-parent");
 		need(waitpid(child, NULL, 0) == child, "wait for a child");
-		const struct event e = {
-			.track = "wakeup",
-			.kind = kind_of(true, *end - start, delay),
-			.func = "inject_newtask_parent",
-			.comm = "inj-new",
-			.pid = child,
-			.tid = child,
-			.cpu = cpu,
-			.start_ns = start,
-			.end_ns = *end,
-			.offset = -1,
-		};
-		events_add(&events, e);
+		struct event *e = events_add(&events, "wakeup", kind_of(true, *end - start, delay),
+					     "inject_newtask_parent", start, *end);
+		strcpy(e->comm, "inj-new");
+		e->pid = e->tid = child;
 		sleep_until(now() + delay / 4);
 	}
 	events_print(&events);

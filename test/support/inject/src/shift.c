@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,18 +58,7 @@ static void *shifter_main(void *arg)
 		s->calls++;
 		if (!outlier)
 			continue;
-		const struct event e = {
-			.track = "syscall",
-			.kind = "over",
-			.func = "inject_shift",
-			.comm = COMM,
-			.tid = gettid(),
-			.cpu = -1,
-			.start_ns = start,
-			.end_ns = now(),
-			.offset = -1,
-		};
-		events_add(&s->events, e);
+		events_add(&s->events, "syscall", "over", "inject_shift", start, now());
 		until = EVERY;
 	}
 	name_thread("inj-idle");
@@ -77,8 +67,6 @@ static void *shifter_main(void *arg)
 
 int cmd_shift(int argc, char **argv)
 {
-	struct event all = {.track = "syscall", .kind = "all", .func = "", .comm = COMM, .cpu = -1};
-
 	if (argc < 5)
 		die("shift wants THREADS OUTLIER_us SECONDS PHASE_us...");
 	long threads = number(argv[1], 1, 64);
@@ -90,10 +78,11 @@ int cmd_shift(int argc, char **argv)
 	for (long i = 0; i < phases; i++)
 		phase_us[i] = number(argv[4 + i], 100, 900000);
 
+	long calls = 0;
 	struct shifter *shifters = calloc((size_t)threads, sizeof(*shifters));
 
 	need(shifters, "memory");
-	begin = all.start_ns = now();
+	begin = now();
 	for (long i = 0; i < threads; i++) {
 		shifters[i].seed = (unsigned int)i + 1;
 		events_init(&shifters[i].events, 65536);
@@ -102,14 +91,14 @@ int cmd_shift(int argc, char **argv)
 	for (long i = 0; i < threads; i++) {
 		need(pthread_join(shifters[i].thread, NULL) == 0, "wait for a thread");
 		events_print(&shifters[i].events);
-		all.offset += shifters[i].calls;
+		calls += shifters[i].calls;
 	}
-	all.end_ns = now();
-	all.tid = gettid();
 	struct events last;
 
 	events_init(&last, 1);
-	events_add(&last, all);
+	struct event *all = events_add(&last, "syscall", "all", "", begin, now());
+	strcpy(all->comm, COMM); /* this thread has another name, as it waits for the others */
+	all->offset = calls;
 	events_print(&last);
 	return 0;
 }

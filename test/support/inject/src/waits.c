@@ -53,7 +53,7 @@ static void *partner_main(void *arg)
 	return NULL;
 }
 
-static void wait_once(struct worker *self, long i, pid_t tid)
+static void wait_once(struct worker *self, long i)
 {
 	const struct way *way = &self->ways[(i + self->number) % self->way_count];
 	bool over = is_over(i, self->over, self->under);
@@ -77,24 +77,12 @@ static void wait_once(struct worker *self, long i, pid_t tid)
 
 	if (self->one_sleep && (after.slept != before.slept + 1 || after.preempted != before.preempted))
 		kind = "spoilt";
-	const struct event e = {
-		.track = self->track,
-		.kind = kind,
-		.func = way->func,
-		.comm = self->comm,
-		.tid = tid,
-		.cpu = -1,
-		.start_ns = start,
-		.end_ns = end,
-		.offset = -1,
-	};
-	events_add(&self->events, e);
+	events_add(&self->events, self->track, kind, way->func, start, end);
 }
 
 static void *worker_main(void *arg)
 {
 	struct worker *self = arg;
-	pid_t tid = gettid();
 
 	name_thread("inj-idle");
 	fifo_thread(1); /* without the right: other work may delay the threads */
@@ -102,7 +90,7 @@ static void *worker_main(void *arg)
 	/* The name is worn only while every long wait is an injected one. */
 	name_thread(self->comm);
 	for (long i = 0; i < self->over + self->under; i++)
-		wait_once(self, i, tid);
+		wait_once(self, i);
 	name_thread("inj-idle");
 	close(self->orders[1]);
 	return NULL;

@@ -70,7 +70,6 @@ static void *victim_main(void *arg)
 {
 	struct victim *self = arg;
 	struct group *group = self->group;
-	pid_t tid = gettid();
 
 	pin_thread(group->cpu);
 	need(fifo_thread(1) == 0, "make a victim SCHED_FIFO");
@@ -92,18 +91,7 @@ static void *victim_main(void *arg)
 		 * had the CPU before it): the kernel saw something else than this. */
 		if (late || after.slept != before.slept + 1 || after.preempted != before.preempted)
 			kind = "spoilt";
-		const struct event e = {
-			.track = "wakeup",
-			.kind = kind,
-			.func = "inject_wakeup_victim",
-			.comm = COMM_VICTIM,
-			.tid = tid,
-			.cpu = group->cpu,
-			.start_ns = group->due,
-			.end_ns = end,
-			.offset = -1,
-		};
-		events_add(&self->events, e);
+		events_add(&self->events, "wakeup", kind, "inject_wakeup_victim", group->due, end);
 		ready(group);
 	}
 	name_thread("inj-idle");

@@ -1,14 +1,15 @@
 package perfetto
 
 import (
+	"cmp"
 	"fmt"
 
-	"github.com/tailcam/tailcam/export/fields"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
-// drawn draws what Perfetto does not draw from ftrace events itself.
-func (w *Writer) drawn(ev *trace.Event) error {
+// trackEvents writes what Perfetto does not draw from ftrace events itself.
+func (w *Writer) trackEvents(ev *trace.Event) error {
 	tid, cpu := uint64(ev.TID), uint64(ev.CPU)
 	switch b := ev.Body.(type) {
 	case trace.Block:
@@ -18,7 +19,7 @@ func (w *Writer) drawn(ev *trace.Event) error {
 		if ev.Type == trace.LockEnd {
 			return w.ends(ev.Time, track)
 		}
-		s := slice{name: fmt.Sprintf("waits for the lock %#x", b.Lock), args: message{}.intArg("flags", int64(b.Flags))}
+		s := slice{name: fmt.Sprintf("waits for lock %#x", b.Lock), args: message{}.intArg("flags", int64(b.Flags))}
 		if b.OwnerTID > 0 {
 			s.name += " of " + w.who(b.OwnerTID)
 		}
@@ -55,11 +56,11 @@ func (w *Writer) drawn(ev *trace.Event) error {
 		if ev.Type == trace.CgroupUnthrottle {
 			return w.ends(ev.Time, track)
 		}
-		s := slice{name: fmt.Sprintf("cgroup %d has used up its quota", b.Cgroup)}
+		s := slice{name: fmt.Sprintf("cgroup %d is out of quota", b.Cgroup)}
 		return w.onCPU(ev, track, "throttled", &s)
 	case trace.Stolen:
 		track := kindStolen.track(cpu)
-		s := slice{name: "stolen by the hypervisor within", args: message{}.intArg("stolen_ns", int64(b.NS))}
+		s := slice{name: "stolen by the hypervisor", args: message{}.intArg("stolen_ns", int64(b.NS))}
 		if err := w.cpuTrack(track, ev.CPU, "stolen"); err != nil {
 			return err
 		}
@@ -143,7 +144,7 @@ func (w *Writer) block(ev *trace.Event, b *trace.Block) error {
 	w.lanes[b.Dev] = lanes
 	w.requests[b.RQ] = request{b.Dev, lane}
 
-	name := fmt.Sprintf("%d:%d", b.Dev>>20, b.Dev&(1<<20-1))
+	name := linux.Disk(b.Dev)
 	if w.names.Device != nil {
 		if s := w.names.Device(b.Dev); s != "" {
 			name = s
@@ -154,7 +155,7 @@ func (w *Writer) block(ev *trace.Event, b *trace.Block) error {
 		return err
 	}
 	return w.begins(ev.Time, track, &slice{
-		name: fmt.Sprintf("%s %d B", fields.Operation(b.Flags), b.Bytes),
-		args: message{}.intArg("sector", int64(b.Sector)).textArg("flags", fields.RWBS(b.Flags)).textArg("task", w.who(ev.TID)),
+		name: fmt.Sprintf("%s %d B", cmp.Or(linux.BlockOp(b.Flags), "other"), b.Bytes),
+		args: message{}.intArg("sector", int64(b.Sector)).textArg("flags", linux.RWBS(b.Flags)).textArg("task", w.who(ev.TID)),
 	})
 }

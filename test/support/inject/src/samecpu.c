@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A slow sleeper and a neighbour on the same CPU. The neighbour wakes it and
- * then leaves the CPU to it by going to sleep itself, in a function of another
- * name: a tracer that takes the stack of whoever leaves shows that one.
+ * A slow sleeper whose waker runs on the same CPU. The waker then leaves the CPU
+ * to it by going to sleep itself, in a function of another name: a tracer that
+ * takes the stack of the task that leaves shows that one.
  */
 #define _GNU_SOURCE
 #include "inject.h"
@@ -19,14 +19,14 @@
 static int to_victim[2], to_other[2];
 static int cpu;
 
-noinline long inject_neighbour_victim(void)
+noinline long inject_samecpu_victim(void)
 {
 	char byte;
 
 	return raw(SYS_read, to_victim[0], (long)&byte, 1, 0, 0, 0);
 }
 
-noinline long inject_neighbour_other(uint64_t *deadline)
+noinline long inject_samecpu_waker(uint64_t *deadline)
 {
 	return raw(SYS_read, to_other[0], (long)deadline, sizeof(*deadline), 0, 0, 0);
 }
@@ -38,7 +38,7 @@ static void *other_main(void *unused)
 	pin_thread(cpu);
 	fifo_thread(1); /* equals, so that a wake-up alone does not switch */
 	name_thread("inj-other");
-	while (inject_neighbour_other(&deadline) == sizeof(deadline)) {
+	while (inject_samecpu_waker(&deadline) == sizeof(deadline)) {
 		/* Asleep for most of it: the CPU belongs to others too. */
 		sleep_until(deadline - 500000);
 		spin_until(deadline);
@@ -47,13 +47,13 @@ static void *other_main(void *unused)
 	return unused;
 }
 
-int cmd_neighbour(int argc, char **argv)
+int cmd_samecpu(int argc, char **argv)
 {
 	struct events events;
 	pthread_t other;
 
 	if (argc != 3)
-		die("neighbour wants N_OVER over_us");
+		die("samecpu wants N_OVER over_us");
 	long count = number(argv[1], 1, 1000000);
 	uint64_t delay = 1000 * (uint64_t)number(argv[2], 1000, INT_MAX);
 
@@ -68,22 +68,11 @@ int cmd_neighbour(int argc, char **argv)
 	for (long i = 0; i < count; i++) {
 		uint64_t deadline = now() + delay;
 
-		need(write(to_other[1], &deadline, sizeof(deadline)) == sizeof(deadline), "ask the neighbour");
+		need(write(to_other[1], &deadline, sizeof(deadline)) == sizeof(deadline), "ask the waker");
 		uint64_t start = now();
-		need(inject_neighbour_victim() == 1, "sleep");
+		need(inject_samecpu_victim() == 1, "sleep");
 		uint64_t end = now();
-		const struct event e = {
-			.track = "offcpu",
-			.kind = kind_of(true, end - start, delay),
-			.func = "inject_neighbour_victim",
-			.comm = COMM,
-			.tid = gettid(),
-			.cpu = cpu,
-			.start_ns = start,
-			.end_ns = end,
-			.offset = -1,
-		};
-		events_add(&events, e);
+		events_add(&events, "offcpu", kind_of(true, end - start, delay), "inject_samecpu_victim", start, end);
 	}
 	name_thread("inj-idle");
 	close(to_other[1]);

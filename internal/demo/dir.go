@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tailcam/tailcam/internal/dirs"
 )
 
 // DefaultDir holds the snapshots of the latest demos.
@@ -28,10 +30,10 @@ func makeDir(parent string, now time.Time) (string, error) {
 	}
 	parent, err := filepath.Abs(parent)
 	if err != nil {
-		return "", fmt.Errorf("demo: directory of snapshots: %w", err)
+		return "", fmt.Errorf("demo: snapshot directory: %w", err)
 	}
 	dir := filepath.Join(parent, now.UTC().Format(nameLayout))
-	if err = os.MkdirAll(parent, dirMode); err == nil {
+	if _, err = dirs.Make(parent, dirMode); err == nil {
 		err = os.Mkdir(dir, dirMode)
 	}
 	switch {
@@ -39,10 +41,10 @@ func makeDir(parent string, now time.Time) (string, error) {
 		prune(parent, now)
 		return dir, nil
 	case !temporary:
-		return "", fmt.Errorf("demo: make a directory for snapshots: %w", err)
+		return "", fmt.Errorf("demo: create snapshot directory: %w", err)
 	}
 	if dir, err = os.MkdirTemp("", "tailcam-demo-snapshots-"); err != nil {
-		return "", fmt.Errorf("demo: make a directory for snapshots: %w", err)
+		return "", fmt.Errorf("demo: create snapshot directory: %w", err)
 	}
 	return dir, nil
 }

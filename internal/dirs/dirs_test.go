@@ -1,0 +1,33 @@
+package dirs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMake(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	dir := filepath.Join(t.TempDir(), "above", "dir")
+	for _, c := range []struct {
+		mode    fs.FileMode
+		created bool
+	}{{0o751, true}, {0o700, false}} {
+		if created, err := Make(dir, c.mode); err != nil || created != c.created {
+			t.Errorf("created %t, %v; want %t", created, err, c.created)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o751 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Make(filepath.Join(file, "below"), 0o700); err == nil {
+		t.Error("a directory was made below a file")
+	}
+}
