@@ -205,9 +205,9 @@ func TestShipByRsync(t *testing.T) {
 
 func TestShipRefuses(t *testing.T) {
 	for target, want := range map[string]string{
-		"-oProxyCommand=x:": "cannot begin with a dash",
-		"nonsense":          "is not a target",
-		"":                  "no target",
+		"-oProxyCommand=x:": "begins with a dash",
+		"nonsense":          "invalid target",
+		"":                  "missing target",
 	} {
 		if res, log := script(t, snapshotDir(t), "ship.sh", target); res.OK() || !strings.Contains(log, want) {
 			t.Errorf("%q: %s\n%s", target, res.String(), log)
