@@ -60,9 +60,9 @@ func TestHostileFiles(t *testing.T) {
 					if err != nil {
 						t.Errorf("list: %v", err)
 					}
-					_, _ = catalog.ReadDetails(dir) // whether it can be told is another matter
-					_, _, _ = catalog.Explain(dir)  // the same
-					_, _, _ = snapshot.List(storeDir)  // the same
+					_, _ = catalog.ReadDetails(dir)   // whether it can be told is another matter
+					_, _, _ = catalog.Explain(dir)    // the same
+					_, _, _ = snapshot.List(storeDir) // the same
 				})
 				for _, format := range []export.Format{export.CTF, export.Perfetto, export.Folded, export.JSON, export.Text} {
 					inTime(t, func() {
