@@ -101,7 +101,7 @@ func (h *Helper) program(q *request) (message, error) {
 		h.unresponsive.add(q.path, time.Now())
 		return message{}, fmt.Errorf("%s does not answer: its file system hangs, or it takes too long to parse", q.path)
 	case err != nil:
-		return message{}, fmt.Errorf("cannot read %s: %w", q.path, err)
+		return message{}, fmt.Errorf("%s cannot be read: %w", q.path, err)
 	case m.flags&flagFailed != 0:
 		return message{}, errors.New(m.text)
 	}
