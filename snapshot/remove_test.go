@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelf makes a directory with empty snapshots of the given ages, the oldest first.
-func shelf(t *testing.T, now time.Time, ages ...time.Duration) (dir string, ids []string) {
+// makeStore makes a directory with empty snapshots of the given ages, the oldest first.
+func makeStore(t *testing.T, now time.Time, ages ...time.Duration) (dir string, ids []string) {
 	t.Helper()
 	dir = t.TempDir()
 	for i, age := range ages {
@@ -72,7 +72,7 @@ func TestFind(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	now := time.Now()
-	dir, ids := shelf(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
+	dir, ids := makeStore(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
 	outside := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestRemove(t *testing.T) {
 // process removes is gone for the store, too.
 func TestRemoveBesideStore(t *testing.T) {
 	now := time.Now()
-	dir, ids := shelf(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
+	dir, ids := makeStore(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
 	s := testStore(t, StoreOptions{Dir: dir})
 	first, second := s.Hold(ids[0]), s.Hold(ids[0])
 	for i, release := range []func(){first, second} {
@@ -167,7 +167,7 @@ func TestPrune(t *testing.T) {
 		{Retention{Bytes: 1}, []int{0, 1, 2, 3, 4}, "bytes"},
 		{Retention{}, nil, ""},
 	} {
-		dir, ids := shelf(t, now, ages...)
+		dir, ids := makeStore(t, now, ages...)
 		for _, dry := range []bool{true, false} {
 			gone, err := Prune(dir, c.keep, now, dry)
 			var got []int
@@ -187,7 +187,7 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	// What is in use stays, and the next one goes for it.
-	dir, ids := shelf(t, now, ages...)
+	dir, ids := makeStore(t, now, ages...)
 	lock, err := lockSnapshot(filepath.Join(dir, ids[0]), unix.LOCK_SH)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestRemoveAtOnce(t *testing.T) {
 	for i := range 60 {
 		ages = append(ages, time.Duration(i)*time.Minute)
 	}
-	dir, ids := shelf(t, time.Now(), ages...)
+	dir, ids := makeStore(t, time.Now(), ages...)
 	s := testStore(t, StoreOptions{Dir: dir})
 	if u, err := s.Usage(); err != nil || u.Count != 60 || u.Last != ids[59] || u.Bytes < 60*100<<10 {
 		t.Errorf("%+v, %v", u, err)

@@ -99,7 +99,7 @@ func TestAgeOverRestarts(t *testing.T) {
 // What a store finds without knowing how old it is counts as new.
 func TestAgeNotKnown(t *testing.T) {
 	up := &fakeUptime{boot: "a", since: time.Hour}
-	dir, ids := shelf(t, time.Now(), 1000*time.Hour, 999*time.Hour, -1000*time.Hour)
+	dir, ids := makeStore(t, time.Now(), 1000*time.Hour, 999*time.Hour, -1000*time.Hour)
 	s := testStore(t, StoreOptions{Dir: dir, Retention: Retention{Age: time.Hour}, uptime: up.read})
 	s.Enforce()
 	for _, text := range []string{"{", "", `{"version":1,"marks":[{"number":9,"elapsed_ns":5},{"number":3,"elapsed_ns":7}]}`, `{"version":1,"elapsed_ns":-1}`, strings.Repeat("x", maxState+1)} {

@@ -44,8 +44,8 @@ func ReadDetails(dir string) (*Details, error) {
 }
 
 // neighbours sets Before and After to the nearest readable snapshots.
-func (s *Details) neighbours(shelf string) {
-	ids, err := snapshot.IDs(shelf)
+func (s *Details) neighbours(storeDir string) {
+	ids, err := snapshot.IDs(storeDir)
 	at := slices.Index(ids, s.Snapshot.ID)
 	if err != nil || at < 0 {
 		return // a copied snapshot has no neighbors
@@ -54,7 +54,7 @@ func (s *Details) neighbours(shelf string) {
 	s.Snapshot.Short = short[at]
 	look := func(i, step int) *Snapshot {
 		for tries := 0; i >= 0 && i < len(ids) && tries < 8; i, tries = i+step, tries+1 {
-			if one, err := readOne(filepath.Join(shelf, ids[i])); err == nil {
+			if one, err := readOne(filepath.Join(storeDir, ids[i])); err == nil {
 				one.Short = short[i]
 				return &one
 			}

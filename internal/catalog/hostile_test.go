@@ -41,14 +41,14 @@ func TestHostileFiles(t *testing.T) {
 	} {
 		for what, put := range puts {
 			t.Run(what+" as "+filepath.Base(file), func(t *testing.T) {
-				shelf, ids := ct.Make(t, explained())
-				dir := filepath.Join(shelf, ids[0])
+				storeDir, ids := ct.Make(t, explained())
+				dir := filepath.Join(storeDir, ids[0])
 				path := filepath.Join(dir, file)
 				if err := errors.Join(os.RemoveAll(path), put(path)); err != nil {
 					t.Skipf("cannot put a %s there: %v", what, err)
 				}
 				inTime(t, func() {
-					checks, err := catalog.Verify(t.Context(), shelf, ids, nil)
+					checks, err := catalog.Verify(t.Context(), storeDir, ids, nil)
 					// Without sums nobody knows what a text should hold.
 					unknown := what == "sparse" && (file == "explain.txt" || file == "stacks.folded")
 					if err != nil || len(checks) != 1 || checks[0].OK != unknown {
@@ -56,13 +56,13 @@ func TestHostileFiles(t *testing.T) {
 					}
 				})
 				inTime(t, func() {
-					_, _, err := catalog.Read(shelf, catalog.Options{})
+					_, _, err := catalog.Read(storeDir, catalog.Options{})
 					if err != nil {
 						t.Errorf("list: %v", err)
 					}
-					_, _ = catalog.ReadDetails(dir) // whether it can be told is another matter
-					_, _, _ = catalog.Explain(dir)  // the same
-					_, _, _ = snapshot.List(shelf)  // the same
+					_, _ = catalog.ReadDetails(dir)   // whether it can be told is another matter
+					_, _, _ = catalog.Explain(dir)    // the same
+					_, _, _ = snapshot.List(storeDir) // the same
 				})
 				for _, format := range []export.Format{export.CTF, export.Perfetto, export.Folded, export.JSON, export.Text} {
 					inTime(t, func() {
@@ -70,7 +70,7 @@ func TestHostileFiles(t *testing.T) {
 					})
 				}
 				inTime(t, func() {
-					if _, err := snapshot.Remove(shelf, ids[0]); err != nil {
+					if _, err := snapshot.Remove(storeDir, ids[0]); err != nil {
 						t.Errorf("rm: %v", err)
 					}
 				})
@@ -96,8 +96,8 @@ func inTime(t *testing.T, f func()) {
 
 // Very many files cost no more than many.
 func TestManyFiles(t *testing.T) {
-	shelf, ids := ct.Make(t, explained())
-	dir := filepath.Join(shelf, ids[0])
+	storeDir, ids := ct.Make(t, explained())
+	dir := filepath.Join(storeDir, ids[0])
 	for i := range 5000 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d\x1b[31m\u202e", i)), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestManyFiles(t *testing.T) {
 	if err != nil || len(story.Files) != 1001 {
 		t.Errorf("%d files, %v", len(story.Files), err)
 	}
-	if _, err := snapshot.Remove(shelf, ids[0]); err != nil {
+	if _, err := snapshot.Remove(storeDir, ids[0]); err != nil {
 		t.Error(err)
 	}
 }

@@ -123,17 +123,17 @@ func (c *Check) meta(m *snapshot.Meta) {
 		fail("has the id %q", m.ID)
 	}
 	if id, err := snapshot.ParseID(c.ID); err == nil && !m.Time.Equal(id.Time) {
-		fail("its time is %s, that of the directory's name is not", m.Time)
+		fail("time %s differs from the directory name", m.Time)
 	}
 	if m.Window.FromMonoNS > m.Window.ToMonoNS {
-		fail("its window ends before it begins")
+		fail("window ends before it begins")
 	}
 	var records uint64
 	for i := range m.Coverage {
 		records += m.Coverage[i].Records
 	}
 	if records != m.Records {
-		fail("the records of its CPUs add up to %d, it says %d", records, m.Records)
+		fail("records of all CPUs add up to %d, not %d", records, m.Records)
 	}
 	for i := range m.Outliers {
 		o := &m.Outliers[i]
@@ -151,7 +151,7 @@ func (c *Check) trace(ctx context.Context, m *snapshot.Meta) {
 	fail := func(format string, args ...any) { c.add(snapshot.TraceDir, format, args...) }
 	path := filepath.Join(c.Dir, snapshot.TraceDir)
 	if st, err := os.Lstat(path); err != nil || !st.IsDir() {
-		fail("is not there: the events are lost")
+		fail("is missing: the events are lost")
 		return
 	}
 	r, err := trace.Read(path)

@@ -83,16 +83,16 @@ func TestVerifyBroken(t *testing.T) {
 		"another's meta": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["id"] = "x\x1b[31m" }) }, "snapshot.json", `has the id "x\x1b[31m"`},
 		"another time": {func(d string) error {
 			return edit(meta(d), func(m map[string]any) { m["time"] = "2020-01-01T00:00:00Z" })
-		}, "snapshot.json", "that of the directory's name is not"},
-		"wrong sum": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["records"] = 4 }) }, "snapshot.json", "the records of its CPUs add up to 3, it says 4"},
+		}, "snapshot.json", "differs from the directory name"},
+		"wrong sum": {func(d string) error { return edit(meta(d), func(m map[string]any) { m["records"] = 4 }) }, "snapshot.json", "records of all CPUs add up to 3, not 4"},
 		"no rule":   {func(d string) error { return edit(meta(d), func(m map[string]any) { first(m)["rule"] = "" }) }, "snapshot.json", "outlier 0 has no rule, track or cause"},
 		"backwards": {func(d string) error {
 			return edit(meta(d), func(m map[string]any) { first(m)["end_mono_ns"] = 1 })
 		}, "snapshot.json", "outlier 0 ends before it begins"},
-		"no trace": {func(d string) error { return os.RemoveAll(filepath.Join(d, "trace")) }, "trace", "is not there"},
+		"no trace": {func(d string) error { return os.RemoveAll(filepath.Join(d, "trace")) }, "trace", "is missing"},
 		"trace elsewhere": {func(d string) error {
 			return errors.Join(os.Rename(filepath.Join(d, "trace"), d+".else"), os.Symlink(d+".else", filepath.Join(d, "trace")))
-		}, "trace", "is not there"},
+		}, "trace", "is missing"},
 		"no metadata": {func(d string) error { return os.Remove(filepath.Join(d, "trace/kernel/metadata")) }, "trace", "no such file or directory"},
 		"torn stream": {func(d string) error { return os.Truncate(stream(d), 70) }, "trace", "damaged trace"},
 		"lost stream": {func(d string) error { return os.Remove(stream(d)) }, "trace", "has 0 entries and 0 exits of outliers, snapshot.json 1 outliers"},

@@ -106,7 +106,7 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	}
 	statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
-		return list, privilegeError(fmt.Errorf("let the kernel count the time of BPF programs: %w", err))
+		return list, privilegeError(fmt.Errorf("enable BPF run-time statistics: %w", err))
 	}
 	begin := time.Now()
 	select {

@@ -131,7 +131,7 @@ func (g *Guard) caught(p Place, v any) *PanicError {
 	silent := g.silent[p]
 	g.logged[p], g.silent[p] = now, 0
 	g.mu.Unlock()
-	g.log.Error("a panic was caught, and cost what was being worked on: please report it",
+	g.log.Error("recovered from a panic: please report it",
 		zap.Stringer("place", p), zap.Any("panic", fmt.Sprint(v)), zap.Uint64("not_logged_since", silent), zap.ByteString("panic_stack", e.Stack))
 	return e
 }

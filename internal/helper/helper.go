@@ -77,7 +77,7 @@ func New(opts *Options) (*Helper, error) {
 	}
 	s.guard = o.Guard
 	if s.missing != "" {
-		o.Log.Warn("helpers are less confined than they could be", zap.String("because", s.missing))
+		o.Log.Warn("helpers run with reduced confinement", zap.String("because", s.missing))
 	}
 	h := &Helper{
 		opts: o, log: o.Log, starter: s, accounts: newAccounts(), busy: map[int]chan struct{}{}, closed: make(chan struct{}),
@@ -170,7 +170,7 @@ func (h *Helper) Close() error {
 	select {
 	case <-gone:
 	case <-time.After(closeTime):
-		return fmt.Errorf("%d helpers hang in the kernel and are left behind", h.leftover())
+		return fmt.Errorf("%d helpers are stuck in the kernel", h.leftover())
 	}
 	return nil
 }

@@ -22,9 +22,9 @@ const (
 
 // Reasons for not sending a request.
 var (
-	errBusy        = errors.New("others are being served")
-	errUnavailable = errors.New("no helper can be started")
-	errLeftover    = errors.New("too many helpers hang in the kernel")
+	errBusy        = errors.New("helper is busy")
+	errUnavailable = errors.New("helper not available")
+	errLeftover    = errors.New("too many helpers are stuck in the kernel")
 )
 
 // lane serializes requests to one helper.
@@ -117,7 +117,7 @@ func (l *lane) once(q *request, who []payer, limit time.Duration, retried bool) 
 	return m, l.retire(w, err, who, retried || !errors.Is(err, errGone)), err
 }
 
-var errStuck = errors.New("it hangs in something that it reads")
+var errStuck = errors.New("helper is stuck reading a file")
 
 // charge charges the helper's CPU time since the last call.
 func (l *lane) charge(w *worker) {
@@ -156,12 +156,12 @@ func (l *lane) launch() (*worker, error) {
 	if err != nil {
 		l.retry = time.Now().Add(min(firstBackoff<<min(l.failures, 16), maxBackoff))
 		l.failures++
-		l.h.log.Warn("a helper cannot be started", zap.String("helper", l.name), zap.Error(err))
+		l.h.log.Warn("cannot start helper", zap.String("helper", l.name), zap.Error(err))
 		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
 	if w.hello != "" && !l.warned {
 		l.warned = true
-		l.h.log.Warn("a helper is less confined than it could be", zap.String("helper", l.name), zap.String("because", w.hello))
+		l.h.log.Warn("helper runs with reduced confinement", zap.String("helper", l.name), zap.String("because", w.hello))
 	}
 	l.failures = 0
 	l.set(w)
@@ -190,7 +190,7 @@ func (l *lane) retire(w *worker, why error, who []payer, sure bool) (guilty bool
 	l.set(nil)
 	if !l.h.isClosed() {
 		l.h.killed.Add(1)
-		l.h.log.Warn("a helper was ended and is replaced", zap.String("helper", l.name), zap.Error(why),
+		l.h.log.Warn("replacing a helper", zap.String("helper", l.name), zap.Error(why),
 			zap.String("said", w.failure()), zap.Any("because_of", names(unique(blamed))))
 		if !l.onDemand {
 			_, _ = l.launch() // the next request reports the error

@@ -84,7 +84,7 @@ func serve(args []string) error {
 	}
 	o.name = f.Arg(0)
 	if kind, err := unix.GetsockoptInt(daemonFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-		return fmt.Errorf("tailcam %s is not for people: the daemon starts it", Verb)
+		return fmt.Errorf("tailcam %s is internal: it is started by the daemon", Verb)
 	}
 	// The first to be killed when memory runs out.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
@@ -115,7 +115,7 @@ func serve(args []string) error {
 		}
 		return serveReader(daemonFD, hello)
 	}
-	return fmt.Errorf("no helper is called %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
+	return fmt.Errorf("unknown helper role %q; allowed: %s", o.name, strings.Join([]string{roleParse, roleOpen, roleRead}, ", "))
 }
 
 // confinement turns a tolerable error into a message for the daemon.

@@ -51,7 +51,7 @@ func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 }
 
 // ErrRefused means that the process is not read for a while.
-var ErrRefused = errors.New("not read for a while: it has made helpers hang")
+var ErrRefused = errors.New("not read for a while: it made helpers hang")
 
 func (h *Helper) read(q *request) (message, error) {
 	who := payers(q.pid)

@@ -138,7 +138,7 @@ func cmdline(pid int, start uint64) (string, error) {
 			return "", err
 		}
 		if now != start {
-			return "", fmt.Errorf("process %d is another one: %w", pid, os.ErrNotExist)
+			return "", fmt.Errorf("pid %d was reused: %w", pid, os.ErrNotExist)
 		}
 	}
 	text, err := readIn(dir, "cmdline")

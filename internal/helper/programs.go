@@ -80,11 +80,11 @@ func (h *Helper) Answers(path string) error {
 // first is busy, and using the remote one for network file systems.
 func (h *Helper) program(q *request) (message, error) {
 	if len(q.path) > maxPath || len(q.provider) > maxFrame || len(q.name) > maxFrame {
-		return message{}, fmt.Errorf("%.64s…: the path or a name is too long", q.path)
+		return message{}, fmt.Errorf("%.64s…: path or name too long", q.path)
 	}
 	this, others := h.unresponsive.refuse(q.path, time.Now())
 	if this {
-		return message{}, fmt.Errorf("%s does not answer: not asked again for up to %v", q.path, unresponsiveTime)
+		return message{}, fmt.Errorf("%s does not answer: retry in up to %v", q.path, unresponsiveTime)
 	}
 	m, err := h.full.ask(q, nil, time.Now().Add(programTurn), programTime)
 	if err != nil && !errors.Is(err, errNoAnswer) && !errors.Is(err, errGone) {
@@ -92,16 +92,16 @@ func (h *Helper) program(q *request) (message, error) {
 	}
 	if err == nil && m.flags&flagRemote != 0 {
 		if others {
-			return message{}, fmt.Errorf("%s is on a file system that may not answer, like others that do not: not asked for up to %v", q.path, unresponsiveTime)
+			return message{}, fmt.Errorf("%s is on a network file system, and others do not answer: retry in up to %v", q.path, unresponsiveTime)
 		}
 		m, err = h.remote.ask(q, nil, time.Now().Add(programTurn), programTime)
 	}
 	switch {
 	case errors.Is(err, errNoAnswer) || errors.Is(err, errGone) || err == nil && m.flags&(flagStuck|flagRemote) != 0:
 		h.unresponsive.add(q.path, time.Now())
-		return message{}, fmt.Errorf("%s does not answer: it is on a file system that hangs, or takes too long to parse", q.path)
+		return message{}, fmt.Errorf("%s does not answer: its file system hangs, or it takes too long to parse", q.path)
 	case err != nil:
-		return message{}, fmt.Errorf("%s cannot be looked into: %w", q.path, err)
+		return message{}, fmt.Errorf("%s cannot be read: %w", q.path, err)
 	case m.flags&flagFailed != 0:
 		return message{}, errors.New(m.text)
 	}

@@ -93,7 +93,7 @@ func TestPrograms(t *testing.T) {
 		{text, "main", "neither a program"},
 		{fifo, "main", "neither a program"},
 		{"/dev/zero", "main", "neither a program"},
-		{path + "x", "main", "is not there"},
+		{path + "x", "main", "not found"},
 		{filepath.Dir(path), "main", "neither a program"},
 		{strings.Repeat("/x", 5000), "main", "too long"},
 	} {

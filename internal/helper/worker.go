@@ -31,7 +31,7 @@ type worker struct {
 	conn     *net.UnixConn
 	children []*child
 	hello    string        // missing confinement; "": none
-	broken   chan struct{} // closed when the helper has ended
+	broken   chan struct{} // closed when helper exited
 
 	mu      sync.Mutex
 	why     error
@@ -41,7 +41,7 @@ type worker struct {
 	stats   message      // last reply
 }
 
-var errGone = errors.New("the helper has ended")
+var errGone = errors.New("helper exited")
 
 // launch starts a helper and waits until it is ready.
 func (s *starter) launch(o role) (w *worker, err error) {

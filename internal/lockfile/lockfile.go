@@ -133,7 +133,7 @@ func replace(path string, o *Options, pid int) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take %s from process %d, which was killed and does not end: %w", path, pid, err)
+		return nil, fmt.Errorf("take over %s from killed process %d: %w", path, pid, err)
 	}
 	if o.TakenOver != nil {
 		o.TakenOver(pid)

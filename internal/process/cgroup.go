@@ -178,7 +178,7 @@ func pathByHandle(root *os.File, id uint64) (string, error) {
 	// busy machine: verify it.
 	var there unix.Stat_t
 	if err := unix.Lstat(full, &there); err != nil || there.Ino != st.Ino {
-		return "", fmt.Errorf("cgroup %d does not lie at %s", id, full)
+		return "", fmt.Errorf("cgroup %d not found at %s", id, full)
 	}
 	if rest == "" {
 		rest = "/"

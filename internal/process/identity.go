@@ -66,7 +66,7 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		if ok && known.life.start != p.now.start {
 			return known.who, nil
 		}
-		return Identity{}, fmt.Errorf("another process has its pid by now: %w", fs.ErrNotExist)
+		return Identity{}, fmt.Errorf("pid reused by another process: %w", fs.ErrNotExist)
 	}
 	if ok && known.life == p.now.life {
 		known.seen = linux.Monotonic()

@@ -97,7 +97,7 @@ func Enter(p Profile, keep uint64) error {
 }
 
 // ErrNoFilter means that system calls could not be restricted.
-var ErrNoFilter = errors.New("no system call filter (the daemon's own one, or the kernel, lacks seccomp)")
+var ErrNoFilter = errors.New("cannot install a system call filter (blocked by the daemon's own filter, or not supported by the kernel)")
 
 func dropCapabilities(keep uint64) error {
 	have, err := Capabilities()

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-var errBadEntry = errors.New("debug information is broken")
+var errBadEntry = errors.New("damaged debug information")
 
 // Kinds of attribute values.
 const (

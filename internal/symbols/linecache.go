@@ -158,7 +158,7 @@ func (l *lineCache) readSources(w lineOrigin, addrs []uint64) {
 func (l *lineCache) readSourcesIn(ctx context.Context, f *lineFile, w lineOrigin, addrs []uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = errors.New("read debug information: it is broken")
+			err = errors.New("read debug information: damaged")
 		}
 	}()
 	if f.data == nil {

@@ -44,7 +44,7 @@ type Opened struct {
 
 // ErrRemote means that a file was not opened because its file system, such as NFS or
 // FUSE, may hang.
-var ErrRemote = errors.New("on a file system that may not answer")
+var ErrRemote = errors.New("on a file system that may hang")
 
 // ErrNotProgram means that a file is not an ELF program or library.
 var ErrNotProgram = errors.New("neither a program nor a library nor a debug file")
@@ -170,7 +170,7 @@ func trustedPerfMap(uid uint32, st *unix.Stat_t) error {
 	case st.Uid != uid && st.Uid != 0:
 		return fmt.Errorf("perf map belongs to user %d, not to %d", st.Uid, uid)
 	case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&unix.S_IWOTH != 0:
-		return fmt.Errorf("perf map of user %d is writable for everybody", st.Uid)
+		return fmt.Errorf("perf map of user %d is world-writable", st.Uid)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (r *Resolver) withProgram(path string, fn func(*mapped) error) (err error) 
 	case errors.Is(err, ErrNotProgram):
 		return ErrNotProgram
 	case errors.Is(err, os.ErrNotExist):
-		return errors.New("it is not there, or may not be read")
+		return errors.New("not found, or not readable")
 	case err != nil:
 		return err
 	}
@@ -82,7 +82,7 @@ func (r *Resolver) withProgram(path string, fn func(*mapped) error) (err error) 
 		return err
 	}
 	if r.opts.Refuse(id.dev, id.ino) {
-		return errors.New("not read for a while: it has made helpers hang")
+		return errors.New("not read for a while: it made helpers hang")
 	}
 	defer r.opts.Working(0, id.dev, id.ino)()
 	m, err := mapFile(f)
@@ -154,7 +154,7 @@ func (m *mapped) function(name string) (offset, size uint64, err error) {
 	switch {
 	case found != nil:
 	case !some:
-		return 0, 0, errors.New("it has no symbols of functions: it is stripped")
+		return 0, 0, errors.New("no function symbols: it is stripped")
 	default:
 		return 0, 0, errors.New(rules.Unknown("function", name, similar))
 	}

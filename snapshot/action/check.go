@@ -36,7 +36,7 @@ func resolve(run []string, id *identity) (path string, err error) {
 	}
 	for _, arg := range run {
 		if strings.ContainsRune(arg, 0) {
-			return "", fmt.Errorf("run %q: an argument holds a zero byte", run)
+			return "", fmt.Errorf("run %q: an argument contains a NUL byte", run)
 		}
 	}
 	prog := run[0]
@@ -102,7 +102,7 @@ func interpreter(path string) error {
 	}
 	fields := strings.Fields(line[2:])
 	if len(fields) == 0 {
-		return fmt.Errorf("program %s: its first line names no interpreter", path)
+		return fmt.Errorf("program %s: no interpreter in its first line", path)
 	}
 	if _, err := os.Stat(fields[0]); err != nil {
 		return fmt.Errorf("program %s: its interpreter %s: %w", path, fields[0], errors.Unwrap(err))

@@ -127,7 +127,7 @@ func TestHungAction(t *testing.T) {
 	if !r.Submit(Job{Items: []Item{hung, item(long, "true")}}) {
 		t.Fatal("job refused")
 	}
-	if res := <-results; !res.TimedOut || res.Err == nil || !strings.Contains(res.Err.Error(), "hangs in the kernel") {
+	if res := <-results; !res.TimedOut || res.Err == nil || !strings.Contains(res.Err.Error(), "stuck in the kernel") {
 		t.Errorf("the hung one: %+v", res)
 	}
 	if res := <-results; !res.OK() {

@@ -215,7 +215,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	close(r.kill)
 	<-ended // bounded by Grace
-	return fmt.Errorf("stop actions: some did not end within %s and were killed", r.opts.StopTimeout)
+	return fmt.Errorf("stop actions: some still ran after %s and were killed", r.opts.StopTimeout)
 }
 
 // job runs the actions of one job in order.

@@ -83,7 +83,7 @@ func (r *Runner) supervised(cmd *exec.Cmd, id *identity, limit time.Duration, re
 	return err
 }
 
-var errUnkillable = errors.New("it does not react to SIGKILL: it hangs in the kernel, and is left behind")
+var errUnkillable = errors.New("stuck in the kernel: SIGKILL has no effect")
 
 // readReport reads a supervisor's report until EOF.
 func readReport(f *os.File, res *Result) error {
@@ -105,7 +105,7 @@ func readReport(f *os.File, res *Result) error {
 		}
 	}
 	if !res.Started {
-		return errors.New("start: the supervisor ended before it")
+		return errors.New("start: the supervisor exited early")
 	}
 	return nil
 }

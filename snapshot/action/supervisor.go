@@ -51,10 +51,10 @@ func Supervise(args []string) int {
 
 func supervise(args []string, report *os.File) error {
 	if len(args) < 5 {
-		return errors.New("a supervisor is not started by hand")
+		return errors.New("the supervisor is internal: it is started by the daemon")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the parent of orphans: %w", err)
+		return fmt.Errorf("become a child subreaper: %w", err)
 	}
 	credential, err := parseCredential(args[:3])
 	if err != nil {

@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 		{rules.Action{Run: []string{good}}, ""},
 		{rules.Action{Run: []string{"sh"}}, ""},
 		{rules.Action{}, "action: run is empty: give a program and its arguments"},
-		{rules.Action{Run: []string{good, "a\x00b"}}, "an argument holds a zero byte"},
+		{rules.Action{Run: []string{good, "a\x00b"}}, "an argument contains a NUL byte"},
 		{rules.Action{Run: []string{"bin/sh"}}, `action: program "bin/sh": give its full path, beginning with a slash`},
 		{rules.Action{Run: []string{"no-such-program"}}, `action: program "no-such-program" is not in /usr/local/sbin`},
 		{rules.Action{Run: []string{dir + "/none"}}, "action: program " + dir + "/none does not exist"},
