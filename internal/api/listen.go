@@ -114,7 +114,7 @@ func makeDir(dir string, gid int, log *zap.Logger) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /run: the directory of the socket below it is not open
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // public like /run
 			return fmt.Errorf("create socket directory: %w", err)
 		}
 		if err := os.Mkdir(dir, dirMode); err != nil {
@@ -146,7 +146,7 @@ func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
 
 func takeLock(path string, log *zap.Logger) (*os.File, error) {
 	f, err := lockfile.Take(path, &lockfile.Options{Mode: lockMode, TakenOver: func(pid int) {
-		log.Warn("took over from an earlier daemon that was killed but has not exited; its BPF programs may stay attached until it does",
+		log.Warn("took over from a killed daemon that has not exited; its BPF programs may stay attached until then",
 			zap.Int("pid", pid))
 	}})
 	var held *lockfile.HeldError
