@@ -88,7 +88,8 @@ func (r *reader) adaptive(n *yaml.Node) *Adaptive {
 	}
 	if e, there := keys["times"]; there {
 		if a.Times, ok = r.fraction(e.value, "times"); ok && (a.Times < 1 || a.Times > maxTimes) {
-			r.fail(e.value, fmt.Sprintf("a number from 1 to %d, the multiple of the quantile", maxTimes), "times is %s", e.value.Value)
+			r.fail(e.value, fmt.Sprintf("a number from 1 to %d, the multiple of the quantile", maxTimes), "times is %s",
+				e.value.Value)
 		}
 	}
 	if e, there := keys["floor"]; there {
@@ -97,7 +98,8 @@ func (r *reader) adaptive(n *yaml.Node) *Adaptive {
 	if e, there := keys["ceiling"]; there {
 		a.Ceiling = r.duration(e.value, "ceiling", minDuration, maxDuration)
 		if a.Ceiling > 0 && a.Ceiling < a.Floor {
-			r.fail(e.value, fmt.Sprintf("at least the floor, %s", shortDuration(a.Floor)), "ceiling %s is below the floor", shortDuration(a.Ceiling))
+			r.fail(e.value, fmt.Sprintf("at least the floor, %s", shortDuration(a.Floor)), "ceiling %s is below the floor",
+				shortDuration(a.Ceiling))
 		}
 	}
 	if e, there := keys["window"]; there {

@@ -237,7 +237,8 @@ func (c *shape) check(n *yaml.Node, depth int) bool {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		c.errs = append(c.errs, aliasError(position(c.file, n)))
 	case n.Style&yaml.TaggedStyle != 0:
-		c.errs = append(c.errs, Error{position(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)), "values without a tag"})
+		c.errs = append(c.errs, Error{position(c.file, n), fmt.Sprintf("tag %q is not supported", cut(n.Tag)),
+			"values without a tag"})
 	}
 	for _, child := range n.Content {
 		if !c.check(child, depth+1) {

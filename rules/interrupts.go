@@ -46,14 +46,16 @@ func (r *reader) interruptContradictions(keys map[string]entry, m *Match) {
 	if len(among) == 0 {
 		among = Vectors
 	}
-	if len(m.NotVector) > 0 && !slices.ContainsFunc(among, func(v Vector) bool { return !slices.Contains(m.NotVector, v) }) {
+	if len(m.NotVector) > 0 && !slices.ContainsFunc(among,
+		func(v Vector) bool { return !slices.Contains(m.NotVector, v) }) {
 		r.fail(keys["not_vector"].key, "at least one remaining vector", "not_vector excludes every vector")
 	}
 }
 
 func (r *reader) handlers(n *yaml.Node, what string) []string {
 	r.verdictList(n, "handler")
-	return r.globs(n, what, maxHandlerLen, " (handler names are truncated); use * for a prefix", func(v *yaml.Node, glob string) bool {
-		return r.verdict(v, "handler", glob)
-	})
+	return r.globs(n, what, maxHandlerLen, " (handler names are truncated); use * for a prefix",
+		func(v *yaml.Node, glob string) bool {
+			return r.verdict(v, "handler", glob)
+		})
 }

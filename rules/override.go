@@ -34,7 +34,8 @@ func (r *reader) ratchet(keys map[string]entry, rule *Rule) {
 // in a rule file. when maps keys to conditions; if it is empty, the override is for
 // all work of the rule. threshold and timeout are durations; "" is none. Errors
 // have no position, as there is no file.
-func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, machine Machine) (Override, error) {
+func ParseOverride(rule *Rule, when map[string][]string, threshold, timeout string, machine Machine) (Override,
+	error) {
 	r := newReader(machine)
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	pair := func(key string, value *yaml.Node) {
@@ -106,7 +107,8 @@ func conditionsNode(when map[string][]string) *yaml.Node {
 
 // numbered are the conditions with values that need not be strings. All others are
 // strings, as if quoted in a file: comm=123.
-var numbered = []string{"pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "irq", "not_irq", "cpu", "not_cpu", "preempted"}
+var numbered = []string{"pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "irq", "not_irq", "cpu", "not_cpu",
+	"preempted"}
 
 func scalar(v string, text bool) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: v, Tag: "!!str"}

@@ -128,8 +128,8 @@ const (
 	maxHookLen    = 4096 + 256
 )
 
-const hookAllowed = "tracepoint:CATEGORY:NAME, raw_tracepoint:NAME, fentry:FUNCTION, fexit:FUNCTION, kprobe:FUNCTION, " +
-	"kretprobe:FUNCTION, uprobe:PATH:SYMBOL, uretprobe:PATH:SYMBOL, usdt:PATH:PROVIDER:NAME"
+const hookAllowed = "tracepoint:CATEGORY:NAME, raw_tracepoint:NAME, fentry:FUNCTION, fexit:FUNCTION, " +
+	"kprobe:FUNCTION, kretprobe:FUNCTION, uprobe:PATH:SYMBOL, uretprobe:PATH:SYMBOL, usdt:PATH:PROVIDER:NAME"
 
 // ParseHook parses a hook. Its errors do not include the position.
 func ParseHook(text string) (Hook, error) {

@@ -11,7 +11,8 @@ import (
 
 // Keys of track pair, and of the mappings in them.
 var (
-	pairKeys  = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels", "forget_after"}
+	pairKeys = []string{"entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels",
+		"forget_after"}
 	hookKeys  = []string{"hook", "key", "when"}
 	partKeys  = []string{"name", "entry", "exit", "cancel"}
 	labelKeys = []string{"field", "as", "user"}
@@ -229,7 +230,8 @@ func (r *reader) compares(n *yaml.Node, what string) []Compare {
 		}
 		c, err := ParseCompare(s)
 		if err != nil {
-			r.fail(v, "FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &", "%s: invalid condition %q: %v", what, cut(s), err)
+			r.fail(v, "FIELD OPERATOR NUMBER, operators ==, !=, <, <=, >, >=, &", "%s: invalid condition %q: %v", what, cut(s),
+				err)
 			continue
 		}
 		c.Pos = position(r.file, v)
@@ -269,7 +271,8 @@ func (r *reader) labels(n *yaml.Node) []Label {
 func (r *reader) labelName(n, where *yaml.Node) string {
 	bad := func(c rune) bool { return c > 127 || !isNameByte(byte(c)) }
 	if n.Kind != yaml.ScalarNode || n.Value == "" || len(n.Value) > maxLabelName || strings.IndexFunc(n.Value, bad) >= 0 {
-		r.fail(where, fmt.Sprintf("a-z, A-Z, 0-9 and _, at most %d characters", maxLabelName), "invalid name %q", cut(n.Value))
+		r.fail(where, fmt.Sprintf("a-z, A-Z, 0-9 and _, at most %d characters", maxLabelName), "invalid name %q",
+			cut(n.Value))
 		return ""
 	}
 	return n.Value

@@ -24,7 +24,8 @@ const maxNameLen = 48
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
 	fileKeys = []string{"rules"}
-	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when", "exit_when", "labels", "forget_after",
+	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
+		"exit_when", "labels", "forget_after",
 		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
@@ -202,7 +203,8 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 		r.fail(n, "stacks: [kernel] with a timeout", "track block has only the kernel stack of a timeout")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
-	case slices.Contains(stacks, WakerStack) && slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair, Span}, rule.Track):
+	case slices.Contains(stacks, WakerStack) &&
+		slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair, Span}, rule.Track):
 		r.fail(n, "waker with track wakeup, offcpu", "track %s has no waker stack", rule.Track)
 	case slices.Contains(stacks, UserStack) && onlyKernel:
 		r.fail(n, "kernel, waker", "kernel threads have no user stack")

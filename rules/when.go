@@ -141,7 +141,8 @@ func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
 			}
 		}
 	}
-	if len(m.Syscall) > 0 && !slices.ContainsFunc(m.Syscall, func(nr int) bool { return !slices.Contains(m.NotSyscall, nr) }) {
+	if len(m.Syscall) > 0 && !slices.ContainsFunc(m.Syscall,
+		func(nr int) bool { return !slices.Contains(m.NotSyscall, nr) }) {
 		r.fail(keys["not_syscall"].key, "at least one remaining call", "not_syscall excludes every call of syscall")
 	}
 	if len(m.Thread) == 1 && m.Thread[0] == KernelThread {
@@ -162,7 +163,8 @@ func scalars(n *yaml.Node) []*yaml.Node {
 
 // globs reads a list of globs of at most most bytes. check, if not nil, reports
 // whether a glob is valid, and records why not.
-func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string, check func(v *yaml.Node, glob string) bool) []string {
+func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string,
+	check func(v *yaml.Node, glob string) bool) []string {
 	var globs []string
 	for _, v := range r.list(n, what) {
 		s, ok := r.text(v, what)
@@ -184,20 +186,22 @@ func (r *reader) globs(n *yaml.Node, what string, most int, tooLong string, chec
 }
 
 func (r *reader) comms(n *yaml.Node, what string) []string {
-	return r.globs(n, what, maxCommLen, " (the kernel truncates task names); use * for a prefix", func(v *yaml.Node, _ string) bool {
-		r.commGlobs++
-		if r.commGlobs == MaxCommGlobs+1 {
-			r.fail(v, fmt.Sprintf("at most %d in all rules", MaxCommGlobs), "too many comm globs")
-		}
-		return true
-	})
+	return r.globs(n, what, maxCommLen, " (the kernel truncates task names); use * for a prefix",
+		func(v *yaml.Node, _ string) bool {
+			r.commGlobs++
+			if r.commGlobs == MaxCommGlobs+1 {
+				r.fail(v, fmt.Sprintf("at most %d in all rules", MaxCommGlobs), "too many comm globs")
+			}
+			return true
+		})
 }
 
 func (r *reader) cgroups(n *yaml.Node, what string) []string {
 	r.verdictList(n, "cgroup")
 	return r.globs(n, what, maxCgroupLen, "", func(v *yaml.Node, glob string) bool {
 		if !strings.HasPrefix(glob, "/") {
-			r.fail(v, "a cgroup v2 path from its root, such as /system.slice/**", "%s %q does not begin with /", what, cut(glob))
+			r.fail(v, "a cgroup v2 path from its root, such as /system.slice/**", "%s %q does not begin with /", what,
+				cut(glob))
 			return false
 		}
 		return r.verdict(v, "cgroup", glob)
@@ -281,7 +285,8 @@ func (r *reader) ids(n *yaml.Node, what string, read func(*yaml.Node) (uint64, b
 // addMembers counts the pids, uids, system calls, irqs and CPUs of all conditions.
 func (r *reader) addMembers(n *yaml.Node, what string, count int) {
 	if r.members <= MaxMembers && r.members+count > MaxMembers {
-		r.fail(n, fmt.Sprintf("at most %d pids, uids, system calls, irqs and CPUs in all rules", MaxMembers), "too many values in %s", what)
+		r.fail(n, fmt.Sprintf("at most %d pids, uids, system calls, irqs and CPUs in all rules", MaxMembers),
+			"too many values in %s", what)
 	}
 	r.members += count
 }

@@ -43,7 +43,8 @@ func (c *cli) check(ctx context.Context, paths []string, load bool) error {
 			return err
 		}
 	}
-	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"), term.Column{Title: "FILE"})
+	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"),
+		term.Column{Title: "FILE"})
 	for i := range list {
 		r := &list[i]
 		t.Cells(term.Cell{Text: term.Clean(r.Name), Style: term.Cyan}, plain(string(r.Track)),
@@ -56,7 +57,8 @@ func (c *cli) check(ctx context.Context, paths []string, load bool) error {
 			hooks []rules.Hook
 		}{{"entry", r.Pair.Entry}, {"exit", r.Pair.Exit}, {"cancel", r.Pair.Cancel}} {
 			for _, h := range side.hooks {
-				t.Cells(term.Cell{}, term.Cell{Text: side.name, Style: term.Dim}, term.Cell{}, term.Cell{Text: term.Clean(h.Text), Style: term.Dim})
+				t.Cells(term.Cell{}, term.Cell{Text: side.name, Style: term.Dim}, term.Cell{},
+					term.Cell{Text: term.Clean(h.Text), Style: term.Dim})
 			}
 		}
 	}

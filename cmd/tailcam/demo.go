@@ -32,7 +32,8 @@ Exit status: 0 every latency was caught with its injected delay, 1 otherwise.`,
 			return c.deps.demo(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "", "`directory` for the snapshots of the latest demos (default "+demo.DefaultDir+")")
+	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "",
+		"`directory` for the snapshots of the latest demos (default "+demo.DefaultDir+")")
 	c.addOutput(cmd)
 	return cmd
 }

@@ -23,7 +23,8 @@ func newDiff(c *cli) *cobra.Command {
 shorter, or gone. A and B are snapshot ids, snapshot directories, or files such as
 explain.json. If a snapshot has several outliers, the slowest is compared. Tasks
 are matched by name, because their ids differ from run to run.`,
-		Example:           "  tailcam diff 20261121T013004 20261121T094512\n  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
+		Example: "  tailcam diff 20261121T013004 20261121T094512\n" +
+			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
 		Args:              exactArgs("A", "B"),
 		ValidArgsFunction: c.completeDirs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +54,8 @@ are matched by name, because their ids differ from run to run.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntSliceVar(&outliers, "outlier", nil, "compare these outliers, `numbers` from 1: one for both sides, or A,B")
+	cmd.Flags().IntSliceVar(&outliers, "outlier", nil,
+		"compare these outliers, `numbers` from 1: one for both sides, or A,B")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
@@ -153,7 +155,8 @@ func sameChanges(a, b []catalog.Change) bool {
 }
 
 func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) {
-	t := term.NewTable(term.Column{Title: title, Flex: true}, term.Column{Flex: true}, right("A"), right("B"), right("CHANGE"), term.Column{})
+	t := term.NewTable(term.Column{Title: title, Flex: true}, term.Column{Flex: true}, right("A"), right("B"),
+		right("CHANGE"), term.Column{})
 	for i := range list {
 		x := &list[i]
 		by := term.Who(&explain.Who{Kind: nameKind(x.Kind), Name: x.By})
@@ -163,10 +166,12 @@ func (c *cli) changeTable(title string, d *catalog.Diff, list []catalog.Change) 
 		if by == string(x.Cause) {
 			by = ""
 		}
-		t.Cells(term.Cell{Text: term.CauseWords(x.Cause), Style: term.CauseStyle(x.Cause)}, plain(by), lengthCell(x.ANS), lengthCell(x.BNS),
-			changeCell(x.ChangeNS, x.Became), term.Cell{Text: x.Became, Style: changeStyle(x.Became)})
+		t.Cells(term.Cell{Text: term.CauseWords(x.Cause), Style: term.CauseStyle(x.Cause)}, plain(by),
+			lengthCell(x.ANS), lengthCell(x.BNS), changeCell(x.ChangeNS, x.Became),
+			term.Cell{Text: x.Became, Style: changeStyle(x.Became)})
 	}
-	t.Cells(term.Cell{Text: "total", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS), changeCell(d.ChangeNS, ""))
+	t.Cells(term.Cell{Text: "total", Style: term.Bold}, plain(""), lengthCell(d.A.DelayNS), lengthCell(d.B.DelayNS),
+		changeCell(d.ChangeNS, ""))
 	t.Print(c.out, "")
 }
 

@@ -30,7 +30,8 @@ shows only what is new.`,
 			return c.events(cmd.Context(), opts, stacks)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "with -f and -o json, also print {\"verdict\": …} when an outlier's snapshot is complete")
+	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false,
+		"with -f and -o json, also print {\"verdict\": …} when an outlier's snapshot is complete")
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
 	c.addRule(cmd, &opts.Rule)
 	addStacks(cmd, &stacks)
@@ -114,7 +115,8 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	if c.output == jsonOutput {
 		return c.printJSON(map[string]*api.Verdict{"verdict": v})
 	}
-	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)), term.Clean(v.Explained.Verdict))
+	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)),
+		term.Clean(v.Explained.Verdict))
 	if advice && v.Advice != "" {
 		c.out.Printf("    %s\n", term.Clean(v.Advice))
 	}

@@ -54,7 +54,8 @@ in docs/explain.md; json prints the contents of explain.json.`,
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	cmd.Flags().StringVar(&o.format, "format", "text", "output `format`: text, svg or json")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "output `file`, - for standard output")
 	cmd.Flags().BoolVar(&o.force, "force", false, "overwrite an existing file")
 	cmd.Flags().IntVar(&o.outlier, "outlier", 0, "explain only this outlier, a `number` from 1")
@@ -112,7 +113,8 @@ func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOp
 		if i > 0 {
 			c.out.Printf("\n")
 		}
-		c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("%s  rule %s", term.Time(m.Outliers[i].Time), term.Clean(r.Outliers[i].Rule))))
+		c.out.Printf("%s\n", c.out.Paint(term.Dim,
+			fmt.Sprintf("%s  rule %s", term.Time(m.Outliers[i].Time), term.Clean(r.Outliers[i].Rule))))
 		timeline.Print(c.out, &r.Outliers[i])
 		if o.path {
 			c.out.Printf("\n")

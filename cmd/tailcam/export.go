@@ -65,8 +65,10 @@ func newExport(c *cli) *cobra.Command {
 	for _, name := range []string{"before", "after"} {
 		f.Lookup(name).DefValue = "0s" // do not show -1 in the help
 	}
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(texts(export.Formats), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("time", cobra.FixedCompletions(texts(flame.Kinds), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(texts(export.Formats), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("time",
+		cobra.FixedCompletions(texts(flame.Kinds), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

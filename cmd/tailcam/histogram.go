@@ -50,8 +50,8 @@ func (c *cli) printHistograms(list []api.HistogramInfo, bars bool) {
 		c.printBars(list[0].Buckets)
 		c.out.Printf("\n")
 	}
-	t := term.NewTable(term.Column{Title: "NAME"}, term.Column{Title: "CLASS"}, right("COUNT"), right("P50"), right("P90"),
-		right("P99"), right("P99.9"), right("MAX"), term.Column{})
+	t := term.NewTable(term.Column{Title: "NAME"}, term.Column{Title: "CLASS"}, right("COUNT"), right("P50"),
+		right("P90"), right("P99"), right("P99.9"), right("MAX"), term.Column{})
 	for i := range list {
 		h := &list[i]
 		of := h.Rule
@@ -63,7 +63,8 @@ func (c *cli) printHistograms(list []api.HistogramInfo, bars bool) {
 			undecided.Text = term.Count(h.Undecided) + " unclassified"
 		}
 		t.Cells(term.Cell{Text: term.Clean(of), Style: term.Cyan}, plain(term.Clean(h.Class)), plain(term.Count(h.Count)),
-			delayCell(h, h.P50NS), delayCell(h, h.P90NS), delayCell(h, h.P99NS), delayCell(h, h.P999NS), delayCell(h, h.MaxNS), undecided)
+			delayCell(h, h.P50NS), delayCell(h, h.P90NS), delayCell(h, h.P99NS),
+			delayCell(h, h.P999NS), delayCell(h, h.MaxNS), undecided)
 	}
 	t.Print(c.out, "")
 }
@@ -140,7 +141,8 @@ func adaptiveNote(of string, a *api.AdaptiveInfo) string {
 	if a.Quiet {
 		return fmt.Sprintf("%s%s of %s samples", of, term.Count(a.Samples), term.Count(a.MinSamples))
 	}
-	return fmt.Sprintf("%s%gx p%g %s of %s samples", of, a.Times, 100*a.Quantile, term.Duration(a.QuantileNS), term.Count(a.Samples))
+	return fmt.Sprintf("%s%gx p%g %s of %s samples", of, a.Times, 100*a.Quantile, term.Duration(a.QuantileNS),
+		term.Count(a.Samples))
 }
 
 // configured is a rule's threshold as written in its file.

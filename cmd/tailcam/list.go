@@ -61,7 +61,8 @@ func (c *cli) listProbes(context.Context) error {
 	if c.output == jsonOutput {
 		return printLines(c, probes)
 	}
-	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "AVAILABLE"}, term.Column{Title: "USED BY"}, term.Column{})
+	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "AVAILABLE"}, term.Column{Title: "USED BY"},
+		term.Column{})
 	for _, p := range probes {
 		available := term.Cell{Text: "yes", Style: term.Green}
 		if !p.Available {

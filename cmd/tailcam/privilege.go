@@ -66,9 +66,11 @@ func checkCapabilities(have uint64, root bool) (without []string, err error) {
 	case len(missing) == 0:
 		return without, nil
 	case root:
-		return nil, fmt.Errorf("missing %s although running as root: in a container, add them or use --privileged", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("missing %s although running as root: in a container, add them or use --privileged",
+			strings.Join(missing, ", "))
 	}
-	return nil, fmt.Errorf("needs root, or the capabilities CAP_BPF and CAP_PERFMON (missing: %s): use sudo", strings.Join(missing, ", "))
+	return nil, fmt.Errorf("needs root, or the capabilities CAP_BPF and CAP_PERFMON (missing: %s): use sudo",
+		strings.Join(missing, ", "))
 }
 
 // effective finds the set CapEff in a /proc/PID/status.

@@ -20,7 +20,8 @@ const (
 // returns warnings about limits that degrade it.
 func checkResources() (limited []string, err error) {
 	var files, space unix.Rlimit
-	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &files), unix.Getrlimit(unix.RLIMIT_AS, &space)); err != nil {
+	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &files),
+		unix.Getrlimit(unix.RLIMIT_AS, &space)); err != nil {
 		return nil, fmt.Errorf("read own limits: %w", err)
 	}
 	// Go has raised the soft limit to the hard one.
@@ -30,11 +31,12 @@ func checkResources() (limited []string, err error) {
 // checkLimits compares limits (descriptors, bytes) with what the daemon needs.
 func checkLimits(files, space uint64) (limited []string, err error) {
 	if files < minFiles {
-		return nil, fmt.Errorf("open file limit is %d, but at least %d are needed: raise LimitNOFILE= of the service, or ulimit -Hn",
+		return nil, fmt.Errorf("open file limit %d is below %d: raise LimitNOFILE= of the service, or ulimit -Hn",
 			files, minFiles)
 	}
 	if space < minSpace {
-		limited = append(limited, fmt.Sprintf("address space is limited to %d MiB: function names may be missing and snapshots late; "+
+		limited = append(limited, fmt.Sprintf("address space is limited to %d MiB: "+
+			"function names may be missing and snapshots late; "+
 			"limit memory with MemoryMax= instead of LimitAS= or ulimit -v", space>>20))
 	}
 	return limited, nil
@@ -43,7 +45,7 @@ func checkLimits(files, space uint64) (limited []string, err error) {
 // adviseDescriptors adds advice to an error about too many open files.
 func adviseDescriptors(err error) error {
 	if errors.Is(err, unix.EMFILE) {
-		return fmt.Errorf("%w: raise LimitNOFILE= of the service, or ulimit -Hn; each rule with programs of its own needs some", err)
+		return fmt.Errorf("%w: raise LimitNOFILE= of the service, or ulimit -Hn (some rules need more files)", err)
 	}
 	return err
 }

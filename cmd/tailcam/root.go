@@ -161,7 +161,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func maxArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return fmt.Errorf("%q takes at most %s, got %d: %s", cmd.CommandPath(), plural(n, "argument"), len(args), seeHelp(cmd))
+			return fmt.Errorf("%q takes at most %s, got %d: %s", cmd.CommandPath(), plural(n, "argument"), len(args),
+				seeHelp(cmd))
 		}
 		return nil
 	}
@@ -174,7 +175,8 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return fmt.Errorf("missing argument: %s: %s", names[len(args)], seeHelp(cmd))
 		case len(args) > len(names):
-			return fmt.Errorf("%q takes %s, got %d: %s", cmd.CommandPath(), plural(len(names), "argument"), len(args), seeHelp(cmd))
+			return fmt.Errorf("%q takes %s, got %d: %s", cmd.CommandPath(), plural(len(names), "argument"), len(args),
+				seeHelp(cmd))
 		}
 		return nil
 	}
@@ -192,9 +194,10 @@ func (c *cli) client() *api.Client { return api.NewClient(c.socket) }
 func (c *cli) addRule(cmd *cobra.Command, rule *string) {
 	cmd.Flags().StringVar(rule, "rule", "", "show only outliers of this `rule`")
 	// The only error is that of a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("rule", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-	})
+	_ = cmd.RegisterFlagCompletionFunc("rule",
+		func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return c.ruleNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+		})
 }
 
 // ruleNames lists the daemon's rules for completion; none if it is not reachable.

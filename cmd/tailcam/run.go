@@ -30,8 +30,9 @@ stacks are addresses; without CAP_IPC_LOCK, the recorder is limited to less than
 
 SIGHUP reloads the rules. The heap is limited to 200 MiB where possible;
 GOMEMLIMIT overrides this limit.`,
-		Example: "  sudo tailcam run\n  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
-		Args:    moreRules,
+		Example: "  sudo tailcam run\n" +
+			"  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
+		Args: moreRules,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.Flags())
 		},

@@ -30,7 +30,8 @@ one is not disturbed. Snapshots are named by id, or by a unique prefix of it.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: runSubcommand("list, show, rm, prune or verify"),
 	}
-	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsRemove(c), newSnapshotsPrune(c), newSnapshotsVerify(c))
+	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsRemove(c), newSnapshotsPrune(c),
+		newSnapshotsVerify(c))
 	return cmd
 }
 
@@ -73,7 +74,8 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	for _, b := range broken {
-		c.err.Printf("%s cannot read snapshot %s: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID), term.Clean(b.Err.Error()))
+		c.err.Printf("%s cannot read snapshot %s: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID),
+			term.Clean(b.Err.Error()))
 	}
 	if c.output == jsonOutput {
 		return printLines(c, list)
@@ -87,7 +89,8 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 	for i := range list {
 		bytes += list[i].Bytes
 	}
-	c.out.Printf("%s\n", c.out.Paint(term.Dim, fmt.Sprintf("%s, %s in %s", plural(len(list), "snapshot"), term.Bytes(bytes), term.Clean(dir))))
+	c.out.Printf("%s\n", c.out.Paint(term.Dim,
+		fmt.Sprintf("%s, %s in %s", plural(len(list), "snapshot"), term.Bytes(bytes), term.Clean(dir))))
 	return nil
 }
 
@@ -105,8 +108,8 @@ func (c *cli) snapshotTable(list []catalog.Snapshot) {
 	t := term.NewTable(columns...)
 	for i := range list {
 		s := &list[i]
-		cells := []term.Cell{{Text: term.Clean(s.Short), Style: term.Bold}, plain(term.Time(s.Time)), ruleCell(s), lengthCell(s.DelayNS),
-			plain(taskCell(s)), blameCell(s), plain(term.Bytes(s.Bytes))}
+		cells := []term.Cell{{Text: term.Clean(s.Short), Style: term.Bold}, plain(term.Time(s.Time)), ruleCell(s),
+			lengthCell(s.DelayNS), plain(taskCell(s)), blameCell(s), plain(term.Bytes(s.Bytes))}
 		if !timed {
 			cells = slices.Delete(cells, 1, 2)
 		}

@@ -93,8 +93,10 @@ use by a running daemon are kept.`,
 		},
 	}
 	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep this `number` of the newest snapshots")
-	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes", "keep the newest snapshots up to this `size`, such as 500MiB")
-	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than", "remove snapshots older than this `duration`, such as 36h or 7d")
+	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes",
+		"keep the newest snapshots up to this `size`, such as 500MiB")
+	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than",
+		"remove snapshots older than this `duration`, such as 36h or 7d")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
 	c.addOutput(cmd)
 	c.addDir(cmd)

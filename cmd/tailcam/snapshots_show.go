@@ -76,7 +76,8 @@ func (c *cli) printDetails(s *catalog.Details) {
 	}
 	for i := range m.Outliers {
 		if i == maxShown {
-			c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "and "+plural(len(m.Outliers)-i, "more outlier")+": use -o json to see all"))
+			c.out.Printf("\n%s\n", c.out.Paint(term.Dim,
+				"and "+plural(len(m.Outliers)-i, "more outlier")+": use -o json to see all"))
 			break
 		}
 		c.out.Printf("\n")
@@ -87,7 +88,8 @@ func (c *cli) printDetails(s *catalog.Details) {
 	}
 	c.out.Printf("\n")
 	c.field("history", history(s))
-	c.field("host", fmt.Sprintf("%s, %s %s, tailcam %s", term.Clean(m.Host.Name), term.Clean(m.Host.Kernel), term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
+	c.field("host", fmt.Sprintf("%s, %s %s, tailcam %s", term.Clean(m.Host.Name), term.Clean(m.Host.Kernel),
+		term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
 	c.field("files", fileList(s.Files))
 	c.field("directory", term.Clean(s.Snapshot.Dir))
 	c.field("previous", c.neighbour(s.Before, m.Time))

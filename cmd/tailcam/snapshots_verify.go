@@ -68,7 +68,8 @@ func (c *cli) printChecks(dir string, checks []catalog.Check) error {
 		if bad == 0 {
 			c.out.Printf("%s\n", c.out.Paint(term.Dim, "ok: "+plural(len(checks), "snapshot")))
 		} else {
-			c.out.Printf("%s\n", c.out.Paint(term.BoldRed, fmt.Sprintf("%d of %s damaged", bad, plural(len(checks), "snapshot"))))
+			c.out.Printf("%s\n", c.out.Paint(term.BoldRed,
+				fmt.Sprintf("%d of %s damaged", bad, plural(len(checks), "snapshot"))))
 		}
 	}
 	if bad > 0 {

@@ -94,7 +94,8 @@ func (c *cli) printRecorder(r api.RecorderStatus) {
 		c.out.Printf("\n%s off\n", c.out.Paint(term.Bold, "recorder"))
 		return
 	}
-	c.out.Printf("\n%s %s, %s total\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend), term.Bytes(r.SizeBytes))
+	c.out.Printf("\n%s %s, %s total\n", c.out.Paint(term.Bold, "recorder"), term.Clean(r.Backend),
+		term.Bytes(r.SizeBytes))
 	c.out.Printf("recording %s\n", term.Clean(strings.Join(r.Groups, ", ")))
 	for _, hook := range slices.Sorted(maps.Keys(r.Missing)) {
 		c.out.Printf("not recording %s: %s\n", term.Clean(hook), term.Clean(r.Missing[hook]))
@@ -123,10 +124,12 @@ func (c *cli) printTables(tables []api.TableStatus) {
 	if len(tables) == 0 {
 		return
 	}
-	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("SLOTS"), right("MAX"), right("GROWN"), term.Column{})
+	t := term.NewTable(term.Column{Title: "PENDING"}, right("USED"), right("SLOTS"), right("MAX"), right("GROWN"),
+		term.Column{})
 	for _, p := range tables {
 		t.Cells(plain(term.Clean(p.Name)), plain(term.Count(uint64(p.Used))), plain(term.Count(uint64(p.Slots))),
-			plain(term.Count(uint64(p.Max))), plain(term.Count(uint64(p.Grown))), term.Cell{Text: term.Clean(p.Error), Style: term.Red})
+			plain(term.Count(uint64(p.Max))), plain(term.Count(uint64(p.Grown))),
+			term.Cell{Text: term.Clean(p.Error), Style: term.Red})
 	}
 	c.out.Printf("\n")
 	t.Print(c.out, "")
@@ -137,7 +140,8 @@ func (c *cli) printLosses(losses []api.Loss) {
 	if len(losses) == 0 {
 		return
 	}
-	t := term.NewTable(term.Column{Title: "LOSS"}, term.Column{Title: "SOURCE"}, right("COUNT"), term.Column{Title: "ADVICE"})
+	t := term.NewTable(term.Column{Title: "LOSS"}, term.Column{Title: "SOURCE"}, right("COUNT"),
+		term.Column{Title: "ADVICE"})
 	lossy := map[string]bool{}
 	for _, l := range losses {
 		lossy[l.Cause] = lossy[l.Cause] || l.Count > 0

@@ -69,7 +69,8 @@ remembers (the last 1,000) and that have no snapshot are added as unexplained.
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageValue)(&since), "since", "only outliers newer than this `duration`, such as 1h or 7d (default: all)")
+	cmd.Flags().Var((*ageValue)(&since), "since",
+		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
 	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVar(&most, "count", most, "maximum `number` of rows; json prints all")
@@ -143,10 +144,12 @@ func (c *cli) printTop(t *topJSON, most int) {
 		c.err.Printf("no outliers in %s\n", term.Clean(t.Dir))
 		return
 	}
-	c.out.Printf("%s\n", c.out.Paint(term.Bold, fmt.Sprintf("%s of slow time in %s", term.Duration(v.NS), plural(v.Outliers, "outlier"))))
+	c.out.Printf("%s\n", c.out.Paint(term.Bold,
+		fmt.Sprintf("%s of slow time in %s", term.Duration(v.NS), plural(v.Outliers, "outlier"))))
 	c.out.Printf("%s\n\n", c.out.Paint(term.Dim, strings.Join(coverage(t), ", ")))
-	table := term.NewTable(term.Column{Title: strings.ToUpper(t.By), Flex: true}, right("TIME"), right("SHARE"), term.Column{}, right("OUTLIERS"),
-		term.Column{Title: "MAINLY", Flex: true}, right("WORST"), term.Column{Title: "SNAPSHOT"})
+	table := term.NewTable(term.Column{Title: strings.ToUpper(t.By), Flex: true}, right("TIME"), right("SHARE"),
+		term.Column{}, right("OUTLIERS"), term.Column{Title: "MAINLY", Flex: true}, right("WORST"),
+		term.Column{Title: "SNAPSHOT"})
 	gauge := 12
 	if c.out.Columns() < 100 {
 		gauge = 4
@@ -161,8 +164,8 @@ func (c *cli) printTop(t *topJSON, most int) {
 		if worst.ID == "" {
 			where = term.Cell{Text: "none", Style: term.Dim}
 		}
-		table.Cells(term.Cell{Text: rowName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)), plain(share(r.NS, v.NS)),
-			term.Cell{Text: term.Gauge(r.Share, gauge), Style: rowStyle(t.By, r)},
+		table.Cells(term.Cell{Text: rowName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)),
+			plain(share(r.NS, v.NS)), term.Cell{Text: term.Gauge(r.Share, gauge), Style: rowStyle(t.By, r)},
 			plain(term.Count(uint64(r.Outliers))), plain(largestParts(t.By, r)), plain(term.Duration(worst.NS)), where)
 	}
 	table.Print(c.out, "")
@@ -180,7 +183,8 @@ func coverage(t *topJSON) []string {
 	v := &t.Covered
 	out := []string{fmt.Sprintf("%s explained by %s", plural(v.Explained, "outlier"), plural(v.Snapshots, "snapshot"))}
 	if v.Unexplained > 0 {
-		out = append(out, fmt.Sprintf("%d in snapshots without an explanation (%s)", v.Unexplained, term.Duration(v.UnexplainedNS)))
+		out = append(out, fmt.Sprintf("%d in snapshots without an explanation (%s)", v.Unexplained,
+			term.Duration(v.UnexplainedNS)))
 	}
 	if v.Missed > 0 {
 		out = append(out, fmt.Sprintf("%d without a snapshot (%s)", v.Missed, term.Duration(v.MissedNS)))

@@ -84,7 +84,8 @@ func refuse(conn net.Conn, uid uint32) {
 	if err != nil {
 		return
 	}
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 		http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), len(body)+1, body)
 }
 

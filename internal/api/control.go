@@ -130,7 +130,8 @@ func (s *server) pause(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	s.log.Info("rule paused", append(peerFields(r.Context()), zap.String("rule", req.Rule), zap.String("for", req.For))...)
+	s.log.Info("rule paused", append(peerFields(r.Context()), zap.String("rule", req.Rule),
+		zap.String("for", req.For))...)
 	s.reply(w, http.StatusOK, struct{}{})
 }
 
@@ -231,7 +232,8 @@ func (c *Client) ClearThresholds(ctx context.Context, rule string, id int) ([]Th
 
 // ResetRatchet resets a rule's ratchet.
 func (c *Client) ResetRatchet(ctx context.Context, rule string) error {
-	return c.send(ctx, http.MethodDelete, "/v1/thresholds?"+url.Values{"rule": {rule}, "ratchet": {"1"}}.Encode(), nil, &[]ThresholdInfo{})
+	return c.send(ctx, http.MethodDelete, "/v1/thresholds?"+url.Values{"rule": {rule}, "ratchet": {"1"}}.Encode(), nil,
+		&[]ThresholdInfo{})
 }
 
 // Pause pauses a rule for a time, or until it is resumed.

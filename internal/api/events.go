@@ -68,7 +68,8 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("an events client disconnected", zap.Error(err))
 	}
 	if n := lost(); n > 0 {
-		s.log.Warn("an events client was too slow", append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
+		s.log.Warn("an events client was too slow",
+			append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
 	}
 }
 
@@ -118,7 +119,8 @@ func line(o *tracker.Outlier) any {
 		return o
 	}
 	return verdictNotice{Verdict: &Verdict{
-		ID: o.ID, Time: o.Time, Rule: o.Rule, Task: o.Task, StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
+		ID: o.ID, Time: o.Time, Rule: o.Rule, Task: o.Task,
+		StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
 	}}
 }
 

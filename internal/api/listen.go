@@ -145,7 +145,7 @@ func own(path string, mode fs.FileMode, gid int, log *zap.Logger) {
 
 func takeLock(path string, log *zap.Logger) (*os.File, error) {
 	f, err := lockfile.Take(path, &lockfile.Options{Mode: lockMode, TakenOver: func(pid int) {
-		log.Warn("took over from an earlier daemon that was killed but has not exited; its BPF programs may stay attached until it does",
+		log.Warn("took over from a killed daemon that has not exited; its BPF programs may stay attached until then",
 			zap.Int("pid", pid))
 	}})
 	var held *lockfile.HeldError

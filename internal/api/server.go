@@ -133,7 +133,8 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		case begun.begun:
 			panic(http.ErrAbortHandler) // closes the connection
 		default:
-			s.fail(w, http.StatusInternalServerError, errors.New("the daemon panicked on this request: please report it with the daemon's log"))
+			s.fail(w, http.StatusInternalServerError,
+				errors.New("the daemon panicked on this request: please report it with the daemon's log"))
 		}
 	})
 }

@@ -94,13 +94,13 @@ type RuleInfo struct {
 
 	Adaptive     *AdaptiveInfo  `json:"adaptive,omitempty"`       // how the threshold follows the load
 	Overrides    []OverrideInfo `json:"overrides,omitempty"`      // whose thresholds do
-	HeldBack     uint64         `json:"held_back,omitempty"`      // delays past an adaptive threshold that did not fire: too many at once
+	HeldBack     uint64         `json:"held_back,omitempty"`      // delays past an adaptive threshold, too many to fire
 	Set          int            `json:"set,omitempty"`            // thresholds set while it runs: see ThresholdInfo
 	Paused       bool           `json:"paused,omitempty"`         // fires nothing
 	PausedLeftNS int64          `json:"paused_left_ns,omitempty"` // 0: until it is resumed
 	Storm        *StormInfo     `json:"storm,omitempty"`          // it is paused automatically
 	Limited      uint64         `json:"limited,omitempty"`        // outliers that the rate limit refused
-	RatchetNS    *int64         `json:"ratchet_ns,omitempty"`     // only what is worse fires; null: the rule has no ratchet
+	RatchetNS    *int64         `json:"ratchet_ns,omitempty"`     // only what is worse fires; null: no ratchet
 
 	Samples uint64 `json:"samples,omitempty"` // in the rule's histogram
 	P999NS  int64  `json:"p999_ns,omitempty"` // of it

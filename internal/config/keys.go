@@ -30,41 +30,74 @@ func (k *key) flag() string { return strings.NewReplacer(".", "-", "_", "-").Rep
 // keys lists all keys in the order of configs/tailcam.yaml.
 func keys() []key {
 	return []key{
-		texts("rules", "/etc/tailcam/rules.d", "rule `files` and directories of rule files", "paths of files or directories", setRules),
-		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line", "a path of at most 107 bytes", setSocketPath),
-		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group", func(c *Config, s string) string { c.Socket.Group = s; return "" }),
-		boolean("recorder.enabled", "true", "record a history of events: `true or false`", func(c *Config) *bool { return &c.Recorder.Enabled }),
-		oneOf("recorder.backend", "mmap", "recorder `backend`, mmap or perf", []string{"mmap", "perf"}, func(c *Config) *string { return &c.Recorder.Backend }),
-		size("recorder.size", "2MiB", "`size` of the history of each CPU", 128<<10, 512<<20, func(c *Config, n int64) { c.Recorder.Size = int(n) }),
-		optional(duration("recorder.cover", "0s", "`duration` of the history of each CPU, sized by measuring at start; 0s: use recorder.size", 100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
-		byteCount("recorder.max_memory", "256MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40, func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
-		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle", "`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
+		texts("rules", "/etc/tailcam/rules.d", "rule `files` and directories of rule files", "paths of files or directories",
+			setRules),
+		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line",
+			"a path of at most 107 bytes", setSocketPath),
+		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group",
+			func(c *Config, s string) string { c.Socket.Group = s; return "" }),
+		boolean("recorder.enabled", "true", "record a history of events: `true or false`",
+			func(c *Config) *bool { return &c.Recorder.Enabled }),
+		oneOf("recorder.backend", "mmap", "recorder `backend`, mmap or perf", []string{"mmap", "perf"},
+			func(c *Config) *string { return &c.Recorder.Backend }),
+		size("recorder.size", "2MiB", "`size` of the history of each CPU", 128<<10, 512<<20,
+			func(c *Config, n int64) { c.Recorder.Size = int(n) }),
+		optional(duration("recorder.cover", "0s",
+			"`duration` of the history of each CPU, sized by measuring at start; 0s: use recorder.size",
+			100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
+		byteCount("recorder.max_memory", "256MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40,
+			func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
+		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle",
+			"`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
 		text("snapshots.dir", "/var/lib/tailcam/snapshots", "snapshot `directory`", "a path", setSnapshotDir),
-		count("snapshots.keep.count", "100", "maximum `number` of snapshots", 1, 1000000, func(c *Config) *int { return &c.Snapshots.Keep.Count }),
-		byteCount("snapshots.keep.bytes", "1GiB", "maximum `size` of all snapshots", 1<<20, 1<<50, func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
-		duration("snapshots.keep.age", "168h", "maximum `age` of snapshots", time.Minute, 10*365*24*time.Hour, func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
-		byteCount("snapshots.min_free", "512MiB", "`size` to leave free on the file system", 0, 1<<50, func(c *Config) *int64 { return &c.Snapshots.MinFree }),
-		count("snapshots.rt_priority", "0", "real-time `priority` of the threads that take snapshots, 1 to 99; 0: none", 0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
+		count("snapshots.keep.count", "100", "maximum `number` of snapshots", 1, 1000000,
+			func(c *Config) *int { return &c.Snapshots.Keep.Count }),
+		byteCount("snapshots.keep.bytes", "1GiB", "maximum `size` of all snapshots", 1<<20, 1<<50,
+			func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
+		duration("snapshots.keep.age", "168h", "maximum `age` of snapshots", time.Minute, 10*365*24*time.Hour,
+			func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
+		byteCount("snapshots.min_free", "512MiB", "`size` to leave free on the file system", 0, 1<<50,
+			func(c *Config) *int64 { return &c.Snapshots.MinFree }),
+		count("snapshots.rt_priority", "0", "real-time `priority` of the threads that take snapshots, 1 to 99; 0: none",
+			0, 99, func(c *Config) *int { return &c.Snapshots.RTPriority }),
 		text("actions.user", "nobody", "`user` that actions run as", "an existing user", setActionUser),
-		count("actions.concurrency", "2", "maximum `number` of running actions", 1, 64, func(c *Config) *int { return &c.Actions.Concurrency }),
-		count("actions.queue", "16", "maximum `number` of waiting actions", 1, 10000, func(c *Config) *int { return &c.Actions.Queue }),
-		table("capacity.initial.tasks", "65536", "initial `slots` for tasks", func(c *Config) *int { return &c.Capacity.Initial.Tasks }),
-		table("capacity.initial.syscalls", "16384", "initial `slots` for system calls in progress", func(c *Config) *int { return &c.Capacity.Initial.Syscalls }),
-		table("capacity.initial.block", "16384", "initial `slots` for block requests in flight", func(c *Config) *int { return &c.Capacity.Initial.Block }),
-		table("capacity.max.tasks", "524288", "maximum `slots` for tasks", func(c *Config) *int { return &c.Capacity.Max.Tasks }),
-		table("capacity.max.syscalls", "131072", "maximum `slots` for system calls in progress", func(c *Config) *int { return &c.Capacity.Max.Syscalls }),
-		table("capacity.max.block", "131072", "maximum `slots` for block requests in flight", func(c *Config) *int { return &c.Capacity.Max.Block }),
-		table("capacity.pairs", "16384", "`slots` for pending work of declared pairs", func(c *Config) *int { return &c.Capacity.Pairs }),
-		table("capacity.chains", "4096", "`slots` for tasks that carry a chain", func(c *Config) *int { return &c.Capacity.Chains }),
+		count("actions.concurrency", "2", "maximum `number` of running actions", 1, 64,
+			func(c *Config) *int { return &c.Actions.Concurrency }),
+		count("actions.queue", "16", "maximum `number` of waiting actions", 1, 10000,
+			func(c *Config) *int { return &c.Actions.Queue }),
+		table("capacity.initial.tasks", "65536", "initial `slots` for tasks",
+			func(c *Config) *int { return &c.Capacity.Initial.Tasks }),
+		table("capacity.initial.syscalls", "16384", "initial `slots` for system calls in progress",
+			func(c *Config) *int { return &c.Capacity.Initial.Syscalls }),
+		table("capacity.initial.block", "16384", "initial `slots` for block requests in flight",
+			func(c *Config) *int { return &c.Capacity.Initial.Block }),
+		table("capacity.max.tasks", "524288", "maximum `slots` for tasks",
+			func(c *Config) *int { return &c.Capacity.Max.Tasks }),
+		table("capacity.max.syscalls", "131072", "maximum `slots` for system calls in progress",
+			func(c *Config) *int { return &c.Capacity.Max.Syscalls }),
+		table("capacity.max.block", "131072", "maximum `slots` for block requests in flight",
+			func(c *Config) *int { return &c.Capacity.Max.Block }),
+		table("capacity.pairs", "16384", "`slots` for pending work of declared pairs",
+			func(c *Config) *int { return &c.Capacity.Pairs }),
+		table("capacity.chains", "4096", "`slots` for tasks that carry a chain",
+			func(c *Config) *int { return &c.Capacity.Chains }),
 		table("capacity.spans", "16384", "`slots` for pending spans", func(c *Config) *int { return &c.Capacity.Spans }),
-		size("outliers.buffer", "4MiB", "`size` of the buffer of outliers", 64<<10, 256<<20, func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
-		count("outliers.rate", "100", "maximum `number` of outliers per rule and second; 0: no limit", 0, 1000000, func(c *Config) *int { return &c.Outliers.Rate }),
-		count("outliers.burst", "500", "maximum `number` of outliers per rule in a burst", 1, 1000000, func(c *Config) *int { return &c.Outliers.Burst }),
-		boolean("histograms.enabled", "true", "count all delays, not only outliers: `true or false`", func(c *Config) *bool { return &c.Histograms.Enabled }),
-		boolean("symbols.lines", "true", "read debug information for source lines and inlined functions: `true or false`", func(c *Config) *bool { return &c.Symbols.Lines }),
-		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols and debug information", 160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
-		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"}, func(c *Config) *string { return &c.Log.Level }),
-		oneOf("log.format", "json", "log `format`", []string{"json", "console"}, func(c *Config) *string { return &c.Log.Format }),
+		size("outliers.buffer", "4MiB", "`size` of the buffer of outliers", 64<<10, 256<<20,
+			func(c *Config, n int64) { c.Outliers.Buffer = int(n) }),
+		count("outliers.rate", "100", "maximum `number` of outliers per rule and second; 0: no limit", 0, 1000000,
+			func(c *Config) *int { return &c.Outliers.Rate }),
+		count("outliers.burst", "500", "maximum `number` of outliers per rule in a burst", 1, 1000000,
+			func(c *Config) *int { return &c.Outliers.Burst }),
+		boolean("histograms.enabled", "true", "count all delays, not only outliers: `true or false`",
+			func(c *Config) *bool { return &c.Histograms.Enabled }),
+		boolean("symbols.lines", "true", "read debug information for source lines and inlined functions: `true or false`",
+			func(c *Config) *bool { return &c.Symbols.Lines }),
+		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols",
+			160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
+		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"},
+			func(c *Config) *string { return &c.Log.Level }),
+		oneOf("log.format", "json", "log `format`", []string{"json", "console"},
+			func(c *Config) *string { return &c.Log.Format }),
 	}
 }
 
@@ -74,7 +107,8 @@ func text(name, def, usage, allowed string, set func(*Config, string) string) ke
 }
 
 func texts(name, def, usage, allowed string, set func(*Config, []string) string) key {
-	return key{name: name, def: strings.Split(def, ","), usage: usage, allowed: allowed, tags: []string{"!!str"}, list: true, set: set}
+	return key{name: name, def: strings.Split(def, ","), usage: usage, allowed: allowed, tags: []string{"!!str"},
+		list: true, set: set}
 }
 
 func oneOf(name, def, usage string, words []string, field func(*Config) *string) key {
@@ -133,19 +167,20 @@ func table(name, def, usage string, field func(*Config) *int) key {
 }
 
 func byteCount(name, def, usage string, least, most int64, field func(*Config) *int64) key {
-	k := text(name, def, usage, fmt.Sprintf("a size from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)), func(c *Config, s string) string {
-		n, ok := ParseBytes(s)
-		switch {
-		case !ok:
-			return "is not a size"
-		case n < least:
-			return "is too small"
-		case n > most:
-			return "is too large"
-		}
-		*field(c) = n
-		return ""
-	})
+	k := text(name, def, usage, fmt.Sprintf("a size from %s to %s, such as 64MiB", formatBytes(least), formatBytes(most)),
+		func(c *Config, s string) string {
+			n, ok := ParseBytes(s)
+			switch {
+			case !ok:
+				return "is not a size"
+			case n < least:
+				return "is too small"
+			case n > most:
+				return "is too large"
+			}
+			*field(c) = n
+			return ""
+		})
 	k.tags = []string{"!!int", "!!str"}
 	return k
 }

@@ -215,7 +215,8 @@ func (f *fileReader) mapping(prefix string, n *yaml.Node) map[string]any {
 		name, value := n.Content[i], n.Content[i+1]
 		switch line, twice := lines[name.Value]; {
 		case name.Kind != yaml.ScalarNode || !slices.Contains(children, name.Value):
-			f.fail(name, rules.Unknown("key", prefix+name.Value, prefixed(prefix, children)), strings.Join(prefixed(prefix, children), ", "))
+			f.fail(name, rules.Unknown("key", prefix+name.Value, prefixed(prefix, children)),
+				strings.Join(prefixed(prefix, children), ", "))
 			continue
 		case twice:
 			f.fail(name, fmt.Sprintf("duplicate key %s, first set in line %d", prefix+name.Value, line), "each key once")

@@ -38,9 +38,9 @@ func TestOddRuleFiles(t *testing.T) {
 		}
 	}
 	put(func() error { return syscall.Mkfifo(h.rules, 0o644) })
-	refused(h.rules + ": is not a file: it is a FIFO")
+	refused(h.rules + ": is a FIFO")
 	put(func() error { return os.Symlink("/dev/zero", h.rules) })
-	refused("it is a device")
+	refused("is a device")
 
 	source := writeFile(t, h.dir+"/source", rulesFile(napRule("late", uid, "snapshot: false")), 0o644)
 	fs := stuckfs.Mount(t, "rules", source)

@@ -43,7 +43,7 @@ func TestLittleAddressSpace(t *testing.T) {
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms, burst: 100}")))
 	d := h.exec(t, append([]string{prlimit, "--as=1073741824"}, h.command()...))
-	if !d.log.has("the address space is limited to 1024 MiB") {
+	if !d.log.has("address space is limited to 1024 MiB") {
 		t.Error("the log does not tell of the limit")
 	}
 	follow := followLate(t, d, "nap")
