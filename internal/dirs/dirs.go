@@ -16,7 +16,7 @@ const parentMode = 0o755
 // directories above it that are missing. One that exists stays as it is, as it
 // may not be ours alone; created is false then. It may be a file.
 func Make(dir string, mode fs.FileMode) (created bool, err error) {
-	if err := os.MkdirAll(filepath.Dir(dir), parentMode); err != nil { //nolint:gosec // see parentMode
+	if err := os.MkdirAll(filepath.Dir(dir), parentMode); err != nil {
 		return false, err
 	}
 	err = os.Mkdir(dir, mode)

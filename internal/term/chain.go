@@ -65,7 +65,7 @@ func stage(s *tracker.ChainStage) string {
 	case "run":
 		return who + " runs"
 	case "user":
-		return who + " returned to user space"
+		return who + " runs in user space"
 	case "preempted":
 		return who + " is preempted"
 	case "lock":

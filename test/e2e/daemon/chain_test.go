@@ -34,7 +34,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("stages of %d ns, delay %d", sum, o.DelayNS)
 		}
 	}
-	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken and waits for a CPU") || !strings.Contains(out, "in all") {
+	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken and waits for a CPU") || !strings.Contains(out, "µs  total") {
 		t.Errorf("no stages in\n%s", out)
 	}
 	causes := map[string]bool{}
