@@ -490,6 +490,7 @@ const (
 	TailcamRecordTypeREC_KVM_ENTRY        TailcamRecordType = 39
 	TailcamRecordTypeREC_KVM_EXIT         TailcamRecordType = 40
 	TailcamRecordTypeREC_STEAL            TailcamRecordType = 41
+	TailcamRecordTypeRECORD_TYPES         TailcamRecordType = 42
 )
 
 type TailcamRecorderState struct {
