@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/export/perfetto"
@@ -88,9 +89,9 @@ func decodeAll(data []byte) []trace.Event {
 	for now := uint64(bootNS); len(data) >= trace.RecordSize; data = data[trace.RecordSize:] {
 		r := trace.Record(data[:trace.RecordSize])
 		le := binary.LittleEndian
-		now += le.Uint64(r[8:]) % (1 << 20)
-		le.PutUint64(r[8:], now)
-		le.PutUint16(r[2:], le.Uint16(r[2:])%1024)
+		now += r.Time() % (1 << 20)
+		le.PutUint64(r[abi.OffTimeNs:], now)
+		le.PutUint16(r[abi.OffCpu:], uint16(r.CPU()%1024))
 		if ev, err := r.Decode(); err == nil {
 			out = append(out, ev)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/snapshot"
@@ -19,7 +20,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// records makes records as the kernel side does (bpf/abi/record.h).
+// records makes records as the kernel side does.
 type records struct {
 	cpu int
 	now uint64
@@ -36,10 +37,6 @@ func newRecords(cpu int, now uint64) *records {
 func (r *records) add(t trace.Type, tid int, body ...any) {
 	b := make([]byte, 0, trace.RecordSize)
 	le := binary.LittleEndian
-	b = le.AppendUint16(b, uint16(t))
-	b = le.AppendUint16(b, uint16(r.cpu))
-	b = le.AppendUint32(b, uint32(tid))
-	b = le.AppendUint64(b, r.now)
 	for _, v := range body {
 		switch v := v.(type) {
 		case int:
@@ -54,8 +51,8 @@ func (r *records) add(t trace.Type, tid int, body ...any) {
 			b = append(b, name[:]...)
 		}
 	}
-	var rec trace.Record
-	copy(rec[:], b)
+	rec := trace.MakeRecord(t, r.cpu, tid, r.now)
+	copy(rec[abi.OffRaw:], b)
 	r.out = append(r.out, rec)
 }
 

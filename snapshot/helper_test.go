@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -16,12 +15,7 @@ import (
 
 // record is a system call's entry on a CPU at a time.
 func record(cpu int, at uint64) trace.Record {
-	var r trace.Record
-	binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
-	binary.LittleEndian.PutUint16(r[2:], uint16(cpu))
-	binary.LittleEndian.PutUint32(r[4:], 7)
-	binary.LittleEndian.PutUint64(r[8:], at)
-	return r
+	return trace.MakeRecord(trace.SyscallEntry, cpu, 7, at)
 }
 
 // bank is what one of memRecorder's two banks holds.

@@ -3,7 +3,6 @@
 package catalogtest
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -136,14 +135,11 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 	t.Helper()
 	tr := trace.Trace{CPUs: []trace.CPU{{CPU: 0, Discarded: o.Lost + o.Missing}}}
 	for i := range int(m.Records) {
-		var r trace.Record
-		binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
+		typ := trace.SyscallEntry
 		if i == 3 {
-			binary.LittleEndian.PutUint16(r[0:], 0xfff0) // of a later release
+			typ = 0xfff0 // of a later release
 		}
-		binary.LittleEndian.PutUint32(r[4:], uint32(o.TID))
-		binary.LittleEndian.PutUint64(r[8:], uint64(end-3000+i))
-		tr.CPUs[0].Records = append(tr.CPUs[0].Records, r)
+		tr.CPUs[0].Records = append(tr.CPUs[0].Records, trace.MakeRecord(typ, 0, o.TID, uint64(end-3000+i)))
 	}
 	for i := range m.Outliers {
 		x := &m.Outliers[i]
