@@ -23,7 +23,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-
 const volatile struct pair_hook hook;
 
 /*
