@@ -6,14 +6,315 @@
  * for each hook of each rule, with `hook` filled in and the maps of the main
  * object (tailcam.bpf.c).
  */
-#define RULE_WRITER SHARED /* programs of this object interrupt each other: see lib/histogram.h */
-#include "trackers/pair.h"
+#include "kernel.h"
+
+#include "abi/counters.h"
+#include "abi/histogram.h"
+#include "abi/outlier.h"
+#include "abi/pair.h"
+#include "abi/rule.h"
+#include "abi/tracker.h"
+#define RULE_WRITER SHARED
+#include "histogram.h"
+#include "outlier.h"
+#include "pair_fetch.h"
+#include "pair_table.h"
+#include "state.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-struct pair_extra *unused_pair_extra __attribute__((unused));
-struct fetch *unused_fetch __attribute__((unused));
-struct pair_condition *unused_pair_condition __attribute__((unused));
+const volatile struct pair_hook hook;
+
+/*
+ * Some hooks may be preempted (functions, user space), and all be interrupted
+ * by others, so a CPU has several places to make outliers in.
+ */
+struct pair_scratch {
+	struct scratch s;
+	u64 busy;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct pair_scratch);
+} pair_scratches SEC(".maps");
+
+static __always_inline struct pair_scratch *scratch_claim(u32 cpu)
+{
+#pragma unroll
+	for (int i = 0; i < PAIR_SCRATCHES; i++) {
+		u32 at = cpu * PAIR_SCRATCHES + i;
+		struct pair_scratch *p = bpf_map_lookup_elem(&pair_scratches, &at);
+
+		if (p && !p->busy && !__sync_val_compare_and_swap(&p->busy, 0, 1))
+			return p;
+	}
+	return NULL;
+}
+
+/* This CPU's account of the pair; interrupts write it too. */
+static __always_inline struct pair_state *pair_account(u32 pair, u32 cpu)
+{
+	u32 at = cpu * MAX_PAIRS + (pair & (MAX_PAIRS - 1));
+
+	return bpf_map_lookup_elem(&pair_states, &at);
+}
+
+static __always_inline struct pair_slot *pair_slot_at(u32 at)
+{
+	return bpf_map_lookup_elem(&pair_slots, &at);
+}
+
+/* ------------------------------------------------------------------ entry */
+
+static __always_inline void slot_fill(void *ctx, struct pair_slot *slot, struct pair_try *c, enum hook_kind kind,
+				      struct task_struct *current, u32 cpu)
+{
+	slot->part[0] = c->part[0];
+	slot->part[1] = c->part[1];
+	slot->part[2] = c->part[2];
+	slot->pair = hook.pair;
+	slot->depth = 1;
+	slot->cpu = cpu;
+	slot->tid = current->pid;
+	slot->pid = current->tgid;
+	slot->task = task_number(current);
+	slot->own_task = hook.own_task;
+	if (!hook.own_task) {
+		slot->uid = current->cred->uid.val;
+		slot->kthread = !!(current->flags & PF_KTHREAD);
+		slot->cgroup_id = current->cgroups->dfl_cgrp->kn->id;
+		COPY_COMM(slot->comm, current);
+	}
+#pragma unroll
+	for (int i = 0; i < PAIR_LABELS; i++)
+		if (hook.label[i].base)
+			fetch_label(ctx, &hook.label[i], kind, slot->label[i]);
+}
+
+static __always_inline void pair_begin(void *ctx, struct pair_try *c, enum hook_kind kind)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id(), pair = hook.pair;
+	u64 now = bpf_ktime_get_ns();
+	struct pair_state *account;
+	struct cpu_state *me;
+	struct pair_slot *slot;
+
+	c->token = pair_token(current->pid, cpu);
+	c->keep = hook.policy == PAIR_KEEP;
+	pair_claim(c);
+	if (c->result == PAIR_FRESH) {
+		slot = pair_slot_at(c->at);
+		if (!slot)
+			return;
+		slot_fill(ctx, slot, c, kind, current, cpu);
+		pair_publish(slot, now);
+		return;
+	}
+	account = pair_account(pair, cpu);
+	me = this_cpu(cpu);
+	if (!account || !me)
+		return;
+	if (c->result == PAIR_OWNED) {
+		slot = pair_slot_at(c->at);
+		if (!slot)
+			return;
+		if (hook.policy == PAIR_COUNT) {
+			slot->depth++;
+			pair_publish(slot, c->start);
+			__sync_fetch_and_add(&account->nested, 1);
+			return;
+		}
+		slot_fill(ctx, slot, c, kind, current, cpu);
+		pair_publish(slot, now);
+		__sync_fetch_and_add(&account->replaced, 1);
+		__sync_fetch_and_add(&me->replaced[TRACK_PAIR], 1);
+	} else if (c->result == PAIR_PENDING) {
+		__sync_fetch_and_add(&account->kept, 1);
+	} else if (c->result == PAIR_FULL) {
+		__sync_fetch_and_add(&account->full, 1);
+		__sync_fetch_and_add(&me->table_full[TRACK_PAIR], 1);
+	} else {
+		__sync_fetch_and_add(&account->unsettled, 1);
+	}
+}
+
+/* ------------------------------------------------------------------- exit */
+
+/* The caller owns the work, and ends it. */
+static __always_inline void slot_release(u32 at)
+{
+	pending_release(&pair_keys, at);
+}
+
+/* Counts its delay for its rule, if that has a histogram. */
+static __always_inline void pair_histogram(struct pair_state *account, u64 delay, u64 now, u32 cpu)
+{
+	u32 live = generation, pair = hook.pair & (MAX_PAIRS - 1), at;
+	struct task_struct *current;
+	struct pair_scratch *p;
+	struct facts *f;
+
+	histogram_delay(TRACK_PAIR, cpu, delay, SHARED);
+	if (!histograms)
+		return;
+	at = pair_histograms[live & 1][pair];
+	if (at >= MAX_RULES)
+		return;
+	p = scratch_claim(cpu);
+	if (!p) {
+		__sync_fetch_and_add(&account->crowded, 1);
+		return;
+	}
+	current = bpf_get_current_task_btf();
+	f = &p->s.facts;
+	__builtin_memset(f, 0, sizeof(*f));
+	f->generation = live;
+	f->syscall = -1;
+	f->cpu = cpu;
+	histogram_task(f, current, NEED_TASK | NEED_CGROUP);
+	if (f->pid != self_pid)
+		histogram_range(&p->s, (live & 1) * MAX_RULES + at, 1, cpu, now, delay);
+	__sync_lock_test_and_set(&p->busy, 0);
+}
+
+/* The floor is passed. */
+static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct pair_slot *slot, enum hook_kind kind,
+					 struct pair_state *account, u64 now, u32 cpu)
+{
+	struct pair_scratch *p = scratch_claim(cpu);
+	u32 pair = hook.pair & (MAX_PAIRS - 1), rule;
+	struct pair_extra *extra;
+	struct scratch *s;
+	long size;
+
+	if (!p) {
+		slot_release(c->at);
+		__sync_fetch_and_add(&account->crowded, 1);
+		return;
+	}
+	s = &p->s;
+	outlier_reset(s, TRACK_PAIR, cpu, c->start, now);
+	s->timed_out = pair_fired(slot, c->start);
+	extra = (struct pair_extra *)s->out.extra;
+	extra->pair = pair;
+	extra->part[0] = c->part[0];
+	extra->part[1] = c->part[1];
+	extra->part[2] = c->part[2];
+	extra->entry_tid = slot->tid;
+	extra->entry_pid = slot->pid;
+	if (!hook.own_task)
+		__builtin_memcpy(extra->entry_comm, slot->comm, TASK_COMM_LEN);
+	s->out.entry_cpu = slot->cpu;
+	s->facts.cpu = cpu;
+	bpf_probe_read_kernel(extra->label, sizeof(extra->label), slot->label);
+	slot_release(c->at);
+	outlier_task(s, bpf_get_current_task_btf());
+	if (s->facts.pid == self_pid)
+		goto out;
+#pragma unroll
+	for (int i = 0; i < PAIR_LABELS; i++)
+		if (hook.label[i].base)
+			fetch_label(ctx, &hook.label[i], kind, extra->label[i]);
+	rule = pair_rules[s->facts.generation & 1][pair];
+	if (rule >= MAX_RULES)
+		goto out;
+	if (!evaluate_range(s, (s->facts.generation & 1) * MAX_RULES + rule, 1, now - c->start))
+		goto out;
+	if (s->wants_kernel) {
+		size = bpf_get_stack(ctx, s->out.kernel, sizeof(s->out.kernel), 0);
+		s->out.kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user) {
+		size = bpf_get_stack(ctx, s->out.user, sizeof(s->out.user), BPF_F_USER_STACK);
+		s->out.user_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	outlier_emit(s);
+out:
+	__sync_lock_test_and_set(&p->busy, 0);
+}
+
+static __always_inline void pair_end(void *ctx, struct pair_try *c, enum hook_kind kind)
+{
+	u32 pair = hook.pair & (MAX_PAIRS - 1);
+	struct pair_state *account;
+	struct cpu_state *me;
+	struct pair_slot *slot;
+	u64 now;
+	u32 cpu;
+
+	c->keep = 0;
+	pair_take(c);
+	if (c->result == PAIR_NONE || c->result == PAIR_FULL)
+		return;
+	cpu = bpf_get_smp_processor_id();
+	account = pair_account(pair, cpu);
+	if (!account)
+		return;
+	if (c->result == PAIR_BUSY) {
+		__sync_fetch_and_add(&account->missed, 1);
+		return;
+	}
+	slot = pair_slot_at(c->at);
+	if (!slot)
+		return;
+	if (hook.role == PAIR_CANCEL) {
+		pair_fired(slot, c->start);
+		slot_release(c->at);
+		__sync_fetch_and_add(&account->cancelled, 1);
+		return;
+	}
+	if (hook.policy == PAIR_COUNT && slot->depth > 1) {
+		slot->depth--;
+		pair_publish(slot, c->start);
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	me = this_cpu(cpu);
+	__sync_fetch_and_add(&account->seen, 1);
+	if (me)
+		__sync_fetch_and_add(&me->seen[TRACK_PAIR], 1);
+	pair_histogram(account, now - c->start, now, cpu);
+	if ((s64)(now - c->start) >= (s64)floor_pair[pair])
+		pair_outlier(ctx, c, slot, kind, account, now, cpu);
+	else
+		slot_release(c->at);
+}
+
+/* --------------------------------------------------------------- programs */
+
+static __always_inline int pair_event(void *ctx, enum hook_kind kind)
+{
+	struct pair_try c = {};
+	bool bad = false;
+
+	if (hook.role == PAIR_ENTRY && floor_pair[hook.pair & (MAX_PAIRS - 1)] == NEVER)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < PAIR_CONDITIONS; i++)
+		if (!condition_holds(ctx, &hook.condition[i], kind, &bad))
+			return 0;
+#pragma unroll
+	for (int i = 0; i < PAIR_PARTS; i++)
+		if (hook.part[i].base)
+			c.part[i] = fetch_number(ctx, &hook.part[i], kind, &bad);
+	if (bad) {
+		struct pair_state *account = pair_account(hook.pair, bpf_get_smp_processor_id());
+
+		if (account)
+			__sync_fetch_and_add(&account->unread, 1);
+		return 0;
+	}
+	c.key = pair_hash(hook.pair, c.part);
+	if (hook.role == PAIR_ENTRY)
+		pair_begin(ctx, &c, kind);
+	else
+		pair_end(ctx, &c, kind);
+	return 0;
+}
 
 SEC("raw_tp/any")
 int pair_raw(void *ctx)

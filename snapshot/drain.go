@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // retentionInterval is how often retention runs and old history expires on an idle
@@ -273,7 +273,7 @@ func (m *Manager) collect(w *window) job {
 	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0
 	j.meta.Notes = append(j.meta.Notes, w.notes...)
 	if j.meta.Outliers == nil {
-		j.meta.Outliers = []tracker.Outlier{}
+		j.meta.Outliers = []events.Outlier{}
 	}
 	if j.meta.Rules == nil {
 		j.meta.Rules = []RuleJSON{}

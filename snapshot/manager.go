@@ -19,7 +19,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Limits of one snapshot.
@@ -75,7 +75,7 @@ type Done struct {
 	ID       string
 	Dir      string // empty if it failed
 	Reason   string
-	Outliers []tracker.Outlier
+	Outliers []events.Outlier
 	Err      error
 }
 
@@ -178,7 +178,7 @@ func New(o Options) (*Manager, error) {
 // Stats.Skipped and added to o.Suppressed of the rule's next outlier. snapshot.json
 // gets a copy of o, completed with what enrichment finds out later. Submit does not
 // block.
-func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
+func (m *Manager) Submit(o *events.Outlier, r *rules.Rule) string {
 	o.Snapshot = nil
 	if !o.WantsSnapshot {
 		return ""
@@ -313,7 +313,7 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 	return w
 }
 
-func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
+func (w *window) add(o events.Outlier, r *rules.Rule, from, to uint64) {
 	w.request.outliers = append(w.request.outliers, o)
 	w.request.from = min(w.request.from, from)
 	w.request.to = max(w.request.to, to)

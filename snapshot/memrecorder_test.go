@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // record is a system call's entry on a CPU at a time.
@@ -167,11 +167,11 @@ func rule(name string, after time.Duration) *rules.Rule {
 	}
 }
 
-func outlierAt(name string, start, end uint64) *tracker.Outlier {
-	return &tracker.Outlier{
-		Time: ReadClock().Wall(end), Rule: name, Track: "wakeup", Cause: tracker.CauseThreshold,
+func outlierAt(name string, start, end uint64) *events.Outlier {
+	return &events.Outlier{
+		Time: ReadClock().Wall(end), Rule: name, Track: "wakeup", Cause: events.CauseThreshold,
 		DelayNS: int64(end - start), ThresholdNS: int64(time.Millisecond),
-		Task:      tracker.Task{PID: 10, TID: 11, Comm: "victim"},
+		Task:      events.Task{PID: 10, TID: 11, Comm: "victim"},
 		StartMono: start, EndMono: end, WantsSnapshot: true,
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Version is the schema version of snapshot.json. Added fields do not change it.
@@ -37,18 +37,18 @@ type Meta struct {
 	Notes []string `json:"notes"`
 	// ShortHistory means that an outlier began before the recorded history; the first
 	// note names it.
-	ShortHistory bool              `json:"short_history,omitempty"`
-	ID           string            `json:"id"`
-	Time         time.Time         `json:"time"` // of the first outlier, UTC
-	Rule         string            `json:"rule"` // of the first outlier, or "manual"
-	Reason       string            `json:"reason"`
-	Host         HostInfo          `json:"host"`
-	Window       Window            `json:"window"`
-	Outliers     []tracker.Outlier `json:"outliers"`
-	Rules        []RuleJSON        `json:"rules"` // as compiled, for all outliers
-	Coverage     []CPUCoverage     `json:"coverage"`
-	Records      uint64            `json:"records"` // in trace/, all CPUs
-	Lost         uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	ShortHistory bool             `json:"short_history,omitempty"`
+	ID           string           `json:"id"`
+	Time         time.Time        `json:"time"` // of the first outlier, UTC
+	Rule         string           `json:"rule"` // of the first outlier, or "manual"
+	Reason       string           `json:"reason"`
+	Host         HostInfo         `json:"host"`
+	Window       Window           `json:"window"`
+	Outliers     []events.Outlier `json:"outliers"`
+	Rules        []RuleJSON       `json:"rules"` // as compiled, for all outliers
+	Coverage     []CPUCoverage    `json:"coverage"`
+	Records      uint64           `json:"records"` // in trace/, all CPUs
+	Lost         uint64           `json:"lost"`    // refused by the rings meanwhile, all CPUs
 	// Checksums names the checksum file; "" in snapshots of earlier releases, which
 	// have none.
 	Checksums string `json:"checksums,omitempty"`

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // request is the time range and the outliers of one snapshot, in nanoseconds of
 // CLOCK_MONOTONIC.
 type request struct {
 	from, to uint64 // from 0: everything recorded
-	outliers []tracker.Outlier
+	outliers []events.Outlier
 }
 
 // exits returns the first and the last exit; for a manual snapshot, both are its end.
@@ -140,7 +140,7 @@ func (a *request) shortHistories(cpus []CPUCoverage) []string {
 }
 
 // shortHistory returns a note if the entry of an outlier is not covered.
-func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
+func (a *request) shortHistory(o *events.Outlier, cpus []CPUCoverage) string {
 	var short []int
 	var most uint64
 	for _, c := range cpus {
@@ -160,7 +160,7 @@ func (a *request) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
 		times *= 2
 	}
 	return fmt.Sprintf("the history does not reach the entry of the outlier of %s: on %s it begins up to %s after it (the delay was %s); raise recorder.size to %d times as much, or set recorder.cover: %s",
-		term.Peer(tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}), cpuList(short, len(cpus)),
+		term.Peer(events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}), cpuList(short, len(cpus)),
 		time.Duration(most), time.Duration(o.DelayNS), times, (2*time.Duration(o.DelayNS)).Truncate(time.Second)+time.Second)
 }
 

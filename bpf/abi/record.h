@@ -246,7 +246,7 @@ struct record_kvm {
 /* The hypervisor has taken the CPU away for stolen_ns since the last such record. */
 struct record_steal {
 	__u64 stolen_ns;
-	__u64 since_ns; /* when it was last told of */
+	__u64 since_ns; /* time of that record */
 	__u8 _pad[32];
 };
 

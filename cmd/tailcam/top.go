@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // topJSON is what `top -o json` prints.
@@ -117,13 +117,13 @@ func sameDir(s *api.SnapshotsStatus) bool {
 }
 
 // recentOutliers returns the outliers that the daemon remembers.
-func (c *cli) recentOutliers(ctx context.Context) ([]*tracker.Outlier, error) {
+func (c *cli) recentOutliers(ctx context.Context) ([]*events.Outlier, error) {
 	stream, err := c.client().Events(ctx, &api.EventsOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close() //nolint:errcheck // only read from
-	var out []*tracker.Outlier
+	var out []*events.Outlier
 	for {
 		e, err := stream.Next()
 		if errors.Is(err, io.EOF) {

@@ -31,7 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // DefaultSocket is the default path of the daemon's socket.
@@ -46,13 +46,13 @@ type Backend interface {
 	Status(ctx context.Context) Status
 	Rules() []RuleInfo
 	// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
-	Recent(rule string) []*tracker.Outlier
+	Recent(rule string) []*events.Outlier
 	// Subscribe returns the outliers of a rule, or of all for "", from now on. The
 	// sender never waits: if the channel is full, outliers are dropped and counted
 	// in lost. cancel must be called, and closes the channel. A Partial outlier
 	// comes again with Completed, and any with Explained when its snapshot is
 	// complete.
-	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
+	Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64)
 	// TakeSnapshot takes one now and returns its directory.
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
 	// Snapshots lists the snapshots on disk, oldest first.
@@ -206,13 +206,13 @@ type failure struct {
 // Verdict is the explanation of an outlier that was published before, sent when its
 // snapshot is complete.
 type Verdict struct {
-	ID        string       `json:"id,omitempty"` // of the outlier
-	Time      time.Time    `json:"time"`         // of the outlier
-	Rule      string       `json:"rule"`
-	Task      tracker.Task `json:"task"`
-	StartMono uint64       `json:"start_mono_ns"`
-	Snapshot  *string      `json:"snapshot"`
-	tracker.Explained
+	ID        string      `json:"id,omitempty"` // of the outlier
+	Time      time.Time   `json:"time"`         // of the outlier
+	Rule      string      `json:"rule"`
+	Task      events.Task `json:"task"`
+	StartMono uint64      `json:"start_mono_ns"`
+	Snapshot  *string     `json:"snapshot"`
+	events.Explained
 }
 
 // verdictNotice is the line of an event stream for a verdict.

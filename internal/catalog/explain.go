@@ -9,7 +9,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Explain explains the outliers of the snapshot in dir anew, from its trace, in
@@ -71,7 +71,7 @@ func coveredIntervals(c *snapshot.CPUCoverage) []explain.Interval {
 }
 
 // explainOutlier converts an outlier for package explain.
-func explainOutlier(o *tracker.Outlier) explain.Outlier {
+func explainOutlier(o *events.Outlier) explain.Outlier {
 	out := explain.Outlier{
 		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
@@ -95,15 +95,15 @@ func explainOutlier(o *tracker.Outlier) explain.Outlier {
 }
 
 // explainStacks returns the stacks of an outlier whose time is known.
-func explainStacks(o *tracker.Outlier) []explain.Stack {
+func explainStacks(o *events.Outlier) []explain.Stack {
 	var list []explain.Stack
-	add := func(at uint64, frames []tracker.Frame, waker bool) {
+	add := func(at uint64, frames []events.Frame, waker bool) {
 		if len(frames) > 0 {
 			list = append(list, explain.Stack{At: at, Frames: frames, Waker: waker})
 		}
 	}
 	switch {
-	case o.Cause == tracker.CauseTimeout:
+	case o.Cause == events.CauseTimeout:
 		add(o.EndMono, o.Stacks.Kernel, false)
 	case o.Track == "wakeup":
 		add(o.StartMono, o.Stacks.Kernel, false)

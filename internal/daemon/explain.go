@@ -13,7 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/iothread"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // explainInBackground is snapshot.Options.Explain. It explains on a thread of low
@@ -101,8 +101,8 @@ var canRaisePriority = sync.OnceValue(func() bool {
 })
 
 // explained is the part of an explanation that goes with the outlier.
-func explained(r *explain.Result) *tracker.Explained {
-	e := &tracker.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+func explained(r *explain.Result) *events.Explained {
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
 	if r.Blame.By != nil {
 		e.By = r.Blame.By.Name
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/fair"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -35,11 +36,11 @@ const (
 // It is published when complete, or at its deadline with what is known; the rest
 // follows.
 type pipeline struct {
-	read     func() (*tracker.Outlier, error) // os.ErrClosed: no more outliers
-	submit   func(o *tracker.Outlier)         // requests its snapshot; must not block
-	enrich   func(o *tracker.Outlier)         // looks up names and adds them with o.Later.Learn
-	publish  func(o *tracker.Outlier)         // first publication; must not block
-	complete func(o *tracker.Outlier)         // published as Partial before, now complete; must not block
+	read     func() (*events.Outlier, error) // os.ErrClosed: no more outliers
+	submit   func(o *events.Outlier)         // requests its snapshot; must not block
+	enrich   func(o *events.Outlier)         // looks up names and adds them with o.Enrichment.Learn
+	publish  func(o *events.Outlier)         // first publication; must not block
+	complete func(o *events.Outlier)         // published as Partial before, now complete; must not block
 	guard    *guard.Guard
 	log      *zap.Logger
 	now      func() time.Time
@@ -57,7 +58,7 @@ type pipeline struct {
 
 // event is an outlier to be published.
 type event struct {
-	*tracker.Outlier
+	*events.Outlier
 	read time.Time
 	due  time.Time // deadline
 
@@ -97,7 +98,7 @@ func (p *pipeline) serve() error {
 // skipped.
 func (p *pipeline) readAll() error {
 	for {
-		var o *tracker.Outlier
+		var o *events.Outlier
 		err := p.guard.Do(guard.Decode, func() (err error) {
 			o, err = p.read()
 			return err
@@ -122,10 +123,10 @@ func (p *pipeline) readAll() error {
 }
 
 // accept starts the processing of one outlier.
-func (p *pipeline) accept(o *tracker.Outlier) {
+func (p *pipeline) accept(o *events.Outlier) {
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
-	o.NewLater()
+	o.NewEnrichment()
 	now := p.now()
 	e := &event{Outlier: o, read: now, due: deadline(o.Time, now)}
 	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
@@ -143,8 +144,8 @@ func (p *pipeline) accept(o *tracker.Outlier) {
 // skip gives up naming an outlier.
 func (p *pipeline) skip(e *event) {
 	p.skipped.add(e.Rule)
-	e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
-	e.Later.Done()
+	e.Enrichment.Learn(func(o *events.Outlier) { o.Partial = true })
+	e.Enrichment.Done()
 }
 
 // nameEvents names outliers until the queue is closed.
@@ -174,9 +175,9 @@ func (p *pipeline) name(e *event) {
 	}
 	err := p.guard.Do(guard.Naming, func() error { p.enrich(e.Outlier); return nil })
 	if err != nil { // keep what was learned before
-		e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
+		e.Enrichment.Learn(func(o *events.Outlier) { o.Partial = true })
 	}
-	e.Later.Done()
+	e.Enrichment.Done()
 }
 
 // publishEvent publishes an outlier or its completion. It does nothing if nothing new
@@ -184,7 +185,7 @@ func (p *pipeline) name(e *event) {
 func (p *pipeline) publishEvent(e *event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.Later.Known()
+	o := e.Enrichment.Known()
 	first := !e.published
 	e.published = true
 	if !first && o.Partial {

@@ -14,6 +14,8 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
 // Status implements api.Backend.
@@ -85,26 +87,18 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 	return list
 }
 
-// losses lists all loss counters, including those that are zero.
+// losses lists every place where something can be lost, also those where
+// nothing was: a zero is an answer, too.
 func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	var list []api.Loss
 	add := func(cause, rule string, track rules.Track, n uint64, advice string) {
 		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice})
 	}
-	capacity := map[rules.Track]string{
-		rules.Wakeup: "capacity.max.tasks", rules.OffCPU: "capacity.max.tasks",
-		rules.Syscall: "capacity.max.syscalls", rules.Block: "capacity.max.block",
-		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs", rules.Span: "capacity.spans",
-	}
 	for _, t := range d.kernel.Trackers() {
-		replaced := "an exit was missed: see switch_unseen and program_missed"
-		if t == rules.Span {
-			replaced = spanReplaced
-			list = append(list, spanLosses(&c.Spans)...)
-		}
-		add("entry_replaced", "", t, c.Trackers[t].Replaced, replaced)
-		if t == rules.Chain {
-			list = append(list, chainLosses(&c.Chains)...)
+		kind := kinds.Of(t)
+		add("entry_replaced", "", t, c.Trackers[t].Replaced, kind.Replaced)
+		for _, l := range kind.Losses {
+			add(l.Cause, "", t, c.Lost[l.Cause], l.Advice)
 		}
 	}
 	var skipped map[string]uint64
@@ -119,15 +113,13 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for i := range d.rules {
 		r := &d.rules[i]
 		k := c.Rules[r.Name]
-		full := "raise " + capacity[r.Track]
-		if r.Track == rules.IRQ || r.Track == rules.Softirq {
-			full = "more than 4 nested handlers on one CPU: the innermost were missed"
-		}
-		// A full table is counted per tracker, as no rule has been matched yet.
+		// Of the others nobody knows which rule would have wanted what found no slot: any of its tracker.
 		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
-			list = append(list, pairLosses(r.Name, &p)...)
+			for _, l := range kinds.PairLosses {
+				add(l.Cause, r.Name, r.Track, l.Count(&p), l.Advice)
+			}
 		} else {
-			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
+			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, kinds.Of(r.Track).Full)
 		}
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer or the rule's threshold")
 		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule exceeds outliers.rate and outliers.burst: raise its threshold")
@@ -172,7 +164,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	return list
 }
 
-// tables returns the fill levels of the pending tables.
+// tables tells how full the pending tables are.
 func (d *daemon) tables() []api.TableStatus {
 	tables, err := d.kernel.Tables()
 	if err != nil {
@@ -180,7 +172,7 @@ func (d *daemon) tables() []api.TableStatus {
 	}
 	list := make([]api.TableStatus, 0, len(tables))
 	for _, t := range tables {
-		s := api.TableStatus{Name: t.Name, Slots: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
+		s := api.TableStatus{Name: t.Name, Slots: t.Slots, Max: t.Max, Used: t.Used, Grown: t.Grown}
 		if t.Err != nil {
 			s.Error = t.Err.Error()
 		}
@@ -191,7 +183,7 @@ func (d *daemon) tables() []api.TableStatus {
 
 func (d *daemon) snapshots() api.SnapshotsStatus {
 	s := api.SnapshotsStatus{Dir: d.store.Dir()}
-	usage, err := d.store.Usage() // on timeout the last known usage
+	usage, err := d.store.Usage() // as it was the last time, if the disk does not answer
 	if err != nil {
 		d.log.Debug("list snapshots", zap.Error(err))
 	}
@@ -230,10 +222,10 @@ func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) 
 }
 
 // Recent implements api.Backend.
-func (d *daemon) Recent(rule string) []*tracker.Outlier { return d.feed.Recent(rule) }
+func (d *daemon) Recent(rule string) []*events.Outlier { return d.feed.Recent(rule) }
 
 // Subscribe implements api.Backend.
-func (d *daemon) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {
+func (d *daemon) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
 	return d.feed.Subscribe(rule)
 }
 

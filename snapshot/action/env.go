@@ -5,12 +5,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // environment returns the environment of an action. Nothing of the daemon's own is
 // passed on.
-func environment(o *tracker.Outlier, id, dir string) []string {
+func environment(o *events.Outlier, id, dir string) []string {
 	env := []string{"PATH=" + searchPath}
 	add := func(name, value string) {
 		// A NUL byte ends a variable.

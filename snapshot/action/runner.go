@@ -14,7 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Options configures a Runner. The zero value is usable.
@@ -50,14 +50,14 @@ type Job struct {
 // Item is an action and the outlier passed to it.
 type Item struct {
 	Action  rules.Action
-	Outlier tracker.Outlier
+	Outlier events.Outlier
 }
 
 // ItemsFor lists the actions for the outliers of a snapshot (rules.OnSnapshot) or for
 // one outlier (rules.OnOutlier): each rule's actions once, in the order of the rule
 // file, with the rule's first outlier. It skips rules that the lookup does not find
 // (any more).
-func ItemsFor(on string, outliers []tracker.Outlier, rule func(name string) *rules.Rule) []Item {
+func ItemsFor(on string, outliers []events.Outlier, rule func(name string) *rules.Rule) []Item {
 	var items []Item
 	seen := map[string]bool{}
 	for _, o := range outliers {

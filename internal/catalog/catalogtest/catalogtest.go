@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Start is when the first of Make's snapshots was taken.
@@ -118,10 +118,10 @@ func (o *One) meta(id string, at time.Time) *snapshot.Meta {
 	if o.ByHand {
 		m.Rule, m.Reason = "manual", "because"
 	} else {
-		m.Outliers = []tracker.Outlier{{
-			Time: at, Rule: o.Rule, Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: o.DelayNS, ThresholdNS: 5 * Millisecond,
-			Task: tracker.Task{PID: o.TID, TID: o.TID, Comm: o.Comm, Cgroup: o.Cgroup}, Key: map[string]uint64{"tid": uint64(o.TID)},
-			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}}, StartMono: uint64(end - o.DelayNS), EndMono: end, Snapshot: &m.ID,
+		m.Outliers = []events.Outlier{{
+			Time: at, Rule: o.Rule, Track: "wakeup", Cause: events.CauseThreshold, DelayNS: o.DelayNS, ThresholdNS: 5 * Millisecond,
+			Task: events.Task{PID: o.TID, TID: o.TID, Comm: o.Comm, Cgroup: o.Cgroup}, Key: map[string]uint64{"tid": uint64(o.TID)},
+			Stacks: events.Stacks{Kernel: []string{"schedule+0x1"}}, StartMono: uint64(end - o.DelayNS), EndMono: end, Snapshot: &m.ID,
 		}}
 	}
 	if o.Meta != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	program "github.com/tailcam/tailcam/internal/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // ordinary is a file on a file system on a block device, all of it written.
@@ -27,7 +27,7 @@ type ordinary struct {
 }
 
 // holds tells whether a request lies in the file.
-func (f *ordinary) holds(o *tracker.Outlier) bool {
+func (f *ordinary) holds(o *events.Outlier) bool {
 	return o.Block.Device == f.device && o.Block.Sector >= f.sector && o.Block.Sector < f.sector+f.sectors
 }
 
