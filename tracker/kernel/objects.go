@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -157,7 +158,7 @@ func (o *Objects) size(s *specs) error {
 	}
 	o.ring = abi.RingParts
 	if o.opts.Ring > 0 && o.Recording() {
-		o.ring = kinds.PowerOfTwo(max(o.opts.Ring, smallestRing)) / recordSize
+		o.ring = kinds.PowerOfTwo(max(o.opts.Ring, smallestRing)) / int(unsafe.Sizeof(abi.Record{}))
 		part := o.ring / abi.RingParts
 		knobs = append(knobs, knob{s.RecordMmap, true}, knob{s.RecordMask, uint32(part - 1)}, knob{s.RecordShift, uint32(bits.Len(uint(part)) - 1)})
 	}
@@ -195,7 +196,6 @@ func (o *Objects) size(s *specs) error {
 }
 
 const (
-	recordSize  = 64
 	progresses  = 512  // slow system calls whose progress is kept at once
 	wakerStacks = 8192 // threads on a run queue at once whose waker's stack is kept
 )

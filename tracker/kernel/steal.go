@@ -2,10 +2,10 @@ package kernel
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -64,7 +64,8 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 	}
 	var variable *btf.Var
 	err := kernel.TypeByName(stealVariable, &variable)
-	if errors.Is(err, btf.ErrNotFound) || err == nil && !kernelFinds(stealVariable) {
+	found, _ := HasSymbol(stealVariable) // what cannot be read is not found
+	if errors.Is(err, btf.ErrNotFound) || err == nil && !found {
 		return 0, nil
 	}
 	if err != nil {
@@ -82,20 +83,21 @@ func hasMember(s *btf.Struct, name string) bool {
 	return false
 }
 
-// kernelFinds tells whether the kernel itself finds a variable by its name:
-// without CONFIG_KALLSYMS_ALL it finds functions only.
-func kernelFinds(name string) bool {
+// HasSymbol tells whether the kernel itself finds a function or a variable by
+// its name: without CONFIG_KALLSYMS_ALL it finds functions only.
+func HasSymbol(name string) (bool, error) {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if strings.HasSuffix(lines.Text(), " "+name) {
-			return true
+	lines := bufio.NewScanner(f)
+	for lines.Scan() { // address, type, name, and perhaps a module
+		if fields := bytes.Fields(lines.Bytes()); len(fields) > 2 && string(fields[2]) == name {
+			return true, nil
 		}
 	}
-	return false
+	return false, lines.Err()
 }
 
 // referTo makes each load of an unresolved symbol one of the variable id; 0:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -159,7 +158,8 @@ func (s *sites) function(h *rules.Hook) (site, error) {
 		}
 		return at, nil
 	case probe == nil:
-		if !kernelHas(h.Name) {
+		// If the symbols cannot be read, the kernel itself will tell.
+		if found, err := kernel.HasSymbol(h.Name); err == nil && !found {
 			return site{}, missing{fmt.Errorf("this kernel has no function %s that a probe can be set at", h.Name)}
 		}
 		source, err := field.Registers(s.types, h.Text, types, returns, !returns && h.Offset == 0)
@@ -186,13 +186,4 @@ func canProbe() error {
 		return errors.New("not built in")
 	}
 	return err
-}
-
-// kernelHas looks a function up among the kernel's symbols.
-func kernelHas(name string) bool {
-	b, err := os.ReadFile("/proc/kallsyms")
-	if err != nil {
-		return true // the kernel itself will tell
-	}
-	return strings.Contains(string(b), " "+name+"\n") || strings.Contains(string(b), " "+name+"\t")
 }
