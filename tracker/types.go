@@ -11,8 +11,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/stats"
 )
 
-// What the methods of Tracker take and return, by the names under which it is
-// used. Outliers are in package events.
+// Types that the methods of Tracker take and return. Outliers are in package events.
 type (
 	Adaptive       = install.Adaptive
 	CPUCounters    = kernel.CPUCounters

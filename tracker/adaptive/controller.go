@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/install"
 )
 
-// Kernel is what a Controller reads and sets; *tracker.Tracker is one.
+// Kernel is what a Controller reads and sets; *install.Rules is one.
 type Kernel interface {
-	Adaptives() (generation uint32, list []tracker.Adaptive, err error)
-	Retune(generation uint32, list []tracker.Tuning) error
+	Adaptives() (generation uint32, list []install.Adaptive, err error)
+	Retune(generation uint32, list []install.Tuning) error
 }
 
 // Controller keeps every adaptive threshold of the running rules up to date.
@@ -45,7 +45,7 @@ func (c *Controller) Tick(now time.Time) error {
 	}
 	followers := map[key]*Follower{}
 	states := map[key]State{}
-	var tunings []tracker.Tuning
+	var tunings []install.Tuning
 	for i := range list {
 		a := &list[i]
 		k := key{a.Rule, a.Class}
@@ -59,7 +59,7 @@ func (c *Controller) Tick(now time.Time) error {
 		if keep(a.Threshold, &s) {
 			s.Threshold = a.Threshold
 		} else if s.Threshold != a.Threshold {
-			tunings = append(tunings, tracker.Tuning{Rule: a.Rule, Override: a.Override, Threshold: s.Threshold})
+			tunings = append(tunings, install.Tuning{Rule: a.Rule, Override: a.Override, Threshold: s.Threshold})
 		}
 		states[k] = s
 	}
@@ -67,7 +67,7 @@ func (c *Controller) Tick(now time.Time) error {
 	if len(tunings) == 0 {
 		return nil
 	}
-	if err := c.kernel.Retune(generation, tunings); err != nil && !errors.Is(err, tracker.ErrStale) {
+	if err := c.kernel.Retune(generation, tunings); err != nil && !errors.Is(err, install.ErrStale) {
 		return err
 	}
 	return nil
@@ -83,7 +83,7 @@ func keep(now time.Duration, s *State) bool {
 }
 
 // State is that of one threshold after the last Tick: class is "" for the
-// rule's own, and tracker.OverrideClass for that of an override, wherever it
+// rule's own, and compile.OverrideClass for that of an override, wherever it
 // stands now. ok: there is one.
 func (c *Controller) State(rule, class string) (s State, ok bool) {
 	c.mu.Lock()

@@ -6,25 +6,25 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/install"
 )
 
 // table stands for the rules of the kernel side: it claims nothing about what that does with them.
 type table struct {
 	generation uint32
-	list       []tracker.Adaptive
+	list       []install.Adaptive
 	tuned      int
 	stale      bool
 	broken     error
 }
 
-func (k *table) Adaptives() (uint32, []tracker.Adaptive, error) {
-	return k.generation, append([]tracker.Adaptive(nil), k.list...), k.broken
+func (k *table) Adaptives() (uint32, []install.Adaptive, error) {
+	return k.generation, append([]install.Adaptive(nil), k.list...), k.broken
 }
 
-func (k *table) Retune(generation uint32, list []tracker.Tuning) error {
+func (k *table) Retune(generation uint32, list []install.Tuning) error {
 	if k.stale || generation != k.generation {
-		return tracker.ErrStale
+		return install.ErrStale
 	}
 	for _, n := range list {
 		for i := range k.list {
@@ -39,8 +39,8 @@ func (k *table) Retune(generation uint32, list []tracker.Tuning) error {
 
 func TestController(t *testing.T) {
 	spec := rules.Adaptive{Quantile: 0.99, Times: 2, Floor: time.Microsecond, Ceiling: time.Hour, Window: time.Minute, MinSamples: 1000}
-	k := &table{list: []tracker.Adaptive{
-		{Rule: "a", Override: tracker.OwnThreshold, Spec: spec},
+	k := &table{list: []install.Adaptive{
+		{Rule: "a", Override: install.OwnThreshold, Spec: spec},
 		{Rule: "a", Override: 1, Class: "reads", Spec: spec},
 	}}
 	c := NewController(k)

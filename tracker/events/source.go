@@ -30,27 +30,19 @@ type Inlined struct {
 }
 
 // KernelSources are those of Kernel, or nil.
-func (s *Stacks) KernelSources() []Source {
-	if s.Sources == nil {
-		return nil
-	}
-	return s.Sources.Kernel
-}
+func (s *Stacks) KernelSources() []Source { return s.sources().Kernel }
 
 // UserSources are those of User, or nil.
-func (s *Stacks) UserSources() []Source {
-	if s.Sources == nil {
-		return nil
-	}
-	return s.Sources.User
-}
+func (s *Stacks) UserSources() []Source { return s.sources().User }
 
 // WakerSources are those of Waker, or nil.
-func (s *Stacks) WakerSources() []Source {
+func (s *Stacks) WakerSources() []Source { return s.sources().Waker }
+
+func (s *Stacks) sources() Sources {
 	if s.Sources == nil {
-		return nil
+		return Sources{}
 	}
-	return s.Sources.Waker
+	return *s.Sources
 }
 
 // StackLines writes a stack for people, innermost first: a line for each frame

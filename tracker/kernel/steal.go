@@ -1,17 +1,15 @@
 package kernel
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // pseudoBTFID marks a load of the address of a kernel variable
@@ -64,7 +62,8 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 	}
 	var variable *btf.Var
 	err := kernel.TypeByName(stealVariable, &variable)
-	if errors.Is(err, btf.ErrNotFound) || err == nil && !kernelFinds(stealVariable) {
+	found, _ := linux.HasSymbol(stealVariable) // what cannot be read is not found
+	if errors.Is(err, btf.ErrNotFound) || err == nil && !found {
 		return 0, nil
 	}
 	if err != nil {
@@ -76,22 +75,6 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 func hasMember(s *btf.Struct, name string) bool {
 	for i := range s.Members {
 		if s.Members[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// kernelFinds tells whether the kernel itself finds a variable by its name:
-// without CONFIG_KALLSYMS_ALL it finds functions only.
-func kernelFinds(name string) bool {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if strings.HasSuffix(lines.Text(), " "+name) {
 			return true
 		}
 	}

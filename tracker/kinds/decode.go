@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -72,7 +73,7 @@ func (m *Message) Facts(o *events.Outlier) rules.Facts {
 		CPU:  m.Cpu,
 		Comm: o.Task.Comm, PID: m.Pid, TID: m.Tid, UID: m.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(m.Syscall), Device: Text(m.Disk[:]), Sector: m.Sector,
-		Op: opOf(m.CmdFlags), State: stateOf(m.State),
+		Op: rules.Op(linux.BlockOpClass(m.CmdFlags)), State: stateOf(m.State),
 		Kernel: o.Task.Kernel, Preempted: m.Flags&abi.OutlierPreempted != 0,
 	}
 	if facts := Of(m.Rule.Track).Facts; facts != nil {
