@@ -592,11 +592,24 @@ type PairSetKey struct {
 	Value uint32
 }
 
+type PairTaskStack struct {
+	_      structs.HostLayout
+	Frames uint64
+	Kernel [64]uint64
+}
+
 type PairVerdictKey struct {
 	_          structs.HostLayout
 	Id         uint64
 	Kind       uint32
 	Generation uint32
+}
+
+type PairWakerStack struct {
+	_      structs.HostLayout
+	TimeNs uint64
+	Frames uint64
+	Kernel [64]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -624,7 +637,10 @@ const (
 	PairMapRules               = "rules"
 	PairMapScratches           = "scratches"
 	PairMapSets                = "sets"
+	PairMapTaskStacks          = "task_stacks"
 	PairMapVerdicts            = "verdicts"
+	PairMapWakerScratch        = "waker_scratch"
+	PairMapWakerStacks         = "waker_stacks"
 	PairProgPairRaw            = "pair_raw"
 	PairProgPairRecord         = "pair_record"
 	PairProgPairRegs           = "pair_regs"
@@ -661,6 +677,10 @@ const (
 	PairVarUnusedFetch         = "unused_fetch"
 	PairVarUnusedPairCondition = "unused_pair_condition"
 	PairVarUnusedPairExtra     = "unused_pair_extra"
+	PairVarUserStacksLater     = "user_stacks_later"
+	PairVarWakerStacksAlways   = "waker_stacks_always"
+	PairVarWakerStacksSlow     = "waker_stacks_slow"
+	PairVarWakerStacksWanted   = "waker_stacks_wanted"
 	PairVarWeaklyOrdered       = "weakly_ordered"
 )
 
@@ -737,7 +757,10 @@ type PairMapSpecs struct {
 	Rules          *ebpf.MapSpec `ebpf:"rules"`
 	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
 	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	TaskStacks     *ebpf.MapSpec `ebpf:"task_stacks"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	WakerScratch   *ebpf.MapSpec `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.MapSpec `ebpf:"waker_stacks"`
 }
 
 // PairVariableSpecs contains global variables before they are loaded into the kernel.
@@ -776,6 +799,10 @@ type PairVariableSpecs struct {
 	UnusedFetch         *ebpf.VariableSpec `ebpf:"unused_fetch"`
 	UnusedPairCondition *ebpf.VariableSpec `ebpf:"unused_pair_condition"`
 	UnusedPairExtra     *ebpf.VariableSpec `ebpf:"unused_pair_extra"`
+	UserStacksLater     *ebpf.VariableSpec `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered       *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
@@ -820,7 +847,10 @@ type PairMaps struct {
 	Rules          *ebpf.Map `ebpf:"rules"`
 	Scratches      *ebpf.Map `ebpf:"scratches"`
 	Sets           *ebpf.Map `ebpf:"sets"`
+	TaskStacks     *ebpf.Map `ebpf:"task_stacks"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	WakerScratch   *ebpf.Map `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.Map `ebpf:"waker_stacks"`
 }
 
 func (m *PairMaps) Close() error {
@@ -846,7 +876,10 @@ func (m *PairMaps) Close() error {
 		m.Rules,
 		m.Scratches,
 		m.Sets,
+		m.TaskStacks,
 		m.Verdicts,
+		m.WakerScratch,
+		m.WakerStacks,
 	)
 }
 
@@ -886,6 +919,10 @@ type PairVariables struct {
 	UnusedFetch         *ebpf.Variable `ebpf:"unused_fetch"`
 	UnusedPairCondition *ebpf.Variable `ebpf:"unused_pair_condition"`
 	UnusedPairExtra     *ebpf.Variable `ebpf:"unused_pair_extra"`
+	UserStacksLater     *ebpf.Variable `ebpf:"user_stacks_later"`
+	WakerStacksAlways   *ebpf.Variable `ebpf:"waker_stacks_always"`
+	WakerStacksSlow     *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted   *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered       *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 

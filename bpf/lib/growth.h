@@ -37,7 +37,7 @@
 /* Keys of further segments of all tables, at table * SEGMENTS + segment; made by the daemon as tables grow. */
 SEGMENT_MAP(more_keys, TABLES *SEGMENTS, struct bucket);
 
-/* How each table has grown; written by the daemon, but for wanted. Sized by tracker. */
+/* How each table has grown; written by the daemon, but for wanted. Sized by it: TABLES. */
 ARRAY_MAP(growths, struct growth);
 
 /* A value by its slot: of the first segment, or a further one. */

@@ -25,19 +25,11 @@ struct due_slot {
 	u32 index;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_DUE);
-	__type(key, u32);
-	__type(value, struct due_slot);
-} due_slots SEC(".maps");
+/* Slots that are due in this tick; written and read by the tick. Fixed size. */
+MAP(due_slots, ARRAY, 0, MAX_DUE, u32, struct due_slot);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TABLES *SEGMENTS *MAX_CHUNKS);
-	__type(key, u32);
-	__type(value, struct chunk);
-} chunks SEC(".maps");
+/* When something in a chunk of a pending table may be due; written by the tick. Fixed size. */
+MAP(chunks, ARRAY, 0, TABLES *SEGMENTS *MAX_CHUNKS, u32, struct chunk);
 
 volatile struct tick_state ticker;
 

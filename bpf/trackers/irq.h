@@ -14,23 +14,14 @@
 
 #include "lib/histogram.h"
 #include "lib/outlier.h"
+#include "lib/stacks.h"
 #include "lib/timeout_scan.h"
 #include "trackers/irq_slots.h"
 
 /* The stacks are those of what was interrupted. */
 static __always_inline void interrupt_emit(void *ctx, struct scratch *s)
 {
-	struct outlier *out = &s->out;
-	long size;
-
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
-		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
-		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	outlier_emit(s);
 }
 

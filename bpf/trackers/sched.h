@@ -216,15 +216,10 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 static __always_inline void histogram_sched(struct task_struct *next, u32 state, bool preempted, u32 tracker, u32 cpu,
 					    u64 now, u64 delay)
 {
-	struct scratch *s;
 	u32 needs;
+	struct scratch *s = histogram_of_task(tracker, next, cpu, delay, &needs);
 
-	histogram_delay(tracker, cpu, delay, ALONE);
-	s = histogram_facts(tracker, cpu, &needs);
 	if (!s)
-		return;
-	histogram_task(&s->facts, next, needs);
-	if (s->facts.pid == self_pid)
 		return;
 	s->facts.state = 1 << state_class(state);
 	s->facts.preempted = preempted;

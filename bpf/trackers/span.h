@@ -102,29 +102,13 @@ static __always_inline void span_fill(struct span_extra *x, struct span_slot *sl
 	x->pid = slot->pid;
 }
 
-/* Which timeouts have fired for the span that began at start and was taken (timeout.h). */
-static __always_inline u64 span_fired(struct span_slot *slot, u64 start)
-{
-	u64 fired;
-
-	if (!timeouts)
-		return 0;
-	fired = __sync_lock_test_and_set(&slot->deadline.fired, 0);
-	return *(volatile u64 *)&slot->deadline.for_ns == start ? fired : 0;
-}
-
 /* current ends a span, whose key the scratch of the tracker holds already. */
 static __always_inline void histogram_span(struct task_struct *current, u32 cpu, u64 now, u64 delay)
 {
-	struct scratch *s;
 	u32 needs;
+	struct scratch *s = histogram_of_task(TRACK_SPAN, current, cpu, delay, &needs);
 
-	histogram_delay(TRACK_SPAN, cpu, delay, ALONE);
-	s = histogram_facts(TRACK_SPAN, cpu, &needs);
 	if (!s)
-		return;
-	histogram_task(&s->facts, current, needs);
-	if (s->facts.pid == self_pid)
 		return;
 	histogram_evaluate(s, TRACK_SPAN, cpu, now, delay);
 }
@@ -134,7 +118,6 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 {
 	struct span_slot *slot;
 	u64 fired, start;
-	long size;
 
 	if (!span_take(&s->facts, c)) {
 		if (me)
@@ -155,7 +138,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 		span_release(slot, c->index);
 		return;
 	}
-	fired = span_fired(slot, start);
+	fired = deadline_fired(&slot->deadline, start);
 	s = outlier_init(TRACK_SPAN, cpu, start, now);
 	if (!s)
 		return;
@@ -166,14 +149,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
 		return;
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, s->out.kernel, sizeof(s->out.kernel), 0);
-		s->out.kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, s->out.user, sizeof(s->out.user), BPF_F_USER_STACK);
-		s->out.user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	outlier_emit(s);
 }
 
