@@ -128,7 +128,6 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	struct cpu_state *me = this_cpu(cpu);
 	bool cgroup = undecided & (MATCH_CGROUP | MATCH_NOT_CGROUP);
 	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
-	struct ring_use *use;
 	struct question *q;
 
 	if (!cgroup && !(undecided & (MATCH_DEVICE | MATCH_NOT_DEVICE)))
@@ -136,14 +135,9 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	if (!me || now - me->asked_ns < 1000000)
 		return;
 	me->asked_ns = now;
-	use = ring_claim(RING_MESSAGES, sizeof(*q));
-	if (!use)
+	q = message_reserve(RING_MESSAGES, sizeof(*q));
+	if (!q)
 		return; /* it is asked again */
-	q = bpf_ringbuf_reserve(&outliers, sizeof(*q), 0);
-	if (!q) {
-		ring_unclaim(use, sizeof(*q));
-		return;
-	}
 	q->type = QUESTION_TYPE;
 	q->kind = cgroup ? VERDICT_CGROUP : handler ? VERDICT_HANDLER : VERDICT_DEVICE;
 	q->generation = f->generation;

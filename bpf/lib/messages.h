@@ -52,4 +52,18 @@ static __always_inline void ring_unclaim(struct ring_use *u, u64 size)
 	__sync_fetch_and_add(&u->refused, 1);
 }
 
+/* Room for a message of an owner; NULL: there is none. Of constant size, as the helper wants it. */
+static __always_inline void *message_reserve(u32 owner, u64 size)
+{
+	struct ring_use *use = ring_claim(owner, size);
+	void *m;
+
+	if (!use)
+		return NULL;
+	m = bpf_ringbuf_reserve(&outliers, size, 0);
+	if (!m)
+		ring_unclaim(use, size);
+	return m;
+}
+
 #endif

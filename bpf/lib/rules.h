@@ -39,7 +39,7 @@ struct scratch {
 	u32 wants_kernel, wants_user, wants_progress;
 	u32 tick;      /* the work is still pending */
 	u64 timed_out; /* rules that have fired for it by timeout, by id */
-	u64 seen_ns;   /* tick: its age when it looked last; 0: never */
+	u64 seen_ns;   /* tick: its age at the last scan; 0: never */
 	u64 due_ns;    /* tick: the age at which something may fire next */
 	u64 claimed;   /* tick: rules whose firing counts, by id */
 	u64 delay_ns;

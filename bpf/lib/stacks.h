@@ -40,7 +40,7 @@ static __always_inline void stacks_of_current(void *ctx, struct scratch *s)
  * switch. If its stack pointer has moved by then, it has gone on, and none is sent.
  */
 
-/* Owes the user stack of next, which gets this CPU. */
+/* The user stack of next, which gets this CPU, is to follow. */
 static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
 {
 	void *regs = (void *)bpf_task_pt_regs(next);
@@ -59,11 +59,10 @@ static __always_inline void user_stack_defer(struct outlier *out, struct task_st
 	me->later_time_ns = out->time_ns;
 }
 
-/* Sends the owed user stack if current is the task that owes it. */
+/* Sends the user stack that is to follow, if current is that task. */
 static __always_inline void user_stack_resolve(void *ctx, struct task_struct *current, struct cpu_state *me)
 {
 	struct user_stack *u;
-	struct ring_use *use;
 	u64 ip = 0, sp = 0;
 	void *regs;
 	long size;
@@ -75,10 +74,7 @@ static __always_inline void user_stack_resolve(void *ctx, struct task_struct *cu
 		return;
 	regs_user(regs, &ip, &sp);
 	if (sp == me->later_sp) {
-		use = ring_claim(RING_STACKS, sizeof(*u));
-		u = use ? bpf_ringbuf_reserve(&outliers, sizeof(*u), 0) : NULL;
-		if (use && !u)
-			ring_unclaim(use, sizeof(*u));
+		u = message_reserve(RING_STACKS, sizeof(*u));
 		if (u) {
 			u->type = USER_STACK_TYPE;
 			u->tid = me->later_tid;

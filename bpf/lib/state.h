@@ -17,7 +17,7 @@ const volatile u32 self_pid;
 /* Not x86: releasing a slot needs a barrier. */
 const volatile bool weakly_ordered;
 
-/* The low bit selects one of two generations of rules: the live one. Written by the daemon. */
+/* The low bit selects the current one of two generations of rules. Written by the daemon. */
 volatile u32 generation;
 
 #define MAP(map, kind, flags, n, key_type, value_type) \

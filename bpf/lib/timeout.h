@@ -4,7 +4,7 @@
  * notes in its slot which rules have fired, so that its exit knows. It runs on
  * one CPU at a time, and the exit may run on another, so both must agree on what counts:
  *
- *   tick: fired |= bits, then look whether the work is still pending
+ *   tick: fired |= bits, then check that the work is still pending
  *   exit: the work is pending no more, then take all bits
  *
  * with a full barrier in the middle of each. So at least one sees the other.

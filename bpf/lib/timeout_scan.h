@@ -17,7 +17,7 @@
 /* The kernel hands out tasks by their id (bpf_task_from_pid). */
 const volatile bool task_kfuncs;
 
-/* The least timeout of each pending table: what begins now cannot be due before. */
+/* The least timeout of each pending table: work that starts now cannot be due before. */
 volatile u64 timeout_least[TIMEOUT_TABLES];
 
 struct due_slot {
@@ -46,12 +46,12 @@ struct tick_walk {
 	u32 cpu;
 };
 
-/* Collects a slot if its work, begun at begin, is due. */
-static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 index, u64 start, u64 begin,
+/* Collects a slot if its work, pending since then, is due. */
+static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 index, u64 start, u64 since,
 					  u64 timeout, struct deadline *d)
 {
 	struct due_slot *p;
-	u64 next = begin + timeout;
+	u64 next = since + timeout;
 	u32 n = w->due;
 
 	if ((s64)timeout == (s64)NEVER)
@@ -134,15 +134,15 @@ static __always_inline void read_user(struct scratch *s, void *regs)
 
 /* -------------------------------------------------------- against the rules */
 
-/* The scratch to judge pending work in; NULL: it has ended, and other work may have begun in its slot since. */
-static __always_inline struct scratch *expiry_start(struct tick_walk *w, u32 tracker, u64 start, u64 begin,
+/* The scratch to judge pending work in; NULL: it has ended, and its slot may hold other work by now. */
+static __always_inline struct scratch *expiry_start(struct tick_walk *w, u32 tracker, u64 start, u64 since,
 						    struct deadline *d)
 {
 	struct scratch *s;
 
-	if (!start || (s64)(w->now - begin) < 0)
+	if (!start || (s64)(w->now - since) < 0)
 		return NULL;
-	s = outlier_init_in(SCRATCH_TICK, tracker, w->cpu, begin, w->now);
+	s = outlier_init_in(SCRATCH_TICK, tracker, w->cpu, since, w->now);
 	if (!s)
 		return NULL;
 	deadline_reset(d, start);
@@ -175,13 +175,13 @@ static long expiry_claim_step(u32 i, struct scratch **arg)
 	return 0;
 }
 
-/* Notes that it has been looked at; true: rules fire, and these count. */
-static __always_inline bool expiry_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 begin)
+/* Notes that it was checked; true: rules fire, and these count. */
+static __always_inline bool expiry_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 since)
 {
 	u64 first, again;
 
 	d->seen_ns = s->delay_ns;
-	d->due_ns = s->due_ns >= NEVER - begin ? NEVER : begin + s->due_ns;
+	d->due_ns = s->due_ns >= NEVER - since ? NEVER : since + s->due_ns;
 	if (!s->fired_count)
 		return false;
 	s->claimed = 0;

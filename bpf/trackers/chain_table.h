@@ -83,8 +83,8 @@ static __always_inline struct chain_slot *chain_slot_at(int index)
 
 /*
  * Few tasks carry a chain at once, and most that are looked for carry none. So
- * a key has eight slots only, all in one cache line, where one look is enough
- * to know that it is not there. Spread, since the tasks of one process, which
+ * a key has eight slots only, all in one cache line, so that reading one
+ * tells that it is not there. Spread, since the tasks of one process, which
  * are often woken together, would fill neighbouring lines to the brim.
  */
 static __always_inline u32 chain_bucket(u32 tid)

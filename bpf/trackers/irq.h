@@ -141,7 +141,7 @@ static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u
 		interrupt_emit(ctx, s);
 }
 
-/* Ends what is in slot: counts its delay, and looks whether it is past the floor. */
+/* Ends what is in slot: counts its delay, and compares it with the floor. */
 static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct interrupt_slot *slot,
 					  struct task_struct *current, u32 cpu, struct cpu_state *me, u64 now)
 {

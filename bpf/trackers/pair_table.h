@@ -255,7 +255,7 @@ static __always_inline void pair_claim(struct pair_try *c)
 	bpf_loop(PAIR_TRIES, pair_claim_step, c, 0);
 }
 
-/* Gives the work at a slot that the caller owns back to the others, as begun at start. */
+/* Gives work that the caller owns back to the others, as started then. */
 static __always_inline void pair_publish(struct pair_slot *slot, u64 start)
 {
 	if (weakly_ordered)

@@ -54,7 +54,7 @@ SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
 #define SLOT_MOVED (1u << 31) /* the second cache line holds something */
 #define SLOT_WOKEN (1u << 30) /* the waker is noted */
 
-/* task_slot.entry_cpu of a task that was woken before its leave was seen */
+/* task_slot.entry_cpu of a task that was woken before its switch-out was seen */
 #define WOKEN_EARLY 0xffff
 
 static __always_inline struct task_slot *task_slot_at(int index)

@@ -3,10 +3,6 @@
  * The span tracker: a program says when a piece of its work begins and ends, by
  * a system call that fails at once (abi/span.h). A key belongs to the user and
  * the pid namespace of its caller; any thread or process of both may end it.
- *
- * Two CPUs that begin one key at once may claim a slot each. That is the same
- * as a begin after a begin, and settled like it: whoever takes a span takes all
- * of its key, and reports the first.
  */
 #ifndef TAILCAM_TRACKER_SPAN_H
 #define TAILCAM_TRACKER_SPAN_H
@@ -220,7 +216,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 index)
 	task = (struct task_struct *)slot->task;
 	alive = read_task(s, task, slot->tid);
 	extra->gone = !alive;
-	/* As it was at the begin: its name and cgroup may have changed, and be another's if it is gone. */
+	/* As it was at the entry: its name and cgroup may have changed, and be another's if it is gone. */
 	s->out.tid = s->facts.tid = slot->tid;
 	s->out.pid = s->facts.pid = slot->pid;
 	s->out.uid = s->facts.uid = slot->uid;
