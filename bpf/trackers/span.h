@@ -239,7 +239,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 index)
 	outlier_emit(s);
 }
 
-/* A pass of its own, with a frame of its own (see irq_tick.h). */
+/* A pass of its own, with a frame of its own (see trackers/irq.h). */
 static long expire_span_step(u32 i, struct tick_walk *w)
 {
 	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);
