@@ -11,10 +11,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-struct pair_extra *unused_pair_extra __attribute__((unused));
-struct fetch *unused_fetch __attribute__((unused));
-struct pair_condition *unused_pair_condition __attribute__((unused));
-
 SEC("raw_tp/any")
 int pair_raw(void *ctx)
 {

@@ -132,9 +132,7 @@ func checkPath(o *Outlier, r *Result) error {
 type record struct{ r trace.Record }
 
 func newRecord(kind trace.Type, at uint64, cpu, tid int) *record {
-	x := &record{}
-	x.u16(0, uint16(kind)).u16(2, uint16(cpu)).u32(4, uint32(tid)).u64(8, at)
-	return x
+	return &record{trace.MakeRecord(kind, cpu, tid, at)}
 }
 
 func (x *record) u16(off int, v uint16) *record {

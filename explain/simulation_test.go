@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -40,7 +41,7 @@ func newSimulation(seed uint64, cpus, tasks int) *simulation {
 		s.tasks = append(s.tasks, &simTask{tid: 1001 + i, state: "blocked", since: s.now, cpu: i % cpus})
 	}
 	for n := range s.cpus { // each CPU says at once what it does: nothing
-		s.records = append(s.records, newRecord(trace.CPUIdle, s.now, n, 0).u32(20, uint32(n)).r)
+		s.records = append(s.records, newRecord(trace.CPUIdle, s.now, n, 0).u32(abi.OffPowerCpu, uint32(n)).r)
 	}
 	return s
 }
@@ -100,11 +101,12 @@ func (s *simulation) reschedule(cpu int) {
 			s.become(prev, "blocked", "", 0)
 			if s.rnd.IntN(2) == 0 { // it has asked the disk for something
 				rq := 0xffff0000 + uint64(prev.tid)
-				s.emit(newRecord(trace.BlockIssue, s.now, cpu, prev.tid).u64(16, rq).u64(24, 8*uint64(prev.tid)).u32(32, 8<<20).u32(36, 4096))
+				s.emit(newRecord(trace.BlockIssue, s.now, cpu, prev.tid).u64(abi.OffBlockRq, rq).
+					u64(abi.OffBlockSector, 8*uint64(prev.tid)).u32(abi.OffBlockDev, 8<<20).u32(abi.OffBlockBytes, 4096))
 				s.flight, s.owner[rq] = append(s.flight, rq), prev
 				s.now++
 				prev.since = s.now
-				x.u64(8, s.now)
+				x.u64(abi.OffTimeNs, s.now)
 				last := &prev.truth[len(prev.truth)-1]
 				last.to = s.now
 			}
@@ -118,7 +120,8 @@ func (s *simulation) reschedule(cpu int) {
 		s.become(next, "running", "", 0)
 	}
 	s.cpus[cpu] = next
-	s.emit(x.u32(48, uint32(nextTID)).u32(52, uint32(nextTID)).u16(56, 120).u16(58, 120).u32(60, state))
+	s.emit(x.u32(abi.OffSwitchNextTid, uint32(nextTID)).u32(abi.OffSwitchNextPid, uint32(nextTID)).
+		u16(abi.OffSwitchPrevPrio, 120).u16(abi.OffSwitchNextPrio, 120).u32(abi.OffSwitchPrevState, state))
 }
 
 // wake lets a sleeper be woken, if there is one.
@@ -133,9 +136,10 @@ func (s *simulation) wake(cpu int, by string) {
 		}
 		rq := s.flight[0]
 		s.flight, sleeper, cause = s.flight[1:], s.owner[rq], BlockDevice
-		s.emit(newRecord(trace.SoftirqEntry, s.now, cpu, current).u32(16, softirqBlock))
-		s.emit(newRecord(trace.BlockComplete, s.now, cpu, current).u64(16, rq).u64(24, 8*uint64(sleeper.tid)).u32(32, 8<<20).u32(36, 4096))
-		end = newRecord(trace.SoftirqExit, s.now+3, cpu, current).u32(16, softirqBlock)
+		s.emit(newRecord(trace.SoftirqEntry, s.now, cpu, current).u32(abi.OffSoftirqVec, softirqBlock))
+		s.emit(newRecord(trace.BlockComplete, s.now, cpu, current).u64(abi.OffBlockRq, rq).
+			u64(abi.OffBlockSector, 8*uint64(sleeper.tid)).u32(abi.OffBlockDev, 8<<20).u32(abi.OffBlockBytes, 4096))
+		end = newRecord(trace.SoftirqExit, s.now+3, cpu, current).u32(abi.OffSoftirqVec, softirqBlock)
 		delete(s.owner, rq)
 		if sleeper.state != "blocked" {
 			s.now += 3
@@ -153,14 +157,15 @@ func (s *simulation) wake(cpu int, by string) {
 	}
 	switch by {
 	case "timer":
-		begin = newRecord(trace.HrtimerEntry, s.now, cpu, current).u64(16, 7).u64(24, 9)
-		end = newRecord(trace.HrtimerExit, s.now+3, cpu, current).u64(16, 7)
+		begin = newRecord(trace.HrtimerEntry, s.now, cpu, current).
+			u64(abi.OffHrtimerHrtimer, 7).u64(abi.OffHrtimerFunction, 9)
+		end = newRecord(trace.HrtimerExit, s.now+3, cpu, current).u64(abi.OffHrtimerHrtimer, 7)
 	case "network":
-		s.emit(newRecord(trace.IRQEntry, s.now, cpu, current).u32(16, 24))
-		s.emit(newRecord(trace.IRQExit, s.now+1, cpu, current).u32(16, 24))
+		s.emit(newRecord(trace.IRQEntry, s.now, cpu, current).u32(abi.OffIrqIrq, 24))
+		s.emit(newRecord(trace.IRQExit, s.now+1, cpu, current).u32(abi.OffIrqIrq, 24))
 		s.now++
-		begin = newRecord(trace.SoftirqEntry, s.now, cpu, current).u32(16, softirqNetRX)
-		end = newRecord(trace.SoftirqExit, s.now+3, cpu, current).u32(16, softirqNetRX)
+		begin = newRecord(trace.SoftirqEntry, s.now, cpu, current).u32(abi.OffSoftirqVec, softirqNetRX)
+		end = newRecord(trace.SoftirqExit, s.now+3, cpu, current).u32(abi.OffSoftirqVec, softirqNetRX)
 		cause = Network
 	case "task":
 		if current == 0 {
@@ -172,7 +177,8 @@ func (s *simulation) wake(cpu int, by string) {
 		s.emit(begin)
 	}
 	s.become(sleeper, "runnable", cause, waker)
-	s.emit(newRecord(trace.SchedWaking, s.now, cpu, current).u32(32, uint32(sleeper.tid)).u32(36, uint32(sleeper.tid)).u32(40, 120).u32(44, uint32(sleeper.cpu)))
+	s.emit(newRecord(trace.SchedWaking, s.now, cpu, current).u32(abi.OffWakeTid, uint32(sleeper.tid)).
+		u32(abi.OffWakePid, uint32(sleeper.tid)).u32(abi.OffWakePrio, 120).u32(abi.OffWakeTargetCpu, uint32(sleeper.cpu)))
 	if end != nil {
 		s.now += 3
 		s.emit(end)
@@ -282,7 +288,8 @@ func TestSumsOfAnything(t *testing.T) {
 					r[i] = byte(rnd.Uint32())
 				}
 				x := &record{r}
-				x.u16(0, uint16(1+rnd.IntN(int(trace.Steal)))).u16(2, uint16(ev.CPU)).u32(4, uint32(1001+rnd.IntN(8))).u64(8, ev.Time)
+				x.u16(abi.OffType, uint16(1+rnd.IntN(int(trace.Steal)))).u16(abi.OffCpu, uint16(ev.CPU)).
+					u32(abi.OffTid, uint32(1001+rnd.IntN(8))).u64(abi.OffTimeNs, ev.Time)
 				if other, err := x.r.Decode(); err == nil {
 					list = append(list, other)
 				}

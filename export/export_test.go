@@ -16,7 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const storyText = `           other      11 [000] 5.000000000: sched:sched_switch: prev_comm=other prev_pid=11 prev_prio=120 prev_state=S ==> next_comm=victim next_pid=10 next_prio=120 next_tgid=10
@@ -63,8 +63,8 @@ func TestEveryType(t *testing.T) {
 	r := newRecords(1, bootNS)
 	r.everyType()
 	known := &trace.Known{Tasks: []trace.KnownTask{{TID: 7, PID: 7, Comm: "init"}}, Devices: []trace.DeviceState{{Dev: 254 << 20, Name: "vda"}}}
-	dir := writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{CPU: 1, Records: r.out}}, Known: known}, []tracker.Outlier{{
-		Rule: "wakeup", Track: "wakeup", Task: tracker.Task{TID: 9, PID: 9, Comm: "x"}, StartMono: bootNS, EndMono: bootNS + 50,
+	dir := writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{CPU: 1, Records: r.out}}, Known: known}, []events.Outlier{{
+		Rule: "wakeup", Track: "wakeup", Task: events.Task{TID: 9, PID: 9, Comm: "x"}, StartMono: bootNS, EndMono: bootNS + 50,
 	}}, nil)
 	reader, err := trace.Read(filepath.Join(dir, "trace"))
 	if err != nil {
@@ -115,7 +115,7 @@ func TestEveryType(t *testing.T) {
 	}
 	perfetto, _ := exported(t, dir, all(Perfetto, Stdout))
 	if p := decode(t, perfetto); p.ftrace != len(want)-markers {
-		t.Errorf("%d ftrace events, want %d", p.ftrace, len(want)-markers)
+		t.Errorf("%d ftrace decoded, want %d", p.ftrace, len(want)-markers)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestForceAndDamage(t *testing.T) {
 	o.KeepGoing = true
 	out, r := exported(t, dir, o)
 	if len(r.Damage) != 1 || !errors.Is(r.Damage[0], trace.ErrDamaged) || r.Events == 0 || bytes.Count(out, []byte("\n")) != int(r.Events) {
-		t.Errorf("%d events, damage %v", r.Events, r.Damage)
+		t.Errorf("%d decoded, damage %v", r.Events, r.Damage)
 	}
 }
 

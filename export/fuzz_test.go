@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/export/perfetto"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // A trace may come from anywhere. Whatever its events say, each becomes one
@@ -27,12 +28,12 @@ func FuzzExport(f *testing.F) {
 	f.Add(seed, uint64(bootNS), uint64(2000), uint16(1001), "rule", "wakeup", "sym+0x1 (mod)")
 	f.Add(seed, uint64(bootNS), uint64(0), uint16(0), "", "irq", "")
 	f.Fuzz(func(t *testing.T, data []byte, start, length uint64, tid uint16, rule, track, frame string) {
-		events := decodeAll(data)
+		decoded := decodeAll(data)
 		m := trace.Marker{Rule: rule, Track: track, PID: int(tid), Comm: trace.MakeComm(frame)}
 		mark := func(typ trace.Type, at uint64) trace.Event {
 			return trace.Event{Time: at, Type: typ, TID: int(tid), Body: m}
 		}
-		list := append([]trace.Event{mark(trace.OutlierEntry, start)}, events...)
+		list := append([]trace.Event{mark(trace.OutlierEntry, start)}, decoded...)
 		list = append(list, mark(trace.OutlierExit, start+length))
 
 		names := &names{}
@@ -46,7 +47,7 @@ func FuzzExport(f *testing.F) {
 				{FromMonoNS: start, ToMonoNS: start + length/2, Depth: 1 + int(tid)%3, Task: explain.Who{TID: int(tid), Comm: frame}},
 				{FromMonoNS: start + length/2, ToMonoNS: start + length, Depth: int(tid) % 3, Waker: &explain.Who{Name: rule}},
 			}}}},
-			Outliers: []tracker.Outlier{{Rule: rule, Stacks: tracker.Stacks{Kernel: []string{frame}, User: []string{frame, rule}}}},
+			Outliers: []events.Outlier{{Rule: rule, Stacks: events.Stacks{Kernel: []string{frame}, User: []string{frame, rule}}}},
 		})
 		on, off := flame.NewTimes(flame.OnCPU, &names.fields, nil), flame.NewTimes(flame.OffCPU, &names.fields, nil)
 		for i := range list {
@@ -71,8 +72,8 @@ func FuzzExport(f *testing.F) {
 		if a, b := bytes.Count(asJSON.Bytes(), []byte("\n")), bytes.Count(asText.Bytes(), []byte("\n")); a != len(list) || b != len(list) {
 			t.Fatalf("%d lines of JSON, %d of text, %d events", a, b, len(list))
 		}
-		if d := decode(t, asPerfetto.Bytes()); d.ftrace != len(events) {
-			t.Fatalf("%d ftrace events of %d", d.ftrace, len(events))
+		if d := decode(t, asPerfetto.Bytes()); d.ftrace != len(decoded) {
+			t.Fatalf("%d ftrace events of %d", d.ftrace, len(decoded))
 		}
 		for _, s := range []*flame.Times{on, off} {
 			if err := s.Close().WriteFolded(&folded); err != nil {
@@ -88,9 +89,9 @@ func decodeAll(data []byte) []trace.Event {
 	for now := uint64(bootNS); len(data) >= trace.RecordSize; data = data[trace.RecordSize:] {
 		r := trace.Record(data[:trace.RecordSize])
 		le := binary.LittleEndian
-		now += le.Uint64(r[8:]) % (1 << 20)
-		le.PutUint64(r[8:], now)
-		le.PutUint16(r[2:], le.Uint16(r[2:])%1024)
+		now += r.Time() % (1 << 20)
+		le.PutUint64(r[abi.OffTimeNs:], now)
+		le.PutUint16(r[abi.OffCpu:], uint16(r.CPU()%1024))
 		if ev, err := r.Decode(); err == nil {
 			out = append(out, ev)
 		}

@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// records makes records as the kernel side does (bpf/abi/record.h).
+// records makes records as the kernel side does.
 type records struct {
 	cpu int
 	now uint64
@@ -36,10 +37,6 @@ func newRecords(cpu int, now uint64) *records {
 func (r *records) add(t trace.Type, tid int, body ...any) {
 	b := make([]byte, 0, trace.RecordSize)
 	le := binary.LittleEndian
-	b = le.AppendUint16(b, uint16(t))
-	b = le.AppendUint16(b, uint16(r.cpu))
-	b = le.AppendUint32(b, uint32(tid))
-	b = le.AppendUint64(b, r.now)
 	for _, v := range body {
 		switch v := v.(type) {
 		case int:
@@ -54,8 +51,8 @@ func (r *records) add(t trace.Type, tid int, body ...any) {
 			b = append(b, name[:]...)
 		}
 	}
-	var rec trace.Record
-	copy(rec[:], b)
+	rec := trace.MakeRecord(t, r.cpu, tid, r.now)
+	copy(rec[abi.OffRaw:], b)
 	r.out = append(r.out, rec)
 }
 
@@ -100,7 +97,7 @@ func (r *records) busy(n int) {
 const bootNS = 5_000_000_000
 
 // writeSnapshot writes a snapshot's directory as the daemon does.
-func writeSnapshot(t testing.TB, tr trace.Trace, outliers []tracker.Outlier, report *explain.Report) string {
+func writeSnapshot(t testing.TB, tr trace.Trace, outliers []events.Outlier, report *explain.Report) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "20261121T000000.000000000Z-wakeup-000001")
 	if err := os.Mkdir(dir, 0o750); err != nil {
@@ -173,16 +170,16 @@ func story(t testing.TB) string {
 	r.add(trace.SyscallExit, 10, 0, 10, uint64(4096))
 	at(20000)
 	r.swtch(10, "victim", 1, 0, "swapper/0")
-	o := tracker.Outlier{
-		Rule: "slow-read", Track: "syscall", Cause: tracker.CauseThreshold, DelayNS: 16900, ThresholdNS: 1000,
-		Task:      tracker.Task{PID: 10, TID: 10, Comm: "victim"},
+	o := events.Outlier{
+		Rule: "slow-read", Track: "syscall", Cause: events.CauseThreshold, DelayNS: 16900, ThresholdNS: 1000,
+		Task:      events.Task{PID: 10, TID: 10, Comm: "victim"},
 		StartMono: bootNS + 100, EndMono: bootNS + 17000,
-		Waker: &tracker.Waker{Peer: tracker.Peer{PID: 11, TID: 11, Comm: "other"}, Context: "softirq NET_RX"},
-		Stacks: tracker.Stacks{
+		Waker: &events.Waker{Peer: events.Peer{PID: 11, TID: 11, Comm: "other"}, Context: "softirq NET_RX"},
+		Stacks: events.Stacks{
 			Kernel: []string{"schedule+0x10", "ksys_read+0x6f", "do_syscall_64+0x71"},
 			User:   []string{"read+0xe (libc.so.6)", "main+0x20 (victim)"},
-			Sources: &tracker.Sources{User: []tracker.Source{{}, {
-				File: "victim.c", Line: 20, Inlined: []tracker.Inlined{{Function: "fill", File: "fill.h", Line: 3}},
+			Sources: &events.Sources{User: []events.Source{{}, {
+				File: "victim.c", Line: 20, Inlined: []events.Inlined{{Function: "fill", File: "fill.h", Line: 3}},
 			}}},
 		},
 	}
@@ -197,7 +194,7 @@ func story(t testing.TB) string {
 			{FromMonoNS: bootNS + 16000, ToMonoNS: bootNS + 17000, Task: explain.Who{TID: 10, Comm: "victim"}, State: "running", Cause: explain.Running},
 		},
 	}}}
-	return writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{CPU: 0, Records: r.out}}}, []tracker.Outlier{o}, report)
+	return writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{CPU: 0, Records: r.out}}}, []events.Outlier{o}, report)
 }
 
 // all asks for everything that there is.

@@ -9,7 +9,7 @@ import (
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/export/perfetto"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // perfetto returns the writer of that format.
@@ -29,8 +29,8 @@ func (s *source) perfetto(w io.Writer, explained *explain.Report) sink {
 }
 
 // within lists the outliers that end in the span.
-func (s *source) within() []tracker.Outlier {
-	return slices.DeleteFunc(slices.Clone(s.meta.Outliers), func(o tracker.Outlier) bool { return !s.span.Has(o.EndMono) })
+func (s *source) within() []events.Outlier {
+	return slices.DeleteFunc(slices.Clone(s.meta.Outliers), func(o events.Outlier) bool { return !s.span.Has(o.EndMono) })
 }
 
 // stackSink adds up the time of tasks.

@@ -109,3 +109,14 @@ func (r *Rule) LimitsFor(f *Facts) Limits {
 
 // LimitsOf are the limits of override i, the rule's own where it has none.
 func (r *Rule) LimitsOf(i int) Limits { return r.limits(&r.Overrides[i]) }
+
+// KernelLimits are the limits of the kernel side that this package knows, by
+// their names there. It imports nothing of that side: a test of bpf/abi holds
+// them to it.
+func KernelLimits() map[string]int {
+	return map[string]int{
+		"MAX_RULES": MaxRules, "MAX_OVERRIDES": MaxOverrides, "MAX_GLOBS": MaxCommGlobs,
+		"SPAN_KEY_LEN": MaxSpanKey + 1, "MAX_KEY_GLOBS": MaxKeyGlobs,
+		"PAIR_PARTS": maxKeyParts, "PAIR_LABELS": maxLabels, "PAIR_CONDITIONS": maxConditions,
+	}
+}

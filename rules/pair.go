@@ -118,7 +118,7 @@ func (r *Rule) Forget() time.Duration {
 	return max(age, 2*r.Threshold, 2*r.Timeout)
 }
 
-// Limits of one pair (bpf/abi/pair.h).
+// Limits of one pair; see KernelLimits.
 const (
 	maxHooks      = 16 // of one list
 	maxKeyParts   = 3

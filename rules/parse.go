@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of the kernel side's tables (bpf/abi/abi.h), all rules together.
+// Limits of the kernel side's tables, all rules together; see KernelLimits.
 const (
 	MaxRules     = 64
 	MaxOverrides = 256

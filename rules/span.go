@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of the kernel side (bpf/abi/span.h).
+// Limits of the kernel side; see KernelLimits.
 const (
 	MaxSpanKey  = 63  // bytes of a span's key
 	MaxKeyGlobs = 128 // globs over keys, all rules together

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // asked is what a snapshot wants of the recorder, in CLOCK_MONOTONIC.
 type asked struct {
 	from, to uint64 // from 0: all that there is
-	outliers []tracker.Outlier
+	outliers []events.Outlier
 }
 
 // ends returns the first and the last exit; by hand, both are the end.
@@ -138,7 +138,7 @@ func (a *asked) short(cpus []CPUCoverage) []string {
 }
 
 // shortHistory tells of an outlier whose entry is not covered.
-func (a *asked) shortHistory(o *tracker.Outlier, cpus []CPUCoverage) string {
+func (a *asked) shortHistory(o *events.Outlier, cpus []CPUCoverage) string {
 	var short []int
 	var most uint64
 	for _, c := range cpus {

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/guard"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Explanation says where the time of a snapshot's outliers went.
@@ -18,7 +18,7 @@ type Explanation struct {
 
 // ExplainedOutlier is the explanation of one outlier.
 type ExplainedOutlier struct {
-	*tracker.Explained
+	*events.Explained
 	Text string // for people: the verdict in the first line
 }
 

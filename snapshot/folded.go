@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tailcam/tailcam/internal/text"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // writeFolded writes one line per outlier for flame graphs: the task's name,
@@ -15,14 +15,14 @@ import (
 // functions with _[i], then the delay in
 // nanoseconds as the weight. The waker's stack is not in it: adding it would
 // count the same delay twice.
-func writeFolded(w io.Writer, outliers []tracker.Outlier) error {
+func writeFolded(w io.Writer, outliers []events.Outlier) error {
 	for i := range outliers {
 		o := &outliers[i]
 		line := []string{foldedFrame(o.Task.Comm)}
-		for _, frame := range slices.Backward(tracker.StackNames(o.Stacks.User, o.Stacks.UserSources())) {
+		for _, frame := range slices.Backward(events.StackNames(o.Stacks.User, o.Stacks.UserSources())) {
 			line = append(line, foldedFrame(frame))
 		}
-		for _, frame := range slices.Backward(tracker.StackNames(o.Stacks.Kernel, o.Stacks.KernelSources())) {
+		for _, frame := range slices.Backward(events.StackNames(o.Stacks.Kernel, o.Stacks.KernelSources())) {
 			line = append(line, foldedFrame(frame))
 		}
 		if _, err := fmt.Fprintf(w, "%s %d\n", strings.Join(line, ";"), o.DelayNS); err != nil {

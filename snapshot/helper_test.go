@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -11,17 +10,12 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // record is a system call's entry on a CPU at a time.
 func record(cpu int, at uint64) trace.Record {
-	var r trace.Record
-	binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
-	binary.LittleEndian.PutUint16(r[2:], uint16(cpu))
-	binary.LittleEndian.PutUint32(r[4:], 7)
-	binary.LittleEndian.PutUint64(r[8:], at)
-	return r
+	return trace.MakeRecord(trace.SyscallEntry, cpu, 7, at)
 }
 
 // bank is what one of memRecorder's two banks holds.
@@ -172,11 +166,11 @@ func rule(name string, after time.Duration) *rules.Rule {
 	}
 }
 
-func outlierAt(name string, start, end uint64) *tracker.Outlier {
-	return &tracker.Outlier{
-		Time: ReadClock().Wall(end), Rule: name, Track: "wakeup", Cause: tracker.CauseThreshold,
+func outlierAt(name string, start, end uint64) *events.Outlier {
+	return &events.Outlier{
+		Time: ReadClock().Wall(end), Rule: name, Track: "wakeup", Cause: events.CauseThreshold,
 		DelayNS: int64(end - start), ThresholdNS: int64(time.Millisecond),
-		Task:      tracker.Task{PID: 10, TID: 11, Comm: "victim"},
+		Task:      events.Task{PID: 10, TID: 11, Comm: "victim"},
 		StartMono: start, EndMono: end, WantsSnapshot: true,
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // A snapshot whose outlier is not named lets others be written before it, and
@@ -19,13 +19,13 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 	done, onDone := collecting()
 	m, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000, OnDone: onDone})
 	defer stop()
-	submit := func(name string) *tracker.Outlier {
+	submit := func(name string) *events.Outlier {
 		now := monoNow()
 		rec.write(0, now)
 		rec.outlier(now)
 		o := outlierAt(name, now-1, now)
 		o.Raw.User = []uint64{0x1000}
-		o.NewLater()
+		o.NewEnrichment()
 		if m.Submit(o, rule(name, time.Millisecond)) == "" {
 			t.Fatal("no snapshot")
 		}
@@ -37,8 +37,8 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 		m.Thaw()
 	}
 	other := submit("other")
-	other.Later.Learn(func(o *tracker.Outlier) { o.Stacks.User = []string{"main+0x1"} })
-	other.Later.Done()
+	other.Enrichment.Learn(func(o *events.Outlier) { o.Stacks.User = []string{"main+0x1"} })
+	other.Enrichment.Done()
 	var order []string
 	for range 2 {
 		d := <-done
@@ -54,7 +54,7 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 	if !slices.Equal(order, []string{"other", "stuck"}) {
 		t.Errorf("written in the order %v", order)
 	}
-	stuck.Later.Done() // nobody waits for it any more
+	stuck.Enrichment.Done() // nobody waits for it any more
 }
 
 // A panic over one snapshot costs this one: what it cannot explain is saved

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // tidyEvery is how often old snapshots and old records are looked at when
@@ -270,7 +270,7 @@ func (m *Manager) collect(w *window) job {
 	j.meta.ShortHistory = len(w.asked.short(j.meta.Coverage)) > 0
 	j.meta.Notes = append(j.meta.Notes, w.notes...)
 	if j.meta.Outliers == nil {
-		j.meta.Outliers = []tracker.Outlier{}
+		j.meta.Outliers = []events.Outlier{}
 	}
 	if j.meta.Rules == nil {
 		j.meta.Rules = []RuleJSON{}

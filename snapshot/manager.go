@@ -18,7 +18,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/iothread"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Bounds of one snapshot.
@@ -75,7 +75,7 @@ type Done struct {
 	ID       string
 	Dir      string // empty if it failed
 	Reason   string
-	Outliers []tracker.Outlier
+	Outliers []events.Outlier
 	Err      error
 }
 
@@ -179,7 +179,7 @@ func New(o Options) (*Manager, error) {
 // the rule's next outlier that gets one. A copy of o goes into snapshot.json,
 // with what its Later finds out: the recorder is read at once, whoever has yet
 // to be named. It does not block.
-func (m *Manager) Submit(o *tracker.Outlier, r *rules.Rule) string {
+func (m *Manager) Submit(o *events.Outlier, r *rules.Rule) string {
 	o.Snapshot = nil
 	if !o.WantsSnapshot {
 		return ""
@@ -314,7 +314,7 @@ func (m *Manager) openLocked(t time.Time, rule string, from, to uint64) *window 
 	return w
 }
 
-func (w *window) add(o tracker.Outlier, r *rules.Rule, from, to uint64) {
+func (w *window) add(o events.Outlier, r *rules.Rule, from, to uint64) {
 	w.asked.outliers = append(w.asked.outliers, o)
 	w.asked.from = min(w.asked.from, from)
 	w.asked.to = max(w.asked.to, to)

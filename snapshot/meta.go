@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Version is the schema version of snapshot.json. Fields are only added to it;
@@ -33,18 +33,18 @@ type Meta struct {
 	// history that does not reach the entry, holes, losses, errors.
 	Notes []string `json:"notes"`
 	// ShortHistory: an outlier began before the history does; the first note says which.
-	ShortHistory bool              `json:"short_history,omitempty"`
-	ID           string            `json:"id"`
-	Time         time.Time         `json:"time"` // of the first outlier, UTC
-	Rule         string            `json:"rule"` // of the first outlier, or "manual"
-	Reason       string            `json:"reason"`
-	Host         Host              `json:"host"`
-	Window       Window            `json:"window"`
-	Outliers     []tracker.Outlier `json:"outliers"`
-	Rules        []RuleJSON        `json:"rules"` // as compiled, of all outliers
-	Coverage     []CPUCoverage     `json:"coverage"`
-	Records      uint64            `json:"records"` // in trace/, all CPUs
-	Lost         uint64            `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	ShortHistory bool             `json:"short_history,omitempty"`
+	ID           string           `json:"id"`
+	Time         time.Time        `json:"time"` // of the first outlier, UTC
+	Rule         string           `json:"rule"` // of the first outlier, or "manual"
+	Reason       string           `json:"reason"`
+	Host         Host             `json:"host"`
+	Window       Window           `json:"window"`
+	Outliers     []events.Outlier `json:"outliers"`
+	Rules        []RuleJSON       `json:"rules"` // as compiled, of all outliers
+	Coverage     []CPUCoverage    `json:"coverage"`
+	Records      uint64           `json:"records"` // in trace/, all CPUs
+	Lost         uint64           `json:"lost"`    // refused by the rings meanwhile, all CPUs
 	// Checksums names the file that has those of all the others; "": there is none,
 	// as in snapshots of earlier releases.
 	Checksums string `json:"checksums,omitempty"`

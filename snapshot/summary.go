@@ -7,11 +7,11 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // headline says in one sentence who waited how long for what.
-func headline(o *tracker.Outlier) string {
+func headline(o *events.Outlier) string {
 	who := taskName(o.Task.Comm, o.Task.PID, o.Task.TID)
 	d := time.Duration(o.DelayNS)
 	switch {
@@ -39,7 +39,7 @@ func headline(o *tracker.Outlier) string {
 		switch {
 		case i.IRQ != nil:
 			return fmt.Sprintf("the handler %s of irq %d kept CPU %d from %s for %s", printable(i.Name), *i.IRQ, i.CPU, who, d)
-		case i.Phase == "raise" && o.Cause == tracker.CauseTimeout:
+		case i.Phase == "raise" && o.Cause == events.CauseTimeout:
 			return fmt.Sprintf("softirq %s on CPU %d was raised %s ago, and has not run yet", printable(i.Vector), i.CPU, d)
 		case i.Phase == "raise":
 			return fmt.Sprintf("softirq %s on CPU %d was raised %s before it ran, on top of %s", printable(i.Vector), i.CPU, d, who)
@@ -52,7 +52,7 @@ func headline(o *tracker.Outlier) string {
 	return fmt.Sprintf("%s: %s took %s", who, printable(o.Track), d)
 }
 
-func factLines(o *tracker.Outlier) []string {
+func factLines(o *events.Outlier) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 
@@ -148,12 +148,12 @@ func writeText(w io.Writer, m *Meta, e *Explanation) error {
 	return err
 }
 
-func stackText(b *strings.Builder, title string, frames []tracker.Frame, sources []tracker.Source) {
+func stackText(b *strings.Builder, title string, frames []events.Frame, sources []events.Source) {
 	if len(frames) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "  %s, innermost first:\n", title)
-	for _, line := range tracker.StackLines(frames, sources) {
+	for _, line := range events.StackLines(frames, sources) {
 		fmt.Fprintf(b, "    %s\n", printable(line))
 	}
 }
@@ -180,7 +180,7 @@ func printable(s string) string {
 var chainEnds = map[string]string{"run": "its CPU", "user": "its return to user space", "block": "its next sleep"}
 
 // chainLines are the stages of a chain, which add up to its delay.
-func chainLines(c *tracker.ChainInfo) []string {
+func chainLines(c *events.ChainInfo) []string {
 	var out []string
 	for _, s := range c.Stages {
 		line := fmt.Sprintf("%d ns after the origin, for %s on CPU %d: %s", s.AtNS, time.Duration(s.NS), s.CPU, printable(s.Stage))

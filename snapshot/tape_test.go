@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func drained(cpu int, times ...uint64) Drained {
@@ -256,7 +256,7 @@ func TestTapeExpires(t *testing.T) {
 }
 
 func TestCoverage(t *testing.T) {
-	a := asked{from: 500, to: 2000, outliers: []tracker.Outlier{*outlierAt("r", 1000, 1500)}}
+	a := asked{from: 500, to: 2000, outliers: []events.Outlier{*outlierAt("r", 1000, 1500)}}
 	clock := Clock{WallMinusMono: time.Hour}
 	for _, c := range []struct {
 		name          string
@@ -301,8 +301,8 @@ func TestCPUList(t *testing.T) {
 // joins up with nothing.
 func TestUnbroken(t *testing.T) {
 	stretches := []Gap{span(100, 200), span(300, 400), span(500, 900)}
-	at := func(start uint64) []tracker.Outlier {
-		return []tracker.Outlier{{StartMono: start, EndMono: start + 10}}
+	at := func(start uint64) []events.Outlier {
+		return []events.Outlier{{StartMono: start, EndMono: start + 10}}
 	}
 	for _, tc := range []struct {
 		what string

@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // job is one collected snapshot on its way to the disk.
@@ -99,7 +99,7 @@ func (j *job) awaitNames(most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for i := range j.meta.Outliers {
-		if l := j.meta.Outliers[i].Later; l != nil {
+		if l := j.meta.Outliers[i].Enrichment; l != nil {
 			select {
 			case <-l.Completed():
 			case <-timer.C:
@@ -224,7 +224,7 @@ func (m *Manager) trace(j *job, names *Names) trace.Trace {
 	return t
 }
 
-func traceOutlier(n uint64, o *tracker.Outlier) trace.Outlier {
+func traceOutlier(n uint64, o *events.Outlier) trace.Outlier {
 	return trace.Outlier{
 		Number: n, Rule: o.Rule, Track: o.Track,
 		Start: o.StartMono, End: o.EndMono, EntryCPU: o.EntryCPU, ExitCPU: o.CPU,

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -28,10 +28,10 @@ func TestReclaim(t *testing.T) {
 	}
 	// Not attached: only what is put there stands in the table.
 	gone, alive := uint64(dead.Process.Pid), uint64(os.Getpid())
-	keys := tr.objects.Maps["task_keys"]
+	keys := tr.Maps.TaskKeys
 	for _, tid := range []uint64{gone, alive} {
 		at := uint32(tid>>3) & (keys.MaxEntries() - 1) // bpf/pending.h, numbered
-		var b bpf.TailcamBucket
+		var b abi.Bucket
 		if err := keys.Lookup(at, &b); err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,10 @@
 
 package abi
 
-import "structs"
+import (
+	"structs"
+	"unsafe"
+)
 
 // enum chain_size, chain.h.
 const (
@@ -544,6 +547,13 @@ type PairState struct {
 	_         [5]uint64
 }
 
+// enum record_size, record.h.
+const (
+	RecordSize    = 64
+	RecordNameLen = 24
+	SyscallArgs   = 5
+)
+
 // enum record_type, record.h.
 const (
 	RecSwitch          = 1
@@ -587,6 +597,7 @@ const (
 	RecKvmEntry        = 39
 	RecKvmExit         = 40
 	RecSteal           = 41
+	RecordTypes        = 42
 )
 
 // RecordSwitch is struct record_switch, record.h.
@@ -808,6 +819,91 @@ type Record struct {
 	Raw    [6]uint64
 }
 
+// Offsets in struct record, of its own members and of those of its bodies.
+const (
+	OffType              = int(unsafe.Offsetof(Record{}.Type))
+	OffCpu               = int(unsafe.Offsetof(Record{}.Cpu))
+	OffTid               = int(unsafe.Offsetof(Record{}.Tid))
+	OffTimeNs            = int(unsafe.Offsetof(Record{}.TimeNs))
+	OffRaw               = int(unsafe.Offsetof(Record{}.Raw))
+	OffSwitchPrevComm    = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.PrevComm))
+	OffSwitchNextComm    = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.NextComm))
+	OffSwitchNextTid     = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.NextTid))
+	OffSwitchNextPid     = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.NextPid))
+	OffSwitchPrevPrio    = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.PrevPrio))
+	OffSwitchNextPrio    = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.NextPrio))
+	OffSwitchPrevState   = OffRaw + int(unsafe.Offsetof(RecordSwitch{}.PrevState))
+	OffWakeComm          = OffRaw + int(unsafe.Offsetof(RecordWake{}.Comm))
+	OffWakeTid           = OffRaw + int(unsafe.Offsetof(RecordWake{}.Tid))
+	OffWakePid           = OffRaw + int(unsafe.Offsetof(RecordWake{}.Pid))
+	OffWakePrio          = OffRaw + int(unsafe.Offsetof(RecordWake{}.Prio))
+	OffWakeTargetCpu     = OffRaw + int(unsafe.Offsetof(RecordWake{}.TargetCpu))
+	OffMigrateComm       = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Comm))
+	OffMigrateTid        = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Tid))
+	OffMigratePrio       = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Prio))
+	OffMigrateOrigCpu    = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.OrigCpu))
+	OffMigrateDestCpu    = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.DestCpu))
+	OffIrqIrq            = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Irq))
+	OffIrqRet            = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Ret))
+	OffIrqName           = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Name))
+	OffSoftirqVec        = OffRaw + int(unsafe.Offsetof(RecordSoftirq{}.Vec))
+	OffHrtimerHrtimer    = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Hrtimer))
+	OffHrtimerFunction   = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Function))
+	OffHrtimerNow        = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Now))
+	OffBlockRq           = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Rq))
+	OffBlockSector       = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Sector))
+	OffBlockDev          = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Dev))
+	OffBlockBytes        = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Bytes))
+	OffBlockCmdFlags     = OffRaw + int(unsafe.Offsetof(RecordBlock{}.CmdFlags))
+	OffBlockError        = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Error))
+	OffBlockComm         = OffRaw + int(unsafe.Offsetof(RecordBlock{}.Comm))
+	OffWorkWork          = OffRaw + int(unsafe.Offsetof(RecordWork{}.Work))
+	OffWorkFunction      = OffRaw + int(unsafe.Offsetof(RecordWork{}.Function))
+	OffProcessComm       = OffRaw + int(unsafe.Offsetof(RecordProcess{}.Comm))
+	OffProcessChildComm  = OffRaw + int(unsafe.Offsetof(RecordProcess{}.ChildComm))
+	OffProcessPid        = OffRaw + int(unsafe.Offsetof(RecordProcess{}.Pid))
+	OffProcessChildTid   = OffRaw + int(unsafe.Offsetof(RecordProcess{}.ChildTid))
+	OffProcessChildPid   = OffRaw + int(unsafe.Offsetof(RecordProcess{}.ChildPid))
+	OffProcessPrio       = OffRaw + int(unsafe.Offsetof(RecordProcess{}.Prio))
+	OffSyscallNr         = OffRaw + int(unsafe.Offsetof(RecordSyscall{}.Nr))
+	OffSyscallPid        = OffRaw + int(unsafe.Offsetof(RecordSyscall{}.Pid))
+	OffSyscallArgs       = OffRaw + int(unsafe.Offsetof(RecordSyscall{}.Args))
+	OffSyscallRet        = OffRaw + int(unsafe.Offsetof(RecordSyscall{}.Args))
+	OffWorkQueueWork     = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Work))
+	OffWorkQueueFunction = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Function))
+	OffWorkQueueName     = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.Name))
+	OffWorkQueueReqCpu   = OffRaw + int(unsafe.Offsetof(RecordWorkQueue{}.ReqCpu))
+	OffTimerTimer        = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Timer))
+	OffTimerFunction     = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Function))
+	OffTimerNow          = OffRaw + int(unsafe.Offsetof(RecordTimer{}.Now))
+	OffFaultAddress      = OffRaw + int(unsafe.Offsetof(RecordFault{}.Address))
+	OffFaultIp           = OffRaw + int(unsafe.Offsetof(RecordFault{}.Ip))
+	OffFaultErrorCode    = OffRaw + int(unsafe.Offsetof(RecordFault{}.ErrorCode))
+	OffReclaimReclaimed  = OffRaw + int(unsafe.Offsetof(RecordReclaim{}.Reclaimed))
+	OffReclaimKind       = OffRaw + int(unsafe.Offsetof(RecordReclaim{}.Kind))
+	OffReclaimOrder      = OffRaw + int(unsafe.Offsetof(RecordReclaim{}.Order))
+	OffReclaimSync       = OffRaw + int(unsafe.Offsetof(RecordReclaim{}.Sync))
+	OffReclaimStatus     = OffRaw + int(unsafe.Offsetof(RecordReclaim{}.Status))
+	OffLockLock          = OffRaw + int(unsafe.Offsetof(RecordLock{}.Lock))
+	OffLockFlags         = OffRaw + int(unsafe.Offsetof(RecordLock{}.Flags))
+	OffLockOwnerTid      = OffRaw + int(unsafe.Offsetof(RecordLock{}.OwnerTid))
+	OffLockRet           = OffRaw + int(unsafe.Offsetof(RecordLock{}.Ret))
+	OffPowerState        = OffRaw + int(unsafe.Offsetof(RecordPower{}.State))
+	OffPowerCpu          = OffRaw + int(unsafe.Offsetof(RecordPower{}.Cpu))
+	OffNetSkb            = OffRaw + int(unsafe.Offsetof(RecordNet{}.Skb))
+	OffNetBytes          = OffRaw + int(unsafe.Offsetof(RecordNet{}.Bytes))
+	OffNetWork           = OffRaw + int(unsafe.Offsetof(RecordNet{}.Work))
+	OffNetBudget         = OffRaw + int(unsafe.Offsetof(RecordNet{}.Budget))
+	OffNetDev            = OffRaw + int(unsafe.Offsetof(RecordNet{}.Dev))
+	OffThrottleCgroup    = OffRaw + int(unsafe.Offsetof(RecordThrottle{}.Cgroup))
+	OffThrottleCpu       = OffRaw + int(unsafe.Offsetof(RecordThrottle{}.Cpu))
+	OffKvmVcpu           = OffRaw + int(unsafe.Offsetof(RecordKvm{}.Vcpu))
+	OffKvmReason         = OffRaw + int(unsafe.Offsetof(RecordKvm{}.Reason))
+	OffKvmIp             = OffRaw + int(unsafe.Offsetof(RecordKvm{}.Ip))
+	OffStealStolenNs     = OffRaw + int(unsafe.Offsetof(RecordSteal{}.StolenNs))
+	OffStealSinceNs      = OffRaw + int(unsafe.Offsetof(RecordSteal{}.SinceNs))
+)
+
 // enum ring_size, recorder.h.
 const (
 	RingParts     = 16
@@ -1012,6 +1108,12 @@ const (
 	VerdictCgroup  = 0
 	VerdictDevice  = 1
 	VerdictHandler = 2
+)
+
+// enum handler_hash, rule.h.
+const (
+	HandlerHashFactor = 0x9e3779b97f4a7c15
+	HandlerHashShift  = 29
 )
 
 // VerdictKey is struct verdict_key, rule.h.

@@ -2,6 +2,11 @@ package abi
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
 )
 
 // What the objects hold has the size, the offsets and the values of what Go has.
@@ -94,4 +100,65 @@ func same(c btf.Type, g reflect.Type) error {
 		}
 	}
 	return nil
+}
+
+// Package rules knows no BPF, and has its limits itself.
+func TestLimitsOfRulesAreThoseOfTheKernelSide(t *testing.T) {
+	for name, n := range rules.KernelLimits() {
+		if c, ok := goConstants[name]; !ok || uint64(n) != c {
+			t.Errorf("%s is %d, package rules has %d", name, c, n)
+		}
+	}
+}
+
+// Nothing but this package says what a number of the ABI is: where the kernel
+// side is dealt with, no constant has the name of one of its own.
+func TestNoConstantRepeatsTheHeaders(t *testing.T) {
+	ours := map[string]bool{}
+	for name := range goConstants {
+		ours[strings.ToLower(strings.ReplaceAll(name, "_", ""))] = true
+	}
+	for _, root := range []string{"tracker", "snapshot/trace", "snapshot/flight", "internal/inject", "test/support"} {
+		err := filepath.WalkDir("../../"+root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			for _, d := range file.Decls {
+				constants, ok := d.(*ast.GenDecl)
+				if !ok || constants.Tok != token.CONST {
+					continue
+				}
+				for _, spec := range constants.Specs {
+					v := spec.(*ast.ValueSpec)
+					for i, name := range v.Names {
+						if ours[strings.ToLower(name.Name)] && (i >= len(v.Values) || written(v.Values[i])) {
+							t.Errorf("%s: %s: take it from package abi", path, name.Name)
+						}
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// written tells of a number that is written down.
+func written(x ast.Expr) (found bool) {
+	ast.Inspect(x, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			found = found || n.Kind == token.INT
+		case *ast.Ident:
+			found = found || n.Name == "iota"
+		}
+		return true
+	})
+	return found
 }

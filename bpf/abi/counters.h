@@ -27,7 +27,7 @@ struct cpu_state {
 	__u64 chain_met;	    /* wake-ups of tasks that were busy with an older chain */
 	__u64 chain_ended;	    /* chains ended because of their age */
 	__u64 chain_unseen;	    /* chains whose return to user space cannot be seen */
-	__u64 later_time_ns;	    /* outlier whose user stack is owed; 0: none */
+	__u64 later_time_ns;	    /* outlier that waits for its user stack; 0: none */
 	__u64 later_sp;		    /* user stack pointer then */
 	__u32 later_tid;
 	/* What interrupts its tasks now, as WAKER_*; 0: nothing. With the task it runs on top of. */
@@ -35,7 +35,7 @@ struct cpu_state {
 	__u32 in_hrtimer, hrtimer_tid;
 	__u32 in_softirq, softirq_tid;
 	struct span_losses span;
-	__u64 steal_seen;		      /* what the hypervisor had taken when it was last told of */
+	__u64 steal_seen;		      /* stolen time, as last recorded */
 	__u64 steal_clock;		      /* when it was last sampled, */
 	__u64 steal_last_ns, steal_before_ns; /* and the time of that sample and of the one before */
 	struct run_segment segments[RUN_HISTORY];

@@ -44,7 +44,7 @@ struct histogram_rule {
 	__u8 by;
 	__u8 threads, states, ops;
 	__u8 preempted;	 /* bit 0: waits that did not begin with a preemption; bit 1: that did */
-	__u8 some_calls; /* look into calls */
+	__u8 some_calls; /* only what is in certain system calls */
 	__u8 no_call;	 /* some_calls: also what is in no call at all */
 	__u8 _pad[5];
 	__u64 calls[SYSCALLS / 64];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Declared pairs: what a program of one hook is told, once, before it is
+ * Declared pairs: the configuration of one hook's program, fixed before it is
  * loaded, and what its outliers carry.
  */
 #ifndef TAILCAM_ABI_PAIR_H
@@ -34,7 +34,7 @@ enum pair_role {
 
 /* What an entry does whose key is pending already. */
 enum pair_policy {
-	PAIR_RESTART = 0, /* takes the place of the older one */
+	PAIR_RESTART = 0, /* replaces the older one */
 	PAIR_KEEP = 1,	  /* is left out */
 	PAIR_COUNT = 2,	  /* is nested in it: as many exits end it */
 };
@@ -109,7 +109,7 @@ struct pair_hook {
 	struct fetch label[PAIR_LABELS]; /* those of this end */
 };
 
-/* A begun piece of work. start_ns is also its lock: 0 while somebody fills or ends it. */
+/* Pending work. start_ns is also its lock: 0 while somebody fills or ends it. */
 struct pair_slot {
 	__u64 start_ns;
 	__u64 part[PAIR_PARTS];

@@ -7,6 +7,12 @@
 
 #include "abi/tracker.h"
 
+enum record_size {
+	RECORD_SIZE = 64,     /* a cache line */
+	RECORD_NAME_LEN = 24, /* of a work queue, or a network device */
+	SYSCALL_ARGS = 5,     /* of six */
+};
+
 /* Types of flight-recorder records. Numbers are never reused. */
 enum record_type {
 	REC_SWITCH = 1,
@@ -50,6 +56,7 @@ enum record_type {
 	REC_KVM_ENTRY = 39,
 	REC_KVM_EXIT = 40,
 	REC_STEAL = 41,
+	RECORD_TYPES,
 };
 
 /* sched_switch; the task that leaves is record.tid. */
@@ -99,7 +106,7 @@ struct record_migrate {
 struct record_irq {
 	__s32 irq;
 	__s32 ret;
-	char name[32];
+	char name[HANDLER_NAME_LEN];
 	__u8 _pad[8];
 };
 
@@ -150,7 +157,7 @@ struct record_syscall {
 	__u32 nr;
 	__u32 pid;
 	union {
-		__u64 args[5];
+		__u64 args[SYSCALL_ARGS];
 		__s64 ret;
 	};
 };
@@ -159,7 +166,7 @@ struct record_syscall {
 struct record_work_queue {
 	__u64 work;
 	__u64 function;
-	char name[24]; /* of the work queue */
+	char name[RECORD_NAME_LEN]; /* of the work queue */
 	__s32 req_cpu;
 	__u32 _pad;
 };
@@ -218,7 +225,7 @@ struct record_net {
 	__s32 work;
 	__s32 budget;
 	__u32 _pad;
-	char dev[24];
+	char dev[RECORD_NAME_LEN];
 };
 
 /* throttle_cfs_rq and unthrottle_cfs_rq: all tasks of a cgroup on one CPU. */
@@ -239,7 +246,7 @@ struct record_kvm {
 /* The hypervisor has taken the CPU away for stolen_ns since the last such record. */
 struct record_steal {
 	__u64 stolen_ns;
-	__u64 since_ns; /* when it was last told of */
+	__u64 since_ns; /* time of that record */
 	__u8 _pad[32];
 };
 
@@ -274,6 +281,6 @@ struct record {
 	};
 };
 
-_Static_assert(sizeof(struct record) == 64, "a record is one cache line");
+_Static_assert(sizeof(struct record) == RECORD_SIZE, "a record is one cache line");
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Spans: how programs tell of them, and what is kept of them.
+ * Spans: how programs announce them, and what is kept of them.
  *
  * A program calls faccessat2(-1, KEY, SPAN_MODE | op, 0), which the kernel
  * refuses at once as no such mode exists; or, for shells, asks whether
@@ -43,8 +43,8 @@ struct span_extra {
 };
 
 /*
- * A span that has begun. start_ns is also its lock: 0 while somebody fills or
- * ends it. Whoever swaps it to 0 owns the place, and releases or fills it.
+ * A pending span. start_ns is also its lock: 0 while somebody fills or
+ * ends it. Whoever swaps it to 0 owns the slot, and releases or fills it.
  */
 struct span_slot {
 	__u64 start_ns;
@@ -54,7 +54,7 @@ struct span_slot {
 	__u64 task;		     /* that began it: struct task_struct *, as a number */
 	__u32 tid, pid;
 	__u32 cpu;
-	__u32 owner; /* its place in span_owners, where it is counted */
+	__u32 owner; /* index in span_owners, where it is counted */
 	__u64 cgroup_id;
 	char comm[TASK_COMM_LEN];
 	struct deadline deadline;
@@ -67,8 +67,8 @@ _Static_assert(sizeof(struct span_slot) == 192, "three cache lines");
 struct span_losses {
 	__u64 unknown;	 /* ends without a begin */
 	__u64 bad_key;	 /* empty, too long, or not readable */
-	__u64 forgotten; /* spans that made way for newer ones of their owner */
-	__u64 outvied;	 /* spans of whoever had most, that made way for an owner with fewer */
+	__u64 forgotten; /* evicted for newer ones of the same owner */
+	__u64 outvied;	 /* evicted from the owner with most, for one with fewer */
 	__u64 expired;	 /* spans that nobody ended for too long */
 };
 

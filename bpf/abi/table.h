@@ -58,7 +58,7 @@ struct tick_state {
 	__u64 latest_ns;
 	__u64 truncated; /* ticks that ended before their work, to go on at the next one */
 	__u64 next_ns;
-	__u64 busy; /* a CPU is at it */
+	__u64 busy; /* a CPU runs it */
 };
 
 #endif

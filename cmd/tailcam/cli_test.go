@@ -17,6 +17,7 @@ import (
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func TestMain(m *testing.M) {
@@ -139,8 +140,8 @@ func TestEvents(t *testing.T) {
 	f.Publish(caught)
 	f.Publish(outlier("disk", 60e6))
 	done := *caught
-	done.Explained = &tracker.Explained{Verdict: "victim 7 waited for hog 9.", Advice: "Look at\x1b hog 9.", Cause: "preempted", By: "hog 9", NS: 48e6}
-	f.Explain([]tracker.Outlier{done})
+	done.Explained = &events.Explained{Verdict: "victim 7 waited for hog 9.", Advice: "Look at\x1b hog 9.", Cause: "preempted", By: "hog 9", NS: 48e6}
+	f.Explain([]events.Outlier{done})
 	status, stdout, _ = invoke(t, "events", "--rule", "wakeup", "--socket", socket)
 	want := `2026-11-20 23:15:02.123  wakeup         48.2ms  victim[7]               was woken and waited to run
     verdict      victim 7 waited for hog 9.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func newEvents(c *cli) *cobra.Command {
@@ -59,7 +59,7 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; those of before: tailcam events"))
 	}
 	shown := false
-	partial := map[string]*tracker.Outlier{} // shown in part, by id
+	partial := map[string]*events.Outlier{} // shown in part, by id
 	for {
 		e, err := stream.Next()
 		switch {
@@ -121,7 +121,7 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	return nil
 }
 
-func (c *cli) printOutlier(o *tracker.Outlier, stacks bool) error {
+func (c *cli) printOutlier(o *events.Outlier, stacks bool) error {
 	if c.output == jsonOutput {
 		return c.printJSON(o)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
@@ -63,7 +63,7 @@ func (f *fake) Histograms() ([]api.HistogramInfo, error) {
 	}, nil
 }
 
-func (f *fake) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {
+func (f *fake) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
 	ch, cancel, lost := f.Feed.Subscribe(rule)
 	f.subscribed <- rule
 	return ch, cancel, lost
@@ -84,12 +84,12 @@ func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {
 	}, nil
 }
 
-func outlier(rule string, delay int64) *tracker.Outlier {
-	return &tracker.Outlier{
+func outlier(rule string, delay int64) *events.Outlier {
+	return &events.Outlier{
 		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC), Rule: rule, Track: "wakeup",
-		Cause: tracker.CauseThreshold, DelayNS: delay, ThresholdNS: 5e6, Key: map[string]uint64{"tid": 7},
-		Task: tracker.Task{PID: 7, TID: 7, Comm: "victim"}, CPU: 1, EntryCPU: 1,
-		Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}},
+		Cause: events.CauseThreshold, DelayNS: delay, ThresholdNS: 5e6, Key: map[string]uint64{"tid": 7},
+		Task: events.Task{PID: 7, TID: 7, Comm: "victim"}, CPU: 1, EntryCPU: 1,
+		Stacks: events.Stacks{Kernel: []string{"schedule+0x1"}},
 	}
 }
 

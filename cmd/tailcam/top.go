@@ -15,7 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // topJSON is what `top -o json` prints.
@@ -116,13 +116,13 @@ func sameDir(s *api.SnapshotsStatus) bool {
 }
 
 // remembered are the outliers that the daemon has not forgotten yet.
-func (c *cli) remembered(ctx context.Context) ([]*tracker.Outlier, error) {
+func (c *cli) remembered(ctx context.Context) ([]*events.Outlier, error) {
 	stream, err := c.client().Events(ctx, &api.EventsOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close() //nolint:errcheck // only read from
-	var out []*tracker.Outlier
+	var out []*events.Outlier
 	for {
 		e, err := stream.Next()
 		if errors.Is(err, io.EOF) {

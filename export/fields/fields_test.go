@@ -6,17 +6,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func TestFrames(t *testing.T) {
-	s := tracker.Stacks{
+	s := events.Stacks{
 		Kernel: []string{"ext4_sync_file+0x1a0 [ext4]", "do_syscall_64+0x71", "[unknown] 0xffffffffc0001000"},
 		User: []string{
 			"fsync+0xb (libc.so.6)", "ns::(anonymous namespace)::run(int)+0x10 (app)", "[unknown] (app+0x1234)", "operator()+0x1", "",
 		},
-		Sources: &tracker.Sources{User: []tracker.Source{
-			{}, {File: "src/run.cc", Line: 7, Inlined: []tracker.Inlined{{Function: "inner", File: "a.h", Line: 3}, {Function: "outer", File: "b.h", Line: 4}}},
+		Sources: &events.Sources{User: []events.Source{
+			{}, {File: "src/run.cc", Line: 7, Inlined: []events.Inlined{{Function: "inner", File: "a.h", Line: 3}, {Function: "outer", File: "b.h", Line: 4}}},
 		}},
 	}
 	want := []Frame{

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Frame is one function of a stack.
@@ -19,7 +19,7 @@ type Frame struct {
 
 // Frames returns a stack from its outermost function to its innermost one, the
 // user's side and then the kernel's, inlined functions as frames of their own.
-func Frames(s *tracker.Stacks) []Frame {
+func Frames(s *events.Stacks) []Frame {
 	out := half(nil, s.Kernel, s.KernelSources(), true)
 	out = half(out, s.User, s.UserSources(), false)
 	slices.Reverse(out)
@@ -27,7 +27,7 @@ func Frames(s *tracker.Stacks) []Frame {
 }
 
 // half appends one side, innermost first.
-func half(out []Frame, frames []tracker.Frame, sources []tracker.Source, kernel bool) []Frame {
+func half(out []Frame, frames []events.Frame, sources []events.Source, kernel bool) []Frame {
 	for i, text := range frames {
 		f := split(text)
 		f.Kernel = kernel

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/tailcam/tailcam/export/fields"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // maxStacks bounds the different stacks that are told apart, and with them the
@@ -81,7 +81,7 @@ func appendFrame(b []byte, s string) []byte {
 // task's name, then its frames. Those of the kernel end in _[k], those of
 // inlined functions in _[i]. Offsets within functions are left out, so that the
 // same way adds up.
-func Outliers(list []tracker.Outlier) *Stacks {
+func Outliers(list []events.Outlier) *Stacks {
 	s := NewStacks()
 	for i := range list {
 		o := &list[i]

@@ -7,7 +7,7 @@ import (
 	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // slow is an outlier that has begun.
@@ -17,7 +17,7 @@ type slow struct {
 }
 
 // outlier returns what snapshot.json says of one, or nil.
-func (w *Writer) outlier(n uint64, rule string) *tracker.Outlier {
+func (w *Writer) outlier(n uint64, rule string) *events.Outlier {
 	if n < uint64(len(w.opts.Outliers)) && w.opts.Outliers[n].Rule == rule {
 		return &w.opts.Outliers[n]
 	}
@@ -86,7 +86,7 @@ func (w *Writer) outlierEnds(ev *trace.Event, m *trace.Marker) error {
 }
 
 // facts are what one reads when the slice is clicked.
-func (w *Writer) facts(o *tracker.Outlier, m *trace.Marker) message {
+func (w *Writer) facts(o *events.Outlier, m *trace.Marker) message {
 	a := message{}.textArg("rule", m.Rule).textArg("track", m.Track).intArg("delay_ns", m.DelayNS)
 	if r := w.opts.Explained; r != nil && m.Outlier < uint64(len(r.Outliers)) && r.Outliers[m.Outlier].Rule == m.Rule {
 		a = a.textArg("verdict", r.Outliers[m.Outlier].Verdict).textArg("advice", r.Outliers[m.Outlier].Advice)
@@ -107,9 +107,9 @@ func (w *Writer) facts(o *tracker.Outlier, m *trace.Marker) message {
 	if o.Block != nil {
 		a = a.textArg("device", o.Block.Device).textArg("op", o.Block.Op).intArg("sector", int64(o.Block.Sector))
 	}
-	return a.listArg("kernel_stack", tracker.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources())).
-		listArg("user_stack", tracker.StackLines(o.Stacks.User, o.Stacks.UserSources())).
-		listArg("waker_stack", tracker.StackLines(o.Stacks.Waker, o.Stacks.WakerSources()))
+	return a.listArg("kernel_stack", events.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources())).
+		listArg("user_stack", events.StackLines(o.Stacks.User, o.Stacks.UserSources())).
+		listArg("waker_stack", events.StackLines(o.Stacks.Waker, o.Stacks.WakerSources()))
 }
 
 // states draws what a slow task does while it is slow, with an arrow from who

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/tailcam/tailcam/export/fields"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // interned is what the reader was told once, by its number.
@@ -41,7 +41,7 @@ const (
 const kernelModule = "[kernel]"
 
 // callstack returns the number of a stack, user and kernel side together; 0: none.
-func (w *Writer) callstack(s *tracker.Stacks) uint64 {
+func (w *Writer) callstack(s *events.Stacks) uint64 {
 	if len(s.Kernel)+len(s.User) == 0 {
 		return 0
 	}

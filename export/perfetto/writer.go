@@ -20,7 +20,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Task is what is known of a task beside the trace.
@@ -37,7 +37,7 @@ type Options struct {
 	CPUs        []int
 	Tasks       []Task
 	Names       fields.Names
-	Outliers    []tracker.Outlier // by the numbers of the trace's markers
+	Outliers    []events.Outlier // by the numbers of the trace's markers
 	Explained   *explain.Report
 }
 

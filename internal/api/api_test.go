@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFeed(t *testing.T) {
 	for i := range 5 {
 		f.Publish(outlier([]string{"a", "b"}[i%2], int64(i)))
 	}
-	delays := func(list []*tracker.Outlier) (d []int64) {
+	delays := func(list []*events.Outlier) (d []int64) {
 		for _, o := range list {
 			d = append(d, o.DelayNS)
 		}
@@ -181,11 +181,11 @@ func TestVerdicts(t *testing.T) {
 	o.Snapshot = &id
 	backend.Publish(o)
 	done := *o
-	done.Explained = &tracker.Explained{Verdict: "It waited.", Advice: "Look.", Cause: "preempted", By: "hog 9", NS: 1}
+	done.Explained = &events.Explained{Verdict: "It waited.", Advice: "Look.", Cause: "preempted", By: "hog 9", NS: 1}
 	stranger := done
 	stranger.StartMono++
-	backend.Explain([]tracker.Outlier{stranger, done})
-	backend.Explain([]tracker.Outlier{done}) // once is enough
+	backend.Explain([]events.Outlier{stranger, done})
+	backend.Explain([]events.Outlier{done}) // once is enough
 	backend.Publish(outlier("wakeup", 2))
 
 	if e, err := wants.Next(); err != nil || e.Outlier == nil || e.Outlier.Explained != nil {
@@ -208,7 +208,7 @@ func TestVerdicts(t *testing.T) {
 	// Naming another outlier may take longer than the snapshot of this one.
 	early := *o
 	early.StartMono, early.Explained = 77, done.Explained
-	backend.Explain([]tracker.Outlier{early})
+	backend.Explain([]events.Outlier{early})
 	late := early
 	late.Explained = nil
 	backend.Publish(&late)
@@ -410,8 +410,8 @@ func TestCompleted(t *testing.T) {
 	part.ID, part.Seq, part.Partial, part.Snapshot = "run-1", 1, true, &snapshot
 	backend.Publish(part)
 	explained := *part
-	explained.Explained = &tracker.Explained{Verdict: "it waited"}
-	backend.Explain([]tracker.Outlier{explained})
+	explained.Explained = &events.Explained{Verdict: "it waited"}
+	backend.Explain([]events.Outlier{explained})
 	whole := *part
 	whole.Partial, whole.Completed, whole.Task.Cmdline = false, true, "victim --slow"
 	backend.Complete(&whole)

@@ -13,7 +13,7 @@ import (
 	"net/url"
 	"syscall"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // ErrStreamEnded is the end of an event stream that the daemon ended.
@@ -101,9 +101,9 @@ type EventsOptions struct {
 
 // Event is one line of an event stream: an outlier, a verdict, or a loss.
 type Event struct {
-	Outlier *tracker.Outlier // nil for a loss or a verdict
-	Lost    uint64           // outliers that this client was too slow for
-	Verdict *Verdict         // of an outlier that came before; else nil
+	Outlier *events.Outlier // nil for a loss or a verdict
+	Lost    uint64          // outliers that this client was too slow for
+	Verdict *Verdict        // of an outlier that came before; else nil
 }
 
 // Events opens a stream of outliers. With Follow, no outlier after its return is missed.
@@ -137,11 +137,11 @@ type EventStream struct {
 // end of the daemon ErrStreamEnded, and the end of the context its error.
 func (s *EventStream) Next() (Event, error) {
 	var line struct {
-		*tracker.Outlier
+		*events.Outlier
 		Lost    uint64   `json:"lost"`
 		Verdict *Verdict `json:"verdict"`
 	}
-	line.Outlier = &tracker.Outlier{}
+	line.Outlier = &events.Outlier{}
 	err := s.dec.Decode(&line)
 	switch {
 	case err == nil && line.Lost > 0:

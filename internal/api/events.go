@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/text"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // events streams outliers as newline-delimited JSON: the remembered ones, or
@@ -81,7 +81,7 @@ type stream struct {
 
 // follow copies outliers to the client until done. Losses are told with the
 // next outlier; there is one, for only a full queue loses.
-func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, lost func() uint64) error {
+func (s *stream) follow(done <-chan struct{}, outliers <-chan *events.Outlier, lost func() uint64) error {
 	for {
 		if len(outliers) == 0 {
 			if err := s.flush(); err != nil {
@@ -112,7 +112,7 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *tracker.Outlier, 
 }
 
 // line is an outlier, or if it comes for the second time, its verdict.
-func line(o *tracker.Outlier) any {
+func line(o *events.Outlier) any {
 	if o.Explained == nil {
 		return o
 	}

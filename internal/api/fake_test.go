@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
 
@@ -56,11 +56,11 @@ func (f *fake) Histograms() ([]HistogramInfo, error) {
 
 func (f *fake) Snapshots() ([]SnapshotInfo, error) { return nil, f.fail }
 
-func outlier(rule string, delay int64) *tracker.Outlier {
-	return &tracker.Outlier{
+func outlier(rule string, delay int64) *events.Outlier {
+	return &events.Outlier{
 		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC), Rule: rule, Track: "wakeup",
-		Cause: tracker.CauseThreshold, DelayNS: delay, ThresholdNS: 5e6, Key: map[string]uint64{"tid": 7},
-		Task: tracker.Task{PID: 7, TID: 7, Comm: "victim"}, StartMono: 1, EndMono: 2,
+		Cause: events.CauseThreshold, DelayNS: delay, ThresholdNS: 5e6, Key: map[string]uint64{"tid": 7},
+		Task: events.Task{PID: 7, TID: 7, Comm: "victim"}, StartMono: 1, EndMono: 2,
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -19,18 +19,18 @@ const (
 // Recent and Subscribe are Backend's.
 type Feed struct {
 	mu      sync.Mutex
-	ring    []*tracker.Outlier // the oldest is at next once the ring is full
+	ring    []*events.Outlier // the oldest is at next once the ring is full
 	next    int
 	keep    int
 	readers map[*reader]struct{}
 	lost    uint64
-	missed  uint64            // completions that readers were too slow for
-	early   []tracker.Outlier // explained, but not published yet
+	missed  uint64           // completions that readers were too slow for
+	early   []events.Outlier // explained, but not published yet
 }
 
 type reader struct {
 	rule string
-	ch   chan *tracker.Outlier
+	ch   chan *events.Outlier
 	lost uint64 // guarded by Feed.mu
 }
 
@@ -41,7 +41,7 @@ func NewFeed(remember int) *Feed {
 
 // Publish remembers an outlier and offers it to every reader that wants its
 // rule. Nobody may change it afterwards.
-func (f *Feed) Publish(o *tracker.Outlier) {
+func (f *Feed) Publish(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rememberLocked(o)
@@ -56,7 +56,7 @@ func (f *Feed) Publish(o *tracker.Outlier) {
 
 // Complete replaces a remembered outlier by one with the same ID that is whole,
 // and offers it once more: readers know it by Outlier.Completed.
-func (f *Feed) Complete(o *tracker.Outlier) {
+func (f *Feed) Complete(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, old := range f.ring {
@@ -73,7 +73,7 @@ func (f *Feed) Complete(o *tracker.Outlier) {
 
 // Explain lets remembered outliers carry what their snapshot, now complete,
 // says of them, and offers them once more: readers know it by Outlier.Explained.
-func (f *Feed) Explain(outliers []tracker.Outlier) {
+func (f *Feed) Explain(outliers []events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range outliers {
@@ -92,7 +92,7 @@ func (f *Feed) Explain(outliers []tracker.Outlier) {
 const maxEarly = 256
 
 // explainLocked tells whether the outlier was remembered.
-func (f *Feed) explainLocked(e *tracker.Outlier) bool {
+func (f *Feed) explainLocked(e *events.Outlier) bool {
 	for i, o := range f.ring {
 		if o.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
 			o.Task.TID != e.Task.TID || o.ID != e.ID || o.StartMono != e.StartMono || o.EndMono != e.EndMono {
@@ -109,7 +109,7 @@ func (f *Feed) explainLocked(e *tracker.Outlier) bool {
 	return false
 }
 
-func (f *Feed) rememberLocked(o *tracker.Outlier) {
+func (f *Feed) rememberLocked(o *events.Outlier) {
 	if len(f.ring) < f.keep {
 		f.ring = append(f.ring, o)
 	} else {
@@ -118,7 +118,7 @@ func (f *Feed) rememberLocked(o *tracker.Outlier) {
 	}
 }
 
-func (f *Feed) offerLocked(o *tracker.Outlier) {
+func (f *Feed) offerLocked(o *events.Outlier) {
 	for r := range f.readers {
 		if r.rule != "" && r.rule != o.Rule {
 			continue
@@ -137,10 +137,10 @@ func (f *Feed) offerLocked(o *tracker.Outlier) {
 }
 
 // Recent returns the remembered outliers of a rule, or of all for "", oldest first.
-func (f *Feed) Recent(rule string) []*tracker.Outlier {
+func (f *Feed) Recent(rule string) []*events.Outlier {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []*tracker.Outlier
+	var found []*events.Outlier
 	for i := range f.ring {
 		o := f.ring[(f.next+i)%len(f.ring)]
 		if rule == "" || rule == o.Rule {
@@ -153,8 +153,8 @@ func (f *Feed) Recent(rule string) []*tracker.Outlier {
 // Subscribe hands out the outliers of a rule, or of all for "", from now on.
 // What finds the channel full is dropped and counted in lost. cancel closes
 // the channel and may be called more than once.
-func (f *Feed) Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64) {
-	r := &reader{rule: rule, ch: make(chan *tracker.Outlier, subscriberQueue)}
+func (f *Feed) Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
+	r := &reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)}
 	f.mu.Lock()
 	f.readers[r] = struct{}{}
 	f.mu.Unlock()

@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // DefaultSocket is where the daemon listens unless it is told otherwise.
@@ -44,13 +44,13 @@ type Backend interface {
 	Status(ctx context.Context) Status
 	Rules() []RuleInfo
 	// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
-	Recent(rule string) []*tracker.Outlier
+	Recent(rule string) []*events.Outlier
 	// Subscribe hands out the outliers of a rule, or of all for "", from now
 	// on. The sender never waits: what finds the channel full is dropped and
 	// counted in lost. cancel must be called, and closes the channel. An outlier
 	// comes a second time, with Completed, if it was Partial, and once more, with
 	// Explained, once its snapshot is complete.
-	Subscribe(rule string) (outliers <-chan *tracker.Outlier, cancel func(), lost func() uint64)
+	Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64)
 	// TakeSnapshot takes one now and returns its directory.
 	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
 	// Snapshots lists what is on disk, oldest first.
@@ -205,13 +205,13 @@ type failure struct {
 // Verdict is what the snapshot of an outlier says of it, once it is complete:
 // the outlier itself was published before.
 type Verdict struct {
-	ID        string       `json:"id,omitempty"` // of the outlier
-	Time      time.Time    `json:"time"`         // of the outlier
-	Rule      string       `json:"rule"`
-	Task      tracker.Task `json:"task"`
-	StartMono uint64       `json:"start_mono_ns"`
-	Snapshot  *string      `json:"snapshot"`
-	tracker.Explained
+	ID        string      `json:"id,omitempty"` // of the outlier
+	Time      time.Time   `json:"time"`         // of the outlier
+	Rule      string      `json:"rule"`
+	Task      events.Task `json:"task"`
+	StartMono uint64      `json:"start_mono_ns"`
+	Snapshot  *string     `json:"snapshot"`
+	events.Explained
 }
 
 // verdictNotice is a line of an event stream that is not an outlier.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Snapshot is one snapshot in short.
@@ -24,9 +24,9 @@ type Snapshot struct {
 	Short string `json:"short"` // what of the id no other one of the directory begins with
 	// Task, Verdict and Blame are of the slowest outlier; empty: there is none,
 	// or it is not explained.
-	Task    *tracker.Task `json:"task,omitempty"`
-	Verdict string        `json:"verdict,omitempty"`
-	Blame   *Part         `json:"blame,omitempty"`
+	Task    *events.Task `json:"task,omitempty"`
+	Verdict string       `json:"verdict,omitempty"`
+	Blame   *Part        `json:"blame,omitempty"`
 	// Unexplained says why there is no verdict.
 	Unexplained string `json:"unexplained,omitempty"`
 
@@ -42,7 +42,7 @@ type outlier struct {
 	track      string
 	key        string
 	delay      int64
-	task       tracker.Task
+	task       events.Task
 	start, end uint64
 }
 

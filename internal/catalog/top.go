@@ -10,7 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Ways of adding up: by who caused it, by what kind of thing it was, by the rule
@@ -89,7 +89,7 @@ type TopOptions struct {
 	By     string
 	Since  time.Time // zero: all
 	Broken int
-	Seen   []*tracker.Outlier
+	Seen   []*events.Outlier
 	Boot   string
 }
 
@@ -324,7 +324,7 @@ func largest(sums map[string]int64) []Slice {
 	return out[:min(len(out), slicesKept)]
 }
 
-func outlierOf(o *tracker.Outlier) outlier {
+func outlierOf(o *events.Outlier) outlier {
 	return outlier{
 		time: o.Time, rule: o.Rule, track: o.Track, key: fmt.Sprint(o.Key), delay: o.DelayNS,
 		task: o.Task, start: o.StartMono, end: o.EndMono,

@@ -14,7 +14,7 @@ import (
 	"github.com/tailcam/tailcam/internal/catalog"
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func disk() *explain.Who {
@@ -109,14 +109,14 @@ func TestTopOnce(t *testing.T) {
 	inner := explained(7, 15) // ends with the first one, and began later
 	inner.Rule = "other"
 	dir, _ := ct.Make(t, explained(7, 20), same, inner, explained(8, 20))
-	seen := func(tid int, start, end uint64) *tracker.Outlier {
-		return &tracker.Outlier{Time: ct.Start.Add(time.Minute), Rule: "late", Track: "offcpu", DelayNS: int64(end - start),
-			Task: tracker.Task{TID: tid}, StartMono: start, EndMono: end}
+	seen := func(tid int, start, end uint64) *events.Outlier {
+		return &events.Outlier{Time: ct.Start.Add(time.Minute), Rule: "late", Track: "offcpu", DelayNS: int64(end - start),
+			Task: events.Task{TID: tid}, StartMono: start, EndMono: end}
 	}
 	const begin, end = 1_980_000_000, 2_000_000_000
 	held := seen(7, begin, end)
 	held.Rule, held.Key = "wakeup", map[string]uint64{"tid": 7}
-	list := []*tracker.Outlier{
+	list := []*events.Outlier{
 		held,                          // in a snapshot
 		seen(9, begin, end),           // in none
 		seen(8, begin-5e6, end+5e6),   // around what is explained: 10 ms are not

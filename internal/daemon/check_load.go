@@ -20,7 +20,7 @@ func CheckLoad(_ context.Context, list []rules.Rule) error {
 		return err
 	}
 	defer programs.Close() //nolint:errcheck // who hangs in the kernel is left behind
-	t, err := tracker.New(list, &tracker.Options{Host: cgroups{hosts}, Programs: programs})
+	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts}, Programs: programs})
 	if err != nil {
 		return err
 	}

@@ -205,9 +205,9 @@ func (d *daemon) loadKernel() (err error) {
 		Buffer:   d.cfg.Outliers.Buffer,
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
-		Host:     cgroups{d.hosts},
+		Cgroups:  cgroups{d.hosts},
 		Programs: d.symbols,
-		Unwanted: d.thaw,
+		Release:  d.thaw,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
 	})

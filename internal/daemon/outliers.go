@@ -12,20 +12,20 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/action"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // newPipeline makes the way of the outliers.
 func (d *daemon) newPipeline() *pipeline {
 	p := &pipeline{
-		read:   func() (*tracker.Outlier, error) { return d.kernel.Read() },
-		submit: func(*tracker.Outlier) {},
+		read:   func() (*events.Outlier, error) { return d.kernel.Read() },
+		submit: func(*events.Outlier) {},
 		enrich: d.enrich,
-		publish: func(o *tracker.Outlier) {
+		publish: func(o *events.Outlier) {
 			d.feed.Publish(o)
-			d.act(rules.OnOutlier, []tracker.Outlier{*o}, action.Job{})
+			d.act(rules.OnOutlier, []events.Outlier{*o}, action.Job{})
 		},
-		complete: func(o *tracker.Outlier) { d.feed.Complete(o) },
+		complete: func(o *events.Outlier) { d.feed.Complete(o) },
 		guard:    d.guard,
 		log:      d.log,
 		now:      time.Now,
@@ -37,7 +37,7 @@ func (d *daemon) newPipeline() *pipeline {
 // readOutliers runs the pipeline until the context ends.
 func (d *daemon) readOutliers(ctx context.Context) error {
 	if d.manager != nil {
-		d.outliers.submit = func(o *tracker.Outlier) { d.manager.Submit(o, o.From) }
+		d.outliers.submit = func(o *events.Outlier) { d.manager.Submit(o, o.MatchedRule) }
 	}
 	if n := d.cfg.Snapshots.RTPriority; n > 0 {
 		if err := snapshot.RealTime(n); err != nil {
@@ -63,7 +63,7 @@ func (d *daemon) afterSnapshot(done snapshot.Done) {
 	d.act(rules.OnSnapshot, done.Outliers, action.Job{ID: done.ID, Dir: done.Dir, Done: d.store.Hold(done.ID)})
 }
 
-func (d *daemon) act(on string, outliers []tracker.Outlier, job action.Job) {
+func (d *daemon) act(on string, outliers []events.Outlier, job action.Job) {
 	job.Items = action.ItemsFor(on, outliers, d.rule)
 	if len(job.Items) == 0 && job.Done == nil {
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/fair"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -35,11 +36,11 @@ const (
 // to processes and users, and published: when it is whole, or at its deadline
 // with what is known by then; the rest follows.
 type pipeline struct {
-	read     func() (*tracker.Outlier, error) // os.ErrClosed: no more
-	submit   func(o *tracker.Outlier)         // arranges its snapshot; must not block
-	enrich   func(o *tracker.Outlier)         // finds out more, and adds it by o.Later.Learn
-	publish  func(o *tracker.Outlier)         // for the first time; must not block
-	complete func(o *tracker.Outlier)         // published as Partial before, and whole now; must not block
+	read     func() (*events.Outlier, error) // os.ErrClosed: no more
+	submit   func(o *events.Outlier)         // arranges its snapshot; must not block
+	enrich   func(o *events.Outlier)         // finds out more, and adds it by o.Enrichment.Learn
+	publish  func(o *events.Outlier)         // for the first time; must not block
+	complete func(o *events.Outlier)         // published as Partial before, and whole now; must not block
 	guard    *guard.Guard
 	log      *zap.Logger
 	now      func() time.Time
@@ -57,7 +58,7 @@ type pipeline struct {
 
 // event is an outlier on its way to be told of.
 type event struct {
-	*tracker.Outlier
+	*events.Outlier
 	read time.Time
 	due  time.Time // it is told of at the latest
 
@@ -97,7 +98,7 @@ func (p *pipeline) serve() error {
 // costs that sample.
 func (p *pipeline) readAll() error {
 	for {
-		var o *tracker.Outlier
+		var o *events.Outlier
 		err := p.guard.Do(guard.Decode, func() (err error) {
 			o, err = p.read()
 			return err
@@ -122,10 +123,10 @@ func (p *pipeline) readAll() error {
 }
 
 // take starts one outlier on its way.
-func (p *pipeline) take(o *tracker.Outlier) {
+func (p *pipeline) take(o *events.Outlier) {
 	p.seq++
 	o.Seq, o.ID = p.seq, fmt.Sprintf("%s-%d", p.run, p.seq)
-	o.NewLater()
+	o.NewEnrichment()
 	now := p.now()
 	e := &event{Outlier: o, read: now, due: deadline(o.Time, now)}
 	if err := p.guard.Do(guard.Snapshot, func() error { p.submit(o); return nil }); err != nil {
@@ -143,8 +144,8 @@ func (p *pipeline) take(o *tracker.Outlier) {
 // skip gives up to find out more about an outlier.
 func (p *pipeline) skip(e *event) {
 	p.skipped.add(e.Rule)
-	e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
-	e.Later.Done()
+	e.Enrichment.Learn(func(o *events.Outlier) { o.Partial = true })
+	e.Enrichment.Done()
 }
 
 // nameAll names outliers until there are no more.
@@ -174,9 +175,9 @@ func (p *pipeline) name(e *event) {
 	}
 	err := p.guard.Do(guard.Naming, func() error { p.enrich(e.Outlier); return nil })
 	if err != nil { // what was learned before stays
-		e.Later.Learn(func(o *tracker.Outlier) { o.Partial = true })
+		e.Enrichment.Learn(func(o *events.Outlier) { o.Partial = true })
 	}
-	e.Later.Done()
+	e.Enrichment.Done()
 }
 
 // tell publishes an outlier, or what was found out since it was published. It
@@ -184,7 +185,7 @@ func (p *pipeline) name(e *event) {
 func (p *pipeline) tell(e *event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.Later.Known()
+	o := e.Enrichment.Known()
 	first := !e.told
 	e.told = true
 	if !first && o.Partial {

@@ -13,29 +13,30 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // rig is a pipeline whose outliers come from a test, with a clock that stands still.
 type rig struct {
 	*pipeline
 	clock time.Time
-	in    chan any // *tracker.Outlier, or an error, or what to panic with
+	in    chan any // *events.Outlier, or an error, or what to panic with
 
 	mu   sync.Mutex
-	told []tracker.Outlier
+	told []events.Outlier
 }
 
-func newRig(enrich func(o *tracker.Outlier)) *rig {
+func newRig(enrich func(o *events.Outlier)) *rig {
 	r := &rig{clock: time.Unix(1000, 0), in: make(chan any, 100000)}
-	tell := func(o *tracker.Outlier) {
+	tell := func(o *events.Outlier) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.told = append(r.told, *o)
 	}
 	r.pipeline = (&pipeline{
-		read: func() (*tracker.Outlier, error) {
+		read: func() (*events.Outlier, error) {
 			switch v := (<-r.in).(type) {
-			case *tracker.Outlier:
+			case *events.Outlier:
 				return v, nil
 			case error:
 				return nil, v
@@ -45,17 +46,17 @@ func newRig(enrich func(o *tracker.Outlier)) *rig {
 				panic(v)
 			}
 		},
-		submit: func(*tracker.Outlier) {}, enrich: enrich, publish: tell, complete: tell,
+		submit: func(*events.Outlier) {}, enrich: enrich, publish: tell, complete: tell,
 		guard: guard.New(nil), log: zap.NewNop(), now: func() time.Time { return r.clock }, run: "run",
 	}).prepare()
 	return r
 }
 
 // outlierOf is one of a process that ended just now.
-func (r *rig) outlierOf(pid, uid int, delay int64) *tracker.Outlier {
-	return &tracker.Outlier{
-		Time: r.clock, Rule: fmt.Sprintf("rule%d", pid), DelayNS: delay, Task: tracker.Task{PID: pid, TID: pid, UID: uid},
-		Raw: tracker.RawStacks{User: []uint64{0x1000}},
+func (r *rig) outlierOf(pid, uid int, delay int64) *events.Outlier {
+	return &events.Outlier{
+		Time: r.clock, Rule: fmt.Sprintf("rule%d", pid), DelayNS: delay, Task: events.Task{PID: pid, TID: pid, UID: uid},
+		Raw: events.RawStacks{User: []uint64{0x1000}},
 	}
 }
 
@@ -87,8 +88,8 @@ func want(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func named(o *tracker.Outlier) {
-	o.Later.Learn(func(o *tracker.Outlier) { o.Stacks.User = []string{"main+0x1"} })
+func named(o *events.Outlier) {
+	o.Enrichment.Learn(func(o *events.Outlier) { o.Stacks.User = []string{"main+0x1"} })
 }
 
 // What is named in time is told once, as soon as it is.
@@ -144,7 +145,7 @@ func TestDeadline(t *testing.T) {
 // told in their order.
 func TestStuckProcess(t *testing.T) {
 	release := make(chan struct{})
-	r := newRig(func(o *tracker.Outlier) {
+	r := newRig(func(o *events.Outlier) {
 		if o.Task.PID == 1 {
 			<-release
 		}
@@ -256,7 +257,7 @@ func TestWaitingIsBounded(t *testing.T) {
 
 // Names that come too late are not looked for; nothing is told twice then.
 func TestTooLateToName(t *testing.T) {
-	r := newRig(func(*tracker.Outlier) { t.Error("named") })
+	r := newRig(func(*events.Outlier) { t.Error("named") })
 	r.take(r.outlierOf(1, 0, 0))
 	r.clock = r.clock.Add(tellAfter)
 	r.tellDue()
@@ -270,20 +271,20 @@ func TestTooLateToName(t *testing.T) {
 
 // A panic costs the piece of data that caused it.
 func TestPanics(t *testing.T) {
-	r := newRig(func(o *tracker.Outlier) {
+	r := newRig(func(o *events.Outlier) {
 		named(o)
 		if o.DelayNS == 1 {
 			panic("naming")
 		}
 	})
 	published := r.publish
-	r.publish = func(o *tracker.Outlier) {
+	r.publish = func(o *events.Outlier) {
 		if o.DelayNS == 2 {
 			panic("publish")
 		}
 		published(o)
 	}
-	r.submit = func(o *tracker.Outlier) {
+	r.submit = func(o *events.Outlier) {
 		if o.DelayNS == 3 {
 			panic("submit")
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/action"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
 // Status implements api.Backend.
@@ -92,20 +94,11 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	add := func(cause, rule string, track rules.Track, n uint64, advice string) {
 		list = append(list, api.Loss{Cause: cause, Rule: rule, Tracker: string(track), Count: n, Advice: advice})
 	}
-	capacity := map[rules.Track]string{
-		rules.Wakeup: "capacity.max.tasks", rules.OffCPU: "capacity.max.tasks",
-		rules.Syscall: "capacity.max.syscalls", rules.Block: "capacity.max.block",
-		rules.Chain: "capacity.chains", rules.Pair: "capacity.pairs", rules.Span: "capacity.spans",
-	}
 	for _, t := range d.kernel.Trackers() {
-		replaced := "an exit was not seen: see switch_unseen and program_missed"
-		if t == rules.Span {
-			replaced = spanReplaced
-			list = append(list, spanLosses(&c.Spans)...)
-		}
-		add("entry_replaced", "", t, c.Trackers[t].Replaced, replaced)
-		if t == rules.Chain {
-			list = append(list, chainLosses(&c.Chains)...)
+		kind := kinds.Of(t)
+		add("entry_replaced", "", t, c.Trackers[t].Replaced, kind.Replaced)
+		for _, l := range kind.Losses {
+			add(l.Cause, "", t, c.Lost[l.Cause], l.Advice)
 		}
 	}
 	var skipped map[string]uint64
@@ -120,15 +113,13 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 	for i := range d.rules {
 		r := &d.rules[i]
 		k := c.Rules[r.Name]
-		full := "raise " + capacity[r.Track]
-		if r.Track == rules.IRQ || r.Track == rules.Softirq {
-			full = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
-		}
-		// Of the others nobody knows which rule would have wanted what found no place: any of its tracker.
+		// Of the others nobody knows which rule would have wanted what found no slot: any of its tracker.
 		if p, ok := pairs[r.Name]; ok && r.Track == rules.Pair {
-			list = append(list, pairLosses(r.Name, &p)...)
+			for _, l := range kinds.PairLosses {
+				add(l.Cause, r.Name, r.Track, l.Count(&p), l.Advice)
+			}
 		} else {
-			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, full)
+			add("table_full", r.Name, r.Track, c.Trackers[r.Track].TableFull, kinds.Of(r.Track).Full)
 		}
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer, or the rule's threshold")
 		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule fires more often than outliers.rate after a burst of outliers.burst: raise its threshold")
@@ -188,7 +179,7 @@ func (d *daemon) tables() []api.TableStatus {
 	}
 	list := make([]api.TableStatus, 0, len(tables))
 	for _, t := range tables {
-		s := api.TableStatus{Name: t.Name, Places: t.Places, Max: t.Max, Used: t.Used, Grown: t.Grown}
+		s := api.TableStatus{Name: t.Name, Places: t.Slots, Max: t.Max, Used: t.Used, Grown: t.Grown}
 		if t.Err != nil {
 			s.Error = t.Err.Error()
 		}
@@ -238,10 +229,10 @@ func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) 
 }
 
 // Recent implements api.Backend.
-func (d *daemon) Recent(rule string) []*tracker.Outlier { return d.feed.Recent(rule) }
+func (d *daemon) Recent(rule string) []*events.Outlier { return d.feed.Recent(rule) }
 
 // Subscribe implements api.Backend.
-func (d *daemon) Subscribe(rule string) (<-chan *tracker.Outlier, func(), func() uint64) {
+func (d *daemon) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
 	return d.feed.Subscribe(rule)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func TestRulesAreValid(t *testing.T) {
@@ -91,7 +91,7 @@ func TestOutlierBelongsToItsTaskAndTime(t *testing.T) {
 		{"offcpu", 7, 10, 99, false},
 		{"offcpu", 7, 201, 300, false},
 	} {
-		o := &tracker.Outlier{Track: tc.track, Task: tracker.Task{TID: tc.tid}, StartMono: tc.start, EndMono: tc.end}
+		o := &events.Outlier{Track: tc.track, Task: events.Task{TID: tc.tid}, StartMono: tc.start, EndMono: tc.end}
 		if got := belongs(o, truth); got != tc.want {
 			t.Errorf("%s of %d from %d to %d: %t", tc.track, tc.tid, tc.start, tc.end, got)
 		}
@@ -179,11 +179,11 @@ func TestResultForPeople(t *testing.T) {
 		Track: "wakeup", Title: "a task was woken", InjectedNS: 20_000_000, ReportedNS: &reported, Snapshot: &dir,
 		Events: 1234, CPUs: 4, HistoryNS: 2_340_000_000,
 		Injected: &inject.Truth{Detail: "timer expired"},
-		Outlier: &tracker.Outlier{
+		Outlier: &events.Outlier{
 			DelayNS: reported, ThresholdNS: 5_000_000, CPU: 3,
-			Task:  tracker.Task{PID: 7, TID: 8, Comm: "bad\x1b[2J"},
-			OnCPU: &tracker.OnCPU{Peer: tracker.Peer{TID: 9, Comm: "hog"}, CPU: 3, RanNS: 20_000_000},
-			Stacks: tracker.Stacks{
+			Task:  events.Task{PID: 7, TID: 8, Comm: "bad\x1b[2J"},
+			OnCPU: &events.OnCPU{Peer: events.Peer{TID: 9, Comm: "hog"}, CPU: 3, RanNS: 20_000_000},
+			Stacks: events.Stacks{
 				Kernel: []string{"a", "b", "c", "d", "e", "f", "g", "h"},
 				User:   []string{"main"},
 			},

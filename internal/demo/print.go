@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Frames of a stack that are printed; the rest is in the snapshot.
@@ -35,8 +35,8 @@ func printResult(c *term.Console, r *Result) {
 			p.paragraph("verdict", term.Clean(r.Verdict))
 		}
 		p.who(o)
-		p.stack("kernel", tracker.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources()), kernelFrames)
-		p.stack("user", tracker.StackLines(o.Stacks.User, o.Stacks.UserSources()), userFrames)
+		p.stack("kernel", events.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources()), kernelFrames)
+		p.stack("user", events.StackLines(o.Stacks.User, o.Stacks.UserSources()), userFrames)
 	}
 	if r.Snapshot != nil {
 		p.line("snapshot", term.Clean(*r.Snapshot))
@@ -86,8 +86,8 @@ func (p lines) paragraph(label, text string) {
 }
 
 // who says which task was slow, and what the others did.
-func (p lines) who(o *tracker.Outlier) {
-	task := tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}
+func (p lines) who(o *events.Outlier) {
+	task := events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}
 	p.line("task", fmt.Sprintf("%s on CPU %d", name(task), o.CPU))
 	// Who ran for a tenth of the time has not kept anyone from running.
 	if o.OnCPU != nil && o.OnCPU.RanNS > o.DelayNS/10 {
@@ -121,7 +121,7 @@ func (p lines) stack(label string, frames []string, most int) {
 	}
 }
 
-func name(t tracker.Peer) string {
+func name(t events.Peer) string {
 	if t.TID == 0 {
 		return "idle"
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Result is what became of one latency. The JSON form is stable; fields are
@@ -31,8 +31,8 @@ type Result struct {
 	// Notes are the snapshot's own: what its reader must know.
 	Notes []string `json:"notes,omitempty"`
 
-	Injected *inject.Truth    `json:"injected,omitempty"`
-	Outlier  *tracker.Outlier `json:"outlier,omitempty"`
+	Injected *inject.Truth   `json:"injected,omitempty"`
+	Outlier  *events.Outlier `json:"outlier,omitempty"`
 }
 
 // judge compares what was reported with what was injected.

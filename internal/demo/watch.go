@@ -16,7 +16,7 @@ import (
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // How long the demo waits for its daemon.
@@ -33,7 +33,7 @@ type watch struct {
 	ended    chan struct{} // closed when the daemon has returned
 	err      error         // what it returned, after ended
 	client   *api.Client
-	outliers chan *tracker.Outlier // closed at the end of the stream
+	outliers chan *events.Outlier // closed at the end of the stream
 }
 
 var errStartSlow = fmt.Errorf("the daemon was not ready within %v", startPatience)
@@ -43,7 +43,7 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 	running, cancel := context.WithCancel(ctx)
 	w := &watch{
 		cancel: cancel, ended: make(chan struct{}),
-		client: api.NewClient(cfg.Socket.Path), outliers: make(chan *tracker.Outlier, 256),
+		client: api.NewClient(cfg.Socket.Path), outliers: make(chan *events.Outlier, 256),
 	}
 	go func() {
 		defer close(w.ended)
@@ -120,7 +120,7 @@ func (w *watch) over() bool {
 }
 
 // await returns the outlier of an injected latency.
-func (w *watch) await(ctx context.Context, truth *inject.Truth) (*tracker.Outlier, error) {
+func (w *watch) await(ctx context.Context, truth *inject.Truth) (*events.Outlier, error) {
 	timer := time.NewTimer(outlierPatience)
 	defer timer.Stop()
 	others := 0
@@ -144,7 +144,7 @@ func (w *watch) await(ctx context.Context, truth *inject.Truth) (*tracker.Outlie
 }
 
 // belongs reports whether an outlier is of that task and overlaps that time.
-func belongs(o *tracker.Outlier, truth *inject.Truth) bool {
+func belongs(o *events.Outlier, truth *inject.Truth) bool {
 	return o.Track == truth.Track && o.Task.TID == truth.TID &&
 		o.StartMono <= truth.EndMono && o.EndMono >= truth.StartMono
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/iothread"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Explainer explains for the daemon.
@@ -107,8 +107,8 @@ var mayRise = sync.OnceValue(func() bool {
 })
 
 // Explained is what an outlier carries of its explanation.
-func Explained(r *explain.Result) *tracker.Explained {
-	e := &tracker.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
+func Explained(r *explain.Result) *events.Explained {
+	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
 	if r.Blame.By != nil {
 		e.By = r.Blame.By.Name
 	}

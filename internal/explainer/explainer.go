@@ -11,7 +11,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Snapshot explains the outliers of a snapshot's directory, in the order of its
@@ -72,7 +72,7 @@ func covered(c *snapshot.CPUCoverage) []explain.Stretch {
 }
 
 // outlier is what package explain must know of one.
-func outlier(o *tracker.Outlier) explain.Outlier {
+func outlier(o *events.Outlier) explain.Outlier {
 	out := explain.Outlier{
 		Rule: o.Rule, Track: o.Track, Cause: string(o.Cause), Start: o.StartMono, End: o.EndMono,
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
@@ -96,15 +96,15 @@ func outlier(o *tracker.Outlier) explain.Outlier {
 }
 
 // stacks says when those of an outlier were taken, as far as that is known.
-func stacks(o *tracker.Outlier) []explain.Stack {
+func stacks(o *events.Outlier) []explain.Stack {
 	var list []explain.Stack
-	add := func(at uint64, frames []tracker.Frame, waker bool) {
+	add := func(at uint64, frames []events.Frame, waker bool) {
 		if len(frames) > 0 {
 			list = append(list, explain.Stack{At: at, Frames: frames, Waker: waker})
 		}
 	}
 	switch {
-	case o.Cause == tracker.CauseTimeout:
+	case o.Cause == events.CauseTimeout:
 		add(o.EndMono, o.Stacks.Kernel, false)
 	case o.Track == "wakeup":
 		add(o.StartMono, o.Stacks.Kernel, false)

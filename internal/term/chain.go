@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // chainWhat says where a chain began and how far it went.
-func chainWhat(c *tracker.ChainInfo) string {
+func chainWhat(c *events.ChainInfo) string {
 	s := "from " + Clean(c.Origin)
 	switch c.End {
 	case "run":
@@ -23,7 +23,7 @@ func chainWhat(c *tracker.ChainInfo) string {
 
 // chain prints the stages, one a line. Durations are exact, so that they add up
 // to the delay to the nanosecond.
-func (d details) chain(o *tracker.Outlier) {
+func (d details) chain(o *events.Outlier) {
 	if o.Chain == nil {
 		return
 	}
@@ -50,7 +50,7 @@ func (d details) chain(o *tracker.Outlier) {
 // exact writes nanoseconds as microseconds, all digits of them.
 func exact(ns int64) string { return fmt.Sprintf("%d.%03d", ns/1000, ns%1000) }
 
-func stage(s *tracker.ChainStage) string {
+func stage(s *events.ChainStage) string {
 	who := Clean(s.Stage)
 	if s.Task != nil {
 		who = peer(*s.Task)

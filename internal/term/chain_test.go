@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func TestChain(t *testing.T) {
-	reader := &tracker.Peer{PID: 7, TID: 8, Comm: "post\x1bgres"}
-	o := tracker.Outlier{
+	reader := &events.Peer{PID: 7, TID: 8, Comm: "post\x1bgres"}
+	o := events.Outlier{
 		Track: "chain", DelayNS: 5_012_345,
-		Chain: &tracker.ChainInfo{
+		Chain: &events.ChainInfo{
 			Origin: "irq 36 virtio1-req.0", End: "run", Cut: true,
-			Stages: []tracker.ChainStage{
+			Stages: []events.ChainStage{
 				{Stage: "irq", What: "36 virtio1-req.0", CPU: 1, NS: 2_345},
 				{Stage: "raise", What: "BLOCK", CPU: 1, AtNS: 2_345, NS: 10_000},
 				{Stage: "softirq", What: "BLOCK", CPU: 1, AtNS: 12_345, NS: 0},

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // PrintCompleted writes what is new of an outlier that was printed in part
 // before: its process, and its stacks if these are asked for. It writes nothing if
 // there is nothing new.
-func PrintCompleted(c *Console, before, o *tracker.Outlier, stacks bool) {
+func PrintCompleted(c *Console, before, o *events.Outlier, stacks bool) {
 	was, is := &before.Task, &o.Task
 	process := is.Cmdline != was.Cmdline || is.Cgroup != was.Cgroup || is.Container != was.Container
 	kernel := stacks && !slices.Equal(before.Stacks.Kernel, o.Stacks.Kernel)

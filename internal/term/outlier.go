@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // timeFormat is local time, as precise as a person compares it with a log.
@@ -27,7 +27,7 @@ func DelayStyle(delayNS, thresholdNS int64) Style {
 
 // PrintOutlier writes one outlier: a line that says what happened, then what is known
 // about it, indented; its stacks only if asked for.
-func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
+func PrintOutlier(c *Console, o *events.Outlier, stacks bool) {
 	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
 	if o.IRQ != nil && o.Task.TID == 0 {
 		task = fmt.Sprintf("idle cpu %d", o.CPU)
@@ -56,7 +56,7 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 	d.block(o.Block)
 	d.chain(o)
 	d.pair(o)
-	if o.Span != nil && o.Span.Begin != (tracker.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
+	if o.Span != nil && o.Span.Begin != (events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
 		d.add("begun by", peer(o.Span.Begin))
 	}
 	d.add("cpu", cpus(o))
@@ -80,7 +80,7 @@ func PrintOutlier(c *Console, o *tracker.Outlier, stacks bool) {
 }
 
 // what says in a few words what took so long.
-func what(o *tracker.Outlier) string {
+func what(o *events.Outlier) string {
 	switch {
 	case o.Block != nil:
 		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
@@ -112,14 +112,14 @@ func what(o *tracker.Outlier) string {
 }
 
 // ending says how work ended that had a timeout.
-func ending(o *tracker.Outlier) string {
+func ending(o *events.Outlier) string {
 	switch o.Cause {
-	case tracker.CauseTimeout:
+	case events.CauseTimeout:
 		if o.State == "running" || o.State == "runnable" {
 			return ", not done yet: " + o.State
 		}
 		return ", not done yet"
-	case tracker.CauseAfterTimeout:
+	case events.CauseAfterTimeout:
 		return ", done at last"
 	default:
 		return ""
@@ -128,10 +128,10 @@ func ending(o *tracker.Outlier) string {
 
 // interrupt says which handler or softirq it was. The task before it is the one
 // that was interrupted.
-func interrupt(o *tracker.Outlier) string {
+func interrupt(o *events.Outlier) string {
 	i := o.IRQ
 	switch {
-	case i.Phase == "raise" && o.Cause == tracker.CauseTimeout:
+	case i.Phase == "raise" && o.Cause == events.CauseTimeout:
 		return "softirq " + Clean(i.Vector) + " waits to run"
 	case i.IRQ != nil:
 		return fmt.Sprintf("interrupted by irq %d, %s", *i.IRQ, Clean(i.Name))
@@ -141,9 +141,9 @@ func interrupt(o *tracker.Outlier) string {
 	return "interrupted by softirq " + Clean(i.Vector)
 }
 
-func threshold(o *tracker.Outlier) string {
+func threshold(o *events.Outlier) string {
 	s := Setting(o.ThresholdNS)
-	if o.Cause == tracker.CauseTimeout || o.Cause == tracker.CauseAfterTimeout {
+	if o.Cause == events.CauseTimeout || o.Cause == events.CauseAfterTimeout {
 		s = "timeout " + s
 	}
 	if o.ThresholdNS > 0 {
@@ -152,7 +152,7 @@ func threshold(o *tracker.Outlier) string {
 	return s
 }
 
-func cpus(o *tracker.Outlier) string {
+func cpus(o *events.Outlier) string {
 	s := fmt.Sprint(o.CPU)
 	if o.EntryCPU != o.CPU {
 		s += fmt.Sprintf(", began on %d", o.EntryCPU)
@@ -173,7 +173,7 @@ func (d details) add(label, text string) {
 	d.c.Printf("    %s  %s\n", padded(d.c, Dim, label, 11), text)
 }
 
-func (d details) process(o *tracker.Outlier) {
+func (d details) process(o *events.Outlier) {
 	t := o.Task
 	switch {
 	case t.Kernel:
@@ -189,7 +189,7 @@ func (d details) process(o *tracker.Outlier) {
 	d.add("container", Clean(t.Container))
 }
 
-func (d details) wait(o *tracker.Outlier) {
+func (d details) wait(o *events.Outlier) {
 	if o.Waker != nil {
 		d.add("woken by", Waker(o.Waker))
 	}
@@ -202,7 +202,7 @@ func (d details) wait(o *tracker.Outlier) {
 }
 
 // Waker writes who woke a task: another task, or an interrupt on top of one.
-func Waker(w *tracker.Waker) string {
+func Waker(w *events.Waker) string {
 	switch {
 	case w.Context == "":
 		return peer(w.Peer)
@@ -213,7 +213,7 @@ func Waker(w *tracker.Waker) string {
 	}
 }
 
-func (d details) call(o *tracker.Outlier) {
+func (d details) call(o *events.Outlier) {
 	if o.Syscall == nil {
 		return
 	}
@@ -224,7 +224,7 @@ func (d details) call(o *tracker.Outlier) {
 	d.add("syscall", s)
 }
 
-func (d details) block(b *tracker.BlockInfo) {
+func (d details) block(b *events.BlockInfo) {
 	if b == nil {
 		return
 	}
@@ -244,8 +244,8 @@ func (d details) block(b *tracker.BlockInfo) {
 	d.add("request", s)
 }
 
-func (d details) stack(label string, frames []tracker.Frame, sources []tracker.Source) {
-	for i, line := range tracker.StackLines(frames, sources) {
+func (d details) stack(label string, frames []events.Frame, sources []events.Source) {
+	for i, line := range events.StackLines(frames, sources) {
 		if i > 0 {
 			label = ""
 		}
@@ -253,7 +253,7 @@ func (d details) stack(label string, frames []tracker.Frame, sources []tracker.S
 	}
 }
 
-func peer(p tracker.Peer) string {
+func peer(p events.Peer) string {
 	if p.TID == 0 {
 		return "idle"
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -17,17 +17,17 @@ var at = time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
 
 func TestPrintOutlier(t *testing.T) {
 	for name, c := range map[string]struct {
-		outlier tracker.Outlier
+		outlier events.Outlier
 		stacks  bool
 		want    string
 	}{
-		"wakeup": {tracker.Outlier{
-			Time: at, Rule: "wakeup", Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: 48_200_000, ThresholdNS: 5_000_000,
-			Task: tracker.Task{PID: 1230, TID: 1234, Comm: "postgres", UID: 70, Cgroup: "/system.slice/postgresql.service", Container: "abc", Cmdline: "/usr/bin/postgres -D /data"},
-			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &tracker.Waker{Peer: tracker.Peer{}},
-			OnCPU:    &tracker.OnCPU{Peer: tracker.Peer{PID: 9, TID: 9, Comm: "hog"}, CPU: 1, RanNS: 47_900_000},
+		"wakeup": {events.Outlier{
+			Time: at, Rule: "wakeup", Track: "wakeup", Cause: events.CauseThreshold, DelayNS: 48_200_000, ThresholdNS: 5_000_000,
+			Task: events.Task{PID: 1230, TID: 1234, Comm: "postgres", UID: 70, Cgroup: "/system.slice/postgresql.service", Container: "abc", Cmdline: "/usr/bin/postgres -D /data"},
+			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &events.Waker{Peer: events.Peer{}},
+			OnCPU:    &events.OnCPU{Peer: events.Peer{PID: 9, TID: 9, Comm: "hog"}, CPU: 1, RanNS: 47_900_000},
 			Snapshot: ptr("20261120T231502.123456789Z-wakeup-000042"), Suppressed: 1,
-			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1", "do_wait+0x2"}, User: []string{"main+0x3 (/usr/bin/postgres)"}},
+			Stacks: events.Stacks{Kernel: []string{"schedule+0x1", "do_wait+0x2"}, User: []string{"main+0x3 (/usr/bin/postgres)"}},
 		}, true, `
 2026-11-20 23:15:02.123  wakeup         48.2ms  postgres[1234]          was woken and waited to run
     threshold    5ms (9.6 times that)
@@ -43,10 +43,10 @@ func TestPrintOutlier(t *testing.T) {
                  do_wait+0x2
     user         main+0x3 (/usr/bin/postgres)
 `},
-		"offcpu": {tracker.Outlier{
+		"offcpu": {events.Outlier{
 			Time: at, Rule: "sleep", Track: "offcpu", DelayNS: 1_200_000_000, ThresholdNS: 1_000_000_000, State: "uninterruptible",
-			RunnableNS: 12_000, Task: tracker.Task{PID: 5, TID: 5, Comm: "kworker/0:1", Kernel: true, Cgroup: "/"},
-			Waker: &tracker.Waker{Peer: tracker.Peer{PID: 3, TID: 3, Comm: "ksoft"}}, Syscall: &tracker.SyscallInfo{NR: 17, Name: "pread64"},
+			RunnableNS: 12_000, Task: events.Task{PID: 5, TID: 5, Comm: "kworker/0:1", Kernel: true, Cgroup: "/"},
+			Waker: &events.Waker{Peer: events.Peer{PID: 3, TID: 3, Comm: "ksoft"}}, Syscall: &events.SyscallInfo{NR: 17, Name: "pread64"},
 		}, false, `
 2026-11-20 23:15:02.123  sleep           1.20s  kworker/0:1[5]          slept uninterruptible in pread64
     threshold    1s (1.2 times that)
@@ -56,9 +56,9 @@ func TestPrintOutlier(t *testing.T) {
     syscall      pread64 (17)
     cpu          0
 `},
-		"syscall": {tracker.Outlier{
+		"syscall": {events.Outlier{
 			Time: at, Rule: "slow", Track: "syscall", DelayNS: 20_000_000, ThresholdNS: 10_000_000,
-			Task: tracker.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &tracker.SyscallInfo{NR: 74, Name: "fsync", Ret: ptr(int64(-5))},
+			Task: events.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &events.SyscallInfo{NR: 74, Name: "fsync", Ret: ptr(int64(-5))},
 		}, false, `
 2026-11-20 23:15:02.123  slow           20.0ms  app[6]                  in fsync
     threshold    10ms (2.0 times that)
@@ -66,44 +66,44 @@ func TestPrintOutlier(t *testing.T) {
     syscall      fsync (74) = -5
     cpu          0
 `},
-		"block": {tracker.Outlier{
-			Time: at, Rule: "disk", Track: "block", DelayNS: 20_000_000, ThresholdNS: 10_000_000, Task: tracker.Task{PID: 5, TID: 5, Comm: "app"},
-			Block: &tracker.BlockInfo{Device: "vda", Sector: 2048, Bytes: 4096, Op: "read", Flags: "RA", QueueNS: 1_200_000, Requeues: 2, Error: 10},
+		"block": {events.Outlier{
+			Time: at, Rule: "disk", Track: "block", DelayNS: 20_000_000, ThresholdNS: 10_000_000, Task: events.Task{PID: 5, TID: 5, Comm: "app"},
+			Block: &events.BlockInfo{Device: "vda", Sector: 2048, Bytes: 4096, Op: "read", Flags: "RA", QueueNS: 1_200_000, Requeues: 2, Error: 10},
 		}, false, `
 2026-11-20 23:15:02.123  disk           20.0ms  app[5]                  read of 4.0KiB on vda
     threshold    10ms (2.0 times that)
     request      vda, sector 2048, 4.0KiB, flags RA, queued for 1.20ms before, requeued 2 times, failed with status 10
     cpu          0
 `},
-		"irq": {tracker.Outlier{
-			Time: at, Rule: "irq", Track: "irq", DelayNS: 3_000_000, ThresholdNS: 2_000_000, Task: tracker.Task{Comm: "swapper/1", Kernel: true},
-			IRQ: &tracker.IRQInfo{IRQ: ptr(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
+		"irq": {events.Outlier{
+			Time: at, Rule: "irq", Track: "irq", DelayNS: 3_000_000, ThresholdNS: 2_000_000, Task: events.Task{Comm: "swapper/1", Kernel: true},
+			IRQ: &events.IRQInfo{IRQ: ptr(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
 2026-11-20 23:15:02.123  irq            3.00ms  idle cpu 1              interrupted by irq 36, virtio1-req.0
     threshold    2ms (1.5 times that)
     process      kernel thread
     cpu          1
 `},
-		"softirq waits": {tracker.Outlier{
-			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: tracker.Task{PID: 22, TID: 22, Comm: "ksoftirqd/1", Kernel: true},
-			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
+		"softirq waits": {events.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: events.Task{PID: 22, TID: 22, Comm: "ksoftirqd/1", Kernel: true},
+			IRQ: &events.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
 2026-11-20 23:15:02.123  softirq        30.0ms  ksoftirqd/1[22]         ran softirq net_rx late
     threshold    20ms (1.5 times that)
     process      kernel thread
     cpu          1
 `},
-		"softirq is stuck": {tracker.Outlier{
-			Time: at, Rule: "softirq", Track: "softirq", Cause: tracker.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000,
-			IRQ: &tracker.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
+		"softirq is stuck": {events.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", Cause: events.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000,
+			IRQ: &events.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
 2026-11-20 23:15:02.123  softirq        30.0ms  cpu 1                   softirq net_rx waits to run, not done yet
     threshold    timeout 20ms (1.5 times that)
     cpu          1
 `},
-		"softirq runs": {tracker.Outlier{
-			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: tracker.Task{PID: 5, TID: 6, Comm: "app"},
-			IRQ: &tracker.IRQInfo{Vector: "timer", Phase: "run", CPU: 1}, CPU: 1, EntryCPU: 1,
+		"softirq runs": {events.Outlier{
+			Time: at, Rule: "softirq", Track: "softirq", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: events.Task{PID: 5, TID: 6, Comm: "app"},
+			IRQ: &events.IRQInfo{Vector: "timer", Phase: "run", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
 2026-11-20 23:15:02.123  softirq        30.0ms  app[6]                  interrupted by softirq timer
     threshold    20ms (1.5 times that)
@@ -125,19 +125,19 @@ func TestPrintOutlier(t *testing.T) {
 func TestPrintOutlierIsHarmless(t *testing.T) {
 	const evil = "\x1b]0;owned\x07\n\u202e\xff"
 	for _, track := range []string{"wakeup", "offcpu", "syscall", "block", evil} {
-		o := tracker.Outlier{
+		o := events.Outlier{
 			Rule: evil, Track: track, Cause: evil, State: evil, Snapshot: ptr(evil),
-			Task:    tracker.Task{Comm: evil, Cgroup: evil, Container: evil, Cmdline: evil},
-			Waker:   &tracker.Waker{Peer: tracker.Peer{TID: 1, Comm: evil}},
-			OnCPU:   &tracker.OnCPU{Peer: tracker.Peer{TID: 1, Comm: evil}},
-			Stacks:  tracker.Stacks{Kernel: []string{evil}, User: []string{evil}, Waker: []string{evil}},
-			Syscall: &tracker.SyscallInfo{Name: evil},
+			Task:    events.Task{Comm: evil, Cgroup: evil, Container: evil, Cmdline: evil},
+			Waker:   &events.Waker{Peer: events.Peer{TID: 1, Comm: evil}},
+			OnCPU:   &events.OnCPU{Peer: events.Peer{TID: 1, Comm: evil}},
+			Stacks:  events.Stacks{Kernel: []string{evil}, User: []string{evil}, Waker: []string{evil}},
+			Syscall: &events.SyscallInfo{Name: evil},
 		}
 		if track == evil {
-			o.IRQ = &tracker.IRQInfo{Name: evil, Vector: evil, Phase: evil}
+			o.IRQ = &events.IRQInfo{Name: evil, Vector: evil, Phase: evil}
 		}
 		if track == "block" {
-			o.Block = &tracker.BlockInfo{Device: evil, Op: evil, Flags: evil}
+			o.Block = &events.BlockInfo{Device: evil, Op: evil, Flags: evil}
 		}
 		var out bytes.Buffer
 		PrintOutlier(New(&out, &Options{}), &o, true)

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // pair adds what only declared pairs know.
-func (d *details) pair(o *tracker.Outlier) {
+func (d *details) pair(o *events.Outlier) {
 	if o.Track != "pair" {
 		return
 	}
@@ -43,4 +43,4 @@ func labelText(v any) string {
 }
 
 // pairWhat says what took so long: nobody knows more than the rule's name.
-func pairWhat(o *tracker.Outlier) string { return "passed from entry to exit of " + Clean(o.Rule) }
+func pairWhat(o *events.Outlier) string { return "passed from entry to exit of " + Clean(o.Rule) }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // long is a time limit that a test never reaches unless something hangs.
@@ -28,12 +28,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func outlier() tracker.Outlier {
-	return tracker.Outlier{
+func outlier() events.Outlier {
+	return events.Outlier{
 		Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC),
-		Rule: "wakeup", Track: "wakeup", Cause: tracker.CauseThreshold,
+		Rule: "wakeup", Track: "wakeup", Cause: events.CauseThreshold,
 		DelayNS: 20_010_000, ThresholdNS: 5_000_000, CPU: 2,
-		Task: tracker.Task{PID: 42, TID: 43, Comm: "odd $(x) name"},
+		Task: events.Task{PID: 42, TID: 43, Comm: "odd $(x) name"},
 	}
 }
 
@@ -85,7 +85,7 @@ func TestInputs(t *testing.T) {
 	}})
 
 	in := read(t, dir, "in")
-	var got tracker.Outlier
+	var got events.Outlier
 	if err := json.Unmarshal([]byte(in), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestItemsFor(t *testing.T) {
 		"y": {Name: "y", Actions: []rules.Action{a}},
 	}
 	find := func(name string) *rules.Rule { return byName[name] }
-	outliers := []tracker.Outlier{{Rule: "x", CPU: 1}, {Rule: "x", CPU: 2}, {Rule: "gone"}, {Rule: "y"}}
+	outliers := []events.Outlier{{Rule: "x", CPU: 1}, {Rule: "x", CPU: 2}, {Rule: "gone"}, {Rule: "y"}}
 	items := ItemsFor(rules.OnSnapshot, outliers, find)
 	if len(items) != 2 || items[0].Outlier.CPU != 1 || items[1].Outlier.Rule != "y" {
 		t.Errorf("got %+v", items)

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // environment is all that an action gets: nothing of the daemon's own leaks.
-func environment(o *tracker.Outlier, id, dir string) []string {
+func environment(o *events.Outlier, id, dir string) []string {
 	env := []string{"PATH=" + searchPath}
 	add := func(name, value string) {
 		// The kernel ends a variable at a zero byte.

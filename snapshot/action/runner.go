@@ -14,7 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Options configures a Runner. The zero value is usable.
@@ -53,14 +53,14 @@ type Job struct {
 // Item is one action and the outlier that it is told of.
 type Item struct {
 	Action  rules.Action
-	Outlier tracker.Outlier
+	Outlier events.Outlier
 }
 
 // ItemsFor lists what has to run for the outliers of one snapshot (on is
 // rules.OnSnapshot), or for one outlier (rules.OnOutlier): the actions of each
 // rule once, in the order of the rule file, told of the rule's first outlier.
 // Rules that rule does not find (any more) are left out.
-func ItemsFor(on string, outliers []tracker.Outlier, rule func(name string) *rules.Rule) []Item {
+func ItemsFor(on string, outliers []events.Outlier, rule func(name string) *rules.Rule) []Item {
 	var items []Item
 	seen := map[string]bool{}
 	for _, o := range outliers {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -66,7 +67,7 @@ func Covers(backend string, size int, rate float64) time.Duration {
 	const longest = 1000 * time.Hour
 	kept := float64(size) / 2 // of two banks
 	if backend == BackendMmap {
-		kept = float64(size) * float64(tracker.RingParts-1) / float64(tracker.RingParts)
+		kept = float64(size) * float64(abi.RingParts-1) / float64(abi.RingParts)
 	}
 	if s := kept / (rate * float64(eventBytes(backend))); s < longest.Seconds() {
 		return time.Duration(s * float64(time.Second))

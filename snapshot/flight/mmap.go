@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -34,14 +35,14 @@ func NewMmap(kernel Kernel) (*Mmap, error) {
 		return nil, fmt.Errorf("map the recorder's rings: %w", err)
 	}
 	return &Mmap{
-		common: common{kernel: kernel, cover: newCoverage(uint64(ring-ring/tracker.RingParts), trace.RecordSize)},
+		common: common{kernel: kernel, cover: newCoverage(uint64(ring-ring/abi.RingParts), trace.RecordSize)},
 		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
 		ring: ring, read: make([]uint64, len(kernel.Recorded())),
 	}, nil
 }
 
 // Capacity implements Recorder. One part is about to be overwritten.
-func (m *Mmap) Capacity() int { return m.ring - m.ring/tracker.RingParts }
+func (m *Mmap) Capacity() int { return m.ring - m.ring/abi.RingParts }
 
 // Size implements Recorder.
 func (m *Mmap) Size() int { return m.ring * trace.RecordSize }
@@ -83,7 +84,7 @@ func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
 // take copies the records from number begin to end of one CPU, in stretches
 // between which some are missing.
 func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
-	size := uint64(m.ring / tracker.RingParts)
+	size := uint64(m.ring / abi.RingParts)
 	s := stretches{cpu: cpu, next: begin, end: end, most: uint64(m.ring)}
 	late := time.Now().Add(settle)
 	for s.next < end {

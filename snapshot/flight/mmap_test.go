@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
@@ -22,7 +23,7 @@ type writer struct {
 }
 
 func newWriter(size int) *writer {
-	w := &writer{slots: make([]slot, size*tracker.RingParts), size: uint64(size)}
+	w := &writer{slots: make([]slot, size*abi.RingParts), size: uint64(size)}
 	w.state.Held[0] = 1
 	return w
 }
@@ -35,16 +36,16 @@ func (w *writer) write() {
 	w.state.Position++
 	part := n / w.size
 	if n%w.size == w.size/2 {
-		w.state.Held[(part+1)%uint64(tracker.RingParts)] = part + 2
+		w.state.Held[(part+1)%uint64(abi.RingParts)] = part + 2
 	}
 	w.mu.Unlock()
 	s := &w.slots[n%uint64(len(w.slots))]
-	atomic.StoreUint64(&s[1], 0)
-	atomic.StoreUint64(&s[0], uint64(trace.SyscallEntry)|uint64(uint16(part))<<lapShift|7<<32)
-	for i := 2; i < len(s); i++ {
+	atomic.StoreUint64(&s[timeWord], 0)
+	atomic.StoreUint64(&s[0], uint64(trace.SyscallEntry)|uint64(uint16(part))<<abi.RecordLapShift|7<<32)
+	for i := timeWord + 1; i < len(s); i++ {
 		atomic.StoreUint64(&s[i], n+1)
 	}
-	atomic.StoreUint64(&s[1], n+1)
+	atomic.StoreUint64(&s[timeWord], n+1)
 }
 
 func (w *writer) Ring(int) tracker.Ring {
@@ -79,7 +80,7 @@ func (w *writer) numbers(t *testing.T, next uint64, d snapshot.Drained) (end, mi
 			if r.Time() != next+1 || r.CPU() != 0 || r.TID() != 7 {
 				t.Fatalf("record %d: time %d, CPU %d, thread %d", next, r.Time(), r.CPU(), r.TID())
 			}
-			for at := 16; at < trace.RecordSize; at += 8 {
+			for at := abi.OffRaw; at < trace.RecordSize; at += 8 {
 				if got := binary.LittleEndian.Uint64(r[at:]); got != next+1 {
 					t.Fatalf("record %d is torn: word at %d is of %d", next, at, got-1)
 				}
@@ -153,7 +154,7 @@ func TestSlotTellsWhatIsWhole(t *testing.T) {
 	if _, ok := s.read(0, 0); ok {
 		t.Error("an empty slot is a record")
 	}
-	s = slot{uint64(trace.SyscallEntry) | 3<<lapShift | 9<<32, 500, 1, 2, 3, 4, 5, 6}
+	s = slot{uint64(trace.SyscallEntry) | 3<<abi.RecordLapShift | 9<<32, 500, 1, 2, 3, 4, 5, 6}
 	r, ok := s.read(300, 3)
 	if !ok || r.CPU() != 300 || r.TID() != 9 || r.Time() != 500 || r.Type() != trace.SyscallEntry {
 		t.Errorf("read %v, CPU %d, thread %d, time %d", ok, r.CPU(), r.TID(), r.Time())
@@ -161,7 +162,7 @@ func TestSlotTellsWhatIsWhole(t *testing.T) {
 	if _, ok := s.read(0, 2); ok {
 		t.Error("a record of another lap is taken")
 	}
-	s[1] = 0
+	s[timeWord] = 0
 	if _, ok := s.read(0, 3); ok {
 		t.Error("a record that is being written is taken")
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	// perfRecord is what one record takes in a perf ring: header, length,
 	// record, padded to 8 bytes.
-	perfRecord = 80
+	perfRecord = (8 + 4 + trace.RecordSize + 7) &^ 7
 	// noWakeup keeps the kernel from interrupting itself for each record.
 	noWakeup = 1 << 30
 )

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // babeltrace returns the lines that babeltrace2 prints. It fails the test if
@@ -171,7 +173,7 @@ func TestBabeltraceReadsOddities(t *testing.T) {
 	odd := newBuilder(1, maxTime-1)
 	for i := range int(Steal) {
 		r := odd.add(Type(1+i), -1)
-		for j := offBody; j < RecordSize; j++ {
+		for j := abi.OffRaw; j < RecordSize; j++ {
 			r[j] = byte(0xff - i*j)
 		}
 	}

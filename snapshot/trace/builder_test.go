@@ -3,6 +3,8 @@ package trace
 import (
 	"encoding/binary"
 	"math/rand/v2"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // builder makes records as the kernel side would.
@@ -19,13 +21,8 @@ func newBuilder(cpu int, start uint64) *builder {
 
 // add appends one record of the current time and returns it to be filled in.
 func (b *builder) add(t Type, tid int) *Record {
-	b.out = append(b.out, Record{})
-	r := &b.out[len(b.out)-1]
-	binary.LittleEndian.PutUint16(r[offType:], uint16(t))
-	binary.LittleEndian.PutUint16(r[offCPU:], uint16(b.cpu))
-	put32(r, offTID, tid)
-	put64(r, offTime, b.now)
-	return r
+	b.out = append(b.out, MakeRecord(t, b.cpu, tid, b.now))
+	return &b.out[len(b.out)-1]
 }
 
 func put16(r *Record, off, v int) { binary.LittleEndian.PutUint16(r[off:], uint16(v)) }
@@ -37,45 +34,45 @@ func putText(r *Record, off int, s string) { copy(r[off:], s) }
 
 func (b *builder) wake(t Type, waker, tid int, comm string, target int) {
 	r := b.add(t, waker)
-	putText(r, offWakeComm, comm)
-	put32(r, offWakeTID, tid)
-	put32(r, offWakePID, tid)
-	put32(r, offWakePrio, 120)
-	put32(r, offWakeTargetCPU, target)
+	putText(r, abi.OffWakeComm, comm)
+	put32(r, abi.OffWakeTid, tid)
+	put32(r, abi.OffWakePid, tid)
+	put32(r, abi.OffWakePrio, 120)
+	put32(r, abi.OffWakeTargetCpu, target)
 }
 
 func (b *builder) switchTo(prev int, prevComm string, state int, next int, nextComm string) {
 	r := b.add(SchedSwitch, prev)
-	putText(r, offSwitchPrevComm, prevComm)
-	putText(r, offSwitchNextComm, nextComm)
-	put32(r, offSwitchNextTID, next)
-	put32(r, offSwitchNextPID, next)
-	put16(r, offSwitchPrevPrio, 120)
-	put16(r, offSwitchNextPrio, 49) // SCHED_FIFO 50
-	put32(r, offSwitchPrevState, state)
+	putText(r, abi.OffSwitchPrevComm, prevComm)
+	putText(r, abi.OffSwitchNextComm, nextComm)
+	put32(r, abi.OffSwitchNextTid, next)
+	put32(r, abi.OffSwitchNextPid, next)
+	put16(r, abi.OffSwitchPrevPrio, 120)
+	put16(r, abi.OffSwitchNextPrio, 49) // SCHED_FIFO 50
+	put32(r, abi.OffSwitchPrevState, state)
 }
 
 func (b *builder) block(t Type, flags, status int) {
 	r := b.add(t, 300)
-	put64(r, offBlockRQ, 0xffff888000001000)
-	put64(r, offBlockSector, 123456)
-	put32(r, offBlockDev, 254<<20|16)
-	put32(r, offBlockBytes, 8192)
-	put32(r, offBlockFlags, flags)
-	put32(r, offBlockError, status)
-	putText(r, offBlockComm, "postgres")
+	put64(r, abi.OffBlockRq, 0xffff888000001000)
+	put64(r, abi.OffBlockSector, 123456)
+	put32(r, abi.OffBlockDev, 254<<20|16)
+	put32(r, abi.OffBlockBytes, 8192)
+	put32(r, abi.OffBlockCmdFlags, flags)
+	put32(r, abi.OffBlockError, status)
+	putText(r, abi.OffBlockComm, "postgres")
 }
 
 func (b *builder) syscall(t Type, nr int, ret int64) {
 	r := b.add(t, 400)
-	put32(r, offSyscallNR, nr)
-	put32(r, offSyscallPID, 399)
+	put32(r, abi.OffSyscallNr, nr)
+	put32(r, abi.OffSyscallPid, 399)
 	if t == SyscallExit {
-		put64(r, offSyscallRet, uint64(ret))
+		put64(r, abi.OffSyscallRet, uint64(ret))
 		return
 	}
-	for i, arg := range [syscallArgs]uint64{7, 0x7ffc00001001, 4096, 3, 4} {
-		put64(r, offSyscallArg+8*i, arg)
+	for i, arg := range [abi.SyscallArgs]uint64{7, 0x7ffc00001001, 4096, 3, 4} {
+		put64(r, abi.OffSyscallArgs+8*i, arg)
 	}
 }
 
@@ -89,30 +86,30 @@ func (b *builder) oneOfEach() {
 	b.switchTo(100, "bash", 0x402, 200, "worker/0:1")
 	step()
 	r := b.add(SchedMigrate, 100)
-	putText(r, offMigrateComm, "bash")
-	put32(r, offMigrateTID, 7)
-	put32(r, offMigratePrio, 98)
-	put32(r, offMigrateOrigCPU, 0)
-	put32(r, offMigrateDestCPU, 3)
+	putText(r, abi.OffMigrateComm, "bash")
+	put32(r, abi.OffMigrateTid, 7)
+	put32(r, abi.OffMigratePrio, 98)
+	put32(r, abi.OffMigrateOrigCpu, 0)
+	put32(r, abi.OffMigrateDestCpu, 3)
 	step()
 	r = b.add(IRQEntry, 0)
-	put32(r, offIRQ, 33)
-	putText(r, offIRQName, "virtio0-req.0")
+	put32(r, abi.OffIrqIrq, 33)
+	putText(r, abi.OffIrqName, "virtio0-req.0")
 	step()
 	r = b.add(IRQExit, 0)
-	put32(r, offIRQ, 33)
-	put32(r, offIRQRet, 1)
+	put32(r, abi.OffIrqIrq, 33)
+	put32(r, abi.OffIrqRet, 1)
 	step()
 	for _, t := range []Type{SoftirqEntry, SoftirqExit} {
-		put32(b.add(t, 0), offSoftirqVec, 9)
+		put32(b.add(t, 0), abi.OffSoftirqVec, 9)
 		step()
 	}
 	r = b.add(HrtimerEntry, 0)
-	put64(r, offHrtimer, 0xffff888012345678)
-	put64(r, offHrtimerFunction, 0xffffffff81000000)
-	put64(r, offHrtimerNow, b.now)
+	put64(r, abi.OffHrtimerHrtimer, 0xffff888012345678)
+	put64(r, abi.OffHrtimerFunction, 0xffffffff81000000)
+	put64(r, abi.OffHrtimerNow, b.now)
 	step()
-	put64(b.add(HrtimerExit, 0), offHrtimer, 0xffff888012345678)
+	put64(b.add(HrtimerExit, 0), abi.OffHrtimerHrtimer, 0xffff888012345678)
 	step()
 	b.block(BlockInsert, reqOpWrite|reqSync|reqFUA, 0)
 	step()
@@ -122,28 +119,28 @@ func (b *builder) oneOfEach() {
 	step()
 	for _, t := range []Type{WorkStart, WorkEnd} {
 		r = b.add(t, 50)
-		put64(r, offWork, 0xffff888000abc000)
-		put64(r, offWorkFunction, 0xffffffff81234560)
+		put64(r, abi.OffWorkWork, 0xffff888000abc000)
+		put64(r, abi.OffWorkFunction, 0xffffffff81234560)
 		step()
 	}
 	r = b.add(ProcessFork, 500)
-	putText(r, offProcessComm, "sh")
-	putText(r, offProcessChildComm, "sh")
-	put32(r, offProcessPID, 500)
-	put32(r, offProcessChildTID, 501)
-	put32(r, offProcessChildPID, 501)
-	put32(r, offProcessPrio, 120)
+	putText(r, abi.OffProcessComm, "sh")
+	putText(r, abi.OffProcessChildComm, "sh")
+	put32(r, abi.OffProcessPid, 500)
+	put32(r, abi.OffProcessChildTid, 501)
+	put32(r, abi.OffProcessChildPid, 501)
+	put32(r, abi.OffProcessPrio, 120)
 	step()
 	r = b.add(ProcessExec, 501)
-	putText(r, offProcessComm, "ls")
-	put32(r, offProcessPID, 501)
-	put32(r, offProcessChildTID, 501)
-	put32(r, offProcessPrio, 120)
+	putText(r, abi.OffProcessComm, "ls")
+	put32(r, abi.OffProcessPid, 501)
+	put32(r, abi.OffProcessChildTid, 501)
+	put32(r, abi.OffProcessPrio, 120)
 	step()
 	r = b.add(ProcessExit, 501)
-	putText(r, offProcessComm, "ls")
-	put32(r, offProcessPID, 501)
-	put32(r, offProcessPrio, 120)
+	putText(r, abi.OffProcessComm, "ls")
+	put32(r, abi.OffProcessPid, 501)
+	put32(r, abi.OffProcessPrio, 120)
 	step()
 	b.syscall(SyscallEntry, 0, 0)
 	step()
@@ -164,61 +161,61 @@ func (b *builder) oneOfEachRare() {
 		return r
 	}
 	r := next(WorkQueued)
-	put64(r, offQueueWork, 0xffff888000abc000)
-	put64(r, offQueueFunction, 0xffffffff81234560)
-	put32(r, offQueueCPU, 64)
-	putText(r, offQueueName, "events_unbound")
+	put64(r, abi.OffWorkQueueWork, 0xffff888000abc000)
+	put64(r, abi.OffWorkQueueFunction, 0xffffffff81234560)
+	put32(r, abi.OffWorkQueueReqCpu, 64)
+	putText(r, abi.OffWorkQueueName, "events_unbound")
 	r = next(TimerEntry)
-	put64(r, offTimer, 0xffff888000abd000)
-	put64(r, offTimerFunction, 0xffffffff81234570)
-	put64(r, offTimerNow, 4294937296)
-	put64(next(TimerExit), offTimer, 0xffff888000abd000)
+	put64(r, abi.OffTimerTimer, 0xffff888000abd000)
+	put64(r, abi.OffTimerFunction, 0xffffffff81234570)
+	put64(r, abi.OffTimerNow, 4294937296)
+	put64(next(TimerExit), abi.OffTimerTimer, 0xffff888000abd000)
 	for _, t := range []Type{FaultUser, FaultKernel} {
 		r = next(t)
-		put64(r, offFaultAddress, 0x7f0000001000)
-		put64(r, offFaultIP, 0x401000)
-		put64(r, offFaultCode, 6)
+		put64(r, abi.OffFaultAddress, 0x7f0000001000)
+		put64(r, abi.OffFaultIp, 0x401000)
+		put64(r, abi.OffFaultErrorCode, 6)
 	}
 	r = next(ReclaimBegin)
-	put32(r, offReclaimOrder, 2)
-	put32(r, offReclaimKind, 1)
+	put32(r, abi.OffReclaimOrder, 2)
+	put32(r, abi.OffReclaimKind, 1)
 	r = next(ReclaimEnd)
-	put64(r, offReclaimed, 32)
-	put32(r, offReclaimKind, 1)
-	put32(next(CompactionBegin), offReclaimSync, 1)
-	put32(next(CompactionEnd), offReclaimStatus, 4)
+	put64(r, abi.OffReclaimReclaimed, 32)
+	put32(r, abi.OffReclaimKind, 1)
+	put32(next(CompactionBegin), abi.OffReclaimSync, 1)
+	put32(next(CompactionEnd), abi.OffReclaimStatus, 4)
 	r = next(LockBegin)
-	put64(r, offLock, 0xffff888000abe000)
-	put32(r, offLockFlags, 32)
-	put32(r, offLockOwner, 601)
+	put64(r, abi.OffLockLock, 0xffff888000abe000)
+	put32(r, abi.OffLockFlags, 32)
+	put32(r, abi.OffLockOwnerTid, 601)
 	r = next(LockEnd)
-	put64(r, offLock, 0xffff888000abe000)
-	put32(r, offLockRet, -4)
-	put32(next(CPUIdle), offPowerState, -1)
-	put32(next(CPUFrequency), offPowerState, 2400000)
+	put64(r, abi.OffLockLock, 0xffff888000abe000)
+	put32(r, abi.OffLockRet, -4)
+	put32(next(CPUIdle), abi.OffPowerState, -1)
+	put32(next(CPUFrequency), abi.OffPowerState, 2400000)
 	for _, t := range []Type{NetQueue, NetReceive} {
 		r = next(t)
-		put64(r, offNetSKB, 0xffff888000abf000)
-		put32(r, offNetBytes, 1514)
-		putText(r, offNetDev, "eth0")
+		put64(r, abi.OffNetSkb, 0xffff888000abf000)
+		put32(r, abi.OffNetBytes, 1514)
+		putText(r, abi.OffNetDev, "eth0")
 	}
 	r = next(NapiPoll)
-	put32(r, offNetWork, 3)
-	put32(r, offNetBudget, 64)
-	putText(r, offNetDev, "eth0")
+	put32(r, abi.OffNetWork, 3)
+	put32(r, abi.OffNetBudget, 64)
+	putText(r, abi.OffNetDev, "eth0")
 	for _, t := range []Type{CgroupThrottle, CgroupUnthrottle} {
 		r = next(t)
-		put64(r, offThrottleCgroup, 4711)
-		put32(r, offThrottleCPU, 2)
+		put64(r, abi.OffThrottleCgroup, 4711)
+		put32(r, abi.OffThrottleCpu, 2)
 	}
-	put32(next(KVMEntry), offKVMCPU, 1)
+	put32(next(KVMEntry), abi.OffKvmVcpu, 1)
 	r = next(KVMExit)
-	put32(r, offKVMCPU, 1)
-	put32(r, offKVMReason, 48)
-	put64(r, offKVMIP, 0xfff0)
+	put32(r, abi.OffKvmVcpu, 1)
+	put32(r, abi.OffKvmReason, 48)
+	put64(r, abi.OffKvmIp, 0xfff0)
 	r = next(Steal)
-	put64(r, offStolen, 1500000)
-	put64(r, offStolenSince, b.now-4000000)
+	put64(r, abi.OffStealStolenNs, 1500000)
+	put64(r, abi.OffStealSinceNs, b.now-4000000)
 }
 
 // busy appends n records of a machine that switches and wakes all the time.

@@ -1,6 +1,10 @@
 package trace
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+)
 
 // callArguments has the arguments of the common system calls: the names that
 // the kernel and so LTTng give them, each with its type in front: i and u an
@@ -88,14 +92,14 @@ func fromLTTng(name string) string {
 
 // callFields returns the fields of a named system call's events.
 func callFields(t Type, call string) []field {
-	pid := field{"caller_pid", kS32, offSyscallPID}
+	pid := field{"caller_pid", kS32, abi.OffSyscallPid}
 	if t == SyscallExit {
-		return []field{{"ret", kS64, offSyscallRet}, pid}
+		return []field{{"ret", kS64, abi.OffSyscallRet}, pid}
 	}
 	spec, ok := callArguments[call]
 	switch {
 	case !ok:
-		return []field{{"args", kArgs, offSyscallArg}, pid}
+		return []field{{"args", kArgs, abi.OffSyscallArgs}, pid}
 	case spec == "":
 		return []field{pid}
 	}
@@ -103,16 +107,16 @@ func callFields(t Type, call string) []field {
 	var fields []field
 	for i, arg := range strings.Split(spec, ",") {
 		letter, name, _ := strings.Cut(arg, " ")
-		fields = append(fields, field{name, kinds[letter], offSyscallArg + 8*i})
+		fields = append(fields, field{name, kinds[letter], abi.OffSyscallArgs + 8*i})
 	}
 	return append(fields, pid)
 }
 
 // callFields1 has the fields of a system call's events in layout 1.
 func callFields1(t Type) []field {
-	fields := []field{{"nr", kU32, offSyscallNR}, {"pid", kS32, offSyscallPID}}
+	fields := []field{{"nr", kU32, abi.OffSyscallNr}, {"pid", kS32, abi.OffSyscallPid}}
 	if t == SyscallExit {
-		fields = append([]field{{"ret", kS64, offSyscallRet}}, fields...)
+		fields = append([]field{{"ret", kS64, abi.OffSyscallRet}}, fields...)
 	}
 	return fields
 }

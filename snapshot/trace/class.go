@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/tailcam/tailcam/bpf/abi"
+
 // The table below is the only place that knows how an event lies in CTF: the
 // metadata, the encoder and the decoder all follow it. Names, order and
 // meaning of the fields are those of lttng-modules 2.13 for kernel 6.1 and
@@ -26,28 +28,28 @@ type kind uint8
 // the record, or in values for events that come from no record. Little endian,
 // byte aligned.
 const (
-	kS32      kind = iota // 4 signed bytes of the record
-	kU32                  // 4 unsigned bytes
-	kX32                  // the same, shown in base 16
-	kS64                  // 8 signed bytes
-	kU64                  // 8 unsigned bytes
-	kX64                  // the same, shown in base 16
-	kComm                 // 16 characters
-	kIRQName              // a string out of irqNameLen bytes
-	kName24               // a string out of 24 bytes
-	kPrio16               // signed 32 bits: 2 bytes of the record, minus maxRTPrio
-	kPrio32               // signed 32 bits: 4 bytes of the record, minus maxRTPrio
-	kState                // signed 64 bits, derived: lttngState
-	kRWBS                 // unsigned 32 bits, derived: lttngRWBS
-	kSectors              // unsigned 32 bits, derived: bytes / 512
-	kErrno                // signed 32 bits, derived: statusErrno
-	kTID                  // signed 32 bits, derived: the record's tid
-	kCommText             // a string out of a comm
-	kText                 // a string, in values only
-	kAddress              // a string: 8 bytes of the record in base 16
-	kArgs                 // the arguments of a system call, each as kX64
-	kSkip                 // read only: off bytes that mean nothing to us
-	kSkipText             // read only: a string that means nothing to us
+	kS32        kind = iota // 4 signed bytes of the record
+	kU32                    // 4 unsigned bytes
+	kX32                    // the same, shown in base 16
+	kS64                    // 8 signed bytes
+	kU64                    // 8 unsigned bytes
+	kX64                    // the same, shown in base 16
+	kComm                   // 16 characters
+	kIRQName                // a string out of abi.HandlerNameLen bytes
+	kRecordName             // a string out of abi.RecordNameLen bytes
+	kPrio16                 // signed 32 bits: 2 bytes of the record, minus maxRTPrio
+	kPrio32                 // signed 32 bits: 4 bytes of the record, minus maxRTPrio
+	kState                  // signed 64 bits, derived: lttngState
+	kRWBS                   // unsigned 32 bits, derived: lttngRWBS
+	kSectors                // unsigned 32 bits, derived: bytes / 512
+	kErrno                  // signed 32 bits, derived: statusErrno
+	kTID                    // signed 32 bits, derived: the record's tid
+	kCommText               // a string out of a comm
+	kText                   // a string, in values only
+	kAddress                // a string: 8 bytes of the record in base 16
+	kArgs                   // the arguments of a system call, each as kX64
+	kSkip                   // read only: off bytes that mean nothing to us
+	kSkipText               // read only: a string that means nothing to us
 )
 
 type field struct {
@@ -63,23 +65,29 @@ type class struct {
 
 var (
 	wakeFields = []field{
-		{"comm", kComm, offWakeComm}, {"tid", kS32, offWakeTID}, {"prio", kPrio32, offWakePrio},
-		{"target_cpu", kS32, offWakeTargetCPU}, {"pid", kS32, offWakePID},
+		{"comm", kComm, abi.OffWakeComm}, {"tid", kS32, abi.OffWakeTid}, {"prio", kPrio32, abi.OffWakePrio},
+		{"target_cpu", kS32, abi.OffWakeTargetCpu}, {"pid", kS32, abi.OffWakePid},
 	}
-	softirqFields = []field{{"vec", kU32, offSoftirqVec}}
+	softirqFields = []field{{"vec", kU32, abi.OffSoftirqVec}}
 	markerFields  = []field{
 		{"rule", kText, valRule}, {"track", kText, valTrack}, {"delay_ns", kS64, valDelay},
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"comm", kComm, valName}, {"outlier", kU64, valOutlier},
 	}
-	workFields  = []field{{"work", kX64, offWork}, {"function", kX64, offWorkFunction}}
-	faultFields = []field{{"address", kX64, offFaultAddress}, {"ip", kX64, offFaultIP}, {"error_code", kX64, offFaultCode}}
-	netFields   = []field{{"skbaddr", kX64, offNetSKB}, {"len", kU32, offNetBytes}, {"name", kName24, offNetDev}}
-	powerFields = []field{{"state", kU32, offPowerState}, {"cpu_id", kU32, offPowerCPU}}
-	quotaFields = []field{{"cgroup", kU64, offThrottleCgroup}, {"cpu", kU32, offThrottleCPU}}
+	workFields  = []field{{"work", kX64, abi.OffWorkWork}, {"function", kX64, abi.OffWorkFunction}}
+	faultFields = []field{
+		{"address", kX64, abi.OffFaultAddress}, {"ip", kX64, abi.OffFaultIp},
+		{"error_code", kX64, abi.OffFaultErrorCode},
+	}
+	netFields = []field{
+		{"skbaddr", kX64, abi.OffNetSkb}, {"len", kU32, abi.OffNetBytes}, {"name", kRecordName, abi.OffNetDev},
+	}
+	powerFields = []field{{"state", kU32, abi.OffPowerState}, {"cpu_id", kU32, abi.OffPowerCpu}}
+	quotaFields = []field{{"cgroup", kU64, abi.OffThrottleCgroup}, {"cpu", kU32, abi.OffThrottleCpu}}
 	blockFields = []field{
-		{"dev", kU32, offBlockDev}, {"sector", kU64, offBlockSector}, {"nr_sector", kSectors, offBlockBytes},
-		{"bytes", kU32, offBlockBytes}, {"tid", kTID, offTID}, {"rwbs", kRWBS, offBlockFlags},
-		{"comm", kComm, offBlockComm}, {"rq", kX64, offBlockRQ}, {"cmd_flags", kX32, offBlockFlags},
+		{"dev", kU32, abi.OffBlockDev}, {"sector", kU64, abi.OffBlockSector},
+		{"nr_sector", kSectors, abi.OffBlockBytes},
+		{"bytes", kU32, abi.OffBlockBytes}, {"tid", kTID, abi.OffTid}, {"rwbs", kRWBS, abi.OffBlockCmdFlags},
+		{"comm", kComm, abi.OffBlockComm}, {"rq", kX64, abi.OffBlockRq}, {"cmd_flags", kX32, abi.OffBlockCmdFlags},
 	}
 )
 
@@ -87,88 +95,101 @@ var (
 // for calls without a name; the others have the same fields.
 var classes = [...]class{
 	SchedSwitch: {"sched_switch", []field{
-		{"prev_comm", kComm, offSwitchPrevComm}, {"prev_tid", kTID, offTID}, {"prev_prio", kPrio16, offSwitchPrevPrio},
-		{"prev_state", kState, offSwitchPrevState}, {"next_comm", kComm, offSwitchNextComm},
-		{"next_tid", kS32, offSwitchNextTID}, {"next_prio", kPrio16, offSwitchNextPrio},
-		{"next_pid", kS32, offSwitchNextPID}, {"prev_state_raw", kX32, offSwitchPrevState},
+		{"prev_comm", kComm, abi.OffSwitchPrevComm}, {"prev_tid", kTID, abi.OffTid},
+		{"prev_prio", kPrio16, abi.OffSwitchPrevPrio},
+		{"prev_state", kState, abi.OffSwitchPrevState}, {"next_comm", kComm, abi.OffSwitchNextComm},
+		{"next_tid", kS32, abi.OffSwitchNextTid}, {"next_prio", kPrio16, abi.OffSwitchNextPrio},
+		{"next_pid", kS32, abi.OffSwitchNextPid}, {"prev_state_raw", kX32, abi.OffSwitchPrevState},
 	}},
 	SchedWaking:    {"sched_waking", wakeFields},
 	SchedWakeupNew: {"sched_wakeup_new", wakeFields},
 	SchedMigrate: {"sched_migrate_task", []field{
-		{"comm", kComm, offMigrateComm}, {"tid", kS32, offMigrateTID}, {"prio", kPrio32, offMigratePrio},
-		{"orig_cpu", kS32, offMigrateOrigCPU}, {"dest_cpu", kS32, offMigrateDestCPU},
+		{"comm", kComm, abi.OffMigrateComm}, {"tid", kS32, abi.OffMigrateTid}, {"prio", kPrio32, abi.OffMigratePrio},
+		{"orig_cpu", kS32, abi.OffMigrateOrigCpu}, {"dest_cpu", kS32, abi.OffMigrateDestCpu},
 	}},
-	IRQEntry:     {"irq_handler_entry", []field{{"irq", kS32, offIRQ}, {"name", kIRQName, offIRQName}}},
-	IRQExit:      {"irq_handler_exit", []field{{"irq", kS32, offIRQ}, {"ret", kS32, offIRQRet}}},
+	IRQEntry:     {"irq_handler_entry", []field{{"irq", kS32, abi.OffIrqIrq}, {"name", kIRQName, abi.OffIrqName}}},
+	IRQExit:      {"irq_handler_exit", []field{{"irq", kS32, abi.OffIrqIrq}, {"ret", kS32, abi.OffIrqRet}}},
 	SoftirqEntry: {"irq_softirq_entry", softirqFields},
 	SoftirqExit:  {"irq_softirq_exit", softirqFields},
 	HrtimerEntry: {"timer_hrtimer_expire_entry", []field{
-		{"hrtimer", kX64, offHrtimer}, {"now", kS64, offHrtimerNow}, {"function", kX64, offHrtimerFunction},
+		{"hrtimer", kX64, abi.OffHrtimerHrtimer}, {"now", kS64, abi.OffHrtimerNow},
+		{"function", kX64, abi.OffHrtimerFunction},
 	}},
-	HrtimerExit: {"timer_hrtimer_expire_exit", []field{{"hrtimer", kX64, offHrtimer}}},
+	HrtimerExit: {"timer_hrtimer_expire_exit", []field{{"hrtimer", kX64, abi.OffHrtimerHrtimer}}},
 	BlockInsert: {"block_rq_insert", blockFields},
 	BlockIssue:  {"block_rq_issue", blockFields},
 	BlockComplete: {"block_rq_complete", []field{
-		{"dev", kU32, offBlockDev}, {"sector", kU64, offBlockSector}, {"nr_sector", kSectors, offBlockBytes},
-		{"error", kErrno, offBlockError}, {"rwbs", kRWBS, offBlockFlags},
-		{"bytes", kU32, offBlockBytes}, {"tid", kTID, offTID}, {"comm", kComm, offBlockComm},
-		{"rq", kX64, offBlockRQ}, {"cmd_flags", kX32, offBlockFlags}, {"status", kS32, offBlockError},
+		{"dev", kU32, abi.OffBlockDev}, {"sector", kU64, abi.OffBlockSector},
+		{"nr_sector", kSectors, abi.OffBlockBytes},
+		{"error", kErrno, abi.OffBlockError}, {"rwbs", kRWBS, abi.OffBlockCmdFlags},
+		{"bytes", kU32, abi.OffBlockBytes}, {"tid", kTID, abi.OffTid}, {"comm", kComm, abi.OffBlockComm},
+		{"rq", kX64, abi.OffBlockRq}, {"cmd_flags", kX32, abi.OffBlockCmdFlags}, {"status", kS32, abi.OffBlockError},
 	}},
 	WorkStart: {"workqueue_execute_start", workFields},
 	WorkEnd:   {"workqueue_execute_end", workFields},
 	ProcessFork: {"sched_process_fork", []field{
-		{"parent_comm", kComm, offProcessComm}, {"parent_tid", kTID, offTID}, {"parent_pid", kS32, offProcessPID},
-		{"child_comm", kComm, offProcessChildComm}, {"child_tid", kS32, offProcessChildTID},
-		{"child_pid", kS32, offProcessChildPID}, {"prio", kPrio32, offProcessPrio},
+		{"parent_comm", kComm, abi.OffProcessComm}, {"parent_tid", kTID, abi.OffTid},
+		{"parent_pid", kS32, abi.OffProcessPid},
+		{"child_comm", kComm, abi.OffProcessChildComm}, {"child_tid", kS32, abi.OffProcessChildTid},
+		{"child_pid", kS32, abi.OffProcessChildPid}, {"prio", kPrio32, abi.OffProcessPrio},
 	}},
 	ProcessExec: {"sched_process_exec", []field{
-		{"filename", kCommText, offProcessComm}, {"tid", kTID, offTID}, {"old_tid", kS32, offProcessChildTID},
-		{"pid", kS32, offProcessPID}, {"prio", kPrio32, offProcessPrio},
+		{"filename", kCommText, abi.OffProcessComm}, {"tid", kTID, abi.OffTid},
+		{"old_tid", kS32, abi.OffProcessChildTid},
+		{"pid", kS32, abi.OffProcessPid}, {"prio", kPrio32, abi.OffProcessPrio},
 	}},
 	ProcessExit: {"sched_process_exit", []field{
-		{"comm", kComm, offProcessComm}, {"tid", kTID, offTID}, {"prio", kPrio32, offProcessPrio},
-		{"pid", kS32, offProcessPID},
+		{"comm", kComm, abi.OffProcessComm}, {"tid", kTID, abi.OffTid}, {"prio", kPrio32, abi.OffProcessPrio},
+		{"pid", kS32, abi.OffProcessPid},
 	}},
 	SyscallEntry: {"syscall_entry_unknown", []field{
-		{"id", kU32, offSyscallNR}, {"args", kArgs, offSyscallArg}, {"caller_pid", kS32, offSyscallPID},
+		{"id", kU32, abi.OffSyscallNr}, {"args", kArgs, abi.OffSyscallArgs}, {"caller_pid", kS32, abi.OffSyscallPid},
 	}},
 	SyscallExit: {"syscall_exit_unknown", []field{
-		{"id", kU32, offSyscallNR}, {"ret", kS64, offSyscallRet}, {"caller_pid", kS32, offSyscallPID},
+		{"id", kU32, abi.OffSyscallNr}, {"ret", kS64, abi.OffSyscallRet}, {"caller_pid", kS32, abi.OffSyscallPid},
 	}},
 	WorkQueued: {"workqueue_queue_work", []field{
-		{"work", kX64, offQueueWork}, {"function", kX64, offQueueFunction}, {"req_cpu", kS32, offQueueCPU},
-		{"workqueue", kName24, offQueueName},
+		{"work", kX64, abi.OffWorkQueueWork}, {"function", kX64, abi.OffWorkQueueFunction},
+		{"req_cpu", kS32, abi.OffWorkQueueReqCpu},
+		{"workqueue", kRecordName, abi.OffWorkQueueName},
 	}},
 	TimerEntry: {"timer_expire_entry", []field{
-		{"timer", kX64, offTimer}, {"now", kU64, offTimerNow}, {"function", kX64, offTimerFunction},
+		{"timer", kX64, abi.OffTimerTimer}, {"now", kU64, abi.OffTimerNow}, {"function", kX64, abi.OffTimerFunction},
 	}},
-	TimerExit:   {"timer_expire_exit", []field{{"timer", kX64, offTimer}}},
+	TimerExit:   {"timer_expire_exit", []field{{"timer", kX64, abi.OffTimerTimer}}},
 	FaultUser:   {"x86_exceptions_page_fault_user", faultFields},
 	FaultKernel: {"x86_exceptions_page_fault_kernel", faultFields},
 	ReclaimBegin: {"mm_vmscan_direct_reclaim_begin", []field{
-		{"order", kS32, offReclaimOrder}, {"memcg", kU32, offReclaimKind},
+		{"order", kS32, abi.OffReclaimOrder}, {"memcg", kU32, abi.OffReclaimKind},
 	}},
 	ReclaimEnd: {"mm_vmscan_direct_reclaim_end", []field{
-		{"nr_reclaimed", kU64, offReclaimed}, {"memcg", kU32, offReclaimKind},
+		{"nr_reclaimed", kU64, abi.OffReclaimReclaimed}, {"memcg", kU32, abi.OffReclaimKind},
 	}},
-	CompactionBegin: {"mm_compaction_begin", []field{{"sync", kU32, offReclaimSync}}},
-	CompactionEnd:   {"mm_compaction_end", []field{{"status", kS32, offReclaimStatus}}},
+	CompactionBegin: {"mm_compaction_begin", []field{{"sync", kU32, abi.OffReclaimSync}}},
+	CompactionEnd:   {"mm_compaction_end", []field{{"status", kS32, abi.OffReclaimStatus}}},
 	LockBegin: {"lock_contention_begin", []field{
-		{"lock_addr", kX64, offLock}, {"flags", kX32, offLockFlags}, {"owner_tid", kS32, offLockOwner},
+		{"lock_addr", kX64, abi.OffLockLock}, {"flags", kX32, abi.OffLockFlags},
+		{"owner_tid", kS32, abi.OffLockOwnerTid},
 	}},
-	LockEnd:          {"lock_contention_end", []field{{"lock_addr", kX64, offLock}, {"ret", kS32, offLockRet}}},
-	CPUIdle:          {"power_cpu_idle", powerFields},
-	CPUFrequency:     {"power_cpu_frequency", powerFields},
-	NetQueue:         {"net_dev_queue", netFields},
-	NetReceive:       {"net_if_receive_skb", netFields},
-	NapiPoll:         {"napi_poll", []field{{"dev_name", kName24, offNetDev}, {"work", kS32, offNetWork}, {"budget", kS32, offNetBudget}}},
+	LockEnd: {"lock_contention_end", []field{
+		{"lock_addr", kX64, abi.OffLockLock}, {"ret", kS32, abi.OffLockRet},
+	}},
+	CPUIdle:      {"power_cpu_idle", powerFields},
+	CPUFrequency: {"power_cpu_frequency", powerFields},
+	NetQueue:     {"net_dev_queue", netFields},
+	NetReceive:   {"net_if_receive_skb", netFields},
+	NapiPoll: {"napi_poll", []field{
+		{"dev_name", kRecordName, abi.OffNetDev}, {"work", kS32, abi.OffNetWork}, {"budget", kS32, abi.OffNetBudget},
+	}},
 	CgroupThrottle:   {"tailcam_cgroup_throttle", quotaFields},
 	CgroupUnthrottle: {"tailcam_cgroup_unthrottle", quotaFields},
-	KVMEntry:         {"kvm_x86_entry", []field{{"vcpu_id", kU32, offKVMCPU}}},
+	KVMEntry:         {"kvm_x86_entry", []field{{"vcpu_id", kU32, abi.OffKvmVcpu}}},
 	KVMExit: {"kvm_x86_exit", []field{
-		{"exit_reason", kU32, offKVMReason}, {"guest_rip", kX64, offKVMIP}, {"vcpu_id", kU32, offKVMCPU},
+		{"exit_reason", kU32, abi.OffKvmReason}, {"guest_rip", kX64, abi.OffKvmIp}, {"vcpu_id", kU32, abi.OffKvmVcpu},
 	}},
-	Steal:     {"tailcam_steal", []field{{"stolen_ns", kU64, offStolen}, {"since_ns", kU64, offStolenSince}}},
+	Steal: {"tailcam_steal", []field{
+		{"stolen_ns", kU64, abi.OffStealStolenNs}, {"since_ns", kU64, abi.OffStealSinceNs},
+	}},
 	DumpStart: {"lttng_statedump_start", nil},
 	DumpTask: {"lttng_statedump_process_state", []field{
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"ppid", kS32, valPPID}, {"name", kComm, valName},

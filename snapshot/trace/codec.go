@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // maxText bounds a string field, terminator not counted.
@@ -23,9 +25,9 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 			c := r.comm(off)
 			b = append(b, c[:]...)
 		case kIRQName:
-			b = append(append(b, cutNUL(r[off:off+irqNameLen])...), 0)
-		case kName24:
-			b = append(append(b, cutNUL(r[off:off+24])...), 0)
+			b = append(append(b, cutNUL(r[off:off+abi.HandlerNameLen])...), 0)
+		case kRecordName:
+			b = append(append(b, cutNUL(r[off:off+abi.RecordNameLen])...), 0)
 		case kCommText:
 			b = append(append(b, cutNUL(r[off:off+len(Comm{})])...), 0)
 		case kPrio16:
@@ -43,7 +45,7 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 		case kAddress:
 			b = append(strconv.AppendUint(append(b, "0x"...), r.u64(off), 16), 0)
 		case kArgs:
-			b = append(b, r[off:off+8*syscallArgs]...)
+			b = append(b, r[off:off+8*abi.SyscallArgs]...)
 		}
 	}
 	return b
@@ -57,10 +59,10 @@ func (f *field) fixedSize() int {
 	case kComm:
 		return len(Comm{})
 	case kArgs:
-		return 8 * syscallArgs
+		return 8 * abi.SyscallArgs
 	case kSkip:
 		return f.off
-	case kIRQName, kCommText, kName24, kText, kAddress, kSkipText:
+	case kIRQName, kCommText, kRecordName, kText, kAddress, kSkipText:
 		return 0
 	}
 	return 4
@@ -95,9 +97,9 @@ func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 		case kS32, kU32, kX32, kS64, kU64, kX64, kComm, kArgs:
 			copy(r[off:off+len(v)], v)
 		case kIRQName:
-			copy(r[off:off+irqNameLen], v)
-		case kName24:
-			copy(r[off:off+24], v)
+			copy(r[off:off+abi.HandlerNameLen], v)
+		case kRecordName:
+			copy(r[off:off+abi.RecordNameLen], v)
 		case kCommText:
 			copy(r[off:off+len(Comm{})], v)
 		case kPrio16:

@@ -1,6 +1,10 @@
 package trace
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+)
 
 // Decode returns the record as an event. It takes any bytes; an error wraps
 // ErrUnknown. Fields that the kind of event does not fill are ignored.
@@ -16,78 +20,87 @@ func (r *Record) Decode() (Event, error) {
 func (r *Record) body(t Type) any {
 	switch t {
 	case SchedSwitch:
-		state := r.u32(offSwitchPrevState)
+		state := r.u32(abi.OffSwitchPrevState)
 		return Switch{
-			PrevComm: r.comm(offSwitchPrevComm), NextComm: r.comm(offSwitchNextComm),
-			NextTID: int(r.s32(offSwitchNextTID)), NextPID: int(r.s32(offSwitchNextPID)),
-			PrevPrio: int(r.s16(offSwitchPrevPrio)), NextPrio: int(r.s16(offSwitchNextPrio)),
-			PrevState: state & prevState, Preempted: state&prevPreempted != 0,
-			Call: switchCall(state), IOWait: state&prevIOWait != 0,
-			Frozen: state&prevFrozen != 0, Throttled: state&prevThrottled != 0,
+			PrevComm: r.comm(abi.OffSwitchPrevComm), NextComm: r.comm(abi.OffSwitchNextComm),
+			NextTID: int(r.s32(abi.OffSwitchNextTid)), NextPID: int(r.s32(abi.OffSwitchNextPid)),
+			PrevPrio: int(r.s16(abi.OffSwitchPrevPrio)), NextPrio: int(r.s16(abi.OffSwitchNextPrio)),
+			PrevState: state & abi.PrevState, Preempted: state&abi.PrevPreempted != 0,
+			Call: switchCall(state), IOWait: state&abi.PrevIowait != 0,
+			Frozen: state&abi.PrevFrozen != 0, Throttled: state&abi.PrevThrottled != 0,
 		}
 	case SchedWaking, SchedWakeupNew:
 		return Wake{
-			Comm: r.comm(offWakeComm),
-			TID:  int(r.s32(offWakeTID)), PID: int(r.s32(offWakePID)),
-			Prio: int(r.s32(offWakePrio)), TargetCPU: int(r.s32(offWakeTargetCPU)),
+			Comm: r.comm(abi.OffWakeComm),
+			TID:  int(r.s32(abi.OffWakeTid)), PID: int(r.s32(abi.OffWakePid)),
+			Prio: int(r.s32(abi.OffWakePrio)), TargetCPU: int(r.s32(abi.OffWakeTargetCpu)),
 		}
 	case SchedMigrate:
 		return Migrate{
-			Comm: r.comm(offMigrateComm), TID: int(r.s32(offMigrateTID)), Prio: int(r.s32(offMigratePrio)),
-			OrigCPU: int(r.s32(offMigrateOrigCPU)), DestCPU: int(r.s32(offMigrateDestCPU)),
+			Comm: r.comm(abi.OffMigrateComm), TID: int(r.s32(abi.OffMigrateTid)), Prio: int(r.s32(abi.OffMigratePrio)),
+			OrigCPU: int(r.s32(abi.OffMigrateOrigCpu)), DestCPU: int(r.s32(abi.OffMigrateDestCpu)),
 		}
 	case IRQEntry:
-		return IRQ{IRQ: int(r.s32(offIRQ)), Name: r.text(offIRQName, irqNameLen)}
+		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Name: r.text(abi.OffIrqName, abi.HandlerNameLen)}
 	case IRQExit:
-		return IRQ{IRQ: int(r.s32(offIRQ)), Ret: int(r.s32(offIRQRet))}
+		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Ret: int(r.s32(abi.OffIrqRet))}
 	case SoftirqEntry, SoftirqExit:
-		return Softirq{Vec: r.u32(offSoftirqVec)}
+		return Softirq{Vec: r.u32(abi.OffSoftirqVec)}
 	case HrtimerEntry:
-		return Hrtimer{Hrtimer: r.u64(offHrtimer), Function: r.u64(offHrtimerFunction), Now: int64(r.u64(offHrtimerNow))}
+		return Hrtimer{
+			Hrtimer: r.u64(abi.OffHrtimerHrtimer), Function: r.u64(abi.OffHrtimerFunction),
+			Now: int64(r.u64(abi.OffHrtimerNow)),
+		}
 	case HrtimerExit:
-		return Hrtimer{Hrtimer: r.u64(offHrtimer)}
+		return Hrtimer{Hrtimer: r.u64(abi.OffHrtimerHrtimer)}
 	case BlockInsert, BlockIssue, BlockComplete:
 		b := Block{
-			RQ: r.u64(offBlockRQ), Sector: r.u64(offBlockSector), Dev: r.u32(offBlockDev),
-			Bytes: r.u32(offBlockBytes), Flags: r.u32(offBlockFlags), Comm: r.comm(offBlockComm),
+			RQ: r.u64(abi.OffBlockRq), Sector: r.u64(abi.OffBlockSector), Dev: r.u32(abi.OffBlockDev),
+			Bytes: r.u32(abi.OffBlockBytes), Flags: r.u32(abi.OffBlockCmdFlags), Comm: r.comm(abi.OffBlockComm),
 		}
 		if t == BlockComplete {
-			b.Status = int(r.s32(offBlockError))
+			b.Status = int(r.s32(abi.OffBlockError))
 		}
 		return b
 	case WorkStart, WorkEnd:
-		return Work{Work: r.u64(offWork), Function: r.u64(offWorkFunction)}
+		return Work{Work: r.u64(abi.OffWorkWork), Function: r.u64(abi.OffWorkFunction)}
 	case ProcessFork:
 		return Fork{
-			ParentComm: r.comm(offProcessComm), ChildComm: r.comm(offProcessChildComm),
-			ParentPID: int(r.s32(offProcessPID)), ChildTID: int(r.s32(offProcessChildTID)),
-			ChildPID: int(r.s32(offProcessChildPID)), Prio: int(r.s32(offProcessPrio)),
+			ParentComm: r.comm(abi.OffProcessComm), ChildComm: r.comm(abi.OffProcessChildComm),
+			ParentPID: int(r.s32(abi.OffProcessPid)), ChildTID: int(r.s32(abi.OffProcessChildTid)),
+			ChildPID: int(r.s32(abi.OffProcessChildPid)), Prio: int(r.s32(abi.OffProcessPrio)),
 		}
 	case ProcessExec:
 		return Exec{
-			Comm: r.comm(offProcessComm), PID: int(r.s32(offProcessPID)),
-			OldTID: int(r.s32(offProcessChildTID)), Prio: int(r.s32(offProcessPrio)),
+			Comm: r.comm(abi.OffProcessComm), PID: int(r.s32(abi.OffProcessPid)),
+			OldTID: int(r.s32(abi.OffProcessChildTid)), Prio: int(r.s32(abi.OffProcessPrio)),
 		}
 	case ProcessExit:
-		return Exit{Comm: r.comm(offProcessComm), PID: int(r.s32(offProcessPID)), Prio: int(r.s32(offProcessPrio))}
+		return Exit{
+			Comm: r.comm(abi.OffProcessComm), PID: int(r.s32(abi.OffProcessPid)),
+			Prio: int(r.s32(abi.OffProcessPrio)),
+		}
 	case SyscallEntry:
-		c := Syscall{NR: r.u32(offSyscallNR), PID: int(r.s32(offSyscallPID))}
+		c := Syscall{NR: r.u32(abi.OffSyscallNr), PID: int(r.s32(abi.OffSyscallPid))}
 		for i := range c.Args {
-			c.Args[i] = r.u64(offSyscallArg + 8*i)
+			c.Args[i] = r.u64(abi.OffSyscallArgs + 8*i)
 		}
 		return c
 	case SyscallExit:
-		return Syscall{NR: r.u32(offSyscallNR), PID: int(r.s32(offSyscallPID)), Ret: int64(r.u64(offSyscallRet))}
+		return Syscall{
+			NR: r.u32(abi.OffSyscallNr), PID: int(r.s32(abi.OffSyscallPid)),
+			Ret: int64(r.u64(abi.OffSyscallRet)),
+		}
 	}
 	return r.rareBody(t)
 }
 
 // switchCall takes the system call out of prev_state.
 func switchCall(state uint32) int {
-	switch c := int(state >> prevCallShift & prevCallMask); c {
+	switch c := int(state >> abi.PrevCallShift & abi.PrevCallMask); c {
 	case 0:
 		return CallNone
-	case prevCallMask:
+	case abi.PrevException:
 		return CallException
 	default:
 		return c - 1
@@ -99,43 +112,58 @@ func (r *Record) rareBody(t Type) any {
 	switch t {
 	case WorkQueued:
 		return WorkQueue{
-			Work: r.u64(offQueueWork), Function: r.u64(offQueueFunction),
-			Name: r.text(offQueueName, queueNameLen), ReqCPU: int(r.s32(offQueueCPU)),
+			Work: r.u64(abi.OffWorkQueueWork), Function: r.u64(abi.OffWorkQueueFunction),
+			Name: r.text(abi.OffWorkQueueName, abi.RecordNameLen), ReqCPU: int(r.s32(abi.OffWorkQueueReqCpu)),
 		}
 	case TimerEntry:
-		return Timer{Timer: r.u64(offTimer), Function: r.u64(offTimerFunction), Now: r.u64(offTimerNow)}
+		return Timer{
+			Timer: r.u64(abi.OffTimerTimer), Function: r.u64(abi.OffTimerFunction),
+			Now: r.u64(abi.OffTimerNow),
+		}
 	case TimerExit:
-		return Timer{Timer: r.u64(offTimer)}
+		return Timer{Timer: r.u64(abi.OffTimerTimer)}
 	case FaultUser, FaultKernel:
-		return Fault{Address: r.u64(offFaultAddress), IP: r.u64(offFaultIP), ErrorCode: r.u64(offFaultCode)}
+		return Fault{
+			Address: r.u64(abi.OffFaultAddress), IP: r.u64(abi.OffFaultIp),
+			ErrorCode: r.u64(abi.OffFaultErrorCode),
+		}
 	case ReclaimBegin:
-		return Reclaim{Memcg: r.u32(offReclaimKind) != 0, Order: int(r.s32(offReclaimOrder))}
+		return Reclaim{Memcg: r.u32(abi.OffReclaimKind) != 0, Order: int(r.s32(abi.OffReclaimOrder))}
 	case ReclaimEnd:
-		return Reclaim{Memcg: r.u32(offReclaimKind) != 0, Reclaimed: r.u64(offReclaimed)}
+		return Reclaim{Memcg: r.u32(abi.OffReclaimKind) != 0, Reclaimed: r.u64(abi.OffReclaimReclaimed)}
 	case CompactionBegin:
-		return Compaction{Sync: r.u32(offReclaimSync) != 0}
+		return Compaction{Sync: r.u32(abi.OffReclaimSync) != 0}
 	case CompactionEnd:
-		return Compaction{Status: int(r.s32(offReclaimStatus))}
+		return Compaction{Status: int(r.s32(abi.OffReclaimStatus))}
 	case LockBegin:
-		return Lock{Lock: r.u64(offLock), Flags: r.u32(offLockFlags), OwnerTID: int(r.s32(offLockOwner))}
+		return Lock{
+			Lock: r.u64(abi.OffLockLock), Flags: r.u32(abi.OffLockFlags),
+			OwnerTID: int(r.s32(abi.OffLockOwnerTid)),
+		}
 	case LockEnd:
-		return Lock{Lock: r.u64(offLock), Ret: int(r.s32(offLockRet))}
+		return Lock{Lock: r.u64(abi.OffLockLock), Ret: int(r.s32(abi.OffLockRet))}
 	case CPUIdle:
-		return Idle{State: int(r.s32(offPowerState)), CPU: int(r.s32(offPowerCPU))}
+		return Idle{State: int(r.s32(abi.OffPowerState)), CPU: int(r.s32(abi.OffPowerCpu))}
 	case CPUFrequency:
-		return Frequency{KHz: r.u32(offPowerState), CPU: int(r.s32(offPowerCPU))}
+		return Frequency{KHz: r.u32(abi.OffPowerState), CPU: int(r.s32(abi.OffPowerCpu))}
 	case NetQueue, NetReceive:
-		return Net{SKB: r.u64(offNetSKB), Bytes: r.u32(offNetBytes), Dev: r.text(offNetDev, netDevLen)}
+		return Net{
+			SKB: r.u64(abi.OffNetSkb), Bytes: r.u32(abi.OffNetBytes),
+			Dev: r.text(abi.OffNetDev, abi.RecordNameLen),
+		}
 	case NapiPoll:
-		return Napi{Work: int(r.s32(offNetWork)), Budget: int(r.s32(offNetBudget)), Dev: r.text(offNetDev, netDevLen)}
+		return Napi{
+			Work: int(r.s32(abi.OffNetWork)), Budget: int(r.s32(abi.OffNetBudget)),
+			Dev: r.text(abi.OffNetDev, abi.RecordNameLen),
+		}
 	case CgroupThrottle, CgroupUnthrottle:
-		return Throttle{Cgroup: r.u64(offThrottleCgroup), CPU: int(r.s32(offThrottleCPU))}
+		return Throttle{Cgroup: r.u64(abi.OffThrottleCgroup), CPU: int(r.s32(abi.OffThrottleCpu))}
 	case KVMEntry:
-		return KVM{VCPU: r.u32(offKVMCPU)}
+		return KVM{VCPU: r.u32(abi.OffKvmVcpu)}
 	case KVMExit:
-		return KVM{VCPU: r.u32(offKVMCPU), Reason: r.u32(offKVMReason), IP: r.u64(offKVMIP)}
+		return KVM{VCPU: r.u32(abi.OffKvmVcpu), Reason: r.u32(abi.OffKvmReason), IP: r.u64(abi.OffKvmIp)}
 	case Steal:
-		return Stolen{NS: r.u64(offStolen), Since: r.u64(offStolenSince)}
+		return Stolen{NS: r.u64(abi.OffStealStolenNs), Since: r.u64(abi.OffStealSinceNs)}
 	}
 	return nil // not reached: known() bounds the type
 }

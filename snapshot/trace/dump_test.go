@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // The state dump stands where the trace begins to be whole, and says what was
@@ -19,10 +21,10 @@ func TestStateDump(t *testing.T) {
 	b0.switchTo(11, "runs", 0x80, 13, "next") // 11 dies
 	b0.now = 7000
 	r := b0.add(ProcessFork, 13)
-	putText(r, offProcessComm, "next")
-	put32(r, offProcessPID, 13)
-	put32(r, offProcessChildTID, 14)
-	put32(r, offProcessChildPID, 14)
+	putText(r, abi.OffProcessComm, "next")
+	put32(r, abi.OffProcessPid, 13)
+	put32(r, abi.OffProcessChildTid, 14)
+	put32(r, abi.OffProcessChildPid, 14)
 	b0.now = 8000
 	b0.switchTo(13, "next", 0, 14, "child")
 	b1.syscall(SyscallExit, 2, 5) // open gave 5 to process 399

@@ -4,56 +4,57 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
-// Type is the kind of an event. Values up to Steal are enum record_type
-// of bpf/abi/abi.h.
+// Type is the kind of an event. Values up to Steal are types of records.
 type Type uint16
 
 // Kinds of events.
 const (
-	SchedSwitch    Type = 1
-	SchedWaking    Type = 2
-	SchedWakeupNew Type = 3
-	SchedMigrate   Type = 4
-	IRQEntry       Type = 5
-	IRQExit        Type = 6
-	SoftirqEntry   Type = 7
-	SoftirqExit    Type = 8
-	HrtimerEntry   Type = 9
-	HrtimerExit    Type = 10
-	BlockInsert    Type = 11
-	BlockIssue     Type = 12
-	BlockComplete  Type = 13
-	WorkStart      Type = 14
-	WorkEnd        Type = 15
-	ProcessFork    Type = 16
-	ProcessExec    Type = 17
-	ProcessExit    Type = 18
-	SyscallEntry   Type = 19
-	SyscallExit    Type = 20
+	SchedSwitch    Type = abi.RecSwitch
+	SchedWaking    Type = abi.RecWaking
+	SchedWakeupNew Type = abi.RecWakeupNew
+	SchedMigrate   Type = abi.RecMigrate
+	IRQEntry       Type = abi.RecIrqEntry
+	IRQExit        Type = abi.RecIrqExit
+	SoftirqEntry   Type = abi.RecSoftirqEntry
+	SoftirqExit    Type = abi.RecSoftirqExit
+	HrtimerEntry   Type = abi.RecHrtimerEntry
+	HrtimerExit    Type = abi.RecHrtimerExit
+	BlockInsert    Type = abi.RecBlockInsert
+	BlockIssue     Type = abi.RecBlockIssue
+	BlockComplete  Type = abi.RecBlockComplete
+	WorkStart      Type = abi.RecWorkStart
+	WorkEnd        Type = abi.RecWorkEnd
+	ProcessFork    Type = abi.RecFork
+	ProcessExec    Type = abi.RecExec
+	ProcessExit    Type = abi.RecExit
+	SyscallEntry   Type = abi.RecSyscallEntry
+	SyscallExit    Type = abi.RecSyscallExit
 
-	WorkQueued       Type = 21
-	TimerEntry       Type = 22
-	TimerExit        Type = 23
-	FaultUser        Type = 24
-	FaultKernel      Type = 25
-	ReclaimBegin     Type = 26
-	ReclaimEnd       Type = 27
-	CompactionBegin  Type = 28
-	CompactionEnd    Type = 29
-	LockBegin        Type = 30
-	LockEnd          Type = 31
-	CPUIdle          Type = 32
-	CPUFrequency     Type = 33
-	NetQueue         Type = 34
-	NetReceive       Type = 35
-	NapiPoll         Type = 36
-	CgroupThrottle   Type = 37
-	CgroupUnthrottle Type = 38
-	KVMEntry         Type = 39
-	KVMExit          Type = 40
-	Steal            Type = 41
+	WorkQueued       Type = abi.RecWorkQueue
+	TimerEntry       Type = abi.RecTimerEntry
+	TimerExit        Type = abi.RecTimerExit
+	FaultUser        Type = abi.RecFaultUser
+	FaultKernel      Type = abi.RecFaultKernel
+	ReclaimBegin     Type = abi.RecReclaimBegin
+	ReclaimEnd       Type = abi.RecReclaimEnd
+	CompactionBegin  Type = abi.RecCompactionBegin
+	CompactionEnd    Type = abi.RecCompactionEnd
+	LockBegin        Type = abi.RecLockBegin
+	LockEnd          Type = abi.RecLockEnd
+	CPUIdle          Type = abi.RecCpuIdle
+	CPUFrequency     Type = abi.RecCpuFrequency
+	NetQueue         Type = abi.RecNetQueue
+	NetReceive       Type = abi.RecNetReceive
+	NapiPoll         Type = abi.RecNapiPoll
+	CgroupThrottle   Type = abi.RecThrottle
+	CgroupUnthrottle Type = abi.RecUnthrottle
+	KVMEntry         Type = abi.RecKvmEntry
+	KVMExit          Type = abi.RecKvmExit
+	Steal            Type = abi.RecSteal
 
 	// Not records of the kernel: what there was when the trace began, as far as
 	// it is known.
@@ -82,7 +83,7 @@ var ErrUnknown = errors.New("unknown record")
 
 // Comm is a task's name: at most 16 bytes, zero-padded. The kernel does not
 // promise UTF-8.
-type Comm [16]byte
+type Comm [abi.TaskCommLen]byte
 
 // String returns the name up to its first zero byte.
 func (c Comm) String() string {
@@ -210,8 +211,8 @@ type Syscall struct {
 	NR   uint32
 	PID  int
 	Ret  int64
-	Args [syscallArgs]uint64 // entry: the first five
-	Name string              // as the trace names it; empty from Record.Decode or if unknown
+	Args [abi.SyscallArgs]uint64 // entry: the first five
+	Name string                  // as the trace names it; empty from Record.Decode or if unknown
 }
 
 // WorkQueue is WorkQueued: work that was put into the work queue Name.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // FuzzDecode: whatever decodes must come back the same through CTF, but for
@@ -66,14 +68,14 @@ func FuzzDecode(f *testing.F) {
 }
 
 // kept cuts arguments to those that the fields have.
-func kept(r *Record, fields []field, args [syscallArgs]uint64) (out [syscallArgs]uint64) {
+func kept(r *Record, fields []field, args [abi.SyscallArgs]uint64) (out [abi.SyscallArgs]uint64) {
 	if r.Type() == SyscallExit {
 		return args
 	}
 	for _, f := range fields {
-		n := (f.off - offSyscallArg) / 8
+		n := (f.off - abi.OffSyscallArgs) / 8
 		switch {
-		case f.off < offSyscallArg:
+		case f.off < abi.OffSyscallArgs:
 		case f.kind == kArgs:
 			return args
 		case f.fixedSize() == 4:

@@ -1,6 +1,10 @@
 package trace
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+)
 
 // maxRTPrio is MAX_RT_PRIO of the kernel. lttng-modules writes every prio
 // field as task->prio - MAX_RT_PRIO: nice 0 is 20, real time is negative.
@@ -22,7 +26,7 @@ const (
 // written: one bit of taskReport, 0 for running. A dying task's exit state is
 // not in the record; it is given as EXIT_DEAD.
 func lttngState(raw uint32) int64 {
-	if raw&prevPreempted != 0 {
+	if raw&abi.PrevPreempted != 0 {
 		return taskReportMax
 	}
 	state := raw & taskReport
@@ -46,7 +50,7 @@ func lttngState(raw uint32) int64 {
 func (s *Switch) Reported() uint32 {
 	raw := s.PrevState
 	if s.Preempted {
-		raw |= prevPreempted
+		raw |= abi.PrevPreempted
 	}
 	return uint32(lttngState(raw))
 }

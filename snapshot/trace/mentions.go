@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // Mentioned is what records name by number.
@@ -25,21 +27,21 @@ func Mentions(cpus []CPU, name func(nr int) string) Mentioned {
 			tids[r.TID()] = true
 			switch r.Type() {
 			case SchedSwitch:
-				tids[int(r.s32(offSwitchNextTID))] = true
+				tids[int(r.s32(abi.OffSwitchNextTid))] = true
 			case SchedWaking, SchedWakeupNew:
-				tids[int(r.s32(offWakeTID))] = true
+				tids[int(r.s32(abi.OffWakeTid))] = true
 			case LockBegin:
-				tids[int(r.s32(offLockOwner))] = true
+				tids[int(r.s32(abi.OffLockOwnerTid))] = true
 			case HrtimerEntry:
-				functions[r.u64(offHrtimerFunction)] = true
+				functions[r.u64(abi.OffHrtimerFunction)] = true
 			case TimerEntry:
-				functions[r.u64(offTimerFunction)] = true
+				functions[r.u64(abi.OffTimerFunction)] = true
 			case WorkStart, WorkQueued:
-				functions[r.u64(offWorkFunction)] = true
+				functions[r.u64(abi.OffWorkFunction)] = true
 			case SyscallEntry, SyscallExit:
 				files.see(r)
 			case BlockInsert, BlockIssue, BlockComplete:
-				devices[r.u32(offBlockDev)] = true
+				devices[r.u32(abi.OffBlockDev)] = true
 			}
 		}
 	}
@@ -61,20 +63,22 @@ type mentionedFiles struct {
 var fileArguments = []string{"fd", "fildes", "oldfd", "newfd", "fd_in", "fd_out", "in_fd", "out_fd", "fdin", "fdout", "epfd"}
 
 func (m *mentionedFiles) see(r *Record) {
-	call := m.names.get(r.u32(offSyscallNR))
+	call := m.names.get(r.u32(abi.OffSyscallNr))
 	if call == nil {
 		return
 	}
-	pid := int(r.s32(offSyscallPID))
+	pid := int(r.s32(abi.OffSyscallPid))
 	if r.Type() == SyscallExit {
-		if fd := int64(r.u64(offSyscallRet)); fd >= 0 && fd <= math.MaxInt32 && slices.Contains(openers, call.name) {
+		if fd := int64(r.u64(abi.OffSyscallRet)); fd >= 0 && fd <= math.MaxInt32 &&
+			slices.Contains(openers, call.name) {
 			m.found[file{pid, int(fd)}] = true
 		}
 		return
 	}
 	for i := range call.entry {
 		f := &call.entry[i]
-		if fd := int(r.s32(f.off)); f.off >= offSyscallArg && f.kind != kAddress && fd >= 0 && slices.Contains(fileArguments, f.name) {
+		if fd := int(r.s32(f.off)); f.off >= abi.OffSyscallArgs && f.kind != kAddress && fd >= 0 &&
+			slices.Contains(fileArguments, f.name) {
 			m.found[file{pid, fd}] = true
 		}
 	}

@@ -195,6 +195,6 @@ var fieldTypes = [...]string{
 	kU64:     "integer { size = 64; align = 8; signed = false; base = 10; } %s",
 	kX64:     "integer { size = 64; align = 8; signed = false; base = 16; } %s",
 	kComm:    "integer { size = 8; align = 8; signed = false; encoding = UTF8; base = 10; } %s[16]",
-	kIRQName: tsdlText, kName24: tsdlText, kCommText: tsdlText, kText: tsdlText, kAddress: tsdlText,
+	kIRQName: tsdlText, kRecordName: tsdlText, kCommText: tsdlText, kText: tsdlText, kAddress: tsdlText,
 	kArgs: "integer { size = 64; align = 8; signed = false; base = 16; } %s[5]",
 }

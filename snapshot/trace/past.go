@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // past is what the records say of one task around a time.
@@ -72,31 +74,31 @@ func (p *pasts) see(r *Record) {
 	}
 	switch r.Type() {
 	case SchedSwitch:
-		state := r.u32(offSwitchPrevState)
+		state := r.u32(abi.OffSwitchPrevState)
 		after := StatusWaiting
-		if lttngState(state) == 0 || state&prevPreempted != 0 {
+		if lttngState(state) == 0 || state&abi.PrevPreempted != 0 {
 			after = StatusRunnable
 		}
 		t := p.turn(r.TID(), now, cpu, StatusRunning, after)
-		p.named(t, now, r.comm(offSwitchPrevComm), 0)
+		p.named(t, now, r.comm(abi.OffSwitchPrevComm), 0)
 		if state&taskDead != 0 {
 			t.died = now
 		}
-		p.running = int(r.s32(offSwitchNextTID))
+		p.running = int(r.s32(abi.OffSwitchNextTid))
 		t = p.turn(p.running, now, cpu, StatusRunnable, StatusRunning)
-		p.named(t, now, r.comm(offSwitchNextComm), int(r.s32(offSwitchNextPID)))
+		p.named(t, now, r.comm(abi.OffSwitchNextComm), int(r.s32(abi.OffSwitchNextPid)))
 	case SchedWaking, SchedWakeupNew:
-		t := p.turn(int(r.s32(offWakeTID)), now, int(r.s32(offWakeTargetCPU)), StatusWaiting, StatusRunnable)
-		p.named(t, now, r.comm(offWakeComm), int(r.s32(offWakePID)))
+		t := p.turn(int(r.s32(abi.OffWakeTid)), now, int(r.s32(abi.OffWakeTargetCpu)), StatusWaiting, StatusRunnable)
+		p.named(t, now, r.comm(abi.OffWakeComm), int(r.s32(abi.OffWakePid)))
 	case ProcessFork:
-		p.named(p.task(r.TID()), now, r.comm(offProcessComm), int(r.s32(offProcessPID)))
-		t := p.task(int(r.s32(offProcessChildTID)))
+		p.named(p.task(r.TID()), now, r.comm(abi.OffProcessComm), int(r.s32(abi.OffProcessPid)))
+		t := p.task(int(r.s32(abi.OffProcessChildTid)))
 		t.born = now
-		p.named(t, now, r.comm(offProcessChildComm), int(r.s32(offProcessChildPID)))
+		p.named(t, now, r.comm(abi.OffProcessChildComm), int(r.s32(abi.OffProcessChildPid)))
 	case ProcessExec, ProcessExit:
-		p.named(p.task(r.TID()), now, r.comm(offProcessComm), int(r.s32(offProcessPID)))
+		p.named(p.task(r.TID()), now, r.comm(abi.OffProcessComm), int(r.s32(abi.OffProcessPid)))
 	case SyscallEntry, SyscallExit:
-		p.task(r.TID()).PID = int(r.s32(offSyscallPID))
+		p.task(r.TID()).PID = int(r.s32(abi.OffSyscallPid))
 	}
 }
 
@@ -167,10 +169,10 @@ func openings(streams []*stream, at uint64, files []FileState, name func(nr int)
 	for _, s := range streams {
 		for i := range s.records {
 			r := &s.records[i]
-			if r.Type() != SyscallExit || r.Time() < at || !r.known() || !opens[r.u32(offSyscallNR)] {
+			if r.Type() != SyscallExit || r.Time() < at || !r.known() || !opens[r.u32(abi.OffSyscallNr)] {
 				continue
 			}
-			f := file{int(r.s32(offSyscallPID)), int(int64(r.u64(offSyscallRet)))}
+			f := file{int(r.s32(abi.OffSyscallPid)), int(int64(r.u64(abi.OffSyscallRet)))}
 			if old, ok := out[f]; !ok || old.time < r.Time() {
 				out[f] = opening{s, r.Time(), r.TID()}
 			}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 const (
@@ -125,13 +127,9 @@ func (s *streamReader) decode(b []byte) (n int, known bool, err error) {
 		s.event, s.last = Event{Time: now, CPU: s.cpu, Type: d.typ, TID: tid, Body: v.body(d.typ)}, now
 		return n + used, d.typ != 0, nil
 	}
-	var r Record
-	binary.LittleEndian.PutUint16(r[offType:], uint16(d.typ))
-	binary.LittleEndian.PutUint16(r[offCPU:], uint16(s.cpu))
-	binary.LittleEndian.PutUint32(r[offTID:], uint32(tid))
-	binary.LittleEndian.PutUint64(r[offTime:], now)
+	r := MakeRecord(d.typ, s.cpu, tid, now)
 	if d.call != "" {
-		binary.LittleEndian.PutUint32(r[offSyscallNR:], d.nr)
+		binary.LittleEndian.PutUint32(r[abi.OffSyscallNr:], d.nr)
 	}
 	used, ok := readFields(body, d.fields, &r)
 	if !ok {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 func readAll(t testing.TB, dir string) ([]Event, *Reader, error) {
@@ -198,8 +200,8 @@ func TestUnsortedRecordsAreSorted(t *testing.T) {
 func TestLossIsCounted(t *testing.T) {
 	b := newBuilder(0, 1000)
 	b.busy(100)
-	b.add(999, 1)                                             // of a later kernel side
-	put64(b.add(SchedSwitch, 1), offTime, 0xffffffffffffffff) // torn
+	b.add(999, 1)                                                   // of a later kernel side
+	put64(b.add(SchedSwitch, 1), abi.OffTimeNs, 0xffffffffffffffff) // torn
 	good := newBuilder(1, 1000)
 	good.busy(10)
 	got, r, err := readAll(t, write(t, Trace{CPUs: []CPU{

@@ -1,6 +1,10 @@
 package trace
 
-import "io"
+import (
+	"io"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+)
 
 // writer turns streams into packets, one stream at a time.
 type writer struct {
@@ -62,7 +66,7 @@ func (w *writer) record(r *Record) error {
 	t, now := r.Type(), r.Time()
 	id, fields := uint16(t), classes[t].fields
 	if t == SyscallEntry || t == SyscallExit {
-		nr := r.u32(offSyscallNR)
+		nr := r.u32(abi.OffSyscallNr)
 		if call := w.names.get(nr); call != nil {
 			id, fields = syscallID(t, nr), call.entry
 			if t == SyscallExit {
@@ -70,7 +74,7 @@ func (w *writer) record(r *Record) error {
 			}
 		}
 	}
-	if (t == ReclaimBegin || t == ReclaimEnd) && r.u32(offReclaimKind) != 0 {
+	if (t == ReclaimBegin || t == ReclaimEnd) && r.u32(abi.OffReclaimKind) != 0 {
 		id += memcgID
 	}
 	w.buf = appendHeader(w.buf, id, w.last, now, r.TID())

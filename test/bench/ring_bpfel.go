@@ -8,83 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type RingCpuState struct {
-	_              structs.HostLayout
-	Seen           [9]uint64
-	TableFull      [9]uint64
-	Replaced       [9]uint64
-	Switches       uint64
-	Unseen         uint64
-	Reclaimed      uint64
-	HistogramLost  uint64
-	AskedNs        uint64
-	ChainTruncated uint64
-	ChainMet       uint64
-	ChainEnded     uint64
-	ChainUnseen    uint64
-	LaterTimeNs    uint64
-	LaterSp        uint64
-	LaterTid       uint32
-	InIrq          uint32
-	InHrtimer      uint32
-	HrtimerTid     uint32
-	InSoftirq      uint32
-	SoftirqTid     uint32
-	Span           struct {
-		_         structs.HostLayout
-		Unknown   uint64
-		BadKey    uint64
-		Forgotten uint64
-		Outvied   uint64
-		Expired   uint64
-	}
-	StealSeen     uint64
-	StealClock    uint64
-	StealLastNs   uint64
-	StealBeforeNs uint64
-	Segments      [256]struct {
-		_       structs.HostLayout
-		StartNs uint64
-		Tid     uint32
-		Pid     uint32
-		Comm    [16]int8
-	}
-}
-
-type RingRecord struct {
-	_      structs.HostLayout
-	Type   uint16
-	Cpu    uint16
-	Tid    uint32
-	TimeNs uint64
-	Raw    [6]uint64
-}
-
-type RingRecordRing struct {
-	_         structs.HostLayout
-	Position  [2]uint64
-	Slot      [2]uint64
-	Lost      uint64
-	Pinned    uint64
-	PinnedFor uint64
-	Pad       uint64
-	Held      [16]uint64
-}
-
-type RingRecorderState struct {
-	_        structs.HostLayout
-	Bank     uint32
-	Frozen   uint32
-	FrozenNs uint64
-	Freezes  uint64
-	Released uint64
-	Pad      [4]uint64
-}
 
 // Names of all BPF objects in the ELF.
 //

@@ -146,7 +146,7 @@ func begin(t *testing.T, backend string) *bed {
 			if o.WantsSnapshot {
 				b.wanted++
 			}
-			b.manager.Submit(o, o.From)
+			b.manager.Submit(o, o.MatchedRule)
 		}
 	})
 	return b

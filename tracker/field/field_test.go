@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/tracefs"
 	"github.com/tailcam/tailcam/tracker/usdt"
@@ -43,7 +43,7 @@ func example() *Source {
 		{Name: "text", Type: &btf.Pointer{Target: char}, Offset: 320},
 	}}
 	arg := func(name string, t btf.Type, i uint32) Arg {
-		return Arg{Name: name, Type: t, Fetch: bpf.PairFetch{Base: baseArgument, Index: i}}
+		return Arg{Name: name, Type: t, Fetch: abi.Fetch{Base: abi.FetchArgument, Index: i}}
 	}
 	return &Source{Hook: "raw_tracepoint:example", Args: []Arg{
 		arg("o", &btf.Pointer{Target: &btf.Const{Type: outer}}, 0), arg("n", s16, 1), arg("any", &btf.Pointer{Target: &btf.Void{}}, 2),
@@ -60,22 +60,22 @@ func parse(t *testing.T, text string) *rules.Field {
 }
 
 func TestNumber(t *testing.T) {
-	for text, want := range map[string]bpf.PairFetch{
-		"tid":                   {Base: baseTID},
-		"args.n":                {Base: baseArgument, Index: 1, Left: 48, Right: 48, Sign: 1},
-		"arg1":                  {Base: baseArgument, Index: 1, Left: 48, Right: 48, Sign: 1},
-		"args.o":                {Base: baseArgument},
-		"args.o->first":         {Base: baseArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Offset: [6]int32{8}},
-		"args.o->half":          {Base: baseArgument, Loads: 1, Bytes: 2, Left: 48, Right: 48, Sign: 1, Offset: [6]int32{8}},
-		"args.o->low":           {Base: baseArgument, Loads: 1, Bytes: 8, Left: 64 - 32 - 3, Right: 61, Offset: [6]int32{8}},
-		"args.o->high":          {Base: baseArgument, Loads: 1, Bytes: 8, Left: 64 - 35 - 5, Right: 59, Offset: [6]int32{8}},
-		"args.o->list[3]":       {Base: baseArgument, Loads: 1, Bytes: 1, Left: 56, Right: 56, Offset: [6]int32{35}},
-		"args.o->id":            {Base: baseArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{36}},
-		"args.o->id.val":        {Base: baseArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{36}},
-		"args.o->next->count":   {Base: baseArgument, Loads: 2, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{0, 8}},
-		"args.any->16->8:u16":   {Base: baseArgument, Index: 2, Loads: 2, Bytes: 2, Left: 48, Right: 48, Offset: [6]int32{16, 8}},
-		"args.o->next->next":    {Base: baseArgument, Loads: 2, Bytes: 8, Offset: [6]int32{0, 0}},
-		"args.o->next[2].count": {Base: baseArgument, Loads: 2, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{0, 40}},
+	for text, want := range map[string]abi.Fetch{
+		"tid":                   {Base: abi.FetchTid},
+		"args.n":                {Base: abi.FetchArgument, Index: 1, Left: 48, Right: 48, Sign: 1},
+		"arg1":                  {Base: abi.FetchArgument, Index: 1, Left: 48, Right: 48, Sign: 1},
+		"args.o":                {Base: abi.FetchArgument},
+		"args.o->first":         {Base: abi.FetchArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Offset: [6]int32{8}},
+		"args.o->half":          {Base: abi.FetchArgument, Loads: 1, Bytes: 2, Left: 48, Right: 48, Sign: 1, Offset: [6]int32{8}},
+		"args.o->low":           {Base: abi.FetchArgument, Loads: 1, Bytes: 8, Left: 64 - 32 - 3, Right: 61, Offset: [6]int32{8}},
+		"args.o->high":          {Base: abi.FetchArgument, Loads: 1, Bytes: 8, Left: 64 - 35 - 5, Right: 59, Offset: [6]int32{8}},
+		"args.o->list[3]":       {Base: abi.FetchArgument, Loads: 1, Bytes: 1, Left: 56, Right: 56, Offset: [6]int32{35}},
+		"args.o->id":            {Base: abi.FetchArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{36}},
+		"args.o->id.val":        {Base: abi.FetchArgument, Loads: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{36}},
+		"args.o->next->count":   {Base: abi.FetchArgument, Loads: 2, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{0, 8}},
+		"args.any->16->8:u16":   {Base: abi.FetchArgument, Index: 2, Loads: 2, Bytes: 2, Left: 48, Right: 48, Offset: [6]int32{16, 8}},
+		"args.o->next->next":    {Base: abi.FetchArgument, Loads: 2, Bytes: 8, Offset: [6]int32{0, 0}},
+		"args.o->next[2].count": {Base: abi.FetchArgument, Loads: 2, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{0, 40}},
 	} {
 		got, err := example().Number(parse(t, text))
 		if err != nil {
@@ -87,10 +87,10 @@ func TestNumber(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	for text, want := range map[string]bpf.PairFetch{
-		"args.o->name": {Base: baseArgument, Text: textString, Bytes: 16, Offset: [6]int32{16}},
-		"args.o->text": {Base: baseArgument, Loads: 1, Text: textString, Bytes: 32, User: 2, Offset: [6]int32{40}},
-		"args.any":     {Base: baseArgument, Index: 2, Text: textString, Bytes: 32, User: 1},
+	for text, want := range map[string]abi.Fetch{
+		"args.o->name": {Base: abi.FetchArgument, Text: abi.FetchString, Bytes: 16, Offset: [6]int32{16}},
+		"args.o->text": {Base: abi.FetchArgument, Loads: 1, Text: abi.FetchString, Bytes: 32, User: 2, Offset: [6]int32{40}},
+		"args.any":     {Base: abi.FetchArgument, Index: 2, Text: abi.FetchString, Bytes: 32, User: 1},
 	} {
 		got, err := example().Text(parse(t, text), text != "args.o->name")
 		if err != nil {
@@ -150,12 +150,12 @@ func TestRecord(t *testing.T) {
 	}
 	s := Record(nil, "tracepoint:a:b", fields)
 	got, err := s.Number(parse(t, "args.prev_pid"))
-	if d := cmp.Diff(bpf.PairFetch{Base: baseRecord, Index: 24, Left: 32, Right: 32, Sign: 1}, got.Fetch); err != nil || d != "" {
+	if d := cmp.Diff(abi.Fetch{Base: abi.FetchRecord, Index: 24, Left: 32, Right: 32, Sign: 1}, got.Fetch); err != nil || d != "" {
 		t.Errorf("%v (-want +got)\n%s", err, d)
 	}
-	for text, want := range map[string]bpf.PairFetch{
-		"args.prev_comm": {Base: baseInside, Index: 8, Text: textString, Bytes: 16},
-		"args.name":      {Base: baseDataLoc, Index: 40, Text: textString, Bytes: 32},
+	for text, want := range map[string]abi.Fetch{
+		"args.prev_comm": {Base: abi.FetchInside, Index: 8, Text: abi.FetchString, Bytes: 16},
+		"args.name":      {Base: abi.FetchDataLoc, Index: 40, Text: abi.FetchString, Bytes: 32},
 	} {
 		got, err := s.Text(parse(t, text), false)
 		if d := cmp.Diff(want, got.Fetch); err != nil || d != "" {
@@ -173,10 +173,10 @@ func TestStatic(t *testing.T) {
 	five := int64(5)
 	s := Static("usdt:/a:b:c", []usdt.Arg{{Size: 4, Signed: true, Register: 80, Memory: true, Disp: -4}, {Size: 8, Constant: &five}, {Unknown: "strange"}})
 	got, err := s.Number(parse(t, "arg0"))
-	if d := cmp.Diff(bpf.PairFetch{Base: baseRegister, Index: 80, Loads: 1, User: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{-4}}, got.Fetch); err != nil || d != "" {
+	if d := cmp.Diff(abi.Fetch{Base: abi.FetchRegister, Index: 80, Loads: 1, User: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{-4}}, got.Fetch); err != nil || d != "" {
 		t.Errorf("%v (-want +got)\n%s", err, d)
 	}
-	if got, err := s.Number(parse(t, "arg1")); err != nil || got.Fetch.Base != baseConstant || got.Fetch.Constant != 5 {
+	if got, err := s.Number(parse(t, "arg1")); err != nil || got.Fetch.Base != abi.FetchConstant || got.Fetch.Constant != 5 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := s.Number(parse(t, "arg2")); err == nil || !strings.Contains(err.Error(), "strange") {
@@ -198,10 +198,10 @@ func FuzzResolve(f *testing.F) {
 		number, err1 := source.Number(&field)
 		str, err2 := source.Text(&field, true)
 		for _, v := range []struct {
-			fetch bpf.PairFetch
+			fetch abi.Fetch
 			err   error
 		}{{number.Fetch, err1}, {str.Fetch, err2}} {
-			if v.err == nil && (v.fetch.Loads > maxLoads || v.fetch.Left > 63 || v.fetch.Right > 63 || v.fetch.Bytes > maxText) {
+			if v.err == nil && (v.fetch.Loads > abi.FetchLoads || v.fetch.Left > 63 || v.fetch.Right > 63 || v.fetch.Bytes > abi.PairText) {
 				t.Errorf("%q: %+v", text, v.fetch)
 			}
 		}

@@ -3,7 +3,7 @@ package field
 import (
 	"errors"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
@@ -28,9 +28,9 @@ func Static(hook string, args []usdt.Arg) *Source {
 		switch {
 		case a.Unknown != "":
 		case a.Constant != nil:
-			arg.Fetch = bpf.PairFetch{Base: baseConstant, Constant: uint64(*a.Constant)}
+			arg.Fetch = abi.Fetch{Base: abi.FetchConstant, Constant: uint64(*a.Constant)}
 		default:
-			arg.Fetch = bpf.PairFetch{Base: baseRegister, Index: a.Register, Left: shift, Right: shift, Sign: sign(a.Signed)}
+			arg.Fetch = abi.Fetch{Base: abi.FetchRegister, Index: a.Register, Left: shift, Right: shift, Sign: sign(a.Signed)}
 			if a.Memory {
 				arg.Fetch.Loads, arg.Fetch.User, arg.Fetch.Bytes = 1, 1, a.Size
 				arg.Fetch.Offset[0] = a.Disp

@@ -8,13 +8,13 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 )
 
 // Value is a field as the kernel side reads it.
 type Value struct {
-	Fetch  bpf.PairFetch
+	Fetch  abi.Fetch
 	Signed bool
 	// Pointer: the number is an address.
 	Pointer bool
@@ -36,7 +36,7 @@ func (s *Source) Text(f *rules.Field, user bool) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return w.text(textString, maxText, user)
+	return w.text(abi.FetchString, abi.PairText, user)
 }
 
 // Bytes finds size bytes in an order of their own, such as an address of the
@@ -46,7 +46,7 @@ func (s *Source) Bytes(f *rules.Field, size uint32, user bool) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return w.text(textBytes, size, user)
+	return w.text(abi.FetchBytes, size, user)
 }
 
 // walker is a place on the way from a hook's event to a field: a value in
@@ -54,7 +54,7 @@ func (s *Source) Bytes(f *rules.Field, size uint32, user bool) (Value, error) {
 type walker struct {
 	s        *Source
 	arg      Arg
-	fetch    bpf.PairFetch
+	fetch    abi.Fetch
 	typ      btf.Type // nil: not known
 	inMemory bool
 	offset   int64
@@ -80,7 +80,7 @@ func (s *Source) walk(f *rules.Field) (*walker, error) {
 		}
 		w.typ = &btf.Pointer{Target: t}
 	}
-	if arg.Text != textNumber && len(f.Steps) > 0 {
+	if arg.Text != abi.FetchNumber && len(f.Steps) > 0 {
 		return nil, fmt.Errorf("%s is text, which has no members", f.Name)
 	}
 	for _, step := range f.Steps {
@@ -94,10 +94,10 @@ func (s *Source) walk(f *rules.Field) (*walker, error) {
 // base finds where a field begins.
 func (s *Source) base(f *rules.Field) (Arg, error) {
 	task := map[rules.FieldBase]uint8{
-		rules.BaseTID: baseTID, rules.BasePID: basePID, rules.BaseUID: baseUID, rules.BaseCPU: baseCPU,
+		rules.BaseTID: abi.FetchTid, rules.BasePID: abi.FetchPid, rules.BaseUID: abi.FetchUid, rules.BaseCPU: abi.FetchCpu,
 	}
 	if b, ok := task[f.Base]; ok {
-		return Arg{Fetch: bpf.PairFetch{Base: b}, Loaded: true}, nil
+		return Arg{Fetch: abi.Fetch{Base: b}, Loaded: true}, nil
 	}
 	switch f.Base {
 	case rules.BaseReturn:
@@ -199,8 +199,8 @@ func (w *walker) follow() error {
 
 // load reads what stands here.
 func (w *walker) load(bytes uint8) error {
-	if int(w.fetch.Loads) >= maxLoads {
-		return fmt.Errorf("more than %d pointers to follow", maxLoads-1)
+	if int(w.fetch.Loads) >= abi.FetchLoads {
+		return fmt.Errorf("more than %d pointers to follow", abi.FetchLoads-1)
 	}
 	if w.offset != int64(int32(w.offset)) {
 		return fmt.Errorf("offset %d is too large", w.offset)
@@ -269,13 +269,13 @@ func (w *walker) member(name string) error {
 
 // number ends the walk at a number.
 func (w *walker) number(f *rules.Field) (Value, error) {
-	if w.arg.Text == textBytes && (w.arg.Size == 2 || w.arg.Size == 4 || w.arg.Size == 8) {
+	if w.arg.Text == abi.FetchBytes && (w.arg.Size == 2 || w.arg.Size == 4 || w.arg.Size == 8) {
 		// An array of bytes in a record, such as an address: as good as a number.
-		w.fetch.Base, w.fetch.Left = baseRecord, uint8(64-8*w.arg.Size)
+		w.fetch.Base, w.fetch.Left = abi.FetchRecord, uint8(64-8*w.arg.Size)
 		w.fetch.Right = w.fetch.Left
 		return Value{Fetch: w.fetch}, nil
 	}
-	if w.arg.Text != textNumber {
+	if w.arg.Text != abi.FetchNumber {
 		return Value{}, fmt.Errorf("%s is text, not a number", f.Text)
 	}
 	size, signed, pointer := uint32(8), w.arg.Signed, false
@@ -313,7 +313,7 @@ func (w *walker) number(f *rules.Field) (Value, error) {
 
 // text ends the walk at text, or at bytes that are no number.
 func (w *walker) text(kind uint8, size uint32, user bool) (Value, error) {
-	if w.arg.Text != textNumber { // it stands in the record
+	if w.arg.Text != abi.FetchNumber { // it stands in the record
 		w.fetch.Text = kind
 		w.fetch.Bytes = uint8(min(size, max(w.arg.Size, 1)))
 		return Value{Fetch: w.fetch}, nil
@@ -327,7 +327,7 @@ func (w *walker) text(kind uint8, size uint32, user bool) (Value, error) {
 	if !w.inMemory || w.bits != 0 {
 		return Value{}, fmt.Errorf("%s is a number, not text", w.what)
 	}
-	if a, ok := btf.UnderlyingType(w.typ).(*btf.Array); ok && kind == textString && a.Nelems > 0 {
+	if a, ok := btf.UnderlyingType(w.typ).(*btf.Array); ok && kind == abi.FetchString && a.Nelems > 0 {
 		size = min(size, a.Nelems)
 	}
 	if w.offset != int64(int32(w.offset)) {

@@ -11,36 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/tracker/tracefs"
-)
-
-// Where values begin, and what text is (bpf/abi/pair.h).
-const (
-	baseNone = iota
-	baseTID
-	basePID
-	baseUID
-	baseCPU
-	baseArgument
-	baseReturn
-	baseRegister
-	baseRecord
-	baseInside
-	baseDataLoc
-	baseConstant
-)
-
-const (
-	textNumber = iota
-	textString
-	textBytes
-)
-
-// Sizes of the kernel side (bpf/abi/pair.h).
-const (
-	maxLoads = 5
-	maxText  = 32
 )
 
 // Source is what a hook's event carries.
@@ -58,7 +30,7 @@ type Source struct {
 type Arg struct {
 	Name  string   // empty: it has none
 	Type  btf.Type // nil: a number of eight bytes
-	Fetch bpf.PairFetch
+	Fetch abi.Fetch
 	// Loaded: Fetch is complete, with its loads and shifts.
 	Loaded bool
 	Signed bool
@@ -88,7 +60,7 @@ func RawTracepoint(kernel *btf.Spec, name string) (*Source, error) {
 	}
 	s := &Source{Hook: "raw_tracepoint:" + name, Kernel: kernel}
 	for i, p := range proto.Params[1:] { // the first is the tracer's own
-		s.Args = append(s.Args, Arg{Name: p.Name, Type: p.Type, Fetch: bpf.PairFetch{Base: baseArgument, Index: uint32(i)}})
+		s.Args = append(s.Args, Arg{Name: p.Name, Type: p.Type, Fetch: abi.Fetch{Base: abi.FetchArgument, Index: uint32(i)}})
 	}
 	return s, nil
 }
@@ -101,10 +73,10 @@ func Function(kernel *btf.Spec, hook, name string, returns bool) (*Source, error
 	}
 	s := &Source{Hook: hook, Kernel: kernel}
 	for i, p := range proto.Params {
-		s.Args = append(s.Args, Arg{Name: p.Name, Type: p.Type, Fetch: bpf.PairFetch{Base: baseArgument, Index: uint32(i)}})
+		s.Args = append(s.Args, Arg{Name: p.Name, Type: p.Type, Fetch: abi.Fetch{Base: abi.FetchArgument, Index: uint32(i)}})
 	}
 	if _, void := proto.Return.(*btf.Void); returns && !void {
-		s.Return = &Arg{Name: "ret", Type: proto.Return, Fetch: bpf.PairFetch{Base: baseReturn}}
+		s.Return = &Arg{Name: "ret", Type: proto.Return, Fetch: abi.Fetch{Base: abi.FetchReturn}}
 	}
 	return s, nil
 }
@@ -119,7 +91,7 @@ func Registers(kernel *btf.Spec, hook string, types *btf.FuncProto, returns, beg
 	s := &Source{Hook: hook, Kernel: kernel}
 	if begins {
 		for i, offset := range arguments {
-			a := Arg{Fetch: bpf.PairFetch{Base: baseRegister, Index: offset}}
+			a := Arg{Fetch: abi.Fetch{Base: abi.FetchRegister, Index: offset}}
 			if types != nil && i < len(types.Params) {
 				a.Name, a.Type = types.Params[i].Name, types.Params[i].Type
 				s.Args = append(s.Args, a)
@@ -128,7 +100,7 @@ func Registers(kernel *btf.Spec, hook string, types *btf.FuncProto, returns, beg
 		}
 	}
 	if returns {
-		s.Return = &Arg{Name: "ret", Fetch: bpf.PairFetch{Base: baseRegister, Index: value}, Signed: true}
+		s.Return = &Arg{Name: "ret", Fetch: abi.Fetch{Base: abi.FetchRegister, Index: value}, Signed: true}
 		if types != nil {
 			if _, void := types.Return.(*btf.Void); !void {
 				s.Return.Type = types.Return
@@ -184,14 +156,14 @@ func callRegisters(arch string) (arguments []uint32, value uint32, err error) {
 func Record(kernel *btf.Spec, hook string, fields []tracefs.Field) *Source {
 	s := &Source{Hook: hook, Kernel: kernel}
 	for _, f := range fields {
-		a := Arg{Name: f.Name, Fetch: bpf.PairFetch{Base: baseRecord, Index: f.Offset}, Loaded: true, Signed: f.Signed, Size: f.Size}
+		a := Arg{Name: f.Name, Fetch: abi.Fetch{Base: abi.FetchRecord, Index: f.Offset}, Loaded: true, Signed: f.Signed, Size: f.Size}
 		switch {
 		case f.DataLoc:
-			a.Fetch.Base, a.Text, a.Size = baseDataLoc, textString, maxText
+			a.Fetch.Base, a.Text, a.Size = abi.FetchDataLoc, abi.FetchString, abi.PairText
 		case f.Array || f.Size > 8:
-			a.Fetch.Base, a.Text = baseInside, textBytes
+			a.Fetch.Base, a.Text = abi.FetchInside, abi.FetchBytes
 			if strings.HasPrefix(f.Type, "char") || strings.HasPrefix(f.Type, "const char") {
-				a.Text = textString
+				a.Text = abi.FetchString
 			}
 		case f.Size == 0:
 			continue

@@ -1,6 +1,8 @@
 package span
 
-import "testing"
+import (
+	"testing"
+)
 
 // What a begin and its end cost together, whether tailcam runs or not.
 func BenchmarkPair(b *testing.B) {

@@ -50,7 +50,7 @@ func generate() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.WriteFile(name, formatted, 0o644); err != nil {
+		if err := os.WriteFile(name, formatted, 0o644); err != nil { //nolint:gosec // sources that everybody may read
 			return err
 		}
 	}
@@ -95,8 +95,8 @@ func compile(list []declaration) (*btf.Spec, error) {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a directory for temporary files
 	object := filepath.Join(dir, "abi.o")
-	clang := exec.Command("clang-19", "-target", "bpfel", "-g", "-O2", "-Wall", "-Werror", "-x", "c", "-", "-c", "-o", object,
-		"-I..", "-I/usr/include/x86_64-linux-gnu", "-I/usr/include/aarch64-linux-gnu")
+	clang := exec.Command("clang-19", "-target", "bpfel", "-g", "-O2", "-Wall", "-Werror", //nolint:gosec // the variable is a path of our own
+		"-x", "c", "-", "-c", "-o", object, "-I..", "-I/usr/include/x86_64-linux-gnu", "-I/usr/include/aarch64-linux-gnu")
 	clang.Stdin, clang.Stderr = strings.NewReader(stub.String()), os.Stderr
 	if err := clang.Run(); err != nil {
 		return nil, fmt.Errorf("clang-19: %w", err)
@@ -108,7 +108,7 @@ func compile(list []declaration) (*btf.Spec, error) {
 func translate(list []declaration, spec *btf.Spec) (types, registry []byte, err error) {
 	var out, structs, constants bytes.Buffer
 	const generated = "// Code generated from the headers of bpf/abi by bpf/abi/gen; DO NOT EDIT.\n"
-	fmt.Fprintf(&out, "%s%s\n\npackage abi\n\nimport \"structs\"\n", generated, constraint)
+	fmt.Fprintf(&out, "%s%s\n\npackage abi\n\nimport (\n\"structs\"\n\"unsafe\"\n)\n", generated, constraint)
 	gf := &btf.GoFormatter{Names: map[btf.Type]string{}, Identifier: fieldName}
 	if err := nameTypes(gf, list, spec); err != nil {
 		return nil, nil, err
@@ -147,6 +147,11 @@ func translate(list []declaration, spec *btf.Spec) (types, registry []byte, err 
 			return nil, nil, err
 		}
 		fmt.Fprintf(&out, "\n// %s is struct %s, %s.\n%s\n", name, d.name, d.header, text)
+		if d.name == "record" {
+			fmt.Fprint(&out, "\n// Offsets in struct record, of its own members and of those of its bodies.\nconst (\n")
+			offsets(&out, s, "Record", "")
+			fmt.Fprint(&out, ")\n")
+		}
 		fmt.Fprintf(&structs, "%q: reflect.TypeFor[%s](),\n", d.name, name)
 	}
 	registry = fmt.Appendf(nil, "%s%s\n\npackage abi\n\nimport \"reflect\"\n\nvar goTypes = map[string]reflect.Type{\n%s}\n\nvar goConstants = map[string]uint64{\n%s}\n",
@@ -172,6 +177,26 @@ func nameTypes(gf *btf.GoFormatter, list []declaration, spec *btf.Spec) error {
 		gf.Names[s] = camel(d.name)
 	}
 	return nil
+}
+
+// offsets writes where the members of a struct are that is found at base, in
+// Go's terms, so that what holds for the Go structs holds for them.
+func offsets(out *bytes.Buffer, s *btf.Struct, name, base string) {
+	prefix := strings.TrimPrefix(name, "Record")
+	for _, m := range s.Members {
+		members := []btf.Member{m}
+		if u, ok := m.Type.(*btf.Union); ok {
+			members = u.Members
+		}
+		at := fmt.Sprintf("%sint(unsafe.Offsetof(%s{}.%s))", base, name, fieldName(members[0].Name))
+		for _, m := range members {
+			if body, ok := m.Type.(*btf.Struct); ok {
+				offsets(out, body, camel(body.Name), "OffRaw + ")
+			} else if fieldName(m.Name) != "_" {
+				fmt.Fprintf(out, "Off%s%s = %s\n", prefix, fieldName(m.Name), at)
+			}
+		}
+	}
 }
 
 // fieldName is the Go name of a member; padding has none.

@@ -3,7 +3,6 @@
 package catalogtest
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Start is when the first of Make's snapshots was taken.
@@ -119,10 +118,10 @@ func (o *One) meta(id string, at time.Time) *snapshot.Meta {
 	if o.ByHand {
 		m.Rule, m.Reason = "manual", "because"
 	} else {
-		m.Outliers = []tracker.Outlier{{
-			Time: at, Rule: o.Rule, Track: "wakeup", Cause: tracker.CauseThreshold, DelayNS: o.DelayNS, ThresholdNS: 5 * Millisecond,
-			Task: tracker.Task{PID: o.TID, TID: o.TID, Comm: o.Comm, Cgroup: o.Cgroup}, Key: map[string]uint64{"tid": uint64(o.TID)},
-			Stacks: tracker.Stacks{Kernel: []string{"schedule+0x1"}}, StartMono: uint64(end - o.DelayNS), EndMono: end, Snapshot: &m.ID,
+		m.Outliers = []events.Outlier{{
+			Time: at, Rule: o.Rule, Track: "wakeup", Cause: events.CauseThreshold, DelayNS: o.DelayNS, ThresholdNS: 5 * Millisecond,
+			Task: events.Task{PID: o.TID, TID: o.TID, Comm: o.Comm, Cgroup: o.Cgroup}, Key: map[string]uint64{"tid": uint64(o.TID)},
+			Stacks: events.Stacks{Kernel: []string{"schedule+0x1"}}, StartMono: uint64(end - o.DelayNS), EndMono: end, Snapshot: &m.ID,
 		}}
 	}
 	if o.Meta != nil {
@@ -136,14 +135,11 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 	t.Helper()
 	tr := trace.Trace{CPUs: []trace.CPU{{CPU: 0, Discarded: o.Lost + o.Missing}}}
 	for i := range int(m.Records) {
-		var r trace.Record
-		binary.LittleEndian.PutUint16(r[0:], uint16(trace.SyscallEntry))
+		typ := trace.SyscallEntry
 		if i == 3 {
-			binary.LittleEndian.PutUint16(r[0:], 0xfff0) // of a later release
+			typ = 0xfff0 // of a later release
 		}
-		binary.LittleEndian.PutUint32(r[4:], uint32(o.TID))
-		binary.LittleEndian.PutUint64(r[8:], uint64(end-3000+i))
-		tr.CPUs[0].Records = append(tr.CPUs[0].Records, r)
+		tr.CPUs[0].Records = append(tr.CPUs[0].Records, trace.MakeRecord(typ, 0, o.TID, uint64(end-3000+i)))
 	}
 	for i := range m.Outliers {
 		x := &m.Outliers[i]

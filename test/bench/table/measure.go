@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // variant is one table with its pair of programs (table.bpf.c).
@@ -142,7 +144,7 @@ func plantNumbered(m map[string]*ebpf.Map, keys int) error {
 }
 
 func plantBuckets(m map[string]*ebpf.Map, keys int, home func(uint64) uint32) error {
-	buckets := make([]TableBucket, places/8)
+	buckets := make([]abi.Bucket, places/8)
 	at := make([]uint32, len(buckets))
 	for i := range at {
 		at[i] = uint32(i)
@@ -157,7 +159,7 @@ func plantBuckets(m map[string]*ebpf.Map, keys int, home func(uint64) uint32) er
 	return err
 }
 
-func place(b *TableBucket, key uint64) bool {
+func place(b *abi.Bucket, key uint64) bool {
 	for i := range b.Key {
 		if b.Key[i] == 0 {
 			b.Key[i] = key

@@ -8,64 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type TableBucket struct {
-	_   structs.HostLayout
-	Key [8]uint64
-}
-
-type TableCpuState struct {
-	_              structs.HostLayout
-	Seen           [9]uint64
-	TableFull      [9]uint64
-	Replaced       [9]uint64
-	Switches       uint64
-	Unseen         uint64
-	Reclaimed      uint64
-	HistogramLost  uint64
-	AskedNs        uint64
-	ChainTruncated uint64
-	ChainMet       uint64
-	ChainEnded     uint64
-	ChainUnseen    uint64
-	LaterTimeNs    uint64
-	LaterSp        uint64
-	LaterTid       uint32
-	InIrq          uint32
-	InHrtimer      uint32
-	HrtimerTid     uint32
-	InSoftirq      uint32
-	SoftirqTid     uint32
-	Span           struct {
-		_         structs.HostLayout
-		Unknown   uint64
-		BadKey    uint64
-		Forgotten uint64
-		Outvied   uint64
-		Expired   uint64
-	}
-	StealSeen     uint64
-	StealClock    uint64
-	StealLastNs   uint64
-	StealBeforeNs uint64
-	Segments      [256]struct {
-		_       structs.HostLayout
-		StartNs uint64
-		Tid     uint32
-		Pid     uint32
-		Comm    [16]int8
-	}
-}
-
-type TableSum struct {
-	_     structs.HostLayout
-	Waits uint64
-	Ns    uint64
-}
 
 // Names of all BPF objects in the ELF.
 //

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // actionLog waits until an action of a snapshot has ended, and returns what
@@ -71,7 +71,7 @@ func TestAction(t *testing.T) {
 		t.Errorf("action-2.log:\n%s", log)
 	}
 	for _, who := range []string{"nobody", "root"} {
-		given := lines[tracker.Outlier](t, readText(t, dir, "in-"+who))
+		given := lines[events.Outlier](t, readText(t, dir, "in-"+who))
 		if len(given) != 1 || given[0].Explained == nil || given[0].Explained.Verdict == "" {
 			t.Fatalf("standard input of %s, without a verdict: %+v", who, given)
 		}
@@ -107,7 +107,7 @@ func TestAction(t *testing.T) {
 }
 
 // environment holds that an action's environment is as documented, and nothing else.
-func environment(t *testing.T, env []string, o *tracker.Outlier, dir string) {
+func environment(t *testing.T, env []string, o *events.Outlier, dir string) {
 	t.Helper()
 	for name, want := range map[string]string{
 		"RULE": o.Rule, "TRACK": o.Track, "CAUSE": string(o.Cause), "COMM": o.Task.Comm,

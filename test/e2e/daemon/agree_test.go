@@ -21,7 +21,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/test/support/child"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // agreed is how many outliers are held against other tools' opinion.
@@ -117,7 +117,7 @@ func hackbench(t *testing.T, uid int) {
 }
 
 // explained runs the explanation over a snapshot's trace.
-func explained(t *testing.T, dir string, outliers []tracker.Outlier) []explain.Result {
+func explained(t *testing.T, dir string, outliers []events.Outlier) []explain.Result {
 	t.Helper()
 	var asks []explain.Outlier
 	for i := range outliers {

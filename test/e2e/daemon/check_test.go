@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // checkSnapshot holds everything that must be true of any snapshot, and
@@ -19,21 +19,21 @@ func checkSnapshot(t *testing.T, dir string) (*snapshot.Meta, []event) {
 	t.Helper()
 	m := readMeta(t, dir)
 	checkModes(t, dir)
-	events := readTrace(t, dir)
+	outliers := readTrace(t, dir)
 	dump := 0 // of the state, of no record
-	for i := range events {
-		if strings.HasPrefix(events[i].name, "lttng_statedump_") {
+	for i := range outliers {
+		if strings.HasPrefix(outliers[i].name, "lttng_statedump_") {
 			dump++
 		}
 	}
-	if want := m.Records + 2*uint64(len(m.Outliers)) + uint64(dump); uint64(len(events)) != want || dump < 3 {
-		t.Errorf("%s: the trace has %d events, snapshot.json tells of %d", dir, len(events), want)
+	if want := m.Records + 2*uint64(len(m.Outliers)) + uint64(dump); uint64(len(outliers)) != want || dump < 3 {
+		t.Errorf("%s: the trace has %d outliers, snapshot.json tells of %d", dir, len(outliers), want)
 	}
 	for i := range m.Outliers {
-		checkMarkers(t, events, i, &m.Outliers[i])
+		checkMarkers(t, outliers, i, &m.Outliers[i])
 	}
-	checkCoverage(t, m, events)
-	return m, events
+	checkCoverage(t, m, outliers)
+	return m, outliers
 }
 
 // readMeta reads snapshot.json strictly.
@@ -84,14 +84,14 @@ func checkModes(t *testing.T, dir string) {
 }
 
 // checkMarkers holds that an outlier's entry and exit stand in the trace.
-func checkMarkers(t *testing.T, events []event, number int, o *tracker.Outlier) {
+func checkMarkers(t *testing.T, outliers []event, number int, o *events.Outlier) {
 	t.Helper()
 	for _, m := range []struct {
 		name string
 		at   uint64
 		cpu  int
 	}{{"tailcam_entry", o.StartMono, o.EntryCPU}, {"tailcam_exit", o.EndMono, o.CPU}} {
-		e := find(events, m.name, m.at, func(e *event) bool { return e.number("outlier") == number })
+		e := find(outliers, m.name, m.at, func(e *event) bool { return e.number("outlier") == number })
 		if e == nil {
 			t.Errorf("%s of outlier %d is missing in the trace at %d", m.name, number, m.at)
 			continue
@@ -107,7 +107,7 @@ func checkMarkers(t *testing.T, events []event, number int, o *tracker.Outlier) 
 }
 
 // checkCoverage holds what snapshot.json says of its history against the trace.
-func checkCoverage(t *testing.T, m *snapshot.Meta, events []event) {
+func checkCoverage(t *testing.T, m *snapshot.Meta, outliers []event) {
 	t.Helper()
 	w := m.Window
 	var records, lost uint64
@@ -126,7 +126,7 @@ func checkCoverage(t *testing.T, m *snapshot.Meta, events []event) {
 			t.Errorf("CPU %d is covered for %d ns of wall time, from %d to %d", c.CPU, got, c.FromMonoNS, c.ToMonoNS)
 		}
 		if c.Lost == 0 {
-			unbroken(t, events, c.CPU, c.FromMonoNS, c.ToMonoNS)
+			unbroken(t, outliers, c.CPU, c.FromMonoNS, c.ToMonoNS)
 		}
 	}
 	if len(m.Coverage) == 0 || records != m.Records || lost != m.Lost {
@@ -135,8 +135,8 @@ func checkCoverage(t *testing.T, m *snapshot.Meta, events []event) {
 	if incomplete != (len(m.Notes) > 0) && w.FromMonoNS == 0 {
 		t.Errorf("notes %q beside coverage %+v", m.Notes, m.Coverage)
 	}
-	for i := range events {
-		if e := &events[i]; e.time > w.ToMonoNS || e.time < w.FromMonoNS {
+	for i := range outliers {
+		if e := &outliers[i]; e.time > w.ToMonoNS || e.time < w.FromMonoNS {
 			t.Errorf("%s at %d is outside of the window %+v", e.name, e.time, w)
 			break
 		}

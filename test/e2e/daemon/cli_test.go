@@ -14,6 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestCheck: exit statuses and texts, with and without the kernel.
@@ -113,7 +114,7 @@ func TestWait(t *testing.T) {
 			}
 			continue
 		}
-		if o := lines[tracker.Outlier](t, a.out); len(o) != 1 || o[0].Task.UID != uid || o[0].Rule != "nap" {
+		if o := lines[events.Outlier](t, a.out); len(o) != 1 || o[0].Task.UID != uid || o[0].Rule != "nap" {
 			t.Errorf("printed %q", a.out)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/test/support/child"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // home is where one daemon after the other lives.
@@ -277,9 +277,9 @@ func (d *running) status() api.Status {
 	return list[0]
 }
 
-func (d *running) events(rule string) []tracker.Outlier {
+func (d *running) events(rule string) []events.Outlier {
 	d.t.Helper()
-	return lines[tracker.Outlier](d.t, d.ok("events", "--rule", rule, "-o", "json"))
+	return lines[events.Outlier](d.t, d.ok("events", "--rule", rule, "-o", "json"))
 }
 
 func (d *running) list() []catalog.Snapshot {

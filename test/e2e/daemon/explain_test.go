@@ -19,7 +19,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // addUp holds, for each snapshot that any test's daemon leaves, that each of its
@@ -110,7 +110,7 @@ func TestVerdict(t *testing.T) {
 	m := readMeta(t, dir)
 	data := readText(t, dir, snapshot.ExplainJSONFile)
 	r := addsUp(t, m, []byte(data))
-	if diff := cmp.Diff([]*tracker.Explained{&verdict, &verdict}, []*tracker.Explained{m.Outliers[0].Explained, d.events("late")[0].Explained}); diff != "" {
+	if diff := cmp.Diff([]*events.Explained{&verdict, &verdict}, []*events.Explained{m.Outliers[0].Explained, d.events("late")[0].Explained}); diff != "" {
 		t.Errorf("snapshot.json and events (-followed +found):\n%s", diff)
 	}
 	if text := readText(t, dir, snapshot.ExplainTextFile); !strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n") {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // children are the processes that a process has started, and that run.
@@ -62,7 +62,7 @@ func TestKilledWhileFilesHang(t *testing.T) {
 	}
 	eventually(t, "its naps are told", func() bool { return len(d.events("napper")) >= 3 })
 	naps(t, other, 10, 20*time.Millisecond, 2)
-	named := func(o *tracker.Outlier) bool {
+	named := func(o *events.Outlier) bool {
 		return len(o.Stacks.User) > 0 && !strings.HasPrefix(o.Stacks.User[0], "[unknown]")
 	}
 	eventually(t, "another's naps are told", func() bool { return len(d.events("nap")) >= 10 })
@@ -113,7 +113,7 @@ func TestHelpersKilled(t *testing.T) {
 	eventually(t, "a nap has names", func() bool {
 		naps(t, uid, 5, 20*time.Millisecond, 2) // the first, at the latest, is named before its process ends
 		list := d.events("nap")[told:]
-		return slices.ContainsFunc(list, func(o tracker.Outlier) bool {
+		return slices.ContainsFunc(list, func(o events.Outlier) bool {
 			return len(o.Stacks.User) > 0 && !strings.HasPrefix(o.Stacks.User[0], "[unknown]")
 		})
 	})

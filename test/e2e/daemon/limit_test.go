@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/snapshot"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestLimiter: two rules on the same outliers, one thread, so that their order
@@ -23,15 +23,15 @@ func TestLimiter(t *testing.T) {
 	const n = 70
 	naps(t, uid, n, 30*time.Millisecond, 1)
 	for name, l := range limits {
-		events := settled(t, d, name, n)
-		want := l.allowed(events)
+		outliers := settled(t, d, name, n)
+		want := l.allowed(outliers)
 		suppressed := uint64(0)
-		for i := range events {
-			if got := events[i].Snapshot != nil; got != want[i] {
-				t.Errorf("rule %s: outlier %d of %d at %d has a snapshot: %v, the limit says %v", name, i, n, events[i].EndMono, got, want[i])
+		for i := range outliers {
+			if got := outliers[i].Snapshot != nil; got != want[i] {
+				t.Errorf("rule %s: outlier %d of %d at %d has a snapshot: %v, the limit says %v", name, i, n, outliers[i].EndMono, got, want[i])
 			}
-			if want[i] && events[i].Suppressed != suppressed {
-				t.Errorf("rule %s: outlier %d says that %d were suppressed, not %d", name, i, events[i].Suppressed, suppressed)
+			if want[i] && outliers[i].Suppressed != suppressed {
+				t.Errorf("rule %s: outlier %d says that %d were suppressed, not %d", name, i, outliers[i].Suppressed, suppressed)
 			}
 			if suppressed++; want[i] {
 				suppressed = 0
@@ -68,12 +68,12 @@ type limit struct {
 }
 
 // allowed is what the limit says to outliers in the order of their exits.
-func (l limit) allowed(events []tracker.Outlier) []bool {
-	out := make([]bool, len(events))
+func (l limit) allowed(outliers []events.Outlier) []bool {
+	out := make([]bool, len(outliers))
 	empty := int64(0) // when the bucket is empty again
 	slack := int64(l.burst-1) * l.every.Nanoseconds()
-	for i := range events {
-		now := int64(events[i].EndMono)
+	for i := range outliers {
+		now := int64(outliers[i].EndMono)
 		if empty <= now+slack {
 			out[i] = true
 			empty = max(empty, now) + l.every.Nanoseconds()
@@ -83,16 +83,16 @@ func (l limit) allowed(events []tracker.Outlier) []bool {
 }
 
 // hold holds that no burst+1 outliers with a snapshot lie within every.
-func (l limit) hold(t *testing.T, name string, events []tracker.Outlier) {
+func (l limit) hold(t *testing.T, name string, outliers []events.Outlier) {
 	t.Helper()
 	var at []uint64
-	for i := range events {
-		if events[i].Snapshot != nil {
-			at = append(at, events[i].EndMono)
+	for i := range outliers {
+		if outliers[i].Snapshot != nil {
+			at = append(at, outliers[i].EndMono)
 		}
 	}
 	if len(at) == 0 {
-		t.Errorf("rule %s: none of %d outliers has a snapshot", name, len(events))
+		t.Errorf("rule %s: none of %d outliers has a snapshot", name, len(outliers))
 	}
 	for i := l.burst; i < len(at); i++ {
 		if at[i]-at[i-l.burst] < uint64(l.every) {
@@ -103,22 +103,22 @@ func (l limit) hold(t *testing.T, name string, events []tracker.Outlier) {
 
 // settled waits until the daemon has handled all outliers of a rule, and
 // returns them in the order of their exits.
-func settled(t *testing.T, d *running, name string, n int) []tracker.Outlier {
+func settled(t *testing.T, d *running, name string, n int) []events.Outlier {
 	t.Helper()
-	var events []tracker.Outlier
+	var outliers []events.Outlier
 	eventually(t, "all outliers are published", func() bool {
-		events = d.events(name)
-		return len(events) >= n
+		outliers = d.events(name)
+		return len(outliers) >= n
 	})
-	if len(events) != n {
-		t.Errorf("rule %s: %d outliers, injected were %d", name, len(events), n)
+	if len(outliers) != n {
+		t.Errorf("rule %s: %d outliers, injected were %d", name, len(outliers), n)
 	}
-	sortByExit(events)
-	return events
+	sortByExit(outliers)
+	return outliers
 }
 
-func sortByExit(events []tracker.Outlier) {
-	slices.SortStableFunc(events, func(a, b tracker.Outlier) int { return cmp.Compare(a.EndMono, b.EndMono) })
+func sortByExit(outliers []events.Outlier) {
+	slices.SortStableFunc(outliers, func(a, b events.Outlier) int { return cmp.Compare(a.EndMono, b.EndMono) })
 }
 
 // account holds that every outlier that wanted a snapshot got one of its own,

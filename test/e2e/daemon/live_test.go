@@ -15,7 +15,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // heldNaps is an injector that has its process id, and waits to be let go.
@@ -87,10 +87,10 @@ func TestThresholdLive(t *testing.T) {
 	passed.letGo()
 	want := len(chosen.wait(t))
 	passed.wait(t)
-	events := settled(t, d, "naps", want)
-	for i := range events {
-		if strconv.Itoa(events[i].Task.PID) != chosen.pid() || events[i].ThresholdNS != 2e6 {
-			t.Errorf("an outlier of process %d with threshold %d", events[i].Task.PID, events[i].ThresholdNS)
+	outliers := settled(t, d, "naps", want)
+	for i := range outliers {
+		if strconv.Itoa(outliers[i].Task.PID) != chosen.pid() || outliers[i].ThresholdNS != 2e6 {
+			t.Errorf("an outlier of process %d with threshold %d", outliers[i].Task.PID, outliers[i].ThresholdNS)
 		}
 	}
 	s := d.status()
@@ -153,16 +153,16 @@ func TestTimeoutLive(t *testing.T) {
 	passed.letGo()
 	chosen.wait(t)
 	passed.wait(t)
-	causes := map[tracker.Cause]int{}
-	events := settled(t, d, "naps", 2*n)
-	for i := range events {
-		o := &events[i]
+	causes := map[events.Cause]int{}
+	outliers := settled(t, d, "naps", 2*n)
+	for i := range outliers {
+		o := &outliers[i]
 		causes[o.Cause]++
 		if strconv.Itoa(o.Task.PID) != chosen.pid() || o.ThresholdNS != 100e6 {
 			t.Errorf("an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
 		}
 	}
-	if causes[tracker.CauseTimeout] != n || causes[tracker.CauseAfterTimeout] != n {
+	if causes[events.CauseTimeout] != n || causes[events.CauseAfterTimeout] != n {
 		t.Errorf("%d naps: %v", n, causes)
 	}
 }
@@ -360,7 +360,7 @@ func TestThresholdStorm(t *testing.T) {
 }
 
 // follow collects the outliers of a rule as they come; told waits until there are n.
-func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*tracker.Outlier) {
+func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*events.Outlier) {
 	t.Helper()
 	stream, err := c.Events(t.Context(), &api.EventsOptions{Rule: rule, Follow: true})
 	if err != nil {
@@ -368,7 +368,7 @@ func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*tra
 	}
 	t.Cleanup(func() { stream.Close() })
 	var mu sync.Mutex
-	var list []*tracker.Outlier
+	var list []*events.Outlier
 	go func() {
 		for {
 			e, err := stream.Next()
@@ -385,7 +385,7 @@ func follow(t *testing.T, c *api.Client, rule string, n int) (told func() []*tra
 			mu.Unlock()
 		}
 	}()
-	return func() []*tracker.Outlier {
+	return func() []*events.Outlier {
 		eventually(t, "all outliers are told", func() bool {
 			mu.Lock()
 			defer mu.Unlock()

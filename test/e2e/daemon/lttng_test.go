@@ -19,7 +19,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // lttngReports are what is asked of lttng-analyses.
@@ -114,7 +114,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			t.Logf("the injector was disturbed: %+v", truth)
 			continue
 		}
-		m, events := frozen(t, d, truth)
+		m, outliers := frozen(t, d, truth)
 		// An analysis is cut down to the time of which all CPUs have their history.
 		whole := snapshot.Gap{ToMonoNS: m.Window.ToMonoNS}
 		for _, c := range m.Coverage {
@@ -122,8 +122,8 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 		}
 		has := func(name string, tid int) bool {
 			n := 0 // the first ones may have begun before
-			for i := range events {
-				e := &events[i]
+			for i := range outliers {
+				e := &outliers[i]
 				if e.name == name && (tid == 0 || e.tid == tid) && e.time > whole.FromMonoNS && e.time < whole.ToMonoNS {
 					n++
 				}
@@ -134,7 +134,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			has("irq_handler_exit", 0) && has("block_rq_complete", 0) && has("syscall_exit_write", write.Process.Pid) {
 			return d, m, written
 		}
-		t.Logf("not this one: %d events, %q", len(events), m.Notes)
+		t.Logf("not this one: %d outliers, %q", len(outliers), m.Notes)
 	}
 	t.Fatal("no snapshot with its whole history: the injector was disturbed, the disk did nothing, or the machine is too busy")
 	return nil, nil, ""
@@ -153,7 +153,7 @@ func holdOutlier(t *testing.T, m *snapshot.Meta, log []schedWait) {
 	}
 }
 
-func brief(o *tracker.Outlier) string {
+func brief(o *events.Outlier) string {
 	return fmt.Sprintf("of task %d from %d for %d ns on CPU %d", o.Task.TID, o.StartMono, o.DelayNS, o.CPU)
 }
 

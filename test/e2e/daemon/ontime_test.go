@@ -16,7 +16,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/child"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // noisy is a running testdata/noisy.c.
@@ -122,7 +122,7 @@ func followLate(t *testing.T, d *running, rule string) *lateness {
 	return l
 }
 
-func (l *lateness) add(o *tracker.Outlier, lost uint64, now time.Time) {
+func (l *lateness) add(o *events.Outlier, lost uint64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost += lost

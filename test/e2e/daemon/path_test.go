@@ -14,7 +14,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestPathAgreesWithTheRules: the critical path of real outliers, held against
@@ -63,7 +63,7 @@ func TestPathAgreesWithTheRules(t *testing.T) {
 }
 
 // pathsAgree returns the greatest depth of a path.
-func pathsAgree(t *testing.T, dir string, sample []tracker.Outlier) (deep int) {
+func pathsAgree(t *testing.T, dir string, sample []events.Outlier) (deep int) {
 	t.Helper()
 	results := explained(t, dir, sample)
 	ref := readReference(t, dir)

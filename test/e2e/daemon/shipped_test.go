@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // shipped starts a daemon with the rules that come with tailcam.
@@ -51,7 +51,7 @@ func TestBusy(t *testing.T) {
 	stop := load(t)
 	time.Sleep(10 * time.Second)
 	stop()
-	taken := map[string][]tracker.Outlier{}
+	taken := map[string][]events.Outlier{}
 	limits := map[string]limit{}
 	for _, s := range d.list() {
 		m := readMeta(t, s.Dir)
@@ -69,8 +69,8 @@ func TestBusy(t *testing.T) {
 			t.Errorf("rule %s: %d outliers, but %d with a snapshot and %d suppressed", r.Name, r.Outliers, n, r.Suppressed)
 		}
 	}
-	for name, events := range taken {
-		sortByExit(events)
-		limits[name].hold(t, name, events)
+	for name, outliers := range taken {
+		sortByExit(outliers)
+		limits[name].hold(t, name, outliers)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestStackSources: events and snapshots tell where in the source text a slow
@@ -45,7 +45,7 @@ func TestStackSources(t *testing.T) {
 		cmd.Wait()
 	}()
 	// The first ones may come before debug information is read.
-	var o tracker.Outlier
+	var o events.Outlier
 	for n := 1; o.Stacks.UserSources() == nil; n++ {
 		if n > 100 {
 			t.Fatalf("none of %d outliers has sources; the last: %+v", n, o)
@@ -154,17 +154,17 @@ func TestStuckNames(t *testing.T) {
 	d := start(t, rulesFile(
 		entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid), "stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}"),
 		napRule("nap", other, "stacks: [user]")))
-	nap := func(n int) tracker.Outlier {
+	nap := func(n int) events.Outlier {
 		one()
-		var events []tracker.Outlier
+		var outliers []events.Outlier
 		eventually(t, "all is told of the nap that will be", func() bool {
-			events = d.events("napper")
-			return len(events) == n && !events[n-1].Partial
+			outliers = d.events("napper")
+			return len(outliers) == n && !outliers[n-1].Partial
 		})
-		return events[n-1]
+		return outliers[n-1]
 	}
 	fs.Hang()
-	var o tracker.Outlier
+	var o events.Outlier
 	for n := 1; n <= 3; n++ {
 		o = nap(n)
 		if len(o.Stacks.User) == 0 || !strings.HasPrefix(o.Stacks.User[0], "[unknown] (napper+0x") || o.Stacks.Sources != nil {

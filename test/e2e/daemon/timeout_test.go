@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestTimeoutWhileStopped: work gets stuck while the daemon stands still. It is
@@ -25,7 +25,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	}
 	time.Sleep(time.Second)
 	d.resume()
-	var got []tracker.Outlier
+	var got []events.Outlier
 	eventually(t, "the sleep has ended", func() bool {
 		got = d.events("stuck")
 		return len(got) > 0 && got[len(got)-1].AfterTimeout
@@ -33,7 +33,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	for i := range got {
 		o := &got[i]
 		t.Logf("%s after %v: %v", o.Cause, time.Duration(o.DelayNS), o.Stacks.Kernel)
-		if o.Task.PID != cmd.Process.Pid || o.Cause == tracker.CauseTimeout && (o.State != "interruptible" || len(o.Stacks.Kernel) == 0) {
+		if o.Task.PID != cmd.Process.Pid || o.Cause == events.CauseTimeout && (o.State != "interruptible" || len(o.Stacks.Kernel) == 0) {
 			t.Errorf("outlier %+v", o)
 		}
 	}
@@ -54,7 +54,7 @@ func TestUserStackOfStuck(t *testing.T) {
 	truth := provoke(t, uid, "syscall", "read", "1", "400000", "0", "1", "1")[0]
 	eventually(t, "its end is told", func() bool { return len(d.events("stuck")) == 2 })
 	o := d.events("stuck")[0]
-	if o.Cause != tracker.CauseTimeout || o.EndMono >= truth.End {
+	if o.Cause != events.CauseTimeout || o.EndMono >= truth.End {
 		t.Errorf("first came %s at %d, it ended at %d", o.Cause, o.EndMono, truth.End)
 	}
 	if len(o.Stacks.User) < 3 {

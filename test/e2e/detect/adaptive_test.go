@@ -9,6 +9,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -106,7 +107,7 @@ func TestAdaptive(t *testing.T) {
 	if !h.cmd.ProcessState.Success() {
 		t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
 	}
-	events := events(t, &h.out)
+	injected := injectedEvents(t, &h.out)
 	t.Logf("thresholds, second by second: %v", followed)
 	if awake == 0 {
 		t.Fatal("the threshold stayed quiet")
@@ -115,21 +116,21 @@ func TestAdaptive(t *testing.T) {
 	c.mu.Lock()
 	reports := slices.Clone(c.outliers)
 	c.mu.Unlock()
-	checkShift(t, c, events, reports, awake)
-	checkCounts(t, c, events)
+	checkShift(t, c, injected, reports, awake)
+	checkCounts(t, c, injected)
 }
 
 // checkShift holds what fired against the outliers that were planted.
-func checkShift(t *testing.T, c *camera, events []inject.Event, reports []*tracker.Outlier, awake uint64) {
+func checkShift(t *testing.T, c *camera, injected []inject.Event, reports []*events.Outlier, awake uint64) {
 	t.Helper()
 	planted, caught, shifted, noise := 0, 0, 0, 0
-	used := map[*tracker.Outlier]bool{}
-	for _, e := range events {
+	used := map[*events.Outlier]bool{}
+	for _, e := range injected {
 		if e.Kind != inject.Over || e.End < awake+uint64(time.Second) {
 			continue
 		}
 		planted++
-		i := slices.IndexFunc(reports, func(o *tracker.Outlier) bool {
+		i := slices.IndexFunc(reports, func(o *events.Outlier) bool {
 			return o.Task.TID == e.TID && o.StartMono >= e.Start && o.EndMono <= e.End
 		})
 		if i < 0 {
@@ -163,9 +164,9 @@ func checkShift(t *testing.T, c *camera, events []inject.Event, reports []*track
 }
 
 // checkCounts holds the histograms against the number of calls.
-func checkCounts(t *testing.T, c *camera, events []inject.Event) {
+func checkCounts(t *testing.T, c *camera, injected []inject.Event) {
 	t.Helper()
-	want := uint64(events[len(events)-1].Offset)
+	want := uint64(injected[len(injected)-1].Offset)
 	all, err := c.kernel.Histograms()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -45,7 +46,7 @@ func TestBlock(t *testing.T) {
 	}, neverSlow}, nil)
 
 	var mu sync.Mutex
-	var events []inject.Event
+	var injected []inject.Event
 	truths := map[uint64]program.Truth{} // by start of the event
 	var wg sync.WaitGroup
 	for _, disk := range disks {
@@ -66,7 +67,7 @@ func TestBlock(t *testing.T) {
 					short++
 				}
 				mu.Lock()
-				events = append(events, inject.Event{
+				injected = append(injected, inject.Event{
 					Track: "block", Kind: kind, Comm: truth.Comm, PID: truth.PID, TID: truth.TID,
 					Start: truth.StartMono, End: truth.EndMono,
 				})
@@ -76,10 +77,10 @@ func TestBlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	found := c.balance(t, blockThreshold, events, c.settle(), "block").check(wantOver, wantUnder)
+	found := c.balance(t, blockThreshold, injected, c.settle(), "block").check(wantOver, wantUnder)
 	for _, p := range found {
 		o, truth := p.reports[0], truths[p.Start]
-		want := tracker.BlockInfo{
+		want := events.BlockInfo{
 			Device: truth.Device, Sector: truth.Sector, Bytes: 4096, Op: "read",
 			Flags: o.Block.Flags, QueueNS: o.Block.QueueNS,
 		}
@@ -137,10 +138,10 @@ func TestBlockEveryRequest(t *testing.T) {
 	for _, op := range []string{"read", "write"} {
 		t.Run(op, func(t *testing.T) {
 			before := len(c.settle())
-			events := inject.Run(t, "block", file.path, op, fmt.Sprint(size), fmt.Sprint(requests), fmt.Sprint(workers))
+			injected := inject.Run(t, "block", file.path, op, fmt.Sprint(size), fmt.Sprint(requests), fmt.Sprint(workers))
 			reports := c.since(before)
 			owe := map[uint64]int{} // by sector: injected less reported
-			for _, e := range events {
+			for _, e := range injected {
 				owe[file.sector+uint64(e.Offset)/512]++
 			}
 			merged, halves := 0, 0
@@ -157,7 +158,7 @@ func TestBlockEveryRequest(t *testing.T) {
 				for i := range uint64(blocks) {
 					owe[o.Block.Sector+i*size/512]--
 				}
-				want := tracker.BlockInfo{
+				want := events.BlockInfo{
 					Device: file.device, Sector: o.Block.Sector, Bytes: blocks * size, Op: op,
 					Flags: map[string]string{"read": "RS", "write": "WS"}[op], QueueNS: o.Block.QueueNS,
 					Requeues: o.Block.Requeues,
@@ -179,8 +180,8 @@ func TestBlockEveryRequest(t *testing.T) {
 			if unseen := c.unseen(); missed > unseen {
 				t.Errorf("%d requests were not reported; the kernel has left out %d", missed, unseen)
 			}
-			c.asked(t, file, events, reports, missed+merged)
-			c.balance(t, blockThreshold, events, reports, "slow").check(0, requests*9/10)
+			c.asked(t, file, injected, reports, missed+merged)
+			c.balance(t, blockThreshold, injected, reports, "slow").check(0, requests*9/10)
 			for _, o := range only("other", reports) {
 				t.Errorf("a rule of other disks reported %+v", *o.Block)
 			}
@@ -191,9 +192,9 @@ func TestBlockEveryRequest(t *testing.T) {
 
 // asked demands that every request is reported of the thread that asked for it,
 // even of a busy disk, where the memory of one soon serves the next.
-func (c *camera) asked(t *testing.T, file *ordinary, events []inject.Event, reports []*tracker.Outlier, missing int) {
+func (c *camera) asked(t *testing.T, file *ordinary, injected []inject.Event, reports []*events.Outlier, missing int) {
 	t.Helper()
-	l := c.balance(t, time.Nanosecond, events, reports, "ours")
+	l := c.balance(t, time.Nanosecond, injected, reports, "ours")
 	var found []*pair
 	for _, p := range l.pairs {
 		if len(p.reports) == 0 {
@@ -208,16 +209,16 @@ func (c *camera) asked(t *testing.T, file *ordinary, events []inject.Event, repo
 	for _, o := range l.strays {
 		t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
 	}
-	t.Logf("%d of %d requests reported, %d missed or merged", len(found), len(events), missing)
-	if len(found)+missing != len(events) {
-		t.Errorf("%d of %d requests reported of the thread that asked, %d missed or merged", len(found), len(events), missing)
+	t.Logf("%d of %d requests reported, %d missed or merged", len(found), len(injected), missing)
+	if len(found)+missing != len(injected) {
+		t.Errorf("%d of %d requests reported of the thread that asked, %d missed or merged", len(found), len(injected), missing)
 	}
 	l.who(found) // how long it waited for the disk is not in the delay
 }
 
 // only returns the reports of one rule.
-func only(rule string, reports []*tracker.Outlier) []*tracker.Outlier {
-	return slices.DeleteFunc(slices.Clone(reports), func(o *tracker.Outlier) bool { return o.Rule != rule })
+func only(rule string, reports []*events.Outlier) []*events.Outlier {
+	return slices.DeleteFunc(slices.Clone(reports), func(o *events.Outlier) bool { return o.Rule != rule })
 }
 
 // One call that becomes several requests, and several that become one: the
@@ -232,9 +233,9 @@ func TestBlockSplitsAndMerges(t *testing.T) {
 	fd := direct(t, file.path, unix.O_RDONLY)
 	buf := aligned(t, 16<<20)
 
-	covers := func(reports []*tracker.Outlier, sectors uint64) {
+	covers := func(reports []*events.Outlier, sectors uint64) {
 		t.Helper()
-		slices.SortFunc(reports, func(a, b *tracker.Outlier) int { return int(a.Block.Sector) - int(b.Block.Sector) })
+		slices.SortFunc(reports, func(a, b *events.Outlier) int { return int(a.Block.Sector) - int(b.Block.Sector) })
 		next := file.sector
 		for _, o := range reports {
 			if o.Block.Sector != next && (o.Block.Sector < next || c.unseen() == 0) {

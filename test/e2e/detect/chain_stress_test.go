@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // afterStage is what may follow a stage of a chain.
@@ -27,7 +28,7 @@ var afterStage = map[string][]string{
 
 // wellFormed demands that each stage can follow the one before it, that a task
 // goes on as itself, and that the end is one of the task at the end.
-func wellFormed(t *testing.T, o *tracker.Outlier) {
+func wellFormed(t *testing.T, o *events.Outlier) {
 	t.Helper()
 	way := stagesOf(t, o)
 	stages := o.Chain.Stages
@@ -73,7 +74,7 @@ func TestChainStress(t *testing.T) {
 		wellFormed(t, o)
 		ends[o.Chain.End]++
 	}
-	t.Logf("ends %v, %+v, %+v", ends, c.counters().Trackers[rules.Chain], c.counters().Chains)
+	t.Logf("ends %v, %+v, %+v", ends, c.counters().Trackers[rules.Chain], c.counters().Lost)
 	for _, end := range rules.Ends {
 		if ends[string(end)] < 500 {
 			t.Errorf("only %d chains to %s", ends[string(end)], end)

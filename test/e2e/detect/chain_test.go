@@ -10,6 +10,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // chainRule is a rule for the tasks with these names.
@@ -22,7 +23,7 @@ func chainRule(name string, threshold time.Duration, from []rules.Origin, to []r
 
 // stagesOf writes the way of a chain, and demands that it is whole: each stage
 // begins where the one before it ends, and together they are the delay.
-func stagesOf(t *testing.T, o *tracker.Outlier) string {
+func stagesOf(t *testing.T, o *events.Outlier) string {
 	t.Helper()
 	if o.Chain == nil || len(o.Chain.Stages) == 0 {
 		t.Fatalf("an outlier without a way: %+v", o)
@@ -46,13 +47,13 @@ func stagesOf(t *testing.T, o *tracker.Outlier) string {
 // the time passed is the wake-up.
 func TestChainTimer(t *testing.T) {
 	c := watch(t, []rules.Rule{chainRule("chain", threshold, rules.Origins, []rules.End{rules.ToRun}, "inj-wakeup")}, nil)
-	events := injected(t, "wakeup")
+	injected := injected(t, "wakeup")
 	// A victim that ran late wakes its hog for the next round, and that wakes the
 	// victims: also one chain, but not the one that was injected.
-	direct := slices.DeleteFunc(slices.Clone(c.settle()), func(o *tracker.Outlier) bool {
+	direct := slices.DeleteFunc(slices.Clone(c.settle()), func(o *events.Outlier) bool {
 		return strings.Count(stagesOf(t, o), "wakeup") > 1
 	})
-	found := c.balance(t, threshold, events, direct, "chain").check(wantOver, wantUnder)
+	found := c.balance(t, threshold, injected, direct, "chain").check(wantOver, wantUnder)
 	userStack(t, found, 0.9)
 	hogs := 0
 	for _, p := range found {
@@ -84,10 +85,10 @@ func TestChainPipe(t *testing.T) {
 		chainRule("user", threshold, rules.Origins, []rules.End{rules.ToUser}, "inj-chain-2"),
 		chainRule("block", threshold, rules.Origins, []rules.End{rules.ToBlock}, "inj-chain-1"),
 	}, nil)
-	events := inject.Run(t, "chain", "pipe", "3", "50", micros(hold))
+	injected := inject.Run(t, "chain", "pipe", "3", "50", micros(hold))
 	reports := c.settle()
 	for rule, last := range map[string]string{"run": "wakeup", "user": "run"} {
-		l := c.balance(t, threshold, events, reports, rule)
+		l := c.balance(t, threshold, injected, reports, rule)
 		l.slack = tolerance
 		for _, p := range l.check(40, 0) {
 			o := p.reports[0]
@@ -157,7 +158,7 @@ func TestChainCut(t *testing.T) {
 		c := watch(t, []rules.Rule{
 			chainRule("chain", time.Microsecond, rules.Origins, []rules.End{rules.ToRun}, "inj-chain-*"),
 		}, nil)
-		events := inject.Run(t, "chain", "pipe", "9", "20", "0")
+		injected := inject.Run(t, "chain", "pipe", "9", "20", "0")
 		deepest := 0
 		for _, o := range c.settle() {
 			stagesOf(t, o)
@@ -166,9 +167,9 @@ func TestChainCut(t *testing.T) {
 				t.Errorf("the ninth thread by way of %s", stagesOf(t, o))
 			}
 		}
-		k := c.counters().Chains
-		if deepest < 8 || k.Cut < uint64(len(events))/2 {
-			t.Errorf("at most %d stages, %d cut", deepest, k.Cut)
+		k := c.counters().Lost
+		if deepest < 8 || k["chain_cut"] < uint64(len(injected))/2 {
+			t.Errorf("at most %d stages, %d cut", deepest, k["chain_cut"])
 		}
 		c.carriesNothing()
 	})
@@ -188,9 +189,9 @@ func TestChainCut(t *testing.T) {
 				late++
 			}
 		}
-		k := c.counters().Chains
+		k := c.counters().Lost
 		t.Logf("%d ended asleep, counters %+v", slept, k)
-		if late > 0 || k.Cut+k.Ended < rounds {
+		if late > 0 || k["chain_cut"]+k["chain_ended"] < rounds {
 			t.Errorf("%d of %d old chains were followed, counters %+v", late, rounds, k)
 		}
 		c.carriesNothing()
@@ -200,7 +201,7 @@ func TestChainCut(t *testing.T) {
 		c := watch(t, []rules.Rule{
 			chainRule("chain", time.Microsecond, []rules.Origin{rules.FromHRTimer}, []rules.End{rules.ToRun}, "inj-herd"),
 		}, nil)
-		events := inject.Run(t, "chain", "herd", "200", "5", "0")
+		injected := inject.Run(t, "chain", "herd", "200", "5", "0")
 		byOrigin := map[uint64]int{}
 		for _, o := range c.settle() {
 			stagesOf(t, o)
@@ -209,18 +210,18 @@ func TestChainCut(t *testing.T) {
 			}
 		}
 		var woken uint64
-		for _, e := range events {
+		for _, e := range injected {
 			woken += e.End - e.Start
 		}
-		k := c.counters().Chains
-		t.Logf("%d woken in %d rounds, carried by origin: %v, counters %+v", woken, len(events), byOrigin, k)
+		k := c.counters().Lost
+		t.Logf("%d woken in %d rounds, carried by origin: %v, counters %+v", woken, len(injected), byOrigin, k)
 		for origin, n := range byOrigin {
 			if n > most {
 				t.Errorf("%d tasks carry the origin %d", n, origin)
 			}
 		}
-		if len(byOrigin) < rounds || k.Cut == 0 {
-			t.Errorf("%d origins in %d rounds, %d cut", len(byOrigin), rounds, k.Cut)
+		if len(byOrigin) < rounds || k["chain_cut"] == 0 {
+			t.Errorf("%d origins in %d rounds, %d cut", len(byOrigin), rounds, k["chain_cut"])
 		}
 		c.carriesNothing()
 	})
@@ -231,8 +232,8 @@ func TestChainUDP(t *testing.T) {
 	c := watch(t, []rules.Rule{
 		chainRule("user", time.Microsecond, []rules.Origin{rules.FromSoftirq}, []rules.End{rules.ToUser}, "inj-chain-udp"),
 	}, nil)
-	events := inject.Run(t, "chain", "udp", "2", "100", "0")
-	l := c.balance(t, time.Microsecond, events, c.settle(), "user")
+	injected := inject.Run(t, "chain", "udp", "2", "100", "0")
+	l := c.balance(t, time.Microsecond, injected, c.settle(), "user")
 	right := 0
 	for _, p := range l.pairs {
 		for _, o := range p.reports {
@@ -245,8 +246,8 @@ func TestChainUDP(t *testing.T) {
 			}
 		}
 	}
-	if right < len(events)*8/10 {
-		t.Errorf("%d of %d datagrams are chains from the softirq to user space; strays %d", right, len(events), len(l.strays))
+	if right < len(injected)*8/10 {
+		t.Errorf("%d of %d datagrams are chains from the softirq to user space; strays %d", right, len(injected), len(l.strays))
 	}
 	c.carriesNothing()
 }

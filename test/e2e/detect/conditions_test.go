@@ -12,7 +12,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // condition is one rule of a table, and whether it wants what is injected.
@@ -45,13 +45,13 @@ func lastRequest(at time.Duration, when rules.Match) rules.Rule {
 
 // checkTable demands of every rule all that was injected over its threshold,
 // or nothing.
-func (c *camera) checkTable(t *testing.T, table []condition, events []inject.Event, reports []*tracker.Outlier) {
+func (c *camera) checkTable(t *testing.T, table []condition, injected []inject.Event, reports []*events.Outlier) {
 	t.Helper()
 	for _, row := range table {
 		t.Run(row.name, func(t *testing.T) {
-			l := c.balance(t, threshold, events, reports, row.name)
+			l := c.balance(t, threshold, injected, reports, row.name)
 			// Rules for any name are told of the wait for the start, too.
-			l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool { return o.Task.Comm == "inj-idle" })
+			l.strays = slices.DeleteFunc(l.strays, func(o *events.Outlier) bool { return o.Task.Comm == "inj-idle" })
 			if row.want {
 				l.check(1, 0)
 				return
@@ -124,12 +124,12 @@ func TestConditionsOnTasks(t *testing.T) {
 
 	t.Run("as-nobody", func(t *testing.T) {
 		before := len(c.settle())
-		events := run(t, func(cmd *exec.Cmd) {
+		injected := run(t, func(cmd *exec.Cmd) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		}, "offcpu", "sleep", "8", micros(over), "8", micros(under), "4")
 		reports := c.since(before)
 		for name, want := range map[string]bool{"uid": false, "uid-other": true, "not-uid": false, "not-uid-own": false, "comm": true} {
-			c.checkTable(t, []condition{{name, rules.Match{}, want}}, events, reports)
+			c.checkTable(t, []condition{{name, rules.Match{}, want}}, injected, reports)
 		}
 		for _, o := range reports {
 			if o.Task.UID != 65534 && o.Task.Comm == "inj-offcpu" {
@@ -171,8 +171,8 @@ func TestConditionsOnSleeps(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			c := watch(t, ruleSet(rules.OffCPU, table), nil)
-			events := inject.Run(t, "offcpu", way, "24", micros(over), "24", micros(under), "8")
-			c.checkTable(t, table, events, c.settle())
+			injected := inject.Run(t, "offcpu", way, "24", micros(over), "24", micros(under), "8")
+			c.checkTable(t, table, injected, c.settle())
 		})
 	}
 }
@@ -187,8 +187,8 @@ func TestConditionsOnCalls(t *testing.T) {
 		{"both", rules.Match{Comm: []string{"inj-syscall"}, Syscall: calls(t, "ppoll"), NotSyscall: calls(t, "futex")}, true},
 	}
 	c := watch(t, ruleSet(rules.Syscall, table), nil)
-	events := inject.Run(t, "syscall", "poll", "24", micros(over), "240", micros(under), "8")
-	c.checkTable(t, table, events, c.settle())
+	injected := inject.Run(t, "syscall", "poll", "24", micros(over), "240", micros(under), "8")
+	c.checkTable(t, table, injected, c.settle())
 
 	// A call that no rule names is not even looked at.
 	only := watch(t, ruleSet(rules.Syscall, table[:1])[:1], nil)
@@ -250,6 +250,6 @@ func TestOverrides(t *testing.T) {
 		table = append(table, condition{list[i].Name, list[i].When, reported[list[i].Name]})
 	}
 	c := watch(t, list, nil)
-	events := inject.Run(t, "offcpu", "all", "24", micros(over), "48", micros(under), "8")
-	c.checkTable(t, table, events, c.settle())
+	injected := inject.Run(t, "offcpu", "all", "24", micros(over), "48", micros(under), "8")
+	c.checkTable(t, table, injected, c.settle())
 }

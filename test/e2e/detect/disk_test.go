@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // ordinary is a file on a file system on a block device, all of it written.
@@ -26,7 +26,7 @@ type ordinary struct {
 }
 
 // holds tells whether a request lies in the file.
-func (f *ordinary) holds(o *tracker.Outlier) bool {
+func (f *ordinary) holds(o *events.Outlier) bool {
 	return o.Block.Device == f.device && o.Block.Sector >= f.sector && o.Block.Sector < f.sector+f.sectors
 }
 

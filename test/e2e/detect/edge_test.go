@@ -14,6 +14,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // Calls that are interrupted, restarted, stopped or killed are reported in the
@@ -33,13 +34,13 @@ func TestEdgesOfCalls(t *testing.T) {
 		{Name: "waits", Track: rules.Wakeup, Threshold: time.Hour},
 	}, nil)
 	const rounds = 5
-	events := inject.Run(t, "edge", "5", micros(over))
+	injected := inject.Run(t, "edge", "5", micros(over))
 
 	l := &ledger{t: t, c: c, threshold: threshold, slack: tolerance}
 	reports := c.settle()
-	l.assign(events, reports, "edge")
+	l.assign(injected, reports, "edge")
 	// What a killed thread or an exec-ing one slept besides is not listed.
-	l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool { return o.Syscall.Name == "clock_nanosleep" })
+	l.strays = slices.DeleteFunc(l.strays, func(o *events.Outlier) bool { return o.Syscall.Name == "clock_nanosleep" })
 	found := l.check(4*rounds, 0)
 	names := map[string]int{}
 	for _, p := range found {
@@ -58,7 +59,7 @@ func TestEdgesOfCalls(t *testing.T) {
 		}
 	}
 	for _, track := range []rules.Track{rules.Syscall, rules.OffCPU} {
-		c.leavesNothing(track, events)
+		c.leavesNothing(track, injected)
 	}
 }
 
@@ -66,10 +67,10 @@ func TestEdgesOfCalls(t *testing.T) {
 // nor of any thread that is gone. The last switch of a thread frees its place
 // in the task table, and some kernels do not report every switch: as many may
 // stay.
-func (c *camera) leavesNothing(track rules.Track, events []inject.Event) {
+func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 	c.t.Helper()
 	ours := map[uint64]bool{}
-	for _, e := range events {
+	for _, e := range injected {
 		ours[uint64(e.TID)] = true
 		ours[uint64(e.PID)] = true
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // How much is injected, and how much must count: some of it gets spoilt.
@@ -55,7 +55,7 @@ func userStack(t *testing.T, found []*pair, least float64) {
 }
 
 // kernelStack demands one of these functions in the kernel stack.
-func kernelStack(t *testing.T, c *camera, o *tracker.Outlier, functions ...string) {
+func kernelStack(t *testing.T, c *camera, o *events.Outlier, functions ...string) {
 	t.Helper()
 	c.named(t, o.Raw.Kernel, functions...)
 }
@@ -82,8 +82,8 @@ func TestWakeup(t *testing.T) {
 		Name: "wakeup", Track: rules.Wakeup, Threshold: threshold, Stacks: allStacks,
 		When: rules.Match{Comm: []string{"inj-wakeup"}},
 	}}, nil)
-	events := injected(t, "wakeup")
-	found := c.balance(t, threshold, events, c.settle(), "wakeup").check(wantOver, wantUnder)
+	injected := injected(t, "wakeup")
+	found := c.balance(t, threshold, injected, c.settle(), "wakeup").check(wantOver, wantUnder)
 	userStack(t, found, 0.9)
 	hogs, longest := 0, 0
 	for _, p := range found {
@@ -119,8 +119,8 @@ func TestOffCPU(t *testing.T) {
 		Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, Stacks: allStacks,
 		When: rules.Match{Comm: []string{"inj-offcpu"}},
 	}}, nil)
-	events := injected(t, "offcpu", "all")
-	found := c.balance(t, threshold, events, c.settle(), "offcpu").check(wantOver, wantUnder)
+	injected := injected(t, "offcpu", "all")
+	found := c.balance(t, threshold, injected, c.settle(), "offcpu").check(wantOver, wantUnder)
 	userStack(t, found, 0.9)
 	want := map[string]struct{ state, stack, waker string }{
 		"inject_offcpu_read":  {"interruptible", "pipe", "inj-partner"},
@@ -168,8 +168,8 @@ func TestSyscall(t *testing.T) {
 		Name: "syscall", Track: rules.Syscall, Threshold: threshold, Stacks: allStacks[:2],
 		When: rules.Match{Comm: []string{"inj-syscall"}},
 	}}, nil)
-	events := injected(t, "syscall", "all")
-	found := c.balance(t, threshold, events, c.settle(), "syscall").check(wantOver, wantUnder)
+	injected := injected(t, "syscall", "all")
+	found := c.balance(t, threshold, injected, c.settle(), "syscall").check(wantOver, wantUnder)
 	userStack(t, found, 1)
 	want := map[string]struct {
 		name string
@@ -198,8 +198,8 @@ func TestNeighbour(t *testing.T) {
 		Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, Stacks: allStacks,
 		When: rules.Match{Comm: []string{"inj-victim"}},
 	}}, nil)
-	events := inject.Run(t, "neighbour", "200", micros(over))
-	found := c.balance(t, threshold, events, c.settle(), "offcpu").check(190, 0)
+	injected := inject.Run(t, "neighbour", "200", micros(over))
+	found := c.balance(t, threshold, injected, c.settle(), "offcpu").check(190, 0)
 	userStack(t, found, 0.9)
 	for _, p := range found {
 		o := p.reports[0]

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // 50,000 keys that become too old at once: each is reported once, or counted as
@@ -48,7 +49,7 @@ rules:
 	k := c.counters().Rules["many"]
 	for _, o := range c.from(0) {
 		seen[o.Key["who"]]++
-		if o.Cause != tracker.CauseTimeout || o.DelayNS < (300*time.Millisecond).Nanoseconds() {
+		if o.Cause != events.CauseTimeout || o.DelayNS < (300*time.Millisecond).Nanoseconds() {
 			t.Fatalf("outlier %+v", o)
 		}
 	}

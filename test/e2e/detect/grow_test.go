@@ -7,6 +7,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	injectors "github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // A table that is far too small grows while it is used: what it lost before is
@@ -22,12 +23,12 @@ func TestGrowth(t *testing.T) {
 	for wave := range waves {
 		before := c.counters().Trackers[rules.Syscall].TableFull
 		n := c.read0()
-		events := injectors.Run(t, "syscall", "sleep", "1000", micros(held), "0", "1", "1000")
+		injected := injectors.Run(t, "syscall", "sleep", "1000", micros(held), "0", "1", "1000")
 		c.arrived()
 		lost := c.counters().Trackers[rules.Syscall].TableFull - before
 		work := byWork(c.from(n))
 		found, both := 0, 0
-		for _, e := range events {
+		for _, e := range injected {
 			w := of(work, "call", e)
 			if len(w.exits) == 1 {
 				found++
@@ -40,15 +41,15 @@ func TestGrowth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("wave %d: of %d calls %d reported, %d of them timed out before, %d lost; tables %+v", wave, len(events), found, both, lost, tables)
+		t.Logf("wave %d: of %d calls %d reported, %d of them timed out before, %d lost; tables %+v", wave, len(injected), found, both, lost, tables)
 		// Threads end in calls of their own that are not injected; they may be lost, too.
-		if found+int(lost) < len(events) || found > len(events) {
-			t.Errorf("%d calls, %d reported, %d lost", len(events), found, lost)
+		if found+int(lost) < len(injected) || found > len(injected) {
+			t.Errorf("%d calls, %d reported, %d lost", len(injected), found, lost)
 		}
-		if wave == waves-1 && (found != len(events) || lost > 0 || both != len(events)) {
-			t.Errorf("a grown table still loses: %d of %d reported, %d timed out, %d lost", found, len(events), both, lost)
+		if wave == waves-1 && (found != len(injected) || lost > 0 || both != len(injected)) {
+			t.Errorf("a grown table still loses: %d of %d reported, %d timed out, %d lost", found, len(injected), both, lost)
 		}
-		if wave == waves-1 && (tables[0].Grown != 3 || tables[0].Places < 4096) {
+		if wave == waves-1 && (tables[0].Grown != 3 || tables[0].Slots < 4096) {
 			t.Errorf("table %+v, want it grown three times", tables[0])
 		}
 	}
@@ -70,12 +71,12 @@ func TestGrowthOfTasks(t *testing.T) {
 	for wave := range 3 {
 		before := c.counters().Trackers[rules.OffCPU].TableFull
 		n := c.read0()
-		events := injectors.Run(t, "offcpu", "sleep", "2000", micros(held), "0", "1", "2000")
+		injected := injectors.Run(t, "offcpu", "sleep", "2000", micros(held), "0", "1", "2000")
 		c.arrived()
 		lost := int(c.counters().Trackers[rules.OffCPU].TableFull - before)
 		work := byWork(c.from(n))
 		found := 0
-		for _, e := range events {
+		for _, e := range injected {
 			if len(of(work, "asleep", e).exits) == 1 {
 				found++
 			}
@@ -84,9 +85,9 @@ func TestGrowthOfTasks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("wave %d: of %d sleeps %d reported, %d entries lost; tables %+v", wave, len(events), found, lost, tables)
-		if missed := len(events) - found - lost; missed > c.unseen() {
-			t.Errorf("%d sleeps, %d reported, %d lost", len(events), found, lost)
+		t.Logf("wave %d: of %d sleeps %d reported, %d entries lost; tables %+v", wave, len(injected), found, lost, tables)
+		if missed := len(injected) - found - lost; missed > c.unseen() {
+			t.Errorf("%d sleeps, %d reported, %d lost", len(injected), found, lost)
 		}
 		if wave == 2 && lost > 0 {
 			t.Errorf("a grown table still loses %d", lost)
@@ -103,7 +104,7 @@ func (c *camera) read0() int {
 }
 
 // from is what was read after the first n, whatever was lost.
-func (c *camera) from(n int) []*tracker.Outlier {
+func (c *camera) from(n int) []*events.Outlier {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outliers[n:]

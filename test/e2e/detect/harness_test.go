@@ -20,6 +20,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // patience is how long anything that has to come may take. Nothing waits for
@@ -42,7 +43,7 @@ type camera struct {
 
 	names    *symbols.Resolver
 	mu       sync.Mutex
-	outliers []*tracker.Outlier
+	outliers []*events.Outlier
 	received map[string]uint64 // by rule
 	frames   map[uint64]string // of the injectors, whose addresses never change
 }
@@ -62,10 +63,10 @@ func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
 	if opts == nil {
 		opts = &tracker.Options{}
 	}
-	if opts.Host == nil {
+	if opts.Cgroups == nil {
 		table := process.New(nil)
 		t.Cleanup(func() { table.Close() })
-		opts.Host = host{table}
+		opts.Cgroups = host{table}
 	}
 	kernel, err := tracker.New(list, opts)
 	if err != nil {
@@ -145,7 +146,7 @@ func (c *camera) name(pid int, addrs []uint64) []string {
 
 // settle waits until everything that the kernel side has counted as sent has
 // been read, and returns it. Nothing may have been lost on the way.
-func (c *camera) settle() []*tracker.Outlier {
+func (c *camera) settle() []*events.Outlier {
 	c.t.Helper()
 	c.arrived()
 	k := c.counters()
@@ -227,7 +228,7 @@ func (c *camera) eventually(what string, ask func() error) {
 }
 
 // since returns what was read after the first n.
-func (c *camera) since(n int) []*tracker.Outlier { return c.settle()[n:] }
+func (c *camera) since(n int) []*events.Outlier { return c.settle()[n:] }
 
 // run is inject.Run with changes to the command.
 func run(t *testing.T, change func(*exec.Cmd), args ...string) []inject.Event {
@@ -241,10 +242,10 @@ func run(t *testing.T, change func(*exec.Cmd), args ...string) []inject.Event {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("inject %v: %v\n%s", args, err, trouble.Bytes())
 	}
-	return events(t, &out)
+	return injectedEvents(t, &out)
 }
 
-func events(t *testing.T, r io.Reader) []inject.Event {
+func injectedEvents(t *testing.T, r io.Reader) []inject.Event {
 	t.Helper()
 	var list []inject.Event
 	for s := bufio.NewScanner(r); s.Scan(); {
@@ -296,7 +297,7 @@ func (h *held) wait() []inject.Event {
 	if err := h.cmd.Wait(); err != nil {
 		h.t.Fatalf("%v: %v", h.cmd.Args, err)
 	}
-	return events(h.t, &h.out)
+	return injectedEvents(h.t, &h.out)
 }
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

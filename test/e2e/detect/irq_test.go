@@ -13,7 +13,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // interrupts is how often each irq came, by the kernel's own account.
@@ -213,7 +213,7 @@ func TestIRQTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var causes []tracker.Cause
+		var causes []events.Cause
 		c.eventually("its end is reported", func() error {
 			causes = nil
 			c.mu.Lock()
@@ -226,7 +226,7 @@ func TestIRQTimeout(t *testing.T) {
 			}
 			return nil
 		})
-		if want := []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout}; !slices.Equal(causes, want) {
+		if want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}; !slices.Equal(causes, want) {
 			t.Errorf("reported as %v, want %v", causes, want)
 		}
 		for _, o := range c.since(first) {
@@ -235,7 +235,7 @@ func TestIRQTimeout(t *testing.T) {
 				t.Errorf("rule %s reported %+v from %d on CPU %d, truth %+v", o.Rule, o.IRQ, o.StartMono, o.CPU, truth)
 			}
 			switch {
-			case o.Cause != tracker.CauseTimeout:
+			case o.Cause != events.CauseTimeout:
 			case o.EndMono > truth.End:
 				t.Error("reported after it had ended")
 			case time.Duration(o.DelayNS) <= most:

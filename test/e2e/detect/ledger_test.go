@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // pair is an injected latency and what was reported of it.
 type pair struct {
 	inject.Event
-	reports []*tracker.Outlier
+	reports []*events.Outlier
 }
 
 // ledger holds every injected latency against what was reported.
@@ -33,19 +33,19 @@ type ledger struct {
 	threshold time.Duration
 	slack     time.Duration // of the injector's clock; 0: skew
 	pairs     []*pair
-	strays    []*tracker.Outlier // of the injector's threads, but of none of its latencies
+	strays    []*events.Outlier // of the injector's threads, but of none of its latencies
 }
 
 // balance assigns the reports of one rule to the injected latencies: those of
 // the same thread in which they lie.
-func (c *camera) balance(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*tracker.Outlier, rule string) *ledger {
+func (c *camera) balance(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*events.Outlier, rule string) *ledger {
 	t.Helper()
 	l := &ledger{t: t, c: c, threshold: threshold, slack: skew}
 	l.assign(injected, reports, rule)
 	return l
 }
 
-func (l *ledger) assign(injected []inject.Event, reports []*tracker.Outlier, rule string) {
+func (l *ledger) assign(injected []inject.Event, reports []*events.Outlier, rule string) {
 	byTID := map[int][]*pair{}
 	for _, e := range injected {
 		p := &pair{Event: e}
@@ -74,13 +74,13 @@ func (l *ledger) assign(injected []inject.Event, reports []*tracker.Outlier, rul
 // spoilt tells whether a report reaches into a latency that did not come about as
 // it was asked for: then it may have begun before, as when the thread waited for
 // the CPU when it should have slept already.
-func (p *pair) spoilt(o *tracker.Outlier) bool {
+func (p *pair) spoilt(o *events.Outlier) bool {
 	return p.Kind == inject.Spoilt && o.StartMono <= p.End && o.EndMono >= p.Start
 }
 
 // within finds the latency in which a report lies: if need be, as far outside
 // of it as the clocks may differ.
-func (l *ledger) within(list []*pair, o *tracker.Outlier) *pair {
+func (l *ledger) within(list []*pair, o *events.Outlier) *pair {
 	for _, slack := range []uint64{0, uint64(l.slack)} {
 		for _, p := range list {
 			end := p.End
@@ -172,7 +172,7 @@ func (l *ledger) check(over, under int) []*pair {
 // injects, because other programs had the CPU, of which the report names the
 // one that had it longest. That happens to real-time threads too: the kernel
 // keeps a twentieth of the time for the others.
-func (l *ledger) elsewhere(o *tracker.Outlier) bool {
+func (l *ledger) elsewhere(o *events.Outlier) bool {
 	return o.Track == "wakeup" && o.OnCPU != nil && o.OnCPU.PID != o.Task.PID && o.OnCPU.RanNS > o.DelayNS/4
 }
 

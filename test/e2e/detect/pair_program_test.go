@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // probes is rules over the injector's functions and static probes: %s is its path.
@@ -19,8 +20,8 @@ func probes(t *testing.T, yaml string) *camera {
 }
 
 // byRule returns what one rule reported.
-func byRule(list []*tracker.Outlier, rule string) []*tracker.Outlier {
-	var out []*tracker.Outlier
+func byRule(list []*events.Outlier, rule string) []*events.Outlier {
+	var out []*events.Outlier
 	for _, o := range list {
 		if o.Rule == rule {
 			out = append(out, o)
@@ -39,7 +40,7 @@ func (c *camera) pairs(rule string) tracker.PairCounters {
 }
 
 // between demands a delay from the end of one step to the begin of another.
-func between(t *testing.T, o *tracker.Outlier, from, to inject.Event) {
+func between(t *testing.T, o *events.Outlier, from, to inject.Event) {
 	t.Helper()
 	if o.StartMono < from.Start || o.StartMono > from.End || o.EndMono < to.Start || o.EndMono > to.End {
 		t.Errorf("%s: from %d to %d; want from %s (%d to %d) to %s (%d to %d)", o.Rule, o.StartMono, o.EndMono,
@@ -235,7 +236,7 @@ rules:
 	if len(list) != 3 {
 		t.Fatalf("%d outliers, want 3: %+v", len(list), list)
 	}
-	for i, want := range []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout, tracker.CauseTimeout} {
+	for i, want := range []events.Cause{events.CauseTimeout, events.CauseAfterTimeout, events.CauseTimeout} {
 		o := list[i]
 		if o.Cause != want || o.Labels["what"] != "what it is about" || o.Task.TID != e[0].TID {
 			t.Errorf("%s of %+v, labels %v; want %s", o.Cause, o.Task, o.Labels, want)

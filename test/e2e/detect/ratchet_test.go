@@ -17,6 +17,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // ownUID is a user id that no other run of these tests has.
@@ -49,7 +50,7 @@ type forgetful struct{ host }
 
 func (forgetful) WalkCgroups(func(uint64, string)) error { return nil }
 
-func delays(reports []*tracker.Outlier, rule string) []time.Duration {
+func delays(reports []*events.Outlier, rule string) []time.Duration {
 	var list []time.Duration
 	for _, o := range reports {
 		if o.Rule == rule {
@@ -72,7 +73,7 @@ func TestRatchet(t *testing.T) {
 	table := process.New(nil)
 	t.Cleanup(func() { table.Close() })
 	list := []rules.Rule{sure, asked}
-	c := watch(t, list, &tracker.Options{Host: forgetful{host{table}}})
+	c := watch(t, list, &tracker.Options{Cgroups: forgetful{host{table}}})
 	want := map[string][]time.Duration{}
 	records := func(rule string, threshold time.Duration, e inject.Event) {
 		d, most := e.Delay(), time.Duration(0)
@@ -84,9 +85,9 @@ func TestRatchet(t *testing.T) {
 		}
 	}
 	for i, length := range []int{2, 5, 10, 5, 40, 20, 70, 60, 120, 3, 200} {
-		events := nap(t, 1, time.Duration(length)*ms, 1)
-		records("sure", 6*ms, events[0])
-		records("asked", 4*ms, events[0])
+		injected := nap(t, 1, time.Duration(length)*ms, 1)
+		records("sure", 6*ms, injected[0])
+		records("asked", 4*ms, injected[0])
 		if i%2 == 0 {
 			list = slices.Clone(list)
 			slices.Reverse(list)
@@ -221,11 +222,11 @@ func TestThreadAndCPU(t *testing.T) {
 		by("cpu", rules.Match{CPU: cpus}), by("not-cpu", rules.Match{NotCPU: cpus}),
 	}, nil)
 	h.letGo()
-	events := h.wait()
+	injected := h.wait()
 	c.settle()
 	k := c.counters().Rules
 	all, mine := uint64(0), uint64(0)
-	for _, e := range events {
+	for _, e := range injected {
 		if e.Kind == inject.Over {
 			all++
 			if slices.Contains(tid.TID, uint32(e.TID)) {

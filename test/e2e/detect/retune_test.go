@@ -46,7 +46,7 @@ func TestRetuneMissesNothing(t *testing.T) {
 	if !h.cmd.ProcessState.Success() {
 		t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
 	}
-	injected := events(t, &h.out)
+	injected := injectedEvents(t, &h.out)
 	c.arrived()
 	c.mu.Lock()
 	reports := slices.Clone(c.outliers)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // A task that was preempted waits for a CPU as well, although no one wakes it.
@@ -22,12 +22,12 @@ func TestPreempted(t *testing.T) {
 		{Name: "woken", Track: rules.Wakeup, Threshold: threshold, When: when(&no)},
 		{Name: "asleep", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-preempt"}}},
 	}, nil)
-	events := inject.Run(t, "preempt", "25", micros(over), "100", micros(under))
+	injected := inject.Run(t, "preempt", "25", micros(over), "100", micros(under))
 	reports := c.settle()
 	check := func(rule string) []*pair {
-		l := c.balance(t, threshold, events, reports, rule)
+		l := c.balance(t, threshold, injected, reports, rule)
 		// The hog may come between two looks at the clock that the victim does not hold together.
-		l.strays = slices.DeleteFunc(l.strays, func(o *tracker.Outlier) bool {
+		l.strays = slices.DeleteFunc(l.strays, func(o *events.Outlier) bool {
 			return o.Preempted && o.OnCPU != nil && o.OnCPU.Comm == "inj-hog"
 		})
 		return l.check(40, 150)
@@ -63,8 +63,8 @@ func TestNewTask(t *testing.T) {
 		Name: "wakeup", Track: rules.Wakeup, Threshold: threshold, Stacks: allStacks,
 		When: rules.Match{Comm: []string{"inj-new"}},
 	}}, nil)
-	events := inject.Run(t, "newtask", "50", micros(over))
-	found := c.balance(t, threshold, events, c.settle(), "wakeup").check(40, 0)
+	injected := inject.Run(t, "newtask", "50", micros(over))
+	found := c.balance(t, threshold, injected, c.settle(), "wakeup").check(40, 0)
 	parents := 0
 	for _, p := range found {
 		o := p.reports[0]

@@ -21,6 +21,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // shippedPair takes a rule that is shipped, for one process and with another
@@ -44,7 +45,7 @@ func shippedPair(t *testing.T, name string, threshold time.Duration, when rules.
 func self() rules.Match { return rules.Match{PID: []uint32{uint32(os.Getpid())}} }
 
 // within demands that o is as long as what was injected, on the injector's clock.
-func within(t *testing.T, o *tracker.Outlier, begin, end int64) {
+func within(t *testing.T, o *events.Outlier, begin, end int64) {
 	t.Helper()
 	if int64(o.StartMono) < begin || int64(o.EndMono) > end {
 		t.Errorf("from %d to %d, injected %d to %d", o.StartMono, o.EndMono, begin, end)
@@ -152,7 +153,7 @@ func TestShippedTCPConnect(t *testing.T) {
 	begin := monotonic(t)
 	took := connect()
 	end := monotonic(t)
-	var mine []*tracker.Outlier
+	var mine []*events.Outlier
 	for _, o := range c.settle() {
 		if o.Labels["port"] == int64(port) || o.Labels["port"] == uint64(port) {
 			mine = append(mine, o)
@@ -274,8 +275,8 @@ func TestShippedExt4Sync(t *testing.T) {
 func TestShippedFutex(t *testing.T) {
 	list := shippedPair(t, "futex-wait", 10*time.Millisecond, rules.Match{Comm: []string{"inj-syscall"}})
 	c := watch(t, list, nil)
-	events := inject.Run(t, "syscall", "futex", "50", micros(20*time.Millisecond), "500", micros(5*time.Millisecond), "8")
-	found := c.balance(t, 10*time.Millisecond, events, c.settle(), "futex-wait").check(45, 400)
+	injected := inject.Run(t, "syscall", "futex", "50", micros(20*time.Millisecond), "500", micros(5*time.Millisecond), "8")
+	found := c.balance(t, 10*time.Millisecond, injected, c.settle(), "futex-wait").check(45, 400)
 	for _, p := range found {
 		if p.reports[0].Labels["address"] == nil {
 			t.Errorf("labels %v", p.reports[0].Labels)

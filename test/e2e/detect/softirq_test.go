@@ -14,7 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // netRX is the vector of received packets (include/linux/interrupt.h).
@@ -165,7 +165,7 @@ func TestSoftirq(t *testing.T) {
 	}
 }
 
-func checkRun(t *testing.T, c *camera, o *tracker.Outlier, truth slowirq.Spun) {
+func checkRun(t *testing.T, c *camera, o *events.Outlier, truth slowirq.Spun) {
 	t.Helper()
 	if o.StartMono > truth.Start || o.EndMono < truth.End || o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" {
 		t.Errorf("reported %+v from %d to %d, spun from %d to %d", o.IRQ, o.StartMono, o.EndMono, truth.Start, truth.End)
@@ -198,20 +198,20 @@ func TestSoftirqTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait()
-		var causes []tracker.Cause
+		var causes []events.Cause
 		for _, o := range c.since(first) {
 			t.Logf("%s: %s after %v, %s on CPU %d by %s[%d]", o.Rule, o.Cause, time.Duration(o.DelayNS), o.IRQ.Vector, o.CPU, o.Task.Comm, o.Task.TID)
-			if o.CPU != p.cpu || o.Cause == tracker.CauseTimeout && o.EndMono > truth.End {
+			if o.CPU != p.cpu || o.Cause == events.CauseTimeout && o.EndMono > truth.End {
 				t.Errorf("reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
 			}
-			if o.Rule == "raise" && o.Cause == tracker.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
+			if o.Rule == "raise" && o.Cause == events.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
 				waits++
 			}
 			if o.Rule == "run" {
 				causes = append(causes, o.Cause)
 			}
 		}
-		if want := []tracker.Cause{tracker.CauseTimeout, tracker.CauseAfterTimeout}; !slices.Equal(causes, want) {
+		if want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}; !slices.Equal(causes, want) {
 			t.Errorf("run reported as %v, want %v", causes, want)
 		}
 	}

@@ -55,7 +55,7 @@ func newHostile(t *testing.T) *hostile {
 func (h *hostile) works(when string) {
 	h.t.Helper()
 	out := says(h.t, h.uid, h.program, "run", h.prefix+"v", "1", "20", "20000")
-	if n := len(events(h.t, bytes.NewReader(out))); n != 20 {
+	if n := len(injectedEvents(h.t, bytes.NewReader(out))); n != 20 {
 		h.t.Fatalf("%d spans injected", n)
 	}
 	h.told += 20
@@ -95,9 +95,9 @@ func TestSpanFlood(t *testing.T) {
 	}
 	h.works("afterwards")
 	k := h.counters()
-	t.Logf("%d pending, %+v, %d found no room", h.pending(), k.Spans, k.Trackers[rules.Span].TableFull)
-	if k.Spans.Outvied < 20 {
-		t.Errorf("%d spans made way for other users: this test proves nothing", k.Spans.Outvied)
+	t.Logf("%d pending, %+v, %d found no room", h.pending(), k.Lost, k.Trackers[rules.Span].TableFull)
+	if k.Lost["span_outvied"] < 20 {
+		t.Errorf("%d spans made way for other users: this test proves nothing", k.Lost["span_outvied"])
 	}
 }
 
@@ -141,9 +141,9 @@ func TestSpanSubordinateUsers(t *testing.T) {
 		t.Errorf("one user has %d of %d places by %d ids", n, spanPlaces, users)
 	}
 	// Another user has the rest, and where that is taken by then, some of his.
-	before, outvied := h.pending(), h.counters().Spans.Outvied
+	before, outvied := h.pending(), h.counters().Lost["span_outvied"]
 	as(t, 64011, h.program, "flood", h.prefix+"o", "4000")()
-	if n := h.pending() - before + int(h.counters().Spans.Outvied-outvied); n != 4000 {
+	if n := h.pending() - before + int(h.counters().Lost["span_outvied"]-outvied); n != 4000 {
 		t.Errorf("another user got %d places of 4000", n)
 	}
 	h.works("afterwards")
@@ -172,10 +172,10 @@ func TestSpanOwners(t *testing.T) {
 	}
 	// If a count had stayed with anyone, he would not get his half of the table now.
 	for uid := range uint32(16) {
-		before := c.counters().Spans
+		before := c.counters().Lost
 		as(t, 64100+uid, program, "flood", prefix+"f", "100")()
-		after := c.counters().Spans
-		if n := after.Forgotten - before.Forgotten; n > 20 || len(mustPending(t, c)) < 80 {
+		after := c.counters().Lost
+		if n := after["span_forgotten"] - before["span_forgotten"]; n > 20 || len(mustPending(t, c)) < 80 {
 			t.Errorf("user %d: %d of 100 spans made way for his own in an empty table, %d are pending", uid, n, len(mustPending(t, c)))
 		}
 		time.Sleep(30 * time.Millisecond)
@@ -213,9 +213,9 @@ func TestSpanExpires(t *testing.T) {
 	if _, err := c.kernel.Reclaim(); err != nil {
 		t.Fatal(err)
 	}
-	k := c.counters().Spans
-	if n := len(mustPending(t, c)); int(k.Expired) < old || n+int(k.Expired) != old+young {
-		t.Errorf("%d of %d spans expired, %d of %d are pending", k.Expired, old, n, young)
+	k := c.counters().Lost
+	if n := len(mustPending(t, c)); int(k["span_expired"]) < old || n+int(k["span_expired"]) != old+young {
+		t.Errorf("%d of %d spans expired, %d of %d are pending", k["span_expired"], old, n, young)
 	}
 	// The key may be begun again, and what is young ends as ever.
 	key := prefix + "o1"

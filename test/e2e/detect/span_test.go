@@ -19,6 +19,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/span"
 )
 
@@ -78,9 +79,9 @@ func says(t *testing.T, uid uint32, args ...string) []byte {
 
 // matchSpans holds what was reported against what was injected, by the key:
 // each over the threshold once, within the clock of its injector.
-func matchSpans(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*tracker.Outlier) map[string]*tracker.Outlier {
+func matchSpans(t *testing.T, threshold time.Duration, injected []inject.Event, reports []*events.Outlier) map[string]*events.Outlier {
 	t.Helper()
-	by := map[string]*tracker.Outlier{}
+	by := map[string]*events.Outlier{}
 	for _, o := range reports {
 		if o.Span == nil {
 			t.Fatalf("an outlier without a span: %+v", o)
@@ -132,7 +133,7 @@ func TestSpanC(t *testing.T) {
 			}
 			out := says(t, 0, args...)
 			mu.Lock()
-			all = append(all, events(t, bytes.NewReader(out))...)
+			all = append(all, injectedEvents(t, bytes.NewReader(out))...)
 			mu.Unlock()
 		})
 	}
@@ -140,7 +141,7 @@ func TestSpanC(t *testing.T) {
 	if len(all) != 4*4*50+50 {
 		t.Fatalf("%d spans injected", len(all))
 	}
-	by := map[string][]*tracker.Outlier{}
+	by := map[string][]*events.Outlier{}
 	for _, o := range c.settle() {
 		by[o.Rule] = append(by[o.Rule], o)
 	}
@@ -163,8 +164,8 @@ func TestSpanC(t *testing.T) {
 		t.Errorf("%d spans over threads, %d with a key that none has, %d with hop-10 to 18", hops, len(by["other"]), len(by["but"]))
 	}
 	k := c.counters()
-	if s := k.Trackers[rules.Span]; s.Replaced > 0 || s.TableFull > 0 || k.Spans.Forgotten > 0 {
-		t.Errorf("%+v %+v", s, k.Spans)
+	if s := k.Trackers[rules.Span]; s.Replaced > 0 || s.TableFull > 0 || k.Lost["span_forgotten"] > 0 {
+		t.Errorf("%+v %+v", s, k.Lost)
 	}
 	if pending, err := c.kernel.PendingKeys(rules.Span); err != nil || len(pending) > 0 {
 		t.Errorf("left pending: %d, %v", len(pending), err)
@@ -252,7 +253,7 @@ tailcam_begin ""; tailcam_end; echo $?`
 					t.Errorf("begun by %+v, ended by %+v", o.Span.Begin, o.Task)
 				}
 			}
-			if k := c.counters().Spans; k.BadKey < 2 {
+			if k := c.counters().Lost; k["span_bad_key"] < 2 {
 				t.Errorf("empty keys: %+v", k)
 			}
 		})
@@ -317,15 +318,15 @@ func TestSpanMisuse(t *testing.T) {
 	before := c.counters()
 
 	says(t, 0, program, "bad")
-	if n := c.counters().Spans.BadKey - before.Spans.BadKey; n < 6 {
+	if n := c.counters().Lost["span_bad_key"] - before.Lost["span_bad_key"]; n < 6 {
 		t.Errorf("%d keys that are none were counted, want 6", n)
 	}
 
-	unknown := c.counters().Spans.Unknown
+	unknown := c.counters().Lost["span_unknown"]
 	if err := span.End(prefix + "never begun"); err != nil {
 		t.Error(err)
 	}
-	if c.counters().Spans.Unknown == unknown {
+	if c.counters().Lost["span_unknown"] == unknown {
 		t.Error("an end without a begin was not counted")
 	}
 
@@ -353,7 +354,7 @@ func TestSpanMisuse(t *testing.T) {
 	if err != nil || len(pending) > 32 {
 		t.Errorf("one user has %d of 64 places, %v", len(pending), err)
 	}
-	forgotten := c.counters().Spans.Forgotten
+	forgotten := c.counters().Lost["span_forgotten"]
 	lost := c.counters().Trackers[rules.Span].TableFull
 	if int(forgotten+lost)+len(pending) < 1000 {
 		t.Errorf("of 1000 spans %d are pending, %d forgotten and %d lost", len(pending), forgotten, lost)
@@ -375,12 +376,12 @@ func TestSpanStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Each begin is ended, replaced, pending, or made way for another; each end has met one, or none.
-	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Spans.Forgotten + s.TableFull; got != threads*rounds {
+	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Lost["span_forgotten"] + s.TableFull; got != threads*rounds {
 		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d forgotten, %d lost",
-			threads*rounds, s.Seen, s.Replaced, len(pending), k.Spans.Forgotten, s.TableFull)
+			threads*rounds, s.Seen, s.Replaced, len(pending), k.Lost["span_forgotten"], s.TableFull)
 	}
-	if got := s.Seen + k.Spans.Unknown; got != threads*rounds {
-		t.Errorf("%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Spans.Unknown)
+	if got := s.Seen + k.Lost["span_unknown"]; got != threads*rounds {
+		t.Errorf("%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Lost["span_unknown"])
 	}
 	if err := exec.CommandContext(t.Context(), "true").Run(); err != nil {
 		t.Fatal(err)
@@ -402,7 +403,7 @@ func TestSpanMany(t *testing.T) {
 	}
 	pending, err := c.kernel.PendingKeys(rules.Span)
 	// A key has sixteen places. Where others have them all, the oldest of those makes way: rarely, and counted.
-	forgotten := int(c.counters().Spans.Forgotten)
+	forgotten := int(c.counters().Lost["span_forgotten"])
 	if err != nil || len(pending)+forgotten != many || forgotten > many/500 {
 		t.Fatalf("%d pending, %d forgotten, %v", len(pending), forgotten, err)
 	}
@@ -446,7 +447,7 @@ func TestSpanTimeout(t *testing.T) {
 		return nil
 	})
 	o := c.settle()[0]
-	if o.Cause != tracker.CauseTimeout || o.Task.PID != cmd.Process.Pid || o.Span.Begin.PID != cmd.Process.Pid || o.State != "interruptible" {
+	if o.Cause != events.CauseTimeout || o.Task.PID != cmd.Process.Pid || o.Span.Begin.PID != cmd.Process.Pid || o.State != "interruptible" {
 		t.Errorf("%s of %+v in state %q, begun by %+v", o.Cause, o.Task, o.State, o.Span.Begin)
 	}
 	if len(o.Raw.Kernel) == 0 && !o.Unstacked {
@@ -460,7 +461,7 @@ func TestSpanTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	reports := c.settle()
-	if len(reports) != 2 || reports[1].Cause != tracker.CauseAfterTimeout || reports[1].Task.PID != os.Getpid() || reports[1].Span.Begin.PID != cmd.Process.Pid {
+	if len(reports) != 2 || reports[1].Cause != events.CauseAfterTimeout || reports[1].Task.PID != os.Getpid() || reports[1].Span.Begin.PID != cmd.Process.Pid {
 		t.Errorf("%d reports, the last %+v", len(reports), reports[len(reports)-1])
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	injectors "github.com/tailcam/tailcam/test/support/inject"
-	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // timed is what was reported of one piece of work of one rule, in order.
 type timed struct {
-	timeouts []*tracker.Outlier
-	exits    []*tracker.Outlier
+	timeouts []*events.Outlier
+	exits    []*events.Outlier
 }
 
 type workKey struct {
@@ -31,14 +31,14 @@ type workKey struct {
 }
 
 // byWork sorts outliers by the work they are of.
-func byWork(outliers []*tracker.Outlier) map[workKey]*timed {
+func byWork(outliers []*events.Outlier) map[workKey]*timed {
 	m := map[workKey]*timed{}
 	for _, o := range outliers {
 		k := workKey{o.Rule, o.Task.TID, o.StartMono}
 		if m[k] == nil {
 			m[k] = &timed{}
 		}
-		if o.Cause == tracker.CauseTimeout {
+		if o.Cause == events.CauseTimeout {
 			m[k].timeouts = append(m[k].timeouts, o)
 		} else {
 			m[k].exits = append(m[k].exits, o)
@@ -60,11 +60,11 @@ func of(m map[workKey]*timed, rule string, e injectors.Event) *timed {
 }
 
 // logLateness says how late timeouts were. No test fails on it: the machine decides.
-func logLateness(t *testing.T, outliers []*tracker.Outlier, timeout time.Duration) {
+func logLateness(t *testing.T, outliers []*events.Outlier, timeout time.Duration) {
 	t.Helper()
 	var late []time.Duration
 	for _, o := range outliers {
-		if o.Cause == tracker.CauseTimeout && o.DelayNS < 2*timeout.Nanoseconds() {
+		if o.Cause == events.CauseTimeout && o.DelayNS < 2*timeout.Nanoseconds() {
 			late = append(late, time.Duration(o.DelayNS)-timeout)
 		}
 	}
@@ -96,10 +96,10 @@ func TestTimeoutOfWaits(t *testing.T) {
 			kind.rule.Name, kind.rule.Timeout = kind.name, timeout
 			kind.rule.Stacks = []rules.Stack{rules.KernelStack, rules.UserStack}
 			c := watch(t, []rules.Rule{kind.rule}, nil)
-			events := injectors.Run(t, slices.Concat(kind.command, []string{"64", micros(long), "2000", micros(short), "32"})...)
+			injected := injectors.Run(t, slices.Concat(kind.command, []string{"64", micros(long), "2000", micros(short), "32"})...)
 			outliers := c.settle()
 			work := byWork(outliers)
-			must, mustNot, _ := injectors.Split(events, timeout, 30*time.Millisecond)
+			must, mustNot, _ := injectors.Split(injected, timeout, 30*time.Millisecond)
 			missed := 0
 			for _, e := range must {
 				w := of(work, kind.name, e)
@@ -107,7 +107,7 @@ func TestTimeoutOfWaits(t *testing.T) {
 					missed++ // the kernel has hidden its switch, or the one back
 					continue
 				}
-				if len(w.timeouts) != 1 || len(w.exits) != 1 || w.exits[0].Cause != tracker.CauseAfterTimeout || !w.exits[0].AfterTimeout {
+				if len(w.timeouts) != 1 || len(w.exits) != 1 || w.exits[0].Cause != events.CauseAfterTimeout || !w.exits[0].AfterTimeout {
 					t.Errorf("%v of %s: %d timeouts, %d exits", e.Delay(), e.Func, len(w.timeouts), len(w.exits))
 					continue
 				}
@@ -162,7 +162,7 @@ func TestTimeoutRacesExit(t *testing.T) {
 			if c.unseen() == 0 {
 				t.Errorf("%v: %d timeouts, %d exits", k, len(w.timeouts), len(w.exits))
 			}
-		case w.exits[0].Cause != tracker.CauseAfterTimeout:
+		case w.exits[0].Cause != events.CauseAfterTimeout:
 			t.Errorf("%v: ended as %s", k, w.exits[0].Cause)
 		default:
 			both++
@@ -210,7 +210,7 @@ func TestTimeoutOfRequest(t *testing.T) {
 			if o.Task.TID != truth.TID {
 				t.Errorf("%s: of %+v, want thread %d", rule, o.Task, truth.TID)
 			}
-			if o.Cause != tracker.CauseTimeout {
+			if o.Cause != events.CauseTimeout {
 				continue
 			}
 			if o.EndMono >= truth.EndMono {
@@ -271,17 +271,17 @@ func TestTimeoutOfLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
-		var last *tracker.Outlier
+		var last *events.Outlier
 		for _, o := range c.since(before) {
 			last = o
 			if o.Syscall.Name != "flock" {
 				t.Errorf("call %+v", o.Syscall)
 			}
-			if o.Cause == tracker.CauseTimeout {
+			if o.Cause == events.CauseTimeout {
 				kernelStack(t, c, o, "flock")
 			}
 		}
-		if last.Cause != tracker.CauseAfterTimeout { // a killed task still leaves its call
+		if last.Cause != events.CauseAfterTimeout { // a killed task still leaves its call
 			t.Errorf("killed %t: the last report is %s", killed, last.Cause)
 		}
 		c.eventually("nothing of it is pending", func() error {
@@ -320,11 +320,11 @@ func TestTimeoutAcrossSwap(t *testing.T) {
 		}
 		swapped <- n
 	}()
-	events := injectors.Run(t, "offcpu", "sleep", "100", micros(200*time.Millisecond), "100", micros(5*time.Millisecond), "16")
+	injected := injectors.Run(t, "offcpu", "sleep", "100", micros(200*time.Millisecond), "100", micros(5*time.Millisecond), "16")
 	stop()
 	n := <-swapped
 	work := byWork(c.settle())
-	must, _, _ := injectors.Split(events, 60*time.Millisecond, 40*time.Millisecond)
+	must, _, _ := injectors.Split(injected, 60*time.Millisecond, 40*time.Millisecond)
 	missed := 0
 	for _, e := range must {
 		switch w := of(work, "asleep", e); {
@@ -374,7 +374,7 @@ func TestProgress(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	var o *tracker.Outlier
+	var o *events.Outlier
 	for _, o = range c.settle() {
 		if o.DelayNS > (20 * time.Millisecond).Nanoseconds() {
 			break

@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestChain follows a timer to the task that it wakes, which has to wait for a
@@ -49,7 +50,7 @@ func TestChain(t *testing.T) {
 	outliers := collect(t, kernel)
 
 	t.Run("run", func(t *testing.T) {
-		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 			const asked = 100 * time.Millisecond
 			truth, err := inject.Wakeup(context.Background(), asked)
 			if err != nil {
@@ -88,7 +89,7 @@ func TestChain(t *testing.T) {
 	if c, err := kernel.Counters(); err != nil || c.Trackers[rules.Chain].Seen == 0 {
 		t.Errorf("seen %+v, %v", c, err)
 	} else {
-		t.Logf("chains: %+v, %+v", c.Trackers[rules.Chain], c.Chains)
+		t.Logf("chains: %+v, %+v", c.Trackers[rules.Chain], c.Lost)
 	}
 }
 
@@ -111,7 +112,7 @@ func readSlowly(t *testing.T, ask chan int) {
 }
 
 // chainWay writes the stages of a chain, and demands that they are the delay.
-func chainWay(t *testing.T, o *tracker.Outlier) string {
+func chainWay(t *testing.T, o *events.Outlier) string {
 	t.Helper()
 	if o.Chain == nil || len(o.Chain.Stages) == 0 {
 		t.Fatalf("a chain without stages: %+v", o)

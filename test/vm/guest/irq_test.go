@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 const (
@@ -70,7 +71,7 @@ func TestInterrupts(t *testing.T) {
 }
 
 // testHandler writes to the serial console, which interrupts for more.
-func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
+func testHandler(t *testing.T, outliers <-chan *events.Outlier) {
 	tty, err := os.OpenFile("/dev/ttyS0", os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +90,7 @@ func testHandler(t *testing.T, outliers <-chan *tracker.Outlier) {
 			continue
 		}
 		o := await(t, outliers, "stuck", 0)
-		if o.Cause != tracker.CauseTimeout || o.EndMono > truth.End || o.CPU != int(truth.CPU) || o.IRQ.Name != "ttyS0" {
+		if o.Cause != events.CauseTimeout || o.EndMono > truth.End || o.CPU != int(truth.CPU) || o.IRQ.Name != "ttyS0" {
 			t.Errorf("reported while it was stuck: %s after %v on CPU %d, %+v, truth %+v", o.Cause, time.Duration(o.DelayNS), o.CPU, o.IRQ, truth)
 		}
 		o = await(t, outliers, "irq", 0)
@@ -125,7 +126,7 @@ func keepTimers(t *testing.T) {
 }
 
 // testSoftirq sends packets to itself from one CPU, on which a timer ends meanwhile.
-func testSoftirq(t *testing.T, outliers <-chan *tracker.Outlier) {
+func testSoftirq(t *testing.T, outliers <-chan *events.Outlier) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const cpu = 1
@@ -184,7 +185,7 @@ func testSoftirq(t *testing.T, outliers <-chan *tracker.Outlier) {
 
 // testStarved lets a real-time task hog a CPU while a timer of that CPU ends.
 // Only a real-time kernel leaves the timer to a thread, which has to wait.
-func testStarved(t *testing.T, outliers <-chan *tracker.Outlier) {
+func testStarved(t *testing.T, outliers <-chan *events.Outlier) {
 	const cpu = 1
 	realTime := strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-rt")
 	for range 10 {
@@ -242,7 +243,7 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 	return start, end
 }
 
-func checkSpun(t *testing.T, o *tracker.Outlier, truth slowirq.Spun) {
+func checkSpun(t *testing.T, o *events.Outlier, truth slowirq.Spun) {
 	t.Helper()
 	t.Logf("%s: %v on top of %s[%d] on CPU %d, spun for %v", o.Rule, time.Duration(o.DelayNS), o.Task.Comm, o.Task.TID, o.CPU, truth.Delay())
 	if o.StartMono > truth.Start || o.EndMono < truth.End || o.CPU != int(truth.CPU) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestTimeoutCPUOffline takes the last CPU away, on which one of the timers of
@@ -48,7 +49,7 @@ func TestTimeoutCPUOffline(t *testing.T) {
 				continue
 			}
 			t.Logf("CPU 1 %s: %s after %v", on, o.Cause, time.Duration(o.DelayNS))
-			if o.Cause != tracker.CauseTimeout {
+			if o.Cause != events.CauseTimeout {
 				t.Errorf("CPU 1 %s: first came %s", on, o.Cause)
 			}
 			break

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // everyPair names each kind of hook that needs no program, with every part of
@@ -106,11 +107,11 @@ func TestTrackersPairs(t *testing.T) {
 	if err := unix.Nanosleep(&asked, nil); err != nil {
 		t.Fatal(err)
 	}
-	causes := map[tracker.Cause]bool{}
+	causes := map[events.Cause]bool{}
 	missing := map[string]int{"raw": 2, "record": 1, "kprobe": 1, "fentry": 1, "switched": 1}
 	late := time.After(30 * time.Second)
 	for len(missing) > 0 {
-		var o *tracker.Outlier
+		var o *events.Outlier
 		select {
 		case o = <-outliers:
 		case <-late:
@@ -124,7 +125,7 @@ func TestTrackersPairs(t *testing.T) {
 		}
 		causes[o.Cause] = true
 		t.Logf("%s: %s after %d ns, key %v, labels %v, %d frames", o.Rule, o.Cause, o.DelayNS, o.Key, o.Labels, len(o.Raw.Kernel))
-		if o.Cause != tracker.CauseTimeout && (o.DelayNS < 99e6) {
+		if o.Cause != events.CauseTimeout && (o.DelayNS < 99e6) {
 			t.Errorf("%s: %d ns", o.Rule, o.DelayNS)
 		}
 		if (o.Rule == "kprobe" || o.Rule == "fentry") && (o.Labels["asked"] != int64(100e6) || o.Labels["ret"] != int64(0)) {
@@ -134,7 +135,7 @@ func TestTrackersPairs(t *testing.T) {
 			t.Errorf("%s: labels %v of %+v", o.Rule, o.Labels, o.Task)
 		}
 	}
-	if !causes[tracker.CauseTimeout] || !causes[tracker.CauseAfterTimeout] || !causes[tracker.CauseThreshold] {
+	if !causes[events.CauseTimeout] || !causes[events.CauseAfterTimeout] || !causes[events.CauseThreshold] {
 		t.Errorf("causes %v", causes)
 	}
 }

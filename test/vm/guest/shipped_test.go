@@ -14,6 +14,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // shipped takes a rule that is shipped, for this process and with another threshold.
@@ -44,21 +45,21 @@ func TestShippedFunctions(t *testing.T) {
 		rule      string
 		threshold time.Duration
 		provoke   func(t *testing.T)
-		check     func(o *tracker.Outlier) error
+		check     func(o *events.Outlier) error
 	}{
-		{"page-fault", time.Nanosecond * 1000, faults, func(o *tracker.Outlier) error {
+		{"page-fault", time.Nanosecond * 1000, faults, func(o *events.Outlier) error {
 			if o.Labels["address"] == nil {
 				return errors.New("no address")
 			}
 			return nil
 		}},
-		{"fsync-any", time.Microsecond, syncs, func(o *tracker.Outlier) error {
+		{"fsync-any", time.Microsecond, syncs, func(o *events.Outlier) error {
 			if fmt.Sprint(o.Labels["inode"]) == "0" {
 				return errors.New("no inode")
 			}
 			return nil
 		}},
-		{"first-byte-addresses", 50 * time.Millisecond, firstByte, func(o *tracker.Outlier) error {
+		{"first-byte-addresses", 50 * time.Millisecond, firstByte, func(o *events.Outlier) error {
 			if o.Labels["client"] != "127.0.0.1" || o.Labels["server"] != "127.0.0.1" || o.DelayNS < (100*time.Millisecond).Nanoseconds() {
 				return fmt.Errorf("after %v", time.Duration(o.DelayNS))
 			}

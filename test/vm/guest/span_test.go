@@ -8,6 +8,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/span"
 )
 
@@ -51,11 +52,11 @@ func TestTrackersSpan(t *testing.T) {
 	}
 	tell(span.Begin, "guest-2")
 	o = await(t, outliers, "span", 0)
-	if o.Span == nil || o.Span.Key != "guest-2" || o.Cause != tracker.CauseTimeout {
+	if o.Span == nil || o.Span.Key != "guest-2" || o.Cause != events.CauseTimeout {
 		t.Errorf("%+v of %d ns, cause %s", o.Span, o.DelayNS, o.Cause)
 	}
 	tell(span.End, "guest-2")
-	if o = await(t, outliers, "span", 0); o.Cause != tracker.CauseAfterTimeout {
+	if o = await(t, outliers, "span", 0); o.Cause != events.CauseAfterTimeout {
 		t.Errorf("cause %s at the end", o.Cause)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestTimeouts expects a sleep to be reported while it lasts, again and again,
@@ -35,7 +36,7 @@ func TestTimeouts(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()
 	for _, rule := range []string{"offcpu", "syscall"} {
-		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 			begin := uint64(monotonic(t))
 			took := sleep(t, asked)
 			for i := range 3 {
@@ -45,7 +46,7 @@ func TestTimeouts(t *testing.T) {
 				}
 				due := timeout + time.Duration(i)*repeat
 				t.Logf("%s: %s after %v, due after %v, %s, %d frames", rule, o.Cause, time.Duration(o.DelayNS), due, o.State, len(o.Raw.Kernel))
-				if o.Cause != tracker.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
+				if o.Cause != events.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
 					t.Errorf("%s: %s in state %s, %d kernel and %d user frames", rule, o.Cause, o.State, len(o.Raw.Kernel), len(o.Raw.User))
 				}
 				if late := time.Duration(o.DelayNS) - due; late < 0 || late > 2*slack {
@@ -53,7 +54,7 @@ func TestTimeouts(t *testing.T) {
 				}
 			}
 			o := await(t, outliers, rule, tid)
-			if o.Cause != tracker.CauseAfterTimeout || !o.AfterTimeout {
+			if o.Cause != events.CauseAfterTimeout || !o.AfterTimeout {
 				t.Errorf("%s: at last %s", rule, o.Cause)
 			}
 			return o, asked, took
@@ -99,7 +100,7 @@ func TestTimeoutClockJump(t *testing.T) {
 			if time.Duration(o.DelayNS) > took+slack {
 				t.Errorf("reported %v of a sleep of %v", time.Duration(o.DelayNS), took)
 			}
-			if o.Cause == tracker.CauseAfterTimeout {
+			if o.Cause == events.CauseAfterTimeout {
 				break
 			}
 		}
@@ -107,7 +108,7 @@ func TestTimeoutClockJump(t *testing.T) {
 }
 
 // watch loads and attaches rules, and reads their outliers until the test ends.
-func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) (*tracker.Tracker, <-chan *tracker.Outlier) {
+func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) (*tracker.Tracker, <-chan *events.Outlier) {
 	t.Helper()
 	kernel, err := tracker.New(list, opts)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/support/sequence"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TestMain lets the test program be the injector's child, too.
@@ -113,7 +114,7 @@ func testTrackers(t *testing.T, backend string) {
 	outliers := collect(t, kernel)
 
 	t.Run("wakeup", func(t *testing.T) {
-		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 			const asked = 100 * time.Millisecond
 			truth, err := inject.Wakeup(context.Background(), asked)
 			if err != nil {
@@ -143,7 +144,7 @@ func testTrackers(t *testing.T, backend string) {
 		defer runtime.UnlockOSThread()
 		tid := unix.Gettid()
 		for _, rule := range []string{"offcpu", "syscall"} {
-			agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+			agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 				const asked = 60 * time.Millisecond
 				drop(outliers)
 				took := sleep(t, asked)
@@ -162,7 +163,7 @@ func testTrackers(t *testing.T, backend string) {
 		}
 	})
 	t.Run("block", func(t *testing.T) {
-		agree(t, func() (*tracker.Outlier, time.Duration, time.Duration) {
+		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 			drop(outliers)
 			took, err := readDirect(slowDisk, 8192)
 			if err != nil {
@@ -204,7 +205,7 @@ func testTrackers(t *testing.T, backend string) {
 // agree injects a latency until what was reported lies within what is known
 // of it. A guest on a busy host disturbs single injections; it cannot make a
 // wrong tracker right five times.
-func agree(t *testing.T, inject func() (o *tracker.Outlier, least, most time.Duration)) {
+func agree(t *testing.T, inject func() (o *events.Outlier, least, most time.Duration)) {
 	t.Helper()
 	for range 5 {
 		o, least, most := inject()
@@ -236,7 +237,7 @@ func sleep(t *testing.T, d time.Duration) time.Duration {
 }
 
 // drop forgets what came so far.
-func drop(outliers <-chan *tracker.Outlier) {
+func drop(outliers <-chan *events.Outlier) {
 	for {
 		select {
 		case <-outliers:
@@ -246,8 +247,8 @@ func drop(outliers <-chan *tracker.Outlier) {
 	}
 }
 
-func collect(t *testing.T, kernel *tracker.Tracker) <-chan *tracker.Outlier {
-	out := make(chan *tracker.Outlier, 4096)
+func collect(t *testing.T, kernel *tracker.Tracker) <-chan *events.Outlier {
+	out := make(chan *events.Outlier, 4096)
 	go func() {
 		defer close(out)
 		for {
@@ -266,7 +267,7 @@ func collect(t *testing.T, kernel *tracker.Tracker) <-chan *tracker.Outlier {
 }
 
 // await returns the next outlier of a rule and thread (0: any).
-func await(t *testing.T, outliers <-chan *tracker.Outlier, rule string, tid int) *tracker.Outlier {
+func await(t *testing.T, outliers <-chan *events.Outlier, rule string, tid int) *events.Outlier {
 	t.Helper()
 	late := time.After(30 * time.Second)
 	var others []string

@@ -1,0 +1,57 @@
+package tracker
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/histogram"
+)
+
+// needKernel loads the kernel side for rules, without attaching it.
+func needKernel(t *testing.T, list []rules.Rule, opts *Options) *Tracker {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads BPF programs")
+	}
+	k, err := New(list, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// The kernel side puts every value into the bucket that Go looks for it in.
+func TestBucketsOfTheKernelSide(t *testing.T) {
+	k := needKernel(t, nil, nil)
+	program := k.Calls.HistogramBucket
+	check := func(v uint64) {
+		t.Helper()
+		got, err := program.Run(&ebpf.RunOptions{Context: abi.BucketOf{Value: v}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := histogram.Index(v); int(got) != want {
+			t.Errorf("%d is in bucket %d, in Go %d", v, got, want)
+		}
+	}
+	for i := range histogram.Buckets { // both edges of every bucket, so all values next to one
+		low, high := histogram.Bounds(i)
+		check(low)
+		check(high)
+	}
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	for range 20000 {
+		check(r.Uint64() >> r.IntN(64))
+	}
+}

@@ -1,0 +1,276 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+)
+
+func TestCompileTable(t *testing.T) {
+	list := []rules.Rule{
+		{Name: "b", Track: rules.Block, Threshold: time.Second},
+		{Name: "w1", Track: rules.Wakeup, Threshold: time.Millisecond},
+		{Name: "s", Track: rules.Syscall, Threshold: time.Second},
+		{Name: "w2", Track: rules.Wakeup, Threshold: 2 * time.Millisecond},
+	}
+	c, err := New(list, 3, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, r := range c.Sources {
+		order = append(order, r.Name)
+	}
+	// Grouped by tracker in the kernel's order, and as written within one.
+	if got := strings.Join(order, " "); got != "w1 w2 s b" {
+		t.Errorf("order %q", got)
+	}
+	if want := [abi.Trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4}; c.Table.First != want {
+		t.Errorf("first %v, want %v", c.Table.First, want)
+	}
+	if want := [abi.Trackers]uint32{2, 0, 1, 1}; c.Table.Count != want {
+		t.Errorf("count %v, want %v", c.Table.Count, want)
+	}
+}
+
+func TestCompileConditions(t *testing.T) {
+	yes := true
+	c, err := New([]rules.Rule{{
+		Name: "r", Track: rules.Wakeup, Threshold: time.Millisecond,
+		When: rules.Match{
+			Comm: []string{"a*", "b"}, NotComm: []string{"c?"}, PID: []uint32{7, 8}, NotUID: []uint32{0},
+			Cgroup: []string{"/x/**"}, NotCgroup: []string{"/y"}, Thread: []rules.Thread{rules.KernelThread}, Preempted: &yes,
+		},
+		Overrides: []rules.Override{
+			{When: rules.Match{Cgroup: []string{"/x/**"}}, Threshold: time.Second},
+			{When: rules.Match{Cgroup: []string{"/z"}}, Threshold: time.Second},
+		},
+		Snapshot: rules.SnapshotPolicy{Enabled: true, Every: time.Second, Burst: 3},
+	}}, 1, 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.Rules[0]
+	const want = abi.MatchComm | abi.MatchNotComm | abi.MatchPid | abi.MatchNotUid | abi.MatchCgroup | abi.MatchNotCgroup | abi.MatchThread | abi.MatchPreempted
+	if r.When.Fields != want {
+		t.Errorf("fields %#x, want %#x", r.When.Fields, want)
+	}
+	if r.When.Comm.First != 0 || r.When.Comm.Count != 2 || r.When.NotComm.First != 2 || r.When.NotComm.Count != 1 {
+		t.Errorf("glob ranges %+v %+v", r.When.Comm, r.When.NotComm)
+	}
+	if r.When.PidSet != 11 || r.When.NotUidSet != 12 || len(c.Sets) != 3 {
+		t.Errorf("sets %d %d, %d members", r.When.PidSet, r.When.NotUidSet, len(c.Sets))
+	}
+	if r.When.Threads != 2 || r.When.Preempted != 1 {
+		t.Errorf("threads %d, preempted %d", r.When.Threads, r.When.Preempted)
+	}
+	// Equal lists share a bit.
+	if r.When.Cgroups != 1 || r.When.NotCgroups != 2 || c.Overrides[0].When.Cgroups != 1 || c.Overrides[1].When.Cgroups != 4 {
+		t.Errorf("cgroup bits %d %d %d %d", r.When.Cgroups, r.When.NotCgroups, c.Overrides[0].When.Cgroups, c.Overrides[1].When.Cgroups)
+	}
+	if got := Verdict(c.Cgroups, rules.CgroupMatch, "/x/y"); got != 1 {
+		t.Errorf("verdict %b, want 1", got)
+	}
+	if r.EveryNs != 1e9 || r.AllowNs != 2e9 {
+		t.Errorf("limiter every %d, allow %d", r.EveryNs, r.AllowNs)
+	}
+}
+
+func TestCompileLimits(t *testing.T) {
+	many := func(n int, f func(i int) rules.Rule) []rules.Rule {
+		var list []rules.Rule
+		for i := range n {
+			list = append(list, f(i))
+		}
+		return list
+	}
+	plain := func(i int) rules.Rule {
+		return rules.Rule{Name: fmt.Sprintf("r%d", i), Track: rules.Wakeup, Threshold: time.Second}
+	}
+	for _, tc := range []struct {
+		list []rules.Rule
+		want string
+	}{
+		{many(65, plain), "65 rules, but the kernel side holds 64"},
+		{many(1, func(i int) rules.Rule {
+			r := plain(i)
+			r.Overrides = make([]rules.Override, 257)
+			return r
+		}), "more than 256 overrides"},
+		{many(60, func(i int) rules.Rule {
+			r := plain(i)
+			r.When.Cgroup, r.When.NotCgroup = []string{fmt.Sprint("/a", i)}, []string{fmt.Sprint("/b", i)}
+			return r
+		}), "more than 64 different lists"},
+		{many(1, func(i int) rules.Rule {
+			r := plain(i)
+			r.When.Comm = []string{"sixteen-bytes-xx"}
+			return r
+		}), "at most 15 bytes"},
+		{many(1, func(i int) rules.Rule {
+			r := plain(i)
+			r.When.Comm = strings.Split(strings.Repeat("x ", 512)+"x", " ")
+			return r
+		}), "more than 512 comm patterns"},
+	} {
+		if _, err := New(tc.list, 1, 0, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("got %v, want %q", err, tc.want)
+		}
+	}
+}
+
+func TestFloors(t *testing.T) {
+	number := func(name string) int {
+		nr, ok := rules.SyscallNumber(name)
+		if !ok {
+			t.Fatalf("no call %s", name)
+		}
+		return nr
+	}
+	read, write, exit := number("read"), number("write"), number("exit_group")
+	f := floorsOf([]rules.Rule{
+		{
+			Track: rules.Wakeup, Threshold: 5, When: rules.Match{Thread: []rules.Thread{rules.UserThread}},
+			Overrides: []rules.Override{
+				{Threshold: 2},
+				{Threshold: 1, When: rules.Match{Thread: []rules.Thread{rules.KernelThread}}}, // can abi.Never hold
+			},
+		},
+		{Track: rules.OffCPU, Threshold: 7, When: rules.Match{State: []rules.State{rules.Uninterruptible}}},
+		{Track: rules.Syscall, Threshold: 9, When: rules.Match{Syscall: []int{read}}},
+		{Track: rules.Syscall, Threshold: 11, When: rules.Match{NotSyscall: []int{read}}},
+		{
+			Track: rules.Block, Threshold: 20,
+			Overrides: []rules.Override{{Threshold: 3, When: rules.Match{Op: []rules.Op{rules.Flush}}}},
+		},
+	})
+	for _, tc := range []struct {
+		what      string
+		got, want uint64
+	}{
+		{"wakeup of user threads", f.of[abi.TrackWakeup][0], 2},
+		{"wakeup of kernel threads", f.of[abi.TrackWakeup][1], abi.Never},
+		{"offcpu interruptible", f.of[abi.TrackOffcpu][0], abi.Never},
+		{"offcpu uninterruptible", f.of[abi.TrackOffcpu][1], 7},
+		{"offcpu of kernel threads", f.of[abi.TrackOffcpu][4], 7},
+		{"read", f.of[abi.TrackSyscall][read], 9},
+		{"write", f.of[abi.TrackSyscall][write], 11},
+		{"exit_group", f.of[abi.TrackSyscall][exit], abi.Never},
+		{"block read", f.of[abi.TrackBlock][0], 20},
+		{"block flush", f.of[abi.TrackBlock][2], 3},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("floor of %s is %d, want %d", tc.what, tc.got, tc.want)
+		}
+	}
+	other := floorsOf([]rules.Rule{{Track: rules.Wakeup, Threshold: 1, When: rules.Match{Thread: []rules.Thread{rules.KernelThread}}}})
+	both := f.Lowest(&other)
+	if got := both.of[abi.TrackWakeup]; !slices.Equal(got, []uint64{2, 1}) {
+		t.Errorf("lowest of both is %v", got)
+	}
+}
+
+// floorsOf is NewFloors of a list that is not compiled.
+func floorsOf(list []rules.Rule) Floors {
+	sources := make([]*rules.Rule, len(list))
+	for i := range list {
+		sources[i] = &list[i]
+	}
+	return NewFloors(sources, nil)
+}
+
+func TestChainFloors(t *testing.T) {
+	rule := func(threshold time.Duration, from []rules.Origin, to ...rules.End) rules.Rule {
+		return rules.Rule{Name: "c", Track: rules.Chain, Threshold: threshold, When: rules.Match{From: from, Ends: to}}
+	}
+	f := floorsOf([]rules.Rule{
+		rule(5, []rules.Origin{rules.FromIRQ}, rules.ToRun, rules.ToBlock),
+		rule(3, []rules.Origin{rules.FromSoftirq}, rules.ToBlock),
+	})
+	if !slices.Equal(f.of[abi.TrackChain], []uint64{5, abi.Never, 3, abi.Never}) || f.ChainFrom != 1|4 {
+		t.Errorf("floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
+	}
+	if f = floorsOf([]rules.Rule{rule(7, nil)}); !slices.Equal(f.of[abi.TrackChain], []uint64{7, 7, 7, abi.Never}) || f.ChainFrom != 7 {
+		t.Errorf("without from and to: floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
+	}
+	if f = floorsOf(nil); f.ChainFrom != 0 {
+		t.Errorf("without rules: from %b", f.ChainFrom)
+	}
+}
+
+func TestInterruptFloors(t *testing.T) {
+	f := floorsOf([]rules.Rule{
+		{
+			Track: rules.IRQ, Threshold: 2 * time.Millisecond, When: rules.Match{IRQ: []uint32{4, 260, 300}},
+			Overrides: []rules.Override{{When: rules.Match{IRQ: []uint32{300}}, Threshold: time.Millisecond}},
+		},
+		{
+			Track: rules.Softirq, Threshold: 5, When: rules.Match{Phase: []rules.Phase{rules.Raise}, NotVector: []rules.Vector{"rcu"}},
+			Overrides: []rules.Override{{When: rules.Match{Vector: []rules.Vector{"timer", "rcu"}}, Threshold: 3}},
+		},
+	})
+	for irq, want := range map[int]uint64{4: 2e6, 44: 1e6, 5: abi.Never, 0: abi.Never, 255: abi.Never} {
+		if f.of[abi.TrackIrq][irq] != want {
+			t.Errorf("floor of irq %d is %d, want %d", irq, f.of[abi.TrackIrq][irq], want)
+		}
+	}
+	for v, want := range map[int]uint64{0: 5, 1: 3, 8: 5, 9: abi.Never} {
+		if f.of[abi.TrackSoftirq][v] != want {
+			t.Errorf("floor of raised vector %d is %d, want %d", v, f.of[abi.TrackSoftirq][v], want)
+		}
+	}
+	for v, floor := range f.of[abi.TrackSoftirq][abi.Softirqs:] {
+		if floor != abi.Never {
+			t.Errorf("floor of running vector %d is %d, want none", v, floor)
+		}
+	}
+	// Without conditions, of every interrupt.
+	f = floorsOf([]rules.Rule{{Track: rules.IRQ, Threshold: 7}, {Track: rules.Softirq, Threshold: 8}})
+	for i := range f.of[abi.TrackIrq] {
+		if f.of[abi.TrackIrq][i] != 7 {
+			t.Fatalf("floor of irq %d is %d", i, f.of[abi.TrackIrq][i])
+		}
+	}
+	for class, floor := range f.of[abi.TrackSoftirq] {
+		if floor != 8 {
+			t.Errorf("floor of softirq class %d is %d", class, floor)
+		}
+	}
+}
+
+func TestInterruptConditions(t *testing.T) {
+	c, err := New([]rules.Rule{
+		{Name: "i", Track: rules.IRQ, Threshold: 1, When: rules.Match{IRQ: []uint32{0}, NotIRQ: []uint32{5}, Name: []string{"nvme*"}, NotName: []string{"a", "b"}, NotCPU: []uint32{1}}},
+		{Name: "s", Track: rules.Softirq, Threshold: 1, When: rules.Match{NotVector: []rules.Vector{"timer"}, Phase: []rules.Phase{rules.Run}, CPU: []uint32{2, 3}}},
+	}, 1, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, s := &c.Rules[0].When, &c.Rules[1].When
+	if want := uint32(abi.MatchIrq | abi.MatchNotIrq | abi.MatchHandler | abi.MatchNotHandler | abi.MatchNotCpu); i.Fields != want {
+		t.Errorf("irq has conditions %#x, want %#x", i.Fields, want)
+	}
+	if want := uint32(abi.MatchVector | abi.MatchPhase | abi.MatchCpu); s.Fields != want {
+		t.Errorf("softirq has conditions %#x, want %#x", s.Fields, want)
+	}
+	if i.Handlers != 1 || i.NotHandlers != 2 || len(c.Handlers) != 2 {
+		t.Errorf("lists of names %b, %b of %v", i.Handlers, i.NotHandlers, c.Handlers)
+	}
+	if s.Vectors != 0xfffd || s.Phases != 2 {
+		t.Errorf("vectors %#x, phases %b", s.Vectors, s.Phases)
+	}
+	want := map[abi.SetKey]struct{}{
+		{Set: uint32(i.IrqSet), Value: 0}: {}, {Set: uint32(i.NotIrqSet), Value: 5}: {}, {Set: uint32(i.NotCpuSet), Value: 1}: {},
+		{Set: uint32(s.CpuSet), Value: 2}: {}, {Set: uint32(s.CpuSet), Value: 3}: {},
+	}
+	if diff := cmp.Diff(want, c.Sets); diff != "" {
+		t.Error(diff)
+	}
+}

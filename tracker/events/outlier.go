@@ -1,0 +1,221 @@
+// Package events holds what tailcam reports: outliers, their stacks, and what
+// becomes known of them later. It is data only, and reads no kernel.
+package events
+
+import (
+	"time"
+
+	"github.com/tailcam/tailcam/rules"
+)
+
+// Cause says which limit an outlier passed.
+type Cause string
+
+// Causes, in the order of the kernel side's (enum outlier_cause).
+const (
+	CauseThreshold    Cause = "threshold"     // the delay at exit is at or above the threshold
+	CauseTimeout      Cause = "timeout"       // the work is still pending at the age of the timeout
+	CauseAfterTimeout Cause = "after_timeout" // the exit of work that has timed out before
+)
+
+// Task identifies the task that was slow.
+type Task struct {
+	PID       int    `json:"pid"` // process (thread group) id
+	TID       int    `json:"tid"`
+	Comm      string `json:"comm"`
+	UID       int    `json:"uid"`
+	Kernel    bool   `json:"kernel,omitempty"`    // a kernel thread
+	Cgroup    string `json:"cgroup,omitempty"`    // cgroup v2 path
+	Container string `json:"container,omitempty"` // container id found in the cgroup path
+	Cmdline   string `json:"cmdline,omitempty"`
+}
+
+// Peer is another task that an outlier names.
+type Peer struct {
+	PID  int    `json:"pid"`
+	TID  int    `json:"tid"`
+	Comm string `json:"comm"`
+}
+
+// Waker is who made the slow task runnable.
+type Waker struct {
+	Peer
+	// Context is empty if the task itself did. Otherwise an interrupt did, while
+	// it ran on that task's CPU: "irq 24", "softirq NET_RX" or "timer". Known
+	// only while the recorder records the groups irq and timer.
+	Context string `json:"context,omitempty"`
+}
+
+// OnCPU is the task that ran instead for most of a wait.
+type OnCPU struct {
+	Peer
+	CPU   int   `json:"cpu"`    // where
+	RanNS int64 `json:"ran_ns"` // how long it ran within the wait
+}
+
+// Frame is one symbolized stack frame, printed as "symbol+0xoff (module)".
+type Frame = string
+
+// Stacks are symbolized, innermost frame first.
+type Stacks struct {
+	Kernel []Frame `json:"kernel,omitempty"`
+	User   []Frame `json:"user,omitempty"`
+	Waker  []Frame `json:"waker,omitempty"`
+	// Progress is where a slow system call was each time it left its CPU, oldest
+	// first. Of many, the first and the last ones are kept.
+	Progress []Progress `json:"progress,omitempty"`
+	// Sources are known where there is debug information; nil otherwise.
+	Sources *Sources `json:"sources,omitempty"`
+}
+
+// Progress is where a system call was at one moment.
+type Progress struct {
+	AgeNS  int64   `json:"age_ns"` // since its entry
+	State  string  `json:"state"`  // it left its CPU in: as Outlier.State; runnable if it was preempted
+	Kernel []Frame `json:"kernel"`
+}
+
+// SyscallInfo describes the call that was slow, or slept in.
+type SyscallInfo struct {
+	NR   int    `json:"nr"`
+	Name string `json:"name"`
+	Ret  *int64 `json:"ret,omitempty"` // absent while it is not known
+}
+
+// BlockInfo describes the request that was slow.
+type BlockInfo struct {
+	Device   string `json:"device"`
+	Sector   uint64 `json:"sector"` // of 512 bytes
+	Bytes    uint32 `json:"bytes"`
+	Op       string `json:"op"`    // read, write, flush, discard, other
+	Flags    string `json:"flags"` // as blktrace writes them: WFSM …
+	QueueNS  int64  `json:"queue_ns"`
+	Requeues uint32 `json:"requeues,omitempty"`
+	Error    int32  `json:"error,omitempty"` // blk_status_t
+}
+
+// IRQInfo describes the interrupt handler or softirq that was slow. The task of
+// such an outlier is the one that was interrupted, or the thread that ran the
+// softirq, and its stacks say where.
+type IRQInfo struct {
+	IRQ    *int   `json:"irq,omitempty"`    // irq
+	Name   string `json:"name,omitempty"`   // irq: of the handler, at most 31 bytes of it
+	Vector string `json:"vector,omitempty"` // softirq: hi, timer, net_tx, net_rx …
+	Phase  string `json:"phase,omitempty"`  // softirq: raise (until it ran) or run
+	CPU    int    `json:"cpu"`
+}
+
+// ChainInfo is the way of a chain, from its origin to its end.
+type ChainInfo struct {
+	Origin string       `json:"origin"` // "irq 24 virtio0-req.0", "softirq NET_RX", "timer"
+	End    string       `json:"end"`    // run, user, block
+	Stages []ChainStage `json:"stages"` // what they took adds up to the delay
+	Cut    bool         `json:"cut"`    // there was more than could be followed: a branch, or stages between the last two
+}
+
+// ChainStage is a part of the way.
+type ChainStage struct {
+	// Stage is irq, timer, raise (a softirq waits to run), softirq, wakeup (the
+	// task waits for a CPU), run, user (it runs, and has returned to user space
+	// once), preempted, or lock (real-time kernels: it sleeps for a lock of the kernel).
+	Stage string `json:"stage"`
+	What  string `json:"what,omitempty"` // of an irq its number and handler, of a softirq its name
+	CPU   int    `json:"cpu"`            // where it began
+	AtNS  int64  `json:"at_ns"`          // when it began, since the origin
+	NS    int64  `json:"ns"`             // how long it took
+	Task  *Peer  `json:"task,omitempty"`
+}
+
+// SpanInfo is what a program said of a piece of its work.
+type SpanInfo struct {
+	Key   string `json:"key"`   // any bytes that its program chose: clean it before it is shown
+	Begin Peer   `json:"begin"` // who began it; the outlier's task ended it, or at a timeout began it
+}
+
+// Outlier is one event: a rule fired for one key. The JSON form is stable;
+// fields are only added.
+type Outlier struct {
+	// ID is the outlier's own, whoever is told of it and however often. Seq numbers
+	// those of one run of the daemon in the order in which it read them.
+	ID  string `json:"id,omitempty"`
+	Seq uint64 `json:"seq,omitempty"`
+	// Partial: published before all was known. Task may lack what /proc tells, and
+	// stacks may be addresses. Completed: published before, and whole now.
+	Partial   bool `json:"partial,omitempty"`
+	Completed bool `json:"completed,omitempty"`
+
+	Time        time.Time         `json:"time"` // of the exit, UTC
+	Rule        string            `json:"rule"`
+	Track       string            `json:"track"`
+	Cause       Cause             `json:"cause"`
+	DelayNS     int64             `json:"delay_ns"`
+	ThresholdNS int64             `json:"threshold_ns"`
+	Key         map[string]uint64 `json:"key"`
+	Task        Task              `json:"task"`
+	CPU         int               `json:"cpu"`                   // of the exit
+	EntryCPU    int               `json:"entry_cpu"`             // of the entry
+	WaitCPU     *int              `json:"wait_cpu,omitempty"`    // wakeup: where it waited longest
+	Preempted   bool              `json:"preempted,omitempty"`   // wakeup: the wait began with a preemption
+	RunnableNS  int64             `json:"runnable_ns,omitempty"` // wakeup, offcpu: spent waiting for a CPU
+	// State of the task: interruptible, uninterruptible, other; and at a timeout
+	// also running, or runnable if it waits for a CPU. offcpu, and timeouts but block's.
+	State        string       `json:"state,omitempty"`
+	AfterTimeout bool         `json:"after_timeout,omitempty"` // it had timed out before: cause after_timeout
+	Waker        *Waker       `json:"waker,omitempty"`
+	OnCPU        *OnCPU       `json:"on_cpu,omitempty"` // who ran instead
+	Stacks       Stacks       `json:"stacks"`
+	Syscall      *SyscallInfo `json:"syscall,omitempty"`
+	Block        *BlockInfo   `json:"block,omitempty"`
+	IRQ          *IRQInfo     `json:"irq,omitempty"`
+	// Labels are what a declared pair carries, by the names that its rule gives:
+	// numbers, or text. EntryTask is who passed the entry, if it is not Task.
+	Labels     map[string]any `json:"labels,omitempty"`
+	EntryTask  *Peer          `json:"entry_task,omitempty"`
+	Chain      *ChainInfo     `json:"chain,omitempty"`
+	Span       *SpanInfo      `json:"span,omitempty"`
+	Snapshot   *string        `json:"snapshot"`            // id, or null
+	Explained  *Explained     `json:"explained,omitempty"` // once its snapshot is complete
+	Suppressed uint64         `json:"suppressed"`          // snapshots of this rule limited since its last one
+
+	// StartMono and EndMono are the entry and the exit in nanoseconds of
+	// CLOCK_MONOTONIC, the clock of the recorder.
+	StartMono uint64 `json:"start_mono_ns"`
+	EndMono   uint64 `json:"end_mono_ns"`
+	// WantsSnapshot: the limiter let this one have a snapshot.
+	WantsSnapshot bool `json:"-"`
+	// Raw holds the addresses of Stacks before they are symbolized.
+	Raw RawStacks `json:"-"`
+	// UserSP and UserFP are the stack and frame pointer that belong to the one
+	// frame of Raw.User, at a timeout; 0: not known.
+	UserSP uint64 `json:"-"`
+	UserFP uint64 `json:"-"`
+	// Unstacked: the kernel side could not take the stack; user space must.
+	Unstacked bool `json:"-"`
+	// Enrichment, if set, tells when Task, Stacks and Labels are complete.
+	Enrichment *Enrichment `json:"-"`
+	// MatchedRule is the rule that fired, as it was then.
+	MatchedRule *rules.Rule `json:"-"`
+}
+
+// Explained says in short where an outlier's time went. The whole explanation is
+// in its snapshot.
+type Explained struct {
+	Verdict string `json:"verdict"`          // one sentence
+	Advice  string `json:"advice,omitempty"` // what to check or change
+	Cause   string `json:"cause"`            // of the largest part: preempted, lock, block_device …
+	By      string `json:"by,omitempty"`     // whose fault that was
+	NS      int64  `json:"ns"`               // that part of the delay
+}
+
+// RawStacks are return addresses, innermost first.
+type RawStacks struct {
+	Kernel, User, Waker []uint64
+	Progress            []RawProgress
+}
+
+// RawProgress is a Progress before it is symbolized.
+type RawProgress struct {
+	AgeNS  int64
+	State  string
+	Kernel []uint64
+}

@@ -1,0 +1,114 @@
+package install
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// Decide finds the rule of an outlier, and for what the kernel side could not
+// decide, asks the rule itself and teaches the kernel side the answer. nil: it
+// is not wanted, or its rule is gone.
+func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.generation(raw.Generation)
+	i := int(raw.Rule) % abi.MaxRules
+	if g == nil || i >= len(g.Sources) {
+		r.stale++ // of rules that were replaced too long ago
+		return nil
+	}
+	m := &kinds.Message{Outlier: raw, Rule: g.Sources[i], Labels: r.opts.Labels[g.Sources[i].Name]}
+	o := m.Decode()
+	o.Task.Cgroup = r.cgroupPath(raw.CgroupId)
+	if raw.Flags&abi.OutlierUndecided == 0 {
+		return o
+	}
+	// Without an answer the same question comes again; nothing is lost.
+	if raw.Undecided&(abi.MatchCgroup|abi.MatchNotCgroup) != 0 {
+		_ = r.teachCgroup(g, raw.CgroupId, o.Task.Cgroup)
+	}
+	if raw.Undecided&(abi.MatchDevice|abi.MatchNotDevice) != 0 {
+		_ = r.teachDevice(g, uint64(raw.Dev), kinds.Text(raw.Disk[:]))
+	}
+	if raw.Undecided&(abi.MatchHandler|abi.MatchNotHandler) != 0 {
+		_ = r.teachHandler(g, m.HandlerName())
+	}
+	if o.Cause == events.CauseTimeout { // asked only to be taught: it fires at the next tick
+		return nil
+	}
+	return r.judge(o, m, g.Rules[i].Id)
+}
+
+// judge applies a rule in full to an outlier that the kernel side left open.
+func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Outlier {
+	facts := m.Facts(o)
+	if !m.Rule.When.Matches(&facts) {
+		return nil
+	}
+	limits := m.Rule.LimitsFor(&facts)
+	limit := limits.Threshold
+	if o.Cause != events.CauseThreshold {
+		limit = limits.Timeout
+	}
+	if limit == 0 || o.DelayNS < limit.Nanoseconds() {
+		return nil
+	}
+	if m.Rule.Ratchet && o.Cause == events.CauseThreshold {
+		record, err := r.ratchet(id, max(o.DelayNS, 1))
+		if !record && err == nil { // rather one too many than none
+			return nil
+		}
+	}
+	o.ThresholdNS = limit.Nanoseconds()
+	// Decided here, so it is counted here.
+	k := r.carried[m.Rule.Name]
+	k.Outliers++
+	k.WorstNS = max(k.WorstNS, o.DelayNS)
+	r.carried[m.Rule.Name] = k
+	return o
+}
+
+// ResetRatchet lets a rule with a ratchet begin anew: the next delay past its
+// threshold is its first record.
+func (r *Rules) ResetRatchet(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.indexOf(name)
+	if i < 0 {
+		return fmt.Errorf("rule %s does not run", name)
+	}
+	if !r.current.Sources[i].Ratchet {
+		return fmt.Errorf("rule %s has no ratchet", name)
+	}
+	_, err := r.ratchet(r.current.Rules[i].Id, 0)
+	return err
+}
+
+// indexOf is the index of a rule in the current generation; -1: it does not run.
+func (r *Rules) indexOf(name string) int { return indexOf(r.current.Sources, name) }
+
+// ratchet moves the ratchet of the rule with an id, and tells whether delay was
+// a record. 0 resets it.
+func (r *Rules) ratchet(id uint8, delay int64) (record bool, err error) {
+	arg := abi.RatchetCall{DelayNs: uint64(delay), Id: uint32(id)}
+	got, err := r.kernel.Calls.Ratchet.Run(&ebpf.RunOptions{Context: arg})
+	if err != nil {
+		return false, fmt.Errorf("move the ratchet: %w", err)
+	}
+	return got == 1, nil
+}
+
+func indexOf(list []*rules.Rule, name string) int {
+	for i, rule := range list {
+		if rule.Name == name {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,122 @@
+package install
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/compile"
+	"github.com/tailcam/tailcam/tracker/stats"
+)
+
+// Cgroup, device and handler conditions are patterns over names that the kernel
+// side does not match: it is taught a verdict for each id that it meets.
+
+// teachAll decides the conditions for every cgroup and interrupt handler that
+// there is. Devices, and what comes later, are decided when first asked for.
+func (r *Rules) teachAll(g *compile.Generation) error {
+	if len(g.Cgroups) > 0 {
+		var failed error
+		err := r.opts.Cgroups.WalkCgroups(func(id uint64, path string) {
+			if e := r.teachCgroup(g, id, path); e != nil && failed == nil {
+				failed = e
+			}
+		})
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+	}
+	return r.teachHandlers(g)
+}
+
+func (r *Rules) teachCgroup(g *compile.Generation, id uint64, path string) error {
+	return r.teach(g, abi.VerdictCgroup, id, compile.Verdict(g.Cgroups, rules.CgroupMatch, path))
+}
+
+func (r *Rules) teachDevice(g *compile.Generation, dev uint64, name string) error {
+	return r.teach(g, abi.VerdictDevice, dev, compile.Verdict(g.Devices, rules.GlobMatch, name))
+}
+
+func (r *Rules) teachHandler(g *compile.Generation, name string) error {
+	return r.teach(g, abi.VerdictHandler, handlerHash(name), compile.Verdict(g.Handlers, rules.GlobMatch, name))
+}
+
+func (r *Rules) teachHandlers(g *compile.Generation) error {
+	if len(g.Handlers) == 0 {
+		return nil
+	}
+	files, err := filepath.Glob("/sys/kernel/irq/*/actions")
+	if err != nil {
+		return err // the pattern is good
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // this interrupt is gone
+		}
+		for _, name := range strings.Split(strings.TrimSuffix(string(b), "\n"), ",") {
+			if err := r.teachHandler(g, name[:min(len(name), abi.HandlerNameLen-1)]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Rules) teach(g *compile.Generation, kind uint32, id, bits uint64) error {
+	key := abi.VerdictKey{Id: id, Kind: kind, Generation: g.Number}
+	if err := r.kernel.Maps.Verdicts.Update(key, bits, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("teach verdict: %w", err)
+	}
+	return nil
+}
+
+// Answer tells the kernel side what it asked: a rule with a histogram waits for it.
+func (r *Rules) Answer(q *abi.Question) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.generation(q.Generation)
+	if g == nil {
+		return
+	}
+	// Without an answer the same question comes again.
+	switch q.Kind {
+	case abi.VerdictCgroup:
+		_ = r.teachCgroup(g, q.Id, r.cgroupPath(q.Id))
+	case abi.VerdictDevice:
+		_ = r.teachDevice(g, q.Id, stats.DiskName(uint32(q.Id)))
+	case abi.VerdictHandler:
+		_ = r.teachHandlers(g)
+	}
+}
+
+// cgroupPath is the path of a cgroup. One that is gone stays unnamed: its id is no name.
+func (r *Rules) cgroupPath(id uint64) string {
+	if r.opts.Cgroups == nil {
+		return ""
+	}
+	path, err := r.opts.Cgroups.CgroupPath(id)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// handlerHash is the id of a handler's name in verdicts (handler_hash of the kernel side).
+func handlerHash(name string) uint64 {
+	var b [abi.HandlerNameLen]byte
+	copy(b[:abi.HandlerNameLen-1], name)
+	var h uint64
+	for i := 0; i < len(b); i += 8 {
+		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * abi.HandlerHashFactor
+		h ^= h >> abi.HandlerHashShift
+	}
+	return h
+}

@@ -1,0 +1,137 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// Attachment is one program on one hook.
+type Attachment struct {
+	Program string
+	Hook    string
+	Rule    string // whose declared pair it is; empty: none's
+	Link    link.Link
+	Loaded  *ebpf.Program
+}
+
+// links are what is attached.
+type links struct {
+	mu   sync.Mutex
+	list []Attachment
+}
+
+// Attach attaches the programs of trackers and recorder, in an order in which
+// nothing is left pending by the start. The recorder's rings should stand in
+// Banks by then.
+func (o *Objects) Attach() error {
+	for i := range kinds.Hooks {
+		h := &kinds.Hooks[i]
+		p := o.programs[h.Program]
+		if p == nil {
+			continue
+		}
+		l, err := attach(h, p)
+		if err != nil && h.Trackers() == nil {
+			o.Plan.Unrecorded[h.Site()] = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		o.AddLink(Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
+	}
+	return nil
+}
+
+// AddLink takes over what was attached elsewhere: Stop detaches it.
+func (o *Objects) AddLink(a Attachment) {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	o.links.list = append(o.links.list, a)
+}
+
+// DetachRule detaches the hooks of a declared pair.
+func (o *Objects) DetachRule(rule string) error {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	var errs []error
+	o.links.list = slices.DeleteFunc(o.links.list, func(a Attachment) bool {
+		if a.Rule != rule {
+			return false
+		}
+		errs = append(errs, a.Link.Close())
+		return true
+	})
+	return errors.Join(errs...)
+}
+
+// Programs lists what is attached: BPF program and hook.
+func (o *Objects) Programs() [][2]string {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	var list [][2]string
+	for _, a := range o.links.list {
+		list = append(list, [2]string{a.Program, a.Hook})
+	}
+	return list
+}
+
+// ProgramStats is what the kernel has counted of one attached program.
+type ProgramStats struct {
+	Name    string // in bpf/tailcam.bpf.c, which is also its hook's name
+	Runs    uint64 // while statistics were enabled
+	RunTime time.Duration
+	Missed  uint64 // runs that the kernel skipped: the program would have interrupted itself
+}
+
+// ProgramStats reads the run time of every attached program. The kernel counts
+// only while BPF statistics are enabled (ebpf.EnableStats, or the sysctl
+// kernel.bpf_stats_enabled); otherwise Runs and RunTime stand still. Needs
+// kernel 5.12+ and CAP_SYS_ADMIN. After Stop the list is empty.
+func (o *Objects) ProgramStats() ([]ProgramStats, error) {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	list := make([]ProgramStats, 0, len(o.links.list))
+	for _, a := range o.links.list {
+		s, err := a.Loaded.Stats()
+		if err != nil {
+			return nil, fmt.Errorf("read statistics of program %s: %w", a.Program, err)
+		}
+		list = append(list, ProgramStats{a.Program, s.RunCount, s.Runtime, s.RecursionMisses})
+	}
+	return list, nil
+}
+
+// Missed counts the runs that the kernel skipped, by program, where it tells (5.12+).
+func (o *Objects) Missed() map[string]uint64 {
+	o.links.mu.Lock()
+	list := slices.Clone(o.links.list)
+	o.links.mu.Unlock()
+	missed := map[string]uint64{}
+	for _, a := range list {
+		if s, err := a.Loaded.Stats(); err == nil && s.RecursionMisses > 0 {
+			missed[a.Program] = s.RecursionMisses
+		}
+	}
+	return missed
+}
+
+// Stop detaches everything. Counters and the recorder can still be read until Close.
+func (o *Objects) Stop() error {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	errs := []error{o.stopHeartbeat()}
+	for _, a := range slices.Backward(o.links.list) {
+		errs = append(errs, a.Link.Close())
+	}
+	o.links.list = nil
+	return errors.Join(errs...)
+}

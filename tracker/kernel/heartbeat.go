@@ -1,0 +1,131 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+)
+
+// tickProgram is where the kernel side looks for pending work that is too old
+// (bpf/tick.h): at any timer that expires, if 8 ms have passed.
+const tickProgram = "hrtimer_expire_entry"
+
+// heartbeat is timers that keep the tick going on a machine that is idle: two, as
+// the CPU of one may be what is stuck.
+type heartbeat struct {
+	mu     sync.Mutex
+	events []int     // perf events; none: no rule has a timeout
+	seen   uint64    // ticks at the last check
+	at     time.Time // of the last check that found some
+}
+
+// StartHeartbeat starts it if any rule has a timeout.
+func (o *Objects) StartHeartbeat() error {
+	if !o.Plan.Timeouts {
+		return nil
+	}
+	o.heartbeat.mu.Lock()
+	defer o.heartbeat.mu.Unlock()
+	return o.heartbeat.start()
+}
+
+// start makes timers of the kernel's CPU clock on the first and the last CPU.
+// They expire also where the events themselves do not count, as on CPUs that
+// some hypervisors idle. Under p.mu.
+func (p *heartbeat) start() error {
+	last, err := highestCPU("online")
+	if err != nil {
+		return err
+	}
+	attr := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Sample: uint64((4 * time.Millisecond).Nanoseconds()), // twice a tick: they do not fall together
+	}
+	for _, cpu := range slices.Compact([]int{0, last}) {
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if errors.Is(err, unix.ENODEV) && cpu != last {
+			continue // the first one is offline
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("make the timer of timeouts on CPU %d: %w", cpu, err), p.stop())
+		}
+		p.events = append(p.events, fd)
+	}
+	p.at = time.Now()
+	return nil
+}
+
+// stop ends them. Under p.mu.
+func (p *heartbeat) stop() error {
+	var errs []error
+	for _, fd := range p.events {
+		errs = append(errs, unix.Close(fd))
+	}
+	p.events = nil
+	return errors.Join(errs...)
+}
+
+// stopHeartbeat ends it.
+func (o *Objects) stopHeartbeat() error {
+	o.heartbeat.mu.Lock()
+	defer o.heartbeat.mu.Unlock()
+	return o.heartbeat.stop()
+}
+
+// KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
+// offline. Once a second is often enough: timeouts are late by that much then.
+func (o *Objects) KeepTicking() error {
+	o.heartbeat.mu.Lock()
+	defer o.heartbeat.mu.Unlock()
+	if len(o.heartbeat.events) == 0 {
+		return nil
+	}
+	s, err := o.Tick()
+	if err != nil {
+		return err
+	}
+	const patience = 500 * time.Millisecond
+	if s.Ticks != o.heartbeat.seen || time.Since(o.heartbeat.at) < patience {
+		o.heartbeat.seen, o.heartbeat.at = s.Ticks, time.Now()
+		return nil
+	}
+	if err := o.heartbeat.stop(); err != nil {
+		return fmt.Errorf("stop the timers of timeouts: %w", err)
+	}
+	return o.heartbeat.start()
+}
+
+// TickStats are what the tick has done since New; zero without timeouts.
+type TickStats struct {
+	Ticks    uint64
+	Scans    uint64 // parts of pending tables that were looked through
+	Late     uint64 // timeouts reported more than 20 ms after their age
+	LatestNS int64  // the most that one was late
+	Cut      uint64 // ticks with more work than fits into one
+}
+
+// Tick reads what the tick has done.
+func (o *Objects) Tick() (TickStats, error) {
+	if !o.Plan.Timeouts {
+		return TickStats{}, nil
+	}
+	var s abi.TickState
+	if err := o.Vars.Ticker.Get(&s); err != nil {
+		return TickStats{}, fmt.Errorf("read the state of the tick: %w", err)
+	}
+	return TickStats{Ticks: s.Ticks, Scans: s.Scans, Late: s.Late, LatestNS: int64(s.LatestNs), Cut: s.Truncated}, nil
+}
+
+// hasTaskKfuncs reports whether the kernel hands out a task by its id (6.2+).
+func hasTaskKfuncs(kernel *btf.Spec) bool {
+	var from, release *btf.Func
+	return kernel.TypeByName("bpf_task_from_pid", &from) == nil && kernel.TypeByName("bpf_task_release", &release) == nil
+}

@@ -1,0 +1,174 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// Plan says which parts of the kernel side the rules and the recorder need.
+type Plan struct {
+	Tracks            map[rules.Track]bool
+	Groups            map[string]bool
+	userStacksLater   bool             // a wakeup or offcpu rule wants user stacks
+	wakerStacksAlways bool             // a wakeup rule wants waker stacks
+	wakerStacksSlow   bool             // an offcpu rule wants waker stacks
+	softirqRaise      bool             // a softirq rule wants how long they wait to run
+	taskKfuncs        bool             // the kernel hands out a task by its id
+	Timeouts          bool             // a rule or override has a timeout
+	progress          bool             // a syscall rule wants progress stacks
+	chainUser         bool             // a chain rule wants the return to user space
+	missing           map[string]error // hooks of the kernel that are not here, by program
+	Unrecorded        map[string]error // those that the recorder's groups would have, by where they are attached
+}
+
+// NewPlan drops what this kernel cannot serve and says why, by rule name.
+func NewPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*Plan, []rules.Rule, map[string]error, error) {
+	for _, g := range groups {
+		if !slices.Contains(kinds.Groups, g) {
+			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, kinds.Groups)
+		}
+	}
+	p := &Plan{taskKfuncs: hasTaskKfuncs(kernel), Tracks: map[rules.Track]bool{}, Groups: map[string]bool{}}
+	missing := p.probe(groups, kernel)
+	var served []rules.Rule
+	inactive := map[string]error{}
+	for _, r := range list {
+		if err := missing[r.Track]; err != nil {
+			inactive[r.Name] = fmt.Errorf("tracker %s does not work here: %w", r.Track, err)
+			continue
+		}
+		served = append(served, r)
+		p.Tracks[r.Track] = true
+		run := r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToRun)
+		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU || run
+		waker := slices.Contains(r.Stacks, rules.WakerStack)
+		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
+		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
+		p.Timeouts = p.Timeouts || hasTimeout(&r)
+		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
+		p.wakerStacksSlow = p.wakerStacksSlow || waker && r.Track == rules.OffCPU
+		p.softirqRaise = p.softirqRaise || r.Track == rules.Softirq && kinds.Admits(r.When.Phase, nil, rules.Raise)
+		p.chainUser = p.chainUser || r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToUser)
+	}
+	return p, served, inactive, nil
+}
+
+// probe asks the kernel for every hook. It notes what is missing, and which
+// groups are left with any, and returns the trackers that lack one.
+func (p *Plan) probe(groups []string, kernel *btf.Spec) map[rules.Track]error {
+	missing := map[rules.Track]error{}
+	p.missing, p.Unrecorded = map[string]error{}, map[string]error{}
+	for i := range kinds.Hooks {
+		h := &kinds.Hooks[i]
+		wanted := slices.ContainsFunc(h.Groups, func(g string) bool { return slices.Contains(groups, g) })
+		if !wanted && len(h.Trackers()) == 0 {
+			continue // to ask costs something for some
+		}
+		err := probe(h, kernel)
+		if err == nil {
+			for _, g := range h.Groups {
+				if slices.Contains(groups, g) {
+					p.Groups[g] = true
+				}
+			}
+			continue
+		}
+		p.missing[h.Program] = err
+		for _, t := range h.Trackers() {
+			missing[t] = err
+		}
+		if wanted {
+			p.Unrecorded[h.Site()] = err
+		}
+	}
+	return missing
+}
+
+// hasTimeout reports whether a rule fires for work that is still pending.
+func hasTimeout(r *rules.Rule) bool {
+	return r.Timeout > 0 || slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return o.Timeout > 0 })
+}
+
+// Covers reports whether a kernel side loaded for p can also carry out q.
+func (p *Plan) Covers(q *Plan) bool {
+	for t := range q.Tracks {
+		if !p.Tracks[t] {
+			return false
+		}
+	}
+	return (p.chainUser || !q.chainUser) && (p.Timeouts || !q.Timeouts) && (p.progress || !q.progress) &&
+		(p.userStacksLater || !q.userStacksLater) &&
+		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
+		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow) &&
+		(p.softirqRaise || !q.softirqRaise)
+}
+
+// wants reports whether the program of h is needed.
+func (p *Plan) wants(h *kinds.Hook) bool {
+	if h.Program == "sched_switch" && p.progress || h.Program == tickProgram && p.Timeouts {
+		return true
+	}
+	if h.Program == "sys_exit" && (p.userStacksLater || p.chainUser) {
+		return true
+	}
+	if h.Program == "softirq_raise" {
+		return p.softirqRaise || p.Tracks[rules.Chain]
+	}
+	return slices.ContainsFunc(h.Trackers(), func(t rules.Track) bool { return p.Tracks[t] }) ||
+		slices.ContainsFunc(h.Groups, func(g string) bool { return p.Groups[g] })
+}
+
+// configure sets the knobs of the plan, and removes the programs that no one needs.
+func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs) error {
+	knobs := []knob{
+		{v.TrackSoftirqRaise, p.softirqRaise},
+		{v.ChainUser, p.chainUser},
+		{v.UserStacksLater, p.userStacksLater},
+		{v.Timeouts, p.Timeouts},
+		{v.TaskKfuncs, p.taskKfuncs},
+		{v.ProgressStacks, p.progress},
+		{v.WakerStacksAlways, p.wakerStacksAlways},
+		{v.WakerStacksSlow, p.wakerStacksSlow},
+	}
+	for i := range kinds.All {
+		if kind := &kinds.All[i]; kind.Enabled != nil {
+			knobs = append(knobs, knob{kind.Enabled(v), p.Tracks[kind.Track]})
+		}
+	}
+	for _, g := range kinds.Groups {
+		if recorded := kinds.Recorded(g, v); recorded != nil {
+			knobs = append(knobs, knob{recorded, p.Groups[g]})
+		}
+	}
+	if !p.Timeouts || p.taskKfuncs {
+		delete(spec.Programs, stackProgram)
+	}
+	for i := range kinds.Hooks {
+		if h := &kinds.Hooks[i]; !p.wants(h) || p.missing[h.Program] != nil {
+			delete(spec.Programs, h.Program)
+		}
+	}
+	return set(knobs)
+}
+
+// knob is a constant of the kernel side, set before it is loaded.
+type knob struct {
+	variable *ebpf.VariableSpec
+	value    any
+}
+
+func set(knobs []knob) error {
+	for _, k := range knobs {
+		if err := k.variable.Set(k.value); err != nil {
+			return fmt.Errorf("set %s: %w", k.variable.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package kinds
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+const nestedHandlers = "more than 4 handlers inside each other on one CPU: the innermost were not seen"
+
+// Phases of softirqs are by number (enum softirq_phase).
+var Phases = [abi.Phases]rules.Phase{rules.Raise, rules.Run}
+
+// vectorOf names a softirq vector; one that is not known by its number.
+func vectorOf(n uint32) rules.Vector {
+	if int(n) < len(rules.Vectors) {
+		return rules.Vectors[n]
+	}
+	return rules.Vector(strconv.Itoa(int(n)))
+}
+
+func phaseOf(n uint32) rules.Phase { return Phases[min(int(n), len(Phases)-1)] }
+
+// inIRQ: interrupts with the same low bits of their number share a class.
+func inIRQ(class int, m *rules.Match) bool {
+	return len(m.IRQ) == 0 || slices.ContainsFunc(m.IRQ, func(n uint32) bool { return int(n)%abi.IrqClasses == class })
+}
+
+// inSoftirq: classes are by phase and vector.
+func inSoftirq(class int, m *rules.Match) bool {
+	phase, vector := Phases[class/abi.Softirqs], vectorOf(uint32(class%abi.Softirqs))
+	return Admits(m.Phase, nil, phase) && Admits(m.Vector, m.NotVector, vector)
+}
+
+// VectorBits are the softirq vectors that conditions let pass.
+func VectorBits(m *rules.Match) (bits uint32) {
+	for i := range abi.Softirqs {
+		if Admits(m.Vector, m.NotVector, vectorOf(uint32(i))) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// Of both, the task is the one that was interrupted, and the key is the handler on its CPU.
+
+func decodeIRQ(o *events.Outlier, m *Message) {
+	x := extra[abi.IrqExtra](m)
+	irq := int(x.Irq)
+	o.IRQ = &events.IRQInfo{CPU: int(m.Cpu), IRQ: &irq, Name: Text(x.Name[:])}
+	o.Key = map[string]uint64{"cpu": uint64(m.Cpu), "irq": uint64(x.Irq)}
+}
+
+func decodeSoftirq(o *events.Outlier, m *Message) {
+	x := extra[abi.IrqExtra](m)
+	o.IRQ = &events.IRQInfo{CPU: int(m.Cpu), Vector: string(vectorOf(x.Vector)), Phase: string(phaseOf(x.Phase))}
+	o.Key = map[string]uint64{"cpu": uint64(m.Cpu), "vector": uint64(x.Vector)}
+}
+
+func interruptFacts(f *rules.Facts, m *Message) {
+	x := extra[abi.IrqExtra](m)
+	f.IRQ, f.Handler, f.Vector, f.Phase = x.Irq, Text(x.Name[:]), vectorOf(x.Vector), phaseOf(x.Phase)
+}
+
+// HandlerName is the name of the handler of an interrupt.
+func (m *Message) HandlerName() string { return Text(extra[abi.IrqExtra](m).Name[:]) }

@@ -1,0 +1,176 @@
+package kinds
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// rawChain is an outlier of the kernel side that carries c.
+func rawChain(t *testing.T, c *abi.Chain, delay uint64) *abi.Outlier {
+	t.Helper()
+	raw := &abi.Outlier{StartNs: 1000, TimeNs: 1000 + delay, Syscall: -1}
+	b := make([]byte, 8*len(raw.Extra))
+	if _, err := binary.Encode(b, binary.LittleEndian, c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func stageAt(kind, cpu, at uint64, id uint32, name string) abi.ChainStage {
+	s := abi.ChainStage{Packed: kind<<abi.ChainKindShift | cpu<<abi.ChainCpuShift | at, Id: id}
+	copy(s.Name[:], name)
+	return s
+}
+
+func TestDecodeChain(t *testing.T) {
+	c := abi.Chain{From: 1, Stages: 4, End: 1, Irq: 36, Vectors: 1 << 4, Truncated: 1}
+	c.Stage[0] = stageAt(1, 2, 0, 36, "virtio1-req.0")
+	c.Stage[1] = stageAt(4, 2, 700, 4, "")
+	c.Stage[2] = stageAt(5, 3, 650, 8, "reader") // a clock that lags
+	c.Stage[3] = stageAt(6, 3, 900, 8, "reader")
+	rule := &rules.Rule{Name: "chain", Track: rules.Chain}
+	raw := rawChain(t, &c, 5000)
+	m := &Message{Outlier: raw, Rule: rule}
+	o := m.Decode()
+	if o.Chain == nil || o.Chain.Origin != "irq 36 virtio1-req.0" || o.Chain.End != "user" || !o.Chain.Cut || o.EntryCPU != 2 {
+		t.Fatalf("got %+v", o.Chain)
+	}
+	var got []int64
+	for _, s := range o.Chain.Stages {
+		got = append(got, s.NS)
+	}
+	if !slices.Equal(got, []int64{700, 0, 200, 4100}) || o.Chain.Stages[1].What != "BLOCK" || o.Chain.Stages[3].Task.Comm != "reader" {
+		t.Errorf("durations %v of %+v", got, o.Chain.Stages)
+	}
+	f := m.Facts(o)
+	for _, tt := range []struct {
+		when rules.Match
+		want bool
+	}{
+		{rules.Match{From: []rules.Origin{rules.FromIRQ}, Ends: []rules.End{rules.ToUser}}, true},
+		{rules.Match{From: []rules.Origin{rules.FromHRTimer, rules.FromSoftirq}}, false},
+		{rules.Match{Ends: []rules.End{rules.ToRun, rules.ToBlock}}, false},
+		{rules.Match{IRQ: []uint32{36}, Vector: []rules.Vector{"net_rx", "block"}}, true},
+		{rules.Match{NotIRQ: []uint32{36}}, false},
+		{rules.Match{Vector: []rules.Vector{"net_rx"}}, false},
+	} {
+		if tt.when.Matches(&f) != tt.want {
+			t.Errorf("%+v: want %t", tt.when, tt.want)
+		}
+	}
+}
+
+// TestDecodeAnyChain: whatever the bytes are, stages add up to the delay.
+func TestDecodeAnyChain(t *testing.T) {
+	rule := &rules.Rule{Name: "chain", Track: rules.Chain}
+	for seed := range byte(64) {
+		raw := &abi.Outlier{TimeNs: uint64(seed) << 30}
+		b := bytes.Repeat([]byte{seed, 255 - seed, 7 * seed, 12}, 2*len(raw.Extra))
+		if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
+			t.Fatal(err)
+		}
+		o := (&Message{Outlier: raw, Rule: rule}).Decode()
+		var sum int64
+		for _, s := range o.Chain.Stages {
+			if s.NS < 0 {
+				t.Errorf("stage %+v", s)
+			}
+			sum += s.NS
+		}
+		if n := len(o.Chain.Stages); n > 0 && sum+o.Chain.Stages[0].AtNS != o.DelayNS {
+			t.Errorf("%d stages of %d ns from %d on, delay %d", n, sum, o.Chain.Stages[0].AtNS, o.DelayNS)
+		}
+	}
+}
+
+func TestDecodeInterrupts(t *testing.T) {
+	raw := abi.Outlier{Cpu: 3}
+	raw.Extra[0], raw.Extra[1] = 36, 0
+	raw.Extra[2] = 0x6f69747269760000 >> 16 // "virtio"
+	m := &Message{Outlier: &raw, Rule: &rules.Rule{Name: "r", Track: rules.IRQ}}
+	o := m.Decode()
+	irq := 36
+	if diff := cmp.Diff(&events.IRQInfo{IRQ: &irq, Name: "virtio", CPU: 3}, o.IRQ); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"irq": 36, "cpu": 3}, o.Key); diff != "" {
+		t.Error(diff)
+	}
+	f := m.Facts(o)
+	if f.IRQ != 36 || f.Handler != "virtio" || f.CPU != 3 {
+		t.Errorf("facts %+v", f)
+	}
+	for _, tt := range []struct {
+		vector, phase uint64
+		want          events.IRQInfo
+	}{
+		{3, 0, events.IRQInfo{Vector: "net_rx", Phase: "raise", CPU: 3}},
+		{9, 1, events.IRQInfo{Vector: "rcu", Phase: "run", CPU: 3}},
+		{12, 77, events.IRQInfo{Vector: "12", Phase: "run", CPU: 3}},
+	} {
+		raw = abi.Outlier{Cpu: 3}
+		raw.Extra[0], raw.Extra[1] = tt.vector<<32, tt.phase
+		o := (&Message{Outlier: &raw, Rule: &rules.Rule{Name: "r", Track: rules.Softirq}}).Decode()
+		if diff := cmp.Diff(&tt.want, o.IRQ); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(map[string]uint64{"vector": tt.vector, "cpu": 3}, o.Key); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestTable: the table of kinds is complete, and in the kernel side's order.
+func TestTable(t *testing.T) {
+	spec, err := bpf.LoadTailcam()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(All) != abi.Trackers || len(rules.Tracks) != abi.Trackers {
+		t.Fatalf("%d kinds, %d tracks, the kernel side has %d", len(All), len(rules.Tracks), abi.Trackers)
+	}
+	for n := range All {
+		k := &All[n]
+		if k.Number != n || k.Track != rules.Tracks[n] || Of(k.Track) != k {
+			t.Errorf("%s is kind %d with number %d", k.Track, n, k.Number)
+		}
+		if k.Classes == 0 || k.Floor == nil || k.Decode == nil || k.Full == "" || k.Replaced == "" {
+			t.Errorf("%s: not all that every kind has: %+v", k.Track, k)
+		}
+		for _, name := range k.Hooks {
+			if !slices.ContainsFunc(trackerHooks, func(h Hook) bool { return h.Program == name }) {
+				t.Errorf("%s wants the program %s, which is no hook of trackers", k.Track, name)
+			}
+		}
+	}
+	for i := range Hooks {
+		if spec.Programs[Hooks[i].Program] == nil {
+			t.Errorf("the kernel side has no program %s", Hooks[i].Program)
+		}
+	}
+}
+
+// TestExtra: what only outliers of one tracker carry has room in outlier.extra.
+func TestExtra(t *testing.T) {
+	room := unsafe.Sizeof(abi.Outlier{}.Extra)
+	for _, size := range []uintptr{
+		unsafe.Sizeof(abi.IrqExtra{}), unsafe.Sizeof(abi.Chain{}), unsafe.Sizeof(abi.SpanExtra{}), unsafe.Sizeof(abi.PairExtra{}),
+	} {
+		if size > room {
+			t.Errorf("%d bytes, but there is room for %d", size, room)
+		}
+	}
+}

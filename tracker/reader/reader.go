@@ -1,0 +1,180 @@
+// Package reader reads the outliers' ring buffer: messages in, outliers out.
+package reader
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/kernel"
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// ErrSample is what Read returns of a sample that it does not understand. The
+// next call goes on with the next one.
+var ErrSample = errors.New("unusable sample from the kernel side")
+
+// Decider knows the rules that run.
+type Decider interface {
+	// Decide returns the outlier of a message; nil: it is not wanted.
+	Decide(raw *abi.Outlier) *events.Outlier
+	// Answer tells the kernel side what it asked.
+	Answer(q *abi.Question)
+}
+
+// Reader reads outliers. Read is for one goroutine, Close for any.
+type Reader struct {
+	ring    *ringbuf.Reader
+	kernel  *kernel.Objects
+	rules   Decider
+	release func()
+	read    [abi.RingOwners]uint64 // bytes of the ring buffer that were given back
+
+	stacks   pendingStacks
+	progress progress
+}
+
+// New reads what the kernel side sends about rules. release, if not nil, is
+// called in Read for an outlier that was decided against, or whose rule is
+// gone, although the kernel side may have frozen the recorder for it.
+func New(objects *kernel.Objects, rules Decider, release func()) (*Reader, error) {
+	ring, err := ringbuf.NewReader(objects.Maps.Outliers)
+	if err != nil {
+		return nil, fmt.Errorf("open the outliers' ring buffer: %w", err)
+	}
+	return &Reader{ring: ring, kernel: objects, rules: rules, release: release}, nil
+}
+
+// Close ends Read.
+func (r *Reader) Close() error { return r.ring.Close() }
+
+// Read returns the next outlier. It blocks until there is one, and returns
+// os.ErrClosed after Close. Outliers come in the order of their exits per CPU;
+// one that waits for a user stack may come up to 20 ms late.
+func (r *Reader) Read() (*events.Outlier, error) {
+	for {
+		if o := r.stacks.next(time.Now()); o != nil {
+			return o, nil
+		}
+		r.ring.SetDeadline(r.stacks.deadline())
+		rec, err := r.ring.Read()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case errors.Is(err, ringbuf.ErrClosed):
+			return nil, os.ErrClosed
+		case err != nil:
+			return nil, fmt.Errorf("read outliers: %w", err)
+		}
+		if len(rec.RawSample) >= 2 {
+			if err := r.acknowledge(rec.RawSample); err != nil {
+				return nil, fmt.Errorf("read outliers: %w", err)
+			}
+		}
+		o, err := r.receive(rec.RawSample)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSample, err)
+		}
+		if o != nil {
+			return o, nil
+		}
+	}
+}
+
+// receive handles one sample; nil: nothing to hand out yet.
+func (r *Reader) receive(sample []byte) (*events.Outlier, error) {
+	if len(sample) < 2 {
+		return nil, fmt.Errorf("outlier of %d bytes", len(sample))
+	}
+	switch kind := binary.LittleEndian.Uint16(sample); kind {
+	case abi.UserStackType:
+		u, err := decode[abi.UserStack](sample, "user stack")
+		if err == nil {
+			r.stacks.resolve(u.Tid, u.TimeNs, kinds.Frames(u.User[:], uint64(u.Frames)))
+		}
+		return nil, err
+	case abi.QuestionType:
+		q, err := decode[abi.Question](sample, "question")
+		if err == nil {
+			r.rules.Answer(q)
+		}
+		return nil, err
+	case abi.GrowType:
+		g, err := decode[abi.GrowMessage](sample, "the wish to grow")
+		if err == nil {
+			r.kernel.Grow(int(g.Table))
+		}
+		return nil, err
+	case abi.ProgressType:
+		p, err := decode[abi.Progress](sample, "progress")
+		if err == nil {
+			r.progress.keep(p)
+		}
+		return nil, err
+	case abi.OutlierType:
+		raw, err := decode[abi.Outlier](sample, "outlier")
+		if err != nil {
+			return nil, err
+		}
+		return r.outlier(raw), nil
+	default:
+		return nil, fmt.Errorf("sample of unknown type %#x from the kernel side", kind)
+	}
+}
+
+func decode[T any](sample []byte, what string) (*T, error) {
+	v := new(T)
+	if _, err := binary.Decode(sample, binary.LittleEndian, v); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", what, err)
+	}
+	return v, nil
+}
+
+// outlier handles an outlier; nil: nothing to hand out, or not yet.
+func (r *Reader) outlier(raw *abi.Outlier) *events.Outlier {
+	o := r.rules.Decide(raw)
+	if o == nil {
+		if raw.Flags&abi.OutlierSnapshot != 0 && r.release != nil {
+			r.release()
+		}
+		return nil
+	}
+	r.progress.add(o)
+	if o.Unstacked {
+		// A task that has gone on by now stays without.
+		if stack, err := r.kernel.TaskStack(o.Task.TID); err == nil {
+			o.Raw.Kernel = stack
+		}
+	}
+	if raw.Flags&abi.OutlierUserLater != 0 {
+		r.stacks.add(o, time.Now().Add(stackGrace))
+		return nil
+	}
+	return o
+}
+
+// acknowledge gives back the bytes of a sample that has been read.
+func (r *Reader) acknowledge(sample []byte) error {
+	owner := abi.RingMessages
+	switch binary.LittleEndian.Uint16(sample) {
+	case abi.OutlierType:
+		const at = unsafe.Offsetof(abi.Outlier{}.Owner)
+		if len(sample) >= int(at)+4 {
+			owner = int(binary.LittleEndian.Uint32(sample[at:])) % abi.MaxRules
+		}
+	case abi.UserStackType:
+		owner = abi.RingStacks
+	case abi.ProgressType:
+		owner = abi.RingProgress
+	}
+	r.read[owner] += uint64(len(sample)) + abi.RingHeader
+	const size, read = int(unsafe.Sizeof(abi.RingUse{})), int(unsafe.Offsetof(abi.RingUse{}.Read))
+	return kernel.WriteWord(r.kernel.Memory.RingUses, owner*size+read, r.read[owner])
+}

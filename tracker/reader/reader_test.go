@@ -1,0 +1,170 @@
+package reader
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/kernel"
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// decider knows rules by their index, of one generation.
+type decider []rules.Track
+
+func (d decider) Decide(raw *abi.Outlier) *events.Outlier {
+	i := int(raw.Rule) % abi.MaxRules
+	if raw.Generation != 1 || i >= len(d) {
+		return nil
+	}
+	return (&kinds.Message{Outlier: raw, Rule: &rules.Rule{Name: string(d[i]), Track: d[i]}}).Decode()
+}
+
+func (decider) Answer(*abi.Question) {}
+
+// ready reads without a kernel side: enough for what comes out of the ring buffer.
+func ready(t testing.TB) *Reader {
+	t.Helper()
+	return &Reader{kernel: &kernel.Objects{}, rules: decider{rules.Wakeup, rules.OffCPU, rules.Syscall, rules.Block}}
+}
+
+func sample(t testing.TB, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func comm(s string) (c [abi.TaskCommLen]byte) {
+	copy(c[:], s)
+	return c
+}
+
+func TestReceiveWakeup(t *testing.T) {
+	tr := ready(t)
+	raw := abi.Outlier{
+		Type: abi.OutlierType, Generation: 1, Rule: 64, // second half of the table
+		StartNs: 1000, TimeNs: 51000, RunnableNs: 50000, ThresholdNs: 500,
+		Tid: 12, Pid: 10, Comm: comm("victim"), Cpu: 3, WaitCpu: 2, Syscall: -1,
+		WakerTid: 5, WakerPid: 4, WakerComm: comm("waker"), WakerContext: 1<<14 | 3,
+		KernelFrames: 2, Flags: abi.OutlierPreempted | abi.OutlierSnapshot,
+	}
+	raw.Kernel[0], raw.Kernel[1] = 11, 22
+	raw.Runs[12] = abi.RunTotal{Ns: 45000, Tid: 12, Comm: comm("victim")} // the victim itself
+	raw.Runs[7] = abi.RunTotal{Ns: 10000, Tid: 7, Comm: comm("late")}
+	raw.Runs[9] = abi.RunTotal{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
+	o, err := tr.receive(sample(t, &raw))
+	if err != nil || o == nil {
+		t.Fatal(o, err)
+	}
+	if o.Rule != "wakeup" || o.DelayNS != 50000 || o.Task.TID != 12 || o.Task.Comm != "victim" || !o.Preempted || !o.WantsSnapshot {
+		t.Errorf("outlier %+v", o)
+	}
+	if o.Waker == nil || *o.Waker != (events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "waker"}, Context: "softirq NET_RX"}) {
+		t.Errorf("waker %+v", o.Waker)
+	}
+	if o.OnCPU == nil || o.OnCPU.Comm != "hog" || o.OnCPU.RanNS != 40000 || o.OnCPU.CPU != 2 {
+		t.Errorf("on CPU %+v, want the hog for 40000 ns on CPU 2", o.OnCPU)
+	}
+	if len(o.Raw.Kernel) != 2 || o.Raw.Kernel[1] != 22 {
+		t.Errorf("kernel stack %v", o.Raw.Kernel)
+	}
+}
+
+func TestReceiveUserStackLater(t *testing.T) {
+	tr := ready(t)
+	raw := abi.Outlier{
+		Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, Flags: abi.OutlierUserLater,
+		UserFrames: 1, Syscall: 35,
+	}
+	raw.User[0] = 1
+	if o, err := tr.receive(sample(t, &raw)); o != nil || err != nil {
+		t.Fatal("handed out before its stack came", o, err)
+	}
+	if tr.stacks.next(time.Now()) != nil {
+		t.Fatal("handed out before its stack came")
+	}
+	other := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 8000, Frames: 3}
+	if _, err := tr.receive(sample(t, &other)); err != nil {
+		t.Fatal(err)
+	}
+	if tr.stacks.next(time.Now()) != nil {
+		t.Fatal("resolved with the stack of another outlier")
+	}
+	stack := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 9000, Frames: 2}
+	stack.User[0], stack.User[1] = 1, 2
+	if _, err := tr.receive(sample(t, &stack)); err != nil {
+		t.Fatal(err)
+	}
+	o := tr.stacks.next(time.Now())
+	if o == nil || len(o.Raw.User) != 2 {
+		t.Fatalf("outlier %+v", o)
+	}
+	if !tr.stacks.deadline().IsZero() {
+		t.Error("still waiting")
+	}
+}
+
+// A stack that never comes must not hold an outlier back for ever.
+func TestUserStackNeverComes(t *testing.T) {
+	var w pendingStacks
+	now := time.Now()
+	w.add(&events.Outlier{}, now.Add(stackGrace))
+	if w.next(now) != nil {
+		t.Error("handed out at once")
+	}
+	if w.next(now.Add(stackGrace+1)) == nil {
+		t.Error("not handed out after the wait")
+	}
+}
+
+func TestReceiveOfReplacedRules(t *testing.T) {
+	tr, released := ready(t), 0
+	tr.release = func() { released++ }
+	if o, err := tr.receive(sample(t, &abi.Outlier{Type: abi.OutlierType, Generation: 0, Flags: abi.OutlierSnapshot})); err != nil || o != nil {
+		t.Errorf("one of rules long gone: %+v, %v", o, err)
+	}
+	if released != 1 {
+		t.Error("the recorder stays frozen for an outlier that nobody wants")
+	}
+}
+
+func TestReceiveNonsense(t *testing.T) {
+	tr := ready(t)
+	for _, b := range [][]byte{nil, {0x43}, {0x43, 0x74}, {1, 2, 3, 4}, make([]byte, 5000)} {
+		if _, err := tr.receive(b); err == nil {
+			t.Errorf("%d bytes of nonsense: no error", len(b))
+		}
+	}
+}
+
+func FuzzReceive(f *testing.F) {
+	f.Add(sample(f, &abi.Outlier{Type: abi.OutlierType, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
+	f.Add(sample(f, &abi.UserStack{Type: abi.UserStackType, Frames: 65535}))
+	f.Add(sample(f, &abi.GrowMessage{Type: abi.GrowType}))
+	f.Add([]byte{0x43, 0x74})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tr := ready(t)
+		b = bytes.Clone(b) // the fuzzer's own
+		set := func(at uintptr, value uint32) {
+			if len(b) >= int(at)+4 {
+				binary.LittleEndian.PutUint32(b[at:], value)
+			}
+		}
+		var raw abi.Outlier
+		set(unsafe.Offsetof(raw.Generation), 1) // the live one
+		// There are no maps to look a stack up in, or to note a decision in.
+		set(unsafe.Offsetof(raw.Undecided), 0)
+		o, err := tr.receive(b)
+		if err != nil && o != nil {
+			t.Error("both an outlier and an error")
+		}
+	})
+}
