@@ -18,8 +18,6 @@ import (
 const (
 	PairMapBank0             = "bank0"
 	PairMapBank1             = "bank1"
-	PairMapCallKeys          = "call_keys"
-	PairMapCallSlots         = "call_slots"
 	PairMapClassKeys         = "class_keys"
 	PairMapCpus              = "cpus"
 	PairMapDistributions     = "distributions"
@@ -34,45 +32,30 @@ const (
 	PairMapPairStates        = "pair_states"
 	PairMapRecordRings       = "record_rings"
 	PairMapRecords           = "records"
-	PairMapRequestKeys       = "request_keys"
-	PairMapRequestSlots      = "request_slots"
 	PairMapRingUses          = "ring_uses"
 	PairMapRuleStates        = "rule_states"
 	PairMapRules             = "rules"
 	PairMapScratches         = "scratches"
 	PairMapSets              = "sets"
-	PairMapSpanKeys          = "span_keys"
-	PairMapSpanOwnerCounts   = "span_owner_counts"
-	PairMapSpanOwnerKeys     = "span_owner_keys"
-	PairMapSpanSlots         = "span_slots"
-	PairMapTaskKeys          = "task_keys"
-	PairMapTaskSlots         = "task_slots"
+	PairMapTaskStacks        = "task_stacks"
 	PairMapVerdicts          = "verdicts"
+	PairMapWakerScratch      = "waker_scratch"
+	PairMapWakerStacks       = "waker_stacks"
 	PairProgPairRaw          = "pair_raw"
 	PairProgPairRecord       = "pair_record"
 	PairProgPairRegs         = "pair_regs"
 	PairProgPairTracing      = "pair_tracing"
-	PairVarCallMask          = "call_mask"
-	PairVarFloorBlock        = "floor_block"
-	PairVarFloorIrq          = "floor_irq"
-	PairVarFloorOffcpu       = "floor_offcpu"
 	PairVarFloorPair         = "floor_pair"
-	PairVarFloorSoftirq      = "floor_softirq"
-	PairVarFloorSpan         = "floor_span"
-	PairVarFloorSyscall      = "floor_syscall"
-	PairVarFloorWakeup       = "floor_wakeup"
 	PairVarGeneration        = "generation"
 	PairVarHistogramStride   = "histogram_stride"
 	PairVarHistogramTables   = "histogram_tables"
 	PairVarHistograms        = "histograms"
 	PairVarHook              = "hook"
-	PairVarInterruptCpus     = "interrupt_cpus"
 	PairVarOutlierEachNs     = "outlier_each_ns"
 	PairVarOutlierRoomNs     = "outlier_room_ns"
 	PairVarPairHistograms    = "pair_histograms"
 	PairVarPairMask          = "pair_mask"
 	PairVarPairRules         = "pair_rules"
-	PairVarProgressStacks    = "progress_stacks"
 	PairVarRecordBlock       = "record_block"
 	PairVarRecordIrq         = "record_irq"
 	PairVarRecordMask        = "record_mask"
@@ -84,36 +67,13 @@ const (
 	PairVarRecordTimer       = "record_timer"
 	PairVarRecordWorkqueue   = "record_workqueue"
 	PairVarRecorder          = "recorder"
-	PairVarRequestMask       = "request_mask"
+	PairVarRegsOffset        = "regs_offset"
 	PairVarRingCommon        = "ring_common"
 	PairVarRingShare         = "ring_share"
 	PairVarSelfPid           = "self_pid"
-	PairVarSpanMask          = "span_mask"
-	PairVarSpanOwnerMask     = "span_owner_mask"
-	PairVarSpanSeed          = "span_seed"
-	PairVarSpanShare         = "span_share"
 	PairVarTables            = "tables"
-	PairVarTaskKfuncs        = "task_kfuncs"
-	PairVarTaskMask          = "task_mask"
-	PairVarTimeoutBlock      = "timeout_block"
-	PairVarTimeoutInterrupts = "timeout_interrupts"
-	PairVarTimeoutIrq        = "timeout_irq"
-	PairVarTimeoutLeast      = "timeout_least"
-	PairVarTimeoutOffcpu     = "timeout_offcpu"
 	PairVarTimeoutPair       = "timeout_pair"
-	PairVarTimeoutSoftirq    = "timeout_softirq"
-	PairVarTimeoutSpan       = "timeout_span"
-	PairVarTimeoutSyscall    = "timeout_syscall"
-	PairVarTimeoutWakeup     = "timeout_wakeup"
 	PairVarTimeouts          = "timeouts"
-	PairVarTrackBlock        = "track_block"
-	PairVarTrackIrq          = "track_irq"
-	PairVarTrackOffcpu       = "track_offcpu"
-	PairVarTrackSoftirq      = "track_softirq"
-	PairVarTrackSoftirqRaise = "track_softirq_raise"
-	PairVarTrackSpan         = "track_span"
-	PairVarTrackSyscall      = "track_syscall"
-	PairVarTrackWakeup       = "track_wakeup"
 	PairVarUserStacksLater   = "user_stacks_later"
 	PairVarWakerStacksAlways = "waker_stacks_always"
 	PairVarWakerStacksSlow   = "waker_stacks_slow"
@@ -173,65 +133,48 @@ type PairProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PairMapSpecs struct {
-	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
-	Globs           *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairScratches   *ebpf.MapSpec `ebpf:"pair_scratches"`
-	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
-	Records         *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
-	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
-	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules           *ebpf.MapSpec `ebpf:"rules"`
-	Scratches       *ebpf.MapSpec `ebpf:"scratches"`
-	Sets            *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
-	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	Bank0          *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1          *ebpf.MapSpec `ebpf:"bank1"`
+	ClassKeys      *ebpf.MapSpec `ebpf:"class_keys"`
+	Cpus           *ebpf.MapSpec `ebpf:"cpus"`
+	Distributions  *ebpf.MapSpec `ebpf:"distributions"`
+	Globs          *ebpf.MapSpec `ebpf:"globs"`
+	HistogramRules *ebpf.MapSpec `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.MapSpec `ebpf:"key_globs"`
+	Outliers       *ebpf.MapSpec `ebpf:"outliers"`
+	Overrides      *ebpf.MapSpec `ebpf:"overrides"`
+	PairKeys       *ebpf.MapSpec `ebpf:"pair_keys"`
+	PairScratches  *ebpf.MapSpec `ebpf:"pair_scratches"`
+	PairSlots      *ebpf.MapSpec `ebpf:"pair_slots"`
+	PairStates     *ebpf.MapSpec `ebpf:"pair_states"`
+	RecordRings    *ebpf.MapSpec `ebpf:"record_rings"`
+	Records        *ebpf.MapSpec `ebpf:"records"`
+	RingUses       *ebpf.MapSpec `ebpf:"ring_uses"`
+	RuleStates     *ebpf.MapSpec `ebpf:"rule_states"`
+	Rules          *ebpf.MapSpec `ebpf:"rules"`
+	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
+	Sets           *ebpf.MapSpec `ebpf:"sets"`
+	TaskStacks     *ebpf.MapSpec `ebpf:"task_stacks"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	WakerScratch   *ebpf.MapSpec `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.MapSpec `ebpf:"waker_stacks"`
 }
 
 // PairVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PairVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
 	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
 	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
 	Hook              *ebpf.VariableSpec `ebpf:"hook"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
 	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
 	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
 	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
 	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
@@ -243,36 +186,13 @@ type PairVariableSpecs struct {
 	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RegsOffset        *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
 	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
 	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
@@ -300,46 +220,37 @@ func (o *PairObjects) Close() error {
 //
 // It can be passed to LoadPairObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PairMaps struct {
-	Bank0           *ebpf.Map `ebpf:"bank0"`
-	Bank1           *ebpf.Map `ebpf:"bank1"`
-	CallKeys        *ebpf.Map `ebpf:"call_keys"`
-	CallSlots       *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
-	Cpus            *ebpf.Map `ebpf:"cpus"`
-	Distributions   *ebpf.Map `ebpf:"distributions"`
-	Globs           *ebpf.Map `ebpf:"globs"`
-	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
-	Outliers        *ebpf.Map `ebpf:"outliers"`
-	Overrides       *ebpf.Map `ebpf:"overrides"`
-	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
-	PairScratches   *ebpf.Map `ebpf:"pair_scratches"`
-	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
-	PairStates      *ebpf.Map `ebpf:"pair_states"`
-	RecordRings     *ebpf.Map `ebpf:"record_rings"`
-	Records         *ebpf.Map `ebpf:"records"`
-	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
-	RingUses        *ebpf.Map `ebpf:"ring_uses"`
-	RuleStates      *ebpf.Map `ebpf:"rule_states"`
-	Rules           *ebpf.Map `ebpf:"rules"`
-	Scratches       *ebpf.Map `ebpf:"scratches"`
-	Sets            *ebpf.Map `ebpf:"sets"`
-	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
-	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	Bank0          *ebpf.Map `ebpf:"bank0"`
+	Bank1          *ebpf.Map `ebpf:"bank1"`
+	ClassKeys      *ebpf.Map `ebpf:"class_keys"`
+	Cpus           *ebpf.Map `ebpf:"cpus"`
+	Distributions  *ebpf.Map `ebpf:"distributions"`
+	Globs          *ebpf.Map `ebpf:"globs"`
+	HistogramRules *ebpf.Map `ebpf:"histogram_rules"`
+	KeyGlobs       *ebpf.Map `ebpf:"key_globs"`
+	Outliers       *ebpf.Map `ebpf:"outliers"`
+	Overrides      *ebpf.Map `ebpf:"overrides"`
+	PairKeys       *ebpf.Map `ebpf:"pair_keys"`
+	PairScratches  *ebpf.Map `ebpf:"pair_scratches"`
+	PairSlots      *ebpf.Map `ebpf:"pair_slots"`
+	PairStates     *ebpf.Map `ebpf:"pair_states"`
+	RecordRings    *ebpf.Map `ebpf:"record_rings"`
+	Records        *ebpf.Map `ebpf:"records"`
+	RingUses       *ebpf.Map `ebpf:"ring_uses"`
+	RuleStates     *ebpf.Map `ebpf:"rule_states"`
+	Rules          *ebpf.Map `ebpf:"rules"`
+	Scratches      *ebpf.Map `ebpf:"scratches"`
+	Sets           *ebpf.Map `ebpf:"sets"`
+	TaskStacks     *ebpf.Map `ebpf:"task_stacks"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	WakerScratch   *ebpf.Map `ebpf:"waker_scratch"`
+	WakerStacks    *ebpf.Map `ebpf:"waker_stacks"`
 }
 
 func (m *PairMaps) Close() error {
 	return _PairClose(
 		m.Bank0,
 		m.Bank1,
-		m.CallKeys,
-		m.CallSlots,
 		m.ClassKeys,
 		m.Cpus,
 		m.Distributions,
@@ -354,20 +265,15 @@ func (m *PairMaps) Close() error {
 		m.PairStates,
 		m.RecordRings,
 		m.Records,
-		m.RequestKeys,
-		m.RequestSlots,
 		m.RingUses,
 		m.RuleStates,
 		m.Rules,
 		m.Scratches,
 		m.Sets,
-		m.SpanKeys,
-		m.SpanOwnerCounts,
-		m.SpanOwnerKeys,
-		m.SpanSlots,
-		m.TaskKeys,
-		m.TaskSlots,
+		m.TaskStacks,
 		m.Verdicts,
+		m.WakerScratch,
+		m.WakerStacks,
 	)
 }
 
@@ -375,27 +281,17 @@ func (m *PairMaps) Close() error {
 //
 // It can be passed to LoadPairObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PairVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
 	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
 	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
 	Histograms        *ebpf.Variable `ebpf:"histograms"`
 	Hook              *ebpf.Variable `ebpf:"hook"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
 	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
 	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
 	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
 	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
 	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
 	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
@@ -407,36 +303,13 @@ type PairVariables struct {
 	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RegsOffset        *ebpf.Variable `ebpf:"regs_offset"`
 	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
 	RingShare         *ebpf.Variable `ebpf:"ring_share"`
 	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
 	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
 	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`

@@ -99,8 +99,7 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
-	record_fork(ctx, parent, child);
-	return 0;
+	return record_fork(ctx, parent, child);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -383,142 +382,122 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 SEC("tp_btf/timer_expire_entry")
 int BPF_PROG(timer_expire_entry, struct timer_list *timer, unsigned long now)
 {
-	record_timer_entry(ctx, timer, now);
-	return 0;
+	return record_timer_entry(ctx, timer, now);
 }
 
 SEC("tp_btf/timer_expire_exit")
 int BPF_PROG(timer_expire_exit, struct timer_list *timer)
 {
-	record_timer_exit(ctx, timer);
-	return 0;
+	return record_timer_exit(ctx, timer);
 }
 
 SEC("tp_btf/workqueue_queue_work")
 int BPF_PROG(workqueue_queue_work, int req_cpu, struct pool_workqueue *pwq, struct work_struct *work)
 {
-	record_work_queue(ctx, req_cpu, pwq, work);
-	return 0;
+	return record_work_queue(ctx, req_cpu, pwq, work);
 }
 
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(workqueue_execute_start, struct work_struct *work)
 {
-	record_work_start(ctx, work);
-	return 0;
+	return record_work_start(ctx, work);
 }
 
 SEC("tp_btf/workqueue_execute_end")
 int BPF_PROG(workqueue_execute_end, struct work_struct *work)
 {
-	record_work_end(ctx, work);
-	return 0;
+	return record_work_end(ctx, work);
 }
 
 /* x86 alone has these two. */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(page_fault_user, unsigned long address, void *regs, unsigned long code)
 {
-	record_fault(ctx, REC_FAULT_USER, address, regs, code);
-	return 0;
+	return record_fault(ctx, REC_FAULT_USER, address, regs, code);
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(page_fault_kernel, unsigned long address, void *regs, unsigned long code)
 {
-	record_fault(ctx, REC_FAULT_KERNEL, address, regs, code);
-	return 0;
+	return record_fault(ctx, REC_FAULT_KERNEL, address, regs, code);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(direct_reclaim_begin, int order)
 {
-	record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_DIRECT, order, 0);
-	return 0;
+	return record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_DIRECT, order, 0);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")
 int BPF_PROG(direct_reclaim_end, unsigned long reclaimed)
 {
-	record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_DIRECT, 0, reclaimed);
-	return 0;
+	return record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_DIRECT, 0, reclaimed);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(memcg_reclaim_begin, int order)
 {
-	record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_MEMCG, order, 0);
-	return 0;
+	return record_reclaim(ctx, REC_RECLAIM_BEGIN, RECLAIM_MEMCG, order, 0);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
 int BPF_PROG(memcg_reclaim_end, unsigned long reclaimed)
 {
-	record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_MEMCG, 0, reclaimed);
-	return 0;
+	return record_reclaim(ctx, REC_RECLAIM_END, RECLAIM_MEMCG, 0, reclaimed);
 }
 
 SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(compaction_begin, void *control, unsigned long from, unsigned long to, bool sync)
 {
-	record_compaction(ctx, REC_COMPACTION_BEGIN, sync, 0);
-	return 0;
+	return record_compaction(ctx, REC_COMPACTION_BEGIN, sync, 0);
 }
 
 SEC("tp_btf/mm_compaction_end")
 int BPF_PROG(compaction_end, void *control, unsigned long from, unsigned long to, bool sync, int status)
 {
-	record_compaction(ctx, REC_COMPACTION_END, sync, status);
-	return 0;
+	return record_compaction(ctx, REC_COMPACTION_END, sync, status);
 }
 
 SEC("tp_btf/contention_begin")
 int BPF_PROG(contention_begin, void *lock, unsigned int flags)
 {
-	record_contention_begin(ctx, lock, flags);
-	return 0;
+	return record_contention_begin(ctx, lock, flags);
 }
 
 SEC("tp_btf/contention_end")
 int BPF_PROG(contention_end, void *lock, int ret)
 {
-	record_contention_end(ctx, lock, ret);
-	return 0;
+	return record_contention_end(ctx, lock, ret);
 }
 
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(cpu_idle, unsigned int state, unsigned int cpu)
 {
-	record_power(ctx, REC_CPU_IDLE, state, cpu);
-	return 0;
+	return record_power(ctx, REC_CPU_IDLE, state, cpu);
 }
 
 SEC("tp_btf/cpu_frequency")
 int BPF_PROG(cpu_frequency, unsigned int khz, unsigned int cpu)
 {
-	record_power(ctx, REC_CPU_FREQUENCY, khz, cpu);
-	return 0;
+	return record_power(ctx, REC_CPU_FREQUENCY, khz, cpu);
 }
 
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(net_dev_queue, struct sk_buff *skb)
 {
-	record_packet(ctx, REC_NET_QUEUE, skb);
-	return 0;
+	return record_packet(ctx, REC_NET_QUEUE, skb);
 }
 
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
 {
-	record_packet(ctx, REC_NET_RECEIVE, skb);
-	return 0;
+	return record_packet(ctx, REC_NET_RECEIVE, skb);
 }
 
 SEC("tp_btf/napi_poll")
 int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 {
-	record_napi_poll(ctx, napi, work, budget);
-	return 0;
+	return record_napi_poll(ctx, napi, work, budget);
 }
 
 SEC("fexit/throttle_cfs_rq")
@@ -540,15 +519,13 @@ int BPF_PROG(unthrottle_cfs_rq, struct cfs_rq *queue)
 SEC("tp_btf/kvm_entry")
 int BPF_PROG(kvm_entry, struct kvm_vcpu *vcpu)
 {
-	record_kvm_entry(ctx, vcpu);
-	return 0;
+	return record_kvm_entry(ctx, vcpu);
 }
 
 SEC("tp_btf/kvm_exit")
 int BPF_PROG(kvm_exit, struct kvm_vcpu *vcpu)
 {
-	record_kvm_exit(ctx, vcpu);
-	return 0;
+	return record_kvm_exit(ctx, vcpu);
 }
 
 /* ------------------------------------------- called by the daemon (test_run) */

@@ -28,7 +28,7 @@ const (
 	TailcamMapClassKeys              = "class_keys"
 	TailcamMapCpus                   = "cpus"
 	TailcamMapDistributions          = "distributions"
-	TailcamMapDuePlaces              = "due_places"
+	TailcamMapDueSlots               = "due_slots"
 	TailcamMapGlobs                  = "globs"
 	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
@@ -154,6 +154,7 @@ const (
 	TailcamVarRecordTimer            = "record_timer"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
+	TailcamVarRegsOffset             = "regs_offset"
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarRingCommon             = "ring_common"
 	TailcamVarRingShare              = "ring_share"
@@ -307,7 +308,7 @@ type TailcamMapSpecs struct {
 	ClassKeys        *ebpf.MapSpec `ebpf:"class_keys"`
 	Cpus             *ebpf.MapSpec `ebpf:"cpus"`
 	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
-	DuePlaces        *ebpf.MapSpec `ebpf:"due_places"`
+	DueSlots         *ebpf.MapSpec `ebpf:"due_slots"`
 	Globs            *ebpf.MapSpec `ebpf:"globs"`
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
@@ -386,6 +387,7 @@ type TailcamVariableSpecs struct {
 	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
+	RegsOffset        *ebpf.VariableSpec `ebpf:"regs_offset"`
 	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
 	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
 	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
@@ -458,7 +460,7 @@ type TailcamMaps struct {
 	ClassKeys        *ebpf.Map `ebpf:"class_keys"`
 	Cpus             *ebpf.Map `ebpf:"cpus"`
 	Distributions    *ebpf.Map `ebpf:"distributions"`
-	DuePlaces        *ebpf.Map `ebpf:"due_places"`
+	DueSlots         *ebpf.Map `ebpf:"due_slots"`
 	Globs            *ebpf.Map `ebpf:"globs"`
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
@@ -510,7 +512,7 @@ func (m *TailcamMaps) Close() error {
 		m.ClassKeys,
 		m.Cpus,
 		m.Distributions,
-		m.DuePlaces,
+		m.DueSlots,
 		m.Globs,
 		m.Growths,
 		m.HistogramRules,
@@ -590,6 +592,7 @@ type TailcamVariables struct {
 	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder          *ebpf.Variable `ebpf:"recorder"`
+	RegsOffset        *ebpf.Variable `ebpf:"regs_offset"`
 	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
 	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
 	RingShare         *ebpf.Variable `ebpf:"ring_share"`

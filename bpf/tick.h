@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The tick: some timer interrupt, every 8 ms, that looks for pending work which
- * is too old. First it collects the slots that are due (lib/timeout_scan.h), then it holds
- * each against the rules (expire.h). Both at once would be a deeper nest of
+ * The tick: some timer interrupt, every 8 ms, that scans for pending work which
+ * is too old. First it collects the slots that are due (the scan), then it holds
+ * each against the rules (the expiry). Both at once would be a deeper nest of
  * calls than the kernel's verifier allows (MAX_CALL_FRAMES).
  */
 #ifndef TAILCAM_TICK_H
@@ -85,7 +85,7 @@ static long chunk_step(u32 i, struct tick_walk *w)
 	least = timeout_least[table & 7];
 	w->force = c->generation != gen;
 	w->base = i * CHUNK_BUCKETS;
-	w->next = w->now + least; /* of work that begins from now on */
+	w->next = w->now + least; /* of work that starts from now on */
 	ticker.scans++;
 	bpf_loop(CHUNK_BUCKETS, bucket_step, w, 0);
 	if (w->due >= MAX_DUE) { /* the rest of it at the next tick */

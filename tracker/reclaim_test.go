@@ -30,7 +30,7 @@ func TestReclaim(t *testing.T) {
 	gone, alive := uint64(dead.Process.Pid), uint64(os.Getpid())
 	keys := tr.Maps.TaskKeys
 	for _, tid := range []uint64{gone, alive} {
-		at := uint32(tid>>3) & (keys.MaxEntries() - 1) // bpf/pending.h, numbered
+		at := uint32(tid>>3) & (keys.MaxEntries() - 1) // bpf/lib/pending.h, numbered
 		var b abi.Bucket
 		if err := keys.Lookup(at, &b); err != nil {
 			t.Fatal(err)

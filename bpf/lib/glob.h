@@ -7,12 +7,8 @@
 #include "lib/core_fixes.h"
 #include "lib/state.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2 * MAX_GLOBS);
-	__type(key, u32);
-	__type(value, struct glob);
-} globs SEC(".maps");
+/* Patterns of names, two generations; written by the daemon before it flips generation. Fixed size. */
+MAP(globs, ARRAY, 0, 2 * MAX_GLOBS, u32, struct glob);
 
 /* A glob on its way through a name. */
 struct glob_walk {

@@ -37,7 +37,7 @@
 /* Keys of further segments of all tables, at table * SEGMENTS + segment; made by the daemon as tables grow. */
 SEGMENT_MAP(more_keys, TABLES *SEGMENTS, struct bucket);
 
-/* How each table has grown; written by the daemon, but for wanted. Sized by tracker. */
+/* How each table has grown; written by the daemon, but for wanted. Sized by it: TABLES. */
 ARRAY_MAP(growths, struct growth);
 
 /* A value by its slot: of the first segment, or a further one. */
@@ -88,16 +88,12 @@ __noinline int more_find(u32 table, u64 key)
 __noinline int grow(u32 table)
 {
 	struct growth *g = bpf_map_lookup_elem(&growths, &table);
-	struct ring_use *use;
 	struct grow_message *m;
 
 	if (!g || g->wanted || __sync_val_compare_and_swap(&g->wanted, 0, 1))
 		return 0;
-	use = ring_claim(RING_MESSAGES, sizeof(*m));
-	m = use ? bpf_ringbuf_reserve(&outliers, sizeof(*m), 0) : NULL;
+	m = message_reserve(RING_MESSAGES, sizeof(*m));
 	if (!m) {
-		if (use)
-			ring_unclaim(use, sizeof(*m));
 		g->wanted = 0;
 		return 0;
 	}

@@ -37,17 +37,13 @@ const volatile u32 histogram_stride;
 /* Where each generation's rules with histograms stand; written by the daemon. */
 volatile struct histogram_table histogram_tables[2];
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2 * MAX_RULES);
-	__type(key, u32);
-	__type(value, struct histogram_rule);
-} histogram_rules SEC(".maps");
+/* Rules with histograms, two generations; written by the daemon before it flips generation. Fixed size. */
+MAP(histogram_rules, ARRAY, 0, 2 * MAX_RULES, u32, struct histogram_rule);
 
-/* Each CPU's histograms one after the other; written by that CPU, read by the daemon. Sized by tracker. */
+/* Each CPU's histograms, one after the other; written by that CPU, read by the daemon. Sized by it. */
 ARRAY_MAP(distributions, struct histogram);
 
-/* Keys of classes, each at its histogram's number; claimed here, freed by the daemon. Sized by tracker. */
+/* Keys of classes, each at its histogram's number; claimed here, freed by the daemon. Sized by it. */
 ARRAY_MAP(class_keys, struct bucket);
 
 /*
@@ -132,7 +128,6 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	struct cpu_state *me = this_cpu(cpu);
 	bool cgroup = undecided & (MATCH_CGROUP | MATCH_NOT_CGROUP);
 	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
-	struct ring_use *use;
 	struct question *q;
 
 	if (!cgroup && !(undecided & (MATCH_DEVICE | MATCH_NOT_DEVICE)))
@@ -140,14 +135,9 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	if (!me || now - me->asked_ns < 1000000)
 		return;
 	me->asked_ns = now;
-	use = ring_claim(RING_MESSAGES, sizeof(*q));
-	if (!use)
+	q = message_reserve(RING_MESSAGES, sizeof(*q));
+	if (!q)
 		return; /* it is asked again */
-	q = bpf_ringbuf_reserve(&outliers, sizeof(*q), 0);
-	if (!q) {
-		ring_unclaim(use, sizeof(*q));
-		return;
-	}
 	q->type = QUESTION_TYPE;
 	q->kind = cgroup ? VERDICT_CGROUP : handler ? VERDICT_HANDLER : VERDICT_DEVICE;
 	q->generation = f->generation;
@@ -314,6 +304,23 @@ static __always_inline void histogram_task(struct facts *f, struct task_struct *
 	}
 	if (needs & NEED_CGROUP)
 		f->cgroup_id = p->cgroups->dfl_cgrp->kn->id;
+}
+
+/*
+ * Counts a delay of task p for its tracker; where the facts for its rules are
+ * then, to be completed. NULL: no rule of it has a histogram, or p is ours.
+ */
+static __always_inline struct scratch *histogram_of_task(u32 tracker, struct task_struct *p, u32 cpu, u64 delay,
+							 u32 *needs)
+{
+	struct scratch *s;
+
+	histogram_delay(tracker, cpu, delay, ALONE);
+	s = histogram_facts(tracker, cpu, needs);
+	if (!s)
+		return NULL;
+	histogram_task(&s->facts, p, *needs);
+	return s->facts.pid == self_pid ? NULL : s;
 }
 
 #endif

@@ -121,7 +121,7 @@ static __always_inline bool ratchet_may_claim(struct rule_state *state, u64 dela
  * wanted after all, it must not cost the rule its next snapshot. The bucket
  * outlives a reload: a limit that is too far away is of a longer interval.
  */
-static __always_inline bool limiter_allows(struct rule *r, struct rule_state *state, u64 now, bool decided)
+static __always_inline bool snapshot_allows(struct rule *r, struct rule_state *state, u64 now, bool decided)
 {
 	for (int i = 0; i < 4; i++) { /* another CPU may take from the bucket at the same time */
 		u64 limit = state->limit_ns;

@@ -64,13 +64,8 @@ static __always_inline bool comm_in(struct facts *f, struct glob_range range)
 
 /* ------------------------------------------------------------ keys of spans */
 
-/* Patterns of keys, two generations; written by the daemon before it flips generation. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2 * MAX_KEY_GLOBS);
-	__type(key, u32);
-	__type(value, struct key_glob);
-} key_globs SEC(".maps");
+/* Patterns of keys, two generations; written by the daemon before it flips generation. Fixed size. */
+MAP(key_globs, ARRAY, 0, 2 * MAX_KEY_GLOBS, u32, struct key_glob);
 
 static long key_step(u32 i, struct facts **arg)
 {
@@ -147,22 +142,11 @@ static __always_inline bool key_in(struct facts *f, struct glob_range range)
 
 /* ----------------------------------------------------------- sets, verdicts */
 
-/* Members of pid, uid and syscall lists; written by the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct set_key);
-	__type(value, u8);
-} sets SEC(".maps");
+/* Members of lists of numbers in conditions (pid, user, system call, …); written by the daemon. Fixed size. */
+MAP(sets, HASH, BPF_F_NO_PREALLOC, 65536, struct set_key, u8);
 
-/* Which cgroup and device conditions a cgroup or device meets; taught by the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct verdict_key);
-	__type(value, u64);
-} verdicts SEC(".maps");
+/* Which conditions a cgroup, device or handler meets; written by the daemon as it is asked. Fixed size. */
+MAP(verdicts, LRU_HASH, 0, 16384, struct verdict_key, u64);
 
 static __always_inline bool set_has(u32 set, u32 value)
 {

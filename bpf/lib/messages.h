@@ -13,20 +13,14 @@
 volatile u64 ring_share;
 volatile u64 ring_common;
 
-/* Outliers on their way to the daemon. */
+/* Outliers and messages; written here, read by the daemon. Sized by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } outliers SEC(".maps");
 
-/* Who has how much of it in flight, by owner; see struct ring_use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, RING_OWNERS);
-	__type(key, u32);
-	__type(value, struct ring_use);
-} ring_uses SEC(".maps");
+/* Who has how many bytes of it in flight, by owner; sent written here, read by the daemon. Fixed size. */
+MAP(ring_uses, ARRAY, BPF_F_MMAPABLE, RING_OWNERS, u32, struct ring_use);
 
 #define BPF_RB_AVAIL_DATA 0
 
@@ -56,6 +50,20 @@ static __always_inline void ring_unclaim(struct ring_use *u, u64 size)
 {
 	__sync_fetch_and_add(&u->sent, -(size + RING_HEADER));
 	__sync_fetch_and_add(&u->refused, 1);
+}
+
+/* Room for a message of an owner; NULL: there is none. Of constant size, as the helper wants it. */
+static __always_inline void *message_reserve(u32 owner, u64 size)
+{
+	struct ring_use *use = ring_claim(owner, size);
+	void *m;
+
+	if (!use)
+		return NULL;
+	m = bpf_ringbuf_reserve(&outliers, size, 0);
+	if (!m)
+		ring_unclaim(use, size);
+	return m;
 }
 
 #endif

@@ -121,7 +121,7 @@ static long emit_step(u32 i, struct rules_walk *w)
 	}
 	/* A timeout to be decided is a question only: it fires once it is answered. */
 	wanted = r->snapshot && (decided || cause != CAUSE_TIMEOUT);
-	if (wanted && limiter_allows(r, state, s->out.time_ns, decided)) {
+	if (wanted && snapshot_allows(r, state, s->out.time_ns, decided)) {
 		flags |= OUTLIER_SNAPSHOT;
 		if (freeze(s->out.time_ns))
 			flags |= OUTLIER_FROZE;

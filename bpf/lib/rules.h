@@ -11,31 +11,14 @@
 /* Where each generation's rules of a tracker stand in the rule table; written by the daemon. */
 volatile struct rule_table tables[2];
 
-/* Two generations of each; written by the daemon before it flips generation. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* thresholds change while they are in use */
-	__uint(max_entries, 2 * MAX_RULES);
-	__type(key, u32);
-	__type(value, struct rule);
-} rules SEC(".maps");
+/* Rules, two generations; written by the daemon, which also moves thresholds of the current one. Fixed size. */
+MAP(rules, ARRAY, BPF_F_MMAPABLE, 2 * MAX_RULES, u32, struct rule);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* thresholds change while they are in use */
-	__uint(max_entries, 2 * MAX_OVERRIDES);
-	__type(key, u32);
-	__type(value, struct override);
-} overrides SEC(".maps");
+/* Their overrides, in the same way. */
+MAP(overrides, ARRAY, BPF_F_MMAPABLE, 2 * MAX_OVERRIDES, u32, struct override);
 
-/* What each rule has done, by rule.id: it goes on when rules are replaced. Written here, read by the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon looks for storms ten times a second */
-	__uint(max_entries, MAX_RULES);
-	__type(key, u32);
-	__type(value, struct rule_state);
-} rule_states SEC(".maps");
+/* What each rule has done, by rule.id, across generations; written here, read by the daemon. Fixed size. */
+MAP(rule_states, ARRAY, BPF_F_MMAPABLE, MAX_RULES, u32, struct rule_state);
 
 /* A rule that wants the outlier. */
 struct fired {
@@ -56,7 +39,7 @@ struct scratch {
 	u32 wants_kernel, wants_user, wants_progress;
 	u32 tick;      /* the work is still pending */
 	u64 timed_out; /* rules that have fired for it by timeout, by id */
-	u64 seen_ns;   /* tick: its age when it looked last; 0: never */
+	u64 seen_ns;   /* tick: its age at the last scan; 0: never */
 	u64 due_ns;    /* tick: the age at which something may fire next */
 	u64 claimed;   /* tick: rules whose firing counts, by id */
 	u64 delay_ns;
@@ -79,13 +62,8 @@ struct scratch {
 #define SCRATCH_TICK TRACKERS
 #define SCRATCHES (TRACKERS + 1)
 
-/* One element a CPU and scratch. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct scratch);
-} scratches SEC(".maps");
+/* Where outliers are made, SCRATCHES a CPU; written by that CPU. Sized by the daemon. */
+MAP(scratches, ARRAY, 0, 1, u32, struct scratch);
 
 struct rules_walk {
 	struct scratch *s;

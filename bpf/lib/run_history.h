@@ -15,14 +15,14 @@ static __always_inline void run_history(struct task_struct *prev, struct task_st
 					u64 now)
 {
 	struct run_segment *last = &me->segments[(me->switches - 1) & (RUN_HISTORY - 1)];
-	struct run_segment *ran = &me->segments[me->switches & (RUN_HISTORY - 1)];
+	struct run_segment *run = &me->segments[me->switches & (RUN_HISTORY - 1)];
 
 	if (last->start_ns && last->tid != prev->pid)
 		me->unseen++;
-	ran->start_ns = now;
-	ran->tid = next->pid;
-	ran->pid = next->tgid;
-	COPY_COMM(ran->comm, next);
+	run->start_ns = now;
+	run->tid = next->pid;
+	run->pid = next->tgid;
+	COPY_COMM(run->comm, next);
 	me->switches++;
 }
 

@@ -14,17 +14,33 @@ const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user st
 /* A wakeup rule that is not paused wants stacks of wakers. Written by the daemon. */
 volatile u32 waker_stacks_wanted;
 
+/* What the rules that fire want, of the current task. */
+static __always_inline void stacks_of_current(void *ctx, struct scratch *s)
+{
+	struct outlier *out = &s->out;
+	long size;
+
+	if (s->wants_kernel) {
+		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
+		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+	if (s->wants_user) {
+		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
+		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
+	}
+}
+
 /* -------------------------------- user stacks of tasks that are not current */
 
 /*
- * of the current task only (kernel/bpf/stackmap.c, "crosstask"), and at
+ * The kernel unwinds the user stack of the current task only (kernel/bpf/stackmap.c, "crosstask"), and at
  * sched_switch the slow task is not it yet. So the outlier goes out with the
  * innermost frame alone, and the whole stack follows from the first hook that
  * the task itself passes: the end of the system call it slept in, or its next
  * switch. If its stack pointer has moved by then, it has gone on, and none is sent.
  */
 
-/* Owes the user stack of next, which gets this CPU. */
+/* The user stack of next, which gets this CPU, is to follow. */
 static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
 {
 	void *regs = (void *)bpf_task_pt_regs(next);
@@ -43,11 +59,10 @@ static __always_inline void user_stack_defer(struct outlier *out, struct task_st
 	me->later_time_ns = out->time_ns;
 }
 
-/* Sends the owed user stack if current is the task that owes it. */
+/* Sends the user stack that is to follow, if current is that task. */
 static __always_inline void user_stack_resolve(void *ctx, struct task_struct *current, struct cpu_state *me)
 {
 	struct user_stack *u;
-	struct ring_use *use;
 	u64 ip = 0, sp = 0;
 	void *regs;
 	long size;
@@ -59,10 +74,7 @@ static __always_inline void user_stack_resolve(void *ctx, struct task_struct *cu
 		return;
 	regs_user(regs, &ip, &sp);
 	if (sp == me->later_sp) {
-		use = ring_claim(RING_STACKS, sizeof(*u));
-		u = use ? bpf_ringbuf_reserve(&outliers, sizeof(*u), 0) : NULL;
-		if (use && !u)
-			ring_unclaim(use, sizeof(*u));
+		u = message_reserve(RING_STACKS, sizeof(*u));
 		if (u) {
 			u->type = USER_STACK_TYPE;
 			u->tid = me->later_tid;
@@ -93,21 +105,11 @@ struct waker_stack {
 	u64 kernel[MAX_STACK];
 };
 
-/* By the woken thread; written at its wake-up, read when it gets a CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct waker_stack);
-} waker_stacks SEC(".maps");
+/* Wakers' stacks by the woken thread; written at its wake-up, read when it gets a CPU. Sized by the daemon. */
+MAP(waker_stacks, LRU_HASH, 0, 1, u32, struct waker_stack);
 
-/* Where a stack is taken, one a CPU: wake-ups run with interrupts off. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct waker_stack);
-} waker_scratch SEC(".maps");
+/* Where a stack is taken, one a CPU: wake-ups run with interrupts off. Sized by the daemon: CPUs. */
+MAP(waker_scratch, ARRAY, 0, 1, u32, struct waker_stack);
 
 /* Keeps the stack of current, which wakes thread tid. */
 static __always_inline void waker_stack_keep(void *ctx, u32 tid, u32 cpu, u64 now)
@@ -139,13 +141,8 @@ static __always_inline void waker_stack_get(struct outlier *out, u32 tid, u64 wo
 
 /* ------------------------------------------------------- for user space */
 
-/* Where a stack is taken for user space, which asks one at a time. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct task_stack);
-} task_stacks SEC(".maps");
+/* Where a stack is taken for user space, which asks for one at a time. Fixed size. */
+MAP(task_stacks, ARRAY, 0, 1, u32, struct task_stack);
 
 static __always_inline void task_stack_write(struct bpf_iter__task *ctx)
 {

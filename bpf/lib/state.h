@@ -17,19 +17,22 @@ const volatile u32 self_pid;
 /* Not x86: releasing a slot needs a barrier. */
 const volatile bool weakly_ordered;
 
-/* The low bit selects one of two generations of rules: the live one. Written by the daemon. */
+/* The low bit selects the current one of two generations of rules. Written by the daemon. */
 volatile u32 generation;
 
-#define ARRAY_MAP(map, value_type)                 \
-	struct {                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);  \
-		__uint(map_flags, BPF_F_MMAPABLE); \
-		__uint(max_entries, 1);            \
-		__type(key, u32);                  \
-		__type(value, value_type);         \
+#define MAP(map, kind, flags, n, key_type, value_type) \
+	struct {                                       \
+		__uint(type, BPF_MAP_TYPE_##kind);     \
+		__uint(map_flags, flags);              \
+		__uint(max_entries, n);                \
+		__type(key, key_type);                 \
+		__type(value, value_type);             \
 	} map SEC(".maps")
 
-/* One element a possible CPU; written by that CPU, read by the daemon. */
+/* Mapped by user space, which sets its size. */
+#define ARRAY_MAP(map, value_type) MAP(map, ARRAY, BPF_F_MMAPABLE, 1, u32, value_type)
+
+/* Each CPU's own state and counters; written by that CPU, read by the daemon. Sized by it: CPUs. */
 ARRAY_MAP(cpus, struct cpu_state);
 
 static __always_inline struct cpu_state *this_cpu(u32 cpu)

@@ -4,7 +4,7 @@
  * notes in its slot which rules have fired, so that its exit knows. It runs on
  * one CPU at a time, and the exit may run on another, so both must agree on what counts:
  *
- *   tick: fired |= bits, then look whether the work is still pending
+ *   tick: fired |= bits, then check that the work is still pending
  *   exit: the work is pending no more, then take all bits
  *
  * with a full barrier in the middle of each. So at least one sees the other.
@@ -18,6 +18,17 @@
 
 const volatile bool timeouts; /* a rule has one */
 
+/* What has fired for work that began at start, and that the caller has taken. */
+static __always_inline u64 deadline_fired(struct deadline *d, u64 start)
+{
+	u64 fired;
+
+	if (!timeouts)
+		return 0;
+	fired = __sync_lock_test_and_set(&d->fired, 0);
+	return *(volatile u64 *)&d->for_ns == start ? fired : 0;
+}
+
 /*
  * What has fired for the work that began at start, which its slot holds until
  * the end. Ends it: the slot reads as empty from here on.
@@ -25,13 +36,9 @@ const volatile bool timeouts; /* a rule has one */
 static __always_inline u64 deadline_take(u64 *slot_start, struct deadline *d)
 {
 	u64 start = *slot_start;
-	u64 fired;
 
 	*(volatile u64 *)slot_start = 0;
-	if (!timeouts)
-		return 0;
-	fired = __sync_lock_test_and_set(&d->fired, 0);
-	return *(volatile u64 *)&d->for_ns == start ? fired : 0;
+	return deadline_fired(d, start);
 }
 
 /* Begins the account of work that the tick has not met before. Tick only. */

@@ -17,7 +17,7 @@
 /* The kernel hands out tasks by their id (bpf_task_from_pid). */
 const volatile bool task_kfuncs;
 
-/* The least timeout of each pending table: what begins now cannot be due before. */
+/* The least timeout of each pending table: work that starts now cannot be due before. */
 volatile u64 timeout_least[TIMEOUT_TABLES];
 
 struct due_slot {
@@ -25,19 +25,11 @@ struct due_slot {
 	u32 index;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_DUE);
-	__type(key, u32);
-	__type(value, struct due_slot);
-} due_slots SEC(".maps");
+/* Slots that are due in this tick; written and read by the tick. Fixed size. */
+MAP(due_slots, ARRAY, 0, MAX_DUE, u32, struct due_slot);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TABLES *SEGMENTS *MAX_CHUNKS);
-	__type(key, u32);
-	__type(value, struct chunk);
-} chunks SEC(".maps");
+/* When something in a chunk of a pending table may be due; written by the tick. Fixed size. */
+MAP(chunks, ARRAY, 0, TABLES *SEGMENTS *MAX_CHUNKS, u32, struct chunk);
 
 volatile struct tick_state ticker;
 
@@ -54,12 +46,12 @@ struct tick_walk {
 	u32 cpu;
 };
 
-/* Collects a slot if its work, begun at begin, is due. */
-static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 index, u64 start, u64 begin,
+/* Collects a slot if its work, pending since then, is due. */
+static __always_inline void timeout_check(struct tick_walk *w, u32 tracker, u32 index, u64 start, u64 since,
 					  u64 timeout, struct deadline *d)
 {
 	struct due_slot *p;
-	u64 next = begin + timeout;
+	u64 next = since + timeout;
 	u32 n = w->due;
 
 	if ((s64)timeout == (s64)NEVER)
@@ -142,15 +134,15 @@ static __always_inline void read_user(struct scratch *s, void *regs)
 
 /* -------------------------------------------------------- against the rules */
 
-/* The scratch to judge pending work in; NULL: it has ended, and other work may have begun in its slot since. */
-static __always_inline struct scratch *expiry_start(struct tick_walk *w, u32 tracker, u64 start, u64 begin,
+/* The scratch to judge pending work in; NULL: it has ended, and its slot may hold other work by now. */
+static __always_inline struct scratch *expiry_start(struct tick_walk *w, u32 tracker, u64 start, u64 since,
 						    struct deadline *d)
 {
 	struct scratch *s;
 
-	if (!start || (s64)(w->now - begin) < 0)
+	if (!start || (s64)(w->now - since) < 0)
 		return NULL;
-	s = outlier_init_in(SCRATCH_TICK, tracker, w->cpu, begin, w->now);
+	s = outlier_init_in(SCRATCH_TICK, tracker, w->cpu, since, w->now);
 	if (!s)
 		return NULL;
 	deadline_reset(d, start);
@@ -183,13 +175,13 @@ static long expiry_claim_step(u32 i, struct scratch **arg)
 	return 0;
 }
 
-/* Notes that it has been looked at; true: rules fire, and these count. */
-static __always_inline bool expiry_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 begin)
+/* Notes that it was checked; true: rules fire, and these count. */
+static __always_inline bool expiry_claim(struct scratch *s, u64 *slot_start, struct deadline *d, u64 start, u64 since)
 {
 	u64 first, again;
 
 	d->seen_ns = s->delay_ns;
-	d->due_ns = s->due_ns >= NEVER - begin ? NEVER : begin + s->due_ns;
+	d->due_ns = s->due_ns >= NEVER - since ? NEVER : since + s->due_ns;
 	if (!s->fired_count)
 		return false;
 	s->claimed = 0;

@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------- process */
 
-static __always_inline void record_fork(void *ctx, struct task_struct *parent, struct task_struct *child)
+static __always_inline int record_fork(void *ctx, struct task_struct *parent, struct task_struct *child)
 {
 	struct record r;
 
@@ -21,7 +21,7 @@ static __always_inline void record_fork(void *ctx, struct task_struct *parent, s
 	r.process.child_tid = child->pid;
 	r.process.child_pid = child->tgid;
 	r.process.prio = child->prio;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* REC_EXEC and REC_EXIT. */
@@ -141,7 +141,7 @@ static __always_inline void record_hrtimer_exit(void *ctx, struct hrtimer *timer
 	record(ctx, &r);
 }
 
-static __always_inline void record_timer_entry(void *ctx, struct timer_list *timer, unsigned long now)
+static __always_inline int record_timer_entry(void *ctx, struct timer_list *timer, unsigned long now)
 {
 	struct record r;
 
@@ -149,23 +149,23 @@ static __always_inline void record_timer_entry(void *ctx, struct timer_list *tim
 	r.timer.timer = (u64)timer;
 	r.timer.function = (u64)timer->function;
 	r.timer.now = now;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* The timer's function may have freed it. */
-static __always_inline void record_timer_exit(void *ctx, struct timer_list *timer)
+static __always_inline int record_timer_exit(void *ctx, struct timer_list *timer)
 {
 	struct record r;
 
 	record_init(&r, REC_TIMER_EXIT);
 	r.timer.timer = (u64)timer;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* -------------------------------------------------------------- workqueue */
 
-static __always_inline void record_work_queue(void *ctx, int req_cpu, struct pool_workqueue *pwq,
-					      struct work_struct *work)
+static __always_inline int record_work_queue(void *ctx, int req_cpu, struct pool_workqueue *pwq,
+					     struct work_struct *work)
 {
 	struct workqueue_struct *wq = pwq->wq;
 	struct record r;
@@ -177,33 +177,33 @@ static __always_inline void record_work_queue(void *ctx, int req_cpu, struct poo
 #pragma unroll
 	for (int i = 0; i < 3; i++)
 		((u64 *)r.queue.name)[i] = ((u64 *)wq->name)[i];
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
-static __always_inline void record_work_start(void *ctx, struct work_struct *work)
+static __always_inline int record_work_start(void *ctx, struct work_struct *work)
 {
 	struct record r;
 
 	record_init(&r, REC_WORK_START);
 	r.work.work = (u64)work;
 	r.work.function = (u64)work->func;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* The work may be freed by now: its address is all there is. */
-static __always_inline void record_work_end(void *ctx, struct work_struct *work)
+static __always_inline int record_work_end(void *ctx, struct work_struct *work)
 {
 	struct record r;
 
 	record_init(&r, REC_WORK_END);
 	r.work.work = (u64)work;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* -------------------------------------------------------- memory, reclaim */
 
 /* x86 alone has these two tracepoints. */
-static __always_inline void record_fault(void *ctx, u16 type, unsigned long address, void *regs, unsigned long code)
+static __always_inline int record_fault(void *ctx, u16 type, unsigned long address, void *regs, unsigned long code)
 {
 	struct record r;
 
@@ -211,10 +211,10 @@ static __always_inline void record_fault(void *ctx, u16 type, unsigned long addr
 	r.fault.address = address;
 	r.fault.ip = ((struct pt_regs___x86 *)regs)->ip;
 	r.fault.error_code = code;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
-static __always_inline void record_reclaim(void *ctx, u16 type, u32 kind, int order, u64 reclaimed)
+static __always_inline int record_reclaim(void *ctx, u16 type, u32 kind, int order, u64 reclaimed)
 {
 	struct record r;
 
@@ -222,10 +222,10 @@ static __always_inline void record_reclaim(void *ctx, u16 type, u32 kind, int or
 	r.reclaim.kind = kind;
 	r.reclaim.order = order;
 	r.reclaim.reclaimed = reclaimed;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
-static __always_inline void record_compaction(void *ctx, u16 type, bool sync, int status)
+static __always_inline int record_compaction(void *ctx, u16 type, bool sync, int status)
 {
 	struct record r;
 
@@ -233,7 +233,7 @@ static __always_inline void record_compaction(void *ctx, u16 type, bool sync, in
 	r.reclaim.sync = sync;
 	if (type == REC_COMPACTION_END)
 		r.reclaim.status = status;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* -------------------------------------------------------------------- net */
@@ -246,7 +246,7 @@ static __always_inline void net_name(struct record *r, struct net_device *dev)
 	((u64 *)r->net.dev)[1] = ((u64 *)dev->name)[1];
 }
 
-static __always_inline void record_packet(void *ctx, u16 type, struct sk_buff *skb)
+static __always_inline int record_packet(void *ctx, u16 type, struct sk_buff *skb)
 {
 	struct record r;
 
@@ -254,10 +254,10 @@ static __always_inline void record_packet(void *ctx, u16 type, struct sk_buff *s
 	r.net.skb = (u64)skb;
 	r.net.bytes = skb->len;
 	net_name(&r, skb->dev);
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
-static __always_inline void record_napi_poll(void *ctx, struct napi_struct *napi, int work, int budget)
+static __always_inline int record_napi_poll(void *ctx, struct napi_struct *napi, int work, int budget)
 {
 	struct record r;
 
@@ -265,19 +265,19 @@ static __always_inline void record_napi_poll(void *ctx, struct napi_struct *napi
 	r.net.work = work;
 	r.net.budget = budget;
 	net_name(&r, napi->dev);
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* ------------------------------------------------------------------ power */
 
-static __always_inline void record_power(void *ctx, u16 type, u32 state, u32 cpu)
+static __always_inline int record_power(void *ctx, u16 type, u32 state, u32 cpu)
 {
 	struct record r;
 
 	record_init(&r, type);
 	r.power.state = state;
 	r.power.cpu = cpu;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 /* --------------------------------------------------------------- throttle */
@@ -304,29 +304,29 @@ static __always_inline void record_throttle(void *ctx, u16 type, struct cfs_rq *
  * what the tracepoint hands out: the reason stays 0. The verifier thinks that
  * vcpu may be NULL: the tracepoint is of a module.
  */
-static __always_inline void record_kvm_entry(void *ctx, struct kvm_vcpu *vcpu)
+static __always_inline int record_kvm_entry(void *ctx, struct kvm_vcpu *vcpu)
 {
 	struct record r;
 
 	if (!vcpu)
-		return;
+		return 0;
 	record_init(&r, REC_KVM_ENTRY);
 	r.kvm.vcpu = vcpu->vcpu_id;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 #define VCPU_REGS_RIP 16 /* arch/x86/include/asm/kvm_host.h */
 
-static __always_inline void record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
+static __always_inline int record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
 {
 	struct record r;
 
 	if (!vcpu)
-		return;
+		return 0;
 	record_init(&r, REC_KVM_EXIT);
 	r.kvm.vcpu = vcpu->vcpu_id;
 	r.kvm.ip = vcpu->arch.regs[VCPU_REGS_RIP]; /* with Intel's, as of an earlier exit if nobody asked since */
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 #endif

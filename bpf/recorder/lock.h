@@ -29,7 +29,7 @@ static __always_inline u64 lock_owner(void *lock, u32 flags)
 	return rwsem_owner(lock);
 }
 
-static __always_inline void record_contention_begin(void *ctx, void *lock, u32 flags)
+static __always_inline int record_contention_begin(void *ctx, void *lock, u32 flags)
 {
 	struct record r;
 	u64 owner;
@@ -40,17 +40,17 @@ static __always_inline void record_contention_begin(void *ctx, void *lock, u32 f
 	owner = lock_owner(lock, flags);
 	if (owner) /* it may end meanwhile: then the read fails, or finds another */
 		r.lock.owner_tid = BPF_CORE_READ((struct task_struct *)owner, pid);
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
-static __always_inline void record_contention_end(void *ctx, void *lock, int ret)
+static __always_inline int record_contention_end(void *ctx, void *lock, int ret)
 {
 	struct record r;
 
 	record_init(&r, REC_LOCK_END);
 	r.lock.lock = (u64)lock;
 	r.lock.ret = ret;
-	record(ctx, &r);
+	return record(ctx, &r);
 }
 
 #endif

@@ -25,13 +25,10 @@ const volatile bool record_syscall;
 
 volatile struct recorder_state recorder;
 
-/* One element a possible CPU; written by that CPU, read by the daemon through its mapping. */
+/* Each CPU's place in its ring; written by that CPU, read by the daemon. Sized by it: CPUs. */
 ARRAY_MAP(record_rings, struct record_ring);
 
-/*
- * The recorder's rings, backend mmap: for each CPU RING_PARTS slots of one
- * part. Written here, read by the daemon through its mapping.
- */
+/* Backend mmap: RING_PARTS parts a CPU; written by that CPU, read by the daemon. Sized by it. */
 ARRAY_MAP(records, struct record);
 
 /* The same, backend perf: two banks of one perf ring a CPU; filled in by the daemon. */
@@ -152,18 +149,18 @@ static __always_inline void record_into_memory(struct record *r, struct record_r
 		((volatile u8 *)&to->tid)[3] = 0;
 }
 
-/* Writes r into this CPU's ring: of the live bank, if there are two. */
-static __always_inline void record(void *ctx, struct record *r)
+/* Writes r into this CPU's ring, of the current bank if there are two. Returns 0, as a program does. */
+static __always_inline int record(void *ctx, struct record *r)
 {
 	u32 cpu = r->cpu, bank;
 	struct record_ring *ring = bpf_map_lookup_elem(&record_rings, &cpu);
 	long err;
 
 	if (!ring)
-		return;
+		return 0;
 	if (record_mmap) {
 		record_into_memory(r, ring);
-		return;
+		return 0;
 	}
 	bank = recorder.bank & 1;
 	if (bank)
@@ -174,6 +171,7 @@ static __always_inline void record(void *ctx, struct record *r)
 		__sync_fetch_and_add(&ring->lost, 1);
 	else
 		__sync_fetch_and_add(&ring->position[bank], 1);
+	return 0;
 }
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Time that the hypervisor has taken away. No tracepoint tells of it, so
- * whoever runs often on every CPU looks whether it has grown. A kernel with
+ * what runs often on every CPU samples it. A kernel with
  * CONFIG_PARAVIRT_TIME_ACCOUNTING reads the hypervisor's clock whenever it
  * updates that of a run queue (kernel/sched/core.c, update_rq_clock_task());
  * of others, KVM's clock itself is read.
@@ -26,10 +26,10 @@ extern void steal_time __ksym __weak;
 const volatile bool steal_kvm; /* the kernel has it, and no run queue tells */
 
 /*
- * Looks whether it has grown since the last looks on this CPU. Called with
+ * Samples it, and records what it has grown by since the last samples on this CPU. Called with
  * preemption off, where the run queue's clock has just been updated, or may
- * have been: only then it counts for a look. Another CPU may have done so
- * before the hypervisor told of what it took, so that the look before the last
+ * have been: only then it counts for a sample. Another CPU may have done so
+ * before the hypervisor told of what it took, so that the sample before the last
  * one is what was surely before it.
  */
 static __always_inline void steal_sample(void *ctx, struct task_struct *current, struct cpu_state *me, u32 cpu, u64 now)

@@ -38,6 +38,7 @@ struct request_slot {
 	u64 _pad2;
 };
 
+/* Requests by address, their slots and further segments; written here. Sized and grown by the daemon. */
 ARRAY_MAP(request_keys, struct bucket);
 ARRAY_MAP(request_slots, struct request_slot);
 SEGMENT_MAP(more_request_slots, SEGMENTS, struct request_slot);

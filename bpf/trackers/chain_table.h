@@ -59,24 +59,15 @@ struct chain_cpu {
 	struct chain raised[2 * CHAIN_VECTORS]; /* the one that runs, and the one that waits */
 };
 
+/* Tasks that carry a chain; a key stands in one bucket, nowhere else. Written here. Sized by the daemon. */
 ARRAY_MAP(chain_keys, struct bucket);
 ARRAY_MAP(chain_slots, struct chain_slot);
 
-/* One element a possible CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct chain_cpu);
-} chain_cpus SEC(".maps");
+/* What each CPU does just now; written by that CPU. Sized by the daemon: CPUs. */
+MAP(chain_cpus, ARRAY, 0, 1, u32, struct chain_cpu);
 
-/* How many tasks carry an origin: the origin's time above, the number in the low byte. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CHAIN_ACCOUNTS);
-	__type(key, u32);
-	__type(value, u64);
-} chain_accounts SEC(".maps");
+/* How many tasks carry an origin: its time above, their number in the low byte. Written here. Fixed size. */
+MAP(chain_accounts, ARRAY, 0, CHAIN_ACCOUNTS, u32, u64);
 
 static __always_inline struct chain_cpu *chain_this_cpu(u32 cpu)
 {
@@ -92,8 +83,8 @@ static __always_inline struct chain_slot *chain_slot_at(int index)
 
 /*
  * Few tasks carry a chain at once, and most that are looked for carry none. So
- * a key has eight slots only, all in one cache line, where one look is enough
- * to know that it is not there. Spread, since the tasks of one process, which
+ * a key has eight slots only, all in one cache line, so that reading one
+ * tells that it is not there. Spread, since the tasks of one process, which
  * are often woken together, would fill neighbouring lines to the brim.
  */
 static __always_inline u32 chain_bucket(u32 tid)

@@ -14,23 +14,14 @@
 
 #include "lib/histogram.h"
 #include "lib/outlier.h"
+#include "lib/stacks.h"
 #include "lib/timeout_scan.h"
 #include "trackers/irq_slots.h"
 
 /* The stacks are those of what was interrupted. */
 static __always_inline void interrupt_emit(void *ctx, struct scratch *s)
 {
-	struct outlier *out = &s->out;
-	long size;
-
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
-		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
-		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	outlier_emit(s);
 }
 
@@ -150,7 +141,7 @@ static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u
 		interrupt_emit(ctx, s);
 }
 
-/* Ends what is in slot: counts its delay, and looks whether it is past the floor. */
+/* Ends what is in slot: counts its delay, and compares it with the floor. */
 static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct interrupt_slot *slot,
 					  struct task_struct *current, u32 cpu, struct cpu_state *me, u64 now)
 {

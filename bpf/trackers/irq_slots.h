@@ -36,7 +36,7 @@ struct interrupt_slots {
 	struct interrupt_slot raised[SOFTIRQS];
 };
 
-/* One element a possible CPU. */
+/* Each CPU's slots; written by that CPU, read by the tick. Sized by the daemon: CPUs. */
 ARRAY_MAP(interrupts, struct interrupt_slots);
 
 static __always_inline struct interrupt_slots *interrupts_of(u32 cpu)

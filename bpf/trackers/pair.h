@@ -5,6 +5,7 @@
 
 #include "lib/histogram.h"
 #include "lib/outlier.h"
+#include "lib/stacks.h"
 #include "trackers/pair_fetch.h"
 #include "trackers/pair_table.h"
 
@@ -19,12 +20,8 @@ struct pair_scratch {
 	u64 busy;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct pair_scratch);
-} pair_scratches SEC(".maps");
+/* Where outliers of pairs are made, PAIR_SCRATCHES a CPU; written by that CPU. Sized by the daemon. */
+MAP(pair_scratches, ARRAY, 0, 1, u32, struct pair_scratch);
 
 static __always_inline struct pair_scratch *scratch_claim(u32 cpu)
 {
@@ -169,7 +166,6 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	u32 pair = hook.pair & (MAX_PAIRS - 1), rule;
 	struct pair_extra *extra;
 	struct scratch *s;
-	long size;
 
 	if (!p) {
 		slot_release(c->index);
@@ -178,7 +174,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 	}
 	s = &p->s;
 	outlier_reset(s, TRACK_PAIR, cpu, c->start, now);
-	s->timed_out = pair_fired(slot, c->start);
+	s->timed_out = deadline_fired(&slot->deadline, c->start);
 	extra = (struct pair_extra *)s->out.extra;
 	extra->pair = pair;
 	extra->part[0] = c->part[0];
@@ -204,14 +200,7 @@ static __always_inline void pair_outlier(void *ctx, struct pair_try *c, struct p
 		goto out;
 	if (!evaluate_range(s, (s->facts.generation & 1) * MAX_RULES + rule, 1, now - c->start))
 		goto out;
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, s->out.kernel, sizeof(s->out.kernel), 0);
-		s->out.kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, s->out.user, sizeof(s->out.user), BPF_F_USER_STACK);
-		s->out.user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	outlier_emit(s);
 out:
 	__sync_lock_test_and_set(&p->busy, 0);
@@ -242,7 +231,7 @@ static __always_inline void pair_exit(void *ctx, struct pair_try *c, enum hook_k
 	if (!slot)
 		return;
 	if (hook.role == PAIR_CANCEL) {
-		pair_fired(slot, c->start);
+		deadline_fired(&slot->deadline, c->start);
 		slot_release(c->index);
 		__sync_fetch_and_add(&account->cancelled, 1);
 		return;

@@ -108,7 +108,7 @@ static __always_inline u64 fetch_number(void *ctx, const volatile struct fetch *
 	return f->sign ? (u64)((s64)v >> (f->right & 63)) : v >> (f->right & 63);
 }
 
-/* A label: a number, or text, which is cut. What cannot be read stays empty. */
+/* A label: a number, or text, which may be truncated. What cannot be read stays empty. */
 static __always_inline void fetch_label(void *ctx, const volatile struct fetch *f, enum hook_kind kind, u8 *to)
 {
 	bool bad = false;

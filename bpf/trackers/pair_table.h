@@ -39,12 +39,13 @@ const volatile u32 pair_mask;
 /* By number of the pair; written by the daemon. */
 volatile u64 floor_pair[MAX_PAIRS];
 volatile u64 timeout_pair[MAX_PAIRS];
-volatile u32 pair_rules[2][MAX_PAIRS];	    /* each generation's index in the rule table, or NO_RULE */
-volatile u32 pair_histograms[2][MAX_PAIRS]; /* the same in the table of rules with histograms */
-
+volatile u32 pair_rules[2][MAX_PAIRS]; /* each generation's index in the rule table, or NO_RULE */
+volatile u32 pair_histograms[2][MAX_PAIRS];
+/* Declared pairs' work that is pending; claimed and released by any CPU. Sized by the daemon. */
 ARRAY_MAP(pair_keys, struct bucket);
 ARRAY_MAP(pair_slots, struct pair_slot);
-ARRAY_MAP(pair_states, struct pair_state); /* MAX_PAIRS elements a possible CPU */
+/* Counters, MAX_PAIRS a CPU; written by that CPU, read by the daemon. Sized by it. */
+ARRAY_MAP(pair_states, struct pair_state);
 
 static __always_inline struct pair_slot *pair_slot_at(u32 index)
 {
@@ -254,24 +255,13 @@ static __always_inline void pair_claim(struct pair_try *c)
 	bpf_loop(PAIR_TRIES, pair_claim_step, c, 0);
 }
 
-/* Gives the work at a slot that the caller owns back to the others, as begun at start. */
+/* Gives work that the caller owns back to the others, as started then. */
 static __always_inline void pair_publish(struct pair_slot *slot, u64 start)
 {
 	if (weakly_ordered)
 		__sync_lock_test_and_set(&slot->start_ns, start);
 	else
 		*(volatile u64 *)&slot->start_ns = start;
-}
-
-/* Which timeouts have fired for work that began at start, and that the caller has taken (see timeout.h). */
-static __always_inline u64 pair_fired(struct pair_slot *slot, u64 start)
-{
-	u64 fired;
-
-	if (!timeouts)
-		return 0;
-	fired = __sync_lock_test_and_set(&slot->deadline.fired, 0);
-	return *(volatile u64 *)&slot->deadline.for_ns == start ? fired : 0;
 }
 
 #endif

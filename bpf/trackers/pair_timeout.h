@@ -101,7 +101,7 @@ static __always_inline int pair_forget(u32 index, u64 start)
 	return 1;
 }
 
-/* A pass of its own, with a frame of its own (see irq_tick.h). */
+/* A pass of its own, with a frame of its own (see trackers/irq.h). */
 static long expire_pair_step(u32 i, struct tick_walk *w)
 {
 	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);

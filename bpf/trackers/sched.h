@@ -216,15 +216,10 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 static __always_inline void histogram_sched(struct task_struct *next, u32 state, bool preempted, u32 tracker, u32 cpu,
 					    u64 now, u64 delay)
 {
-	struct scratch *s;
 	u32 needs;
+	struct scratch *s = histogram_of_task(tracker, next, cpu, delay, &needs);
 
-	histogram_delay(tracker, cpu, delay, ALONE);
-	s = histogram_facts(tracker, cpu, &needs);
 	if (!s)
-		return;
-	histogram_task(&s->facts, next, needs);
-	if (s->facts.pid == self_pid)
 		return;
 	s->facts.state = 1 << state_class(state);
 	s->facts.preempted = preempted;
@@ -253,7 +248,7 @@ static __always_inline void sched_switch_in(struct task_struct *next, u32 cpu, s
 	off = slot->off_ns;
 	runnable = woken = slot->wake_ns;
 	if (!off && !runnable)
-		return; /* its leave was not seen */
+		return; /* its switch-out was not seen */
 	if (!runnable && slot->entry_cpu != WOKEN_EARLY) {
 		me->unseen++; /* its wake-up was kept from every tracer: see run_history */
 		runnable = now;
@@ -287,7 +282,7 @@ static __always_inline void sched_switch_in(struct task_struct *next, u32 cpu, s
 static __always_inline void task_scan(struct tick_walk *w, u32 index)
 {
 	struct task_slot *slot = task_slot_at(index);
-	u64 off, wake, begin;
+	u64 off, wake, since;
 	u32 class;
 
 	if (!slot)
@@ -295,8 +290,8 @@ static __always_inline void task_scan(struct tick_walk *w, u32 index)
 	off = *(volatile u64 *)&slot->off_ns;
 	wake = *(volatile u64 *)&slot->wake_ns;
 	if (track_wakeup && wake) {
-		begin = (s64)(wake - off) < 0 ? off : wake;
-		timeout_check(w, TRACK_WAKEUP, index, wake, begin, timeout_wakeup, &slot->wake_deadline);
+		since = (s64)(wake - off) < 0 ? off : wake;
+		timeout_check(w, TRACK_WAKEUP, index, wake, since, timeout_wakeup, &slot->wake_deadline);
 	}
 	if (track_offcpu && off) {
 		class = state_class(slot->state);
@@ -310,7 +305,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 	struct task_slot *slot = task_slot_at(index);
 	bool wakeup = tracker == TRACK_WAKEUP;
 	struct task_struct *task;
-	u64 off, wake, start, begin;
+	u64 off, wake, start, since;
 	u64 *slot_start;
 	struct deadline *d;
 	struct scratch *s;
@@ -324,8 +319,8 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 	off = *(volatile u64 *)&slot->off_ns;
 	wake = *(volatile u64 *)&slot->wake_ns;
 	start = wakeup ? wake : off;
-	begin = wakeup && (s64)(wake - off) < 0 ? off : start;
-	s = expiry_start(w, tracker, start, begin, d);
+	since = wakeup && (s64)(wake - off) < 0 ? off : start;
+	s = expiry_start(w, tracker, start, since, d);
 	if (!s)
 		return;
 	tid = table_key_at(TABLE_TASKS, &task_keys, index);
@@ -340,8 +335,8 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 	s->facts.state = 1 << state_class(slot->state);
 	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
 	s->out.flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
-	evaluate(s, tracker, w->now - begin);
-	if (!expiry_claim(s, slot_start, d, start, begin))
+	evaluate(s, tracker, w->now - since);
+	if (!expiry_claim(s, slot_start, d, start, since))
 		return;
 	if (!wakeup)
 		s->out.state = slot->state;

@@ -45,6 +45,7 @@ struct task_slot {
 _Static_assert(__builtin_offsetof(struct task_slot, here_ns) == 64, "what every wait needs fills one cache line");
 _Static_assert(sizeof(struct task_slot) == 192, "three cache lines");
 
+/* Tasks by thread id, their slots and further segments; written here. Sized and grown by the daemon. */
 ARRAY_MAP(task_keys, struct bucket);
 ARRAY_MAP(task_slots, struct task_slot);
 SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
@@ -53,7 +54,7 @@ SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
 #define SLOT_MOVED (1u << 31) /* the second cache line holds something */
 #define SLOT_WOKEN (1u << 30) /* the waker is noted */
 
-/* task_slot.entry_cpu of a task that was woken before its leave was seen */
+/* task_slot.entry_cpu of a task that was woken before its switch-out was seen */
 #define WOKEN_EARLY 0xffff
 
 static __always_inline struct task_slot *task_slot_at(int index)

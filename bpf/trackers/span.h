@@ -3,10 +3,6 @@
  * The span tracker: a program says when a piece of its work begins and ends, by
  * a system call that fails at once (abi/span.h). A key belongs to the user and
  * the pid namespace of its caller; any thread or process of both may end it.
- *
- * Two CPUs that begin one key at once may claim a slot each. That is the same
- * as a begin after a begin, and settled like it: whoever takes a span takes all
- * of its key, and reports the first.
  */
 #ifndef TAILCAM_TRACKER_SPAN_H
 #define TAILCAM_TRACKER_SPAN_H
@@ -102,29 +98,13 @@ static __always_inline void span_fill(struct span_extra *x, struct span_slot *sl
 	x->pid = slot->pid;
 }
 
-/* Which timeouts have fired for the span that began at start and was taken (timeout.h). */
-static __always_inline u64 span_fired(struct span_slot *slot, u64 start)
-{
-	u64 fired;
-
-	if (!timeouts)
-		return 0;
-	fired = __sync_lock_test_and_set(&slot->deadline.fired, 0);
-	return *(volatile u64 *)&slot->deadline.for_ns == start ? fired : 0;
-}
-
 /* current ends a span, whose key the scratch of the tracker holds already. */
 static __always_inline void histogram_span(struct task_struct *current, u32 cpu, u64 now, u64 delay)
 {
-	struct scratch *s;
 	u32 needs;
+	struct scratch *s = histogram_of_task(TRACK_SPAN, current, cpu, delay, &needs);
 
-	histogram_delay(TRACK_SPAN, cpu, delay, ALONE);
-	s = histogram_facts(TRACK_SPAN, cpu, &needs);
 	if (!s)
-		return;
-	histogram_task(&s->facts, current, needs);
-	if (s->facts.pid == self_pid)
 		return;
 	histogram_evaluate(s, TRACK_SPAN, cpu, now, delay);
 }
@@ -134,7 +114,6 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 {
 	struct span_slot *slot;
 	u64 fired, start;
-	long size;
 
 	if (!span_take(&s->facts, c)) {
 		if (me)
@@ -155,7 +134,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 		span_release(slot, c->index);
 		return;
 	}
-	fired = span_fired(slot, start);
+	fired = deadline_fired(&slot->deadline, start);
 	s = outlier_init(TRACK_SPAN, cpu, start, now);
 	if (!s)
 		return;
@@ -166,14 +145,7 @@ static __always_inline void span_exit(void *ctx, struct scratch *s, struct task_
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid || !evaluate(s, TRACK_SPAN, now - start))
 		return;
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, s->out.kernel, sizeof(s->out.kernel), 0);
-		s->out.kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, s->out.user, sizeof(s->out.user), BPF_F_USER_STACK);
-		s->out.user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	outlier_emit(s);
 }
 
@@ -244,7 +216,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 index)
 	task = (struct task_struct *)slot->task;
 	alive = read_task(s, task, slot->tid);
 	extra->gone = !alive;
-	/* As it was at the begin: its name and cgroup may have changed, and be another's if it is gone. */
+	/* As it was at the entry: its name and cgroup may have changed, and be another's if it is gone. */
 	s->out.tid = s->facts.tid = slot->tid;
 	s->out.pid = s->facts.pid = slot->pid;
 	s->out.uid = s->facts.uid = slot->uid;
@@ -267,7 +239,7 @@ static __always_inline void expire_span(struct tick_walk *w, u32 index)
 	outlier_emit(s);
 }
 
-/* A pass of its own, with a frame of its own (see irq_tick.h). */
+/* A pass of its own, with a frame of its own (see trackers/irq.h). */
 static long expire_span_step(u32 i, struct tick_walk *w)
 {
 	struct due_slot *p = bpf_map_lookup_elem(&due_slots, &i);

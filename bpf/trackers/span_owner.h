@@ -16,10 +16,7 @@
 const volatile u64 span_seed;	    /* a secret: nobody can tell where a key of another user stands */
 const volatile u32 span_owner_mask; /* buckets of owners, less one: at least one */
 
-/*
- * Whose spans are counted together (span_owner.h): keys in buckets, and at each
- * slot how many there are. Twice as many slots as spans. Sized by tracker.
- */
+/* Owners of spans, and how many each has; written here. Sized by the daemon: twice the slots of spans. */
 ARRAY_MAP(span_owner_keys, struct bucket);
 ARRAY_MAP(span_owner_counts, u64);
 

@@ -17,7 +17,7 @@
 const volatile u32 span_mask;  /* buckets, less one: at least one */
 const volatile u32 span_share; /* slots that one owner may have */
 
-/* Pending table: claimed and released by any CPU. Sized by tracker. */
+/* Spans that have begun; claimed and released by any CPU. Sized by the daemon. */
 ARRAY_MAP(span_keys, struct bucket);
 ARRAY_MAP(span_slots, struct span_slot);
 

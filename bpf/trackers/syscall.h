@@ -31,6 +31,7 @@ struct call_slot {
 	u64 _pad;
 };
 
+/* Threads in tracked system calls, their slots and further segments; written here. Sized and grown by the daemon. */
 ARRAY_MAP(call_keys, struct bucket);
 ARRAY_MAP(call_slots, struct call_slot);
 SEGMENT_MAP(more_call_slots, SEGMENTS, struct call_slot);
@@ -54,21 +55,11 @@ static __always_inline void call_forget(int index, struct call_slot *slot)
  * shows how it got on.
  */
 
-/* By the thread. Slow calls are few: the kernel forgets the oldest. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct progress);
-} progresses SEC(".maps");
+/* Stacks of slow calls by thread; written here. Sized by the daemon. Slow calls are few: the oldest is dropped. */
+MAP(progresses, LRU_HASH, 0, 1, u32, struct progress);
 
-/* What a new entry begins as; never written. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct progress);
-} no_progress SEC(".maps");
+/* What a new element of progresses begins with; never written. Fixed size. */
+MAP(no_progress, ARRAY, 0, 1, u32, struct progress);
 
 /* prev, which is current, leaves its CPU. */
 static __always_inline void progress_note(void *ctx, struct task_struct *prev, u32 state, u64 now)
@@ -185,7 +176,6 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 {
 	struct scratch *s = outlier_init(TRACK_SYSCALL, cpu, start, now);
 	struct outlier *out;
-	long size;
 
 	if (!s)
 		return;
@@ -199,14 +189,7 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 	out->entry_cpu = entry_cpu;
 	if (!evaluate(s, TRACK_SYSCALL, now - start))
 		return;
-	if (s->wants_kernel) {
-		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
-		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
-		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
+	stacks_of_current(ctx, s);
 	if (progress_stacks && s->wants_progress)
 		progress_send(out->tid, start);
 	outlier_emit(s);
@@ -215,15 +198,10 @@ static __always_inline void syscall_outlier(void *ctx, struct task_struct *curre
 /* current ends a system call. */
 static __always_inline void histogram_syscall(struct task_struct *current, u32 nr, u32 cpu, u64 now, u64 delay)
 {
-	struct scratch *s;
 	u32 needs;
+	struct scratch *s = histogram_of_task(TRACK_SYSCALL, current, cpu, delay, &needs);
 
-	histogram_delay(TRACK_SYSCALL, cpu, delay, ALONE);
-	s = histogram_facts(TRACK_SYSCALL, cpu, &needs);
 	if (!s)
-		return;
-	histogram_task(&s->facts, current, needs);
-	if (s->facts.pid == self_pid)
 		return;
 	s->facts.syscall = nr;
 	histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);

@@ -28,7 +28,7 @@ func newWriter(size int) *writer {
 	return w
 }
 
-// write writes the next record as bpf/recorder.h does, round and round: its
+// write writes the next record as bpf/recorder/ring.h does, round and round: its
 // time, in nanoseconds, is its number, and so is every word of its body.
 func (w *writer) write() {
 	w.mu.Lock()

@@ -16,103 +16,26 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	RingMapBank0             = "bank0"
-	RingMapBank1             = "bank1"
-	RingMapCallKeys          = "call_keys"
-	RingMapCallSlots         = "call_slots"
-	RingMapClassKeys         = "class_keys"
-	RingMapCpus              = "cpus"
-	RingMapDistributions     = "distributions"
-	RingMapGlobs             = "globs"
-	RingMapHistogramRules    = "histogram_rules"
-	RingMapKeyGlobs          = "key_globs"
-	RingMapOutliers          = "outliers"
-	RingMapOverrides         = "overrides"
-	RingMapPairKeys          = "pair_keys"
-	RingMapPairSlots         = "pair_slots"
-	RingMapPairStates        = "pair_states"
-	RingMapRecordRings       = "record_rings"
-	RingMapRecords           = "records"
-	RingMapRequestKeys       = "request_keys"
-	RingMapRequestSlots      = "request_slots"
-	RingMapRingUses          = "ring_uses"
-	RingMapRuleStates        = "rule_states"
-	RingMapRules             = "rules"
-	RingMapSets              = "sets"
-	RingMapSpanKeys          = "span_keys"
-	RingMapSpanOwnerCounts   = "span_owner_counts"
-	RingMapSpanOwnerKeys     = "span_owner_keys"
-	RingMapSpanSlots         = "span_slots"
-	RingMapTaskKeys          = "task_keys"
-	RingMapTaskSlots         = "task_slots"
-	RingMapVerdicts          = "verdicts"
-	RingProgRingAlone        = "ring_alone"
-	RingVarCallMask          = "call_mask"
-	RingVarFloorBlock        = "floor_block"
-	RingVarFloorIrq          = "floor_irq"
-	RingVarFloorOffcpu       = "floor_offcpu"
-	RingVarFloorPair         = "floor_pair"
-	RingVarFloorSoftirq      = "floor_softirq"
-	RingVarFloorSpan         = "floor_span"
-	RingVarFloorSyscall      = "floor_syscall"
-	RingVarFloorWakeup       = "floor_wakeup"
-	RingVarGeneration        = "generation"
-	RingVarHistogramStride   = "histogram_stride"
-	RingVarHistogramTables   = "histogram_tables"
-	RingVarHistograms        = "histograms"
-	RingVarInterruptCpus     = "interrupt_cpus"
-	RingVarOutlierEachNs     = "outlier_each_ns"
-	RingVarOutlierRoomNs     = "outlier_room_ns"
-	RingVarPairHistograms    = "pair_histograms"
-	RingVarPairMask          = "pair_mask"
-	RingVarPairRules         = "pair_rules"
-	RingVarProgressStacks    = "progress_stacks"
-	RingVarRecordBlock       = "record_block"
-	RingVarRecordIrq         = "record_irq"
-	RingVarRecordMask        = "record_mask"
-	RingVarRecordMmap        = "record_mmap"
-	RingVarRecordProcess     = "record_process"
-	RingVarRecordSched       = "record_sched"
-	RingVarRecordShift       = "record_shift"
-	RingVarRecordSyscall     = "record_syscall"
-	RingVarRecordTimer       = "record_timer"
-	RingVarRecordWorkqueue   = "record_workqueue"
-	RingVarRecorder          = "recorder"
-	RingVarRequestMask       = "request_mask"
-	RingVarRingCommon        = "ring_common"
-	RingVarRingShare         = "ring_share"
-	RingVarSelfPid           = "self_pid"
-	RingVarSpanMask          = "span_mask"
-	RingVarSpanOwnerMask     = "span_owner_mask"
-	RingVarSpanSeed          = "span_seed"
-	RingVarSpanShare         = "span_share"
-	RingVarTables            = "tables"
-	RingVarTaskKfuncs        = "task_kfuncs"
-	RingVarTaskMask          = "task_mask"
-	RingVarTimeoutBlock      = "timeout_block"
-	RingVarTimeoutInterrupts = "timeout_interrupts"
-	RingVarTimeoutIrq        = "timeout_irq"
-	RingVarTimeoutLeast      = "timeout_least"
-	RingVarTimeoutOffcpu     = "timeout_offcpu"
-	RingVarTimeoutPair       = "timeout_pair"
-	RingVarTimeoutSoftirq    = "timeout_softirq"
-	RingVarTimeoutSpan       = "timeout_span"
-	RingVarTimeoutSyscall    = "timeout_syscall"
-	RingVarTimeoutWakeup     = "timeout_wakeup"
-	RingVarTimeouts          = "timeouts"
-	RingVarTrackBlock        = "track_block"
-	RingVarTrackIrq          = "track_irq"
-	RingVarTrackOffcpu       = "track_offcpu"
-	RingVarTrackSoftirq      = "track_softirq"
-	RingVarTrackSoftirqRaise = "track_softirq_raise"
-	RingVarTrackSpan         = "track_span"
-	RingVarTrackSyscall      = "track_syscall"
-	RingVarTrackWakeup       = "track_wakeup"
-	RingVarUserStacksLater   = "user_stacks_later"
-	RingVarWakerStacksAlways = "waker_stacks_always"
-	RingVarWakerStacksSlow   = "waker_stacks_slow"
-	RingVarWakerStacksWanted = "waker_stacks_wanted"
-	RingVarWeaklyOrdered     = "weakly_ordered"
+	RingMapBank0           = "bank0"
+	RingMapBank1           = "bank1"
+	RingMapCpus            = "cpus"
+	RingMapRecordRings     = "record_rings"
+	RingMapRecords         = "records"
+	RingProgRingAlone      = "ring_alone"
+	RingVarGeneration      = "generation"
+	RingVarRecordBlock     = "record_block"
+	RingVarRecordIrq       = "record_irq"
+	RingVarRecordMask      = "record_mask"
+	RingVarRecordMmap      = "record_mmap"
+	RingVarRecordProcess   = "record_process"
+	RingVarRecordSched     = "record_sched"
+	RingVarRecordShift     = "record_shift"
+	RingVarRecordSyscall   = "record_syscall"
+	RingVarRecordTimer     = "record_timer"
+	RingVarRecordWorkqueue = "record_workqueue"
+	RingVarRecorder        = "recorder"
+	RingVarSelfPid         = "self_pid"
+	RingVarWeaklyOrdered   = "weakly_ordered"
 )
 
 // LoadRing returns the embedded CollectionSpec for Ring.
@@ -164,108 +87,31 @@ type RingProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RingMapSpecs struct {
-	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
-	Globs           *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
-	Records         *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
-	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
-	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules           *ebpf.MapSpec `ebpf:"rules"`
-	Sets            *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
-	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	Bank0       *ebpf.MapSpec `ebpf:"bank0"`
+	Bank1       *ebpf.MapSpec `ebpf:"bank1"`
+	Cpus        *ebpf.MapSpec `ebpf:"cpus"`
+	RecordRings *ebpf.MapSpec `ebpf:"record_rings"`
+	Records     *ebpf.MapSpec `ebpf:"records"`
 }
 
 // RingVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type RingVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	Generation        *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	Generation      *ebpf.VariableSpec `ebpf:"generation"`
+	RecordBlock     *ebpf.VariableSpec `ebpf:"record_block"`
+	RecordIrq       *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordMask      *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap      *ebpf.VariableSpec `ebpf:"record_mmap"`
+	RecordProcess   *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordSched     *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift     *ebpf.VariableSpec `ebpf:"record_shift"`
+	RecordSyscall   *ebpf.VariableSpec `ebpf:"record_syscall"`
+	RecordTimer     *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWorkqueue *ebpf.VariableSpec `ebpf:"record_workqueue"`
+	Recorder        *ebpf.VariableSpec `ebpf:"recorder"`
+	SelfPid         *ebpf.VariableSpec `ebpf:"self_pid"`
+	WeaklyOrdered   *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // RingObjects contains all objects after they have been loaded into the kernel.
@@ -288,70 +134,20 @@ func (o *RingObjects) Close() error {
 //
 // It can be passed to LoadRingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RingMaps struct {
-	Bank0           *ebpf.Map `ebpf:"bank0"`
-	Bank1           *ebpf.Map `ebpf:"bank1"`
-	CallKeys        *ebpf.Map `ebpf:"call_keys"`
-	CallSlots       *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
-	Cpus            *ebpf.Map `ebpf:"cpus"`
-	Distributions   *ebpf.Map `ebpf:"distributions"`
-	Globs           *ebpf.Map `ebpf:"globs"`
-	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
-	Outliers        *ebpf.Map `ebpf:"outliers"`
-	Overrides       *ebpf.Map `ebpf:"overrides"`
-	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
-	PairStates      *ebpf.Map `ebpf:"pair_states"`
-	RecordRings     *ebpf.Map `ebpf:"record_rings"`
-	Records         *ebpf.Map `ebpf:"records"`
-	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
-	RingUses        *ebpf.Map `ebpf:"ring_uses"`
-	RuleStates      *ebpf.Map `ebpf:"rule_states"`
-	Rules           *ebpf.Map `ebpf:"rules"`
-	Sets            *ebpf.Map `ebpf:"sets"`
-	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
-	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	Bank0       *ebpf.Map `ebpf:"bank0"`
+	Bank1       *ebpf.Map `ebpf:"bank1"`
+	Cpus        *ebpf.Map `ebpf:"cpus"`
+	RecordRings *ebpf.Map `ebpf:"record_rings"`
+	Records     *ebpf.Map `ebpf:"records"`
 }
 
 func (m *RingMaps) Close() error {
 	return _RingClose(
 		m.Bank0,
 		m.Bank1,
-		m.CallKeys,
-		m.CallSlots,
-		m.ClassKeys,
 		m.Cpus,
-		m.Distributions,
-		m.Globs,
-		m.HistogramRules,
-		m.KeyGlobs,
-		m.Outliers,
-		m.Overrides,
-		m.PairKeys,
-		m.PairSlots,
-		m.PairStates,
 		m.RecordRings,
 		m.Records,
-		m.RequestKeys,
-		m.RequestSlots,
-		m.RingUses,
-		m.RuleStates,
-		m.Rules,
-		m.Sets,
-		m.SpanKeys,
-		m.SpanOwnerCounts,
-		m.SpanOwnerKeys,
-		m.SpanSlots,
-		m.TaskKeys,
-		m.TaskSlots,
-		m.Verdicts,
 	)
 }
 
@@ -359,72 +155,20 @@ func (m *RingMaps) Close() error {
 //
 // It can be passed to LoadRingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type RingVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
-	Generation        *ebpf.Variable `ebpf:"generation"`
-	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms        *ebpf.Variable `ebpf:"histograms"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
-	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
-	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
-	RingShare         *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
-	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
+	Generation      *ebpf.Variable `ebpf:"generation"`
+	RecordBlock     *ebpf.Variable `ebpf:"record_block"`
+	RecordIrq       *ebpf.Variable `ebpf:"record_irq"`
+	RecordMask      *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap      *ebpf.Variable `ebpf:"record_mmap"`
+	RecordProcess   *ebpf.Variable `ebpf:"record_process"`
+	RecordSched     *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift     *ebpf.Variable `ebpf:"record_shift"`
+	RecordSyscall   *ebpf.Variable `ebpf:"record_syscall"`
+	RecordTimer     *ebpf.Variable `ebpf:"record_timer"`
+	RecordWorkqueue *ebpf.Variable `ebpf:"record_workqueue"`
+	Recorder        *ebpf.Variable `ebpf:"recorder"`
+	SelfPid         *ebpf.Variable `ebpf:"self_pid"`
+	WeaklyOrdered   *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // RingPrograms contains all programs after they have been loaded into the kernel.

@@ -16,113 +16,22 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	BrokenMapAccounts          = "accounts"
-	BrokenMapBank0             = "bank0"
-	BrokenMapBank1             = "bank1"
-	BrokenMapCallKeys          = "call_keys"
-	BrokenMapCallSlots         = "call_slots"
-	BrokenMapClassKeys         = "class_keys"
-	BrokenMapCpus              = "cpus"
-	BrokenMapDistributions     = "distributions"
-	BrokenMapGlobs             = "globs"
-	BrokenMapHistogramRules    = "histogram_rules"
-	BrokenMapKeyGlobs          = "key_globs"
-	BrokenMapOutliers          = "outliers"
-	BrokenMapOverrides         = "overrides"
-	BrokenMapPairKeys          = "pair_keys"
-	BrokenMapPairSlots         = "pair_slots"
-	BrokenMapPairStates        = "pair_states"
-	BrokenMapRecordRings       = "record_rings"
-	BrokenMapRecords           = "records"
-	BrokenMapRequestKeys       = "request_keys"
-	BrokenMapRequestSlots      = "request_slots"
-	BrokenMapRingUses          = "ring_uses"
-	BrokenMapRuleStates        = "rule_states"
-	BrokenMapRules             = "rules"
-	BrokenMapSets              = "sets"
-	BrokenMapSpanKeys          = "span_keys"
-	BrokenMapSpanOwnerCounts   = "span_owner_counts"
-	BrokenMapSpanOwnerKeys     = "span_owner_keys"
-	BrokenMapSpanSlots         = "span_slots"
-	BrokenMapStressKeys        = "stress_keys"
-	BrokenMapStressValues      = "stress_values"
-	BrokenMapTaskKeys          = "task_keys"
-	BrokenMapTaskSlots         = "task_slots"
-	BrokenMapVerdicts          = "verdicts"
-	BrokenProgInterrupt        = "interrupt"
-	BrokenProgStress           = "stress"
-	BrokenProgSwitched         = "switched"
-	BrokenVarCallMask          = "call_mask"
-	BrokenVarFirstInterrupt    = "first_interrupt"
-	BrokenVarFirstSwitch       = "first_switch"
-	BrokenVarFloorBlock        = "floor_block"
-	BrokenVarFloorIrq          = "floor_irq"
-	BrokenVarFloorOffcpu       = "floor_offcpu"
-	BrokenVarFloorPair         = "floor_pair"
-	BrokenVarFloorSoftirq      = "floor_softirq"
-	BrokenVarFloorSpan         = "floor_span"
-	BrokenVarFloorSyscall      = "floor_syscall"
-	BrokenVarFloorWakeup       = "floor_wakeup"
-	BrokenVarGeneration        = "generation"
-	BrokenVarHistogramStride   = "histogram_stride"
-	BrokenVarHistogramTables   = "histogram_tables"
-	BrokenVarHistograms        = "histograms"
-	BrokenVarInterruptCpus     = "interrupt_cpus"
-	BrokenVarMask              = "mask"
-	BrokenVarOutlierEachNs     = "outlier_each_ns"
-	BrokenVarOutlierRoomNs     = "outlier_room_ns"
-	BrokenVarPairHistograms    = "pair_histograms"
-	BrokenVarPairMask          = "pair_mask"
-	BrokenVarPairRules         = "pair_rules"
-	BrokenVarProgressStacks    = "progress_stacks"
-	BrokenVarRecordBlock       = "record_block"
-	BrokenVarRecordIrq         = "record_irq"
-	BrokenVarRecordMask        = "record_mask"
-	BrokenVarRecordMmap        = "record_mmap"
-	BrokenVarRecordProcess     = "record_process"
-	BrokenVarRecordSched       = "record_sched"
-	BrokenVarRecordShift       = "record_shift"
-	BrokenVarRecordSyscall     = "record_syscall"
-	BrokenVarRecordTimer       = "record_timer"
-	BrokenVarRecordWorkqueue   = "record_workqueue"
-	BrokenVarRecorder          = "recorder"
-	BrokenVarRequestMask       = "request_mask"
-	BrokenVarRingCommon        = "ring_common"
-	BrokenVarRingShare         = "ring_share"
-	BrokenVarSelfPid           = "self_pid"
-	BrokenVarSpanMask          = "span_mask"
-	BrokenVarSpanOwnerMask     = "span_owner_mask"
-	BrokenVarSpanSeed          = "span_seed"
-	BrokenVarSpanShare         = "span_share"
-	BrokenVarTables            = "tables"
-	BrokenVarTaskKfuncs        = "task_kfuncs"
-	BrokenVarTaskMask          = "task_mask"
-	BrokenVarTimeoutBlock      = "timeout_block"
-	BrokenVarTimeoutInterrupts = "timeout_interrupts"
-	BrokenVarTimeoutIrq        = "timeout_irq"
-	BrokenVarTimeoutLeast      = "timeout_least"
-	BrokenVarTimeoutOffcpu     = "timeout_offcpu"
-	BrokenVarTimeoutPair       = "timeout_pair"
-	BrokenVarTimeoutSoftirq    = "timeout_softirq"
-	BrokenVarTimeoutSpan       = "timeout_span"
-	BrokenVarTimeoutSyscall    = "timeout_syscall"
-	BrokenVarTimeoutWakeup     = "timeout_wakeup"
-	BrokenVarTimeouts          = "timeouts"
-	BrokenVarTrackBlock        = "track_block"
-	BrokenVarTrackIrq          = "track_irq"
-	BrokenVarTrackOffcpu       = "track_offcpu"
-	BrokenVarTrackSoftirq      = "track_softirq"
-	BrokenVarTrackSoftirqRaise = "track_softirq_raise"
-	BrokenVarTrackSpan         = "track_span"
-	BrokenVarTrackSyscall      = "track_syscall"
-	BrokenVarTrackWakeup       = "track_wakeup"
-	BrokenVarUnusedAccount     = "unused_account"
-	BrokenVarUnusedWork        = "unused_work"
-	BrokenVarUserStacksLater   = "user_stacks_later"
-	BrokenVarWakerStacksAlways = "waker_stacks_always"
-	BrokenVarWakerStacksSlow   = "waker_stacks_slow"
-	BrokenVarWakerStacksWanted = "waker_stacks_wanted"
-	BrokenVarWeaklyOrdered     = "weakly_ordered"
+	BrokenMapAccounts       = "accounts"
+	BrokenMapCpus           = "cpus"
+	BrokenMapStressKeys     = "stress_keys"
+	BrokenMapStressValues   = "stress_values"
+	BrokenProgInterrupt     = "interrupt"
+	BrokenProgStress        = "stress"
+	BrokenProgSwitched      = "switched"
+	BrokenVarFirstInterrupt = "first_interrupt"
+	BrokenVarFirstSwitch    = "first_switch"
+	BrokenVarGeneration     = "generation"
+	BrokenVarMask           = "mask"
+	BrokenVarRegsOffset     = "regs_offset"
+	BrokenVarSelfPid        = "self_pid"
+	BrokenVarUnusedAccount  = "unused_account"
+	BrokenVarUnusedWork     = "unused_work"
+	BrokenVarWeaklyOrdered  = "weakly_ordered"
 )
 
 // LoadBroken returns the embedded CollectionSpec for Broken.
@@ -176,116 +85,25 @@ type BrokenProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BrokenMapSpecs struct {
-	Accounts        *ebpf.MapSpec `ebpf:"accounts"`
-	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
-	Globs           *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
-	Records         *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
-	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
-	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules           *ebpf.MapSpec `ebpf:"rules"`
-	Sets            *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
-	StressKeys      *ebpf.MapSpec `ebpf:"stress_keys"`
-	StressValues    *ebpf.MapSpec `ebpf:"stress_values"`
-	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	Accounts     *ebpf.MapSpec `ebpf:"accounts"`
+	Cpus         *ebpf.MapSpec `ebpf:"cpus"`
+	StressKeys   *ebpf.MapSpec `ebpf:"stress_keys"`
+	StressValues *ebpf.MapSpec `ebpf:"stress_values"`
 }
 
 // BrokenVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BrokenVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	FirstInterrupt    *ebpf.VariableSpec `ebpf:"first_interrupt"`
-	FirstSwitch       *ebpf.VariableSpec `ebpf:"first_switch"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	Generation        *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.VariableSpec `ebpf:"mask"`
-	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	UnusedAccount     *ebpf.VariableSpec `ebpf:"unused_account"`
-	UnusedWork        *ebpf.VariableSpec `ebpf:"unused_work"`
-	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	FirstInterrupt *ebpf.VariableSpec `ebpf:"first_interrupt"`
+	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
+	Generation     *ebpf.VariableSpec `ebpf:"generation"`
+	Mask           *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
+	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
+	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
+	WeaklyOrdered  *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // BrokenObjects contains all objects after they have been loaded into the kernel.
@@ -308,76 +126,18 @@ func (o *BrokenObjects) Close() error {
 //
 // It can be passed to LoadBrokenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BrokenMaps struct {
-	Accounts        *ebpf.Map `ebpf:"accounts"`
-	Bank0           *ebpf.Map `ebpf:"bank0"`
-	Bank1           *ebpf.Map `ebpf:"bank1"`
-	CallKeys        *ebpf.Map `ebpf:"call_keys"`
-	CallSlots       *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
-	Cpus            *ebpf.Map `ebpf:"cpus"`
-	Distributions   *ebpf.Map `ebpf:"distributions"`
-	Globs           *ebpf.Map `ebpf:"globs"`
-	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
-	Outliers        *ebpf.Map `ebpf:"outliers"`
-	Overrides       *ebpf.Map `ebpf:"overrides"`
-	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
-	PairStates      *ebpf.Map `ebpf:"pair_states"`
-	RecordRings     *ebpf.Map `ebpf:"record_rings"`
-	Records         *ebpf.Map `ebpf:"records"`
-	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
-	RingUses        *ebpf.Map `ebpf:"ring_uses"`
-	RuleStates      *ebpf.Map `ebpf:"rule_states"`
-	Rules           *ebpf.Map `ebpf:"rules"`
-	Sets            *ebpf.Map `ebpf:"sets"`
-	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
-	StressKeys      *ebpf.Map `ebpf:"stress_keys"`
-	StressValues    *ebpf.Map `ebpf:"stress_values"`
-	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	Accounts     *ebpf.Map `ebpf:"accounts"`
+	Cpus         *ebpf.Map `ebpf:"cpus"`
+	StressKeys   *ebpf.Map `ebpf:"stress_keys"`
+	StressValues *ebpf.Map `ebpf:"stress_values"`
 }
 
 func (m *BrokenMaps) Close() error {
 	return _BrokenClose(
 		m.Accounts,
-		m.Bank0,
-		m.Bank1,
-		m.CallKeys,
-		m.CallSlots,
-		m.ClassKeys,
 		m.Cpus,
-		m.Distributions,
-		m.Globs,
-		m.HistogramRules,
-		m.KeyGlobs,
-		m.Outliers,
-		m.Overrides,
-		m.PairKeys,
-		m.PairSlots,
-		m.PairStates,
-		m.RecordRings,
-		m.Records,
-		m.RequestKeys,
-		m.RequestSlots,
-		m.RingUses,
-		m.RuleStates,
-		m.Rules,
-		m.Sets,
-		m.SpanKeys,
-		m.SpanOwnerCounts,
-		m.SpanOwnerKeys,
-		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
-		m.TaskKeys,
-		m.TaskSlots,
-		m.Verdicts,
 	)
 }
 
@@ -385,77 +145,15 @@ func (m *BrokenMaps) Close() error {
 //
 // It can be passed to LoadBrokenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BrokenVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	FirstInterrupt    *ebpf.Variable `ebpf:"first_interrupt"`
-	FirstSwitch       *ebpf.Variable `ebpf:"first_switch"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
-	Generation        *ebpf.Variable `ebpf:"generation"`
-	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms        *ebpf.Variable `ebpf:"histograms"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.Variable `ebpf:"mask"`
-	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
-	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
-	RingShare         *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
-	UnusedAccount     *ebpf.Variable `ebpf:"unused_account"`
-	UnusedWork        *ebpf.Variable `ebpf:"unused_work"`
-	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
+	FirstInterrupt *ebpf.Variable `ebpf:"first_interrupt"`
+	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
+	Generation     *ebpf.Variable `ebpf:"generation"`
+	Mask           *ebpf.Variable `ebpf:"mask"`
+	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
+	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
+	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`
+	WeaklyOrdered  *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // BrokenPrograms contains all programs after they have been loaded into the kernel.

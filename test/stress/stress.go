@@ -1,4 +1,4 @@
-// Package stress holds the pending table (bpf/pending.h) to account: many CPUs,
+// Package stress holds the pending table (bpf/lib/pending.h) to account: many CPUs,
 // timer interrupts and the scheduler enter and leave keys of one small table at
 // once, and afterwards every entry must be somewhere.
 package stress

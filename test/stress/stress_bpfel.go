@@ -26,113 +26,22 @@ type StressWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	StressMapAccounts          = "accounts"
-	StressMapBank0             = "bank0"
-	StressMapBank1             = "bank1"
-	StressMapCallKeys          = "call_keys"
-	StressMapCallSlots         = "call_slots"
-	StressMapClassKeys         = "class_keys"
-	StressMapCpus              = "cpus"
-	StressMapDistributions     = "distributions"
-	StressMapGlobs             = "globs"
-	StressMapHistogramRules    = "histogram_rules"
-	StressMapKeyGlobs          = "key_globs"
-	StressMapOutliers          = "outliers"
-	StressMapOverrides         = "overrides"
-	StressMapPairKeys          = "pair_keys"
-	StressMapPairSlots         = "pair_slots"
-	StressMapPairStates        = "pair_states"
-	StressMapRecordRings       = "record_rings"
-	StressMapRecords           = "records"
-	StressMapRequestKeys       = "request_keys"
-	StressMapRequestSlots      = "request_slots"
-	StressMapRingUses          = "ring_uses"
-	StressMapRuleStates        = "rule_states"
-	StressMapRules             = "rules"
-	StressMapSets              = "sets"
-	StressMapSpanKeys          = "span_keys"
-	StressMapSpanOwnerCounts   = "span_owner_counts"
-	StressMapSpanOwnerKeys     = "span_owner_keys"
-	StressMapSpanSlots         = "span_slots"
-	StressMapStressKeys        = "stress_keys"
-	StressMapStressValues      = "stress_values"
-	StressMapTaskKeys          = "task_keys"
-	StressMapTaskSlots         = "task_slots"
-	StressMapVerdicts          = "verdicts"
-	StressProgInterrupt        = "interrupt"
-	StressProgStress           = "stress"
-	StressProgSwitched         = "switched"
-	StressVarCallMask          = "call_mask"
-	StressVarFirstInterrupt    = "first_interrupt"
-	StressVarFirstSwitch       = "first_switch"
-	StressVarFloorBlock        = "floor_block"
-	StressVarFloorIrq          = "floor_irq"
-	StressVarFloorOffcpu       = "floor_offcpu"
-	StressVarFloorPair         = "floor_pair"
-	StressVarFloorSoftirq      = "floor_softirq"
-	StressVarFloorSpan         = "floor_span"
-	StressVarFloorSyscall      = "floor_syscall"
-	StressVarFloorWakeup       = "floor_wakeup"
-	StressVarGeneration        = "generation"
-	StressVarHistogramStride   = "histogram_stride"
-	StressVarHistogramTables   = "histogram_tables"
-	StressVarHistograms        = "histograms"
-	StressVarInterruptCpus     = "interrupt_cpus"
-	StressVarMask              = "mask"
-	StressVarOutlierEachNs     = "outlier_each_ns"
-	StressVarOutlierRoomNs     = "outlier_room_ns"
-	StressVarPairHistograms    = "pair_histograms"
-	StressVarPairMask          = "pair_mask"
-	StressVarPairRules         = "pair_rules"
-	StressVarProgressStacks    = "progress_stacks"
-	StressVarRecordBlock       = "record_block"
-	StressVarRecordIrq         = "record_irq"
-	StressVarRecordMask        = "record_mask"
-	StressVarRecordMmap        = "record_mmap"
-	StressVarRecordProcess     = "record_process"
-	StressVarRecordSched       = "record_sched"
-	StressVarRecordShift       = "record_shift"
-	StressVarRecordSyscall     = "record_syscall"
-	StressVarRecordTimer       = "record_timer"
-	StressVarRecordWorkqueue   = "record_workqueue"
-	StressVarRecorder          = "recorder"
-	StressVarRequestMask       = "request_mask"
-	StressVarRingCommon        = "ring_common"
-	StressVarRingShare         = "ring_share"
-	StressVarSelfPid           = "self_pid"
-	StressVarSpanMask          = "span_mask"
-	StressVarSpanOwnerMask     = "span_owner_mask"
-	StressVarSpanSeed          = "span_seed"
-	StressVarSpanShare         = "span_share"
-	StressVarTables            = "tables"
-	StressVarTaskKfuncs        = "task_kfuncs"
-	StressVarTaskMask          = "task_mask"
-	StressVarTimeoutBlock      = "timeout_block"
-	StressVarTimeoutInterrupts = "timeout_interrupts"
-	StressVarTimeoutIrq        = "timeout_irq"
-	StressVarTimeoutLeast      = "timeout_least"
-	StressVarTimeoutOffcpu     = "timeout_offcpu"
-	StressVarTimeoutPair       = "timeout_pair"
-	StressVarTimeoutSoftirq    = "timeout_softirq"
-	StressVarTimeoutSpan       = "timeout_span"
-	StressVarTimeoutSyscall    = "timeout_syscall"
-	StressVarTimeoutWakeup     = "timeout_wakeup"
-	StressVarTimeouts          = "timeouts"
-	StressVarTrackBlock        = "track_block"
-	StressVarTrackIrq          = "track_irq"
-	StressVarTrackOffcpu       = "track_offcpu"
-	StressVarTrackSoftirq      = "track_softirq"
-	StressVarTrackSoftirqRaise = "track_softirq_raise"
-	StressVarTrackSpan         = "track_span"
-	StressVarTrackSyscall      = "track_syscall"
-	StressVarTrackWakeup       = "track_wakeup"
-	StressVarUnusedAccount     = "unused_account"
-	StressVarUnusedWork        = "unused_work"
-	StressVarUserStacksLater   = "user_stacks_later"
-	StressVarWakerStacksAlways = "waker_stacks_always"
-	StressVarWakerStacksSlow   = "waker_stacks_slow"
-	StressVarWakerStacksWanted = "waker_stacks_wanted"
-	StressVarWeaklyOrdered     = "weakly_ordered"
+	StressMapAccounts       = "accounts"
+	StressMapCpus           = "cpus"
+	StressMapStressKeys     = "stress_keys"
+	StressMapStressValues   = "stress_values"
+	StressProgInterrupt     = "interrupt"
+	StressProgStress        = "stress"
+	StressProgSwitched      = "switched"
+	StressVarFirstInterrupt = "first_interrupt"
+	StressVarFirstSwitch    = "first_switch"
+	StressVarGeneration     = "generation"
+	StressVarMask           = "mask"
+	StressVarRegsOffset     = "regs_offset"
+	StressVarSelfPid        = "self_pid"
+	StressVarUnusedAccount  = "unused_account"
+	StressVarUnusedWork     = "unused_work"
+	StressVarWeaklyOrdered  = "weakly_ordered"
 )
 
 // LoadStress returns the embedded CollectionSpec for Stress.
@@ -186,116 +95,25 @@ type StressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type StressMapSpecs struct {
-	Accounts        *ebpf.MapSpec `ebpf:"accounts"`
-	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
-	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
-	Globs           *ebpf.MapSpec `ebpf:"globs"`
-	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
-	Records         *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
-	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
-	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules           *ebpf.MapSpec `ebpf:"rules"`
-	Sets            *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
-	StressKeys      *ebpf.MapSpec `ebpf:"stress_keys"`
-	StressValues    *ebpf.MapSpec `ebpf:"stress_values"`
-	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	Accounts     *ebpf.MapSpec `ebpf:"accounts"`
+	Cpus         *ebpf.MapSpec `ebpf:"cpus"`
+	StressKeys   *ebpf.MapSpec `ebpf:"stress_keys"`
+	StressValues *ebpf.MapSpec `ebpf:"stress_values"`
 }
 
 // StressVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type StressVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	FirstInterrupt    *ebpf.VariableSpec `ebpf:"first_interrupt"`
-	FirstSwitch       *ebpf.VariableSpec `ebpf:"first_switch"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	Generation        *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.VariableSpec `ebpf:"mask"`
-	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	UnusedAccount     *ebpf.VariableSpec `ebpf:"unused_account"`
-	UnusedWork        *ebpf.VariableSpec `ebpf:"unused_work"`
-	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	FirstInterrupt *ebpf.VariableSpec `ebpf:"first_interrupt"`
+	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
+	Generation     *ebpf.VariableSpec `ebpf:"generation"`
+	Mask           *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
+	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
+	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
+	WeaklyOrdered  *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // StressObjects contains all objects after they have been loaded into the kernel.
@@ -318,76 +136,18 @@ func (o *StressObjects) Close() error {
 //
 // It can be passed to LoadStressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StressMaps struct {
-	Accounts        *ebpf.Map `ebpf:"accounts"`
-	Bank0           *ebpf.Map `ebpf:"bank0"`
-	Bank1           *ebpf.Map `ebpf:"bank1"`
-	CallKeys        *ebpf.Map `ebpf:"call_keys"`
-	CallSlots       *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
-	Cpus            *ebpf.Map `ebpf:"cpus"`
-	Distributions   *ebpf.Map `ebpf:"distributions"`
-	Globs           *ebpf.Map `ebpf:"globs"`
-	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
-	Outliers        *ebpf.Map `ebpf:"outliers"`
-	Overrides       *ebpf.Map `ebpf:"overrides"`
-	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
-	PairStates      *ebpf.Map `ebpf:"pair_states"`
-	RecordRings     *ebpf.Map `ebpf:"record_rings"`
-	Records         *ebpf.Map `ebpf:"records"`
-	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
-	RingUses        *ebpf.Map `ebpf:"ring_uses"`
-	RuleStates      *ebpf.Map `ebpf:"rule_states"`
-	Rules           *ebpf.Map `ebpf:"rules"`
-	Sets            *ebpf.Map `ebpf:"sets"`
-	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
-	StressKeys      *ebpf.Map `ebpf:"stress_keys"`
-	StressValues    *ebpf.Map `ebpf:"stress_values"`
-	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	Accounts     *ebpf.Map `ebpf:"accounts"`
+	Cpus         *ebpf.Map `ebpf:"cpus"`
+	StressKeys   *ebpf.Map `ebpf:"stress_keys"`
+	StressValues *ebpf.Map `ebpf:"stress_values"`
 }
 
 func (m *StressMaps) Close() error {
 	return _StressClose(
 		m.Accounts,
-		m.Bank0,
-		m.Bank1,
-		m.CallKeys,
-		m.CallSlots,
-		m.ClassKeys,
 		m.Cpus,
-		m.Distributions,
-		m.Globs,
-		m.HistogramRules,
-		m.KeyGlobs,
-		m.Outliers,
-		m.Overrides,
-		m.PairKeys,
-		m.PairSlots,
-		m.PairStates,
-		m.RecordRings,
-		m.Records,
-		m.RequestKeys,
-		m.RequestSlots,
-		m.RingUses,
-		m.RuleStates,
-		m.Rules,
-		m.Sets,
-		m.SpanKeys,
-		m.SpanOwnerCounts,
-		m.SpanOwnerKeys,
-		m.SpanSlots,
 		m.StressKeys,
 		m.StressValues,
-		m.TaskKeys,
-		m.TaskSlots,
-		m.Verdicts,
 	)
 }
 
@@ -395,77 +155,15 @@ func (m *StressMaps) Close() error {
 //
 // It can be passed to LoadStressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StressVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	FirstInterrupt    *ebpf.Variable `ebpf:"first_interrupt"`
-	FirstSwitch       *ebpf.Variable `ebpf:"first_switch"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
-	Generation        *ebpf.Variable `ebpf:"generation"`
-	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms        *ebpf.Variable `ebpf:"histograms"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.Variable `ebpf:"mask"`
-	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
-	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
-	RingShare         *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
-	UnusedAccount     *ebpf.Variable `ebpf:"unused_account"`
-	UnusedWork        *ebpf.Variable `ebpf:"unused_work"`
-	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
+	FirstInterrupt *ebpf.Variable `ebpf:"first_interrupt"`
+	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
+	Generation     *ebpf.Variable `ebpf:"generation"`
+	Mask           *ebpf.Variable `ebpf:"mask"`
+	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
+	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
+	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`
+	WeaklyOrdered  *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // StressPrograms contains all programs after they have been loaded into the kernel.

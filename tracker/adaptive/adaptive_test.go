@@ -12,11 +12,11 @@ import (
 )
 
 // shiftFirings is what a shift of all delays may fire at most, however large
-// and sudden it is: 64 at once and 32 a second (bpf/burst.h) until the daemon
+// and sudden it is: 64 at once and 32 a second (bpf/lib/limit.h) until the daemon
 // has read twice.
 const shiftFirings = 128
 
-// burst is bpf/burst.h, for one CPU.
+// burst is bpf/lib/limit.h, for one CPU.
 type burst struct{ full, level, held int64 }
 
 func (b *burst) allows(now, delay int64) bool {

@@ -1,5 +1,5 @@
 // Package histogram counts durations in log-linear buckets, the same as the
-// kernel side (bpf/histogram.h): below 8 ns each has a bucket of its own, from
+// kernel side (bpf/lib/histogram.h): below 8 ns each has a bucket of its own, from
 // there on every power of two is divided in 8. No bucket is wider than an
 // eighth of its lower bound. Every uint64 has its bucket.
 package histogram

@@ -20,7 +20,7 @@ const pseudoBTFID asm.Register = 3
 const stealVariable = "steal_time"
 
 // linkSteal lets the programs read KVM's clock of stolen time, if the kernel
-// has it and its run queues do not tell of it (bpf/steal.h). The verifier wants
+// has it and its run queues do not tell of it (bpf/recorder/steal.h). The verifier wants
 // a reference to the variable's type, not its address: that takes no right to
 // know addresses.
 func linkSteal(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {

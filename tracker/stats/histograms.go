@@ -135,7 +135,7 @@ func classes(o *kernel.Objects, h *compile.HistogramSlots, cgroup func(uint64) s
 	return list, nil
 }
 
-// className undoes what histogram_step in bpf/histogram.h makes a key of.
+// className undoes what histogram_step in bpf/lib/histogram.h makes a key of.
 func className(by rules.Class, key uint64, cgroup func(uint64) string) (id uint64, name string) {
 	switch by {
 	case rules.ByDevice:

@@ -133,7 +133,7 @@ func load(v variant) (*ebpf.Collection, error) {
 // other is key i of those that no task has.
 func other(i int) uint64 { return 1<<32 | uint64(i) }
 
-// plantHashed puts keys where bpf/pending.h would have claimed a place for them.
+// plantHashed puts keys where bpf/lib/pending.h would have claimed a place for them.
 func plantHashed(m map[string]*ebpf.Map, keys int) error {
 	return plantBuckets(m, keys, func(key uint64) uint32 { return uint32(key*0x9e3779b97f4a7c15>>40) % (places / 8) })
 }

@@ -16,124 +16,33 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TableMapBank0             = "bank0"
-	TableMapBank1             = "bank1"
-	TableMapBenchKeys         = "bench_keys"
-	TableMapBenchValues       = "bench_values"
-	TableMapCallKeys          = "call_keys"
-	TableMapCallSlots         = "call_slots"
-	TableMapClassKeys         = "class_keys"
-	TableMapCpus              = "cpus"
-	TableMapDistributions     = "distributions"
-	TableMapGlobs             = "globs"
-	TableMapHashDyn           = "hash_dyn"
-	TableMapHashLru           = "hash_lru"
-	TableMapHashPre           = "hash_pre"
-	TableMapHistogramRules    = "histogram_rules"
-	TableMapKeyGlobs          = "key_globs"
-	TableMapOutliers          = "outliers"
-	TableMapOverrides         = "overrides"
-	TableMapPairKeys          = "pair_keys"
-	TableMapPairSlots         = "pair_slots"
-	TableMapPairStates        = "pair_states"
-	TableMapRecordRings       = "record_rings"
-	TableMapRecords           = "records"
-	TableMapRequestKeys       = "request_keys"
-	TableMapRequestSlots      = "request_slots"
-	TableMapRingUses          = "ring_uses"
-	TableMapRuleStates        = "rule_states"
-	TableMapRules             = "rules"
-	TableMapSets              = "sets"
-	TableMapSpanKeys          = "span_keys"
-	TableMapSpanOwnerCounts   = "span_owner_counts"
-	TableMapSpanOwnerKeys     = "span_owner_keys"
-	TableMapSpanSlots         = "span_slots"
-	TableMapStorage           = "storage"
-	TableMapSums              = "sums"
-	TableMapTaskKeys          = "task_keys"
-	TableMapTaskSlots         = "task_slots"
-	TableMapVerdicts          = "verdicts"
-	TableProgEmptySwitch      = "empty_switch"
-	TableProgEmptyWaking      = "empty_waking"
-	TableProgHashDynSwitch    = "hash_dyn_switch"
-	TableProgHashDynWaking    = "hash_dyn_waking"
-	TableProgHashLruSwitch    = "hash_lru_switch"
-	TableProgHashLruWaking    = "hash_lru_waking"
-	TableProgHashPreSwitch    = "hash_pre_switch"
-	TableProgHashPreWaking    = "hash_pre_waking"
-	TableProgKeptSwitch       = "kept_switch"
-	TableProgKeptWaking       = "kept_waking"
-	TableProgPendingSwitch    = "pending_switch"
-	TableProgPendingWaking    = "pending_waking"
-	TableProgStorageSwitch    = "storage_switch"
-	TableProgStorageWaking    = "storage_waking"
-	TableVarCallMask          = "call_mask"
-	TableVarFloorBlock        = "floor_block"
-	TableVarFloorIrq          = "floor_irq"
-	TableVarFloorOffcpu       = "floor_offcpu"
-	TableVarFloorPair         = "floor_pair"
-	TableVarFloorSoftirq      = "floor_softirq"
-	TableVarFloorSpan         = "floor_span"
-	TableVarFloorSyscall      = "floor_syscall"
-	TableVarFloorWakeup       = "floor_wakeup"
-	TableVarGeneration        = "generation"
-	TableVarHistogramStride   = "histogram_stride"
-	TableVarHistogramTables   = "histogram_tables"
-	TableVarHistograms        = "histograms"
-	TableVarInterruptCpus     = "interrupt_cpus"
-	TableVarMask              = "mask"
-	TableVarOutlierEachNs     = "outlier_each_ns"
-	TableVarOutlierRoomNs     = "outlier_room_ns"
-	TableVarPairHistograms    = "pair_histograms"
-	TableVarPairMask          = "pair_mask"
-	TableVarPairRules         = "pair_rules"
-	TableVarProgressStacks    = "progress_stacks"
-	TableVarRecordBlock       = "record_block"
-	TableVarRecordIrq         = "record_irq"
-	TableVarRecordMask        = "record_mask"
-	TableVarRecordMmap        = "record_mmap"
-	TableVarRecordProcess     = "record_process"
-	TableVarRecordSched       = "record_sched"
-	TableVarRecordShift       = "record_shift"
-	TableVarRecordSyscall     = "record_syscall"
-	TableVarRecordTimer       = "record_timer"
-	TableVarRecordWorkqueue   = "record_workqueue"
-	TableVarRecorder          = "recorder"
-	TableVarRequestMask       = "request_mask"
-	TableVarRingCommon        = "ring_common"
-	TableVarRingShare         = "ring_share"
-	TableVarSelfPid           = "self_pid"
-	TableVarSpanMask          = "span_mask"
-	TableVarSpanOwnerMask     = "span_owner_mask"
-	TableVarSpanSeed          = "span_seed"
-	TableVarSpanShare         = "span_share"
-	TableVarTables            = "tables"
-	TableVarTaskKfuncs        = "task_kfuncs"
-	TableVarTaskMask          = "task_mask"
-	TableVarTimeoutBlock      = "timeout_block"
-	TableVarTimeoutInterrupts = "timeout_interrupts"
-	TableVarTimeoutIrq        = "timeout_irq"
-	TableVarTimeoutLeast      = "timeout_least"
-	TableVarTimeoutOffcpu     = "timeout_offcpu"
-	TableVarTimeoutPair       = "timeout_pair"
-	TableVarTimeoutSoftirq    = "timeout_softirq"
-	TableVarTimeoutSpan       = "timeout_span"
-	TableVarTimeoutSyscall    = "timeout_syscall"
-	TableVarTimeoutWakeup     = "timeout_wakeup"
-	TableVarTimeouts          = "timeouts"
-	TableVarTrackBlock        = "track_block"
-	TableVarTrackIrq          = "track_irq"
-	TableVarTrackOffcpu       = "track_offcpu"
-	TableVarTrackSoftirq      = "track_softirq"
-	TableVarTrackSoftirqRaise = "track_softirq_raise"
-	TableVarTrackSpan         = "track_span"
-	TableVarTrackSyscall      = "track_syscall"
-	TableVarTrackWakeup       = "track_wakeup"
-	TableVarUserStacksLater   = "user_stacks_later"
-	TableVarWakerStacksAlways = "waker_stacks_always"
-	TableVarWakerStacksSlow   = "waker_stacks_slow"
-	TableVarWakerStacksWanted = "waker_stacks_wanted"
-	TableVarWeaklyOrdered     = "weakly_ordered"
+	TableMapBenchKeys      = "bench_keys"
+	TableMapBenchValues    = "bench_values"
+	TableMapCpus           = "cpus"
+	TableMapHashDyn        = "hash_dyn"
+	TableMapHashLru        = "hash_lru"
+	TableMapHashPre        = "hash_pre"
+	TableMapStorage        = "storage"
+	TableMapSums           = "sums"
+	TableProgEmptySwitch   = "empty_switch"
+	TableProgEmptyWaking   = "empty_waking"
+	TableProgHashDynSwitch = "hash_dyn_switch"
+	TableProgHashDynWaking = "hash_dyn_waking"
+	TableProgHashLruSwitch = "hash_lru_switch"
+	TableProgHashLruWaking = "hash_lru_waking"
+	TableProgHashPreSwitch = "hash_pre_switch"
+	TableProgHashPreWaking = "hash_pre_waking"
+	TableProgKeptSwitch    = "kept_switch"
+	TableProgKeptWaking    = "kept_waking"
+	TableProgPendingSwitch = "pending_switch"
+	TableProgPendingWaking = "pending_waking"
+	TableProgStorageSwitch = "storage_switch"
+	TableProgStorageWaking = "storage_waking"
+	TableVarGeneration     = "generation"
+	TableVarMask           = "mask"
+	TableVarRegsOffset     = "regs_offset"
+	TableVarSelfPid        = "self_pid"
+	TableVarWeaklyOrdered  = "weakly_ordered"
 )
 
 // LoadTable returns the embedded CollectionSpec for Table.
@@ -198,116 +107,25 @@ type TableProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TableMapSpecs struct {
-	Bank0           *ebpf.MapSpec `ebpf:"bank0"`
-	Bank1           *ebpf.MapSpec `ebpf:"bank1"`
-	BenchKeys       *ebpf.MapSpec `ebpf:"bench_keys"`
-	BenchValues     *ebpf.MapSpec `ebpf:"bench_values"`
-	CallKeys        *ebpf.MapSpec `ebpf:"call_keys"`
-	CallSlots       *ebpf.MapSpec `ebpf:"call_slots"`
-	ClassKeys       *ebpf.MapSpec `ebpf:"class_keys"`
-	Cpus            *ebpf.MapSpec `ebpf:"cpus"`
-	Distributions   *ebpf.MapSpec `ebpf:"distributions"`
-	Globs           *ebpf.MapSpec `ebpf:"globs"`
-	HashDyn         *ebpf.MapSpec `ebpf:"hash_dyn"`
-	HashLru         *ebpf.MapSpec `ebpf:"hash_lru"`
-	HashPre         *ebpf.MapSpec `ebpf:"hash_pre"`
-	HistogramRules  *ebpf.MapSpec `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.MapSpec `ebpf:"key_globs"`
-	Outliers        *ebpf.MapSpec `ebpf:"outliers"`
-	Overrides       *ebpf.MapSpec `ebpf:"overrides"`
-	PairKeys        *ebpf.MapSpec `ebpf:"pair_keys"`
-	PairSlots       *ebpf.MapSpec `ebpf:"pair_slots"`
-	PairStates      *ebpf.MapSpec `ebpf:"pair_states"`
-	RecordRings     *ebpf.MapSpec `ebpf:"record_rings"`
-	Records         *ebpf.MapSpec `ebpf:"records"`
-	RequestKeys     *ebpf.MapSpec `ebpf:"request_keys"`
-	RequestSlots    *ebpf.MapSpec `ebpf:"request_slots"`
-	RingUses        *ebpf.MapSpec `ebpf:"ring_uses"`
-	RuleStates      *ebpf.MapSpec `ebpf:"rule_states"`
-	Rules           *ebpf.MapSpec `ebpf:"rules"`
-	Sets            *ebpf.MapSpec `ebpf:"sets"`
-	SpanKeys        *ebpf.MapSpec `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.MapSpec `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.MapSpec `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.MapSpec `ebpf:"span_slots"`
-	Storage         *ebpf.MapSpec `ebpf:"storage"`
-	Sums            *ebpf.MapSpec `ebpf:"sums"`
-	TaskKeys        *ebpf.MapSpec `ebpf:"task_keys"`
-	TaskSlots       *ebpf.MapSpec `ebpf:"task_slots"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	BenchKeys   *ebpf.MapSpec `ebpf:"bench_keys"`
+	BenchValues *ebpf.MapSpec `ebpf:"bench_values"`
+	Cpus        *ebpf.MapSpec `ebpf:"cpus"`
+	HashDyn     *ebpf.MapSpec `ebpf:"hash_dyn"`
+	HashLru     *ebpf.MapSpec `ebpf:"hash_lru"`
+	HashPre     *ebpf.MapSpec `ebpf:"hash_pre"`
+	Storage     *ebpf.MapSpec `ebpf:"storage"`
+	Sums        *ebpf.MapSpec `ebpf:"sums"`
 }
 
 // TableVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TableVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	Generation        *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.VariableSpec `ebpf:"mask"`
-	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	Generation    *ebpf.VariableSpec `ebpf:"generation"`
+	Mask          *ebpf.VariableSpec `ebpf:"mask"`
+	RegsOffset    *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid       *ebpf.VariableSpec `ebpf:"self_pid"`
+	WeaklyOrdered *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // TableObjects contains all objects after they have been loaded into the kernel.
@@ -330,84 +148,26 @@ func (o *TableObjects) Close() error {
 //
 // It can be passed to LoadTableObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TableMaps struct {
-	Bank0           *ebpf.Map `ebpf:"bank0"`
-	Bank1           *ebpf.Map `ebpf:"bank1"`
-	BenchKeys       *ebpf.Map `ebpf:"bench_keys"`
-	BenchValues     *ebpf.Map `ebpf:"bench_values"`
-	CallKeys        *ebpf.Map `ebpf:"call_keys"`
-	CallSlots       *ebpf.Map `ebpf:"call_slots"`
-	ClassKeys       *ebpf.Map `ebpf:"class_keys"`
-	Cpus            *ebpf.Map `ebpf:"cpus"`
-	Distributions   *ebpf.Map `ebpf:"distributions"`
-	Globs           *ebpf.Map `ebpf:"globs"`
-	HashDyn         *ebpf.Map `ebpf:"hash_dyn"`
-	HashLru         *ebpf.Map `ebpf:"hash_lru"`
-	HashPre         *ebpf.Map `ebpf:"hash_pre"`
-	HistogramRules  *ebpf.Map `ebpf:"histogram_rules"`
-	KeyGlobs        *ebpf.Map `ebpf:"key_globs"`
-	Outliers        *ebpf.Map `ebpf:"outliers"`
-	Overrides       *ebpf.Map `ebpf:"overrides"`
-	PairKeys        *ebpf.Map `ebpf:"pair_keys"`
-	PairSlots       *ebpf.Map `ebpf:"pair_slots"`
-	PairStates      *ebpf.Map `ebpf:"pair_states"`
-	RecordRings     *ebpf.Map `ebpf:"record_rings"`
-	Records         *ebpf.Map `ebpf:"records"`
-	RequestKeys     *ebpf.Map `ebpf:"request_keys"`
-	RequestSlots    *ebpf.Map `ebpf:"request_slots"`
-	RingUses        *ebpf.Map `ebpf:"ring_uses"`
-	RuleStates      *ebpf.Map `ebpf:"rule_states"`
-	Rules           *ebpf.Map `ebpf:"rules"`
-	Sets            *ebpf.Map `ebpf:"sets"`
-	SpanKeys        *ebpf.Map `ebpf:"span_keys"`
-	SpanOwnerCounts *ebpf.Map `ebpf:"span_owner_counts"`
-	SpanOwnerKeys   *ebpf.Map `ebpf:"span_owner_keys"`
-	SpanSlots       *ebpf.Map `ebpf:"span_slots"`
-	Storage         *ebpf.Map `ebpf:"storage"`
-	Sums            *ebpf.Map `ebpf:"sums"`
-	TaskKeys        *ebpf.Map `ebpf:"task_keys"`
-	TaskSlots       *ebpf.Map `ebpf:"task_slots"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	BenchKeys   *ebpf.Map `ebpf:"bench_keys"`
+	BenchValues *ebpf.Map `ebpf:"bench_values"`
+	Cpus        *ebpf.Map `ebpf:"cpus"`
+	HashDyn     *ebpf.Map `ebpf:"hash_dyn"`
+	HashLru     *ebpf.Map `ebpf:"hash_lru"`
+	HashPre     *ebpf.Map `ebpf:"hash_pre"`
+	Storage     *ebpf.Map `ebpf:"storage"`
+	Sums        *ebpf.Map `ebpf:"sums"`
 }
 
 func (m *TableMaps) Close() error {
 	return _TableClose(
-		m.Bank0,
-		m.Bank1,
 		m.BenchKeys,
 		m.BenchValues,
-		m.CallKeys,
-		m.CallSlots,
-		m.ClassKeys,
 		m.Cpus,
-		m.Distributions,
-		m.Globs,
 		m.HashDyn,
 		m.HashLru,
 		m.HashPre,
-		m.HistogramRules,
-		m.KeyGlobs,
-		m.Outliers,
-		m.Overrides,
-		m.PairKeys,
-		m.PairSlots,
-		m.PairStates,
-		m.RecordRings,
-		m.Records,
-		m.RequestKeys,
-		m.RequestSlots,
-		m.RingUses,
-		m.RuleStates,
-		m.Rules,
-		m.Sets,
-		m.SpanKeys,
-		m.SpanOwnerCounts,
-		m.SpanOwnerKeys,
-		m.SpanSlots,
 		m.Storage,
 		m.Sums,
-		m.TaskKeys,
-		m.TaskSlots,
-		m.Verdicts,
 	)
 }
 
@@ -415,73 +175,11 @@ func (m *TableMaps) Close() error {
 //
 // It can be passed to LoadTableObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TableVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
-	Generation        *ebpf.Variable `ebpf:"generation"`
-	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms        *ebpf.Variable `ebpf:"histograms"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
-	Mask              *ebpf.Variable `ebpf:"mask"`
-	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
-	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
-	RingShare         *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
-	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
-	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
+	Generation    *ebpf.Variable `ebpf:"generation"`
+	Mask          *ebpf.Variable `ebpf:"mask"`
+	RegsOffset    *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid       *ebpf.Variable `ebpf:"self_pid"`
+	WeaklyOrdered *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // TablePrograms contains all programs after they have been loaded into the kernel.
