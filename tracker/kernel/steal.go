@@ -1,17 +1,15 @@
 package kernel
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // pseudoBTFID marks a load of the address of a kernel variable
@@ -64,7 +62,7 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 	}
 	var variable *btf.Var
 	err := kernel.TypeByName(stealVariable, &variable)
-	found, _ := HasSymbol(stealVariable) // what cannot be read is not found
+	found, _ := linux.HasSymbol(stealVariable) // what cannot be read is not found
 	if errors.Is(err, btf.ErrNotFound) || err == nil && !found {
 		return 0, nil
 	}
@@ -81,23 +79,6 @@ func hasMember(s *btf.Struct, name string) bool {
 		}
 	}
 	return false
-}
-
-// HasSymbol tells whether the kernel itself finds a function or a variable by
-// its name: without CONFIG_KALLSYMS_ALL it finds functions only.
-func HasSymbol(name string) (bool, error) {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() { // address, type, name, and perhaps a module
-		if fields := bytes.Fields(lines.Bytes()); len(fields) > 2 && string(fields[2]) == name {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
 }
 
 // referTo makes each load of an unresolved symbol one of the variable id; 0:

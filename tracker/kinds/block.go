@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -15,7 +16,7 @@ func decodeBlock(o *events.Outlier, m *Message) {
 	o.Key = map[string]uint64{"dev": uint64(m.Dev), "sector": m.Sector}
 	o.Block = &events.BlockInfo{
 		Device: Text(m.Disk[:]), Sector: m.Sector, Bytes: m.Bytes,
-		Op: string(opOf(m.CmdFlags)), Flags: rwbs(m.CmdFlags),
+		Op: linux.BlockOpClass(m.CmdFlags), Flags: linux.RWBS(m.CmdFlags),
 		QueueNS: int64(m.QueueNs), Requeues: m.Requeues, Error: int32(m.Ret),
 	}
 }

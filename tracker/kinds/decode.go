@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -72,7 +73,7 @@ func (m *Message) Facts(o *events.Outlier) rules.Facts {
 		CPU:  m.Cpu,
 		Comm: o.Task.Comm, PID: m.Pid, TID: m.Tid, UID: m.Uid, Cgroup: o.Task.Cgroup,
 		Syscall: int(m.Syscall), Device: Text(m.Disk[:]), Sector: m.Sector,
-		Op: opOf(m.CmdFlags), State: stateOf(m.State),
+		Op: rules.Op(linux.BlockOpClass(m.CmdFlags)), State: stateOf(m.State),
 		Kernel: o.Task.Kernel, Preempted: m.Flags&abi.OutlierPreempted != 0,
 	}
 	if facts := Of(m.Rule.Track).Facts; facts != nil {
@@ -141,16 +142,5 @@ func Admits[T comparable](want, not []T, v T) bool {
 
 // wallTime converts CLOCK_MONOTONIC, with the clocks' difference of this moment.
 func wallTime(mono uint64) time.Time {
-	now, err := Monotonic()
-	if err != nil {
-		return time.Now().UTC() // the kernel always has this clock
-	}
-	return time.Now().UTC().Add(time.Duration(int64(mono) - now))
-}
-
-// Monotonic is CLOCK_MONOTONIC in nanoseconds, the kernel side's clock.
-func Monotonic() (int64, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano(), err
+	return time.Now().UTC().Add(time.Duration(int64(mono - linux.Monotonic())))
 }

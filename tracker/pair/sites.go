@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/field"
 	"github.com/tailcam/tailcam/tracker/kernel"
@@ -159,7 +160,7 @@ func (s *sites) function(h *rules.Hook) (site, error) {
 		return at, nil
 	case probe == nil:
 		// If the symbols cannot be read, the kernel itself will tell.
-		if found, err := kernel.HasSymbol(h.Name); err == nil && !found {
+		if found, err := linux.HasSymbol(h.Name); err == nil && !found {
 			return site{}, missing{fmt.Errorf("this kernel has no function %s that a probe can be set at", h.Name)}
 		}
 		source, err := field.Registers(s.types, h.Text, types, returns, !returns && h.Offset == 0)
