@@ -118,8 +118,8 @@ static __always_inline u64 handler_hash(const char *name)
 
 #pragma unroll
 	for (int i = 0; i < HANDLER_NAME_LEN / 8; i++) {
-		h = (h ^ words[i]) * 0x9e3779b97f4a7c15ULL;
-		h ^= h >> 29;
+		h = (h ^ words[i]) * HANDLER_HASH_FACTOR;
+		h ^= h >> HANDLER_HASH_SHIFT;
 	}
 	return h;
 }

@@ -23,10 +23,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-struct pair_extra *unused_pair_extra __attribute__((unused));
-struct fetch *unused_fetch __attribute__((unused));
-struct pair_condition *unused_pair_condition __attribute__((unused));
-
 const volatile struct pair_hook hook;
 
 /*

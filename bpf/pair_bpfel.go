@@ -8,808 +8,117 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type PairBucket struct {
-	_   structs.HostLayout
-	Key [8]uint64
-}
-
-type PairCallSlot struct {
-	_        structs.HostLayout
-	StartNs  uint64
-	Task     uint64
-	Nr       uint32
-	Cpu      uint32
-	Deadline struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-	Pad uint64
-}
-
-type PairCpuState struct {
-	_              structs.HostLayout
-	Seen           [9]uint64
-	TableFull      [9]uint64
-	Replaced       [9]uint64
-	Switches       uint64
-	Unseen         uint64
-	Reclaimed      uint64
-	HistogramLost  uint64
-	AskedNs        uint64
-	ChainTruncated uint64
-	ChainMet       uint64
-	ChainEnded     uint64
-	ChainUnseen    uint64
-	LaterTimeNs    uint64
-	LaterSp        uint64
-	LaterTid       uint32
-	InIrq          uint32
-	InHrtimer      uint32
-	HrtimerTid     uint32
-	InSoftirq      uint32
-	SoftirqTid     uint32
-	Span           struct {
-		_         structs.HostLayout
-		Unknown   uint64
-		BadKey    uint64
-		Forgotten uint64
-		Outvied   uint64
-		Expired   uint64
-	}
-	StealSeen     uint64
-	StealClock    uint64
-	StealLastNs   uint64
-	StealBeforeNs uint64
-	Segments      [256]struct {
-		_       structs.HostLayout
-		StartNs uint64
-		Tid     uint32
-		Pid     uint32
-		Comm    [16]int8
-	}
-}
-
-type PairFetch struct {
-	_        structs.HostLayout
-	Base     uint8
-	Loads    uint8
-	User     uint8
-	Text     uint8
-	Bytes    uint8
-	Left     uint8
-	Right    uint8
-	Sign     uint8
-	Index    uint32
-	Offset   [6]int32
-	Pad      uint32
-	Constant uint64
-}
-
-type PairGlob struct {
-	_       structs.HostLayout
-	Pattern [16]int8
-}
-
-type PairHistogram struct {
-	_         structs.HostLayout
-	Bucket    [496]uint64
-	Sum       uint64
-	Max       uint64
-	NotMin    uint64
-	Undecided uint64
-	Pad       [12]uint64
-}
-
-type PairHistogramRule struct {
-	_         structs.HostLayout
-	Rule      uint32
-	Own       uint32
-	Classes   uint32
-	ClassMask uint32
-	Rest      uint32
-	By        uint8
-	Threads   uint8
-	States    uint8
-	Ops       uint8
-	Preempted uint8
-	SomeCalls uint8
-	NoCall    uint8
-	Pad       [5]uint8
-	Calls     [8]uint64
-}
-
-type PairHistogramTable struct {
-	_     structs.HostLayout
-	First [9]uint32
-	Count [9]uint32
-	Needs [9]uint32
-}
-
-type PairKeyGlob struct {
-	_       structs.HostLayout
-	Pattern [64]int8
-}
-
-type PairOverride struct {
-	_           structs.HostLayout
-	ThresholdNs uint64
-	TimeoutNs   uint64
-	Histogram   uint32
-	Adaptive    uint32
-	When        struct {
-		_      structs.HostLayout
-		Fields uint32
-		Comm   struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotComm struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		PidSet        uint16
-		NotPidSet     uint16
-		UidSet        uint16
-		NotUidSet     uint16
-		SyscallSet    uint16
-		NotSyscallSet uint16
-		Cgroups       uint64
-		NotCgroups    uint64
-		Devices       uint64
-		NotDevices    uint64
-		Ops           uint8
-		States        uint8
-		Threads       uint8
-		Preempted     uint8
-		Vectors       uint32
-		Handlers      uint64
-		NotHandlers   uint64
-		IrqSet        uint16
-		NotIrqSet     uint16
-		CpuSet        uint16
-		NotCpuSet     uint16
-		Phases        uint8
-		From          uint8
-		Ends          uint8
-		Pad           uint8
-		TidSet        uint16
-		NotTidSet     uint16
-		FirstSector   uint64
-		LastSector    uint64
-		Key           struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotKey struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-	}
-}
-
-type PairPairCondition struct {
-	_     structs.HostLayout
-	What  PairFetch
-	Op    uint32
-	Sign  uint32
-	Value int64
-}
-
-type PairPairExtra struct {
-	_         structs.HostLayout
-	Part      [3]uint64
-	Label     [4][32]uint8
-	EntryTid  uint32
-	EntryPid  uint32
-	EntryComm [16]int8
-	Pair      uint32
-	NoExit    uint32
-}
-
-type PairPairHook struct {
-	_       structs.HostLayout
-	Pair    uint32
-	Role    uint32
-	Policy  uint32
-	OwnTask uint32
-	Part    [3]struct {
-		_        structs.HostLayout
-		Base     uint8
-		Loads    uint8
-		User     uint8
-		Text     uint8
-		Bytes    uint8
-		Left     uint8
-		Right    uint8
-		Sign     uint8
-		Index    uint32
-		Offset   [6]int32
-		Pad      uint32
-		Constant uint64
-	}
-	Condition [4]struct {
-		_    structs.HostLayout
-		What struct {
-			_        structs.HostLayout
-			Base     uint8
-			Loads    uint8
-			User     uint8
-			Text     uint8
-			Bytes    uint8
-			Left     uint8
-			Right    uint8
-			Sign     uint8
-			Index    uint32
-			Offset   [6]int32
-			Pad      uint32
-			Constant uint64
-		}
-		Op    uint32
-		Sign  uint32
-		Value int64
-	}
-	Label [4]struct {
-		_        structs.HostLayout
-		Base     uint8
-		Loads    uint8
-		User     uint8
-		Text     uint8
-		Bytes    uint8
-		Left     uint8
-		Right    uint8
-		Sign     uint8
-		Index    uint32
-		Offset   [6]int32
-		Pad      uint32
-		Constant uint64
-	}
-}
-
-type PairPairScratch struct {
-	_    structs.HostLayout
-	S    PairScratch
-	Busy uint64
-}
-
-type PairPairSlot struct {
-	_        structs.HostLayout
-	StartNs  uint64
-	Part     [3]uint64
-	Task     uint64
-	Tid      uint32
-	Pid      uint32
-	Pair     uint32
-	Depth    uint32
-	Uid      uint32
-	Cpu      uint32
-	CgroupId uint64
-	Comm     [16]int8
-	Deadline struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-	Kthread uint32
-	OwnTask uint32
-	Label   [4][32]uint8
-}
-
-type PairPairState struct {
-	_         structs.HostLayout
-	Seen      uint64
-	Cancelled uint64
-	Replaced  uint64
-	Kept      uint64
-	Nested    uint64
-	Full      uint64
-	Unsettled uint64
-	Unread    uint64
-	Crowded   uint64
-	Forgotten uint64
-	Missed    uint64
-	Pad       [5]uint64
-}
-
-type PairRecord struct {
-	_      structs.HostLayout
-	Type   uint16
-	Cpu    uint16
-	Tid    uint32
-	TimeNs uint64
-	Raw    [6]uint64
-}
-
-type PairRecordRing struct {
-	_         structs.HostLayout
-	Position  [2]uint64
-	Slot      [2]uint64
-	Lost      uint64
-	Pinned    uint64
-	PinnedFor uint64
-	Pad       uint64
-	Held      [16]uint64
-}
-
-type PairRecorderState struct {
-	_        structs.HostLayout
-	Bank     uint32
-	Frozen   uint32
-	FrozenNs uint64
-	Freezes  uint64
-	Released uint64
-	Pad      [4]uint64
-}
-
-type PairRequestSlot struct {
-	_        structs.HostLayout
-	InsertNs uint64
-	IssueNs  uint64
-	CgroupId uint64
-	Tid      uint32
-	Pid      uint32
-	Uid      uint32
-	Cpu      uint32
-	Requeues uint32
-	Requeued uint32
-	Kthread  uint32
-	Bytes    uint32
-	Comm     [16]int8
-	Sector   uint64
-	Deadline struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-	CmdFlags uint32
-	Pad1     uint32
-	Pad2     uint64
-}
-
-type PairRingUse struct {
-	_       structs.HostLayout
-	Sent    uint64
-	Read    uint64
-	Refused uint64
-	Pad     [5]uint64
-}
-
-type PairRule struct {
-	_           structs.HostLayout
-	ThresholdNs uint64
-	When        struct {
-		_      structs.HostLayout
-		Fields uint32
-		Comm   struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotComm struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		PidSet        uint16
-		NotPidSet     uint16
-		UidSet        uint16
-		NotUidSet     uint16
-		SyscallSet    uint16
-		NotSyscallSet uint16
-		Cgroups       uint64
-		NotCgroups    uint64
-		Devices       uint64
-		NotDevices    uint64
-		Ops           uint8
-		States        uint8
-		Threads       uint8
-		Preempted     uint8
-		Vectors       uint32
-		Handlers      uint64
-		NotHandlers   uint64
-		IrqSet        uint16
-		NotIrqSet     uint16
-		CpuSet        uint16
-		NotCpuSet     uint16
-		Phases        uint8
-		From          uint8
-		Ends          uint8
-		Pad           uint8
-		TidSet        uint16
-		NotTidSet     uint16
-		FirstSector   uint64
-		LastSector    uint64
-		Key           struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-		NotKey struct {
-			_     structs.HostLayout
-			First uint16
-			Count uint16
-		}
-	}
-	FirstOverride uint16
-	Overrides     uint16
-	Tracker       uint8
-	UserStack     uint8
-	KernelStack   uint8
-	Snapshot      uint8
-	EveryNs       uint64
-	AllowNs       uint64
-	TimeoutNs     uint64
-	RepeatNs      uint64
-	Progress      uint8
-	Id            uint8
-	Ratchet       uint8
-	Adaptive      uint8
-	Paused        uint8
-	Pad           [11]uint8
-}
-
-type PairRuleState struct {
-	_              structs.HostLayout
-	LimitNs        uint64
-	Outliers       uint64
-	WorstNs        uint64
-	RecordNs       uint64
-	Suppressed     uint64
-	SuppressedLast uint64
-	RingFull       uint64
-	Undecided      uint64
-	BurstFull      uint64
-	BurstLevel     uint64
-	HeldBack       uint64
-	BucketNs       uint64
-	AskedNs        uint64
-	Limited        uint64
-	Pad            [2]uint64
-}
-
-type PairRuleTable struct {
-	_     structs.HostLayout
-	First [9]uint32
-	Count [9]uint32
-}
-
-type PairScratch struct {
-	_   structs.HostLayout
-	Out struct {
-		_            structs.HostLayout
-		Type         uint16
-		Tracker      uint8
-		Cause        uint8
-		Flags        uint32
-		Rule         uint32
-		Generation   uint32
-		StartNs      uint64
-		TimeNs       uint64
-		ThresholdNs  uint64
-		Suppressed   uint64
-		Tid          uint32
-		Pid          uint32
-		Uid          uint32
-		Cpu          uint32
-		CgroupId     uint64
-		Comm         [16]int8
-		RunnableNs   uint64
-		WaitCpu      uint32
-		State        uint32
-		WakerTid     uint32
-		WakerPid     uint32
-		WakerComm    [16]int8
-		WakerCpu     uint32
-		WakerFrames  uint32
-		Syscall      int32
-		Dev          uint32
-		Ret          int64
-		Sector       uint64
-		QueueNs      uint64
-		Bytes        uint32
-		CmdFlags     uint32
-		Requeues     uint32
-		EntryCpu     uint32
-		Disk         [32]int8
-		Undecided    uint32
-		KernelFrames uint16
-		UserFrames   uint16
-		Owner        uint32
-		WakerContext uint32
-		Runs         [16]struct {
-			_    structs.HostLayout
-			Ns   uint64
-			Tid  uint32
-			Pid  uint32
-			Comm [16]int8
-		}
-		UserSp uint64
-		UserFp uint64
-		Extra  [51]uint64
-		Kernel [64]uint64
-		User   [64]uint64
-		Waker  [64]uint64
-	}
-	Facts struct {
-		_          structs.HostLayout
-		CgroupId   uint64
-		Pid        uint32
-		Tid        uint32
-		Uid        uint32
-		Dev        uint32
-		Syscall    int32
-		Op         uint8
-		State      uint8
-		Thread     uint8
-		Preempted  uint8
-		Generation uint32
-		_          [4]byte
-		Sector     uint64
-		Handler    uint64
-		Irq        uint32
-		Cpu        uint32
-		Vector     uint32
-		Phase      uint32
-		From       uint8
-		End        uint8
-		Comm       [16]int8
-		_          [6]byte
-		Glob       struct {
-			_       structs.HostLayout
-			Pattern [16]int8
-			Text    [16]int8
-			P       uint32
-			T       uint32
-			Star    uint32
-			Resume  uint32
-			Result  uint32
-			_       [4]byte
-		}
-		Key     [9]uint64
-		KeyWalk struct {
-			_       structs.HostLayout
-			Pattern [8]uint64
-			P       uint32
-			T       uint32
-			Star    uint32
-			Resume  uint32
-			Result  uint32
-			Pad     uint32
-		}
-	}
-	Fired [64]struct {
-		_           structs.HostLayout
-		Rule        uint32
-		Undecided   uint32
-		ThresholdNs uint64
-		Cause       uint8
-		Id          uint8
-		Pad         [6]uint8
-	}
-	FiredCount    uint32
-	WantsKernel   uint32
-	WantsUser     uint32
-	WantsProgress uint32
-	Tick          uint32
-	_             [4]byte
-	TimedOut      uint64
-	SeenNs        uint64
-	DueNs         uint64
-	Claimed       uint64
-	DelayNs       uint64
-	Undecided     uint32
-	OverrideBase  uint32
-	Adaptive      uint32
-	_             [4]byte
-	ThresholdNs   uint64
-	TimeoutNs     uint64
-	Histogram     struct {
-		_            structs.HostLayout
-		Base         uint32
-		OverrideBase uint32
-		Number       uint32
-		Cpu          uint32
-		Now          uint64
-		Delay        uint64
-	}
-}
-
-type PairSetKey struct {
-	_     structs.HostLayout
-	Set   uint32
-	Value uint32
-}
-
-type PairSpanSlot struct {
-	_        structs.HostLayout
-	StartNs  uint64
-	Key      [8]uint64
-	Uid      uint32
-	Ns       uint32
-	Task     uint64
-	Tid      uint32
-	Pid      uint32
-	Cpu      uint32
-	Owner    uint32
-	CgroupId uint64
-	Comm     [16]int8
-	Deadline struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-	Pad2 [4]uint64
-}
-
-type PairTaskSlot struct {
-	_            structs.HostLayout
-	OffNs        uint64
-	WakeNs       uint64
-	State        uint32
-	Flags        uint32
-	WakerTid     uint32
-	WakerPid     uint32
-	Task         uint64
-	EntryCpu     uint16
-	OffCpu       uint16
-	WakerCpu     uint16
-	WakerContext uint16
-	WakerComm    [16]int8
-	HereNs       uint64
-	BestNs       uint64
-	HereCpu      uint32
-	BestCpu      uint32
-	Pad          [5]uint64
-	OffDeadline  struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-	WakeDeadline struct {
-		_      structs.HostLayout
-		ForNs  uint64
-		Fired  uint64
-		DueNs  uint64
-		SeenNs uint64
-	}
-}
-
-type PairVerdictKey struct {
-	_          structs.HostLayout
-	Id         uint64
-	Kind       uint32
-	Generation uint32
-}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	PairMapBank0               = "bank0"
-	PairMapBank1               = "bank1"
-	PairMapCallKeys            = "call_keys"
-	PairMapCallSlots           = "call_slots"
-	PairMapClassKeys           = "class_keys"
-	PairMapCpus                = "cpus"
-	PairMapDistributions       = "distributions"
-	PairMapGlobs               = "globs"
-	PairMapHistogramRules      = "histogram_rules"
-	PairMapKeyGlobs            = "key_globs"
-	PairMapOutliers            = "outliers"
-	PairMapOverrides           = "overrides"
-	PairMapPairKeys            = "pair_keys"
-	PairMapPairScratches       = "pair_scratches"
-	PairMapPairSlots           = "pair_slots"
-	PairMapPairStates          = "pair_states"
-	PairMapRecordRings         = "record_rings"
-	PairMapRecords             = "records"
-	PairMapRequestKeys         = "request_keys"
-	PairMapRequestSlots        = "request_slots"
-	PairMapRingUses            = "ring_uses"
-	PairMapRuleStates          = "rule_states"
-	PairMapRules               = "rules"
-	PairMapScratches           = "scratches"
-	PairMapSets                = "sets"
-	PairMapSpanKeys            = "span_keys"
-	PairMapSpanOwnerCounts     = "span_owner_counts"
-	PairMapSpanOwnerKeys       = "span_owner_keys"
-	PairMapSpanSlots           = "span_slots"
-	PairMapTaskKeys            = "task_keys"
-	PairMapTaskSlots           = "task_slots"
-	PairMapVerdicts            = "verdicts"
-	PairProgPairRaw            = "pair_raw"
-	PairProgPairRecord         = "pair_record"
-	PairProgPairRegs           = "pair_regs"
-	PairProgPairTracing        = "pair_tracing"
-	PairVarCallMask            = "call_mask"
-	PairVarFloorBlock          = "floor_block"
-	PairVarFloorIrq            = "floor_irq"
-	PairVarFloorOffcpu         = "floor_offcpu"
-	PairVarFloorPair           = "floor_pair"
-	PairVarFloorSoftirq        = "floor_softirq"
-	PairVarFloorSpan           = "floor_span"
-	PairVarFloorSyscall        = "floor_syscall"
-	PairVarFloorWakeup         = "floor_wakeup"
-	PairVarGeneration          = "generation"
-	PairVarHistogramStride     = "histogram_stride"
-	PairVarHistogramTables     = "histogram_tables"
-	PairVarHistograms          = "histograms"
-	PairVarHook                = "hook"
-	PairVarInterruptCpus       = "interrupt_cpus"
-	PairVarOutlierEachNs       = "outlier_each_ns"
-	PairVarOutlierRoomNs       = "outlier_room_ns"
-	PairVarPairHistograms      = "pair_histograms"
-	PairVarPairMask            = "pair_mask"
-	PairVarPairRules           = "pair_rules"
-	PairVarProgressStacks      = "progress_stacks"
-	PairVarRecordBlock         = "record_block"
-	PairVarRecordIrq           = "record_irq"
-	PairVarRecordMask          = "record_mask"
-	PairVarRecordMmap          = "record_mmap"
-	PairVarRecordProcess       = "record_process"
-	PairVarRecordSched         = "record_sched"
-	PairVarRecordShift         = "record_shift"
-	PairVarRecordSyscall       = "record_syscall"
-	PairVarRecordTimer         = "record_timer"
-	PairVarRecordWorkqueue     = "record_workqueue"
-	PairVarRecorder            = "recorder"
-	PairVarRequestMask         = "request_mask"
-	PairVarRingCommon          = "ring_common"
-	PairVarRingShare           = "ring_share"
-	PairVarSelfPid             = "self_pid"
-	PairVarSpanMask            = "span_mask"
-	PairVarSpanOwnerMask       = "span_owner_mask"
-	PairVarSpanSeed            = "span_seed"
-	PairVarSpanShare           = "span_share"
-	PairVarTables              = "tables"
-	PairVarTaskKfuncs          = "task_kfuncs"
-	PairVarTaskMask            = "task_mask"
-	PairVarTimeoutBlock        = "timeout_block"
-	PairVarTimeoutInterrupts   = "timeout_interrupts"
-	PairVarTimeoutIrq          = "timeout_irq"
-	PairVarTimeoutLeast        = "timeout_least"
-	PairVarTimeoutOffcpu       = "timeout_offcpu"
-	PairVarTimeoutPair         = "timeout_pair"
-	PairVarTimeoutSoftirq      = "timeout_softirq"
-	PairVarTimeoutSpan         = "timeout_span"
-	PairVarTimeoutSyscall      = "timeout_syscall"
-	PairVarTimeoutWakeup       = "timeout_wakeup"
-	PairVarTimeouts            = "timeouts"
-	PairVarTrackBlock          = "track_block"
-	PairVarTrackIrq            = "track_irq"
-	PairVarTrackOffcpu         = "track_offcpu"
-	PairVarTrackSoftirq        = "track_softirq"
-	PairVarTrackSoftirqRaise   = "track_softirq_raise"
-	PairVarTrackSpan           = "track_span"
-	PairVarTrackSyscall        = "track_syscall"
-	PairVarTrackWakeup         = "track_wakeup"
-	PairVarUnusedFetch         = "unused_fetch"
-	PairVarUnusedPairCondition = "unused_pair_condition"
-	PairVarUnusedPairExtra     = "unused_pair_extra"
-	PairVarUserStacksLater     = "user_stacks_later"
-	PairVarWakerStacksAlways   = "waker_stacks_always"
-	PairVarWakerStacksSlow     = "waker_stacks_slow"
-	PairVarWakerStacksWanted   = "waker_stacks_wanted"
-	PairVarWeaklyOrdered       = "weakly_ordered"
+	PairMapBank0             = "bank0"
+	PairMapBank1             = "bank1"
+	PairMapCallKeys          = "call_keys"
+	PairMapCallSlots         = "call_slots"
+	PairMapClassKeys         = "class_keys"
+	PairMapCpus              = "cpus"
+	PairMapDistributions     = "distributions"
+	PairMapGlobs             = "globs"
+	PairMapHistogramRules    = "histogram_rules"
+	PairMapKeyGlobs          = "key_globs"
+	PairMapOutliers          = "outliers"
+	PairMapOverrides         = "overrides"
+	PairMapPairKeys          = "pair_keys"
+	PairMapPairScratches     = "pair_scratches"
+	PairMapPairSlots         = "pair_slots"
+	PairMapPairStates        = "pair_states"
+	PairMapRecordRings       = "record_rings"
+	PairMapRecords           = "records"
+	PairMapRequestKeys       = "request_keys"
+	PairMapRequestSlots      = "request_slots"
+	PairMapRingUses          = "ring_uses"
+	PairMapRuleStates        = "rule_states"
+	PairMapRules             = "rules"
+	PairMapScratches         = "scratches"
+	PairMapSets              = "sets"
+	PairMapSpanKeys          = "span_keys"
+	PairMapSpanOwnerCounts   = "span_owner_counts"
+	PairMapSpanOwnerKeys     = "span_owner_keys"
+	PairMapSpanSlots         = "span_slots"
+	PairMapTaskKeys          = "task_keys"
+	PairMapTaskSlots         = "task_slots"
+	PairMapVerdicts          = "verdicts"
+	PairProgPairRaw          = "pair_raw"
+	PairProgPairRecord       = "pair_record"
+	PairProgPairRegs         = "pair_regs"
+	PairProgPairTracing      = "pair_tracing"
+	PairVarCallMask          = "call_mask"
+	PairVarFloorBlock        = "floor_block"
+	PairVarFloorIrq          = "floor_irq"
+	PairVarFloorOffcpu       = "floor_offcpu"
+	PairVarFloorPair         = "floor_pair"
+	PairVarFloorSoftirq      = "floor_softirq"
+	PairVarFloorSpan         = "floor_span"
+	PairVarFloorSyscall      = "floor_syscall"
+	PairVarFloorWakeup       = "floor_wakeup"
+	PairVarGeneration        = "generation"
+	PairVarHistogramStride   = "histogram_stride"
+	PairVarHistogramTables   = "histogram_tables"
+	PairVarHistograms        = "histograms"
+	PairVarHook              = "hook"
+	PairVarInterruptCpus     = "interrupt_cpus"
+	PairVarOutlierEachNs     = "outlier_each_ns"
+	PairVarOutlierRoomNs     = "outlier_room_ns"
+	PairVarPairHistograms    = "pair_histograms"
+	PairVarPairMask          = "pair_mask"
+	PairVarPairRules         = "pair_rules"
+	PairVarProgressStacks    = "progress_stacks"
+	PairVarRecordBlock       = "record_block"
+	PairVarRecordIrq         = "record_irq"
+	PairVarRecordMask        = "record_mask"
+	PairVarRecordMmap        = "record_mmap"
+	PairVarRecordProcess     = "record_process"
+	PairVarRecordSched       = "record_sched"
+	PairVarRecordShift       = "record_shift"
+	PairVarRecordSyscall     = "record_syscall"
+	PairVarRecordTimer       = "record_timer"
+	PairVarRecordWorkqueue   = "record_workqueue"
+	PairVarRecorder          = "recorder"
+	PairVarRequestMask       = "request_mask"
+	PairVarRingCommon        = "ring_common"
+	PairVarRingShare         = "ring_share"
+	PairVarSelfPid           = "self_pid"
+	PairVarSpanMask          = "span_mask"
+	PairVarSpanOwnerMask     = "span_owner_mask"
+	PairVarSpanSeed          = "span_seed"
+	PairVarSpanShare         = "span_share"
+	PairVarTables            = "tables"
+	PairVarTaskKfuncs        = "task_kfuncs"
+	PairVarTaskMask          = "task_mask"
+	PairVarTimeoutBlock      = "timeout_block"
+	PairVarTimeoutInterrupts = "timeout_interrupts"
+	PairVarTimeoutIrq        = "timeout_irq"
+	PairVarTimeoutLeast      = "timeout_least"
+	PairVarTimeoutOffcpu     = "timeout_offcpu"
+	PairVarTimeoutPair       = "timeout_pair"
+	PairVarTimeoutSoftirq    = "timeout_softirq"
+	PairVarTimeoutSpan       = "timeout_span"
+	PairVarTimeoutSyscall    = "timeout_syscall"
+	PairVarTimeoutWakeup     = "timeout_wakeup"
+	PairVarTimeouts          = "timeouts"
+	PairVarTrackBlock        = "track_block"
+	PairVarTrackIrq          = "track_irq"
+	PairVarTrackOffcpu       = "track_offcpu"
+	PairVarTrackSoftirq      = "track_softirq"
+	PairVarTrackSoftirqRaise = "track_softirq_raise"
+	PairVarTrackSpan         = "track_span"
+	PairVarTrackSyscall      = "track_syscall"
+	PairVarTrackWakeup       = "track_wakeup"
+	PairVarUserStacksLater   = "user_stacks_later"
+	PairVarWakerStacksAlways = "waker_stacks_always"
+	PairVarWakerStacksSlow   = "waker_stacks_slow"
+	PairVarWakerStacksWanted = "waker_stacks_wanted"
+	PairVarWeaklyOrdered     = "weakly_ordered"
 )
 
 // LoadPair returns the embedded CollectionSpec for Pair.
@@ -902,76 +211,73 @@ type PairMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PairVariableSpecs struct {
-	CallMask            *ebpf.VariableSpec `ebpf:"call_mask"`
-	FloorBlock          *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorIrq            *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu         *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair           *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq        *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan           *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall        *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup         *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	Generation          *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride     *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables     *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms          *ebpf.VariableSpec `ebpf:"histograms"`
-	Hook                *ebpf.VariableSpec `ebpf:"hook"`
-	InterruptCpus       *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	OutlierEachNs       *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs       *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms      *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask            *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules           *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks      *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock         *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq           *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask          *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap          *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess       *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched         *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift         *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall       *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer         *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue     *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder            *ebpf.VariableSpec `ebpf:"recorder"`
-	RequestMask         *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon          *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare           *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid             *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask            *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask       *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed            *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare           *ebpf.VariableSpec `ebpf:"span_share"`
-	Tables              *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs          *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask            *ebpf.VariableSpec `ebpf:"task_mask"`
-	TimeoutBlock        *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts   *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq          *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast        *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu       *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair         *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq      *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan         *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall      *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup       *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	Timeouts            *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock          *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackIrq            *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu         *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq        *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise   *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan           *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall        *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup         *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	UnusedFetch         *ebpf.VariableSpec `ebpf:"unused_fetch"`
-	UnusedPairCondition *ebpf.VariableSpec `ebpf:"unused_pair_condition"`
-	UnusedPairExtra     *ebpf.VariableSpec `ebpf:"unused_pair_extra"`
-	UserStacksLater     *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways   *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow     *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted   *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered       *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
+	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
+	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
+	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
+	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
+	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
+	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
+	Generation        *ebpf.VariableSpec `ebpf:"generation"`
+	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
+	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
+	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
+	Hook              *ebpf.VariableSpec `ebpf:"hook"`
+	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
+	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
+	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
+	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
+	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
+	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
+	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
+	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
+	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
+	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
+	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
+	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
+	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
+	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
+	Tables            *ebpf.VariableSpec `ebpf:"tables"`
+	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
+	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
+	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
+	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
+	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
+	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
+	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
+	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
+	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
+	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
+	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
+	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
+	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
+	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
+	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
+	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
+	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
+	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
+	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
+	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
+	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // PairObjects contains all objects after they have been loaded into the kernel.
@@ -1069,76 +375,73 @@ func (m *PairMaps) Close() error {
 //
 // It can be passed to LoadPairObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PairVariables struct {
-	CallMask            *ebpf.Variable `ebpf:"call_mask"`
-	FloorBlock          *ebpf.Variable `ebpf:"floor_block"`
-	FloorIrq            *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu         *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair           *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq        *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan           *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall        *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup         *ebpf.Variable `ebpf:"floor_wakeup"`
-	Generation          *ebpf.Variable `ebpf:"generation"`
-	HistogramStride     *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables     *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms          *ebpf.Variable `ebpf:"histograms"`
-	Hook                *ebpf.Variable `ebpf:"hook"`
-	InterruptCpus       *ebpf.Variable `ebpf:"interrupt_cpus"`
-	OutlierEachNs       *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs       *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms      *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask            *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules           *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks      *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock         *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq           *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask          *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap          *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess       *ebpf.Variable `ebpf:"record_process"`
-	RecordSched         *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift         *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall       *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer         *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue     *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder            *ebpf.Variable `ebpf:"recorder"`
-	RequestMask         *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon          *ebpf.Variable `ebpf:"ring_common"`
-	RingShare           *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid             *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask            *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask       *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed            *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare           *ebpf.Variable `ebpf:"span_share"`
-	Tables              *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs          *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask            *ebpf.Variable `ebpf:"task_mask"`
-	TimeoutBlock        *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts   *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq          *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast        *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu       *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair         *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq      *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan         *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall      *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup       *ebpf.Variable `ebpf:"timeout_wakeup"`
-	Timeouts            *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock          *ebpf.Variable `ebpf:"track_block"`
-	TrackIrq            *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu         *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq        *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise   *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan           *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall        *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup         *ebpf.Variable `ebpf:"track_wakeup"`
-	UnusedFetch         *ebpf.Variable `ebpf:"unused_fetch"`
-	UnusedPairCondition *ebpf.Variable `ebpf:"unused_pair_condition"`
-	UnusedPairExtra     *ebpf.Variable `ebpf:"unused_pair_extra"`
-	UserStacksLater     *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways   *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow     *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted   *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered       *ebpf.Variable `ebpf:"weakly_ordered"`
+	CallMask          *ebpf.Variable `ebpf:"call_mask"`
+	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
+	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
+	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
+	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
+	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
+	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
+	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
+	Generation        *ebpf.Variable `ebpf:"generation"`
+	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
+	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
+	Histograms        *ebpf.Variable `ebpf:"histograms"`
+	Hook              *ebpf.Variable `ebpf:"hook"`
+	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
+	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
+	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
+	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
+	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
+	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
+	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
+	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
+	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
+	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
+	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
+	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
+	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
+	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
+	Recorder          *ebpf.Variable `ebpf:"recorder"`
+	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
+	RingShare         *ebpf.Variable `ebpf:"ring_share"`
+	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
+	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
+	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare         *ebpf.Variable `ebpf:"span_share"`
+	Tables            *ebpf.Variable `ebpf:"tables"`
+	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
+	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
+	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
+	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
+	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
+	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
+	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
+	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
+	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
+	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
+	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
+	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
+	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
+	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
+	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
+	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
+	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
+	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
+	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
+	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
+	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // PairPrograms contains all programs after they have been loaded into the kernel.

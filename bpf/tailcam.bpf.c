@@ -40,17 +40,6 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Keep the types that Go needs in the object's BTF. */
-struct record *unused_record __attribute__((unused));
-enum record_type *unused_record_type __attribute__((unused));
-struct outlier *unused_outlier __attribute__((unused));
-struct grow_message *unused_grow_message __attribute__((unused));
-struct task_stack *unused_task_stack __attribute__((unused));
-struct progress *unused_progress __attribute__((unused));
-struct user_stack *unused_user_stack __attribute__((unused));
-struct irq_extra *unused_irq_extra __attribute__((unused));
-struct question *unused_question __attribute__((unused));
-struct chain *unused_chain __attribute__((unused));
-struct span_extra *unused_span __attribute__((unused));
 
 #define track_tasks (track_wakeup || track_offcpu)
 

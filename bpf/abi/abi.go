@@ -1110,6 +1110,12 @@ const (
 	VerdictHandler = 2
 )
 
+// enum handler_hash, rule.h.
+const (
+	HandlerHashFactor = 0x9e3779b97f4a7c15
+	HandlerHashShift  = 29
+)
+
 // VerdictKey is struct verdict_key, rule.h.
 type VerdictKey struct {
 	_          structs.HostLayout

@@ -118,7 +118,7 @@ func TestNoConstantRepeatsTheHeaders(t *testing.T) {
 	for name := range goConstants {
 		ours[strings.ToLower(strings.ReplaceAll(name, "_", ""))] = true
 	}
-	for _, root := range []string{"snapshot/trace", "snapshot/flight", "internal/inject", "test/support"} {
+	for _, root := range []string{"tracker", "snapshot/trace", "snapshot/flight", "internal/inject", "test/support"} {
 		err := filepath.WalkDir("../../"+root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err

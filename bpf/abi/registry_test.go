@@ -288,6 +288,8 @@ var goConstants = map[string]uint64{
 	"VERDICT_CGROUP":        uint64(VerdictCgroup),
 	"VERDICT_DEVICE":        uint64(VerdictDevice),
 	"VERDICT_HANDLER":       uint64(VerdictHandler),
+	"HANDLER_HASH_FACTOR":   uint64(HandlerHashFactor),
+	"HANDLER_HASH_SHIFT":    uint64(HandlerHashShift),
 	"SPAN_SYSCALL":          uint64(SpanSyscall),
 	"SPAN_MODE":             uint64(SpanMode),
 	"SPAN_BEGIN":            uint64(SpanBegin),

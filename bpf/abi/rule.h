@@ -140,6 +140,12 @@ enum verdict_kind {
 	VERDICT_HANDLER = 2,
 };
 
+/* How eight bytes more of a handler's name are added to its hash. */
+enum handler_hash {
+	HANDLER_HASH_FACTOR = 0x9e3779b97f4a7c15,
+	HANDLER_HASH_SHIFT = 29,
+};
+
 struct verdict_key {
 	__u64 id;
 	__u32 kind;

@@ -115,8 +115,8 @@ func handlerHash(name string) uint64 {
 	copy(b[:abi.HandlerNameLen-1], name)
 	var h uint64
 	for i := 0; i < len(b); i += 8 {
-		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
+		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * abi.HandlerHashFactor
+		h ^= h >> abi.HandlerHashShift
 	}
 	return h
 }

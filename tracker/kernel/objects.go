@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -158,7 +157,7 @@ func (o *Objects) size(s *specs) error {
 	}
 	o.ring = abi.RingParts
 	if o.opts.Ring > 0 && o.Recording() {
-		o.ring = kinds.PowerOfTwo(max(o.opts.Ring, smallestRing)) / int(unsafe.Sizeof(abi.Record{}))
+		o.ring = kinds.PowerOfTwo(max(o.opts.Ring, smallestRing)) / abi.RecordSize
 		part := o.ring / abi.RingParts
 		knobs = append(knobs, knob{s.RecordMmap, true}, knob{s.RecordMask, uint32(part - 1)}, knob{s.RecordShift, uint32(bits.Len(uint(part)) - 1)})
 	}

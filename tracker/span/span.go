@@ -2,7 +2,8 @@
 // so that rules of `track: span` can find those that take too long. It needs no
 // daemon, no privilege and no file: each call is one system call that the
 // kernel refuses at once, which tailcam sees if it runs, and nobody otherwise.
-// It imports nothing but the standard library, and needs no cgo.
+// It imports nothing but the standard library and
+// the constants of package abi, and needs no cgo.
 //
 //	span.Begin("checkout-42")
 //	defer span.End("checkout-42")
@@ -22,29 +23,23 @@ import (
 	"strings"
 	"syscall"
 	"unsafe"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // MaxKey is the length of the longest key in bytes.
-const MaxKey = 63
+const MaxKey = abi.SpanKeyLen - 1
 
 // ErrKey tells that a key is empty, longer than MaxKey, or holds a NUL.
 var ErrKey = errors.New("a key has 1 to 63 bytes, and no NUL")
 
-// The call and its arguments, as the kernel side knows them (bpf/abi/span.h).
-const (
-	faccessat2 = 439        // on every architecture
-	mode       = 0x74630000 // no such mode: the kernel refuses it before anything else
-	opBegin    = 1
-	opEnd      = 2
-)
-
 // Begin says that the work with this key begins now. The only error is ErrKey.
 // Safe for concurrent use. It costs one system call, about as much as getppid.
-func Begin(key string) error { return say(key, mode|opBegin) }
+func Begin(key string) error { return say(key, abi.SpanMode|abi.SpanBegin) }
 
 // End says that the work with this key has ended. The only error is ErrKey;
 // nobody tells whether the key had begun.
-func End(key string) error { return say(key, mode|opEnd) }
+func End(key string) error { return say(key, abi.SpanMode|abi.SpanEnd) }
 
 func say(key string, what uintptr) error {
 	if key == "" || len(key) > MaxKey || strings.IndexByte(key, 0) >= 0 {
@@ -55,6 +50,6 @@ func say(key string, what uintptr) error {
 	var text [MaxKey + 1]byte
 	copy(text[:], key)
 	// It always fails. Nothing blocks, so the scheduler need not know of it.
-	_, _, _ = syscall.RawSyscall6(faccessat2, ^uintptr(0), uintptr(unsafe.Pointer(&text[0])), what, 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(abi.SpanSyscall, ^uintptr(0), uintptr(unsafe.Pointer(&text[0])), what, 0, 0, 0)
 	return nil
 }
