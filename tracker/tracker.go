@@ -176,8 +176,7 @@ func (t *Tracker) leaveOut(list []rules.Rule, absent map[string]error) []rules.R
 	return slices.DeleteFunc(list, func(r rules.Rule) bool { return absent[r.Name] != nil })
 }
 
-// Attach attaches every program that is needed. The recorder's rings should
-// stand in Banks by then.
+// Attach attaches every program that is needed (see kernel.Objects).
 func (t *Tracker) Attach() error {
 	if err := t.Objects.Attach(); err != nil {
 		return err
@@ -193,9 +192,8 @@ func (t *Tracker) Attach() error {
 	return t.StartHeartbeat()
 }
 
-// Swap replaces the rules while everything runs on: no event is missed, and
-// pending work is judged by the new rules. If it fails, the old rules stay.
-// Counters of rules that keep their name go on.
+// Swap replaces the rules while everything runs on (see install.Rules), unless
+// they need what is not loaded: ErrRestart. If it fails, the old rules stay.
 func (t *Tracker) Swap(list []rules.Rule) error {
 	types, err := kernel.LoadBTF()
 	if err != nil {
@@ -238,14 +236,11 @@ func (t *Tracker) Inactive() map[string]error {
 	return t.inactive
 }
 
-// Read returns the next outlier. It blocks until there is one, and returns
-// os.ErrClosed after Stop. Outliers come in the order of their exits per CPU;
-// one that waits for a user stack may come up to 20 ms late.
+// Read returns the next outlier (see reader.Reader), and os.ErrClosed after Stop.
 func (t *Tracker) Read() (*events.Outlier, error) { return t.reader.Read() }
 
-// Reclaim frees the slots of threads that are gone without their last switch
-// having been seen, and of pairs and spans that nobody ends, and returns how
-// many. It reads the whole tables; once a minute is often enough.
+// Reclaim frees the slots of work that cannot end any more (see kernel.Objects),
+// and returns how many. Once a minute is often enough.
 func (t *Tracker) Reclaim() (int, error) {
 	maxSpan := t.opts.SpanAge
 	pairs := map[uint32]time.Duration{}

@@ -11,7 +11,8 @@ import (
 	"github.com/tailcam/tailcam/tracker/stats"
 )
 
-// Types that the methods of Tracker take and return. Outliers are in package events.
+// What the methods of Tracker take and return, but outliers: see package events.
+
 type (
 	Adaptive       = install.Adaptive
 	CPUCounters    = kernel.CPUCounters

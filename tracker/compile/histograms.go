@@ -235,7 +235,7 @@ func (g *Generation) histogramRule(i int, h *HistogramSlots) (abi.HistogramRule,
 			needs |= needsOf(o.When.Fields)
 		}
 	default:
-		k.Classes, k.ClassMask = uint32(h.Classes.First), uint32(h.Classes.Count/8-1)
+		k.Classes, k.ClassMask = uint32(h.Classes.First), uint32(h.Classes.Count/abi.BucketKeys-1)
 		needs |= map[rules.Class]uint32{rules.ByDevice: abi.NeedDevice, rules.BySyscall: abi.NeedCall, rules.ByCgroup: abi.NeedCgroup}[h.Spec.By]
 	}
 	return k, needs

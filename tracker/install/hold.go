@@ -7,10 +7,10 @@ import (
 	"unsafe"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/compile"
 	"github.com/tailcam/tailcam/tracker/kernel"
-	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
 // Hold pauses the rules with these names, and no others that it paused before,
@@ -55,11 +55,7 @@ func (r *Rules) allowFew(name string) error {
 	if i < 0 || r.opts.OutlierNS == 0 {
 		return nil
 	}
-	now, err := kinds.Monotonic()
-	if err != nil {
-		return fmt.Errorf("read the clock: %w", err)
-	}
-	full := uint64(now) + r.opts.BurstNS - min(few*r.opts.OutlierNS, r.opts.BurstNS)
+	full := linux.Monotonic() + r.opts.BurstNS - min(few*r.opts.OutlierNS, r.opts.BurstNS)
 	const size = int(unsafe.Sizeof(abi.RuleState{}))
 	const bucket, asked = int(unsafe.Offsetof(abi.RuleState{}.BucketNs)), int(unsafe.Offsetof(abi.RuleState{}.AskedNs))
 	state := int(r.current.Rules[i].Id) * size

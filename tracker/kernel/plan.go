@@ -103,11 +103,10 @@ func (p *Plan) Covers(q *Plan) bool {
 			return false
 		}
 	}
-	return (p.chainUser || !q.chainUser) && (p.Timeouts || !q.Timeouts) && (p.progress || !q.progress) &&
-		(p.userStacksLater || !q.userStacksLater) &&
-		(p.wakerStacksAlways || !q.wakerStacksAlways) &&
-		(p.wakerStacksSlow || p.wakerStacksAlways || !q.wakerStacksSlow) &&
-		(p.softirqRaise || !q.softirqRaise)
+	has := func(p, q bool) bool { return p || !q }
+	return has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
+		has(p.userStacksLater, q.userStacksLater) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
+		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise)
 }
 
 // wants reports whether the program of h is needed.

@@ -2,10 +2,12 @@ package kernel
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -86,6 +88,23 @@ func TestPlan(t *testing.T) {
 	} {
 		if got := p.Covers(&tc.q); got != tc.want {
 			t.Errorf("covers %+v: %t", tc.q, got)
+		}
+	}
+}
+
+// TestProgramNames: programs that are found by their name are there.
+func TestProgramNames(t *testing.T) {
+	spec, err := bpf.LoadTailcam()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{tickProgram, stackProgram, "sched_switch", "sys_exit", "softirq_raise"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Calls]()) {
+		names = append(names, f.Tag.Get("ebpf"))
+	}
+	for _, name := range names {
+		if spec.Programs[name] == nil {
+			t.Errorf("the kernel side has no program %q", name)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
@@ -80,10 +81,7 @@ func (o *Objects) reclaimPairs(ages map[uint32]time.Duration) (int, error) {
 	if !o.Plan.Tracks[rules.Pair] {
 		return 0, nil
 	}
-	now, err := kinds.Monotonic()
-	if err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
+	now := linux.Monotonic()
 	keys, slots := o.Maps.PairKeys, o.Maps.PairSlots
 	reclaimed := 0
 	for i := range keys.MaxEntries() {
@@ -100,7 +98,7 @@ func (o *Objects) reclaimPairs(ages map[uint32]time.Duration) (int, error) {
 			if err := slots.Lookup(index, &s); err != nil {
 				return reclaimed, fmt.Errorf("read the pending table of pairs: %w", err)
 			}
-			age := time.Duration(now - int64(s.StartNs))
+			age := time.Duration(now - s.StartNs)
 			limit, known := ages[s.Pair]
 			gone := s.OwnTask != 0 && errors.Is(unix.Kill(int(s.Tid), 0), unix.ESRCH)
 			if s.StartNs == 0 || known && age < limit && !gone {
@@ -121,10 +119,7 @@ func (o *Objects) expireSpans(most time.Duration) (int, error) {
 	if !o.Plan.Tracks[rules.Span] {
 		return 0, nil
 	}
-	now, err := kinds.Monotonic()
-	if err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
+	now := linux.Monotonic()
 	memory, err := o.Maps.SpanSlots.Memory()
 	if err != nil {
 		return 0, fmt.Errorf("map the pending table of spans: %w", err)
@@ -137,7 +132,7 @@ func (o *Objects) expireSpans(most time.Duration) (int, error) {
 			return expired, fmt.Errorf("read the pending table of spans: %w", err)
 		}
 		began := binary.LittleEndian.Uint64(word[:])
-		if began == 0 || time.Duration(now-int64(began)) < most {
+		if began == 0 || time.Duration(now-began) < most {
 			continue
 		}
 		// If it has ended by now, or another one stands in its slot, nothing happens.

@@ -3,9 +3,10 @@ package kinds
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -78,7 +79,7 @@ func newStage(raw *abi.ChainStage, since int64) events.ChainStage {
 			s.What += " " + name
 		}
 	case "raise", "softirq":
-		s.What = strings.ToUpper(string(vectorOf(raw.Id)))
+		s.What = linux.Softirq(raw.Id, strconv.Itoa(int(raw.Id)))
 	case "timer":
 	default:
 		s.Task = &events.Peer{PID: int(raw.Pid), TID: int(raw.Id), Comm: name}

@@ -142,16 +142,5 @@ func Admits[T comparable](want, not []T, v T) bool {
 
 // wallTime converts CLOCK_MONOTONIC, with the clocks' difference of this moment.
 func wallTime(mono uint64) time.Time {
-	now, err := Monotonic()
-	if err != nil {
-		return time.Now().UTC() // the kernel always has this clock
-	}
-	return time.Now().UTC().Add(time.Duration(int64(mono) - now))
-}
-
-// Monotonic is CLOCK_MONOTONIC in nanoseconds, the kernel side's clock.
-func Monotonic() (int64, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano(), err
+	return time.Now().UTC().Add(time.Duration(int64(mono - linux.Monotonic())))
 }

@@ -3,9 +3,10 @@ package kinds
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -66,7 +67,7 @@ func contextOf(c uint32) string {
 	number := c & abi.WakerNumber
 	switch c &^ abi.WakerNumber {
 	case abi.WakerSoftirq:
-		return "softirq " + strings.ToUpper(string(vectorOf(number)))
+		return "softirq " + linux.Softirq(number, strconv.Itoa(int(number)))
 	case abi.WakerIrq:
 		return fmt.Sprintf("irq %d", number)
 	case abi.WakerHrtimer:

@@ -50,17 +50,13 @@ var Tables = [abi.Tables]Table{
 		Name:  "pairs",
 		Specs: func(m *bpf.TailcamMapSpecs) (keys, slots *ebpf.MapSpec) { return m.PairKeys, m.PairSlots },
 		Mask:  func(v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec { return v.PairMask },
-		Maps: func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) {
-			return m.PairKeys, m.PairSlots, nil
-		},
+		Maps:  func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) { return m.PairKeys, m.PairSlots, nil },
 	},
 	{
 		Name:  "spans",
 		Specs: func(m *bpf.TailcamMapSpecs) (keys, slots *ebpf.MapSpec) { return m.SpanKeys, m.SpanSlots },
 		Mask:  func(v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec { return v.SpanMask },
-		Maps: func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) {
-			return m.SpanKeys, m.SpanSlots, nil
-		},
+		Maps:  func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) { return m.SpanKeys, m.SpanSlots, nil },
 	},
 }
 

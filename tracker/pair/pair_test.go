@@ -3,6 +3,7 @@ package pair
 import (
 	"testing"
 
+	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -18,5 +19,18 @@ func TestUnknownPairs(t *testing.T) {
 	})
 	if len(got) != 2 || got[0].Name != "changed" || got[1].Name != "new" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// The templates of hooks are there.
+func TestTemplates(t *testing.T) {
+	spec, err := bpf.LoadPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{templateRaw, templateRecord, templateRegs, templateTracing} {
+		if spec.Programs[name] == nil {
+			t.Errorf("there is no template %q", name)
+		}
 	}
 }

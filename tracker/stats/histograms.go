@@ -1,15 +1,15 @@
 package stats
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"unsafe"
 
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/compile"
 	"github.com/tailcam/tailcam/tracker/histogram"
@@ -150,13 +150,7 @@ func className(by rules.Class, key uint64, cgroup func(uint64) string) (id uint6
 }
 
 // DiskName is the kernel's name of a disk, or its numbers if it is gone.
-func DiskName(dev uint32) string {
-	number := fmt.Sprintf("%d:%d", dev>>20, dev&(1<<20-1))
-	if link, err := os.Readlink("/sys/dev/block/" + number); err == nil {
-		return filepath.Base(link)
-	}
-	return number
-}
+func DiskName(dev uint32) string { return cmp.Or(linux.DiskName(dev), linux.Disk(dev)) }
 
 // Distribution adds up one histogram over the CPUs.
 func Distribution(o *kernel.Objects, number int) (h histogram.Histogram, undecided uint64, err error) {
