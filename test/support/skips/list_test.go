@@ -14,11 +14,11 @@ func TestShippedList(t *testing.T) {
 
 func TestBadLists(t *testing.T) {
 	for text, want := range map[string]string{
-		"[{tests: [a TestB], when: [unit]}]":                           "entry 1: tests, when and why are required",
-		"[{tests: [a TestB], when: [full-moon], why: x}]":              `invalid condition "full-moon"`,
-		"[{tests: [a TestB], when: [guest], why: x}]":                  `invalid condition "guest"`,
-		"[{tests: [a TestB], when: [unit now], why: x}]":               `invalid condition "unit now"`,
-		"[{tests: [TestB], when: [unit], why: x}]":                     `"TestB": want PACKAGE TEST`,
+		"[{tests: [a TestB], when: [unit]}]":                            "entry 1: tests, when and why are required",
+		"[{tests: [a TestB], when: [full-moon], why: x}]":               `invalid condition "full-moon"`,
+		"[{tests: [a TestB], when: [guest], why: x}]":                   `invalid condition "guest"`,
+		"[{tests: [a TestB], when: [unit now], why: x}]":                `invalid condition "unit now"`,
+		"[{tests: [TestB], when: [unit], why: x}]":                      `"TestB": want PACKAGE TEST`,
 		"[{tests: [a TestB], when: [unit], why: x, unless: [a TestB]}]": "field unless not found",
 	} {
 		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -47,6 +47,8 @@ func TestConditions(t *testing.T) {
 		{"missing-named", "needs no-such-program (apt-get install x)", Machine{}, true},
 		{"missing-named", "no-such-program is not installed", Machine{}, true},
 		{"missing-named", "needs sh, to run scripts", Machine{}, false},
+		{"missing-named", "needs root: mounts", Machine{}, false},
+		{"missing-named", "needs no-such-kernel with more", Machine{}, false},
 		{"missing-named", "too little was found", Machine{}, false},
 		{"no-device mem", "", Machine{}, false},
 		{"no-device no-such-device", "", Machine{}, true},

@@ -57,7 +57,7 @@ var conditions = map[string]condition{
 	// A program that the message names.
 	"missing-named": {false, here(func(m *Machine, message string) bool {
 		found := named.FindStringSubmatch(message)
-		return found != nil && !m.CI && !present(found[1]+found[2])
+		return found != nil && !m.CI && found[1] != "root" && !present(found[1]+found[2])
 	})},
 	// One that nothing installs.
 	"optional": {true, here(func(_ *Machine, what string) bool { return !present(what) })},
@@ -109,4 +109,4 @@ func (m *Machine) holds(text, message string) bool {
 }
 
 // named finds the program in the message of a skip.
-var named = regexp.MustCompile(`^needs ([^ ,:]+)|^(\S+) is not installed`)
+var named = regexp.MustCompile(`^needs ([a-z0-9+.-]+)(?:$| \(|[,:] | to build | of binutils)|^(\S+) is not installed`)

@@ -2,7 +2,8 @@
 /*
  * A load whose delays shift: threads that sleep, all for about as long, and for
  * another while in each phase. One call in many is an outlier. Only those are
- * printed, and how many calls there were in all, as the offset of a last event.
+ * printed, and a last event: its offset is how many calls there were in all, and
+ * its delay what one in twenty of them exceeded.
  */
 #define _GNU_SOURCE
 #include "inject.h"
@@ -16,7 +17,10 @@
 
 #define COMM "inj-shift"
 #define EVERY 500 /* calls of a thread between two outliers */
+#define BINS 100000
+#define BIN_NS 10000
 
+static unsigned int delays[BINS]; /* how many calls took so long, or longer at the end */
 static long phases, seconds, outlier_us;
 static long *phase_us;
 static uint64_t begin;
@@ -53,7 +57,11 @@ static void *shifter_main(void *arg)
 			us = outlier_us;
 		const struct timespec ts = {.tv_nsec = us * 1000};
 
+		start = now();
 		inject_shift(&ts);
+		uint64_t end = now(), bin = (end - start) / BIN_NS;
+
+		__sync_fetch_and_add(&delays[bin < BINS ? bin : BINS - 1], 1);
 		s->calls++;
 		if (!outlier)
 			continue;
@@ -65,7 +73,7 @@ static void *shifter_main(void *arg)
 			.tid = gettid(),
 			.cpu = -1,
 			.start_ns = start,
-			.end_ns = now(),
+			.end_ns = end,
 			.offset = -1,
 		};
 		events_add(&s->events, e);
@@ -104,7 +112,11 @@ int cmd_shift(int argc, char **argv)
 		events_print(&shifters[i].events);
 		all.offset += shifters[i].calls;
 	}
-	all.end_ns = now();
+	long bin = BINS, slower = 0;
+
+	while (bin > 0 && slower < all.offset / 20)
+		slower += delays[--bin];
+	all.end_ns = all.start_ns + (uint64_t)bin * BIN_NS;
 	all.tid = gettid();
 	struct events last;
 
