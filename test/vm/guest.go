@@ -128,6 +128,9 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 		return fmt.Errorf("start qemu-system-x86_64: %w", err)
 	}
 	r.failure = judge(cmd.ProcessState.ExitCode(), r.counts, r.kernel, messages.String())
+	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); r.failure == "" && len(refused) > 0 {
+		r.failure = fmt.Sprintf("skips that %s does not allow: %v", skipsFile, refused)
+	}
 	return nil
 }
 

@@ -19,37 +19,51 @@ import (
 const irqs = 4096
 
 // wakersByIRQ counts, by programs of the test's own, the wake-ups of tasks of a
-// name (of which 8 bytes count) inside the handlers of each interrupt.
+// name (of which 8 bytes count) by each interrupt: inside its handlers, and in
+// the softirq BLOCK that they raise.
 func wakersByIRQ(t *testing.T, comm string) func() map[uint32]int {
 	t.Helper()
-	running := newMap(t, ebpf.PerCPUArray, 4, 4, 1) // the interrupt whose handler runs, and 1
+	const ( // in the value of a CPU: interrupts, and 1
+		handler = 4 * iota // whose handler runs
+		raiser             // whose handler has raised BLOCK
+		softirq            // for which BLOCK runs
+		size
+
+		block = 4 // enum in linux/interrupt.h
+	)
+	cpus := newMap(t, ebpf.PerCPUArray, 4, size, 1)
 	wakeups := newMap(t, ebpf.Array, 4, 8, irqs)
-	zero := asm.Mov.Imm(asm.R1, 0)
-	attachTo(t, "irq_handler_entry", join(
-		asm.Instructions{asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord), zero},
-		lookup(running, asm.R1, "out"),
-		asm.Instructions{asm.Add.Imm(asm.R6, 1), asm.StoreMem(asm.R0, 0, asm.R6, asm.Word)},
-	))
-	attachTo(t, "irq_handler_exit", join(
-		asm.Instructions{zero}, lookup(running, asm.R1, "out"), asm.Instructions{asm.StoreImm(asm.R0, 0, 0, asm.Word)},
-	))
-	attachTo(t, "sched_waking", join(
+	// onCPU is a program that keeps its first argument in R6 and has the CPU's value in R0.
+	onCPU := func(tracepoint string, program ...asm.Instruction) {
+		t.Helper()
+		attachTo(t, tracepoint, join(
+			asm.Instructions{asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord), asm.Mov.Imm(asm.R1, 0)},
+			lookup(cpus, asm.R1, "out"), program,
+		))
+	}
+	onCPU("irq_handler_entry", asm.Add.Imm(asm.R6, 1), asm.StoreMem(asm.R0, handler, asm.R6, asm.Word))
+	onCPU("irq_handler_exit", asm.StoreImm(asm.R0, handler, 0, asm.Word))
+	onCPU("softirq_raise",
+		asm.JNE.Imm(asm.R6, block, "out"),
+		asm.LoadMem(asm.R1, asm.R0, handler, asm.Word), asm.StoreMem(asm.R0, raiser, asm.R1, asm.Word))
+	onCPU("softirq_entry",
+		asm.JNE.Imm(asm.R6, block, "out"),
+		asm.LoadMem(asm.R1, asm.R0, raiser, asm.Word), asm.StoreMem(asm.R0, softirq, asm.R1, asm.Word))
+	onCPU("softirq_exit", asm.JNE.Imm(asm.R6, block, "out"), asm.StoreImm(asm.R0, softirq, 0, asm.Word))
+	onCPU("sched_waking", join(
 		asm.Instructions{
-			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
-			asm.LoadMem(asm.R1, asm.R1, field(t, "comm"), asm.DWord),
+			asm.LoadMem(asm.R1, asm.R6, field(t, "comm"), asm.DWord),
 			asm.LoadImm(asm.R2, int64(binary.NativeEndian.Uint64([]byte(comm))), asm.DWord),
 			asm.JNE.Reg(asm.R1, asm.R2, "out"),
-			zero,
-		},
-		lookup(running, asm.R1, "out"),
-		asm.Instructions{
-			asm.LoadMem(asm.R6, asm.R0, 0, asm.Word),
+			asm.LoadMem(asm.R6, asm.R0, handler, asm.Word),
+			asm.JNE.Imm(asm.R6, 0, "found"),
+			asm.LoadMem(asm.R6, asm.R0, softirq, asm.Word),
 			asm.JEq.Imm(asm.R6, 0, "out"),
-			asm.Sub.Imm(asm.R6, 1),
+			asm.Sub.Imm(asm.R6, 1).WithSymbol("found"),
 		},
 		lookup(wakeups, asm.R6, "out"),
 		asm.Instructions{asm.Mov.Imm(asm.R1, 1), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord)},
-	))
+	)...)
 	return func() map[uint32]int {
 		t.Helper()
 		counts := map[uint32]int{}

@@ -183,7 +183,10 @@ func (h *hidden) onSwitch(states *ebpf.Map) asm.Instructions {
 			asm.JNE.Imm(asm.R1, 0, "runs"),
 		},
 		count(hiddenSwitches),
-		asm.Instructions{asm.StoreImm(asm.R0, sleeps, 0, asm.DWord).WithSymbol("runs")},
+		asm.Instructions{
+			asm.StoreImm(asm.R0, sleeps, 0, asm.Word).WithSymbol("runs"),
+			asm.StoreImm(asm.R0, woken, 0, asm.Word),
+		},
 	)
 }
 
