@@ -126,7 +126,7 @@ func parseFlags(args []string) (*options, error) {
 	}
 	opts.packages = strings.Split(*packages, ",")
 	var err error
-	opts.kernels, err = pick(*kernels)
+	opts.kernels, err = pick(*kernels, opts.run)
 	return opts, err
 }
 

@@ -93,7 +93,7 @@ func TestTroubleIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	kernels, err := pick("6.1")
+	kernels, err := pick("6.1", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 // irqs is how many interrupts wakersByIRQ can tell apart.
 const irqs = 4096
 
-// wakersByIRQ counts, by programs of the test's own, the wake-ups of tasks of a
-// name (of which 8 bytes count) by each interrupt: inside its handlers, and in
+// wakersByIRQ counts, by programs of the test's own, the wake-ups of sleeping tasks of
+// a name (of which 8 bytes count) by each interrupt: inside its handlers, and in
 // the softirq BLOCK that they raise.
 func wakersByIRQ(t *testing.T, comm string) func() map[uint32]int {
 	t.Helper()
@@ -55,6 +55,8 @@ func wakersByIRQ(t *testing.T, comm string) func() map[uint32]int {
 			asm.LoadMem(asm.R1, asm.R6, field(t, "comm"), asm.DWord),
 			asm.LoadImm(asm.R2, int64(binary.NativeEndian.Uint64([]byte(comm))), asm.DWord),
 			asm.JNE.Reg(asm.R1, asm.R2, "out"),
+			asm.LoadMem(asm.R1, asm.R6, field(t, "on_rq"), asm.Byte), // it has not left its CPU yet
+			asm.JNE.Imm(asm.R1, 0, "out"),
 			asm.LoadMem(asm.R6, asm.R0, handler, asm.Word),
 			asm.JNE.Imm(asm.R6, 0, "found"),
 			asm.LoadMem(asm.R6, asm.R0, softirq, asm.Word),
@@ -88,15 +90,17 @@ func TestChainDisk(t *testing.T) {
 	const requests = 200
 	file := newOrdinary(t, 1<<20)
 	wakers := wakersByIRQ(t, "inj-block")
-	inject.Run(t, "block", file.path, "read", "4096", fmt.Sprint(requests), "1")
 	var disk uint32
-	for irq, n := range wakers() {
-		if n > wakers()[disk] {
-			disk = irq
+	for try := 0; wakers()[disk] < requests/4; try++ {
+		if try == 5 {
+			t.Skipf("%v of %d reads were ended by interrupts: this disk has none of its own, or is polled", wakers(), try*requests)
 		}
-	}
-	if n := wakers()[disk]; n < requests/4 {
-		t.Skipf("%d of %d reads were ended by one interrupt: this disk has none of its own, or is polled", n, requests)
+		inject.Run(t, "block", file.path, "read", "4096", fmt.Sprint(requests), "1")
+		for irq, n := range wakers() {
+			if n > wakers()[disk] {
+				disk = irq
+			}
+		}
 	}
 	rule := func(name string, when rules.Match) rules.Rule {
 		when.Comm, when.From, when.Ends = []string{"inj-block"}, []rules.Origin{rules.FromIRQ}, []rules.End{rules.ToRun}
@@ -104,6 +108,7 @@ func TestChainDisk(t *testing.T) {
 	}
 	// woken runs reads, and returns how many of them the disk's interrupt ended.
 	woken := func() int {
+		t.Helper()
 		before := wakers()[disk]
 		inject.Run(t, "block", file.path, "read", "4096", fmt.Sprint(requests), "1")
 		return wakers()[disk] - before
@@ -123,7 +128,7 @@ func TestChainDisk(t *testing.T) {
 		found[uint32(n)]++
 	}
 	t.Logf("%d reads ended by interrupt %d, chains by interrupt %v: %v", want, disk, found, ways)
-	if found[disk] < want*9/10 {
+	if found[disk]+c.unseen() < want*9/10 {
 		t.Errorf("found %d chains of %d", found[disk], want)
 	}
 
@@ -142,7 +147,7 @@ func TestChainDisk(t *testing.T) {
 		}
 	}
 	t.Logf("interrupt %d: %d reads, %v", disk, want, byRule)
-	if byRule["this"] < want*9/10 {
+	if byRule["this"]+c.unseen() < want*9/10 {
 		t.Errorf("found %v of %d reads", byRule, want)
 	}
 	c.carriesNothing()

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Machine is where tests run, and how.
@@ -63,6 +65,7 @@ var conditions = map[string]condition{
 	"optional": {true, here(func(_ *Machine, what string) bool { return !present(what) })},
 	// A kernel without this line in /proc/devices or /proc/misc.
 	"no-device": {true, here(func(_ *Machine, name string) bool { return !hasDevice(name) })},
+	"no-ext4":   {false, here(func(*Machine, string) bool { return !onExt4(os.TempDir(), ".", "/var/tmp", "/") })},
 	"no-arch":   {true, here(func(_ *Machine, arch string) bool { return runtime.GOARCH != arch })},
 	// Chance decides, and the test takes nobody's word but the kernel's.
 	"chance": {false, func(*Machine, string) bool { return true }},
@@ -76,6 +79,14 @@ func present(what string) bool {
 	}
 	_, err := exec.LookPath(what)
 	return err == nil
+}
+
+// onExt4 reports whether one of these directories is on ext4.
+func onExt4(dirs ...string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		var fs unix.Statfs_t
+		return unix.Statfs(dir, &fs) == nil && fs.Type == unix.EXT4_SUPER_MAGIC
+	})
 }
 
 func hasDevice(name string) bool {
