@@ -1,3 +1,3 @@
 package main
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package main Table table.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -no-global-types -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package main -type bucket Table table.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

@@ -8,8 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/tailcam/tailcam/test/support/slowirq"
 )
 
 // hidden counts, by programs of the tests' own on the same tracepoints, what
@@ -231,19 +232,9 @@ func (h *hidden) onIssue(requests *ebpf.Map) asm.Instructions {
 // field is where this kernel has a field of a task.
 func field(t *testing.T, name string) int16 {
 	t.Helper()
-	kernel, err := btf.LoadKernelSpec()
+	at, err := slowirq.Offset("task_struct", name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var task *btf.Struct
-	if err := kernel.TypeByName("task_struct", &task); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range task.Members {
-		if m.Name == name {
-			return int16(m.Offset.Bytes())
-		}
-	}
-	t.Fatalf("struct task_struct has no %s", name)
-	return 0
+	return at
 }
