@@ -22,8 +22,11 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # The tests that load the kernel side and inject latencies run one after the
 # other, on a machine that does nothing else. Those of test/vm/guest and
 # test/vm/trouble run in virtual machines only.
-E2E := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./test/e2e/daemon/... ./internal/demo/... ./internal/inject/... ./test/support/inject/... ./test/accuracy/...
-UNIT = $(filter-out $(shell $(GO) list $(E2E) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
+E2E_CORE := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./internal/demo/... ./internal/inject/... ./test/support/inject/... ./test/accuracy/...
+E2E_DAEMON := ./test/e2e/daemon/...
+RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./internal/api ./internal/daemon ./internal/explainer ./internal/fair \
+	./internal/overrides ./internal/lockfile
+UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
 C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c test/e2e/daemon/testdata/*.c)
@@ -55,35 +58,45 @@ clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
 
 # ---------------------------------------------------------------------- tests
 
+REPORT := $(GO) run ./test/support/report
+
 .PHONY: test
-test: deps-test ## install what the tests need, and run them all, but for test-vm
-	@$(MAKE) --keep-going vet unit race e2e fuzz-smoke
+test: deps-test ## what a change needs: vet, unit tests, the core of race and e2e; some seven minutes on 2 CPUs
+	@$(MAKE) --keep-going vet unit race-core e2e-core
+
+.PHONY: test-all
+test-all: deps-test ## every test, as CI runs them; some twenty-five minutes on 2 CPUs
+	@$(MAKE) --keep-going vet unit race e2e fuzz-smoke e2e-unit test-vm
 
 .PHONY: unit
-unit: ## tests that need no root; those that do are listed as not run
-	@echo 'unit: every package but those of e2e, those that need root included where there is root'
-	@$(GO) run ./test/support/report $(UNIT)
+unit: ## tests of packages, next to the code; without root, some are skipped
+	$(REPORT) $(UNIT)
 
 .PHONY: race
 race: ## the same under the race detector, the slow ones left out
 	@if command -v gcc >/dev/null; then \
-		echo 'race: the packages of unit, go test -race -short'; \
-		CGO_ENABLED=1 $(GO) test -race -short $(UNIT) | { grep -v '\[no test files\]' || true; }; \
+		echo 'race: go test -race -short $(or $(RACE),of the packages of unit)'; \
+		CGO_ENABLED=1 $(REPORT) -race -short $(or $(RACE),$(UNIT)); \
 	else \
 		echo 'race: not run: the race detector needs gcc (apt-get install gcc libc6-dev)'; \
 	fi
 
+.PHONY: race-core
+race-core: # packages with threads that share data
+	@$(MAKE) race RACE='$(RACE_CORE)'
+
 .PHONY: e2e
 e2e: ## injected latencies against the real kernel; needs root
-ifneq ($(SUDO),)
-	@echo 'e2e: not root: nearly all of it is skipped below; run make test as root'
-endif
-	$(GO) run ./test/support/report -count=1 -p 1 -timeout 20m $(E2E)
+	$(REPORT) -count=1 -p 1 -timeout 20m $(E2E_CORE) $(E2E_DAEMON)
+
+.PHONY: e2e-core
+e2e-core: # all but what an operator would do to the daemon
+	$(REPORT) -count=1 -p 1 -timeout 20m $(E2E_CORE)
 
 .PHONY: e2e-unit
 e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root
-	@echo 'e2e-unit: every daemon of test/e2e/daemon runs as a service of configs/systemd/tailcam.service'
-	E2E_UNIT=1 $(GO) run ./test/support/report -count=1 -timeout 15m ./test/e2e/daemon
+	@echo 'e2e-unit: every daemon of $(E2E_DAEMON) runs as a service of configs/systemd/tailcam.service'
+	E2E_UNIT=1 $(REPORT) -count=1 -timeout 15m $(E2E_DAEMON)
 
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
@@ -101,7 +114,7 @@ fuzz: ## every fuzz target with INPUTS=2000000 inputs, some minutes
 	scripts/fuzz.sh $(or $(INPUTS),2000000)
 
 .PHONY: test-vm
-test-vm: deps-vm ## load, attach and one outlier per tracker on Debian's 6.1, 6.12 and real-time kernels, in QEMU
+test-vm: deps-vm ## load, attach and one outlier per tracker, and silence when idle, on Debian's 6.1, 6.12 and real-time kernels, in QEMU
 	$(GO) run ./test/vm $(ARGS)
 
 .PHONY: bench
@@ -189,6 +202,7 @@ deps-test:
 		python3-lttnganalyses='reports of traces, to compare with' python3-babeltrace='reads them for it' babeltrace='the same' \
 		linux-perf='its opinion of the same seconds' curl='ships snapshots' rsync='ships snapshots' shellcheck='checks shipped scripts' \
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
+		nginx-light='a server whose answers are slow' \
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')

@@ -1,7 +1,6 @@
 package accuracy
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,26 +25,8 @@ const hang = 30 * time.Second
 type camera struct {
 	cmd   *exec.Cmd
 	snaps string
-	log   *text
+	log   child.Output
 	done  chan struct{}
-}
-
-// text collects what a program prints.
-type text struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // watch starts a daemon with these rules, and what it records as shipped. It is stopped at the end of the test.
@@ -57,11 +37,11 @@ func watch(t *testing.T, rules string) *camera {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &camera{snaps: filepath.Join(dir, "snaps"), log: &text{}, done: make(chan struct{})}
+	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{})}
 	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--socket-path", filepath.Join(dir, "s.sock"),
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
 	if err := child.Start(c.cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -73,17 +53,17 @@ func watch(t *testing.T, rules string) *camera {
 		c.cmd.Process.Signal(syscall.SIGTERM)
 		<-c.done
 		if !c.cmd.ProcessState.Success() || t.Failed() {
-			t.Logf("the daemon: %v\n%s", c.cmd.ProcessState, c.log)
+			t.Logf("the daemon: %v\n%s", c.cmd.ProcessState, &c.log)
 		}
 	})
 	for end := time.Now().Add(hang); !strings.Contains(c.log.String(), `"message":"watching"`); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-c.done:
-			t.Fatalf("the daemon ended: %v\n%s", c.cmd.ProcessState, c.log)
+			t.Fatalf("the daemon ended: %v\n%s", c.cmd.ProcessState, &c.log)
 		default:
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the daemon does not watch\n%s", c.log)
+			t.Fatalf("the daemon does not watch\n%s", &c.log)
 		}
 	}
 	return c

@@ -2,15 +2,13 @@ package accuracy
 
 import (
 	"embed"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/inject"
 )
 
@@ -56,32 +54,10 @@ func run(m *testing.M) int {
 }
 
 func build(dir string) error {
-	if err := lookAtSources(); err != nil {
-		return err
-	}
 	built.tailcam = filepath.Join(dir, "tailcam")
-	cmd := exec.Command("go", "build", "-o", built.tailcam, "github.com/tailcam/tailcam/cmd/tailcam")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	if err := child.BuildTailcam("../..", built.tailcam, ".go", ".o"); err != nil {
+		return err
 	}
 	built.program = filepath.Join(dir, "scenario")
 	return inject.CompileWith("gcc", built.program, sources)
-}
-
-// lookAtSources makes go test notice that the result of an earlier run is out of
-// date: it knows which files this program looks at, not what go build reads.
-func lookAtSources() error {
-	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == ".git" {
-			return fs.SkipDir
-		}
-		if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".o") {
-			_, err = os.Stat(path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
 }

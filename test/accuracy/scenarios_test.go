@@ -155,7 +155,7 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 	cmd.Env = append(os.Environ(), r.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var stderr text
+	var stderr child.Output
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

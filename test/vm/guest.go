@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,6 +80,12 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
 		},
 	}
+	if r.target.run != "" && opts.run == "" {
+		cfg.Tests = slices.Clone(cfg.Tests)
+		for i := range cfg.Tests {
+			cfg.Tests[i].Args = append(slices.Clone(cfg.Tests[i].Args), "-test.run="+r.target.run)
+		}
+	}
 	for _, m := range k.Modules {
 		if w := wanted(m.Name); !w.byTest {
 			cfg.Modules = append(cfg.Modules, boot.Module{Name: m.Name, Params: w.params})
@@ -101,13 +108,15 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	defer cancel()
 	// Not KVM: nested, it may hang. Not a thread a CPU: attaching to a
 	// tracepoint patches kernel text, which QEMU 7.2 then gets wrong on x86.
-	cmd := command(ctx, r.logs, "qemu-system-x86_64",
+	args := []string{
 		"-accel", "tcg,thread=single,tb-size=256", "-machine", "pc", "-cpu", "max",
-		"-smp", "2", "-m", strconv.Itoa(opts.memory)+"M",
+		"-smp", "2", "-m", strconv.Itoa(opts.memory) + "M",
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
-		"-serial", "file:"+kernelLog, "-serial", "file:"+testLog,
+		"-serial", "file:" + kernelLog, "-serial", "file:" + testLog,
 		"-device", fmt.Sprintf("isa-debug-exit,iobase=%#x,iosize=4", boot.ExitPort),
-		"-kernel", vmlinuz, "-initrd", initramfs, "-append", commandLine)
+		"-kernel", vmlinuz, "-initrd", initramfs, "-append", commandLine,
+	}
+	cmd := command(ctx, r.logs, "qemu-system-x86_64", append(args, r.target.qemu...)...)
 	var messages strings.Builder
 	cmd.Stdout, cmd.Stderr = &messages, &messages
 	start := time.Now()
@@ -128,6 +137,9 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 		return fmt.Errorf("start qemu-system-x86_64: %w", err)
 	}
 	r.failure = judge(cmd.ProcessState.ExitCode(), r.counts, r.kernel, messages.String())
+	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); r.failure == "" && len(refused) > 0 {
+		r.failure = fmt.Sprintf("skips that %s does not allow: %v", skipsFile, refused)
+	}
 	return nil
 }
 

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tailcam/tailcam/test/support/skips"
 )
 
 // options are the command line.
@@ -33,7 +35,11 @@ type options struct {
 	timeout  time.Duration
 	memory   int
 	verbose  bool
+	skips    skips.List // that are allowed
 }
+
+// skipsFile is the list of tests that may be skipped, seen from the root of the repository.
+const skipsFile = "test/skips.yaml"
 
 func main() {
 	opts, err := parseFlags(os.Args[1:])
@@ -63,6 +69,9 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 		return false, err
 	}
 	if err := needTools(opts); err != nil {
+		return false, err
+	}
+	if opts.skips, err = skips.Load(filepath.Join(root, skipsFile)); err != nil {
 		return false, err
 	}
 	dirs := layout(root)
@@ -117,7 +126,7 @@ func parseFlags(args []string) (*options, error) {
 	}
 	opts.packages = strings.Split(*packages, ",")
 	var err error
-	opts.kernels, err = pick(*kernels)
+	opts.kernels, err = pick(*kernels, opts.run)
 	return opts, err
 }
 

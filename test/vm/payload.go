@@ -19,6 +19,9 @@ type payload struct {
 	tests []boot.Test
 }
 
+// tailcam is where tests find the program itself.
+const tailcam = "/bin/tailcam"
+
 // injector is where tests find the program that makes work slow on demand.
 const injector = "/bin/inject"
 
@@ -34,7 +37,13 @@ func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) 
 			return nil, err
 		}
 	}
-	p.trees["/src/configs/rules.more"] = filepath.Join(d.root, "configs/rules.more") // what is shipped is tested
+	for _, shipped := range []string{"configs/rules.d", "configs/rules.more"} {
+		p.trees["/src/"+shipped] = filepath.Join(d.root, shipped)
+	}
+	p.files[tailcam] = filepath.Join(d.build, "tailcam")
+	if err := static(ctx, d.root, "build", "-ldflags=-s -w", "-o", p.files[tailcam], "./cmd/tailcam"); err != nil {
+		return nil, err
+	}
 	p.files[injector] = filepath.Join(d.build, "inject")
 	if err := inject.Compile("gcc", p.files[injector]); err != nil {
 		return nil, fmt.Errorf("build the injectors: %w", err)

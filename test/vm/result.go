@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/tailcam/tailcam/test/support/skips"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
@@ -21,41 +23,60 @@ const (
 	healthyTail = 5
 )
 
-// counts are the top-level tests of a log.
+// counts are the top-level tests of a log, and all skips in it.
 type counts struct {
 	passed, failed int
-	skipped        []string // with their reasons
+	skipped        []skip
 }
 
-// finished matches the line that ends a top-level test.
-var finished = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+).*$`)
+// skip is a test or subtest that was skipped.
+type skip struct{ test, why string }
+
+func (s skip) String() string { return s.test + ": " + s.why }
+
+var (
+	// running matches the line after which a test's messages stand.
+	running = regexp.MustCompile(`^=== (?:RUN|NAME|CONT) +(\S+)`)
+	// finished matches the line that ends a test.
+	finished = regexp.MustCompile(`^( *)--- (PASS|FAIL|SKIP): (\S+)`)
+	// message matches what t.Log and t.Skip print.
+	message = regexp.MustCompile(`^ +\S+\.go:\d+: (.*)`)
+)
 
 // count reads the output of go test -v.
 func count(log []byte) counts {
 	var c counts
-	for _, m := range finished.FindAllSubmatchIndex(log, -1) {
-		name := string(log[m[4]:m[5]])
-		switch string(log[m[2]:m[3]]) {
-		case "PASS":
-			c.passed++
-		case "FAIL":
-			c.failed++
-		case "SKIP":
-			c.skipped = append(c.skipped, name+": "+reason(log[:m[0]]))
+	said := map[string]string{} // last message of each test
+	now := ""
+	for line := range strings.Lines(string(log)) {
+		line = strings.TrimRight(line, "\r\n")
+		if m := running.FindStringSubmatch(line); m != nil {
+			now = m[1]
+		} else if m := message.FindStringSubmatch(line); m != nil {
+			said[now] = m[1]
+		} else if m := finished.FindStringSubmatch(line); m != nil {
+			switch {
+			case m[2] == "SKIP":
+				c.skipped = append(c.skipped, skip{m[3], cmp.Or(said[m[3]], "no reason given")})
+			case m[1] != "": // a subtest: the test counts
+			case m[2] == "PASS":
+				c.passed++
+			default:
+				c.failed++
+			}
 		}
 	}
 	return c
 }
 
-// reason returns the last message before the end of a test: with -v, messages
-// come first. They are indented, and start with file and line.
-func reason(before []byte) string {
-	lines := bytes.Split(bytes.TrimRight(before, "\n"), []byte("\n"))
-	last := lines[len(lines)-1]
-	if !bytes.HasPrefix(last, []byte("    ")) {
-		return "no reason given"
-	}
-	return string(bytes.TrimSpace(last))
+// refused returns the skips that the list does not allow on a kernel.
+func (c *counts) refused(list skips.List, kernel string, packages []string) []skip {
+	on := &skips.Machine{Root: true, Guest: kernel}
+	return slices.DeleteFunc(slices.Clone(c.skipped), func(s skip) bool {
+		return slices.ContainsFunc(packages, func(pkg string) bool {
+			return list.Allows(on, strings.TrimPrefix(pkg, "./"), s.test, s.why)
+		})
+	})
 }
 
 // fatal are kernel messages that explain why a guest ended.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailcam/tailcam/test/support/skips"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
@@ -25,14 +26,26 @@ func TestCount(t *testing.T) {
 === RUN   TestD
     d_test.go:9: wrong
 --- FAIL: TestD (0.00s)
+=== RUN   TestE
+=== RUN   TestE/one
+    e_test.go:3: no KVM
+=== RUN   TestE/two
+    e_test.go:5: fine
+--- PASS: TestE (0.01s)
+    --- SKIP: TestE/one (0.00s)
+    --- PASS: TestE/two (0.00s)
 FAIL
 `))
-	if c.passed != 1 || c.failed != 1 {
-		t.Errorf("got %d passed and %d failed, want 1 and 1", c.passed, c.failed)
+	if c.passed != 2 || c.failed != 1 {
+		t.Errorf("got %d passed and %d failed, want 2 and 1", c.passed, c.failed)
 	}
-	want := []string{"TestB: b_test.go:7: no such hook", "TestC: no reason given"}
+	want := []skip{{"TestB", "no such hook"}, {"TestC", "no reason given"}, {"TestE/one", "no KVM"}}
 	if !slices.Equal(c.skipped, want) {
 		t.Errorf("skipped: got %q, want %q", c.skipped, want)
+	}
+	list := skips.List{}
+	if refused := c.refused(list, "6.1", []string{"./p"}); !slices.Equal(refused, want) {
+		t.Errorf("refused: got %q, want %q", refused, want)
 	}
 }
 
@@ -80,7 +93,7 @@ func TestTroubleIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	kernels, err := pick("6.1")
+	kernels, err := pick("6.1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +103,17 @@ func TestTroubleIsNoticed(t *testing.T) {
 	if _, err := getKernel(context.Background(), base.kernels, kernels[0]); err != nil {
 		t.Fatal(err) // fetched here once, not by all at once
 	}
+	list, err := skips.Load(filepath.Join(root, skipsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		run, want string
 		timeout   time.Duration
 	}{
 		{"TestFails", "1 tests failed", time.Minute},
 		{"TestSkips", "no test ran", time.Minute},
+		{"TestSkips|TestPasses", "skips that test/skips.yaml does not allow", time.Minute},
 		{"TestPanics", "no exit status: the kernel restarted: ", time.Minute},
 		{"TestRestarts", "no exit status: the kernel restarted", time.Minute},
 		{"TestEatsMemory", "Out of memory: Killed process", time.Minute},
@@ -108,8 +126,8 @@ func TestTroubleIsNoticed(t *testing.T) {
 			d := base
 			d.build, d.logs = t.TempDir(), filepath.Join(t.TempDir(), "logs")
 			opts := &options{
-				kernels: kernels, packages: []string{"./test/vm/trouble"}, run: "^" + test.run + "$",
-				jobs: 1, timeout: test.timeout, memory: 512,
+				kernels: kernels, packages: []string{"./test/vm/trouble"}, run: "^(" + test.run + ")$",
+				jobs: 1, timeout: test.timeout, memory: 512, skips: list,
 			}
 			p, err := buildPayload(context.Background(), d, opts)
 			if err != nil {

@@ -19,7 +19,7 @@ func TestNewestFirst(t *testing.T) {
 		{"6.12", "linux-image-6.12.117+deb12-cloud-amd64 linux-image-6.12.101+deb13-cloud-amd64 linux-image-6.12.9+bpo-cloud-amd64"},
 		{"6.12-rt", "linux-image-6.12.90+deb12-rt-amd64"},
 	} {
-		picked, err := pick(test.target)
+		picked, err := pick(test.target, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,11 +30,11 @@ func TestNewestFirst(t *testing.T) {
 }
 
 func TestPick(t *testing.T) {
-	all, err := pick("")
+	all, err := pick("", "")
 	if err != nil || len(all) != len(targets) {
 		t.Errorf("no list: got %d targets and %v, want all", len(all), err)
 	}
-	if _, err := pick("6.1,5.10"); err == nil || !strings.Contains(err.Error(), `unknown kernel "5.10": known are 6.1, `) {
+	if _, err := pick("6.1,5.10", ""); err == nil || !strings.Contains(err.Error(), `unknown kernel "5.10": known are 6.1, `) {
 		t.Errorf("unknown kernel: got %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -313,25 +312,16 @@ func loss(t *testing.T, s *api.Status, cause, rule string) uint64 {
 
 // logText collects what the daemon prints.
 type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	file string // that a service prints into; empty: text
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+	child.Output
+	file string // that a service prints into; empty: the output
 }
 
 func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.file != "" {
 		text, _ := os.ReadFile(l.file) // not there yet: nothing was printed
 		return string(text)
 	}
-	return l.text.String()
+	return l.Output.String()
 }
 
 func (l *logText) has(text string) bool { return strings.Contains(l.String(), text) }

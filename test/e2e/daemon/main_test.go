@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	slow "github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/inject"
 )
 
@@ -56,37 +55,15 @@ func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	if err := lookAtSources(); err != nil {
-		return err
-	}
 	built.tailcam = filepath.Join(dir, "tailcam")
-	cmd := exec.Command("go", "build", "-o", built.tailcam, "github.com/tailcam/tailcam/cmd/tailcam")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	if err := child.BuildTailcam("../../..", built.tailcam, ".go", ".o", ".sh", ".yaml"); err != nil {
+		return err
 	}
 	if compiler, err := exec.LookPath("gcc"); err == nil {
 		built.inject = filepath.Join(dir, "inject")
 		return inject.Compile(compiler, built.inject)
 	}
 	return nil
-}
-
-// lookAtSources makes go test notice that the result of an earlier run is out of
-// date: it knows which files this program looks at, not what go build reads.
-func lookAtSources() error {
-	return filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == ".git" {
-			return fs.SkipDir
-		}
-		if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".o" || ext == ".sh" || ext == ".yaml") {
-			_, err = os.Stat(path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
 }
 
 func needRoot(t *testing.T) {

@@ -28,22 +28,6 @@ func shipped(t *testing.T, args ...string) *running {
 	return h.start(t, args...)
 }
 
-// TestIdle: an idle machine stays silent.
-func TestIdle(t *testing.T) {
-	needRoot(t)
-	if os.Getenv("TAILCAM_IDLE") == "" {
-		t.Skip("needs a machine on which nothing else runs: say so with TAILCAM_IDLE=1")
-	}
-	d := shipped(t)
-	time.Sleep(20 * time.Second)
-	if out := d.ok("events", "-o", "json"); out != "" {
-		t.Errorf("an idle machine has outliers:\n%s", out)
-	}
-	if n := len(d.list()); n > 0 {
-		t.Errorf("%d snapshots were taken", n)
-	}
-}
-
 // TestBusy: a busy machine is not spammed.
 func TestBusy(t *testing.T) {
 	needRoot(t)

@@ -85,10 +85,7 @@ func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 				left = append(left, k)
 			}
 		}
-		if n := c.counters().Unseen; track != rules.Syscall && uint64(len(left)) <= n {
-			return nil
-		}
-		if len(left) > 0 {
+		if len(left) > 0 && (track == rules.Syscall || len(left) > c.unseen()) {
 			return fmt.Errorf("threads %v", left)
 		}
 		return nil

@@ -38,6 +38,7 @@ func needRoot(t *testing.T) {
 type camera struct {
 	t       *testing.T
 	kernel  *tracker.Tracker
+	hidden  *hidden
 	started bool
 	done    chan error // ends when Read does
 
@@ -68,12 +69,13 @@ func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
 		t.Cleanup(func() { table.Close() })
 		opts.Cgroups = host{table}
 	}
+	witness := countHidden(t)
 	kernel, err := tracker.New(list, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &camera{
-		t: t, kernel: kernel, done: make(chan error, 1), names: symbols.New(nil),
+		t: t, kernel: kernel, hidden: witness, done: make(chan error, 1), names: symbols.New(nil),
 		received: map[string]uint64{}, frames: map[uint64]string{},
 	}
 	t.Cleanup(c.close)
@@ -199,17 +201,24 @@ func (c *camera) counters() *tracker.Counters {
 	return k
 }
 
-// unseen is how many context switches and wake-ups the kernel has not told of, so
-// that the return of a task was not seen, or since when it could run: there are machines on which no tracer is told
-// of what some threads do, nor of what interrupts them. On most it is zero.
-// Only the sched trackers notice; see neverSlow. On such a machine, requests
-// that were never seen to complete are missed for the same reason.
+// unseen is how many context switches, wake-ups and completions of requests the
+// kernel has not told of: there are machines on which no tracer is told of what
+// some threads do, nor of what interrupts them. On most it is zero. What tailcam
+// says of it is believed only as far as an independent tracer agrees. Only the
+// sched trackers notice; see neverSlow.
 func (c *camera) unseen() int {
+	c.t.Helper()
 	k := c.counters()
 	if k.Unseen == 0 {
 		return 0
 	}
-	return int(k.Unseen + k.Trackers[rules.Block].Replaced)
+	switches, requests := c.hidden.soFar() // after what it bounds
+	replaced := k.Trackers[rules.Block].Replaced
+	if k.Unseen > switches || replaced > requests {
+		c.t.Errorf("tailcam says that %d switches and wake-ups and %d completions were left out, another tracer %d and %d",
+			k.Unseen, replaced, switches, requests)
+	}
+	return int(min(k.Unseen, switches) + min(replaced, requests))
 }
 
 // neverSlow is a rule that makes a camera without sched trackers notice too.

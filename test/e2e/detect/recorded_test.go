@@ -10,20 +10,22 @@ import (
 // that disturb nobody else; those of test/vm/guest are the others.
 func TestRecordedEvents(t *testing.T) {
 	needRoot(t)
-	tape := provoke.Start(t, provoke.Groups())
+	history := provoke.Start(t, provoke.Groups())
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *provoke.Tape)
+		run  func(*testing.T, *provoke.History)
 	}{
-		{"switches", func(t *testing.T, tape *provoke.Tape) { provoke.Switches(t, tape, provoke.MakeDisk(t, 1<<20)) }},
+		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, provoke.MakeDisk(t, 1<<20)) }},
 		{"work", provoke.Work},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
-		{"memcg", func(t *testing.T, tape *provoke.Tape) { provoke.GroupReclaim(t, tape, provoke.MakeDisk(t, 32<<20)) }},
+		{"memcg", func(t *testing.T, history *provoke.History) {
+			provoke.GroupReclaim(t, history, provoke.MakeDisk(t, 32<<20))
+		}},
 		{"steal", provoke.Steal},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, history) })
 	}
 }

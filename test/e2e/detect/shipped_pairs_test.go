@@ -19,8 +19,8 @@ import (
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
-	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -352,9 +352,10 @@ func write(f *os.File, n int) error {
 // A process whose cgroup has too little memory makes room itself.
 func TestShippedDirectReclaim(t *testing.T) {
 	needRoot(t)
-	dir := memoryCgroup(t)
+	g := provoke.NewCgroup(t, "memory")
+	g.Set(t, "memory.limit_in_bytes", "memory.max", fmt.Sprint(16<<20))
 	c := watch(t, shippedPair(t, "direct-reclaim", time.Microsecond, rules.Match{Comm: []string{"dd"}}), nil)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ > "+dir+"/cgroup.procs && exec dd if=/dev/zero of="+filepath.Join(t.TempDir(), "f")+" bs=1M count=64")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ > "+g.Dir+"/cgroup.procs && exec dd if=/dev/zero of="+filepath.Join(t.TempDir(), "f")+" bs=1M count=64")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -368,23 +369,4 @@ func TestShippedDirectReclaim(t *testing.T) {
 		}
 	}
 	t.Logf("%d reclaims; the last %v, labels %v", len(got), time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
-}
-
-// memoryCgroup makes a cgroup of 16 MiB, or skips.
-func memoryCgroup(t *testing.T) string {
-	t.Helper()
-	const root = "/sys/fs/cgroup"
-	have, err := os.ReadFile(root + "/cgroup.subtree_control")
-	if err != nil || !slices.Contains(strings.Fields(string(have)), "memory") {
-		t.Skipf("needs the memory controller in %s/cgroup.subtree_control, which has %q", root, strings.TrimSpace(string(have)))
-	}
-	dir := fmt.Sprintf("%s/tailcam-reclaim-%d", root, os.Getpid())
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cleanup.RemoveCgroup(t, dir)
-	if err := os.WriteFile(dir+"/memory.max", []byte("16777216"), 0); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }

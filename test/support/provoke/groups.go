@@ -24,10 +24,10 @@ func body[B any](want trace.Type, is func(ev trace.Event, b B) bool) func(trace.
 }
 
 // Work proves the groups workqueue and timer.
-func Work(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Work(t *testing.T, history *History) {
+	history = history.with(t)
 	queued := map[uint64]bool{}
-	tape.Until(func() {
+	history.Until(func() {
 		time.Sleep(50 * time.Millisecond)
 	}, map[string]func(trace.Event) bool{
 		"work that is queued": body(trace.WorkQueued, func(_ trace.Event, w trace.WorkQueue) bool {
@@ -48,8 +48,8 @@ func Work(t *testing.T, tape *Tape) {
 }
 
 // Faults proves page faults of the group memory, by their address. x86 only.
-func Faults(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Faults(t *testing.T, history *History) {
+	history = history.with(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var fault, copied []byte
@@ -79,7 +79,7 @@ func Faults(t *testing.T, tape *Tape) {
 		}
 	}
 	const user, write = 4, 2 // bits of an x86 page fault's error code
-	tape.Until(provoke, map[string]func(trace.Event) bool{
+	history.Until(provoke, map[string]func(trace.Event) bool{
 		"a fault of user space": body(trace.FaultUser, func(ev trace.Event, f trace.Fault) bool {
 			return at(&fault)(ev, f) && f.ErrorCode&(user|write) == user|write
 		}),
@@ -92,8 +92,8 @@ func Faults(t *testing.T, tape *Tape) {
 }
 
 // Locks proves the group lock, with the holder: threads that all rename in one directory.
-func Locks(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Locks(t *testing.T, history *History) {
+	history = history.with(t)
 	dir := t.TempDir()
 	var mine sync.Map
 	held := func(flags uint32) func(ev trace.Event, l trace.Lock) bool {
@@ -104,7 +104,7 @@ func Locks(t *testing.T, tape *Tape) {
 		}
 	}
 	const write, rt, mutex = 4, 8, 32 // LCB_F_*
-	tape.Until(func() {
+	history.Until(func() {
 		var all sync.WaitGroup
 		for i := range 4 {
 			all.Go(func() {
@@ -132,17 +132,17 @@ func Locks(t *testing.T, tape *Tape) {
 }
 
 // Power proves idle CPUs of the group power.
-func Power(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
-	tape.Until(func() { time.Sleep(20 * time.Millisecond) }, map[string]func(trace.Event) bool{
+func Power(t *testing.T, history *History) {
+	history = history.with(t)
+	history.Until(func() { time.Sleep(20 * time.Millisecond) }, map[string]func(trace.Event) bool{
 		"a CPU that goes idle": body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State >= 0 && i.CPU == ev.CPU }),
 		"and is no longer":     body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State == -1 && i.CPU == ev.CPU }),
 	})
 }
 
 // Net proves the group net: a packet of a known size to this machine itself.
-func Net(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Net(t *testing.T, history *History) {
+	history = history.with(t)
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func Net(t *testing.T, tape *Tape) {
 	const payload, ip, ethernet = 1013, 28, 14
 	buf := make([]byte, 2*payload)
 	var packet uint64
-	tape.Until(func() {
+	history.Until(func() {
 		if _, err := from.Write(make([]byte, payload)); err != nil {
 			t.Fatal(err)
 		}

@@ -27,14 +27,14 @@ const (
 
 // Guests proves the group kvm: a guest of two instructions, hlt and a jump
 // back to it, is entered again and again. x86 only.
-func Guests(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Guests(t *testing.T, history *History) {
+	history = history.with(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const at, vcpu = 0x1000, 7
 	run := startGuest(t, at, vcpu, []byte{0xf4, 0xeb, 0xfd})
 	mine := func(ev trace.Event, k trace.KVM) bool { return ev.TID == unix.Gettid() && k.VCPU == vcpu }
-	tape.Until(run, map[string]func(trace.Event) bool{
+	history.Until(run, map[string]func(trace.Event) bool{
 		"a guest that is entered": body(trace.KVMEntry, mine),
 		"and left": body(trace.KVMExit, func(ev trace.Event, k trace.KVM) bool {
 			return mine(ev, k) && k.IP >= at && k.IP < at+8

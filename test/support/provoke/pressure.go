@@ -14,8 +14,8 @@ import (
 
 // Throttle proves the group throttle: a cgroup uses up its CPU quota. It needs
 // a kernel that lets functions be traced.
-func Throttle(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Throttle(t *testing.T, history *History) {
+	history = history.with(t)
 	g := NewCgroup(t, "cpu")
 	Quota(t, g)
 	var st unix.Stat_t
@@ -23,13 +23,13 @@ func Throttle(t *testing.T, tape *Tape) {
 		t.Fatal(err)
 	}
 	for _, site := range []string{"fexit:throttle_cfs_rq", "fexit:unthrottle_cfs_rq"} {
-		if why := tape.Kernel.Unrecorded()[site]; why != nil {
+		if why := history.Kernel.Unrecorded()[site]; why != nil {
 			t.Errorf("%s: %v", site, why)
 		}
 	}
 	g.Add(t, StartSpinner(t))
 	mine := func(ev trace.Event, b trace.Throttle) bool { return b.Cgroup == st.Ino && b.CPU >= 0 }
-	tape.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
+	history.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
 		"a cgroup without quota": body(trace.CgroupThrottle, mine),
 		"quota for it":           body(trace.CgroupUnthrottle, mine),
 	})
@@ -37,11 +37,11 @@ func Throttle(t *testing.T, tape *Tape) {
 
 // GroupReclaim proves reclaim for a memory cgroup: a process in a small one
 // reads more from a disk than it may keep.
-func GroupReclaim(t *testing.T, tape *Tape, disk string) {
-	tape = tape.with(t)
+func GroupReclaim(t *testing.T, history *History, disk string) {
+	history = history.with(t)
 	g := NewCgroup(t, "memory")
 	g.Set(t, "memory.limit_in_bytes", "memory.max", fmt.Sprint(8<<20))
-	tape.Until(func() {
+	history.Until(func() {
 		RunReader(t, disk, 24<<20, func(pid int) { g.Add(t, pid) })
 	}, map[string]func(trace.Event) bool{
 		"reclaim for a cgroup": body(trace.ReclaimBegin, func(_ trace.Event, r trace.Reclaim) bool { return r.Memcg }),
@@ -51,8 +51,8 @@ func GroupReclaim(t *testing.T, tape *Tape, disk string) {
 
 // Reclaim proves reclaim for the machine itself, and compaction, by asking for
 // more huge pages than there is memory. It disturbs whatever else runs.
-func Reclaim(t *testing.T, tape *Tape) {
-	tape = tape.with(t)
+func Reclaim(t *testing.T, history *History) {
+	history = history.with(t)
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -64,7 +64,7 @@ func Reclaim(t *testing.T, tape *Tape) {
 		}
 	}
 	defer set(strings.TrimSpace(string(before)))
-	tape.Until(func() {
+	history.Until(func() {
 		set("100000")
 		set("0")
 		if err := os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0o200); err != nil {

@@ -21,7 +21,7 @@ const block = 4096
 // that it blocks in, that it waits for I/O, in a page fault, is stopped by a
 // freezer, has used up its quota, was preempted. disk is a file or block
 // device of at least 1 MiB that answers no faster than a disk.
-func Switches(t *testing.T, tape *Tape, disk string) {
+func Switches(t *testing.T, history *History, disk string) {
 	leaves := func(tid int, is func(trace.Switch) bool) func(trace.Event) bool {
 		return func(ev trace.Event) bool {
 			s, ok := ev.Body.(trace.Switch)
@@ -29,17 +29,17 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		}
 	}
 	t.Run("call", func(t *testing.T) {
-		tape := tape.with(t)
+		history := history.with(t)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		tape.Until(func() {
+		history.Until(func() {
 			_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 		}, map[string]func(trace.Event) bool{"a sleep by its system call": leaves(unix.Gettid(), func(s trace.Switch) bool {
 			return s.Call == unix.SYS_NANOSLEEP && s.PrevState&1 != 0 && !s.IOWait && !s.Preempted && !s.Frozen && !s.Throttled
 		})})
 	})
 	t.Run("iowait", func(t *testing.T) {
-		tape := tape.with(t)
+		history := history.with(t)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f, m := openDisk(t, disk)
@@ -54,7 +54,7 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		}
 		defer unix.Close(direct)
 		tid, sum := unix.Gettid(), 0
-		tape.Until(func() {
+		history.Until(func() {
 			if _, err := unix.Pread(direct, buf, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -73,8 +73,8 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		_ = sum
 	})
 	t.Run("kernel-thread", func(t *testing.T) {
-		tape := tape.with(t)
-		tape.Until(func() { time.Sleep(50 * time.Millisecond) }, map[string]func(trace.Event) bool{
+		history := history.with(t)
+		history.Until(func() { time.Sleep(50 * time.Millisecond) }, map[string]func(trace.Event) bool{
 			"a kernel thread that sleeps": func(ev trace.Event) bool {
 				s, ok := ev.Body.(trace.Switch)
 				return ok && s.PrevComm.String()[:2] == "rc" && s.PrevState != 0 && s.Call == trace.CallNone
@@ -82,11 +82,11 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		})
 	})
 	t.Run("preempted", func(t *testing.T) {
-		tape := tape.with(t)
+		history := history.with(t)
 		for range runtime.NumCPU() + 1 {
 			StartSpinner(t)
 		}
-		tape.Until(func() { time.Sleep(100 * time.Millisecond) }, map[string]func(trace.Event) bool{
+		history.Until(func() { time.Sleep(100 * time.Millisecond) }, map[string]func(trace.Event) bool{
 			"one of more tasks than CPUs": func(ev trace.Event) bool {
 				s, ok := ev.Body.(trace.Switch)
 				return ok && s.PrevComm.String() == Spinner && s.PrevState == 0 && s.Call == trace.CallNone && !s.Throttled
@@ -94,10 +94,10 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		})
 	})
 	t.Run("frozen", func(t *testing.T) {
-		tape := tape.with(t)
+		history := history.with(t)
 		g := NewCgroup(t, "freezer")
 		g.Add(t, StartSpinner(t))
-		tape.Until(func() {
+		history.Until(func() {
 			g.Freeze(t, true)
 			time.Sleep(20 * time.Millisecond)
 			g.Freeze(t, false)
@@ -108,11 +108,11 @@ func Switches(t *testing.T, tape *Tape, disk string) {
 		}})
 	})
 	t.Run("throttled", func(t *testing.T) {
-		tape := tape.with(t)
+		history := history.with(t)
 		g := NewCgroup(t, "cpu")
 		Quota(t, g)
 		g.Add(t, StartSpinner(t))
-		tape.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
+		history.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
 			"a task without quota": func(ev trace.Event) bool {
 				s, ok := ev.Body.(trace.Switch)
 				return ok && s.PrevComm.String() == Spinner && s.Throttled

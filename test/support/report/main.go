@@ -1,10 +1,11 @@
-// Command report runs go test and prints what a person wants to know of it: a
-// line a package, the whole output of what failed, and at the end which tests
-// were not run, and why.
+// Command report runs go test and prints a line per package, the whole output
+// of what failed, and which tests were skipped, and why.
 //
 //	go run ./test/support/report -p 1 ./test/...
 //
-// Its arguments are those of go test. It ends with go test's exit status.
+// Its arguments are those of go test, and so is its exit status. It also fails
+// when a test was skipped that test/skips.yaml does not allow to be skipped
+// here, and when that list names a test that does not exist.
 package main
 
 import (
@@ -16,11 +17,22 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/tailcam/tailcam/test/support/skips"
 )
 
+// allowed is the list of tests that may be skipped, seen from the root of the repository.
+const allowed = "test/skips.yaml"
+
 func main() {
-	status, err := run(os.Args[1:], os.Stdout)
+	list, err := skips.Load(allowed)
+	status := 1
+	if err == nil {
+		status, err = run(os.Args[1:], list, os.Stdout)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 	}
@@ -28,7 +40,7 @@ func main() {
 }
 
 // run returns the exit status of go test, 1 where there is none.
-func run(args []string, w io.Writer) (status int, err error) {
+func run(args []string, list skips.List, w io.Writer) (status int, err error) {
 	// A terminal sends an interrupt to go test as well, which then ends; what
 	// has been run until then is still reported.
 	interrupts := make(chan os.Signal, 1)
@@ -45,9 +57,10 @@ func run(args []string, w io.Writer) (status int, err error) {
 		return 1, fmt.Errorf("run go test: %w", err)
 	}
 	s := newSummary(w)
+	s.list, s.machine, s.all = list, skips.Here(args), !slices.ContainsFunc(args, selects)
 	readErr := read(out, s)
 	err = cmd.Wait()
-	s.finish()
+	honest := s.finish()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -58,8 +71,16 @@ func run(args []string, w io.Writer) (status int, err error) {
 		return 1, readErr
 	case s.failed:
 		return 1, errors.New("a test failed, though go test says that all is well")
+	case !honest:
+		return 1, nil
 	}
 	return 0, nil
+}
+
+// selects reports whether an argument of go test leaves some tests of a package out.
+func selects(arg string) bool {
+	flag := strings.TrimLeft(arg, "-")
+	return flag != arg && (strings.HasPrefix(flag, "run") || strings.HasPrefix(flag, "skip"))
 }
 
 // read feeds every line of go test -json to the summary.

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tailcam/tailcam/test/support/skips"
 )
 
 // event is one line of go test -json (go doc test2json).
@@ -25,13 +27,19 @@ type test struct{ pkg, name string }
 type summary struct {
 	w       io.Writer
 	output  map[test]*strings.Builder // of tests that have not ended
-	skipped map[string][]string       // tests by the reason that they were skipped for
+	skipped map[string][]test         // by the reason they gave
+	ended   []skips.Outcome
 	passed  int
 	failed  bool
+
+	list     skips.List
+	machine  *skips.Machine
+	all      bool     // every test of a package runs
+	packages []string // that came to their end
 }
 
 func newSummary(w io.Writer) *summary {
-	return &summary{w: w, output: map[test]*strings.Builder{}, skipped: map[string][]string{}}
+	return &summary{w: w, output: map[test]*strings.Builder{}, skipped: map[string][]test{}}
 }
 
 func (s *summary) add(e *event) {
@@ -57,13 +65,15 @@ func (s *summary) add(e *event) {
 }
 
 func (s *summary) endTest(e *event) {
-	text := s.text(test{e.Package, e.Test})
+	at := test{e.Package, e.Test}
+	text := s.text(at)
+	s.ended = append(s.ended, skips.Outcome{Package: e.Package, Test: e.Test, Action: e.Action})
 	switch e.Action {
 	case "pass":
 		s.passed++
 	case "skip":
 		why := reason(text)
-		s.skipped[why] = append(s.skipped[why], e.Package+" "+e.Test)
+		s.skipped[why] = append(s.skipped[why], at)
 	case "fail":
 		s.failed = true
 		fmt.Fprint(s.w, text)
@@ -78,6 +88,7 @@ func (s *summary) endPackage(e *event) {
 		fmt.Fprint(s.w, text)
 		return
 	}
+	s.packages = append(s.packages, e.Package)
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "ok") || strings.HasPrefix(line, "coverage") {
 			fmt.Fprint(s.w, line)
@@ -102,22 +113,42 @@ func (s *summary) text(at test) string {
 	return ""
 }
 
-// finish prints what was not run.
-func (s *summary) finish() {
+// finish prints what was skipped, and reports whether all of that is on the list.
+func (s *summary) finish() (honest bool) {
+	var refused []string
 	total := 0
-	for _, tests := range s.skipped {
-		total += len(tests)
+	for _, why := range slices.Sorted(maps.Keys(s.skipped)) {
+		for _, at := range s.skipped[why] {
+			total++
+			if !s.list.Allows(s.machine, at.pkg, at.name, why) {
+				refused = append(refused, fmt.Sprintf("%s %s: %s", at.pkg, at.name, why))
+			}
+		}
 	}
 	if total == 0 {
 		fmt.Fprintf(s.w, "\n%d tests passed, none was skipped\n", s.passed)
-		return
+	} else {
+		fmt.Fprintf(s.w, "\n%d tests passed, %d were skipped:\n", s.passed, total)
 	}
-	fmt.Fprintf(s.w, "\n%d tests passed, %d were not run:\n", s.passed, total)
 	for _, why := range slices.Sorted(maps.Keys(s.skipped)) {
 		fmt.Fprintf(s.w, "  %s\n", why)
-		for _, name := range s.skipped[why] {
-			fmt.Fprintf(s.w, "      %s\n", name)
+		for _, at := range s.skipped[why] {
+			fmt.Fprintf(s.w, "      %s %s\n", at.pkg, at.name)
 		}
+	}
+	s.section("SKIPPED, but the list of allowed skips does not allow it here", refused)
+	if !s.all {
+		return len(refused) == 0
+	}
+	missing, ran := s.list.Stale(s.machine, s.packages, s.ended)
+	s.section("On the list of allowed skips, but there is no such test", missing)
+	s.section("Allowed to be skipped here, but it ran", ran)
+	return len(refused) == 0 && len(missing) == 0
+}
+
+func (s *summary) section(title string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(s.w, "\n%s:\n  %s\n", title, strings.Join(lines, "\n  "))
 	}
 }
 

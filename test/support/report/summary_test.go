@@ -5,21 +5,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tailcam/tailcam/test/support/skips"
 )
 
-// module runs the report over a module with one test file.
-func module(t *testing.T, source string) (status int, printed string) {
+// module runs the report over a module with one test file, and a list of skips.
+func module(t *testing.T, source, allowed string) (status int, printed string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module example.org/m\n\ngo 1.26\n", "m_test.go": "package m\n\n" + source} {
+	for name, text := range map[string]string{
+		"go.mod": "module github.com/tailcam/tailcam/m\n\ngo 1.26\n", "m_test.go": "package m\n\n" + source, "skips": allowed,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Chdir(dir)
 	t.Setenv("GOFLAGS", "")
+	list, err := skips.Load("skips")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out strings.Builder
-	status, err := run([]string{"./..."}, &out)
+	status, err = run([]string{"./..."}, list, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,49 +38,56 @@ func TestReport(t *testing.T) {
 	const header = "import \"testing\"\n\n"
 	for name, test := range map[string]struct {
 		source  string
+		allowed string
 		status  int
 		want    []string
 		wantNot []string
 	}{
 		"pass": {
 			header + `func TestA(t *testing.T) { t.Log("noise") }`,
+			"",
 			0,
-			[]string{"ok  \texample.org/m", "1 tests passed, none was skipped"},
+			[]string{"ok  \tgithub.com/tailcam/tailcam/m", "1 tests passed, none was skipped"},
 			[]string{"noise", "FAIL"},
 		},
 		"skip": {
 			header + "func TestA(t *testing.T) { t.Log(\"noise\"); t.Skip(\"needs root: it\\nmounts\") }\nfunc TestB(t *testing.T) {}",
+			`[{tests: [m TestA], says: ["needs root*"], when: [chance], why: x}]`,
 			0,
-			[]string{"1 tests passed, 1 were not run:\n  needs root: it mounts\n      example.org/m TestA\n"},
+			[]string{"1 tests passed, 1 were skipped:\n  needs root: it mounts\n      github.com/tailcam/tailcam/m TestA\n"},
 			[]string{"noise"},
 		},
 		"fail": {
 			header + `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("the truth") }) }`,
+			"",
 			1,
-			[]string{"the truth", "--- FAIL: TestA/sub", "FAIL\texample.org/m"},
+			[]string{"the truth", "--- FAIL: TestA/sub", "FAIL\tgithub.com/tailcam/tailcam/m"},
 			[]string{"ok"},
 		},
 		"panic": {
 			header + `func TestA(t *testing.T) { panic("at the disco") }`,
+			"",
 			1,
-			[]string{"at the disco", "FAIL\texample.org/m"},
+			[]string{"at the disco", "FAIL\tgithub.com/tailcam/tailcam/m"},
 			[]string{"ok"},
 		},
 		"exit": {
 			"import (\n\"os\"\n\"testing\"\n)\n\n" + `func TestA(t *testing.T) { t.Log("last words"); os.Exit(3) }`,
+			"",
 			1,
-			[]string{"last words", "FAIL\texample.org/m"},
+			[]string{"last words", "FAIL\tgithub.com/tailcam/tailcam/m"},
 			[]string{"ok"},
 		},
 		"build": {
 			header + `func TestA(t *testing.T) { undefined() }`,
+			"",
 			1,
-			[]string{"undefined: undefined", "FAIL\texample.org/m [build failed]"},
+			[]string{"undefined: undefined", "FAIL\tgithub.com/tailcam/tailcam/m [build failed]"},
 			[]string{"ok"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, printed := module(t, test.source)
+			status, printed := module(t, test.source, test.allowed)
 			if status != test.status {
 				t.Errorf("exit status %d, want %d", status, test.status)
 			}

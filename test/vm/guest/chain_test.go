@@ -32,22 +32,7 @@ func TestChain(t *testing.T) {
 			When: rules.Match{Comm: []string{"guest-reader"}, From: rules.Origins, Ends: []rules.End{rules.ToUser, rules.ToBlock}},
 		},
 	)
-	kernel, err := tracker.New(list, &tracker.Options{Groups: tracker.Groups, Ring: 64 << 10, TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if len(kernel.Inactive()) > 0 {
-		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
+	kernel, outliers := watch(t, list, &tracker.Options{Groups: tracker.Groups, Ring: 64 << 10, TrackSelf: true, Tasks: 4096})
 
 	t.Run("run", func(t *testing.T) {
 		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {

@@ -30,7 +30,7 @@ const (
 // long, and a softirq wait behind the latter.
 func TestInterrupts(t *testing.T) {
 	inGuest(t)
-	kernel, err := tracker.New([]rules.Rule{
+	kernel, outliers := watch(t, []rules.Rule{
 		{
 			Name: "irq", Track: rules.IRQ, Threshold: spinFor, Stacks: []rules.Stack{rules.KernelStack, rules.UserStack},
 			When: rules.Match{Name: []string{"tty*"}, CPU: []uint32{0, 1}},
@@ -45,17 +45,6 @@ func TestInterrupts(t *testing.T) {
 		},
 		{Name: "stuck", Track: rules.IRQ, Timeout: stuckFor / 4, When: rules.Match{Name: []string{"tty*"}}},
 	}, &tracker.Options{Groups: tracker.Groups, Ring: 256 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kernel.Close()
-	if len(kernel.Inactive()) > 0 {
-		t.Fatalf("rules that do not work on this kernel: %v", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
 	t.Run("irq", func(t *testing.T) { testHandler(t, outliers) })
 	t.Run("softirq", func(t *testing.T) { testSoftirq(t, outliers) })
 	t.Run("starved", func(t *testing.T) { testStarved(t, outliers) })

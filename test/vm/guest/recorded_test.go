@@ -18,26 +18,26 @@ func TestRecordedEvents(t *testing.T) {
 	if err := loopbackUp(); err != nil {
 		t.Fatal(err)
 	}
-	tape := provoke.Start(t, provoke.Groups())
+	history := provoke.Start(t, provoke.Groups())
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *provoke.Tape)
+		run  func(*testing.T, *provoke.History)
 	}{
-		{"switches", func(t *testing.T, tape *provoke.Tape) { provoke.Switches(t, tape, slowDisk) }},
+		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, slowDisk) }},
 		{"work", provoke.Work},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
 		{"throttle", provoke.Throttle},
-		{"memcg", func(t *testing.T, tape *provoke.Tape) { provoke.GroupReclaim(t, tape, slowDisk) }},
+		{"memcg", func(t *testing.T, history *provoke.History) { provoke.GroupReclaim(t, history, slowDisk) }},
 		{"reclaim", provoke.Reclaim},
-		{"guests", func(t *testing.T, tape *provoke.Tape) {
+		{"guests", func(t *testing.T, history *provoke.History) {
 			loadKVM(t)
-			provoke.Guests(t, tape)
+			provoke.Guests(t, history)
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, tape) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, history) })
 	}
 }
 

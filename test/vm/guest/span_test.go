@@ -20,22 +20,7 @@ func TestTrackersSpan(t *testing.T) {
 		Stacks: []rules.Stack{rules.KernelStack, rules.UserStack},
 		When:   rules.Match{Key: []string{"guest-*"}, NotKey: []string{"*-not"}},
 	})
-	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if len(kernel.Inactive()) > 0 {
-		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
-	outliers := collect(t, kernel)
+	_, outliers := watch(t, list, &tracker.Options{TrackSelf: true, Tasks: 4096})
 	tell := func(say func(string) error, key string) {
 		if err := say(key); err != nil {
 			t.Error(err)

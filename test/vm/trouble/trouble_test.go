@@ -22,6 +22,8 @@ func TestFails(t *testing.T) {
 	t.Error("as asked")
 }
 
+func TestPasses(t *testing.T) { inGuest(t) }
+
 func TestSkips(t *testing.T) {
 	inGuest(t)
 	t.Skip("as asked")

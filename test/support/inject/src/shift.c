@@ -2,7 +2,8 @@
 /*
  * A load whose delays shift: threads that sleep, all for about as long, and for
  * another while in each phase. One call in many is an outlier. Only those are
- * printed, and how many calls there were in all, as the offset of a last event.
+ * printed, and a last event: its offset is how many calls there were in all, and
+ * its delay what one in twenty of them exceeded.
  */
 #define _GNU_SOURCE
 #include "inject.h"
@@ -17,7 +18,10 @@
 
 #define COMM "inj-shift"
 #define EVERY 500 /* calls of a thread between two outliers */
+#define BINS 100000
+#define BIN_NS 10000
 
+static unsigned int delays[BINS]; /* how many calls took so long, or longer at the end */
 static long phases, seconds, outlier_us;
 static long *phase_us;
 static uint64_t begin;
@@ -54,7 +58,11 @@ static void *shifter_main(void *arg)
 			us = outlier_us;
 		const struct timespec ts = {.tv_nsec = us * 1000};
 
+		start = now();
 		inject_shift(&ts);
+		uint64_t end = now(), bin = (end - start) / BIN_NS;
+
+		__sync_fetch_and_add(&delays[bin < BINS ? bin : BINS - 1], 1);
 		s->calls++;
 		if (!outlier)
 			continue;
@@ -93,10 +101,14 @@ int cmd_shift(int argc, char **argv)
 		events_print(&shifters[i].events);
 		calls += shifters[i].calls;
 	}
+	long bin = BINS, slower = 0;
+
+	while (bin > 0 && slower < calls / 20)
+		slower += delays[--bin];
 	struct events last;
 
 	events_init(&last, 1);
-	struct event *all = events_add(&last, "syscall", "all", "", begin, now());
+	struct event *all = events_add(&last, "syscall", "all", "", begin, begin + (uint64_t)bin * BIN_NS);
 	strcpy(all->comm, COMM); /* this thread has another name, as it waits for the others */
 	all->offset = calls;
 	events_print(&last);

@@ -16,15 +16,15 @@ import (
 // it where all is well.
 const Patience = 20 * time.Second
 
-// Tape is a recorder at work. It is taken down at the end of the test.
-type Tape struct {
+// History is a recorder at work. It is taken down at the end of the test.
+type History struct {
 	t      *testing.T
 	Kernel *tracker.Tracker
 	ring   flight.Recorder
 }
 
 // Start loads and attaches the kernel side with groups of events.
-func Start(t *testing.T, groups []string) *Tape {
+func Start(t *testing.T, groups []string) *History {
 	t.Helper()
 	const ring = 4 << 20
 	kernel, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
@@ -43,7 +43,7 @@ func Start(t *testing.T, groups []string) *Tape {
 	if err := kernel.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	return &Tape{t: t, Kernel: kernel, ring: r}
+	return &History{t: t, Kernel: kernel, ring: r}
 }
 
 // Groups are all groups but that of system calls, which would leave no room for the others.
@@ -51,12 +51,12 @@ func Groups() []string {
 	return slices.DeleteFunc(slices.Clone(tracker.Groups), func(g string) bool { return g == "syscall" })
 }
 
-// with is the same tape, for a part of the test.
-func (p *Tape) with(t *testing.T) *Tape { return &Tape{t: t, Kernel: p.Kernel, ring: p.ring} }
+// with is the same history, for a part of the test.
+func (p *History) with(t *testing.T) *History { return &History{t: t, Kernel: p.Kernel, ring: p.ring} }
 
 // Take hands out every event since the last call, CPU by CPU. An event that
 // cannot be decoded fails the test.
-func (p *Tape) Take() []trace.Event {
+func (p *History) Take() []trace.Event {
 	p.t.Helper()
 	if _, err := p.ring.Freeze(); err != nil {
 		p.t.Fatal(err)
@@ -87,7 +87,7 @@ func (p *Tape) Take() []trace.Event {
 
 // Until provokes again and again until every one of the wanted has been seen:
 // each by its name, and what it looks like. One that does not come fails the test.
-func (p *Tape) Until(provoke func(), wanted map[string]func(trace.Event) bool) {
+func (p *History) Until(provoke func(), wanted map[string]func(trace.Event) bool) {
 	p.t.Helper()
 	missing := make(map[string]func(trace.Event) bool, len(wanted))
 	for name, is := range wanted {

@@ -11,9 +11,9 @@ import (
 	"github.com/tailcam/tailcam/internal/catalog"
 )
 
-// TestShelf: the verbs that look after snapshots, beside a daemon that writes
+// TestSnapshotsVerbs: the verbs that look after snapshots, beside a daemon that writes
 // some and runs an action in one.
-func TestShelf(t *testing.T) {
+func TestSnapshotsVerbs(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	h := newHome(t, "")
@@ -36,17 +36,17 @@ func TestShelf(t *testing.T) {
 	naps(t, uid, 1, 5*time.Millisecond, 1) // the limiter gives it no snapshot
 	settled(t, d, "nap", 2)
 	last := byHand(d, "last")
-	shelf := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
+	snapshots := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
 
 	// Without the daemon's help the directory must be named; with it, not.
-	if a := shelf("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
+	if a := snapshots("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
 		t.Errorf("verify: %+v", a)
 	}
-	if a := shelf("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "ok: 1 snapshot\n") {
+	if a := snapshots("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "ok: 1 snapshot\n") {
 		t.Errorf("verify by the daemon's directory: %+v", a)
 	}
 	var story catalog.Details
-	if a := shelf("show", "--dir", d.snaps, held.ID, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &story) != nil ||
+	if a := snapshots("show", "--dir", d.snaps, held.ID, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &story) != nil ||
 		story.Before == nil || story.Before.Dir != first || story.After == nil || story.After.Dir != last || story.Report == nil {
 		t.Errorf("show: %+v", a)
 	}
@@ -60,17 +60,17 @@ func TestShelf(t *testing.T) {
 	}
 
 	// What an action works in stays, whoever asks; the others go.
-	if a := shelf("rm", "--dir", d.snaps, held.ID); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") {
+	if a := snapshots("rm", "--dir", d.snaps, held.ID); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") {
 		t.Errorf("rm of one in use: %+v", a)
 	}
-	if a := shelf("prune", "--dir", d.snaps, "--keep-count", "1"); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") || !strings.Contains(a.out, "removed "+filepath.Base(first)) {
+	if a := snapshots("prune", "--dir", d.snaps, "--keep-count", "1"); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") || !strings.Contains(a.out, "removed "+filepath.Base(first)) {
 		t.Errorf("prune: %+v", a)
 	}
 	if list := d.list(); len(list) != 1 || list[0].ID != held.ID {
 		t.Errorf("left: %+v", list)
 	}
 	writeFile(t, open, "", 0o644)
-	eventually(t, "the action has ended", func() bool { return shelf("rm", "--dir", d.snaps, held.ID).code == 0 })
+	eventually(t, "the action has ended", func() bool { return snapshots("rm", "--dir", d.snaps, held.ID).code == 0 })
 	// The daemon goes on.
 	byHand(d, "after")
 	only(t, d.snaps, 1)

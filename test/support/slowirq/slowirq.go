@@ -68,9 +68,12 @@ type Filter struct {
 // AttachTo is Attach with any filter.
 func AttachTo(t testing.TB, tracepoint string, f Filter, d time.Duration) *Spinner {
 	t.Helper()
-	offset, err := f.offset()
-	if err != nil {
-		t.Fatal(err)
+	var offset int16
+	if f.Struct != "" {
+		var err error
+		if offset, err = Offset(f.Struct, f.Field); err != nil {
+			t.Fatal(err)
+		}
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "spinner", Type: ebpf.Array, KeySize: 4, ValueSize: 5 * 8, MaxEntries: 1})
 	if err != nil {
@@ -126,25 +129,22 @@ func (s *Spinner) Wait(provoke func()) (Spun, error) {
 	return Spun{}, fmt.Errorf("nothing passed the tracepoint")
 }
 
-// offset is where the running kernel has the filter's field.
-func (f *Filter) offset() (int16, error) {
-	if f.Struct == "" {
-		return 0, nil
-	}
+// Offset is where the running kernel has a field of a structure.
+func Offset(of, field string) (int16, error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return 0, err
 	}
 	var s *btf.Struct
-	if err := kernel.TypeByName(f.Struct, &s); err != nil {
+	if err := kernel.TypeByName(of, &s); err != nil {
 		return 0, err
 	}
 	for _, m := range s.Members {
-		if m.Name == f.Field {
+		if m.Name == field {
 			return int16(m.Offset.Bytes()), nil
 		}
 	}
-	return 0, fmt.Errorf("struct %s has no %s", f.Struct, f.Field)
+	return 0, fmt.Errorf("struct %s has no %s", of, field)
 }
 
 // Offsets in the state.

@@ -1,0 +1,78 @@
+package guest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/inject"
+)
+
+// TestIdle keeps the promise that the shipped rules are silent on an idle
+// machine: minutes of nothing make no outlier and no snapshot. After that one
+// latency proves that the daemon was not deaf.
+func TestIdle(t *testing.T) {
+	inGuest(t)
+	if !strings.HasSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-idle") {
+		t.Skip("the clock of this guest does not jump while it idles")
+	}
+	const idle = 4 * time.Minute
+	dir := t.TempDir()
+	socket, snaps := filepath.Join(dir, "s.sock"), filepath.Join(dir, "snaps")
+	env := []string{"PATH=/bin"} // tailcam takes TAILCAM_GUEST for a key of its configuration
+	daemon := exec.Command("/bin/tailcam", "run", "--rules", "../../../configs/rules.d",
+		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0")
+	var log bytes.Buffer
+	daemon.Stdout, daemon.Stderr, daemon.Env = &log, &log, env
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("/bin/tailcam", append(args, "--socket", socket)...)
+		cmd.Env = env
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("tailcam %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	t.Cleanup(func() {
+		if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := daemon.Wait(); err != nil || t.Failed() {
+			t.Errorf("the daemon: %v\n%s", err, &log)
+		}
+	})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the daemon does not answer")
+		}
+	}
+	time.Sleep(5 * time.Second) // what starting it and asking it has caused
+	before := ask("events", "-o", "json")
+	time.Sleep(idle)
+	if after := ask("events", "-o", "json"); after != before {
+		t.Errorf("%v of nothing made outliers:\n%s", idle, strings.TrimPrefix(after, before))
+	}
+	if list := ask("list", "snapshots", "-o", "json"); before == "" && list != "" {
+		t.Errorf("snapshots were taken:\n%s", list)
+	}
+	t.Logf("while it started: %q", before)
+
+	inject.Run(t, "wakeup", "1", "50000", "0", "1", "1")
+	for end := time.Now().Add(time.Minute); ask("events", "-o", "json") == before; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a wake-up that took 50 ms is not reported")
+		}
+	}
+}
