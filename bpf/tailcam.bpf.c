@@ -530,6 +530,14 @@ int BPF_PROG(kvm_exit, struct kvm_vcpu *vcpu)
 
 /* ------------------------------------------- called by the daemon (test_run) */
 
+/* Finds out what only the task of a user space knows. */
+SEC("syscall")
+int learn_regs(void *ctx)
+{
+	regs_learn();
+	return 0;
+}
+
 /* Freezes as an outlier does; returns 1 if this call did it. */
 SEC("syscall")
 int freeze_now(void *ctx)

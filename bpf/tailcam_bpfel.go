@@ -88,6 +88,7 @@ const (
 	TailcamProgIrqHandlerExit        = "irq_handler_exit"
 	TailcamProgKvmEntry              = "kvm_entry"
 	TailcamProgKvmExit               = "kvm_exit"
+	TailcamProgLearnRegs             = "learn_regs"
 	TailcamProgMemcgReclaimBegin     = "memcg_reclaim_begin"
 	TailcamProgMemcgReclaimEnd       = "memcg_reclaim_end"
 	TailcamProgNapiPoll              = "napi_poll"
@@ -261,6 +262,7 @@ type TailcamProgramSpecs struct {
 	IrqHandlerExit        *ebpf.ProgramSpec `ebpf:"irq_handler_exit"`
 	KvmEntry              *ebpf.ProgramSpec `ebpf:"kvm_entry"`
 	KvmExit               *ebpf.ProgramSpec `ebpf:"kvm_exit"`
+	LearnRegs             *ebpf.ProgramSpec `ebpf:"learn_regs"`
 	MemcgReclaimBegin     *ebpf.ProgramSpec `ebpf:"memcg_reclaim_begin"`
 	MemcgReclaimEnd       *ebpf.ProgramSpec `ebpf:"memcg_reclaim_end"`
 	NapiPoll              *ebpf.ProgramSpec `ebpf:"napi_poll"`
@@ -661,6 +663,7 @@ type TailcamPrograms struct {
 	IrqHandlerExit        *ebpf.Program `ebpf:"irq_handler_exit"`
 	KvmEntry              *ebpf.Program `ebpf:"kvm_entry"`
 	KvmExit               *ebpf.Program `ebpf:"kvm_exit"`
+	LearnRegs             *ebpf.Program `ebpf:"learn_regs"`
 	MemcgReclaimBegin     *ebpf.Program `ebpf:"memcg_reclaim_begin"`
 	MemcgReclaimEnd       *ebpf.Program `ebpf:"memcg_reclaim_end"`
 	NapiPoll              *ebpf.Program `ebpf:"napi_poll"`
@@ -718,6 +721,7 @@ func (p *TailcamPrograms) Close() error {
 		p.IrqHandlerExit,
 		p.KvmEntry,
 		p.KvmExit,
+		p.LearnRegs,
 		p.MemcgReclaimBegin,
 		p.MemcgReclaimEnd,
 		p.NapiPoll,

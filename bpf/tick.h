@@ -152,7 +152,6 @@ static __always_inline void tick(u64 now, u32 cpu)
 		return; /* another CPU is at it */
 	ticker.next_ns = now + TICK_NS;
 	ticker.ticks++;
-	regs_learn();
 	bpf_loop(TABLES * SEGMENTS, segment_step, &w, 0);
 	if (w.due)
 		bpf_loop(w.due, expire_step, &w, 0);

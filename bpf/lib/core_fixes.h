@@ -151,7 +151,8 @@ static __always_inline bool task_compat(struct task_struct *p, void *regs)
 /*
  * Where the registers of user space stand in a kernel stack. It depends on the
  * size of pages, on KASAN, and since 6.9 on FRED ("x86/fred: Reserve space for
- * the FRED stack frame"), but not on the task: so current's tell. 0: not known yet.
+ * the FRED stack frame"), but not on the task, if it has a user space at all:
+ * so those of the daemon tell, which asks for it before anything is attached.
  */
 volatile u64 regs_offset;
 
@@ -159,8 +160,7 @@ static __always_inline void regs_learn(void)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 
-	if (!regs_offset)
-		regs_offset = pointer_number((void *)bpf_task_pt_regs(current)) - (u64)current->stack;
+	regs_offset = pointer_number((void *)bpf_task_pt_regs(current)) - (u64)current->stack;
 }
 
 /* Registers of a task that is not current, and not known to the verifier for a task. */

@@ -39,6 +39,7 @@ type Options struct {
 
 // Calls are the programs that user space runs (BPF_PROG_TYPE_SYSCALL, kernel 5.14+).
 type Calls struct {
+	LearnRegs       *ebpf.Program `ebpf:"learn_regs"`
 	ForgetThread    *ebpf.Program `ebpf:"forget_thread"`
 	ForgetPair      *ebpf.Program `ebpf:"forget_pair"`
 	ExpireSpan      *ebpf.Program `ebpf:"expire_span_at"`
@@ -118,6 +119,9 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 		return nil, errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
 	}
 	o.Maps, o.Vars, o.Calls = loaded.TailcamMaps, loaded.TailcamVariables, loaded.Calls
+	if _, err := o.Calls.LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("find the registers of user space: %w", err), o.Close())
+	}
 	if o.rings, err = openRings(o.Maps.RecordRings); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}

@@ -67,6 +67,7 @@ func Main(args []string) int {
 	var all sync.WaitGroup
 	var failed atomic.Bool
 	names := strings.Split(*cpus, ",")
+	runtime.GOMAXPROCS(len(names) + 1) // the threads never yield to the reader of standard input
 	threads := make([]Thread, len(names))
 	for i, name := range names {
 		cpu, err := strconv.Atoi(name)
