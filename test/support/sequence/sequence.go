@@ -68,6 +68,9 @@ func Main(args []string) int {
 	var failed atomic.Bool
 	names := strings.Split(*cpus, ",")
 	threads := make([]Thread, len(names))
+	// The threads that count never enter the scheduler, and are not preempted:
+	// without one more, standard input could not be read on so many CPUs.
+	runtime.GOMAXPROCS(len(names) + 1)
 	for i, name := range names {
 		cpu, err := strconv.Atoi(name)
 		if err != nil {
