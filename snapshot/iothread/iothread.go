@@ -28,6 +28,10 @@ var (
 	ErrClosed = errors.New("the thread is closed")
 )
 
+// The main goroutine keeps the main thread: what /proc/PID/fd and /proc/self/fd
+// show are that thread's descriptors, so it must never be detached.
+func init() { runtime.LockOSThread() }
+
 // Detach locks the calling goroutine to a thread with a descriptor table of its own
 // that contains only the standard streams. The thread ends with the goroutine.
 // Descriptors opened by the goroutine from now on are valid on this thread only: close

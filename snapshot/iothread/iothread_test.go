@@ -165,3 +165,14 @@ func TestRuntimeBesideThreads(t *testing.T) {
 		}
 	}
 }
+
+// The main thread, whose descriptors are those that /proc shows of the process, is
+// not among the threads that are detached.
+func TestMainThreadStays(t *testing.T) {
+	for range 200 {
+		tid, err := Do(0, func() (int, error) { return unix.Gettid(), nil })
+		if err != nil || tid == unix.Getpid() {
+			t.Fatalf("detached thread %d of process %d: %v", tid, unix.Getpid(), err)
+		}
+	}
+}
