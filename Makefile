@@ -24,7 +24,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # test/vm/trouble run in virtual machines only.
 E2E_CORE := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./internal/demo/... ./internal/inject/... ./test/support/inject/... ./test/accuracy/...
 E2E_DAEMON := ./test/e2e/daemon/...
-RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./internal/api ./internal/daemon ./internal/explainer ./internal/fair \
+RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./internal/api ./internal/daemon ./internal/fair \
 	./internal/overrides ./internal/lockfile
 UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 

@@ -14,20 +14,34 @@ import (
 // What the methods of Tracker take and return, but outliers: see package events.
 
 type (
-	Adaptive       = install.Adaptive
-	CPUCounters    = kernel.CPUCounters
+	// Adaptive is one threshold that follows the load.
+	Adaptive = install.Adaptive
+	// CPUCounters are one CPU's recorder counters since New.
+	CPUCounters = kernel.CPUCounters
+	// ClassHistogram is one part of a rule's histogram.
 	ClassHistogram = stats.ClassHistogram
-	Counters       = stats.Counters
-	Event          = kernel.Event
-	Histograms     = install.Histograms
-	PairCounters   = abi.PairState
-	Pressure       = install.Pressure
-	Probe          = kernel.Probe
-	ProgramStats   = kernel.ProgramStats
-	Programs       = pair.Programs
-	Ring           = kernel.Ring
-	RuleCounters   = stats.RuleCounters
-	Tuning         = install.Tuning
+	// Counters are what the kernel side has counted; each number is read once.
+	Counters = stats.Counters
+	// Event is one kind of record of the recorder, and where it comes from.
+	Event = kernel.Event
+	// Histograms are the distributions of all delays since New.
+	Histograms = install.Histograms
+	// PairCounters are what a declared pair has counted.
+	PairCounters = abi.PairState
+	// Pressure is what the rate limit has done to a rule since New.
+	Pressure = install.Pressure
+	// Probe is one hook of the kernel and whether this kernel has it.
+	Probe = kernel.Probe
+	// ProgramStats is what the kernel has counted of one attached program.
+	ProgramStats = kernel.ProgramStats
+	// Programs finds places in programs and libraries.
+	Programs = pair.Programs
+	// Ring is the state of one CPU's ring of plain memory.
+	Ring = kernel.Ring
+	// RuleCounters are what a rule has done since New.
+	RuleCounters = stats.RuleCounters
+	// Tuning is a new threshold of a running rule.
+	Tuning = install.Tuning
 )
 
 // OwnThreshold is, in place of an override's number, the rule's own threshold.

@@ -15,7 +15,7 @@ import (
 )
 
 // secTick is what timeouts cost while nothing happens: hackbench does not run.
-const secTick = "Timeouts with nothing expired, nanoseconds; a tick is every 8 ms, a look once in a timeout"
+const secTick = "Timeouts with nothing expired, nanoseconds; a tick is every 8 ms, a scan once in a timeout"
 
 // tickPair keeps as many keys pending as there are calls of getpriority(2).
 const tickPair = `
@@ -31,22 +31,22 @@ rules:
 `
 
 // tickRows measures the tick with few and with many keys pending, and what it
-// costs to look through all of them, which a change of the rules makes it do.
+// costs to scan all of them, which a change of the rules makes it do.
 func (b *bench) tickRows(ctx context.Context) ([]row, error) {
 	var rows []row
 	for _, keys := range []int{100, 10_000, 100_000} {
-		tick, look, err := b.tick(ctx, keys)
+		tick, scan, err := b.tick(ctx, keys)
 		if err != nil {
 			return rows, fmt.Errorf("%d pending keys: %w", keys, err)
 		}
 		rows = append(rows,
 			row{section: secTick, Name: fmt.Sprintf("tick, %d keys pending", keys), NsGross: tick},
-			row{section: secTick, Name: fmt.Sprintf("look through %d pending keys", keys), NsGross: look})
+			row{section: secTick, Name: fmt.Sprintf("scan %d pending keys", keys), NsGross: scan})
 	}
 	return rows, nil
 }
 
-func (b *bench) tick(ctx context.Context, keys int) (tick, look float64, err error) {
+func (b *bench) tick(ctx context.Context, keys int) (tick, scan float64, err error) {
 	list, err := rules.Parse("bench", fmt.Appendf(nil, tickPair, os.Getpid()), &rules.LocalMachine{})
 	if err != nil {
 		return 0, 0, err
@@ -92,7 +92,7 @@ func (b *bench) tick(ctx context.Context, keys int) (tick, look float64, err err
 			if err := kernel.Swap(list); err != nil {
 				return err
 			}
-			time.Sleep(150 * time.Millisecond) // a look takes as many ticks as it needs
+			time.Sleep(150 * time.Millisecond) // a scan takes as many ticks as it needs
 		}
 		return nil
 	})

@@ -138,7 +138,7 @@ func TestVerdict(t *testing.T) {
 	if a := tailcam(t, "explain", copied); a.code != 0 || !strings.Contains(strings.Join(strings.Fields(a.out), " "), verdict.Verdict) {
 		t.Errorf("explain as text: %+v", a)
 	}
-	if a := tailcam(t, "explain", copied+strconv.Itoa(uid)); a.code != 1 || a.out != "" || !strings.Contains(a.err, "no directory") {
+	if a := tailcam(t, "explain", copied+strconv.Itoa(uid)); a.code != 1 || a.out != "" || !strings.Contains(a.err, "does not exist") {
 		t.Errorf("explain of nothing: %+v", a)
 	}
 }

@@ -69,6 +69,9 @@ func Main(args []string) int {
 	names := strings.Split(*cpus, ",")
 	runtime.GOMAXPROCS(len(names) + 1) // the threads never yield to the reader of standard input
 	threads := make([]Thread, len(names))
+	// The threads that count never enter the scheduler, and are not preempted:
+	// without one more, standard input could not be read on so many CPUs.
+	runtime.GOMAXPROCS(len(names) + 1)
 	for i, name := range names {
 		cpu, err := strconv.Atoi(name)
 		if err != nil {
