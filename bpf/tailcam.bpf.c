@@ -394,19 +394,31 @@ int BPF_PROG(timer_expire_exit, struct timer_list *timer)
 SEC("tp_btf/workqueue_queue_work")
 int BPF_PROG(workqueue_queue_work, int req_cpu, struct pool_workqueue *pwq, struct work_struct *work)
 {
-	return record_work_queue(ctx, req_cpu, pwq, work);
+	if (record_workqueue)
+		record_work_queue(ctx, req_cpu, pwq, work);
+	if (track_workqueue)
+		work_queued(pwq, work);
+	return 0;
 }
 
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(workqueue_execute_start, struct work_struct *work)
 {
-	return record_work_start(ctx, work);
+	if (record_workqueue)
+		record_work_start(ctx, work);
+	if (track_workqueue)
+		work_started(work);
+	return 0;
 }
 
 SEC("tp_btf/workqueue_execute_end")
 int BPF_PROG(workqueue_execute_end, struct work_struct *work)
 {
-	return record_work_end(ctx, work);
+	if (record_workqueue)
+		record_work_end(ctx, work);
+	if (track_workqueue)
+		work_ended(work);
+	return 0;
 }
 
 /* x86 alone has these two. */
@@ -577,16 +589,23 @@ int ratchet(struct ratchet_call *ctx)
 
 /* The exit of a declared pair's work cannot come, or has not for long; 1: forgotten. */
 SEC("syscall")
-int forget_pair(struct forget_pair *ctx)
+int forget_pair(struct stale_slot *ctx)
 {
 	return pair_forget(ctx->index, ctx->start_ns);
 }
 
 /* Nobody has ended a span for too long; 1: its slot is free. */
 SEC("syscall")
-int expire_span_at(struct span_old *ctx)
+int expire_span_at(struct stale_slot *ctx)
 {
 	return track_span && span_expire(ctx->index, ctx->start_ns, this_cpu(bpf_get_smp_processor_id()));
+}
+
+/* The same of a work item that was cancelled. */
+SEC("syscall")
+int reclaim_work(struct stale_slot *ctx)
+{
+	return track_workqueue && work_reclaim(ctx->index, ctx->start_ns);
 }
 
 /* The bucket of a value: tests hold it against the daemon's own idea of it. */

@@ -38,6 +38,7 @@ const (
 	TailcamMapMoreKeys               = "more_keys"
 	TailcamMapMoreRequestSlots       = "more_request_slots"
 	TailcamMapMoreTaskSlots          = "more_task_slots"
+	TailcamMapMoreWorkSlots          = "more_work_slots"
 	TailcamMapNoProgress             = "no_progress"
 	TailcamMapOutliers               = "outliers"
 	TailcamMapOverrides              = "overrides"
@@ -64,6 +65,8 @@ const (
 	TailcamMapVerdicts               = "verdicts"
 	TailcamMapWakerScratch           = "waker_scratch"
 	TailcamMapWakerStacks            = "waker_stacks"
+	TailcamMapWorkKeys               = "work_keys"
+	TailcamMapWorkSlots              = "work_slots"
 	TailcamProgBlockRqComplete       = "block_rq_complete"
 	TailcamProgBlockRqInsert         = "block_rq_insert"
 	TailcamProgBlockRqIssue          = "block_rq_issue"
@@ -97,6 +100,7 @@ const (
 	TailcamProgPageFaultKernel       = "page_fault_kernel"
 	TailcamProgPageFaultUser         = "page_fault_user"
 	TailcamProgRatchet               = "ratchet"
+	TailcamProgReclaimWork           = "reclaim_work"
 	TailcamProgReleaseBank           = "release_bank"
 	TailcamProgSchedMigrateTask      = "sched_migrate_task"
 	TailcamProgSchedProcessExec      = "sched_process_exec"
@@ -132,6 +136,7 @@ const (
 	TailcamVarFloorSpan              = "floor_span"
 	TailcamVarFloorSyscall           = "floor_syscall"
 	TailcamVarFloorWakeup            = "floor_wakeup"
+	TailcamVarFloorWorkqueue         = "floor_workqueue"
 	TailcamVarGeneration             = "generation"
 	TailcamVarHistogramStride        = "histogram_stride"
 	TailcamVarHistogramTables        = "histogram_tables"
@@ -179,6 +184,7 @@ const (
 	TailcamVarTimeoutSpan            = "timeout_span"
 	TailcamVarTimeoutSyscall         = "timeout_syscall"
 	TailcamVarTimeoutWakeup          = "timeout_wakeup"
+	TailcamVarTimeoutWorkqueue       = "timeout_workqueue"
 	TailcamVarTimeouts               = "timeouts"
 	TailcamVarTrackBlock             = "track_block"
 	TailcamVarTrackChain             = "track_chain"
@@ -189,11 +195,13 @@ const (
 	TailcamVarTrackSpan              = "track_span"
 	TailcamVarTrackSyscall           = "track_syscall"
 	TailcamVarTrackWakeup            = "track_wakeup"
+	TailcamVarTrackWorkqueue         = "track_workqueue"
 	TailcamVarUserStacksLater        = "user_stacks_later"
 	TailcamVarWakerStacksAlways      = "waker_stacks_always"
 	TailcamVarWakerStacksSlow        = "waker_stacks_slow"
 	TailcamVarWakerStacksWanted      = "waker_stacks_wanted"
 	TailcamVarWeaklyOrdered          = "weakly_ordered"
+	TailcamVarWorkMask               = "work_mask"
 )
 
 // LoadTailcam returns the embedded CollectionSpec for Tailcam.
@@ -271,6 +279,7 @@ type TailcamProgramSpecs struct {
 	PageFaultKernel       *ebpf.ProgramSpec `ebpf:"page_fault_kernel"`
 	PageFaultUser         *ebpf.ProgramSpec `ebpf:"page_fault_user"`
 	Ratchet               *ebpf.ProgramSpec `ebpf:"ratchet"`
+	ReclaimWork           *ebpf.ProgramSpec `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.ProgramSpec `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.ProgramSpec `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.ProgramSpec `ebpf:"sched_process_exec"`
@@ -320,6 +329,7 @@ type TailcamMapSpecs struct {
 	MoreKeys         *ebpf.MapSpec `ebpf:"more_keys"`
 	MoreRequestSlots *ebpf.MapSpec `ebpf:"more_request_slots"`
 	MoreTaskSlots    *ebpf.MapSpec `ebpf:"more_task_slots"`
+	MoreWorkSlots    *ebpf.MapSpec `ebpf:"more_work_slots"`
 	NoProgress       *ebpf.MapSpec `ebpf:"no_progress"`
 	Outliers         *ebpf.MapSpec `ebpf:"outliers"`
 	Overrides        *ebpf.MapSpec `ebpf:"overrides"`
@@ -346,6 +356,8 @@ type TailcamMapSpecs struct {
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	WakerScratch     *ebpf.MapSpec `ebpf:"waker_scratch"`
 	WakerStacks      *ebpf.MapSpec `ebpf:"waker_stacks"`
+	WorkKeys         *ebpf.MapSpec `ebpf:"work_keys"`
+	WorkSlots        *ebpf.MapSpec `ebpf:"work_slots"`
 }
 
 // TailcamVariableSpecs contains global variables before they are loaded into the kernel.
@@ -366,6 +378,7 @@ type TailcamVariableSpecs struct {
 	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
+	FloorWorkqueue    *ebpf.VariableSpec `ebpf:"floor_workqueue"`
 	Generation        *ebpf.VariableSpec `ebpf:"generation"`
 	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
@@ -413,6 +426,7 @@ type TailcamVariableSpecs struct {
 	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
+	TimeoutWorkqueue  *ebpf.VariableSpec `ebpf:"timeout_workqueue"`
 	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
 	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
 	TrackChain        *ebpf.VariableSpec `ebpf:"track_chain"`
@@ -423,11 +437,13 @@ type TailcamVariableSpecs struct {
 	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
 	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
+	TrackWorkqueue    *ebpf.VariableSpec `ebpf:"track_workqueue"`
 	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
 	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	WorkMask          *ebpf.VariableSpec `ebpf:"work_mask"`
 }
 
 // TailcamObjects contains all objects after they have been loaded into the kernel.
@@ -472,6 +488,7 @@ type TailcamMaps struct {
 	MoreKeys         *ebpf.Map `ebpf:"more_keys"`
 	MoreRequestSlots *ebpf.Map `ebpf:"more_request_slots"`
 	MoreTaskSlots    *ebpf.Map `ebpf:"more_task_slots"`
+	MoreWorkSlots    *ebpf.Map `ebpf:"more_work_slots"`
 	NoProgress       *ebpf.Map `ebpf:"no_progress"`
 	Outliers         *ebpf.Map `ebpf:"outliers"`
 	Overrides        *ebpf.Map `ebpf:"overrides"`
@@ -498,6 +515,8 @@ type TailcamMaps struct {
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	WakerScratch     *ebpf.Map `ebpf:"waker_scratch"`
 	WakerStacks      *ebpf.Map `ebpf:"waker_stacks"`
+	WorkKeys         *ebpf.Map `ebpf:"work_keys"`
+	WorkSlots        *ebpf.Map `ebpf:"work_slots"`
 }
 
 func (m *TailcamMaps) Close() error {
@@ -524,6 +543,7 @@ func (m *TailcamMaps) Close() error {
 		m.MoreKeys,
 		m.MoreRequestSlots,
 		m.MoreTaskSlots,
+		m.MoreWorkSlots,
 		m.NoProgress,
 		m.Outliers,
 		m.Overrides,
@@ -550,6 +570,8 @@ func (m *TailcamMaps) Close() error {
 		m.Verdicts,
 		m.WakerScratch,
 		m.WakerStacks,
+		m.WorkKeys,
+		m.WorkSlots,
 	)
 }
 
@@ -571,6 +593,7 @@ type TailcamVariables struct {
 	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
 	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
 	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
+	FloorWorkqueue    *ebpf.Variable `ebpf:"floor_workqueue"`
 	Generation        *ebpf.Variable `ebpf:"generation"`
 	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
 	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
@@ -618,6 +641,7 @@ type TailcamVariables struct {
 	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
 	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
 	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
+	TimeoutWorkqueue  *ebpf.Variable `ebpf:"timeout_workqueue"`
 	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
 	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
 	TrackChain        *ebpf.Variable `ebpf:"track_chain"`
@@ -628,11 +652,13 @@ type TailcamVariables struct {
 	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
 	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
 	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
+	TrackWorkqueue    *ebpf.Variable `ebpf:"track_workqueue"`
 	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
 	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
 	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
 	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
 	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
+	WorkMask          *ebpf.Variable `ebpf:"work_mask"`
 }
 
 // TailcamPrograms contains all programs after they have been loaded into the kernel.
@@ -672,6 +698,7 @@ type TailcamPrograms struct {
 	PageFaultKernel       *ebpf.Program `ebpf:"page_fault_kernel"`
 	PageFaultUser         *ebpf.Program `ebpf:"page_fault_user"`
 	Ratchet               *ebpf.Program `ebpf:"ratchet"`
+	ReclaimWork           *ebpf.Program `ebpf:"reclaim_work"`
 	ReleaseBank           *ebpf.Program `ebpf:"release_bank"`
 	SchedMigrateTask      *ebpf.Program `ebpf:"sched_migrate_task"`
 	SchedProcessExec      *ebpf.Program `ebpf:"sched_process_exec"`
@@ -730,6 +757,7 @@ func (p *TailcamPrograms) Close() error {
 		p.PageFaultKernel,
 		p.PageFaultUser,
 		p.Ratchet,
+		p.ReclaimWork,
 		p.ReleaseBank,
 		p.SchedMigrateTask,
 		p.SchedProcessExec,

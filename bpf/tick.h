@@ -15,6 +15,7 @@
 #include "trackers/sched.h"
 #include "trackers/span.h"
 #include "trackers/syscall.h"
+#include "trackers/workqueue.h"
 
 #define TICK_NS 8000000
 #define SCAN_BUDGET_NS 500000  /* of a tick */
@@ -32,6 +33,8 @@ static long slot_step(u32 i, struct tick_walk *w)
 		pair_scan(w, index);
 	else if (w->table == TABLE_SPANS)
 		span_scan(w, index);
+	else if (w->table == TABLE_WORKS)
+		work_scan(w, index);
 	else
 		request_scan(w, index);
 	return 0;
@@ -55,6 +58,8 @@ static long bucket_step(u32 i, struct tick_walk *w)
 		bucket = bpf_map_lookup_elem(&pair_keys, &b);
 	else if (w->table == TABLE_SPANS)
 		bucket = bpf_map_lookup_elem(&span_keys, &b);
+	else if (w->table == TABLE_WORKS)
+		bucket = bpf_map_lookup_elem(&work_keys, &b);
 	else
 		bucket = bpf_map_lookup_elem(&request_keys, &b);
 	if (!bucket)
@@ -129,7 +134,7 @@ static long expire_step(u32 i, struct tick_walk *w)
 		expire_call(w, p->index);
 	else if (p->tracker == TRACK_BLOCK)
 		expire_request(w, p->index);
-	else if (p->tracker != TRACK_PAIR && p->tracker != TRACK_SPAN)
+	else if (p->tracker == TRACK_WAKEUP || p->tracker == TRACK_OFFCPU)
 		expire_task(w, p->tracker, p->index);
 	spent = bpf_ktime_get_ns() - w->now;
 	if (spent < TICK_BUDGET_NS)
@@ -159,6 +164,8 @@ static __always_inline void tick(u64 now, u32 cpu)
 		bpf_loop(w.due, expire_pair_step, &w, 0);
 	if (track_span && w.due && (s64)timeout_least[TABLE_SPANS] != (s64)NEVER)
 		bpf_loop(w.due, expire_span_step, &w, 0);
+	if (track_workqueue && w.due && (s64)timeout_least[TABLE_WORKS] != (s64)NEVER)
+		bpf_loop(w.due, expire_work_step, &w, 0);
 	if (track_irq || track_softirq)
 		interrupts_tick(&w);
 	__sync_lock_test_and_set(&ticker.busy, 0);

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -353,6 +354,36 @@ func TestCases(t *testing.T) {
 				if !strings.Contains(r.Advice, m) {
 					t.Errorf("advice %q lacks %q", r.Advice, m)
 				}
+			}
+		})
+	}
+}
+
+// TestWork: a work item waits behind whoever keeps its worker, and its run is the worker's.
+func TestWork(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		outlier    Outlier
+		parts      int
+	}{
+		{"waited", "work my_fn of queue events waited 10.0 ms for kworker/0:1 4: 10.0 ms behind third 3 (SCHED_FIFO 50).",
+			Outlier{TID: worker, Queue: "events", Waiting: true}, 1},
+		{"waits", "work my_fn of queue events has waited 10.0 ms, and no worker has taken it: 10.0 ms unexplained: which worker will take it is not known.",
+			Outlier{Cause: "timeout", Queue: "events", Waiting: true}, 1},
+		{"ran", "work my_fn took 9.0 ms in kworker/0:1 4: 9.0 ms running in the kernel.", Outlier{TID: worker, Start: 11_000_000, End: 20_000_000}, 1},
+		{"runs in a softirq", "work my_fn of queue events_bh has taken 10.0 ms in a softirq: 10.0 ms unexplained: it runs in a softirq.",
+			Outlier{Cause: "timeout", Queue: "events_bh"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &script{}
+			s.swap(500, 0, 0, third, sleeps(0)).swap(600, 1, 0, other, sleeps(0)).wake(1000, 1, other, worker, 0).
+				swap(11000, 0, third, worker, sleeps(0)).swap(20000, 0, worker, 0, sleeps(0))
+			o := c.outlier
+			o.Rule, o.Track, o.PID, o.Name = "r", "workqueue", o.TID, "my_fn"
+			o.Start, o.End = cmp.Or(o.Start, 1_000_000), cmp.Or(o.End, 11_000_000)
+			r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
+			if !strings.HasPrefix(r.Verdict, c.want) || len(r.Parts) != c.parts {
+				t.Errorf("verdict\n%s\nwant\n%s\nparts %+v", r.Verdict, c.want, r.Parts)
 			}
 		})
 	}

@@ -115,7 +115,10 @@ func (m *model) whoSlow(o *Outlier) *Who {
 	if o.PID != 0 {
 		w.PID = o.PID
 	}
-	if m.fillTaskInfo(&w); o.TID == 0 {
+	switch m.fillTaskInfo(&w); {
+	case o.TID == 0 && o.Track == "workqueue":
+		w.Name = "a softirq" // where work without a worker runs
+	case o.TID == 0:
 		w.Name = "the idle task"
 	}
 	return &w

@@ -33,6 +33,8 @@ type Outlier struct {
 	IRQ                int    // track irq
 	Name               string // track irq: handler; softirq: vector, such as NET_RX
 	Raised             bool   // track softirq: time from raise to run
+	Queue              string // track workqueue; Name is the function
+	Waiting            bool   // track workqueue: from queue to run
 	Stacks             []Stack
 }
 
@@ -125,6 +127,8 @@ func (m *model) explain(o *Outlier) Result {
 			pieces = w.interruptPieces()
 		case "block":
 			pieces = w.blockPieces()
+		case "workqueue":
+			pieces = w.workItemPieces()
 		default:
 			pieces = w.follow(o.TID, o.Start, o.End)
 		}

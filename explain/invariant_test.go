@@ -193,4 +193,4 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-var tracks = []string{"wakeup", "offcpu", "syscall", "block", "irq", "softirq", "pair", "chain", "span"}
+var tracks = []string{"wakeup", "offcpu", "syscall", "block", "irq", "softirq", "pair", "chain", "span", "workqueue"}

@@ -73,6 +73,18 @@ func (w *walker) subject(r *Result) string {
 		return fmt.Sprintf("a %s by %s %s %s on %s", what, who, has("took", "has taken"), d, device)
 	case "irq":
 		return fmt.Sprintf("the handler %s of irq %d kept CPU %d from %s for %s", o.Name, o.IRQ, o.CPU, who, d)
+	case "workqueue":
+		work := "work " + o.Name
+		if o.Queue != "" {
+			work += " of queue " + o.Queue
+		}
+		switch {
+		case o.Waiting && still && o.TID == 0:
+			return fmt.Sprintf("%s has waited %s, and no worker has taken it", work, d)
+		case o.Waiting:
+			return fmt.Sprintf("%s waited %s for %s", work, d, who)
+		}
+		return fmt.Sprintf("%s %s %s in %s", work, has("took", "has taken"), d, who)
 	case "softirq":
 		if o.Raised {
 			return fmt.Sprintf("softirq %s on CPU %d waited %s to run", o.Name, o.CPU, d)

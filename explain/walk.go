@@ -147,6 +147,18 @@ func (w *walker) unexplained(tid int, from, to uint64, reason string) piece {
 	return piece{from: from, to: to, task: tid, cpu: -1, state: "unknown", cause: Unexplained, reason: reason, why: reason}
 }
 
+// workItemPieces follows the worker of a work item, if it has one.
+func (w *walker) workItemPieces() []piece {
+	o := w.outlier
+	switch {
+	case o.TID != 0:
+		return w.follow(o.TID, o.Start, o.End)
+	case o.Waiting && o.Cause == "timeout":
+		return []piece{w.unexplained(0, o.Start, o.End, "which worker will take it is not known")}
+	}
+	return []piece{w.unexplained(0, o.Start, o.End, "it runs in a softirq")}
+}
+
 // segment explains s, which is full clipped to the requested interval.
 func (w *walker) segment(out []piece, t *task, s, full *segment) []piece {
 	switch s.state {

@@ -148,6 +148,8 @@ var classes = map[Track][]Class{
 	Softirq: {ByOverride},
 	Pair:    {ByCgroup, ByOverride},
 	Span:    {ByCgroup, ByOverride},
+
+	Workqueue: {ByOverride},
 }
 
 // histogram reads true, false, or {by: …, classes: …}.

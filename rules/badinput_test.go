@@ -13,10 +13,11 @@ const (
 	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
-		"vector, not_vector, phase, cpu, not_cpu, key, not_key"
+		"vector, not_vector, phase, cpu, not_cpu, key, not_key, " +
+		"queue, not_queue, function, not_function"
 	timeoutAllowed  = "; allowed: a duration from 10ms to 24h, such as 5ms"
 	durationAllowed = "; allowed: a duration from 1us to 1h, such as 5ms"
-	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span"
+	tracksAllowed   = "; allowed: wakeup, offcpu, syscall, block, irq, softirq, pair, chain, span, workqueue"
 )
 
 // rule is a rule of a track in one line, with more of it.
@@ -156,15 +157,25 @@ var badInput = []struct{ yaml, want string }{
 		"\nf:1:86: cpu is 9000; allowed: an integer from 0 to 8191"},
 	{rule("irq", "when: {name: ['nvme[0-9]', "+strings.Repeat("x", 32)+"], not_irq: [5, 5]}"),
 		`f:1:61: name "nvme[0-9]" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket` + "\n" +
-			`f:1:74: name "` + strings.Repeat("x", 32) + `" is too long; allowed: at most 31 bytes (handler names are truncated); use * for a prefix` +
+			`f:1:74: name "` + strings.Repeat("x", 32) + `" is too long; allowed: at most 31 bytes (names are truncated); use * for a prefix` +
 			"\nf:1:122: duplicate value 5; allowed: each value once"},
 	{rule("irq", "when: {vector: timer, phase: run}"), "f:1:54: vector does not apply to track irq; allowed: track softirq, chain" +
-		"\nf:1:69: phase does not apply to track irq; allowed: track softirq"},
+		"\nf:1:69: phase does not apply to track irq; allowed: track softirq, workqueue"},
 	{rule("softirq", "when: {irq: 4, not_name: a, vector: [net_rc], phase: exit, not_cpu: []}"), "f:1:58: irq does not apply to track softirq; allowed: track irq, chain" +
 		"\nf:1:66: not_name does not apply to track softirq; allowed: track irq" +
 		"\n" + `f:1:88: unknown vector "net_rc", did you mean "net_rx"; allowed: hi, timer, net_tx, net_rx, block, irq_poll, tasklet, sched, hrtimer, rcu` +
 		"\n" + `f:1:104: unknown phase "exit"; allowed: raise, run` +
 		"\nf:1:119: not_cpu is an empty list; allowed: at least one value, or no not_cpu"},
+	{rule("workqueue", "when: {phase: raise, queue: 'a[b]', vector: timer, function: [x, x], not_queue: '' }"),
+		"f:1:67: unknown phase \"raise\"; allowed: wait, run" +
+			"\nf:1:81: queue \"a[b]\" contains a bracket; allowed: the wildcards * and ?; ? also matches a bracket" +
+			"\nf:1:89: vector does not apply to track workqueue; allowed: track softirq, chain" +
+			"\nf:1:118: duplicate value x; allowed: each value once\nf:1:133: not_queue is empty; allowed: a string"},
+	{rule("softirq", "when: {phase: wait, queue: events}"), `f:1:65: unknown phase "wait"; allowed: raise, run` +
+		"\nf:1:71: queue does not apply to track softirq; allowed: track workqueue"},
+	{rule("workqueue", "stacks: [kernel]"), "f:1:61: track workqueue has only the kernel stack of a timeout; allowed: stacks: [kernel] with a timeout"},
+	{rule("workqueue", "timeout: 1s, stacks: [kernel, user]"), "f:1:74: track workqueue has only the kernel stack of a timeout; allowed: stacks: [kernel] with a timeout"},
+	{rule("workqueue", "when: {queue: events, not_queue: events}"), "f:1:86: events is in both queue and not_queue; allowed: each value in one of them"},
 	{rule("softirq", "when: {vector: timer, not_vector: [rcu, timer]}"), "f:1:73: not_vector excludes every vector; allowed: at least one remaining vector"},
 	{rule("irq", "when: {irq: [4, 5], not_irq: 5, cpu: 1, not_cpu: 1}"), "f:1:76: 5 is in both irq and not_irq; allowed: each value in one of them" +
 		"\nf:1:96: 1 is in both cpu and not_cpu; allowed: each value in one of them"},
@@ -214,7 +225,7 @@ var badInput = []struct{ yaml, want string }{
 		"\nf:1:62: repeat does not apply to track chain; allowed: threshold; timeouts with track wakeup, offcpu"},
 	{rule("chain", "when: {not_vector: rcu, device: vda, phase: run}"), "f:1:56: not_vector does not apply to track chain; allowed: track softirq" +
 		"\nf:1:73: device does not apply to track chain; allowed: track block" +
-		"\nf:1:86: phase does not apply to track chain; allowed: track softirq"},
+		"\nf:1:86: phase does not apply to track chain; allowed: track softirq, workqueue"},
 	{rule("chain", "stacks: [waker]"), "f:1:57: track chain has no waker stack; allowed: waker with track wakeup, offcpu"},
 	{rule("chain", "when: {thread: kernel}, to: user"), "f:1:77: kernel threads never return to user space; allowed: run, block"},
 	{rule("chain", "overrides: [{when: {uid: 5}, timeout: 1s}]"), "f:1:78: timeout does not apply to track chain; allowed: threshold; timeouts with track wakeup, offcpu"},

@@ -17,7 +17,8 @@ type Facts struct {
 	Kernel    bool // a kernel thread
 	Preempted bool
 	IRQ, CPU  uint32
-	Handler   string // name of an interrupt handler
+	Name      string // of an interrupt handler or a work queue
+	Function  string // of a work item: symbol of the kernel
 	Vector    Vector
 	Phase     Phase
 	Key       string // of a span
@@ -45,7 +46,9 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.Op, nil, f.Op) &&
 		isOneOf(m.State, nil, f.State) &&
 		isOneOf(m.IRQ, m.NotIRQ, f.IRQ) &&
-		anyGlob(GlobMatch, m.Name, m.NotName, f.Handler) &&
+		anyGlob(GlobMatch, m.Name, m.NotName, f.Name) &&
+		anyGlob(GlobMatch, m.Queue, m.NotQueue, f.Name) &&
+		anyGlob(GlobMatch, m.Function, m.NotFunction, f.Function) &&
 		(isOneOf(m.Vector, m.NotVector, f.Vector) || anyOf(m.Vector, f.Through)) &&
 		isOneOf(m.Phase, nil, f.Phase) &&
 		isOneOf(m.CPU, m.NotCPU, f.CPU) &&

@@ -184,3 +184,29 @@ func TestSyscalls(t *testing.T) {
 		}
 	}
 }
+
+func TestWorkMatch(t *testing.T) {
+	work := Facts{Name: "events", Function: "refresh_vm_stats", Phase: Run, Syscall: -1}
+	for _, tt := range []struct {
+		when Match
+		want bool
+	}{
+		{Match{}, true},
+		{Match{Queue: []string{"mm_*", "event?"}, Function: []string{"refresh_*"}, Phase: []Phase{Run}}, true},
+		{Match{Queue: []string{"event"}}, false},
+		{Match{NotQueue: []string{"*"}}, false},
+		{Match{NotQueue: []string{"mm_*"}, NotFunction: []string{"wb_*"}}, true},
+		{Match{Function: []string{"vm_stats"}}, false},
+		{Match{Function: []string{"*_stats"}, NotFunction: []string{"refresh_*"}}, false},
+		{Match{Phase: []Phase{Wait}}, false},
+		{Match{Phase: []Phase{Wait, Run}}, true},
+	} {
+		if got := tt.when.Matches(&work); got != tt.want {
+			t.Errorf("%+v: %t", tt.when, got)
+		}
+	}
+	unseen := Facts{Function: "refresh_vm_stats", Phase: Run} // it was queued before tailcam was there
+	if m := (Match{Queue: []string{"events"}}); m.Matches(&unseen) {
+		t.Error("a queue that is not known is taken for another")
+	}
+}

@@ -203,6 +203,8 @@ func (r *reader) stacks(n *yaml.Node, rule *Rule) []Stack {
 		r.fail(n, "stacks: [kernel] with a timeout", "track block has only the kernel stack of a timeout")
 	case slices.Contains(stacks, ProgressStacks) && rule.Track != Syscall:
 		r.fail(n, "progress with track syscall", "track %s has no progress stacks", rule.Track)
+	case rule.Track == Workqueue && (rule.Timeout == 0 || !slices.Equal(stacks, []Stack{KernelStack})):
+		r.fail(n, "stacks: [kernel] with a timeout", "track workqueue has only the kernel stack of a timeout")
 	case slices.Contains(stacks, WakerStack) &&
 		slices.Contains([]Track{Syscall, IRQ, Softirq, Chain, Pair, Span}, rule.Track):
 		r.fail(n, "waker with track wakeup, offcpu", "track %s has no waker stack", rule.Track)

@@ -23,10 +23,12 @@ const (
 	Pair    Track = "pair"    // two events declared by the rule
 	Chain   Track = "chain"   // one piece of work across several stages
 	Span    Track = "span"    // begin to end, marked by user space
+	// Workqueue is a work item: queued to run, or run.
+	Workqueue Track = "workqueue"
 )
 
 // Tracks lists every tracker that rules may name.
-var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span}
+var Tracks = []Track{Wakeup, OffCPU, Syscall, Block, IRQ, Softirq, Pair, Chain, Span, Workqueue}
 
 // unbuilt are the trackers that the kernel side does not have yet.
 var unbuilt []Track
@@ -62,14 +64,22 @@ const (
 	KernelThread Thread = "kernel"
 )
 
-// Phase is a phase of a softirq.
+// Phase is a phase of a softirq or a work item.
 type Phase string
 
-// Phases of a softirq.
+// Phases of softirqs and work items.
 const (
-	Raise Phase = "raise" // from raise to run
+	Raise Phase = "raise" // softirq: from raise to run
+	Wait  Phase = "wait"  // work item: from queue to run
 	Run   Phase = "run"   // while it runs
 )
+
+// phases are the phases of each tracker, in the order of the kernel side's numbers.
+var phases = map[Track][]Phase{Softirq: {Raise, Run}, Workqueue: {Wait, Run}}
+
+// Phases returns the phases of a tracker's work, in the order of the kernel
+// side's numbers; nil: it has none.
+func Phases(t Track) []Phase { return phases[t] }
 
 // Vector names a softirq.
 type Vector string
@@ -126,6 +136,9 @@ type Match struct {
 	From                []Origin // chain: origins; set by the rule's from
 	Ends                []End    // chain: ends; set by the rule's to
 	Key, NotKey         []string // span: globs on its key
+	Queue, NotQueue     []string // workqueue: globs on the name of the queue
+	Function            []string // workqueue: globs on the symbol of the work function
+	NotFunction         []string
 }
 
 // Sectors is a range of a disk's sectors of 512 bytes, both ends included.

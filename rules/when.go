@@ -14,6 +14,7 @@ var whenKeys = []string{
 	"comm", "not_comm", "pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
 	"syscall", "not_syscall", "device", "not_device", "sector", "op", "state", "preempted",
 	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu", "key", "not_key",
+	"queue", "not_queue", "function", "not_function",
 }
 
 // onlyFor lists the trackers of conditions that do not apply to all.
@@ -27,8 +28,10 @@ var onlyFor = map[string][]Track{
 	"irq":       {IRQ, Chain},
 	"name":      {IRQ},
 	"vector":    {Softirq, Chain},
-	"phase":     {Softirq},
+	"phase":     {Softirq, Workqueue},
 	"key":       {Span},
+	"queue":     {Workqueue},
+	"function":  {Workqueue},
 
 	"not_vector": {Softirq}, // a chain passes several
 }
@@ -121,6 +124,16 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		m.Key = r.spanKeys(n, key)
 	case "not_key":
 		m.NotKey = r.spanKeys(n, key)
+	case "phase":
+		m.Phase = r.phase(n, track)
+	case "queue":
+		m.Queue = r.workNames(n, key)
+	case "not_queue":
+		m.NotQueue = r.workNames(n, key)
+	case "function":
+		m.Function = r.functions(n, key)
+	case "not_function":
+		m.NotFunction = r.functions(n, key)
 	default:
 		r.interruptCondition(key, n, m)
 	}
@@ -128,7 +141,7 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 
 // contradictions finds conditions that can never hold together.
 func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
-	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu", "key"} {
+	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu", "key", "queue", "function"} {
 		not, ok := keys["not_"+key]
 		if _, both := keys[key]; !ok || !both {
 			continue

@@ -32,12 +32,12 @@ type Options struct {
 	// a power of two of at least 64 KiB, if the rings are plain memory (see
 	// Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
-	// Tasks, Syscalls, Requests, Chains, Pairs and Spans are the slots of the pending tables
-	// at first, rounded up to powers of two; default 65536, 16384, 16384, 4096, 16384.
-	Tasks, Syscalls, Requests, Chains, Pairs, Spans int
-	// MaxTasks, MaxSyscalls and MaxRequests are how far they may grow, doubling,
+	// Tasks, Syscalls, Requests, Chains, Pairs, Spans and Works are the slots of the pending
+	// tables at first, rounded up to powers of two; default 65536, chains 4096, others 16384.
+	Tasks, Syscalls, Requests, Chains, Pairs, Spans, Works int
+	// MaxTasks, MaxSyscalls, MaxRequests and MaxWorks are how far they may grow, doubling,
 	// up to eight times of what they are at first; 0: they do not.
-	MaxTasks, MaxSyscalls, MaxRequests int
+	MaxTasks, MaxSyscalls, MaxRequests, MaxWorks int
 	// ChainAge is how long a chain is followed, at most 15 minutes; default 60s.
 	ChainAge time.Duration
 	// SpanAge is when a span that nobody ends is dropped (see Reclaim), but twice
@@ -52,6 +52,9 @@ type Options struct {
 	// Cgroups is asked where the kernel side cannot decide; required if any rule
 	// has a cgroup condition.
 	Cgroups install.Cgroups
+	// Symbol names the function of the kernel at an address, "" if it has none;
+	// required if any rule has a function condition.
+	Symbol func(address uint64) string
 	// Programs finds what rules want of programs and libraries. Nil: this process
 	// opens and parses them, which only files that are trusted should make it do.
 	Programs pair.Programs
@@ -75,7 +78,7 @@ func (o *Options) withDefaults() Options {
 	for _, f := range []struct {
 		value  *int
 		preset int
-	}{{&d.Tasks, 65536}, {&d.Syscalls, 16384}, {&d.Requests, 16384}, {&d.Chains, 4096}, {&d.Pairs, 16384}, {&d.Spans, 16384}, {&d.Buffer, 4 << 20}} {
+	}{{&d.Tasks, 65536}, {&d.Syscalls, 16384}, {&d.Requests, 16384}, {&d.Chains, 4096}, {&d.Pairs, 16384}, {&d.Spans, 16384}, {&d.Works, 16384}, {&d.Buffer, 4 << 20}} {
 		if *f.value <= 0 {
 			*f.value = f.preset
 		}
@@ -145,9 +148,12 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	}
 	each, burst := t.opts.rate()
 	t.Objects, err = kernel.Load(plan, types, &kernel.Options{
-		Slots:    [abi.Tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs, t.opts.Spans},
-		MaxSlots: [abi.Tables]int{t.opts.MaxTasks, t.opts.MaxSyscalls, t.opts.MaxRequests},
-		Chains:   t.opts.Chains, ChainAge: t.opts.ChainAge, Ring: t.opts.Ring, Buffer: t.opts.Buffer,
+		Slots: [abi.Tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs, t.opts.Spans, t.opts.Works},
+		MaxSlots: [abi.Tables]int{
+			abi.TableTasks: t.opts.MaxTasks, abi.TableCalls: t.opts.MaxSyscalls, abi.TableRequests: t.opts.MaxRequests,
+			abi.TableWorks: t.opts.MaxWorks,
+		},
+		Chains: t.opts.Chains, ChainAge: t.opts.ChainAge, Ring: t.opts.Ring, Buffer: t.opts.Buffer,
 		OutlierNS: each, BurstNS: burst, Histograms: histograms, TrackSelf: t.opts.TrackSelf,
 	})
 	if err != nil {
@@ -158,7 +164,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	}
 	served = t.leaveOut(served, pairs.Failed())
 	t.Rules = install.New(t.Objects, &install.Options{
-		Pairs: pairs.Numbers, Labels: pairs.Labels, Cgroups: t.opts.Cgroups, NoHistograms: t.opts.NoHistograms,
+		Pairs: pairs.Numbers, Labels: pairs.Labels, Cgroups: t.opts.Cgroups, Symbol: t.opts.Symbol, NoHistograms: t.opts.NoHistograms,
 		OutlierNS: each, BurstNS: burst,
 	})
 	if t.reader, err = reader.New(t.Objects, t.Rules, t.opts.Release); err != nil {

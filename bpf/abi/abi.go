@@ -85,9 +85,9 @@ const (
 // CpuState is struct cpu_state, counters.h.
 type CpuState struct {
 	_              structs.HostLayout
-	Seen           [9]uint64
-	TableFull      [9]uint64
-	Replaced       [9]uint64
+	Seen           [10]uint64
+	TableFull      [10]uint64
+	Replaced       [10]uint64
 	Switches       uint64
 	Unseen         uint64
 	Reclaimed      uint64
@@ -165,19 +165,19 @@ type HistogramRule struct {
 
 // enum histogram_need, histogram.h.
 const (
-	NeedTask    = 1
-	NeedCgroup  = 2
-	NeedCall    = 4
-	NeedDevice  = 8
-	NeedHandler = 16
+	NeedTask   = 1
+	NeedCgroup = 2
+	NeedCall   = 4
+	NeedDevice = 8
+	NeedName   = 16
 )
 
 // HistogramTable is struct histogram_table, histogram.h.
 type HistogramTable struct {
 	_     structs.HostLayout
-	First [9]uint32
-	Count [9]uint32
-	Needs [9]uint32
+	First [10]uint32
+	Count [10]uint32
+	Needs [10]uint32
 }
 
 // BucketOf is struct bucket_of, histogram.h.
@@ -246,6 +246,7 @@ type Question struct {
 	Kind       uint16
 	Generation uint32
 	Id         uint64
+	Name       [32]byte
 }
 
 // enum ring_owner, message.h.
@@ -278,6 +279,7 @@ const (
 	MaxStack   = 64
 	TopRuns    = 16
 	ExtraBytes = 408
+	ExtraName  = 16
 )
 
 // enum outlier_cause, outlier.h.
@@ -520,14 +522,6 @@ type PairExtra struct {
 	EntryComm [16]byte
 	Pair      uint32
 	NoExit    uint32
-}
-
-// ForgetPair is struct forget_pair, pair.h.
-type ForgetPair struct {
-	_       structs.HostLayout
-	StartNs uint64
-	Index   uint32
-	_       uint32
 }
 
 // PairState is struct pair_state, pair.h.
@@ -974,8 +968,8 @@ const (
 	MatchPreempted  = 0x8000
 	MatchIrq        = 0x10000
 	MatchNotIrq     = 0x20000
-	MatchHandler    = 0x40000
-	MatchNotHandler = 0x80000
+	MatchName       = 0x40000
+	MatchNotName    = 0x80000
 	MatchVector     = 0x100000
 	MatchPhase      = 0x200000
 	MatchCpu        = 0x400000
@@ -987,6 +981,7 @@ const (
 	MatchSector     = 0x10000000
 	MatchKey        = 0x20000000
 	MatchNotKey     = 0x40000000
+	MatchFunction   = 0x80000000
 )
 
 // enum op_bit, rule.h.
@@ -1039,8 +1034,8 @@ type Conditions struct {
 	Threads       uint8
 	Preempted     uint8
 	Vectors       uint32
-	Handlers      uint64
-	NotHandlers   uint64
+	Names         uint64
+	NotNames      uint64
 	IrqSet        uint16
 	NotIrqSet     uint16
 	CpuSet        uint16
@@ -1055,6 +1050,8 @@ type Conditions struct {
 	LastSector    uint64
 	Key           GlobRange
 	NotKey        GlobRange
+	Functions     uint64
+	NotFunctions  uint64
 }
 
 // Rule is struct rule, rule.h.
@@ -1105,15 +1102,16 @@ type SetKey struct {
 
 // enum verdict_kind, rule.h.
 const (
-	VerdictCgroup  = 0
-	VerdictDevice  = 1
-	VerdictHandler = 2
+	VerdictCgroup   = 0
+	VerdictDevice   = 1
+	VerdictName     = 2
+	VerdictFunction = 3
 )
 
-// enum handler_hash, rule.h.
+// enum name_hash, rule.h.
 const (
-	HandlerHashFactor = 0x9e3779b97f4a7c15
-	HandlerHashShift  = 29
+	NameHashFactor = 0x9e3779b97f4a7c15
+	NameHashShift  = 29
 )
 
 // VerdictKey is struct verdict_key, rule.h.
@@ -1127,8 +1125,8 @@ type VerdictKey struct {
 // RuleTable is struct rule_table, rule.h.
 type RuleTable struct {
 	_     structs.HostLayout
-	First [9]uint32
-	Count [9]uint32
+	First [10]uint32
+	Count [10]uint32
 }
 
 // RuleState is struct rule_state, rule.h.
@@ -1219,14 +1217,6 @@ type SpanLosses struct {
 	Expired   uint64
 }
 
-// SpanOld is struct span_old, span.h.
-type SpanOld struct {
-	_       structs.HostLayout
-	StartNs uint64
-	Index   uint32
-	_       uint32
-}
-
 // enum table_kind, table.h.
 const (
 	TableTasks    = 0
@@ -1234,13 +1224,15 @@ const (
 	TableRequests = 2
 	TablePairs    = 3
 	TableSpans    = 4
-	Tables        = 5
+	TableWorks    = 5
+	Tables        = 6
 )
 
 // enum table_size, table.h.
 const (
 	BucketKeys   = 8
 	Segments     = 4
+	SegmentShift = 28
 	ChunkBuckets = 512
 	MaxChunks    = 256
 )
@@ -1289,25 +1281,34 @@ type TickState struct {
 	Busy      uint64
 }
 
+// StaleSlot is struct stale_slot, table.h.
+type StaleSlot struct {
+	_       structs.HostLayout
+	StartNs uint64
+	Index   uint32
+	_       uint32
+}
+
 // enum tracker_kind, tracker.h.
 const (
-	TrackWakeup  = 0
-	TrackOffcpu  = 1
-	TrackSyscall = 2
-	TrackBlock   = 3
-	TrackIrq     = 4
-	TrackSoftirq = 5
-	TrackPair    = 6
-	TrackChain   = 7
-	TrackSpan    = 8
-	Trackers     = 9
+	TrackWakeup    = 0
+	TrackOffcpu    = 1
+	TrackSyscall   = 2
+	TrackBlock     = 3
+	TrackIrq       = 4
+	TrackSoftirq   = 5
+	TrackPair      = 6
+	TrackChain     = 7
+	TrackSpan      = 8
+	TrackWorkqueue = 9
+	Trackers       = 10
 )
 
 // enum name_length, tracker.h.
 const (
-	TaskCommLen    = 16
-	DiskNameLen    = 32
-	HandlerNameLen = 32
+	TaskCommLen = 16
+	DiskNameLen = 32
+	WorkNameLen = 32
 )
 
 // enum limit, tracker.h.
@@ -1329,8 +1330,39 @@ const (
 	TimeoutTables = 8
 )
 
-// enum softirq_phase, tracker.h.
+// enum work_phase, tracker.h.
 const (
 	PhaseRaise = 0
+	PhaseWait  = 0
 	PhaseRun   = 1
 )
+
+// WorkSlot is struct work_slot, workqueue.h.
+type WorkSlot struct {
+	_         structs.HostLayout
+	StartNs   uint64
+	WaitNs    uint64
+	Function  uint64
+	Worker    uint64
+	WorkerTid uint32
+	Cpu       uint32
+	Tid       uint32
+	Pid       uint32
+	Context   uint16
+	QueuedCpu uint16
+	Queued    uint32
+	Comm      [16]byte
+	Queue     [32]byte
+	Deadline  Deadline
+}
+
+// WorkExtra is struct work_extra, workqueue.h.
+type WorkExtra struct {
+	_        structs.HostLayout
+	Work     uint64
+	Phase    uint32
+	Queued   uint32
+	Queue    [32]byte
+	Function uint64
+	WaitNs   uint64
+}

@@ -56,7 +56,7 @@ enum histogram_need {
 	NEED_CGROUP = 1 << 1,
 	NEED_CALL = 1 << 2, /* that the task sleeps in */
 	NEED_DEVICE = 1 << 3,
-	NEED_HANDLER = 1 << 4, /* name of an interrupt handler */
+	NEED_NAME = 1 << 4, /* name of an interrupt handler */
 };
 
 /* Where those of one generation stand. */

@@ -68,6 +68,7 @@ struct question {
 	__u16 kind; /* enum verdict_kind */
 	__u32 generation;
 	__u64 id;
+	char name[WORK_NAME_LEN]; /* VERDICT_NAME: whose hash id is */
 };
 
 /* Who else than a rule, by its id, owns bytes of the ring buffer. */

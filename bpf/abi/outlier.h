@@ -11,6 +11,7 @@ enum outlier_size {
 	MAX_STACK = 64,
 	TOP_RUNS = 16,	   /* power of two */
 	EXTRA_BYTES = 408, /* the largest of them: struct chain */
+	EXTRA_NAME = 16,   /* where the name is in those that have one */
 };
 
 enum outlier_cause {
@@ -116,7 +117,7 @@ struct irq_extra {
 	__u32 vector; /* softirq */
 	__u32 phase;  /* softirq: PHASE_* */
 	__u32 _pad;
-	char name[HANDLER_NAME_LEN]; /* irq: of the handler */
+	char name[WORK_NAME_LEN]; /* irq: of the handler */
 };
 
 #endif

@@ -142,13 +142,6 @@ struct pair_extra {
 	__u32 no_exit; /* timeout: labels of the exit are not known yet */
 };
 
-/* Argument of the program forget_pair. */
-struct forget_pair {
-	__u64 start_ns;
-	__u32 index;
-	__u32 _pad;
-};
-
 /* What a pair has done and lost, besides struct rule_state; on one CPU; written with atomics. */
 struct pair_state {
 	__u64 seen;	 /* pairs completed */

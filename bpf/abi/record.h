@@ -106,7 +106,7 @@ struct record_migrate {
 struct record_irq {
 	__s32 irq;
 	__s32 ret;
-	char name[HANDLER_NAME_LEN];
+	char name[WORK_NAME_LEN];
 	__u8 _pad[8];
 };
 

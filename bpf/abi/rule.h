@@ -33,8 +33,8 @@ enum match_field {
 	MATCH_PREEMPTED = 1 << 15,
 	MATCH_IRQ = 1 << 16,
 	MATCH_NOT_IRQ = 1 << 17,
-	MATCH_HANDLER = 1 << 18,
-	MATCH_NOT_HANDLER = 1 << 19,
+	MATCH_NAME = 1 << 18,
+	MATCH_NOT_NAME = 1 << 19,
 	MATCH_VECTOR = 1 << 20,
 	MATCH_PHASE = 1 << 21,
 	MATCH_CPU = 1 << 22,
@@ -46,6 +46,7 @@ enum match_field {
 	MATCH_SECTOR = 1 << 28,
 	MATCH_KEY = 1 << 29,
 	MATCH_NOT_KEY = 1 << 30,
+	MATCH_FUNCTION = 1U << 31, /* functions, not_functions, or both */
 };
 
 enum op_bit {
@@ -83,9 +84,9 @@ struct conditions {
 	__u64 cgroups, not_cgroups; /* bits of verdicts of kind cgroup */
 	__u64 devices, not_devices; /* bits of verdicts of kind device */
 	__u8 ops, states, threads, preempted;
-	__u32 vectors;		      /* bits of softirq vectors */
-	__u64 handlers, not_handlers; /* bits of verdicts of kind handler */
-	__u16 irq_set, not_irq_set;   /* numbers in map sets */
+	__u32 vectors;		    /* bits of softirq vectors */
+	__u64 names, not_names;	    /* bits of verdicts of kind name */
+	__u16 irq_set, not_irq_set; /* numbers in map sets */
 	__u16 cpu_set, not_cpu_set;
 	__u8 phases;
 	__u8 from, ends; /* chain */
@@ -93,6 +94,7 @@ struct conditions {
 	__u16 tid_set, not_tid_set;
 	__u64 first_sector, last_sector;
 	struct glob_range key, not_key; /* span: in the table of key globs */
+	__u64 functions, not_functions; /* bits of verdicts of kind function; functions 0: any */
 };
 
 struct rule {
@@ -133,17 +135,18 @@ struct set_key {
 	__u32 value;
 };
 
-/* What the daemon found out about a cgroup, a device, or the name of an interrupt handler (its id: a hash). */
+/* What the daemon found out about a cgroup, a device, the name of a handler or queue (its id: a hash), or a function (its address). */
 enum verdict_kind {
 	VERDICT_CGROUP = 0,
 	VERDICT_DEVICE = 1,
-	VERDICT_HANDLER = 2,
+	VERDICT_NAME = 2,
+	VERDICT_FUNCTION = 3,
 };
 
 /* How eight bytes more of a handler's name are added to its hash. */
-enum handler_hash {
-	HANDLER_HASH_FACTOR = 0x9e3779b97f4a7c15,
-	HANDLER_HASH_SHIFT = 29,
+enum name_hash {
+	NAME_HASH_FACTOR = 0x9e3779b97f4a7c15,
+	NAME_HASH_SHIFT = 29,
 };
 
 struct verdict_key {

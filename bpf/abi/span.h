@@ -72,11 +72,4 @@ struct span_losses {
 	__u64 expired;	 /* spans that nobody ended for too long */
 };
 
-/* Argument of the program expire_span: 1: it is freed. */
-struct span_old {
-	__u64 start_ns;
-	__u32 index;
-	__u32 _pad;
-};
-
 #endif

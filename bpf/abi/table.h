@@ -12,12 +12,14 @@ enum table_kind {
 	TABLE_REQUESTS = 2,
 	TABLE_PAIRS = 3,
 	TABLE_SPANS = 4,
-	TABLES = 5,
+	TABLE_WORKS = 5,
+	TABLES = 6,
 };
 
 enum table_size {
 	BUCKET_KEYS = 8,     /* a bucket fills a cache line */
 	SEGMENTS = 4,	     /* of one table: its first, and what it has grown by */
+	SEGMENT_SHIFT = 28,  /* a slot's index has its segment above */
 	CHUNK_BUCKETS = 512, /* scanned together */
 	MAX_CHUNKS = 256,    /* of one segment of a table */
 };
@@ -59,6 +61,13 @@ struct tick_state {
 	__u64 truncated; /* ticks that ended before their work, to go on at the next one */
 	__u64 next_ns;
 	__u64 busy; /* a CPU runs it */
+};
+
+/* Pending work that the daemon has found in a table: argument of the programs that free its slot. */
+struct stale_slot {
+	__u64 start_ns; /* of the work; if other work is there by now, nothing is done */
+	__u32 index;
+	__u32 _pad;
 };
 
 #endif

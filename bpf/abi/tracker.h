@@ -16,14 +16,15 @@ enum tracker_kind {
 	TRACK_PAIR = 6,
 	TRACK_CHAIN = 7,
 	TRACK_SPAN = 8,
-	TRACKERS = 9,
+	TRACK_WORKQUEUE = 9,
+	TRACKERS = 10,
 };
 
 /* Bytes of names, with their NUL. */
 enum name_length {
 	TASK_COMM_LEN = 16,
 	DISK_NAME_LEN = 32,
-	HANDLER_NAME_LEN = 32,
+	WORK_NAME_LEN = 32,
 };
 
 /* A floor, a timeout or a threshold that no delay reaches. */
@@ -40,13 +41,15 @@ enum floor_size {
 	SYSCALLS = 512,	    /* numbers at or past this are not tracked */
 	IRQ_CLASSES = 256,  /* by the low bits of the irq's number */
 	SOFTIRQS = 16,	    /* power of two; kernels have 10 */
-	PHASES = 2,	    /* softirq: by softirq_phase */
+	PHASES = 2,	    /* softirq, workqueue: by work_phase */
 	TIMEOUT_STATES = 4, /* FLOOR_STATES, as a power of two */
 	TIMEOUT_TABLES = 8, /* TABLES, as a power of two */
 };
 
-enum softirq_phase {
-	PHASE_RAISE = 0, /* raised until it runs */
+/* Of a softirq or a work item. */
+enum work_phase {
+	PHASE_RAISE = 0, /* softirq: raised until it runs */
+	PHASE_WAIT = 0,	 /* work item: queued until it runs */
 	PHASE_RUN = 1,	 /* its run */
 };
 

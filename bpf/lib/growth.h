@@ -15,7 +15,6 @@
 #include "lib/messages.h"
 #include "lib/pending.h"
 
-#define SEGMENT_SHIFT 28
 #define SEGMENT_OF(index) ((u32)(index) >> SEGMENT_SHIFT)
 #define SEGMENT_INDEX(index) ((u32)(index) & ((1u << SEGMENT_SHIFT) - 1))
 

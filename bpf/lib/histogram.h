@@ -123,15 +123,14 @@ struct histogram_walk {
 };
 
 /* Sends the daemon a question, one a millisecond and CPU at most: the delays meanwhile ask the same. */
-static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cpu, u64 now)
+static __always_inline void histogram_ask(struct scratch *s, u32 undecided, u32 cpu, u64 now)
 {
+	struct facts *f = &s->facts;
 	struct cpu_state *me = this_cpu(cpu);
 	bool cgroup = undecided & (MATCH_CGROUP | MATCH_NOT_CGROUP);
-	bool handler = undecided & (MATCH_HANDLER | MATCH_NOT_HANDLER);
+	bool name = undecided & (MATCH_NAME | MATCH_NOT_NAME), function = undecided & MATCH_FUNCTION;
 	struct question *q;
 
-	if (!cgroup && !(undecided & (MATCH_DEVICE | MATCH_NOT_DEVICE)))
-		return; /* a handler: its name is only in an outlier */
 	if (!me || now - me->asked_ns < 1000000)
 		return;
 	me->asked_ns = now;
@@ -139,9 +138,11 @@ static __always_inline void histogram_ask(struct facts *f, u32 undecided, u32 cp
 	if (!q)
 		return; /* it is asked again */
 	q->type = QUESTION_TYPE;
-	q->kind = cgroup ? VERDICT_CGROUP : handler ? VERDICT_HANDLER : VERDICT_DEVICE;
+	q->kind = cgroup ? VERDICT_CGROUP : name ? VERDICT_NAME : function ? VERDICT_FUNCTION : VERDICT_DEVICE;
 	q->generation = f->generation;
-	q->id = cgroup ? f->cgroup_id : handler ? f->handler : f->dev;
+	q->id = cgroup ? f->cgroup_id : name ? f->name : function ? f->function : f->dev;
+	/* Whoever counts with NEED_NAME has put the name where an outlier has it. */
+	__builtin_memcpy(q->name, &s->out.extra[EXTRA_NAME / 8], sizeof(q->name));
 	bpf_ringbuf_submit(q, 0);
 }
 
@@ -234,7 +235,7 @@ static long histogram_step(u32 i, struct histogram_walk *w)
 		own = bpf_map_lookup_elem(&distributions, &index);
 		if (own)
 			own->undecided++;
-		histogram_ask(f, s->undecided, s->histogram.cpu, s->histogram.now);
+		histogram_ask(s, s->undecided, s->histogram.cpu, s->histogram.now);
 		return go_on;
 	}
 	if (h->by == BY_DEVICE)

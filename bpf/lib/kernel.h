@@ -28,6 +28,7 @@ typedef __u8 u8;
 /* include/linux/sched.h */
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* 6.4+ */
+#define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
 #define TASK_INTERRUPTIBLE 0x0001
 #define TASK_UNINTERRUPTIBLE 0x0002
@@ -154,10 +155,6 @@ struct timer_list {
 	void *function;
 } CORE;
 
-struct work_struct {
-	void *func;
-} CORE;
-
 struct workqueue_struct {
 	char name[24]; /* 6.9+: 32 */
 } CORE;
@@ -169,6 +166,11 @@ struct pool_workqueue {
 typedef struct {
 	long counter;
 } atomic_long_t;
+
+struct work_struct {
+	atomic_long_t data; /* the lowest bit: it is queued (WORK_STRUCT_PENDING_BIT) */
+	void *func;
+} CORE;
 
 struct rt_mutex_base {
 	struct task_struct *owner; /* the lowest bit says that others wait */

@@ -35,7 +35,8 @@ struct facts {
 	u8 op, state, thread, preempted; /* one bit each, but preempted: 0 or 1 */
 	u32 generation;
 	u64 sector;
-	u64 handler; /* hash of an interrupt handler's name */
+	u64 name;     /* hash of the name of an interrupt handler or a work queue */
+	u64 function; /* of a work item */
 	u32 irq, cpu;
 	u32 vector, phase; /* one bit each; chain: a bit of each vector on its way */
 	u8 from, end;	   /* chain: one bit each, or two of from */
@@ -155,6 +156,20 @@ static __always_inline bool set_has(u32 set, u32 value)
 	return bpf_map_lookup_elem(&sets, &key);
 }
 
+/* An id for the name of a handler or a queue, for the daemon's verdict on it. */
+static __always_inline u64 name_hash(const char *name)
+{
+	const u64 *words = (const u64 *)name;
+	u64 h = 0;
+
+#pragma unroll
+	for (int i = 0; i < WORK_NAME_LEN / 8; i++) {
+		h = (h ^ words[i]) * NAME_HASH_FACTOR;
+		h ^= h >> NAME_HASH_SHIFT;
+	}
+	return h;
+}
+
 /* Bits of the cgroup or device conditions that hold; *known: the daemon has said so. */
 static __always_inline u64 verdict(const struct facts *f, u32 kind, u64 id, bool *known)
 {
@@ -250,13 +265,20 @@ __noinline int match(const struct conditions *m, struct facts *f, u32 *undecided
 		else if ((want & MATCH_NOT_DEVICE) && (bits & m->not_devices))
 			return NO;
 	}
-	if (want & (MATCH_HANDLER | MATCH_NOT_HANDLER)) {
-		bits = verdict(f, VERDICT_HANDLER, f->handler, &known);
+	if (want & (MATCH_NAME | MATCH_NOT_NAME)) {
+		bits = verdict(f, VERDICT_NAME, f->name, &known);
 		if (!known)
-			unknown |= want & (MATCH_HANDLER | MATCH_NOT_HANDLER);
-		else if ((want & MATCH_HANDLER) && !(bits & m->handlers))
+			unknown |= want & (MATCH_NAME | MATCH_NOT_NAME);
+		else if ((want & MATCH_NAME) && !(bits & m->names))
 			return NO;
-		else if ((want & MATCH_NOT_HANDLER) && (bits & m->not_handlers))
+		else if ((want & MATCH_NOT_NAME) && (bits & m->not_names))
+			return NO;
+	}
+	if (want & MATCH_FUNCTION) {
+		bits = verdict(f, VERDICT_FUNCTION, f->function, &known);
+		if (!known)
+			unknown |= MATCH_FUNCTION;
+		else if ((m->functions && !(bits & m->functions)) || (bits & m->not_functions))
 			return NO;
 	}
 	if (!unknown)

@@ -25,20 +25,6 @@ static __always_inline void interrupt_emit(void *ctx, struct scratch *s)
 	outlier_emit(s);
 }
 
-/* An id for a handler's name, for the daemon's verdict on it. */
-static __always_inline u64 handler_hash(const char *name)
-{
-	const u64 *words = (const u64 *)name;
-	u64 h = 0;
-
-#pragma unroll
-	for (int i = 0; i < HANDLER_NAME_LEN / 8; i++) {
-		h = (h ^ words[i]) * HANDLER_HASH_FACTOR;
-		h ^= h >> HANDLER_HASH_SHIFT;
-	}
-	return h;
-}
-
 /* ---------------------------------------------------------------------- irq */
 
 static __always_inline void irq_entry(u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
@@ -65,7 +51,7 @@ static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *ac
 	s->out.entry_cpu = cpu;
 	extra->irq = s->facts.irq = irq;
 	bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), action->name);
-	s->facts.handler = handler_hash(extra->name);
+	s->facts.name = name_hash(extra->name);
 	if (evaluate(s, TRACK_IRQ, now - start))
 		interrupt_emit(ctx, s);
 }
@@ -84,11 +70,11 @@ static __always_inline void irq_histogram(u32 irq, struct irqaction *action, str
 		return;
 	histogram_task(&s->facts, current, needs);
 	s->facts.irq = irq;
-	if (needs & NEED_HANDLER) {
+	if (needs & NEED_NAME) {
 		extra = (struct irq_extra *)s->out.extra;
 		__builtin_memset(extra, 0, sizeof(*extra));
 		bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), action->name);
-		s->facts.handler = handler_hash(extra->name);
+		s->facts.name = name_hash(extra->name);
 	}
 	histogram_evaluate(s, TRACK_IRQ, cpu, now, delay);
 }
@@ -257,7 +243,7 @@ static __always_inline void expire_interrupt(struct tick_walk *w, u32 tracker, u
 		action = (struct irqaction *)slot->action;
 		extra->irq = s->facts.irq = key;
 		bpf_probe_read_kernel_str(extra->name, sizeof(extra->name), BPF_CORE_READ(action, name));
-		s->facts.handler = handler_hash(extra->name);
+		s->facts.name = name_hash(extra->name);
 	} else {
 		extra->phase = INDEX_SLOT(index) < 2 * NESTED ? PHASE_RUN : PHASE_RAISE;
 		extra->vector = extra->phase == PHASE_RUN ? key >> 32 : key;

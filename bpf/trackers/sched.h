@@ -49,21 +49,6 @@ static __always_inline void sched_switch_out(struct task_struct *prev, bool pree
 	slot->off_ns = now;
 }
 
-/* The interrupt that runs on top of the current task, if the recorder watches interrupts. */
-static __always_inline u16 waker_context(struct cpu_state *me, u32 tid)
-{
-	if (!me)
-		return WAKER_TASK;
-	if (me->in_irq)
-		return me->in_irq;
-	/* On real-time kernels these run in threads, which others may preempt. */
-	if (me->in_hrtimer && me->hrtimer_tid == tid)
-		return me->in_hrtimer;
-	if (me->in_softirq && me->softirq_tid == tid)
-		return me->in_softirq;
-	return WAKER_TASK;
-}
-
 /* Notes current as the one who makes p runnable. */
 static __always_inline void note_waker(struct task_slot *slot, struct task_struct *p, u32 cpu)
 {

@@ -83,6 +83,9 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 	if o.Block != nil {
 		out.Device, out.Sector = o.Block.Device, o.Block.Sector
 	}
+	if w := o.Work; w != nil {
+		out.Name, out.Queue, out.Waiting = w.Function, w.Queue, w.Phase == "wait"
+	}
 	if i := o.IRQ; i != nil {
 		out.CPU, out.Name, out.Raised = i.CPU, i.Name, i.Phase == "raise"
 		if i.IRQ != nil {

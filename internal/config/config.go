@@ -80,9 +80,10 @@ type Capacity struct {
 
 // Slots are the sizes of the tables that grow.
 type Slots struct {
-	Tasks    int // wakeup and offcpu: live tasks
-	Syscalls int // calls in progress that rules name
-	Block    int // requests in flight
+	Tasks     int // wakeup and offcpu: live tasks
+	Syscalls  int // calls in progress that rules name
+	Block     int // requests in flight
+	Workqueue int // work items that wait or run
 }
 
 // Outliers is how outliers reach the daemon.

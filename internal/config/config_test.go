@@ -52,8 +52,11 @@ func TestDefaults(t *testing.T) {
 			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,
 			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
 		},
-		Actions:    Actions{User: "nobody", Concurrency: 2, Queue: 16},
-		Capacity:   Capacity{Initial: Slots{Tasks: 65536, Syscalls: 16384, Block: 16384}, Max: Slots{Tasks: 524288, Syscalls: 131072, Block: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384},
+		Actions: Actions{User: "nobody", Concurrency: 2, Queue: 16},
+		Capacity: Capacity{
+			Initial: Slots{Tasks: 65536, Syscalls: 16384, Block: 16384, Workqueue: 16384},
+			Max:     Slots{Tasks: 524288, Syscalls: 131072, Block: 131072, Workqueue: 131072}, Pairs: 16384, Chains: 4096, Spans: 16384,
+		},
 		Outliers:   Outliers{Buffer: 4 << 20, Rate: 100, Burst: 500},
 		Histograms: Histograms{Enabled: true},
 		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},

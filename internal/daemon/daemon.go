@@ -194,10 +194,12 @@ func (d *daemon) loadKernel() (err error) {
 		Tasks:    d.cfg.Capacity.Initial.Tasks,
 		Syscalls: d.cfg.Capacity.Initial.Syscalls,
 		Requests: d.cfg.Capacity.Initial.Block,
+		Works:    d.cfg.Capacity.Initial.Workqueue,
 
 		MaxTasks:    d.cfg.Capacity.Max.Tasks,
 		MaxSyscalls: d.cfg.Capacity.Max.Syscalls,
 		MaxRequests: d.cfg.Capacity.Max.Block,
+		MaxWorks:    d.cfg.Capacity.Max.Workqueue,
 
 		Pairs:    d.cfg.Capacity.Pairs,
 		Chains:   d.cfg.Capacity.Chains,
@@ -207,6 +209,7 @@ func (d *daemon) loadKernel() (err error) {
 		Burst:    d.cfg.Outliers.Burst,
 		Cgroups:  cgroups{d.hosts},
 		Programs: d.symbols,
+		Symbol:   d.kernelFunction,
 		Release:  d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,

@@ -59,6 +59,7 @@ func (d *daemon) enrichKernel(o *events.Outlier) {
 	kernel, sources.Kernel = d.nameKernel(o.Raw.Kernel)
 	waker, sources.Waker = d.nameKernel(o.Raw.Waker)
 	labels := d.nameLabels(o)
+	work := d.nameWork(o)
 	var progress []events.Progress
 	for _, p := range o.Raw.Progress {
 		named, err := d.symbols.KernelNames(p.Kernel)
@@ -69,6 +70,7 @@ func (d *daemon) enrichKernel(o *events.Outlier) {
 	}
 	o.Enrichment.Learn(func(o *events.Outlier) {
 		o.Stacks.Kernel, o.Stacks.Waker, o.Stacks.Progress, o.Labels = kernel, waker, progress, labels
+		o.Work = work
 		if sources.Kernel != nil || sources.Waker != nil {
 			o.Stacks.Sources = &sources
 		}

@@ -42,6 +42,9 @@ func WriteOutlier(w io.Writer, o *events.Outlier) error {
 
 func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
+	if o.Work != nil && o.Task.TID == 0 {
+		task = "no worker"
+	}
 	if o.IRQ != nil && o.Task.TID == 0 {
 		task = fmt.Sprintf("idle cpu %d", o.CPU)
 		if o.Task.Comm == "" { // nobody knows who runs there
@@ -99,6 +102,8 @@ func what(o *events.Outlier) string {
 		return fmt.Sprintf("%s of %s on %s", Clean(o.Block.Op), Bytes(uint64(o.Block.Bytes)), Clean(o.Block.Device))
 	case o.IRQ != nil:
 		return interrupt(o)
+	case o.Work != nil:
+		return work(o)
 	case o.Track == "pair":
 		return pairWhat(o)
 	case o.Span != nil:
@@ -137,6 +142,26 @@ func ending(o *events.Outlier) string {
 	default:
 		return ""
 	}
+}
+
+// work says which work item it was. The task before it is its worker.
+func work(o *events.Outlier) string {
+	w, s := o.Work, "work "+Clean(o.Work.Function)
+	if w.Queue != "" {
+		s += " of " + Clean(w.Queue)
+	}
+	verb := [...]string{"waited", "ran"}
+	if o.Cause == events.CauseTimeout {
+		verb = [...]string{"waits", "runs"}
+	}
+	if w.Phase == "wait" {
+		return s + " " + verb[0] + " for a worker"
+	}
+	s += " " + verb[1]
+	if w.WaitNS != nil {
+		s += ", after " + Duration(*w.WaitNS) + " in the queue"
+	}
+	return s
 }
 
 // interrupt says which handler or softirq it was. The task before it is the one
@@ -205,6 +230,9 @@ func (d details) process(o *events.Outlier) {
 func (d details) wait(o *events.Outlier) {
 	if o.Waker != nil {
 		d.add("woken by", Waker(o.Waker))
+	}
+	if o.Work != nil && o.Work.QueuedBy != nil {
+		d.add("queued by", Waker(o.Work.QueuedBy))
 	}
 	if o.OnCPU != nil {
 		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", Peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))

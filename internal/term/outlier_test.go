@@ -110,6 +110,33 @@ func TestPrintOutlier(t *testing.T) {
     process      5  uid 0
     cpu          1
 `},
+		"work waits": {events.Outlier{
+			Time: at, Rule: "work", Track: "workqueue", Cause: events.CauseTimeout, DelayNS: 30_000_000, ThresholdNS: 20_000_000, CPU: 1, EntryCPU: 1,
+			Work: &events.WorkInfo{Function: "wb_workfn", Queue: "writeback", Phase: "wait", QueuedBy: &events.Waker{Peer: events.Peer{PID: 5, TID: 6, Comm: "app"}}},
+		}, false, `
+2026-11-20 23:15:02.123  work           30.0ms  no worker               work wb_workfn of writeback waits for a worker, still pending
+    threshold    timeout 20ms (1.5 times that)
+    queued by    app[6]
+    cpu          1
+`},
+		"work waited": {events.Outlier{
+			Time: at, Rule: "work", Track: "workqueue", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: events.Task{PID: 9, TID: 9, Comm: "kworker/1:0", Kernel: true},
+			CPU: 1, EntryCPU: 1, Work: &events.WorkInfo{Function: "wb_workfn", Queue: "writeback", Phase: "wait"},
+		}, false, `
+2026-11-20 23:15:02.123  work           30.0ms  kworker/1:0[9]          work wb_workfn of writeback waited for a worker
+    threshold    20ms (1.5 times that)
+    process      kernel thread
+    cpu          1
+`},
+		"work ran": {events.Outlier{
+			Time: at, Rule: "work", Track: "workqueue", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: events.Task{PID: 9, TID: 9, Comm: "kworker/1:0", Kernel: true},
+			CPU: 1, EntryCPU: 1, Work: &events.WorkInfo{Function: "wb_workfn", Phase: "run", WaitNS: ptr(int64(1_200_000))},
+		}, false, `
+2026-11-20 23:15:02.123  work           30.0ms  kworker/1:0[9]          work wb_workfn ran, after 1.20ms in the queue
+    threshold    20ms (1.5 times that)
+    process      kernel thread
+    cpu          1
+`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

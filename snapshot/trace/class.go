@@ -35,7 +35,7 @@ const (
 	kU64                    // 8 unsigned bytes
 	kX64                    // the same, shown in base 16
 	kComm                   // 16 characters
-	kIRQName                // a string out of abi.HandlerNameLen bytes
+	kIRQName                // a string out of abi.WorkNameLen bytes
 	kRecordName             // a string out of abi.RecordNameLen bytes
 	kPrio16                 // signed 32 bits: 2 bytes of the record, minus maxRTPrio
 	kPrio32                 // signed 32 bits: 4 bytes of the record, minus maxRTPrio

@@ -25,7 +25,7 @@ func appendFields(b []byte, fields []field, r *Record) []byte {
 			c := r.comm(off)
 			b = append(b, c[:]...)
 		case kIRQName:
-			b = append(append(b, cutNUL(r[off:off+abi.HandlerNameLen])...), 0)
+			b = append(append(b, cutNUL(r[off:off+abi.WorkNameLen])...), 0)
 		case kRecordName:
 			b = append(append(b, cutNUL(r[off:off+abi.RecordNameLen])...), 0)
 		case kCommText:
@@ -97,7 +97,7 @@ func readFields(b []byte, fields []field, r *Record) (n int, ok bool) {
 		case kS32, kU32, kX32, kS64, kU64, kX64, kComm, kArgs:
 			copy(r[off:off+len(v)], v)
 		case kIRQName:
-			copy(r[off:off+abi.HandlerNameLen], v)
+			copy(r[off:off+abi.WorkNameLen], v)
 		case kRecordName:
 			copy(r[off:off+abi.RecordNameLen], v)
 		case kCommText:

@@ -41,7 +41,7 @@ func (r *Record) body(t Type) any {
 			OrigCPU: int(r.s32(abi.OffMigrateOrigCpu)), DestCPU: int(r.s32(abi.OffMigrateDestCpu)),
 		}
 	case IRQEntry:
-		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Name: r.text(abi.OffIrqName, abi.HandlerNameLen)}
+		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Name: r.text(abi.OffIrqName, abi.WorkNameLen)}
 	case IRQExit:
 		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Ret: int(r.s32(abi.OffIrqRet))}
 	case SoftirqEntry, SoftirqExit:

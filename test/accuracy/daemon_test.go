@@ -85,7 +85,7 @@ func (c *camera) find(rule string, tr *truth, patience time.Duration) (*explain.
 			}
 			for i := range report.Outliers {
 				r := &report.Outliers[i]
-				if r.Rule == rule && r.Task.TID == tr.Victim && tr.overlap(r) > tr.overlap(best) {
+				if r.Rule == rule && (tr.Victim == 0 || r.Task.TID == tr.Victim) && tr.overlap(r) > tr.overlap(best) {
 					best, where = r, dir
 				}
 			}

@@ -12,7 +12,7 @@ import (
 
 // truth is what a scenario's program says, by CLOCK_MONOTONIC.
 type truth struct {
-	Victim  int    `json:"victim"`
+	Victim  int    `json:"victim"`  // 0: a worker of the kernel
 	Culprit int    `json:"culprit"` // 0: no task of the program
 	Root    int    `json:"root"`    // who kept the culprit; 0: nobody
 	Start   uint64 `json:"start_ns"`

@@ -15,6 +15,7 @@ import (
 type scenario struct {
 	name string
 	rule string // tracker and conditions of the rule, beside the victim's name
+	comm string // the victim's; "": one of its own
 	want want
 	// threshold of the rule; "": 10ms
 	threshold string
@@ -45,6 +46,10 @@ func scenarios(shared *resources) []scenario {
 	only := func(c explain.Cause) []explain.Cause { return []explain.Cause{c} }
 	return []scenario{
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
+		{
+			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",
+			want: want{causes: only(explain.Preempted), by: "scn-hog"},
+		},
 		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
 		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}, prepare: withWeight},
 		{
@@ -140,7 +145,7 @@ func rules(list []scenario) string {
 	for i := range list {
 		s := &list[i]
 		track, call, _ := strings.Cut(s.rule, ", ")
-		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + cmp.Or(s.threshold, "10ms") + "\n    when: {comm: [" + victim(s.name) + "]")
+		b.WriteString("  - name: " + s.name + "\n    " + track + "\n    threshold: " + cmp.Or(s.threshold, "10ms") + "\n    when: {comm: [" + cmp.Or(s.comm, victim(s.name)) + "]")
 		if call != "" {
 			b.WriteString(", " + call)
 		}

@@ -24,7 +24,8 @@ type Generation struct {
 	Sets      map[abi.SetKey]struct{}
 	Cgroups   [][]string // pattern lists; the index is the bit in a verdict
 	Devices   [][]string
-	Handlers  [][]string
+	Names     [][]string // of interrupt handlers and work queues
+	Functions [][]string
 	Floors    Floors
 	Timeouts  Floors
 	NextSet   uint16 // the next generation's sets begin after it

@@ -32,7 +32,7 @@ func TestCompileTable(t *testing.T) {
 	if got := strings.Join(order, " "); got != "w1 w2 s b" {
 		t.Errorf("order %q", got)
 	}
-	if want := [abi.Trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4}; c.Table.First != want {
+	if want := [abi.Trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4, 4}; c.Table.First != want {
 		t.Errorf("first %v, want %v", c.Table.First, want)
 	}
 	if want := [abi.Trackers]uint32{2, 0, 1, 1}; c.Table.Count != want {
@@ -254,14 +254,14 @@ func TestInterruptConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, s := &c.Rules[0].When, &c.Rules[1].When
-	if want := uint32(abi.MatchIrq | abi.MatchNotIrq | abi.MatchHandler | abi.MatchNotHandler | abi.MatchNotCpu); i.Fields != want {
+	if want := uint32(abi.MatchIrq | abi.MatchNotIrq | abi.MatchName | abi.MatchNotName | abi.MatchNotCpu); i.Fields != want {
 		t.Errorf("irq has conditions %#x, want %#x", i.Fields, want)
 	}
 	if want := uint32(abi.MatchVector | abi.MatchPhase | abi.MatchCpu); s.Fields != want {
 		t.Errorf("softirq has conditions %#x, want %#x", s.Fields, want)
 	}
-	if i.Handlers != 1 || i.NotHandlers != 2 || len(c.Handlers) != 2 {
-		t.Errorf("lists of names %b, %b of %v", i.Handlers, i.NotHandlers, c.Handlers)
+	if i.Names != 1 || i.NotNames != 2 || len(c.Names) != 2 {
+		t.Errorf("lists of names %b, %b of %v", i.Names, i.NotNames, c.Names)
 	}
 	if s.Vectors != 0xfffd || s.Phases != 2 {
 		t.Errorf("vectors %#x, phases %b", s.Vectors, s.Phases)

@@ -59,8 +59,12 @@ func (g *Generation) conditions(m *rules.Match) (k abi.Conditions, err error) {
 		{abi.MatchNotCgroup, m.NotCgroup, &g.Cgroups, &k.NotCgroups, "cgroup"},
 		{abi.MatchDevice, m.Device, &g.Devices, &k.Devices, "device"},
 		{abi.MatchNotDevice, m.NotDevice, &g.Devices, &k.NotDevices, "device"},
-		{abi.MatchHandler, m.Name, &g.Handlers, &k.Handlers, "name"},
-		{abi.MatchNotHandler, m.NotName, &g.Handlers, &k.NotHandlers, "name"},
+		{abi.MatchName, m.Name, &g.Names, &k.Names, "name"},
+		{abi.MatchNotName, m.NotName, &g.Names, &k.NotNames, "name"},
+		{abi.MatchName, m.Queue, &g.Names, &k.Names, "queue"},
+		{abi.MatchNotName, m.NotQueue, &g.Names, &k.NotNames, "queue"},
+		{abi.MatchFunction, m.Function, &g.Functions, &k.Functions, "function"},
+		{abi.MatchFunction, m.NotFunction, &g.Functions, &k.NotFunctions, "function"},
 	} {
 		if set(v.bit, len(v.list) > 0) {
 			if *v.mask, err = verdictBit(v.all, v.list); err != nil {
@@ -81,7 +85,7 @@ func (g *Generation) conditions(m *rules.Match) (k abi.Conditions, err error) {
 	set(abi.MatchThread, len(m.Thread) > 0)
 	k.Threads = wordBits(m.Thread, []rules.Thread{rules.UserThread, rules.KernelThread})
 	set(abi.MatchPhase, len(m.Phase) > 0)
-	k.Phases = wordBits(m.Phase, kinds.Phases[:])
+	k.Phases = kinds.PhaseBits(m.Phase)
 	set(abi.MatchEnd, len(m.Ends) > 0)
 	k.Ends = wordBits(m.Ends, rules.Ends)
 	set(abi.MatchFrom, len(m.From) > 0)

@@ -249,7 +249,7 @@ func needsOf(fields uint32) uint32 {
 		{abi.MatchCgroup | abi.MatchNotCgroup, abi.NeedCgroup},
 		{abi.MatchSyscall | abi.MatchNotSyscall, abi.NeedCall},
 		{abi.MatchDevice | abi.MatchNotDevice, abi.NeedDevice},
-		{abi.MatchHandler | abi.MatchNotHandler, abi.NeedHandler},
+		{abi.MatchName | abi.MatchNotName, abi.NeedName},
 	} {
 		if fields&n.fields != 0 {
 			needs |= n.need

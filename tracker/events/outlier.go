@@ -105,6 +105,17 @@ type IRQInfo struct {
 	CPU    int    `json:"cpu"`
 }
 
+// WorkInfo describes the work item that was slow. The task of such an outlier is
+// the worker that ran it; an item that waits has none yet.
+type WorkInfo struct {
+	Queue    string `json:"queue,omitempty"`   // empty: it was not seen being queued
+	Function string `json:"function"`          // symbol; its address while the symbol is unknown
+	Phase    string `json:"phase"`             // wait (queued until it ran) or run
+	WaitNS   *int64 `json:"wait_ns,omitempty"` // run: how long it had waited; absent: unknown
+	QueuedBy *Waker `json:"queued_by,omitempty"`
+	Address  uint64 `json:"-"` // of Function
+}
+
 // ChainInfo is the way of a chain, from its origin to its end.
 type ChainInfo struct {
 	Origin string       `json:"origin"` // "irq 24 virtio0-req.0", "softirq NET_RX", "timer"
@@ -167,6 +178,7 @@ type Outlier struct {
 	Syscall      *SyscallInfo `json:"syscall,omitempty"`
 	Block        *BlockInfo   `json:"block,omitempty"`
 	IRQ          *IRQInfo     `json:"irq,omitempty"`
+	Work         *WorkInfo    `json:"work,omitempty"`
 	// Labels are what a declared pair carries, by the names that its rule gives:
 	// numbers, or text. EntryTask is who passed the entry, if it is not Task.
 	Labels     map[string]any `json:"labels,omitempty"`

@@ -36,8 +36,11 @@ func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
 	if raw.Undecided&(abi.MatchDevice|abi.MatchNotDevice) != 0 {
 		_ = r.teachDevice(g, uint64(raw.Dev), kinds.Text(raw.Disk[:]))
 	}
-	if raw.Undecided&(abi.MatchHandler|abi.MatchNotHandler) != 0 {
-		_ = r.teachHandler(g, m.HandlerName())
+	if raw.Undecided&(abi.MatchName|abi.MatchNotName) != 0 {
+		_ = r.teachName(g, m.Name())
+	}
+	if raw.Undecided&abi.MatchFunction != 0 {
+		_ = r.teachFunction(g, m.Function(), r.symbol(m.Function()))
 	}
 	if o.Cause == events.CauseTimeout { // asked only to be taught: it fires at the next tick
 		return nil
@@ -48,6 +51,9 @@ func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
 // judge applies a rule in full to an outlier that the kernel side left open.
 func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Outlier {
 	facts := m.Facts(o)
+	if o.Work != nil {
+		facts.Function = r.symbol(o.Work.Address)
+	}
 	if !m.Rule.When.Matches(&facts) {
 		return nil
 	}

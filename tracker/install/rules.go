@@ -29,9 +29,12 @@ type Cgroups interface {
 
 // Options are what rules need beside the kernel side.
 type Options struct {
-	Pairs        map[string]uint32        // numbers of declared pairs, by the names of their rules
-	Labels       map[string][]kinds.Label // of theirs
-	Cgroups      Cgroups                  // nil: rules must not have cgroup conditions
+	Pairs   map[string]uint32        // numbers of declared pairs, by the names of their rules
+	Labels  map[string][]kinds.Label // of theirs
+	Cgroups Cgroups                  // nil: rules must not have cgroup conditions
+	// Symbol names the function of the kernel at an address, "" if it has none;
+	// nil: function conditions match nothing.
+	Symbol       func(address uint64) string
 	NoHistograms bool
 	// OutlierNS and BurstNS are the rate limit: see kernel.Options.
 	OutlierNS, BurstNS uint64

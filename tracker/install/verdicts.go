@@ -13,10 +13,11 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/compile"
+	"github.com/tailcam/tailcam/tracker/kinds"
 	"github.com/tailcam/tailcam/tracker/stats"
 )
 
-// Cgroup, device and handler conditions are patterns over names that the kernel
+// Cgroup, device, name and function conditions are patterns over names that the kernel
 // side does not match: it is taught a verdict for each id that it meets.
 
 // teachAll decides the conditions for every cgroup and interrupt handler that
@@ -44,12 +45,16 @@ func (r *Rules) teachDevice(g *compile.Generation, dev uint64, name string) erro
 	return r.teach(g, abi.VerdictDevice, dev, compile.Verdict(g.Devices, rules.GlobMatch, name))
 }
 
-func (r *Rules) teachHandler(g *compile.Generation, name string) error {
-	return r.teach(g, abi.VerdictHandler, handlerHash(name), compile.Verdict(g.Handlers, rules.GlobMatch, name))
+func (r *Rules) teachName(g *compile.Generation, name string) error {
+	return r.teach(g, abi.VerdictName, nameHash(name), compile.Verdict(g.Names, rules.GlobMatch, name))
+}
+
+func (r *Rules) teachFunction(g *compile.Generation, address uint64, symbol string) error {
+	return r.teach(g, abi.VerdictFunction, address, compile.Verdict(g.Functions, rules.GlobMatch, symbol))
 }
 
 func (r *Rules) teachHandlers(g *compile.Generation) error {
-	if len(g.Handlers) == 0 {
+	if len(g.Names) == 0 {
 		return nil
 	}
 	files, err := filepath.Glob("/sys/kernel/irq/*/actions")
@@ -62,7 +67,7 @@ func (r *Rules) teachHandlers(g *compile.Generation) error {
 			continue // this interrupt is gone
 		}
 		for _, name := range strings.Split(strings.TrimSuffix(string(b), "\n"), ",") {
-			if err := r.teachHandler(g, name[:min(len(name), abi.HandlerNameLen-1)]); err != nil {
+			if err := r.teachName(g, name[:min(len(name), abi.WorkNameLen-1)]); err != nil {
 				return err
 			}
 		}
@@ -92,8 +97,10 @@ func (r *Rules) Answer(q *abi.Question) {
 		_ = r.teachCgroup(g, q.Id, r.cgroupPath(q.Id))
 	case abi.VerdictDevice:
 		_ = r.teachDevice(g, q.Id, stats.DiskName(uint32(q.Id)))
-	case abi.VerdictHandler:
-		_ = r.teachHandlers(g)
+	case abi.VerdictName:
+		_ = r.teachName(g, kinds.Text(q.Name[:]))
+	case abi.VerdictFunction:
+		_ = r.teachFunction(g, q.Id, r.symbol(q.Id))
 	}
 }
 
@@ -109,14 +116,22 @@ func (r *Rules) cgroupPath(id uint64) string {
 	return path
 }
 
-// handlerHash is the id of a handler's name in verdicts (handler_hash of the kernel side).
-func handlerHash(name string) uint64 {
-	var b [abi.HandlerNameLen]byte
-	copy(b[:abi.HandlerNameLen-1], name)
+// symbol names a function of the kernel; "": nobody knows it.
+func (r *Rules) symbol(address uint64) string {
+	if r.opts.Symbol == nil {
+		return ""
+	}
+	return r.opts.Symbol(address)
+}
+
+// nameHash is the id of the name of a handler or a queue in verdicts (name_hash of the kernel side).
+func nameHash(name string) uint64 {
+	var b [abi.WorkNameLen]byte
+	copy(b[:abi.WorkNameLen-1], name)
 	var h uint64
 	for i := 0; i < len(b); i += 8 {
-		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * abi.HandlerHashFactor
-		h ^= h >> abi.HandlerHashShift
+		h = (h ^ binary.LittleEndian.Uint64(b[i:])) * abi.NameHashFactor
+		h ^= h >> abi.NameHashShift
 	}
 	return h
 }

@@ -43,6 +43,7 @@ type Calls struct {
 	ForgetThread    *ebpf.Program `ebpf:"forget_thread"`
 	ForgetPair      *ebpf.Program `ebpf:"forget_pair"`
 	ExpireSpan      *ebpf.Program `ebpf:"expire_span_at"`
+	ReclaimWork     *ebpf.Program `ebpf:"reclaim_work"`
 	Ratchet         *ebpf.Program `ebpf:"ratchet"`
 	FreezeNow       *ebpf.Program `ebpf:"freeze_now"`
 	ReleaseBank     *ebpf.Program `ebpf:"release_bank"`

@@ -21,16 +21,17 @@ import (
 const initPIDNamespace = 0xEFFFFFFC
 
 // Reclaim frees the slots of threads that are gone without their last switch
-// having been seen, of spans older than maxSpan, and of pairs whose exit cannot
-// come, and returns how many. That the process which began a span is gone says
-// nothing: a script's often is. pairs are how old work of a declared pair may
-// become, by its number. It reads the whole tables; once a minute is often
-// enough. In a pid namespace of its own it knows no threads: the kernel side's
-// thread ids mean nothing there.
+// having been seen, of spans older than maxSpan, of cancelled work items, and of
+// pairs whose exit cannot come, and returns how many. That the process which
+// began a span is gone says nothing: a script's often is. pairs are how old work
+// of a declared pair may become, by its number. It reads the whole tables; once
+// a minute is often enough. In a pid namespace of its own it knows no threads:
+// the kernel side's thread ids mean nothing there.
 func (o *Objects) Reclaim(maxSpan time.Duration, pairs map[uint32]time.Duration) (int, error) {
 	n := 0
 	steps := []func() (int, error){
 		func() (int, error) { return o.expireSpans(maxSpan) },
+		o.reclaimWork,
 		func() (int, error) { return o.reclaimPairs(pairs) },
 		o.reclaimThreads,
 	}
@@ -39,7 +40,7 @@ func (o *Objects) Reclaim(maxSpan time.Duration, pairs map[uint32]time.Duration)
 		return n, fmt.Errorf("look at the pid namespace: %w", err)
 	}
 	if st.Ino != initPIDNamespace {
-		steps = steps[:1]
+		steps = steps[:2]
 	}
 	for _, step := range steps {
 		more, err := step()
@@ -104,7 +105,7 @@ func (o *Objects) reclaimPairs(ages map[uint32]time.Duration) (int, error) {
 			if s.StartNs == 0 || known && age < limit && !gone {
 				continue
 			}
-			did, err := o.Calls.ForgetPair.Run(&ebpf.RunOptions{Context: abi.ForgetPair{StartNs: s.StartNs, Index: index}})
+			did, err := o.Calls.ForgetPair.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: s.StartNs, Index: index}})
 			if err != nil {
 				return reclaimed, fmt.Errorf("forget begun work of a pair: %w", err)
 			}
@@ -136,11 +137,59 @@ func (o *Objects) expireSpans(most time.Duration) (int, error) {
 			continue
 		}
 		// If it has ended by now, or another one stands in its slot, nothing happens.
-		did, err := o.Calls.ExpireSpan.Run(&ebpf.RunOptions{Context: abi.SpanOld{StartNs: began, Index: uint32(i)}})
+		did, err := o.Calls.ExpireSpan.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: began, Index: uint32(i)}})
 		if err != nil {
 			return expired, fmt.Errorf("expire a span: %w", err)
 		}
 		expired += int(did)
 	}
 	return expired, nil
+}
+
+// staleWork is how old a waiting work item must be to be asked whether it still waits.
+const staleWork = 10 * time.Second
+
+// reclaimWork frees the slots of work items that were cancelled before they ran:
+// no tracepoint tells.
+func (o *Objects) reclaimWork() (int, error) {
+	if !o.Plan.Tracks[rules.Workqueue] {
+		return 0, nil
+	}
+	now := linux.Monotonic()
+	o.tables.mu.Lock()
+	p := o.tables.list[abi.TableWorks]
+	o.tables.mu.Unlock()
+	_, slots, _ := p.Maps(&o.Maps)
+	reclaimed := 0
+	for n, keys := range p.parts {
+		if n > 0 {
+			slots = p.maps[2*n-1]
+		}
+		for i := range keys.MaxEntries() {
+			var b abi.Bucket
+			if err := keys.Lookup(i, &b); err != nil {
+				return reclaimed, fmt.Errorf("read the pending table of workqueue: %w", err)
+			}
+			for k, key := range b.Key {
+				if key == 0 || key&abi.PhaseRun != 0 {
+					continue
+				}
+				index := i*abi.BucketKeys + uint32(k)
+				var s abi.WorkSlot
+				if err := slots.Lookup(index, &s); err != nil {
+					return reclaimed, fmt.Errorf("read the pending table of workqueue: %w", err)
+				}
+				if s.StartNs == 0 || time.Duration(now-s.StartNs) < staleWork {
+					continue
+				}
+				arg := abi.StaleSlot{StartNs: s.StartNs, Index: uint32(n)<<abi.SegmentShift | index}
+				did, err := o.Calls.ReclaimWork.Run(&ebpf.RunOptions{Context: arg})
+				if err != nil {
+					return reclaimed, fmt.Errorf("reclaim a work item: %w", err)
+				}
+				reclaimed += int(did)
+			}
+		}
+	}
+	return reclaimed, nil
 }

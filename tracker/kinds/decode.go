@@ -83,7 +83,7 @@ func (m *Message) Facts(o *events.Outlier) rules.Facts {
 }
 
 // extra is what only outliers of one tracker carry: it begins at outlier.extra.
-func extra[T abi.IrqExtra | abi.Chain | abi.SpanExtra | abi.PairExtra](m *Message) *T {
+func extra[T abi.IrqExtra | abi.WorkExtra | abi.Chain | abi.SpanExtra | abi.PairExtra](m *Message) *T {
 	return (*T)(unsafe.Pointer(&m.Extra)) // no larger: see TestExtra
 }
 

@@ -69,14 +69,14 @@ var trackerHooks = []Hook{
 	{Program: "softirq_raise", Tracepoint: "softirq_raise"},
 	{Program: "hrtimer_expire_exit", Tracepoint: "hrtimer_expire_exit", Groups: []string{"timer"}, Record: abi.RecHrtimerExit},
 	{Program: "hrtimer_expire_entry", Tracepoint: "hrtimer_expire_entry", Groups: []string{"timer"}, Record: abi.RecHrtimerEntry},
+	{Program: "workqueue_execute_end", Tracepoint: "workqueue_execute_end", Groups: []string{"workqueue"}, Record: abi.RecWorkEnd},
+	{Program: "workqueue_execute_start", Tracepoint: "workqueue_execute_start", Groups: []string{"workqueue"}, Record: abi.RecWorkStart},
+	{Program: "workqueue_queue_work", Tracepoint: "workqueue_queue_work", Groups: []string{"workqueue"}, Record: abi.RecWorkQueue},
 }
 
 // RecorderHooks are wanted by the recorder alone. One that is missing leaves
 // the rest of its group as it is.
 var RecorderHooks = []Hook{
-	{Program: "workqueue_execute_end", Tracepoint: "workqueue_execute_end", Groups: []string{"workqueue"}, Record: abi.RecWorkEnd},
-	{Program: "workqueue_execute_start", Tracepoint: "workqueue_execute_start", Groups: []string{"workqueue"}, Record: abi.RecWorkStart},
-	{Program: "workqueue_queue_work", Tracepoint: "workqueue_queue_work", Groups: []string{"workqueue"}, Record: abi.RecWorkQueue},
 	{Program: "timer_expire_exit", Tracepoint: "timer_expire_exit", Groups: []string{"timer"}, Record: abi.RecTimerExit},
 	{Program: "timer_expire_entry", Tracepoint: "timer_expire_entry", Groups: []string{"timer"}, Record: abi.RecTimerEntry},
 	{Program: "direct_reclaim_end", Tracepoint: "mm_vmscan_direct_reclaim_end", Groups: []string{"reclaim", "memory"}, Record: abi.RecReclaimEnd},

@@ -11,9 +11,6 @@ import (
 
 const nestedHandlers = "more than 4 nested handlers on one CPU: the innermost were missed"
 
-// Phases of softirqs are by number (enum softirq_phase).
-var Phases = [abi.Phases]rules.Phase{rules.Raise, rules.Run}
-
 // vectorOf names a softirq vector; one that is not known by its number.
 func vectorOf(n uint32) rules.Vector {
 	if int(n) < len(rules.Vectors) {
@@ -22,7 +19,23 @@ func vectorOf(n uint32) rules.Vector {
 	return rules.Vector(strconv.Itoa(int(n)))
 }
 
-func phaseOf(n uint32) rules.Phase { return Phases[min(int(n), len(Phases)-1)] }
+// phaseOf names a phase of a tracker's work (enum work_phase).
+func phaseOf(track rules.Track, n uint32) rules.Phase {
+	phases := rules.Phases(track)
+	return phases[min(int(n), len(phases)-1)]
+}
+
+// PhaseBits are the numbers of the phases that conditions let pass.
+func PhaseBits(phases []rules.Phase) (bits uint8) {
+	for _, p := range phases {
+		if p == rules.Run {
+			bits |= 1 << abi.PhaseRun
+		} else {
+			bits |= 1 << abi.PhaseRaise // or PhaseWait, which has the same number
+		}
+	}
+	return bits
+}
 
 // inIRQ: interrupts with the same low bits of their number share a class.
 func inIRQ(class int, m *rules.Match) bool {
@@ -31,7 +44,7 @@ func inIRQ(class int, m *rules.Match) bool {
 
 // inSoftirq: classes are by phase and vector.
 func inSoftirq(class int, m *rules.Match) bool {
-	phase, vector := Phases[class/abi.Softirqs], vectorOf(uint32(class%abi.Softirqs))
+	phase, vector := phaseOf(rules.Softirq, uint32(class/abi.Softirqs)), vectorOf(uint32(class%abi.Softirqs))
 	return Admits(m.Phase, nil, phase) && Admits(m.Vector, m.NotVector, vector)
 }
 
@@ -56,14 +69,19 @@ func decodeIRQ(o *events.Outlier, m *Message) {
 
 func decodeSoftirq(o *events.Outlier, m *Message) {
 	x := extra[abi.IrqExtra](m)
-	o.IRQ = &events.IRQInfo{CPU: int(m.Cpu), Vector: string(vectorOf(x.Vector)), Phase: string(phaseOf(x.Phase))}
+	o.IRQ = &events.IRQInfo{CPU: int(m.Cpu), Vector: string(vectorOf(x.Vector)), Phase: string(phaseOf(rules.Softirq, x.Phase))}
 	o.Key = map[string]uint64{"cpu": uint64(m.Cpu), "vector": uint64(x.Vector)}
 }
 
 func interruptFacts(f *rules.Facts, m *Message) {
 	x := extra[abi.IrqExtra](m)
-	f.IRQ, f.Handler, f.Vector, f.Phase = x.Irq, Text(x.Name[:]), vectorOf(x.Vector), phaseOf(x.Phase)
+	f.IRQ, f.Name, f.Vector, f.Phase = x.Irq, Text(x.Name[:]), vectorOf(x.Vector), phaseOf(rules.Softirq, x.Phase)
 }
 
-// HandlerName is the name of the handler of an interrupt.
-func (m *Message) HandlerName() string { return Text(extra[abi.IrqExtra](m).Name[:]) }
+// Name is the name of an interrupt handler or a work queue.
+func (m *Message) Name() string {
+	if m.Rule.Track == rules.Workqueue {
+		return Text(extra[abi.WorkExtra](m).Queue[:])
+	}
+	return Text(extra[abi.IrqExtra](m).Name[:])
+}

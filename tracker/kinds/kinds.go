@@ -165,6 +165,16 @@ var All = []Kind{
 			{"span_expired", "not ended within ten minutes or twice the rules' limits: end each span", func(s *abi.CpuState) uint64 { return s.Span.Expired }},
 		},
 	},
+	{
+		Track: rules.Workqueue, Number: abi.TrackWorkqueue, Table: &Tables[abi.TableWorks],
+		Enabled: func(v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec { return v.TrackWorkqueue },
+		Hooks:   []string{"workqueue_execute_end", "workqueue_execute_start", "workqueue_queue_work"},
+		Classes: abi.Phases, InClass: inWorkPhase,
+		Floor:   func(v *bpf.TailcamVariables) *ebpf.Variable { return v.FloorWorkqueue },
+		Timeout: func(v *bpf.TailcamVariables) *ebpf.Variable { return v.TimeoutWorkqueue },
+		Decode:  decodeWork, Facts: workFacts, Stateless: workerUnknown,
+		Full: "raise capacity.max.workqueue", Replaced: exitUnseen,
+	},
 }
 
 // Of returns the kind of a tracker; nil: there is no such tracker.

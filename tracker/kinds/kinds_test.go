@@ -110,7 +110,7 @@ func TestDecodeInterrupts(t *testing.T) {
 		t.Error(diff)
 	}
 	f := m.Facts(o)
-	if f.IRQ != 36 || f.Handler != "virtio" || f.CPU != 3 {
+	if f.IRQ != 36 || f.Name != "virtio" || f.CPU != 3 {
 		t.Errorf("facts %+v", f)
 	}
 	for _, tt := range []struct {
@@ -130,6 +130,73 @@ func TestDecodeInterrupts(t *testing.T) {
 		if diff := cmp.Diff(map[string]uint64{"vector": tt.vector, "cpu": 3}, o.Key); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+// rawWork is an outlier of the kernel side that carries w.
+func rawWork(w *abi.WorkExtra) *abi.Outlier {
+	raw := &abi.Outlier{StartNs: 1000, TimeNs: 5000, Tid: 7, Comm: [16]uint8{'k', 'w'}, Syscall: -1}
+	*(*abi.WorkExtra)(unsafe.Pointer(&raw.Extra)) = *w
+	return raw
+}
+
+func TestDecodeWork(t *testing.T) {
+	queue := abi.WorkExtra{Queue: [abi.WorkNameLen]uint8{'e', 'v'}}.Queue
+	wait := int64(70)
+	for name, tt := range map[string]struct {
+		extra abi.WorkExtra
+		want  events.WorkInfo
+	}{
+		"wait": {
+			abi.WorkExtra{Work: 64, Phase: abi.PhaseWait, Queued: 1, Queue: queue, Function: 0x80},
+			events.WorkInfo{Queue: "ev", Function: "0x80", Phase: "wait", Address: 0x80, QueuedBy: &events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "q"}}},
+		},
+		"run": {
+			abi.WorkExtra{Work: 64, Phase: abi.PhaseRun, Queued: 1, Queue: queue, Function: 0x80, WaitNs: 70},
+			events.WorkInfo{Queue: "ev", Function: "0x80", Phase: "run", Address: 0x80, WaitNS: &wait, QueuedBy: &events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "q"}}},
+		},
+		"run of what was queued before": {
+			abi.WorkExtra{Work: 64, Phase: abi.PhaseRun, Function: 0x80},
+			events.WorkInfo{Function: "0x80", Phase: "run", Address: 0x80},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := rawWork(&tt.extra)
+			raw.WakerPid, raw.WakerTid, raw.WakerComm[0] = 4, 5, 'q'
+			m := &Message{Outlier: raw, Rule: &rules.Rule{Name: "r", Track: rules.Workqueue}}
+			o := m.Decode()
+			if diff := cmp.Diff(&tt.want, o.Work); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(map[string]uint64{"work": 64}, o.Key); diff != "" {
+				t.Error(diff)
+			}
+			f := m.Facts(o)
+			if f.Name != tt.want.Queue || string(f.Phase) != tt.want.Phase || m.Name() != tt.want.Queue || m.Function() != 0x80 {
+				t.Errorf("facts %+v, name %q, function %#x", f, m.Name(), m.Function())
+			}
+		})
+	}
+}
+
+// TestDecodeAnyWork: any bytes will do, and a timeout has a state only if it has a worker.
+func TestDecodeAnyWork(t *testing.T) {
+	rule := &rules.Rule{Name: "work", Track: rules.Workqueue}
+	for seed := range byte(64) {
+		raw := &abi.Outlier{Cause: abi.CauseTimeout, Tid: uint32(seed % 2)}
+		b := bytes.Repeat([]byte{seed, 255 - seed, 7 * seed, 12}, 2*len(raw.Extra))
+		if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
+			t.Fatal(err)
+		}
+		m := &Message{Outlier: raw, Rule: rule}
+		o := m.Decode()
+		if o.Work == nil || o.Work.Phase != "wait" && o.Work.Phase != "run" || len(o.Work.Queue) > abi.WorkNameLen {
+			t.Errorf("work %+v", o.Work)
+		}
+		if (o.State != "") != (raw.Tid != 0) {
+			t.Errorf("state %q of thread %d", o.State, raw.Tid)
+		}
+		m.Facts(o)
 	}
 }
 
@@ -168,6 +235,7 @@ func TestExtra(t *testing.T) {
 	room := unsafe.Sizeof(abi.Outlier{}.Extra)
 	for _, size := range []uintptr{
 		unsafe.Sizeof(abi.IrqExtra{}), unsafe.Sizeof(abi.Chain{}), unsafe.Sizeof(abi.SpanExtra{}), unsafe.Sizeof(abi.PairExtra{}),
+		unsafe.Sizeof(abi.WorkExtra{}),
 	} {
 		if size > room {
 			t.Errorf("%d bytes, but there is room for %d", size, room)

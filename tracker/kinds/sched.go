@@ -53,13 +53,18 @@ func decodeSched(o *events.Outlier, m *Message) {
 	wait := int(m.WaitCpu)
 	o.WaitCPU = &wait
 	addSyscall(o, m)
-	if comm := Text(m.WakerComm[:]); comm != "" {
-		o.Waker = &events.Waker{
-			Peer:    events.Peer{PID: int(m.WakerPid), TID: int(m.WakerTid), Comm: comm},
-			Context: contextOf(m.WakerContext),
-		}
+	if m.WakerComm[0] != 0 {
+		o.Waker = waker(m)
 	}
 	o.OnCPU = longestRun(m.Runs[:], wait, m.Tid)
+}
+
+// waker is who made work go on: woke a task, queued a work item.
+func waker(m *Message) *events.Waker {
+	return &events.Waker{
+		Peer:    events.Peer{PID: int(m.WakerPid), TID: int(m.WakerTid), Comm: Text(m.WakerComm[:])},
+		Context: contextOf(m.WakerContext),
+	}
 }
 
 // contextOf names what ran on top of the waker's task (enum waker_context).

@@ -58,6 +58,14 @@ var Tables = [abi.Tables]Table{
 		Mask:  func(v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec { return v.SpanMask },
 		Maps:  func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) { return m.SpanKeys, m.SpanSlots, nil },
 	},
+	{
+		Name:  "workqueue",
+		Specs: func(m *bpf.TailcamMapSpecs) (keys, slots *ebpf.MapSpec) { return m.WorkKeys, m.WorkSlots },
+		Mask:  func(v *bpf.TailcamVariableSpecs) *ebpf.VariableSpec { return v.WorkMask },
+		Maps: func(m *bpf.TailcamMaps) (keys, slots, moreSlots *ebpf.Map) {
+			return m.WorkKeys, m.WorkSlots, m.MoreWorkSlots
+		},
+	},
 }
 
 // Trackers are those that keep their pending work in the table with this number.

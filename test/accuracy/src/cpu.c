@@ -57,6 +57,31 @@ static void rt_hog(void)
 	alone();
 }
 
+static void queue_work(struct actor *actor)
+{
+	(void)actor;
+	exactly(due);
+	truth.start = now();
+	put("/proc/sys/vm", "stat_refresh", "1"); /* queues work on each CPU, and waits for it */
+	truth.end = now();
+}
+
+/* A task with a real-time priority has the CPU on which a work item is queued: no worker takes it. */
+static void work_item(void)
+{
+	struct actor hog = {.comm = "scn-hog", .cpu = cpu, .fifo = HIGH, .act = spin_from_due};
+	struct actor queuer = {.comm = "scn-queuer", .cpu = other, .fifo = MIDDLE, .act = queue_work};
+
+	prepare();
+	start(&hog);
+	start(&queuer);
+	join(&hog);
+	join(&queuer);
+	truth.culprit = hog.tid;
+	truth.part = overlap(&noted[0], truth.start, truth.end);
+	alone();
+}
+
 static void want_cpu(struct actor *actor)
 {
 	(void)actor;
@@ -177,5 +202,6 @@ static void pinned(void)
 }
 
 const struct scenario cpu_scenarios[] = {
-	{"rt-hog", rt_hog}, {"nice-hog", nice_hog}, {"many-equals", many_equals}, {"pinned", pinned}, {NULL, NULL},
+	{"rt-hog", rt_hog},	      {"work-item", work_item}, {"nice-hog", nice_hog},
+	{"many-equals", many_equals}, {"pinned", pinned},	{NULL, NULL},
 };

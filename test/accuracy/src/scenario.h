@@ -19,7 +19,7 @@ enum { LOW = 40, MIDDLE = 60, HIGH = 80, HIGHEST = 90 };
 
 /* What really happened, by CLOCK_MONOTONIC. */
 struct truth {
-	pid_t victim;
+	pid_t victim;	     /* 0: a worker of the kernel */
 	pid_t culprit;	     /* 0: not a task of this program */
 	pid_t root;	     /* who kept the culprit; 0: nobody */
 	uint64_t start, end; /* of what the victim waited for */

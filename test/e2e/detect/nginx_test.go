@@ -80,7 +80,7 @@ func TestShippedFirstByteOfNginx(t *testing.T) {
 	}))
 	defer behind.Close()
 	address := nginx(t, behind.URL)
-	c := watch(t, shippedPair(t, "first-byte", 50*time.Millisecond, rules.Match{Comm: []string{"nginx"}}), nil)
+	c := watch(t, shipped(t, "first-byte", 50*time.Millisecond, rules.Match{Comm: []string{"nginx"}}), nil)
 	get := func(path string) {
 		t.Helper()
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

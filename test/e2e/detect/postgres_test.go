@@ -83,7 +83,7 @@ func TestShippedPostgres(t *testing.T) {
 	bin, query := postgres(t)
 	for _, name := range []string{"postgres-query", "postgres-execute"} {
 		t.Run(name, func(t *testing.T) {
-			list := shippedPair(t, name, 60*time.Millisecond, rules.Match{Comm: []string{"postgres"}})
+			list := shipped(t, name, 60*time.Millisecond, rules.Match{Comm: []string{"postgres"}})
 			for _, hooks := range [][]rules.Hook{list[0].Pair.Entry, list[0].Pair.Exit} {
 				for i := range hooks {
 					hooks[i].Path = filepath.Join(bin, "postgres")

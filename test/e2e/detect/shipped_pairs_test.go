@@ -25,9 +25,9 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// shippedPair takes a rule that is shipped, for one process and with another
+// shipped takes a rule that is shipped, for one process and with another
 // threshold, so that a test need not be as slow as production may be.
-func shippedPair(t *testing.T, name string, threshold time.Duration, when rules.Match) []rules.Rule {
+func shipped(t *testing.T, name string, threshold time.Duration, when rules.Match) []rules.Rule {
 	t.Helper()
 	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalMachine{})
 	if err != nil {
@@ -55,7 +55,7 @@ func within(t *testing.T, o *events.Outlier, begin, end int64) {
 
 // A packet that waits for its reader, among packets that do not.
 func TestShippedNetReceive(t *testing.T) {
-	c := watch(t, shippedPair(t, "net-receive", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
+	c := watch(t, shipped(t, "net-receive", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
 	server, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestShippedNetReceive(t *testing.T) {
 
 // A connection whose first packets find the other side's queue full.
 func TestShippedTCPConnect(t *testing.T) {
-	c := watch(t, shippedPair(t, "tcp-connect", 200*time.Millisecond, rules.Match{}), &tracker.Options{TrackSelf: true})
+	c := watch(t, shipped(t, "tcp-connect", 200*time.Millisecond, rules.Match{}), &tracker.Options{TrackSelf: true})
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestShippedTCPConnect(t *testing.T) {
 
 // A server that thinks before it answers, among connections that it answers at once or drops.
 func TestShippedFirstByte(t *testing.T) {
-	c := watch(t, shippedPair(t, "first-byte", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
+	c := watch(t, shipped(t, "first-byte", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
 	server, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestShippedExt4Sync(t *testing.T) {
 	if fs.Type != unix.EXT4_SUPER_MAGIC {
 		t.Skipf("needs a file on ext4, but %s is of type %#x", disk.path, fs.Type)
 	}
-	c := watch(t, shippedPair(t, "ext4-sync", time.Microsecond, self()), &tracker.Options{TrackSelf: true})
+	c := watch(t, shipped(t, "ext4-sync", time.Microsecond, self()), &tracker.Options{TrackSelf: true})
 	f, err := os.OpenFile(disk.path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestShippedExt4Sync(t *testing.T) {
 
 // A lock of a program that is held, by the C injector's clock.
 func TestShippedFutex(t *testing.T) {
-	list := shippedPair(t, "futex-wait", 10*time.Millisecond, rules.Match{Comm: []string{"inj-syscall"}})
+	list := shipped(t, "futex-wait", 10*time.Millisecond, rules.Match{Comm: []string{"inj-syscall"}})
 	c := watch(t, list, nil)
 	injected := inject.Run(t, "syscall", "futex", "50", micros(20*time.Millisecond), "500", micros(5*time.Millisecond), "8")
 	found := c.balance(t, 10*time.Millisecond, injected, c.settle(), "futex-wait").check(45, 400)
@@ -278,7 +278,7 @@ func TestShippedFutex(t *testing.T) {
 
 // Contention on the address space of a process: threads that map and unmap.
 func TestShippedLockWait(t *testing.T) {
-	c := watch(t, shippedPair(t, "lock-wait", 50*time.Microsecond, self()), &tracker.Options{TrackSelf: true, Buffer: 64 << 20})
+	c := watch(t, shipped(t, "lock-wait", 50*time.Microsecond, self()), &tracker.Options{TrackSelf: true, Buffer: 64 << 20})
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	var wait sync.WaitGroup
@@ -316,9 +316,14 @@ func TestShippedLockWait(t *testing.T) {
 	}
 }
 
-// Work that the kernel queues: from the queue to the worker, with its function.
+// Work that the kernel queues: from the queue to the worker, and its run.
 func TestShippedWorkQueue(t *testing.T) {
-	c := watch(t, shippedPair(t, "work-queue", time.Microsecond, rules.Match{}), nil)
+	list := append(shipped(t, "work-queue-wait", time.Microsecond, rules.Match{Phase: []rules.Phase{rules.Wait}}),
+		shipped(t, "work-queue-run", time.Microsecond, rules.Match{Phase: []rules.Phase{rules.Run}})...)
+	for i := range list {
+		list[i].Stacks = nil // which timeouts alone have, and the test has none
+	}
+	c := watch(t, list, nil)
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {
 		t.Fatal(err)
@@ -332,14 +337,15 @@ func TestShippedWorkQueue(t *testing.T) {
 	c.eventually("work is reported", func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(c.outliers) == 0 {
+		if c.received["work-queue-wait"] == 0 || c.received["work-queue-run"] == 0 {
 			return errors.New("none yet")
 		}
 		return nil
 	})
 	for _, o := range c.settle() {
-		if o.Labels["function"] == nil || o.Labels["queue"] == "" || !o.Task.Kernel {
-			t.Fatalf("labels %v of task %+v", o.Labels, o.Task)
+		w := o.Work
+		if w == nil || w.Address == 0 || "work-queue-"+w.Phase != o.Rule || w.Phase == "wait" && (w.Queue == "" || w.QueuedBy == nil) {
+			t.Fatalf("rule %s reported %+v", o.Rule, w)
 		}
 	}
 }
@@ -354,7 +360,7 @@ func TestShippedDirectReclaim(t *testing.T) {
 	needRoot(t)
 	g := provoke.NewCgroup(t, "memory")
 	g.Set(t, "memory.limit_in_bytes", "memory.max", fmt.Sprint(16<<20))
-	c := watch(t, shippedPair(t, "direct-reclaim", time.Microsecond, rules.Match{Comm: []string{"dd"}}), nil)
+	c := watch(t, shipped(t, "direct-reclaim", time.Microsecond, rules.Match{Comm: []string{"dd"}}), nil)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ > "+g.Dir+"/cgroup.procs && exec dd if=/dev/zero of="+filepath.Join(t.TempDir(), "f")+" bs=1M count=64")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -1,0 +1,307 @@
+package detect
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/slowirq"
+	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// refresh is what writing to /proc/sys/vm/stat_refresh queues on each CPU, on
+// the queue events, and waits for (mm/vmstat.c, vmstat_refresh).
+const refresh = "refresh_vm_stats"
+
+// refreshStats queues the work from a thread of its own on one CPU, and returns
+// that thread and when it began and ended.
+func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			done <- err
+			return
+		}
+		tid = unix.Gettid()
+		start = linux.Monotonic()
+		err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0)
+		end = linux.Monotonic()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return tid, start, end
+}
+
+// hog keeps everything that is not real time off a CPU for some time, and calls
+// meanwhile as soon as it does. It returns when it began and ended.
+func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end uint64) {
+	t.Helper()
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		var one unix.CPUSet
+		one.Set(cpu)
+		err := unix.SchedSetaffinity(0, &one)
+		if err == nil {
+			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
+		}
+		start = linux.Monotonic()
+		started <- err
+		if err != nil {
+			return
+		}
+		for linux.Monotonic() < start+uint64(d) { // it shall have the CPU
+		}
+		end = linux.Monotonic()
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	meanwhile()
+	<-ended
+	return start, end
+}
+
+// otherCPU is one on which the calling goroutine does not run, and pins it elsewhere.
+func otherCPU(t *testing.T) (own, other int) {
+	t.Helper()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	own = pinned(t)
+	for other = own + 1; !all.IsSet(other); other++ {
+		if other > runtime.NumCPU() {
+			t.Skip("needs two CPUs")
+		}
+	}
+	return own, other
+}
+
+// kernelFunctions names functions of the kernel for the tracker.
+func kernelFunctions(t *testing.T) func(address uint64) string {
+	t.Helper()
+	names := symbols.New(nil)
+	return func(address uint64) string {
+		got, err := names.Kernel([]uint64{address})
+		if err != nil || len(got.Frames) != 1 {
+			return ""
+		}
+		symbol, _, _ := strings.Cut(got.Frames[0], "+")
+		return symbol
+	}
+}
+
+func workOf(o *events.Outlier, phase string) bool {
+	return o.Work != nil && o.Work.Phase == phase && o.Work.Queue == "events"
+}
+
+// Work that is queued on a CPU which a real-time task keeps waits as long as that
+// does. It is reported with its queue, its worker and who queued it; what runs at
+// once on the other CPUs is not.
+func TestWorkqueueWait(t *testing.T) {
+	needRoot(t)
+	own, other := otherCPU(t)
+	const threshold, busy = 20 * time.Millisecond, 150 * time.Millisecond
+	wait := rules.Match{Phase: []rules.Phase{rules.Wait}, Function: []string{refresh}}
+	elsewhere, excluded := wait, wait
+	elsewhere.Queue = []string{"mm_*"}
+	excluded.Function, excluded.NotFunction = nil, []string{refresh}
+	excluded.CPU = []uint32{uint32(other)}
+	excluded.Queue = []string{"events"}
+	c := watch(t, []rules.Rule{
+		{Name: "wait", Track: rules.Workqueue, Threshold: threshold, When: wait},
+		{Name: "timeout", Track: rules.Workqueue, Timeout: threshold, When: wait},
+		{Name: "elsewhere", Track: rules.Workqueue, Threshold: threshold, When: elsewhere},
+		{Name: "excluded", Track: rules.Workqueue, Threshold: time.Nanosecond, When: excluded},
+		{Name: "any", Track: rules.Workqueue, Threshold: time.Nanosecond, When: wait},
+	}, &tracker.Options{Symbol: kernelFunctions(t), TrackSelf: true})
+	c.eventually("the daemon has judged the function", func() error {
+		refreshStats(t, own)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.received["any"] == 0 || c.received["excluded"] == 0 {
+			return errors.New("nothing yet")
+		}
+		return nil
+	})
+	before := c.counters().Rules["wait"].Outliers
+	const rounds = 5
+	done, reported := 0, uint64(0)
+	for try := 0; done < rounds; try++ {
+		if try == 50 {
+			t.Fatal("this machine was too busy to keep a CPU from its workers")
+		}
+		seen := len(c.settle())
+		var tid int
+		var from, to uint64
+		_, end := hog(t, other, busy, func() { tid, from, to = refreshStats(t, own) })
+		count := map[string]int{}
+		if end < from+uint64(5*threshold) { // queued too late: it may be reported or not
+			reported += uint64(len(slices.DeleteFunc(slices.Clone(c.since(seen)), func(o *events.Outlier) bool { return o.Rule != "wait" })))
+			continue
+		}
+		done++
+		for _, o := range c.since(seen) {
+			count[o.Rule+" "+string(o.Cause)]++
+			switch {
+			case o.Rule == "any":
+				continue
+			case o.Rule == "excluded":
+				if o.Work.Function == refresh {
+					t.Errorf("an excluded function was reported: %+v", o.Work)
+				}
+			case o.Rule == "elsewhere" || !workOf(o, "wait") || o.StartMono < from || o.EndMono > to:
+				t.Errorf("rule %s reported %+v from %d to %d, queued within %d and %d", o.Rule, o.Work, o.StartMono, o.EndMono, from, to)
+			case o.Cause == events.CauseTimeout:
+				if o.EndMono > end || o.Task.TID != 0 {
+					t.Errorf("timeout at %d by task %+v: its CPU was busy until %d, and no worker had it", o.EndMono, o.Task, end)
+				}
+			case o.CPU != other || o.EndMono < end || !strings.HasPrefix(o.Task.Comm, "kworker/"):
+				t.Errorf("ended at %d on CPU %d by %+v, busy until %d was CPU %d", o.EndMono, o.CPU, o.Task, end, other)
+			}
+			if by := o.Work.QueuedBy; o.Rule != "excluded" && (by == nil || by.TID != tid || by.PID != os.Getpid() || by.Context != "") {
+				t.Errorf("queued by %+v, want thread %d", by, tid)
+			}
+		}
+		if count["wait threshold"] != 1 || count["timeout timeout"] != 1 || count["timeout after_timeout"] != 1 {
+			t.Errorf("reported %v, want each once", count)
+		}
+	}
+	if n := c.counters().Rules["wait"].Outliers - before; n != rounds+reported {
+		t.Errorf("%d outliers counted, want %d", n, rounds+reported)
+	}
+}
+
+// A work item that runs for long is reported with its length, its worker, and how
+// long it had waited; its timeout while it runs, with the worker's name.
+func TestWorkqueueRun(t *testing.T) {
+	needRoot(t)
+	own, _ := otherCPU(t)
+	const threshold, asked = 20 * time.Millisecond, 60 * time.Millisecond
+	run := rules.Match{Phase: []rules.Phase{rules.Run}, Function: []string{"refresh_*"}, Queue: []string{"events"}}
+	c := watch(t, []rules.Rule{
+		{Name: "run", Track: rules.Workqueue, Threshold: threshold, When: run, Histogram: &rules.Histogram{}},
+		{Name: "timeout", Track: rules.Workqueue, Timeout: threshold, When: run, Stacks: []rules.Stack{rules.KernelStack}},
+		{Name: "waits", Track: rules.Workqueue, Threshold: asked, When: rules.Match{
+			Phase: []rules.Phase{rules.Wait}, Function: []string{refresh},
+		}},
+	}, &tracker.Options{Symbol: kernelFunctions(t), TrackSelf: true})
+	c.eventually("the daemon has judged queue and function for the histogram", func() error {
+		n := histogramOf(t, c, "run")
+		if refreshStats(t, own); histogramOf(t, c, "run")-n < uint64(runtime.NumCPU()) {
+			return errors.New("not all is counted yet")
+		}
+		return nil
+	})
+	s := slowirq.AttachTo(t, "workqueue_execute_start", slowirq.Filter{
+		Arg: slowirq.Any, Struct: "work_struct", Field: "func", Bytes: 8, Value: addressOf(t, refresh),
+	}, asked)
+	before := histogramOf(t, c, "run")
+	const rounds = 5
+	for range rounds {
+		seen := len(c.settle())
+		s.Arm()
+		var tid int
+		var returned uint64
+		spun, err := s.Wait(func() { tid, _, returned = refreshStats(t, own) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := map[string]int{}
+		for _, o := range c.since(seen) {
+			if o.CPU != int(spun.CPU) || o.EndMono < spun.Start {
+				continue // another CPU's, on a machine that is busy
+			}
+			count[o.Rule+" "+string(o.Cause)]++
+			if !workOf(o, "run") || o.Work.WaitNS == nil || o.Work.QueuedBy == nil || o.Work.QueuedBy.TID != tid {
+				t.Errorf("rule %s reported %+v", o.Rule, o.Work)
+				continue
+			}
+			if !strings.HasPrefix(o.Task.Comm, "kworker/") || o.StartMono > spun.Start {
+				t.Errorf("rule %s: from %d on CPU %d by %+v, spun from %d on CPU %d", o.Rule, o.StartMono, o.CPU, o.Task, spun.Start, spun.CPU)
+			}
+			if o.Cause == events.CauseTimeout {
+				if o.EndMono > returned {
+					t.Errorf("timeout at %d, after its end before %d", o.EndMono, returned)
+				}
+			} else if o.EndMono < spun.End || o.EndMono > returned {
+				t.Errorf("ended at %d, spun until %d, waited for until %d", o.EndMono, spun.End, returned)
+			}
+		}
+		if count["run threshold"] != 1 || count["timeout after_timeout"]+count["timeout threshold"] > 1 || count["waits threshold"] != 0 {
+			t.Errorf("reported %v, want the run once", count)
+		}
+	}
+	if got, want := histogramOf(t, c, "run")-before, uint64(rounds*runtime.NumCPU()); got != want {
+		t.Errorf("%d runs in the histogram, want %d", got, want)
+	}
+}
+
+// Work that is cancelled while it waits leaves nothing: neither a timeout nor a slot.
+func TestWorkqueueLeavesNothing(t *testing.T) {
+	needRoot(t)
+	own, _ := otherCPU(t)
+	c := watch(t, []rules.Rule{{
+		Name: "stuck", Track: rules.Workqueue, Timeout: 5 * time.Second, When: rules.Match{Phase: []rules.Phase{rules.Wait}},
+	}}, nil)
+	for range 200 {
+		refreshStats(t, own)
+	}
+	c.eventually("all that ran is released", func() error {
+		pending, err := c.kernel.PendingKeys(rules.Workqueue)
+		if err == nil && len(pending) > 64 { // of the whole machine: some always wait or run
+			t.Logf("%d pending", len(pending))
+			return os.ErrDeadlineExceeded
+		}
+		return err
+	})
+	if _, err := c.kernel.Reclaim(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func histogramOf(t *testing.T, c *camera, rule string) uint64 {
+	t.Helper()
+	h, err := c.kernel.Histograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Rules[rule].All().Count
+}
+
+// addressOf is where a function of the kernel begins.
+func addressOf(t *testing.T, name string) (address uint64) {
+	t.Helper()
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := linux.ReadSymbols(f, func(s *linux.Symbol) error {
+		if string(s.Name) == name {
+			address = s.Addr
+		}
+		return nil
+	}); err != nil || address == 0 {
+		t.Fatalf("find %s: %v", name, err)
+	}
+	return address
+}
