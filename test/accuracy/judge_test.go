@@ -29,6 +29,7 @@ type want struct {
 	many   bool            // any of many tasks with this comm
 	root   explain.Cause   // what kept the culprit; "": nothing has to be said
 	rootBy string
+	says   string // the verdict, among other things
 }
 
 // Parts may be off by the larger one of these.
@@ -64,6 +65,9 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	}
 	if !strings.Contains(r.Verdict, w.by) || culprit != 0 && !strings.Contains(r.Verdict, strconv.Itoa(culprit)) {
 		complain("the verdict does not name %s", w.by)
+	}
+	if !strings.Contains(r.Verdict, w.says) {
+		complain("the verdict does not say %q", w.says)
 	}
 	if w.root != "" {
 		if n := len(r.Chain); n == 0 {

@@ -48,7 +48,7 @@ func scenarios(shared *resources) []scenario {
 		{name: "rt-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-hog"}},
 		{
 			name: "work-item", rule: "track: workqueue, function: [refresh_vm_stats], phase: wait", comm: "kworker/*",
-			want: want{causes: only(explain.Preempted), by: "scn-hog"},
+			want: want{causes: only(explain.Preempted), by: "scn-hog", says: "work refresh_vm_stats of queue events waited"},
 		},
 		{name: "nice-hog", rule: trackWakeup, want: want{causes: only(explain.Preempted), by: "scn-nicer"}, prepare: withWeight},
 		{name: "many-equals", rule: trackWakeup, want: want{causes: only(explain.Runnable), by: "scn-equal", many: true}, prepare: withWeight},

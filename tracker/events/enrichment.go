@@ -66,7 +66,8 @@ func (o *Outlier) Complete(giveUp <-chan struct{}) {
 		}
 	}
 	known := o.Enrichment.Known()
-	o.Task, o.Stacks, o.Labels, o.Partial, o.Enrichment = known.Task, known.Stacks, known.Labels, known.Partial, nil
+	o.Task, o.Stacks, o.Labels, o.Work = known.Task, known.Stacks, known.Labels, known.Work
+	o.Partial, o.Enrichment = known.Partial, nil
 }
 
 // IsComplete tells whether Complete would not wait.

@@ -203,7 +203,7 @@ type Outlier struct {
 	UserFP uint64 `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool `json:"-"`
-	// Enrichment, if set, tells when Task, Stacks and Labels are complete.
+	// Enrichment, if set, tells when Task, Stacks, Labels and Work are complete.
 	Enrichment *Enrichment `json:"-"`
 	// MatchedRule is the rule that fired, as it was then.
 	MatchedRule *rules.Rule `json:"-"`

@@ -67,9 +67,14 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end u
 		if err != nil {
 			return
 		}
-		for linux.Monotonic() < start+uint64(d) { // it shall have the CPU
+		before := switches()
+		for end = start; end < start+uint64(d); { // it shall have the CPU
+			now := linux.Monotonic()
+			if now-end > 2000 && switches() != before {
+				return // it had it until then: the kernel lets others have a share
+			}
+			end = now
 		}
-		end = linux.Monotonic()
 	}()
 	if err := <-started; err != nil {
 		t.Fatal(err)
@@ -77,6 +82,15 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end u
 	meanwhile()
 	<-ended
 	return start, end
+}
+
+// switches is how often the thread was made to leave its CPU.
+func switches() int64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		return -1
+	}
+	return u.Nivcsw
 }
 
 // otherCPU is one on which the calling goroutine does not run, and pins it elsewhere.
