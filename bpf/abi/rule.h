@@ -112,7 +112,7 @@ struct rule {
 	__u8 progress;	  /* wants stacks of where a call was at each switch */
 	__u8 id;	  /* the same in every generation, as long as the rule lives */
 	__u8 ratchet;	  /* only what is worse than worst_ns fires */
-	__u8 adaptive;	  /* the daemon moves the threshold: see burst.h */
+	__u8 adaptive;	  /* the daemon moves the threshold: see lib/limit.h */
 	__u8 paused;	  /* fires nothing */
 	__u8 _pad[11];
 };
@@ -171,7 +171,7 @@ struct rule_state {
 	__u64 suppressed_last; /* the same at the last snapshot */
 	__u64 ring_full;       /* outliers lost: ring buffer full */
 	__u64 undecided;       /* handed to the daemon to decide */
-	__u64 burst_full;      /* adaptive: when the bucket of firings is empty again (burst.h) */
+	__u64 burst_full;      /* adaptive: when the bucket of firings is empty again (lib/limit.h) */
 	__u64 burst_level;     /* average of the delays past the threshold since then */
 	__u64 held_back;       /* delays past the threshold that did not fire for it */
 	__u64 bucket_ns;       /* rate limit (limit.h): when the bucket is full again */
