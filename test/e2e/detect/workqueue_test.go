@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,9 +47,9 @@ func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
 	return tid, start, end
 }
 
-// hog keeps everything that is not real time off a CPU for some time, and calls
-// meanwhile as soon as it does. It returns when it began and ended.
-func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end uint64) {
+// hog keeps a CPU busy for some time, and calls meanwhile as soon as it does. The
+// kernel may still lend others a part of it.
+func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) {
 	t.Helper()
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
@@ -62,18 +61,8 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end u
 		if err == nil {
 			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
 		}
-		start = linux.Monotonic()
 		started <- err
-		if err != nil {
-			return
-		}
-		before := switches()
-		for end = start; end < start+uint64(d); { // it shall have the CPU
-			now := linux.Monotonic()
-			if now-end > 2000 && switches() != before {
-				return // it had it until then: the kernel lets others have a share
-			}
-			end = now
+		for until := linux.Monotonic() + uint64(d); err == nil && linux.Monotonic() < until; { // it shall have the CPU
 		}
 	}()
 	if err := <-started; err != nil {
@@ -81,16 +70,6 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) (start, end u
 	}
 	meanwhile()
 	<-ended
-	return start, end
-}
-
-// switches is how often the thread was made to leave its CPU.
-func switches() int64 {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return -1
-	}
-	return u.Nivcsw
 }
 
 // otherCPU is one on which the calling goroutine does not run, and pins it elsewhere.
@@ -156,23 +135,18 @@ func TestWorkqueueWait(t *testing.T) {
 		}
 		return nil
 	})
-	before := c.counters().Rules["wait"].Outliers
 	const rounds = 5
-	done, reported := 0, uint64(0)
+	done := 0
 	for try := 0; done < rounds; try++ {
 		if try == 50 {
-			t.Fatal("this machine was too busy to keep a CPU from its workers")
+			t.Fatal("the kernel never kept a CPU from its workers for as long as asked")
 		}
 		seen := len(c.settle())
 		var tid int
 		var from, to uint64
-		_, end := hog(t, other, busy, func() { tid, from, to = refreshStats(t, own) })
+		hog(t, other, busy, func() { tid, from, to = refreshStats(t, own) })
+		waited := time.Duration(to - from) // of whoever queued the work: until all of it was done
 		count := map[string]int{}
-		if end < from+uint64(5*threshold) { // queued too late: it may be reported or not
-			reported += uint64(len(slices.DeleteFunc(slices.Clone(c.since(seen)), func(o *events.Outlier) bool { return o.Rule != "wait" })))
-			continue
-		}
-		done++
 		for _, o := range c.since(seen) {
 			count[o.Rule+" "+string(o.Cause)]++
 			switch {
@@ -182,25 +156,31 @@ func TestWorkqueueWait(t *testing.T) {
 				if o.Work.Function == refresh {
 					t.Errorf("an excluded function was reported: %+v", o.Work)
 				}
+				continue
 			case o.Rule == "elsewhere" || !workOf(o, "wait") || o.StartMono < from || o.EndMono > to:
 				t.Errorf("rule %s reported %+v from %d to %d, queued within %d and %d", o.Rule, o.Work, o.StartMono, o.EndMono, from, to)
 			case o.Cause == events.CauseTimeout:
-				if o.EndMono > end || o.Task.TID != 0 {
-					t.Errorf("timeout at %d by task %+v: its CPU was busy until %d, and no worker had it", o.EndMono, o.Task, end)
+				if o.Task.TID != 0 {
+					t.Errorf("timeout by task %+v, but no worker had it", o.Task)
 				}
-			case o.CPU != other || o.EndMono < end || !strings.HasPrefix(o.Task.Comm, "kworker/"):
-				t.Errorf("ended at %d on CPU %d by %+v, busy until %d was CPU %d", o.EndMono, o.CPU, o.Task, end, other)
+			case !strings.HasPrefix(o.Task.Comm, "kworker/"):
+				t.Errorf("it ran in %+v", o.Task)
+			case o.CPU == other && time.Duration(o.DelayNS) > waited-threshold && waited > 4*threshold:
+				count["as long as "+o.Rule]++
 			}
-			if by := o.Work.QueuedBy; o.Rule != "excluded" && (by == nil || by.TID != tid || by.PID != os.Getpid() || by.Context != "") {
+			if by := o.Work.QueuedBy; by == nil || by.TID != tid || by.PID != os.Getpid() || by.Context != "" {
 				t.Errorf("queued by %+v, want thread %d", by, tid)
 			}
 		}
-		if count["wait threshold"] != 1 || count["timeout timeout"] != 1 || count["timeout after_timeout"] != 1 {
-			t.Errorf("reported %v, want each once", count)
+		if waited < 4*threshold {
+			continue // the kernel lends others a part of a real-time task's CPU
 		}
-	}
-	if n := c.counters().Rules["wait"].Outliers - before; n != rounds+reported {
-		t.Errorf("%d outliers counted, want %d", n, rounds+reported)
+		if count["wait threshold"] == 0 {
+			t.Errorf("nothing was reported of work that took %v: %v", waited, count)
+		}
+		if count["as long as wait"] == 1 && count["timeout timeout"] == 1 && count["as long as timeout"] == 1 {
+			done++
+		}
 	}
 }
 

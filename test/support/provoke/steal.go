@@ -28,7 +28,7 @@ func Steal(t *testing.T, history *History) {
 	}
 	history.Take()
 	var account, told time.Duration
-	before := stolen(t)
+	before := Stolen(t)
 	for begin := time.Now(); time.Since(begin) < 3*time.Second && account < enough; {
 		time.Sleep(200 * time.Millisecond)
 		for _, ev := range history.Take() {
@@ -41,7 +41,7 @@ func Steal(t *testing.T, history *History) {
 				t.Errorf("%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
 			}
 		}
-		account = stolen(t) - before
+		account = Stolen(t) - before
 	}
 	t.Logf("the kernel's account has %s, the records %s", account, told)
 	switch {
@@ -57,8 +57,8 @@ func Steal(t *testing.T, history *History) {
 	}
 }
 
-// stolen reads the account of all CPUs out of /proc/stat, which has it in hundredths of a second.
-func stolen(t *testing.T) time.Duration {
+// Stolen reads the account of all CPUs out of /proc/stat, which has it in hundredths of a second.
+func Stolen(t testing.TB) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
