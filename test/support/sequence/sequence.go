@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // Verb makes a program that hands its arguments to Main be the generator.
@@ -67,11 +65,7 @@ func Main(args []string) int {
 	var all sync.WaitGroup
 	var failed atomic.Bool
 	names := strings.Split(*cpus, ",")
-	runtime.GOMAXPROCS(len(names) + 1) // the threads never yield to the reader of standard input
 	threads := make([]Thread, len(names))
-	// The threads that count never enter the scheduler, and are not preempted:
-	// without one more, standard input could not be read on so many CPUs.
-	runtime.GOMAXPROCS(len(names) + 1)
 	for i, name := range names {
 		cpu, err := strconv.Atoi(name)
 		if err != nil {
@@ -110,9 +104,9 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 		if t.Last%sampled != 0 {
 			_, _, _ = unix.RawSyscall(unix.SYS_LSEEK, nowhere, uintptr(t.Last), 0)
 		} else {
-			s := Sample{Number: t.Last, Before: linux.Monotonic()}
+			s := Sample{Number: t.Last, Before: now()}
 			_, _, _ = unix.RawSyscall(unix.SYS_LSEEK, nowhere, uintptr(t.Last), 0)
-			s.After = linux.Monotonic()
+			s.After = now()
 			if len(ring) < samples {
 				ring = append(ring, s)
 			} else {
@@ -121,7 +115,7 @@ func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 			next++
 		}
 		if rest > 0 {
-			for until := linux.Monotonic() + uint64(rest); linux.Monotonic() < until; {
+			for until := now() + uint64(rest); now() < until; {
 			}
 		}
 	}
@@ -166,4 +160,12 @@ func (g *Generator) Stop() ([]Thread, error) {
 	err := g.in.Close()
 	err = errors.Join(err, json.NewDecoder(g.out).Decode(&threads), g.cmd.Wait())
 	return threads, err
+}
+
+// now enters Go's scheduler, unlike linux.Monotonic: threads that never do would
+// keep the end of standard input from being read.
+func now() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
+	return uint64(ts.Nano())
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func TestWorkqueue(t *testing.T) {
 	}
 	queue() // its function is judged once
 	await(t, outliers, "run", 0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pin(t, 0) // where the hog is not
 	agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 		drop(outliers)
 		hogged := make(chan struct{})
@@ -54,7 +58,8 @@ func TestWorkqueue(t *testing.T) {
 			defer close(hogged)
 			hog(t, cpu, busy)
 		}()
-		time.Sleep(busy / 8)
+		for until := linux.Monotonic() + uint64(busy/8); linux.Monotonic() < until; { // the other thread begins
+		}
 		from, to := queue()
 		took := time.Duration(to - from) // until the work was done on every CPU
 		<-hogged
