@@ -6,6 +6,15 @@
 // Its arguments are those of go test, and so is its exit status. It also fails
 // when a test was skipped that test/skips.yaml does not allow to be skipped
 // here, and when that list names a test that does not exist.
+//
+// A test that failed while the machine was disturbed, as package disturbance
+// judges, runs again alone, at most three times, each after up to 10 s of
+// waiting for a calm machine; so does one that failed beside others on full
+// CPUs. If it passes, it has passed. If it fails on a calm machine, that is
+// final. Each of that is printed, with the output of what failed. Never run
+// again are: what failed on a calm machine; data races, panics, crashes and
+// hangs; packages that do not build, or end with more than failed tests; and
+// any test when more than twelve failed.
 package main
 
 import (
@@ -17,10 +26,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 
+	"github.com/tailcam/tailcam/test/support/disturbance"
 	"github.com/tailcam/tailcam/test/support/skips"
 )
 
@@ -28,24 +36,63 @@ import (
 const allowed = "test/skips.yaml"
 
 func main() {
-	list, err := skips.Load(allowed)
-	status := 1
-	if err == nil {
-		status, err = run(os.Args[1:], list, os.Stdout)
-	}
+	status, err := start(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 	}
 	os.Exit(status)
 }
 
+func start(args []string) (status int, err error) {
+	list, err := skips.Load(allowed)
+	if err != nil {
+		return 1, err
+	}
+	w, err := disturbance.Start()
+	if err != nil {
+		return 1, err
+	}
+	defer w.Stop()
+	return run(args, list, w, os.Stdout)
+}
+
+// runner runs go test, and what failed again.
+type runner struct {
+	command     command
+	newSummary  func(io.Writer) *summary
+	witness     witness
+	interrupted chan os.Signal
+}
+
 // run returns the exit status of go test, 1 where there is none.
-func run(args []string, list skips.List, w io.Writer) (status int, err error) {
+func run(args []string, list skips.List, machine witness, w io.Writer) (status int, err error) {
+	c := parse(args)
+	here := skips.Here(args)
+	r := &runner{command: c, witness: machine, interrupted: make(chan os.Signal, 1)}
+	r.newSummary = func(w io.Writer) *summary {
+		s := newSummary(w)
+		s.list, s.machine, s.all = list, here, !c.selects()
+		return s
+	}
 	// A terminal sends an interrupt to go test as well, which then ends; what
 	// has been run until then is still reported.
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt)
+	signal.Notify(r.interrupted, os.Interrupt)
+	defer signal.Stop(r.interrupted)
 
+	s := r.newSummary(w)
+	status, err = r.test(args, s)
+	if err == nil && status == 1 && len(r.interrupted) == 0 && r.again(s) {
+		status = 0
+	}
+	honest := s.finish()
+	if err == nil && status == 0 && !honest {
+		status = 1
+	}
+	return status, err
+}
+
+// test runs go test once.
+func (r *runner) test(args []string, s *summary) (status int, err error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -56,31 +103,20 @@ func run(args []string, list skips.List, w io.Writer) (status int, err error) {
 	if err := cmd.Start(); err != nil {
 		return 1, fmt.Errorf("run go test: %w", err)
 	}
-	s := newSummary(w)
-	s.list, s.machine, s.all = list, skips.Here(args), !slices.ContainsFunc(args, selects)
 	readErr := read(out, s)
 	err = cmd.Wait()
-	honest := s.finish()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		return max(exit.ExitCode(), 1), nil // -1: a signal
+		return max(exit.ExitCode(), 1), readErr // -1: a signal
 	case err != nil:
 		return 1, fmt.Errorf("run go test: %w", err)
 	case readErr != nil:
 		return 1, readErr
-	case s.failed:
+	case len(s.failed) > 0 || len(s.failures) > 0:
 		return 1, errors.New("a test failed, though go test says that all is well")
-	case !honest:
-		return 1, nil
 	}
 	return 0, nil
-}
-
-// selects reports whether an argument of go test leaves some tests of a package out.
-func selects(arg string) bool {
-	flag := strings.TrimLeft(arg, "-")
-	return flag != arg && (strings.HasPrefix(flag, "run") || strings.HasPrefix(flag, "skip"))
 }
 
 // read feeds every line of go test -json to the summary.

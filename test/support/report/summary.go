@@ -7,30 +7,42 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/tailcam/tailcam/test/support/disturbance"
 	"github.com/tailcam/tailcam/test/support/skips"
 )
 
 // event is one line of go test -json (go doc test2json).
 type event struct {
-	Action     string
-	Package    string
-	Test       string
-	Output     string
-	ImportPath string // of a build
+	Time    time.Time
+	Action  string
+	Package string
+	Test    string
+	Output  string
 }
 
 // test names one; in the zero name's place stands the package itself.
 type test struct{ pkg, name string }
 
+// outcome is how a test or subtest ended; with the reason of a skip.
+type outcome struct {
+	test
+	action, why string
+}
+
 // summary prints the outcome of each package when it is known.
 type summary struct {
-	w       io.Writer
-	output  map[test]*strings.Builder // of tests that have not ended
-	skipped map[string][]test         // by the reason they gave
-	ended   []skips.Outcome
-	passed  int
-	failed  bool
+	w      io.Writer
+	output map[test]*strings.Builder // of tests that have not ended
+	times  timeline
+	ended  []outcome
+
+	failures []test            // top-level tests
+	failed   []string          // packages
+	never    map[test]string   // what no disturbance excuses in the output of a top-level test or a package
+	early    map[string]string // why packages ended with more than failed tests
+	broken   bool              // something was not built
 
 	list     skips.List
 	machine  *skips.Machine
@@ -39,21 +51,27 @@ type summary struct {
 }
 
 func newSummary(w io.Writer) *summary {
-	return &summary{w: w, output: map[test]*strings.Builder{}, skipped: map[string][]test{}}
+	return &summary{
+		w: w, output: map[test]*strings.Builder{}, times: timeline{}, never: map[test]string{}, early: map[string]string{},
+	}
 }
 
 func (s *summary) add(e *event) {
 	at := test{e.Package, e.Test}
+	s.times.add(e)
 	switch e.Action {
 	case "output":
 		if s.output[at] == nil {
 			s.output[at] = &strings.Builder{}
 		}
 		s.output[at].WriteString(e.Output)
+		if what := disturbance.Never(e.Output); what != "" {
+			s.never[test{e.Package, topLevel(e.Test)}] = what
+		}
 	case "build-output":
 		fmt.Fprint(s.w, e.Output)
 	case "build-fail":
-		s.failed = true
+		s.broken = true
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			s.endPackage(e)
@@ -64,26 +82,31 @@ func (s *summary) add(e *event) {
 	}
 }
 
+func topLevel(name string) string {
+	top, _, _ := strings.Cut(name, "/")
+	return top
+}
+
 func (s *summary) endTest(e *event) {
 	at := test{e.Package, e.Test}
 	text := s.text(at)
-	s.ended = append(s.ended, skips.Outcome{Package: e.Package, Test: e.Test, Action: e.Action})
+	o := outcome{test: at, action: e.Action}
 	switch e.Action {
-	case "pass":
-		s.passed++
 	case "skip":
-		why := reason(text)
-		s.skipped[why] = append(s.skipped[why], at)
+		o.why = reason(text)
 	case "fail":
-		s.failed = true
 		fmt.Fprint(s.w, text)
+		if at.name == topLevel(at.name) && !slices.Contains(s.failures, at) {
+			s.failures = append(s.failures, at)
+		}
 	}
+	s.ended = append(s.ended, o)
 }
 
 func (s *summary) endPackage(e *event) {
 	text := s.text(test{pkg: e.Package})
 	if e.Action == "fail" {
-		s.failed = true
+		s.failed = append(s.failed, e.Package)
 		s.unfinished(e.Package)
 		fmt.Fprint(s.w, text)
 		return
@@ -102,6 +125,7 @@ func (s *summary) unfinished(pkg string) {
 		if at.pkg == pkg && at.name != "" {
 			fmt.Fprint(s.w, s.text(at))
 			delete(s.output, at)
+			s.early[pkg] = orElse(s.early[pkg], "its package ended before "+at.name)
 		}
 	}
 }
@@ -116,23 +140,30 @@ func (s *summary) text(at test) string {
 // finish prints what was skipped, and reports whether all of that is on the list.
 func (s *summary) finish() (honest bool) {
 	var refused []string
-	total := 0
-	for _, why := range slices.Sorted(maps.Keys(s.skipped)) {
-		for _, at := range s.skipped[why] {
+	var ended []skips.Outcome
+	skipped := map[string][]test{} // by the reason they gave
+	passed, total := 0, 0
+	for _, o := range s.ended {
+		ended = append(ended, skips.Outcome{Package: o.pkg, Test: o.name, Action: o.action})
+		switch o.action {
+		case "pass":
+			passed++
+		case "skip":
 			total++
-			if !s.list.Allows(s.machine, at.pkg, at.name, why) {
-				refused = append(refused, fmt.Sprintf("%s %s: %s", at.pkg, at.name, why))
+			skipped[o.why] = append(skipped[o.why], o.test)
+			if !s.list.Allows(s.machine, o.pkg, o.name, o.why) {
+				refused = append(refused, fmt.Sprintf("%s %s: %s", o.pkg, o.name, o.why))
 			}
 		}
 	}
 	if total == 0 {
-		fmt.Fprintf(s.w, "\n%d tests passed, none was skipped\n", s.passed)
+		fmt.Fprintf(s.w, "\n%d tests passed, none was skipped\n", passed)
 	} else {
-		fmt.Fprintf(s.w, "\n%d tests passed, %d were skipped:\n", s.passed, total)
+		fmt.Fprintf(s.w, "\n%d tests passed, %d were skipped:\n", passed, total)
 	}
-	for _, why := range slices.Sorted(maps.Keys(s.skipped)) {
+	for _, why := range slices.Sorted(maps.Keys(skipped)) {
 		fmt.Fprintf(s.w, "  %s\n", why)
-		for _, at := range s.skipped[why] {
+		for _, at := range skipped[why] {
 			fmt.Fprintf(s.w, "      %s %s\n", at.pkg, at.name)
 		}
 	}
@@ -140,7 +171,7 @@ func (s *summary) finish() (honest bool) {
 	if !s.all {
 		return len(refused) == 0
 	}
-	missing, ran := s.list.Stale(s.machine, s.packages, s.ended)
+	missing, ran := s.list.Stale(s.machine, s.packages, ended)
 	s.section("On the list of allowed skips, but there is no such test", missing)
 	s.section("Allowed to be skipped here, but it ran", ran)
 	return len(refused) == 0 && len(missing) == 0

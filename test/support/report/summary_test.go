@@ -9,8 +9,9 @@ import (
 	"github.com/tailcam/tailcam/test/support/skips"
 )
 
-// module runs the report over a module with one test file, and a list of skips.
-func module(t *testing.T, source, allowed string) (status int, printed string) {
+// module runs the report over a module with one test file, and a list of skips,
+// on a machine of which the witness tells.
+func module(t *testing.T, machine witness, source, allowed string, args ...string) (status int, printed string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -21,13 +22,19 @@ func module(t *testing.T, source, allowed string) (status int, printed string) {
 		}
 	}
 	t.Chdir(dir)
+	return here(t, machine, args...)
+}
+
+// here runs the report over the module in the working directory.
+func here(t *testing.T, machine witness, args ...string) (status int, printed string) {
+	t.Helper()
 	t.Setenv("GOFLAGS", "")
 	list, err := skips.Load("skips")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	status, err = run([]string{"./..."}, list, &out)
+	status, err = run(append(args, "./..."), list, machine, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +94,7 @@ func TestReport(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, printed := module(t, test.source, test.allowed)
+			status, printed := module(t, calm, test.source, test.allowed)
 			if status != test.status {
 				t.Errorf("exit status %d, want %d", status, test.status)
 			}

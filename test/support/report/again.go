@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/disturbance"
+)
+
+// patience is how long a test waits for a calm machine before it runs again.
+const patience = 10 * time.Second
+
+// witness says what became of the machine while tests ran.
+type witness interface {
+	Between(spans ...disturbance.Span) disturbance.Account
+	Calm(limit time.Duration)
+}
+
+// again runs tests alone that failed while the machine was disturbed, and
+// reports whether every failure of the run is excused by that.
+func (r *runner) again(s *summary) (excused bool) {
+	if len(s.failures) == 0 {
+		return false
+	}
+	excused = s.excusable()
+	var said []string
+	for _, at := range s.failures {
+		verdict, passed := "", false
+		switch final := s.final(at); {
+		case final != "":
+			verdict = "not run again: " + final
+		case len(s.failures) > disturbance.Candidates:
+			verdict = fmt.Sprintf("not run again: with %d failures it is not the machine", len(s.failures))
+		default:
+			verdict, passed = r.judge(s, at)
+		}
+		excused = excused && passed
+		said = append(said, fmt.Sprintf("%s %s: %s", at.pkg, at.name, verdict))
+	}
+	s.section("Failed, and what the machine did meanwhile", said)
+	return excused
+}
+
+// judge decides on one test that failed, and runs it again if that may help.
+func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
+	account := r.witness.Between(s.times.spans(at)...)
+	why := disturbance.Excuse(account, s.times.beside(at, r.command.onePackage()))
+	if why == "" {
+		return "not run again: the machine was calm (" + account.String() + ")", false
+	}
+	said := "failed while " + why
+	for range disturbance.Reruns {
+		r.witness.Calm(patience)
+		fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, at.name, said)
+		one := r.newSummary(s.w)
+		status, err := r.test(r.command.alone(at), one)
+		if err == nil && status == 0 && one.passedAlone(at) {
+			s.replace(at, one)
+			return said + "; passed alone", true
+		}
+		account = r.witness.Between(one.times.spans(at)...)
+		final := one.final(at)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("%s; not run again: %v", said, err), false
+		case len(one.failures) != 1 || !one.excusable() || final != "":
+			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, orElse(final, "see its output")), false
+		case !account.Disturbed:
+			return said + "; failed alone on a calm machine as well (" + account.String() + ")", false
+		}
+		said += "; failed alone while the machine was disturbed (" + account.String() + ")"
+	}
+	return said + "; not run again: that is enough", false
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// excusable reports whether failed tests are all that is wrong with the run.
+func (s *summary) excusable() bool {
+	if s.broken {
+		return false
+	}
+	for _, pkg := range s.failed {
+		has := func(at test) bool { return at.pkg == pkg }
+		if s.endedEarly(pkg) != "" || !slices.ContainsFunc(s.failures, has) {
+			return false
+		}
+	}
+	return true
+}
+
+// final names what no disturbance excuses in a test that failed, or its package.
+func (s *summary) final(at test) string {
+	return orElse(s.never[at], s.endedEarly(at.pkg))
+}
+
+// endedEarly says why more than tests failed in a package; empty if only they did.
+func (s *summary) endedEarly(pkg string) string {
+	if what := orElse(s.never[test{pkg: pkg}], s.early[pkg]); what != "" {
+		return what
+	}
+	for _, at := range s.failures {
+		if what := s.never[at]; what != "" && at.pkg == pkg {
+			return what + " in " + at.name
+		}
+	}
+	return ""
+}
+
+// passedAlone reports whether the test ran to its end and passed.
+func (s *summary) passedAlone(at test) bool {
+	return slices.ContainsFunc(s.ended, func(o outcome) bool { return o.test == at && o.action == "pass" })
+}
+
+// replace puts the outcome of the test that ran again in the place of the first one.
+func (s *summary) replace(at test, again *summary) {
+	within := func(o outcome) bool {
+		return o.pkg == at.pkg && (o.name == at.name || strings.HasPrefix(o.name, at.name+"/"))
+	}
+	s.ended = append(slices.DeleteFunc(s.ended, within), again.ended...)
+	if !slices.Contains(s.packages, at.pkg) {
+		s.packages = append(s.packages, at.pkg)
+	}
+}

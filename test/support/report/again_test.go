@@ -1,0 +1,262 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tailcam/tailcam/test/support/disturbance"
+)
+
+// told is a witness that says one thing after the other, the last one for ever.
+type told struct {
+	accounts []disturbance.Account
+	asked    int
+	spans    [][]disturbance.Span
+}
+
+func (w *told) Between(spans ...disturbance.Span) disturbance.Account {
+	w.spans = append(w.spans, spans)
+	w.asked++
+	return w.accounts[min(w.asked, len(w.accounts))-1]
+}
+
+func (w *told) Calm(time.Duration) {}
+
+var (
+	calm      = &told{accounts: []disturbance.Account{quiet}}
+	quiet     = disturbance.Account{Length: time.Second}
+	disturbed = disturbance.Account{Length: 4 * time.Second, Stolen: 1300 * time.Millisecond, Disturbed: true}
+	full      = disturbance.Account{Length: time.Second, Full: true}
+)
+
+// failsFirst is a test that fails as often as it is told, over all processes,
+// and a neighbour that counts its runs.
+const failsFirst = `import (
+	"os"
+	"testing"
+	"time"
+)
+
+func runs(file string) int {
+	was, _ := os.ReadFile(file)
+	os.WriteFile(file, append(was, '.'), 0o600)
+	return len(was) + 1
+}
+
+func TestA(t *testing.T) {
+	FIRST
+	t.Run("sub", func(t *testing.T) {
+		if runs("a") <= LIMIT {
+			t.Error("the first truth")
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	t.Run("left out", func(t *testing.T) { t.Skip("needs root: here") })
+}
+
+func TestB(t *testing.T) {
+	FIRST
+	runs("b")
+	time.Sleep(50 * time.Millisecond)
+}
+`
+
+func source(limit, first string) string {
+	return strings.NewReplacer("LIMIT", limit, "FIRST", first).Replace(failsFirst)
+}
+
+const skipsAllowed = `[{tests: ["m *"], says: ["needs root*"], when: [chance], why: x}]`
+
+func TestAgain(t *testing.T) {
+	const parallel = "t.Parallel()"
+	for name, test := range map[string]struct {
+		source   string
+		accounts []disturbance.Account
+		status   int
+		runs     int // of TestA
+		want     []string
+	}{
+		"passes alone": {
+			source("1", ""), []disturbance.Account{disturbed}, 0, 2,
+			[]string{
+				"the first truth",
+				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n",
+				"3 tests passed, 1 were skipped:\n  needs root: here\n      github.com/tailcam/tailcam/m TestA/left_out\n\nEND",
+			},
+		},
+		"calm": {
+			source("1", ""), []disturbance.Account{quiet}, 1, 1,
+			[]string{"m TestA: not run again: the machine was calm (nothing taken in 1.00 s)"},
+		},
+		"full, and nobody else there": {source("1", ""), []disturbance.Account{full}, 1, 1, []string{"the machine was calm"}},
+		"full, beside another test": {
+			source("1", parallel), []disturbance.Account{full}, 0, 2,
+			[]string{"m TestA: failed while it shared full CPUs with other tests; passed alone"},
+		},
+		"full, beside another test, and alone": {
+			source("2", parallel), []disturbance.Account{full}, 1, 2,
+			[]string{"with other tests; failed alone on a calm machine as well"},
+		},
+		"fails alone, then calm": {
+			source("2", ""), []disturbance.Account{disturbed, quiet}, 1, 2,
+			[]string{"; failed alone on a calm machine as well (nothing taken in 1.00 s)"},
+		},
+		"fails alone, then passes": {
+			source("3", ""), []disturbance.Account{disturbed}, 0, 4,
+			[]string{"; failed alone while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone"},
+		},
+		"never passes": {
+			source("99", ""), []disturbance.Account{disturbed}, 1, 4,
+			[]string{"; not run again: that is enough"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine := &told{accounts: test.accounts}
+			status, printed := module(t, machine, test.source, skipsAllowed, "-p", "1", "-vet=off")
+			if status != test.status {
+				t.Errorf("exit status %d, want %d", status, test.status)
+			}
+			for _, s := range test.want {
+				if !strings.Contains(printed+"\nEND", s) {
+					t.Errorf("misses %q", s)
+				}
+			}
+			if a := runs(t, "a"); a != test.runs {
+				t.Errorf("TestA ran %d times, want %d", a, test.runs)
+			}
+			if b := runs(t, "b"); b != 1 {
+				t.Errorf("TestB, which passed, ran %d times", b)
+			}
+			if t.Failed() {
+				t.Log(printed)
+			}
+		})
+	}
+}
+
+// runs counts what runs of the module left in its directory.
+func runs(t *testing.T, file string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(text)
+}
+
+// What no load causes fails at once, however little of the machine was left.
+func TestNeverAgain(t *testing.T) {
+	const header = "import (\n\"os\"\n\"testing\"\n)\n\nvar _ = os.Args\n\n"
+	const fails = `func TestA(t *testing.T) { t.Error("wrong") }` + "\n"
+	for name, test := range map[string]struct{ source, want, timeout string }{
+		"panic":            {header + fails + `func TestB(t *testing.T) { panic("at the disco") }`, "m TestA: not run again: a panic in TestB", "1m"},
+		"panic of a child": {header + `func TestA(t *testing.T) { t.Error("the daemon said: panic: at the disco") }`, "m TestA: not run again: a panic", "1m"},
+		"exit":             {header + fails + `func TestB(t *testing.T) { os.Exit(1) }`, "m TestA: not run again: its package ended before TestB", "1m"},
+		"hang":             {header + fails + `func TestB(t *testing.T) { select {} }`, "m TestA: not run again: its package ended before TestB", "3s"},
+		"race":             {header + `func TestA(t *testing.T) { t.Error("WARNING: DATA RACE") }`, "m TestA: not run again: a data race", "1m"},
+		"too many": {
+			header + strings.Join(slices.Collect(func(yield func(string) bool) {
+				for name := 'A'; name < 'A'+disturbance.Candidates+1 && yield("func Test"+string(name)+"(t *testing.T) { t.Fail() }"); name++ {
+				}
+			}), "\n"), "m TestC: not run again: with 13 failures it is not the machine", "1m",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, test.source, "", "-vet=off", "-timeout="+test.timeout)
+			if status != 1 || !strings.Contains(printed, test.want) || strings.Contains(printed, "Again, alone") {
+				t.Errorf("exit status %d, want 1 and %q:\n%s", status, test.want, printed)
+			}
+		})
+	}
+}
+
+// A test that passes alone excuses no other package.
+func TestAgainBesideAnotherPackage(t *testing.T) {
+	machine := &told{accounts: []disturbance.Account{disturbed}}
+	if status, printed := module(t, machine, source("1", ""), skipsAllowed); status != 0 {
+		t.Fatalf("exit status %d:\n%s", status, printed)
+	}
+	if err := os.Mkdir("other", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		source string
+		want   int
+	}{"fine": {"", 0}, "does not build": {"var x = undefined", 1}, "fails without a test": {"func init() { panic(1) }", 1}} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.Remove("a"); err != nil {
+				t.Fatal(err)
+			}
+			text := "package other\n\nimport \"testing\"\n\n" + test.source + "\n\nfunc TestC(*testing.T) {}\n"
+			if err := os.WriteFile("other/c_test.go", []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			status, printed := here(t, machine)
+			if status != test.want || !strings.Contains(printed, "; passed alone") {
+				t.Errorf("exit status %d, want %d:\n%s", status, test.want, printed)
+			}
+		})
+	}
+}
+
+func TestAlone(t *testing.T) {
+	for in, want := range map[string]string{
+		"./...":                                 "-count=1 -p=1 -run=^TestA$ x/m",
+		"-race -short ./a ./b":                  "-count=1 -p=1 -run=^TestA$ -race -short x/m",
+		"-count=1 -p 1 -timeout 20m a":          "-count=1 -p=1 -run=^TestA$ -timeout 20m x/m",
+		"--run TestB -v -tags=x a -args -run y": "-count=1 -p=1 -run=^TestA$ -tags=x x/m -args -run y",
+		"a -skip TestC -test.parallel 3":        "-count=1 -p=1 -run=^TestA$ -skip TestC x/m",
+	} {
+		if got := strings.Join(parse(strings.Fields(in)).alone(test{"x/m", "TestA"}), " "); got != want {
+			t.Errorf("%s: got %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]bool{"-p 1 a": true, "-p=1 a": true, "-p 2 a": false, "a": false, "a -args -p 1": false} {
+		if got := parse(strings.Fields(in)).onePackage(); got != want {
+			t.Errorf("%s: one package at once: got %v", in, got)
+		}
+	}
+	if !parse([]string{"-run", "TestA"}).selects() || !parse([]string{"--test.skip=TestA"}).selects() || parse([]string{"a", "-args", "-run"}).selects() {
+		t.Error("-run and -skip leave tests out, what follows -args does not")
+	}
+}
+
+// A real stream, of go test -json -p 2 ./a ./b: TestP and TestQ of a paused and
+// then ran at once, TestS ran alone, but beside package b.
+func TestTimeline(t *testing.T) {
+	file, err := os.Open("testdata/parallel.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var out strings.Builder
+	s := newSummary(&out)
+	if err := read(file, s); err != nil {
+		t.Fatal(err)
+	}
+	const a = "example/a"
+	for name, want := range map[string]struct {
+		spans       int
+		beside, own bool // others, and others of its package
+	}{"TestS": {1, true, false}, "TestP": {2, true, true}, "TestQ": {2, true, true}, "TestLast": {1, true, false}} {
+		at := test{a, name}
+		if got := len(s.times.spans(at)); got != want.spans {
+			t.Errorf("%s: %d spans, want %d", name, got, want.spans)
+		}
+		if got := s.times.beside(at, false); got != want.beside {
+			t.Errorf("%s: beside others: got %v", name, got)
+		}
+		own := maps.Clone(s.times)
+		maps.DeleteFunc(own, func(other test, _ *course) bool { return other.pkg != a })
+		if got := own.beside(at, true); got != want.own {
+			t.Errorf("%s: beside others of its package: got %v", name, got)
+		}
+	}
+	if want := []test{{a, "TestP"}, {"example/b", "TestOther"}}; !slices.Equal(s.failures, want) {
+		t.Errorf("failed: got %v, want %v", s.failures, want)
+	}
+}
