@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tailcam/tailcam/test/support/disturbance"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
@@ -32,7 +33,11 @@ type result struct {
 	logs    string // directory
 	took    time.Duration
 	counts  counts
-	failure string // empty: passed
+	failure string   // empty: passed
+	refused string   // skips that are not allowed, which matter once all tests passed
+	said    []string // about what ran again
+	span    disturbance.Span
+	clock   *clock
 	test    []byte // the logs
 	kernel  []byte
 }
@@ -119,9 +124,16 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	cmd := command(ctx, r.logs, "qemu-system-x86_64", append(args, r.target.qemu...)...)
 	var messages strings.Builder
 	cmd.Stdout, cmd.Stderr = &messages, &messages
+	r.clock = newClock()
+	running, ended := context.WithCancel(parent)
+	var follower sync.WaitGroup
+	follower.Go(func() { r.clock.follow(running, testLog) })
 	start := time.Now()
 	err := cmd.Run()
 	r.took = time.Since(start)
+	r.span = disturbance.Span{From: start.Round(0), To: start.Add(r.took).Round(0)}
+	ended()
+	follower.Wait()
 	if parent.Err() != nil {
 		return parent.Err()
 	}
@@ -137,8 +149,11 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 		return fmt.Errorf("start qemu-system-x86_64: %w", err)
 	}
 	r.failure = judge(cmd.ProcessState.ExitCode(), r.counts, r.kernel, messages.String())
-	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); r.failure == "" && len(refused) > 0 {
-		r.failure = fmt.Sprintf("skips that %s does not allow: %v", skipsFile, refused)
+	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); len(refused) > 0 {
+		r.refused = fmt.Sprintf("skips that %s does not allow: %v", skipsFile, refused)
+	}
+	if r.failure == "" {
+		r.failure = r.refused
 	}
 	return nil
 }

@@ -5,6 +5,9 @@
 //	go run ./test/vm                      # the whole matrix
 //	go run ./test/vm -kernels 6.1,6.12-rt -run TestBTF -v
 //
+// Tests that failed while the host was disturbed run again in a guest of their
+// own, at most twice, by the rules of test/support/report; the table says so.
+//
 // It needs no root. Kernels are downloaded with apt once, and kept below
 // out/vm with the logs of the last run.
 package main
@@ -22,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tailcam/tailcam/test/support/disturbance"
 	"github.com/tailcam/tailcam/test/support/skips"
 )
 
@@ -87,7 +91,13 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	machine, err := disturbance.Start()
+	if err != nil {
+		return false, err
+	}
+	defer machine.Stop()
 	results := runAll(ctx, dirs, payload, opts)
+	again(ctx, dirs, payload, opts, machine, results)
 	if err := ctx.Err(); err != nil {
 		return false, errors.New("interrupted; no guest is left running")
 	}

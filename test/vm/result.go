@@ -25,8 +25,9 @@ const (
 
 // counts are the top-level tests of a log, and all skips in it.
 type counts struct {
-	passed, failed int
-	skipped        []skip
+	passed, failed   int
+	passes, failures []string // their names
+	skipped          []skip
 }
 
 // skip is a test or subtest that was skipped.
@@ -61,8 +62,10 @@ func count(log []byte) counts {
 			case m[1] != "": // a subtest: the test counts
 			case m[2] == "PASS":
 				c.passed++
+				c.passes = append(c.passes, m[3])
 			default:
 				c.failed++
+				c.failures = append(c.failures, m[3])
 			}
 		}
 	}
@@ -126,12 +129,12 @@ func (r *result) verdict() string {
 }
 
 // printDetails prints why a guest failed, with the ends of its logs, and which
-// tests it skipped. With all, it prints the whole output of the tests.
+// tests it skipped or ran again. With all, it prints the whole output of the tests.
 func printDetails(w io.Writer, r *result, all bool) {
 	switch {
 	case all && r.test != nil:
 		section(w, r.target.name+": tests", r.test, 0)
-	case r.failure != "" && r.test != nil:
+	case (r.failure != "" || r.said != nil) && r.test != nil:
 		section(w, r.target.name+": tests", r.test, testTail)
 	}
 	if r.failure != "" && r.kernel == nil {
@@ -146,6 +149,9 @@ func printDetails(w io.Writer, r *result, all bool) {
 	}
 	for _, s := range r.counts.skipped {
 		fmt.Fprintf(w, "%s: skipped %s\n", r.target.name, s)
+	}
+	for _, s := range r.said {
+		fmt.Fprintf(w, "%s: %s\n", r.target.name, s)
 	}
 }
 
@@ -166,8 +172,11 @@ func printTable(w io.Writer, results []*result) bool {
 	fmt.Fprintln(t, "KERNEL\tRELEASE\tRESULT\tSECONDS\tPASSED\tFAILED\tSKIPPED")
 	for _, r := range results {
 		verdict := "ok"
-		if r.failure != "" {
+		switch {
+		case r.failure != "":
 			verdict = "FAILED"
+		case r.said != nil:
+			verdict = "ok, again"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%d\t%d\t%d\n", r.target.name, dash(r.release), verdict,
 			r.took.Round(100*time.Millisecond).Seconds(), r.counts.passed, r.counts.failed, len(r.counts.skipped))
