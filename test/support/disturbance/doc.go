@@ -18,5 +18,5 @@
 // one stall at the wrong moment fails a test of a minute. It was disturbed when
 // 5 % of a CPU were taken, or others used 25 % of one. It was full when less
 // than 10 % of all CPUs were idle. Samples are 200 ms apart; those at the ends
-// of an interval count as a whole.
+// of an interval count as a whole. What others used is known by the second.
 package disturbance

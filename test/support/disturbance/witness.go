@@ -13,6 +13,7 @@ import (
 
 const (
 	period = 200 * time.Millisecond // between two samples
+	scan   = 5                      // samples between two looks at all processes, which cost more
 	nap    = 20 * time.Millisecond  // of the thread that measures how late it wakes
 	grace  = 2 * time.Millisecond   // by which it is late on a machine that has its CPUs
 )
@@ -41,6 +42,7 @@ func start(root int) (*Witness, error) {
 	w.ended.Go(w.sleep)
 	w.ended.Go(func() {
 		last := time.Now()
+		var samples []sample
 		for {
 			select {
 			case <-w.done:
@@ -51,13 +53,16 @@ func start(root int) (*Witness, error) {
 			if err != nil {
 				continue
 			}
-			others := processes.others()
 			now := time.Now()
-			w.add(sample{
+			samples = append(samples, sample{
 				Span:   Span{last.Round(0), now.Round(0)}, // tests are stamped by the wall clock
 				stolen: times.stolen - before.stolen, idle: times.idle - before.idle,
-				others: others, late: time.Duration(w.late.Swap(0)),
+				late: time.Duration(w.late.Swap(0)),
 			})
+			if len(samples) == scan {
+				w.add(samples, processes.others())
+				samples = nil
+			}
 			before, last = times, now
 		}
 	})
@@ -70,21 +75,27 @@ func (w *Witness) Stop() {
 	w.ended.Wait()
 }
 
-func (w *Witness) add(s sample) {
+// add spreads what others used evenly over the samples.
+func (w *Witness) add(samples []sample, others time.Duration) {
+	for i := range samples {
+		samples[i].others = others / time.Duration(len(samples))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.samples = append(w.samples, s)
+	w.samples = append(w.samples, samples...)
 }
 
 // sleep naps on a thread of the highest priority, and adds up how late it wakes.
 func (w *Witness) sleep() {
-	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	attr := unix.SchedAttr{
 		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 99,
 	}
 	if unix.SchedSetAttr(0, &attr, 0) != nil {
 		return
 	}
+	defer func() { _ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, 0) }() // lowering is allowed
 	for due := monotonic(); ; {
 		select {
 		case <-w.done:
@@ -108,12 +119,9 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// Between judges the spans. It waits for the sample that has the end of the last one.
+// Between judges the spans. It waits for the samples that have the end of the last one.
 func (w *Witness) Between(spans ...Span) Account {
-	for range 10 {
-		if w.covers(spans) {
-			break
-		}
+	for begin := time.Now(); !w.covers(spans) && time.Since(begin) < 2*scan*period; {
 		time.Sleep(period / 2)
 	}
 	w.mu.Lock()

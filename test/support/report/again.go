@@ -53,6 +53,9 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 	said := "failed while " + why
 	for range disturbance.Reruns {
 		r.witness.Calm(patience)
+		if len(r.interrupted) > 0 {
+			return said + "; not run again: interrupted", false
+		}
 		fmt.Fprintf(s.w, "\nAgain, alone: %s %s, which %s\n", at.pkg, at.name, said)
 		one := r.newSummary(s.w)
 		status, err := r.test(r.command.alone(at), one)

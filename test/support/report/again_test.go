@@ -72,6 +72,7 @@ func source(limit, first string) string {
 const skipsAllowed = `[{tests: ["m *"], says: ["needs root*"], when: [chance], why: x}]`
 
 func TestAgain(t *testing.T) {
+	slow(t)
 	const parallel = "t.Parallel()"
 	for name, test := range map[string]struct {
 		source   string
@@ -138,6 +139,13 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("compiles and runs many tests: left out with -short")
+	}
+}
+
 // runs counts what runs of the module left in its directory.
 func runs(t *testing.T, file string) int {
 	t.Helper()
@@ -150,6 +158,7 @@ func runs(t *testing.T, file string) int {
 
 // What no load causes fails at once, however little of the machine was left.
 func TestNeverAgain(t *testing.T) {
+	slow(t)
 	const header = "import (\n\"os\"\n\"testing\"\n)\n\nvar _ = os.Args\n\n"
 	const fails = `func TestA(t *testing.T) { t.Error("wrong") }` + "\n"
 	for name, test := range map[string]struct{ source, want, timeout string }{
@@ -176,6 +185,7 @@ func TestNeverAgain(t *testing.T) {
 
 // A test that passes alone excuses no other package.
 func TestAgainBesideAnotherPackage(t *testing.T) {
+	slow(t)
 	machine := &told{accounts: []disturbance.Account{disturbed}}
 	if status, printed := module(t, machine, source("1", ""), skipsAllowed); status != 0 {
 		t.Fatalf("exit status %d:\n%s", status, printed)
