@@ -47,33 +47,44 @@ func runs(file string) int {
 	return len(was) + 1
 }
 
+var began = make(chan bool)
+
 func TestA(t *testing.T) {
-	FIRST
+	if PARALLEL {
+		t.Parallel()
+		select {
+		case <-began: // TestB, if it runs at all
+		case <-time.After(2 * time.Second):
+		}
+	}
 	t.Run("sub", func(t *testing.T) {
 		if runs("a") <= LIMIT {
 			t.Error("the first truth")
 		}
 	})
-	time.Sleep(50 * time.Millisecond)
 	t.Run("left out", func(t *testing.T) { t.Skip("needs root: here") })
 }
 
 func TestB(t *testing.T) {
-	FIRST
+	if PARALLEL {
+		t.Parallel()
+	}
+	close(began)
 	runs("b")
-	time.Sleep(50 * time.Millisecond)
 }
 `
 
-func source(limit, first string) string {
-	return strings.NewReplacer("LIMIT", limit, "FIRST", first).Replace(failsFirst)
+func source(limit, parallel string) string {
+	return strings.NewReplacer("LIMIT", limit, "PARALLEL", parallel).Replace(failsFirst)
 }
+
+// quick are flags that save time.
+var quick = []string{"-vet=off", "-ldflags=-s -w"}
 
 const skipsAllowed = `[{tests: ["m *"], says: ["needs root*"], when: [chance], why: x}]`
 
 func TestAgain(t *testing.T) {
 	slow(t)
-	const parallel = "t.Parallel()"
 	for name, test := range map[string]struct {
 		source   string
 		accounts []disturbance.Account
@@ -82,7 +93,7 @@ func TestAgain(t *testing.T) {
 		want     []string
 	}{
 		"passes alone": {
-			source("1", ""), []disturbance.Account{disturbed}, 0, 2,
+			source("1", "false"), []disturbance.Account{disturbed}, 0, 2,
 			[]string{
 				"the first truth",
 				"m TestA: failed while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone\n",
@@ -90,34 +101,34 @@ func TestAgain(t *testing.T) {
 			},
 		},
 		"calm": {
-			source("1", ""), []disturbance.Account{quiet}, 1, 1,
+			source("1", "false"), []disturbance.Account{quiet}, 1, 1,
 			[]string{"m TestA: not run again: the machine was calm (nothing taken in 1.00 s)"},
 		},
-		"full, and nobody else there": {source("1", ""), []disturbance.Account{full}, 1, 1, []string{"the machine was calm"}},
+		"full, and nobody else there": {source("1", "false"), []disturbance.Account{full}, 1, 1, []string{"the machine was calm"}},
 		"full, beside another test": {
-			source("1", parallel), []disturbance.Account{full}, 0, 2,
+			source("1", "true"), []disturbance.Account{full}, 0, 2,
 			[]string{"m TestA: failed while it shared full CPUs with other tests; passed alone"},
 		},
 		"full, beside another test, and alone": {
-			source("2", parallel), []disturbance.Account{full}, 1, 2,
+			source("2", "true"), []disturbance.Account{full}, 1, 2,
 			[]string{"with other tests; failed alone on a calm machine as well"},
 		},
 		"fails alone, then calm": {
-			source("2", ""), []disturbance.Account{disturbed, quiet}, 1, 2,
+			source("2", "false"), []disturbance.Account{disturbed, quiet}, 1, 2,
 			[]string{"; failed alone on a calm machine as well (nothing taken in 1.00 s)"},
 		},
 		"fails alone, then passes": {
-			source("3", ""), []disturbance.Account{disturbed}, 0, 4,
+			source("2", "false"), []disturbance.Account{disturbed}, 0, 3,
 			[]string{"; failed alone while the machine was disturbed (1.30 s stolen in 4.00 s); passed alone"},
 		},
 		"never passes": {
-			source("99", ""), []disturbance.Account{disturbed}, 1, 4,
+			source("99", "false"), []disturbance.Account{disturbed}, 1, 4,
 			[]string{"; not run again: that is enough"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := &told{accounts: test.accounts}
-			status, printed := module(t, machine, test.source, skipsAllowed, "-p", "1", "-vet=off")
+			status, printed := module(t, machine, test.source, skipsAllowed, append(quick, "-p", "1", "-parallel", "2")...)
 			if status != test.status {
 				t.Errorf("exit status %d, want %d", status, test.status)
 			}
@@ -175,7 +186,7 @@ func TestNeverAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, test.source, "", "-vet=off", "-timeout="+test.timeout)
+			status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, test.source, "", append(quick, "-timeout="+test.timeout)...)
 			if status != 1 || !strings.Contains(printed, test.want) || strings.Contains(printed, "Again, alone") {
 				t.Errorf("exit status %d, want 1 and %q:\n%s", status, test.want, printed)
 			}
@@ -187,7 +198,7 @@ func TestNeverAgain(t *testing.T) {
 func TestAgainBesideAnotherPackage(t *testing.T) {
 	slow(t)
 	machine := &told{accounts: []disturbance.Account{disturbed}}
-	if status, printed := module(t, machine, source("1", ""), skipsAllowed); status != 0 {
+	if status, printed := module(t, machine, source("1", "false"), skipsAllowed, quick...); status != 0 {
 		t.Fatalf("exit status %d:\n%s", status, printed)
 	}
 	if err := os.Mkdir("other", 0o700); err != nil {
@@ -205,7 +216,7 @@ func TestAgainBesideAnotherPackage(t *testing.T) {
 			if err := os.WriteFile("other/c_test.go", []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			status, printed := here(t, machine)
+			status, printed := here(t, machine, quick...)
 			if status != test.want || !strings.Contains(printed, "; passed alone") {
 				t.Errorf("exit status %d, want %d:\n%s", status, test.want, printed)
 			}
