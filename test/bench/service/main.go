@@ -4,7 +4,7 @@
 // recorders, and with nothing.
 //
 //	go run ./test/bench/service [-rounds 9] [-quick] [-only LOADS] [-variants VARIANTS]
-//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-o FILE]
+//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-o FILE]
 //
 // It needs root, a built bin/tailcam, and the services (make deps-bench-service).
 // It fails if something does not run, never because something was slow.
@@ -31,6 +31,7 @@ type options struct {
 	rounds   int
 	quick    bool
 	seconds  float64  // of one measured run
+	nice     int      // of everything that this starts
 	only     []string // loads
 	variants []string
 	tailcams []tailcam
@@ -42,6 +43,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 9, "how often each variant is measured; fewer than 5 decide nothing")
 	flag.BoolVar(&o.quick, "quick", false, "one round of short runs, to see that everything runs")
 	flag.Float64Var(&o.seconds, "seconds", 2, "duration of one measured run; some loads take whole seconds")
+	flag.IntVar(&o.nice, "nice", 0, "niceness of all loads and variants; -20 on a machine that has other work to do")
 	only := flag.String("only", "", "loads to measure, separated by commas: "+strings.Join(loadNames(), ",")+" (default: all)")
 	variants := flag.String("variants", "", "variants to measure, separated by commas, beside nothing: "+
 		strings.Join(variantNames(nil), ",")+" or names of -tailcam (default: all)")
@@ -67,6 +69,9 @@ func main() {
 	}
 }
 
+// autogroup has the niceness of a session, where sessions share the CPUs evenly.
+const autogroup = "/proc/self/autogroup"
+
 // list splits at commas.
 func list(s string) []string {
 	return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" })
@@ -87,6 +92,15 @@ func run(ctx context.Context, o *options) (err error) {
 	variants, missing, err := selectVariants(o)
 	if err != nil {
 		return err
+	}
+	if o.nice != 0 {
+		// Of this thread, and so of what it starts, and of this session among others.
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, o.nice); err != nil {
+			return fmt.Errorf("set the niceness to %d: %w", o.nice, err)
+		}
+		if os.WriteFile(autogroup, fmt.Append(nil, o.nice), 0o644) == nil {
+			defer func() { err = errors.Join(err, os.WriteFile(autogroup, []byte("0"), 0o644)) }()
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(o.output), 0o755); err != nil {
 		return err

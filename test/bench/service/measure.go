@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxSteal is how much of a round's processor time the hypervisor may take,
@@ -44,6 +46,9 @@ type round struct {
 type sample struct {
 	NS  float64 `json:"ns"`     // of a request
 	P99 float64 `json:"p99_ns"` // as the client saw it; 0: it does not tell
+	CPU float64 `json:"cpu_ns"` // of client and server, for a request; 0: not measured
+
+	requests float64 // that the client has made
 }
 
 // running is a load or a variant at work.
@@ -140,6 +145,39 @@ func (b *bench) round(ctx context.Context, clients []client, n int) (*round, err
 	return r, nil
 }
 
+// timed runs a client, and shares the processor time of all its processes and
+// its server among the requests. Others on the machine disturb that far less
+// than what a clock on the wall says.
+func timed(ctx context.Context, c client) (sample, error) {
+	before, err := usedBy(c)
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := c.run(ctx)
+	if err != nil {
+		return s, err
+	}
+	after, err := usedBy(c)
+	if s.requests > 0 {
+		s.CPU = float64((after - before).Nanoseconds()) / s.requests
+	}
+	return s, err
+}
+
+// usedBy is the processor time of a client's server and of all processes that
+// this one has waited for.
+func usedBy(c client) (time.Duration, error) {
+	var own unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &own); err != nil {
+		return 0, err
+	}
+	used := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	if s, ok := c.(interface{ cpu() time.Duration }); ok {
+		used += s.cpu()
+	}
+	return used, nil
+}
+
 // visit runs each load under a variant.
 func (b *bench) visit(ctx context.Context, v *variant, clients []client) (samples map[string]sample, err error) {
 	w, err := v.start(ctx, &b.env)
@@ -150,7 +188,7 @@ func (b *bench) visit(ctx context.Context, v *variant, clients []client) (sample
 	samples = map[string]sample{}
 	for i, c := range clients {
 		b.say("%s, %s", v.name, b.loads[i].name)
-		s, err := c.run(ctx)
+		s, err := timed(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}

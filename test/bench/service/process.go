@@ -98,12 +98,23 @@ func (s *server) stop() error {
 	return nil
 }
 
+// cpu is the processor time of the server and of all that it has started.
+func (s *server) cpu() time.Duration {
+	all := ticks(s.cmd.Process.Pid, true)
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid)) // none, if the kernel does not tell
+	for _, pid := range strings.Fields(string(children)) {
+		n, _ := strconv.Atoi(pid)
+		all += ticks(n, true)
+	}
+	return time.Duration(all) * time.Second / 100
+}
+
 // settle waits until a process is done with starting: it uses less than 2 % of
 // a CPU, or three seconds are over.
 func settle(ctx context.Context, pid int) {
 	last := -1
 	for late := time.Now().Add(3 * time.Second); time.Now().Before(late) && ctx.Err() == nil; {
-		now := ticks(pid)
+		now := ticks(pid, false)
 		if last >= 0 && now-last < 2 {
 			return
 		}
@@ -112,17 +123,25 @@ func settle(ctx context.Context, pid int) {
 	}
 }
 
-// ticks is the processor time of a process, in hundredths of a second.
-func ticks(pid int) int {
+// ticks is the processor time of a process, in hundredths of a second, with or
+// without that of children that it has waited for.
+func ticks(pid int, children bool) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := bytes.Cut(b, []byte(") "))
 	f := strings.Fields(string(rest))
-	if len(f) < 13 {
-		return 0
+	if len(f) < 15 {
+		return 0 // it has ended
 	}
-	user, _ := strconv.Atoi(f[11])
-	system, _ := strconv.Atoi(f[12])
-	return user + system
+	last := 12 // utime, stime, cutime, cstime
+	if children {
+		last = 14
+	}
+	sum := 0
+	for _, field := range f[11 : last+1] {
+		n, _ := strconv.Atoi(field)
+		sum += n
+	}
+	return sum
 }
 
 // freePort is a TCP port of 127.0.0.1 that nobody uses now.

@@ -52,7 +52,7 @@ func parseHackbench(out []byte) (s sample, err error) {
 		return s, fmt.Errorf("hackbench printed %q", out)
 	}
 	seconds, err := strconv.ParseFloat(string(m[1]), 64)
-	return sample{NS: seconds * 1e9}, err
+	return sample{NS: seconds * 1e9, requests: 1}, err
 }
 
 // compileDir has the C files that are compiled, over and over.
@@ -75,7 +75,7 @@ func startCompile(ctx context.Context, e *env) (client, error) {
 		}
 		start := time.Now()
 		_, err := output(ctx, "make", "-s", "-B", "-C", dir, "-j", strconv.Itoa(runtime.NumCPU()))
-		return sample{NS: float64(time.Since(start).Nanoseconds()) / float64(files)}, err
+		return sample{NS: float64(time.Since(start).Nanoseconds()) / float64(files), requests: float64(files)}, err
 	}
 	files, err := count(e.seconds, len(sources), func(n int) (float64, error) {
 		s, err := run(ctx, n)
@@ -141,8 +141,9 @@ func parseFio(out []byte) (s sample, err error) {
 		Jobs []struct {
 			Error int `json:"error"`
 			Read  struct {
-				IOPS float64 `json:"iops"`
-				Clat struct {
+				Total float64 `json:"total_ios"`
+				IOPS  float64 `json:"iops"`
+				Clat  struct {
 					Percentile map[string]float64 `json:"percentile"`
 				} `json:"clat_ns"`
 			} `json:"read"`
@@ -155,7 +156,7 @@ func parseFio(out []byte) (s sample, err error) {
 	if len(r.Jobs) != 1 || r.Jobs[0].Error != 0 || r.Jobs[0].Read.IOPS <= 0 {
 		return s, fmt.Errorf("fio has read nothing: %s", lastLine(string(out)))
 	}
-	return sample{NS: 1e9 / r.Jobs[0].Read.IOPS, P99: r.Jobs[0].Read.Clat.Percentile["99.000000"]}, nil
+	return sample{NS: 1e9 / r.Jobs[0].Read.IOPS, P99: r.Jobs[0].Read.Clat.Percentile["99.000000"], requests: r.Jobs[0].Read.Total}, nil
 }
 
 // startGetppid makes one of the cheapest system calls.

@@ -32,6 +32,8 @@ type result struct {
 	Ratio   stat.Span `json:"ratio"` // to nothing in the same round
 	P99     stat.Span `json:"p99_ns"`
 	P99To   stat.Span `json:"p99_ratio"`
+	CPU     stat.Span `json:"cpu_ns"` // of a request
+	CPUTo   stat.Span `json:"cpu_ratio"`
 	Verdict string    `json:"verdict,omitempty"` // of a tailcam's ratio
 	Target  float64   `json:"target,omitempty"`
 	// Of a tailcam, by the name of a peer: its time to the peer's of the same round.
@@ -47,6 +49,7 @@ func (r *report) fill(b *bench) {
 			res := result{
 				Load: l.name, Variant: v.name, NS: r.span(l.name, v.name, "", ns), Ratio: r.span(l.name, v.name, vNothing, ns),
 				P99: r.span(l.name, v.name, "", p99), P99To: r.span(l.name, v.name, vNothing, p99),
+				CPU: r.span(l.name, v.name, "", cpuTime), CPUTo: r.span(l.name, v.name, vNothing, cpuTime),
 			}
 			if v.ours {
 				res.Target, res.Verdict, res.Against = l.target, res.Ratio.Verdict(l.target), map[string]stat.Span{}
@@ -61,8 +64,9 @@ func (r *report) fill(b *bench) {
 	}
 }
 
-func ns(s sample) float64  { return s.NS }
-func p99(s sample) float64 { return s.P99 }
+func ns(s sample) float64      { return s.NS }
+func p99(s sample) float64     { return s.P99 }
+func cpuTime(s sample) float64 { return s.CPU }
 
 // span collects a number of each round that counts, divided by that of another
 // variant in the same round, if one is named.
@@ -125,15 +129,17 @@ func (r *report) print(w io.Writer) {
 		fmt.Fprintf(w, "Not measured: %s is not installed.\n", name)
 	}
 	fmt.Fprintf(w, "\nTime of a request, to that with nothing in the same round: median, and where it lies at %.0f %%.\n\n", 100*stat.Confidence)
-	r.table(w, "us", func(res *result) (stat.Span, stat.Span) { return res.NS, res.Ratio })
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.NS, res.Ratio })
+	fmt.Fprintf(w, "\nCPU time of client and server for a request, which other work on the machine disturbs less:\n\n")
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.CPU, res.CPUTo })
 	fmt.Fprintf(w, "\nThe 99th percentile of latencies as the client sees them, likewise:\n\n")
-	r.table(w, "us", func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
 	fmt.Fprintf(w, "\nTargets; of the peers, the time with tailcam to the time with the peer:\n\n")
 	r.targets(w)
 }
 
 // table has a line for each variant and a column for each load that has the number.
-func (r *report) table(w io.Writer, unit string, get func(*result) (absolute, ratio stat.Span)) {
+func (r *report) table(w io.Writer, get func(*result) (absolute, ratio stat.Span)) {
 	var columns []*load
 	for i := range r.loads {
 		if abs, _ := get(r.result(r.loads[i].name, vNothing)); abs.N > 0 {
@@ -152,7 +158,7 @@ func (r *report) table(w io.Writer, unit string, get func(*result) (absolute, ra
 		for _, l := range columns {
 			absolute, ratio := get(r.result(l.name, v.name))
 			if v.name == vNothing {
-				cells += fmt.Sprintf(" | %s %s", micro(absolute.Median), unit)
+				cells += fmt.Sprintf(" | %s us", micro(absolute.Median))
 			} else {
 				cells += " | " + cell(ratio)
 			}
@@ -163,7 +169,7 @@ func (r *report) table(w io.Writer, unit string, get func(*result) (absolute, ra
 
 // targets has a line for each load and tailcam.
 func (r *report) targets(w io.Writer) {
-	fmt.Fprintln(w, "| | target | | ftrace | perf | p99 |\n|---|---:|---|---|---|---|")
+	fmt.Fprintln(w, "| | target | | ftrace | perf | p99 | CPU time |\n|---|---:|---|---|---|---|---|")
 	for i := range r.loads {
 		l := &r.loads[i]
 		for k := range r.variants {
@@ -176,8 +182,8 @@ func (r *report) targets(w io.Writer) {
 			if v.name != vTailcam {
 				name += ", " + v.name
 			}
-			fmt.Fprintf(w, "| %s | %.2f | %s | %s | %s | %s |\n", name, l.target, judged(res.Ratio, l.target),
-				judged(res.Against[vFtrace], 1), judged(res.Against[vPerf], 1), judged(res.P99To, targetP99))
+			fmt.Fprintf(w, "| %s | %.2f | %s | %s | %s | %s | %s |\n", name, l.target, judged(res.Ratio, l.target),
+				judged(res.Against[vFtrace], 1), judged(res.Against[vPerf], 1), judged(res.P99To, targetP99), cell(res.CPUTo))
 		}
 	}
 }
@@ -206,7 +212,7 @@ func micro(ns float64) string {
 	case us < 100:
 		return strings.TrimSuffix(fmt.Sprintf("%.1f", us), ".0")
 	default:
-		return fmt.Sprintf("%.0f", us)
+		return number(us)
 	}
 }
 
@@ -215,4 +221,13 @@ func (b *bench) say(format string, args ...any) {
 	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
 		fmt.Fprintf(os.Stderr, "\r\x1b[K"+format+"\r", args...)
 	}
+}
+
+// number writes a whole number in groups of three digits.
+func number(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

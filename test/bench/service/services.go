@@ -54,7 +54,11 @@ func startRedis(ctx context.Context, e *env) (client, error) {
 	return r, nil
 }
 
-func (r *redis) run(ctx context.Context) (sample, error) { return r.benchmark(ctx, "get", r.requests) }
+func (r *redis) run(ctx context.Context) (sample, error) {
+	s, err := r.benchmark(ctx, "get", r.requests)
+	s.requests = float64(r.requests)
+	return s, err
+}
 
 func (r *redis) benchmark(ctx context.Context, test string, requests int) (sample, error) {
 	out, err := output(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(r.port), "-t", test,
@@ -134,17 +138,18 @@ func (n *nginx) run(ctx context.Context) (sample, error) {
 
 var (
 	wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+	wrkDone = regexp.MustCompile(`(?m)^ +([0-9]+) requests in `)
 	wrkP99  = regexp.MustCompile(`(?m)^ +99% +([0-9.]+(?:us|ms|s|m))$`)
 	wrkBad  = regexp.MustCompile(`(?m)^ +(?:Socket errors|Non-2xx).*$`)
 )
 
 // parseWrk reads wrk --latency.
 func parseWrk(out []byte) (s sample, err error) {
-	rate, p99 := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out)
+	rate, p99, done := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out), wrkDone.FindSubmatch(out)
 	if bad := wrkBad.Find(out); bad != nil {
 		return s, fmt.Errorf("wrk:%s", bad)
 	}
-	if rate == nil || p99 == nil {
+	if rate == nil || p99 == nil || done == nil {
 		return s, fmt.Errorf("wrk printed %q", out)
 	}
 	perSecond, err := strconv.ParseFloat(string(rate[1]), 64)
@@ -152,7 +157,8 @@ func parseWrk(out []byte) (s sample, err error) {
 		return s, fmt.Errorf("wrk printed %q", out)
 	}
 	d, err := time.ParseDuration(string(p99[1]))
-	return sample{NS: 1e9 / perSecond, P99: float64(d.Nanoseconds())}, err
+	requests, err2 := strconv.ParseFloat(string(done[1]), 64)
+	return sample{NS: 1e9 / perSecond, P99: float64(d.Nanoseconds()), requests: requests}, errors.Join(err, err2)
 }
 
 // postgres is a server that keeps all in memory.
@@ -233,19 +239,23 @@ func (p *postgres) run(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
-var pgbenchRate = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)$`)
+var (
+	pgbenchRate = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)$`)
+	pgbenchDone = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)$`)
+)
 
 // parsePgbench reads the time of a transaction.
 func parsePgbench(out []byte) (s sample, err error) {
-	m := pgbenchRate.FindSubmatch(out)
-	if m == nil {
+	m, done := pgbenchRate.FindSubmatch(out), pgbenchDone.FindSubmatch(out)
+	if m == nil || done == nil {
 		return s, fmt.Errorf("pgbench printed %q", out)
 	}
 	perSecond, err := strconv.ParseFloat(string(m[1]), 64)
 	if err != nil || perSecond <= 0 {
 		return s, fmt.Errorf("pgbench printed %q", out)
 	}
-	return sample{NS: 1e9 / perSecond}, nil
+	requests, err := strconv.ParseFloat(string(done[1]), 64)
+	return sample{NS: 1e9 / perSecond, requests: requests}, err
 }
 
 // parsePgbenchLog reads what each logged transaction took, in nanoseconds: the
