@@ -19,13 +19,15 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // Peer is another tool at work.
 type Peer struct {
 	cmd   *exec.Cmd
 	in    io.Closer
-	out   bytes.Buffer
+	out   child.Output
 	done  chan error
 	progs []*ebpf.Program
 	names []string
@@ -76,14 +78,16 @@ func start(ctx context.Context, args []string, orphaned unix.Signal, ready func(
 		select {
 		case err := <-p.done:
 			p.done <- err
-			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.Bytes())) //nolint:errorlint // nil if it ended well
+			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.String())) //nolint:errorlint // nil if it ended well
 		case <-time.After(50 * time.Millisecond):
 		}
-		if f, err := filesOf(p.cmd.Process.Pid); err == nil && ready(f) {
+		f, err := filesOf(p.cmd.Process.Pid)
+		f.Said = p.out.String()
+		if err == nil && ready(f) {
 			break
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("%s did not attach in 15 s: %s", args[0], lastLine(p.out.Bytes())), p.Stop())
+			return nil, errors.Join(fmt.Errorf("%s did not attach in 15 s: %s", args[0], lastLine(p.out.String())), p.Stop())
 		}
 	}
 	time.Sleep(200 * time.Millisecond) // loaded is not yet attached
@@ -129,10 +133,16 @@ func (p *Peer) Programs() ([]Program, error) {
 // PID is that of the tool's process.
 func (p *Peer) PID() int { return p.cmd.Process.Pid }
 
-// Stop interrupts the tool as a person would, and kills it if it does not end.
+// Stop interrupts the tool as a person would, and kills it if it does not end. It
+// is an error if it has ended before.
 func (p *Peer) Stop() error {
 	for _, prog := range p.progs {
 		_ = prog.Close()
+	}
+	select {
+	case <-p.done: //nolint:errcheck // what it has printed says more
+		return fmt.Errorf("%s ended by itself: %s", p.cmd.Args[4], lastLine(p.out.String()))
+	default:
 	}
 	_ = p.in.Close()
 	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGINT)
@@ -146,10 +156,11 @@ func (p *Peer) Stop() error {
 	return nil
 }
 
-// Files are what of a process's open files tells how far it is.
+// Files are what of a process's open files tells how far it is, and what it has said on standard error.
 type Files struct {
 	Programs []ebpf.ProgramID
 	Events   int // perf events
+	Said     string
 }
 
 func filesOf(pid int) (Files, error) {
@@ -202,7 +213,7 @@ func hookName(prog string) string {
 	return prog
 }
 
-func lastLine(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
 	return lines[len(lines)-1]
 }

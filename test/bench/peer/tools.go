@@ -25,7 +25,7 @@ mkdir $d || exit 1
 status=0
 echo %d >$d/buffer_size_kb || status=1
 for e in %s; do echo $e >>$d/set_event || status=1; done
-[ $status = 1 ] || read -r line
+[ $status = 1 ] || { echo recording >&2 && read -r line; }
 end $d
 exit $status`
 
@@ -33,7 +33,7 @@ exit $status`
 // CPU's. It is no BPF program: only wall clocks show what it costs.
 func Ftrace(ctx context.Context, bytes int, events []string) (*Peer, error) {
 	script := fmt.Sprintf(ftraceScript, bytes>>10, strings.Join(events, " "))
-	return start(ctx, []string{"sh", "-c", script}, 0, func(Files) bool { return true })
+	return start(ctx, []string{"sh", "-c", script}, 0, func(f Files) bool { return strings.Contains(f.Said, "recording\n") })
 }
 
 // PerfRecord keeps the last events in perf's overwritten rings; bytes are a CPU's.
