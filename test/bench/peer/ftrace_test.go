@@ -57,7 +57,7 @@ func TestFtraceGoes(t *testing.T) {
 	}
 	cancel()
 	select {
-	case <-p.done: //nolint:errcheck // interrupted
+	case <-p.done:
 	case <-time.After(10 * time.Second):
 		t.Error("it goes on after the run was interrupted")
 	}
