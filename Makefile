@@ -125,6 +125,10 @@ bench: deps-bench ## what tailcam costs, beside its peers; writes out/bench.json
 bench-snapshot: build deps-bench ## from an outlier to its history on disk, beside perf's (ARGS='-n 20')
 	$(GO) run ./test/bench/snapshot $(ARGS)
 
+.PHONY: bench-service
+bench-service: build deps-bench-service ## what tailcam costs redis, nginx, PostgreSQL and others, beside its peers; a quarter of an hour (ARGS=-quick)
+	$(GO) run ./test/bench/service $(ARGS)
+
 .PHONY: bench-table
 bench-table: deps-bench ## the pending table beside the kernel's own; writes out/bench-table.json (ARGS=-quick)
 	$(GO) run ./test/bench/table $(ARGS)
@@ -219,3 +223,8 @@ deps-vm:
 deps-bench:
 	@scripts/apt.sh $(GCC) bpftrace='peer to compare with' linux-perf='peer to compare with' rt-tests='hackbench, the load' \
 		fio='the load on the disk'
+
+.PHONY: deps-bench-service
+deps-bench-service: deps-bench
+	@scripts/apt.sh redis-server='a service to measure' redis-tools='redis-benchmark, its client' nginx-light='a service to measure' \
+		wrk='its client' postgresql='a service to measure, and its client pgbench' make='runs the compile'

@@ -25,8 +25,8 @@ import (
 
 // options are the command line.
 type options struct {
-	rounds int
-	loops  int            // messages of each hackbench sender
+	rounds int            // of setups that targets are about; others are in every third
+	loops  int            // messages of each hackbench sender; 0: those of half a second
 	calls  int            // getppid calls in one loop
 	reads  int            // block requests
 	only   *regexp.Regexp // names of the setups to measure
@@ -37,10 +37,10 @@ type options struct {
 func main() {
 	o := options{}
 	quick := flag.Bool("quick", false, "a smoke run of less than half a minute; its numbers mean little")
-	flag.IntVar(&o.rounds, "rounds", 5, "how often each setup is measured")
-	flag.IntVar(&o.loops, "loops", 1000, "messages of each hackbench sender")
+	flag.IntVar(&o.rounds, "rounds", 9, "how often each setup of a target is measured, others a third of it; fewer than 5 decide nothing")
+	flag.IntVar(&o.loops, "loops", 0, "messages of each hackbench sender (default: those of half a second)")
 	only := flag.String("only", "", "measure only setups whose name matches this regular expression, and the empty ones")
-	flag.DurationVar(&o.budget, "budget", 230*time.Second, "no round is begun that would not end within this time")
+	flag.DurationVar(&o.budget, "budget", 9*time.Minute, "no round is begun that would not end within this time")
 	flag.StringVar(&o.output, "o", "out/bench.json", "where the JSON goes")
 	flag.Parse()
 	var err error

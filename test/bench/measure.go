@@ -6,10 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+)
+
+const (
+	// seldom is the number of rounds in one of which setups are measured that no target is about.
+	seldom = 3
+	// halfSecond is the duration of hackbench: rounds bring more than their length.
+	halfSecond = 500 * time.Millisecond
 )
 
 // bench is one run.
@@ -53,18 +61,20 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	defer b.disk.file.Close()
-	if _, err := hackbench(ctx, b.opts.loops); err != nil { // warms up
+	if err := b.calibrate(ctx); err != nil {
 		return err
 	}
 	begin := time.Now()
+	last := map[bool]time.Duration{} // what a round of all setups took, and one of the decisive
 	for round := range b.opts.rounds {
-		if left := b.opts.budget - time.Since(begin); round > 0 && time.Since(begin)/time.Duration(round) > left {
+		all, start := round%seldom == 0, time.Now()
+		if time.Since(begin)+last[all] > b.opts.budget {
 			fmt.Fprintf(os.Stderr, "bench: %d of %d rounds fit into %s\n", round, b.opts.rounds, b.opts.budget)
 			break
 		}
 		for i := range b.setups {
 			s := &b.setups[i]
-			if !b.wanted(s) {
+			if !b.wanted(s) || !all && !slices.Contains(decisive, s.name) {
 				continue
 			}
 			progress("round %d of %d, %s: %s", round+1, b.opts.rounds, time.Since(begin).Round(time.Second), s.name)
@@ -87,12 +97,26 @@ func (b *bench) measure(ctx context.Context) (err error) {
 			v.round = round
 			r.visits = append(r.visits, *v)
 		}
+		last[all] = time.Since(start)
 	}
 	return nil
 }
 
 func (b *bench) wanted(s *setup) bool {
 	return s.missing == "" && (b.opts.only.MatchString(s.name) || s.name == sNothing || s.name == sEmpty)
+}
+
+// calibrate warms up, and finds how long hackbench is to run.
+func (b *bench) calibrate(ctx context.Context) error {
+	loops := b.opts.loops
+	if loops == 0 {
+		loops = 200
+	}
+	t, err := hackbench(ctx, loops)
+	if b.opts.loops == 0 && err == nil {
+		b.opts.loops = max(50, int(float64(loops)*halfSecond.Seconds()/max(t.wall.Seconds(), 0.01)))
+	}
+	return err
 }
 
 // visit starts a setup, lets the loads run without and with statistics, and stops it.

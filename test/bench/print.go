@@ -33,7 +33,7 @@ func printTable(w io.Writer, rows []row) {
 }
 
 func printSection(w io.Writer, rows []row) {
-	lines := [][]string{{rows[0].section, "net", "gross", "events", "ratio", "of", "against", "verdict"}}
+	lines := [][]string{{rows[0].section, "net", "gross", "events", "ratio", "span", "against", "verdict"}}
 	for _, r := range rows {
 		lines = append(lines, r.cells())
 	}
@@ -92,11 +92,11 @@ func (r *row) cells() []string {
 	}
 	if r.Ratio != nil {
 		c[4] = fmt.Sprintf("%.2f", *r.Ratio)
-		c[5] = fmt.Sprintf("%.2f to %.2f", *r.RatioMin, *r.RatioMax)
+		c[5] = fmt.Sprintf("%.2f to %.2f", *r.RatioLow, *r.RatioHi)
 	}
 	c[6] = r.Against
 	if r.Target != 0 {
-		c[7] = fmt.Sprintf("%s: at most %g", r.Verdict, r.Target)
+		c[7] = fmt.Sprintf("%s: at most %g, %d rounds", r.Verdict, r.Target, r.Rounds)
 	}
 	return c
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tailcam/tailcam/test/bench/stat"
 )
 
 // row is one line of the table and one element of the JSON.
@@ -18,12 +20,16 @@ type row struct {
 
 	RatioMin *float64 `json:"ratio_min,omitempty"` // over the rounds
 	RatioMax *float64 `json:"ratio_max,omitempty"`
+	RatioLow *float64 `json:"ratio_low,omitempty"` // where the median lies, see package stat
+	RatioHi  *float64 `json:"ratio_high,omitempty"`
+	Rounds   int      `json:"rounds,omitempty"`
 	Target   float64  `json:"target,omitempty"` // that Ratio is to stay at or below
 	Verdict  string   `json:"verdict,omitempty"`
 	Note     string   `json:"note,omitempty"`
 
 	section string
 	minor   bool // not in the table
+	span    stat.Span
 }
 
 // Sections of the table.
@@ -68,24 +74,17 @@ func (s series) over(d series) series {
 }
 
 func (r *row) compare(ratio series, against string) {
-	v := ratio.values()
-	if len(v) == 0 {
+	r.span = stat.Of(ratio.values())
+	if r.span.N == 0 {
 		return
 	}
-	m := median(v)
-	r.Ratio, r.RatioMin, r.RatioMax, r.Against = &m, &v[0], &v[len(v)-1], against
+	s := r.span
+	r.Ratio, r.RatioMin, r.RatioMax, r.RatioLow, r.RatioHi, r.Rounds = &s.Median, &s.Min, &s.Max, &s.Low, &s.High, s.N
+	r.Against = against
 }
 
 func (r *row) judge(target float64) {
-	r.Target = target
-	switch {
-	case r.Ratio == nil:
-		r.Verdict = "not measured"
-	case *r.Ratio <= target:
-		r.Verdict = "reached"
-	default:
-		r.Verdict = "missed"
-	}
+	r.Target, r.Verdict = target, r.span.Verdict(target)
 }
 
 // at collects one number of each round of a setup, the mean of its visits there.
@@ -283,6 +282,12 @@ func (b *bench) wholeRows(section, prefix string, get func(setup string) series)
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// decisive are the setups that targets are about, and those that these are compared with.
+var decisive = []string{
+	sNothing, sEmpty, sWakeup, sBTRunq, sTasksRec, sRunqslower, sLBRunq, sAll, sManyRules,
+	sRing, sRingPerf, sRecorder, sRecPerf, sRecCalls, sPerfCalls,
 }
 
 // targets are the rows that have something to reach.

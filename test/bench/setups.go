@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/bench/peer"
 )
 
 // program is one BPF program's account since it was loaded.
@@ -153,51 +151,57 @@ func setups(dir string) []setup {
 	}, append(pendingSetups(all), histogramSetups()...)...)
 }
 
-// tool finds a program, as bcc's and libbpf's are installed under several names.
-func tool(name string) string {
-	for _, n := range []string{name, "libbpf-" + name} {
-		if path, err := exec.LookPath(n); err == nil {
-			return path
-		}
-	}
-	return ""
-}
-
 func needs(name, debian string) string {
-	if tool(name) != "" {
+	if peer.Find(name) != "" {
 		return ""
 	}
 	return fmt.Sprintf("not measured: %s is not installed (apt-get install %s)", name, debian)
 }
 
+// other is another tool at work.
+type other struct{ *peer.Peer }
+
+func (o other) programs() ([]program, error) {
+	accounts, err := o.Programs()
+	list := make([]program, len(accounts))
+	for i, a := range accounts {
+		list[i] = program{a.Hook, a.Runs, a.Time}
+	}
+	return list, err
+}
+
+func (o other) stop() error { return o.Stop() }
+
 func bpftrace(script string, programs int) func(context.Context) (running, error) {
 	return func(ctx context.Context) (running, error) {
-		return started(startPeer(ctx, []string{"bpftrace", "-o", "/dev/null", "-e", script},
-			func(f files) bool { return len(f.programs) >= programs }))
+		return started(peer.Bpftrace(ctx, script, programs))
 	}
 }
 
 func libbpfTool(name string, args ...string) func(context.Context) (running, error) {
 	return func(ctx context.Context) (running, error) {
-		return started(startPeer(ctx, append([]string{tool(name)}, args...),
-			func(f files) bool { return len(f.programs) > 0 }))
+		return started(peer.Start(ctx, append([]string{peer.Find(name)}, args...),
+			func(f peer.Files) bool { return len(f.Programs) > 0 }))
 	}
 }
 
-// perfRecord keeps the last events in perf's overwritten rings, as large as each of tailcam's banks.
+// perfRecord keeps the last events in rings as large as each of tailcam's banks.
 func perfRecord(dir string, events []string) func(context.Context) (running, error) {
 	return func(ctx context.Context) (running, error) {
-		args := []string{"perf", "record", "--overwrite", "--switch-output=signal", "--all-cpus",
-			"--mmap-pages", fmt.Sprint(ringSize / 2 / 4096), "--quiet",
-			"--output", filepath.Join(dir, "perf.data"), "--event", strings.Join(events, ",")}
-		return started(startPeer(ctx, args, func(f files) bool { return f.events >= len(events) }))
+		return started(peer.PerfRecord(ctx, dir, ringSize/2, events))
+	}
+}
+
+func ftrace(events []string) func(context.Context) (running, error) {
+	return func(ctx context.Context) (running, error) {
+		return started(peer.Ftrace(ctx, ringSize, events))
 	}
 }
 
 // started keeps a nil pointer from becoming a setup at work.
-func started(p *peer, err error) (running, error) {
+func started(p *peer.Peer, err error) (running, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return other{p}, nil
 }

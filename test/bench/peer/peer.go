@@ -1,4 +1,6 @@
-package main
+// Package peer runs the tools that tailcam is measured beside, as they are
+// installed, and ends them without leaving anything behind.
+package peer
 
 import (
 	"bufio"
@@ -6,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,15 +19,25 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
-// peer is another tool, run as it is installed.
-type peer struct {
+// Peer is another tool at work.
+type Peer struct {
 	cmd   *exec.Cmd
-	out   bytes.Buffer
+	in    io.Closer
+	out   child.Output
 	done  chan error
 	progs []*ebpf.Program
 	names []string
+}
+
+// Program is the account of a BPF program that a tool has loaded.
+type Program struct {
+	Hook string
+	Runs uint64
+	Time time.Duration
 }
 
 // inTracefs runs a command with tracefs mounted, in a mount namespace of its
@@ -33,14 +46,28 @@ const inTracefs = `[ -e /sys/kernel/tracing/events ] || mount -t tracefs nodev /
 ulimit -l unlimited 2>/dev/null
 exec "$@"`
 
-// startPeer starts a tool, and waits until ready says that its process has all
-// the files that it opens to work.
-func startPeer(ctx context.Context, args []string, ready func(files) bool) (*peer, error) {
-	p := &peer{done: make(chan error, 1)}
+// Start starts a tool, and waits until ready says that its process has all the
+// files that it opens to work. The tool ends with ctx, and with the calling
+// thread, which therefore must be locked.
+func Start(ctx context.Context, args []string, ready func(Files) bool) (*Peer, error) {
+	return start(ctx, args, unix.SIGKILL, ready)
+}
+
+// start lets the kernel send a signal to the tool at the end of this thread; 0: none.
+func start(ctx context.Context, args []string, orphaned unix.Signal, ready func(Files) bool) (*Peer, error) {
+	p := &Peer{done: make(chan error, 1)}
 	p.cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", inTracefs, "sh"}, args...)...)
-	ownGroup(p.cmd)
-	p.cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: orphaned, Unshareflags: unix.CLONE_NEWNS}
 	p.cmd.Stderr = &p.out
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.in = in
+	p.cmd.Cancel = func() error { // as stop does: it may have to clean up
+		return errors.Join(p.in.Close(), p.cmd.Process.Signal(unix.SIGINT))
+	}
+	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -51,14 +78,16 @@ func startPeer(ctx context.Context, args []string, ready func(files) bool) (*pee
 		select {
 		case err := <-p.done:
 			p.done <- err
-			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.Bytes())) //nolint:errorlint // nil if it ended well
+			return nil, fmt.Errorf("%s ended at once (%v): %s", args[0], err, lastLine(p.out.String())) //nolint:errorlint // nil if it ended well
 		case <-time.After(50 * time.Millisecond):
 		}
-		if f, err := filesOf(p.cmd.Process.Pid); err == nil && ready(f) {
+		f, err := filesOf(p.cmd.Process.Pid)
+		f.Said = p.out.String()
+		if err == nil && ready(f) {
 			break
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("%s did not attach in 15 s: %s", args[0], lastLine(p.out.Bytes())), p.stop())
+			return nil, errors.Join(fmt.Errorf("%s did not attach in 15 s: %s", args[0], lastLine(p.out.String())), p.Stop())
 		}
 	}
 	time.Sleep(200 * time.Millisecond) // loaded is not yet attached
@@ -66,45 +95,56 @@ func startPeer(ctx context.Context, args []string, ready func(files) bool) (*pee
 }
 
 // findPrograms opens the BPF programs that the process holds.
-func (p *peer) findPrograms() error {
+func (p *Peer) findPrograms() error {
 	f, err := filesOf(p.cmd.Process.Pid)
 	if err != nil {
-		return errors.Join(err, p.stop())
+		return errors.Join(err, p.Stop())
 	}
-	for _, id := range f.programs {
+	for _, id := range f.Programs {
 		prog, err := ebpf.NewProgramFromID(id)
 		if err != nil {
-			return errors.Join(fmt.Errorf("open program %d of %s: %w", id, p.cmd.Path, err), p.stop())
+			return errors.Join(fmt.Errorf("open program %d of %s: %w", id, p.cmd.Path, err), p.Stop())
 		}
 		p.progs = append(p.progs, prog)
 		info, err := prog.Info()
 		if err != nil {
-			return errors.Join(err, p.stop())
+			return errors.Join(err, p.Stop())
 		}
 		p.names = append(p.names, hookName(info.Name))
 	}
 	return nil
 }
 
-func (p *peer) programs() ([]program, error) {
-	var list []program
+// Programs are the accounts of the tool's BPF programs.
+func (p *Peer) Programs() ([]Program, error) {
+	var list []Program
 	for i, prog := range p.progs {
 		s, err := prog.Stats()
 		if err != nil {
 			return nil, err
 		}
 		if s.RunCount > 0 { // not a probe of the kernel's features
-			list = append(list, program{p.names[i], s.RunCount, s.Runtime})
+			list = append(list, Program{p.names[i], s.RunCount, s.Runtime})
 		}
 	}
 	return list, nil
 }
 
-// stop interrupts the tool as a person would, and ends it if it does not.
-func (p *peer) stop() error {
+// PID is that of the tool's process.
+func (p *Peer) PID() int { return p.cmd.Process.Pid }
+
+// Stop interrupts the tool as a person would, and kills it if it does not end. It
+// is an error if it has ended before.
+func (p *Peer) Stop() error {
 	for _, prog := range p.progs {
 		_ = prog.Close()
 	}
+	select {
+	case <-p.done: //nolint:errcheck // what it has printed says more
+		return fmt.Errorf("%s ended by itself: %s", p.cmd.Args[4], lastLine(p.out.String()))
+	default:
+	}
+	_ = p.in.Close()
 	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGINT)
 	select {
 	case <-p.done: //nolint:errcheck // its status says that it was interrupted
@@ -116,28 +156,29 @@ func (p *peer) stop() error {
 	return nil
 }
 
-// files are what of a process's open files tells how far it is.
-type files struct {
-	programs []ebpf.ProgramID
-	events   int // perf events
+// Files are what of a process's open files tells how far it is, and what it has said on standard error.
+type Files struct {
+	Programs []ebpf.ProgramID
+	Events   int // perf events
+	Said     string
 }
 
-func filesOf(pid int) (files, error) {
-	var f files
+func filesOf(pid int) (Files, error) {
+	var f Files
 	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
 		return f, err
 	}
 	for _, path := range infos {
 		if to, err := os.Readlink(strings.Replace(path, "/fdinfo/", "/fd/", 1)); err == nil && strings.Contains(to, "[perf_event]") {
-			f.events++
+			f.Events++
 		}
 		b, err := os.ReadFile(path)
 		if err != nil {
 			continue // closed since
 		}
-		if id, ok := programID(b); ok && !slices.Contains(f.programs, id) {
-			f.programs = append(f.programs, id)
+		if id, ok := programID(b); ok && !slices.Contains(f.Programs, id) {
+			f.Programs = append(f.Programs, id)
 		}
 	}
 	return f, nil
@@ -172,7 +213,7 @@ func hookName(prog string) string {
 	return prog
 }
 
-func lastLine(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
 	return lines[len(lines)-1]
 }

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSteal is how much of a round's processor time the hypervisor may take,
+// or else the round is repeated, and repeats is how many may be: this factor
+// of those asked for.
+const (
+	maxSteal = 0.01
+	repeats  = 1
+)
+
+// env is what loads and variants are given to run in.
+type env struct {
+	dir     string // private; others may pass through it
+	disk    string // a directory on a disk
+	seconds float64
+}
+
+// bench is one run of this program.
+type bench struct {
+	opts     *options
+	env      env
+	loads    []load
+	variants []variant
+	rounds   []round
+}
+
+// round has each variant once. Its ratios are of runs some ten seconds apart.
+type round struct {
+	Steal   float64                      `json:"steal"`   // share of all processor time
+	Dropped bool                         `json:"dropped"` // for its steal
+	Samples map[string]map[string]sample `json:"samples"` // by variant and load
+}
+
+// sample is one measured run of a load.
+type sample struct {
+	NS  float64 `json:"ns"`     // of a request
+	P99 float64 `json:"p99_ns"` // as the client saw it; 0: it does not tell
+	CPU float64 `json:"cpu_ns"` // of client and server, for a request; 0: not measured
+
+	requests float64 // that the client has made
+}
+
+// running is a load or a variant at work.
+type running interface{ stop() error }
+
+// measure starts all loads, and measures all rounds.
+func (b *bench) measure(ctx context.Context) (err error) {
+	clients := make([]client, len(b.loads))
+	for i := range b.loads {
+		b.say("starting %s", b.loads[i].name)
+		c, err := b.loads[i].start(ctx, &b.env)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.loads[i].name, err)
+		}
+		defer func() { err = errors.Join(err, c.stop()) }()
+		clients[i] = c
+	}
+	for i, c := range clients { // warms up
+		if _, err := c.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", b.loads[i].name, err)
+		}
+	}
+	good, tries := 0, b.opts.rounds*(1+repeats)
+	if b.opts.quick {
+		tries = b.opts.rounds
+	}
+	begin := time.Now()
+	for n := 0; n < tries && good < b.opts.rounds; n++ {
+		r, err := b.round(ctx, clients, n)
+		if err != nil {
+			return err
+		}
+		r.Dropped = r.Steal > maxSteal
+		note := ""
+		if r.Dropped {
+			note = ": more than 1 %, to be repeated"
+		} else {
+			good++
+		}
+		b.rounds = append(b.rounds, *r)
+		fmt.Fprintf(os.Stderr, "bench-service: round %d of %d, %s, steal %.2f %%%s\n",
+			n+1, b.opts.rounds, time.Since(begin).Round(time.Second), 100*r.Steal, note)
+	}
+	keep(b.rounds, b.opts.rounds)
+	return nil
+}
+
+// keep takes those with the least steal where there are too few without.
+func keep(rounds []round, wanted int) {
+	order := make([]*round, len(rounds))
+	good := 0
+	for i := range rounds {
+		order[i] = &rounds[i]
+		if !rounds[i].Dropped {
+			good++
+		}
+	}
+	slices.SortStableFunc(order, func(x, y *round) int {
+		switch {
+		case x.Steal < y.Steal:
+			return -1
+		case x.Steal > y.Steal:
+			return 1
+		}
+		return 0
+	})
+	for _, r := range order {
+		if good < wanted && r.Dropped {
+			r.Dropped = false
+			good++
+		}
+	}
+}
+
+// round visits each variant once, beginning with another in each round, so
+// that whatever else the machine does meets all of them alike.
+func (b *bench) round(ctx context.Context, clients []client, n int) (*round, error) {
+	r := &round{Samples: map[string]map[string]sample{}}
+	before, err := cpuTimes()
+	if err != nil {
+		return nil, err
+	}
+	for i := range b.variants {
+		v := &b.variants[(i+n)%len(b.variants)]
+		if r.Samples[v.name], err = b.visit(ctx, v, clients); err != nil {
+			return nil, fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	after, err := cpuTimes()
+	if err != nil {
+		return nil, err
+	}
+	r.Steal = after.steal(before)
+	return r, nil
+}
+
+// timed runs a client, and shares the processor time of all its processes and
+// its server among the requests. Others on the machine disturb that far less
+// than what a clock on the wall says.
+func timed(ctx context.Context, c client) (sample, error) {
+	before, err := usedBy(c)
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := c.run(ctx)
+	if err != nil {
+		return s, err
+	}
+	after, err := usedBy(c)
+	if s.requests > 0 {
+		s.CPU = float64((after - before).Nanoseconds()) / s.requests
+	}
+	return s, err
+}
+
+// usedBy is the processor time of a client's server and of all processes that
+// this one has waited for.
+func usedBy(c client) (time.Duration, error) {
+	var own unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &own); err != nil {
+		return 0, err
+	}
+	used := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	if s, ok := c.(interface{ cpu() time.Duration }); ok {
+		used += s.cpu()
+	}
+	return used, nil
+}
+
+// visit runs each load under a variant.
+func (b *bench) visit(ctx context.Context, v *variant, clients []client) (samples map[string]sample, err error) {
+	w, err := v.start(ctx, &b.env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	samples = map[string]sample{}
+	for i, c := range clients {
+		b.say("%s, %s", v.name, b.loads[i].name)
+		s, err := timed(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
+		}
+		samples[b.loads[i].name] = s
+	}
+	return samples, ctx.Err()
+}

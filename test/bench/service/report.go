@@ -1,0 +1,233 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/bench/stat"
+)
+
+// report is the JSON.
+type report struct {
+	Machine machine  `json:"machine"`
+	Seconds int      `json:"seconds"`           // that it took
+	Missing []string `json:"missing,omitempty"` // tools that are not installed
+	Rounds  []round  `json:"rounds"`
+	Results []result `json:"results"`
+
+	loads    []load
+	variants []variant
+}
+
+// result is one load under one variant.
+type result struct {
+	Load    string    `json:"load"`
+	Variant string    `json:"variant"`
+	NS      stat.Span `json:"ns"`    // of a request
+	Ratio   stat.Span `json:"ratio"` // to nothing in the same round
+	P99     stat.Span `json:"p99_ns"`
+	P99To   stat.Span `json:"p99_ratio"`
+	CPU     stat.Span `json:"cpu_ns"` // of a request
+	CPUTo   stat.Span `json:"cpu_ratio"`
+	Verdict string    `json:"verdict,omitempty"` // of a tailcam's ratio
+	Target  float64   `json:"target,omitempty"`
+	// Of a tailcam, by the name of a peer: its time to the peer's of the same round.
+	Against map[string]stat.Span `json:"against,omitempty"`
+}
+
+func (r *report) fill(b *bench) {
+	r.Rounds, r.loads, r.variants = b.rounds, b.loads, b.variants
+	for i := range r.loads {
+		l := &r.loads[i]
+		for k := range r.variants {
+			v := &r.variants[k]
+			res := result{
+				Load: l.name, Variant: v.name, NS: r.span(l.name, v.name, "", ns), Ratio: r.span(l.name, v.name, vNothing, ns),
+				P99: r.span(l.name, v.name, "", p99), P99To: r.span(l.name, v.name, vNothing, p99),
+				CPU: r.span(l.name, v.name, "", cpuTime), CPUTo: r.span(l.name, v.name, vNothing, cpuTime),
+			}
+			if v.ours {
+				res.Target, res.Verdict, res.Against = l.target, res.Ratio.Verdict(l.target), map[string]stat.Span{}
+				for _, p := range peers {
+					if s := r.span(l.name, v.name, p.name, ns); s.N > 0 {
+						res.Against[p.name] = s
+					}
+				}
+			}
+			r.Results = append(r.Results, res)
+		}
+	}
+}
+
+func ns(s sample) float64      { return s.NS }
+func p99(s sample) float64     { return s.P99 }
+func cpuTime(s sample) float64 { return s.CPU }
+
+// span collects a number of each round that counts, divided by that of another
+// variant in the same round, if one is named.
+func (r *report) span(load, variant, over string, get func(sample) float64) stat.Span {
+	var values []float64
+	for i := range r.Rounds {
+		if r.Rounds[i].Dropped {
+			continue
+		}
+		x, y := get(r.Rounds[i].Samples[variant][load]), 1.0
+		if over != "" {
+			y = get(r.Rounds[i].Samples[over][load])
+		}
+		if x > 0 && y > 0 {
+			values = append(values, x/y)
+		}
+	}
+	return stat.Of(values)
+}
+
+func (r *report) result(load, variant string) *result {
+	for i := range r.Results {
+		if r.Results[i].Load == load && r.Results[i].Variant == variant {
+			return &r.Results[i]
+		}
+	}
+	return &result{}
+}
+
+func (r *report) write(path string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the results: %w", err)
+	}
+	return nil
+}
+
+// print prints the tables as Markdown.
+func (r *report) print(w io.Writer) {
+	counted, worst := 0, 0.0
+	for i := range r.Rounds {
+		if !r.Rounds[i].Dropped {
+			counted++
+			worst = max(worst, r.Rounds[i].Steal)
+		}
+	}
+	m := &r.Machine
+	fmt.Fprintf(w, "%s, kernel %s, %s, %d CPUs: %d rounds", m.Time.Format("2006-01-02"), m.Kernel, m.Arch, m.CPUs, counted)
+	if n := len(r.Rounds) - counted; n > 0 {
+		fmt.Fprintf(w, ", %d more dropped for their steal", n)
+	}
+	fmt.Fprintf(w, "; steal at most %.1f %% of a round; the machine was %.0f %% busy before.\n", 100*worst, 100*m.Busy)
+	if m.Foreign > 0 {
+		fmt.Fprintf(w, "\"nothing\" is not quite: %d other BPF programs that trace were loaded.\n", m.Foreign)
+	}
+	for _, name := range r.Missing {
+		fmt.Fprintf(w, "Not measured: %s is not installed.\n", name)
+	}
+	fmt.Fprintf(w, "\nTime of a request, to that with nothing in the same round: median, and where it lies at %.0f %%.\n\n", 100*stat.Confidence)
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.NS, res.Ratio })
+	fmt.Fprintf(w, "\nCPU time of client and server for a request, which other work on the machine disturbs less:\n\n")
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.CPU, res.CPUTo })
+	fmt.Fprintf(w, "\nThe 99th percentile of latencies as the client sees them, likewise:\n\n")
+	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
+	fmt.Fprintf(w, "\nTargets; of the peers, the time with tailcam to the time with the peer:\n\n")
+	r.targets(w)
+}
+
+// table has a line for each variant and a column for each load that has the number.
+func (r *report) table(w io.Writer, get func(*result) (absolute, ratio stat.Span)) {
+	var columns []*load
+	for i := range r.loads {
+		if abs, _ := get(r.result(r.loads[i].name, vNothing)); abs.N > 0 {
+			columns = append(columns, &r.loads[i])
+		}
+	}
+	head, line := "|", "|---|"
+	for _, l := range columns {
+		head += " | " + l.title
+		line += "---:|"
+	}
+	fmt.Fprintf(w, "%s |\n%s\n", head, line)
+	for i := range r.variants {
+		v := &r.variants[i]
+		cells := "| " + v.title
+		for _, l := range columns {
+			absolute, ratio := get(r.result(l.name, v.name))
+			if v.name == vNothing {
+				cells += fmt.Sprintf(" | %s us", micro(absolute.Median))
+			} else {
+				cells += " | " + cell(ratio)
+			}
+		}
+		fmt.Fprintln(w, cells+" |")
+	}
+}
+
+// targets has a line for each load and tailcam.
+func (r *report) targets(w io.Writer) {
+	fmt.Fprintln(w, "| | target | | ftrace | perf | p99 | CPU time |\n|---|---:|---|---|---|---|---|")
+	for i := range r.loads {
+		l := &r.loads[i]
+		for k := range r.variants {
+			v := &r.variants[k]
+			if !v.ours {
+				continue
+			}
+			res := r.result(l.name, v.name)
+			name := l.title
+			if v.name != vTailcam {
+				name += ", " + v.name
+			}
+			fmt.Fprintf(w, "| %s | %.2f | %s | %s | %s | %s | %s |\n", name, l.target, judged(res.Ratio, l.target),
+				judged(res.Against[vFtrace], 1), judged(res.Against[vPerf], 1), judged(res.P99To, targetP99), cell(res.CPUTo))
+		}
+	}
+}
+
+func judged(s stat.Span, target float64) string {
+	if s.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("**%s** %s", s.Verdict(target), cell(s))
+}
+
+// cell is a median and its span.
+func cell(s stat.Span) string {
+	if s.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Low, s.High)
+}
+
+// micro writes microseconds with three digits.
+func micro(ns float64) string {
+	us := ns / 1000
+	switch {
+	case us < 1:
+		return fmt.Sprintf("%.3f", us)
+	case us < 100:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", us), ".0")
+	default:
+		return number(us)
+	}
+}
+
+// say replaces the line on a terminal; nothing is printed elsewhere.
+func (b *bench) say(format string, args ...any) {
+	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
+		fmt.Fprintf(os.Stderr, "\r\x1b[K"+format+"\r", args...)
+	}
+}
+
+// number writes a whole number in groups of three digits.
+func number(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tailcam/tailcam/test/bench/stat"
+)
+
+// redis is a server and what redis-benchmark is asked to do.
+type redis struct {
+	*server
+	port     int
+	requests int
+}
+
+func startRedis(ctx context.Context, e *env) (client, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(e.dir, "redis")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	s, err := serve(ctx, nil, listens(port), "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no")
+	if err != nil {
+		return nil, err
+	}
+	r := &redis{server: s, port: port}
+	_, err = r.benchmark(ctx, "set", 1) // the key that is read
+	if err == nil {
+		r.requests, err = count(e.seconds, 10_000, func(n int) (float64, error) {
+			s, err := r.benchmark(ctx, "get", n)
+			return s.NS * float64(n) / 1e9, err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return r, nil
+}
+
+func (r *redis) run(ctx context.Context) (sample, error) {
+	s, err := r.benchmark(ctx, "get", r.requests)
+	s.requests = float64(r.requests)
+	return s, err
+}
+
+func (r *redis) benchmark(ctx context.Context, test string, requests int) (sample, error) {
+	out, err := output(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(r.port), "-t", test,
+		"-c", "20", "-n", strconv.Itoa(requests), "--csv")
+	if err != nil {
+		return sample{}, err
+	}
+	return parseRedis(out)
+}
+
+// parseRedis reads redis-benchmark --csv of one test.
+func parseRedis(out []byte) (s sample, err error) {
+	lines, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
+	if err != nil || len(lines) != 2 {
+		return s, fmt.Errorf("redis-benchmark printed %q", out)
+	}
+	of := map[string]float64{}
+	for i, name := range lines[0] {
+		of[name], _ = strconv.ParseFloat(lines[1][i], 64) // one is the test's name
+	}
+	if of["rps"] <= 0 || of["p99_latency_ms"] <= 0 {
+		return s, fmt.Errorf("redis-benchmark printed %q", out)
+	}
+	return sample{NS: 1e9 / of["rps"], P99: of["p99_latency_ms"] * 1e6}, nil
+}
+
+// nginx is a server of one small file.
+type nginx struct {
+	*server
+	port    int
+	seconds int
+}
+
+const nginxConf = `daemon off;
+worker_processes 1;
+pid %[1]s/pid;
+error_log stderr warn;
+events { worker_connections 256; }
+http {
+	access_log off;
+	keepalive_requests 1000000000;
+	client_body_temp_path %[1]s/1; proxy_temp_path %[1]s/2; fastcgi_temp_path %[1]s/3;
+	uwsgi_temp_path %[1]s/4; scgi_temp_path %[1]s/5;
+	server { listen 127.0.0.1:%[2]d; root %[1]s/html; }
+}
+`
+
+func startNginx(ctx context.Context, e *env) (client, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(e.dir, "nginx")
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(dir, "html"), 0o755),
+		os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port), 0o644),
+		os.WriteFile(filepath.Join(dir, "html", "index.html"), bytes.Repeat([]byte("tailcam\n"), 76), 0o644),
+	); err != nil {
+		return nil, err
+	}
+	s, err := serve(ctx, nil, listens(port), "nginx", "-e", "stderr", "-p", dir, "-c", conf)
+	if err != nil {
+		return nil, err
+	}
+	return &nginx{s, port, whole(e.seconds)}, nil
+}
+
+func (n *nginx) run(ctx context.Context) (sample, error) {
+	out, err := output(ctx, "wrk", "-t", "1", "-c", "20", "-d", strconv.Itoa(n.seconds), "--latency",
+		fmt.Sprintf("http://127.0.0.1:%d/", n.port))
+	if err != nil {
+		return sample{}, err
+	}
+	return parseWrk(out)
+}
+
+var (
+	wrkRate = regexp.MustCompile(`(?m)^Requests/sec: +([0-9.]+)$`)
+	wrkDone = regexp.MustCompile(`(?m)^ +([0-9]+) requests in `)
+	wrkP99  = regexp.MustCompile(`(?m)^ +99% +([0-9.]+(?:us|ms|s|m))$`)
+	wrkBad  = regexp.MustCompile(`(?m)^ +(?:Socket errors|Non-2xx).*$`)
+)
+
+// parseWrk reads wrk --latency.
+func parseWrk(out []byte) (s sample, err error) {
+	rate, p99, done := wrkRate.FindSubmatch(out), wrkP99.FindSubmatch(out), wrkDone.FindSubmatch(out)
+	if bad := wrkBad.Find(out); bad != nil {
+		return s, fmt.Errorf("wrk:%s", bad)
+	}
+	if rate == nil || p99 == nil || done == nil {
+		return s, fmt.Errorf("wrk printed %q", out)
+	}
+	perSecond, err := strconv.ParseFloat(string(rate[1]), 64)
+	if err != nil || perSecond <= 0 {
+		return s, fmt.Errorf("wrk printed %q", out)
+	}
+	d, err := time.ParseDuration(string(p99[1]))
+	requests, err2 := strconv.ParseFloat(string(done[1]), 64)
+	return sample{NS: 1e9 / perSecond, P99: float64(d.Nanoseconds()), requests: requests}, errors.Join(err, err2)
+}
+
+// postgres is a server that keeps all in memory.
+type postgres struct {
+	*server
+	bin, dir string
+	seconds  int
+}
+
+func startPostgres(ctx context.Context, e *env) (client, error) {
+	p := &postgres{bin: filepath.Dir(find("/usr/lib/postgresql/*/bin/postgres")), dir: filepath.Join(e.dir, "postgres"), seconds: whole(e.seconds)}
+	if err := os.Mkdir(p.dir, 0o755); err != nil {
+		return nil, err
+	}
+	var as *syscall.Credential // not root: it refuses that
+	as, err := credential("postgres", p.dir)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(p.dir, "data")
+	if _, err := outputAs(ctx, as, filepath.Join(p.bin, "initdb"), "-D", data, "--no-sync", "-A", "trust", "-U", "postgres"); err != nil {
+		return nil, err
+	}
+	ready := func(*server) error {
+		_, err := outputAs(ctx, as, filepath.Join(p.bin, "pg_isready"), "-q", "-h", p.dir)
+		return err
+	}
+	p.server, err = serve(ctx, as, ready, filepath.Join(p.bin, "postgres"), "-D", data, "-k", p.dir, "-h", "", "-c", "fsync=off")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.bench(ctx, "--initialize", "--quiet", "--scale", "1"); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func (p *postgres) bench(ctx context.Context, args ...string) ([]byte, error) {
+	return output(ctx, filepath.Join(p.bin, "pgbench"), append([]string{"-h", p.dir, "-U", "postgres"}, append(args, "postgres")...)...)
+}
+
+func (p *postgres) run(ctx context.Context) (sample, error) {
+	logs, err := os.MkdirTemp(p.dir, "log-")
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { _ = os.RemoveAll(logs) }() // read by then
+	out, err := p.bench(ctx, "-S", "-n", "-M", "prepared", "-c", "4", "-j", "2", "-T", strconv.Itoa(p.seconds),
+		"--log", "--sampling-rate", "0.1", "--log-prefix", filepath.Join(logs, "log"))
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := parsePgbench(out)
+	if err != nil {
+		return s, err
+	}
+	files, err := filepath.Glob(filepath.Join(logs, "log.*"))
+	if err != nil {
+		return s, err
+	}
+	var all []float64
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return s, err
+		}
+		took, err := parsePgbenchLog(b)
+		if err != nil {
+			return s, err
+		}
+		all = append(all, took...)
+	}
+	if len(all) == 0 {
+		return s, errors.New("pgbench has logged no transaction")
+	}
+	slices.Sort(all)
+	s.P99 = stat.Quantile(all, 0.99)
+	return s, nil
+}
+
+var (
+	pgbenchRate = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)$`)
+	pgbenchDone = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)$`)
+)
+
+// parsePgbench reads the time of a transaction.
+func parsePgbench(out []byte) (s sample, err error) {
+	m, done := pgbenchRate.FindSubmatch(out), pgbenchDone.FindSubmatch(out)
+	if m == nil || done == nil {
+		return s, fmt.Errorf("pgbench printed %q", out)
+	}
+	perSecond, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil || perSecond <= 0 {
+		return s, fmt.Errorf("pgbench printed %q", out)
+	}
+	requests, err := strconv.ParseFloat(string(done[1]), 64)
+	return sample{NS: 1e9 / perSecond, requests: requests}, err
+}
+
+// parsePgbenchLog reads what each logged transaction took, in nanoseconds: the
+// third number of a line, in microseconds.
+func parsePgbenchLog(log []byte) (took []float64, err error) {
+	for lines := bufio.NewScanner(bytes.NewReader(log)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) < 6 {
+			return nil, fmt.Errorf("pgbench logged %q", lines.Text())
+		}
+		us, err := strconv.ParseFloat(f[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("pgbench logged %q", lines.Text())
+		}
+		took = append(took, us*1000)
+	}
+	return took, nil
+}
+
+// whole rounds up, for clients that take whole seconds.
+func whole(seconds float64) int { return max(1, int(seconds+0.5)) }

@@ -1,0 +1,48 @@
+package stat
+
+import "testing"
+
+func TestOf(t *testing.T) {
+	s := Of([]float64{9, 1, 8, 2, 7, 3, 6, 4, 5})
+	// Of nine, one may be left out at each end: the median is below both of the
+	// lowest, or above both of the highest, with a chance of 2 * 10/512.
+	want := Span{N: 9, Median: 5, Low: 2, High: 8, Q1: 3, Q3: 7, Min: 1, Max: 9}
+	if s != want {
+		t.Errorf("got %+v, want %+v", s, want)
+	}
+	if s := Of([]float64{4, 1}); s.Median != 2.5 || s.Low != 1 || s.High != 4 {
+		t.Errorf("of two: %+v", s)
+	}
+	if s := Of(nil); s != (Span{}) {
+		t.Errorf("of none: %+v", s)
+	}
+}
+
+// TestOuter compares with tables of the sign test for 90 % (two-sided 0.10).
+func TestOuter(t *testing.T) {
+	for n, want := range map[int]int{1: 0, 4: 0, 5: 0, 7: 0, 8: 1, 9: 1, 10: 1, 11: 2, 13: 3, 20: 5, 25: 7, 30: 10} {
+		if got := outer(n); got != want {
+			t.Errorf("of %d values %d may be left out at each end, not %d", n, want, got)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   string
+	}{
+		{nil, NotMeasured},
+		{[]float64{1, 1, 1, 1}, Undecided}, // too few
+		{[]float64{1, 1.01, 1.02, 1, 1}, Met},
+		{[]float64{1.03, 1.04, 1.05, 1.03, 1.1}, Missed},
+		{[]float64{1, 1, 1, 1, 1.03}, Undecided},
+		{[]float64{1, 1, 1, 1, 1, 1, 1, 1, 1.5}, Met},         // one bad round of nine
+		{[]float64{1, 1, 1, 1, 1, 1, 1, 1.5, 1.5}, Undecided}, // two
+		{[]float64{0.9, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5}, Missed},
+	} {
+		if got := Of(c.values).Verdict(1.02); got != c.want {
+			t.Errorf("%v: %s, want %s", c.values, got, c.want)
+		}
+	}
+}
