@@ -16,6 +16,7 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
 // hang is how long anything may take that has to happen.
@@ -23,10 +24,11 @@ const hang = 30 * time.Second
 
 // camera is a running daemon with a rule for each scenario.
 type camera struct {
-	cmd   *exec.Cmd
-	snaps string
-	log   child.Output
-	done  chan struct{}
+	cmd    *exec.Cmd
+	snaps  string
+	log    child.Output
+	done   chan struct{}
+	stolen time.Duration // what the hypervisor had taken before
 }
 
 // watch starts a daemon with these rules, and what it records as shipped. It is stopped at the end of the test.
@@ -37,7 +39,7 @@ func watch(t *testing.T, rules string) *camera {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{})}
+	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
 	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--socket-path", filepath.Join(dir, "s.sock"),
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

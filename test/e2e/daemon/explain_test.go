@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,17 +9,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/inject"
+	support "github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -76,42 +79,70 @@ func addsUp(t *testing.T, m *snapshot.Meta, data []byte) *explain.Report {
 	return &r
 }
 
+// explainedOf reads the stream until what was injected is explained: first comes the outlier.
+func explainedOf(t *testing.T, stream *api.EventStream, truth inject.Event) (o events.Outlier, verdict events.Explained) {
+	t.Helper()
+	for {
+		e, err := stream.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case e.Outlier != nil && !e.Outlier.Completed && e.Outlier.Task.TID == truth.TID && e.Outlier.EndMono > truth.Start && e.Outlier.EndMono <= truth.End:
+			if o = *e.Outlier; o.Explained != nil {
+				t.Errorf("explained at once: %+v", o)
+			}
+		case e.Verdict != nil && e.Verdict.ID == o.ID:
+			return o, e.Verdict.Explained
+		}
+	}
+}
+
 // TestVerdict: who kept a task waiting is named in its event, in each file of the
 // snapshot, and by `tailcam explain`, which needs no root.
 func TestVerdict(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	d := start(t, rulesFile(entry("late", "wakeup", "20ms", fmt.Sprintf("{uid: %d, comm: inj-wakeup}", uid), "snapshot: {every: 1us, burst: 100}")))
-	follow, err := api.NewClient(d.socket).Events(t.Context(), &api.EventsOptions{Follow: true, Verdicts: true})
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	follow, err := api.NewClient(d.socket).Events(ctx, &api.EventsOptions{Follow: true, Verdicts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer follow.Close()
-	truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
+	before := support.Stolen(t)
+	first, verdict := events.Outlier{}, events.Explained{}
+	for round := 1; ; round++ {
+		truth := provoke(t, uid, "wakeup", "1", "30000", "0", "1", "1")[0]
+		if truth.Kind != inject.Over {
+			t.Logf("round %d: the injector was disturbed: %+v", round, truth)
+			continue
+		}
+		first, verdict = explainedOf(t, follow, truth)
+		if !strings.Contains(verdict.Verdict, verdict.By) || verdict.NS > first.DelayNS {
+			t.Errorf("%+v of %d ns", verdict, first.DelayNS)
+		}
+		if verdict.Cause == string(explain.Preempted) && strings.HasPrefix(verdict.By, "inj-hog") && verdict.NS*2 >= first.DelayNS && verdict.Advice != "" {
+			break
+		}
+		if t.Logf("round %d: %+v of %d ns", round, verdict, first.DelayNS); round == 30 || support.Stolen(t) == before {
+			t.Fatal("the hog is not blamed for most of it")
+		}
+	}
 
-	first, err := follow.Next()
-	if err != nil || first.Outlier == nil || first.Outlier.Explained != nil {
-		t.Fatalf("the outlier: %+v, %v", first, err)
-	}
-	second, err := follow.Next()
-	if err == nil && second.Outlier != nil && second.Outlier.Completed { // the machine is busy
-		second, err = follow.Next()
-	}
-	if err != nil || second.Verdict == nil || second.Verdict.Task.TID != truth.TID {
-		t.Fatalf("the verdict: %+v, %v", second, err)
-	}
-	verdict := second.Verdict.Explained
-	if verdict.Cause != string(explain.Preempted) || !strings.HasPrefix(verdict.By, "inj-") || verdict.NS < int64(25*time.Millisecond) ||
-		!strings.Contains(verdict.Verdict, verdict.By) || verdict.Advice == "" {
-		t.Errorf("%+v", verdict)
-	}
-
-	dir := filepath.Join(d.snaps, *first.Outlier.Snapshot)
+	dir := filepath.Join(d.snaps, *first.Snapshot)
 	m := readMeta(t, dir)
 	data := readText(t, dir, snapshot.ExplainJSONFile)
 	r := addsUp(t, m, []byte(data))
-	if diff := cmp.Diff([]*events.Explained{&verdict, &verdict}, []*events.Explained{m.Outliers[0].Explained, d.events("late")[0].Explained}); diff != "" {
-		t.Errorf("snapshot.json and events (-followed +found):\n%s", diff)
+	for where, list := range map[string][]events.Outlier{"snapshot.json": m.Outliers, "events": d.events("late")} {
+		i := slices.IndexFunc(list, func(o events.Outlier) bool { return o.ID == first.ID })
+		if i < 0 {
+			t.Fatalf("%s has no outlier %s: %+v", where, first.ID, list)
+		}
+		if diff := cmp.Diff(&verdict, list[i].Explained); diff != "" {
+			t.Errorf("%s (-followed +found):\n%s", where, diff)
+		}
 	}
 	if text := readText(t, dir, snapshot.ExplainTextFile); !strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n") {
 		t.Errorf("explain.txt:\n%s", text)

@@ -47,7 +47,7 @@ func TestRingBufferFull(t *testing.T) {
 func TestReaderStopped(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")), "--outliers-rate", "0")
+	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")), "--outliers-rate", "0", "--outliers-buffer", "64MiB")
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	client := api.NewClient(d.socket)

@@ -114,7 +114,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			t.Logf("the injector was disturbed: %+v", truth)
 			continue
 		}
-		m, outliers := frozen(t, d, truth)
+		m, o, outliers := frozen(t, d, truth)
 		// An analysis is cut down to the time of which all CPUs have their history.
 		whole := snapshot.Gap{ToMonoNS: m.Window.ToMonoNS}
 		for _, c := range m.Coverage {
@@ -130,7 +130,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			}
 			return n > 4
 		}
-		if whole.FromMonoNS < m.Outliers[0].StartMono && whole.ToMonoNS >= m.Outliers[0].EndMono &&
+		if whole.FromMonoNS < o.StartMono && whole.ToMonoNS >= o.EndMono &&
 			has("irq_handler_exit", 0) && has("block_rq_complete", 0) && has("syscall_exit_write", write.Process.Pid) {
 			return d, m, written
 		}

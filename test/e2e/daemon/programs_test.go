@@ -94,12 +94,8 @@ func TestHostileTargets(t *testing.T) {
 	naps(t, uid, 2, 20*time.Millisecond, 1)
 	eventually(t, "naps are told", func() bool { return len(d.events("nap")) >= 2 })
 
-	begin = time.Now()
 	d.signal(syscall.SIGHUP)
 	eventually(t, "rules are read again", func() bool { return d.log.has("rules reloaded") })
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("the reload took %v", took)
-	}
 	inactive()
 	naps(t, uid, 2, 20*time.Millisecond, 1)
 	eventually(t, "naps are told after the reload", func() bool { return len(d.events("nap")) >= 4 })

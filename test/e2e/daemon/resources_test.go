@@ -18,13 +18,9 @@ func TestFewDescriptors(t *testing.T) {
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms, burst: 100}")))
 	for _, n := range []string{"16", "64", "128"} {
 		argv := append([]string{"--nofile=" + n + ":" + n}, h.command()...)
-		begin := time.Now()
 		a := outcome(t, exec.CommandContext(t.Context(), prlimit, argv...))
 		if a.code != 1 || !strings.Contains(a.err, "raise LimitNOFILE=") || strings.Contains(a.err, "goroutine ") || strings.Count(a.err, "\n") > 2 {
 			t.Errorf("%s descriptors: %+v", n, a)
-		}
-		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("%s descriptors: refused after %s", n, took)
 		}
 	}
 	d := h.exec(t, append([]string{prlimit, "--nofile=256:256"}, h.command()...))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	support "github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -17,6 +18,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	uid := newUID()
 	d := start(t, rulesFile("  - {name: stuck, track: offcpu, timeout: 200ms, repeat: 200ms, when: {uid: "+strconv.Itoa(uid)+
 		", comm: sleep}, stacks: [kernel, user], snapshot: {after: 0s, every: 100ms}}\n"))
+	before := support.Stolen(t)
 	d.pause()
 	cmd := exec.CommandContext(t.Context(), "sleep", "0.9")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -37,8 +39,9 @@ func TestTimeoutWhileStopped(t *testing.T) {
 			t.Errorf("outlier %+v", o)
 		}
 	}
-	if len(got) != 5 { // at 200, 400, 600, 800 ms and at the end
-		t.Errorf("%d outliers", len(got))
+	// At 200, 400, 600, 800 ms and at the end, which may come later on a busy machine, as may a timeout.
+	if n, all := len(got), int(got[len(got)-1].DelayNS/200e6)+1; n > all || n < 3 || n < 5 && support.Stolen(t) == before {
+		t.Errorf("%d outliers, want %d", n, all)
 	}
 	if got[0].Snapshot == nil {
 		t.Error("no snapshot of the moment")

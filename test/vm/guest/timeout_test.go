@@ -47,6 +47,9 @@ func TestTimeouts(t *testing.T) {
 				}
 				due := timeout + time.Duration(i)*repeat
 				t.Logf("%s: %s after %v, due after %v, %s, %d frames", rule, o.Cause, time.Duration(o.DelayNS), due, o.State, len(o.Raw.Kernel))
+				if o.Cause == events.CauseAfterTimeout {
+					return nil, 0, 0 // nobody had a look when it was due
+				}
 				if o.Cause != events.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
 					t.Errorf("%s: %s in state %s, %d kernel and %d user frames", rule, o.Cause, o.State, len(o.Raw.Kernel), len(o.Raw.User))
 				}

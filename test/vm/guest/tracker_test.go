@@ -203,11 +203,11 @@ func testTrackers(t *testing.T, backend string) {
 }
 
 // agree injects a latency until what was reported lies within what is known
-// of it. A guest on a busy host disturbs single injections; it cannot make a
-// wrong tracker right five times.
+// of it, or nothing if it was disturbed. A guest on a busy host disturbs many
+// injections; it cannot make a wrong tracker right.
 func agree(t *testing.T, inject func() (o *events.Outlier, least, most time.Duration)) {
 	t.Helper()
-	for range 5 {
+	for range 15 {
 		o, least, most := inject()
 		if o == nil {
 			continue
@@ -264,6 +264,24 @@ func collect(t *testing.T, kernel *tracker.Tracker) <-chan *events.Outlier {
 		}
 	}()
 	return out
+}
+
+// gather reads outliers of what began since a time until one of a rule comes, and
+// returns the first of each rule.
+func gather(t *testing.T, outliers <-chan *events.Outlier, since uint64, last string) map[string]*events.Outlier {
+	t.Helper()
+	first := map[string]*events.Outlier{}
+	for late := time.After(30 * time.Second); first[last] == nil; {
+		select {
+		case o := <-outliers:
+			if o != nil && o.StartMono >= since && first[o.Rule] == nil {
+				first[o.Rule] = o
+			}
+		case <-late:
+			t.Fatalf("no outlier of rule %s; others: %v", last, first)
+		}
+	}
+	return first
 }
 
 // await returns the next outlier of a rule and thread (0: any).
