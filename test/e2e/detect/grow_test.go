@@ -13,9 +13,9 @@ import (
 // A table that is far too small grows while it is used: what it lost before is
 // counted, nothing that was pending is lost, and afterwards there is room.
 func TestGrowth(t *testing.T) {
-	const held = 100 * time.Millisecond
+	const held = 300 * time.Millisecond
 	list := []rules.Rule{{
-		Name: "call", Track: rules.Syscall, Threshold: threshold, Timeout: held / 2, When: rules.Match{Comm: []string{"inj-syscall"},
+		Name: "call", Track: rules.Syscall, Threshold: threshold, Timeout: held / 6, When: rules.Match{Comm: []string{"inj-syscall"},
 			Syscall: calls(t, "nanosleep", "clock_nanosleep")},
 	}}
 	c := watch(t, list, &tracker.Options{Syscalls: 64, MaxSyscalls: 8192, Buffer: 16 << 20}) // all of a wave at once

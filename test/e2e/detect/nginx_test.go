@@ -93,23 +93,29 @@ func TestShippedFirstByteOfNginx(t *testing.T) {
 		}
 		answer.Body.Close()
 	}
-	slow := 0
+	slow, late := 0, 0
 	for i := range 60 {
 		if i%20 == 19 {
 			get("/slow")
 			slow++
 			continue
 		}
-		get("/fast")
+		begin := time.Now()
+		if get("/fast"); time.Since(begin) >= 50*time.Millisecond {
+			late++ // the machine made it slow, by the client's own clock
+		}
 	}
 	got := c.settle()
 	for _, o := range got {
 		t.Logf("%v, key %v, task %s", time.Duration(o.DelayNS), o.Key, o.Task.Comm)
-		if o.DelayNS < (80 * time.Millisecond).Nanoseconds() {
-			t.Errorf("delay %v", time.Duration(o.DelayNS))
+		if o.DelayNS >= (80 * time.Millisecond).Nanoseconds() {
+			slow--
+		} else {
+			late--
 		}
 	}
-	if len(got) != slow {
-		t.Errorf("%d outliers of %d slow answers", len(got), slow)
+	// Any of the late ones may have been as late as the slow ones.
+	if slow > 0 || late < 0 || slow+late < 0 {
+		t.Errorf("%d outliers: %d slow answers are missing, %d were not slow", len(got), slow, -late)
 	}
 }

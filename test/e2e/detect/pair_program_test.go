@@ -231,8 +231,16 @@ rules:
     timeout: 50ms
     labels: {what: {field: arg1, as: string}}
 `)
-	e := inject.Run(t, "pair", "steps", "b1", "+150", "e1", "b2", "+20", "e2", "b3", "+150", "c3")
-	list := c.settle()
+	var e []inject.Event
+	var list []*events.Outlier
+	for range 5 {
+		seen := len(c.settle())
+		e = inject.Run(t, "pair", "steps", "b1", "+150", "e1", "b2", "+20", "e2", "b3", "+150", "c3")
+		list = c.since(seen)
+		if e[5].End-e[3].Start < uint64(50*time.Millisecond) {
+			break // the short one was short, by the injector's own clock
+		}
+	}
 	if len(list) != 3 {
 		t.Fatalf("%d outliers, want 3: %+v", len(list), list)
 	}
@@ -302,7 +310,7 @@ func TestPairSwap(t *testing.T) {
 	}
 	two := list("NAME", "other", "KEY", "arg0", "LIMIT", "1h") + strings.TrimPrefix(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), "rules:")
 	c := watch(t, pairRules(t, two), nil)
-	h := hold(t, "pair", "steps", "b1", "+100", "e1", "b2", "+100", "e2")
+	h := hold(t, "pair", "steps", "b1", "+1000", "e1", "b2", "+100", "e2")
 	swap := func(yaml string, want error) {
 		t.Helper()
 		if err := c.kernel.Swap(pairRules(t, yaml)); !errors.Is(err, want) {

@@ -90,17 +90,21 @@ func TestShippedPostgres(t *testing.T) {
 				}
 			}
 			c := watch(t, list, nil)
+			late := 0
 			for range 20 {
-				query("select 1")
+				begin := time.Now()
+				if query("select 1"); time.Since(begin) >= 60*time.Millisecond {
+					late++ // the machine may have made it slow
+				}
 			}
 			begin := int64(linux.Monotonic())
 			query(slow)
 			end := int64(linux.Monotonic())
 			got := c.settle()
-			if len(got) != 1 {
-				t.Fatalf("%d outliers, want one", len(got))
+			if len(got) == 0 || len(got) > 1+late {
+				t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
 			}
-			o := got[0]
+			o := got[len(got)-1]
 			t.Logf("%v, labels %v, stack %q", time.Duration(o.DelayNS), o.Labels, o.Stacks.User)
 			within(t, o, begin, end)
 			if o.DelayNS < (100 * time.Millisecond).Nanoseconds() {

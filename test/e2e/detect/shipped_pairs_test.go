@@ -71,6 +71,7 @@ func TestShippedNetReceive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
+	late := 0
 	send := func(n int) {
 		if _, err := sender.Write(make([]byte, n)); err != nil {
 			t.Fatal(err)
@@ -82,8 +83,11 @@ func TestShippedNetReceive(t *testing.T) {
 		}
 	}
 	for range 500 {
+		begin := time.Now()
 		send(100)
-		receive()
+		if receive(); time.Since(begin) >= 20*time.Millisecond {
+			late++ // the machine may have made it slow
+		}
 	}
 	begin := int64(linux.Monotonic())
 	send(777)
@@ -91,10 +95,10 @@ func TestShippedNetReceive(t *testing.T) {
 	receive()
 	end := int64(linux.Monotonic())
 	got := c.settle()
-	if len(got) != 1 {
-		t.Fatalf("%d outliers, want one", len(got))
+	if len(got) == 0 || len(got) > 1+late {
+		t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
 	}
-	o := got[0]
+	o := got[len(got)-1]
 	t.Logf("%v, labels %v", time.Duration(o.DelayNS), o.Labels)
 	within(t, o, begin, end)
 	if o.DelayNS < (40*time.Millisecond).Nanoseconds() || o.Labels["device"] != "lo" || o.Labels["taken"] != int64(777) {
@@ -200,16 +204,20 @@ func TestShippedFirstByte(t *testing.T) {
 		conn.Close()
 		wait.Wait()
 	}
+	late := 0
 	for range 50 {
-		serve(0, true)
+		begin := time.Now()
+		if serve(0, true); time.Since(begin) >= 20*time.Millisecond {
+			late++ // the machine may have made it slow
+		}
 	}
 	serve(50*time.Millisecond, false) // closed without an answer
 	serve(50*time.Millisecond, true)
 	got := c.settle()
-	if len(got) != 1 {
-		t.Fatalf("%d outliers, want one", len(got))
+	if len(got) == 0 || len(got) > 1+late {
+		t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
 	}
-	o := got[0]
+	o := got[len(got)-1]
 	t.Logf("%v, key %v", time.Duration(o.DelayNS), o.Key)
 	within(t, o, began, ended)
 	if o.DelayNS < (50*time.Millisecond).Nanoseconds() || o.Task.PID != os.Getpid() {

@@ -124,7 +124,8 @@ func TestSoftirq(t *testing.T) {
 	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
 	const rounds = 5
 	late := 0
-	for round := range rounds {
+	// A machine that is busy elsewhere may let the timer end too early or late.
+	for round := 0; round < rounds || late == 0 && round < 5*rounds; round++ {
 		seen := len(c.settle())
 		s.Arm()
 		wait := p.timer(t, 20*time.Millisecond)
@@ -159,8 +160,7 @@ func TestSoftirq(t *testing.T) {
 			t.Errorf("round %d: %d runs reported, want 1", round, runs)
 		}
 	}
-	// A machine that is busy elsewhere may let the timer end too early or late.
-	if t.Logf("%d of %d waits", late, rounds); late == 0 {
+	if t.Logf("%d waits", late); late == 0 {
 		t.Error("no timer softirq was reported as held up by the spin")
 	}
 }
@@ -189,7 +189,7 @@ func TestSoftirqTimeout(t *testing.T) {
 	}, nil)
 	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
 	waits := 0
-	for range 5 {
+	for try := 0; try < 5 || waits == 0 && try < 25; try++ {
 		first := len(c.settle())
 		s.Arm()
 		wait := p.timer(t, 20*time.Millisecond)

@@ -61,7 +61,7 @@ func TestStackedDisks(t *testing.T) {
 		}
 		took := time.Duration(linux.Monotonic() - start)
 		truth := <-truths
-		if took < 2*threshold {
+		if took < 5*threshold {
 			continue // the kernel did not make it wait
 		}
 		slow++

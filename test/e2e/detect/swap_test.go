@@ -2,6 +2,7 @@ package detect
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -9,11 +10,51 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// swapEvery leaves the reader time: what is still on its way when the rules
-// have been replaced twice has no rule any more.
-const swapEvery = 60 * time.Millisecond
+// during lets an injector go, changes the rules of the camera again and again
+// until it ends, and returns what it did and what was reported.
+func (c *camera) during(h *held, pause time.Duration, change func(n int) error) ([]inject.Event, []*events.Outlier) {
+	c.t.Helper()
+	h.letGo()
+	over := make(chan struct{})
+	go func() {
+		h.cmd.Wait() // looked at below
+		close(over)
+	}()
+	n := 0
+	for ended := false; !ended; {
+		select {
+		case <-over:
+			ended = true
+		case <-time.After(pause):
+			n++
+			if err := change(n); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	if !h.cmd.ProcessState.Success() {
+		c.t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
+	}
+	injected := injectedEvents(c.t, &h.out)
+	c.arrived()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.t.Logf("%d changes", n); n == 0 {
+		c.t.Error("nothing was changed meanwhile: this proves nothing")
+	}
+	return injected, slices.Clone(c.outliers)
+}
+
+// sleepers is a rule for the sleeps of an injector.
+func sleepers(name string, h *held) rules.Rule {
+	return rules.Rule{
+		Name: name, Track: rules.OffCPU, Threshold: threshold,
+		When: rules.Match{Comm: []string{"inj-off*"}, PID: []uint32{h.pid()}, NotComm: []string{"inj-idle"}},
+	}
+}
 
 // Rules are replaced again and again while many threads are slow: a rule that
 // stays misses nothing and reports nothing twice, wherever in the table it
@@ -21,10 +62,7 @@ const swapEvery = 60 * time.Millisecond
 func TestSwap(t *testing.T) {
 	needRoot(t)
 	h := hold(t, "offcpu", "all", "4000", micros(over), "4000", micros(under), "32")
-	stay := rules.Rule{
-		Name: "stays", Track: rules.OffCPU, Threshold: threshold,
-		When: rules.Match{Comm: []string{"inj-off*"}, PID: []uint32{h.pid()}, NotComm: []string{"inj-idle"}},
-	}
+	stay := sleepers("stays", h)
 	other := func(name string, at time.Duration) rules.Rule {
 		return rules.Rule{Name: name, Track: rules.OffCPU, Threshold: at, When: rules.Match{Comm: []string{"nobody-*", "x"}}}
 	}
@@ -35,36 +73,21 @@ func TestSwap(t *testing.T) {
 		{stay, {Name: "call", Track: rules.OffCPU, Threshold: time.Minute, When: rules.Match{Syscall: calls(t, "read")}}},
 	}
 	c := watch(t, sets[0], nil)
-	h.letGo()
-	over := make(chan struct{})
-	go func() {
-		h.cmd.Wait() // looked at below
-		close(over)
-	}()
-	swaps := 0
-	for ended := false; !ended; {
-		select {
-		case <-over:
-			ended = true
-		case <-time.After(swapEvery):
-			swaps++
-			if err := c.kernel.Swap(sets[swaps%len(sets)]); err != nil {
-				t.Fatal(err)
+	counted := uint64(0)
+	injected, reports := c.during(h, 20*time.Millisecond, func(n int) error {
+		// What is still on its way when the rules have been replaced twice has no rule any more.
+		c.eventually("what came before the last swap is read", func() error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if got := c.received["stays"]; got < counted {
+				return fmt.Errorf("read %d, counted %d", got, counted)
 			}
-		}
-	}
-	if !h.cmd.ProcessState.Success() {
-		t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
-	}
-	injected := injectedEvents(t, &h.out)
-	c.arrived()
-	c.mu.Lock()
-	reports := slices.Clone(c.outliers)
-	c.mu.Unlock()
-	t.Logf("%d swaps", swaps)
-	if swaps < 10 {
-		t.Errorf("only %d swaps", swaps)
-	}
+			return nil
+		})
+		err := c.kernel.Swap(sets[n%len(sets)])
+		counted = c.counters().Rules["stays"].Outliers
+		return err
+	})
 	c.balance(t, threshold, injected, reports, "stays").check(3000, 3000)
 	for _, o := range reports {
 		if o.Rule != "stays" {
@@ -76,6 +99,36 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// A threshold moves up and down all the time, always between what is slow and
+// what is not: nothing is missed, invented or told twice.
+func TestRetuneMissesNothing(t *testing.T) {
+	const step = 200 * time.Microsecond
+	needRoot(t)
+	h := hold(t, "offcpu", "all", "3000", micros(over), "3000", micros(under), "32")
+	c := watch(t, []rules.Rule{sleepers("moves", h)}, nil)
+	generation, _, err := c.kernel.Adaptives()
+	if err != nil {
+		t.Fatal(err)
+	}
+	injected, reports := c.during(h, 2*time.Millisecond, func(n int) error {
+		at := threshold + time.Duration(n%2)*step
+		return c.kernel.Retune(generation, []tracker.Tuning{{Rule: "moves", Override: tracker.OwnThreshold, Threshold: at}})
+	})
+	const middle = threshold + step/2
+	for _, o := range reports {
+		if o.ThresholdNS != threshold.Nanoseconds() && o.ThresholdNS != (threshold+step).Nanoseconds() {
+			t.Errorf("threshold %d", o.ThresholdNS)
+		}
+		o.ThresholdNS = middle.Nanoseconds() // what balance wants of all
+	}
+	for i := range injected {
+		if e := &injected[i]; e.Delay() >= threshold && e.Delay() < threshold+step {
+			e.Kind = inject.Spoilt // longer than asked: above the one threshold, below the other
+		}
+	}
+	c.balance(t, middle, injected, reports, "moves").check(2000, 2000)
+}
+
 // A swap that needs what is not attached changes nothing.
 func TestSwapThatCannotBe(t *testing.T) {
 	rule := rules.Rule{Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-offcpu"}}}
@@ -84,8 +137,8 @@ func TestSwapThatCannotBe(t *testing.T) {
 	if !errors.Is(err, tracker.ErrRestart) {
 		t.Errorf("got %v, want %v", err, tracker.ErrRestart)
 	}
-	events := inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
-	c.balance(t, threshold, events, c.settle(), "offcpu").check(20, 20)
+	injected := inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
+	c.balance(t, threshold, injected, c.settle(), "offcpu").check(20, 20)
 
 	// A new threshold holds from now on.
 	rule.Threshold = 10 * over
@@ -93,6 +146,6 @@ func TestSwapThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(c.settle())
-	events = inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
-	c.balance(t, rule.Threshold, events, c.since(before), "offcpu").check(0, 44)
+	injected = inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
+	c.balance(t, rule.Threshold, injected, c.since(before), "offcpu").check(0, 44)
 }

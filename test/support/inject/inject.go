@@ -41,10 +41,12 @@ type Event struct {
 	Comm   string `json:"comm"`
 	PID    int    `json:"pid"` // process (thread group) id
 	TID    int    `json:"tid"`
-	CPU    int    `json:"cpu"` // pinned to; -1: none
+	CPU    int    `json:"cpu"`      // pinned to; -1: none
+	Since  uint64 `json:"since_ns"` // up to Start nothing was injected: what delayed the thread there, the machine did; 0: not known
 	Start  uint64 `json:"start_ns"`
 	End    uint64 `json:"end_ns"`
 	Offset int64  `json:"offset"` // block: in the file; else -1
+	Alone  bool   `json:"alone"`  // who kept it waiting had the CPU all the time
 }
 
 // Delay is the length of the latency; 0 for a call that never returned.

@@ -134,6 +134,11 @@ func Locks(t *testing.T, history *History) {
 // Power proves idle CPUs of the group power.
 func Power(t *testing.T, history *History) {
 	history = history.with(t)
+	for before, begin := account(t, idle), time.Now(); account(t, idle) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > Patience {
+			t.Skip("no CPU goes idle")
+		}
+	}
 	history.Until(func() { time.Sleep(20 * time.Millisecond) }, map[string]func(trace.Event) bool{
 		"a CPU that goes idle": body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State >= 0 && i.CPU == ev.CPU }),
 		"and is no longer":     body(trace.CPUIdle, func(ev trace.Event, i trace.Idle) bool { return i.State == -1 && i.CPU == ev.CPU }),

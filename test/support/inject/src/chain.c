@@ -29,29 +29,47 @@ static struct events events;
 
 /* -------------------------------------------------------------------- pipe */
 
-noinline long inject_chain_read(int fd, uint64_t *due)
+/* What one hands to the next. */
+struct round {
+	uint64_t due;
+	uint64_t spoilt; /* someone did not sleep right before: his chain may be an older one */
+};
+
+noinline long inject_chain_read(int fd, struct round *round)
 {
-	return raw(SYS_read, fd, (long)due, sizeof(*due), 0, 0, 0);
+	return raw(SYS_read, fd, (long)round, sizeof(*round), 0, 0, 0);
+}
+
+static void hand_on(int i, const struct round *round)
+{
+	need(write(pipes[i][1], round, sizeof(*round)) == sizeof(*round), "wake the next one");
 }
 
 static void *link_main(void *arg)
 {
 	int i = (int)(long)arg;
 	char comm[16];
-	uint64_t due;
+	struct round round;
 
 	fifo_thread(1);
 	snprintf(comm, sizeof(comm), "inj-chain-%d", i);
 	name_thread(comm);
-	while (inject_chain_read(pipes[i][0], &due) == sizeof(due)) {
+	for (struct switches before = switches(); inject_chain_read(pipes[i][0], &round) == sizeof(round);) {
 		uint64_t end = now();
+		struct switches after = switches();
 
+		round.spoilt |= after.slept != before.slept + 1;
+		before = after;
 		if (i == 1)
 			spin_until(end + hold_ns);
-		if (i + 1 < links)
-			need(write(pipes[i + 1][1], &due, sizeof(due)) == sizeof(due), "wake the next one");
-		else
-			events_add(&events, "chain", "over", "inject_chain_read", due, end);
+		if (i + 1 < links) {
+			hand_on(i + 1, &round);
+			continue;
+		}
+		const char *kind = round.spoilt ? "spoilt" : "over";
+
+		/* It sleeps between two rounds: no delay is excused there. */
+		events_add(&events, "chain", kind, "inject_chain_read", round.due, end)->since_ns = 0;
 	}
 	name_thread("inj-idle");
 	if (i + 1 < links)
@@ -72,10 +90,12 @@ static int run_pipe(void)
 	name_thread("inj-chain-0");
 	sleep_until(now() + 10 * GAP_NS);
 	for (int n = 0; n < rounds; n++) {
-		uint64_t due = now() + GAP_NS;
+		struct switches before = switches();
+		struct round round = {.due = now() + GAP_NS};
 
-		sleep_until(due);
-		need(write(pipes[1][1], &due, sizeof(due)) == sizeof(due), "wake the next one");
+		sleep_until(round.due);
+		round.spoilt = switches().slept != before.slept + 1;
+		hand_on(1, &round);
 		sleep_until(now() + hold_ns + GAP_NS);
 	}
 	name_thread("inj-idle");
@@ -149,8 +169,14 @@ static void *udp_main(void *unused)
 
 	fifo_thread(1);
 	name_thread("inj-chain-udp");
-	while (inject_chain_receive(&sent) == sizeof(sent) && sent)
-		events_add(&events, "chain", "over", "inject_chain_receive", sent, now());
+	for (struct switches before = switches(); inject_chain_receive(&sent) == sizeof(sent) && sent;) {
+		uint64_t end = now();
+		struct switches after = switches();
+
+		events_add(&events, "chain", after.slept == before.slept + 1 ? "over" : "spoilt",
+			   "inject_chain_receive", sent, end);
+		before = after;
+	}
 	name_thread("inj-idle");
 	return unused;
 }

@@ -52,10 +52,12 @@ struct event *events_add(struct events *events, const char *track, const char *k
 			    .pid = getpid(),
 			    .tid = gettid(),
 			    .cpu = pinned_to,
+			    .since_ns = events->since,
 			    .start_ns = start,
 			    .end_ns = end,
 			    .offset = -1};
 	prctl(PR_GET_NAME, e->comm);
+	events->since = end;
 	return e;
 }
 
@@ -65,10 +67,11 @@ void events_print(const struct events *events)
 		const struct event *e = &events->at[i];
 
 		printf("{\"track\":\"%s\",\"kind\":\"%s\",\"func\":\"%s\",\"comm\":\"%s\","
-		       "\"pid\":%d,\"tid\":%d,\"cpu\":%d,\"start_ns\":%llu,\"end_ns\":%llu,"
-		       "\"offset\":%lld}\n",
-		       e->track, e->kind, e->func, e->comm, e->pid, e->tid, e->cpu, (unsigned long long)e->start_ns,
-		       (unsigned long long)e->end_ns, (long long)e->offset);
+		       "\"pid\":%d,\"tid\":%d,\"cpu\":%d,\"since_ns\":%llu,\"start_ns\":%llu,\"end_ns\":%llu,"
+		       "\"offset\":%lld,\"alone\":%s}\n",
+		       e->track, e->kind, e->func, e->comm, e->pid, e->tid, e->cpu, (unsigned long long)e->since_ns,
+		       (unsigned long long)e->start_ns, (unsigned long long)e->end_ns, (long long)e->offset,
+		       e->alone ? "true" : "false");
 	}
 	fflush(stdout);
 }

@@ -158,16 +158,24 @@ static void handle(int signal, int flags)
 	need(sigaction(signal, &action, NULL) == 0, "handle a signal");
 }
 
-static void *helper_interrupt(void *target)
+static volatile bool returned; /* from the call, before which the first signal may have come */
+
+static void interrupt_soon(void *target)
 {
 	sleep_until(now() + hold_ns);
 	pthread_kill(*(pthread_t *)target, SIGUSR1);
+}
+
+static void *helper_interrupt(void *target)
+{
+	while (!returned)
+		interrupt_soon(target);
 	return NULL;
 }
 
 static void *helper_interrupt_then_write(void *target)
 {
-	helper_interrupt(target);
+	interrupt_soon(target);
 	sleep_until(now() + hold_ns);
 	need(write(empty[1], "x", 1) == 1, "write to a pipe");
 	return NULL;
@@ -190,6 +198,7 @@ static void case_interrupted(void)
 	uint64_t start = now();
 	long ret = inject_edge_read();
 	uint64_t end = now();
+	returned = true;
 	report(ret == -EINTR ? "edge" : "spoilt", "inject_edge_read", gettid(), start, end);
 }
 
@@ -201,7 +210,7 @@ static void case_restarted(void)
 	uint64_t start = now();
 	long ret = inject_edge_read();
 	uint64_t end = now();
-	const char *kind = ret == 1 ? "edge" : "spoilt";
+	const char *kind = ret == 1 && handled_at > start ? "edge" : "spoilt";
 	report(kind, "inject_edge_read", gettid(), start, handled_at);
 	report(kind, "inject_edge_read", gettid(), handled_at, end);
 }
@@ -235,13 +244,20 @@ static void stop_and_go(pid_t child)
 		usleep(100);
 	sleep_until(now() + hold_ns);
 	uint64_t stopped = now();
+	int status;
 	kill(child, SIGSTOP);
-	need(waitpid(child, NULL, WUNTRACED) == child, "wait for a stop");
+	need(waitpid(child, &status, WUNTRACED) == child, "wait for a stop");
 	uint64_t continued = now();
 	kill(child, SIGCONT);
-	need(waitpid(child, NULL, 0) == child, "wait for a child");
-	shared->event[0].end_ns = stopped;
-	shared->event[1].start_ns = continued;
+	need(WIFEXITED(status) || waitpid(child, NULL, 0) == child, "wait for a child");
+	struct event *before = &shared->event[0], *after = &shared->event[1];
+	before->end_ns = stopped;
+	after->start_ns = continued;
+	if (after->end_ns < continued) { /* it had slept long enough */
+		before->kind = after->kind = "spoilt";
+		before->end_ns = after->end_ns;
+		after->start_ns = before->start_ns;
+	}
 }
 
 static void run_case(void (*body)(void), bool stop)

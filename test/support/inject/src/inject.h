@@ -22,16 +22,19 @@ struct event {
 	char comm[16];
 	pid_t pid;
 	pid_t tid;
-	int cpu; /* -1: not pinned */
+	int cpu;	   /* -1: not pinned */
+	uint64_t since_ns; /* up to start_ns nothing was injected; 0: not known */
 	uint64_t start_ns;
 	uint64_t end_ns; /* 0: the call never returned */
 	int64_t offset;	 /* block only, else -1 */
+	bool alone;	 /* who had the CPU instead had it all the time */
 };
 
 /* A list that one thread appends to; memory is taken beforehand. */
 struct events {
 	struct event *at;
 	size_t count, room;
+	uint64_t since; /* the end of the last one, or when the thread got ready for the first */
 };
 
 void events_init(struct events *events, size_t room);

@@ -23,14 +23,15 @@ struct pair {
 	uint32_t running; /* the victim works */
 	uint32_t done;	  /* the hog has had its rounds */
 	uint32_t round;	  /* its number, from 1 */
+	bool alone;	  /* the hog was not preempted itself */
 	struct events events;
 	pthread_t victim, hog;
 };
 
-/* Returns the last clock reading before the victim was away for a while, and the first after. */
+/* Gives the last clock reading before the victim was away for a while, from *before on, and returns the first after. */
 noinline uint64_t inject_preempt_victim(uint64_t gap, uint32_t *stop, uint64_t *before)
 {
-	uint64_t last = now();
+	uint64_t last = *before;
 
 	while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
 		uint64_t next = now();
@@ -55,7 +56,8 @@ static void *victim_main(void *arg)
 	__atomic_store_n(&self->running, 1, __ATOMIC_RELEASE);
 	for (;;) {
 		struct switches was = switches();
-		uint64_t start, end = inject_preempt_victim(self->under_ns / 2, &self->done, &start);
+		uint64_t start = now();
+		uint64_t end = inject_preempt_victim(self->under_ns / 2, &self->done, &start);
 		struct switches is = switches();
 
 		if (!end)
@@ -68,7 +70,7 @@ static void *victim_main(void *arg)
 		if (round != seen + 1 || is.preempted != was.preempted + 1 || is.slept != was.slept)
 			kind = "spoilt";
 		seen = round;
-		events_add(&self->events, "wakeup", kind, "inject_preempt_victim", start, end);
+		events_add(&self->events, "wakeup", kind, "inject_preempt_victim", start, end)->alone = self->alone;
 		/* The CPU belongs to others, too, or the kernel takes it from real-time threads. */
 		name_thread("inj-idle");
 		sleep_until(end + self->under_ns / 4);
@@ -97,7 +99,9 @@ static void *hog_main(void *arg)
 
 		sleep_until(now() + self->under_ns / 2 + delay / 8);
 		__atomic_store_n(&self->round, (uint32_t)i + 1, __ATOMIC_RELEASE);
+		struct switches before = switches();
 		inject_preempt_hog(now() + delay);
+		self->alone = switches().preempted == before.preempted;
 	}
 	sleep_until(now() + self->over_ns);
 	__atomic_store_n(&self->done, 1, __ATOMIC_RELEASE);
@@ -168,8 +172,10 @@ int cmd_newtask(int argc, char **argv)
 	for (long i = 0; i < count; i++) {
 		*end = 0;
 		name_thread("inj-new");
+		struct switches before = switches();
 		uint64_t start = now();
 		pid_t child = inject_newtask_parent(end, delay);
+		bool alone = switches().preempted == before.preempted;
 
 		need(child > 0, "fork");
 		name_thread("inj-parent");
@@ -178,6 +184,7 @@ int cmd_newtask(int argc, char **argv)
 					     "inject_newtask_parent", start, *end);
 		strcpy(e->comm, "inj-new");
 		e->pid = e->tid = child;
+		e->alone = alone;
 		sleep_until(now() + delay / 4);
 	}
 	events_print(&events);

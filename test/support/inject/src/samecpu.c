@@ -64,15 +64,22 @@ int cmd_samecpu(int argc, char **argv)
 	need(pthread_create(&other, NULL, other_main, NULL) == 0, "make a thread");
 	pin_thread(cpu);
 	fifo_thread(1);
+	events.since = now();
 	name_thread(COMM);
 	for (long i = 0; i < count; i++) {
 		uint64_t deadline = now() + delay;
 
 		need(write(to_other[1], &deadline, sizeof(deadline)) == sizeof(deadline), "ask the waker");
+		struct switches before = switches();
 		uint64_t start = now();
 		need(inject_samecpu_victim() == 1, "sleep");
 		uint64_t end = now();
-		events_add(&events, "offcpu", kind_of(true, end - start, delay), "inject_samecpu_victim", start, end);
+		struct switches after = switches();
+		const char *kind = kind_of(true, end - start, delay);
+
+		if (after.preempted != before.preempted || after.slept != before.slept + 1)
+			kind = "spoilt";
+		events_add(&events, "offcpu", kind, "inject_samecpu_victim", start, end);
 	}
 	name_thread("inj-idle");
 	close(to_other[1]);

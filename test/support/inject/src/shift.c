@@ -2,8 +2,9 @@
 /*
  * A load whose delays shift: threads that sleep, all for about as long, and for
  * another while in each phase. One call in many is an outlier. Only those are
- * printed, and a last event: its offset is how many calls there were in all, and
- * its delay what one in twenty of them exceeded.
+ * printed, and two more events: the offset of the one, "late", is how many of the
+ * other calls took longer than asked for; that of the last one how many calls
+ * there were in all, and its delay what one in twenty of them exceeded.
  */
 #define _GNU_SOURCE
 #include "inject.h"
@@ -20,6 +21,7 @@
 #define EVERY 500 /* calls of a thread between two outliers */
 #define BINS 100000
 #define BIN_NS 10000
+#define LATE_NS 500000
 
 static unsigned int delays[BINS]; /* how many calls took so long, or longer at the end */
 static long phases, seconds, outlier_us;
@@ -30,7 +32,7 @@ struct shifter {
 	pthread_t thread;
 	struct events events;
 	unsigned int seed;
-	long calls;
+	long calls, late;
 };
 
 noinline void inject_shift(const struct timespec *ts)
@@ -64,8 +66,10 @@ static void *shifter_main(void *arg)
 
 		__sync_fetch_and_add(&delays[bin < BINS ? bin : BINS - 1], 1);
 		s->calls++;
-		if (!outlier)
+		if (!outlier) {
+			s->late += end - start > 1000 * (uint64_t)us + LATE_NS;
 			continue;
+		}
 		events_add(&s->events, "syscall", "over", "inject_shift", start, now());
 		until = EVERY;
 	}
@@ -86,7 +90,7 @@ int cmd_shift(int argc, char **argv)
 	for (long i = 0; i < phases; i++)
 		phase_us[i] = number(argv[4 + i], 100, 900000);
 
-	long calls = 0;
+	long calls = 0, late = 0;
 	struct shifter *shifters = calloc((size_t)threads, sizeof(*shifters));
 
 	need(shifters, "memory");
@@ -100,6 +104,7 @@ int cmd_shift(int argc, char **argv)
 		need(pthread_join(shifters[i].thread, NULL) == 0, "wait for a thread");
 		events_print(&shifters[i].events);
 		calls += shifters[i].calls;
+		late += shifters[i].late;
 	}
 	long bin = BINS, slower = 0;
 
@@ -107,7 +112,8 @@ int cmd_shift(int argc, char **argv)
 		slower += delays[--bin];
 	struct events last;
 
-	events_init(&last, 1);
+	events_init(&last, 2);
+	events_add(&last, "syscall", "late", "", begin, begin)->offset = late;
 	struct event *all = events_add(&last, "syscall", "all", "", begin, begin + (uint64_t)bin * BIN_NS);
 	strcpy(all->comm, COMM); /* this thread has another name, as it waits for the others */
 	all->offset = calls;

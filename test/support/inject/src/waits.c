@@ -75,7 +75,8 @@ static void wait_once(struct worker *self, long i)
 	struct switches after = switches();
 	const char *kind = kind_of(over, end - start, delay);
 
-	if (self->one_sleep && (after.slept != before.slept + 1 || after.preempted != before.preempted))
+	/* Preempted, it may have been away outside of the call, or of the sleep. */
+	if (after.preempted != before.preempted || (self->one_sleep && after.slept != before.slept + 1))
 		kind = "spoilt";
 	events_add(&self->events, self->track, kind, way->func, start, end);
 }
@@ -88,6 +89,7 @@ static void *worker_main(void *arg)
 	fifo_thread(1); /* without the right: other work may delay the threads */
 	pthread_barrier_wait(self->start);
 	/* The name is worn only while every long wait is an injected one. */
+	self->events.since = now();
 	name_thread(self->comm);
 	for (long i = 0; i < self->over + self->under; i++)
 		wait_once(self, i);

@@ -25,8 +25,8 @@ struct way {
 
 /*
  * Runs a subcommand whose arguments are WAY N_OVER over_us N_UNDER under_us threads.
- * one_sleep: a wait in which the thread slept more than once, or was preempted,
- * is spoilt: the kernel has seen it in pieces.
+ * A wait in which the thread was preempted is spoilt; with one_sleep, so is one in
+ * which it slept more than once: the kernel has seen it in pieces.
  */
 int waits_run(const char *track, const char *comm, bool one_sleep, const struct way *ways, int way_count, int argc,
 	      char **argv);

@@ -19,7 +19,8 @@
 #define COMM_VICTIM "inj-wakeup"
 #define MAX_CPUS 1024
 
-static const uint64_t lead_in = 100000; /* the hog runs this long before the timers are due */
+static const uint64_t lead_in = 100000;	  /* the hog runs this long before the timers are due */
+static const uint64_t most_gap = 1000000; /* in the hog's run, where the timers are due */
 
 struct group {
 	int cpu, victims;
@@ -28,6 +29,8 @@ struct group {
 
 	/* A round: the hog writes `due`, then counts `round` up. */
 	uint64_t due;
+	bool late;  /* the hog was not there when the timers were due, by its own clock */
+	bool alone; /* the hog was not preempted */
 	uint32_t round;
 	uint32_t measured; /* victims that are through with it, and at first: that are there */
 };
@@ -55,9 +58,17 @@ noinline void inject_wakeup_victim(uint64_t due)
 	raw(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, (long)&ts, 0, 0, 0);
 }
 
-noinline void inject_wakeup_hog(uint64_t until)
+/* Spins, and returns the longest time between two looks at the clock about a moment. */
+noinline uint64_t inject_wakeup_hog(uint64_t until, uint64_t moment)
 {
-	spin_until(until);
+	uint64_t last = now(), gap = last < moment ? 0 : UINT64_MAX, next;
+
+	for (; last < until; last = next) {
+		next = now();
+		if (next > moment && last < moment + most_gap && next - last > gap)
+			gap = next - last;
+	}
+	return gap;
 }
 
 static void ready(struct group *group)
@@ -74,6 +85,7 @@ static void *victim_main(void *arg)
 	pin_thread(group->cpu);
 	need(fifo_thread(1) == 0, "make a victim SCHED_FIFO");
 	name_thread(COMM_VICTIM);
+	self->events.since = now();
 	ready(group);
 	for (long i = 0; i < group->over + group->under; i++) {
 		while (__atomic_load_n(&group->round, __ATOMIC_ACQUIRE) == (uint32_t)i)
@@ -81,17 +93,20 @@ static void *victim_main(void *arg)
 
 		bool over = is_over(i, group->over, group->under);
 		struct switches before = switches();
-		bool late = now() > group->due - lead_in;
+		uint64_t start = now();
 		inject_wakeup_victim(group->due);
 		uint64_t end = now();
 		struct switches after = switches();
 		const char *kind = kind_of(over, end - group->due, over ? group->over_ns : group->under_ns);
 
-		/* Anything but one sleep, or one from after the hog had come (others
-		 * had the CPU before it): the kernel saw something else than this. */
-		if (late || after.slept != before.slept + 1 || after.preempted != before.preempted)
+		/* Anything but one sleep, one from after the hog had come (others had
+		 * the CPU before it), one without the hog: the kernel saw something else
+		 * than this. */
+		if (start > group->due - lead_in || after.slept != before.slept + 1 ||
+		    after.preempted != before.preempted || group->late)
 			kind = "spoilt";
-		events_add(&self->events, "wakeup", kind, "inject_wakeup_victim", group->due, end);
+		events_add(&self->events, "wakeup", kind, "inject_wakeup_victim", group->due, end)->alone =
+			group->alone;
 		ready(group);
 	}
 	name_thread("inj-idle");
@@ -129,7 +144,12 @@ static void *hog_main(void *arg)
 		__atomic_store_n(&group->round, (uint32_t)i + 1, __ATOMIC_RELEASE);
 		futex_wake(&group->round, group->victims);
 		sleep_until(group->due - lead_in);
-		inject_wakeup_hog(group->due + delay);
+
+		struct switches before = switches();
+		uint64_t gap = inject_wakeup_hog(group->due + delay, group->due);
+
+		group->late = gap > most_gap;
+		group->alone = switches().preempted == before.preempted;
 	}
 	return NULL;
 }
