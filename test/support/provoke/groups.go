@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -65,13 +66,10 @@ func Faults(t *testing.T, history *History) {
 		}
 		fault[0] = 1
 		f, err := os.Open("/proc/self/stat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer f.Close()
-		if _, err := f.Read(copied); err != nil { // the kernel writes there first
-			t.Fatal(err)
-		}
+		_, err = f.Read(copied)
+		assert.NilError(t, err) // the kernel writes there first
 	}
 	at := func(m *[]byte) func(ev trace.Event, f trace.Fault) bool {
 		return func(ev trace.Event, f trace.Fault) bool {
@@ -112,9 +110,7 @@ func Locks(t *testing.T, history *History) {
 				defer runtime.UnlockOSThread()
 				mine.Store(unix.Gettid(), true)
 				from, to := filepath.Join(dir, strconv.Itoa(i)), filepath.Join(dir, "to"+strconv.Itoa(i))
-				if err := os.WriteFile(from, nil, 0o600); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, os.WriteFile(from, nil, 0o600))
 				for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
 					_ = os.Rename(from, to)
 					_ = os.Rename(to, from)
@@ -144,14 +140,10 @@ func Power(t *testing.T, history *History) {
 func Net(t *testing.T, history *History) {
 	history = history.with(t)
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = to.Close() }()
 	from, err := net.Dial("udp4", to.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer from.Close()
 	const payload, ip, ethernet = 1013, 28, 14
 	buf := make([]byte, 2*payload)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -37,9 +39,8 @@ func Steal(t *testing.T, history *History) {
 				continue
 			}
 			told += time.Duration(s.NS)
-			if s.Since >= ev.Time || time.Duration(s.NS) > time.Duration(ev.Time-s.Since)+late {
-				t.Errorf("%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
-			}
+			assert.Check(t, s.Since < ev.Time && time.Duration(s.NS) <= time.Duration(ev.Time-s.Since)+late,
+				"%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
 		}
 		account = Stolen(t) - before
 	}
@@ -52,26 +53,21 @@ func Steal(t *testing.T, history *History) {
 	case account < enough: // too little to compare sums
 		return
 	}
-	if told < account/2-grain || told > 2*account+grain {
-		t.Errorf("the records have %s, the kernel's account %s", told, account)
-	}
+	assert.Check(t, told >= account/2-grain && told <= 2*account+grain,
+		"the records have %s, the kernel's account %s", told, account)
 }
 
 // Stolen reads the account of all CPUs out of /proc/stat, which has it in hundredths of a second.
 func Stolen(t testing.TB) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := bytes.Fields(first)
 	if len(fields) < 9 {
 		t.Fatal(fmt.Errorf("/proc/stat begins with %q", first))
 	}
 	n, err := strconv.ParseInt(string(fields[8]), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return time.Duration(n) * 10 * time.Millisecond
 }
