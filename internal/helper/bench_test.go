@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/symbols"
 )
 
@@ -16,19 +18,14 @@ func BenchmarkUser(b *testing.B) {
 		b.Skip("not root")
 	}
 	path := b.TempDir() + "/deep"
-	if text, err := exec.Command("gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", path, "testdata/deep.c").CombinedOutput(); err != nil {
-		b.Fatalf("%v %s", err, text)
-	}
+	text, err := exec.Command("gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", path, "testdata/deep.c").CombinedOutput()
+	assert.NilError(b, err, "%s", text)
 	p := start(b, 0, path)
 	h, err := New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer h.Close()
 	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	r := symbols.New(nil)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		h.User(p.pid, addrs)
@@ -58,9 +55,7 @@ func BenchmarkUser(b *testing.B) {
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			w, err := h.starter.launch(h.names.role)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			w.kill()
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestLinesOfCXX(t *testing.T) {
@@ -15,9 +17,8 @@ func TestLinesOfCXX(t *testing.T) {
 	p := start(t, exec.Command(path), "inlined")
 	want := fmt.Sprintf("outer::Thing::leaf<int> inlined.cc:%d < outer::Thing::method inlined.cc:%d",
 		lineOf(t, source, "leaf is here"), lineOf(t, source, "method calls leaf"))
-	if got := p.story(patient(), "inlined"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := p.story(patient(), "inlined")
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestLinesOfRust(t *testing.T) {
@@ -27,17 +28,14 @@ func TestLinesOfRust(t *testing.T) {
 	want := fmt.Sprintf("inlined::inner::Thing::leaf inlined.rs:%d < inlined::inner::outer inlined.rs:%d",
 		lineOf(t, source, "leaf is here"), lineOf(t, source, "outer calls leaf"))
 	// The old form of mangled names has no angle brackets around a type.
-	if got := strings.NewReplacer("<inlined", "inlined", "Thing>", "Thing").Replace(p.story(patient(), "inlined")); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := strings.NewReplacer("<inlined", "inlined", "Thing>", "Thing").Replace(p.story(patient(), "inlined"))
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestLinesOfGo(t *testing.T) {
 	const source = "testdata/inlined.go.txt"
 	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	withC := strings.Replace(string(text), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
 	for name, test := range map[string]struct {
 		source string
@@ -54,9 +52,7 @@ func TestLinesOfGo(t *testing.T) {
 				t.Skipf("needs gcc: %v", err)
 			}
 			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, []byte(test.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(file, []byte(test.source), 0o600))
 			t.Setenv("CGO_ENABLED", test.cgo)
 			out := filepath.Join(t.TempDir(), "inlined")
 			args := append(append([]string{"build", "-o", out}, test.flags...), file)
@@ -68,9 +64,7 @@ func TestLinesOfGo(t *testing.T) {
 			got := story(patient().User(p.pid, []uint64{pc, pc}), 1) // a return address
 			want := fmt.Sprintf("main.leaf main.go:%d < main.middle main.go:%d < main.outer main.go:%d",
 				lineOf(t, file, "leaf is here"), lineOf(t, file, "middle calls leaf"), lineOf(t, file, "outer calls middle"))
-			if got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
+			assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 		})
 	}
 }

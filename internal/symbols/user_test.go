@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestUserC(t *testing.T) {
@@ -34,9 +36,7 @@ func TestUserPrintsOffsetOfReturnAddress(t *testing.T) {
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
 	addr := p.addrs["local_function"]
 	frames := r.User(p.pid, []uint64{addr, addr}).Frames
-	if frames[0] != frames[1] {
-		t.Errorf("inner %q and outer %q differ for one address", frames[0], frames[1])
-	}
+	assert.Check(t, frames[0] == frames[1], "inner %q and outer %q differ for one address", frames[0], frames[1])
 }
 
 func TestUserStripped(t *testing.T) {
@@ -71,9 +71,7 @@ func TestUserRust(t *testing.T) {
 
 func TestUserGo(t *testing.T) {
 	source, err := os.ReadFile("testdata/frames.go.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	// Calling C makes the C toolchain link the program.
 	withC := strings.Replace(string(source), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
 	for name, test := range map[string]struct {
@@ -92,9 +90,7 @@ func TestUserGo(t *testing.T) {
 				t.Skipf("needs gcc: %v", err)
 			}
 			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, []byte(test.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(file, []byte(test.source), 0o600))
 			t.Setenv("CGO_ENABLED", test.cgo)
 			out := filepath.Join(t.TempDir(), "frames")
 			args := append(append([]string{"build", "-o", out}, test.flags...), file)
@@ -117,9 +113,7 @@ func TestUserVDSO(t *testing.T) {
 	path := build(t, "frames", "gcc", "testdata/frames.c")
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", p.pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var vdso mapping
 	if err := scanMaps(f, func(m mapping) bool {
@@ -135,39 +129,28 @@ func TestUserVDSO(t *testing.T) {
 	for a := vdso.start; a < vdso.end; a += 16 {
 		found = found || strings.Contains(r.User(p.pid, []uint64{a}).Frames[0], "clock_gettime+0x")
 	}
-	if !found {
-		t.Error("no address of the vdso is in clock_gettime")
-	}
+	assert.Check(t, found, "no address of the vdso is in clock_gettime")
 }
 
 func TestUserUnknown(t *testing.T) {
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Run())
 	r := New(nil)
 	for _, pid := range []int{cmd.Process.Pid, 0, -1, os.Getpid()} {
 		got := r.User(pid, []uint64{0, 0x10, 1<<64 - 1}).Frames
 		want := []string{"[unknown] 0x0", "[unknown] 0x10", "[unknown] 0xffffffffffffffff"}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("pid %d: got %q", pid, got)
-		}
+		assert.Check(t, reflect.DeepEqual(got, want), "pid %d: got %q", pid, got)
 	}
-	if got := r.User(1, nil); got.Frames != nil {
-		t.Errorf("no addresses: got %q", got.Frames)
-	}
+	got := r.User(1, nil)
+	assert.Check(t, got.Frames == nil, "no addresses: got %q", got.Frames)
 }
 
 func TestUserDeletedAndReplaced(t *testing.T) {
 	needRoot(t, "reading /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN")
 	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("another file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(path))
+	assert.NilError(t, os.WriteFile(path, []byte("another file"), 0o600))
 	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
 }
 
@@ -183,41 +166,28 @@ func TestUserChroot(t *testing.T) {
 	// The same where map_files is not permitted: by path, in the process's root.
 	opener := NewOpener(nil)
 	f, err := opener.InRoot(p.pid, "/frames")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	id, err := identify(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := st.Sys().(*syscall.Stat_t).Ino; id.ino != want {
-		t.Errorf("opened inode %d, want %d", id.ino, want)
-	}
+	assert.NilError(t, err)
+	want := st.Sys().(*syscall.Stat_t).Ino
+	assert.Check(t, id.ino == want, "opened inode %d, want %d", id.ino, want)
 	// A link to the root stays inside.
-	if err := os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := opener.InRoot(p.pid, "/link"); err == nil {
-		t.Error("a link led out of the process's root")
-	}
+	assert.NilError(t, os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")))
+	_, err = opener.InRoot(p.pid, "/link")
+	assert.Check(t, err != nil, "a link led out of the process's root")
 }
 
 // Opening a device has effects, opening a pipe waits: neither is done.
 func TestReopenOnlyRegularFiles(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Mkfifo(fifo, 0o600))
 	self := NewOpener(nil)
 	for _, path := range []string{fifo, "/dev/null", "/"} {
-		if _, err := self.InRoot(os.Getpid(), path); !errors.Is(err, errNotRegular) {
-			t.Errorf("%s: got %v", path, err)
-		}
+		_, err := self.InRoot(os.Getpid(), path)
+		assert.Check(t, is.ErrorIs(err, errNotRegular), "%s", path)
 	}
 }
 
@@ -236,9 +206,7 @@ func TestUserPerfMap(t *testing.T) {
 	defer os.Remove(path)
 	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41}).Frames
 	want := []string{"LFoo:bar method+0x10 ([anon])", "[unknown] ([anon]+0x41)"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Check(t, reflect.DeepEqual(got, want), "got %q, want %q", got, want)
 }
 
 func TestUserConcurrent(t *testing.T) {
@@ -255,9 +223,8 @@ func TestUserConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := r.Stats(); s.Files > 1 || s.Evicted == 0 || s.Timeouts != 0 || s.Stuck != 0 {
-		t.Errorf("got %+v", s)
-	}
+	s := r.Stats()
+	assert.Check(t, s.Files <= 1 && s.Evicted != 0 && s.Timeouts == 0 && s.Stuck == 0, "got %+v", s)
 }
 
 func needRoot(t *testing.T, why string) {
