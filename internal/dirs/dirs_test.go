@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestMake(t *testing.T) {
@@ -24,10 +25,7 @@ func TestMake(t *testing.T) {
 		}
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Make(filepath.Join(file, "below"), 0o700); err == nil {
-		t.Error("a directory was made below a file")
-	}
+	assert.NilError(t, os.WriteFile(file, nil, 0o600))
+	_, err := Make(filepath.Join(file, "below"), 0o700)
+	assert.Check(t, err != nil, "a directory was made below a file")
 }

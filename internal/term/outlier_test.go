@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -141,9 +142,7 @@ func TestPrintOutlier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			PrintOutlier(New(&out, &Options{}), &c.outlier, c.stacks)
-			if diff := cmp.Diff(c.want, "\n"+out.String()); diff != "" {
-				t.Error(diff)
-			}
+			assert.Check(t, is.DeepEqual(c.want, "\n"+out.String()))
 		})
 	}
 }
@@ -176,8 +175,6 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 
 func TestDelayStyle(t *testing.T) {
 	for delay, want := range map[int64]Style{5: Green, 9: Green, 10: Yellow, 49: Yellow, 50: BoldRed} {
-		if got := DelayStyle(delay, 5); got != want {
-			t.Errorf("DelayStyle(%d, 5) = %q, want %q", delay, got, want)
-		}
+		assert.Check(t, is.Equal(DelayStyle(delay, 5), want), "DelayStyle(%d, 5)", delay)
 	}
 }
