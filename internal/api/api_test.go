@@ -179,9 +179,9 @@ func TestVerdicts(t *testing.T) {
 	late.Explained = nil
 	backend.Publish(&late)
 	for _, explained := range []bool{false, true} {
-		if e, err := wants.Next(); err != nil || (e.Verdict != nil) != explained {
-			t.Errorf("published late, explained %t: %+v, %v", explained, e, err)
-		}
+		e, err := wants.Next()
+		assert.Check(t, err == nil && (e.Verdict != nil) == explained,
+			"published late, explained %t: %+v, %v", explained, e, err)
 	}
 	if got := backend.Recent(""); len(got) != 3 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
 		t.Errorf("remembered: %+v", got)
@@ -217,9 +217,8 @@ func TestSlowReader(t *testing.T) {
 			seen++
 		}
 	}
-	if seen+lost != published || lost != backend.Lost() {
-		t.Errorf("%d seen and %d lost of %d published, the feed counts %d", seen, lost, published, backend.Lost())
-	}
+	assert.Check(t, seen+lost == published && lost == backend.Lost(),
+		"%d seen and %d lost of %d published, the feed counts %d", seen, lost, published, backend.Lost())
 }
 
 func TestStopWithStuckReader(t *testing.T) {

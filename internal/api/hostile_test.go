@@ -106,9 +106,8 @@ func hoarder(t *testing.T, uid int, path string, many int, send string) (kept in
 	t.Cleanup(stop)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	assert.NilError(t, err)
-	if kept, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		t.Fatal(err)
-	}
+	kept, err = strconv.Atoi(strings.TrimSpace(line))
+	assert.NilError(t, err)
 	return kept, stop
 }
 
@@ -220,9 +219,7 @@ func TestQuota(t *testing.T) {
 	}
 	n := fill(0)
 	assert.Check(t, n == 64-45, "root gets %d", n)
-	if q.refused.Load() != 5 {
-		t.Errorf("%d refused", q.refused.Load())
-	}
+	assert.Check(t, q.refused.Load() == 5, "%d refused", q.refused.Load())
 	for i, had := range []int{24, 12, 6, 3} {
 		for range had {
 			q.release(uint32(100000 + i))

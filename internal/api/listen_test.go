@@ -65,9 +65,9 @@ func TestListenLeavesForeignDirectoryAlone(t *testing.T) {
 	s, err := Listen(&ListenOptions{Path: path})
 	assert.NilError(t, err)
 	defer s.Close()
-	if after, _ := os.Stat(dir); after.Mode() != before.Mode() {
-		t.Errorf("mode of an existing directory became %v, was %v", after.Mode(), before.Mode())
-	}
+	after, _ := os.Stat(dir)
+	assert.Check(t, after.Mode() == before.Mode(),
+		"mode of an existing directory became %v, was %v", after.Mode(), before.Mode())
 }
 
 func TestListenTwice(t *testing.T) {

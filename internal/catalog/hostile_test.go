@@ -66,9 +66,8 @@ func TestHostileFiles(t *testing.T) {
 					})
 				}
 				inTime(t, func() {
-					if _, err := snapshot.Remove(storeDir, ids[0]); err != nil {
-						t.Errorf("rm: %v", err)
-					}
+					_, err := snapshot.Remove(storeDir, ids[0])
+					assert.Check(t, err, "rm")
 				})
 				_, err := os.Stat(outside)
 				assert.Check(t, err, "what is outside")

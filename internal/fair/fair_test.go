@@ -161,9 +161,7 @@ func TestRoom(t *testing.T) {
 	assert.Check(t, n >= 100, "the next user has room for %d", n)
 	n = fill(3, 1)
 	assert.Check(t, n >= 30, "the next user has room for %d", n)
-	if q.Len() > 1024 {
-		t.Errorf("%d wait", q.Len())
-	}
+	assert.Check(t, q.Len() <= 1024, "%d wait", q.Len())
 }
 
 func TestClose(t *testing.T) {

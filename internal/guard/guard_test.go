@@ -36,9 +36,8 @@ func TestDo(t *testing.T) {
 		func() error { return errors.New(nobody.Error()) },
 		func() error { panic(nil) }, //nolint:govet // that, too
 	} {
-		if err := g.Do(Naming, fn); !errors.As(err, &p) {
-			t.Errorf("got %v", err)
-		}
+		err := g.Do(Naming, fn)
+		assert.Check(t, errors.As(err, &p), "got %v", err)
 	}
 	n := logs.Len()
 	assert.Check(t, n == 1, "%d lines within a minute", n)

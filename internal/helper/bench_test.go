@@ -47,9 +47,8 @@ func BenchmarkUser(b *testing.B) {
 	})
 	b.Run("memory", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := h.Memory(p.pid, p.ip, p.sp, p.fp); err != nil {
-				b.Fatal(err)
-			}
+			_, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
+			assert.NilError(b, err)
 		}
 	})
 	b.Run("start", func(b *testing.B) {

@@ -91,9 +91,8 @@ func bomb(t *testing.T, path string, attributes int) {
 		{"--add-section", ".debug_abbrev=" + filepath.Join(dir, "abbrev"), "--add-section", ".debug_info=" + filepath.Join(dir, "info")},
 		{"--compress-debug-sections=zlib"},
 	} {
-		if text, err := exec.Command("objcopy", append(args, path)...).CombinedOutput(); err != nil {
-			t.Fatalf("objcopy %q: %v\n%s", args, err, text)
-		}
+		text, err := exec.Command("objcopy", append(args, path)...).CombinedOutput()
+		assert.NilError(t, err, "objcopy %q: %v\n%s", args, err, text)
 	}
 }
 

@@ -54,9 +54,7 @@ func checkTruth(t *testing.T, truth Truth, track, comm string, asked time.Durati
 		"truth is of %s by %s, want %s by %s", truth.Track, truth.Comm, track, comm)
 	assert.Check(t, truth.PID > 0 && truth.TID > 0 && truth.PID != os.Getpid(),
 		"truth has pid %d, tid %d, want those of a child", truth.PID, truth.TID)
-	if truth.Delay() < asked {
-		t.Errorf("truth lasted %v, want at least the %v asked for", truth.Delay(), asked)
-	}
+	assert.Check(t, truth.Delay() >= asked, "truth lasted %v, want at least the %v asked for", truth.Delay(), asked)
 	t.Logf("%s: asked %v, truth %v", track, asked, truth.Delay())
 }
 

@@ -120,9 +120,8 @@ func TestDyingHolder(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if won.Load() != 1 || over.Load() != 1 {
-		t.Errorf("%d have the lock, %d took it over", won.Load(), over.Load())
-	}
+	assert.Check(t, won.Load() == 1 && over.Load() == 1,
+		"%d have the lock, %d took it over", won.Load(), over.Load())
 	t.Logf("taken over after %s", time.Since(start))
 	fs.Answer() // now it ends; the lock stays where it is
 	cmd.Wait()

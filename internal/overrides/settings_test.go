@@ -108,9 +108,8 @@ func TestExpire(t *testing.T) {
 	s, gone := s.Expire(start.Add(time.Second))
 	assert.Check(t, is.DeepEqual([]string{"pause of rule a: expired"}, gone))
 	s, gone = s.Expire(start.Add(time.Hour))
-	if diff := cmp.Diff([]string{"threshold 1 of rule a (pid=1): expired"}, gone); diff != "" || len(s.Thresholds()) != 1 {
-		t.Errorf("%v stay\n%s", s.Thresholds(), diff)
-	}
+	diff := cmp.Diff([]string{"threshold 1 of rule a (pid=1): expired"}, gone)
+	assert.Check(t, diff == "" && len(s.Thresholds()) == 1, "%v stay\n%s", s.Thresholds(), diff)
 }
 
 func TestFollow(t *testing.T) {

@@ -54,9 +54,9 @@ func TestIdentityOfWhoBeganLater(t *testing.T) {
 		"now":                                  {Seen{PID: pid}, true},
 		"before it was seen to be there, last": {Seen{PID: pid, At: linux.Monotonic(), Comm: "cat"}, true},
 	} {
-		if who, err := table.IdentityOf(test.seen); (err == nil) != test.good || err == nil && who.Cmdline != "cat -u -" {
-			t.Errorf("%s: got %+v, %v", name, who, err)
-		}
+		who, err := table.IdentityOf(test.seen)
+		assert.Check(t, (err == nil) == test.good && (err != nil || who.Cmdline == "cat -u -"),
+			"%s: got %+v, %v", name, who, err)
 	}
 }
 

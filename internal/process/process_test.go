@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -44,9 +43,8 @@ func TestIdentity(t *testing.T) {
 	var who Identity
 	for who.Cmdline == "" { // as it may be in the middle of exec
 		var err error
-		if who, err = table.Identity(cmd.Process.Pid); err != nil {
-			t.Fatal(err)
-		}
+		who, err = table.Identity(cmd.Process.Pid)
+		assert.NilError(t, err)
 	}
 	assert.Check(t, who.Cmdline == "cat -u - -", "got command line %q", who.Cmdline)
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -61,9 +59,8 @@ func TestIdentity(t *testing.T) {
 	_, err = New(nil).Identity(cmd.Process.Pid)
 	assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "never seen and gone")
 	for _, pid := range []int{0, -1, 1 << 30} {
-		if _, err := table.Identity(pid); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("pid %d: got %v", pid, err)
-		}
+		_, err := table.Identity(pid)
+		assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "pid %d", pid)
 	}
 	n := table.Timeouts()
 	assert.Check(t, n == 0, "%d timeouts", n)
@@ -109,9 +106,8 @@ func TestIdentityExpires(t *testing.T) {
 	table := New(&Options{Proc: proc, TTL: time.Nanosecond})
 	for _, want := range []string{"first", "changed"} {
 		fakeProc(t, proc, 7, "x", 100, want)
-		if who, err := table.Identity(7); err != nil || who.Cmdline != want {
-			t.Errorf("got %+v, %v; want %q", who, err, want)
-		}
+		who, err := table.Identity(7)
+		assert.Check(t, err == nil && who.Cmdline == want, "got %+v, %v; want %q", who, err, want)
 	}
 	fakeProc(t, proc, 7, "x", 100, "") // a zombie has no command line
 	who, err := table.Identity(7)
@@ -129,9 +125,9 @@ func TestIdentityOfStuckProcess(t *testing.T) {
 		who, err := table.Identity(7)
 		assert.Assert(t, err == nil && who == (Identity{"", "/some/path", hex64}), "got %+v, %v", who, err)
 	}
-	if n := table.Timeouts(); n != 2*concurrent || table.gate.Stuck() != 1 {
-		t.Errorf("got %d timeouts, %d stuck", n, table.gate.Stuck())
-	}
+	n := table.Timeouts()
+	assert.Check(t, n == 2*concurrent && table.gate.Stuck() == 1,
+		"got %d timeouts, %d stuck", n, table.gate.Stuck())
 	letGo(t, table, fifo)
 }
 
@@ -195,9 +191,8 @@ func TestParseStat(t *testing.T) {
 	l, err := parseStat(text)
 	assert.Check(t, err == nil && l.start != 0 && l.comm != "", "got %+v, %v", l, err)
 	for _, bad := range []string{"", "1 (x", "1 )x(", "1 (x) S 1 2", "1 (x) S" + strings.Repeat(" z", 30)} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
+		_, err := parseStat([]byte(bad))
+		assert.Check(t, err != nil, "%q: no error", bad)
 	}
 }
 

@@ -88,9 +88,8 @@ func TestTasksBesideOneThatIsStuck(t *testing.T) {
 	for _, task := range list {
 		assert.Check(t, task.TID != stuck && task.Cmdline == "x", "found %+v", task)
 	}
-	if table.Timeouts() != 1 || table.gate.Stuck() != 1 {
-		t.Errorf("%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
-	}
+	assert.Check(t, table.Timeouts() == 1 && table.gate.Stuck() == 1,
+		"%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
 	letGo(t, table, fifo)
 }
 

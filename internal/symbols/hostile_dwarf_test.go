@@ -306,7 +306,7 @@ func TestRefusedLinesAreCounted(t *testing.T) {
 	err := q.take(60)
 	assert.Check(t, errors.Is(err, errInUse) && errors.Is(err, errNotOpened), "while others have it: got %v", err)
 	q.free = func() bool { q.give(60); q.free = nil; return true }
-	if err := q.take(60); err != nil || q.used.Load() != 60 {
-		t.Errorf("after they gave it back: got %v, %d bytes in use", err, q.used.Load())
-	}
+	err = q.take(60)
+	assert.Check(t, err == nil && q.used.Load() == 60,
+		"after they gave it back: got %v, %d bytes in use", err, q.used.Load())
 }

@@ -59,9 +59,8 @@ func wantTable(t *testing.T, r readerAt, most int64, symbols int) {
 			assert.Check(t, symbols <= 0, "want symbols")
 			return
 		}
-		if len(table.symbols) < symbols || table.bytes() > 32<<20 {
-			t.Errorf("%d symbols, want %d; %d bytes are kept", len(table.symbols), symbols, table.bytes())
-		}
+		assert.Check(t, len(table.symbols) >= symbols && table.bytes() <= 32<<20,
+			"%d symbols, want %d; %d bytes are kept", len(table.symbols), symbols, table.bytes())
 		for a := range uint64(100) {
 			_, _, _ = table.find(a, r)
 		}

@@ -56,9 +56,8 @@ func TestLinesOfGo(t *testing.T) {
 			t.Setenv("CGO_ENABLED", test.cgo)
 			out := filepath.Join(t.TempDir(), "inlined")
 			args := append(append([]string{"build", "-o", out}, test.flags...), file)
-			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, text)
-			}
+			text, err := exec.Command("go", args...).CombinedOutput()
+			assert.NilError(t, err, "%s", text)
 			p := start(t, exec.Command(out), "inlined")
 			pc := p.addrs["inlined"]
 			got := story(patient().User(p.pid, []uint64{pc, pc}), 1) // a return address

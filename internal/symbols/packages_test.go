@@ -138,9 +138,9 @@ func TestUnxz(t *testing.T) {
 	for _, args := range [][]string{{"-0"}, {"-6"}, {"-9", "--lzma2=dict=8MiB"}, {"--check=none"}, {"--check=sha256"}} {
 		for _, room := range []int{len(text), len(text) + 1, maxMini} {
 			out := make([]byte, room)
-			if n, err := unxz(pack(args...), out); err != nil || !bytes.Equal(out[:n], text) {
-				t.Errorf("xz %v into %d bytes: %d bytes, %v", args, room, n, err)
-			}
+			n, err := unxz(pack(args...), out)
+			assert.Check(t, err == nil && bytes.Equal(out[:n], text),
+				"xz %v into %d bytes: %d bytes, %v", args, room, n, err)
 		}
 		n, err := unxz(pack(args...), make([]byte, len(text)-1))
 		assert.Check(t, is.ErrorIs(err, errTooLarge), "xz %v into too little: %d bytes", args, n)

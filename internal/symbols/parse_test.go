@@ -92,17 +92,15 @@ func TestTableFind(t *testing.T) {
 		0xfff: "", 0x1000: "outer", 0x1010: "inner", 0x101f: "inner", 0x1020: "outer", 0x10ff: "outer", 0x1100: "",
 		0x2000: "alias", 0x2020: "", 0x300f: "label", 0x3011: "", 0x4007: "label", 0x4008: "", 0x5000: "",
 	} {
-		if got, _, _ := table.find(addr, nil); got != want {
-			t.Errorf("0x%x: got %q, want %q", addr, got, want)
-		}
+		got, _, _ := table.find(addr, nil)
+		assert.Check(t, got == want, "0x%x: got %q, want %q", addr, got, want)
 	}
 	table.strings = nil // a large one is read from the file
 	got, _, _ := table.find(0x1000, strings.NewReader(names))
 	assert.Check(t, got == "outer", "from file: got %q", got)
 	for offset, want := range map[uint64]uint64{0x10: 0x400010, 0x900: 0x401900, 0x1001: 0x402001} {
-		if got, ok := table.address(offset); !ok || got != want {
-			t.Errorf("offset 0x%x: got 0x%x", offset, got)
-		}
+		got, ok := table.address(offset)
+		assert.Check(t, ok && got == want, "offset 0x%x: got 0x%x", offset, got)
 	}
 	_, ok := table.address(0x1800)
 	assert.Check(t, !ok, "an offset past the segments has an address")

@@ -138,9 +138,7 @@ func TestFileThatShrinks(t *testing.T) {
 	}}
 	got := l.get(t.Context(), where, []uint64{0x1139})
 	assert.Check(t, got[0] == nil, "got %+v", got[0])
-	if l.failed.Load() != 1 {
-		t.Errorf("%d looks failed, want 1", l.failed.Load())
-	}
+	assert.Check(t, l.failed.Load() == 1, "%d looks failed, want 1", l.failed.Load())
 }
 
 func TestDecompressionIsBounded(t *testing.T) {
@@ -167,9 +165,8 @@ func TestLinesAreBounded(t *testing.T) {
 		f := l.file(contentID{"x", i})
 		f.size.Store(100)
 		l.shrink(f)
-		if n := l.bytes(); n > 1000 {
-			t.Fatalf("%d bytes are open", n)
-		}
+		n := l.bytes()
+		assert.Assert(t, n <= 1000, "%d bytes are open", n)
 	}
 	assert.Check(t, len(l.files) <= lineFiles, "%d files are kept", len(l.files))
 	// One that is in use is left alone.
@@ -190,9 +187,8 @@ func TestLinesComeLater(t *testing.T) {
 		r.lines.slots <- struct{}{}
 	}
 	for got := ""; got != "outer"; { // the name may come late as well, where all is slow
-		if got = p.story(r, "inlined"); strings.Contains(got, "inlined.c") {
-			t.Fatalf("while nobody may look: got %s", got)
-		}
+		got = p.story(r, "inlined")
+		assert.Assert(t, !strings.Contains(got, "inlined.c"), "while nobody may look: got %s", got)
 	}
 	s := r.Stats()
 	assert.Check(t, s.LinesQueued != 0 && s.Timeouts != 0, "got %+v", s)

@@ -94,9 +94,8 @@ func TestUserGo(t *testing.T) {
 			t.Setenv("CGO_ENABLED", test.cgo)
 			out := filepath.Join(t.TempDir(), "frames")
 			args := append(append([]string{"build", "-o", out}, test.flags...), file)
-			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, text)
-			}
+			text, err := exec.Command("go", args...).CombinedOutput()
+			assert.NilError(t, err, "%s", text)
 			p, r := start(t, exec.Command(out), "work"), New(nil)
 			wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
 		})

@@ -255,9 +255,9 @@ func FuzzDraw(f *testing.F) {
 		}
 		limit := term.New(io.Discard, &term.Options{Terminal: true, Columns: int(columns)}).Columns() // 0: as wide as a page
 		for line := range strings.Lines(draw(&r, int(columns), false)) {
-			if line = strings.TrimSuffix(line, "\n"); term.Width(line) > limit || term.Clean(line) != line {
-				t.Errorf("at %d columns: %q", columns, line)
-			}
+			line = strings.TrimSuffix(line, "\n")
+			assert.Check(t, term.Width(line) <= limit && term.Clean(line) == line,
+				"at %d columns: %q", columns, line)
 		}
 		var b bytes.Buffer
 		assert.Check(t, SVG(&b, []explain.Result{r}))

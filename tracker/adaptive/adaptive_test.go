@@ -188,9 +188,8 @@ func TestQuiet(t *testing.T) {
 	assert.Check(t, s.Threshold == 0 && s.Samples == 0, "no load: %+v", s)
 	// The histogram begins anew.
 	seen = histogram.Histogram{}
-	if s = tick(10, 2000); s.Samples != 2000 {
-		t.Errorf("after a new beginning: %+v", s)
-	}
+	s = tick(10, 2000)
+	assert.Check(t, s.Samples == 2000, "after a new beginning: %+v", s)
 	assert.Check(t, len(f.window) <= parts+2 && len(f.recent) <= 6,
 		"it keeps %d and %d parts", len(f.window), len(f.recent))
 }

@@ -177,12 +177,11 @@ func TestChainFloors(t *testing.T) {
 	})
 	assert.Check(t, slices.Equal(f.of[abi.TrackChain], []uint64{5, abi.Never, 3, abi.Never}) && f.ChainFrom == 1|4,
 		"floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
-	if f = floorsOf([]rules.Rule{rule(7, nil)}); !slices.Equal(f.of[abi.TrackChain], []uint64{7, 7, 7, abi.Never}) || f.ChainFrom != 7 {
-		t.Errorf("without from and to: floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
-	}
-	if f = floorsOf(nil); f.ChainFrom != 0 {
-		t.Errorf("without rules: from %b", f.ChainFrom)
-	}
+	f = floorsOf([]rules.Rule{rule(7, nil)})
+	assert.Check(t, slices.Equal(f.of[abi.TrackChain], []uint64{7, 7, 7, abi.Never}) && f.ChainFrom == 7,
+		"without from and to: floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
+	f = floorsOf(nil)
+	assert.Check(t, f.ChainFrom == 0, "without rules: from %b", f.ChainFrom)
 }
 
 func TestInterruptFloors(t *testing.T) {

@@ -151,14 +151,12 @@ func TestRecord(t *testing.T) {
 		"args.name":      {Base: abi.FetchDataLoc, Index: 40, Text: abi.FetchString, Bytes: 32},
 	} {
 		got, err := s.Text(parse(t, text), false)
-		if d := cmp.Diff(want, got.Fetch); err != nil || d != "" {
-			t.Errorf("%s: %v (-want +got)\n%s", text, err, d)
-		}
+		d := cmp.Diff(want, got.Fetch)
+		assert.Check(t, err == nil && d == "", "%s: %v (-want +got)\n%s", text, err, d)
 	}
 	for _, text := range []string{"args.prev_comm", "args.list", "args.common_type", "args.skb->x"} {
-		if _, err := s.Number(parse(t, text)); err == nil {
-			t.Errorf("%s is a number", text)
-		}
+		_, err := s.Number(parse(t, text))
+		assert.Check(t, err != nil, "%s is a number", text)
 	}
 }
 

@@ -1,7 +1,6 @@
 package within
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +27,7 @@ func TestStuckKeyIsRefusedUntilItReturns(t *testing.T) {
 	assert.ErrorIs(t, err, ErrStuck, "same key")
 	v, err := Do(g, 8, time.Minute, func() int { return 2 })
 	assert.Assert(t, v == 2 && err == nil, "other key: got %d, %v", v, err)
-	if g.Stuck() != 1 {
-		t.Fatalf("got %d stuck, want 1", g.Stuck())
-	}
+	assert.Assert(t, g.Stuck() == 1, "got %d stuck, want 1", g.Stuck())
 	close(release)
 	for g.Stuck() != 0 {
 		time.Sleep(time.Millisecond)
@@ -44,9 +41,8 @@ func TestAllSlotsStuck(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for key := range 2 {
-		if _, err := Do(g, key, time.Millisecond, func() int { <-release; return 0 }); !errors.Is(err, ErrTimeout) {
-			t.Fatalf("got %v, want ErrTimeout", err)
-		}
+		_, err := Do(g, key, time.Millisecond, func() int { <-release; return 0 })
+		assert.ErrorIs(t, err, ErrTimeout)
 	}
 	_, err := Do(g, 99, time.Hour, func() int { return 0 })
 	assert.ErrorIs(t, err, ErrStuck)
@@ -66,9 +62,9 @@ func TestDoPanics(t *testing.T) {
 			t.Errorf("it has returned: %v", err)
 		}()
 	}
-	if n, err := Do(g, 1, time.Minute, func() int { return 7 }); n != 7 || err != nil || g.Stuck() != 0 || g.Panics() != 3 {
-		t.Errorf("afterwards: %d, %v, %d stuck, %d panics", n, err, g.Stuck(), g.Panics())
-	}
+	n, err := Do(g, 1, time.Minute, func() int { return 7 })
+	assert.Check(t, n == 7 && err == nil && g.Stuck() == 0 && g.Panics() == 3,
+		"afterwards: %d, %v, %d stuck, %d panics", n, err, g.Stuck(), g.Panics())
 }
 
 // One that was left behind panics for nobody.

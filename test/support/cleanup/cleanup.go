@@ -73,7 +73,7 @@ func start(t testing.TB, what, dir string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	assert.NilError(t, err, "%v; %s %s yourself", err, what, dir)
+	assert.NilError(t, err, "%s %s yourself", what, dir)
 	t.Cleanup(func() {
 		in.Close() // it does it then
 		assert.Check(t, cmd.Wait(), "%s %s", what, dir)
