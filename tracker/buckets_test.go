@@ -22,9 +22,7 @@ func needKernel(t *testing.T, list []rules.Rule, opts *Options) *Tracker {
 	}
 	k, err := New(list, opts)
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		assert.Check(t, k.Close())
-	})
+	t.Cleanup(func() { assert.Check(t, k.Close()) })
 	return k
 }
 

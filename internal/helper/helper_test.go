@@ -42,9 +42,7 @@ func newHelper(t *testing.T, o Options) *Helper {
 	o.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	h, err := New(&o)
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		assert.Check(t, h.Close())
-	})
+	t.Cleanup(func() { assert.Check(t, h.Close()) })
 	eventually(t, "the helpers run", func() bool { return len(h.Stats().PIDs) == 5 })
 	return h
 }

@@ -17,9 +17,7 @@ func TestOpen(t *testing.T) {
 	assert.NilError(t, err)
 	f, err := Open()
 	assert.NilError(t, err)
-	defer func() {
-		assert.Check(t, f.Close())
-	}()
+	defer func() { assert.Check(t, f.Close()) }()
 	id, err := f.ID("sched", "sched_switch")
 	assert.Check(t, err == nil && id != 0, "id %d, %v", id, err)
 	fields, err := f.Format("sched", "sched_switch")

@@ -58,9 +58,7 @@ func Make(t testing.TB, list ...One) (dir string, ids []string) {
 	dir = filepath.Join(t.TempDir(), "snapshots")
 	store, err := snapshot.OpenStore(snapshot.StoreOptions{Dir: dir})
 	assert.NilError(t, err)
-	defer func() {
-		assert.Check(t, store.Close())
-	}()
+	defer func() { assert.Check(t, store.Close()) }()
 	for i := range list {
 		ids = append(ids, write(t, store, &list[i]))
 	}

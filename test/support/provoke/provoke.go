@@ -31,9 +31,7 @@ func Start(t *testing.T, groups []string) *History {
 	const ring = 4 << 20
 	kernel, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
 	assert.NilError(t, err)
-	t.Cleanup(func() {
-		assert.Check(t, kernel.Close())
-	})
+	t.Cleanup(func() { assert.Check(t, kernel.Close()) })
 	r, err := flight.New(kernel, flight.BackendMmap, ring)
 	assert.NilError(t, err)
 	assert.NilError(t, kernel.Attach())

@@ -92,9 +92,7 @@ func AttachTo(t testing.TB, tracepoint string, f Filter, d time.Duration) *Spinn
 }
 
 func closeAfter(t testing.TB, c io.Closer) {
-	t.Cleanup(func() {
-		assert.Check(t, c.Close())
-	})
+	t.Cleanup(func() { assert.Check(t, c.Close()) })
 }
 
 // Arm lets the next one that fits take long.
