@@ -2,7 +2,6 @@ package helper
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -17,10 +16,7 @@ func BenchmarkUser(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
-	path := b.TempDir() + "/deep"
-	text, err := exec.Command("gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", path, "testdata/deep.c").CombinedOutput()
-	assert.NilError(b, err, "%s", text)
-	p := start(b, 0, path)
+	p := start(b, 0, build(b, "deep"))
 	h, err := New(nil)
 	assert.NilError(b, err)
 	defer h.Close()

@@ -16,6 +16,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/process"
+	support "github.com/tailcam/tailcam/test/support/child"
 )
 
 // The test program is its own helper.
@@ -55,19 +56,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // build compiles a program of testdata where every user may run it.
-func build(t *testing.T, name string, flags ...string) string {
+func build(t testing.TB, name string, flags ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tailcam-helper-")
 	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	assert.NilError(t, os.Chmod(dir, 0o755))
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build the program under test: %v", err)
-	}
 	out := filepath.Join(dir, name)
-	args := append([]string{"-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", out, "testdata/" + name + ".c"}, flags...)
-	text, err := exec.Command("gcc", args...).CombinedOutput()
-	assert.NilError(t, err, "%s", text)
+	support.Compile(t, "gcc", append([]string{"-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", out,
+		"testdata/" + name + ".c"}, flags...)...)
 	return out
 }
 

@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,12 +56,7 @@ func (p *parser) refuses(dev, ino uint64) bool {
 	if list == nil {
 		return false
 	}
-	for _, f := range *list {
-		if f == (fileKey{dev, ino}) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(*list, (fileKey{dev, ino}))
 }
 
 // beginNote tells the daemon which file is being read, in case this process dies from

@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	support "github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -30,15 +31,10 @@ int main(void) {
 // withProbes compiles a program that has a usdt probe, and returns its path.
 func withProbes(t *testing.T) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skipf("needs gcc to build the program under test: %v", err)
-	}
 	dir := t.TempDir()
 	source, path := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")
 	assert.NilError(t, os.WriteFile(source, []byte(staticSource), 0o600))
-	text, err := exec.Command(gcc, "-O1", "-static", "-o", path, source).CombinedOutput()
-	assert.NilError(t, err, "%s", text)
+	support.Compile(t, "gcc", "-O1", "-static", "-o", path, source)
 	return path
 }
 

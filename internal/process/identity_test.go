@@ -20,6 +20,7 @@ import (
 	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // Who began after the task was seen is not it.
@@ -109,12 +110,8 @@ func alive(t *testing.T, table *Table, pid int) Identity {
 // run starts a program of testdata, and returns what it writes first.
 func run(t *testing.T, name string, args ...string) (cmd *exec.Cmd, line string) {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build %s: %v", name, err)
-	}
 	path := filepath.Join(t.TempDir(), name)
-	text, err := exec.Command("gcc", "-O1", "-pthread", "-o", path, "testdata/"+name+".c").CombinedOutput()
-	assert.NilError(t, err, "gcc: %v\n%s", err, text)
+	child.Compile(t, "gcc", "-O1", "-pthread", "-o", path, "testdata/"+name+".c")
 	cmd = exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()

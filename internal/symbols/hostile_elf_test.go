@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,7 +166,7 @@ func TestHostileGoTable(t *testing.T) {
 // scattered adds pairs whose records lie far from each other.
 func scattered(table []byte) []byte {
 	var b bytes.Buffer
-	b.Write(table[:len(table):len(table)])
+	b.Write(slices.Clip(table))
 	b.Write(make([]byte, 80-len(table)+0))
 	for i := range uint32(1 << 20) {
 		_ = binary.Write(&b, binary.LittleEndian, [2]uint32{i * 4, (i * 2654435761) % (190 << 20)})

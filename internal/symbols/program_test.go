@@ -10,18 +10,15 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // build compiles a program of testdata and returns its path.
-func build(t *testing.T, name string, compiler ...string) string {
+func build(t testing.TB, name string, compiler ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(compiler[0]); err != nil {
-		t.Skipf("needs %s to build the program under test: %v", compiler[0], err)
-	}
 	out := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command(compiler[0], append(compiler[1:], "-o", out)...)
-	text, err := cmd.CombinedOutput()
-	assert.NilError(t, err, "%v: %v\n%s", cmd.Args, err, text)
+	child.Compile(t, compiler[0], append(compiler[1:], "-o", out)...)
 	return out
 }
 

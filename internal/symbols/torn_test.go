@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -87,15 +86,8 @@ func readAll(t testing.TB, text []byte) (known int) {
 // small is the bytes of a small library with debug information.
 func small(t testing.TB, flags ...string) []byte {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build what is torn: %v", err)
-	}
-	out := filepath.Join(t.TempDir(), "small")
-	args := append([]string{"-O2", "-g", "-shared", "-nostdlib", "-ffreestanding", "-fPIC", "testdata/kernel.c", "-o", out}, flags...)
-	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc %v: %v\n%s", args, err, text)
-	}
-	text, err := os.ReadFile(out)
+	args := append([]string{"gcc", "-O2", "-g", "-shared", "-nostdlib", "-ffreestanding", "-fPIC", "testdata/kernel.c"}, flags...)
+	text, err := os.ReadFile(build(t, "small", args...))
 	assert.NilError(t, err)
 	return text
 }

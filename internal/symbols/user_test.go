@@ -14,6 +14,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 func TestUserC(t *testing.T) {
@@ -70,34 +72,39 @@ func TestUserRust(t *testing.T) {
 }
 
 func TestUserGo(t *testing.T) {
-	source, err := os.ReadFile("testdata/frames.go.txt")
+	eachGo(t, "frames", func(t *testing.T, _, path string) {
+		p, r := start(t, exec.Command(path), "work"), New(nil)
+		wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
+	})
+}
+
+// eachGo builds a Go program of testdata in each way that matters.
+func eachGo(t *testing.T, name string, test func(t *testing.T, source, path string)) {
+	text, err := os.ReadFile("testdata/" + name + ".go.txt")
 	assert.NilError(t, err)
 	// Calling C makes the C toolchain link the program.
-	withC := strings.Replace(string(source), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
-	for name, test := range map[string]struct {
-		source string
-		cgo    string
-		flags  []string
-	}{
-		"symbols":          {string(source), "0", nil},
-		"stripped":         {string(source), "0", []string{"-ldflags=-s -w"}},
-		"stripped pie":     {string(source), "0", []string{"-ldflags=-s -w", "-buildmode=pie"}},
-		"stripped cgo":     {withC, "1", []string{"-ldflags=-s -w"}},
-		"stripped cgo pie": {withC, "1", []string{"-ldflags=-s -w", "-buildmode=pie"}},
+	withC := strings.Replace(string(text), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
+	for way, flags := range map[string][]string{
+		"symbols":          nil,
+		"stripped":         {"-ldflags=-s -w"},
+		"stripped pie":     {"-ldflags=-s -w", "-buildmode=pie"},
+		"stripped cgo":     {"-ldflags=-s -w"},
+		"stripped cgo pie": {"-ldflags=-s -w", "-buildmode=pie"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath("gcc"); test.cgo == "1" && err != nil {
-				t.Skipf("needs gcc: %v", err)
+		t.Run(way, func(t *testing.T) {
+			source, cgo := string(text), "0"
+			if strings.Contains(way, "cgo") {
+				source, cgo = withC, "1"
+				if _, err := exec.LookPath("gcc"); err != nil {
+					t.Skipf("needs gcc: %v", err)
+				}
 			}
 			file := filepath.Join(t.TempDir(), "main.go")
-			assert.NilError(t, os.WriteFile(file, []byte(test.source), 0o600))
-			t.Setenv("CGO_ENABLED", test.cgo)
-			out := filepath.Join(t.TempDir(), "frames")
-			args := append(append([]string{"build", "-o", out}, test.flags...), file)
-			text, err := exec.Command("go", args...).CombinedOutput()
-			assert.NilError(t, err, "%s", text)
-			p, r := start(t, exec.Command(out), "work"), New(nil)
-			wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
+			assert.NilError(t, os.WriteFile(file, []byte(source), 0o600))
+			t.Setenv("CGO_ENABLED", cgo)
+			path := filepath.Join(t.TempDir(), name)
+			child.Compile(t, "go", append(append([]string{"build", "-o", path}, flags...), file)...)
+			test(t, file, path)
 		})
 	}
 }

@@ -22,8 +22,7 @@ func TestEventKeys(t *testing.T) {
 			return
 		}
 		seen[of] = true
-		for i := range of.NumField() {
-			f := of.Field(i)
+		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case name == "-" || !f.IsExported():

@@ -14,8 +14,6 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-func number(n int64) *int64 { return &n }
-
 func TestParseArgs(t *testing.T) {
 	for _, c := range []struct {
 		machine elf.Machine
@@ -25,10 +23,10 @@ func TestParseArgs(t *testing.T) {
 		{elf.EM_X86_64, "", nil},
 		{elf.EM_X86_64, "-4@%edi 8@-16(%rbp) 4@$-5 1@%al 2@(%rsp)", []Arg{
 			{Size: 4, Signed: true, Register: 14 * 8}, {Size: 8, Register: 4 * 8, Memory: true, Disp: -16},
-			{Size: 4, Constant: number(-5)}, {Size: 1, Register: 10 * 8}, {Size: 2, Register: 19 * 8, Memory: true},
+			{Size: 4, Constant: new(int64(-5))}, {Size: 1, Register: 10 * 8}, {Size: 2, Register: 19 * 8, Memory: true},
 		}},
 		{elf.EM_AARCH64, "-4@w0 8@[sp, 16] 4@5 8@[x19] 8@x30", []Arg{
-			{Size: 4, Signed: true}, {Size: 8, Register: 31 * 8, Memory: true, Disp: 16}, {Size: 4, Constant: number(5)},
+			{Size: 4, Signed: true}, {Size: 8, Register: 31 * 8, Memory: true, Disp: 16}, {Size: 4, Constant: new(int64(5))},
 			{Size: 8, Register: 19 * 8, Memory: true}, {Size: 8, Register: 30 * 8},
 		}},
 	} {

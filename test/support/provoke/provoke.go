@@ -3,6 +3,7 @@
 package provoke
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -76,9 +77,7 @@ func (p *History) Take() []trace.Event {
 func (p *History) Until(provoke func(), wanted map[string]func(trace.Event) bool) {
 	p.t.Helper()
 	missing := make(map[string]func(trace.Event) bool, len(wanted))
-	for name, is := range wanted {
-		missing[name] = is
-	}
+	maps.Copy(missing, wanted)
 	p.Take() // what was before is of no interest
 	for begin := time.Now(); ; {
 		provoke()
