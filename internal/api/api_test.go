@@ -183,9 +183,9 @@ func TestVerdicts(t *testing.T) {
 		assert.Check(t, err == nil && (e.Verdict != nil) == explained,
 			"published late, explained %t: %+v, %v", explained, e, err)
 	}
-	if got := backend.Recent(""); len(got) != 3 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
-		t.Errorf("remembered: %+v", got)
-	}
+	got := backend.Recent("")
+	assert.Check(t, len(got) == 3 && got[0].Explained != nil && got[0].Explained.By == "hog 9" &&
+		o.Explained == nil, "remembered: %+v", got)
 }
 
 // A reader that stops reading holds up nobody, and learns what it lost.
@@ -350,12 +350,10 @@ func TestCompleted(t *testing.T) {
 	backend.Complete(outlier("wakeup", 2)) // of one that is forgotten
 	for i, want := range []string{"partial", "completed"} {
 		e, err := follow.Next()
-		if err != nil || e.Outlier == nil || e.Outlier.ID != "run-1" || e.Outlier.Partial != (i == 0) || e.Outlier.Completed != (i == 1) {
-			t.Fatalf("%s: %+v, %v", want, e.Outlier, err)
-		}
+		assert.Assert(t, err == nil && e.Outlier != nil && e.Outlier.ID == "run-1" &&
+			e.Outlier.Partial == (i == 0) && e.Outlier.Completed == (i == 1), "%s: %+v, %v", want, e.Outlier, err)
 	}
 	list := backend.Recent("")
-	if len(list) != 1 || list[0].Partial || list[0].Task.Cmdline != "victim --slow" || list[0].Explained == nil {
-		t.Errorf("remembered: %+v", list)
-	}
+	assert.Check(t, len(list) == 1 && !list[0].Partial && list[0].Task.Cmdline == "victim --slow" &&
+		list[0].Explained != nil, "remembered: %+v", list)
 }

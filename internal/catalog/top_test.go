@@ -41,9 +41,9 @@ func add(t *testing.T, dir string, o catalog.TopOptions) *catalog.Top {
 		assert.Check(t, len(r.Worst) != 0 && len(r.Of) != 0 && r.Worst[0].NS >= r.Worst[len(r.Worst)-1].NS,
 			"%+v", r)
 	}
-	if c := top.Covered; sum != c.NS || c.NS != c.ExplainedNS+c.UnexplainedNS+c.MissedNS || c.Outliers != c.Explained+c.Unexplained+c.Missed {
-		t.Errorf("rows add up to %d: %+v", sum, c)
-	}
+	c := top.Covered
+	assert.Check(t, sum == c.NS && c.NS == c.ExplainedNS+c.UnexplainedNS+c.MissedNS &&
+		c.Outliers == c.Explained+c.Unexplained+c.Missed, "rows add up to %d: %+v", sum, c)
 	return top
 }
 
@@ -206,7 +206,7 @@ func TestTopThousands(t *testing.T) {
 		ct.JSON(t, filepath.Join(dir, meta.ID, snapshot.ExplainJSONFile), one.Report())
 	}
 	top := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit})
-	if c := top.Covered; c.Explained != n || c.NS != int64(n)*20e6 || top.Rows[0].Name != "rt-hog" || top.Rows[0].NS != int64(n)*19e6 {
-		t.Errorf("%+v, %+v", c, top.Rows)
-	}
+	c := top.Covered
+	assert.Check(t, c.Explained == n && c.NS == int64(n)*20e6 && top.Rows[0].Name == "rt-hog" &&
+		top.Rows[0].NS == int64(n)*19e6, "%+v, %+v", c, top.Rows)
 }

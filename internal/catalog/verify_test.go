@@ -128,9 +128,8 @@ func TestVerifyBroken(t *testing.T) {
 		assert.NilError(t, c.harm(filepath.Join(dir, ids[0])), "%v", name)
 		checks := verifyAll(t, dir)
 		bad, good := checks[0], checks[1]
-		if bad.OK || len(bad.Problems) == 0 || bad.Problems[0].File != c.file || !strings.Contains(bad.Problems[0].What, c.want) {
-			t.Errorf("%s: %+v\nwant %s: %s", name, bad, c.file, c.want)
-		}
+		assert.Check(t, !bad.OK && len(bad.Problems) != 0 && bad.Problems[0].File == c.file &&
+			strings.Contains(bad.Problems[0].What, c.want), "%s: %+v\nwant %s: %s", name, bad, c.file, c.want)
 		assert.Check(t, good.OK, "%s: the other one is told broken: %+v", name, good)
 	}
 }
@@ -162,19 +161,16 @@ func TestRead(t *testing.T) {
 		"%d, %+v, %v", len(list), broken, err)
 	for i := range list {
 		s := &list[i]
-		if s.ID != ids[i] || !strings.HasPrefix(s.ID, s.Short) || s.ByHand() != (i == 2) || (s.Blame == nil) != (i >= 2) {
-			t.Errorf("%+v", s)
-		}
+		assert.Check(t, s.ID == ids[i] && strings.HasPrefix(s.ID, s.Short) && s.ByHand() == (i == 2) &&
+			(s.Blame == nil) == (i >= 2), "%+v", s)
 	}
-	if list[0].Blame.Cause != explain.Preempted || list[1].Blame.Cause != explain.BlockDevice || list[3].Unexplained == "" {
-		t.Errorf("%+v, %+v, %q", list[0].Blame, list[1].Blame, list[3].Unexplained)
-	}
+	assert.Check(t, list[0].Blame.Cause == explain.Preempted && list[1].Blame.Cause == explain.BlockDevice &&
+		list[3].Unexplained != "", "%+v, %+v, %q", list[0].Blame, list[1].Blame, list[3].Unexplained)
 	late, _, err := catalog.Read(dir, catalog.Options{Since: ct.Start.Add(1800e9)})
 	assert.Check(t, err == nil && len(late) == 1 && late[0].ID == ids[3], "since: %+v, %v", late, err)
 	story, err := catalog.ReadDetails(filepath.Join(dir, ids[1]))
-	if err != nil || story.Before == nil || story.Before.ID != ids[0] || story.After == nil || story.After.ID != ids[2] || story.Report == nil || len(story.Files) != 5 {
-		t.Errorf("%+v, %v", story, err)
-	}
+	assert.Check(t, err == nil && story.Before != nil && story.Before.ID == ids[0] && story.After != nil &&
+		story.After.ID == ids[2] && story.Report != nil && len(story.Files) == 5, "%+v, %v", story, err)
 	last, err := catalog.ReadDetails(filepath.Join(dir, ids[3]))
 	assert.Check(t, err == nil && last.After == nil && last.Before != nil && last.Report == nil,
 		"%+v, %v", last, err)

@@ -181,7 +181,7 @@ func TestBadSources(t *testing.T) {
 		`--actions-queue: actions.queue "many" is not an integer; allowed: an integer from 1 to 10000`,
 	}, "\n")
 	assert.Check(t, is.Error(err, want))
-	if _, err := load(t, "missing"); err == nil || !strings.HasPrefix(err.Error(), "missing: cannot open: no such file or directory\n") {
-		t.Errorf("missing file: %v", err)
-	}
+	_, err = load(t, "missing")
+	assert.Check(t, err != nil &&
+		strings.HasPrefix(err.Error(), "missing: cannot open: no such file or directory\n"), "missing file: %v", err)
 }

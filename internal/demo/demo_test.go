@@ -148,9 +148,8 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 	}
 	log.Debug("not shown")
 	got := tail.lines()
-	if len(got) != 3 || !strings.HasSuffix(got[0], "INFO  line 7") || !strings.HasSuffix(got[2], "INFO  line 9") {
-		t.Errorf("%q", got)
-	}
+	assert.Check(t, len(got) == 3 && strings.HasSuffix(got[0], "INFO  line 7") &&
+		strings.HasSuffix(got[2], "INFO  line 9"), "%q", got)
 }
 
 func TestResultForPeople(t *testing.T) {

@@ -36,9 +36,8 @@ func TestDemo(t *testing.T) {
 	for i, track := range []string{"wakeup", "offcpu", "syscall", "block"} {
 		r := results[i]
 		t.Run(track, func(t *testing.T) {
-			if r.Track != track || r.Error != "" || r.ReportedNS == nil || r.Snapshot == nil || r.Outlier == nil {
-				t.Fatalf("result: %+v", r)
-			}
+			assert.Assert(t, r.Track == track && r.Error == "" && r.ReportedNS != nil && r.Snapshot != nil &&
+				r.Outlier != nil, "result: %+v", r)
 			// How near they are is the demo's own judgement.
 			assert.Check(t, *r.ReportedNS == r.Outlier.DelayNS && r.InjectedNS == r.Injected.Delay().Nanoseconds(),
 				"numbers do not agree: %+v", r)
@@ -63,15 +62,13 @@ func checkOutlier(t *testing.T, r *Result) {
 		assert.Check(t, o.State == "uninterruptible", "state %q, want uninterruptible", o.State)
 		assert.Check(t, len(o.Stacks.Kernel) != 0, "no kernel stack")
 	case "syscall":
-		if o.Syscall == nil || o.Syscall.Name != "pread64" || o.Syscall.Ret == nil || *o.Syscall.Ret != 4096 {
-			t.Errorf("system call: %+v, want pread64 that returned 4096", o.Syscall)
-		}
+		assert.Check(t, o.Syscall != nil && o.Syscall.Name == "pread64" && o.Syscall.Ret != nil &&
+			*o.Syscall.Ret == 4096, "system call: %+v, want pread64 that returned 4096", o.Syscall)
 		assert.Check(t, strings.Contains(strings.Join(o.Stacks.User, "\n"), "internal/inject.reader"),
 			"user stack lacks the injector: %q", o.Stacks.User)
 	case "block":
-		if o.Block == nil || o.Block.Device != r.Injected.Device || o.Block.Op != "read" || o.Block.Bytes != 4096 {
-			t.Errorf("request: %+v, want a read of 4096 bytes on %s", o.Block, r.Injected.Device)
-		}
+		assert.Check(t, o.Block != nil && o.Block.Device == r.Injected.Device && o.Block.Op == "read" &&
+			o.Block.Bytes == 4096, "request: %+v, want a read of 4096 bytes on %s", o.Block, r.Injected.Device)
 	}
 }
 

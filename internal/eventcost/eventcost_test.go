@@ -20,9 +20,8 @@ func TestList(t *testing.T) {
 	assert.NilError(t, err)
 	events, groups := map[string]bool{}, map[string]bool{}
 	for _, e := range list {
-		if e.Hook == "" || len(e.Fields) == 0 || e.Available == (e.Reason != "") || !slices.Contains(e.Groups, e.Group) {
-			t.Errorf("%+v", e)
-		}
+		assert.Check(t, e.Hook != "" && len(e.Fields) != 0 && e.Available != (e.Reason != "") &&
+			slices.Contains(e.Groups, e.Group), "%+v", e)
 		events[e.Event] = true
 		for _, g := range e.Groups {
 			groups[g] = true

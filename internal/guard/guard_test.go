@@ -27,9 +27,8 @@ func TestDo(t *testing.T) {
 	var nobody *PanicError
 	err := g.Do(Naming, func() error { panic(ours) })
 	var p *PanicError
-	if !errors.As(err, &p) || p.Place != Naming || !errors.Is(err, ours) || err.Error() != "panic in naming: ours" {
-		t.Errorf("got %v", err)
-	}
+	assert.Check(t, errors.As(err, &p) && p.Place == Naming && errors.Is(err, ours) &&
+		err.Error() == "panic in naming: ours", "got %v", err)
 	assert.Check(t, strings.Contains(string(p.Stack), "TestDo"), "the stack does not say where: %s", p.Stack)
 	for _, fn := range []func() error{
 		func() error { return errors.New(strings.Fields("")[0]) },

@@ -110,9 +110,8 @@ func TestNamesAndLines(t *testing.T) {
 		frames = s.Frames
 		return len(s.Sources) == len(addrs) && strings.HasSuffix(s.Sources[1].File, "deep.c")
 	})
-	if !strings.HasPrefix(frames[0], "here+0x") || !strings.HasPrefix(frames[1], "deep+0x") || !strings.HasSuffix(frames[1], " (deep)") {
-		t.Errorf("got %q", frames)
-	}
+	assert.Check(t, strings.HasPrefix(frames[0], "here+0x") && strings.HasPrefix(frames[1], "deep+0x") &&
+		strings.HasSuffix(frames[1], " (deep)"), "got %q", frames)
 	line, err := h.Cmdline(p.pid, 0)
 	assert.Check(t, err == nil && strings.HasSuffix(line, "/deep"), "got %q, %v", line, err)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))

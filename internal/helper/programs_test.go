@@ -68,9 +68,8 @@ func TestPrograms(t *testing.T) {
 	assert.Check(t, err == nil && offset == o && size == s,
 		"function at %#x of %d bytes, %v; want %#x, %d", offset, size, err, o, s)
 	list, err := h.Static(path, "maker", "begin")
-	if err != nil || len(list) != 1 || list[0].Offset == 0 || list[0].Semaphore == 0 || list[0].Args != "-4@$7" {
-		t.Errorf("%+v, %v", list, err)
-	}
+	assert.Check(t, err == nil && len(list) == 1 && list[0].Offset != 0 && list[0].Semaphore != 0 &&
+		list[0].Args == "-4@$7", "%+v, %v", list, err)
 	assert.Check(t, h.Answers(path))
 	text := filepath.Join(filepath.Dir(path), "p.c")
 	fifo := filepath.Join(filepath.Dir(path), "fifo")

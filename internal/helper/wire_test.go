@@ -98,9 +98,8 @@ func FuzzDecodeMessage(f *testing.F) {
 			assert.Check(t, isPrintable(s), "%q went through", s)
 		}
 		for _, p := range m.places {
-			if !isPrintable(p.Args) || len(p.Args) > usdt.MaxArgsText || len(m.places) > usdt.MaxPlaces {
-				t.Errorf("%+v went through", p)
-			}
+			assert.Check(t, isPrintable(p.Args) && len(p.Args) <= usdt.MaxArgsText &&
+				len(m.places) <= usdt.MaxPlaces, "%+v went through", p)
 		}
 		_, err = decodeMessage(m.encode())
 		assert.Check(t, err, "what was decoded cannot be said again")

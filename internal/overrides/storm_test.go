@@ -37,9 +37,8 @@ func TestStormIsPausedAndBacksOff(t *testing.T) {
 	g := newGale()
 	for i, want := range []time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
 		begin, _, after := g.blow(100000, time.Minute)
-		if len(begin) != 1 || begin[0].Rule != "r" || begin[0].Until.Sub(g.now) != want || begin[0].Pauses != i+1 {
-			t.Fatalf("pause %d: %+v, want one of %v", i+1, begin, want)
-		}
+		assert.Assert(t, len(begin) == 1 && begin[0].Rule == "r" && begin[0].Until.Sub(g.now) == want &&
+			begin[0].Pauses == i+1, "pause %d: %+v, want one of %v", i+1, begin, want)
 		assert.Check(t, after <= 300*time.Millisecond, "pause %d came after %v", i+1, after)
 		n := begin[0].PerSecond
 		assert.Check(t, !(n < 99000) && !(n > 101000), "%v a second", n)
@@ -82,9 +81,8 @@ func TestStormForgotten(t *testing.T) {
 	g := newGale()
 	assert.Check(t, !g.storms.Reset("r") && !g.storms.Reset("none"), "not paused, and resumed")
 	g.blow(100000, time.Minute)
-	if !slices.Equal(g.storms.Rules(), []string{"r"}) || !g.storms.Reset("r") || len(g.storms.Rules()) > 0 {
-		t.Errorf("paused: %v", g.storms.Rules())
-	}
+	assert.Check(t, slices.Equal(g.storms.Rules(), []string{"r"}) && g.storms.Reset("r") &&
+		len(g.storms.Rules()) <= 0, "paused: %v", g.storms.Rules())
 	begin, _, _ := g.blow(100000, time.Minute)
 	assert.Check(t, len(begin) == 1 && begin[0].Pauses == 1, "after it was resumed: %+v", begin)
 	g.storms.Update(g.now, nil)

@@ -64,12 +64,10 @@ func TestKernelHidden(t *testing.T) {
 	r := New(&Options{Proc: proc, ReloadInterval: time.Nanosecond})
 	stack, err := r.Kernel([]uint64{0xffffffff81000000})
 	frames := stack.Frames
-	if !errors.Is(err, ErrHidden) || !reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}) {
-		t.Fatalf("got %q, %v", frames, err)
-	}
-	if !strings.Contains(err.Error(), "kernel.kptr_restrict") || !strings.Contains(err.Error(), "CAP_SYSLOG") {
-		t.Errorf("error does not say what to change: %v", err)
-	}
+	assert.Assert(t, errors.Is(err, ErrHidden) &&
+		reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}), "got %q, %v", frames, err)
+	assert.Check(t, strings.Contains(err.Error(), "kernel.kptr_restrict") &&
+		strings.Contains(err.Error(), "CAP_SYSLOG"), "error does not say what to change: %v", err)
 	// Once permitted, it works without a new resolver.
 	assert.NilError(t, os.WriteFile(path, []byte(someKallsyms), 0o600))
 	stack, err = r.Kernel([]uint64{0xffffffff81000001})

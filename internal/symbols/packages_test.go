@@ -23,9 +23,8 @@ func TestLinesOfDebian(t *testing.T) {
 	if _, err := os.Stat("/usr/share/doc/libc6-dbg"); err != nil {
 		t.Skipf("needs libc6-dbg: %v", err)
 	}
-	if len(s.Sources) != 1 || !strings.HasSuffix(s.Sources[0].File, "clock_gettime.c") || s.Sources[0].Line == 0 {
-		t.Errorf("got %+v", s)
-	}
+	assert.Check(t, len(s.Sources) == 1 && strings.HasSuffix(s.Sources[0].File, "clock_gettime.c") &&
+		s.Sources[0].Line != 0, "got %+v", s)
 	// All of the library's functions: none may be without lines but assembly.
 	known, all := 0, 0
 	addrs := libcFunctions(t, p.pid, 400)

@@ -165,9 +165,9 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 		}
 		var out bytes.Buffer
 		PrintOutlier(New(&out, &Options{}), &o, true)
-		if s := out.String(); Clean(strings.ReplaceAll(s, "\n", "")) != strings.ReplaceAll(s, "\n", "") || strings.Contains(s, "\n\\") {
-			t.Errorf("%q: %q", track, s)
-		}
+		s := out.String()
+		assert.Check(t, Clean(strings.ReplaceAll(s, "\n", "")) == strings.ReplaceAll(s, "\n", "") &&
+			!strings.Contains(s, "\n\\"), "%q: %q", track, s)
 	}
 }
 

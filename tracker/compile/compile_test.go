@@ -54,9 +54,8 @@ func TestCompileConditions(t *testing.T) {
 	r := c.Rules[0]
 	const want = abi.MatchComm | abi.MatchNotComm | abi.MatchPid | abi.MatchNotUid | abi.MatchCgroup | abi.MatchNotCgroup | abi.MatchThread | abi.MatchPreempted
 	assert.Check(t, r.When.Fields == want, "fields %#x, want %#x", r.When.Fields, want)
-	if r.When.Comm.First != 0 || r.When.Comm.Count != 2 || r.When.NotComm.First != 2 || r.When.NotComm.Count != 1 {
-		t.Errorf("glob ranges %+v %+v", r.When.Comm, r.When.NotComm)
-	}
+	assert.Check(t, r.When.Comm.First == 0 && r.When.Comm.Count == 2 && r.When.NotComm.First == 2 &&
+		r.When.NotComm.Count == 1, "glob ranges %+v %+v", r.When.Comm, r.When.NotComm)
 	assert.Check(t, r.When.PidSet == 11 && r.When.NotUidSet == 12 && len(c.Sets) == 3,
 		"sets %d %d, %d members", r.When.PidSet, r.When.NotUidSet, len(c.Sets))
 	assert.Check(t, r.When.Threads == 2 && r.When.Preempted == 1,

@@ -32,9 +32,8 @@ func TestComplete(t *testing.T) {
 	}
 	o.Enrichment.Done()
 	<-done
-	if early.Task.Cmdline != "x --serve" || !slices.Equal(early.Stacks.User, o.Stacks.User) || early.Stacks.UserSources()[0].Line != 1 || early.Partial {
-		t.Errorf("got %+v", early)
-	}
+	assert.Check(t, early.Task.Cmdline == "x --serve" && slices.Equal(early.Stacks.User, o.Stacks.User) &&
+		early.Stacks.UserSources()[0].Line == 1 && !early.Partial, "got %+v", early)
 	assert.Check(t, *early.Snapshot == "a" && o.Snapshot == nil, "the copy's own snapshot was not left alone")
 	early.Complete(nil) // again, and of one that has nothing to wait for
 	(&Outlier{}).Complete(nil)
@@ -51,9 +50,8 @@ func TestCompleteGivesUp(t *testing.T) {
 	giveUp := make(chan struct{})
 	close(giveUp)
 	early.Complete(giveUp)
-	if !early.Partial || early.Task.Cmdline != "x --serve" || !slices.Equal(early.Stacks.Kernel, []Frame{"schedule+0x1"}) {
-		t.Errorf("got %+v", early)
-	}
+	assert.Check(t, early.Partial && early.Task.Cmdline == "x --serve" &&
+		slices.Equal(early.Stacks.Kernel, []Frame{"schedule+0x1"}), "got %+v", early)
 	assert.Check(t, slices.Equal(early.Stacks.User, []Frame{"[unknown] 0x10", "[unknown] 0x20"}),
 		"user stack %v", early.Stacks.User)
 	p := early.Stacks.Progress

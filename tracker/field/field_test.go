@@ -190,9 +190,8 @@ func FuzzResolve(f *testing.F) {
 			fetch abi.Fetch
 			err   error
 		}{{number.Fetch, err1}, {str.Fetch, err2}} {
-			if v.err == nil && (v.fetch.Loads > abi.FetchLoads || v.fetch.Left > 63 || v.fetch.Right > 63 || v.fetch.Bytes > abi.PairText) {
-				t.Errorf("%q: %+v", text, v.fetch)
-			}
+			assert.Check(t, v.err != nil || v.fetch.Loads <= abi.FetchLoads && v.fetch.Left <= 63 &&
+				v.fetch.Right <= 63 && v.fetch.Bytes <= abi.PairText, "%q: %+v", text, v.fetch)
 		}
 	})
 }

@@ -62,9 +62,8 @@ func TestReceiveWakeup(t *testing.T) {
 	raw.Runs[9] = abi.RunTotal{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
 	o, err := tr.receive(sample(t, &raw))
 	assert.Assert(t, err == nil && o != nil, "%v %v", o, err)
-	if o.Rule != "wakeup" || o.DelayNS != 50000 || o.Task.TID != 12 || o.Task.Comm != "victim" || !o.Preempted || !o.WantsSnapshot {
-		t.Errorf("outlier %+v", o)
-	}
+	assert.Check(t, o.Rule == "wakeup" && o.DelayNS == 50000 && o.Task.TID == 12 && o.Task.Comm == "victim" &&
+		o.Preempted && o.WantsSnapshot, "outlier %+v", o)
 	if o.Waker == nil || *o.Waker != (events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "waker"}, Context: "softirq NET_RX"}) {
 		t.Errorf("waker %+v", o.Waker)
 	}

@@ -21,14 +21,13 @@ func TestOpen(t *testing.T) {
 	id, err := f.ID("sched", "sched_switch")
 	assert.Check(t, err == nil && id != 0, "id %d, %v", id, err)
 	fields, err := f.Format("sched", "sched_switch")
-	if err != nil || len(fields) < 7 || fields[0].Name != "prev_comm" || !fields[0].Array || fields[1].Name != "prev_pid" || !fields[1].Signed {
-		t.Errorf("fields %+v, %v", fields, err)
-	}
+	assert.Check(t, err == nil && len(fields) >= 7 && fields[0].Name == "prev_comm" && fields[0].Array &&
+		fields[1].Name == "prev_pid" && fields[1].Signed, "fields %+v, %v", fields, err)
 	_, err = f.ID("sched", "nothing")
 	assert.Check(t, is.ErrorIs(err, ErrNoEvent), "a tracepoint that is not there")
-	if after, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Count(string(after), "tracefs") > strings.Count(string(before), "tracefs") {
-		t.Errorf("mounted: %s", after)
-	}
+	after, err := os.ReadFile("/proc/self/mounts")
+	assert.Check(t, err == nil &&
+		strings.Count(string(after), "tracefs") <= strings.Count(string(before), "tracefs"), "mounted: %s", after)
 }
 
 // FuzzFormat proves that any text is read or refused.

@@ -65,9 +65,8 @@ func TestRead(t *testing.T) {
 	assert.Assert(t, err == nil && len(probes) == 1, "%+v, %v", probes, err)
 	p := probes[0]
 	args, err := ParseArgs(elf.EM_X86_64, p.Args)
-	if p.Offset == 0 || p.Semaphore == 0 || err != nil || len(args) != 1 || args[0].Constant == nil || *args[0].Constant != 7 {
-		t.Errorf("%+v, %+v, %v", p, args, err)
-	}
+	assert.Check(t, p.Offset != 0 && p.Semaphore != 0 && err == nil && len(args) == 1 && args[0].Constant != nil &&
+		*args[0].Constant == 7, "%+v, %+v, %v", p, args, err)
 	_, err = Read(path, "maker", "end")
 	assert.Check(t, errors.Is(err, ErrNone) && strings.Contains(err.Error(), "maker:begin"),
 		"no such probe: %v", err)

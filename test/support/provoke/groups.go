@@ -60,9 +60,8 @@ func Faults(t *testing.T, history *History) {
 				_ = unix.Munmap(*m)
 			}
 			var err error
-			if *m, err = unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
-				t.Fatal(err)
-			}
+			*m, err = unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+			assert.NilError(t, err)
 		}
 		fault[0] = 1
 		f, err := os.Open("/proc/self/stat")
@@ -149,12 +148,10 @@ func Net(t *testing.T, history *History) {
 	buf := make([]byte, 2*payload)
 	var packet uint64
 	history.Until(func() {
-		if _, err := from.Write(make([]byte, payload)); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := to.ReadFrom(buf); err != nil {
-			t.Fatal(err)
-		}
+		_, err := from.Write(make([]byte, payload))
+		assert.NilError(t, err)
+		_, _, err = to.ReadFrom(buf)
+		assert.NilError(t, err)
 	}, map[string]func(trace.Event) bool{
 		"a packet that is sent": body(trace.NetQueue, func(_ trace.Event, n trace.Net) bool {
 			if n.Dev != "lo" || n.Bytes != payload+ip+ethernet {

@@ -52,9 +52,8 @@ func Switches(t *testing.T, history *History, disk string) {
 		defer unix.Close(direct)
 		tid, sum := unix.Gettid(), 0
 		history.Until(func() {
-			if _, err := unix.Pread(direct, buf, 0); err != nil {
-				t.Fatal(err)
-			}
+			_, err := unix.Pread(direct, buf, 0)
+			assert.NilError(t, err)
 			// The page leaves the page cache, and this address space before that.
 			assert.NilError(t, unix.Madvise(m, unix.MADV_DONTNEED))
 			assert.NilError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))

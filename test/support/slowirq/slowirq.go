@@ -72,9 +72,8 @@ func AttachTo(t testing.TB, tracepoint string, f Filter, d time.Duration) *Spinn
 	var offset int16
 	if f.Struct != "" {
 		var err error
-		if offset, err = Offset(f.Struct, f.Field); err != nil {
-			t.Fatal(err)
-		}
+		offset, err = Offset(f.Struct, f.Field)
+		assert.NilError(t, err)
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "spinner", Type: ebpf.Array, KeySize: 4, ValueSize: 5 * 8, MaxEntries: 1})
 	assert.NilError(t, err)
