@@ -66,7 +66,7 @@ func (p *parser) beginNote(pid int, dev, ino uint64) func() {
 	p.mu.Lock()
 	p.active[id] = true
 	p.mu.Unlock()
-	p.note(message{kind: msgNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
+	p.note(message{kind: msgNote, id: id, begin: 1, pid: pid, file: fileKey{dev, ino}})
 	return func() { p.endNote(id) }
 }
 
