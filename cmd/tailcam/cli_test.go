@@ -276,7 +276,7 @@ func TestOutputFails(t *testing.T) {
 	f.Publish(outlier("wakeup", 6e6))
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip("no /dev/full here")
+		t.Fatal(err)
 	}
 	defer full.Close()
 	for _, args := range []string{"status", "status -o json", "events", "events -o json", "version", "list rules"} {

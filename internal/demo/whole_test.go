@@ -158,9 +158,6 @@ func startDemo(t *testing.T) *process {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: BPF, real-time threads, mounts and loop devices")
 	}
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skip("needs FUSE: ", err)
-	}
 	d := &process{t: t, stderr: &bytes.Buffer{}, snapshots: t.TempDir(), temp: t.TempDir()}
 	d.cmd = exec.Command(binary(t), "demo", "-o", "json", "--snapshots-dir", d.snapshots)
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.temp)
@@ -182,11 +179,8 @@ func binary(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "tailcam")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/tailcam/tailcam/cmd/tailcam")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
-		t.Skip("needs the go command to build tailcam: ", err)
-	} else if err != nil {
-		t.Fatalf("build tailcam: %v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	return path
 }
 

@@ -41,9 +41,7 @@ func sparse(t *testing.T, text []byte, size int64) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sparse")
 	assert.NilError(t, os.WriteFile(path, text, 0o600))
-	if err := os.Truncate(path, size); err != nil {
-		t.Skipf("no sparse files here: %v", err)
-	}
+	assert.NilError(t, os.Truncate(path, size))
 	f, err := os.Open(path)
 	assert.NilError(t, err)
 	t.Cleanup(func() { f.Close() })

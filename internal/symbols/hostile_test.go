@@ -148,9 +148,7 @@ func TestSparseELF(t *testing.T) {
 	shnum := uint64(binary.LittleEndian.Uint16(b[0x3c:]))
 	binary.LittleEndian.PutUint64(b[shoff+(shnum-1)*64+0x20:], 1<<38) // size of .shstrtab
 	assert.NilError(t, os.WriteFile(path, b, 0o600))
-	if err := os.Truncate(path, 1<<39); err != nil {
-		t.Skipf("no sparse files here: %v", err)
-	}
+	assert.NilError(t, os.Truncate(path, 1<<39))
 	f, err := os.Open(path)
 	assert.NilError(t, err)
 	defer f.Close()

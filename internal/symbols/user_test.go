@@ -122,14 +122,13 @@ func TestUserVDSO(t *testing.T) {
 	assert.NilError(t, err)
 	defer f.Close()
 	var vdso mapping
-	if err := scanMaps(f, func(m mapping) bool {
+	err = scanMaps(f, func(m mapping) bool {
 		if m.name == "[vdso]" {
 			vdso = m
 		}
 		return true
-	}); err != nil || vdso.end == 0 {
-		t.Skipf("no vdso in this process: %v", err)
-	}
+	})
+	assert.Assert(t, err == nil && vdso.end != 0, "no vdso: %v", err)
 	wantUnknown(t, r.User(p.pid, []uint64{vdso.start}).Frames[0], "[vdso]") // the ELF header
 	found := false
 	for a := vdso.start; a < vdso.end; a += 16 {
@@ -199,16 +198,12 @@ func TestReopenOnlyRegularFiles(t *testing.T) {
 
 func TestUserPerfMap(t *testing.T) {
 	m, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Skipf("no executable memory: %v", err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = syscall.Munmap(m) }()
 	addr := uint64(reflect.ValueOf(m).Pointer())
 	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
 	text := fmt.Sprintf("%x 40 old\nbroken\n%x 40 LFoo;bar method\n", addr, addr)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Skipf("cannot write the map that a just-in-time compiler would: %v", err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 	defer os.Remove(path)
 	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41}).Frames
 	want := []string{"LFoo:bar method+0x10 ([anon])", "[unknown] ([anon]+0x41)"}

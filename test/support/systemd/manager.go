@@ -173,9 +173,7 @@ func (s *Service) cgroups(unit string) []string {
 			continue
 		}
 		dir := filepath.Join(mount, parts[2], name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			s.t.Skipf("no control group here for a manager: %v", err)
-		}
+		assert.NilError(s.t, os.Mkdir(dir, 0o755))
 		cleanup.KillCgroup(s.t, dir)
 		for file, value := range limits {
 			if value == "" {
