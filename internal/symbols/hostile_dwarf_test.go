@@ -103,10 +103,10 @@ func lines4(files, program []byte) []byte {
 	return le(uint32(len(body)), body)
 }
 
-// look asks a file for some addresses, with the budget and the time of a real
-// look, and tells what came of it. The memory that it may take on the way is
+// resolve asks a file for some addresses, with the budget and the time of a real
+// request, and tells what came of it. The memory that it may take on the way is
 // the same for all files.
-func look(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err error) {
+func resolve(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err error) {
 	t.Helper()
 	const heap, room = 80 << 20, 48 << 20 // lists grow: half of it is in use at a time
 	allocates(t, heap, func() {
@@ -139,7 +139,7 @@ func look(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err er
 }
 
 func TestOrdinaryDWARFByHand(t *testing.T) {
-	got, err := look(t, ordinary([]byte{0, 0}, nil).elf(false), 0x401000, 0x401fff, 0x402000)
+	got, err := resolve(t, ordinary([]byte{0, 0}, nil).elf(false), 0x401000, 0x401fff, 0x402000)
 	assert.NilError(t, err)
 	// The program of lines ends without a second row, so that nothing is known of lines.
 	for i, s := range got {
@@ -147,7 +147,7 @@ func TestOrdinaryDWARFByHand(t *testing.T) {
 	}
 	f := ordinary([]byte{0, 0}, nil)
 	f[".debug_line"] = lines4(nil, []byte{lnsAdvancePC, 0x10, lnsAdvanceLine, 4, lnsCopy, lnsAdvancePC, 0x10, 0, 1, lneEndSequence})
-	got, err = look(t, f.elf(true), 0x401000, 0x401010, 0x401020)
+	got, err = resolve(t, f.elf(true), 0x401000, 0x401010, 0x401020)
 	assert.NilError(t, err)
 	if a, b := got[0], got[1]; a == nil || b == nil || a.File != "/src/a.c" || a.Line != 1 || b.Line != 5 || got[2] != nil && got[2].known() {
 		t.Errorf("got %+v", got)
@@ -155,7 +155,7 @@ func TestOrdinaryDWARFByHand(t *testing.T) {
 }
 
 // Files that ask for gigabytes or for hours. Each is refused, or read as far
-// as the limits go; see look for what holds of all of them.
+// as the limits go; see resolve for what holds of all of them.
 func TestHostileDWARF(t *testing.T) {
 	const mega = 1 << 20
 	many := func(n int, b ...byte) []byte { return bytes.Repeat(b, n) }
@@ -266,7 +266,7 @@ func TestHostileDWARF(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/compressed=%v", name, compressed), func(t *testing.T) {
-				got, err := look(t, test.file.elf(compressed), 0x401000, 0x401008)
+				got, err := resolve(t, test.file.elf(compressed), 0x401000, 0x401008)
 				if errors.Is(err, errNoRoom) && compressed {
 					return
 				}

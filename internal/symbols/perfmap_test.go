@@ -91,7 +91,7 @@ func TestPerfMapIsBounded(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
-		assert.Check(t, r.n <= most, "look %d: read %d bytes, want at most %d", i, r.n, most)
+		assert.Check(t, r.n <= most, "lookup %d: read %d bytes, want at most %d", i, r.n, most)
 	}
 	// Many such maps do not add up, nor do many that are empty.
 	for i := range uint64(100) {

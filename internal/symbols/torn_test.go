@@ -27,12 +27,12 @@ func mapBytes(t testing.TB, text []byte) (*mapped, error) {
 	return newMapped(data)
 }
 
-// readAll looks all of a file's debug information up, within the time that a look has.
+// readAll looks all of a file's debug information up, within the time that a request has.
 func readAll(t testing.TB, text []byte) (known int) {
 	t.Helper()
 	defer func() {
 		if p := recover(); p != nil {
-			// As lookIn would: what debug/dwarf cannot bear is no crash.
+			// As lookIn would: what makes debug/dwarf panic is no crash.
 			t.Logf("recovered: %v", p)
 		}
 	}()
