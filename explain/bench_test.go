@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -22,9 +24,7 @@ func BenchmarkExplain(b *testing.B) {
 		cpus[n].Records = append(cpus[n].Records, s.records[i])
 	}
 	dir := b.TempDir()
-	if err := trace.Write(dir, trace.Trace{CPUs: cpus}); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, trace.Write(dir, trace.Trace{CPUs: cpus}))
 	b.Run("hundredth", func(b *testing.B) { explainAgain(b, dir, s.now-(s.now-1_000_001)/100, s.now) })
 	b.Run("whole", func(b *testing.B) { explainAgain(b, dir, 1_000_001, s.now) })
 }
@@ -33,17 +33,11 @@ func explainAgain(b *testing.B, dir string, from, to uint64) {
 	before := spent(b)
 	for b.Loop() {
 		r, err := trace.Read(dir)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		o := Outlier{Track: "pair", TID: 1001, Start: from, End: to}
 		report, err := Explain(r, []Outlier{o}, Names{})
-		if err != nil || report.Outliers[0].DelayNS != int64(o.End-o.Start) {
-			b.Fatal(report, err)
-		}
-		if err := r.Close(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Assert(b, err == nil && report.Outliers[0].DelayNS == int64(o.End-o.Start), "%v %v", report, err)
+		assert.NilError(b, r.Close())
 	}
 	b.ReportMetric(float64((spent(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }
@@ -51,8 +45,6 @@ func explainAgain(b *testing.B, dir string, from, to uint64) {
 // spent is the processor time of this process: others may have the CPUs, too.
 func spent(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -335,9 +337,7 @@ func TestCases(t *testing.T) {
 			}
 			r := explained(t, &s.list, []Outlier{o}, names).Outliers[0]
 			want := strings.ReplaceAll(c.want, "woken by worker", "woken by kworker/0:1 4")
-			if !strings.HasPrefix(r.Verdict, want) {
-				t.Errorf("verdict\n%s\nwant\n%s", r.Verdict, want)
-			}
+			assert.Check(t, strings.HasPrefix(r.Verdict, want), "verdict\n%s\nwant\n%s", r.Verdict, want)
 			var parts []string
 			for i := range r.Parts {
 				p := &r.Parts[i]
@@ -347,13 +347,9 @@ func TestCases(t *testing.T) {
 				}
 				parts = append(parts, string(p.Cause)+" "+name+strconv.FormatInt(p.NS, 10))
 			}
-			if !slices.Equal(parts, c.parts) {
-				t.Errorf("parts %q, want %q", parts, c.parts)
-			}
+			assert.Check(t, slices.Equal(parts, c.parts), "parts %q, want %q", parts, c.parts)
 			for _, m := range c.more {
-				if !strings.Contains(r.Advice, m) {
-					t.Errorf("advice %q lacks %q", r.Advice, m)
-				}
+				assert.Check(t, strings.Contains(r.Advice, m), "advice %q lacks %q", r.Advice, m)
 			}
 		})
 	}
@@ -382,9 +378,8 @@ func TestWork(t *testing.T) {
 			o.Rule, o.Track, o.PID, o.Name = "r", "workqueue", o.TID, "my_fn"
 			o.Start, o.End = cmp.Or(o.Start, 1_000_000), cmp.Or(o.End, 11_000_000)
 			r := explained(t, &s.list, []Outlier{o}, caseNames).Outliers[0]
-			if !strings.HasPrefix(r.Verdict, c.want) || len(r.Parts) != c.parts {
-				t.Errorf("verdict\n%s\nwant\n%s\nparts %+v", r.Verdict, c.want, r.Parts)
-			}
+			assert.Check(t, strings.HasPrefix(r.Verdict, c.want) && len(r.Parts) == c.parts,
+				"verdict\n%s\nwant\n%s\nparts %+v", r.Verdict, c.want, r.Parts)
 		})
 	}
 }
@@ -405,9 +400,8 @@ func TestStacks(t *testing.T) {
 			got = append(got, p.State+":"+strings.Join(append(p.Stack, p.WakerStack...), ","))
 		}
 	}
-	if want := []string{"running:", "blocked:first,waker", "runnable:", "running:", "blocked:now"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	want := []string{"running:", "blocked:first,waker", "runnable:", "running:", "blocked:now"}
+	assert.Check(t, slices.Equal(got, want), "%q, want %q", got, want)
 }
 
 // stolenBefore has the victim lose 6 ms of its CPU between an interrupt at 2 ms

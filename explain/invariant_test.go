@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -30,12 +32,9 @@ func (e *events) Next() (trace.Event, error) {
 func explained(t testing.TB, src Source, outliers []Outlier, names Names) *Report {
 	t.Helper()
 	r, err := Explain(src, outliers, names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Outliers) != len(outliers) {
-		t.Fatalf("%d explanations of %d outliers", len(r.Outliers), len(outliers))
-	}
+	assert.NilError(t, err)
+	assert.Assert(t, len(r.Outliers) == len(outliers),
+		"%d explanations of %d outliers", len(r.Outliers), len(outliers))
 	for i := range r.Outliers {
 		if err := check(&outliers[i], &r.Outliers[i]); err != nil {
 			text, _ := json.MarshalIndent(&r.Outliers[i], "", " ")

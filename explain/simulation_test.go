@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -189,9 +191,7 @@ func (s *simulation) events(t testing.TB) events {
 	var out events
 	for i := range s.records {
 		ev, err := s.records[i].Decode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		out = append(out, ev)
 	}
 	return out
@@ -262,9 +262,7 @@ func TestTruthOfSimulatedMachines(t *testing.T) {
 		}
 	}
 	for _, c := range []Cause{Timer, Task, BlockDevice, Network} {
-		if causes[c] < 100 {
-			t.Errorf("only %d waits of cause %s were simulated: %v", causes[c], c, causes)
-		}
+		assert.Check(t, causes[c] >= 100, "only %d waits of cause %s were simulated: %v", causes[c], c, causes)
 	}
 }
 
@@ -368,7 +366,5 @@ func TestMissingSwitches(t *testing.T) {
 	}
 	t.Logf("of %d us with a tenth of all switches missing: %.1f %% right, %.1f %% wrong, %.1f %% unexplained", all/1000,
 		percent(right, all), percent(wrong, all), percent(unexplained, all))
-	if percent(right, all) < 80 || percent(wrong, all) > 10 {
-		t.Error("more than that must be known")
-	}
+	assert.Check(t, !(percent(right, all) < 80) && !(percent(wrong, all) > 10), "more than that must be known")
 }

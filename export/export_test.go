@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/export/fields"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -35,26 +37,21 @@ const storyText = `           other      11 [000] 5.000000000: sched:sched_switc
 
 func TestText(t *testing.T) {
 	got, r := exported(t, story(t), all(Text, Stdout))
-	if diff := cmp.Diff(storyText, string(got)); diff != "" || r.Events != 12 {
-		t.Errorf("%d events (-want +got):\n%s", r.Events, diff)
-	}
+	diff := cmp.Diff(storyText, string(got))
+	assert.Check(t, diff == "" && r.Events == 12, "%d events (-want +got):\n%s", r.Events, diff)
 }
 
 func TestJSON(t *testing.T) {
 	got, _ := exported(t, story(t), all(JSON, Stdout))
 	lines := strings.Split(strings.TrimSuffix(string(got), "\n"), "\n")
-	if len(lines) != 12 {
-		t.Fatalf("%d lines", len(lines))
-	}
+	assert.Assert(t, len(lines) == 12, "%d lines", len(lines))
 	for i, want := range map[int]string{
 		2: `{"time":"2026-11-18T11:06:45.000000100Z","mono_ns":5000000100,"cpu":0,"tid":10,"event":"syscall_entry_read",` +
 			`"fields":{"nr":0,"pid":10,"arg0":"0x3","arg1":"0x7f00","arg2":"0x1000","arg3":"0x0","arg4":"0x0"}}`,
 		5: `{"time":"2026-11-18T11:06:45.000006000Z","mono_ns":5000006000,"cpu":0,"tid":11,"event":"sched_waking",` +
 			`"fields":{"comm":"victim","tid":10,"pid":10,"prio":120,"target_cpu":0}}`,
 	} {
-		if lines[i] != want {
-			t.Errorf("line %d:\n got %s\nwant %s", i, lines[i], want)
-		}
+		assert.Check(t, lines[i] == want, "line %d:\n got %s\nwant %s", i, lines[i], want)
 	}
 }
 
@@ -67,9 +64,7 @@ func TestEveryType(t *testing.T) {
 		Rule: "wakeup", Track: "wakeup", Task: events.Task{TID: 9, PID: 9, Comm: "x"}, StartMono: bootNS, EndMono: bootNS + 50,
 	}}, nil)
 	reader, err := trace.Read(filepath.Join(dir, "trace"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer reader.Close()
 	var want []string
 	markers := 0
@@ -96,46 +91,39 @@ func TestEveryType(t *testing.T) {
 			}
 		}
 	}
-	if len(want) < int(trace.Steal)+4 {
-		t.Fatalf("%d events", len(want))
-	}
+	assert.Assert(t, len(want) >= int(trace.Steal)+4, "%d events", len(want))
 	out, _ := exported(t, dir, all(JSON, Stdout))
 	for i, line := range bytes.Split(bytes.TrimSuffix(out, []byte("\n")), []byte("\n")) {
 		var got struct {
 			Event  string
 			Fields map[string]any
 		}
-		if err := json.Unmarshal(line, &got); err != nil || i >= len(want) || got.Event != want[i] {
-			t.Fatalf("line %d: %v\n%s", i, err, line)
-		}
+		err := json.Unmarshal(line, &got)
+		assert.Assert(t, err == nil && i < len(want) && got.Event == want[i], "line %d: %v\n%s", i, err, line)
 	}
 	text, _ := exported(t, dir, all(Text, Stdout))
-	if n := bytes.Count(text, []byte("\n")); n != len(want) {
-		t.Errorf("%d lines of text, %d events", n, len(want))
-	}
+	n := bytes.Count(text, []byte("\n"))
+	assert.Check(t, n == len(want), "%d lines of text, %d events", n, len(want))
 	perfetto, _ := exported(t, dir, all(Perfetto, Stdout))
-	if p := decode(t, perfetto); p.ftrace != len(want)-markers {
-		t.Errorf("%d ftrace decoded, want %d", p.ftrace, len(want)-markers)
-	}
+	p := decode(t, perfetto)
+	assert.Check(t, p.ftrace == len(want)-markers, "%d ftrace decoded, want %d", p.ftrace, len(want)-markers)
 }
 
 func TestSpan(t *testing.T) {
 	dir := story(t)
 	o := all(JSON, Stdout)
 	o.Before, o.After = 0, 0
-	if out, r := exported(t, dir, o); r.Events != 10 || bytes.Count(out, []byte("\n")) != 10 {
-		t.Errorf("%d events in the outlier, want 10", r.Events)
-	}
+	out, r := exported(t, dir, o)
+	assert.Check(t, r.Events == 10 && bytes.Count(out, []byte("\n")) == 10,
+		"%d events in the outlier, want 10", r.Events)
 	o.Before, o.After = -1, 2000
-	if _, r := exported(t, dir, o); r.Events != 11 {
-		t.Errorf("%d events up to 2 µs after, want 11", r.Events)
-	}
+	_, r = exported(t, dir, o)
+	assert.Check(t, r.Events == 11, "%d events up to 2 µs after, want 11", r.Events)
 	o = all(CTF, filepath.Join(t.TempDir(), "ctf"))
 	o.Before = time.Microsecond
 	o.After = 0
-	if _, r := exported(t, dir, o); r.Events != 11 {
-		t.Errorf("%d events copied, want 11", r.Events)
-	}
+	_, r = exported(t, dir, o)
+	assert.Check(t, r.Events == 11, "%d events copied, want 11", r.Events)
 	if r, err := trace.Read(o.Out); err != nil {
 		t.Error(err)
 	} else {
@@ -158,9 +146,7 @@ func TestRefusals(t *testing.T) {
 		os.WriteFile(there, []byte("mine"), 0o600), os.Mkdir(full, 0o700), os.WriteFile(filepath.Join(full, "thesis"), nil, 0o600),
 		os.WriteFile(stream, data[:len(data)-10], 0o600),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	noOutlier := writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{}}}, nil, nil)
 	for _, c := range []struct {
@@ -188,9 +174,8 @@ func TestRefusals(t *testing.T) {
 		o := all(c.f, c.out)
 		o.Force = c.force
 		_, err := Run(context.Background(), c.dir, &out, o)
-		if err == nil || atByte.ReplaceAllString(err.Error(), "at byte N") != c.want {
-			t.Errorf("%s to %s: %v\nwant %s", c.f, c.out, err, c.want)
-		}
+		assert.Check(t, err != nil && atByte.ReplaceAllString(err.Error(), "at byte N") == c.want,
+			"%s to %s: %v\nwant %s", c.f, c.out, err, c.want)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -198,14 +183,12 @@ func TestRefusals(t *testing.T) {
 		if f == Folded || f == SVG {
 			continue // of outliers: nothing to wait for
 		}
-		if _, err := Run(ctx, dir, nil, all(f, filepath.Join(tmp, "new"))); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: interrupted: %v", f, err)
-		}
+		_, err := Run(ctx, dir, nil, all(f, filepath.Join(tmp, "new")))
+		assert.Check(t, is.ErrorIs(err, context.Canceled), "%s: interrupted", f)
 	}
 	entries, _ := os.ReadDir(tmp)
-	if got, _ := os.ReadFile(there); len(entries) != 2 || string(got) != "mine" {
-		t.Errorf("left behind: %v, %q", entries, got)
-	}
+	got, _ := os.ReadFile(there)
+	assert.Check(t, len(entries) == 2 && string(got) == "mine", "left behind: %v, %q", entries, got)
 }
 
 func TestForceAndDamage(t *testing.T) {
@@ -215,23 +198,18 @@ func TestForceAndDamage(t *testing.T) {
 		o := all(f, filepath.Join(tmp, string(f)))
 		for i := range 2 {
 			o.Force = i == 1
-			if _, err := Run(context.Background(), dir, nil, o); err != nil {
-				t.Errorf("%s: %v", f, err)
-			}
+			_, err := Run(context.Background(), dir, nil, o)
+			assert.Check(t, err, "%s", f)
 		}
 	}
-	if entries, _ := os.ReadDir(tmp); len(entries) != len(Formats) {
-		t.Errorf("left behind: %v", entries)
-	}
-	if err := os.Truncate(filepath.Join(dir, "trace", "kernel", "kernel_0"), 600); err != nil {
-		t.Fatal(err)
-	}
+	entries, _ := os.ReadDir(tmp)
+	assert.Check(t, len(entries) == len(Formats), "left behind: %v", entries)
+	assert.NilError(t, os.Truncate(filepath.Join(dir, "trace", "kernel", "kernel_0"), 600))
 	o := all(JSON, Stdout)
 	o.KeepGoing = true
 	out, r := exported(t, dir, o)
-	if len(r.Damage) != 1 || !errors.Is(r.Damage[0], trace.ErrDamaged) || r.Events == 0 || bytes.Count(out, []byte("\n")) != int(r.Events) {
-		t.Errorf("%d decoded, damage %v", r.Events, r.Damage)
-	}
+	assert.Check(t, len(r.Damage) == 1 && errors.Is(r.Damage[0], trace.ErrDamaged) && r.Events != 0 &&
+		bytes.Count(out, []byte("\n")) == int(r.Events), "%d decoded, damage %v", r.Events, r.Damage)
 }
 
 // The trace's names are those of programs, which may be anything.
@@ -243,20 +221,16 @@ func TestHostileNames(t *testing.T) {
 	dir := writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{Records: r.out}}}, nil, nil)
 	out, _ := exported(t, dir, all(JSON, Stdout))
 	for line := range bytes.Lines(out) {
-		if !json.Valid(line) {
-			t.Errorf("no JSON: %s", line)
-		}
+		assert.Check(t, json.Valid(line), "no JSON: %s", line)
 	}
 	for _, f := range []Format{Text, Folded, SVG} {
 		o := all(f, Stdout)
 		o.Time = "oncpu"
 		out, _ := exported(t, dir, o)
-		if bytes.IndexByte(out, 0x1b) >= 0 || bytes.IndexByte(out, 0xff) >= 0 || bytes.ContainsRune(out, '\u202e') {
-			t.Errorf("%s lets control characters pass: %q", f, out)
-		}
+		assert.Check(t, bytes.IndexByte(out, 0x1b) < 0 && bytes.IndexByte(out, 0xff) < 0 &&
+			!bytes.ContainsRune(out, '\u202e'), "%s lets control characters pass: %q", f, out)
 	}
 	out, _ = exported(t, dir, all(Perfetto, Stdout))
-	if p := decode(t, out); p.ftrace != 2 {
-		t.Errorf("%d ftrace events", p.ftrace)
-	}
+	p := decode(t, out)
+	assert.Check(t, p.ftrace == 2, "%d ftrace events", p.ftrace)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
@@ -52,33 +54,24 @@ func FuzzExport(f *testing.F) {
 		on, off := flame.NewTimes(flame.OnCPU, &names.fields, nil), flame.NewTimes(flame.OffCPU, &names.fields, nil)
 		for i := range list {
 			for _, s := range []sink{j, x, p} {
-				if err := s.Event(&list[i]); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, s.Event(&list[i]))
 			}
 			on.Event(&list[i])
 			off.Event(&list[i])
 		}
 		for _, s := range []sink{j, x, p} {
-			if err := s.Close(func(int) uint64 { return 1 }); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, s.Close(func(int) uint64 { return 1 }))
 		}
 		for line := range bytes.Lines(asJSON.Bytes()) {
-			if !json.Valid(line) {
-				t.Fatalf("no JSON: %s", line)
-			}
+			assert.Assert(t, json.Valid(line), "no JSON: %s", line)
 		}
 		if a, b := bytes.Count(asJSON.Bytes(), []byte("\n")), bytes.Count(asText.Bytes(), []byte("\n")); a != len(list) || b != len(list) {
 			t.Fatalf("%d lines of JSON, %d of text, %d events", a, b, len(list))
 		}
-		if d := decode(t, asPerfetto.Bytes()); d.ftrace != len(decoded) {
-			t.Fatalf("%d ftrace events of %d", d.ftrace, len(decoded))
-		}
+		d := decode(t, asPerfetto.Bytes())
+		assert.Assert(t, d.ftrace == len(decoded), "%d ftrace events of %d", d.ftrace, len(decoded))
 		for _, s := range []*flame.Times{on, off} {
-			if err := s.Close().WriteFolded(&folded); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, s.Close().WriteFolded(&folded))
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/export/flame"
@@ -100,9 +102,7 @@ const bootNS = 5_000_000_000
 func writeSnapshot(t testing.TB, tr trace.Trace, outliers []events.Outlier, report *explain.Report) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "20261121T000000.000000000Z-wakeup-000001")
-	if err := os.Mkdir(dir, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0o750))
 	tr.ClockOffset = 1_795_000_000 * time.Second
 	tr.SyscallName = func(nr int) string { return map[int]string{0: "read", 35: "nanosleep"}[nr] }
 	tr.Env = trace.Env{Hostname: "vm", KernelRelease: "6.1.0", Machine: "x86_64"}
@@ -113,9 +113,7 @@ func writeSnapshot(t testing.TB, tr trace.Trace, outliers []events.Outlier, repo
 			DelayNS: o.DelayNS, TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm,
 		})
 	}
-	if err := trace.Write(filepath.Join(dir, snapshot.TraceDir), tr); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, trace.Write(filepath.Join(dir, snapshot.TraceDir), tr))
 	meta := snapshot.Meta{Version: snapshot.Version, ID: filepath.Base(dir), Rule: "wakeup", Outliers: outliers}
 	meta.Window.ToMonoNS = bootNS + 1_000_000
 	writeJSONFile(t, filepath.Join(dir, snapshot.MetaFile), meta)
@@ -138,12 +136,8 @@ func writeSnapshot(t testing.TB, tr trace.Trace, outliers []events.Outlier, repo
 func writeJSONFile(t testing.TB, path string, v any) {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(path, data, 0o600))
 }
 
 // story is a snapshot of one slow task: it blocks in read, is woken by a
@@ -207,9 +201,7 @@ func exported(t testing.TB, dir string, o *Options) ([]byte, Result) {
 	t.Helper()
 	var b bytes.Buffer
 	r, err := Run(context.Background(), dir, &b, o)
-	if err != nil {
-		t.Fatalf("%s: %v", o.Format, err)
-	}
+	assert.NilError(t, err, "%s", o.Format)
 	return b.Bytes(), r
 }
 

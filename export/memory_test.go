@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -34,9 +36,7 @@ func TestMemory(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(dir, "trace", "kernel", "*"))
 	for _, f := range files {
 		st, err := os.Stat(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		size += st.Size()
 	}
 	for _, f := range Formats {
@@ -53,13 +53,10 @@ func TestMemory(t *testing.T) {
 			start := time.Now()
 			high := highWater(func() {
 				var err error
-				if r, err = Run(context.Background(), dir, io.Discard, o); err != nil {
-					t.Errorf("%s: %v", f, err)
-				}
+				r, err = Run(context.Background(), dir, io.Discard, o)
+				assert.Check(t, err, "%s", f)
 			})
-			if r.Events != uint64(events) {
-				t.Errorf("%s: %d events of %d", f, r.Events, events)
-			}
+			assert.Check(t, r.Events == uint64(events), "%s: %d events of %d", f, r.Events, events)
 			if high > maxHeap {
 				t.Errorf("%s of %d MB holds %d MiB, more than %d", f, size/1e6, high>>20, maxHeap>>20)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"gotest.tools/v3/assert"
 )
 
 // packets is what the tests want to know of an export to Perfetto.
@@ -35,9 +36,7 @@ func decode(t testing.TB, data []byte) *packets {
 	interned := map[[2]uint64]bool{}
 	n := 0
 	each(t, data, func(field protowire.Number, packet []byte, _ uint64) {
-		if field != 1 {
-			t.Fatalf("field %d of a trace", field)
-		}
+		assert.Assert(t, field == 1, "field %d of a trace", field)
 		var now, sequence, flags uint64
 		each(t, packet, func(f protowire.Number, _ []byte, v uint64) {
 			switch f {
@@ -49,9 +48,8 @@ func decode(t testing.TB, data []byte) *packets {
 				flags = v
 			}
 		})
-		if want := map[bool]uint64{true: 3, false: 2}[n == 0]; sequence != 1 || flags != want {
-			t.Fatalf("packet %d: sequence %d, flags %d", n, sequence, flags)
-		}
+		want := map[bool]uint64{true: 3, false: 2}[n == 0]
+		assert.Assert(t, sequence == 1 && flags == want, "packet %d: sequence %d, flags %d", n, sequence, flags)
 		n++
 		each(t, packet, func(f protowire.Number, b []byte, _ uint64) {
 			if f != 12 {
@@ -76,12 +74,10 @@ func decode(t testing.TB, data []byte) *packets {
 			case 11:
 				p.events = append(p.events, event(t, now, b))
 				e := &p.events[len(p.events)-1]
-				if _, ok := p.tracks[e.track]; !ok {
-					t.Errorf("%q is on track %d, which is not declared", e.name, e.track)
-				}
-				if e.callstack != 0 && !interned[[2]uint64{7, e.callstack}] {
-					t.Errorf("%q has call stack %d, which is not there", e.name, e.callstack)
-				}
+				_, ok := p.tracks[e.track]
+				assert.Check(t, ok, "%q is on track %d, which is not declared", e.name, e.track)
+				assert.Check(t, e.callstack == 0 || interned[[2]uint64{7, e.callstack}],
+					"%q has call stack %d, which is not there", e.name, e.callstack)
 			case 60:
 				var uuid, parent uint64
 				var name string
@@ -95,9 +91,8 @@ func decode(t testing.TB, data []byte) *packets {
 						parent = v
 					}
 				})
-				if _, ok := p.tracks[parent]; !ok && parent != 0 {
-					t.Errorf("track %q is below %d, which is not declared", name, parent)
-				}
+				_, ok := p.tracks[parent]
+				assert.Check(t, ok || parent == 0, "track %q is below %d, which is not declared", name, parent)
 				p.tracks[uuid], p.parent[uuid] = name, parent
 			case 66:
 				p.stacks++
@@ -148,13 +143,10 @@ func (p *packets) check(t testing.TB) {
 		}
 	}
 	for id := range from {
-		if from[id] != 1 || to[id] != 1 {
-			t.Errorf("arrow %d begins %d times and ends %d times", id, from[id], to[id])
-		}
+		assert.Check(t, from[id] == 1 && to[id] == 1,
+			"arrow %d begins %d times and ends %d times", id, from[id], to[id])
 	}
-	if len(from) != len(to) {
-		t.Errorf("%d arrows begin, %d end", len(from), len(to))
-	}
+	assert.Check(t, len(from) == len(to), "%d arrows begin, %d end", len(from), len(to))
 }
 
 // each calls do for each field of a message.
@@ -162,9 +154,7 @@ func each(t testing.TB, b []byte, do func(f protowire.Number, b []byte, v uint64
 	t.Helper()
 	for len(b) > 0 {
 		f, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			t.Fatal("no protobuf")
-		}
+		assert.Assert(t, n >= 0, "no protobuf")
 		b = b[n:]
 		var v uint64
 		var body []byte
@@ -178,9 +168,7 @@ func each(t testing.TB, b []byte, do func(f protowire.Number, b []byte, v uint64
 		default:
 			n = -1
 		}
-		if n < 0 {
-			t.Fatalf("field %d is torn", f)
-		}
+		assert.Assert(t, n >= 0, "field %d is torn", f)
 		b = b[n:]
 		do(f, body, v)
 	}
@@ -191,9 +179,8 @@ func each(t testing.TB, b []byte, do func(f protowire.Number, b []byte, v uint64
 func TestPerfettoStory(t *testing.T) {
 	out, _ := exported(t, story(t), all(Perfetto, Stdout))
 	p := decode(t, out)
-	if p.ftrace != 10 || p.stacks != 1 {
-		t.Errorf("%d ftrace events, %d stacks; want 10 and 1", p.ftrace, p.stacks)
-	}
+	assert.Check(t, p.ftrace == 10 && p.stacks == 1,
+		"%d ftrace events, %d stacks; want 10 and 1", p.ftrace, p.stacks)
 	var got []string
 	for _, e := range p.events {
 		if e.kind != 2 {
@@ -213,9 +200,8 @@ func TestPerfettoStory(t *testing.T) {
 		"6000 outlier slow-read | runnable on CPU 0 | 0>1",
 		"16000 outlier slow-read | running on CPU 0 | 0>0",
 	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("drawn:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	assert.Check(t, strings.Join(got, "\n") == strings.Join(want, "\n"),
+		"drawn:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
 // unknownField is how protoc prints what its schema does not have.
@@ -238,15 +224,12 @@ func TestPerfettoByProtoc(t *testing.T) {
 		var complaints bytes.Buffer
 		cmd.Stderr = &complaints
 		text, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("protoc: %v\n%s", err, complaints.String())
-		}
-		if m := unknownField.Find(text); m != nil {
-			t.Errorf("trace.proto does not have %q", m)
-		}
+		assert.NilError(t, err, "protoc: %v\n%s", err, complaints.String())
+		m := unknownField.Find(text)
+		assert.Check(t, m == nil, "trace.proto does not have %q", m)
 		markers := bytes.Count(text, []byte(`name: "outliers"`)) * 2
-		if n := bytes.Count(text, []byte("\n    event {\n")); n != int(res.Events)-markers {
-			t.Errorf("protoc finds %d ftrace events, the trace has %d", n, int(res.Events)-markers)
-		}
+		n := bytes.Count(text, []byte("\n    event {\n"))
+		assert.Check(t, n == int(res.Events)-markers,
+			"protoc finds %d ftrace events, the trace has %d", n, int(res.Events)-markers)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/export/flame"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -28,9 +29,8 @@ func TestFolded(t *testing.T) {
 		o := all(Folded, Stdout)
 		o.Time = kind
 		got, _ := exported(t, dir, o)
-		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", kind, diff)
-		}
+		diff := cmp.Diff(want, string(got))
+		assert.Check(t, diff == "", "%s (-want +got):\n%s", kind, diff)
 	}
 }
 
@@ -49,15 +49,13 @@ func TestManyTasks(t *testing.T) {
 	lines, sum := 0, 0
 	for line := range strings.Lines(string(out)) {
 		var ns int
-		if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &ns); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &ns)
+		assert.NilError(t, err)
 		lines++
 		sum += ns
 	}
-	if sum != 10*tasks || lines > 1<<16+2048 || !bytes.Contains(out, []byte("[others] ")) {
-		t.Errorf("%d lines, %d ns of %d", lines, sum, 10*tasks)
-	}
+	assert.Check(t, sum == 10*tasks && lines <= 1<<16+2048 && bytes.Contains(out, []byte("[others] ")),
+		"%d lines, %d ns of %d", lines, sum, 10*tasks)
 }
 
 // chromium returns the page as the browser has it when its script has run.
@@ -72,9 +70,7 @@ func chromium(t *testing.T, path, fragment string) string {
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("chromium: %v\n%s", err, complaints.String())
-	}
+	assert.NilError(t, err, "chromium: %v\n%s", err, complaints.String())
 	return string(out)
 }
 
@@ -104,48 +100,36 @@ func TestFlameGraphInBrowser(t *testing.T) {
 
 	page := chromium(t, o.Out, "")
 	all := boxes(t, page)
-	if len(all) != 12-1 { // one name is there twice
-		t.Fatalf("%d frames in the page:\n%s", len(all), page)
-	}
+	assert.Assert(t, len(all) == 12-1, "%d frames in the page:\n%s", len(all), page) // one name is there twice
 	root, victim := all["all"], all["victim"]
-	if root.width != "1180.00" || !strings.Contains(page, `data-zoom="0"`) {
-		t.Errorf("the root has a width of %s", root.width)
-	}
+	assert.Check(t, root.width == "1180.00" && strings.Contains(page, `data-zoom="0"`),
+		"the root has a width of %s", root.width)
 	// 15 of 33 µs.
-	if victim.width != "536.36" || victim.text != "victim" || strings.Contains(victim.class, "gone") {
-		t.Errorf("before the zoom: %+v", victim)
-	}
+	assert.Check(t, victim.width == "536.36" && victim.text == "victim" && !strings.Contains(victim.class, "gone"),
+		"before the zoom: %+v", victim)
 
 	zoomed := boxes(t, chromium(t, o.Out, "#zoom="+victim.id+"&search=softirq"))
 	checkZoom(t, "by its address", zoomed)
-	if hit := zoomed["woken by softirq NET_RX"]; !strings.Contains(hit.class, "hit") {
-		t.Errorf("searched: %+v", hit)
-	}
+	hit := zoomed["woken by softirq NET_RX"]
+	assert.Check(t, strings.Contains(hit.class, "hit"), "searched: %+v", hit)
 
 	// A click, as a person does it, on the frame that is under the pointer.
 	svg, err := os.ReadFile(o.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	click := `<script>document.querySelector("#f` + victim.id + ` rect").dispatchEvent(new MouseEvent("click", {bubbles: true}))</script></svg>`
 	clicked := filepath.Join(t.TempDir(), "clicked.svg")
-	if err := os.WriteFile(clicked, bytes.Replace(svg, []byte("</svg>"), []byte(click), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(clicked, bytes.Replace(svg, []byte("</svg>"), []byte(click), 1), 0o600))
 	checkZoom(t, "by a click", boxes(t, chromium(t, clicked, "")))
 }
 
 func checkZoom(t *testing.T, how string, b map[string]box) {
 	t.Helper()
-	if v := b["victim"]; v.width != "1180.00" || v.x != "10.00" {
-		t.Errorf("zoomed %s: %+v", how, v)
-	}
-	if w := b["blocked (S) in read"]; w.width != "393.33" { // 5 of 15 µs
-		t.Errorf("zoomed %s: %+v", how, w)
-	}
-	if !strings.Contains(b["hog"].class, "gone") || !strings.Contains(b["all"].class, "parent") || strings.Contains(b["victim"].class, "gone") {
-		t.Errorf("zoomed %s: hog %+v, all %+v", how, b["hog"], b["all"])
-	}
+	v := b["victim"]
+	assert.Check(t, v.width == "1180.00" && v.x == "10.00", "zoomed %s: %+v", how, v)
+	w := b["blocked (S) in read"]
+	assert.Check(t, w.width == "393.33", "zoomed %s: %+v", how, w) // 5 of 15 µs
+	assert.Check(t, strings.Contains(b["hog"].class, "gone") && strings.Contains(b["all"].class, "parent") &&
+		!strings.Contains(b["victim"].class, "gone"), "zoomed %s: hog %+v, all %+v", how, b["hog"], b["all"])
 }
 
 // A picture without its script is whole, and whatever is in a trace, it is XML.
@@ -159,9 +143,8 @@ func TestFlameGraphIsBounded(t *testing.T) {
 		o := all(SVG, Stdout)
 		o.Time = kind
 		out, _ := exported(t, writeSnapshot(t, trace.Trace{CPUs: []trace.CPU{{Records: r.out}}}, nil, nil), o)
-		if n := bytes.Count(out, []byte(`<g class="f`)); n > 20_000 || n == 0 {
-			t.Errorf("%s: %d frames", kind, n)
-		}
+		n := bytes.Count(out, []byte(`<g class="f`))
+		assert.Check(t, n <= 20_000 && n != 0, "%s: %d frames", kind, n)
 		if !bytes.HasSuffix(out, []byte("</svg>\n")) {
 			t.Errorf("%s: ends in %q", kind, out[len(out)-20:])
 		}

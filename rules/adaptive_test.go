@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 const (
@@ -77,32 +79,22 @@ rules:
   - {name: fixed, track: offcpu, threshold: 1s, histogram: {by: cgroup, classes: 40}}
   - {name: plain, track: wakeup, threshold: 1s, histogram: false}
 `), testMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	whole, short, some, fixed, plain := &list[0], &list[1], &list[2], &list[3], &list[4]
-	if want := (Adaptive{0.99, 3, 2 * time.Millisecond, time.Second, time.Hour, 5000}); whole.Adaptive == nil || *whole.Adaptive != want {
-		t.Errorf("got %+v, want %+v", whole.Adaptive, want)
-	}
-	if want := (Adaptive{0.999, 2, time.Millisecond, time.Hour, 10 * time.Minute, 10000}); short.Adaptive == nil || *short.Adaptive != want {
-		t.Errorf("got %+v, want %+v", short.Adaptive, want)
-	}
-	if got := whole.Adaptive.String() + ", " + short.Adaptive.String(); got != "3x p99, 2x p99.9" {
-		t.Errorf("in short: %s", got)
-	}
-	if h := whole.Histogram; h == nil || h.By != NoClass || whole.Threshold != 0 || !whole.IsAdaptive() {
-		t.Errorf("an adaptive rule: %+v", whole)
-	}
-	if some.Adaptive != nil || some.Overrides[0].Adaptive == nil || some.Histogram == nil || some.Histogram.By != ByOverride || !some.IsAdaptive() {
-		t.Errorf("a rule with an adaptive override: %+v", some)
-	}
-	if l := some.LimitsOf(0); l.Threshold != 0 {
-		t.Errorf("an adaptive override without samples has the threshold %v", l.Threshold)
-	}
-	if h := fixed.Histogram; h == nil || *h != (Histogram{ByCgroup, 40}) || fixed.IsAdaptive() {
-		t.Errorf("by cgroup: %+v", h)
-	}
-	if plain.Histogram != nil {
-		t.Errorf("histogram: false gives %+v", plain.Histogram)
-	}
+	want := (Adaptive{0.99, 3, 2 * time.Millisecond, time.Second, time.Hour, 5000})
+	assert.Check(t, whole.Adaptive != nil && *whole.Adaptive == want, "got %+v, want %+v", whole.Adaptive, want)
+	want = (Adaptive{0.999, 2, time.Millisecond, time.Hour, 10 * time.Minute, 10000})
+	assert.Check(t, short.Adaptive != nil && *short.Adaptive == want, "got %+v, want %+v", short.Adaptive, want)
+	got := whole.Adaptive.String() + ", " + short.Adaptive.String()
+	assert.Check(t, got == "3x p99, 2x p99.9", "in short: %s", got)
+	h := whole.Histogram
+	assert.Check(t, h != nil && h.By == NoClass && whole.Threshold == 0 && whole.IsAdaptive(),
+		"an adaptive rule: %+v", whole)
+	assert.Check(t, some.Adaptive == nil && some.Overrides[0].Adaptive != nil && some.Histogram != nil &&
+		some.Histogram.By == ByOverride && some.IsAdaptive(), "a rule with an adaptive override: %+v", some)
+	l := some.LimitsOf(0)
+	assert.Check(t, l.Threshold == 0, "an adaptive override without samples has the threshold %v", l.Threshold)
+	h = fixed.Histogram
+	assert.Check(t, h != nil && *h == (Histogram{ByCgroup, 40}) && !fixed.IsAdaptive(), "by cgroup: %+v", h)
+	assert.Check(t, plain.Histogram == nil, "histogram: false gives %+v", plain.Histogram)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 const (
@@ -307,14 +309,12 @@ func TestLimits(t *testing.T) {
 		{"mistakes", "", "rules: [{" + many(150, "x%d: y") + "}]", "53 more errors not shown"},
 	} {
 		if tt.ok != "" {
-			if _, err := Parse("f", []byte(tt.ok), testMachine{}); err != nil {
-				t.Errorf("%s: just fitting: %v", tt.name, err)
-			}
+			_, err := Parse("f", []byte(tt.ok), testMachine{})
+			assert.Check(t, err, "%s: just fitting", tt.name)
 		}
 		_, err := Parse("f", []byte(tt.bad), testMachine{})
-		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
-		}
+		assert.Check(t, err != nil && strings.HasSuffix(err.Error(), tt.want),
+			"%s: got %v, want %s", tt.name, err, tt.want)
 	}
 }
 
@@ -323,12 +323,8 @@ func TestLoadFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	const one = "rules: [{name: %s, track: block, threshold: 1ms}]"
@@ -345,26 +341,19 @@ func TestLoadFiles(t *testing.T) {
 	write("none/README", "")
 
 	rules, err := Load([]string{filepath.Join(dir, "good"), last, last}, testMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var names []string
 	for i := range rules {
 		names = append(names, rules[i].Name)
 	}
-	if got := strings.Join(names, " "); got != "first second last" {
-		t.Errorf("got rules %s", got)
-	}
+	got := strings.Join(names, " ")
+	assert.Check(t, got == "first second last", "got rules %s", got)
 
 	bad, none, missing := filepath.Join(dir, "bad"), filepath.Join(dir, "none"), filepath.Join(dir, "missing.yaml")
 	rules, err = Load([]string{bad, none, missing}, testMachine{})
-	if rules != nil {
-		t.Error("rules beside errors")
-	}
+	assert.Check(t, rules == nil, "rules beside errors")
 	var all Errors
-	if !errors.As(err, &all) {
-		t.Fatalf("not Errors: %v", err)
-	}
+	assert.Assert(t, errors.As(err, &all), "not Errors: %v", err)
 	want := strings.ReplaceAll(lines(
 		"DIR/bad/e.yaml: is not a regular file; allowed: regular files named *.yaml or *.yml",
 		"DIR/none: no rule files in this directory; allowed: at least one *.yaml or *.yml file",
@@ -374,9 +363,7 @@ func TestLoadFiles(t *testing.T) {
 		"DIR/bad/c.yaml:1:1: file is empty",
 		"DIR/bad/d.yaml: file is too large; allowed: at most 1 MiB",
 	), "DIR", dir)
-	if err.Error()+"\n" != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
+	assert.Check(t, err.Error()+"\n" == want, "got\n%v\nwant\n%s", err, want)
 	if _, err := Load(nil, testMachine{}); err == nil || err.Error() != "rules: no rule files given; allowed: files, and directories of *.yaml or *.yml files" {
 		t.Errorf("no paths: %v", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // FuzzLoad: whatever a file holds, it gives either rules within the limits or
@@ -28,17 +30,13 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		var all Errors
-		if !errors.As(err, &all) || len(all) == 0 || len(all) > maxErrors+1 {
-			t.Fatalf("not a good list of errors: %v", err)
-		}
-		if rules != nil {
-			t.Error("rules beside errors")
-		}
+		assert.Assert(t, errors.As(err, &all) && len(all) != 0 && len(all) <= maxErrors+1,
+			"not a good list of errors: %v", err)
+		assert.Check(t, rules == nil, "rules beside errors")
 		for _, e := range all {
 			whole := e.Msg == "file is too large"
-			if e.Pos.File != "f" || e.Msg == "" || !whole && (e.Pos.Line < 1 || e.Pos.Column < 1) {
-				t.Errorf("no place or no text: %+v", e)
-			}
+			assert.Check(t, e.Pos.File == "f" && e.Msg != "" && (whole || e.Pos.Line >= 1 && e.Pos.Column >= 1),
+				"no place or no text: %+v", e)
 		}
 	})
 }
@@ -47,13 +45,10 @@ func FuzzLoad(f *testing.F) {
 func checkLimits(t *testing.T, l Limits, a *Adaptive) {
 	t.Helper()
 	within := func(d, least, most time.Duration) bool { return d == 0 || d >= least && d <= most }
-	if !within(l.Threshold, minDuration, maxDuration) || !within(l.Timeout, minTimeout, maxTimeout) {
-		t.Errorf("bad limits %+v", l)
-	}
+	assert.Check(t, within(l.Threshold, minDuration, maxDuration) && within(l.Timeout, minTimeout, maxTimeout),
+		"bad limits %+v", l)
 	if a == nil {
-		if l.Threshold == 0 && l.Timeout == 0 {
-			t.Error("no limit at all")
-		}
+		assert.Check(t, l.Threshold != 0 || l.Timeout != 0, "no limit at all")
 		return
 	}
 	if l.Threshold != 0 || a.Quantile <= minQuantile || a.Quantile >= maxQuantile || a.Times < 1 || a.Times > maxTimes || a.Floor < minDuration ||
@@ -65,32 +60,23 @@ func checkLimits(t *testing.T, l Limits, a *Adaptive) {
 // checkRules verifies what the kernel side relies on.
 func checkRules(t *testing.T, rules []Rule) {
 	t.Helper()
-	if len(rules) == 0 || len(rules) > MaxRules {
-		t.Fatalf("%d rules", len(rules))
-	}
+	assert.Assert(t, len(rules) != 0 && len(rules) <= MaxRules, "%d rules", len(rules))
 	facts := Facts{Comm: "postgres", Cgroup: "/a/b", Device: "vda", Op: Read, State: OtherState}
 	overrides, globs := 0, 0
 	check := func(m *Match) {
 		m.Matches(&facts)
 		globs += len(m.Comm) + len(m.NotComm)
 		for _, g := range append(m.Comm, m.NotComm...) {
-			if g == "" || len(g) > maxCommLen {
-				t.Errorf("comm glob %q", g)
-			}
+			assert.Check(t, g != "" && len(g) <= maxCommLen, "comm glob %q", g)
 		}
 	}
 	for i := range rules {
 		r := &rules[i]
 		checkLimits(t, Limits{r.Threshold, r.Timeout}, r.Adaptive)
-		if r.Name == "" || r.Track == "" || r.IsAdaptive() && r.Histogram == nil {
-			t.Errorf("bad rule %+v", r)
-		}
-		if h := r.Histogram; h != nil && (h.Classes < 0 || h.Classes > maxClasses) {
-			t.Errorf("bad histogram %+v", h)
-		}
-		if r.Snapshot.Burst < 1 || r.Snapshot.Every < minDuration {
-			t.Errorf("bad limit %+v", r.Snapshot)
-		}
+		assert.Check(t, r.Name != "" && r.Track != "" && (!r.IsAdaptive() || r.Histogram != nil), "bad rule %+v", r)
+		h := r.Histogram
+		assert.Check(t, h == nil || h.Classes >= 0 && h.Classes <= maxClasses, "bad histogram %+v", h)
+		assert.Check(t, r.Snapshot.Burst >= 1 && r.Snapshot.Every >= minDuration, "bad limit %+v", r.Snapshot)
 		check(&r.When)
 		overrides += len(r.Overrides)
 		for j := range r.Overrides {
@@ -98,7 +84,6 @@ func checkRules(t *testing.T, rules []Rule) {
 			check(&r.Overrides[j].When)
 		}
 	}
-	if overrides > MaxOverrides || globs > MaxCommGlobs {
-		t.Errorf("%d overrides, %d comm globs", overrides, globs)
-	}
+	assert.Check(t, overrides <= MaxOverrides && globs <= MaxCommGlobs,
+		"%d overrides, %d comm globs", overrides, globs)
 }

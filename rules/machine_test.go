@@ -4,16 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestLocalMachine(t *testing.T) {
 	var h LocalMachine
-	if uid, err := h.LookupUser("root"); err != nil || uid != 0 {
-		t.Errorf("root is %d, %v", uid, err)
-	}
-	if _, err := h.LookupUser("nobody-has-this-name"); err == nil {
-		t.Error("no error for an unknown user")
-	}
+	uid, err := h.LookupUser("root")
+	assert.Check(t, err == nil && uid == 0, "root is %d, %v", uid, err)
+	_, err = h.LookupUser("nobody-has-this-name")
+	assert.Check(t, err != nil, "no error for an unknown user")
 	entries, err := os.ReadDir("/sys/block")
 	if err == nil && len(h.Devices()) != len(entries) {
 		t.Errorf("%d devices, want %d", len(h.Devices()), len(entries))
@@ -22,9 +23,7 @@ func TestLocalMachine(t *testing.T) {
 	dir := t.TempDir()
 	plain, program := filepath.Join(dir, "plain"), filepath.Join(dir, "program")
 	for path, mode := range map[string]os.FileMode{plain: 0o600, program: 0o700} {
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, nil, mode))
 	}
 	for path, want := range map[string]string{
 		program:                     "",
@@ -37,8 +36,6 @@ func TestLocalMachine(t *testing.T) {
 		if err := h.CheckExecutable(path); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s %q, want %q", path, got, want)
-		}
+		assert.Check(t, is.Equal(got, want), "%s", path)
 	}
 }

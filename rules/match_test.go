@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestGlobMatch(t *testing.T) {
@@ -36,14 +38,11 @@ func TestGlobMatch(t *testing.T) {
 		{"a\\*", "a*", false},
 		{"*sync*", "fdatasync", true},
 	} {
-		if got := GlobMatch(tt.pattern, tt.s); got != tt.want {
-			t.Errorf("GlobMatch(%q, %q) = %v", tt.pattern, tt.s, got)
-		}
+		got := GlobMatch(tt.pattern, tt.s)
+		assert.Check(t, got == tt.want, "GlobMatch(%q, %q) = %v", tt.pattern, tt.s, got)
 	}
 	// What takes a naive matcher longer than the age of the universe.
-	if GlobMatch(strings.Repeat("*a", 1000)+"b", strings.Repeat("a", 10000)) {
-		t.Error("matches without a b")
-	}
+	assert.Check(t, !GlobMatch(strings.Repeat("*a", 1000)+"b", strings.Repeat("a", 10000)), "matches without a b")
 }
 
 func TestCgroupMatch(t *testing.T) {
@@ -81,13 +80,10 @@ func TestCgroupMatch(t *testing.T) {
 		{"/a", "", false},
 		{"/**", "", true},
 	} {
-		if got := CgroupMatch(tt.pattern, tt.path); got != tt.want {
-			t.Errorf("CgroupMatch(%q, %q) = %v", tt.pattern, tt.path, got)
-		}
+		got := CgroupMatch(tt.pattern, tt.path)
+		assert.Check(t, got == tt.want, "CgroupMatch(%q, %q) = %v", tt.pattern, tt.path, got)
 	}
-	if CgroupMatch(strings.Repeat("**a", 80)+"b", strings.Repeat("a", 4096)) {
-		t.Error("matches without a b")
-	}
+	assert.Check(t, !CgroupMatch(strings.Repeat("**a", 80)+"b", strings.Repeat("a", 4096)), "matches without a b")
 }
 
 func TestMatches(t *testing.T) {
@@ -124,12 +120,10 @@ func TestMatches(t *testing.T) {
 		{"not preempted", Match{Preempted: &no}, false, true},
 		{"two, one wrong", Match{PID: []uint32{7}, UID: []uint32{0}}, false, false},
 	} {
-		if got := tt.m.Matches(&slow); got != tt.slow {
-			t.Errorf("%s: slow: %v", tt.name, got)
-		}
-		if got := tt.m.Matches(&idle); got != tt.idle {
-			t.Errorf("%s: idle: %v", tt.name, got)
-		}
+		got := tt.m.Matches(&slow)
+		assert.Check(t, got == tt.slow, "%s: slow: %v", tt.name, got)
+		got = tt.m.Matches(&idle)
+		assert.Check(t, got == tt.idle, "%s: idle: %v", tt.name, got)
 	}
 }
 
@@ -139,9 +133,7 @@ func TestLimitsFor(t *testing.T) {
 		{When: Match{Comm: []string{"ab"}}, Threshold: 2},
 	}}
 	for comm, want := range map[string]time.Duration{"ab": 1, "b": 3} {
-		if got := r.LimitsFor(&Facts{Comm: comm}).Threshold; got != want {
-			t.Errorf("%s: %d, want %d", comm, got, want)
-		}
+		assert.Check(t, is.Equal(r.LimitsFor(&Facts{Comm: comm}).Threshold, want), "%s", comm)
 	}
 }
 
@@ -157,31 +149,25 @@ func TestSyscalls(t *testing.T) {
 		}
 	}
 	for _, nr := range []int{-1, 400, 100000} {
-		if got := SyscallName(nr); !strings.HasPrefix(got, "syscall_") {
-			t.Errorf("%d is %s", nr, got)
-		}
+		got := SyscallName(nr)
+		assert.Check(t, strings.HasPrefix(got, "syscall_"), "%d is %s", nr, got)
 	}
 	for _, name := range []string{"", "nothing"} {
-		if nr, ok := SyscallNumber(name); ok {
-			t.Errorf("%q is %d", name, nr)
-		}
+		nr, ok := SyscallNumber(name)
+		assert.Check(t, !ok, "%q is %d", name, nr)
 	}
 	for arch, names := range map[string][]string{"x86-64": callsX86[:], "arm64": callsARM[:]} {
 		seen := make(map[string]int)
 		for nr, name := range names {
-			if first, twice := seen[name]; twice && name != "" {
-				t.Errorf("%s: %s is %d and %d", arch, name, first, nr)
-			}
+			first, twice := seen[name]
+			assert.Check(t, !twice || name == "", "%s: %s is %d and %d", arch, name, first, nr)
 			seen[name] = nr
 		}
-		if len(names) > 512 {
-			t.Errorf("%s: the kernel side tracks numbers below 512 only", arch)
-		}
+		assert.Check(t, len(names) <= 512, "%s: the kernel side tracks numbers below 512 only", arch)
 	}
 	if runtime.GOARCH == "amd64" {
-		if _, ok := SyscallNumber("open"); !ok {
-			t.Error("open is missing")
-		}
+		_, ok := SyscallNumber("open")
+		assert.Check(t, ok, "open is missing")
 	}
 }
 
@@ -201,12 +187,10 @@ func TestWorkMatch(t *testing.T) {
 		{Match{Phase: []Phase{Wait}}, false},
 		{Match{Phase: []Phase{Wait, Run}}, true},
 	} {
-		if got := tt.when.Matches(&work); got != tt.want {
-			t.Errorf("%+v: %t", tt.when, got)
-		}
+		got := tt.when.Matches(&work)
+		assert.Check(t, got == tt.want, "%+v: %t", tt.when, got)
 	}
 	unseen := Facts{Function: "refresh_vm_stats", Phase: Run} // it was queued before tailcam was there
-	if m := (Match{Queue: []string{"events"}}); m.Matches(&unseen) {
-		t.Error("a queue that is not known is taken for another")
-	}
+	m := (Match{Queue: []string{"events"}})
+	assert.Check(t, !m.Matches(&unseen), "a queue that is not known is taken for another")
 }

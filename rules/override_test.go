@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestParseOverride(t *testing.T) {
@@ -31,9 +33,8 @@ func TestParseOverride(t *testing.T) {
 		}},
 	} {
 		got, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
-		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
-			t.Errorf("%v %s %s: %v\n%s", c.when, c.threshold, c.timeout, err, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		assert.Check(t, err == nil && diff == "", "%v %s %s: %v\n%s", c.when, c.threshold, c.timeout, err, diff)
 	}
 }
 
@@ -66,8 +67,7 @@ func TestBadParseOverride(t *testing.T) {
 		{&chain, nil, "", "1s", "rule ways: timeout does not apply to track chain; allowed: threshold; timeouts with track wakeup, offcpu"},
 	} {
 		_, err := ParseOverride(c.rule, c.when, c.threshold, c.timeout, testMachine{})
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%v %s %s:\ngot  %v\nwant %s", c.when, c.threshold, c.timeout, err, c.want)
-		}
+		assert.Check(t, is.Error(err, c.want),
+			"%v %s %s:\ngot  %v\nwant %s", c.when, c.threshold, c.timeout, err, c.want)
 	}
 }

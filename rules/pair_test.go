@@ -3,6 +3,8 @@ package rules
 import (
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // pairRule is a rule of track pair in one line, with more of it.
@@ -66,34 +68,26 @@ func TestGoodPair(t *testing.T) {
   key: [pid, {name: fd, entry: args.ret, exit: '(struct file)arg0->f_inode.i_ino', cancel: 'arg0->16:u32'}],
   on_duplicate: count, entry_when: ['args.ret >= 0', 'args.rq->cmd_flags & 0xff'], exit_when: ret < -1,
   labels: {a: 'args.v[2]', b: {field: exit.ret, as: hex}}`)), &LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p := list[0].Pair
-	if p == nil || len(p.Entry) != 2 || len(p.Exit) != 1 || len(p.Cancel) != 1 || len(p.Key) != 2 || len(p.Labels) != 2 {
-		t.Fatalf("got %+v", p)
-	}
-	if h := p.Exit[0]; h.Path != "/usr/bin/a:b" || h.Name != "main" || h.Offset != 16 {
-		t.Errorf("uprobe is %+v", h)
-	}
-	if h := p.Cancel[0]; h.Path != "/bin/x" || h.Category != "prov" || h.Name != "name" {
-		t.Errorf("usdt is %+v", h)
-	}
-	if h := p.Entry[1]; h.Offset != 16 || len(h.Key) != 2 || len(h.When) != 1 || h.When[0].Op != "!=" {
-		t.Errorf("kprobe is %+v", h)
-	}
-	if k := p.Key[1]; k.Name != "fd" || k.Exit.Cast != "file" || len(k.Exit.Steps) != 2 || k.Cancel.Type != "u32" || k.Cancel.Steps[0].Offset != 16 {
-		t.Errorf("key is %+v", k)
-	}
-	if w := p.EntryWhen[1]; w.Op != "&" || w.Value != 255 || w.Field.Name != "rq" {
-		t.Errorf("condition is %+v", w)
-	}
-	if w := p.ExitWhen[0]; w.Op != "<" || w.Value != -1 {
-		t.Errorf("condition is %+v", w)
-	}
-	if !p.Labels[1].AtExit || p.Labels[1].Field.Base != BaseReturn || p.Labels[0].Field.Steps[0].Index != 2 {
-		t.Errorf("labels are %+v", p.Labels)
-	}
+	assert.Assert(t, p != nil && len(p.Entry) == 2 && len(p.Exit) == 1 && len(p.Cancel) == 1 && len(p.Key) == 2 &&
+		len(p.Labels) == 2, "got %+v", p)
+	h := p.Exit[0]
+	assert.Check(t, h.Path == "/usr/bin/a:b" && h.Name == "main" && h.Offset == 16, "uprobe is %+v", h)
+	h = p.Cancel[0]
+	assert.Check(t, h.Path == "/bin/x" && h.Category == "prov" && h.Name == "name", "usdt is %+v", h)
+	h = p.Entry[1]
+	assert.Check(t, h.Offset == 16 && len(h.Key) == 2 && len(h.When) == 1 && h.When[0].Op == "!=",
+		"kprobe is %+v", h)
+	k := p.Key[1]
+	assert.Check(t, k.Name == "fd" && k.Exit.Cast == "file" && len(k.Exit.Steps) == 2 && k.Cancel.Type == "u32" &&
+		k.Cancel.Steps[0].Offset == 16, "key is %+v", k)
+	w := p.EntryWhen[1]
+	assert.Check(t, w.Op == "&" && w.Value == 255 && w.Field.Name == "rq", "condition is %+v", w)
+	w = p.ExitWhen[0]
+	assert.Check(t, w.Op == "<" && w.Value == -1, "condition is %+v", w)
+	assert.Check(t, p.Labels[1].AtExit && p.Labels[1].Field.Base == BaseReturn &&
+		p.Labels[0].Field.Steps[0].Index == 2, "labels are %+v", p.Labels)
 }
 
 // FuzzField proves that any text is read or refused, and that what was read means the same again.
@@ -106,12 +100,10 @@ func FuzzField(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(field.Steps) > maxSteps || field.Base == "" || field.Number > 11 || field.Number < 0 {
-			t.Errorf("%q was read as %+v", s, field)
-		}
-		if field.Base == BaseArgument && (field.Name == "" || !strings.Contains(s, field.Name)) {
-			t.Errorf("%q was read as %+v", s, field)
-		}
+		assert.Check(t, len(field.Steps) <= maxSteps && field.Base != "" && field.Number <= 11 && field.Number >= 0,
+			"%q was read as %+v", s, field)
+		assert.Check(t, field.Base != BaseArgument || field.Name != "" && strings.Contains(s, field.Name),
+			"%q was read as %+v", s, field)
 	})
 }
 
@@ -121,11 +113,9 @@ func FuzzCompare(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if c, err := ParseCompare(s); err == nil && !contains(operatorNames(), string(c.Op)) {
-			t.Errorf("%q was read as %+v", s, c)
-		}
-		if h, err := ParseHook(s); err == nil && h.Name == "" {
-			t.Errorf("%q was read as %+v", s, h)
-		}
+		c, err := ParseCompare(s)
+		assert.Check(t, err != nil || contains(operatorNames(), string(c.Op)), "%q was read as %+v", s, c)
+		h, err := ParseHook(s)
+		assert.Check(t, err != nil || h.Name != "", "%q was read as %+v", s, h)
 	})
 }

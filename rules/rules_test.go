@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // testMachine is a machine with two disks, three users and two programs.
@@ -44,18 +45,14 @@ func TestParseDefaults(t *testing.T) {
 		"    track: wakeup",
 		"    threshold: 5ms",
 	)), testMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := []Rule{{
 		Name: "w", Track: Wakeup, Threshold: 5 * time.Millisecond,
 		Stacks:   []Stack{KernelStack},
 		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 		Pos:      Position{"f.yaml", 2, 5},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, got))
 }
 
 func TestParseEverything(t *testing.T) {
@@ -100,9 +97,7 @@ func TestParseEverything(t *testing.T) {
 		"    threshold: 50ms",
 		"    when: {device: [vda, 'sd*'], not_device: 'loop*', op: [read, write, flush, discard, other]}",
 	)), testMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	fsync, _ := SyscallNumber("fsync")
 	fdatasync, _ := SyscallNumber("fdatasync")
 	want := []Rule{
@@ -147,26 +142,21 @@ func TestParseEverything(t *testing.T) {
 			Pos:      Position{"f.yaml", 36, 5},
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, got))
 }
 
 // TestPortableSyscalls: a rule that names calls of one architecture loads on
 // the other as long as something is left.
 func TestPortableSyscalls(t *testing.T) {
 	got, err := Parse("f", []byte("rules: [{name: a, track: syscall, threshold: 1ms, when: {syscall: [stat, newfstatat, open*, ex*]}}]"), testMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, nr := range got[0].When.Syscall {
 		if neverReturns(nr) {
 			t.Errorf("%s is still there", SyscallName(nr))
 		}
 	}
 	for _, name := range []string{"newfstatat", "openat", "openat2", "execve"} {
-		if nr, ok := SyscallNumber(name); !ok || !(&got[0].When).Matches(&Facts{Syscall: nr}) {
-			t.Errorf("%s is not there", name)
-		}
+		nr, ok := SyscallNumber(name)
+		assert.Check(t, ok && (&got[0].When).Matches(&Facts{Syscall: nr}), "%s is not there", name)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -23,9 +25,7 @@ func written(t *testing.T) (dir string) {
 	t.Helper()
 	s := testStore(t, StoreOptions{})
 	m, err := New(Options{Recorder: newMemRecorder(1), Store: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	now := ReadClock().Wall(linux.Monotonic())
 	j := job{meta: Meta{Version: Version, Notes: []string{}, Rule: "r", Time: now, ID: s.NewID(now, "r")}}
 	for cpu := range 2 {
@@ -36,18 +36,15 @@ func written(t *testing.T) (dir string) {
 		j.cpus = append(j.cpus, c)
 	}
 	dir, release, err := m.write(&j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	release()
 	return dir
 }
 
 func goodSums(t *testing.T, dir string) {
 	t.Helper()
-	if bad, err := CheckSums(context.Background(), dir); err != nil || len(bad) != 0 {
-		t.Fatalf("%+v, %v", bad, err)
-	}
+	bad, err := CheckSums(context.Background(), dir)
+	assert.Assert(t, err == nil && len(bad) == 0, "%+v, %v", bad, err)
 }
 
 // Whatever bit of whatever file is flipped is found, and its file named.
@@ -57,9 +54,8 @@ func TestFlippedBitsAreFound(t *testing.T) {
 	if sha256sum, err := exec.LookPath("sha256sum"); err == nil {
 		cmd := exec.Command(sha256sum, "--check", "--strict", SumsFile)
 		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("sha256sum: %v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		assert.Check(t, err, "sha256sum: %v\n%s", err, out)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	files, flips := 0, 0
@@ -104,12 +100,8 @@ func TestFlippedBitsAreFound(t *testing.T) {
 		}
 		return os.WriteFile(path, text, 0o600)
 	})
-	if err != nil {
-		t.Error(err)
-	}
-	if files != 9 || flips < 1000 {
-		t.Errorf("%d flips in %d files prove little", flips, files)
-	}
+	assert.Check(t, err)
+	assert.Check(t, files == 9 && flips >= 1000, "%d flips in %d files prove little", flips, files)
 	goodSums(t, dir)
 }
 
@@ -118,19 +110,13 @@ func TestSumsOfAttackedSnapshots(t *testing.T) {
 	dir := written(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"action-0.log", "core", "trace/notes"} {
-		if err := os.WriteFile(in(name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(in(name), []byte("x"), 0o600))
 	}
 	goodSums(t, dir)
 	sums, err := os.ReadFile(in(SumsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(outside, []byte("x"), 0o600))
 	first, _, _ := strings.Cut(string(sums), "\n")
 	for name, c := range map[string]struct {
 		harm func() error
@@ -154,9 +140,7 @@ func TestSumsOfAttackedSnapshots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folded, err := os.ReadFile(in(FoldedFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer func() {
 				if err := errors.Join(os.RemoveAll(in(FoldedFile)), os.WriteFile(in(FoldedFile), folded, 0o600),
 					os.RemoveAll(in(SumsFile)), os.WriteFile(in(SumsFile), sums, 0o600)); err != nil {
@@ -164,34 +148,23 @@ func TestSumsOfAttackedSnapshots(t *testing.T) {
 				}
 			}()
 			if c.file == FoldedFile {
-				if err := os.Remove(in(FoldedFile)); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, os.Remove(in(FoldedFile)))
 			}
-			if err := c.harm(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, c.harm())
 			bad, err := CheckSums(context.Background(), dir)
-			if err != nil || len(bad) == 0 || bad[0].File != c.file {
-				t.Errorf("%+v, %v", bad, err)
-			}
+			assert.Check(t, err == nil && len(bad) != 0 && bad[0].File == c.file, "%+v, %v", bad, err)
 		})
 	}
 	goodSums(t, dir)
-	if err := os.Remove(in(SumsFile)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := CheckSums(context.Background(), dir); !errors.Is(err, ErrNoSums) {
-		t.Errorf("without sums: %v", err)
-	}
+	assert.NilError(t, os.Remove(in(SumsFile)))
+	_, err = CheckSums(context.Background(), dir)
+	assert.Check(t, is.ErrorIs(err, ErrNoSums), "without sums")
 	// A directory that leads out is not followed, and its trace is not read.
 	if err := errors.Join(os.WriteFile(in(SumsFile), sums, 0o600), os.Rename(in("trace/kernel"), outside+".d"), os.Symlink(outside+".d", in("trace/kernel"))); err != nil {
 		t.Fatal(err)
 	}
-	if bad, err := CheckSums(context.Background(), dir); err != nil || len(bad) != 3 {
-		t.Errorf("%+v, %v", bad, err)
-	}
-	if _, err := trace.Read(in(TraceDir)); err == nil {
-		t.Error("a trace that is elsewhere was read")
-	}
+	bad, err := CheckSums(context.Background(), dir)
+	assert.Check(t, err == nil && len(bad) == 3, "%+v, %v", bad, err)
+	_, err = trace.Read(in(TraceDir))
+	assert.Check(t, err != nil, "a trace that is elsewhere was read")
 }

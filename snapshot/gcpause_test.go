@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // collectorSays reads GOGC and GOMEMLIMIT as they are now.
@@ -22,9 +24,8 @@ func TestGarbageIsHeld(t *testing.T) {
 	g.start(1000)
 	g.start(1000)
 	held, bound := collectorSays()
-	if held == percent || bound >= limit {
-		t.Errorf("held: GOGC=%d GOMEMLIMIT=%d, before %d and %d", held, bound, percent, limit)
-	}
+	assert.Check(t, held != percent && bound < limit,
+		"held: GOGC=%d GOMEMLIMIT=%d, before %d and %d", held, bound, percent, limit)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 64 {
@@ -41,9 +42,9 @@ func TestGarbageIsHeld(t *testing.T) {
 	}
 	g.end()
 	g.end()
-	if p, l := collectorSays(); p != percent || l != limit {
-		t.Errorf("released: GOGC=%d GOMEMLIMIT=%d, before %d and %d", p, l, percent, limit)
-	}
+	p, l := collectorSays()
+	assert.Check(t, p == percent && l == limit,
+		"released: GOGC=%d GOMEMLIMIT=%d, before %d and %d", p, l, percent, limit)
 }
 
 var sink []byte // so that it is allocated on the heap
@@ -64,15 +65,13 @@ func TestManagerHoldsGarbage(t *testing.T) {
 				return &Explanation{}, nil
 			},
 		})
-		if _, err := m.TakeNow(""); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-held; got != (priority > 0) {
-			t.Errorf("priority %d: held %t", priority, got)
-		}
+		_, err := m.TakeNow("")
+		assert.NilError(t, err)
+		got := <-held
+		assert.Check(t, got == (priority > 0), "priority %d: held %t", priority, got)
 		stop()
-		if p, l := collectorSays(); p != percent || l != limit {
-			t.Errorf("priority %d, afterwards: GOGC=%d GOMEMLIMIT=%d, before %d and %d", priority, p, l, percent, limit)
-		}
+		p, l := collectorSays()
+		assert.Check(t, p == percent && l == limit,
+			"priority %d, afterwards: GOGC=%d GOMEMLIMIT=%d, before %d and %d", priority, p, l, percent, limit)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -183,15 +185,9 @@ func TestTape(t *testing.T) {
 			tp := newHistory(c.ring, 100)
 			c.feed(tp)
 			got := tp.slice(0, c.from, c.to)
-			if d := cmp.Diff(c.records, times(got.records)); d != "" {
-				t.Errorf("records:\n%s", d)
-			}
-			if d := cmp.Diff(c.covered, got.covered); d != "" {
-				t.Errorf("covered:\n%s", d)
-			}
-			if got.lost != c.lost {
-				t.Errorf("lost %d, want %d", got.lost, c.lost)
-			}
+			assert.Check(t, is.DeepEqual(c.records, times(got.records)), "records")
+			assert.Check(t, is.DeepEqual(c.covered, got.covered), "covered")
+			assert.Check(t, is.Equal(got.lost, c.lost), "lost")
 		})
 	}
 }
@@ -203,17 +199,14 @@ func TestTapeIsBounded(t *testing.T) {
 		tp.trim(500)
 	}
 	for cpu, ct := range tp.cpus {
-		if len(ct.chunks) > maxChunks || ct.records > 500 {
-			t.Errorf("CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
-		}
+		assert.Check(t, len(ct.chunks) <= maxChunks && ct.records <= 500,
+			"CPU %d: %d chunks, %d records", cpu, len(ct.chunks), ct.records)
 	}
 	busy := tp.slice(0, 0, 1<<62)
-	if len(busy.records) != 500 || len(busy.covered) != 1 || busy.covered[0].ToMonoNS != 1_000_000 {
-		t.Errorf("%d records, covered %v", len(busy.records), busy.covered)
-	}
-	if quiet := tp.slice(1, 0, 1<<62).covered; len(quiet) != 1 || quiet[0] != span(0, 1_000_000) {
-		t.Errorf("quiet CPU: covered %v", quiet)
-	}
+	assert.Check(t, len(busy.records) == 500 && len(busy.covered) == 1 && busy.covered[0].ToMonoNS == 1_000_000,
+		"%d records, covered %v", len(busy.records), busy.covered)
+	quiet := tp.slice(1, 0, 1<<62).covered
+	assert.Check(t, len(quiet) == 1 && quiet[0] == span(0, 1_000_000), "quiet CPU: covered %v", quiet)
 }
 
 // A hole that takes no time is a hole: what is missing stays told of.
@@ -244,12 +237,9 @@ func TestTapeExpires(t *testing.T) {
 	d.CPUs = append(d.CPUs, drained(1, 60).CPUs...)
 	tp.add(100, d, []Coverage{{CPU: 0, Records: 500}, {CPU: 1, Records: 700}, {CPU: 2}})
 	tp.expire([]Coverage{{CPU: 0, Records: 509}, {CPU: 1, Records: 710}})
-	if n := len(tp.slice(0, 0, 1000).records); n != 1 {
-		t.Error("forgot what the ring still joins up with")
-	}
-	if got := tp.slice(1, 0, 1000); len(got.records) != 0 || len(got.covered) != 0 {
-		t.Errorf("kept %+v", got)
-	}
+	assert.Check(t, len(tp.slice(0, 0, 1000).records) == 1, "forgot what the ring still joins up with")
+	got := tp.slice(1, 0, 1000)
+	assert.Check(t, len(got.records) == 0 && len(got.covered) == 0, "kept %+v", got)
 	if got := tp.cpuNumbers(); len(got) != 2 {
 		t.Errorf("CPUs %v: one that never wrote is no CPU", got)
 	}
@@ -276,13 +266,10 @@ func TestCoverage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := a.coverage(3, c.stretches, clock)
-			if got.CompleteBefore != c.before || got.CompleteAfter != c.after || got.FromMonoNS != c.from || got.ToMonoNS != c.to || len(got.Gaps) != c.gaps {
-				t.Errorf("got %+v", got)
-			}
+			assert.Check(t, got.CompleteBefore == c.before && got.CompleteAfter == c.after &&
+				got.FromMonoNS == c.from && got.ToMonoNS == c.to && len(got.Gaps) == c.gaps, "got %+v", got)
 			notes := strings.Join(a.notes([]CPUCoverage{got}), "\n")
-			if c.note == "" && notes != "" || !strings.Contains(notes, c.note) {
-				t.Errorf("notes:\n%s", notes)
-			}
+			assert.Check(t, (c.note != "" || notes == "") && strings.Contains(notes, c.note), "notes:\n%s", notes)
 		})
 	}
 }
@@ -291,9 +278,7 @@ func TestCPUList(t *testing.T) {
 	for want, cpus := range map[string][]int{
 		"CPU 3": {3}, "CPUs 0-2,5": {0, 1, 2, 5}, "all CPUs": {0, 1, 2, 3, 4, 5, 6, 7},
 	} {
-		if got := cpuList(cpus, 8); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Check(t, is.Equal(cpuList(cpus, 8), want))
 	}
 }
 
@@ -317,9 +302,7 @@ func TestUnbroken(t *testing.T) {
 		{"by hand", request{to: 900}, 500},
 		{"a window was asked for", request{from: 150, to: 900, outliers: at(600)}, 0},
 	} {
-		if got := tc.a.contiguousFrom(stretches); got != tc.want {
-			t.Errorf("%s: from %d, want %d", tc.what, got, tc.want)
-		}
+		assert.Check(t, is.Equal(tc.a.contiguousFrom(stretches), tc.want), "%s: from", tc.what)
 	}
 }
 
@@ -328,12 +311,10 @@ func TestQuietAtFirst(t *testing.T) {
 	tp := newHistory(100, 1000)
 	cov := func(second uint64) []Coverage { return []Coverage{{CPU: 0, Records: 1}, {CPU: 1, Records: second}} }
 	tp.add(2000, drained(0, 1500), cov(0))
-	if got := tp.cpuNumbers(); len(got) != 1 {
-		t.Fatalf("CPUs %v: one that never wrote may not even exist", got)
-	}
+	got := tp.cpuNumbers()
+	assert.Assert(t, len(got) == 1, "CPUs %v: one that never wrote may not even exist", got)
 	tp.add(3000, drained(1, 2500), cov(1))
 	covered := tp.slice(1, 0, 3000).covered
-	if want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}; !cmp.Equal(want, covered) {
-		t.Errorf("covered %v, want %v", covered, want)
-	}
+	want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}
+	assert.Check(t, cmp.Equal(want, covered), "covered %v, want %v", covered, want)
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -32,17 +35,13 @@ func TestOutlierToSnapshot(t *testing.T) {
 	rec.outlier(end)
 	o := outlierAt("wakeup", start, end)
 	id := m.Submit(o, rule("wakeup", 20*time.Millisecond))
-	if id == "" || o.Snapshot == nil || *o.Snapshot != id {
-		t.Fatalf("id %q, outlier says %v", id, o.Snapshot)
-	}
+	assert.Assert(t, id != "" && o.Snapshot != nil && *o.Snapshot == id, "id %q, outlier says %v", id, o.Snapshot)
 	after := linux.Monotonic()
 	rec.write(0, after)
 	d := <-done
 	stop()
 
-	if d.Err != nil || d.ID != id || d.Dir != store.Path(id) {
-		t.Fatalf("done: %+v", d)
-	}
+	assert.Assert(t, d.Err == nil && d.ID == id && d.Dir == store.Path(id), "done: %+v", d)
 	for _, name := range []string{MetaFile, ExplainJSONFile, ExplainTextFile, FoldedFile, "trace/kernel/metadata", "trace/kernel/kernel_0", "trace/kernel/kernel_1"} {
 		info, err := os.Stat(filepath.Join(d.Dir, name))
 		if err != nil {
@@ -52,23 +51,15 @@ func TestOutlierToSnapshot(t *testing.T) {
 		}
 	}
 	s := meta(t, d.Dir)
-	if len(s.Notes) != 0 || s.Records != 3 || s.Host.Tailcam != "test" || s.Host.Kernel == "" || len(s.Rules) != 1 || len(s.Outliers) != 1 {
-		t.Errorf("snapshot.json: %+v", s)
-	}
-	if got := s.Outliers[0]; got.StartMono != start || got.Snapshot == nil || *got.Snapshot != id {
-		t.Errorf("outlier: %+v", got)
-	}
-	if len(s.Coverage) != 2 {
-		t.Fatalf("coverage: %+v", s.Coverage)
-	}
+	assert.Check(t, len(s.Notes) == 0 && s.Records == 3 && s.Host.Tailcam == "test" && s.Host.Kernel != "" &&
+		len(s.Rules) == 1 && len(s.Outliers) == 1, "snapshot.json: %+v", s)
+	got := s.Outliers[0]
+	assert.Check(t, got.StartMono == start && got.Snapshot != nil && *got.Snapshot == id, "outlier: %+v", got)
+	assert.Assert(t, len(s.Coverage) == 2, "coverage: %+v", s.Coverage)
 	for _, c := range s.Coverage {
-		if !c.CompleteBefore || !c.CompleteAfter || c.FromMonoNS > start {
-			t.Errorf("coverage: %+v", c)
-		}
+		assert.Check(t, c.CompleteBefore && c.CompleteAfter && c.FromMonoNS <= start, "coverage: %+v", c)
 	}
-	if rec.isFrozen() {
-		t.Error("the recorder was left frozen")
-	}
+	assert.Check(t, !rec.isFrozen(), "the recorder was left frozen")
 	t.Run("babeltrace2", func(t *testing.T) { readable(t, filepath.Join(d.Dir, TraceDir)) })
 	text, err := os.ReadFile(filepath.Join(d.Dir, ExplainTextFile))
 	if err != nil || !strings.Contains(string(text), "victim[11]              was woken and waited to run") {
@@ -86,26 +77,20 @@ func TestOutliersJoin(t *testing.T) {
 	second := m.Submit(outlierAt("b", now-9000, now+500), rule("b", time.Hour))
 	later := uint64(2 * time.Hour)
 	third := m.Submit(outlierAt("c", now+later-1, now+later), rule("c", time.Hour))
-	if first == "" || first != second || third == first {
-		t.Errorf("ids %q %q %q", first, second, third)
-	}
+	assert.Check(t, first != "" && first == second && third != first, "ids %q %q %q", first, second, third)
 	limited := outlierAt("a", now, now)
 	limited.WantsSnapshot = false
-	if id := m.Submit(limited, rule("a", time.Hour)); id != "" || limited.Snapshot != nil {
-		t.Errorf("a limited outlier got %q", id)
-	}
+	id := m.Submit(limited, rule("a", time.Hour))
+	assert.Check(t, id == "" && limited.Snapshot == nil, "a limited outlier got %q", id)
 	stop()
 	d := <-done
 	s := meta(t, d.Dir)
-	if len(s.Outliers) != 2 || len(s.Rules) != 2 || s.Rule != "a" {
-		t.Errorf("outliers %+v, rules %+v", s.Outliers, s.Rules)
-	}
-	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "tailcam stopped") {
-		t.Errorf("notes:\n%s", notes)
-	}
-	if st := m.Stats(); st.Joined != 1 || st.Taken != 2 {
-		t.Errorf("stats %+v", st)
-	}
+	assert.Check(t, len(s.Outliers) == 2 && len(s.Rules) == 2 && s.Rule == "a",
+		"outliers %+v, rules %+v", s.Outliers, s.Rules)
+	notes := strings.Join(s.Notes, "\n")
+	assert.Check(t, strings.Contains(notes, "tailcam stopped"), "notes:\n%s", notes)
+	st := m.Stats()
+	assert.Check(t, st.Joined == 1 && st.Taken == 2, "stats %+v", st)
 }
 
 func TestEveryRecordIsDrainedOnce(t *testing.T) {
@@ -124,14 +109,11 @@ func TestEveryRecordIsDrainedOnce(t *testing.T) {
 		rec.outlier(end)
 		rec.write(0, linux.Monotonic())
 		written++
-		if m.Submit(outlierAt("r", start, end), rule("r", 0)) == "" {
-			t.Fatal("no snapshot")
-		}
+		assert.Assert(t, m.Submit(outlierAt("r", start, end), rule("r", 0)) != "", "no snapshot")
 		dirs = append(dirs, (<-done).Dir)
 	}
-	if _, err := m.TakeNow("end"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := m.TakeNow("end")
+	assert.NilError(t, err)
 	stop()
 	seen := map[trace.Record]int{}
 	for _, r := range rec.drained {
@@ -142,15 +124,12 @@ func TestEveryRecordIsDrainedOnce(t *testing.T) {
 			t.Errorf("record at %d drained %d times", r.Time(), n)
 		}
 	}
-	if len(rec.drained) != written {
-		t.Errorf("%d of %d records drained", len(rec.drained), written)
-	}
+	assert.Check(t, len(rec.drained) == written, "%d of %d records drained", len(rec.drained), written)
 	// A snapshot right after another one has its history all the same.
 	for i, dir := range dirs {
 		s := meta(t, dir)
-		if len(s.Notes) != 0 || s.Records < uint64(50*(i+1)) {
-			t.Errorf("snapshot %d: %d records, notes %q", i, s.Records, s.Notes)
-		}
+		assert.Check(t, len(s.Notes) == 0 && s.Records >= uint64(50*(i+1)),
+			"snapshot %d: %d records, notes %q", i, s.Records, s.Notes)
 	}
 }
 
@@ -175,9 +154,8 @@ func TestShortHistoryIsToldFirst(t *testing.T) {
 		!strings.HasPrefix(string(text), "note: the history does not reach the entry") {
 		t.Errorf("explain.txt: %v\n%s", err, text)
 	}
-	if s.Coverage[0].CompleteBefore || !s.Coverage[1].CompleteBefore || s.Coverage[0].Records != 10 {
-		t.Errorf("coverage %+v", s.Coverage)
-	}
+	assert.Check(t, !s.Coverage[0].CompleteBefore && s.Coverage[1].CompleteBefore && s.Coverage[0].Records == 10,
+		"coverage %+v", s.Coverage)
 }
 
 func TestAForgottenFreezeHeals(t *testing.T) {
@@ -192,9 +170,8 @@ func TestAForgottenFreezeHeals(t *testing.T) {
 	rec.outlier(end) // does not freeze: a bank is frozen
 	m.Submit(outlierAt("r", start, end), rule("r", 0))
 	s := meta(t, (<-done).Dir)
-	if s.Records != 1 || len(s.Notes) != 0 || rec.isFrozen() {
-		t.Errorf("%d records, notes %q, frozen %v", s.Records, s.Notes, rec.isFrozen())
-	}
+	assert.Check(t, s.Records == 1 && len(s.Notes) == 0 && !rec.isFrozen(),
+		"%d records, notes %q, frozen %v", s.Records, s.Notes, rec.isFrozen())
 }
 
 func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
@@ -221,15 +198,13 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 			accepted++
 		}
 	}
-	if s := m.Stats(); s.Skipped["r"] != refused || refused == 0 {
-		t.Errorf("refused %d, counted %v", refused, s.Skipped)
-	}
+	s := m.Stats()
+	assert.Check(t, s.Skipped["r"] == refused && refused != 0, "refused %d, counted %v", refused, s.Skipped)
 	for rec.isFrozen() {
 		time.Sleep(time.Millisecond) // hangs if nobody releases the bank
 	}
-	if _, err := m.TakeNow("now"); err == nil || !strings.Contains(err.Error(), "in progress") {
-		t.Errorf("take now: %v", err)
-	}
+	_, err := m.TakeNow("now")
+	assert.Check(t, is.ErrorContains(err, "in progress"), "take now")
 	close(block)
 	for m.Stats().Taken < 2 {
 		<-done
@@ -240,12 +215,8 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 			refused++
 		}
 	}
-	if suppressed != refused {
-		t.Errorf("suppressed %d, want %d", suppressed, refused)
-	}
-	if accepted < 2 {
-		t.Errorf("accepted %d", accepted)
-	}
+	assert.Check(t, is.Equal(suppressed, refused), "suppressed")
+	assert.Check(t, accepted >= 2, "accepted %d", accepted)
 
 	rec.outlier(linux.Monotonic())
 	m.Release()
@@ -255,9 +226,8 @@ func TestRefusedOutliersAreCountedAndThaw(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	rec.outlier(linux.Monotonic())
-	if id := m.Submit(outlierAt("off", 1, 2), off); id != "" {
-		t.Errorf("a rule without snapshots got %q", id)
-	}
+	id = m.Submit(outlierAt("off", 1, 2), off)
+	assert.Check(t, id == "", "a rule without snapshots got %q", id)
 	for rec.isFrozen() {
 		time.Sleep(time.Millisecond)
 	}
@@ -268,12 +238,10 @@ func TestRecorderErrorIsToldAndNotFatal(t *testing.T) {
 	rec.fail = errors.New("boom")
 	m, _ := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RingRecords: 1000})
 	dir, err := m.TakeNow("x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := meta(t, dir); !strings.Contains(strings.Join(s.Notes, "\n"), "boom") || s.Reason != "x" || s.Rule != manualRule {
-		t.Errorf("snapshot.json: %+v", s)
-	}
+	assert.NilError(t, err)
+	s := meta(t, dir)
+	assert.Check(t, strings.Contains(strings.Join(s.Notes, "\n"), "boom") && s.Reason == "x" &&
+		s.Rule == manualRule, "snapshot.json: %+v", s)
 	if s := m.Stats(); s.DrainErrors == 0 || s.Taken != 1 {
 		t.Errorf("stats %+v", s)
 	}
@@ -294,22 +262,17 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	now := linux.Monotonic()
 	id := m.Submit(outlierAt("r", now, now), rule("r", 0))
 	d := <-done
-	if d.ID != id || d.Dir != "" || d.Err == nil || !strings.Contains(d.Err.Error(), "boom") {
-		t.Errorf("done %+v", d)
-	}
-	if _, err := m.TakeNow("x"); err == nil {
-		t.Error("no error")
-	}
+	assert.Check(t, d.ID == id && d.Dir == "" && d.Err != nil && strings.Contains(d.Err.Error(), "boom"),
+		"done %+v", d)
+	_, err := m.TakeNow("x")
+	assert.Check(t, err != nil, "no error")
 	stop()
-	if left := leftovers(t, store.Dir()); len(left) != 0 {
-		t.Errorf("left %q", left)
-	}
-	if s := m.Stats(); s.Failed != 2 || s.Taken != 0 || s.LastError == "" {
-		t.Errorf("stats %+v", s)
-	}
-	if _, err := m.TakeNow("late"); err == nil || !strings.Contains(err.Error(), "stopping") {
-		t.Errorf("after the end: %v", err)
-	}
+	left := leftovers(t, store.Dir())
+	assert.Check(t, len(left) == 0, "left %q", left)
+	s := m.Stats()
+	assert.Check(t, s.Failed == 2 && s.Taken == 0 && s.LastError != "", "stats %+v", s)
+	_, err = m.TakeNow("late")
+	assert.Check(t, is.ErrorContains(err, "stopping"), "after the end")
 }
 
 // readable has another reader open the trace.
@@ -322,13 +285,11 @@ func readable(t *testing.T, dir string) {
 	cmd := exec.Command(prog, dir)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
-		t.Errorf("babeltrace2: %v\n%s", err, stderr.String())
-	}
+	err = cmd.Run()
+	assert.Check(t, err == nil && stderr.Len() <= 0, "babeltrace2: %v\n%s", err, stderr.String())
 	for _, want := range []string{"tailcam_entry", "tailcam_exit", "victim"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("%q is missing in the trace:\n%s", want, stdout.String())
-		}
+		assert.Check(t, strings.Contains(stdout.String(), want),
+			"%q is missing in the trace:\n%s", want, stdout.String())
 	}
 }
 
@@ -336,9 +297,7 @@ func readable(t *testing.T, dir string) {
 func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var out []string
 	for _, e := range entries {
 		if _, err := ParseID(e.Name()); err != nil && e.Name() != lockFile && e.Name() != stateFile {

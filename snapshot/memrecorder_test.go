@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -129,9 +131,7 @@ func testStore(t *testing.T, o StoreOptions) *Store {
 		o.Dir = filepath.Join(t.TempDir(), "snapshots")
 	}
 	s, err := OpenStore(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -140,17 +140,13 @@ func testStore(t *testing.T, o StoreOptions) *Store {
 func running(t *testing.T, o Options) (m *Manager, stop func()) {
 	t.Helper()
 	m, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, <-ended)
 	})
 	t.Cleanup(stop)
 	m.Release()
@@ -179,8 +175,6 @@ func outlierAt(name string, start, end uint64) *events.Outlier {
 func meta(t *testing.T, dir string) *Meta {
 	t.Helper()
 	m, err := ReadMeta(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return m
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // The thread that reads the recorder has the priority; no other one gets it.
@@ -20,18 +21,16 @@ func TestRealTimePriority(t *testing.T) {
 	rec := newMemRecorder(10)
 	rec.drains = func() {
 		a, err := unix.SchedGetAttr(0, 0)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, err)
 		select {
 		case policy <- a:
 		default:
 		}
 	}
 	_, stop := running(t, Options{Recorder: rec, Store: testStore(t, StoreOptions{}), RTPriority: 3})
-	if a := <-policy; a.Policy != unix.SCHED_FIFO || a.Priority != 3 {
-		t.Errorf("policy %d, priority %d, want SCHED_FIFO 3", a.Policy, a.Priority)
-	}
+	a := <-policy
+	assert.Check(t, a.Policy == unix.SCHED_FIFO && a.Priority == 3,
+		"policy %d, priority %d, want SCHED_FIFO 3", a.Policy, a.Priority)
 	stop()
 	for range 1000 { // they end a moment after their goroutines
 		if realTimeThreads(t) == 0 {
@@ -39,25 +38,20 @@ func TestRealTimePriority(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if n := realTimeThreads(t); n > 0 {
-		t.Errorf("%d threads keep the priority", n)
-	}
+	n := realTimeThreads(t)
+	assert.Check(t, n <= 0, "%d threads keep the priority", n)
 	m, err := New(Options{Recorder: newMemRecorder(1), Store: testStore(t, StoreOptions{}), RTPriority: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Run(t.Context()); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "1 to 99") {
-		t.Errorf("priority 100: %v", err)
-	}
+	assert.NilError(t, err)
+	err = m.Run(t.Context())
+	assert.Check(t, errors.Is(err, unix.EINVAL) && strings.Contains(err.Error(), "1 to 99"),
+		"priority 100: %v", err)
 }
 
 // realTimeThreads counts the threads of this process that are not ordinary ones.
 func realTimeThreads(t *testing.T) (n int) {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, task := range tasks {
 		if task.Name() == strconv.Itoa(os.Getpid()) {
 			continue // the first thread does not end with its goroutine: Go lets it sleep for good

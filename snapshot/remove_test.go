@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // makeStore makes a directory with empty snapshots of the given ages, the oldest first.
@@ -21,12 +23,8 @@ func makeStore(t *testing.T, now time.Time, ages ...time.Duration) (dir string, 
 	dir = t.TempDir()
 	for i, age := range ages {
 		id := ID{Time: now.Add(-age), Rule: "wakeup", Number: uint64(i)}.String()
-		if err := os.MkdirAll(filepath.Join(dir, id, TraceDir), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, id, MetaFile), make([]byte, 100<<10), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Join(dir, id, TraceDir), 0o750))
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, id, MetaFile), make([]byte, 100<<10), 0o640))
 		ids = append(ids, id)
 	}
 	return dir, ids
@@ -55,18 +53,15 @@ func TestFind(t *testing.T) {
 		if err != nil {
 			text = err.Error()
 		}
-		if got != c.want || text != c.err {
-			t.Errorf("Find(%q) = %q, %q; want %q, %q", c.what, got, text, c.want, c.err)
-		}
+		assert.Check(t, got == c.want && text == c.err,
+			"Find(%q) = %q, %q; want %q, %q", c.what, got, text, c.want, c.err)
 	}
 	short := Short(names)
-	if want := []string{names[0], names[1], "20261121T013005"}; !slices.Equal(short, want) {
-		t.Errorf("Short = %q, want %q", short, want)
-	}
+	want := []string{names[0], names[1], "20261121T013005"}
+	assert.Check(t, slices.Equal(short, want), "Short = %q, want %q", short, want)
 	for i, s := range short {
-		if got, err := Find(names, s); err != nil || got != names[i] {
-			t.Errorf("Find(%q) = %q, %v", s, got, err)
-		}
+		got, err := Find(names, s)
+		assert.Check(t, err == nil && got == names[i], "Find(%q) = %q, %v", s, got, err)
 	}
 }
 
@@ -74,20 +69,15 @@ func TestRemove(t *testing.T) {
 	now := time.Now()
 	dir, ids := makeStore(t, now, 3*time.Hour, 2*time.Hour, time.Hour)
 	outside := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(outside, []byte("x"), 0o600))
 	// Links in a snapshot are removed, and not what they lead to.
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, ids[0], "link")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, ids[0], "link")))
 	freed, err := Remove(dir, ids[0])
 	if err != nil || freed < 100<<10 || exists(filepath.Join(dir, ids[0])) || !exists(outside) {
 		t.Errorf("freed %d, %v; still there: %v, outside: %v", freed, err, exists(filepath.Join(dir, ids[0])), exists(outside))
 	}
-	if _, err := Remove(dir, ids[0]); !errors.Is(err, ErrNoSnapshot) {
-		t.Errorf("again: %v", err)
-	}
+	_, err = Remove(dir, ids[0])
+	assert.Check(t, is.ErrorIs(err, ErrNoSnapshot), "again")
 	// What is not a snapshot by its name or kind stays.
 	linked := ID{Time: now, Rule: "wakeup", Number: 9}.String()
 	file := ID{Time: now, Rule: "wakeup", Number: 10}.String()
@@ -95,21 +85,15 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"", ".", "..", "../" + ids[1], ids[1] + "/trace", ids[1] + "/../" + ids[2], "/etc", lockFile, linked, file} {
-		if _, err := Remove(dir, id); err == nil {
-			t.Errorf("removed %q", id)
-		}
+		_, err := Remove(dir, id)
+		assert.Check(t, err != nil, "removed %q", id)
 	}
-	if !exists(outside) || !exists(filepath.Join(dir, ids[1], MetaFile)) || !exists(filepath.Join(dir, ids[2], MetaFile)) {
-		t.Error("something else is gone")
-	}
+	assert.Check(t, exists(outside) && exists(filepath.Join(dir, ids[1], MetaFile)) &&
+		exists(filepath.Join(dir, ids[2], MetaFile)), "something else is gone")
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tmpPrefix) {
-			t.Errorf("left behind: %s", e.Name())
-		}
+		assert.Check(t, !strings.HasPrefix(e.Name(), tmpPrefix), "left behind: %s", e.Name())
 	}
 }
 
@@ -121,35 +105,26 @@ func TestRemoveBesideStore(t *testing.T) {
 	s := testStore(t, StoreOptions{Dir: dir})
 	first, second := s.Hold(ids[0]), s.Hold(ids[0])
 	for i, release := range []func(){first, second} {
-		if _, err := Remove(dir, ids[0]); !errors.Is(err, ErrInUse) {
-			t.Errorf("held %d times: %v", 2-i, err)
-		}
+		_, err := Remove(dir, ids[0])
+		assert.Check(t, is.ErrorIs(err, ErrInUse), "held %d times", 2-i)
 		release()
 		release() // once is enough
 	}
-	if _, err := Remove(dir, ids[0]); err != nil {
-		t.Errorf("let go: %v", err)
-	}
-	if removed, err := s.remove(ids[0]); !removed || err != nil {
-		t.Errorf("the store, of what another process removed: %v, %v", removed, err)
-	}
+	_, err := Remove(dir, ids[0])
+	assert.Check(t, err, "let go")
+	removed, err := s.remove(ids[0])
+	assert.Check(t, removed && err == nil, "the store, of what another process removed: %v, %v", removed, err)
 	// One that is written at this moment comes held out of its temporary name.
 	id := s.NewID(now, "block")
 	p, err := s.Create(id, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	final, release, err := p.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Remove(dir, id); !errors.Is(err, ErrInUse) {
-		t.Errorf("just written: %v", err)
-	}
+	assert.NilError(t, err)
+	_, err = Remove(dir, id)
+	assert.Check(t, is.ErrorIs(err, ErrInUse), "just written")
 	release()
-	if _, err := Remove(dir, id); err != nil || exists(final) {
-		t.Errorf("let go: %v", err)
-	}
+	_, err = Remove(dir, id)
+	assert.Check(t, err == nil && !exists(final), "let go: %v", err)
 }
 
 func TestPrune(t *testing.T) {
@@ -173,33 +148,26 @@ func TestPrune(t *testing.T) {
 			var got []int
 			for _, g := range gone {
 				got = append(got, slices.Index(ids, g.ID))
-				if g.Limit != c.why || g.Err != nil || g.Bytes == 0 {
-					t.Errorf("%+v: %+v", c.keep, g)
-				}
+				assert.Check(t, g.Limit == c.why && g.Err == nil && g.Bytes != 0, "%+v: %+v", c.keep, g)
 			}
-			if err != nil || !slices.Equal(got, c.want) {
-				t.Errorf("%+v, dry %v: removed %v, %v; want %v", c.keep, dry, got, err, c.want)
-			}
+			assert.Check(t, err == nil && slices.Equal(got, c.want),
+				"%+v, dry %v: removed %v, %v; want %v", c.keep, dry, got, err, c.want)
 			left, err := IDs(dir)
-			if want := len(ids) - len(c.want)*btoi(!dry); err != nil || len(left) != want {
-				t.Errorf("%+v, dry %v: %d left, %v; want %d", c.keep, dry, len(left), err, want)
-			}
+			want := len(ids) - len(c.want)*btoi(!dry)
+			assert.Check(t, err == nil && len(left) == want,
+				"%+v, dry %v: %d left, %v; want %d", c.keep, dry, len(left), err, want)
 		}
 	}
 	// What is in use stays, and the next one goes for it.
 	dir, ids := makeStore(t, now, ages...)
 	lock, err := lockSnapshot(filepath.Join(dir, ids[0]), unix.LOCK_SH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer lock.Close()
 	gone, err := Prune(dir, Retention{Count: 4}, now, false)
-	if err != nil || len(gone) != 2 || !errors.Is(gone[0].Err, ErrInUse) || gone[1].ID != ids[1] || gone[1].Err != nil {
-		t.Errorf("%+v, %v", gone, err)
-	}
-	if _, err := Prune(filepath.Join(dir, "nosuch"), Retention{Count: 1}, now, false); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
+	assert.Check(t, err == nil && len(gone) == 2 && errors.Is(gone[0].Err, ErrInUse) && gone[1].ID == ids[1] &&
+		gone[1].Err == nil, "%+v, %v", gone, err)
+	_, err = Prune(filepath.Join(dir, "nosuch"), Retention{Count: 1}, now, false)
+	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "no directory")
 }
 
 func btoi(b bool) int {
@@ -216,18 +184,14 @@ func TestThousands(t *testing.T) {
 	const n = 3000
 	for i := range n {
 		id := ID{Time: at.Add(time.Duration(i) * 100 * time.Millisecond), Rule: fmt.Sprintf("r%d", i%7), Number: uint64(i)}
-		if err := os.Mkdir(filepath.Join(dir, id.String()), 0o750); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(filepath.Join(dir, id.String()), 0o750))
 	}
 	names, err := IDs(dir)
-	if err != nil || len(names) != n {
-		t.Fatalf("%d, %v", len(names), err)
-	}
+	assert.Assert(t, err == nil && len(names) == n, "%d, %v", len(names), err)
 	for i, s := range Short(names) {
-		if got, err := Find(names, s); err != nil || got != names[i] || len(s) > len("20261121T010203.1") {
-			t.Fatalf("%q: %q, %v", s, got, err)
-		}
+		got, err := Find(names, s)
+		assert.Assert(t, err == nil && got == names[i] && len(s) <= len("20261121T010203.1"),
+			"%q: %q, %v", s, got, err)
 	}
 }
 
@@ -238,16 +202,13 @@ func TestReadFile(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, []byte("12345"), 0o600), unix.Mkfifo(pipe, 0o600), os.Symlink(file, link)); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := ReadFile(file, 5); err != nil || string(data) != "12345" {
-		t.Errorf("%q, %v", data, err)
-	}
-	if _, err := ReadFile(file, 4); err == nil || !strings.HasSuffix(err.Error(), "is larger than 4 bytes") {
-		t.Errorf("too large: %v", err)
-	}
+	data, err := ReadFile(file, 5)
+	assert.Check(t, err == nil && string(data) == "12345", "%q, %v", data, err)
+	_, err = ReadFile(file, 4)
+	assert.Check(t, err != nil && strings.HasSuffix(err.Error(), "is larger than 4 bytes"), "too large: %v", err)
 	for _, path := range []string{pipe, link, dir, filepath.Join(dir, "none")} {
-		if _, err := ReadFile(path, 5); err == nil {
-			t.Errorf("read %s", path)
-		}
+		_, err := ReadFile(path, 5)
+		assert.Check(t, err != nil, "read %s", path)
 	}
 }
 
@@ -260,9 +221,8 @@ func TestRemoveAtOnce(t *testing.T) {
 	}
 	dir, ids := makeStore(t, time.Now(), ages...)
 	s := testStore(t, StoreOptions{Dir: dir})
-	if u, err := s.Usage(); err != nil || u.Count != 60 || u.Last != ids[59] || u.Bytes < 60*100<<10 {
-		t.Errorf("%+v, %v", u, err)
-	}
+	u, err := s.Usage()
+	assert.Check(t, err == nil && u.Count == 60 && u.Last == ids[59] && u.Bytes >= 60*100<<10, "%+v, %v", u, err)
 	var gone atomic.Int32
 	var all sync.WaitGroup
 	for range 4 {
@@ -283,17 +243,13 @@ func TestRemoveAtOnce(t *testing.T) {
 		}
 	})
 	all.Wait()
-	if _, err := Prune(dir, Retention{Age: 1}, time.Now(), false); err != nil {
-		t.Error(err)
-	}
+	_, err = Prune(dir, Retention{Age: 1}, time.Now(), false)
+	assert.Check(t, err)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 || entries[0].Name() != lockFile || entries[1].Name() != stateFile {
-		t.Errorf("left: %v, %v", entries, err)
-	}
-	if n := gone.Load(); n < 1 || n > 60 {
-		t.Errorf("%d of 60 snapshots were removed", n)
-	}
-	if u, err := s.Usage(); err != nil || u.Count != 0 || u.Bytes != 0 || u.Last != "" {
-		t.Errorf("%+v, %v", u, err)
-	}
+	assert.Check(t, err == nil && len(entries) == 2 && entries[0].Name() == lockFile &&
+		entries[1].Name() == stateFile, "left: %v, %v", entries, err)
+	n := gone.Load()
+	assert.Check(t, n >= 1 && n <= 60, "%d of 60 snapshots were removed", n)
+	u, err = s.Usage()
+	assert.Check(t, err == nil && u.Count == 0 && u.Bytes == 0 && u.Last == "", "%+v, %v", u, err)
 }

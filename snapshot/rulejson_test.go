@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -22,8 +24,7 @@ func TestRuleJSONIsWhole(t *testing.T) {
 		{rules.Position{}, RulePositionJSON{}},
 	} {
 		a, b := reflect.TypeOf(c.of), reflect.TypeOf(c.as)
-		if a.NumField() != b.NumField() {
-			t.Errorf("%v has %d fields, %v has %d", a, a.NumField(), b, b.NumField())
-		}
+		assert.Check(t, a.NumField() == b.NumField(),
+			"%v has %d fields, %v has %d", a, a.NumField(), b, b.NumField())
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // fakeUptime is a machine that is on for as long as the test says.
@@ -54,13 +56,10 @@ func TestClockSteps(t *testing.T) {
 		s.Enforce()
 		want(t, s, all[max(0, len(all)-3):]...)
 	}
-	if u, err := s.Usage(); err != nil || u.Last != all[len(all)-1] {
-		t.Errorf("the newest is %s, %v", u.Last, err)
-	}
+	u, err := s.Usage()
+	assert.Check(t, err == nil && u.Last == all[len(all)-1], "the newest is %s, %v", u.Last, err)
 	names, err := IDs(s.Dir())
-	if err != nil || names[len(names)-1] != all[len(all)-1] {
-		t.Errorf("listed: %v, %v", names, err)
-	}
+	assert.Check(t, err == nil && names[len(names)-1] == all[len(all)-1], "listed: %v, %v", names, err)
 	// One from the future is as old as the time that has passed since.
 	take(10 * year)
 	up.pass(31 * time.Minute)
@@ -104,21 +103,17 @@ func TestAgeNotKnown(t *testing.T) {
 	s.Enforce()
 	for _, text := range []string{"{", "", `{"version":1,"marks":[{"number":9,"elapsed_ns":5},{"number":3,"elapsed_ns":7}]}`, `{"version":1,"elapsed_ns":-1}`, strings.Repeat("x", maxState+1)} {
 		s.Close()
-		if err := os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o600))
 		up.pass(59 * time.Minute)
 		s = testStore(t, StoreOptions{Dir: dir, Retention: Retention{Age: time.Hour}, uptime: up.read})
 		s.Enforce()
-		if names, err := IDs(dir); err != nil || len(names) != len(ids) {
-			t.Errorf("with the state %.20q: %v, %v", text, names, err)
-		}
+		names, err := IDs(dir)
+		assert.Check(t, err == nil && len(names) == len(ids), "with the state %.20q: %v, %v", text, names, err)
 	}
 	up.pass(61 * time.Minute)
 	s.Enforce()
-	if names, err := IDs(dir); err != nil || len(names) != 0 {
-		t.Errorf("left %v, %v", names, err)
-	}
+	names, err := IDs(dir)
+	assert.Check(t, err == nil && len(names) == 0, "left %v, %v", names, err)
 }
 
 // Numbers are never used again: neither after a removal of all, nor a crash.
@@ -129,22 +124,18 @@ func TestNumbersAreUsedOnce(t *testing.T) {
 	next := func() uint64 {
 		t.Helper()
 		id, err := ParseID(put(t, s, 0, 1))
-		if err != nil || id.Number <= last {
-			t.Fatalf("%v after %d, %v", id, last, err)
-		}
+		assert.Assert(t, err == nil && id.Number > last, "%v after %d, %v", id, last, err)
 		last = id.Number
 		return last
 	}
 	next()
 	next()
-	if gone, err := Prune(dir, Retention{Bytes: 1}, time.Now(), false); err != nil || len(gone) != 2 {
-		t.Fatalf("%v, %v", gone, err)
-	}
+	gone, err := Prune(dir, Retention{Bytes: 1}, time.Now(), false)
+	assert.Assert(t, err == nil && len(gone) == 2, "%v, %v", gone, err)
 	s.Close()
 	s = testStore(t, StoreOptions{Dir: dir})
-	if n := next(); n != 3 {
-		t.Errorf("after a clean end the next is %d", n)
-	}
+	n := next()
+	assert.Check(t, n == 3, "after a clean end the next is %d", n)
 	for range 3 * reservedNumbers {
 		s.NewID(time.Now(), "given-out")
 	}
@@ -158,14 +149,11 @@ func TestNumbersAreUsedOnce(t *testing.T) {
 	s = testStore(t, StoreOptions{Dir: dir})
 	next()
 	// A directory with an absurd number does not end the numbering.
-	if err := os.Mkdir(s.Path(ID{Time: time.Now(), Rule: "x", Number: 1<<64 - 1}.String()), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(s.Path(ID{Time: time.Now(), Rule: "x", Number: 1<<64 - 1}.String()), 0o700))
 	s.Close()
 	s = testStore(t, StoreOptions{Dir: dir})
-	if n := next(); n > 1000 {
-		t.Errorf("goes on with %d", n)
-	}
+	n = next()
+	assert.Check(t, n <= 1000, "goes on with %d", n)
 }
 
 // crash lets a store go as the end of its process does.
@@ -180,9 +168,7 @@ func TestStateStaysSmall(t *testing.T) {
 		for n := range uint64(20000) {
 			s.ElapsedNS += int64(5 * time.Minute)
 			s.addMark(n+1, age)
-			if len(s.Marks) > maxMarks {
-				t.Fatalf("age %s: %d marks", age, len(s.Marks))
-			}
+			assert.Assert(t, len(s.Marks) <= maxMarks, "age %s: %d marks", age, len(s.Marks))
 		}
 		if age == 0 {
 			continue
@@ -190,12 +176,11 @@ func TestStateStaysSmall(t *testing.T) {
 		// Never older than it is, and not much younger.
 		for _, back := range []uint64{0, 1, 10, 100} {
 			is := time.Duration(back) * 5 * time.Minute
-			if got := s.age(20000 - back); got > is || is <= age && got < is-age/50-5*time.Minute {
-				t.Errorf("age %s: one of %s ago is %s old", age, is, got)
-			}
+			got := s.age(20000 - back)
+			assert.Check(t, got <= is && (is > age || got >= is-age/50-5*time.Minute),
+				"age %s: one of %s ago is %s old", age, is, got)
 		}
-		if got := s.age(1); got <= age {
-			t.Errorf("age %s: the first one is %s old", age, got)
-		}
+		got := s.age(1)
+		assert.Check(t, got > age, "age %s: the first one is %s old", age, got)
 	}
 }

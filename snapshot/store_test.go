@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -74,63 +75,43 @@ func TestCrash(t *testing.T) {
 		cmd.Env = append(os.Environ(), crashDir+"="+dir)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		assert.NilError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		for range 1 + round%6 {
 			lines.Scan()
 		}
 		// Spread the moment over one whole snapshot; any moment must do.
 		time.Sleep(time.Duration(round*137%5000) * time.Microsecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.Process.Kill())
 		for lines.Scan() {
 		}
-		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Fatalf("the writer ended by itself: %v", err)
-		}
+		assert.ErrorContains(t, cmd.Wait(), "killed", "the writer ended by itself")
 
 		half += len(leftovers(t, dir))
 		listed, broken, err := List(dir)
-		if err != nil || len(broken) != 0 {
-			t.Fatalf("round %d: broken %v, %v", round, broken, err)
-		}
+		assert.Assert(t, err == nil && len(broken) == 0, "round %d: broken %v, %v", round, broken, err)
 		for _, info := range listed {
 			whole(t, info.Dir)
 		}
 		s, err := OpenStore(StoreOptions{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if left := leftovers(t, dir); len(left) != 0 {
-			t.Fatalf("round %d: left %q", round, left)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		left := leftovers(t, dir)
+		assert.Assert(t, len(left) == 0, "round %d: left %q", round, left)
+		assert.NilError(t, s.Close())
 	}
 	t.Logf("%d half-written directories were met and removed in %d rounds", half, rounds)
-	if half == 0 {
-		t.Error("no kill hit a write: the test proves nothing")
-	}
+	assert.Check(t, half != 0, "no kill hit a write: the test proves nothing")
 }
 
 // whole checks that nothing of a snapshot is missing.
 func whole(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"trace/kernel/metadata", "trace/kernel/kernel_0", "trace/kernel/kernel_1", ExplainJSONFile, ExplainTextFile, FoldedFile} {
-		if !exists(filepath.Join(dir, name)) {
-			t.Errorf("%s lacks %s", dir, name)
-		}
+		assert.Check(t, exists(filepath.Join(dir, name)), "%s lacks %s", dir, name)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "trace/kernel/kernel_1")); err != nil || info.Size() < 2000*8 {
-		t.Errorf("%s: short trace: %v, %v", dir, info, err)
-	}
+	info, err := os.Stat(filepath.Join(dir, "trace/kernel/kernel_1"))
+	assert.Check(t, err == nil && info.Size() >= 2000*8, "%s: short trace: %v, %v", dir, info, err)
 }
 
 // put makes a snapshot of about that many bytes, aged as told.
@@ -139,20 +120,12 @@ func put(t *testing.T, s *Store, age time.Duration, bytes int) string {
 	at := time.Now().Add(-age).UTC()
 	id := s.NewID(at, "r-1")
 	p, err := s.Create(id, uint64(bytes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(p.Dir, "data"), make([]byte, bytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(filepath.Join(p.Dir, "data"), make([]byte, bytes), 0o600))
 	text := fmt.Sprintf(`{"version":1,"id":%q,"rule":"r-1","time":%q,"outliers":[{},{}]}`, id, at.Format(time.RFC3339Nano))
-	if err := os.WriteFile(filepath.Join(p.Dir, MetaFile), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(p.Dir, MetaFile), []byte(text), 0o600))
 	_, release, err := p.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	release()
 	return id
 }
@@ -160,9 +133,7 @@ func put(t *testing.T, s *Store, age time.Duration, bytes int) string {
 func ids(t *testing.T, s *Store) []string {
 	t.Helper()
 	infos, broken, err := s.List()
-	if err != nil || len(broken) != 0 {
-		t.Fatalf("list: %v, %v", broken, err)
-	}
+	assert.Assert(t, err == nil && len(broken) == 0, "list: %v, %v", broken, err)
 	var out []string
 	for _, i := range infos {
 		out = append(out, i.ID)
@@ -172,9 +143,7 @@ func ids(t *testing.T, s *Store) []string {
 
 func want(t *testing.T, s *Store, ids_ ...string) {
 	t.Helper()
-	if d := cmp.Diff(ids_, ids(t, s)); d != "" {
-		t.Errorf("snapshots:\n%s", d)
-	}
+	assert.Check(t, is.DeepEqual(ids_, ids(t, s)), "snapshots")
 }
 
 func TestRetention(t *testing.T) {
@@ -200,30 +169,23 @@ func TestRetention(t *testing.T) {
 		s := testStore(t, StoreOptions{Retention: Retention{Bytes: 1 << 20}})
 		put(t, s, 4*time.Hour, 400<<10)
 		b := put(t, s, 3*time.Hour, 400<<10)
-		if _, err := s.Create(s.NewID(time.Now(), "x"), 400<<10); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Create(s.NewID(time.Now(), "x"), 400<<10)
+		assert.NilError(t, err)
 		want(t, s, b)
 	})
 	t.Run("the one just written stays, however large", func(t *testing.T) {
 		s := testStore(t, StoreOptions{Retention: Retention{Bytes: 1000}})
 		id := s.NewID(time.Now(), "x")
 		p, err := s.Create(id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(p.Dir, "data"), make([]byte, 1<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		assert.NilError(t, os.WriteFile(filepath.Join(p.Dir, "data"), make([]byte, 1<<20), 0o600))
 		dir, release, err := p.Commit()
 		if err != nil || !exists(dir) {
 			t.Fatalf("%v, exists %v", err, exists(dir))
 		}
 		release()
 		s.Enforce()
-		if exists(dir) {
-			t.Error("it stayed after its release")
-		}
+		assert.Check(t, !exists(dir), "it stayed after its release")
 	})
 	t.Run("held", func(t *testing.T) {
 		s := testStore(t, StoreOptions{})
@@ -244,38 +206,25 @@ func TestRetention(t *testing.T) {
 	t.Run("foreign files stay", func(t *testing.T) {
 		s := testStore(t, StoreOptions{Retention: Retention{Count: 1}})
 		mine := filepath.Join(s.Dir(), "20200101-notes")
-		if err := os.Mkdir(mine, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(mine, 0o700))
 		tmp := filepath.Join(s.Dir(), ".tmp-of-another-program")
-		if err := os.Mkdir(tmp, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(tmp, 0o700))
 		put(t, s, time.Hour, 1)
 		put(t, s, 0, 1)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, s.Close())
 		testStore(t, StoreOptions{Dir: s.Dir()})
-		if !exists(mine) || !exists(tmp) {
-			t.Error("a foreign directory was removed")
-		}
+		assert.Check(t, exists(mine) && exists(tmp), "a foreign directory was removed")
 	})
 }
 
 func TestStoreIsLocked(t *testing.T) {
 	s := testStore(t, StoreOptions{})
 	_, err := OpenStore(StoreOptions{Dir: s.Dir()})
-	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "set another snapshots.dir") {
-		t.Errorf("second daemon: %v", err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, errors.Is(err, ErrLocked) && strings.Contains(err.Error(), "set another snapshots.dir"),
+		"second daemon: %v", err)
+	assert.NilError(t, s.Close())
 	again, err := OpenStore(StoreOptions{Dir: s.Dir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	_ = again.Close()
 }
 
@@ -283,14 +232,11 @@ func TestNumbersGoOn(t *testing.T) {
 	s := testStore(t, StoreOptions{})
 	put(t, s, 0, 1)
 	id := put(t, s, time.Hour, 1)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.Close())
 	again := testStore(t, StoreOptions{Dir: s.Dir()})
 	next, err := ParseID(again.NewID(time.Now(), "x"))
-	if err != nil || next.Number != 3 || !strings.HasSuffix(id, "-r-1-000002") {
-		t.Errorf("%v after %s, %v", next, id, err)
-	}
+	assert.Check(t, err == nil && next.Number == 3 && strings.HasSuffix(id, "-r-1-000002"),
+		"%v after %s, %v", next, id, err)
 }
 
 func TestListTellsOfBrokenOnes(t *testing.T) {
@@ -298,39 +244,26 @@ func TestListTellsOfBrokenOnes(t *testing.T) {
 	good := put(t, s, 3*time.Hour, 1)
 	for i, text := range []string{"{", `{"version":99,"id":"x"}`, `{"version":1,"id":"another"}`, `{}`} {
 		dir := s.Path(s.NewID(time.Now().Add(time.Duration(i)*time.Hour), "bad"))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, MetaFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(dir, 0o700))
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, MetaFile), []byte(text), 0o600))
 	}
-	if err := os.Mkdir(s.Path(s.NewID(time.Now(), "empty")), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(s.Path(s.NewID(time.Now(), "empty")), 0o700))
 	infos, broken, err := s.List()
-	if err != nil || len(broken) != 5 || len(infos) != 1 {
-		t.Fatalf("%d good, broken %v, %v", len(infos), broken, err)
-	}
-	if got := infos[0]; got.ID != good || got.Outliers != 2 || got.Rule != "r-1" || got.Bytes == 0 {
-		t.Errorf("got %+v", got)
-	}
+	assert.Assert(t, err == nil && len(broken) == 5 && len(infos) == 1,
+		"%d good, broken %v, %v", len(infos), broken, err)
+	got := infos[0]
+	assert.Check(t, got.ID == good && got.Outliers == 2 && got.Rule == "r-1" && got.Bytes != 0, "got %+v", got)
 }
 
 func TestID(t *testing.T) {
 	id := ID{Time: time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC), Rule: "a-b", Number: 42}
 	const name = "20261120T231502.123456789Z-a-b-000042"
-	if id.String() != name {
-		t.Errorf("name %s", id)
-	}
+	assert.Check(t, id.String() == name, "name %s", id)
 	got, err := ParseID(name)
-	if err != nil || got != id {
-		t.Errorf("parsed %+v, %v", got, err)
-	}
+	assert.Check(t, err == nil && got == id, "parsed %+v, %v", got, err)
 	for _, bad := range []string{"", "x", ".lock", ".tmp-" + name, name + "x", "20261120T231502.123456789Z-000042", "2026-x-1", "20261120T231502.123456789Z-../x-1"} {
-		if got, err := ParseID(bad); err == nil {
-			t.Errorf("%q is %+v", bad, got)
-		}
+		got, err := ParseID(bad)
+		assert.Check(t, err != nil, "%q is %+v", bad, got)
 	}
 }
 
@@ -339,15 +272,11 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("needs root: mounts a small tmpfs")
 	}
 	mount := t.TempDir()
-	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
+	assert.NilError(t, unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"))
 	cleanup.Unmount(t, mount)
 	done, onDone := collecting()
 	store, err := OpenStore(StoreOptions{Dir: filepath.Join(mount, "store"), MinFree: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	m, stop := running(t, Options{Recorder: newMemRecorder(10), Store: store, OnDone: onDone})
 	take := func() Done {
 		now := linux.Monotonic()
@@ -357,38 +286,28 @@ func TestFullDisk(t *testing.T) {
 
 	// Less free than min_free.
 	hog := filepath.Join(mount, "hog")
-	if err := os.WriteFile(hog, make([]byte, 3<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if d := take(); !errors.Is(d.Err, ErrNoSpace) || !strings.Contains(d.Err.Error(), "snapshots.min_free") {
-		t.Errorf("below min_free: %v", d.Err)
-	}
+	assert.NilError(t, os.WriteFile(hog, make([]byte, 3<<20), 0o600))
+	d := take()
+	assert.Check(t, errors.Is(d.Err, ErrNoSpace) && strings.Contains(d.Err.Error(), "snapshots.min_free"),
+		"below min_free: %v", d.Err)
 
 	// ENOSPC in the middle of the write.
-	if err := os.Truncate(hog, 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Truncate(hog, 1<<20))
 	good := m.opts.WriteTrace
 	m.opts.WriteTrace = func(dir string, tr trace.Trace) error {
 		return errors.Join(good(dir, tr), os.WriteFile(filepath.Join(dir, "more"), make([]byte, 8<<20), 0o600))
 	}
-	if d := take(); !errors.Is(d.Err, ErrNoSpace) || !errors.Is(d.Err, unix.ENOSPC) {
-		t.Errorf("full: %v", d.Err)
-	}
+	d = take()
+	assert.Check(t, errors.Is(d.Err, ErrNoSpace) && errors.Is(d.Err, unix.ENOSPC), "full: %v", d.Err)
 	m.opts.WriteTrace = good
-	if left := leftovers(t, store.Dir()); len(left) != 0 {
-		t.Errorf("left %q", left)
-	}
+	left := leftovers(t, store.Dir())
+	assert.Check(t, len(left) == 0, "left %q", left)
 
 	// And when there is room again.
-	if d := take(); d.Err != nil {
-		t.Error(d.Err)
-	}
+	d = take()
+	assert.Check(t, d.Err, "%v", d.Err)
 	stop()
-	if s := m.Stats(); s.NoSpace != 2 || s.Failed != 2 || s.Taken != 1 {
-		t.Errorf("stats %+v", s)
-	}
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
+	s := m.Stats()
+	assert.Check(t, s.NoSpace == 2 && s.Failed == 2 && s.Taken == 1, "stats %+v", s)
+	assert.Check(t, store.Close())
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
 func TestReadNames(t *testing.T) {
 	dir := t.TempDir()
-	if n, err := ReadNames(dir); err != nil || len(n.Tasks) != 0 {
-		t.Errorf("a snapshot without names: %+v, %v", n, err)
-	}
+	n, err := ReadNames(dir)
+	assert.Check(t, err == nil && len(n.Tasks) == 0, "a snapshot without names: %+v, %v", n, err)
 	for text, want := range map[string]string{
 		`{"version":1,"tasks":[{"tid":7,"comm":"sh","future":1}],"functions":{"0x10":"f"},"new":2}`: "",
 		`{"version":1,"tasks":[{"tid":7`: "unexpected end",
@@ -23,9 +23,7 @@ func TestReadNames(t *testing.T) {
 		`{}`:                             "schema version 0",
 		`[]`:                             "cannot unmarshal",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, TasksFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, TasksFile), []byte(text), 0o600))
 		n, err := ReadNames(dir)
 		switch {
 		case want == "" && err != nil:
@@ -49,7 +47,5 @@ func TestKnownFromNames(t *testing.T) {
 		Devices: []trace.DeviceState{{Dev: 7 << 20, Name: "loop0"}, {Dev: 7<<20 | 1, Name: "loop1"}, {Dev: 259 << 20, Name: "nvme0n1"}},
 		Files:   n.Files,
 	}
-	if diff := cmp.Diff(want, n.traceNames()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Check(t, is.DeepEqual(want, n.traceNames()))
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -16,9 +18,7 @@ func TestFolded(t *testing.T) {
 		{DelayNS: 8, Task: events.Task{}},
 		{DelayNS: 9, Task: events.Task{Comm: "a\u202eb"}, Stacks: events.Stacks{User: []string{"f\u2066g"}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got, want := b.String(), "a:b\\x0ac;u2;u1;k2;k1 7\n[unknown] 8\na\\u202eb;f\\u2066g 9\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -29,16 +29,11 @@ func TestFolded(t *testing.T) {
 func TestJSONIsSafeToPrint(t *testing.T) {
 	var b strings.Builder
 	name := "a\u202eb\u009b\x7f<c>"
-	if err := writeJSON(&b, events.Task{Comm: name}); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(b.String(), `"a\u202eb\u009b\u007f<c>"`) {
-		t.Errorf("got %s", b.String())
-	}
+	assert.NilError(t, writeJSON(&b, events.Task{Comm: name}))
+	assert.Check(t, strings.Contains(b.String(), `"a\u202eb\u009b\u007f<c>"`), "got %s", b.String())
 	var back events.Task
-	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back.Comm != name {
-		t.Errorf("%q, %v", back.Comm, err)
-	}
+	err := json.Unmarshal([]byte(b.String()), &back)
+	assert.Check(t, err == nil && back.Comm == name, "%q, %v", back.Comm, err)
 }
 
 func TestFacts(t *testing.T) {
@@ -74,21 +69,13 @@ func TestFacts(t *testing.T) {
 			[]string{"write of 4.0KiB on vda\n", "sector 8, 4.0KiB, flags WS\n"},
 		},
 	} {
-		if err := json.Unmarshal([]byte(c.more), &c.outlier); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal([]byte(c.more), &c.outlier))
 		m := &Meta{ID: "id", Notes: []string{"short"}, Outliers: []events.Outlier{c.outlier}}
 		var b strings.Builder
-		if err := writeText(&b, m, &Explanation{Outliers: []ExplainedOutlier{{Text: "the verdict.\n"}}}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, writeText(&b, m, &Explanation{Outliers: []ExplainedOutlier{{Text: "the verdict.\n"}}}))
 		for _, want := range append(c.want, "note: short\n", "\nthe verdict.\n") {
-			if !strings.Contains(b.String(), want) {
-				t.Errorf("%q is missing in:\n%s", want, b.String())
-			}
+			assert.Check(t, strings.Contains(b.String(), want), "%q is missing in:\n%s", want, b.String())
 		}
-		if strings.ContainsRune(b.String(), 0x1b) {
-			t.Error("an escape character got through")
-		}
+		assert.Check(t, !strings.ContainsRune(b.String(), 0x1b), "an escape character got through")
 	}
 }

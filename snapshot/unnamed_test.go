@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -27,9 +29,7 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 		o := outlierAt(name, now-1, now)
 		o.Raw.User = []uint64{0x1000}
 		o.NewEnrichment()
-		if m.Submit(o, rule(name, time.Millisecond)) == "" {
-			t.Fatal("no snapshot")
-		}
+		assert.Assert(t, m.Submit(o, rule(name, time.Millisecond)) != "", "no snapshot")
 		return o
 	}
 	stuck := submit("stuck")
@@ -43,18 +43,14 @@ func TestUnnamedDelaysNobody(t *testing.T) {
 	var order []string
 	for range 2 {
 		d := <-done
-		if d.Err != nil {
-			t.Fatal(d.Err)
-		}
+		assert.NilError(t, d.Err, "%v", d.Err)
 		o := meta(t, d.Dir).Outliers[0]
 		order = append(order, o.Rule)
-		if want := map[string][]string{"stuck": {"[unknown] 0x1000"}, "other": {"main+0x1"}}[o.Rule]; !slices.Equal(o.Stacks.User, want) || o.Partial != (o.Rule == "stuck") {
-			t.Errorf("%s: partial %t, user stack %v", o.Rule, o.Partial, o.Stacks.User)
-		}
+		want := map[string][]string{"stuck": {"[unknown] 0x1000"}, "other": {"main+0x1"}}[o.Rule]
+		assert.Check(t, slices.Equal(o.Stacks.User, want) && o.Partial == (o.Rule == "stuck"),
+			"%s: partial %t, user stack %v", o.Rule, o.Partial, o.Stacks.User)
 	}
-	if !slices.Equal(order, []string{"other", "stuck"}) {
-		t.Errorf("written in the order %v", order)
-	}
+	assert.Check(t, slices.Equal(order, []string{"other", "stuck"}), "written in the order %v", order)
 	stuck.Enrichment.Done() // nobody waits for it any more
 }
 
@@ -80,29 +76,22 @@ func TestPanicsCostOneSnapshot(t *testing.T) {
 		},
 	})
 	dir, err := m.TakeNow("first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if notes := meta(t, dir).Notes; !strings.Contains(strings.Join(notes, "\n"), "not explained: panic in explain") {
-		t.Errorf("notes %q", notes)
-	}
+	assert.NilError(t, err)
+	notes := meta(t, dir).Notes
+	assert.Check(t, strings.Contains(strings.Join(notes, "\n"), "not explained: panic in explain"),
+		"notes %q", notes)
 	var panicked *guard.PanicError
-	if _, err := m.TakeNow("second"); !errors.As(err, &panicked) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := m.TakeNow("third"); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
+	_, err = m.TakeNow("second")
+	assert.Check(t, errors.As(err, &panicked), "got %v", err)
+	_, err = m.TakeNow("third")
+	assert.Check(t, err, "the next one")
 	stop()
-	if s := m.Stats(); s.Taken != 2 || s.Failed != 1 {
-		t.Errorf("%+v", s)
-	}
+	s := m.Stats()
+	assert.Check(t, s.Taken == 2 && s.Failed == 1, "%+v", s)
 	for _, c := range g.Counts() {
-		if want := map[string]uint64{"explain": 1, "snapshot": 1}[c.Place]; c.Count != want {
-			t.Errorf("%s: %d panics, want %d", c.Place, c.Count, want)
-		}
+		want := map[string]uint64{"explain": 1, "snapshot": 1}[c.Place]
+		assert.Check(t, c.Count == want, "%s: %d panics, want %d", c.Place, c.Count, want)
 	}
-	if left := leftovers(t, m.opts.Store.Dir()); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	left := leftovers(t, m.opts.Store.Dir())
+	assert.Check(t, len(left) == 0, "left behind: %v", left)
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
@@ -21,9 +22,7 @@ func TestUnremovable(t *testing.T) {
 		t.Skip("needs root: mounts a tmpfs")
 	}
 	base := t.TempDir()
-	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
+	assert.NilError(t, unix.Mount("tmpfs", base, "tmpfs", 0, "size=4m"))
 	cleanup.Unmount(t, base) // the flags go with it
 	core, logged := observer.New(zap.InfoLevel)
 	s := testStore(t, StoreOptions{Dir: filepath.Join(base, "store"), Logger: zap.New(core)})
@@ -32,13 +31,9 @@ func TestUnremovable(t *testing.T) {
 	for _, file := range []string{".", "data", TraceDir} {
 		path := filepath.Join(s.Path(put(t, s, 0, 1)), file)
 		if file == TraceDir {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Mkdir(path, 0o700))
 		}
-		if err := immutable(path, true); err != nil {
-			t.Skipf("this kernel has no immutable files on a tmpfs: %v", err)
-		}
+		assert.NilError(t, immutable(path, true))
 	}
 	s.SetRetention(Retention{Count: 2})
 	var kept []string
@@ -47,29 +42,21 @@ func TestUnremovable(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	names, err := IDs(s.Dir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, id := range kept[3:] {
-		if !slices.Contains(names, id) {
-			t.Errorf("%s was removed instead of what cannot be: %v", id, names)
-		}
+		assert.Check(t, slices.Contains(names, id), "%s was removed instead of what cannot be: %v", id, names)
 	}
 	for _, id := range kept[:3] {
-		if slices.Contains(names, id) {
-			t.Errorf("%s is kept beyond the count", id)
-		}
+		assert.Check(t, !slices.Contains(names, id), "%s is kept beyond the count", id)
 	}
-	if n := s.Unremovable(); n != 3 {
-		t.Errorf("%d cannot be removed, want 3", n)
-	}
+	n := s.Unremovable()
+	assert.Check(t, n == 3, "%d cannot be removed, want 3", n)
 	for range 10 {
 		now = now.Add(2 * removeRetryInterval)
 		s.Enforce()
 	}
-	if n := logged.FilterMessageSnippet("cannot remove a snapshot").Len(); n != 1 {
-		t.Errorf("told %d times", n)
-	}
+	n = logged.FilterMessageSnippet("cannot remove a snapshot").Len()
+	assert.Check(t, n == 1, "told %d times", n)
 	// And when they can be removed.
 	err = filepath.WalkDir(s.Dir(), func(path string, _ os.DirEntry, err error) error {
 		if err == nil {
@@ -77,17 +64,13 @@ func TestUnremovable(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	now = now.Add(2 * removeRetryInterval)
 	s.Enforce()
-	if n := s.Unremovable(); n != 0 {
-		t.Errorf("%d cannot be removed still", n)
-	}
-	if left := leftovers(t, s.Dir()); len(left) != 0 {
-		t.Errorf("left %q", left)
-	}
+	n = s.Unremovable()
+	assert.Check(t, n == 0, "%d cannot be removed still", n)
+	left := leftovers(t, s.Dir())
+	assert.Check(t, len(left) == 0, "left %q", left)
 	want(t, s, kept[3:]...)
 }
 

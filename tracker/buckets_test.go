@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
@@ -20,14 +21,8 @@ func needKernel(t *testing.T, list []rules.Rule, opts *Options) *Tracker {
 		t.Skip("needs root: loads BPF programs")
 	}
 	k, err := New(list, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := k.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, k.Close()) })
 	return k
 }
 
@@ -38,12 +33,9 @@ func TestBucketsOfTheKernelSide(t *testing.T) {
 	check := func(v uint64) {
 		t.Helper()
 		got, err := program.Run(&ebpf.RunOptions{Context: abi.BucketOf{Value: v}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := histogram.Index(v); int(got) != want {
-			t.Errorf("%d is in bucket %d, in Go %d", v, got, want)
-		}
+		assert.NilError(t, err)
+		want := histogram.Index(v)
+		assert.Check(t, int(got) == want, "%d is in bucket %d, in Go %d", v, got, want)
 	}
 	for i := range histogram.Buckets { // both edges of every bucket, so all values next to one
 		low, high := histogram.Bounds(i)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 )
@@ -17,39 +19,26 @@ func TestReclaim(t *testing.T) {
 		t.Skip("needs root: loads the kernel side")
 	}
 	tr, err := New([]rules.Rule{{Name: "r", Track: rules.OffCPU, Threshold: time.Hour}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer tr.Close()
 
 	dead := exec.Command("true")
-	if err := dead.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, dead.Run())
 	// Not attached: only what is put there stands in the table.
 	gone, alive := uint64(dead.Process.Pid), uint64(os.Getpid())
 	keys := tr.Maps.TaskKeys
 	for _, tid := range []uint64{gone, alive} {
 		at := uint32(tid>>3) & (keys.MaxEntries() - 1) // bpf/lib/pending.h, numbered
 		var b abi.Bucket
-		if err := keys.Lookup(at, &b); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, keys.Lookup(at, &b))
 		b.Key[tid&7] = tid
-		if err := keys.Put(at, b); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, keys.Put(at, b))
 	}
 	n, err := tr.Reclaim()
-	if err != nil || n != 1 {
-		t.Fatalf("reclaimed %d, %v; want 1", n, err)
-	}
+	assert.Assert(t, err == nil && n == 1, "reclaimed %d, %v; want 1", n, err)
 	left, err := tr.PendingKeys(rules.OffCPU)
-	if err != nil || !slices.Equal(left, []uint64{alive}) {
-		t.Errorf("left %v, %v; want %d alone", left, err, alive)
-	}
+	assert.Check(t, err == nil && slices.Equal(left, []uint64{alive}),
+		"left %v, %v; want %d alone", left, err, alive)
 	c, err := tr.Counters()
-	if err != nil || c.Reclaimed != 1 {
-		t.Errorf("counted %d, %v; want 1", c.Reclaimed, err)
-	}
+	assert.Check(t, err == nil && c.Reclaimed == 1, "counted %d, %v; want 1", c.Reclaimed, err)
 }

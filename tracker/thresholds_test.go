@@ -1,9 +1,11 @@
 package tracker
 
 import (
-	"errors"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
@@ -14,22 +16,14 @@ import (
 func kernelThresholds(t *testing.T, k *Tracker) (rule, override, floor uint64) {
 	t.Helper()
 	generation, _, err := k.Adaptives()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	half := generation & 1
 	var r abi.Rule
-	if err := k.Maps.Rules.Lookup(half*abi.MaxRules, &r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, k.Maps.Rules.Lookup(half*abi.MaxRules, &r))
 	var o abi.Override
-	if err := k.Maps.Overrides.Lookup(half*abi.MaxOverrides, &o); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, k.Maps.Overrides.Lookup(half*abi.MaxOverrides, &o))
 	var floors [8]uint64
-	if err := k.Vars.FloorBlock.Get(&floors); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, k.Vars.FloorBlock.Get(&floors))
 	return r.ThresholdNs, o.ThresholdNs, floors[0]
 }
 
@@ -51,40 +45,28 @@ func TestRetune(t *testing.T) {
 	want("at first", abi.Never, abi.Never, compile.Tracked)
 
 	generation, all, err := k.Adaptives()
-	if err != nil || len(all) != 2 || all[0].Override != OwnThreshold || all[1].Override != 0 {
-		t.Fatalf("adaptive thresholds: %v, %+v", err, all)
-	}
+	assert.Assert(t, err == nil && len(all) == 2 && all[0].Override == OwnThreshold && all[1].Override == 0,
+		"adaptive thresholds: %v, %+v", err, all)
 	tune := func(generation uint32, own, override time.Duration) error {
 		return k.Retune(generation, []Tuning{{Rule: "follows", Override: OwnThreshold, Threshold: own}, {Rule: "follows", Threshold: override}})
 	}
-	if err := tune(generation, 5*time.Millisecond, 2*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, tune(generation, 5*time.Millisecond, 2*time.Millisecond))
 	want("tuned", 5e6, 2e6, 2e6)
-	if list[0].Threshold != 0 || list[0].Overrides[0].Threshold != 0 {
-		t.Error("the caller's rules have changed")
-	}
+	assert.Check(t, list[0].Threshold == 0 && list[0].Overrides[0].Threshold == 0,
+		"the caller's rules have changed")
 
 	// A reload with another ceiling.
 	tight := *spec
 	tight.Ceiling = 3 * time.Millisecond
 	list[0].Adaptive = &tight
-	if err := k.Swap(list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, k.Swap(list))
 	want("reloaded", 3e6, 2e6, 2e6)
-	if err := tune(generation, time.Second, time.Second); !errors.Is(err, ErrStale) {
-		t.Errorf("tuning rules that are gone: %v", err)
-	}
+	assert.Check(t, is.ErrorIs(tune(generation, time.Second, time.Second), ErrStale), "tuning rules that are gone")
 	want("after a tuning of rules that are gone", 3e6, 2e6, 2e6)
 
 	generation, _, err = k.Adaptives()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tune(generation, 0, 9*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, tune(generation, 0, 9*time.Millisecond))
 	want("its own is quiet", abi.Never, 9e6, 9e6)
 	if err := k.Retune(generation, []Tuning{{Rule: "nobody", Override: OwnThreshold, Threshold: time.Second}}); err == nil {
 		t.Error("tuned a rule that is not there")
@@ -97,11 +79,7 @@ func TestNoHistograms(t *testing.T) {
 	k := needKernel(t, []rules.Rule{plain}, &Options{NoHistograms: true})
 	wants := plain
 	wants.Histogram = &rules.Histogram{}
-	if err := k.Swap([]rules.Rule{wants}); err == nil {
-		t.Error("a rule with a histogram is taken")
-	}
+	assert.Check(t, k.Swap([]rules.Rule{wants}) != nil, "a rule with a histogram is taken")
 	h, err := k.Histograms()
-	if err != nil || len(h.Rules)+len(h.Trackers) != 0 {
-		t.Errorf("histograms: %v, %+v", err, h)
-	}
+	assert.Check(t, err == nil && len(h.Rules)+len(h.Trackers) == 0, "histograms: %v, %+v", err, h)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -23,37 +24,27 @@ func TestObjectsHaveTheSameLayout(t *testing.T) {
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"tailcam": bpf.LoadTailcam, "pair": bpf.LoadPair} {
 		t.Run(name, func(t *testing.T) {
 			spec, err := load()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			structs, values := 0, 0
 			for typ, err := range spec.Types.All() {
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				switch c := typ.(type) {
 				case *btf.Struct:
 					if g, ok := goTypes[c.Name]; ok {
 						structs++
-						if err := same(c, g); err != nil {
-							t.Errorf("struct %s: %v", c.Name, err)
-						}
+						assert.Check(t, same(c, g), "struct %s", c.Name)
 					}
 				case *btf.Enum:
 					for _, v := range c.Values {
 						if g, ok := goConstants[v.Name]; ok {
 							values++
-							if g != v.Value {
-								t.Errorf("%s is %d in C and %d in Go", v.Name, v.Value, g)
-							}
+							assert.Check(t, g == v.Value, "%s is %d in C and %d in Go", v.Name, v.Value, g)
 						}
 					}
 				}
 			}
 			t.Logf("%d structs, %d constants", structs, values)
-			if structs < 10 {
-				t.Error("the object holds next to nothing of the ABI")
-			}
+			assert.Check(t, structs >= 10, "the object holds next to nothing of the ABI")
 		})
 	}
 }
@@ -105,9 +96,8 @@ func same(c btf.Type, g reflect.Type) error {
 // Package rules knows no BPF, and has its limits itself.
 func TestLimitsOfRulesAreThoseOfTheKernelSide(t *testing.T) {
 	for name, n := range rules.KernelLimits() {
-		if c, ok := goConstants[name]; !ok || uint64(n) != c {
-			t.Errorf("%s is %d, package rules has %d", name, c, n)
-		}
+		c, ok := goConstants[name]
+		assert.Check(t, ok && uint64(n) == c, "%s is %d, package rules has %d", name, c, n)
 	}
 }
 
@@ -143,9 +133,7 @@ func TestNoConstantRepeatsTheHeaders(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/eventcost"
@@ -64,9 +66,8 @@ func TestErrors(t *testing.T) {
 		{"check /no/such/file", `/no/such/file: cannot open: no such file or directory`},
 	} {
 		status, stdout, stderr := invoke(t, strings.Fields(c.args)...)
-		if status != exitError || stdout != "" || stderr != c.want+"\n" {
-			t.Errorf("%s: status %d, stdout %q, stderr\n%s\nwant 1 and\n%s", c.args, status, stdout, stderr, c.want)
-		}
+		assert.Check(t, status == exitError && stdout == "" && stderr == c.want+"\n",
+			"%s: status %d, stdout %q, stderr\n%s\nwant 1 and\n%s", c.args, status, stdout, stderr, c.want)
 	}
 }
 
@@ -93,13 +94,13 @@ table_full  wakeup  1,234  raise tracker.pending
 snapshots 1, 4.0KiB in /no/such/snapshots, 2 failed: see the daemon's log
 last 20261120T231502.123456789Z-wakeup-000042
 `
-	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
-		t.Errorf("status %d, stderr %q\n%s", status, stderr, diff)
-	}
+	diff := cmp.Diff(want, stdout)
+	assert.Check(t, status == exitOK && stderr == "" && diff == "",
+		"status %d, stderr %q\n%s", status, stderr, diff)
 	status, stdout, _ = invoke(t, "status", "-o", "json", "--socket", socket)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"table_full"`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"table_full"`),
+		"json: status %d, %s", status, stdout)
 }
 
 func TestList(t *testing.T) {
@@ -117,22 +118,20 @@ b         2026-11-20 23:15:02.123  manual because       -               1.0MiB
 `,
 	} {
 		status, stdout, stderr := invoke(t, "list", what, "--socket", socket)
-		if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
-			t.Errorf("list %s: status %d, stderr %q\n%s", what, status, stderr, diff)
-		}
+		diff := cmp.Diff(want, stdout)
+		assert.Check(t, status == exitOK && stderr == "" && diff == "",
+			"list %s: status %d, stderr %q\n%s", what, status, stderr, diff)
 		status, stdout, _ = invoke(t, "list", what, "-o", "json", "--socket", socket)
-		if n := isJSONLines(t, stdout); status != exitOK || n != 2 {
-			t.Errorf("list %s -o json: status %d, %s", what, status, stdout)
-		}
+		n := isJSONLines(t, stdout)
+		assert.Check(t, status == exitOK && n == 2, "list %s -o json: status %d, %s", what, status, stdout)
 	}
 }
 
 func TestEvents(t *testing.T) {
 	f, socket := serve(t)
 	status, stdout, stderr := invoke(t, "events", "--socket", socket)
-	if status != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no outliers yet") {
-		t.Errorf("none yet: status %d, stdout %q, stderr %q", status, stdout, stderr)
-	}
+	assert.Check(t, status == exitOK && stdout == "" && strings.HasPrefix(stderr, "no outliers yet"),
+		"none yet: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	caught := outlier("wakeup", 48.2e6)
 	caught.Stacks.User = []string{"std::vector<int>::at(unsigned long)+0x12"}
 	id := "one"
@@ -149,23 +148,19 @@ func TestEvents(t *testing.T) {
     cpu          1
     snapshot     one
 `
-	if diff := cmp.Diff(want, stdout); status != exitOK || diff != "" {
-		t.Errorf("status %d\n%s", status, diff)
-	}
+	diff := cmp.Diff(want, stdout)
+	assert.Check(t, status == exitOK && diff == "", "status %d\n%s", status, diff)
 	_, stdout, _ = invoke(t, "events", "-v", "--socket", socket)
-	if n := strings.Count(stdout, "    kernel       schedule+0x1\n"); n != 2 || !strings.Contains(stdout, `    advice       Look at\x1b hog 9.`) {
-		t.Errorf("-v shows %d of 2 stacks:\n%s", n, stdout)
-	}
+	n := strings.Count(stdout, "    kernel       schedule+0x1\n")
+	assert.Check(t, n == 2 && strings.Contains(stdout, `    advice       Look at\x1b hog 9.`),
+		"-v shows %d of 2 stacks:\n%s", n, stdout)
 	status, stdout, _ = invoke(t, "events", "-o", "json", "--socket", socket)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 2 {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n = isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 2, "json: status %d, %s", status, stdout)
 	const first = `{"time":"2026-11-20T23:15:02.123456789Z","rule":"wakeup","track":"wakeup","cause":"threshold","delay_ns":48200000,"threshold_ns":5000000,` +
 		`"key":{"tid":7},"task":{"pid":7,"tid":7,"comm":"victim","uid":0},"cpu":1,"entry_cpu":1,` +
 		`"stacks":{"kernel":["schedule+0x1"],"user":["std::vector<int>::at(unsigned long)+0x12"]},"snapshot":"one",`
-	if !strings.HasPrefix(stdout, first) {
-		t.Errorf("json: %s\nwant it to begin with\n%s", stdout, first)
-	}
+	assert.Check(t, strings.HasPrefix(stdout, first), "json: %s\nwant it to begin with\n%s", stdout, first)
 	status, _, stderr = invoke(t, "events", "--rule", "nosuch", "--socket", socket)
 	if status != exitError || stderr != "tailcam: unknown rule \"nosuch\": the daemon has wakeup, disk\n" {
 		t.Errorf("unknown rule: status %d, stderr %q", status, stderr)
@@ -187,21 +182,18 @@ func TestWait(t *testing.T) {
 		f.Publish(outlier("disk", 9e6))
 	}()
 	status, stdout, _ = invoke(t, "wait", "--rule", "disk", "-o", "json", "--socket", socket)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"delay_ns":8000000`) {
-		t.Errorf("status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"delay_ns":8000000`),
+		"status %d, %s", status, stdout)
 }
 
 func TestSnapshot(t *testing.T) {
 	_, socket := serve(t)
 	status, stdout, _ := invoke(t, "snapshot", "--reason", "because", "--socket", socket)
-	if status != exitOK || stdout != `/snapshots/\x1b[31mone`+"\n" {
-		t.Errorf("status %d, %q", status, stdout)
-	}
+	assert.Check(t, status == exitOK && stdout == `/snapshots/\x1b[31mone`+"\n", "status %d, %q", status, stdout)
 	status, stdout, stderr := invoke(t, "snapshot", "--reason", "full", "--socket", socket)
-	if status != exitError || stdout != "" || stderr != "tailcam: disk full: free some space\n" {
-		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
+	assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: disk full: free some space\n",
+		"status %d, %q, %q", status, stdout, stderr)
 }
 
 func TestCheck(t *testing.T) {
@@ -211,34 +203,28 @@ func TestCheck(t *testing.T) {
 		good: "rules:\n  - name: one\n    track: wakeup\n    threshold: 5ms\n",
 		bad:  "rules:\n  - name: two\n    track: wakeup\n    treshold: 5ms\n    when: {comm: 7}\n",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	status, stdout, stderr := invoke(t, "check", good)
 	if status != exitOK || stderr != "" || !strings.Contains(stdout, "one   wakeup        5ms  "+good+":2") || !strings.Contains(stdout, "ok: 1 rule\n") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, stderr = invoke(t, "check", good, bad)
-	if status != exitError || stdout != "" || strings.Count(stderr, "\n") < 2 {
-		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
+	assert.Check(t, status == exitError && stdout == "" && strings.Count(stderr, "\n") >= 2,
+		"status %d, %q, %q", status, stdout, stderr)
 	for line := range strings.Lines(stderr) {
-		if !strings.HasPrefix(line, bad+":") {
-			t.Errorf("line %q does not begin with the position", line)
-		}
+		assert.Check(t, strings.HasPrefix(line, bad+":"), "line %q does not begin with the position", line)
 	}
 }
 
 func TestVersionAndHelp(t *testing.T) {
 	status, stdout, _ := invoke(t, "version", "-o", "json")
-	if n := isJSONLines(t, stdout); status != exitOK || n != 1 {
-		t.Errorf("version: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 1, "version: status %d, %s", status, stdout)
 	for _, args := range [][]string{{}, {"--help"}, {"help", "wait"}, {"completion", "bash"}, {"list", "probes", "--help"}} {
-		if status, stdout, stderr := invoke(t, args...); status != exitOK || stdout == "" || stderr != "" {
-			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
-		}
+		status, stdout, stderr := invoke(t, args...)
+		assert.Check(t, status == exitOK && stdout != "" && stderr == "",
+			"%q: status %d, stderr %q", args, status, stderr)
 	}
 }
 
@@ -261,13 +247,11 @@ func TestCheckCapabilities(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != c.err || len(without) != c.without {
-			t.Errorf("checkCapabilities(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
-		}
+		assert.Check(t, got == c.err && len(without) == c.without,
+			"checkCapabilities(%#x, %v) = %q, %q; want %d missing, %q", c.have, c.root, without, got, c.without, c.err)
 	}
-	if have, err := effective("Name:\tx\nCapInh:\t0\nCapEff:\t000001ffffffffff\n"); err != nil || have != 1<<41-1 {
-		t.Errorf("effective: %#x, %v", have, err)
-	}
+	have, err := effective("Name:\tx\nCapInh:\t0\nCapEff:\t000001ffffffffff\n")
+	assert.Check(t, err == nil && have == 1<<41-1, "effective: %#x, %v", have, err)
 }
 
 // A full disk below standard output is an error, whatever the output format.
@@ -275,9 +259,7 @@ func TestOutputFails(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6))
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip("no /dev/full here")
-	}
+	assert.NilError(t, err)
 	defer full.Close()
 	for _, args := range []string{"status", "status -o json", "events", "events -o json", "version", "list rules"} {
 		var stderr bytes.Buffer
@@ -286,21 +268,19 @@ func TestOutputFails(t *testing.T) {
 			line = append(line, "--socket", socket)
 		}
 		status := execute(context.Background(), newCLI(full, &stderr, testDeps()), line)
-		if want := "tailcam: write output: write /dev/full: no space left on device\n"; status != exitError || stderr.String() != want {
-			t.Errorf("%s: status %d, stderr %q", args, status, stderr.String())
-		}
+		want := "tailcam: write output: write /dev/full: no space left on device\n"
+		assert.Check(t, status == exitError && stderr.String() == want,
+			"%s: status %d, stderr %q", args, status, stderr.String())
 	}
 }
 
 func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
-	if err := c.printEvent(api.Event{Lost: 1200}, false); err != nil {
-		t.Fatal(err)
-	}
-	if want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"; stdout.Len() > 0 || stderr.String() != want {
-		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
-	}
+	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, false))
+	want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"
+	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
+		"stdout %q, stderr %q", stdout.String(), stderr.String())
 }
 
 func TestListEvents(t *testing.T) {
@@ -344,12 +324,9 @@ memory                                                            off by default
 		}}
 		var stdout, stderr bytes.Buffer
 		status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{"list", "events", "--for", "3s"})
-		if status != exitOK || asked != 3*time.Second || stderr.String() != test.stderr {
-			t.Errorf("status %d, measured for %s, stderr %q", status, asked, stderr.String())
-		}
-		if diff := cmp.Diff(test.out, trimmed(stdout.String())); diff != "" {
-			t.Error(diff)
-		}
+		assert.Check(t, status == exitOK && asked == 3*time.Second && stderr.String() == test.stderr,
+			"status %d, measured for %s, stderr %q", status, asked, stderr.String())
+		assert.Check(t, is.DeepEqual(test.out, trimmed(stdout.String())))
 	}
 }
 
@@ -375,9 +352,8 @@ func TestListProbes(t *testing.T) {
 tp_btf:sched_switch  yes        wakeup, offcpu, recorder
 tp_btf:nosuch        no         recorder                  this kernel has no tracepoint nosuch
 `
-	if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
-		t.Errorf("status %d, stderr %q\n%s", status, stderr.String(), diff)
-	}
+	diff := cmp.Diff(want, stdout.String())
+	assert.Check(t, status == exitOK && diff == "", "status %d, stderr %q\n%s", status, stderr.String(), diff)
 }
 
 // An interrupt is the normal end of events -f, and an error of wait.
@@ -392,9 +368,8 @@ func TestInterrupted(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		status := execute(ctx, newCLI(&stdout, &stderr, testDeps()), append(strings.Fields(verb), "--socket", socket))
 		text := map[int]string{exitOK: "", exitError: "tailcam: interrupted\n"}[want]
-		if status != want || stdout.Len() > 0 || stderr.String() != text {
-			t.Errorf("%s: status %d, stdout %q, stderr %q", verb, status, stdout.String(), stderr.String())
-		}
+		assert.Check(t, status == want && stdout.Len() <= 0 && stderr.String() == text,
+			"%s: status %d, stdout %q, stderr %q", verb, status, stdout.String(), stderr.String())
 	}
 }
 
@@ -437,8 +412,8 @@ func TestEventsCompleted(t *testing.T) {
 			}
 			continue
 		}
-		if diff := cmp.Diff(want, stdout.String()); status != exitOK || diff != "" {
-			t.Errorf("%s: status %d, stderr %q\n%s", args, status, stderr.String(), diff)
-		}
+		diff := cmp.Diff(want, stdout.String())
+		assert.Check(t, status == exitOK && diff == "",
+			"%s: status %d, stderr %q\n%s", args, status, stderr.String(), diff)
 	}
 }

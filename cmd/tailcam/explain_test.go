@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
 )
 
@@ -20,22 +22,20 @@ func TestExplain(t *testing.T) {
 	if status != exitOK || stderr != "" || !strings.Contains(text, "rule wakeup\n") || !strings.Contains(text, "where the time went\n") || !strings.Contains(text, "100.0%") {
 		t.Errorf("status %d, %q\n%s", status, stderr, text)
 	}
-	if _, byID, _ := invoke(t, "explain", "--dir", dir, ids[0][:15]+".123456789Z-wakeup"); byID != text {
-		t.Errorf("by its id:\n%s", byID)
-	}
-	if _, long, _ := invoke(t, "explain", "--path", byPath); !strings.HasPrefix(long, text) || !strings.Contains(long, "The critical path") {
-		t.Errorf("--path:\n%s", long)
-	}
+	_, byID, _ := invoke(t, "explain", "--dir", dir, ids[0][:15]+".123456789Z-wakeup")
+	assert.Check(t, byID == text, "by its id:\n%s", byID)
+	_, long, _ := invoke(t, "explain", "--path", byPath)
+	assert.Check(t, strings.HasPrefix(long, text) && strings.Contains(long, "The critical path"),
+		"--path:\n%s", long)
 	status, stdout, _ := invoke(t, "explain", "-o", "json", byPath)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"parts":[`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"parts":[`),
+		"json: status %d, %s", status, stdout)
 	picture := filepath.Join(t.TempDir(), "slow.svg")
 	status, stdout, stderr = invoke(t, "explain", byPath, "--format", "svg", "-O", picture)
 	data, err := os.ReadFile(picture)
-	if status != exitOK || stdout != "" || stderr != "" || err != nil || !strings.HasPrefix(string(data), "<svg ") {
-		t.Errorf("svg: status %d, %q, %q, %v", status, stdout, stderr, err)
-	}
+	assert.Check(t, status == exitOK && stdout == "" && stderr == "" && err == nil &&
+		strings.HasPrefix(string(data), "<svg "), "svg: status %d, %q, %q, %v", status, stdout, stderr, err)
 	if status, _, stderr := invoke(t, "explain", byPath, "--format", "svg", "-O", picture, "--force"); status != exitOK {
 		t.Errorf("--force: status %d, %q", status, stderr)
 	}
@@ -59,11 +59,10 @@ func TestExplain(t *testing.T) {
 		"1999 --dir " + dir:         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"explain"}, strings.Fields(args)...)...)
-		if status != exitError || stdout != "" || stderr != "tailcam: "+want+"\n" {
-			t.Errorf("explain %s: status %d, %q, %q", args, status, stdout, stderr)
-		}
+		assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: "+want+"\n",
+			"explain %s: status %d, %q, %q", args, status, stdout, stderr)
 	}
-	if status, _, stderr := invoke(t, "explain", byPath, "--format", "svg", "-O", "/dev/full"); status != exitError || !strings.HasSuffix(stderr, "no space left on device\n") {
-		t.Errorf("full: status %d, %q", status, stderr)
-	}
+	status, _, stderr = invoke(t, "explain", byPath, "--format", "svg", "-O", "/dev/full")
+	assert.Check(t, status == exitError && strings.HasSuffix(stderr, "no space left on device\n"),
+		"full: status %d, %q", status, stderr)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
@@ -97,22 +99,16 @@ func outlier(rule string, delay int64) *events.Outlier {
 func serve(t *testing.T) (f *fake, socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tc") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s, err := api.Listen(&api.ListenOptions{Path: filepath.Join(dir, "s.sock")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f = &fake{Feed: api.NewFeed(10), dir: "/no/such/snapshots", subscribed: make(chan string, 8)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- api.Serve(ctx, s, f, nil) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-done, s.Close(), os.RemoveAll(dir)); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, errors.Join(<-done, s.Close(), os.RemoveAll(dir)))
 	})
 	return f, s.Path
 }
@@ -130,9 +126,9 @@ func invoke(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Setenv("TZ", "UTC")
 	var out, err bytes.Buffer
 	status = execute(context.Background(), newCLI(&out, &err, testDeps()), args)
-	if s := out.String() + err.String(); strings.Contains(s, "\x1b") {
-		t.Errorf("%q: an escape sequence, although nothing here is a terminal: %q", args, s)
-	}
+	s := out.String() + err.String()
+	assert.Check(t, !strings.Contains(s, "\x1b"),
+		"%q: an escape sequence, although nothing here is a terminal: %q", args, s)
 	return status, out.String(), err.String()
 }
 
@@ -142,9 +138,7 @@ func isJSONLines(t *testing.T, s string) int {
 	n := 0
 	for line := range strings.Lines(s) {
 		var object map[string]any
-		if err := json.Unmarshal([]byte(line), &object); err != nil {
-			t.Errorf("line %q: %v", line, err)
-		}
+		assert.Check(t, json.Unmarshal([]byte(line), &object), "line %q", line)
 		n++
 	}
 	return n

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/api"
 )
@@ -12,23 +13,20 @@ import (
 func TestHistogram(t *testing.T) {
 	_, socket := serve(t)
 	status, stdout, stderr := invoke(t, "histogram", "--socket", socket)
-	if status != exitOK || stderr != "" || !strings.HasPrefix(stdout, "NAME   CLASS  ") || strings.Count(stdout, "\n") != 5 {
-		t.Errorf("status %d, stderr %q\n%s", status, stderr, stdout)
-	}
+	assert.Check(t, status == exitOK && stderr == "" && strings.HasPrefix(stdout, "NAME   CLASS  ") &&
+		strings.Count(stdout, "\n") == 5, "status %d, stderr %q\n%s", status, stderr, stdout)
 	status, stdout, stderr = invoke(t, "histogram", "disk", "--socket", socket)
 	for _, part := range []string{"FROM", strings.Repeat("█", barWidth) + "\n", "▏\n", "disk  vda", "disk  other", "3ns", "7 unclassified"} {
-		if !strings.Contains(stdout, part) {
-			t.Errorf("status %d, stderr %q: no %q in\n%s", status, stderr, part, stdout)
-		}
+		assert.Check(t, strings.Contains(stdout, part),
+			"status %d, stderr %q: no %q in\n%s", status, stderr, part, stdout)
 	}
 	status, stdout, _ = invoke(t, "histogram", "-o", "json", "--socket", socket)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 4 || !strings.Contains(stdout, `"p999_ns"`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 4 && strings.Contains(stdout, `"p999_ns"`),
+		"json: status %d, %s", status, stdout)
 	status, _, stderr = invoke(t, "histogram", "dusk", "--socket", socket)
-	if status != exitError || stderr != "tailcam: no histogram \"dusk\": must be one of block, disk\n" {
-		t.Errorf("unknown: status %d, stderr %q", status, stderr)
-	}
+	assert.Check(t, status == exitError && stderr == "tailcam: no histogram \"dusk\": must be one of block, disk\n",
+		"unknown: status %d, stderr %q", status, stderr)
 }
 
 func TestAdaptiveRules(t *testing.T) {
@@ -43,7 +41,5 @@ func TestAdaptiveRules(t *testing.T) {
 		"quiet", "500 of 10,000 samples; override 2 ~3.00ms: 1.5x p99 2.00ms of 20,000 samples",
 		"~8.00ms", "2x p99.9 4.00ms of 500 samples; override 2 ~3.00ms: 1.5x p99 2.00ms of 20,000 samples",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, got))
 }

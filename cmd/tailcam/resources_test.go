@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestCheckLimits(t *testing.T) {
@@ -20,17 +21,13 @@ func TestCheckLimits(t *testing.T) {
 		{1024, 1 << 30, 1, ""},
 	} {
 		limited, err := checkLimits(c.files, c.space)
-		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) || len(limited) != c.limited {
-			t.Errorf("%+v: got %q, %v", c, limited, err)
-		}
+		assert.Check(t, (err != nil) == (c.says != "") && (err == nil || strings.Contains(err.Error(), c.says)) &&
+			len(limited) == c.limited, "%+v: got %q, %v", c, limited, err)
 	}
 }
 
 func TestAdviseDescriptors(t *testing.T) {
-	if err := adviseDescriptors(fmt.Errorf("create map: %w", unix.EMFILE)); !strings.Contains(err.Error(), "LimitNOFILE=") {
-		t.Error(err)
-	}
-	if err := adviseDescriptors(nil); err != nil {
-		t.Error(err)
-	}
+	err := adviseDescriptors(fmt.Errorf("create map: %w", unix.EMFILE))
+	assert.Check(t, strings.Contains(err.Error(), "LimitNOFILE="), "%v", err)
+	assert.Check(t, adviseDescriptors(nil))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/config"
 )
@@ -21,9 +22,7 @@ func TestRun(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tailcam.yaml")
-	if err := os.WriteFile(file, []byte("recorder:\n  enabled: false\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte("recorder:\n  enabled: false\n"), 0o600))
 	var got *config.Config
 	p := deps{daemon: func(_ context.Context, cfg *config.Config, log *zap.Logger) error {
 		got = cfg
@@ -38,22 +37,18 @@ func TestRun(t *testing.T) {
 	if status != exitOK || got == nil || stdout.Len() > 0 || !strings.Contains(stderr.String(), "INFO  here") {
 		t.Fatalf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 	}
-	if diff := cmp.Diff([]string{filepath.Join(dir, "0.yaml"), a, b}, got.Rules); diff != "" || got.Recorder.Enabled {
-		t.Errorf("rules %s, recorder %v", diff, got.Recorder.Enabled)
-	}
+	diff := cmp.Diff([]string{filepath.Join(dir, "0.yaml"), a, b}, got.Rules)
+	assert.Check(t, diff == "" && !got.Recorder.Enabled, "rules %s, recorder %v", diff, got.Recorder.Enabled)
 }
 
 func TestRunErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tailcam.yaml")
-	if err := os.WriteFile(file, []byte("recoder:\n  enabled: false\nlog: {level: loud}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte("recoder:\n  enabled: false\nlog: {level: loud}\n"), 0o600))
 	status, _, stderr := invoke(t, "run", "--config", file)
-	if lines := strings.Split(strings.TrimSpace(stderr), "\n"); status != exitError || len(lines) != 2 || !strings.HasPrefix(lines[0], file+":1:1: ") || !strings.HasPrefix(lines[1], file+":3:") {
-		t.Errorf("status %d, stderr\n%s", status, stderr)
-	}
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	assert.Check(t, status == exitError && len(lines) == 2 && strings.HasPrefix(lines[0], file+":1:1: ") &&
+		strings.HasPrefix(lines[1], file+":3:"), "status %d, stderr\n%s", status, stderr)
 	status, _, stderr = invoke(t, "run", "rules.d")
-	if want := "tailcam: \"tailcam run\" takes no arguments, got \"rules.d\": see \"tailcam run --help\"\n"; status != exitError || stderr != want {
-		t.Errorf("status %d, stderr %q", status, stderr)
-	}
+	want := "tailcam: \"tailcam run\" takes no arguments, got \"rules.d\": see \"tailcam run --help\"\n"
+	assert.Check(t, status == exitError && stderr == want, "status %d, stderr %q", status, stderr)
 }

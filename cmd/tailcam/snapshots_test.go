@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/api"
@@ -40,17 +41,17 @@ func TestSnapshotsList(t *testing.T) {
 3 snapshots, … in ` + dir
 	status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir)
 	got := sizes(stdout)
-	if diff := cmp.Diff(want, got); status != exitOK || stderr != "" || diff != "" {
-		t.Errorf("status %d, stderr %q\n%s", status, stderr, diff)
-	}
+	diff := cmp.Diff(want, got)
+	assert.Check(t, status == exitOK && stderr == "" && diff == "",
+		"status %d, stderr %q\n%s", status, stderr, diff)
 	status, alias, _ := invoke(t, "list", "snapshots", "--dir", dir)
 	if status != exitOK || alias != stdout {
 		t.Errorf("list snapshots: status %d\n%s", status, cmp.Diff(stdout, alias))
 	}
 	status, stdout, _ = invoke(t, "snapshots", "list", "--dir", dir, "-o", "json")
-	if n := isJSONLines(t, stdout); status != exitOK || n != 3 || !strings.Contains(stdout, ids[0]) || !strings.Contains(stdout, `"blame":{"cause":"preempted"`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 3 && strings.Contains(stdout, ids[0]) &&
+		strings.Contains(stdout, `"blame":{"cause":"preempted"`), "json: status %d, %s", status, stdout)
 }
 
 // sizes replaces sizes, which depend on the file system.
@@ -75,15 +76,12 @@ func TestSnapshotsWhere(t *testing.T) {
 	f.dir = dir
 	none := filepath.Join(t.TempDir(), "none.sock")
 	file := filepath.Join(t.TempDir(), "tailcam.yaml")
-	if err := os.WriteFile(file, []byte("snapshots:\n  dir: "+dir+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte("snapshots:\n  dir: "+dir+"\n"), 0o600))
 	seen := func(how string, args ...string) {
 		t.Helper()
 		status, stdout, stderr := invoke(t, append([]string{"snapshots", "list", "-o", "json"}, args...)...)
-		if status != exitOK || stderr != "" || !strings.Contains(stdout, ids[2]) {
-			t.Errorf("%s: status %d, %q, %q", how, status, stdout, stderr)
-		}
+		assert.Check(t, status == exitOK && stderr == "" && strings.Contains(stdout, ids[2]),
+			"%s: status %d, %q, %q", how, status, stdout, stderr)
 	}
 	seen("daemon", "--socket", socket)
 	seen("file", "--socket", none, "--config", file)
@@ -97,44 +95,36 @@ func TestSnapshotsElsewhere(t *testing.T) {
 	dir, _ := threeSnapshots(t)
 	f, socket := serve(t)
 	f.dir, f.dirID = dir, api.DirID(dir)
-	if _, stdout, _ := invoke(t, "snapshots", "list", "--socket", socket); !strings.Contains(stdout, "rt-hog[99]") {
-		t.Errorf("the same directory:\n%s", stdout)
-	}
+	_, stdout, _ := invoke(t, "snapshots", "list", "--socket", socket)
+	assert.Check(t, strings.Contains(stdout, "rt-hog[99]"), "the same directory:\n%s", stdout)
 	f.dirID = "1:2"
-	if _, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket); strings.Contains(stdout, "rt-hog") || !strings.Contains(stdout, "manual because") {
-		t.Errorf("another one: %q\n%s", stderr, stdout)
-	}
+	_, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket)
+	assert.Check(t, !strings.Contains(stdout, "rt-hog") && strings.Contains(stdout, "manual because"),
+		"another one: %q\n%s", stderr, stdout)
 	want := "tailcam: " + dir + " is not the daemon's directory here: if the daemon runs in a container, use --dir, such as --dir /proc/PID/root/…\n"
 	for _, verb := range []string{"snapshots verify", "snapshots rm x", "snapshots prune --keep-count 1", "snapshots show", "top", "explain x"} {
-		if status, _, stderr := invoke(t, append(strings.Fields(verb), "--socket", socket)...); status != exitError || stderr != want {
-			t.Errorf("%s: status %d, %q", verb, status, stderr)
-		}
+		status, _, stderr := invoke(t, append(strings.Fields(verb), "--socket", socket)...)
+		assert.Check(t, status == exitError && stderr == want, "%s: status %d, %q", verb, status, stderr)
 	}
-	if status, _, _ := invoke(t, "snapshots", "verify", "--socket", socket, "--dir", dir); status != exitOK {
-		t.Error("--dir is ignored")
-	}
+	status, _, _ := invoke(t, "snapshots", "verify", "--socket", socket, "--dir", dir)
+	assert.Check(t, status == exitOK, "--dir is ignored")
 }
 
 func TestSnapshotsShow(t *testing.T) {
 	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "show", "--dir", dir, ids[0][:15])
-	if status != exitOK || stderr != "" {
-		t.Fatalf("status %d, %q", status, stderr)
-	}
+	assert.Assert(t, status == exitOK && stderr == "", "status %d, %q", status, stderr)
 	for _, want := range []string{
 		ids[0] + "\n", "20.0ms  victim[7]", "    verdict      victim waited to run.\n", "    of that       20.0ms  100%  preempted by rt-hog[99]\n",
 		"    kernel       schedule+0x1\n", "history    3 events on 1 CPU, at least 1.48s before the first outlier\n", "previous   none\n",
 		`next       1.00s later  20261120T231503  disk  30.0ms  \x1b[2J漢字[8]` + "\n",
 	} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
-		}
+		assert.Check(t, strings.Contains(stdout, want), "no %q in\n%s", want, stdout)
 	}
 	// The newest one; by its path; and as JSON.
 	_, stdout, _ = invoke(t, "snapshots", "show", "--dir", dir)
-	if !strings.HasPrefix(stdout, ids[2]+"\n") || !strings.Contains(stdout, "taken manually because") || !strings.Contains(stdout, "next       none") {
-		t.Errorf("newest:\n%s", stdout)
-	}
+	assert.Check(t, strings.HasPrefix(stdout, ids[2]+"\n") && strings.Contains(stdout, "taken manually because") &&
+		strings.Contains(stdout, "next       none"), "newest:\n%s", stdout)
 	status, stdout, _ = invoke(t, "snapshots", "show", filepath.Join(dir, ids[1]), "-o", "json")
 	var story struct {
 		Snapshot      struct{ ID string }
@@ -152,9 +142,7 @@ func TestSnapshotsRemove(t *testing.T) {
 	left := func() int {
 		t.Helper()
 		now, err := snapshot.IDs(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return len(now)
 	}
 	// Nothing is removed unless all are found.
@@ -171,13 +159,9 @@ func TestSnapshotsRemove(t *testing.T) {
 	}
 	// One in use stays, the other goes.
 	lock, err := os.Open(filepath.Join(dir, ids[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_SH))
 	status, stdout, stderr := invoke(t, "snapshots", "rm", "--dir", dir, ids[0], ids[1][:15], ids[1])
 	if status != exitError || left() != 2 || !strings.HasPrefix(stdout, "removed "+ids[1]+" ") ||
 		stderr != "tailcam: remove snapshot "+ids[0]+": the snapshot is in use: try again when its actions have ended\n" {
@@ -195,27 +179,22 @@ func TestSnapshotsPrune(t *testing.T) {
 	if status != exitOK || strings.Count(stdout, "would remove 2") != 3 || !strings.Contains(stdout, "limit: count") || !strings.Contains(stdout, "would remove 2 snapshots, ") {
 		t.Errorf("dry: status %d\n%s", status, stdout)
 	}
-	if now, err := snapshot.IDs(dir); err != nil || len(now) != 3 {
-		t.Errorf("a dry run removed something: %v, %v", now, err)
-	}
+	now, err := snapshot.IDs(dir)
+	assert.Check(t, err == nil && len(now) == 3, "a dry run removed something: %v, %v", now, err)
 	status, stdout, _ = invoke(t, "snapshots", "prune", "--dir", dir, "--older-than", "1d", "--keep-count", "2", "-o", "json")
-	if n := isJSONLines(t, stdout); status != exitOK || n == 0 || !strings.Contains(stdout, `"removed":true`) {
-		t.Errorf("status %d, %s", status, stdout)
-	}
-	if now, err := snapshot.IDs(dir); err != nil || len(now) > 2 || len(now) == 2 && now[0] != ids[1] {
-		t.Errorf("left %v, %v", now, err)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n != 0 && strings.Contains(stdout, `"removed":true`),
+		"status %d, %s", status, stdout)
+	now, err = snapshot.IDs(dir)
+	assert.Check(t, err == nil && len(now) <= 2 && (len(now) != 2 || now[0] == ids[1]), "left %v, %v", now, err)
 }
 
 func TestSnapshotsVerify(t *testing.T) {
 	dir, ids := threeSnapshots(t)
 	status, stdout, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
-	if status != exitOK || stderr != "" || !strings.HasSuffix(stdout, "ok: 3 snapshots\n") {
-		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
-	}
-	if err := os.Truncate(filepath.Join(dir, ids[0], "trace/kernel/kernel_0"), 70); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, status == exitOK && stderr == "" && strings.HasSuffix(stdout, "ok: 3 snapshots\n"),
+		"status %d, %q\n%s", status, stderr, stdout)
+	assert.NilError(t, os.Truncate(filepath.Join(dir, ids[0], "trace/kernel/kernel_0"), 70))
 	if err := os.WriteFile(filepath.Join(dir, ids[1], "snapshot.json"), []byte(`{"version":1,"id":"\u001b[31m"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -224,14 +203,13 @@ func TestSnapshotsVerify(t *testing.T) {
 		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
 	}
 	status, stdout, _ = invoke(t, "snapshots", "verify", "--dir", dir, "-o", "json", ids[0], ids[2])
-	if n := isJSONLines(t, stdout); status != exitError || n != 2 || !strings.Contains(stdout, `"ok":false`) || !strings.Contains(stdout, `"file":"trace"`) {
-		t.Errorf("status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitError && n == 2 && strings.Contains(stdout, `"ok":false`) &&
+		strings.Contains(stdout, `"file":"trace"`), "status %d, %s", status, stdout)
 	// A damaged one is reported, and does not hide the others.
 	status, stdout, stderr = invoke(t, "snapshots", "list", "--dir", dir)
-	if status != exitOK || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, "cannot read snapshot "+ids[1]+`: `) {
-		t.Errorf("status %d, %q\n%s", status, stderr, stdout)
-	}
+	assert.Check(t, status == exitOK && strings.Count(stdout, "\n") == 4 &&
+		strings.Contains(stderr, "cannot read snapshot "+ids[1]+`: `), "status %d, %q\n%s", status, stderr, stdout)
 }
 
 func TestSnapshotsEmpty(t *testing.T) {
@@ -242,35 +220,28 @@ func TestSnapshotsEmpty(t *testing.T) {
 		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 	} {
 		_, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
-		if stdout != "" || stderr != want {
-			t.Errorf("%s: %q, %q", args, stdout, stderr)
-		}
+		assert.Check(t, stdout == "" && stderr == want, "%s: %q, %q", args, stdout, stderr)
 	}
 	if status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir); status != exitOK || stdout != "no snapshots in "+dir+"\n" || stderr != "" {
 		t.Errorf("list: status %d, %q, %q", status, stdout, stderr)
 	}
 	status, stdout, _ := invoke(t, "snapshots", "prune", "--keep-count", "1", "--dir", dir)
-	if status != exitOK || stdout != "removed 0 snapshots, 0B\n" {
-		t.Errorf("prune: status %d, %q", status, stdout)
-	}
+	assert.Check(t, status == exitOK && stdout == "removed 0 snapshots, 0B\n",
+		"prune: status %d, %q", status, stdout)
 }
 
 // An error about permissions says what to do.
 func TestSnapshotsForbidden(t *testing.T) {
 	if os.Getuid() == 0 {
-		if err := dirError("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}); err.Error() != "cannot read /x: permission denied: use sudo" {
-			t.Error(err)
-		}
+		err := dirError("/x", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES})
+		assert.Check(t, err.Error() == "cannot read /x: permission denied: use sudo", "%v", err)
 		return // root may read everything
 	}
 	dir := filepath.Join(t.TempDir(), "locked")
-	if err := os.Mkdir(dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0))
 	status, _, stderr := invoke(t, "snapshots", "verify", "--dir", dir)
-	if want := "tailcam: cannot read " + dir + ": permission denied: use sudo\n"; status != exitError || stderr != want {
-		t.Errorf("status %d, %q", status, stderr)
-	}
+	want := "tailcam: cannot read " + dir + ": permission denied: use sudo\n"
+	assert.Check(t, status == exitError && stderr == want, "status %d, %q", status, stderr)
 }
 
 // The shell completes ids, the newest first.
@@ -282,15 +253,12 @@ func TestSnapshotsComplete(t *testing.T) {
 		return stdout.String()
 	}
 	lines := strings.Split(complete("rm", "--dir", dir, ""), "\n")
-	if len(lines) < 4 || !strings.HasPrefix(lines[0], ids[2]+"\tmanual, ") || !strings.HasPrefix(lines[2], ids[0]+"\twakeup, ") || lines[3] != ":36" {
-		t.Errorf("%q", lines)
-	}
-	if got := complete("rm", "--dir", dir, ids[1][:15]); strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, ids[1]) {
-		t.Errorf("begun: %q", got)
-	}
-	if got := complete("show", "--dir", dir, ids[0], ""); !strings.HasPrefix(got, ":") {
-		t.Errorf("a second one: %q", got)
-	}
+	assert.Check(t, len(lines) >= 4 && strings.HasPrefix(lines[0], ids[2]+"\tmanual, ") &&
+		strings.HasPrefix(lines[2], ids[0]+"\twakeup, ") && lines[3] == ":36", "%q", lines)
+	got := complete("rm", "--dir", dir, ids[1][:15])
+	assert.Check(t, strings.Count(got, "\n") == 2 && strings.HasPrefix(got, ids[1]), "begun: %q", got)
+	got = complete("show", "--dir", dir, ids[0], "")
+	assert.Check(t, strings.HasPrefix(got, ":"), "a second one: %q", got)
 }
 
 // A table gives way where the terminal is narrow.
@@ -299,12 +267,10 @@ func TestSnapshotsNarrow(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, testDeps())
 	c.out = term.New(&stdout, &term.Options{Terminal: true, Columns: 80})
-	if status := execute(context.Background(), c, []string{"snapshots", "list", "--dir", dir}); status != exitOK {
-		t.Fatal(stderr.String())
-	}
+	assert.Assert(t, execute(context.Background(), c, []string{"snapshots", "list", "--dir", dir}) == exitOK,
+		"%v", stderr.String())
 	for line := range strings.Lines(stdout.String()) {
-		if n := term.Width(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, dir) {
-			t.Errorf("%d columns: %q", n, line)
-		}
+		n := term.Width(strings.TrimRight(line, "\n"))
+		assert.Check(t, n <= 80 || strings.Contains(line, dir), "%d columns: %q", n, line)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/api"
 )
@@ -89,22 +91,20 @@ func TestThreshold(t *testing.T) {
 	} {
 		args := strings.Fields(k.args)
 		status, stdout, stderr := invoke(t, append(args, "--socket", socket)...)
-		if diff := cmp.Diff(k.want, stdout+stderr); status != k.status || diff != "" {
-			t.Errorf("%s: status %d\n%s", k.args, status, diff)
-		}
+		diff := cmp.Diff(k.want, stdout+stderr)
+		assert.Check(t, status == k.status && diff == "", "%s: status %d\n%s", k.args, status, diff)
 	}
 	for args, want := range map[string]string{
 		"threshold":     "tailcam: missing command: set, list or clear: see \"tailcam threshold --help\"\n",
 		"threshold lst": "tailcam: unknown command \"lst\": did you mean \"set\"? see \"tailcam threshold --help\"\n",
 	} {
-		if status, _, stderr := invoke(t, strings.Fields(args)...); status != exitError || stderr != want {
-			t.Errorf("%s: status %d, %s", args, status, stderr)
-		}
+		status, _, stderr := invoke(t, strings.Fields(args)...)
+		assert.Check(t, status == exitError && stderr == want, "%s: status %d, %s", args, status, stderr)
 	}
 	status, stdout, _ := invoke(t, "threshold", "list", "-o", "json", "--socket", socket)
-	if n := isJSONLines(t, stdout); status != exitOK || n != 2 || !strings.Contains(stdout, `"left_ns":599000000000`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 2 && strings.Contains(stdout, `"left_ns":599000000000`),
+		"json: status %d, %s", status, stdout)
 }
 
 func TestThresholdCompletion(t *testing.T) {
@@ -123,9 +123,7 @@ func TestThresholdCompletion(t *testing.T) {
 			verb = 2
 		}
 		_, stdout, _ := invoke(t, slices.Concat([]string{"__complete"}, words[:verb], []string{"--socket", socket}, words[verb:], []string{""})...)
-		if got := strings.Join(strings.Fields(stdout), " "); got != want {
-			t.Errorf("%s: %q, want %q", args, got, want)
-		}
+		assert.Check(t, is.Equal(strings.Join(strings.Fields(stdout), " "), want), "%s", args)
 	}
 }
 
@@ -144,8 +142,6 @@ func TestRuntimeNotes(t *testing.T) {
 			"paused automatically, 9.00s left: 48,000 outliers/s; consider threshold 12ms",
 		},
 	} {
-		if got := ruleNote(&k.rule).Text; got != k.want {
-			t.Errorf("%q, want %q", got, k.want)
-		}
+		assert.Check(t, is.Equal(ruleNote(&k.rule).Text, k.want))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
@@ -35,30 +36,29 @@ rt-hog   28.0ms    56%  ██████▋         2  preempted  20.0ms  2026
 sda      22.0ms    44%  █████▎          1  disk       22.0ms  20261120T231503
 `
 	status, stdout, stderr := invoke(t, "top", "--dir", dir)
-	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
-		t.Errorf("status %d, %q\n%s", status, stderr, diff)
-	}
+	diff := cmp.Diff(want, stdout)
+	assert.Check(t, status == exitOK && stderr == "" && diff == "", "status %d, %q\n%s", status, stderr, diff)
 	_, stdout, _ = invoke(t, "top", "--dir", dir, "--by", "rule", "--count", "1")
 	if !strings.Contains(stdout, "\nRULE    TIME  SHARE") || !strings.Contains(stdout, "\ndisk  30.0ms    60%") ||
 		!strings.Contains(stdout, "sda 73%, rt-hog 27%") || !strings.HasSuffix(stdout, "1 more, 20.0ms total\n") {
 		t.Errorf("by rule:\n%s", stdout)
 	}
 	status, stdout, _ = invoke(t, "top", "--dir", dir, "--since", "1s", "-o", "json")
-	if n := isJSONLines(t, stdout); status != exitOK || n != 1 || !strings.Contains(stdout, `"rows":[]`) || !strings.Contains(stdout, `"daemon":null`) {
-		t.Errorf("json: status %d, %s", status, stdout)
-	}
+	n := isJSONLines(t, stdout)
+	assert.Check(t, status == exitOK && n == 1 && strings.Contains(stdout, `"rows":[]`) &&
+		strings.Contains(stdout, `"daemon":null`), "json: status %d, %s", status, stdout)
 	for args, want := range map[string]string{
 		"--by comm": "invalid --by comm: must be one of culprit, cause, rule, cgroup", "--count 0": "invalid --count 0: must be a positive number",
 		"--dir /no/such": "directory /no/such does not exist: set the snapshot directory with --dir",
 		"now":            `"tailcam top" takes no arguments, got "now": see "tailcam top --help"`,
 	} {
-		if status, _, stderr := invoke(t, append([]string{"top"}, strings.Fields(args)...)...); status != exitError || stderr != "tailcam: "+want+"\n" {
-			t.Errorf("top %s: status %d, %q", args, status, stderr)
-		}
+		status, _, stderr := invoke(t, append([]string{"top"}, strings.Fields(args)...)...)
+		assert.Check(t, status == exitError && stderr == "tailcam: "+want+"\n",
+			"top %s: status %d, %q", args, status, stderr)
 	}
-	if _, stdout, stderr := invoke(t, "top", "--dir", filepath.Dir(filepath.Join(dir, ids[0], "trace"))); stdout != "" || !strings.HasPrefix(stderr, "no outliers in ") {
-		t.Errorf("no snapshots there: %q, %q", stdout, stderr)
-	}
+	_, stdout, stderr = invoke(t, "top", "--dir", filepath.Dir(filepath.Join(dir, ids[0], "trace")))
+	assert.Check(t, stdout == "" && strings.HasPrefix(stderr, "no outliers in "),
+		"no snapshots there: %q, %q", stdout, stderr)
 }
 
 // The daemon adds outliers without a snapshot.
@@ -71,13 +71,10 @@ func TestTopWithDaemon(t *testing.T) {
 	f.Publish(missed)
 	_, stdout, stderr := invoke(t, "top", "--socket", socket)
 	for _, want := range []string{"100ms of slow time in 3 outliers\n", "1 without a snapshot (50.0ms), the daemon counted 2 in 1h00m\n", "\nnot explained: no snapshot holds it  50.0ms"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q (%q) in\n%s", want, stderr, stdout)
-		}
+		assert.Check(t, strings.Contains(stdout, want), "no %q (%q) in\n%s", want, stderr, stdout)
 	}
-	if _, stdout, _ := invoke(t, "top", "--socket", socket, "--dir", t.TempDir()); strings.Contains(stdout, "daemon") {
-		t.Errorf("of another directory:\n%s", stdout)
-	}
+	_, stdout, _ = invoke(t, "top", "--socket", socket, "--dir", t.TempDir())
+	assert.Check(t, !strings.Contains(stdout, "daemon"), "of another directory:\n%s", stdout)
 }
 
 func TestDiff(t *testing.T) {
@@ -93,9 +90,8 @@ preempted            rt-hog  20.0ms  8.00ms  -12.0ms  shorter
 total                        20.0ms  30.0ms  +10.0ms
 `
 	status, stdout, stderr := invoke(t, "diff", "--dir", dir, ids[0][:15], ids[1][:15])
-	if diff := cmp.Diff(want, stdout); status != exitOK || stderr != "" || diff != "" {
-		t.Errorf("status %d, %q\n%s", status, stderr, diff)
-	}
+	diff := cmp.Diff(want, stdout)
+	assert.Check(t, status == exitOK && stderr == "" && diff == "", "status %d, %q\n%s", status, stderr, diff)
 	// Files, and what is not explained yet, do as well.
 	status, stdout, _ = invoke(t, "diff", filepath.Join(dir, ids[0]), filepath.Join(dir, ids[1], "explain.json"), "-o", "json")
 	var d struct {
@@ -103,12 +99,10 @@ total                        20.0ms  30.0ms  +10.0ms
 		B     struct{ Name string }
 		Parts []struct{ Became string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &d); err != nil || status != exitOK || d.A.Name != ids[0] || d.A.Dir == "" || len(d.Parts) != 2 || d.Parts[0].Became != "new" {
-		t.Errorf("status %d, %v: %s", status, err, stdout)
-	}
-	if err := os.Remove(filepath.Join(dir, ids[1], "explain.json")); err != nil {
-		t.Fatal(err)
-	}
+	err := json.Unmarshal([]byte(stdout), &d)
+	assert.Check(t, err == nil && status == exitOK && d.A.Name == ids[0] && d.A.Dir != "" && len(d.Parts) == 2 &&
+		d.Parts[0].Became == "new", "status %d, %v: %s", status, err, stdout)
+	assert.NilError(t, os.Remove(filepath.Join(dir, ids[1], "explain.json")))
 	if status, stdout, stderr := invoke(t, "diff", "--dir", dir, ids[0], ids[1]); status != exitOK || !strings.Contains(stdout, "30.0ms  +30.0ms  new") {
 		t.Errorf("explained now: status %d, %q\n%s", status, stderr, stdout)
 	}
@@ -126,8 +120,7 @@ total                        20.0ms  30.0ms  +10.0ms
 		ids[0] + " " + ids[1] + " --outlier 1,2,3": "invalid --outlier: must be one number, or two such as 1,3",
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"diff", "--dir", dir}, strings.Fields(args)...)...)
-		if status != exitError || stdout != "" || stderr != "tailcam: "+want+"\n" {
-			t.Errorf("diff %s: status %d, %q, %q", args, status, stdout, stderr)
-		}
+		assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: "+want+"\n",
+			"diff %s: status %d, %q, %q", args, status, stdout, stderr)
 	}
 }

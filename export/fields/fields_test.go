@@ -3,7 +3,8 @@ package fields
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -31,18 +32,13 @@ func TestFrames(t *testing.T) {
 		{Function: "do_syscall_64", Kernel: true},
 		{Function: "ext4_sync_file", Module: "ext4", Kernel: true},
 	}
-	if diff := cmp.Diff(want, Frames(&s)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Check(t, is.DeepEqual(want, Frames(&s)))
 }
 
 func TestWords(t *testing.T) {
 	for state, want := range map[uint32]string{0: "R", 1: "S", 2: "D", 0x402: "I", 4: "T", 8: "t", 0x80: "X", 0x40: "P"} {
-		if got := State(&trace.Switch{PrevState: state}); got != want {
-			t.Errorf("%#x is %q, want %q", state, got, want)
-		}
+		assert.Check(t, is.Equal(State(&trace.Switch{PrevState: state}), want), "%#x", state)
 	}
-	if got := State(&trace.Switch{Preempted: true}); got != "R+" {
-		t.Errorf("preempted is %q", got)
-	}
+	got := State(&trace.Switch{Preempted: true})
+	assert.Check(t, got == "R+", "preempted is %q", got)
 }

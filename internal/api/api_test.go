@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -27,63 +29,49 @@ func TestRoundTrip(t *testing.T) {
 	c, _ := serve(t, backend)
 	ctx := context.Background()
 	status, err := c.Status(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := backend.Status(ctx)
 	want.Recorder.CPUs[0].Covered = 0 // stays at home
 	want.Losses = append(want.Losses, newServer(nil, nil).losses()...)
-	if diff := cmp.Diff(&want, status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	assert.Check(t, is.DeepEqual(&want, status), "status")
 	rules, err := c.Rules(ctx)
-	if diff := cmp.Diff(backend.Rules(), rules); err != nil || diff != "" {
-		t.Errorf("rules: %v\n%s", err, diff)
-	}
-	if list, err := c.Snapshots(ctx); err != nil || list == nil || len(list) != 0 {
-		t.Errorf("snapshots: %v, %v; want an empty list", list, err)
-	}
+	diff := cmp.Diff(backend.Rules(), rules)
+	assert.Check(t, err == nil && diff == "", "rules: %v\n%s", err, diff)
+	list, err := c.Snapshots(ctx)
+	assert.Check(t, err == nil && list != nil && len(list) == 0, "snapshots: %v, %v; want an empty list", list, err)
 	all, err := c.Histograms(ctx, "")
 	if want, _ := backend.Histograms(); err != nil || cmp.Diff(want, all) != "" {
 		t.Errorf("histograms: %v, %+v", err, all)
 	}
-	if one, err := c.Histograms(ctx, "disk"); err != nil || len(one) != 1 || one[0].Class != "vda" || one[0].P999NS != 1000 {
-		t.Errorf("histogram of disk: %v, %+v", err, one)
-	}
-	if _, err := c.Histograms(ctx, "dusk"); err == nil || err.Error() != `no histogram "dusk": must be one of block, disk` {
-		t.Errorf("histogram of nothing: %v", err)
-	}
+	one, err := c.Histograms(ctx, "disk")
+	assert.Check(t, err == nil && len(one) == 1 && one[0].Class == "vda" && one[0].P999NS == 1000,
+		"histogram of disk: %v, %+v", err, one)
+	_, err = c.Histograms(ctx, "dusk")
+	assert.Check(t, is.Error(err, `no histogram "dusk": must be one of block, disk`), "histogram of nothing")
 	dir, err := c.TakeSnapshot(ctx, "because")
-	if reason := <-backend.took; err != nil || dir != "/snapshots/one" || reason != "because" {
-		t.Errorf("snapshot: %q, %v, reason %q", dir, err, reason)
-	}
+	reason := <-backend.took
+	assert.Check(t, err == nil && dir == "/snapshots/one" && reason == "because",
+		"snapshot: %q, %v, reason %q", dir, err, reason)
 	backend.fail = errors.New("disk full: free some space")
-	if _, err := c.TakeSnapshot(ctx, ""); err == nil || err.Error() != "disk full: free some space" {
-		t.Errorf("failing snapshot: %v", err)
-	}
-	if _, err := c.Snapshots(ctx); err == nil || err.Error() != "disk full: free some space" {
-		t.Errorf("failing list: %v", err)
-	}
-	if _, err := c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1)); err == nil || !strings.Contains(err.Error(), "must be at most") {
-		t.Errorf("long reason: %v", err)
-	}
+	_, err = c.TakeSnapshot(ctx, "")
+	assert.Check(t, is.Error(err, "disk full: free some space"), "failing snapshot")
+	_, err = c.Snapshots(ctx)
+	assert.Check(t, is.Error(err, "disk full: free some space"), "failing list")
+	_, err = c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1))
+	assert.Check(t, is.ErrorContains(err, "must be at most"), "long reason")
 }
 
 // The JSON of status is a promise: this text only ever grows.
 func TestStatusJSON(t *testing.T) {
 	got, err := json.Marshal(newFake().Status(context.Background()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	const want = `{"version":"v1","pid":42,"uptime_ns":3600000000000,"kernel":"6.18.0","rules":[` +
 		`{"name":"wakeup","track":"wakeup","threshold_ns":5000000,"source":"rules.d/wakeup.yaml:2","seen":100,"outliers":2,"worst_ns":9000000,"suppressed":1,"lost":0,"actions_skipped":0},` +
 		`{"name":"disk","track":"block","threshold_ns":50000000,"inactive":"no hook","seen":0,"outliers":0,"worst_ns":0,"suppressed":0,"lost":4,"actions_skipped":5}],` +
 		`"losses":[{"cause":"table_full","tracker":"wakeup","count":3,"advice":"raise tracker.pending"}],` +
 		`"recorder":{"enabled":true,"backend":"perf","size_bytes":4194304,"groups":["sched"],"missing":{"fexit:a":"refused"},"cpus":[{"cpu":0,"covered_ns":5000000000,"events_per_second":1200.5,"bytes_per_event":80,"covers_at_rate_ns":4000000000,"records":9000,"lost":1}]},` +
 		`"snapshots":{"count":1,"bytes":4096,"dir":"/var/lib/tailcam/snapshots","failed":2,"last":"20261120T231502.123456789Z-wakeup-000042"}}`
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, string(got)))
 }
 
 func TestFeed(t *testing.T) {
@@ -97,12 +85,8 @@ func TestFeed(t *testing.T) {
 		}
 		return d
 	}
-	if diff := cmp.Diff([]int64{2, 3, 4}, delays(f.Recent(""))); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]int64{3}, delays(f.Recent("b"))); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual([]int64{2, 3, 4}, delays(f.Recent(""))))
+	assert.Check(t, is.DeepEqual([]int64{3}, delays(f.Recent("b"))))
 	ch, cancel, lost := f.Subscribe("a")
 	for range subscriberQueue + 7 {
 		f.Publish(outlier("a", 1))
@@ -114,9 +98,7 @@ func TestFeed(t *testing.T) {
 	cancel()
 	cancel()
 	f.Publish(outlier("a", 1))
-	if f.Lost() != 7 {
-		t.Error("a reader that has gone loses on")
-	}
+	assert.Check(t, f.Lost() == 7, "a reader that has gone loses on")
 }
 
 func TestEvents(t *testing.T) {
@@ -127,37 +109,28 @@ func TestEvents(t *testing.T) {
 	ctx := context.Background()
 
 	recent, err := c.Events(ctx, &EventsOptions{Rule: "disk"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer recent.Close()
 	e, err := recent.Next()
-	if diff := cmp.Diff(outlier("disk", 2), e.Outlier); err != nil || diff != "" {
-		t.Errorf("recent: %v\n%s", err, diff)
-	}
-	if _, err := recent.Next(); !errors.Is(err, io.EOF) {
-		t.Errorf("after the last remembered: %v, want EOF", err)
-	}
+	diff := cmp.Diff(outlier("disk", 2), e.Outlier)
+	assert.Check(t, err == nil && diff == "", "recent: %v\n%s", err, diff)
+	_, err = recent.Next()
+	assert.Check(t, is.ErrorIs(err, io.EOF), "after the last remembered")
 
 	follow, err := c.Events(ctx, &EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer follow.Close()
 	backend.Publish(outlier("wakeup", 3)) // a stream that is open misses nothing
-	if e, err := follow.Next(); err != nil || e.Outlier == nil || e.Outlier.DelayNS != 3 {
-		t.Errorf("follow: %+v, %v", e, err)
-	}
-	if _, err := c.Events(ctx, &EventsOptions{Rule: "nosuch", Follow: true}); err == nil || err.Error() != `unknown rule "nosuch": the daemon has wakeup, disk` {
-		t.Errorf("unknown rule: %v", err)
-	}
+	e, err = follow.Next()
+	assert.Check(t, err == nil && e.Outlier != nil && e.Outlier.DelayNS == 3, "follow: %+v, %v", e, err)
+	_, err = c.Events(ctx, &EventsOptions{Rule: "nosuch", Follow: true})
+	assert.Check(t, is.Error(err, `unknown rule "nosuch": the daemon has wakeup, disk`), "unknown rule")
 	stop()
-	if _, err := follow.Next(); !errors.Is(err, ErrStreamEnded) {
-		t.Errorf("after the daemon's end: %v", err)
-	}
-	if _, err := c.Status(ctx); err == nil || !strings.HasPrefix(err.Error(), "daemon not reachable at "+c.path) {
-		t.Errorf("no daemon: %v", err)
-	}
+	_, err = follow.Next()
+	assert.Check(t, is.ErrorIs(err, ErrStreamEnded), "after the daemon's end")
+	_, err = c.Status(ctx)
+	assert.Check(t, err != nil && strings.HasPrefix(err.Error(), "daemon not reachable at "+c.path),
+		"no daemon: %v", err)
 }
 
 // What a snapshot says of an outlier comes later: those who want it get it in a
@@ -166,14 +139,10 @@ func TestVerdicts(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	wants, err := c.Events(t.Context(), &EventsOptions{Follow: true, Verdicts: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer wants.Close()
 	other, err := c.Events(t.Context(), &EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer other.Close()
 
 	id := "20261120T231502.123456789Z-wakeup-000042"
@@ -193,17 +162,14 @@ func TestVerdicts(t *testing.T) {
 	}
 	e, err := wants.Next()
 	want := &Verdict{Time: o.Time, Rule: "wakeup", Task: o.Task, StartMono: o.StartMono, Snapshot: &id, Explained: *done.Explained}
-	if diff := cmp.Diff(want, e.Verdict); err != nil || diff != "" {
-		t.Errorf("verdict: %v\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, e.Verdict)
+	assert.Check(t, err == nil && diff == "", "verdict: %v\n%s", err, diff)
 	for _, s := range []*EventStream{wants, other} {
 		e, err := s.Next()
 		if s == other && err == nil && e.Outlier != nil && e.Outlier.DelayNS == 1 {
 			e, err = s.Next()
 		}
-		if err != nil || e.Outlier == nil || e.Outlier.DelayNS != 2 {
-			t.Errorf("last: %+v, %v", e, err)
-		}
+		assert.Check(t, err == nil && e.Outlier != nil && e.Outlier.DelayNS == 2, "last: %+v, %v", e, err)
 	}
 	// Naming another outlier may take longer than the snapshot of this one.
 	early := *o
@@ -213,13 +179,13 @@ func TestVerdicts(t *testing.T) {
 	late.Explained = nil
 	backend.Publish(&late)
 	for _, explained := range []bool{false, true} {
-		if e, err := wants.Next(); err != nil || (e.Verdict != nil) != explained {
-			t.Errorf("published late, explained %t: %+v, %v", explained, e, err)
-		}
+		e, err := wants.Next()
+		assert.Check(t, err == nil && (e.Verdict != nil) == explained,
+			"published late, explained %t: %+v, %v", explained, e, err)
 	}
-	if got := backend.Recent(""); len(got) != 3 || got[0].Explained == nil || got[0].Explained.By != "hog 9" || o.Explained != nil {
-		t.Errorf("remembered: %+v", got)
-	}
+	got := backend.Recent("")
+	assert.Check(t, len(got) == 3 && got[0].Explained != nil && got[0].Explained.By == "hog 9" &&
+		o.Explained == nil, "remembered: %+v", got)
 }
 
 // A reader that stops reading holds up nobody, and learns what it lost.
@@ -227,9 +193,7 @@ func TestSlowReader(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	slow, err := c.Events(context.Background(), &EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer slow.Close()
 	big := outlier("wakeup", 1)
 	big.Stacks.Kernel = []string{strings.Repeat("frame", 2000)}
@@ -242,32 +206,26 @@ func TestSlowReader(t *testing.T) {
 		backend.Publish(big)
 		published++
 	}
-	if _, err := c.Status(context.Background()); err != nil {
-		t.Fatalf("beside a slow reader: %v", err)
-	}
+	_, err = c.Status(context.Background())
+	assert.NilError(t, err, "beside a slow reader")
 	var seen, lost uint64
 	for seen+lost < published {
 		e, err := slow.Next()
-		if err != nil {
-			t.Fatalf("after %d seen and %d lost of %d: %v", seen, lost, published, err)
-		}
+		assert.NilError(t, err, "after %d seen and %d lost of %d", seen, lost, published)
 		lost += e.Lost
 		if e.Outlier != nil {
 			seen++
 		}
 	}
-	if seen+lost != published || lost != backend.Lost() {
-		t.Errorf("%d seen and %d lost of %d published, the feed counts %d", seen, lost, published, backend.Lost())
-	}
+	assert.Check(t, seen+lost == published && lost == backend.Lost(),
+		"%d seen and %d lost of %d published, the feed counts %d", seen, lost, published, backend.Lost())
 }
 
 func TestStopWithStuckReader(t *testing.T) {
 	backend := newFake()
 	c, stop := serve(t, backend)
 	stuck, err := c.Events(context.Background(), &EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer stuck.Close()
 	big := outlier("wakeup", 1)
 	big.Stacks.Kernel = []string{strings.Repeat("frame", 2000)}
@@ -281,14 +239,11 @@ func TestTooManyStreams(t *testing.T) {
 	c, _ := serve(t, newFake())
 	for range maxStreams {
 		s, err := c.Events(context.Background(), &EventsOptions{Follow: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer s.Close()
 	}
-	if _, err := c.Events(context.Background(), &EventsOptions{Follow: true}); err == nil || !strings.Contains(err.Error(), "close one of them") {
-		t.Errorf("one more: %v", err)
-	}
+	_, err := c.Events(context.Background(), &EventsOptions{Follow: true})
+	assert.Check(t, is.ErrorContains(err, "close one of them"), "one more")
 }
 
 func TestBadRequests(t *testing.T) {
@@ -305,22 +260,15 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/snapshot", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		conn, err := net.Dial("unix", c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		r, err := http.NewRequest(req.method, "http://tailcam"+req.path, strings.NewReader(req.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		go r.Write(conn)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		body, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != req.status || !strings.Contains(string(body), req.want) {
-			t.Errorf("%s %s: %d %s; want %d and %q", req.method, req.path, resp.StatusCode, body, req.status, req.want)
-		}
+		assert.Check(t, resp.StatusCode == req.status && strings.Contains(string(body), req.want),
+			"%s %s: %d %s; want %d and %q", req.method, req.path, resp.StatusCode, body, req.status, req.want)
 		conn.Close()
 	}
 }
@@ -329,9 +277,7 @@ func TestClientWithoutDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none", "s.sock")
 	_, err := NewClient(path).Status(context.Background())
 	want := "daemon not reachable at " + path + `: start it with "sudo tailcam run"`
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	assert.Check(t, is.Error(err, want))
 }
 
 // Root may open every socket, so a child without rights tries.
@@ -349,44 +295,32 @@ func TestClientWithoutRights(t *testing.T) {
 	}
 	c, _ := serve(t, newFake())
 	dir := filepath.Dir(filepath.Dir(c.path))
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	self, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	bin := filepath.Join(dir, "client")
-	if err := os.WriteFile(bin, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(bin, self, 0o755))
 	cmd := exec.Command(bin, "-test.run=^TestClientWithoutRights$")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), marker+"="+c.path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.Check(t, err, "%s", out)
 }
 
 // Who asked for a snapshot is in the log, as the kernel knows it.
 func TestPeerIsLogged(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	socket, err := Listen(&ListenOptions{Path: socketPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer socket.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, newFake(), &ServeOptions{Log: zap.New(core)}) }()
-	if _, err := NewClient(socket.Path).TakeSnapshot(ctx, "because"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = NewClient(socket.Path).TakeSnapshot(ctx, "because")
+	assert.NilError(t, err)
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, <-done)
 	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because"}
 	for _, entry := range logs.All() {
 		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
@@ -401,9 +335,7 @@ func TestCompleted(t *testing.T) {
 	backend := newFake()
 	c, _ := serve(t, backend)
 	follow, err := c.Events(t.Context(), &EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer follow.Close()
 	snapshot := "one"
 	part := outlier("wakeup", 1)
@@ -418,12 +350,10 @@ func TestCompleted(t *testing.T) {
 	backend.Complete(outlier("wakeup", 2)) // of one that is forgotten
 	for i, want := range []string{"partial", "completed"} {
 		e, err := follow.Next()
-		if err != nil || e.Outlier == nil || e.Outlier.ID != "run-1" || e.Outlier.Partial != (i == 0) || e.Outlier.Completed != (i == 1) {
-			t.Fatalf("%s: %+v, %v", want, e.Outlier, err)
-		}
+		assert.Assert(t, err == nil && e.Outlier != nil && e.Outlier.ID == "run-1" &&
+			e.Outlier.Partial == (i == 0) && e.Outlier.Completed == (i == 1), "%s: %+v, %v", want, e.Outlier, err)
 	}
 	list := backend.Recent("")
-	if len(list) != 1 || list[0].Partial || list[0].Task.Cmdline != "victim --slow" || list[0].Explained == nil {
-		t.Errorf("remembered: %+v", list)
-	}
+	assert.Check(t, len(list) == 1 && !list[0].Partial && list[0].Task.Cmdline == "victim --slow" &&
+		list[0].Explained != nil, "remembered: %+v", list)
 }

@@ -49,46 +49,23 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status returns the daemon's status.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
-	var s Status
-	if err := c.get(ctx, "/v1/status", &s); err != nil {
-		return nil, err
-	}
-	return &s, nil
+	return get[*Status](ctx, c, "/v1/status")
 }
 
 // Rules lists the rules that the daemon runs with.
 func (c *Client) Rules(ctx context.Context) ([]RuleInfo, error) {
-	var list []RuleInfo
-	if err := c.get(ctx, "/v1/rules", &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return get[[]RuleInfo](ctx, c, "/v1/rules")
 }
 
 // Snapshots lists the snapshots on disk, oldest first.
 func (c *Client) Snapshots(ctx context.Context) ([]SnapshotInfo, error) {
-	var list []SnapshotInfo
-	if err := c.get(ctx, "/v1/snapshots", &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return get[[]SnapshotInfo](ctx, c, "/v1/snapshots")
 }
 
 // TakeSnapshot takes a snapshot now and returns its directory.
 func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error) {
-	body, err := json.Marshal(snapshotRequest{Reason: reason})
-	if err != nil {
-		return "", fmt.Errorf("encode request: %w", err)
-	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/snapshot", body)
-	if err != nil {
-		return "", err
-	}
-	var reply snapshotReply
-	if err := decode(resp, &reply); err != nil {
-		return "", err
-	}
-	return reply.Dir, nil
+	reply, err := send[snapshotReply](ctx, c, http.MethodPost, "/v1/snapshot", snapshotRequest{Reason: reason})
+	return reply.Dir, err
 }
 
 // EventsOptions select outliers. Nil means the remembered ones of every rule.
@@ -163,12 +140,26 @@ func (s *EventStream) Next() (Event, error) {
 // Close ends the stream.
 func (s *EventStream) Close() error { return s.body.Close() }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
-	resp, err := c.do(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return err
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	return send[T](ctx, c, http.MethodGet, path, nil)
+}
+
+// send sends a request with value as its body, nil for none, and returns the reply.
+func send[T any](ctx context.Context, c *Client, method, path string, value any) (reply T, err error) {
+	var body []byte
+	if value != nil {
+		if body, err = json.Marshal(value); err != nil {
+			return reply, fmt.Errorf("encode request: %w", err)
+		}
 	}
-	return decode(resp, into)
+	resp, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return reply, err
+	}
+	if err := decode(resp, &reply); err != nil {
+		return *new(T), err
+	}
+	return reply, nil
 }
 
 // do sends a request and turns every answer but success into an error.
@@ -204,8 +195,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("daemon at %s stopped before it replied: see its log", c.path)
 	}
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
+	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
 	}
 	return fmt.Errorf("connect to the daemon: %w", err)

@@ -195,20 +195,12 @@ func by(ctx context.Context) string {
 
 // SetThreshold sets a runtime threshold, timeout, or both.
 func (c *Client) SetThreshold(ctx context.Context, req *ThresholdRequest) (*ThresholdInfo, error) {
-	var info ThresholdInfo
-	if err := c.send(ctx, http.MethodPost, "/v1/thresholds", req, &info); err != nil {
-		return nil, err
-	}
-	return &info, nil
+	return send[*ThresholdInfo](ctx, c, http.MethodPost, "/v1/thresholds", req)
 }
 
 // Thresholds lists the runtime thresholds, newest first.
 func (c *Client) Thresholds(ctx context.Context) ([]ThresholdInfo, error) {
-	var list []ThresholdInfo
-	if err := c.get(ctx, "/v1/thresholds", &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return get[[]ThresholdInfo](ctx, c, "/v1/thresholds")
 }
 
 // ClearThresholds clears one of a rule by its id, all of a rule for id 0,
@@ -223,40 +215,24 @@ func (c *Client) ClearThresholds(ctx context.Context, rule string, id int) ([]Th
 	if id != 0 {
 		query.Set("id", strconv.Itoa(id))
 	}
-	var gone []ThresholdInfo
-	if err := c.send(ctx, http.MethodDelete, "/v1/thresholds?"+query.Encode(), nil, &gone); err != nil {
-		return nil, err
-	}
-	return gone, nil
+	return send[[]ThresholdInfo](ctx, c, http.MethodDelete, "/v1/thresholds?"+query.Encode(), nil)
 }
 
 // ResetRatchet resets a rule's ratchet.
 func (c *Client) ResetRatchet(ctx context.Context, rule string) error {
-	return c.send(ctx, http.MethodDelete, "/v1/thresholds?"+url.Values{"rule": {rule}, "ratchet": {"1"}}.Encode(), nil,
-		&[]ThresholdInfo{})
+	query := url.Values{"rule": {rule}, "ratchet": {"1"}}
+	_, err := send[[]ThresholdInfo](ctx, c, http.MethodDelete, "/v1/thresholds?"+query.Encode(), nil)
+	return err
 }
 
 // Pause pauses a rule for a time, or until it is resumed.
 func (c *Client) Pause(ctx context.Context, req *PauseRequest) error {
-	return c.send(ctx, http.MethodPost, "/v1/pause", req, &struct{}{})
+	_, err := send[struct{}](ctx, c, http.MethodPost, "/v1/pause", req)
+	return err
 }
 
 // Resume ends a pause.
 func (c *Client) Resume(ctx context.Context, rule string) error {
-	return c.send(ctx, http.MethodPost, "/v1/resume", map[string]string{"rule": rule}, &struct{}{})
-}
-
-func (c *Client) send(ctx context.Context, method, path string, value, into any) error {
-	var body []byte
-	if value != nil {
-		var err error
-		if body, err = json.Marshal(value); err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-	}
-	resp, err := c.do(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	return decode(resp, into)
+	_, err := send[struct{}](ctx, c, http.MethodPost, "/v1/resume", map[string]string{"rule": rule})
+	return err
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestControl(t *testing.T) {
@@ -20,12 +22,10 @@ func TestControl(t *testing.T) {
 	me := fmt.Sprintf("uid %d", os.Getuid())
 	info, err := c.SetThreshold(ctx, &ThresholdRequest{Rule: "wakeup", When: map[string][]string{"pid": {"1", "2"}}, Threshold: "2ms", For: "10m"})
 	want := &ThresholdInfo{ID: 3, Rule: "wakeup", When: map[string][]string{"pid": {"1", "2"}}, ThresholdNS: 2e6, LeftNS: 5, By: me}
-	if diff := cmp.Diff(want, info); err != nil || diff != "" {
-		t.Errorf("set: %v\n%s", err, diff)
-	}
-	if list, err := c.Thresholds(ctx); err != nil || list == nil || len(list) != 0 {
-		t.Errorf("list: %v, %v; want an empty list", list, err)
-	}
+	diff := cmp.Diff(want, info)
+	assert.Check(t, err == nil && diff == "", "set: %v\n%s", err, diff)
+	list, err := c.Thresholds(ctx)
+	assert.Check(t, err == nil && list != nil && len(list) == 0, "list: %v, %v; want an empty list", list, err)
 	for _, do := range []error{
 		c.Pause(ctx, &PauseRequest{Rule: "disk", For: "1h"}),
 		c.ResetRatchet(ctx, "disk"),
@@ -33,25 +33,18 @@ func TestControl(t *testing.T) {
 		second(c.ClearThresholds(ctx, "disk", 0)),
 		second(c.ClearThresholds(ctx, "", 0)),
 	} {
-		if do != nil {
-			t.Error(do)
-		}
+		assert.Check(t, do)
 	}
-	if err := c.Resume(ctx, "disk"); err == nil || err.Error() != "rule disk is not paused" {
-		t.Errorf("resume: %v", err)
-	}
+	assert.Check(t, is.Error(c.Resume(ctx, "disk"), "rule disk is not paused"), "resume")
 	for _, want := range []string{
 		"set wakeup map[pid:[1 2]] 2ms  10m by " + me, "pause disk 1h by " + me, "ratchet disk",
 		`clear "disk" 7`, `clear "disk" 0`, `clear "" 0`, "resume disk",
 	} {
-		if got := <-backend.took; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Check(t, is.Equal(<-backend.took, want))
 	}
 	backend.fail = errors.New("threshold is zero")
-	if _, err := c.SetThreshold(ctx, &ThresholdRequest{Rule: "wakeup"}); err == nil || err.Error() != "threshold is zero" {
-		t.Errorf("refused: %v", err)
-	}
+	_, err = c.SetThreshold(ctx, &ThresholdRequest{Rule: "wakeup"})
+	assert.Check(t, is.Error(err, "threshold is zero"), "refused")
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -82,22 +75,14 @@ func TestControlErrors(t *testing.T) {
 		{"POST", "/v1/pause", `{"rule": "` + strings.Repeat("x", maxBody) + `"}`, 413, "read request: http: request body too large"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), k.method, "http://tailcam"+k.path, strings.NewReader(k.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		resp, err := c.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var f failure
-		if err := decode(resp, &f); err != nil && !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != k.status || f.Error != k.want {
-			t.Errorf("%s %s %.60s: %d %q, want %d %q", k.method, k.path, k.body, resp.StatusCode, f.Error, k.status, k.want)
-		}
+		err = decode(resp, &f)
+		assert.Assert(t, err == nil || errors.Is(err, io.EOF), "%v", err)
+		assert.Check(t, resp.StatusCode == k.status && f.Error == k.want,
+			"%s %s %.60s: %d %q, want %d %q", k.method, k.path, k.body, resp.StatusCode, f.Error, k.status, k.want)
 	}
-	if n := len(backend.took); n != 0 {
-		t.Errorf("%d requests reached the daemon", n)
-	}
+	assert.Check(t, len(backend.took) == 0, "%d requests reached the daemon", len(backend.took))
 }

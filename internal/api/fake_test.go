@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/histogram"
@@ -68,9 +70,7 @@ func outlier(rule string, delay int64) *events.Outlier {
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "run", "s.sock")
 }
@@ -79,9 +79,7 @@ func socketPath(t *testing.T) string {
 func serve(t *testing.T, b Backend) (c *Client, stop func()) {
 	t.Helper()
 	socket, err := Listen(&ListenOptions{Path: socketPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, b, nil) }()
@@ -92,9 +90,7 @@ func serve(t *testing.T, b Backend) (c *Client, stop func()) {
 		}
 		stopped = true
 		cancel()
-		if err := errors.Join(<-done, socket.Close()); err != nil {
-			t.Errorf("serve: %v", err)
-		}
+		assert.Check(t, errors.Join(<-done, socket.Close()), "serve")
 	}
 	t.Cleanup(stop)
 	c = NewClient(socket.Path)

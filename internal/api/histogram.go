@@ -113,9 +113,5 @@ func (s *server) histograms(w http.ResponseWriter, r *http.Request) {
 
 // Histograms lists those of trackers and rules; of names one tracker or rule, "" all.
 func (c *Client) Histograms(ctx context.Context, of string) ([]HistogramInfo, error) {
-	var list []HistogramInfo
-	if err := c.get(ctx, "/v1/histograms?"+url.Values{"of": {of}}.Encode(), &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return get[[]HistogramInfo](ctx, c, "/v1/histograms?"+url.Values{"of": {of}}.Encode())
 }

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/guard"
 )
@@ -93,28 +95,19 @@ func hoarder(t *testing.T, uid int, path string, many int, send string) (kept in
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
 		in.Close()
 		cmd.Wait() // its standard input has ended
 	})
 	t.Cleanup(stop)
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	if kept, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	kept, err = strconv.Atoi(strings.TrimSpace(line))
+	assert.NilError(t, err)
 	return kept, stop
 }
 
@@ -125,18 +118,14 @@ func public(t *testing.T, c *Client) {
 		t.Skip("needs root, to be several users")
 	}
 	for path := c.path; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
-		if err := os.Chmod(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(path, 0o777))
 	}
 }
 
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(list)
 }
 
@@ -160,21 +149,18 @@ func TestConnectionsOfUsers(t *testing.T) {
 			c, _ := serve(t, newFake())
 			public(t, c)
 			before := descriptors(t)
-			if n, _ := hoarder(t, 70001, c.path, 2000, send); n > (maxConns-reservedConns)/2+maxRefusals { // some may be about to be refused
-				t.Errorf("one user has %d connections", n)
-			}
+			n, _ := hoarder(t, 70001, c.path, 2000, send)
+			assert.Check(t, n <= (maxConns-reservedConns)/2+maxRefusals,
+				"one user has %d connections", n) // some may be about to be refused
 			if name == "nothing sent" {
 				hoarder(t, 70002, c.path, 2000, send)
 			}
-			if n, _ := hoarder(t, 70003, c.path, 1, asks); n != 1 {
-				t.Error("a third user does not get in")
-			}
-			if _, err := c.Status(t.Context()); err != nil {
-				t.Errorf("root does not get in: %v", err)
-			}
-			if n := descriptors(t) - before; n > maxConns+maxRefusals+20 {
-				t.Errorf("%d descriptors more than before", n)
-			}
+			n, _ = hoarder(t, 70003, c.path, 1, asks)
+			assert.Check(t, n == 1, "a third user does not get in")
+			_, err := c.Status(t.Context())
+			assert.Check(t, err, "root does not get in")
+			n = descriptors(t) - before
+			assert.Check(t, n <= maxConns+maxRefusals+20, "%d descriptors more than before", n)
 		})
 	}
 }
@@ -184,22 +170,17 @@ func TestConnectionRefused(t *testing.T) {
 	c, _ := serve(t, newFake())
 	public(t, c)
 	_, stop := hoarder(t, 70001, c.path, 300, "")
-	if n, _ := hoarder(t, 70001, c.path, 1, asks); n != 0 {
-		t.Error("one more got in")
-	}
+	n, _ := hoarder(t, 70001, c.path, 1, asks)
+	assert.Check(t, n == 0, "one more got in")
 	s, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	refused := uint64(0)
 	for _, l := range s.Losses {
 		if l.Cause == "connection_refused" {
 			refused = l.Count
 		}
 	}
-	if refused < 200 {
-		t.Errorf("%d connections refused", refused)
-	}
+	assert.Check(t, refused >= 200, "%d connections refused", refused)
 	stop()
 	for end := time.Now().Add(30 * time.Second); ; {
 		n, again := hoarder(t, 70001, c.path, 1, asks)
@@ -207,9 +188,7 @@ func TestConnectionRefused(t *testing.T) {
 		if n == 1 {
 			break
 		}
-		if time.Now().After(end) {
-			t.Fatal("still refused")
-		}
+		assert.Assert(t, !time.Now().After(end), "still refused")
 	}
 }
 
@@ -219,9 +198,7 @@ func TestRefusal(t *testing.T) {
 	go refuse(ours, 7)
 	go io.WriteString(theirs, "GET / HTTP/1.1\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(theirs), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var f failure
 	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || resp.StatusCode != http.StatusServiceUnavailable ||
 		!strings.HasPrefix(f.Error, "too many connections of user 7") {
@@ -238,16 +215,11 @@ func TestQuota(t *testing.T) {
 		return n
 	}
 	for i, want := range []int{24, 12, 6, 3} {
-		if n := fill(uint32(100000 + i)); n != want {
-			t.Errorf("user %d gets %d, want %d", i, n, want)
-		}
+		assert.Check(t, is.Equal(fill(uint32(100000+i)), want), "user %d gets", i)
 	}
-	if n := fill(0); n != 64-45 {
-		t.Errorf("root gets %d", n)
-	}
-	if q.refused.Load() != 5 {
-		t.Errorf("%d refused", q.refused.Load())
-	}
+	n := fill(0)
+	assert.Check(t, n == 64-45, "root gets %d", n)
+	assert.Check(t, q.refused.Load() == 5, "%d refused", q.refused.Load())
 	for i, had := range []int{24, 12, 6, 3} {
 		for range had {
 			q.release(uint32(100000 + i))
@@ -256,9 +228,7 @@ func TestQuota(t *testing.T) {
 	for range 19 {
 		q.release(0)
 	}
-	if q.used != 0 || q.root != 0 || len(q.by) != 0 {
-		t.Errorf("left: %+v", q)
-	}
+	assert.Check(t, q.used == 0 && q.root == 0 && len(q.by) == 0, "left: %+v", q)
 }
 
 // panicking panics where it is asked for what a mistake in it would make it.
@@ -269,30 +239,22 @@ func (p panicking) Rules() []RuleInfo { panic("of a rule") }
 // A request that makes the daemon panic costs that request.
 func TestRequestPanics(t *testing.T) {
 	socket, err := Listen(&ListenOptions{Path: socketPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer socket.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	g := guard.New(zap.NewNop())
 	go func() { done <- Serve(ctx, socket, panicking{newFake()}, &ServeOptions{Guard: g}) }()
 	c := NewClient(socket.Path)
-	if _, err := c.Rules(ctx); err == nil || !strings.Contains(err.Error(), "the daemon panicked") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := c.Snapshots(ctx); err != nil {
-		t.Errorf("the next request: %v", err)
-	}
+	_, err = c.Rules(ctx)
+	assert.Check(t, is.ErrorContains(err, "the daemon panicked"))
+	_, err = c.Snapshots(ctx)
+	assert.Check(t, err, "the next request")
 	for _, p := range g.Counts() {
-		if p.Place == "request" && p.Count != 1 {
-			t.Errorf("%d panics", p.Count)
-		}
+		assert.Check(t, p.Place != "request" || p.Count == 1, "%d panics", p.Count)
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, <-done)
 }
 
 // starved serves with few descriptors, and prints so.
@@ -325,16 +287,10 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	ended := false
 	t.Cleanup(func() {
 		if !ended {
@@ -342,15 +298,12 @@ func TestNoDescriptorsLeft(t *testing.T) {
 			cmd.Wait()
 		}
 	})
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	assert.NilError(t, err)
 	var open []net.Conn
 	for range 200 {
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer c.Close()
 		open = append(open, c)
 	}
@@ -360,15 +313,11 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	}
 	c := NewClient(path)
 	defer c.Close()
-	if _, err := c.Rules(t.Context()); err != nil {
-		t.Errorf("after it: %v", err)
-	}
+	_, err = c.Rules(t.Context())
+	assert.Check(t, err, "after it")
 	in.Close()
 	ended = true
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the server ended: %v", err)
-	}
-	if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > 800*time.Millisecond {
-		t.Errorf("it used %s of CPU", used)
-	}
+	assert.Check(t, cmd.Wait(), "the server ended")
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	assert.Check(t, used <= 800*time.Millisecond, "it used %s of CPU", used)
 }

@@ -148,8 +148,7 @@ func takeLock(path string, log *zap.Logger) (*os.File, error) {
 		log.Warn("took over from a killed daemon that has not exited; its BPF programs may stay attached until then",
 			zap.Int("pid", pid))
 	}})
-	var held *lockfile.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
 		who := ""
 		if held.PID != 0 {
 			who = fmt.Sprintf(", pid %d", held.PID)

@@ -243,8 +243,7 @@ func (s *server) reply(w http.ResponseWriter, status int, value any) {
 }
 
 func (s *server) fail(w http.ResponseWriter, status int, err error) {
-	var tooBig *http.MaxBytesError
-	if errors.As(err, &tooBig) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		status = http.StatusRequestEntityTooLarge
 	}
 	s.reply(w, status, failure{Error: err.Error()})

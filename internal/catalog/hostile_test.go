@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/export"
 	"github.com/tailcam/tailcam/internal/catalog"
@@ -21,9 +22,7 @@ import (
 // ever, or reads what is outside.
 func TestHostileFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.Mkdir(outside, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(outside, 0o755))
 	puts := map[string]func(path string) error{
 		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"link":      func(path string) error { return os.Symlink(outside, path) },
@@ -44,22 +43,17 @@ func TestHostileFiles(t *testing.T) {
 				storeDir, ids := ct.Make(t, explained())
 				dir := filepath.Join(storeDir, ids[0])
 				path := filepath.Join(dir, file)
-				if err := errors.Join(os.RemoveAll(path), put(path)); err != nil {
-					t.Skipf("cannot put a %s there: %v", what, err)
-				}
+				assert.NilError(t, errors.Join(os.RemoveAll(path), put(path)))
 				inTime(t, func() {
 					checks, err := catalog.Verify(t.Context(), storeDir, ids, nil)
 					// Without sums nobody knows what a text should hold.
 					unknown := what == "sparse" && (file == "explain.txt" || file == "stacks.folded")
-					if err != nil || len(checks) != 1 || checks[0].OK != unknown {
-						t.Errorf("verify: %+v, %v", checks, err)
-					}
+					assert.Check(t, err == nil && len(checks) == 1 && checks[0].OK == unknown,
+						"verify: %+v, %v", checks, err)
 				})
 				inTime(t, func() {
 					_, _, err := catalog.Read(storeDir, catalog.Options{})
-					if err != nil {
-						t.Errorf("list: %v", err)
-					}
+					assert.Check(t, err, "list")
 					_, _ = catalog.ReadDetails(dir)   // whether it can be told is another matter
 					_, _, _ = catalog.Explain(dir)    // the same
 					_, _, _ = snapshot.List(storeDir) // the same
@@ -70,13 +64,11 @@ func TestHostileFiles(t *testing.T) {
 					})
 				}
 				inTime(t, func() {
-					if _, err := snapshot.Remove(storeDir, ids[0]); err != nil {
-						t.Errorf("rm: %v", err)
-					}
+					_, err := snapshot.Remove(storeDir, ids[0])
+					assert.Check(t, err, "rm")
 				})
-				if _, err := os.Stat(outside); err != nil {
-					t.Errorf("what is outside: %v", err)
-				}
+				_, err := os.Stat(outside)
+				assert.Check(t, err, "what is outside")
 			})
 		}
 	}
@@ -99,15 +91,10 @@ func TestManyFiles(t *testing.T) {
 	storeDir, ids := ct.Make(t, explained())
 	dir := filepath.Join(storeDir, ids[0])
 	for i := range 5000 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d\x1b[31m\u202e", i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d\x1b[31m\u202e", i)), nil, 0o600))
 	}
 	story, err := catalog.ReadDetails(dir)
-	if err != nil || len(story.Files) != 1001 {
-		t.Errorf("%d files, %v", len(story.Files), err)
-	}
-	if _, err := snapshot.Remove(storeDir, ids[0]); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err == nil && len(story.Files) == 1001, "%d files, %v", len(story.Files), err)
+	_, err = snapshot.Remove(storeDir, ids[0])
+	assert.Check(t, err)
 }

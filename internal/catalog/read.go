@@ -111,9 +111,7 @@ func each(n int, progress func(done, all int), work func(i int)) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range workers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for {
 				mu.Lock()
 				i := next
@@ -130,7 +128,7 @@ func each(n int, progress func(done, all int), work func(i int)) {
 				}
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/catalog"
@@ -29,22 +31,19 @@ func inCgroup(w *explain.Who, cgroup string) *explain.Who {
 func add(t *testing.T, dir string, o catalog.TopOptions) *catalog.Top {
 	t.Helper()
 	list, broken, err := catalog.Read(dir, catalog.Options{Since: o.Since})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	o.Broken = len(broken)
 	top := catalog.Add(list, o)
 	var sum int64
 	for i := range top.Rows {
 		r := &top.Rows[i]
 		sum += r.NS
-		if len(r.Worst) == 0 || len(r.Of) == 0 || r.Worst[0].NS < r.Worst[len(r.Worst)-1].NS {
-			t.Errorf("%+v", r)
-		}
+		assert.Check(t, len(r.Worst) != 0 && len(r.Of) != 0 && r.Worst[0].NS >= r.Worst[len(r.Worst)-1].NS,
+			"%+v", r)
 	}
-	if c := top.Covered; sum != c.NS || c.NS != c.ExplainedNS+c.UnexplainedNS+c.MissedNS || c.Outliers != c.Explained+c.Unexplained+c.Missed {
-		t.Errorf("rows add up to %d: %+v", sum, c)
-	}
+	c := top.Covered
+	assert.Check(t, sum == c.NS && c.NS == c.ExplainedNS+c.UnexplainedNS+c.MissedNS &&
+		c.Outliers == c.Explained+c.Unexplained+c.Missed, "rows add up to %d: %+v", sum, c)
 	return top
 }
 
@@ -84,17 +83,15 @@ func TestTop(t *testing.T) {
 			"unknown not explained: it is not explained 5ms in 1, worst 5ms in 20261121T021502",
 		},
 	} {
-		if diff := cmp.Diff(want, brief(add(t, dir, catalog.TopOptions{By: by}))); diff != "" {
-			t.Errorf("by %s:\n%s", by, diff)
-		}
+		diff := cmp.Diff(want, brief(add(t, dir, catalog.TopOptions{By: by})))
+		assert.Check(t, diff == "", "by %s:\n%s", by, diff)
 	}
 	late := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Since: ct.Start.Add(90 * time.Minute)})
-	if c := late.Covered; c.Outliers != 2 || c.NS != 55e6 || c.Explained != 1 || c.Unexplained != 1 || late.Since == nil {
-		t.Errorf("since: %+v", c)
-	}
-	if empty := catalog.Add(nil, catalog.TopOptions{By: catalog.ByRule}); len(empty.Rows) != 0 || empty.Covered != (catalog.Covered{}) {
-		t.Errorf("%+v", empty)
-	}
+	c := late.Covered
+	assert.Check(t, c.Outliers == 2 && c.NS == 55e6 && c.Explained == 1 && c.Unexplained == 1 && late.Since != nil,
+		"since: %+v", c)
+	empty := catalog.Add(nil, catalog.TopOptions{By: catalog.ByRule})
+	assert.Check(t, len(empty.Rows) == 0 && empty.Covered == (catalog.Covered{}), "%+v", empty)
 }
 
 // Time is counted once: what lies within another outlier of the same task, what
@@ -128,20 +125,15 @@ func TestTopOnce(t *testing.T) {
 		"task rt-hog 40ms in 2, worst 20ms in 20261120T231502.123456789Z-wakeup-000001",
 		"unknown not explained: no snapshot holds it 31ms in 3, worst 20ms in ",
 	}
-	if diff := cmp.Diff(want, brief(top)); diff != "" {
-		t.Error(diff)
-	}
-	if c := top.Covered; c.Within != 2 || c.Missed != 3 || c.MissedNS != 31e6 || c.Explained != 2 {
-		t.Errorf("%+v", c)
-	}
+	assert.Check(t, is.DeepEqual(want, brief(top)))
+	c := top.Covered
+	assert.Check(t, c.Within == 2 && c.Missed == 3 && c.MissedNS == 31e6 && c.Explained == 2, "%+v", c)
 	// Another boot has another clock.
-	if c := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Seen: list[:1], Boot: "c"}).Covered; c.Missed != 1 {
-		t.Errorf("another boot: %+v", c)
-	}
+	c = add(t, dir, catalog.TopOptions{By: catalog.ByCulprit, Seen: list[:1], Boot: "c"}).Covered
+	assert.Check(t, c.Missed == 1, "another boot: %+v", c)
 	// By rule each rule has its own.
-	if c := add(t, dir, catalog.TopOptions{By: catalog.ByRule}).Covered; c.Within != 0 || c.NS != 55e6 {
-		t.Errorf("by rule: %+v", c)
-	}
+	c = add(t, dir, catalog.TopOptions{By: catalog.ByRule}).Covered
+	assert.Check(t, c.Within == 0 && c.NS == 55e6, "by rule: %+v", c)
 }
 
 // What a hostile file says does not overflow.
@@ -149,26 +141,20 @@ func TestTopHostile(t *testing.T) {
 	huge := []explain.Part{{Cause: "x\x1b[31m", By: &explain.Who{Kind: explain.KindTask, Comm: "\x1b[2J"}, NS: math.MaxInt64, Count: 1}}
 	dir, _ := ct.Make(t, ct.One{}, ct.One{}, ct.One{})
 	ids, err := snapshot.IDs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for i, id := range ids {
 		m, err := snapshot.ReadMeta(filepath.Join(dir, id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		m.Outliers[0].DelayNS, m.Outliers[0].Task.TID = math.MaxInt64, i
 		ct.JSON(t, filepath.Join(dir, id, snapshot.MetaFile), m)
 		ct.JSON(t, filepath.Join(dir, id, snapshot.ExplainJSONFile), explain.Report{Version: 1, Outliers: []explain.Result{{DelayNS: math.MaxInt64, Parts: huge}}})
 	}
 	list, _, err := catalog.Read(dir, catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, by := range catalog.Ways {
-		if top := catalog.Add(list, catalog.TopOptions{By: by}); top.Covered.NS != math.MaxInt64 || len(top.Rows) != 1 || top.Rows[0].NS != math.MaxInt64 {
-			t.Errorf("%+v", top)
-		}
+		top := catalog.Add(list, catalog.TopOptions{By: by})
+		assert.Check(t, top.Covered.NS == math.MaxInt64 && len(top.Rows) == 1 && top.Rows[0].NS == math.MaxInt64,
+			"%+v", top)
 	}
 }
 
@@ -192,12 +178,11 @@ func TestCompare(t *testing.T) {
 		sum += c.ChangeNS
 	}
 	want := []string{"preempted hog +20.00 longer", "lock me +7.00 new", "runnable web -7.00 shorter", "block_device sda -5.00 gone", "running me +0.01 same"}
-	if diff := cmp.Diff(want, got); diff != "" || sum != d.ChangeNS || d.A.Outlier != 2 || d.A.Of != 3 {
-		t.Errorf("%d, %d, %+v\n%s", sum, d.ChangeNS, d.A, diff)
-	}
-	if same := catalog.Compare(a, a); same.ChangeNS != 0 || same.Parts[0].Became != catalog.Same {
-		t.Errorf("with itself: %+v", same)
-	}
+	diff := cmp.Diff(want, got)
+	assert.Check(t, diff == "" && sum == d.ChangeNS && d.A.Outlier == 2 && d.A.Of == 3,
+		"%d, %d, %+v\n%s", sum, d.ChangeNS, d.A, diff)
+	same := catalog.Compare(a, a)
+	assert.Check(t, same.ChangeNS == 0 && same.Parts[0].Became == catalog.Same, "with itself: %+v", same)
 }
 
 // Thousands are added up.
@@ -205,9 +190,7 @@ func TestTopThousands(t *testing.T) {
 	one := explained()
 	first, ids := ct.Make(t, one)
 	meta, err := snapshot.ReadMeta(filepath.Join(first, ids[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	one.Rule, one.Comm, one.TID, one.DelayNS = "wakeup", "victim", 7, 20e6
 	dir := t.TempDir()
 	n := 2000
@@ -218,14 +201,12 @@ func TestTopThousands(t *testing.T) {
 		meta.Time = ct.Start.Add(time.Duration(i) * time.Second)
 		meta.ID = snapshot.ID{Time: meta.Time, Rule: "wakeup", Number: uint64(i)}.String()
 		meta.Outliers[0].Time, meta.Outliers[0].Task.TID = meta.Time, i
-		if err := os.Mkdir(filepath.Join(dir, meta.ID), 0o750); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(filepath.Join(dir, meta.ID), 0o750))
 		ct.JSON(t, filepath.Join(dir, meta.ID, snapshot.MetaFile), meta)
 		ct.JSON(t, filepath.Join(dir, meta.ID, snapshot.ExplainJSONFile), one.Report())
 	}
 	top := add(t, dir, catalog.TopOptions{By: catalog.ByCulprit})
-	if c := top.Covered; c.Explained != n || c.NS != int64(n)*20e6 || top.Rows[0].Name != "rt-hog" || top.Rows[0].NS != int64(n)*19e6 {
-		t.Errorf("%+v, %+v", c, top.Rows)
-	}
+	c := top.Covered
+	assert.Check(t, c.Explained == n && c.NS == int64(n)*20e6 && top.Rows[0].Name == "rt-hog" &&
+		top.Rows[0].NS == int64(n)*19e6, "%+v, %+v", c, top.Rows)
 }

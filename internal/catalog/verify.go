@@ -109,8 +109,7 @@ func (c *Check) sums(ctx context.Context, m *snapshot.Meta) {
 
 // cause returns an error without the path, which was printed already.
 func cause(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

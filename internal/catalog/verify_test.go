@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/catalog"
@@ -26,22 +28,17 @@ func explained() ct.One {
 func verifyAll(t *testing.T, dir string) []catalog.Check {
 	t.Helper()
 	ids, err := snapshot.IDs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	checks, err := catalog.Verify(context.Background(), dir, ids, nil)
-	if err != nil || len(checks) != len(ids) {
-		t.Fatalf("%d of %d: %v", len(checks), len(ids), err)
-	}
+	assert.Assert(t, err == nil && len(checks) == len(ids), "%d of %d: %v", len(checks), len(ids), err)
 	return checks
 }
 
 func TestVerifyWhole(t *testing.T) {
 	dir, ids := ct.Make(t, explained(), ct.One{ByHand: true}, ct.One{}, ct.One{Lost: 2}, ct.One{Lost: 2, Missing: 5})
 	for i, c := range verifyAll(t, dir) {
-		if !c.OK || c.Events != 3 || c.Bytes == 0 || c.ID != ids[i] || c.Explained != (i == 0) {
-			t.Errorf("%+v", c)
-		}
+		assert.Check(t, c.OK && c.Events == 3 && c.Bytes != 0 && c.ID == ids[i] && c.Explained == (i == 0),
+			"%+v", c)
 	}
 }
 
@@ -128,17 +125,12 @@ func TestVerifyBroken(t *testing.T) {
 		"no stacks": {func(d string) error { return os.Remove(filepath.Join(d, "stacks.folded")) }, "stacks.folded", "no such file or directory"},
 	} {
 		dir, ids := ct.Make(t, explained(), explained())
-		if err := c.harm(filepath.Join(dir, ids[0])); err != nil {
-			t.Fatal(name, err)
-		}
+		assert.NilError(t, c.harm(filepath.Join(dir, ids[0])), "%v", name)
 		checks := verifyAll(t, dir)
 		bad, good := checks[0], checks[1]
-		if bad.OK || len(bad.Problems) == 0 || bad.Problems[0].File != c.file || !strings.Contains(bad.Problems[0].What, c.want) {
-			t.Errorf("%s: %+v\nwant %s: %s", name, bad, c.file, c.want)
-		}
-		if !good.OK {
-			t.Errorf("%s: the other one is told broken: %+v", name, good)
-		}
+		assert.Check(t, !bad.OK && len(bad.Problems) != 0 && bad.Problems[0].File == c.file &&
+			strings.Contains(bad.Problems[0].What, c.want), "%s: %+v\nwant %s: %s", name, bad, c.file, c.want)
+		assert.Check(t, good.OK, "%s: the other one is told broken: %+v", name, good)
 	}
 }
 
@@ -146,14 +138,11 @@ func TestVerifyBroken(t *testing.T) {
 func TestVerifyGone(t *testing.T) {
 	dir, ids := ct.Make(t, explained(), explained())
 	checks, err := catalog.Verify(context.Background(), dir, append(ids, "20261121T010203.000000000Z-gone-000009"), nil)
-	if err != nil || len(checks) != 2 {
-		t.Errorf("%+v, %v", checks, err)
-	}
+	assert.Check(t, err == nil && len(checks) == 2, "%+v, %v", checks, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := catalog.Verify(ctx, dir, ids, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
-	}
+	_, err = catalog.Verify(ctx, dir, ids, nil)
+	assert.Check(t, is.ErrorIs(err, context.Canceled), "interrupted")
 }
 
 func TestRead(t *testing.T) {
@@ -161,54 +150,41 @@ func TestRead(t *testing.T) {
 	deeper.Chain = []explain.Part{ct.Part(explain.BlockDevice, &explain.Who{Kind: explain.KindDevice, Name: "sda"}, 15)}
 	dir, ids := ct.Make(t, explained(), deeper, ct.One{ByHand: true}, ct.One{Age: 3600e9})
 	torn := "20261121T010203.000000000Z-torn-000009"
-	if err := os.Mkdir(filepath.Join(dir, torn), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(dir, torn), 0o700))
 	calls := 0
 	list, broken, err := catalog.Read(dir, catalog.Options{Progress: func(done, all int) {
 		if calls++; done != calls || all != 5 {
 			t.Errorf("progress %d of %d, call %d", done, all, calls)
 		}
 	}})
-	if err != nil || len(list) != 4 || len(broken) != 1 || broken[0].ID != torn {
-		t.Fatalf("%d, %+v, %v", len(list), broken, err)
-	}
+	assert.Assert(t, err == nil && len(list) == 4 && len(broken) == 1 && broken[0].ID == torn,
+		"%d, %+v, %v", len(list), broken, err)
 	for i := range list {
 		s := &list[i]
-		if s.ID != ids[i] || !strings.HasPrefix(s.ID, s.Short) || s.ByHand() != (i == 2) || (s.Blame == nil) != (i >= 2) {
-			t.Errorf("%+v", s)
-		}
+		assert.Check(t, s.ID == ids[i] && strings.HasPrefix(s.ID, s.Short) && s.ByHand() == (i == 2) &&
+			(s.Blame == nil) == (i >= 2), "%+v", s)
 	}
-	if list[0].Blame.Cause != explain.Preempted || list[1].Blame.Cause != explain.BlockDevice || list[3].Unexplained == "" {
-		t.Errorf("%+v, %+v, %q", list[0].Blame, list[1].Blame, list[3].Unexplained)
-	}
+	assert.Check(t, list[0].Blame.Cause == explain.Preempted && list[1].Blame.Cause == explain.BlockDevice &&
+		list[3].Unexplained != "", "%+v, %+v, %q", list[0].Blame, list[1].Blame, list[3].Unexplained)
 	late, _, err := catalog.Read(dir, catalog.Options{Since: ct.Start.Add(1800e9)})
-	if err != nil || len(late) != 1 || late[0].ID != ids[3] {
-		t.Errorf("since: %+v, %v", late, err)
-	}
+	assert.Check(t, err == nil && len(late) == 1 && late[0].ID == ids[3], "since: %+v, %v", late, err)
 	story, err := catalog.ReadDetails(filepath.Join(dir, ids[1]))
-	if err != nil || story.Before == nil || story.Before.ID != ids[0] || story.After == nil || story.After.ID != ids[2] || story.Report == nil || len(story.Files) != 5 {
-		t.Errorf("%+v, %v", story, err)
-	}
+	assert.Check(t, err == nil && story.Before != nil && story.Before.ID == ids[0] && story.After != nil &&
+		story.After.ID == ids[2] && story.Report != nil && len(story.Files) == 5, "%+v, %v", story, err)
 	last, err := catalog.ReadDetails(filepath.Join(dir, ids[3]))
-	if err != nil || last.After != nil || last.Before == nil || last.Report != nil {
-		t.Errorf("%+v, %v", last, err)
-	}
-	if list, broken, err := catalog.Read(t.TempDir(), catalog.Options{}); err != nil || len(list)+len(broken) != 0 {
-		t.Errorf("empty: %v, %v, %v", list, broken, err)
-	}
-	if _, _, err := catalog.Read(filepath.Join(dir, "none"), catalog.Options{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing: %v", err)
-	}
+	assert.Check(t, err == nil && last.After == nil && last.Before != nil && last.Report == nil,
+		"%+v, %v", last, err)
+	list, broken, err = catalog.Read(t.TempDir(), catalog.Options{})
+	assert.Check(t, err == nil && len(list)+len(broken) == 0, "empty: %v, %v, %v", list, broken, err)
+	_, _, err = catalog.Read(filepath.Join(dir, "none"), catalog.Options{})
+	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "missing")
 }
 
 // An explanation may come from anywhere.
 func FuzzParseReport(f *testing.F) {
 	one := explained()
 	data, err := json.Marshal((&ct.One{Rule: "r", Comm: "c", TID: 1, DelayNS: 20e6, Parts: one.Parts}).Report())
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NilError(f, err)
 	f.Add(data)
 	f.Add([]byte(`{"version":1,"outliers":[{"delay_ns":5,"parts":[{"ns":9223372036854775807},{"ns":9223372036854775807}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -221,9 +197,8 @@ func FuzzParseReport(f *testing.F) {
 			for _, p := range r.Outliers[i].Parts {
 				sum += p.NS
 			}
-			if sum != r.Outliers[i].DelayNS {
-				t.Errorf("parts of %d ns passed for a delay of %d ns", sum, r.Outliers[i].DelayNS)
-			}
+			assert.Check(t, sum == r.Outliers[i].DelayNS,
+				"parts of %d ns passed for a delay of %d ns", sum, r.Outliers[i].DelayNS)
 		}
 	})
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/rules"
 )
@@ -24,9 +25,7 @@ func load(t *testing.T, file string, args ...string) (Config, error) {
 	if file != "" {
 		args = append([]string{"--config", file}, args...)
 	}
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, flags.Parse(args))
 	return Load(flags)
 }
 
@@ -35,9 +34,7 @@ func load(t *testing.T, file string, args ...string) (Config, error) {
 func write(t *testing.T, text string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("f", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile("f", []byte(text), 0o600))
 }
 
 func TestDefaults(t *testing.T) {
@@ -62,52 +59,38 @@ func TestDefaults(t *testing.T) {
 		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
 		Log:        Log{Level: "info", Format: "json"},
 	}
-	if diff := cmp.Diff(want, Default()); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, Default()))
 }
 
 // TestShippedFile: the file that is shipped has every key, at its default.
 func TestShippedFile(t *testing.T) {
 	got, err := load(t, shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := Default()
 	want.File = shipped
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, got))
 	values, errs := readFile(shipped, keys())
-	if len(errs) > 0 {
-		t.Fatal(errs)
-	}
+	assert.Assert(t, len(errs) == 0, "%v", errs)
 	for _, k := range keys() {
 		var at any = values
 		for part := range strings.SplitSeq(k.name, ".") {
 			at = at.(map[string]any)[part]
 		}
-		if at == nil {
-			t.Errorf("%s is missing", k.name)
-		}
+		assert.Check(t, at != nil, "%s is missing", k.name)
 	}
 }
 
 func TestPrecedence(t *testing.T) {
 	write(t, "recorder: {size: 4MiB, events: sched, enabled: false}\nlog: {level: warn}\nactions: {queue: 3}\nrules: [a, 'b,c']\ncapacity:\n  initial: {tasks: 1024}\n")
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Setenv("TAILCAM_CONFIG", "f")
 	t.Setenv("TAILCAM_LOG_LEVEL", "error")
 	t.Setenv("TAILCAM_LOG_FORMAT", "") // not set
 	t.Setenv("TAILCAM_ACTIONS_QUEUE", "4")
 	t.Setenv("TAILCAM_RECORDER_EVENTS", "sched,irq")
 	got, err := load(t, "", "--actions-queue=5", "--snapshots-min-free", "0", "--socket-path", "s.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := Default()
 	want.File = "f"
 	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, MaxMemory: 256 << 20, Events: []string{"sched", "irq"}}
@@ -117,20 +100,13 @@ func TestPrecedence(t *testing.T) {
 	want.Capacity.Initial.Tasks = 1024
 	want.Snapshots.MinFree = 0
 	want.Socket.Path = filepath.Join(dir, "s.sock")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, got))
 
 	got, err = load(t, "", "--rules", "/x,/y", "--rules", "/z")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"/x", "/y", "/z"}, got.Rules); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := Load(nil); err != nil {
-		t.Errorf("without flags: %v", err)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, is.DeepEqual([]string{"/x", "/y", "/z"}, got.Rules))
+	_, err = Load(nil)
+	assert.Check(t, err, "without flags")
 }
 
 func TestBadFile(t *testing.T) {
@@ -183,9 +159,8 @@ func TestBadFile(t *testing.T) {
 		write(t, tt.yaml)
 		_, err := load(t, "f")
 		var all rules.Errors
-		if !errors.As(err, &all) || err.Error() != tt.want {
-			t.Errorf("%q:\ngot\n%v\nwant\n%s", tt.yaml, err, tt.want)
-		}
+		assert.Check(t, errors.As(err, &all) && err.Error() == tt.want,
+			"%q:\ngot\n%v\nwant\n%s", tt.yaml, err, tt.want)
 	}
 }
 
@@ -205,10 +180,8 @@ func TestBadSources(t *testing.T) {
 		`--recorder-events: recorder.events "irq,irq" lists irq twice; allowed: sched, irq, timer, block, workqueue, process, syscall, reclaim, memory, lock, power, net, throttle, kvm`,
 		`--actions-queue: actions.queue "many" is not an integer; allowed: an integer from 1 to 10000`,
 	}, "\n")
-	if err == nil || err.Error() != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
-	if _, err := load(t, "missing"); err == nil || !strings.HasPrefix(err.Error(), "missing: cannot open: no such file or directory\n") {
-		t.Errorf("missing file: %v", err)
-	}
+	assert.Check(t, is.Error(err, want))
+	_, err = load(t, "missing")
+	assert.Check(t, err != nil &&
+		strings.HasPrefix(err.Error(), "missing: cannot open: no such file or directory\n"), "missing file: %v", err)
 }

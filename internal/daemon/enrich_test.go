@@ -3,6 +3,8 @@ package daemon
 import (
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestTracerFrames(t *testing.T) {
@@ -16,8 +18,7 @@ func TestTracerFrames(t *testing.T) {
 		{[]string{"do_nanosleep+0x1", "schedule+0x2"}, []string{"do_nanosleep+0x1", "schedule+0x2"}},
 		{nil, nil},
 	} {
-		if got := tc.in[tracerFrames(tc.in):]; !slices.Equal(got, tc.want) {
-			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
-		}
+		got := tc.in[tracerFrames(tc.in):]
+		assert.Check(t, slices.Equal(got, tc.want), "%v: got %v, want %v", tc.in, got, tc.want)
 	}
 }

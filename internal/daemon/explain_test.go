@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // Whether a niceness can be taken back is as the capabilities say, here of
@@ -28,19 +29,14 @@ func TestCanRaisePriority(t *testing.T) {
 		cmd := exec.Command("prlimit", "--nice=0:0", "setpriv", "--bounding-set="+tc.bounds, os.Args[0], "-test.run", "^TestCanRaisePriority$", "-test.v")
 		cmd.Env = append(os.Environ(), "TAILCAM_TEST_RAISE_PRIORITY=1")
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if got := strings.Contains(string(out), "can raise"); got != tc.want {
-			t.Errorf("with capabilities %s: %t, want %t: %s", tc.bounds, got, tc.want, out)
-		}
+		assert.NilError(t, err, "%s", out)
+		got := strings.Contains(string(out), "can raise")
+		assert.Check(t, got == tc.want, "with capabilities %s: %t, want %t: %s", tc.bounds, got, tc.want, out)
 	}
 	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	canRaisePriority()
-	if after, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || after != before {
-		t.Errorf("asking has changed the niceness: %d, before %d; %v", 20-after, 20-before, err)
-	}
+	after, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	assert.Check(t, err == nil && after == before,
+		"asking has changed the niceness: %d, before %d; %v", 20-after, 20-before, err)
 }

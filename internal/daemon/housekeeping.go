@@ -37,8 +37,7 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 // end the loop.
 func (d *daemon) survive(p guard.Place, turn func() error) error {
 	err := d.guard.Do(p, turn)
-	var panicked *guard.PanicError
-	if errors.As(err, &panicked) {
+	if _, ok := errors.AsType[*guard.PanicError](err); ok {
 		return nil
 	}
 	return err

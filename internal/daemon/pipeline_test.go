@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/tracker"
@@ -83,9 +85,7 @@ func (r *rig) list() []string {
 
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	assert.Check(t, slices.Equal(got, want), "got  %q\nwant %q", got, want)
 }
 
 func named(o *events.Outlier) {
@@ -102,18 +102,15 @@ func TestToldWhenNamed(t *testing.T) {
 	r.clock = r.clock.Add(time.Hour)
 	r.publishDue()
 	want(t, r.list(), "run-1 pid 1: [main+0x1]")
-	if r.late.get("rule1") != 0 {
-		t.Error("told late")
-	}
+	assert.Check(t, r.late.get("rule1") == 0, "told late")
 }
 
 // What is not is told at its deadline with addresses, and completed later.
 func TestToldAtDeadline(t *testing.T) {
 	r := newRig(named)
 	r.accept(r.outlierOf(1, 0, 5))
-	if wait := r.publishDue(); wait != publishAfter {
-		t.Errorf("looks again in %s", wait)
-	}
+	wait := r.publishDue()
+	assert.Check(t, wait == publishAfter, "looks again in %s", wait)
 	r.clock = r.clock.Add(publishAfter - 1)
 	r.publishDue()
 	want(t, r.list())
@@ -135,9 +132,8 @@ func TestDeadline(t *testing.T) {
 		0: publishAfter, 100 * time.Millisecond: publishAfter - 100*time.Millisecond, 190 * time.Millisecond: minNamingTime,
 		time.Hour: minNamingTime, -time.Hour: publishAfter, // the clock was set
 	} {
-		if got := deadline(read.Add(-ago), read).Sub(read); got != left {
-			t.Errorf("%s after its end: %s left, want %s", ago, got, left)
-		}
+		got := deadline(read.Add(-ago), read).Sub(read)
+		assert.Check(t, got == left, "%s after its end: %s left, want %s", ago, got, left)
 	}
 }
 
@@ -181,9 +177,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 	close(release)
 	close(r.in)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, <-done)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, completed := uint64(0), 0
@@ -199,9 +193,7 @@ func TestStuckProcess(t *testing.T) {
 			last = o.Seq
 		}
 	}
-	if completed != 20 {
-		t.Errorf("%d of 20 were completed", completed)
-	}
+	assert.Check(t, completed == 20, "%d of 20 were completed", completed)
 }
 
 // A process has more outliers than can be named: each is told of, in its turn,
@@ -213,13 +205,9 @@ func TestNamesSkipped(t *testing.T) {
 		r.accept(r.outlierOf(1, 0, 0))
 	}
 	skipped := r.skipped.get("rule1")
-	if skipped == 0 || skipped == n {
-		t.Fatalf("%d skipped", skipped)
-	}
+	assert.Assert(t, skipped != 0 && skipped != n, "%d skipped", skipped)
 	r.accept(r.outlierOf(2, 0, 0)) // another process still finds room
-	if r.skipped.get("rule2") != 0 {
-		t.Error("that of another process was skipped")
-	}
+	assert.Check(t, r.skipped.get("rule2") == 0, "that of another process was skipped")
 	for range 2 {
 		r.nameNext(0)
 	}
@@ -228,17 +216,12 @@ func TestNamesSkipped(t *testing.T) {
 	r.publishDue()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.told) != n+1 {
-		t.Errorf("told of %d", len(r.told))
-	}
+	assert.Check(t, len(r.told) == n+1, "told of %d", len(r.told))
 	for i, o := range r.told[2:] {
-		if o.Seq != uint64(i+2) || !o.Partial {
-			t.Fatalf("%d: %+v", i, o)
-		}
+		assert.Assert(t, o.Seq == uint64(i+2) && o.Partial, "%d: %+v", i, o)
 	}
-	if l := r.deadlines.list; len(l) > 0 {
-		t.Errorf("%d still wait", len(l))
-	}
+	l := r.deadlines.list
+	assert.Check(t, len(l) == 0, "%d still wait", len(l))
 }
 
 // However many wait for their deadline, memory is bounded: the oldest is told.
@@ -247,12 +230,9 @@ func TestWaitingIsBounded(t *testing.T) {
 	for i := range maxDeadlines + 10 {
 		r.accept(r.outlierOf(i, i, 0))
 	}
-	if n := len(r.deadlines.list); n != maxDeadlines {
-		t.Errorf("%d wait", n)
-	}
-	if got := r.list(); len(got) != 10 || got[0] != "run-1 pid 0: partial [[unknown] 0x1000]" {
-		t.Errorf("told %q", got)
-	}
+	assert.Check(t, len(r.deadlines.list) == maxDeadlines, "%d wait", len(r.deadlines.list))
+	got := r.list()
+	assert.Check(t, len(got) == 10 && got[0] == "run-1 pid 0: partial [[unknown] 0x1000]", "told %q", got)
 }
 
 // Names that come too late are not looked for; nothing is told twice then.
@@ -264,9 +244,7 @@ func TestTooLateToName(t *testing.T) {
 	r.clock = r.clock.Add(maxNamingDelay)
 	r.nameNext(0)
 	want(t, r.list(), "run-1 pid 1: partial [[unknown] 0x1000]")
-	if r.skipped.get("rule1") != 1 {
-		t.Error("not counted")
-	}
+	assert.Check(t, r.skipped.get("rule1") == 1, "not counted")
 }
 
 // A panic costs the piece of data that caused it.
@@ -297,21 +275,16 @@ func TestPanics(t *testing.T) {
 	r.in <- fmt.Errorf("%w: of 3 bytes", tracker.ErrSample)
 	r.in <- r.outlierOf(1, 0, 5)
 	close(r.in)
-	if err := r.serve(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, r.serve())
 	var got []int64
 	for i := range r.told {
 		if !r.told[i].Completed {
 			got = append(got, r.told[i].DelayNS)
 		}
-		if o := &r.told[i]; (o.DelayNS == 1) != o.Partial || o.Stacks.User[0] != "main+0x1" && !o.Partial {
-			t.Errorf("%+v", o)
-		}
+		o := &r.told[i]
+		assert.Check(t, (o.DelayNS == 1) == o.Partial && (o.Stacks.User[0] == "main+0x1" || o.Partial), "%+v", o)
 	}
-	if !slices.Equal(got, []int64{0, 1, 3, 4, 5}) {
-		t.Errorf("told of %v", got)
-	}
+	assert.Check(t, slices.Equal(got, []int64{0, 1, 3, 4, 5}), "told of %v", got)
 	if r.unusable.Load() != 2 || r.dropped.get("rule1") != 1 {
 		t.Errorf("unusable %d, dropped %d", r.unusable.Load(), r.dropped.get("rule1"))
 	}
@@ -322,9 +295,7 @@ func TestPanics(t *testing.T) {
 		}
 	}
 	for _, place := range []string{"decode", "naming", "publish", "snapshot"} {
-		if counts[place] != 1 {
-			t.Errorf("%d panics in %s", counts[place], place)
-		}
+		assert.Check(t, counts[place] == 1, "%d panics in %s", counts[place], place)
 	}
 }
 
@@ -333,9 +304,7 @@ func TestReadFails(t *testing.T) {
 	r := newRig(named)
 	broken := errors.New("broken")
 	r.in <- broken
-	if err := r.serve(); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
-	}
+	assert.Check(t, is.ErrorIs(r.serve(), broken))
 }
 
 func TestDropCounter(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/config"
 )
 
@@ -25,8 +27,8 @@ func TestCoverSize(t *testing.T) {
 		{"not enough", "mmap", 300_000, 8, 64 << 20, true},
 	} {
 		r := &config.Recorder{Backend: tc.backend, Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 512 << 20}
-		if size, limited := coverSize(r, tc.rate, tc.cpus); size != tc.size || limited != tc.limited {
-			t.Errorf("%s: %d MiB, limited %v, want %d, %v", tc.name, size>>20, limited, tc.size>>20, tc.limited)
-		}
+		size, limited := coverSize(r, tc.rate, tc.cpus)
+		assert.Check(t, size == tc.size && limited == tc.limited,
+			"%s: %d MiB, limited %v, want %d, %v", tc.name, size>>20, limited, tc.size>>20, tc.limited)
 	}
 }

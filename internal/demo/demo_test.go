@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/rules"
@@ -26,16 +29,10 @@ func TestRulesAreValid(t *testing.T) {
 			list[i].rule = "    threshold: 10ms\n"
 		}
 	}
-	if err := os.WriteFile(file, []byte(ruleFile(list)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte(ruleFile(list)), 0o600))
 	got, err := rules.Load([]string{file}, &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got) != len(list) {
-		t.Fatalf("%d rules, want %d", len(got), len(list))
-	}
+	assert.NilError(t, err)
+	assert.Assert(t, len(got) == len(list), "%d rules, want %d", len(got), len(list))
 	for i := range got {
 		if got[i].Track != rules.Tracks[i] || got[i].Name != string(got[i].Track) || !got[i].Snapshot.Enabled {
 			t.Errorf("rule %d is %s of %s, snapshot %t", i, got[i].Name, got[i].Track, got[i].Snapshot.Enabled)
@@ -70,9 +67,8 @@ func TestCompare(t *testing.T) {
 	} {
 		reported := tc.reported.Nanoseconds()
 		r := &Result{InjectedNS: tc.injected.Nanoseconds(), ReportedNS: &reported}
-		if err := r.compare(); (err == nil) != tc.ok {
-			t.Errorf("injected %v, reported %v: %v", tc.injected, tc.reported, err)
-		}
+		err := r.compare()
+		assert.Check(t, (err == nil) == tc.ok, "injected %v, reported %v: %v", tc.injected, tc.reported, err)
 	}
 }
 
@@ -92,17 +88,14 @@ func TestOutlierBelongsToItsTaskAndTime(t *testing.T) {
 		{"offcpu", 7, 201, 300, false},
 	} {
 		o := &events.Outlier{Track: tc.track, Task: events.Task{TID: tc.tid}, StartMono: tc.start, EndMono: tc.end}
-		if got := belongs(o, truth); got != tc.want {
-			t.Errorf("%s of %d from %d to %d: %t", tc.track, tc.tid, tc.start, tc.end, got)
-		}
+		got := belongs(o, truth)
+		assert.Check(t, got == tc.want, "%s of %d from %d to %d: %t", tc.track, tc.tid, tc.start, tc.end, got)
 	}
 }
 
 func TestRingSizeIsBounded(t *testing.T) {
 	for cpus, want := range map[int]int{1: 4 << 20, 2: 4 << 20, 16: 4 << 20, 17: 2 << 20, 32: 2 << 20, 512: 2 << 20} {
-		if got := ringSize(cpus); got != want {
-			t.Errorf("%d CPUs: %d, want %d", cpus, got, want)
-		}
+		assert.Check(t, is.Equal(ringSize(cpus), want), "%d CPUs", cpus)
 	}
 }
 
@@ -110,54 +103,41 @@ func TestOldDemosGo(t *testing.T) {
 	parent := t.TempDir()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for _, name := range []string{"notes", "20261101T000000.000Z", "20261102T000000.000Z", "20261103T000000.000Z", "20261120T115955.000Z"} {
-		if err := os.Mkdir(filepath.Join(parent, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(filepath.Join(parent, name), 0o700))
 	}
 	dir, err := makeDir(parent, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if want := filepath.Join(parent, "20261120T120000.000Z"); dir != want {
 		t.Errorf("directory %s, want %s", dir, want)
 	}
 	want := []string{"20261103T000000.000Z", "20261120T115955.000Z", "20261120T120000.000Z", "notes"}
-	if got := names(t, parent); !slices.Equal(got, want) {
-		t.Errorf("kept %v, want %v", got, want)
-	}
+	got := names(t, parent)
+	assert.Check(t, slices.Equal(got, want), "kept %v, want %v", got, want)
 }
 
 func TestDemosOfTheseMinutesStay(t *testing.T) {
 	parent := t.TempDir()
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i := range 2 * keepDemos {
-		if _, err := makeDir(parent, start.Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := makeDir(parent, start.Add(time.Duration(i)*time.Second))
+		assert.NilError(t, err)
 	}
-	if got := names(t, parent); len(got) != 2*keepDemos {
-		t.Errorf("%v: a directory of a demo that may run now was removed", got)
-	}
+	got := names(t, parent)
+	assert.Check(t, len(got) == 2*keepDemos, "%v: a directory of a demo that may run now was removed", got)
 }
 
 func TestOnlyADirectoryWithoutSnapshotsGoes(t *testing.T) {
 	empty, used := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "used")
 	for _, file := range []string{empty + "/.lock", used + "/.lock", used + "/snapshot/snapshot.json"} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		assert.NilError(t, os.WriteFile(file, nil, 0o600))
 	}
 	removeIfEmpty(empty)
 	removeIfEmpty(used)
-	if _, err := os.Stat(empty); !os.IsNotExist(err) {
-		t.Errorf("the empty one: %v", err)
-	}
-	if _, err := os.Stat(used + "/snapshot/snapshot.json"); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(empty)
+	assert.Check(t, os.IsNotExist(err), "the empty one: %v", err)
+	_, err = os.Stat(used + "/snapshot/snapshot.json")
+	assert.Check(t, err)
 }
 
 func TestTailKeepsTheLastLines(t *testing.T) {
@@ -168,9 +148,8 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 	}
 	log.Debug("not shown")
 	got := tail.lines()
-	if len(got) != 3 || !strings.HasSuffix(got[0], "INFO  line 7") || !strings.HasSuffix(got[2], "INFO  line 9") {
-		t.Errorf("%q", got)
-	}
+	assert.Check(t, len(got) == 3 && strings.HasSuffix(got[0], "INFO  line 7") &&
+		strings.HasSuffix(got[2], "INFO  line 9"), "%q", got)
 }
 
 func TestResultForPeople(t *testing.T) {
@@ -208,17 +187,13 @@ func TestResultForPeople(t *testing.T) {
                1,234 events on 4 CPUs, 2.34s of history before it began
   failed       too long
 `
-	if out.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
-	}
+	assert.Check(t, out.String() == want, "got\n%s\nwant\n%s", out.String(), want)
 }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())

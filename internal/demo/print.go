@@ -70,19 +70,10 @@ func (p lines) line(label, text string) {
 
 // paragraph prints a text in lines that can be read at a glance.
 func (p lines) paragraph(label, text string) {
-	const wide = 100
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > wide {
-			p.line(label, p.c.Paint(term.Bold, line))
-			label, line = "", ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
+	for _, line := range term.Wrap(text, 100) {
+		p.line(label, p.c.Paint(term.Bold, line))
+		label = ""
 	}
-	p.line(label, p.c.Paint(term.Bold, line))
 }
 
 // who says which task was slow, and what the others did.

@@ -37,13 +37,9 @@ type Result struct {
 
 // compare reports an error if the reported delay is not the injected one.
 func (r *Result) compare() error {
-	off := *r.ReportedNS - r.InjectedNS
-	if off < 0 {
-		off = -off
-	}
-	if allowed := r.InjectedNS/5 + int64(2*time.Millisecond); off > allowed {
-		return fmt.Errorf("the reported delay differs from the injected one by %v, more than %v",
-			time.Duration(off), time.Duration(allowed))
+	off := time.Duration(*r.ReportedNS - r.InjectedNS).Abs()
+	if allowed := time.Duration(r.InjectedNS/5) + 2*time.Millisecond; off > allowed {
+		return fmt.Errorf("the reported delay differs from the injected one by %v, more than %v", off, allowed)
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
 )
@@ -27,23 +29,18 @@ const patience = 30 * time.Second
 func TestDemo(t *testing.T) {
 	d := startDemo(t)
 	results := d.results(4)
-	if err := d.cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, d.stderr)
-	}
+	assert.NilError(t, d.cmd.Wait(), "%s", d.stderr)
 	d.checkGone()
-	if got := names(t, d.snapshots); len(got) != 1 {
-		t.Fatalf("the demo left %v in its directory", got)
-	}
+	got := names(t, d.snapshots)
+	assert.Assert(t, len(got) == 1, "the demo left %v in its directory", got)
 	for i, track := range []string{"wakeup", "offcpu", "syscall", "block"} {
 		r := results[i]
 		t.Run(track, func(t *testing.T) {
-			if r.Track != track || r.Error != "" || r.ReportedNS == nil || r.Snapshot == nil || r.Outlier == nil {
-				t.Fatalf("result: %+v", r)
-			}
+			assert.Assert(t, r.Track == track && r.Error == "" && r.ReportedNS != nil && r.Snapshot != nil &&
+				r.Outlier != nil, "result: %+v", r)
 			// How near they are is the demo's own judgement.
-			if *r.ReportedNS != r.Outlier.DelayNS || r.InjectedNS != r.Injected.Delay().Nanoseconds() {
-				t.Errorf("numbers do not agree: %+v", r)
-			}
+			assert.Check(t, *r.ReportedNS == r.Outlier.DelayNS && r.InjectedNS == r.Injected.Delay().Nanoseconds(),
+				"numbers do not agree: %+v", r)
 			if r.Outlier.Task.TID != r.Injected.TID || r.Outlier.Task.PID != r.Injected.PID || r.Outlier.Task.Comm != r.Injected.Comm {
 				t.Errorf("reported of %+v, injected into %+v", r.Outlier.Task, r.Injected)
 			}
@@ -59,27 +56,19 @@ func checkOutlier(t *testing.T, r *Result) {
 	o := r.Outlier
 	switch r.Track {
 	case "wakeup":
-		if o.OnCPU == nil || o.OnCPU.Comm != inject.CommHog {
-			t.Errorf("ran instead: %+v, want %s", o.OnCPU, inject.CommHog)
-		}
+		assert.Check(t, o.OnCPU != nil && o.OnCPU.Comm == inject.CommHog,
+			"ran instead: %+v, want %s", o.OnCPU, inject.CommHog)
 	case "offcpu":
-		if o.State != "uninterruptible" {
-			t.Errorf("state %q, want uninterruptible", o.State)
-		}
-		if len(o.Stacks.Kernel) == 0 {
-			t.Error("no kernel stack")
-		}
+		assert.Check(t, o.State == "uninterruptible", "state %q, want uninterruptible", o.State)
+		assert.Check(t, len(o.Stacks.Kernel) != 0, "no kernel stack")
 	case "syscall":
-		if o.Syscall == nil || o.Syscall.Name != "pread64" || o.Syscall.Ret == nil || *o.Syscall.Ret != 4096 {
-			t.Errorf("system call: %+v, want pread64 that returned 4096", o.Syscall)
-		}
-		if !strings.Contains(strings.Join(o.Stacks.User, "\n"), "internal/inject.reader") {
-			t.Errorf("user stack lacks the injector: %q", o.Stacks.User)
-		}
+		assert.Check(t, o.Syscall != nil && o.Syscall.Name == "pread64" && o.Syscall.Ret != nil &&
+			*o.Syscall.Ret == 4096, "system call: %+v, want pread64 that returned 4096", o.Syscall)
+		assert.Check(t, strings.Contains(strings.Join(o.Stacks.User, "\n"), "internal/inject.reader"),
+			"user stack lacks the injector: %q", o.Stacks.User)
 	case "block":
-		if o.Block == nil || o.Block.Device != r.Injected.Device || o.Block.Op != "read" || o.Block.Bytes != 4096 {
-			t.Errorf("request: %+v, want a read of 4096 bytes on %s", o.Block, r.Injected.Device)
-		}
+		assert.Check(t, o.Block != nil && o.Block.Device == r.Injected.Device && o.Block.Op == "read" &&
+			o.Block.Bytes == 4096, "request: %+v, want a read of 4096 bytes on %s", o.Block, r.Injected.Device)
 	}
 }
 
@@ -87,12 +76,8 @@ func checkOutlier(t *testing.T, r *Result) {
 func checkSnapshot(t *testing.T, r *Result) {
 	t.Helper()
 	m, err := snapshot.ReadMeta(*r.Snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.Rule == "" || r.Events == 0 {
-		t.Errorf("snapshot of rule %q with %d events", m.Rule, r.Events)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, m.Rule != "" && r.Events != 0, "snapshot of rule %q with %d events", m.Rule, r.Events)
 	path, err := exec.LookPath("babeltrace2")
 	if err != nil {
 		t.Skip("babeltrace2 is not installed: the trace is read by tailcam only")
@@ -100,9 +85,8 @@ func checkSnapshot(t *testing.T, r *Result) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(path, filepath.Join(*r.Snapshot, snapshot.TraceDir))
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
-		t.Fatalf("babeltrace2: %v\n%s", err, &stderr)
-	}
+	err = cmd.Run()
+	assert.Assert(t, err == nil && stderr.Len() == 0, "babeltrace2: %v\n%s", err, &stderr)
 	tid := r.Outlier.Task.TID
 	wanted := map[string]string{
 		" tailcam_entry: ": fmt.Sprintf("{ tid = %d }", tid),
@@ -131,12 +115,10 @@ func TestInterruptedAtTheStart(t *testing.T) {
 	d := startDemo(t)
 	d.seeDisk()
 	d.end(syscall.SIGTERM)
-	if !strings.Contains(d.stderr.String(), "interrupted") {
-		t.Errorf("it does not say that it was interrupted:\n%s", d.stderr)
-	}
-	if got := names(t, d.snapshots); len(got) > 0 {
-		t.Errorf("it left %v", got)
-	}
+	assert.Check(t, strings.Contains(d.stderr.String(), "interrupted"),
+		"it does not say that it was interrupted:\n%s", d.stderr)
+	got := names(t, d.snapshots)
+	assert.Check(t, len(got) == 0, "it left %v", got)
 }
 
 func TestInterruptedInTheMiddle(t *testing.T) {
@@ -144,15 +126,12 @@ func TestInterruptedInTheMiddle(t *testing.T) {
 	d.seeDisk()
 	first := d.results(1)[0]
 	d.end(syscall.SIGINT)
-	if !strings.Contains(d.stderr.String(), "interrupted") {
-		t.Errorf("it does not say that it was interrupted:\n%s", d.stderr)
-	}
-	if _, err := snapshot.ReadMeta(*first.Snapshot); err != nil {
-		t.Errorf("the snapshot that was told is gone: %v", err)
-	}
-	if half, _ := filepath.Glob(filepath.Join(filepath.Dir(*first.Snapshot), ".tmp-*")); len(half) > 0 {
-		t.Errorf("it left half a snapshot: %v", half)
-	}
+	assert.Check(t, strings.Contains(d.stderr.String(), "interrupted"),
+		"it does not say that it was interrupted:\n%s", d.stderr)
+	_, err := snapshot.ReadMeta(*first.Snapshot)
+	assert.Check(t, err, "the snapshot that was told is gone")
+	half, _ := filepath.Glob(filepath.Join(filepath.Dir(*first.Snapshot), ".tmp-*"))
+	assert.Check(t, len(half) == 0, "it left half a snapshot: %v", half)
 }
 
 func TestKilledInTheMiddle(t *testing.T) {
@@ -179,21 +158,14 @@ func startDemo(t *testing.T) *process {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: BPF, real-time threads, mounts and loop devices")
 	}
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skip("needs FUSE: ", err)
-	}
 	d := &process{t: t, stderr: &bytes.Buffer{}, snapshots: t.TempDir(), temp: t.TempDir()}
 	d.cmd = exec.Command(binary(t), "demo", "-o", "json", "--snapshots-dir", d.snapshots)
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.temp)
 	d.cmd.Stderr = d.stderr
 	out, err := d.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	d.out = bufio.NewReader(out)
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, d.cmd.Start())
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill() // a test that failed has not waited for it
 		_ = d.cmd.Wait()
@@ -207,11 +179,8 @@ func binary(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "tailcam")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/tailcam/tailcam/cmd/tailcam")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
-		t.Skip("needs the go command to build tailcam: ", err)
-	} else if err != nil {
-		t.Fatalf("build tailcam: %v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	return path
 }
 
@@ -221,22 +190,15 @@ func (d *process) results(n int) []Result {
 	var got []Result
 	for range n {
 		line, err := d.out.ReadBytes('\n')
-		if err != nil {
-			d.t.Fatalf("after %d results: %v\n%s", len(got), err, d.stderr)
-		}
+		assert.NilError(d.t, err, "after %d results: %v\n%s", len(got), err, d.stderr)
 		var r Result
-		if err := json.Unmarshal(line, &r); err != nil {
-			d.t.Fatalf("%v in %s", err, line)
-		}
-		if r.Snapshot == nil {
-			d.t.Fatalf("not caught: %s", line)
-		}
+		assert.NilError(d.t, json.Unmarshal(line, &r), "in %s", line)
+		assert.Assert(d.t, r.Snapshot != nil, "not caught: %s", line)
 		got = append(got, r)
 	}
 	if n == 4 {
-		if rest, err := io.ReadAll(d.out); err != nil || len(rest) > 0 {
-			d.t.Errorf("after the last result: %q, %v", rest, err)
-		}
+		rest, err := io.ReadAll(d.out)
+		assert.Check(d.t, err == nil && len(rest) == 0, "after the last result: %q, %v", rest, err)
 	}
 	return got
 }
@@ -264,19 +226,14 @@ func (d *process) seeDisk() {
 // end sends a signal and checks that nothing stays.
 func (d *process) end(sig syscall.Signal) {
 	d.t.Helper()
-	if err := d.cmd.Process.Signal(sig); err != nil {
-		d.t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, d.out); err != nil {
-		d.t.Error(err)
-	}
+	assert.NilError(d.t, d.cmd.Process.Signal(sig))
+	_, err := io.Copy(io.Discard, d.out)
+	assert.Check(d.t, err)
 	var exit *exec.ExitError
-	if err := d.cmd.Wait(); !errors.As(err, &exit) {
-		d.t.Fatalf("it ended with %v, want a failure", err)
-	}
-	if code := exit.ExitCode(); sig != syscall.SIGKILL && code != 1 {
-		d.t.Errorf("exit status %d, want 1\n%s", code, d.stderr)
-	}
+	err = d.cmd.Wait()
+	assert.Assert(d.t, errors.As(err, &exit), "it ended with %v, want a failure", err)
+	code := exit.ExitCode()
+	assert.Check(d.t, sig == syscall.SIGKILL || code == 1, "exit status %d, want 1\n%s", code, d.stderr)
 	d.checkGone()
 }
 
@@ -298,15 +255,13 @@ func (d *process) checkGone() {
 	for deadline := time.Now().Add(patience); left() != "" && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if what := left(); what != "" {
-		d.t.Errorf("it left a %s", what)
-	}
-	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || bytes.Contains(mounts, []byte("tailcam-slowfs")) {
-		d.t.Errorf("it left a mount here (%v):\n%s", err, mounts)
-	}
-	if got := names(d.t, d.temp); len(got) > 0 {
-		d.t.Errorf("it left %v in the temporary directory", got)
-	}
+	what := left()
+	assert.Check(d.t, what == "", "it left a %s", what)
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	assert.Check(d.t, err == nil && !bytes.Contains(mounts, []byte("tailcam-slowfs")),
+		"it left a mount here (%v):\n%s", err, mounts)
+	got := names(d.t, d.temp)
+	assert.Check(d.t, len(got) == 0, "it left %v in the temporary directory", got)
 }
 
 func backed(loop string) bool {

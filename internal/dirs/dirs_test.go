@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestMake(t *testing.T) {
@@ -16,18 +17,13 @@ func TestMake(t *testing.T) {
 		mode    fs.FileMode
 		created bool
 	}{{0o751, true}, {0o700, false}} {
-		if created, err := Make(dir, c.mode); err != nil || created != c.created {
-			t.Errorf("created %t, %v; want %t", created, err, c.created)
-		}
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o751 {
-			t.Errorf("mode %v, %v", info.Mode(), err)
-		}
+		created, err := Make(dir, c.mode)
+		assert.Check(t, err == nil && created == c.created, "created %t, %v; want %t", created, err, c.created)
+		info, err := os.Stat(dir)
+		assert.Check(t, err == nil && info.Mode().Perm() == 0o751, "mode %v, %v", info.Mode(), err)
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Make(filepath.Join(file, "below"), 0o700); err == nil {
-		t.Error("a directory was made below a file")
-	}
+	assert.NilError(t, os.WriteFile(file, nil, 0o600))
+	_, err := Make(filepath.Join(file, "below"), 0o700)
+	assert.Check(t, err != nil, "a directory was made below a file")
 }

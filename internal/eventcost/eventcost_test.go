@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -15,14 +17,11 @@ import (
 // an event, each group too.
 func TestList(t *testing.T) {
 	list, err := List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	events, groups := map[string]bool{}, map[string]bool{}
 	for _, e := range list {
-		if e.Hook == "" || len(e.Fields) == 0 || e.Available == (e.Reason != "") || !slices.Contains(e.Groups, e.Group) {
-			t.Errorf("%+v", e)
-		}
+		assert.Check(t, e.Hook != "" && len(e.Fields) != 0 && e.Available != (e.Reason != "") &&
+			slices.Contains(e.Groups, e.Group), "%+v", e)
 		events[e.Event] = true
 		for _, g := range e.Groups {
 			groups[g] = true
@@ -36,14 +35,10 @@ func TestList(t *testing.T) {
 		case trace.SyscallExit:
 			want = "syscall_exit_*"
 		}
-		if !events[want] {
-			t.Errorf("no event %s", want)
-		}
+		assert.Check(t, events[want], "no event %s", want)
 	}
 	for _, g := range tracker.Groups {
-		if !groups[g] {
-			t.Errorf("no event of group %s", g)
-		}
+		assert.Check(t, groups[g], "no event of group %s", g)
 	}
 }
 
@@ -66,9 +61,7 @@ func TestMeasure(t *testing.T) {
 		t.Skip("needs root: loads BPF programs, enables their statistics")
 	}
 	list, err := Measure(context.Background(), 300*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, e := range list {
 		switch {
 		case e.Event == trace.Steal.String(): // it has no program of its own

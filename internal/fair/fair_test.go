@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // take is Next where it would not wait.
@@ -29,9 +31,7 @@ func fill(q *Queue[string]) (tasks []Task[string], items []string) {
 func push(t *testing.T, q *Queue[string], user, process int, items ...string) {
 	t.Helper()
 	for _, i := range items {
-		if !q.Push(Owner{user, process}, i) {
-			t.Fatalf("%s is refused", i)
-		}
+		assert.Assert(t, q.Push(Owner{user, process}, i), "%s is refused", i)
 	}
 }
 
@@ -40,16 +40,12 @@ func TestOneAtATime(t *testing.T) {
 	q := New[string](&Options{Workers: 4})
 	push(t, q, 1, 10, "a", "b")
 	first, ok := take(q)
-	if !ok || first.Item != "a" {
-		t.Fatalf("%+v", first)
-	}
-	if next, ok := take(q); ok {
-		t.Fatalf("%s is in work beside a", next.Item)
-	}
+	assert.Assert(t, ok && first.Item == "a", "%+v", first)
+	next, ok := take(q)
+	assert.Assert(t, !ok, "%s is in work beside a", next.Item)
 	first.Done(0)
-	if next, ok := take(q); !ok || next.Item != "b" {
-		t.Fatalf("%+v, %t", next, ok)
-	}
+	next, ok = take(q)
+	assert.Assert(t, ok && next.Item == "b", "%+v, %t", next, ok)
 }
 
 // Users take turns, and within each its processes.
@@ -69,12 +65,8 @@ func TestTurns(t *testing.T) {
 		task.Done(0)
 	}
 	want := []string{"a10", "b20", "a11", "b20'", "a12", "a10'"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if len(q.users) != 0 || q.busy != 0 || q.queued != 0 {
-		t.Errorf("something is left: %+v", q)
-	}
+	assert.Check(t, slices.Equal(got, want), "got %v, want %v", got, want)
+	assert.Check(t, len(q.users) == 0 && q.busy == 0 && q.queued == 0, "something is left: %+v", q)
 }
 
 // However many processes a user has, there is a worker for the next user.
@@ -90,9 +82,7 @@ func TestWorkersOfManyUsers(t *testing.T) {
 	}
 	want := map[int]int{0: 4, 1: 2, 2: 1, 3: 1}
 	for user, n := range want {
-		if occupied[user] != n {
-			t.Errorf("user %d occupies %d workers, want %d", user, occupied[user], n)
-		}
+		assert.Check(t, occupied[user] == n, "user %d occupies %d workers, want %d", user, occupied[user], n)
 	}
 }
 
@@ -117,9 +107,7 @@ func TestSlow(t *testing.T) {
 	}
 	push(t, q, 99, 99, "fast")
 	tasks, items := fill(q)
-	if !slices.Contains(items, "fast") || len(items) > 5 {
-		t.Errorf("in work: %v", items)
-	}
+	assert.Check(t, slices.Contains(items, "fast") && len(items) <= 5, "in work: %v", items)
 	for i := range tasks {
 		tasks[i].Done(time.Millisecond) // they have become quick
 	}
@@ -127,9 +115,7 @@ func TestSlow(t *testing.T) {
 	for i := range tasks {
 		tasks[i].Done(time.Millisecond)
 	}
-	if len(q.slow) != 0 || len(q.slowest) != 0 {
-		t.Errorf("still slow: %v", q.slow)
-	}
+	assert.Check(t, len(q.slow) == 0 && len(q.slowest) == 0, "still slow: %v", q.slow)
 }
 
 // A slow process is not forgotten over fast ones.
@@ -142,12 +128,10 @@ func TestSlowIsServed(t *testing.T) {
 	for p := range 100 {
 		push(t, q, 2, 100+p, "fast")
 	}
-	if first, ok := take(q); !ok || first.Item != "slow" {
-		t.Errorf("%+v", first)
-	}
-	if second, ok := take(q); !ok || second.Item != "fast" {
-		t.Errorf("%+v", second)
-	}
+	first, ok := take(q)
+	assert.Check(t, ok && first.Item == "slow", "%+v", first)
+	second, ok := take(q)
+	assert.Check(t, ok && second.Item == "fast", "%+v", second)
 }
 
 func TestSlowIsBounded(t *testing.T) {
@@ -157,9 +141,7 @@ func TestSlowIsBounded(t *testing.T) {
 		x, _ := take(q)
 		x.Done(time.Hour)
 	}
-	if len(q.slow) != 3 || len(q.slowest) != 3 {
-		t.Errorf("%d, %d remembered", len(q.slow), len(q.slowest))
-	}
+	assert.Check(t, len(q.slow) == 3 && len(q.slowest) == 3, "%d, %d remembered", len(q.slow), len(q.slowest))
 }
 
 // Whoever fills the queue leaves room for others.
@@ -171,38 +153,27 @@ func TestRoom(t *testing.T) {
 		}
 		return n
 	}
-	if n := fill(1, 1); n < 200 || n > 512 {
-		t.Errorf("one process has room for %d", n)
-	}
-	if n := fill(1, 1000); n > 512 {
-		t.Errorf("one user has room for %d more", n)
-	}
-	if n := fill(2, 100); n < 100 {
-		t.Errorf("the next user has room for %d", n)
-	}
-	if n := fill(3, 1); n < 30 {
-		t.Errorf("the next user has room for %d", n)
-	}
-	if q.Len() > 1024 {
-		t.Errorf("%d wait", q.Len())
-	}
+	n := fill(1, 1)
+	assert.Check(t, n >= 200 && n <= 512, "one process has room for %d", n)
+	n = fill(1, 1000)
+	assert.Check(t, n <= 512, "one user has room for %d more", n)
+	n = fill(2, 100)
+	assert.Check(t, n >= 100, "the next user has room for %d", n)
+	n = fill(3, 1)
+	assert.Check(t, n >= 30, "the next user has room for %d", n)
+	assert.Check(t, q.Len() <= 1024, "%d wait", q.Len())
 }
 
 func TestClose(t *testing.T) {
 	q := New[string](nil)
 	push(t, q, 1, 1, "a")
 	q.Close()
-	if q.Push(Owner{1, 1}, "b") {
-		t.Error("b is taken after the end")
-	}
+	assert.Check(t, !q.Push(Owner{1, 1}, "b"), "b is taken after the end")
 	task, ok := q.Next()
-	if !ok || task.Item != "a" {
-		t.Errorf("%+v, %t", task, ok)
-	}
+	assert.Check(t, ok && task.Item == "a", "%+v, %t", task, ok)
 	task.Done(0)
-	if _, ok := q.Next(); ok {
-		t.Error("there is something after the end")
-	}
+	_, ok = q.Next()
+	assert.Check(t, !ok, "there is something after the end")
 }
 
 // All that is taken in is handed out once, in order by process, whatever the workers do.
@@ -222,9 +193,7 @@ func TestConcurrent(t *testing.T) {
 				}
 				of := Owner{task.Item.user, task.Item.process}
 				mu.Lock()
-				if inWork[of] || last[of]+1 != task.Item.n {
-					t.Errorf("%+v after %d", task.Item, last[of])
-				}
+				assert.Check(t, !inWork[of] && last[of]+1 == task.Item.n, "%+v after %d", task.Item, last[of])
 				inWork[of], last[of] = true, task.Item.n
 				total++
 				mu.Unlock()
@@ -239,9 +208,7 @@ func TestConcurrent(t *testing.T) {
 		pushers.Go(func() {
 			for n := range 500 {
 				for p := range 3 {
-					if !q.Push(Owner{user, p}, item{user, p, n + 1}) {
-						t.Error("refused")
-					}
+					assert.Check(t, q.Push(Owner{user, p}, item{user, p, n + 1}), "refused")
 				}
 			}
 		})
@@ -249,7 +216,5 @@ func TestConcurrent(t *testing.T) {
 	pushers.Wait()
 	q.Close()
 	workers.Wait()
-	if total != 5*3*500 {
-		t.Errorf("%d handed out", total)
-	}
+	assert.Check(t, total == 5*3*500, "%d handed out", total)
 }

@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestDo(t *testing.T) {
@@ -21,66 +23,50 @@ func TestDo(t *testing.T) {
 	g.now = func() time.Time { return now }
 
 	ours := errors.New("ours")
-	if err := g.Do(Naming, func() error { return ours }); !errors.Is(err, ours) {
-		t.Errorf("got %v", err)
-	}
+	assert.Check(t, is.ErrorIs(g.Do(Naming, func() error { return ours }), ours))
 	var nobody *PanicError
 	err := g.Do(Naming, func() error { panic(ours) })
 	var p *PanicError
-	if !errors.As(err, &p) || p.Place != Naming || !errors.Is(err, ours) || err.Error() != "panic in naming: ours" {
-		t.Errorf("got %v", err)
-	}
-	if !strings.Contains(string(p.Stack), "TestDo") {
-		t.Errorf("the stack does not say where: %s", p.Stack)
-	}
+	assert.Check(t, errors.As(err, &p) && p.Place == Naming && errors.Is(err, ours) &&
+		err.Error() == "panic in naming: ours", "got %v", err)
+	assert.Check(t, strings.Contains(string(p.Stack), "TestDo"), "the stack does not say where: %s", p.Stack)
 	for _, fn := range []func() error{
 		func() error { return errors.New(strings.Fields("")[0]) },
 		func() error { return errors.New(nobody.Error()) },
 		func() error { panic(nil) }, //nolint:govet // that, too
 	} {
-		if err := g.Do(Naming, fn); !errors.As(err, &p) {
-			t.Errorf("got %v", err)
-		}
+		err := g.Do(Naming, fn)
+		assert.Check(t, errors.As(err, &p), "got %v", err)
 	}
-	if n := logs.Len(); n != 1 {
-		t.Errorf("%d lines within a minute", n)
-	}
+	n := logs.Len()
+	assert.Check(t, n == 1, "%d lines within a minute", n)
 	_ = g.Do(Request, func() error { panic("another place") })
 	now = now.Add(time.Minute)
 	_ = g.Do(Naming, func() error { panic("again") })
-	if n := logs.Len(); n != 3 {
-		t.Fatalf("%d lines after a minute", n)
-	}
+	n = logs.Len()
+	assert.Assert(t, n == 3, "%d lines after a minute", n)
 	last := logs.All()[2].ContextMap()
-	if last["not_logged_since"] != uint64(3) || last["place"] != "naming" {
-		t.Errorf("the last line says %v", last)
-	}
+	assert.Check(t, last["not_logged_since"] == uint64(3) && last["place"] == "naming",
+		"the last line says %v", last)
 	for _, c := range g.Counts() {
 		want := map[string]uint64{"naming": 5, "request": 1}[c.Place]
-		if c.Count != want {
-			t.Errorf("%s: %d, want %d", c.Place, c.Count, want)
-		}
+		assert.Check(t, is.Equal(c.Count, want), "%s", c.Place)
 	}
 }
 
 func TestPlacesHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for p := range places {
-		if name := p.String(); name == "" || seen[name] {
-			t.Errorf("place %d is called %q", p, name)
-		}
+		name := p.String()
+		assert.Check(t, name != "" && !seen[name], "place %d is called %q", p, name)
 		seen[p.String()] = true
 	}
 }
 
 func TestNil(t *testing.T) {
 	var g *Guard
-	if err := g.Do(Decode, func() error { panic("x") }); err == nil {
-		t.Error("no error")
-	}
-	if len(g.Counts()) != int(places) {
-		t.Error("no counts")
-	}
+	assert.Check(t, g.Do(Decode, func() error { panic("x") }) != nil, "no error")
+	assert.Check(t, len(g.Counts()) == int(places), "no counts")
 }
 
 func TestConcurrent(t *testing.T) {
@@ -95,34 +81,22 @@ func TestConcurrent(t *testing.T) {
 	}
 	all.Wait()
 	for _, c := range g.Counts() {
-		if c.Place == "span" && c.Count != 800 {
-			t.Errorf("%d", c.Count)
-		}
+		assert.Check(t, c.Place != "span" || c.Count == 800, "%d", c.Count)
 	}
 }
 
 // A file that is truncated while it is mapped.
 func TestMapped(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if err := f.Truncate(1 << 20); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Truncate(1<<20))
 	data, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Munmap(data)
-	if err := f.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Truncate(0))
 	g, sum := New(nil), 0
 	err = g.Mapped(Store, func() error { sum += int(data[1<<19]); return nil })
 	var p *PanicError
-	if !errors.As(err, &p) {
-		t.Errorf("got %v, %d", err, sum)
-	}
+	assert.Check(t, errors.As(err, &p), "got %v, %d", err, sum)
 }

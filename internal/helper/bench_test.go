@@ -2,9 +2,10 @@ package helper
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/symbols"
 )
@@ -15,20 +16,12 @@ func BenchmarkUser(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
-	path := b.TempDir() + "/deep"
-	if text, err := exec.Command("gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", path, "testdata/deep.c").CombinedOutput(); err != nil {
-		b.Fatalf("%v %s", err, text)
-	}
-	p := start(b, 0, path)
+	p := start(b, 0, build(b, "deep"))
 	h, err := New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer h.Close()
 	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	r := symbols.New(nil)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		h.User(p.pid, addrs)
@@ -50,17 +43,14 @@ func BenchmarkUser(b *testing.B) {
 	})
 	b.Run("memory", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := h.Memory(p.pid, p.ip, p.sp, p.fp); err != nil {
-				b.Fatal(err)
-			}
+			_, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
+			assert.NilError(b, err)
 		}
 	})
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			w, err := h.starter.launch(h.names.role)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.NilError(b, err)
 			w.kill()
 		}
 	})

@@ -91,13 +91,11 @@ func New(opts *Options) (*Helper, error) {
 	h.reader = newLane(h, "memory", role{name: roleRead, memory: openerMemory})
 	h.reader.risky = true
 	for _, l := range []*lane{h.full, h.names, h.reader} {
-		h.ended.Add(1)
-		go func() { // before the first outlier needs it
-			defer h.ended.Done()
+		h.ended.Go(func() { // before the first outlier needs it
 			l.turn <- struct{}{}
 			defer func() { <-l.turn }()
 			_ = o.Guard.Do(guard.Helper, func() error { _, err := l.launch(); return err }) // logs its errors
-		}()
+		})
 	}
 	h.ended.Add(1)
 	go h.watch()

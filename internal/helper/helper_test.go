@@ -13,8 +13,10 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/process"
+	support "github.com/tailcam/tailcam/test/support/child"
 )
 
 // The test program is its own helper.
@@ -40,14 +42,8 @@ func newHelper(t *testing.T, o Options) *Helper {
 	}
 	o.Log = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	h, err := New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, h.Close()) })
 	eventually(t, "the helpers run", func() bool { return len(h.Stats().PIDs) == 5 })
 	return h
 }
@@ -55,31 +51,20 @@ func newHelper(t *testing.T, o Options) *Helper {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
+		assert.Assert(t, !time.Now().After(end), "not in time: %s", what)
 	}
 }
 
 // build compiles a program of testdata where every user may run it.
-func build(t *testing.T, name string, flags ...string) string {
+func build(t testing.TB, name string, flags ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tailcam-helper-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build the program under test: %v", err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	out := filepath.Join(dir, name)
-	args := append([]string{"-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", out, "testdata/" + name + ".c"}, flags...)
-	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	support.Compile(t, "gcc", append([]string{"-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", out,
+		"testdata/" + name + ".c"}, flags...)...)
 	return out
 }
 
@@ -98,26 +83,19 @@ func start(t testing.TB, uid int, args ...string) *target {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	p := &target{}
-	if _, err := fmt.Fscanf(stdout, "%d %v %v %v\n", &p.pid, &p.ip, &p.sp, &p.fp); err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
+	_, err = fmt.Fscanf(stdout, "%d %v %v %v\n", &p.pid, &p.ip, &p.sp, &p.fp)
+	assert.NilError(t, err, "%v", args)
 	return p
 }
 
@@ -125,50 +103,37 @@ func TestNamesAndLines(t *testing.T) {
 	h := newHelper(t, Options{})
 	p := start(t, 1000, build(t, "deep"))
 	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-	if err != nil || len(addrs) < 4 {
-		t.Fatalf("got %#x, %v", addrs, err)
-	}
+	assert.Assert(t, err == nil && len(addrs) >= 4, "got %#x, %v", addrs, err)
 	var frames []string
 	eventually(t, "lines are known", func() bool {
 		s := h.User(p.pid, addrs)
 		frames = s.Frames
 		return len(s.Sources) == len(addrs) && strings.HasSuffix(s.Sources[1].File, "deep.c")
 	})
-	if !strings.HasPrefix(frames[0], "here+0x") || !strings.HasPrefix(frames[1], "deep+0x") || !strings.HasSuffix(frames[1], " (deep)") {
-		t.Errorf("got %q", frames)
-	}
-	if line, err := h.Cmdline(p.pid, 0); err != nil || !strings.HasSuffix(line, "/deep") {
-		t.Errorf("got %q, %v", line, err)
-	}
+	assert.Check(t, strings.HasPrefix(frames[0], "here+0x") && strings.HasPrefix(frames[1], "deep+0x") &&
+		strings.HasSuffix(frames[1], " (deep)"), "got %q", frames)
+	line, err := h.Cmdline(p.pid, 0)
+	assert.Check(t, err == nil && strings.HasSuffix(line, "/deep"), "got %q, %v", line, err)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	began, err := process.StartTime(stat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	long := exec.Command("sleep", append([]string{"60"}, slices.Repeat([]string{"0.0001"}, 200)...)...)
-	if err := long.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, long.Start())
 	defer func() { _ = long.Process.Kill(); _ = long.Wait() }()
 	it, other := process.Started{PID: p.pid, Start: began}, process.Started{PID: p.pid, Start: began + 1}
 	lines := h.Cmdlines([]process.Started{it, other, {PID: long.Process.Pid}})
 	if line, ok := lines[other]; !strings.HasSuffix(lines[it], "/deep") || !ok || line != "" || len(lines) != 2 {
 		t.Errorf("got %v", lines) // what is long must be asked for alone
 	}
-	if s := h.Stats(); s.Killed != 0 || s.Refused != 0 {
-		t.Errorf("got %+v", s)
-	}
+	s := h.Stats()
+	assert.Check(t, s.Killed == 0 && s.Refused == 0, "got %+v", s)
 }
 
 func field(t *testing.T, pid int, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if key, value, _ := strings.Cut(line, ":"); key == name {
 			return strings.TrimSpace(value)
@@ -192,24 +157,19 @@ func TestConfined(t *testing.T) {
 			for name, want := range map[string]string{
 				"Seccomp": "2", "NoNewPrivs": "1", "CapBnd": "", "Uid": four(h.starter.uid), "Gid": four(h.starter.gid), "Groups": "",
 			} {
-				if got := field(t, pid, name); want != "" && got != want {
-					t.Errorf("%s: %s is %q, want %q", c.role, name, got, want)
-				}
+				got := field(t, pid, name)
+				assert.Check(t, want == "" || got == want, "%s: %s is %q, want %q", c.role, name, got, want)
 			}
 			caps := field(t, pid, "CapPrm")
 			if c.role == roleParse {
 				parsers++
-				if caps != "0000000000000000" {
-					t.Errorf("a parser has the capabilities %s", caps)
-				}
+				assert.Check(t, caps == "0000000000000000", "a parser has the capabilities %s", caps)
 			} else if caps != "0000010000080004" && caps != "0000010000080006" {
 				t.Errorf("%s has the capabilities %s", c.role, caps)
 			}
 			dir := fmt.Sprintf("/proc/%d/fd", pid)
 			list, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			for _, fd := range list {
 				to, _ := os.Readlink(filepath.Join(dir, fd.Name()))
 				switch {
@@ -221,9 +181,7 @@ func TestConfined(t *testing.T) {
 			}
 		}
 	}
-	if parsers != 2 {
-		t.Errorf("%d parsers", parsers)
-	}
+	assert.Check(t, parsers == 2, "%d parsers", parsers)
 }
 
 // Helpers may be killed or stopped at any time: names go on.
@@ -243,7 +201,5 @@ func TestKilledAtRandom(t *testing.T) {
 			return len(addrs) > 3
 		})
 	}
-	if h.Stats().Killed == 0 {
-		t.Error("none was counted")
-	}
+	assert.Check(t, h.Stats().Killed != 0, "none was counted")
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -75,9 +77,7 @@ func bomb(t *testing.T, path string, attributes int) {
 	}
 	dir := t.TempDir()
 	table, err := os.Create(filepath.Join(dir, "abbrev"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer table.Close()
 	const chunk = 1 << 16
 	fmt.Fprint(table, "\x01\x11\x00")
@@ -85,17 +85,14 @@ func bomb(t *testing.T, path string, attributes int) {
 		table.Write(bytes.Repeat([]byte("\x01\x19"), chunk))
 	}
 	fmt.Fprint(table, "\x00\x00\x00")
-	if err := os.WriteFile(filepath.Join(dir, "info"), info.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "info"), info.Bytes(), 0o600))
 	for _, args := range [][]string{
 		{"--strip-debug"},
 		{"--add-section", ".debug_abbrev=" + filepath.Join(dir, "abbrev"), "--add-section", ".debug_info=" + filepath.Join(dir, "info")},
 		{"--compress-debug-sections=zlib"},
 	} {
-		if text, err := exec.Command("objcopy", append(args, path)...).CombinedOutput(); err != nil {
-			t.Fatalf("objcopy %q: %v\n%s", args, err, text)
-		}
+		text, err := exec.Command("objcopy", append(args, path)...).CombinedOutput()
+		assert.NilError(t, err, "objcopy %q: %v\n%s", args, err, text)
 	}
 }
 
@@ -114,9 +111,8 @@ func TestBomb(t *testing.T) {
 	eventually(t, "the victim is named", func() bool { return victim.named(h) })
 	hostile := build(t, "deep")
 	bomb(t, hostile, 25<<20)
-	if st, err := os.Stat(hostile); err != nil || st.Size() > 1<<20 {
-		t.Fatalf("the bomb: %v, %v", st, err)
-	}
+	st, err := os.Stat(hostile)
+	assert.Assert(t, err == nil && st.Size() <= 1<<20, "the bomb: %v, %v", st, err)
 	var bombs []*target
 	for i := range 4 {
 		bombs = append(bombs, start(t, 2000+i, hostile))
@@ -134,13 +130,9 @@ func TestBomb(t *testing.T) {
 		})
 		all.Wait()
 	}
-	if unnamed > 0 {
-		t.Errorf("%d of %d stacks of the victim have no names", unnamed, asked)
-	}
+	assert.Check(t, unnamed <= 0, "%d of %d stacks of the victim have no names", unnamed, asked)
 	for pid, most := range highest() {
-		if most > mostMemory {
-			t.Errorf("process %d had %d MiB", pid, most>>20)
-		}
+		assert.Check(t, most <= mostMemory, "process %d had %d MiB", pid, most>>20)
 	}
 	t.Logf("%d stacks of the victim; highest memory %v; %+v", asked, highest(), h.Stats())
 }
@@ -149,9 +141,7 @@ func TestBomb(t *testing.T) {
 func stuck(t *testing.T, pid int) (n int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range files {
 		if text, err := os.ReadFile(f); err == nil {
 			if _, rest, ok := strings.Cut(string(text), ") "); ok && rest[0] == 'D' {
@@ -180,30 +170,23 @@ func TestHungFileSystem(t *testing.T) {
 		var all sync.WaitGroup
 		for _, p := range far {
 			all.Go(func() {
-				if f := h.User(p.pid, []uint64{p.ip}).Frames[0]; !strings.HasPrefix(f, "[unknown] ") {
-					t.Errorf("the file was read: %s", f)
-				}
+				f := h.User(p.pid, []uint64{p.ip}).Frames[0]
+				assert.Check(t, strings.HasPrefix(f, "[unknown] "), "the file was read: %s", f)
 			})
 		}
 		for range 20 {
 			begin := time.Now()
-			if !victim.named(h) {
-				t.Errorf("round %d: the victim has no name after %v", round, time.Since(begin))
-			}
+			assert.Check(t, victim.named(h), "round %d: the victim has no name after %v", round, time.Since(begin))
 			time.Sleep(10 * time.Millisecond)
 		}
 		all.Wait()
 	}
-	if n := stuck(t, os.Getpid()); n > 0 {
-		t.Errorf("%d threads of this process hang in the kernel", n)
-	}
+	n := stuck(t, os.Getpid())
+	assert.Check(t, n <= 0, "%d threads of this process hang in the kernel", n)
 	eventually(t, "the helper that hangs is replaced", func() bool { return h.Stats().Killed > 0 })
-	if s := h.Stats(); s.Remote == 0 {
-		t.Errorf("got %+v", s)
-	}
-	if !victim.named(h) {
-		t.Error("the victim has no name")
-	}
+	s := h.Stats()
+	assert.Check(t, s.Remote != 0, "got %+v", s)
+	assert.Check(t, victim.named(h), "the victim has no name")
 	fs.Answer()
 	eventually(t, "names once it answers", func() bool { return far[0].named(h) })
 }
@@ -222,25 +205,19 @@ func TestHungMemory(t *testing.T) {
 	fs.Hang()
 	defer fs.Answer()
 	for range 5 {
-		if addrs, _ := h.Memory(hostile.pid, hostile.ip, hostile.sp, hostile.fp); len(addrs) != 1 || addrs[0] != hostile.ip {
-			t.Errorf("its stack is %#x", addrs)
-		}
-		if line, err := h.Cmdline(hostile.pid, 0); err == nil {
-			t.Errorf("its command line is %q", line)
-		}
-		if line, err := h.Cmdline(victim.pid, 0); err != nil || !strings.HasSuffix(line, "/deep") {
-			t.Errorf("the victim's command line is %q, %v", line, err)
-		}
-		if addrs, err := h.Memory(victim.pid, victim.ip, victim.sp, victim.fp); err != nil || len(addrs) < 4 {
-			t.Errorf("the victim's stack is %#x, %v", addrs, err)
-		}
+		addrs, _ := h.Memory(hostile.pid, hostile.ip, hostile.sp, hostile.fp)
+		assert.Check(t, len(addrs) == 1 && addrs[0] == hostile.ip, "its stack is %#x", addrs)
+		line, err := h.Cmdline(hostile.pid, 0)
+		assert.Check(t, err != nil, "its command line is %q", line)
+		line, err = h.Cmdline(victim.pid, 0)
+		assert.Check(t, err == nil && strings.HasSuffix(line, "/deep"),
+			"the victim's command line is %q, %v", line, err)
+		addrs, err = h.Memory(victim.pid, victim.ip, victim.sp, victim.fp)
+		assert.Check(t, err == nil && len(addrs) >= 4, "the victim's stack is %#x, %v", addrs, err)
 	}
-	if n := stuck(t, os.Getpid()); n > 0 {
-		t.Errorf("%d threads of this process hang in the kernel", n)
-	}
+	n := stuck(t, os.Getpid())
+	assert.Check(t, n <= 0, "%d threads of this process hang in the kernel", n)
 	s := h.Stats()
-	if s.Killed == 0 || s.Unread == 0 || s.Refused == 0 {
-		t.Errorf("got %+v", s)
-	}
+	assert.Check(t, s.Killed != 0 && s.Unread != 0 && s.Refused != 0, "got %+v", s)
 	t.Logf("%+v", s)
 }

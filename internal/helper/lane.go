@@ -104,7 +104,7 @@ func (l *lane) once(q *request, who []payer, limit time.Duration, retried bool) 
 	m, err = w.ask(q, limit)
 	l.charged = who
 	for _, n := range w.active() {
-		l.charged = append(l.charged[:len(l.charged):len(l.charged)], payer{ofFile, n.file.dev, n.file.ino})
+		l.charged = append(slices.Clip(l.charged), payer{ofFile, n.file.dev, n.file.ino})
 	}
 	l.charge(w)
 	switch {

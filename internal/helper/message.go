@@ -1,7 +1,6 @@
 package helper
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/tailcam/tailcam/internal/symbols"
@@ -37,43 +36,27 @@ type request struct {
 // fileKey identifies a file.
 type fileKey struct{ dev, ino uint64 }
 
-func (q *request) encode() []byte {
-	w := writer{q.kind}
-	w.number(q.id)
-	w.number(uint64(q.pid))
-	w.number(q.start)
-	w.number(uint64(len(q.addrs)))
-	for _, a := range q.addrs {
-		w.number(a)
-	}
-	w.number(uint64(len(q.refused)))
-	for _, f := range q.refused {
-		w.number(f.dev)
-		w.number(f.ino)
-	}
-	w.text(q.path)
-	w.text(q.provider)
-	w.text(q.name)
-	return w
+func (q *request) fields(c *codec) {
+	number(c, &q.id, math.MaxUint64)
+	number(c, &q.pid, math.MaxInt32)
+	number(c, &q.start, math.MaxUint64)
+	list(c, &q.addrs, maxAddrs, func(a *uint64) { number(c, a, math.MaxUint64) })
+	list(c, &q.refused, maxRefused, func(f *fileKey) { f.fields(c) })
+	c.text(&q.path, maxPath)
+	c.text(&q.provider, maxFrame)
+	c.text(&q.name, maxFrame)
 }
 
+func (f *fileKey) fields(c *codec) {
+	number(c, &f.dev, math.MaxUint64)
+	number(c, &f.ino, math.MaxUint64)
+}
+
+func (q *request) encode() []byte { return encode(q.kind, q.fields) }
+
 func decodeRequest(b []byte) (q request, err error) {
-	if len(b) == 0 {
-		return q, errMessage
-	}
-	q.kind = b[0]
-	r := &reader{left: b[1:]}
-	q.id, q.pid, q.start = r.number(math.MaxUint64), int(r.number(math.MaxInt32)), r.number(math.MaxUint64)
-	q.addrs = make([]uint64, r.count(maxAddrs))
-	for i := range q.addrs {
-		q.addrs[i] = r.number(math.MaxUint64)
-	}
-	q.refused = make([]fileKey, r.count(maxRefused))
-	for i := range q.refused {
-		q.refused[i] = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
-	}
-	q.path, q.provider, q.name = r.text(maxPath), r.text(maxFrame), r.text(maxFrame)
-	return q, r.done()
+	err = decode(b, &q.kind, q.fields)
+	return q, err
 }
 
 // Messages of a helper.
@@ -98,7 +81,7 @@ type message struct {
 	kind byte
 	id   uint64 // of the request or note
 	// Notes:
-	begin bool
+	begin int // 1: begins, 0: ends
 	pid   int
 	file  fileKey
 	// Replies, and text for hello:
@@ -111,162 +94,94 @@ type message struct {
 	stats   symbols.Stats
 }
 
-func (m *message) encode() []byte {
-	w := writer{m.kind}
-	w.number(m.id)
-	switch m.kind {
-	case msgHello:
-		w.text(scrub(m.text, maxText))
-	case msgNote:
-		begin := uint64(0)
-		if m.begin {
-			begin = 1
-		}
-		for _, n := range []uint64{begin, uint64(m.pid), m.file.dev, m.file.ino} {
-			w.number(n)
-		}
-	case msgReply:
-		w.number(m.flags)
-		w.text(scrub(m.text, maxText))
-		w.number(uint64(len(m.addrs)))
-		for _, a := range m.addrs {
-			w.number(a)
-		}
-		if len(m.frames) > 0 {
-			m.places = nil // there is no room for both
-		}
-		w.places(m.places)
-		room := maxNames - w.frames(m.frames)
-		w.sources(m.sources, room)
-		w.stats(&m.stats)
-	}
-	return w
-}
-
-// frames writes frames, or [unknown] when the space is used up, and returns the size.
-func (w *writer) frames(frames []string) int {
-	begin := len(*w)
-	w.number(uint64(len(frames)))
-	for _, f := range frames {
-		f = scrub(f, maxFrame)
-		if len(*w)-begin+len(f) > maxNames/4*3 {
-			f = "[unknown]"
-		}
-		w.text(f)
-	}
-	return len(*w) - begin
-}
-
-// sources writes as many sources as fit, innermost first.
-func (w *writer) sources(list []symbols.Source, room int) {
-	w.number(uint64(len(list)))
-	for i := range list {
-		if room < 3*len(list) {
-			*w = append(*w, 0, 0, 0)
-			continue
-		}
-		var one writer
-		s := &list[i]
-		n := min(len(s.Inlined), maxInlined)
-		one.text(scrub(s.File, maxPath))
-		one.number(uint64(max(s.Line, 0)))
-		one.number(uint64(n))
-		for _, f := range s.Inlined[:n] {
-			one.text(scrub(f.Function, maxFrame))
-			one.text(scrub(f.File, maxPath))
-			one.number(uint64(max(f.Line, 0)))
-		}
-		if room -= len(one); room < 3*len(list) {
-			one, room = writer{0, 0, 0}, 0
-		}
-		*w = append(*w, one...)
-	}
-}
-
-func (w *writer) stats(s *symbols.Stats) {
-	for _, n := range []uint64{
-		uint64(s.Files), uint64(s.Bytes), s.Evicted, s.Timeouts, uint64(s.Stuck),
-		uint64(s.Lines), uint64(s.LineBytes), s.LineFailed, s.LinesRefused, uint64(s.LinesQueued), s.Remote,
-	} {
-		w.number(n)
-	}
-}
+func (m *message) encode() []byte { return encode(m.kind, m.fields) }
 
 // decodeMessage decodes a message from a helper, which may be compromised.
 func decodeMessage(b []byte) (m message, err error) {
-	if len(b) == 0 {
-		return m, errMessage
-	}
-	m.kind = b[0]
-	r := &reader{left: b[1:]}
-	m.id = r.number(math.MaxUint64)
+	err = decode(b, &m.kind, m.fields)
+	return m, err
+}
+
+func (m *message) fields(c *codec) {
+	number(c, &m.id, math.MaxUint64)
 	switch m.kind {
 	case msgHello:
-		m.text = r.printable(maxText)
+		c.printable(&m.text, maxText)
 	case msgNote:
-		m.begin = r.number(1) == 1
-		m.pid = int(r.number(math.MaxInt32))
-		m.file = fileKey{r.number(math.MaxUint64), r.number(math.MaxUint64)}
+		number(c, &m.begin, 1)
+		number(c, &m.pid, math.MaxInt32)
+		m.file.fields(c)
 	case msgReply:
-		m.flags = r.number(allFlags)
-		m.text = r.printable(maxText)
-		m.addrs = make([]uint64, r.count(maxAddrs))
-		for i := range m.addrs {
-			m.addrs[i] = r.number(math.MaxUint64)
+		number(c, &m.flags, allFlags)
+		c.printable(&m.text, maxText)
+		list(c, &m.addrs, maxAddrs, func(a *uint64) { number(c, a, math.MaxUint64) })
+		if len(m.frames) > 0 {
+			m.places = nil // there is no room for both
 		}
-		m.places = r.places()
-		m.frames = make([]string, r.count(maxAddrs))
-		for i := range m.frames {
-			m.frames[i] = r.printable(maxFrame)
-		}
-		m.sources = r.sources()
-		m.stats = r.stats()
-	default:
-		return m, fmt.Errorf("%w of kind %d", errMessage, m.kind)
-	}
-	return m, r.done()
-}
-
-func (w *writer) places(list []usdt.Place) {
-	list = list[:min(len(list), usdt.MaxPlaces)]
-	w.number(uint64(len(list)))
-	for _, p := range list {
-		w.number(p.Offset)
-		w.number(p.Semaphore)
-		w.text(scrub(p.Args, usdt.MaxArgsText))
-	}
-}
-
-func (r *reader) places() (list []usdt.Place) {
-	for range r.count(usdt.MaxPlaces) {
-		list = append(list, usdt.Place{
-			Offset: r.number(math.MaxInt64), Semaphore: r.number(math.MaxInt64), Args: r.printable(usdt.MaxArgsText),
+		list(c, &m.places, usdt.MaxPlaces, func(p *usdt.Place) {
+			number(c, &p.Offset, math.MaxInt64)
+			number(c, &p.Semaphore, math.MaxInt64)
+			c.printable(&p.Args, usdt.MaxArgsText)
 		})
+		begin := len(c.b)
+		c.frames(&m.frames)
+		c.sources(&m.sources, maxNames-(len(c.b)-begin))
+		c.stats(&m.stats)
+	default:
+		c.fail()
 	}
-	return list
 }
 
-func (r *reader) sources() []symbols.Source {
-	n := r.count(maxAddrs)
-	if n == 0 {
-		return nil
-	}
-	out := make([]symbols.Source, n)
-	for i := range out {
-		s := &out[i]
-		s.File, s.Line = r.printable(maxPath), int(r.number(math.MaxInt32))
-		for range r.count(maxInlined) {
-			s.Inlined = append(s.Inlined, symbols.Inlined{
-				Function: r.printable(maxFrame), File: r.printable(maxPath), Line: int(r.number(math.MaxInt32)),
-			})
+// frames writes [unknown] for frames when the space is used up.
+func (c *codec) frames(frames *[]string) {
+	begin := len(c.b)
+	list(c, frames, maxAddrs, func(f *string) {
+		if !c.reads && len(c.b)-begin+len(scrub(*f, maxFrame)) > maxNames/4*3 {
+			c.text(new(frameTooLong), maxFrame)
+			return
 		}
-	}
-	return out
+		c.printable(f, maxFrame)
+	})
 }
 
-func (r *reader) stats() (s symbols.Stats) {
-	n := func() uint64 { return r.number(math.MaxInt64) }
-	s.Files, s.Bytes, s.Evicted, s.Timeouts, s.Stuck = int(n()), int64(n()), n(), n(), int(n())
-	s.Lines, s.LineBytes, s.LineFailed, s.LinesRefused, s.LinesQueued, s.Remote = int(n()), int64(n()), n(), n(), int(n()), n()
-	return s
+// sources writes as many sources as there is room for, innermost first.
+func (c *codec) sources(all *[]symbols.Source, room int) {
+	least := 3 * len(*all)
+	list(c, all, maxAddrs, func(s *symbols.Source) {
+		if c.reads {
+			c.source(s)
+			return
+		}
+		var one codec
+		if room >= least {
+			one.source(s)
+			room -= len(one.b)
+		}
+		if room < least {
+			one.b, room = []byte{0, 0, 0}, 0
+		}
+		c.b = append(c.b, one.b...)
+	})
+}
+
+func (c *codec) source(s *symbols.Source) {
+	c.printable(&s.File, maxPath)
+	number(c, &s.Line, math.MaxInt32)
+	list(c, &s.Inlined, maxInlined, func(f *symbols.Inlined) {
+		c.printable(&f.Function, maxFrame)
+		c.printable(&f.File, maxPath)
+		number(c, &f.Line, math.MaxInt32)
+	})
+}
+
+func (c *codec) stats(s *symbols.Stats) {
+	for _, n := range []*int{&s.Files, &s.Stuck, &s.Lines, &s.LinesQueued} {
+		number(c, n, math.MaxInt64)
+	}
+	for _, n := range []*int64{&s.Bytes, &s.LineBytes} {
+		number(c, n, math.MaxInt64)
+	}
+	for _, n := range []*uint64{&s.Evicted, &s.Timeouts, &s.LineFailed, &s.LinesRefused, &s.Remote} {
+		number(c, n, math.MaxInt64)
+	}
 }

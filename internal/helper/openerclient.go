@@ -29,34 +29,22 @@ type openRequest struct {
 	list []symbols.Mapping
 }
 
-func (o *openRequest) encode() []byte {
-	w := writer{o.kind}
-	w.number(uint64(o.pid))
-	w.text(o.path)
-	w.number(uint64(len(o.list)))
-	for _, m := range o.list {
-		for _, n := range []uint64{m.Start, m.End, m.Dev, m.Inode} {
-			w.number(n)
+func (o *openRequest) fields(c *codec) {
+	number(c, &o.pid, math.MaxInt32)
+	c.text(&o.path, maxPath)
+	list(c, &o.list, maxOpen, func(m *symbols.Mapping) {
+		for _, n := range []*uint64{&m.Start, &m.End, &m.Dev, &m.Inode} {
+			number(c, n, math.MaxUint64)
 		}
-		w.text(m.Name)
-	}
-	return w
+		c.text(&m.Name, maxPath+16)
+	})
 }
 
+func (o *openRequest) encode() []byte { return encode(o.kind, o.fields) }
+
 func decodeOpenRequest(b []byte) (o openRequest, err error) {
-	if len(b) == 0 {
-		return o, errMessage
-	}
-	o.kind = b[0]
-	r := &reader{left: b[1:]}
-	o.pid, o.path = int(r.number(math.MaxInt32)), r.text(maxPath)
-	for range r.count(maxOpen) {
-		o.list = append(o.list, symbols.Mapping{
-			Start: r.number(math.MaxUint64), End: r.number(math.MaxUint64), Dev: r.number(math.MaxUint64), Inode: r.number(math.MaxUint64),
-			Name: r.text(maxPath + 16),
-		})
-	}
-	return o, r.done()
+	err = decode(b, &o.kind, o.fields)
+	return o, err
 }
 
 // Results per file.

@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,12 +56,7 @@ func (p *parser) refuses(dev, ino uint64) bool {
 	if list == nil {
 		return false
 	}
-	for _, f := range *list {
-		if f == (fileKey{dev, ino}) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(*list, (fileKey{dev, ino}))
 }
 
 // beginNote tells the daemon which file is being read, in case this process dies from
@@ -70,7 +66,7 @@ func (p *parser) beginNote(pid int, dev, ino uint64) func() {
 	p.mu.Lock()
 	p.active[id] = true
 	p.mu.Unlock()
-	p.note(message{kind: msgNote, id: id, begin: true, pid: pid, file: fileKey{dev, ino}})
+	p.note(message{kind: msgNote, id: id, begin: 1, pid: pid, file: fileKey{dev, ino}})
 	return func() { p.endNote(id) }
 }
 

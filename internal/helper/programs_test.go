@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	support "github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -27,18 +31,10 @@ int main(void) {
 // withProbes compiles a program that has a usdt probe, and returns its path.
 func withProbes(t *testing.T) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skipf("needs gcc to build the program under test: %v", err)
-	}
 	dir := t.TempDir()
 	source, path := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")
-	if err := os.WriteFile(source, []byte(staticSource), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := exec.Command(gcc, "-O1", "-static", "-o", path, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	assert.NilError(t, os.WriteFile(source, []byte(staticSource), 0o600))
+	support.Compile(t, "gcc", "-O1", "-static", "-o", path, source)
 	return path
 }
 
@@ -46,14 +42,10 @@ func withProbes(t *testing.T) string {
 func offsetOf(t *testing.T, path, name string) (offset, size uint64) {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	list, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, s := range list {
 		if s.Name != name {
 			continue
@@ -72,21 +64,16 @@ func TestPrograms(t *testing.T) {
 	h := newHelper(t, Options{})
 	path := withProbes(t)
 	offset, size, err := h.Function(path, "wanted")
-	if o, s := offsetOf(t, path, "wanted"); err != nil || offset != o || size != s {
-		t.Errorf("function at %#x of %d bytes, %v; want %#x, %d", offset, size, err, o, s)
-	}
+	o, s := offsetOf(t, path, "wanted")
+	assert.Check(t, err == nil && offset == o && size == s,
+		"function at %#x of %d bytes, %v; want %#x, %d", offset, size, err, o, s)
 	list, err := h.Static(path, "maker", "begin")
-	if err != nil || len(list) != 1 || list[0].Offset == 0 || list[0].Semaphore == 0 || list[0].Args != "-4@$7" {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if err := h.Answers(path); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err == nil && len(list) == 1 && list[0].Offset != 0 && list[0].Semaphore != 0 &&
+		list[0].Args == "-4@$7", "%+v, %v", list, err)
+	assert.Check(t, h.Answers(path))
 	text := filepath.Join(filepath.Dir(path), "p.c")
 	fifo := filepath.Join(filepath.Dir(path), "fifo")
-	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, exec.Command("mkfifo", fifo).Run())
 	for _, c := range []struct{ path, name, want string }{
 		{path, "wantd", `did you mean "wanted"`},
 		{path, "nothing_like_it_at_all", "unknown function"},
@@ -101,12 +88,10 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("%.64s %s: %v; want %q", c.path, c.name, err, c.want)
 		}
 	}
-	if _, err := h.Static(path, "maker", "end"); err == nil || !strings.Contains(err.Error(), "maker:begin") {
-		t.Errorf("no such probe: %v", err)
-	}
-	if _, err := h.Static("/bin/true", "maker", "end"); err == nil || !strings.Contains(err.Error(), "no usdt probes") {
-		t.Errorf("no probes: %v", err)
-	}
+	_, err = h.Static(path, "maker", "end")
+	assert.Check(t, is.ErrorContains(err, "maker:begin"), "no such probe")
+	_, err = h.Static("/bin/true", "maker", "end")
+	assert.Check(t, is.ErrorContains(err, "no usdt probes"), "no probes")
 	if s := h.Stats(); s.Killed != 0 {
 		t.Errorf("%d helpers were killed", s.Killed)
 	}
@@ -123,9 +108,7 @@ func overlapping(t *testing.T) string {
 	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	write := func(v any) {
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, binary.Write(&b, binary.LittleEndian, v))
 	}
 	write(h)
 	for i := range uint32(sections) {
@@ -138,9 +121,7 @@ func overlapping(t *testing.T) string {
 	b.Write(bytes.Repeat([]byte{'A'}, names-1))
 	b.WriteByte(0)
 	path := filepath.Join(t.TempDir(), "overlapping")
-	if err := os.WriteFile(path, b.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, b.Bytes(), 0o755))
 	return path
 }
 
@@ -150,30 +131,22 @@ func TestHostilePrograms(t *testing.T) {
 	h := newHelper(t, Options{})
 	path := withProbes(t)
 	stuck := stuckfs.Mount(t, "program", path)
-	if _, _, err := h.Function(stuck.Path(), "wanted"); err != nil {
-		t.Errorf("a file system that answers: %v", err)
-	}
+	_, _, err := h.Function(stuck.Path(), "wanted")
+	assert.Check(t, err, "a file system that answers")
 	hung := stuckfs.Mount(t, "other", path)
 	hung.Hang()
 	begin := time.Now()
-	if _, _, err := h.Function(overlapping(t), "wanted"); err == nil {
-		t.Error("the hostile program has the function")
-	}
+	_, _, err = h.Function(overlapping(t), "wanted")
+	assert.Check(t, err != nil, "the hostile program has the function")
 	for range 20 {
 		_, _, err := h.Function(hung.Path(), "wanted")
-		if err == nil || !strings.Contains(err.Error(), "does not answer") {
-			t.Errorf("a file system that hangs: %v", err)
-		}
-		if err := h.Answers(hung.Path()); err == nil {
-			t.Error("a file system that hangs answers")
-		}
+		assert.Check(t, is.ErrorContains(err, "does not answer"), "a file system that hangs")
+		assert.Check(t, h.Answers(hung.Path()) != nil, "a file system that hangs answers")
 	}
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("that took %v", took)
-	}
-	if _, _, err := h.Function(path, "wanted"); err != nil {
-		t.Errorf("another program: %v", err)
-	}
+	took := time.Since(begin)
+	assert.Check(t, took <= 10*time.Second, "that took %v", took)
+	_, _, err = h.Function(path, "wanted")
+	assert.Check(t, err, "another program")
 	hung.Answer()
 }
 
@@ -181,14 +154,11 @@ func TestSilent(t *testing.T) {
 	var s unresponsive
 	now := time.Now()
 	s.add("/a", now)
-	if this, others := s.refuse("/a", now); !this || others {
-		t.Error("one that is silent is asked again, or others are not")
-	}
+	this, others := s.refuse("/a", now)
+	assert.Check(t, this && !others, "one that is silent is asked again, or others are not")
 	s.add("/b", now)
-	if this, others := s.refuse("/c", now); this || !others {
-		t.Error("with two that are silent, others are asked")
-	}
-	if this, others := s.refuse("/a", now.Add(unresponsiveTime+time.Second)); this || others {
-		t.Error("it is refused for ever")
-	}
+	this, others = s.refuse("/c", now)
+	assert.Check(t, !this && others, "with two that are silent, others are asked")
+	this, others = s.refuse("/a", now.Add(unresponsiveTime+time.Second))
+	assert.Check(t, !this && !others, "it is refused for ever")
 }

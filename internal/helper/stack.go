@@ -149,12 +149,10 @@ func (h *Helper) user(pid int, addrs []uint64, who []payer, deadline time.Time, 
 	answers := make(chan answer, len(h.lanes()))
 	var asked sync.WaitGroup
 	ask := func(l *lane) {
-		asked.Add(1)
-		go func() {
-			defer asked.Done()
+		asked.Go(func() {
 			m, err := l.ask(&request{kind: reqStack, pid: pid, addrs: addrs}, who, deadline, answerTime)
 			answers <- answer{l, m, err}
-		}()
+		})
 	}
 	ask(h.full)
 	defer func() {

@@ -133,12 +133,10 @@ func (s *starter) start(o role, files ...*os.File) (*child, error) {
 		_, _ = io.Copy(c.stderr, read)
 		read.Close()
 	}()
-	s.children.Add(1)
-	go func() {
-		defer s.children.Done()
+	s.children.Go(func() {
 		c.state, _ = c.proc.Wait()
 		close(c.ended)
-	}()
+	})
 	return c, nil
 }
 

@@ -23,64 +23,89 @@ const (
 // errMessage means that the peer is broken or compromised.
 var errMessage = errors.New("malformed message")
 
-// writer encodes a message.
-type writer []byte
-
-func (w *writer) number(n uint64) { *w = binary.AppendUvarint(*w, n) }
-
-func (w *writer) text(s string) {
-	w.number(uint64(len(s)))
-	*w = append(*w, s...)
+// codec writes a message, or reads one that may be malformed: then what it reads is zero.
+type codec struct {
+	b     []byte // written, or left to read
+	reads bool
+	bad   bool
 }
 
-// reader decodes a message. After an error it returns zeros.
-type reader struct {
-	left []byte
-	bad  bool
+func encode(kind byte, fields func(*codec)) []byte {
+	c := &codec{b: []byte{kind}}
+	fields(c)
+	return c.b
 }
 
-func (r *reader) number(most uint64) uint64 {
-	n, size := binary.Uvarint(r.left)
-	if size <= 0 || n > most {
-		r.bad, r.left = true, nil
-		return 0
+// decode returns an error if the message is malformed or has a rest.
+func decode(b []byte, kind *byte, fields func(*codec)) error {
+	if len(b) == 0 {
+		return errMessage
 	}
-	r.left = r.left[size:]
-	return n
-}
-
-// count reads the number of elements that follow, of at least one byte each.
-func (r *reader) count(most int) int {
-	n := int(r.number(uint64(most)))
-	if n > len(r.left) {
-		r.bad, r.left, n = true, nil, 0
-	}
-	return n
-}
-
-func (r *reader) text(most int) string {
-	n := r.count(most)
-	s := string(r.left[:n])
-	r.left = r.left[n:]
-	return s
-}
-
-// printable reads text and rejects unprintable characters.
-func (r *reader) printable(most int) string {
-	s := r.text(most)
-	if !isPrintable(s) {
-		r.bad, r.left = true, nil
-		return ""
-	}
-	return s
-}
-
-// done returns an error if the message was malformed or has a rest.
-func (r *reader) done() error {
-	if r.bad || len(r.left) > 0 {
+	*kind = b[0]
+	c := &codec{b: b[1:], reads: true}
+	fields(c)
+	if c.bad || len(c.b) > 0 {
 		return errMessage
 	}
 	return nil
+}
+
+func (c *codec) fail() { c.bad, c.b = true, nil }
+
+func number[T byte | int | int64 | uint64](c *codec, n *T, most uint64) {
+	if !c.reads {
+		c.b = binary.AppendUvarint(c.b, uint64(max(*n, 0)))
+		return
+	}
+	v, size := binary.Uvarint(c.b)
+	if size <= 0 || v > most {
+		c.fail()
+		v, size = 0, 0
+	}
+	c.b, *n = c.b[size:], T(v)
+}
+
+// count is the number of elements that follow, of at least one byte each.
+func (c *codec) count(n, most int) int {
+	n = min(n, most)
+	number(c, &n, uint64(most))
+	if c.reads && n > len(c.b) {
+		c.fail()
+		return 0
+	}
+	return n
+}
+
+// list has up to most elements; others are not written.
+func list[T any](c *codec, l *[]T, most int, each func(*T)) {
+	n := c.count(len(*l), most)
+	if c.reads && n > 0 {
+		*l = make([]T, n)
+	}
+	for i := range (*l)[:n] {
+		each(&(*l)[i])
+	}
+}
+
+func (c *codec) text(s *string, most int) {
+	n := c.count(len(*s), most)
+	if c.reads {
+		*s, c.b = string(c.b[:n]), c.b[n:]
+	} else {
+		c.b = append(c.b, (*s)[:n]...)
+	}
+}
+
+// printable is text without unprintable characters: they are replaced, and not accepted.
+func (c *codec) printable(s *string, most int) {
+	if !c.reads {
+		clean := scrub(*s, most)
+		s = &clean
+	}
+	if c.text(s, most); c.reads && !isPrintable(*s) {
+		c.fail()
+		*s = ""
+	}
 }
 
 func isPrintable(s string) bool {

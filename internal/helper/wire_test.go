@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/tracker/usdt"
@@ -22,24 +23,20 @@ func sample() *message {
 func TestMessagesComeBack(t *testing.T) {
 	m := sample()
 	got, err := decodeMessage(m.encode())
-	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-	m = &message{kind: msgReply, id: 8, addrs: []uint64{}, frames: []string{}, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}
+	diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{}))
+	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
+	m = &message{kind: msgReply, id: 8, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}
 	got, err = decodeMessage(m.encode())
-	if diff := cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{})); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
+	diff = cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{}))
+	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
 	q := request{kind: reqStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
 	back, err := decodeRequest(q.encode())
-	if diff := cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{})); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
+	diff = cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{}))
+	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
 	o := openRequest{kind: openMapped, pid: 1, path: "/x", list: []symbols.Mapping{{Start: 1, End: 2, Dev: 3, Inode: 4, Name: "/n"}}}
 	again, err := decodeOpenRequest(o.encode())
-	if diff := cmp.Diff(o, again, cmp.AllowUnexported(openRequest{})); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
+	diff = cmp.Diff(o, again, cmp.AllowUnexported(openRequest{}))
+	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
 }
 
 // Whatever a stack says, its message is bounded, and each frame is there.
@@ -58,44 +55,37 @@ func TestMessagesAreBounded(t *testing.T) {
 		places.places = append(places.places, usdt.Place{Offset: math.MaxInt64, Semaphore: math.MaxInt64, Args: strings.Repeat("\x1b", 4000)})
 	}
 	b := places.encode()
-	if back, err := decodeMessage(b); err != nil || len(b) > maxMessage || len(back.places) != usdt.MaxPlaces {
-		t.Errorf("%d places in %d bytes, %v", len(back.places), len(b), err)
-	}
+	back, err := decodeMessage(b)
+	assert.Check(t, err == nil && len(b) <= maxMessage && len(back.places) == usdt.MaxPlaces,
+		"%d places in %d bytes, %v", len(back.places), len(b), err)
 	b = m.encode()
-	if len(b) > maxMessage {
-		t.Fatalf("%d bytes", len(b))
-	}
+	assert.Assert(t, len(b) <= maxMessage, "%d bytes", len(b))
 	got, err := decodeMessage(b)
-	if err != nil || len(got.frames) != maxAddrs || len(got.sources) != maxAddrs {
-		t.Errorf("%d frames, %d sources, %v", len(got.frames), len(got.sources), err)
-	}
+	assert.Check(t, err == nil && len(got.frames) == maxAddrs && len(got.sources) == maxAddrs,
+		"%d frames, %d sources, %v", len(got.frames), len(got.sources), err)
 }
 
 func TestHostileMessages(t *testing.T) {
 	good := sample().encode()
 	for i := range good {
-		if _, err := decodeMessage(good[:i]); err == nil {
-			t.Errorf("the first %d bytes are taken for a message", i)
-		}
+		_, err := decodeMessage(good[:i])
+		assert.Check(t, err != nil, "the first %d bytes are taken for a message", i)
 	}
 	for name, b := range map[string][]byte{
 		"more than there is": append(good, 0),
 		"another kind":       {9, 0},
-		"escape":             (&writer{msgHello, 0, 1, 0x1b}).bytes(),
+		"escape":             {msgHello, 0, 1, 0x1b},
 		"many frames":        {msgReply, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},
 	} {
-		if _, err := decodeMessage(b); err == nil {
-			t.Errorf("%s: is taken for a message", name)
-		}
+		_, err := decodeMessage(b)
+		assert.Check(t, err != nil, "%s: is taken for a message", name)
 	}
 }
-
-func (w *writer) bytes() []byte { return *w }
 
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add(sample().encode())
 	f.Add((&message{kind: msgReply, places: []usdt.Place{{Offset: 1, Semaphore: 2, Args: "4@%eax"}}}).encode())
-	f.Add((&message{kind: msgNote, begin: true, pid: 1, file: fileKey{2, 3}}).encode())
+	f.Add((&message{kind: msgNote, begin: 1, pid: 1, file: fileKey{2, 3}}).encode())
 	f.Add((&message{kind: msgHello, text: "x"}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMessage(b)
@@ -103,17 +93,13 @@ func FuzzDecodeMessage(f *testing.F) {
 			return
 		}
 		for _, s := range append(m.frames, m.text) {
-			if !isPrintable(s) {
-				t.Errorf("%q went through", s)
-			}
+			assert.Check(t, isPrintable(s), "%q went through", s)
 		}
 		for _, p := range m.places {
-			if !isPrintable(p.Args) || len(p.Args) > usdt.MaxArgsText || len(m.places) > usdt.MaxPlaces {
-				t.Errorf("%+v went through", p)
-			}
+			assert.Check(t, isPrintable(p.Args) && len(p.Args) <= usdt.MaxArgsText &&
+				len(m.places) <= usdt.MaxPlaces, "%+v went through", p)
 		}
-		if _, err := decodeMessage(m.encode()); err != nil {
-			t.Errorf("what was decoded cannot be said again: %v", err)
-		}
+		_, err = decodeMessage(m.encode())
+		assert.Check(t, err, "what was decoded cannot be said again")
 	})
 }

@@ -147,9 +147,9 @@ func (w *worker) take(m message) {
 	defer w.mu.Unlock()
 	switch m.kind {
 	case msgNote:
-		if m.begin && len(w.notes) < maxNotes && w.asked[m.pid] {
+		if m.begin == 1 && len(w.notes) < maxNotes && w.asked[m.pid] {
 			w.notes[m.id] = note{m.pid, m.file, time.Now()}
-		} else if !m.begin {
+		} else if m.begin == 0 {
 			delete(w.notes, m.id)
 		}
 	case msgReply:

@@ -3,7 +3,6 @@ package inject
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // The test program is its own child, and in two of its roles the whole demo.
@@ -48,15 +50,11 @@ func needRoot(t *testing.T) {
 
 func checkTruth(t *testing.T, truth Truth, track, comm string, asked time.Duration) {
 	t.Helper()
-	if truth.Track != track || truth.Comm != comm {
-		t.Errorf("truth is of %s by %s, want %s by %s", truth.Track, truth.Comm, track, comm)
-	}
-	if truth.PID <= 0 || truth.TID <= 0 || truth.PID == os.Getpid() {
-		t.Errorf("truth has pid %d, tid %d, want those of a child", truth.PID, truth.TID)
-	}
-	if truth.Delay() < asked {
-		t.Errorf("truth lasted %v, want at least the %v asked for", truth.Delay(), asked)
-	}
+	assert.Check(t, truth.Track == track && truth.Comm == comm,
+		"truth is of %s by %s, want %s by %s", truth.Track, truth.Comm, track, comm)
+	assert.Check(t, truth.PID > 0 && truth.TID > 0 && truth.PID != os.Getpid(),
+		"truth has pid %d, tid %d, want those of a child", truth.PID, truth.TID)
+	assert.Check(t, truth.Delay() >= asked, "truth lasted %v, want at least the %v asked for", truth.Delay(), asked)
 	t.Logf("%s: asked %v, truth %v", track, asked, truth.Delay())
 }
 
@@ -64,17 +62,14 @@ func TestWakeup(t *testing.T) {
 	needRoot(t)
 	const asked = 20 * time.Millisecond
 	truth, err := Wakeup(t.Context(), asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	checkTruth(t, truth, "wakeup", CommVictim, asked)
 }
 
 func TestWakeupRefusesWhatTheKernelWouldThrottle(t *testing.T) {
 	for _, delay := range []time.Duration{-1, 0, MaxWakeup + 1} {
-		if _, err := Wakeup(t.Context(), delay); err == nil {
-			t.Errorf("a delay of %v was accepted", delay)
-		}
+		_, err := Wakeup(t.Context(), delay)
+		assert.Check(t, err != nil, "a delay of %v was accepted", delay)
 	}
 }
 
@@ -82,17 +77,14 @@ func TestWakeupCancelled(t *testing.T) {
 	needRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Wakeup(ctx, time.Millisecond); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v, want %v", err, context.Canceled)
-	}
+	_, err := Wakeup(ctx, time.Millisecond)
+	assert.Check(t, is.ErrorIs(err, context.Canceled))
 }
 
 func TestSlowDisk(t *testing.T) {
 	needRoot(t)
 	disk, err := Slow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer disk.Close() // checked below
 	for _, c := range []struct {
 		do          func(context.Context, time.Duration) (Truth, error)
@@ -106,45 +98,33 @@ func TestSlowDisk(t *testing.T) {
 		{disk.Syscall, "syscall", CommSyscall, time.Millisecond},
 	} {
 		truth, err := c.do(t.Context(), c.asked)
-		if err != nil {
-			t.Fatalf("%s: %v", c.track, err)
-		}
+		assert.NilError(t, err, "%s", c.track)
 		checkTruth(t, truth, c.track, c.comm, c.asked)
 	}
-	if _, err := disk.Read(t.Context(), 0); err == nil {
-		t.Error("a delay of 0 was accepted")
-	}
+	_, err = disk.Read(t.Context(), 0)
+	assert.Check(t, err != nil, "a delay of 0 was accepted")
 	device := attached(disk.Device())
 	for range 2 {
-		if err := disk.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		assert.Check(t, disk.Close(), "close")
 	}
 	checkGone(t, device, disk.server.proc.Pid, disk.reader.proc.Pid)
-	if _, err := disk.Read(t.Context(), time.Millisecond); err == nil {
-		t.Error("reading a closed disk succeeded")
-	}
+	_, err = disk.Read(t.Context(), time.Millisecond)
+	assert.Check(t, err != nil, "reading a closed disk succeeded")
 }
 
 func TestSlowDiskCancelled(t *testing.T) {
 	needRoot(t)
 	disk, err := Slow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer disk.Close() // checked below
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := disk.Blocked(ctx, MaxHold); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v, want %v", err, context.Canceled)
-	}
-	if _, err := disk.Read(t.Context(), time.Millisecond); err == nil {
-		t.Error("a cancelled disk can be read again: it would answer for the earlier read")
-	}
+	_, err = disk.Blocked(ctx, MaxHold)
+	assert.Check(t, is.ErrorIs(err, context.Canceled))
+	_, err = disk.Read(t.Context(), time.Millisecond)
+	assert.Check(t, err != nil, "a cancelled disk can be read again: it would answer for the earlier read")
 	device := attached(disk.Device())
-	if err := disk.Close(); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	assert.Check(t, disk.Close(), "close")
 	checkGone(t, device, disk.server.proc.Pid, disk.reader.proc.Pid)
 }
 
@@ -155,9 +135,7 @@ func TestNothingStaysAfterKill(t *testing.T) {
 	for _, who := range []string{"demo", "server", "reader", "all", "terminate"} {
 		t.Run(who, func(t *testing.T) {
 			out, in, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer out.Close()
 			proc, err := os.StartProcess("/proc/self/exe", []string{"demo"}, &os.ProcAttr{
 				Env:   append(os.Environ(), "INJECT_TEST_DEMO=1"),
@@ -165,18 +143,13 @@ func TestNothingStaysAfterKill(t *testing.T) {
 				Sys:   &syscall.SysProcAttr{Setpgid: true},
 			})
 			in.Close() // the demo has its own
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			var device string
 			var server, reader int
 			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := fmt.Sscan(line, &device, &server, &reader); err != nil {
-				t.Fatalf("the demo said %q: %v", line, err)
-			}
+			assert.NilError(t, err)
+			_, err = fmt.Sscan(line, &device, &server, &reader)
+			assert.NilError(t, err, "the demo said %q", line)
 			loop := attached(device)
 			until(t, "the reader waits for the disk", func() bool { return sleepsUninterruptibly(reader) })
 			victims := map[string][]int{
@@ -185,24 +158,17 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			}[who]
 			if who == "terminate" {
 				// The whole group, as a terminal does with its signal.
-				if err := syscall.Kill(-proc.Pid, syscall.SIGTERM); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, syscall.Kill(-proc.Pid, syscall.SIGTERM))
 			}
 			for _, pid := range victims {
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, syscall.Kill(pid, syscall.SIGKILL))
 			}
 			if who == "reader" {
 				// It cannot die before its read is answered, and the demo waits for it.
-				if err := proc.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, proc.Kill())
 			}
-			if _, err := proc.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			_, err = proc.Wait()
+			assert.NilError(t, err)
 			checkGone(t, loop, server, reader)
 		})
 	}
@@ -235,12 +201,9 @@ func checkGone(t *testing.T, disk *loopDisk, pids ...int) {
 	}
 	until(t, disk.name+" is free", func() bool { return !disk.attached() })
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(mounts), "tailcam-slowfs") {
-		t.Errorf("a mount of the slow file system is left:\n%s", mounts)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, !strings.Contains(string(mounts), "tailcam-slowfs"),
+		"a mount of the slow file system is left:\n%s", mounts)
 }
 
 // ours tells whether a process exists, is no zombie, and is one of our children.
@@ -263,8 +226,7 @@ func until(t *testing.T, what string, reached func() bool) {
 
 func TestMainRefusesPeople(t *testing.T) {
 	for _, args := range [][]string{nil, {"nonsense"}, {"hog", "more"}} {
-		if got := Main(args); got != 1 {
-			t.Errorf("Main(%q) = %d, want 1", args, got)
-		}
+		got := Main(args)
+		assert.Check(t, got == 1, "Main(%q) = %d, want 1", args, got)
 	}
 }

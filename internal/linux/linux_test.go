@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/btf"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestBlockOps(t *testing.T) {
@@ -53,18 +55,14 @@ func TestRWBS(t *testing.T) {
 		OpDiscard | ReqSync:                      "DS",
 		20 | ReqMeta:                             "NM",
 	} {
-		if got := RWBS(flags); got != want {
-			t.Errorf("%#x: got %s, want %s", flags, got, want)
-		}
+		assert.Check(t, is.Equal(RWBS(flags), want), "%#x", flags)
 	}
 }
 
 // The numbers are those of the kernel that runs here.
 func TestNumbersAreTheKernels(t *testing.T) {
 	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Skip("needs the kernel's BTF: ", err)
-	}
+	assert.NilError(t, err)
 	for enum, want := range map[string]map[string]uint64{
 		"req_op": {
 			"REQ_OP_READ": OpRead, "REQ_OP_WRITE": OpWrite, "REQ_OP_FLUSH": OpFlush, "REQ_OP_DISCARD": OpDiscard,
@@ -74,27 +72,20 @@ func TestNumbersAreTheKernels(t *testing.T) {
 		"req_flag_bits": {"__REQ_SYNC": 11, "__REQ_META": 12, "__REQ_FUA": 17, "__REQ_PREFLUSH": 18, "__REQ_RAHEAD": 19},
 	} {
 		var e *btf.Enum
-		if err := kernel.TypeByName(enum, &e); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, kernel.TypeByName(enum, &e))
 		for name, number := range want {
-			if !slices.Contains(e.Values, btf.EnumValue{Name: name, Value: number}) {
-				t.Errorf("%s is not %d: %v", name, number, e.Values)
-			}
+			assert.Check(t, slices.Contains(e.Values, btf.EnumValue{Name: name, Value: number}),
+				"%s is not %d: %v", name, number, e.Values)
 		}
 	}
 	var unnamed *btf.Enum // enum of include/linux/interrupt.h, without a name
 	for typ, err := range kernel.All() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if e, ok := typ.(*btf.Enum); ok && len(e.Values) > 0 && e.Values[0].Name == "HI_SOFTIRQ" {
 			unnamed = e
 		}
 	}
-	if unnamed == nil {
-		t.Skip("the kernel's BTF does not list the softirqs")
-	}
+	assert.Assert(t, unnamed != nil, "the kernel's BTF does not list the softirqs")
 	for _, v := range unnamed.Values {
 		name, _ := strings.CutSuffix(v.Name, "_SOFTIRQ")
 		if v.Name != "NR_SOFTIRQS" && Softirq(uint32(v.Value), "") != name {
@@ -104,26 +95,23 @@ func TestNumbersAreTheKernels(t *testing.T) {
 }
 
 func TestSoftirq(t *testing.T) {
-	if Softirq(3, "") != "NET_RX" || Softirq(10, "?") != "?" || Softirq(1<<31, "?") != "?" {
-		t.Error("softirqs have wrong names")
-	}
+	assert.Check(t, Softirq(3, "") == "NET_RX" && Softirq(10, "?") == "?" && Softirq(1<<31, "?") == "?",
+		"softirqs have wrong names")
 }
 
 func TestDisk(t *testing.T) {
-	if got := Disk(259<<20 | 1<<19); got != "259:524288" {
-		t.Error(got)
-	}
-	if got := DiskName(1<<32 - 1); got != "" {
-		t.Errorf("a disk that is not there is %s", got)
-	}
+	got := Disk(259<<20 | 1<<19)
+	assert.Check(t, got == "259:524288", "%v", got)
+	got = DiskName(1<<32 - 1)
+	assert.Check(t, got == "", "a disk that is not there is %s", got)
 }
 
 func TestMonotonic(t *testing.T) {
 	before := Monotonic()
 	time.Sleep(time.Millisecond)
-	if took := time.Duration(Monotonic() - before); before == 0 || took < time.Millisecond || took > time.Minute {
-		t.Errorf("a millisecond took %v from %d on", took, before)
-	}
+	took := time.Duration(Monotonic() - before)
+	assert.Check(t, before != 0 && took >= time.Millisecond && took <= time.Minute,
+		"a millisecond took %v from %d on", took, before)
 }
 
 func TestReadSymbols(t *testing.T) {
@@ -132,27 +120,20 @@ func TestReadSymbols(t *testing.T) {
 		got = append(got, string(s.Kind)+" "+string(s.Name)+" "+string(s.Module))
 		return nil
 	})
-	if err != nil || !slices.Equal(got, []string{"T schedule ", "t lo_release loop"}) {
-		t.Errorf("got %q, %v", got, err)
-	}
+	assert.Check(t, err == nil && slices.Equal(got, []string{"T schedule ", "t lo_release loop"}),
+		"got %q, %v", got, err)
 	stop := errors.New("enough")
-	if err := ReadSymbols(strings.NewReader("1 T a\n2 T b\n"), func(*Symbol) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("got %v, want %v", err, stop)
-	}
+	err = ReadSymbols(strings.NewReader("1 T a\n2 T b\n"), func(*Symbol) error { return stop })
+	assert.Check(t, is.ErrorIs(err, stop))
 	for _, bad := range []string{"x T a", "1 T", "1 T \x00", "1", "\n"} {
-		if err := ReadSymbols(strings.NewReader(bad), func(*Symbol) error { return nil }); err == nil {
-			t.Errorf("%q is accepted", bad)
-		}
+		assert.Check(t, ReadSymbols(strings.NewReader(bad), func(*Symbol) error { return nil }) != nil,
+			"%q is accepted", bad)
 	}
 }
 
 func TestHasSymbol(t *testing.T) {
-	if has, err := HasSymbol("schedule"); err != nil {
-		t.Skip(err)
-	} else if !has {
-		t.Error("this kernel has no schedule")
-	}
-	if has, err := HasSymbol("no_such_symbol_of_a_kernel"); has || err != nil {
-		t.Errorf("got %t, %v", has, err)
-	}
+	has, err := HasSymbol("schedule")
+	assert.Check(t, has && err == nil, "schedule: got %t, %v", has, err)
+	has, err = HasSymbol("no_such_symbol_of_a_kernel")
+	assert.Check(t, !has && err == nil, "got %t, %v", has, err)
 }

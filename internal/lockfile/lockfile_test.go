@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
@@ -50,12 +52,8 @@ func holding(t *testing.T, path, read string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -80,15 +78,12 @@ func TestLiveHolder(t *testing.T) {
 			}
 			_, err := Take(path, &Options{ReadOnly: readOnly})
 			var held *HeldError
-			if !errors.As(err, &held) || held.PID != cmd.Process.Pid {
-				t.Errorf("stopped %v: %v, want that process %d has it", stopped, err, cmd.Process.Pid)
-			}
+			assert.Check(t, errors.As(err, &held) && held.PID == cmd.Process.Pid,
+				"stopped %v: %v, want that process %d has it", stopped, err, cmd.Process.Pid)
 		}
 		cmd.Process.Kill()
 		f, err := Take(path, &Options{ReadOnly: readOnly, TakenOver: func(pid int) { t.Errorf("taken from %d, which has ended", pid) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		f.Close()
 	}
 }
@@ -99,9 +94,7 @@ func TestDyingHolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lock")
 	big := filepath.Join(dir, "big")
-	if err := os.WriteFile(big, make([]byte, 1<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(big, make([]byte, 1<<20), 0o644))
 	fs := stuckfs.Mount(t, "file", big)
 	fs.Hang()
 	var cmd *exec.Cmd
@@ -127,15 +120,13 @@ func TestDyingHolder(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if won.Load() != 1 || over.Load() != 1 {
-		t.Errorf("%d have the lock, %d took it over", won.Load(), over.Load())
-	}
+	assert.Check(t, won.Load() == 1 && over.Load() == 1,
+		"%d have the lock, %d took it over", won.Load(), over.Load())
 	t.Logf("taken over after %s", time.Since(start))
 	fs.Answer() // now it ends; the lock stays where it is
 	cmd.Wait()
-	if _, err := Take(path, nil); !errors.As(err, new(*HeldError)) {
-		t.Errorf("the lock is gone with the one that had lost it: %v", err)
-	}
+	_, err := Take(path, nil)
+	assert.Check(t, errors.As(err, new(*HeldError)), "the lock is gone with the one that had lost it: %v", err)
 	if text, err := os.ReadFile(path); err != nil || string(text) != own() {
 		t.Errorf("the file holds %q (%v), not %q", text, err, own())
 	}
@@ -171,13 +162,9 @@ func waits(t *testing.T, pid int) {
 func TestForeignFiles(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("target", link); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Take(link, nil); err == nil {
-		t.Error("a symbolic link was followed")
-	}
-	if _, err := Take(filepath.Join(dir, "none", "lock"), nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a directory that is missing: %v", err)
-	}
+	assert.NilError(t, os.Symlink("target", link))
+	_, err := Take(link, nil)
+	assert.Check(t, err != nil, "a symbolic link was followed")
+	_, err = Take(filepath.Join(dir, "none", "lock"), nil)
+	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "a directory that is missing")
 }

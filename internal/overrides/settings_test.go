@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/rules"
 )
@@ -19,17 +21,13 @@ var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 func set(t *testing.T, s Settings, r *rules.Rule, when map[string][]string, threshold, timeout string, lasts time.Duration) Settings {
 	t.Helper()
 	limit, err := rules.ParseOverride(r, when, threshold, timeout, &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	add := Threshold{Rule: r.Name, When: when, Limit: limit}
 	if lasts > 0 {
 		add.Until = start.Add(lasts)
 	}
 	s, _, err = s.SetThreshold(add)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return s
 }
 
@@ -55,12 +53,10 @@ func TestApply(t *testing.T) {
 		}},
 		{Name: "b", Track: rules.Syscall, Threshold: 7 * ms, Paused: true},
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
-	}
-	if file[0].Threshold != 20*ms || len(file[0].Overrides) != 1 || file[1].Adaptive == nil {
-		t.Errorf("the rules of the files have changed: %+v", file)
-	}
+	diff := cmp.Diff(want, got)
+	assert.Check(t, err == nil && diff == "", "%v\n%s", err, diff)
+	assert.Check(t, file[0].Threshold == 20*ms && len(file[0].Overrides) == 1 && file[1].Adaptive != nil,
+		"the rules of the files have changed: %+v", file)
 	s, _ = s.Resume("b")
 	s, _, _ = s.ClearThresholds("", AllIDs)
 	if got, err := s.Apply(file); err != nil || cmp.Diff(file, got) != "" {
@@ -82,47 +78,38 @@ func TestSet(t *testing.T) {
 	s = set(t, s, r, pid("1"), "3ms", "", time.Hour)
 	s = set(t, s, r, pid("2"), "3ms", "", 0)
 	s = set(t, s, r, pid("1"), "1ms", "", time.Minute)
-	if got := ids(s); got != "4 3 2" {
-		t.Errorf("%s are set", got)
-	}
+	got := ids(s)
+	assert.Check(t, got == "4 3 2", "%s are set", got)
 	s = set(t, s, r, pid("1"), "", "1s", 0)
-	if got := ids(s); got != "5 4 3 2" {
-		t.Errorf("%s are set, with a timeout that replaces no threshold", got)
-	}
+	got = ids(s)
+	assert.Check(t, got == "5 4 3 2", "%s are set, with a timeout that replaces no threshold", got)
 	s = set(t, s, r, pid("1"), "1ms", "1s", 0)
-	if got := ids(s); got != "6 3" {
-		t.Errorf("%s are set", got)
-	}
-	if _, _, err := s.ClearThresholds("a", 5); err == nil || err.Error() != "rule a has no threshold 5 set: see tailcam threshold list" {
-		t.Errorf("clear what is gone: %v", err)
-	}
+	got = ids(s)
+	assert.Check(t, got == "6 3", "%s are set", got)
+	_, _, err := s.ClearThresholds("a", 5)
+	assert.Check(t, is.Error(err, "rule a has no threshold 5 set: see tailcam threshold list"),
+		"clear what is gone")
 	if s, gone, err := s.ClearThresholds("a", 3); err != nil || len(gone) != 1 || ids(s) != "6" {
 		t.Errorf("clear one: %v, %v, %s stay", err, gone, ids(s))
 	}
-	if _, gone, err := s.ClearThresholds("b", AllIDs); err != nil || len(gone) != 0 {
-		t.Errorf("clear of a rule without: %v, %v", gone, err)
-	}
+	_, gone, err := s.ClearThresholds("b", AllIDs)
+	assert.Check(t, err == nil && len(gone) == 0, "clear of a rule without: %v, %v", gone, err)
 }
 
 func TestExpire(t *testing.T) {
 	r := &rules.Rule{Name: "a", Track: rules.Wakeup, Threshold: time.Second}
-	if _, ok := (Settings{}).NextExpiry(); ok {
-		t.Error("nothing ends, but when?")
-	}
+	_, ok := (Settings{}).NextExpiry()
+	assert.Check(t, !ok, "nothing ends, but when?")
 	s := set(t, Settings{}, r, pid("1"), "2ms", "", time.Minute)
 	s = set(t, s, r, pid("2"), "2ms", "", 0)
 	s = s.Pause(Pause{Rule: "a", Until: start.Add(time.Second)})
-	if next, ok := s.NextExpiry(); !ok || next != start.Add(time.Second) {
-		t.Errorf("next %v, %v", next, ok)
-	}
+	next, ok := s.NextExpiry()
+	assert.Check(t, ok && next.Equal(start.Add(time.Second)), "next %v, %v", next, ok)
 	s, gone := s.Expire(start.Add(time.Second))
-	if diff := cmp.Diff([]string{"pause of rule a: expired"}, gone); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual([]string{"pause of rule a: expired"}, gone))
 	s, gone = s.Expire(start.Add(time.Hour))
-	if diff := cmp.Diff([]string{"threshold 1 of rule a (pid=1): expired"}, gone); diff != "" || len(s.Thresholds()) != 1 {
-		t.Errorf("%v stay\n%s", s.Thresholds(), diff)
-	}
+	diff := cmp.Diff([]string{"threshold 1 of rule a (pid=1): expired"}, gone)
+	assert.Check(t, diff == "" && len(s.Thresholds()) == 1, "%v stay\n%s", s.Thresholds(), diff)
 }
 
 func TestFollow(t *testing.T) {
@@ -139,12 +126,9 @@ func TestFollow(t *testing.T) {
 		"threshold 3 of rule b (pid=3): the rule is gone",
 		"pause of rule b: the rule is gone",
 	}
-	if diff := cmp.Diff(want, gone); diff != "" {
-		t.Error(diff)
-	}
-	if _, paused := s.Paused("a"); !paused || len(s.Thresholds()) != 2 {
-		t.Errorf("left: %+v", s)
-	}
+	assert.Check(t, is.DeepEqual(want, gone))
+	_, paused := s.Paused("a")
+	assert.Check(t, paused && len(s.Thresholds()) == 2, "left: %+v", s)
 }
 
 func TestTooMany(t *testing.T) {
@@ -170,8 +154,6 @@ func TestParseFor(t *testing.T) {
 		if _, err := ParseEnd(s, start); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", s, got, want)
-		}
+		assert.Check(t, is.Equal(got, want), "%q", s)
 	}
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 const hex64 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -46,9 +48,7 @@ func TestContainerID(t *testing.T) {
 		"/docker/" + hex64[1:]:                              "",
 		"/docker/x" + hex64[1:]:                             "",
 	} {
-		if got := ContainerID(path); got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		assert.Check(t, is.Equal(ContainerID(path), want), "%s", path)
 	}
 }
 
@@ -59,46 +59,35 @@ func TestParseMountinfo(t *testing.T) {
 34 31 0:38 / /mnt/a\040b\134c rw shared:4 master:1 - cgroup2 cgroup2 rw
 broken
 `))
-	if want := []string{`/mnt/a b\c`, "/mnt/part"}; err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, %v; want %q", got, err, want)
-	}
+	want := []string{`/mnt/a b\c`, "/mnt/part"}
+	assert.Check(t, err == nil && reflect.DeepEqual(got, want), "got %q, %v; want %q", got, err, want)
 }
 
 func TestNoCgroup2(t *testing.T) {
 	proc := t.TempDir()
-	if err := os.Mkdir(filepath.Join(proc, "self"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(proc, "self/mountinfo"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(proc, "self"), 0o700))
+	assert.NilError(t, os.WriteFile(filepath.Join(proc, "self/mountinfo"), nil, 0o600))
 	table := New(&Options{Proc: proc})
-	if _, err := table.CgroupPath(1); !errors.Is(err, ErrNoCgroup2) {
-		t.Errorf("got %v", err)
-	}
-	if err := table.Walk(func(uint64, string) {}); !errors.Is(err, ErrNoCgroup2) {
-		t.Errorf("got %v", err)
-	}
+	_, err := table.CgroupPath(1)
+	assert.Check(t, is.ErrorIs(err, ErrNoCgroup2))
+	assert.Check(t, is.ErrorIs(table.Walk(func(uint64, string) {}), ErrNoCgroup2))
 }
 
 // makeCgroup makes a cgroup below the root for the time of the test, and
 // returns its path in the hierarchy, its directory and its id.
 func makeCgroup(t *testing.T, table *Table, name string) (path, dir string, id uint64) {
 	t.Helper()
-	root, err := table.hierarchy.open()
-	if err != nil {
-		t.Skip(err)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
 	}
+	root, err := table.hierarchy.open()
+	assert.NilError(t, err)
 	path = "/" + name
 	dir = root.Name() + path
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("making a cgroup needs root and a writable cgroup2 mount: %v", err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() { _ = os.Remove(dir) })
 	var st syscall.Stat_t
-	if err := syscall.Stat(dir, &st); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Stat(dir, &st))
 	return path, dir, st.Ino
 }
 
@@ -112,62 +101,46 @@ func TestCgroupPath(t *testing.T) {
 			makeCgroup(t, table, outer)
 			path, dir, id := makeCgroup(t, table, outer+"/docker-"+hex64+".scope")
 
-			if got, err := table.CgroupPath(id); err != nil || got != path {
-				t.Fatalf("got %q, %v; want %q", got, err, path)
-			}
+			got, err := table.CgroupPath(id)
+			assert.Assert(t, err == nil && got == path, "got %q, %v; want %q", got, err, path)
 			if !search && table.hierarchy.noHandles.Load() {
 				t.Log("opening by id is not permitted here: both ways are the search")
 			}
-			if got, err := table.CgroupPath(1); err != nil || got != "/" {
-				t.Errorf("root: got %q, %v", got, err)
-			}
-			if _, err := table.CgroupPath(1 << 40); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("no such cgroup: got %v", err)
-			}
+			got, err = table.CgroupPath(1)
+			assert.Check(t, err == nil && got == "/", "root: got %q, %v", got, err)
+			_, err = table.CgroupPath(1 << 40)
+			assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "no such cgroup")
 
 			seen := map[string]uint64{}
 			order := []string{}
-			if err := table.Walk(func(id uint64, path string) {
+			assert.NilError(t, table.Walk(func(id uint64, path string) {
 				seen[path] = id
 				order = append(order, path)
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if seen[path] != id || seen["/"] != 1 || order[0] != "/" {
-				t.Errorf("walk: got id %d for %s and %d for /, want %d and 1", seen[path], path, seen["/"], id)
-			}
+			}))
+			assert.Check(t, seen[path] == id && seen["/"] == 1 && order[0] == "/",
+				"walk: got id %d for %s and %d for /, want %d and 1", seen[path], path, seen["/"], id)
 
 			// A process in it.
 			cmd := sleeper(t)
-			if err := os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
 			who, err := table.Identity(cmd.Process.Pid)
-			if err != nil || who.Cgroup != path || who.Container != hex64 {
-				t.Errorf("got %+v, %v", who, err)
-			}
+			assert.Check(t, err == nil && who.Cgroup == path && who.Container == hex64, "got %+v, %v", who, err)
 			stop(t, cmd)
 
-			if err := os.Remove(dir); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := table.CgroupPath(id); err != nil || got != path {
-				t.Errorf("asked for before it went: got %q, %v", got, err)
-			}
+			assert.NilError(t, os.Remove(dir))
+			got, err = table.CgroupPath(id)
+			assert.Check(t, err == nil && got == path, "asked for before it went: got %q, %v", got, err)
 			fresh := New(nil)
 			defer fresh.Close()
 			fresh.hierarchy.noHandles.Store(search)
-			if got, err := fresh.CgroupPath(id); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("gone: got %q, %v", got, err)
-			}
+			got, err = fresh.CgroupPath(id)
+			assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "gone: got %q", got)
 		})
 	}
 }
 
 func stop(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tailcam/tailcam/internal/process/within"
 )
 
 // File is an open file descriptor of a process.
@@ -29,23 +27,14 @@ func (t *Table) Files(pid int, fds []int) ([]File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up files of process %d: %w", pid, err)
 	}
-	type result struct {
-		files []File
-		err   error
-	}
-	r, err := within.Do(t.gate, gateKey{pid, "fd"}, t.opts.Timeout, func() result {
+	files, err := bounded(t, pid, "fd", func() ([]File, error) {
 		defer dir.Close()
-		files, err := readFiles(dir, fds)
-		return result{files, err}
+		return readFiles(dir, fds)
 	})
 	if err != nil {
-		t.timeouts.Add(1)
 		return nil, fmt.Errorf("look up files of process %d: %w", pid, err)
 	}
-	if r.err != nil {
-		return nil, fmt.Errorf("look up files of process %d: %w", pid, r.err)
-	}
-	return r.files, nil
+	return files, nil
 }
 
 func readFiles(dir *os.File, fds []int) ([]File, error) {

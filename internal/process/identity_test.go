@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // Who began after the task was seen is not it.
@@ -26,14 +29,11 @@ func TestIdentityOfWhoBeganLater(t *testing.T) {
 	cmd := sleeper(t, "-u", "-")
 	pid := cmd.Process.Pid
 	table := New(&Options{TTL: time.Hour, Timeout: time.Minute})
-	if who, err := table.IdentityOf(Seen{PID: pid, At: before}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("began later: got %+v, %v", who, err)
-	}
+	who, err := table.IdentityOf(Seen{PID: pid, At: before})
+	assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "began later: got %+v", who)
 	for {
 		who, err := table.IdentityOf(Seen{PID: pid, At: linux.Monotonic()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if who.Cmdline != "" { // not in the middle of exec
 			break
 		}
@@ -55,25 +55,21 @@ func TestIdentityOfWhoBeganLater(t *testing.T) {
 		"now":                                  {Seen{PID: pid}, true},
 		"before it was seen to be there, last": {Seen{PID: pid, At: linux.Monotonic(), Comm: "cat"}, true},
 	} {
-		if who, err := table.IdentityOf(test.seen); (err == nil) != test.good || err == nil && who.Cmdline != "cat -u -" {
-			t.Errorf("%s: got %+v, %v", name, who, err)
-		}
+		who, err := table.IdentityOf(test.seen)
+		assert.Check(t, (err == nil) == test.good && (err != nil || who.Cmdline == "cat -u -"),
+			"%s: got %+v, %v", name, who, err)
 	}
 }
 
 // A zombie has left its cgroup (of version 1) and has no command line.
 func TestIdentityOfZombie(t *testing.T) {
 	cmd := exec.Command("true")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
 	table := New(&Options{Timeout: time.Minute})
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if now, err := parseStat(text); err != nil {
 			t.Fatal(err)
 		} else if now.exiting {
@@ -90,13 +86,11 @@ func TestIdentityOfZombie(t *testing.T) {
 	}
 	live := sleeper(t, "-u")
 	who := alive(t, table, live.Process.Pid)
-	if err := live.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, live.Process.Kill())
 	for range 1000 {
-		if again, err := table.Identity(live.Process.Pid); err != nil || again != who {
-			t.Fatalf("a zombie that was seen alive: got %+v, %v; want %+v", again, err, who)
-		}
+		again, err := table.Identity(live.Process.Pid)
+		assert.Assert(t, err == nil && again == who,
+			"a zombie that was seen alive: got %+v, %v; want %+v", again, err, who)
 	}
 }
 
@@ -105,9 +99,7 @@ func alive(t *testing.T, table *Table, pid int) Identity {
 	t.Helper()
 	for {
 		who, err := table.Identity(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if who.Cmdline != "" {
 			return who
 		}
@@ -118,28 +110,17 @@ func alive(t *testing.T, table *Table, pid int) Identity {
 // run starts a program of testdata, and returns what it writes first.
 func run(t *testing.T, name string, args ...string) (cmd *exec.Cmd, line string) {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build %s: %v", name, err)
-	}
 	path := filepath.Join(t.TempDir(), name)
-	if text, err := exec.Command("gcc", "-O1", "-pthread", "-o", path, "testdata/"+name+".c").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, text)
-	}
+	child.Compile(t, "gcc", "-O1", "-pthread", "-o", path, "testdata/"+name+".c")
 	cmd = exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	runtime.LockOSThread() // whose death it is that kills
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); runtime.UnlockOSThread() })
 	line, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return cmd, strings.TrimSpace(line)
 }
 
@@ -147,15 +128,11 @@ func run(t *testing.T, name string, args ...string) (cmd *exec.Cmd, line string)
 func TestIdentityWithoutFirstThread(t *testing.T) {
 	cmd, line := run(t, "leaderless")
 	tid, err := strconv.Atoi(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	pid := cmd.Process.Pid
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if now, err := parseStat(text); err != nil {
 			t.Fatal(err)
 		} else if now.exiting {
@@ -164,19 +141,15 @@ func TestIdentityWithoutFirstThread(t *testing.T) {
 		runtime.Gosched()
 	}
 	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cgroup, _ := parseCgroups(own)
 	table := New(&Options{Timeout: time.Minute})
-	if who, err := table.Identity(pid); err == nil {
-		t.Errorf("by its first thread: got %+v", who)
-	}
+	who, err := table.Identity(pid)
+	assert.Check(t, err != nil, "by its first thread: got %+v", who)
 	for range 2 {
 		who, err := table.IdentityOf(Seen{PID: pid, TID: tid, At: linux.Monotonic()})
-		if err != nil || !strings.HasSuffix(who.Cmdline, "/leaderless") || who.Cgroup != cgroup {
-			t.Errorf("got %+v, %v", who, err)
-		}
+		assert.Check(t, err == nil && strings.HasSuffix(who.Cmdline, "/leaderless") && who.Cgroup == cgroup,
+			"got %+v, %v", who, err)
 	}
 }
 
@@ -188,15 +161,12 @@ func TestIdentityDuringExec(t *testing.T) {
 	seen := map[string]int{}
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && (len(seen) < 3 || seen[""] == 0); {
 		who, err := table.Identity(cmd.Process.Pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		seen[who.Cmdline]++
 	}
 	for line := range seen {
-		if line != "" && line != "one 1" && line != "two 2" && !strings.HasSuffix(line, "/execs") {
-			t.Errorf("got command line %q", line)
-		}
+		assert.Check(t, line == "" || line == "one 1" || line == "two 2" || strings.HasSuffix(line, "/execs"),
+			"got command line %q", line)
 	}
 }
 
@@ -207,17 +177,15 @@ func TestReusedPIDs(t *testing.T) {
 		t.Skip("not root: chooses the next pid in a namespace of its own")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd := exec.Command(self, "-test.run=^TestReusedPIDsInside$", "-test.v")
 	cmd.Env = append(os.Environ(), "TAILCAM_REUSED_PIDS=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if text, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(text), "--- PASS: TestReusedPIDsInside") {
-		t.Errorf("%v\n%s", err, text)
-	}
+	text, err := cmd.CombinedOutput()
+	assert.Check(t, err == nil && strings.Contains(string(text), "--- PASS: TestReusedPIDsInside"),
+		"%v\n%s", err, text)
 }
 
 // TestReusedPIDsInside is the first process of a PID namespace.
@@ -230,9 +198,7 @@ func TestReusedPIDsInside(t *testing.T) {
 		unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", proc, "proc", 0, ""),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	defer func() { _ = unix.Unmount(proc, unix.MNT_DETACH) }()
 	const pid, wanted = 200, 100
@@ -245,9 +211,7 @@ func TestReusedPIDsInside(t *testing.T) {
 		}
 		arg := strconv.Itoa(i)
 		cmd := &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "1000", arg}}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.Start())
 		if cmd.Process.Pid == pid {
 			if old != 0 {
 				reused++
@@ -267,10 +231,7 @@ func TestReusedPIDsInside(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	if wrong > 0 {
-		t.Errorf("%d of %d were taken for their predecessor", wrong, reused)
-	}
-	if reused < wanted/4 || named < wanted/4 {
-		t.Errorf("the pid was reused only %d times, known %d times", reused, named)
-	}
+	assert.Check(t, wrong <= 0, "%d of %d were taken for their predecessor", wrong, reused)
+	assert.Check(t, reused >= wanted/4 && named >= wanted/4,
+		"the pid was reused only %d times, known %d times", reused, named)
 }

@@ -47,35 +47,40 @@ func (t *Table) read(pid int) (openProcess, error) {
 	if err != nil {
 		return openProcess{}, err
 	}
+	now, err := stateOf(func(name string, limit int) ([]byte, error) { return t.readWithin(pid, dir, name, limit) })
+	if err != nil {
+		dir.Close()
+		return openProcess{}, err
+	}
+	return openProcess{now, dir}, nil
+}
+
+// bounded runs a read about a process, and gives up after the timeout.
+func bounded[T any](t *Table, pid int, what string, read func() (T, error)) (T, error) {
 	type result struct {
-		now state
-		err error
+		value T
+		err   error
 	}
-	// Duplicated, as an abandoned call may still use it.
-	own, err := dup(dir)
-	if err != nil {
-		dir.Close()
-		return openProcess{}, err
-	}
-	r, err := within.Do(t.gate, gateKey{pid, "stat"}, t.opts.Timeout, func() result {
-		defer own.Close()
-		text, err := readIn(own, "stat", maxStat)
-		if err != nil {
-			return result{err: err}
-		}
-		now, err := parseStat(text)
-		return result{now, err}
+	r, err := within.Do(t.gate, gateKey{pid, what}, t.opts.Timeout, func() result {
+		v, err := read()
+		return result{v, err}
 	})
-	if err == nil {
-		err = r.err
-	} else {
-		t.timeouts.Add(1)
-	}
 	if err != nil {
-		dir.Close()
-		return openProcess{}, err
+		t.timeouts.Add(1)
+		return r.value, err
 	}
-	return openProcess{r.now, dir}, nil
+	return r.value, r.err
+}
+
+func (t *Table) readWithin(pid int, dir *os.File, name string, limit int) ([]byte, error) {
+	own, err := dup(dir) // as an abandoned call may still use it
+	if err != nil {
+		return nil, err
+	}
+	return bounded(t, pid, name, func() ([]byte, error) {
+		defer own.Close()
+		return readIn(own, name, limit)
+	})
 }
 
 // fileReader reads one file of a process.
@@ -83,28 +88,11 @@ type fileReader func(name string, limit int) ([]byte, error)
 
 // withTimeout reads about a process and gives up after the timeout.
 func (t *Table) withTimeout(pid int, now life, dir *os.File) fileReader {
-	type result struct {
-		text []byte
-		err  error
-	}
 	return func(name string, limit int) ([]byte, error) {
 		if name == cmdlineFile && (now.kernel || t.opts.Cmdline != nil) {
 			return t.cmdline(pid, now, dir)
 		}
-		own, err := dup(dir)
-		if err != nil {
-			return nil, err
-		}
-		r, err := within.Do(t.gate, gateKey{pid, name}, t.opts.Timeout, func() result {
-			defer own.Close()
-			text, err := readIn(own, name, limit)
-			return result{text, err}
-		})
-		if err != nil {
-			t.timeouts.Add(1)
-			return nil, err
-		}
-		return r.text, r.err
+		return t.readWithin(pid, dir, name, limit)
 	}
 }
 

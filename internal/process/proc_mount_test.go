@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // The capabilities of configs/systemd/tailcam.service that procfs asks for.
@@ -29,9 +30,7 @@ func TestHidepid(t *testing.T) {
 	}
 	stranger := exec.Command("sleep", "1000")
 	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65533}}
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, stranger.Start())
 	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
 	alive(t, New(&Options{Timeout: time.Minute}), stranger.Process.Pid)
 	for _, mode := range []string{"off", "noaccess", "invisible", "noaccess,gid=65532", "invisible,gid=65532", "ptraceable"} {
@@ -40,12 +39,10 @@ func TestHidepid(t *testing.T) {
 				got := inside(t, "TestHidepidInside", 0, fmt.Sprintf("TAILCAM_HIDEPID=%s %d %v", mode, stranger.Process.Pid, caps))
 				// Root is in the group that may see all, unless another one is named.
 				hidden := (mode == "ptraceable" || strings.Contains(mode, "gid=")) && len(caps) == 0
-				if strings.Contains(got, "hindrance hidepid") != hidden {
-					t.Errorf("hidden: %v; got\n%s", hidden, got)
-				}
-				if strings.Contains(got, "identity sleep 1000") == hidden {
-					t.Errorf("hidden: %v; got\n%s", hidden, got)
-				}
+				assert.Check(t, strings.Contains(got, "hindrance hidepid") == hidden,
+					"hidden: %v; got\n%s", hidden, got)
+				assert.Check(t, strings.Contains(got, "identity sleep 1000") != hidden,
+					"hidden: %v; got\n%s", hidden, got)
 			})
 		}
 	}
@@ -56,9 +53,7 @@ func TestHidepid(t *testing.T) {
 func inside(t *testing.T, test string, flags uintptr, env string) string {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd := exec.Command(self, "-test.run=^"+test+"$", "-test.v")
 	cmd.Env = append(os.Environ(), env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | flags, Pdeathsig: syscall.SIGKILL}
@@ -69,9 +64,7 @@ func inside(t *testing.T, test string, flags uintptr, env string) string {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	text, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(text), "--- PASS: "+test) {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	assert.Assert(t, err == nil && strings.Contains(string(text), "--- PASS: "+test), "%v\n%s", err, text)
 	return string(text)
 }
 
@@ -88,9 +81,7 @@ func TestHidepidInside(t *testing.T) {
 		unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", proc, "proc", 0, "hidepid="+mode),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	defer func() { _ = unix.Unmount(proc, unix.MNT_DETACH) }()
 	var keep []uintptr
@@ -126,17 +117,14 @@ func TestHidepidInside(t *testing.T) {
 }
 
 func TestNamespacesAreTold(t *testing.T) {
-	if got := Hindrances("/proc"); len(got) != 0 {
-		t.Errorf("on the host: got %+v", got)
-	}
+	got := Hindrances("/proc")
+	assert.Check(t, len(got) == 0, "on the host: got %+v", got)
 	if os.Geteuid() != 0 {
 		t.Skip("not root: makes namespaces")
 	}
 	for name, flag := range map[string]uintptr{"pid_namespace": unix.CLONE_NEWPID, "user_namespace": unix.CLONE_NEWUSER} {
 		got := strings.Fields(inside(t, "TestNamespacesInside", flag, "TAILCAM_NAMESPACES=1"))
-		if !slices.Contains(got, "hindrance="+name) {
-			t.Errorf("%s: got %s", name, got)
-		}
+		assert.Check(t, slices.Contains(got, "hindrance="+name), "%s: got %s", name, got)
 	}
 }
 

@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,6 +13,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // sleeper starts a process that ends with the test, under the given arguments.
@@ -25,12 +27,8 @@ func sleeper(t *testing.T, args ...string) *exec.Cmd {
 	}
 	cmd := &exec.Cmd{Path: path, Args: append([]string{"cat"}, args...)}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
 		_ = cmd.Wait()
@@ -45,54 +43,40 @@ func TestIdentity(t *testing.T) {
 	var who Identity
 	for who.Cmdline == "" { // as it may be in the middle of exec
 		var err error
-		if who, err = table.Identity(cmd.Process.Pid); err != nil {
-			t.Fatal(err)
-		}
+		who, err = table.Identity(cmd.Process.Pid)
+		assert.NilError(t, err)
 	}
-	if who.Cmdline != "cat -u - -" {
-		t.Errorf("got command line %q", who.Cmdline)
-	}
+	assert.Check(t, who.Cmdline == "cat -u - -", "got command line %q", who.Cmdline)
 	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want, _ := parseCgroups(text); who.Cgroup != want {
-		t.Errorf("got cgroup %q, want that of the test, %q", who.Cgroup, want)
-	}
+	assert.NilError(t, err)
+	want, _ := parseCgroups(text)
+	assert.Check(t, who.Cgroup == want, "got cgroup %q, want that of the test, %q", who.Cgroup, want)
 	// It is remembered after its end; a stranger under its pid would not get it.
 	_ = cmd.Process.Kill()
 	_, _ = cmd.Process.Wait()
-	if again, err := table.Identity(cmd.Process.Pid); err != nil || again != who {
-		t.Errorf("after exit: got %+v, %v", again, err)
-	}
-	if _, err := New(nil).Identity(cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("never seen and gone: got %v", err)
-	}
+	again, err := table.Identity(cmd.Process.Pid)
+	assert.Check(t, err == nil && again == who, "after exit: got %+v, %v", again, err)
+	_, err = New(nil).Identity(cmd.Process.Pid)
+	assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "never seen and gone")
 	for _, pid := range []int{0, -1, 1 << 30} {
-		if _, err := table.Identity(pid); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("pid %d: got %v", pid, err)
-		}
+		_, err := table.Identity(pid)
+		assert.Check(t, is.ErrorIs(err, fs.ErrNotExist), "pid %d", pid)
 	}
-	if n := table.Timeouts(); n != 0 {
-		t.Errorf("%d timeouts", n)
-	}
+	n := table.Timeouts()
+	assert.Check(t, n == 0, "%d timeouts", n)
 }
 
 // fakeProc writes files like those of a process, to play reuse of a pid.
 func fakeProc(t *testing.T, proc string, pid int, comm string, start int, cmdline string) {
 	t.Helper()
 	dir := filepath.Join(proc, fmt.Sprint(pid))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(dir, 0o700))
 	for name, text := range map[string]string{
 		"stat":    fmt.Sprintf("%d (%s) S 1%s %d 0\n", pid, comm, strings.Repeat(" 0", 17), start),
 		"cgroup":  "3:memory:/docker/" + hex64 + "\n0::/some/path (deleted)\n",
 		"cmdline": cmdline,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 }
 
@@ -102,9 +86,8 @@ func TestIdentityOfReusedPID(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		who, err := table.Identity(7)
-		if err != nil || who != (Identity{want, "/some/path", hex64}) {
-			t.Errorf("got %+v, %v; want %q", who, err, want)
-		}
+		assert.Check(t, err == nil && who == (Identity{want, "/some/path", hex64}),
+			"got %+v, %v; want %q", who, err, want)
 	}
 	fakeProc(t, proc, 7, "a) (b", 100, "first\x00arg\x00")
 	check("first arg")
@@ -114,9 +97,7 @@ func TestIdentityOfReusedPID(t *testing.T) {
 	check("second")
 	fakeProc(t, proc, 7, "execed", 101, "third\x00")
 	check("third")
-	if err := os.RemoveAll(filepath.Join(proc, "7")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.RemoveAll(filepath.Join(proc, "7")))
 	check("third")
 }
 
@@ -125,35 +106,28 @@ func TestIdentityExpires(t *testing.T) {
 	table := New(&Options{Proc: proc, TTL: time.Nanosecond})
 	for _, want := range []string{"first", "changed"} {
 		fakeProc(t, proc, 7, "x", 100, want)
-		if who, err := table.Identity(7); err != nil || who.Cmdline != want {
-			t.Errorf("got %+v, %v; want %q", who, err, want)
-		}
+		who, err := table.Identity(7)
+		assert.Check(t, err == nil && who.Cmdline == want, "got %+v, %v; want %q", who, err, want)
 	}
 	fakeProc(t, proc, 7, "x", 100, "") // a zombie has no command line
-	if who, err := table.Identity(7); err != nil || who.Cmdline != "changed" {
-		t.Errorf("got %+v, %v", who, err)
-	}
+	who, err := table.Identity(7)
+	assert.Check(t, err == nil && who.Cmdline == "changed", "got %+v, %v", who, err)
 }
 
 func TestIdentityOfStuckProcess(t *testing.T) {
 	proc := t.TempDir()
 	fakeProc(t, proc, 7, "x", 100, "never read")
 	fifo := filepath.Join(proc, "7", "cmdline")
-	if err := os.Remove(fifo); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil { // opening it waits for a writer
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(fifo))
+	assert.NilError(t, syscall.Mkfifo(fifo, 0o600)) // opening it waits for a writer
 	table := New(&Options{Proc: proc, Timeout: 500 * time.Millisecond})
 	for range 2 * concurrent { // more than may hang
-		if who, err := table.Identity(7); err != nil || who != (Identity{"", "/some/path", hex64}) {
-			t.Fatalf("got %+v, %v", who, err)
-		}
+		who, err := table.Identity(7)
+		assert.Assert(t, err == nil && who == (Identity{"", "/some/path", hex64}), "got %+v, %v", who, err)
 	}
-	if n := table.Timeouts(); n != 2*concurrent || table.gate.Stuck() != 1 {
-		t.Errorf("got %d timeouts, %d stuck", n, table.gate.Stuck())
-	}
+	n := table.Timeouts()
+	assert.Check(t, n == 2*concurrent && table.gate.Stuck() == 1,
+		"got %d timeouts, %d stuck", n, table.gate.Stuck())
 	letGo(t, table, fifo)
 }
 
@@ -161,9 +135,7 @@ func TestIdentityOfStuckProcess(t *testing.T) {
 func letGo(t *testing.T, table *Table, fifo string) {
 	t.Helper()
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	w.Close()
 	for table.gate.Stuck() != 0 {
 		time.Sleep(time.Millisecond)
@@ -175,12 +147,10 @@ func TestIdentitiesAreBounded(t *testing.T) {
 	table := New(&Options{Proc: proc, MaxEntries: 8})
 	for pid := 1; pid <= 50; pid++ {
 		fakeProc(t, proc, pid, "x", pid, "x")
-		if _, err := table.Identity(pid); err != nil {
-			t.Fatal(err)
-		}
-		if n := table.identities.Size(); n > 8 {
-			t.Fatalf("%d entries", n)
-		}
+		_, err := table.Identity(pid)
+		assert.NilError(t, err)
+		n := table.identities.Size()
+		assert.Assert(t, n <= 8, "%d entries", n)
 	}
 }
 
@@ -190,9 +160,8 @@ func TestIdentityConcurrent(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 50 {
-				if who, err := table.Identity(os.Getpid()); err != nil || who.Cmdline == "" {
-					t.Errorf("got %+v, %v", who, err)
-				}
+				who, err := table.Identity(os.Getpid())
+				assert.Check(t, err == nil && who.Cmdline != "", "got %+v, %v", who, err)
 			}
 		})
 	}
@@ -211,27 +180,19 @@ func TestCmdline(t *testing.T) {
 		long:                            strings.Repeat("é", (maxCmdline-3)/2) + "…",
 	} {
 		got := cmdline([]byte(text))
-		if got != want {
-			t.Errorf("%.40q: got %.60q (%d bytes), want %.60q", text, got, len(got), want)
-		}
-		if len(got) > maxCmdline || !utf8.ValidString(got) {
-			t.Errorf("%.40q: %d bytes", text, len(got))
-		}
+		assert.Check(t, got == want, "%.40q: got %.60q (%d bytes), want %.60q", text, got, len(got), want)
+		assert.Check(t, len(got) <= maxCmdline && utf8.ValidString(got), "%.40q: %d bytes", text, len(got))
 	}
 }
 
 func TestParseStat(t *testing.T) {
 	text, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l, err := parseStat(text); err != nil || l.start == 0 || l.comm == "" {
-		t.Errorf("got %+v, %v", l, err)
-	}
+	assert.NilError(t, err)
+	l, err := parseStat(text)
+	assert.Check(t, err == nil && l.start != 0 && l.comm != "", "got %+v, %v", l, err)
 	for _, bad := range []string{"", "1 (x", "1 )x(", "1 (x) S 1 2", "1 (x) S" + strings.Repeat(" z", 30)} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
+		_, err := parseStat([]byte(bad))
+		assert.Check(t, err != nil, "%q: no error", bad)
 	}
 }
 
@@ -245,11 +206,10 @@ func FuzzProc(f *testing.F) {
 		for _, path := range append(v1, v2) {
 			_ = ContainerID(path)
 		}
-		if got := cmdline(text); len(got) > maxCmdline || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\x1b\x00") {
-			t.Errorf("got %q", got)
-		}
-		if _, err := parseMountinfo(bytes.NewReader(text)); err != nil {
-			t.Error(err)
-		}
+		got := cmdline(text)
+		assert.Check(t, len(got) <= maxCmdline && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\x1b\x00"),
+			"got %q", got)
+		_, err := parseMountinfo(bytes.NewReader(text))
+		assert.Check(t, err)
 	})
 }

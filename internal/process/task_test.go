@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestTaskOfThisThread(t *testing.T) {
@@ -20,45 +22,31 @@ func TestTaskOfThisThread(t *testing.T) {
 	table := New(nil)
 	defer table.Close()
 	var old, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &old))
 	cpu := 0
 	for !old.IsSet(cpu) {
 		cpu++
 	}
 	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 7); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(0, &one))
+	assert.NilError(t, unix.Setpriority(unix.PRIO_PROCESS, 0, 7))
 	list := table.Tasks([]int{unix.Gettid()}, time.Minute)
-	if len(list) != 1 {
-		t.Fatalf("this thread is %+v", list)
-	}
+	assert.Assert(t, len(list) == 1, "this thread is %+v", list)
 	got := list[0]
 	if got.TID != unix.Gettid() || got.PID != os.Getpid() || got.PPID != os.Getppid() || got.Nice != 7 ||
 		got.Policy != "SCHED_OTHER" || got.Kernel || got.Cmdline == "" || got.Comm == "" {
 		t.Errorf("this thread is %+v", got)
 	}
-	if diff := cmp.Diff([]int{cpu}, got.CPUs); diff != "" {
-		t.Errorf("CPUs (-want +got):\n%s", diff)
-	}
+	assert.Check(t, is.DeepEqual([]int{cpu}, got.CPUs), "CPUs")
 }
 
 func TestTaskThatIsAKernelThread(t *testing.T) {
 	table := New(nil)
 	defer table.Close()
 	list := table.Tasks([]int{2}, time.Minute)
-	if len(list) != 1 || list[0].Comm != "kthreadd" {
-		t.Skipf("task 2 is not kthreadd here but %+v: a container", list)
-	}
+	assert.Assert(t, len(list) == 1, "%+v", list)
 	got := list[0]
-	if !got.Kernel || got.PID != 2 || got.Cmdline != "" {
-		t.Errorf("kthreadd is %+v", got)
-	}
+	assert.Check(t, got.Comm == "kthreadd" && got.Kernel && got.PID == 2 && got.Cmdline == "", "kthreadd is %+v", got)
 }
 
 func TestTasksThatAreGone(t *testing.T) {
@@ -69,12 +57,10 @@ func TestTasksThatAreGone(t *testing.T) {
 		tids = append(tids, 1<<30)
 	}
 	tids = append(tids, os.Getpid())
-	if list := table.Tasks(tids, time.Minute); len(list) != 2 || list[0].TID != os.Getpid() || list[1].TID != os.Getpid() {
-		t.Errorf("found %+v", list)
-	}
-	if list := table.Tasks(tids, 0); len(list) != 0 {
-		t.Errorf("found %+v in no time", list)
-	}
+	list := table.Tasks(tids, time.Minute)
+	assert.Check(t, len(list) == 2 && list[0].TID == os.Getpid() && list[1].TID == os.Getpid(), "found %+v", list)
+	list = table.Tasks(tids, 0)
+	assert.Check(t, len(list) == 0, "found %+v in no time", list)
 }
 
 // A process whose command line cannot be read costs itself, and none of those
@@ -89,36 +75,26 @@ func TestTasksBesideOneThatIsStuck(t *testing.T) {
 		dir := filepath.Join(proc, strconv.Itoa(tid))
 		stat := fmt.Sprintf("%d (x) S 1%s 100 0%s\n", tid, strings.Repeat(" 0", 17), strings.Repeat(" 0", 20))
 		for name, text := range map[string]string{"stat": stat, "status": fmt.Sprintf("Tgid:\t%d\n", tid)} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		}
 	}
 	fifo := filepath.Join(proc, strconv.Itoa(stuck), "cmdline")
-	if err := errors.Join(os.Remove(fifo), unix.Mkfifo(fifo, 0o600)); err != nil { // opening it waits for a writer
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Remove(fifo), unix.Mkfifo(fifo, 0o600))) // opening it waits for a writer
 	table := New(&Options{Proc: proc, Timeout: 2 * time.Second})
 	list := table.Tasks(tids, time.Minute)
-	if len(list) != len(tids)-1 {
-		t.Errorf("found %d of %d", len(list), len(tids))
-	}
+	assert.Check(t, len(list) == len(tids)-1, "found %d of %d", len(list), len(tids))
 	for _, task := range list {
-		if task.TID == stuck || task.Cmdline != "x" {
-			t.Errorf("found %+v", task)
-		}
+		assert.Check(t, task.TID != stuck && task.Cmdline == "x", "found %+v", task)
 	}
-	if table.Timeouts() != 1 || table.gate.Stuck() != 1 {
-		t.Errorf("%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
-	}
+	assert.Check(t, table.Timeouts() == 1 && table.gate.Stuck() == 1,
+		"%d timeouts, %d stuck", table.Timeouts(), table.gate.Stuck())
 	letGo(t, table, fifo)
 }
 
 func TestParseTaskStatRefuses(t *testing.T) {
 	for _, text := range []string{"", "1 (a", "1 (a) S 1", "1 (a) S x 1 1 0 -1 64 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0"} {
-		if got, err := parseTaskStat([]byte(text)); err == nil {
-			t.Errorf("%q became %+v", text, got)
-		}
+		got, err := parseTaskStat([]byte(text))
+		assert.Check(t, err != nil, "%q became %+v", text, got)
 	}
 }
 
@@ -126,8 +102,7 @@ func TestCPURange(t *testing.T) {
 	for list, want := range map[string][]int{
 		"0": {0}, "0-3,8": {0, 1, 2, 3, 8}, "": nil, "3-1": nil, "x": nil, "0-99999999": nil, "1,": nil,
 	} {
-		if diff := cmp.Diff(want, cpuRange(list)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", list, diff)
-		}
+		diff := cmp.Diff(want, cpuRange(list))
+		assert.Check(t, diff == "", "%q (-want +got):\n%s", list, diff)
 	}
 }

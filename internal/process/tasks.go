@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -68,7 +69,7 @@ func (b *batch) read() struct{} {
 func (b *batch) progress() (int, []Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.done, b.found[:len(b.found):len(b.found)]
+	return b.done, slices.Clip(b.found)
 }
 
 // taskHere reads about a task in the calling goroutine, without a timeout.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -123,14 +122,4 @@ func dropCapabilities(keep uint64) error {
 		return fmt.Errorf("drop capabilities: %w", errno)
 	}
 	return nil
-}
-
-// OpenFiles lists the open descriptors of the process.
-func OpenFiles() ([]string, error) {
-	dir, err := os.Open("/proc/self/fd")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return dir.Readdirnames(-1)
 }

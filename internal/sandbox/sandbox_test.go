@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // role makes the test program try what it may not.
@@ -92,9 +93,7 @@ func TestParserIsConfined(t *testing.T) {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 			}
 			out, err := cmd.CombinedOutput()
-			if err != nil || strings.TrimSpace(string(out)) != "refused" {
-				t.Errorf("got %v: %s", err, out)
-			}
+			assert.Check(t, err == nil && strings.TrimSpace(string(out)) == "refused", "got %v: %s", err, out)
 		})
 	}
 }

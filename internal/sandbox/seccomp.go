@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -24,7 +25,7 @@ func Parser(largest int64) Profile { return Profile{runtimeCalls, uint64(largest
 // Opener is for processes that open files and read memory of other processes and parse
 // nothing.
 func Opener(largest int64) Profile {
-	return Profile{append(runtimeCalls[:len(runtimeCalls):len(runtimeCalls)], openCalls...), uint64(largest)}
+	return Profile{append(slices.Clip(runtimeCalls), openCalls...), uint64(largest)}
 }
 
 // runtimeCalls are needed by Go's runtime and for reading from descriptors.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestAgreesWithAddr2line holds lines and inlined functions against those that
@@ -49,9 +51,7 @@ func libcDebug(t *testing.T) (string, bool) {
 		}
 		defer f.Close()
 		e, err := newELF(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		at, ok := debugRef{buildID: buildID(e, f)}.locate(&target{resolver: New(nil), ended: true}, "")
 		return at.path, ok
 	}
@@ -60,15 +60,11 @@ func libcDebug(t *testing.T) (string, bool) {
 
 func agrees(t *testing.T, tool, path string) {
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	table := &table{}
 	e, err := newELF(f)
-	if err != nil || !fromSymtab(table, e, f, 2, 1<<21) { // 2: SHT_SYMTAB
-		t.Fatalf("no symbols: %v", err)
-	}
+	assert.Assert(t, err == nil && fromSymtab(table, e, f, 2, 1<<21), "no symbols: %v", err) // 2: SHT_SYMTAB
 	const wanted = 250
 	var addrs []uint64
 	for i := 0; i < len(table.symbols); i += len(table.symbols)/wanted + 1 {
@@ -77,24 +73,18 @@ func agrees(t *testing.T, tool, path string) {
 		}
 	}
 	m, err := mapFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	d, err := openDWARF(ctx, m, nil, 1<<30)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer d.close()
 
 	differ, inlined := 0, 0
 	theirs := addr2line(t, tool, path, addrs)
 	for i, a := range addrs {
 		s, err := d.source(ctx, a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var ours []string
 		if s != nil && s.known() {
 			for _, f := range s.Inlined {
@@ -110,9 +100,8 @@ func agrees(t *testing.T, tool, path string) {
 		}
 	}
 	t.Logf("%d of %d addresses differ, %d inlined functions", differ, len(addrs), inlined)
-	if inlined == 0 || differ*100 > len(addrs) {
-		t.Errorf("%d of %d addresses differ, %d inlined functions", differ, len(addrs), inlined)
-	}
+	assert.Check(t, inlined != 0 && differ*100 <= len(addrs),
+		"%d of %d addresses differ, %d inlined functions", differ, len(addrs), inlined)
 }
 
 // addr2line returns for each address its places, innermost first, all but the
@@ -126,15 +115,11 @@ func addr2line(t *testing.T, tool, path string, addrs []uint64) [][]string {
 	cmd := exec.Command(tool, "-a", "-f", "-i", "-e", path)
 	cmd.Stdin = &in
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var list [][]string
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	for i := 0; i < len(lines); {
-		if !strings.HasPrefix(lines[i], "0x") {
-			t.Fatalf("unexpected %q", lines[i])
-		}
+		assert.Assert(t, strings.HasPrefix(lines[i], "0x"), "unexpected %q", lines[i])
 		i++
 		var chain []string
 		for ; i+1 < len(lines) && !strings.HasPrefix(lines[i], "0x"); i += 2 {
@@ -150,8 +135,6 @@ func addr2line(t *testing.T, tool, path string, addrs []uint64) [][]string {
 		}
 		list = append(list, chain)
 	}
-	if len(list) != len(addrs) {
-		t.Fatalf("addr2line told of %d of %d addresses", len(list), len(addrs))
-	}
+	assert.Assert(t, len(list) == len(addrs), "addr2line told of %d of %d addresses", len(list), len(addrs))
 	return list
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // measured runs addresses of a process through resolvers, new ones and then one
@@ -68,12 +70,8 @@ func startBench(b *testing.B, path string, args ...string) int {
 	b.Helper()
 	cmd := exec.Command(path, args...)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
+	assert.NilError(b, cmd.Start())
 	b.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Process.Kill()
@@ -87,9 +85,7 @@ func startBench(b *testing.B, path string, args ...string) int {
 func functionsOf(b *testing.B, pid int, module string, most int) []uint64 {
 	b.Helper()
 	maps, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "maps"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer maps.Close()
 	var out []uint64
 	_ = scanMaps(maps, func(m mapping) bool {
@@ -97,14 +93,10 @@ func functionsOf(b *testing.B, pid int, module string, most int) []uint64 {
 			return true
 		}
 		f, err := os.Open(m.name)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		defer f.Close()
 		t, err := readTable(f, 1<<20)
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		for _, s := range t.symbols {
 			for _, g := range t.segments {
 				if at := s.start + min(uint64(s.size)/2, 4); g.executable && at >= g.addr && at-g.addr < g.size {
@@ -116,9 +108,7 @@ func functionsOf(b *testing.B, pid int, module string, most int) []uint64 {
 		}
 		return true
 	})
-	if len(out) == 0 {
-		b.Fatalf("process %d has no %s", pid, module)
-	}
+	assert.Assert(b, len(out) != 0, "process %d has no %s", pid, module)
 	step := max(len(out)/most, 1)
 	picked := out[:0]
 	for i := 0; i < len(out) && len(picked) < most; i += step {
@@ -136,9 +126,7 @@ func BenchmarkResolve(b *testing.B) {
 	})
 	b.Run("go", func(b *testing.B) {
 		self, err := os.Executable()
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.NilError(b, err)
 		measured(b, os.Getpid(), functionsOf(b, os.Getpid(), filepath.Base(self), 500))
 	})
 	b.Run("node", func(b *testing.B) {
@@ -159,14 +147,10 @@ func BenchmarkVmlinux(b *testing.B) {
 		b.Skip("TAILCAM_VMLINUX is not set")
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	defer f.Close()
 	t, err := readTable(f, 1<<21)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.NilError(b, err)
 	var addrs []uint64
 	for i := 0; i < len(t.symbols); i += len(t.symbols)/500 + 1 {
 		if s := t.symbols[i]; s.size > 16 {

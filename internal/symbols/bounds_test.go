@@ -3,6 +3,8 @@ package symbols
 import (
 	"runtime"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // allocates fails if f allocates more than so many bytes of Go's heap in all,
@@ -14,9 +16,8 @@ func allocates(t testing.TB, most int64, f func()) {
 	runtime.ReadMemStats(&before)
 	f()
 	runtime.ReadMemStats(&after)
-	if n := int64(after.TotalAlloc - before.TotalAlloc); n > most {
-		t.Errorf("allocated %d bytes, more than %d", n, most)
-	}
+	n := int64(after.TotalAlloc - before.TotalAlloc)
+	assert.Check(t, n <= most, "allocated %d bytes, more than %d", n, most)
 }
 
 // memoryLimit is what all that reads other people's files may take together.
@@ -35,7 +36,6 @@ func inMemory(t testing.TB) {
 		return
 	}
 	runtime.GC()
-	if n := inUse(); n > memoryLimit {
-		t.Errorf("%d bytes of heap and stacks are in use, more than %d", n, memoryLimit)
-	}
+	n := inUse()
+	assert.Check(t, n <= memoryLimit, "%d bytes of heap and stacks are in use, more than %d", n, memoryLimit)
 }

@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // container starts a program of testdata, linked statically, in a root of its
@@ -28,33 +31,21 @@ func container(t *testing.T, root string) *exec.Cmd {
 func install(t *testing.T, from, root, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	to = filepath.Join(root, to)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	assert.NilError(t, os.WriteFile(to, text, 0o755))
 }
 
 func buildIDOf(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	e, err := elf.NewFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	id := buildID(e, f)
-	if len(id) < 8 {
-		t.Fatalf("%s has no build-id", path)
-	}
+	assert.Assert(t, len(id) >= 8, "%s has no build-id", path)
 	return id
 }
 
@@ -75,14 +66,10 @@ func TestLinesInContainers(t *testing.T) {
 		p := start(t, container(t, root), "inlined")
 		want := strings.ReplaceAll(inlinedStory(t), "outer ", fmt.Sprintf("outer_%d ", i))
 		got := p.story(r, "inlined")
-		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 		stacks = append(stacks, got)
 	}
-	if stacks[0] == stacks[1] {
-		t.Error("the two programs were not told apart")
-	}
+	assert.Check(t, stacks[0] != stacks[1], "the two programs were not told apart")
 	// A debug file of another build is not believed.
 	root := t.TempDir()
 	path := build(t, "inlined", "gcc", "-O2", "-g", "-static", "-Wl,--build-id", inlinedC)
@@ -92,25 +79,19 @@ func TestLinesInContainers(t *testing.T) {
 	install(t, path, root, "/prog")
 	install(t, other, root, "/usr/lib/debug/.build-id/"+id[:2]+"/"+id[2:]+".debug")
 	p := start(t, container(t, root), "inlined")
-	if got := p.story(r, "inlined"); !strings.HasPrefix(got, "[unknown] (prog") {
-		t.Errorf("got %s", got)
-	}
+	got := p.story(r, "inlined")
+	assert.Check(t, strings.HasPrefix(got, "[unknown] (prog"), "got %s", got)
 }
 
 func TestJITInContainer(t *testing.T) {
 	root := t.TempDir()
 	install(t, build(t, "jit", "gcc", "-static", "testdata/jit.c"), root, "/prog")
-	if err := os.Mkdir(filepath.Join(root, "tmp"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(root, "tmp"), 0o777))
 	p := start(t, container(t, root), "jit")
-	if _, err := os.Stat(filepath.Join(root, "tmp/perf-1.map")); err != nil {
-		t.Fatalf("the program is not process 1: %v", err)
-	}
+	_, err := os.Stat(filepath.Join(root, "tmp/perf-1.map"))
+	assert.NilError(t, err, "the program is not process 1")
 	want := "LazyCompile:*seven script.js:3+0x2 ([anon])"
-	if got := New(nil).User(p.pid, []uint64{p.addrs["jit"] + 2}).Frames[0]; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Check(t, is.Equal(New(nil).User(p.pid, []uint64{p.addrs["jit"] + 2}).Frames[0], want))
 }
 
 // Node.js writes the map of a real just-in-time compiler.
@@ -128,9 +109,7 @@ func TestNode(t *testing.T) {
 	path := fmt.Sprintf("/tmp/perf-%d.map", p.pid)
 	t.Cleanup(func() { os.Remove(path) })
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var at uint64
 	for line := range bytes.Lines(text) {
 		start, size, name, ok := parsePerfLine(bytes.TrimSpace(line))
@@ -138,20 +117,15 @@ func TestNode(t *testing.T) {
 			at = start + 8
 		}
 	}
-	if at == 0 {
-		t.Fatal("the map has no function hot")
-	}
-	if got := New(&Options{Timeout: time.Minute}).User(p.pid, []uint64{at}).Frames[0]; !strings.Contains(got, "hot ") || !strings.Contains(got, "+0x8 (") {
-		t.Errorf("got %s", got)
-	}
+	assert.Assert(t, at != 0, "the map has no function hot")
+	got := New(&Options{Timeout: time.Minute}).User(p.pid, []uint64{at}).Frames[0]
+	assert.Check(t, strings.Contains(got, "hot ") && strings.Contains(got, "+0x8 ("), "got %s", got)
 }
 
 // end ends a program and waits until nothing is left of it.
 func (p *program) end(t *testing.T) {
 	t.Helper()
-	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Kill(p.pid, syscall.SIGKILL))
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
 		if err != nil || len(text) == 0 {
@@ -165,28 +139,20 @@ func TestEndedProcess(t *testing.T) {
 	path := build(t, "inlined", "gcc", "-O2", "-g", inlinedC)
 	p, r := start(t, exec.Command(path), "inlined"), patient()
 	before := p.story(r, "inlined")
-	if before != inlinedStory(t) {
-		t.Fatalf("got %s", before)
-	}
+	assert.Assert(t, before == inlinedStory(t), "got %s", before)
 	// Another address, whose file was read but which itself was not named.
 	other := start(t, exec.Command(path), "inlined")
 	r.User(other.pid, []uint64{0x1000}) // it is seen, none of its files is opened
 	p.end(t)
 	other.end(t)
-	if got := p.story(r, "inlined"); got != before {
-		t.Errorf("after its end: got %s", got)
-	}
-	if got := other.story(r, "inlined"); got != before {
-		t.Errorf("after the end of one whose files were never opened: got %s", got)
-	}
+	got := p.story(r, "inlined")
+	assert.Check(t, got == before, "after its end: got %s", got)
+	got = other.story(r, "inlined")
+	assert.Check(t, got == before, "after the end of one whose files were never opened: got %s", got)
 	// With its file gone as well, the names stay.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.story(r, "inlined"); got != before {
-		t.Errorf("after the file's end: got %s", got)
-	}
-	if got := other.story(New(nil), "inlined"); !strings.HasPrefix(got, "[unknown] 0x") {
-		t.Errorf("never seen alive: got %s", got)
-	}
+	assert.NilError(t, os.Remove(path))
+	got = p.story(r, "inlined")
+	assert.Check(t, got == before, "after the file's end: got %s", got)
+	got = other.story(New(nil), "inlined")
+	assert.Check(t, strings.HasPrefix(got, "[unknown] 0x"), "never seen alive: got %s", got)
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker/usdt"
 )
 
@@ -21,9 +23,9 @@ func FuzzProgram(f *testing.F) {
 			return
 		}
 		m := &mapped{elf: e, data: data}
-		if at, _, err := m.function(name); err == nil && (at == 0 || at >= uint64(len(data))) {
-			t.Errorf("function %q is at %#x of %d bytes", name, at, len(data))
-		}
+		at, _, err := m.function(name)
+		assert.Check(t, err != nil || at != 0 && at < uint64(len(data)),
+			"function %q is at %#x of %d bytes", name, at, len(data))
 		notes, err := usdt.Notes(e)
 		if err != nil {
 			return
@@ -32,8 +34,7 @@ func FuzzProgram(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if list, err := usdt.Places(e, text, "p", name); err == nil && len(list) > usdt.MaxPlaces {
-			t.Errorf("%d places", len(list))
-		}
+		list, err := usdt.Places(e, text, "p", name)
+		assert.Check(t, err != nil || len(list) <= usdt.MaxPlaces, "%d places", len(list))
 	})
 }

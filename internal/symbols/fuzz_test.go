@@ -4,6 +4,8 @@ import (
 	"flag"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/sandbox"
 )
 
@@ -23,7 +25,5 @@ func limitFuzz(f *testing.F) {
 	if worker == nil || worker.Value.String() != "true" {
 		return
 	}
-	if err := sandbox.LimitMemory(helperMemory + fuzzerMemory); err != nil {
-		f.Fatal(err)
-	}
+	assert.NilError(f, sandbox.LimitMemory(helperMemory+fuzzerMemory))
 }

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // dwarfFile is a program whose sections of debug information are written by hand.
@@ -100,10 +103,10 @@ func lines4(files, program []byte) []byte {
 	return le(uint32(len(body)), body)
 }
 
-// look asks a file for some addresses, with the budget and the time of a real
-// look, and tells what came of it. The memory that it may take on the way is
+// resolve asks a file for some addresses, with the budget and the time of a real
+// request, and tells what came of it. The memory that it may take on the way is
 // the same for all files.
-func look(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err error) {
+func resolve(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err error) {
 	t.Helper()
 	const heap, room = 80 << 20, 48 << 20 // lists grow: half of it is in use at a time
 	allocates(t, heap, func() {
@@ -123,12 +126,9 @@ func look(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err er
 			}
 			sources = append(sources, s)
 		}
-		if n := d.bytes() + d.index.bytes(); n > 32<<20 {
-			t.Errorf("%d bytes are kept", n)
-		}
-		if m.extraN > room {
-			t.Errorf("%d bytes are decompressed", m.extraN)
-		}
+		n := d.bytes() + d.index.bytes()
+		assert.Check(t, n <= 32<<20, "%d bytes are kept", n)
+		assert.Check(t, m.extraN <= room, "%d bytes are decompressed", m.extraN)
 	})
 	for _, s := range sources {
 		if s != nil && s.size() > (maxInlined+1)*(2*maxName+maxPath+32) {
@@ -139,29 +139,23 @@ func look(t *testing.T, file []byte, addrs ...uint64) (sources []*Source, err er
 }
 
 func TestOrdinaryDWARFByHand(t *testing.T) {
-	got, err := look(t, ordinary([]byte{0, 0}, nil).elf(false), 0x401000, 0x401fff, 0x402000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, err := resolve(t, ordinary([]byte{0, 0}, nil).elf(false), 0x401000, 0x401fff, 0x402000)
+	assert.NilError(t, err)
 	// The program of lines ends without a second row, so that nothing is known of lines.
 	for i, s := range got {
-		if s != nil && s.known() {
-			t.Errorf("%d: got %+v", i, s)
-		}
+		assert.Check(t, s == nil || !s.known(), "%d: got %+v", i, s)
 	}
 	f := ordinary([]byte{0, 0}, nil)
 	f[".debug_line"] = lines4(nil, []byte{lnsAdvancePC, 0x10, lnsAdvanceLine, 4, lnsCopy, lnsAdvancePC, 0x10, 0, 1, lneEndSequence})
-	got, err = look(t, f.elf(true), 0x401000, 0x401010, 0x401020)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, err = resolve(t, f.elf(true), 0x401000, 0x401010, 0x401020)
+	assert.NilError(t, err)
 	if a, b := got[0], got[1]; a == nil || b == nil || a.File != "/src/a.c" || a.Line != 1 || b.Line != 5 || got[2] != nil && got[2].known() {
 		t.Errorf("got %+v", got)
 	}
 }
 
 // Files that ask for gigabytes or for hours. Each is refused, or read as far
-// as the limits go; see look for what holds of all of them.
+// as the limits go; see resolve for what holds of all of them.
 func TestHostileDWARF(t *testing.T) {
 	const mega = 1 << 20
 	many := func(n int, b ...byte) []byte { return bytes.Repeat(b, n) }
@@ -272,17 +266,13 @@ func TestHostileDWARF(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/compressed=%v", name, compressed), func(t *testing.T) {
-				got, err := look(t, test.file.elf(compressed), 0x401000, 0x401008)
+				got, err := resolve(t, test.file.elf(compressed), 0x401000, 0x401008)
 				if errors.Is(err, errNoRoom) && compressed {
 					return
 				}
-				if !errors.Is(err, test.want) {
-					t.Fatalf("got %v, want %v", err, test.want)
-				}
+				assert.ErrorIs(t, err, test.want)
 				known := len(got) == 2 && got[0] != nil && got[0].known()
-				if known != test.known {
-					t.Errorf("got %+v", got)
-				}
+				assert.Check(t, known == test.known, "got %+v", got)
 			})
 		}
 	}
@@ -305,24 +295,18 @@ func TestRefusedLinesAreCounted(t *testing.T) {
 					t.Errorf("got %+v", got[0])
 				}
 			}
-			if n := l.refused.Load(); n != 1 {
-				t.Errorf("refused %d times, want 1", n)
-			}
+			n := l.refused.Load()
+			assert.Check(t, n == 1, "refused %d times, want 1", n)
 		})
 	}
 	var q quota
 	q.limit = 100
-	if err := q.take(101); !errors.Is(err, errNoRoom) {
-		t.Errorf("more than there is: got %v", err)
-	}
-	if err := q.take(60); err != nil {
-		t.Error(err)
-	}
-	if err := q.take(60); !errors.Is(err, errInUse) || !errors.Is(err, errNotOpened) {
-		t.Errorf("while others have it: got %v", err)
-	}
+	assert.Check(t, is.ErrorIs(q.take(101), errNoRoom), "more than there is")
+	assert.Check(t, q.take(60))
+	err := q.take(60)
+	assert.Check(t, errors.Is(err, errInUse) && errors.Is(err, errNotOpened), "while others have it: got %v", err)
 	q.free = func() bool { q.give(60); q.free = nil; return true }
-	if err := q.take(60); err != nil || q.used.Load() != 60 {
-		t.Errorf("after they gave it back: got %v, %d bytes in use", err, q.used.Load())
-	}
+	err = q.take(60)
+	assert.Check(t, err == nil && q.used.Load() == 60,
+		"after they gave it back: got %v, %d bytes in use", err, q.used.Load())
 }

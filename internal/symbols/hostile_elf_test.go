@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // manySections is an ELF file of n sections, whose names all begin somewhere in
@@ -37,16 +40,10 @@ func manySections(n, text int) []byte {
 func sparse(t *testing.T, text []byte, size int64) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sparse")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, size); err != nil {
-		t.Skipf("no sparse files here: %v", err)
-	}
+	assert.NilError(t, os.WriteFile(path, text, 0o600))
+	assert.NilError(t, os.Truncate(path, size))
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -58,14 +55,11 @@ func wantTable(t *testing.T, r readerAt, most int64, symbols int) {
 		table, err := readTable(r, 1<<20)
 		if err != nil {
 			t.Logf("refused: %v", err)
-			if symbols > 0 {
-				t.Error("want symbols")
-			}
+			assert.Check(t, symbols <= 0, "want symbols")
 			return
 		}
-		if len(table.symbols) < symbols || table.bytes() > 32<<20 {
-			t.Errorf("%d symbols, want %d; %d bytes are kept", len(table.symbols), symbols, table.bytes())
-		}
+		assert.Check(t, len(table.symbols) >= symbols && table.bytes() <= 32<<20,
+			"%d symbols, want %d; %d bytes are kept", len(table.symbols), symbols, table.bytes())
 		for a := range uint64(100) {
 			_, _, _ = table.find(a, r)
 		}
@@ -152,9 +146,7 @@ func TestHostileGoTable(t *testing.T) {
 			f := sparse(t, program(text, size), size+1<<20)
 			wantTable(t, f, 24<<20, 0)
 			m, err := mapFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			defer m.close()
 			allocates(t, 4<<20, func() {
 				g, err := openGo(m)
@@ -172,7 +164,7 @@ func TestHostileGoTable(t *testing.T) {
 // scattered adds pairs whose records lie far from each other.
 func scattered(table []byte) []byte {
 	var b bytes.Buffer
-	b.Write(table[:len(table):len(table)])
+	b.Write(slices.Clip(table))
 	b.Write(make([]byte, 80-len(table)+0))
 	for i := range uint32(1 << 20) {
 		_ = binary.Write(&b, binary.LittleEndian, [2]uint32{i * 4, (i * 2654435761) % (190 << 20)})
@@ -187,9 +179,7 @@ func TestHostileMiniDebug(t *testing.T) {
 	}
 	for _, args := range []string{"-6", "--lzma2=dict=64MiB"} {
 		out, err := exec.Command("sh", "-c", "head -c 40000000 /dev/zero | xz -c --check=none "+args).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		text := makeELF(section{name: ".gnu_debugdata", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS)}, data: out})
 		wantTable(t, bytes.NewReader(text), 16<<20, 0)
 	}
@@ -215,9 +205,7 @@ func TestStackIsBounded(t *testing.T) {
 		total += len(f) + s.Sources[i].size()
 		marked = marked || strings.HasSuffix(f, truncatedSuffix)
 	}
-	if total > maxStackBytes+len(addrs)*16 || !marked {
-		t.Errorf("%d bytes; marked: %v", total, marked)
-	}
+	assert.Check(t, total <= maxStackBytes+len(addrs)*16 && marked, "%d bytes; marked: %v", total, marked)
 	if n := len(s.Sources[0].Inlined); n == 0 || n == maxInlined || !strings.HasSuffix(s.Sources[0].Inlined[n-1].Function, truncatedSuffix) {
 		t.Errorf("the first frame has %d inlined functions, want some, and a mark that others are missing", n)
 	}
@@ -228,9 +216,7 @@ func TestStackIsBounded(t *testing.T) {
 		out.setSource(i, &Source{File: "/usr/src/a/long/path/to/file.cc", Line: i, Inlined: []Inlined{{"f", "/usr/src/g.h", 1}, {"h", "/usr/src/i.h", 2}}})
 	}
 	for i, s := range out.stack().Sources {
-		if len(s.Inlined) != 2 {
-			t.Errorf("frame %d: got %+v", i, s)
-		}
+		assert.Check(t, len(s.Inlined) == 2, "frame %d: got %+v", i, s)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 const someKallsyms = `ffffffff81000000 T _stext
@@ -24,9 +27,7 @@ ffffffffc0010000 t bpf_prog_0123456789abcdef_x	[bpf]
 
 func TestParseKallsyms(t *testing.T) {
 	table, err := parseKallsyms(strings.NewReader(someKallsyms))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for addr, want := range map[uint64]string{
 		0xffffffff80ffffff: "[unknown] 0xffffffff80ffffff",
 		0xffffffff81000000: "_stext+0x0",
@@ -39,9 +40,7 @@ func TestParseKallsyms(t *testing.T) {
 	} {
 		out := unknowns([]uint64{addr})
 		table.describe(out, []uint64{addr}, []uint64{addr})
-		if out[0] != want {
-			t.Errorf("0x%x: got %q, want %q", addr, out[0], want)
-		}
+		assert.Check(t, is.Equal(out[0], want), "0x%x", addr)
 	}
 }
 
@@ -53,59 +52,41 @@ func TestParseKallsymsBad(t *testing.T) {
 		"ffffffff81000000 T \n":          `line 1: unexpected form "ffffffff81000000 T "`,
 		"ffffffff81000000 T a\nnonsense": `line 2: unexpected form "nonsense"`,
 	} {
-		if _, err := parseKallsyms(strings.NewReader(text)); err == nil || err.Error() != want {
-			t.Errorf("%q: got %v, want %s", text, err, want)
-		}
+		_, err := parseKallsyms(strings.NewReader(text))
+		assert.Check(t, is.Error(err, want), "%q", text)
 	}
 }
 
 func TestKernelHidden(t *testing.T) {
 	proc := t.TempDir()
 	path := filepath.Join(proc, "kallsyms")
-	if err := os.WriteFile(path, []byte("0000000000000000 T _stext\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte("0000000000000000 T _stext\n"), 0o600))
 	r := New(&Options{Proc: proc, ReloadInterval: time.Nanosecond})
 	stack, err := r.Kernel([]uint64{0xffffffff81000000})
 	frames := stack.Frames
-	if !errors.Is(err, ErrHidden) || !reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}) {
-		t.Fatalf("got %q, %v", frames, err)
-	}
-	if !strings.Contains(err.Error(), "kernel.kptr_restrict") || !strings.Contains(err.Error(), "CAP_SYSLOG") {
-		t.Errorf("error does not say what to change: %v", err)
-	}
+	assert.Assert(t, errors.Is(err, ErrHidden) &&
+		reflect.DeepEqual(frames, []string{"[unknown] 0xffffffff81000000"}), "got %q, %v", frames, err)
+	assert.Check(t, strings.Contains(err.Error(), "kernel.kptr_restrict") &&
+		strings.Contains(err.Error(), "CAP_SYSLOG"), "error does not say what to change: %v", err)
 	// Once permitted, it works without a new resolver.
-	if err := os.WriteFile(path, []byte(someKallsyms), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if stack, err = r.Kernel([]uint64{0xffffffff81000001}); err != nil || stack.Frames[0] != "_stext+0x1" {
-		t.Fatalf("got %q, %v", stack.Frames, err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(someKallsyms), 0o600))
+	stack, err = r.Kernel([]uint64{0xffffffff81000001})
+	assert.Assert(t, err == nil && stack.Frames[0] == "_stext+0x1", "got %q, %v", stack.Frames, err)
 	// A module that comes later is found, and so is the return address at its end.
 	more := someKallsyms + "ffffffffc1000000 t late\t[late_mod]\nffffffffc1000010 t next\t[late_mod]\n"
-	if err := os.WriteFile(path, []byte(more), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(more), 0o600))
 	stack, err = r.Kernel([]uint64{0xffffffffc1000010, 0xffffffffc1000010})
 	frames = stack.Frames
-	if want := []string{"next+0x0 [late_mod]", "late+0x10 [late_mod]"}; err != nil || !reflect.DeepEqual(frames, want) {
-		t.Fatalf("got %q, %v; want %q", frames, err, want)
-	}
+	want := []string{"next+0x0 [late_mod]", "late+0x10 [late_mod]"}
+	assert.Assert(t, err == nil && reflect.DeepEqual(frames, want), "got %q, %v; want %q", frames, err, want)
 }
 
 func TestKernelReal(t *testing.T) {
 	needRoot(t, "/proc/kallsyms shows addresses only with CAP_SYSLOG")
 	text, err := os.ReadFile("/proc/kallsyms")
-	if err != nil {
-		t.Skipf("no kallsyms: %v", err)
-	}
+	assert.NilError(t, err)
 	table, err := parseKallsyms(strings.NewReader(string(text)))
-	if errors.Is(err, ErrHidden) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var addr uint64
 	for _, s := range table.symbols {
 		if bytes.HasPrefix(table.names[s.name:], []byte("schedule\x00")) {
@@ -114,12 +95,8 @@ func TestKernelReal(t *testing.T) {
 	}
 	r := New(nil)
 	got, err := r.Kernel([]uint64{addr + 4})
-	if err != nil || got.Frames[0] != "schedule+0x4" {
-		t.Fatalf("got %q, %v", got.Frames, err)
-	}
-	if err := r.ReloadKernel(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil && got.Frames[0] == "schedule+0x4", "got %q, %v", got.Frames, err)
+	assert.NilError(t, r.ReloadKernel())
 }
 
 func FuzzKallsyms(f *testing.F) {
@@ -132,9 +109,7 @@ func FuzzKallsyms(f *testing.F) {
 			return
 		}
 		for i := 1; i < len(table.symbols); i++ {
-			if table.symbols[i-1].addr >= table.symbols[i].addr {
-				t.Fatal("not in order")
-			}
+			assert.Assert(t, table.symbols[i-1].addr < table.symbols[i].addr, "not in order")
 		}
 		out := unknowns([]uint64{addr})
 		table.describe(out, []uint64{addr}, []uint64{addr})

@@ -2,11 +2,11 @@ package symbols
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestLinesOfCXX(t *testing.T) {
@@ -15,9 +15,8 @@ func TestLinesOfCXX(t *testing.T) {
 	p := start(t, exec.Command(path), "inlined")
 	want := fmt.Sprintf("outer::Thing::leaf<int> inlined.cc:%d < outer::Thing::method inlined.cc:%d",
 		lineOf(t, source, "leaf is here"), lineOf(t, source, "method calls leaf"))
-	if got := p.story(patient(), "inlined"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := p.story(patient(), "inlined")
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestLinesOfRust(t *testing.T) {
@@ -27,50 +26,17 @@ func TestLinesOfRust(t *testing.T) {
 	want := fmt.Sprintf("inlined::inner::Thing::leaf inlined.rs:%d < inlined::inner::outer inlined.rs:%d",
 		lineOf(t, source, "leaf is here"), lineOf(t, source, "outer calls leaf"))
 	// The old form of mangled names has no angle brackets around a type.
-	if got := strings.NewReplacer("<inlined", "inlined", "Thing>", "Thing").Replace(p.story(patient(), "inlined")); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := strings.NewReplacer("<inlined", "inlined", "Thing>", "Thing").Replace(p.story(patient(), "inlined"))
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestLinesOfGo(t *testing.T) {
-	const source = "testdata/inlined.go.txt"
-	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	withC := strings.Replace(string(text), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
-	for name, test := range map[string]struct {
-		source string
-		cgo    string
-		flags  []string
-	}{
-		"symbols":      {string(text), "0", nil},
-		"stripped":     {string(text), "0", []string{"-ldflags=-s -w"}},
-		"stripped pie": {string(text), "0", []string{"-ldflags=-s -w", "-buildmode=pie"}},
-		"stripped cgo": {withC, "1", []string{"-ldflags=-s -w"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath("gcc"); test.cgo == "1" && err != nil {
-				t.Skipf("needs gcc: %v", err)
-			}
-			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, []byte(test.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("CGO_ENABLED", test.cgo)
-			out := filepath.Join(t.TempDir(), "inlined")
-			args := append(append([]string{"build", "-o", out}, test.flags...), file)
-			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, text)
-			}
-			p := start(t, exec.Command(out), "inlined")
-			pc := p.addrs["inlined"]
-			got := story(patient().User(p.pid, []uint64{pc, pc}), 1) // a return address
-			want := fmt.Sprintf("main.leaf main.go:%d < main.middle main.go:%d < main.outer main.go:%d",
-				lineOf(t, file, "leaf is here"), lineOf(t, file, "middle calls leaf"), lineOf(t, file, "outer calls middle"))
-			if got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
-		})
-	}
+	eachGo(t, "inlined", func(t *testing.T, file, path string) {
+		p := start(t, exec.Command(path), "inlined")
+		pc := p.addrs["inlined"]
+		got := story(patient().User(p.pid, []uint64{pc, pc}), 1) // a return address
+		want := fmt.Sprintf("main.leaf main.go:%d < main.middle main.go:%d < main.outer main.go:%d",
+			lineOf(t, file, "leaf is here"), lineOf(t, file, "middle calls leaf"), lineOf(t, file, "outer calls middle"))
+		assert.Check(t, got == want, "got  %s\nwant %s", got, want)
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // patient waits for lines however busy the machine is.
@@ -18,9 +20,7 @@ func patient() *Resolver { return New(&Options{Timeout: time.Minute}) }
 func lineOf(t *testing.T, file, remark string) int {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	scan := bufio.NewScanner(f)
 	for n := 1; scan.Scan(); n++ {
@@ -86,17 +86,14 @@ func TestLines(t *testing.T) {
 // split moves the debug information of a program into a file of its own.
 func split(t *testing.T, path, debug string, extra ...string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(debug), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(filepath.Dir(debug), 0o755))
 	for _, args := range [][]string{
 		append([]string{"--only-keep-debug", path, debug}, extra...),
 		{"--strip-all", path},
 		{"--add-gnu-debuglink=" + debug, path},
 	} {
-		if text, err := exec.Command("objcopy", args...).CombinedOutput(); err != nil {
-			t.Fatalf("objcopy %v (of binutils): %v\n%s", args, err, text)
-		}
+		text, err := exec.Command("objcopy", args...).CombinedOutput()
+		assert.NilError(t, err, "objcopy %v (of binutils): %v\n%s", args, err, text)
 	}
 }
 
@@ -112,14 +109,11 @@ func TestLinesOfDebugLink(t *testing.T) {
 			}
 			// Another file of that name is not believed.
 			f, err := os.OpenFile(debug, os.O_APPEND|os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			f.Write([]byte{0})
 			f.Close()
-			if got := p.story(patient(), "inlined"); got != "[unknown] (inlined" {
-				t.Errorf("a debug file with another checksum: got %s", got)
-			}
+			got := p.story(patient(), "inlined")
+			assert.Check(t, got == "[unknown] (inlined", "a debug file with another checksum: got %s", got)
 		})
 	}
 }

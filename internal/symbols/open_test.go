@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
@@ -21,9 +22,7 @@ import (
 func TestHostileRoot(t *testing.T) {
 	root := t.TempDir()
 	install(t, build(t, "jit", "gcc", "-static", "testdata/jit.c"), root, "/prog")
-	if err := os.Mkdir(filepath.Join(root, "tmp"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(filepath.Join(root, "tmp"), 0o777))
 	p := start(t, container(t, root), "jit")
 	in := func(path string) string { return filepath.Join(root, path) }
 	perfMap := in("/tmp/perf-1.map")
@@ -51,12 +50,8 @@ func TestHostileRoot(t *testing.T) {
 			return os.Chown(path, 4321, 4321)
 		},
 	} {
-		if err := os.RemoveAll(perfMap); err != nil {
-			t.Fatal(err)
-		}
-		if err := put(perfMap); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.RemoveAll(perfMap))
+		assert.NilError(t, put(perfMap))
 		owned := name == "text" || name == "memory of a crash" // these may be a map, but no debug file
 		if f, err := opener.PerfMap(p.pid); err == nil {
 			if f.Close(); !owned {
@@ -87,17 +82,14 @@ func TestRemoteIsNotAsked(t *testing.T) {
 	defer fs.Answer()
 	opener := NewOpener(&OpenerOptions{Local: true})
 	for _, path := range []string{"/media/frames", "/media/none", "/media/../media/frames", "/proc/../media/frames"} {
-		if _, err := opener.InRoot(p.pid, path); !errors.Is(err, ErrRemote) {
-			t.Errorf("%s: got %v", path, err)
-		}
+		_, err := opener.InRoot(p.pid, path)
+		assert.Check(t, is.ErrorIs(err, ErrRemote), "%s", path)
 	}
 	begin := time.Now()
-	if got := p.frame(t, local, "local_function", true); !strings.HasPrefix(got, "[unknown] (frames+0x") {
-		t.Errorf("got %s", got)
-	}
-	if s := local.Stats(); s.Remote == 0 || s.Timeouts != 0 || s.Stuck != 0 {
-		t.Errorf("after %v: got %+v", time.Since(begin), s)
-	}
+	got := p.frame(t, local, "local_function", true)
+	assert.Check(t, strings.HasPrefix(got, "[unknown] (frames+0x"), "got %s", got)
+	s := local.Stats()
+	assert.Check(t, s.Remote != 0 && s.Timeouts == 0 && s.Stuck == 0, "after %v: got %+v", time.Since(begin), s)
 	if got := stuckThreads(t); got > 0 {
 		t.Errorf("%d threads hang", got)
 	}
@@ -106,9 +98,7 @@ func TestRemoteIsNotAsked(t *testing.T) {
 func stuckThreads(t *testing.T) (n int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", syscall.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range files {
 		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), ") D ") {
 			n++
@@ -124,12 +114,9 @@ broken
 25 23 0:x / /mnt rw - tmpfs tmpfs rw
 26 23 0:22 / /ov rw master:2 - overlay overlay rw,lowerdir=/a
 `))
-	if err != nil || len(got.byID) != 3 {
-		t.Fatalf("got %+v, %v", got, err)
-	}
+	assert.Assert(t, err == nil && len(got.byID) == 3, "got %+v, %v", got, err)
 	for id, kind := range map[uint64]string{23: "ext4", 24: "fuse.sshfs", 26: "overlay"} {
-		if m := got.byID[id]; m.kind != kind || got.byDev[m.dev].kind != kind {
-			t.Errorf("mount %d: got %+v", id, m)
-		}
+		m := got.byID[id]
+		assert.Check(t, m.kind == kind && got.byDev[m.dev].kind == kind, "mount %d: got %+v", id, m)
 	}
 }

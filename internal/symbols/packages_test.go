@@ -3,13 +3,15 @@ package symbols
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // Debian's own debug package of the C library.
@@ -21,9 +23,8 @@ func TestLinesOfDebian(t *testing.T) {
 	if _, err := os.Stat("/usr/share/doc/libc6-dbg"); err != nil {
 		t.Skipf("needs libc6-dbg: %v", err)
 	}
-	if len(s.Sources) != 1 || !strings.HasSuffix(s.Sources[0].File, "clock_gettime.c") || s.Sources[0].Line == 0 {
-		t.Errorf("got %+v", s)
-	}
+	assert.Check(t, len(s.Sources) == 1 && strings.HasSuffix(s.Sources[0].File, "clock_gettime.c") &&
+		s.Sources[0].Line != 0, "got %+v", s)
 	// All of the library's functions: none may be without lines but assembly.
 	known, all := 0, 0
 	addrs := libcFunctions(t, p.pid, 400)
@@ -35,9 +36,7 @@ func TestLinesOfDebian(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d functions of the C library have lines", known, all)
-	if known*10 < all*9 {
-		t.Errorf("only %d of %d functions of the C library have lines", known, all)
-	}
+	assert.Check(t, known*10 >= all*9, "only %d of %d functions of the C library have lines", known, all)
 }
 
 // libcFunctions are addresses in functions that the C library exports, each taken as if
@@ -45,9 +44,7 @@ func TestLinesOfDebian(t *testing.T) {
 func libcFunctions(t *testing.T, pid, most int) []uint64 {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var base uint64
 	var path string
@@ -60,14 +57,10 @@ func libcFunctions(t *testing.T, pid, most int) []uint64 {
 		t.Fatalf("the program has no libc.so.6: %v", err)
 	}
 	e, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer e.Close()
 	list, err := e.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var out []uint64
 	for _, s := range list {
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 4 && s.Section != elf.SHN_UNDEF && len(out) < most {
@@ -87,23 +80,16 @@ func TestLinesOfDwz(t *testing.T) {
 	for i := range 2 {
 		path := build(t, "inlined", "gcc", "-O2", "-gdwarf-4", fmt.Sprintf("-DUNIQUE=%d", i), inlinedC)
 		to := filepath.Join(dir, fmt.Sprintf("inlined%d", i))
-		if err := os.Rename(path, to); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Rename(path, to))
 		paths = append(paths, to)
 	}
 	common := filepath.Join(dir, "common.debug")
-	if text, err := exec.Command("dwz", "-m", common, "-M", common, "-h", paths[0], paths[1]).CombinedOutput(); err != nil {
-		t.Fatalf("dwz: %v\n%s", err, text)
-	}
+	text, err := exec.Command("dwz", "-m", common, "-M", common, "-h", paths[0], paths[1]).CombinedOutput()
+	assert.NilError(t, err, "dwz: %v\n%s", err, text)
 	f, err := elf.Open(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if f.Section(".gnu_debugaltlink") == nil {
-		t.Fatal("dwz has moved nothing")
-	}
+	assert.Assert(t, f.Section(".gnu_debugaltlink") != nil, "dwz has moved nothing")
 	p := start(t, exec.Command(paths[0]), "inlined")
 	if got, want := p.story(patient(), "inlined"), inlinedStory(t); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -123,9 +109,8 @@ func miniDebugged(t *testing.T, flags ...string) string {
 		{"strip", path},
 		{"objcopy", "--add-section", ".gnu_debugdata=" + mini + ".xz", path},
 	} {
-		if text, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v (of binutils and xz-utils): %v\n%s", args, err, text)
-		}
+		text, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		assert.NilError(t, err, "%v (of binutils and xz-utils): %v\n%s", args, err, text)
 	}
 	return path
 }
@@ -146,27 +131,23 @@ func TestUnxz(t *testing.T) {
 		cmd := exec.Command("xz", append([]string{"-c"}, args...)...)
 		cmd.Stdin = bytes.NewReader(text)
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return out
 	}
 	for _, args := range [][]string{{"-0"}, {"-6"}, {"-9", "--lzma2=dict=8MiB"}, {"--check=none"}, {"--check=sha256"}} {
 		for _, room := range []int{len(text), len(text) + 1, maxMini} {
 			out := make([]byte, room)
-			if n, err := unxz(pack(args...), out); err != nil || !bytes.Equal(out[:n], text) {
-				t.Errorf("xz %v into %d bytes: %d bytes, %v", args, room, n, err)
-			}
+			n, err := unxz(pack(args...), out)
+			assert.Check(t, err == nil && bytes.Equal(out[:n], text),
+				"xz %v into %d bytes: %d bytes, %v", args, room, n, err)
 		}
-		if n, err := unxz(pack(args...), make([]byte, len(text)-1)); !errors.Is(err, errTooLarge) {
-			t.Errorf("xz %v into too little: %d bytes, %v", args, n, err)
-		}
+		n, err := unxz(pack(args...), make([]byte, len(text)-1))
+		assert.Check(t, is.ErrorIs(err, errTooLarge), "xz %v into too little: %d bytes", args, n)
 	}
 	for name, b := range map[string][]byte{
 		"huge dictionary": pack("--lzma2=dict=512MiB"), "other filter": pack("--x86", "--lzma2"), "no stream": []byte("\xfd7zXZ"), "torn": pack()[:40],
 	} {
-		if n, err := unxz(b, make([]byte, maxMini)); err == nil {
-			t.Errorf("%s: %d bytes, no error", name, n)
-		}
+		n, err := unxz(b, make([]byte, maxMini))
+		assert.Check(t, err != nil, "%s: %d bytes, no error", name, n)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func wantPrintable(t testing.TB, s string) {
@@ -31,17 +33,13 @@ func TestParseMapping(t *testing.T) {
 		`1000-2000 r--p 00000000 00:01 9 /a\012b (deleted)`: {start: 0x1000, end: 0x2000, dev: 1, inode: 9, name: "/a\nb (deleted)"},
 	} {
 		got, err := parseMapping(line)
-		if err != nil {
-			t.Errorf("%q: %v", line, err)
-		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(mapping{})); diff != "" {
-			t.Errorf("%q: %s", line, diff)
-		}
+		assert.Check(t, err, "%q", line)
+		diff := cmp.Diff(want, got, cmp.AllowUnexported(mapping{}))
+		assert.Check(t, diff == "", "%q: %s", line, diff)
 	}
 	for _, line := range []string{"", "x", "2000-1000 r-xp 0 0:0 0", "1000-2000", "1000-2000 r-xp", "1000-2000 r-xp z 0:0 1", "1000-2000 r-xp 0 0:0 z", "1000-2000 r 0 0:0 1"} {
-		if _, err := parseMapping(line); err == nil {
-			t.Errorf("%q: no error", line)
-		}
+		_, err := parseMapping(line)
+		assert.Check(t, err != nil, "%q: no error", line)
 	}
 }
 
@@ -53,9 +51,7 @@ func TestModule(t *testing.T) {
 		"[stack]":              "[stack]",
 		"":                     "[anon]",
 	} {
-		if got := (mapping{name: name}).module(); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
+		assert.Check(t, is.Equal((mapping{name: name}).module(), want), "%q", name)
 	}
 }
 
@@ -75,9 +71,7 @@ func TestReadable(t *testing.T) {
 		"_Z" + strings.Repeat("N1a", maxMangled):           "_Z" + strings.Repeat("N1a", maxName)[:maxName-2] + "…",
 	} {
 		got := printableName(name)
-		if got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
+		assert.Check(t, is.Equal(got, want), "%q", name)
 		wantPrintable(t, got)
 	}
 }
@@ -98,22 +92,18 @@ func TestTableFind(t *testing.T) {
 		0xfff: "", 0x1000: "outer", 0x1010: "inner", 0x101f: "inner", 0x1020: "outer", 0x10ff: "outer", 0x1100: "",
 		0x2000: "alias", 0x2020: "", 0x300f: "label", 0x3011: "", 0x4007: "label", 0x4008: "", 0x5000: "",
 	} {
-		if got, _, _ := table.find(addr, nil); got != want {
-			t.Errorf("0x%x: got %q, want %q", addr, got, want)
-		}
+		got, _, _ := table.find(addr, nil)
+		assert.Check(t, got == want, "0x%x: got %q, want %q", addr, got, want)
 	}
 	table.strings = nil // a large one is read from the file
-	if got, _, _ := table.find(0x1000, strings.NewReader(names)); got != "outer" {
-		t.Errorf("from file: got %q", got)
-	}
+	got, _, _ := table.find(0x1000, strings.NewReader(names))
+	assert.Check(t, got == "outer", "from file: got %q", got)
 	for offset, want := range map[uint64]uint64{0x10: 0x400010, 0x900: 0x401900, 0x1001: 0x402001} {
-		if got, ok := table.address(offset); !ok || got != want {
-			t.Errorf("offset 0x%x: got 0x%x", offset, got)
-		}
+		got, ok := table.address(offset)
+		assert.Check(t, ok && got == want, "offset 0x%x: got 0x%x", offset, got)
 	}
-	if _, ok := table.address(0x1800); ok {
-		t.Error("an offset past the segments has an address")
-	}
+	_, ok := table.address(0x1800)
+	assert.Check(t, !ok, "an offset past the segments has an address")
 }
 
 func TestCache(t *testing.T) {
@@ -129,39 +119,29 @@ func TestCache(t *testing.T) {
 		})
 	}
 	a, _ := get(1, "a")
-	if copied, _ := get(2, "a"); copied != a {
-		t.Error("copies do not share their table")
-	}
-	if b, _ := get(2, "a"); b != a || reads != 2 {
-		t.Errorf("read again: %d times", reads)
-	}
-	if s := c.stats(); s.Files != 2 || s.Bytes != a.bytes() {
-		t.Errorf("got %+v", s)
-	}
+	copied, _ := get(2, "a")
+	assert.Check(t, copied == a, "copies do not share their table")
+	b, _ := get(2, "a")
+	assert.Check(t, b == a && reads == 2, "read again: %d times", reads)
+	s := c.stats()
+	assert.Check(t, s.Files == 2 && s.Bytes == a.bytes(), "got %+v", s)
 	_, _ = get(1, "a")
 	_, _ = get(3, "c") // 2 goes
 	_, _ = get(1, "a")
-	if reads != 3 {
-		t.Errorf("the recently used one went: %d reads", reads)
-	}
+	assert.Check(t, reads == 3, "the recently used one went: %d reads", reads)
 	_, _ = get(2, "a") // 3 goes
-	if s := c.stats(); s.Files != 2 || s.Evicted != 2 || s.Bytes != a.bytes() {
-		t.Errorf("got %+v", s)
-	}
-	if _, err := get(4, ""); err == nil {
-		t.Error("no error of a bad file")
-	}
+	s = c.stats()
+	assert.Check(t, s.Files == 2 && s.Evicted == 2 && s.Bytes == a.bytes(), "got %+v", s)
+	_, err := get(4, "")
+	assert.Check(t, err != nil, "no error of a bad file")
 	reads = 0
-	if _, err := get(4, ""); err == nil || reads != 0 {
-		t.Errorf("bad file: %v, read %d times more", err, reads)
-	}
+	_, err = get(4, "")
+	assert.Check(t, err != nil && reads == 0, "bad file: %v, read %d times more", err, reads)
 	small := newCache(10, 1)
-	if _, err := small.get(context.Background(), fileID{}, nil, func(*os.File) (*table, error) { return &table{}, nil }); err != nil {
-		t.Error(err)
-	}
-	if s := small.stats(); s.Files != 0 || s.Bytes != 0 {
-		t.Errorf("more than the limit stays: %+v", s)
-	}
+	_, err = small.get(context.Background(), fileID{}, nil, func(*os.File) (*table, error) { return &table{}, nil })
+	assert.Check(t, err)
+	s = small.stats()
+	assert.Check(t, s.Files == 0 && s.Bytes == 0, "more than the limit stays: %+v", s)
 }
 
 func FuzzMaps(f *testing.F) {
@@ -179,9 +159,8 @@ func FuzzMaps(f *testing.F) {
 		for _, h := range hits {
 			wantPrintable(t, h.module())
 			for _, f := range h.frames {
-				if f.at < h.start || f.at >= h.end || seen[f.index] {
-					t.Fatalf("frame %+v in mapping %+v", f, h.mapping)
-				}
+				assert.Assert(t, f.at >= h.start && f.at < h.end && !seen[f.index],
+					"frame %+v in mapping %+v", f, h.mapping)
 				seen[f.index] = true
 			}
 		}
@@ -198,14 +177,12 @@ func FuzzPerfMap(f *testing.F) {
 			m.update(r, int64(min(max(grown, 0), len(text))), begin)
 			m.update(r, int64(len(text)), begin)
 		})
-		if m.end > int64(len(text)) || len(m.lines) > len(text) {
-			t.Fatalf("read %d bytes of %d, %d lines", m.end, len(text), len(m.lines))
-		}
+		assert.Assert(t, m.end <= int64(len(text)) && len(m.lines) <= len(text),
+			"read %d bytes of %d, %d lines", m.end, len(text), len(m.lines))
 		for _, l := range m.lines {
 			start, size, name := perfLineAt(r, l.at)
-			if start != l.start || size != l.size || name == "" {
-				t.Fatalf("line at %d: got %x %x %q, want %x %x", l.at, start, size, name, l.start, l.size)
-			}
+			assert.Assert(t, start == l.start && size == l.size && name != "",
+				"line at %d: got %x %x %q, want %x %x", l.at, start, size, name, l.start, l.size)
 			wantPrintable(t, printableName(name))
 		}
 	})
@@ -223,18 +200,15 @@ func FuzzELF(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(table.symbols) > 1000 || int64(len(table.strings)) > int64(len(b)) {
-			t.Fatalf("%d symbols, %d bytes of names", len(table.symbols), len(table.strings))
-		}
+		assert.Assert(t, len(table.symbols) <= 1000 && int64(len(table.strings)) <= int64(len(b)),
+			"%d symbols, %d bytes of names", len(table.symbols), len(table.strings))
 		addrs := []uint64{addr}
 		if len(table.symbols) > 0 {
 			addrs = append(addrs, table.symbols[0].start, table.symbols[len(table.symbols)-1].start)
 		}
 		for _, a := range addrs {
 			name, start, ok := table.find(a, file)
-			if ok && start > a {
-				t.Fatalf("0x%x is before %q at 0x%x", a, name, start)
-			}
+			assert.Assert(t, !ok || start <= a, "0x%x is before %q at 0x%x", a, name, start)
 			wantPrintable(t, printableName(name))
 		}
 		table.address(addr)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // countingReader counts what is read of a text.
@@ -44,9 +46,7 @@ func TestPerfMapIsReadOnce(t *testing.T) {
 	look := func(addr uint64, want string, most int64) {
 		t.Helper()
 		r := &countingReader{r: bytes.NewReader(text)}
-		if got := nameIn(&k, r, int64(len(text)), addr, now); got != want {
-			t.Errorf("0x%x: got %q, want %q", addr, got, want)
-		}
+		assert.Check(t, is.Equal(nameIn(&k, r, int64(len(text)), addr, now), want), "0x%x", addr)
 		if most += maxPerfMapLine + perfMapTail; r.n > most {
 			t.Errorf("0x%x: read %d bytes, want at most %d", addr, r.n, most)
 		}
@@ -76,9 +76,7 @@ func TestPerfMapIsBounded(t *testing.T) {
 		fmt.Fprintf(&b, "%x 10 %s%d\n", i*16, name, i)
 	}
 	text := b.Bytes()
-	if len(text) < 80_000_000 {
-		t.Fatalf("%d bytes", len(text))
-	}
+	assert.Assert(t, len(text) >= 80_000_000, "%d bytes", len(text))
 	var k perfMaps
 	now := time.Unix(1000, 0)
 	for i := range 3 {
@@ -93,9 +91,7 @@ func TestPerfMapIsBounded(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
-		if r.n > most {
-			t.Errorf("look %d: read %d bytes, want at most %d", i, r.n, most)
-		}
+		assert.Check(t, r.n <= most, "lookup %d: read %d bytes, want at most %d", i, r.n, most)
 	}
 	// Many such maps do not add up, nor do many that are empty.
 	for i := range uint64(100) {
@@ -109,16 +105,13 @@ func TestPerfMapIsBounded(t *testing.T) {
 	for _, m := range k.maps {
 		total += m.size
 	}
-	if total != k.bytes || total > maxPerfMapBytes || len(k.maps) > maxPerfMaps {
-		t.Errorf("%d maps of %d bytes are kept", len(k.maps), total)
-	}
+	assert.Check(t, total == k.bytes && total <= maxPerfMapBytes && len(k.maps) <= maxPerfMaps,
+		"%d maps of %d bytes are kept", len(k.maps), total)
 	// One line without an end.
 	text = bytes.Repeat([]byte("1 f "), maxPerfMap/2)
 	r := &countingReader{r: bytes.NewReader(text)}
 	allocates(t, 2<<20, func() { nameIn(&perfMaps{}, r, int64(len(text)), 1, now) })
-	if r.n > maxPerfMap+1<<20 {
-		t.Errorf("read %d bytes of a single line", r.n)
-	}
+	assert.Check(t, r.n <= maxPerfMap+1<<20, "read %d bytes of a single line", r.n)
 }
 
 // sleeper is a process of a user, with a file at the name of its map.
@@ -127,9 +120,7 @@ func sleeper(t *testing.T, uid int, place func(path string)) int {
 	needRoot(t, "starts processes of other users")
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	path := fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid)
 	t.Cleanup(func() { os.Remove(path) })
@@ -143,15 +134,9 @@ func TestPerfMapOfOthers(t *testing.T) {
 	const user, other = 65534, 65533
 	write := func(owner int, mode os.FileMode) func(string) {
 		return func(path string) {
-			if err := os.WriteFile(path, []byte("1000 100 f\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(path, mode); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chown(path, owner, owner); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(path, []byte("1000 100 f\n"), 0o600))
+			assert.NilError(t, os.Chmod(path, mode))
+			assert.NilError(t, os.Chown(path, owner, owner))
 		}
 	}
 	for name, test := range map[string]struct {
@@ -165,20 +150,12 @@ func TestPerfMapOfOthers(t *testing.T) {
 		"somebody else's":        {write(other, 0o644), false},
 		"none":                   {func(string) {}, false},
 		"link to root's": {func(path string) {
-			if err := os.Symlink("/etc/shadow", path); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Lchown(path, user, user); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Symlink("/etc/shadow", path))
+			assert.NilError(t, os.Lchown(path, user, user))
 		}, false},
 		"named pipe": {func(path string) {
-			if err := unix.Mkfifo(path, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chown(path, user, user); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Mkfifo(path, 0o644))
+			assert.NilError(t, os.Chown(path, user, user))
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,9 +163,7 @@ func TestPerfMapOfOthers(t *testing.T) {
 			if err == nil {
 				f.Close()
 			}
-			if (err == nil) != test.good {
-				t.Errorf("got %v", err)
-			}
+			assert.Check(t, (err == nil) == test.good, "got %v", err)
 		})
 	}
 }

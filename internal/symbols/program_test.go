@@ -8,19 +8,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // build compiles a program of testdata and returns its path.
-func build(t *testing.T, name string, compiler ...string) string {
+func build(t testing.TB, name string, compiler ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(compiler[0]); err != nil {
-		t.Skipf("needs %s to build the program under test: %v", compiler[0], err)
-	}
 	out := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command(compiler[0], append(compiler[1:], "-o", out)...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
-	}
+	child.Compile(t, compiler[0], append(compiler[1:], "-o", out)...)
 	return out
 }
 
@@ -41,17 +39,11 @@ type program struct {
 func start(t *testing.T, cmd *exec.Cmd, last string) *program {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Wait()
@@ -77,9 +69,7 @@ func start(t *testing.T, cmd *exec.Cmd, last string) *program {
 func (p *program) frame(t *testing.T, r *Resolver, name string, outer bool) string {
 	t.Helper()
 	addr, ok := p.addrs[name]
-	if !ok {
-		t.Fatalf("program did not print %q", name)
-	}
+	assert.Assert(t, ok, "program did not print %q", name)
 	if outer {
 		return r.User(p.pid, []uint64{addr, addr}).Frames[1]
 	}
@@ -91,15 +81,14 @@ func wantFrame(t *testing.T, got, symbol, module string) {
 	t.Helper()
 	name, rest, ok := strings.Cut(got, "+0x")
 	offset, mod, ok2 := strings.Cut(rest, " (")
-	if _, err := strconv.ParseUint(offset, 16, 32); !ok || !ok2 || err != nil || name != symbol || mod != module+")" {
-		t.Errorf("got %q, want %s+0x… (%s)", got, symbol, module)
-	}
+	_, err := strconv.ParseUint(offset, 16, 32)
+	assert.Check(t, ok && ok2 && err == nil && name == symbol && mod == module+")",
+		"got %q, want %s+0x… (%s)", got, symbol, module)
 }
 
 // wantUnknown checks "[unknown] (module+0xOFF)" with any offset.
 func wantUnknown(t *testing.T, got, module string) {
 	t.Helper()
-	if !strings.HasPrefix(got, "[unknown] ("+module+"+0x") || !strings.HasSuffix(got, ")") {
-		t.Errorf("got %q, want [unknown] (%s+0x…)", got, module)
-	}
+	assert.Check(t, strings.HasPrefix(got, "[unknown] ("+module+"+0x") && strings.HasSuffix(got, ")"),
+		"got %q, want [unknown] (%s+0x…)", got, module)
 }

@@ -1,13 +1,14 @@
 package symbols
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // A file that takes the place of one that is mapped gives no names, whichever
@@ -19,26 +20,18 @@ func TestReplacedFileGivesNoNames(t *testing.T) {
 		text := make([]byte, os.Getpagesize())
 		copy(text, "\x7fELF\x02\x01\x01")
 		text[16], text[100] = 3, b // a shared library, as only ELF files are opened
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, text, 0o600))
 	}
 	write(path, 1)
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	text, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = unix.Munmap(text) }()
 	var m mapping
 	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer maps.Close()
 	if err := scanMaps(maps, func(at mapping) bool {
 		if strings.HasSuffix(at.name, path) {
@@ -55,23 +48,15 @@ func TestReplacedFileGivesNoNames(t *testing.T) {
 		}
 		return got.Err
 	}
-	if err := open(m); err != nil {
-		t.Fatalf("while nothing is replaced: %v", err)
-	}
+	assert.NilError(t, open(m), "while nothing is replaced")
 	// Mapped over by another file, in the very same place.
 	other := m
 	other.inode++
-	if err := open(other); !errors.Is(err, errOtherFile) {
-		t.Errorf("another file is mapped now: got %v", err)
-	}
+	assert.Check(t, is.ErrorIs(open(other), errOtherFile), "another file is mapped now")
 	// Another file under the path, opened by it (nothing is mapped at that address).
 	write(path+".new", 2)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Rename(path+".new", path))
 	byPath := m
 	byPath.start, byPath.end = 0x1000, 0x2000
-	if err := open(byPath); !errors.Is(err, errOtherFile) {
-		t.Errorf("another file lies at the path: got %v", err)
-	}
+	assert.Check(t, is.ErrorIs(open(byPath), errOtherFile), "another file lies at the path")
 }

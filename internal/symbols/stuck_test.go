@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -18,25 +20,17 @@ import (
 func TestStuckFile(t *testing.T) {
 	source := build(t, "frames", "gcc", "-O0", "-no-pie", "testdata/frames.c")
 	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	fs := stuckfs.Mount(t, "prog", source)
 	f, err := os.Open(fs.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	fs.Hang()
 	m, err := syscall.Mmap(int(f.Fd()), 0, len(text), syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = syscall.Munmap(m) }()
 	table, err := readTable(strings.NewReader(string(text)), 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var at uint64 // in the mapping, whose offset in the file is 0
 	for _, s := range table.symbols {
 		if table.name(s.name, nil) == "local_function" {
@@ -50,13 +44,11 @@ func TestStuckFile(t *testing.T) {
 
 	r := New(&Options{Timeout: 2 * time.Second})
 	for got := ""; !strings.HasPrefix(got, "[unknown] (prog+0x"); {
-		if got = r.User(os.Getpid(), []uint64{at}).Frames[0]; strings.HasPrefix(got, "local") {
-			t.Fatalf("the file was read: %s", got)
-		}
+		got = r.User(os.Getpid(), []uint64{at}).Frames[0]
+		assert.Assert(t, !strings.HasPrefix(got, "local"), "the file was read: %s", got)
 	}
-	if s := r.Stats(); s.Timeouts == 0 {
-		t.Errorf("got %+v", s)
-	}
+	s := r.Stats()
+	assert.Check(t, s.Timeouts != 0, "got %+v", s)
 	p := start(t, exec.Command(build(t, "frames", "gcc", "-O0", "testdata/frames.c")), "libc")
 	for got := ""; !strings.HasPrefix(got, "local_function+0x"); { // others are named meanwhile
 		got = p.frame(t, r, "local_function", true)

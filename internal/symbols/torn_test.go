@@ -3,16 +3,16 @@ package symbols
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // mapBytes is mapFile for text that is no file.
@@ -22,19 +22,17 @@ func mapBytes(t testing.TB, text []byte) (*mapped, error) {
 		return nil, errTooLarge
 	}
 	data, err := unix.Mmap(-1, 0, len(text), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	copy(data, text)
 	return newMapped(data)
 }
 
-// readAll looks all of a file's debug information up, within the time that a look has.
+// readAll looks all of a file's debug information up, within the time that a request has.
 func readAll(t testing.TB, text []byte) (known int) {
 	t.Helper()
 	defer func() {
 		if p := recover(); p != nil {
-			// As lookIn would: what debug/dwarf cannot bear is no crash.
+			// As lookIn would: what makes debug/dwarf panic is no crash.
 			t.Logf("recovered: %v", p)
 		}
 	}()
@@ -50,9 +48,8 @@ func readAll(t testing.TB, text []byte) (known int) {
 			return
 		}
 		known++
-		if len(s.Inlined) > maxInlined+1 || len(s.File) > maxPath+len(truncatedSuffix) {
-			t.Errorf("unbounded: %d inlined, file of %d bytes", len(s.Inlined), len(s.File))
-		}
+		assert.Check(t, len(s.Inlined) <= maxInlined+1 && len(s.File) <= maxPath+len(truncatedSuffix),
+			"unbounded: %d inlined, file of %d bytes", len(s.Inlined), len(s.File))
 		for _, f := range s.Inlined {
 			wantPrintable(t, f.Function)
 		}
@@ -67,9 +64,8 @@ func readAll(t testing.TB, text []byte) (known int) {
 		return known
 	}
 	defer func() {
-		if n := d.bytes() + d.index.bytes(); n > 32<<20 {
-			t.Errorf("%d bytes are kept", n)
-		}
+		n := d.bytes() + d.index.bytes()
+		assert.Check(t, n <= 32<<20, "%d bytes are kept", n)
 		inMemory(t)
 	}()
 	for i, r := range d.index.ranges {
@@ -90,27 +86,16 @@ func readAll(t testing.TB, text []byte) (known int) {
 // small is the bytes of a small library with debug information.
 func small(t testing.TB, flags ...string) []byte {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skipf("needs gcc to build what is torn: %v", err)
-	}
-	out := filepath.Join(t.TempDir(), "small")
-	args := append([]string{"-O2", "-g", "-shared", "-nostdlib", "-ffreestanding", "-fPIC", "testdata/kernel.c", "-o", out}, flags...)
-	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc %v: %v\n%s", args, err, text)
-	}
-	text, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	args := append([]string{"gcc", "-O2", "-g", "-shared", "-nostdlib", "-ffreestanding", "-fPIC", "testdata/kernel.c"}, flags...)
+	text, err := os.ReadFile(build(t, "small", args...))
+	assert.NilError(t, err)
 	return text
 }
 
 // Each prefix of a file, and each file with some bytes overwritten, is read or refused.
 func TestTornDebugInformation(t *testing.T) {
 	text := small(t)
-	if n := readAll(t, text); n == 0 {
-		t.Fatal("nothing is known of the whole file")
-	}
+	assert.Assert(t, readAll(t, text) != 0, "nothing is known of the whole file")
 	step := 97
 	if testing.Short() {
 		step = 997
@@ -143,28 +128,20 @@ func TestFileThatShrinks(t *testing.T) {
 		}
 		return m, err
 	}}
-	if got := l.get(t.Context(), where, []uint64{0x1139}); got[0] != nil {
-		t.Errorf("got %+v", got[0])
-	}
-	if l.failed.Load() != 1 {
-		t.Errorf("%d looks failed, want 1", l.failed.Load())
-	}
+	got := l.get(t.Context(), where, []uint64{0x1139})
+	assert.Check(t, got[0] == nil, "got %+v", got[0])
+	assert.Check(t, l.failed.Load() == 1, "%d looks failed, want 1", l.failed.Load())
 }
 
 func TestDecompressionIsBounded(t *testing.T) {
 	text := small(t, "-gz=zlib")
 	for room, want := range map[int64]error{16: errNoRoom, 1 << 20: nil} {
 		m, err := mapBytes(t, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		d, err := openDWARF(t.Context(), m, nil, room)
-		if !errors.Is(err, want) {
-			t.Errorf("room of %d bytes: got %v, want %v", room, err, want)
-		}
-		if err == nil && (m.extraN == 0 || m.extraN > room || len(d.index.ranges) == 0) {
-			t.Errorf("%d bytes decompressed, %d ranges", m.extraN, len(d.index.ranges))
-		}
+		assert.Check(t, is.ErrorIs(err, want), "room of %d bytes", room)
+		assert.Check(t, err != nil || m.extraN != 0 && m.extraN <= room && len(d.index.ranges) != 0,
+			"%d bytes decompressed", m.extraN)
 		m.close()
 	}
 }
@@ -174,20 +151,16 @@ func TestLinesAreBounded(t *testing.T) {
 	for i := range uint64(2 * maxLinesKept) {
 		l.keep(lineKey{addr: i}, &Source{})
 	}
-	if n := l.known.Size(); n > maxLinesKept || n < maxLinesKept/2 {
-		t.Errorf("%d addresses are kept", n)
-	}
+	n := l.known.Size()
+	assert.Check(t, n <= maxLinesKept && n >= maxLinesKept/2, "%d addresses are kept", n)
 	for i := range uint64(2 * lineFiles) {
 		f := l.file(contentID{"x", i})
 		f.size.Store(100)
 		l.shrink(f)
-		if n := l.bytes(); n > 1000 {
-			t.Fatalf("%d bytes are open", n)
-		}
+		n := l.bytes()
+		assert.Assert(t, n <= 1000, "%d bytes are open", n)
 	}
-	if n := len(l.files); n > lineFiles {
-		t.Errorf("%d files are kept", n)
-	}
+	assert.Check(t, len(l.files) <= lineFiles, "%d files are kept", len(l.files))
 	// One that is in use is left alone.
 	l = newLineCache(1000, 1)
 	used := l.file(contentID{"used", 0})
@@ -195,9 +168,7 @@ func TestLinesAreBounded(t *testing.T) {
 	used.busy <- struct{}{}
 	other := l.file(contentID{"other", 0})
 	l.shrink(other)
-	if l.files[contentID{"used", 0}] != used {
-		t.Error("a file in use was dropped")
-	}
+	assert.Check(t, l.files[contentID{"used", 0}] == used, "a file in use was dropped")
 }
 
 // When reading lines takes too long, names come without them, and have them the next time.
@@ -208,26 +179,22 @@ func TestLinesComeLater(t *testing.T) {
 		r.lines.slots <- struct{}{}
 	}
 	for got := ""; got != "outer"; { // the name may come late as well, where all is slow
-		if got = p.story(r, "inlined"); strings.Contains(got, "inlined.c") {
-			t.Fatalf("while nobody may look: got %s", got)
-		}
+		got = p.story(r, "inlined")
+		assert.Assert(t, !strings.Contains(got, "inlined.c"), "while nobody may look: got %s", got)
 	}
-	if s := r.Stats(); s.LinesQueued == 0 || s.Timeouts == 0 {
-		t.Errorf("got %+v", s)
-	}
+	s := r.Stats()
+	assert.Check(t, s.LinesQueued != 0 && s.Timeouts != 0, "got %+v", s)
 	for range cap(r.lines.slots) {
 		<-r.lines.slots
 	}
 	for r.Stats().LinesQueued > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if got := p.story(r, "inlined"); got != inlinedStory(t) {
-		t.Errorf("later: got %s", got)
-	}
+	got := p.story(r, "inlined")
+	assert.Check(t, got == inlinedStory(t), "later: got %s", got)
 	none := New(&Options{NoLines: true})
-	if got := p.story(none, "inlined"); got != "outer" {
-		t.Errorf("switched off: got %s", got)
-	}
+	got = p.story(none, "inlined")
+	assert.Check(t, got == "outer", "switched off: got %s", got)
 }
 
 // After a while nothing is held open, and what was asked is still known.
@@ -235,23 +202,16 @@ func TestFilesAreLetGo(t *testing.T) {
 	path := build(t, "inlined", "gcc", "-O2", "-g", "-gz=zlib", inlinedC)
 	p, r := start(t, exec.Command(path), "inlined"), patient()
 	want := p.story(r, "inlined")
-	if r.Stats().LineBytes == 0 {
-		t.Fatal("nothing was decompressed")
-	}
+	assert.Assert(t, r.Stats().LineBytes != 0, "nothing was decompressed")
 	for _, f := range r.lines.files {
 		f.last = time.Now().Add(-lineIdle)
 		r.lines.closeIdle(f)
-		if f.data != nil || f.index == nil || f.size.Load() != f.index.bytes() {
-			t.Errorf("got %+v", f)
-		}
+		assert.Check(t, f.data == nil && f.index != nil && f.size.Load() == f.index.bytes(), "got %+v", f)
 	}
-	if got := p.story(r, "inlined"); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Check(t, is.Equal(p.story(r, "inlined"), want))
 	// Opened again, with the index that is kept: for another address.
-	if s := r.User(p.pid, []uint64{p.addrs["inlined"] + 1}); len(s.Sources) != 1 || !s.Sources[0].known() {
-		t.Errorf("got %+v", s)
-	}
+	s := r.User(p.pid, []uint64{p.addrs["inlined"] + 1})
+	assert.Check(t, len(s.Sources) == 1 && s.Sources[0].known(), "got %+v", s)
 }
 
 func FuzzDebugInformation(f *testing.F) {

@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 func TestUserC(t *testing.T) {
@@ -34,9 +38,7 @@ func TestUserPrintsOffsetOfReturnAddress(t *testing.T) {
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
 	addr := p.addrs["local_function"]
 	frames := r.User(p.pid, []uint64{addr, addr}).Frames
-	if frames[0] != frames[1] {
-		t.Errorf("inner %q and outer %q differ for one address", frames[0], frames[1])
-	}
+	assert.Check(t, frames[0] == frames[1], "inner %q and outer %q differ for one address", frames[0], frames[1])
 }
 
 func TestUserStripped(t *testing.T) {
@@ -70,39 +72,39 @@ func TestUserRust(t *testing.T) {
 }
 
 func TestUserGo(t *testing.T) {
-	source, err := os.ReadFile("testdata/frames.go.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	eachGo(t, "frames", func(t *testing.T, _, path string) {
+		p, r := start(t, exec.Command(path), "work"), New(nil)
+		wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
+	})
+}
+
+// eachGo builds a Go program of testdata in each way that matters.
+func eachGo(t *testing.T, name string, test func(t *testing.T, source, path string)) {
+	text, err := os.ReadFile("testdata/" + name + ".go.txt")
+	assert.NilError(t, err)
 	// Calling C makes the C toolchain link the program.
-	withC := strings.Replace(string(source), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
-	for name, test := range map[string]struct {
-		source string
-		cgo    string
-		flags  []string
-	}{
-		"symbols":          {string(source), "0", nil},
-		"stripped":         {string(source), "0", []string{"-ldflags=-s -w"}},
-		"stripped pie":     {string(source), "0", []string{"-ldflags=-s -w", "-buildmode=pie"}},
-		"stripped cgo":     {withC, "1", []string{"-ldflags=-s -w"}},
-		"stripped cgo pie": {withC, "1", []string{"-ldflags=-s -w", "-buildmode=pie"}},
+	withC := strings.Replace(string(text), "import (", "// int one(void) { return 1; }\nimport \"C\"\n\nimport (", 1) + "\nvar _ = C.one()\n"
+	for way, flags := range map[string][]string{
+		"symbols":          nil,
+		"stripped":         {"-ldflags=-s -w"},
+		"stripped pie":     {"-ldflags=-s -w", "-buildmode=pie"},
+		"stripped cgo":     {"-ldflags=-s -w"},
+		"stripped cgo pie": {"-ldflags=-s -w", "-buildmode=pie"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath("gcc"); test.cgo == "1" && err != nil {
-				t.Skipf("needs gcc: %v", err)
+		t.Run(way, func(t *testing.T) {
+			source, cgo := string(text), "0"
+			if strings.Contains(way, "cgo") {
+				source, cgo = withC, "1"
+				if _, err := exec.LookPath("gcc"); err != nil {
+					t.Skipf("needs gcc: %v", err)
+				}
 			}
 			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, []byte(test.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("CGO_ENABLED", test.cgo)
-			out := filepath.Join(t.TempDir(), "frames")
-			args := append(append([]string{"build", "-o", out}, test.flags...), file)
-			if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, text)
-			}
-			p, r := start(t, exec.Command(out), "work"), New(nil)
-			wantFrame(t, p.frame(t, r, "work", false), "main.(*thing).work", "frames")
+			assert.NilError(t, os.WriteFile(file, []byte(source), 0o600))
+			t.Setenv("CGO_ENABLED", cgo)
+			path := filepath.Join(t.TempDir(), name)
+			child.Compile(t, "go", append(append([]string{"build", "-o", path}, flags...), file)...)
+			test(t, file, path)
 		})
 	}
 }
@@ -117,57 +119,43 @@ func TestUserVDSO(t *testing.T) {
 	path := build(t, "frames", "gcc", "testdata/frames.c")
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", p.pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var vdso mapping
-	if err := scanMaps(f, func(m mapping) bool {
+	err = scanMaps(f, func(m mapping) bool {
 		if m.name == "[vdso]" {
 			vdso = m
 		}
 		return true
-	}); err != nil || vdso.end == 0 {
-		t.Skipf("no vdso in this process: %v", err)
-	}
+	})
+	assert.Assert(t, err == nil && vdso.end != 0, "no vdso: %v", err)
 	wantUnknown(t, r.User(p.pid, []uint64{vdso.start}).Frames[0], "[vdso]") // the ELF header
 	found := false
 	for a := vdso.start; a < vdso.end; a += 16 {
 		found = found || strings.Contains(r.User(p.pid, []uint64{a}).Frames[0], "clock_gettime+0x")
 	}
-	if !found {
-		t.Error("no address of the vdso is in clock_gettime")
-	}
+	assert.Check(t, found, "no address of the vdso is in clock_gettime")
 }
 
 func TestUserUnknown(t *testing.T) {
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Run())
 	r := New(nil)
 	for _, pid := range []int{cmd.Process.Pid, 0, -1, os.Getpid()} {
 		got := r.User(pid, []uint64{0, 0x10, 1<<64 - 1}).Frames
 		want := []string{"[unknown] 0x0", "[unknown] 0x10", "[unknown] 0xffffffffffffffff"}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("pid %d: got %q", pid, got)
-		}
+		assert.Check(t, reflect.DeepEqual(got, want), "pid %d: got %q", pid, got)
 	}
-	if got := r.User(1, nil); got.Frames != nil {
-		t.Errorf("no addresses: got %q", got.Frames)
-	}
+	got := r.User(1, nil)
+	assert.Check(t, got.Frames == nil, "no addresses: got %q", got.Frames)
 }
 
 func TestUserDeletedAndReplaced(t *testing.T) {
 	needRoot(t, "reading /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN")
 	path := build(t, "frames", "gcc", "-O0", "testdata/frames.c")
 	p, r := start(t, exec.Command(path), "libc"), New(nil)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("another file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Remove(path))
+	assert.NilError(t, os.WriteFile(path, []byte("another file"), 0o600))
 	wantFrame(t, p.frame(t, r, "local_function", true), "local_function", "frames")
 }
 
@@ -183,62 +171,43 @@ func TestUserChroot(t *testing.T) {
 	// The same where map_files is not permitted: by path, in the process's root.
 	opener := NewOpener(nil)
 	f, err := opener.InRoot(p.pid, "/frames")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	id, err := identify(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := st.Sys().(*syscall.Stat_t).Ino; id.ino != want {
-		t.Errorf("opened inode %d, want %d", id.ino, want)
-	}
+	assert.NilError(t, err)
+	want := st.Sys().(*syscall.Stat_t).Ino
+	assert.Check(t, id.ino == want, "opened inode %d, want %d", id.ino, want)
 	// A link to the root stays inside.
-	if err := os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := opener.InRoot(p.pid, "/link"); err == nil {
-		t.Error("a link led out of the process's root")
-	}
+	assert.NilError(t, os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(path), "link")))
+	_, err = opener.InRoot(p.pid, "/link")
+	assert.Check(t, err != nil, "a link led out of the process's root")
 }
 
 // Opening a device has effects, opening a pipe waits: neither is done.
 func TestReopenOnlyRegularFiles(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, syscall.Mkfifo(fifo, 0o600))
 	self := NewOpener(nil)
 	for _, path := range []string{fifo, "/dev/null", "/"} {
-		if _, err := self.InRoot(os.Getpid(), path); !errors.Is(err, errNotRegular) {
-			t.Errorf("%s: got %v", path, err)
-		}
+		_, err := self.InRoot(os.Getpid(), path)
+		assert.Check(t, is.ErrorIs(err, errNotRegular), "%s", path)
 	}
 }
 
 func TestUserPerfMap(t *testing.T) {
 	m, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_EXEC, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Skipf("no executable memory: %v", err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = syscall.Munmap(m) }()
 	addr := uint64(reflect.ValueOf(m).Pointer())
 	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
 	text := fmt.Sprintf("%x 40 old\nbroken\n%x 40 LFoo;bar method\n", addr, addr)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Skipf("cannot write the map that a just-in-time compiler would: %v", err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(text), 0o600))
 	defer os.Remove(path)
 	got := New(nil).User(os.Getpid(), []uint64{addr + 0x10, addr + 0x41}).Frames
 	want := []string{"LFoo:bar method+0x10 ([anon])", "[unknown] ([anon]+0x41)"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Check(t, reflect.DeepEqual(got, want), "got %q, want %q", got, want)
 }
 
 func TestUserConcurrent(t *testing.T) {
@@ -255,9 +224,8 @@ func TestUserConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s := r.Stats(); s.Files > 1 || s.Evicted == 0 || s.Timeouts != 0 || s.Stuck != 0 {
-		t.Errorf("got %+v", s)
-	}
+	s := r.Stats()
+	assert.Check(t, s.Files <= 1 && s.Evicted != 0 && s.Timeouts == 0 && s.Stuck == 0, "got %+v", s)
 }
 
 func needRoot(t *testing.T, why string) {

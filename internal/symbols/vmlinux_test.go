@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // A program stands in for vmlinux: a real ELF file with real DWARF, whose code
@@ -17,14 +19,10 @@ func TestKernelLines(t *testing.T) {
 	path := build(t, "vmlinux", "gcc", "-O2", "-g", "-static", "-nostdlib", "-ffreestanding", "-no-pie", "-fno-PIE",
 		"-fno-asynchronous-unwind-tables", "-Wl,--build-id", "-Wl,-e,_stext", source)
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	list, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	const slide = 0xffffffff80000000
 	var kallsyms bytes.Buffer
 	addrs := map[string]uint64{}
@@ -39,17 +37,11 @@ func TestKernelLines(t *testing.T) {
 	install(t, path, root, "/usr/lib/debug/boot/vmlinux-1.2.3")
 	put := func(name string, text []byte) {
 		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		assert.NilError(t, os.WriteFile(name, text, 0o644))
 	}
 	notes, err := f.Section(".note.gnu.build-id").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	put("sys/kernel/notes", notes)
 	put("proc/sys/kernel/osrelease", []byte("1.2.3\n"))
 	put("proc/kallsyms", kallsyms.Bytes())
@@ -57,25 +49,20 @@ func TestKernelLines(t *testing.T) {
 	r := New(&Options{Proc: filepath.Join(root, "proc"), Root: root, Timeout: time.Minute})
 	at := addrs["finish_wait"] + 1
 	s, err := r.Kernel([]uint64{at, 0xffffffffc0000010})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := fmt.Sprintf("list_del kernel.c:%d < finish_wait kernel.c:%d", lineOf(t, source, "list_del is here"), lineOf(t, source, "finish_wait calls"))
-	if got := story(s, 0); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if got := story(s, 1); got != "of_module" || s.Frames[1] != "of_module+0x10 [mod]" {
-		t.Errorf("a module: got %s, %s", got, s.Frames[1])
-	}
-	if names, err := r.KernelNames([]uint64{at}); err != nil || names[0] != s.Frames[0] {
-		t.Errorf("got %q, %v", names, err)
-	}
+	got := story(s, 0)
+	assert.Check(t, got == want, "got  %s\nwant %s", got, want)
+	got = story(s, 1)
+	assert.Check(t, got == "of_module" && s.Frames[1] == "of_module+0x10 [mod]",
+		"a module: got %s, %s", got, s.Frames[1])
+	names, err := r.KernelNames([]uint64{at})
+	assert.Check(t, err == nil && names[0] == s.Frames[0], "got %q, %v", names, err)
 
 	// That of another kernel is not believed.
 	notes[len(notes)-1]++
 	put("sys/kernel/notes", notes)
 	r = New(&Options{Proc: filepath.Join(root, "proc"), Root: root, Timeout: time.Minute})
-	if s, err := r.Kernel([]uint64{at}); err != nil || s.Sources != nil {
-		t.Errorf("got %+v, %v", s, err)
-	}
+	s, err = r.Kernel([]uint64{at})
+	assert.Check(t, err == nil && s.Sources == nil, "got %+v, %v", s, err)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -21,9 +23,8 @@ func TestChain(t *testing.T) {
 			},
 		},
 	}
-	if got := what(&o); got != "from irq 36 virtio1-req.0 until it ran" {
-		t.Errorf("got %q", got)
-	}
+	got := what(&o)
+	assert.Check(t, got == "from irq 36 virtio1-req.0 until it ran", "got %q", got)
 	var out bytes.Buffer
 	details{c: New(&out, nil)}.chain(&o)
 	const want = `    stages          2.345µs  irq 36 virtio1-req.0  cpu 1
@@ -33,7 +34,5 @@ func TestChain(t *testing.T) {
                  5012.345µs  total
     truncated    more branches or stages than are tracked; the last stage includes the rest
 `
-	if out.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
-	}
+	assert.Check(t, out.String() == want, "got\n%s\nwant\n%s", out.String(), want)
 }

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/tracker/events"
 )
-
-func ptr[T any](v T) *T { return &v }
 
 var at = time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
 
@@ -24,9 +23,9 @@ func TestPrintOutlier(t *testing.T) {
 		"wakeup": {events.Outlier{
 			Time: at, Rule: "wakeup", Track: "wakeup", Cause: events.CauseThreshold, DelayNS: 48_200_000, ThresholdNS: 5_000_000,
 			Task: events.Task{PID: 1230, TID: 1234, Comm: "postgres", UID: 70, Cgroup: "/system.slice/postgresql.service", Container: "abc", Cmdline: "/usr/bin/postgres -D /data"},
-			CPU:  2, EntryCPU: 1, WaitCPU: ptr(1), Waker: &events.Waker{Peer: events.Peer{}},
+			CPU:  2, EntryCPU: 1, WaitCPU: new(1), Waker: &events.Waker{Peer: events.Peer{}},
 			OnCPU:    &events.OnCPU{Peer: events.Peer{PID: 9, TID: 9, Comm: "hog"}, CPU: 1, RanNS: 47_900_000},
-			Snapshot: ptr("20261120T231502.123456789Z-wakeup-000042"), Suppressed: 1,
+			Snapshot: new("20261120T231502.123456789Z-wakeup-000042"), Suppressed: 1,
 			Stacks: events.Stacks{Kernel: []string{"schedule+0x1", "do_wait+0x2"}, User: []string{"main+0x3 (/usr/bin/postgres)"}},
 		}, true, `
 2026-11-20 23:15:02.123  wakeup         48.2ms  postgres[1234]          was woken and waited to run
@@ -58,7 +57,7 @@ func TestPrintOutlier(t *testing.T) {
 `},
 		"syscall": {events.Outlier{
 			Time: at, Rule: "slow", Track: "syscall", DelayNS: 20_000_000, ThresholdNS: 10_000_000,
-			Task: events.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &events.SyscallInfo{NR: 74, Name: "fsync", Ret: ptr(int64(-5))},
+			Task: events.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &events.SyscallInfo{NR: 74, Name: "fsync", Ret: new(int64(-5))},
 		}, false, `
 2026-11-20 23:15:02.123  slow           20.0ms  app[6]                  in fsync
     threshold    10ms (2.0 times that)
@@ -77,7 +76,7 @@ func TestPrintOutlier(t *testing.T) {
 `},
 		"irq": {events.Outlier{
 			Time: at, Rule: "irq", Track: "irq", DelayNS: 3_000_000, ThresholdNS: 2_000_000, Task: events.Task{Comm: "swapper/1", Kernel: true},
-			IRQ: &events.IRQInfo{IRQ: ptr(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
+			IRQ: &events.IRQInfo{IRQ: new(36), Name: "virtio1-req.0", CPU: 1}, CPU: 1, EntryCPU: 1,
 		}, false, `
 2026-11-20 23:15:02.123  irq            3.00ms  idle cpu 1              interrupted by irq 36, virtio1-req.0
     threshold    2ms (1.5 times that)
@@ -130,7 +129,7 @@ func TestPrintOutlier(t *testing.T) {
 `},
 		"work ran": {events.Outlier{
 			Time: at, Rule: "work", Track: "workqueue", DelayNS: 30_000_000, ThresholdNS: 20_000_000, Task: events.Task{PID: 9, TID: 9, Comm: "kworker/1:0", Kernel: true},
-			CPU: 1, EntryCPU: 1, Work: &events.WorkInfo{Function: "wb_workfn", Phase: "run", WaitNS: ptr(int64(1_200_000))},
+			CPU: 1, EntryCPU: 1, Work: &events.WorkInfo{Function: "wb_workfn", Phase: "run", WaitNS: new(int64(1_200_000))},
 		}, false, `
 2026-11-20 23:15:02.123  work           30.0ms  kworker/1:0[9]          work wb_workfn ran, after 1.20ms in the queue
     threshold    20ms (1.5 times that)
@@ -141,9 +140,7 @@ func TestPrintOutlier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			PrintOutlier(New(&out, &Options{}), &c.outlier, c.stacks)
-			if diff := cmp.Diff(c.want, "\n"+out.String()); diff != "" {
-				t.Error(diff)
-			}
+			assert.Check(t, is.DeepEqual(c.want, "\n"+out.String()))
 		})
 	}
 }
@@ -153,7 +150,7 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 	const evil = "\x1b]0;owned\x07\n\u202e\xff"
 	for _, track := range []string{"wakeup", "offcpu", "syscall", "block", evil} {
 		o := events.Outlier{
-			Rule: evil, Track: track, Cause: evil, State: evil, Snapshot: ptr(evil),
+			Rule: evil, Track: track, Cause: evil, State: evil, Snapshot: new(evil),
 			Task:    events.Task{Comm: evil, Cgroup: evil, Container: evil, Cmdline: evil},
 			Waker:   &events.Waker{Peer: events.Peer{TID: 1, Comm: evil}},
 			OnCPU:   &events.OnCPU{Peer: events.Peer{TID: 1, Comm: evil}},
@@ -168,16 +165,14 @@ func TestPrintOutlierIsHarmless(t *testing.T) {
 		}
 		var out bytes.Buffer
 		PrintOutlier(New(&out, &Options{}), &o, true)
-		if s := out.String(); Clean(strings.ReplaceAll(s, "\n", "")) != strings.ReplaceAll(s, "\n", "") || strings.Contains(s, "\n\\") {
-			t.Errorf("%q: %q", track, s)
-		}
+		s := out.String()
+		assert.Check(t, Clean(strings.ReplaceAll(s, "\n", "")) == strings.ReplaceAll(s, "\n", "") &&
+			!strings.Contains(s, "\n\\"), "%q: %q", track, s)
 	}
 }
 
 func TestDelayStyle(t *testing.T) {
 	for delay, want := range map[int64]Style{5: Green, 9: Green, 10: Yellow, 49: Yellow, 50: BoldRed} {
-		if got := DelayStyle(delay, 5); got != want {
-			t.Errorf("DelayStyle(%d, 5) = %q, want %q", delay, got, want)
-		}
+		assert.Check(t, is.Equal(DelayStyle(delay, 5), want), "DelayStyle(%d, 5)", delay)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestMain(m *testing.M) {
@@ -33,9 +34,7 @@ func TestClean(t *testing.T) {
 		"\x7f":                  `\x7f`,
 		"replacement \ufffd is": "replacement \ufffd is",
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
-		}
+		assert.Check(t, is.Equal(Clean(in), want), "Clean(%q)", in)
 	}
 }
 
@@ -45,15 +44,10 @@ func FuzzClean(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got := Clean(s)
-		if !utf8.ValidString(got) {
-			t.Errorf("Clean(%q) = %q is not UTF-8", s, got)
-		}
-		if strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-			t.Errorf("Clean(%q) = %q is not printable", s, got)
-		}
-		if Clean(got) != got {
-			t.Errorf("Clean(%q) is not clean", s)
-		}
+		assert.Check(t, utf8.ValidString(got), "Clean(%q) = %q is not UTF-8", s, got)
+		assert.Check(t, strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) < 0,
+			"Clean(%q) = %q is not printable", s, got)
+		assert.Check(t, Clean(got) == got, "Clean(%q) is not clean", s)
 	})
 }
 
@@ -65,34 +59,24 @@ func TestUnits(t *testing.T) {
 		3_599_600_000_000: "1h00m", 11_045_000_000_000: "3h04m", 442_800_000_000_000: "5d03h",
 		-48_249_000: "-48.2ms", -1 << 63: "-106751d23h",
 	} {
-		if got := Duration(ns); got != want {
-			t.Errorf("Duration(%d) = %s, want %s", ns, got, want)
-		}
+		assert.Check(t, is.Equal(Duration(ns), want), "Duration(%d)", ns)
 	}
 	for d, want := range map[time.Duration]string{
 		0: "0s", 5 * time.Millisecond: "5ms", time.Second: "1s", time.Minute: "1m", 90 * time.Second: "1m30s",
 		time.Hour: "1h", 70 * time.Minute: "1h10m", 10 * time.Second: "10s", 10 * time.Hour: "10h",
 	} {
-		if got := Setting(int64(d)); got != want {
-			t.Errorf("Setting(%d) = %s, want %s", d, got, want)
-		}
+		assert.Check(t, is.Equal(Setting(int64(d)), want), "Setting(%d)", d)
 	}
 	for n, want := range map[uint64]string{
 		0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536: "1.5KiB", 1<<20 - 1: "1.0MiB", 5 << 30: "5.0GiB", 1<<64 - 1: "16.0EiB",
 	} {
-		if got := Bytes(n); got != want {
-			t.Errorf("Bytes(%d) = %s, want %s", n, got, want)
-		}
+		assert.Check(t, is.Equal(Bytes(n), want), "Bytes(%d)", n)
 	}
 	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", 100000: "100,000"} {
-		if got := Count(n); got != want {
-			t.Errorf("Count(%d) = %s, want %s", n, got, want)
-		}
+		assert.Check(t, is.Equal(Count(n), want), "Count(%d)", n)
 	}
 	for n, want := range map[int]string{9: "numeration"[:8] + "…", 10: "numeration", 1: "…", 0: ""} {
-		if got := Shorten("numeration", n); got != want {
-			t.Errorf("Shorten(%d) = %s, want %s", n, got, want)
-		}
+		assert.Check(t, is.Equal(Shorten("numeration", n), want), "Shorten(%d)", n)
 	}
 }
 
@@ -107,22 +91,17 @@ func TestTable(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		table.Print(New(&out, &Options{Color: color}), "> ")
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Error(diff)
-		}
+		assert.Check(t, is.DeepEqual(want, out.String()))
 	}
 }
 
 func TestColor(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close()
 	defer w.Close()
-	if c := New(w, nil); c.Terminal() || c.Color() {
-		t.Error("a pipe is taken for a terminal")
-	}
+	c := New(w, nil)
+	assert.Check(t, !c.Terminal() && !c.Color(), "a pipe is taken for a terminal")
 	for _, c := range []struct {
 		noColor, term string
 		want          bool
@@ -130,9 +109,7 @@ func TestColor(t *testing.T) {
 		got := wantsColor(func(name string) string {
 			return map[string]string{"NO_COLOR": c.noColor, "TERM": c.term}[name]
 		})
-		if got != c.want {
-			t.Errorf("NO_COLOR=%q TERM=%q: %v", c.noColor, c.term, got)
-		}
+		assert.Check(t, got == c.want, "NO_COLOR=%q TERM=%q: %v", c.noColor, c.term, got)
 	}
 }
 
@@ -146,24 +123,18 @@ func TestProgress(t *testing.T) {
 		var out bytes.Buffer
 		p := newProgress(New(&out, &Options{Terminal: terminal}), "loading", start)
 		p.tick(start.Add(999 * time.Millisecond))
-		if out.Len() > 0 {
-			t.Errorf("within a second: %q", out.String())
-		}
+		assert.Check(t, out.Len() <= 0, "within a second: %q", out.String())
 		p.tick(start.Add(time.Second))
 		p.Update("draining\x07")
 		p.tick(start.Add(2345 * time.Millisecond))
 		p.Done()
 		p.Done()
-		if out.String() != want {
-			t.Errorf("terminal %v: %q, want %q", terminal, out.String(), want)
-		}
+		assert.Check(t, is.Equal(out.String(), want), "terminal %v", terminal)
 	}
 	var out bytes.Buffer
 	quick := New(&out, &Options{Terminal: true}).Progress("quick")
 	quick.Done()
-	if out.Len() > 0 {
-		t.Errorf("what took no second printed %q", out.String())
-	}
+	assert.Check(t, out.Len() <= 0, "what took no second printed %q", out.String())
 }
 
 func TestBar(t *testing.T) {
@@ -177,8 +148,6 @@ func TestBar(t *testing.T) {
 		{7, 7, "[####################] 100%"},
 		{9, 7, "[####################] 100%"},
 	} {
-		if got := Bar(c.done, c.total); got != c.want {
-			t.Errorf("Bar(%d, %d) = %q, want %q", c.done, c.total, got, c.want)
-		}
+		assert.Check(t, is.Equal(Bar(c.done, c.total), c.want), "Bar(%d, %d)", c.done, c.total)
 	}
 }

@@ -3,6 +3,9 @@ package term
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/explain"
 )
 
@@ -35,21 +38,16 @@ func TestBlame(t *testing.T) {
 
 func TestWidth(t *testing.T) {
 	for s, want := range map[string]int{"": 0, "abc": 3, "漢字": 4, "e\u0301": 1, "▒█": 2, "µs…": 3} {
-		if got := Width(s); got != want {
-			t.Errorf("Width(%q) = %d, want %d", s, got, want)
-		}
+		assert.Check(t, is.Equal(Width(s), want), "Width(%q)", s)
 	}
 	for _, c := range []struct {
 		in   string
 		n    int
 		want string
 	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"漢字漢", 5, "漢字…"}, {"漢字漢", 4, "漢…"}, {"abc", 0, ""}, {"abc", 1, "…"}} {
-		if got := Shorten(c.in, c.n); got != c.want {
-			t.Errorf("Shorten(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
-		}
-		if got := Width(Fill(c.in, c.n)); got != c.n {
-			t.Errorf("Fill(%q, %d) has %d columns", c.in, c.n, got)
-		}
+		assert.Check(t, is.Equal(Shorten(c.in, c.n), c.want), "Shorten(%q, %d)", c.in, c.n)
+		got := Width(Fill(c.in, c.n))
+		assert.Check(t, got == c.n, "Fill(%q, %d) has %d columns", c.in, c.n, got)
 	}
 	for _, c := range []struct {
 		in   string
@@ -65,14 +63,10 @@ func TestWidth(t *testing.T) {
 			continue
 		}
 		for i := range got {
-			if got[i] != c.want[i] {
-				t.Errorf("Wrap(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
-			}
+			assert.Check(t, got[i] == c.want[i], "Wrap(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
 	}
 	for share, want := range map[float64]string{0: "", 1: "████", 0.5: "██", 0.001: "▏", 0.54: "██▏", 7: "████", -1: ""} {
-		if got := Gauge(share, 4); got != want {
-			t.Errorf("Gauge(%v) = %q, want %q", share, got, want)
-		}
+		assert.Check(t, is.Equal(Gauge(share, 4), want), "Gauge(%v)", share)
 	}
 }

@@ -40,7 +40,7 @@ func Wrap(s string, n int) []string {
 	n = max(n, 1)
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		for {
 			next := word
 			if line != "" {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func FuzzEscapeJSON(f *testing.F) {
@@ -14,33 +17,19 @@ func FuzzEscapeJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		plain, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		safe, err := Marshal(map[string]string{"a": s, "b" + s: ""})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, r := range string(safe) {
-			if !unicode.IsPrint(r) {
-				t.Fatalf("%q holds %U", safe, r)
-			}
+			assert.Assert(t, unicode.IsPrint(r), "%q holds %U", safe, r)
 		}
 		var want string
-		if err := json.Unmarshal(plain, &want); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, json.Unmarshal(plain, &want))
 		var got map[string]string
-		if err := json.Unmarshal(safe, &got); err != nil {
-			t.Fatalf("%s: %v", safe, err)
-		}
-		if got["a"] != want {
-			t.Errorf("%q became %q", want, got["a"])
-		}
+		assert.NilError(t, json.Unmarshal(safe, &got), "%s", safe)
+		assert.Check(t, got["a"] == want, "%q became %q", want, got["a"])
 		for _, r := range Clean(s) {
-			if !unicode.IsPrint(r) {
-				t.Errorf("Clean(%q) holds %U", s, r)
-			}
+			assert.Check(t, unicode.IsPrint(r), "Clean(%q) holds %U", s, r)
 		}
 	})
 }
@@ -54,9 +43,7 @@ func TestEscapeJSON(t *testing.T) {
 		{"{\n  \"漢\": 1\n}\n", "{\n  \"漢\": 1\n}\n"},
 		{"\"\ufffd\"", "\"\ufffd\""},
 	} {
-		if got := string(EscapeJSON([]byte(c.in))); got != c.want {
-			t.Errorf("%q: %q, want %q", c.in, got, c.want)
-		}
+		assert.Check(t, is.Equal(string(EscapeJSON([]byte(c.in))), c.want), "%q", c.in)
 	}
 }
 
@@ -64,27 +51,20 @@ func TestEncoder(t *testing.T) {
 	var out bytes.Buffer
 	e := NewEncoder(&out)
 	e.SetIndent("", "  ")
-	if err := e.Encode(map[string]string{"f": "vector<int>\u202e"}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "{\n  \"f\": \"vector<int>\\u202e\"\n}\n"; out.String() != want {
-		t.Errorf("%q", out.String())
-	}
+	assert.NilError(t, e.Encode(map[string]string{"f": "vector<int>\u202e"}))
+	want := "{\n  \"f\": \"vector<int>\\u202e\"\n}\n"
+	assert.Check(t, out.String() == want, "%q", out.String())
 	out.Reset()
-	if err := e.Encode(func() {}); err == nil || out.Len() > 0 {
-		t.Errorf("%v, %q", err, out.String())
-	}
+	err := e.Encode(func() {})
+	assert.Check(t, err != nil && out.Len() <= 0, "%v, %q", err, out.String())
 }
 
 func TestClean(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\x1b[2Jb": `a\x1b[2Jb`, "x\u202ey": `x\u202ey`, "\xff": `\xff`, "\U000e0001": `\U000e0001`, "漢é": "漢é", `a\b`: `a\b`,
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		assert.Check(t, is.Equal(Clean(in), want), "%q", in)
 	}
-	if long := strings.Repeat("a", 1<<16); Clean(long) != long {
-		t.Error("long text changed")
-	}
+	long := strings.Repeat("a", 1<<16)
+	assert.Check(t, Clean(long) == long, "long text changed")
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/explain"
 )
 
@@ -62,9 +64,7 @@ func TestSVGInBrowser(t *testing.T) {
 	wide.Path[2].Why = strings.Repeat("W", 200)
 	results := []explain.Result{*commit(), *wide}
 	var svg bytes.Buffer
-	if err := SVG(&svg, results); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, SVG(&svg, results))
 	page := filepath.Join(t.TempDir(), "page.html")
 	if err := os.WriteFile(page, fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><body>%s%s</body>", svg.Bytes(), measure), 0o600); err != nil {
 		t.Fatal(err)
@@ -76,23 +76,14 @@ func TestSVGInBrowser(t *testing.T) {
 		var complaints bytes.Buffer
 		cmd.Stderr = &complaints
 		dom, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("chromium: %v\n%s", err, complaints.String())
-		}
+		assert.NilError(t, err, "chromium: %v\n%s", err, complaints.String())
 		found := regexp.MustCompile(`(?s)<pre id="measured">(.*?)</pre>`).FindSubmatch(dom)
-		if found == nil {
-			t.Fatalf("the page was not measured:\n%s", dom)
-		}
+		assert.Assert(t, found != nil, "the page was not measured:\n%s", dom)
 		var m measured
-		if err := json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), &m); err != nil {
-			t.Fatal(err)
-		}
-		if m.Texts < 30 || m.Bars < 12 || m.Scripts != 0 || len(m.Over) > 0 {
-			t.Errorf("%d texts, %d bars, %d scripts: %s", m.Texts, m.Bars, m.Scripts, strings.Join(m.Over, "\n"))
-		}
+		assert.NilError(t, json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), &m))
+		assert.Check(t, m.Texts >= 30 && m.Bars >= 12 && m.Scripts == 0 && len(m.Over) == 0,
+			"%d texts, %d bars, %d scripts: %s", m.Texts, m.Bars, m.Scripts, strings.Join(m.Over, "\n"))
 		colors[m.Background], colors[m.Preempted] = true, true
 	}
-	if len(colors) != 4 {
-		t.Errorf("light and dark have the colours %v", colors)
-	}
+	assert.Check(t, len(colors) == 4, "light and dark have the colours %v", colors)
 }

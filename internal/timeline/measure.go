@@ -64,7 +64,7 @@ func (f face) cut(s string, room float64) string {
 func (f face) wrap(s string, room float64) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if next := strings.TrimSpace(line + " " + word); f.pixels(next) <= room {
 			line = next
 			continue

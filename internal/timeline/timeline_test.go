@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/term"
@@ -81,9 +83,7 @@ root causes
   8.00ms  16.0%  ██▌               disk: sda
   2.00ms   4.0%  ▋                 running in the kernel: postgres[1234]
 `
-	if diff := cmp.Diff(want, draw(commit(), 100, false)); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, draw(commit(), 100, false)))
 }
 
 // No line is wider than the terminal, at any width, in colours or not, whatever
@@ -105,16 +105,12 @@ func TestWidths(t *testing.T) {
 			limit := min(max(columns, term.MinColumns), term.MaxColumns)
 			for line := range strings.Lines(plain) {
 				line = strings.TrimSuffix(line, "\n")
-				if n := term.Width(line); n > limit {
-					t.Fatalf("%s at %d columns: %d columns: %q", name, columns, n, line)
-				}
-				if term.Clean(line) != line {
-					t.Fatalf("%s at %d columns: %q", name, columns, line)
-				}
+				n := term.Width(line)
+				assert.Assert(t, n <= limit, "%s at %d columns: %d columns: %q", name, columns, n, line)
+				assert.Assert(t, term.Clean(line) == line, "%s at %d columns: %q", name, columns, line)
 			}
-			if uncolored(draw(r, columns, true)) != plain {
-				t.Fatalf("%s at %d columns: the colours change the text", name, columns)
-			}
+			assert.Assert(t, uncolored(draw(r, columns, true)) == plain,
+				"%s at %d columns: the colours change the text", name, columns)
 		}
 	}
 }
@@ -138,12 +134,8 @@ func TestPicture(t *testing.T) {
 		rows = append(rows, fmt.Sprintf("%s %d %v %d", r.Name, r.Depth, r.Path, len(r.Bars)))
 	}
 	want := []string{"postgres[1234] 0 true 3", "jbd2/sda-8[321] 1 true 2", "backup[77] 2 false 1", "sda 2 false 1", "rt-hog[99] 1 false 1"}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]Arrow{{At: 1040 * ms, From: 1, To: 0}}, p.Arrows); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, rows))
+	assert.Check(t, is.DeepEqual([]Arrow{{At: 1040 * ms, From: 1, To: 0}}, p.Arrows))
 	// A disk in a page fault of the same task.
 	fault := commit()
 	fault.Path = fault.Path[:2]
@@ -178,13 +170,10 @@ func TestPicture(t *testing.T) {
 		for _, at := range ticks(c.whole, 5) {
 			got = append(got, axisTime(at))
 		}
-		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("ticks of %d: %s, want %s", c.whole, s, c.want)
-		}
+		assert.Check(t, is.Equal(strings.Join(got, " "), c.want), "ticks of %d", c.whole)
 	}
-	if n := len(ticks(1<<64-1, 5)); n > 6 {
-		t.Errorf("%d ticks of the longest time", n)
-	}
+	n := len(ticks(1<<64-1, 5))
+	assert.Check(t, n <= 6, "%d ticks of the longest time", n)
 }
 
 // wellFormed checks that a picture is XML that runs and loads nothing.
@@ -196,9 +185,7 @@ func wellFormed(t *testing.T, data []byte) (texts []string) {
 		if errors.Is(err, io.EOF) {
 			return texts
 		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, data)
-		}
+		assert.NilError(t, err, "in\n%s", data)
 		switch x := token.(type) {
 		case xml.StartElement:
 			switch x.Name.Local {
@@ -207,9 +194,8 @@ func wellFormed(t *testing.T, data []byte) (texts []string) {
 				t.Errorf("element %s", x.Name.Local)
 			}
 			for _, a := range x.Attr {
-				if strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "href" {
-					t.Errorf("attribute %s of %s", a.Name.Local, x.Name.Local)
-				}
+				assert.Check(t, !strings.HasPrefix(a.Name.Local, "on") && a.Name.Local != "href",
+					"attribute %s of %s", a.Name.Local, x.Name.Local)
 			}
 		case xml.CharData:
 			texts = append(texts, string(x))
@@ -222,20 +208,16 @@ func TestSVG(t *testing.T) {
 	hostile.Task.Comm, hostile.Verdict = `<script>alert(1)</script>`, "\x1b[31m]]> <b>&amp; \x00\xff"
 	hostile.Path[1].Cause, hostile.Parts[0].Cause = `x" onload="y`, `}*{display:none}`
 	var b bytes.Buffer
-	if err := SVG(&b, []explain.Result{*commit(), *hostile}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, SVG(&b, []explain.Result{*commit(), *hostile}))
 	texts := strings.Join(wellFormed(t, b.Bytes()), "\n")
 	for _, want := range []string{"postgres[1234]", "jbd2/sda-8[321]", "rt-hog[99]", "SCHED_FIFO 50", "20ms", "disk queue behind backup[77]", "38.0ms", "Where the time went",
 		"Root causes", "prefers-color-scheme:dark", "<script>alert(1)</script>[1234]", `\x1b[31m]]>`, "for 30.0ms, from 2.00ms on"} {
-		if !strings.Contains(texts, want) {
-			t.Errorf("no %q", want)
-		}
+		assert.Check(t, strings.Contains(texts, want), "no %q", want)
 	}
 	b.Reset()
-	if err := SVG(&b, nil); err != nil || !strings.Contains(strings.Join(wellFormed(t, b.Bytes()), ""), "taken by hand") {
-		t.Errorf("none: %v, %s", err, b.String())
-	}
+	err := SVG(&b, nil)
+	assert.Check(t, err == nil && strings.Contains(strings.Join(wellFormed(t, b.Bytes()), ""), "taken by hand"),
+		"none: %v, %s", err, b.String())
 	// A picture of the longest path stays small.
 	long := commit()
 	long.Path = nil
@@ -244,16 +226,13 @@ func TestSVG(t *testing.T) {
 			Cause: []explain.Cause{explain.RunningUser, explain.RunningKernel}[i%2]})
 	}
 	b.Reset()
-	if err := SVG(&b, []explain.Result{*long}); err != nil || b.Len() > 1<<20 {
-		t.Errorf("%d bytes, %v", b.Len(), err)
-	}
+	err = SVG(&b, []explain.Result{*long})
+	assert.Check(t, err == nil && b.Len() <= 1<<20, "%d bytes, %v", b.Len(), err)
 	b.Reset()
-	if err := SVG(&b, make([]explain.Result, 1000)); err != nil || !strings.Contains(strings.Join(wellFormed(t, b.Bytes()), ""), "and 950 more") {
-		t.Errorf("many: %v", err)
-	}
-	if err := SVG(full{}, []explain.Result{*commit()}); err == nil {
-		t.Error("a full disk is not told")
-	}
+	err = SVG(&b, make([]explain.Result, 1000))
+	assert.Check(t, err == nil && strings.Contains(strings.Join(wellFormed(t, b.Bytes()), ""), "and 950 more"),
+		"many: %v", err)
+	assert.Check(t, SVG(full{}, []explain.Result{*commit()}) != nil, "a full disk is not told")
 }
 
 type full struct{}
@@ -264,9 +243,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 // the terminal, and as XML.
 func FuzzDraw(f *testing.F) {
 	data, err := json.Marshal(commit())
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NilError(f, err)
 	f.Add(data, uint8(100))
 	f.Add(data, uint8(0))
 	f.Add([]byte(`{"start_mono_ns":5,"end_mono_ns":1,"path":[{"from_mono_ns":9,"to_mono_ns":2,"depth":-1}],"parts":[{"ns":-5}]}`), uint8(40))
@@ -278,14 +255,12 @@ func FuzzDraw(f *testing.F) {
 		}
 		limit := term.New(io.Discard, &term.Options{Terminal: true, Columns: int(columns)}).Columns() // 0: as wide as a page
 		for line := range strings.Lines(draw(&r, int(columns), false)) {
-			if line = strings.TrimSuffix(line, "\n"); term.Width(line) > limit || term.Clean(line) != line {
-				t.Errorf("at %d columns: %q", columns, line)
-			}
+			line = strings.TrimSuffix(line, "\n")
+			assert.Check(t, term.Width(line) <= limit && term.Clean(line) == line,
+				"at %d columns: %q", columns, line)
 		}
 		var b bytes.Buffer
-		if err := SVG(&b, []explain.Result{r}); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, SVG(&b, []explain.Result{r}))
 		wellFormed(t, b.Bytes())
 	})
 }

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -57,23 +60,17 @@ func runJob(t *testing.T, o Options, j Job) []Result {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	if !r.Submit(j) {
-		t.Fatal("job refused")
-	}
+	assert.Assert(t, r.Submit(j), "job refused")
 	<-done
 	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, <-ended)
 	return results
 }
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(b)
 }
 
@@ -86,12 +83,9 @@ func TestInputs(t *testing.T) {
 
 	in := read(t, dir, "in")
 	var got events.Outlier
-	if err := json.Unmarshal([]byte(in), &got); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasSuffix(in, "}\n") || got.Task.Comm != "odd $(x) name" || got.DelayNS != 20_010_000 {
-		t.Errorf("standard input is %q", in)
-	}
+	assert.NilError(t, json.Unmarshal([]byte(in), &got))
+	assert.Check(t, strings.HasSuffix(in, "}\n") && got.Task.Comm == "odd $(x) name" && got.DelayNS == 20_010_000,
+		"standard input is %q", in)
 	env := strings.Split(read(t, dir, "env"), "\n")
 	for _, want := range []string{
 		"PATH=" + searchPath, "TAILCAM_RULE=wakeup", "TAILCAM_TRACK=wakeup", "TAILCAM_CAUSE=threshold",
@@ -99,25 +93,17 @@ func TestInputs(t *testing.T) {
 		"TAILCAM_COMM=odd $(x) name", "TAILCAM_CPU=2", "TAILCAM_TIME=2026-11-20T23:15:02.123456789Z",
 		"TAILCAM_SNAPSHOT=" + dir, "TAILCAM_SNAPSHOT_ID=the-id",
 	} {
-		if !slices.Contains(env, want) {
-			t.Errorf("%s is missing in the environment %q", want, env)
-		}
+		assert.Check(t, slices.Contains(env, want), "%s is missing in the environment %q", want, env)
 	}
-	if slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "SECRET=") }) {
-		t.Error("the daemon's environment leaked")
-	}
+	assert.Check(t, !slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "SECRET=") }),
+		"the daemon's environment leaked")
 	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cwd := read(t, dir, "cwd"); cwd != real+"\n" {
-		t.Errorf("working directory %q", cwd)
-	}
+	assert.NilError(t, err)
+	cwd := read(t, dir, "cwd")
+	assert.Check(t, cwd == real+"\n", "working directory %q", cwd)
 	log := read(t, dir, "action-0.log")
 	for _, want := range []string{"# tailcam: action 0 of rule wakeup", "\na b;c\n", "\noops\n", "\n# exit status 0 after "} {
-		if !strings.Contains(log, want) {
-			t.Errorf("%q is missing in the log:\n%s", want, log)
-		}
+		assert.Check(t, strings.Contains(log, want), "%q is missing in the log:\n%s", want, log)
 	}
 }
 
@@ -141,12 +127,10 @@ func TestEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			res := runJob(t, Options{}, Job{Dir: dir, Items: []Item{c.item}})[0]
-			if res.Started != c.started || res.OK() != c.ok || res.Status != c.status || !strings.HasPrefix(res.String(), c.text) {
-				t.Errorf("got %+v: %s", res, res.String())
-			}
-			if log := read(t, dir, "action-0.log"); !strings.Contains(log, "# "+c.text) {
-				t.Errorf("log:\n%s", log)
-			}
+			assert.Check(t, res.Started == c.started && res.OK() == c.ok && res.Status == c.status &&
+				strings.HasPrefix(res.String(), c.text), "got %+v: %s", res, res.String())
+			log := read(t, dir, "action-0.log")
+			assert.Check(t, strings.Contains(log, "# "+c.text), "log:\n%s", log)
 		})
 	}
 }
@@ -171,9 +155,7 @@ func waitDead(pid int) {
 func pidIn(t *testing.T, path ...string) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimSpace(read(t, path...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return n
 }
 
@@ -182,15 +164,12 @@ func TestTimeoutKillsTheGroup(t *testing.T) {
 	// A grandchild that ignores SIGTERM, and a leader that does too.
 	script := `trap "" TERM; (sleep 1000 & echo $! >grandchild; echo ready >>started; wait) & echo $$ >leader; wait; sleep 1000`
 	res := runJob(t, Options{Grace: 50 * time.Millisecond}, Job{Dir: dir, Items: []Item{item(time.Second, sh(script)...)}})[0]
-	if !res.TimedOut || res.OK() || res.Signal != syscall.SIGKILL {
-		t.Errorf("got %+v", res)
-	}
+	assert.Check(t, res.TimedOut && !res.OK() && res.Signal == syscall.SIGKILL, "got %+v", res)
 	for _, who := range []string{"leader", "grandchild"} {
 		waitDead(pidIn(t, dir, who))
 	}
-	if log := read(t, dir, "action-0.log"); !strings.Contains(log, "over its time limit") {
-		t.Errorf("log:\n%s", log)
-	}
+	log := read(t, dir, "action-0.log")
+	assert.Check(t, strings.Contains(log, "over its time limit"), "log:\n%s", log)
 }
 
 func TestTermComesFirst(t *testing.T) {
@@ -198,20 +177,15 @@ func TestTermComesFirst(t *testing.T) {
 	// The shell ends at once; its child needs a moment to tidy up.
 	script := `(trap "sleep 0.3; echo tidy >tidied; exit" TERM; while :; do sleep 0.05; done) & while :; do sleep 0.05; done`
 	res := runJob(t, Options{Grace: long}, Job{Dir: dir, Items: []Item{item(time.Second, sh(script)...)}})[0]
-	if !res.TimedOut || res.Signal != syscall.SIGTERM {
-		t.Errorf("got %+v", res)
-	}
-	if got := read(t, dir, "tidied"); got != "tidy\n" {
-		t.Errorf("the child wrote %q", got)
-	}
+	assert.Check(t, res.TimedOut && res.Signal == syscall.SIGTERM, "got %+v", res)
+	got := read(t, dir, "tidied")
+	assert.Check(t, got == "tidy\n", "the child wrote %q", got)
 }
 
 func TestBackgroundEndsWithTheAction(t *testing.T) {
 	dir := t.TempDir()
 	res := runJob(t, Options{}, Job{Dir: dir, Items: []Item{item(long, sh(`sleep 1000 & echo $! >child; exit 0`)...)}})[0]
-	if !res.OK() {
-		t.Errorf("got %+v", res)
-	}
+	assert.Check(t, res.OK(), "got %+v", res)
 	waitDead(pidIn(t, dir, "child"))
 }
 
@@ -231,9 +205,7 @@ func TestOutputIsBounded(t *testing.T) {
 
 func TestWithoutSnapshot(t *testing.T) {
 	res := runJob(t, Options{}, Job{Items: []Item{item(long, sh(`pwd; echo "[$TAILCAM_SNAPSHOT]"`)...)}})[0]
-	if res.Output != "/\n[]\n" {
-		t.Errorf("output %q", res.Output)
-	}
+	assert.Check(t, res.Output == "/\n[]\n", "output %q", res.Output)
 }
 
 func TestOrderWithinOneJob(t *testing.T) {
@@ -243,12 +215,9 @@ func TestOrderWithinOneJob(t *testing.T) {
 		item(long, sh(`echo two >>order; exit 1`)...),
 		item(long, sh(`echo three >>order`)...),
 	}})
-	if got := read(t, dir, "order"); got != "one\ntwo\nthree\n" {
-		t.Errorf("order %q", got)
-	}
-	if res[1].OK() || !res[2].OK() || res[2].Index != 2 {
-		t.Errorf("results %+v", res)
-	}
+	got := read(t, dir, "order")
+	assert.Check(t, got == "one\ntwo\nthree\n", "order %q", got)
+	assert.Check(t, !res[1].OK() && res[2].OK() && res[2].Index == 2, "results %+v", res)
 }
 
 func TestFullQueueIsCountedExactly(t *testing.T) {
@@ -267,9 +236,7 @@ func TestFullQueueIsCountedExactly(t *testing.T) {
 		return Job{Items: []Item{it, it, other}, Done: func() { released <- struct{}{} }}
 	}
 	// One blocks in the worker; wait until it has left the queue.
-	if !r.Submit(job()) {
-		t.Fatal("first refused")
-	}
+	assert.Assert(t, r.Submit(job()), "first refused")
 	for len(r.jobs) > 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -279,33 +246,19 @@ func TestFullQueueIsCountedExactly(t *testing.T) {
 			accepted++
 		}
 	}
-	if accepted != 3 {
-		t.Errorf("%d accepted, want one running and two waiting", accepted)
-	}
+	assert.Check(t, accepted == 3, "%d accepted, want one running and two waiting", accepted)
 	s := r.Stats()
-	if s.Skipped["wakeup"] != 16 || s.Skipped["other"] != 8 {
-		t.Errorf("skipped %v", s.Skipped)
-	}
-	if len(released) != 8 {
-		t.Errorf("%d refused jobs were released", len(released))
-	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, s.Skipped["wakeup"] == 16 && s.Skipped["other"] == 8, "skipped %v", s.Skipped)
+	assert.Check(t, len(released) == 8, "%d refused jobs were released", len(released))
+	assert.NilError(t, os.WriteFile(gate, nil, 0o600))
 	for range 8 + 3 {
 		<-released
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if r.Submit(job()) {
-		t.Error("accepted after the end")
-	}
+	assert.Check(t, <-ended)
+	assert.Check(t, !r.Submit(job()), "accepted after the end")
 	s = r.Stats()
-	if s.Skipped["wakeup"] != 18 || s.Skipped["other"] != 9 {
-		t.Errorf("skipped %v", s.Skipped)
-	}
+	assert.Check(t, s.Skipped["wakeup"] == 18 && s.Skipped["other"] == 9, "skipped %v", s.Skipped)
 }
 
 func TestStopKillsWhatDoesNotEnd(t *testing.T) {
@@ -323,16 +276,11 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "10ms") {
-		t.Errorf("error %v", err)
-	}
-	if !res.Stopped {
-		t.Errorf("result %+v", res)
-	}
+	assert.Check(t, is.ErrorContains(<-ended, "10ms"), "error")
+	assert.Check(t, res.Stopped, "result %+v", res)
 	waitDead(pidIn(t, dir, "pid"))
-	if s := r.Stats(); s.Skipped["wakeup"] != 1 {
-		t.Errorf("skipped %v", s.Skipped)
-	}
+	s := r.Stats()
+	assert.Check(t, s.Skipped["wakeup"] == 1, "skipped %v", s.Skipped)
 }
 
 func TestItemsFor(t *testing.T) {
@@ -345,10 +293,7 @@ func TestItemsFor(t *testing.T) {
 	find := func(name string) *rules.Rule { return byName[name] }
 	outliers := []events.Outlier{{Rule: "x", CPU: 1}, {Rule: "x", CPU: 2}, {Rule: "gone"}, {Rule: "y"}}
 	items := ItemsFor(rules.OnSnapshot, outliers, find)
-	if len(items) != 2 || items[0].Outlier.CPU != 1 || items[1].Outlier.Rule != "y" {
-		t.Errorf("got %+v", items)
-	}
-	if items := ItemsFor(rules.OnOutlier, outliers, find); len(items) != 1 || items[0].Action.Run[0] != "/b" {
-		t.Errorf("got %+v", items)
-	}
+	assert.Check(t, len(items) == 2 && items[0].Outlier.CPU == 1 && items[1].Outlier.Rule == "y", "got %+v", items)
+	items = ItemsFor(rules.OnOutlier, outliers, find)
+	assert.Check(t, len(items) == 1 && items[0].Action.Run[0] == "/b", "got %+v", items)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
@@ -19,18 +20,14 @@ func marked(t *testing.T, mark string) []int {
 	t.Helper()
 	var pids []int
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(text), mark) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if pid != os.Getpid() {
 			pids = append(pids, pid)
 		}
@@ -53,9 +50,7 @@ func TestNothingOutlivesAnAction(t *testing.T) {
 			dir := t.TempDir()
 			mark := strconv.Itoa(100000+os.Getpid()) + "." + strconv.Itoa(len(name))
 			res := runJob(t, Options{Grace: 50 * time.Millisecond}, Job{Dir: dir, Items: []Item{item(2*time.Second, sh(script, mark)...)}})[0]
-			if !res.Started {
-				t.Errorf("%+v", res)
-			}
+			assert.Check(t, res.Started, "%+v", res)
 			if left := marked(t, mark); len(left) > 0 {
 				t.Errorf("%d processes are left: %v", len(left), left)
 				for _, pid := range left {
@@ -71,18 +66,10 @@ func TestNothingOutlivesAnAction(t *testing.T) {
 func TestLogIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, []byte("mine"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(other, filepath.Join(dir, "action-0.log")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "action-1.log", "full"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, "action-2.log"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(other, []byte("mine"), 0o644))
+	assert.NilError(t, os.Symlink(other, filepath.Join(dir, "action-0.log")))
+	assert.NilError(t, os.MkdirAll(filepath.Join(dir, "action-1.log", "full"), 0o755))
+	assert.NilError(t, unix.Mkfifo(filepath.Join(dir, "action-2.log"), 0o644))
 	var items []Item
 	for range 3 {
 		items = append(items, item(long, sh("echo said")...))
@@ -91,27 +78,21 @@ func TestLogIsTaken(t *testing.T) {
 		name := "action-" + strconv.Itoa(i) + ".log"
 		if i == 1 {
 			found, err := filepath.Glob(filepath.Join(dir, "action-1.*.log"))
-			if err != nil || len(found) != 1 {
-				t.Fatalf("%v, %v", found, err)
-			}
+			assert.Assert(t, err == nil && len(found) == 1, "%v, %v", found, err)
 			name = filepath.Base(found[0])
 		}
-		if log := read(t, dir, name); !res.OK() || !strings.Contains(log, "said\n") {
-			t.Errorf("%s: %+v\n%s", name, res, log)
-		}
+		log := read(t, dir, name)
+		assert.Check(t, res.OK() && strings.Contains(log, "said\n"), "%s: %+v\n%s", name, res, log)
 	}
-	if got := read(t, other); got != "mine" {
-		t.Errorf("the file that a link leads to is %q", got)
-	}
+	got := read(t, other)
+	assert.Check(t, got == "mine", "the file that a link leads to is %q", got)
 }
 
 // TestHungAction: an action that hangs in the kernel costs its time limit and the
 // grace, and holds up neither later ones nor the stop.
 func TestHungAction(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
-	if err := os.WriteFile(source, make([]byte, 1<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(source, make([]byte, 1<<20), 0o644))
 	fs := stuckfs.Mount(t, "file", source)
 	fs.Hang()
 	t.Cleanup(fs.Answer)
@@ -124,22 +105,16 @@ func TestHungAction(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	hung := item(500*time.Millisecond, "dd", "if="+fs.Path(), "of=/dev/null", "bs=4096", "count=1", "iflag=direct")
-	if !r.Submit(Job{Items: []Item{hung, item(long, "true")}}) {
-		t.Fatal("job refused")
-	}
-	if res := <-results; !res.TimedOut || res.Err == nil || !strings.Contains(res.Err.Error(), "stuck in the kernel") {
-		t.Errorf("the hung one: %+v", res)
-	}
-	if res := <-results; !res.OK() {
-		t.Errorf("the one after it: %+v", res)
-	}
+	assert.Assert(t, r.Submit(Job{Items: []Item{hung, item(long, "true")}}), "job refused")
+	res := <-results
+	assert.Check(t, res.TimedOut && res.Err != nil && strings.Contains(res.Err.Error(), "stuck in the kernel"),
+		"the hung one: %+v", res)
+	res = <-results
+	assert.Check(t, res.OK(), "the one after it: %+v", res)
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if n := r.Stats().Hung["wakeup"]; n != 1 {
-		t.Errorf("%d are counted as hung", n)
-	}
+	assert.Check(t, <-ended)
+	n := r.Stats().Hung["wakeup"]
+	assert.Check(t, n == 1, "%d are counted as hung", n)
 }
 
 // TestSupervisorEndsWithTheDaemon: an action does not go on when the daemon was killed.
@@ -152,15 +127,11 @@ func TestSupervisorEndsWithTheDaemon(t *testing.T) {
 	proc, err := os.StartProcess("/proc/self/exe", []string{"test", "-test.run=^TestSupervisorEndsWithTheDaemon$"}, &os.ProcAttr{
 		Env: append(os.Environ(), "TEST_ACTION_MARK="+mark), Files: []*os.File{nil, nil, os.Stderr},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	wait := func(what string, holds func() bool) {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not in time: %s", what)
-			}
+			assert.Assert(t, !time.Now().After(end), "not in time: %s", what)
 		}
 	}
 	wait("both run", func() bool { return len(marked(t, mark)) >= 3 })

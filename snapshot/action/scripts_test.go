@@ -3,7 +3,6 @@ package action
 import (
 	"archive/tar"
 	"compress/gzip"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,18 +14,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // shipped is the path of a script in configs/actions.
 func shipped(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../configs/actions", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	_, err = os.Stat(path)
+	assert.NilError(t, err)
 	return path
 }
 
@@ -36,13 +35,9 @@ const scriptID = "20261120T231502.123456789Z-wakeup-000042"
 func snapshotDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "-odd $(name);'", scriptID)
-	if err := os.MkdirAll(filepath.Join(dir, "trace"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(filepath.Join(dir, "trace"), 0o750))
 	for _, name := range []string{"snapshot.json", "trace/metadata"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o640))
 	}
 	return dir
 }
@@ -59,18 +54,15 @@ func TestScriptsAreClean(t *testing.T) {
 	if err != nil {
 		t.Skip("shellcheck is not installed")
 	}
-	if out, err := exec.Command(check, shipped(t, "ship.sh"), shipped(t, "save-top.sh")).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(check, shipped(t, "ship.sh"), shipped(t, "save-top.sh")).CombinedOutput()
+	assert.Check(t, err, "%s", out)
 }
 
 func TestSaveTop(t *testing.T) {
 	dir := snapshotDir(t)
 	run := []string{shipped(t, "save-top.sh")}
 	victim := filepath.Join(dir, "victim")
-	if err := os.Symlink(victim, filepath.Join(dir, "process-table.txt")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Symlink(victim, filepath.Join(dir, "process-table.txt")))
 	mine := item(long, run...)
 	mine.Outlier.Task.PID, mine.Outlier.Task.TID = os.Getpid(), os.Getpid()
 	mine.Outlier.Task.Comm = "\x1b[2Jbad"
@@ -81,13 +73,10 @@ func TestSaveTop(t *testing.T) {
 	}
 	table := read(t, dir, "process-table-2.txt")
 	for _, want := range []string{"== /proc/loadavg", "== threads by CPU time", "task ?[2Jbad", "/status"} {
-		if !strings.Contains(table, want) {
-			t.Errorf("%q is missing", want)
-		}
+		assert.Check(t, strings.Contains(table, want), "%q is missing", want)
 	}
-	if _, err := os.Lstat(victim); !errors.Is(err, os.ErrNotExist) {
-		t.Error("it wrote through a link")
-	}
+	_, err := os.Lstat(victim)
+	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "it wrote through a link")
 
 	res = runJob(t, Options{}, Job{Items: []Item{item(long, run...)}})[0]
 	if !res.OK() || !strings.Contains(res.Output, "== the task has ended") && !strings.Contains(res.Output, "== /proc/loadavg") {
@@ -100,22 +89,15 @@ func TestShipToDirectory(t *testing.T) {
 	if res, log := script(t, dir, "ship.sh", target); res.OK() || !strings.Contains(log, "is not a directory") {
 		t.Errorf("%s\n%s", res.String(), log)
 	}
-	if err := os.Mkdir(target, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "action-0.log")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(target, 0o755))
+	assert.NilError(t, os.Remove(filepath.Join(dir, "action-0.log")))
 	conf := filepath.Join(t.TempDir(), "ship.conf")
-	if err := os.WriteFile(conf, []byte("TARGET='"+target+"'\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(conf, []byte("TARGET='"+target+"'\n"), 0o600))
 	if res, log := script(t, dir, "ship.sh", "-c", conf); !res.OK() || !strings.Contains(log, "shipped "+scriptID) {
 		t.Fatalf("%s\n%s", res.String(), log)
 	}
-	if got := read(t, target, scriptID, "trace", "metadata"); got != "trace/metadata" {
-		t.Errorf("shipped %q", got)
-	}
+	got := read(t, target, scriptID, "trace", "metadata")
+	assert.Check(t, got == "trace/metadata", "shipped %q", got)
 }
 
 func TestShipByHTTP(t *testing.T) {
@@ -134,9 +116,7 @@ func TestShipByHTTP(t *testing.T) {
 		for tr := tar.NewReader(z); ; {
 			h, err := tr.Next()
 			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					t.Error(err)
-				}
+				assert.Check(t, is.ErrorIs(err, io.EOF))
 				return
 			}
 			names = append(names, h.Name)
@@ -162,9 +142,7 @@ func TestShipByRsync(t *testing.T) {
 	}
 	target := t.TempDir()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	addr := l.Addr().String()
 	_ = l.Close()
 	_, port, _ := net.SplitHostPort(addr)
@@ -173,13 +151,9 @@ func TestShipByRsync(t *testing.T) {
 	if os.Geteuid() == 0 {
 		text += "uid = 0\ngid = 0\n"
 	}
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(conf, []byte(text), 0o600))
 	daemon := exec.Command(rsync, "--daemon", "--no-detach", "--address=127.0.0.1", "--port="+port, "--config="+conf, "--log-file=/dev/null")
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, daemon.Start())
 	defer func() {
 		_ = daemon.Process.Kill()
 		_ = daemon.Wait()
@@ -197,9 +171,8 @@ func TestShipByRsync(t *testing.T) {
 		t.Fatalf("%s\n%s", res.String(), log)
 	}
 	for _, name := range []string{"snapshot.json", "trace/metadata"} {
-		if got := read(t, target, scriptID, name); got != name {
-			t.Errorf("shipped %q", got)
-		}
+		got := read(t, target, scriptID, name)
+		assert.Check(t, got == name, "shipped %q", got)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -17,9 +20,8 @@ func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: runs a program as another user")
 	}
-	if _, err := user.Lookup("nobody"); err != nil {
-		t.Skip("there is no user nobody")
-	}
+	_, err := user.Lookup("nobody")
+	assert.NilError(t, err)
 }
 
 // openDir makes a directory that every user can reach.
@@ -27,18 +29,12 @@ func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(d, 0o755))
 	}
 	snap := filepath.Join(dir, "snap")
-	if err := os.MkdirAll(filepath.Join(snap, "trace"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.MkdirAll(filepath.Join(snap, "trace"), 0o750))
 	for _, name := range []string{"snapshot.json", "trace/metadata"} {
-		if err := os.WriteFile(filepath.Join(snap, name), []byte("daemon's\n"), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(snap, name), []byte("daemon's\n"), 0o640))
 	}
 	return snap
 }
@@ -56,70 +52,47 @@ func TestOtherUser(t *testing.T) {
 	if !res[0].OK() || !strings.Contains(log, "\nnobody\ndaemon's\ndaemon's\n") {
 		t.Errorf("%s\n%s", res[0].String(), log)
 	}
-	if got := read(t, dir, "snapshot.json"); got != "daemon's\n" {
-		t.Errorf("snapshot.json is now %q", got)
-	}
-	if got := read(t, dir, "mine"); got != "mine\n" {
-		t.Errorf("mine is %q", got)
-	}
+	got := read(t, dir, "snapshot.json")
+	assert.Check(t, got == "daemon's\n", "snapshot.json is now %q", got)
+	got = read(t, dir, "mine")
+	assert.Check(t, got == "mine\n", "mine is %q", got)
 	u, err := user.Lookup("nobody")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got := strings.Fields(read(t, dir, "groups")); len(got) == 0 || got[0] != u.Gid || strings.Contains(" "+strings.Join(got, " ")+" ", " 0 ") {
 		t.Errorf("groups %q", got)
 	}
 	// Its log was there before the first one could lay a link.
-	if log := read(t, dir, "action-1.log"); !res[1].OK() || !strings.Contains(log, "# exit status 0 after ") {
-		t.Errorf("second: %+v\n%s", res[1], log)
-	}
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 || info.Mode()&fs.ModeSticky != 0 {
-		t.Errorf("mode afterwards %v, %v", info.Mode(), err)
-	}
+	log = read(t, dir, "action-1.log")
+	assert.Check(t, res[1].OK() && strings.Contains(log, "# exit status 0 after "), "second: %+v\n%s", res[1], log)
+	info, err := os.Stat(dir)
+	assert.Check(t, err == nil && info.Mode().Perm() == 0o750 && info.Mode()&fs.ModeSticky == 0,
+		"mode afterwards %v, %v", info.Mode(), err)
 }
 
 func TestShareLeavesOtherFilesAlone(t *testing.T) {
 	needRoot(t)
 	dir := openDir(t)
 	outside := filepath.Join(filepath.Dir(dir), "secret")
-	if err := os.WriteFile(outside, []byte("x"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(outside, filepath.Join(dir, "hard")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/shadow", filepath.Join(dir, "soft")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(outside, []byte("x"), 0o640))
+	assert.NilError(t, os.Link(outside, filepath.Join(dir, "hard")))
+	assert.NilError(t, os.Symlink("/etc/shadow", filepath.Join(dir, "soft")))
 	id, err := lookup("nobody")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := share(dir, id); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, share(dir, id))
 	gid := func(path string) uint32 {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return info.Sys().(*syscall.Stat_t).Gid
 	}
-	if gid(outside) == id.gid || gid("/etc/shadow") == id.gid {
-		t.Error("a file outside was opened up")
-	}
-	if gid(filepath.Join(dir, "trace", "metadata")) != id.gid {
-		t.Error("the trace was not shared")
-	}
+	assert.Check(t, gid(outside) != id.gid && gid("/etc/shadow") != id.gid, "a file outside was opened up")
+	assert.Check(t, gid(filepath.Join(dir, "trace", "metadata")) == id.gid, "the trace was not shared")
 }
 
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	good := script("good", "#!/bin/sh\n", 0o755)
@@ -155,20 +128,10 @@ func TestCheckAsOtherUser(t *testing.T) {
 	needRoot(t)
 	dir := openDir(t)
 	path := filepath.Join(dir, "prog")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
 	err := Check(rules.Action{Run: []string{path}, User: "nobody"})
-	if err == nil || !strings.Contains(err.Error(), "user nobody may not enter "+dir) {
-		t.Errorf("got %v", err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := Check(rules.Action{Run: []string{path}, User: "nobody"}); err != nil {
-		t.Error(err)
-	}
-	if err := Check(rules.Action{Run: []string{path}, User: "65534"}); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, is.ErrorContains(err, "user nobody may not enter "+dir))
+	assert.NilError(t, os.Chmod(dir, 0o755))
+	assert.Check(t, Check(rules.Action{Run: []string{path}, User: "nobody"}))
+	assert.Check(t, Check(rules.Action{Run: []string{path}, User: "65534"}))
 }

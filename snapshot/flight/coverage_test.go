@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker"
 )
 
@@ -17,9 +19,9 @@ func TestCoverage(t *testing.T) {
 	start := c.start
 	second := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
-	if got := c.report(second(1), at(400))[0].CoveredNS; got != second(1).Sub(start).Nanoseconds() {
-		t.Errorf("nothing is overwritten yet: covers %d ns, want all since the start", got)
-	}
+	got := c.report(second(1), at(400))[0].CoveredNS
+	assert.Check(t, got == second(1).Sub(start).Nanoseconds(),
+		"nothing is overwritten yet: covers %d ns, want all since the start", got)
 	for i := range 20 {
 		c.sample(second(float64(i+1)), at(uint64(500*(i+1))))
 	}
@@ -33,9 +35,9 @@ func TestCoverage(t *testing.T) {
 		{21, 13000, 21*time.Second - 20*time.Second - 2*time.Second/3}, // a burst since the last sample
 	} {
 		got := c.report(second(tc.now), at(tc.written))[0]
-		if d := time.Duration(got.CoveredNS) - tc.want; d < -time.Millisecond || d > time.Millisecond {
-			t.Errorf("at %vs, %d written: covers %v, want %v", tc.now, tc.written, time.Duration(got.CoveredNS), tc.want)
-		}
+		d := time.Duration(got.CoveredNS) - tc.want
+		assert.Check(t, d >= -time.Millisecond && d <= time.Millisecond,
+			"at %vs, %d written: covers %v, want %v", tc.now, tc.written, time.Duration(got.CoveredNS), tc.want)
 		if got.EventsPerSecond != 500 || got.BytesPerEvent != 64 || got.CoversAtRateNS != 2e9 {
 			t.Errorf("%v events a second of %d bytes cover %d ns, want 500 of 64 that cover 2s", got.EventsPerSecond, got.BytesPerEvent, got.CoversAtRateNS)
 		}
@@ -48,11 +50,8 @@ func TestCoverageBeyondTheHorizon(t *testing.T) {
 	for i := range horizon + 50 {
 		c.sample(c.start.Add(time.Duration(i)*time.Second), at(2000))
 	}
-	if len(c.samples) != horizon {
-		t.Fatalf("%d samples kept, want %d", len(c.samples), horizon)
-	}
+	assert.Assert(t, len(c.samples) == horizon, "%d samples kept, want %d", len(c.samples), horizon)
 	got := c.report(c.start.Add((horizon+50)*time.Second), at(2000))[0]
-	if want := horizon * time.Second; time.Duration(got.CoveredNS) != want {
-		t.Errorf("covers %v, want %v", time.Duration(got.CoveredNS), want)
-	}
+	want := horizon * time.Second
+	assert.Check(t, time.Duration(got.CoveredNS) == want, "covers %v, want %v", time.Duration(got.CoveredNS), want)
 }

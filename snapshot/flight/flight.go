@@ -89,9 +89,9 @@ func New(kernel Kernel, backend string, size int) (Recorder, error) {
 	}
 }
 
-// settle is how long a program that has read the clock may take to write its
+// writeTime is how long a program that has read the clock may take to write its
 // record. Programs run with preemption off.
-const settle = 2 * time.Millisecond
+const writeTime = 2 * time.Millisecond
 
 // common is what both backends share.
 type common struct {
@@ -102,9 +102,9 @@ type common struct {
 	drained []uint64 // Recorded at the last drain, by CPU
 }
 
-// settled waits until nothing of before the freeze is still being written.
-func (c *common) settled() {
-	if wait := settle - time.Since(c.frozenAt); wait > 0 {
+// waitForWriters waits until nothing of before the freeze is still being written.
+func (c *common) waitForWriters() {
+	if wait := writeTime - time.Since(c.frozenAt); wait > 0 {
 		time.Sleep(wait)
 	}
 }

@@ -61,7 +61,7 @@ func (m *Mmap) Freeze() (uint64, error) {
 
 // Drain implements snapshot.Recorder.
 func (m *Mmap) Drain() (snapshot.Drained, error) {
-	m.settled()
+	m.waitForWriters()
 	cpus := m.kernel.Recorded()
 	var d snapshot.Drained
 	for i := range cpus {
@@ -87,7 +87,7 @@ func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
 func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 	size := uint64(m.ring / abi.RingParts)
 	s := stretches{cpu: cpu, next: begin, end: end, most: uint64(m.ring)}
-	late := time.Now().Add(settle)
+	late := time.Now().Add(writeTime)
 	for s.next < end {
 		// Again before each part: what a place holds changes while others are read.
 		number, place, found := oldest(m.kernel.Ring(cpu), s.next/size)
@@ -100,7 +100,7 @@ func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 		for ; at < min((number+1)*size, end); at++ {
 			r, ok := slots[at%size].read(cpu, uint16(number))
 			for !ok && m.kernel.Ring(cpu).Held[place] == number+1 && time.Now().Before(late) {
-				time.Sleep(settle / 10) // it is being written
+				time.Sleep(writeTime / 10) // it is being written
 				r, ok = slots[at%size].read(cpu, uint16(number))
 			}
 			if ok {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot"
@@ -77,13 +78,11 @@ func (w *writer) numbers(t *testing.T, next uint64, d snapshot.Drained) (end, mi
 		missing += s.Missing
 		for i := range s.Records {
 			r := &s.Records[i]
-			if r.Time() != next+1 || r.CPU() != 0 || r.TID() != 7 {
-				t.Fatalf("record %d: time %d, CPU %d, thread %d", next, r.Time(), r.CPU(), r.TID())
-			}
+			assert.Assert(t, r.Time() == next+1 && r.CPU() == 0 && r.TID() == 7,
+				"record %d: time %d, CPU %d, thread %d", next, r.Time(), r.CPU(), r.TID())
 			for at := abi.OffRaw; at < trace.RecordSize; at += 8 {
-				if got := binary.LittleEndian.Uint64(r[at:]); got != next+1 {
-					t.Fatalf("record %d is torn: word at %d is of %d", next, at, got-1)
-				}
+				got := binary.LittleEndian.Uint64(r[at:])
+				assert.Assert(t, got == next+1, "record %d is torn: word at %d is of %d", next, at, got-1)
 			}
 			next++
 		}
@@ -105,17 +104,12 @@ func TestMmapReadsEachRecordOnce(t *testing.T) {
 			w.write()
 		}
 		d, err := m.Drain()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var lost uint64
 		next, lost = w.numbers(t, next, d)
-		if lost != step.missing {
-			t.Errorf("after %d records more: %d missing, want %d", step.write, lost, step.missing)
-		}
-		if next != w.state.Position {
-			t.Errorf("read up to %d of %d", next, w.state.Position)
-		}
+		assert.Check(t, lost == step.missing,
+			"after %d records more: %d missing, want %d", step.write, lost, step.missing)
+		assert.Check(t, next == w.state.Position, "read up to %d of %d", next, w.state.Position)
 	}
 }
 
@@ -135,9 +129,7 @@ func TestMmapReadsWhileItIsWritten(t *testing.T) {
 	for drains := 0; drains < 300 || read == 0 || missing == 0; drains++ { // it hangs if they never meet
 		before := next
 		d, err := m.Drain()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var lost uint64
 		next, lost = w.numbers(t, next, d)
 		missing += lost
@@ -156,14 +148,11 @@ func TestSlotTellsWhatIsWhole(t *testing.T) {
 	}
 	s = slot{uint64(trace.SyscallEntry) | 3<<abi.RecordLapShift | 9<<32, 500, 1, 2, 3, 4, 5, 6}
 	r, ok := s.read(300, 3)
-	if !ok || r.CPU() != 300 || r.TID() != 9 || r.Time() != 500 || r.Type() != trace.SyscallEntry {
-		t.Errorf("read %v, CPU %d, thread %d, time %d", ok, r.CPU(), r.TID(), r.Time())
-	}
-	if _, ok := s.read(0, 2); ok {
-		t.Error("a record of another lap is taken")
-	}
+	assert.Check(t, ok && r.CPU() == 300 && r.TID() == 9 && r.Time() == 500 && r.Type() == trace.SyscallEntry,
+		"read %v, CPU %d, thread %d, time %d", ok, r.CPU(), r.TID(), r.Time())
+	_, ok = s.read(0, 2)
+	assert.Check(t, !ok, "a record of another lap is taken")
 	s[timeWord] = 0
-	if _, ok := s.read(0, 3); ok {
-		t.Error("a record that is being written is taken")
-	}
+	_, ok = s.read(0, 3)
+	assert.Check(t, !ok, "a record that is being written is taken")
 }

@@ -80,7 +80,7 @@ func (p *Perf) Drain() (snapshot.Drained, error) {
 	if p.frozen < 0 {
 		return snapshot.Drained{}, errors.New("drain the recorder: no bank is frozen")
 	}
-	p.settled()
+	p.waitForWriters()
 	r := p.readers[p.frozen]
 	if err := r.Pause(); err != nil {
 		return snapshot.Drained{}, fmt.Errorf("pause the frozen bank: %w", err)

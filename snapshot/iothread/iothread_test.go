@@ -1,7 +1,6 @@
 package iothread
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,18 +10,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestDetachLeavesTheDescriptorsBehind(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	locked, err := os.Create(filepath.Join(t.TempDir(), "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer locked.Close()
 	fd := int(locked.Fd())
 	links, err := Do(0, func() ([]string, error) {
@@ -35,18 +32,14 @@ func TestDetachLeavesTheDescriptorsBehind(t *testing.T) {
 		}
 		return links, err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, link := range links {
-		if link != "anon_inode:[eventpoll]" && link != "anon_inode:[eventfd]" && filepath.Base(link) != "testlog.txt" {
-			t.Errorf("the thread has %s", link)
-		}
+		assert.Check(t, link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" ||
+			filepath.Base(link) == "testlog.txt", "the thread has %s", link)
 	}
 	// The process has all that it had.
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
-		t.Errorf("the process's own descriptor: %v", err)
-	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	assert.Check(t, err, "the process's own descriptor")
 }
 
 // What the thread opens is of no use to others, and what it holds in its table
@@ -54,12 +47,8 @@ func TestDetachLeavesTheDescriptorsBehind(t *testing.T) {
 func TestLockGoesWithTheProcessTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, unix.Flock(int(held.Fd()), unix.LOCK_EX))
 	begun, end := make(chan struct{}), make(chan struct{})
 	thread := Start(nil)
 	defer thread.Close()
@@ -68,46 +57,34 @@ func TestLockGoesWithTheProcessTable(t *testing.T) {
 	defer close(end)
 	held.Close() // as a process that ends does
 	again, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer again.Close()
-	if err := unix.Flock(int(again.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		t.Errorf("the thread still holds the lock: %v", err)
-	}
+	assert.Check(t, unix.Flock(int(again.Fd()), unix.LOCK_EX|unix.LOCK_NB), "the thread still holds the lock")
 }
 
 func TestDoEndsInTime(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
-	if _, err := Do(time.Millisecond, func() (int, error) { <-hang; return 1, nil }); !errors.Is(err, ErrTimeout) {
-		t.Errorf("got %v", err)
-	}
+	_, err := Do(time.Millisecond, func() (int, error) { <-hang; return 1, nil })
+	assert.Check(t, is.ErrorIs(err, ErrTimeout))
 }
 
 func TestThread(t *testing.T) {
 	thread := Start(nil)
 	var tids []int
 	for range 3 {
-		if err := thread.Do(func() error { tids = append(tids, unix.Gettid()); return nil }); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, thread.Do(func() error { tids = append(tids, unix.Gettid()); return nil }))
 	}
-	if tids[0] != tids[1] || tids[1] != tids[2] {
-		t.Errorf("ran on threads %v", tids)
-	}
+	assert.Check(t, tids[0] == tids[1] && tids[1] == tids[2], "ran on threads %v", tids)
 	func() {
 		defer func() {
-			if r := recover(); r != "x" {
-				t.Errorf("the caller saw %v", r)
-			}
+			r := recover()
+			assert.Check(t, r == "x", "the caller saw %v", r)
 		}()
 		_ = thread.Do(func() error { panic("x") })
 	}()
 	thread.Close()
-	if err := thread.Do(func() error { return nil }); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	assert.Check(t, is.ErrorIs(thread.Do(func() error { return nil }), ErrClosed), "after Close")
 }
 
 // The runtime goes on as usual while threads come and go: files, sockets, timers.
@@ -134,9 +111,7 @@ func TestRuntimeBesideThreads(t *testing.T) {
 		}()
 	}
 	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer listener.Close()
 	go func() {
 		for {
@@ -150,19 +125,14 @@ func TestRuntimeBesideThreads(t *testing.T) {
 	}()
 	for range 200 {
 		c, err := net.Dial("unix", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := c.Read(make([]byte, 4)); n != 1 || err != nil {
-			t.Errorf("read %d, %v", n, err)
-		}
+		assert.NilError(t, err)
+		n, err := c.Read(make([]byte, 4))
+		assert.Check(t, n == 1 && err == nil, "read %d, %v", n, err)
 		c.Close()
 		runtime.GC()
 	}
 	for range 64 {
-		if err := <-failed; err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, <-failed)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // small are the options of a run that takes seconds.
@@ -32,24 +34,17 @@ func small(t *testing.T, only string) *options {
 // result's form, not at its numbers.
 func TestRun(t *testing.T) {
 	o := small(t, "^wakeup$|^everything$|^runqslower|^rules and")
-	if err := run(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, run(t.Context(), o))
 	b, err := os.ReadFile(o.output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var rows []row
-	if err := json.Unmarshal(b, &rows); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(b, &rows))
 	for _, name := range []string{
 		"sched_switch wakeup", "sched_waking everything", "sys_enter everything",
 		"sched_switch " + sRunqslower, "hackbench with " + sShipped,
 	} {
-		if r := find(t, rows, name); r.NsGross <= 0 {
-			t.Errorf("%s was not measured: %+v", name, r)
-		}
+		r := find(t, rows, name)
+		assert.Check(t, !(r.NsGross <= 0), "%s was not measured: %+v", name, r)
 	}
 }
 
@@ -59,10 +54,7 @@ func TestInterrupted(t *testing.T) {
 	o.loops = 1_000_000
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("interrupted by the test"))
 	defer cancel()
-	if err := run(ctx, o); err == nil {
-		t.Fatal("an interrupted run reported success")
-	}
-	if _, err := os.Stat(o.output); err == nil {
-		t.Error("an interrupted run wrote results")
-	}
+	assert.Assert(t, run(ctx, o) != nil, "an interrupted run reported success")
+	_, err := os.Stat(o.output)
+	assert.Check(t, err != nil, "an interrupted run wrote results")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,11 +35,7 @@ func pendingSetups(all []rules.Rule) []setup {
 }
 
 func withTimeout(list []rules.Rule, timeout time.Duration) []rules.Rule {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Timeout = timeout
-	}
-	return list
+	return changed(list, func(r *rules.Rule) { r.Timeout = timeout })
 }
 
 func startPair(ctx context.Context) (running, error) {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // made is a run in which every program cost as much as it is told.
@@ -52,9 +55,7 @@ func find(t *testing.T, rows []row, name string) row {
 func TestRatiosAreOfNetCostsWithinARound(t *testing.T) {
 	rows := made(t).rows()
 	pair := find(t, rows, "wakeup pair (waking + switch)")
-	if pair.Ratio == nil || *pair.Ratio != (100.0+200)/(300+600) {
-		t.Errorf("ratio of the pair: %v", pair.Ratio)
-	}
+	assert.Check(t, pair.Ratio != nil && *pair.Ratio == (100.0+200)/(300+600), "ratio of the pair: %v", pair.Ratio)
 	if *pair.RatioMin != *pair.RatioMax {
 		t.Errorf("a slow round changed the ratio: %v to %v", *pair.RatioMin, *pair.RatioMax)
 	}
@@ -62,13 +63,10 @@ func TestRatiosAreOfNetCostsWithinARound(t *testing.T) {
 		t.Errorf("pair: %+v", pair)
 	}
 	sw := find(t, rows, "sched_switch wakeup")
-	if sw.NsGross != 375 || sw.NsNet != 300 || sw.Events != 4000 || sw.Against != sBTRunq {
-		t.Errorf("sched_switch: %+v", sw)
-	}
+	assert.Check(t, sw.NsGross == 375 && sw.NsNet == 300 && sw.Events == 4000 && sw.Against == sBTRunq,
+		"sched_switch: %+v", sw)
 	hb := find(t, rows, "hackbench with bpftrace run queue")
-	if *hb.Ratio != 3 || hb.NsNet != 3e9 {
-		t.Errorf("hackbench: %+v", hb)
-	}
+	assert.Check(t, *hb.Ratio == 3 && hb.NsNet == 3e9, "hackbench: %+v", hb)
 }
 
 func TestRecordedEvents(t *testing.T) {
@@ -88,9 +86,8 @@ func TestRecordedEvents(t *testing.T) {
 	if r := find(t, rows, "recorder, a system call's entry or exit"); r.Verdict != "undecided" {
 		t.Errorf("two rounds decided a target: %+v", r)
 	}
-	if slices.ContainsFunc(rows, func(r row) bool { return r.Name == "event in "+sFtraceCall }) {
-		t.Error("a row of what was not measured")
-	}
+	assert.Check(t, !slices.ContainsFunc(rows, func(r row) bool { return r.Name == "event in "+sFtraceCall }),
+		"a row of what was not measured")
 }
 
 func TestVerdicts(t *testing.T) {
@@ -107,57 +104,41 @@ func TestVerdicts(t *testing.T) {
 		var r row
 		r.compare(c.ratio, "peer")
 		r.judge(0.5)
-		if r.Verdict != c.want {
-			t.Errorf("ratios %v: %s, want %s", c.ratio, r.Verdict, c.want)
-		}
+		assert.Check(t, is.Equal(r.Verdict, c.want), "ratios %v", c.ratio)
 	}
 }
 
 func TestMissingPeersAreNamed(t *testing.T) {
 	b := made(t)
 	rows := b.rows()
-	if r := find(t, rows, sPerfAll); r.Note != "not measured: no perf" {
-		t.Errorf("note %q", r.Note)
-	}
-	if r := find(t, rows, "sched_switch wakeup+offcpu+recorder"); r.Verdict != "not measured" {
-		t.Errorf("verdict %q of what did not run", r.Verdict)
-	}
-	if err := b.failed(); err != nil {
-		t.Errorf("a tool that is not installed is no failure: %v", err)
-	}
+	r := find(t, rows, sPerfAll)
+	assert.Check(t, r.Note == "not measured: no perf", "note %q", r.Note)
+	r = find(t, rows, "sched_switch wakeup+offcpu+recorder")
+	assert.Check(t, r.Verdict == "not measured", "verdict %q of what did not run", r.Verdict)
+	assert.Check(t, b.failed(), "a tool that is not installed is no failure")
 }
 
 func TestJSONAndTable(t *testing.T) {
 	rows := made(t).rows()
 	path := t.TempDir() + "/bench.json"
-	if err := writeJSON(path, rows); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, writeJSON(path, rows))
 	b, err := json.Marshal(rows[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, key := range []string{"name", "ns_net", "ns_gross", "events", "ratio", "against"} {
-		if !strings.Contains(string(b), `"`+key+`":`) {
-			t.Errorf("no key %s in %s", key, b)
-		}
+		assert.Check(t, strings.Contains(string(b), `"`+key+`":`), "no key %s in %s", key, b)
 	}
 	var out bytes.Buffer
 	printTable(&out, rows)
 	for section := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n\n") {
 		lines := strings.Split(section, "\n")
 		for _, l := range lines {
-			if len(l) != len(lines[0]) {
-				t.Errorf("not aligned: %q", l)
-			}
+			assert.Check(t, len(l) == len(lines[0]), "not aligned: %q", l)
 		}
 	}
 }
 
 func TestNumber(t *testing.T) {
 	for x, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {
-		if got := number(x); got != want {
-			t.Errorf("%v: %s, want %s", x, got, want)
-		}
+		assert.Check(t, is.Equal(number(x), want), "%v", x)
 	}
 }

@@ -132,17 +132,17 @@ func startShipped(ctx context.Context) (running, error) {
 }
 
 func withThreshold(list []rules.Rule, threshold time.Duration) []rules.Rule {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i].Threshold = threshold
-	}
-	return list
+	return changed(list, func(r *rules.Rule) { r.Threshold = threshold })
 }
 
 func withUserStacks(list []rules.Rule) []rules.Rule {
+	return changed(list, func(r *rules.Rule) { r.Stacks = []rules.Stack{rules.KernelStack, rules.UserStack} })
+}
+
+func changed(list []rules.Rule, change func(*rules.Rule)) []rules.Rule {
 	list = slices.Clone(list)
 	for i := range list {
-		list[i].Stacks = []rules.Stack{rules.KernelStack, rules.UserStack}
+		change(&list[i])
 	}
 	return list
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"gotest.tools/v3/assert"
 )
 
 const root = "../.."
@@ -20,24 +22,16 @@ func pages(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			name, err := filepath.Rel(root, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			all[name] = string(text)
 		}
 	}
-	if len(all) < 10 {
-		t.Fatalf("found only %d pages", len(all))
-	}
+	assert.Assert(t, len(all) >= 10, "found only %d pages", len(all))
 	return all
 }
 
@@ -61,13 +55,12 @@ func TestForm(t *testing.T) {
 	for name, text := range pages(t) {
 		prose(text, func(number int, line string) {
 			table := strings.HasPrefix(line, "|")
-			if utf8.RuneCountInString(line) > 100 && !table && strings.Contains(strings.TrimSpace(line), " ") {
-				t.Errorf("%s:%d: more than 100 columns", name, number)
-			}
+			assert.Check(t, utf8.RuneCountInString(line) <= 100 || table ||
+				!strings.Contains(strings.TrimSpace(line), " "), "%s:%d: more than 100 columns", name, number)
 		})
-		if limit := longest[name]; limit > 0 && strings.Count(text, "\n") > limit {
-			t.Errorf("%s: %d lines, the limit is %d", name, strings.Count(text, "\n"), limit)
-		}
+		limit := longest[name]
+		assert.Check(t, limit <= 0 || strings.Count(text, "\n") <= limit,
+			"%s: %d lines, the limit is %d", name, strings.Count(text, "\n"), limit)
 	}
 }
 
@@ -150,9 +143,7 @@ func TestNamesInArchitecture(t *testing.T) {
 			}
 		}
 	}
-	if pairs < 20 {
-		t.Errorf("found only %d names with their files", pairs)
-	}
+	assert.Check(t, pairs >= 20, "found only %d names with their files", pairs)
 }
 
 // TestTree: what the tree in architecture.md shows is there.
@@ -172,14 +163,11 @@ func TestTree(t *testing.T) {
 		} else {
 			path = filepath.Join(folder, path)
 		}
-		if found, err := filepath.Glob(filepath.Join(root, path)); err != nil || len(found) == 0 {
-			t.Errorf("%s does not exist", path)
-		}
+		found, err := filepath.Glob(filepath.Join(root, path))
+		assert.Check(t, err == nil && len(found) != 0, "%s does not exist", path)
 		entries++
 	}
-	if entries < 15 {
-		t.Errorf("found only %d entries of the tree", entries)
-	}
+	assert.Check(t, entries >= 15, "found only %d entries of the tree", entries)
 }
 
 // source is the text of a file, or of all files of a directory.

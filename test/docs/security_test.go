@@ -7,14 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestSecurityTests: each test that SECURITY.md names exists.
 func TestSecurityTests(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -27,21 +27,14 @@ func TestSecurityTests(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1)
-	if len(named) == 0 {
-		t.Fatal("SECURITY.md names no tests")
-	}
+	assert.Assert(t, len(named) != 0, "SECURITY.md names no tests")
 	for _, m := range named {
-		if !found[m[1]] {
-			t.Errorf("SECURITY.md names %s, which does not exist", m[1])
-		}
+		assert.Check(t, found[m[1]], "SECURITY.md names %s, which does not exist", m[1])
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "| ") && strings.Contains(line, ". |") && !strings.Contains(line, "`") {
-			t.Errorf("a sentence without a test: %s", line)
-		}
+		assert.Check(t, !strings.HasPrefix(line, "| ") || !strings.Contains(line, ". |") ||
+			strings.Contains(line, "`"), "a sentence without a test: %s", line)
 	}
 }

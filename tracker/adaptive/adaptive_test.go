@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
@@ -150,14 +152,11 @@ func play(t *testing.T, s stream, spec rules.Adaptive, seed uint64) {
 		threshold = f.Update(start.Add(time.Duration(second+1)*time.Second), &seen).Threshold
 	}
 	t.Logf("%d delays, quiet for the first %d; %d of %d outliers fired, and %d others; %d held back", n, quiet, caught, planted, others, kernel.held)
-	if planted < 8 {
-		t.Errorf("only %d outliers planted", planted)
-	}
+	assert.Check(t, planted >= 8, "only %d outliers planted", planted)
 	// Some are that far out by themselves: 3.09 is the 0.999 quantile of the normal distribution.
 	tail := math.Erfc((3.09+math.Log(spec.Times)/s.sigma)/math.Sqrt2) / 2 * float64(n)
-	if allowed := s.shifts*shiftFirings + 2 + int(1.5*tail); others > allowed {
-		t.Errorf("%d delays fired that were no outliers, allowed are %d", others, allowed)
-	}
+	allowed := s.shifts*shiftFirings + 2 + int(1.5*tail)
+	assert.Check(t, others <= allowed, "%d delays fired that were no outliers, allowed are %d", others, allowed)
 }
 
 func TestQuiet(t *testing.T) {
@@ -174,32 +173,25 @@ func TestQuiet(t *testing.T) {
 		t.Errorf("too few samples: %+v", s)
 	}
 	s := tick(10, 1)
-	if s.Threshold < 29*time.Millisecond || s.Threshold > 32*time.Millisecond || s != f.State() {
-		t.Errorf("3 times 10ms: %+v", s)
-	}
+	assert.Check(t, s.Threshold >= 29*time.Millisecond && s.Threshold <= 32*time.Millisecond && s == f.State(),
+		"3 times 10ms: %+v", s)
 	if s := tick(1000, 1000); s.Threshold != time.Second {
 		t.Errorf("ceiling: %+v", s)
 	}
 	for range 35 { // the past leaves the window
 		s = tick(0.001, 100)
 	}
-	if s.Threshold != time.Millisecond {
-		t.Errorf("floor: %+v", s)
-	}
+	assert.Check(t, s.Threshold == time.Millisecond, "floor: %+v", s)
 	for range 31 { // the load ends
 		s = tick(0, 0)
 	}
-	if s.Threshold != 0 || s.Samples != 0 {
-		t.Errorf("no load: %+v", s)
-	}
+	assert.Check(t, s.Threshold == 0 && s.Samples == 0, "no load: %+v", s)
 	// The histogram begins anew.
 	seen = histogram.Histogram{}
-	if s = tick(10, 2000); s.Samples != 2000 {
-		t.Errorf("after a new beginning: %+v", s)
-	}
-	if len(f.window) > parts+2 || len(f.recent) > 6 {
-		t.Errorf("it keeps %d and %d parts", len(f.window), len(f.recent))
-	}
+	s = tick(10, 2000)
+	assert.Check(t, s.Samples == 2000, "after a new beginning: %+v", s)
+	assert.Check(t, len(f.window) <= parts+2 && len(f.recent) <= 6,
+		"it keeps %d and %d parts", len(f.window), len(f.recent))
 }
 
 // Nothing that a histogram may hold makes it overflow or panic.
@@ -207,13 +199,11 @@ func TestExtremes(t *testing.T) {
 	f := New(rules.Adaptive{Quantile: 0.999, Times: 1000, Floor: 1, Ceiling: time.Hour, Window: 24 * time.Hour, MinSamples: 1})
 	var seen histogram.Histogram
 	seen.Add(math.MaxUint64, 100)
-	if s := f.Update(time.Unix(1, 0), &seen); s.Threshold != time.Hour || s.QuantileNS < 0 {
-		t.Errorf("the longest delay: %+v", s)
-	}
+	s := f.Update(time.Unix(1, 0), &seen)
+	assert.Check(t, s.Threshold == time.Hour && s.QuantileNS >= 0, "the longest delay: %+v", s)
 	f = New(rules.Adaptive{Quantile: 0.999, Times: 1, Floor: 1, Ceiling: time.Hour, Window: 24 * time.Hour, MinSamples: 1})
 	seen = histogram.Histogram{}
 	seen.Add(0, 100)
-	if s := f.Update(time.Unix(1, 0), &seen); s.Threshold != 1 {
-		t.Errorf("no delay at all: %+v", s)
-	}
+	s = f.Update(time.Unix(1, 0), &seen)
+	assert.Check(t, s.Threshold == 1, "no delay at all: %+v", s)
 }

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/install"
 )
@@ -48,36 +51,27 @@ func TestController(t *testing.T) {
 	tick := func() {
 		t.Helper()
 		now = now.Add(time.Second)
-		if err := c.Tick(now); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.Tick(now))
 	}
 	near := func(what string, got, want time.Duration) {
 		t.Helper()
-		if got < want*7/8 || got > want*9/8 {
-			t.Errorf("%s: %v, want about %v", what, got, want)
-		}
+		assert.Check(t, got >= want*7/8 && got <= want*9/8, "%s: %v, want about %v", what, got, want)
 	}
-	if _, ok := c.State("a", ""); ok {
-		t.Error("a state before the first tick")
-	}
+	_, ok := c.State("a", "")
+	assert.Check(t, !ok, "a state before the first tick")
 	k.list[0].Seen.Add(5_000_000, 2000)
 	k.list[1].Seen.Add(1_000_000, 10)
 	tick()
 	near("the rule's own", k.list[0].Threshold, 10*time.Millisecond)
-	if k.list[1].Threshold != 0 || k.tuned != 1 {
-		t.Errorf("the override has %v after %d changes", k.list[1].Threshold, k.tuned)
-	}
-	if s, ok := c.State("a", "reads"); !ok || s.Samples != 10 || s.Threshold != 0 {
-		t.Errorf("the override's state: %+v", s)
-	}
+	assert.Check(t, k.list[1].Threshold == 0 && k.tuned == 1,
+		"the override has %v after %d changes", k.list[1].Threshold, k.tuned)
+	s, ok := c.State("a", "reads")
+	assert.Check(t, ok && s.Samples == 10 && s.Threshold == 0, "the override's state: %+v", s)
 
 	// What moves by less than is known is left alone.
 	k.list[0].Seen.Add(5_050_000, 50)
 	tick()
-	if k.tuned != 1 {
-		t.Errorf("%d changes for one per cent", k.tuned)
-	}
+	assert.Check(t, k.tuned == 1, "%d changes for one per cent", k.tuned)
 
 	// Replaced meanwhile: the next tick does it.
 	k.list[0].Seen.Add(50_000_000, 5000)
@@ -94,17 +88,13 @@ func TestController(t *testing.T) {
 	k.list[0], k.list[1] = k.list[1], k.list[0]
 	tick()
 	near("four times", k.list[1].Threshold, 200*time.Millisecond)
-	if s, _ := c.State("a", ""); s.Samples != 7050 {
-		t.Errorf("after a reload there are %d samples", s.Samples)
-	}
+	s, _ = c.State("a", "")
+	assert.Check(t, s.Samples == 7050, "after a reload there are %d samples", s.Samples)
 
 	k.broken = errors.New("no such map")
-	if err := c.Tick(now); !errors.Is(err, k.broken) {
-		t.Errorf("an error of the kernel side: %v", err)
-	}
+	assert.Check(t, is.ErrorIs(c.Tick(now), k.broken), "an error of the kernel side")
 	k.broken, k.list = nil, nil
 	tick()
-	if _, ok := c.State("a", ""); ok {
-		t.Error("a state of a rule that is gone")
-	}
+	_, ok = c.State("a", "")
+	assert.Check(t, !ok, "a state of a rule that is gone")
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
@@ -21,23 +22,18 @@ func TestCompileTable(t *testing.T) {
 		{Name: "w2", Track: rules.Wakeup, Threshold: 2 * time.Millisecond},
 	}
 	c, err := New(list, 3, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var order []string
 	for _, r := range c.Sources {
 		order = append(order, r.Name)
 	}
 	// Grouped by tracker in the kernel's order, and as written within one.
-	if got := strings.Join(order, " "); got != "w1 w2 s b" {
-		t.Errorf("order %q", got)
-	}
-	if want := [abi.Trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4, 4}; c.Table.First != want {
-		t.Errorf("first %v, want %v", c.Table.First, want)
-	}
-	if want := [abi.Trackers]uint32{2, 0, 1, 1}; c.Table.Count != want {
-		t.Errorf("count %v, want %v", c.Table.Count, want)
-	}
+	got := strings.Join(order, " ")
+	assert.Check(t, got == "w1 w2 s b", "order %q", got)
+	want := [abi.Trackers]uint32{0, 2, 2, 3, 4, 4, 4, 4, 4, 4}
+	assert.Check(t, c.Table.First == want, "first %v, want %v", c.Table.First, want)
+	want = [abi.Trackers]uint32{2, 0, 1, 1}
+	assert.Check(t, c.Table.Count == want, "count %v, want %v", c.Table.Count, want)
 }
 
 func TestCompileConditions(t *testing.T) {
@@ -54,33 +50,23 @@ func TestCompileConditions(t *testing.T) {
 		},
 		Snapshot: rules.SnapshotPolicy{Enabled: true, Every: time.Second, Burst: 3},
 	}}, 1, 10, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r := c.Rules[0]
 	const want = abi.MatchComm | abi.MatchNotComm | abi.MatchPid | abi.MatchNotUid | abi.MatchCgroup | abi.MatchNotCgroup | abi.MatchThread | abi.MatchPreempted
-	if r.When.Fields != want {
-		t.Errorf("fields %#x, want %#x", r.When.Fields, want)
-	}
-	if r.When.Comm.First != 0 || r.When.Comm.Count != 2 || r.When.NotComm.First != 2 || r.When.NotComm.Count != 1 {
-		t.Errorf("glob ranges %+v %+v", r.When.Comm, r.When.NotComm)
-	}
-	if r.When.PidSet != 11 || r.When.NotUidSet != 12 || len(c.Sets) != 3 {
-		t.Errorf("sets %d %d, %d members", r.When.PidSet, r.When.NotUidSet, len(c.Sets))
-	}
-	if r.When.Threads != 2 || r.When.Preempted != 1 {
-		t.Errorf("threads %d, preempted %d", r.When.Threads, r.When.Preempted)
-	}
+	assert.Check(t, r.When.Fields == want, "fields %#x, want %#x", r.When.Fields, want)
+	assert.Check(t, r.When.Comm.First == 0 && r.When.Comm.Count == 2 && r.When.NotComm.First == 2 &&
+		r.When.NotComm.Count == 1, "glob ranges %+v %+v", r.When.Comm, r.When.NotComm)
+	assert.Check(t, r.When.PidSet == 11 && r.When.NotUidSet == 12 && len(c.Sets) == 3,
+		"sets %d %d, %d members", r.When.PidSet, r.When.NotUidSet, len(c.Sets))
+	assert.Check(t, r.When.Threads == 2 && r.When.Preempted == 1,
+		"threads %d, preempted %d", r.When.Threads, r.When.Preempted)
 	// Equal lists share a bit.
 	if r.When.Cgroups != 1 || r.When.NotCgroups != 2 || c.Overrides[0].When.Cgroups != 1 || c.Overrides[1].When.Cgroups != 4 {
 		t.Errorf("cgroup bits %d %d %d %d", r.When.Cgroups, r.When.NotCgroups, c.Overrides[0].When.Cgroups, c.Overrides[1].When.Cgroups)
 	}
-	if got := Verdict(c.Cgroups, rules.CgroupMatch, "/x/y"); got != 1 {
-		t.Errorf("verdict %b, want 1", got)
-	}
-	if r.EveryNs != 1e9 || r.AllowNs != 2e9 {
-		t.Errorf("limiter every %d, allow %d", r.EveryNs, r.AllowNs)
-	}
+	got := Verdict(c.Cgroups, rules.CgroupMatch, "/x/y")
+	assert.Check(t, got == 1, "verdict %b, want 1", got)
+	assert.Check(t, r.EveryNs == 1e9 && r.AllowNs == 2e9, "limiter every %d, allow %d", r.EveryNs, r.AllowNs)
 }
 
 func TestCompileLimits(t *testing.T) {
@@ -120,18 +106,15 @@ func TestCompileLimits(t *testing.T) {
 			return r
 		}), "more than 512 comm patterns"},
 	} {
-		if _, err := New(tc.list, 1, 0, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("got %v, want %q", err, tc.want)
-		}
+		_, err := New(tc.list, 1, 0, nil)
+		assert.Check(t, is.ErrorContains(err, tc.want))
 	}
 }
 
 func TestFloors(t *testing.T) {
 	number := func(name string) int {
 		nr, ok := rules.SyscallNumber(name)
-		if !ok {
-			t.Fatalf("no call %s", name)
-		}
+		assert.Assert(t, ok, "no call %s", name)
 		return nr
 	}
 	read, write, exit := number("read"), number("write"), number("exit_group")
@@ -166,15 +149,12 @@ func TestFloors(t *testing.T) {
 		{"block read", f.of[abi.TrackBlock][0], 20},
 		{"block flush", f.of[abi.TrackBlock][2], 3},
 	} {
-		if tc.got != tc.want {
-			t.Errorf("floor of %s is %d, want %d", tc.what, tc.got, tc.want)
-		}
+		assert.Check(t, is.Equal(tc.got, tc.want), "floor of %s", tc.what)
 	}
 	other := floorsOf([]rules.Rule{{Track: rules.Wakeup, Threshold: 1, When: rules.Match{Thread: []rules.Thread{rules.KernelThread}}}})
 	both := f.Lowest(&other)
-	if got := both.of[abi.TrackWakeup]; !slices.Equal(got, []uint64{2, 1}) {
-		t.Errorf("lowest of both is %v", got)
-	}
+	got := both.of[abi.TrackWakeup]
+	assert.Check(t, slices.Equal(got, []uint64{2, 1}), "lowest of both is %v", got)
 }
 
 // floorsOf is NewFloors of a list that is not compiled.
@@ -194,15 +174,13 @@ func TestChainFloors(t *testing.T) {
 		rule(5, []rules.Origin{rules.FromIRQ}, rules.ToRun, rules.ToBlock),
 		rule(3, []rules.Origin{rules.FromSoftirq}, rules.ToBlock),
 	})
-	if !slices.Equal(f.of[abi.TrackChain], []uint64{5, abi.Never, 3, abi.Never}) || f.ChainFrom != 1|4 {
-		t.Errorf("floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
-	}
-	if f = floorsOf([]rules.Rule{rule(7, nil)}); !slices.Equal(f.of[abi.TrackChain], []uint64{7, 7, 7, abi.Never}) || f.ChainFrom != 7 {
-		t.Errorf("without from and to: floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
-	}
-	if f = floorsOf(nil); f.ChainFrom != 0 {
-		t.Errorf("without rules: from %b", f.ChainFrom)
-	}
+	assert.Check(t, slices.Equal(f.of[abi.TrackChain], []uint64{5, abi.Never, 3, abi.Never}) && f.ChainFrom == 1|4,
+		"floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
+	f = floorsOf([]rules.Rule{rule(7, nil)})
+	assert.Check(t, slices.Equal(f.of[abi.TrackChain], []uint64{7, 7, 7, abi.Never}) && f.ChainFrom == 7,
+		"without from and to: floors %v from %b", f.of[abi.TrackChain], f.ChainFrom)
+	f = floorsOf(nil)
+	assert.Check(t, f.ChainFrom == 0, "without rules: from %b", f.ChainFrom)
 }
 
 func TestInterruptFloors(t *testing.T) {
@@ -217,31 +195,21 @@ func TestInterruptFloors(t *testing.T) {
 		},
 	})
 	for irq, want := range map[int]uint64{4: 2e6, 44: 1e6, 5: abi.Never, 0: abi.Never, 255: abi.Never} {
-		if f.of[abi.TrackIrq][irq] != want {
-			t.Errorf("floor of irq %d is %d, want %d", irq, f.of[abi.TrackIrq][irq], want)
-		}
+		assert.Check(t, is.Equal(f.of[abi.TrackIrq][irq], want), "floor of irq %d", irq)
 	}
 	for v, want := range map[int]uint64{0: 5, 1: 3, 8: 5, 9: abi.Never} {
-		if f.of[abi.TrackSoftirq][v] != want {
-			t.Errorf("floor of raised vector %d is %d, want %d", v, f.of[abi.TrackSoftirq][v], want)
-		}
+		assert.Check(t, is.Equal(f.of[abi.TrackSoftirq][v], want), "floor of raised vector %d", v)
 	}
 	for v, floor := range f.of[abi.TrackSoftirq][abi.Softirqs:] {
-		if floor != abi.Never {
-			t.Errorf("floor of running vector %d is %d, want none", v, floor)
-		}
+		assert.Check(t, floor == abi.Never, "floor of running vector %d is %d, want none", v, floor)
 	}
 	// Without conditions, of every interrupt.
 	f = floorsOf([]rules.Rule{{Track: rules.IRQ, Threshold: 7}, {Track: rules.Softirq, Threshold: 8}})
 	for i := range f.of[abi.TrackIrq] {
-		if f.of[abi.TrackIrq][i] != 7 {
-			t.Fatalf("floor of irq %d is %d", i, f.of[abi.TrackIrq][i])
-		}
+		assert.Assert(t, f.of[abi.TrackIrq][i] == 7, "floor of irq %d is %d", i, f.of[abi.TrackIrq][i])
 	}
 	for class, floor := range f.of[abi.TrackSoftirq] {
-		if floor != 8 {
-			t.Errorf("floor of softirq class %d is %d", class, floor)
-		}
+		assert.Check(t, floor == 8, "floor of softirq class %d is %d", class, floor)
 	}
 }
 
@@ -250,9 +218,7 @@ func TestInterruptConditions(t *testing.T) {
 		{Name: "i", Track: rules.IRQ, Threshold: 1, When: rules.Match{IRQ: []uint32{0}, NotIRQ: []uint32{5}, Name: []string{"nvme*"}, NotName: []string{"a", "b"}, NotCPU: []uint32{1}}},
 		{Name: "s", Track: rules.Softirq, Threshold: 1, When: rules.Match{NotVector: []rules.Vector{"timer"}, Phase: []rules.Phase{rules.Run}, CPU: []uint32{2, 3}}},
 	}, 1, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i, s := &c.Rules[0].When, &c.Rules[1].When
 	if want := uint32(abi.MatchIrq | abi.MatchNotIrq | abi.MatchName | abi.MatchNotName | abi.MatchNotCpu); i.Fields != want {
 		t.Errorf("irq has conditions %#x, want %#x", i.Fields, want)
@@ -260,17 +226,12 @@ func TestInterruptConditions(t *testing.T) {
 	if want := uint32(abi.MatchVector | abi.MatchPhase | abi.MatchCpu); s.Fields != want {
 		t.Errorf("softirq has conditions %#x, want %#x", s.Fields, want)
 	}
-	if i.Names != 1 || i.NotNames != 2 || len(c.Names) != 2 {
-		t.Errorf("lists of names %b, %b of %v", i.Names, i.NotNames, c.Names)
-	}
-	if s.Vectors != 0xfffd || s.Phases != 2 {
-		t.Errorf("vectors %#x, phases %b", s.Vectors, s.Phases)
-	}
+	assert.Check(t, i.Names == 1 && i.NotNames == 2 && len(c.Names) == 2,
+		"lists of names %b, %b of %v", i.Names, i.NotNames, c.Names)
+	assert.Check(t, s.Vectors == 0xfffd && s.Phases == 2, "vectors %#x, phases %b", s.Vectors, s.Phases)
 	want := map[abi.SetKey]struct{}{
 		{Set: uint32(i.IrqSet), Value: 0}: {}, {Set: uint32(i.NotIrqSet), Value: 5}: {}, {Set: uint32(i.NotCpuSet), Value: 1}: {},
 		{Set: uint32(s.CpuSet), Value: 2}: {}, {Set: uint32(s.CpuSet), Value: 3}: {},
 	}
-	if diff := cmp.Diff(want, c.Sets); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(want, c.Sets))
 }

@@ -105,34 +105,27 @@ func wordBits[T comparable](list, all []T) (mask uint8) {
 }
 
 func (g *Generation) commGlobs(patterns []string) (abi.GlobRange, error) {
-	r := abi.GlobRange{First: uint16(len(g.Globs)), Count: uint16(len(patterns))}
-	for _, p := range patterns {
-		if len(p) >= abi.TaskCommLen {
-			return r, fmt.Errorf("comm %q: at most %d bytes", p, abi.TaskCommLen-1)
-		}
-		var glob abi.Glob
-		copy(glob.Pattern[:], p)
-		g.Globs = append(g.Globs, glob)
-	}
-	if len(g.Globs) > abi.MaxGlobs {
-		return r, fmt.Errorf("more than %d comm patterns in all rules together: remove some", abi.MaxGlobs)
-	}
-	return r, nil
+	return addGlobs(&g.Globs, patterns, "comm", "comm patterns", abi.MaxGlobs, func(glob *abi.Glob) []byte { return glob.Pattern[:] })
 }
 
 // spanKeyGlobs lays out globs over the keys of spans.
 func (g *Generation) spanKeyGlobs(patterns []string) (abi.GlobRange, error) {
-	r := abi.GlobRange{First: uint16(len(g.KeyGlobs)), Count: uint16(len(patterns))}
+	return addGlobs(&g.KeyGlobs, patterns, "key", "globs over keys", abi.MaxKeyGlobs,
+		func(glob *abi.KeyGlob) []byte { return glob.Pattern[:] })
+}
+
+func addGlobs[T any](all *[]T, patterns []string, one, many string, most int, text func(*T) []byte) (abi.GlobRange, error) {
+	r := abi.GlobRange{First: uint16(len(*all)), Count: uint16(len(patterns))}
 	for _, p := range patterns {
-		if len(p) >= abi.SpanKeyLen {
-			return r, fmt.Errorf("key %q: at most %d bytes", p, abi.SpanKeyLen-1)
+		var glob T
+		if room := text(&glob); len(p) >= len(room) {
+			return r, fmt.Errorf("%s %q: at most %d bytes", one, p, len(room)-1)
 		}
-		var glob abi.KeyGlob
-		copy(glob.Pattern[:], p)
-		g.KeyGlobs = append(g.KeyGlobs, glob)
+		copy(text(&glob), p)
+		*all = append(*all, glob)
 	}
-	if len(g.KeyGlobs) > abi.MaxKeyGlobs {
-		return r, fmt.Errorf("more than %d globs over keys in all rules together: remove some", abi.MaxKeyGlobs)
+	if len(*all) > most {
+		return r, fmt.Errorf("more than %d %s in all rules together: remove some", most, many)
 	}
 	return r, nil
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 )
@@ -15,13 +17,10 @@ func TestRuleIDs(t *testing.T) {
 	check := func(names []string, want map[string]uint8, fresh ...NewID) {
 		t.Helper()
 		after, got := ids.Assign(names)
-		if diff := cmp.Diff(fresh, got, cmp.AllowUnexported(NewID{})); diff != "" {
-			t.Errorf("%v: new numbers (-want +got):\n%s", names, diff)
-		}
+		diff := cmp.Diff(fresh, got, cmp.AllowUnexported(NewID{}))
+		assert.Check(t, diff == "", "%v: new numbers (-want +got):\n%s", names, diff)
 		for _, name := range names {
-			if after.Of[name] != want[name] {
-				t.Errorf("%v: %s has number %d, want %d", names, name, after.Of[name], want[name])
-			}
+			assert.Check(t, is.Equal(after.Of[name], want[name]), "%v: %s has number", names, name)
 		}
 		ids = after
 	}
@@ -40,18 +39,15 @@ func TestRuleIDsReused(t *testing.T) {
 	var none RuleIDs
 	full, _ := none.Assign(many)
 	one, fresh := full.Assign(append([]string{"new"}, many[:62]...)) // r62 and r63 vanish
-	if want := []NewID{{62, "r62"}}; fmt.Sprint(fresh) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", fresh, want)
-	}
+	want := []NewID{{62, "r62"}}
+	assert.Check(t, fmt.Sprint(fresh) == fmt.Sprint(want), "got %v, want %v", fresh, want)
 	later, _ := one.Assign(many[1:62]) // r00 and new vanish after r63
 	last, fresh := later.Assign(append([]string{"x", "y"}, many[1:62]...))
-	if want := []NewID{{63, "r63"}, {62, "new"}}; fmt.Sprint(fresh) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", fresh, want)
-	}
-	if len(last.Of) != abi.MaxRules || len(full.Of) != abi.MaxRules || full.Of["r62"] != 62 {
-		t.Errorf("%d numbers in use, %d before", len(last.Of), len(full.Of))
-	}
-	if all, fresh := last.Assign(many); len(all.Of) != abi.MaxRules || len(fresh) != 2 {
-		t.Errorf("%d numbers in use, %d of them new", len(all.Of), len(fresh))
-	}
+	want = []NewID{{63, "r63"}, {62, "new"}}
+	assert.Check(t, fmt.Sprint(fresh) == fmt.Sprint(want), "got %v, want %v", fresh, want)
+	assert.Check(t, len(last.Of) == abi.MaxRules && len(full.Of) == abi.MaxRules && full.Of["r62"] == 62,
+		"%d numbers in use, %d before", len(last.Of), len(full.Of))
+	all, fresh := last.Assign(many)
+	assert.Check(t, len(all.Of) == abi.MaxRules && len(fresh) == 2,
+		"%d numbers in use, %d of them new", len(all.Of), len(fresh))
 }

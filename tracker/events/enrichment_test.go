@@ -3,6 +3,8 @@ package events
 import (
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // A copy that was made before an outlier had names gets them; what the copy has
@@ -13,9 +15,7 @@ func TestComplete(t *testing.T) {
 	id := "a"
 	early := *o
 	early.Snapshot = &id
-	if early.IsComplete() {
-		t.Error("complete before anything was found out")
-	}
+	assert.Check(t, !early.IsComplete(), "complete before anything was found out")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -32,18 +32,13 @@ func TestComplete(t *testing.T) {
 	}
 	o.Enrichment.Done()
 	<-done
-	if early.Task.Cmdline != "x --serve" || !slices.Equal(early.Stacks.User, o.Stacks.User) || early.Stacks.UserSources()[0].Line != 1 || early.Partial {
-		t.Errorf("got %+v", early)
-	}
-	if *early.Snapshot != "a" || o.Snapshot != nil {
-		t.Error("the copy's own snapshot was not left alone")
-	}
+	assert.Check(t, early.Task.Cmdline == "x --serve" && slices.Equal(early.Stacks.User, o.Stacks.User) &&
+		early.Stacks.UserSources()[0].Line == 1 && !early.Partial, "got %+v", early)
+	assert.Check(t, *early.Snapshot == "a" && o.Snapshot == nil, "the copy's own snapshot was not left alone")
 	early.Complete(nil) // again, and of one that has nothing to wait for
 	(&Outlier{}).Complete(nil)
 	o.Complete(nil) // of itself, which has nothing to wait for either
-	if !early.IsComplete() {
-		t.Error("not complete")
-	}
+	assert.Check(t, early.IsComplete(), "not complete")
 }
 
 // Who cannot wait any longer gets what is known, and addresses for the rest.
@@ -55,20 +50,15 @@ func TestCompleteGivesUp(t *testing.T) {
 	giveUp := make(chan struct{})
 	close(giveUp)
 	early.Complete(giveUp)
-	if !early.Partial || early.Task.Cmdline != "x --serve" || !slices.Equal(early.Stacks.Kernel, []Frame{"schedule+0x1"}) {
-		t.Errorf("got %+v", early)
-	}
-	if !slices.Equal(early.Stacks.User, []Frame{"[unknown] 0x10", "[unknown] 0x20"}) {
-		t.Errorf("user stack %v", early.Stacks.User)
-	}
-	if p := early.Stacks.Progress; len(p) != 1 || p[0].AgeNS != 5 || !slices.Equal(p[0].Kernel, []Frame{"[unknown] 0x40"}) {
-		t.Errorf("progress %+v", p)
-	}
-	if o.Stacks.User != nil || o.Stacks.Progress != nil {
-		t.Error("the outlier itself was changed")
-	}
+	assert.Check(t, early.Partial && early.Task.Cmdline == "x --serve" &&
+		slices.Equal(early.Stacks.Kernel, []Frame{"schedule+0x1"}), "got %+v", early)
+	assert.Check(t, slices.Equal(early.Stacks.User, []Frame{"[unknown] 0x10", "[unknown] 0x20"}),
+		"user stack %v", early.Stacks.User)
+	p := early.Stacks.Progress
+	assert.Check(t, len(p) == 1 && p[0].AgeNS == 5 && slices.Equal(p[0].Kernel, []Frame{"[unknown] 0x40"}),
+		"progress %+v", p)
+	assert.Check(t, o.Stacks.User == nil && o.Stacks.Progress == nil, "the outlier itself was changed")
 	o.Enrichment.Done()
-	if k := o.Enrichment.Known(); k.Partial {
-		t.Error("partial, though nothing more will be found out")
-	}
+	k := o.Enrichment.Known()
+	assert.Check(t, !k.Partial, "partial, though nothing more will be found out")
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestEventKeys: whatever an event may have, its keys are in snake_case.
@@ -20,8 +22,7 @@ func TestEventKeys(t *testing.T) {
 			return
 		}
 		seen[of] = true
-		for i := range of.NumField() {
-			f := of.Field(i)
+		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case name == "-" || !f.IsExported():
@@ -34,7 +35,5 @@ func TestEventKeys(t *testing.T) {
 		}
 	}
 	walk("Outlier", reflect.TypeFor[Outlier]())
-	if len(seen) < 3 {
-		t.Errorf("only %d types were looked at", len(seen))
-	}
+	assert.Check(t, len(seen) >= 3, "only %d types were looked at", len(seen))
 }

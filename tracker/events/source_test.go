@@ -3,6 +3,8 @@ package events
 import (
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestStackLines(t *testing.T) {
@@ -17,16 +19,13 @@ func TestStackLines(t *testing.T) {
 		"leaf (inlined)  include/leaf.h:3", "middle (inlined)  outer.c:20", "outer+0x12 (prog)  src/outer.c:30",
 		"[unknown] (prog+0x40)", "main+0x1 (prog)  main.c",
 	}
-	if got := StackLines(frames, sources); !slices.Equal(got, lines) {
-		t.Errorf("got %q, want %q", got, lines)
-	}
+	got := StackLines(frames, sources)
+	assert.Check(t, slices.Equal(got, lines), "got %q, want %q", got, lines)
 	names := []string{"leaf_[i]", "middle_[i]", "outer+0x12 (prog)", "[unknown] (prog+0x40)", "main+0x1 (prog)"}
 	if got := StackNames(frames, sources); !slices.Equal(got, names) {
 		t.Errorf("got %q, want %q", got, names)
 	}
 	for _, got := range [][]string{StackLines(frames, nil), StackNames(frames, nil)} {
-		if !slices.Equal(got, frames) {
-			t.Errorf("without sources: got %q, want %q", got, frames)
-		}
+		assert.Check(t, slices.Equal(got, frames), "without sources: got %q, want %q", got, frames)
 	}
 }

@@ -1,11 +1,12 @@
 package field
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
@@ -53,9 +54,7 @@ func example() *Source {
 func parse(t *testing.T, text string) *rules.Field {
 	t.Helper()
 	f, err := rules.ParseField(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return &f
 }
 
@@ -100,9 +99,8 @@ func TestText(t *testing.T) {
 		if want.Loads > 0 {
 			want.Bytes = 32
 		}
-		if d := cmp.Diff(want, got.Fetch); d != "" {
-			t.Errorf("%s: (-want +got)\n%s", text, d)
-		}
+		d := cmp.Diff(want, got.Fetch)
+		assert.Check(t, d == "", "%s: (-want +got)\n%s", text, d)
 	}
 }
 
@@ -123,9 +121,7 @@ func TestWrongFields(t *testing.T) {
 		"(struct nothing)args.any->x":                 "this kernel has no struct nothing",
 	} {
 		_, err := example().Number(parse(t, text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %s", text, err, want)
-		}
+		assert.Check(t, is.ErrorContains(err, want), "%s", text)
 	}
 }
 
@@ -145,27 +141,22 @@ print fmt: "x"
 
 func TestRecord(t *testing.T) {
 	fields, err := tracefs.ParseFormat(format)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s := Record(nil, "tracepoint:a:b", fields)
 	got, err := s.Number(parse(t, "args.prev_pid"))
-	if d := cmp.Diff(abi.Fetch{Base: abi.FetchRecord, Index: 24, Left: 32, Right: 32, Sign: 1}, got.Fetch); err != nil || d != "" {
-		t.Errorf("%v (-want +got)\n%s", err, d)
-	}
+	d := cmp.Diff(abi.Fetch{Base: abi.FetchRecord, Index: 24, Left: 32, Right: 32, Sign: 1}, got.Fetch)
+	assert.Check(t, err == nil && d == "", "%v (-want +got)\n%s", err, d)
 	for text, want := range map[string]abi.Fetch{
 		"args.prev_comm": {Base: abi.FetchInside, Index: 8, Text: abi.FetchString, Bytes: 16},
 		"args.name":      {Base: abi.FetchDataLoc, Index: 40, Text: abi.FetchString, Bytes: 32},
 	} {
 		got, err := s.Text(parse(t, text), false)
-		if d := cmp.Diff(want, got.Fetch); err != nil || d != "" {
-			t.Errorf("%s: %v (-want +got)\n%s", text, err, d)
-		}
+		d := cmp.Diff(want, got.Fetch)
+		assert.Check(t, err == nil && d == "", "%s: %v (-want +got)\n%s", text, err, d)
 	}
 	for _, text := range []string{"args.prev_comm", "args.list", "args.common_type", "args.skb->x"} {
-		if _, err := s.Number(parse(t, text)); err == nil {
-			t.Errorf("%s is a number", text)
-		}
+		_, err := s.Number(parse(t, text))
+		assert.Check(t, err != nil, "%s is a number", text)
 	}
 }
 
@@ -173,15 +164,13 @@ func TestStatic(t *testing.T) {
 	five := int64(5)
 	s := Static("usdt:/a:b:c", []usdt.Arg{{Size: 4, Signed: true, Register: 80, Memory: true, Disp: -4}, {Size: 8, Constant: &five}, {Unknown: "strange"}})
 	got, err := s.Number(parse(t, "arg0"))
-	if d := cmp.Diff(abi.Fetch{Base: abi.FetchRegister, Index: 80, Loads: 1, User: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{-4}}, got.Fetch); err != nil || d != "" {
-		t.Errorf("%v (-want +got)\n%s", err, d)
-	}
-	if got, err := s.Number(parse(t, "arg1")); err != nil || got.Fetch.Base != abi.FetchConstant || got.Fetch.Constant != 5 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if _, err := s.Number(parse(t, "arg2")); err == nil || !strings.Contains(err.Error(), "strange") {
-		t.Errorf("an argument that cannot be read: %v", err)
-	}
+	d := cmp.Diff(abi.Fetch{Base: abi.FetchRegister, Index: 80, Loads: 1, User: 1, Bytes: 4, Left: 32, Right: 32, Sign: 1, Offset: [6]int32{-4}}, got.Fetch)
+	assert.Check(t, err == nil && d == "", "%v (-want +got)\n%s", err, d)
+	got, err = s.Number(parse(t, "arg1"))
+	assert.Check(t, err == nil && got.Fetch.Base == abi.FetchConstant && got.Fetch.Constant == 5,
+		"%+v, %v", got, err)
+	_, err = s.Number(parse(t, "arg2"))
+	assert.Check(t, is.ErrorContains(err, "strange"), "an argument that cannot be read")
 }
 
 // FuzzResolve proves that whatever a rule names, what the kernel side is told stays within its bounds.
@@ -201,9 +190,8 @@ func FuzzResolve(f *testing.F) {
 			fetch abi.Fetch
 			err   error
 		}{{number.Fetch, err1}, {str.Fetch, err2}} {
-			if v.err == nil && (v.fetch.Loads > abi.FetchLoads || v.fetch.Left > 63 || v.fetch.Right > 63 || v.fetch.Bytes > abi.PairText) {
-				t.Errorf("%q: %+v", text, v.fetch)
-			}
+			assert.Check(t, v.err != nil || v.fetch.Loads <= abi.FetchLoads && v.fetch.Left <= 63 &&
+				v.fetch.Right <= 63 && v.fetch.Bytes <= abi.PairText, "%q: %+v", text, v.fetch)
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // edges are all values next to which a bucket may end.
@@ -25,24 +27,19 @@ func TestBuckets(t *testing.T) {
 	next := uint64(0)
 	for i := range Buckets {
 		low, high := Bounds(i)
-		if low != next || high < low {
-			t.Fatalf("bucket %d is from %d to %d, but should begin with %d", i, low, high, next)
-		}
+		assert.Assert(t, low == next && high >= low,
+			"bucket %d is from %d to %d, but should begin with %d", i, low, high, next)
 		if Index(low) != i || Index(high) != i || Index(low+(high-low)/2) != i {
 			t.Errorf("bucket %d: its values are in %d, %d", i, Index(low), Index(high))
 		}
-		if width := high - low; width > low/8 {
-			t.Errorf("bucket %d from %d is %d wide", i, low, width+1)
-		}
+		width := high - low
+		assert.Check(t, width <= low/8, "bucket %d from %d is %d wide", i, low, width+1)
 		next = high + 1
 	}
-	if next != 0 {
-		t.Errorf("the last bucket ends with %d", next-1)
-	}
+	assert.Check(t, next == 0, "the last bucket ends with %d", next-1)
 	for _, v := range edges() {
-		if i := Index(v); i < 0 || i >= Buckets {
-			t.Errorf("%d is in bucket %d of %d", v, i, Buckets)
-		}
+		i := Index(v)
+		assert.Check(t, i >= 0 && i < Buckets, "%d is in bucket %d of %d", v, i, Buckets)
 	}
 }
 
@@ -52,18 +49,14 @@ func FuzzIndex(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, v uint64) {
 		i := Index(v)
-		if i < 0 || i >= Buckets {
-			t.Fatalf("%d is in bucket %d", v, i)
-		}
-		if low, high := Bounds(i); v < low || v > high {
-			t.Fatalf("%d is in bucket %d from %d to %d", v, i, low, high)
-		}
+		assert.Assert(t, i >= 0 && i < Buckets, "%d is in bucket %d", v, i)
+		low, high := Bounds(i)
+		assert.Assert(t, v >= low && v <= high, "%d is in bucket %d from %d to %d", v, i, low, high)
 		var h Histogram
 		h.Add(v, 1)
 		for _, q := range []float64{math.NaN(), -1, 0, 0.5, 0.999, 1, 2} {
-			if got := h.Quantile(q); got != v {
-				t.Fatalf("quantile %v of %d alone is %d", q, v, got)
-			}
+			got := h.Quantile(q)
+			assert.Assert(t, got == v, "quantile %v of %d alone is %d", q, v, got)
 		}
 	})
 }
@@ -81,21 +74,17 @@ func TestQuantile(t *testing.T) {
 			all = append(all, v)
 		}
 		slices.Sort(all)
-		if h.Min != all[0] || h.Max != all[len(all)-1] || h.Count != 5000 {
-			t.Fatalf("from %d to %d, %d of them; want %d to %d", h.Min, h.Max, h.Count, all[0], all[len(all)-1])
-		}
+		assert.Assert(t, h.Min == all[0] && h.Max == all[len(all)-1] && h.Count == 5000,
+			"from %d to %d, %d of them; want %d to %d", h.Min, h.Max, h.Count, all[0], all[len(all)-1])
 		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
 			want := all[int(math.Ceil(q*5000))-1]
 			got := h.Quantile(q)
-			if math.Abs(float64(got)-float64(want)) > float64(want)/8+1 {
-				t.Errorf("quantile %v is %d, want %d", q, got, want)
-			}
+			assert.Check(t, !(math.Abs(float64(got)-float64(want)) > float64(want)/8+1),
+				"quantile %v is %d, want %d", q, got, want)
 		}
 	}
 	var empty Histogram
-	if empty.Quantile(0.5) != 0 || empty.Mean() != 0 {
-		t.Error("an empty histogram has a quantile")
-	}
+	assert.Check(t, empty.Quantile(0.5) == 0 && empty.Mean() == 0, "an empty histogram has a quantile")
 }
 
 func TestMergeAndSub(t *testing.T) {
@@ -105,25 +94,18 @@ func TestMergeAndSub(t *testing.T) {
 	b.Add(7, 2)
 	both := a
 	both.Merge(&b)
-	if both.Count != 6 || both.Min != 7 || both.Max != 5000 || both.Sum != 5314 {
-		t.Errorf("merged: %d, from %d to %d, sum %d", both.Count, both.Min, both.Max, both.Sum)
-	}
+	assert.Check(t, both.Count == 6 && both.Min == 7 && both.Max == 5000 && both.Sum == 5314,
+		"merged: %d, from %d to %d, sum %d", both.Count, both.Min, both.Max, both.Sum)
 	d := both.Sub(&a)
-	if d.Count != 2 || d.Min != 7 || d.Max != 7 || d.Sum != 14 {
-		t.Errorf("difference: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
-	}
-	if d := both.Sub(&both); d.Count != 0 || d.Min != 0 || d.Max != 0 || d.Sum != 0 {
-		t.Errorf("nothing came: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
-	}
-	if d := b.Sub(&both); d != b {
-		t.Error("one that began anew is not returned whole")
-	}
+	assert.Check(t, d.Count == 2 && d.Min == 7 && d.Max == 7 && d.Sum == 14,
+		"difference: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
+	d = both.Sub(&both)
+	assert.Check(t, d.Count == 0 && d.Min == 0 && d.Max == 0 && d.Sum == 0,
+		"nothing came: %d, from %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
+	assert.Check(t, b.Sub(&both) == b, "one that began anew is not returned whole")
 	var empty Histogram
 	a.Merge(&empty)
-	if a.Min != 100 || a.Count != 4 {
-		t.Error("merging nothing changes something")
-	}
-	if n := both.Above(100); n != 1 {
-		t.Errorf("%d above 100", n)
-	}
+	assert.Check(t, a.Min == 100 && a.Count == 4, "merging nothing changes something")
+	n := both.Above(100)
+	assert.Check(t, n == 1, "%d above 100", n)
 }

@@ -2,6 +2,7 @@ package install
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -111,10 +112,5 @@ func (r *Rules) ratchet(id uint8, delay int64) (record bool, err error) {
 }
 
 func indexOf(list []*rules.Rule, name string) int {
-	for i, rule := range list {
-		if rule.Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule.Name == name })
 }

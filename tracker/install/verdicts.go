@@ -66,7 +66,7 @@ func (r *Rules) teachHandlers(g *compile.Generation) error {
 		if err != nil {
 			continue // this interrupt is gone
 		}
-		for _, name := range strings.Split(strings.TrimSuffix(string(b), "\n"), ",") {
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(b), "\n"), ",") {
 			if err := r.teachName(g, name[:min(len(name), abi.WorkNameLen-1)]); err != nil {
 				return err
 			}

@@ -130,8 +130,7 @@ func (p *Set) loadHook(k *kernel.Objects, spec *ebpf.CollectionSpec, h *hookProg
 		replace[name] = with
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace, Cache: cache})
-	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*ebpf.VerifierError](err); ok {
 		return nil, fmt.Errorf("the kernel's verifier refused it: %w\n%+v", err, refused) //nolint:errorlint // the same error again: its log
 	}
 	if err != nil {

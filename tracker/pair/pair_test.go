@@ -3,6 +3,8 @@ package pair
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
 )
@@ -17,20 +19,14 @@ func TestUnknownPairs(t *testing.T) {
 		{Name: "same", Track: rules.Pair, Pair: spec("a")}, {Name: "changed", Track: rules.Pair, Pair: spec("b")},
 		{Name: "new", Track: rules.Pair, Pair: spec("a")},
 	})
-	if len(got) != 2 || got[0].Name != "changed" || got[1].Name != "new" {
-		t.Errorf("got %+v", got)
-	}
+	assert.Check(t, len(got) == 2 && got[0].Name == "changed" && got[1].Name == "new", "got %+v", got)
 }
 
 // The templates of hooks are there.
 func TestTemplates(t *testing.T) {
 	spec, err := bpf.LoadPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, name := range []string{templateRaw, templateRecord, templateRegs, templateTracing} {
-		if spec.Programs[name] == nil {
-			t.Errorf("there is no template %q", name)
-		}
+		assert.Check(t, spec.Programs[name] != nil, "there is no template %q", name)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 	"unsafe"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -36,9 +38,7 @@ func ready(t testing.TB) *Reader {
 func sample(t testing.TB, v any) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, binary.Write(&b, binary.LittleEndian, v))
 	return b.Bytes()
 }
 
@@ -61,21 +61,15 @@ func TestReceiveWakeup(t *testing.T) {
 	raw.Runs[7] = abi.RunTotal{Ns: 10000, Tid: 7, Comm: comm("late")}
 	raw.Runs[9] = abi.RunTotal{Ns: 40000, Tid: 9, Pid: 8, Comm: comm("hog")}
 	o, err := tr.receive(sample(t, &raw))
-	if err != nil || o == nil {
-		t.Fatal(o, err)
-	}
-	if o.Rule != "wakeup" || o.DelayNS != 50000 || o.Task.TID != 12 || o.Task.Comm != "victim" || !o.Preempted || !o.WantsSnapshot {
-		t.Errorf("outlier %+v", o)
-	}
+	assert.Assert(t, err == nil && o != nil, "%v %v", o, err)
+	assert.Check(t, o.Rule == "wakeup" && o.DelayNS == 50000 && o.Task.TID == 12 && o.Task.Comm == "victim" &&
+		o.Preempted && o.WantsSnapshot, "outlier %+v", o)
 	if o.Waker == nil || *o.Waker != (events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "waker"}, Context: "softirq NET_RX"}) {
 		t.Errorf("waker %+v", o.Waker)
 	}
-	if o.OnCPU == nil || o.OnCPU.Comm != "hog" || o.OnCPU.RanNS != 40000 || o.OnCPU.CPU != 2 {
-		t.Errorf("on CPU %+v, want the hog for 40000 ns on CPU 2", o.OnCPU)
-	}
-	if len(o.Raw.Kernel) != 2 || o.Raw.Kernel[1] != 22 {
-		t.Errorf("kernel stack %v", o.Raw.Kernel)
-	}
+	assert.Check(t, o.OnCPU != nil && o.OnCPU.Comm == "hog" && o.OnCPU.RanNS == 40000 && o.OnCPU.CPU == 2,
+		"on CPU %+v, want the hog for 40000 ns on CPU 2", o.OnCPU)
+	assert.Check(t, len(o.Raw.Kernel) == 2 && o.Raw.Kernel[1] == 22, "kernel stack %v", o.Raw.Kernel)
 }
 
 func TestReceiveUserStackLater(t *testing.T) {
@@ -88,28 +82,18 @@ func TestReceiveUserStackLater(t *testing.T) {
 	if o, err := tr.receive(sample(t, &raw)); o != nil || err != nil {
 		t.Fatal("handed out before its stack came", o, err)
 	}
-	if tr.stacks.next(time.Now()) != nil {
-		t.Fatal("handed out before its stack came")
-	}
+	assert.Assert(t, tr.stacks.next(time.Now()) == nil, "handed out before its stack came")
 	other := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 8000, Frames: 3}
-	if _, err := tr.receive(sample(t, &other)); err != nil {
-		t.Fatal(err)
-	}
-	if tr.stacks.next(time.Now()) != nil {
-		t.Fatal("resolved with the stack of another outlier")
-	}
+	_, err := tr.receive(sample(t, &other))
+	assert.NilError(t, err)
+	assert.Assert(t, tr.stacks.next(time.Now()) == nil, "resolved with the stack of another outlier")
 	stack := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 9000, Frames: 2}
 	stack.User[0], stack.User[1] = 1, 2
-	if _, err := tr.receive(sample(t, &stack)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = tr.receive(sample(t, &stack))
+	assert.NilError(t, err)
 	o := tr.stacks.next(time.Now())
-	if o == nil || len(o.Raw.User) != 2 {
-		t.Fatalf("outlier %+v", o)
-	}
-	if !tr.stacks.deadline().IsZero() {
-		t.Error("still waiting")
-	}
+	assert.Assert(t, o != nil && len(o.Raw.User) == 2, "outlier %+v", o)
+	assert.Check(t, tr.stacks.deadline().IsZero(), "still waiting")
 }
 
 // A stack that never comes must not hold an outlier back for ever.
@@ -117,31 +101,23 @@ func TestUserStackNeverComes(t *testing.T) {
 	var w pendingStacks
 	now := time.Now()
 	w.add(&events.Outlier{}, now.Add(stackGrace))
-	if w.next(now) != nil {
-		t.Error("handed out at once")
-	}
-	if w.next(now.Add(stackGrace+1)) == nil {
-		t.Error("not handed out after the wait")
-	}
+	assert.Check(t, w.next(now) == nil, "handed out at once")
+	assert.Check(t, w.next(now.Add(stackGrace+1)) != nil, "not handed out after the wait")
 }
 
 func TestReceiveOfReplacedRules(t *testing.T) {
 	tr, released := ready(t), 0
 	tr.release = func() { released++ }
-	if o, err := tr.receive(sample(t, &abi.Outlier{Type: abi.OutlierType, Generation: 0, Flags: abi.OutlierSnapshot})); err != nil || o != nil {
-		t.Errorf("one of rules long gone: %+v, %v", o, err)
-	}
-	if released != 1 {
-		t.Error("the recorder stays frozen for an outlier that nobody wants")
-	}
+	o, err := tr.receive(sample(t, &abi.Outlier{Type: abi.OutlierType, Generation: 0, Flags: abi.OutlierSnapshot}))
+	assert.Check(t, err == nil && o == nil, "one of rules long gone: %+v, %v", o, err)
+	assert.Check(t, released == 1, "the recorder stays frozen for an outlier that nobody wants")
 }
 
 func TestReceiveNonsense(t *testing.T) {
 	tr := ready(t)
 	for _, b := range [][]byte{nil, {0x43}, {0x43, 0x74}, {1, 2, 3, 4}, make([]byte, 5000)} {
-		if _, err := tr.receive(b); err == nil {
-			t.Errorf("%d bytes of nonsense: no error", len(b))
-		}
+		_, err := tr.receive(b)
+		assert.Check(t, err != nil, "%d bytes of nonsense: no error", len(b))
 	}
 }
 
@@ -163,8 +139,6 @@ func FuzzReceive(f *testing.F) {
 		// There are no maps to look a stack up in, or to note a decision in.
 		set(unsafe.Offsetof(raw.Undecided), 0)
 		o, err := tr.receive(b)
-		if err != nil && o != nil {
-			t.Error("both an outlier and an error")
-		}
+		assert.Check(t, err == nil || o == nil, "both an outlier and an error")
 	})
 }

@@ -1,10 +1,12 @@
 package tracefs
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestOpen(t *testing.T) {
@@ -12,31 +14,20 @@ func TestOpen(t *testing.T) {
 		t.Skip("needs root: mounts tracefs, at no path")
 	}
 	before, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if id, err := f.ID("sched", "sched_switch"); err != nil || id == 0 {
-		t.Errorf("id %d, %v", id, err)
-	}
+	assert.NilError(t, err)
+	defer func() { assert.Check(t, f.Close()) }()
+	id, err := f.ID("sched", "sched_switch")
+	assert.Check(t, err == nil && id != 0, "id %d, %v", id, err)
 	fields, err := f.Format("sched", "sched_switch")
-	if err != nil || len(fields) < 7 || fields[0].Name != "prev_comm" || !fields[0].Array || fields[1].Name != "prev_pid" || !fields[1].Signed {
-		t.Errorf("fields %+v, %v", fields, err)
-	}
-	if _, err := f.ID("sched", "nothing"); !errors.Is(err, ErrNoEvent) {
-		t.Errorf("a tracepoint that is not there: %v", err)
-	}
-	if after, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Count(string(after), "tracefs") > strings.Count(string(before), "tracefs") {
-		t.Errorf("mounted: %s", after)
-	}
+	assert.Check(t, err == nil && len(fields) >= 7 && fields[0].Name == "prev_comm" && fields[0].Array &&
+		fields[1].Name == "prev_pid" && fields[1].Signed, "fields %+v, %v", fields, err)
+	_, err = f.ID("sched", "nothing")
+	assert.Check(t, is.ErrorIs(err, ErrNoEvent), "a tracepoint that is not there")
+	after, err := os.ReadFile("/proc/self/mounts")
+	assert.Check(t, err == nil &&
+		strings.Count(string(after), "tracefs") <= strings.Count(string(before), "tracefs"), "mounted: %s", after)
 }
 
 // FuzzFormat proves that any text is read or refused.

@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 )
-
-func number(n int64) *int64 { return &n }
 
 func TestParseArgs(t *testing.T) {
 	for _, c := range []struct {
@@ -24,26 +23,22 @@ func TestParseArgs(t *testing.T) {
 		{elf.EM_X86_64, "", nil},
 		{elf.EM_X86_64, "-4@%edi 8@-16(%rbp) 4@$-5 1@%al 2@(%rsp)", []Arg{
 			{Size: 4, Signed: true, Register: 14 * 8}, {Size: 8, Register: 4 * 8, Memory: true, Disp: -16},
-			{Size: 4, Constant: number(-5)}, {Size: 1, Register: 10 * 8}, {Size: 2, Register: 19 * 8, Memory: true},
+			{Size: 4, Constant: new(int64(-5))}, {Size: 1, Register: 10 * 8}, {Size: 2, Register: 19 * 8, Memory: true},
 		}},
 		{elf.EM_AARCH64, "-4@w0 8@[sp, 16] 4@5 8@[x19] 8@x30", []Arg{
-			{Size: 4, Signed: true}, {Size: 8, Register: 31 * 8, Memory: true, Disp: 16}, {Size: 4, Constant: number(5)},
+			{Size: 4, Signed: true}, {Size: 8, Register: 31 * 8, Memory: true, Disp: 16}, {Size: 4, Constant: new(int64(5))},
 			{Size: 8, Register: 19 * 8, Memory: true}, {Size: 8, Register: 30 * 8},
 		}},
 	} {
 		got, err := ParseArgs(c.machine, c.text)
-		if err != nil {
-			t.Errorf("%q: %v", c.text, err)
-		}
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%q: (-want +got)\n%s", c.text, d)
-		}
+		assert.Check(t, err, "%q", c.text)
+		d := cmp.Diff(c.want, got)
+		assert.Check(t, d == "", "%q: (-want +got)\n%s", c.text, d)
 	}
 	for _, text := range []string{"4@", "x@%eax", "3@%eax", "4@%xmm0", "8@8(%rax,%rcx,8)", "4@variable(%rip)", "4@99999999999(%rax)", "%eax"} {
 		got, err := ParseArgs(elf.EM_X86_64, text)
-		if err != nil || len(got) != 1 || got[0].Unknown == "" {
-			t.Errorf("%q: %+v, %v; want one that is unknown", text, got, err)
-		}
+		assert.Check(t, err == nil && len(got) == 1 && got[0].Unknown != "",
+			"%q: %+v, %v; want one that is unknown", text, got, err)
 	}
 }
 
@@ -63,27 +58,20 @@ func TestRead(t *testing.T) {
 	}
 	dir := t.TempDir()
 	source, path := filepath.Join(dir, "p.c"), filepath.Join(dir, "p")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), gcc, "-o", path, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	assert.NilError(t, os.WriteFile(source, []byte(program), 0o600))
+	out, err := exec.CommandContext(t.Context(), gcc, "-o", path, source).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	probes, err := Read(path, "maker", "begin")
-	if err != nil || len(probes) != 1 {
-		t.Fatalf("%+v, %v", probes, err)
-	}
+	assert.Assert(t, err == nil && len(probes) == 1, "%+v, %v", probes, err)
 	p := probes[0]
 	args, err := ParseArgs(elf.EM_X86_64, p.Args)
-	if p.Offset == 0 || p.Semaphore == 0 || err != nil || len(args) != 1 || args[0].Constant == nil || *args[0].Constant != 7 {
-		t.Errorf("%+v, %+v, %v", p, args, err)
-	}
-	if _, err := Read(path, "maker", "end"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "maker:begin") {
-		t.Errorf("no such probe: %v", err)
-	}
-	if _, err := Read(source, "a", "b"); err == nil {
-		t.Error("a text has probes")
-	}
+	assert.Check(t, p.Offset != 0 && p.Semaphore != 0 && err == nil && len(args) == 1 && args[0].Constant != nil &&
+		*args[0].Constant == 7, "%+v, %+v, %v", p, args, err)
+	_, err = Read(path, "maker", "end")
+	assert.Check(t, errors.Is(err, ErrNone) && strings.Contains(err.Error(), "maker:begin"),
+		"no such probe: %v", err)
+	_, err = Read(source, "a", "b")
+	assert.Check(t, err != nil, "a text has probes")
 }
 
 // FuzzArgs proves that any text is read without harm.
@@ -98,13 +86,10 @@ func FuzzArgs(f *testing.F) {
 			machine = elf.EM_AARCH64
 		}
 		args, err := ParseArgs(machine, s)
-		if err == nil && len(args) > maxArgs {
-			t.Errorf("%q has %d arguments", s, len(args))
-		}
+		assert.Check(t, err != nil || len(args) <= maxArgs, "%q has %d arguments", s, len(args))
 		for _, a := range args {
-			if a.Unknown == "" && (a.Size == 0 || a.Size > 8 || a.Register > 33*8) {
-				t.Errorf("%q was read as %+v", s, a)
-			}
+			assert.Check(t, a.Unknown != "" || a.Size != 0 && a.Size <= 8 && a.Register <= 33*8,
+				"%q was read as %+v", s, a)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -55,14 +57,8 @@ func Make(t testing.TB, list ...One) (dir string, ids []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "snapshots")
 	store, err := snapshot.OpenStore(snapshot.StoreOptions{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	assert.NilError(t, err)
+	defer func() { assert.Check(t, store.Close()) }()
 	for i := range list {
 		ids = append(ids, write(t, store, &list[i]))
 	}
@@ -90,14 +86,10 @@ func write(t testing.TB, store *snapshot.Store, o *One) string {
 	}
 	m := o.meta(store.NewID(at, name), at)
 	p, err := store.Create(m.ID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	fill(t, p.Dir, o, m)
 	_, release, err := p.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	release()
 	return m.ID
 }
@@ -146,9 +138,7 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 		tr.Outliers = append(tr.Outliers, trace.Outlier{Number: uint64(i), Rule: x.Rule, Track: x.Track, Start: x.StartMono, End: x.EndMono,
 			DelayNS: x.DelayNS, TID: x.Task.TID, PID: x.Task.PID, Comm: x.Task.Comm})
 	}
-	if err := trace.Write(filepath.Join(dir, snapshot.TraceDir), tr); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, trace.Write(filepath.Join(dir, snapshot.TraceDir), tr))
 	JSON(t, filepath.Join(dir, snapshot.MetaFile), m)
 	if o.Parts == nil {
 		JSON(t, filepath.Join(dir, snapshot.ExplainJSONFile), map[string]any{"version": 1, "kind": "facts"})
@@ -156,9 +146,7 @@ func fill(t testing.TB, dir string, o *One, m *snapshot.Meta) {
 		JSON(t, filepath.Join(dir, snapshot.ExplainJSONFile), o.Report())
 	}
 	for _, name := range []string{snapshot.ExplainTextFile, snapshot.FoldedFile} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 }
 
@@ -199,7 +187,5 @@ func JSON(t testing.TB, path string, value any) {
 	if err == nil {
 		err = os.WriteFile(path, data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }

@@ -1,19 +1,18 @@
 package within
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestDoReturnsValue(t *testing.T) {
 	g := NewGate[int](1)
 	for i := range 3 {
 		v, err := Do(g, 7, time.Minute, func() int { return i })
-		if v != i || err != nil {
-			t.Fatalf("got %d, %v; want %d", v, err, i)
-		}
+		assert.Assert(t, v == i && err == nil, "got %d, %v; want %d", v, err, i)
 	}
 }
 
@@ -22,25 +21,19 @@ func TestStuckKeyIsRefusedUntilItReturns(t *testing.T) {
 	release := make(chan struct{})
 	block := func() int { <-release; return 1 }
 
-	if _, err := Do(g, 7, time.Millisecond, block); !errors.Is(err, ErrTimeout) {
-		t.Fatalf("blocked call: got %v, want ErrTimeout", err)
-	}
-	if _, err := Do(g, 7, time.Minute, block); !errors.Is(err, ErrStuck) {
-		t.Fatalf("same key: got %v, want ErrStuck", err)
-	}
-	if v, err := Do(g, 8, time.Minute, func() int { return 2 }); v != 2 || err != nil {
-		t.Fatalf("other key: got %d, %v", v, err)
-	}
-	if g.Stuck() != 1 {
-		t.Fatalf("got %d stuck, want 1", g.Stuck())
-	}
+	_, err := Do(g, 7, time.Millisecond, block)
+	assert.ErrorIs(t, err, ErrTimeout, "blocked call")
+	_, err = Do(g, 7, time.Minute, block)
+	assert.ErrorIs(t, err, ErrStuck, "same key")
+	v, err := Do(g, 8, time.Minute, func() int { return 2 })
+	assert.Assert(t, v == 2 && err == nil, "other key: got %d, %v", v, err)
+	assert.Assert(t, g.Stuck() == 1, "got %d stuck, want 1", g.Stuck())
 	close(release)
 	for g.Stuck() != 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if v, err := Do(g, 7, time.Minute, func() int { return 3 }); v != 3 || err != nil {
-		t.Fatalf("after release: got %d, %v", v, err)
-	}
+	v, err = Do(g, 7, time.Minute, func() int { return 3 })
+	assert.Assert(t, v == 3 && err == nil, "after release: got %d, %v", v, err)
 }
 
 func TestAllSlotsStuck(t *testing.T) {
@@ -48,13 +41,11 @@ func TestAllSlotsStuck(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for key := range 2 {
-		if _, err := Do(g, key, time.Millisecond, func() int { <-release; return 0 }); !errors.Is(err, ErrTimeout) {
-			t.Fatalf("got %v, want ErrTimeout", err)
-		}
+		_, err := Do(g, key, time.Millisecond, func() int { <-release; return 0 })
+		assert.ErrorIs(t, err, ErrTimeout)
 	}
-	if _, err := Do(g, 99, time.Hour, func() int { return 0 }); !errors.Is(err, ErrStuck) {
-		t.Fatalf("got %v, want ErrStuck at once", err)
-	}
+	_, err := Do(g, 99, time.Hour, func() int { return 0 })
+	assert.ErrorIs(t, err, ErrStuck)
 }
 
 // A panic reaches whoever asked, and leaves nothing behind.
@@ -64,26 +55,24 @@ func TestDoPanics(t *testing.T) {
 		func() {
 			defer func() {
 				p, ok := recover().(*Panicked)
-				if !ok || p.Value != "bad file" || !strings.Contains(string(p.Stack), "TestDoPanics") {
-					t.Errorf("got %v", p)
-				}
+				assert.Check(t, ok && p.Value == "bad file" && strings.Contains(string(p.Stack), "TestDoPanics"),
+					"got %v", p)
 			}()
 			_, err := Do(g, 1, time.Minute, func() int { panic("bad file") })
 			t.Errorf("it has returned: %v", err)
 		}()
 	}
-	if n, err := Do(g, 1, time.Minute, func() int { return 7 }); n != 7 || err != nil || g.Stuck() != 0 || g.Panics() != 3 {
-		t.Errorf("afterwards: %d, %v, %d stuck, %d panics", n, err, g.Stuck(), g.Panics())
-	}
+	n, err := Do(g, 1, time.Minute, func() int { return 7 })
+	assert.Check(t, n == 7 && err == nil && g.Stuck() == 0 && g.Panics() == 3,
+		"afterwards: %d, %v, %d stuck, %d panics", n, err, g.Stuck(), g.Panics())
 }
 
 // One that was left behind panics for nobody.
 func TestDoPanicsLate(t *testing.T) {
 	g := NewGate[int](1)
 	release := make(chan struct{})
-	if _, err := Do(g, 1, time.Millisecond, func() int { <-release; panic("late") }); !errors.Is(err, ErrTimeout) {
-		t.Fatal(err)
-	}
+	_, err := Do(g, 1, time.Millisecond, func() int { <-release; panic("late") })
+	assert.ErrorIs(t, err, ErrTimeout)
 	close(release)
 	for g.Stuck() > 0 || g.Panics() == 0 {
 		time.Sleep(time.Millisecond) // hangs if it is never over

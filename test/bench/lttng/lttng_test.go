@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
@@ -55,9 +56,7 @@ func TestRecorders(t *testing.T) {
 			}
 		}
 	}
-	if events == 0 {
-		t.Fatal("nothing was recorded")
-	}
+	assert.Assert(t, events != 0, "nothing was recorded")
 	base := median(took[0])
 	var table strings.Builder
 	fmt.Fprintf(&table, "%d events of the scheduler in each run; medians of %d\n", events, rounds)
@@ -89,9 +88,7 @@ func hackbench(t *testing.T) time.Duration {
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-	}
+	assert.NilError(t, err, "%s %v: %v\n%s", name, args, err, out)
 	return string(out)
 }
 
@@ -105,16 +102,10 @@ func tailcam(t *testing.T, backend string) (stop func() int) {
 		o.Ring = ring
 	}
 	k, err := tracker.New(nil, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r, err := flight.New(k, backend, ring)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, k.Attach())
 	count := func() (n int) {
 		for _, c := range k.Recorded() {
 			n += int(c.Recorded)
@@ -124,12 +115,8 @@ func tailcam(t *testing.T, backend string) (stop func() int) {
 	before := count()
 	return func() int {
 		n := count() - before
-		if err := k.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, k.Close())
+		assert.NilError(t, r.Close())
 		return n
 	}
 }
@@ -142,9 +129,7 @@ func ftrace(t *testing.T) (stop func() int) {
 	const dir = "/sys/kernel/tracing"
 	set := func(file, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0))
 	}
 	set("buffer_size_kb", fmt.Sprint(ring>>10))
 	for _, e := range scheduler {
@@ -163,24 +148,18 @@ func ftrace(t *testing.T) (stop func() int) {
 func sessiond(t *testing.T) (stop func()) {
 	t.Helper()
 	for _, dir := range []string{"/var/run", "/dev/shm"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(dir, 0o755))
 	}
 	var out bytes.Buffer
 	cmd := exec.Command("lttng-sessiond", "-v")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		if exec.Command("lttng", "--no-sessiond", "list", "-k").Run() == nil {
 			break
 		}
-		if time.Now().After(end) {
-			t.Fatalf("lttng-sessiond does not answer:\n%s", out.Bytes())
-		}
+		assert.Assert(t, !time.Now().After(end), "lttng-sessiond does not answer:\n%s", out.Bytes())
 	}
 	return func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -122,7 +123,7 @@ func measure(ctx context.Context, o *options, t tool) (r row, err error) {
 	if err != nil {
 		return r, err
 	}
-	if dir, err = absolute(dir); err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return r, err
 	}
 	if err := t.start(ctx, dir); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -21,8 +22,6 @@ import (
 
 // most is how long a tool may take at all.
 const most = 30 * time.Second
-
-func absolute(dir string) (string, error) { return filepath.Abs(dir) }
 
 // child is a tool's process, and the names that appear in a directory.
 type child struct {
@@ -67,27 +66,16 @@ func (c *child) read() {
 	in := bufio.NewReaderSize(c.watch, 1<<16)
 	for {
 		var head [unix.SizeofInotifyEvent]byte
-		if _, err := readFull(in, head[:]); err != nil {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return
 		}
 		at := linux.Monotonic()
 		name := make([]byte, uint32(head[12])|uint32(head[13])<<8)
-		if _, err := readFull(in, name); err != nil {
+		if _, err := io.ReadFull(in, name); err != nil {
 			return
 		}
 		c.names <- appeared{strings.TrimRight(string(name), "\x00"), at}
 	}
-}
-
-func readFull(in *bufio.Reader, b []byte) (n int, err error) {
-	for n < len(b) {
-		k, err := in.Read(b[n:])
-		if err != nil {
-			return n, err
-		}
-		n += k
-	}
-	return n, nil
 }
 
 // next waits for the next name that wanted accepts.

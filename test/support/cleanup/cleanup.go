@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 )
@@ -72,14 +73,10 @@ func start(t testing.TB, what, dir string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatalf("%v; %s %s yourself", err, what, dir)
-	}
+	assert.NilError(t, err, "%s %s yourself", what, dir)
 	t.Cleanup(func() {
 		in.Close() // it does it then
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s %s: %v", what, dir, err)
-		}
+		assert.Check(t, cmd.Wait(), "%s %s", what, dir)
 	})
 }
 

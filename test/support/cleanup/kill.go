@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,8 +38,8 @@ func killTree(dir string) error {
 		}
 		return err
 	})
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if e := os.Remove(dirs[i]); e != nil && !errors.Is(e, fs.ErrNotExist) {
+	for _, dir := range slices.Backward(dirs) {
+		if e := os.Remove(dir); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
@@ -72,9 +73,7 @@ func (g *Cgroup) Set(t *testing.T, v1, v2, value string) {
 	if g.V2 {
 		file = v2
 	}
-	if err := os.WriteFile(filepath.Join(g.Dir, file), []byte(value), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(g.Dir, file), []byte(value), 0o644))
 }
 
 // Add moves a process into the group.

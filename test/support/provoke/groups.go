@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -59,19 +60,15 @@ func Faults(t *testing.T, history *History) {
 				_ = unix.Munmap(*m)
 			}
 			var err error
-			if *m, err = unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
-				t.Fatal(err)
-			}
+			*m, err = unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+			assert.NilError(t, err)
 		}
 		fault[0] = 1
 		f, err := os.Open("/proc/self/stat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer f.Close()
-		if _, err := f.Read(copied); err != nil { // the kernel writes there first
-			t.Fatal(err)
-		}
+		_, err = f.Read(copied)
+		assert.NilError(t, err) // the kernel writes there first
 	}
 	at := func(m *[]byte) func(ev trace.Event, f trace.Fault) bool {
 		return func(ev trace.Event, f trace.Fault) bool {
@@ -112,9 +109,7 @@ func Locks(t *testing.T, history *History) {
 				defer runtime.UnlockOSThread()
 				mine.Store(unix.Gettid(), true)
 				from, to := filepath.Join(dir, strconv.Itoa(i)), filepath.Join(dir, "to"+strconv.Itoa(i))
-				if err := os.WriteFile(from, nil, 0o600); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, os.WriteFile(from, nil, 0o600))
 				for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
 					_ = os.Rename(from, to)
 					_ = os.Rename(to, from)
@@ -149,25 +144,19 @@ func Power(t *testing.T, history *History) {
 func Net(t *testing.T, history *History) {
 	history = history.with(t)
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() { _ = to.Close() }()
 	from, err := net.Dial("udp4", to.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer from.Close()
 	const payload, ip, ethernet = 1013, 28, 14
 	buf := make([]byte, 2*payload)
 	var packet uint64
 	history.Until(func() {
-		if _, err := from.Write(make([]byte, payload)); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := to.ReadFrom(buf); err != nil {
-			t.Fatal(err)
-		}
+		_, err := from.Write(make([]byte, payload))
+		assert.NilError(t, err)
+		_, _, err = to.ReadFrom(buf)
+		assert.NilError(t, err)
 	}, map[string]func(trace.Event) bool{
 		"a packet that is sent": body(trace.NetQueue, func(_ trace.Event, n trace.Net) bool {
 			if n.Dev != "lo" || n.Bytes != payload+ip+ethernet {

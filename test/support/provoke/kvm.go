@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -48,9 +49,7 @@ func startGuest(t *testing.T, at uint64, number uintptr, code []byte) func() {
 	t.Helper()
 	ioctl := func(fd int, request uintptr, arg uintptr) int {
 		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, arg)
-		if errno != 0 {
-			t.Fatalf("ioctl %#x of KVM: %v", request, errno)
-		}
+		assert.Assert(t, errno == 0, "ioctl %#x of KVM: %v", request, errno)
 		return int(r)
 	}
 	mapped := func(fd, size int) []byte {
@@ -59,9 +58,7 @@ func startGuest(t *testing.T, at uint64, number uintptr, code []byte) func() {
 			flags |= unix.MAP_ANON
 		}
 		m, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() { _ = unix.Munmap(m) })
 		return m
 	}
@@ -69,9 +66,7 @@ func startGuest(t *testing.T, at uint64, number uintptr, code []byte) func() {
 	if errors.Is(err, unix.ENOENT) {
 		t.Skip("needs KVM: there is no /dev/kvm")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	vm := ioctl(kvm, kvmCreateVM, 0)
 	page := mapped(-1, block)
 	copy(page, code)
@@ -94,8 +89,7 @@ func startGuest(t *testing.T, at uint64, number uintptr, code []byte) func() {
 	ioctl(cpu, kvmSetRegisters, uintptr(unsafe.Pointer(&registers)))
 	return func() {
 		ioctl(cpu, kvmRun, 0)
-		if reason := binary.LittleEndian.Uint32(state[8:]); reason != kvmExitHLT {
-			t.Fatalf("the guest left for reason %d, want that it halts", reason)
-		}
+		reason := binary.LittleEndian.Uint32(state[8:])
+		assert.Assert(t, reason == kvmExitHLT, "the guest left for reason %d, want that it halts", reason)
 	}
 }

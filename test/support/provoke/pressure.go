@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -19,13 +20,9 @@ func Throttle(t *testing.T, history *History) {
 	g := NewCgroup(t, "cpu")
 	Quota(t, g)
 	var st unix.Stat_t
-	if err := unix.Stat(g.Dir, &st); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Stat(g.Dir, &st))
 	for _, site := range []string{"fexit:throttle_cfs_rq", "fexit:unthrottle_cfs_rq"} {
-		if why := history.Kernel.Unrecorded()[site]; why != nil {
-			t.Errorf("%s: %v", site, why)
-		}
+		assert.Check(t, history.Kernel.Unrecorded()[site], "%s", site)
 	}
 	g.Add(t, StartSpinner(t))
 	mine := func(ev trace.Event, b trace.Throttle) bool { return b.Cgroup == st.Ino && b.CPU >= 0 }
@@ -59,17 +56,13 @@ func Reclaim(t *testing.T, history *History) {
 		t.Skipf("needs huge pages: %v", err)
 	}
 	set := func(n string) {
-		if err := os.WriteFile(file, []byte(n), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(file, []byte(n), 0o644))
 	}
 	defer set(strings.TrimSpace(string(before)))
 	history.Until(func() {
 		set("100000")
 		set("0")
-		if err := os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0o200); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0o200))
 	}, map[string]func(trace.Event) bool{
 		"reclaim":    body(trace.ReclaimBegin, func(_ trace.Event, r trace.Reclaim) bool { return !r.Memcg && r.Order > 0 }),
 		"its end":    body(trace.ReclaimEnd, func(_ trace.Event, r trace.Reclaim) bool { return !r.Memcg }),

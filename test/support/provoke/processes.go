@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/child"
 )
@@ -58,9 +59,7 @@ func StartSpinner(t *testing.T) (pid int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", spinVerb)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -92,17 +91,9 @@ func RunReader(t *testing.T, path string, size int, begin func(pid int)) {
 	cmd := exec.Command("/proc/self/exe", readVerb, path, strconv.Itoa(size))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	begin(cmd.Process.Pid)
-	if err := in.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, in.Close())
+	assert.NilError(t, cmd.Wait())
 }

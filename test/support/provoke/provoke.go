@@ -3,9 +3,12 @@
 package provoke
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/snapshot/trace"
@@ -28,21 +31,11 @@ func Start(t *testing.T, groups []string) *History {
 	t.Helper()
 	const ring = 4 << 20
 	kernel, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: ring, Tasks: 4096, TrackSelf: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.Check(t, kernel.Close()) })
 	r, err := flight.New(kernel, flight.BackendMmap, ring)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, kernel.Attach())
 	return &History{t: t, Kernel: kernel, ring: r}
 }
 
@@ -58,16 +51,11 @@ func (p *History) with(t *testing.T) *History { return &History{t: t, Kernel: p.
 // cannot be decoded fails the test.
 func (p *History) Take() []trace.Event {
 	p.t.Helper()
-	if _, err := p.ring.Freeze(); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := p.ring.Freeze()
+	assert.NilError(p.t, err)
 	drained, err := p.ring.Drain()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.ring.Release(); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NilError(p.t, err)
+	assert.NilError(p.t, p.ring.Release())
 	var list []trace.Event
 	for _, cpu := range drained.CPUs {
 		for i := range cpu.Records {
@@ -76,9 +64,8 @@ func (p *History) Take() []trace.Event {
 				p.t.Errorf("CPU %d: %v", cpu.CPU, err)
 				continue
 			}
-			if ev.CPU != cpu.CPU {
-				p.t.Errorf("%v of CPU %d stands among those of CPU %d", ev.Type, ev.CPU, cpu.CPU)
-			}
+			assert.Check(p.t, ev.CPU == cpu.CPU,
+				"%v of CPU %d stands among those of CPU %d", ev.Type, ev.CPU, cpu.CPU)
 			list = append(list, ev)
 		}
 	}
@@ -90,9 +77,7 @@ func (p *History) Take() []trace.Event {
 func (p *History) Until(provoke func(), wanted map[string]func(trace.Event) bool) {
 	p.t.Helper()
 	missing := make(map[string]func(trace.Event) bool, len(wanted))
-	for name, is := range wanted {
-		missing[name] = is
-	}
+	maps.Copy(missing, wanted)
 	p.Take() // what was before is of no interest
 	for begin := time.Now(); ; {
 		provoke()

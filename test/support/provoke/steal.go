@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -37,9 +39,8 @@ func Steal(t *testing.T, history *History) {
 				continue
 			}
 			told += time.Duration(s.NS)
-			if s.Since >= ev.Time || time.Duration(s.NS) > time.Duration(ev.Time-s.Since)+late {
-				t.Errorf("%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
-			}
+			assert.Check(t, s.Since < ev.Time && time.Duration(s.NS) <= time.Duration(ev.Time-s.Since)+late,
+				"%d ns taken between %d and %d, which are %d ns", s.NS, s.Since, ev.Time, ev.Time-s.Since)
 		}
 		taken = Stolen(t) - before
 	}
@@ -70,9 +71,7 @@ const (
 func account(t testing.TB, column int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := bytes.Fields(first)
 	if len(fields) < 9 {

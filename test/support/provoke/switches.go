@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -44,27 +45,18 @@ func Switches(t *testing.T, history *History, disk string) {
 		defer runtime.UnlockOSThread()
 		f, m := openDisk(t, disk)
 		buf, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer func() { _ = unix.Munmap(buf) }()
 		direct, err := unix.Open(disk, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer unix.Close(direct)
 		tid, sum := unix.Gettid(), 0
 		history.Until(func() {
-			if _, err := unix.Pread(direct, buf, 0); err != nil {
-				t.Fatal(err)
-			}
+			_, err := unix.Pread(direct, buf, 0)
+			assert.NilError(t, err)
 			// The page leaves the page cache, and this address space before that.
-			if err := unix.Madvise(m, unix.MADV_DONTNEED); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Madvise(m, unix.MADV_DONTNEED))
+			assert.NilError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 			sum += int(m[0])
 		}, map[string]func(trace.Event) bool{
 			"a direct read": leaves(tid, func(s trace.Switch) bool { return s.IOWait && s.Call == unix.SYS_PREAD64 }),
@@ -138,13 +130,9 @@ func Quota(t *testing.T, g *Cgroup) {
 func openDisk(t *testing.T, path string) (*os.File, []byte) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	m, err := syscall.Mmap(int(f.Fd()), 0, block, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		_ = syscall.Munmap(m)
 		f.Close()
@@ -156,20 +144,12 @@ func openDisk(t *testing.T, path string) (*os.File, []byte) {
 func MakeDisk(t *testing.T, size int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, make([]byte, size), 0o600))
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.Sync())
+	assert.NilError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 	return path
 }
 

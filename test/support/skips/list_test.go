@@ -1,15 +1,16 @@
 package skips
 
 import (
-	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // The list of this repository can be read.
 func TestShippedList(t *testing.T) {
-	if _, err := Load("../../skips.yaml"); err != nil {
-		t.Error(err)
-	}
+	_, err := Load("../../skips.yaml")
+	assert.Check(t, err)
 }
 
 func TestBadLists(t *testing.T) {
@@ -21,9 +22,8 @@ func TestBadLists(t *testing.T) {
 		"[{tests: [TestB], when: [unit], why: x}]":                      `"TestB": want PACKAGE TEST`,
 		"[{tests: [a TestB], when: [unit], why: x, unless: [a TestB]}]": "field unless not found",
 	} {
-		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", text, err, want)
-		}
+		_, err := parse([]byte(text))
+		assert.Check(t, is.ErrorContains(err, want), "%s", text)
 	}
 }
 
@@ -53,8 +53,7 @@ func TestConditions(t *testing.T) {
 		{"no-device mem", "", Machine{}, false},
 		{"no-device no-such-device", "", Machine{}, true},
 	} {
-		if got := c.on.holds(c.condition, c.message); got != c.want {
-			t.Errorf("%s, %q on %+v: got %t", c.condition, c.message, c.on, got)
-		}
+		got := c.on.holds(c.condition, c.message)
+		assert.Check(t, got == c.want, "%s, %q on %+v: got %t", c.condition, c.message, c.on, got)
 	}
 }

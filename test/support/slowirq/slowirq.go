@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"gotest.tools/v3/assert"
 )
 
 // Any stands for every value of the tracepoint's first argument.
@@ -71,45 +72,32 @@ func AttachTo(t testing.TB, tracepoint string, f Filter, d time.Duration) *Spinn
 	var offset int16
 	if f.Struct != "" {
 		var err error
-		if offset, err = Offset(f.Struct, f.Field); err != nil {
-			t.Fatal(err)
-		}
+		offset, err = Offset(f.Struct, f.Field)
+		assert.NilError(t, err)
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "spinner", Type: ebpf.Array, KeySize: 4, ValueSize: 5 * 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	closeAfter(t, m)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "spin", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint,
 		License: "Dual BSD/GPL", Instructions: program(m, f, offset, d),
 	})
-	if err != nil {
-		t.Fatalf("load a spinner for %s: %+v", tracepoint, err)
-	}
+	assert.NilError(t, err, "load a spinner for %s: %+v", tracepoint, err)
 	closeAfter(t, p)
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
-	if err != nil {
-		t.Fatalf("attach a spinner to %s: %v", tracepoint, err)
-	}
+	assert.NilError(t, err, "attach a spinner to %s", tracepoint)
 	closeAfter(t, l)
 	return &Spinner{t, m}
 }
 
 func closeAfter(t testing.TB, c io.Closer) {
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { assert.Check(t, c.Close()) })
 }
 
 // Arm lets the next one that fits take long.
 func (s *Spinner) Arm() {
 	s.t.Helper()
-	if err := s.state.Put(uint32(0), state{Armed: 1}); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NilError(s.t, s.state.Put(uint32(0), state{Armed: 1}))
 }
 
 // Wait calls provoke until one has taken long, and returns it.

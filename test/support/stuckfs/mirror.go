@@ -122,20 +122,22 @@ func (m *mirror) before(op Op) fuse.Status {
 	return fuse.OK
 }
 
-// Create implements fuse.RawFileSystem.
-func (m *mirror) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	if s := m.before(Create); s != fuse.OK {
+// do carries out an operation, unless it is to fail.
+func (m *mirror) do(op Op, fn func() fuse.Status) fuse.Status {
+	if s := m.before(op); s != fuse.OK {
 		return s
 	}
-	return m.RawFileSystem.Create(cancel, in, name, out)
+	return fn()
+}
+
+// Create implements fuse.RawFileSystem.
+func (m *mirror) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	return m.do(Create, func() fuse.Status { return m.RawFileSystem.Create(cancel, in, name, out) })
 }
 
 // Mkdir implements fuse.RawFileSystem.
 func (m *mirror) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	if s := m.before(Create); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.Mkdir(cancel, in, name, out)
+	return m.do(Create, func() fuse.Status { return m.RawFileSystem.Mkdir(cancel, in, name, out) })
 }
 
 // Write implements fuse.RawFileSystem.
@@ -156,40 +158,25 @@ func (m *mirror) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte)
 
 // Fsync implements fuse.RawFileSystem.
 func (m *mirror) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if s := m.before(Sync); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.Fsync(cancel, in)
+	return m.do(Sync, func() fuse.Status { return m.RawFileSystem.Fsync(cancel, in) })
 }
 
 // FsyncDir implements fuse.RawFileSystem.
 func (m *mirror) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if s := m.before(Sync); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.FsyncDir(cancel, in)
+	return m.do(Sync, func() fuse.Status { return m.RawFileSystem.FsyncDir(cancel, in) })
 }
 
 // Rename implements fuse.RawFileSystem.
 func (m *mirror) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
-	if s := m.before(Rename); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.Rename(cancel, in, from, to)
+	return m.do(Rename, func() fuse.Status { return m.RawFileSystem.Rename(cancel, in, from, to) })
 }
 
 // Unlink implements fuse.RawFileSystem.
 func (m *mirror) Unlink(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
-	if s := m.before(Remove); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.Unlink(cancel, header, name)
+	return m.do(Remove, func() fuse.Status { return m.RawFileSystem.Unlink(cancel, header, name) })
 }
 
 // Rmdir implements fuse.RawFileSystem.
 func (m *mirror) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
-	if s := m.before(Remove); s != fuse.OK {
-		return s
-	}
-	return m.RawFileSystem.Rmdir(cancel, header, name)
+	return m.do(Remove, func() fuse.Status { return m.RawFileSystem.Rmdir(cancel, header, name) })
 }

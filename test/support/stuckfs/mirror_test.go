@@ -1,12 +1,14 @@
 package stuckfs
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestMirror(t *testing.T) {
@@ -14,16 +16,12 @@ func TestMirror(t *testing.T) {
 	m := MountMirror(t, dir)
 	path := filepath.Join(m.Path(), "file")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if _, err := f.WriteString("hello"); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(text) != "hello" {
-		t.Errorf("behind the mirror: %q, %v", text, err)
-	}
+	_, err = f.WriteString("hello")
+	assert.NilError(t, err)
+	text, err := os.ReadFile(filepath.Join(dir, "file"))
+	assert.Check(t, err == nil && string(text) == "hello", "behind the mirror: %q, %v", text, err)
 	for op, do := range map[Op]func() error{
 		Create: func() error { return os.Mkdir(filepath.Join(m.Path(), "dir"), 0o755) },
 		Write:  func() error { _, err := f.WriteString("again"); return err },
@@ -32,13 +30,11 @@ func TestMirror(t *testing.T) {
 		Remove: func() error { return os.Remove(path) },
 	} {
 		m.Fail(op)
-		if err := do(); !errors.Is(err, syscall.EIO) {
-			t.Errorf("%s: got %v", op, err)
-		}
+		assert.Check(t, is.ErrorIs(do(), syscall.EIO), "%s", op)
 	}
 	m.Slow(50*time.Millisecond, Sync)
 	begin := time.Now()
-	if err := f.Sync(); err != nil || time.Since(begin) < 50*time.Millisecond {
-		t.Errorf("slow sync: %v after %s", err, time.Since(begin))
-	}
+	err = f.Sync()
+	assert.Check(t, err == nil && time.Since(begin) >= 50*time.Millisecond,
+		"slow sync: %v after %s", err, time.Since(begin))
 }

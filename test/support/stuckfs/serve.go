@@ -22,7 +22,6 @@ const (
 	hang   = "hang"
 	answer = "answer"
 	done   = "done"
-	noFUSE = "no FUSE here"
 )
 
 // Every test program with this package in it can be the child.
@@ -52,7 +51,7 @@ func serve(name, source string) error {
 		DirectMountStrict: true, FsName: "stuck", Name: role, AllowOther: true, MaxReadAhead: 4096,
 	})
 	if err != nil {
-		return fmt.Errorf(noFUSE+" (try modprobe fuse): %w", err)
+		return fmt.Errorf("no FUSE here (try modprobe fuse): %w", err)
 	}
 	go server.Serve()
 	if err := server.WaitMount(); err != nil {

@@ -8,15 +8,15 @@ package stuckfs
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // FS is a mounted file system. One goroutine at a time may call its methods.
@@ -43,30 +43,16 @@ func mount(t *testing.T, name, source string) *FS {
 	f.cmd.Stderr = os.Stderr
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	in, err := f.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := f.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	f.in, f.out = in, bufio.NewScanner(out)
-	if err := f.cmd.Start(); errors.Is(err, syscall.EPERM) {
-		t.Skipf("no mount namespace here: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, f.cmd.Start())
 	t.Cleanup(func() {
 		in.Close() // it leaves then
-		if err := f.cmd.Wait(); err != nil {
-			t.Errorf("the stuck file system: %v", err)
-		}
+		assert.Check(t, f.cmd.Wait(), "the stuck file system")
 	})
-	if said := f.answer(); strings.HasPrefix(said, noFUSE) {
-		t.Skip(said)
-	} else if said != done {
-		t.Fatal(said)
-	}
+	assert.Equal(t, f.answer(), done)
 	return f
 }
 
@@ -92,12 +78,10 @@ func (f *FS) Answer() { f.order(answer) }
 
 func (f *FS) order(what string) {
 	f.t.Helper()
-	if _, err := fmt.Fprintln(f.in, what); err != nil {
-		f.t.Fatal(err)
-	}
-	if said := f.answer(); said != done {
-		f.t.Fatalf("the stuck file system said %q", said)
-	}
+	_, err := fmt.Fprintln(f.in, what)
+	assert.NilError(f.t, err)
+	said := f.answer()
+	assert.Assert(f.t, said == done, "the stuck file system said %q", said)
 }
 
 func (f *FS) answer() string {

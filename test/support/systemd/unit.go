@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // Directive returns the values of a directive in a unit file, in their order.
@@ -45,12 +47,8 @@ func writeUnits(t testing.TB, dir string, o *Options, unit string) {
 	t.Helper()
 	write := func(path, text string) {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NilError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	for name, text := range stubs {
 		write(name, text)
@@ -72,9 +70,7 @@ func writeUnits(t testing.TB, dir string, o *Options, unit string) {
 	write(service+".d/10-test.conf", s.String())
 	for i, path := range o.DropIns {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		write(fmt.Sprintf("%s.d/20-%d.conf", service, i), string(text))
 	}
 }
