@@ -1304,6 +1304,13 @@ const (
 	Trackers       = 10
 )
 
+// enum scratch_index, tracker.h.
+const (
+	ScratchTick    = 10
+	ScratchSoftirq = 11
+	Scratches      = 12
+)
+
 // enum name_length, tracker.h.
 const (
 	TaskCommLen = 16

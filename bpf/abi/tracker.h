@@ -20,6 +20,13 @@ enum tracker_kind {
 	TRACKERS = 10,
 };
 
+/* Where outliers are made, of a CPU: one a tracker, as their contexts may interrupt each other. */
+enum scratch_index {
+	SCRATCH_TICK = TRACKERS,
+	SCRATCH_SOFTIRQ, /* workqueue: of work that runs in softirqs, on top of others */
+	SCRATCHES,
+};
+
 /* Bytes of names, with their NUL. */
 enum name_length {
 	TASK_COMM_LEN = 16,

@@ -58,12 +58,7 @@ struct scratch {
 	} histogram;
 };
 
-/* Scratches of a CPU: one a tracker, as their contexts may interrupt each other, and one of the tick. */
-#define SCRATCH_TICK TRACKERS
-#define SCRATCH_SOFTIRQ (TRACKERS + 1) /* workqueue: of work that runs in softirqs, on top of others */
-#define SCRATCHES (TRACKERS + 2)
-
-/* Where outliers are made, SCRATCHES a CPU; written by that CPU. Sized by the daemon. */
+/* SCRATCHES a CPU; written by that CPU. Sized by the daemon. */
 MAP(scratches, ARRAY, 0, 1, u32, struct scratch);
 
 struct rules_walk {

@@ -181,7 +181,7 @@ func (o *Objects) size(s *specs) error {
 	}
 	knobs = append(knobs, knob{s.InterruptCpus, interrupted}, knob{s.ChainMask, uint32(chains/abi.BucketKeys - 1)})
 	s.Cpus.MaxEntries = uint32(cpus)
-	s.Scratches.MaxEntries = uint32(cpus * (abi.Trackers + 1)) // one is the tick's
+	s.Scratches.MaxEntries = uint32(cpus * abi.Scratches)
 	s.Interrupts.MaxEntries = interrupted
 	s.WakerScratch.MaxEntries = uint32(cpus)
 	s.WakerStacks.MaxEntries = used(o.Plan.wakerStacksAlways || o.Plan.wakerStacksSlow, wakerStacks)
