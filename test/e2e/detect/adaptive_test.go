@@ -177,7 +177,7 @@ func checkCounts(t *testing.T, c *camera, injected []inject.Event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unseen := uint64(c.unseen())
+	unseen := uint64(c.unseenOf(injected))
 	for name, class := range map[string]string{
 		"follows": "", "by-call": "clock_nanosleep", "by-cgroup": "*", "by-override": "override 2",
 	} {

@@ -221,6 +221,40 @@ func (c *camera) unseen() int {
 	return int(min(k.Unseen, switches) + min(replaced, requests))
 }
 
+// pardons returns a judge of faults, which forgives as many of each thread, or of
+// all threads of each process, as the kernel has hidden events of it. It goes by
+// the tests' own tracer alone, but only where tailcam has noticed, too.
+func (c *camera) pardons() (thread, process func(id int) bool) {
+	c.t.Helper()
+	some := c.unseen() > 0
+	judge := func(hidden func(id int) int) func(id int) bool {
+		faults := map[int]int{}
+		return func(id int) bool {
+			faults[id]++
+			return some && faults[id] <= hidden(id)
+		}
+	}
+	return judge(func(tid int) int { n, _ := c.hidden.of(tid); return n }),
+		judge(func(pid int) int { _, n := c.hidden.of(pid); return n })
+}
+
+// unseenOf is unseen of the processes that injected this.
+func (c *camera) unseenOf(injected []inject.Event) (n int) {
+	c.t.Helper()
+	if c.unseen() == 0 {
+		return 0
+	}
+	pids := map[int]bool{}
+	for _, e := range injected {
+		if !pids[e.PID] {
+			_, more := c.hidden.of(e.PID)
+			n += more
+		}
+		pids[e.PID] = true
+	}
+	return n
+}
+
 // neverSlow is a rule that makes a camera without sched trackers notice too.
 var neverSlow = rules.Rule{Name: "never", Track: rules.Wakeup, Threshold: 24 * time.Hour}
 

@@ -14,18 +14,29 @@ import (
 )
 
 // hidden counts, by programs of the tests' own on the same tracepoints, what
-// the kernel tells no tracer of: it bounds what camera.unseen may forgive.
+// the kernel tells no tracer of: it bounds what camera.unseen and camera.pardons
+// may forgive.
 type hidden struct {
-	t      *testing.T
-	counts *ebpf.Map
+	t             *testing.T
+	counts, tasks *ebpf.Map
 }
 
 // Offsets in the value of a CPU.
 const (
-	hiddenLast     = 8 * iota // pid that got the CPU last, and 1
-	hiddenSwitches            // switches from another task than that, and wake-ups without their event
-	hiddenRequests            // requests that are issued again although they did not complete
-	hiddenSize
+	hiddenLast     = 0  // thread id of who got the CPU last
+	hiddenProcess  = 4  // the process id, and 1; 0: not known yet
+	hiddenSwitches = 8  // switches from another task than that, and wake-ups without their event
+	hiddenRequests = 16 // requests that are issued again although they did not complete
+	hiddenSize     = 24
+)
+
+// Offsets in the value of a task.
+const (
+	taskSleeps  = 4 * iota
+	taskWoken   // since it ran last; 2: while it slept
+	taskThread  // hidden events of the thread
+	taskProcess // and of all threads of the process with this id
+	taskSize
 )
 
 // countHidden attaches the programs until the end of the test.
@@ -39,12 +50,10 @@ func countHidden(t *testing.T) *hidden {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hidden{t, newMap(t, ebpf.PerCPUArray, 4, hiddenSize, 1)}
-	// Of each task: whether it sleeps, and whether it was woken since it ran last.
-	states := newMap(t, ebpf.Array, 4, 8, uint32(tasks)+1)
+	h := &hidden{t, newMap(t, ebpf.PerCPUArray, 4, hiddenSize, 1), newMap(t, ebpf.Array, 4, taskSize, uint32(tasks)+1)}
 	requests := newMap(t, ebpf.Hash, 8, 4, 65536)
-	attachTo(t, "sched_switch", h.onSwitch(states))
-	attachTo(t, "sched_waking", h.onWaking(states))
+	attachTo(t, "sched_switch", h.onSwitch())
+	attachTo(t, "sched_waking", h.onWaking())
 	attachTo(t, "block_rq_issue", h.onIssue(requests))
 	for _, end := range []string{"block_rq_complete", "block_rq_requeue"} {
 		attachTo(t, end, asm.Instructions{
@@ -62,7 +71,7 @@ func countHidden(t *testing.T) *hidden {
 // soFar returns the counts of all CPUs.
 func (h *hidden) soFar() (switches, requests uint64) {
 	h.t.Helper()
-	var list []struct{ Last, Switches, Requests uint64 }
+	var list []struct{ _, Switches, Requests uint64 }
 	if err := h.counts.Lookup(uint32(0), &list); err != nil {
 		h.t.Fatal(err)
 	}
@@ -71,6 +80,18 @@ func (h *hidden) soFar() (switches, requests uint64) {
 		requests += c.Requests
 	}
 	return switches, requests
+}
+
+// of returns how many events of a thread were hidden, and of all threads of the
+// process with this id. That it sleeps is said of threads that are gone: the last
+// time they ran was hidden.
+func (h *hidden) of(id int) (thread, process int) {
+	h.t.Helper()
+	var task struct{ Sleeps, Woken, Thread, Process uint32 }
+	if err := h.tasks.Lookup(uint32(id), &task); err != nil {
+		h.t.Fatal(err)
+	}
+	return int(task.Thread + task.Sleeps), int(task.Process)
 }
 
 func newMap(t *testing.T, kind ebpf.MapType, key, value, entries uint32) *ebpf.Map {
@@ -124,6 +145,18 @@ func count(field int16) asm.Instructions {
 	}
 }
 
+// hide counts a hidden event of a task: where first makes R1 point to are its ids.
+func (h *hidden) hide(first asm.Instruction, thread, process int16) asm.Instructions {
+	add := func(id, field int16) asm.Instructions {
+		return join(
+			asm.Instructions{first, asm.LoadMem(asm.R1, asm.R1, id, asm.Word)},
+			lookup(h.tasks, asm.R1, "out"),
+			asm.Instructions{asm.Mov.Imm(asm.R1, 1), asm.Add.Imm(asm.R0, int32(field)), asm.StoreXAdd(asm.R0, asm.R1, asm.Word)},
+		)
+	}
+	return join(add(thread, taskThread), add(process, taskProcess))
+}
+
 // join makes one program of several parts.
 func join(parts ...asm.Instructions) asm.Instructions {
 	var all asm.Instructions
@@ -134,31 +167,38 @@ func join(parts ...asm.Instructions) asm.Instructions {
 }
 
 // onSwitch is the program of sched_switch(preempt, prev, next, prev_state).
-func (h *hidden) onSwitch(states *ebpf.Map) asm.Instructions {
-	pid, state := field(h.t, "pid"), field(h.t, "__state")
-	const sleeps, woken, dead = 0, 4, 0x80
+func (h *hidden) onSwitch() asm.Instructions {
+	pid, tgid, state := field(h.t, "pid"), field(h.t, "tgid"), field(h.t, "__state")
+	prev, next := asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord), asm.LoadMem(asm.R1, asm.R6, 16, asm.DWord)
+	const dead = 0x80
 	return join(
 		asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R1),
-			asm.LoadMem(asm.R7, asm.R6, 8, asm.DWord),
-			asm.LoadMem(asm.R7, asm.R7, pid, asm.Word),
-			asm.LoadMem(asm.R8, asm.R6, 16, asm.DWord),
-			asm.LoadMem(asm.R8, asm.R8, pid, asm.Word),
+			prev,
+			asm.LoadMem(asm.R7, asm.R1, pid, asm.Word),
+			next,
+			asm.LoadMem(asm.R8, asm.R1, pid, asm.Word),
 			asm.Mov.Imm(asm.R1, 0),
 		},
 		lookup(h.counts, asm.R1, "out"),
 		asm.Instructions{
 			asm.Mov.Reg(asm.R9, asm.R0),
-			asm.LoadMem(asm.R1, asm.R9, hiddenLast, asm.DWord),
+			asm.LoadMem(asm.R1, asm.R9, hiddenProcess, asm.Word),
 			asm.JEq.Imm(asm.R1, 0, "follows"),
 			asm.Sub.Imm(asm.R1, 1),
+			asm.StoreMem(asm.R9, hiddenProcess, asm.R1, asm.Word),
+			asm.LoadMem(asm.R1, asm.R9, hiddenLast, asm.Word),
 			asm.JEq.Reg(asm.R1, asm.R7, "follows"),
 		},
 		count(hiddenSwitches),
+		h.hide(asm.Mov.Reg(asm.R1, asm.R9), hiddenLast, hiddenProcess),
+		h.hide(prev, pid, tgid),
 		asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.R8).WithSymbol("follows"),
+			next.WithSymbol("follows"),
+			asm.StoreMem(asm.R9, hiddenLast, asm.R8, asm.Word),
+			asm.LoadMem(asm.R1, asm.R1, tgid, asm.Word),
 			asm.Add.Imm(asm.R1, 1),
-			asm.StoreMem(asm.R9, hiddenLast, asm.R1, asm.DWord),
+			asm.StoreMem(asm.R9, hiddenProcess, asm.R1, asm.Word),
 			// prev sleeps now, unless it was preempted, a signal is pending, or it is dead.
 			asm.JEq.Imm(asm.R7, 0, "next"),
 			asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord),
@@ -166,40 +206,47 @@ func (h *hidden) onSwitch(states *ebpf.Map) asm.Instructions {
 			asm.LoadMem(asm.R1, asm.R6, 24, asm.DWord),
 			asm.JEq.Imm(asm.R1, 0, "next"),
 			asm.JSet.Imm(asm.R1, dead, "next"),
-			asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord),
+			prev,
 			asm.LoadMem(asm.R1, asm.R1, state, asm.Word),
 			asm.JEq.Imm(asm.R1, 0, "next"),
 		},
-		lookup(states, asm.R7, "next"),
+		lookup(h.tasks, asm.R7, "next"),
 		asm.Instructions{
-			asm.StoreImm(asm.R0, sleeps, 1, asm.Word),
+			asm.StoreImm(asm.R0, taskSleeps, 1, asm.Word),
 			// next was woken, if it slept.
 			asm.JEq.Imm(asm.R8, 0, "out").WithSymbol("next"),
 		},
-		lookup(states, asm.R8, "out"),
+		lookup(h.tasks, asm.R8, "out"),
 		asm.Instructions{
-			asm.LoadMem(asm.R1, asm.R0, sleeps, asm.Word),
-			asm.JEq.Imm(asm.R1, 0, "runs"),
-			asm.LoadMem(asm.R1, asm.R0, woken, asm.Word),
-			asm.JNE.Imm(asm.R1, 0, "runs"),
+			asm.LoadMem(asm.R1, asm.R0, taskSleeps, asm.Word),
+			asm.LoadMem(asm.R2, asm.R0, taskWoken, asm.Word),
+			asm.StoreImm(asm.R0, taskSleeps, 0, asm.Word),
+			asm.StoreImm(asm.R0, taskWoken, 0, asm.Word),
+			asm.JEq.Imm(asm.R1, 0, "out"),
+			asm.JNE.Imm(asm.R2, 0, "out"),
 		},
 		count(hiddenSwitches),
-		asm.Instructions{
-			asm.StoreImm(asm.R0, sleeps, 0, asm.Word).WithSymbol("runs"),
-			asm.StoreImm(asm.R0, woken, 0, asm.Word),
-		},
+		h.hide(next, pid, tgid),
 	)
 }
 
-// onWaking is the program of sched_waking(task).
-func (h *hidden) onWaking(states *ebpf.Map) asm.Instructions {
+// onWaking is the program of sched_waking(task). Who is woken from its sleep twice
+// ran between, which was hidden altogether.
+func (h *hidden) onWaking() asm.Instructions {
+	pid, tgid := field(h.t, "pid"), field(h.t, "tgid")
+	task := asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord)
 	return join(
+		asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), task, asm.LoadMem(asm.R1, asm.R1, pid, asm.Word)},
+		lookup(h.tasks, asm.R1, "out"),
 		asm.Instructions{
-			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
-			asm.LoadMem(asm.R1, asm.R1, field(h.t, "pid"), asm.Word),
+			asm.LoadMem(asm.R1, asm.R0, taskSleeps, asm.Word),
+			asm.LoadMem(asm.R2, asm.R0, taskWoken, asm.Word),
+			asm.Add.Imm(asm.R1, 1),
+			asm.StoreMem(asm.R0, taskWoken, asm.R1, asm.Word),
+			asm.JNE.Imm(asm.R1, 2, "out"),
+			asm.JNE.Imm(asm.R2, 2, "out"),
 		},
-		lookup(states, asm.R1, "out"),
-		asm.Instructions{asm.StoreImm(asm.R0, 4, 1, asm.Word)},
+		h.hide(task, pid, tgid),
 	)
 }
 

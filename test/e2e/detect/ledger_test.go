@@ -114,14 +114,15 @@ func (p *pair) before(o *events.Outlier) bool {
 // and returns those latencies: the kernel has told no tracer of an event between,
 // so that what was over by then went on. There are no more such beginnings than
 // such events.
-func (l *ledger) merge(unseen int) map[*pair]bool {
+func (l *ledger) merge() map[*pair]bool {
+	pardoned := l.pardons()
 	beginnings, merged := map[uint64]bool{}, map[*pair]bool{}
 	l.strays = slices.DeleteFunc(l.strays, func(o *events.Outlier) bool {
 		i := slices.IndexFunc(l.pairs, func(p *pair) bool {
 			return p.TID == o.Task.TID && len(p.reports) == 0 && !merged[p] &&
 				o.StartMono < p.Start && p.Start < o.EndMono && o.EndMono <= p.End+uint64(l.slack)
 		})
-		if i < 0 || !beginnings[o.StartMono] && len(beginnings) == unseen {
+		if i < 0 || !beginnings[o.StartMono] && !pardoned(l.pairs[i]) {
 			return false
 		}
 		beginnings[o.StartMono], merged[l.pairs[i]] = true, true
@@ -129,6 +130,23 @@ func (l *ledger) merge(unseen int) map[*pair]bool {
 		return true
 	})
 	return merged
+}
+
+// pardons returns a judge of latencies that are not reported. Requests complete
+// in anybody's time, and every thread of a chain hands it on.
+func (l *ledger) pardons() func(*pair) bool {
+	thread, process := l.c.pardons()
+	unseen := l.c.unseen()
+	return func(p *pair) bool {
+		switch p.Track {
+		case "block":
+			unseen--
+			return unseen >= 0
+		case "chain":
+			return process(p.PID)
+		}
+		return thread(p.TID)
+	}
 }
 
 // spoilt tells whether a report reaches into a latency that did not come about as
@@ -165,7 +183,7 @@ func (l *ledger) mustNot(p *pair) bool { return mustNot(&p.Event, l.threshold) }
 // A machine that is busy with other things spoils some of what was asked for.
 // Where fewer than over and under count in the end, this is said, and is no
 // fault of the tracker; but some have to. Nor is what the kernel does not tell
-// to any tracer: see camera.unseen.
+// to any tracer: see camera.pardons.
 func (l *ledger) check(over, under int) []*pair {
 	l.t.Helper()
 	var found []*pair
@@ -192,15 +210,18 @@ func (l *ledger) check(over, under int) []*pair {
 		}
 	}
 	if len(missed)+len(l.strays) > 0 {
-		unseen := l.c.unseen()
-		l.t.Logf("%d missed; this kernel has left out %d context switches and wake-ups", len(missed), unseen)
-		merged := l.merge(unseen)
+		merged := l.merge()
 		missed = slices.DeleteFunc(missed, func(p *pair) bool { return merged[p] })
-		if len(missed) > unseen {
-			for _, p := range missed[:min(len(missed), 5)] {
-				l.t.Errorf("not reported: %+v, %v", p.Event, p.Delay())
+		bad, pardoned := 0, l.pardons()
+		for _, p := range missed {
+			if !pardoned(p) {
+				if bad++; bad <= 5 {
+					l.t.Errorf("not reported: %+v, %v", p.Event, p.Delay())
+				}
 			}
 		}
+		l.t.Logf("%d merged, %d missed, %d of them not pardoned; this kernel has left out %d events",
+			len(merged), len(missed), bad, l.c.unseen())
 	}
 	for _, o := range l.strays {
 		if l.other != nil && l.other(o) {

@@ -111,7 +111,7 @@ func TestTaskTableTooSmall(t *testing.T) {
 		}
 	}
 	t.Logf("of %d injected %d reported; %d entries lost, %d seen", must, reported, n.TableFull, n.Seen)
-	if n.TableFull+uint64(c.unseen()) < uint64(must-reported) || reported == 0 || n.TableFull == 0 {
+	if n.TableFull+uint64(c.unseenOf(events)) < uint64(must-reported) || reported == 0 || n.TableFull == 0 {
 		t.Errorf("of %d injected %d reported, but only %d entries lost", must, reported, n.TableFull)
 	}
 }
@@ -143,7 +143,7 @@ func TestRingTooSmall(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d injected, %d counted and read, %d lost", name, must, r.Outliers, r.RingFull)
-		if got := r.Outliers + r.RingFull; got+uint64(c.unseen()) < must || got > must+either {
+		if got := r.Outliers + r.RingFull; got+uint64(c.unseenOf(events)) < must || got > must+either {
 			t.Errorf("%s: %d read and %d lost, injected %d to %d", name, r.Outliers, r.RingFull, must, must+either)
 		}
 		total += r.Outliers

@@ -67,7 +67,7 @@ func TestRateLimit(t *testing.T) {
 	storm := k.Rules["storm"]
 	// One more each second, and the scheduler's own sleeps may be among them.
 	most := uint64(burst + time.Since(start)/time.Second + 1)
-	if storm.Outliers < burst || storm.Outliers > most || storm.Limited+storm.Outliers+uint64(c.unseen()) < uint64(len(events)) {
+	if storm.Outliers < burst || storm.Outliers > most || storm.Limited+storm.Outliers+uint64(c.unseenOf(events)) < uint64(len(events)) {
 		t.Errorf("%d injected: %d told, %d limited; want %d to %d told", len(events), storm.Outliers, storm.Limited, burst, most)
 	}
 	if n := k.Rules["legit"]; n.Outliers != uint64(len(legit)) || n.Limited != 0 {
