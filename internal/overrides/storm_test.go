@@ -41,7 +41,7 @@ func TestStormIsPausedAndBacksOff(t *testing.T) {
 			begin[0].Pauses == i+1, "pause %d: %+v, want one of %v", i+1, begin, want)
 		assert.Check(t, after <= 300*time.Millisecond, "pause %d came after %v", i+1, after)
 		n := begin[0].PerSecond
-		assert.Check(t, !(n < 99000) && !(n > 101000), "%v a second", n)
+		assert.Check(t, n >= 99000 && n <= 101000, "%v a second", n)
 		s, ok := g.storms.Paused("r")
 		assert.Check(t, ok && s.Until.Equal(begin[0].Until), "paused: %+v, %v", s, ok)
 		_, end, lasted := g.blow(0, time.Hour)

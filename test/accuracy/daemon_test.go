@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/child"
@@ -36,17 +38,13 @@ func watch(t *testing.T, rules string) *camera {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte(rules), 0o600))
 	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
 	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--socket-path", filepath.Join(dir, "s.sock"),
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
-	if err := child.Start(c.cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(c.cmd))
 	go func() {
 		defer close(c.done)
 		c.cmd.Wait() // looked at in ProcessState
@@ -64,9 +62,7 @@ func watch(t *testing.T, rules string) *camera {
 			t.Fatalf("the daemon ended: %v\n%s", c.cmd.ProcessState, &c.log)
 		default:
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the daemon does not watch\n%s", &c.log)
-		}
+		assert.Assert(t, !time.Now().After(end), "the daemon does not watch\n%s", &c.log)
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/linux"
@@ -51,34 +52,25 @@ func startDisk(t testing.TB) *slowDisk {
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	in, err := d.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := d.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	d.in, d.out = in, bufio.NewScanner(out)
-	if err := child.Start(d.cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(d.cmd))
 	t.Cleanup(func() {
 		in.Close() // it leaves then
 		gone := make(chan error, 1)
 		go func() { gone <- d.cmd.Wait() }()
 		select {
 		case err := <-gone:
-			if err != nil {
-				t.Errorf("the slow disk: %v", err)
-			}
+			assert.Check(t, err, "the slow disk")
 		case <-time.After(20 * time.Second):
 			d.cmd.Process.Kill() // what it held goes with it
 			t.Errorf("the slow disk did not come down: %v", <-gone)
 		}
 	})
-	if _, err := fmt.Sscan(d.answer(), &d.device, &d.number); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(d.answer(), &d.device, &d.number)
+	assert.NilError(t, err)
 	return d
 }
 
@@ -93,9 +85,8 @@ func (d *slowDisk) answer() string {
 // slow sets how late each request is answered from now on.
 func (d *slowDisk) slow(read, write, sync time.Duration) {
 	d.t.Helper()
-	if _, err := fmt.Fprintln(d.in, int64(read), int64(write), int64(sync)); err != nil {
-		d.t.Fatal(err)
-	}
+	_, err := fmt.Fprintln(d.in, int64(read), int64(write), int64(sync))
+	assert.NilError(d.t, err)
 	d.answer()
 }
 

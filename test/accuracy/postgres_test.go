@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/child"
 )
 
@@ -35,33 +37,21 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 	t := s.t
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if len(found) == 0 {
-		t.Fatal("needs PostgreSQL (apt-get install postgresql)")
-	}
+	assert.Assert(t, len(found) != 0, "needs PostgreSQL (apt-get install postgresql)")
 	bin := filepath.Dir(found[len(found)-1])
 	owner, err := user.Lookup("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	dir, err := os.MkdirTemp("", "tailcam-scenario-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.RemoveAll(dir))
 	})
 	wal := filepath.Join(d.dir(), "wal")
-	if err := os.Mkdir(wal, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(wal, 0o700))
 	uid, _ := strconv.Atoi(owner.Uid)
 	gid, _ := strconv.Atoi(owner.Gid)
 	for _, path := range []string{dir, wal} {
-		if err := os.Chown(path, uid, gid); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chown(path, uid, gid))
 	}
 	as := func(argv ...string) *exec.Cmd {
 		// Real-time, as the victim: it is the disk that it shall wait for. The
@@ -74,17 +64,14 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 		return cmd
 	}
 	data := filepath.Join(dir, "data")
-	if out, err := as(filepath.Join(bin, "initdb"), "-D", data, "-X", filepath.Join(ext4Dir, "wal"), "--no-sync", "-A", "trust",
-		"--wal-segsize=1", "--locale=C").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
+	out, err := as(filepath.Join(bin, "initdb"), "-D", data, "-X", filepath.Join(ext4Dir, "wal"), "--no-sync", "-A", "trust",
+		"--wal-segsize=1", "--locale=C").CombinedOutput()
+	assert.NilError(t, err, "initdb: %v\n%s", err, out)
 	var log bytes.Buffer
 	server := as(filepath.Join(bin, "postgres"), "-D", data, "-c", "listen_addresses=", "-k", dir, "-c", "min_wal_size=2MB",
 		"-c", "max_wal_size=8MB", "-c", "autovacuum=off")
 	server.Stdout, server.Stderr = &log, &log
-	if err := child.Start(server); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(server))
 	gone := make(chan error, 1)
 	go func() { gone <- server.Wait() }()
 	t.Cleanup(func() {
@@ -103,8 +90,6 @@ func (s *resources) startPostgres(d *slowDisk) (socket string) {
 			t.Fatal(errors.Join(errors.New("PostgreSQL has ended"), err, fmt.Errorf("%s", log.Bytes())))
 		default:
 		}
-		if time.Now().After(end) {
-			t.Fatal("PostgreSQL does not get ready")
-		}
+		assert.Assert(t, !time.Now().After(end), "PostgreSQL does not get ready")
 	}
 }

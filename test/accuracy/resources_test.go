@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/slowirq"
@@ -45,16 +46,12 @@ func (s *resources) withFiles(read, write, sync time.Duration) func(*testing.T, 
 		d := s.theDisk()
 		d.slow(0, 0, 0)
 		dir, err := os.MkdirTemp(d.dir(), "files-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		syncFS(t, dir)
 		d.slow(read, write, sync)
 		t.Cleanup(func() {
 			d.slow(0, 0, 0)
-			if err := os.RemoveAll(dir); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, os.RemoveAll(dir))
 			syncFS(t, d.dir())
 		})
 		r.argument = dir
@@ -64,13 +61,9 @@ func (s *resources) withFiles(read, write, sync time.Duration) func(*testing.T, 
 func syncFS(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Syncfs(int(f.Fd())))
 }
 
 // withLongWork makes the first work of ext4's queue long: it begins a handle of
@@ -91,18 +84,14 @@ func newGroup(t *testing.T, controller string, v1, v2 [][2]string) string {
 	t.Helper()
 	root, old := controllerRoot(t, controller)
 	dir, err := os.MkdirTemp(root, fmt.Sprintf("tailcam-scenario-%d-", os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cleanup.RemoveCgroup(t, dir)
 	files := v2
 	if old {
 		files = v1
 	}
 	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0))
 	}
 	return dir
 }
@@ -111,9 +100,7 @@ func newGroup(t *testing.T, controller string, v1, v2 [][2]string) string {
 func controllerRoot(t *testing.T, controller string) (root string, old bool) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(text)) {
 		before, after, _ := strings.Cut(line, " - ")
 		mount, kind := strings.Fields(before)[4], strings.Fields(after)
@@ -142,19 +129,13 @@ func enabled(t *testing.T, root, controller string) bool {
 	}
 	file := filepath.Join(root, "cgroup.subtree_control")
 	now, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if slices.Contains(strings.Fields(string(now)), controller) {
 		return true
 	}
-	if err := os.WriteFile(file, []byte("+"+controller), 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte("+"+controller), 0))
 	t.Cleanup(func() {
-		if err := os.WriteFile(file, []byte("-"+controller), 0); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.WriteFile(file, []byte("-"+controller), 0))
 	})
 	return true
 }
@@ -190,9 +171,7 @@ func quietCPUs(t *testing.T) (cpu, other int) {
 	time.Sleep(100 * time.Millisecond)
 	after := idle(t)
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &set))
 	var list []int
 	for n := range after {
 		if set.IsSet(n) {
@@ -210,9 +189,7 @@ func quietCPUs(t *testing.T) (cpu, other int) {
 func idle(t *testing.T) map[int]int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ticks := map[int]int{}
 	for line := range strings.Lines(string(text)) {
 		var n, user, nice, system, idle, wait int

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 )
@@ -175,9 +177,7 @@ func spins(tracepoint string, f slowirq.Filter, d time.Duration, ofProgram bool)
 		}
 		r.complete = func(t *testing.T, tr *truth) {
 			spun, err := s.Wait(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			if spun.Start > tr.Start+uint64(d/4) || spun.End < tr.Start || spun.End > tr.End {
 				tr.Spoilt = "the kernel was long at another time"
 				return

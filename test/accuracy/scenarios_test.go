@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/provoke"
@@ -60,14 +61,10 @@ func TestScenarios(t *testing.T) {
 		})
 	}
 	var table bytes.Buffer
-	if err := printTable(&table, rows); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, printTable(&table, rows))
 	t.Logf("\n%s", &table)
 	if *tablePath != "" {
-		if err := os.WriteFile(*tablePath, table.Bytes(), 0o644); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.WriteFile(*tablePath, table.Bytes(), 0o644))
 	}
 }
 
@@ -79,9 +76,7 @@ func alone(t *testing.T) {
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { f.Close() })
 }
 
@@ -136,19 +131,11 @@ func (s *scenario) try(t *testing.T, c *camera, r *row) (spoilt string) {
 		return ""
 	}
 	to := filepath.Join(*keepDir, s.name)
-	if err := os.RemoveAll(to); err != nil {
-		t.Error(err)
-	}
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, os.RemoveAll(to))
+	assert.Check(t, os.CopyFS(to, os.DirFS(dir)))
 	text, err := json.Marshal(tr)
-	if err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(filepath.Join(to, "truth.json"), text, 0o644); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
+	assert.Check(t, os.WriteFile(filepath.Join(to, "truth.json"), text, 0o644))
 	return ""
 }
 
@@ -174,21 +161,14 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 	var stderr child.Output
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, child.Start(cmd))
 	leave = sync.OnceFunc(func() {
 		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("scenario %v: %v\n%s", args, err, &stderr)
-		}
+		err := cmd.Wait()
+		assert.Check(t, err, "scenario %v: %v\n%s", args, err, &stderr)
 	})
 	t.Cleanup(leave)
 	if r.ready != nil {
@@ -198,9 +178,7 @@ func (s *scenario) run(t *testing.T) (_ *truth, leave func()) {
 	var tr truth
 	dec := json.NewDecoder(out)
 	dec.DisallowUnknownFields()
-	if err := errors.Join(wrote, dec.Decode(&tr)); err != nil {
-		t.Fatalf("scenario %v: %v", args, err)
-	}
+	assert.NilError(t, errors.Join(wrote, dec.Decode(&tr)), "scenario %v", args)
 	if r.complete != nil && tr.Spoilt == "" {
 		r.complete(t, &tr)
 	}

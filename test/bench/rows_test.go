@@ -59,9 +59,7 @@ func TestRatiosAreOfNetCostsWithinARound(t *testing.T) {
 	if *pair.RatioMin != *pair.RatioMax {
 		t.Errorf("a slow round changed the ratio: %v to %v", *pair.RatioMin, *pair.RatioMax)
 	}
-	if pair.Verdict != "undecided" || pair.NsNet != 450 {
-		t.Errorf("pair: %+v", pair)
-	}
+	assert.Check(t, pair.Verdict == "undecided" && pair.NsNet == 450, "pair: %+v", pair)
 	sw := find(t, rows, "sched_switch wakeup")
 	assert.Check(t, sw.NsGross == 375 && sw.NsNet == 300 && sw.Events == 4000 && sw.Against == sBTRunq,
 		"sched_switch: %+v", sw)
@@ -80,9 +78,8 @@ func TestRecordedEvents(t *testing.T) {
 	}
 	rows := b.rows()
 	r := find(t, rows, "event in "+sRecCalls)
-	if r.NsNet != 75 || r.Ratio == nil || *r.Ratio != 0.125 || *r.RatioMin != *r.RatioMax {
-		t.Errorf("two events of 50 and of 100 ns each, against 400 and 800: %+v", r)
-	}
+	assert.Check(t, r.NsNet == 75 && r.Ratio != nil && *r.Ratio == 0.125 && *r.RatioMin == *r.RatioMax,
+		"two events of 50 and of 100 ns each, against 400 and 800: %+v", r)
 	if r := find(t, rows, "recorder, a system call's entry or exit"); r.Verdict != "undecided" {
 		t.Errorf("two rounds decided a target: %+v", r)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/flight"
@@ -52,9 +54,7 @@ func TestNumbers(t *testing.T) {
 			}
 			b := begin(t, tc.backend)
 			g, err := sequence.Start(cpus, tc.rest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			time.Sleep(300 * time.Millisecond) // history
 			for range 4 {
 				b.provoke(t, 1)
@@ -63,9 +63,7 @@ func TestNumbers(t *testing.T) {
 			b.provoke(t, 1)
 			time.Sleep(100 * time.Millisecond)
 			threads, err := g.Stop()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			b.end(t)
 			b.check(t, threads)
 		})
@@ -89,9 +87,7 @@ func begin(t *testing.T, backend string) *bed {
 	t.Helper()
 	b := &bed{}
 	nr, ok := rules.SyscallNumber("read")
-	if !ok {
-		t.Fatal("no such system call here: read")
-	}
+	assert.Assert(t, ok, "no such system call here: read")
 	rule := rules.Rule{
 		Name: "sleep", Track: rules.Syscall, Threshold: threshold,
 		When:     rules.Match{Comm: []string{sleeperComm}, Syscall: []int{nr}},
@@ -102,35 +98,26 @@ func begin(t *testing.T, backend string) *bed {
 		opts.Ring = ringSize
 	}
 	var err error
-	if b.kernel, err = tracker.New([]rules.Rule{rule}, opts); err != nil {
-		t.Fatal(err)
-	}
+	b.kernel, err = tracker.New([]rules.Rule{rule}, opts)
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := b.kernel.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, b.kernel.Close())
 	})
-	if b.ring, err = flight.New(b.kernel, backend, ringSize); err != nil {
-		t.Fatal(err)
-	}
-	if b.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")}); err != nil {
-		t.Fatal(err)
-	}
+	b.ring, err = flight.New(b.kernel, backend, ringSize)
+	assert.NilError(t, err)
+	b.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")})
+	assert.NilError(t, err)
 	if b.manager, err = snapshot.New(snapshot.Options{
 		Recorder: b.ring, Store: b.store, RingRecords: b.ring.Capacity(), SyscallName: rules.SyscallName,
 		MaxJoin: 20 * time.Millisecond,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, b.kernel.Attach())
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	b.running.Go(func() {
-		if err := b.manager.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, b.manager.Run(ctx))
 	})
 	b.running.Go(func() {
 		for {
@@ -155,9 +142,8 @@ func begin(t *testing.T, backend string) *bed {
 // provoke lets n threads wake up at once out of a call that took too long.
 func (b *bed) provoke(t *testing.T, n int) {
 	t.Helper()
-	if out, err := exec.Command("/proc/self/exe", sleepersVerb, strconv.Itoa(n)).CombinedOutput(); err != nil {
-		t.Fatalf("sleepers: %v\n%s", err, out)
-	}
+	out, err := exec.Command("/proc/self/exe", sleepersVerb, strconv.Itoa(n)).CombinedOutput()
+	assert.NilError(t, err, "sleepers: %v\n%s", err, out)
 	b.provoked += n
 }
 
@@ -166,51 +152,35 @@ func (b *bed) end(t *testing.T) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond) // the last window
 	b.stop()
-	if err := b.kernel.Stop(); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, b.kernel.Stop())
 	b.running.Wait()
 }
 
 func (b *bed) check(t *testing.T, threads []sequence.Thread) {
 	t.Helper()
 	list, broken, err := b.store.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(broken) > 0 {
-		t.Errorf("broken snapshots: %v", broken)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, len(broken) == 0, "broken snapshots: %v", broken)
 	var all sequence.Found
 	in := 0
 	for _, s := range list {
 		m, err := snapshot.ReadMeta(s.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		in += len(m.Outliers)
 		f, err := sequence.Check(s.Dir, threads)
-		if err != nil {
-			t.Errorf("%s: %v", s.ID, err)
-		}
-		if f.Numbers == 0 {
-			t.Errorf("%s has no number at all", s.ID)
-		}
+		assert.Check(t, err, "%s", s.ID)
+		assert.Check(t, f.Numbers != 0, "%s has no number at all", s.ID)
 		all.Numbers += f.Numbers
 		all.Holes += f.Holes
 		all.Vouched += f.Vouched
 	}
 	c, err := b.kernel.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	k, s := c.Rules["sleep"], b.manager.Stats()
 	t.Logf("%d snapshots with %d numbers, %d samples of them vouched for; %d numbers are missing in gaps that are told of", len(list), all.Numbers, all.Vouched, all.Holes)
 	t.Logf("%d outliers of %d sleepers: %d in snapshots (%d joined), %d suppressed by the limit, %d by the queue; %d drains",
 		k.Outliers, b.provoked, in, s.Joined, k.Suppressed, s.Skipped["sleep"], s.Drains)
-	if all.Vouched == 0 {
-		t.Error("no snapshot vouches for a single sample: nothing is proved")
-	}
+	assert.Check(t, all.Vouched != 0, "no snapshot vouches for a single sample: nothing is proved")
 	if int(k.Outliers) < b.provoked || b.got+int(k.RingFull) != int(k.Outliers) {
 		t.Errorf("%d outliers of %d sleepers, %d read, %d found the ring buffer full", k.Outliers, b.provoked, b.got, k.RingFull)
 	}

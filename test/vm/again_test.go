@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/disturbance"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
@@ -109,12 +111,10 @@ func TestAgain(t *testing.T) {
 				asked = append(asked, strings.Join(tests, " "))
 				return test.again[len(asked)-1]
 			})
-			if test.first.failure != test.failure || !slices.Equal(asked, test.asked) {
-				t.Errorf("failure %q after %q, want %q after %q", test.first.failure, asked, test.failure, test.asked)
-			}
-			if said := strings.Join(test.first.said, "\n"); !strings.HasSuffix(said, test.said) {
-				t.Errorf("said %q, want %q", said, test.said)
-			}
+			assert.Check(t, test.first.failure == test.failure && slices.Equal(asked, test.asked),
+				"failure %q after %q, want %q after %q", test.first.failure, asked, test.failure, test.asked)
+			said := strings.Join(test.first.said, "\n")
+			assert.Check(t, strings.HasSuffix(said, test.said), "said %q, want %q", said, test.said)
 			var table strings.Builder
 			if printTable(&table, all) != (test.failure == "") || strings.Contains(table.String(), "ok, again") != (test.failure == "" && asked != nil) {
 				t.Errorf("table:\n%s", table.String())
@@ -124,16 +124,13 @@ func TestAgain(t *testing.T) {
 	// A clock that counts instructions does not see what the host does.
 	idle := guest(twoFail, boot.Failed)
 	idle.target = targets[len(targets)-1]
-	if final := idle.final(); final != "its clock stands still while the host is busy" {
-		t.Errorf("%s: got %q", idle.target.name, final)
-	}
+	final := idle.final()
+	assert.Check(t, final == "its clock stands still while the host is busy", "%s: got %q", idle.target.name, final)
 	// Skips of the first run still count.
 	skips := guest(twoFail, boot.Failed)
 	skips.refused = "a skip"
 	skips.again(&told{accounts: []disturbance.Account{disturbed}}, nil, func([]string, string) *result { return guest(bothOK, boot.Passed) })
-	if skips.failure != "a skip" {
-		t.Errorf("a refused skip: got %q", skips.failure)
-	}
+	assert.Check(t, skips.failure == "a skip", "a refused skip: got %q", skips.failure)
 }
 
 // The clock reads a log while it is written, in pieces that end anywhere.
@@ -149,23 +146,16 @@ func TestClock(t *testing.T) {
 		at := func(line string) time.Time {
 			return begin.Add(time.Duration(strings.Index(log, line)+len(line)) * time.Second)
 		}
-		if want := (disturbance.Span{From: at(ends[0]).Add(-look), To: at(ends[1])}); c.spans[test] != want {
-			t.Errorf("%s: got %v, want %v", test, c.spans[test], want)
-		}
+		want := (disturbance.Span{From: at(ends[0]).Add(-look), To: at(ends[1])})
+		assert.Check(t, c.spans[test] == want, "%s: got %v, want %v", test, c.spans[test], want)
 	}
-	if len(c.spans) != 2 {
-		t.Errorf("spans: %v", c.spans)
-	}
+	assert.Check(t, len(c.spans) == 2, "spans: %v", c.spans)
 	// The same from a file.
 	file := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(file, []byte(log), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte(log), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	once := newClock()
 	once.follow(ctx, file)
-	if len(once.spans) != 2 {
-		t.Errorf("spans of a file: %v", once.spans)
-	}
+	assert.Check(t, len(once.spans) == 2, "spans of a file: %v", once.spans)
 }

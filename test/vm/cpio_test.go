@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestCPIO(t *testing.T) {
@@ -15,13 +18,9 @@ func TestCPIO(t *testing.T) {
 	c.file("/bin/deep/tool", 0o755, []byte("abcde"))
 	c.dir("/bin/deep")
 	c.file("/empty", 0o644, nil)
-	if err := c.close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.close())
 	got, err := listCPIO(buf.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	want := `40755 dev ""
 20600 dev/console "" 5:1
 40755 bin ""
@@ -30,9 +29,7 @@ func TestCPIO(t *testing.T) {
 100644 empty ""
 0 TRAILER!!! ""
 `
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
+	assert.Check(t, got == want, "got\n%swant\n%s", got, want)
 }
 
 // listCPIO reads an archive on its own terms: offsets by the format's rules.
@@ -67,9 +64,8 @@ func listCPIO(b []byte) (string, error) {
 func TestCPIOReportsWriteErrors(t *testing.T) {
 	c := newCPIOWriter(fullDisk{})
 	c.file("/a", 0o644, []byte("x"))
-	if err := c.close(); !errors.Is(err, errFull) {
-		t.Errorf("got %v, want %v", err, errFull)
-	}
+	err := c.close()
+	assert.Check(t, is.ErrorIs(err, errFull), "got %v, want %v", err, errFull)
 }
 
 var errFull = errors.New("disk full")

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/test/support/skips"
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
@@ -36,17 +39,12 @@ func TestCount(t *testing.T) {
     --- PASS: TestE/two (0.00s)
 FAIL
 `))
-	if c.passed != 2 || c.failed != 1 {
-		t.Errorf("got %d passed and %d failed, want 2 and 1", c.passed, c.failed)
-	}
+	assert.Check(t, c.passed == 2 && c.failed == 1, "got %d passed and %d failed, want 2 and 1", c.passed, c.failed)
 	want := []skip{{"TestB", "no such hook"}, {"TestC", "no reason given"}, {"TestE/one", "no KVM"}}
-	if !slices.Equal(c.skipped, want) {
-		t.Errorf("skipped: got %q, want %q", c.skipped, want)
-	}
+	assert.Check(t, slices.Equal(c.skipped, want), "skipped: got %q, want %q", c.skipped, want)
 	list := skips.List{}
-	if refused := c.refused(list, "6.1", []string{"./p"}); !slices.Equal(refused, want) {
-		t.Errorf("refused: got %q, want %q", refused, want)
-	}
+	refused := c.refused(list, "6.1", []string{"./p"})
+	assert.Check(t, slices.Equal(refused, want), "refused: got %q, want %q", refused, want)
 }
 
 func TestJudge(t *testing.T) {
@@ -72,9 +70,8 @@ func TestJudge(t *testing.T) {
 		{"qemu", 1, counts{}, "", "qemu exits with 1: no such option"},
 		{"killed", -1, counts{}, "", "qemu exits with -1: no such option"},
 	} {
-		if got := judge(test.exit, test.counts, []byte(test.kernel), "no such option\n"); got != test.want {
-			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
-		}
+		assert.Check(t, is.Equal(judge(test.exit, test.counts, []byte(test.kernel), "no such option\n"), test.want),
+			"%s", test.name)
 	}
 }
 
@@ -84,29 +81,19 @@ func TestTroubleIsNoticed(t *testing.T) {
 		t.Skip("boots virtual machines and downloads a kernel: set TAILCAM_TEST_VM=1")
 	}
 	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	base := layout(root)
 	unlock, err := base.lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unlock()
 	kernels, err := pick("6.1", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(base.kernels, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, os.MkdirAll(base.kernels, 0o755))
 	if _, err := getKernel(context.Background(), base.kernels, kernels[0]); err != nil {
 		t.Fatal(err) // fetched here once, not by all at once
 	}
 	list, err := skips.Load(filepath.Join(root, skipsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, test := range []struct {
 		run, want string
 		timeout   time.Duration
@@ -130,13 +117,9 @@ func TestTroubleIsNoticed(t *testing.T) {
 				jobs: 1, timeout: test.timeout, memory: 512, skips: list,
 			}
 			p, err := buildPayload(context.Background(), d, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			got := runAll(context.Background(), d, p, opts)[0].failure
-			if !strings.Contains(got, test.want) {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			assert.Check(t, strings.Contains(got, test.want), "got %q, want %q", got, test.want)
 		})
 	}
 }

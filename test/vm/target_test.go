@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 func TestNewestFirst(t *testing.T) {
@@ -20,32 +23,27 @@ func TestNewestFirst(t *testing.T) {
 		{"6.12-rt", "linux-image-6.12.90+deb12-rt-amd64"},
 	} {
 		picked, err := pick(test.target, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := picked[0].newestFirst(packages); !slices.Equal(got, strings.Fields(test.want)) {
-			t.Errorf("%s: got %q, want %q", test.target, got, test.want)
-		}
+		assert.NilError(t, err)
+		got := picked[0].newestFirst(packages)
+		assert.Check(t, slices.Equal(got, strings.Fields(test.want)),
+			"%s: got %q, want %q", test.target, got, test.want)
 	}
 }
 
 func TestPick(t *testing.T) {
 	all, err := pick("", "")
-	if err != nil || len(all) != len(targets) {
-		t.Errorf("no list: got %d targets and %v, want all", len(all), err)
-	}
-	if _, err := pick("6.1,5.10", ""); err == nil || !strings.Contains(err.Error(), `unknown kernel "5.10": known are 6.1, `) {
-		t.Errorf("unknown kernel: got %v", err)
-	}
+	assert.Check(t, err == nil && len(all) == len(targets),
+		"no list: got %d targets and %v, want all", len(all), err)
+	_, err = pick("6.1,5.10", "")
+	assert.Check(t, is.ErrorContains(err, `unknown kernel "5.10": known are 6.1, `), "unknown kernel")
 }
 
 func TestModuleName(t *testing.T) {
 	for path, want := range map[string]string{
 		"a/null_blk.ko": "null_blk", "a/dm-mod.ko.xz": "dm_mod", "loop.ko.zst": "loop", "modules.dep": "",
 	} {
-		if got, ok := moduleName(path); got != want || ok != (want != "") {
-			t.Errorf("%s: got %q, %t", path, got, ok)
-		}
+		got, ok := moduleName(path)
+		assert.Check(t, got == want && ok == (want != ""), "%s: got %q, %t", path, got, ok)
 	}
 }
 
@@ -55,8 +53,7 @@ func TestParseDepends(t *testing.T) {
 		"depends=\x00": nil,
 		"":             nil,
 	} {
-		if got := parseDepends([]byte(info)); !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q", info, got, want)
-		}
+		got := parseDepends([]byte(info))
+		assert.Check(t, slices.Equal(got, want), "%q: got %q, want %q", info, got, want)
 	}
 }

@@ -79,7 +79,7 @@ func TestQuantile(t *testing.T) {
 		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
 			want := all[int(math.Ceil(q*5000))-1]
 			got := h.Quantile(q)
-			assert.Check(t, !(math.Abs(float64(got)-float64(want)) > float64(want)/8+1),
+			assert.Check(t, math.Abs(float64(got)-float64(want)) <= float64(want)/8+1,
 				"quantile %v is %d, want %d", q, got, want)
 		}
 	}

@@ -2,11 +2,12 @@ package kernel
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf"
 )
@@ -18,9 +19,7 @@ func TestRefusedProgram(t *testing.T) {
 		t.Skip("needs root: loads BPF programs")
 	}
 	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, test := range []struct {
 		program, hook string
 	}{
@@ -28,23 +27,13 @@ func TestRefusedProgram(t *testing.T) {
 		{"sched_switch", ""},
 	} {
 		p, _, _, err := NewPlan(nil, []string{"sched", "net"}, kernel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		spec, err := bpf.LoadTailcam()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var s specs
-		if err := spec.Assign(&s); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.configure(spec, &s.TailcamVariableSpecs); err != nil {
-			t.Fatal(err)
-		}
-		if err := linkSteal(spec, &s.TailcamVariableSpecs, kernel); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, spec.Assign(&s))
+		assert.NilError(t, p.configure(spec, &s.TailcamVariableSpecs))
+		assert.NilError(t, linkSteal(spec, &s.TailcamVariableSpecs, kernel))
 		spec.Programs[test.program].Instructions = asm.Instructions{
 			asm.Mov.Reg(asm.R0, asm.R5).WithSymbol(test.program), asm.Return(), // R5 holds nothing yet
 		}
@@ -59,12 +48,9 @@ func TestRefusedProgram(t *testing.T) {
 			t.Error(err)
 		default:
 			why := p.Unrecorded[test.hook]
-			if why == nil || !strings.Contains(why.Error(), "the kernel's verifier refused its program") {
-				t.Errorf("%s: %v", test.hook, why)
-			}
-			if objects.Programs[test.program] != nil || objects.Programs["net_dev_queue"] == nil {
-				t.Errorf("loaded: %v", objects.Programs)
-			}
+			assert.Check(t, is.ErrorContains(why, "the kernel's verifier refused its program"), "%s", test.hook)
+			assert.Check(t, objects.Programs[test.program] == nil && objects.Programs["net_dev_queue"] != nil,
+				"loaded: %v", objects.Programs)
 			objects.Close()
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
@@ -23,17 +25,11 @@ func kernelWith(t *testing.T, tracepoints ...string) *btf.Spec {
 		list = append(list, &btf.Typedef{Name: "btf_trace_" + name, Type: &btf.Pointer{Target: proto}})
 	}
 	b, err := btf.NewBuilder(list, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	raw, err := b.Marshal(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	spec, err := btf.LoadSpecFromReader(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return spec
 }
 
@@ -43,16 +39,10 @@ func TestMissingHooks(t *testing.T) {
 	kernel := kernelWith(t, "contention_begin", "sched_waking", "kvm_entry")
 	p, served, inactive, err := NewPlan([]rules.Rule{{Name: "r", Track: rules.Wakeup}},
 		[]string{"lock", "net", "sched", "throttle", "kvm"}, kernel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(served) != 0 || inactive["r"] == nil {
-		t.Errorf("served %v, inactive %v", served, inactive)
-	}
+	assert.NilError(t, err)
+	assert.Check(t, len(served) == 0 && inactive["r"] != nil, "served %v, inactive %v", served, inactive)
 	for group, want := range map[string]bool{"lock": true, "sched": true, "net": false, "throttle": false, "kvm": false} {
-		if p.Groups[group] != want {
-			t.Errorf("group %s: %t, want %t", group, p.Groups[group], want)
-		}
+		assert.Check(t, is.Equal(p.Groups[group], want), "group %s", group)
 	}
 	for site, want := range map[string]string{
 		"tp_btf:contention_end":  "this kernel has no tracepoint contention_end",
@@ -66,13 +56,10 @@ func TestMissingHooks(t *testing.T) {
 		if why := p.Unrecorded[site]; why != nil {
 			got = why.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", site, got, want)
-		}
+		assert.Check(t, is.Equal(got, want), "%s", site)
 	}
-	if _, _, _, err := NewPlan(nil, []string{"locks"}, kernel); err == nil {
-		t.Error("a group that does not exist is taken")
-	}
+	_, _, _, err = NewPlan(nil, []string{"locks"}, kernel)
+	assert.Check(t, err != nil, "a group that does not exist is taken")
 }
 
 func TestPlan(t *testing.T) {
@@ -86,25 +73,20 @@ func TestPlan(t *testing.T) {
 		{Plan{userStacksLater: true}, false},
 		{Plan{wakerStacksSlow: true}, true}, // the running side takes more than that
 	} {
-		if got := p.Covers(&tc.q); got != tc.want {
-			t.Errorf("covers %+v: %t", tc.q, got)
-		}
+		got := p.Covers(&tc.q)
+		assert.Check(t, got == tc.want, "covers %+v: %t", tc.q, got)
 	}
 }
 
 // TestProgramNames: programs that are found by their name are there.
 func TestProgramNames(t *testing.T) {
 	spec, err := bpf.LoadTailcam()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	names := []string{tickProgram, stackProgram, "sched_switch", "sys_exit", "softirq_raise"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Calls]()) {
 		names = append(names, f.Tag.Get("ebpf"))
 	}
 	for _, name := range names {
-		if spec.Programs[name] == nil {
-			t.Errorf("the kernel side has no program %q", name)
-		}
+		assert.Check(t, spec.Programs[name] != nil, "the kernel side has no program %q", name)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -20,12 +21,10 @@ func rawChain(t *testing.T, c *abi.Chain, delay uint64) *abi.Outlier {
 	t.Helper()
 	raw := &abi.Outlier{StartNs: 1000, TimeNs: 1000 + delay, Syscall: -1}
 	b := make([]byte, 8*len(raw.Extra))
-	if _, err := binary.Encode(b, binary.LittleEndian, c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
-		t.Fatal(err)
-	}
+	_, err := binary.Encode(b, binary.LittleEndian, c)
+	assert.NilError(t, err)
+	_, err = binary.Decode(b, binary.LittleEndian, &raw.Extra)
+	assert.NilError(t, err)
 	return raw
 }
 
@@ -45,16 +44,14 @@ func TestDecodeChain(t *testing.T) {
 	raw := rawChain(t, &c, 5000)
 	m := &Message{Outlier: raw, Rule: rule}
 	o := m.Decode()
-	if o.Chain == nil || o.Chain.Origin != "irq 36 virtio1-req.0" || o.Chain.End != "user" || !o.Chain.Cut || o.EntryCPU != 2 {
-		t.Fatalf("got %+v", o.Chain)
-	}
+	assert.Assert(t, o.Chain != nil && o.Chain.Origin == "irq 36 virtio1-req.0" && o.Chain.End == "user" &&
+		o.Chain.Cut && o.EntryCPU == 2, "got %+v", o.Chain)
 	var got []int64
 	for _, s := range o.Chain.Stages {
 		got = append(got, s.NS)
 	}
-	if !slices.Equal(got, []int64{700, 0, 200, 4100}) || o.Chain.Stages[1].What != "BLOCK" || o.Chain.Stages[3].Task.Comm != "reader" {
-		t.Errorf("durations %v of %+v", got, o.Chain.Stages)
-	}
+	assert.Check(t, slices.Equal(got, []int64{700, 0, 200, 4100}) && o.Chain.Stages[1].What == "BLOCK" &&
+		o.Chain.Stages[3].Task.Comm == "reader", "durations %v of %+v", got, o.Chain.Stages)
 	f := m.Facts(o)
 	for _, tt := range []struct {
 		when rules.Match
@@ -67,9 +64,7 @@ func TestDecodeChain(t *testing.T) {
 		{rules.Match{NotIRQ: []uint32{36}}, false},
 		{rules.Match{Vector: []rules.Vector{"net_rx"}}, false},
 	} {
-		if tt.when.Matches(&f) != tt.want {
-			t.Errorf("%+v: want %t", tt.when, tt.want)
-		}
+		assert.Check(t, tt.when.Matches(&f) == tt.want, "%+v: want %t", tt.when, tt.want)
 	}
 }
 
@@ -79,15 +74,12 @@ func TestDecodeAnyChain(t *testing.T) {
 	for seed := range byte(64) {
 		raw := &abi.Outlier{TimeNs: uint64(seed) << 30}
 		b := bytes.Repeat([]byte{seed, 255 - seed, 7 * seed, 12}, 2*len(raw.Extra))
-		if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
-			t.Fatal(err)
-		}
+		_, err := binary.Decode(b, binary.LittleEndian, &raw.Extra)
+		assert.NilError(t, err)
 		o := (&Message{Outlier: raw, Rule: rule}).Decode()
 		var sum int64
 		for _, s := range o.Chain.Stages {
-			if s.NS < 0 {
-				t.Errorf("stage %+v", s)
-			}
+			assert.Check(t, s.NS >= 0, "stage %+v", s)
 			sum += s.NS
 		}
 		if n := len(o.Chain.Stages); n > 0 && sum+o.Chain.Stages[0].AtNS != o.DelayNS {
@@ -103,16 +95,10 @@ func TestDecodeInterrupts(t *testing.T) {
 	m := &Message{Outlier: &raw, Rule: &rules.Rule{Name: "r", Track: rules.IRQ}}
 	o := m.Decode()
 	irq := 36
-	if diff := cmp.Diff(&events.IRQInfo{IRQ: &irq, Name: "virtio", CPU: 3}, o.IRQ); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(map[string]uint64{"irq": 36, "cpu": 3}, o.Key); diff != "" {
-		t.Error(diff)
-	}
+	assert.Check(t, is.DeepEqual(&events.IRQInfo{IRQ: &irq, Name: "virtio", CPU: 3}, o.IRQ))
+	assert.Check(t, is.DeepEqual(map[string]uint64{"irq": 36, "cpu": 3}, o.Key))
 	f := m.Facts(o)
-	if f.IRQ != 36 || f.Name != "virtio" || f.CPU != 3 {
-		t.Errorf("facts %+v", f)
-	}
+	assert.Check(t, f.IRQ == 36 && f.Name == "virtio" && f.CPU == 3, "facts %+v", f)
 	for _, tt := range []struct {
 		vector, phase uint64
 		want          events.IRQInfo
@@ -124,12 +110,8 @@ func TestDecodeInterrupts(t *testing.T) {
 		raw = abi.Outlier{Cpu: 3}
 		raw.Extra[0], raw.Extra[1] = tt.vector<<32, tt.phase
 		o := (&Message{Outlier: &raw, Rule: &rules.Rule{Name: "r", Track: rules.Softirq}}).Decode()
-		if diff := cmp.Diff(&tt.want, o.IRQ); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(map[string]uint64{"vector": tt.vector, "cpu": 3}, o.Key); diff != "" {
-			t.Error(diff)
-		}
+		assert.Check(t, is.DeepEqual(&tt.want, o.IRQ))
+		assert.Check(t, is.DeepEqual(map[string]uint64{"vector": tt.vector, "cpu": 3}, o.Key))
 	}
 }
 
@@ -165,12 +147,8 @@ func TestDecodeWork(t *testing.T) {
 			raw.WakerPid, raw.WakerTid, raw.WakerComm[0] = 4, 5, 'q'
 			m := &Message{Outlier: raw, Rule: &rules.Rule{Name: "r", Track: rules.Workqueue}}
 			o := m.Decode()
-			if diff := cmp.Diff(&tt.want, o.Work); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(map[string]uint64{"work": 64}, o.Key); diff != "" {
-				t.Error(diff)
-			}
+			assert.Check(t, is.DeepEqual(&tt.want, o.Work))
+			assert.Check(t, is.DeepEqual(map[string]uint64{"work": 64}, o.Key))
 			f := m.Facts(o)
 			if f.Name != tt.want.Queue || string(f.Phase) != tt.want.Phase || m.Name() != tt.want.Queue || m.Function() != 0x80 {
 				t.Errorf("facts %+v, name %q, function %#x", f, m.Name(), m.Function())
@@ -185,17 +163,13 @@ func TestDecodeAnyWork(t *testing.T) {
 	for seed := range byte(64) {
 		raw := &abi.Outlier{Cause: abi.CauseTimeout, Tid: uint32(seed % 2)}
 		b := bytes.Repeat([]byte{seed, 255 - seed, 7 * seed, 12}, 2*len(raw.Extra))
-		if _, err := binary.Decode(b, binary.LittleEndian, &raw.Extra); err != nil {
-			t.Fatal(err)
-		}
+		_, err := binary.Decode(b, binary.LittleEndian, &raw.Extra)
+		assert.NilError(t, err)
 		m := &Message{Outlier: raw, Rule: rule}
 		o := m.Decode()
-		if o.Work == nil || o.Work.Phase != "wait" && o.Work.Phase != "run" || len(o.Work.Queue) > abi.WorkNameLen {
-			t.Errorf("work %+v", o.Work)
-		}
-		if (o.State != "") != (raw.Tid != 0) {
-			t.Errorf("state %q of thread %d", o.State, raw.Tid)
-		}
+		assert.Check(t, o.Work != nil && (o.Work.Phase == "wait" || o.Work.Phase == "run") &&
+			len(o.Work.Queue) <= abi.WorkNameLen, "work %+v", o.Work)
+		assert.Check(t, (o.State != "") == (raw.Tid != 0), "state %q of thread %d", o.State, raw.Tid)
 		m.Facts(o)
 	}
 }
@@ -203,30 +177,23 @@ func TestDecodeAnyWork(t *testing.T) {
 // TestTable: the table of kinds is complete, and in the kernel side's order.
 func TestTable(t *testing.T) {
 	spec, err := bpf.LoadTailcam()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(All) != abi.Trackers || len(rules.Tracks) != abi.Trackers {
-		t.Fatalf("%d kinds, %d tracks, the kernel side has %d", len(All), len(rules.Tracks), abi.Trackers)
-	}
+	assert.NilError(t, err)
+	assert.Assert(t, len(All) == abi.Trackers && len(rules.Tracks) == abi.Trackers,
+		"%d kinds, %d tracks, the kernel side has %d", len(All), len(rules.Tracks), abi.Trackers)
 	for n := range All {
 		k := &All[n]
-		if k.Number != n || k.Track != rules.Tracks[n] || Of(k.Track) != k {
-			t.Errorf("%s is kind %d with number %d", k.Track, n, k.Number)
-		}
-		if k.Classes == 0 || k.Floor == nil || k.Decode == nil || k.Full == "" || k.Replaced == "" {
-			t.Errorf("%s: not all that every kind has: %+v", k.Track, k)
-		}
+		assert.Check(t, k.Number == n && k.Track == rules.Tracks[n] && Of(k.Track) == k,
+			"%s is kind %d with number %d", k.Track, n, k.Number)
+		assert.Check(t, k.Classes != 0 && k.Floor != nil && k.Decode != nil && k.Full != "" && k.Replaced != "",
+			"%s: not all that every kind has: %+v", k.Track, k)
 		for _, name := range k.Hooks {
-			if !slices.ContainsFunc(trackerHooks, func(h Hook) bool { return h.Program == name }) {
-				t.Errorf("%s wants the program %s, which is no hook of trackers", k.Track, name)
-			}
+			assert.Check(t, slices.ContainsFunc(trackerHooks, func(h Hook) bool { return h.Program == name }),
+				"%s wants the program %s, which is no hook of trackers", k.Track, name)
 		}
 	}
 	for i := range Hooks {
-		if spec.Programs[Hooks[i].Program] == nil {
-			t.Errorf("the kernel side has no program %s", Hooks[i].Program)
-		}
+		assert.Check(t, spec.Programs[Hooks[i].Program] != nil,
+			"the kernel side has no program %s", Hooks[i].Program)
 	}
 }
 
@@ -237,8 +204,6 @@ func TestExtra(t *testing.T) {
 		unsafe.Sizeof(abi.IrqExtra{}), unsafe.Sizeof(abi.Chain{}), unsafe.Sizeof(abi.SpanExtra{}), unsafe.Sizeof(abi.PairExtra{}),
 		unsafe.Sizeof(abi.WorkExtra{}),
 	} {
-		if size > room {
-			t.Errorf("%d bytes, but there is room for %d", size, room)
-		}
+		assert.Check(t, size <= room, "%d bytes, but there is room for %d", size, room)
 	}
 }

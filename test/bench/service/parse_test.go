@@ -6,15 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // output of the real tools, as Debian 12 has them.
 func printed(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return b
 }
 
@@ -35,38 +36,30 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %v", c.file, err)
 			continue
 		}
-		if math.Abs(s.NS-c.want.NS) > 1 || math.Abs(s.P99-c.want.P99) > 1 || s.requests != c.want.requests {
-			t.Errorf("%s: %+v, want %+v", c.file, s, c.want)
-		}
+		assert.Check(t, math.Abs(s.NS-c.want.NS) <= 1 && math.Abs(s.P99-c.want.P99) <= 1 &&
+			s.requests == c.want.requests, "%s: %+v, want %+v", c.file, s, c.want)
 		for _, bad := range []string{"", "no such tool\n", strings.ReplaceAll(string(printed(t, c.file)), "1", "x")} {
-			if s, err := c.parse([]byte(bad)); err == nil {
-				t.Errorf("%s: %q was read as %+v", c.file, bad, s)
-			}
+			s, err := c.parse([]byte(bad))
+			assert.Check(t, err != nil, "%s: %q was read as %+v", c.file, bad, s)
 		}
 	}
 }
 
 func TestParseWrkErrors(t *testing.T) {
-	if s, err := parseWrk(printed(t, "wrk-errors.txt")); err == nil || !strings.Contains(err.Error(), "19548") {
-		t.Errorf("answers of 404 were measured as %+v, %v", s, err)
-	}
+	s, err := parseWrk(printed(t, "wrk-errors.txt"))
+	assert.Check(t, is.ErrorContains(err, "19548"), "answers of 404 were measured as %+v", s)
 }
 
 func TestParsePgbenchLog(t *testing.T) {
 	took, err := parsePgbenchLog(printed(t, "pgbench.log"))
-	if err != nil || len(took) != 4 || took[0] != 99_000 || took[3] != 39_000 {
-		t.Errorf("got %v, %v", took, err)
-	}
-	if _, err := parsePgbenchLog([]byte("0 156 x 0 1795341810 11952\n")); err == nil {
-		t.Error("a latency of x")
-	}
+	assert.Check(t, err == nil && len(took) == 4 && took[0] == 99_000 && took[3] == 39_000, "got %v, %v", took, err)
+	_, err = parsePgbenchLog([]byte("0 156 x 0 1795341810 11952\n"))
+	assert.Check(t, err != nil, "a latency of x")
 }
 
 func TestSteal(t *testing.T) {
 	c, err := parseCPU(printed(t, "stat"))
-	if err != nil || c[0] == 0 || c[7] == 0 {
-		t.Fatalf("%v, %v", c, err)
-	}
+	assert.Assert(t, err == nil && c[0] != 0 && c[7] != 0, "%v, %v", c, err)
 	later := c
 	later[0] += 60 // user
 	later[3] += 30 // idle
@@ -75,25 +68,21 @@ func TestSteal(t *testing.T) {
 	if steal, busy := later.steal(c), later.busy(c); steal != 0.05 || busy != 0.65 {
 		t.Errorf("steal %v, busy %v", steal, busy)
 	}
-	if _, err := parseCPU([]byte("cpu0 1 2 3 4 5 6 7 8\n")); err == nil {
-		t.Error("one CPU was taken for all")
-	}
+	_, err = parseCPU([]byte("cpu0 1 2 3 4 5 6 7 8\n"))
+	assert.Check(t, err != nil, "one CPU was taken for all")
 }
 
 func TestParseTailcam(t *testing.T) {
 	c, err := parseTailcam("old=/opt/old/bin/tailcam --rules my.yaml --recorder-events sched")
-	if err != nil || c.name != "old" || c.program != "/opt/old/bin/tailcam" {
-		t.Fatalf("%+v, %v", c, err)
-	}
+	assert.Assert(t, err == nil && c.name == "old" && c.program == "/opt/old/bin/tailcam", "%+v, %v", c, err)
 	args := strings.Join(c.args("/d"), " ")
 	if !strings.HasPrefix(args, "run ") || !strings.HasSuffix(args, " --rules my.yaml --recorder-events sched") ||
 		strings.Count(args, "--rules") != 1 || !strings.Contains(args, "--config configs/tailcam.yaml") {
 		t.Errorf("arguments: %s", args)
 	}
 	for _, bad := range []string{"", "old", "=x", "old=", "nothing=x", "a,b=x"} {
-		if _, err := parseTailcam(bad); err == nil {
-			t.Errorf("%q was accepted", bad)
-		}
+		_, err := parseTailcam(bad)
+		assert.Check(t, err != nil, "%q was accepted", bad)
 	}
 }
 

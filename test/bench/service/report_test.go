@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // made is a run of nine rounds, each slower than the one before, in which
@@ -31,21 +33,15 @@ func made() *report {
 
 func TestRatiosAreWithinARound(t *testing.T) {
 	res := made().result("redis", vTailcam)
-	if res.Ratio.N != 9 || res.Ratio.Min < 1.0999 || res.Ratio.Max > 1.1001 {
-		t.Errorf("ratio %+v of rounds that are all 1.1", res.Ratio)
-	}
-	if res.Verdict != "missed" || res.Target != 1.02 {
-		t.Errorf("verdict %s of target %v", res.Verdict, res.Target)
-	}
-	if res.P99To.Median != 1 || res.CPUTo.Median != 1.2 {
-		t.Errorf("p99 %+v, CPU %+v", res.P99To, res.CPUTo)
-	}
-	if s := res.Against[vPerf]; s.N != 9 || s.High > 0.734 || s.Low < 0.733 {
-		t.Errorf("against perf: %+v", s)
-	}
-	if _, ok := res.Against[vFtrace]; ok {
-		t.Error("compared with what was not measured")
-	}
+	assert.Check(t, res.Ratio.N == 9 && res.Ratio.Min >= 1.0999 && res.Ratio.Max <= 1.1001,
+		"ratio %+v of rounds that are all 1.1", res.Ratio)
+	assert.Check(t, res.Verdict == "missed" && res.Target == 1.02,
+		"verdict %s of target %v", res.Verdict, res.Target)
+	assert.Check(t, res.P99To.Median == 1 && res.CPUTo.Median == 1.2, "p99 %+v, CPU %+v", res.P99To, res.CPUTo)
+	s := res.Against[vPerf]
+	assert.Check(t, s.N == 9 && s.High <= 0.734 && s.Low >= 0.733, "against perf: %+v", s)
+	_, ok := res.Against[vFtrace]
+	assert.Check(t, !ok, "compared with what was not measured")
 }
 
 func TestPrint(t *testing.T) {
@@ -56,9 +52,7 @@ func TestPrint(t *testing.T) {
 		"| nothing | 5 us |", "| tailcam as shipped | 1.10 (1.10 to 1.10) |",
 		"| redis GET, 20 clients | 1.02 | **missed** 1.10 (1.10 to 1.10) |  | **met** 0.73 (0.73 to 0.73) | **met** 1.00 (1.00 to 1.00) | 1.20 (1.20 to 1.20) |",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
-		}
+		assert.Check(t, strings.Contains(out.String(), want), "no %q in\n%s", want, out.String())
 	}
 	for table := range strings.SplitSeq(out.String(), "\n\n") {
 		if !strings.HasPrefix(table, "|") {
@@ -66,58 +60,41 @@ func TestPrint(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSpace(table), "\n")
 		for _, l := range lines {
-			if strings.Count(l, "|") != strings.Count(lines[0], "|") {
-				t.Errorf("columns of %q", l)
-			}
+			assert.Check(t, strings.Count(l, "|") == strings.Count(lines[0], "|"), "columns of %q", l)
 		}
 	}
 }
 
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "service.json")
-	if err := made().write(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, made().write(path))
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Rounds) != 10 || !r.Rounds[9].Dropped || len(r.Results) != 3 || r.Results[1].Verdict != "missed" {
-		t.Errorf("%s", b)
-	}
+	assert.NilError(t, json.Unmarshal(b, &r))
+	assert.Check(t, len(r.Rounds) == 10 && r.Rounds[9].Dropped && len(r.Results) == 3 &&
+		r.Results[1].Verdict == "missed", "%s", b)
 }
 
 func TestKeepTakesTheLeastStealWhereTooFewAreGood(t *testing.T) {
 	rounds := []round{{Steal: 0.05, Dropped: true}, {Steal: 0.001}, {Steal: 0.02, Dropped: true}, {Steal: 0.03, Dropped: true}}
 	keep(rounds, 3)
-	if rounds[1].Dropped || rounds[2].Dropped || rounds[3].Dropped || !rounds[0].Dropped {
-		t.Errorf("kept %+v", rounds)
-	}
+	assert.Check(t, !rounds[1].Dropped && !rounds[2].Dropped && !rounds[3].Dropped && rounds[0].Dropped,
+		"kept %+v", rounds)
 }
 
 func TestSelection(t *testing.T) {
-	if l, err := selectLoads([]string{"getppid"}); err != nil || len(l) != 1 {
-		t.Errorf("%v, %v", l, err)
-	}
-	if _, err := selectLoads([]string{"mysql"}); err == nil {
-		t.Error("a load that is none")
-	}
-	if _, _, err := selectVariants(&options{variants: []string{"dtrace"}}); err == nil {
-		t.Error("a variant that is none")
-	}
+	l, err := selectLoads([]string{"getppid"})
+	assert.Check(t, err == nil && len(l) == 1, "%v, %v", l, err)
+	_, err = selectLoads([]string{"mysql"})
+	assert.Check(t, err != nil, "a load that is none")
+	_, _, err = selectVariants(&options{variants: []string{"dtrace"}})
+	assert.Check(t, err != nil, "a variant that is none")
 	v, _, err := selectVariants(&options{variants: []string{vFtrace}})
-	if err != nil || len(v) != 2 || v[0].name != vNothing || v[1].name != vFtrace {
-		t.Errorf("%v, %v", v, err)
-	}
+	assert.Check(t, err == nil && len(v) == 2 && v[0].name == vNothing && v[1].name == vFtrace, "%v, %v", v, err)
 }
 
 func TestCount(t *testing.T) {
 	n, err := count(2, 100, func(n int) (float64, error) { return float64(n) * 0.01, nil })
-	if err != nil || n != 200 {
-		t.Errorf("%d units of 10 ms take 2 s, %v", n, err)
-	}
+	assert.Check(t, err == nil && n == 200, "%d units of 10 ms take 2 s, %v", n, err)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestInterrupted leaves nothing behind when it is stopped, and writes nothing.
@@ -19,14 +21,9 @@ func TestInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", tmp)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 3600*time.Millisecond, errors.New("interrupted by the test"))
 	defer cancel()
-	if err := run(ctx, o); err == nil {
-		t.Fatal("an interrupted run reported success")
-	}
-	if _, err := os.Stat(o.output); err == nil {
-		t.Error("an interrupted run wrote results")
-	}
+	assert.Assert(t, run(ctx, o) != nil, "an interrupted run reported success")
+	_, err := os.Stat(o.output)
+	assert.Check(t, err != nil, "an interrupted run wrote results")
 	left, err := os.ReadDir(tmp)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left in the temporary directory: %v, %v", left, err)
-	}
+	assert.Check(t, err == nil && len(left) == 0, "left in the temporary directory: %v, %v", left, err)
 }

@@ -1,29 +1,29 @@
 package stat
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+)
 
 func TestOf(t *testing.T) {
 	s := Of([]float64{9, 1, 8, 2, 7, 3, 6, 4, 5})
 	// Of nine, one may be left out at each end: the median is below both of the
 	// lowest, or above both of the highest, with a chance of 2 * 10/512.
 	want := Span{N: 9, Median: 5, Low: 2, High: 8, Q1: 3, Q3: 7, Min: 1, Max: 9}
-	if s != want {
-		t.Errorf("got %+v, want %+v", s, want)
-	}
-	if s := Of([]float64{4, 1}); s.Median != 2.5 || s.Low != 1 || s.High != 4 {
-		t.Errorf("of two: %+v", s)
-	}
-	if s := Of(nil); s != (Span{}) {
-		t.Errorf("of none: %+v", s)
-	}
+	assert.Check(t, is.Equal(s, want))
+	s = Of([]float64{4, 1})
+	assert.Check(t, s.Median == 2.5 && s.Low == 1 && s.High == 4, "of two: %+v", s)
+	s = Of(nil)
+	assert.Check(t, s == (Span{}), "of none: %+v", s)
 }
 
 // TestOuter compares with tables of the sign test for 90 % (two-sided 0.10).
 func TestOuter(t *testing.T) {
 	for n, want := range map[int]int{1: 0, 4: 0, 5: 0, 7: 0, 8: 1, 9: 1, 10: 1, 11: 2, 13: 3, 20: 5, 25: 7, 30: 10} {
-		if got := outer(n); got != want {
-			t.Errorf("of %d values %d may be left out at each end, not %d", n, want, got)
-		}
+		got := outer(n)
+		assert.Check(t, got == want, "of %d values %d may be left out at each end, not %d", n, want, got)
 	}
 }
 
@@ -41,8 +41,6 @@ func TestVerdict(t *testing.T) {
 		{[]float64{1, 1, 1, 1, 1, 1, 1, 1.5, 1.5}, Undecided}, // two
 		{[]float64{0.9, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5}, Missed},
 	} {
-		if got := Of(c.values).Verdict(1.02); got != c.want {
-			t.Errorf("%v: %s, want %s", c.values, got, c.want)
-		}
+		assert.Check(t, is.Equal(Of(c.values).Verdict(1.02), c.want), "%v", c.values)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -26,9 +28,7 @@ func actionLog(t *testing.T, dir string, index int) string {
 	var text string
 	eventually(t, "the action has ended", func() bool {
 		data, err := os.ReadFile(filepath.Join(dir, "action-"+strconv.Itoa(index)+".log"))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
+		assert.Assert(t, err == nil || os.IsNotExist(err), "%v", err)
 		text = string(data)
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		last := lines[len(lines)-1]
@@ -40,9 +40,7 @@ func actionLog(t *testing.T, dir string, index int) string {
 func readText(t *testing.T, path ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(data)
 }
 
@@ -67,38 +65,29 @@ func TestAction(t *testing.T) {
 	dir := d.list()[0].Dir
 
 	log := actionLog(t, dir, 2)
-	if !strings.Contains(log, "\ntwo words; $HOME\n") || !strings.Contains(log, "\noops\n") || !strings.Contains(log, "\n# exit status 3 after ") {
-		t.Errorf("action-2.log:\n%s", log)
-	}
+	assert.Check(t, strings.Contains(log, "\ntwo words; $HOME\n") && strings.Contains(log, "\noops\n") &&
+		strings.Contains(log, "\n# exit status 3 after "), "action-2.log:\n%s", log)
 	for _, who := range []string{"nobody", "root"} {
 		given := lines[events.Outlier](t, readText(t, dir, "in-"+who))
-		if len(given) != 1 || given[0].Explained == nil || given[0].Explained.Verdict == "" {
-			t.Fatalf("standard input of %s, without a verdict: %+v", who, given)
-		}
+		assert.Assert(t, len(given) == 1 && given[0].Explained != nil && given[0].Explained.Verdict != "",
+			"standard input of %s, without a verdict: %+v", who, given)
 		given[0].Explained, o.Explained = nil, nil // the event may have been told before it was explained
-		if !reflect.DeepEqual(given[0], o) {
-			t.Errorf("standard input of %s: %+v\nthe event: %+v", who, given, o)
-		}
-		if got := strings.TrimSpace(readText(t, dir, "user-"+who)); got != who {
-			t.Errorf("runs as %s, not as %s", got, who)
-		}
-		if got := strings.TrimSpace(readText(t, dir, "cwd-"+who)); got != dir {
-			t.Errorf("runs in %s, not in %s", got, dir)
-		}
-		if ls := readText(t, dir, "ls-"+who); !strings.Contains(ls, snapshot.MetaFile+"\n") || !strings.Contains(ls, "trace\n") {
-			t.Errorf("%s finds %q in the snapshot", who, ls)
-		}
+		assert.Check(t, reflect.DeepEqual(given[0], o), "standard input of %s: %+v\nthe event: %+v", who, given, o)
+		got := strings.TrimSpace(readText(t, dir, "user-"+who))
+		assert.Check(t, got == who, "runs as %s, not as %s", got, who)
+		got = strings.TrimSpace(readText(t, dir, "cwd-"+who))
+		assert.Check(t, got == dir, "runs in %s, not in %s", got, dir)
+		ls := readText(t, dir, "ls-"+who)
+		assert.Check(t, strings.Contains(ls, snapshot.MetaFile+"\n") && strings.Contains(ls, "trace\n"),
+			"%s finds %q in the snapshot", who, ls)
 		environment(t, strings.Split(readText(t, dir, "env-"+who), "\n"), &o, dir)
 	}
 
-	if log := actionLog(t, dir, 1); !strings.Contains(log, "over its time limit") {
-		t.Errorf("action-1.log:\n%s", log)
-	}
+	log = actionLog(t, dir, 1)
+	assert.Check(t, strings.Contains(log, "over its time limit"), "action-1.log:\n%s", log)
 	for _, who := range []string{"leader", "child"} {
 		pid, err := strconv.Atoi(strings.TrimSpace(readText(t, dir, who)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		eventually(t, "the "+who+" of an action over its limit has ended", func() bool {
 			return syscall.Kill(pid, 0) != nil
 		})
@@ -115,9 +104,8 @@ func environment(t *testing.T, env []string, o *events.Outlier, dir string) {
 		"PID": strconv.Itoa(o.Task.PID), "TID": strconv.Itoa(o.Task.TID), "CPU": strconv.Itoa(o.CPU),
 		"TIME": o.Time.Format(time.RFC3339Nano), "SNAPSHOT": dir, "SNAPSHOT_ID": *o.Snapshot,
 	} {
-		if !slices.Contains(env, "TAILCAM_"+name+"="+want) {
-			t.Errorf("TAILCAM_%s=%s is not in the environment %q", name, want, env)
-		}
+		assert.Check(t, slices.Contains(env, "TAILCAM_"+name+"="+want),
+			"TAILCAM_%s=%s is not in the environment %q", name, want, env)
 	}
 	for _, v := range env {
 		name, _, _ := strings.Cut(v, "=")
@@ -144,18 +132,15 @@ func TestActionsEndWithTheDaemon(t *testing.T) {
 	})
 	d.stop(syscall.SIGTERM)
 	// It was given the time to end by itself.
-	if got := readText(t, h.dir, "done"); got != "done\n" {
-		t.Errorf("the action was ended early: %q", got)
-	}
+	got := readText(t, h.dir, "done")
+	assert.Check(t, got == "done\n", "the action was ended early: %q", got)
 }
 
 // TestShippedActions runs the example scripts that come with tailcam.
 func TestShippedActions(t *testing.T) {
 	needRoot(t)
 	paths, err := filepath.Glob("../../../configs/actions/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if len(paths) == 0 {
 		t.Skip("there are no configs/actions yet")
 	}
@@ -163,12 +148,8 @@ func TestShippedActions(t *testing.T) {
 	h := newHome(t, "")
 	got := receive(t)
 	target := filepath.Join(h.dir, "target")
-	if err := os.Mkdir(target, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(target, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(target, 0o777))
+	assert.NilError(t, os.Chmod(target, 0o777))
 	var actions []string
 	for _, path := range paths {
 		name := filepath.Base(path)
@@ -185,17 +166,12 @@ func TestShippedActions(t *testing.T) {
 	eventually(t, "the snapshot is there", func() bool { return len(d.list()) == 1 })
 	dir := d.list()[0].Dir
 	for i, a := range actions {
-		if log := actionLog(t, dir, i); !strings.Contains(log, "\n# exit status 0 after ") {
-			t.Errorf("%s\n%s", a, log)
-		}
+		log := actionLog(t, dir, i)
+		assert.Check(t, strings.Contains(log, "\n# exit status 0 after "), "%s\n%s", a, log)
 	}
 	entries, err := os.ReadDir(target)
-	if err != nil || len(entries) == 0 {
-		t.Errorf("nothing was shipped to %s: %v", target, err)
-	}
-	if got.bytes() == 0 {
-		t.Error("nothing was shipped by HTTP")
-	}
+	assert.Check(t, err == nil && len(entries) != 0, "nothing was shipped to %s: %v", target, err)
+	assert.Check(t, got.bytes() != 0, "nothing was shipped by HTTP")
 	checkSnapshot(t, dir)
 }
 
@@ -215,9 +191,7 @@ func (r *receiver) bytes() int64 {
 func receive(t *testing.T) *receiver {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	r := &receiver{url: "http://" + l.Addr().String() + "/"}
 	srv := &http.Server{ReadHeaderTimeout: hang, Handler: http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		n, _ := io.Copy(io.Discard, q.Body) // what came is what counts

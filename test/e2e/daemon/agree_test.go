@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
@@ -98,9 +99,7 @@ func TestAgreesWithPerf(t *testing.T) {
 				blocked/1000, runnable/1000, wait/1000, delay/1000, r.Verdict)
 		}
 	}
-	if compared < agreed/2 {
-		t.Errorf("only %d of %d outliers are in perf's recording", compared, len(sample))
-	}
+	assert.Check(t, compared >= agreed/2, "only %d of %d outliers are in perf's recording", compared, len(sample))
 	t.Logf("%d of %d outliers compared; of %d, perf was told another end than the kernel side", compared, len(sample), differ)
 }
 
@@ -111,9 +110,8 @@ func hackbench(t *testing.T, uid int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "hackbench", "-g", "4", "-l", "1500")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("hackbench: %v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "hackbench: %v\n%s", err, out)
 }
 
 // explained runs the explanation over a snapshot's trace.
@@ -128,14 +126,10 @@ func explained(t *testing.T, dir string, outliers []events.Outlier) []explain.Re
 		})
 	}
 	r, err := trace.Read(filepath.Join(dir, snapshot.TraceDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close()
 	report, err := explain.Explain(r, asks, explain.Names{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return report.Outliers
 }
 
@@ -173,21 +167,17 @@ func whileRecording(t *testing.T, load func()) timehist {
 	record.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	var trouble bytes.Buffer
 	record.Stderr = &trouble
-	if err := child.Start(record); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(record))
 	eventually(t, "perf records", func() bool {
 		st, err := os.Stat(file)
 		return err == nil && st.Size() > 0
 	})
 	time.Sleep(300 * time.Millisecond) // it opens its events after its file
 	load()
-	if err := record.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := record.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-		t.Fatalf("perf record: %v\n%s", err, trouble.Bytes())
-	}
+	assert.NilError(t, record.Process.Signal(os.Interrupt))
+	err := record.Wait()
+	assert.Assert(t, err == nil || errors.As(err, new(*exec.ExitError)),
+		"perf record: %v\n%s", err, trouble.Bytes())
 	return readTimehist(t, file)
 }
 
@@ -197,9 +187,7 @@ func readTimehist(t *testing.T, file string) timehist {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "perf", "sched", "timehist", "-f", "-i", file)
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("perf sched timehist: %v", err)
-	}
+	assert.NilError(t, err, "perf sched timehist")
 	h := timehist{}
 	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
 		f := timehistLine.FindStringSubmatch(s.Text())
@@ -216,8 +204,6 @@ func readTimehist(t *testing.T, file string) timehist {
 		left := seconds*1e9 + micros*1e3
 		h[tid] = append(h[tid], stay{in: left - uint64(ms(f[6])), wait: ms(f[4]), delay: ms(f[5])})
 	}
-	if len(h) == 0 {
-		t.Fatalf("perf sched timehist says nothing:\n%.2000s", out)
-	}
+	assert.Assert(t, len(h) != 0, "perf sched timehist says nothing:\n%.2000s", out)
 	return h
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestChain: the stages of a chain come out of the command line and into the
@@ -17,9 +19,7 @@ func TestChain(t *testing.T) {
 	const rounds = 5 // two outliers each, but for those that another's wake-up cuts
 	n := 0
 	for try := 0; n < rounds*8/5; try++ {
-		if try == 3 {
-			t.Fatalf("%d outliers in %d rounds", n, try*rounds)
-		}
+		assert.Assert(t, try != 3, "%d outliers in %d rounds", n, try*rounds)
 		provoke(t, uid, "chain", "pipe", "3", strconv.Itoa(rounds), "15000")
 		s := d.status()
 		n = int(rule(t, &s, "handed-on").Outliers)
@@ -28,34 +28,26 @@ func TestChain(t *testing.T) {
 	eventually(t, "a snapshot", func() bool { return len(d.list()) > 0 })
 	for i := range outliers {
 		o := &outliers[i]
-		if o.Chain == nil || len(o.Chain.Stages) == 0 || o.Chain.Origin == "" {
-			t.Fatalf("no chain in %+v", o)
-		}
+		assert.Assert(t, o.Chain != nil && len(o.Chain.Stages) != 0 && o.Chain.Origin != "", "no chain in %+v", o)
 		var sum int64
 		for _, s := range o.Chain.Stages {
 			sum += s.NS
 		}
-		if sum != o.DelayNS {
-			t.Errorf("stages of %d ns, delay %d", sum, o.DelayNS)
-		}
+		assert.Check(t, sum == o.DelayNS, "stages of %d ns, delay %d", sum, o.DelayNS)
 	}
-	if out := d.ok("events", "--rule", "handed-on"); !strings.Contains(out, "is woken and waits for a CPU") || !strings.Contains(out, "µs  total") {
-		t.Errorf("no stages in\n%s", out)
-	}
+	out := d.ok("events", "--rule", "handed-on")
+	assert.Check(t, strings.Contains(out, "is woken and waits for a CPU") && strings.Contains(out, "µs  total"),
+		"no stages in\n%s", out)
 	causes := map[string]bool{}
 	for _, l := range d.status().Losses {
 		causes[l.Cause] = true
 	}
 	for _, want := range []string{"chain_cut", "chain_met", "chain_ended", "chain_unseen"} {
-		if !causes[want] {
-			t.Errorf("no %s among the losses", want)
-		}
+		assert.Check(t, causes[want], "no %s among the losses", want)
 	}
 	list := d.list()
-	if len(list) == 0 {
-		t.Fatal("no snapshot")
-	}
-	if text := readText(t, list[0].Dir, "explain.txt"); !strings.Contains(text, "    stages ") || !strings.Contains(text, "inj-chain-2[") {
-		t.Errorf("no stages in\n%s", text)
-	}
+	assert.Assert(t, len(list) != 0, "no snapshot")
+	text := readText(t, list[0].Dir, "explain.txt")
+	assert.Check(t, strings.Contains(text, "    stages ") && strings.Contains(text, "inj-chain-2["),
+		"no stages in\n%s", text)
 }

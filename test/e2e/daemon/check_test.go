@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -26,9 +28,9 @@ func checkSnapshot(t *testing.T, dir string) (*snapshot.Meta, []event) {
 			dump++
 		}
 	}
-	if want := m.Records + 2*uint64(len(m.Outliers)) + uint64(dump); uint64(len(outliers)) != want || dump < 3 {
-		t.Errorf("%s: the trace has %d outliers, snapshot.json tells of %d", dir, len(outliers), want)
-	}
+	want := m.Records + 2*uint64(len(m.Outliers)) + uint64(dump)
+	assert.Check(t, uint64(len(outliers)) == want && dump >= 3,
+		"%s: the trace has %d outliers, snapshot.json tells of %d", dir, len(outliers), want)
 	for i := range m.Outliers {
 		checkMarkers(t, outliers, i, &m.Outliers[i])
 	}
@@ -40,18 +42,13 @@ func checkSnapshot(t *testing.T, dir string) (*snapshot.Meta, []event) {
 func readMeta(t *testing.T, dir string) *snapshot.Meta {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, snapshot.MetaFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var m snapshot.Meta
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&m); err != nil {
-		t.Fatalf("%s: %v", dir, err)
-	}
-	if m.ID != filepath.Base(dir) || m.Version != snapshot.Version || m.Host.Kernel == "" || m.Host.BootID == "" {
-		t.Errorf("%s: snapshot.json has id %q, version %d, host %+v", dir, m.ID, m.Version, m.Host)
-	}
+	assert.NilError(t, dec.Decode(&m), "%s", dir)
+	assert.Check(t, m.ID == filepath.Base(dir) && m.Version == snapshot.Version && m.Host.Kernel != "" &&
+		m.Host.BootID != "", "%s: snapshot.json has id %q, version %d, host %+v", dir, m.ID, m.Version, m.Host)
 	return &m
 }
 
@@ -78,9 +75,7 @@ func checkModes(t *testing.T, dir string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 }
 
 // checkMarkers holds that an outlier's entry and exit stand in the trace.
@@ -101,9 +96,8 @@ func checkMarkers(t *testing.T, outliers []event, number int, o *events.Outlier)
 			t.Errorf("%s is %+v, the outlier %+v", m.name, *e, *o)
 		}
 	}
-	if o.DelayNS != int64(o.EndMono-o.StartMono) {
-		t.Errorf("a delay of %d from %d to %d", o.DelayNS, o.StartMono, o.EndMono)
-	}
+	assert.Check(t, o.DelayNS == int64(o.EndMono-o.StartMono),
+		"a delay of %d from %d to %d", o.DelayNS, o.StartMono, o.EndMono)
 }
 
 // checkCoverage holds what snapshot.json says of its history against the trace.
@@ -116,25 +110,22 @@ func checkCoverage(t *testing.T, m *snapshot.Meta, outliers []event) {
 		records += c.Records
 		lost += c.Lost
 		incomplete = incomplete || !c.CompleteBefore || !c.CompleteAfter || len(c.Gaps) > 0 || c.Lost > 0
-		if c.FromMonoNS < w.FromMonoNS || c.FromMonoNS > c.ToMonoNS || c.ToMonoNS > w.ToMonoNS {
-			t.Errorf("CPU %d is covered from %d to %d, outside of the window %+v", c.CPU, c.FromMonoNS, c.ToMonoNS, w)
-		}
+		assert.Check(t, c.FromMonoNS >= w.FromMonoNS && c.FromMonoNS <= c.ToMonoNS && c.ToMonoNS <= w.ToMonoNS,
+			"CPU %d is covered from %d to %d, outside of the window %+v", c.CPU, c.FromMonoNS, c.ToMonoNS, w)
 		if c.CoveredNS < int64(c.ToMonoNS-c.FromMonoNS) || len(c.Gaps) == 0 && c.CoveredNS != int64(c.ToMonoNS-c.FromMonoNS) {
 			t.Errorf("CPU %d is covered for %d ns, from %d to %d with gaps %v", c.CPU, c.CoveredNS, c.FromMonoNS, c.ToMonoNS, c.Gaps)
 		}
-		if got := c.To.Sub(c.From).Nanoseconds(); got != int64(c.ToMonoNS-c.FromMonoNS) {
-			t.Errorf("CPU %d is covered for %d ns of wall time, from %d to %d", c.CPU, got, c.FromMonoNS, c.ToMonoNS)
-		}
+		got := c.To.Sub(c.From).Nanoseconds()
+		assert.Check(t, got == int64(c.ToMonoNS-c.FromMonoNS),
+			"CPU %d is covered for %d ns of wall time, from %d to %d", c.CPU, got, c.FromMonoNS, c.ToMonoNS)
 		if c.Lost == 0 {
 			unbroken(t, outliers, c.CPU, c.FromMonoNS, c.ToMonoNS)
 		}
 	}
-	if len(m.Coverage) == 0 || records != m.Records || lost != m.Lost {
-		t.Errorf("%d CPUs with %d records and %d lost; in all %d and %d", len(m.Coverage), records, lost, m.Records, m.Lost)
-	}
-	if incomplete != (len(m.Notes) > 0) && w.FromMonoNS == 0 {
-		t.Errorf("notes %q beside coverage %+v", m.Notes, m.Coverage)
-	}
+	assert.Check(t, len(m.Coverage) != 0 && records == m.Records && lost == m.Lost,
+		"%d CPUs with %d records and %d lost; in all %d and %d", len(m.Coverage), records, lost, m.Records, m.Lost)
+	assert.Check(t, incomplete == (len(m.Notes) > 0) || w.FromMonoNS != 0,
+		"notes %q beside coverage %+v", m.Notes, m.Coverage)
 	for i := range outliers {
 		if e := &outliers[i]; e.time > w.ToMonoNS || e.time < w.FromMonoNS {
 			t.Errorf("%s at %d is outside of the window %+v", e.name, e.time, w)

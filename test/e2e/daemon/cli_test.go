@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -48,13 +50,9 @@ func TestCheck(t *testing.T) {
 		{[]string{"chek", good}, 1, nil, []string{`tailcam: unknown command "chek": did you mean "check"?`}},
 	} {
 		a := tailcam(t, c.args...)
-		if a.code != c.code {
-			t.Errorf("%q: exit status %d, not %d\n%s", c.args, a.code, c.code, a.err)
-		}
+		assert.Check(t, a.code == c.code, "%q: exit status %d, not %d\n%s", c.args, a.code, c.code, a.err)
 		for _, want := range c.out {
-			if !strings.Contains(a.out, want) {
-				t.Errorf("%q: %q is not in %q", c.args, want, a.out)
-			}
+			assert.Check(t, strings.Contains(a.out, want), "%q: %q is not in %q", c.args, want, a.out)
 		}
 		got := strings.Split(strings.TrimSuffix(a.err, "\n"), "\n")
 		if a.err == "" {
@@ -65,14 +63,11 @@ func TestCheck(t *testing.T) {
 			continue
 		}
 		for i, want := range c.err {
-			if !strings.HasPrefix(got[i], want) {
-				t.Errorf("%q: %q does not begin with %q", c.args, got[i], want)
-			}
+			assert.Check(t, strings.HasPrefix(got[i], want), "%q: %q does not begin with %q", c.args, got[i], want)
 		}
 	}
-	if a := asNobody(t, 65534, built.tailcam, "check", good); a.code != 0 {
-		t.Errorf("check without rights: exit status %d, %q", a.code, a.err)
-	}
+	a := asNobody(t, 65534, built.tailcam, "check", good)
+	assert.Check(t, a.code == 0, "check without rights: exit status %d, %q", a.code, a.err)
 	for _, verb := range [][]string{{"check", "--load", good}, {"run", "--rules", good}} {
 		a := asNobody(t, 65534, append([]string{built.tailcam}, verb...)...)
 		if a.code != 1 || !strings.Contains(a.err, "needs root, or the capabilities CAP_BPF and CAP_PERFMON") {
@@ -86,9 +81,9 @@ func TestWait(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid), napRule("quiet", newUID())))
-	if a := d.verb("wait", "--rule", "quiet", "--timeout", "300ms"); a.code != 2 || a.out != "" || !strings.Contains(a.err, "no outlier within 300ms") {
-		t.Errorf("without an outlier: %+v", a)
-	}
+	a := d.verb("wait", "--rule", "quiet", "--timeout", "300ms")
+	assert.Check(t, a.code == 2 && a.out == "" && strings.Contains(a.err, "no outlier within 300ms"),
+		"without an outlier: %+v", a)
 	if a := d.verb("wait", "--rule", "qiet"); a.code != 1 || !strings.Contains(a.err, `unknown rule "qiet": the daemon has nap, quiet`) {
 		t.Errorf("of an unknown rule: %+v", a)
 	}
@@ -105,18 +100,14 @@ func TestWait(t *testing.T) {
 			case <-time.After(50 * time.Millisecond):
 			}
 		}
-		if a.code != 0 {
-			t.Errorf("with an outlier: %+v", a)
-		}
+		assert.Check(t, a.code == 0, "with an outlier: %+v", a)
 		if output == "text" {
-			if !strings.Contains(a.out, "inj-syscall") || !strings.Contains(a.out, "clock_nanosleep") {
-				t.Errorf("printed %q", a.out)
-			}
+			assert.Check(t, strings.Contains(a.out, "inj-syscall") && strings.Contains(a.out, "clock_nanosleep"),
+				"printed %q", a.out)
 			continue
 		}
-		if o := lines[events.Outlier](t, a.out); len(o) != 1 || o[0].Task.UID != uid || o[0].Rule != "nap" {
-			t.Errorf("printed %q", a.out)
-		}
+		o := lines[events.Outlier](t, a.out)
+		assert.Check(t, len(o) == 1 && o[0].Task.UID == uid && o[0].Rule == "nap", "printed %q", a.out)
 	}
 	// A waiting client hears of the daemon's end.
 	waited := make(chan answer)
@@ -126,18 +117,16 @@ func TestWait(t *testing.T) {
 	if a := <-waited; a.code != 1 || !strings.Contains(a.err, "the daemon closed the stream") && !strings.Contains(a.err, "stopped before it replied") {
 		t.Errorf("at the daemon's end: %+v", a)
 	}
-	if a := d.verb("status"); a.code != 1 || !strings.Contains(a.err, "daemon not reachable at "+d.socket) || !strings.Contains(a.err, "tailcam run") {
-		t.Errorf("without a daemon: %+v", a)
-	}
+	a = d.verb("status")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "daemon not reachable at "+d.socket) &&
+		strings.Contains(a.err, "tailcam run"), "without a daemon: %+v", a)
 }
 
 // connections counts the accepted connections of a socket.
 func connections(t *testing.T, socket string) int {
 	t.Helper()
 	table, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	n := 0
 	for line := range strings.Lines(string(table)) {
 		// Num RefCount Protocol Flags Type St Inode Path; 03 is connected.
@@ -156,49 +145,34 @@ func TestStatus(t *testing.T) {
 	naps(t, uid, 7, 5*time.Millisecond, 1)
 	s := d.status()
 	r := rule(t, &s, "nap")
-	if s.PID != d.pid() || s.UptimeNS <= 0 || len(s.Programs) == 0 || r.Outliers != 7 || r.Seen < 7 || r.WorstNS < int64(5*time.Millisecond) || r.ThresholdNS != int64(time.Millisecond) {
-		t.Errorf("%+v", s)
-	}
-	if !s.Recorder.Enabled || len(s.Recorder.CPUs) == 0 || s.Recorder.SizeBytes != uint64(2<<20*len(s.Recorder.CPUs)) {
-		t.Errorf("recorder %+v", s.Recorder)
-	}
+	assert.Check(t, s.PID == d.pid() && s.UptimeNS > 0 && len(s.Programs) != 0 && r.Outliers == 7 && r.Seen >= 7 &&
+		r.WorstNS >= int64(5*time.Millisecond) && r.ThresholdNS == int64(time.Millisecond), "%+v", s)
+	assert.Check(t, s.Recorder.Enabled && len(s.Recorder.CPUs) != 0 &&
+		s.Recorder.SizeBytes == uint64(2<<20*len(s.Recorder.CPUs)), "recorder %+v", s.Recorder)
 	for _, c := range s.Recorder.CPUs {
-		if c.CoveredNS <= 0 || c.CoveredNS > s.UptimeNS+int64(hang) {
-			t.Errorf("CPU %d covers %d ns", c.CPU, c.CoveredNS)
-		}
+		assert.Check(t, c.CoveredNS > 0 && c.CoveredNS <= s.UptimeNS+int64(hang),
+			"CPU %d covers %d ns", c.CPU, c.CoveredNS)
 	}
 	for _, l := range s.Losses {
-		if l.Count > 0 && l.Advice == "" {
-			t.Errorf("a loss without advice: %+v", l)
-		}
+		assert.Check(t, l.Count <= 0 || l.Advice != "", "a loss without advice: %+v", l)
 	}
 	text := d.ok("status")
 	for _, want := range []string{"nap", "late", "recorder", "losses", "ring_buffer_full", "snapshots", d.snaps} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
-		}
+		assert.Check(t, strings.Contains(text, want), "%q is not in\n%s", want, text)
 	}
-	if strings.Contains(text, "\x1b") {
-		t.Error("colours, though nobody looks")
-	}
+	assert.Check(t, !strings.Contains(text, "\x1b"), "colours, though nobody looks")
 	list := lines[api.RuleInfo](t, d.ok("list", "rules", "-o", "json"))
-	if len(list) != 2 || list[0].Name != "nap" || !strings.HasPrefix(list[0].Source, d.rules+":2") {
-		t.Errorf("list rules: %+v", list)
-	}
+	assert.Check(t, len(list) == 2 && list[0].Name == "nap" && strings.HasPrefix(list[0].Source, d.rules+":2"),
+		"list rules: %+v", list)
 	for _, args := range [][]string{{"list", "rules"}, {"list", "snapshots"}, {"events"}, {"events", "-v"}} {
-		if out := d.ok(args...); out == "" {
-			t.Errorf("%q prints nothing", args)
-		}
+		out := d.ok(args...)
+		assert.Check(t, out != "", "%q prints nothing", args)
 	}
 	a := tailcam(t, "list", "probes", "-o", "json")
 	probes := lines[tracker.Probe](t, a.out)
-	if a.code != 0 || len(probes) < 10 {
-		t.Errorf("list probes: %+v", a)
-	}
+	assert.Check(t, a.code == 0 && len(probes) >= 10, "list probes: %+v", a)
 	for _, p := range probes {
-		if p.Available == (p.Reason != "") {
-			t.Errorf("probe %+v", p)
-		}
+		assert.Check(t, p.Available != (p.Reason != ""), "probe %+v", p)
 	}
 }
 
@@ -210,9 +184,7 @@ func TestPermissions(t *testing.T) {
 		t.Skipf("needs a group: %v", err)
 	}
 	gid, err := strconv.Atoi(group.Gid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	h := newHome(t, rulesFile(napRule("nap", newUID())))
 	for _, c := range []struct{ name, dir string }{{"open directory", ""}, {"own directory", "run"}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,29 +192,24 @@ func TestPermissions(t *testing.T) {
 			own.socket = filepath.Join(h.dir, c.dir, "s.sock")
 			d := own.start(t, "--socket-group", group.Name)
 			info, err := os.Stat(d.socket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			st, ok := info.Sys().(*syscall.Stat_t)
-			if !ok || info.Mode().Perm() != 0o660 || st.Uid != 0 || int(st.Gid) != gid {
-				t.Errorf("the socket has mode %v, user %d, group %d", info.Mode(), st.Uid, st.Gid)
-			}
+			assert.Check(t, ok && info.Mode().Perm() == 0o660 && st.Uid == 0 && int(st.Gid) == gid,
+				"the socket has mode %v, user %d, group %d", info.Mode(), st.Uid, st.Gid)
 			verb := []string{built.tailcam, "status", "--socket", d.socket}
 			if a := asNobody(t, 65534, verb...); a.code != 1 || !strings.HasPrefix(a.err, "tailcam: permission denied: "+d.socket+": use sudo, or join its group") {
 				t.Errorf("without rights: %+v", a)
 			}
-			if a := asNobody(t, uint32(gid), verb...); a.code != 0 {
-				t.Errorf("as a member of the group: %+v", a)
-			}
+			a := asNobody(t, uint32(gid), verb...)
+			assert.Check(t, a.code == 0, "as a member of the group: %+v", a)
 			// Who may not read the directory is told by the daemon what is there.
 			byHand(d, "seen by the group")
 			list := []string{built.tailcam, "snapshots", "list", "--socket", d.socket}
-			if a := asNobody(t, uint32(gid), list...); a.code != 0 || !strings.Contains(a.out, "seen by the group") {
-				t.Errorf("snapshots, as a member of the group: %+v", a)
-			}
-			if a := asNobody(t, 65534, list...); a.code != 1 {
-				t.Errorf("snapshots, without rights: %+v", a)
-			}
+			a = asNobody(t, uint32(gid), list...)
+			assert.Check(t, a.code == 0 && strings.Contains(a.out, "seen by the group"),
+				"snapshots, as a member of the group: %+v", a)
+			a = asNobody(t, 65534, list...)
+			assert.Check(t, a.code == 1, "snapshots, without rights: %+v", a)
 			if a := asNobody(t, uint32(gid), built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "cannot read "+d.snaps+": permission denied: use sudo") {
 				t.Errorf("verify, as a member of the group: %+v", a)
 			}
@@ -253,32 +220,28 @@ func TestPermissions(t *testing.T) {
 // TestWithoutDaemon: verbs that need none.
 func TestWithoutDaemon(t *testing.T) {
 	needRoot(t)
-	if a := tailcam(t, "version"); a.code != 0 || !strings.HasPrefix(a.out, "tailcam ") {
-		t.Errorf("version: %+v", a)
-	}
+	a := tailcam(t, "version")
+	assert.Check(t, a.code == 0 && strings.HasPrefix(a.out, "tailcam "), "version: %+v", a)
 	var v map[string]string
 	if a := tailcam(t, "version", "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &v) != nil || v["version"] == "" || v["kernel"] == "" {
 		t.Errorf("version -o json: %+v", a)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		a := tailcam(t, "completion", shell)
-		if a.code != 0 || a.err != "" || !strings.Contains(a.out, "tailcam") {
-			t.Errorf("completion %s: exit status %d, %q", shell, a.code, a.err)
-		}
+		assert.Check(t, a.code == 0 && a.err == "" && strings.Contains(a.out, "tailcam"),
+			"completion %s: exit status %d, %q", shell, a.code, a.err)
 		path, err := exec.LookPath(shell)
 		if err != nil {
 			continue
 		}
 		check := exec.CommandContext(t.Context(), path, "-n")
 		check.Stdin = strings.NewReader(a.out)
-		if out, err := check.CombinedOutput(); err != nil {
-			t.Errorf("%s -n of its completion: %v\n%s", shell, err, out)
-		}
+		out, err := check.CombinedOutput()
+		assert.Check(t, err, "%s -n of its completion: %v\n%s", shell, err, out)
 	}
-	if a := tailcam(t, "version", "extra"); a.code != 1 || a.out != "" {
-		t.Errorf("version extra: %+v", a)
-	}
-	if a := tailcam(t, "status", "--socket", "/nonexistent/s.sock"); a.code != 1 || !strings.Contains(a.err, "daemon not reachable at /nonexistent/s.sock") {
-		t.Errorf("status without a daemon: %+v", a)
-	}
+	a = tailcam(t, "version", "extra")
+	assert.Check(t, a.code == 1 && a.out == "", "version extra: %+v", a)
+	a = tailcam(t, "status", "--socket", "/nonexistent/s.sock")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "daemon not reachable at /nonexistent/s.sock"),
+		"status without a daemon: %+v", a)
 }

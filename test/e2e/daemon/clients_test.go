@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/child"
 )
@@ -26,9 +28,7 @@ func TestHostileClients(t *testing.T) {
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: [user]", "snapshot: false")))
 	for _, path := range []string{d.dir, d.socket} { // as if both were of the group
-		if err := os.Chmod(path, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Chmod(path, 0o777))
 	}
 	before := openFiles(t, d.pid())
 	follow := followLate(t, d, "nap")
@@ -37,17 +37,11 @@ func TestHostileClients(t *testing.T) {
 	cmd := exec.Command(program, d.socket, "10000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(hostile), Gid: uint32(hostile)}}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
 		in.Close()
 		cmd.Process.Kill()
@@ -55,34 +49,24 @@ func TestHostileClients(t *testing.T) {
 	})
 	line := make([]byte, 64)
 	n, err := out.Read(line)
-	if err != nil {
-		t.Fatalf("the hostile user: %v", err)
-	}
+	assert.NilError(t, err, "the hostile user")
 	t.Logf("the hostile user has connected %s times", strings.TrimSpace(string(line[:n])))
 
 	files := openFiles(t, d.pid()) - before
 	t.Logf("the daemon has %d descriptors more than before", files)
-	if files > 300 {
-		t.Errorf("%d descriptors more than before", files)
-	}
+	assert.Check(t, files <= 300, "%d descriptors more than before", files)
 	const naps20 = 20
 	naps(t, uid, naps20, 2*time.Millisecond, 1)
 	eventually(t, "the outliers are told", func() bool { return follow.count() >= naps20 })
 	d.ok("status") // of root
-	if a := asUser(t, newUID(), built.tailcam, "status", "--socket", d.socket); a.code != 0 {
-		t.Errorf("another user does not get in: %s", a.err)
-	}
+	a := asUser(t, newUID(), built.tailcam, "status", "--socket", d.socket)
+	assert.Check(t, a.code == 0, "another user does not get in: %s", a.err)
 	s := d.status()
-	if loss(t, &s, "connection_refused", "") == 0 {
-		t.Error("no connection was refused: this test proves nothing")
-	}
-	if len(s.Panics) == 0 {
-		t.Error("status lists no place that is guarded")
-	}
+	assert.Check(t, loss(t, &s, "connection_refused", "") != 0,
+		"no connection was refused: this test proves nothing")
+	assert.Check(t, len(s.Panics) != 0, "status lists no place that is guarded")
 	for _, p := range s.Panics {
-		if p.Count > 0 {
-			t.Errorf("%d panics in %s", p.Count, p.Place)
-		}
+		assert.Check(t, p.Count <= 0, "%d panics in %s", p.Count, p.Place)
 	}
 }
 
@@ -97,9 +81,7 @@ func asUser(t *testing.T, uid int, argv ...string) answer {
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(list)
 }
 
@@ -112,15 +94,12 @@ func TestNoDescriptors(t *testing.T) {
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")))
 	limit := strconv.Itoa(openFiles(t, d.pid()) + 5)
-	if out, err := exec.Command("prlimit", "--pid", strconv.Itoa(d.pid()), "--nofile="+limit+":"+limit).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out, err := exec.Command("prlimit", "--pid", strconv.Itoa(d.pid()), "--nofile="+limit+":"+limit).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	var open []net.Conn
 	for range 50 {
 		c, err := net.Dial("unix", d.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		defer c.Close()
 		open = append(open, c)
 	}
@@ -142,9 +121,7 @@ func TestBidiNames(t *testing.T) {
 	const name = "a\u202eb\u009bc"
 	startNoisy(t, program, uid, name, 3, 5*time.Millisecond, 0, 1)
 	events := settled(t, d, "nap", 3)
-	if events[0].Task.Comm != name {
-		t.Errorf("the name became %q", events[0].Task.Comm)
-	}
+	assert.Check(t, events[0].Task.Comm == name, "the name became %q", events[0].Task.Comm)
 	dir := filepath.Join(d.snaps, *events[0].Snapshot)
 	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
 	texts := map[string]string{
@@ -156,30 +133,23 @@ func TestBidiNames(t *testing.T) {
 	}
 	for _, format := range []string{"folded", "svg", "text", "json"} {
 		path := filepath.Join(t.TempDir(), "out")
-		if a := tailcam(t, "export", dir, "--format", format, "-O", path); a.code != 0 {
-			t.Fatalf("export as %s: %s", format, a.err)
-		}
+		a := tailcam(t, "export", dir, "--format", format, "-O", path)
+		assert.Assert(t, a.code == 0, "export as %s: %s", format, a.err)
 		texts["export as "+format] = readText(t, filepath.Dir(path), "out")
 	}
 	for what, text := range texts {
 		for _, r := range []rune{'\u202e', '\u009b'} {
-			if strings.ContainsRune(text, r) {
-				t.Errorf("%s holds %U", what, r)
-			}
+			assert.Check(t, !strings.ContainsRune(text, r), "%s holds %U", what, r)
 		}
 	}
 	resp, err := net.Dial("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer resp.Close()
-	if _, err := io.WriteString(resp, "GET /v1/events HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(resp, "GET /v1/events HTTP/1.0\r\n\r\n")
+	assert.NilError(t, err)
 	raw, err := io.ReadAll(resp)
-	if err != nil || strings.ContainsRune(string(raw), '\u202e') || !strings.Contains(string(raw), `a\u202eb`) {
-		t.Errorf("the socket: %v, %s", err, raw)
-	}
+	assert.Check(t, err == nil && !strings.ContainsRune(string(raw), '\u202e') &&
+		strings.Contains(string(raw), `a\u202eb`), "the socket: %v, %s", err, raw)
 }
 
 // A reader of the events that stops reading is no reason for others to wait, nor
@@ -189,22 +159,15 @@ func TestHalfOpenStream(t *testing.T) {
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid, "stacks: []", "snapshot: false")))
 	half, err := net.Dial("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer half.Close()
-	if _, err := io.WriteString(half, "GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := half.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(half); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("it does not end: %v", err)
-	}
+	_, err = io.WriteString(half, "GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+	assert.NilError(t, err)
+	assert.NilError(t, half.(*net.UnixConn).CloseWrite())
+	_, err = io.ReadAll(half)
+	assert.Check(t, err == nil || errors.Is(err, syscall.ECONNRESET), "it does not end: %v", err)
 	naps(t, uid, 3, 2*time.Millisecond, 1)
 	settled(t, d, "nap", 3)
-	if _, err := api.NewClient(d.socket).Status(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err = api.NewClient(d.socket).Status(t.Context())
+	assert.Check(t, err)
 }

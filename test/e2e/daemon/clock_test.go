@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
 
@@ -29,9 +31,9 @@ func TestClockSteps(t *testing.T) {
 		for _, s := range d.list() {
 			have = append(have, s.ID)
 		}
-		if want := all[max(0, len(all)-4):]; strings.Join(have, " ") != strings.Join(want, " ") {
-			t.Errorf("%s: kept %q, want %q", when, have, want)
-		}
+		want := all[max(0, len(all)-4):]
+		assert.Check(t, strings.Join(have, " ") == strings.Join(want, " "),
+			"%s: kept %q, want %q", when, have, want)
 	}
 	cleanup.RestoreClock(t)
 	step := func(by time.Duration) {
@@ -50,9 +52,9 @@ func TestClockSteps(t *testing.T) {
 		take("back")
 		kept("back")
 	}
-	if s := d.status(); s.Snapshots.Last == nil || *s.Snapshots.Last != all[len(all)-1] {
-		t.Errorf("the newest is %v, not %s", s.Snapshots.Last, all[len(all)-1])
-	}
+	s := d.status()
+	assert.Check(t, s.Snapshots.Last != nil && *s.Snapshots.Last == all[len(all)-1],
+		"the newest is %v, not %s", s.Snapshots.Last, all[len(all)-1])
 	d.stop(syscall.SIGTERM)
 	step(years)
 	d = h.start(t, flags...)

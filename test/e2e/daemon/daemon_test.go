@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/test/support/child"
@@ -108,9 +111,7 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 		d.main = startService(t, argv, &d.log)
 	} else {
 		c, err := startChild(argv, &d.log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		d.main = c
 	}
 	t.Cleanup(func() {
@@ -146,9 +147,7 @@ func (d *running) ended() bool {
 
 func (d *running) signal(s syscall.Signal) {
 	d.t.Helper()
-	if err := d.main.Signal(s); err != nil {
-		d.t.Fatal(err)
-	}
+	assert.NilError(d.t, d.main.Signal(s))
 }
 
 // pause stops the daemon like a debugger would; it returns when it stands still.
@@ -157,9 +156,7 @@ func (d *running) pause() {
 	d.signal(syscall.SIGSTOP)
 	eventually(d.t, "the daemon stands still", func() bool {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid()))
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		assert.NilError(d.t, err)
 		for _, path := range tasks {
 			stat, err := os.ReadFile(path)
 			if err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
@@ -180,18 +177,14 @@ func (d *running) resume() {
 func (d *running) stop(s syscall.Signal) {
 	d.t.Helper()
 	left := heldBy(d.t, d.pid())
-	if len(left) == 0 {
-		d.t.Error("the daemon holds no BPF object: this test would prove nothing")
-	}
+	assert.Check(d.t, len(left) != 0, "the daemon holds no BPF object: this test would prove nothing")
 	d.signal(s)
 	eventually(d.t, fmt.Sprintf("the daemon ends after %s", s), d.ended)
 	if s != syscall.SIGKILL {
-		if code, how := d.main.Exit(); code != 0 {
-			d.t.Errorf("after %s the daemon ended with %s", s, how)
-		}
-		if _, err := os.Lstat(d.socket); !errors.Is(err, os.ErrNotExist) {
-			d.t.Errorf("the socket stays after %s: %v", s, err)
-		}
+		code, how := d.main.Exit()
+		assert.Check(d.t, code == 0, "after %s the daemon ended with %s", s, how)
+		_, err := os.Lstat(d.socket)
+		assert.Check(d.t, is.ErrorIs(err, os.ErrNotExist), "the socket stays after %s", s)
 	}
 	left.gone(d.t)
 	nothingPinned(d.t)
@@ -217,9 +210,8 @@ func (d *running) verb(args ...string) answer {
 func (d *running) ok(args ...string) string {
 	d.t.Helper()
 	a := d.verb(args...)
-	if a.code != 0 || a.err != "" {
-		d.t.Fatalf("tailcam %s: exit status %d\n%s%s", strings.Join(args, " "), a.code, a.out, a.err)
-	}
+	assert.Assert(d.t, a.code == 0 && a.err == "",
+		"tailcam %s: exit status %d\n%s%s", strings.Join(args, " "), a.code, a.out, a.err)
 	return a.out
 }
 
@@ -234,9 +226,7 @@ func outcome(t *testing.T, cmd *exec.Cmd) answer {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%v: %v", cmd.Args, err)
-	}
+	assert.Assert(t, err == nil || errors.As(err, &exit), "%v: %v", cmd.Args, err)
 	return answer{stdout.String(), withoutProgress(stderr.String()), cmd.ProcessState.ExitCode()}
 }
 
@@ -259,9 +249,7 @@ func lines[T any](t *testing.T, text string) []T {
 		var v T
 		dec := json.NewDecoder(strings.NewReader(line))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&v); err != nil {
-			t.Fatalf("%v in %q", err, line)
-		}
+		assert.NilError(t, dec.Decode(&v), "in %q", line)
 		list = append(list, v)
 	}
 	return list
@@ -270,9 +258,7 @@ func lines[T any](t *testing.T, text string) []T {
 func (d *running) status() api.Status {
 	d.t.Helper()
 	list := lines[api.Status](d.t, d.ok("status", "-o", "json"))
-	if len(list) != 1 {
-		d.t.Fatalf("status is %d objects", len(list))
-	}
+	assert.Assert(d.t, len(list) == 1, "status is %d objects", len(list))
 	return list[0]
 }
 

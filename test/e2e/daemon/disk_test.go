@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
@@ -31,12 +32,8 @@ func newDisk(t *testing.T, dir string, mib, inodes int) *disk {
 	mkfs := needTool(t, "mkfs.ext4", "e2fsprogs")
 	image := filepath.Join(publicDir(t), "image")
 	f, err := os.Create(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.Truncate(int64(mib)<<20), f.Close(), os.MkdirAll(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, errors.Join(f.Truncate(int64(mib)<<20), f.Close(), os.MkdirAll(dir, 0o755)))
 	for _, argv := range [][]string{{mkfs, "-q", "-N", fmt.Sprint(inodes), image}, {"mount", "-o", "loop", image, dir}} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			t.Skipf("no loop device with a file system here: %v: %s", err, out)
@@ -54,13 +51,9 @@ const (
 func (d *disk) ioctl(request uint) {
 	d.t.Helper()
 	fd, err := unix.Open(d.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	assert.NilError(d.t, err)
 	defer unix.Close(fd)
-	if err := unix.IoctlSetInt(fd, request, 0); err != nil {
-		d.t.Fatal(err)
-	}
+	assert.NilError(d.t, unix.IoctlSetInt(fd, request, 0))
 }
 
 // answers holds that a verb answers while the disk does not.
@@ -84,9 +77,7 @@ func attached(t *testing.T, pid int) objects {
 			delete(held, name)
 		}
 	}
-	if len(held) == 0 {
-		t.Error("the daemon holds no BPF program: this test would prove nothing")
-	}
+	assert.Check(t, len(held) != 0, "the daemon holds no BPF program: this test would prove nothing")
 	return held
 }
 
@@ -121,23 +112,18 @@ func TestFrozenDisk(t *testing.T) {
 
 			naps(t, uid, 40, 3*time.Millisecond, 1)
 			eventually(t, "a thread waits for the disk", func() bool { return inD(d.pid()) > 0 })
-			if n := len(settled(t, d, "nap", 40)); n != 40 {
-				t.Errorf("%d of 40 outliers are told", n)
-			}
+			n := len(settled(t, d, "nap", 40))
+			assert.Check(t, n == 40, "%d of 40 outliers are told", n)
 			eventually(t, "the disk counts as stalled", func() bool {
 				s := d.status()
 				return loss(t, &s, "snapshot_disk_stalled", "") == 1
 			})
-			if a := answers(d, "status", "-o", "json"); a.code != 0 || !strings.Contains(a.out, "does not answer") {
-				t.Errorf("status: %+v", a)
-			}
+			a := answers(d, "status", "-o", "json")
+			assert.Check(t, a.code == 0 && strings.Contains(a.out, "does not answer"), "status: %+v", a)
 			s := d.status()
-			if s.Snapshots.Count != 1 || s.Snapshots.Failed != 0 {
-				t.Errorf("status: %+v", s.Snapshots)
-			}
-			if a := answers(d, "wait", "--timeout", "1s"); a.code != 2 {
-				t.Errorf("wait: %+v", a)
-			}
+			assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 0, "status: %+v", s.Snapshots)
+			a = answers(d, "wait", "--timeout", "1s")
+			assert.Check(t, a.code == 2, "wait: %+v", a)
 			if a := answers(d, "snapshot"); a.code != 1 || !strings.Contains(a.err, "are already in progress") && !strings.Contains(a.err, "does not answer") {
 				t.Errorf("snapshot: %+v", a)
 			}
@@ -171,9 +157,7 @@ func TestFrozenDisk(t *testing.T) {
 func free(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
@@ -193,19 +177,16 @@ func TestSnapshotByHandOnFrozenDisk(t *testing.T) {
 			disk.ioctl(fiThaw)
 		}
 	}()
-	if a := answers(d, "snapshot", "--reason", "late"); a.code != 1 || !strings.Contains(a.err, "does not answer") {
-		t.Errorf("snapshot: %+v", a)
-	}
+	a := answers(d, "snapshot", "--reason", "late")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "does not answer"), "snapshot: %+v", a)
 	disk.ioctl(fiThaw)
 	frozen = false
 	eventually(t, "the snapshot is there", func() bool { return len(d.list()) == 1 })
-	if s := d.status(); s.Snapshots.Count != 1 || s.Snapshots.Failed != 0 {
-		t.Errorf("%+v", s.Snapshots)
-	}
+	s := d.status()
+	assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 0, "%+v", s.Snapshots)
 	byHand(d, "after")
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 2 snapshots\n") {
-		t.Errorf("verify: %+v", a)
-	}
+	a = tailcam(t, "snapshots", "verify", "--dir", h.snaps)
+	assert.Check(t, a.code == 0 && strings.HasSuffix(a.out, "ok: 2 snapshots\n"), "verify: %+v", a)
 }
 
 // TestDiskTrouble: what a disk can do to one snapshot costs that snapshot, is
@@ -229,24 +210,19 @@ func TestDiskTrouble(t *testing.T) {
 		{"full", func() error { return fill(filepath.Join(disk.dir, "hog")) }, func() error { return os.Remove(filepath.Join(disk.dir, "hog")) }, "free"},
 	} {
 		t.Run(trouble.name, func(t *testing.T) {
-			if err := trouble.harm(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, trouble.harm())
 			a := d.verb("snapshot")
 			s := d.status()
 			failed++
 			if a.code != 1 || !strings.Contains(a.err, trouble.want) || loss(t, &s, "snapshot_failed", "") != failed {
 				t.Errorf("%+v; %d failed, want %d", a, loss(t, &s, "snapshot_failed", ""), failed)
 			}
-			if err := trouble.mend(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, trouble.mend())
 			byHand(d, "after "+trouble.name)
 		})
 	}
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
-		t.Errorf("verify: %+v", a)
-	}
+	a := tailcam(t, "snapshots", "verify", "--dir", h.snaps)
+	assert.Check(t, a.code == 0 && strings.HasSuffix(a.out, "ok: 3 snapshots\n"), "verify: %+v", a)
 }
 
 // fillInodes makes files until there is no inode left.
@@ -284,37 +260,29 @@ func TestReplacedDirectory(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
 	number := func(path string) string { return path[strings.LastIndexByte(path, '-'):] }
-	if first := byHand(d, "first"); number(first) != "-000001" {
-		t.Errorf("the first is %s", first)
-	}
-	if err := os.RemoveAll(d.snaps); err != nil {
-		t.Fatal(err)
-	}
+	first := byHand(d, "first")
+	assert.Check(t, number(first) == "-000001", "the first is %s", first)
+	assert.NilError(t, os.RemoveAll(d.snaps))
 	if second := byHand(d, "removed"); number(second) != "-000002" || len(d.list()) != 1 {
 		t.Errorf("after a removal: %s", second)
 	}
 	// It is locked again.
-	if a := tailcam(t, "run", "--rules", d.rules, "--socket-path", d.socket+"2", "--snapshots-dir", d.snaps); a.code == 0 || !strings.Contains(a.err+a.out, "another tailcam uses this directory") {
-		t.Errorf("a second daemon: %+v", a)
-	}
+	a := tailcam(t, "run", "--rules", d.rules, "--socket-path", d.socket+"2", "--snapshots-dir", d.snaps)
+	assert.Check(t, a.code != 0 && strings.Contains(a.err+a.out, "another tailcam uses this directory"),
+		"a second daemon: %+v", a)
 	moved := d.snaps + ".moved"
-	if err := errors.Join(os.Rename(d.snaps, moved), os.Symlink(moved, d.snaps)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Rename(d.snaps, moved), os.Symlink(moved, d.snaps)))
 	byHand(d, "moved to another disk")
-	if n := len(d.list()); n != 2 {
-		t.Errorf("%d snapshots after the move", n)
-	}
+	n := len(d.list())
+	assert.Check(t, n == 2, "%d snapshots after the move", n)
 	// Somebody else has it meanwhile: an error that says so, and nothing written.
-	if err := errors.Join(os.Remove(d.snaps), os.Mkdir(d.snaps, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(os.Remove(d.snaps), os.Mkdir(d.snaps, 0o755)))
 	other := *d.home
 	other.socket += "2"
 	second := other.start(t)
-	if a := d.verb("snapshot"); a.code != 1 || !strings.Contains(a.err, "another tailcam uses this directory") {
-		t.Errorf("in the directory of another one: %+v", a)
-	}
+	a = d.verb("snapshot")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "another tailcam uses this directory"),
+		"in the directory of another one: %+v", a)
 	only(t, d.snaps, 0)
 	second.stop(syscall.SIGTERM)
 	byHand(d, "the other one has ended")

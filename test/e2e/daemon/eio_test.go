@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -19,9 +21,7 @@ func faultyHome(t *testing.T, rules string) (*home, *stuckfs.Mirror) {
 	notUnderUnit(t, "the file system lies in another mount namespace")
 	h := newHome(t, rules)
 	behind := filepath.Join(h.dir, "behind")
-	if err := os.Mkdir(behind, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(behind, 0o755))
 	disk := stuckfs.MountMirror(t, behind)
 	h.snaps = disk.Path() + "/snaps"
 	return h, disk
@@ -49,34 +49,28 @@ func TestDiskErrors(t *testing.T) {
 			return loss(t, &s, "snapshot_failed", "") == failed
 		})
 		failed++
-		if a := d.verb("snapshot"); a.code != 1 || !strings.Contains(a.err, "input/output error") {
-			t.Errorf("%s fails: %+v", op, a)
-		}
+		a := d.verb("snapshot")
+		assert.Check(t, a.code == 1 && strings.Contains(a.err, "input/output error"), "%s fails: %+v", op, a)
 		s := d.status()
 		if loss(t, &s, "snapshot_failed", "") != failed || !strings.Contains(d.ok("status"), "input/output error") {
 			t.Errorf("%s fails: %s", op, d.ok("status"))
 		}
 		// The second one may be within the time of one line of the log.
-		if n := d.log.count(`"message":"snapshot abandoned"`); n == said && failed <= 2 {
-			t.Errorf("%s fails: the log does not say so", op)
-		}
+		assert.Check(t, d.log.count(`"message":"snapshot abandoned"`) != said || failed > 2,
+			"%s fails: the log does not say so", op)
 		disk.Mend()
 		byHand(d, "after "+string(op))
 	}
-	if !d.log.has("input/output error") {
-		t.Error("the log does not say what failed")
-	}
+	assert.Check(t, d.log.has("input/output error"), "the log does not say what failed")
 	// What cannot be removed is told; new ones come all the same.
 	disk.Fail(stuckfs.Remove)
 	byHand(d, "unremovable")
-	if !d.log.has("cannot remove a snapshot") { // when renaming failed
-		t.Error("the log does not tell of the one that is not removed")
-	}
+	assert.Check(t, d.log.has("cannot remove a snapshot"),
+		"the log does not tell of the one that is not removed") // when renaming failed
 	disk.Mend()
 	byHand(d, "last")
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 {
-		t.Errorf("verify: %+v", a)
-	}
+	a := tailcam(t, "snapshots", "verify", "--dir", h.snaps)
+	assert.Check(t, a.code == 0, "verify: %+v", a)
 	disk.Fail(stuckfs.Create, stuckfs.Write, stuckfs.Sync, stuckfs.Rename, stuckfs.Remove)
 	begin := time.Now()
 	d.stop(syscall.SIGTERM)
@@ -85,9 +79,8 @@ func TestDiskErrors(t *testing.T) {
 
 	d = h.start(t, "--snapshots-keep-count", "3") // and the next one clears up
 	byHand(d, "another daemon")
-	if n := len(d.list()); n != 3 {
-		t.Errorf("%d snapshots, not 3", n)
-	}
+	n := len(d.list())
+	assert.Check(t, n == 3, "%d snapshots, not 3", n)
 	only(t, h.snaps, 3)
 }
 
@@ -107,16 +100,14 @@ func TestDiskSlow(t *testing.T) {
 	eventually(t, "the outliers are told", func() bool { return follow.count() >= n })
 	p50, p99, worst := follow.quantiles()
 	t.Logf("told after %s (p50), %s (p99), %s (worst)", p50, p99, worst)
-	if s := d.status(); s.Snapshots.Count > 1 {
-		t.Errorf("%d snapshots are on the slow disk before the outliers are told", s.Snapshots.Count)
-	}
+	s := d.status()
+	assert.Check(t, s.Snapshots.Count <= 1,
+		"%d snapshots are on the slow disk before the outliers are told", s.Snapshots.Count)
 	eventually(t, "the disk counts as stalled", func() bool {
 		s := d.status()
 		return loss(t, &s, "snapshot_disk_stalled", "") > 0
 	})
-	if !d.log.has("does not answer") {
-		t.Error("the log does not say that the disk does not answer")
-	}
+	assert.Check(t, d.log.has("does not answer"), "the log does not say that the disk does not answer")
 	disk.Slow(time.Second, all...)
 	answers(d, "status")
 	answers(d, "events")
@@ -132,8 +123,7 @@ func TestDiskSlow(t *testing.T) {
 
 	d = h.start(t)
 	byHand(d, "another daemon")
-	if a := tailcam(t, "snapshots", "verify", "--dir", h.snaps); a.code != 0 {
-		t.Errorf("verify: %+v", a)
-	}
+	a := tailcam(t, "snapshots", "verify", "--dir", h.snaps)
+	assert.Check(t, a.code == 0, "verify: %+v", a)
 	only(t, h.snaps, len(d.list()))
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/api"
@@ -30,9 +32,7 @@ import (
 func addUp(t *testing.T, snaps string) {
 	t.Helper()
 	dirs, err := os.ReadDir(snaps)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
+	assert.Assert(t, err == nil || errors.Is(err, fs.ErrNotExist), "%v", err)
 	for _, d := range dirs {
 		dir := filepath.Join(snaps, d.Name())
 		m, err := snapshot.ReadMeta(dir)
@@ -48,9 +48,7 @@ func addUp(t *testing.T, snaps string) {
 func addsUp(t *testing.T, m *snapshot.Meta, data []byte) *explain.Report {
 	t.Helper()
 	var r explain.Report
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatalf("%s: %v", m.ID, err)
-	}
+	assert.NilError(t, json.Unmarshal(data, &r), "%s", m.ID)
 	if r.Version != explain.Version || len(r.Outliers) != len(m.Outliers) {
 		t.Errorf("%s: explain.json of version %d explains %d of %d outliers; notes %v", m.ID, r.Version, len(r.Outliers), len(m.Outliers), m.Notes)
 		return &r
@@ -72,9 +70,8 @@ func addsUp(t *testing.T, m *snapshot.Meta, data []byte) *explain.Report {
 		if x.DelayNS != o.DelayNS || parts != o.DelayNS || roots != o.DelayNS || path != o.DelayNS || x.Verdict == "" {
 			t.Errorf("%s: delay %d of %s, explained %d: parts %d, roots %d, path %d: %q", m.ID, o.DelayNS, o.Rule, x.DelayNS, parts, roots, path, x.Verdict)
 		}
-		if o.Explained == nil || o.Explained.Verdict != x.Verdict {
-			t.Errorf("%s: snapshot.json says %+v, explain.json %q", m.ID, o.Explained, x.Verdict)
-		}
+		assert.Check(t, o.Explained != nil && o.Explained.Verdict == x.Verdict,
+			"%s: snapshot.json says %+v, explain.json %q", m.ID, o.Explained, x.Verdict)
 	}
 	return &r
 }
@@ -84,14 +81,11 @@ func explainedOf(t *testing.T, stream *api.EventStream, truth inject.Event) (o e
 	t.Helper()
 	for {
 		e, err := stream.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		switch {
 		case e.Outlier != nil && !e.Outlier.Completed && e.Outlier.Task.TID == truth.TID && e.Outlier.EndMono > truth.Start && e.Outlier.EndMono <= truth.End:
-			if o = *e.Outlier; o.Explained != nil {
-				t.Errorf("explained at once: %+v", o)
-			}
+			o = *e.Outlier
+			assert.Check(t, o.Explained == nil, "explained at once: %+v", o)
 		case e.Verdict != nil && e.Verdict.ID == o.ID:
 			return o, e.Verdict.Explained
 		}
@@ -107,9 +101,7 @@ func TestVerdict(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	follow, err := api.NewClient(d.socket).Events(ctx, &api.EventsOptions{Follow: true, Verdicts: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer follow.Close()
 	before := support.Stolen(t)
 	first, verdict := events.Outlier{}, events.Explained{}
@@ -120,9 +112,8 @@ func TestVerdict(t *testing.T) {
 			continue
 		}
 		first, verdict = explainedOf(t, follow, truth)
-		if !strings.Contains(verdict.Verdict, verdict.By) || verdict.NS > first.DelayNS {
-			t.Errorf("%+v of %d ns", verdict, first.DelayNS)
-		}
+		assert.Check(t, strings.Contains(verdict.Verdict, verdict.By) && verdict.NS <= first.DelayNS,
+			"%+v of %d ns", verdict, first.DelayNS)
 		if verdict.Cause == string(explain.Preempted) && strings.HasPrefix(verdict.By, "inj-hog") && verdict.NS*2 >= first.DelayNS && verdict.Advice != "" {
 			break
 		}
@@ -137,39 +128,29 @@ func TestVerdict(t *testing.T) {
 	r := addsUp(t, m, []byte(data))
 	for where, list := range map[string][]events.Outlier{"snapshot.json": m.Outliers, "events": d.events("late")} {
 		i := slices.IndexFunc(list, func(o events.Outlier) bool { return o.ID == first.ID })
-		if i < 0 {
-			t.Fatalf("%s has no outlier %s: %+v", where, first.ID, list)
-		}
-		if diff := cmp.Diff(&verdict, list[i].Explained); diff != "" {
-			t.Errorf("%s (-followed +found):\n%s", where, diff)
-		}
+		assert.Assert(t, i >= 0, "%s has no outlier %s: %+v", where, first.ID, list)
+		diff := cmp.Diff(&verdict, list[i].Explained)
+		assert.Check(t, diff == "", "%s (-followed +found):\n%s", where, diff)
 	}
-	if text := readText(t, dir, snapshot.ExplainTextFile); !strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n") {
-		t.Errorf("explain.txt:\n%s", text)
-	}
+	text := readText(t, dir, snapshot.ExplainTextFile)
+	assert.Check(t, strings.Contains(text, "\n\n"+verdict.Verdict+"\n"+verdict.Advice+"\n\nWhere the time went:\n"),
+		"explain.txt:\n%s", text)
 
 	// As nobody, from a copy that nobody may read.
 	copied := filepath.Join(publicDir(t), "snapshot")
-	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("chmod", "-R", "a+rX", copied).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	assert.NilError(t, os.CopyFS(copied, os.DirFS(dir)))
+	out, err := exec.Command("chmod", "-R", "a+rX", copied).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	cmd := exec.CommandContext(t.Context(), built.tailcam, "explain", copied, "-o", "json")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	a := outcome(t, cmd)
 	again := lines[explain.Report](t, a.out)
-	if a.code != 0 || len(again) != 1 {
-		t.Fatalf("explain: %+v", a)
-	}
-	if diff := cmp.Diff(r, &again[0]); diff != "" {
-		t.Errorf("explained again (-daemon +verb):\n%s", diff)
-	}
-	if a := tailcam(t, "explain", copied); a.code != 0 || !strings.Contains(strings.Join(strings.Fields(a.out), " "), verdict.Verdict) {
-		t.Errorf("explain as text: %+v", a)
-	}
-	if a := tailcam(t, "explain", copied+strconv.Itoa(uid)); a.code != 1 || a.out != "" || !strings.Contains(a.err, "does not exist") {
-		t.Errorf("explain of nothing: %+v", a)
-	}
+	assert.Assert(t, a.code == 0 && len(again) == 1, "explain: %+v", a)
+	assert.Check(t, is.DeepEqual(r, &again[0]), "explained again (-daemon +verb)")
+	a = tailcam(t, "explain", copied)
+	assert.Check(t, a.code == 0 && strings.Contains(strings.Join(strings.Fields(a.out), " "), verdict.Verdict),
+		"explain as text: %+v", a)
+	a = tailcam(t, "explain", copied+strconv.Itoa(uid))
+	assert.Check(t, a.code == 1 && a.out == "" && strings.Contains(a.err, "does not exist"),
+		"explain of nothing: %+v", a)
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestExport: a snapshot of the real kernel in each format, made by somebody
@@ -31,9 +33,8 @@ func TestExport(t *testing.T) {
 
 	public := publicDir(t)
 	dir := filepath.Join(public, "snap")
-	if out, err := exec.Command("cp", "-r", snap, dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command("cp", "-r", snap, dir).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	if out, err := exec.Command("chmod", "-R", "a+rX", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -43,9 +44,7 @@ func TestExport(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		if err != nil || stderr.Len() > 0 {
-			t.Fatalf("export %s: %v\n%s", format, err, stderr.String())
-		}
+		assert.Assert(t, err == nil && stderr.Len() <= 0, "export %s: %v\n%s", format, err, stderr.String())
 		return out
 	}
 
@@ -66,21 +65,16 @@ func TestExport(t *testing.T) {
 		}](t, string(export("json")))
 		for i := range got {
 			left[got[i].one]--
-			if got[i].Time.UnixNano() != int64(got[i].Mono)+m.Window.WallMinusMono {
-				t.Errorf("%+v: its two times differ", got[i])
-			}
+			assert.Check(t, got[i].Time.UnixNano() == int64(got[i].Mono)+m.Window.WallMinusMono,
+				"%+v: its two times differ", got[i])
 			if got[i].Event == "sched_switch" && (got[i].Fields["prev_comm"] == nil || got[i].Fields["next_tid"] == nil) {
 				t.Errorf("%+v", got[i])
 			}
 		}
 		for e, n := range left {
-			if n != 0 {
-				t.Errorf("%+v: babeltrace2 finds %d more than there are lines", e, n)
-			}
+			assert.Check(t, n == 0, "%+v: babeltrace2 finds %d more than there are lines", e, n)
 		}
-		if len(got) != len(events) || len(got) < 100 {
-			t.Errorf("%d lines, %d events", len(got), len(events))
-		}
+		assert.Check(t, len(got) == len(events) && len(got) >= 100, "%d lines, %d events", len(got), len(events))
 	})
 	t.Run("text", func(t *testing.T) {
 		line := regexp.MustCompile(`^ *.+ +\d+ \[\d{3}\] +\d+\.\d{9}: [a-z_0-9]+:\w+:( |$)`)
@@ -91,9 +85,7 @@ func TestExport(t *testing.T) {
 				t.Fatalf("no line of perf script: %q", l)
 			}
 		}
-		if n != len(events) {
-			t.Errorf("%d lines, %d events", n, len(events))
-		}
+		assert.Check(t, n == len(events), "%d lines, %d events", n, len(events))
 	})
 	t.Run("perfetto", func(t *testing.T) {
 		path := needTool(t, "protoc", "protobuf-compiler")
@@ -101,15 +93,11 @@ func TestExport(t *testing.T) {
 			"../../../export/perfetto/trace.proto")
 		cmd.Stdin = bytes.NewReader(export("perfetto"))
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if unknown := regexp.MustCompile(`(?m)^ *\d+(:| \{).*`).Find(out); unknown != nil {
-			t.Errorf("the schema does not have %q", unknown)
-		}
-		if n := bytes.Count(out, []byte("\n    event {\n")); n != len(events)-markers {
-			t.Errorf("%d ftrace events, want %d", n, len(events)-markers)
-		}
+		assert.NilError(t, err)
+		unknown := regexp.MustCompile(`(?m)^ *\d+(:| \{).*`).Find(out)
+		assert.Check(t, unknown == nil, "the schema does not have %q", unknown)
+		n := bytes.Count(out, []byte("\n    event {\n"))
+		assert.Check(t, n == len(events)-markers, "%d ftrace events, want %d", n, len(events)-markers)
 		for _, kind := range []string{"sched_switch", "sched_waking", "sys_enter", "softirq_entry"} {
 			ctf := map[string]string{"sched_switch": kind, "sched_waking": kind, "sys_enter": "syscall_entry_", "softirq_entry": "irq_softirq_entry"}[kind]
 			want := 0
@@ -118,33 +106,24 @@ func TestExport(t *testing.T) {
 					want++
 				}
 			}
-			if n := bytes.Count(out, []byte("\n      "+kind+" {\n")); n != want || n == 0 {
-				t.Errorf("%d of %s, want %d", n, kind, want)
-			}
+			n := bytes.Count(out, []byte("\n      "+kind+" {\n"))
+			assert.Check(t, n == want && n != 0, "%d of %s, want %d", n, kind, want)
 		}
 		for _, want := range []string{`callstack_iid: 1`, `name: "outlier nap"`, `name: "verdict"`, `name: "#0 nap"`} {
-			if !bytes.Contains(out, []byte(want)) {
-				t.Errorf("%s is missing", want)
-			}
+			assert.Check(t, bytes.Contains(out, []byte(want)), "%s is missing", want)
 		}
-		if !regexp.MustCompile(`name: ".*wakes inj-syscall`).Match(out) {
-			t.Error("nobody wakes the task")
-		}
+		assert.Check(t, regexp.MustCompile(`name: ".*wakes inj-syscall`).Match(out), "nobody wakes the task")
 	})
 	t.Run("ctf", func(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "copy")
-		if err := os.Mkdir(out, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(out, 0o777))
 		for _, p := range []string{filepath.Dir(filepath.Dir(out)), filepath.Dir(out), out} {
-			if err := os.Chmod(p, 0o777); err != nil { // whatever the umask
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Chmod(p, 0o777)) // whatever the umask
 		}
 		export("ctf", "-O", filepath.Join(out, "trace"))
-		if n := len(readTrace(t, out)); n != len(events) {
-			t.Errorf("babeltrace2 finds %d events in the copy, %d in the trace", n, len(events))
-		}
+		n := len(readTrace(t, out))
+		assert.Check(t, n == len(events),
+			"babeltrace2 finds %d events in the copy, %d in the trace", n, len(events))
 		o := &m.Outliers[0]
 		export("ctf", "-O", filepath.Join(out, "trace"), "--force", "--before", "0s", "--after", "0s")
 		// Of the state dump, which stands before all, a copy has what it needs.
@@ -163,16 +142,14 @@ func TestExport(t *testing.T) {
 	t.Run("folded", func(t *testing.T) {
 		out := string(export("folded"))
 		stack, weight, _ := strings.Cut(strings.TrimSpace(out), " ") // no name of the injector's has a space
-		if weight != fmt.Sprint(m.Outliers[0].DelayNS) || !strings.HasPrefix(stack, "nap;inj-syscall;") || !strings.Contains(stack, "_[k]") {
-			t.Errorf("%s", out)
-		}
+		assert.Check(t, weight == fmt.Sprint(m.Outliers[0].DelayNS) &&
+			strings.HasPrefix(stack, "nap;inj-syscall;") && strings.Contains(stack, "_[k]"), "%s", out)
 		// Of one task's time nothing is counted twice.
 		var sum, all int64
 		for l := range strings.Lines(string(export("folded", "--time", "oncpu"))) {
 			var ns int64
-			if _, err := fmt.Sscan(l[strings.LastIndexByte(l, ' ')+1:], &ns); err != nil {
-				t.Fatal(err)
-			}
+			_, err := fmt.Sscan(l[strings.LastIndexByte(l, ' ')+1:], &ns)
+			assert.NilError(t, err)
 			sum += ns
 		}
 		cpus := map[int][2]uint64{}
@@ -189,21 +166,15 @@ func TestExport(t *testing.T) {
 		for _, span := range cpus {
 			all += int64(last - span[0])
 		}
-		if sum <= 0 || sum > all {
-			t.Errorf("tasks ran %d ns on CPUs that were there for %d ns", sum, all)
-		}
+		assert.Check(t, sum > 0 && sum <= all, "tasks ran %d ns on CPUs that were there for %d ns", sum, all)
 	})
 	t.Run("svg", func(t *testing.T) {
 		path := needTool(t, "chromium", "chromium")
 		file := filepath.Join(t.TempDir(), "nap.svg")
-		if err := os.WriteFile(file, export("svg"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(file, export("svg"), 0o600))
 		page, err := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 			"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+file+"#search=inj-syscall").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if n := bytes.Count(page, []byte(`data-d="`)); n < 5 || !bytes.Contains(page, []byte(`data-zoom="0"`)) ||
 			!bytes.Contains(page, []byte("“inj-syscall”: 1 frames, 100.00 %")) {
 			t.Errorf("%d frames in the browser:\n%s", n, page)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -64,9 +66,7 @@ func freeze(t *testing.T, backend string) {
 func runTrue(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Run())
 	return cmd.Process.Pid
 }
 
@@ -104,9 +104,8 @@ func frozen(t *testing.T, d *running, truth inject.Event) (m *snapshot.Meta, o *
 // checkFrozen holds the snapshot against the injector's own account.
 func checkFrozen(t *testing.T, m *snapshot.Meta, o *events.Outlier, events []event, truth inject.Event) {
 	t.Helper()
-	if o.Task.PID != truth.PID || o.Task.TID != truth.TID || o.Task.Comm != truth.Comm {
-		t.Errorf("the outlier is of %+v, injected was %+v", o.Task, truth)
-	}
+	assert.Check(t, o.Task.PID == truth.PID && o.Task.TID == truth.TID && o.Task.Comm == truth.Comm,
+		"the outlier is of %+v, injected was %+v", o.Task, truth)
 	// The timer fires after it is due; the victim looks at the clock after it runs.
 	if o.StartMono < truth.Start || o.EndMono > truth.End || o.DelayNS < truth.Delay().Nanoseconds()/2 {
 		t.Errorf("from %d to %d, injected was %d to %d", o.StartMono, o.EndMono, truth.Start, truth.End)
@@ -122,9 +121,7 @@ func checkFrozen(t *testing.T, m *snapshot.Meta, o *events.Outlier, events []eve
 		t.Errorf("the sched_switch to task %d at %d is missing", truth.TID, o.EndMono)
 	}
 	for _, c := range m.Coverage {
-		if !c.CompleteBefore {
-			t.Errorf("CPU %d: history is not complete: %+v", c.CPU, c)
-		}
+		assert.Check(t, c.CompleteBefore, "CPU %d: history is not complete: %+v", c.CPU, c)
 		n := unbroken(t, events, c.CPU, c.FromMonoNS, o.EndMono)
 		t.Logf("CPU %d: %d switches, unbroken for %v before the entry", c.CPU, n, time.Duration(o.StartMono-min(c.FromMonoNS, o.StartMono)))
 	}
@@ -140,7 +137,6 @@ func knows(t *testing.T, events []event, pid int, before uint64) {
 			seen[e.name]++
 		}
 	}
-	if seen["sched_process_exec"] != 1 || seen["sched_process_exit"] != 1 {
-		t.Errorf("of process %d, which came and went before the outlier, the trace has %v", pid, seen)
-	}
+	assert.Check(t, seen["sched_process_exec"] == 1 && seen["sched_process_exit"] == 1,
+		"of process %d, which came and went before the outlier, the trace has %v", pid, seen)
 }

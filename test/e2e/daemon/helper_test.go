@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -17,9 +19,7 @@ import (
 func children(t *testing.T, pid int) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err == nil {
@@ -33,9 +33,7 @@ func children(t *testing.T, pid int) (list []string) {
 func uninterruptible(t *testing.T, pid int) (n int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range files {
 		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), ") D ") {
 			n++
@@ -67,17 +65,12 @@ func TestKilledWhileFilesHang(t *testing.T) {
 	}
 	eventually(t, "another's naps are told", func() bool { return len(d.events("nap")) >= 10 })
 	for _, o := range d.events("nap") {
-		if !named(&o) {
-			t.Errorf("while the file system hangs, another's stack is %q", o.Stacks.User)
-		}
+		assert.Check(t, named(&o), "while the file system hangs, another's stack is %q", o.Stacks.User)
 	}
-	if n := uninterruptible(t, d.pid()); n > 0 {
-		t.Errorf("%d threads of the daemon hang in the kernel", n)
-	}
+	n := uninterruptible(t, d.pid())
+	assert.Check(t, n <= 0, "%d threads of the daemon hang in the kernel", n)
 	helpers := children(t, d.pid())
-	if len(helpers) < 5 {
-		t.Errorf("the daemon has only %d helpers", len(helpers))
-	}
+	assert.Check(t, len(helpers) >= 5, "the daemon has only %d helpers", len(helpers))
 	d.stop(syscall.SIGKILL) // holds that no program and no lock stays
 	begin := time.Now()
 	next := h.start(t)
@@ -118,7 +111,5 @@ func TestHelpersKilled(t *testing.T) {
 		})
 	})
 	s := d.status()
-	if loss(t, &s, "helper_killed", "") == 0 {
-		t.Error("status tells of no helper that was killed")
-	}
+	assert.Check(t, loss(t, &s, "helper_killed", "") != 0, "status tells of no helper that was killed")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/inject"
 )
@@ -28,9 +29,8 @@ func provoke(t *testing.T, uid int, args ...string) []inject.Event {
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("inject %v: %v\n%s", args, err, stderr.String())
-	}
+	err := cmd.Run()
+	assert.NilError(t, err, "inject %v: %v\n%s", args, err, stderr.String())
 	return lines[inject.Event](t, stdout.String())
 }
 
@@ -40,9 +40,7 @@ func naps(t *testing.T, uid, n int, length time.Duration, threads int) []inject.
 	t.Helper()
 	events := provoke(t, uid, "syscall", "sleep", strconv.Itoa(n),
 		strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads))
-	if len(events) != n {
-		t.Fatalf("injected %d of %d", len(events), n)
-	}
+	assert.Assert(t, len(events) == n, "injected %d of %d", len(events), n)
 	return events
 }
 
@@ -68,9 +66,7 @@ func load(t *testing.T) (stop func()) {
 	// Its end is bounded even if this program dies without a word.
 	cmd := exec.Command("timeout", "60", path, "-g", "2", "-l", "100000000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	ended := false
 	stop = func() {
 		if ended {

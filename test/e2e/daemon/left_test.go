@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"gotest.tools/v3/assert"
 )
 
 // objects are BPF objects of the kernel: "prog", "map" or "link", and an id.
@@ -24,9 +25,7 @@ func heldBy(t *testing.T, pid int) objects {
 	t.Helper()
 	held := objects{}
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range paths {
 		info, err := os.ReadFile(path)
 		if err != nil {
@@ -39,9 +38,7 @@ func heldBy(t *testing.T, pid int) objects {
 				continue
 			}
 			id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-			if err != nil {
-				t.Fatalf("%s: %q", path, line)
-			}
+			assert.NilError(t, err, "%s: %q", path, line)
 			held[kind+" "+strconv.FormatUint(id, 10)] = uint32(id)
 		}
 	}
@@ -81,22 +78,14 @@ func open(name string, id uint32) (io.Closer, error) {
 func nothingPinned(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {
-		if err == nil && strings.Contains(filepath.Base(path), "tailcam") {
-			t.Errorf("%s stays", path)
-		}
+		assert.Check(t, err != nil || !strings.Contains(filepath.Base(path), "tailcam"), "%s stays", path)
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, err)
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, "tailcam-test-") {
-			t.Errorf("a mount stays: %s", line)
-		}
+		assert.Check(t, !strings.Contains(line, "tailcam-test-"), "a mount stays: %s", line)
 	}
 }
 
@@ -109,7 +98,5 @@ func unlocked(t *testing.T, path string) {
 		return
 	}
 	defer f.Close() // nothing is written
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		t.Errorf("%s is still locked: %v", path, err)
-	}
+	assert.Check(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), "%s is still locked", path)
 }

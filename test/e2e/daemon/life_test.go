@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestStopAndStart ends the daemon in every way, while it has much to do, and
@@ -45,9 +47,8 @@ func TestStopStopped(t *testing.T) {
 	d.signal(syscall.SIGTERM)
 	d.resume()
 	eventually(t, "it ends", d.ended)
-	if code, how := d.main.Exit(); code != 0 {
-		t.Errorf("ended with %s", how)
-	}
+	code, how := d.main.Exit()
+	assert.Check(t, code == 0, "ended with %s", how)
 	left.gone(t)
 }
 
@@ -56,18 +57,17 @@ func TestSecondDaemon(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
 	a := tailcam(t, d.command()[1:]...)
-	if want := "another daemon is running, pid " + strconv.Itoa(d.pid()); a.code != 1 || !strings.Contains(a.err, want) {
-		t.Errorf("on the same socket: exit status %d, %q does not say %q", a.code, a.err, want)
-	}
+	want := "another daemon is running, pid " + strconv.Itoa(d.pid())
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, want),
+		"on the same socket: exit status %d, %q does not say %q", a.code, a.err, want)
 	h := *d.home
 	h.socket = filepath.Join(d.dir, "other.sock")
 	a = tailcam(t, h.command()[1:]...)
-	if want := "another tailcam uses this directory"; a.code != 1 || !strings.Contains(a.err, want) {
-		t.Errorf("in the same store: exit status %d, %q does not say %q", a.code, a.err, want)
-	}
-	if _, err := os.Lstat(h.socket); !os.IsNotExist(err) {
-		t.Errorf("the refused daemon has left a socket: %v", err)
-	}
+	want = "another tailcam uses this directory"
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, want),
+		"in the same store: exit status %d, %q does not say %q", a.code, a.err, want)
+	_, err := os.Lstat(h.socket)
+	assert.Check(t, os.IsNotExist(err), "the refused daemon has left a socket: %v", err)
 	d.status() // the first one still answers
 }
 
@@ -76,18 +76,14 @@ func TestStartFails(t *testing.T) {
 	needRoot(t)
 	h := newHome(t, rulesFile(napRule("nap", newUID(), "tresholds: 5ms")))
 	a := tailcam(t, h.command()[1:]...)
-	if a.code != 1 || !strings.Contains(a.err, h.rules+":6:5: unknown key \"tresholds\"") {
-		t.Errorf("bad rules: exit status %d, %q", a.code, a.err)
-	}
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, h.rules+":6:5: unknown key \"tresholds\""),
+		"bad rules: exit status %d, %q", a.code, a.err)
 	writeFile(t, h.rules, rulesFile(napRule("nap", newUID())), 0o644)
 	writeFile(t, h.socket, "not a socket", 0o644)
 	a = tailcam(t, h.command()[1:]...)
-	if a.code != 1 || !strings.Contains(a.err, "is not a socket") || readText(t, h.socket) != "not a socket" {
-		t.Errorf("a file in the socket's place: exit status %d, %q", a.code, a.err)
-	}
-	if err := os.Remove(h.socket); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "is not a socket") &&
+		readText(t, h.socket) == "not a socket", "a file in the socket's place: exit status %d, %q", a.code, a.err)
+	assert.NilError(t, os.Remove(h.socket))
 	h.start(t)
 }
 
@@ -117,30 +113,25 @@ func TestReload(t *testing.T) {
 		t.Helper()
 		settled(t, d, name, n)
 		s := d.status()
-		if r := rule(t, &s, name); r.Outliers != uint64(n) {
-			t.Errorf("rule %s tells of %d outliers, not %d", name, r.Outliers, n)
-		}
+		r := rule(t, &s, name)
+		assert.Check(t, r.Outliers == uint64(n), "rule %s tells of %d outliers, not %d", name, r.Outliers, n)
 	}
 	naps(t, uid, 3, 5*time.Millisecond, 1)
 	check("stays", 3)
 	check("goes", 3)
 
 	reload(rulesFile(napRule("new", uid, "snapshot: false"), napRule("stays", uid, "snapshot: false")), "rules reloaded")
-	if got := names(); got != "new stays" {
-		t.Errorf("rules after a reload: %s", got)
-	}
+	got := names()
+	assert.Check(t, got == "new stays", "rules after a reload: %s", got)
 	naps(t, uid, 4, 5*time.Millisecond, 1)
 	check("new", 4)
 	check("stays", 7)
 
 	reload("rules: [{name: x, track: syscall, threshold: 5}]", "the running rules are unchanged")
-	if !d.log.has(h.rules + ":1:46: threshold 5 has no unit") {
-		t.Error("the log does not say what is wrong")
-	}
+	assert.Check(t, d.log.has(h.rules+":1:46: threshold 5 has no unit"), "the log does not say what is wrong")
 	reload(rulesFile(napRule("stays", uid, "snapshot: false"), entry("late", "wakeup", "1s", "{uid: 1}")), "restart tailcam")
-	if got := names(); got != "new stays" {
-		t.Errorf("rules after two bad reloads: %s", got)
-	}
+	got = names()
+	assert.Check(t, got == "new stays", "rules after two bad reloads: %s", got)
 	naps(t, uid, 2, 5*time.Millisecond, 1)
 	check("new", 6)
 	check("stays", 9)
@@ -171,9 +162,8 @@ func TestReloadUnderFire(t *testing.T) {
 		break
 	}
 	s := d.status()
-	if r := rule(t, &s, "nap"); r.Outliers+r.Lost != n {
-		t.Errorf("%d outliers and %d lost are not %d", r.Outliers, r.Lost, n)
-	}
+	r := rule(t, &s, "nap")
+	assert.Check(t, r.Outliers+r.Lost == n, "%d outliers and %d lost are not %d", r.Outliers, r.Lost, n)
 	// The rest may be on its way for a moment, not for long.
 	got := 0
 	for range 50 {
@@ -182,9 +172,9 @@ func TestReloadUnderFire(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if lost := rule(t, &s, "nap").Lost; uint64(got)+lost != n {
-		t.Errorf("%d outliers are published and %d counted as lost, injected were %d", got, lost, n)
-	}
+	lost := rule(t, &s, "nap").Lost
+	assert.Check(t, uint64(got)+lost == n,
+		"%d outliers are published and %d counted as lost, injected were %d", got, lost, n)
 }
 
 // asNobody runs a program without any rights.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -91,13 +93,10 @@ func (l limit) hold(t *testing.T, name string, outliers []events.Outlier) {
 			at = append(at, outliers[i].EndMono)
 		}
 	}
-	if len(at) == 0 {
-		t.Errorf("rule %s: none of %d outliers has a snapshot", name, len(outliers))
-	}
+	assert.Check(t, len(at) != 0, "rule %s: none of %d outliers has a snapshot", name, len(outliers))
 	for i := l.burst; i < len(at); i++ {
-		if at[i]-at[i-l.burst] < uint64(l.every) {
-			t.Errorf("rule %s: %d snapshots within %v", name, l.burst+1, time.Duration(at[i]-at[i-l.burst]))
-		}
+		assert.Check(t, at[i]-at[i-l.burst] >= uint64(l.every),
+			"rule %s: %d snapshots within %v", name, l.burst+1, time.Duration(at[i]-at[i-l.burst]))
 	}
 }
 
@@ -110,9 +109,7 @@ func settled(t *testing.T, d *running, name string, n int) []events.Outlier {
 		outliers = d.events(name)
 		return len(outliers) >= n
 	})
-	if len(outliers) != n {
-		t.Errorf("rule %s: %d outliers, injected were %d", name, len(outliers), n)
-	}
+	assert.Check(t, len(outliers) == n, "rule %s: %d outliers, injected were %d", name, len(outliers), n)
 	sortByExit(outliers)
 	return outliers
 }
@@ -137,9 +134,8 @@ func account(t *testing.T, d *running, n int, names ...string) (snapshots []*sna
 		s := d.status()
 		r := rule(t, &s, name)
 		skipped := loss(t, &s, "snapshot_skipped", name)
-		if r.Outliers != uint64(n) || r.Lost != 0 {
-			t.Errorf("rule %s: status tells of %d outliers and %d lost, injected were %d", name, r.Outliers, r.Lost, n)
-		}
+		assert.Check(t, r.Outliers == uint64(n) && r.Lost == 0,
+			"rule %s: status tells of %d outliers and %d lost, injected were %d", name, r.Outliers, r.Lost, n)
 		if uint64(with)+r.Suppressed+skipped != uint64(n) || loss(t, &s, "snapshot_limited", name) != r.Suppressed {
 			t.Errorf("rule %s: %d with a snapshot, %d suppressed, %d skipped are not %d", name, with, r.Suppressed, skipped, n)
 		}
@@ -148,17 +144,14 @@ func account(t *testing.T, d *running, n int, names ...string) (snapshots []*sna
 	listed := 0
 	for _, s := range d.list() {
 		m, _ := checkSnapshot(t, s.Dir)
-		if promised[m.ID] != len(m.Outliers) {
-			t.Errorf("%s holds %d outliers, %d were promised to it", m.ID, len(m.Outliers), promised[m.ID])
-		}
+		assert.Check(t, promised[m.ID] == len(m.Outliers),
+			"%s holds %d outliers, %d were promised to it", m.ID, len(m.Outliers), promised[m.ID])
 		listed++
 		snapshots = append(snapshots, m)
 	}
-	if listed != len(promised) {
-		t.Errorf("%d snapshots on disk, promised were %d", listed, len(promised))
-	}
-	if s := d.status(); s.Snapshots.Count != listed || s.Snapshots.Failed != 0 {
-		t.Errorf("status tells of %d snapshots and %d failed, there are %d", s.Snapshots.Count, s.Snapshots.Failed, listed)
-	}
+	assert.Check(t, listed == len(promised), "%d snapshots on disk, promised were %d", listed, len(promised))
+	s := d.status()
+	assert.Check(t, s.Snapshots.Count == listed && s.Snapshots.Failed == 0,
+		"status tells of %d snapshots and %d failed, there are %d", s.Snapshots.Count, s.Snapshots.Failed, listed)
 	return snapshots
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -40,16 +41,11 @@ func holdNaps(t *testing.T, uid, n int, length time.Duration, threads int) *held
 	}
 	h.cmd.Stdout, h.cmd.Stderr = &h.out, &h.err
 	input, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, h.cmd.Start())
 	h.letGo = func() {
-		if _, err := input.Write([]byte("go\n")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := input.Write([]byte("go\n"))
+		assert.NilError(t, err)
 	}
 	return h
 }
@@ -57,9 +53,8 @@ func holdNaps(t *testing.T, uid, n int, length time.Duration, threads int) *held
 // wait returns what was injected.
 func (h *heldNaps) wait(t *testing.T) []inject.Event {
 	t.Helper()
-	if err := h.cmd.Wait(); err != nil {
-		t.Fatalf("%v: %v\n%s", h.cmd.Args, err, h.err.String())
-	}
+	err := h.cmd.Wait()
+	assert.NilError(t, err, "%v: %v\n%s", h.cmd.Args, err, h.err.String())
 	return lines[inject.Event](t, h.out.String())
 }
 
@@ -80,23 +75,20 @@ func TestThresholdLive(t *testing.T) {
 	chosen, passed := holdNaps(t, uid, n, length, 4), holdNaps(t, uid, n, length, 4)
 	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--when", "comm=inj-*", "2ms")
 	list := lines[api.ThresholdInfo](t, d.ok("threshold", "list", "-o", "json"))
-	if len(list) != 1 || list[0].Rule != "naps" || list[0].ThresholdNS != 2e6 || list[0].LeftNS != 0 || list[0].By != "uid 0" || list[0].When["pid"][0] != chosen.pid() {
-		t.Errorf("list: %+v", list)
-	}
+	assert.Check(t, len(list) == 1 && list[0].Rule == "naps" && list[0].ThresholdNS == 2e6 && list[0].LeftNS == 0 &&
+		list[0].By == "uid 0" && list[0].When["pid"][0] == chosen.pid(), "list: %+v", list)
 	chosen.letGo()
 	passed.letGo()
 	want := len(chosen.wait(t))
 	passed.wait(t)
 	outliers := settled(t, d, "naps", want)
 	for i := range outliers {
-		if strconv.Itoa(outliers[i].Task.PID) != chosen.pid() || outliers[i].ThresholdNS != 2e6 {
-			t.Errorf("an outlier of process %d with threshold %d", outliers[i].Task.PID, outliers[i].ThresholdNS)
-		}
+		assert.Check(t, strconv.Itoa(outliers[i].Task.PID) == chosen.pid() && outliers[i].ThresholdNS == 2e6,
+			"an outlier of process %d with threshold %d", outliers[i].Task.PID, outliers[i].ThresholdNS)
 	}
 	s := d.status()
-	if got := rule(t, &s, "naps"); got.Outliers != uint64(want) || got.Set != 1 || got.ThresholdNS != 10e9 {
-		t.Errorf("status: %+v", got)
-	}
+	got := rule(t, &s, "naps")
+	assert.Check(t, got.Outliers == uint64(want) && got.Set == 1 && got.ThresholdNS == 10e9, "status: %+v", got)
 
 	// For all, over a reload, and cleared.
 	d.ok("threshold", "set", "naps", "3ms")
@@ -107,9 +99,8 @@ func TestThresholdLive(t *testing.T) {
 	d.signal(syscall.SIGHUP)
 	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
 	s = d.status()
-	if got := rule(t, &s, "naps"); got.Set != 2 || got.ThresholdNS != 3e6 {
-		t.Errorf("after a reload: %+v", got)
-	}
+	got = rule(t, &s, "naps")
+	assert.Check(t, got.Set == 2 && got.ThresholdNS == 3e6, "after a reload: %+v", got)
 	if got := d.ok("threshold", "clear", "naps"); got != "2 cleared\n" {
 		t.Errorf("clear: %q", got)
 	}
@@ -124,9 +115,8 @@ func TestThresholdLive(t *testing.T) {
 	eventually(t, "it expires", func() bool { return d.ok("threshold", "list", "-o", "json") == "" })
 	naps(t, uid, n, length, 4)
 	settled(t, d, "naps", want)
-	if !d.log.has(`"settings":["threshold 3 of rule naps: expired"]`) {
-		t.Error("the log does not tell that it expired")
-	}
+	assert.Check(t, d.log.has(`"settings":["threshold 3 of rule naps: expired"]`),
+		"the log does not tell that it expired")
 
 	// A rule that a reload takes away takes its settings along.
 	d.ok("threshold", "set", "other", "3ms")
@@ -158,13 +148,11 @@ func TestTimeoutLive(t *testing.T) {
 	for i := range outliers {
 		o := &outliers[i]
 		causes[o.Cause]++
-		if strconv.Itoa(o.Task.PID) != chosen.pid() || o.ThresholdNS != 100e6 {
-			t.Errorf("an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
-		}
+		assert.Check(t, strconv.Itoa(o.Task.PID) == chosen.pid() && o.ThresholdNS == 100e6,
+			"an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
 	}
-	if causes[events.CauseTimeout] != n || causes[events.CauseAfterTimeout] != n {
-		t.Errorf("%d naps: %v", n, causes)
-	}
+	assert.Check(t, causes[events.CauseTimeout] == n && causes[events.CauseAfterTimeout] == n,
+		"%d naps: %v", n, causes)
 }
 
 // TestThresholdMistakes: what is wrong changes nothing.
@@ -185,26 +173,22 @@ func TestThresholdMistakes(t *testing.T) {
 		{"clear naps --ratchet", "rule naps has no ratchet\n"},
 	} {
 		a := tailcam(t, slices.Concat([]string{"threshold"}, strings.Fields(k.args)[:1], []string{"--socket", d.socket}, strings.Fields(k.args)[1:])...)
-		if a.code != 1 || a.out != "" || a.err != "tailcam: "+k.want {
-			t.Errorf("%s: %d %q %q", k.args, a.code, a.out, a.err)
-		}
+		assert.Check(t, a.code == 1 && a.out == "" && a.err == "tailcam: "+k.want,
+			"%s: %d %q %q", k.args, a.code, a.out, a.err)
 	}
-	if a := d.verb("resume", "naps"); a.code != 1 || a.err != "tailcam: rule naps is not paused\n" {
-		t.Errorf("resume: %+v", a)
-	}
+	a := d.verb("resume", "naps")
+	assert.Check(t, a.code == 1 && a.err == "tailcam: rule naps is not paused\n", "resume: %+v", a)
 	c := api.NewClient(d.socket)
 	defer c.Close()
 	for i := range 256 {
-		if _, err := c.SetThreshold(t.Context(), &api.ThresholdRequest{Rule: "naps", When: map[string][]string{"pid": {strconv.Itoa(i + 1)}}, Threshold: "1s"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.SetThreshold(t.Context(), &api.ThresholdRequest{Rule: "naps", When: map[string][]string{"pid": {strconv.Itoa(i + 1)}}, Threshold: "1s"})
+		assert.NilError(t, err)
 	}
 	if a := d.verb("threshold", "set", "naps", "1s", "--when", "pid=500"); a.code != 1 || a.err != "tailcam: 256 thresholds are set already: clear some of them (see tailcam threshold list)\n" {
 		t.Errorf("one more: %+v", a)
 	}
-	if got := d.ok("threshold", "clear", "--all"); got != "256 cleared\n" {
-		t.Errorf("clear: %q", got)
-	}
+	got := d.ok("threshold", "clear", "--all")
+	assert.Check(t, got == "256 cleared\n", "clear: %q", got)
 }
 
 // TestPauseLive: a paused rule fires nothing, its neighbour everything.
@@ -227,16 +211,15 @@ func TestPauseLive(t *testing.T) {
 	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
 	both(3*n, n)
 	s := d.status()
-	if got := rule(t, &s, "paused"); !got.Paused || got.PausedLeftNS != 0 || got.Outliers != n {
-		t.Errorf("status: %+v", got)
-	}
+	got := rule(t, &s, "paused")
+	assert.Check(t, got.Paused && got.PausedLeftNS == 0 && got.Outliers == n, "status: %+v", got)
 	d.ok("resume", "paused")
 	both(4*n, 2*n)
 	d.ok("pause", "paused", "--for", "1h")
 	s = d.status()
-	if got := rule(t, &s, "paused"); !got.Paused || got.PausedLeftNS > int64(time.Hour) || got.PausedLeftNS < int64(59*time.Minute) {
-		t.Errorf("status: %+v", got)
-	}
+	got = rule(t, &s, "paused")
+	assert.Check(t, got.Paused && got.PausedLeftNS <= int64(time.Hour) && got.PausedLeftNS >= int64(59*time.Minute),
+		"status: %+v", got)
 	if got := d.ok("list", "rules"); !strings.Contains(got, "paused, ") {
 		t.Errorf("list rules: %s", got)
 	}
@@ -268,9 +251,8 @@ func TestRatchetLive(t *testing.T) {
 	}
 	s := d.status()
 	got := rule(t, &s, "records")
-	if got.RatchetNS == nil || *got.RatchetNS != got.WorstNS || *got.RatchetNS != longest {
-		t.Errorf("the longest took %d, status: %+v", longest, got)
-	}
+	assert.Check(t, got.RatchetNS != nil && *got.RatchetNS == got.WorstNS && *got.RatchetNS == longest,
+		"the longest took %d, status: %+v", longest, got)
 	d.ok("threshold", "clear", "records", "--ratchet")
 	naps(t, uid, 1, 5*time.Millisecond, 1)
 	settled(t, d, "records", int(want)+1)
@@ -297,9 +279,7 @@ func TestThresholdStorm(t *testing.T) {
 	changes := 0
 	change := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		changes++
 	}
 	set := func(rule, threshold string, when map[string][]string, lasts string) {
@@ -328,9 +308,7 @@ func TestThresholdStorm(t *testing.T) {
 		}
 		select {
 		case err := <-ended:
-			if err != nil {
-				t.Fatalf("%v\n%s", err, h.err.String())
-			}
+			assert.NilError(t, err, "%s", h.err.String())
 			injected = append(injected, lines[inject.Event](t, h.out.String())...)
 			if over = changes >= 20; !over {
 				h = nap()
@@ -345,20 +323,17 @@ func TestThresholdStorm(t *testing.T) {
 	})
 	got := rule(t, &s, "storm")
 	t.Logf("%d changes, %d naps", changes, len(injected))
-	if got.Outliers != uint64(len(injected)) || got.Lost != 0 {
-		t.Errorf("%d naps, %d changes: %+v", len(injected), changes, got)
-	}
-	if n := rule(t, &s, "aside").Outliers; n != 0 {
-		t.Errorf("the other rule fired %d times", n)
-	}
+	assert.Check(t, got.Outliers == uint64(len(injected)) && got.Lost == 0,
+		"%d naps, %d changes: %+v", len(injected), changes, got)
+	n := rule(t, &s, "aside").Outliers
+	assert.Check(t, n == 0, "the other rule fired %d times", n)
 	reported := map[[2]uint64]int{} // by thread and end
 	list, unread := told(len(injected))
 	for _, o := range list {
 		reported[[2]uint64{uint64(o.Task.TID), o.StartMono}]++
 	}
-	if len(reported)+unread != len(injected) {
-		t.Errorf("%d different outliers of %d naps, %d not read", len(reported), len(injected), unread)
-	}
+	assert.Check(t, len(reported)+unread == len(injected),
+		"%d different outliers of %d naps, %d not read", len(reported), len(injected), unread)
 	for key, n := range reported {
 		if n != 1 {
 			t.Errorf("thread %d at %d: reported %d times", key[0], key[1], n)
@@ -371,9 +346,7 @@ func TestThresholdStorm(t *testing.T) {
 func follow(t *testing.T, c *api.Client, rule string) (told func(n int) (list []*events.Outlier, unread int)) {
 	t.Helper()
 	stream, err := c.Events(t.Context(), &api.EventsOptions{Rule: rule, Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { stream.Close() })
 	var mu sync.Mutex
 	var list []*events.Outlier

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 )
 
@@ -27,18 +29,14 @@ func TestRingBufferFull(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		s := d.status()
 		r := rule(t, &s, name)
-		if r.Outliers+r.Lost != uint64(n) {
-			t.Errorf("rule %s: %d received and %d lost are not %d", name, r.Outliers, r.Lost, n)
-		}
-		if sum := loss(t, &s, "ring_buffer_full", name) + loss(t, &s, "outlier_dropped", name); sum != r.Lost {
-			t.Errorf("rule %s: the losses tell of %d, the rule of %d", name, sum, r.Lost)
-		}
+		assert.Check(t, r.Outliers+r.Lost == uint64(n),
+			"rule %s: %d received and %d lost are not %d", name, r.Outliers, r.Lost, n)
+		sum := loss(t, &s, "ring_buffer_full", name) + loss(t, &s, "outlier_dropped", name)
+		assert.Check(t, sum == r.Lost, "rule %s: the losses tell of %d, the rule of %d", name, sum, r.Lost)
 		settled(t, d, name, int(r.Outliers))
 		lost, received = lost+r.Lost, received+r.Outliers
 	}
-	if lost == 0 {
-		t.Error("nothing was lost: this test proves nothing")
-	}
+	assert.Check(t, lost != 0, "nothing was lost: this test proves nothing")
 	t.Logf("%d received, %d lost", received, lost)
 }
 
@@ -53,26 +51,21 @@ func TestReaderStopped(t *testing.T) {
 	client := api.NewClient(d.socket)
 	defer client.Close()
 	stream, err := client.Events(ctx, &api.EventsOptions{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer stream.Close() // only read
 	const n = 4000
 	naps(t, uid, n, 2*time.Millisecond, 16)
 	eventually(t, "the reader falls behind", func() bool {
 		s := d.status()
 		r := rule(t, &s, "nap")
-		if r.Outliers != n || r.Lost != 0 {
-			t.Fatalf("%d received and %d lost are not %d", r.Outliers, r.Lost, n)
-		}
+		assert.Assert(t, r.Outliers == n && r.Lost == 0,
+			"%d received and %d lost are not %d", r.Outliers, r.Lost, n)
 		return loss(t, &s, "stream_lagged", "") > 0 && len(d.events("nap")) == 1000
 	})
 	got, lost := uint64(0), uint64(0)
 	for got+lost < n {
 		e, err := stream.Next()
-		if err != nil {
-			t.Fatalf("after %d outliers and %d lost: %v", got, lost, err)
-		}
+		assert.NilError(t, err, "after %d outliers and %d lost", got, lost)
 		lost += e.Lost
 		if e.Outlier != nil && !e.Outlier.Completed {
 			got++
@@ -89,9 +82,7 @@ func TestReaderStopped(t *testing.T) {
 		for err == nil && e.Outlier != nil && e.Outlier.Completed {
 			e, err = stream.Next()
 		}
-		if err != nil || e.Outlier == nil {
-			t.Fatalf("outlier %d after it: %+v, %v", i, e, err)
-		}
+		assert.Assert(t, err == nil && e.Outlier != nil, "outlier %d after it: %+v, %v", i, e, err)
 	}
 	t.Logf("%d received, %d lost", got, lost)
 }
@@ -113,22 +104,16 @@ func TestActionQueueFull(t *testing.T) {
 	eventually(t, "all actions have run or were skipped", func() bool {
 		s := d.status()
 		skipped = loss(t, &s, "action_skipped", "nap")
-		if r := rule(t, &s, "nap"); r.ActionsSkipped != skipped {
-			t.Errorf("the rule tells of %d skipped actions, the losses of %d", r.ActionsSkipped, skipped)
-		}
+		r := rule(t, &s, "nap")
+		assert.Check(t, r.ActionsSkipped == skipped,
+			"the rule tells of %d skipped actions, the losses of %d", r.ActionsSkipped, skipped)
 		text, err := os.ReadFile(ran)
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
+		assert.Assert(t, err == nil || os.IsNotExist(err), "%v", err)
 		count := uint64(strings.Count(string(text), "x\n"))
-		if count+skipped > 2*n {
-			t.Fatalf("%d ran and %d were skipped of %d", count, skipped, 2*n)
-		}
+		assert.Assert(t, count+skipped <= 2*n, "%d ran and %d were skipped of %d", count, skipped, 2*n)
 		return count+skipped == 2*n
 	})
-	if skipped == 0 {
-		t.Error("nothing was skipped: this test proves nothing")
-	}
+	assert.Check(t, skipped != 0, "nothing was skipped: this test proves nothing")
 	t.Logf("%d of %d skipped", skipped, 2*n)
 }
 

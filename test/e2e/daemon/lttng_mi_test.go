@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // miTable is one table of lttng-analyses' machine interface.
@@ -38,26 +40,20 @@ type miCell struct {
 func (c *miCell) number(t *testing.T) uint64 {
 	t.Helper()
 	n, err := strconv.ParseInt(string(c.Value), 10, 64)
-	if err != nil {
-		t.Fatalf("lttng-analyses: %s is not a number", c.Value)
-	}
+	assert.NilError(t, err, "lttng-analyses: %s is not a number", c.Value)
 	return uint64(n)
 }
 
 func (c *miCell) ratio(t *testing.T) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(string(c.Value), 64)
-	if err != nil {
-		t.Fatalf("lttng-analyses: %s is not a number", c.Value)
-	}
+	assert.NilError(t, err, "lttng-analyses: %s is not a number", c.Value)
 	return n
 }
 
 func (c *miCell) text(t *testing.T) (s string) {
 	t.Helper()
-	if err := json.Unmarshal(c.Value, &s); err != nil {
-		t.Fatalf("lttng-analyses: %s is not a text", c.Value)
-	}
+	assert.NilError(t, json.Unmarshal(c.Value, &s), "lttng-analyses: %s is not a text", c.Value)
 	return s
 }
 
@@ -75,9 +71,7 @@ func analyse(t *testing.T, dir string, reports ...string) map[string][]miTable {
 		})
 	}
 	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(errs...))
 	out := map[string][]miTable{}
 	for i, report := range reports {
 		out[report] = all[i]

@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -85,9 +87,7 @@ func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 		disks: map[string][]uint64{}, bytes: map[string]uint64{}, names: map[uint32]string{}, calls: map[int]openCall{}, readBy: map[int]uint64{},
 	}
 	r, err := trace.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close() // only read
 	var last uint64
 	told := map[int]int{} // which CPU tells of a task at that time
@@ -96,9 +96,7 @@ func modelTrace(t *testing.T, dir string, begin, end uint64) *lttngModel {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		now := uint64(r.Wall(ev.Time).UnixNano())
 		if now >= begin && now <= end {
 			m.feed(&ev, now)

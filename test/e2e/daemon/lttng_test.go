@@ -15,6 +15,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/child"
@@ -36,14 +37,11 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	dir := filepath.Join(d.snaps, m.ID, snapshot.TraceDir)
 	reports := analyse(t, dir, lttngReports...)
 	log := rowsOf(reports["schedlog"], "log")
-	if len(log) == 0 {
-		t.Fatal("lttng-schedlog finds no wake-up")
-	}
+	assert.Assert(t, len(log) != 0, "lttng-schedlog finds no wake-up")
 	span := reports["schedlog"][0].Range
 	model := modelTrace(t, dir, span.Begin.number(t), span.End.number(t))
-	if model.dumped != model.begin {
-		t.Errorf("the analysis begins at %d, the state dump is at %d", model.begin, model.dumped)
-	}
+	assert.Check(t, model.dumped == model.begin,
+		"the analysis begins at %d, the state dump is at %d", model.begin, model.dumped)
 
 	var got []schedWait
 	for _, r := range log {
@@ -72,9 +70,7 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	// It knows softirqs by the names that LTTng gave them up to 2.6 only, so
 	// LTTng's own traces of today have none for it. With those names:
 	old := filepath.Join(t.TempDir(), "kernel")
-	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, "kernel"))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.CopyFS(old, os.DirFS(filepath.Join(dir, "kernel"))))
 	text := readText(t, old, "metadata")
 	if err := os.WriteFile(filepath.Join(old, "metadata"), []byte(strings.ReplaceAll(text, `"irq_softirq_`, `"softirq_`)), 0o600); err != nil {
 		t.Fatal(err)
@@ -100,9 +96,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 		"--recorder-size", "8MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
 	written = filepath.Join(t.TempDir(), "file")
 	write := exec.Command("dd", "if=/dev/zero", "of="+written, "bs=4096", "count=100000", "oflag=dsync")
-	if err := child.Start(write); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(write))
 	defer func() {
 		write.Process.Kill() // it may have ended
 		write.Wait()         // killed
@@ -169,9 +163,7 @@ func holdSchedStats(t *testing.T, model *lttngModel, reports map[string][]miTabl
 		return func(r []*miCell) bool { return model.unclear[r[at].TID] }
 	}
 	rows := slices.DeleteFunc(rowsOf(reports["schedstats"], "per_tid_stats"), unclear(0))
-	if len(rows) != len(byTask) {
-		t.Errorf("lttng-schedstats has %d tasks, want %d", len(rows), len(byTask))
-	}
+	assert.Check(t, len(rows) == len(byTask), "lttng-schedstats has %d tasks, want %d", len(rows), len(byTask))
 	for _, r := range rows {
 		holdStats(t, fmt.Sprintf("lttng-schedstats, task %d", r[0].TID), byTask[r[0].TID], r[1:])
 	}
@@ -181,9 +173,8 @@ func holdSchedStats(t *testing.T, model *lttngModel, reports map[string][]miTabl
 	for _, r := range slices.DeleteFunc(rowsOf(reports["schedtop"], "top"), unclear(5)) {
 		top = append(top, r[2].number(t))
 	}
-	if diff := gocmp.Diff(all[:len(top)], top); diff != "" || len(top) == 0 {
-		t.Errorf("lttng-schedtop (-want +got):\n%s", diff)
-	}
+	diff := gocmp.Diff(all[:len(top)], top)
+	assert.Check(t, diff == "" && len(top) != 0, "lttng-schedtop (-want +got):\n%s", diff)
 }
 
 // holdStats compares a row's count, minimum, average and maximum.
@@ -208,17 +199,16 @@ func holdCPU(t *testing.T, model *lttngModel, tables []miTable) {
 	total := float64(model.end - model.begin)
 	for class, want := range map[string]map[int]uint64{"per-cpu": model.cpuTime, "per-process": model.taskTime} {
 		rows := rowsOf(tables, class)
-		if len(rows) != len(want) || len(rows) == 0 {
-			t.Errorf("lttng-cputop %s has %d rows, want %d", class, len(rows), len(want))
-		}
+		assert.Check(t, len(rows) == len(want) && len(rows) != 0,
+			"lttng-cputop %s has %d rows, want %d", class, len(rows), len(want))
 		for _, r := range rows {
 			id := r[0].TID
 			if r[0].ID != nil {
 				id = *r[0].ID
 			}
-			if got := r[len(r)-1].ratio(t); !near(got, float64(want[id])/total) {
-				t.Errorf("lttng-cputop %s %d: %g, want %d of %g ns", class, id, got, want[id], total)
-			}
+			got := r[len(r)-1].ratio(t)
+			assert.Check(t, near(got, float64(want[id])/total),
+				"lttng-cputop %s %d: %g, want %d of %g ns", class, id, got, want[id], total)
 		}
 	}
 }
@@ -235,9 +225,8 @@ func holdIRQ(t *testing.T, what string, want []irqRun, log, stats []miTable, cla
 		lengths[run.number] = append(lengths[run.number], run.end-run.begin)
 	}
 	rows := rowsOf(stats, class)
-	if len(rows) != len(lengths) || len(rows) == 0 {
-		t.Errorf("lttng-irqstats has %d %ss, want %d", len(rows), what, len(lengths))
-	}
+	assert.Check(t, len(rows) == len(lengths) && len(rows) != 0,
+		"lttng-irqstats has %d %ss, want %d", len(rows), what, len(lengths))
 	for _, r := range rows {
 		holdStats(t, fmt.Sprintf("lttng-irqstats, %s %d", what, r[0].Nr), lengths[r[0].Nr], r[1:])
 	}
@@ -276,9 +265,8 @@ func holdIO(t *testing.T, model *lttngModel, reports map[string][]miTable) {
 		}
 	}
 	rows := rowsOf(reports["iolatencystats"], "disk-latency-stats")
-	if len(rows) != len(model.disks) || len(rows) == 0 {
-		t.Errorf("lttng-iolatencystats has %d disks, want %v", len(rows), slices.Collect(maps.Keys(model.disks)))
-	}
+	assert.Check(t, len(rows) == len(model.disks) && len(rows) != 0,
+		"lttng-iolatencystats has %d disks, want %v", len(rows), slices.Collect(maps.Keys(model.disks)))
 	for _, r := range rows {
 		holdStats(t, "lttng-iolatencystats, disk "+r[0].Name, model.disks[r[0].Name], r[1:])
 	}
@@ -294,9 +282,7 @@ func holdIO(t *testing.T, model *lttngModel, reports map[string][]miTable) {
 			t.Errorf("lttng-iousagetop: task %d read %s bytes, want %d", r[0].TID, r[1].Value, want)
 		}
 	}
-	if read == 0 {
-		t.Error("lttng-iousagetop finds that nobody read")
-	}
+	assert.Check(t, read != 0, "lttng-iousagetop finds that nobody read")
 }
 
 // same compares two lists, whatever the order of what happened at once.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	slow "github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -100,9 +102,7 @@ const hang = 60 * time.Second
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(hang); !holds(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited %s in vain until %s", hang, what)
-		}
+		assert.Assert(t, !time.Now().After(end), "waited %s in vain until %s", hang, what)
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -111,27 +111,17 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tailcam-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.RemoveAll(dir))
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
 func writeFile(t *testing.T, path, text string, mode os.FileMode) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(text), mode))
+	assert.NilError(t, os.Chmod(path, mode)) // whatever the umask
 	return path
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -19,12 +21,8 @@ func TestOddRuleFiles(t *testing.T) {
 	d := h.start(t)
 	put := func(make func() error) {
 		t.Helper()
-		if err := os.Remove(h.rules); err != nil {
-			t.Fatal(err)
-		}
-		if err := make(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Remove(h.rules))
+		assert.NilError(t, make())
 	}
 	refused := func(says string) {
 		t.Helper()
@@ -33,9 +31,7 @@ func TestOddRuleFiles(t *testing.T) {
 		eventually(t, "the reload is refused", func() bool {
 			return d.log.count("the running rules are unchanged") > before
 		})
-		if !d.log.has(says) {
-			t.Errorf("the log does not say %q", says)
-		}
+		assert.Check(t, d.log.has(says), "the log does not say %q", says)
 	}
 	put(func() error { return syscall.Mkfifo(h.rules, 0o644) })
 	refused(h.rules + ": is a FIFO")
@@ -55,9 +51,8 @@ func TestOddRuleFiles(t *testing.T) {
 	settled(t, d, "nap", 2)
 
 	a := tailcam(t, (&home{rules: h.rules, socket: h.dir + "/other.sock", snaps: h.dir + "/other"}).command()[1:]...)
-	if a.code != 1 || !strings.Contains(a.err, "read rules: timed out reading rule files") {
-		t.Errorf("a start on rules that hang: exit status %d, %q", a.code, a.err)
-	}
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "read rules: timed out reading rule files"),
+		"a start on rules that hang: exit status %d, %q", a.code, a.err)
 
 	fs.Answer()
 	eventually(t, "rules are read again", func() bool {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -30,9 +32,8 @@ func buildC(t *testing.T, name string) string {
 	t.Helper()
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
 	program := filepath.Join(publicDir(t), name)
-	if out, err := exec.Command(compiler, "-O2", "-Wall", "-Werror", "-fno-omit-frame-pointer", "-o", program, "testdata/"+name+".c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(compiler, "-O2", "-Wall", "-Werror", "-fno-omit-frame-pointer", "-o", program, "testdata/"+name+".c").CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	return program
 }
 
@@ -42,21 +43,16 @@ func startNoisy(t *testing.T, program string, uid int, comm string, naps int, le
 	cmd := exec.Command(program, comm, strconv.Itoa(naps), strconv.FormatInt(length.Microseconds(), 10), strconv.Itoa(lines), strconv.Itoa(processes))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Setpgid: true}
 	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 		cmd.Wait()                                          // killed
 		removeMaps(t, uid)
 	})
 	n := &noisy{cmd: cmd, out: bufio.NewReader(pipe)}
-	if line, err := n.out.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("%s: %q, %v", comm, line, err)
-	}
+	line, err := n.out.ReadString('\n')
+	assert.Assert(t, line == "ready\n", "%s: %q, %v", comm, line, err)
 	return n
 }
 
@@ -64,18 +60,14 @@ func startNoisy(t *testing.T, program string, uid int, comm string, naps int, le
 func removeMaps(t *testing.T, uid int) {
 	t.Helper()
 	maps, err := filepath.Glob("/tmp/perf-*.map")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range maps {
 		info, err := os.Lstat(path)
 		if err != nil {
 			continue
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid {
-			if err := os.Remove(path); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, os.Remove(path))
 		}
 	}
 }
@@ -85,9 +77,7 @@ func (n *noisy) naps(t *testing.T) int {
 	t.Helper()
 	line, err := n.out.ReadString('\n')
 	count, bad := strconv.Atoi(strings.TrimSpace(line))
-	if bad != nil {
-		t.Fatalf("%q, %v", line, err)
-	}
+	assert.NilError(t, bad, "%q, %v", line, err)
 	return count
 }
 
@@ -105,9 +95,7 @@ type lateness struct {
 func followLate(t *testing.T, d *running, rule string) *lateness {
 	t.Helper()
 	stream, err := api.NewClient(d.socket).Events(t.Context(), &api.EventsOptions{Rule: rule, Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { stream.Close() })
 	l := &lateness{first: map[string]time.Duration{}, partial: map[string]bool{}, completed: map[string]bool{}}
 	go func() {
@@ -187,9 +175,8 @@ func onTime(t *testing.T, program string, offender, crowd, victim int) {
 	startNoisy(t, program, crowd, "crowd", 1<<40, 400*time.Millisecond, 1000, 100)
 	const naps = 300
 	v := startNoisy(t, program, victim, "victim", naps, 20*time.Millisecond, 0, 1)
-	if n := v.naps(t); n != naps {
-		t.Fatalf("%d naps", n)
-	}
+	n := v.naps(t)
+	assert.Assert(t, n == naps, "%d naps", n)
 	eventually(t, "all outliers of the victim are told", func() bool { return late.count() >= naps })
 
 	p50, p99, worst := late.quantiles()
@@ -207,9 +194,8 @@ func onTime(t *testing.T, program string, offender, crowd, victim int) {
 		t.Logf("%s: victim %d, crowd %d, offender %d", cause, loss(t, &s, cause, "victim"), loss(t, &s, cause, "crowd"), loss(t, &s, cause, "offender"))
 	}
 	for _, cause := range []string{"ring_buffer_full", "outlier_dropped", "names_skipped"} {
-		if n := loss(t, &s, cause, "victim"); n != 0 {
-			t.Errorf("%s: %d of the victim", cause, n)
-		}
+		n := loss(t, &s, cause, "victim")
+		assert.Check(t, n == 0, "%s: %d of the victim", cause, n)
 	}
 	if n := loss(t, &s, "outlier_dropped", "offender"); n != 0 {
 		t.Errorf("%d of the offender were dropped: naming is what may be skipped", n)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/snapshot"
@@ -55,9 +56,9 @@ func TestPathAgreesWithTheRules(t *testing.T) {
 			})
 			sample := m.Outliers
 			rand.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
-			if deep := pathsAgree(t, filepath.Join(d.snaps, m.ID), sample[:agreed]); deep < tc.depth {
-				t.Errorf("no path is deeper than %d, want %d: this proves little", deep, tc.depth)
-			}
+			deep := pathsAgree(t, filepath.Join(d.snaps, m.ID), sample[:agreed])
+			assert.Check(t, deep >= tc.depth,
+				"no path is deeper than %d, want %d: this proves little", deep, tc.depth)
 		})
 	}
 }
@@ -100,9 +101,7 @@ func pathsAgree(t *testing.T, dir string, sample []events.Outlier) (deep int) {
 			t.Errorf("%s[%d] until %d (-by the rules +explained):\n%s\n%s", o.Task.Comm, o.Task.TID, o.EndMono, diff, results[i].Verdict)
 		}
 	}
-	if compared < len(results)/2 {
-		t.Errorf("only %d of %d paths are whole", compared, len(results))
-	}
+	assert.Check(t, compared >= len(results)/2, "only %d of %d paths are whole", compared, len(results))
 	return deep
 }
 
@@ -126,9 +125,7 @@ type moment struct {
 func readReference(t *testing.T, dir string) reference {
 	t.Helper()
 	r, err := trace.Read(filepath.Join(dir, snapshot.TraceDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close()
 	var ref reference
 	state := map[int]string{}
@@ -146,9 +143,7 @@ func readReference(t *testing.T, dir string) reference {
 		if errors.Is(err, io.EOF) {
 			return ref
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		switch b := ev.Body.(type) {
 		case trace.Switch:
 			left := "blocked"

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -30,15 +32,11 @@ func overlapping(t *testing.T) string {
 		parts = append(parts, elf.Section64{Name: i, Type: uint32(elf.SHT_STRTAB), Off: 64 + 64*sections, Size: names})
 	}
 	for _, p := range parts {
-		if err := binary.Write(&b, binary.LittleEndian, p); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, binary.Write(&b, binary.LittleEndian, p))
 	}
 	b.Write(append(bytes.Repeat([]byte{'A'}, names-1), 0))
 	path := filepath.Join(t.TempDir(), "overlapping")
-	if err := os.WriteFile(path, b.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, b.Bytes(), 0o755))
 	return path
 }
 
@@ -55,9 +53,8 @@ func TestHostileTargets(t *testing.T) {
 	needRoot(t)
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
 	program := filepath.Join(t.TempDir(), "napper")
-	if text, err := exec.Command(compiler, "-O2", "-static", "-o", program, "testdata/napper.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	text, err := exec.Command(compiler, "-O2", "-static", "-o", program, "testdata/napper.c").CombinedOutput()
+	assert.NilError(t, err, "%s", text)
 	hung := stuckfs.Mount(t, "napper", program)
 	hung.Hang()
 	t.Cleanup(hung.Answer)
@@ -73,22 +70,20 @@ func TestHostileTargets(t *testing.T) {
 		t.Helper()
 		s := d.status()
 		for name, want := range map[string]string{"hostile": "overlapping", "hung": "does not answer", "absent": "unknown function"} {
-			if r := rule(t, &s, name); !strings.Contains(r.Inactive, want) {
-				t.Errorf("rule %s is inactive because of %q; want %q", name, r.Inactive, want)
-			}
+			r := rule(t, &s, name)
+			assert.Check(t, strings.Contains(r.Inactive, want),
+				"rule %s is inactive because of %q; want %q", name, r.Inactive, want)
 		}
 		good := []string{"nap", "fine"}
 		if underUnit {
 			good = good[:1] // perf_event_open gives uprobes to CAP_SYS_ADMIN only: see configs/systemd/programs.conf
 		}
 		for _, name := range good {
-			if r := rule(t, &s, name); r.Inactive != "" {
-				t.Errorf("rule %s is inactive: %s", name, r.Inactive)
-			}
+			r := rule(t, &s, name)
+			assert.Check(t, r.Inactive == "", "rule %s is inactive: %s", name, r.Inactive)
 		}
-		if n := uninterruptible(t, d.pid()); n > 0 {
-			t.Errorf("%d threads of the daemon hang in the kernel", n)
-		}
+		n := uninterruptible(t, d.pid())
+		assert.Check(t, n <= 0, "%d threads of the daemon hang in the kernel", n)
 	}
 	inactive()
 	naps(t, uid, 2, 20*time.Millisecond, 1)
@@ -101,8 +96,7 @@ func TestHostileTargets(t *testing.T) {
 	eventually(t, "naps are told after the reload", func() bool { return len(d.events("nap")) >= 4 })
 
 	a := tailcam(t, "check", "--load", h.rules)
-	if a.code == 0 || !strings.Contains(a.err+a.out, "does not answer") {
-		t.Errorf("check --load: exit status %d, %q", a.code, a.err)
-	}
+	assert.Check(t, a.code != 0 && strings.Contains(a.err+a.out, "does not answer"),
+		"check --load: exit status %d, %q", a.code, a.err)
 	d.stop(syscall.SIGTERM)
 }

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestFewDescriptors: a daemon that may not open enough files says so before it
@@ -19,9 +21,8 @@ func TestFewDescriptors(t *testing.T) {
 	for _, n := range []string{"16", "64", "128"} {
 		argv := append([]string{"--nofile=" + n + ":" + n}, h.command()...)
 		a := outcome(t, exec.CommandContext(t.Context(), prlimit, argv...))
-		if a.code != 1 || !strings.Contains(a.err, "raise LimitNOFILE=") || strings.Contains(a.err, "goroutine ") || strings.Count(a.err, "\n") > 2 {
-			t.Errorf("%s descriptors: %+v", n, a)
-		}
+		assert.Check(t, a.code == 1 && strings.Contains(a.err, "raise LimitNOFILE=") &&
+			!strings.Contains(a.err, "goroutine ") && strings.Count(a.err, "\n") <= 2, "%s descriptors: %+v", n, a)
 	}
 	d := h.exec(t, append([]string{prlimit, "--nofile=256:256"}, h.command()...))
 	naps(t, uid, 3, 5*time.Millisecond, 1)
@@ -39,9 +40,7 @@ func TestLittleAddressSpace(t *testing.T) {
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms, burst: 100}")))
 	d := h.exec(t, append([]string{prlimit, "--as=1073741824"}, h.command()...))
-	if !d.log.has("address space is limited to 1024 MiB") {
-		t.Error("the log does not tell of the limit")
-	}
+	assert.Check(t, d.log.has("address space is limited to 1024 MiB"), "the log does not tell of the limit")
 	follow := followLate(t, d, "nap")
 	naps(t, uid, 3, 5*time.Millisecond, 1)
 	eventually(t, "the outliers are told", func() bool { return follow.count() >= 3 })
@@ -49,7 +48,5 @@ func TestLittleAddressSpace(t *testing.T) {
 	begin := time.Now()
 	d.stop(syscall.SIGTERM)
 	t.Logf("ended %s after TERM", time.Since(begin).Round(time.Millisecond))
-	if d.log.has("goroutine ") {
-		t.Error("the log has the trace of a panic")
-	}
+	assert.Check(t, !d.log.has("goroutine "), "the log has the trace of a panic")
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	slow "github.com/tailcam/tailcam/internal/inject"
 )
 
@@ -15,13 +17,9 @@ import (
 func TestSchema(t *testing.T) {
 	needRoot(t)
 	disk, err := slow.Slow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() {
-		if err := disk.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, disk.Close())
 	}()
 	d := start(t, rulesFile(
 		entry("wakeup", "wakeup", "10ms", "{comm: "+slow.CommVictim+"}", "stacks: [kernel, waker]"),
@@ -39,15 +37,11 @@ func TestSchema(t *testing.T) {
 	// caused is one latency of a tracker, and its outlier: of that thread and time.
 	caused := func(name string) (found map[string]any, truth slow.Truth) {
 		truth, err := inject[name]()
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		assert.NilError(t, err, "%s", name)
 		eventually(t, "the outlier of "+name+" is published", func() bool {
 			for line := range strings.Lines(d.ok("events", "--rule", name, "-o", "json")) {
 				var o map[string]any
-				if err := json.Unmarshal([]byte(line), &o); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, json.Unmarshal([]byte(line), &o))
 				if number(t, o, "task", "tid") == float64(truth.TID) && o["task"].(map[string]any)["comm"] == truth.Comm &&
 					number(t, o, "start_mono_ns") <= float64(truth.EndMono) && number(t, o, "end_mono_ns") >= float64(truth.StartMono) {
 					found = o
@@ -89,63 +83,51 @@ func promised(t *testing.T, name string, o map[string]any, truth slow.Truth) {
 		fields = append(fields, "block")
 	}
 	for _, f := range fields {
-		if _, ok := o[f]; !ok {
-			t.Errorf("an outlier of %s has no %s: %v", name, f, o)
-		}
+		_, ok := o[f]
+		assert.Check(t, ok, "an outlier of %s has no %s: %v", name, f, o)
 	}
 	for f, want := range map[string]string{"rule": name, "track": name, "cause": "threshold"} {
-		if o[f] != want {
-			t.Errorf("an outlier of %s has %s %v", name, f, o[f])
-		}
+		assert.Check(t, o[f] == want, "an outlier of %s has %s %v", name, f, o[f])
 	}
-	if at, err := time.Parse(time.RFC3339Nano, o["time"].(string)); err != nil || at.Location() != time.UTC {
-		t.Errorf("time %v: %v", o["time"], err)
-	}
-	if pid := number(t, o, "task", "pid"); pid != float64(truth.PID) {
-		t.Errorf("an outlier of %s is of process %v, not %d", name, pid, truth.PID)
-	}
-	if got := number(t, o, "delay_ns"); got > float64(truth.Delay()) || got < float64(truth.Delay())/2 {
-		t.Errorf("an outlier of %s took %v ns, injected were %v", name, got, truth.Delay())
-	}
-	if number(t, o, "threshold_ns") != 1e7 {
-		t.Errorf("threshold_ns is %v", o["threshold_ns"])
-	}
-	if name == "block" && o["block"].(map[string]any)["device"] != truth.Device {
-		t.Errorf("block is %v, injected on %s", o["block"], truth.Device)
-	}
+	at, err := time.Parse(time.RFC3339Nano, o["time"].(string))
+	assert.Check(t, err == nil && at.Location() == time.UTC, "time %v: %v", o["time"], err)
+	pid := number(t, o, "task", "pid")
+	assert.Check(t, pid == float64(truth.PID), "an outlier of %s is of process %v, not %d", name, pid, truth.PID)
+	got := number(t, o, "delay_ns")
+	assert.Check(t, got <= float64(truth.Delay()) && got >= float64(truth.Delay())/2,
+		"an outlier of %s took %v ns, injected were %v", name, got, truth.Delay())
+	assert.Check(t, number(t, o, "threshold_ns") == 1e7, "threshold_ns is %v", o["threshold_ns"])
+	assert.Check(t, name != "block" || o["block"].(map[string]any)["device"] == truth.Device,
+		"block is %v, injected on %s", o["block"], truth.Device)
 	if name == "block" {
 		keys(t, o["block"], "device", "sector", "bytes", "op")
 	}
 	if name == "syscall" || name == "offcpu" {
 		keys(t, o["syscall"], "nr", "name")
-		if got := o["syscall"].(map[string]any)["name"]; got != "pread64" {
-			t.Errorf("the system call of %s is %v", name, got)
-		}
+		got := o["syscall"].(map[string]any)["name"]
+		assert.Check(t, got == "pread64", "the system call of %s is %v", name, got)
 	}
 	if name == "wakeup" {
 		keys(t, o["waker"], "pid", "comm")
 		keys(t, o["on_cpu"], "pid", "comm")
-		if got := ranInstead(o); got != slow.CommHog {
-			t.Errorf("instead ran %v, injected was %s", got, slow.CommHog)
-		}
+		got := ranInstead(o)
+		assert.Check(t, got == slow.CommHog, "instead ran %v, injected was %s", got, slow.CommHog)
 	}
 	stacks, _ := o["stacks"].(map[string]any)
 	// A request completes far from the task that asked for it: it has no stack.
-	if frames, _ := stacks["kernel"].([]any); len(frames) == 0 && name != "block" {
-		t.Errorf("an outlier of %s has no kernel stack: %v", name, o["stacks"])
-	}
+	frames, _ := stacks["kernel"].([]any)
+	assert.Check(t, len(frames) != 0 || name == "block",
+		"an outlier of %s has no kernel stack: %v", name, o["stacks"])
 	for f := range stacks {
-		if !slices.Contains([]string{"kernel", "user", "waker", "sources"}, f) {
-			t.Errorf("stacks of %s: %s", name, f)
-		}
+		assert.Check(t, slices.Contains([]string{"kernel", "user", "waker", "sources"}, f),
+			"stacks of %s: %s", name, f)
 	}
 	// One for each frame, or none at all.
 	sources, _ := stacks["sources"].(map[string]any)
 	for f, list := range sources {
 		frames, _ := stacks[f].([]any)
-		if got, ok := list.([]any); !ok || len(got) != len(frames) {
-			t.Errorf("sources of %s: %v of frames %v", f, list, frames)
-		}
+		got, ok := list.([]any)
+		assert.Check(t, ok && len(got) == len(frames), "sources of %s: %v of frames %v", f, list, frames)
 	}
 }
 
@@ -153,9 +135,8 @@ func keys(t *testing.T, value any, names ...string) {
 	t.Helper()
 	m, ok := value.(map[string]any)
 	for _, n := range names {
-		if _, has := m[n]; !ok || !has {
-			t.Errorf("%s is missing in %v", n, value)
-		}
+		_, has := m[n]
+		assert.Check(t, ok && has, "%s is missing in %v", n, value)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -13,15 +15,9 @@ func shipped(t *testing.T, args ...string) *running {
 	t.Helper()
 	h := newHome(t, "")
 	rules, err := os.ReadDir("../../../configs/rules.d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(h.rules); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(h.rules, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, os.Remove(h.rules))
+	assert.NilError(t, os.Mkdir(h.rules, 0o755))
 	for _, f := range rules {
 		writeFile(t, h.rules+"/"+f.Name(), readText(t, "../../../configs/rules.d", f.Name()), 0o644)
 	}
@@ -49,9 +45,9 @@ func TestBusy(t *testing.T) {
 	s := d.status()
 	for _, r := range s.Rules {
 		t.Logf("%s: %d outliers of %d, %d with a snapshot, %d suppressed", r.Name, r.Outliers, r.Seen, len(taken[r.Name]), r.Suppressed)
-		if n := uint64(len(taken[r.Name])); n+r.Suppressed > r.Outliers {
-			t.Errorf("rule %s: %d outliers, but %d with a snapshot and %d suppressed", r.Name, r.Outliers, n, r.Suppressed)
-		}
+		n := uint64(len(taken[r.Name]))
+		assert.Check(t, n+r.Suppressed <= r.Outliers,
+			"rule %s: %d outliers, but %d with a snapshot and %d suppressed", r.Name, r.Outliers, n, r.Suppressed)
 	}
 	for name, outliers := range taken {
 		sortByExit(outliers)

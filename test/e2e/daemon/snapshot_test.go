@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -36,9 +38,8 @@ func TestWindow(t *testing.T) {
 			after++
 		}
 	}
-	if before == 0 || during == 0 || after == 0 {
-		t.Errorf("%d events before, %d during, %d after the outlier", before, during, after)
-	}
+	assert.Check(t, before != 0 && during != 0 && after != 0,
+		"%d events before, %d during, %d after the outlier", before, during, after)
 	for _, c := range m.Coverage {
 		if !c.CompleteBefore || !c.CompleteAfter || c.FromMonoNS != m.Window.FromMonoNS || c.ToMonoNS != m.Window.ToMonoNS {
 			t.Errorf("CPU %d is not covered in full: %+v of %+v, notes %q", c.CPU, c, m.Window, m.Notes)
@@ -65,18 +66,13 @@ func TestJoin(t *testing.T) {
 			}
 		}
 		for _, r := range m.Rules {
-			if !names[r.Name] {
-				t.Errorf("%s holds rule %s without an outlier", m.ID, r.Name)
-			}
+			assert.Check(t, names[r.Name], "%s holds rule %s without an outlier", m.ID, r.Name)
 		}
-		if len(m.Rules) != len(names) {
-			t.Errorf("%s holds %d rules, its outliers are of %d", m.ID, len(m.Rules), len(names))
-		}
+		assert.Check(t, len(m.Rules) == len(names),
+			"%s holds %d rules, its outliers are of %d", m.ID, len(m.Rules), len(names))
 		shared += len(m.Outliers) - 1
 	}
-	if shared == 0 {
-		t.Error("no outlier shares a snapshot, though both rules fire at the same moment")
-	}
+	assert.Check(t, shared != 0, "no outlier shares a snapshot, though both rules fire at the same moment")
 }
 
 // TestStacks: what the stacks of an outlier name is the injector's own function.
@@ -111,24 +107,20 @@ func TestStacks(t *testing.T) {
 		rest := folded
 		for _, w := range want {
 			_, after, ok := strings.Cut(rest, w)
-			if !ok {
-				t.Errorf("rule %s: %q is missing in %q, or stands too early", name, w, folded)
-			}
+			assert.Check(t, ok, "rule %s: %q is missing in %q, or stands too early", name, w, folded)
 			rest = after
 		}
 		weight := folded[strings.LastIndexByte(folded, ' ')+1:]
-		if n, err := strconv.Atoi(strings.TrimSpace(weight)); err != nil || n < int(20*time.Millisecond) {
-			t.Errorf("rule %s: %q does not end with a delay past the threshold", name, folded)
-		}
+		n, err := strconv.Atoi(strings.TrimSpace(weight))
+		assert.Check(t, err == nil && n >= int(20*time.Millisecond),
+			"rule %s: %q does not end with a delay past the threshold", name, folded)
 	}
 }
 
 func foldedOf(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, snapshot.FoldedFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return string(text)
 }
 
@@ -139,12 +131,10 @@ func TestByHand(t *testing.T) {
 	landmark := runTrue(t)
 	dir := strings.TrimSpace(d.ok("snapshot", "--reason", "as the pager rang; \"twice\""))
 	m, events := checkSnapshot(t, dir)
-	if m.Reason != "as the pager rang; \"twice\"" || m.Rule != "manual" || len(m.Outliers) != 0 {
-		t.Errorf("snapshot.json tells of rule %s, reason %s, %d outliers", m.Rule, m.Reason, len(m.Outliers))
-	}
+	assert.Check(t, m.Reason == "as the pager rang; \"twice\"" && m.Rule == "manual" && len(m.Outliers) == 0,
+		"snapshot.json tells of rule %s, reason %s, %d outliers", m.Rule, m.Reason, len(m.Outliers))
 	knows(t, events, landmark, m.Window.ToMonoNS)
 	list := d.list()
-	if len(list) != 1 || list[0].Dir != dir || list[0].Reason != m.Reason || list[0].ID != m.ID || list[0].Bytes == 0 {
-		t.Errorf("list snapshots: %+v", list)
-	}
+	assert.Check(t, len(list) == 1 && list[0].Dir == dir && list[0].Reason == m.Reason && list[0].ID == m.ID &&
+		list[0].Bytes != 0, "list snapshots: %+v", list)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/catalog"
 )
 
@@ -39,20 +41,18 @@ func TestSnapshotsVerbs(t *testing.T) {
 	snapshots := func(args ...string) answer { return tailcam(t, append([]string{"snapshots"}, args...)...) }
 
 	// Without the daemon's help the directory must be named; with it, not.
-	if a := snapshots("verify", "--dir", d.snaps); a.code != 0 || !strings.HasSuffix(a.out, "ok: 3 snapshots\n") {
-		t.Errorf("verify: %+v", a)
-	}
-	if a := snapshots("verify", "--socket", d.socket, held.ID); a.code != 0 || !strings.HasSuffix(a.out, "ok: 1 snapshot\n") {
-		t.Errorf("verify by the daemon's directory: %+v", a)
-	}
+	a := snapshots("verify", "--dir", d.snaps)
+	assert.Check(t, a.code == 0 && strings.HasSuffix(a.out, "ok: 3 snapshots\n"), "verify: %+v", a)
+	a = snapshots("verify", "--socket", d.socket, held.ID)
+	assert.Check(t, a.code == 0 && strings.HasSuffix(a.out, "ok: 1 snapshot\n"),
+		"verify by the daemon's directory: %+v", a)
 	var story catalog.Details
 	if a := snapshots("show", "--dir", d.snaps, held.ID, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &story) != nil ||
 		story.Before == nil || story.Before.Dir != first || story.After == nil || story.After.Dir != last || story.Report == nil {
 		t.Errorf("show: %+v", a)
 	}
-	if a := tailcam(t, "explain", held.Dir); a.code != 0 || !strings.Contains(a.out, "where the time went") {
-		t.Errorf("explain: %+v", a)
-	}
+	a = tailcam(t, "explain", held.Dir)
+	assert.Check(t, a.code == 0 && strings.Contains(a.out, "where the time went"), "explain: %+v", a)
 	var top catalog.Top
 	if a := tailcam(t, "top", "--socket", d.socket, "-o", "json"); a.code != 0 || json.Unmarshal([]byte(a.out), &top) != nil ||
 		top.Covered.Explained != 1 || top.Covered.ExplainedNS != held.DelayNS || top.Covered.Missed != 1 || top.Covered.MissedNS < 5e6 || len(top.Rows) < 2 {
@@ -60,21 +60,17 @@ func TestSnapshotsVerbs(t *testing.T) {
 	}
 
 	// What an action works in stays, whoever asks; the others go.
-	if a := snapshots("rm", "--dir", d.snaps, held.ID); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") {
-		t.Errorf("rm of one in use: %+v", a)
-	}
-	if a := snapshots("prune", "--dir", d.snaps, "--keep-count", "1"); a.code != 1 || !strings.Contains(a.err, "the snapshot is in use") || !strings.Contains(a.out, "removed "+filepath.Base(first)) {
-		t.Errorf("prune: %+v", a)
-	}
-	if list := d.list(); len(list) != 1 || list[0].ID != held.ID {
-		t.Errorf("left: %+v", list)
-	}
+	a = snapshots("rm", "--dir", d.snaps, held.ID)
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "the snapshot is in use"), "rm of one in use: %+v", a)
+	a = snapshots("prune", "--dir", d.snaps, "--keep-count", "1")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, "the snapshot is in use") &&
+		strings.Contains(a.out, "removed "+filepath.Base(first)), "prune: %+v", a)
+	list := d.list()
+	assert.Check(t, len(list) == 1 && list[0].ID == held.ID, "left: %+v", list)
 	writeFile(t, open, "", 0o644)
 	eventually(t, "the action has ended", func() bool { return snapshots("rm", "--dir", d.snaps, held.ID).code == 0 })
 	// The daemon goes on.
 	byHand(d, "after")
 	only(t, d.snaps, 1)
-	if d.log.has("cannot remove an old snapshot") {
-		t.Error("the daemon stumbled over what others removed")
-	}
+	assert.Check(t, !d.log.has("cannot remove an old snapshot"), "the daemon stumbled over what others removed")
 }

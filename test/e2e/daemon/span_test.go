@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 // TestSpanVerbs: begin and end from the command line, as nobody's scripts would.
@@ -14,9 +16,7 @@ func TestSpanVerbs(t *testing.T) {
 	say := func(status int, args ...string) answer {
 		t.Helper()
 		a := tailcam(t, args...)
-		if a.code != status {
-			t.Errorf("tailcam %v: exit %d: %s%s", args, a.code, a.out, a.err)
-		}
+		assert.Check(t, a.code == status, "tailcam %v: exit %d: %s%s", args, a.code, a.out, a.err)
 		return a
 	}
 	say(0, "begin", key+"-fast")
@@ -32,9 +32,7 @@ func TestSpanVerbs(t *testing.T) {
 		return len(list) > 0 && list[len(list)-1].Span != nil && list[len(list)-1].Span.Key == key+"-slow"
 	})
 	for _, o := range d.events("span") {
-		if o.Span == nil || o.DelayNS < (50*time.Millisecond).Nanoseconds() {
-			t.Fatalf("outlier %+v", o)
-		}
+		assert.Assert(t, o.Span != nil && o.DelayNS >= (50*time.Millisecond).Nanoseconds(), "outlier %+v", o)
 		t.Logf("%s after %v, begun by %+v", o.Span.Key, time.Duration(o.DelayNS), o.Span.Begin)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -27,13 +30,10 @@ func TestKeepCount(t *testing.T) {
 		byHand(d, fmt.Sprint(i))
 	}
 	list := d.list()
-	if len(list) != 3 {
-		t.Fatalf("%d snapshots are kept, not 3", len(list))
-	}
+	assert.Assert(t, len(list) == 3, "%d snapshots are kept, not 3", len(list))
 	for i, s := range list {
-		if want := fmt.Sprint(3 + i); s.Reason != want {
-			t.Errorf("snapshot %d is %q, not %q: the oldest go first", i, s.Reason, want)
-		}
+		want := fmt.Sprint(3 + i)
+		assert.Check(t, s.Reason == want, "snapshot %d is %q, not %q: the oldest go first", i, s.Reason, want)
 		checkSnapshot(t, s.Dir)
 	}
 	only(t, d.snaps, 3)
@@ -49,21 +49,17 @@ func TestKeepBytes(t *testing.T) {
 			break
 		}
 	}
-	if _, err := os.Stat(first); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("after 100 more the first one is still there: %v", err)
-	}
+	_, err := os.Stat(first)
+	assert.ErrorIs(t, err, os.ErrNotExist, "after 100 more the first one is still there")
 	list := d.list()
 	var sum uint64
 	for _, s := range list {
 		sum += s.Bytes
 	}
-	if len(list) == 0 || list[len(list)-1].Dir != last {
-		t.Errorf("the last one is not kept: %+v", list)
-	}
+	assert.Check(t, len(list) != 0 && list[len(list)-1].Dir == last, "the last one is not kept: %+v", list)
 	// What has just been written is never removed.
-	if sum > 1<<20 && len(list) > 1 {
-		t.Errorf("%d bytes in %d snapshots are kept, asked was 1 MiB", sum, len(list))
-	}
+	assert.Check(t, sum <= 1<<20 || len(list) <= 1,
+		"%d bytes in %d snapshots are kept, asked was 1 MiB", sum, len(list))
 	only(t, d.snaps, len(list))
 }
 
@@ -77,29 +73,22 @@ func TestKeepAge(t *testing.T) {
 	d.stop(syscall.SIGTERM)
 	path := filepath.Join(h.snaps, ".state")
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var state map[string]any
-	if err := json.Unmarshal(text, &state); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(text, &state))
 	state["elapsed_ns"] = int64(state["elapsed_ns"].(float64)) + int64(90*time.Second)
-	if text, err = json.Marshal(state); err != nil {
-		t.Fatal(err)
-	}
+	text, err = json.Marshal(state)
+	assert.NilError(t, err)
 	writeFile(t, path, string(text), 0o640)
 	stray := writeFile(t, filepath.Join(h.snaps, "notes.txt"), "somebody else's", 0o600)
 
 	d = h.start(t, "--snapshots-keep-age", "1m")
 	kept := byHand(d, "new") // retention looks whenever one comes
-	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a snapshot of 90 seconds ago is kept: %v", err)
-	}
+	_, err = os.Stat(old)
+	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "a snapshot of 90 seconds ago is kept")
 	for _, path := range []string{kept, stray} {
-		if _, err := os.Stat(path); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(path)
+		assert.Check(t, err)
 	}
 }
 
@@ -107,9 +96,7 @@ func TestKeepAge(t *testing.T) {
 func only(t *testing.T, dir string, want int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	n := 0
 	for _, e := range entries {
 		if _, err := snapshot.ParseID(e.Name()); err == nil {
@@ -118,9 +105,7 @@ func only(t *testing.T, dir string, want int) {
 			t.Errorf("%s lies in the store", e.Name())
 		}
 	}
-	if n != want {
-		t.Errorf("%d snapshots in the store, not %d", n, want)
-	}
+	assert.Check(t, n == want, "%d snapshots in the store, not %d", n, want)
 }
 
 // TestDiskFull: a full disk stops snapshots with a line in the log, not the
@@ -145,9 +130,7 @@ func TestDiskFull(t *testing.T) {
 func diskFull(t *testing.T, mount string, fill func(string) (func() error, error), says string) {
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms, every: 1ms, burst: 100}")))
-	if err := os.Mkdir(h.snaps, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(h.snaps, 0o755))
 	// In a mount namespace of its own, so that nothing can stay mounted.
 	argv := append([]string{"unshare", "--mount", "sh", "-c",
 		`mount -t tmpfs -o "$1" tailcam-test "$2" && shift 2 && exec "$@"`, "sh", mount, h.snaps}, h.command("--recorder-size", "512KiB")...)
@@ -157,27 +140,20 @@ func diskFull(t *testing.T, mount string, fill func(string) (func() error, error
 
 	checkSnapshot(t, d.root+byHand(d, "space"))
 	free, err := fill(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	naps(t, uid, 1, 10*time.Millisecond, 1)
 	settled(t, d, "nap", 1)
 	eventually(t, "the log tells of the full disk", func() bool {
 		return d.log.has(`"message":"snapshot abandoned"`)
 	})
-	if !d.log.has(says) {
-		t.Errorf("%q is not in the log", says)
-	}
-	if a := d.verb("snapshot"); a.code != 1 || !strings.Contains(a.err, says) {
-		t.Errorf("tailcam snapshot on a full disk: exit status %d, %q", a.code, a.err)
-	}
+	assert.Check(t, d.log.has(says), "%q is not in the log", says)
+	a := d.verb("snapshot")
+	assert.Check(t, a.code == 1 && strings.Contains(a.err, says),
+		"tailcam snapshot on a full disk: exit status %d, %q", a.code, a.err)
 	s := d.status()
-	if s.Snapshots.Count != 1 || s.Snapshots.Failed != 2 || loss(t, &s, "snapshot_failed", "") != 2 {
-		t.Errorf("status on a full disk: %+v", s.Snapshots)
-	}
-	if err := free(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 2 && loss(t, &s, "snapshot_failed", "") == 2,
+		"status on a full disk: %+v", s.Snapshots)
+	assert.NilError(t, free())
 	only(t, store, 1)
 	naps(t, uid, 1, 10*time.Millisecond, 1)
 	settled(t, d, "nap", 2)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/api"
 )
 
@@ -48,21 +50,15 @@ func TestStorm(t *testing.T) {
 		eventually(t, name+" is paused", func() bool { return paused(name) != nil })
 	}
 	nap()
-	if n := d.log.count("rule paused automatically"); n < 4 {
-		t.Errorf("the log tells of %d pauses", n)
-	}
+	n := d.log.count("rule paused automatically")
+	assert.Check(t, n >= 4, "the log tells of %d pauses", n)
 	for _, want := range []string{`"rule":"s-syscall"`, `"per_second":`, `"p99.9":`, `"consider":"threshold: `} {
-		if d.log.count(want) == 0 {
-			t.Errorf("the log says nothing of %s", want)
-		}
+		assert.Check(t, d.log.count(want) != 0, "the log says nothing of %s", want)
 	}
-	if text := d.ok("list", "rules"); !strings.Contains(text, "paused automatically, ") {
-		t.Errorf("list rules does not tell of it:\n%s", text)
-	}
+	text := d.ok("list", "rules")
+	assert.Check(t, strings.Contains(text, "paused automatically, "), "list rules does not tell of it:\n%s", text)
 	s := d.status()
-	if loss(t, &s, "outlier_limited", "s-syscall") == 0 {
-		t.Error("what was refused is not counted")
-	}
+	assert.Check(t, loss(t, &s, "outlier_limited", "s-syscall") != 0, "what was refused is not counted")
 
 	// A reload of the same rules changes nothing; a threshold that makes sense ends it.
 	reloaded := d.log.count("rules reloaded")
@@ -73,9 +69,8 @@ func TestStorm(t *testing.T) {
 		t.Errorf("a reload forgets that it was paused %d times: %+v", before.Pauses, now)
 	}
 	d.ok("threshold", "set", "s-syscall", "1h")
-	if now := paused("s-syscall"); now != nil {
-		t.Errorf("with another threshold it is still paused: %+v", now)
-	}
+	now := paused("s-syscall")
+	assert.Check(t, now == nil, "with another threshold it is still paused: %+v", now)
 
 	// Resumed by hand it begins anew, and is paused again. The operator's own pause is another thing.
 	again := d.log.count(`"rule":"s-wakeup"`)
@@ -88,9 +83,8 @@ func TestStorm(t *testing.T) {
 	}
 	d.ok("pause", "s-wakeup")
 	s = d.status()
-	if r := rule(t, &s, "s-wakeup"); !r.Paused || r.PausedLeftNS != 0 {
-		t.Errorf("the operator's pause: %+v", r)
-	}
+	r := rule(t, &s, "s-wakeup")
+	assert.Check(t, r.Paused && r.PausedLeftNS == 0, "the operator's pause: %+v", r)
 	d.ok("resume", "s-wakeup")
 	nap()
 	stop()
@@ -102,9 +96,8 @@ func TestStorm(t *testing.T) {
 		t.Errorf("%d injected, %d counted, %d told", injected, r.Outliers, told.Load())
 	}
 	for _, cause := range []string{"ring_buffer_full", "outlier_limited", "outlier_dropped"} {
-		if n := loss(t, &s, cause, "legit"); n > 0 {
-			t.Errorf("%d outliers of the rule beside the storm were lost: %s", n, cause)
-		}
+		n := loss(t, &s, cause, "legit")
+		assert.Check(t, n <= 0, "%d outliers of the rule beside the storm were lost: %s", n, cause)
 	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
@@ -118,9 +111,7 @@ func countTold(t *testing.T, d *running, rule string) *atomic.Int64 {
 	client := api.NewClient(d.socket)
 	t.Cleanup(client.Close)
 	stream, err := client.Events(t.Context(), &api.EventsOptions{Follow: true, Rule: rule})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = stream.Close() }) // only read
 	told := new(atomic.Int64)
 	go func() {

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
@@ -24,9 +25,8 @@ func TestStackSources(t *testing.T) {
 	const source = "testdata/napper.c"
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
 	program := filepath.Join(publicDir(t), "napper")
-	if out, err := exec.Command(compiler, "-O2", "-g", "-fno-omit-frame-pointer", "-o", program, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(compiler, "-O2", "-g", "-fno-omit-frame-pointer", "-o", program, source).CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	uid := newUID()
 	d := start(t, rulesFile(entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid),
 		"stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}")))
@@ -34,12 +34,8 @@ func TestStackSources(t *testing.T) {
 	cmd := exec.Command(program)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	defer func() {
 		stdin.Close()
 		cmd.Wait()
@@ -47,58 +43,45 @@ func TestStackSources(t *testing.T) {
 	// The first ones may come before debug information is read.
 	var o events.Outlier
 	for n := 1; o.Stacks.UserSources() == nil; n++ {
-		if n > 100 {
-			t.Fatalf("none of %d outliers has sources; the last: %+v", n, o)
-		}
-		if _, err := stdin.Write([]byte{'x'}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Assert(t, n <= 100, "none of %d outliers has sources; the last: %+v", n, o)
+		_, err := stdin.Write([]byte{'x'})
+		assert.NilError(t, err)
 		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
 		o = d.events("napper")[n-1]
 	}
-	if len(o.Stacks.User) < 2 || !strings.HasPrefix(o.Stacks.User[0], "work+0x") || !strings.HasSuffix(o.Stacks.User[0], " (napper)") {
-		t.Fatalf("frames %q", o.Stacks.User)
-	}
+	assert.Assert(t, len(o.Stacks.User) >= 2 && strings.HasPrefix(o.Stacks.User[0], "work+0x") &&
+		strings.HasSuffix(o.Stacks.User[0], " (napper)"), "frames %q", o.Stacks.User)
 	s := o.Stacks.UserSources()
-	if len(s) != len(o.Stacks.User) {
-		t.Fatalf("%d sources of %d frames", len(s), len(o.Stacks.User))
-	}
+	assert.Assert(t, len(s) == len(o.Stacks.User), "%d sources of %d frames", len(s), len(o.Stacks.User))
 	here, call := lineWith(t, source, "nap is here"), lineWith(t, source, "work calls nap")
-	if len(s[0].Inlined) != 1 || s[0].Inlined[0].Function != "nap" || s[0].Line != call || filepath.Base(s[0].File) != "napper.c" {
-		t.Fatalf("innermost frame: %+v", s[0])
-	}
+	assert.Assert(t, len(s[0].Inlined) == 1 && s[0].Inlined[0].Function == "nap" && s[0].Line == call &&
+		filepath.Base(s[0].File) == "napper.c", "innermost frame: %+v", s[0])
 	// The statement is several lines long, and the compiler may name any of them.
-	if got := s[0].Inlined[0]; got.Line < here-1 || got.Line > here+4 || filepath.Base(got.File) != "napper.c" {
-		t.Errorf("the nap is at %s:%d, want line %d", got.File, got.Line, here)
-	}
+	got := s[0].Inlined[0]
+	assert.Check(t, got.Line >= here-1 && got.Line <= here+4 && filepath.Base(got.File) == "napper.c",
+		"the nap is at %s:%d, want line %d", got.File, got.Line, here)
 	frame := fmt.Sprintf("nap (inlined)  testdata/napper.c:%d", s[0].Inlined[0].Line)
-	if text := d.ok("events", "--rule", "napper", "-v"); !strings.Contains(text, frame) || !strings.Contains(text, fmt.Sprintf("(napper)  testdata/napper.c:%d", call)) {
-		t.Errorf("no %q in\n%s", frame, text)
-	}
+	text := d.ok("events", "--rule", "napper", "-v")
+	assert.Check(t, strings.Contains(text, frame) &&
+		strings.Contains(text, fmt.Sprintf("(napper)  testdata/napper.c:%d", call)), "no %q in\n%s", frame, text)
 
 	dir := filepath.Join(d.snaps, *o.Snapshot)
 	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
 	m, err := snapshot.ReadMeta(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	found := false
 	for i := range m.Outliers {
 		if m.Outliers[i].EndMono == o.EndMono {
 			found = true
-			if diff := cmp.Diff(o.Stacks, m.Outliers[i].Stacks); diff != "" {
-				t.Errorf("the snapshot's stacks are not the event's: %s", diff)
-			}
+			assert.Check(t, is.DeepEqual(o.Stacks, m.Outliers[i].Stacks),
+				"the snapshot's stacks are not the event's")
 		}
 	}
-	if !found {
-		t.Error("the snapshot lacks the outlier")
-	}
+	assert.Check(t, found, "the snapshot lacks the outlier")
 	for file, want := range map[string]string{snapshot.ExplainTextFile: frame, snapshot.FoldedFile: ";nap_[i]"} {
 		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("no %q in %s: %v\n%s", want, file, err, text)
-		}
+		assert.Check(t, err == nil && strings.Contains(string(text), want),
+			"no %q in %s: %v\n%s", want, file, err, text)
 	}
 }
 
@@ -109,24 +92,17 @@ func stuckNapper(t *testing.T) (fs *stuckfs.FS, uid int, one func()) {
 	compiler := needTool(t, "gcc", "gcc libc6-dev")
 	out := filepath.Join(t.TempDir(), "napper")
 	// Static, so that its symbols, at the end, are far from what it needs to run.
-	if text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput()
+	assert.NilError(t, err, "%s", text)
 	fs = stuckfs.Mount(t, "napper", out)
 	uid = newUID()
 	program := fs.Program(uid)
 	cmd := exec.Command(program[0], program[1:]...)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	t.Cleanup(func() {
 		fs.Answer()
 		stdin.Close()
@@ -134,12 +110,10 @@ func stuckNapper(t *testing.T) (fs *stuckfs.FS, uid int, one func()) {
 	})
 	return fs, uid, func() {
 		t.Helper()
-		if _, err := stdin.Write([]byte{'x'}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stdout.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := stdin.Write([]byte{'x'})
+		assert.NilError(t, err)
+		_, err = stdout.Read(make([]byte, 1))
+		assert.NilError(t, err)
 	}
 }
 
@@ -167,28 +141,22 @@ func TestStuckNames(t *testing.T) {
 	var o events.Outlier
 	for n := 1; n <= 3; n++ {
 		o = nap(n)
-		if len(o.Stacks.User) == 0 || !strings.HasPrefix(o.Stacks.User[0], "[unknown] (napper+0x") || o.Stacks.Sources != nil {
-			t.Fatalf("while the file system hangs: %+v", o.Stacks)
-		}
+		assert.Assert(t, len(o.Stacks.User) != 0 && strings.HasPrefix(o.Stacks.User[0], "[unknown] (napper+0x") &&
+			o.Stacks.Sources == nil, "while the file system hangs: %+v", o.Stacks)
 	}
 	naps(t, other, 20, 5*time.Millisecond, 2)
 	eventually(t, "others are told", func() bool { return len(d.events("nap")) == 20 })
 	dir := filepath.Join(d.snaps, *o.Snapshot)
 	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
 	s := d.status()
-	if n := loss(t, &s, "symbols_late", ""); n == 0 {
-		t.Error("status tells of no stack without all of its names")
-	}
+	assert.Check(t, loss(t, &s, "symbols_late", "") != 0, "status tells of no stack without all of its names")
 	for _, name := range []string{"napper", "nap"} {
-		if r := rule(t, &s, name); r.Lost != 0 {
-			t.Errorf("%d outliers of rule %s are lost", r.Lost, name)
-		}
+		r := rule(t, &s, name)
+		assert.Check(t, r.Lost == 0, "%d outliers of rule %s are lost", r.Lost, name)
 	}
 	fs.Answer()
 	for n := 4; !strings.HasPrefix(o.Stacks.User[0], "work+0x"); n++ {
-		if n > 100 {
-			t.Fatalf("no names after the file system answers: %+v", o.Stacks)
-		}
+		assert.Assert(t, n <= 100, "no names after the file system answers: %+v", o.Stacks)
 		o = nap(n)
 	}
 }
@@ -197,12 +165,8 @@ func TestStuckNames(t *testing.T) {
 func lineWith(t *testing.T, path, remark string) int {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	before, _, ok := strings.Cut(string(text), remark)
-	if !ok {
-		t.Fatalf("%s has no %q", path, remark)
-	}
+	assert.Assert(t, ok, "%s has no %q", path, remark)
 	return strings.Count(before, "\n") + 1
 }

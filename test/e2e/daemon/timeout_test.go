@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	support "github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -22,9 +24,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	d.pause()
 	cmd := exec.CommandContext(t.Context(), "sleep", "0.9")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Run())
 	time.Sleep(time.Second)
 	d.resume()
 	var got []events.Outlier
@@ -43,9 +43,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	if n, all := len(got), int(got[len(got)-1].DelayNS/200e6)+1; n > all || n < 3 || n < 5 && support.Stolen(t) == before {
 		t.Errorf("%d outliers, want %d", n, all)
 	}
-	if got[0].Snapshot == nil {
-		t.Error("no snapshot of the moment")
-	}
+	assert.Check(t, got[0].Snapshot != nil, "no snapshot of the moment")
 }
 
 // TestUserStackOfStuck: what is stuck shows where in the program.
@@ -57,11 +55,8 @@ func TestUserStackOfStuck(t *testing.T) {
 	truth := provoke(t, uid, "syscall", "read", "1", "400000", "0", "1", "1")[0]
 	eventually(t, "its end is told", func() bool { return len(d.events("stuck")) == 2 })
 	o := d.events("stuck")[0]
-	if o.Cause != events.CauseTimeout || o.EndMono >= truth.End {
-		t.Errorf("first came %s at %d, it ended at %d", o.Cause, o.EndMono, truth.End)
-	}
-	if len(o.Stacks.User) < 3 {
-		t.Errorf("user stack %q", o.Stacks.User)
-	}
+	assert.Check(t, o.Cause == events.CauseTimeout && o.EndMono < truth.End,
+		"first came %s at %d, it ended at %d", o.Cause, o.EndMono, truth.End)
+	assert.Check(t, len(o.Stacks.User) >= 3, "user stack %q", o.Stacks.User)
 	t.Logf("%q", o.Stacks.User)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot"
 )
 
@@ -24,13 +26,10 @@ func TestTorn(t *testing.T) {
 	args := []string{"--recorder-size", "4MiB"}
 	torn, wanted := 0, 5
 	for round := 0; torn < wanted; round++ {
-		if round == 4*wanted {
-			t.Fatalf("in %d rounds only %d snapshots were torn", round, torn)
-		}
+		assert.Assert(t, round != 4*wanted, "in %d rounds only %d snapshots were torn", round, torn)
 		d := h.start(t, args...)
-		if left := halves(t, h.snaps); len(left) > 0 {
-			t.Fatalf("the start has left %q", left)
-		}
+		left := halves(t, h.snaps)
+		assert.Assert(t, len(left) == 0, "the start has left %q", left)
 		killWhileWriting(t, d)
 		complete(t, h.snaps)
 		if len(halves(t, h.snaps)) > 0 {
@@ -41,9 +40,7 @@ func TestTorn(t *testing.T) {
 		}
 	}
 	d := h.start(t, args...)
-	if !d.log.has("removed an incomplete snapshot") {
-		t.Error("the log does not tell of the leftover")
-	}
+	assert.Check(t, d.log.has("removed an incomplete snapshot"), "the log does not tell of the leftover")
 	checkSnapshot(t, byHand(d, "after all that"))
 	only(t, h.snaps, len(d.list()))
 }
@@ -73,9 +70,7 @@ func killWhileWriting(t *testing.T, d *running) {
 func halves(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var names []string
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), half) {
@@ -89,9 +84,7 @@ func halves(t *testing.T, dir string) []string {
 func complete(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, e := range entries {
 		if _, err := snapshot.ParseID(e.Name()); err != nil {
 			if e.Name() != ".lock" && e.Name() != ".state" && !strings.HasPrefix(e.Name(), half) {
@@ -101,8 +94,7 @@ func complete(t *testing.T, dir string) {
 		}
 		path := filepath.Join(dir, e.Name())
 		checkSnapshot(t, path)
-		if err := os.RemoveAll(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
+		err := os.RemoveAll(path)
+		assert.Assert(t, err == nil || errors.Is(err, os.ErrNotExist), "%v", err)
 	}
 }

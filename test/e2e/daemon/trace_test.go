@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
 
@@ -57,9 +59,7 @@ func readTrace(t *testing.T, snapshot string) []event {
 			err = errors.Join(err, errors.New(line))
 		}
 	}
-	if err != nil {
-		t.Fatalf("babeltrace2 %s: %v", dir, err)
-	}
+	assert.NilError(t, err, "babeltrace2 %s", dir)
 	var events []event
 	for in := bufio.NewScanner(&stdout); in.Scan(); {
 		m := eventLine.FindStringSubmatch(in.Text())
@@ -87,9 +87,7 @@ func readTrace(t *testing.T, snapshot string) []event {
 func sameTrace(t *testing.T, dir string, events []event) {
 	t.Helper()
 	r, err := trace.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close() // only read
 	type one struct {
 		time     uint64
@@ -107,18 +105,12 @@ func sameTrace(t *testing.T, dir string, events []event) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		seen[one{e.Time, e.CPU, e.TID, withoutCall(e.Type.String())}]--
 	}
-	if n != len(events) {
-		t.Fatalf("%s: babeltrace2 finds %d events, our reader %d", dir, len(events), n)
-	}
+	assert.Assert(t, n == len(events), "%s: babeltrace2 finds %d events, our reader %d", dir, len(events), n)
 	for e, k := range seen {
-		if k != 0 {
-			t.Fatalf("%s: %+v: babeltrace2 finds %d more than our reader", dir, e, k)
-		}
+		assert.Assert(t, k == 0, "%s: %+v: babeltrace2 finds %d more than our reader", dir, e, k)
 	}
 }
 

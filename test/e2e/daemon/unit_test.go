@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/systemd"
@@ -55,9 +56,8 @@ func mountTracefs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "events")); err == nil {
 		return
 	}
-	if err := unix.Mount("nodev", dir, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		t.Fatalf("mount tracefs: %v", err)
-	}
+	assert.NilError(t, unix.Mount("nodev", dir, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
+		"mount tracefs")
 	cleanup.Unmount(t, dir)
 }
 
@@ -73,17 +73,11 @@ func notUnderUnit(t *testing.T, why string) {
 func unitHome(t *testing.T, rules string) (h *home, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(visibleDir, "tailcam-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.RemoveAll(dir))
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	h = &home{
 		dir: dir, rules: filepath.Join(dir, "rules.yaml"),
 		socket: filepath.Join(dir, "s.sock"), snaps: filepath.Join(dir, "snaps"),
@@ -154,9 +148,7 @@ func TestUnitFirstOutlier(t *testing.T) {
 			unit := readText(t, shippedUnit)
 			if c.unit != nil {
 				changed := c.unit(unit)
-				if changed == unit {
-					t.Fatal("the unit does not have what this test takes out")
-				}
+				assert.Assert(t, changed != unit, "the unit does not have what this test takes out")
 				unit = changed
 			}
 			d := h.serve(t, unit, c.dropIns, c.args...)
@@ -164,17 +156,13 @@ func TestUnitFirstOutlier(t *testing.T) {
 			naps(t, uid, 3, 10*time.Millisecond, 1)
 			eventually(t, "three outliers are told", func() bool { return len(d.events("nap")) == 3 })
 			for _, o := range d.events("nap") {
-				if o.Task.Cgroup == "" {
-					t.Errorf("an outlier without its cgroup: %+v", o.Task)
-				}
-				if len(o.Stacks.User) == 0 || len(o.Stacks.Kernel) == 0 || !strings.Contains(o.Stacks.Kernel[0], "+0x") {
-					t.Errorf("stacks are missing: %+v", o.Stacks)
-				}
+				assert.Check(t, o.Task.Cgroup != "", "an outlier without its cgroup: %+v", o.Task)
+				assert.Check(t, len(o.Stacks.User) != 0 && len(o.Stacks.Kernel) != 0 &&
+					strings.Contains(o.Stacks.Kernel[0], "+0x"), "stacks are missing: %+v", o.Stacks)
 			}
 			eventually(t, "there is a snapshot", func() bool { return len(d.list()) > 0 })
-			if d.log.has(`"level":"error"`) || d.log.has(`"level":"warn"`) {
-				t.Error("the log tells of errors")
-			}
+			assert.Check(t, !d.log.has(`"level":"error"`) && !d.log.has(`"level":"warn"`),
+				"the log tells of errors")
 			d.stop(syscall.SIGTERM)
 			complete(t, h.snaps)
 		})
@@ -187,12 +175,9 @@ func TestUnitRealTime(t *testing.T) {
 	h, _ := unitHome(t, rulesFile(napRule("nap", newUID())))
 	d := h.serve(t, readText(t, shippedUnit), nil, "--snapshots-rt-priority", "10")
 	eventually(t, "the daemon ends", d.ended)
-	if code, how := d.main.Exit(); code != 1 {
-		t.Errorf("it ended with %s", how)
-	}
-	if !d.log.has("set the priority of the snapshot thread to 10") {
-		t.Error("the log does not say why")
-	}
+	code, how := d.main.Exit()
+	assert.Check(t, code == 1, "it ended with %s", how)
+	assert.Check(t, d.log.has("set the priority of the snapshot thread to 10"), "the log does not say why")
 }
 
 // TestUnitCanFail shows that the filter is in force: the unit as it was once
@@ -208,7 +193,6 @@ func TestUnitCanFail(t *testing.T) {
 	d.watches()
 	naps(t, uid, 1, 10*time.Millisecond, 1)
 	eventually(t, "the daemon is killed", d.ended)
-	if r := d.main.(serviceProcess).Result(); !r.Signal || syscall.Signal(r.Code) != syscall.SIGSYS {
-		t.Errorf("it ended with %v, not by SIGSYS", r)
-	}
+	r := d.main.(serviceProcess).Result()
+	assert.Check(t, r.Signal && syscall.Signal(r.Code) == syscall.SIGSYS, "it ended with %v, not by SIGSYS", r)
 }

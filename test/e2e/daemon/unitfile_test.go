@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // exposure is the score of the shipped unit (`systemd-analyze security`, 252), in
@@ -21,25 +23,19 @@ func TestUnitFile(t *testing.T) {
 	// Only that the program is not installed here is no mistake.
 	unit := strings.ReplaceAll(readText(t, shippedUnit), "/usr/bin/tailcam", "/bin/true")
 	path := writeFile(t, filepath.Join(dir, "tailcam.service"), unit, 0o644)
-	if err := os.Mkdir(path+".d", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(path+".d", 0o755))
 	out, err := exec.Command("systemd-analyze", "security", "--offline=true", path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	assert.NilError(t, err, "%s", out)
 	_, score, _ := strings.Cut(string(out), "Overall exposure level for tailcam.service: ")
 	score, _, _ = strings.Cut(score, " ")
-	if n, err := strconv.ParseFloat(score, 64); err != nil || int(n*10+0.5) > exposure {
-		t.Errorf("exposure level %q is above %d tenths\n%s", score, exposure, out)
-	}
+	n, err := strconv.ParseFloat(score, 64)
+	assert.Check(t, err == nil && int(n*10+0.5) <= exposure,
+		"exposure level %q is above %d tenths\n%s", score, exposure, out)
 	for _, dropIn := range []string{"", "realtime.conf"} {
 		if dropIn != "" {
 			writeFile(t, filepath.Join(path+".d", dropIn), readText(t, filepath.Dir(shippedUnit), dropIn), 0o644)
 		}
 		out, err = exec.Command("systemd-analyze", "verify", path).CombinedOutput()
-		if err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", dropIn, err, out)
-		}
+		assert.Check(t, err == nil && len(out) == 0, "%s: %v\n%s", dropIn, err, out)
 	}
 }

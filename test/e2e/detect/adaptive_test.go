@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -85,9 +87,7 @@ func TestAdaptive(t *testing.T) {
 		case <-over:
 			ended = true
 		case now := <-tick.C:
-			if err := controller.Tick(now); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, controller.Tick(now))
 			s, _ := controller.State("follows", "")
 			followed = append(followed, s.Threshold)
 			if awake == 0 && s.Threshold > 0 {
@@ -99,20 +99,14 @@ func TestAdaptive(t *testing.T) {
 				if swaps%2 == 1 {
 					next = append([]rules.Rule{{Name: "new", Track: rules.Syscall, Threshold: time.Hour, When: mine, Histogram: &rules.Histogram{}}}, next...)
 				}
-				if err := c.kernel.Swap(next); err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, c.kernel.Swap(next))
 			}
 		}
 	}
-	if !h.cmd.ProcessState.Success() {
-		t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
-	}
+	assert.Assert(t, h.cmd.ProcessState.Success(), "%v: %v", h.cmd.Args, h.cmd.ProcessState)
 	injected := injectedEvents(t, &h.out)
 	t.Logf("thresholds, second by second: %v", followed)
-	if awake == 0 {
-		t.Fatal("the threshold stayed quiet")
-	}
+	assert.Assert(t, awake != 0, "the threshold stayed quiet")
 	c.arrived()
 	c.mu.Lock()
 	reports := slices.Clone(c.outliers)
@@ -155,18 +149,15 @@ func checkShift(t *testing.T, c *camera, injected []inject.Event, reports []*eve
 		default: // the machine did that
 			noise++
 		}
-		if delay < time.Duration(o.ThresholdNS) {
-			t.Errorf("%v fired below the threshold %v", delay, time.Duration(o.ThresholdNS))
-		}
+		assert.Check(t, delay >= time.Duration(o.ThresholdNS),
+			"%v fired below the threshold %v", delay, time.Duration(o.ThresholdNS))
 	}
 	held := c.counters().Rules["follows"].HeldBack
 	t.Logf("%d of %d outliers fired; %d delays of the shifts, %d held back; %d that the machine made slow, of %d", caught, planted, shifted, held, noise, late)
-	if planted < 20 && highest < shiftOutlier {
-		t.Errorf("only %d outliers planted", planted)
-	}
-	if shifts := len(shiftPhases) - 1; shifted > shifts*shiftFirings+late {
-		t.Errorf("%d delays of %d shifts fired, and %d were late", shifted, shifts, late)
-	}
+	assert.Check(t, planted >= 20 || highest >= shiftOutlier, "only %d outliers planted", planted)
+	shifts := len(shiftPhases) - 1
+	assert.Check(t, shifted <= shifts*shiftFirings+late,
+		"%d delays of %d shifts fired, and %d were late", shifted, shifts, late)
 }
 
 // checkCounts holds the histograms against the number of calls.
@@ -174,9 +165,7 @@ func checkCounts(t *testing.T, c *camera, injected []inject.Event) {
 	t.Helper()
 	want := uint64(injected[len(injected)-1].Offset)
 	all, err := c.kernel.Histograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	unseen := uint64(c.unseenOf(injected))
 	for name, class := range map[string]string{
 		"follows": "", "by-call": "clock_nanosleep", "by-cgroup": "*", "by-override": "override 2",
@@ -196,14 +185,12 @@ func checkCounts(t *testing.T, c *camera, injected []inject.Event) {
 		if got > want || got+unseen < want {
 			t.Errorf("rule %s: %d delays in class %q, %d undecided, but there were %d calls", name, k.Count, k.Name, r.Undecided, want)
 		}
-		if k.Min < 900_000 || k.Max < uint64(shiftOutlier) || k.Sum < k.Count*k.Min || k.Sum > k.Count*k.Max {
-			t.Errorf("rule %s: from %d to %d ns, %d together", name, k.Min, k.Max, k.Sum)
-		}
-		if p50 := time.Duration(k.Quantile(0.5)); p50 < 900*time.Microsecond || p50 > shiftOutlier {
-			t.Errorf("rule %s: half of them take up to %v", name, p50)
-		}
+		assert.Check(t, k.Min >= 900_000 && k.Max >= uint64(shiftOutlier) && k.Sum >= k.Count*k.Min &&
+			k.Sum <= k.Count*k.Max, "rule %s: from %d to %d ns, %d together", name, k.Min, k.Max, k.Sum)
+		p50 := time.Duration(k.Quantile(0.5))
+		assert.Check(t, p50 >= 900*time.Microsecond && p50 <= shiftOutlier,
+			"rule %s: half of them take up to %v", name, p50)
 	}
-	if n := all.Trackers[rules.Syscall].Count; n < want {
-		t.Errorf("the tracker has %d delays of at least %d", n, want)
-	}
+	n := all.Trackers[rules.Syscall].Count
+	assert.Check(t, n >= want, "the tracker has %d delays of at least %d", n, want)
 }

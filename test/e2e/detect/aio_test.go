@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 // submit reads n adjoining blocks of 4 KiB with one system call, so that the
@@ -30,22 +31,17 @@ func submit(t *testing.T, fd int, buf []byte, n int) {
 		list[i] = b
 	}
 	got, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, ring, uintptr(n), uintptr(unsafe.Pointer(&list[0])))
-	if errno != 0 || int(got) != n {
-		t.Fatalf("submit %d blocks: %d, %v", n, got, errno)
-	}
+	assert.Assert(t, errno == 0 && int(got) == n, "submit %d blocks: %d, %v", n, got, errno)
 	done := make([][32]byte, n)
 	for need := n; need > 0; {
 		got, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS, ring, uintptr(need), uintptr(need), uintptr(unsafe.Pointer(&done[0])), 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
-		if errno != 0 {
-			t.Fatal(errno)
-		}
+		assert.Assert(t, errno == 0, "%v", errno)
 		for i := range int(got) {
-			if res := int64(binary.NativeEndian.Uint64(done[i][16:])); res != 4096 {
-				t.Fatalf("read %d bytes of 4096", res)
-			}
+			res := int64(binary.NativeEndian.Uint64(done[i][16:]))
+			assert.Assert(t, res == 4096, "read %d bytes of 4096", res)
 		}
 		need -= int(got)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	program "github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
@@ -30,13 +31,9 @@ func TestBlock(t *testing.T) {
 	var disks []*program.SlowDisk
 	for range slowDisks {
 		disk, err := program.Slow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Cleanup(func() {
-			if err := disk.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, disk.Close())
 		})
 		disks = append(disks, disk)
 	}
@@ -99,9 +96,7 @@ func (c *camera) noRequestsLeft() {
 	first := true
 	c.eventually("no request stays pending", func() error {
 		keys, err := c.kernel.PendingKeys(rules.Block)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		assert.NilError(c.t, err)
 		if first {
 			stuck, first = keys, false
 		}
@@ -167,19 +162,17 @@ func TestBlockEveryRequest(t *testing.T) {
 					t.Fatalf("reported %+v, want %+v", *o.Block, want)
 				}
 			}
-			if got := len(only("half", reports)); got != halves || halves < requests/4 {
-				t.Errorf("a rule for half of the sectors reported %d of %d requests there", got, halves)
-			}
+			got := len(only("half", reports))
+			assert.Check(t, got == halves && halves >= requests/4,
+				"a rule for half of the sectors reported %d of %d requests there", got, halves)
 			missed := 0
 			for sector, n := range owe {
-				if n < 0 {
-					t.Errorf("sector %d: reported %d times more than it was asked for", sector, -n)
-				}
+				assert.Check(t, n >= 0, "sector %d: reported %d times more than it was asked for", sector, -n)
 				missed += max(0, n)
 			}
-			if unseen := c.unseen(); missed > unseen {
-				t.Errorf("%d requests were not reported; the kernel has left out %d", missed, unseen)
-			}
+			unseen := c.unseen()
+			assert.Check(t, missed <= unseen,
+				"%d requests were not reported; the kernel has left out %d", missed, unseen)
 			c.asked(t, file, injected, reports, missed+merged)
 			c.balance(t, blockThreshold, injected, reports, "slow").check(0, requests*9/10)
 			for _, o := range only("other", reports) {
@@ -210,9 +203,8 @@ func (c *camera) asked(t *testing.T, file *ordinary, injected []inject.Event, re
 		t.Errorf("reported but not injected: %+v of %+v", *o.Block, o.Task)
 	}
 	t.Logf("%d of %d requests reported, %d missed or merged", len(found), len(injected), missing)
-	if len(found)+missing != len(injected) {
-		t.Errorf("%d of %d requests reported of the thread that asked, %d missed or merged", len(found), len(injected), missing)
-	}
+	assert.Check(t, len(found)+missing == len(injected),
+		"%d of %d requests reported of the thread that asked, %d missed or merged", len(found), len(injected), missing)
 	l.who(found) // how long it waited for the disk is not in the delay
 }
 
@@ -238,33 +230,26 @@ func TestBlockSplitsAndMerges(t *testing.T) {
 		slices.SortFunc(reports, func(a, b *events.Outlier) int { return int(a.Block.Sector) - int(b.Block.Sector) })
 		next := file.sector
 		for _, o := range reports {
-			if o.Block.Sector != next && (o.Block.Sector < next || c.unseen() == 0) {
-				t.Errorf("a request for sector %d, want %d", o.Block.Sector, next)
-			}
+			assert.Check(t, o.Block.Sector == next || o.Block.Sector >= next && c.unseen() != 0,
+				"a request for sector %d, want %d", o.Block.Sector, next)
 			next = o.Block.Sector + uint64(o.Block.Bytes)/512
 		}
-		if next != file.sector+sectors && c.unseen() == 0 {
-			t.Errorf("%d requests for %d sectors, want %d", len(reports), next-file.sector, sectors)
-		}
+		assert.Check(t, next == file.sector+sectors || c.unseen() != 0,
+			"%d requests for %d sectors, want %d", len(reports), next-file.sector, sectors)
 		t.Logf("%d sectors in %d requests", sectors, len(reports))
 	}
 
-	if n, err := unix.Pread(fd, buf, 0); err != nil || n != len(buf) {
-		t.Fatalf("read %d bytes: %v", n, err)
-	}
+	n, err := unix.Pread(fd, buf, 0)
+	assert.Assert(t, err == nil && n == len(buf), "read %d bytes: %v", n, err)
 	split := only("mine", c.settle())
-	if len(split) < 2 {
-		t.Errorf("%d requests for 16 MiB", len(split))
-	}
+	assert.Check(t, len(split) >= 2, "%d requests for 16 MiB", len(split))
 	covers(slices.Clone(split), file.sectors)
 
 	before := len(c.settle())
 	const batch = 64
 	submit(t, fd, buf, batch)
 	merged := only("mine", c.since(before))
-	if len(merged) > batch {
-		t.Errorf("%d requests for %d blocks", len(merged), batch)
-	}
+	assert.Check(t, len(merged) <= batch, "%d requests for %d blocks", len(merged), batch)
 	covers(slices.Clone(merged), batch*8)
 	c.noRequestsLeft()
 }
@@ -290,9 +275,8 @@ func TestBlockFlushes(t *testing.T) {
 	buf := aligned(t, 4096)
 	const rounds = 200
 	for i := range rounds {
-		if n, err := unix.Pwrite(fd, buf, int64(i)*4096); err != nil || n != len(buf) {
-			t.Fatalf("wrote %d bytes: %v", n, err)
-		}
+		n, err := unix.Pwrite(fd, buf, int64(i)*4096)
+		assert.Assert(t, err == nil && n == len(buf), "wrote %d bytes: %v", n, err)
 	}
 	writes, flushes := map[uint64]int{}, 0
 	for _, o := range c.settle() {
@@ -311,9 +295,8 @@ func TestBlockFlushes(t *testing.T) {
 	}
 	t.Logf("%d writes, %d flushes", len(writes), flushes)
 	for i := range uint64(rounds) {
-		if n := writes[file.sector+i*8]; n != 1 && (n > 1 || c.unseen() == 0) {
-			t.Errorf("write %d was reported %d times", i, n)
-		}
+		n := writes[file.sector+i*8]
+		assert.Check(t, n == 1 || n <= 1 && c.unseen() != 0, "write %d was reported %d times", i, n)
 	}
 	c.noRequestsLeft()
 }

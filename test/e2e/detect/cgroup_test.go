@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 )
@@ -18,9 +21,7 @@ import (
 func cgroupRoot(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for line := range strings.Lines(string(text)) {
 		before, after, _ := strings.Cut(line, " - ")
 		if fields := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && fields[3] == "/" {
@@ -42,9 +43,7 @@ func newCgroup(t *testing.T, name string) (path string, dir string) {
 		t.Skipf("needs to make cgroups: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, os.Remove(dir))
 		os.Remove(filepath.Dir(dir)) // the last one can
 	})
 	return path, dir
@@ -54,9 +53,7 @@ func newCgroup(t *testing.T, name string) (path string, dir string) {
 func runIn(t *testing.T, dir string, args ...string) []inject.Event {
 	t.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	return run(t, func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
@@ -91,14 +88,11 @@ func TestCgroupFromBefore(t *testing.T) {
 	reports := c.settle()
 	c.checkTable(t, table, events, reports)
 	for _, o := range reports {
-		if o.Task.Cgroup != path {
-			t.Errorf("task in cgroup %q, want %q", o.Task.Cgroup, path)
-		}
+		assert.Check(t, is.Equal(o.Task.Cgroup, path), "task in cgroup")
 	}
 	for name, k := range c.counters().Rules {
-		if k.Undecided != 0 {
-			t.Errorf("rule %s: the daemon had to decide %d times on a cgroup that it knew", name, k.Undecided)
-		}
+		assert.Check(t, k.Undecided == 0,
+			"rule %s: the daemon had to decide %d times on a cgroup that it knew", name, k.Undecided)
 	}
 }
 
@@ -128,9 +122,8 @@ func TestCgroupFromLater(t *testing.T) {
 		if row.name == "never" {
 			want = 0 // its other condition is certain
 		}
-		if was != want || is != want {
-			t.Errorf("rule %s: the daemon decided %d times, then %d times, want %d", row.name, was, is, want)
-		}
+		assert.Check(t, was == want && is == want,
+			"rule %s: the daemon decided %d times, then %d times, want %d", row.name, was, is, want)
 	}
 
 	// What it is told of one cgroup says nothing of the next.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -71,9 +72,7 @@ func wakersByIRQ(t *testing.T, comm string) func() map[uint32]int {
 		counts := map[uint32]int{}
 		for irq := range uint32(irqs) {
 			var n uint64
-			if err := wakeups.Lookup(irq, &n); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, wakeups.Lookup(irq, &n))
 			if n > 0 {
 				counts[irq] = int(n)
 			}
@@ -128,9 +127,7 @@ func TestChainDisk(t *testing.T) {
 		found[uint32(n)]++
 	}
 	t.Logf("%d reads ended by interrupt %d, chains by interrupt %v: %v", want, disk, found, ways)
-	if found[disk]+c.unseenOf(reads) < want*9/10 {
-		t.Errorf("found %d chains of %d", found[disk], want)
-	}
+	assert.Check(t, found[disk]+c.unseenOf(reads) >= want*9/10, "found %d chains of %d", found[disk], want)
 
 	c = watch(t, []rules.Rule{
 		rule("this", rules.Match{IRQ: []uint32{disk}}),
@@ -142,13 +139,9 @@ func TestChainDisk(t *testing.T) {
 	for _, o := range c.settle() {
 		byRule[o.Rule]++
 		ours := strings.HasPrefix(o.Chain.Origin, fmt.Sprintf("irq %d ", disk))
-		if ours != (o.Rule == "this") {
-			t.Errorf("rule %s reports %s", o.Rule, o.Chain.Origin)
-		}
+		assert.Check(t, ours == (o.Rule == "this"), "rule %s reports %s", o.Rule, o.Chain.Origin)
 	}
 	t.Logf("interrupt %d: %d reads, %v", disk, want, byRule)
-	if byRule["this"]+c.unseenOf(reads) < want*9/10 {
-		t.Errorf("found %v of %d reads", byRule, want)
-	}
+	assert.Check(t, byRule["this"]+c.unseenOf(reads) >= want*9/10, "found %v of %d reads", byRule, want)
 	c.carriesNothing()
 }

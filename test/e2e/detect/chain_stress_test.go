@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -34,21 +36,14 @@ func wellFormed(t *testing.T, o *events.Outlier) {
 	stages := o.Chain.Stages
 	for i := range stages[1:] {
 		a, b := &stages[i], &stages[i+1]
-		if !slices.Contains(afterStage[a.Stage], b.Stage) {
-			t.Errorf("%s after %s: %s", b.Stage, a.Stage, way)
-		}
+		assert.Check(t, slices.Contains(afterStage[a.Stage], b.Stage), "%s after %s: %s", b.Stage, a.Stage, way)
 		goesOn := slices.Contains([]string{"run", "user", "preempted", "lock"}, b.Stage)
-		if goesOn && (a.Task == nil || b.Task == nil || a.Task.TID != b.Task.TID || a.Task.PID != b.Task.PID) {
-			t.Errorf("%s of %+v after %s of %+v: %s", b.Stage, b.Task, a.Stage, a.Task, way)
-		}
+		assert.Check(t, !goesOn || a.Task != nil && b.Task != nil && a.Task.TID == b.Task.TID &&
+			a.Task.PID == b.Task.PID, "%s of %+v after %s of %+v: %s", b.Stage, b.Task, a.Stage, a.Task, way)
 	}
 	last := stages[len(stages)-1]
-	if last.Task == nil || last.Task.TID != o.Task.TID {
-		t.Errorf("ends at %+v with %+v: %s", o.Task, last, way)
-	}
-	if o.Chain.End == "run" && last.Stage != "wakeup" {
-		t.Errorf("runs after %s: %s", last.Stage, way)
-	}
+	assert.Check(t, last.Task != nil && last.Task.TID == o.Task.TID, "ends at %+v with %+v: %s", o.Task, last, way)
+	assert.Check(t, o.Chain.End != "run" || last.Stage == "wakeup", "runs after %s: %s", last.Stage, way)
 }
 
 // Many chains at once, of tasks that wake each other on all CPUs, are each of
@@ -76,9 +71,7 @@ func TestChainStress(t *testing.T) {
 	}
 	t.Logf("ends %v, %+v, %+v", ends, c.counters().Trackers[rules.Chain], c.counters().Lost)
 	for _, end := range rules.Ends {
-		if ends[string(end)] < 500 {
-			t.Errorf("only %d chains to %s", ends[string(end)], end)
-		}
+		assert.Check(t, ends[string(end)] >= 500, "only %d chains to %s", ends[string(end)], end)
 	}
 	c.carriesNothing()
 }
@@ -90,17 +83,11 @@ func TestChainKilled(t *testing.T) {
 	const tries = 10
 	for i := 0; i < tries || c.counters().Reclaimed == 0 && i < 5*tries; i++ {
 		cmd := exec.CommandContext(t.Context(), inject.Build(t), "chain", "pipe", "3", "100", micros(40*time.Millisecond))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.Start())
 		// Its second thread works most of the time, with the chain.
 		time.Sleep(time.Duration(80+7*(i%tries)) * time.Millisecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
-		if err := cmd.Wait(); err == nil {
-			t.Error("it was not killed")
-		}
+		assert.Check(t, cmd.Process.Kill())
+		assert.Check(t, cmd.Wait() != nil, "it was not killed")
 	}
 	c.carriesNothing()
 	c.settle()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -25,21 +27,15 @@ func chainRule(name string, threshold time.Duration, from []rules.Origin, to []r
 // begins where the one before it ends, and together they are the delay.
 func stagesOf(t *testing.T, o *events.Outlier) string {
 	t.Helper()
-	if o.Chain == nil || len(o.Chain.Stages) == 0 {
-		t.Fatalf("an outlier without a way: %+v", o)
-	}
+	assert.Assert(t, o.Chain != nil && len(o.Chain.Stages) != 0, "an outlier without a way: %+v", o)
 	var names []string
 	var sum int64
 	for _, s := range o.Chain.Stages {
-		if s.AtNS != sum || s.NS < 0 {
-			t.Errorf("stage %+v begins after %d ns", s, sum)
-		}
+		assert.Check(t, s.AtNS == sum && s.NS >= 0, "stage %+v begins after %d ns", s, sum)
 		sum += s.NS
 		names = append(names, strings.TrimSpace(s.Stage+" "+s.What))
 	}
-	if sum != o.DelayNS {
-		t.Errorf("stages add up to %d ns, the delay is %d: %+v", sum, o.DelayNS, o.Chain)
-	}
+	assert.Check(t, sum == o.DelayNS, "stages add up to %d ns, the delay is %d: %+v", sum, o.DelayNS, o.Chain)
 	return strings.Join(names, ", ")
 }
 
@@ -61,9 +57,8 @@ func TestChainTimer(t *testing.T) {
 		if !strings.HasSuffix(stages, "timer, wakeup") && stages != "timer, raise TIMER, softirq TIMER, wakeup" || o.Chain.End != "run" {
 			t.Errorf("way %s to %s", stages, o.Chain.End)
 		}
-		if last.Task == nil || last.Task.TID != p.TID || last.Task.Comm != "inj-wakeup" || last.NS < o.DelayNS-tolerance.Nanoseconds() {
-			t.Errorf("of %d ns the wake-up took %+v", o.DelayNS, last)
-		}
+		assert.Check(t, last.Task != nil && last.Task.TID == p.TID && last.Task.Comm == "inj-wakeup" &&
+			last.NS >= o.DelayNS-tolerance.Nanoseconds(), "of %d ns the wake-up took %+v", o.DelayNS, last)
 		kernelStack(t, c, o, "nanosleep")
 	}
 	c.keptWaiting(t, found, byHog)
@@ -90,18 +85,14 @@ func TestChainPipe(t *testing.T) {
 				want += ", run"
 			}
 			if got := withoutPreemption(stagesOf(t, o)); got != want {
-				if strings.HasPrefix(got, "timer") {
-					t.Errorf("%s: way %s, want %s", rule, got, want)
-				}
+				assert.Check(t, !strings.HasPrefix(got, "timer"), "%s: way %s, want %s", rule, got, want)
 				continue
 			}
-			if o.Chain.Origin != "timer" || o.Chain.Cut && len(o.Chain.Stages) < 11 || o.Chain.End != rule {
-				t.Errorf("%s: %+v", rule, o.Chain)
-			}
+			assert.Check(t, o.Chain.Origin == "timer" && (!o.Chain.Cut || len(o.Chain.Stages) >= 11) &&
+				o.Chain.End == rule, "%s: %+v", rule, o.Chain)
 			for i, s := range o.Chain.Stages {
-				if i > 0 && (s.Task == nil || s.Task.PID != p.PID || !strings.HasPrefix(s.Task.Comm, "inj-chain-")) {
-					t.Errorf("%s: stage %+v", rule, s)
-				}
+				assert.Check(t, i <= 0 || s.Task != nil && s.Task.PID == p.PID &&
+					strings.HasPrefix(s.Task.Comm, "inj-chain-"), "%s: stage %+v", rule, s)
 			}
 			var worked int64 // also while it was preempted
 			for _, s := range o.Chain.Stages {
@@ -109,9 +100,8 @@ func TestChainPipe(t *testing.T) {
 					worked += s.NS
 				}
 			}
-			if worked < hold.Nanoseconds() {
-				t.Errorf("%s: the second thread worked for %v, not %v: %+v", rule, time.Duration(worked), hold, o.Chain.Stages)
-			}
+			assert.Check(t, worked >= hold.Nanoseconds(),
+				"%s: the second thread worked for %v, not %v: %+v", rule, time.Duration(worked), hold, o.Chain.Stages)
 		}
 	}
 	blocked := 0
@@ -130,9 +120,8 @@ func TestChainPipe(t *testing.T) {
 			sure++
 		}
 	}
-	if blocked+c.unseenOf(injected) < sure || blocked == 0 {
-		t.Errorf("the second thread blocked %d times, want %d", blocked, sure)
-	}
+	assert.Check(t, blocked+c.unseenOf(injected) >= sure && blocked != 0,
+		"the second thread blocked %d times, want %d", blocked, sure)
 	c.carriesNothing()
 }
 
@@ -165,9 +154,8 @@ func TestChainCut(t *testing.T) {
 			}
 		}
 		k := c.counters().Lost
-		if deepest < 8 || k["chain_cut"] < uint64(len(injected))/2 {
-			t.Errorf("at most %d stages, %d cut", deepest, k["chain_cut"])
-		}
+		assert.Check(t, deepest >= 8 && k["chain_cut"] >= uint64(len(injected))/2,
+			"at most %d stages, %d cut", deepest, k["chain_cut"])
 		c.carriesNothing()
 	})
 	t.Run("age", func(t *testing.T) {
@@ -188,9 +176,8 @@ func TestChainCut(t *testing.T) {
 		}
 		k := c.counters().Lost
 		t.Logf("%d ended asleep, counters %+v", slept, k)
-		if late > 0 || k["chain_cut"]+k["chain_ended"] < rounds {
-			t.Errorf("%d of %d old chains were followed, counters %+v", late, rounds, k)
-		}
+		assert.Check(t, late <= 0 && k["chain_cut"]+k["chain_ended"] >= rounds,
+			"%d of %d old chains were followed, counters %+v", late, rounds, k)
 		c.carriesNothing()
 	})
 	t.Run("tasks", func(t *testing.T) {
@@ -213,13 +200,10 @@ func TestChainCut(t *testing.T) {
 		k := c.counters().Lost
 		t.Logf("%d woken in %d rounds, carried by origin: %v, counters %+v", woken, len(injected), byOrigin, k)
 		for origin, n := range byOrigin {
-			if n > most {
-				t.Errorf("%d tasks carry the origin %d", n, origin)
-			}
+			assert.Check(t, n <= most, "%d tasks carry the origin %d", n, origin)
 		}
-		if len(byOrigin) < rounds || k["chain_cut"] == 0 {
-			t.Errorf("%d origins in %d rounds, %d cut", len(byOrigin), rounds, k["chain_cut"])
-		}
+		assert.Check(t, len(byOrigin) >= rounds && k["chain_cut"] != 0,
+			"%d origins in %d rounds, %d cut", len(byOrigin), rounds, k["chain_cut"])
 		c.carriesNothing()
 	})
 }
@@ -246,8 +230,7 @@ func TestChainUDP(t *testing.T) {
 			}
 		}
 	}
-	if right+c.unseenOf(injected) < sure*8/10 || right == 0 {
-		t.Errorf("%d of %d datagrams are chains from the softirq to user space; strays %d", right, sure, len(l.strays))
-	}
+	assert.Check(t, right+c.unseenOf(injected) >= sure*8/10 && right != 0,
+		"%d of %d datagrams are chains from the softirq to user space; strays %d", right, sure, len(l.strays))
 	c.carriesNothing()
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -58,9 +60,9 @@ func (c *camera) checkTable(t *testing.T, table []condition, injected []inject.E
 			for _, p := range l.pairs {
 				for _, o := range p.reports {
 					// An override with a higher threshold holds for what the machine made longer still.
-					if at := time.Duration(o.ThresholdNS); at == threshold || p.Delay() < at {
-						t.Errorf("reported, but its condition %+v does not hold: %+v", row.when, p.Event)
-					}
+					at := time.Duration(o.ThresholdNS)
+					assert.Check(t, at != threshold && p.Delay() >= at,
+						"reported, but its condition %+v does not hold: %+v", row.when, p.Event)
 				}
 			}
 		})
@@ -134,9 +136,7 @@ func TestConditionsOnTasks(t *testing.T) {
 			c.checkTable(t, []condition{{name, rules.Match{}, want}}, injected, reports)
 		}
 		for _, o := range reports {
-			if o.Task.UID != 65534 && o.Task.Comm == "inj-offcpu" {
-				t.Errorf("uid %d", o.Task.UID)
-			}
+			assert.Check(t, o.Task.UID == 65534 || o.Task.Comm != "inj-offcpu", "uid %d", o.Task.UID)
 		}
 	})
 }
@@ -196,9 +196,8 @@ func TestConditionsOnCalls(t *testing.T) {
 	only := watch(t, ruleSet(rules.Syscall, table[:1])[:1], nil)
 	before := only.counters().Trackers[rules.Syscall].Seen
 	inject.Run(t, "syscall", "sleep", "8", micros(over), "20000", "1", "8")
-	if n := only.counters().Trackers[rules.Syscall].Seen - before; n > 10000 {
-		t.Errorf("%d calls were tracked, though no rule wants them", n)
-	}
+	n := only.counters().Trackers[rules.Syscall].Seen - before
+	assert.Check(t, n <= 10000, "%d calls were tracked, though no rule wants them", n)
 }
 
 // Kernel threads have no process, no user stack, and a rule of their own.
@@ -220,9 +219,8 @@ func TestConditionsOnKernelThreads(t *testing.T) {
 		return nil
 	})
 	for _, o := range c.settle() {
-		if o.Rule != "kernel" || !o.Task.Kernel || len(o.Raw.User) > 0 || o.Syscall != nil {
-			t.Errorf("rule %s reported %+v with a user stack of %d frames, in %+v", o.Rule, o.Task, len(o.Raw.User), o.Syscall)
-		}
+		assert.Check(t, o.Rule == "kernel" && o.Task.Kernel && len(o.Raw.User) == 0 && o.Syscall == nil,
+			"rule %s reported %+v with a user stack of %d frames, in %+v", o.Rule, o.Task, len(o.Raw.User), o.Syscall)
 	}
 }
 

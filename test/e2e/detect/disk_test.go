@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	program "github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -43,12 +44,9 @@ func newOrdinary(t *testing.T, size int) *ordinary {
 		}
 		t.Cleanup(func() { os.Remove(f.Name()) })
 		defer f.Close()
-		if o, err := f.WriteString(strings.Repeat("tailcam ", size/8)); err != nil || o != size {
-			t.Fatal(err)
-		}
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		o, err := f.WriteString(strings.Repeat("tailcam ", size/8))
+		assert.Assert(t, err == nil && o == size, "%v", err)
+		assert.NilError(t, f.Sync())
 		disk, err := where(f, size)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
@@ -114,9 +112,7 @@ func loopOver(t *testing.T, path string, flags int) string {
 		t.Skipf("needs loop devices: %v", err)
 	}
 	dev, err := program.AttachLoop(path, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { dev.Close() })
 	return filepath.Base(dev.Name())
 }
@@ -125,9 +121,7 @@ func loopOver(t *testing.T, path string, flags int) string {
 func aligned(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { unix.Munmap(b) })
 	copy(b, bytes.Repeat([]byte("tailcam "), size/8))
 	return b
@@ -137,9 +131,7 @@ func aligned(t *testing.T, size int) []byte {
 func direct(t *testing.T, path string, flags int) int {
 	t.Helper()
 	fd, err := unix.Open(path, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatalf("open %s for direct requests: %v", path, err)
-	}
+	assert.NilError(t, err, "open %s for direct requests", path)
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -44,14 +45,12 @@ func TestEdgesOfCalls(t *testing.T) {
 	for _, p := range l.check(4*rounds, 0) {
 		name := p.reports[0].Syscall.Name
 		names[name]++
-		if read := p.Func == "inject_edge_read"; read != (name == "read") || !read && name != "clock_nanosleep" && name != "restart_syscall" {
-			t.Errorf("%s is reported as %s", p.Func, name)
-		}
+		read := p.Func == "inject_edge_read"
+		assert.Check(t, read == (name == "read") &&
+			(read || name == "clock_nanosleep" || name == "restart_syscall"), "%s is reported as %s", p.Func, name)
 	}
 	t.Logf("reported: %v", names)
-	if len(names) < 2 {
-		t.Error("want reads, sleeps and their restarts")
-	}
+	assert.Check(t, len(names) >= 2, "want reads, sleeps and their restarts")
 	for _, p := range l.pairs {
 		for _, o := range p.reports {
 			// A call that a kill ended did take that long, and says so.
@@ -77,9 +76,7 @@ func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 	}
 	c.eventually("nothing of threads that are gone is pending for "+string(track), func() error {
 		keys, err := c.kernel.PendingKeys(track)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		assert.NilError(c.t, err)
 		var left []uint64
 		pardoned, _ := c.pardons()
 		for _, k := range keys {
@@ -93,9 +90,8 @@ func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 		}
 		return nil
 	})
-	if counts, err := c.kernel.Pending(); err != nil || len(counts) == 0 {
-		c.t.Errorf("pending: %v, %v", counts, err)
-	}
+	counts, err := c.kernel.Pending()
+	assert.Check(c.t, err == nil && len(counts) != 0, "pending: %v, %v", counts, err)
 }
 
 // Threads that come, work and go by the thousand leave nothing behind either.
@@ -111,9 +107,8 @@ func TestThreadsThatEnd(t *testing.T) {
 			wg.Go(func() {
 				runtime.LockOSThread() // and never unlocked: the thread ends
 				ts := unix.NsecToTimespec(int64(time.Millisecond))
-				if err := unix.Nanosleep(&ts, nil); err != nil && err != unix.EINTR {
-					t.Error(err)
-				}
+				err := unix.Nanosleep(&ts, nil)
+				assert.Check(t, err == nil || err == unix.EINTR, "%v", err)
 			})
 		}
 		wg.Wait()

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -45,9 +48,8 @@ func (c *camera) keptWaiting(t *testing.T, found []*pair, by func(*pair, *events
 			time.Duration(o.OnCPU.RanNS) >= ran && o.OnCPU.RanNS <= o.RunnableNS {
 			continue
 		}
-		if !pardoned(p.PID) {
-			t.Errorf("%v of %+v: %+v ran instead, want at least %v", time.Duration(o.DelayNS), p.Event, o.OnCPU, ran)
-		}
+		assert.Check(t, pardoned(p.PID),
+			"%v of %+v: %+v ran instead, want at least %v", time.Duration(o.DelayNS), p.Event, o.OnCPU, ran)
 	}
 }
 
@@ -73,9 +75,8 @@ func userStack(t *testing.T, found []*pair, least float64) {
 		}
 	}
 	t.Logf("%d of %d user stacks are whole", whole, len(found))
-	if float64(whole) < least*float64(len(found)) {
-		t.Errorf("%d of %d user stacks are whole, want %v of them", whole, len(found), least)
-	}
+	assert.Check(t, float64(whole) >= least*float64(len(found)),
+		"%d of %d user stacks are whole, want %v of them", whole, len(found), least)
 }
 
 // kernelStack demands one of these functions in the kernel stack.
@@ -88,9 +89,7 @@ func kernelStack(t *testing.T, c *camera, o *events.Outlier, functions ...string
 func (c *camera) named(t *testing.T, addresses []uint64, functions ...string) {
 	t.Helper()
 	stack, err := c.names.Kernel(addresses)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, f := range stack.Frames {
 		for _, want := range functions {
 			if strings.Contains(f, want) {
@@ -113,20 +112,13 @@ func TestWakeup(t *testing.T) {
 	for _, p := range found {
 		o := p.reports[0]
 		kernelStack(t, c, o, "nanosleep")
-		if o.WaitCPU == nil || *o.WaitCPU != p.CPU || o.CPU != p.CPU || o.EntryCPU != p.CPU {
-			t.Errorf("waited on CPU %v, entry on %d, exit on %d; is pinned to %d", o.WaitCPU, o.EntryCPU, o.CPU, p.CPU)
-		}
-		if o.Preempted {
-			t.Errorf("marked preempted, but slept: %+v", p.Event)
-		}
-		if o.RunnableNS != o.DelayNS {
-			t.Errorf("runnable %d ns of a delay of %d", o.RunnableNS, o.DelayNS)
-		}
+		assert.Check(t, o.WaitCPU != nil && *o.WaitCPU == p.CPU && o.CPU == p.CPU && o.EntryCPU == p.CPU,
+			"waited on CPU %v, entry on %d, exit on %d; is pinned to %d", o.WaitCPU, o.EntryCPU, o.CPU, p.CPU)
+		assert.Check(t, !o.Preempted, "marked preempted, but slept: %+v", p.Event)
+		assert.Check(t, o.RunnableNS == o.DelayNS, "runnable %d ns of a delay of %d", o.RunnableNS, o.DelayNS)
 		// The timer interrupt came while the hog ran, by its own account.
 		if w := o.Waker; p.Alone && (w == nil || w.Comm != "inj-hog" || w.PID != p.PID) {
-			if !pardoned(p.PID) {
-				t.Errorf("woken by %+v, want the hog of %+v", w, p.Event)
-			}
+			assert.Check(t, pardoned(p.PID), "woken by %+v, want the hog of %+v", w, p.Event)
 		}
 	}
 	c.keptWaiting(t, found, byHog)
@@ -150,23 +142,15 @@ func TestOffCPU(t *testing.T) {
 	stacks := 0
 	for _, p := range found {
 		o, w := p.reports[0], want[p.Func]
-		if o.State != w.state {
-			t.Errorf("%s slept %s, want %s", p.Func, o.State, w.state)
-		}
+		assert.Check(t, is.Equal(o.State, w.state), "%s slept", p.Func)
 		kernelStack(t, c, o, w.stack)
 		if o.Waker == nil {
-			if !pardoned(p.TID) {
-				t.Errorf("woken by no one: %+v", p.Event)
-			}
+			assert.Check(t, pardoned(p.TID), "woken by no one: %+v", p.Event)
 		} else if w.waker != "" && o.Waker.Comm != w.waker {
 			t.Errorf("%s woken by %+v, want %s", p.Func, o.Waker, w.waker)
 		}
-		if o.Syscall == nil || o.Syscall.Ret != nil {
-			t.Errorf("%s slept in %+v", p.Func, o.Syscall)
-		}
-		if o.RunnableNS > o.DelayNS {
-			t.Errorf("runnable %d ns of a sleep of %d", o.RunnableNS, o.DelayNS)
-		}
+		assert.Check(t, o.Syscall != nil && o.Syscall.Ret == nil, "%s slept in %+v", p.Func, o.Syscall)
+		assert.Check(t, o.RunnableNS <= o.DelayNS, "runnable %d ns of a sleep of %d", o.RunnableNS, o.DelayNS)
 		if len(o.Raw.Waker) > 0 {
 			stacks++
 			if w.waker == "inj-partner" {
@@ -176,9 +160,7 @@ func TestOffCPU(t *testing.T) {
 	}
 	// One that meets another in the kernel's table of stacks has none.
 	t.Logf("%d of %d stacks of wakers", stacks, len(found))
-	if stacks == 0 {
-		t.Error("no stack of any waker")
-	}
+	assert.Check(t, stacks != 0, "no stack of any waker")
 }
 
 func TestSyscall(t *testing.T) {
@@ -200,12 +182,9 @@ func TestSyscall(t *testing.T) {
 	}
 	for _, p := range found {
 		o, w := p.reports[0], want[p.Func]
-		if o.Syscall == nil || o.Syscall.Name != w.name || o.Syscall.Ret == nil || *o.Syscall.Ret != w.ret {
-			t.Errorf("%s made %+v, want %+v", p.Func, o.Syscall, w)
-		}
-		if len(o.Raw.Kernel) == 0 {
-			t.Errorf("%s: no kernel stack", p.Func)
-		}
+		assert.Check(t, o.Syscall != nil && o.Syscall.Name == w.name && o.Syscall.Ret != nil &&
+			*o.Syscall.Ret == w.ret, "%s made %+v, want %+v", p.Func, o.Syscall, w)
+		assert.Check(t, len(o.Raw.Kernel) != 0, "%s: no kernel stack", p.Func)
 	}
 }
 
@@ -238,16 +217,11 @@ func TestWakerOnSameCPU(t *testing.T) {
 	for _, p := range found {
 		o := p.reports[0]
 		for _, f := range o.Stacks.User {
-			if strings.Contains(f, "inject_samecpu_waker") {
-				t.Errorf("the waker's stack: %q", o.Stacks.User)
-			}
+			assert.Check(t, !strings.Contains(f, "inject_samecpu_waker"), "the waker's stack: %q", o.Stacks.User)
 		}
 		kernelStack(t, c, o, "pipe")
-		if o.Waker == nil || o.Waker.Comm != "inj-other" || o.Waker.PID != p.PID || o.Waker.TID == p.TID {
-			t.Errorf("woken by %+v, want inj-other of process %d", o.Waker, p.PID)
-		}
-		if o.CPU != p.CPU {
-			t.Errorf("came back on CPU %d, is pinned to %d", o.CPU, p.CPU)
-		}
+		assert.Check(t, o.Waker != nil && o.Waker.Comm == "inj-other" && o.Waker.PID == p.PID &&
+			o.Waker.TID != p.TID, "woken by %+v, want inj-other of process %d", o.Waker, p.PID)
+		assert.Check(t, o.CPU == p.CPU, "came back on CPU %d, is pinned to %d", o.CPU, p.CPU)
 	}
 }

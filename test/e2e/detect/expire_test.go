@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -49,21 +50,14 @@ rules:
 	k := c.counters().Rules["many"]
 	for _, o := range c.from(0) {
 		seen[o.Key["who"]]++
-		if o.Cause != events.CauseTimeout || o.DelayNS < (300*time.Millisecond).Nanoseconds() {
-			t.Fatalf("outlier %+v", o)
-		}
+		assert.Assert(t, o.Cause == events.CauseTimeout && o.DelayNS >= (300*time.Millisecond).Nanoseconds(),
+			"outlier %+v", o)
 	}
 	for key, times := range seen {
-		if times != 1 {
-			t.Errorf("key %d is reported %d times", key, times)
-		}
+		assert.Check(t, times == 1, "key %d is reported %d times", key, times)
 	}
 	tick, err := c.kernel.Tick()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Logf("%d keys in %v; reported %d, lost for want of room in the ring buffer %d, all within %v; tick %+v", n, took, len(seen), k.RingFull, last, tick)
-	if len(seen)+int(k.RingFull) != n {
-		t.Errorf("%d reported and %d lost of %d", len(seen), k.RingFull, n)
-	}
+	assert.Check(t, len(seen)+int(k.RingFull) == n, "%d reported and %d lost of %d", len(seen), k.RingFull, n)
 }

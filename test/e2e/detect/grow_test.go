@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	injectors "github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -38,28 +40,20 @@ func TestGrowth(t *testing.T) {
 			}
 		}
 		tables, err := c.kernel.Tables()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Logf("wave %d: of %d calls %d reported, %d of them timed out before, %d lost; tables %+v", wave, len(injected), found, both, lost, tables)
 		// Threads end in calls of their own that are not injected; they may be lost, too.
-		if found+int(lost) < len(injected) || found > len(injected) {
-			t.Errorf("%d calls, %d reported, %d lost", len(injected), found, lost)
-		}
-		if wave == waves-1 && (found != len(injected) || lost > 0 || both != len(injected)) {
-			t.Errorf("a grown table still loses: %d of %d reported, %d timed out, %d lost", found, len(injected), both, lost)
-		}
+		assert.Check(t, found+int(lost) >= len(injected) && found <= len(injected),
+			"%d calls, %d reported, %d lost", len(injected), found, lost)
+		assert.Check(t, wave != waves-1 || found == len(injected) && lost <= 0 && both == len(injected),
+			"a grown table still loses: %d of %d reported, %d timed out, %d lost", found, len(injected), both, lost)
 		if wave == waves-1 && (tables[0].Grown != 3 || tables[0].Slots < 4096) {
 			t.Errorf("table %+v, want it grown three times", tables[0])
 		}
 	}
 	keys, err := c.kernel.PendingKeys(rules.Syscall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(keys) > 50 {
-		t.Errorf("%d calls are still pending", len(keys))
-	}
+	assert.NilError(t, err)
+	assert.Check(t, len(keys) <= 50, "%d calls are still pending", len(keys))
 }
 
 // Tasks keep their places over growth: those that were asleep before are found when they wake.
@@ -82,16 +76,11 @@ func TestGrowthOfTasks(t *testing.T) {
 			}
 		}
 		tables, err := c.kernel.Tables()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Logf("wave %d: of %d sleeps %d reported, %d entries lost; tables %+v", wave, len(injected), found, lost, tables)
-		if missed := len(injected) - found - lost; missed > c.unseenOf(injected) {
-			t.Errorf("%d sleeps, %d reported, %d lost", len(injected), found, lost)
-		}
-		if wave == 2 && lost > 0 {
-			t.Errorf("a grown table still loses %d", lost)
-		}
+		assert.Check(t, len(injected)-found-lost <= c.unseenOf(injected),
+			"%d sleeps, %d reported, %d lost", len(injected), found, lost)
+		assert.Check(t, wave != 2 || lost <= 0, "a grown table still loses %d", lost)
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/rules"
@@ -71,20 +74,14 @@ func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
 	}
 	witness := countHidden(t)
 	kernel, err := tracker.New(list, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c := &camera{
 		t: t, kernel: kernel, hidden: witness, done: make(chan error, 1), names: symbols.New(nil),
 		received: map[string]uint64{}, frames: map[uint64]string{},
 	}
 	t.Cleanup(c.close)
-	if len(kernel.Inactive()) > 0 {
-		t.Fatalf("this kernel does not serve %v", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, len(kernel.Inactive()) == 0, "this kernel does not serve %v", kernel.Inactive())
+	assert.NilError(t, kernel.Attach())
 	return c
 }
 
@@ -100,17 +97,11 @@ func (h host) WalkCgroups(visit func(id uint64, path string)) error {
 }
 
 func (c *camera) close() {
-	if err := c.kernel.Stop(); err != nil {
-		c.t.Error(err)
-	}
+	assert.Check(c.t, c.kernel.Stop())
 	if c.started {
-		if err := <-c.done; !errors.Is(err, os.ErrClosed) {
-			c.t.Errorf("reading ended with %v", err)
-		}
+		assert.Check(c.t, is.ErrorIs(<-c.done, os.ErrClosed), "reading ended with")
 	}
-	if err := c.kernel.Close(); err != nil {
-		c.t.Error(err)
-	}
+	assert.Check(c.t, c.kernel.Close())
 }
 
 func (c *camera) read() {
@@ -153,14 +144,12 @@ func (c *camera) settle() []*events.Outlier {
 	c.arrived()
 	k := c.counters()
 	for name, r := range k.Rules {
-		if r.RingFull > 0 {
-			c.t.Errorf("rule %s: %d outliers lost, as the ring buffer was full", name, r.RingFull)
-		}
+		assert.Check(c.t, r.RingFull <= 0,
+			"rule %s: %d outliers lost, as the ring buffer was full", name, r.RingFull)
 	}
 	for track, n := range k.Trackers {
-		if n.TableFull > 0 {
-			c.t.Errorf("%s: %d entries lost, as the pending table was full", track, n.TableFull)
-		}
+		assert.Check(c.t, n.TableFull <= 0,
+			"%s: %d entries lost, as the pending table was full", track, n.TableFull)
 	}
 	for program, n := range k.Missed {
 		c.t.Errorf("the kernel has skipped program %s %d times", program, n)
@@ -195,9 +184,7 @@ func (c *camera) arrived() {
 func (c *camera) counters() *tracker.Counters {
 	c.t.Helper()
 	k, err := c.kernel.Counters()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	return k
 }
 
@@ -282,9 +269,8 @@ func run(t *testing.T, change func(*exec.Cmd), args ...string) []inject.Event {
 	}
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("inject %v: %v\n%s", args, err, trouble.Bytes())
-	}
+	err := cmd.Run()
+	assert.NilError(t, err, "inject %v: %v\n%s", args, err, trouble.Bytes())
 	return injectedEvents(t, &out)
 }
 
@@ -316,12 +302,9 @@ func hold(t *testing.T, args ...string) *held {
 	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `read go && exec "$0" "$@"`, inject.Build(t)}, args...)...)
 	h.cmd.Stdout, h.cmd.Stderr = &h.out, os.Stderr
 	var err error
-	if h.input, err = h.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	h.input, err = h.cmd.StdinPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, h.cmd.Start())
 	return h
 }
 
@@ -329,17 +312,14 @@ func (h *held) pid() uint32 { return uint32(h.cmd.Process.Pid) }
 
 func (h *held) letGo() {
 	h.t.Helper()
-	if _, err := h.input.Write([]byte("go\n")); err != nil {
-		h.t.Fatal(err)
-	}
+	_, err := h.input.Write([]byte("go\n"))
+	assert.NilError(h.t, err)
 }
 
 // wait returns what the injector did.
 func (h *held) wait() []inject.Event {
 	h.t.Helper()
-	if err := h.cmd.Wait(); err != nil {
-		h.t.Fatalf("%v: %v", h.cmd.Args, err)
-	}
+	assert.NilError(h.t, h.cmd.Wait(), "%v", h.cmd.Args)
 	return injectedEvents(h.t, &h.out)
 }
 
@@ -350,9 +330,7 @@ func calls(t *testing.T, names ...string) []int {
 	var list []int
 	for _, name := range names {
 		nr, ok := rules.SyscallNumber(name)
-		if !ok {
-			t.Fatalf("no system call %s here", name)
-		}
+		assert.Assert(t, ok, "no system call %s here", name)
 		list = append(list, nr)
 	}
 	return list

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/slowirq"
 )
@@ -43,13 +44,9 @@ const (
 func countHidden(t *testing.T) *hidden {
 	t.Helper()
 	pids, err := os.ReadFile("/proc/sys/kernel/pid_max")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	tasks, err := strconv.ParseUint(strings.TrimSpace(string(pids)), 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	h := &hidden{t, newMap(t, ebpf.PerCPUArray, 4, hiddenSize, 1), newMap(t, ebpf.Array, 4, taskSize, uint32(tasks)+1)}
 	requests := newMap(t, ebpf.Hash, 8, 4, 65536)
 	attachTo(t, "sched_switch", h.onSwitch())
@@ -72,9 +69,7 @@ func countHidden(t *testing.T) *hidden {
 func (h *hidden) soFar() (switches, requests uint64) {
 	h.t.Helper()
 	var list []struct{ _, Switches, Requests uint64 }
-	if err := h.counts.Lookup(uint32(0), &list); err != nil {
-		h.t.Fatal(err)
-	}
+	assert.NilError(h.t, h.counts.Lookup(uint32(0), &list))
 	for _, c := range list {
 		switches += c.Switches
 		requests += c.Requests
@@ -88,18 +83,14 @@ func (h *hidden) soFar() (switches, requests uint64) {
 func (h *hidden) of(id int) (thread, process int) {
 	h.t.Helper()
 	var task struct{ Sleeps, Woken, Thread, Process uint32 }
-	if err := h.tasks.Lookup(uint32(id), &task); err != nil {
-		h.t.Fatal(err)
-	}
+	assert.NilError(h.t, h.tasks.Lookup(uint32(id), &task))
 	return int(task.Thread + task.Sleeps), int(task.Process)
 }
 
 func newMap(t *testing.T, kind ebpf.MapType, key, value, entries uint32) *ebpf.Map {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: kind, KeySize: key, ValueSize: value, MaxEntries: entries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -113,14 +104,10 @@ func attachTo(t *testing.T, tracepoint string, program asm.Instructions) {
 		Name: "hidden", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: tracepoint,
 		License: "Dual BSD/GPL", Instructions: program,
 	})
-	if err != nil {
-		t.Fatalf("load a counter for %s: %+v", tracepoint, err)
-	}
+	assert.NilError(t, err, "load a counter for %s: %+v", tracepoint, err)
 	t.Cleanup(func() { p.Close() })
 	l, err := link.AttachTracing(link.TracingOptions{Program: p})
-	if err != nil {
-		t.Fatalf("attach a counter to %s: %v", tracepoint, err)
-	}
+	assert.NilError(t, err, "attach a counter to %s", tracepoint)
 	t.Cleanup(func() { l.Close() })
 }
 
@@ -280,8 +267,6 @@ func (h *hidden) onIssue(requests *ebpf.Map) asm.Instructions {
 func field(t *testing.T, name string) int16 {
 	t.Helper()
 	at, err := slowirq.Offset("task_struct", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return at
 }

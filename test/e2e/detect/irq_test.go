@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
@@ -20,9 +21,7 @@ import (
 func interrupts(t *testing.T) map[uint32]uint64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/interrupts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	counts := map[uint32]uint64{}
 	for line := range strings.Lines(string(b)) {
 		label, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -65,17 +64,12 @@ func busiest(t *testing.T) uint32 {
 // disk makes the disk work: a file is written down to it.
 func disk(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 4096)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Write(make([]byte, 4096))
+	assert.NilError(t, err)
+	assert.NilError(t, f.Sync())
 }
 
 // A handler of the disk takes 20 ms, and only the rules that mean it report it.
@@ -101,9 +95,7 @@ func TestIRQ(t *testing.T) {
 		first := len(c.settle())
 		s.Arm()
 		truth, err := s.Wait(func() { disk(t) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		got := map[string]int{}
 		c.eventually("all rules report it", func() error {
 			clear(got)
@@ -123,9 +115,8 @@ func TestIRQ(t *testing.T) {
 			return nil
 		})
 		want := map[string]int{"all": 1, "number": 1, "name": 1, "override": 1}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("round %d: reports by rule (-want +got):\n%s", round, diff)
-		}
+		diff := cmp.Diff(want, got)
+		assert.Check(t, diff == "", "round %d: reports by rule (-want +got):\n%s", round, diff)
 		c.mu.Lock()
 		for _, o := range c.outliers[first:] {
 			if o.EndMono < truth.Start || o.StartMono > truth.End {
@@ -142,9 +133,8 @@ func TestIRQ(t *testing.T) {
 		}
 		c.mu.Unlock()
 		// The kernel side has been told of all names by the start.
-		if n := c.counters().Rules["name"].Undecided; n != 0 {
-			t.Errorf("round %d: the daemon was asked for the name %d times", round, n)
-		}
+		n := c.counters().Rules["name"].Undecided
+		assert.Check(t, n == 0, "round %d: the daemon was asked for the name %d times", round, n)
 	}
 }
 
@@ -181,15 +171,11 @@ func TestIRQCounts(t *testing.T) {
 		disk(t)
 	}
 	least := sum() - inner
-	if err := c.kernel.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Stop())
 	most := sum() - outer
 	k := c.counters().Trackers[rules.IRQ]
 	c.between("irq", k.Seen, least, most)
-	if k.Replaced+k.TableFull > 0 {
-		t.Errorf("lost %+v", k)
-	}
+	assert.Check(t, k.Replaced+k.TableFull <= 0, "lost %+v", k)
 }
 
 // A handler that is stuck is reported while it is, and again at its end.
@@ -209,9 +195,7 @@ func TestIRQTimeout(t *testing.T) {
 		first := len(c.settle())
 		s.Arm()
 		truth, err := s.Wait(func() { disk(t) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		var causes []events.Cause
 		c.eventually("its end is reported", func() error {
 			causes = nil
@@ -225,17 +209,14 @@ func TestIRQTimeout(t *testing.T) {
 			}
 			return nil
 		})
-		if want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}; !slices.Equal(causes, want) {
-			t.Errorf("reported as %v, want %v", causes, want)
-		}
+		want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}
+		assert.Check(t, slices.Equal(causes, want), "reported as %v, want %v", causes, want)
 		for _, o := range c.since(first) {
 			t.Logf("%s after %v: %s (irq %d) on CPU %d, on top of %s[%d]", o.Cause, time.Duration(o.DelayNS), o.IRQ.Name, *o.IRQ.IRQ, o.CPU, o.Task.Comm, o.Task.TID)
 			if o.Rule != "stuck" || o.StartMono > truth.Start || o.CPU != int(truth.CPU) || *o.IRQ.IRQ != int(irq) || o.IRQ.Name != name {
 				t.Errorf("rule %s reported %+v from %d on CPU %d, truth %+v", o.Rule, o.IRQ, o.StartMono, o.CPU, truth)
 			}
-			if o.Cause == events.CauseTimeout && o.EndMono > truth.End {
-				t.Error("reported after it had ended")
-			}
+			assert.Check(t, o.Cause != events.CauseTimeout || o.EndMono <= truth.End, "reported after it had ended")
 		}
 	}
 }

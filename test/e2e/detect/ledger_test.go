@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -248,15 +250,12 @@ func (l *ledger) who(found []*pair) {
 	l.t.Helper()
 	for _, p := range found {
 		o := p.reports[0]
-		if o.Task.PID != p.PID || o.Task.TID != p.TID || o.Task.Comm != p.Comm || o.Task.Kernel {
-			l.t.Errorf("task %+v, injected by %d, %d, %s", o.Task, p.PID, p.TID, p.Comm)
-		}
-		if time.Duration(o.DelayNS) < l.threshold || uint64(o.DelayNS) != o.EndMono-o.StartMono {
-			l.t.Errorf("delay %v from %d to %d, threshold %v", time.Duration(o.DelayNS), o.StartMono, o.EndMono, l.threshold)
-		}
-		if o.ThresholdNS != l.threshold.Nanoseconds() {
-			l.t.Errorf("threshold %v, want %v", time.Duration(o.ThresholdNS), l.threshold)
-		}
+		assert.Check(l.t, o.Task.PID == p.PID && o.Task.TID == p.TID && o.Task.Comm == p.Comm && !o.Task.Kernel,
+			"task %+v, injected by %d, %d, %s", o.Task, p.PID, p.TID, p.Comm)
+		assert.Check(l.t, time.Duration(o.DelayNS) >= l.threshold && uint64(o.DelayNS) == o.EndMono-o.StartMono,
+			"delay %v from %d to %d, threshold %v", time.Duration(o.DelayNS), o.StartMono, o.EndMono, l.threshold)
+		assert.Check(l.t, o.ThresholdNS == l.threshold.Nanoseconds(),
+			"threshold %v, want %v", time.Duration(o.ThresholdNS), l.threshold)
 	}
 }
 
@@ -275,7 +274,6 @@ func (l *ledger) times(found []*pair) {
 	slices.Sort(differences)
 	at := func(permille int) time.Duration { return differences[(len(differences)-1)*permille/1000] }
 	l.t.Logf("injected minus reported: least %v, median %v, p90 %v, most %v", at(0), at(500), at(900), at(1000))
-	if at(500) > tolerance {
-		l.t.Errorf("half of the reported lengths are more than %v from the injected ones", tolerance)
-	}
+	assert.Check(l.t, at(500) <= tolerance,
+		"half of the reported lengths are more than %v from the injected ones", tolerance)
 }

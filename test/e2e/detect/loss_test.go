@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -26,9 +27,7 @@ func rare(t *testing.T, fd int, d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, errno := unix.Syscall6(rareCall, uintptr(fd), uintptr(unsafe.Pointer(&event)), 1,
 		uintptr(unsafe.Pointer(&ts)), 0, 0)
-	if errno != 0 && errno != unix.EINTR {
-		t.Error(errno)
-	}
+	assert.Check(t, errno == 0 || errno == unix.EINTR, "%v", errno)
 }
 
 // A table with eight places and sixty threads that want one: each call is
@@ -41,9 +40,7 @@ func TestTableTooSmall(t *testing.T) {
 	}}, &tracker.Options{Syscalls: 8, TrackSelf: true})
 	c.read()
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	var made sync.Mutex
 	calls := uint64(0)
@@ -64,23 +61,18 @@ func TestTableTooSmall(t *testing.T) {
 	k := c.counters()
 	n := k.Trackers[rules.Syscall]
 	t.Logf("%d calls: %d seen, %d lost as the table was full; rule: %+v", calls, n.Seen, n.TableFull, k.Rules["rare"])
-	if n.Seen+n.TableFull != calls || n.Replaced != 0 {
-		t.Errorf("%d calls: %d seen, %d lost, %d replaced", calls, n.Seen, n.TableFull, n.Replaced)
-	}
-	if n.TableFull == 0 || n.Seen < rounds {
-		t.Errorf("%d seen, %d lost: want some of both", n.Seen, n.TableFull)
-	}
-	if r := k.Rules["rare"]; r.Outliers > n.Seen || r.Outliers == 0 {
-		t.Errorf("%d outliers of %d seen calls", r.Outliers, n.Seen)
-	}
+	assert.Check(t, n.Seen+n.TableFull == calls && n.Replaced == 0,
+		"%d calls: %d seen, %d lost, %d replaced", calls, n.Seen, n.TableFull, n.Replaced)
+	assert.Check(t, n.TableFull != 0 && n.Seen >= rounds,
+		"%d seen, %d lost: want some of both", n.Seen, n.TableFull)
+	r := k.Rules["rare"]
+	assert.Check(t, r.Outliers <= n.Seen && r.Outliers != 0, "%d outliers of %d seen calls", r.Outliers, n.Seen)
 	for _, o := range c.outliers {
-		if o.Syscall.NR != rareCall || o.Task.PID != os.Getpid() {
-			t.Errorf("reported %+v of %+v", o.Syscall, o.Task)
-		}
+		assert.Check(t, o.Syscall.NR == rareCall && o.Task.PID == os.Getpid(),
+			"reported %+v of %+v", o.Syscall, o.Task)
 	}
-	if keys, err := c.kernel.PendingKeys(rules.Syscall); err != nil || len(keys) > 0 {
-		t.Errorf("pending in the end: %v, %v", keys, err)
-	}
+	keys, err := c.kernel.PendingKeys(rules.Syscall)
+	assert.Check(t, err == nil && len(keys) == 0, "pending in the end: %v, %v", keys, err)
 }
 
 // The same for sleeping threads, whose table others use too: what is reported
@@ -97,9 +89,8 @@ func TestTaskTableTooSmall(t *testing.T) {
 	reported := 0
 	for _, p := range l.pairs {
 		reported += len(p.reports)
-		if len(p.reports) > 1 && p.Kind != inject.Spoilt || l.mustNot(p) && len(p.reports) > 0 {
-			t.Errorf("reported %d times: %+v", len(p.reports), p.Event)
-		}
+		assert.Check(t, (len(p.reports) <= 1 || p.Kind == inject.Spoilt) && (!l.mustNot(p) || len(p.reports) == 0),
+			"reported %d times: %+v", len(p.reports), p.Event)
 	}
 	for _, o := range l.strays {
 		t.Errorf("reported but not injected: %v of %+v from %d on", time.Duration(o.DelayNS), o.Task, o.StartMono)
@@ -111,9 +102,8 @@ func TestTaskTableTooSmall(t *testing.T) {
 		}
 	}
 	t.Logf("of %d injected %d reported; %d entries lost, %d seen", must, reported, n.TableFull, n.Seen)
-	if n.TableFull+uint64(c.unseenOf(events)) < uint64(must-reported) || reported == 0 || n.TableFull == 0 {
-		t.Errorf("of %d injected %d reported, but only %d entries lost", must, reported, n.TableFull)
-	}
+	assert.Check(t, n.TableFull+uint64(c.unseenOf(events)) >= uint64(must-reported) && reported != 0 &&
+		n.TableFull != 0, "of %d injected %d reported, but only %d entries lost", must, reported, n.TableFull)
 }
 
 // A ring buffer of a few outliers that no one reads: each outlier is either in
@@ -138,23 +128,20 @@ func TestRingTooSmall(t *testing.T) {
 			} else if !l.mustNot(p) {
 				either += 1 + uint64(max(0, len(p.reports)-1))
 			}
-			if len(p.reports) > 1 && p.Kind != inject.Spoilt {
-				t.Errorf("reported %d times: %+v", len(p.reports), p.Event)
-			}
+			assert.Check(t, len(p.reports) <= 1 || p.Kind == inject.Spoilt,
+				"reported %d times: %+v", len(p.reports), p.Event)
 		}
 		t.Logf("%s: %d injected, %d counted and read, %d lost", name, must, r.Outliers, r.RingFull)
-		if got := r.Outliers + r.RingFull; got+uint64(c.unseenOf(events)) < must || got > must+either {
-			t.Errorf("%s: %d read and %d lost, injected %d to %d", name, r.Outliers, r.RingFull, must, must+either)
-		}
+		got := r.Outliers + r.RingFull
+		assert.Check(t, got+uint64(c.unseenOf(events)) >= must && got <= must+either,
+			"%s: %d read and %d lost, injected %d to %d", name, r.Outliers, r.RingFull, must, must+either)
 		total += r.Outliers
 		lost += r.RingFull
 	}
-	if total == 0 || lost == 0 {
-		t.Errorf("%d read and %d lost: want some of both", total, lost)
-	}
-	if n := c.counters().Rules; n["first"].RingFull != k.Rules["first"].RingFull {
-		t.Errorf("lost while reading: %+v, before %+v", n, k.Rules)
-	}
+	assert.Check(t, total != 0 && lost != 0, "%d read and %d lost: want some of both", total, lost)
+	n := c.counters().Rules
+	assert.Check(t, n["first"].RingFull == k.Rules["first"].RingFull,
+		"lost while reading: %+v, before %+v", n, k.Rules)
 	// And now there is room again.
 	at := len(c.outliers)
 	events = inject.Run(t, "offcpu", "sleep", "8", micros(over), "0", "1", "8")

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/child"
 )
@@ -26,9 +28,7 @@ func nginx(t *testing.T, behind string) string {
 		t.Skip("needs nginx (apt-get install nginx-light)")
 	}
 	free, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	address := free.Addr().String()
 	free.Close()
 	dir := t.TempDir()
@@ -41,19 +41,13 @@ http {
 }
 `, dir, address, behind)
 	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command(path, "-c", file, "-p", dir)
 	var trouble strings.Builder
 	cmd.Stderr = &trouble
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(cmd))
 	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 	})
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -62,9 +56,7 @@ http {
 			conn.Close()
 			return address
 		}
-		if time.Now().After(end) {
-			t.Fatalf("nginx does not listen: %v\n%s", err, trouble.String())
-		}
+		assert.Assert(t, !time.Now().After(end), "nginx does not listen: %v\n%s", err, trouble.String())
 	}
 }
 
@@ -85,12 +77,9 @@ func TestShippedFirstByteOfNginx(t *testing.T) {
 		t.Helper()
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		answer, err := client.Get("http://" + address + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		assert.NilError(t, err)
 		answer.Body.Close()
 	}
 	slow, late := 0, 0
@@ -115,7 +104,6 @@ func TestShippedFirstByteOfNginx(t *testing.T) {
 		}
 	}
 	// Any of the late ones may have been as late as the slow ones.
-	if slow > 0 || late < 0 || slow+late < 0 {
-		t.Errorf("%d outliers: %d slow answers are missing, %d were not slow", len(got), slow, -late)
-	}
+	assert.Check(t, slow <= 0 && late >= 0 && slow+late >= 0,
+		"%d outliers: %d slow answers are missing, %d were not slow", len(got), slow, -late)
 }

@@ -1,12 +1,14 @@
 package detect
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -33,9 +35,7 @@ func byRule(list []*events.Outlier, rule string) []*events.Outlier {
 func (c *camera) pairs(rule string) tracker.PairCounters {
 	c.t.Helper()
 	all, err := c.kernel.Pairs()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	return all[rule]
 }
 
@@ -76,31 +76,20 @@ rules:
 `)
 	e := inject.Run(t, "pair", "steps", "b7", "+20", "e7", "b8", "+8", "e8")
 	list := c.settle()
-	if e[0].Offset == 0 {
-		t.Error("the semaphore of the static probe was not raised")
-	}
+	assert.Check(t, e[0].Offset != 0, "the semaphore of the static probe was not raised")
 	f := byRule(list, "function")
-	if len(f) != 2 {
-		t.Fatalf("%d outliers of the function, want 2", len(f))
-	}
+	assert.Assert(t, len(f) == 2, "%d outliers of the function, want 2", len(f))
 	between(t, f[0], e[1], e[1])
-	if f[0].Labels["ret"] != int64(-3) || f[0].Labels["until"].(uint64) < e[1].Start {
-		t.Errorf("labels %v", f[0].Labels)
-	}
-	if len(f[0].Stacks.User) == 0 {
-		t.Error("no user stack")
-	}
+	assert.Check(t, f[0].Labels["ret"] == int64(-3) && f[0].Labels["until"].(uint64) >= e[1].Start,
+		"labels %v", f[0].Labels)
+	assert.Check(t, len(f[0].Stacks.User) != 0, "no user stack")
 	s := byRule(list, "static")
-	if len(s) != 1 {
-		t.Fatalf("%d outliers of the static probes, want 1", len(s))
-	}
+	assert.Assert(t, len(s) == 1, "%d outliers of the static probes, want 1", len(s))
 	between(t, s[0], e[0], e[2])
-	if s[0].Labels["what"] != "what it is about" || s[0].Key["number"] != 7 || s[0].Key["pid"] != uint64(e[0].PID) {
-		t.Errorf("key %v, labels %v", s[0].Key, s[0].Labels)
-	}
-	if n := byRule(list, "mixed"); len(n) > 0 {
-		t.Errorf("%d outliers of a pair whose entry never holds", len(n))
-	}
+	assert.Check(t, s[0].Labels["what"] == "what it is about" && s[0].Key["number"] == 7 &&
+		s[0].Key["pid"] == uint64(e[0].PID), "key %v, labels %v", s[0].Key, s[0].Labels)
+	n := byRule(list, "mixed")
+	assert.Check(t, len(n) == 0, "%d outliers of a pair whose entry never holds", len(n))
 }
 
 const steps = `
@@ -138,14 +127,10 @@ func TestPairDuplicates(t *testing.T) {
 			continue
 		}
 		between(t, got[0], e[w.from], e[w.to])
-		if k := c.pairs(w.rule); k != w.counters {
-			t.Errorf("%s: counted %+v, want %+v", w.rule, k, w.counters)
-		}
+		assert.Check(t, is.Equal(c.pairs(w.rule), w.counters), "%s: counted", w.rule)
 	}
 	keys, err := c.kernel.PendingKeys("pair")
-	if err != nil || len(keys) > 0 {
-		t.Errorf("pending: %x, %v", keys, err)
-	}
+	assert.Check(t, err == nil && len(keys) == 0, "pending: %x, %v", keys, err)
 }
 
 // TestPairStorm begins and ends a few keys on all CPUs at once, in functions
@@ -162,9 +147,7 @@ func TestPairStorm(t *testing.T) {
 				h.wait()
 				c.settle()
 				pending, err := c.kernel.PendingKeys("pair")
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				var sum, kept tracker.PairCounters
 				for _, name := range []string{"restart", "keep"} {
 					k := c.pairs(name)
@@ -176,13 +159,11 @@ func TestPairStorm(t *testing.T) {
 					}
 				}
 				begins := sum.Seen + sum.Replaced + sum.Unsettled + kept.Seen + kept.Kept + kept.Unsettled + uint64(len(pending))
-				if begins != 2*threads*rounds {
-					t.Errorf("%d of %d begins are accounted for; pending %x", begins, 2*threads*rounds, pending)
-				}
+				assert.Check(t, begins == 2*threads*rounds,
+					"%d of %d begins are accounted for; pending %x", begins, 2*threads*rounds, pending)
 				slices.Sort(pending)
-				if n := len(slices.Compact(slices.Clone(pending))); n != len(pending) {
-					t.Errorf("keys are pending twice: %x", pending)
-				}
+				assert.Check(t, len(slices.Compact(slices.Clone(pending))) == len(pending),
+					"keys are pending twice: %x", pending)
 			})
 		}
 	}
@@ -241,18 +222,14 @@ rules:
 			break // the short one was short, by the injector's own clock
 		}
 	}
-	if len(list) != 3 {
-		t.Fatalf("%d outliers, want 3: %+v", len(list), list)
-	}
+	assert.Assert(t, len(list) == 3, "%d outliers, want 3: %+v", len(list), list)
 	for i, want := range []events.Cause{events.CauseTimeout, events.CauseAfterTimeout, events.CauseTimeout} {
 		o := list[i]
-		if o.Cause != want || o.Labels["what"] != "what it is about" || o.Task.TID != e[0].TID {
-			t.Errorf("%s of %+v, labels %v; want %s", o.Cause, o.Task, o.Labels, want)
-		}
+		assert.Check(t, o.Cause == want && o.Labels["what"] == "what it is about" && o.Task.TID == e[0].TID,
+			"%s of %+v, labels %v; want %s", o.Cause, o.Task, o.Labels, want)
 	}
-	if d := list[0].DelayNS; d < (50 * time.Millisecond).Nanoseconds() {
-		t.Errorf("timeout after %d ns", d)
-	}
+	d := list[0].DelayNS
+	assert.Check(t, d >= (50*time.Millisecond).Nanoseconds(), "timeout after %d ns", d)
 	between(t, list[1], e[0], e[2])
 }
 
@@ -275,9 +252,8 @@ rules:
     forget_after: 1s
 `)
 	inject.Run(t, "pair", "steps", "b1", "b2", "b3", "e2")
-	if n, err := c.kernel.Reclaim(); err != nil || n != 2 {
-		t.Errorf("reclaimed %d, %v; want the 2 of the thread", n, err)
-	}
+	n, err := c.kernel.Reclaim()
+	assert.Check(t, err == nil && n == 2, "reclaimed %d, %v; want the 2 of the thread", n, err)
 	c.eventually("old work is forgotten", func() error {
 		if _, err := c.kernel.Reclaim(); err != nil {
 			return err
@@ -288,9 +264,8 @@ rules:
 		return nil
 	})
 	for _, rule := range []string{"thread", "old"} {
-		if k := c.pairs(rule); k.Forgotten != 2 || k.Seen != 1 {
-			t.Errorf("%s: counted %+v", rule, k)
-		}
+		k := c.pairs(rule)
+		assert.Check(t, k.Forgotten == 2 && k.Seen == 1, "%s: counted %+v", rule, k)
 	}
 }
 
@@ -313,9 +288,8 @@ func TestPairSwap(t *testing.T) {
 	h := hold(t, "pair", "steps", "b1", "+1000", "e1", "b2", "+100", "e2")
 	swap := func(yaml string, want error) {
 		t.Helper()
-		if err := c.kernel.Swap(pairRules(t, yaml)); !errors.Is(err, want) {
-			t.Errorf("swap: %v, want %v", err, want)
-		}
+		err := c.kernel.Swap(pairRules(t, yaml))
+		assert.Check(t, is.ErrorIs(err, want), "swap: %v, want %v", err, want)
 	}
 	swap(list("NAME", "swapped", "KEY", "tid", "LIMIT", "10ms"), tracker.ErrRestart)
 	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), nil)
@@ -329,9 +303,8 @@ func TestPairSwap(t *testing.T) {
 	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "10ms"), nil)
 	e := h.wait()
 	got := c.settle()
-	if len(got) != 2 || got[0].Rule != "swapped" || got[1].Rule != "swapped" {
-		t.Fatalf("%d outliers, want 2: %+v", len(got), got)
-	}
+	assert.Assert(t, len(got) == 2 && got[0].Rule == "swapped" && got[1].Rule == "swapped",
+		"%d outliers, want 2: %+v", len(got), got)
 	between(t, got[0], e[0], e[2])
 	between(t, got[1], e[3], e[5])
 }
@@ -364,9 +337,7 @@ rules:
 `)
 	inject.Run(t, "pair", "steps", "b1", "+10", "e1", "b2", "e2", "b3", "+20", "e3", "b4", "e4", "b5", "e5")
 	all, err := c.kernel.Histograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for rule, want := range map[string]uint64{"all": 5, "some": 3, "follows": 5} {
 		h := all.Rules[rule]
 		if h == nil {
@@ -375,8 +346,6 @@ rules:
 		}
 		sum := h.All()
 		got := sum.Count
-		if got != want {
-			t.Errorf("%s: %d delays counted, want %d", rule, got, want)
-		}
+		assert.Check(t, got == want, "%s: %d delays counted, want %d", rule, got, want)
 	}
 }

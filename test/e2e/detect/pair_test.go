@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -15,9 +17,7 @@ import (
 func pairRules(t *testing.T, yaml string) []rules.Rule {
 	t.Helper()
 	list, err := rules.Parse(t.Name(), []byte(yaml), &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return list
 }
 
@@ -50,19 +50,17 @@ rules:
 	seen := map[string]int{}
 	for _, o := range c.settle() {
 		seen[o.Rule]++
-		if o.Key["tid"] != uint64(o.Task.TID) || o.Labels["ret"] != int64(0) {
-			t.Errorf("key %v, labels %v of task %+v", o.Key, o.Labels, o.Task)
-		}
+		assert.Check(t, o.Key["tid"] == uint64(o.Task.TID) && o.Labels["ret"] == int64(0),
+			"key %v, labels %v of task %+v", o.Key, o.Labels, o.Task)
 		if !slices.ContainsFunc(slices.Concat(must, either), func(e inject.Event) bool {
 			return e.TID == o.Task.TID && o.StartMono >= e.Start && o.EndMono <= e.End
 		}) {
 			t.Errorf("not injected: %+v", o)
 		}
-		if o.Rule == "record" && o.Key["pid"] != uint64(o.Task.PID) {
-			t.Errorf("key %v of task %+v", o.Key, o.Task)
-		}
+		assert.Check(t, o.Rule != "record" || o.Key["pid"] == uint64(o.Task.PID),
+			"key %v of task %+v", o.Key, o.Task)
 	}
-	if n := seen["raw"]; n != seen["record"] || n < len(must) || n > len(must)+len(either) || len(must) == 0 {
-		t.Errorf("reported %v of %d", seen, len(must))
-	}
+	n := seen["raw"]
+	assert.Check(t, n == seen["record"] && n >= len(must) && n <= len(must)+len(either) && len(must) != 0,
+		"reported %v of %d", seen, len(must))
 }

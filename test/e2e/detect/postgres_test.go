@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/child"
@@ -34,13 +36,9 @@ func postgres(t *testing.T) (bin string, query func(sql string)) {
 	uid, _ := strconv.Atoi(owner.Uid)
 	gid, _ := strconv.Atoi(owner.Gid)
 	dir, err := os.MkdirTemp("", "tailcam-postgres-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chown(dir, uid, gid))
 	as := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		cmd.Dir = dir
@@ -49,26 +47,19 @@ func postgres(t *testing.T) (bin string, query func(sql string)) {
 	}
 	run := func(name string, args ...string) {
 		t.Helper()
-		if out, err := as(name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
+		out, err := as(name, args...).CombinedOutput()
+		assert.NilError(t, err, "%s: %v\n%s", name, err, out)
 	}
 	data := filepath.Join(dir, "data")
 	run("initdb", "-D", data, "--no-sync", "-A", "trust")
 	server := as("postgres", "-D", data, "-c", "listen_addresses=", "-k", dir, "-F")
-	if err := child.Start(server); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, child.Start(server))
 	t.Cleanup(func() {
-		if err := server.Process.Signal(syscall.SIGQUIT); err != nil { // at once
-			t.Error(err)
-		}
-		_ = server.Wait() // that it was told to quit
+		assert.Check(t, server.Process.Signal(syscall.SIGQUIT)) // at once
+		_ = server.Wait()                                       // that it was told to quit
 	})
 	for end := time.Now().Add(patience); as("pg_isready", "-q", "-h", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("PostgreSQL does not get ready")
-		}
+		assert.Assert(t, !time.Now().After(end), "PostgreSQL does not get ready")
 	}
 	return bin, func(sql string) {
 		t.Helper()
@@ -101,18 +92,15 @@ func TestShippedPostgres(t *testing.T) {
 			query(slow)
 			end := int64(linux.Monotonic())
 			got := c.settle()
-			if len(got) == 0 || len(got) > 1+late {
-				t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
-			}
+			assert.Assert(t, len(got) != 0 && len(got) <= 1+late,
+				"%d outliers, want one, and at most %d more", len(got), late)
 			o := got[len(got)-1]
 			t.Logf("%v, labels %v, stack %q", time.Duration(o.DelayNS), o.Labels, o.Stacks.User)
 			within(t, o, begin, end)
-			if o.DelayNS < (100 * time.Millisecond).Nanoseconds() {
-				t.Errorf("delay %v", time.Duration(o.DelayNS))
-			}
-			if text := fmt.Sprint(o.Labels["query"]); name == "postgres-query" && !strings.HasPrefix(slow, text) {
-				t.Errorf("query %q", text)
-			}
+			assert.Check(t, o.DelayNS >= (100*time.Millisecond).Nanoseconds(),
+				"delay %v", time.Duration(o.DelayNS))
+			text := fmt.Sprint(o.Labels["query"])
+			assert.Check(t, name != "postgres-query" || strings.HasPrefix(slow, text), "query %q", text)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
@@ -26,9 +27,7 @@ func ownUID() uint32 { return 300000 + uint32(os.Getpid())%100000 }
 // nap makes n sleeps of a length, shared by threads, as the own user.
 func nap(t *testing.T, n int, length time.Duration, threads int) []inject.Event {
 	t.Helper()
-	if err := os.Chmod(filepath.Dir(inject.Build(t)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(filepath.Dir(inject.Build(t)), 0o755))
 	as := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Credential:  &syscall.Credential{Uid: ownUID(), Gid: ownUID()},
@@ -81,9 +80,7 @@ func TestRatchet(t *testing.T) {
 		if i%2 == 0 {
 			list = slices.Clone(list)
 			slices.Reverse(list)
-			if err := c.kernel.Swap(list); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, c.kernel.Swap(list))
 		}
 	}
 	// Read: counters of what the daemon decides say nothing of what is on its way.
@@ -121,27 +118,22 @@ func TestRatchet(t *testing.T) {
 			}
 			record, fired = d, fired[1:]
 		}
-		if k := c.counters().Rules[name]; len(fired) > 0 || k.RecordNS != k.WorstNS || k.Outliers != uint64(n) {
-			t.Errorf("rule %s: %+v, and %d of no nap", name, k, len(fired))
-		}
+		k := c.counters().Rules[name]
+		assert.Check(t, len(fired) == 0 && k.RecordNS == k.WorstNS && k.Outliers == uint64(n),
+			"rule %s: %+v, and %d of no nap", name, k, len(fired))
 	}
-	if c.counters().Rules["asked"].Undecided == 0 {
-		t.Error("the daemon had nothing to decide: this proves nothing")
-	}
+	assert.Check(t, c.counters().Rules["asked"].Undecided != 0,
+		"the daemon had nothing to decide: this proves nothing")
 
 	// Anew.
-	if err := c.kernel.ResetRatchet("sure"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.ResetRatchet("sure"))
 	before := len(reports)
 	nap(t, 1, 10*ms, 1)
 	nap(t, 1, 8*ms, 1)
 	if got := byRule(c.since(before), "sure"); len(got) == 0 || len(got) == 2 && got[1].DelayNS <= got[0].DelayNS {
 		t.Errorf("after a reset it fired for %v", delays(got, "sure"))
 	}
-	if err := c.kernel.ResetRatchet("nobody"); err == nil {
-		t.Error("a rule that is not there has a ratchet")
-	}
+	assert.Check(t, c.kernel.ResetRatchet("nobody") != nil, "a rule that is not there has a ratchet")
 }
 
 // Many threads at once: no record is claimed twice, none is lost.
@@ -159,24 +151,19 @@ func TestRatchetRace(t *testing.T) {
 	seen := map[int64]bool{}
 	var worst int64
 	for _, o := range reports {
-		if seen[o.DelayNS] {
-			t.Errorf("%d ns is a record twice", o.DelayNS)
-		}
+		assert.Check(t, !seen[o.DelayNS], "%d ns is a record twice", o.DelayNS)
 		seen[o.DelayNS] = true
 		worst = max(worst, o.DelayNS)
 		// Whatever ended before, and was reported, is less.
 		for _, p := range reports {
-			if p != o && p.EndMono < o.StartMono && p.DelayNS >= o.DelayNS {
-				t.Errorf("%d ns is a record after %d ns", o.DelayNS, p.DelayNS)
-			}
+			assert.Check(t, p == o || p.EndMono >= o.StartMono || p.DelayNS < o.DelayNS,
+				"%d ns is a record after %d ns", o.DelayNS, p.DelayNS)
 		}
 	}
 	if k := c.counters().Rules["records"]; time.Duration(worst) > most || k.WorstNS != k.RecordNS || k.WorstNS != worst || worst < (49*time.Millisecond).Nanoseconds() {
 		t.Errorf("the last record is %v, the longest was %v: %+v", time.Duration(worst), most, k)
 	}
-	if n := len(reports); n == 0 || n > len(all)/2 {
-		t.Errorf("%d records of %d", n, len(all))
-	}
+	assert.Check(t, len(reports) != 0 && len(reports) <= len(all)/2, "%d records of %d", len(reports), len(all))
 	t.Logf("%d records of %d", len(reports), len(all))
 }
 
@@ -189,15 +176,11 @@ func TestPaused(t *testing.T) {
 	nap(t, 20, length, 4)
 	list = slices.Clone(list)
 	list[1].Paused = true
-	if err := c.kernel.Swap(list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Swap(list))
 	nap(t, 20, length, 4)
 	list = slices.Clone(list)
 	list[1].Paused = false
-	if err := c.kernel.Swap(list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Swap(list))
 	nap(t, 20, length, 4)
 	c.settle()
 	k := c.counters()
@@ -236,14 +219,11 @@ func TestThreadAndCPU(t *testing.T) {
 			mine++
 		}
 	}
-	if all == 0 {
-		t.Fatal("nothing injected")
-	}
+	assert.Assert(t, all != 0, "nothing injected")
 	for name, want := range map[string]uint64{
 		"thread": mine, "not-thread": all - mine, "main": 0, "not-main": all, "cpu": all, "not-cpu": 0,
 	} {
-		if got := k[name].Outliers; got != want {
-			t.Errorf("%s: %d of %d", name, got, want)
-		}
+		got := k[name].Outliers
+		assert.Check(t, got == want, "%s: %d of %d", name, got, want)
 	}
 }

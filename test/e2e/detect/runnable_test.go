@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -28,18 +30,15 @@ func TestPreempted(t *testing.T) {
 	found := check("any")
 	check("preempted")
 	for _, o := range reports {
-		if o.Rule == "woken" || o.Rule == "asleep" {
-			t.Errorf("rule %s reported %v of %+v, which was preempted", o.Rule, time.Duration(o.DelayNS), o.Task)
-		}
+		assert.Check(t, o.Rule != "woken" && o.Rule != "asleep",
+			"rule %s reported %v of %+v, which was preempted", o.Rule, time.Duration(o.DelayNS), o.Task)
 	}
 	for _, p := range found {
 		o := p.reports[0]
-		if !o.Preempted || o.Waker != nil || o.Syscall != nil {
-			t.Errorf("preempted %v, waker %+v, in %+v: was preempted, by no waker, in no call", o.Preempted, o.Waker, o.Syscall)
-		}
-		if o.WaitCPU == nil || *o.WaitCPU != p.CPU || o.EntryCPU != p.CPU {
-			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
-		}
+		assert.Check(t, o.Preempted && o.Waker == nil && o.Syscall == nil,
+			"preempted %v, waker %+v, in %+v: was preempted, by no waker, in no call", o.Preempted, o.Waker, o.Syscall)
+		assert.Check(t, o.WaitCPU != nil && *o.WaitCPU == p.CPU && o.EntryCPU == p.CPU,
+			"waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
 	}
 	c.keptWaiting(t, found, byHog)
 }
@@ -54,15 +53,11 @@ func TestNewTask(t *testing.T) {
 	found := c.balance(t, threshold, injected, c.settle(), "wakeup").check(40, 0)
 	for _, p := range found {
 		o := p.reports[0]
-		if o.Preempted {
-			t.Errorf("marked preempted, but is new: %+v", p.Event)
-		}
-		if o.Waker == nil || o.Waker.Comm != "inj-new" || o.Waker.PID == p.PID {
-			t.Errorf("waker %+v, want its parent", o.Waker)
-		}
-		if o.WaitCPU == nil || *o.WaitCPU != p.CPU {
-			t.Errorf("waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
-		}
+		assert.Check(t, !o.Preempted, "marked preempted, but is new: %+v", p.Event)
+		assert.Check(t, o.Waker != nil && o.Waker.Comm == "inj-new" && o.Waker.PID != p.PID,
+			"waker %+v, want its parent", o.Waker)
+		assert.Check(t, o.WaitCPU != nil && *o.WaitCPU == p.CPU,
+			"waited on CPU %v, is pinned to %d", o.WaitCPU, p.CPU)
 	}
 	c.keptWaiting(t, found, func(p *pair, on *events.OnCPU) bool {
 		w := p.reports[0].Waker

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -26,14 +28,11 @@ func TestRingShares(t *testing.T) {
 	c := load(t, twoRules(), &tracker.Options{Buffer: 256 << 10})
 	inject.Run(t, "offcpu", "sleep", "400", micros(over), "0", "1", "32")
 	k := c.counters()
-	if k.Rules["storm"].RingFull == 0 {
-		t.Fatalf("the buffer is not full: %+v", k.Rules["storm"])
-	}
+	assert.Assert(t, k.Rules["storm"].RingFull != 0, "the buffer is not full: %+v", k.Rules["storm"])
 	events := inject.Run(t, "syscall", "sleep", "8", micros(over), "0", "1", "1")
 	k = c.counters()
-	if n := k.Rules["legit"]; n.Outliers != uint64(len(events)) || n.RingFull != 0 {
-		t.Errorf("%d injected, %+v", len(events), n)
-	}
+	n := k.Rules["legit"]
+	assert.Check(t, n.Outliers == uint64(len(events)) && n.RingFull == 0, "%d injected, %+v", len(events), n)
 	c.read()
 	c.arrived()
 	legit := 0
@@ -42,17 +41,14 @@ func TestRingShares(t *testing.T) {
 			legit++
 		}
 	}
-	if legit != len(events) {
-		t.Errorf("%d of %d told", legit, len(events))
-	}
+	assert.Check(t, legit == len(events), "%d of %d told", legit, len(events))
 	t.Logf("storm: %d told, %d lost; legit: %d told", k.Rules["storm"].Outliers, k.Rules["storm"].RingFull, legit)
 	// What was read is given back: there is room for all again.
 	before := k.Rules["storm"].RingFull
 	inject.Run(t, "offcpu", "sleep", "16", micros(over), "0", "1", "4")
 	c.arrived()
-	if n := c.counters().Rules["storm"]; n.RingFull != before {
-		t.Errorf("%d lost in an empty buffer", n.RingFull-before)
-	}
+	n = c.counters().Rules["storm"]
+	assert.Check(t, n.RingFull == before, "%d lost in an empty buffer", n.RingFull-before)
 }
 
 // The rate limit lets a burst through and no more, counts the rest, and leaves other rules alone.
@@ -70,9 +66,8 @@ func TestRateLimit(t *testing.T) {
 	if storm.Outliers < burst || storm.Outliers > most || storm.Limited+storm.Outliers+uint64(c.unseenOf(events)) < uint64(len(events)) {
 		t.Errorf("%d injected: %d told, %d limited; want %d to %d told", len(events), storm.Outliers, storm.Limited, burst, most)
 	}
-	if n := k.Rules["legit"]; n.Outliers != uint64(len(legit)) || n.Limited != 0 {
-		t.Errorf("%d injected: %+v", len(legit), n)
-	}
+	n := k.Rules["legit"]
+	assert.Check(t, n.Outliers == uint64(len(legit)) && n.Limited == 0, "%d injected: %+v", len(legit), n)
 	pressures, err := c.kernel.Pressures()
 	if err != nil || pressures["storm"] != (tracker.Pressure{Limited: storm.Limited, Outliers: storm.Outliers}) {
 		t.Errorf("pressures %+v, %v", pressures, err)
@@ -83,17 +78,15 @@ func TestRateLimit(t *testing.T) {
 func TestHoldAllowsFew(t *testing.T) {
 	c := watch(t, twoRules(), &tracker.Options{Rate: 1, Burst: 500})
 	for _, held := range [][]string{{"storm"}, nil} {
-		if err := c.kernel.Hold(held); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.kernel.Hold(held))
 	}
 	start := time.Now()
 	inject.Run(t, "offcpu", "sleep", "100", micros(over), "0", "1", "16")
 	c.arrived()
 	n := c.counters().Rules["storm"]
-	if most := uint64(21 + time.Since(start)/time.Second); n.Outliers < 20 || n.Outliers > most || n.Limited == 0 {
-		t.Errorf("%d told, %d limited; want 20 to %d told", n.Outliers, n.Limited, most)
-	}
+	most := uint64(21 + time.Since(start)/time.Second)
+	assert.Check(t, n.Outliers >= 20 && n.Outliers <= most && n.Limited != 0,
+		"%d told, %d limited; want 20 to %d told", n.Outliers, n.Limited, most)
 }
 
 // A rule that is held fires nothing, over new rules too, and goes on afterwards.
@@ -105,31 +98,21 @@ func TestHold(t *testing.T) {
 	count := func() uint64 { c.arrived(); return c.counters().Rules["storm"].Outliers }
 	naps()
 	first := count()
-	if first == 0 {
-		t.Fatal("nothing is told")
-	}
+	assert.Assert(t, first != 0, "nothing is told")
 	for _, step := range []func() error{
 		func() error { return c.kernel.Hold([]string{"storm"}) },
 		func() error { return c.kernel.Swap(list) },
 		func() error { return c.kernel.Hold([]string{"storm", "legit"}) },
 	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, step())
 		naps()
-		if n := count(); n != first {
-			t.Errorf("%d told while it is held", n-first)
-		}
+		n := count()
+		assert.Check(t, n == first, "%d told while it is held", n-first)
 	}
-	if err := c.kernel.Hold(nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Hold(nil))
 	naps()
 	legit := inject.Run(t, "syscall", "sleep", "4", micros(over), "0", "1", "1")
-	if n := count(); n == first {
-		t.Error("nothing is told after it is resumed")
-	}
-	if n := c.counters().Rules["legit"].Outliers; n != uint64(len(legit)) {
-		t.Errorf("%d of %d told of the other one", n, len(legit))
-	}
+	assert.Check(t, count() != first, "nothing is told after it is resumed")
+	n := c.counters().Rules["legit"].Outliers
+	assert.Check(t, n == uint64(len(legit)), "%d of %d told of the other one", n, len(legit))
 }

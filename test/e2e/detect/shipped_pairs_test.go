@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -30,13 +31,9 @@ import (
 func shipped(t *testing.T, name string, threshold time.Duration, when rules.Match) []rules.Rule {
 	t.Helper()
 	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == name })
-	if i < 0 {
-		t.Fatalf("no rule %s is shipped", name)
-	}
+	assert.Assert(t, i >= 0, "no rule %s is shipped", name)
 	r := list[i]
 	r.Threshold, r.When, r.Snapshot.Enabled = threshold, when, false
 	r.Timeout = 0
@@ -48,39 +45,30 @@ func self() rules.Match { return rules.Match{PID: []uint32{uint32(os.Getpid())}}
 // within demands that o is as long as what was injected, on the injector's clock.
 func within(t *testing.T, o *events.Outlier, begin, end int64) {
 	t.Helper()
-	if int64(o.StartMono) < begin || int64(o.EndMono) > end {
-		t.Errorf("from %d to %d, injected %d to %d", o.StartMono, o.EndMono, begin, end)
-	}
+	assert.Check(t, int64(o.StartMono) >= begin && int64(o.EndMono) <= end,
+		"from %d to %d, injected %d to %d", o.StartMono, o.EndMono, begin, end)
 }
 
 // A packet that waits for its reader, among packets that do not.
 func TestShippedNetReceive(t *testing.T) {
 	c := watch(t, shipped(t, "net-receive", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
 	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer server.Close()
 	sender, err := net.Dial("tcp4", server.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer sender.Close()
 	reader, err := server.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer reader.Close()
 	late := 0
 	send := func(n int) {
-		if _, err := sender.Write(make([]byte, n)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sender.Write(make([]byte, n))
+		assert.NilError(t, err)
 	}
 	receive := func() {
-		if _, err := reader.Read(make([]byte, 2000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := reader.Read(make([]byte, 2000))
+		assert.NilError(t, err)
 	}
 	for range 500 {
 		begin := time.Now()
@@ -95,32 +83,26 @@ func TestShippedNetReceive(t *testing.T) {
 	receive()
 	end := int64(linux.Monotonic())
 	got := c.settle()
-	if len(got) == 0 || len(got) > 1+late {
-		t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
-	}
+	assert.Assert(t, len(got) != 0 && len(got) <= 1+late,
+		"%d outliers, want one, and at most %d more", len(got), late)
 	o := got[len(got)-1]
 	t.Logf("%v, labels %v", time.Duration(o.DelayNS), o.Labels)
 	within(t, o, begin, end)
-	if o.DelayNS < (40*time.Millisecond).Nanoseconds() || o.Labels["device"] != "lo" || o.Labels["taken"] != int64(777) {
-		t.Errorf("outlier %+v", o)
-	}
+	assert.Check(t, o.DelayNS >= (40*time.Millisecond).Nanoseconds() && o.Labels["device"] == "lo" &&
+		o.Labels["taken"] == int64(777), "outlier %+v", o)
 }
 
 // A connection whose first packets find the other side's queue full.
 func TestShippedTCPConnect(t *testing.T) {
 	c := watch(t, shipped(t, "tcp-connect", 200*time.Millisecond, rules.Match{}), &tracker.Options{TrackSelf: true})
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
 		t.Fatal(err)
 	}
 	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	port := name.(*unix.SockaddrInet4).Port
 	address := "127.0.0.1:" + strconv.Itoa(port)
 	var open []net.Conn
@@ -132,9 +114,7 @@ func TestShippedTCPConnect(t *testing.T) {
 	connect := func() time.Duration {
 		begin := time.Now()
 		conn, err := net.DialTimeout("tcp4", address, 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		open = append(open, conn)
 		return time.Since(begin)
 	}
@@ -155,24 +135,19 @@ func TestShippedTCPConnect(t *testing.T) {
 			mine = append(mine, o)
 		}
 	}
-	if len(mine) != 1 {
-		t.Fatalf("%d outliers, want one: connected after %v and %v", len(mine), fast, took)
-	}
+	assert.Assert(t, len(mine) == 1, "%d outliers, want one: connected after %v and %v", len(mine), fast, took)
 	o := mine[0]
 	t.Logf("%v of %v, labels %v", time.Duration(o.DelayNS), took, o.Labels)
 	within(t, o, begin, end)
-	if o.Labels["source"] != "127.0.0.1" || o.Labels["destination"] != "127.0.0.1" {
-		t.Errorf("labels %v", o.Labels)
-	}
+	assert.Check(t, o.Labels["source"] == "127.0.0.1" && o.Labels["destination"] == "127.0.0.1",
+		"labels %v", o.Labels)
 }
 
 // A server that thinks before it answers, among connections that it answers at once or drops.
 func TestShippedFirstByte(t *testing.T) {
 	c := watch(t, shipped(t, "first-byte", 20*time.Millisecond, self()), &tracker.Options{TrackSelf: true})
 	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer server.Close()
 	var began, ended int64
 	serve := func(pause time.Duration, answer bool) {
@@ -191,14 +166,11 @@ func TestShippedFirstByte(t *testing.T) {
 		}()
 		began = int64(linux.Monotonic())
 		conn, err := server.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		time.Sleep(pause)
 		if answer {
-			if _, err := conn.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
+			_, err := conn.Write([]byte("x"))
+			assert.NilError(t, err)
 			ended = int64(linux.Monotonic())
 		}
 		conn.Close()
@@ -214,15 +186,12 @@ func TestShippedFirstByte(t *testing.T) {
 	serve(50*time.Millisecond, false) // closed without an answer
 	serve(50*time.Millisecond, true)
 	got := c.settle()
-	if len(got) == 0 || len(got) > 1+late {
-		t.Fatalf("%d outliers, want one, and at most %d more", len(got), late)
-	}
+	assert.Assert(t, len(got) != 0 && len(got) <= 1+late,
+		"%d outliers, want one, and at most %d more", len(got), late)
 	o := got[len(got)-1]
 	t.Logf("%v, key %v", time.Duration(o.DelayNS), o.Key)
 	within(t, o, began, ended)
-	if o.DelayNS < (50*time.Millisecond).Nanoseconds() || o.Task.PID != os.Getpid() {
-		t.Errorf("outlier %+v", o)
-	}
+	assert.Check(t, o.DelayNS >= (50*time.Millisecond).Nanoseconds() && o.Task.PID == os.Getpid(), "outlier %+v", o)
 }
 
 // fsync of a file with much to write, with the inode that it is.
@@ -230,43 +199,31 @@ func TestShippedExt4Sync(t *testing.T) {
 	needRoot(t)
 	disk := newOrdinary(t, 1<<20)
 	var fs unix.Statfs_t
-	if err := unix.Statfs(disk.path, &fs); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Statfs(disk.path, &fs))
 	if fs.Type != unix.EXT4_SUPER_MAGIC {
 		t.Skipf("needs a file on ext4, but %s is of type %#x", disk.path, fs.Type)
 	}
 	c := watch(t, shipped(t, "ext4-sync", time.Microsecond, self()), &tracker.Options{TrackSelf: true})
 	f, err := os.OpenFile(disk.path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Fstat(int(f.Fd()), &st))
 	type span struct{ begin, end int64 }
 	var syncs []span
 	for range 20 {
-		if _, err := f.WriteAt(make([]byte, 1<<20), 0); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.WriteAt(make([]byte, 1<<20), 0)
+		assert.NilError(t, err)
 		begin := int64(linux.Monotonic())
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, f.Sync())
 		syncs = append(syncs, span{begin, int64(linux.Monotonic())})
 	}
 	got := c.settle()
-	if len(got) != len(syncs) {
-		t.Fatalf("%d outliers of %d calls", len(got), len(syncs))
-	}
+	assert.Assert(t, len(got) == len(syncs), "%d outliers of %d calls", len(got), len(syncs))
 	for i, o := range got {
 		within(t, o, syncs[i].begin, syncs[i].end)
-		if fmt.Sprint(o.Labels["inode"]) != fmt.Sprint(st.Ino) || fmt.Sprint(o.Labels["error"]) != "0" {
-			t.Errorf("labels %v, want inode %d", o.Labels, st.Ino)
-		}
+		assert.Check(t, fmt.Sprint(o.Labels["inode"]) == fmt.Sprint(st.Ino) && fmt.Sprint(o.Labels["error"]) == "0",
+			"labels %v, want inode %d", o.Labels, st.Ino)
 	}
 	t.Logf("the last %v, labels %v", time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
 }
@@ -278,9 +235,7 @@ func TestShippedFutex(t *testing.T) {
 	injected := inject.Run(t, "syscall", "futex", "50", micros(20*time.Millisecond), "500", micros(5*time.Millisecond), "8")
 	found := c.balance(t, 10*time.Millisecond, injected, c.settle(), "futex-wait").check(45, 400)
 	for _, p := range found {
-		if p.reports[0].Labels["address"] == nil {
-			t.Errorf("labels %v", p.reports[0].Labels)
-		}
+		assert.Check(t, p.reports[0].Labels["address"] != nil, "labels %v", p.reports[0].Labels)
 	}
 }
 
@@ -300,18 +255,14 @@ func TestShippedLockWait(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := unix.Munmap(b); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, unix.Munmap(b))
 			}
 		}()
 	}
 	wait.Wait()
 	c.arrived() // a lock that a program of ours meets inside another's is left out, and counted
 	got := c.from(0)
-	if len(got) == 0 {
-		t.Fatal("no lock was waited for")
-	}
+	assert.Assert(t, len(got) != 0, "no lock was waited for")
 	sleeps := 0
 	for _, o := range got {
 		if frames, err := c.names.Kernel(o.Raw.Kernel); err == nil && strings.Contains(strings.Join(frames.Frames, " "), "rwsem_down") {
@@ -319,9 +270,7 @@ func TestShippedLockWait(t *testing.T) {
 		}
 	}
 	t.Logf("%d waits, %d of them for a semaphore; the last %v, labels %v", len(got), sleeps, time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
-	if sleeps == 0 {
-		t.Error("none waited for the lock of the address space")
-	}
+	assert.Check(t, sleeps != 0, "none waited for the lock of the address space")
 }
 
 // Work that the kernel queues: from the queue to the worker, and its run.
@@ -333,14 +282,10 @@ func TestShippedWorkQueue(t *testing.T) {
 	}
 	c := watch(t, list, nil)
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	for range 20 {
-		if err := errors.Join(f.Truncate(0), write(f, 1<<16), f.Sync()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, errors.Join(f.Truncate(0), write(f, 1<<16), f.Sync()))
 	}
 	c.eventually("work is reported", func() error {
 		c.mu.Lock()
@@ -352,9 +297,8 @@ func TestShippedWorkQueue(t *testing.T) {
 	})
 	for _, o := range c.settle() {
 		w := o.Work
-		if w == nil || w.Address == 0 || "work-queue-"+w.Phase != o.Rule || w.Phase == "wait" && (w.Queue == "" || w.QueuedBy == nil) {
-			t.Fatalf("rule %s reported %+v", o.Rule, w)
-		}
+		assert.Assert(t, w != nil && w.Address != 0 && "work-queue-"+w.Phase == o.Rule &&
+			(w.Phase != "wait" || w.Queue != "" && w.QueuedBy != nil), "rule %s reported %+v", o.Rule, w)
 	}
 }
 
@@ -370,17 +314,12 @@ func TestShippedDirectReclaim(t *testing.T) {
 	g.Set(t, "memory.limit_in_bytes", "memory.max", fmt.Sprint(16<<20))
 	c := watch(t, shipped(t, "direct-reclaim", time.Microsecond, rules.Match{Comm: []string{"dd"}}), nil)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo $$ > "+g.Dir+"/cgroup.procs && exec dd if=/dev/zero of="+filepath.Join(t.TempDir(), "f")+" bs=1M count=64")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	got := c.settle()
-	if len(got) == 0 {
-		t.Fatal("no reclaim was reported")
-	}
+	assert.Assert(t, len(got) != 0, "no reclaim was reported")
 	for _, o := range got {
-		if o.Task.PID != cmd.Process.Pid {
-			t.Errorf("task %+v, want %d", o.Task, cmd.Process.Pid)
-		}
+		assert.Check(t, o.Task.PID == cmd.Process.Pid, "task %+v, want %d", o.Task, cmd.Process.Pid)
 	}
 	t.Logf("%d reclaims; the last %v, labels %v", len(got), time.Duration(got[len(got)-1].DelayNS), got[len(got)-1].Labels)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/slowirq"
@@ -31,14 +32,10 @@ type packets struct {
 func newPackets(t *testing.T) *packets {
 	t.Helper()
 	sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	conn, err := net.DialUDP("udp4", nil, sink.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &packets{conn, pinned(t)}
 }
@@ -49,25 +46,20 @@ func pinned(t *testing.T) int {
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &before))
 	cpu := 0
 	for !before.IsSet(cpu) {
 		cpu++
 	}
 	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetaffinity(0, &one))
 	t.Cleanup(func() { _ = unix.SchedSetaffinity(0, &before) })
 	return cpu
 }
 
 func (p *packets) send(t *testing.T) {
-	if _, err := p.conn.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.conn.Write([]byte("x"))
+	assert.NilError(t, err)
 }
 
 // timer makes a timer of this CPU end after about d: a thread of its own waits
@@ -75,13 +67,9 @@ func (p *packets) send(t *testing.T) {
 func (p *packets) timer(t *testing.T, d time.Duration) (wait func()) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	tv := unix.NsecToTimeval(d.Nanoseconds())
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	var one unix.CPUSet
 	one.Set(p.cpu)
 	ready, done := make(chan struct{}), make(chan struct{})
@@ -130,9 +118,7 @@ func TestSoftirq(t *testing.T) {
 		s.Arm()
 		wait := p.timer(t, 20*time.Millisecond)
 		truth, err := s.Wait(func() { p.send(t) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for range 10 {
 			p.send(t) // these take no time, and are not outliers
 		}
@@ -156,9 +142,7 @@ func TestSoftirq(t *testing.T) {
 				t.Errorf("rule %s: %+v", o.Rule, o.IRQ)
 			}
 		}
-		if runs != 1 {
-			t.Errorf("round %d: %d runs reported, want 1", round, runs)
-		}
+		assert.Check(t, runs == 1, "round %d: %d runs reported, want 1", round, runs)
 	}
 	if t.Logf("%d waits", late); late == 0 {
 		t.Error("no timer softirq was reported as held up by the spin")
@@ -170,9 +154,8 @@ func checkRun(t *testing.T, c *camera, o *events.Outlier, truth slowirq.Spun) {
 	if o.StartMono > truth.Start || o.EndMono < truth.End || o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" {
 		t.Errorf("reported %+v from %d to %d, spun from %d to %d", o.IRQ, o.StartMono, o.EndMono, truth.Start, truth.End)
 	}
-	if o.Task.TID != unix.Gettid() || len(o.Raw.User) == 0 {
-		t.Errorf("task %+v, %d user frames", o.Task, len(o.Raw.User))
-	}
+	assert.Check(t, o.Task.TID == unix.Gettid() && len(o.Raw.User) != 0,
+		"task %+v, %d user frames", o.Task, len(o.Raw.User))
 	kernelStack(t, c, o, "udp_sendmsg")
 }
 
@@ -194,16 +177,13 @@ func TestSoftirqTimeout(t *testing.T) {
 		s.Arm()
 		wait := p.timer(t, 20*time.Millisecond)
 		truth, err := s.Wait(func() { p.send(t) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		wait()
 		var causes []events.Cause
 		for _, o := range c.since(first) {
 			t.Logf("%s: %s after %v, %s on CPU %d by %s[%d]", o.Rule, o.Cause, time.Duration(o.DelayNS), o.IRQ.Vector, o.CPU, o.Task.Comm, o.Task.TID)
-			if o.CPU != p.cpu || o.Cause == events.CauseTimeout && o.EndMono > truth.End {
-				t.Errorf("reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
-			}
+			assert.Check(t, o.CPU == p.cpu && (o.Cause != events.CauseTimeout || o.EndMono <= truth.End),
+				"reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
 			if o.Rule == "raise" && o.Cause == events.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
 				waits++
 			}
@@ -211,13 +191,10 @@ func TestSoftirqTimeout(t *testing.T) {
 				causes = append(causes, o.Cause)
 			}
 		}
-		if want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}; !slices.Equal(causes, want) {
-			t.Errorf("run reported as %v, want %v", causes, want)
-		}
+		want := []events.Cause{events.CauseTimeout, events.CauseAfterTimeout}
+		assert.Check(t, slices.Equal(causes, want), "run reported as %v, want %v", causes, want)
 	}
-	if waits == 0 {
-		t.Error("no wait was reported before it ended")
-	}
+	assert.Check(t, waits != 0, "no wait was reported before it ended")
 }
 
 // What was counted lies between what the kernel itself counted within and
@@ -237,9 +214,7 @@ func TestSoftirqCounts(t *testing.T) {
 		p.send(t)
 	}
 	end := softirqs(t)
-	if err := c.kernel.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Stop())
 	last := softirqs(t)
 	all := func(m map[string][]uint64) (n uint64) {
 		for _, row := range m {
@@ -251,13 +226,9 @@ func TestSoftirqCounts(t *testing.T) {
 	}
 	k := c.counters().Trackers[rules.Softirq]
 	c.between("all", k.Seen, all(end)-all(inner), all(last)-all(outer))
-	if k.Replaced+k.TableFull > 0 {
-		t.Errorf("lost %+v", k)
-	}
+	assert.Check(t, k.Replaced+k.TableFull <= 0, "lost %+v", k)
 	h, err := c.kernel.Histograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][p.cpu] }
 	got := h.Rules["one"].All()
 	c.between("histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
@@ -272,18 +243,15 @@ func (c *camera) between(what string, got, least, most uint64) {
 	if unseen > 0 {
 		least -= least / 20
 	}
-	if got < least || got > most {
-		c.t.Errorf("%s: counted %d, the kernel between %d and %d", what, got, least, most)
-	}
+	assert.Check(c.t, got >= least && got <= most,
+		"%s: counted %d, the kernel between %d and %d", what, got, least, most)
 }
 
 // softirqs is how many ran by vector and CPU, by the kernel's own account.
 func softirqs(t *testing.T) map[string][]uint64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/softirqs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	counts := map[string][]uint64{}
 	for line := range strings.Lines(string(b)) {
 		label, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
@@ -292,9 +260,7 @@ func softirqs(t *testing.T) map[string][]uint64 {
 		}
 		for _, f := range strings.Fields(rest) {
 			n, err := strconv.ParseUint(f, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			counts[label] = append(counts[label], n)
 		}
 	}

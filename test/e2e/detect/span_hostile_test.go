@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/span"
@@ -23,14 +25,10 @@ func as(t *testing.T, uid uint32, args ...string) (wait func()) {
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Dir, cmd.Stderr = "/", os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	return func() {
 		t.Helper()
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v: %v", args, err)
-		}
+		assert.NilError(t, cmd.Wait(), "%v", args)
 	}
 }
 
@@ -55,9 +53,8 @@ func newHostile(t *testing.T) *hostile {
 func (h *hostile) works(when string) {
 	h.t.Helper()
 	out := says(h.t, h.uid, h.program, "run", h.prefix+"v", "1", "20", "20000")
-	if n := len(injectedEvents(h.t, bytes.NewReader(out))); n != 20 {
-		h.t.Fatalf("%d spans injected", n)
-	}
+	n := len(injectedEvents(h.t, bytes.NewReader(out)))
+	assert.Assert(h.t, n == 20, "%d spans injected", n)
 	h.told += 20
 	h.arrived()
 	h.mu.Lock()
@@ -71,9 +68,7 @@ func (h *hostile) works(when string) {
 func (h *hostile) pending() int {
 	h.t.Helper()
 	keys, err := h.kernel.PendingKeys(rules.Span)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	assert.NilError(h.t, err)
 	return len(keys)
 }
 
@@ -90,15 +85,13 @@ func TestSpanFlood(t *testing.T) {
 	for _, wait := range floods {
 		wait()
 	}
-	if n := h.pending(); n < spanPlaces*9/10 {
-		t.Errorf("only %d places are taken: this test proves nothing", n)
-	}
+	n := h.pending()
+	assert.Check(t, n >= spanPlaces*9/10, "only %d places are taken: this test proves nothing", n)
 	h.works("afterwards")
 	k := h.counters()
 	t.Logf("%d pending, %+v, %d found no room", h.pending(), k.Lost, k.Trackers[rules.Span].TableFull)
-	if k.Lost["span_outvied"] < 20 {
-		t.Errorf("%d spans made way for other users: this test proves nothing", k.Lost["span_outvied"])
-	}
+	assert.Check(t, k.Lost["span_outvied"] >= 20,
+		"%d spans made way for other users: this test proves nothing", k.Lost["span_outvied"])
 }
 
 // One user may have half of the places, whichever of his ids he uses.
@@ -111,41 +104,29 @@ func TestSpanSubordinateUsers(t *testing.T) {
 	cmd.Stderr = &trouble
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 64010, Gid: 64010}}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "unshared\n" {
 		_ = cmd.Wait()
 		t.Skipf("needs user namespaces for all users: %v %s", err, &trouble)
 	}
 	for _, name := range []string{"uid_map", "gid_map"} { // as newuidmap does, for a user who is listed in /etc/subuid
 		path := fmt.Sprintf("/proc/%d/%s", cmd.Process.Pid, name)
-		if err := os.WriteFile(path, fmt.Appendf(nil, "0 %d 65536\n", first), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(path, fmt.Appendf(nil, "0 %d 65536\n", first), 0))
 	}
-	if _, err := io.WriteString(in, "\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, &trouble)
-	}
-	if n := h.pending(); n > spanPlaces/2 || n < spanPlaces/4 {
-		t.Errorf("one user has %d of %d places by %d ids", n, spanPlaces, users)
-	}
+	_, err = io.WriteString(in, "\n")
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Wait(), "%s", &trouble)
+	n := h.pending()
+	assert.Check(t, n <= spanPlaces/2 && n >= spanPlaces/4,
+		"one user has %d of %d places by %d ids", n, spanPlaces, users)
 	// Another user has the rest, and where that is taken by then, some of his.
 	before, outvied := h.pending(), h.counters().Lost["span_outvied"]
 	as(t, 64011, h.program, "flood", h.prefix+"o", "4000")()
-	if n := h.pending() - before + int(h.counters().Lost["span_outvied"]-outvied); n != 4000 {
-		t.Errorf("another user got %d places of 4000", n)
-	}
+	n = h.pending() - before + int(h.counters().Lost["span_outvied"]-outvied)
+	assert.Check(t, n == 4000, "another user got %d places of 4000", n)
 	h.works("afterwards")
 }
 
@@ -167,9 +148,8 @@ func TestSpanOwners(t *testing.T) {
 	for uid := range uint32(16) {
 		says(t, 64100+uid, program, "storm", prefix, "1", "1") // takes what is left
 	}
-	if n := len(mustPending(t, c)); n > 0 {
-		t.Errorf("%d places are never free again", n)
-	}
+	n := len(mustPending(t, c))
+	assert.Check(t, n <= 0, "%d places are never free again", n)
 	// If a count had stayed with anyone, he would not get his half of the table now.
 	for uid := range uint32(16) {
 		before := c.counters().Lost
@@ -179,21 +159,17 @@ func TestSpanOwners(t *testing.T) {
 			t.Errorf("user %d: %d of 100 spans made way for his own in an empty table, %d are pending", uid, n, len(mustPending(t, c)))
 		}
 		time.Sleep(30 * time.Millisecond)
-		if _, err := c.kernel.Reclaim(); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(mustPending(t, c)); n > 0 {
-			t.Errorf("user %d: %d spans have not expired", uid, n)
-		}
+		_, err := c.kernel.Reclaim()
+		assert.NilError(t, err)
+		n := len(mustPending(t, c))
+		assert.Check(t, n <= 0, "user %d: %d spans have not expired", uid, n)
 	}
 }
 
 func mustPending(t *testing.T, c *camera) []uint64 {
 	t.Helper()
 	keys, err := c.kernel.PendingKeys(rules.Span)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return keys
 }
 
@@ -210,19 +186,18 @@ func TestSpanExpires(t *testing.T) {
 	for i := range young {
 		_ = span.Begin(fmt.Sprintf("%sy%d", prefix, i))
 	}
-	if _, err := c.kernel.Reclaim(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.kernel.Reclaim()
+	assert.NilError(t, err)
 	k := c.counters().Lost
-	if n := len(mustPending(t, c)); int(k["span_expired"]) < old || n+int(k["span_expired"]) != old+young {
-		t.Errorf("%d of %d spans expired, %d of %d are pending", k["span_expired"], old, n, young)
-	}
+	n := len(mustPending(t, c))
+	assert.Check(t, int(k["span_expired"]) >= old && n+int(k["span_expired"]) == old+young,
+		"%d of %d spans expired, %d of %d are pending", k["span_expired"], old, n, young)
 	// The key may be begun again, and what is young ends as ever.
 	key := prefix + "o1"
 	_ = span.Begin(key)
 	time.Sleep(20 * time.Millisecond)
 	_ = span.End(key)
-	if list := c.settle(); len(list) != 1 || list[0].Span.Key != key || list[0].DelayNS > time.Second.Nanoseconds() {
-		t.Errorf("%d outliers after it began anew", len(list))
-	}
+	list := c.settle()
+	assert.Check(t, len(list) == 1 && list[0].Span.Key == key && list[0].DelayNS <= time.Second.Nanoseconds(),
+		"%d outliers after it began anew", len(list))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -36,19 +37,14 @@ func spanProgram(t *testing.T) string {
 	}
 	// Not t.TempDir: other users run it, too.
 	dir, err := os.MkdirTemp("", "tailcam-span-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	path := filepath.Join(dir, "span")
 	build := exec.CommandContext(t.Context(), gcc, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-static", "-pthread",
 		"-I../../../configs/include", "-o", path, "testdata/span.c")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the caller: %v\n%s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	assert.NilError(t, err, "build the caller: %v\n%s", err, out)
 	return path
 }
 
@@ -72,9 +68,7 @@ func says(t *testing.T, uid uint32, args ...string) []byte {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
+	assert.NilError(t, err, "%v", args)
 	return out
 }
 
@@ -84,21 +78,15 @@ func matchSpans(t *testing.T, threshold time.Duration, injected []inject.Event, 
 	t.Helper()
 	by := map[string]*events.Outlier{}
 	for _, o := range reports {
-		if o.Span == nil {
-			t.Fatalf("an outlier without a span: %+v", o)
-		}
-		if by[o.Span.Key] != nil {
-			t.Errorf("span %q is reported twice", o.Span.Key)
-		}
+		assert.Assert(t, o.Span != nil, "an outlier without a span: %+v", o)
+		assert.Check(t, by[o.Span.Key] == nil, "span %q is reported twice", o.Span.Key)
 		by[o.Span.Key] = o
 	}
 	for _, e := range injected {
 		o := by[e.Func]
 		switch {
 		case o == nil:
-			if e.Delay() > threshold+time.Millisecond {
-				t.Errorf("span %s of %v is missing", e.Func, e.Delay())
-			}
+			assert.Check(t, e.Delay() <= threshold+time.Millisecond, "span %s of %v is missing", e.Func, e.Delay())
 		case o.StartMono < e.Start || o.EndMono > e.End:
 			t.Errorf("span %s reported from %d to %d, injected from %d to %d", e.Func, o.StartMono, o.EndMono, e.Start, e.End)
 		case o.Task.TID != e.TID || o.Task.PID != e.PID:
@@ -107,9 +95,7 @@ func matchSpans(t *testing.T, threshold time.Duration, injected []inject.Event, 
 			t.Errorf("span %s reported with %d ns", e.Func, o.DelayNS)
 		}
 	}
-	if len(by) > len(injected) {
-		t.Errorf("%d reports of %d spans", len(by), len(injected))
-	}
+	assert.Check(t, len(by) <= len(injected), "%d reports of %d spans", len(by), len(injected))
 	return by
 }
 
@@ -139,9 +125,7 @@ func TestSpanC(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(all) != 4*4*50+50 {
-		t.Fatalf("%d spans injected", len(all))
-	}
+	assert.Assert(t, len(all) == 4*4*50+50, "%d spans injected", len(all))
 	by := map[string][]*events.Outlier{}
 	for _, o := range c.settle() {
 		by[o.Rule] = append(by[o.Rule], o)
@@ -149,28 +133,23 @@ func TestSpanC(t *testing.T) {
 	found := matchSpans(t, threshold, all, by["span"])
 	hops := 0
 	for key, o := range found {
-		if o.Span.Begin.PID != o.Task.PID || o.Span.Begin.Comm != "span" {
-			t.Errorf("span %s begun by %+v, ended by %+v", key, o.Span.Begin, o.Task)
-		}
+		assert.Check(t, o.Span.Begin.PID == o.Task.PID && o.Span.Begin.Comm == "span",
+			"span %s begun by %+v, ended by %+v", key, o.Span.Begin, o.Task)
 		if hop := strings.Contains(key, "-hop-"); hop == (o.Span.Begin.TID == o.Task.TID) {
 			t.Errorf("span %s begun by %d, ended by %d", key, o.Span.Begin.TID, o.Task.TID)
 		} else if hop {
 			hops++
 		}
-		if len(o.Raw.User) == 0 {
-			t.Errorf("span %s has no user stack", key)
-		}
+		assert.Check(t, len(o.Raw.User) != 0, "span %s has no user stack", key)
 	}
 	if hops < 50 || len(by["other"]) > 0 || len(by["but"]) != 9 {
 		t.Errorf("%d spans over threads, %d with a key that none has, %d with hop-10 to 18", hops, len(by["other"]), len(by["but"]))
 	}
 	k := c.counters()
-	if s := k.Trackers[rules.Span]; s.Replaced > 0 || s.TableFull > 0 || k.Lost["span_forgotten"] > 0 {
-		t.Errorf("%+v %+v", s, k.Lost)
-	}
-	if pending, err := c.kernel.PendingKeys(rules.Span); err != nil || len(pending) > 0 {
-		t.Errorf("left pending: %d, %v", len(pending), err)
-	}
+	s := k.Trackers[rules.Span]
+	assert.Check(t, s.Replaced <= 0 && s.TableFull <= 0 && k.Lost["span_forgotten"] <= 0, "%+v %+v", s, k.Lost)
+	pending, err := c.kernel.PendingKeys(rules.Span)
+	assert.Check(t, err == nil && len(pending) == 0, "left pending: %d, %v", len(pending), err)
 }
 
 // Goroutines, by the package.
@@ -189,13 +168,9 @@ func TestSpanGo(t *testing.T) {
 			for i := range 10 {
 				key := fmt.Sprintf("%s-%d-%d", prefix, n, i)
 				e := inject.Event{Func: key, PID: os.Getpid(), TID: unix.Gettid(), Start: linux.Monotonic()}
-				if err := span.Begin(key); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, span.Begin(key))
 				time.Sleep(3 * time.Millisecond)
-				if err := span.End(key); err != nil {
-					t.Error(err)
-				}
+				assert.Check(t, span.End(key))
 				e.End = linux.Monotonic()
 				mu.Lock()
 				all = append(all, e)
@@ -206,9 +181,7 @@ func TestSpanGo(t *testing.T) {
 	wg.Wait()
 	matchSpans(t, threshold, all, c.settle())
 	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 64)} {
-		if span.Begin(bad) == nil || span.End(bad) == nil {
-			t.Errorf("key %q is accepted", bad)
-		}
+		assert.Check(t, span.Begin(bad) != nil && span.End(bad) != nil, "key %q is accepted", bad)
 	}
 }
 
@@ -217,9 +190,7 @@ func TestSpanShells(t *testing.T) {
 	needRoot(t)
 	const threshold = 10 * time.Millisecond
 	functions, err := filepath.Abs("../../../configs/shell/tailcam.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, shell := range []string{"bash", "dash"} {
 		t.Run(shell, func(t *testing.T) {
 			path, err := exec.LookPath(shell)
@@ -235,20 +206,16 @@ done
 tailcam_begin ""; tailcam_end; echo $?`
 			out := says(t, 0, path, "-c", strings.Replace(script, "tailcam_end;", `tailcam_end "";`, 1), shell, functions, prefix)
 			reports := c.settle()
-			if len(reports) != 8 || string(out) != "0\n" {
-				t.Fatalf("%d of 8 reported, printed %q", len(reports), out)
-			}
+			assert.Assert(t, len(reports) == 8 && string(out) == "0\n",
+				"%d of 8 reported, printed %q", len(reports), out)
 			for i, o := range reports {
-				if want := fmt.Sprintf(`%s $x/../%d`, prefix, i+1); o.Span.Key != want {
-					t.Errorf("key %q, want %q", o.Span.Key, want)
-				}
-				if o.Span.Begin.Comm != shell || o.Task.Comm != shell || o.Span.Begin.PID == o.Task.PID {
-					t.Errorf("begun by %+v, ended by %+v", o.Span.Begin, o.Task)
-				}
+				want := fmt.Sprintf(`%s $x/../%d`, prefix, i+1)
+				assert.Check(t, o.Span.Key == want, "key %q, want %q", o.Span.Key, want)
+				assert.Check(t, o.Span.Begin.Comm == shell && o.Task.Comm == shell &&
+					o.Span.Begin.PID != o.Task.PID, "begun by %+v, ended by %+v", o.Span.Begin, o.Task)
 			}
-			if k := c.counters().Lost; k["span_bad_key"] < 2 {
-				t.Errorf("empty keys: %+v", k)
-			}
+			k := c.counters().Lost
+			assert.Check(t, k["span_bad_key"] >= 2, "empty keys: %+v", k)
 		})
 	}
 }
@@ -264,22 +231,15 @@ func TestSpanNamespaces(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Cloneflags: namespace}
 		in, _ := cmd.StdinPipe()
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
+		assert.NilError(t, cmd.Start())
 		lines := bufio.NewReader(out)
-		if line, err := lines.ReadString('\n'); line != "begun\n" {
-			t.Fatal(line, err)
-		}
+		line, err := lines.ReadString('\n')
+		assert.Assert(t, line == "begun\n", "%v %v", line, err)
 		return func() {
 			in.Close()
 			_, _ = lines.ReadString('\n')
-			if err := cmd.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, cmd.Wait())
 		}
 	}
 	before := c.counters()
@@ -287,19 +247,16 @@ func TestSpanNamespaces(t *testing.T) {
 	other := begin(65533, 0)
 	root := begin(0, 0)
 	contained := begin(65534, syscall.CLONE_NEWPID)
-	if n := c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced; n > 0 {
-		t.Errorf("%d begins met another's", n)
-	}
+	n := c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced
+	assert.Check(t, n <= 0, "%d begins met another's", n)
 	for i, end := range []func(){root, nobody, contained, other} {
 		end()
 		reports := c.settle()
-		if len(reports) != i+1 {
-			t.Fatalf("%d ends, %d reports", i+1, len(reports))
-		}
+		assert.Assert(t, len(reports) == i+1, "%d ends, %d reports", i+1, len(reports))
 		o := reports[i]
-		if want := []int{0, 65534, 65534, 65533}[i]; o.Task.UID != want || o.Span.Begin.PID != o.Task.PID {
-			t.Errorf("end %d: %+v, begun by %+v", i, o.Task, o.Span.Begin)
-		}
+		want := []int{0, 65534, 65534, 65533}[i]
+		assert.Check(t, o.Task.UID == want && o.Span.Begin.PID == o.Task.PID,
+			"end %d: %+v, begun by %+v", i, o.Task, o.Span.Begin)
 	}
 }
 
@@ -311,17 +268,12 @@ func TestSpanMisuse(t *testing.T) {
 	before := c.counters()
 
 	says(t, 0, program, "bad")
-	if n := c.counters().Lost["span_bad_key"] - before.Lost["span_bad_key"]; n < 6 {
-		t.Errorf("%d keys that are none were counted, want 6", n)
-	}
+	n := c.counters().Lost["span_bad_key"] - before.Lost["span_bad_key"]
+	assert.Check(t, n >= 6, "%d keys that are none were counted, want 6", n)
 
 	unknown := c.counters().Lost["span_unknown"]
-	if err := span.End(prefix + "never begun"); err != nil {
-		t.Error(err)
-	}
-	if c.counters().Lost["span_unknown"] == unknown {
-		t.Error("an end without a begin was not counted")
-	}
+	assert.Check(t, span.End(prefix+"never begun"))
+	assert.Check(t, c.counters().Lost["span_unknown"] != unknown, "an end without a begin was not counted")
 
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -332,26 +284,21 @@ func TestSpanMisuse(t *testing.T) {
 	last := linux.Monotonic()
 	_ = span.End(key)
 	reports := c.settle()
-	if len(reports) != 1 || reports[0].Span.Key != key || reports[0].StartMono > last {
-		t.Fatalf("begun three times, ended once: %d reports", len(reports))
-	}
-	if n := c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced; n < 2 {
-		t.Errorf("%d begins after begins were counted, want 2", n)
-	}
+	assert.Assert(t, len(reports) == 1 && reports[0].Span.Key == key && reports[0].StartMono <= last,
+		"begun three times, ended once: %d reports", len(reports))
+	n = c.counters().Trackers[rules.Span].Replaced - before.Trackers[rules.Span].Replaced
+	assert.Check(t, n >= 2, "%d begins after begins were counted, want 2", n)
 
 	// One user begins and begins: the oldest make way, and others have room.
 	for i := range 1000 {
 		_ = span.Begin(fmt.Sprintf("%s-flood-%d", prefix, i))
 	}
 	pending, err := c.kernel.PendingKeys(rules.Span)
-	if err != nil || len(pending) > 32 {
-		t.Errorf("one user has %d of 64 places, %v", len(pending), err)
-	}
+	assert.Check(t, err == nil && len(pending) <= 32, "one user has %d of 64 places, %v", len(pending), err)
 	forgotten := c.counters().Lost["span_forgotten"]
 	lost := c.counters().Trackers[rules.Span].TableFull
-	if int(forgotten+lost)+len(pending) < 1000 {
-		t.Errorf("of 1000 spans %d are pending, %d forgotten and %d lost", len(pending), forgotten, lost)
-	}
+	assert.Check(t, int(forgotten+lost)+len(pending) >= 1000,
+		"of 1000 spans %d are pending, %d forgotten and %d lost", len(pending), forgotten, lost)
 	t.Logf("of 1000 spans %d are pending, %d forgotten and %d found no room", len(pending), forgotten, lost)
 }
 
@@ -365,24 +312,18 @@ func TestSpanStorm(t *testing.T) {
 	k := c.counters()
 	s := k.Trackers[rules.Span]
 	pending, err := c.kernel.PendingKeys(rules.Span)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	// Each begin is ended, replaced, pending, or made way for another; each end has met one, or none.
 	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Lost["span_forgotten"] + s.TableFull; got != threads*rounds {
 		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d forgotten, %d lost",
 			threads*rounds, s.Seen, s.Replaced, len(pending), k.Lost["span_forgotten"], s.TableFull)
 	}
-	if got := s.Seen + k.Lost["span_unknown"]; got != threads*rounds {
-		t.Errorf("%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Lost["span_unknown"])
-	}
-	if err := exec.CommandContext(t.Context(), "true").Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, s.Seen+k.Lost["span_unknown"] == threads*rounds,
+		"%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Lost["span_unknown"])
+	assert.NilError(t, exec.CommandContext(t.Context(), "true").Run())
 	says(t, 0, program, "storm", key, "1", "1") // takes what is left
-	if pending, _ = c.kernel.PendingKeys(rules.Span); len(pending) > 0 {
-		t.Errorf("%d places are never free again", len(pending))
-	}
+	pending, _ = c.kernel.PendingKeys(rules.Span)
+	assert.Check(t, len(pending) == 0, "%d places are never free again", len(pending))
 }
 
 // Thousands of keys at once.
@@ -397,9 +338,8 @@ func TestSpanMany(t *testing.T) {
 	pending, err := c.kernel.PendingKeys(rules.Span)
 	// A key has sixteen places. Where others have them all, the oldest of those makes way: rarely, and counted.
 	forgotten := int(c.counters().Lost["span_forgotten"])
-	if err != nil || len(pending)+forgotten != many || forgotten > many/500 {
-		t.Fatalf("%d pending, %d forgotten, %v", len(pending), forgotten, err)
-	}
+	assert.Assert(t, err == nil && len(pending)+forgotten == many && forgotten <= many/500,
+		"%d pending, %d forgotten, %v", len(pending), forgotten, err)
 	for i := range many {
 		_ = span.End(fmt.Sprintf("%s%d", prefix, i))
 	}
@@ -407,9 +347,7 @@ func TestSpanMany(t *testing.T) {
 	for _, o := range c.settle() {
 		seen[o.Span.Key] = true
 	}
-	if len(seen)+forgotten != many {
-		t.Errorf("%d of %d reported, %d forgotten", len(seen), many, forgotten)
-	}
+	assert.Check(t, len(seen)+forgotten == many, "%d of %d reported, %d forgotten", len(seen), many, forgotten)
 }
 
 // A process that dies between leaves a span that times out, and that another one of the user may end.
@@ -420,19 +358,13 @@ func TestSpanTimeout(t *testing.T) {
 	rule.Timeout, rule.Threshold = 100*time.Millisecond, 0
 	c := watch(t, []rules.Rule{rule}, &tracker.Options{TrackSelf: true})
 	cmd := exec.CommandContext(t.Context(), program, "pair", key, "0")
-	if _, err := cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := cmd.StdinPipe()
+	assert.NilError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "begun\n" {
-		t.Fatal(line, err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	assert.Assert(t, line == "begun\n", "%v %v", line, err)
 	c.eventually("the timeout", func() error {
 		if n := c.counters().Rules["span"].Outliers; n != 1 {
 			return fmt.Errorf("%d outliers", n)
@@ -443,16 +375,10 @@ func TestSpanTimeout(t *testing.T) {
 	if o.Cause != events.CauseTimeout || o.Task.PID != cmd.Process.Pid || o.Span.Begin.PID != cmd.Process.Pid || o.State != "interruptible" {
 		t.Errorf("%s of %+v in state %q, begun by %+v", o.Cause, o.Task, o.State, o.Span.Begin)
 	}
-	if len(o.Raw.Kernel) == 0 && !o.Unstacked {
-		t.Error("no kernel stack")
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, len(o.Raw.Kernel) != 0 || o.Unstacked, "no kernel stack")
+	assert.NilError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
-	if err := span.End(key); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, span.End(key))
 	reports := c.settle()
 	if len(reports) != 2 || reports[1].Cause != events.CauseAfterTimeout || reports[1].Task.PID != os.Getpid() || reports[1].Span.Begin.PID != cmd.Process.Pid {
 		t.Errorf("%d reports, the last %+v", len(reports), reports[len(reports)-1])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	program "github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/linux"
@@ -21,13 +22,9 @@ import (
 func TestStackedDisks(t *testing.T) {
 	needRoot(t)
 	lower, err := program.Slow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := lower.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, lower.Close())
 	})
 	upper := loopOver(t, "/dev/"+lower.Device(), os.O_RDONLY)
 	c := watch(t, []rules.Rule{
@@ -48,17 +45,14 @@ func TestStackedDisks(t *testing.T) {
 		truths := make(chan program.Truth)
 		go func() {
 			truth, err := lower.Read(t.Context(), 10*threshold)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, err)
 			truths <- truth
 		}()
 		time.Sleep(2 * threshold) // it is under way by now; if not, this try is not slow
 		at := sector + try*4096
 		start := linux.Monotonic()
-		if n, err := unix.Pread(fd, buf, int64(at)*512); err != nil || n != len(buf) {
-			t.Fatalf("read %d bytes: %v", n, err)
-		}
+		n, err := unix.Pread(fd, buf, int64(at)*512)
+		assert.Assert(t, err == nil && n == len(buf), "read %d bytes: %v", n, err)
 		took := time.Duration(linux.Monotonic() - start)
 		truth := <-truths
 		if took < 5*threshold {
@@ -87,24 +81,21 @@ func TestStackedDisks(t *testing.T) {
 				}
 			}
 		}
-		if most := max(mine, below, held); mine+below+held != 3 && c.unseen() == 0 || most > 1 {
-			t.Errorf("reported %d of the upper disk, %d and %d of the lower, want one each", mine, below, held)
-		}
+		most := max(mine, below, held)
+		assert.Check(t, (mine+below+held == 3 || c.unseen() != 0) && most <= 1,
+			"reported %d of the upper disk, %d and %d of the lower, want one each", mine, below, held)
 		if slow == 5 {
 			break
 		}
 	}
-	if slow == 0 {
-		t.Error("the upper disk never had to wait for the lower")
-	}
+	assert.Check(t, slow != 0, "the upper disk never had to wait for the lower")
 	reported := map[string]int{}
 	for _, o := range c.settle() {
 		reported[o.Rule]++
 	}
 	t.Logf("%d slow reads, reported: %v", slow, reported)
-	if reported["both"] != reported["upper"]+reported["lower"] {
-		t.Errorf("reported %v: a rule on both disks is told of other requests", reported)
-	}
+	assert.Check(t, reported["both"] == reported["upper"]+reported["lower"],
+		"reported %v: a rule on both disks is told of other requests", reported)
 	c.noRequestsLeft()
 }
 
@@ -114,9 +105,7 @@ func TestBlockPartsOfARequest(t *testing.T) {
 	needRoot(t)
 	const whole, left = 1 << 20, 6144
 	path := filepath.Join(t.TempDir(), "short")
-	if err := os.WriteFile(path, make([]byte, whole), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, make([]byte, whole), 0o600))
 	disk := loopOver(t, path, os.O_RDWR)
 	c := watch(t, []rules.Rule{{
 		Name: "all", Track: rules.Block, Threshold: time.Nanosecond, When: rules.Match{Device: []string{disk}},
@@ -128,26 +117,21 @@ func TestBlockPartsOfARequest(t *testing.T) {
 		t.Logf("read %d bytes, %v", n, err)
 		return n
 	}
-	if n := read(); n != len(buf) {
-		t.Fatalf("read %d bytes", n)
-	}
+	n := read()
+	assert.Assert(t, n == len(buf), "read %d bytes", n)
 	before := len(c.settle())
 	first := len(only("all", c.settle()))
-	if err := os.Truncate(path, left); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Truncate(path, left))
 	read()
 	reports := only("all", c.since(before))
 	for _, o := range reports {
 		t.Logf("%+v", *o.Block)
 		// Told as it was asked for, not as what was left of it in the end.
-		if o.Block.Sector != 0 || o.Block.Bytes != 8192 {
-			t.Errorf("reported %d bytes of sector %d", o.Block.Bytes, o.Block.Sector)
-		}
+		assert.Check(t, o.Block.Sector == 0 && o.Block.Bytes == 8192,
+			"reported %d bytes of sector %d", o.Block.Bytes, o.Block.Sector)
 	}
-	if first != 1 || len(reports) != 1 {
-		t.Errorf("reported %d and %d requests, want one each", first, len(reports))
-	}
+	assert.Check(t, first == 1 && len(reports) == 1,
+		"reported %d and %d requests, want one each", first, len(reports))
 	c.noRequestsLeft()
 }
 
@@ -163,18 +147,15 @@ func TestDeviceMapper(t *testing.T) {
 	}
 	const shift = 64 // sectors
 	path := filepath.Join(t.TempDir(), "below")
-	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
 	disk := loopOver(t, path, os.O_RDWR)
 	name := "tailcam-detect"
 	if out, err := exec.Command(dmsetup, "create", name, "--table", "0 1024 linear /dev/"+disk+" 64").CombinedOutput(); err != nil {
 		t.Skipf("needs to make a linear mapping: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command(dmsetup, "remove", "--retry", name).CombinedOutput(); err != nil {
-			t.Errorf("remove the mapping: %v: %s", err, out)
-		}
+		out, err := exec.Command(dmsetup, "remove", "--retry", name).CombinedOutput()
+		assert.Check(t, err, "remove the mapping: %v: %s", err, out)
 	})
 	c := watch(t, []rules.Rule{{
 		Name: "all", Track: rules.Block, Threshold: time.Nanosecond,
@@ -184,14 +165,11 @@ func TestDeviceMapper(t *testing.T) {
 	defer unix.Close(fd)
 	buf := aligned(t, 4096)
 	for i := range int64(16) {
-		if n, err := unix.Pread(fd, buf, i*4096); err != nil || n != len(buf) {
-			t.Fatalf("read %d bytes: %v", n, err)
-		}
+		n, err := unix.Pread(fd, buf, i*4096)
+		assert.Assert(t, err == nil && n == len(buf), "read %d bytes: %v", n, err)
 	}
 	reports := only("all", c.settle())
-	if len(reports) != 16 {
-		t.Errorf("reported %d of 16 reads", len(reports))
-	}
+	assert.Check(t, len(reports) == 16, "reported %d of 16 reads", len(reports))
 	for i, o := range reports {
 		if o.Block.Device != disk || o.Block.Sector != shift+8*uint64(i) || o.Block.Bytes != 4096 {
 			t.Errorf("read %d: %+v", i, *o.Block)
@@ -203,8 +181,6 @@ func TestDeviceMapper(t *testing.T) {
 func unixOpenOnce(t *testing.T, path string) int {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return fd
 }

@@ -1,11 +1,13 @@
 package detect
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -30,14 +32,10 @@ func (c *camera) during(h *held, pause time.Duration, change func(n int) error) 
 			ended = true
 		case <-time.After(pause):
 			n++
-			if err := change(n); err != nil {
-				c.t.Fatal(err)
-			}
+			assert.NilError(c.t, change(n))
 		}
 	}
-	if !h.cmd.ProcessState.Success() {
-		c.t.Fatalf("%v: %v", h.cmd.Args, h.cmd.ProcessState)
-	}
+	assert.Assert(c.t, h.cmd.ProcessState.Success(), "%v: %v", h.cmd.Args, h.cmd.ProcessState)
 	injected := injectedEvents(c.t, &h.out)
 	c.arrived()
 	c.mu.Lock()
@@ -90,13 +88,10 @@ func TestSwap(t *testing.T) {
 	})
 	c.balance(t, threshold, injected, reports, "stays").check(3000, 3000)
 	for _, o := range reports {
-		if o.Rule != "stays" {
-			t.Errorf("rule %s reported %+v", o.Rule, o.Task)
-		}
+		assert.Check(t, o.Rule == "stays", "rule %s reported %+v", o.Rule, o.Task)
 	}
-	if n := c.counters().Rules["stays"].Outliers; n != uint64(len(reports)) {
-		t.Errorf("counted %d over all swaps, read %d", n, len(reports))
-	}
+	n := c.counters().Rules["stays"].Outliers
+	assert.Check(t, n == uint64(len(reports)), "counted %d over all swaps, read %d", n, len(reports))
 }
 
 // A threshold moves up and down all the time, always between what is slow and
@@ -107,18 +102,15 @@ func TestRetuneMissesNothing(t *testing.T) {
 	h := hold(t, "offcpu", "all", "3000", micros(over), "3000", micros(under), "32")
 	c := watch(t, []rules.Rule{sleepers("moves", h)}, nil)
 	generation, _, err := c.kernel.Adaptives()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	injected, reports := c.during(h, 2*time.Millisecond, func(n int) error {
 		at := threshold + time.Duration(n%2)*step
 		return c.kernel.Retune(generation, []tracker.Tuning{{Rule: "moves", Override: tracker.OwnThreshold, Threshold: at}})
 	})
 	const middle = threshold + step/2
 	for _, o := range reports {
-		if o.ThresholdNS != threshold.Nanoseconds() && o.ThresholdNS != (threshold+step).Nanoseconds() {
-			t.Errorf("threshold %d", o.ThresholdNS)
-		}
+		assert.Check(t, o.ThresholdNS == threshold.Nanoseconds() || o.ThresholdNS == (threshold+step).Nanoseconds(),
+			"threshold %d", o.ThresholdNS)
 		o.ThresholdNS = middle.Nanoseconds() // what balance wants of all
 	}
 	for i := range injected {
@@ -134,17 +126,13 @@ func TestSwapThatCannotBe(t *testing.T) {
 	rule := rules.Rule{Name: "offcpu", Track: rules.OffCPU, Threshold: threshold, When: rules.Match{Comm: []string{"inj-offcpu"}}}
 	c := watch(t, []rules.Rule{rule}, nil)
 	err := c.kernel.Swap([]rules.Rule{{Name: "block", Track: rules.Block, Threshold: threshold}})
-	if !errors.Is(err, tracker.ErrRestart) {
-		t.Errorf("got %v, want %v", err, tracker.ErrRestart)
-	}
+	assert.Check(t, is.ErrorIs(err, tracker.ErrRestart), "got %v, want %v", err, tracker.ErrRestart)
 	injected := inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
 	c.balance(t, threshold, injected, c.settle(), "offcpu").check(20, 20)
 
 	// A new threshold holds from now on.
 	rule.Threshold = 10 * over
-	if err := c.kernel.Swap([]rules.Rule{rule}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Swap([]rules.Rule{rule}))
 	before := len(c.settle())
 	injected = inject.Run(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
 	c.balance(t, rule.Threshold, injected, c.since(before), "offcpu").check(0, 44)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
@@ -114,13 +115,10 @@ func TestTimeoutOfWaits(t *testing.T) {
 				if o.DelayNS < timeout.Nanoseconds() || o.EndMono > e.End+uint64(skew) || o.ThresholdNS != timeout.Nanoseconds() {
 					t.Errorf("fired after %v of %v, threshold %v", time.Duration(o.DelayNS), e.Delay(), time.Duration(o.ThresholdNS))
 				}
-				if kind.state != "" && o.State != kind.state {
-					t.Errorf("state %s, want %s", o.State, kind.state)
-				}
+				assert.Check(t, kind.state == "" || o.State == kind.state, "state %s, want %s", o.State, kind.state)
 				kernelStack(t, c, o, kind.stack...)
-				if o.Task.Comm != e.Comm || o.Task.PID != e.PID || len(o.Raw.User) == 0 {
-					t.Errorf("task %+v, %d user frames; injected %+v", o.Task, len(o.Raw.User), e)
-				}
+				assert.Check(t, o.Task.Comm == e.Comm && o.Task.PID == e.PID && len(o.Raw.User) != 0,
+					"task %+v, %d user frames; injected %+v", o.Task, len(o.Raw.User), e)
 			}
 			for _, e := range mustNot {
 				if w := of(work, kind.name, e); len(w.timeouts)+len(w.exits) > 0 {
@@ -128,9 +126,7 @@ func TestTimeoutOfWaits(t *testing.T) {
 				}
 			}
 			t.Logf("%d over, %d under", len(must), len(mustNot))
-			if len(must) == 0 {
-				t.Error("no latency was as asked")
-			}
+			assert.Check(t, len(must) != 0, "no latency was as asked")
 			logLateness(t, outliers, timeout)
 		})
 	}
@@ -157,9 +153,7 @@ func TestTimeoutRacesExit(t *testing.T) {
 		case len(w.timeouts) > 1 || len(w.exits) > 1:
 			t.Errorf("%v: %d timeouts, %d exits", k, len(w.timeouts), len(w.exits))
 		case len(w.timeouts) != len(w.exits):
-			if !pardoned(k.tid) {
-				t.Errorf("%v: %d timeouts, %d exits", k, len(w.timeouts), len(w.exits))
-			}
+			assert.Check(t, pardoned(k.tid), "%v: %d timeouts, %d exits", k, len(w.timeouts), len(w.exits))
 		case w.exits[0].Cause != events.CauseAfterTimeout:
 			t.Errorf("%v: ended as %s", k, w.exits[0].Cause)
 		default:
@@ -167,9 +161,7 @@ func TestTimeoutRacesExit(t *testing.T) {
 		}
 	}
 	t.Logf("%d waits timed out, %d of them with their exit", total, both)
-	if both < 100 {
-		t.Errorf("only %d waits came close", both)
-	}
+	assert.Check(t, both >= 100, "only %d waits came close", both)
 }
 
 // A request that its disk does not answer is reported again and again while
@@ -189,14 +181,11 @@ func TestTimeoutOfRequest(t *testing.T) {
 		Name: "waits", Track: rules.OffCPU, Timeout: timeout, Repeat: repeat, Stacks: []rules.Stack{rules.KernelStack},
 		When: rules.Match{Comm: []string{inject.CommReader}, State: []rules.State{rules.Uninterruptible}},
 	}}, nil)
-	if _, err := disk.Read(t.Context(), timeout/4); err != nil { // teaches the disk's name
-		t.Fatal(err)
-	}
+	_, err = disk.Read(t.Context(), timeout/4)
+	assert.NilError(t, err) // teaches the disk's name
 	before := len(c.settle())
 	truth, err := disk.Read(t.Context(), held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	outliers := c.since(before)
 	for _, rule := range []string{"stuck", "waits"} {
 		var got []string
@@ -207,15 +196,11 @@ func TestTimeoutOfRequest(t *testing.T) {
 			}
 			last = o
 			got = append(got, fmt.Sprintf("%s %v", o.Cause, time.Duration(o.DelayNS).Round(time.Millisecond)))
-			if o.Task.TID != truth.TID {
-				t.Errorf("%s: of %+v, want thread %d", rule, o.Task, truth.TID)
-			}
+			assert.Check(t, o.Task.TID == truth.TID, "%s: of %+v, want thread %d", rule, o.Task, truth.TID)
 			if o.Cause != events.CauseTimeout {
 				continue
 			}
-			if o.EndMono >= truth.EndMono {
-				t.Errorf("%s: fired after the end", rule)
-			}
+			assert.Check(t, o.EndMono < truth.EndMono, "%s: fired after the end", rule)
 			kernelStack(t, c, o, "io_schedule", "blkdev")
 			if rule == "stuck" && (o.Block.Device != disk.Device() || o.Block.Sector != truth.Sector || o.Block.Op != "read" || o.Block.Bytes != 4096) {
 				t.Errorf("request %+v, want sector %d of %s", o.Block, truth.Sector, disk.Device())
@@ -228,9 +213,8 @@ func TestTimeoutOfRequest(t *testing.T) {
 		}
 		// At 100, 300, 500 and 700 ms, and at the end; a tick may come too late for the last one.
 		want := 2 + int((time.Duration(last.DelayNS)-timeout)/repeat)
-		if len(got) > want || len(got) < want-1 || len(got) < 3 {
-			t.Errorf("%s: reported %v, want %d reports", rule, got, want)
-		}
+		assert.Check(t, len(got) <= want && len(got) >= want-1 && len(got) >= 3,
+			"%s: reported %v, want %d reports", rule, got, want)
 	}
 }
 
@@ -243,13 +227,9 @@ func TestTimeoutOfLock(t *testing.T) {
 	}
 	path := t.TempDir() + "/lock"
 	lock, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	c := watch(t, []rules.Rule{{
 		Name: "lock", Track: rules.Syscall, Timeout: 50 * time.Millisecond, Repeat: 50 * time.Millisecond,
 		When: rules.Match{Comm: []string{"flock"}, Syscall: calls(t, "flock")}, Stacks: []rules.Stack{rules.KernelStack},
@@ -257,9 +237,7 @@ func TestTimeoutOfLock(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		before := len(c.settle())
 		cmd := exec.CommandContext(t.Context(), flock, path, "true")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, cmd.Start())
 		c.eventually("three reports of the wait", func() error {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -269,9 +247,7 @@ func TestTimeoutOfLock(t *testing.T) {
 			return nil
 		})
 		if killed {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, cmd.Process.Kill())
 		} else if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 			t.Fatal(err)
 		}
@@ -279,16 +255,13 @@ func TestTimeoutOfLock(t *testing.T) {
 		var last *events.Outlier
 		for _, o := range c.since(before) {
 			last = o
-			if o.Syscall.Name != "flock" {
-				t.Errorf("call %+v", o.Syscall)
-			}
+			assert.Check(t, o.Syscall.Name == "flock", "call %+v", o.Syscall)
 			if o.Cause == events.CauseTimeout {
 				kernelStack(t, c, o, "flock")
 			}
 		}
-		if last.Cause != events.CauseAfterTimeout { // a killed task still leaves its call
-			t.Errorf("killed %t: the last report is %s", killed, last.Cause)
-		}
+		assert.Check(t, last.Cause == events.CauseAfterTimeout,
+			"killed %t: the last report is %s", killed, last.Cause) // a killed task still leaves its call
 		c.eventually("nothing of it is pending", func() error {
 			keys, err := c.kernel.PendingKeys(rules.Syscall)
 			if err != nil {
@@ -319,9 +292,7 @@ func TestTimeoutAcrossSwap(t *testing.T) {
 			if n%2 == 0 { // the same rule at another place
 				list = []rules.Rule{{Name: "other", Track: rules.OffCPU, Timeout: time.Hour}, rule}
 			}
-			if err := c.kernel.Swap(list); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, c.kernel.Swap(list))
 		}
 		swapped <- n
 	}()
@@ -340,9 +311,8 @@ func TestTimeoutAcrossSwap(t *testing.T) {
 			t.Errorf("%v: %d timeouts, %d exits", e.Delay(), len(w.timeouts), len(w.exits))
 		}
 	}
-	if k := c.counters().Rules["other"]; k.Outliers > 0 {
-		t.Errorf("a rule that waits for an hour has fired: %+v", k)
-	}
+	k := c.counters().Rules["other"]
+	assert.Check(t, k.Outliers <= 0, "a rule that waits for an hour has fired: %+v", k)
 	t.Logf("%d sleeps over, %d swaps, %d missed", len(must), n, missed)
 }
 
@@ -356,42 +326,30 @@ func TestProgress(t *testing.T) {
 	// One write of 1 MiB into a pipe that is read slowly: it sleeps many times.
 	cmd := exec.CommandContext(t.Context(), "dd", "if=/dev/zero", "bs=1M", "count=1")
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer r.Close()
 	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Start())
 	w.Close()
 	chunk := make([]byte, 32<<10)
 	for got := 0; got < 1<<20; {
 		n, err := r.Read(chunk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		got += n
 		time.Sleep(2 * time.Millisecond)
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, cmd.Wait())
 	var o *events.Outlier
 	for _, o = range c.settle() {
 		if o.DelayNS > (20 * time.Millisecond).Nanoseconds() {
 			break
 		}
 	}
-	if o == nil || len(o.Raw.Progress) != 8 {
-		t.Fatalf("progress %+v", o)
-	}
+	assert.Assert(t, o != nil && len(o.Raw.Progress) == 8, "progress %+v", o)
 	last := int64(0)
 	for i, p := range o.Raw.Progress {
 		t.Logf("%v %s %d frames", time.Duration(p.AgeNS), p.State, len(p.Kernel))
-		if p.AgeNS <= last || p.AgeNS > o.DelayNS || len(p.Kernel) == 0 {
-			t.Errorf("stack %d: %+v", i, p)
-		}
+		assert.Check(t, p.AgeNS > last && p.AgeNS <= o.DelayNS && len(p.Kernel) != 0, "stack %d: %+v", i, p)
 		last = p.AgeNS
 		c.named(t, p.Kernel, "pipe_write")
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
@@ -41,9 +42,7 @@ func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
 		end = linux.Monotonic()
 		done <- err
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, <-done)
 	return tid, start, end
 }
 
@@ -65,9 +64,7 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) {
 		for until := linux.Monotonic() + uint64(d); err == nil && linux.Monotonic() < until; { // it shall have the CPU
 		}
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, <-started)
 	meanwhile()
 	<-ended
 }
@@ -76,9 +73,7 @@ func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) {
 func otherCPU(t *testing.T) (own, other int) {
 	t.Helper()
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedGetaffinity(0, &all))
 	own = pinned(t)
 	for other = own + 1; !all.IsSet(other); other++ {
 		if other > runtime.NumCPU() {
@@ -138,9 +133,7 @@ func TestWorkqueueWait(t *testing.T) {
 	const rounds = 5
 	done := 0
 	for try := 0; done < rounds; try++ {
-		if try == 50 {
-			t.Fatal("the kernel never kept a CPU from its workers for as long as asked")
-		}
+		assert.Assert(t, try != 50, "the kernel never kept a CPU from its workers for as long as asked")
 		seen := len(c.settle())
 		var tid int
 		var from, to uint64
@@ -153,31 +146,26 @@ func TestWorkqueueWait(t *testing.T) {
 			case o.Rule == "any":
 				continue
 			case o.Rule == "excluded":
-				if o.Work.Function == refresh {
-					t.Errorf("an excluded function was reported: %+v", o.Work)
-				}
+				assert.Check(t, o.Work.Function != refresh, "an excluded function was reported: %+v", o.Work)
 				continue
 			case o.Rule == "elsewhere" || !workOf(o, "wait") || o.StartMono < from || o.EndMono > to:
 				t.Errorf("rule %s reported %+v from %d to %d, queued within %d and %d", o.Rule, o.Work, o.StartMono, o.EndMono, from, to)
 			case o.Cause == events.CauseTimeout:
-				if o.Task.TID != 0 {
-					t.Errorf("timeout by task %+v, but no worker had it", o.Task)
-				}
+				assert.Check(t, o.Task.TID == 0, "timeout by task %+v, but no worker had it", o.Task)
 			case !strings.HasPrefix(o.Task.Comm, "kworker/"):
 				t.Errorf("it ran in %+v", o.Task)
 			case o.CPU == other && time.Duration(o.DelayNS) > waited-threshold && waited > 4*threshold:
 				count["as long as "+o.Rule]++
 			}
-			if by := o.Work.QueuedBy; by == nil || by.TID != tid || by.PID != os.Getpid() || by.Context != "" {
-				t.Errorf("queued by %+v, want thread %d", by, tid)
-			}
+			by := o.Work.QueuedBy
+			assert.Check(t, by != nil && by.TID == tid && by.PID == os.Getpid() && by.Context == "",
+				"queued by %+v, want thread %d", by, tid)
 		}
 		if waited < 4*threshold {
 			continue // the kernel lends others a part of a real-time task's CPU
 		}
-		if count["wait threshold"] == 0 {
-			t.Errorf("nothing was reported of work that took %v: %v", waited, count)
-		}
+		assert.Check(t, count["wait threshold"] != 0,
+			"nothing was reported of work that took %v: %v", waited, count)
 		if count["as long as wait"] == 1 && count["timeout timeout"] == 1 && count["as long as timeout"] == 1 {
 			done++
 		}
@@ -216,9 +204,7 @@ func TestWorkqueueRun(t *testing.T) {
 		var tid int
 		var returned uint64
 		spun, err := s.Wait(func() { tid, _, returned = refreshStats(t, own) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		count := map[string]int{}
 		for _, o := range c.since(seen) {
 			if o.CPU != int(spun.CPU) || o.EndMono < spun.Start {
@@ -233,9 +219,8 @@ func TestWorkqueueRun(t *testing.T) {
 				t.Errorf("rule %s: from %d on CPU %d by %+v, spun from %d on CPU %d", o.Rule, o.StartMono, o.CPU, o.Task, spun.Start, spun.CPU)
 			}
 			if o.Cause == events.CauseTimeout {
-				if o.EndMono > returned {
-					t.Errorf("timeout at %d, after its end before %d", o.EndMono, returned)
-				}
+				assert.Check(t, o.EndMono <= returned,
+					"timeout at %d, after its end before %d", o.EndMono, returned)
 			} else if o.EndMono < spun.End || o.EndMono > returned {
 				t.Errorf("ended at %d, spun until %d, waited for until %d", o.EndMono, spun.End, returned)
 			}
@@ -267,17 +252,14 @@ func TestWorkqueueLeavesNothing(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := c.kernel.Reclaim(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.kernel.Reclaim()
+	assert.NilError(t, err)
 }
 
 func histogramOf(t *testing.T, c *camera, rule string) uint64 {
 	t.Helper()
 	h, err := c.kernel.Histograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return h.Rules[rule].All().Count
 }
 
@@ -285,9 +267,7 @@ func histogramOf(t *testing.T, c *camera, rule string) uint64 {
 func addressOf(t *testing.T, name string) (address uint64) {
 	t.Helper()
 	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	if err := linux.ReadSymbols(f, func(s *linux.Symbol) error {
 		if string(s.Name) == name {

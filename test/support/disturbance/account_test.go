@@ -3,6 +3,9 @@ package disturbance
 import (
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 var begin = time.Date(2026, 11, 20, 23, 15, 2, 0, time.UTC)
@@ -61,17 +64,15 @@ func TestAccount(t *testing.T) {
 			func(_ int, s *sample) { s.idle = 2 * tick }, []Span{at(0, 10000)}, false, true, // of 40 ticks
 		},
 	} {
-		if a := account(seconds10(test.edit), 2, test.spans...); a.Disturbed != test.disturbed || a.Full != test.full {
-			t.Errorf("%s: got %+v, want disturbed %v, full %v", name, a, test.disturbed, test.full)
-		}
+		a := account(seconds10(test.edit), 2, test.spans...)
+		assert.Check(t, a.Disturbed == test.disturbed && a.Full == test.full,
+			"%s: got %+v, want disturbed %v, full %v", name, a, test.disturbed, test.full)
 	}
 	a := account(seconds10(func(i int, s *sample) { s.stolen, s.others = tick, time.Duration(i)*time.Millisecond }), 2, at(0, 1000), at(2000, 2500))
-	if want := "0.08 s stolen, 0.04 s used by others in 1.60 s"; a.String() != want {
-		t.Errorf("got %q, want %q", a, want)
-	}
-	if a := account(seconds10(quiet), 2, at(0, 100)); a.String() != "nothing taken in 0.20 s" {
-		t.Errorf("got %q", a)
-	}
+	want := "0.08 s stolen, 0.04 s used by others in 1.60 s"
+	assert.Check(t, a.String() == want, "got %q, want %q", a, want)
+	a = account(seconds10(quiet), 2, at(0, 100))
+	assert.Check(t, a.String() == "nothing taken in 0.20 s", "got %q", a)
 }
 
 func TestExcuse(t *testing.T) {
@@ -89,9 +90,8 @@ func TestExcuse(t *testing.T) {
 		{disturbed, false, "the machine was disturbed (0.50 s stolen in 1.00 s)"},
 		{disturbed, true, "the machine was disturbed (0.50 s stolen in 1.00 s)"},
 	} {
-		if got := Excuse(test.account, test.beside); got != test.want {
-			t.Errorf("%+v, beside others %v: got %q, want %q", test.account, test.beside, got, test.want)
-		}
+		assert.Check(t, is.Equal(Excuse(test.account, test.beside), test.want),
+			"%+v, beside others %v", test.account, test.beside)
 	}
 	for output, want := range map[string]string{
 		"    a_test.go:3: 5.1 ms instead of 5 ms\n":                        "",
@@ -103,8 +103,6 @@ func TestExcuse(t *testing.T) {
 		"*** Test killed with quit: ran too long (11m0s).\n":               "a hang",
 		"panic: test timed out after 3s\n\trunning tests:\n\t\tTestB (3s)": "a panic",
 	} {
-		if got := Never(output); got != want {
-			t.Errorf("%q: got %q, want %q", output, got, want)
-		}
+		assert.Check(t, is.Equal(Never(output), want), "%q", output)
 	}
 }

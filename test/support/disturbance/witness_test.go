@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func TestParse(t *testing.T) {
@@ -20,24 +21,19 @@ func TestParse(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	for _, bad := range []string{"", "cpu", "cpu 1 2 3 4 5 6 7", "cpu 1 2 3 4 5 6 7 x", "cpu0 1 2 3 4 5 6 7 8"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q was read", bad)
-		}
+		_, err := parseStat([]byte(bad))
+		assert.Check(t, err != nil, "%q was read", bad)
 	}
 	const rest = " S 812 4711 812 0 -1 4194560 1 0 0 0 250 30 7 7 20 0 1 0 98765 1 1\n"
 	want := process{parent: 812, cpu: 2800 * time.Millisecond, start: 98765}
 	for _, name := range []string{"bash", ") R 1 2 (", "", "a b"} {
-		if p, ok := parseProcess("4711 (" + name + ")" + rest); !ok || p != want {
-			t.Errorf("%q: got %+v, %v, want %+v", name, p, ok, want)
-		}
+		p, ok := parseProcess("4711 (" + name + ")" + rest)
+		assert.Check(t, ok && p == want, "%q: got %+v, %v, want %+v", name, p, ok, want)
 	}
 	text, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, ok := parseProcess(string(text)); !ok || p.parent != os.Getppid() || p.start == 0 {
-		t.Errorf("this process: got %+v, %v", p, ok)
-	}
+	assert.NilError(t, err)
+	p, ok := parseProcess(string(text))
+	assert.Check(t, ok && p.parent == os.Getppid() && p.start != 0, "this process: got %+v, %v", p, ok)
 }
 
 func FuzzParseProcess(f *testing.F) {
@@ -61,18 +57,15 @@ func TestDescendants(t *testing.T) {
 		20: {parent: 1, start: 2, cpu: 9 * tick}, 21: {parent: 20, start: 9, cpu: 3 * tick},
 		11: {parent: 20, start: 10, cpu: 30 * tick}, // the number of a descendant, used again
 	})
-	if want := 35 * tick; used != want {
-		t.Errorf("others used %s, want %s", used, want)
-	}
+	want := 35 * tick
+	assert.Check(t, used == want, "others used %s, want %s", used, want)
 }
 
 // Real processes: a child computes, which is others' load to who does not have it.
 func TestOthers(t *testing.T) {
 	theirs := newProcesses(-1)
 	spinner := exec.Command("sh", "-c", "while :; do :; done")
-	if err := spinner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, spinner.Start())
 	ours := newProcesses(os.Getpid())
 	var used time.Duration
 	for theirs.seen[spinner.Process.Pid].cpu < 3*tick {
@@ -80,15 +73,11 @@ func TestOthers(t *testing.T) {
 		used += theirs.others()
 		ours.others()
 	}
-	if one := theirs.seen[spinner.Process.Pid].cpu; used < one {
-		t.Errorf("others used %s, of which one used %s", used, one)
-	}
-	if _, ok := ours.ours[spinner.Process.Pid]; !ok {
-		t.Error("a child of this process is taken for another's")
-	}
-	if len(ours.kernel) < 2 {
-		t.Error("no thread of the kernel was found")
-	}
+	one := theirs.seen[spinner.Process.Pid].cpu
+	assert.Check(t, used >= one, "others used %s, of which one used %s", used, one)
+	_, ok := ours.ours[spinner.Process.Pid]
+	assert.Check(t, ok, "a child of this process is taken for another's")
+	assert.Check(t, len(ours.kernel) >= 2, "no thread of the kernel was found")
 	spinner.Process.Kill()
 	spinner.Wait()
 }
@@ -96,13 +85,9 @@ func TestOthers(t *testing.T) {
 // The witness adds up to what the kernel says, and finds CPUs full that compute.
 func TestWitness(t *testing.T) {
 	before, err := readStat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	w, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var stop atomic.Bool
 	var all sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -120,9 +105,7 @@ func TestWitness(t *testing.T) {
 	all.Wait()
 	w.Stop()
 	after, err := readStat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var sum sample
 	for i := range w.samples {
 		sum.add(&w.samples[i])
@@ -130,9 +113,7 @@ func TestWitness(t *testing.T) {
 	if stolen, idle := after.stolen-before.stolen, after.idle-before.idle; sum.stolen > stolen || sum.idle > idle || a.Stolen > sum.stolen {
 		t.Errorf("samples have %s stolen and %s idle, the kernel %s and %s", sum.stolen, sum.idle, stolen, idle)
 	}
-	if !a.Full {
-		t.Errorf("a machine whose CPUs all compute was not full: %+v", a)
-	}
+	assert.Check(t, a.Full, "a machine whose CPUs all compute was not full: %+v", a)
 	if a.Length < span.To.Sub(span.From) {
 		t.Errorf("judged %s of %s", a.Length, span.To.Sub(span.From))
 	}
@@ -144,21 +125,17 @@ func TestInvisibleTheft(t *testing.T) {
 		t.Skip("needs root: lateness counts with real-time priority only")
 	}
 	w, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	time.Sleep(period)
 	span := Span{From: time.Now()}
 	stopper := exec.Command("sh", "-c", fmt.Sprintf("kill -STOP %[1]d; sleep 0.5; kill -CONT %[1]d", os.Getpid()))
-	if out, err := stopper.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := stopper.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
 	span.To = time.Now()
 	a := w.Between(span)
 	w.Stop()
-	if a.Late < 400*time.Millisecond || !a.Disturbed || !strings.Contains(a.String(), "of late wake-ups") {
-		t.Errorf("this process was stopped for half a second; got %+v", a)
-	}
+	assert.Check(t, a.Late >= 400*time.Millisecond && a.Disturbed &&
+		strings.Contains(a.String(), "of late wake-ups"), "this process was stopped for half a second; got %+v", a)
 }
 
 // The thread that measures is the only one with a real-time priority.
@@ -167,26 +144,19 @@ func TestPriority(t *testing.T) {
 		t.Skip("needs root: sets a priority")
 	}
 	w, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer w.Stop()
 	time.Sleep(period)
 	var realTime int
 	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, thread := range threads {
 		var tid int
-		if _, err := fmt.Sscan(thread.Name(), &tid); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(thread.Name(), &tid)
+		assert.NilError(t, err)
 		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO {
 			realTime++
 		}
 	}
-	if realTime != 1 {
-		t.Errorf("%d threads have a real-time priority, want 1", realTime)
-	}
+	assert.Check(t, realTime == 1, "%d threads have a real-time priority, want 1", realTime)
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 //go:embed src/*.c src/*.h
@@ -105,9 +107,7 @@ func Build(t testing.TB) string {
 		build.path = filepath.Join(dir, "inject")
 		build.err = Compile(compiler, build.path)
 	})
-	if build.err != nil {
-		t.Fatalf("build the injectors: %v", build.err)
-	}
+	assert.NilError(t, build.err, "build the injectors: %v", build.err)
 	return build.path
 }
 
@@ -181,13 +181,10 @@ func Run(t testing.TB, args ...string) []Event {
 	cmd := exec.CommandContext(t.Context(), Build(t), args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("inject %v: %v\n%s", args, err, stderr.Bytes())
-	}
+	err := cmd.Run()
+	assert.NilError(t, err, "inject %v: %v\n%s", args, err, stderr.Bytes())
 	events, err := parse(stdout.Bytes())
-	if err != nil {
-		t.Fatalf("inject %v: %v", args, err)
-	}
+	assert.NilError(t, err, "inject %v", args)
 	return events
 }
 

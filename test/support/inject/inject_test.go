@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestMain(m *testing.M) {
@@ -29,12 +31,10 @@ func count(t *testing.T, events []Event, track string) map[string]int {
 	kinds := map[string]int{}
 	for _, e := range events {
 		kinds[e.Kind]++
-		if e.Track != track || e.PID == 0 || e.TID == 0 || e.Start == 0 || e.Comm == "" || e.Func == "" {
-			t.Fatalf("incomplete event of %s: %+v", track, e)
-		}
-		if (e.End == 0) != (e.Kind == Dead) || e.End != 0 && e.End < e.Start {
-			t.Fatalf("event with a wrong end: %+v", e)
-		}
+		assert.Assert(t, e.Track == track && e.PID != 0 && e.TID != 0 && e.Start != 0 && e.Comm != "" &&
+			e.Func != "", "incomplete event of %s: %+v", track, e)
+		assert.Assert(t, (e.End == 0) == (e.Kind == Dead) && (e.End == 0 || e.End >= e.Start),
+			"event with a wrong end: %+v", e)
 	}
 	return kinds
 }
@@ -53,9 +53,7 @@ func TestWakeup(t *testing.T) {
 	needRoot(t)
 	events := Run(t, "wakeup", "40", "4000", "400", "500", "8")
 	kinds := count(t, events, "wakeup")
-	if kinds[Over]+kinds[Under]+kinds[Spoilt] < 440 {
-		t.Errorf("got %v, want 440 events", kinds)
-	}
+	assert.Check(t, kinds[Over]+kinds[Under]+kinds[Spoilt] >= 440, "got %v, want 440 events", kinds)
 	checkAsked(t, events, 4*time.Millisecond)
 }
 
@@ -71,14 +69,11 @@ func TestWaits(t *testing.T) {
 			t.Run(c.track+"/"+way, func(t *testing.T) {
 				events := Run(t, c.track, way, "16", "10000", "160", "300", "8")
 				kinds := count(t, events, c.track)
-				if kinds[Over]+kinds[Under]+kinds[Spoilt] != 176 {
-					t.Errorf("got %v, want 176 events", kinds)
-				}
+				assert.Check(t, kinds[Over]+kinds[Under]+kinds[Spoilt] == 176, "got %v, want 176 events", kinds)
 				checkAsked(t, events, 10*time.Millisecond)
 				for _, e := range events {
-					if way != "all" && e.Func != "inject_"+c.track+"_"+way {
-						t.Fatalf("function of %s is %s", way, e.Func)
-					}
+					assert.Assert(t, way == "all" || e.Func == "inject_"+c.track+"_"+way,
+						"function of %s is %s", way, e.Func)
 				}
 			})
 		}
@@ -88,28 +83,22 @@ func TestWaits(t *testing.T) {
 func TestEdge(t *testing.T) {
 	kinds := count(t, Run(t, "edge", "1", "5000"), "syscall")
 	// killed 4, exit_group 4, execve 4, thread exit 4; interrupted 1, restarted 2, stopped 2
-	if kinds[Dead] != 16 || kinds[Edge]+kinds[Spoilt] != 5 {
-		t.Errorf("got %v, want 16 dead and 5 edge", kinds)
-	}
+	assert.Check(t, kinds[Dead] == 16 && kinds[Edge]+kinds[Spoilt] == 5, "got %v, want 16 dead and 5 edge", kinds)
 }
 
 func TestBlock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
 	for _, op := range []string{"write", "read"} {
-		if kinds := count(t, Run(t, "block", file, op, "4096", "100", "8"), "block"); kinds[Request] != 100 {
-			t.Errorf("%s: got %v, want 100 requests", op, kinds)
-		}
+		kinds := count(t, Run(t, "block", file, op, "4096", "100", "8"), "block")
+		assert.Check(t, kinds[Request] == 100, "%s: got %v, want 100 requests", op, kinds)
 	}
 }
 
 func TestWakerOnSameCPU(t *testing.T) {
 	events := Run(t, "samecpu", "10", "5000")
-	if kinds := count(t, events, "offcpu"); kinds[Over]+kinds[Spoilt] != 10 {
-		t.Errorf("got %v, want 10 events", kinds)
-	}
+	kinds := count(t, events, "offcpu")
+	assert.Check(t, kinds[Over]+kinds[Spoilt] == 10, "got %v, want 10 events", kinds)
 	checkAsked(t, events, 5*time.Millisecond)
 }
 
@@ -133,9 +122,8 @@ func TestBadArguments(t *testing.T) {
 		{"preempt", "1", "1"}, {"newtask", "0", "1"},
 	} {
 		out, err := exec.Command(path, args...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "inject") {
-			t.Errorf("inject %q: error %v, said %q", args, err, out)
-		}
+		assert.Check(t, err != nil && strings.Contains(string(out), "inject"),
+			"inject %q: error %v, said %q", args, err, out)
 	}
 }
 
@@ -148,7 +136,6 @@ func TestSplit(t *testing.T) {
 		at(Under, 2*time.Millisecond), at(Spoilt, 12*time.Millisecond), at(Over, 10*time.Millisecond),
 		{Kind: Dead, Start: 1e9},
 	}, 10*time.Millisecond, 500*time.Microsecond)
-	if len(must) != 2 || len(mustNot) != 3 || len(either) != 2 {
-		t.Errorf("split into %d, %d, %d; want 2, 3, 2", len(must), len(mustNot), len(either))
-	}
+	assert.Check(t, len(must) == 2 && len(mustNot) == 3 && len(either) == 2,
+		"split into %d, %d, %d; want 2, 3, 2", len(must), len(mustNot), len(either))
 }

@@ -53,9 +53,8 @@ func Steal(t *testing.T, history *History) {
 	case taken < enough: // too little to compare sums
 		return
 	}
-	if told < taken/2-grain || told > 2*taken+grain {
-		t.Errorf("the records have %s, the kernel's account %s", told, taken)
-	}
+	assert.Check(t, told >= taken/2-grain && told <= 2*taken+grain,
+		"the records have %s, the kernel's account %s", told, taken)
 }
 
 // Stolen is the time that the hypervisor has taken from all CPUs, by the kernel's account.
@@ -78,8 +77,6 @@ func account(t testing.TB, column int) time.Duration {
 		t.Fatal(fmt.Errorf("/proc/stat begins with %q", first))
 	}
 	n, err := strconv.ParseInt(string(fields[column]), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return time.Duration(n) * 10 * time.Millisecond
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/test/support/disturbance"
 )
 
@@ -129,20 +132,14 @@ func TestAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine := &told{accounts: test.accounts}
 			status, printed := module(t, machine, test.source, skipsAllowed, append(quick, "-p", "1", "-parallel", "2")...)
-			if status != test.status {
-				t.Errorf("exit status %d, want %d", status, test.status)
-			}
+			assert.Check(t, is.Equal(status, test.status), "exit status")
 			for _, s := range test.want {
-				if !strings.Contains(printed+"\nEND", s) {
-					t.Errorf("misses %q", s)
-				}
+				assert.Check(t, strings.Contains(printed+"\nEND", s), "misses %q", s)
 			}
-			if a := runs(t, "a"); a != test.runs {
-				t.Errorf("TestA ran %d times, want %d", a, test.runs)
-			}
-			if b := runs(t, "b"); b != 1 {
-				t.Errorf("TestB, which passed, ran %d times", b)
-			}
+			a := runs(t, "a")
+			assert.Check(t, a == test.runs, "TestA ran %d times, want %d", a, test.runs)
+			b := runs(t, "b")
+			assert.Check(t, b == 1, "TestB, which passed, ran %d times", b)
 			if t.Failed() {
 				t.Log(printed)
 			}
@@ -161,9 +158,7 @@ func slow(t *testing.T) {
 func runs(t *testing.T, file string) int {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(text)
 }
 
@@ -198,28 +193,20 @@ func TestNeverAgain(t *testing.T) {
 func TestAgainBesideAnotherPackage(t *testing.T) {
 	slow(t)
 	machine := &told{accounts: []disturbance.Account{disturbed}}
-	if status, printed := module(t, machine, source("1", "false"), skipsAllowed, quick...); status != 0 {
-		t.Fatalf("exit status %d:\n%s", status, printed)
-	}
-	if err := os.Mkdir("other", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	status, printed := module(t, machine, source("1", "false"), skipsAllowed, quick...)
+	assert.Assert(t, status == 0, "exit status %d:\n%s", status, printed)
+	assert.NilError(t, os.Mkdir("other", 0o700))
 	for name, test := range map[string]struct {
 		source string
 		want   int
 	}{"fine": {"", 0}, "does not build": {"var x = undefined", 1}, "fails without a test": {"func init() { panic(1) }", 1}} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.Remove("a"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.Remove("a"))
 			text := "package other\n\nimport \"testing\"\n\n" + test.source + "\n\nfunc TestC(*testing.T) {}\n"
-			if err := os.WriteFile("other/c_test.go", []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile("other/c_test.go", []byte(text), 0o600))
 			status, printed := here(t, machine, quick...)
-			if status != test.want || !strings.Contains(printed, "; passed alone") {
-				t.Errorf("exit status %d, want %d:\n%s", status, test.want, printed)
-			}
+			assert.Check(t, status == test.want && strings.Contains(printed, "; passed alone"),
+				"exit status %d, want %d:\n%s", status, test.want, printed)
 		})
 	}
 }
@@ -232,14 +219,12 @@ func TestAlone(t *testing.T) {
 		"--run TestB -v -tags=x a -args -run y": "-count=1 -p=1 -run=^TestA$ -tags=x x/m -args -run y",
 		"a -skip TestC -test.parallel 3":        "-count=1 -p=1 -run=^TestA$ -skip TestC x/m",
 	} {
-		if got := strings.Join(parse(strings.Fields(in)).alone(test{"x/m", "TestA"}), " "); got != want {
-			t.Errorf("%s: got %q, want %q", in, got, want)
-		}
+		assert.Check(t, is.Equal(strings.Join(parse(strings.Fields(in)).alone(test{"x/m", "TestA"}), " "), want),
+			"%s", in)
 	}
 	for in, want := range map[string]bool{"-p 1 a": true, "-p=1 a": true, "-p 2 a": false, "a": false, "a -args -p 1": false} {
-		if got := parse(strings.Fields(in)).onePackage(); got != want {
-			t.Errorf("%s: one package at once: got %v", in, got)
-		}
+		got := parse(strings.Fields(in)).onePackage()
+		assert.Check(t, got == want, "%s: one package at once: got %v", in, got)
 	}
 	if !parse([]string{"-run", "TestA"}).selects() || !parse([]string{"--test.skip=TestA"}).selects() || parse([]string{"a", "-args", "-run"}).selects() {
 		t.Error("-run and -skip leave tests out, what follows -args does not")
@@ -250,24 +235,19 @@ func TestAlone(t *testing.T) {
 // then ran at once, TestS ran alone, but beside package b.
 func TestTimeline(t *testing.T) {
 	file, err := os.Open("testdata/parallel.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer file.Close()
 	var out strings.Builder
 	s := newSummary(&out)
-	if err := read(file, s); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, read(file, s))
 	const a = "example/a"
 	for name, want := range map[string]struct {
 		spans       int
 		beside, own bool // others, and others of its package
 	}{"TestS": {1, true, false}, "TestP": {2, true, true}, "TestQ": {2, true, true}, "TestLast": {1, true, false}} {
 		at := test{a, name}
-		if got := len(s.times.spans(at)); got != want.spans {
-			t.Errorf("%s: %d spans, want %d", name, got, want.spans)
-		}
+		got := len(s.times.spans(at))
+		assert.Check(t, got == want.spans, "%s: %d spans, want %d", name, got, want.spans)
 		if got := s.times.beside(at, false); got != want.beside {
 			t.Errorf("%s: beside others: got %v", name, got)
 		}
@@ -277,7 +257,6 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%s: beside others of its package: got %v", name, got)
 		}
 	}
-	if want := []test{{a, "TestP"}, {"example/b", "TestOther"}}; !slices.Equal(s.failures, want) {
-		t.Errorf("failed: got %v, want %v", s.failures, want)
-	}
+	want := []test{{a, "TestP"}, {"example/b", "TestOther"}}
+	assert.Check(t, slices.Equal(s.failures, want), "failed: got %v, want %v", s.failures, want)
 }

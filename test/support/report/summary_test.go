@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
 	"github.com/tailcam/tailcam/test/support/skips"
 )
 
@@ -17,9 +20,7 @@ func module(t *testing.T, machine witness, source, allowed string, args ...strin
 	for name, text := range map[string]string{
 		"go.mod": "module github.com/tailcam/tailcam/m\n\ngo 1.26\n", "m_test.go": "package m\n\n" + source, "skips": allowed,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Chdir(dir)
 	return here(t, machine, args...)
@@ -30,14 +31,10 @@ func here(t *testing.T, machine witness, args ...string) (status int, printed st
 	t.Helper()
 	t.Setenv("GOFLAGS", "")
 	list, err := skips.Load("skips")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var out strings.Builder
 	status, err = run(append(args, "./..."), list, machine, &out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return status, out.String()
 }
 
@@ -95,18 +92,12 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, printed := module(t, calm, test.source, test.allowed)
-			if status != test.status {
-				t.Errorf("exit status %d, want %d", status, test.status)
-			}
+			assert.Check(t, is.Equal(status, test.status), "exit status")
 			for _, s := range test.want {
-				if !strings.Contains(printed, s) {
-					t.Errorf("misses %q", s)
-				}
+				assert.Check(t, strings.Contains(printed, s), "misses %q", s)
 			}
 			for _, s := range test.wantNot {
-				if strings.Contains(printed, s) {
-					t.Errorf("has %q", s)
-				}
+				assert.Check(t, !strings.Contains(printed, s), "has %q", s)
 			}
 			if t.Failed() {
 				t.Log(printed)

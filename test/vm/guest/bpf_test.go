@@ -8,19 +8,16 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"gotest.tools/v3/assert"
 )
 
 // TestBTF proves that the kernel describes its types.
 func TestBTF(t *testing.T) {
 	inGuest(t)
 	spec, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var task *btf.Struct
-	if err := spec.TypeByName("task_struct", &task); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, spec.TypeByName("task_struct", &task))
 }
 
 // TestTracepoint loads and attaches a typed tracepoint program written in
@@ -30,9 +27,7 @@ func TestTracepoint(t *testing.T) {
 	counter, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "switches", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer counter.Close()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:       "count_switches",
@@ -48,22 +43,16 @@ func TestTracepoint(t *testing.T) {
 			asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatalf("load: %+v", err)
-	}
+	assert.NilError(t, err, "load: %+v", err)
 	defer prog.Close()
 	l, err := link.AttachTracing(link.TracingOptions{Program: prog, AttachType: ebpf.AttachTraceRawTp})
-	if err != nil {
-		t.Fatalf("attach: %v", err)
-	}
+	assert.NilError(t, err, "attach")
 	defer l.Close()
 
 	var n uint64
 	for range 100 {
 		time.Sleep(time.Millisecond)
-		if err := counter.Lookup(uint32(0), &n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, counter.Lookup(uint32(0), &n))
 		if n >= 10 {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
@@ -65,9 +66,7 @@ func TestChain(t *testing.T) {
 			done <- 0
 			o := await(t, outliers, "chain-end", tid)
 			ways[chainWay(t, o)+" to "+o.Chain.End]++
-			if len(o.Raw.Kernel) == 0 {
-				t.Error("no kernel stack")
-			}
+			assert.Check(t, len(o.Raw.Kernel) != 0, "no kernel stack")
 		}
 		t.Logf("ways of a read: %v", ways)
 	})
@@ -83,25 +82,20 @@ func TestChain(t *testing.T) {
 func readSlowly(t *testing.T, ask chan int) {
 	name, _ := unix.BytePtrFromString("guest-reader")
 	runtime.LockOSThread() // and never unlocked: the thread ends with its name
-	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0))
 	ask <- unix.Gettid()
 	at := int64(0)
 	for range ask {
 		at += 4096
-		if _, err := readDirect(slowDisk, at); err != nil {
-			t.Error(err)
-		}
+		_, err := readDirect(slowDisk, at)
+		assert.Check(t, err)
 	}
 }
 
 // chainWay writes the stages of a chain, and demands that they are the delay.
 func chainWay(t *testing.T, o *events.Outlier) string {
 	t.Helper()
-	if o.Chain == nil || len(o.Chain.Stages) == 0 {
-		t.Fatalf("a chain without stages: %+v", o)
-	}
+	assert.Assert(t, o.Chain != nil && len(o.Chain.Stages) != 0, "a chain without stages: %+v", o)
 	var sum int64
 	var names []string
 	for _, s := range o.Chain.Stages {
@@ -112,8 +106,6 @@ func chainWay(t *testing.T, o *events.Outlier) string {
 		}
 		names = append(names, name)
 	}
-	if sum != o.DelayNS {
-		t.Errorf("stages of %d ns, a delay of %d", sum, o.DelayNS)
-	}
+	assert.Check(t, sum == o.DelayNS, "stages of %d ns, a delay of %d", sum, o.DelayNS)
 	return strings.Join(names, ", ")
 }

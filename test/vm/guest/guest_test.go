@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // slowDisk takes slowDiskDelay for each request.
@@ -59,18 +61,12 @@ func readDirect(path string, offset int64) (time.Duration, error) {
 func TestKernel(t *testing.T) {
 	inGuest(t)
 	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Uname(&uts))
 	release, build := unix.ByteSliceToString(uts.Release[:]), unix.ByteSliceToString(uts.Version[:])
 	t.Logf("%s %s", release, build)
 	want, rt := strings.CutSuffix(os.Getenv("TAILCAM_GUEST_KERNEL"), "-rt")
-	if !strings.HasPrefix(release, want+".") {
-		t.Errorf("kernel %s, want %s", release, want)
-	}
-	if got := strings.Contains(build, "PREEMPT_RT"); got != rt {
-		t.Errorf("real-time kernel: %t, want %t", got, rt)
-	}
+	assert.Check(t, strings.HasPrefix(release, want+"."), "kernel %s, want %s", release, want)
+	assert.Check(t, is.Equal(strings.Contains(build, "PREEMPT_RT"), rt), "real-time kernel")
 }
 
 // TestSlowDisk proves that the injector of slow block requests works. The
@@ -79,12 +75,9 @@ func TestSlowDisk(t *testing.T) {
 	inGuest(t)
 	for i := range 5 {
 		took, err := readDirect(slowDisk, int64(i)<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		t.Logf("read in %s", took)
-		if took < slowDiskDelay*99/100 {
-			t.Errorf("read %d took %s: %s is not slowed down to %s", i, took, slowDisk, slowDiskDelay)
-		}
+		assert.Check(t, took >= slowDiskDelay*99/100,
+			"read %d took %s: %s is not slowed down to %s", i, took, slowDisk, slowDiskDelay)
 	}
 }

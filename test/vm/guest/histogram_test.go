@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -39,18 +40,12 @@ func TestTrackersHistograms(t *testing.T) {
 		},
 	}
 	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer kernel.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, kernel.Attach())
 	controller := adaptive.NewController(kernel)
 	now := time.Now()
-	if err := controller.Tick(now); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, controller.Tick(now))
 	if s, ok := controller.State("follows", ""); !ok || s.Threshold != 0 {
 		t.Errorf("before any call: %+v", s)
 	}
@@ -59,24 +54,16 @@ func TestTrackersHistograms(t *testing.T) {
 	for range calls {
 		unix.Getppid()
 	}
-	if err := controller.Tick(now.Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, controller.Tick(now.Add(time.Second)))
 	s, _ := controller.State("follows", "")
 	t.Logf("%d calls: %+v", calls, s)
-	if s.Threshold < time.Microsecond || s.Samples != calls {
-		t.Errorf("after %d calls: %+v", calls, s)
-	}
-	if _, tuned, err := kernel.Adaptives(); err != nil || len(tuned) != 1 || tuned[0].Threshold != s.Threshold {
-		t.Errorf("the kernel side has %+v, %v", tuned, err)
-	}
-	if err := kernel.Swap(list); err != nil {
-		t.Fatal(err)
-	}
+	assert.Check(t, s.Threshold >= time.Microsecond && s.Samples == calls, "after %d calls: %+v", calls, s)
+	_, tuned, err := kernel.Adaptives()
+	assert.Check(t, err == nil && len(tuned) == 1 && tuned[0].Threshold == s.Threshold,
+		"the kernel side has %+v, %v", tuned, err)
+	assert.NilError(t, kernel.Swap(list))
 	h, err := kernel.Histograms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for name, class := range map[string]string{"plain": "", "by-call": "getppid", "by-cgroup": "", "by-override": "override 1", "follows": ""} {
 		found := false
 		for _, c := range h.Rules[name].Classes {
@@ -88,7 +75,6 @@ func TestTrackersHistograms(t *testing.T) {
 			t.Errorf("rule %s: %d classes, %d delays in all", name, len(h.Rules[name].Classes), h.Rules[name].All().Count)
 		}
 	}
-	if c, err := kernel.Counters(); err != nil || c.HistogramLost > 0 {
-		t.Errorf("counters: %v, %+v", err, c)
-	}
+	c, err := kernel.Counters()
+	assert.Check(t, err == nil && c.HistogramLost <= 0, "counters: %v, %+v", err, c)
 }

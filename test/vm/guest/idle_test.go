@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/test/support/inject"
 )
 
@@ -29,50 +31,37 @@ func TestIdle(t *testing.T) {
 		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0")
 	var log bytes.Buffer
 	daemon.Stdout, daemon.Stderr, daemon.Env = &log, &log, env
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, daemon.Start())
 	ask := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("/bin/tailcam", append(args, "--socket", socket)...)
 		cmd.Env = env
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("tailcam %v: %v\n%s", args, err, out)
-		}
+		assert.NilError(t, err, "tailcam %v: %v\n%s", args, err, out)
 		return string(out)
 	}
 	t.Cleanup(func() {
-		if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if err := daemon.Wait(); err != nil || t.Failed() {
-			t.Errorf("the daemon: %v\n%s", err, &log)
-		}
+		assert.Check(t, daemon.Process.Signal(syscall.SIGTERM))
+		err := daemon.Wait()
+		assert.Check(t, err == nil && !t.Failed(), "the daemon: %v\n%s", err, &log)
 	})
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			break
 		}
-		if time.Now().After(end) {
-			t.Fatal("the daemon does not answer")
-		}
+		assert.Assert(t, !time.Now().After(end), "the daemon does not answer")
 	}
 	time.Sleep(5 * time.Second) // what starting it and asking it has caused
 	before := ask("events", "-o", "json")
 	time.Sleep(idle)
-	if after := ask("events", "-o", "json"); after != before {
-		t.Errorf("%v of nothing made outliers:\n%s", idle, strings.TrimPrefix(after, before))
-	}
-	if list := ask("list", "snapshots", "-o", "json"); before == "" && list != "" {
-		t.Errorf("snapshots were taken:\n%s", list)
-	}
+	after := ask("events", "-o", "json")
+	assert.Check(t, after == before, "%v of nothing made outliers:\n%s", idle, strings.TrimPrefix(after, before))
+	list := ask("list", "snapshots", "-o", "json")
+	assert.Check(t, before != "" || list == "", "snapshots were taken:\n%s", list)
 	t.Logf("while it started: %q", before)
 
 	inject.Run(t, "wakeup", "1", "50000", "0", "1", "1")
 	for end := time.Now().Add(time.Minute); ask("events", "-o", "json") == before; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a wake-up that took 50 ms is not reported")
-		}
+		assert.Assert(t, !time.Now().After(end), "a wake-up that took 50 ms is not reported")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -49,9 +50,7 @@ func TestInterrupts(t *testing.T) {
 	t.Run("softirq", func(t *testing.T) { testSoftirq(t, outliers) })
 	t.Run("starved", func(t *testing.T) { testStarved(t, outliers) })
 	counters, err := kernel.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, track := range []rules.Track{rules.IRQ, rules.Softirq} {
 		k := counters.Trackers[track]
 		if t.Logf("%s: %+v", track, k); k.Seen == 0 || k.TableFull+k.Replaced > 0 {
@@ -63,9 +62,7 @@ func TestInterrupts(t *testing.T) {
 // testHandler writes to the serial console, which interrupts for more.
 func testHandler(t *testing.T, outliers <-chan *events.Outlier) {
 	tty, err := os.OpenFile("/dev/ttyS0", os.O_WRONLY|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer tty.Close()
 	keepTimers(t)
 	s := slowirq.Attach(t, "irq_handler_entry", slowirq.Any, false, stuckFor)
@@ -73,9 +70,7 @@ func testHandler(t *testing.T, outliers <-chan *events.Outlier) {
 		drop(outliers)
 		s.Arm()
 		truth, err := s.Wait(func() { _, _ = tty.WriteString("the serial line interrupts\r\n") })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if truth.Arg != 4 { // the interrupt of the first serial line of a PC
 			t.Logf("irq %d came first", truth.Arg)
 			continue
@@ -89,9 +84,8 @@ func testHandler(t *testing.T, outliers <-chan *events.Outlier) {
 			t.Errorf("reported while it was stuck: %s after %v on CPU %d, %+v, truth %+v", o.Cause, time.Duration(o.DelayNS), o.CPU, o.IRQ, truth)
 		}
 		o = first["irq"]
-		if o.IRQ.IRQ == nil || *o.IRQ.IRQ != int(truth.Arg) || o.IRQ.Name != "ttyS0" || len(o.Raw.Kernel) == 0 {
-			t.Errorf("%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
-		}
+		assert.Check(t, o.IRQ.IRQ != nil && *o.IRQ.IRQ == int(truth.Arg) && o.IRQ.Name == "ttyS0" &&
+			len(o.Raw.Kernel) != 0, "%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
 		return
 	}
 	t.Error("no interrupt of the serial line was reported as it was, and while it was stuck")
@@ -128,14 +122,10 @@ func testSoftirq(t *testing.T, outliers <-chan *events.Outlier) {
 	defer pin(t, 0, 1)
 	up(t, "lo")
 	sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer sink.Close()
 	conn, err := net.DialUDP("udp4", nil, sink.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	s := slowirq.Attach(t, "softirq_entry", netRX, false, spinFor)
 	for range 10 {
@@ -150,17 +140,14 @@ func testSoftirq(t *testing.T, outliers <-chan *events.Outlier) {
 		time.Sleep(5 * time.Millisecond)
 		s.Arm()
 		truth, err := s.Wait(func() { _, _ = conn.Write([]byte("x")) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		<-done
 		o := await(t, outliers, "run", 0)
 		if !spun(t, o, truth) {
 			continue
 		}
-		if o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" || len(o.Raw.Kernel) == 0 {
-			t.Errorf("%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
-		}
+		assert.Check(t, o.IRQ.Vector == "net_rx" && o.IRQ.Phase == "run" && len(o.Raw.Kernel) != 0,
+			"%+v, %d kernel frames", o.IRQ, len(o.Raw.Kernel))
 		for end := time.After(time.Second); ; {
 			select {
 			case o := <-outliers:
@@ -202,9 +189,8 @@ func testStarved(t *testing.T, outliers <-chan *events.Outlier) {
 				t.Logf("%s: %s of %v from %d to %d on CPU %d by %s, hogged from %d to %d", o.Rule, o.IRQ.Vector,
 					time.Duration(o.DelayNS), o.StartMono, o.EndMono, o.CPU, o.Task.Comm, start, end)
 				if o.Rule == "raise" && o.CPU == cpu && o.StartMono >= start && o.StartMono+uint64(spinFor/4) < end && o.EndMono >= end {
-					if !realTime {
-						t.Error("held up by the hog, although the end of the interrupt runs softirqs here")
-					}
+					assert.Check(t, realTime,
+						"held up by the hog, although the end of the interrupt runs softirqs here")
 					return
 				}
 				continue
@@ -243,9 +229,8 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 func spun(t *testing.T, o *events.Outlier, truth slowirq.Spun) bool {
 	t.Helper()
 	t.Logf("%s: %v on top of %s[%d] on CPU %d, spun for %v", o.Rule, time.Duration(o.DelayNS), o.Task.Comm, o.Task.TID, o.CPU, truth.Delay())
-	if o.StartMono > truth.Start || o.EndMono < truth.End || o.CPU != int(truth.CPU) {
-		t.Errorf("reported from %d to %d on CPU %d, truth %+v", o.StartMono, o.EndMono, o.CPU, truth)
-	}
+	assert.Check(t, o.StartMono <= truth.Start && o.EndMono >= truth.End && o.CPU == int(truth.CPU),
+		"reported from %d to %d on CPU %d, truth %+v", o.StartMono, o.EndMono, o.CPU, truth)
 	return time.Duration(o.DelayNS)-truth.Delay() <= 4*slack
 }
 
@@ -255,9 +240,7 @@ func pin(t *testing.T, cpus ...int) {
 	for _, cpu := range cpus {
 		set.Set(cpu)
 	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		t.Error(err)
-	}
+	assert.Check(t, unix.SchedSetaffinity(0, &set))
 }
 
 // receive waits for a packet that never comes, as long as a timer of the kernel says.
@@ -276,19 +259,11 @@ func receive(d time.Duration) {
 func up(t *testing.T, name string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer unix.Close(fd)
 	req, err := unix.NewIfreq(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req))
 	req.SetUint16(req.Uint16() | unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -31,17 +32,13 @@ func TestTimeoutCPUOffline(t *testing.T) {
 	tid := unix.Gettid()
 	power := func(on string) {
 		t.Helper()
-		if err := os.WriteFile(switchFile, []byte(on), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(switchFile, []byte(on), 0))
 	}
 	defer power("1")
 	for _, on := range []string{"0", "1"} {
 		power(on)
 		time.Sleep(600 * time.Millisecond) // long enough to miss the ticks
-		if err := kernel.KeepTicking(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, kernel.KeepTicking())
 		begin := linux.Monotonic()
 		sleep(t, asked)
 		for {
@@ -50,9 +47,7 @@ func TestTimeoutCPUOffline(t *testing.T) {
 				continue
 			}
 			t.Logf("CPU 1 %s: %s after %v", on, o.Cause, time.Duration(o.DelayNS))
-			if o.Cause != events.CauseTimeout {
-				t.Errorf("CPU 1 %s: first came %s", on, o.Cause)
-			}
+			assert.Check(t, o.Cause == events.CauseTimeout, "CPU 1 %s: first came %s", on, o.Cause)
 			break
 		}
 	}

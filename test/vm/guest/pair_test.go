@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -74,28 +75,18 @@ rules:
 func TestTrackersPairs(t *testing.T) {
 	inGuest(t)
 	sleep, ok := rules.SyscallNumber("nanosleep")
-	if !ok {
-		t.Fatal("no nanosleep here")
-	}
+	assert.Assert(t, ok, "no nanosleep here")
 	list, err := rules.Parse("pairs", []byte(replaceAll(everyPair, "NANOSLEEP", sleep, "SELF", unix.Getpid())), &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, kernel.Close())
 	}()
-	if n := len(kernel.Inactive()); n != 1 || kernel.Inactive()["absent"] == nil {
-		t.Errorf("rules that do not work on this kernel: %v; want only absent", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	n := len(kernel.Inactive())
+	assert.Check(t, n == 1 && kernel.Inactive()["absent"] != nil,
+		"rules that do not work on this kernel: %v; want only absent", kernel.Inactive())
+	assert.NilError(t, kernel.Attach())
 	for _, p := range kernel.Programs() {
 		t.Logf("attached %v", p)
 	}
@@ -117,9 +108,7 @@ func TestTrackersPairs(t *testing.T) {
 			if tries++; tries > 15 {
 				t.Fatalf("still missing: %v", missing)
 			}
-			if err := unix.Nanosleep(&asked, nil); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, unix.Nanosleep(&asked, nil))
 			again = time.After(2 * time.Second)
 		}
 		var o *events.Outlier
@@ -133,15 +122,11 @@ func TestTrackersPairs(t *testing.T) {
 		}
 		delete(missing, o.Rule+" "+string(o.Cause))
 		t.Logf("%s: %s after %d ns, key %v, labels %v, %d frames", o.Rule, o.Cause, o.DelayNS, o.Key, o.Labels, len(o.Raw.Kernel))
-		if o.Cause != events.CauseTimeout && (o.DelayNS < 99e6) {
-			t.Errorf("%s: %d ns", o.Rule, o.DelayNS)
-		}
-		if (o.Rule == "kprobe" || o.Rule == "fentry") && (o.Labels["asked"] != int64(100e6) || o.Labels["ret"] != int64(0)) {
-			t.Errorf("%s: labels %v", o.Rule, o.Labels)
-		}
-		if o.Rule == "switched" && o.Labels["from"] != o.Labels["to"] {
-			t.Errorf("%s: labels %v of %+v", o.Rule, o.Labels, o.Task)
-		}
+		assert.Check(t, o.Cause == events.CauseTimeout || o.DelayNS >= 99e6, "%s: %d ns", o.Rule, o.DelayNS)
+		assert.Check(t, o.Rule != "kprobe" && o.Rule != "fentry" || o.Labels["asked"] == int64(100e6) &&
+			o.Labels["ret"] == int64(0), "%s: labels %v", o.Rule, o.Labels)
+		assert.Check(t, o.Rule != "switched" || o.Labels["from"] == o.Labels["to"],
+			"%s: labels %v of %+v", o.Rule, o.Labels, o.Task)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
@@ -34,37 +35,27 @@ func newCamera(t *testing.T, backend string) *camera {
 	}
 	c := &camera{t: t}
 	var err error
-	if c.kernel, err = tracker.New(nil, opts); err != nil {
-		t.Fatal(err)
-	}
+	c.kernel, err = tracker.New(nil, opts)
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := c.kernel.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, c.kernel.Close())
 	})
 	ring, err := flight.New(c.kernel, backend, ringSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	c.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")})
+	assert.NilError(t, err)
 	if c.manager, err = snapshot.New(snapshot.Options{
 		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.kernel.Attach())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.manager.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, <-ended)
 	})
 	return c
 }
@@ -73,18 +64,14 @@ func newCamera(t *testing.T, backend string) *camera {
 func (c *camera) count(meanwhile func(), cpus ...int) {
 	c.t.Helper()
 	g, err := sequence.Start(cpus, 50*time.Microsecond)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	time.Sleep(400 * time.Millisecond)
 	if meanwhile != nil {
 		meanwhile()
 	}
 	time.Sleep(400 * time.Millisecond)
 	threads, err := g.Stop()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	c.threads = append(c.threads, threads...)
 }
 
@@ -92,17 +79,11 @@ func (c *camera) count(meanwhile func(), cpus ...int) {
 func (c *camera) take() (*snapshot.Meta, sequence.Found) {
 	c.t.Helper()
 	dir, err := c.manager.TakeNow("test")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	m, err := snapshot.ReadMeta(dir)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NilError(c.t, err)
 	f, err := sequence.Check(dir, c.threads)
-	if err != nil {
-		c.t.Errorf("%s: %v", m.ID, err)
-	}
+	assert.Check(c.t, err, "%s", m.ID)
 	c.t.Logf("%s: %d numbers, %d holes told of, %d samples vouched for, %d records refused", m.ID, f.Numbers, f.Holes, f.Vouched, m.Lost)
 	return m, f
 }
@@ -128,9 +109,7 @@ func TestRecordCPUOffline(t *testing.T) {
 	}
 	power := func(on string) {
 		t.Helper()
-		if err := os.WriteFile(switchFile, []byte(on), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(switchFile, []byte(on), 0))
 	}
 	for _, backend := range []string{flight.BackendMmap, flight.BackendPerf} {
 		t.Run(backend, func(t *testing.T) {
@@ -141,9 +120,7 @@ func TestRecordCPUOffline(t *testing.T) {
 			power("1")
 			c.count(nil, 0, 1)
 			m, f := c.take()
-			if f.Vouched == 0 {
-				t.Error("nothing is vouched for")
-			}
+			assert.Check(t, f.Vouched != 0, "nothing is vouched for")
 			second := coverage(m, 1)
 			switch {
 			case backend == flight.BackendMmap && (second.Records == 0 || second.Lost > 0):
@@ -156,9 +133,8 @@ func TestRecordCPUOffline(t *testing.T) {
 			c.count(nil, 0)
 			power("1")
 			c.count(nil, 0, 1)
-			if _, f := c.take(); f.Vouched == 0 {
-				t.Error("nothing is vouched for after the CPU was away")
-			}
+			_, f = c.take()
+			assert.Check(t, f.Vouched != 0, "nothing is vouched for after the CPU was away")
 		})
 	}
 }
@@ -172,43 +148,32 @@ func TestRecordClockSteps(t *testing.T) {
 	step := func(by time.Duration) {
 		t.Helper()
 		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_REALTIME, &now); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.ClockGettime(unix.CLOCK_REALTIME, &now))
 		to := unix.NsecToTimeval(now.Nano() + by.Nanoseconds())
-		if err := unix.Settimeofday(&to); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Settimeofday(&to))
 	}
 	var last *snapshot.Meta
 	for _, by := range []time.Duration{0, time.Hour, -2 * time.Hour, time.Hour} {
 		c.count(func() { step(by) }, 0, 1)
 		m, f := c.take()
-		if f.Vouched == 0 {
-			t.Errorf("after a step of %v nothing is vouched for", by)
-		}
+		assert.Check(t, f.Vouched != 0, "after a step of %v nothing is vouched for", by)
 		id, err := snapshot.ParseID(m.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if last != nil {
 			before, err := snapshot.ParseID(last.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			if id.Number <= before.Number || m.Window.ToMonoNS <= last.Window.ToMonoNS {
 				t.Errorf("after a step of %v: %s to %d follows %s to %d", by, m.ID, m.Window.ToMonoNS, last.ID, last.Window.ToMonoNS)
 			}
 			// The wall clock has moved by the step, and by what has passed since.
 			moved := time.Duration(m.Window.WallMinusMono - last.Window.WallMinusMono)
-			if d := moved - by; d < -time.Minute || d > time.Minute {
-				t.Errorf("a step of %v moved the snapshot's clock by %v", by, moved)
-			}
+			d := moved - by
+			assert.Check(t, d >= -time.Minute && d <= time.Minute,
+				"a step of %v moved the snapshot's clock by %v", by, moved)
 		}
 		last = m
 	}
 	list, broken, err := c.store.List()
-	if err != nil || len(list) != 4 || len(broken) > 0 {
-		t.Errorf("%d snapshots, broken %v, %v", len(list), broken, err)
-	}
+	assert.Check(t, err == nil && len(list) == 4 && len(broken) == 0,
+		"%d snapshots, broken %v, %v", len(list), broken, err)
 }

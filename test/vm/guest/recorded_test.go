@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/vm/boot"
@@ -15,9 +16,7 @@ import (
 func TestRecordedEvents(t *testing.T) {
 	inGuest(t)
 	provoke.MountCgroups(t)
-	if err := loopbackUp(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, loopbackUp())
 	history := provoke.Start(t, provoke.Groups())
 	for _, test := range []struct {
 		name string
@@ -46,15 +45,11 @@ func TestRecordedEvents(t *testing.T) {
 func loadKVM(t *testing.T) {
 	t.Helper()
 	f, err := os.Open(boot.Module{Name: "kvm_amd"}.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	err = unix.FinitModule(int(f.Fd()), "", 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip("KVM of a real-time kernel wants a time stamp counter that never stops: the emulator has none")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -21,13 +22,9 @@ import (
 func shipped(t *testing.T, name string, threshold time.Duration) []rules.Rule {
 	t.Helper()
 	list, err := rules.Load([]string{"../../../configs/rules.more"}, &rules.LocalMachine{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	i := slices.IndexFunc(list, func(r rules.Rule) bool { return r.Name == name })
-	if i < 0 {
-		t.Fatalf("no rule %s is shipped", name)
-	}
+	assert.Assert(t, i >= 0, "no rule %s is shipped", name)
 	r := list[i]
 	r.Threshold, r.Timeout, r.Snapshot.Enabled = threshold, 0, false
 	r.When = rules.Match{PID: []uint32{uint32(os.Getpid())}}
@@ -38,9 +35,7 @@ func shipped(t *testing.T, name string, threshold time.Duration) []rules.Rule {
 // kernel, which not every kernel lets one do.
 func TestShippedFunctions(t *testing.T) {
 	inGuest(t)
-	if err := loopbackUp(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, loopbackUp())
 	for _, c := range []struct {
 		rule      string
 		threshold time.Duration
@@ -71,9 +66,7 @@ func TestShippedFunctions(t *testing.T) {
 			c.provoke(t)
 			o := await(t, outliers, c.rule, 0)
 			t.Logf("%v, key %v, labels %v", time.Duration(o.DelayNS), o.Key, o.Labels)
-			if err := c.check(o); err != nil {
-				t.Errorf("%v: labels %v", err, o.Labels)
-			}
+			assert.Check(t, c.check(o), "labels %v", o.Labels)
 		})
 	}
 }
@@ -95,52 +88,36 @@ func loopbackUp() error {
 func faults(t *testing.T) {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, 4<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for i := 0; i < len(b); i += 4096 {
 		b[i] = 1
 	}
-	if err := unix.Munmap(b); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.Munmap(b))
 }
 
 func syncs(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 1<<16)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Write(make([]byte, 1<<16))
+	assert.NilError(t, err)
+	assert.NilError(t, f.Sync())
 }
 
 // firstByte accepts a connection, and answers it late.
 func firstByte(t *testing.T) {
 	t.Helper()
 	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer server.Close()
 	client, err := net.Dial("tcp4", server.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer client.Close()
 	conn, err := server.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer conn.Close()
 	time.Sleep(100 * time.Millisecond)
-	if _, err := conn.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte("x"))
+	assert.NilError(t, err)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -22,9 +23,7 @@ func TestTrackersSpan(t *testing.T) {
 	})
 	_, outliers := watch(t, list, &tracker.Options{TrackSelf: true, Tasks: 4096})
 	tell := func(say func(string) error, key string) {
-		if err := say(key); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, say(key))
 	}
 	tell(span.Begin, "guest-not")
 	tell(span.Begin, "guest-1")
@@ -33,24 +32,20 @@ func TestTrackersSpan(t *testing.T) {
 	tell(span.End, "guest-1")
 	next := func(key string) *events.Outlier {
 		o := await(t, outliers, "span", 0)
-		if o.Span == nil || o.Span.Key != key || o.Span.Begin.PID != unix.Getpid() {
-			t.Errorf("%+v of %d ns, cause %s; want %s", o.Span, o.DelayNS, o.Cause, key)
-		}
+		assert.Check(t, o.Span != nil && o.Span.Key == key && o.Span.Begin.PID == unix.Getpid(),
+			"%+v of %d ns, cause %s; want %s", o.Span, o.DelayNS, o.Cause, key)
 		return o
 	}
 	o := next("guest-1")
 	if o.Cause == events.CauseTimeout { // the guest stood still
 		o = next("guest-1")
 	}
-	if o.Cause == events.CauseTimeout || o.DelayNS < (30*time.Millisecond).Nanoseconds() {
-		t.Errorf("%d ns, cause %s", o.DelayNS, o.Cause)
-	}
+	assert.Check(t, o.Cause != events.CauseTimeout && o.DelayNS >= (30*time.Millisecond).Nanoseconds(),
+		"%d ns, cause %s", o.DelayNS, o.Cause)
 	tell(span.Begin, "guest-2")
-	if o := next("guest-2"); o.Cause != events.CauseTimeout {
-		t.Errorf("cause %s", o.Cause)
-	}
+	o = next("guest-2")
+	assert.Check(t, o.Cause == events.CauseTimeout, "cause %s", o.Cause)
 	tell(span.End, "guest-2")
-	if o := next("guest-2"); o.Cause != events.CauseAfterTimeout {
-		t.Errorf("cause %s at the end", o.Cause)
-	}
+	o = next("guest-2")
+	assert.Check(t, o.Cause == events.CauseAfterTimeout, "cause %s at the end", o.Cause)
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 )
@@ -13,9 +15,7 @@ import (
 func TestModuleSymbols(t *testing.T) {
 	inGuest(t)
 	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	wanted := map[string]string{"schedule": "", "null_queue_rq": " [null_blk]", "lo_release": " [loop]"}
 	r := symbols.New(nil)
@@ -28,15 +28,10 @@ func TestModuleSymbols(t *testing.T) {
 		}
 		found++
 		s, err := r.Kernel([]uint64{sym.Addr + 3})
-		if want := name + "+0x3" + module; err != nil || s.Frames[0] != want {
-			t.Errorf("got %q, %v; want %s", s.Frames, err, want)
-		}
+		want := name + "+0x3" + module
+		assert.Check(t, err == nil && s.Frames[0] == want, "got %q, %v; want %s", s.Frames, err, want)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found != len(wanted) {
-		t.Errorf("%d of %d functions are in kallsyms", found, len(wanted))
-	}
+	assert.NilError(t, err)
+	assert.Check(t, found == len(wanted), "%d of %d functions are in kallsyms", found, len(wanted))
 }

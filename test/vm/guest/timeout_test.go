@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
@@ -61,9 +62,7 @@ func TestTimeouts(t *testing.T) {
 			if o.Cause == events.CauseTimeout && took > asked+slack {
 				return nil, 0, 0 // it woke up too late, and was due once more
 			}
-			if o.Cause != events.CauseAfterTimeout || !o.AfterTimeout {
-				t.Errorf("%s: at last %s", rule, o.Cause)
-			}
+			assert.Check(t, o.Cause == events.CauseAfterTimeout && o.AfterTimeout, "%s: at last %s", rule, o.Cause)
 			return o, asked, took
 		})
 	}
@@ -84,9 +83,7 @@ func TestTimeoutClockJump(t *testing.T) {
 		begin := linux.Monotonic()
 		time.AfterFunc(timeout/4, func() {
 			now := unix.NsecToTimeval(time.Now().Add(jump).UnixNano())
-			if err := unix.Settimeofday(&now); err != nil {
-				t.Error(err)
-			}
+			assert.Check(t, unix.Settimeofday(&now))
 		})
 		took := sleep(t, asked)
 		for {
@@ -95,9 +92,8 @@ func TestTimeoutClockJump(t *testing.T) {
 				continue
 			}
 			t.Logf("clock %v: %s after %v", jump, o.Cause, time.Duration(o.DelayNS))
-			if time.Duration(o.DelayNS) > took+slack {
-				t.Errorf("reported %v of a sleep of %v", time.Duration(o.DelayNS), took)
-			}
+			assert.Check(t, time.Duration(o.DelayNS) <= took+slack,
+				"reported %v of a sleep of %v", time.Duration(o.DelayNS), took)
 			if o.Cause == events.CauseAfterTimeout {
 				break
 			}
@@ -109,19 +105,11 @@ func TestTimeoutClockJump(t *testing.T) {
 func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) (*tracker.Tracker, <-chan *events.Outlier) {
 	t.Helper()
 	kernel, err := tracker.New(list, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, kernel.Close())
 	})
-	if len(kernel.Inactive()) > 0 {
-		t.Fatalf("not on this kernel: %v", kernel.Inactive())
-	}
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Assert(t, len(kernel.Inactive()) == 0, "not on this kernel: %v", kernel.Inactive())
+	assert.NilError(t, kernel.Attach())
 	return kernel, collect(t, kernel)
 }

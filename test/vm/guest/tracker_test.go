@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
@@ -92,25 +93,15 @@ func testTrackers(t *testing.T, backend string) {
 		opts.Ring = ringSize
 	}
 	kernel, err := tracker.New(everyRule(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer func() {
-		if err := kernel.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, kernel.Close())
 	}()
-	if len(kernel.Inactive()) > 0 {
-		t.Errorf("rules that do not work on this kernel: %v", kernel.Inactive())
-	}
+	assert.Check(t, len(kernel.Inactive()) == 0, "rules that do not work on this kernel: %v", kernel.Inactive())
 	ring, err := flight.New(kernel, backend, ringSize)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer ring.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, kernel.Attach())
 	outliers := collect(t, kernel)
 
 	t.Run("wakeup", func(t *testing.T) {
@@ -126,12 +117,8 @@ func testTrackers(t *testing.T, backend string) {
 			for o.EndMono < truth.StartMono {
 				o = await(t, outliers, "wakeup", truth.TID)
 			}
-			if o.Waker == nil {
-				t.Error("no waker")
-			}
-			if len(o.Raw.Kernel) == 0 {
-				t.Error("no kernel stack")
-			}
+			assert.Check(t, o.Waker != nil, "no waker")
+			assert.Check(t, len(o.Raw.Kernel) != 0, "no kernel stack")
 			if o.OnCPU == nil || o.OnCPU.Comm != inject.CommHog {
 				t.Logf("on CPU instead: %+v, want %s", o.OnCPU, inject.CommHog)
 				return nil, 0, 0
@@ -149,15 +136,12 @@ func testTrackers(t *testing.T, backend string) {
 				drop(outliers)
 				took := sleep(t, asked)
 				o := await(t, outliers, rule, tid)
-				if len(o.Raw.Kernel) == 0 || len(o.Raw.User) == 0 {
-					t.Errorf("%s: %d kernel and %d user frames", rule, len(o.Raw.Kernel), len(o.Raw.User))
-				}
-				if s := o.Syscall; s == nil || (s.Name != "nanosleep" && s.Name != "clock_nanosleep") {
-					t.Errorf("slept in %+v", s)
-				}
-				if rule == "offcpu" && o.State != "interruptible" {
-					t.Errorf("state %s", o.State)
-				}
+				assert.Check(t, len(o.Raw.Kernel) != 0 && len(o.Raw.User) != 0,
+					"%s: %d kernel and %d user frames", rule, len(o.Raw.Kernel), len(o.Raw.User))
+				s := o.Syscall
+				assert.Check(t, s != nil && (s.Name == "nanosleep" || s.Name == "clock_nanosleep"),
+					"slept in %+v", s)
+				assert.Check(t, rule != "offcpu" || o.State == "interruptible", "state %s", o.State)
 				return o, asked, took
 			})
 		}
@@ -166,24 +150,18 @@ func testTrackers(t *testing.T, backend string) {
 		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 			drop(outliers)
 			took, err := readDirect(slowDisk, 8192)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			o := await(t, outliers, "block", 0)
-			if o.Block.Device != "nullb0" || o.Block.Sector != 16 || o.Block.Bytes != 4096 || o.Block.Op != "read" {
-				t.Errorf("request %+v", o.Block)
-			}
+			assert.Check(t, o.Block.Device == "nullb0" && o.Block.Sector == 16 && o.Block.Bytes == 4096 &&
+				o.Block.Op == "read", "request %+v", o.Block)
 			return o, slowDiskDelay, took // the device never answers early
 		})
 	})
 	t.Run("recorder", func(t *testing.T) {
-		if _, err := ring.Freeze(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := ring.Freeze()
+		assert.NilError(t, err)
 		drained, err := ring.Drain()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		kinds := map[uint16]int{}
 		for _, s := range drained.CPUs {
 			for i := range s.Records {
@@ -192,13 +170,9 @@ func testTrackers(t *testing.T, backend string) {
 		}
 		t.Logf("records by type: %v", kinds)
 		for _, want := range []uint16{1, 2, 9, 19} {
-			if kinds[want] == 0 {
-				t.Errorf("no record of type %d", want)
-			}
+			assert.Check(t, kinds[want] != 0, "no record of type %d", want)
 		}
-		if err := ring.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.Check(t, ring.Release())
 	})
 }
 
@@ -230,9 +204,7 @@ func sleep(t *testing.T, d time.Duration) time.Duration {
 		if err == nil {
 			return time.Since(start)
 		}
-		if !errors.Is(err, unix.EINTR) {
-			t.Fatal(err)
-		}
+		assert.ErrorIs(t, err, unix.EINTR)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
@@ -21,13 +22,9 @@ func TestNothingUnseen(t *testing.T) {
 		{Name: "wakeup", Track: rules.Wakeup, Threshold: time.Hour},
 		{Name: "offcpu", Track: rules.OffCPU, Threshold: time.Hour},
 	}, &tracker.Options{TrackSelf: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer kernel.Close()
-	if err := kernel.Attach(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, kernel.Attach())
 	// Fewer and more threads than CPUs: those wake what is just going to sleep, these what waits.
 	for _, pairs := range []int{1, 4} {
 		var all sync.WaitGroup
@@ -37,14 +34,11 @@ func TestNothingUnseen(t *testing.T) {
 		all.Wait()
 	}
 	k, err := kernel.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	woken := k.Trackers[rules.Wakeup].Seen
 	t.Logf("%d wake-ups, %d unseen", woken, k.Unseen)
-	if woken < 1000 || k.Unseen > 0 {
-		t.Errorf("%d wake-ups and switches of %d are taken for left out", k.Unseen, woken)
-	}
+	assert.Check(t, woken >= 1000 && k.Unseen <= 0,
+		"%d wake-ups and switches of %d are taken for left out", k.Unseen, woken)
 }
 
 // pingPong has two threads pass a byte to and fro for a while.
@@ -52,9 +46,7 @@ func pingPong(t *testing.T, all *sync.WaitGroup, long time.Duration) {
 	t.Helper()
 	var pipes [2][2]int // to each: read end, write end
 	for i := range pipes {
-		if err := unix.Pipe(pipes[i][:]); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.Pipe(pipes[i][:]))
 	}
 	end := time.Now().Add(long)
 	for i := range pipes {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/rules"
@@ -41,9 +43,7 @@ func TestWorkqueue(t *testing.T) {
 	keepTimers(t)
 	queue := func() (from, to uint64) {
 		from = linux.Monotonic()
-		if err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0))
 		return from, linux.Monotonic()
 	}
 	queue() // its function is judged once
@@ -69,22 +69,18 @@ func TestWorkqueue(t *testing.T) {
 			t.Logf("the worker may have run after less than %v, or nobody had a look meanwhile; all was done after %v", busy/2, took)
 			return nil, 0, 0
 		}
-		if stuck.Cause != events.CauseTimeout || stuck.Task.TID != 0 || stuck.EndMono > to || stuck.Work.Phase != "wait" {
-			t.Errorf("while it waited: %+v", stuck)
-		}
-		if by := wait.Work.QueuedBy; !strings.HasPrefix(wait.Task.Comm, "kworker/") || by == nil || by.PID != os.Getpid() {
-			t.Errorf("%+v by %+v, queued by %+v", wait.Work, wait.Task, by)
-		}
+		assert.Check(t, stuck.Cause == events.CauseTimeout && stuck.Task.TID == 0 && stuck.EndMono <= to &&
+			stuck.Work.Phase == "wait", "while it waited: %+v", stuck)
+		by := wait.Work.QueuedBy
+		assert.Check(t, strings.HasPrefix(wait.Task.Comm, "kworker/") && by != nil && by.PID == os.Getpid(),
+			"%+v by %+v, queued by %+v", wait.Work, wait.Task, by)
 		if run.Work.WaitNS == nil || *run.Work.WaitNS != wait.DelayNS || run.Task.TID != wait.Task.TID || run.Work.Queue != "events" {
 			t.Errorf("the run: %+v by %+v, after %v", run.Work, run.Task, time.Duration(wait.DelayNS))
 		}
 		return wait, took - busy/4, took
 	})
 	counters, err := kernel.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := counters.Trackers[rules.Workqueue]; c.Seen == 0 || c.TableFull > 0 {
-		t.Errorf("%+v", c)
-	}
+	assert.NilError(t, err)
+	c := counters.Trackers[rules.Workqueue]
+	assert.Check(t, c.Seen != 0 && c.TableFull <= 0, "%+v", c)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 )
 
 func inGuest(t *testing.T) {
@@ -31,9 +32,7 @@ func TestSkips(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	inGuest(t)
-	if err := os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0))
 }
 
 func TestRestarts(t *testing.T) {
@@ -75,26 +74,18 @@ func TestStarves(t *testing.T) {
 			spins++
 		}
 	}
-	if err := os.WriteFile("/proc/sys/kernel/sched_rt_runtime_us", []byte("-1"), 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile("/proc/sys/kernel/sched_rt_runtime_us", []byte("-1"), 0))
 	// Children inherit the policy and the CPU of the thread that starts them.
 	runtime.LockOSThread()
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 99}
-	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, unix.SchedSetAttr(0, &attr, 0))
 	for cpu := range runtime.NumCPU() {
 		var set unix.CPUSet
 		set.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, unix.SchedSetaffinity(0, &set))
 		hog := exec.Command("/proc/self/exe", "-test.run=TestStarves")
 		hog.Env = append(os.Environ(), "TAILCAM_HOG=1")
-		if err := hog.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, hog.Start())
 	}
 	time.Sleep(time.Hour)
 }
