@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -103,12 +104,15 @@ func TestTrackersPairs(t *testing.T) {
 		missing["raw "+string(cause)] = true // where a guest stands still, nobody has a look meanwhile
 	}
 	var again <-chan time.Time
+	interrupted := false
 	for tries := 0; len(missing) > 0; {
 		if again == nil {
 			if tries++; tries > 15 {
 				t.Fatalf("still missing: %v", missing)
 			}
-			assert.NilError(t, unix.Nanosleep(&asked, nil))
+			err := unix.Nanosleep(&asked, nil)
+			interrupted = errors.Is(err, unix.EINTR) // by Go's scheduler, in a slow guest
+			assert.Assert(t, err == nil || interrupted, "%v", err)
 			again = time.After(2 * time.Second)
 		}
 		var o *events.Outlier
@@ -122,8 +126,8 @@ func TestTrackersPairs(t *testing.T) {
 		}
 		delete(missing, o.Rule+" "+string(o.Cause))
 		t.Logf("%s: %s after %d ns, key %v, labels %v, %d frames", o.Rule, o.Cause, o.DelayNS, o.Key, o.Labels, len(o.Raw.Kernel))
-		assert.Check(t, o.Cause == events.CauseTimeout || o.DelayNS >= 99e6, "%s: %d ns", o.Rule, o.DelayNS)
-		assert.Check(t, o.Rule != "kprobe" && o.Rule != "fentry" || o.Labels["asked"] == int64(100e6) &&
+		assert.Check(t, interrupted || o.Cause == events.CauseTimeout || o.DelayNS >= 99e6, "%s: %d ns", o.Rule, o.DelayNS)
+		assert.Check(t, interrupted || o.Rule != "kprobe" && o.Rule != "fentry" || o.Labels["asked"] == int64(100e6) &&
 			o.Labels["ret"] == int64(0), "%s: labels %v", o.Rule, o.Labels)
 		assert.Check(t, o.Rule != "switched" || o.Labels["from"] == o.Labels["to"],
 			"%s: labels %v of %+v", o.Rule, o.Labels, o.Task)
