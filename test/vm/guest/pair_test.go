@@ -126,7 +126,11 @@ func TestTrackersPairs(t *testing.T) {
 		}
 		delete(missing, o.Rule+" "+string(o.Cause))
 		t.Logf("%s: %s after %d ns, key %v, labels %v, %d frames", o.Rule, o.Cause, o.DelayNS, o.Key, o.Labels, len(o.Raw.Kernel))
-		assert.Check(t, interrupted || o.Cause == events.CauseTimeout || o.DelayNS >= 99e6, "%s: %d ns", o.Rule, o.DelayNS)
+		least := int64(99e6)
+		if o.Rule == "switched" || interrupted { // a slow guest sleeps late
+			least = 40e6
+		}
+		assert.Check(t, o.Cause == events.CauseTimeout || o.DelayNS >= least, "%s: %d ns", o.Rule, o.DelayNS)
 		assert.Check(t, interrupted || o.Rule != "kprobe" && o.Rule != "fentry" || o.Labels["asked"] == int64(100e6) &&
 			o.Labels["ret"] == int64(0), "%s: labels %v", o.Rule, o.Labels)
 		assert.Check(t, o.Rule != "switched" || o.Labels["from"] == o.Labels["to"],
