@@ -5,8 +5,10 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
@@ -208,9 +210,19 @@ func testStarved(t *testing.T, outliers <-chan *events.Outlier) {
 // hog spins on a CPU as a real-time task, and returns from when to when.
 func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 	t.Helper()
+	return startHog(t, cpu, d)()
+}
+
+// startHog returns when the task spins; what it returns waits for the end. Until it spins
+// this polls: what Go would wake to tell of it may be behind the task.
+func startHog(t *testing.T, cpu int, d time.Duration) (wait func() (start, end uint64)) {
+	t.Helper()
+	var start, end uint64
+	var begun atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer begun.Store(true)
 		runtime.LockOSThread() // and never unlocked: the thread ends here
 		pin(t, cpu)
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 50}
@@ -218,11 +230,37 @@ func hog(t *testing.T, cpu int, d time.Duration) (start, end uint64) {
 			t.Error(err)
 			return
 		}
-		for start = linux.Monotonic(); end < start+uint64(d); end = linux.Monotonic() {
+		var all unix.Sigset_t
+		for i := range all.Val {
+			all.Val[i] = ^all.Val[i]
 		}
+		if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil); err != nil {
+			t.Error(err)
+			return
+		}
+		start = linux.Monotonic()
+		begun.Store(true)
+		end = spinUntil(start + uint64(d))
 	}()
-	<-done
-	return start, end
+	for !begun.Load() {
+		runtime.Gosched()
+	}
+	return func() (uint64, uint64) {
+		<-done
+		return start, end
+	}
+}
+
+// spinUntil spins until a time, and returns when it ended. Go does not preempt it where
+// signals are blocked: it calls nothing that asks.
+//
+//go:nosplit
+func spinUntil(end uint64) uint64 {
+	var now unix.Timespec
+	for uint64(now.Nano()) < end {
+		_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)
+	}
+	return uint64(now.Nano())
 }
 
 // spun holds a report against the truth; false: the rest of the handler, emulated, took long itself.

@@ -53,16 +53,10 @@ func TestWorkqueue(t *testing.T) {
 	pin(t, 0) // where the hog is not
 	agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 		drop(outliers)
-		hogged := make(chan struct{})
-		go func() {
-			defer close(hogged)
-			hog(t, cpu, busy)
-		}()
-		for until := linux.Monotonic() + uint64(busy/8); linux.Monotonic() < until; { // the other thread begins
-		}
+		hogged := startHog(t, cpu, busy)
 		from, to := queue()
 		took := time.Duration(to - from) // until the work was done on every CPU
-		<-hogged
+		hogged()
 		first := gather(t, outliers, from, "run")
 		stuck, wait, run := first["stuck"], first["wait"], first["run"]
 		if wait == nil || time.Duration(wait.DelayNS) < busy/2 || stuck == nil {
