@@ -146,8 +146,7 @@ func (b *bench) round(ctx context.Context, clients []client, n int) (*round, err
 }
 
 // timed runs a client, and shares the processor time of all its processes and
-// its server among the requests. Others on the machine disturb that far less
-// than what a clock on the wall says.
+// its server among the requests.
 func timed(ctx context.Context, c client) (sample, error) {
 	before, err := usedBy(c)
 	if err != nil {

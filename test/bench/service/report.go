@@ -130,7 +130,7 @@ func (r *report) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\nTime of a request, to that with nothing in the same round: median, and where it lies at %.0f %%.\n\n", 100*stat.Confidence)
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.NS, res.Ratio })
-	fmt.Fprintf(w, "\nCPU time of client and server for a request, which other work on the machine disturbs less:\n\n")
+	fmt.Fprintf(w, "\nCPU time of client and server for a request:\n\n")
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.CPU, res.CPUTo })
 	fmt.Fprintf(w, "\nThe 99th percentile of latencies as the client sees them, likewise:\n\n")
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
