@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,17 +75,26 @@ func hoard(user, path, many, quoted string) {
 		time.Sleep(refusalTime + 300*time.Millisecond) // those that are refused are closed
 		patience = time.Millisecond
 	}
-	kept := 0
-	for _, c := range open {
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		b := make([]byte, 12)
-		n, err := io.ReadFull(c, b)
-		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && strings.HasSuffix(string(b[:n]), "200") {
-			kept++
+	var answered []net.Conn
+	for fewer := true; fewer; { // a slow server has not refused all yet
+		before := len(open)
+		open = slices.DeleteFunc(open, func(c net.Conn) bool {
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			b := make([]byte, 12)
+			n, err := io.ReadFull(c, b)
+			if err == nil && strings.HasSuffix(string(b[:n]), "200") {
+				answered = append(answered, c)
+				return true
+			}
+			return !errors.Is(err, os.ErrDeadlineExceeded)
+		})
+		if fewer = n > 1 && len(open) < before && len(open) > 0; fewer {
+			time.Sleep(time.Second)
 		}
 	}
-	fmt.Println(kept)
+	fmt.Println(len(answered) + len(open))
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive([][]net.Conn{answered, open})
 }
 
 // hoarder runs hoard as a user, until the test ends. It returns how many
