@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -72,7 +73,7 @@ func (r *result) again(machine witness, all []*result, boot func(tests []string,
 			r.counts.passed, r.counts.failed = r.counts.passed+r.counts.failed, 0
 			return
 		}
-		r.say(fmt.Sprintf("alone: %s; logs: %s", orElse(last.failure, "other tests ran"), last.logs))
+		r.say(fmt.Sprintf("alone: %s; logs: %s", cmp.Or(last.failure, "other tests ran"), last.logs))
 		if last.failure == "" {
 			return
 		}
@@ -82,13 +83,6 @@ func (r *result) again(machine witness, all []*result, boot func(tests []string,
 
 func sameTests(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func (r *result) say(what string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,20 +70,13 @@ func (r *runner) judge(s *summary, at test) (verdict string, passed bool) {
 		case err != nil:
 			return fmt.Sprintf("%s; not run again: %v", said, err), false
 		case len(one.failures) != 1 || !one.excusable() || final != "":
-			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, orElse(final, "see its output")), false
+			return fmt.Sprintf("%s; alone it ended otherwise: %s", said, cmp.Or(final, "see its output")), false
 		case !account.Disturbed:
 			return said + "; failed alone on a calm machine as well (" + account.String() + ")", false
 		}
 		said += "; failed alone while the machine was disturbed (" + account.String() + ")"
 	}
 	return said + "; not run again: that is enough", false
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // excusable reports whether failed tests are all that is wrong with the run.
@@ -101,12 +95,12 @@ func (s *summary) excusable() bool {
 
 // final names what no disturbance excuses in a test that failed, or its package.
 func (s *summary) final(at test) string {
-	return orElse(s.never[at], s.endedEarly(at.pkg))
+	return cmp.Or(s.never[at], s.endedEarly(at.pkg))
 }
 
 // endedEarly says why more than tests failed in a package; empty if only they did.
 func (s *summary) endedEarly(pkg string) string {
-	if what := orElse(s.never[test{pkg: pkg}], s.early[pkg]); what != "" {
+	if what := cmp.Or(s.never[test{pkg: pkg}], s.early[pkg]); what != "" {
 		return what
 	}
 	for _, at := range s.failures {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -125,7 +126,7 @@ func (s *summary) unfinished(pkg string) {
 		if at.pkg == pkg && at.name != "" {
 			fmt.Fprint(s.w, s.text(at))
 			delete(s.output, at)
-			s.early[pkg] = orElse(s.early[pkg], "its package ended before "+at.name)
+			s.early[pkg] = cmp.Or(s.early[pkg], "its package ended before "+at.name)
 		}
 	}
 }
