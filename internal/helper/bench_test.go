@@ -20,8 +20,7 @@ func BenchmarkUser(b *testing.B) {
 	h, err := New(nil)
 	assert.NilError(b, err)
 	defer h.Close()
-	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-	assert.NilError(b, err)
+	addrs := h.UserStack(p.thread(b)).Addrs
 	r := symbols.New(nil)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		h.User(p.pid, addrs)
@@ -41,10 +40,13 @@ func BenchmarkUser(b *testing.B) {
 			r.User(p.pid, addrs)
 		}
 	})
-	b.Run("memory", func(b *testing.B) {
+	b.Run("stack", func(b *testing.B) {
 		for b.Loop() {
-			_, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-			assert.NilError(b, err)
+			s := h.UserStack(p.thread(b))
+			assert.Equal(b, s.Missing, "")
+			if b.N%1000 == 0 {
+				h.accounts = newAccounts()
+			}
 		}
 	})
 	b.Run("start", func(b *testing.B) {

@@ -3,6 +3,7 @@ package helper
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,9 +69,7 @@ func New(opts *Options) (*Helper, error) {
 	o.Executable = cmp.Or(o.Executable, "/proc/self/exe")
 	o.Memory = cmp.Or(o.Memory, 256<<20)
 	o.Limit = cmp.Or(o.Limit, time.Second)
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
+	o.Log = cmp.Or(o.Log, zap.NewNop())
 	s, err := newStarter(o.Executable)
 	if err != nil {
 		return nil, err
@@ -145,9 +144,8 @@ func (h *Helper) leftover() int {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n, left := running(h.children)
-	h.children = left
-	return n - alive
+	h.children = slices.DeleteFunc(h.children, (*child).hasEnded)
+	return len(h.children) - alive
 }
 
 // Close ends the helpers and leaves behind those stuck in the kernel.
@@ -182,6 +180,24 @@ type Stats struct {
 	Left          int    // helpers stuck in the kernel
 	CPU           time.Duration
 	PIDs          []int // of the running helpers
+}
+
+// DropCaches ends the helpers that have read symbols and are idle. They start
+// again, with nothing in memory, when they are needed.
+func (h *Helper) DropCaches() {
+	for _, l := range []*lane{h.full, h.names, h.remote} {
+		select {
+		case l.turn <- struct{}{}:
+		default:
+			continue
+		}
+		if w := l.current(); w != nil {
+			l.charge(w)
+			w.kill()
+			l.set(nil)
+		}
+		<-l.turn
+	}
 }
 
 // Stats returns the counters and the state of the helpers.

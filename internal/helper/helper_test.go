@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -74,6 +75,19 @@ type target struct {
 	ip, sp, fp uint64
 }
 
+// thread is what the kernel side would say of it, as far as the program knows.
+func (p *target) thread(t testing.TB) *Thread {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	assert.NilError(t, err)
+	began, err := process.StartTime(stat)
+	assert.NilError(t, err)
+	regs := make([]uint64, 14)
+	regs[0], regs[1] = p.ip, p.sp
+	regs[map[string]int{"amd64": 6, "arm64": 12}[runtime.GOARCH]] = p.fp
+	return &Thread{PID: p.pid, TID: p.pid, Start: began, Registers: regs}
+}
+
 // start runs a program of testdata as some user until the end of the test.
 func start(t testing.TB, uid int, args ...string) *target {
 	t.Helper()
@@ -82,19 +96,8 @@ func start(t testing.TB, uid int, args ...string) *target {
 	if uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
-	stdin, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	cmd.Stderr = os.Stderr
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() {
-		stdin.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
 	p := &target{}
-	_, err = fmt.Fscanf(stdout, "%d %v %v %v\n", &p.pid, &p.ip, &p.sp, &p.fp)
+	_, err := fmt.Fscanf(support.Talk(t, cmd).Out, "%d %v %v %v\n", &p.pid, &p.ip, &p.sp, &p.fp)
 	assert.NilError(t, err, "%v", args)
 	return p
 }
@@ -102,8 +105,9 @@ func start(t testing.TB, uid int, args ...string) *target {
 func TestNamesAndLines(t *testing.T) {
 	h := newHelper(t, Options{})
 	p := start(t, 1000, build(t, "deep"))
-	addrs, err := h.Memory(p.pid, p.ip, p.sp, p.fp)
-	assert.Assert(t, err == nil && len(addrs) >= 4, "got %#x, %v", addrs, err)
+	stack := h.UserStack(p.thread(t))
+	addrs := stack.Addrs
+	assert.Assert(t, len(addrs) >= 5 && stack.Missing == "", "got %#x, %s", addrs, stack.Missing)
 	var frames []string
 	eventually(t, "lines are known", func() bool {
 		s := h.User(p.pid, addrs)
@@ -121,6 +125,10 @@ func TestNamesAndLines(t *testing.T) {
 	long := exec.Command("sleep", append([]string{"60"}, slices.Repeat([]string{"0.0001"}, 200)...)...)
 	assert.NilError(t, long.Start())
 	defer func() { _ = long.Process.Kill(); _ = long.Wait() }()
+	eventually(t, "the long one has its arguments", func() bool { // the kernel sets them a moment after Start has returned
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", long.Process.Pid))
+		return len(text) > 0
+	})
 	it, other := process.Started{PID: p.pid, Start: began}, process.Started{PID: p.pid, Start: began + 1}
 	lines := h.Cmdlines([]process.Started{it, other, {PID: long.Process.Pid}})
 	if line, ok := lines[other]; !strings.HasSuffix(lines[it], "/deep") || !ok || line != "" || len(lines) != 2 {
@@ -197,8 +205,7 @@ func TestKilledAtRandom(t *testing.T) {
 			return strings.HasPrefix(h.User(p.pid, []uint64{p.ip}).Frames[0], "here+0x")
 		})
 		eventually(t, fmt.Sprintf("memory after %v", sig), func() bool {
-			addrs, _ := h.Memory(p.pid, p.ip, p.sp, p.fp)
-			return len(addrs) > 3
+			return len(h.UserStack(p.thread(t)).Addrs) > 3
 		})
 	}
 	assert.Check(t, h.Stats().Killed != 0, "none was counted")

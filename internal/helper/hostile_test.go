@@ -15,6 +15,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	support "github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -137,21 +138,6 @@ func TestBomb(t *testing.T) {
 	t.Logf("%d stacks of the victim; highest memory %v; %+v", asked, highest(), h.Stats())
 }
 
-// stuck counts threads of a process that cannot be interrupted.
-func stuck(t *testing.T, pid int) (n int) {
-	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	assert.NilError(t, err)
-	for _, f := range files {
-		if text, err := os.ReadFile(f); err == nil {
-			if _, rest, ok := strings.Cut(string(text), ") "); ok && rest[0] == 'D' {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // Programs on a file system that hangs keep nobody else waiting, and have
 // their names once it answers.
 func TestHungFileSystem(t *testing.T) {
@@ -181,7 +167,7 @@ func TestHungFileSystem(t *testing.T) {
 		}
 		all.Wait()
 	}
-	n := stuck(t, os.Getpid())
+	n := strings.Count(support.States(os.Getpid()), "D")
 	assert.Check(t, n <= 0, "%d threads of this process hang in the kernel", n)
 	eventually(t, "the helper that hangs is replaced", func() bool { return h.Stats().Killed > 0 })
 	s := h.Stats()
@@ -205,17 +191,17 @@ func TestHungMemory(t *testing.T) {
 	fs.Hang()
 	defer fs.Answer()
 	for range 5 {
-		addrs, _ := h.Memory(hostile.pid, hostile.ip, hostile.sp, hostile.fp)
-		assert.Check(t, len(addrs) == 1 && addrs[0] == hostile.ip, "its stack is %#x", addrs)
+		s := h.UserStack(hostile.thread(t))
+		assert.Check(t, len(s.Addrs) == 1 && s.Addrs[0] == hostile.ip && s.Missing != "", "its stack is %#x, %s", s.Addrs, s.Missing)
 		line, err := h.Cmdline(hostile.pid, 0)
 		assert.Check(t, err != nil, "its command line is %q", line)
 		line, err = h.Cmdline(victim.pid, 0)
 		assert.Check(t, err == nil && strings.HasSuffix(line, "/deep"),
 			"the victim's command line is %q, %v", line, err)
-		addrs, err = h.Memory(victim.pid, victim.ip, victim.sp, victim.fp)
-		assert.Check(t, err == nil && len(addrs) >= 4, "the victim's stack is %#x, %v", addrs, err)
+		s = h.UserStack(victim.thread(t))
+		assert.Check(t, len(s.Addrs) >= 5 && s.Missing == "", "the victim's stack is %#x, %s", s.Addrs, s.Missing)
 	}
-	n := stuck(t, os.Getpid())
+	n := strings.Count(support.States(os.Getpid()), "D")
 	assert.Check(t, n <= 0, "%d threads of this process hang in the kernel", n)
 	s := h.Stats()
 	assert.Check(t, s.Killed != 0 && s.Unread != 0 && s.Refused != 0, "got %+v", s)

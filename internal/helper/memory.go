@@ -9,15 +9,6 @@ import (
 	"github.com/tailcam/tailcam/internal/process"
 )
 
-// Memory unwinds the user stack of a blocked thread; see process.UserStack.
-func (h *Helper) Memory(pid int, ip, sp, fp uint64) ([]uint64, error) {
-	m, err := h.read(&request{kind: reqMemory, pid: pid, addrs: []uint64{ip, sp, fp}})
-	if err != nil || len(m.addrs) == 0 {
-		return []uint64{ip}, err
-	}
-	return m.addrs, nil
-}
-
 // Cmdline returns the command line of the process that started at start, in clock ticks
 // since boot. Arguments are separated by spaces; the text is printable.
 func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
@@ -64,7 +55,7 @@ func (h *Helper) read(q *request) (message, error) {
 		h.unsafe.Add(1)
 		return message{}, fmt.Errorf("read memory of process %d: %w", q.pid, err)
 	}
-	if m.flags&flagFailed != 0 && len(m.addrs) == 0 {
+	if m.flags&flagFailed != 0 {
 		return message{}, fmt.Errorf("read memory of process %d: %s", q.pid, m.text)
 	}
 	return m, nil

@@ -11,7 +11,7 @@ import (
 const (
 	reqStack   = 1 // symbolize addresses of a process; parser
 	reqKernel  = 2 // source lines of kernel code offsets; parser
-	reqMemory  = 3 // unwind the stack of a blocked thread; reader
+	reqMemory  = 3 // copy the stack of a thread; reader
 	reqCmdline = 4 // command line of a process; reader
 
 	reqFunction = 5 // offset and size of a function; parser
@@ -19,6 +19,7 @@ const (
 	reqProgram  = 7 // check that a program can be read; parser
 
 	reqCmdlines = 8 // command lines of processes, as pairs of pid and start in addrs; reader
+	reqUnwind   = 9 // unwind a stack; parser
 )
 
 // request is a message from the daemon to a helper.
@@ -26,8 +27,11 @@ type request struct {
 	kind    byte
 	id      uint64
 	pid     int
-	start   uint64   // of the process, in clock ticks since boot; 0: any
-	addrs   []uint64 // addresses, offsets, or ip, sp, fp
+	start   uint64   // of the process or thread, in clock ticks since boot; 0: any
+	addrs   []uint64 // addresses, offsets, or registers
+	data    []byte   // of a stack
+	base    uint64   // its address
+	narrow  int      // 1: of a 32-bit program
 	refused []fileKey
 	// For programs named in rules.
 	path, provider, name string
@@ -42,6 +46,9 @@ func (q *request) fields(c *codec) {
 	number(c, &q.start, math.MaxUint64)
 	list(c, &q.addrs, maxAddrs, func(a *uint64) { number(c, a, math.MaxUint64) })
 	list(c, &q.refused, maxRefused, func(f *fileKey) { f.fields(c) })
+	c.bytes(&q.data, maxData)
+	number(c, &q.base, math.MaxUint64)
+	number(c, &q.narrow, 1)
 	c.text(&q.path, maxPath)
 	c.text(&q.provider, maxFrame)
 	c.text(&q.name, maxFrame)
@@ -73,6 +80,8 @@ const (
 	flagRemote             // a file is on a network file system
 	flagKnown              // the kernel's debug file exists
 	flagFailed             // text has the error
+	flagExact              // the thread has not run on
+	flagBeyond             // more memory may give more frames
 	allFlags   = 1<<iota - 1
 )
 
@@ -88,6 +97,7 @@ type message struct {
 	flags   uint64
 	text    string
 	addrs   []uint64
+	data    []byte
 	places  []usdt.Place
 	frames  []string
 	sources []symbols.Source
@@ -115,6 +125,10 @@ func (m *message) fields(c *codec) {
 		number(c, &m.flags, allFlags)
 		c.printable(&m.text, maxText)
 		list(c, &m.addrs, maxAddrs, func(a *uint64) { number(c, a, math.MaxUint64) })
+		c.bytes(&m.data, maxData)
+		if len(m.data) > 0 {
+			m.frames, m.sources, m.places = nil, nil, nil // there is no room for both
+		}
 		if len(m.frames) > 0 {
 			m.places = nil // there is no room for both
 		}

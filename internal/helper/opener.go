@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ func serveReader(fd int, hello string) error {
 	if err := send(fd, (&message{kind: msgHello, text: hello}).encode()); err != nil {
 		return err
 	}
-	buf := make([]byte, maxMessage)
+	buf, stackBuffer := make([]byte, maxMessage), make([]byte, maxData)
 	for {
 		n, err := receive(fd, buf)
 		if err != nil || n == 0 {
@@ -100,7 +101,11 @@ func serveReader(fd int, hello string) error {
 		m := message{kind: msgReply, id: q.id}
 		switch {
 		case q.kind == reqMemory && len(q.addrs) == 3:
-			m.addrs, err = process.UserStack(q.pid, q.addrs[0], q.addrs[1], q.addrs[2])
+			var exact bool
+			m.data, exact, err = process.Stack(q.pid, int(q.addrs[0]&math.MaxInt32), q.start, q.addrs[1], q.addrs[2], stackBuffer)
+			if exact {
+				m.flags |= flagExact
+			}
 		case q.kind == reqCmdline:
 			m.text, err = cmdline(q.pid, q.start)
 		case q.kind == reqCmdlines && len(q.addrs)%2 == 0:
@@ -110,9 +115,7 @@ func serveReader(fd int, hello string) error {
 		}
 		if err != nil {
 			m.flags |= flagFailed
-			if m.text == "" {
-				m.text = err.Error()
-			}
+			m.text = cmp.Or(m.text, err.Error())
 		}
 		if err := send(fd, m.encode()); err != nil {
 			return err

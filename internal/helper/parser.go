@@ -2,6 +2,7 @@ package helper
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/internal/unwind"
 )
 
 const (
@@ -53,10 +55,7 @@ func newParser(fd, openerFD int, o role) (*parser, error) {
 
 func (p *parser) refuses(dev, ino uint64) bool {
 	list := p.refused.Load()
-	if list == nil {
-		return false
-	}
-	return slices.Contains(*list, (fileKey{dev, ino}))
+	return list != nil && slices.Contains(*list, (fileKey{dev, ino}))
 }
 
 // beginNote tells the daemon which file is being read, in case this process dies from
@@ -90,10 +89,7 @@ func (p *parser) finishNotes() {
 		return
 	}
 	p.mu.Lock()
-	var over []uint64
-	for id := range p.active {
-		over = append(over, id)
-	}
+	over := slices.Collect(maps.Keys(p.active))
 	p.mu.Unlock()
 	for _, id := range over {
 		p.endNote(id)
@@ -147,6 +143,8 @@ func (p *parser) answer(q request) *message {
 	case reqStack:
 		s := p.resolver.User(q.pid, q.addrs)
 		m.frames, m.sources = s.Frames, s.Sources
+	case reqUnwind:
+		p.unwind(&q, m)
 	case reqKernel:
 		var known bool
 		if m.sources, known = p.resolver.KernelLines(q.addrs); known {
@@ -168,6 +166,22 @@ func (p *parser) answer(q request) *message {
 		m.flags |= flagStuck
 	}
 	return m
+}
+
+// unwind walks a stack.
+func (p *parser) unwind(q *request, m *message) {
+	t := unwind.NewThread(unwind.Native, q.addrs, q.narrow == 1, unwind.Memory{Base: q.base, Data: q.data})
+	out, err := p.resolver.Unwind(q.pid, t)
+	m.addrs = out.Frames
+	if out.Beyond {
+		m.flags |= flagBeyond
+	}
+	if errors.Is(err, symbols.ErrRemote) {
+		m.flags |= flagRemote
+	}
+	if err != nil && !out.Whole {
+		m.text = err.Error()
+	}
 }
 
 // program answers questions about a program named in a rule.

@@ -1,9 +1,7 @@
 package helper
 
 import (
-	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,34 +95,6 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// overlapping is a program with many sections whose long names overlap: of it
-// debug/elf makes gigabytes.
-func overlapping(t *testing.T) string {
-	t.Helper()
-	const sections, names = 0xfe00, 1 << 20
-	var b bytes.Buffer
-	h := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Shoff: 64, Shentsize: 64, Shnum: sections, Shstrndx: 1,
-	}
-	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
-	write := func(v any) {
-		assert.NilError(t, binary.Write(&b, binary.LittleEndian, v))
-	}
-	write(h)
-	for i := range uint32(sections) {
-		s := elf.Section64{Name: i, Type: uint32(elf.SHT_STRTAB), Off: 64 + 64*sections, Size: names}
-		if i > 1 {
-			s.Type, s.Link = uint32(elf.SHT_SYMTAB), 1
-		}
-		write(s)
-	}
-	b.Write(bytes.Repeat([]byte{'A'}, names-1))
-	b.WriteByte(0)
-	path := filepath.Join(t.TempDir(), "overlapping")
-	assert.NilError(t, os.WriteFile(path, b.Bytes(), 0o755))
-	return path
-}
-
 // Programs that are made to hurt who parses them, and such that do not answer,
 // cost a helper at most, and a few seconds in all.
 func TestHostilePrograms(t *testing.T) {
@@ -136,7 +106,7 @@ func TestHostilePrograms(t *testing.T) {
 	hung := stuckfs.Mount(t, "other", path)
 	hung.Hang()
 	begin := time.Now()
-	_, _, err = h.Function(overlapping(t), "wanted")
+	_, _, err = h.Function(support.Overlapping(t), "wanted")
 	assert.Check(t, err != nil, "the hostile program has the function")
 	for range 20 {
 		_, _, err := h.Function(hung.Path(), "wanted")

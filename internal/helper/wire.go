@@ -1,8 +1,10 @@
 package helper
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -17,7 +19,8 @@ const (
 	maxNames   = 64 << 10
 	maxPath    = 4096
 	maxInlined = 64
-	maxOpen    = 64 // files per request
+	maxOpen    = 64       // files per request
+	maxData    = 64 << 10 // of a stack, bytes
 )
 
 // errMessage means that the peer is broken or compromised.
@@ -96,6 +99,19 @@ func (c *codec) text(s *string, most int) {
 	}
 }
 
+// bytes are raw, and copied.
+func (c *codec) bytes(b *[]byte, most int) {
+	n := c.count(len(*b), most)
+	if !c.reads {
+		c.b = append(c.b, (*b)[:n]...)
+		return
+	}
+	if n > 0 {
+		*b = bytes.Clone(c.b[:n])
+	}
+	c.b = c.b[n:]
+}
+
 // printable is text without unprintable characters: they are replaced, and not accepted.
 func (c *codec) printable(s *string, most int) {
 	if !c.reads {
@@ -109,15 +125,7 @@ func (c *codec) printable(s *string, most int) {
 }
 
 func isPrintable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, c := range s {
-		if !unicode.IsPrint(c) {
-			return false
-		}
-	}
-	return true
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
 // scrub makes text printable and limits it to most bytes.

@@ -29,7 +29,11 @@ func TestMessagesComeBack(t *testing.T) {
 	got, err = decodeMessage(m.encode())
 	diff = cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{}))
 	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
-	q := request{kind: reqStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
+	m = &message{kind: msgReply, id: 9, flags: flagExact, data: []byte{0, 0xff}}
+	got, err = decodeMessage(m.encode())
+	diff = cmp.Diff(*m, got, cmp.AllowUnexported(message{}, fileKey{}))
+	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
+	q := request{kind: reqStack, id: 1, pid: 2, start: 3, addrs: []uint64{4}, data: []byte{9}, base: 1 << 60, narrow: 1, refused: []fileKey{{5, 6}}, path: "/p", provider: "a", name: "b"}
 	back, err := decodeRequest(q.encode())
 	diff = cmp.Diff(q, back, cmp.AllowUnexported(request{}, fileKey{}))
 	assert.Check(t, err == nil && diff == "", "%v %s", err, diff)
@@ -50,6 +54,10 @@ func TestMessagesAreBounded(t *testing.T) {
 		}
 		m.sources = append(m.sources, s)
 	}
+	memory := *m
+	memory.data = make([]byte, 1<<20)
+	size := len(memory.encode())
+	assert.Check(t, size <= maxMessage, "%d bytes", size)
 	places := &message{kind: msgReply, text: strings.Repeat("x", 1<<20)}
 	for range 2 * usdt.MaxPlaces {
 		places.places = append(places.places, usdt.Place{Offset: math.MaxInt64, Semaphore: math.MaxInt64, Args: strings.Repeat("\x1b", 4000)})

@@ -3,8 +3,10 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -165,11 +167,7 @@ func (w *worker) take(m message) {
 func (w *worker) active() []note {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := make([]note, 0, len(w.notes))
-	for _, n := range w.notes {
-		list = append(list, n)
-	}
-	return list
+	return slices.Collect(maps.Values(w.notes))
 }
 
 var errNoAnswer = errors.New("no answer in time")
@@ -231,14 +229,12 @@ func (w *worker) resident() (most int64) {
 	return most
 }
 
-// running returns the processes that have not ended.
-func running(list []*child) (n int, left []*child) {
-	for _, c := range list {
-		select {
-		case <-c.ended:
-		default:
-			left = append(left, c)
-		}
+// hasEnded reports whether the process is known to have ended.
+func (c *child) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
 	}
-	return len(left), left
 }

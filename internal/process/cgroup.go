@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -180,10 +181,7 @@ func pathByHandle(root *os.File, id uint64) (string, error) {
 	if err := unix.Lstat(full, &there); err != nil || there.Ino != st.Ino {
 		return "", fmt.Errorf("cgroup %d not found at %s", id, full)
 	}
-	if rest == "" {
-		rest = "/"
-	}
-	return rest, nil
+	return cmp.Or(rest, "/"), nil
 }
 
 // walk visits all cgroups, parents first, until visit returns false.
@@ -207,11 +205,7 @@ func (h *hierarchy) walk(visit func(id uint64, path string) bool) error {
 		if unix.Lstat(full, &st) != nil {
 			return fs.SkipDir
 		}
-		path := strings.TrimPrefix(full, strings.TrimSuffix(base, "/"))
-		if path == "" {
-			path = "/"
-		}
-		if !visit(st.Ino, path) {
+		if !visit(st.Ino, cmp.Or(strings.TrimPrefix(full, strings.TrimSuffix(base, "/")), "/")) {
 			return fs.SkipAll
 		}
 		return nil

@@ -1,6 +1,9 @@
 package process
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Prefixes of scopes that contain a container's id but belong to its monitor.
 var monitors = []string{"crio-conmon-", "libpod-conmon-", "lxc.monitor"}
@@ -12,7 +15,7 @@ func ContainerID(path string) string {
 	parts := strings.Split(path, "/")
 	for i := len(parts) - 1; i >= 0; i-- {
 		part := parts[i]
-		if hasAnyPrefix(part, monitors) {
+		if slices.ContainsFunc(monitors, func(p string) bool { return strings.HasPrefix(part, p) }) {
 			return ""
 		}
 		if id := hexID(part); id != "" {
@@ -40,13 +43,4 @@ func hexID(name string) string {
 		return ""
 	}
 	return name
-}
-
-func hasAnyPrefix(s string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return false
 }

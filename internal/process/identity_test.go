@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,16 +66,7 @@ func TestIdentityOfZombie(t *testing.T) {
 	assert.NilError(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
 	table := New(&Options{Timeout: time.Minute})
-	for {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-		assert.NilError(t, err)
-		if now, err := parseStat(text); err != nil {
-			t.Fatal(err)
-		} else if now.exiting {
-			break
-		}
-		runtime.Gosched()
-	}
+	untilExiting(t, cmd.Process.Pid)
 	if who, err := table.Identity(cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("never seen alive: got %+v, %v", who, err)
 	}
@@ -91,6 +81,18 @@ func TestIdentityOfZombie(t *testing.T) {
 		again, err := table.Identity(live.Process.Pid)
 		assert.Assert(t, err == nil && again == who,
 			"a zombie that was seen alive: got %+v, %v; want %+v", again, err, who)
+	}
+}
+
+// untilExiting waits until the first thread of a process ends.
+func untilExiting(t *testing.T, pid int) {
+	t.Helper()
+	for exiting := false; !exiting; runtime.Gosched() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		assert.NilError(t, err)
+		now, err := parseStat(text)
+		assert.NilError(t, err)
+		exiting = now.exiting
 	}
 }
 
@@ -113,15 +115,7 @@ func run(t *testing.T, name string, args ...string) (cmd *exec.Cmd, line string)
 	path := filepath.Join(t.TempDir(), name)
 	child.Compile(t, "gcc", "-O1", "-pthread", "-o", path, "testdata/"+name+".c")
 	cmd = exec.Command(path, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	runtime.LockOSThread() // whose death it is that kills
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); runtime.UnlockOSThread() })
-	line, err = bufio.NewReader(out).ReadString('\n')
-	assert.NilError(t, err)
-	return cmd, strings.TrimSpace(line)
+	return cmd, child.Talk(t, cmd).Line()
 }
 
 // The first thread of a process may end before the others.
@@ -130,16 +124,7 @@ func TestIdentityWithoutFirstThread(t *testing.T) {
 	tid, err := strconv.Atoi(line)
 	assert.NilError(t, err)
 	pid := cmd.Process.Pid
-	for {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		assert.NilError(t, err)
-		if now, err := parseStat(text); err != nil {
-			t.Fatal(err)
-		} else if now.exiting {
-			break
-		}
-		runtime.Gosched()
-	}
+	untilExiting(t, pid)
 	own, err := os.ReadFile("/proc/self/cgroup")
 	assert.NilError(t, err)
 	cgroup, _ := parseCgroups(own)
@@ -206,9 +191,7 @@ func TestReusedPIDsInside(t *testing.T) {
 	reused, wrong, named := 0, 0, 0
 	var old uint64 // when the one before was seen
 	for i := range wanted {
-		if err := os.WriteFile(filepath.Join(proc, "sys/kernel/ns_last_pid"), []byte(strconv.Itoa(pid-1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(filepath.Join(proc, "sys/kernel/ns_last_pid"), []byte(strconv.Itoa(pid-1)), 0o600))
 		arg := strconv.Itoa(i)
 		cmd := &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "1000", arg}}
 		assert.NilError(t, cmd.Start())

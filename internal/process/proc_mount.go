@@ -21,6 +21,7 @@ const (
 type Hindrance struct {
 	Name   string // hidepid, pid_namespace, user_namespace
 	Advice string // what it means and how to change it
+	Fatal  bool   // what the daemon says of processes would be wrong, not only missing
 }
 
 // Hindrances checks whether other processes are hidden from this one or have other ids
@@ -28,16 +29,17 @@ type Hindrance struct {
 func Hindrances(proc string) []Hindrance {
 	var out []Hindrance
 	if mode := hidepid(proc); mode != "" {
-		out = append(out, Hindrance{"hidepid", fmt.Sprintf("%s is mounted with hidepid=%s, which hides the processes of other users: "+
+		out = append(out, Hindrance{Name: "hidepid", Advice: fmt.Sprintf("%s is mounted with hidepid=%s, which hides the processes of other users: "+
 			"outliers have no command line, no container and no user stack; give tailcam CAP_SYS_PTRACE, "+
 			"or mount it with gid= of a group that tailcam is in", proc, mode)})
 	}
 	if n := namespace(proc, "pid"); n != 0 && n != firstPIDNamespace {
-		out = append(out, Hindrance{"pid_namespace", "tailcam runs in a PID namespace of its own, and the kernel tells pids of the first one: " +
-			"outliers have wrong or no command lines and names of frames; run it in the host's PID namespace (docker run --pid=host, hostPID: true)"})
+		out = append(out, Hindrance{Name: "pid_namespace", Fatal: true, Advice: "tailcam runs in a PID namespace of its own, " +
+			"but the kernel reports pids of the first one, so that outliers would have names of other processes: " +
+			"run it in the host's PID namespace (docker run --pid=host, hostPID: true)"})
 	}
 	if n := namespace(proc, "user"); n != 0 && n != firstUserNamespace {
-		out = append(out, Hindrance{"user_namespace", "tailcam runs in a user namespace of its own, where its capabilities do not reach the host's processes: " +
+		out = append(out, Hindrance{Name: "user_namespace", Advice: "tailcam runs in a user namespace of its own, where its capabilities do not reach the host's processes: " +
 			"run it as the host's root (podman run as root, hostUsers: true)"})
 	}
 	return out

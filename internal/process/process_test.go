@@ -16,6 +16,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // sleeper starts a process that ends with the test, under the given arguments.
@@ -26,13 +28,7 @@ func sleeper(t *testing.T, args ...string) *exec.Cmd {
 		t.Skipf("needs cat: %v", err)
 	}
 	cmd := &exec.Cmd{Path: path, Args: append([]string{"cat"}, args...)}
-	in, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
+	child.Talk(t, cmd)
 	return cmd
 }
 
@@ -40,12 +36,7 @@ func TestIdentity(t *testing.T) {
 	table := New(&Options{TTL: time.Hour, Timeout: time.Minute})
 	defer table.Close()
 	cmd := sleeper(t, "-u", "-", "-")
-	var who Identity
-	for who.Cmdline == "" { // as it may be in the middle of exec
-		var err error
-		who, err = table.Identity(cmd.Process.Pid)
-		assert.NilError(t, err)
-	}
+	who := alive(t, table, cmd.Process.Pid)
 	assert.Check(t, who.Cmdline == "cat -u - -", "got command line %q", who.Cmdline)
 	text, err := os.ReadFile("/proc/self/cgroup")
 	assert.NilError(t, err)

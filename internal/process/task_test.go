@@ -15,28 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 func TestTaskOfThisThread(t *testing.T) {
 	runtime.LockOSThread() // and never unlocked: it ends with the test, nice and affinity with it
 	table := New(nil)
 	defer table.Close()
-	var old, one unix.CPUSet
-	assert.NilError(t, unix.SchedGetaffinity(0, &old))
-	cpu := 0
-	for !old.IsSet(cpu) {
-		cpu++
-	}
-	one.Set(cpu)
-	assert.NilError(t, unix.SchedSetaffinity(0, &one))
+	cpu := cpus.First(t)
+	assert.NilError(t, cpus.Keep(cpu))
 	assert.NilError(t, unix.Setpriority(unix.PRIO_PROCESS, 0, 7))
 	list := table.Tasks([]int{unix.Gettid()}, time.Minute)
 	assert.Assert(t, len(list) == 1, "this thread is %+v", list)
 	got := list[0]
-	if got.TID != unix.Gettid() || got.PID != os.Getpid() || got.PPID != os.Getppid() || got.Nice != 7 ||
-		got.Policy != "SCHED_OTHER" || got.Kernel || got.Cmdline == "" || got.Comm == "" {
-		t.Errorf("this thread is %+v", got)
-	}
+	assert.Check(t, got.TID == unix.Gettid() && got.PID == os.Getpid() && got.PPID == os.Getppid() &&
+		got.Nice == 7 && got.Policy == "SCHED_OTHER" && !got.Kernel && got.Cmdline != "" && got.Comm != "",
+		"this thread is %+v", got)
 	assert.Check(t, is.DeepEqual([]int{cpu}, got.CPUs), "CPUs")
 }
 

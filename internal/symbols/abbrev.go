@@ -66,7 +66,8 @@ const (
 
 // Attributes of interest, as indexes of entry.vals.
 const (
-	attrLow = iota
+	attrOther = iota // all others
+	attrLow
 	attrHigh
 	attrEntry
 	attrRanges
@@ -83,45 +84,15 @@ const (
 	attrAddrBase
 	attrRangesBase
 	attrs // number of attributes
-	attrOther
 )
 
-func wantedAttr(a uint64) byte {
-	switch dwarf.Attr(a) {
-	case dwarf.AttrLowpc:
-		return attrLow
-	case dwarf.AttrHighpc:
-		return attrHigh
-	case dwarf.AttrEntrypc:
-		return attrEntry
-	case dwarf.AttrRanges:
-		return attrRanges
-	case dwarf.AttrSibling:
-		return attrSibling
-	case dwarf.AttrName:
-		return attrName
-	case dwarf.AttrLinkageName:
-		return attrLinkage
-	case dwarf.AttrAbstractOrigin:
-		return attrOrigin
-	case dwarf.AttrSpecification:
-		return attrSpecification
-	case dwarf.AttrCallFile:
-		return attrCallFile
-	case dwarf.AttrCallLine:
-		return attrCallLine
-	case dwarf.AttrStmtList:
-		return attrStmtList
-	case dwarf.AttrCompDir:
-		return attrCompDir
-	case dwarf.AttrStrOffsetsBase:
-		return attrStrBase
-	case dwarf.AttrAddrBase:
-		return attrAddrBase
-	case dwarf.AttrRnglistsBase:
-		return attrRangesBase
-	}
-	return attrOther
+var wantedAttrs = [...]byte{
+	dwarf.AttrLowpc: attrLow, dwarf.AttrHighpc: attrHigh, dwarf.AttrEntrypc: attrEntry, dwarf.AttrRanges: attrRanges,
+	dwarf.AttrSibling: attrSibling, dwarf.AttrName: attrName, dwarf.AttrLinkageName: attrLinkage,
+	dwarf.AttrAbstractOrigin: attrOrigin, dwarf.AttrSpecification: attrSpecification,
+	dwarf.AttrCallFile: attrCallFile, dwarf.AttrCallLine: attrCallLine, dwarf.AttrStmtList: attrStmtList,
+	dwarf.AttrCompDir: attrCompDir, dwarf.AttrStrOffsetsBase: attrStrBase, dwarf.AttrAddrBase: attrAddrBase,
+	dwarf.AttrRnglistsBase: attrRangesBase,
 }
 
 // abbrevAttr is one attribute of an abbreviation.
@@ -183,7 +154,10 @@ func readAbbrevs(w *workBudget, section []byte, at uint64, until uint64) (*abbre
 			if name == 0 && form == 0 || c.bad {
 				break
 			}
-			attr := abbrevAttr{form: uint32(min(form, 1<<32-1)), what: wantedAttr(name)}
+			attr := abbrevAttr{form: uint32(min(form, 1<<32-1))}
+			if name < uint64(len(wantedAttrs)) {
+				attr.what = wantedAttrs[name]
+			}
 			if form == formImplicitConst {
 				attr.value = c.sleb()
 			}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // measured runs addresses of a process through resolvers, new ones and then one
@@ -68,17 +70,9 @@ func measured(b *testing.B, pid int, addrs []uint64) {
 // startBench starts a program that waits for the end of its input.
 func startBench(b *testing.B, path string, args ...string) int {
 	b.Helper()
-	cmd := exec.Command(path, args...)
-	stdin, err := cmd.StdinPipe()
-	assert.NilError(b, err)
-	assert.NilError(b, cmd.Start())
-	b.Cleanup(func() {
-		stdin.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	p := child.Talk(b, exec.Command(path, args...))
 	time.Sleep(200 * time.Millisecond) // the loader maps its libraries
-	return cmd.Process.Pid
+	return p.Process.Pid
 }
 
 // functionsOf are addresses in functions of a mapped file.

@@ -21,13 +21,7 @@ func (c *cursor) left() uint64 {
 }
 
 // skip skips n bytes.
-func (c *cursor) skip(n uint64) {
-	if n > c.left() {
-		c.at, c.bad = uint64(len(c.b)), true
-		return
-	}
-	c.at += n
-}
+func (c *cursor) skip(n uint64) { c.next(n) }
 
 // next returns the next n bytes, or nil.
 func (c *cursor) next(n uint64) []byte {
@@ -44,10 +38,6 @@ func (c *cursor) next(n uint64) []byte {
 func (c *cursor) fixed(n uint64) (v uint64) {
 	b := c.next(n)
 	switch len(b) {
-	case 0:
-		return 0
-	case 1:
-		return uint64(b[0])
 	case 2:
 		return uint64(binary.LittleEndian.Uint16(b))
 	case 4:
@@ -86,23 +76,12 @@ func (c *cursor) uleb() (v uint64) {
 }
 
 func (c *cursor) sleb() int64 {
-	var v uint64
-	for i := range maxLEB {
-		if c.at >= uint64(len(c.b)) {
-			break
-		}
-		x := c.b[c.at]
-		c.at++
-		v |= uint64(x&0x7f) << (7 * i)
-		if x < 0x80 {
-			if bits := 7 * (i + 1); x&0x40 != 0 && bits < 64 {
-				v |= ^uint64(0) << bits
-			}
-			return int64(v)
-		}
+	from := c.at
+	v := c.uleb()
+	if bits := 7 * (c.at - from); !c.bad && c.b[c.at-1]&0x40 != 0 && bits < 64 {
+		v |= ^uint64(0) << bits
 	}
-	c.at, c.bad = uint64(len(c.b)), true
-	return 0
+	return int64(v)
 }
 
 // text skips a NUL-terminated string and returns its position and length. Its bytes

@@ -46,11 +46,7 @@ func (p debugPath) open(o opener) (*os.File, error) {
 
 // debugLink reads .gnu_debuglink: file name and checksum.
 func debugLink(f *elf.File, r io.ReaderAt) (name string, crc uint32) {
-	s := f.Section(".gnu_debuglink")
-	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxDebugLink || s.FileSize < 8 {
-		return "", 0
-	}
-	b, err := readAt(r, s.Offset, s.FileSize)
+	b, err := sectionData(f, r, ".gnu_debuglink", elf.SHT_PROGBITS, maxDebugLink)
 	if err != nil {
 		return "", 0
 	}
@@ -133,11 +129,7 @@ func (d debugRef) matches(f *os.File) error {
 
 // sectionBuildID returns the build-id of a debug file, whose segments are empty.
 func sectionBuildID(f *elf.File, r io.ReaderAt) string {
-	s := f.Section(".note.gnu.build-id")
-	if s == nil || s.Type != elf.SHT_NOTE || s.FileSize > maxNotes {
-		return ""
-	}
-	notes, err := readAt(r, s.Offset, s.FileSize)
+	notes, err := sectionData(f, r, ".note.gnu.build-id", elf.SHT_NOTE, maxNotes)
 	if err != nil {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // Limits per debug file: 4 MiB of units and 12 MiB of ranges. A distribution's kernel
@@ -58,14 +59,37 @@ type dwarfData struct {
 	index   *dwarfIndex
 	info    []byte
 	secs    dwarfSections
-	units   []*dwarfUnit // most recently used last
-	abbrevs []abbrevsAt  // most recently used last
-	alt     *dwarfData   // file shared by dwz(1), or nil
+	units   recent[uint32, *dwarfUnit]
+	abbrevs recent[uint64, *abbrevs] // by their offset
+	alt     *dwarfData               // file shared by dwz(1), or nil
 }
 
-type abbrevsAt struct {
-	at    uint64
-	table *abbrevs
+// recent keeps a few values, the most recently used last.
+type recent[K comparable, V any] []struct {
+	key   K
+	value V
+}
+
+// get returns the value of a key, which it reads if it is not there.
+func (r *recent[K, V]) get(key K, most int, read func() (V, error)) (V, error) {
+	for i, e := range *r {
+		if e.key == key {
+			*r = append(slices.Delete(*r, i, i+1), e)
+			return e.value, nil
+		}
+	}
+	v, err := read()
+	if err != nil {
+		return v, err
+	}
+	if len(*r) >= most {
+		*r = slices.Delete(*r, 0, 1)
+	}
+	*r = append(*r, struct {
+		key   K
+		value V
+	}{key, v})
+	return v, nil
 }
 
 // dwarfFirst is the size of a DWARF 4 unit header (32-bit).
@@ -207,12 +231,7 @@ func (d *dwarfData) headerSize(u unitHeader) uint64 {
 
 // find returns the units whose ranges contain an address.
 func (x *dwarfIndex) find(addr uint64) []uint32 {
-	i, _ := slices.BinarySearchFunc(x.ranges, addr, func(r unitRange, a uint64) int {
-		if r.start <= a {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(x.ranges), func(i int) bool { return x.ranges[i].start > addr })
 	var out []uint32
 	for back := 0; i > 0 && back < maxOverlap; back++ {
 		i--
@@ -225,57 +244,28 @@ func (x *dwarfIndex) find(addr uint64) []uint32 {
 
 // unit opens a compile unit and caches it.
 func (d *dwarfData) unit(w *workBudget, i uint32) (*dwarfUnit, error) {
-	for at, u := range d.units {
-		if u.number == i {
-			d.units = append(slices.Delete(d.units, at, at+1), u)
-			return u, nil
+	return d.units.get(i, unitsKept, func() (*dwarfUnit, error) {
+		if int(i) >= len(d.index.units) {
+			return nil, errNoDWARF // the index belongs to another file
 		}
-	}
-	if int(i) >= len(d.index.units) {
-		return nil, errNoDWARF // the index belongs to another file
-	}
-	a, err := d.abbrevsOf(w, d.index.units[i].abbrev)
-	if err != nil {
-		return nil, err
-	}
-	u := &dwarfUnit{}
-	if err := d.openUnit(w, i, a, u); err != nil {
-		return nil, err
-	}
-	if len(d.units) >= unitsKept {
-		d.units = slices.Delete(d.units, 0, 1)
-	}
-	d.units = append(d.units, u)
-	return u, nil
-}
-
-// abbrevsOf reads an abbreviation table and caches it.
-func (d *dwarfData) abbrevsOf(w *workBudget, offset uint64) (*abbrevs, error) {
-	for at, a := range d.abbrevs {
-		if a.at == offset {
-			d.abbrevs = append(slices.Delete(d.abbrevs, at, at+1), a)
-			return a.table, nil
+		at := d.index.units[i].abbrev
+		a, err := d.abbrevs.get(at, abbrevsKept, func() (*abbrevs, error) { return readAbbrevs(w, d.secs.abbrev, at, 0) })
+		if err != nil {
+			return nil, err
 		}
-	}
-	table, err := readAbbrevs(w, d.secs.abbrev, offset, 0)
-	if err != nil {
-		return nil, err
-	}
-	if len(d.abbrevs) >= abbrevsKept {
-		d.abbrevs = slices.Delete(d.abbrevs, 0, 1)
-	}
-	d.abbrevs = append(d.abbrevs, abbrevsAt{offset, table})
-	return table, nil
+		u := &dwarfUnit{}
+		return u, d.openUnit(w, i, a, u)
+	})
 }
 
 // bytes returns the memory used besides the index and decompressed data.
 func (d *dwarfData) bytes() int64 {
 	var n int64
 	for _, u := range d.units {
-		n += u.bytes()
+		n += u.value.bytes()
 	}
 	for _, a := range d.abbrevs {
-		n += a.table.bytes()
+		n += a.value.bytes()
 	}
 	return n
 }

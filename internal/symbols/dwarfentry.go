@@ -70,7 +70,7 @@ func (u *dwarfUnit) read(w *workBudget, at uint64, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if attr.what < attrs && e.vals[attr.what].kind == valNone {
+		if attr.what != attrOther && e.vals[attr.what].kind == valNone {
 			e.vals[attr.what] = v
 		}
 	}

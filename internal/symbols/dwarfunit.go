@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sort"
 )
 
 // Limits of one compile unit. A function takes 24 bytes.
@@ -228,12 +229,7 @@ func (u *dwarfUnit) holds(w *workBudget, e *entry, addr uint64) (holds, bounded 
 }
 
 func (u *dwarfUnit) functionAt(addr uint64) (uint64, bool) {
-	i, _ := slices.BinarySearchFunc(u.functions, addr, func(f dwarfFunction, a uint64) int {
-		if f.start <= a {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(u.functions), func(i int) bool { return u.functions[i].start > addr })
 	for back := 0; i > 0 && back < maxOverlap; back++ {
 		i--
 		if f := u.functions[i]; addr < f.end {

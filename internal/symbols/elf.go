@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 )
 
@@ -175,19 +176,35 @@ func readAt(r io.ReaderAt, offset, size uint64) ([]byte, error) {
 	return b, nil
 }
 
+// sectionData reads a section of a type, of at most so many bytes; nil: there is none.
+func sectionData(f *elf.File, r io.ReaderAt, name string, kind elf.SectionType, most uint64) ([]byte, error) {
+	s := f.Section(name)
+	if s == nil || s.Type != kind || s.FileSize > most {
+		return nil, nil
+	}
+	return readAt(r, s.Offset, s.FileSize)
+}
+
+// symtabs are the symbol tables of a type with their names, a few of them.
+func symtabs(f *elf.File, kind elf.SectionType) iter.Seq2[*elf.Section, *elf.Section] {
+	return func(yield func(symbols, names *elf.Section) bool) {
+		tries := 0
+		for _, s := range f.Sections {
+			if s.Type != kind || s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxSection || int64(s.Link) >= int64(len(f.Sections)) {
+				continue
+			}
+			if tries++; tries > maxTries || !yield(s, f.Sections[s.Link]) {
+				return
+			}
+		}
+	}
+}
+
 // fromSymtab fills t from the first symbol table of a type that has functions.
 func fromSymtab(t *table, f *elf.File, r io.ReaderAt, kind elf.SectionType, maxSymbols int) bool {
-	tries := 0
-	for _, s := range f.Sections {
-		if s.Type != kind || s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxSection || int64(s.Link) >= int64(len(f.Sections)) {
-			continue
-		}
-		names := f.Sections[s.Link]
+	for s, names := range symtabs(f, kind) {
 		if names.Type != elf.SHT_STRTAB || names.Flags&elf.SHF_COMPRESSED != 0 || names.FileSize > maxStrings || names.Offset > 1<<62 {
 			continue
-		}
-		if tries++; tries > maxTries {
-			break
 		}
 		symbols, err := functions(f, r, s, maxSymbols)
 		if err != nil || len(symbols) == 0 {

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -24,7 +25,7 @@ const (
 func newELF(r io.ReaderAt) (*elf.File, error) {
 	var ident [64]byte
 	if n, err := r.ReadAt(ident[:], 0); n < len(ident) {
-		return nil, fmt.Errorf("parse ELF file: read header: %w", orEOF(err))
+		return nil, fmt.Errorf("parse ELF file: read header: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 	}
 	if string(ident[:4]) != elf.ELFMAG {
 		return nil, fmt.Errorf("parse ELF file: bad magic number %q", ident[:4])
@@ -111,13 +112,6 @@ func headerTable(r io.ReaderAt, at, size, n, need uint64) ([]byte, error) {
 		return nil, fmt.Errorf("entries of %d bytes", size)
 	}
 	return readAt(r, at, n*size)
-}
-
-func orEOF(err error) error {
-	if err == nil {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // words reads header fields of either word size. The caller checks the length.

@@ -1,6 +1,8 @@
 package symbols
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 	"unique"
@@ -102,6 +104,20 @@ func (k mapsCache) opened(pid int, m mapping, id fileID) {
 	if len(p.files) < keptMappings {
 		p.files[m.start] = id
 	}
+}
+
+// all returns the code of a process that has exited.
+func (k mapsCache) all(pid int, now time.Time) (code []mapping, files map[uint64]fileID) {
+	p, ok := k.processes.Load(pid)
+	if !ok {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.seen) > keptFor {
+		return nil, nil
+	}
+	return slices.Clone(p.code), maps.Clone(p.files)
 }
 
 // find looks up addresses in a process that has exited.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // patient waits for lines however busy the machine is.
@@ -76,9 +77,7 @@ func TestLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := build(t, "inlined", append([]string{"gcc", "-O2", inlinedC}, flags...)...)
 			p := start(t, exec.Command(path), "inlined")
-			if got, want := p.story(patient(), "inlined"), inlinedStory(t); got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
+			assert.Check(t, is.Equal(p.story(patient(), "inlined"), inlinedStory(t)))
 		})
 	}
 }
@@ -104,9 +103,7 @@ func TestLinesOfDebugLink(t *testing.T) {
 			debug := filepath.Join(filepath.Dir(path), where)
 			split(t, path, debug, "--compress-debug-sections")
 			p := start(t, exec.Command(path), "inlined")
-			if got, want := p.story(patient(), "inlined"), inlinedStory(t); got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
+			assert.Check(t, is.Equal(p.story(patient(), "inlined"), inlinedStory(t)))
 			// Another file of that name is not believed.
 			f, err := os.OpenFile(debug, os.O_APPEND|os.O_WRONLY, 0)
 			assert.NilError(t, err)

@@ -113,21 +113,22 @@ func parseMapping(line string) (mapping, error) {
 	if m.offset, err = strconv.ParseUint(field(), 16, 64); err != nil {
 		return bad("offset")
 	}
-	major, minor, ok := strings.Cut(field(), ":")
-	maj, err := strconv.ParseUint(major, 16, 32)
-	if err != nil || !ok {
+	if m.dev, err = parseDevice(field(), 16); err != nil {
 		return bad("device")
 	}
-	min, err := strconv.ParseUint(minor, 16, 32)
-	if err != nil {
-		return bad("device")
-	}
-	m.dev = unix.Mkdev(uint32(maj), uint32(min))
 	if m.inode, err = strconv.ParseUint(field(), 10, 64); err != nil {
 		return bad("inode")
 	}
 	m.name = strings.ReplaceAll(strings.TrimLeft(rest, " "), `\012`, "\n")
 	return m, nil
+}
+
+// parseDevice parses "major:minor".
+func parseDevice(text string, base int) (uint64, error) {
+	major, minor, _ := strings.Cut(text, ":")
+	maj, err := strconv.ParseUint(major, base, 32)
+	min, err2 := strconv.ParseUint(minor, base, 32)
+	return unix.Mkdev(uint32(maj), uint32(min)), cmp.Or(err, err2)
 }
 
 const deletedSuffix = " (deleted)"

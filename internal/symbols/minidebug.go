@@ -25,12 +25,8 @@ var errXZ = errors.New("not an xz stream of one block of LZMA2")
 // programs, and passes it to use, which must not retain it. It does nothing without
 // that section.
 func miniDebug(f *elf.File, r io.ReaderAt, use func([]byte)) error {
-	s := f.Section(".gnu_debugdata")
-	if s == nil || s.Type != elf.SHT_PROGBITS || s.FileSize > maxMiniPacked {
-		return nil
-	}
-	packed, err := readAt(r, s.Offset, s.FileSize)
-	if err != nil {
+	packed, err := sectionData(f, r, ".gnu_debugdata", elf.SHT_PROGBITS, maxMiniPacked)
+	if err != nil || len(packed) == 0 {
 		return err
 	}
 	// Outside of Go's heap: only pages written to take memory, and they are freed here.

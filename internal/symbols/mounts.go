@@ -47,14 +47,12 @@ func readMounts(r io.Reader) (mountTable, error) {
 			continue
 		}
 		id, err := strconv.ParseUint(fields[0], 10, 64)
-		major, minor, ok := strings.Cut(fields[2], ":")
-		maj, err2 := strconv.ParseUint(major, 10, 32)
-		min, err3 := strconv.ParseUint(minor, 10, 32)
-		if !ok || err != nil || err2 != nil || err3 != nil {
+		dev, err2 := parseDevice(fields[2], 10)
+		if err != nil || err2 != nil {
 			continue
 		}
 		kind, _, _ := strings.Cut(after, " ")
-		m := mount{unix.Mkdev(uint32(maj), uint32(min)), kind}
+		m := mount{dev, kind}
 		t.byID[id], t.byDev[m.dev] = m, m
 	}
 	return t, scan.Err()
@@ -102,10 +100,7 @@ type view struct {
 	mounts mountTable // of the process
 }
 
-func (f *Files) view(pid int) *view {
-	v := &view{files: f, pid: pid, dir: f.dir(pid)}
-	return v
-}
+func (f *Files) view(pid int) *view { return &view{files: f, pid: pid, dir: f.dir(pid)} }
 
 // processMounts reads the mounts of the process, once.
 func (v *view) processMounts() mountTable {

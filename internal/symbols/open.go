@@ -132,13 +132,7 @@ func (f *Files) InRoot(pid int, path string) (*os.File, error) {
 }
 
 // Host implements Opener.
-func (f *Files) Host(path string) (*os.File, error) {
-	fd, err := f.view(0).open(path, 0)
-	if err != nil {
-		return nil, err
-	}
-	return programFile(fd)
-}
+func (f *Files) Host(path string) (*os.File, error) { return f.InRoot(0, path) }
 
 // PerfMap implements Opener. The file is named after the pid in the process's own
 // namespace. Like perf, it accepts only files owned by the process's user or by root.
@@ -153,11 +147,10 @@ func (f *Files) PerfMap(pid int) (*os.File, error) {
 		return nil, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return nil, err
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = trustedPerfMap(uid, &st)
 	}
-	if err := trustedPerfMap(uid, &st); err != nil {
+	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}

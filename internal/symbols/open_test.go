@@ -1,12 +1,10 @@
 package symbols
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -90,21 +89,8 @@ func TestRemoteIsNotAsked(t *testing.T) {
 	assert.Check(t, strings.HasPrefix(got, "[unknown] (frames+0x"), "got %s", got)
 	s := local.Stats()
 	assert.Check(t, s.Remote != 0 && s.Timeouts == 0 && s.Stuck == 0, "after %v: got %+v", time.Since(begin), s)
-	if got := stuckThreads(t); got > 0 {
-		t.Errorf("%d threads hang", got)
-	}
-}
-
-func stuckThreads(t *testing.T) (n int) {
-	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", syscall.Getpid()))
-	assert.NilError(t, err)
-	for _, f := range files {
-		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), ") D ") {
-			n++
-		}
-	}
-	return n
+	n := strings.Count(child.States(os.Getpid()), "D")
+	assert.Check(t, n == 0, "%d threads hang", n)
 }
 
 func TestReadMounts(t *testing.T) {

@@ -91,9 +91,7 @@ func TestLinesOfDwz(t *testing.T) {
 	defer f.Close()
 	assert.Assert(t, f.Section(".gnu_debugaltlink") != nil, "dwz has moved nothing")
 	p := start(t, exec.Command(paths[0]), "inlined")
-	if got, want := p.story(patient(), "inlined"), inlinedStory(t); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	assert.Check(t, is.Equal(p.story(patient(), "inlined"), inlinedStory(t)))
 }
 
 // miniDebugged is a stripped program with the symbols of its local functions in

@@ -18,9 +18,9 @@ import (
 
 func wantPrintable(t testing.TB, s string) {
 	t.Helper()
-	if len(s) > 2*maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }) {
-		t.Errorf("not safe to print: %q", s)
-	}
+	assert.Check(t, len(s) <= 2*maxName && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }),
+		"not safe to print: %q", s)
 }
 
 func TestParseMapping(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -210,11 +211,7 @@ func (m *perfMap) add(l perfLine) {
 
 // find returns the newest line of each address.
 func (m *perfMap) find(at map[uint64]perfLine) {
-	var wanted []uint64
-	for a := range at {
-		wanted = append(wanted, a)
-	}
-	slices.Sort(wanted)
+	wanted := slices.Sorted(maps.Keys(at))
 	for _, l := range slices.Backward(m.lines) {
 		if len(wanted) == 0 {
 			return

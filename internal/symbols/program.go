@@ -119,16 +119,8 @@ func (m *mapped) function(name string) (offset, size uint64, err error) {
 	var similar []string
 	some := false
 	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		tries := 0
-		for _, s := range m.elf.Sections {
-			if s.Type != kind || s.Flags&elf.SHF_COMPRESSED != 0 || s.FileSize > maxSection || int64(s.Link) >= int64(len(m.elf.Sections)) {
-				continue
-			}
-			if tries++; tries > maxTries {
-				break
-			}
+		for s, names := range symtabs(m.elf, kind) {
 			symbols, err := m.slice(s.Offset, s.FileSize)
-			names := m.elf.Sections[s.Link]
 			text, err2 := m.slice(names.Offset, names.FileSize)
 			if err != nil || err2 != nil {
 				continue

@@ -2,7 +2,6 @@ package symbols
 
 import (
 	"bufio"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -38,24 +37,12 @@ type program struct {
 // start runs a program of testdata until the end of the test.
 func start(t *testing.T, cmd *exec.Cmd, last string) *program {
 	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	cmd.Stderr = os.Stderr
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() {
-		stdin.Close()
-		_ = cmd.Wait()
-	})
+	lines := bufio.NewScanner(child.Talk(t, cmd).Out)
 	p := &program{pid: cmd.Process.Pid, addrs: map[string]uint64{}}
-	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		name, hex, _ := strings.Cut(lines.Text(), " ")
 		addr, err := strconv.ParseUint(hex, 16, 64)
-		if err != nil {
-			t.Fatalf("unexpected line %q", lines.Text())
-		}
+		assert.Assert(t, err == nil, "unexpected line %q", lines.Text())
 		p.addrs[name] = addr
 		if name == last {
 			return p

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"io"
-	"slices"
+	"sort"
 	"strings"
 )
 
@@ -70,12 +70,7 @@ func (t *table) address(offset uint64) (uint64, bool) {
 
 // find returns the name and start of the function at addr.
 func (t *table) find(addr uint64, file io.ReaderAt) (name string, start uint64, ok bool) {
-	i, _ := slices.BinarySearchFunc(t.symbols, addr, func(s symbol, a uint64) int {
-		if s.start <= a {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(t.symbols), func(i int) bool { return t.symbols[i].start > addr })
 	for back := 0; i > 0 && back < maxOverlap; back++ {
 		i--
 		s := t.symbols[i]

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // vdso is the kernel's vDSO, read from this process. Processes of another word size
 // have another one.
 type vdso struct {
-	once  sync.Once
-	table *table
-	size  uint64
-	data  *bytes.Reader
+	once   sync.Once
+	table  *table
+	frames *unwindFile // nil: without call frame information
+	size   uint64
+	data   *bytes.Reader
 }
 
 const maxVDSO = 1 << 20
@@ -58,4 +61,32 @@ func (v *vdso) load() {
 	if t, err := readTable(v.data, 1<<16); err == nil {
 		v.table = t
 	}
+	v.loadFrames(data)
+}
+
+// loadFrames maps a copy of the vDSO as a file would be.
+func (v *vdso) loadFrames(data []byte) {
+	b, err := unix.Mmap(-1, 0, len(data), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return
+	}
+	copy(b, data)
+	m, err := newMapped(b)
+	if err != nil {
+		return
+	}
+	u := &unwindFile{mapped: m}
+	if u.read() == nil {
+		v.frames = u
+	}
+}
+
+// unwinding returns the call frame information of the vDSO; nil: it has none, or m is
+// that of another word size.
+func (v *vdso) unwinding(m mapping) *unwindFile {
+	v.once.Do(v.load)
+	if m.end-m.start != v.size {
+		return nil
+	}
+	return v.frames
 }

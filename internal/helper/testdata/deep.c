@@ -4,13 +4,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#define WHERE "lea 1f(%%rip), %0\n mov %%rsp, %1\n mov %%rbp, %2\n 1:"
+#else
+#define WHERE "adr %0, 1f\n mov %1, sp\n mov %2, x29\n 1:"
+#endif
+
 static __attribute__((noinline)) long here(void)
 {
+	unsigned long ip, sp, fp;
 	char c;
 	long n;
 
-	printf("%d %lu %lu %lu\n", getpid(), (unsigned long)here + 1, (unsigned long)__builtin_frame_address(0) - 128,
-	       (unsigned long)__builtin_frame_address(0));
+	__asm__ volatile(WHERE : "=r"(ip), "=r"(sp), "=r"(fp));
+	printf("%d %lu %lu %lu\n", getpid(), ip, sp, fp);
 	fflush(stdout);
 	n = read(0, &c, 1);
 	__asm__ volatile("" ::: "memory");
