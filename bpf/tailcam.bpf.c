@@ -7,10 +7,13 @@
  */
 #include "recorder/events.h"
 #include "recorder/lock.h"
+#include "recorder/names.h"
 #include "recorder/sched.h"
+#include "recorder/softirq.h"
 #include "recorder/steal.h"
 #include "tick.h"
 #include "trackers/chain.h"
+#include "trackers/syscall_thread.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -25,28 +28,26 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
+	u32 prev_tid = prev->pid, next_tid = next->pid;
+	struct cpu_state *me = this_cpu(cpu);
 
 	if (record_sched) {
-		steal_sample(ctx, prev, this_cpu(cpu), cpu, now);
-		record_switch(ctx, prev, next, preempt, prev_state, cpu, now);
+		steal_sample(ctx, prev, me, cpu, now);
+		record_switch(ctx, prev, prev_tid, next, next_tid, preempt, prev_state, cpu, now);
 	}
 	if (track_syscall && progress_stacks)
 		progress_note(ctx, prev, prev_state, now);
 	if (track_tasks || track_chain) {
-		struct cpu_state *me = this_cpu(cpu);
-
-		if (user_stacks_later && me)
-			user_stack_resolve(ctx, prev, me);
 		if (track_tasks) {
-			sched_switch_out(prev, preempt, prev_state, cpu, me, now);
-			sched_switch_in(next, cpu, me, now);
+			sched_switch_out(prev, prev_tid, preempt, prev_state, cpu, me, now);
+			sched_switch_in(next, next_tid, me, now);
 		}
 		if (track_chain) {
 			chain_switch_out(ctx, prev, preempt, prev_state, cpu, me, now);
 			chain_switch_in(ctx, next, cpu, me, now);
 		}
 		if (me)
-			run_history(prev, next, me, now);
+			run_history(prev_tid, next, next_tid, me, now);
 	}
 	return 0;
 }
@@ -54,13 +55,15 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *p)
 {
+	struct task_struct *waker = bpf_get_current_task_btf();
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
+	u32 context = interrupt_works(waker, cpu);
 
 	if (record_sched)
-		record_wake(ctx, REC_WAKING, p, cpu, now);
+		record_wake(ctx, REC_WAKING, p, waker, context, cpu, now);
 	if (track_tasks)
-		sched_wake(ctx, p, cpu, now);
+		sched_wake(ctx, p, waker, context, cpu, now);
 	if (track_chain)
 		chain_wake(p, cpu, now);
 	return 0;
@@ -69,13 +72,15 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 {
+	struct task_struct *waker = bpf_get_current_task_btf();
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
+	u32 context = interrupt_works(waker, cpu);
 
 	if (record_sched)
-		record_wake(ctx, REC_WAKEUP_NEW, p, cpu, now);
+		record_wake(ctx, REC_WAKEUP_NEW, p, waker, context, cpu, now);
 	if (track_wakeup)
-		sched_wake_new(ctx, p, cpu, now);
+		sched_wake_new(ctx, p, waker, context, cpu, now);
 	if (track_chain)
 		chain_wake(p, cpu, now);
 	return 0;
@@ -99,12 +104,25 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
-	return record_fork(ctx, parent, child);
+	if (record_sched)
+		name_fork(child, bpf_ktime_get_ns());
+	if (record_process)
+		record_fork(ctx, parent, child);
+	return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(task_rename, struct task_struct *p, const char *comm)
+{
+	name_rename(p, comm, bpf_ktime_get_ns());
+	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
 {
+	if (record_sched && old_tid != p->pid)
+		name_end(old_tid);
 	if (record_process)
 		record_process_event(ctx, REC_EXEC, p, old_tid);
 	if (track_syscall && old_tid != p->pid)
@@ -115,6 +133,8 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sched_process_exit, struct task_struct *p)
 {
+	if (record_sched)
+		name_end(p->pid);
 	if (record_process)
 		record_process_event(ctx, REC_EXIT, p, 0);
 	if (track_syscall)
@@ -127,7 +147,7 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, void *regs, long nr)
 {
-	bool wanted = track_syscall && syscall_wanted(nr);
+	bool wanted = calls_by_tracepoint && syscall_wanted(nr);
 	struct task_struct *current;
 	u32 cpu;
 	u32 span = 0;
@@ -153,17 +173,11 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, void *regs, long ret)
 {
 	s32 nr = trusted_syscall(regs);
-	bool wanted = track_syscall && syscall_wanted(nr);
+	bool wanted = calls_by_tracepoint && syscall_wanted(nr);
 	struct task_struct *current;
 	u32 cpu;
 	u64 now;
 
-	if (user_stacks_later) {
-		struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
-
-		if (me && me->later_time_ns)
-			user_stack_resolve(ctx, bpf_get_current_task_btf(), me);
-	}
 	if (!wanted && !record_syscall && !chain_user)
 		return 0;
 	current = bpf_get_current_task_btf();
@@ -216,8 +230,10 @@ int BPF_PROG(block_rq_complete, struct request *rq, u8 error, unsigned int bytes
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (record_block)
+	if (record_block) {
 		record_request(ctx, REC_BLOCK_COMPLETE, rq, bytes, error, cpu, now);
+		interrupt_works(bpf_get_current_task_btf(), cpu);
+	}
 	if (track_block)
 		block_complete(rq, error, bytes, cpu, this_cpu(cpu), now);
 	return 0;
@@ -241,23 +257,19 @@ int BPF_PROG(block_rq_merge, struct request *rq)
 
 /*
  * The recorder, the trackers irq, softirq and chain want them, and of timers the
- * tick as well. What interrupts a CPU is noted, so that a wake-up from it is not
- * put down to the task that was interrupted.
+ * tick as well. A run is noted in its CPU's slots, so that what it wakes is not
+ * put down to the task that it interrupts, and has one record, at its end.
  */
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *me = this_cpu(cpu);
+	struct interrupt_slots *mine = interrupts_of(cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (me)
-		me->in_irq = WAKER_IRQ | (irq & WAKER_NUMBER);
-	if (record_irq)
-		record_irq_entry(ctx, current, irq, action, cpu, now);
-	if (track_irq)
-		irq_entry(irq, action, current, cpu, me, now);
+	if (mine)
+		interrupt_entry(mine->irq, irq, bpf_get_current_task_btf(), action, TRACK_IRQ,
+				track_irq ? this_cpu(cpu) : NULL, now);
 	if (track_chain)
 		chain_irq_entry(cpu, irq, action, now);
 	return 0;
@@ -268,15 +280,20 @@ int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action, int ret)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *me = this_cpu(cpu);
+	struct interrupt_slots *mine = interrupts_of(cpu);
+	struct interrupt_slot *slot = mine ? interrupt_find(mine->irq, irq) : NULL;
 	u64 now = bpf_ktime_get_ns();
 
-	if (me)
-		me->in_irq = 0;
-	if (record_irq)
-		record_irq_exit(ctx, current, irq, ret, cpu, now);
-	if (track_irq)
-		irq_exit(ctx, irq, action, current, cpu, me, now);
+	if (slot) {
+		mine->softirq[0].irq_end_ns = now;
+		mine->softirq[0].irq_ended = irq;
+		if (record_irq)
+			record_irq_run(ctx, mine, slot, current, irq, ret, action, cpu, now);
+		if (track_irq)
+			irq_exit(ctx, irq, action, slot, current, cpu, now);
+		else
+			slot->start_ns = 0;
+	}
 	if (track_chain)
 		chain_irq_exit(cpu);
 	return 0;
@@ -287,17 +304,19 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *me = this_cpu(cpu);
+	struct interrupt_slots *mine = interrupts_of(cpu);
 	u64 now = bpf_ktime_get_ns();
+	struct interrupt_slot *slot;
 
-	if (me) {
-		me->softirq_tid = current->pid;
-		me->in_softirq = WAKER_SOFTIRQ | vec;
+	vec &= SOFTIRQS - 1;
+	if (mine) {
+		slot = interrupt_entry(mine->softirq, softirq_key(vec, current), current, NULL, TRACK_SOFTIRQ,
+				       track_softirq ? this_cpu(cpu) : NULL, now);
+		if (slot)
+			softirq_raised_by(mine, slot, now);
+		if (track_softirq_raise)
+			softirq_run_entry(ctx, vec, mine, current, cpu, now);
 	}
-	if (record_irq)
-		record_softirq(ctx, REC_SOFTIRQ_ENTRY, current, vec, cpu, now);
-	if (track_softirq)
-		softirq_run_entry(ctx, vec, current, cpu, me, now);
 	if (track_chain)
 		chain_softirq_entry(vec, current->pid, cpu, now);
 	return 0;
@@ -308,15 +327,21 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *me = this_cpu(cpu);
+	struct interrupt_slots *mine = interrupts_of(cpu);
 	u64 now = bpf_ktime_get_ns();
+	struct interrupt_slot *slot;
 
-	if (me)
-		me->in_softirq = 0;
-	if (record_irq)
-		record_softirq(ctx, REC_SOFTIRQ_EXIT, current, vec, cpu, now);
-	if (track_softirq)
-		softirq_run_exit(ctx, vec, current, cpu, me, now);
+	vec &= SOFTIRQS - 1;
+	slot = mine ? interrupt_find(mine->softirq, softirq_key(vec, current)) : NULL;
+	if (slot) {
+		softirq_raises(mine, slot, now);
+		if (record_irq)
+			record_softirq_run(ctx, mine, slot, current, vec, cpu, now);
+		if (track_softirq)
+			softirq_delay(ctx, vec, PHASE_RUN, slot, current, cpu, now);
+		else
+			slot->start_ns = 0;
+	}
 	if (track_chain)
 		chain_softirq_exit(cpu);
 	return 0;
@@ -333,6 +358,17 @@ int BPF_PROG(softirq_raise, unsigned int vec)
 
 		chain_softirq_raise(vec, cpu, this_cpu(cpu), bpf_ktime_get_ns());
 	}
+	return 0;
+}
+
+/* x86 alone has it. The daemon is woken from here: see lib/stacks.h. */
+SEC("tp_btf/irq_work_entry")
+int BPF_PROG(irq_work_entry, int vector)
+{
+	struct cpu_state *me = this_cpu(bpf_get_smp_processor_id());
+
+	if (user_stacks_later && me)
+		user_stack_resolve(bpf_get_current_task_btf(), me);
 	return 0;
 }
 
@@ -372,6 +408,8 @@ int BPF_PROG(hrtimer_expire_exit, struct hrtimer *timer)
 		steal_sample(ctx, bpf_get_current_task_btf(), me, cpu, bpf_ktime_get_ns());
 	if (record_timer)
 		record_hrtimer_exit(ctx, timer);
+	if (record_sched && softirqs_unhooked)
+		softirq_sample(ctx);
 	if (track_chain)
 		chain_timer_exit(cpu);
 	return 0;
@@ -394,10 +432,13 @@ int BPF_PROG(timer_expire_exit, struct timer_list *timer)
 SEC("tp_btf/workqueue_queue_work")
 int BPF_PROG(workqueue_queue_work, int req_cpu, struct pool_workqueue *pwq, struct work_struct *work)
 {
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 context = interrupt_works(current, bpf_get_smp_processor_id());
+
 	if (record_workqueue)
 		record_work_queue(ctx, req_cpu, pwq, work);
 	if (track_workqueue)
-		work_queued(pwq, work);
+		work_queued(pwq, work, current, context);
 	return 0;
 }
 
@@ -620,6 +661,17 @@ SEC("iter/task")
 int stack_of_task(struct bpf_iter__task *ctx)
 {
 	task_stack_write(ctx);
+	return 0;
+}
+
+/* The names of threads that were there before. */
+SEC("iter/task")
+int seed_names(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (p)
+		name_seed(p);
 	return 0;
 }
 

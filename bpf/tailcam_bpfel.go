@@ -30,6 +30,7 @@ const (
 	TailcamMapDistributions          = "distributions"
 	TailcamMapDueSlots               = "due_slots"
 	TailcamMapGlobs                  = "globs"
+	TailcamMapGoneNames              = "gone_names"
 	TailcamMapGrowths                = "growths"
 	TailcamMapHistogramRules         = "histogram_rules"
 	TailcamMapInterrupts             = "interrupts"
@@ -55,11 +56,13 @@ const (
 	TailcamMapRules                  = "rules"
 	TailcamMapScratches              = "scratches"
 	TailcamMapSets                   = "sets"
+	TailcamMapSoftirqSamples         = "softirq_samples"
 	TailcamMapSpanKeys               = "span_keys"
 	TailcamMapSpanOwnerCounts        = "span_owner_counts"
 	TailcamMapSpanOwnerKeys          = "span_owner_keys"
 	TailcamMapSpanSlots              = "span_slots"
 	TailcamMapTaskKeys               = "task_keys"
+	TailcamMapTaskNames              = "task_names"
 	TailcamMapTaskSlots              = "task_slots"
 	TailcamMapTaskStacks             = "task_stacks"
 	TailcamMapVerdicts               = "verdicts"
@@ -89,6 +92,7 @@ const (
 	TailcamProgHrtimerExpireExit     = "hrtimer_expire_exit"
 	TailcamProgIrqHandlerEntry       = "irq_handler_entry"
 	TailcamProgIrqHandlerExit        = "irq_handler_exit"
+	TailcamProgIrqWorkEntry          = "irq_work_entry"
 	TailcamProgKvmEntry              = "kvm_entry"
 	TailcamProgKvmExit               = "kvm_exit"
 	TailcamProgLearnRegs             = "learn_regs"
@@ -109,12 +113,14 @@ const (
 	TailcamProgSchedSwitch           = "sched_switch"
 	TailcamProgSchedWakeupNew        = "sched_wakeup_new"
 	TailcamProgSchedWaking           = "sched_waking"
+	TailcamProgSeedNames             = "seed_names"
 	TailcamProgSoftirqEntry          = "softirq_entry"
 	TailcamProgSoftirqExit           = "softirq_exit"
 	TailcamProgSoftirqRaise          = "softirq_raise"
 	TailcamProgStackOfTask           = "stack_of_task"
 	TailcamProgSysEnter              = "sys_enter"
 	TailcamProgSysExit               = "sys_exit"
+	TailcamProgTaskRename            = "task_rename"
 	TailcamProgThrottleCfsRq         = "throttle_cfs_rq"
 	TailcamProgTimerExpireEntry      = "timer_expire_entry"
 	TailcamProgTimerExpireExit       = "timer_expire_exit"
@@ -123,6 +129,7 @@ const (
 	TailcamProgWorkqueueExecuteStart = "workqueue_execute_start"
 	TailcamProgWorkqueueQueueWork    = "workqueue_queue_work"
 	TailcamVarCallMask               = "call_mask"
+	TailcamVarCallsByTracepoint      = "calls_by_tracepoint"
 	TailcamVarChainAgeNs             = "chain_age_ns"
 	TailcamVarChainFrom              = "chain_from"
 	TailcamVarChainMask              = "chain_mask"
@@ -141,6 +148,7 @@ const (
 	TailcamVarHistogramStride        = "histogram_stride"
 	TailcamVarHistogramTables        = "histogram_tables"
 	TailcamVarHistograms             = "histograms"
+	TailcamVarHistogramsShed         = "histograms_shed"
 	TailcamVarInterruptCpus          = "interrupt_cpus"
 	TailcamVarInterruptsChunk        = "interrupts_chunk"
 	TailcamVarOutlierEachNs          = "outlier_each_ns"
@@ -148,9 +156,15 @@ const (
 	TailcamVarPairHistograms         = "pair_histograms"
 	TailcamVarPairMask               = "pair_mask"
 	TailcamVarPairRules              = "pair_rules"
+	TailcamVarPercpuKstat            = "percpu_kstat"
+	TailcamVarPercpuPreemptCount     = "percpu_preempt_count"
+	TailcamVarPercpuSoftnetData      = "percpu_softnet_data"
+	TailcamVarPreemptHot             = "preempt_hot"
+	TailcamVarPreemptOwn             = "preempt_own"
 	TailcamVarProgressStacks         = "progress_stacks"
 	TailcamVarRecordBlock            = "record_block"
 	TailcamVarRecordIrq              = "record_irq"
+	TailcamVarRecordIrqFloor         = "record_irq_floor"
 	TailcamVarRecordMask             = "record_mask"
 	TailcamVarRecordMmap             = "record_mmap"
 	TailcamVarRecordProcess          = "record_process"
@@ -160,11 +174,13 @@ const (
 	TailcamVarRecordTimer            = "record_timer"
 	TailcamVarRecordWorkqueue        = "record_workqueue"
 	TailcamVarRecorder               = "recorder"
+	TailcamVarRecordsShed            = "records_shed"
 	TailcamVarRegsOffset             = "regs_offset"
 	TailcamVarRequestMask            = "request_mask"
 	TailcamVarRingCommon             = "ring_common"
 	TailcamVarRingShare              = "ring_share"
 	TailcamVarSelfPid                = "self_pid"
+	TailcamVarSoftirqsUnhooked       = "softirqs_unhooked"
 	TailcamVarSpanMask               = "span_mask"
 	TailcamVarSpanOwnerMask          = "span_owner_mask"
 	TailcamVarSpanSeed               = "span_seed"
@@ -268,6 +284,7 @@ type TailcamProgramSpecs struct {
 	HrtimerExpireExit     *ebpf.ProgramSpec `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.ProgramSpec `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.ProgramSpec `ebpf:"irq_handler_exit"`
+	IrqWorkEntry          *ebpf.ProgramSpec `ebpf:"irq_work_entry"`
 	KvmEntry              *ebpf.ProgramSpec `ebpf:"kvm_entry"`
 	KvmExit               *ebpf.ProgramSpec `ebpf:"kvm_exit"`
 	LearnRegs             *ebpf.ProgramSpec `ebpf:"learn_regs"`
@@ -288,12 +305,14 @@ type TailcamProgramSpecs struct {
 	SchedSwitch           *ebpf.ProgramSpec `ebpf:"sched_switch"`
 	SchedWakeupNew        *ebpf.ProgramSpec `ebpf:"sched_wakeup_new"`
 	SchedWaking           *ebpf.ProgramSpec `ebpf:"sched_waking"`
+	SeedNames             *ebpf.ProgramSpec `ebpf:"seed_names"`
 	SoftirqEntry          *ebpf.ProgramSpec `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.ProgramSpec `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.ProgramSpec `ebpf:"softirq_raise"`
 	StackOfTask           *ebpf.ProgramSpec `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.ProgramSpec `ebpf:"sys_enter"`
 	SysExit               *ebpf.ProgramSpec `ebpf:"sys_exit"`
+	TaskRename            *ebpf.ProgramSpec `ebpf:"task_rename"`
 	ThrottleCfsRq         *ebpf.ProgramSpec `ebpf:"throttle_cfs_rq"`
 	TimerExpireEntry      *ebpf.ProgramSpec `ebpf:"timer_expire_entry"`
 	TimerExpireExit       *ebpf.ProgramSpec `ebpf:"timer_expire_exit"`
@@ -321,6 +340,7 @@ type TailcamMapSpecs struct {
 	Distributions    *ebpf.MapSpec `ebpf:"distributions"`
 	DueSlots         *ebpf.MapSpec `ebpf:"due_slots"`
 	Globs            *ebpf.MapSpec `ebpf:"globs"`
+	GoneNames        *ebpf.MapSpec `ebpf:"gone_names"`
 	Growths          *ebpf.MapSpec `ebpf:"growths"`
 	HistogramRules   *ebpf.MapSpec `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.MapSpec `ebpf:"interrupts"`
@@ -346,11 +366,13 @@ type TailcamMapSpecs struct {
 	Rules            *ebpf.MapSpec `ebpf:"rules"`
 	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
 	Sets             *ebpf.MapSpec `ebpf:"sets"`
+	SoftirqSamples   *ebpf.MapSpec `ebpf:"softirq_samples"`
 	SpanKeys         *ebpf.MapSpec `ebpf:"span_keys"`
 	SpanOwnerCounts  *ebpf.MapSpec `ebpf:"span_owner_counts"`
 	SpanOwnerKeys    *ebpf.MapSpec `ebpf:"span_owner_keys"`
 	SpanSlots        *ebpf.MapSpec `ebpf:"span_slots"`
 	TaskKeys         *ebpf.MapSpec `ebpf:"task_keys"`
+	TaskNames        *ebpf.MapSpec `ebpf:"task_names"`
 	TaskSlots        *ebpf.MapSpec `ebpf:"task_slots"`
 	TaskStacks       *ebpf.MapSpec `ebpf:"task_stacks"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
@@ -364,86 +386,96 @@ type TailcamMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TailcamVariableSpecs struct {
-	CallMask          *ebpf.VariableSpec `ebpf:"call_mask"`
-	ChainAgeNs        *ebpf.VariableSpec `ebpf:"chain_age_ns"`
-	ChainFrom         *ebpf.VariableSpec `ebpf:"chain_from"`
-	ChainMask         *ebpf.VariableSpec `ebpf:"chain_mask"`
-	ChainUser         *ebpf.VariableSpec `ebpf:"chain_user"`
-	FloorBlock        *ebpf.VariableSpec `ebpf:"floor_block"`
-	FloorChain        *ebpf.VariableSpec `ebpf:"floor_chain"`
-	FloorIrq          *ebpf.VariableSpec `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.VariableSpec `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.VariableSpec `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.VariableSpec `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.VariableSpec `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.VariableSpec `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.VariableSpec `ebpf:"floor_wakeup"`
-	FloorWorkqueue    *ebpf.VariableSpec `ebpf:"floor_workqueue"`
-	Generation        *ebpf.VariableSpec `ebpf:"generation"`
-	HistogramStride   *ebpf.VariableSpec `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.VariableSpec `ebpf:"histogram_tables"`
-	Histograms        *ebpf.VariableSpec `ebpf:"histograms"`
-	InterruptCpus     *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
-	InterruptsChunk   *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
-	OutlierEachNs     *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.VariableSpec `ebpf:"pair_histograms"`
-	PairMask          *ebpf.VariableSpec `ebpf:"pair_mask"`
-	PairRules         *ebpf.VariableSpec `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.VariableSpec `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.VariableSpec `ebpf:"record_block"`
-	RecordIrq         *ebpf.VariableSpec `ebpf:"record_irq"`
-	RecordMask        *ebpf.VariableSpec `ebpf:"record_mask"`
-	RecordMmap        *ebpf.VariableSpec `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.VariableSpec `ebpf:"record_process"`
-	RecordSched       *ebpf.VariableSpec `ebpf:"record_sched"`
-	RecordShift       *ebpf.VariableSpec `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.VariableSpec `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.VariableSpec `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.VariableSpec `ebpf:"record_workqueue"`
-	Recorder          *ebpf.VariableSpec `ebpf:"recorder"`
-	RegsOffset        *ebpf.VariableSpec `ebpf:"regs_offset"`
-	RequestMask       *ebpf.VariableSpec `ebpf:"request_mask"`
-	RingCommon        *ebpf.VariableSpec `ebpf:"ring_common"`
-	RingShare         *ebpf.VariableSpec `ebpf:"ring_share"`
-	SelfPid           *ebpf.VariableSpec `ebpf:"self_pid"`
-	SpanMask          *ebpf.VariableSpec `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.VariableSpec `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.VariableSpec `ebpf:"span_seed"`
-	SpanShare         *ebpf.VariableSpec `ebpf:"span_share"`
-	StealKvm          *ebpf.VariableSpec `ebpf:"steal_kvm"`
-	Tables            *ebpf.VariableSpec `ebpf:"tables"`
-	TaskKfuncs        *ebpf.VariableSpec `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.VariableSpec `ebpf:"task_mask"`
-	Ticker            *ebpf.VariableSpec `ebpf:"ticker"`
-	TimeoutBlock      *ebpf.VariableSpec `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.VariableSpec `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.VariableSpec `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.VariableSpec `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.VariableSpec `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.VariableSpec `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.VariableSpec `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
-	TimeoutWorkqueue  *ebpf.VariableSpec `ebpf:"timeout_workqueue"`
-	Timeouts          *ebpf.VariableSpec `ebpf:"timeouts"`
-	TrackBlock        *ebpf.VariableSpec `ebpf:"track_block"`
-	TrackChain        *ebpf.VariableSpec `ebpf:"track_chain"`
-	TrackIrq          *ebpf.VariableSpec `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.VariableSpec `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.VariableSpec `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.VariableSpec `ebpf:"track_span"`
-	TrackSyscall      *ebpf.VariableSpec `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.VariableSpec `ebpf:"track_wakeup"`
-	TrackWorkqueue    *ebpf.VariableSpec `ebpf:"track_workqueue"`
-	UserStacksLater   *ebpf.VariableSpec `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.VariableSpec `ebpf:"weakly_ordered"`
-	WorkMask          *ebpf.VariableSpec `ebpf:"work_mask"`
+	CallMask           *ebpf.VariableSpec `ebpf:"call_mask"`
+	CallsByTracepoint  *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
+	ChainAgeNs         *ebpf.VariableSpec `ebpf:"chain_age_ns"`
+	ChainFrom          *ebpf.VariableSpec `ebpf:"chain_from"`
+	ChainMask          *ebpf.VariableSpec `ebpf:"chain_mask"`
+	ChainUser          *ebpf.VariableSpec `ebpf:"chain_user"`
+	FloorBlock         *ebpf.VariableSpec `ebpf:"floor_block"`
+	FloorChain         *ebpf.VariableSpec `ebpf:"floor_chain"`
+	FloorIrq           *ebpf.VariableSpec `ebpf:"floor_irq"`
+	FloorOffcpu        *ebpf.VariableSpec `ebpf:"floor_offcpu"`
+	FloorPair          *ebpf.VariableSpec `ebpf:"floor_pair"`
+	FloorSoftirq       *ebpf.VariableSpec `ebpf:"floor_softirq"`
+	FloorSpan          *ebpf.VariableSpec `ebpf:"floor_span"`
+	FloorSyscall       *ebpf.VariableSpec `ebpf:"floor_syscall"`
+	FloorWakeup        *ebpf.VariableSpec `ebpf:"floor_wakeup"`
+	FloorWorkqueue     *ebpf.VariableSpec `ebpf:"floor_workqueue"`
+	Generation         *ebpf.VariableSpec `ebpf:"generation"`
+	HistogramStride    *ebpf.VariableSpec `ebpf:"histogram_stride"`
+	HistogramTables    *ebpf.VariableSpec `ebpf:"histogram_tables"`
+	Histograms         *ebpf.VariableSpec `ebpf:"histograms"`
+	HistogramsShed     *ebpf.VariableSpec `ebpf:"histograms_shed"`
+	InterruptCpus      *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
+	InterruptsChunk    *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
+	OutlierEachNs      *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
+	OutlierRoomNs      *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
+	PairHistograms     *ebpf.VariableSpec `ebpf:"pair_histograms"`
+	PairMask           *ebpf.VariableSpec `ebpf:"pair_mask"`
+	PairRules          *ebpf.VariableSpec `ebpf:"pair_rules"`
+	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
+	ProgressStacks     *ebpf.VariableSpec `ebpf:"progress_stacks"`
+	RecordBlock        *ebpf.VariableSpec `ebpf:"record_block"`
+	RecordIrq          *ebpf.VariableSpec `ebpf:"record_irq"`
+	RecordIrqFloor     *ebpf.VariableSpec `ebpf:"record_irq_floor"`
+	RecordMask         *ebpf.VariableSpec `ebpf:"record_mask"`
+	RecordMmap         *ebpf.VariableSpec `ebpf:"record_mmap"`
+	RecordProcess      *ebpf.VariableSpec `ebpf:"record_process"`
+	RecordSched        *ebpf.VariableSpec `ebpf:"record_sched"`
+	RecordShift        *ebpf.VariableSpec `ebpf:"record_shift"`
+	RecordSyscall      *ebpf.VariableSpec `ebpf:"record_syscall"`
+	RecordTimer        *ebpf.VariableSpec `ebpf:"record_timer"`
+	RecordWorkqueue    *ebpf.VariableSpec `ebpf:"record_workqueue"`
+	Recorder           *ebpf.VariableSpec `ebpf:"recorder"`
+	RecordsShed        *ebpf.VariableSpec `ebpf:"records_shed"`
+	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	RequestMask        *ebpf.VariableSpec `ebpf:"request_mask"`
+	RingCommon         *ebpf.VariableSpec `ebpf:"ring_common"`
+	RingShare          *ebpf.VariableSpec `ebpf:"ring_share"`
+	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
+	SoftirqsUnhooked   *ebpf.VariableSpec `ebpf:"softirqs_unhooked"`
+	SpanMask           *ebpf.VariableSpec `ebpf:"span_mask"`
+	SpanOwnerMask      *ebpf.VariableSpec `ebpf:"span_owner_mask"`
+	SpanSeed           *ebpf.VariableSpec `ebpf:"span_seed"`
+	SpanShare          *ebpf.VariableSpec `ebpf:"span_share"`
+	StealKvm           *ebpf.VariableSpec `ebpf:"steal_kvm"`
+	Tables             *ebpf.VariableSpec `ebpf:"tables"`
+	TaskKfuncs         *ebpf.VariableSpec `ebpf:"task_kfuncs"`
+	TaskMask           *ebpf.VariableSpec `ebpf:"task_mask"`
+	Ticker             *ebpf.VariableSpec `ebpf:"ticker"`
+	TimeoutBlock       *ebpf.VariableSpec `ebpf:"timeout_block"`
+	TimeoutInterrupts  *ebpf.VariableSpec `ebpf:"timeout_interrupts"`
+	TimeoutIrq         *ebpf.VariableSpec `ebpf:"timeout_irq"`
+	TimeoutLeast       *ebpf.VariableSpec `ebpf:"timeout_least"`
+	TimeoutOffcpu      *ebpf.VariableSpec `ebpf:"timeout_offcpu"`
+	TimeoutPair        *ebpf.VariableSpec `ebpf:"timeout_pair"`
+	TimeoutSoftirq     *ebpf.VariableSpec `ebpf:"timeout_softirq"`
+	TimeoutSpan        *ebpf.VariableSpec `ebpf:"timeout_span"`
+	TimeoutSyscall     *ebpf.VariableSpec `ebpf:"timeout_syscall"`
+	TimeoutWakeup      *ebpf.VariableSpec `ebpf:"timeout_wakeup"`
+	TimeoutWorkqueue   *ebpf.VariableSpec `ebpf:"timeout_workqueue"`
+	Timeouts           *ebpf.VariableSpec `ebpf:"timeouts"`
+	TrackBlock         *ebpf.VariableSpec `ebpf:"track_block"`
+	TrackChain         *ebpf.VariableSpec `ebpf:"track_chain"`
+	TrackIrq           *ebpf.VariableSpec `ebpf:"track_irq"`
+	TrackOffcpu        *ebpf.VariableSpec `ebpf:"track_offcpu"`
+	TrackSoftirq       *ebpf.VariableSpec `ebpf:"track_softirq"`
+	TrackSoftirqRaise  *ebpf.VariableSpec `ebpf:"track_softirq_raise"`
+	TrackSpan          *ebpf.VariableSpec `ebpf:"track_span"`
+	TrackSyscall       *ebpf.VariableSpec `ebpf:"track_syscall"`
+	TrackWakeup        *ebpf.VariableSpec `ebpf:"track_wakeup"`
+	TrackWorkqueue     *ebpf.VariableSpec `ebpf:"track_workqueue"`
+	UserStacksLater    *ebpf.VariableSpec `ebpf:"user_stacks_later"`
+	WakerStacksAlways  *ebpf.VariableSpec `ebpf:"waker_stacks_always"`
+	WakerStacksSlow    *ebpf.VariableSpec `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted  *ebpf.VariableSpec `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	WorkMask           *ebpf.VariableSpec `ebpf:"work_mask"`
 }
 
 // TailcamObjects contains all objects after they have been loaded into the kernel.
@@ -480,6 +512,7 @@ type TailcamMaps struct {
 	Distributions    *ebpf.Map `ebpf:"distributions"`
 	DueSlots         *ebpf.Map `ebpf:"due_slots"`
 	Globs            *ebpf.Map `ebpf:"globs"`
+	GoneNames        *ebpf.Map `ebpf:"gone_names"`
 	Growths          *ebpf.Map `ebpf:"growths"`
 	HistogramRules   *ebpf.Map `ebpf:"histogram_rules"`
 	Interrupts       *ebpf.Map `ebpf:"interrupts"`
@@ -505,11 +538,13 @@ type TailcamMaps struct {
 	Rules            *ebpf.Map `ebpf:"rules"`
 	Scratches        *ebpf.Map `ebpf:"scratches"`
 	Sets             *ebpf.Map `ebpf:"sets"`
+	SoftirqSamples   *ebpf.Map `ebpf:"softirq_samples"`
 	SpanKeys         *ebpf.Map `ebpf:"span_keys"`
 	SpanOwnerCounts  *ebpf.Map `ebpf:"span_owner_counts"`
 	SpanOwnerKeys    *ebpf.Map `ebpf:"span_owner_keys"`
 	SpanSlots        *ebpf.Map `ebpf:"span_slots"`
 	TaskKeys         *ebpf.Map `ebpf:"task_keys"`
+	TaskNames        *ebpf.Map `ebpf:"task_names"`
 	TaskSlots        *ebpf.Map `ebpf:"task_slots"`
 	TaskStacks       *ebpf.Map `ebpf:"task_stacks"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
@@ -535,6 +570,7 @@ func (m *TailcamMaps) Close() error {
 		m.Distributions,
 		m.DueSlots,
 		m.Globs,
+		m.GoneNames,
 		m.Growths,
 		m.HistogramRules,
 		m.Interrupts,
@@ -560,11 +596,13 @@ func (m *TailcamMaps) Close() error {
 		m.Rules,
 		m.Scratches,
 		m.Sets,
+		m.SoftirqSamples,
 		m.SpanKeys,
 		m.SpanOwnerCounts,
 		m.SpanOwnerKeys,
 		m.SpanSlots,
 		m.TaskKeys,
+		m.TaskNames,
 		m.TaskSlots,
 		m.TaskStacks,
 		m.Verdicts,
@@ -579,86 +617,96 @@ func (m *TailcamMaps) Close() error {
 //
 // It can be passed to LoadTailcamObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TailcamVariables struct {
-	CallMask          *ebpf.Variable `ebpf:"call_mask"`
-	ChainAgeNs        *ebpf.Variable `ebpf:"chain_age_ns"`
-	ChainFrom         *ebpf.Variable `ebpf:"chain_from"`
-	ChainMask         *ebpf.Variable `ebpf:"chain_mask"`
-	ChainUser         *ebpf.Variable `ebpf:"chain_user"`
-	FloorBlock        *ebpf.Variable `ebpf:"floor_block"`
-	FloorChain        *ebpf.Variable `ebpf:"floor_chain"`
-	FloorIrq          *ebpf.Variable `ebpf:"floor_irq"`
-	FloorOffcpu       *ebpf.Variable `ebpf:"floor_offcpu"`
-	FloorPair         *ebpf.Variable `ebpf:"floor_pair"`
-	FloorSoftirq      *ebpf.Variable `ebpf:"floor_softirq"`
-	FloorSpan         *ebpf.Variable `ebpf:"floor_span"`
-	FloorSyscall      *ebpf.Variable `ebpf:"floor_syscall"`
-	FloorWakeup       *ebpf.Variable `ebpf:"floor_wakeup"`
-	FloorWorkqueue    *ebpf.Variable `ebpf:"floor_workqueue"`
-	Generation        *ebpf.Variable `ebpf:"generation"`
-	HistogramStride   *ebpf.Variable `ebpf:"histogram_stride"`
-	HistogramTables   *ebpf.Variable `ebpf:"histogram_tables"`
-	Histograms        *ebpf.Variable `ebpf:"histograms"`
-	InterruptCpus     *ebpf.Variable `ebpf:"interrupt_cpus"`
-	InterruptsChunk   *ebpf.Variable `ebpf:"interrupts_chunk"`
-	OutlierEachNs     *ebpf.Variable `ebpf:"outlier_each_ns"`
-	OutlierRoomNs     *ebpf.Variable `ebpf:"outlier_room_ns"`
-	PairHistograms    *ebpf.Variable `ebpf:"pair_histograms"`
-	PairMask          *ebpf.Variable `ebpf:"pair_mask"`
-	PairRules         *ebpf.Variable `ebpf:"pair_rules"`
-	ProgressStacks    *ebpf.Variable `ebpf:"progress_stacks"`
-	RecordBlock       *ebpf.Variable `ebpf:"record_block"`
-	RecordIrq         *ebpf.Variable `ebpf:"record_irq"`
-	RecordMask        *ebpf.Variable `ebpf:"record_mask"`
-	RecordMmap        *ebpf.Variable `ebpf:"record_mmap"`
-	RecordProcess     *ebpf.Variable `ebpf:"record_process"`
-	RecordSched       *ebpf.Variable `ebpf:"record_sched"`
-	RecordShift       *ebpf.Variable `ebpf:"record_shift"`
-	RecordSyscall     *ebpf.Variable `ebpf:"record_syscall"`
-	RecordTimer       *ebpf.Variable `ebpf:"record_timer"`
-	RecordWorkqueue   *ebpf.Variable `ebpf:"record_workqueue"`
-	Recorder          *ebpf.Variable `ebpf:"recorder"`
-	RegsOffset        *ebpf.Variable `ebpf:"regs_offset"`
-	RequestMask       *ebpf.Variable `ebpf:"request_mask"`
-	RingCommon        *ebpf.Variable `ebpf:"ring_common"`
-	RingShare         *ebpf.Variable `ebpf:"ring_share"`
-	SelfPid           *ebpf.Variable `ebpf:"self_pid"`
-	SpanMask          *ebpf.Variable `ebpf:"span_mask"`
-	SpanOwnerMask     *ebpf.Variable `ebpf:"span_owner_mask"`
-	SpanSeed          *ebpf.Variable `ebpf:"span_seed"`
-	SpanShare         *ebpf.Variable `ebpf:"span_share"`
-	StealKvm          *ebpf.Variable `ebpf:"steal_kvm"`
-	Tables            *ebpf.Variable `ebpf:"tables"`
-	TaskKfuncs        *ebpf.Variable `ebpf:"task_kfuncs"`
-	TaskMask          *ebpf.Variable `ebpf:"task_mask"`
-	Ticker            *ebpf.Variable `ebpf:"ticker"`
-	TimeoutBlock      *ebpf.Variable `ebpf:"timeout_block"`
-	TimeoutInterrupts *ebpf.Variable `ebpf:"timeout_interrupts"`
-	TimeoutIrq        *ebpf.Variable `ebpf:"timeout_irq"`
-	TimeoutLeast      *ebpf.Variable `ebpf:"timeout_least"`
-	TimeoutOffcpu     *ebpf.Variable `ebpf:"timeout_offcpu"`
-	TimeoutPair       *ebpf.Variable `ebpf:"timeout_pair"`
-	TimeoutSoftirq    *ebpf.Variable `ebpf:"timeout_softirq"`
-	TimeoutSpan       *ebpf.Variable `ebpf:"timeout_span"`
-	TimeoutSyscall    *ebpf.Variable `ebpf:"timeout_syscall"`
-	TimeoutWakeup     *ebpf.Variable `ebpf:"timeout_wakeup"`
-	TimeoutWorkqueue  *ebpf.Variable `ebpf:"timeout_workqueue"`
-	Timeouts          *ebpf.Variable `ebpf:"timeouts"`
-	TrackBlock        *ebpf.Variable `ebpf:"track_block"`
-	TrackChain        *ebpf.Variable `ebpf:"track_chain"`
-	TrackIrq          *ebpf.Variable `ebpf:"track_irq"`
-	TrackOffcpu       *ebpf.Variable `ebpf:"track_offcpu"`
-	TrackSoftirq      *ebpf.Variable `ebpf:"track_softirq"`
-	TrackSoftirqRaise *ebpf.Variable `ebpf:"track_softirq_raise"`
-	TrackSpan         *ebpf.Variable `ebpf:"track_span"`
-	TrackSyscall      *ebpf.Variable `ebpf:"track_syscall"`
-	TrackWakeup       *ebpf.Variable `ebpf:"track_wakeup"`
-	TrackWorkqueue    *ebpf.Variable `ebpf:"track_workqueue"`
-	UserStacksLater   *ebpf.Variable `ebpf:"user_stacks_later"`
-	WakerStacksAlways *ebpf.Variable `ebpf:"waker_stacks_always"`
-	WakerStacksSlow   *ebpf.Variable `ebpf:"waker_stacks_slow"`
-	WakerStacksWanted *ebpf.Variable `ebpf:"waker_stacks_wanted"`
-	WeaklyOrdered     *ebpf.Variable `ebpf:"weakly_ordered"`
-	WorkMask          *ebpf.Variable `ebpf:"work_mask"`
+	CallMask           *ebpf.Variable `ebpf:"call_mask"`
+	CallsByTracepoint  *ebpf.Variable `ebpf:"calls_by_tracepoint"`
+	ChainAgeNs         *ebpf.Variable `ebpf:"chain_age_ns"`
+	ChainFrom          *ebpf.Variable `ebpf:"chain_from"`
+	ChainMask          *ebpf.Variable `ebpf:"chain_mask"`
+	ChainUser          *ebpf.Variable `ebpf:"chain_user"`
+	FloorBlock         *ebpf.Variable `ebpf:"floor_block"`
+	FloorChain         *ebpf.Variable `ebpf:"floor_chain"`
+	FloorIrq           *ebpf.Variable `ebpf:"floor_irq"`
+	FloorOffcpu        *ebpf.Variable `ebpf:"floor_offcpu"`
+	FloorPair          *ebpf.Variable `ebpf:"floor_pair"`
+	FloorSoftirq       *ebpf.Variable `ebpf:"floor_softirq"`
+	FloorSpan          *ebpf.Variable `ebpf:"floor_span"`
+	FloorSyscall       *ebpf.Variable `ebpf:"floor_syscall"`
+	FloorWakeup        *ebpf.Variable `ebpf:"floor_wakeup"`
+	FloorWorkqueue     *ebpf.Variable `ebpf:"floor_workqueue"`
+	Generation         *ebpf.Variable `ebpf:"generation"`
+	HistogramStride    *ebpf.Variable `ebpf:"histogram_stride"`
+	HistogramTables    *ebpf.Variable `ebpf:"histogram_tables"`
+	Histograms         *ebpf.Variable `ebpf:"histograms"`
+	HistogramsShed     *ebpf.Variable `ebpf:"histograms_shed"`
+	InterruptCpus      *ebpf.Variable `ebpf:"interrupt_cpus"`
+	InterruptsChunk    *ebpf.Variable `ebpf:"interrupts_chunk"`
+	OutlierEachNs      *ebpf.Variable `ebpf:"outlier_each_ns"`
+	OutlierRoomNs      *ebpf.Variable `ebpf:"outlier_room_ns"`
+	PairHistograms     *ebpf.Variable `ebpf:"pair_histograms"`
+	PairMask           *ebpf.Variable `ebpf:"pair_mask"`
+	PairRules          *ebpf.Variable `ebpf:"pair_rules"`
+	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
+	ProgressStacks     *ebpf.Variable `ebpf:"progress_stacks"`
+	RecordBlock        *ebpf.Variable `ebpf:"record_block"`
+	RecordIrq          *ebpf.Variable `ebpf:"record_irq"`
+	RecordIrqFloor     *ebpf.Variable `ebpf:"record_irq_floor"`
+	RecordMask         *ebpf.Variable `ebpf:"record_mask"`
+	RecordMmap         *ebpf.Variable `ebpf:"record_mmap"`
+	RecordProcess      *ebpf.Variable `ebpf:"record_process"`
+	RecordSched        *ebpf.Variable `ebpf:"record_sched"`
+	RecordShift        *ebpf.Variable `ebpf:"record_shift"`
+	RecordSyscall      *ebpf.Variable `ebpf:"record_syscall"`
+	RecordTimer        *ebpf.Variable `ebpf:"record_timer"`
+	RecordWorkqueue    *ebpf.Variable `ebpf:"record_workqueue"`
+	Recorder           *ebpf.Variable `ebpf:"recorder"`
+	RecordsShed        *ebpf.Variable `ebpf:"records_shed"`
+	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	RequestMask        *ebpf.Variable `ebpf:"request_mask"`
+	RingCommon         *ebpf.Variable `ebpf:"ring_common"`
+	RingShare          *ebpf.Variable `ebpf:"ring_share"`
+	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
+	SoftirqsUnhooked   *ebpf.Variable `ebpf:"softirqs_unhooked"`
+	SpanMask           *ebpf.Variable `ebpf:"span_mask"`
+	SpanOwnerMask      *ebpf.Variable `ebpf:"span_owner_mask"`
+	SpanSeed           *ebpf.Variable `ebpf:"span_seed"`
+	SpanShare          *ebpf.Variable `ebpf:"span_share"`
+	StealKvm           *ebpf.Variable `ebpf:"steal_kvm"`
+	Tables             *ebpf.Variable `ebpf:"tables"`
+	TaskKfuncs         *ebpf.Variable `ebpf:"task_kfuncs"`
+	TaskMask           *ebpf.Variable `ebpf:"task_mask"`
+	Ticker             *ebpf.Variable `ebpf:"ticker"`
+	TimeoutBlock       *ebpf.Variable `ebpf:"timeout_block"`
+	TimeoutInterrupts  *ebpf.Variable `ebpf:"timeout_interrupts"`
+	TimeoutIrq         *ebpf.Variable `ebpf:"timeout_irq"`
+	TimeoutLeast       *ebpf.Variable `ebpf:"timeout_least"`
+	TimeoutOffcpu      *ebpf.Variable `ebpf:"timeout_offcpu"`
+	TimeoutPair        *ebpf.Variable `ebpf:"timeout_pair"`
+	TimeoutSoftirq     *ebpf.Variable `ebpf:"timeout_softirq"`
+	TimeoutSpan        *ebpf.Variable `ebpf:"timeout_span"`
+	TimeoutSyscall     *ebpf.Variable `ebpf:"timeout_syscall"`
+	TimeoutWakeup      *ebpf.Variable `ebpf:"timeout_wakeup"`
+	TimeoutWorkqueue   *ebpf.Variable `ebpf:"timeout_workqueue"`
+	Timeouts           *ebpf.Variable `ebpf:"timeouts"`
+	TrackBlock         *ebpf.Variable `ebpf:"track_block"`
+	TrackChain         *ebpf.Variable `ebpf:"track_chain"`
+	TrackIrq           *ebpf.Variable `ebpf:"track_irq"`
+	TrackOffcpu        *ebpf.Variable `ebpf:"track_offcpu"`
+	TrackSoftirq       *ebpf.Variable `ebpf:"track_softirq"`
+	TrackSoftirqRaise  *ebpf.Variable `ebpf:"track_softirq_raise"`
+	TrackSpan          *ebpf.Variable `ebpf:"track_span"`
+	TrackSyscall       *ebpf.Variable `ebpf:"track_syscall"`
+	TrackWakeup        *ebpf.Variable `ebpf:"track_wakeup"`
+	TrackWorkqueue     *ebpf.Variable `ebpf:"track_workqueue"`
+	UserStacksLater    *ebpf.Variable `ebpf:"user_stacks_later"`
+	WakerStacksAlways  *ebpf.Variable `ebpf:"waker_stacks_always"`
+	WakerStacksSlow    *ebpf.Variable `ebpf:"waker_stacks_slow"`
+	WakerStacksWanted  *ebpf.Variable `ebpf:"waker_stacks_wanted"`
+	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
+	WorkMask           *ebpf.Variable `ebpf:"work_mask"`
 }
 
 // TailcamPrograms contains all programs after they have been loaded into the kernel.
@@ -687,6 +735,7 @@ type TailcamPrograms struct {
 	HrtimerExpireExit     *ebpf.Program `ebpf:"hrtimer_expire_exit"`
 	IrqHandlerEntry       *ebpf.Program `ebpf:"irq_handler_entry"`
 	IrqHandlerExit        *ebpf.Program `ebpf:"irq_handler_exit"`
+	IrqWorkEntry          *ebpf.Program `ebpf:"irq_work_entry"`
 	KvmEntry              *ebpf.Program `ebpf:"kvm_entry"`
 	KvmExit               *ebpf.Program `ebpf:"kvm_exit"`
 	LearnRegs             *ebpf.Program `ebpf:"learn_regs"`
@@ -707,12 +756,14 @@ type TailcamPrograms struct {
 	SchedSwitch           *ebpf.Program `ebpf:"sched_switch"`
 	SchedWakeupNew        *ebpf.Program `ebpf:"sched_wakeup_new"`
 	SchedWaking           *ebpf.Program `ebpf:"sched_waking"`
+	SeedNames             *ebpf.Program `ebpf:"seed_names"`
 	SoftirqEntry          *ebpf.Program `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.Program `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.Program `ebpf:"softirq_raise"`
 	StackOfTask           *ebpf.Program `ebpf:"stack_of_task"`
 	SysEnter              *ebpf.Program `ebpf:"sys_enter"`
 	SysExit               *ebpf.Program `ebpf:"sys_exit"`
+	TaskRename            *ebpf.Program `ebpf:"task_rename"`
 	ThrottleCfsRq         *ebpf.Program `ebpf:"throttle_cfs_rq"`
 	TimerExpireEntry      *ebpf.Program `ebpf:"timer_expire_entry"`
 	TimerExpireExit       *ebpf.Program `ebpf:"timer_expire_exit"`
@@ -746,6 +797,7 @@ func (p *TailcamPrograms) Close() error {
 		p.HrtimerExpireExit,
 		p.IrqHandlerEntry,
 		p.IrqHandlerExit,
+		p.IrqWorkEntry,
 		p.KvmEntry,
 		p.KvmExit,
 		p.LearnRegs,
@@ -766,12 +818,14 @@ func (p *TailcamPrograms) Close() error {
 		p.SchedSwitch,
 		p.SchedWakeupNew,
 		p.SchedWaking,
+		p.SeedNames,
 		p.SoftirqEntry,
 		p.SoftirqExit,
 		p.SoftirqRaise,
 		p.StackOfTask,
 		p.SysEnter,
 		p.SysExit,
+		p.TaskRename,
 		p.ThrottleCfsRq,
 		p.TimerExpireEntry,
 		p.TimerExpireExit,

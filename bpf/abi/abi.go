@@ -80,36 +80,41 @@ type Chain struct {
 // enum run_history, counters.h.
 const (
 	RunHistory = 256
+	Staged     = 32
 )
 
 // CpuState is struct cpu_state, counters.h.
 type CpuState struct {
 	_              structs.HostLayout
+	StealSeen      uint64
+	StealClock     uint64
+	StealLastNs    uint64
+	StealBeforeNs  uint64
+	Switches       uint32
+	Staged         uint32
+	LastTid        uint32
+	LaterTid       uint32
 	Seen           [10]uint64
 	TableFull      [10]uint64
 	Replaced       [10]uint64
-	Switches       uint64
 	Unseen         uint64
 	Reclaimed      uint64
 	HistogramLost  uint64
+	CallCrowded    uint64
 	AskedNs        uint64
 	ChainTruncated uint64
 	ChainMet       uint64
 	ChainEnded     uint64
 	ChainUnseen    uint64
 	LaterTimeNs    uint64
+	LaterIp        uint64
 	LaterSp        uint64
-	LaterTid       uint32
-	InIrq          uint32
+	LaterSwitches  uint64
 	InHrtimer      uint32
 	HrtimerTid     uint32
-	InSoftirq      uint32
-	SoftirqTid     uint32
 	Span           SpanLosses
-	StealSeen      uint64
-	StealClock     uint64
-	StealLastNs    uint64
-	StealBeforeNs  uint64
+	Percpu         uint64
+	Delays         [32]uint64
 	Segments       [256]RunSegment
 }
 
@@ -121,18 +126,18 @@ type Forget struct {
 
 // enum histogram_size, histogram.h.
 const (
-	HistogramBuckets = 496
+	HistogramBuckets = 506
 )
 
 // Histogram is struct histogram, histogram.h.
 type Histogram struct {
 	_         structs.HostLayout
-	Bucket    [496]uint64
+	Bucket    [506]uint64
 	Sum       uint64
 	Max       uint64
 	NotMin    uint64
 	Undecided uint64
-	_         [12]uint64
+	_         [2]uint64
 }
 
 // enum histogram_by, histogram.h.
@@ -188,11 +193,11 @@ type BucketOf struct {
 
 // enum message_type, message.h.
 const (
-	OutlierType   = 0x7443
-	UserStackType = 0x7444
-	ProgressType  = 0x7445
-	QuestionType  = 0x7446
-	GrowType      = 0x7447
+	OutlierType    = 0x7443
+	UserMemoryType = 0x7444
+	ProgressType   = 0x7445
+	QuestionType   = 0x7446
+	GrowType       = 0x7447
 )
 
 // enum progress_size, message.h.
@@ -201,14 +206,22 @@ const (
 	ProgressFrames = 32
 )
 
-// UserStack is struct user_stack, message.h.
-type UserStack struct {
+// enum user_copy_size, message.h.
+const (
+	UserChunk = 1024
+	UserBytes = 0x4000
+)
+
+// UserMemory is struct user_memory, message.h.
+type UserMemory struct {
 	_      structs.HostLayout
 	Type   uint16
-	Frames uint16
+	_      uint16
 	Tid    uint32
 	TimeNs uint64
-	User   [64]uint64
+	Base   uint64
+	Bytes  uint64
+	Data   [16384]uint8
 }
 
 // ProgressStack is struct progress_stack, message.h.
@@ -282,6 +295,14 @@ const (
 	ExtraName  = 16
 )
 
+// enum user_reg, outlier.h.
+const (
+	UserIp    = 0
+	UserSp    = 1
+	UserSaved = 2
+	UserRegs  = 14
+)
+
 // enum outlier_cause, outlier.h.
 const (
 	CauseThreshold    = 0
@@ -300,6 +321,7 @@ const (
 	OutlierUserLater = 64
 	OutlierNoStack   = 128
 	OutlierRunning   = 256
+	OutlierUser32    = 512
 )
 
 // enum waker_context, outlier.h.
@@ -309,6 +331,8 @@ const (
 	WakerIrq     = 0x8000
 	WakerHrtimer = 0xc000
 	WakerNumber  = 0x3fff
+	WakerLocal   = 0x2000
+	WakerRemote  = 4096
 )
 
 // RunSegment is struct run_segment, outlier.h.
@@ -367,16 +391,15 @@ type Outlier struct {
 	EntryCpu     uint32
 	Disk         [32]byte
 	Undecided    uint32
-	KernelFrames uint16
-	UserFrames   uint16
+	KernelFrames uint32
 	Owner        uint32
 	WakerContext uint32
 	Runs         [16]RunTotal
-	UserSp       uint64
-	UserFp       uint64
+	UserRegs     [14]uint64
+	UserStartNs  uint64
+	UserSwitches uint64
 	Extra        [51]uint64
 	Kernel       [64]uint64
-	User         [64]uint64
 	Waker        [64]uint64
 }
 
@@ -544,6 +567,7 @@ type PairState struct {
 // enum record_size, record.h.
 const (
 	RecordSize    = 64
+	ShortSize     = 32
 	RecordNameLen = 24
 	SyscallArgs   = 5
 )
@@ -591,7 +615,15 @@ const (
 	RecKvmEntry        = 39
 	RecKvmExit         = 40
 	RecSteal           = 41
-	RecordTypes        = 42
+	RecInterrupts      = 42
+	RecIrq             = 43
+	RecSoftirq         = 44
+	RecordTypes        = 45
+)
+
+// enum record_form, record.h.
+const (
+	RecordShort = 0x8000
 )
 
 // RecordSwitch is struct record_switch, record.h.
@@ -626,7 +658,8 @@ type RecordWake struct {
 	Pid       uint32
 	Prio      int32
 	TargetCpu int32
-	_         [16]uint8
+	Context   uint32
+	_         [12]uint8
 }
 
 // RecordMigrate is struct record_migrate, record.h.
@@ -642,18 +675,42 @@ type RecordMigrate struct {
 
 // RecordIrq is struct record_irq, record.h.
 type RecordIrq struct {
-	_    structs.HostLayout
-	Irq  int32
-	Ret  int32
-	Name [32]byte
-	_    [8]uint8
+	_       structs.HostLayout
+	Irq     int32
+	Ret     int32
+	Name    [32]byte
+	StartNs uint64
 }
 
 // RecordSoftirq is struct record_softirq, record.h.
 type RecordSoftirq struct {
-	_   structs.HostLayout
-	Vec uint32
-	_   [44]uint8
+	_       structs.HostLayout
+	Vec     uint32
+	Irq     int32
+	StartNs uint64
+	_       [32]uint8
+}
+
+// enum interrupts_vec, record.h.
+const (
+	InterruptsIrq = 0xffffffff
+)
+
+// enum interrupts_sampled, record.h.
+const (
+	InterruptsSampled = 1
+	InterruptsSame    = 2
+)
+
+// RecordInterrupts is struct record_interrupts, record.h.
+type RecordInterrupts struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	TotalNs uint32
+	Count   uint32
+	Vec     uint32
+	Sampled uint32
+	_       [24]uint8
 }
 
 // RecordHrtimer is struct record_hrtimer, record.h.
@@ -832,6 +889,7 @@ const (
 	OffWakePid           = OffRaw + int(unsafe.Offsetof(RecordWake{}.Pid))
 	OffWakePrio          = OffRaw + int(unsafe.Offsetof(RecordWake{}.Prio))
 	OffWakeTargetCpu     = OffRaw + int(unsafe.Offsetof(RecordWake{}.TargetCpu))
+	OffWakeContext       = OffRaw + int(unsafe.Offsetof(RecordWake{}.Context))
 	OffMigrateComm       = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Comm))
 	OffMigrateTid        = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Tid))
 	OffMigratePrio       = OffRaw + int(unsafe.Offsetof(RecordMigrate{}.Prio))
@@ -840,7 +898,10 @@ const (
 	OffIrqIrq            = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Irq))
 	OffIrqRet            = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Ret))
 	OffIrqName           = OffRaw + int(unsafe.Offsetof(RecordIrq{}.Name))
+	OffIrqStartNs        = OffRaw + int(unsafe.Offsetof(RecordIrq{}.StartNs))
 	OffSoftirqVec        = OffRaw + int(unsafe.Offsetof(RecordSoftirq{}.Vec))
+	OffSoftirqIrq        = OffRaw + int(unsafe.Offsetof(RecordSoftirq{}.Irq))
+	OffSoftirqStartNs    = OffRaw + int(unsafe.Offsetof(RecordSoftirq{}.StartNs))
 	OffHrtimerHrtimer    = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Hrtimer))
 	OffHrtimerFunction   = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Function))
 	OffHrtimerNow        = OffRaw + int(unsafe.Offsetof(RecordHrtimer{}.Now))
@@ -896,7 +957,60 @@ const (
 	OffKvmIp             = OffRaw + int(unsafe.Offsetof(RecordKvm{}.Ip))
 	OffStealStolenNs     = OffRaw + int(unsafe.Offsetof(RecordSteal{}.StolenNs))
 	OffStealSinceNs      = OffRaw + int(unsafe.Offsetof(RecordSteal{}.SinceNs))
+	OffInterruptsSinceNs = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.SinceNs))
+	OffInterruptsTotalNs = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.TotalNs))
+	OffInterruptsCount   = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Count))
+	OffInterruptsVec     = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Vec))
+	OffInterruptsSampled = OffRaw + int(unsafe.Offsetof(RecordInterrupts{}.Sampled))
 )
+
+// ShortSwitch is struct short_switch, record.h.
+type ShortSwitch struct {
+	_         structs.HostLayout
+	NextTid   uint32
+	NextPid   uint32
+	PrevPrio  int16
+	NextPrio  int16
+	PrevState uint32
+}
+
+// ShortWake is struct short_wake, record.h.
+type ShortWake struct {
+	_         structs.HostLayout
+	Tid       uint32
+	Pid       uint32
+	Prio      int16
+	TargetCpu uint16
+	Context   uint32
+}
+
+// ShortRecord is struct short_record, record.h.
+type ShortRecord struct {
+	_      structs.HostLayout
+	Type   uint16
+	Cpu    uint16
+	Tid    uint32
+	TimeNs uint64
+	Raw    [2]uint64
+}
+
+// enum names_size, record.h.
+const (
+	NamesKept = 4
+)
+
+// NameSince is struct name_since, record.h.
+type NameSince struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Comm    [16]byte
+}
+
+// TaskName is struct task_name, record.h.
+type TaskName struct {
+	_     structs.HostLayout
+	Names [4]NameSince
+}
 
 // enum ring_size, recorder.h.
 const (
@@ -920,7 +1034,8 @@ type RecordRing struct {
 	Lost      uint64
 	Pinned    uint64
 	PinnedFor uint64
-	_         uint64
+	Half      uint32
+	HalfPart  uint32
 	Held      [16]uint64
 }
 
@@ -1309,6 +1424,11 @@ const (
 	ScratchTick    = 10
 	ScratchSoftirq = 11
 	Scratches      = 12
+)
+
+// enum call_scratches, tracker.h.
+const (
+	CallScratches = 4
 )
 
 // enum name_length, tracker.h.

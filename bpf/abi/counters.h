@@ -11,35 +11,43 @@
 
 enum run_history {
 	RUN_HISTORY = 256, /* power of two */
+	STAGED = 32,	   /* delays that are counted together; power of two */
 };
 
 /* One CPU's own lines: written by that CPU only, read by all. */
 struct cpu_state {
-	__u64 seen[TRACKERS];	    /* pairs completed */
+	/* What each switch needs fills the first cache line. */
+	__u64 steal_seen;	    /* stolen time, as last recorded */
+	__u64 steal_clock;	    /* when it was last sampled, */
+	__u64 steal_last_ns;	    /* the time of that sample */
+	__u64 steal_before_ns;	    /* and of the one before */
+	__u32 switches;		    /* position in segments */
+	__u32 staged;		    /* position in delays; at each multiple of STAGED all before it have been counted */
+	__u32 last_tid;		    /* that got the CPU at the last switch; 0: idle, or none yet */
+	__u32 later_tid;	    /* of later_time_ns */
+	__u64 seen[TRACKERS];	    /* pairs completed; those of wakeup and offcpu are in that line */
 	__u64 table_full[TRACKERS]; /* entries lost: window full */
 	__u64 replaced[TRACKERS];   /* entries that met a stale slot of their key */
-	__u64 switches;		    /* position in segments */
 	__u64 unseen;		    /* context switches and wake-ups that the kernel's tracepoints left out */
 	__u64 reclaimed;	    /* pending work whose task died */
 	__u64 histogram_lost;	    /* delays of a CPU that came after the histograms were made */
+	__u64 call_crowded;	    /* system calls past their floor that found no scratch */
 	__u64 asked_ns;		    /* when the last question was sent */
 	__u64 chain_truncated;	    /* branches and softirqs that a chain was not followed to */
 	__u64 chain_met;	    /* wake-ups of tasks that were busy with an older chain */
 	__u64 chain_ended;	    /* chains ended because of their age */
 	__u64 chain_unseen;	    /* chains whose return to user space cannot be seen */
-	__u64 later_time_ns;	    /* outlier that waits for its user stack; 0: none */
-	__u64 later_sp;		    /* user stack pointer then */
-	__u32 later_tid;
-	/* What interrupts its tasks now, as WAKER_*; 0: nothing. With the task it runs on top of. */
-	__u32 in_irq;
-	__u32 in_hrtimer, hrtimer_tid;
-	__u32 in_softirq, softirq_tid;
+	__u64 later_time_ns;	    /* outlier that waits for its user_memory; 0: none */
+	__u64 later_ip, later_sp;   /* registers of the task in user space then */
+	__u64 later_switches;
+	__u32 in_hrtimer, hrtimer_tid; /* a timer expires, on top of this task */
 	struct span_losses span;
-	__u64 steal_seen;		      /* stolen time, as last recorded */
-	__u64 steal_clock;		      /* when it was last sampled, */
-	__u64 steal_last_ns, steal_before_ns; /* and the time of that sample and of the one before */
+	__u64 percpu;	      /* what percpu_* of lib/core_fixes.h are offsets from; 0: not known yet */
+	__u64 delays[STAGED]; /* of wakeup and offcpu, which their histograms do not have yet: ns << 1 | tracker */
 	struct run_segment segments[RUN_HISTORY];
 };
+
+_Static_assert(sizeof(struct cpu_state) % 64 == 0, "no CPU writes another one's cache lines");
 
 /* Argument of the program forget_thread. */
 struct forget {

@@ -8,11 +8,12 @@
 #include "abi/tracker.h"
 
 /*
- * Below 8 ns each value has a bucket; from there on each power of two has 8.
- * tracker/histogram says which (Index, Bounds).
+ * Bucket 0 is for 0 ns. Each power of two has 8 others, which end at 2^(n/8) s:
+ * those of Prometheus's native histograms of schema 3. There is none for 2^63 ns
+ * and more. tracker/histogram says which (Index, Bounds).
  */
 enum histogram_size {
-	HISTOGRAM_BUCKETS = 496,
+	HISTOGRAM_BUCKETS = 506,
 };
 
 /* One CPU's part of a histogram. The number of values is the sum of the buckets. */
@@ -22,7 +23,7 @@ struct histogram {
 	__u64 max;
 	__u64 not_min;	 /* the complement of the least value; 0: empty */
 	__u64 undecided; /* of a rule: delays that it may have wanted, but the daemon must say first */
-	__u64 _pad[12];
+	__u64 _pad[2];
 };
 
 /* What the classes of a rule's histogram are. */

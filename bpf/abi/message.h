@@ -11,7 +11,7 @@
 /* The first two bytes of each. */
 enum message_type {
 	OUTLIER_TYPE = 0x7443,
-	USER_STACK_TYPE = 0x7444,
+	USER_MEMORY_TYPE = 0x7444,
 	PROGRESS_TYPE = 0x7445,
 	QUESTION_TYPE = 0x7446,
 	GROW_TYPE = 0x7447,
@@ -22,17 +22,23 @@ enum progress_size {
 	PROGRESS_FRAMES = 32,
 };
 
+enum user_copy_size {
+	USER_CHUNK = 1024, /* never crosses a page */
+	USER_BYTES = 16 * USER_CHUNK,
+};
+
 /*
- * The user stack of an outlier at sched_switch. The kernel unwinds the user
- * stack of the current task only, so it is taken when the task itself passes
- * its next hook. It belongs to the outliers with the same tid and time_ns.
+ * The memory on which the user stack of an outlier lies, as it was then. It
+ * belongs to the outliers with the same tid and time_ns.
  */
-struct user_stack {
-	__u16 type; /* USER_STACK_TYPE */
-	__u16 frames;
+struct user_memory {
+	__u16 type; /* USER_MEMORY_TYPE */
+	__u16 _pad;
 	__u32 tid;
 	__u64 time_ns; /* outlier.time_ns */
-	__u64 user[MAX_STACK];
+	__u64 base;    /* address of data */
+	__u64 bytes;   /* what could be read of it */
+	__u8 data[USER_BYTES];
 };
 
 struct progress_stack {

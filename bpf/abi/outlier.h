@@ -14,6 +14,14 @@ enum outlier_size {
 	EXTRA_NAME = 16,   /* where the name is in those that have one */
 };
 
+/* outlier.user_regs, as far as they are preserved over calls. */
+enum user_reg {
+	USER_IP = 0, /* 0: it has no user space, or nobody asked for its stack there */
+	USER_SP = 1,
+	USER_SAVED = 2, /* x86: r15, r14, r13, r12, rbp, rbx; arm64: x19 to x30 */
+	USER_REGS = 14,
+};
+
 enum outlier_cause {
 	CAUSE_THRESHOLD = 0,
 	CAUSE_TIMEOUT = 1,	 /* it is still pending */
@@ -28,9 +36,10 @@ enum outlier_flag {
 	OUTLIER_FROZE = 1 << 3,	     /* and this one switched the recorder's bank */
 	OUTLIER_UNDECIDED = 1 << 4,  /* the daemon must decide whether the rule wants it */
 	OUTLIER_NEW = 1 << 5,	     /* wakeup: first run of a new task */
-	OUTLIER_USER_LATER = 1 << 6, /* a struct user_stack may follow */
+	OUTLIER_USER_LATER = 1 << 6, /* a struct user_memory may follow; otherwise it came before, if at all */
 	OUTLIER_NO_STACK = 1 << 7,   /* timeout: this kernel gives no stack here; the daemon must take it */
 	OUTLIER_RUNNING = 1 << 8,    /* timeout: the task was on a CPU then */
+	OUTLIER_USER_32 = 1 << 9,    /* user_regs are of 32-bit code */
 };
 
 /* Who really woke a task: the current one, or an interrupt on top of it. The kind, and below it a number. */
@@ -39,7 +48,10 @@ enum waker_context {
 	WAKER_SOFTIRQ = 1 << 14, /* | vector */
 	WAKER_IRQ = 2 << 14,	 /* | irq */
 	WAKER_HRTIMER = 3 << 14,
-	WAKER_NUMBER = (1 << 14) - 1,
+	WAKER_NUMBER = (1 << 14) - 1, /* all bits set: not known */
+	/* Of a softirq that deals with packets, while no hook tells what raised it: */
+	WAKER_LOCAL = 1 << 13,	/* this machine sent them, probably the waker */
+	WAKER_REMOTE = 1 << 12, /* or anybody else */
 };
 
 /* Who ran on a CPU from start_ns on, until the next segment's start. */
@@ -99,15 +111,15 @@ struct outlier {
 	char disk[DISK_NAME_LEN];
 
 	__u32 undecided; /* enum match_field bits that the kernel could not decide */
-	__u16 kernel_frames;
-	__u16 user_frames;
+	__u32 kernel_frames;
 	__u32 owner;			 /* of its bytes in the ring buffer: the rule's id (struct ring_use) */
 	__u32 waker_context;		 /* WAKER_*: what ran on top of the waker's task */
 	struct run_total runs[TOP_RUNS]; /* who ran instead; in no order, those with ns 0 are empty */
-	__u64 user_sp, user_fp;		 /* timeout: stack and frame pointer in user space; 0: none */
+	__u64 user_regs[USER_REGS];	 /* enum user_reg */
+	__u64 user_start_ns;		 /* when the thread began, of CLOCK_BOOTTIME */
+	__u64 user_switches;		 /* how often it had left its CPU */
 	__u64 extra[EXTRA_BYTES / 8];	 /* what only this tracker knows: a struct of its own */
 	__u64 kernel[MAX_STACK];
-	__u64 user[MAX_STACK];
 	__u64 waker[MAX_STACK]; /* kernel stack of the waker */
 };
 

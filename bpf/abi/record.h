@@ -9,6 +9,7 @@
 
 enum record_size {
 	RECORD_SIZE = 64,     /* a cache line */
+	SHORT_SIZE = 32,      /* of a short record: two share a cache line */
 	RECORD_NAME_LEN = 24, /* of a work queue, or a network device */
 	SYSCALL_ARGS = 5,     /* of six */
 };
@@ -56,7 +57,20 @@ enum record_type {
 	REC_KVM_ENTRY = 39,
 	REC_KVM_EXIT = 40,
 	REC_STEAL = 41,
+	REC_INTERRUPTS = 42,
+	/* From here on: a whole run, written at its end. Readers turn it into entry and exit. */
+	REC_IRQ = 43,
+	REC_SOFTIRQ = 44,
 	RECORD_TYPES,
+};
+
+/*
+ * In record.type: a short record, as switches and wake-ups are written. What a
+ * whole one has beside are names: those of its threads at its time
+ * (struct task_name).
+ */
+enum record_form {
+	RECORD_SHORT = 0x8000,
 };
 
 /* sched_switch; the task that leaves is record.tid. */
@@ -89,7 +103,8 @@ struct record_wake {
 	__u32 pid;
 	__s32 prio;
 	__s32 target_cpu;
-	__u8 _pad[16];
+	__u32 context; /* WAKER_*: what ran on top of the waker */
+	__u8 _pad[12];
 };
 
 /* sched_migrate_task. */
@@ -102,18 +117,43 @@ struct record_migrate {
 	__u8 _pad[16];
 };
 
-/* irq_handler_entry (name) and irq_handler_exit (ret). */
+/* REC_IRQ. Of it, readers make irq_handler_entry (name) and irq_handler_exit (ret). */
 struct record_irq {
 	__s32 irq;
 	__s32 ret;
 	char name[WORK_NAME_LEN];
-	__u8 _pad[8];
+	__u64 start_ns;
 };
 
-/* softirq_entry and softirq_exit. */
+/* REC_SOFTIRQ. Of it, readers make softirq_entry (irq) and softirq_exit. */
 struct record_softirq {
 	__u32 vec;
-	__u8 _pad[44];
+	__s32 irq; /* whose handler had ended just before, and may have raised it; -1: none */
+	__u64 start_ns;
+	__u8 _pad[32];
+};
+
+enum interrupts_vec {
+	INTERRUPTS_IRQ = 0xffffffff, /* of interrupt handlers */
+};
+
+enum interrupts_sampled {
+	INTERRUPTS_SAMPLED = 1,
+	INTERRUPTS_SAME = 2, /* and no other softirq has begun since then */
+};
+
+/*
+ * REC_INTERRUPTS: runs too short for records of their own. They have taken total_ns since since_ns.
+ * If sampled, softirqs have no hooks: a timer's interrupt found the CPU in one, and count of all
+ * vectors had begun since an interrupt before it.
+ */
+struct record_interrupts {
+	__u64 since_ns;
+	__u32 total_ns;
+	__u32 count;
+	__u32 vec; /* of softirqs, or INTERRUPTS_IRQ; sampled: or SOFTIRQS, if not known */
+	__u32 sampled;
+	__u8 _pad[24];
 };
 
 /* hrtimer_expire_entry and hrtimer_expire_exit (hrtimer only). */
@@ -278,9 +318,63 @@ struct record {
 		struct record_throttle throttle;
 		struct record_kvm kvm;
 		struct record_steal steal;
+		struct record_interrupts interrupts;
 	};
 };
 
 _Static_assert(sizeof(struct record) == RECORD_SIZE, "a record is one cache line");
+
+/* What record_switch has beside names. */
+struct short_switch {
+	__u32 next_tid;
+	__u32 next_pid;
+	__s16 prev_prio;
+	__s16 next_prio;
+	__u32 prev_state;
+};
+
+/* What record_wake has beside the name. */
+struct short_wake {
+	__u32 tid;
+	__u32 pid;
+	__s16 prio;
+	__u16 target_cpu;
+	__u32 context; /* WAKER_*: what ran on top of the waker */
+};
+
+/*
+ * A short record: sched_switch, sched_waking, sched_wakeup_new. In a ring of
+ * plain memory the second one of a cache line follows when there is one: until
+ * then its time is 0. Records of other types may have been written meanwhile, so
+ * it is later than what is in some lines after it, but not than all of its part.
+ */
+struct short_record {
+	__u16 type; /* enum record_type | RECORD_SHORT */
+	__u16 cpu;
+	__u32 tid;
+	__u64 time_ns;
+	union {
+		__u64 raw[2]; /* all of it */
+		struct short_switch sw;
+		struct short_wake wake;
+	};
+};
+
+_Static_assert(sizeof(struct short_record) == SHORT_SIZE, "two to a cache line");
+
+enum names_size {
+	NAMES_KEPT = 4, /* of a thread: programs that rename theirs do it once or twice */
+};
+
+/* A name of a thread. */
+struct name_since {
+	__u64 since_ns; /* 0: not known; 1: since before we were there */
+	char comm[TASK_COMM_LEN];
+};
+
+/* What a thread is and was called, the latest first. */
+struct task_name {
+	struct name_since names[NAMES_KEPT];
+};
 
 #endif

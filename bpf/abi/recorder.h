@@ -19,17 +19,18 @@ enum record_lap {
 };
 
 /*
- * One CPU's ring of the recorder. Backend mmap: records are numbered from 0;
- * those of one part follow each other in one slot. What each event needs
- * fills one cache line.
+ * One CPU's ring of the recorder. Backend mmap: records, or pairs of short
+ * ones, are numbered from 0; those of one part follow each other in one slot.
+ * What each event needs fills one cache line.
  */
 struct record_ring {
-	__u64 position[2]; /* mmap: records begun, and 0. perf: written into each bank */
-	__u64 slot[2];	   /* of the parts with this low bit: number << RING_PART_SHIFT | slot */
-	__u64 lost;	   /* records that found no ring, or were refused by it */
-	__u64 pinned;	   /* bit of each slot that is not to be overwritten */
-	__u64 pinned_for;  /* freezes up to which history is pinned */
-	__u64 _pad;
+	__u64 position[2];	/* mmap: begun, and how many second ones of pairs. perf: written into each bank */
+	__u64 slot[2];		/* of the parts with this low bit: number << RING_PART_SHIFT | slot */
+	__u64 lost;		/* records that found no ring, or were refused by it */
+	__u64 pinned;		/* mmap: bit of each slot that is not to be overwritten. perf: short records written */
+	__u64 pinned_for;	/* freezes up to which history is pinned */
+	__u32 half;		/* mmap: place of the pair that lacks its second one, plus 1; 0: none */
+	__u32 half_part;	/* and its part, the low bits */
 	__u64 held[RING_PARTS]; /* which part each slot holds, plus 1; 0: none */
 };
 

@@ -27,6 +27,11 @@ enum scratch_index {
 	SCRATCHES,
 };
 
+/* Outliers of system calls that programs at functions may make at once, of a CPU. */
+enum call_scratches {
+	CALL_SCRATCHES = 4,
+};
+
 /* Bytes of names, with their NUL. */
 enum name_length {
 	TASK_COMM_LEN = 16,

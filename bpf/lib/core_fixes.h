@@ -8,6 +8,7 @@
 #ifndef TAILCAM_CORE_FIXES_H
 #define TAILCAM_CORE_FIXES_H
 
+#include "abi/outlier.h"
 #include "lib/kernel.h"
 
 /* --------------------------------------------------------------- verifier */
@@ -54,6 +55,12 @@ void bpf_task_release(struct task_struct *p) __ksym __weak;
 
 /* Per architecture; only one flavour exists. */
 struct pt_regs___x86 {
+	unsigned long r15; /* from here to bx in this order: regs_read */
+	unsigned long r14;
+	unsigned long r13;
+	unsigned long r12;
+	unsigned long bp;
+	unsigned long bx;
 	unsigned long r10;
 	unsigned long r8;
 	unsigned long dx;
@@ -61,8 +68,8 @@ struct pt_regs___x86 {
 	unsigned long di;
 	unsigned long orig_ax;
 	unsigned long ip;
+	u16 cs; /* as wide as ip before 6.9 */
 	unsigned long sp;
-	unsigned long bp;
 } CORE;
 
 struct pt_regs___arm64 {
@@ -113,24 +120,21 @@ static __always_inline void trusted_args(void *regs, u64 *args)
 	}
 }
 
-/* Instruction and stack pointer of user space. */
-static __always_inline void regs_user(void *regs, u64 *ip, u64 *sp)
+/*
+ * What a caller's registers are found by (enum user_reg): the kernel saves them as the
+ * task enters it, and keeps them until it returns.
+ */
+static __always_inline void regs_read(void *regs, u64 *to)
 {
 	if (ON_X86) {
-		*ip = BPF_CORE_READ((struct pt_regs___x86 *)regs, ip);
-		*sp = BPF_CORE_READ((struct pt_regs___x86 *)regs, sp);
+		to[USER_IP] = BPF_CORE_READ((struct pt_regs___x86 *)regs, ip);
+		to[USER_SP] = BPF_CORE_READ((struct pt_regs___x86 *)regs, sp);
+		bpf_core_read(to + USER_SAVED, 6 * sizeof(u64), &((struct pt_regs___x86 *)regs)->r15);
 	} else {
-		*ip = BPF_CORE_READ((struct pt_regs___arm64 *)regs, pc);
-		*sp = BPF_CORE_READ((struct pt_regs___arm64 *)regs, sp);
+		to[USER_IP] = BPF_CORE_READ((struct pt_regs___arm64 *)regs, pc);
+		to[USER_SP] = BPF_CORE_READ((struct pt_regs___arm64 *)regs, sp);
+		bpf_core_read(to + USER_SAVED, 12 * sizeof(u64), &((struct pt_regs___arm64 *)regs)->regs[19]);
 	}
-}
-
-/* Its frame pointer. */
-static __always_inline u64 regs_frame(void *regs)
-{
-	if (ON_X86)
-		return BPF_CORE_READ((struct pt_regs___x86 *)regs, bp);
-	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, regs[29]);
 }
 
 #define TS_COMPAT 0x0002      /* arch/x86/include/asm/thread_info.h */
@@ -146,6 +150,16 @@ static __always_inline bool task_compat(struct task_struct *p, void *regs)
 	if (ON_X86)
 		return p->thread_info.status & TS_COMPAT;
 	return ((struct pt_regs___arm64 *)regs)->pstate & PSR_MODE32_BIT;
+}
+
+#define USER32_CS 0x23 /* arch/x86/include/asm/segment.h */
+
+/* The registers are of 32-bit code, whoever's they are. */
+static __always_inline bool regs_narrow(void *regs)
+{
+	if (ON_X86)
+		return BPF_CORE_READ((struct pt_regs___x86 *)regs, cs) == USER32_CS;
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, pstate) & PSR_MODE32_BIT;
 }
 
 /*
@@ -238,6 +252,114 @@ static __always_inline bool queue_throttled(struct cfs_rq *queue)
 static __always_inline bool queue_knows_steal(struct task_struct *p)
 {
 	return bpf_core_field_exists(((struct rq *)0)->prev_steal_time_rq) && bpf_core_field_exists(p->se.cfs_rq);
+}
+
+/* -------------------------------------------------------------- interrupts */
+
+/* include/linux/preempt.h */
+#define SOFTIRQ_OFFSET 0x000100
+#define HARDIRQ_MASK 0x0f0000
+
+/* What may run on top of a task. */
+enum running_in {
+	IN_SOFTIRQ = 1 << 0,
+	IN_HARDIRQ = 1 << 1,
+	IN_UNKNOWN = IN_SOFTIRQ | IN_HARDIRQ, /* this kernel does not tell: x86 without CONFIG_KALLSYMS_ALL */
+};
+
+/*
+ * The count that says so: a per-CPU variable of its own on x86 up to 6.1 and
+ * again since 6.15, a member of pcpu_hot in between ("x86/percpu: Move
+ * preempt_count next to current_task"), a field of the task's thread_info on
+ * arm64. tracker/kernel/variables.go makes the references.
+ */
+extern void __preempt_count __ksym __weak;
+extern void pcpu_hot __ksym __weak;
+
+const volatile bool preempt_own; /* the kernel has __preempt_count */
+const volatile bool preempt_hot; /* the kernel has pcpu_hot.preempt_count */
+
+/*
+ * The verifier finds a per-CPU variable by its symbol, which is there with
+ * CONFIG_KALLSYMS_ALL only. BTF says how far they are from each other, and each
+ * task points to the run queue of its CPU. Offsets from that; 0: not known.
+ */
+const volatile s64 percpu_preempt_count, percpu_softnet_data, percpu_kstat;
+
+/* What percpu_* are offsets from, on this CPU; 0: not known. base: of this CPU. */
+static __always_inline u64 percpu_base(struct task_struct *current, u64 *base, u32 cpu)
+{
+	struct rq *queue;
+
+	if (*base || !bpf_core_field_exists(current->se.cfs_rq))
+		return *base;
+	queue = current->se.cfs_rq->rq;
+	if (queue->cpu == cpu)
+		*base = pointer_number(queue);
+	return *base;
+}
+
+#define COUNT_UNKNOWN 0xffffffff
+
+static __always_inline u32 preempt_count(struct task_struct *current, u64 base)
+{
+	u32 count = COUNT_UNKNOWN;
+
+	if (bpf_core_field_exists(current->thread_info.preempt_count))
+		return current->thread_info.preempt_count;
+	if (preempt_own)
+		return *(u32 *)bpf_this_cpu_ptr(&__preempt_count);
+	if (preempt_hot)
+		return ((struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
+	if (base && percpu_preempt_count)
+		bpf_probe_read_kernel(&count, sizeof(count), (void *)(base + percpu_preempt_count));
+	return count;
+}
+
+/* A softirq runs, or is interrupted. Real-time kernels run softirqs in threads, which they count themselves. */
+static __always_inline bool in_softirq(struct task_struct *current, u32 count)
+{
+	if (bpf_core_field_exists(current->softirq_disable_cnt))
+		count = current->softirq_disable_cnt;
+	return count & SOFTIRQ_OFFSET;
+}
+
+/* What runs on top of current on this CPU. */
+static __always_inline u32 running_in(struct task_struct *current, u64 base)
+{
+	u32 count = preempt_count(current, base);
+
+	if (count == COUNT_UNKNOWN)
+		return IN_UNKNOWN;
+	if (count & HARDIRQ_MASK)
+		return IN_HARDIRQ;
+	return in_softirq(current, count) ? IN_SOFTIRQ : 0;
+}
+
+/* An interrupt runs: what it has interrupted is a softirq. */
+static __always_inline bool interrupts_softirq(struct task_struct *current, u64 base)
+{
+	u32 count = preempt_count(current, base);
+
+	return count != COUNT_UNKNOWN && in_softirq(current, count);
+}
+
+#define SOFTIRQ_NET_RX 3
+#define NAPIF_STATE_SCHED 1 /* include/linux/netdevice.h: BIT(0) */
+
+/*
+ * Whether this CPU, in a softirq, deals with packets that came in. Before 6.4
+ * ("net: napi_schedule_rps() cleanup") only those tell that were sent on this machine: backlog.
+ */
+static __always_inline bool receives_packets(u64 base, bool *backlog)
+{
+	struct softnet_data *sd = (void *)(base + percpu_softnet_data);
+
+	*backlog = false;
+	if (!base || !percpu_softnet_data)
+		return false;
+	*backlog = BPF_CORE_READ(sd, backlog.state) & NAPIF_STATE_SCHED;
+	return bpf_core_field_exists(sd->in_net_rx_action) ? BPF_CORE_READ(sd, in_net_rx_action) : *backlog;
 }
 
 /* ----------------------------------------------------------- locks, timers */

@@ -7,7 +7,7 @@
  * Counting takes no atomics where one program does it: the kernel does not let
  * a program run inside itself on the same CPU, and it runs with preemption off
  * (sched_switch with interrupts off as well). So it is for wakeup and offcpu
- * (sched_switch), syscall (sys_exit), block (block_rq_complete), irq
+ * (sched_switch), syscall (sys_exit; functions are SHARED), block (block_rq_complete), irq
  * (irq_handler_exit), and softirq, whose softirq_entry and softirq_exit do not
  * interrupt each other, as softirqs do not. A tracker
  * that ends work in several programs, of which one may interrupt the other, is
@@ -34,6 +34,9 @@ enum histogram_writer { ALONE, SHARED };
 const volatile bool histograms;
 const volatile u32 histogram_stride;
 
+/* Nothing is counted for now. Written by the daemon. */
+volatile u32 histograms_shed;
+
 /* Where each generation's rules with histograms stand; written by the daemon. */
 volatile struct histogram_table histogram_tables[2];
 
@@ -50,6 +53,11 @@ ARRAY_MAP(class_keys, struct bucket);
  * The bucket of v: tracker/histogram, Index. BPF cannot count leading zeros:
  * with all bits below the highest set, the product with a De Bruijn sequence
  * has a number of its own for each power of two in its top six bits.
+ *
+ * v is then scaled to 64 bits. Of the ends of buckets, scaled as well, at most
+ * one is in each sixteenth of a power of two: that is in ends[], or if there is
+ * none, the last value there. The lowest four bits of each say how many ends are
+ * before it. Scaled delays have zeros there, up to 18 years.
  */
 static __always_inline u32 histogram_bucket_of(u64 v)
 {
@@ -57,11 +65,17 @@ static __always_inline u32 histogram_bucket_of(u64 v)
 				      54, 58, 35, 52, 50, 42, 21, 44, 38, 32, 29, 23, 17, 11, 4,  62,
 				      46, 55, 26, 59, 40, 36, 15, 53, 34, 51, 20, 43, 31, 22, 10, 45,
 				      25, 39, 14, 33, 19, 30, 9,  24, 13, 18, 8,  12, 7,  6,  5,  63};
-	u64 low = v;
+	static const u64 ends[16] = {
+		0x81ffa7a9549ca6e0, 0x8dc3b8960164a7d1, 0x97fffffffffffff2, 0x9a9867054d512392,
+		0xa7fffffffffffff3, 0xa8965f74bf065073, 0xb7d88a12d0dd9ea4, 0xbffffffffffffff5,
+		0xc7fffffffffffff5, 0xc87c3e7d03cdbec5, 0xd7fffffffffffff6, 0xdaa17c2cd19555d6,
+		0xe7fffffffffffff7, 0xee6b280000000007, 0xf7fffffffffffff8, 0xfffffffffffffff8,
+	};
+	u64 low = v, end;
 	u32 power;
 
-	if (v < 8)
-		return v;
+	if (!v)
+		return 0;
 	low |= low >> 1;
 	low |= low >> 2;
 	low |= low >> 4;
@@ -69,7 +83,9 @@ static __always_inline u32 histogram_bucket_of(u64 v)
 	low |= low >> 16;
 	low |= low >> 32;
 	power = powers[(low * 0x03f79d71b4cb0a89ULL) >> 58];
-	return (power - 2) * 8 + (v >> ((power - 3) & 63) & 7);
+	v <<= (63 - power) & 63;
+	end = ends[v >> 59 & 15];
+	return power * 8 + 1 + (end & 15) + ((end - v) >> 63);
 }
 
 /* Counts delay in the histogram with this number of this CPU. */
@@ -90,7 +106,7 @@ static __always_inline void histogram_count(u32 number, u32 cpu, u64 delay, enum
 		return;
 	}
 	if (bucket >= HISTOGRAM_BUCKETS)
-		return; /* for the verifier: there is none */
+		bucket = HISTOGRAM_BUCKETS - 1; /* for the verifier: after 292 years */
 	if (writer == SHARED) {
 		__sync_fetch_and_add(&h->bucket[bucket], 1);
 		__sync_fetch_and_add(&h->sum, delay);
@@ -111,8 +127,44 @@ static __always_inline void histogram_count(u32 number, u32 cpu, u64 delay, enum
  */
 static __always_inline void histogram_delay(u32 tracker, u32 cpu, u64 delay, enum histogram_writer writer)
 {
-	if (histograms)
+	if (histograms && !histograms_shed)
 		histogram_count(tracker, cpu, delay, writer);
+}
+
+/*
+ * A switch has two delays to count, and no cache to spare: it only notes them.
+ * One of sixteen counts what has gathered, when the histograms' lines, and
+ * these instructions, are fetched for all of them.
+ */
+static long histogram_unstage_step(u32 i, struct cpu_state **me)
+{
+	u64 delay = (*me)->delays[i & (STAGED - 1)];
+
+	histogram_count(delay & 1, bpf_get_smp_processor_id(), delay >> 1, ALONE);
+	return 0;
+}
+
+static __noinline int histogram_unstage(struct cpu_state *me)
+{
+	bpf_loop(STAGED, histogram_unstage_step, &me, 0);
+	me->staged++;
+	return 0;
+}
+
+/* Counts a delay of TRACK_WAKEUP or TRACK_OFFCPU. Only for sched_switch. */
+static __always_inline void histogram_stage(u32 tracker, struct cpu_state *me, u64 delay)
+{
+	u32 n = me->staged;
+
+	if (!histograms || histograms_shed)
+		return;
+	if ((s64)delay < 0)
+		delay = 0; /* the clocks of two CPUs differ by a little */
+	me->delays[n & (STAGED - 1)] = delay << 1 | tracker;
+	if ((n & (STAGED - 1)) == STAGED - 1)
+		histogram_unstage(me);
+	else
+		me->staged = n + 1;
 }
 
 /* -------------------------------------------------------- rules and classes */
@@ -269,27 +321,39 @@ static __always_inline void histogram_evaluate(struct scratch *s, u32 tracker, u
 			histogram_tables[half].count[tracker], cpu, now, delay);
 }
 
-/*
- * Where the facts for the rules of a tracker go, cleared; NULL: no rule of it
- * has a histogram. *needs: enum histogram_need. Facts that are not needed, and
- * that cost something to find, may be left out.
- */
-static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
+/* Whether a rule of the tracker has a histogram. */
+static __always_inline bool histogram_rules_of(u32 tracker)
 {
-	u32 index = cpu * SCRATCHES + tracker;
-	u32 now = generation;
-	struct scratch *s;
+	return histograms && !histograms_shed && histogram_tables[generation & 1].count[tracker];
+}
 
-	if (!histograms || !histogram_tables[now & 1].count[tracker])
-		return NULL;
-	s = bpf_map_lookup_elem(&scratches, &index);
-	if (!s)
-		return NULL;
+/*
+ * Clears s for the facts for the rules of a tracker. *needs: enum
+ * histogram_need. Facts that are not needed, and that cost something to find,
+ * may be left out.
+ */
+static __always_inline void histogram_facts_in(struct scratch *s, u32 tracker, u32 cpu, u32 *needs)
+{
+	u32 now = generation;
+
 	*needs = histogram_tables[now & 1].needs[tracker];
 	__builtin_memset(&s->facts, 0, CLEARED_FACTS);
 	s->facts.generation = now;
 	s->facts.syscall = -1;
 	s->facts.cpu = cpu;
+}
+
+/* The tracker's scratch of this CPU, cleared; NULL: no rule of it has a histogram. */
+static __always_inline struct scratch *histogram_facts(u32 tracker, u32 cpu, u32 *needs)
+{
+	u32 index = cpu * SCRATCHES + tracker;
+	struct scratch *s;
+
+	if (!histogram_rules_of(tracker))
+		return NULL;
+	s = bpf_map_lookup_elem(&scratches, &index);
+	if (s)
+		histogram_facts_in(s, tracker, cpu, needs);
 	return s;
 }
 
@@ -308,20 +372,25 @@ static __always_inline void histogram_task(struct facts *f, struct task_struct *
 }
 
 /*
- * Counts a delay of task p for its tracker; where the facts for its rules are
- * then, to be completed. NULL: no rule of it has a histogram, or p is ours.
+ * Where the facts of task p for the rules of a tracker are, to be completed.
+ * NULL: no rule of it has a histogram, or p is ours.
  */
-static __always_inline struct scratch *histogram_of_task(u32 tracker, struct task_struct *p, u32 cpu, u64 delay,
-							 u32 *needs)
+static __always_inline struct scratch *histogram_rules_of_task(u32 tracker, struct task_struct *p, u32 cpu, u32 *needs)
 {
-	struct scratch *s;
+	struct scratch *s = histogram_facts(tracker, cpu, needs);
 
-	histogram_delay(tracker, cpu, delay, ALONE);
-	s = histogram_facts(tracker, cpu, needs);
 	if (!s)
 		return NULL;
 	histogram_task(&s->facts, p, *needs);
 	return s->facts.pid == self_pid ? NULL : s;
+}
+
+/* The same; counts the delay for the tracker before. */
+static __always_inline struct scratch *histogram_of_task(u32 tracker, struct task_struct *p, u32 cpu, u64 delay,
+							 u32 *needs)
+{
+	histogram_delay(tracker, cpu, delay, ALONE);
+	return histogram_rules_of_task(tracker, p, cpu, needs);
 }
 
 #endif

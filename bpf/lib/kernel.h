@@ -26,6 +26,7 @@ typedef __u8 u8;
 #define CORE __attribute__((preserve_access_index))
 
 /* include/linux/sched.h */
+#define PF_EXITING 0x00000004
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* 6.4+ */
 #define PF_WQ_WORKER 0x00000020
@@ -40,8 +41,17 @@ typedef __u8 u8;
 #define MAX_RT_PRIO 100		       /* include/linux/sched/prio.h */
 
 struct thread_info {
-	u32 status; /* x86 */
-	u32 cpu;    /* 5.16+ on x86 and arm64 */
+	u32 status;	   /* x86 */
+	u32 cpu;	   /* 5.16+ on x86 and arm64 */
+	u64 preempt_count; /* arm64: the count in the low half */
+} CORE;
+
+struct pcpu_hot {
+	int preempt_count;
+} CORE;
+
+struct kernel_stat {
+	unsigned int softirqs[10];
 } CORE;
 
 struct kernfs_node {
@@ -120,9 +130,13 @@ struct task_struct {
 	struct sched_entity se;
 	bool throttled; /* 6.18+, with CONFIG_CFS_BANDWIDTH */
 	unsigned int in_iowait : 1;
+	int softirq_disable_cnt; /* with CONFIG_PREEMPT_RT */
 	unsigned long jobctl;
 	int pid;
 	int tgid;
+	u64 start_boottime;
+	unsigned long nvcsw; /* times that it left its CPU */
+	unsigned long nivcsw;
 	const struct cred *cred;
 	char comm[16];
 	struct css_set *cgroups;
@@ -199,6 +213,12 @@ struct sk_buff {
 
 struct napi_struct {
 	struct net_device *dev;
+	unsigned long state;
+} CORE;
+
+struct softnet_data {
+	struct napi_struct backlog;
+	bool in_net_rx_action; /* 6.4+ */
 } CORE;
 
 struct kvm_vcpu_arch {

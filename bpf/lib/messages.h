@@ -66,4 +66,17 @@ static __always_inline void *message_reserve(u32 owner, u64 size)
 	return m;
 }
 
+/* The same for what is worth less than an outlier: while no more than a quarter of the common part is in use. */
+static __always_inline void *message_reserve_spare(u32 owner, u64 size)
+{
+	struct ring_use *u;
+
+	if (bpf_ringbuf_query(&outliers, BPF_RB_AVAIL_DATA) <= ring_common / 4)
+		return message_reserve(owner, size);
+	u = bpf_map_lookup_elem(&ring_uses, &owner);
+	if (u)
+		__sync_fetch_and_add(&u->refused, 1);
+	return NULL;
+}
+
 #endif

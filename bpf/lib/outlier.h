@@ -142,7 +142,8 @@ static long emit_step(u32 i, struct rules_walk *w)
 	out->owner = id;
 	out->undecided = s->fired[i].undecided;
 	out->threshold_ns = s->fired[i].threshold_ns;
-	bpf_ringbuf_submit(out, 0);
+	/* The interrupt that this causes must come: see stacks.h. */
+	bpf_ringbuf_submit(out, flags & OUTLIER_USER_LATER ? BPF_RB_FORCE_WAKEUP : 0);
 	return 0;
 }
 

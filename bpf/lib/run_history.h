@@ -11,19 +11,19 @@
  * Some machines keep switches and wake-ups from every tracer: then prev is not
  * who got the CPU last (docs/decisions/0001-pending-table.md).
  */
-static __always_inline void run_history(struct task_struct *prev, struct task_struct *next, struct cpu_state *me,
-					u64 now)
+static __always_inline void run_history(u32 prev_tid, struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
 {
-	struct run_segment *last = &me->segments[(me->switches - 1) & (RUN_HISTORY - 1)];
-	struct run_segment *run = &me->segments[me->switches & (RUN_HISTORY - 1)];
+	u32 n = me->switches;
+	struct run_segment *run = &me->segments[n & (RUN_HISTORY - 1)];
 
-	if (last->start_ns && last->tid != prev->pid)
+	if (n && me->last_tid != prev_tid)
 		me->unseen++;
+	me->last_tid = tid;
+	me->switches = n + 1;
 	run->start_ns = now;
-	run->tid = next->pid;
+	run->tid = tid;
 	run->pid = next->tgid;
 	COPY_COMM(run->comm, next);
-	me->switches++;
 }
 
 struct run_walk {
@@ -31,7 +31,7 @@ struct run_walk {
 	struct cpu_state *cpu;
 	u64 since;
 	u64 until; /* the end of the segment in hand */
-	u64 head;
+	u32 head;
 };
 
 /*

@@ -9,82 +9,118 @@
 
 const volatile bool waker_stacks_always; /* a wakeup rule wants them: taken at every waking */
 const volatile bool waker_stacks_slow;	 /* only an offcpu rule does: taken past its floor */
-const volatile bool user_stacks_later;	 /* a wakeup or offcpu rule wants user stacks */
+const volatile bool user_stacks_later;	 /* a rule at sched_switch wants user stacks, and irq_work_entry is here */
 
 /* A wakeup rule that is not paused wants stacks of wakers. Written by the daemon. */
 volatile u32 waker_stacks_wanted;
 
+/* --------------------------------------------------------------- user space */
+
+/*
+ * Where a task is in user space is told by its registers, which go out with the
+ * outlier, and by what is on its stack. The daemon has it walked by a helper,
+ * which knows the call frame information of the program's files.
+ *
+ * The stack's memory must be of that moment. Of the current task it is copied
+ * here. At sched_switch the slow task is next, whose memory is not mapped yet.
+ * But the outlier itself wakes the daemon through an interrupt to this CPU
+ * (kernel/bpf/ringbuf.c, irq_work_queue()): it comes as soon as interrupts are
+ * on, after the switch, and before the task is back in user space. Where that
+ * cannot be seen, or comes too late, the helper reads the memory, and the task
+ * may have gone on by then.
+ */
+
+#define LATER_NS 10000000 /* that such an interrupt may take on a machine whose CPUs are stolen */
+
+/* Of the task whose registers these are. */
+static __always_inline void user_registers(struct outlier *out, struct task_struct *p, void *regs)
+{
+	regs_read(regs, out->user_regs);
+	if (regs_narrow(regs))
+		out->flags |= OUTLIER_USER_32;
+	out->user_start_ns = BPF_CORE_READ(p, start_boottime);
+	out->user_switches = BPF_CORE_READ(p, nvcsw) + BPF_CORE_READ(p, nivcsw);
+}
+
+/* Copies the stack of current from sp on, as far as it is in memory: nothing is waited for. */
+static __noinline int user_memory_send(u32 tid, u64 time_ns, u64 sp)
+{
+	struct user_memory *m = message_reserve_spare(RING_STACKS, sizeof(*m));
+	u32 n;
+
+	if (!m)
+		return 0;
+	m->type = USER_MEMORY_TYPE;
+	m->_pad = 0;
+	m->tid = tid;
+	m->time_ns = time_ns;
+	m->base = sp & ~(u64)(USER_CHUNK - 1);
+	for (n = 0; n < USER_BYTES / USER_CHUNK; n++)
+		if (bpf_probe_read_user(m->data + n * USER_CHUNK, USER_CHUNK, (void *)(m->base + n * USER_CHUNK)))
+			break;
+	m->bytes = n * USER_CHUNK;
+	bpf_ringbuf_submit(m, 0);
+	return 1;
+}
+
 /* What the rules that fire want, of the current task. */
 static __always_inline void stacks_of_current(void *ctx, struct scratch *s)
 {
+	struct task_struct *current = bpf_get_current_task_btf();
 	struct outlier *out = &s->out;
+	void *regs;
 	long size;
 
 	if (s->wants_kernel) {
 		size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 	}
-	if (s->wants_user) {
-		size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
-		out->user_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-}
-
-/* -------------------------------- user stacks of tasks that are not current */
-
-/*
- * The kernel unwinds the user stack of the current task only (kernel/bpf/stackmap.c, "crosstask"), and at
- * sched_switch the slow task is not it yet. So the outlier goes out with the
- * innermost frame alone, and the whole stack follows from the first hook that
- * the task itself passes: the end of the system call it slept in, or its next
- * switch. If its stack pointer has moved by then, it has gone on, and none is sent.
- */
-
-/* The user stack of next, which gets this CPU, is to follow. */
-static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
-{
-	void *regs = (void *)bpf_task_pt_regs(next);
-	u64 ip = 0, sp = 0;
-
-	if (!regs)
-		return;
-	regs_user(regs, &ip, &sp);
-	out->user[0] = ip;
-	out->user_frames = !!ip;
-	if (!user_stacks_later)
-		return;
-	out->flags |= OUTLIER_USER_LATER;
-	me->later_tid = next->pid;
-	me->later_sp = sp;
-	me->later_time_ns = out->time_ns;
-}
-
-/* Sends the user stack that is to follow, if current is that task. */
-static __always_inline void user_stack_resolve(void *ctx, struct task_struct *current, struct cpu_state *me)
-{
-	struct user_stack *u;
-	u64 ip = 0, sp = 0;
-	void *regs;
-	long size;
-
-	if (!me->later_time_ns || me->later_tid != current->pid)
+	if (!s->wants_user || (current->flags & PF_KTHREAD))
 		return;
 	regs = (void *)bpf_task_pt_regs(current);
 	if (!regs)
 		return;
-	regs_user(regs, &ip, &sp);
-	if (sp == me->later_sp) {
-		u = message_reserve(RING_STACKS, sizeof(*u));
-		if (u) {
-			u->type = USER_STACK_TYPE;
-			u->tid = me->later_tid;
-			u->time_ns = me->later_time_ns;
-			size = bpf_get_stack(ctx, u->user, sizeof(u->user), BPF_F_USER_STACK);
-			u->frames = size > 0 ? size / sizeof(u64) : 0;
-			bpf_ringbuf_submit(u, 0);
-		}
-	}
+	user_registers(out, current, regs);
+	user_memory_send(current->pid, out->time_ns, out->user_regs[USER_SP]);
+}
+
+/* Of next, which gets this CPU: the memory is to follow. */
+static __always_inline void user_stack_defer(struct outlier *out, struct task_struct *next, struct cpu_state *me)
+{
+	void *regs = (void *)bpf_task_pt_regs(next);
+
+	if (!regs)
+		return;
+	user_registers(out, next, regs);
+	if (!user_stacks_later)
+		return;
+	out->flags |= OUTLIER_USER_LATER;
+	me->later_tid = next->pid;
+	me->later_ip = out->user_regs[USER_IP];
+	me->later_sp = out->user_regs[USER_SP];
+	me->later_switches = out->user_switches;
+	me->later_time_ns = out->time_ns;
+}
+
+/* Sends the memory that is to follow, if current is that task still, and has not been in user space. */
+static __always_inline void user_stack_resolve(struct task_struct *current, struct cpu_state *me)
+{
+	u64 time_ns = me->later_time_ns;
+	u64 to[USER_REGS] = {};
+	void *regs;
+
+	if (!time_ns)
+		return;
 	me->later_time_ns = 0;
+	if (me->later_tid != current->pid || me->later_switches != current->nvcsw + current->nivcsw ||
+	    bpf_ktime_get_ns() - time_ns > LATER_NS)
+		return;
+	regs = (void *)bpf_task_pt_regs(current);
+	if (!regs)
+		return;
+	regs_read(regs, to);
+	if (to[USER_IP] == me->later_ip && to[USER_SP] == me->later_sp)
+		user_memory_send(current->pid, time_ns, to[USER_SP]);
 }
 
 /* ------------------------------------------------------------------- wakers */

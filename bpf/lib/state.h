@@ -40,19 +40,4 @@ static __always_inline struct cpu_state *this_cpu(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* The interrupt that runs on top of the current task, if the recorder watches interrupts. */
-static __always_inline u16 waker_context(struct cpu_state *me, u32 tid)
-{
-	if (!me)
-		return WAKER_TASK;
-	if (me->in_irq)
-		return me->in_irq;
-	/* On real-time kernels these run in threads, which others may preempt. */
-	if (me->in_hrtimer && me->hrtimer_tid == tid)
-		return me->in_hrtimer;
-	if (me->in_softirq && me->softirq_tid == tid)
-		return me->in_softirq;
-	return WAKER_TASK;
-}
-
 #endif

@@ -118,18 +118,11 @@ static __always_inline void read_stack(struct scratch *s, u32 tid)
 	bpf_task_release(p);
 }
 
-/* Where it is in user space: one frame, from which the daemon walks on. */
-static __always_inline void read_user(struct scratch *s, void *regs)
+/* Where it is in user space: its registers, which hold until it runs. */
+static __always_inline void read_user(struct scratch *s, struct task_struct *p, void *regs)
 {
-	u64 ip = 0, sp = 0;
-
-	if (!regs || (s->out.flags & OUTLIER_KTHREAD))
-		return;
-	regs_user(regs, &ip, &sp);
-	s->out.user_sp = sp;
-	s->out.user_fp = regs_frame(regs);
-	s->out.user[0] = ip;
-	s->out.user_frames = !!ip;
+	if (regs && !(s->out.flags & OUTLIER_KTHREAD))
+		user_registers(&s->out, p, regs);
 }
 
 /* -------------------------------------------------------- against the rules */

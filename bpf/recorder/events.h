@@ -4,6 +4,7 @@
 #define TAILCAM_RECORDER_EVENTS_H
 
 #include "lib/core_fixes.h"
+#include "lib/interrupts.h"
 #include "lib/request.h"
 #include "lib/task.h"
 #include "recorder/ring.h"
@@ -90,33 +91,76 @@ static __always_inline void record_request(void *ctx, u16 type, struct request *
 
 /* ------------------------------------------------------------- irq, timer */
 
-static __always_inline void record_irq_entry(void *ctx, struct task_struct *current, int irq, struct irqaction *action,
-					     u32 cpu, u64 now)
+/* A record of the sum is written when it is at least so much, */
+#define SUM_LEAST_NS 200000
+/* within so much: one fiftieth of a CPU is not worth any. */
+#define SUM_SPAN_NS 10000000
+
+const volatile u64 record_irq_floor; /* what takes less has no record of its own, unless it worked */
+
+/* Adds a run that has none to the sum of its kind. */
+static __always_inline void interrupt_add(void *ctx, struct interrupt_sum *sum, u32 vec, struct task_struct *current,
+					  u64 start, u32 cpu, u64 now)
 {
 	struct record r = {};
 
-	record_head(&r, REC_IRQ_ENTRY, cpu, current->pid, now);
+	if (start - sum->since_ns > SUM_SPAN_NS) {
+		sum->since_ns = start;
+		sum->total_ns = sum->count = 0;
+	}
+	sum->total_ns += now - start;
+	sum->count++;
+	if (sum->total_ns < SUM_LEAST_NS)
+		return;
+	record_head(&r, REC_INTERRUPTS, cpu, current->pid, now);
+	r.interrupts.since_ns = sum->since_ns;
+	r.interrupts.total_ns = sum->total_ns;
+	r.interrupts.count = sum->count;
+	r.interrupts.vec = vec;
+	sum->since_ns = now;
+	sum->total_ns = sum->count = 0;
+	record(ctx, &r);
+}
+
+/* A run has a record if it was long, or somebody may ask what it did. */
+static __always_inline bool interrupt_recorded(struct interrupt_slot *slot, u64 now)
+{
+	return slot->worked || (s64)(now - slot->start_ns) >= (s64)record_irq_floor;
+}
+
+/* The handler in slot ends. */
+static __always_inline void record_irq_run(void *ctx, struct interrupt_slots *mine, struct interrupt_slot *slot,
+					   struct task_struct *current, int irq, int ret, struct irqaction *action,
+					   u32 cpu, u64 now)
+{
+	struct record r = {};
+
+	if (!interrupt_recorded(slot, now)) {
+		interrupt_add(ctx, &mine->irq_sum, INTERRUPTS_IRQ, current, slot->start_ns, cpu, now);
+		return;
+	}
+	record_head(&r, REC_IRQ, cpu, current->pid, now);
+	r.irq.start_ns = slot->start_ns;
 	r.irq.irq = irq;
+	r.irq.ret = ret;
 	bpf_probe_read_kernel_str(r.irq.name, sizeof(r.irq.name), action->name);
 	record(ctx, &r);
 }
 
-static __always_inline void record_irq_exit(void *ctx, struct task_struct *current, int irq, int ret, u32 cpu, u64 now)
+/* The softirq in slot ends. */
+static __always_inline void record_softirq_run(void *ctx, struct interrupt_slots *mine, struct interrupt_slot *slot,
+					       struct task_struct *current, u32 vec, u32 cpu, u64 now)
 {
 	struct record r = {};
 
-	record_head(&r, REC_IRQ_EXIT, cpu, current->pid, now);
-	r.irq.irq = irq;
-	r.irq.ret = ret;
-	record(ctx, &r);
-}
-
-static __always_inline void record_softirq(void *ctx, u16 type, struct task_struct *current, u32 vec, u32 cpu, u64 now)
-{
-	struct record r = {};
-
-	record_head(&r, type, cpu, current->pid, now);
+	if (!interrupt_recorded(slot, now)) {
+		interrupt_add(ctx, &mine->sums[vec], vec, current, slot->start_ns, cpu, now);
+		return;
+	}
+	record_head(&r, REC_SOFTIRQ, cpu, current->pid, now);
+	r.softirq.start_ns = slot->start_ns;
 	r.softirq.vec = vec;
+	r.softirq.irq = slot->irq;
 	record(ctx, &r);
 }
 

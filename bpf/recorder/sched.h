@@ -35,11 +35,11 @@ static __always_inline u32 switch_call(struct task_struct *prev)
 	return nr + 1;
 }
 
-static __always_inline u32 switch_state(struct task_struct *prev, bool preempt, u32 state)
+static __always_inline u32 switch_state(struct task_struct *prev, u32 tid, bool preempt, u32 state)
 {
 	u32 s = 0;
 
-	if (!prev->pid) /* idle */
+	if (!tid) /* idle */
 		return preempt ? PREV_PREEMPTED : state & PREV_STATE;
 	if (task_throttled(prev))
 		s |= PREV_THROTTLED;
@@ -55,34 +55,36 @@ static __always_inline u32 switch_state(struct task_struct *prev, bool preempt, 
 	return s | state | switch_call(prev) << PREV_CALL_SHIFT;
 }
 
-static __always_inline void record_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt,
-					  u32 prev_state, u32 cpu, u64 now)
+static __always_inline void record_switch(void *ctx, struct task_struct *prev, u32 prev_tid, struct task_struct *next,
+					  u32 next_tid, bool preempt, u32 prev_state, u32 cpu, u64 now)
 {
-	struct record r;
+	struct short_record r;
 
-	record_head(&r, REC_SWITCH, cpu, prev->pid, now);
-	COPY_COMM(r.sw.prev_comm, prev);
-	COPY_COMM(r.sw.next_comm, next);
-	r.sw.next_tid = next->pid;
+	if (record_shed(REC_SWITCH)) /* before reading tasks, which is most of the cost */
+		return;
+	short_head(&r, REC_SWITCH, cpu, prev_tid, now);
+	r.sw.next_tid = next_tid;
 	r.sw.next_pid = next->tgid;
 	r.sw.prev_prio = prev->prio;
 	r.sw.next_prio = next->prio;
-	r.sw.prev_state = switch_state(prev, preempt, prev_state);
-	record(ctx, &r);
+	r.sw.prev_state = switch_state(prev, prev_tid, preempt, prev_state);
+	record_short(ctx, &r);
 }
 
-static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, u32 cpu, u64 now)
+static __always_inline void record_wake(void *ctx, u16 type, struct task_struct *p, struct task_struct *waker,
+					u32 context, u32 cpu, u64 now)
 {
-	struct task_struct *waker = bpf_get_current_task_btf();
-	struct record r = {};
+	struct short_record r;
 
-	record_head(&r, type, cpu, waker->pid, now);
-	COPY_COMM(r.wake.comm, p);
+	if (record_shed(type))
+		return;
+	short_head(&r, type, cpu, waker->pid, now);
 	r.wake.tid = p->pid;
 	r.wake.pid = p->tgid;
 	r.wake.prio = p->prio;
 	r.wake.target_cpu = p->thread_info.cpu;
-	record(ctx, &r);
+	r.wake.context = context;
+	record_short(ctx, &r);
 }
 
 static __always_inline void record_migrate(void *ctx, struct task_struct *p, u32 dest, u32 cpu, u64 now)

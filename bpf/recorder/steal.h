@@ -37,6 +37,8 @@ static __always_inline void steal_sample(void *ctx, struct task_struct *current,
 	u64 stolen, clock, grown;
 	struct record r;
 
+	if (!me || now - me->steal_last_ns < STEAL_LEAST_NS)
+		return; /* there was no time to take that much */
 	if (steal_kvm) {
 		stolen = ((struct kvm_steal_time *)bpf_this_cpu_ptr(&steal_time))->steal;
 		clock = now;
@@ -48,7 +50,7 @@ static __always_inline void steal_sample(void *ctx, struct task_struct *current,
 	} else {
 		return;
 	}
-	if (!me || clock == me->steal_clock)
+	if (clock == me->steal_clock)
 		return;
 	me->steal_clock = clock;
 	grown = stolen - me->steal_seen;

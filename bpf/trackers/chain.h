@@ -122,20 +122,15 @@ static __noinline int chain_report(void *ctx, struct task_struct *p, struct chai
 		out->runnable_ns = chain_age(slot->woken_ns, now);
 		outlier_runs(out, cpu, slot->woken_ns, now);
 	}
-	if (s->wants_kernel) {
-		if (end == CHAIN_END_RUN)
+	if (end != CHAIN_END_RUN) {
+		stacks_of_current(ctx, s);
+	} else {
+		if (s->wants_kernel) {
 			size = bpf_get_task_stack(p, out->kernel, sizeof(out->kernel), 0);
-		else
-			size = bpf_get_stack(ctx, out->kernel, sizeof(out->kernel), 0);
-		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
-	}
-	if (s->wants_user && user) {
-		if (end == CHAIN_END_RUN) {
-			user_stack_defer(out, p, me);
-		} else {
-			size = bpf_get_stack(ctx, out->user, sizeof(out->user), BPF_F_USER_STACK);
-			out->user_frames = size > 0 ? size / sizeof(u64) : 0;
+			out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
 		}
+		if (s->wants_user && user)
+			user_stack_defer(out, p, me);
 	}
 	outlier_emit(s);
 	return 0;

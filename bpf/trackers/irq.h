@@ -27,15 +27,6 @@ static __always_inline void interrupt_emit(void *ctx, struct scratch *s)
 
 /* ---------------------------------------------------------------------- irq */
 
-static __always_inline void irq_entry(u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
-				      struct cpu_state *me, u64 now)
-{
-	struct interrupt_slots *mine = interrupts_of(cpu);
-
-	if (mine)
-		interrupt_entry(mine->irq, irq, current, action, TRACK_IRQ, me, now);
-}
-
 /* The floor is passed. Who was interrupted has no part in it, so self_pid is not asked for. */
 static __always_inline void irq_outlier(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current,
 					u64 start, u64 timed_out, u64 now, u32 cpu)
@@ -79,18 +70,14 @@ static __always_inline void irq_histogram(u32 irq, struct irqaction *action, str
 	histogram_evaluate(s, TRACK_IRQ, cpu, now, delay);
 }
 
-static __always_inline void irq_exit(void *ctx, u32 irq, struct irqaction *action, struct task_struct *current, u32 cpu,
-				     struct cpu_state *me, u64 now)
+/* Ends what is in slot. */
+static __always_inline void irq_exit(void *ctx, u32 irq, struct irqaction *action, struct interrupt_slot *slot,
+				     struct task_struct *current, u32 cpu, u64 now)
 {
-	struct interrupt_slots *mine = interrupts_of(cpu);
-	struct interrupt_slot *slot = mine ? interrupt_find(mine->irq, irq) : NULL;
-	u64 start, timed_out = 0;
-	bool slow;
+	struct cpu_state *me = this_cpu(cpu);
+	u64 start = slot->start_ns, timed_out = 0;
+	bool slow = interrupt_exit(slot, now, floor_irq[irq & (IRQ_CLASSES - 1)], &timed_out);
 
-	if (!slot)
-		return;
-	start = slot->start_ns;
-	slow = interrupt_exit(slot, now, floor_irq[irq & (IRQ_CLASSES - 1)], &timed_out);
 	if (me)
 		me->seen[TRACK_IRQ]++;
 	irq_histogram(irq, action, current, cpu, now, now - start);
@@ -99,11 +86,6 @@ static __always_inline void irq_exit(void *ctx, u32 irq, struct irqaction *actio
 }
 
 /* ------------------------------------------------------------------ softirq */
-
-static __always_inline u64 softirq_key(u32 vector, struct task_struct *current)
-{
-	return (u64)vector << 32 | (u32)current->pid;
-}
 
 /* The floor is passed. */
 static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u64 timed_out, u64 now)
@@ -129,8 +111,9 @@ static __noinline void softirq_outlier(void *ctx, u32 vector_phase, u64 start, u
 
 /* Ends what is in slot: counts its delay, and compares it with the floor. */
 static __always_inline void softirq_delay(void *ctx, u32 vector, u32 phase, struct interrupt_slot *slot,
-					  struct task_struct *current, u32 cpu, struct cpu_state *me, u64 now)
+					  struct task_struct *current, u32 cpu, u64 now)
 {
+	struct cpu_state *me = this_cpu(cpu);
 	u64 start = slot->start_ns, timed_out = 0;
 	bool slow = interrupt_exit(slot, now, floor_softirq[phase][vector], &timed_out);
 	struct scratch *s;
@@ -170,31 +153,12 @@ static __always_inline void softirq_wait_entry(u32 vector)
 	*(volatile u64 *)&s->start_ns = bpf_ktime_get_ns();
 }
 
-static __always_inline void softirq_run_entry(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
-					      struct cpu_state *me, u64 now)
+/* It begins: its wait is over, if a rule wants to know of it. */
+static __always_inline void softirq_run_entry(void *ctx, u32 vector, struct interrupt_slots *mine,
+					      struct task_struct *current, u32 cpu, u64 now)
 {
-	struct interrupt_slots *mine = interrupts_of(cpu);
-
-	if (!mine)
-		return;
-	vector &= SOFTIRQS - 1;
-	interrupt_entry(mine->softirq, softirq_key(vector, current), current, NULL, TRACK_SOFTIRQ, me, now);
-	if (!track_softirq_raise)
-		return;
 	if (mine->raised[vector].start_ns)
-		softirq_delay(ctx, vector, PHASE_RAISE, &mine->raised[vector], current, cpu, me, now);
-}
-
-static __always_inline void softirq_run_exit(void *ctx, u32 vector, struct task_struct *current, u32 cpu,
-					     struct cpu_state *me, u64 now)
-{
-	struct interrupt_slots *mine = interrupts_of(cpu);
-	struct interrupt_slot *slot;
-
-	vector &= SOFTIRQS - 1;
-	slot = mine ? interrupt_find(mine->softirq, softirq_key(vector, current)) : NULL;
-	if (slot)
-		softirq_delay(ctx, vector, PHASE_RUN, slot, current, cpu, me, now);
+		softirq_delay(ctx, vector, PHASE_RAISE, &mine->raised[vector], current, cpu, now);
 }
 
 /* ----------------------------------------------------------------- timeouts */

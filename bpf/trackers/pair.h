@@ -136,7 +136,7 @@ static __always_inline void pair_histogram(struct pair_state *account, u64 delay
 	struct facts *f;
 
 	histogram_delay(TRACK_PAIR, cpu, delay, SHARED);
-	if (!histograms)
+	if (!histograms || histograms_shed)
 		return;
 	index = pair_histograms[gen & 1][pair];
 	if (index >= MAX_RULES)

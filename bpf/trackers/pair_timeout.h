@@ -80,7 +80,7 @@ static __always_inline void expire_pair(struct tick_walk *w, u32 index)
 	if (alive && s->wants_kernel)
 		read_stack(s, slot->tid);
 	if (alive && s->wants_user)
-		read_user(s, task_regs(task));
+		read_user(s, task, task_regs(task));
 	outlier_emit(s);
 }
 

@@ -17,10 +17,9 @@
 /* -------------------------------------------------------------------- entry */
 
 /* prev leaves the CPU. */
-static __always_inline void sched_switch_out(struct task_struct *prev, bool preempt, u32 prev_state, u32 cpu,
+static __always_inline void sched_switch_out(struct task_struct *prev, u32 tid, bool preempt, u32 prev_state, u32 cpu,
 					     struct cpu_state *me, u64 now)
 {
-	u32 tid = prev->pid;
 	struct task_slot *slot;
 	bool runnable;
 
@@ -37,7 +36,7 @@ static __always_inline void sched_switch_out(struct task_struct *prev, bool pree
 	if (!slot)
 		return;
 	if (timeouts)
-		slot->task = pointer_number(prev);
+		slot->task = (u64)prev;
 	if (runnable) {
 		slot->flags = OUTLIER_PREEMPTED;
 		slot->entry_cpu = cpu;
@@ -49,36 +48,32 @@ static __always_inline void sched_switch_out(struct task_struct *prev, bool pree
 	slot->off_ns = now;
 }
 
-/* Notes current as the one who makes p runnable. */
-static __always_inline void note_waker(struct task_slot *slot, struct task_struct *p, u32 cpu)
+/* Notes waker, with what runs on top of it, as the one who makes p runnable. */
+static __always_inline void note_waker(struct task_slot *slot, struct task_struct *p, struct task_struct *waker,
+				       u32 context, u32 cpu)
 {
-	struct task_struct *waker = bpf_get_current_task_btf();
-
 	slot->waker_tid = waker->pid;
 	slot->waker_pid = waker->tgid;
 	slot->waker_cpu = cpu;
 	slot->flags |= SLOT_WOKEN;
-	slot->waker_context = waker_context(this_cpu(cpu), waker->pid);
+	slot->waker_context = context;
 	slot->entry_cpu = p->thread_info.cpu;
 	COPY_COMM(slot->waker_comm, waker);
 }
 
-/* p becomes runnable; current is the waker. */
-static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+/* p becomes runnable; current is the waker, context what runs on top of it. */
+static __always_inline void sched_wake(void *ctx, struct task_struct *p, struct task_struct *waker, u32 context,
+				       u32 cpu, u64 now)
 {
-	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
-	struct task_slot *slot;
+	struct task_slot *slot = task_find(p->pid);
 
-	if (index < 0)
-		return; /* not known yet */
-	slot = task_slot_at(index);
 	if (!slot || slot->wake_ns)
-		return; /* runnable already */
+		return; /* not known yet, or runnable already */
 	if (!slot->off_ns) {
 		slot->entry_cpu = WOKEN_EARLY; /* on its CPU still */
 		return;
 	}
-	note_waker(slot, p, cpu);
+	note_waker(slot, p, waker, context, cpu);
 	if ((waker_stacks_always && waker_stacks_wanted) ||
 	    (waker_stacks_slow && slot->off_ns &&
 	     (s64)(now - slot->off_ns) >= (s64)floor_offcpu[!!(p->flags & PF_KTHREAD)][state_class(slot->state)]))
@@ -87,7 +82,8 @@ static __always_inline void sched_wake(void *ctx, struct task_struct *p, u32 cpu
 }
 
 /* p is put on a run queue for the first time. */
-static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32 cpu, u64 now)
+static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, struct task_struct *waker, u32 context,
+					   u32 cpu, u64 now)
 {
 	struct task_slot *slot;
 
@@ -96,8 +92,8 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 		return;
 	slot->flags = OUTLIER_NEW;
 	if (timeouts)
-		slot->task = pointer_number(p);
-	note_waker(slot, p, cpu);
+		slot->task = (u64)p;
+	note_waker(slot, p, waker, context, cpu);
 	if (waker_stacks_always && waker_stacks_wanted)
 		waker_stack_keep(ctx, p->pid, cpu, now);
 	slot->wake_ns = now;
@@ -106,13 +102,9 @@ static __always_inline void sched_wake_new(void *ctx, struct task_struct *p, u32
 /* p moves to another CPU's run queue while it waits. */
 static __always_inline void sched_migrate(struct task_struct *p, u32 to, u64 now)
 {
-	int index = table_find(TABLE_TASKS, &task_keys, task_mask, (u32)p->pid, DIRECT);
-	struct task_slot *slot;
+	struct task_slot *slot = task_find(p->pid);
 	u64 here;
 
-	if (index < 0)
-		return;
-	slot = task_slot_at(index);
 	if (!slot || !slot->wake_ns)
 		return;
 	if (!(slot->flags & SLOT_MOVED)) {
@@ -145,14 +137,24 @@ static __always_inline void outlier_waker(struct outlier *out, struct task_slot 
 	__builtin_memcpy(out->waker_comm, slot->waker_comm, TASK_COMM_LEN);
 }
 
+/* A wait that has ended. */
+struct sched_wait {
+	u64 start;    /* what its tracker measures from */
+	u64 runnable; /* since when next was runnable */
+	u64 woken;    /* when it was woken; 0: nobody knows */
+	u64 now;
+};
+
 /*
  * The floor is passed. next is the slow task and not current: its kernel stack
- * is that of a task off its CPU, its user stack follows later.
+ * is that of a task off its CPU, its user stack follows later. A function of its
+ * own, as all that few switches need: the others' instructions fit fewer cache lines.
  */
-static __always_inline void sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, u32 cpu,
-					  struct cpu_state *me, u64 start, u64 runnable, u64 woken, u64 now)
+static __noinline int sched_outlier(struct task_struct *next, struct task_slot *slot, u32 tracker, struct cpu_state *me,
+				    struct sched_wait *w)
 {
-	struct scratch *s = outlier_init(tracker, cpu, start, now);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct scratch *s = outlier_init(tracker, cpu, w->start, w->now);
 	bool moved = slot->flags & SLOT_MOVED;
 	struct outlier *out;
 	u64 timed_out;
@@ -163,31 +165,31 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 	else
 		timed_out = deadline_take(&slot->off_ns, &slot->off_deadline);
 	if (!s)
-		return;
+		return 0;
 	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, next);
 	if (s->facts.pid == self_pid)
-		return;
+		return 0;
 	if (!(next->flags & PF_KTHREAD))
 		out->syscall = s->facts.syscall = task_syscall(next);
 	out->state = slot->state;
 	s->facts.state = 1 << state_class(slot->state);
 	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
 	out->flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);
-	if (!evaluate(s, tracker, now - start))
-		return;
+	if (!evaluate(s, tracker, w->now - w->start))
+		return 0;
 
-	out->runnable_ns = now - runnable;
+	out->runnable_ns = w->now - w->runnable;
 	out->entry_cpu = tracker == TRACK_OFFCPU ? slot->off_cpu : slot->entry_cpu;
 	out->wait_cpu = cpu;
 	if (moved) {
-		s64 here = now - slot->here_ns;
+		s64 here = w->now - slot->here_ns;
 
 		out->wait_cpu = here >= (s64)slot->best_ns ? slot->here_cpu : slot->best_cpu;
 	}
-	outlier_waker(out, slot, woken);
-	outlier_runs(out, out->wait_cpu, runnable, now);
+	outlier_waker(out, slot, w->woken);
+	outlier_runs(out, out->wait_cpu, w->runnable, w->now);
 	if (s->wants_kernel) {
 		size = bpf_get_task_stack(next, out->kernel, sizeof(out->kernel), 0);
 		out->kernel_frames = size > 0 ? size / sizeof(u64) : 0;
@@ -195,70 +197,75 @@ static __always_inline void sched_outlier(struct task_struct *next, struct task_
 	if (s->wants_user && !(next->flags & PF_KTHREAD))
 		user_stack_defer(out, next, me);
 	outlier_emit(s);
+	return 0;
 }
 
-/* next returns to its CPU, after it waited for one or slept. */
-static __always_inline void histogram_sched(struct task_struct *next, u32 state, bool preempted, u32 tracker, u32 cpu,
-					    u64 now, u64 delay)
+/* next returns to its CPU, after it waited for one or slept; rules have histograms of that. */
+static __noinline int histogram_sched(struct task_struct *next, struct task_slot *slot, u32 tracker, u64 delay, u64 now)
 {
-	u32 needs;
-	struct scratch *s = histogram_of_task(tracker, next, cpu, delay, &needs);
+	u32 needs, cpu = bpf_get_smp_processor_id();
+	struct scratch *s = histogram_rules_of_task(tracker, next, cpu, &needs);
 
 	if (!s)
-		return;
-	s->facts.state = 1 << state_class(state);
-	s->facts.preempted = preempted;
+		return 0;
+	s->facts.state = 1 << state_class(slot->state);
+	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
 	if ((needs & NEED_CALL) && s->facts.thread == THREAD_USER)
 		s->facts.syscall = task_syscall(next);
 	histogram_evaluate(s, tracker, cpu, now, delay);
+	return 0;
+}
+
+/* next has waited; floor is that of its tracker for such tasks. */
+static __always_inline void sched_waited(struct task_struct *next, struct task_slot *slot, u32 tracker,
+					 struct cpu_state *me, struct sched_wait *w, u64 floor)
+{
+	u64 delay = w->now - w->start;
+
+	me->seen[tracker]++;
+	histogram_stage(tracker, me, delay);
+	if (histogram_rules_of(tracker))
+		histogram_sched(next, slot, tracker, delay, w->now);
+	if ((s64)delay >= (s64)floor)
+		sched_outlier(next, slot, tracker, me, w);
 }
 
 /* next gets the CPU. */
-static __always_inline void sched_switch_in(struct task_struct *next, u32 cpu, struct cpu_state *me, u64 now)
+static __always_inline void sched_switch_in(struct task_struct *next, u32 tid, struct cpu_state *me, u64 now)
 {
-	u32 kthread = !!(next->flags & PF_KTHREAD);
-	u32 tid = next->pid;
+	struct sched_wait w = {.now = now};
 	struct task_slot *slot;
-	u64 off, woken, runnable;
-	int index;
+	u32 kthread;
+	u64 off;
 
 	if (!tid)
 		return;
-	index = table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
-	if (index < 0)
-		return;
-	slot = task_slot_at(index);
+	slot = task_find(tid);
 	if (!slot || !me)
 		return;
+	kthread = !!(next->flags & PF_KTHREAD);
 	off = slot->off_ns;
-	runnable = woken = slot->wake_ns;
-	if (!off && !runnable)
+	w.runnable = w.woken = slot->wake_ns;
+	if (!off && !w.runnable)
 		return; /* its switch-out was not seen */
-	if (!runnable && slot->entry_cpu != WOKEN_EARLY) {
+	if (!w.runnable && slot->entry_cpu != WOKEN_EARLY) {
 		me->unseen++; /* its wake-up was kept from every tracer: see run_history */
-		runnable = now;
-	} else if ((s64)(runnable - off) < 0) {
+		w.runnable = now;
+	} else if ((s64)(w.runnable - off) < 0) {
 		/*
 		 * It was woken while it was being switched out, after it had
 		 * left the run queue. The waker then waits for that switch
 		 * (try_to_wake_up(), p->on_cpu).
 		 */
-		runnable = off;
+		w.runnable = off;
 		slot->entry_cpu = slot->off_cpu;
 	}
-	if (track_wakeup && runnable && runnable != now) {
-		me->seen[TRACK_WAKEUP]++;
-		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_WAKEUP, cpu, now,
-				now - runnable);
-		if ((s64)(now - runnable) >= (s64)floor_wakeup[kthread])
-			sched_outlier(next, slot, TRACK_WAKEUP, cpu, me, runnable, runnable, woken, now);
-	}
-	if (track_offcpu && off) {
-		me->seen[TRACK_OFFCPU]++;
-		histogram_sched(next, slot->state, slot->flags & OUTLIER_PREEMPTED, TRACK_OFFCPU, cpu, now, now - off);
-		if ((s64)(now - off) >= (s64)floor_offcpu[kthread][state_class(slot->state)])
-			sched_outlier(next, slot, TRACK_OFFCPU, cpu, me, off, runnable, woken, now);
-	}
+	w.start = w.runnable;
+	if (track_wakeup && w.runnable && w.runnable != now)
+		sched_waited(next, slot, TRACK_WAKEUP, me, &w, floor_wakeup[kthread]);
+	w.start = off;
+	if (track_offcpu && off)
+		sched_waited(next, slot, TRACK_OFFCPU, me, &w, floor_offcpu[kthread][state_class(slot->state)]);
 	task_clear(slot);
 }
 
@@ -336,7 +343,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 	if (s->wants_kernel)
 		read_stack(s, tid);
 	if (s->wants_user)
-		read_user(s, regs);
+		read_user(s, task, regs);
 	outlier_emit(s);
 }
 

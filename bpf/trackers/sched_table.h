@@ -17,15 +17,21 @@ volatile u64 floor_offcpu[FLOOR_THREADS][FLOOR_STATES]; /* by is-kernel-thread, 
 volatile u64 timeout_wakeup;
 volatile u64 timeout_offcpu[TIMEOUT_STATES]; /* by number of the state bit; the last is unused */
 
-/* A task that left the CPU: asleep, runnable again, or preempted. */
+/*
+ * A task that left the CPU: asleep, runnable again, or preempted. Its key is in
+ * here as well, so that whoever looks a task up where its number says touches no
+ * other line. It is written after the claim and zeroed before the release, so
+ * a slot that has it is the task's; one that does not may be.
+ */
 struct task_slot {
 	u64 off_ns;  /* when it blocked; 0: it did not */
 	u64 wake_ns; /* since when it is runnable; 0: asleep */
-	u32 state;   /* it sleeps in */
-	u32 flags;   /* enum outlier_flag, SLOT_MOVED */
+	u64 task;    /* struct task_struct *, as a number */
+	u32 tid;     /* the key; 0: not known */
+	u16 state;   /* it sleeps in */
+	u16 flags;   /* enum outlier_flag, SLOT_MOVED, SLOT_WOKEN */
 	u32 waker_tid;
 	u32 waker_pid;
-	u64 task; /* struct task_struct *, as a number */
 	u16 entry_cpu;
 	u16 off_cpu;
 	u16 waker_cpu;
@@ -51,8 +57,8 @@ ARRAY_MAP(task_slots, struct task_slot);
 SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
 
 /* task_slot.flags, beside enum outlier_flag */
-#define SLOT_MOVED (1u << 31) /* the second cache line holds something */
-#define SLOT_WOKEN (1u << 30) /* the waker is noted */
+#define SLOT_MOVED (1u << 15) /* the second cache line holds something */
+#define SLOT_WOKEN (1u << 14) /* the waker is noted */
 
 /* task_slot.entry_cpu of a task that was woken before its switch-out was seen */
 #define WOKEN_EARLY 0xffff
@@ -60,6 +66,33 @@ SEGMENT_MAP(more_task_slots, SEGMENTS, struct task_slot);
 static __always_inline struct task_slot *task_slot_at(int index)
 {
 	return SLOT_AT(&task_slots, &more_task_slots, index);
+}
+
+/* Where a task stands if not where its number says: its index, or NO_SLOT. */
+__noinline int task_find_elsewhere(u32 tid)
+{
+	return table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
+}
+
+/* The slot that the number of a task says, if it is its; NULL: it stands elsewhere, or nowhere. */
+static __always_inline struct task_slot *task_slot_own(u32 tid)
+{
+	u32 index = tid & (task_mask * BUCKET_KEYS + BUCKET_KEYS - 1);
+	struct task_slot *slot = bpf_map_lookup_elem(&task_slots, &index);
+
+	return slot && *(volatile u32 *)&slot->tid == tid ? slot : NULL;
+}
+
+/* The slot of a task; NULL: it has none. */
+static __always_inline struct task_slot *task_find(u32 tid)
+{
+	struct task_slot *slot = task_slot_own(tid);
+	int index;
+
+	if (slot)
+		return slot;
+	index = task_find_elsewhere(tid);
+	return index < 0 ? NULL : task_slot_at(index);
 }
 
 /* Between two waits a task keeps its slot, empty; only its death frees it. */
@@ -74,7 +107,7 @@ static __always_inline void task_clear(struct task_slot *slot)
 /* The last switch of a task: nothing of it may stay. True: something was there. */
 static __always_inline bool task_forget(u32 tid)
 {
-	int index = table_find(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT);
+	int index = task_find_elsewhere(tid);
 	struct task_slot *slot;
 
 	if (index < 0)
@@ -83,28 +116,47 @@ static __always_inline bool task_forget(u32 tid)
 	if (!slot)
 		return false;
 	task_clear(slot);
+	*(volatile u32 *)&slot->tid = 0;
 	table_release(TABLE_TASKS, &task_keys, index);
 	return true;
 }
 
-/* The slot of a task that leaves its CPU, empty but for a waker that was faster. */
-static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me)
+/* Claims a slot for a task that has none where its number says; its index, or NO_SLOT: the table is full. */
+__noinline int task_claim_elsewhere(u32 tid)
 {
 	struct task_slot *slot;
 	bool fresh;
 	int index;
 
 	index = table_claim(TABLE_TASKS, &task_keys, task_mask, tid, DIRECT, &fresh);
-	if (index < 0) {
-		if (me)
-			__sync_fetch_and_add(&me->table_full[tracker], 1);
-		return NULL;
-	}
+	if (index < 0)
+		return NO_SLOT;
 	slot = task_slot_at(index);
 	if (!slot)
-		return NULL;
-	if (fresh)
+		return NO_SLOT;
+	if (fresh) {
 		slot->entry_cpu = WOKEN_EARLY; /* nobody could note it: assume so */
+		*(volatile u32 *)&slot->tid = tid;
+	}
+	return index;
+}
+
+/* The slot of a task that leaves its CPU, empty but for a waker that was faster. */
+static __always_inline struct task_slot *task_claim(u32 tid, u32 tracker, struct cpu_state *me)
+{
+	struct task_slot *slot = task_slot_own(tid);
+	int index;
+
+	if (!slot) {
+		index = task_claim_elsewhere(tid);
+		if (index >= 0)
+			slot = task_slot_at(index);
+		if (!slot) {
+			if (me)
+				__sync_fetch_and_add(&me->table_full[tracker], 1);
+			return NULL;
+		}
+	}
 	if (!slot->off_ns && !slot->wake_ns)
 		return slot;
 	/* Its return to a CPU was not seen: what stands here is of an earlier wait. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The syscall tracker. A call that no rule names costs one load and compare
- * at each end. Threads that die inside a call, or change their id in execve,
- * free their slot at the process events.
+ * The syscall tracker: of the functions that the named calls have (call.bpf.c),
+ * so that other calls cost nothing; or of sys_enter and sys_exit, where a call
+ * that no rule names costs one load and compare at each end, beside the price of
+ * these tracepoints. Threads that die inside a call, or change their id in
+ * execve, free their slot at the process events.
  */
 #ifndef TAILCAM_TRACKER_SYSCALL_H
 #define TAILCAM_TRACKER_SYSCALL_H
@@ -12,10 +14,12 @@
 #include "lib/outlier.h"
 #include "lib/stacks.h"
 #include "lib/timeout_scan.h"
+#include "trackers/syscall_scratch.h"
 
 const volatile bool track_syscall;
-const volatile bool progress_stacks; /* a rule wants them */
-const volatile u32 call_mask;	     /* buckets of the table, less one; a power of two less one */
+const volatile bool calls_by_tracepoint; /* a rule has attach: all */
+const volatile bool progress_stacks;	 /* a rule wants them */
+const volatile u32 call_mask;		 /* buckets of the table, less one; a power of two less one */
 
 /* Floors and timeouts, by number of the call; written by the daemon. */
 volatile u64 floor_syscall[SYSCALLS];
@@ -138,7 +142,10 @@ static __always_inline void progress_send(u32 tid, u64 start)
 /* Whether any rule could want this call. */
 static __always_inline bool syscall_wanted(u32 nr)
 {
-	return nr < SYSCALLS && floor_syscall[nr] != NEVER;
+	if (nr >= SYSCALLS)
+		return false;
+	barrier_var(nr);
+	return floor_syscall[nr & (SYSCALLS - 1)] != NEVER;
 }
 
 static __always_inline void syscall_entry(struct task_struct *current, void *regs, u32 nr, u64 now, u32 cpu,
@@ -174,40 +181,52 @@ static __always_inline void syscall_entry(struct task_struct *current, void *reg
 static __always_inline void syscall_outlier(void *ctx, struct task_struct *current, u32 nr, s64 ret, u32 entry_cpu,
 					    u64 start, u64 timed_out, u64 now, u32 cpu)
 {
-	struct scratch *s = outlier_init(TRACK_SYSCALL, cpu, start, now);
+	struct scratch *s = call_scratch_claim(cpu);
 	struct outlier *out;
 
 	if (!s)
 		return;
+	outlier_reset(s, TRACK_SYSCALL, cpu, start, now);
 	s->timed_out = timed_out;
 	out = &s->out;
 	outlier_task(s, current);
 	if (s->facts.pid == self_pid)
-		return;
+		goto out;
 	out->syscall = s->facts.syscall = nr;
 	out->ret = ret;
 	out->entry_cpu = entry_cpu;
 	if (!evaluate(s, TRACK_SYSCALL, now - start))
-		return;
+		goto out;
 	stacks_of_current(ctx, s);
 	if (progress_stacks && s->wants_progress)
 		progress_send(out->tid, start);
 	outlier_emit(s);
+out:
+	call_scratch_release(s);
 }
 
 /* current ends a system call. */
 static __always_inline void histogram_syscall(struct task_struct *current, u32 nr, u32 cpu, u64 now, u64 delay)
 {
+	struct scratch *s;
 	u32 needs;
-	struct scratch *s = histogram_of_task(TRACK_SYSCALL, current, cpu, delay, &needs);
 
+	histogram_delay(TRACK_SYSCALL, cpu, delay, RULE_WRITER);
+	if (!histogram_rules_of(TRACK_SYSCALL))
+		return;
+	s = call_scratch_claim(cpu);
 	if (!s)
 		return;
+	histogram_facts_in(s, TRACK_SYSCALL, cpu, &needs);
+	histogram_task(&s->facts, current, needs);
 	s->facts.syscall = nr;
-	histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
+	if (s->facts.pid != self_pid)
+		histogram_evaluate(s, TRACK_SYSCALL, cpu, now, delay);
+	call_scratch_release(s);
 }
 
-static __always_inline void syscall_exit(void *ctx, struct task_struct *current, u32 nr, s64 ret, u64 now, u32 cpu,
+/* nr: the call that ends; negative: whichever began. */
+static __always_inline void syscall_exit(void *ctx, struct task_struct *current, s32 nr, s64 ret, u64 now, u32 cpu,
 					 struct cpu_state *me)
 {
 	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
@@ -223,13 +242,17 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 		return;
 	start = slot->start_ns;
 	entry_cpu = slot->cpu;
+	if (nr < 0)
+		nr = slot->nr;
 	if (slot->nr != nr) { /* not the call that began here */
 		if (me)
 			__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
 		call_forget(index, slot);
 		return;
 	}
-	if (me)
+	if (me && RULE_WRITER == SHARED)
+		__sync_fetch_and_add(&me->seen[TRACK_SYSCALL], 1);
+	else if (me)
 		me->seen[TRACK_SYSCALL]++;
 	histogram_syscall(current, nr, cpu, now, now - start);
 	slow = (s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)];
@@ -238,49 +261,6 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 	call_forget(index, slot);
 	if (slow)
 		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, timed_out, now, cpu);
-}
-
-/* The thread with this id is gone, or the id is no longer its own. */
-static __always_inline void call_forget_thread(u32 tid, struct cpu_state *me)
-{
-	int index = table_find(TABLE_CALLS, &call_keys, call_mask, tid, HASHED);
-	struct call_slot *slot;
-
-	if (index < 0)
-		return;
-	slot = call_slot_at(index);
-	if (!slot)
-		return;
-	if (me)
-		__sync_fetch_and_add(&me->reclaimed, 1);
-	call_forget(index, slot);
-}
-
-/* execve by another thread than the leader: it takes the leader's id along with its call. */
-static __always_inline void call_renamed(u32 from, u32 to, struct cpu_state *me)
-{
-	struct call_slot *old, *slot;
-	bool fresh;
-	int index, was;
-
-	call_forget_thread(to, me);
-	was = table_find(TABLE_CALLS, &call_keys, call_mask, from, HASHED);
-	if (was < 0)
-		return;
-	old = call_slot_at(was);
-	index = table_claim(TABLE_CALLS, &call_keys, call_mask, to, HASHED, &fresh);
-	slot = index < 0 ? NULL : call_slot_at(index);
-	if (!old)
-		return;
-	if (slot) {
-		slot->nr = old->nr;
-		slot->cpu = old->cpu;
-		slot->task = old->task;
-		slot->start_ns = old->start_ns;
-	} else if (me) {
-		__sync_fetch_and_add(&me->table_full[TRACK_SYSCALL], 1);
-	}
-	call_forget(was, old);
 }
 
 /* ----------------------------------------------------------------- timeouts */
@@ -328,7 +308,7 @@ static __always_inline void expire_call(struct tick_walk *w, u32 index)
 	if (s->wants_kernel)
 		read_stack(s, tid);
 	if (s->wants_user)
-		read_user(s, task_regs(task));
+		read_user(s, task, task_regs(task));
 	if (progress_stacks && s->wants_progress)
 		progress_send(tid, start);
 	outlier_emit(s);

@@ -65,12 +65,12 @@ static __always_inline struct work_slot *work_claim(u64 key, struct cpu_state *m
 
 /* -------------------------------------------------------------------- entry */
 
-static __always_inline void work_queued(struct pool_workqueue *pwq, struct work_struct *work)
+static __always_inline void work_queued(struct pool_workqueue *pwq, struct work_struct *work,
+					struct task_struct *current, u32 context)
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *me = this_cpu(cpu);
-	struct task_struct *current = bpf_get_current_task_btf();
 	struct work_slot *slot;
 	bool fresh;
 
@@ -83,7 +83,7 @@ static __always_inline void work_queued(struct pool_workqueue *pwq, struct work_
 	slot->queued = 1;
 	slot->tid = current->pid;
 	slot->pid = current->tgid;
-	slot->context = waker_context(me, current->pid);
+	slot->context = context;
 	slot->queued_cpu = slot->cpu = cpu;
 	COPY_COMM(slot->comm, current);
 	bpf_probe_read_kernel_str(slot->queue, sizeof(slot->queue), pwq->wq->name);
