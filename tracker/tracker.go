@@ -8,6 +8,7 @@
 package tracker
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/call"
 	"github.com/tailcam/tailcam/tracker/compile"
 	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/install"
@@ -32,6 +34,9 @@ type Options struct {
 	// a power of two of at least 64 KiB, if the rings are plain memory (see
 	// Records). 0: the rings are perf ring buffers (see Banks).
 	Ring int
+	// IRQFloor is the run time from which on an interrupt handler or a softirq has a record of its
+	// own, whatever it did (group irq); 0: each has one.
+	IRQFloor time.Duration
 	// Tasks, Syscalls, Requests, Chains, Pairs, Spans and Works are the slots of the pending
 	// tables at first, rounded up to powers of two; default 65536, chains 4096, others 16384.
 	Tasks, Syscalls, Requests, Chains, Pairs, Spans, Works int
@@ -106,7 +111,7 @@ func (o *Options) rate() (each, burst uint64) {
 }
 
 // ErrRestart tells that the new rules need hooks that are not attached.
-var ErrRestart = errors.New("the new rules need another tracker or stack than the running ones: restart tailcam")
+var ErrRestart = errors.New("the new rules need another tracker, timeouts or stacks than the running ones: restart tailcam")
 
 // Tracker is the loaded and attached kernel side. All methods but Read may be
 // called from several goroutines at once; Read from one.
@@ -116,9 +121,11 @@ type Tracker struct {
 
 	opts   Options
 	pairs  *pair.Set
+	calls  *call.Set
 	reader *reader.Reader
 
-	mu       sync.Mutex // guards inactive
+	swapping sync.Mutex // held during Swap
+	mu       sync.Mutex // guards inactive, and pairs, which only Swap changes
 	inactive map[string]error
 }
 
@@ -154,12 +161,15 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 			abi.TableWorks: t.opts.MaxWorks,
 		},
 		Chains: t.opts.Chains, ChainAge: t.opts.ChainAge, Ring: t.opts.Ring, Buffer: t.opts.Buffer,
-		OutlierNS: each, BurstNS: burst, Histograms: histograms, TrackSelf: t.opts.TrackSelf,
+		OutlierNS: each, BurstNS: burst, Histograms: histograms, IRQFloor: t.opts.IRQFloor, TrackSelf: t.opts.TrackSelf,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if err := pairs.Load(t.Objects); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	if t.calls, err = call.Load(t.Objects, types); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	served = t.leaveOut(served, pairs.Failed())
@@ -182,7 +192,8 @@ func (t *Tracker) leaveOut(list []rules.Rule, absent map[string]error) []rules.R
 	return slices.DeleteFunc(list, func(r rules.Rule) bool { return absent[r.Name] != nil })
 }
 
-// Attach attaches every program that is needed (see kernel.Objects).
+// Attach attaches every program that is needed (see kernel.Objects), but for
+// functions of system calls: see RunCalls.
 func (t *Tracker) Attach() error {
 	if err := t.Objects.Attach(); err != nil {
 		return err
@@ -198,6 +209,35 @@ func (t *Tracker) Attach() error {
 	return t.StartHeartbeat()
 }
 
+// RunCalls attaches to the functions of system calls that rules name, now and
+// after each Swap, until ctx is done, and calls done each time that no more are
+// left. It takes a second or more, in which CallFunctions tells how far it is;
+// calls that began before are not reported.
+func (t *Tracker) RunCalls(ctx context.Context, done func(CallStatus)) { t.calls.Run(ctx, done) }
+
+// AttachCalls is RunCalls once.
+func (t *Tracker) AttachCalls(ctx context.Context) { t.calls.Attach(ctx) }
+
+// CallFunctions is how far attaching to functions of system calls has come.
+func (t *Tracker) CallFunctions() CallStatus { return t.calls.Status() }
+
+// Fits tells whether a rule can run with what is loaded: nil, or ErrRestart.
+func (t *Tracker) Fits(rule *rules.Rule) error {
+	types, err := kernel.LoadBTF()
+	if err != nil {
+		return err
+	}
+	plan, served, _, err := t.Plan.Next([]rules.Rule{*rule}, types)
+	if err != nil {
+		return err
+	}
+	if !t.Plan.Covers(plan) {
+		return ErrRestart
+	}
+	_, _, err = pair.Resolve(t.pairsNow().Unknown(served), types, t.opts.Programs)
+	return err
+}
+
 // Swap replaces the rules while everything runs on (see install.Rules), unless
 // they need what is not loaded: ErrRestart. If it fails, the old rules stay.
 func (t *Tracker) Swap(list []rules.Rule) error {
@@ -205,34 +245,87 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	if err != nil {
 		return err
 	}
-	plan, served, inactive, err := kernel.NewPlan(list, nil, types)
+	plan, served, inactive, err := t.Plan.Next(list, types)
 	if err != nil {
 		return err
 	}
 	if !t.Plan.Covers(plan) {
 		return ErrRestart
 	}
-	pairs, absent, err := pair.Resolve(t.pairs.Unknown(served), types, t.opts.Programs)
+	t.swapping.Lock()
+	defer t.swapping.Unlock()
+	before := t.pairsNow()
+	fresh, absent, err := pair.Resolve(before.Unknown(served), types, t.opts.Programs)
 	if err != nil {
 		return err
 	}
-	if !t.pairs.Covers(pairs) {
-		return ErrRestart
+	// The hooks of new pairs are attached before their rules are there, and those of old
+	// ones detached after their rules have gone.
+	pairs, err := before.Extend(fresh)
+	if err != nil {
+		return err
 	}
-	maps.Copy(absent, t.pairs.Failed())
+	if err := t.usePairs(before, pairs); err != nil {
+		return err
+	}
+	maps.Copy(absent, pairs.Failed())
 	for _, r := range list {
 		if err := absent[r.Name]; err != nil {
 			inactive[r.Name] = err
 		}
 	}
 	served = slices.DeleteFunc(served, func(r rules.Rule) bool { return absent[r.Name] != nil })
+	if err := t.Rules.SwapPairs(served, pairs.Numbers, pairs.Labels); err != nil {
+		return errors.Join(err, pairs.Drop(before, t.Objects))
+	}
+	left := pairs.Without(list)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.Rules.Swap(served); err != nil {
+	t.inactive, t.pairs = inactive, left
+	t.mu.Unlock()
+	t.calls.Want(plan.Calls)
+	return t.dropPairs(before, pairs, left)
+}
+
+// usePairs loads and attaches what pairs has and before has not.
+func (t *Tracker) usePairs(before, pairs *pair.Set) error {
+	if pairs == before {
+		return nil
+	}
+	err := pairs.Load(t.Objects)
+	if err == nil {
+		err = pairs.Attach(t.Objects)
+	}
+	if err != nil {
+		return errors.Join(err, pairs.Drop(before, t.Objects))
+	}
+	return nil
+}
+
+// dropPairs detaches the hooks that left does not have, and forgets what they saw begin.
+func (t *Tracker) dropPairs(before, pairs, left *pair.Set) error {
+	err := errors.Join(before.Drop(left, t.Objects), pairs.Drop(left, t.Objects))
+	if len(before.Numbers) == 0 || maps.Equal(before.Numbers, left.Numbers) {
 		return err
 	}
-	t.inactive = inactive
-	return nil
+	_, failed := t.Objects.ReclaimPairs(t.pairAges(left))
+	return errors.Join(err, failed)
+}
+
+func (t *Tracker) pairsNow() *pair.Set {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pairs
+}
+
+// pairAges is how old begun work of each pair may become, by its number.
+func (t *Tracker) pairAges(pairs *pair.Set) map[uint32]time.Duration {
+	ages := map[uint32]time.Duration{}
+	t.Current(func(r *rules.Rule) {
+		if n, ok := pairs.Numbers[r.Name]; ok {
+			ages[n] = r.Forget()
+		}
+	})
+	return ages
 }
 
 // Inactive returns the rules that this kernel cannot serve, by name, and why.
@@ -248,12 +341,11 @@ func (t *Tracker) Read() (*events.Outlier, error) { return t.reader.Read() }
 // Reclaim frees the slots of work that cannot end any more (see kernel.Objects),
 // and returns how many. Once a minute is often enough.
 func (t *Tracker) Reclaim() (int, error) {
+	t.swapping.Lock() // pairs that are new have no rule for a moment
+	defer t.swapping.Unlock()
 	maxSpan := t.opts.SpanAge
-	pairs := map[uint32]time.Duration{}
+	pairs := t.pairAges(t.pairsNow())
 	t.Current(func(r *rules.Rule) {
-		if n, ok := t.pairs.Numbers[r.Name]; ok {
-			pairs[n] = r.Forget()
-		}
 		if r.Track == rules.Span {
 			maxSpan = max(maxSpan, 2*r.Threshold, 2*r.Timeout)
 			for i := range r.Overrides {
@@ -267,7 +359,11 @@ func (t *Tracker) Reclaim() (int, error) {
 // Stop detaches everything. Read returns os.ErrClosed afterwards; counters
 // and the recorder can still be read until Close.
 func (t *Tracker) Stop() error {
-	err := t.Objects.Stop()
+	var err error
+	if t.calls != nil {
+		err = t.calls.Off()
+	}
+	err = errors.Join(err, t.Objects.Stop())
 	if t.reader != nil { // it stays: Read may be about to use it
 		err = errors.Join(err, t.reader.Close())
 	}
@@ -278,5 +374,8 @@ func (t *Tracker) Stop() error {
 func (t *Tracker) Close() error {
 	err := t.Stop()
 	t.pairs.Close()
+	if t.calls != nil {
+		err = errors.Join(err, t.calls.Close())
+	}
 	return errors.Join(err, t.Objects.Close())
 }

@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/tracker/call"
 	"github.com/tailcam/tailcam/tracker/compile"
 	"github.com/tailcam/tailcam/tracker/install"
 	"github.com/tailcam/tailcam/tracker/kernel"
@@ -18,12 +19,16 @@ type (
 	Adaptive = install.Adaptive
 	// CPUCounters are one CPU's recorder counters since New.
 	CPUCounters = kernel.CPUCounters
+	// CallStatus is how far attaching to functions of system calls has come.
+	CallStatus = call.Status
 	// ClassHistogram is one part of a rule's histogram.
 	ClassHistogram = stats.ClassHistogram
 	// Counters are what the kernel side has counted; each number is read once.
 	Counters = stats.Counters
 	// Event is one kind of record of the recorder, and where it comes from.
 	Event = kernel.Event
+	// InactiveCalls says why a syscall rule is not attached.
+	InactiveCalls = kernel.InactiveCalls
 	// Histograms are the distributions of all delays since New.
 	Histograms = install.Histograms
 	// PairCounters are what a declared pair has counted.
@@ -36,8 +41,12 @@ type (
 	ProgramStats = kernel.ProgramStats
 	// Programs finds places in programs and libraries.
 	Programs = pair.Programs
+	// Shedding is what the kernel side does without for now.
+	Shedding = kernel.Shedding
 	// Ring is the state of one CPU's ring of plain memory.
 	Ring = kernel.Ring
+	// Name is what a thread is, or was, called.
+	Name = kernel.Name
 	// RuleCounters are what a rule has done since New.
 	RuleCounters = stats.RuleCounters
 	// Tuning is a new threshold of a running rule.

@@ -20,6 +20,9 @@ import (
 // ring is the ring size per CPU in bytes, the default of recorder.size.
 const ring = 1 << 20
 
+// irqFloor is the default of recorder.irq_floor.
+const irqFloor = 10 * time.Microsecond
+
 // Event is a type of event.
 type Event struct {
 	Group     string   `json:"group"`  // the narrowest group of recorder.events that contains it
@@ -91,7 +94,7 @@ func Measure(ctx context.Context, length time.Duration) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := tracker.New(nil, &tracker.Options{Groups: tracker.Groups, Ring: ring, NoHistograms: true, Tasks: 64, Syscalls: 64, Requests: 64})
+	kernel, err := tracker.New(nil, &tracker.Options{Groups: tracker.Groups, Ring: ring, IRQFloor: irqFloor, NoHistograms: true, Tasks: 64, Syscalls: 64, Requests: 64})
 	if err != nil {
 		return list, privilegeError(err)
 	}

@@ -138,9 +138,8 @@ func play(t *testing.T, s stream, spec rules.Adaptive, seed uint64) {
 				planted++
 			}
 			if time.Duration(delay) < threshold || !kernel.allows(int64(at*1e9), delay) {
-				if out {
-					t.Errorf("second %.1f: an outlier of %v did not fire, the threshold is %v", at, time.Duration(delay), threshold)
-				}
+				assert.Check(t, !out,
+					"second %.1f: an outlier of %v did not fire, the threshold is %v", at, time.Duration(delay), threshold)
 				continue
 			}
 			if out {

@@ -60,7 +60,12 @@ type Frame = string
 type Stacks struct {
 	Kernel []Frame `json:"kernel,omitempty"`
 	User   []Frame `json:"user,omitempty"`
-	Waker  []Frame `json:"waker,omitempty"`
+	// Approximate: the task ran on before its user stack was read, so that some of
+	// it may be of a later moment.
+	Approximate bool `json:"approximate,omitempty"`
+	// UserMissing is why User has the innermost frame alone, or ends early.
+	UserMissing string  `json:"user_missing,omitempty"`
+	Waker       []Frame `json:"waker,omitempty"`
 	// Progress is where a slow system call was each time it left its CPU, oldest
 	// first. Of many, the first and the last ones are kept.
 	Progress []Progress `json:"progress,omitempty"`
@@ -197,10 +202,8 @@ type Outlier struct {
 	WantsSnapshot bool `json:"-"`
 	// Raw holds the addresses of Stacks before they are symbolized.
 	Raw RawStacks `json:"-"`
-	// UserSP and UserFP are the stack and frame pointer that belong to the one
-	// frame of Raw.User, at a timeout; 0: not known.
-	UserSP uint64 `json:"-"`
-	UserFP uint64 `json:"-"`
+	// User is what its user stack is found by; nil: there is none, or no one wants it.
+	User *UserState `json:"-"`
 	// Unstacked: the kernel side could not take the stack; user space must.
 	Unstacked bool `json:"-"`
 	// Enrichment, if set, tells when Task, Stacks, Labels and Work are complete.
@@ -212,11 +215,12 @@ type Outlier struct {
 // Explained says in short where an outlier's time went. The whole explanation is
 // in its snapshot.
 type Explained struct {
-	Verdict string `json:"verdict"`          // one sentence
-	Advice  string `json:"advice,omitempty"` // what to check or change
-	Cause   string `json:"cause"`            // of the largest part: preempted, lock, block_device …
-	By      string `json:"by,omitempty"`     // whose fault that was
-	NS      int64  `json:"ns"`               // that part of the delay
+	Verdict string `json:"verdict"`           // one sentence
+	Advice  string `json:"advice,omitempty"`  // what to check or change
+	Cause   string `json:"cause"`             // of the largest part: preempted, lock, block_device …
+	By      string `json:"by,omitempty"`      // whose fault that was
+	ByKind  string `json:"by_kind,omitempty"` // what that is: task, irq, device …
+	NS      int64  `json:"ns"`                // that part of the delay
 }
 
 // RawStacks are return addresses, innermost first.

@@ -1,7 +1,7 @@
-// Package histogram counts durations in log-linear buckets, the same as the
-// kernel side (bpf/lib/histogram.h): below 8 ns each has a bucket of its own, from
-// there on every power of two is divided in 8. No bucket is wider than an
-// eighth of its lower bound. Every uint64 has its bucket.
+// Package histogram counts durations in logarithmic buckets, the same as the kernel
+// side (bpf/lib/histogram.h): eight for each power of two, which end at 2^(n/8) s.
+// So they are those of Prometheus's native histograms of schema 3. Each is 9.1 % wide
+// at most; every uint64 has its bucket.
 package histogram
 
 import (
@@ -10,29 +10,57 @@ import (
 )
 
 const (
-	subBits = 3
-	sub     = 1 << subBits
-	// Buckets is how many there are: 8 for the values below 8, 8 for each of the 61 powers of two above.
-	Buckets = sub + (64-subBits)*sub
+	perPower = 8 // buckets for each power of two
+	// Buckets is how many there are: one for 0, and those that begin below 2^63 ns.
+	Buckets = 1 + 63*perPower + 1
+	// Second is the bucket that ends at 1 s. Bucket i ends at 2^((i-Second)/8) s.
+	Second = 240
+	// Schema is that of native histograms with these buckets; i-Second is the index there.
+	Schema = 3
 )
+
+// ends are the ends of the buckets from one power of two to the next, scaled to 64
+// bits. The last digit is its index, as the kernel side has it: it matters only to
+// durations of more than 18 years.
+var ends = [perPower]uint64{
+	0x81ffa7a9549ca6e0, 0x8dc3b8960164a7d1, 0x9a9867054d512392, 0xa8965f74bf065073,
+	0xb7d88a12d0dd9ea4, 0xc87c3e7d03cdbec5, 0xdaa17c2cd19555d6, 0xee6b280000000007,
+}
 
 // Index is the bucket of a value, always below Buckets.
 func Index(v uint64) int {
-	if v < sub {
-		return int(v)
+	if v == 0 {
+		return 0
 	}
-	power := bits.Len64(v) - 1 // at least subBits
-	return (power-subBits+1)*sub + int(v>>(power-subBits)&(sub-1))
+	power := bits.Len64(v) - 1
+	v <<= 63 - power
+	i := 1 + power*perPower
+	for _, end := range ends {
+		if v > end {
+			i++
+		}
+	}
+	return min(i, Buckets-1)
 }
 
-// Bounds are the least and the greatest value of a bucket.
+// Bounds are the least and the greatest value of a bucket. Some buckets below 12 ns
+// are empty: then high is low-1.
 func Bounds(i int) (low, high uint64) {
-	if i < sub {
-		return uint64(i), uint64(i)
+	switch i {
+	case 0:
+		return 0, 0
+	case Buckets - 1:
+		return last(i-1) + 1, math.MaxUint64
 	}
-	shift := i/sub - 1
-	low = uint64(sub+i%sub) << shift
-	return low, low + (1<<shift - 1)
+	return last(i-1) + 1, last(i)
+}
+
+// last is the greatest value of a bucket but the last one.
+func last(i int) uint64 {
+	if i == 0 {
+		return 0
+	}
+	return ends[(i-1)%perPower] >> (63 - (i-1)/perPower)
 }
 
 // Histogram is a distribution of durations in nanoseconds. The zero value is
@@ -118,7 +146,7 @@ func (h *Histogram) Mean() float64 {
 }
 
 // Quantile is the value that a part q of all values does not exceed, at most
-// an eighth off; 0 if the histogram is empty. q is kept within 0 and 1.
+// a bucket's width off; 0 if the histogram is empty. q is kept within 0 and 1.
 func (h *Histogram) Quantile(q float64) uint64 {
 	if h.Count == 0 {
 		return 0

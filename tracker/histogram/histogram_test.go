@@ -2,6 +2,7 @@ package histogram
 
 import (
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -27,13 +28,14 @@ func TestBuckets(t *testing.T) {
 	next := uint64(0)
 	for i := range Buckets {
 		low, high := Bounds(i)
+		if low < 12 && high == low-1 {
+			continue // no integer is in it
+		}
 		assert.Assert(t, low == next && high >= low,
 			"bucket %d is from %d to %d, but should begin with %d", i, low, high, next)
-		if Index(low) != i || Index(high) != i || Index(low+(high-low)/2) != i {
-			t.Errorf("bucket %d: its values are in %d, %d", i, Index(low), Index(high))
-		}
-		width := high - low
-		assert.Check(t, width <= low/8, "bucket %d from %d is %d wide", i, low, width+1)
+		assert.Check(t, Index(low) == i && Index(high) == i && Index(low+(high-low)/2) == i,
+			"bucket %d: its values are in %d, %d", i, Index(low), Index(high))
+		assert.Check(t, i == Buckets-1 || float64(high) <= float64(low)*math.Exp2(1.0/8), "bucket %d from %d to %d is too wide", i, low, high)
 		next = high + 1
 	}
 	assert.Check(t, next == 0, "the last bucket ends with %d", next-1)
@@ -41,6 +43,26 @@ func TestBuckets(t *testing.T) {
 		i := Index(v)
 		assert.Check(t, i >= 0 && i < Buckets, "%d is in bucket %d of %d", v, i, Buckets)
 	}
+}
+
+// Bucket i ends at 2^((i-Second)/8) s, rounded down to nanoseconds, up to 18 years.
+func TestNativeBuckets(t *testing.T) {
+	for i := 1; i <= 1+59*perPower; i++ {
+		// The eighth power of the end: 10^72 * 2^(i-Second) ns^8.
+		want := new(big.Int).Exp(big.NewInt(10), big.NewInt(72), nil)
+		if i < Second {
+			want.Rsh(want, uint(Second-i))
+		} else {
+			want.Lsh(want, uint(i-Second))
+		}
+		for range 3 {
+			want.Sqrt(want)
+		}
+		_, high := Bounds(i)
+		assert.Check(t, want.Uint64() == high, "bucket %d ends at %d, not at %d", i, high, want)
+	}
+	_, high := Bounds(Second)
+	assert.Check(t, high == 1e9 && Index(1e9) == Second && Index(1e9+1) == Second+1)
 }
 
 func FuzzIndex(f *testing.F) {
@@ -61,7 +83,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// Quantiles are at most an eighth from those of the sorted values.
+// Quantiles are at most a bucket's width from those of the sorted values.
 func TestQuantile(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -79,7 +101,7 @@ func TestQuantile(t *testing.T) {
 		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
 			want := all[int(math.Ceil(q*5000))-1]
 			got := h.Quantile(q)
-			assert.Check(t, math.Abs(float64(got)-float64(want)) <= float64(want)/8+1,
+			assert.Check(t, math.Abs(float64(got)-float64(want)) <= float64(want)*(math.Exp2(1.0/8)-1)+1,
 				"quantile %v is %d, want %d", q, got, want)
 		}
 	}

@@ -87,11 +87,30 @@ func (r *Rules) pauseHeld() error {
 	return nil
 }
 
-// withHeld sets Paused of the rules that are held.
+// ShedUserStacks leaves out user stacks of all rules, or takes them again. It
+// holds over Swap, too.
+func (r *Rules) ShedUserStacks(shed bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noUserStacks == shed {
+		return nil
+	}
+	r.noUserStacks = shed
+	if err := r.installLocked(r.list); err != nil {
+		r.noUserStacks = !shed
+		return fmt.Errorf("change the stacks of rules: %w", err)
+	}
+	return nil
+}
+
+// withHeld sets Paused of the rules that are held, and leaves out stacks that are shed.
 func (r *Rules) withHeld(list []rules.Rule) []rules.Rule {
 	list = slices.Clone(list)
 	for i := range list {
 		list[i].Paused = list[i].Paused || r.held[list[i].Name]
+		if r.noUserStacks {
+			list[i].Stacks = slices.DeleteFunc(slices.Clone(list[i].Stacks), func(s rules.Stack) bool { return s == rules.UserStack })
+		}
 	}
 	return list
 }

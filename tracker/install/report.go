@@ -3,6 +3,7 @@ package install
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tailcam/tailcam/bpf/abi"
@@ -34,7 +35,41 @@ func (r *Rules) Counters() (*stats.Counters, error) {
 }
 
 // Pairs reads the counters of every declared pair, by the name of its rule.
-func (r *Rules) Pairs() (map[string]abi.PairState, error) { return stats.Pairs(r.kernel, r.opts.Pairs) }
+func (r *Rules) Pairs() (map[string]abi.PairState, error) {
+	r.mu.Lock()
+	numbers := r.opts.Pairs
+	r.mu.Unlock()
+	return stats.Pairs(r.kernel, numbers)
+}
+
+// Stuck counts, for each rule with a timeout, the pending work that the timeout has
+// fired for and that still has not ended.
+func (r *Rules) Stuck() (map[string]int, error) {
+	ids, tracks := map[string]uint8{}, map[rules.Track]bool{}
+	r.mu.Lock()
+	for i, rule := range r.current.Sources {
+		if hasTimeout(rule) {
+			ids[rule.Name], tracks[rule.Track] = r.current.Rules[i].Id, true
+		}
+	}
+	r.mu.Unlock()
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	counts, err := r.kernel.StuckByID(tracks)
+	if err != nil {
+		return nil, err
+	}
+	stuck := make(map[string]int, len(ids))
+	for name, id := range ids {
+		stuck[name] = counts[id]
+	}
+	return stuck, nil
+}
+
+func hasTimeout(rule *rules.Rule) bool {
+	return rule.Timeout > 0 || slices.ContainsFunc(rule.Overrides, func(o rules.Override) bool { return o.Timeout > 0 })
+}
 
 // Histograms are the distributions of all delays since New.
 type Histograms struct {

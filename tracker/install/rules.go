@@ -55,6 +55,8 @@ type Rules struct {
 	carried   map[string]stats.RuleCounters // by name: decided here, or of an id that another rule has now
 	allotment compile.Allotment             // histograms of the current rules
 	held      map[string]bool               // rules that are paused by Hold
+
+	noUserStacks bool // see ShedUserStacks
 }
 
 // New returns no rules: Swap installs some.
@@ -78,6 +80,20 @@ func (r *Rules) Swap(list []rules.Rule) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.installLocked(list)
+}
+
+// SwapPairs is Swap for rules whose declared pairs have changed: their numbers, and their
+// labels, as in Options.
+func (r *Rules) SwapPairs(list []rules.Rule, numbers map[string]uint32, labels map[string][]kinds.Label) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.opts
+	r.opts.Pairs, r.opts.Labels = numbers, labels
+	if err := r.installLocked(list); err != nil {
+		r.opts = before
+		return err
+	}
+	return nil
 }
 
 // installLocked writes a new generation beside the current one and flips to it.

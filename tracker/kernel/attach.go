@@ -18,14 +18,17 @@ type Attachment struct {
 	Program string
 	Hook    string
 	Rule    string // whose declared pair it is; empty: none's
+	Slow    bool   // detaching it may take 100 ms and more: Stop does not wait for it
 	Link    link.Link
 	Loaded  *ebpf.Program
 }
 
 // links are what is attached.
 type links struct {
-	mu   sync.Mutex
-	list []Attachment
+	mu      sync.Mutex
+	list    []Attachment
+	shed    map[string]bool // programs that Shed has detached
+	stopped bool
 }
 
 // Attach attaches the programs of trackers and recorder, in an order in which
@@ -48,7 +51,7 @@ func (o *Objects) Attach() error {
 		}
 		o.AddLink(Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
 	}
-	return nil
+	return o.seedNames()
 }
 
 // AddLink takes over what was attached elsewhere: Stop detaches it.
@@ -65,6 +68,21 @@ func (o *Objects) DetachRule(rule string) error {
 	var errs []error
 	o.links.list = slices.DeleteFunc(o.links.list, func(a Attachment) bool {
 		if a.Rule != rule {
+			return false
+		}
+		errs = append(errs, a.Link.Close())
+		return true
+	})
+	return errors.Join(errs...)
+}
+
+// DetachProgram detaches a program.
+func (o *Objects) DetachProgram(p *ebpf.Program) error {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	var errs []error
+	o.links.list = slices.DeleteFunc(o.links.list, func(a Attachment) bool {
+		if a.Loaded != p {
 			return false
 		}
 		errs = append(errs, a.Link.Close())
@@ -124,14 +142,40 @@ func (o *Objects) Missed() map[string]uint64 {
 	return missed
 }
 
-// Stop detaches everything. Counters and the recorder can still be read until Close.
+// stopTime is how long Stop waits for what is slow to detach.
+const stopTime = 300 * time.Millisecond
+
+// Stop detaches everything. Counters and the recorder can still be read until
+// Close. What is slow to detach (see Attachment) goes on in the background, or
+// at the end of the process, in the kernel; it must do nothing by then.
 func (o *Objects) Stop() error {
 	o.links.mu.Lock()
-	defer o.links.mu.Unlock()
+	list := slices.Clone(o.links.list)
+	o.links.list, o.links.stopped = nil, true
 	errs := []error{o.stopHeartbeat()}
-	for _, a := range slices.Backward(o.links.list) {
+	o.links.mu.Unlock()
+	var slow []Attachment
+	for _, a := range slices.Backward(list) {
+		if a.Slow {
+			slow = append(slow, a)
+			continue
+		}
 		errs = append(errs, a.Link.Close())
 	}
-	o.links.list = nil
+	done := make(chan error, 1)
+	go func() { done <- closeLinks(slow) }()
+	select {
+	case err := <-done:
+		errs = append(errs, err)
+	case <-time.After(stopTime):
+	}
+	return errors.Join(errs...)
+}
+
+func closeLinks(list []Attachment) error {
+	var errs []error
+	for _, a := range list {
+		errs = append(errs, a.Link.Close())
+	}
 	return errors.Join(errs...)
 }

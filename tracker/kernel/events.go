@@ -29,7 +29,15 @@ func Events() ([]Event, error) {
 				continue
 			}
 			list = append(list, Event{Record: h.Record, Groups: h.Groups, Program: h.Program, Hook: h.Site(), Missing: probe(h, kernel)})
-			if h.Record != abi.RecSwitch {
+			switch h.Record {
+			case abi.RecSoftirqEntry:
+				list = append(list, Event{
+					Record: abi.RecInterrupts, Groups: h.Groups, Missing: probe(h, kernel),
+					Hook: "tp_btf:irq_handler_exit, tp_btf:softirq_exit",
+				})
+				continue
+			case abi.RecSwitch:
+			default:
 				continue
 			}
 			e := Event{Record: abi.RecSteal, Groups: h.Groups, Hook: "tp_btf:sched_switch, tp_btf:hrtimer_expire_exit"}

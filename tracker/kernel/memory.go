@@ -14,7 +14,8 @@ type Memory struct {
 	Rules, Overrides *ebpf.Memory
 	RuleStates       *ebpf.Memory
 	RingUses         *ebpf.Memory
-	Distributions    *ebpf.Memory // of all CPUs; nil: no delay is counted
+	Cpus             *ebpf.Memory // each CPU's state; nil, as Distributions: no delay is counted
+	Distributions    *ebpf.Memory // of all CPUs
 }
 
 func (o *Objects) openMemory() error {
@@ -31,7 +32,7 @@ func (o *Objects) openMemory() error {
 		RuleStates: open(o.Maps.RuleStates), RingUses: open(o.Maps.RingUses),
 	}
 	if o.opts.Histograms > 0 {
-		o.Memory.Distributions = open(o.Maps.Distributions)
+		o.Memory.Cpus, o.Memory.Distributions = open(o.Maps.Cpus), open(o.Maps.Distributions)
 	}
 	return errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -34,6 +35,7 @@ type Options struct {
 	OutlierNS       uint64        // the rate limit: time of one outlier of a rule; 0: no limit
 	BurstNS         uint64        // and of as many as may come at once
 	Histograms      int           // of one CPU; 0: no delay is counted
+	IRQFloor        time.Duration // interrupts and softirqs that take less have no record of their own
 	TrackSelf       bool          // also track this process
 }
 
@@ -77,6 +79,10 @@ type Objects struct {
 	rings     *rings
 	heartbeat heartbeat
 	tables    pendingTables
+	pairsUsed atomic.Bool // also those that came with a reload
+
+	softirqSlots     []field // of the values of Maps.Interrupts
+	countsPreemption bool    // the programs can read the preempt count
 }
 
 // Load sizes the maps, sets the knobs, and passes the verifier.
@@ -93,11 +99,16 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 	if err := plan.configure(spec, &s.TailcamVariableSpecs); err != nil {
 		return nil, err
 	}
-	if err := linkSteal(spec, &s.TailcamVariableSpecs, types); err != nil {
+	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), linkVariables(spec, &s.TailcamVariableSpecs, types))
+	if err != nil {
 		return nil, err
 	}
+	o.countsPreemption = countsPreemption(&s.TailcamVariableSpecs, types)
 	if err := o.size(&s); err != nil {
 		return nil, err
+	}
+	if o.softirqSlots, err = membersOf(s.Interrupts, "softirq", "raised"); err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
 	}
 	o.Constants = spec.Variables
 	c, err := newCollection(spec, plan.Unrecorded)
@@ -126,7 +137,7 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 	if o.rings, err = openRings(o.Maps.RecordRings); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
-	if err := errors.Join(o.openTables(), o.openMemory()); err != nil {
+	if err := errors.Join(o.openTables(), o.openMemory(), o.setUnhooked(plan)); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
@@ -156,6 +167,7 @@ func (o *Objects) size(s *specs) error {
 		{s.OutlierRoomNs, o.opts.BurstNS},
 		{s.Histograms, o.opts.Histograms > 0},
 		{s.HistogramStride, uint32(o.HistogramStride)},
+		{s.RecordIrqFloor, uint64(o.opts.IRQFloor)},
 	}
 	if o.opts.TrackSelf {
 		knobs[0].value = ^uint32(0)
@@ -182,16 +194,19 @@ func (o *Objects) size(s *specs) error {
 	knobs = append(knobs, knob{s.InterruptCpus, interrupted}, knob{s.ChainMask, uint32(chains/abi.BucketKeys - 1)})
 	s.Cpus.MaxEntries = uint32(cpus)
 	s.Scratches.MaxEntries = uint32(cpus * abi.Scratches)
-	s.Interrupts.MaxEntries = interrupted
+	s.Interrupts.MaxEntries = used(o.Plan.interrupts(), cpus)
 	s.WakerScratch.MaxEntries = uint32(cpus)
 	s.WakerStacks.MaxEntries = used(o.Plan.wakerStacksAlways || o.Plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)
 	s.ChainKeys.MaxEntries = uint32(chains / abi.BucketKeys)
 	s.ChainSlots.MaxEntries = uint32(chains)
-	s.PairStates.MaxEntries = used(tracks[rules.Pair], cpus) * abi.MaxPairs
+	s.PairStates.MaxEntries = uint32(cpus) * abi.MaxPairs // also without pairs: see sparePairs
 	s.Progresses.MaxEntries = used(o.Plan.progress, progresses)
 	s.Outliers.MaxEntries = uint32(kinds.PowerOfTwo(max(o.opts.Buffer, os.Getpagesize())))
 	s.RecordRings.MaxEntries = uint32(cpus)
+	s.SoftirqSamples.MaxEntries = used(o.Plan.Groups["sched"], cpus)
+	s.TaskNames.MaxEntries = used(o.Plan.Groups["sched"], liveNames)
+	s.GoneNames.MaxEntries = used(o.Plan.Groups["sched"], goneNames)
 	s.Records.MaxEntries = uint32((highest + 1) * o.ring)
 	s.Distributions.MaxEntries = uint32(o.HistogramCPUs * o.HistogramStride)
 	s.ClassKeys.MaxEntries = uint32(max(o.HistogramStride/abi.BucketKeys, 1))
@@ -200,8 +215,10 @@ func (o *Objects) size(s *specs) error {
 }
 
 const (
-	progresses  = 512  // slow system calls whose progress is kept at once
-	wakerStacks = 8192 // threads on a run queue at once whose waker's stack is kept
+	progresses  = 512       // slow system calls whose progress is kept at once
+	liveNames   = 128 << 10 // threads whose names are known; those beyond have none in the history
+	goneNames   = 8 << 10   // threads that are gone whose names are kept
+	wakerStacks = 8192      // threads on a run queue at once whose waker's stack is kept
 )
 
 // sizeSpans sizes what goes with the pending table of spans.
@@ -218,9 +235,26 @@ func sizeSpans(s *specs, slots int) []knob {
 	}
 }
 
+// SamplesSoftirqs reports whether this kernel tells what interrupts a task although no
+// hooks of softirqs are attached. Without, tasks would be taken for the wakers.
+func (o *Objects) SamplesSoftirqs() bool { return o.countsPreemption }
+
 // Trackers lists those that run, in the order of rules.Tracks.
 func (o *Objects) Trackers() []rules.Track {
-	return slices.DeleteFunc(slices.Clone(rules.Tracks), func(t rules.Track) bool { return !o.Plan.Tracks[t] })
+	return slices.DeleteFunc(slices.Clone(rules.Tracks), func(t rules.Track) bool { return !o.tracks(t) })
+}
+
+// tracks reports whether a tracker runs. That of declared pairs may begin at any time.
+func (o *Objects) tracks(t rules.Track) bool {
+	return o.Plan.Tracks[t] || t == rules.Pair && o.pairsUsed.Load()
+}
+
+// UsePairs notes that there are declared pairs.
+func (o *Objects) UsePairs() {
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	o.tables.list[abi.TablePairs].used = true
+	o.pairsUsed.Store(true)
 }
 
 // Unrecorded returns what the recorder's groups would have and this kernel has

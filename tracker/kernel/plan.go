@@ -12,34 +12,53 @@ import (
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
+// laterProgram copies the user stack of a task that a switch has given the CPU.
+const laterProgram = "irq_work_entry"
+
 // Plan says which parts of the kernel side the rules and the recorder need.
 type Plan struct {
 	Tracks            map[rules.Track]bool
 	Groups            map[string]bool
-	userStacksLater   bool             // a wakeup or offcpu rule wants user stacks
-	wakerStacksAlways bool             // a wakeup rule wants waker stacks
-	wakerStacksSlow   bool             // an offcpu rule wants waker stacks
-	softirqRaise      bool             // a softirq rule wants how long they wait to run
-	taskKfuncs        bool             // the kernel hands out a task by its id
-	Timeouts          bool             // a rule or override has a timeout
-	progress          bool             // a syscall rule wants progress stacks
-	chainUser         bool             // a chain rule wants the return to user space
-	missing           map[string]error // hooks of the kernel that are not here, by program
-	Unrecorded        map[string]error // those that the recorder's groups would have, by where they are attached
+	userStacksLater   bool // a rule at sched_switch wants user stacks, and copies of them can be had
+	wakerStacksAlways bool // a wakeup rule wants waker stacks
+	wakerStacksSlow   bool // an offcpu rule wants waker stacks
+	softirqRaise      bool // a softirq rule wants how long they wait to run
+	softirqsShed      bool // only chains have their hooks, for now
+	taskKfuncs        bool // the kernel hands out a task by its id
+	Timeouts          bool // a rule or override has a timeout
+	progress          bool // a syscall rule wants progress stacks
+	chainUser         bool // a chain rule wants the return to user space
+	allCalls          bool // a syscall rule wants every system call
+	// Calls are those that syscall rules name and whose functions are attached to.
+	Calls      map[string]CallFunction
+	missing    map[string]error // hooks of the kernel that are not here, by program
+	Unrecorded map[string]error // those that the recorder's groups would have, by where they are attached
 }
 
 // NewPlan drops what this kernel cannot serve and says why, by rule name.
 func NewPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*Plan, []rules.Rule, map[string]error, error) {
+	return newPlan(list, groups, kernel, false)
+}
+
+// Next is NewPlan for other rules while what was loaded for p runs.
+func (p *Plan) Next(list []rules.Rule, kernel *btf.Spec) (*Plan, []rules.Rule, map[string]error, error) {
+	return newPlan(list, nil, kernel, p.allCalls)
+}
+
+func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool) (*Plan, []rules.Rule, map[string]error, error) {
 	for _, g := range groups {
 		if !slices.Contains(kinds.Groups, g) {
 			return nil, nil, nil, fmt.Errorf("unknown group of recorder events %q: allowed are %v", g, kinds.Groups)
 		}
 	}
-	p := &Plan{taskKfuncs: hasTaskKfuncs(kernel), Tracks: map[rules.Track]bool{}, Groups: map[string]bool{}}
+	p := &Plan{allCalls: allCalls, taskKfuncs: hasTaskKfuncs(kernel), Tracks: map[rules.Track]bool{}, Groups: map[string]bool{}}
 	missing := p.probe(groups, kernel)
 	var served []rules.Rule
-	inactive := map[string]error{}
+	inactive := p.planCalls(list, kernel)
 	for _, r := range list {
+		if inactive[r.Name] != nil {
+			continue
+		}
 		if err := missing[r.Track]; err != nil {
 			inactive[r.Name] = fmt.Errorf("tracker %s does not work here: %w", r.Track, err)
 			continue
@@ -49,7 +68,7 @@ func NewPlan(list []rules.Rule, groups []string, kernel *btf.Spec) (*Plan, []rul
 		run := r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToRun)
 		sched := r.Track == rules.Wakeup || r.Track == rules.OffCPU || run
 		waker := slices.Contains(r.Stacks, rules.WakerStack)
-		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack)
+		p.userStacksLater = p.userStacksLater || sched && slices.Contains(r.Stacks, rules.UserStack) && p.missing[laterProgram] == nil
 		p.wakerStacksAlways = p.wakerStacksAlways || waker && r.Track == rules.Wakeup
 		p.Timeouts = p.Timeouts || hasTimeout(&r)
 		p.progress = p.progress || slices.Contains(r.Stacks, rules.ProgressStacks)
@@ -68,7 +87,8 @@ func (p *Plan) probe(groups []string, kernel *btf.Spec) map[rules.Track]error {
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
 		wanted := slices.ContainsFunc(h.Groups, func(g string) bool { return slices.Contains(groups, g) })
-		if !wanted && len(h.Trackers()) == 0 {
+		wanted = wanted || namesSwitches(groups) && slices.Contains(kinds.NameHooks, h.Program)
+		if !wanted && len(h.Trackers()) == 0 && h.Program != laterProgram {
 			continue // to ask costs something for some
 		}
 		err := probe(h, kernel)
@@ -99,29 +119,52 @@ func hasTimeout(r *rules.Rule) bool {
 // Covers reports whether a kernel side loaded for p can also carry out q.
 func (p *Plan) Covers(q *Plan) bool {
 	for t := range q.Tracks {
-		if !p.Tracks[t] {
+		if !p.Tracks[t] && t != rules.Pair { // declared pairs have programs of their own
 			return false
 		}
 	}
 	has := func(p, q bool) bool { return p || !q }
-	return has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
+	return has(p.allCalls, q.allCalls) && has(p.chainUser, q.chainUser) && has(p.Timeouts, q.Timeouts) && has(p.progress, q.progress) &&
 		has(p.userStacksLater, q.userStacksLater) && has(p.wakerStacksAlways, q.wakerStacksAlways) &&
 		has(p.wakerStacksSlow || p.wakerStacksAlways, q.wakerStacksSlow) && has(p.softirqRaise, q.softirqRaise)
 }
+
+// namesSwitches reports whether records go without the names of their threads.
+func namesSwitches(groups []string) bool { return slices.Contains(groups, "sched") }
 
 // wants reports whether the program of h is needed.
 func (p *Plan) wants(h *kinds.Hook) bool {
 	if h.Program == "sched_switch" && p.progress || h.Program == tickProgram && p.Timeouts {
 		return true
 	}
-	if h.Program == "sys_exit" && (p.userStacksLater || p.chainUser) {
+	if h.Program == "sys_exit" && p.chainUser || h.Program == laterProgram && p.userStacksLater {
 		return true
+	}
+	if p.Groups["sched"] && slices.Contains(kinds.NameHooks, h.Program) {
+		return true
+	}
+	tracks := h.Trackers()
+	if h.Program == "sys_enter" || h.Program == "sys_exit" {
+		tracks = slices.DeleteFunc(tracks, func(t rules.Track) bool { return t == rules.Syscall && !p.allCalls })
 	}
 	if h.Program == "softirq_raise" {
 		return p.softirqRaise || p.Tracks[rules.Chain]
 	}
-	return slices.ContainsFunc(h.Trackers(), func(t rules.Track) bool { return p.Tracks[t] }) ||
+	if p.softirqsShed && (h.Program == "softirq_entry" || h.Program == "softirq_exit") {
+		return p.Tracks[rules.Chain]
+	}
+	return slices.ContainsFunc(tracks, func(t rules.Track) bool { return p.Tracks[t] }) ||
 		slices.ContainsFunc(h.Groups, func(g string) bool { return p.Groups[g] })
+}
+
+// softirqs tells whether the hooks of softirqs are attached.
+func (p *Plan) softirqs() bool {
+	return p.Tracks[rules.Chain] || !p.softirqsShed && (p.Groups["irq"] || p.Tracks[rules.Softirq])
+}
+
+// interrupts tells whether the hooks of interrupts are attached.
+func (p *Plan) interrupts() bool {
+	return p.Groups["irq"] || p.Tracks[rules.IRQ] || p.Tracks[rules.Softirq] || p.Tracks[rules.Chain]
 }
 
 // configure sets the knobs of the plan, and removes the programs that no one needs.
@@ -129,6 +172,7 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 	knobs := []knob{
 		{v.TrackSoftirqRaise, p.softirqRaise},
 		{v.ChainUser, p.chainUser},
+		{v.CallsByTracepoint, p.allCalls},
 		{v.UserStacksLater, p.userStacksLater},
 		{v.Timeouts, p.Timeouts},
 		{v.TaskKfuncs, p.taskKfuncs},
@@ -148,6 +192,9 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 	}
 	if !p.Timeouts || p.taskKfuncs {
 		delete(spec.Programs, stackProgram)
+	}
+	if !p.Groups["sched"] {
+		delete(spec.Programs, seedProgram)
 	}
 	for i := range kinds.Hooks {
 		if h := &kinds.Hooks[i]; !p.wants(h) || p.missing[h.Program] != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tailcam/tailcam/bpf"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
 // kernelWith makes the types of a kernel that has no tracepoint but these,
@@ -62,6 +63,33 @@ func TestMissingHooks(t *testing.T) {
 	assert.Check(t, err != nil, "a group that does not exist is taken")
 }
 
+// TestUserStacksNeedNoSyscallHook: nothing is attached to system calls for them.
+func TestUserStacksNeedNoSyscallHook(t *testing.T) {
+	hooks := []string{
+		"sched_switch", "sched_waking", "sched_wakeup_new", "sched_migrate_task", "sched_process_exec", "sched_process_exit",
+		"sys_enter", "sys_exit", "hrtimer_expire_entry",
+	}
+	list := []rules.Rule{{Name: "r", Track: rules.OffCPU, Stacks: []rules.Stack{rules.UserStack}}}
+	for _, has := range []bool{true, false} {
+		if has {
+			hooks = append(hooks, laterProgram)
+		} else {
+			hooks = hooks[:len(hooks)-1]
+		}
+		p, served, _, err := NewPlan(list, nil, kernelWith(t, hooks...))
+		assert.Assert(t, err == nil && len(served) == 1)
+		for i := range kinds.Hooks {
+			h := &kinds.Hooks[i]
+			switch h.Program {
+			case "sys_enter", "sys_exit":
+				assert.Check(t, !p.wants(h), "%s is attached", h.Program)
+			case laterProgram:
+				assert.Check(t, p.wants(h) == has, "on a kernel that has it: %t", has)
+			}
+		}
+	}
+}
+
 func TestPlan(t *testing.T) {
 	p := &Plan{Tracks: map[rules.Track]bool{rules.Wakeup: true}, Groups: map[string]bool{}, wakerStacksAlways: true}
 	for _, tc := range []struct {
@@ -78,11 +106,32 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanWithoutSoftirqs: their hooks go, unless chains need them; those of interrupts stay.
+func TestPlanWithoutSoftirqs(t *testing.T) {
+	for _, chain := range []bool{false, true} {
+		p := &Plan{
+			Tracks: map[rules.Track]bool{rules.Softirq: true, rules.IRQ: true, rules.Chain: chain},
+			Groups: map[string]bool{"irq": true}, softirqRaise: true,
+		}
+		q := p.without(&Shedding{Softirqs: true})
+		for i := range kinds.Hooks {
+			h := &kinds.Hooks[i]
+			switch h.Program {
+			case "softirq_entry", "softirq_exit", "softirq_raise":
+				assert.Check(t, p.wants(h) && q.wants(h) == chain, "%s, chain %t", h.Program, chain)
+			case "irq_handler_entry", "irq_handler_exit":
+				assert.Check(t, q.wants(h), "%s, chain %t", h.Program, chain)
+			}
+		}
+		assert.Check(t, p.softirqs() && q.softirqs() == chain, "chain %t", chain)
+	}
+}
+
 // TestProgramNames: programs that are found by their name are there.
 func TestProgramNames(t *testing.T) {
 	spec, err := bpf.LoadTailcam()
 	assert.NilError(t, err)
-	names := []string{tickProgram, stackProgram, "sched_switch", "sys_exit", "softirq_raise"}
+	names := []string{tickProgram, stackProgram, seedProgram, "sched_switch", "sys_exit", "softirq_raise"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Calls]()) {
 		names = append(names, f.Tag.Get("ebpf"))
 	}

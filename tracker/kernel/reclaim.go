@@ -32,7 +32,7 @@ func (o *Objects) Reclaim(maxSpan time.Duration, pairs map[uint32]time.Duration)
 	steps := []func() (int, error){
 		func() (int, error) { return o.expireSpans(maxSpan) },
 		o.reclaimWork,
-		func() (int, error) { return o.reclaimPairs(pairs) },
+		func() (int, error) { return o.ReclaimPairs(pairs) },
 		o.reclaimThreads,
 	}
 	var st unix.Stat_t
@@ -76,10 +76,11 @@ func (o *Objects) reclaimThreads() (n int, err error) {
 	return n, nil
 }
 
-// reclaimPairs frees the slots of begun work whose exit cannot come: its key
-// holds a thread that is gone, or it is older than its rule says.
-func (o *Objects) reclaimPairs(ages map[uint32]time.Duration) (int, error) {
-	if !o.Plan.Tracks[rules.Pair] {
+// ReclaimPairs frees the slots of begun work of declared pairs whose exit cannot come:
+// its key holds a thread that is gone, it is older than ages has for its pair, or its
+// pair is not there.
+func (o *Objects) ReclaimPairs(ages map[uint32]time.Duration) (int, error) {
+	if !o.tracks(rules.Pair) {
 		return 0, nil
 	}
 	now := linux.Monotonic()

@@ -28,7 +28,9 @@ type Ring struct {
 // CPUCounters are one CPU's recorder counters since New.
 type CPUCounters struct {
 	CPU        int
-	Recorded   uint64 // records written
+	Recorded   uint64 // records written; of plain memory, pairs of short ones count once
+	Paired     uint64 // and how many pairs are complete
+	Short      uint64 // of perf rings: how many of Recorded are short
 	RecordLost uint64 // records that found no ring, or that the ring refused
 	// Position counts the records written into each bank's perf ring; those
 	// of plain memory have but the first, which also counts what was lost.
@@ -77,7 +79,10 @@ func (o *Objects) Recorded() []CPUCounters {
 			c.Recorded += c.Position[b]
 		}
 		if o.opts.Ring > 0 {
-			c.Recorded -= min(c.RecordLost, c.Recorded)
+			c.Paired, c.Position[1] = c.Position[1], 0
+			c.Recorded = c.Position[0] - min(c.RecordLost, c.Position[0])
+		} else {
+			c.Short = min(atomic.LoadUint64(&r.Pinned), c.Recorded)
 		}
 		list = append(list, c)
 	}

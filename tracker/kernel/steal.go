@@ -2,19 +2,12 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf"
-	"github.com/tailcam/tailcam/internal/linux"
 )
-
-// pseudoBTFID marks a load of the address of a kernel variable
-// (BPF_PSEUDO_BTF_ID of linux/bpf.h). Needs kernel 5.10+.
-const pseudoBTFID asm.Register = 3
 
 // stealVariable is where KVM tells a guest of stolen time, per CPU.
 const stealVariable = "steal_time"
@@ -26,7 +19,7 @@ const stealVariable = "steal_time"
 func linkSteal(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
 	id, err := stealType(kernel)
 	if err != nil {
-		return fmt.Errorf("look for the kernel's variable %s: %w", stealVariable, err)
+		return err
 	}
 	if err := set([]knob{{v.StealKvm, id != 0}}); err != nil {
 		return err
@@ -60,16 +53,7 @@ func stealType(kernel *btf.Spec) (btf.TypeID, error) {
 	if queuesTell(kernel) {
 		return 0, nil
 	}
-	var variable *btf.Var
-	err := kernel.TypeByName(stealVariable, &variable)
-	found, _ := linux.HasSymbol(stealVariable) // what cannot be read is not found
-	if errors.Is(err, btf.ErrNotFound) || err == nil && !found {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return kernel.TypeID(variable)
+	return variableType(kernel, stealVariable)
 }
 
 func hasMember(s *btf.Struct, name string) bool {
@@ -79,24 +63,4 @@ func hasMember(s *btf.Struct, name string) bool {
 		}
 	}
 	return false
-}
-
-// referTo makes each load of an unresolved symbol one of the variable id; 0:
-// of nothing, in code that the verifier removes.
-func referTo(list asm.Instructions, symbol string, id btf.TypeID) {
-	for i := range list {
-		ins := &list[i]
-		if !ins.OpCode.IsDWordLoad() || ins.Reference() != symbol {
-			continue
-		}
-		label := ins.Symbol()
-		ins.Metadata = asm.Metadata{} // else the loader would look the address up
-		if label != "" {
-			*ins = ins.WithSymbol(label)
-		}
-		ins.Constant = int64(id)
-		if id != 0 {
-			ins.Src = pseudoBTFID
-		}
-	}
 }

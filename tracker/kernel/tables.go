@@ -16,18 +16,21 @@ import (
 // pendingTable is one of the tables that grow.
 type pendingTable struct {
 	*kinds.Table
-	used  bool // by a tracker that runs
-	slots int  // in all segments
-	max   int
-	maps  []*ebpf.Map // keys and slots of further segments
-	parts []*ebpf.Map // keys of every segment
-	err   error       // why it could not grow
+	used    bool // by a tracker that runs
+	slots   int  // in all segments
+	max     int
+	maps    []*ebpf.Map // keys and slots of further segments
+	parts   []*ebpf.Map // keys of every segment
+	limited []limited   // work in a slot
+	err     error       // why it could not grow
 }
 
 // pendingTables guards the tables: they grow while they are read.
 type pendingTables struct {
 	mu   sync.Mutex
 	list [abi.Tables]pendingTable
+
+	interrupts []limited // work of one CPU; does not change
 }
 
 // sizeTables sets the first segment of every table, and how far it may grow.
@@ -38,14 +41,22 @@ func (o *Objects) sizeTables(s *specs) []knob {
 		*p = pendingTable{Table: &kinds.Tables[n], slots: 2 * abi.BucketKeys} // a window of two buckets
 		if slices.ContainsFunc(kinds.Trackers(n), func(track rules.Track) bool { return o.Plan.Tracks[track] }) {
 			p.used, p.slots, p.max = true, kinds.PowerOfTwo(max(o.opts.Slots[n], p.slots)), o.opts.MaxSlots[n]
+		} else if n == abi.TablePairs {
+			p.slots = min(kinds.PowerOfTwo(max(o.opts.Slots[n], p.slots)), sparePairs)
 		}
 		keys, slots := p.Specs(&s.TailcamMapSpecs)
+		p.limited = limitedIn(slots.Value, 0)
 		keys.MaxEntries, slots.MaxEntries = uint32(p.slots/abi.BucketKeys), uint32(p.slots)
 		knobs = append(knobs, knob{p.Mask(&s.TailcamVariableSpecs), uint32(p.slots/abi.BucketKeys - 1)})
 	}
 	s.Growths.MaxEntries = abi.Tables
+	o.tables.interrupts = limitedIn(s.Interrupts.Value, 0)
 	return append(knobs, sizeSpans(s, o.tables.list[abi.TableSpans].slots)...)
 }
+
+// sparePairs are the slots for pairs that come with a reload, if there was none at the
+// start.
+const sparePairs = 1024
 
 // openTables tells the tick how large the tables are.
 func (o *Objects) openTables() error {
@@ -177,19 +188,12 @@ func (o *Objects) Tables() ([]TableInfo, error) {
 func keysOf(parts []*ebpf.Map) ([]uint64, error) {
 	var keys []uint64
 	for _, m := range parts {
-		buckets := make([]abi.Bucket, m.MaxEntries())
-		index := make([]uint32, len(buckets))
-		var cursor ebpf.MapBatchCursor
-		n, err := m.BatchLookup(&cursor, index, buckets, nil)
-		if err != nil && n < len(buckets) {
+		err := eachKey(m, func(_ uint32, key uint64) error {
+			keys = append(keys, key)
+			return nil
+		})
+		if err != nil {
 			return nil, err
-		}
-		for i := range buckets[:n] {
-			for _, k := range buckets[i].Key {
-				if k != 0 {
-					keys = append(keys, k)
-				}
-			}
 		}
 	}
 	return keys, nil
@@ -201,7 +205,7 @@ func keysOf(parts []*ebpf.Map) ([]uint64, error) {
 // tables change while they are read.
 func (o *Objects) Pending() (map[rules.Track]int, error) {
 	counts := map[rules.Track]int{}
-	for track := range o.Plan.Tracks {
+	for _, track := range o.Trackers() {
 		keys, err := o.PendingKeys(track)
 		if err != nil {
 			return nil, err

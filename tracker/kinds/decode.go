@@ -46,9 +46,14 @@ func (m *Message) Decode() *events.Outlier {
 		Key:           map[string]uint64{"tid": uint64(m.Tid)},
 		Raw: events.RawStacks{
 			Kernel: Frames(m.Kernel[:], uint64(m.KernelFrames)),
-			User:   Frames(m.User[:], uint64(m.UserFrames)),
 			Waker:  Frames(m.Waker[:], uint64(m.WakerFrames)),
 		},
+	}
+	if ip := m.UserRegs[abi.UserIp]; ip != 0 {
+		o.Raw.User = []uint64{ip}
+		o.User = &events.UserState{
+			Registers: m.UserRegs, Narrow: m.Flags&abi.OutlierUser32 != 0, StartNS: m.UserStartNs, Switches: m.UserSwitches,
+		}
 	}
 	o.AfterTimeout = o.Cause == events.CauseAfterTimeout
 	kind.Decode(o, m)
@@ -56,7 +61,6 @@ func (m *Message) Decode() *events.Outlier {
 		return o
 	}
 	o.Unstacked = m.Flags&abi.OutlierNoStack != 0
-	o.UserSP, o.UserFP = m.UserSp, m.UserFp
 	switch {
 	case kind.Stateless != nil && kind.Stateless(m):
 	case m.Flags&abi.OutlierRunning != 0:

@@ -67,6 +67,7 @@ var trackerHooks = []Hook{
 	{Program: "softirq_exit", Tracepoint: "softirq_exit", Groups: []string{"irq"}, Record: abi.RecSoftirqExit},
 	{Program: "softirq_entry", Tracepoint: "softirq_entry", Groups: []string{"irq"}, Record: abi.RecSoftirqEntry},
 	{Program: "softirq_raise", Tracepoint: "softirq_raise"},
+	{Program: "irq_work_entry", Tracepoint: "irq_work_entry"},
 	{Program: "hrtimer_expire_exit", Tracepoint: "hrtimer_expire_exit", Groups: []string{"timer"}, Record: abi.RecHrtimerExit},
 	{Program: "hrtimer_expire_entry", Tracepoint: "hrtimer_expire_entry", Groups: []string{"timer"}, Record: abi.RecHrtimerEntry},
 	{Program: "workqueue_execute_end", Tracepoint: "workqueue_execute_end", Groups: []string{"workqueue"}, Record: abi.RecWorkEnd},
@@ -77,6 +78,7 @@ var trackerHooks = []Hook{
 // RecorderHooks are wanted by the recorder alone. One that is missing leaves
 // the rest of its group as it is.
 var RecorderHooks = []Hook{
+	{Program: "task_rename", Tracepoint: "task_rename"},
 	{Program: "timer_expire_exit", Tracepoint: "timer_expire_exit", Groups: []string{"timer"}, Record: abi.RecTimerExit},
 	{Program: "timer_expire_entry", Tracepoint: "timer_expire_entry", Groups: []string{"timer"}, Record: abi.RecTimerEntry},
 	{Program: "direct_reclaim_end", Tracepoint: "mm_vmscan_direct_reclaim_end", Groups: []string{"reclaim", "memory"}, Record: abi.RecReclaimEnd},
@@ -99,6 +101,10 @@ var RecorderHooks = []Hook{
 	{Program: "kvm_exit", Tracepoint: "kvm_exit", Groups: []string{"kvm"}, Record: abi.RecKvmExit, Module: "kvm", First: "kvm_vcpu"},
 	{Program: "kvm_entry", Tracepoint: "kvm_entry", Groups: []string{"kvm"}, Record: abi.RecKvmEntry, Module: "kvm", First: "kvm_vcpu"},
 }
+
+// NameHooks are the programs that keep the names of threads, which the records of
+// group sched go without.
+var NameHooks = []string{"task_rename", "sched_process_exit", "sched_process_exec", "sched_process_fork"}
 
 // Groups are the names that recorder.events may hold. What memory has includes
 // all of reclaim.

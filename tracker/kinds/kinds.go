@@ -89,6 +89,9 @@ var All = []Kind{
 		Timeout: func(v *bpf.TailcamVariables) *ebpf.Variable { return v.TimeoutSyscall },
 		Decode:  decodeSyscall,
 		Full:    "raise capacity.max.syscalls", Replaced: exitUnseen,
+		Losses: []Loss{
+			{"call_crowded", "more than four slow calls ended at once on a CPU, in tasks that preempt each other: raise the rule's threshold", func(s *abi.CpuState) uint64 { return s.CallCrowded }},
+		},
 	},
 	{
 		Track: rules.Block, Number: abi.TrackBlock, Table: &Tables[abi.TableRequests],

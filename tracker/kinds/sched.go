@@ -72,8 +72,15 @@ func contextOf(c uint32) string {
 	number := c & abi.WakerNumber
 	switch c &^ abi.WakerNumber {
 	case abi.WakerSoftirq:
+		if number == abi.WakerNumber {
+			return "softirq"
+		}
+		number &^= abi.WakerLocal | abi.WakerRemote
 		return "softirq " + linux.Softirq(number, strconv.Itoa(int(number)))
 	case abi.WakerIrq:
+		if number == abi.WakerNumber {
+			return "irq"
+		}
 		return fmt.Sprintf("irq %d", number)
 	case abi.WakerHrtimer:
 		return "timer"

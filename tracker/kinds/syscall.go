@@ -3,6 +3,7 @@ package kinds
 import (
 	"slices"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -13,6 +14,17 @@ var unpaired = []string{"exit", "exit_group", "rt_sigreturn"}
 // inSyscall: classes are by number of the call.
 func inSyscall(nr int, m *rules.Match) bool {
 	return Admits(m.Syscall, m.NotSyscall, nr) && !slices.Contains(unpaired, rules.SyscallName(nr))
+}
+
+// Calls are the numbers of the calls that conditions let pass.
+func Calls(m *rules.Match) []int {
+	var list []int
+	for nr := range int(abi.Syscalls) {
+		if inSyscall(nr, m) {
+			list = append(list, nr)
+		}
+	}
+	return list
 }
 
 func decodeSyscall(o *events.Outlier, m *Message) {

@@ -11,8 +11,8 @@ import (
 // Probes tells which kinds of hooks declared pairs may have here.
 func Probes() []kernel.Probe {
 	var list []kernel.Probe
-	add := func(name string, why error) {
-		p := kernel.Probe{Name: name, Trackers: []rules.Track{rules.Pair}, Available: why == nil}
+	add := func(name string, why error, others ...rules.Track) {
+		p := kernel.Probe{Name: name, Trackers: append([]rules.Track{rules.Pair}, others...), Available: why == nil}
 		if why != nil {
 			p.Reason = why.Error()
 		}
@@ -28,8 +28,8 @@ func Probes() []kernel.Probe {
 	add("kprobe:FUNCTION", why)
 	add("kretprobe:FUNCTION", why)
 	why = kernel.CanTrace()
-	add("fentry:FUNCTION", why)
-	add("fexit:FUNCTION", why)
+	add("fentry:FUNCTION", why, rules.Syscall)
+	add("fexit:FUNCTION", why, rules.Syscall)
 	_, err = os.Stat("/sys/bus/event_source/devices/uprobe/type")
 	add("uprobe:PATH:SYMBOL", err)
 	add("uretprobe:PATH:SYMBOL", err)

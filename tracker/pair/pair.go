@@ -4,7 +4,6 @@ package pair
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ import (
 )
 
 // Set holds the declared pairs that hooks are attached for. It does not change
-// once it is attached.
+// once it is attached: see Extend.
 type Set struct {
 	Numbers map[string]uint32        // of each rule, by its name
 	Labels  map[string][]kinds.Label // of each rule
@@ -27,6 +26,7 @@ type Set struct {
 	hooks     []*hookProgram
 	failed    map[string]error // rules whose hooks the kernel has refused
 	scratches *ebpf.Map
+	last      uint32 // number given last: others are given first, as outliers of earlier pairs may be on their way
 }
 
 // hookProgram is one hook of one pair.
@@ -37,6 +37,7 @@ type hookProgram struct {
 	site    site
 	wire    abi.PairHook
 	program *ebpf.Program
+	done    bool // attached, or refused
 }
 
 func (p *hookProgram) name() string { return "pair:" + p.rule + ":" + p.hook.Text }
@@ -70,7 +71,8 @@ func Resolve(list []rules.Rule, types *btf.Spec, programs Programs) (p *Set, ina
 		case err != nil:
 			return nil, nil, fmt.Errorf("rule %s: %w", r.Name, err)
 		}
-		p.Numbers[r.Name] = uint32(len(p.Numbers))
+		p.last = uint32(len(p.Numbers))
+		p.Numbers[r.Name] = p.last
 		p.specs[r.Name] = r.Pair
 		p.Labels[r.Name] = labels
 		p.hooks = append(p.hooks, hooks...)
@@ -223,18 +225,6 @@ func (p *Set) Unknown(list []rules.Rule) []rules.Rule {
 		have := p.specs[r.Name]
 		return r.Track == rules.Pair && r.Pair != nil && have != nil && textOf(have) == textOf(r.Pair)
 	})
-}
-
-// Covers reports whether the hooks of p serve the pairs of q: q may leave rules
-// out, but all that it has must be the same.
-func (p *Set) Covers(q *Set) bool {
-	for name, spec := range q.specs {
-		have := p.specs[name]
-		if have == nil || !reflect.DeepEqual(textOf(have), textOf(spec)) {
-			return false
-		}
-	}
-	return true
 }
 
 // textOf is all of a pair but where it stands in files.

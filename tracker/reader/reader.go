@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -14,7 +13,6 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/kernel"
-	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
 // ErrSample is what Read returns of a sample that it does not understand. The
@@ -37,7 +35,7 @@ type Reader struct {
 	release func()
 	read    [abi.RingOwners]uint64 // bytes of the ring buffer that were given back
 
-	stacks   pendingStacks
+	memories memories
 	progress progress
 }
 
@@ -56,17 +54,14 @@ func New(objects *kernel.Objects, rules Decider, release func()) (*Reader, error
 func (r *Reader) Close() error { return r.ring.Close() }
 
 // Read returns the next outlier. It blocks until there is one, and returns
-// os.ErrClosed after Close. Outliers come in the order of their exits per CPU;
-// one that waits for a user stack may come up to 20 ms late.
+// os.ErrClosed after Close. Outliers come in the order of their exits per CPU.
 func (r *Reader) Read() (*events.Outlier, error) {
 	for {
-		if o := r.stacks.next(time.Now()); o != nil {
-			return o, nil
-		}
-		r.ring.SetDeadline(r.stacks.deadline())
+		r.ring.SetDeadline(r.memories.deadline())
 		rec, err := r.ring.Read()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.memories.giveUp()
 			continue
 		case errors.Is(err, ringbuf.ErrClosed):
 			return nil, os.ErrClosed
@@ -94,12 +89,8 @@ func (r *Reader) receive(sample []byte) (*events.Outlier, error) {
 		return nil, fmt.Errorf("outlier of %d bytes", len(sample))
 	}
 	switch kind := binary.LittleEndian.Uint16(sample); kind {
-	case abi.UserStackType:
-		u, err := decode[abi.UserStack](sample, "user stack")
-		if err == nil {
-			r.stacks.resolve(u.Tid, u.TimeNs, kinds.Frames(u.User[:], uint64(u.Frames)))
-		}
-		return nil, err
+	case abi.UserMemoryType:
+		return nil, r.memories.keep(sample)
 	case abi.QuestionType:
 		q, err := decode[abi.Question](sample, "question")
 		if err == nil {
@@ -137,7 +128,7 @@ func decode[T any](sample []byte, what string) (*T, error) {
 	return v, nil
 }
 
-// outlier handles an outlier; nil: nothing to hand out, or not yet.
+// outlier handles an outlier; nil: nothing to hand out.
 func (r *Reader) outlier(raw *abi.Outlier) *events.Outlier {
 	o := r.rules.Decide(raw)
 	if o == nil {
@@ -153,10 +144,7 @@ func (r *Reader) outlier(raw *abi.Outlier) *events.Outlier {
 			o.Raw.Kernel = stack
 		}
 	}
-	if raw.Flags&abi.OutlierUserLater != 0 {
-		r.stacks.add(o, time.Now().Add(stackGrace))
-		return nil
-	}
+	r.memories.attach(o, raw)
 	return o
 }
 
@@ -169,7 +157,7 @@ func (r *Reader) acknowledge(sample []byte) error {
 		if len(sample) >= int(at)+4 {
 			owner = int(binary.LittleEndian.Uint32(sample[at:])) % abi.MaxRules
 		}
-	case abi.UserStackType:
+	case abi.UserMemoryType:
 		owner = abi.RingStacks
 	case abi.ProgressType:
 		owner = abi.RingProgress

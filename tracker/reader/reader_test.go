@@ -64,45 +64,54 @@ func TestReceiveWakeup(t *testing.T) {
 	assert.Assert(t, err == nil && o != nil, "%v %v", o, err)
 	assert.Check(t, o.Rule == "wakeup" && o.DelayNS == 50000 && o.Task.TID == 12 && o.Task.Comm == "victim" &&
 		o.Preempted && o.WantsSnapshot, "outlier %+v", o)
-	if o.Waker == nil || *o.Waker != (events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "waker"}, Context: "softirq NET_RX"}) {
-		t.Errorf("waker %+v", o.Waker)
-	}
+	assert.Check(t, o.Waker != nil &&
+		*o.Waker == (events.Waker{Peer: events.Peer{PID: 4, TID: 5, Comm: "waker"}, Context: "softirq NET_RX"}),
+		"waker %+v", o.Waker)
 	assert.Check(t, o.OnCPU != nil && o.OnCPU.Comm == "hog" && o.OnCPU.RanNS == 40000 && o.OnCPU.CPU == 2,
 		"on CPU %+v, want the hog for 40000 ns on CPU 2", o.OnCPU)
 	assert.Check(t, len(o.Raw.Kernel) == 2 && o.Raw.Kernel[1] == 22, "kernel stack %v", o.Raw.Kernel)
 }
 
-func TestReceiveUserStackLater(t *testing.T) {
-	tr := ready(t)
-	raw := abi.Outlier{
-		Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, Flags: abi.OutlierUserLater,
-		UserFrames: 1, Syscall: 35,
+// TestReceiveUserMemory: a copy belongs to the outliers of its task and time, whichever comes first.
+func TestReceiveUserMemory(t *testing.T) {
+	outlier := abi.Outlier{
+		Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: 9000, Tid: 12, Flags: abi.OutlierUserLater, Syscall: 35,
+		UserRegs: [abi.UserRegs]uint64{0x1000, 0x7ff0}, UserSwitches: 3, UserStartNs: 5,
 	}
-	raw.User[0] = 1
-	if o, err := tr.receive(sample(t, &raw)); o != nil || err != nil {
-		t.Fatal("handed out before its stack came", o, err)
+	memory := abi.UserMemory{Type: abi.UserMemoryType, Tid: 12, TimeNs: 9000, Base: 0x7c00, Bytes: 1 << 40, Data: [abi.UserBytes]uint8{5}}
+	other := memory
+	other.TimeNs, other.Bytes = 8000, 0
+	for _, order := range [][]any{{&other, &memory, &outlier}, {&outlier, &other, &memory}, {&memory, &outlier}} {
+		tr := ready(t)
+		var o *events.Outlier
+		for _, m := range order {
+			got, err := tr.receive(sample(t, m))
+			assert.NilError(t, err)
+			if got != nil {
+				o = got
+			}
+		}
+		assert.Assert(t, o != nil && o.User != nil && o.User.Switches == 3 && o.User.StartNS == 5 && o.Raw.User[0] == 0x1000, "%+v", o)
+		base, data := o.User.Memory.Wait(time.Minute)
+		assert.Check(t, base == 0x7c00 && len(data) == abi.UserBytes && data[0] == 5, "%#x, %d bytes", base, len(data))
 	}
-	assert.Assert(t, tr.stacks.next(time.Now()) == nil, "handed out before its stack came")
-	other := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 8000, Frames: 3}
-	_, err := tr.receive(sample(t, &other))
-	assert.NilError(t, err)
-	assert.Assert(t, tr.stacks.next(time.Now()) == nil, "resolved with the stack of another outlier")
-	stack := abi.UserStack{Type: abi.UserStackType, Tid: 12, TimeNs: 9000, Frames: 2}
-	stack.User[0], stack.User[1] = 1, 2
-	_, err = tr.receive(sample(t, &stack))
-	assert.NilError(t, err)
-	o := tr.stacks.next(time.Now())
-	assert.Assert(t, o != nil && len(o.Raw.User) == 2, "outlier %+v", o)
-	assert.Check(t, tr.stacks.deadline().IsZero(), "still waiting")
 }
 
-// A stack that never comes must not hold an outlier back for ever.
-func TestUserStackNeverComes(t *testing.T) {
-	var w pendingStacks
-	now := time.Now()
-	w.add(&events.Outlier{}, now.Add(stackGrace))
-	assert.Check(t, w.next(now) == nil, "handed out at once")
-	assert.Check(t, w.next(now.Add(stackGrace+1)) != nil, "not handed out after the wait")
+// What is promised and never comes holds nothing back, and no more than a few are kept.
+func TestUserMemoryNeverComes(t *testing.T) {
+	tr := ready(t)
+	for i := range uint64(1000) {
+		o, err := tr.receive(sample(t, &abi.Outlier{
+			Type: abi.OutlierType, Generation: 1, Rule: 65, TimeNs: i, Flags: abi.OutlierUserLater, UserRegs: [abi.UserRegs]uint64{1},
+		}))
+		assert.Assert(t, o != nil && err == nil)
+		_, data := o.User.Memory.Wait(0)
+		assert.Check(t, data == nil)
+	}
+	assert.Check(t, len(tr.memories.recent) == maxMemories)
+	var none *events.UserMemory
+	_, data := none.Wait(time.Hour)
+	assert.Check(t, data == nil)
 }
 
 func TestReceiveOfReplacedRules(t *testing.T) {
@@ -123,7 +132,7 @@ func TestReceiveNonsense(t *testing.T) {
 
 func FuzzReceive(f *testing.F) {
 	f.Add(sample(f, &abi.Outlier{Type: abi.OutlierType, Generation: 1, KernelFrames: 65535, WakerFrames: 1 << 31}))
-	f.Add(sample(f, &abi.UserStack{Type: abi.UserStackType, Frames: 65535}))
+	f.Add(sample(f, &abi.UserMemory{Type: abi.UserMemoryType, Bytes: 1 << 63}))
 	f.Add(sample(f, &abi.GrowMessage{Type: abi.GrowType}))
 	f.Add([]byte{0x43, 0x74})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -52,7 +52,7 @@ type Counters struct {
 	Stale         uint64            // outliers that were read so late that their rules had been replaced too often
 	HistogramLost uint64            // delays of CPUs that came after the histograms were made
 	Lost          map[string]uint64 // what only some trackers can lose, by cause (kinds.Kind.Losses)
-	Messages      uint64            // user stacks, progress and questions that found no room in the ring buffer
+	Messages      uint64            // copies of user stacks, progress and questions that found no room in the ring buffer
 }
 
 // Read reads all counters but those of rules.
@@ -105,7 +105,7 @@ func Rule(o *kernel.Objects, id uint8) (RuleCounters, error) {
 }
 
 // messagesRefused counts what found no room in the ring buffer and belongs to
-// no rule: user stacks, progress, questions.
+// no rule: copies of user stacks, progress, questions.
 func messagesRefused(o *kernel.Objects) (n uint64, err error) {
 	const size, refused = int(unsafe.Sizeof(abi.RingUse{})), int(unsafe.Offsetof(abi.RingUse{}.Refused))
 	for owner := abi.MaxRules; owner < abi.RingOwners; owner++ {

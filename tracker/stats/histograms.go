@@ -51,7 +51,11 @@ const other = "other"
 func Trackers(o *kernel.Objects) (map[rules.Track]histogram.Histogram, error) {
 	all := map[rules.Track]histogram.Histogram{}
 	for _, track := range o.Trackers() {
-		h, _, err := Distribution(o, kinds.Of(track).Number)
+		number := kinds.Of(track).Number
+		h, _, err := Distribution(o, number)
+		if number == abi.TrackWakeup || number == abi.TrackOffcpu {
+			h, err = switched(o, number)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -156,14 +160,23 @@ func DiskName(dev uint32) string { return cmp.Or(linux.DiskName(dev), linux.Disk
 func Distribution(o *kernel.Objects, number int) (h histogram.Histogram, undecided uint64, err error) {
 	var buf [histogramBytes]byte
 	for cpu := range o.HistogramCPUs {
-		offset := int64(cpu*o.HistogramStride+number) * histogramBytes
-		if _, err := o.Memory.Distributions.ReadAt(buf[:], offset); err != nil {
-			return h, 0, fmt.Errorf("read histogram %d of CPU %d: %w", number, cpu, err)
+		one, n, err := ofCPU(o, number, cpu, &buf)
+		if err != nil {
+			return h, 0, err
 		}
-		one, n := decodeHistogram(&buf)
 		h.Merge(&one)
 		undecided += n
 	}
+	return h, undecided, nil
+}
+
+// ofCPU reads one CPU's part of a histogram.
+func ofCPU(o *kernel.Objects, number, cpu int, buf *[histogramBytes]byte) (h histogram.Histogram, undecided uint64, err error) {
+	offset := int64(cpu*o.HistogramStride+number) * histogramBytes
+	if _, err := o.Memory.Distributions.ReadAt(buf[:], offset); err != nil {
+		return h, 0, fmt.Errorf("read histogram %d of CPU %d: %w", number, cpu, err)
+	}
+	h, undecided = decodeHistogram(buf)
 	return h, undecided, nil
 }
 

@@ -1,0 +1,280 @@
+// Package call attaches to the functions that system calls have in the kernel,
+// so that calls which no rule names cost nothing.
+//
+// What works on a call is loaded once (bpf/call.bpf.c). Each function gets two
+// programs of a few instructions which jump into it: a hundred are loaded in
+// milliseconds, attached in a second or more, and detached in many seconds. So
+// Run attaches while everything else works, and Off takes the programs out of
+// use at once.
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/tracker/kernel"
+)
+
+// end is one end of a call.
+type end struct {
+	attach  ebpf.AttachType
+	program string // in bpf/call.bpf.c
+	site    string
+}
+
+// ends are in the order of attaching: what ends a call comes first, so nothing
+// is left pending by the start.
+var ends = []end{
+	{ebpf.AttachTraceFExit, "call_exit", "fexit:"},
+	{ebpf.AttachTraceFEntry, "call_entry", "fentry:"},
+}
+
+// endsOf are those of the running kernel. Where tasks are preempted in programs,
+// the kernel skips a program that another task is in on the same CPU. That would
+// leave the call pending, so its exit has two, of which the second finds
+// nothing to do.
+func endsOf(version string) []end {
+	full := strings.Contains(version, "PREEMPT") && !strings.Contains(version, "PREEMPT_DYNAMIC")
+	if full || strings.Contains(version, "PREEMPT_RT") {
+		return append(slices.Clone(ends[:1]), ends...)
+	}
+	return ends
+}
+
+// way is where programs of one type of function, at one end, jump to.
+type way struct {
+	proto string
+	end   ebpf.AttachType
+}
+
+// Set are the system calls whose functions are attached to. Its methods may be
+// called from several goroutines at once.
+type Set struct {
+	kernel    *kernel.Objects
+	spec      *ebpf.CollectionSpec
+	types     *btf.Spec
+	scratches *ebpf.Map
+	ends      []end
+	wake      chan struct{}
+
+	pass     sync.Mutex        // held while functions are attached, and guards what follows
+	ways     map[way]*ebpf.Map // of one program
+	programs []*ebpf.Program   // that jump
+
+	mu       sync.Mutex // guards what follows
+	wanted   map[string]kernel.CallFunction
+	attached map[string]bool
+	failed   map[string]error
+	off      bool
+}
+
+// Status is how far attaching has come.
+type Status struct {
+	Functions int              // that are wanted
+	Attached  int              // of them
+	Failed    map[string]error // that the kernel has refused, by system call
+}
+
+// Load loads what works on the calls of the plan that k was loaded for. Nothing
+// is done if it has none.
+func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
+	s := &Set{
+		kernel: k, types: types, wake: make(chan struct{}, 1), ways: map[way]*ebpf.Map{},
+		wanted: maps.Clone(k.Plan.Calls), attached: map[string]bool{}, failed: map[string]error{},
+	}
+	if len(s.wanted) == 0 {
+		return s, nil
+	}
+	var uts unix.Utsname
+	err := unix.Uname(&uts)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the kind of kernel: %w", err)
+	}
+	s.ends = endsOf(unix.ByteSliceToString(uts.Version[:]))
+	if s.spec, err = bpf.LoadCall(); err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if err := kernel.ShareVariables(s.spec); err != nil {
+		return nil, err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	scratches := s.spec.Maps["call_scratches"].Copy()
+	scratches.MaxEntries = uint32(cpus * abi.CallScratches)
+	if s.scratches, err = ebpf.NewMap(scratches); err != nil {
+		return nil, fmt.Errorf("make scratch memory of system calls: %w", err)
+	}
+	for _, f := range s.wanted {
+		if err := s.open(f.Proto); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// open loads what functions of this type jump into, unless it is. It must be
+// loaded for one of them: openat has arguments, getpid has none.
+func (s *Set) open(proto string) error {
+	if s.ways[way{proto, ends[0].attach}] != nil {
+		return nil
+	}
+	var f kernel.CallFunction
+	for _, call := range []string{"openat", "getpid"} {
+		if found, err := kernel.FindCall(call, s.types); err == nil && found.Proto == proto {
+			f = found
+		}
+	}
+	spec := s.spec.Copy()
+	for _, e := range ends {
+		spec.Programs[e.program].AttachTo, spec.Programs[e.program].AttachType = f.Name, e.attach
+	}
+	c, err := s.kernel.LoadShared(spec, map[string]*ebpf.Map{"call_scratches": s.scratches}, nil)
+	if err != nil {
+		return fmt.Errorf("load the programs for system calls: %w", err)
+	}
+	defer c.Close()
+	for _, e := range ends {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: e.program, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+		if err != nil {
+			return fmt.Errorf("make a table of programs: %w", err)
+		}
+		s.ways[way{proto, e.attach}] = m
+		if err := m.Put(uint32(0), c.Programs[e.program]); err != nil {
+			return fmt.Errorf("fill a table of programs: %w", err)
+		}
+	}
+	return nil
+}
+
+// Want adds system calls: Run attaches to them. They cannot be taken back.
+func (s *Set) Want(calls map[string]kernel.CallFunction) {
+	s.mu.Lock()
+	maps.Copy(s.wanted, calls)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run attaches to the functions of all calls that are wanted, now and later,
+// until ctx is done, and tells each time that it has come to an end.
+func (s *Set) Run(ctx context.Context, done func(Status)) {
+	for {
+		s.Attach(ctx)
+		if ctx.Err() == nil {
+			done(s.Status())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+	}
+}
+
+// Attach attaches to the functions of all calls that are wanted now, or until
+// ctx is done, which may be one function late.
+func (s *Set) Attach(ctx context.Context) {
+	s.pass.Lock()
+	defer s.pass.Unlock()
+	missing := s.missing()
+	for _, call := range slices.Sorted(maps.Keys(missing)) {
+		if ctx.Err() != nil {
+			return
+		}
+		err := s.attach(missing[call])
+		s.mu.Lock()
+		if err != nil {
+			s.failed[call] = err
+		} else {
+			s.attached[call] = true
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *Set) missing() map[string]kernel.CallFunction {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	missing := maps.Clone(s.wanted)
+	maps.DeleteFunc(missing, func(call string, _ kernel.CallFunction) bool {
+		return s.off || s.attached[call] || s.failed[call] != nil
+	})
+	return missing
+}
+
+// attach attaches to both ends of a call.
+func (s *Set) attach(f kernel.CallFunction) error {
+	if err := s.open(f.Proto); err != nil {
+		return err
+	}
+	for _, e := range s.ends {
+		p, err := kernel.LoadJump(f, e.attach, s.ways[way{f.Proto, e.attach}])
+		if err != nil {
+			return err
+		}
+		s.programs = append(s.programs, p)
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return fmt.Errorf("attach to %s%s: %w", e.site, f.Name, err)
+		}
+		s.kernel.AddLink(kernel.Attachment{Program: e.program, Hook: e.site + f.Name, Link: l, Loaded: p, Slow: true})
+	}
+	return nil
+}
+
+// Status returns how far attaching has come.
+func (s *Set) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Status{Functions: len(s.wanted), Attached: len(s.attached), Failed: maps.Clone(s.failed)}
+}
+
+// Off takes all programs out of use for good: they are attached, and do nothing.
+func (s *Set) Off() error {
+	s.mu.Lock()
+	s.off = true
+	s.mu.Unlock()
+	s.pass.Lock()
+	defer s.pass.Unlock()
+	var errs []error
+	for _, m := range s.ways {
+		if err := m.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("empty a table of programs: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close unloads the programs. What is attached must be detached before.
+func (s *Set) Close() error {
+	errs := []error{s.Off()}
+	s.pass.Lock()
+	defer s.pass.Unlock()
+	for _, p := range s.programs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range s.ways {
+		errs = append(errs, m.Close())
+	}
+	s.programs, s.ways = nil, nil
+	if s.scratches != nil {
+		errs = append(errs, s.scratches.Close())
+	}
+	return errors.Join(errs...)
+}

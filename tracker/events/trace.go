@@ -1,0 +1,41 @@
+package events
+
+import (
+	"encoding/hex"
+	"strings"
+)
+
+// TraceContext returns the trace and the span in which the work was done, as far as
+// its program has said so: a label of a declared pair called traceparent, or
+// trace_id and span_id, or a span's key, in the form of W3C Trace Context. A span
+// of zeros: unknown.
+func (o *Outlier) TraceContext() (trace [16]byte, span [8]byte, ok bool) {
+	label := func(name string) string {
+		s, _ := o.Labels[name].(string)
+		return s
+	}
+	parent := label("traceparent")
+	if parent == "" && o.Span != nil {
+		parent = o.Span.Key
+	}
+	id, of := label("trace_id"), label("span_id")
+	if parts := strings.Split(parent, "-"); len(parts) >= 4 && len(parts[0]) == 2 && parts[0] != "ff" {
+		id, of = parts[1], parts[2]
+	}
+	if !parseID(trace[:], id) {
+		return [16]byte{}, [8]byte{}, false
+	}
+	if !parseID(span[:], of) {
+		span = [8]byte{}
+	}
+	return trace, span, true
+}
+
+// parseID decodes an identifier in hexadecimal; zeros are none.
+func parseID(id []byte, s string) bool {
+	if hex.DecodedLen(len(s)) != len(id) || len(s)%2 != 0 || strings.ToLower(s) != s || strings.Trim(s, "0") == "" {
+		return false
+	}
+	_, err := hex.Decode(id, []byte(s))
+	return err == nil
+}

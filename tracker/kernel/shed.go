@@ -1,0 +1,344 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/bpf/abi"
+	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/tracker/kinds"
+)
+
+// Shedding is what a loaded kernel side does without for now.
+type Shedding struct {
+	Groups     []string      // of the recorder
+	Tracks     []rules.Track // trackers none of whose rules fires
+	UserStacks bool
+	Softirqs   bool // the hooks of softirqs, unless chains need them: timers sample what runs
+	Histograms bool // all: adaptive thresholds stand still without them
+}
+
+// shedGrace is how long a program may still be at work after it was detached. It runs with preemption off.
+const shedGrace = 10 * time.Millisecond
+
+// Shed sheds exactly what is listed: what was shed before and is not listed
+// comes back. Programs that nothing else needs are detached, and attached
+// again; what shares its program with others is masked. Rules of a tracker that
+// is listed must be paused before it is shed, and until it is back. If a program
+// cannot be attached again, the rest is brought back and the error tells.
+func (o *Objects) Shed(s *Shedding) error {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	if o.links.stopped {
+		return nil
+	}
+	plan := o.Plan.without(s)
+	var histograms uint32
+	if s.Histograms {
+		histograms = 1
+	}
+	errs := []error{o.Vars.HistogramsShed.Set(histograms), o.Vars.RecordsShed.Set(o.recordMask(s.Groups, plan))}
+	if plan.softirqs() {
+		errs = append(errs, o.setUnhooked(plan))
+	}
+	errs = append(errs, o.attachMissing(plan))
+	detached, err := o.detachUnwanted(plan)
+	if detached {
+		time.Sleep(shedGrace)
+		err = errors.Join(err, o.clearTables(plan), o.leaveInterrupts())
+	}
+	return errors.Join(append(errs, err, o.setUnhooked(plan))...)
+}
+
+// setUnhooked tells the programs whether softirqs have hooks. They must be gone, and
+// their notes cleared, before it tells that they have none.
+func (o *Objects) setUnhooked(plan *Plan) error {
+	var unhooked uint32
+	if !plan.softirqs() {
+		unhooked = 1
+	}
+	return o.Vars.SoftirqsUnhooked.Set(unhooked)
+}
+
+// without is the plan less what is shed.
+func (p *Plan) without(s *Shedding) *Plan {
+	q := *p
+	q.Groups, q.Tracks = maps.Clone(p.Groups), maps.Clone(p.Tracks)
+	for _, g := range s.Groups {
+		delete(q.Groups, g)
+	}
+	for _, t := range s.Tracks {
+		switch t {
+		case rules.Pair, rules.Span, rules.Chain:
+			continue // what they have seen begin outlives the pause
+		}
+		delete(q.Tracks, t)
+	}
+	if q.Tracks[rules.IRQ] || q.Tracks[rules.Softirq] { // their slots are on the same lines
+		q.Tracks[rules.IRQ], q.Tracks[rules.Softirq] = p.Tracks[rules.IRQ], p.Tracks[rules.Softirq]
+	}
+	if q.softirqsShed = s.Softirqs; s.Softirqs {
+		delete(q.Tracks, rules.Softirq)
+	}
+	q.softirqRaise = p.softirqRaise && q.Tracks[rules.Softirq]
+	q.userStacksLater = p.userStacksLater && !s.UserStacks
+	return &q
+}
+
+// keeps reports whether the program of h stays attached. What notes at its
+// entry where a CPU is needs the exit that clears the note.
+func (p *Plan) keeps(h *kinds.Hook) bool {
+	if h.Program == "hrtimer_expire_exit" {
+		h = &kinds.Hook{Program: tickProgram, Groups: h.Groups}
+	}
+	return p.wants(h)
+}
+
+// recordMask has the bit of each record type all of whose groups are shed.
+func (o *Objects) recordMask(groups []string, plan *Plan) (mask uint64) {
+	for i := range kinds.Hooks {
+		h := &kinds.Hooks[i]
+		wanted := func(g string) bool { return o.Plan.Groups[g] && !slices.Contains(groups, g) }
+		if len(h.Groups) > 0 && !slices.ContainsFunc(h.Groups, wanted) {
+			mask |= 1 << h.Record
+		}
+	}
+	if mask>>abi.RecSwitch&1 != 0 {
+		mask |= 1 << abi.RecSteal
+	}
+	// Interrupts are written when they end, in one record or as a sum.
+	if mask>>abi.RecIrqExit&1 != 0 {
+		mask |= 1 << abi.RecIrq
+		if plan.softirqs() { // else they are samples, which cost nothing
+			mask |= 1 << abi.RecInterrupts
+		}
+	}
+	if mask>>abi.RecSoftirqExit&1 != 0 {
+		mask |= 1 << abi.RecSoftirq
+	}
+	return mask
+}
+
+// attachMissing attaches what the plan wants and is not attached, in the order of
+// Attach. Under o.links.mu.
+func (o *Objects) attachMissing(plan *Plan) error {
+	var errs []error
+	for i := range kinds.Hooks {
+		h := &kinds.Hooks[i]
+		p := o.programs[h.Program]
+		if !o.links.shed[h.Program] || p == nil || !plan.keeps(h) {
+			continue
+		}
+		l, err := attach(h, p)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(o.links.shed, h.Program)
+		o.links.list = append(o.links.list, Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
+	}
+	return errors.Join(errs...)
+}
+
+// detachUnwanted detaches what the plan does not want: what begins work before
+// what ends it. Under o.links.mu.
+func (o *Objects) detachUnwanted(plan *Plan) (any bool, err error) {
+	var errs []error
+	for i := len(kinds.Hooks) - 1; i >= 0; i-- {
+		h := &kinds.Hooks[i]
+		if plan.keeps(h) {
+			continue
+		}
+		o.links.list = slices.DeleteFunc(o.links.list, func(a Attachment) bool {
+			if a.Program != h.Program || a.Rule != "" {
+				return false
+			}
+			errs = append(errs, a.Link.Close())
+			if o.links.shed == nil {
+				o.links.shed = map[string]bool{}
+			}
+			o.links.shed[h.Program], any = true, true
+			return true
+		})
+	}
+	return any, errors.Join(errs...)
+}
+
+// clearTables empties the pending tables of trackers that are shed, so that
+// nothing pending meets an exit after they are back: it began long before.
+func (o *Objects) clearTables(plan *Plan) error {
+	resting := func(t rules.Track) bool { return o.Plan.Tracks[t] && !plan.Tracks[t] }
+	var errs []error
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	for n := range o.tables.list {
+		p := &o.tables.list[n]
+		if !p.used || !slices.ContainsFunc(kinds.Trackers(n), resting) ||
+			slices.ContainsFunc(kinds.Trackers(n), func(t rules.Track) bool { return plan.Tracks[t] }) {
+			continue
+		}
+		keys, slots, _ := p.Maps(&o.Maps)
+		for _, m := range append([]*ebpf.Map{keys, slots}, p.maps...) {
+			errs = append(errs, clearArray(m))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clearArray zeroes an array that no program uses.
+func clearArray(m *ebpf.Map) error {
+	memory, err := m.Memory()
+	if errors.Is(err, ebpf.ErrNotSupported) { // of a table that has grown
+		zero := make([]byte, m.ValueSize())
+		for i := range m.MaxEntries() {
+			if err := m.Put(i, zero); err != nil {
+				return fmt.Errorf("clear %s: %w", m, err)
+			}
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("clear %s: %w", m, err)
+	}
+	size, zero := int(memory.Size()), make([]byte, 64<<10)
+	for at := 0; at < size; at += len(zero) {
+		if _, err := memory.WriteAt(zero[:min(len(zero), size-at)], int64(at)); err != nil {
+			return fmt.Errorf("clear %s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+// leaveInterrupts clears the notes of CPUs that are in an interrupt whose exit
+// was detached before it came. Under o.links.mu.
+func (o *Objects) leaveInterrupts() error {
+	memory, err := o.Maps.Cpus.Memory()
+	if err != nil {
+		return err
+	}
+	var s abi.CpuState
+	var errs []error
+	if o.links.shed["hrtimer_expire_exit"] {
+		for cpu := range int(o.Maps.Cpus.MaxEntries()) {
+			_, err := memory.WriteAt(make([]byte, 4), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.InHrtimer))))
+			errs = append(errs, err)
+		}
+	}
+	switch {
+	case o.links.shed["irq_handler_exit"]:
+		errs = append(errs, clearArray(o.Maps.Interrupts))
+	case o.links.shed["softirq_exit"]:
+		errs = append(errs, o.leaveSoftirqs())
+	}
+	return errors.Join(errs...)
+}
+
+// leaveSoftirqs clears the slots of softirqs. Those of interrupts are in use.
+func (o *Objects) leaveSoftirqs() error {
+	memory, err := o.Maps.Interrupts.Memory()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for cpu := range int(o.Maps.Interrupts.MaxEntries()) {
+		for _, f := range o.softirqSlots {
+			_, err := memory.WriteAt(make([]byte, f.size), int64(cpu*int(o.Maps.Interrupts.ValueSize())+f.offset))
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// field is where a member of a map's values is.
+type field struct{ offset, size int }
+
+// membersOf finds members of a map's values, in the order of the names.
+func membersOf(m *ebpf.MapSpec, names ...string) ([]field, error) {
+	value, ok := m.Value.(*btf.Struct)
+	if !ok {
+		return nil, fmt.Errorf("map %s has no structures", m.Name)
+	}
+	var list []field
+	for _, name := range names {
+		i := slices.IndexFunc(value.Members, func(f btf.Member) bool { return f.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("map %s has no %s", m.Name, name)
+		}
+		size, err := btf.Sizeof(value.Members[i].Type)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, field{int(value.Members[i].Offset.Bytes()), size})
+	}
+	return list, nil
+}
+
+// Served says what a loaded program is for.
+type Served struct {
+	Program string
+	Groups  []string      // of the recorder
+	Tracks  []rules.Track // trackers that need it
+	Stacks  bool          // user stacks that follow later need it
+	Always  bool          // it is never shed
+}
+
+// Serves lists the programs that are attached, or shed.
+func (o *Objects) Serves() []Served {
+	o.links.mu.Lock()
+	defer o.links.mu.Unlock()
+	attached := map[string]bool{}
+	var list []Served
+	for _, a := range o.links.list {
+		if attached[a.Program] = true; a.Rule != "" {
+			list = append(list, Served{Program: a.Program, Tracks: []rules.Track{rules.Pair}, Always: true})
+		}
+	}
+	for i := range kinds.Hooks {
+		h := &kinds.Hooks[i]
+		if !attached[h.Program] && !o.links.shed[h.Program] {
+			continue
+		}
+		s := Served{Program: h.Program, Stacks: h.Program == laterProgram && o.Plan.userStacksLater}
+		s.Always = h.Program == tickProgram && o.Plan.Timeouts
+		for _, g := range h.Groups {
+			if o.Plan.Groups[g] {
+				s.Groups = append(s.Groups, g)
+			}
+		}
+		for _, t := range h.Trackers() {
+			if o.Plan.Tracks[t] {
+				s.Tracks = append(s.Tracks, t)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// MapBytes is the memory of the kernel side's maps, as the kernel accounts for it.
+func (o *Objects) MapBytes() (sum uint64) {
+	add := func(m *ebpf.Map) {
+		if info, err := m.Info(); err == nil {
+			n, _ := info.Memlock()
+			sum += n
+		}
+	}
+	for _, m := range o.maps {
+		add(m)
+	}
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	for n := range o.tables.list {
+		for _, m := range o.tables.list[n].maps {
+			add(m)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,156 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/tailcam/tailcam/bpf"
+	"github.com/tailcam/tailcam/internal/linux"
+)
+
+// pseudoBTFID marks a load of the address of a kernel variable
+// (BPF_PSEUDO_BTF_ID of linux/bpf.h). Needs kernel 5.10+.
+const pseudoBTFID asm.Register = 3
+
+// linkVariables lets the programs read the kernel's own per-CPU variables
+// (bpf/lib/core_fixes.h): the preempt count of an x86 kernel, which says whether an
+// interrupt or a softirq runs; whether packets are received; how many softirqs have
+// begun. Where a preempt count cannot be found, they know of those alone whose hooks
+// are attached.
+func linkVariables(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
+	for _, x := range []struct {
+		variable string
+		exists   *ebpf.VariableSpec
+	}{
+		{"__preempt_count", v.PreemptOwn}, {"pcpu_hot", v.PreemptHot},
+	} {
+		id, err := variableType(kernel, x.variable)
+		if err != nil {
+			return err
+		}
+		if err := set([]knob{{x.exists, id != 0}}); err != nil {
+			return err
+		}
+		for _, p := range spec.Programs {
+			referTo(p.Instructions, x.variable, id)
+		}
+	}
+	return setOffsets(v, kernel)
+}
+
+// countsPreemption reports whether the programs can read the preempt count.
+func countsPreemption(v *bpf.TailcamVariableSpecs, kernel *btf.Spec) bool {
+	var own, hot bool
+	var offset int64
+	if v.PreemptOwn.Get(&own) != nil || v.PreemptHot.Get(&hot) != nil || v.PercpuPreemptCount.Get(&offset) != nil {
+		return false
+	}
+	var info *btf.Struct
+	arm64 := kernel.TypeByName("thread_info", &info) == nil && memberOffset(info.Members, "preempt_count") >= 0
+	return own || hot || offset != 0 || arm64
+}
+
+// percpuSection has the kernel's per-CPU variables, in BTF.
+const percpuSection = ".data..percpu"
+
+// setOffsets tells the programs how far per-CPU variables are from the run queue, which
+// each task points to.
+func setOffsets(v *bpf.TailcamVariableSpecs, kernel *btf.Spec) error {
+	var section *btf.Datasec
+	err := kernel.TypeByName(percpuSection, &section)
+	if errors.Is(err, btf.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the kernel's per-CPU variables: %w", err)
+	}
+	offsets := map[string]int64{}
+	for _, x := range section.Vars {
+		if variable, ok := x.Type.(*btf.Var); ok {
+			offsets[variable.Name] = int64(x.Offset)
+		}
+	}
+	queue, ok := offsets["runqueues"]
+	if !ok {
+		return nil
+	}
+	var knobs []knob
+	offset := func(to *ebpf.VariableSpec, name string, within int64) {
+		if at, ok := offsets[name]; ok {
+			knobs = append(knobs, knob{to, at + within - queue})
+		}
+	}
+	offset(v.PercpuPreemptCount, "__preempt_count", 0)
+	var hot *btf.Struct
+	if kernel.TypeByName("pcpu_hot", &hot) == nil {
+		if at := memberOffset(hot.Members, "preempt_count"); at >= 0 {
+			offset(v.PercpuPreemptCount, "pcpu_hot", at)
+		}
+	}
+	offset(v.PercpuSoftnetData, "softnet_data", 0)
+	offset(v.PercpuKstat, "kstat", 0)
+	return set(knobs)
+}
+
+// memberOffset finds a member of a structure, or of those without a name in it; -1: there
+// is none.
+func memberOffset(members []btf.Member, name string) int64 {
+	for _, m := range members {
+		at, within := int64(m.Offset.Bytes()), int64(-1)
+		switch t := btf.UnderlyingType(m.Type).(type) {
+		case *btf.Struct:
+			within = memberOffset(t.Members, name)
+		case *btf.Union:
+			within = memberOffset(t.Members, name)
+		}
+		switch {
+		case m.Name == name:
+			return at
+		case m.Name == "" && within >= 0:
+			return at + within
+		}
+	}
+	return -1
+}
+
+// variableType returns the id of the type of a per-CPU variable of the kernel; 0: there
+// is none, or the verifier would not find it: its symbol is missing without
+// CONFIG_KALLSYMS_ALL.
+func variableType(kernel *btf.Spec, name string) (btf.TypeID, error) {
+	var variable *btf.Var
+	err := kernel.TypeByName(name, &variable)
+	if errors.Is(err, btf.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for the kernel's variable %s: %w", name, err)
+	}
+	if found, _ := linux.HasSymbol(name); !found { // what cannot be read is not found
+		return 0, nil
+	}
+	return kernel.TypeID(variable)
+}
+
+// referTo makes each load of an unresolved symbol one of the variable id; 0:
+// of nothing, in code that the verifier removes.
+func referTo(list asm.Instructions, symbol string, id btf.TypeID) {
+	for i := range list {
+		ins := &list[i]
+		if !ins.OpCode.IsDWordLoad() || ins.Reference() != symbol {
+			continue
+		}
+		label := ins.Symbol()
+		ins.Metadata = asm.Metadata{} // else the loader would look the address up
+		if label != "" {
+			*ins = ins.WithSymbol(label)
+		}
+		ins.Constant = int64(id)
+		if id != 0 {
+			ins.Src = pseudoBTFID
+		}
+	}
+}
