@@ -1,0 +1,36 @@
+package budget
+
+import "time"
+
+// Least heap that the daemon gets, whatever its maps take.
+const leastHeap = 64 << 20
+
+// HeapLimit is the limit of the daemon's heap in bytes: what the maps of the kernel
+// side leave of a budget. 0: no budget.
+func HeapLimit(memory, maps int64) int64 {
+	if memory <= 0 {
+		return 0
+	}
+	return max(memory-maps, leastHeap)
+}
+
+// Memory decides when caches are dropped. It is not safe for concurrent use.
+type Memory struct {
+	Limit int64 // bytes; 0: none
+
+	last    time.Duration
+	dropped bool
+	Drops   uint64
+}
+
+// Step reports whether to drop caches, given the memory in use: above the
+// limit, once a minute.
+func (m *Memory) Step(at time.Duration, used int64) (drop bool) {
+	since := at - m.last
+	if m.Limit <= 0 || used <= m.Limit || m.dropped && since >= 0 && since < time.Minute {
+		return false
+	}
+	m.last, m.dropped = at, true
+	m.Drops++
+	return true
+}
