@@ -1,0 +1,78 @@
+package otlp
+
+import (
+	"errors"
+	"maps"
+	"sync"
+)
+
+// Result is what became of requests of one signal.
+type Result struct {
+	Signal string // logs, metrics
+	Result string // succeeded; failed: it may be repeated; refused: for good
+	Count  uint64
+}
+
+// Results counts requests, also those that never were. A nil Exporter has none.
+func (e *Exporter) Results() []Result {
+	if e == nil {
+		return nil
+	}
+	var list []Result
+	for s, name := range []string{logsSignal.name, metricsSignal.name} {
+		for r, result := range []string{"succeeded", "failed", "refused"} {
+			list = append(list, Result{name, result, e.results[s][r].Load()})
+		}
+	}
+	return list
+}
+
+// Waiting is how many outliers wait for their explanation or for the collector.
+func (e *Exporter) Waiting() int { return e.hold.len() + e.queue.len() }
+
+// count counts a request.
+func (e *Exporter) count(s signal, err error) {
+	i, result := 0, 0
+	if s == metricsSignal {
+		i = 1
+	}
+	var refused *refusedError
+	if err != nil {
+		result = 2
+		if errors.As(err, &refused) && refused.retry {
+			result = 1
+		}
+	}
+	e.results[i][result].Add(1)
+}
+
+// Losses are the outliers that were not sent, by rule: dropped while the collector
+// did not take them, and rejected by it. Of those that it rejected out of a request
+// the rule is unknown, and empty. A nil Exporter has none.
+func (e *Exporter) Losses() (dropped, rejected map[string]uint64) {
+	if e == nil {
+		return nil, nil
+	}
+	return e.queue.losses(), e.rejected.all()
+}
+
+// ruleCounts counts by rule.
+type ruleCounts struct {
+	mu sync.Mutex
+	by map[string]uint64
+}
+
+func (c *ruleCounts) add(rule string, n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[string]uint64{}
+	}
+	c.by[rule] += n
+}
+
+func (c *ruleCounts) all() map[string]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.by)
+}
