@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ruleAllowed = "; allowed: name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"
+	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions, priority, extend"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu, key, not_key, " +
@@ -42,18 +42,25 @@ var badInput = []struct{ yaml, want string }{
 	{"rules:\n  - name: 'a\n", "f:2:3: invalid YAML: found unexpected end of stream"},
 	{"rules:\n  - name: a: b\n", "f:2:3: invalid YAML: mapping values are not allowed in this context"},
 	{"rules: []\n---\nrules: []\n", "f:2:1: second document; allowed: one document per file"},
-	{"hello", "f:1:1: file is a string; allowed: a mapping with rules"},
-	{"- a", "f:1:1: file is a list; allowed: a mapping with rules"},
+	{"hello", "f:1:1: file is a string; allowed: a mapping with rules, disable"},
+	{"- a", "f:1:1: file is a list; allowed: a mapping with rules, disable"},
 	{"{}", "f:1:1: missing key rules; allowed: a mapping with rules"},
-	{"rule: []", `f:1:1: unknown key "rule", did you mean "rules"; allowed: rules`},
+	{"rule: []", `f:1:1: unknown key "rule", did you mean "rules"; allowed: rules, disable`},
 	{"rules:", "f:1:7: rules is empty; allowed: a list of rules"},
 	{"rules: {}", "f:1:8: rules is a mapping; allowed: a list of rules"},
 	{"rules: []", "f:1:8: rules is an empty list; allowed: at least one rule"},
-	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions"},
+	{"rules: [5]", "f:1:9: rule is a number; allowed: a mapping with name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions, priority, extend"},
 	{"rules: &a [*a]", "f:1:8: anchors and aliases are not supported; allowed: plain values\nf:1:12: anchors and aliases are not supported; allowed: plain values"},
 	{"rules:\n  - *b\n", "f:2:3: anchors and aliases are not supported; allowed: plain values"},
 	{"rules: !!str a", `f:1:8: tag "!!str" is not supported; allowed: values without a tag`},
 	{"rules: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), "f:1:23: nested too deeply; allowed: at most 16 levels"},
+
+	// What a syscall rule is attached to.
+	{rule("syscall", "attach: functions"), `f:1:59: unknown attach "functions", did you mean "function"; allowed: auto, function, all`},
+	{rule("syscall", "attach: true"), `f:1:59: attach is a boolean; allowed: a quoted string, "true"`},
+	{rule("syscall", "attach: [auto, all]"), "f:1:59: attach has 2 values; allowed: one of auto, function, all"},
+	{rule("syscall", "attach: []"), "f:1:59: attach is an empty list; allowed: at least one value, or no attach"},
+	{rule("offcpu", "attach: all"), "f:1:50: attach does not apply to track offcpu; allowed: track syscall"},
 
 	// Spans.
 	{rule("wakeup", "when: {key: a}"), "f:1:57: key does not apply to track wakeup; allowed: track span"},
@@ -189,6 +196,9 @@ var badInput = []struct{ yaml, want string }{
 	{rule("block", "when: {sector: 5-1}"), "f:1:64: sector is \"5-1\"; allowed: one range first-last, such as 0-2047; use overrides for more"},
 	{rule("block", "when: {sector: /dev/sda}"), "f:1:64: sector is \"/dev/sda\"; allowed: one range first-last, such as 0-2047; use overrides for more"},
 	{rule("wakeup", "when: {sector: 5}"), "f:1:57: sector does not apply to track wakeup; allowed: track block"},
+	{rule("syscall", "priority: 101"), "f:1:61: priority is 101; allowed: an integer from 0 to 100"},
+	{rule("syscall", "priority: -1"), "f:1:61: priority is -1; allowed: an integer from 0 to 100"},
+	{rule("syscall", "priority: high"), "f:1:61: priority is a string; allowed: an integer from 0 to 100"},
 	{rule("syscall", "ratchet: 1"), "f:1:60: ratchet is a number; allowed: true, false"},
 	{rule("syscall", "timeout: 1s, ratchet: true"), "f:1:64: ratchet cannot be combined with a timeout; allowed: ratchet without timeout; timeouts in a separate rule"},
 	{rule("syscall", "ratchet: true, overrides: [{when: {pid: 5}, timeout: 1s}]"), "f:1:51: ratchet cannot be combined with a timeout; allowed: ratchet without timeout; timeouts in a separate rule"},

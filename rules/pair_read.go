@@ -127,7 +127,7 @@ func (r *reader) hookText(n *yaml.Node, what string) (Hook, bool) {
 		r.fail(n, hookAllowed, "%s: %v", what, err)
 		return h, false
 	}
-	h.Pos = position(r.file, n)
+	h.Pos = r.position(n)
 	return h, true
 }
 
@@ -141,7 +141,7 @@ func (r *reader) field(n *yaml.Node, what string) (Field, bool) {
 		r.fail(n, fieldAllowed, "%s: invalid field %q: %v", what, cut(s), err)
 		return f, false
 	}
-	f.Pos = position(r.file, n)
+	f.Pos = r.position(n)
 	return f, true
 }
 
@@ -234,7 +234,7 @@ func (r *reader) compares(n *yaml.Node, what string) []Compare {
 				err)
 			continue
 		}
-		c.Pos = position(r.file, v)
+		c.Pos = r.position(v)
 		c.Field.Pos = c.Pos
 		list = append(list, c)
 	}

@@ -21,48 +21,27 @@ const (
 
 const maxNameLen = 48
 
+// Priorities of rules.
+const (
+	defaultPriority = 50
+	maxPriority     = 100
+)
+
 // Keys of the mappings of a rule file, in the order in which errors list them.
 var (
-	fileKeys = []string{"rules"}
-	ruleKeys = []string{"name", "track", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
+	fileKeys = []string{"rules", "disable"}
+	ruleKeys = []string{"name", "track", "attach", "from", "to", "entry", "exit", "cancel", "key", "on_duplicate", "entry_when",
 		"exit_when", "labels", "forget_after",
-		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions"}
+		"threshold", "timeout", "repeat", "ratchet", "when", "overrides", "stacks", "histogram", "snapshot", "actions", "priority", "extend"}
 	overrideKeys = []string{"when", "threshold", "timeout"}
 	snapshotKeys = []string{"before", "after", "every", "burst"}
 	actionKeys   = []string{"run", "timeout", "user", "on"}
 )
 
-// document reads one parsed file.
-func (r *reader) document(root *yaml.Node) []Rule {
-	e, ok := r.mapping(root, "file", fileKeys)["rules"]
-	if !ok {
-		if len(r.errs) == 0 {
-			r.fail(root, "a mapping with rules", "missing key rules")
-		}
-		return nil
-	}
-	if e.value.Kind != yaml.SequenceNode {
-		r.fail(e.value, "a list of rules", "rules is %s", kindOf(e.value))
-		return nil
-	}
-	if len(e.value.Content) == 0 {
-		r.fail(e.value, "at least one rule", "rules is an empty list")
-	}
-	var rules []Rule
-	for _, n := range e.value.Content {
-		r.rules++
-		if r.rules > MaxRules {
-			r.fail(n, fmt.Sprintf("at most %d in all files", MaxRules), "too many rules")
-			break
-		}
-		rules = append(rules, r.rule(n))
-	}
-	return rules
-}
-
 func (r *reader) rule(n *yaml.Node) Rule {
 	rule := Rule{
-		Pos:      position(r.file, n),
+		Pos:      r.position(n),
+		Priority: defaultPriority,
 		Stacks:   []Stack{KernelStack},
 		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 	}
@@ -81,6 +60,7 @@ func (r *reader) rule(n *yaml.Node) Rule {
 	if e, ok := keys["track"]; ok {
 		rule.Track = r.track(e.value)
 	}
+	r.attach(keys, &rule)
 	r.limits(n, keys, &rule)
 	if e, ok := keys["when"]; ok {
 		rule.When = r.when(e.value, rule.Track)
@@ -104,6 +84,10 @@ func (r *reader) rule(n *yaml.Node) Rule {
 		r.histogram(e.value, &rule)
 	}
 	r.finishAdaptive(n, &rule)
+	if e, ok := keys["priority"]; ok {
+		priority, _ := r.number(e.value, "priority", 0, maxPriority)
+		rule.Priority = int(priority)
+	}
 	if e, ok := keys["actions"]; ok {
 		for _, a := range r.blocks(e.value, "actions") {
 			rule.Actions = append(rule.Actions, r.action(a, rule.Snapshot.Enabled))
@@ -128,7 +112,7 @@ func (r *reader) name(n *yaml.Node) string {
 		r.fail(n, "a unique name for each rule", "duplicate name %q, first used at %s", name, first)
 		return ""
 	}
-	r.names[name] = position(r.file, n)
+	r.names[name] = r.position(n)
 	return name
 }
 
@@ -153,6 +137,26 @@ func (r *reader) track(n *yaml.Node) Track {
 		r.fail(n, strings.Join(names, ", "), "%s", r.unknown("track", s, names))
 	}
 	return ""
+}
+
+// attach reads what a syscall rule is attached to.
+func (r *reader) attach(keys map[string]entry, rule *Rule) {
+	if rule.Track == Syscall {
+		rule.Attach = AttachAuto
+	}
+	e, ok := keys["attach"]
+	if !ok {
+		return
+	}
+	ways := []Attach{AttachAuto, AttachFunction, AttachAll}
+	switch got := words(r, e.value, "attach", ways); {
+	case len(got) > 1:
+		r.fail(e.value, "one of "+join(ways), "attach has %d values", len(got))
+	case rule.Track != Syscall && rule.Track != "":
+		r.fail(e.key, "track syscall", "attach does not apply to track %s", rule.Track)
+	case len(got) == 1:
+		rule.Attach = got[0]
+	}
 }
 
 // blocks reads a list of mappings.

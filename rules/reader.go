@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,8 +16,9 @@ import (
 // that fails has recorded why; its caller continues with the rest.
 type reader struct {
 	machine Machine
-	file    string // being read
-	errs    Errors // of that file
+	file    string                // being read
+	errs    Errors                // of that file
+	from    map[*yaml.Node]string // the files of nodes that extensions have brought; all others are of file
 
 	// For all files:
 	names     map[string]Position
@@ -33,8 +35,11 @@ type reader struct {
 type entry struct{ key, value *yaml.Node }
 
 func (r *reader) fail(n *yaml.Node, allowed, format string, args ...any) {
-	r.errs = append(r.errs, Error{position(r.file, n), fmt.Sprintf(format, args...), allowed})
+	r.errs = append(r.errs, Error{r.position(n), fmt.Sprintf(format, args...), allowed})
 }
+
+// position is that of a node in its own file.
+func (r *reader) position(n *yaml.Node) Position { return position(cmp.Or(r.from[n], r.file), n) }
 
 // mapping reads the keys of a mapping; what names it in messages.
 func (r *reader) mapping(n *yaml.Node, what string, keys []string) map[string]entry {

@@ -107,6 +107,22 @@ const (
 	ProgressStacks Stack = "progress"
 )
 
+// Attach is what a syscall rule is attached to.
+type Attach string
+
+// What a syscall rule may be attached to.
+const (
+	// AttachAuto, also "", is the functions of the calls that the rule names. Where
+	// the kernel allows none, or not all of so many, the rule is inactive, unless
+	// another one pays for AttachAll.
+	AttachAuto Attach = "auto"
+	// AttachFunction is the same, for rules that must not be left out silently.
+	AttachFunction Attach = "function"
+	// AttachAll is the entry and the exit of every system call of the machine, each
+	// of which pays for it.
+	AttachAll Attach = "all"
+)
+
 // Position is a one-based position in a rule file.
 type Position struct {
 	File         string `json:"file"`
@@ -179,6 +195,7 @@ type Action struct {
 type Rule struct {
 	Name      string
 	Track     Track
+	Attach    Attach        // track syscall; "": AttachAuto
 	Threshold time.Duration // 0: none; Adaptive: the current one
 	Adaptive  *Adaptive     // nil: a fixed threshold
 	Histogram *Histogram    // of all delays of the rule; nil: none
@@ -186,6 +203,7 @@ type Rule struct {
 	Repeat    time.Duration // fire again at this interval while still pending; 0: once
 	Ratchet   bool          // only a new maximum fires
 	Paused    bool          // does not fire; set at run time, not in files
+	Priority  int           // 0 to 100; above the budget, rules with the lowest are paused first
 	Pair      *PairSpec     // hooks and key of track pair; else nil
 	When      Match
 	Overrides []Override

@@ -47,7 +47,7 @@ func TestParseDefaults(t *testing.T) {
 	)), testMachine{})
 	assert.NilError(t, err)
 	want := []Rule{{
-		Name: "w", Track: Wakeup, Threshold: 5 * time.Millisecond,
+		Name: "w", Track: Wakeup, Threshold: 5 * time.Millisecond, Priority: 50,
 		Stacks:   []Stack{KernelStack},
 		Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 		Pos:      Position{"f.yaml", 2, 5},
@@ -79,6 +79,7 @@ func TestParseEverything(t *testing.T) {
 		"      - {when: {uid: root}, threshold: 1h}",
 		"    stacks: [kernel, user, waker]",
 		"    snapshot: {before: 2s, after: 0, every: 10s, burst: 3}",
+		"    priority: 100",
 		"    actions:",
 		"      - run: [/bin/save, -n, 5, \"\"]",
 		"        timeout: 1m",
@@ -102,7 +103,7 @@ func TestParseEverything(t *testing.T) {
 	fdatasync, _ := SyscallNumber("fdatasync")
 	want := []Rule{
 		{
-			Name: "wakeup-1", Track: Wakeup, Threshold: 1500 * time.Microsecond,
+			Name: "wakeup-1", Track: Wakeup, Threshold: 1500 * time.Microsecond, Priority: 100,
 			When: Match{
 				Comm: []string{"postgres"}, NotComm: []string{"post*r", "a?"},
 				PID: []uint32{1, 4194304}, NotPID: []uint32{7},
@@ -123,23 +124,23 @@ func TestParseEverything(t *testing.T) {
 			Pos: Position{"f.yaml", 3, 5},
 		},
 		{
-			Name: "offcpu", Track: OffCPU, Threshold: 200 * time.Millisecond,
+			Name: "offcpu", Track: OffCPU, Threshold: 200 * time.Millisecond, Priority: 50,
 			When: Match{
 				State: []State{Uninterruptible, OtherState}, Thread: []Thread{UserThread},
 				Syscall: []int{fsync, fdatasync},
 			},
 			Snapshot: SnapshotPolicy{After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 			Actions:  []Action{{Run: []string{"/bin/send"}, Timeout: 30 * time.Second, On: OnOutlier}},
-			Pos:      Position{"f.yaml", 29, 5},
+			Pos:      Position{"f.yaml", 30, 5},
 		},
 		{
-			Name: "block", Track: Block, Threshold: 50 * time.Millisecond,
+			Name: "block", Track: Block, Threshold: 50 * time.Millisecond, Priority: 50,
 			When: Match{
 				Device: []string{"vda", "sd*"}, NotDevice: []string{"loop*"},
 				Op: []Op{Read, Write, Flush, Discard, Other},
 			},
 			Snapshot: SnapshotPolicy{Enabled: true, After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
-			Pos:      Position{"f.yaml", 36, 5},
+			Pos:      Position{"f.yaml", 37, 5},
 		},
 	}
 	assert.Check(t, is.DeepEqual(want, got))

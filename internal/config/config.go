@@ -1,6 +1,6 @@
 // Package config reads and validates the daemon's configuration. Flags take
-// precedence over environment variables, those over the file, and that over the
-// defaults.
+// precedence over environment variables, those over the files of conf.d, those over the
+// file, and that over the defaults.
 package config
 
 import "time"
@@ -11,9 +11,12 @@ const DefaultFile = "/etc/tailcam/tailcam.yaml"
 // Config is the validated configuration of the daemon. The keys of the file are the
 // names of the fields in lower case with underscores, such as snapshots.min_free.
 type Config struct {
-	File       string   // path of the file; empty: none
-	Self       string   // path of this program, to start helper processes; empty: none. Not a key.
-	Rules      []string // rule files, and directories of them
+	File       string                 // path of the file; empty: none
+	Files      []string               // all files read: File, then those of conf.d beside it
+	Self       string                 // path of this program, to start helper processes; empty: none. Not a key.
+	Rules      []string               // rule files, and directories of them
+	Again      func() (Config, error) // reads it again, from the same flags; nil: it cannot. Not a key.
+	Reload     Reload
 	Socket     Socket
 	Recorder   Recorder
 	Snapshots  Snapshots
@@ -22,7 +25,15 @@ type Config struct {
 	Outliers   Outliers
 	Histograms Histograms
 	Symbols    Symbols
+	Budget     Budget
+	Metrics    Metrics
+	OTLP       OTLP
 	Log        Log
+}
+
+// Reload is when the daemon reads its files again without being told to.
+type Reload struct {
+	Watch bool // when they change
 }
 
 // Socket is the daemon's socket for the command line.
@@ -39,6 +50,7 @@ type Recorder struct {
 	Cover     time.Duration // history that the rings should hold, measured at start; 0: use Size
 	MaxMemory int64         // bytes that Cover may use for all CPUs
 	Events    []string      // groups of EventGroups
+	IRQFloor  time.Duration // interrupts and softirqs that take less have no record of their own; 0: all have
 }
 
 // EventGroups lists the groups of events that can be recorded.
@@ -55,11 +67,12 @@ type Snapshots struct {
 	RTPriority int   // SCHED_FIFO priority of the threads that take snapshots; 0: none
 }
 
-// Keep limits the snapshots: when one limit is exceeded, the oldest are removed.
+// Keep limits the snapshots, see snapshot.Retention.
 type Keep struct {
 	Count int
 	Bytes int64
 	Age   time.Duration
+	Worst int // of each rule and of each culprit, kept before newer ones
 }
 
 // Actions is how rule actions are run.
@@ -104,8 +117,42 @@ type Symbols struct {
 	MaxMemory int64 // bytes for each helper that reads symbols and debug information
 }
 
-// Log is the daemon's log, on standard error.
+// Budget is what tailcam may cost before it sheds work.
+type Budget struct {
+	CPU      float64 // share of the time of all CPUs; 0: no limit
+	Softirqs float64 // the same, of the hooks of softirqs
+	Memory   int64   // bytes; 0: no limit
+}
+
+// Metrics is where Prometheus finds the daemon.
+type Metrics struct {
+	Listen    string // HOST:PORT, or unix:PATH; empty: nowhere
+	WebConfig string // path of a web configuration file of the exporter toolkit; empty: no TLS, no authentication
+}
+
+// OTLP is the OpenTelemetry collector that outliers and metrics are sent to.
+type OTLP struct {
+	Endpoint string            // URL without the path of a signal; empty: nothing is sent
+	Protocol string            // http/protobuf, grpc
+	Signals  []string          // of OTLPSignals
+	Headers  map[string]string // of each request; may have secrets
+	Resource map[string]string // attributes that replace or add to the host's; an empty value removes one
+	TLS      OTLPTLS
+	Interval time.Duration // of metrics
+}
+
+// OTLPSignals lists what can be sent.
+var OTLPSignals = []string{"logs", "metrics"}
+
+// OTLPTLS are paths of PEM files.
+type OTLPTLS struct {
+	CA        string // authorities; empty: the system's
+	Cert, Key string // of the client; empty: none
+}
+
+// Log is the daemon's log, on standard error, and its lines about outliers, on standard
+// output.
 type Log struct {
 	Level  string // debug, info, warn, error
-	Format string // json, console
+	Format string // auto (journal or json), json, console
 }

@@ -39,15 +39,16 @@ func write(t *testing.T, text string) {
 
 func TestDefaults(t *testing.T) {
 	want := Config{
-		Rules:  []string{"/etc/tailcam/rules.d"},
+		Rules:  []string{"/usr/lib/tailcam/rules.d", "/etc/tailcam/rules.d"},
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
-			Enabled: true, Backend: "mmap", Size: 2 << 20, MaxMemory: 256 << 20,
-			Events: []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"},
+			Enabled: true, Backend: "mmap", Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 128 << 20,
+			Events:   []string{"sched", "irq", "timer", "block", "workqueue", "process", "reclaim", "lock", "throttle"},
+			IRQFloor: 10 * time.Microsecond,
 		},
 		Snapshots: Snapshots{
 			Dir: "/var/lib/tailcam/snapshots", MinFree: 512 << 20,
-			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
+			Keep: Keep{Count: 100, Bytes: 1 << 30, Age: 7 * 24 * time.Hour, Worst: 3},
 		},
 		Actions: Actions{User: "nobody", Concurrency: 2, Queue: 16},
 		Capacity: Capacity{
@@ -56,8 +57,10 @@ func TestDefaults(t *testing.T) {
 		},
 		Outliers:   Outliers{Buffer: 4 << 20, Rate: 100, Burst: 500},
 		Histograms: Histograms{Enabled: true},
+		OTLP:       OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
 		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
-		Log:        Log{Level: "info", Format: "json"},
+		Budget:     Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
+		Log:        Log{Level: "info", Format: "auto"},
 	}
 	assert.Check(t, is.DeepEqual(want, Default()))
 }
@@ -67,7 +70,7 @@ func TestShippedFile(t *testing.T) {
 	got, err := load(t, shipped)
 	assert.NilError(t, err)
 	want := Default()
-	want.File = shipped
+	want.File, want.Files = shipped, []string{shipped}
 	assert.Check(t, is.DeepEqual(want, got))
 	values, errs := readFile(shipped, keys())
 	assert.Assert(t, len(errs) == 0, "%v", errs)
@@ -78,6 +81,28 @@ func TestShippedFile(t *testing.T) {
 		}
 		assert.Check(t, at != nil, "%s is missing", k.name)
 	}
+}
+
+// TestMoreFiles: files of conf.d override keys of the file, in the order of their names.
+func TestMoreFiles(t *testing.T) {
+	write(t, "log: {level: warn}\nactions: {queue: 3, concurrency: 3}\nrules: [a]\n")
+	assert.NilError(t, os.Mkdir("conf.d", 0o700))
+	for name, text := range map[string]string{
+		"10.yaml": "actions: {queue: 4}\nlog: {level: debug}", "20.yml": "actions: {queue: 5}\nrules: [/b]", ".30.yaml": "hidden", "40.yaml~": "backup",
+	} {
+		assert.NilError(t, os.WriteFile("conf.d/"+name, []byte(text), 0o600))
+	}
+	got, err := load(t, "f", "--log-level", "error")
+	assert.NilError(t, err)
+	want := Default()
+	want.File, want.Files = "f", []string{"f", "conf.d/10.yaml", "conf.d/20.yml"}
+	want.Actions.Queue, want.Actions.Concurrency, want.Rules, want.Log.Level = 5, 3, []string{"/b"}, "error"
+	assert.Check(t, is.DeepEqual(want, got))
+
+	assert.NilError(t, os.WriteFile("conf.d/10.yaml", []byte("log: {level: lots}\nlogs: 5"), 0o600))
+	_, err = load(t, "f")
+	assert.ErrorContains(t, err, `conf.d/10.yaml:1:14: log.level "lots" is unknown; allowed: debug, info, warn, error`)
+	assert.ErrorContains(t, err, `conf.d/10.yaml:2:1: unknown key "logs"`)
 }
 
 func TestPrecedence(t *testing.T) {
@@ -92,8 +117,8 @@ func TestPrecedence(t *testing.T) {
 	got, err := load(t, "", "--actions-queue=5", "--snapshots-min-free", "0", "--socket-path", "s.sock")
 	assert.NilError(t, err)
 	want := Default()
-	want.File = "f"
-	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, MaxMemory: 256 << 20, Events: []string{"sched", "irq"}}
+	want.File, want.Files = "f", []string{"f"}
+	want.Recorder = Recorder{Backend: "mmap", Size: 4 << 20, MaxMemory: 128 << 20, Events: []string{"sched", "irq"}, IRQFloor: 10 * time.Microsecond}
 	want.Log.Level = "error"
 	want.Actions.Queue = 5
 	want.Rules = []string{filepath.Join(dir, "a"), filepath.Join(dir, "b,c")}
@@ -101,6 +126,16 @@ func TestPrecedence(t *testing.T) {
 	want.Snapshots.MinFree = 0
 	want.Socket.Path = filepath.Join(dir, "s.sock")
 	assert.Check(t, is.DeepEqual(want, got))
+
+	write(t, "metrics: {listen: 'unix:m.sock', web_config: web.yaml}")
+	dir, err = os.Getwd()
+	assert.NilError(t, err)
+	got, err = load(t, "f")
+	assert.NilError(t, err)
+	assert.Check(t, is.DeepEqual(Metrics{"unix:" + dir + "/m.sock", dir + "/web.yaml"}, got.Metrics))
+	got, err = load(t, "f", "--metrics-listen", "")
+	assert.NilError(t, err)
+	assert.Check(t, is.Equal("", got.Metrics.Listen))
 
 	got, err = load(t, "", "--rules", "/x,/y", "--rules", "/z")
 	assert.NilError(t, err)
@@ -110,17 +145,17 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"
+	const top = "; allowed: rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, budget, metrics, otlp, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, budget, metrics, otlp, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
-		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events`},
+		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},
 		{"recorder.size: 1MiB", `f:1:1: unknown key "recorder.size"` + top},
-		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, cover, max_memory, events"},
+		{"recorder:", "f:1:10: recorder is not a mapping; allowed: a mapping with enabled, backend, size, cover, max_memory, events, irq_floor"},
 		{"log: {level: info}\nlog: {level: info}\n", "f:2:1: duplicate key log, first set in line 1; allowed: each key once"},
 		{"recorder: {size: 3MiB}", `f:1:18: recorder.size "3MiB" is not a power of two; allowed: a power of two from 128KiB to 512MiB`},
 		{"recorder: {size: 64KiB}", `f:1:18: recorder.size "64KiB" is too small; allowed: a power of two from 128KiB to 512MiB`},
@@ -132,6 +167,9 @@ func TestBadFile(t *testing.T) {
 		{"recorder: {cover: 5}", `f:1:19: recorder.cover "5" has no unit; allowed: 0s, or a duration from 100ms to 1h, such as 5ms`},
 		{"recorder: {cover: 2h, max_memory: 64KiB}", `f:1:19: recorder.cover "2h" is too long; allowed: 0s, or a duration from 100ms to 1h, such as 5ms` +
 			"\n" + `f:1:35: recorder.max_memory "64KiB" is too small; allowed: a size from 1MiB to 1TiB, such as 64MiB`},
+		{"recorder: {irq_floor: 10}", `f:1:23: recorder.irq_floor "10" has no unit; allowed: 0s, or a duration from 1us to 100ms, such as 5ms`},
+		{"recorder: {irq_floor: 1s}", `f:1:23: recorder.irq_floor "1s" is too long; allowed: 0s, or a duration from 1us to 100ms, such as 5ms`},
+		{"recorder: {irq_floor: -1us}", `f:1:23: recorder.irq_floor "-1us" is negative; allowed: 0s, or a duration from 1us to 100ms, such as 5ms`},
 		{"snapshots: {rt_priority: 100}", `f:1:26: snapshots.rt_priority "100" is too large; allowed: an integer from 0 to 99`},
 		{"snapshots: {rt_priority: -1}", `f:1:26: snapshots.rt_priority "-1" is too small; allowed: an integer from 0 to 99`},
 		{"snapshots: {rt_priority: high}", `f:1:26: snapshots.rt_priority has the wrong type; allowed: an integer from 0 to 99`},
@@ -153,8 +191,32 @@ func TestBadFile(t *testing.T) {
 			"\nf:1:63: actions.queue has the wrong type; allowed: an integer from 1 to 10000"},
 		{"capacity: {initial: {tasks: 1000, block: 32}}", `f:1:29: capacity.initial.tasks "1000" is not a power of two; allowed: a power of two from 64 to 4194304` +
 			"\n" + `f:1:42: capacity.initial.block "32" is too small; allowed: a power of two from 64 to 4194304`},
+		{"budget: off", "f:1:9: budget is not a mapping; allowed: a mapping with cpu, softirqs, memory"},
+		{"budget: {cpu: 1}", `f:1:15: budget.cpu "1" has no %; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: 0.001%}", `f:1:15: budget.cpu "0.001%" is too small; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: 101%}", `f:1:15: budget.cpu "101%" is too large; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: NaN%}", `f:1:15: budget.cpu "NaN%" is not a percentage; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: -1%}", `f:1:15: budget.cpu "-1%" is too small; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: [1%]}", `f:1:15: budget.cpu has the wrong type; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {cpu: true}", `f:1:15: budget.cpu has the wrong type; allowed: off, or a percentage from 0.01% to 100%, such as 1%`},
+		{"budget: {memory: 1MiB}", `f:1:18: budget.memory "1MiB" is too small; allowed: off, or a size from 64MiB to 1TiB, such as 64MiB`},
+		{"metrics: {listen: localhost, web_config: 5}", `f:1:19: metrics.listen "localhost" is not an address; allowed: HOST:PORT, or unix: and a path` +
+			"\nf:1:42: metrics.web_config has the wrong type; allowed: a path"},
+		{"metrics: {listen: 'localhost:http'}", `f:1:19: metrics.listen "localhost:http" has no port from 0 to 65535; allowed: HOST:PORT, or unix: and a path`},
+		{"metrics: {listen: '[::1]:65536'}", `f:1:19: metrics.listen "[::1]:65536" has no port from 0 to 65535; allowed: HOST:PORT, or unix: and a path`},
+		{"metrics: {listen: 'unix:'}", `f:1:19: metrics.listen "unix:" has no path; allowed: HOST:PORT, or unix: and a path`},
+		{"metrics: {listen: 'unix:/" + strings.Repeat("x", 107) + "'}", `f:1:19: metrics.listen "unix:/` + strings.Repeat("x", 107) + `" is too long for a socket; allowed: HOST:PORT, or unix: and a path`},
+		{"otlp: {endpoint: 'collector:4318', protocol: http}", `f:1:18: otlp.endpoint "collector:4318" does not begin with http:// or https://; allowed: a URL, such as https://collector:4318` +
+			"\n" + `f:1:46: otlp.protocol "http" is unknown; allowed: http/protobuf, grpc`},
+		{"otlp: {signals: [logs, traces]}", `f:1:24: otlp.signals "traces" has the unknown signal "traces"; allowed: logs, metrics`},
+		{"otlp: {signals: []}", "f:1:17: otlp.signals is empty; allowed: logs, metrics"},
+		{"otlp: {headers: [Bearer secret]}", "f:1:18: otlp.headers has an entry without NAME=; allowed: NAME=VALUE, with a name that HTTP allows"},
+		{"otlp: {headers: [a b=secret]}", `f:1:18: otlp.headers has the invalid name "a b"; allowed: NAME=VALUE, with a name that HTTP allows`},
+		{"otlp: {headers: [\"x=secret\\nY: z\"]}", `f:1:18: otlp.headers has an invalid value for "x"; allowed: NAME=VALUE, with a name that HTTP allows`},
+		{"otlp: {headers: [x=1, x=2]}", `f:1:17: otlp.headers has "x" twice; allowed: NAME=VALUE, with a name that HTTP allows`},
+		{"otlp: {interval: 1ms}", `f:1:18: otlp.interval "1ms" is too short; allowed: a duration from 1s to 1h, such as 5ms`},
 		{"log: {level: verbose, format: text}", `f:1:14: log.level "verbose" is unknown; allowed: debug, info, warn, error` +
-			"\n" + `f:1:31: log.format "text" is unknown; allowed: json, console`},
+			"\n" + `f:1:31: log.format "text" is unknown; allowed: auto, json, console`},
 	} {
 		write(t, tt.yaml)
 		_, err := load(t, "f")
@@ -162,6 +224,25 @@ func TestBadFile(t *testing.T) {
 		assert.Check(t, errors.As(err, &all) && err.Error() == tt.want,
 			"%q:\ngot\n%v\nwant\n%s", tt.yaml, err, tt.want)
 	}
+}
+
+// TestBudget: shares of all CPUs, and the ways to have no budget.
+func TestBudget(t *testing.T) {
+	for yaml, want := range map[string]Budget{
+		"{cpu: 2.5%}":                            {CPU: 0.025, Softirqs: 0.002, Memory: 256 << 20},
+		"{cpu: '100 %'}":                         {CPU: 1, Softirqs: 0.002, Memory: 256 << 20},
+		"{cpu: off, softirqs: off, memory: off}": {},
+		"{cpu: 0, softirqs: 0, memory: 0}":       {},
+		"{memory: 1GiB, softirqs: 1%}":           {CPU: 0.01, Softirqs: 0.01, Memory: 1 << 30},
+	} {
+		write(t, "budget: "+yaml)
+		got, err := load(t, "f")
+		assert.NilError(t, err)
+		assert.Check(t, is.Equal(want, got.Budget), "%s", yaml)
+	}
+	got, err := load(t, "f", "--budget-cpu", "off", "--budget-softirqs", "0.5%", "--budget-memory", "128MiB")
+	assert.NilError(t, err)
+	assert.Check(t, is.Equal(Budget{Softirqs: 0.005, Memory: 128 << 20}, got.Budget))
 }
 
 // TestBadSources: file, environment and flags are all told of at once, also
@@ -184,4 +265,27 @@ func TestBadSources(t *testing.T) {
 	_, err = load(t, "missing")
 	assert.Check(t, err != nil &&
 		strings.HasPrefix(err.Error(), "missing: cannot open: no such file or directory\n"), "missing file: %v", err)
+}
+
+// TestServiceVariables: what Kubernetes tells of services whose names begin with
+// tailcam does not keep the daemon from starting, and hides no mistake.
+func TestServiceVariables(t *testing.T) {
+	for _, name := range []string{
+		"TAILCAM_SERVICE_HOST", "TAILCAM_SERVICE_PORT", "TAILCAM_SERVICE_PORT_METRICS", "TAILCAM_SERVICE_PORT_HTTP_METRICS",
+		"TAILCAM_PORT", "TAILCAM_PORT_9191_TCP", "TAILCAM_PORT_9191_TCP_PROTO", "TAILCAM_PORT_9191_TCP_PORT",
+		"TAILCAM_PORT_9191_TCP_ADDR", "TAILCAM_PORT_53_UDP",
+		// Services tailcam-metrics and tailcam-recorder-size.
+		"TAILCAM_METRICS_SERVICE_HOST", "TAILCAM_METRICS_PORT_9191_TCP_ADDR", "TAILCAM_RECORDER_SIZE_PORT",
+	} {
+		t.Setenv(name, "tcp://10.96.0.1:9191")
+	}
+	_, err := Load(nil)
+	assert.NilError(t, err)
+
+	for _, k := range keys() {
+		assert.Check(t, !serviceVariable.MatchString(k.env()), "the key %s would not be read", k.name)
+	}
+	for _, name := range []string{"TAILCAM_SERVICE", "TAILCAM_HOST", "TAILCAM_PORTS", "TAILCAM_PORT_TCP"} {
+		assert.Check(t, !serviceVariable.MatchString(name), "%s is not seen as a mistake", name)
+	}
 }

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"math"
+	"net"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -22,16 +24,23 @@ type key struct {
 	list    bool
 	set     func(c *Config, v []string) (wrong string) // wrong continues a sentence that begins with the value
 	allowed string
+	unset   bool // may be empty
+	secret  bool // no error has its value
 }
 
 func (k *key) env() string  { return "TAILCAM_" + strings.ToUpper(strings.ReplaceAll(k.name, ".", "_")) }
 func (k *key) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(k.name) }
 
+// Who sets the size of the history and says nothing of its duration wants that size.
+const sizeKey, coverKey = "recorder.size", "recorder.cover"
+
 // keys lists all keys in the order of configs/tailcam.yaml.
 func keys() []key {
-	return []key{
-		texts("rules", "/etc/tailcam/rules.d", "rule `files` and directories of rule files", "paths of files or directories",
+	return slices.Concat([]key{
+		texts("rules", strings.Join(rules.DefaultPaths, ","), "rule `files` and directories of rule files", "paths of files or directories",
 			setRules),
+		boolean("reload.watch", "false", "reload when files change: `true or false`",
+			func(c *Config) *bool { return &c.Reload.Watch }),
 		text("socket.path", "/run/tailcam/tailcam.sock", "`path` of the socket for the command line",
 			"a path of at most 107 bytes", setSocketPath),
 		text("socket.group", "tailcam", "`group` that may use the socket", "the name of a group",
@@ -40,15 +49,18 @@ func keys() []key {
 			func(c *Config) *bool { return &c.Recorder.Enabled }),
 		oneOf("recorder.backend", "mmap", "recorder `backend`, mmap or perf", []string{"mmap", "perf"},
 			func(c *Config) *string { return &c.Recorder.Backend }),
-		size("recorder.size", "2MiB", "`size` of the history of each CPU", 128<<10, 512<<20,
+		size(sizeKey, "2MiB", "`size` of the history of each CPU", 128<<10, 512<<20,
 			func(c *Config, n int64) { c.Recorder.Size = int(n) }),
-		optional(duration("recorder.cover", "0s",
-			"`duration` of the history of each CPU, sized by measuring at start; 0s: use recorder.size",
+		optional(duration(coverKey, "5s",
+			"`duration` of the history of each CPU, sized by measuring at start; 0s, or if only recorder.size is set: use that",
 			100*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Recorder.Cover })),
-		byteCount("recorder.max_memory", "256MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40,
+		byteCount("recorder.max_memory", "128MiB", "maximum `size` for recorder.cover, for all CPUs", 1<<20, 1<<40,
 			func(c *Config) *int64 { return &c.Recorder.MaxMemory }),
 		texts("recorder.events", "sched,irq,timer,block,workqueue,process,reclaim,lock,throttle",
 			"`groups` of events to record", strings.Join(EventGroups, ", "), setEvents),
+		optional(duration("recorder.irq_floor", "10us",
+			"`duration` from which on an interrupt or softirq is recorded by itself; 0s: each is",
+			time.Microsecond, 100*time.Millisecond, func(c *Config) *time.Duration { return &c.Recorder.IRQFloor })),
 		text("snapshots.dir", "/var/lib/tailcam/snapshots", "snapshot `directory`", "a path", setSnapshotDir),
 		count("snapshots.keep.count", "100", "maximum `number` of snapshots", 1, 1000000,
 			func(c *Config) *int { return &c.Snapshots.Keep.Count }),
@@ -56,6 +68,8 @@ func keys() []key {
 			func(c *Config) *int64 { return &c.Snapshots.Keep.Bytes }),
 		duration("snapshots.keep.age", "168h", "maximum `age` of snapshots", time.Minute, 10*365*24*time.Hour,
 			func(c *Config) *time.Duration { return &c.Snapshots.Keep.Age }),
+		count("snapshots.keep.worst", "3", "`number` of the slowest snapshots of each rule, and of each culprit, to keep before newer ones",
+			0, 1000, func(c *Config) *int { return &c.Snapshots.Keep.Worst }),
 		byteCount("snapshots.min_free", "512MiB", "`size` to leave free on the file system", 0, 1<<50,
 			func(c *Config) *int64 { return &c.Snapshots.MinFree }),
 		count("snapshots.rt_priority", "0", "real-time `priority` of the threads that take snapshots, 1 to 99; 0: none",
@@ -98,11 +112,23 @@ func keys() []key {
 			func(c *Config) *bool { return &c.Symbols.Lines }),
 		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols",
 			160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
+		percentage("budget.cpu", "1%", "`share` of the time of all CPUs that tailcam may use, such as 1%; off: no limit",
+			0.0001, 1, func(c *Config) *float64 { return &c.Budget.CPU }),
+		percentage("budget.softirqs", "0.2%", "`share` that the hooks of softirqs may use; off: no limit of their own",
+			0.0001, 1, func(c *Config) *float64 { return &c.Budget.Softirqs }),
+		orOff(byteCount("budget.memory", "256MiB", "`size` of the memory that tailcam may use; off: no limit",
+			64<<20, 1<<40, func(c *Config) *int64 { return &c.Budget.Memory })),
+		unset(text("metrics.listen", "", "`address` to serve Prometheus metrics on; empty: none",
+			"HOST:PORT, or unix: and a path", setMetricsListen)),
+		unset(text("metrics.web_config", "",
+			"web configuration `file` of Prometheus exporters, for TLS and basic authentication", "a path",
+			setMetricsWebConfig)),
+	}, otlpKeys(), []key{
 		oneOf("log.level", "info", "log `level`", []string{"debug", "info", "warn", "error"},
 			func(c *Config) *string { return &c.Log.Level }),
-		oneOf("log.format", "json", "log `format`", []string{"json", "console"},
+		oneOf("log.format", "auto", "log `format`: auto, json or console", []string{"auto", "json", "console"},
 			func(c *Config) *string { return &c.Log.Format }),
-	}
+	})
 }
 
 func text(name, def, usage, allowed string, set func(*Config, string) string) key {
@@ -232,6 +258,56 @@ func optional(k key) key {
 	return k
 }
 
+// percentage is a share of a whole. It may be off.
+func percentage(name, def, usage string, least, most float64, field func(*Config) *float64) key {
+	percent := func(share float64) string { return strconv.FormatFloat(100*share, 'g', 6, 64) + "%" }
+	allowed := fmt.Sprintf("a percentage from %s to %s, such as 1%%", percent(least), percent(most))
+	k := text(name, def, usage, allowed, func(c *Config, s string) string {
+		number, ok := strings.CutSuffix(s, "%")
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch {
+		case err != nil || math.IsNaN(v):
+			return "is not a percentage"
+		case !ok:
+			return "has no %"
+		case v < 100*least:
+			return "is too small"
+		case v > 100*most:
+			return "is too large"
+		}
+		*field(c) = v / 100
+		return ""
+	})
+	k.tags = []string{"!!str", "!!int", "!!float"}
+	return orOff(k)
+}
+
+// orOff also allows off and 0, which leave the field zero.
+func orOff(k key) key {
+	within := k.set
+	k.allowed = "off, or " + k.allowed
+	k.set = func(c *Config, v []string) string {
+		if v[0] == "off" || v[0] == "0" {
+			return ""
+		}
+		return within(c, v)
+	}
+	return k
+}
+
+// unset also allows an empty value, which disables it.
+func unset(k key) key {
+	within := k.set
+	k.unset = true
+	k.set = func(c *Config, v []string) string {
+		if v[0] == "" {
+			return ""
+		}
+		return within(c, v)
+	}
+	return k
+}
+
 func setRules(c *Config, v []string) string {
 	c.Rules = nil
 	for _, path := range v {
@@ -249,10 +325,45 @@ func setSocketPath(c *Config, s string) string {
 	if err != nil {
 		return "is not a path"
 	}
-	if len(abs) > 107 {
+	if len(abs) > maxSocketPath {
 		return "is too long for a socket"
 	}
 	c.Socket.Path = abs
+	return ""
+}
+
+// maxSocketPath is what sun_path of struct sockaddr_un holds, less its final zero.
+const maxSocketPath = 107
+
+func setMetricsListen(c *Config, s string) string {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		abs, err := filepath.Abs(path)
+		switch {
+		case err != nil || path == "":
+			return "has no path"
+		case len(abs) > maxSocketPath:
+			return "is too long for a socket"
+		}
+		c.Metrics.Listen = "unix:" + abs
+		return ""
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "is not an address"
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "has no port from 0 to 65535"
+	}
+	c.Metrics.Listen = s
+	return ""
+}
+
+func setMetricsWebConfig(c *Config, s string) string {
+	abs, err := filepath.Abs(s)
+	if err != nil {
+		return "is not a path"
+	}
+	c.Metrics.WebConfig = abs
 	return ""
 }
 

@@ -1,26 +1,33 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/rules"
 )
 
 const configEnv = "TAILCAM_CONFIG"
 
+// moreDir, beside the configuration file, has files with further keys.
+const moreDir = "conf.d"
+
 // AddFlags adds --config and a flag for every key: snapshots.min_free is
 // --snapshots-min-free.
 func AddFlags(flags *pflag.FlagSet) {
-	flags.String("config", "", "configuration `file` (default "+DefaultFile+" if it exists)")
+	AddFileFlag(flags)
 	for _, k := range keys() {
 		if k.list {
 			flags.StringSlice(k.flag(), k.def, k.usage)
@@ -28,6 +35,11 @@ func AddFlags(flags *pflag.FlagSet) {
 			flags.String(k.flag(), k.def[0], k.usage)
 		}
 	}
+}
+
+// AddFileFlag adds --config alone.
+func AddFileFlag(flags *pflag.FlagSet) {
+	flags.String("config", "", "configuration `file` (default "+DefaultFile+" if it exists); conf.d/*.yaml beside it override its keys")
 }
 
 // Default is the configuration without a file, environment or flags.
@@ -51,16 +63,14 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 	v := viper.New()
 	var c Config
 	var errs rules.Errors
-	for _, k := range all {
-		v.SetDefault(k.name, k.def)
-	}
-
-	c.File = configFile(flags)
-	if c.File != "" {
-		values, wrong := readFile(c.File, all)
+	var wrong rules.Errors
+	c.File, c.Files, wrong = configFiles(flags)
+	errs = append(errs, wrong...)
+	for _, file := range c.Files {
+		values, wrong := readFile(file, all)
 		errs = append(errs, wrong...)
 		if err := v.MergeConfigMap(values); err != nil {
-			return Config{}, fmt.Errorf("merge %s: %w", c.File, err)
+			return Config{}, fmt.Errorf("merge %s: %w", file, err)
 		}
 	}
 
@@ -87,6 +97,13 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 		return Config{}, errs
 	}
 
+	sized := v.IsSet(sizeKey) && !v.IsSet(coverKey)
+	for _, k := range all {
+		v.SetDefault(k.name, k.def)
+	}
+	if sized {
+		v.SetDefault(coverKey, "0s")
+	}
 	for _, k := range all {
 		errs = append(errs, k.apply(&c, rules.Position{File: k.name}, values(v.Get(k.name), k.list))...)
 	}
@@ -96,18 +113,33 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// configFile is the file to read: the given one, or the default one if it exists.
-func configFile(flags *pflag.FlagSet) string {
+// configFiles lists the files to read: the given one, or the default one if it exists,
+// then those of the directory conf.d beside it, sorted by name. Later ones win.
+func configFiles(flags *pflag.FlagSet) (file string, all []string, errs rules.Errors) {
 	if flag := flags.Lookup("config"); flag != nil && flag.Changed {
-		return flag.Value.String()
+		file = flag.Value.String()
+	} else {
+		file = os.Getenv(configEnv)
 	}
-	if file := os.Getenv(configEnv); file != "" {
-		return file
+	dir := filepath.Join(filepath.Dir(cmp.Or(file, DefaultFile)), moreDir)
+	if file == "" {
+		if _, err := os.Stat(DefaultFile); !errors.Is(err, fs.ErrNotExist) {
+			file = DefaultFile
+		}
 	}
-	if _, err := os.Stat(DefaultFile); errors.Is(err, fs.ErrNotExist) {
-		return ""
+	if file != "" {
+		all = append(all, file)
 	}
-	return DefaultFile
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		errs = rules.Errors{{Pos: rules.Position{File: dir}, Msg: "cannot read: " + err.Error()}}
+	}
+	for _, e := range entries {
+		if name := e.Name(); !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) {
+			all = append(all, filepath.Join(dir, name))
+		}
+	}
+	return file, all, errs
 }
 
 // values converts a value of viper to the strings that keys take. A string for a
@@ -136,16 +168,27 @@ func (k *key) apply(c *Config, pos rules.Position, v []string) rules.Errors {
 		return rules.Errors{{Pos: pos, Msg: msg, Allowed: k.allowed}}
 	}
 	if len(v) == 0 || v[0] == "" {
+		if k.unset {
+			return nil
+		}
 		return fail(k.name + " is empty")
 	}
-	if wrong := k.set(c, v); wrong != "" {
+	if wrong := k.set(c, v); wrong != "" && k.secret {
+		return fail(k.name + " " + wrong)
+	} else if wrong != "" {
 		return fail(fmt.Sprintf("%s %q %s", k.name, strings.Join(v, ","), wrong))
 	}
 	return nil
 }
 
+// serviceVariable matches what Kubernetes, and Docker with links, put into every
+// container where a service has the name tailcam, or begins with it: TAILCAM_SERVICE_HOST,
+// TAILCAM_PORT=tcp://..., TAILCAM_PORT_9191_TCP_ADDR. No key has such a name.
+var serviceVariable = regexp.MustCompile(
+	`^TAILCAM_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
 // checkEnviron finds unknown TAILCAM_ variables and invalid values of known ones. An
-// empty variable counts as not set.
+// empty variable counts as not set, and those of services are none of ours.
 func checkEnviron(all []key) rules.Errors {
 	byName := make(map[string]key)
 	names := []string{configEnv}
@@ -163,6 +206,9 @@ func checkEnviron(all []key) rules.Errors {
 		}
 		if k, ok := byName[name]; ok {
 			errs = append(errs, k.check(rules.Position{File: name}, values(value, k.list))...)
+			continue
+		}
+		if serviceVariable.MatchString(name) {
 			continue
 		}
 		errs = append(errs, rules.Error{
@@ -263,7 +309,7 @@ func (f *fileReader) value(k *key, n *yaml.Node) []string {
 	if k.list && n.Kind == yaml.SequenceNode {
 		nodes = n.Content
 	}
-	var v []string
+	v := []string{} // not nil: an empty list is a value
 	for _, n := range nodes {
 		if n.Kind != yaml.ScalarNode || !slices.Contains(k.tags, n.Tag) {
 			f.fail(n, k.name+" has the wrong type", k.allowed)
