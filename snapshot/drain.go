@@ -270,6 +270,12 @@ func (m *Manager) collect(w *window) job {
 		FromMonoNS: w.request.from, ToMonoNS: w.request.to, WallMinusMono: int64(clock.WallMinusMono),
 	}
 	j.meta.Notes = append(j.meta.Notes, w.request.notes(j.meta.Coverage)...)
+	if m.opts.Shed != nil {
+		var note string
+		if j.meta.Shed, note = m.opts.Shed(first, w.request.to); note != "" {
+			j.meta.Notes = append(j.meta.Notes, note)
+		}
+	}
 	j.meta.ShortHistory = len(w.request.shortHistories(j.meta.Coverage)) > 0
 	j.meta.Notes = append(j.meta.Notes, w.notes...)
 	if j.meta.Outliers == nil {

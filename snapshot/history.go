@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
 )
@@ -180,7 +181,8 @@ type slice struct {
 	lost    uint64
 }
 
-// slice returns the records and coverage of a CPU within [from, to], oldest first.
+// slice returns the records and coverage of a CPU within [from, to], oldest first: of each
+// interrupt and softirq its entry and its exit, which may be later.
 func (t *history) slice(cpu int, from, to uint64) slice {
 	out := t.coverage(cpu, from, to)
 	ct := t.cpus[cpu]
@@ -194,11 +196,26 @@ func (t *history) slice(cpu int, from, to uint64) slice {
 		first := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() >= from })
 		end := sort.Search(len(c.records), func(i int) bool { return c.records[i].Time() > to })
 		parts = append(parts, c.records[first:max(first, end)])
+		for i := end; i < len(c.records) && c.records[i].Time()-to <= longestRun; i++ {
+			if c.records[i].Begin() <= to {
+				parts = append(parts, c.records[i:i+1])
+			}
+		}
 	}
-	out.records = slices.Concat(parts...)
-	sortRecords(out.records)
+	records := slices.Concat(parts...)
+	sortRecords(records)
+	if len(out.covered) > 0 {
+		from = max(from, out.covered[0].FromMonoNS)
+	}
+	out.records = trace.Unfold(records, from)
+	end := sort.Search(len(out.records), func(i int) bool { return out.records[i].Time() > to })
+	out.records = out.records[:end] // without the exits of runs that go on after it
 	return out
 }
+
+// longestRun bounds how long after a window interrupts and softirqs are searched for that
+// began within it: they are recorded when they end.
+const longestRun = uint64(time.Second)
 
 // coverage is slice without copying the records.
 func (t *history) coverage(cpu int, from, to uint64) slice {

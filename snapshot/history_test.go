@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/snapshot/trace"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -317,4 +319,29 @@ func TestQuietAtFirst(t *testing.T) {
 	covered := tp.slice(1, 0, 3000).covered
 	want := []Gap{{FromMonoNS: 1000, ToMonoNS: 3000}}
 	assert.Check(t, cmp.Equal(want, covered), "covered %v, want %v", covered, want)
+}
+
+// Interrupts are recorded at their end: of one that ends after the window, the entry is in it;
+// one that began before the history seems to begin with it.
+func TestRunsAcrossTheWindow(t *testing.T) {
+	run := func(start, end uint64) trace.Record {
+		r := trace.MakeRecord(trace.Type(abi.RecIrq), 0, 7, end)
+		binary.LittleEndian.PutUint64(r[abi.OffIrqStartNs:], start)
+		return r
+	}
+	tp := newHistory(100, 100)
+	d := drained(0, 300, 320)
+	d.CPUs[0].Records = append(d.CPUs[0].Records, run(50, 110), run(310, 340), run(350, 360))
+	tp.add(400, d, []Coverage{{CPU: 0, Records: 5}})
+	for _, c := range []struct {
+		from, to uint64
+		want     []uint64
+	}{
+		{0, 1 << 62, []uint64{100, 110, 300, 310, 320, 340, 350, 360}},
+		{105, 320, []uint64{105, 110, 300, 310, 320}},
+		{301, 309, nil},
+		{301, 310, []uint64{310}},
+	} {
+		assert.Check(t, is.DeepEqual(c.want, times(tp.slice(0, c.from, c.to).records)), "from %d to %d", c.from, c.to)
+	}
 }

@@ -21,6 +21,10 @@ type Info struct {
 	Bytes    uint64    `json:"bytes"`    // on the disk
 	Notes    int       `json:"notes"`
 	Dir      string    `json:"dir"`
+	Pinned   bool      `json:"pinned"`
+	// Kept is what keeps it from being removed before others: pinned, worst, newest,
+	// culprit, or recent. Empty if not known.
+	Kept string `json:"kept,omitempty"`
 }
 
 // Broken is a directory with the name of a snapshot that cannot be read as one.
@@ -32,10 +36,15 @@ type Broken struct {
 // List returns the readable and the broken snapshots of a directory, oldest first. It
 // needs no lock and no daemon.
 func List(dir string) ([]Info, []Broken, error) {
+	return listInfos(dir, Retention{Worst: DefaultWorst})
+}
+
+func listInfos(dir string, keep Retention) ([]Info, []Broken, error) {
 	all, _, err := listSnapshots(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list snapshots: %w", err)
 	}
+	newPlan(all, Retention{Count: keep.Count, Bytes: keep.Bytes, Worst: keep.Worst}, false)
 	infos := []Info{}
 	var broken []Broken
 	for _, k := range all {
@@ -51,13 +60,19 @@ func List(dir string) ([]Info, []Broken, error) {
 			broken = append(broken, Broken{ID: k.id.String(), Err: err})
 			continue
 		}
-		infos = append(infos, infoOf(m, path, k.bytes))
+		info := infoOf(m, path, k.bytes)
+		info.Pinned, info.Kept = k.pinned, k.kept
+		infos = append(infos, info)
 	}
 	return infos, broken, nil
 }
 
 // InfoOf returns the Info of the snapshot in dir.
-func InfoOf(m *Meta, dir string) Info { return infoOf(m, dir, diskBytes(dir)) }
+func InfoOf(m *Meta, dir string) Info {
+	info := infoOf(m, dir, diskBytes(dir))
+	info.Pinned = IsPinned(dir)
+	return info
+}
 
 func infoOf(m *Meta, dir string, bytes uint64) Info {
 	var delay int64
@@ -79,7 +94,7 @@ func (s *Store) List() ([]Info, []Broken, error) {
 		broken []Broken
 	}
 	l, err := query(s, listLimit, func() (list, error) {
-		infos, broken, err := List(s.dir)
+		infos, broken, err := listInfos(s.dir, s.Retention())
 		return list{infos, broken}, err
 	})
 	return l.infos, l.broken, err
@@ -87,10 +102,11 @@ func (s *Store) List() ([]Info, []Broken, error) {
 
 // Usage is the disk usage of a store.
 type Usage struct {
-	Count int
-	Bytes uint64 // on the disk
-	Last  string // id of the newest snapshot, or ""
-	DirID string // device and inode of the directory
+	Count  int
+	Bytes  uint64 // on the disk
+	Pinned int
+	Last   string // id of the newest snapshot, or ""
+	DirID  string // device and inode of the directory
 }
 
 // Time limits of disk queries.
@@ -99,19 +115,24 @@ const (
 	usageLimit = 500 * time.Millisecond
 )
 
-// Usage returns the disk usage. It opens no snapshot. If the disk does not respond it
-// returns the last known usage and iothread.ErrTimeout.
+// Usage returns the disk usage; files that grow unseen count within ten minutes. If the
+// disk does not respond it returns the last known usage and iothread.ErrTimeout.
 func (s *Store) Usage() (Usage, error) {
 	u, err := query(s, usageLimit, func() (Usage, error) {
 		id, _, err := statDir(s.dir)
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
-		all, bytes, err := listSnapshots(s.dir)
+		all, bytes, err := s.index.list(s.dir, false, func(string) {})
 		if err != nil {
 			return Usage{}, fmt.Errorf("list snapshots: %w", err)
 		}
 		u := Usage{Count: len(all), Bytes: bytes, DirID: id.String()}
+		for i := range all {
+			if all[i].pinned {
+				u.Pinned++
+			}
+		}
 		if len(all) > 0 {
 			u.Last = all[len(all)-1].id.String()
 		}

@@ -66,6 +66,9 @@ type Options struct {
 	// Explain explains the outliers of m from the trace in dir. An error is noted in
 	// the snapshot. Nil: no explanation.
 	Explain func(dir string, m *Meta, n *Names) (*Explanation, error)
+	// Shed tells what the recorder and the rules did without between two times of
+	// CLOCK_MONOTONIC in nanoseconds, and a note on it; nil: nothing.
+	Shed func(from, to uint64) (parts []ShedPart, note string)
 	// WriteTrace replaces the CTF writer in tests. It runs on the store's thread.
 	WriteTrace func(dir string, t trace.Trace) error
 }
@@ -323,7 +326,7 @@ func (w *window) add(o events.Outlier, r *rules.Rule, from, to uint64) {
 			return
 		}
 	}
-	w.rules = append(w.rules, ruleJSON(r))
+	w.rules = append(w.rules, NewRuleJSON(r))
 }
 
 func (m *Manager) notify() {

@@ -49,6 +49,8 @@ type Meta struct {
 	Coverage     []CPUCoverage    `json:"coverage"`
 	Records      uint64           `json:"records"` // in trace/, all CPUs
 	Lost         uint64           `json:"lost"`    // refused by the rings meanwhile, all CPUs
+	// Shed lists what tailcam did without during the window, to stay within its budget.
+	Shed []ShedPart `json:"shed,omitempty"`
 	// Checksums names the checksum file; "" in snapshots of earlier releases, which
 	// have none.
 	Checksums string `json:"checksums,omitempty"`
@@ -92,6 +94,14 @@ type CPUCoverage struct {
 	// window.
 	CompleteAfter bool  `json:"complete_after"`
 	Gaps          []Gap `json:"gaps,omitempty"`
+}
+
+// ShedPart is something that was shed: "group sched", "histograms", "user stacks" or
+// "rule NAME".
+type ShedPart struct {
+	Part       string `json:"part"`
+	FromMonoNS uint64 `json:"from_mono_ns"`
+	ToMonoNS   uint64 `json:"to_mono_ns"` // at most the end of the window
 }
 
 // Gap is an interval in the window whose records were overwritten.

@@ -51,6 +51,7 @@ type Coverage struct {
 	CoversAtRateNS int64  `json:"covers_at_rate_ns"`
 	Records        uint64 `json:"records"` // written since the start
 	Lost           uint64 `json:"lost"`    // refused by the ring since the start
+	BytesWritten   uint64 `json:"bytes_written"`
 }
 
 // Clock converts between CLOCK_MONOTONIC and wall time.

@@ -18,7 +18,11 @@ var ErrInUse = errors.New("the snapshot is in use")
 // renames it first, so that a crash leaves no partial snapshot. It follows no symlinks
 // and never leaves dir. Any process may call it, also while a daemon runs. It returns
 // ErrInUse if a Store holds the snapshot, ErrNoSnapshot if it does not exist.
-func Remove(dir, id string) (freed uint64, err error) {
+func Remove(dir, id string) (freed uint64, err error) { return removeSnapshot(dir, id, false) }
+
+// removeSnapshot is Remove; with sparePinned it returns errPinned if the snapshot is
+// pinned, which nobody can change meanwhile.
+func removeSnapshot(dir, id string, sparePinned bool) (freed uint64, err error) {
 	if parsed, err := ParseID(id); err != nil || parsed.String() != id {
 		return 0, fmt.Errorf("remove snapshot: invalid snapshot id %q", id)
 	}
@@ -40,6 +44,9 @@ func Remove(dir, id string) (freed uint64, err error) {
 		return 0, fmt.Errorf("remove snapshot %s: %w", id, err)
 	}
 	defer lock.Close()
+	if sparePinned && isPinned(path, fileOwner(lock)) {
+		return 0, fmt.Errorf("remove snapshot %s: %w", id, errPinned)
+	}
 	freed = diskBytes(path)
 	gone := tmpPrefix + gonePrefix + id
 	switch err := root.Rename(id, gone); {
@@ -62,34 +69,62 @@ type Pruned struct {
 	Err   error  // why it was not removed: ErrInUse or another error
 }
 
-// Prune removes the snapshots that a policy does not keep, oldest first; with dry it
-// only lists them. Unlike a Store, which measures elapsed time, it uses the times in
-// the names, as shown by `list`. Snapshots dated in the future have no age.
-func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, error) {
-	all, total, err := listSnapshots(dir)
+// Left is what Prune leaves.
+type Left struct {
+	Count  int
+	Bytes  uint64
+	Pinned int
+}
+
+// Prune removes the snapshots that a policy does not keep, in the order of a Store; with
+// dry it only lists them. Pinned ones stay, whatever the limits. Unlike a Store, which
+// measures elapsed time, it uses the times in the names, as shown by `list`. Snapshots
+// dated in the future have no age.
+func Prune(dir string, keep Retention, now time.Time, dry bool) ([]Pruned, Left, error) {
+	all, _, err := listSnapshots(dir)
 	if err != nil {
-		return nil, fmt.Errorf("prune snapshots: %w", err)
+		return nil, Left{}, fmt.Errorf("prune snapshots: %w", err)
 	}
-	p := newPolicy(keep, len(all), total)
-	var out []Pruned
+	left := Left{}
 	for i := range all {
-		k := &all[i]
-		k.age = now.Sub(k.id.Time)
-		why := p.exceeded(k)
-		if why == "" {
-			continue
+		all[i].age = now.Sub(all[i].id.Time)
+		if all[i].pinned {
+			left.Pinned++
 		}
+	}
+	p := newPlan(all, keep, true)
+	var out []Pruned
+	for k, why := p.next(); k != nil; k, why = p.next() {
 		one := Pruned{ID: k.id.String(), Bytes: k.bytes, Limit: why}
 		if !dry {
-			_, one.Err = Remove(dir, one.ID)
+			_, one.Err = removeSnapshot(dir, one.ID, true)
 		}
-		if errors.Is(one.Err, ErrNoSnapshot) { // removed by retention meanwhile
+		switch {
+		case errors.Is(one.Err, ErrNoSnapshot): // removed by retention meanwhile
 			one.Err = nil
+		case errors.Is(one.Err, errPinned):
+			left.Pinned++
+			continue
 		}
 		if one.Err == nil {
 			p.removed(k)
 		}
 		out = append(out, one)
 	}
-	return out, nil
+	left.Count, left.Bytes = p.count, p.total
+	return out, left, nil
+}
+
+// WhyKept returns why each snapshot is kept, by id; see Info.Kept. It needs no daemon.
+func WhyKept(dir string, keep Retention) (map[string]string, error) {
+	all, _, err := listSnapshots(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	newPlan(all, Retention{Count: keep.Count, Bytes: keep.Bytes, Worst: keep.Worst}, false)
+	why := make(map[string]string, len(all))
+	for i := range all {
+		why[all[i].id.String()] = all[i].kept
+	}
+	return why, nil
 }

@@ -112,7 +112,9 @@ func TestRemoveBesideStore(t *testing.T) {
 	}
 	_, err := Remove(dir, ids[0])
 	assert.Check(t, err, "let go")
-	removed, err := s.remove(ids[0])
+	id0, err := ParseID(ids[0])
+	assert.NilError(t, err)
+	removed, err := s.remove(&storedSnapshot{id: id0})
 	assert.Check(t, removed && err == nil, "the store, of what another process removed: %v, %v", removed, err)
 	// One that is written at this moment comes held out of its temporary name.
 	id := s.NewID(now, "block")
@@ -144,7 +146,7 @@ func TestPrune(t *testing.T) {
 	} {
 		dir, ids := makeStore(t, now, ages...)
 		for _, dry := range []bool{true, false} {
-			gone, err := Prune(dir, c.keep, now, dry)
+			gone, _, err := Prune(dir, c.keep, now, dry)
 			var got []int
 			for _, g := range gone {
 				got = append(got, slices.Index(ids, g.ID))
@@ -163,10 +165,10 @@ func TestPrune(t *testing.T) {
 	lock, err := lockSnapshot(filepath.Join(dir, ids[0]), unix.LOCK_SH)
 	assert.NilError(t, err)
 	defer lock.Close()
-	gone, err := Prune(dir, Retention{Count: 4}, now, false)
+	gone, _, err := Prune(dir, Retention{Count: 4}, now, false)
 	assert.Check(t, err == nil && len(gone) == 2 && errors.Is(gone[0].Err, ErrInUse) && gone[1].ID == ids[1] &&
 		gone[1].Err == nil, "%+v, %v", gone, err)
-	_, err = Prune(filepath.Join(dir, "nosuch"), Retention{Count: 1}, now, false)
+	_, _, err = Prune(filepath.Join(dir, "nosuch"), Retention{Count: 1}, now, false)
 	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "no directory")
 }
 
@@ -243,7 +245,7 @@ func TestRemoveAtOnce(t *testing.T) {
 		}
 	})
 	all.Wait()
-	_, err = Prune(dir, Retention{Age: 1}, time.Now(), false)
+	_, _, err = Prune(dir, Retention{Age: 1}, time.Now(), false)
 	assert.Check(t, err)
 	entries, err := os.ReadDir(dir)
 	assert.Check(t, err == nil && len(entries) == 2 && entries[0].Name() == lockFile &&

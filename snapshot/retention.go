@@ -11,13 +11,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// Retention limits what a store keeps. Zero means no limit.
+// Retention says what a store keeps. Of the limits, zero means none. docs/snapshots.md
+// has the order of removal.
 type Retention struct {
 	Count int    // number of snapshots
 	Bytes uint64 // total size on disk
-	// Age is measured in elapsed time, not by the wall clock, see state.
+	// Age is measured in elapsed time, not by the wall clock, see state. It does not
+	// apply to pinned snapshots.
 	Age time.Duration
+	// Worst is how many of the slowest snapshots of each rule, and of each culprit, are
+	// kept before newer ones.
+	Worst int
 }
+
+// limited reports whether there is any limit.
+func (r *Retention) limited() bool { return r.Count > 0 || r.Bytes > 0 || r.Age > 0 }
+
+// DefaultWorst is Retention.Worst where nobody sets it.
+const DefaultWorst = 3
 
 // SetRetention replaces the policy and enforces it.
 func (s *Store) SetRetention(r Retention) {
@@ -27,8 +38,15 @@ func (s *Store) SetRetention(r Retention) {
 	s.Enforce()
 }
 
-// Enforce removes the snapshots that exceed the policy, oldest first, and leftovers of
-// crashes. It never removes held snapshots.
+// Retention returns the policy.
+func (s *Store) Retention() Retention {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keep
+}
+
+// Enforce removes the snapshots that exceed the policy and leftovers of crashes. It
+// never removes held snapshots.
 func (s *Store) Enforce() {
 	s.dirMu.Lock()
 	defer s.dirMu.Unlock()
@@ -36,7 +54,7 @@ func (s *Store) Enforce() {
 	if err == nil {
 		err = s.Run("remove old snapshots", func() error {
 			s.saveState(false)
-			s.retain(0, 0)
+			s.retain(nil, true)
 			s.sweep()
 			return nil
 		})
@@ -46,51 +64,38 @@ func (s *Store) Enforce() {
 	}
 }
 
-// storedSnapshot is a complete snapshot in a store.
-type storedSnapshot struct {
-	id    ID
-	bytes uint64
-	age   time.Duration
-}
-
 // removeRetryInterval is the pause before a failed removal is tried again.
 const removeRetryInterval = time.Minute
 
-// retain enforces the policy as if more snapshots with a total of size bytes were
-// there. Snapshots that cannot be removed do not count, so that newer ones are not
-// removed in their place. Errors are logged. Runs on the store's thread; requires
-// s.dirMu.
-func (s *Store) retain(more int, size uint64) {
-	s.mu.Lock()
-	keep := s.keep
-	s.mu.Unlock()
-	if keep == (Retention{}) {
+// retain enforces the policy, making room for one more snapshot if that is not nil;
+// refresh measures some of those on disk anew. Snapshots that cannot be removed do not count, so
+// that newer ones are not removed in their place. Errors are logged. Runs on the store's
+// thread; requires s.dirMu.
+func (s *Store) retain(more *storedSnapshot, refresh bool) {
+	keep := s.Retention()
+	if !keep.limited() {
 		return
 	}
-	all, total, err := listSnapshots(s.dir)
+	all, _, err := s.index.list(s.dir, refresh, func(id string) { s.setStep("measure " + id) })
 	if err != nil {
 		s.storeErrors.error(s.log, s.now(), "cannot enforce the retention of snapshots", zap.Error(err))
 		return
 	}
-	all = slices.DeleteFunc(all, func(k storedSnapshot) bool {
-		stuck := s.isUnremovable(k.id.String())
-		if stuck {
-			total -= min(k.bytes, total)
-		}
-		return stuck
-	})
-	drop := newPolicy(keep, len(all)+more, total+size)
-	for _, k := range all {
-		k.age = s.state.age(k.id.Number)
-		why := drop.exceeded(&k)
-		if why == "" {
-			continue
-		}
+	all = slices.DeleteFunc(all, func(k storedSnapshot) bool { return s.isUnremovable(k.id.String()) })
+	for i := range all {
+		all[i].age = s.state.age(all[i].id.Number)
+		all[i].held = s.isHeld(all[i].id.String())
+	}
+	if more != nil {
+		all = append(all, *more)
+	}
+	p := newPlan(all, keep, false)
+	for k, why := p.next(); k != nil; k, why = p.next() {
 		name := k.id.String()
 		s.setStep("remove " + name)
-		removed, err := s.remove(name)
+		removed, err := s.remove(k)
 		if err != nil {
-			drop.removed(&k)
+			p.removed(k)
 			if gone := tmpPrefix + gonePrefix + name; exists(filepath.Join(s.dir, gone)) {
 				name = gone // renamed already; sweep will try again
 			}
@@ -100,9 +105,26 @@ func (s *Store) retain(more int, size uint64) {
 			continue
 		}
 		s.clearUnremovable(name)
-		drop.removed(&k)
-		s.log.Info("removed an old snapshot", zap.String("snapshot", name), zap.String("limit", why))
+		p.removed(k)
+		s.mu.Lock()
+		s.removals[why]++
+		s.mu.Unlock()
+		s.log.Info("removed a snapshot", zap.String("snapshot", name), zap.String("limit", why))
 	}
+}
+
+// Removals returns how many snapshots were removed because of each limit: age, count,
+// bytes.
+func (s *Store) Removals() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.removals)
+}
+
+func (s *Store) isHeld(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[id] != nil
 }
 
 // markUnremovable records a failed removal and logs it once.
@@ -156,65 +178,18 @@ func (s *Store) Unremovable() int {
 	return len(s.unremovable)
 }
 
-// policy applies a Retention to a list of snapshots, oldest first.
-type policy struct {
-	keep  Retention
-	count int
-	total uint64
-}
-
-func newPolicy(keep Retention, count int, total uint64) *policy {
-	return &policy{keep: keep, count: count, total: total}
-}
-
-// exceeded returns the limit that a snapshot exceeds, or "".
-func (p *policy) exceeded(k *storedSnapshot) string {
-	switch {
-	case p.keep.Age > 0 && k.age > p.keep.Age:
-		return "age"
-	case p.keep.Count > 0 && p.count > p.keep.Count:
-		return "count"
-	case p.keep.Bytes > 0 && p.total > p.keep.Bytes:
-		return "bytes"
-	}
-	return ""
-}
-
-// removed subtracts a snapshot from the totals.
-func (p *policy) removed(k *storedSnapshot) {
-	p.count--
-	p.total -= min(k.bytes, p.total)
-}
-
-// remove removes a snapshot unless it is held. It reports true if the snapshot is gone,
-// whoever removed it.
-func (s *Store) remove(name string) (removed bool, err error) {
-	s.mu.Lock()
-	held := s.held[name] != nil
-	s.mu.Unlock()
-	if held {
+// remove removes a snapshot unless it is in use, or was pinned meanwhile. It reports
+// true if the snapshot is gone, whoever removed it.
+func (s *Store) remove(k *storedSnapshot) (removed bool, err error) {
+	name := k.id.String()
+	if s.isHeld(name) {
 		return false, nil
 	}
-	switch _, err = Remove(s.dir, name); {
+	switch _, err = removeSnapshot(s.dir, name, !k.pinned); {
 	case errors.Is(err, ErrNoSnapshot):
 		return true, nil
-	case errors.Is(err, ErrInUse):
+	case errors.Is(err, ErrInUse), errors.Is(err, errPinned):
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// listSnapshots returns the complete snapshots, oldest first. It ignores everything
-// else in the directory.
-func listSnapshots(dir string) (all []storedSnapshot, total uint64, err error) {
-	ids, err := listIDs(dir)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, id := range ids {
-		k := storedSnapshot{id: id, bytes: diskBytes(filepath.Join(dir, id.String()))}
-		total += k.bytes
-		all = append(all, k)
-	}
-	return all, total, nil
 }

@@ -10,13 +10,15 @@ import (
 type RuleJSON struct {
 	Name        string           `json:"name"`
 	Track       rules.Track      `json:"track"`
-	ThresholdNS int64            `json:"threshold_ns"` // 0: none
+	Attach      rules.Attach     `json:"attach,omitempty"` // track syscall
+	ThresholdNS int64            `json:"threshold_ns"`     // 0: none
 	Adaptive    *AdaptiveJSON    `json:"adaptive,omitempty"`
 	Histogram   *HistogramJSON   `json:"histogram,omitempty"`
 	TimeoutNS   int64            `json:"timeout_ns,omitempty"`
 	RepeatNS    int64            `json:"repeat_ns,omitempty"`
 	Ratchet     bool             `json:"ratchet,omitempty"`
 	Paused      bool             `json:"paused,omitempty"`
+	Priority    int              `json:"priority"`
 	Pair        *PairJSON        `json:"pair,omitempty"`
 	When        MatchJSON        `json:"when"`
 	Overrides   []OverrideJSON   `json:"overrides,omitempty"`
@@ -120,16 +122,19 @@ type RulePositionJSON struct {
 	Column int    `json:"column"`
 }
 
-func ruleJSON(r *rules.Rule) RuleJSON {
+// NewRuleJSON returns a rule in the format of snapshot.json.
+func NewRuleJSON(r *rules.Rule) RuleJSON {
 	out := RuleJSON{
 		Name:        r.Name,
 		Track:       r.Track,
+		Attach:      r.Attach,
 		ThresholdNS: int64(r.Threshold),
 		Adaptive:    adaptiveJSON(r.Adaptive),
 		TimeoutNS:   int64(r.Timeout),
 		RepeatNS:    int64(r.Repeat),
 		Ratchet:     r.Ratchet,
 		Paused:      r.Paused,
+		Priority:    r.Priority,
 		Pair:        pairJSON(r),
 		When:        matchJSON(r.When),
 		Stacks:      r.Stacks,

@@ -130,7 +130,7 @@ func TestNumbersAreUsedOnce(t *testing.T) {
 	}
 	next()
 	next()
-	gone, err := Prune(dir, Retention{Bytes: 1}, time.Now(), false)
+	gone, _, err := Prune(dir, Retention{Bytes: 1}, time.Now(), false)
 	assert.Assert(t, err == nil && len(gone) == 2, "%v, %v", gone, err)
 	s.Close()
 	s = testStore(t, StoreOptions{Dir: dir})

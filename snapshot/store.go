@@ -25,6 +25,9 @@ const (
 
 const lockFile = ".lock"
 
+// maxOld is how many snapshots of earlier releases retention reads at a time.
+const maxOld = 250
+
 // inodes is how many inodes a snapshot needs besides those of its streams.
 const inodes = 16
 
@@ -80,6 +83,9 @@ type Store struct {
 	held        map[string]*hold // by id
 	drafts      map[string]bool  // by id: being written
 	unremovable map[string]time.Time
+	removals    map[string]uint64 // by limit
+
+	index index
 
 	queries chan struct{} // one token per query that may hang
 	usage   Usage         // last known usage; protected by mu
@@ -105,7 +111,8 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	s := &Store{
 		dir: dir, minFree: o.MinFree, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
 		keep: o.Retention, held: map[string]*hold{}, drafts: map[string]bool{}, unremovable: map[string]time.Time{},
-		queries: make(chan struct{}, 4),
+		removals: map[string]uint64{}, queries: make(chan struct{}, 4),
+		index: index{maxOld: maxOld},
 	}
 	opened, swept := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -199,7 +206,8 @@ type Draft struct {
 // creates a temporary directory. It returns ErrNoSpace if less than MinFree would
 // remain, and ErrLocked if the directory was replaced by one that another daemon uses.
 func (s *Store) Create(id string, size uint64) (*Draft, error) {
-	if _, err := ParseID(id); err != nil {
+	parsed, err := ParseID(id)
+	if err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
 	s.dirMu.Lock()
@@ -209,9 +217,9 @@ func (s *Store) Create(id string, size uint64) (*Draft, error) {
 	}
 	s.setDraft(id, true)
 	dir := filepath.Join(s.dir, tmpPrefix+id)
-	err := s.Run("make room", func() error {
+	err = s.Run("make room", func() error {
 		s.saveState(false)
-		s.retain(1, size)
+		s.retain(&storedSnapshot{id: parsed, bytes: size, held: true}, false)
 		if err := s.checkSpace(size); err != nil {
 			return err
 		}
@@ -298,7 +306,7 @@ func (p *Draft) Commit() (dir string, release func(), err error) {
 			// rename.
 			s.storeErrors.error(s.log, s.now(), "cannot sync the snapshot store", zap.Error(err))
 		}
-		s.retain(0, 0)
+		s.retain(nil, false)
 		return nil
 	})
 	if err != nil {

@@ -195,6 +195,7 @@ func (m *Manager) fill(dir string, j *job) error {
 			{ExplainJSONFile, func(w io.Writer) error { return writeJSON(w, why.JSON) }},
 			{TasksFile, func(w io.Writer) error { return writeJSON(w, names) }},
 			{FoldedFile, func(w io.Writer) error { return writeFolded(w, j.meta.Outliers) }},
+			{WorthFile, func(w io.Writer) error { return writeJSON(w, worthJSON{worthVersion, worthOf(&j.meta)}) }},
 			{MetaFile, func(w io.Writer) error { return writeJSON(w, j.meta) }},
 		} {
 			if err := writeFile(filepath.Join(dir, file.name), sums.file(file.name), file.fill); err != nil {

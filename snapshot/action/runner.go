@@ -80,11 +80,12 @@ func ItemsFor(on string, outliers []events.Outlier, rule func(name string) *rule
 
 // Stats are counters since the start, by rule.
 type Stats struct {
-	Ran      map[string]uint64 // started
-	Failed   map[string]uint64 // not started, or exit status not 0
-	TimedOut map[string]uint64 // of the failed ones
-	Skipped  map[string]uint64 // action_skipped: queue full or stopping
-	Hung     map[string]uint64 // action_hung: killed, but stuck in the kernel and left behind
+	Ran       map[string]uint64 // started
+	Succeeded map[string]uint64 // exit status 0
+	Failed    map[string]uint64 // not started, or exit status not 0
+	TimedOut  map[string]uint64 // of the failed ones
+	Skipped   map[string]uint64 // action_skipped: queue full or stopping
+	Hung      map[string]uint64 // action_hung: killed, but stuck in the kernel and left behind
 }
 
 // Runner runs jobs. Submit and Stats may be called concurrently.
@@ -128,7 +129,7 @@ func New(o Options) *Runner {
 		jobs: make(chan Job, o.Queue),
 		kill: make(chan struct{}),
 		stats: Stats{
-			Ran: map[string]uint64{}, Failed: map[string]uint64{},
+			Ran: map[string]uint64{}, Succeeded: map[string]uint64{}, Failed: map[string]uint64{},
 			TimedOut: map[string]uint64{}, Skipped: map[string]uint64{}, Hung: map[string]uint64{},
 		},
 	}
@@ -179,7 +180,7 @@ func (r *Runner) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Stats{
-		Ran: maps.Clone(r.stats.Ran), Failed: maps.Clone(r.stats.Failed),
+		Ran: maps.Clone(r.stats.Ran), Succeeded: maps.Clone(r.stats.Succeeded), Failed: maps.Clone(r.stats.Failed),
 		TimedOut: maps.Clone(r.stats.TimedOut), Skipped: maps.Clone(r.stats.Skipped), Hung: maps.Clone(r.stats.Hung),
 	}
 }
@@ -252,7 +253,9 @@ func (r *Runner) count(res Result) {
 	if res.Started {
 		r.stats.Ran[res.Rule]++
 	}
-	if !res.OK() {
+	if res.OK() {
+		r.stats.Succeeded[res.Rule]++
+	} else {
 		r.stats.Failed[res.Rule]++
 	}
 	if res.TimedOut {

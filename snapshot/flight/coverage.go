@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -14,8 +15,9 @@ const horizon = 600
 // coverage tells from the counters alone how far back a ring reaches: to when
 // the counter stood where it stands now, less what the ring holds.
 type coverage struct {
-	capacity uint64 // records
-	bytes    int    // of one record
+	capacity uint64 // bytes of history
+	record   uint64 // bytes of a record; of a pair of short ones in plain memory, too
+	short    uint64 // bytes of a short record in a perf ring
 	start    time.Time
 
 	mu      sync.Mutex
@@ -27,8 +29,13 @@ type sample struct {
 	cpus []tracker.CPUCounters
 }
 
-func newCoverage(capacity uint64, bytes int) *coverage {
-	return &coverage{capacity: capacity, bytes: bytes, start: time.Now()}
+func newCoverage(capacity, record, short int) *coverage {
+	return &coverage{capacity: uint64(capacity), record: uint64(record), short: uint64(short), start: time.Now()}
+}
+
+// written is how many bytes of a ring a CPU has written since the start.
+func (c *coverage) written(k *tracker.CPUCounters) uint64 {
+	return k.Recorded*c.record - k.Short*(c.record-c.short)
 }
 
 func (c *coverage) sample(at time.Time, cpus []tracker.CPUCounters) {
@@ -49,31 +56,36 @@ func (c *coverage) report(now time.Time, cpus []tracker.CPUCounters) []snapshot.
 		if k.Recorded == 0 && k.RecordLost == 0 {
 			continue // a CPU that is possible, but not there
 		}
-		from := c.reach(i, k.Recorded, now)
+		from := c.reach(i, c.written(&k), now)
 		cov := snapshot.Coverage{
-			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), EventsPerSecond: c.rate(i), BytesPerEvent: c.bytes,
-			Records: k.Recorded, Lost: k.RecordLost,
+			CPU: k.CPU, CoveredNS: now.Sub(from).Nanoseconds(), BytesPerEvent: int(c.record),
+			Records: k.Recorded + k.Paired, Lost: k.RecordLost, BytesWritten: c.written(&k),
 		}
-		if cov.EventsPerSecond > 0 {
-			cov.CoversAtRateNS = int64(min(float64(c.capacity)/cov.EventsPerSecond, 1e9) * 1e9)
+		events, bytes := c.rate(i)
+		cov.EventsPerSecond = events
+		if events > 0 && bytes > 0 {
+			cov.BytesPerEvent = int(math.Round(bytes / events))
+			cov.CoversAtRateNS = int64(min(float64(c.capacity)/bytes, 1e9) * 1e9)
 		}
 		out = append(out, cov)
 	}
 	return out
 }
 
-// reach is when CPU number i wrote the oldest record that its ring still holds.
-func (c *coverage) reach(i int, recorded uint64, now time.Time) time.Time {
-	if recorded <= c.capacity || len(c.samples) == 0 {
+// reach is when CPU number i, which has written so many bytes, wrote the oldest that
+// its ring still holds.
+func (c *coverage) reach(i int, written uint64, now time.Time) time.Time {
+	if written <= c.capacity || len(c.samples) == 0 {
 		return c.start
 	}
-	oldest := recorded - c.capacity
-	if last := c.samples[len(c.samples)-1]; last.cpus[i].Recorded <= oldest {
-		return between(last.at, now, last.cpus[i].Recorded, recorded, oldest)
+	oldest := written - c.capacity
+	last := c.samples[len(c.samples)-1]
+	if then := c.written(&last.cpus[i]); then <= oldest {
+		return between(last.at, now, then, written, oldest)
 	}
 	for n := len(c.samples) - 1; n > 0; n-- {
 		after, before := c.samples[n], c.samples[n-1]
-		a, b := after.cpus[i].Recorded, before.cpus[i].Recorded
+		a, b := c.written(&after.cpus[i]), c.written(&before.cpus[i])
 		if b <= oldest && oldest <= a {
 			return between(before.at, after.at, b, a, oldest)
 		}
@@ -89,16 +101,17 @@ func between(from, to time.Time, a, b, n uint64) time.Time {
 	return from.Add(time.Duration(float64(n-a) / float64(b-a) * float64(to.Sub(from))))
 }
 
-// rate is the records per second over the last ten samples.
-func (c *coverage) rate(i int) float64 {
+// rate is the events per second over the last ten samples, and their bytes.
+func (c *coverage) rate(i int) (events, bytes float64) {
 	if len(c.samples) == 0 {
-		return 0
+		return 0, 0
 	}
 	last := c.samples[len(c.samples)-1]
 	first := c.samples[max(0, len(c.samples)-11)]
 	seconds := last.at.Sub(first.at).Seconds()
 	if seconds <= 0 {
-		return 0
+		return 0, 0
 	}
-	return float64(last.cpus[i].Recorded-first.cpus[i].Recorded) / seconds
+	a, b := &last.cpus[i], &first.cpus[i]
+	return float64(a.Recorded+a.Paired-b.Recorded-b.Paired) / seconds, float64(c.written(a)-c.written(b)) / seconds
 }

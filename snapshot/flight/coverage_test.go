@@ -15,7 +15,7 @@ func at(n uint64) []tracker.CPUCounters {
 
 // A ring of 1000 records, 500 written a second: it reaches back two seconds.
 func TestCoverage(t *testing.T) {
-	c := newCoverage(1000, 64)
+	c := newCoverage(64_000, 64, 0)
 	start := c.start
 	second := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
@@ -46,7 +46,7 @@ func TestCoverage(t *testing.T) {
 
 // Without samples in reach the oldest sample is as far as we can vouch for.
 func TestCoverageBeyondTheHorizon(t *testing.T) {
-	c := newCoverage(1000, 64)
+	c := newCoverage(64_000, 64, 0)
 	for i := range horizon + 50 {
 		c.sample(c.start.Add(time.Duration(i)*time.Second), at(2000))
 	}
@@ -54,4 +54,36 @@ func TestCoverageBeyondTheHorizon(t *testing.T) {
 	got := c.report(c.start.Add((horizon+50)*time.Second), at(2000))[0]
 	want := horizon * time.Second
 	assert.Check(t, time.Duration(got.CoveredNS) == want, "covers %v, want %v", time.Duration(got.CoveredNS), want)
+}
+
+// TestCoverageOfShortRecords: they take less of a perf ring, and two a place of plain
+// memory, so that both hold more of them, and say so.
+func TestCoverageOfShortRecords(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		c      *coverage
+		second tracker.CPUCounters // what a CPU writes in a second
+		events float64
+		bytes  int
+		covers time.Duration
+	}{
+		{"perf, all whole", newCoverage(80_000, perfRecord, perfShort), tracker.CPUCounters{Recorded: 500}, 500, 80, 2 * time.Second},
+		{"perf, all short", newCoverage(96_000, perfRecord, perfShort), tracker.CPUCounters{Recorded: 500, Short: 500}, 500, 48, 4 * time.Second},
+		{"perf, half", newCoverage(64_000, perfRecord, perfShort), tracker.CPUCounters{Recorded: 500, Short: 250}, 500, 64, 2 * time.Second},
+		{"mmap, pairs", newCoverage(64_000, 64, 0), tracker.CPUCounters{Recorded: 500, Paired: 500}, 1000, 32, 2 * time.Second},
+	} {
+		after := func(seconds uint64) []tracker.CPUCounters {
+			k := tt.second
+			return []tracker.CPUCounters{{Recorded: k.Recorded * seconds, Paired: k.Paired * seconds, Short: k.Short * seconds}}
+		}
+		for i := range uint64(20) {
+			tt.c.sample(tt.c.start.Add(time.Duration(i+1)*time.Second), after(i+1))
+		}
+		got := tt.c.report(tt.c.start.Add(20*time.Second), after(20))[0]
+		off := time.Duration(got.CoveredNS) - tt.covers
+		assert.Check(t, off >= -time.Millisecond && off <= time.Millisecond, "%s: covers %v, want %v", tt.name, time.Duration(got.CoveredNS), tt.covers)
+		assert.Check(t, got.EventsPerSecond == tt.events && got.BytesPerEvent == tt.bytes && got.CoversAtRateNS == tt.covers.Nanoseconds(),
+			"%s: %+v", tt.name, got)
+		assert.Check(t, float64(got.BytesWritten) == 20*tt.events*float64(tt.bytes), "%s: %+v", tt.name, got)
+	}
 }

@@ -28,6 +28,8 @@ type Kernel interface {
 	Records() (rings *ebpf.Map, ring int)
 	// Ring tells what is where in a CPU's ring of the backend mmap.
 	Ring(cpu int) tracker.Ring
+	// Names are what a thread is and was called, the latest first.
+	Names(tid int) []tracker.Name
 	// Freezes counts the outliers whose history is kept.
 	Freezes() (uint64, error)
 	// Freeze switches the banks of the backend perf unless that has happened
@@ -52,24 +54,24 @@ type Recorder interface {
 	Close() error
 }
 
-// eventBytes is what one event takes in a ring of a backend.
-func eventBytes(backend string) int {
+// Bytes is what so many records, and pairs of short ones, take in the rings of a backend.
+func Bytes(backend string, records, pairs float64) float64 {
 	if backend == BackendPerf {
-		return perfRecord
+		return records*perfRecord + pairs*2*perfShort
 	}
-	return trace.RecordSize
+	return (records + pairs) * trace.RecordSize
 }
 
-// Covers is how long a history a ring of size bytes holds at a rate of events
+// Covers is how long a history a ring of size bytes holds at a rate of bytes
 // a second: its size, less what is about to be overwritten or the bank that is
-// not written, divided by the rate and the bytes an event.
+// not written, divided by the rate.
 func Covers(backend string, size int, rate float64) time.Duration {
 	const longest = 1000 * time.Hour
 	kept := float64(size) / 2 // of two banks
 	if backend == BackendMmap {
 		kept = float64(size) * float64(abi.RingParts-1) / float64(abi.RingParts)
 	}
-	if s := kept / (rate * float64(eventBytes(backend))); s < longest.Seconds() {
+	if s := kept / rate; s < longest.Seconds() {
 		return time.Duration(s * float64(time.Second))
 	}
 	return longest

@@ -1,8 +1,11 @@
 package flight
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -26,6 +29,7 @@ type Mmap struct {
 	ring    int // records in one ring
 	freezes uint64
 	read    []uint64 // by CPU: number up to which records have been read
+	open    []uint64 // by CPU: number of the pair whose second record had not come, plus 1; 0: none
 }
 
 // NewMmap maps the kernel side's rings.
@@ -36,9 +40,9 @@ func NewMmap(kernel Kernel) (*Mmap, error) {
 		return nil, fmt.Errorf("map the recorder's rings: %w", err)
 	}
 	return &Mmap{
-		common: common{kernel: kernel, cover: newCoverage(uint64(ring-ring/abi.RingParts), trace.RecordSize)},
+		common: common{kernel: kernel, cover: newCoverage((ring-ring/abi.RingParts)*trace.RecordSize, trace.RecordSize, 0)},
 		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
-		ring: ring, read: make([]uint64, len(kernel.Recorded())),
+		ring: ring, read: make([]uint64, len(kernel.Recorded())), open: make([]uint64, len(kernel.Recorded())),
 	}, nil
 }
 
@@ -63,16 +67,14 @@ func (m *Mmap) Freeze() (uint64, error) {
 func (m *Mmap) Drain() (snapshot.Drained, error) {
 	m.waitForWriters()
 	cpus := m.kernel.Recorded()
+	called := newNames(m.kernel)
 	var d snapshot.Drained
 	for i := range cpus {
 		if (i+1)*m.ring > len(m.slots) {
 			break // CPUs that came after the rings were made have none
 		}
 		end := cpus[i].Position[0]
-		if m.read[i] == end {
-			continue
-		}
-		d.CPUs = append(d.CPUs, m.take(i, m.read[i], end)...)
+		d.CPUs = append(d.CPUs, m.take(i, m.read[i], end, called)...)
 		m.read[i] = end
 	}
 	m.noteDrained(cpus)
@@ -84,10 +86,19 @@ func (m *Mmap) Release() error { return m.kernel.Release(m.freezes) }
 
 // take copies the records from number begin to end of one CPU, in stretches
 // between which some are missing.
-func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
+func (m *Mmap) take(cpu int, begin, end uint64, called *names) []snapshot.CPUStream {
 	size := uint64(m.ring / abi.RingParts)
 	s := stretches{cpu: cpu, next: begin, end: end, most: uint64(m.ring)}
 	late := time.Now().Add(writeTime)
+	if open := m.open[cpu]; open > 0 { // by now it may have come
+		number, ring := (open-1)/size, m.kernel.Ring(cpu)
+		if place := slices.Index(ring.Held[:], number+1); place >= 0 {
+			if r, ok := m.slots[cpu*m.ring+place*int(size):][(open-1)%size].second(cpu, uint16(number)); ok {
+				s.late = append(s.late, called.whole(&r, cpu))
+				m.open[cpu] = 0
+			}
+		}
+	}
 	for s.next < end {
 		// Again before each part: what a place holds changes while others are read.
 		number, place, found := oldest(m.kernel.Ring(cpu), s.next/size)
@@ -103,14 +114,24 @@ func (m *Mmap) take(cpu int, begin, end uint64) []snapshot.CPUStream {
 				time.Sleep(writeTime / 10) // it is being written
 				r, ok = slots[at%size].read(cpu, uint16(number))
 			}
-			if ok {
-				s.add(at, r)
+			if !ok {
+				continue
 			}
+			if head := binary.LittleEndian.Uint64(r[:]); trace.IsShort(head) {
+				r = called.whole((*trace.Short)(r[:trace.ShortSize]), cpu)
+				second, ok := slots[at%size].second(cpu, uint16(number))
+				if ok {
+					s.late = append(s.late, called.whole(&second, cpu))
+				} else {
+					m.open[cpu] = at + 1
+				}
+			}
+			s.add(at, r)
 		}
 		s.skipTo(at)
 	}
 	s.skipTo(end)
-	return s.list
+	return s.merged()
 }
 
 // oldest finds the oldest part of at least that number that a ring holds.
@@ -131,6 +152,45 @@ type stretches struct {
 	most    uint64 // how many there can be
 	missing uint64 // since the last one
 	list    []snapshot.CPUStream
+	late    []trace.Record // in the order of time: seconds of pairs, of which others may have come in between
+}
+
+// merged puts the late records where their times belong.
+func (s *stretches) merged() []snapshot.CPUStream {
+	for i := len(s.list) - 1; i >= 0 && len(s.late) > 0; i-- {
+		stretch := &s.list[i]
+		if len(stretch.Records) == 0 {
+			continue
+		}
+		n, _ := slices.BinarySearchFunc(s.late, stretch.Records[0].Time(), func(r trace.Record, t uint64) int {
+			return cmp.Compare(r.Time(), t)
+		})
+		stretch.Records = merge(stretch.Records, s.late[n:])
+		s.late = s.late[:n]
+	}
+	if len(s.late) > 0 { // of before the first one, or nothing else has come
+		if len(s.list) == 0 || s.list[0].Missing > 0 {
+			s.list = slices.Insert(s.list, 0, snapshot.CPUStream{CPU: s.cpu})
+		}
+		s.list[0].Records = merge(s.late, s.list[0].Records)
+	}
+	return s.list
+}
+
+// merge merges two lists in the order of time.
+func merge(a, b []trace.Record) []trace.Record {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a, b...)
+	}
+	list := make([]trace.Record, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if b[0].Time() < a[0].Time() {
+			list, b = append(list, b[0]), b[1:]
+		} else {
+			list, a = append(list, a[0]), a[1:]
+		}
+	}
+	return append(append(list, a...), b...)
 }
 
 func (s *stretches) skipTo(n uint64) {

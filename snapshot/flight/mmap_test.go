@@ -65,8 +65,9 @@ func (w *writer) Records() (*ebpf.Map, int)    { return nil, len(w.slots) }
 func (w *writer) Freezes() (uint64, error)     { return 0, nil }
 func (w *writer) Freeze() (uint64, int, error) { return 0, 0, nil }
 func (w *writer) Release(uint64) error         { return nil }
+func (w *writer) Names(int) []tracker.Name     { return nil }
 func (w *writer) recorder() *Mmap {
-	return &Mmap{common: common{kernel: w}, slots: w.slots, ring: len(w.slots), read: make([]uint64, 1)}
+	return &Mmap{common: common{kernel: w}, slots: w.slots, ring: len(w.slots), read: make([]uint64, 1), open: make([]uint64, 1)}
 }
 
 // numbers checks what was drained against the account: each stretch begins

@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -14,9 +15,10 @@ import (
 )
 
 const (
-	// perfRecord is what one record takes in a perf ring: header, length,
+	// perfRecord and perfShort are what a record takes in a perf ring: header, length,
 	// record, padded to 8 bytes.
 	perfRecord = (8 + 4 + trace.RecordSize + 7) &^ 7
+	perfShort  = (8 + 4 + trace.ShortSize + 7) &^ 7
 	// noWakeup keeps the kernel from interrupting itself for each record.
 	noWakeup = 1 << 30
 )
@@ -46,12 +48,12 @@ func NewPerf(kernel Kernel, size int) (*Perf, error) {
 		p.readers[i] = r
 	}
 	p.size = 2 * p.readers[0].BufferSize()
-	p.cover = newCoverage(uint64(p.Capacity()), perfRecord)
+	p.cover = newCoverage(p.size/2, perfRecord, perfShort)
 	return p, nil
 }
 
-// Capacity implements Recorder.
-func (p *Perf) Capacity() int { return p.size / 2 / perfRecord }
+// Capacity implements Recorder: that of short records, which most are.
+func (p *Perf) Capacity() int { return p.size / 2 / perfShort }
 
 // Size implements Recorder.
 func (p *Perf) Size() int { return p.size }
@@ -85,7 +87,7 @@ func (p *Perf) Drain() (snapshot.Drained, error) {
 	if err := r.Pause(); err != nil {
 		return snapshot.Drained{}, fmt.Errorf("pause the frozen bank: %w", err)
 	}
-	byCPU, err := drain(r)
+	byCPU, err := drain(r, newNames(p.kernel))
 	if resume := r.Resume(); resume != nil {
 		err = errors.Join(err, fmt.Errorf("resume the bank: %w", resume))
 	}
@@ -107,7 +109,7 @@ func (p *Perf) Drain() (snapshot.Drained, error) {
 }
 
 // drain reads all rings of one bank. An overwritten ring is read newest first.
-func drain(r *perf.Reader) (map[int][]trace.Record, error) {
+func drain(r *perf.Reader, called *names) (map[int][]trace.Record, error) {
 	byCPU := map[int][]trace.Record{}
 	r.SetDeadline(time.Unix(1, 0)) // in the past: do not wait for more
 	var rec perf.Record
@@ -119,10 +121,14 @@ func drain(r *perf.Reader) (map[int][]trace.Record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the frozen bank: %w", err)
 		}
-		if len(rec.RawSample) < trace.RecordSize {
-			continue // a lost-samples record has none
+		raw := rec.RawSample
+		switch {
+		case len(raw) >= trace.ShortSize && trace.IsShort(binary.LittleEndian.Uint64(raw)):
+			byCPU[rec.CPU] = append(byCPU[rec.CPU], called.whole((*trace.Short)(raw[:trace.ShortSize]), rec.CPU))
+		case len(raw) >= trace.RecordSize:
+			byCPU[rec.CPU] = append(byCPU[rec.CPU], trace.Record(raw[:trace.RecordSize]))
+		default: // a lost-samples record has none
 		}
-		byCPU[rec.CPU] = append(byCPU[rec.CPU], trace.Record(rec.RawSample[:trace.RecordSize]))
 	}
 	for _, records := range byCPU {
 		slices.Reverse(records)

@@ -77,14 +77,14 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 	marker := `{ rule = "wakeup", track = "wakeup", delay_ns = 2000, tid = 200, pid = 199, comm = "worker/0:1", outlier = 42 }`
 	want := []string{
 		`tailcam_entry: { cpu_id = 2 }, { tid = 200 }, ` + marker,
-		`sched_waking: { cpu_id = 2 }, { tid = 100 }, { comm = "worker/0:1", tid = 200, prio = 20, target_cpu = 1, pid = 200 }`,
-		`sched_wakeup_new: { cpu_id = 2 }, { tid = 100 }, { comm = "sixteen-bytes-ab", tid = 201, prio = 20, target_cpu = 0, pid = 201 }`,
+		`sched_waking: { cpu_id = 2 }, { tid = 100 }, { comm = "worker/0:1", tid = 200, prio = 20, target_cpu = 1, pid = 200, context = 0x0 }`,
+		`sched_wakeup_new: { cpu_id = 2 }, { tid = 100 }, { comm = "sixteen-bytes-ab", tid = 201, prio = 20, target_cpu = 0, pid = 201, context = 0x0 }`,
 		`sched_switch: { cpu_id = 2 }, { tid = 100 }, { prev_comm = "bash", prev_tid = 100, prev_prio = 20, prev_state = 128, next_comm = "worker/0:1", next_tid = 200, next_prio = -51, next_pid = 200, prev_state_raw = 0x402 }`,
 		`tailcam_exit: { cpu_id = 3 }, { tid = 200 }, ` + marker,
 		`sched_migrate_task: { cpu_id = 2 }, { tid = 100 }, { comm = "bash", tid = 7, prio = -2, orig_cpu = 0, dest_cpu = 3 }`,
 		`irq_handler_entry: { cpu_id = 2 }, { tid = 0 }, { irq = 33, name = "virtio0-req.0" }`,
 		`irq_handler_exit: { cpu_id = 2 }, { tid = 0 }, { irq = 33, ret = 1 }`,
-		`irq_softirq_entry: { cpu_id = 2 }, { tid = 0 }, { vec = 9 }`,
+		`irq_softirq_entry: { cpu_id = 2 }, { tid = 0 }, { vec = 9, after_irq = -1 }`,
 		`irq_softirq_exit: { cpu_id = 2 }, { tid = 0 }, { vec = 9 }`,
 		`timer_hrtimer_expire_entry: { cpu_id = 2 }, { tid = 0 }, { hrtimer = 0xFFFF888012345678, now = 5000008000, function = 0xFFFFFFFF81000000 }`,
 		`timer_hrtimer_expire_exit: { cpu_id = 2 }, { tid = 0 }, { hrtimer = 0xFFFF888012345678 }`,
@@ -121,6 +121,7 @@ func TestBabeltraceReadsEachType(t *testing.T) {
 		`kvm_x86_entry: { cpu_id = 2 }, { tid = 600 }, { vcpu_id = 1 }`,
 		`kvm_x86_exit: { cpu_id = 2 }, { tid = 600 }, { exit_reason = 48, guest_rip = 0xFFF0, vcpu_id = 1 }`,
 		`tailcam_steal: { cpu_id = 2 }, { tid = 600 }, { stolen_ns = 1500000, since_ns = 4996043000 }`,
+		`tailcam_interrupts: { cpu_id = 2 }, { tid = 600 }, { vec = 3, total_ns = 200500, count = 41, since_ns = 4999144000, sampled = 0 }`,
 	}
 	times := map[int]uint64{0: 0, 1: 0, 2: 1000, 3: 2000, 4: 2000}
 	got := babeltrace(t, dir, 0)
@@ -171,7 +172,7 @@ func TestBabeltraceReadsManyPackets(t *testing.T) {
 // What the kernel side hands over may be anything that decodes.
 func TestBabeltraceReadsOddities(t *testing.T) {
 	odd := newBuilder(1, maxTime-1)
-	for i := range int(Steal) {
+	for i := range int(Interrupts) {
 		r := odd.add(Type(1+i), -1)
 		for j := abi.OffRaw; j < RecordSize; j++ {
 			r[j] = byte(0xff - i*j)

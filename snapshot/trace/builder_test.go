@@ -217,6 +217,11 @@ func (b *builder) oneOfEachRare() {
 	r = next(Steal)
 	put64(r, abi.OffStealStolenNs, 1500000)
 	put64(r, abi.OffStealSinceNs, b.now-4000000)
+	r = next(Interrupts)
+	put32(r, abi.OffInterruptsVec, 3)
+	put32(r, abi.OffInterruptsTotalNs, 200500)
+	put32(r, abi.OffInterruptsCount, 41)
+	put64(r, abi.OffInterruptsSinceNs, b.now-900000)
 }
 
 // busy appends n records of a machine that switches and wakes all the time.

@@ -66,10 +66,9 @@ type class struct {
 var (
 	wakeFields = []field{
 		{"comm", kComm, abi.OffWakeComm}, {"tid", kS32, abi.OffWakeTid}, {"prio", kPrio32, abi.OffWakePrio},
-		{"target_cpu", kS32, abi.OffWakeTargetCpu}, {"pid", kS32, abi.OffWakePid},
+		{"target_cpu", kS32, abi.OffWakeTargetCpu}, {"pid", kS32, abi.OffWakePid}, {"context", kX32, abi.OffWakeContext},
 	}
-	softirqFields = []field{{"vec", kU32, abi.OffSoftirqVec}}
-	markerFields  = []field{
+	markerFields = []field{
 		{"rule", kText, valRule}, {"track", kText, valTrack}, {"delay_ns", kS64, valDelay},
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"comm", kComm, valName}, {"outlier", kU64, valOutlier},
 	}
@@ -109,8 +108,8 @@ var classes = [...]class{
 	}},
 	IRQEntry:     {"irq_handler_entry", []field{{"irq", kS32, abi.OffIrqIrq}, {"name", kIRQName, abi.OffIrqName}}},
 	IRQExit:      {"irq_handler_exit", []field{{"irq", kS32, abi.OffIrqIrq}, {"ret", kS32, abi.OffIrqRet}}},
-	SoftirqEntry: {"irq_softirq_entry", softirqFields},
-	SoftirqExit:  {"irq_softirq_exit", softirqFields},
+	SoftirqEntry: {"irq_softirq_entry", []field{{"vec", kU32, abi.OffSoftirqVec}, {"after_irq", kS32, abi.OffSoftirqIrq}}},
+	SoftirqExit:  {"irq_softirq_exit", []field{{"vec", kU32, abi.OffSoftirqVec}}},
 	HrtimerEntry: {"timer_hrtimer_expire_entry", []field{
 		{"hrtimer", kX64, abi.OffHrtimerHrtimer}, {"now", kS64, abi.OffHrtimerNow},
 		{"function", kX64, abi.OffHrtimerFunction},
@@ -190,6 +189,11 @@ var classes = [...]class{
 	Steal: {"tailcam_steal", []field{
 		{"stolen_ns", kU64, abi.OffStealStolenNs}, {"since_ns", kU64, abi.OffStealSinceNs},
 	}},
+	Interrupts: {"tailcam_interrupts", []field{
+		{"vec", kS32, abi.OffInterruptsVec}, {"total_ns", kU32, abi.OffInterruptsTotalNs},
+		{"count", kU32, abi.OffInterruptsCount}, {"since_ns", kU64, abi.OffInterruptsSinceNs},
+		{"sampled", kU32, abi.OffInterruptsSampled},
+	}},
 	DumpStart: {"lttng_statedump_start", nil},
 	DumpTask: {"lttng_statedump_process_state", []field{
 		{"tid", kS32, valTID}, {"pid", kS32, valPID}, {"ppid", kS32, valPPID}, {"name", kComm, valName},
@@ -236,7 +240,7 @@ type values struct {
 }
 
 // ofRecord tells whether the events of a type come from the kernel's records.
-func (t Type) ofRecord() bool { return t >= SchedSwitch && t <= Steal }
+func (t Type) ofRecord() bool { return t >= SchedSwitch && t <= Interrupts }
 
 // memcgClasses are the names of ReclaimBegin and ReclaimEnd for a cgroup: an
 // event's id is then its type plus memcgID.

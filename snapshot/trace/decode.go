@@ -34,6 +34,7 @@ func (r *Record) body(t Type) any {
 			Comm: r.comm(abi.OffWakeComm),
 			TID:  int(r.s32(abi.OffWakeTid)), PID: int(r.s32(abi.OffWakePid)),
 			Prio: int(r.s32(abi.OffWakePrio)), TargetCPU: int(r.s32(abi.OffWakeTargetCpu)),
+			Context: r.u32(abi.OffWakeContext),
 		}
 	case SchedMigrate:
 		return Migrate{
@@ -45,7 +46,11 @@ func (r *Record) body(t Type) any {
 	case IRQExit:
 		return IRQ{IRQ: int(r.s32(abi.OffIrqIrq)), Ret: int(r.s32(abi.OffIrqRet))}
 	case SoftirqEntry, SoftirqExit:
-		return Softirq{Vec: r.u32(abi.OffSoftirqVec)}
+		s := Softirq{Vec: r.u32(abi.OffSoftirqVec)}
+		if irq := r.s32(abi.OffSoftirqIrq); t == SoftirqEntry && irq >= 0 {
+			s.AfterIRQ, s.IRQ = true, int(irq)
+		}
+		return s
 	case HrtimerEntry:
 		return Hrtimer{
 			Hrtimer: r.u64(abi.OffHrtimerHrtimer), Function: r.u64(abi.OffHrtimerFunction),
@@ -164,6 +169,12 @@ func (r *Record) rareBody(t Type) any {
 		return KVM{VCPU: r.u32(abi.OffKvmVcpu), Reason: r.u32(abi.OffKvmReason), IP: r.u64(abi.OffKvmIp)}
 	case Steal:
 		return Stolen{NS: r.u64(abi.OffStealStolenNs), Since: r.u64(abi.OffStealSinceNs)}
+	case Interrupts:
+		return ShortRuns{
+			Vec: int(r.s32(abi.OffInterruptsVec)), NS: uint64(r.u32(abi.OffInterruptsTotalNs)),
+			Count: r.u32(abi.OffInterruptsCount), Since: r.u64(abi.OffInterruptsSinceNs),
+			Sampled: r.u32(abi.OffInterruptsSampled) != 0, Same: r.u32(abi.OffInterruptsSampled) == abi.InterruptsSame,
+		}
 	}
 	return nil // not reached: known() bounds the type
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 )
 
-// Type is the kind of an event. Values up to Steal are types of records.
+// Type is the kind of an event. Values up to Interrupts are types of records.
 type Type uint16
 
 // Kinds of events.
@@ -55,6 +55,7 @@ const (
 	KVMEntry         Type = abi.RecKvmEntry
 	KVMExit          Type = abi.RecKvmExit
 	Steal            Type = abi.RecSteal
+	Interrupts       Type = abi.RecInterrupts
 
 	// Not records of the kernel: what there was when the trace began, as far as
 	// it is known.
@@ -108,7 +109,7 @@ type Event struct {
 	// Body is a value (not a pointer) of Switch, Wake, Migrate, IRQ, Softirq,
 	// Hrtimer, Block, Work, Fork, Exec, Exit, Syscall, WorkQueue, Timer, Fault,
 	// Reclaim, Compaction, Lock, Idle, Frequency, Net, Napi, Throttle, KVM,
-	// Stolen, TaskState, FileState, DeviceState or Marker; nil for DumpStart and
+	// Stolen, ShortRuns, TaskState, FileState, DeviceState or Marker; nil for DumpStart and
 	// DumpEnd.
 	Body any
 }
@@ -138,6 +139,35 @@ type Wake struct {
 	TID, PID  int
 	Prio      int // kernel priority
 	TargetCPU int
+	Context   uint32 // what ran on top of the waker, as Runs gives it; 0: nothing that is known
+}
+
+// Runs takes Context apart: what ran on top of the waker was what IRQEntry, SoftirqEntry or
+// HrtimerEntry begins, of an irq or with a vector; number -1: it is not known which.
+// 0: the waker itself woke the task, as far as is known.
+func (w *Wake) Runs() (kind Type, number int) {
+	if number = int(w.Context & abi.WakerNumber); number == abi.WakerNumber {
+		number = -1
+	}
+	switch w.Context &^ abi.WakerNumber {
+	case abi.WakerSoftirq:
+		if number >= 0 {
+			number &^= abi.WakerLocal | abi.WakerRemote
+		}
+		return SoftirqEntry, number
+	case abi.WakerIrq:
+		return IRQEntry, number
+	case abi.WakerHrtimer:
+		return HrtimerEntry, -1
+	}
+	return 0, -1
+}
+
+// Remote reports, of a wake-up by a softirq whose events are not recorded, that the packet may
+// have come from anywhere, and not from the waker.
+func (w *Wake) Remote() bool {
+	kind, number := w.Runs()
+	return kind == SoftirqEntry && number >= 0 && w.Context&abi.WakerRemote != 0
 }
 
 // Migrate is SchedMigrate.
@@ -157,7 +187,9 @@ type IRQ struct {
 
 // Softirq is SoftirqEntry or SoftirqExit.
 type Softirq struct {
-	Vec uint32
+	Vec      uint32
+	AfterIRQ bool // entry: an interrupt handler had ended just before, and may have raised it
+	IRQ      int  // that handler's, if AfterIRQ
 }
 
 // Hrtimer is HrtimerEntry or, with the timer's address only, HrtimerExit.
@@ -297,6 +329,21 @@ type Stolen struct {
 	NS    uint64
 	Since uint64 // nanoseconds of CLOCK_MONOTONIC
 }
+
+// ShortRuns is Interrupts: runs of interrupt handlers or softirqs that were too short to be
+// events of their own. If Sampled, softirqs had no events: the interrupt of a timer found the
+// CPU in one, and NS is the time since an interrupt before it, in which Count have begun.
+type ShortRuns struct {
+	Vec     int    // vector of softirqs; -1: interrupt handlers; UnknownVec
+	NS      uint64 // they have taken together
+	Count   uint32
+	Since   uint64 // between that time and the event's; nanoseconds of CLOCK_MONOTONIC
+	Sampled bool
+	Same    bool // and it is the one of the sample before: it has run all the time
+}
+
+// UnknownVec is ShortRuns.Vec of a softirq of which nothing tells which it is.
+const UnknownVec = abi.Softirqs
 
 // TaskState is DumpTask: a task that there was when the trace began.
 type TaskState struct {

@@ -7,6 +7,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 )
@@ -24,6 +25,9 @@ func MakeRecord(t Type, cpu, tid int, now uint64) (r Record) {
 	binary.LittleEndian.PutUint16(r[abi.OffCpu:], uint16(cpu))
 	binary.LittleEndian.PutUint32(r[abi.OffTid:], uint32(tid))
 	binary.LittleEndian.PutUint64(r[abi.OffTimeNs:], now)
+	if t == SoftirqEntry {
+		binary.LittleEndian.PutUint32(r[abi.OffSoftirqIrq:], math.MaxUint32) // none
+	}
 	return r
 }
 
@@ -46,7 +50,7 @@ func (r *Record) Time() uint64 { return r.u64(abi.OffTimeNs) }
 // known reports whether the record can be decoded and written.
 func (r *Record) known() bool {
 	t := r.Type()
-	return t >= SchedSwitch && t <= Steal && r.Time() < maxTime
+	return t >= SchedSwitch && t <= Interrupts && r.Time() < maxTime
 }
 
 func (r *Record) u64(off int) uint64 { return binary.LittleEndian.Uint64(r[off:]) }

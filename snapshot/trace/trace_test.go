@@ -96,7 +96,7 @@ func TestRoundTripEachType(t *testing.T) {
 	for _, ev := range got {
 		seen[ev.Type] = true
 	}
-	for ty := SchedSwitch; ty <= Steal; ty++ {
+	for ty := SchedSwitch; ty <= Interrupts; ty++ {
 		if !seen[ty] {
 			t.Errorf("the builder makes no %v", ty)
 		}
@@ -242,7 +242,7 @@ func TestWriteRefuses(t *testing.T) {
 }
 
 func TestDecodeRefusesUnknown(t *testing.T) {
-	for _, ty := range []Type{0, Steal + 1, OutlierEntry, OutlierExit, 64, 65535} {
+	for _, ty := range []Type{0, Interrupts + 1, OutlierEntry, OutlierExit, 64, 65535} {
 		r := *newBuilder(0, 1).add(ty, 1)
 		if _, err := r.Decode(); !errors.Is(err, ErrUnknown) {
 			t.Errorf("type %d: %v", ty, err)
