@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds a release of what is checked out, into dist/: for each architecture an
-# archive and its bill of materials, and the checksums of all. The same commit
+# archive, its bill of materials, a .deb and an .rpm, and the checksums of all. The same commit
 # and Go toolchain give the same bytes on any machine.
 #
 #   scripts/release.sh VERSION
@@ -40,6 +40,7 @@ for arch in amd64 arm64; do
 		gzip -9n >"dist/$name.tar.gz"
 	"$go" run ./scripts/sbom "$work/$name/tailcam" "$version" >"dist/$name.cdx.json"
 done
-(cd dist && sha256sum -- *.tar.gz *.cdx.json >SHA256SUMS)
+scripts/packages.sh "$version" dist
+(cd dist && sha256sum -- *.tar.gz *.cdx.json *.deb *.rpm >SHA256SUMS)
 rm -rf "$work"
 ls -l dist
