@@ -132,6 +132,78 @@ func TestCases(t *testing.T) {
 			parts: []string{"softirq NET_RX 8000000", "irq eth0 1000000", "running_kernel victim 1 1000000"}, more: []string{"RPS"},
 		},
 		{
+			name: "interrupted by many that are short", track: "syscall",
+			want: "victim 1 spent 10.0 ms in read: 5.0 ms interrupted by softirq NET_RX, 3.0 ms running in the kernel, 2.0 ms interrupted by interrupt eth0.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).
+					add(3000, trace.Interrupts, 0, victim, trace.ShortRuns{Vec: 3, NS: 1_000_000, Count: 500, Since: 1_500_000}).
+					add(6000, trace.IRQEntry, 0, victim, trace.IRQ{IRQ: 9, Name: "eth0"}).add(8000, trace.IRQExit, 0, victim, trace.IRQ{IRQ: 9}).
+					add(9000, trace.Interrupts, 0, victim, trace.ShortRuns{Vec: 3, NS: 4_000_000, Count: 500, Since: 3_000_000})
+			},
+			parts: []string{"softirq NET_RX 5000000", "running_kernel victim 1 3000000", "irq eth0 2000000"}, more: []string{"RPS"},
+		},
+		{
+			name: "interrupted by what samples found", track: "syscall",
+			want: "victim 1 spent 10.0 ms in read: 6.0 ms interrupted by softirq NET_RX, 4.0 ms running in the kernel (approximate: softirqs were sampled).",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).
+					add(3000, trace.Interrupts, 0, victim, trace.ShortRuns{Vec: 3, NS: 4_000_000, Count: 2, Since: 400_000, Sampled: true}).
+					add(7000, trace.Interrupts, 0, victim, trace.ShortRuns{Vec: 3, NS: 4_000_000, Since: 3_000_000, Sampled: true, Same: true})
+			},
+			parts: []string{"softirq NET_RX 6000000", "running_kernel victim 1 4000000"}, more: []string{"RPS"},
+		},
+		{
+			name: "behind what samples found", track: "wakeup",
+			want: "victim 1 waited 10.0 ms to run on CPU 0: 10.0 ms interrupted by softirq NET_RX, woken by a timer (approximate: softirqs were sampled).",
+			trace: func(s *script) {
+				s.swap(400, 0, victim, other, sleeps(0)).
+					add(1000, trace.SchedWaking, 0, other, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 3 << 14}).
+					add(4000, trace.Interrupts, 0, other, trace.ShortRuns{Vec: 3, NS: 4_000_000, Count: 2, Since: 500_000, Sampled: true}).
+					add(8000, trace.Interrupts, 0, other, trace.ShortRuns{Vec: 3, NS: 4_000_000, Since: 4_000_000, Sampled: true, Same: true}).
+					swap(11000, 0, other, victim, trace.Switch{Preempted: true})
+			},
+			parts: []string{"softirq NET_RX 10000000"}, more: []string{"RPS"},
+		},
+		{
+			name: "a single sample ends where it was taken", track: "wakeup",
+			want: "victim 1 waited 10.0 ms to run on CPU 0: 7.0 ms behind third 3 (SCHED_FIFO 50), 3.0 ms interrupted by a softirq, woken by a timer (approximate: softirqs were sampled).",
+			trace: func(s *script) {
+				s.swap(400, 0, victim, third, sleeps(0)).
+					add(1000, trace.SchedWaking, 0, third, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 3 << 14}).
+					add(5000, trace.SchedWaking, 0, third, trace.Wake{TID: other, PID: other, Prio: 120, TargetCPU: 1}).
+					add(8000, trace.Interrupts, 0, third, trace.ShortRuns{Vec: trace.UnknownVec, NS: 4_000_000, Count: 9, Since: 4_000_000, Sampled: true}).
+					swap(11000, 0, third, victim, trace.Switch{Preempted: true})
+			},
+			parts: []string{"preempted third 3 7000000", "softirq a softirq 3000000"},
+		},
+		{
+			name: "woken by a packet of this machine, without events", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for other 2, which ran for 10.0 ms.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, other, sleeps(0)).
+					add(11000, trace.SchedWaking, 0, other, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 1<<14 | 1<<13 | 3})
+			},
+			parts: []string{"task other 2 10000000"},
+		},
+		{
+			name: "woken by a packet of anybody, without events", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for the network.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, other, sleeps(0)).
+					add(11000, trace.SchedWaking, 0, other, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 1<<14 | 1<<12 | 3})
+			},
+			parts: []string{"network the network 10000000"},
+		},
+		{
+			name: "woken by a softirq that has no events", track: "offcpu",
+			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for softirq BLOCK.",
+			trace: func(s *script) {
+				s.swap(500, 0, 0, victim, sleeps(0)).swap(1000, 0, victim, other, sleeps(0)).
+					add(11000, trace.SchedWaking, 0, other, trace.Wake{TID: victim, PID: victim, Prio: 120, Context: 1<<14 | 4})
+			},
+			parts: []string{"block_device BLOCK 10000000"},
+		},
+		{
 			name: "futex, holder preempted", track: "offcpu",
 			want: "victim 1 was off the CPU for 10.0 ms in read: 10.0 ms waiting for a lock that other 2 held, which waited 9.0 ms to run behind third 3 (SCHED_FIFO 50).",
 			trace: func(s *script) {

@@ -52,6 +52,8 @@ func (m *model) ingest(ev *trace.Event) {
 		t.pid, t.comm = b.PID, b.Comm
 	case trace.IRQ, trace.Softirq, trace.Hrtimer, trace.Timer, trace.Net:
 		m.ingestContext(ev, c)
+	case trace.ShortRuns:
+		m.ingestShortRuns(ev, c, &b)
 	case trace.Block:
 		m.ingestBlock(ev, c, &b)
 	case trace.Work:
@@ -74,6 +76,7 @@ func (m *model) onBehalf(ev *trace.Event, c *cpu) int {
 }
 
 func (m *model) ingestSwitch(ev *trace.Event, c *cpu, b *trace.Switch) {
+	m.endSample(ev, c, b)
 	if ev.TID != 0 {
 		m.switchOut(ev, c, b)
 	} else {
@@ -160,6 +163,13 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 		return
 	}
 	w := m.wakeAt(ev, c)
+	if w.ctx == nil {
+		if w.ctx = m.wakeContext(b); w.ctx == nil {
+			c.taskAt = ev.Time
+		} else if w.remote = b.Remote(); w.ctx.kind != KindTimer && w.ctx.number != softirqNetRX && c.requestDone(ev.Time) {
+			w.request = c.lastRequest
+		}
+	}
 	next := segment{state: runnable, cpu: int32(b.TargetCPU), prio: int16(b.Prio), wake: w}
 	switch {
 	case ev.Type == trace.SchedWakeupNew:
@@ -193,6 +203,11 @@ func (m *model) ingestWake(ev *trace.Event, c *cpu, b *trace.Wake) {
 // a wake-up attributed to it.
 const completionWakeLimit = 100_000
 
+// requestDone reports whether a wake-up may be due to a request that has just completed.
+func (c *cpu) requestDone(at uint64) bool {
+	return c.lastRequest != nil && at-c.lastRequestAt < completionWakeLimit
+}
+
 // wakeAt returns what causes the wake-up of an event.
 func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if len(m.wakes) == cap(m.wakes) {
@@ -204,7 +219,7 @@ func (m *model) wakeAt(ev *trace.Event, c *cpu) *wake {
 	if n == 0 {
 		if t := m.tasks[ev.TID]; t != nil {
 			w.work = t.work
-			if c.lastRequest != nil && ev.Time-c.lastRequestAt < completionWakeLimit && (t.work != nil || m.kernelThread(ev.TID)) {
+			if c.requestDone(ev.Time) && (t.work != nil || m.kernelThread(ev.TID)) {
 				w.request = c.lastRequest
 			}
 		}

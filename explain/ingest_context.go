@@ -34,7 +34,7 @@ func (m *model) ingestContext(ev *trace.Event, c *cpu) {
 		vec := int(b.Vec)
 		if ev.Type == trace.SoftirqEntry {
 			f := frame{context: m.context(context{kind: KindSoftirq, number: vec, name: linux.Softirq(b.Vec, "?")})}
-			f.remote = c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
+			f.remote = b.AfterIRQ || c.irqEnd > 0 && ev.Time-c.irqEnd < raiseLimit
 			m.push(c, ev.Time, f)
 		} else if f, ok := m.pop(c, ev.Time, func(f *frame) bool { return f.kind == KindSoftirq && f.number == vec }); ok && f.remote {
 			c.irqEnd = ev.Time // the same interrupt raised the next one

@@ -85,12 +85,17 @@ func (m *model) insideOutlier(h silence) bool {
 	return slices.ContainsFunc(m.outlierTimes, func(s Interval) bool { return h.from >= s.From && h.to <= s.To })
 }
 
-// ingestLate handles events after the last outlier: only steal events may concern
-// earlier time.
+// ingestLate handles events after the last outlier: only those that tell of steal or of
+// short interrupts may concern earlier time.
 func (m *model) ingestLate(ev *trace.Event) {
 	c := m.cpu(ev.CPU)
 	c.noteSilence(ev.Time, ev.TID == 0)
-	if b, ok := ev.Body.(trace.Stolen); ok {
+	switch b := ev.Body.(type) {
+	case trace.Stolen:
 		m.ingestSteal(ev, c, &b)
+	case trace.ShortRuns:
+		if b.Since < m.to {
+			m.ingestShortRuns(ev, c, &b)
+		}
 	}
 }

@@ -160,7 +160,7 @@ func FuzzExplain(f *testing.F) {
 	for n := range len(tracks) {
 		f.Add(seed, uint8(n), uint16(10), uint32(200_000), uint8(n), true)
 	}
-	for kind := trace.SchedSwitch; kind <= trace.Steal; kind++ {
+	for kind := trace.SchedSwitch; kind <= trace.Interrupts; kind++ {
 		f.Add(append(newRecord(kind, 5, 1, 1001).r[:], seed[:640]...), uint8(kind), uint16(1), uint32(9_000), uint8(1), kind%2 == 0)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, track uint8, begin uint16, length uint32, task uint8, ordered bool) {

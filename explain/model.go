@@ -142,6 +142,7 @@ type frame struct {
 type interruption struct {
 	from, to uint64
 	*context
+	sampled bool // from, to and what it was are approximate
 }
 
 // cpu is the timeline of a CPU.
@@ -159,6 +160,8 @@ type cpu struct {
 	frames        []frame
 	framesChanged uint64 // last change of frames
 	irqEnd        uint64 // end of the last interrupt handler; 0: consumed
+	sample        sample
+	taskAt        uint64 // when its task was surely at work; 0: not known
 	// lastRequest is the request last completed by the current task.
 	lastRequest   *request
 	lastRequestAt uint64

@@ -42,6 +42,7 @@ func sumInto(pieces []piece, roots bool, sums map[partKey]*Part) {
 			sums[p.key()] = s
 		}
 		s.NS += int64(p.to - p.from)
+		s.Approximate = s.Approximate || p.sampled
 		s.Count++
 	}
 }

@@ -72,6 +72,8 @@ type Part struct {
 	NS     int64  `json:"ns"`
 	Count  int    `json:"count"`            // number of intervals
 	Reason string `json:"reason,omitempty"` // if unexplained
+	// Approximate: a part of it was sampled, every few milliseconds.
+	Approximate bool `json:"approximate,omitempty"`
 }
 
 // Step is an interval of the critical path. Steps of depth 0 belong to the slow task

@@ -286,7 +286,7 @@ func TestSumsOfAnything(t *testing.T) {
 					r[i] = byte(rnd.Uint32())
 				}
 				x := &record{r}
-				x.u16(abi.OffType, uint16(1+rnd.IntN(int(trace.Steal)))).u16(abi.OffCpu, uint16(ev.CPU)).
+				x.u16(abi.OffType, uint16(1+rnd.IntN(int(trace.Interrupts)))).u16(abi.OffCpu, uint16(ev.CPU)).
 					u32(abi.OffTid, uint32(1001+rnd.IntN(8))).u64(abi.OffTimeNs, ev.Time)
 				if other, err := x.r.Decode(); err == nil {
 					list = append(list, other)

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -13,6 +14,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 	var b strings.Builder
 	b.WriteString(w.subject(r))
 	groups := groupByCause(r.Parts)
+	approximate := false
 	for i := range groups {
 		g := &groups[i]
 		if i >= 3 || i > 0 && g.ns < r.DelayNS/10 {
@@ -24,6 +26,7 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 			b.WriteString(", ")
 		}
 		b.WriteString(w.phrase(g, pieces))
+		approximate = approximate || slices.ContainsFunc(g.parts, func(p Part) bool { return p.Approximate })
 		if i == 0 && g.parts[0].Cause == r.Blame.Cause && g.parts[0].By == r.Blame.By {
 			for j := range r.Chain {
 				l := &r.Chain[j]
@@ -38,6 +41,9 @@ func (w *walker) verdict(r *Result, pieces []piece) string {
 	}
 	if wk := w.wokenBy(); wk != nil {
 		b.WriteString(", woken by " + describe(wk))
+	}
+	if approximate {
+		b.WriteString(" (approximate: softirqs were sampled)")
 	}
 	b.WriteString(".")
 	return printable(b.String())
@@ -160,6 +166,10 @@ func groupByCause(parts []Part) []group {
 // describe returns a culprit as part of a sentence.
 func describe(w *Who) string {
 	s := w.Name
+	switch s {
+	case shortInterrupts, someInterrupt, someSoftirq:
+		return s
+	}
 	switch w.Kind {
 	case KindTask:
 		s += priorityText(w)

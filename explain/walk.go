@@ -24,6 +24,7 @@ type piece struct {
 	by       *Who
 	why      string
 	reason   string // of Unexplained
+	sampled  bool
 	waker    *Who
 	below    []piece
 }
@@ -48,7 +49,7 @@ func (w *walker) add(list []piece, p piece) []piece {
 	if n := len(list); n > 0 {
 		l := &list[n-1]
 		if l.to == p.from && l.cause == p.cause && l.by == p.by && l.state == p.state && l.cpu == p.cpu &&
-			l.why == p.why && l.reason == p.reason && l.waker == p.waker && l.below == nil && p.below == nil {
+			l.why == p.why && l.reason == p.reason && l.sampled == p.sampled && l.waker == p.waker && l.below == nil && p.below == nil {
 			l.to = p.to
 			return list
 		}
@@ -210,7 +211,10 @@ func split[T interface{ bounds() (from, to uint64) }](list []T, from, to uint64,
 
 // interruptionPiece returns the piece of an interruption.
 func (w *walker) interruptionPiece(tid, n int, o *interruption, from, to uint64, state string) piece {
-	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context)}
+	p := piece{from: from, to: to, task: tid, cpu: n, state: state, by: w.m.whoContext(o.context), sampled: o.sampled}
+	if o.sampled {
+		p.why = "sampled"
+	}
 	switch o.kind {
 	case KindSoftirq:
 		p.cause = Softirq

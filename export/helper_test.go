@@ -69,7 +69,7 @@ func (r *records) wake(waker, tid int, comm string) {
 // everyType appends one record of each type there is, with bytes of any kind
 // but for its names.
 func (r *records) everyType() {
-	for t := trace.SchedSwitch; t <= trace.Steal; t++ {
+	for t := trace.SchedSwitch; t <= trace.Interrupts; t++ {
 		r.now += 1000
 		body := make([]any, 12)
 		for i := range body {

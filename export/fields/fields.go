@@ -95,6 +95,9 @@ func Append(dst []Field, ev *trace.Event, names *Names) []Field {
 		l.int("pid", b.PID)
 		l.int("prio", b.Prio)
 		l.int("target_cpu", b.TargetCPU)
+		if b.Context != 0 {
+			l.hex("context", uint64(b.Context))
+		}
 	case trace.Migrate:
 		l.text("comm", b.Comm.String())
 		l.int("tid", b.TID)
@@ -111,6 +114,9 @@ func Append(dst []Field, ev *trace.Event, names *Names) []Field {
 	case trace.Softirq:
 		l.uint("vec", uint64(b.Vec))
 		l.text("action", linux.Softirq(b.Vec, "unknown"))
+		if b.AfterIRQ {
+			l.int("after_irq", b.IRQ)
+		}
 	case trace.Hrtimer:
 		l.hex("hrtimer", b.Hrtimer)
 		if ev.Type == trace.HrtimerEntry {
@@ -292,5 +298,13 @@ func (l *list) rare(ev *trace.Event) {
 	case trace.Stolen:
 		l.uint("stolen_ns", b.NS)
 		l.uint("since_ns", b.Since)
+	case trace.ShortRuns:
+		l.int("vec", b.Vec)
+		l.uint("total_ns", b.NS)
+		l.uint("count", uint64(b.Count))
+		l.uint("since_ns", b.Since)
+		if b.Sampled {
+			l.int("sampled", 1)
+		}
 	}
 }

@@ -110,6 +110,7 @@ func (w *Writer) facts(o *events.Outlier, m *trace.Marker) message {
 	}
 	return a.listArg("kernel_stack", events.StackLines(o.Stacks.Kernel, o.Stacks.KernelSources())).
 		listArg("user_stack", events.StackLines(o.Stacks.User, o.Stacks.UserSources())).
+		textArg("user_stack_note", o.Stacks.UserNote()).
 		listArg("waker_stack", events.StackLines(o.Stacks.Waker, o.Stacks.WakerSources()))
 }
 
