@@ -41,10 +41,14 @@ func TestErrors(t *testing.T) {
 		{"status now", `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
 		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: must be text or json: see "tailcam status --help"`},
 		{"wait --timeout -1s", `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
+		{"events -f --since 1h", `tailcam: --since selects past outliers: not with --follow`},
+		{"events -f -n 3", `tailcam: --count selects past outliers: not with --follow`},
+		{"events -n 0", `tailcam: invalid --count 0: must be a positive number`},
+		{"events --short -o json", `tailcam: --short prints one line of text: not with --stacks or -o json`},
 		{"list events --for 2h", `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
 		{"list", `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
 		{"list rule", `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
-		{"snapshots", `tailcam: missing command: list, show, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots", `tailcam: missing command: list, show, pin, unpin, rm, prune or verify: see "tailcam snapshots --help"`},
 		{"snapshots remove", `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
 		{"snapshots rm", `tailcam: missing argument: ID: see "tailcam snapshots list"`},
 		{"snapshots prune --dir /", `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
@@ -60,7 +64,7 @@ func TestErrors(t *testing.T) {
 		{"export ./x --format svg --time wall", `tailcam: invalid --time wall: must be one of outliers, oncpu, offcpu`},
 		{"export ./x --format json --before -1s", `tailcam: invalid --before -1s: must not be negative (default: all)`},
 		{"export /no/such --format json", `tailcam: read snapshot: stat /no/such: no such file or directory`},
-		{"check", `tailcam: missing argument: PATH: see "tailcam check --help"`},
+		{"check --config a b", "tailcam: check: either --config, or paths of rule files"},
 		{"status --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
 		{"events -f --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
 		{"check /no/such/file", `/no/such/file: cannot open: no such file or directory`},
@@ -80,6 +84,15 @@ RULE    TRACK   THRESHOLD       SEEN  OUTLIERS   WORST  SUPPRESSED  LOST  SKIPPE
 wakeup  wakeup        5ms  1,234,567         2  9.00ms           1     0        0
 disk    block        50ms          0         0       -           0     4        5  inactive: no hook block_rq_issue
 
+cost 1.23% of 2 CPUs (budget 1.00%), memory 64.0MiB (budget 256.0MiB), prices measured 3.00s ago
+PART           CPU
+daemon       0.10%
+helpers      0.00%
+group sched  0.40%
+group irq    0.30%  shed
+histograms   0.10%  shed
+shed since ` + time.Unix(0, 0).Local().Format("15:04:05") + `: group irq, histograms; it cost too much
+
 recorder perf, 4.0MiB total
 recording sched, throttle
 not recording fexit:throttle_cfs_rq: refused
@@ -91,7 +104,8 @@ losses (zero: ring_full, connection_refused, stream_refused)
 LOSS        SOURCE  COUNT  ADVICE
 table_full  wakeup  1,234  raise tracker.pending
 
-snapshots 1, 4.0KiB in /no/such/snapshots, 2 failed: see the daemon's log
+snapshots 1, 4.0KiB in /no/such/snapshots, 1 pinned, 2 failed: see the daemon's log
+removed 3 over snapshots.keep.age, 1,200 over snapshots.keep.count
 last 20261120T231502.123456789Z-wakeup-000042
 `
 	diff := cmp.Diff(want, stdout)
@@ -111,9 +125,9 @@ wakeup  wakeup        5ms  wakeup.yaml:2
 disk    block        50ms  disk.yaml:2    inactive: no hook block_rq_issue
 `,
 		// The directory does not exist here, so the daemon is asked.
-		"snapshots": `SNAPSHOT  TIME                     RULE             DELAY  TASK  BLAME    SIZE
-a         2026-11-20 23:15:02.123  wakeup          9.00ms               4.0KiB
-b         2026-11-20 23:15:02.123  manual because       -               1.0MiB
+		"snapshots": `SNAPSHOT  TIME                     RULE             DELAY  TASK  BLAME  KEPT      SIZE
+a         2026-11-20 23:15:02.123  wakeup          9.00ms               worst   4.0KiB
+b         2026-11-20 23:15:02.123  manual because       -               pinned  1.0MiB
 2 snapshots, 1.0MiB in /no/such/snapshots
 `,
 	} {
@@ -165,6 +179,36 @@ func TestEvents(t *testing.T) {
 	if status != exitError || stderr != "tailcam: unknown rule \"nosuch\": the daemon has wakeup, disk\n" {
 		t.Errorf("unknown rule: status %d, stderr %q", status, stderr)
 	}
+}
+
+// Which of the remembered outliers are shown, and on how many lines.
+func TestPastEvents(t *testing.T) {
+	f, socket := serve(t)
+	for i := range 6 {
+		o := outlier("wakeup", int64(i+6)*1e6)
+		if i > 2 {
+			o.Time = time.Now().Add(-time.Hour)
+		}
+		f.Publish(o)
+	}
+	done := outlier("wakeup", 20e6)
+	id := "one"
+	done.Snapshot, done.Task.Comm, done.Explained = &id, "vic\ntim", &events.Explained{Verdict: "It waited\x1b for\nhog 9."}
+	f.Publish(done)
+	show := func(args ...string) []string {
+		status, stdout, stderr := invoke(t, append([]string{"events", "--short", "--socket", socket}, args...)...)
+		assert.Check(t, status == exitOK && (stderr == "") == (stdout != ""), "%q: status %d, stderr %q", args, status, stderr)
+		return strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	}
+	assert.Check(t, is.Len(show(), 7))
+	assert.Check(t, is.Len(show("--since", "2h"), 3))
+	assert.Check(t, is.Len(show("--since", "2h", "-n", "1"), 1))
+	assert.Check(t, is.DeepEqual(show("-n", "2")[1],
+		`2026-11-20 23:15:02.123  wakeup         20.0ms  vic\x0atim[7]           was woken and waited to run: It waited\x1b for\x0ahog 9.`))
+	_, stdout, stderr := invoke(t, "events", "--since", "1m", "--socket", socket)
+	assert.Check(t, stdout == "" && stderr == "no outliers since then; for earlier ones: tailcam events\n", "%q", stderr)
+	status, stdout, _ := invoke(t, "events", "--count", "3", "-o", "json", "--socket", socket)
+	assert.Check(t, status == exitOK && isJSONLines(t, stdout) == 3, "%s", stdout)
 }
 
 func TestWait(t *testing.T) {
@@ -277,7 +321,7 @@ func TestOutputFails(t *testing.T) {
 func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
-	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, false))
+	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, &eventsFlags{}))
 	want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"
 	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
 		"stdout %q, stderr %q", stdout.String(), stderr.String())

@@ -21,6 +21,8 @@ This takes a few seconds, needs no daemon, does not disturb a running one, and
 leaves nothing behind but its snapshots, even if interrupted.
 
 Exit status: 0 every latency was caught with its injected delay, 1 otherwise.`,
+		Example: "  sudo tailcam demo\n" +
+			"  sudo tailcam demo -o json | jq .reported_ns",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {

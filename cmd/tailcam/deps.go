@@ -4,12 +4,11 @@ import (
 	"context"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/demo"
 	"github.com/tailcam/tailcam/internal/eventcost"
+	"github.com/tailcam/tailcam/internal/logs"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 )
@@ -18,14 +17,15 @@ import (
 type deps struct {
 	// loadRules reads and validates rule files.
 	loadRules func(paths []string) ([]rules.Rule, error)
-	// checkLoad loads and attaches rules on this kernel, then detaches them.
-	checkLoad func(ctx context.Context, list []rules.Rule) error
+	// checkLoad loads and attaches rules on this kernel, then detaches them. Notes
+	// say which rules may be left out, and are.
+	checkLoad func(ctx context.Context, list []rules.Rule) (notes []string, err error)
 	// probes lists the kernel hooks that tailcam uses.
 	probes func() ([]tracker.Probe, error)
 	// events lists what the recorder can record, measured for length unless it is 0.
 	events func(ctx context.Context, length time.Duration) ([]eventcost.Event, error)
 	// daemon runs until the context ends.
-	daemon func(ctx context.Context, cfg *config.Config, log *zap.Logger) error
+	daemon func(ctx context.Context, cfg *config.Config, l *logs.Logs) error
 	// demo provokes latencies and prints what was caught.
 	demo func(ctx context.Context, c *cli) error
 }

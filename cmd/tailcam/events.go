@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,28 +14,56 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
+// eventsFlags are those of events.
+type eventsFlags struct {
+	api.EventsOptions
+	stacks, short bool
+	since         time.Duration // 0: all
+	count         int           // 0: all
+}
+
 func newEvents(c *cli) *cobra.Command {
-	var opts api.EventsOptions
-	var stacks bool
+	var f eventsFlags
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show recent outliers, or with -f new ones",
-		Long: `Show the outliers that the daemon remembers (the last 1,000), or with -f new ones.
+		Long: `Show the outliers that the daemon remembers, oldest first, or with -f new ones.
+
+The daemon remembers 1,000. A rule's outliers are not forgotten for those of other
+rules while it has no more than an equal share. The daemon's log has outliers, too.
 
 With -f, an outlier is shown within 250 ms. If its process or stacks are not known
 by then, it is marked "partial" and shown again later with the same id, marked
 "completed". With -o json the second line is the complete object; as text, it
 shows only what is new.`,
+		Example: "  tailcam events --since 1h --count 20 --short\n" +
+			"  tailcam events -f --rule wakeup --stacks\n" +
+			"  tailcam events -o json | jq -r 'select(.delay_ns > 1e8) | .snapshot'",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.events(cmd.Context(), opts, stacks)
+			for _, name := range []string{"since", "count"} {
+				if f.Follow && cmd.Flags().Changed(name) {
+					return fmt.Errorf("--%s selects past outliers: not with --follow", name)
+				}
+			}
+			if cmd.Flags().Changed("count") && f.count < 1 {
+				return fmt.Errorf("invalid --count %d: must be a positive number", f.count)
+			}
+			if f.short && (f.stacks || c.output != textOutput) {
+				return errors.New("--short prints one line of text: not with --stacks or -o json")
+			}
+			return c.events(cmd.Context(), &f)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false,
+	cmd.Flags().BoolVar(&f.Verdicts, "verdicts", false,
 		"with -f and -o json, also print {\"verdict\": …} when an outlier's snapshot is complete")
-	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
-	c.addRule(cmd, &opts.Rule)
-	addStacks(cmd, &stacks)
+	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
+	cmd.Flags().Var((*ageValue)(&f.since), "since",
+		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
+	cmd.Flags().IntVarP(&f.count, "count", "n", 0, "maximum `number` of outliers, the newest ones (default: all)")
+	cmd.Flags().BoolVar(&f.short, "short", false, "one line per outlier, with its verdict if there is one")
+	c.addRule(cmd, &f.Rule)
+	addStacks(cmd, &f.stacks)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
@@ -44,41 +73,69 @@ func addStacks(cmd *cobra.Command, stacks *bool) {
 	cmd.Flags().BoolVarP(stacks, "stacks", "v", false, "also show stacks")
 }
 
-func (c *cli) events(ctx context.Context, opts api.EventsOptions, stacks bool) error {
-	err := c.showEvents(ctx, opts, stacks)
-	if opts.Follow && errors.Is(err, context.Canceled) {
-		return nil // the usual way to stop it
+func (c *cli) events(ctx context.Context, f *eventsFlags) error {
+	if !f.Follow {
+		return c.pastEvents(ctx, f)
 	}
-	return err
+	if err := c.followEvents(ctx, f); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // the usual way to stop it
 }
 
-func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks bool) error {
-	opts.Verdicts = opts.Verdicts || c.output == textOutput
-	stream, err := c.client().Events(ctx, &opts)
+// pastEvents shows the remembered outliers.
+func (c *cli) pastEvents(ctx context.Context, f *eventsFlags) error {
+	list, err := c.recentOutliers(ctx, f.Rule)
+	if err != nil {
+		return err
+	}
+	all := len(list)
+	if f.since > 0 {
+		begin := time.Now().Add(-f.since)
+		list = slices.DeleteFunc(list, func(o *events.Outlier) bool { return o.Time.Before(begin) })
+	}
+	if f.count > 0 {
+		list = list[max(len(list)-f.count, 0):]
+	}
+	if len(list) == 0 && c.output == textOutput {
+		none := "no outliers yet; to wait for one: tailcam events -f"
+		if all > 0 {
+			none = "no outliers since then; for earlier ones: tailcam events"
+		}
+		c.err.Printf("%s\n", c.err.Paint(term.Dim, none))
+	}
+	for _, o := range list {
+		if err := c.printOutlier(o, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followEvents shows new outliers.
+func (c *cli) followEvents(ctx context.Context, f *eventsFlags) error {
+	asked := f.EventsOptions
+	asked.Verdicts = f.Verdicts || c.output == textOutput
+	stream, err := c.client().Events(ctx, &asked)
 	if err != nil {
 		return err
 	}
 	defer stream.Close() //nolint:errcheck // only read from
-	if opts.Follow && c.out.Terminal() && c.output == textOutput {
+	if c.out.Terminal() && c.output == textOutput {
 		c.err.Printf("%s\n", c.err.Paint(term.Dim, "waiting for outliers; for earlier ones: tailcam events"))
 	}
-	shown := false
 	partial := map[string]*events.Outlier{} // shown in part, by id
 	for {
 		e, err := stream.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			if !shown && c.output == textOutput {
-				c.err.Printf("%s\n", c.err.Paint(term.Dim, "no outliers yet; to wait for one: tailcam events -f"))
-			}
-			return nil
-		case err != nil:
+		if err != nil {
 			return err
 		}
-		if o := e.Outlier; o != nil && opts.Follow && c.output == textOutput {
+		if o := e.Outlier; o != nil && c.output == textOutput {
 			if before := partial[o.ID]; before != nil && o.Completed {
 				delete(partial, o.ID)
-				term.PrintCompleted(c.out, before, o, stacks)
+				if !f.short {
+					term.PrintCompleted(c.out, before, o, f.stacks)
+				}
 				continue
 			}
 			if o.Completed {
@@ -88,26 +145,25 @@ func (c *cli) showEvents(ctx context.Context, opts api.EventsOptions, stacks boo
 				partial[o.ID] = o
 			}
 		}
-		if err := c.printEvent(e, stacks); err != nil {
+		if err := c.printEvent(e, f); err != nil {
 			return err
 		}
-		shown = true
 	}
 }
 
 // maxPartial bounds the partial outliers whose second part is awaited.
 const maxPartial = 1024
 
-func (c *cli) printEvent(e api.Event, stacks bool) error {
+func (c *cli) printEvent(e api.Event, f *eventsFlags) error {
 	if v := e.Verdict; v != nil {
-		return c.printVerdict(v, stacks)
+		return c.printVerdict(v, f.stacks)
 	}
 	if e.Outlier == nil {
 		c.err.Printf("%s %s outliers were not shown: this client is too slow\n",
 			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
 		return nil
 	}
-	return c.printOutlier(e.Outlier, stacks)
+	return c.printOutlier(e.Outlier, f)
 }
 
 // printVerdict prints the verdict on an outlier that was shown before.
@@ -126,11 +182,15 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	return nil
 }
 
-func (c *cli) printOutlier(o *events.Outlier, stacks bool) error {
+func (c *cli) printOutlier(o *events.Outlier, f *eventsFlags) error {
 	if c.output == jsonOutput {
 		return c.printJSON(o)
 	}
-	term.PrintOutlier(c.out, o, stacks)
+	if f.short {
+		term.PrintShort(c.out, o)
+	} else {
+		term.PrintOutlier(c.out, o, f.stacks)
+	}
 	if err := c.out.Err(); err != nil {
 		return fmt.Errorf("write output: %w", err) // the reader is gone
 	}

@@ -29,22 +29,23 @@ var explainFormats = []string{"text", "svg", "json"}
 func newExplain(c *cli) *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
-		Use:   "explain DIR|ID",
+		Use:   "explain [DIR|ID]",
 		Short: "Explain where the time of a snapshot's outliers went",
-		Long: `Read a snapshot and explain each of its outliers: where the time went, to the
-microsecond, what it waited for and why. The critical path is drawn as a timeline
-with a row for each task. Needs neither root nor the daemon. The method is described
-in docs/explain.md; json prints the contents of explain.json.`,
-		Example: `  tailcam explain 20261121T013004
+		Long: `Read a snapshot, the newest by default, and explain each of its outliers: where
+the time went, to the microsecond, what it waited for and why. The critical path is
+drawn as a timeline with a row for each task. Needs neither root nor the daemon. The
+method is described in docs/explain.md; json prints the contents of explain.json.`,
+		Example: `  tailcam explain
+  tailcam explain 20261121T013004
   tailcam explain --path /var/lib/tailcam/snapshots/20261121T013004.557441426Z-wakeup-000001
   tailcam explain 20261121T013004 --format svg -O slow.svg`,
-		Args:              exactArgs("DIR|ID"),
+		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.output == jsonOutput && !cmd.Flags().Changed("format") {
 				o.format = "json"
 			}
-			dir, err := c.findSnapshot(cmd.Context(), cmd, args[0])
+			dir, err := c.findSnapshot(cmd.Context(), cmd, append(args, latest)[0])
 			if err != nil {
 				return err
 			}

@@ -50,7 +50,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("by hand: %q", stdout)
 	}
 	for args, want := range map[string]string{
-		"":                          `missing argument: DIR|ID: see "tailcam explain --help"`,
+		"a b":                       `"tailcam explain" takes at most 1 argument, got 2: see "tailcam explain --help"`,
 		byPath + " --outlier 2":     "invalid --outlier 2: the snapshot has 1 outlier",
 		byPath + " --format png":    "invalid --format png: must be text, svg or json",
 		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",

@@ -40,7 +40,15 @@ func (f *fake) Status(context.Context) api.Status {
 			{CPU: 0, CoveredNS: 5e9, EventsPerSecond: 1200.5, BytesPerEvent: 80, CoversAtRateNS: 4e9, Records: 9000, Lost: 1},
 			{CPU: 1, CoveredNS: 61e9, EventsPerSecond: 3, BytesPerEvent: 80, CoversAtRateNS: 1600e9, Records: 12},
 		}},
-		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, DirID: f.dirID, Failed: 2, Last: &last},
+		Cost: &api.CostStatus{
+			CPU: 0.0123, BudgetCPU: 0.01, CPUs: 2, Daemon: 0.001, Measured: true, PriceNS: 3e9, MemoryBytes: 64 << 20, BudgetMemory: 256 << 20,
+			Parts: []api.CostPart{{Part: "group sched", CPU: 0.004}, {Part: "group block"}, {Part: "group irq", CPU: 0.003, Shed: true}, {Part: "histograms", CPU: 0.001, Shed: true}},
+			Shed: []api.ShedInfo{
+				{Part: "group irq", Since: time.Unix(0, 0), Why: "it cost too much"}, {Part: "histograms", Since: time.Unix(0, 0), Why: "it cost too much"},
+			},
+		},
+		Snapshots: api.SnapshotsStatus{Count: 1, Bytes: 4096, Dir: f.dir, DirID: f.dirID, Failed: 2, Last: &last,
+			Pinned: 1, Removed: map[string]uint64{"count": 1200, "age": 3, "bytes": 0}, Keep: &api.KeepInfo{Count: 4, Bytes: 1 << 30, Worst: 3}},
 	}
 }
 
@@ -81,8 +89,8 @@ func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
 func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {
 	at := time.Date(2026, 11, 20, 23, 15, 2, 123456789, time.UTC)
 	return []api.SnapshotInfo{
-		{ID: "a", Time: at, Rule: "wakeup", DelayNS: 9e6, Bytes: 4096, Dir: "/snapshots/a"},
-		{ID: "b", Time: at, Reason: "because", Bytes: 1 << 20, Dir: "/snapshots/b"},
+		{ID: "a", Time: at, Rule: "wakeup", DelayNS: 9e6, Bytes: 4096, Dir: "/snapshots/a", Kept: "worst"},
+		{ID: "b", Time: at, Reason: "because", Bytes: 1 << 20, Dir: "/snapshots/b", Pinned: true, Kept: "pinned"},
 	}, nil
 }
 
@@ -116,7 +124,7 @@ func serve(t *testing.T) (f *fake, socket string) {
 // testDeps read real rule files and pretend the rest.
 func testDeps() deps {
 	p := newDeps()
-	p.checkLoad = func(context.Context, []rules.Rule) error { return nil }
+	p.checkLoad = func(context.Context, []rules.Rule) ([]string, error) { return nil, nil }
 	return p
 }
 

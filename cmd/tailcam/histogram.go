@@ -20,8 +20,10 @@ func newHistogram(c *cli) *cobra.Command {
 histogram (histogram: in its file, or a threshold with quantile). With the name of a
 rule or a tracker, show its distribution and its classes.
 
-All delays since the daemon started are counted, in buckets at most 12.5% wide.
+All delays since the daemon started are counted, in buckets at most 9.1% wide.
 Percentiles have this precision; the maximum is exact.`,
+		Example: "  tailcam histogram\n" +
+			"  tailcam histogram block",
 		Args: maxArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of := strings.Join(args, "")
@@ -123,6 +125,12 @@ func ruleNote(r *api.RuleInfo) term.Cell {
 		return term.Cell{Text: "inactive: " + term.Clean(r.Inactive), Style: term.Yellow}
 	}
 	notes := runtimeNotes(r)
+	if r.Stuck != nil && *r.Stuck > 0 {
+		notes = append(notes, fmt.Sprintf("%d past the timeout now", *r.Stuck))
+	}
+	if r.Attaching != "" {
+		notes = append(notes, term.Clean(r.Attaching))
+	}
 	if r.Adaptive != nil {
 		notes = append(notes, adaptiveNote("", r.Adaptive))
 	}

@@ -14,11 +14,13 @@ func newList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rules, probes, events or snapshots",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  runSubcommand("rules, probes, events or snapshots"),
+		Example: "  tailcam list rules\n" +
+			"  sudo tailcam list events",
+		Args: cobra.ArbitraryArgs,
+		RunE: runSubcommand("rules, probes, events or snapshots"),
 	}
 	add := func(name, short string, daemon bool, run func(context.Context) error) {
-		sub := &cobra.Command{Use: name, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		sub := &cobra.Command{Use: name, Short: short, Example: "  tailcam list " + name, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			return run(cmd.Context())
 		}}
 		c.addOutput(sub)

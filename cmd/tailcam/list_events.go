@@ -21,8 +21,9 @@ const maxMeasure = time.Minute
 func newListEvents(c *cli) *cobra.Command {
 	length := 2 * time.Second
 	cmd := &cobra.Command{
-		Use:   "events",
-		Short: "List the events that the recorder can record, and their cost on this machine",
+		Use:     "events",
+		Short:   "List the events that the recorder can record, and their cost on this machine",
+		Example: "  sudo tailcam list events\n  sudo tailcam list events --for 10s -o json",
 		Long: `List the event groups of recorder.events and their events, with the current rate
 of each on this machine and its cost in nanoseconds.
 

@@ -6,6 +6,7 @@ func newResume(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume RULE",
 		Short:             "Resume a paused rule",
+		Example:           "  tailcam resume disk",
 		Args:              exactArgs("RULE"),
 		ValidArgsFunction: c.completeFirstRule,
 		RunE: func(cmd *cobra.Command, args []string) error {

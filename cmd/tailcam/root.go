@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,6 +84,7 @@ func (c *cli) printErrorLines(err error) {
 }
 
 func newRoot(c *cli) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "tailcam",
 		Short: "A dashcam for Linux tail latency",
@@ -90,17 +93,27 @@ machine in the kernel, finds the few that took too long, and saves the seconds
 before each one from an always-on flight recorder.
 
 Exit status: 0 success, 1 error, 2 timeout (wait).`,
+		Example: "  sudo tailcam demo              # one latency of each kind, caught and explained\n" +
+			"  sudo systemctl start tailcam   # watch, with the shipped rules and yours\n" +
+			"  tailcam status                 # what it has seen, and what it costs\n" +
+			"  tailcam events -f              # outliers as they come\n" +
+			"  tailcam top                    # who caused most of the slow time\n" +
+			"  tailcam snapshots show         # the newest one, with its verdict",
 		Args:              cobra.ArbitraryArgs,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
+			switch {
+			case len(args) > 0:
+				return unknownCommand(cmd, args[0])
+			case version:
+				return c.printVersion()
 			}
-			return unknownCommand(cmd, args[0])
+			return cmd.Help()
 		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "print the version")
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -121,9 +134,9 @@ Exit status: 0 success, 1 error, 2 timeout (wait).`,
 	group("Basic commands:", newDemo(c), newCheck(c), newRun(c))
 	group("Monitoring commands:", newStatus(c), newEvents(c), newWait(c), newSnapshot(c), newHistogram(c), newList(c))
 	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
-	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c))
+	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c), newReload(c))
 	group("Span commands:", newBegin(c), newEnd(c))
-	group("", newVersion(c))
+	group("", newVersion(c), newMan())
 	return root
 }
 
@@ -182,9 +195,13 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// socketEnv names the daemon's socket, for the daemon and its clients.
+const socketEnv = "TAILCAM_SOCKET_PATH"
+
 // addSocket adds the flag of every command that queries the daemon.
 func (c *cli) addSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "`path` of the daemon's socket")
+	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "`path` of the daemon's socket; also "+socketEnv)
+	c.socket = cmp.Or(os.Getenv(socketEnv), c.socket) // until the flag is parsed
 }
 
 // client returns a client of the daemon that the flags name.

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/logs"
 )
 
 // memoryLimit is the soft limit of the daemon's heap in bytes; GOMEMLIMIT
@@ -28,8 +32,11 @@ It needs root, or at least CAP_BPF and CAP_PERFMON. Without CAP_SYSLOG, kernel
 stacks are addresses; without CAP_IPC_LOCK, the recorder is limited to less than
 4 MiB per CPU; without CAP_SYS_PTRACE, user stacks of other users are not resolved.
 
-SIGHUP reloads the rules. The heap is limited to 200 MiB where possible;
-GOMEMLIMIT overrides this limit.`,
+Each outlier is a line on standard output, with its verdict; all else is logged on
+standard error. Both are JSON, or fields of the systemd journal if started by it.
+
+SIGHUP reloads the configuration and the rules (see tailcam reload). The heap is
+limited to 200 MiB where possible; GOMEMLIMIT overrides this limit.`,
 		Example: "  sudo tailcam run\n" +
 			"  sudo tailcam run --config configs/tailcam.yaml --rules configs/rules.d --log-format console",
 		Args: moreRules,
@@ -63,14 +70,17 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 		return err
 	}
 	cfg.Self = "/proc/self/exe"
+	cfg.Again = func() (config.Config, error) { return config.Load(flags) }
 	without, err := checkPrivileges()
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	log, err := newLogger(c.err, cfg.Log.Format, cfg.Log.Level, c.err.Color())
+	l, err := c.openLogs(&cfg)
 	if err != nil {
 		return err
 	}
+	defer l.Close()
+	log := l.Daemon
 	limited, err := checkResources()
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -84,9 +94,26 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	err = adviseDescriptors(c.deps.daemon(ctx, &cfg, log))
+	err = adviseDescriptors(c.deps.daemon(ctx, &cfg, l))
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // stopped by a signal
 	}
 	return err
+}
+
+// openLogs opens the daemon's logs on the standard streams. If nobody reads them any
+// more, the daemon continues.
+func (c *cli) openLogs(cfg *config.Config) (*logs.Logs, error) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // not Ignore: actions would inherit that
+	out, errOut := logs.Stream{Writer: c.out.Unwrap()}, logs.Stream{Writer: c.err.Unwrap()}
+	var bad [2]error
+	out.Journal, bad[0] = journal.StdoutIsJournalStream()
+	errOut.Journal, bad[1] = journal.StderrIsJournalStream()
+	l, err := logs.Open(&logs.Options{
+		Format: cfg.Log.Format, Level: cfg.Log.Level, Color: c.err.Color(), Out: out, Err: errOut,
+	})
+	if err == nil && errors.Join(bad[:]...) != nil {
+		l.Daemon.Warn("cannot tell whether the log is the journal's", zap.Errors("errors", bad[:]))
+	}
+	return l, err
 }

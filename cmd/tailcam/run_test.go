@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/logs"
 )
 
 // run hands the daemon what flags and file say. The daemon is not a real one.
@@ -24,9 +25,10 @@ func TestRun(t *testing.T) {
 	file := filepath.Join(dir, "tailcam.yaml")
 	assert.NilError(t, os.WriteFile(file, []byte("recorder:\n  enabled: false\n"), 0o600))
 	var got *config.Config
-	p := deps{daemon: func(_ context.Context, cfg *config.Config, log *zap.Logger) error {
+	p := deps{daemon: func(_ context.Context, cfg *config.Config, l *logs.Logs) error {
 		got = cfg
-		log.Info("here")
+		l.Daemon.Info("here")
+		l.Outliers.Info("an outlier", zap.String("snapshot", "one"), zap.Int("pid", 7))
 		return nil
 	}}
 	var stdout, stderr bytes.Buffer
@@ -34,7 +36,7 @@ func TestRun(t *testing.T) {
 	status := execute(context.Background(), newCLI(&stdout, &stderr, p), []string{
 		"run", "--config", file, "--log-format", "console", "--rules", filepath.Join(dir, "0.yaml"), a, b,
 	})
-	if status != exitOK || got == nil || stdout.Len() > 0 || !strings.Contains(stderr.String(), "INFO  here") {
+	if status != exitOK || got == nil || !strings.HasSuffix(stdout.String(), "  INFO  an outlier  {\"snapshot\": \"one\"}\n") || !strings.Contains(stderr.String(), "INFO  here") {
 		t.Fatalf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 	}
 	diff := cmp.Diff([]string{filepath.Join(dir, "0.yaml"), a, b}, got.Rules)

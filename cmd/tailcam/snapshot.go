@@ -11,9 +11,10 @@ import (
 func newSnapshot(c *cli) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "snapshot",
-		Short: "Take a snapshot now and print its directory",
-		Args:  noArgs,
+		Use:     "snapshot",
+		Short:   "Take a snapshot now and print its directory",
+		Example: "  tailcam explain $(tailcam snapshot --reason \"slow logins\")",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := c.takeSnapshot(cmd.Context(), reason)
 			if err != nil {

@@ -87,11 +87,17 @@ func (c *cli) ids(ctx context.Context, cmd *cobra.Command) (dir string, ids []st
 	return dir, ids, nil
 }
 
+// latest names the newest snapshot.
+const latest = "latest"
+
 // pick finds the snapshots that arguments name, each once and in their order.
 func pick(dir string, ids, args []string) ([]string, error) {
 	var picked []string
 	seen := map[string]bool{}
 	for _, arg := range args {
+		if arg == latest && len(ids) > 0 {
+			arg = ids[len(ids)-1]
+		}
 		id, err := snapshot.Find(ids, arg)
 		if errors.Is(err, snapshot.ErrNoSnapshot) {
 			return nil, fmt.Errorf("%w in %s: see \"tailcam snapshots list\"", err, dir)
@@ -107,8 +113,18 @@ func pick(dir string, ids, args []string) ([]string, error) {
 	return picked, nil
 }
 
+// picked finds the snapshots that arguments name, and the directory that they are in.
+func (c *cli) picked(cmd *cobra.Command, args []string) (dir string, picked []string, err error) {
+	dir, ids, err := c.ids(cmd.Context(), cmd)
+	if err != nil {
+		return "", nil, err
+	}
+	picked, err = pick(dir, ids, args)
+	return dir, picked, err
+}
+
 // findSnapshot finds the directory of one snapshot by its id, a unique prefix of
-// it, or a path.
+// it, latest, or a path.
 func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) (string, error) {
 	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
 		return filepath.Abs(arg)

@@ -19,19 +19,20 @@ import (
 func newSnapshots(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshots",
-		Short: "List, show, remove and verify snapshots",
-		Long: `List, show, remove and verify the snapshots on disk. No daemon is needed; a running
+		Short: "List, show, pin, remove and verify snapshots",
+		Long: `List, show, pin, remove and verify the snapshots on disk. No daemon is needed; a running
 one is not disturbed. Snapshots are named by id, or by a unique prefix of it.`,
 		Example: `  tailcam snapshots list
   tailcam snapshots show                          # the newest one
+  tailcam snapshots pin 20261121T013004
   tailcam snapshots rm 20261121T013004
   tailcam snapshots prune --older-than 7d --dry-run
   tailcam snapshots verify`,
 		Args: cobra.ArbitraryArgs,
-		RunE: runSubcommand("list, show, rm, prune or verify"),
+		RunE: runSubcommand("list, show, pin, unpin, rm, prune or verify"),
 	}
-	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsRemove(c), newSnapshotsPrune(c),
-		newSnapshotsVerify(c))
+	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsPin(c), newSnapshotsUnpin(c),
+		newSnapshotsRemove(c), newSnapshotsPrune(c), newSnapshotsVerify(c))
 	return cmd
 }
 
@@ -41,7 +42,10 @@ func newSnapshotsList(c *cli, name string) *cobra.Command {
 		Use:   name,
 		Short: "List snapshots, oldest first",
 		Long: `List the snapshots on disk, oldest first, each with its slowest outlier and what
-caused it. The first column is a unique prefix of the id.`,
+caused it. The first column is a unique prefix of the id. KEPT is what keeps it from being
+removed before others: pinned, worst (of its rule), newest (of its rule), culprit (worst
+of its rule and culprit), or recent.`,
+		Example:           "  tailcam list snapshots\n  tailcam snapshots list -o json",
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,6 +65,7 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		progress, step := c.counting("reading snapshots")
 		list, broken, err = catalog.Read(dir, catalog.Options{Progress: step})
 		progress.Done()
+		c.addKept(ctx, cmd, dir, list)
 	}
 	switch {
 	case errors.Is(err, errOtherDir), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
@@ -94,6 +99,31 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 	return nil
 }
 
+// addKept notes why snapshots are kept. Without that, the list is still of use.
+func (c *cli) addKept(ctx context.Context, cmd *cobra.Command, dir string, list []catalog.Snapshot) {
+	keep, err := c.retention(ctx, cmd, dir)
+	if err != nil {
+		keep = snapshot.Retention{Worst: snapshot.DefaultWorst}
+	}
+	why, err := snapshot.WhyKept(dir, keep)
+	if err != nil {
+		return
+	}
+	for i := range list {
+		list[i].Kept = why[list[i].ID]
+	}
+}
+
+func keptCell(s *catalog.Snapshot) term.Cell {
+	switch {
+	case s.Kept == snapshot.KeptPinned:
+		return term.Cell{Text: s.Kept, Style: term.Bold}
+	case s.Pinned: // beyond what may be
+		return term.Cell{Text: "pin ignored", Style: term.Yellow}
+	}
+	return term.Cell{Text: term.Clean(s.Kept), Style: term.Dim}
+}
+
 // withTime is the least width of a terminal to show the local time next to an
 // id, which holds the time in UTC.
 const withTime = 110
@@ -101,7 +131,7 @@ const withTime = 110
 func (c *cli) snapshotTable(list []catalog.Snapshot) {
 	timed := !c.out.Terminal() || c.out.Columns() >= withTime
 	columns := []term.Column{{Title: "SNAPSHOT"}, {Title: "TIME"}, {Title: "RULE", Flex: true}, right("DELAY"),
-		{Title: "TASK", Flex: true}, {Title: "BLAME", Flex: true}, right("SIZE")}
+		{Title: "TASK", Flex: true}, {Title: "BLAME", Flex: true}, {Title: "KEPT"}, right("SIZE")}
 	if !timed {
 		columns = slices.Delete(columns, 1, 2)
 	}
@@ -109,7 +139,7 @@ func (c *cli) snapshotTable(list []catalog.Snapshot) {
 	for i := range list {
 		s := &list[i]
 		cells := []term.Cell{{Text: term.Clean(s.Short), Style: term.Bold}, plain(term.Time(s.Time)), ruleCell(s),
-			lengthCell(s.DelayNS), plain(taskCell(s)), blameCell(s), plain(term.Bytes(s.Bytes))}
+			lengthCell(s.DelayNS), plain(taskCell(s)), blameCell(s), keptCell(s), plain(term.Bytes(s.Bytes))}
 		if !timed {
 			cells = slices.Delete(cells, 1, 2)
 		}
@@ -168,6 +198,7 @@ func daemonSnapshots(list []api.SnapshotInfo) []catalog.Snapshot {
 		s := &list[i]
 		out = append(out, catalog.Snapshot{Short: short, Info: snapshot.Info{
 			ID: s.ID, Time: s.Time, Rule: s.Rule, Reason: s.Reason, DelayNS: s.DelayNS, Bytes: s.Bytes, Dir: s.Dir,
+			Pinned: s.Pinned, Kept: s.Kept,
 		}})
 	}
 	return out

@@ -25,26 +25,23 @@ func newSnapshotsRemove(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
 		Short: "Remove snapshots",
-		Long: `Remove snapshots by id, or by a unique prefix of it. If one of them does not exist
-or is ambiguous, nothing is removed.
+		Long: `Remove snapshots by id, or by a unique prefix of it. If one of them does not exist,
+is ambiguous or pinned, nothing is removed.
 
 The daemon may be running. A snapshot that it is still writing, or that one of its
 actions uses, is not removed: this is an error.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("missing argument: ID: see \"tailcam snapshots list\"")
-			}
-			return nil
-		},
+		Example:           "  tailcam snapshots rm 20261121T013004 20261121T020000",
+		Args:              someIDs,
 		ValidArgsFunction: c.completeIDs(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, ids, err := c.ids(cmd.Context(), cmd)
+			dir, picked, err := c.picked(cmd, args)
 			if err != nil {
 				return err
 			}
-			picked, err := pick(dir, ids, args)
-			if err != nil {
-				return err
+			for _, id := range picked {
+				if snapshot.IsPinned(filepath.Join(dir, id)) {
+					return fmt.Errorf("%s is pinned: see \"tailcam snapshots unpin\"", id)
+				}
 			}
 			var list []removal
 			for _, id := range picked {
@@ -64,9 +61,11 @@ func newSnapshotsPrune(c *cli) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove old snapshots",
-		Long: `Remove the oldest snapshots until the rest is within all given limits. Snapshots in
-use by a running daemon are kept.`,
+		Short: "Remove the snapshots least worth keeping",
+		Long: `Remove snapshots until the rest is within all given limits, in the order in which the
+daemon does it: those that are too old, then those of the rule that takes most, and of
+them the oldest that are not among its worst or the worst of their culprit. Pinned
+snapshots, and those in use by a running daemon, are kept.`,
 		Example: `  tailcam snapshots prune --keep-count 100 --dry-run
   tailcam snapshots prune --older-than 7d --keep-bytes 10GiB`,
 		Args:              noArgs,
@@ -79,9 +78,18 @@ use by a running daemon are kept.`,
 			if err != nil {
 				return err
 			}
-			pruned, err := snapshot.Prune(dir, keep, time.Now(), dry)
+			order, err := c.retention(cmd.Context(), cmd, dir)
+			if err != nil {
+				return err
+			}
+			keep.Worst = order.Worst
+			pruned, left, err := snapshot.Prune(dir, keep, time.Now(), dry)
 			if err != nil {
 				return dirError(dir, err)
+			}
+			if left.Pinned > 0 && (keep.Count > 0 && left.Count > keep.Count || keep.Bytes > 0 && left.Bytes > keep.Bytes) {
+				c.err.Printf("%s %s, %s remain: %d of them pinned\n", c.err.Paint(term.Yellow, "tailcam:"),
+					plural(left.Count, "snapshot"), term.Bytes(left.Bytes), left.Pinned)
 			}
 			list := []removal{}
 			for _, p := range pruned {
@@ -92,9 +100,9 @@ use by a running daemon are kept.`,
 			return c.printRemovals(list, dry)
 		},
 	}
-	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep this `number` of the newest snapshots")
+	cmd.Flags().Var((*countValue)(&keep.Count), "keep-count", "keep this `number` of snapshots")
 	cmd.Flags().Var((*bytesValue)(&keep.Bytes), "keep-bytes",
-		"keep the newest snapshots up to this `size`, such as 500MiB")
+		"keep snapshots up to this `size`, such as 500MiB")
 	cmd.Flags().Var((*ageValue)(&keep.Age), "older-than",
 		"remove snapshots older than this `duration`, such as 36h or 7d")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")

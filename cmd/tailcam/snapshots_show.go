@@ -24,6 +24,8 @@ func newSnapshotsShow(c *cli) *cobra.Command {
 		Long: `Show one snapshot in detail, the newest by default: its outliers with stacks and
 verdict, where the time went, what the history covers, and the snapshots taken just
 before and after.`,
+		Example: "  tailcam snapshots show            # the newest one\n" +
+			"  tailcam snapshots show 20261121T013004",
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +94,9 @@ func (c *cli) printDetails(s *catalog.Details) {
 		term.Clean(m.Host.Arch), term.Clean(m.Host.Tailcam)))
 	c.field("files", fileList(s.Files))
 	c.field("directory", term.Clean(s.Snapshot.Dir))
+	if s.Snapshot.Pinned {
+		c.field("pinned", "until tailcam snapshots unpin")
+	}
 	c.field("previous", c.neighbour(s.Before, m.Time))
 	c.field("next", c.neighbour(s.After, m.Time))
 }

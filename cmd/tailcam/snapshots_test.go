@@ -34,10 +34,10 @@ func threeSnapshots(t *testing.T) (dir string, ids []string) {
 
 func TestSnapshotsList(t *testing.T) {
 	dir, ids := threeSnapshots(t)
-	want := `SNAPSHOT         TIME                     RULE             DELAY  TASK            BLAME
-20261120T231502  2026-11-20 23:15:02.123  wakeup          20.0ms  victim[7]       preempted by rt-hog[99]
-20261120T231503  2026-11-20 23:15:03.123  disk            30.0ms  \x1b[2J漢字[8]
-20261120T231602  2026-11-20 23:16:02.123  manual because       -
+	want := `SNAPSHOT         TIME                     RULE             DELAY  TASK            BLAME                    KEPT
+20261120T231502  2026-11-20 23:15:02.123  wakeup          20.0ms  victim[7]       preempted by rt-hog[99]  worst
+20261120T231503  2026-11-20 23:15:03.123  disk            30.0ms  \x1b[2J漢字[8]                           worst
+20261120T231602  2026-11-20 23:16:02.123  manual because       -                                           newest
 3 snapshots, … in ` + dir
 	status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir)
 	got := sizes(stdout)
@@ -187,6 +187,45 @@ func TestSnapshotsPrune(t *testing.T) {
 		"status %d, %s", status, stdout)
 	now, err = snapshot.IDs(dir)
 	assert.Check(t, err == nil && len(now) <= 2 && (len(now) != 2 || now[0] == ids[1]), "left %v, %v", now, err)
+}
+
+func TestSnapshotsPin(t *testing.T) {
+	dir, ids := threeSnapshots(t)
+	f, socket := serve(t) // keeps 4
+	f.dir = dir
+	status, stdout, stderr := invoke(t, "snapshots", "pin", "--socket", socket, ids[0][:15], ids[0])
+	assert.Check(t, status == exitOK && stderr == "" && stdout == "pinned "+ids[0]+"\n", "status %d, %q, %q", status, stdout, stderr)
+	status, stdout, _ = invoke(t, "snapshots", "pin", "--socket", socket, ids[1], "-o", "json")
+	assert.Check(t, status == exitOK && stdout == `{"id":"`+ids[1]+`","pinned":true}`+"\n", "status %d, %q", status, stdout)
+	status, stdout, stderr = invoke(t, "snapshots", "pin", "--socket", socket, ids[2])
+	assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: pin snapshot "+ids[2]+
+		": too many snapshots are pinned: at most 2 may be, half of snapshots.keep.count: unpin others, or raise it\n",
+		"status %d, %q, %q", status, stdout, stderr)
+	_, stdout, _ = invoke(t, "snapshots", "list", "--dir", dir)
+	assert.Check(t, strings.Count(stdout, "  pinned  ") == 2, "%s", stdout)
+	_, stdout, _ = invoke(t, "snapshots", "list", "--dir", dir, "-o", "json")
+	assert.Check(t, strings.Count(stdout, `"pinned":true,"kept":"pinned"`) == 2, "%s", stdout)
+	_, stdout, _ = invoke(t, "snapshots", "show", "--dir", dir, ids[0])
+	assert.Check(t, strings.Contains(stdout, "\npinned     until tailcam snapshots unpin\n"), "%s", stdout)
+
+	status, stdout, stderr = invoke(t, "snapshots", "rm", "--dir", dir, ids[2], ids[0])
+	assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: "+ids[0]+" is pinned: see \"tailcam snapshots unpin\"\n",
+		"status %d, %q, %q", status, stdout, stderr)
+	status, stdout, stderr = invoke(t, "snapshots", "prune", "--dir", dir, "--keep-count", "1")
+	assert.Check(t, status == exitOK && strings.HasPrefix(stdout, "removed "+ids[2]) &&
+		strings.HasPrefix(stderr, "tailcam: 2 snapshots, ") && strings.HasSuffix(stderr, " remain: 2 of them pinned\n"),
+		"status %d, %q, %q", status, stdout, stderr)
+	// Where the limits are lower now.
+	t.Setenv("TAILCAM_SNAPSHOTS_KEEP_COUNT", "2")
+	_, stdout, _ = invoke(t, "snapshots", "list", "--dir", dir)
+	assert.Check(t, strings.Count(stdout, "  pin ignored  ") == 1 && strings.Count(stdout, "  pinned") == 1, "%s", stdout)
+
+	status, stdout, _ = invoke(t, "snapshots", "unpin", "--dir", dir, ids[0], ids[1])
+	assert.Check(t, status == exitOK && stdout == "unpinned "+ids[0]+"\nunpinned "+ids[1]+"\n", "status %d, %q", status, stdout)
+	status, _, _ = invoke(t, "snapshots", "rm", "--dir", dir, ids[0], ids[1])
+	assert.Check(t, status == exitOK)
+	status, _, stderr = invoke(t, "snapshots", "pin", "--dir", dir)
+	assert.Check(t, status == exitError && strings.HasPrefix(stderr, "tailcam: missing argument: ID: see "), "status %d, %q", status, stderr)
 }
 
 func TestSnapshotsVerify(t *testing.T) {

@@ -24,6 +24,7 @@ cover files that actions added. Snapshots of earlier releases have no checksums,
 a flipped bit in their traces may go unnoticed; this is reported.
 
 Exit status: 0 no problems found, 1 otherwise.`,
+		Example:           "  tailcam snapshots verify || echo damaged",
 		ValidArgsFunction: c.completeIDs(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, ids, err := c.ids(cmd.Context(), cmd)

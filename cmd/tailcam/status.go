@@ -16,7 +16,9 @@ func newStatus(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the daemon has seen, caught and lost",
-		Args:  noArgs,
+		Example: "  tailcam status\n" +
+			"  tailcam status -o json | jq '.losses[]'",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := c.client().Status(cmd.Context())
 			if err != nil {
@@ -38,11 +40,27 @@ func (c *cli) printStatus(s *api.Status) {
 	c.out.Printf("%s %s, pid %d, up %s, kernel %s\n\n", c.out.Paint(term.Bold, "tailcam"),
 		term.Clean(s.Version), s.PID, term.Duration(s.UptimeNS), term.Clean(s.Kernel))
 	c.printRules(s.Rules)
+	c.printCost(s.Cost)
 	c.printRecorder(s.Recorder)
 	c.printTables(s.Tables)
 	c.printLosses(s.Losses)
 	c.printPanics(s.Panics)
 	c.printSnapshotsStatus(s.Snapshots)
+	c.printReloadStatus(s.Reload)
+	c.printOTLP(s.OTLP)
+}
+
+func (c *cli) printOTLP(o *api.OTLPStatus) {
+	if o == nil {
+		return
+	}
+	c.out.Printf("\n%s %s (%s), %s waiting\n", c.out.Paint(term.Bold, "OTLP"), term.Clean(o.Endpoint), term.Clean(o.Protocol),
+		term.Count(uint64(max(o.Waiting, 0))))
+	for _, r := range o.Requests {
+		if r.Count > 0 {
+			c.out.Printf("requests with %s %s: %s\n", term.Clean(r.Signal), term.Clean(r.Result), term.Count(r.Count))
+		}
+	}
 }
 
 func (c *cli) printRules(rules []api.RuleInfo) {
@@ -189,8 +207,21 @@ func (c *cli) printSnapshotsStatus(s api.SnapshotsStatus) {
 	if s.Failed > 0 {
 		failed = ", " + c.out.Paint(term.Red, term.Count(s.Failed)+" failed: see the daemon's log")
 	}
-	c.out.Printf("\n%s %d, %s in %s%s\n", c.out.Paint(term.Bold, "snapshots"),
-		s.Count, term.Bytes(s.Bytes), term.Clean(s.Dir), failed)
+	pinned := ""
+	if s.Pinned > 0 {
+		pinned = fmt.Sprintf(", %d pinned", s.Pinned)
+	}
+	c.out.Printf("\n%s %d, %s in %s%s%s\n", c.out.Paint(term.Bold, "snapshots"),
+		s.Count, term.Bytes(s.Bytes), term.Clean(s.Dir), pinned, failed)
+	var removed []string
+	for _, limit := range slices.Sorted(maps.Keys(s.Removed)) {
+		if n := s.Removed[limit]; n > 0 {
+			removed = append(removed, fmt.Sprintf("%s over snapshots.keep.%s", term.Count(n), term.Clean(limit)))
+		}
+	}
+	if len(removed) > 0 {
+		c.out.Printf("removed %s\n", strings.Join(removed, ", "))
+	}
 	if s.Last != nil {
 		c.out.Printf("last %s\n", term.Clean(*s.Last))
 	}

@@ -18,8 +18,11 @@ func newThreshold(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "threshold",
 		Short: "Set, list and clear runtime thresholds",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  runSubcommand("set, list or clear"),
+		Example: "  tailcam threshold set wakeup --when pid=1234 2ms --for 10m\n" +
+			"  tailcam threshold list\n" +
+			"  tailcam threshold clear wakeup",
+		Args: cobra.ArbitraryArgs,
+		RunE: runSubcommand("set, list or clear"),
 	}
 	cmd.AddCommand(newThresholdSet(c), newThresholdList(c), newThresholdClear(c))
 	return cmd
@@ -97,9 +100,10 @@ func conditions(list []string) (map[string][]string, error) {
 
 func newThresholdList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List runtime thresholds, newest first",
-		Args:  noArgs,
+		Use:     "list",
+		Short:   "List runtime thresholds, newest first",
+		Example: "  tailcam threshold list",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := c.client().Thresholds(cmd.Context())
 			if err != nil {
@@ -128,6 +132,7 @@ func newThresholdClear(c *cli) *cobra.Command {
 		Short: "Clear runtime thresholds",
 		Long: `Clear runtime thresholds: one by its id (see tailcam threshold list), all of a rule,
 or with --all those of all rules. With --ratchet, reset the rule's ratchet instead.`,
+		Example:           "  tailcam threshold clear wakeup 3\n  tailcam threshold clear --all",
 		ValidArgsFunction: c.completeFirstRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := 0
@@ -204,6 +209,9 @@ func runtimeNotes(r *api.RuleInfo) []string {
 			note += "; consider threshold " + term.Setting(s.ConsiderNS)
 		}
 		notes = append(notes, note)
+	}
+	if r.Shed {
+		notes = append(notes, "paused to stay within the budget")
 	}
 	if r.Set > 0 {
 		notes = append(notes, plural(r.Set, "runtime threshold"))

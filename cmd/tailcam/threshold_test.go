@@ -52,6 +52,17 @@ func (f *fake) Pause(req *api.PauseRequest, _ string) error {
 	return nil
 }
 
+func (f *fake) Reload(check bool) *api.Reload {
+	out := &api.Reload{Check: check, OK: check, Changed: true, Rules: []api.ReloadRule{{
+		Rule: "disk", Outcome: api.ReloadChanged, Source: "/r.yaml:2:5", Changes: []api.ReloadChange{{Key: "threshold_ns", Before: "5", After: "7"}},
+	}}}
+	if !check {
+		out.Files = []api.ReloadFile{{File: "/b.yaml", Outcome: api.ReloadKept, Rules: []string{"wakeup"}, Errors: []string{"/b.yaml:1:1: file is empty"}}}
+		out.Keys = []api.ReloadKey{{Key: "recorder.size", Outcome: api.ReloadRefused, Before: "1", After: "2", Reason: "restart tailcam"}}
+	}
+	return out
+}
+
 func (f *fake) Resume(rule string) error { return errors.New("rule " + rule + " is not paused") }
 
 func TestThreshold(t *testing.T) {

@@ -42,7 +42,7 @@ within another outlier of the same task, such as a sleep in a slow system call, 
 counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
-remembers (the last 1,000) and that have no snapshot are added as unexplained.
+remembers (see tailcam events) and that have no snapshot are added as unexplained.
 --by cgroup adds up by the cgroup of the culprit.`,
 		Example:           "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json",
 		Args:              noArgs,
@@ -73,7 +73,7 @@ remembers (the last 1,000) and that have no snapshot are added as unexplained.
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
 	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVar(&most, "count", most, "maximum `number` of rows; json prints all")
+	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of rows; json prints all")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
@@ -95,7 +95,7 @@ func (c *cli) addUp(cmd *cobra.Command, o catalog.TopOptions) (*topJSON, error) 
 		for i := range status.Rules {
 			top.Daemon.Outliers += status.Rules[i].Outliers
 		}
-		if o.Seen, err = c.recentOutliers(asking); err != nil {
+		if o.Seen, err = c.recentOutliers(asking, ""); err != nil {
 			return nil, err
 		}
 		o.Boot = catalog.Boot()
@@ -116,9 +116,10 @@ func sameDir(s *api.SnapshotsStatus) bool {
 	return err == nil
 }
 
-// recentOutliers returns the outliers that the daemon remembers.
-func (c *cli) recentOutliers(ctx context.Context) ([]*events.Outlier, error) {
-	stream, err := c.client().Events(ctx, &api.EventsOptions{})
+// recentOutliers returns the outliers of a rule, or of all for "", that the daemon
+// remembers, oldest first.
+func (c *cli) recentOutliers(ctx context.Context, rule string) ([]*events.Outlier, error) {
+	stream, err := c.client().Events(ctx, &api.EventsOptions{Rule: rule})
 	if err != nil {
 		return nil, err
 	}

@@ -23,24 +23,27 @@ type versionInfo struct {
 
 func newVersion(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v := thisVersion()
-			if c.output == jsonOutput {
-				return c.printJSON(v)
-			}
-			c.out.Printf("tailcam %s", v.Version)
-			if v.Commit != "" {
-				c.out.Printf(" (%s)", v.Commit)
-			}
-			c.out.Printf("\n%s, %s/%s, kernel %s\n", v.Go, v.OS, v.Arch, term.Clean(v.Kernel))
-			return nil
-		},
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  tailcam version -o json",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return c.printVersion() },
 	}
 	c.addOutput(cmd)
 	return cmd
+}
+
+func (c *cli) printVersion() error {
+	v := thisVersion()
+	if c.output == jsonOutput {
+		return c.printJSON(v)
+	}
+	c.out.Printf("tailcam %s", v.Version)
+	if v.Commit != "" {
+		c.out.Printf(" (%s)", v.Commit)
+	}
+	c.out.Printf("\n%s, %s/%s, kernel %s\n", v.Go, v.OS, v.Arch, term.Clean(v.Kernel))
+	return nil
 }
 
 func thisVersion() versionInfo {

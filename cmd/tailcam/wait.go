@@ -21,7 +21,8 @@ func newWait(c *cli) *cobra.Command {
 		Short: "Wait for the next outlier and print it",
 		Long: "Wait for the next outlier and print what is known of it within 250 ms.\n\n" +
 			"Exit status: 0 outlier, 1 error, 2 timeout.",
-		Args: noArgs,
+		Example: "  tailcam wait --rule wakeup --timeout 10m && tailcam snapshots show",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
 				return fmt.Errorf("invalid --timeout %s: must not be negative (0: wait forever)", timeout)
@@ -50,7 +51,7 @@ func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stac
 	case err != nil:
 		return err
 	}
-	return c.printEvent(e, stacks)
+	return c.printEvent(e, &eventsFlags{stacks: stacks})
 }
 
 // nextOutlier waits for an outlier and shows that it does.

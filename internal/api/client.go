@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,9 +32,7 @@ type Client struct {
 
 // NewClient returns a client of the daemon at a socket; "" is DefaultSocket. It does not connect yet.
 func NewClient(path string) *Client {
-	if path == "" {
-		path = DefaultSocket
-	}
+	path = cmp.Or(path, DefaultSocket)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer

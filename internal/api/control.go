@@ -30,6 +30,8 @@ type Control interface {
 	// Pause keeps a rule from firing until Resume.
 	Pause(req *PauseRequest, by string) error
 	Resume(rule string) error
+	// Reload reads the files again and applies them; with check it changes nothing.
+	Reload(check bool) *Reload
 }
 
 // ThresholdRequest sets a rule's threshold, timeout, or both; with conditions, only
@@ -67,6 +69,7 @@ func (s *server) controlRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /v1/thresholds", s.clearThresholds)
 	mux.HandleFunc("POST /v1/pause", s.pause)
 	mux.HandleFunc("POST /v1/resume", s.resume)
+	mux.HandleFunc("POST /v1/reload", s.reload)
 }
 
 func (s *server) setThreshold(w http.ResponseWriter, r *http.Request) {

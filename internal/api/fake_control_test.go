@@ -33,3 +33,8 @@ func (f *fake) Resume(rule string) error {
 	f.took <- "resume " + rule
 	return errors.New("rule " + rule + " is not paused")
 }
+
+func (f *fake) Reload(check bool) *Reload {
+	f.took <- fmt.Sprintf("reload check=%t", check)
+	return &Reload{Check: check, OK: !check, Rules: []ReloadRule{{Rule: "wakeup", Outcome: ReloadChanged}}}
+}

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// DefaultRemember is how many outliers a daemon remembers.
+	// DefaultRemember is how many outliers a daemon remembers, of all rules together.
 	DefaultRemember = 1000
 	// subscriberQueue is how far a reader may fall behind before it loses outliers.
 	subscriberQueue = 256
+	// tapQueue is the same for the daemon itself.
+	tapQueue = 2048
 )
 
-// Feed remembers the latest outliers and passes new ones to its readers, without
+// Feed remembers the latest outliers, fairly shared by rules, and passes new ones to its readers, without
 // ever waiting for them. Its methods may be called from any goroutine; Recent and
 // Subscribe implement those of Backend.
 type Feed struct {
 	mu      sync.Mutex
-	ring    []*events.Outlier // the oldest is at next once the ring is full
-	next    int
-	keep    int
+	memory  *memory
 	readers map[*reader]struct{}
 	lost    uint64
 	missed  uint64           // completions that readers were too slow for
@@ -31,12 +31,13 @@ type Feed struct {
 type reader struct {
 	rule string
 	ch   chan *events.Outlier
+	own  bool   // the daemon itself: Lost and Missed are about clients
 	lost uint64 // guarded by Feed.mu
 }
 
 // NewFeed returns a feed that remembers up to remember outliers.
 func NewFeed(remember int) *Feed {
-	return &Feed{keep: max(remember, 1), readers: map[*reader]struct{}{}}
+	return &Feed{memory: newMemory(remember), readers: map[*reader]struct{}{}}
 }
 
 // Publish remembers an outlier and offers it to every reader of its rule. The
@@ -44,7 +45,7 @@ func NewFeed(remember int) *Feed {
 func (f *Feed) Publish(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rememberLocked(o)
+	f.memory.add(o)
 	f.offerLocked(o)
 	for i := range f.early {
 		if f.explainLocked(&f.early[i]) {
@@ -59,15 +60,12 @@ func (f *Feed) Publish(o *events.Outlier) {
 func (f *Feed) Complete(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, old := range f.ring {
-		if old.ID != o.ID {
-			continue
-		}
-		known := *o
-		known.Explained = old.Explained
-		f.ring[i] = &known
-		break
-	}
+	f.memory.replace(o.Rule, func(old *events.Outlier) bool { return old.ID == o.ID },
+		func(old *events.Outlier) *events.Outlier {
+			known := *o
+			known.Explained = old.Explained
+			return &known
+		})
 	f.offerLocked(o) // without Explained: readers have it already
 }
 
@@ -93,29 +91,18 @@ const maxEarly = 256
 
 // explainLocked reports whether the outlier was remembered.
 func (f *Feed) explainLocked(e *events.Outlier) bool {
-	for i, o := range f.ring {
-		if o.Snapshot == nil || *o.Snapshot != *e.Snapshot || o.Rule != e.Rule || o.Cause != e.Cause ||
-			o.Task.TID != e.Task.TID || o.ID != e.ID || o.StartMono != e.StartMono || o.EndMono != e.EndMono {
-			continue
+	return f.memory.replace(e.Rule, func(o *events.Outlier) bool {
+		return o.Snapshot != nil && *o.Snapshot == *e.Snapshot && o.Cause == e.Cause && o.Task.TID == e.Task.TID &&
+			o.ID == e.ID && o.StartMono == e.StartMono && o.EndMono == e.EndMono
+	}, func(o *events.Outlier) *events.Outlier {
+		if o.Explained != nil {
+			return nil
 		}
-		if o.Explained == nil {
-			again := *o // readers may hold the old one
-			again.Explained = e.Explained
-			f.ring[i] = &again
-			f.offerLocked(&again)
-		}
-		return true
-	}
-	return false
-}
-
-func (f *Feed) rememberLocked(o *events.Outlier) {
-	if len(f.ring) < f.keep {
-		f.ring = append(f.ring, o)
-	} else {
-		f.ring[f.next] = o
-		f.next = (f.next + 1) % f.keep
-	}
+		again := *o // readers may hold the old one
+		again.Explained = e.Explained
+		f.offerLocked(&again)
+		return &again
+	})
 }
 
 func (f *Feed) offerLocked(o *events.Outlier) {
@@ -126,12 +113,16 @@ func (f *Feed) offerLocked(o *events.Outlier) {
 		select {
 		case r.ch <- o:
 		default:
-			if o.Completed { // the reader has the outlier, or knows that it lost it
+			switch {
+			case o.Completed && r.own: // it has the outlier, or knows that it lost it
+			case o.Completed:
 				f.missed++
-				continue
+			case r.own:
+				r.lost++
+			default:
+				r.lost++
+				f.lost++
 			}
-			r.lost++
-			f.lost++
 		}
 	}
 }
@@ -140,21 +131,23 @@ func (f *Feed) offerLocked(o *events.Outlier) {
 func (f *Feed) Recent(rule string) []*events.Outlier {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []*events.Outlier
-	for i := range f.ring {
-		o := f.ring[(f.next+i)%len(f.ring)]
-		if rule == "" || rule == o.Rule {
-			found = append(found, o)
-		}
-	}
-	return found
+	return f.memory.list(rule)
 }
 
 // Subscribe returns the outliers of a rule, or of all for "", from now on. If the
 // channel is full, outliers are dropped and counted in lost. cancel closes the
 // channel and may be called more than once.
 func (f *Feed) Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
-	r := &reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)}
+	return f.subscribe(&reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)})
+}
+
+// Tap is like Subscribe to all rules, for the daemon itself: what it is too slow for is
+// not in Lost and Missed.
+func (f *Feed) Tap() (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
+	return f.subscribe(&reader{own: true, ch: make(chan *events.Outlier, tapQueue)})
+}
+
+func (f *Feed) subscribe(r *reader) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
 	f.mu.Lock()
 	f.readers[r] = struct{}{}
 	f.mu.Unlock()
@@ -174,7 +167,7 @@ func (f *Feed) Subscribe(rule string) (outliers <-chan *events.Outlier, cancel f
 	return r.ch, cancel, lost
 }
 
-// Missed counts the completions of outliers that all readers together were too
+// Missed counts the completions of outliers that all clients together were too
 // slow for. They are not in Lost.
 func (f *Feed) Missed() uint64 {
 	f.mu.Lock()
@@ -182,7 +175,7 @@ func (f *Feed) Missed() uint64 {
 	return f.missed
 }
 
-// Lost counts the outliers that all readers together were too slow for.
+// Lost counts the outliers that all clients together were too slow for.
 func (f *Feed) Lost() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

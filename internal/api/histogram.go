@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -90,9 +91,7 @@ func (s *server) histograms(w http.ResponseWriter, r *http.Request) {
 	var names []string
 	for i := range list {
 		name := list[i].Rule
-		if name == "" {
-			name = list[i].Tracker
-		}
+		name = cmp.Or(name, list[i].Tracker)
 		if name == of {
 			some = append(some, list[i])
 		}

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ import (
 	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/internal/guard"
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 // roleVar makes this test program a client, or a server, of its own.
@@ -103,23 +103,10 @@ func hoarder(t *testing.T, uid int, path string, many int, send string) (kept in
 	t.Helper()
 	cmd := exec.Command(os.Args[0], strconv.Itoa(uid), path, strconv.Itoa(many), strconv.Quote(send))
 	cmd.Env = append(os.Environ(), roleVar+"=hoard")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
+	p := child.Talk(t, cmd)
+	kept, err := strconv.Atoi(p.Line())
 	assert.NilError(t, err)
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	stop = sync.OnceFunc(func() {
-		in.Close()
-		cmd.Wait() // its standard input has ended
-	})
-	t.Cleanup(stop)
-	line, err := bufio.NewReader(out).ReadString('\n')
-	assert.NilError(t, err)
-	kept, err = strconv.Atoi(strings.TrimSpace(line))
-	assert.NilError(t, err)
-	return kept, stop
+	return kept, func() { _ = p.End() }
 }
 
 // public lets every user connect to a server's socket.
@@ -295,22 +282,8 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	path := socketPath(t)
 	cmd := exec.Command(os.Args[0], path)
 	cmd.Env = append(os.Environ(), roleVar+"=starved")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	ended := false
-	t.Cleanup(func() {
-		if !ended {
-			in.Close()
-			cmd.Wait()
-		}
-	})
-	_, err = bufio.NewReader(out).ReadString('\n')
-	assert.NilError(t, err)
+	p := child.Talk(t, cmd)
+	p.Line()
 	var open []net.Conn
 	for range 200 {
 		c, err := net.Dial("unix", path)
@@ -324,11 +297,9 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	}
 	c := NewClient(path)
 	defer c.Close()
-	_, err = c.Rules(t.Context())
+	_, err := c.Rules(t.Context())
 	assert.Check(t, err, "after it")
-	in.Close()
-	ended = true
-	assert.Check(t, cmd.Wait(), "the server ended")
+	assert.Check(t, p.End(), "the server ended")
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	assert.Check(t, used <= 800*time.Millisecond, "it used %s of CPU", used)
 }

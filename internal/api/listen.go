@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,10 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 	return &Socket{Path: o.Path, listener: listener, lock: lock}, nil
 }
 
+// Listener is the listening socket itself, for servers of something else than this
+// package's protocol.
+func (s *Socket) Listener() net.Listener { return s.listener }
+
 // Close stops listening, removes the socket and releases the lock. The empty lock
 // file stays: if it were removed, two daemons could lock two files. A daemon whose
 // lock was taken over leaves the other's socket alone.
@@ -84,15 +89,9 @@ func listenDefaults(opts *ListenOptions) ListenOptions {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Path == "" {
-		o.Path = DefaultSocket
-	}
-	if o.Group == "" {
-		o.Group = DefaultGroup
-	}
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
+	o.Path = cmp.Or(o.Path, DefaultSocket)
+	o.Group = cmp.Or(o.Group, DefaultGroup)
+	o.Log = cmp.Or(o.Log, zap.NewNop())
 	return o
 }
 

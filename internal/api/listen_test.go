@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/child"
 )
 
 func TestListenModes(t *testing.T) {
@@ -102,16 +103,9 @@ func TestListenAfterCrash(t *testing.T) {
 	path := socketPath(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestListenAfterCrash$")
 	cmd.Env = append(os.Environ(), marker+"="+path)
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	defer cmd.Process.Kill()
-	buf := make([]byte, 64)
-	if n, err := out.Read(buf); !bytes.Contains(buf[:n], []byte("listening")) {
-		t.Fatalf("child says %q, %v", buf[:n], err)
-	}
+	assert.Equal(t, child.Talk(t, cmd).Line(), "listening")
 	want := fmt.Sprintf("pid %d", cmd.Process.Pid)
-	_, err = Listen(&ListenOptions{Path: path})
+	_, err := Listen(&ListenOptions{Path: path})
 	assert.ErrorContains(t, err, want)
 	cmd.Process.Kill()
 	cmd.Wait()

@@ -17,6 +17,7 @@
 //	DELETE /v1/thresholds?rule=R&ratchet=1     []: resets the rule's ratchet
 //	POST   /v1/pause PauseRequest              {}
 //	POST   /v1/resume {"rule": "…"}            {}
+//	POST   /v1/reload {"check": false}         Reload; with check, what a reload would do
 //
 // Errors are {"error": "…"} with a fitting status. A stream may contain lines
 // {"lost": N}: its reader was too slow, and N outliers were dropped since the last
@@ -75,6 +76,24 @@ type Status struct {
 	Tables    []TableStatus   `json:"tables,omitempty"`
 	Snapshots SnapshotsStatus `json:"snapshots"`
 	Programs  []ProgramInfo   `json:"programs,omitempty"`
+	Cost      *CostStatus     `json:"cost,omitempty"`   // null until the first 10 s are over
+	Reload    *Reload         `json:"reload,omitempty"` // the last one; null: none yet
+	OTLP      *OTLPStatus     `json:"otlp,omitempty"`   // null: nothing is sent
+}
+
+// OTLPStatus is what an OpenTelemetry collector was sent.
+type OTLPStatus struct {
+	Endpoint string         `json:"endpoint"`
+	Protocol string         `json:"protocol"`
+	Waiting  int            `json:"waiting"` // outliers that are not sent yet
+	Requests []OTLPRequests `json:"requests"`
+}
+
+// OTLPRequests counts requests with one result.
+type OTLPRequests struct {
+	Signal string `json:"signal"` // logs, metrics
+	Result string `json:"result"` // succeeded, failed (and repeated, if of logs), refused
+	Count  uint64 `json:"count"`
 }
 
 // RuleInfo is a rule with its counts since the daemon started.
@@ -83,8 +102,10 @@ type RuleInfo struct {
 	Track          string `json:"track"`
 	ThresholdNS    int64  `json:"threshold_ns"`         // now; 0: none, see Adaptive
 	TimeoutNS      int64  `json:"timeout_ns,omitempty"` // 0: none
+	Stuck          *int   `json:"stuck,omitempty"`      // pending work past a timeout now; absent: no timeout, or unknown
 	Source         string `json:"source,omitempty"`     // file:line
 	Inactive       string `json:"inactive,omitempty"`   // why the rule cannot work on this kernel
+	Attaching      string `json:"attaching,omitempty"`  // how far a syscall rule is from working; empty: it works
 	Seen           uint64 `json:"seen"`                 // pairs completed by its tracker
 	Outliers       uint64 `json:"outliers"`
 	WorstNS        int64  `json:"worst_ns"`
@@ -99,6 +120,7 @@ type RuleInfo struct {
 	Paused       bool           `json:"paused,omitempty"`         // fires nothing
 	PausedLeftNS int64          `json:"paused_left_ns,omitempty"` // 0: until it is resumed
 	Storm        *StormInfo     `json:"storm,omitempty"`          // it is paused automatically
+	Shed         bool           `json:"shed,omitempty"`           // it is paused to stay within the budget
 	Limited      uint64         `json:"limited,omitempty"`        // outliers that the rate limit refused
 	RatchetNS    *int64         `json:"ratchet_ns,omitempty"`     // only what is worse fires; null: no ratchet
 
@@ -160,6 +182,19 @@ type SnapshotsStatus struct {
 	DirID  string  `json:"dir_id,omitempty"` // as the daemon sees it: see DirID
 	Failed uint64  `json:"failed"`           // since the daemon started
 	Last   *string `json:"last"`             // id, or null
+	Pinned int     `json:"pinned"`           // of Count
+	// Removed counts the snapshots that retention removed since the daemon started, by
+	// the limit that they exceeded: age, count or bytes.
+	Removed map[string]uint64 `json:"removed,omitempty"`
+	Keep    *KeepInfo         `json:"keep,omitempty"` // nil: an earlier daemon
+}
+
+// KeepInfo is the daemon's snapshots.keep.
+type KeepInfo struct {
+	Count int    `json:"count"`
+	Bytes uint64 `json:"bytes"`
+	AgeNS int64  `json:"age_ns"`
+	Worst int    `json:"worst"`
 }
 
 // DirID identifies a directory by device and inode, so that two processes in
@@ -187,6 +222,8 @@ type SnapshotInfo struct {
 	DelayNS int64     `json:"delay_ns,omitempty"`
 	Bytes   uint64    `json:"bytes"`
 	Dir     string    `json:"dir"`
+	Pinned  bool      `json:"pinned"`
+	Kept    string    `json:"kept,omitempty"` // why: pinned, worst, newest, culprit, recent
 }
 
 // snapshotRequest and snapshotReply are the bodies of POST /v1/snapshot.

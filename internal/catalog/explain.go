@@ -46,9 +46,35 @@ func ExplainTrace(dir string, m *snapshot.Meta, n *snapshot.Names) (*explain.Rep
 	names := explainNames(n)
 	names.Covered = map[int][]explain.Interval{}
 	for i := range m.Coverage {
-		names.Covered[m.Coverage[i].CPU] = coveredIntervals(&m.Coverage[i])
+		names.Covered[m.Coverage[i].CPU] = withoutShed(coveredIntervals(&m.Coverage[i]), m.Shed)
 	}
 	return explain.Explain(t, outliers, names)
+}
+
+// withoutShed cuts the times without context switches out of a CPU's history: who ran
+// then is not known.
+func withoutShed(list []explain.Interval, shed []snapshot.ShedPart) []explain.Interval {
+	for i := range shed {
+		p := &shed[i]
+		if p.Part != "group sched" {
+			continue
+		}
+		var rest []explain.Interval
+		for _, c := range list {
+			if p.ToMonoNS <= c.From || p.FromMonoNS >= c.To {
+				rest = append(rest, c)
+				continue
+			}
+			if c.From < p.FromMonoNS {
+				rest = append(rest, explain.Interval{From: c.From, To: p.FromMonoNS})
+			}
+			if p.ToMonoNS < c.To {
+				rest = append(rest, explain.Interval{From: p.ToMonoNS, To: c.To})
+			}
+		}
+		list = rest
+	}
+	return list
 }
 
 // coveredIntervals lists the intervals between the gaps of a CPU's history.

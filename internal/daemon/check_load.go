@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/process"
@@ -11,22 +13,34 @@ import (
 	"github.com/tailcam/tailcam/tracker"
 )
 
-// CheckLoad loads and attaches rules on this kernel and detaches them again.
-func CheckLoad(_ context.Context, list []rules.Rule) error {
+// CheckLoad loads and attaches rules on this kernel and detaches them again. It
+// returns why rules are left out that may be (attach: auto).
+func CheckLoad(ctx context.Context, list []rules.Rule) (notes []string, err error) {
 	hosts := process.New(nil)
 	defer hosts.Close() //nolint:errcheck // only read from
 	programs, err := helper.New(&helper.Options{NoLines: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer programs.Close() //nolint:errcheck // who hangs in the kernel is left behind
 	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts}, Programs: programs})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = t.Attach()
-	for name, why := range t.Inactive() {
-		err = errors.Join(err, fmt.Errorf("rule %s: %w", name, why))
+	if err = t.Attach(); err == nil {
+		t.AttachCalls(ctx)
 	}
-	return errors.Join(err, t.Close())
+	for _, call := range slices.Sorted(maps.Keys(t.CallFunctions().Failed)) {
+		err = errors.Join(err, fmt.Errorf("system call %s: %w", call, t.CallFunctions().Failed[call]))
+	}
+	inactive := t.Inactive()
+	for _, name := range slices.Sorted(maps.Keys(inactive)) {
+		why := fmt.Errorf("rule %s: %w", name, inactive[name])
+		if calls, ok := errors.AsType[*tracker.InactiveCalls](why); ok && calls.Attach != rules.AttachFunction {
+			notes = append(notes, why.Error())
+			continue
+		}
+		err = errors.Join(err, why)
+	}
+	return notes, errors.Join(err, t.Close())
 }

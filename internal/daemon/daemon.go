@@ -19,6 +19,9 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
+	"github.com/tailcam/tailcam/internal/logs"
+	"github.com/tailcam/tailcam/internal/metrics"
+	"github.com/tailcam/tailcam/internal/otlp"
 	"github.com/tailcam/tailcam/internal/overrides"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/version"
@@ -30,21 +33,25 @@ import (
 	"github.com/tailcam/tailcam/tracker/adaptive"
 )
 
-const recentOutliers = 1000 // shown by `tailcam events`
-
 // daemon holds the parts in the order of their creation.
 type daemon struct {
 	cfg   *config.Config
 	log   *zap.Logger
+	logs  *logs.Logs
+	lines *outlierLines // about outliers, in the log
 	start time.Time
 
-	socket   *api.Socket
-	store    *snapshot.Store
-	hosts    *process.Table
-	symbols  *helper.Helper
-	kernel   *tracker.Tracker
-	recorder flight.Recorder // nil: disabled
-	ring     int             // bytes per CPU
+	socket    *api.Socket
+	scrapes   *metrics.Server // nil: metrics are not served
+	tally     *metrics.Tally
+	registry  *metrics.Registry // all metrics
+	collector *otlp.Exporter    // nil: nothing is sent
+	store     *snapshot.Store
+	hosts     *process.Table
+	symbols   *helper.Helper
+	kernel    *tracker.Tracker
+	recorder  flight.Recorder // nil: disabled
+	ring      int             // bytes per CPU
 
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
@@ -55,6 +62,8 @@ type daemon struct {
 	thresholds *adaptive.Controller // adaptive thresholds
 	storms     overrides.Storms     // automatically paused rules; written under change and mu
 
+	cost cost // and what is shed for it
+
 	mu    sync.Mutex
 	rules []rules.Rule // as running
 	// Sources of the running rules. change is held during a whole change.
@@ -63,7 +72,12 @@ type daemon struct {
 	change   sync.Mutex
 	changed  chan struct{} // notifies expire
 
+	// Of reloads, which come one at a time.
+	reloading sync.Mutex
 	ruleFiles *ruleReader
+	set       *rules.Set    // the rule files as read last
+	running   config.Config // as in effect
+	reloaded  *api.Reload   // the last one; nil: none yet. Guarded by mu.
 
 	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
 
@@ -74,12 +88,14 @@ type daemon struct {
 
 // Run runs the daemon until ctx is done or an essential part fails. Everything is
 // detached and removed when it returns.
-func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
+	log := l.Daemon
 	d := &daemon{
-		cfg: cfg, log: log, start: time.Now(), feed: api.NewFeed(recentOutliers), guard: guard.New(log), ruleFiles: newRuleReader(),
+		cfg: cfg, log: log, logs: l, lines: newOutlierLines(l.Outliers), start: time.Now(), feed: api.NewFeed(api.DefaultRemember), guard: guard.New(log), ruleFiles: newRuleReader(), tally: metrics.NewTally(),
 		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
+	d.registry = metrics.NewRegistry(d, d.tally, d.guard)
 	signal.Notify(d.hangup, unix.SIGHUP) // first: its default action ends the process
 	defer signal.Stop(d.hangup)
 	for _, step := range []struct {
@@ -89,12 +105,15 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	}{
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
+		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
+		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
 		{"prepare symbols and identities", d.openHost, d.closeHost},
 		{"size the recorder", d.sizeRecorder, nil},
 		{"load the kernel side", d.loadKernel, func() error { return d.kernel.Close() }},
 		{"create the recorder's rings", d.openRecorder, d.closeRecorder},
 		{"prepare snapshots and actions", d.openManager, nil},
+		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
 	} {
 		if err := runStep(ctx, step.do); err != nil {
@@ -113,36 +132,22 @@ func Run(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 }
 
 func (d *daemon) readRules() error {
-	list, err := d.ruleFiles.load(d.cfg)
+	d.running = *d.cfg
+	set, err := d.ruleFiles.load(nil, d.cfg.Rules)
 	if err != nil {
 		return err
 	}
-	d.file, d.rules = list, list
+	if errs := set.Errors(); len(errs) > 0 {
+		return errs
+	}
+	for i := range set.Rules {
+		r := &set.Rules[i]
+		if err := prepareRule(r, d.cfg); err != nil {
+			return fmt.Errorf("%s: rule %s: %w", r.Pos, r.Name, err)
+		}
+	}
+	d.set, d.file, d.rules = set, set.Rules, set.Rules
 	return nil
-}
-
-// loadRules reads the configured rule files. Without a recorder, snapshots are
-// disabled.
-func loadRules(cfg *config.Config) ([]rules.Rule, error) {
-	list, err := rules.Load(cfg.Rules, &rules.LocalMachine{})
-	if err != nil {
-		return nil, err
-	}
-	for i := range list {
-		for j := range list[i].Actions {
-			a := &list[i].Actions[j]
-			if a.User == "" {
-				a.User = cfg.Actions.User
-			}
-			if err := action.Check(*a); err != nil {
-				return nil, fmt.Errorf("%s: rule %s: %w", list[i].Pos, list[i].Name, err)
-			}
-		}
-		if !cfg.Recorder.Enabled {
-			list[i].Snapshot.Enabled = false
-		}
-	}
-	return list, nil
 }
 
 func (d *daemon) listen() (err error) {
@@ -168,6 +173,9 @@ func (d *daemon) openHost() error {
 		}
 	}})
 	for _, h := range process.Hindrances("/proc") {
+		if h.Fatal {
+			return errors.New(h.Advice)
+		}
 		d.log.Warn("processes are hidden", zap.String("by", h.Name), zap.String("advice", h.Advice))
 	}
 	// Now, so that the first outlier does not wait.
@@ -191,6 +199,7 @@ func (d *daemon) loadKernel() (err error) {
 	d.kernel, err = tracker.New(d.rules, &tracker.Options{
 		Groups:   groups,
 		Ring:     ring,
+		IRQFloor: d.cfg.Recorder.IRQFloor,
 		Tasks:    d.cfg.Capacity.Initial.Tasks,
 		Syscalls: d.cfg.Capacity.Initial.Syscalls,
 		Requests: d.cfg.Capacity.Initial.Block,
@@ -219,9 +228,7 @@ func (d *daemon) loadKernel() (err error) {
 	}
 	d.thresholds = adaptive.NewController(d.kernel)
 	d.storms.Rate = d.cfg.Outliers.Rate
-	for name, why := range d.kernel.Inactive() {
-		d.log.Warn("rule is inactive on this kernel", zap.String("rule", name), zap.Error(why))
-	}
+	d.logInactive()
 	return nil
 }
 
@@ -261,6 +268,7 @@ func (d *daemon) openManager() (err error) {
 		SyscallName: rules.SyscallName,
 		Explain:     explain,
 		Names:       d.traceNames,
+		Shed:        d.shedBetween,
 	})
 	return err
 }
@@ -294,6 +302,13 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("serve the socket", func(c context.Context) error {
 		return api.Serve(c, d.socket, d, &api.ServeOptions{Log: d.log.Named("api"), Guard: d.guard})
 	})
+	if d.scrapes != nil {
+		stage("serve metrics", d.serveMetrics)
+	}
+	stage("log outliers", d.logOutliers)
+	if d.collector != nil {
+		stage("send OTLP", d.sendOTLP)
+	}
 	stage("run actions", d.actions.Run)
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)
@@ -302,8 +317,14 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("update adaptive thresholds", d.adaptThresholds)
 	stage("pause rules that fire too often", d.watchStorms)
 	stage("end expired runtime settings", d.expire)
+	stage("keep the budget", d.keepBudget)
+	stage("watch softirqs", d.watchSoftirqs)
 	stage("reload", d.reloadOnHangup)
+	if d.cfg.Reload.Watch {
+		stage("watch files", d.watchFiles)
+	}
 	stage("read outliers", d.readOutliers)
+	stage("attach to system calls", d.attachCalls)
 
 	<-ctx.Done()
 	d.log.Info("stopping")
@@ -319,39 +340,6 @@ func (d *daemon) releaseRecorder() {
 	if d.manager != nil {
 		d.manager.Release()
 	}
-}
-
-// reloadOnHangup reloads the rules on SIGHUP. Errors leave the running rules as they
-// are.
-func (d *daemon) reloadOnHangup(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.hangup:
-		}
-		if err := d.guard.Do(guard.Reload, d.reload); err != nil {
-			d.log.Error("reload failed: the running rules are unchanged", zap.Error(err))
-		}
-	}
-}
-
-func (d *daemon) reload() error {
-	list, err := d.ruleFiles.load(d.cfg)
-	if err != nil {
-		return err
-	}
-	d.change.Lock()
-	defer d.change.Unlock()
-	settings, gone := d.settings.Reconcile(list, &rules.LocalMachine{})
-	if err := d.apply(list, settings); err != nil {
-		return err
-	}
-	if len(gone) > 0 {
-		d.log.Warn("runtime settings dropped by the reload", zap.Strings("settings", gone))
-	}
-	d.log.Info("rules reloaded", zap.Int("rules", len(list)))
-	return nil
 }
 
 // attach attaches the kernel side and logs what cannot be recorded on this kernel.

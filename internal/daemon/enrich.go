@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -15,6 +17,9 @@ import (
 // Time limits of naming one outlier. What takes longer stays [unknown].
 const (
 	symbolTimeout = time.Second // of its user stack
+	// copyTimeout bounds the wait for a copy of a stack that is sent after its outlier,
+	// if reading the kernel side is delayed.
+	copyTimeout = 100 * time.Millisecond
 )
 
 // enrich adds what only user space knows: symbols and identity. Fast lookups come
@@ -25,16 +30,12 @@ func (d *daemon) enrich(o *events.Outlier) {
 	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
 	o.Enrichment.Learn(func(o *events.Outlier) {
 		o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
-		if o.Task.Cgroup == "" {
-			o.Task.Cgroup = id.Cgroup
-		}
-		if o.Task.Container == "" {
-			o.Task.Container = process.ContainerID(o.Task.Cgroup)
-		}
+		o.Task.Cgroup = cmp.Or(o.Task.Cgroup, id.Cgroup)
+		o.Task.Container = cmp.Or(o.Task.Container, process.ContainerID(o.Task.Cgroup))
 	})
 	d.enrichKernel(o)
-	if o.UserFP != 0 && len(o.Raw.User) == 1 {
-		d.readStack(o)
+	if o.User != nil {
+		d.unwind(o)
 	}
 	if len(o.Raw.User) == 0 {
 		return
@@ -77,13 +78,21 @@ func (d *daemon) enrichKernel(o *events.Outlier) {
 	})
 }
 
-// readStack reads the user stack of a blocked task. If the task has moved on, the
-// existing stack stays. Reading its memory may block on what the task itself waits for.
-func (d *daemon) readStack(o *events.Outlier) {
-	pid, ip, sp, fp := o.Task.PID, o.Raw.User[0], o.UserSP, o.UserFP
-	if stack, err := d.symbols.Memory(pid, ip, sp, fp); err == nil && len(stack) > 0 {
-		o.Enrichment.Learn(func(o *events.Outlier) { o.Raw.User = stack })
+// unwind finds the user stack of a task. Reading its memory, which the kernel side could
+// not copy if the task had not run yet, may block on what the task itself waits for.
+func (d *daemon) unwind(o *events.Outlier) {
+	const ticks = time.Second / 100 // USER_HZ, of /proc/PID/stat
+	u := o.User
+	t := &helper.Thread{
+		PID: o.Task.PID, TID: o.Task.TID, Start: u.StartNS / uint64(ticks), Switches: u.Switches,
+		Registers: u.Registers[:], Narrow: u.Narrow,
 	}
+	t.Base, t.Memory = u.Memory.Wait(copyTimeout)
+	s := d.symbols.UserStack(t)
+	o.Enrichment.Learn(func(o *events.Outlier) {
+		o.Raw.User = s.Addrs
+		o.Stacks.Approximate, o.Stacks.UserMissing = s.Approximate, s.Missing
+	})
 }
 
 // nameKernel symbolizes a kernel stack without the frames of tracing.

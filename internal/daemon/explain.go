@@ -104,7 +104,7 @@ var canRaisePriority = sync.OnceValue(func() bool {
 func explained(r *explain.Result) *events.Explained {
 	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
 	if r.Blame.By != nil {
-		e.By = r.Blame.By.Name
+		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
 	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,6 +31,9 @@ func (d *daemon) apply(file []rules.Rule, settings overrides.Settings) error {
 	d.file, d.rules, d.settings = file, list, settings
 	d.mu.Unlock()
 	if err := d.resetChangedStorms(before, list); err != nil {
+		return err
+	}
+	if err := d.rest(); err != nil {
 		return err
 	}
 	select {
@@ -211,6 +215,7 @@ func (d *daemon) Resume(rule string) error {
 // addOverrides adds the runtime settings of a rule. Requires d.mu.
 func (d *daemon) addOverrides(info *api.RuleInfo, r *rules.Rule, k *tracker.RuleCounters, h *tracker.Histograms) {
 	info.Storm = d.stormInfo(r, h, time.Now())
+	info.Shed = slices.Contains(d.cost.heldRules(), r.Name)
 	for _, t := range d.settings.Thresholds() {
 		if t.Rule == r.Name {
 			info.Set++

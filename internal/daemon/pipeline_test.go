@@ -120,9 +120,8 @@ func TestToldAtDeadline(t *testing.T) {
 	want(t, r.list(), first)
 	r.nameNext(0)
 	want(t, r.list(), first, "run-1 pid 1: completed [main+0x1]")
-	if r.late.get("rule1") != 1 || r.skipped.get("rule1") != 0 {
-		t.Errorf("late %d, skipped %d", r.late.get("rule1"), r.skipped.get("rule1"))
-	}
+	assert.Check(t, r.late.get("rule1") == 1 && r.skipped.get("rule1") == 0,
+		"late %d, skipped %d", r.late.get("rule1"), r.skipped.get("rule1"))
 }
 
 // One that was read late has less time, but has some.
@@ -285,9 +284,8 @@ func TestPanics(t *testing.T) {
 		assert.Check(t, (o.DelayNS == 1) == o.Partial && (o.Stacks.User[0] == "main+0x1" || o.Partial), "%+v", o)
 	}
 	assert.Check(t, slices.Equal(got, []int64{0, 1, 3, 4, 5}), "told of %v", got)
-	if r.unusable.Load() != 2 || r.dropped.get("rule1") != 1 {
-		t.Errorf("unusable %d, dropped %d", r.unusable.Load(), r.dropped.get("rule1"))
-	}
+	assert.Check(t, r.unusable.Load() == 2 && r.dropped.get("rule1") == 1,
+		"unusable %d, dropped %d", r.unusable.Load(), r.dropped.get("rule1"))
 	counts := map[string]uint64{}
 	for _, c := range r.guard.Counts() {
 		if c.Count > 0 {
@@ -311,7 +309,5 @@ func TestDropCounter(t *testing.T) {
 	var c ruleCounter
 	c.add("a")
 	c.add("a")
-	if c.get("a") != 2 || c.get("b") != 0 {
-		t.Errorf("a %d, b %d", c.get("a"), c.get("b"))
-	}
+	assert.Check(t, c.get("a") == 2 && c.get("b") == 0, "a %d, b %d", c.get("a"), c.get("b"))
 }

@@ -23,7 +23,7 @@ func (d *daemon) sizeRecorder() error {
 	if !r.Enabled || r.Cover == 0 {
 		return nil
 	}
-	rate, err := countEvents(r.Events)
+	events, rate, err := countEvents(r)
 	if err != nil {
 		return fmt.Errorf("count events for recorder.cover: %w", err)
 	}
@@ -34,7 +34,7 @@ func (d *daemon) sizeRecorder() error {
 	size, limited := coverSize(r, rate, cpus)
 	d.ring = size
 	fields := []zap.Field{
-		zap.Float64("events_per_second", rate), zap.Int("bytes_per_cpu", size), zap.Int("cpus", cpus),
+		zap.Float64("events_per_second", events), zap.Int("bytes_per_cpu", size), zap.Int("cpus", cpus),
 		zap.Duration("cover", r.Cover), zap.Duration("covers_at_this_rate", flight.Covers(r.Backend, size, rate)),
 	}
 	if limited {
@@ -45,27 +45,31 @@ func (d *daemon) sizeRecorder() error {
 	return nil
 }
 
-// countEvents returns the event rate of the busiest CPU.
-func countEvents(groups []string) (perSecond float64, err error) {
-	k, err := tracker.New(nil, &tracker.Options{Groups: groups, Ring: 1, NoHistograms: true})
+// countEvents returns the event rate of the busiest CPU, and what its events take of
+// a ring, both per second. Short ones that are alone count as whole ones.
+func countEvents(r *config.Recorder) (events, bytes float64, err error) {
+	k, err := tracker.New(nil, &tracker.Options{Groups: r.Events, Ring: 1, IRQFloor: r.IRQFloor, NoHistograms: true})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
 	if err := k.Attach(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	before, start := k.Recorded(), time.Now()
 	time.Sleep(coverSample)
 	took := time.Since(start).Seconds()
 	for i, c := range k.Recorded() {
-		perSecond = max(perSecond, float64(c.Recorded-before[i].Recorded)/took)
+		places, pairs := float64(c.Recorded-before[i].Recorded)/took, float64(c.Paired-before[i].Paired)/took
+		if n := flight.Bytes(r.Backend, max(places-pairs, 0), pairs); n > bytes {
+			events, bytes = places+pairs, n
+		}
 	}
-	return perSecond, nil
+	return events, bytes, nil
 }
 
 // coverSize returns the ring size in bytes, a power of two, that covers the time at
-// twice the rate, and whether recorder.max_memory limits it.
+// twice the rate, in bytes a second of one CPU, and whether recorder.max_memory limits it.
 func coverSize(r *config.Recorder, rate float64, cpus int) (size int, limited bool) {
 	const most = 512 << 20 // maximum of recorder.size
 	size = r.Size
@@ -89,7 +93,7 @@ func (d *daemon) checkCover(now time.Time) {
 		return
 	}
 	for _, c := range d.recorder.Coverage() {
-		if covers := flight.Covers(r.Backend, d.ring, c.EventsPerSecond); covers < r.Cover {
+		if covers := time.Duration(c.CoversAtRateNS); c.EventsPerSecond > 0 && covers < r.Cover {
 			if d.coverShort.IsZero() {
 				d.coverShort = now
 			}

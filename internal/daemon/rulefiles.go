@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/rules"
 )
 
@@ -25,29 +24,24 @@ func newRuleReader() *ruleReader {
 	return r
 }
 
-type ruleList struct {
-	rules []rules.Rule
-	err   error
-}
-
-// load is loadRules with a deadline. It fails at once while an earlier call hangs.
-func (r *ruleReader) load(cfg *config.Config) ([]rules.Rule, error) {
+// load is rules.LoadSet with a deadline. It fails at once while an earlier call hangs.
+func (r *ruleReader) load(before *rules.Set, paths []string) (*rules.Set, error) {
 	select {
 	case <-r.free:
 	default:
 		return nil, fmt.Errorf("an earlier read is still blocked: %w", errRulesHung)
 	}
-	done := make(chan ruleList, 1)
+	done := make(chan *rules.Set, 1)
 	go func() {
-		list, err := loadRules(cfg)
+		set := rules.LoadSet(before, paths, &rules.LocalMachine{})
 		r.free <- struct{}{}
-		done <- ruleList{list, err}
+		done <- set
 	}()
 	timeout := time.NewTimer(rulesTimeout)
 	defer timeout.Stop()
 	select {
-	case l := <-done:
-		return l.rules, l.err
+	case set := <-done:
+		return set, nil
 	case <-timeout.C:
 		return nil, errRulesHung
 	}

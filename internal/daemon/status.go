@@ -47,6 +47,11 @@ func (d *daemon) Status(context.Context) api.Status {
 	s.Rules = d.ruleInfos(c, &acted)
 	s.Losses = d.losses(c, &acted)
 	s.Panics = d.panics()
+	s.Cost = d.costStatus()
+	d.mu.Lock()
+	s.Reload = d.reloaded
+	d.mu.Unlock()
+	s.OTLP = d.otlpStatus()
 	return s
 }
 
@@ -62,8 +67,12 @@ func (d *daemon) Rules() []api.RuleInfo {
 }
 
 func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleInfo {
-	inactive := d.kernel.Inactive()
+	inactive, calls := d.kernel.Inactive(), d.kernel.CallFunctions()
 	distributions := d.distributions()
+	stuck, err := d.kernel.Stuck()
+	if err != nil {
+		d.log.Warn("count work past its timeout", zap.Error(err))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]api.RuleInfo, 0, len(d.rules))
@@ -77,10 +86,15 @@ func (d *daemon) ruleInfos(c *tracker.Counters, acted *action.Stats) []api.RuleI
 			Lost: k.RingFull + d.outliers.dropped.get(r.Name), ActionsSkipped: acted.Skipped[r.Name],
 			HeldBack: k.HeldBack, Limited: k.Limited,
 		}
+		if n, ok := stuck[r.Name]; ok {
+			info.Stuck = &n
+		}
 		d.addDistribution(&info, r, distributions)
 		d.addOverrides(&info, r, &k, distributions)
 		if why := inactive[r.Name]; why != nil {
 			info.Inactive = why.Error()
+		} else {
+			info.Attaching = attaching(r, &calls)
 		}
 		list = append(list, info)
 	}
@@ -124,6 +138,8 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer or the rule's threshold")
 		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule exceeds outliers.rate and outliers.burst: raise its threshold")
 		list = append(list, d.outliers.losses(r.Name, r.Track)...)
+		add("outlier_unlogged", r.Name, r.Track, d.lines.unlogged.get(r.Name), "the log takes one outlier per second and rule: "+
+			"see tailcam events, or raise the rule's threshold")
 		if r.IsAdaptive() {
 			add("adaptive_held_back", r.Name, r.Track, k.HeldBack, "more than 32 per second: treated as a shift in load; if frequent, raise times or floor")
 		}
@@ -132,7 +148,12 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		add("action_hung", r.Name, r.Track, acted.Hung[r.Name], "the action is blocked on a file system or device that does not answer: fix it, or do not use it in the action")
 		add("action_skipped", r.Name, r.Track, acted.Skipped[r.Name], "raise actions.queue or actions.concurrency")
 	}
+	names := make([]string, len(d.rules))
+	for i := range d.rules {
+		names[i] = d.rules[i].Name
+	}
 	d.mu.Unlock()
+	list = append(list, d.otlpLosses(names)...)
 	var refused uint64
 	for _, cpu := range c.CPUs {
 		refused += cpu.RecordLost
@@ -158,6 +179,7 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		"raise symbols.max_memory if you trust the program")
 	add("stream_lagged", "", "", d.feed.Lost(), "a tailcam events client was too slow")
 	add("completion_lagged", "", "", d.feed.Missed(), "a tailcam events client was too slow for the completion of partial outliers: see tailcam events")
+	add("log_lost", "", "", d.logs.Lost()+d.lines.missed.Load(), "the journal, or who reads the daemon's output, is down or too slow")
 	if d.manager != nil {
 		list = append(list, d.storeLosses()...)
 	}
@@ -187,7 +209,10 @@ func (d *daemon) snapshots() api.SnapshotsStatus {
 	if err != nil {
 		d.log.Debug("list snapshots", zap.Error(err))
 	}
-	s.Count, s.Bytes, s.DirID = usage.Count, usage.Bytes, usage.DirID
+	s.Count, s.Bytes, s.DirID, s.Pinned = usage.Count, usage.Bytes, usage.DirID, usage.Pinned
+	s.Removed = d.store.Removals()
+	k := d.store.Retention()
+	s.Keep = &api.KeepInfo{Count: k.Count, Bytes: k.Bytes, AgeNS: k.Age.Nanoseconds(), Worst: k.Worst}
 	if usage.Last != "" {
 		s.Last = &usage.Last
 	}
@@ -208,7 +233,8 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 	}
 	list := make([]api.SnapshotInfo, 0, len(infos))
 	for _, i := range infos {
-		list = append(list, api.SnapshotInfo{ID: i.ID, Time: i.Time, Rule: i.Rule, Reason: i.Reason, DelayNS: i.DelayNS, Bytes: i.Bytes, Dir: i.Dir})
+		list = append(list, api.SnapshotInfo{ID: i.ID, Time: i.Time, Rule: i.Rule, Reason: i.Reason, DelayNS: i.DelayNS, Bytes: i.Bytes, Dir: i.Dir,
+			Pinned: i.Pinned, Kept: i.Kept})
 	}
 	return list, nil
 }

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/snapshot"
 )
 
 func (d *daemon) openStore() (err error) {
-	keep := d.cfg.Snapshots.Keep
 	d.store, err = snapshot.OpenStore(snapshot.StoreOptions{
 		Dir:       d.cfg.Snapshots.Dir,
-		Retention: snapshot.Retention{Count: keep.Count, Bytes: uint64(keep.Bytes), Age: keep.Age},
+		Retention: retention(d.cfg.Snapshots.Keep),
 		MinFree:   uint64(d.cfg.Snapshots.MinFree),
 		Logger:    d.log.Named("snapshots"),
 		Thread: func() {
@@ -23,6 +23,10 @@ func (d *daemon) openStore() (err error) {
 		},
 	})
 	return err
+}
+
+func retention(keep config.Keep) snapshot.Retention {
+	return snapshot.Retention{Count: keep.Count, Bytes: uint64(keep.Bytes), Age: keep.Age, Worst: keep.Worst}
 }
 
 // storeLosses lists the losses of the snapshot store.

@@ -44,12 +44,11 @@ func (d *daemon) checkStorms(now time.Time) error {
 	}
 	d.mu.Lock()
 	begin, end := d.storms.Update(now, list)
-	held := d.storms.Rules()
 	d.mu.Unlock()
 	if len(begin) == 0 && len(end) == 0 {
 		return nil
 	}
-	if err := d.kernel.Hold(held); err != nil {
+	if err := d.hold(); err != nil {
 		return err
 	}
 	d.logStorms(now, begin)
@@ -57,6 +56,15 @@ func (d *daemon) checkStorms(now time.Time) error {
 		d.log.Info("rule resumed after an automatic pause", zap.String("rule", name))
 	}
 	return nil
+}
+
+// hold pauses the rules that fire too often, and those that the budget sheds.
+// Requires d.change.
+func (d *daemon) hold() error {
+	d.mu.Lock()
+	held := append(d.storms.Rules(), d.cost.heldRules()...)
+	d.mu.Unlock()
+	return d.kernel.Hold(held)
 }
 
 // logStorms logs a suggestion for each rule being paused.
@@ -132,12 +140,11 @@ func (d *daemon) resetChangedStorms(before, after []rules.Rule) error {
 			changed = d.storms.Reset(r.Name) || changed
 		}
 	}
-	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !changed {
 		return nil
 	}
-	return d.kernel.Hold(held)
+	return d.hold()
 }
 
 // normalized returns the rule without position and pause, for comparison.
@@ -150,12 +157,11 @@ func normalized(r rules.Rule) rules.Rule {
 func (d *daemon) endStorm(rule string) (ok bool, err error) {
 	d.mu.Lock()
 	ok = d.storms.Reset(rule)
-	held := d.storms.Rules()
 	d.mu.Unlock()
 	if !ok {
 		return false, nil
 	}
-	return true, d.kernel.Hold(held)
+	return true, d.hold()
 }
 
 // stormInfo returns the automatic pause of a rule, or nil. Requires d.mu.

@@ -22,14 +22,19 @@ func (d *daemon) newPipeline() *pipeline {
 		submit: func(*events.Outlier) {},
 		enrich: d.enrich,
 		publish: func(o *events.Outlier) {
+			d.tally.Outlier(o)
 			d.feed.Publish(o)
+			d.collector.Publish(o)
 			d.act(rules.OnOutlier, []events.Outlier{*o}, action.Job{})
 		},
-		complete: func(o *events.Outlier) { d.feed.Complete(o) },
-		guard:    d.guard,
-		log:      d.log,
-		now:      time.Now,
-		run:      strconv.FormatInt(d.start.UnixMilli(), 36),
+		complete: func(o *events.Outlier) {
+			d.feed.Complete(o)
+			d.collector.Complete(o)
+		},
+		guard: d.guard,
+		log:   d.log,
+		now:   time.Now,
+		run:   strconv.FormatInt(d.start.UnixMilli(), 36),
 	}
 	return p.prepare()
 }
@@ -55,6 +60,8 @@ func (d *daemon) readOutliers(ctx context.Context) error {
 
 // afterSnapshot starts the actions of a snapshot and holds it until they have ended.
 func (d *daemon) afterSnapshot(done snapshot.Done) {
+	d.tally.Snapshot(&done)
+	d.exportExplained(&done)
 	if done.Err != nil || len(done.Outliers) == 0 {
 		return
 	}

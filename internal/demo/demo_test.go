@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,18 +26,15 @@ func TestRulesAreValid(t *testing.T) {
 	list := latencies(nil, errors.New("no disk"))
 	// As if there were a disk: the device is named by the root test only.
 	for i := range list {
-		if list[i].rule == "" {
-			list[i].rule = "    threshold: 10ms\n"
-		}
+		list[i].rule = cmp.Or(list[i].rule, "    threshold: 10ms\n")
 	}
 	assert.NilError(t, os.WriteFile(file, []byte(ruleFile(list)), 0o600))
 	got, err := rules.Load([]string{file}, &rules.LocalMachine{})
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) == len(list), "%d rules, want %d", len(got), len(list))
 	for i := range got {
-		if got[i].Track != rules.Tracks[i] || got[i].Name != string(got[i].Track) || !got[i].Snapshot.Enabled {
-			t.Errorf("rule %d is %s of %s, snapshot %t", i, got[i].Name, got[i].Track, got[i].Snapshot.Enabled)
-		}
+		assert.Check(t, got[i].Track == rules.Tracks[i] && got[i].Name == string(got[i].Track) && got[i].Snapshot.Enabled,
+			"rule %d is %s of %s, snapshot %t", i, got[i].Name, got[i].Track, got[i].Snapshot.Enabled)
 	}
 }
 

@@ -49,7 +49,8 @@ func latencies(disk *inject.SlowDisk, noDisk error) []latency {
 		},
 		{
 			track: "syscall", title: "a system call waited for a slow file system",
-			rule: fmt.Sprintf(`    threshold: 20ms
+			rule: fmt.Sprintf(`    attach: all
+    threshold: 20ms
     when: {comm: [%s], syscall: [pread64]}
     stacks: [kernel, user]
 `, inject.CommSyscall),

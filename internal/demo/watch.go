@@ -15,6 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/daemon"
 	"github.com/tailcam/tailcam/internal/inject"
+	"github.com/tailcam/tailcam/internal/logs"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -47,7 +48,7 @@ func startWatch(ctx context.Context, cfg *config.Config, log *zap.Logger) (*watc
 	}
 	go func() {
 		defer close(w.ended)
-		w.err = daemon.Run(running, cfg, log)
+		w.err = daemon.Run(running, cfg, logs.Quiet(log))
 	}()
 	stream, err := w.subscribe(running)
 	if err != nil {

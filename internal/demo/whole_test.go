@@ -41,9 +41,9 @@ func TestDemo(t *testing.T) {
 			// How near they are is the demo's own judgement.
 			assert.Check(t, *r.ReportedNS == r.Outlier.DelayNS && r.InjectedNS == r.Injected.Delay().Nanoseconds(),
 				"numbers do not agree: %+v", r)
-			if r.Outlier.Task.TID != r.Injected.TID || r.Outlier.Task.PID != r.Injected.PID || r.Outlier.Task.Comm != r.Injected.Comm {
-				t.Errorf("reported of %+v, injected into %+v", r.Outlier.Task, r.Injected)
-			}
+			assert.Check(t, r.Outlier.Task.TID == r.Injected.TID && r.Outlier.Task.PID == r.Injected.PID &&
+				r.Outlier.Task.Comm == r.Injected.Comm,
+				"reported of %+v, injected into %+v", r.Outlier.Task, r.Injected)
 			checkOutlier(t, &r)
 			checkSnapshot(t, &r)
 		})
@@ -103,11 +103,9 @@ func checkSnapshot(t *testing.T, r *Result) {
 		wanted[" block_rq_issue: "], wanted[" block_rq_complete: "] = sector, sector
 	}
 	for event, detail := range wanted {
-		if !slices.ContainsFunc(strings.Split(stdout.String(), "\n"), func(line string) bool {
+		assert.Check(t, slices.ContainsFunc(strings.Split(stdout.String(), "\n"), func(line string) bool {
 			return strings.Contains(line, event) && strings.Contains(line, detail)
-		}) {
-			t.Errorf("the trace has no%swith %q", event, detail)
-		}
+		}), "the trace has no%swith %q", event, detail)
 	}
 }
 

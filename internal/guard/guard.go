@@ -13,6 +13,7 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -40,13 +41,14 @@ const (
 	Helper                    // a message of a helper process
 	Span                      // a span message
 	Store                     // listing, verifying or removing snapshots
+	Scrape                    // collecting metrics
 
 	places
 )
 
 var names = [places]string{
 	"decode", "naming", "publish", "snapshot", "explain", "trace_names", "action", "request",
-	"reload", "housekeeping", "helper", "span", "store",
+	"reload", "housekeeping", "helper", "span", "store", "scrape",
 }
 
 // String returns the name used in status and logs.
@@ -90,9 +92,7 @@ type Guard struct {
 
 // New returns a guard that logs to log; nil: count only.
 func New(log *zap.Logger) *Guard {
-	if log == nil {
-		log = zap.NewNop()
-	}
+	log = cmp.Or(log, zap.NewNop())
 	return &Guard{log: log, now: time.Now}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +12,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
+
+	support "github.com/tailcam/tailcam/test/support/child"
 )
 
 // The test program is its own child, and in two of its roles the whole demo.
@@ -151,7 +152,7 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			_, err = fmt.Sscan(line, &device, &server, &reader)
 			assert.NilError(t, err, "the demo said %q", line)
 			loop := attached(device)
-			until(t, "the reader waits for the disk", func() bool { return sleepsUninterruptibly(reader) })
+			until(t, "the reader waits for the disk", func() bool { return strings.Contains(support.States(reader), "D") })
 			victims := map[string][]int{
 				"demo": {proc.Pid}, "server": {server}, "reader": {reader},
 				"all": {proc.Pid, server, reader},
@@ -172,19 +173,6 @@ func TestNothingStaysAfterKill(t *testing.T) {
 			checkGone(t, loop, server, reader)
 		})
 	}
-}
-
-// sleepsUninterruptibly tells whether any thread of a process is in state D.
-func sleepsUninterruptibly(pid int) bool {
-	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, stat := range stats {
-		text, _ := os.ReadFile(stat)
-		_, after, _ := strings.Cut(string(text), ") ")
-		if strings.HasPrefix(after, "D") {
-			return true
-		}
-	}
-	return false
 }
 
 // attached notes which device it is that has to become free.

@@ -72,6 +72,20 @@ func spinUntil(at uint64) {
 	}
 }
 
+// spinThenYield spins, says when it ended, and leaves real-time scheduling. The Go
+// scheduler, which wants the thread back after a long spin, may put it to sleep and wake
+// it at once: with its priority it would preempt who waited for its CPU.
+//
+//go:nosplit
+func spinThenYield(at uint64) (end uint64) {
+	spinUntil(at)
+	end = linux.Monotonic()
+	var none int32 // struct sched_param
+	//nolint:errcheck // a thread may always lower its priority
+	syscall.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_NORMAL, uintptr(unsafe.Pointer(&none)))
+	return end
+}
+
 // lockThread binds the goroutine to its thread for good and names the thread,
 // and with it all that Go has started: later ones inherit the name. Without it
 // they would be called exe, after /proc/self/exe.

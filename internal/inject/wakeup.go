@@ -116,8 +116,7 @@ func hog(w *wire) error {
 		}
 		sleepUntil(order.From)
 		start := linux.Monotonic()
-		spinUntil(order.At)
-		return message{Start: start, End: linux.Monotonic()}, nil
+		return message{Start: start, End: spinThenYield(order.At)}, nil
 	})
 }
 

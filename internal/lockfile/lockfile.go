@@ -4,6 +4,7 @@
 package lockfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,9 +58,7 @@ func Take(path string, opts *Options) (*os.File, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Mode == 0 {
-		o.Mode = 0o640
-	}
+	o.Mode = cmp.Or(o.Mode, 0o640)
 	// The directory lock serializes all decisions about the file. It is held briefly
 	// and never replaced.
 	dir, err := os.Open(filepath.Dir(path))

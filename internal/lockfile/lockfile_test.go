@@ -2,6 +2,7 @@ package lockfile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 )
 
@@ -31,10 +33,10 @@ func TestMain(m *testing.M) {
 
 func hold(path, read string) {
 	if _, err := Take(path, nil); err != nil {
-		os.Stdout.WriteString(err.Error())
+		fmt.Println(err)
 		os.Exit(1)
 	}
-	os.Stdout.WriteString("locked")
+	fmt.Println("locked")
 	if read != "" {
 		// Past the page cache: the kernel waits for the answer, also after SIGKILL.
 		fd, _ := unix.Open(read, unix.O_RDONLY|unix.O_DIRECT, 0)
@@ -49,20 +51,7 @@ func holding(t *testing.T, path, read string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{role, path, read}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	said := make([]byte, 100)
-	n, _ := out.Read(said)
-	if string(said[:n]) != "locked" {
-		t.Fatalf("%s", said[:n])
-	}
+	assert.Equal(t, child.Talk(t, cmd).Line(), "locked")
 	return cmd
 }
 

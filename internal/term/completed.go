@@ -33,7 +33,7 @@ func PrintCompleted(c *Console, before, o *events.Outlier, stacks bool) {
 		d.stack("kernel", o.Stacks.Kernel, o.Stacks.KernelSources())
 	}
 	if user {
-		d.stack("user", o.Stacks.User, o.Stacks.UserSources())
+		d.user(&o.Stacks)
 	}
 	if waker {
 		d.stack("waker", o.Stacks.Waker, o.Stacks.WakerSources())

@@ -88,6 +88,9 @@ func (c *Console) Write(p []byte) (int, error) {
 // Err returns the error of the first write that failed.
 func (c *Console) Err() error { return c.err }
 
+// Unwrap returns what the console writes to.
+func (c *Console) Unwrap() io.Writer { return c.w }
+
 // Printf prints; arguments that come from outside must have been through Clean.
 func (c *Console) Printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(c, format, args...) // Err has the error

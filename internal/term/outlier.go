@@ -41,21 +41,11 @@ func WriteOutlier(w io.Writer, o *events.Outlier) error {
 }
 
 func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
-	task := fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
-	if o.Work != nil && o.Task.TID == 0 {
-		task = "no worker"
-	}
-	if o.IRQ != nil && o.Task.TID == 0 {
-		task = fmt.Sprintf("idle cpu %d", o.CPU)
-		if o.Task.Comm == "" { // nobody knows who runs there
-			task = fmt.Sprintf("cpu %d", o.CPU)
-		}
-	}
 	c.Printf("%s  %s  %s  %s  %s\n",
 		c.Paint(Dim, when),
 		padded(c, Cyan, Clean(o.Rule), 12),
 		c.Paint(DelayStyle(o.DelayNS, o.ThresholdNS), fmt.Sprintf("%7s", Duration(o.DelayNS))),
-		padded(c, Bold, task, 22),
+		padded(c, Bold, subject(o), 22),
 		what(o)+ending(o))
 
 	d := details{c: c}
@@ -87,12 +77,25 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	}
 	if stacks {
 		d.stack("kernel", o.Stacks.Kernel, o.Stacks.KernelSources())
-		d.stack("user", o.Stacks.User, o.Stacks.UserSources())
+		d.user(&o.Stacks)
 		d.stack("waker", o.Stacks.Waker, o.Stacks.WakerSources())
 		for _, p := range o.Stacks.Progress {
 			d.stack("at "+Duration(p.AgeNS), p.Kernel, nil)
 		}
 	}
+}
+
+// subject names the task that was slow, or what stands for it.
+func subject(o *events.Outlier) string {
+	switch {
+	case o.Work != nil && o.Task.TID == 0:
+		return "no worker"
+	case o.IRQ != nil && o.Task.TID == 0 && o.Task.Comm == "": // nobody knows who runs there
+		return fmt.Sprintf("cpu %d", o.CPU)
+	case o.IRQ != nil && o.Task.TID == 0:
+		return fmt.Sprintf("idle cpu %d", o.CPU)
+	}
+	return fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
 }
 
 // what says in a few words what took so long.
@@ -291,6 +294,13 @@ func (d details) stack(label string, frames []events.Frame, sources []events.Sou
 			label = ""
 		}
 		d.add(label, Clean(line))
+	}
+}
+
+func (d details) user(s *events.Stacks) {
+	d.stack("user", s.User, s.UserSources())
+	if note := s.UserNote(); note != "" {
+		d.add("", "("+Clean(note)+")")
 	}
 }
 

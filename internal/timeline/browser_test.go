@@ -66,9 +66,7 @@ func TestSVGInBrowser(t *testing.T) {
 	var svg bytes.Buffer
 	assert.NilError(t, SVG(&svg, results))
 	page := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(page, fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><body>%s%s</body>", svg.Bytes(), measure), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(page, fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><body>%s%s</body>", svg.Bytes(), measure), 0o600))
 	colors := map[string]bool{}
 	for _, theme := range []string{"1", "0"} { // light, dark
 		cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",

@@ -3,6 +3,7 @@
 package catalogtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -67,18 +68,10 @@ func Make(t testing.TB, list ...One) (dir string, ids []string) {
 
 func write(t testing.TB, store *snapshot.Store, o *One) string {
 	t.Helper()
-	if o.Rule == "" {
-		o.Rule = "wakeup"
-	}
-	if o.Comm == "" {
-		o.Comm = "victim"
-	}
-	if o.TID == 0 {
-		o.TID = 7
-	}
-	if o.DelayNS == 0 {
-		o.DelayNS = 20 * Millisecond
-	}
+	o.Rule = cmp.Or(o.Rule, "wakeup")
+	o.Comm = cmp.Or(o.Comm, "victim")
+	o.TID = cmp.Or(o.TID, 7)
+	o.DelayNS = cmp.Or(o.DelayNS, 20*Millisecond)
 	at := Start.Add(o.Age)
 	name := o.Rule
 	if o.ByHand {
