@@ -10,6 +10,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := v1.8.0
+MD2MAN_VERSION := v2.0.7
+NFPM_VERSION := v2.45.1
 
 GO ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
@@ -26,7 +28,7 @@ E2E_CORE := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./internal/d
 E2E_DAEMON := ./test/e2e/daemon/...
 RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./internal/api ./internal/daemon ./internal/fair \
 	./internal/overrides ./internal/lockfile
-UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
+UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
 C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c test/e2e/daemon/testdata/*.c)
@@ -34,6 +36,19 @@ C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Programs that are built once, into .tools/.
+MD2MAN := .tools/go-md2man-$(MD2MAN_VERSION)
+
+$(MD2MAN):
+	GOBIN=$(CURDIR)/.tools $(GO) install github.com/cpuguy83/go-md2man/v2@$(MD2MAN_VERSION)
+	mv .tools/go-md2man $@
+
+NFPM := .tools/nfpm-$(NFPM_VERSION)
+
+$(NFPM):
+	GOBIN=$(CURDIR)/.tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+	mv .tools/nfpm $@
 
 # ------------------------------------------------------------------- programs
 
@@ -49,6 +64,11 @@ run: build ## build, and run the daemon in the foreground with configs/ (ARGS='-
 .PHONY: demo
 demo: build ## build, and provoke, catch and explain one latency of each kind (ARGS='-o json')
 	$(SUDO) bin/tailcam demo $(ARGS)
+
+.PHONY: install
+install: $(MD2MAN) ## install what was built (bin/tailcam) with unit, rules, manual: PREFIX=/usr/local, DESTDIR=
+	@test -x bin/tailcam || { echo 'install: no bin/tailcam: run make build first'; exit 1; }
+	MD2MAN=$(MD2MAN) DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh bin/tailcam
 
 .PHONY: clean
 clean: ## remove what was built; the caches of out/vm/kernels and .tools stay
@@ -96,7 +116,11 @@ e2e-core: # all but what an operator would do to the daemon
 .PHONY: e2e-unit
 e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root
 	@echo 'e2e-unit: every daemon of $(E2E_DAEMON) runs as a service of configs/systemd/tailcam.service'
-	E2E_UNIT=1 $(REPORT) -count=1 -timeout 15m $(E2E_DAEMON)
+	E2E_UNIT=1 $(REPORT) -count=1 -timeout 20m $(E2E_DAEMON)
+
+.PHONY: test-packages
+test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in a fresh Debian, rpm, the same bytes twice; needs root
+	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) $(REPORT) -count=1 -timeout 14m ./test/packages
 
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
@@ -165,10 +189,11 @@ lint: deps-lint vet $(GOLANGCI) $(GOVULNCHECK) ## all that complains: Go, C, she
 	$(GOLANGCI) run ./...
 	$(GO) mod tidy -diff
 	scripts/vulnerabilities.sh $(GOVULNCHECK)
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) build $(VCS) -o /dev/null ./cmd/tailcam
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build $(VCS) -trimpath -o /dev/null ./cmd/tailcam
 	clang-format-19 --dry-run -Werror $(C_FILES)
 	scripts/check-headers.sh
 	shellcheck .ci/run scripts/*.sh $(wildcard configs/actions/*.sh)
+	shellcheck -s sh configs/packaging/deb/p* configs/packaging/rpm/p*
 	scripts/check-licences.sh
 
 .PHONY: format
@@ -178,9 +203,13 @@ format: deps-lint $(GOLANGCI) ## format Go and C
 
 # -------------------------------------------------------------------- release
 
+.PHONY: packages
+packages: $(NFPM) $(MD2MAN) ## .deb and .rpm of what is checked out, for amd64 and arm64, in dist/
+	GO='$(GO)' NFPM=$(NFPM) MD2MAN=$(MD2MAN) scripts/packages.sh '$(VERSION)' dist
+
 .PHONY: release
-release: ## archives, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
-	GO='$(GO)' scripts/release.sh '$(VERSION)'
+release: $(NFPM) $(MD2MAN) ## archives, packages, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
+	GO='$(GO)' NFPM=$(NFPM) MD2MAN=$(MD2MAN) scripts/release.sh '$(VERSION)'
 
 # ----------------------------------------------------------- Debian's packages
 
@@ -208,12 +237,18 @@ deps-test:
 		rt-tests='hackbench, load' dmsetup='stacked disks' \
 		nginx-light='a server whose answers are slow' \
 		postgresql='a server that waits for the disk of its log' iproute2='a wire between two networks' e2fsprogs='a file system on a slow disk' \
+		prometheus='scrapes the daemon; promtool' \
 		protobuf-compiler='reads what is exported to Perfetto' chromium='opens flame graphs' \
 		$(if $(shell command -v rustc),,rustc='Rust programs whose stacks are named')
 
 .PHONY: deps-unit
 deps-unit: deps-test
 	@scripts/apt.sh systemd='runs the daemon as a service, with the whole sandbox of its unit' util-linux='a mount namespace for it'
+
+.PHONY: deps-packages
+deps-packages:
+	@scripts/apt.sh lintian='checks the Debian packages' mmdebstrap='a fresh Debian to install them in' rpm='installs the other packages' \
+		mandoc='checks the manual pages' util-linux='namespaces to install in'
 
 .PHONY: deps-vm
 deps-vm:

@@ -34,14 +34,16 @@ type camera struct {
 }
 
 // watch starts a daemon with these rules, and what it records as shipped. It is stopped at the end of the test.
-func watch(t *testing.T, rules string) *camera {
+func watch(t *testing.T, rules string, flags ...string) *camera {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
 	assert.NilError(t, os.WriteFile(file, []byte(rules), 0o600))
 	c := &camera{snaps: filepath.Join(dir, "snaps"), done: make(chan struct{}), stolen: provoke.Stolen(t)}
-	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--socket-path", filepath.Join(dir, "s.sock"),
+	c.cmd = exec.Command(built.tailcam, "run", "--rules", file, "--budget-cpu", "100%", "--budget-softirqs", "off",
+		"--socket-path", filepath.Join(dir, "s.sock"),
 		"--snapshots-dir", c.snaps, "--snapshots-min-free", "0", "--recorder-size", "16MiB")
+	c.cmd.Args = append(c.cmd.Args, flags...)
 	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
 	assert.NilError(t, child.Start(c.cmd))

@@ -30,7 +30,8 @@ type want struct {
 	many   bool            // any of many tasks with this comm
 	root   explain.Cause   // what kept the culprit; "": nothing has to be said
 	rootBy string
-	says   string // the verdict, among other things
+	says   string        // the verdict, among other things
+	within time.Duration // or by so much, where it is sampled
 }
 
 // Parts may be off by the larger one of these.
@@ -95,7 +96,7 @@ func (w *want) judge(tr *truth, r *explain.Result) (said int64, wrong []string) 
 	if sum != r.DelayNS {
 		complain("the parts are %v together, the delay is %v", time.Duration(sum), time.Duration(r.DelayNS))
 	}
-	if !near(said, int64(tr.Part)) {
+	if off := max(said-int64(tr.Part), int64(tr.Part)-said); !near(said, int64(tr.Part)) && off > w.within.Nanoseconds() {
 		complain("gives it %v, it is %v", time.Duration(said), time.Duration(tr.Part))
 	}
 	if whole := int64(tr.End - tr.Start); !near(r.DelayNS, whole) {

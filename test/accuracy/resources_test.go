@@ -3,7 +3,6 @@ package accuracy
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
-	"github.com/tailcam/tailcam/test/support/cleanup"
+	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 )
 
@@ -76,89 +75,28 @@ func (s *resources) withLongWork(t *testing.T, r *round) {
 
 // ------------------------------------------------------------------- cgroups
 
-func (s *resources) groupName() string { return fmt.Sprintf("tailcam-scenario-%d", os.Getpid()) }
-
-// newGroup makes a cgroup with a controller, of whichever version the machine
-// has, and sets its files: names of version 2, values by name of version 1.
-func newGroup(t *testing.T, controller string, v1, v2 [][2]string) string {
-	t.Helper()
-	root, old := controllerRoot(t, controller)
-	dir, err := os.MkdirTemp(root, fmt.Sprintf("tailcam-scenario-%d-", os.Getpid()))
-	assert.NilError(t, err)
-	cleanup.RemoveCgroup(t, dir)
-	files := v2
-	if old {
-		files = v1
-	}
-	for _, f := range files {
-		assert.NilError(t, os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0))
-	}
-	return dir
-}
-
-// controllerRoot is where a controller is mounted; old: as one of version 1.
-func controllerRoot(t *testing.T, controller string) (root string, old bool) {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	assert.NilError(t, err)
-	for line := range strings.Lines(string(text)) {
-		before, after, _ := strings.Cut(line, " - ")
-		mount, kind := strings.Fields(before)[4], strings.Fields(after)
-		switch {
-		case kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), controller):
-			return mount, true
-		case kind[0] == "cgroup2" && enabled(t, mount, controller):
-			return mount, false
-		}
-	}
-	t.Fatalf("no cgroup controller %s is mounted", controller)
-	return "", false
-}
-
-// enabled tells whether cgroups below a root of version 2 have a controller, and
-// lets them for the time of the test.
-func enabled(t *testing.T, root, controller string) bool {
-	t.Helper()
-	if controller == "freezer" { // always there, but a kernel with version 1 uses that
-		_, err := os.Stat(filepath.Join(filepath.Dir(root), "freezer"))
-		return err != nil
-	}
-	all, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-	if err != nil || !slices.Contains(strings.Fields(string(all)), controller) {
-		return false
-	}
-	file := filepath.Join(root, "cgroup.subtree_control")
-	now, err := os.ReadFile(file)
-	assert.NilError(t, err)
-	if slices.Contains(strings.Fields(string(now)), controller) {
-		return true
-	}
-	assert.NilError(t, os.WriteFile(file, []byte("+"+controller), 0))
-	t.Cleanup(func() {
-		assert.Check(t, os.WriteFile(file, []byte("-"+controller), 0))
-	})
-	return true
-}
-
 func withQuota(t *testing.T, r *round) {
-	r.argument = newGroup(t, "cpu", [][2]string{{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", "10000"}},
-		[][2]string{{"cpu.max", "10000 100000"}})
+	g := provoke.NewCgroup(t, "cpu")
+	provoke.Quota(t, g, 100*time.Millisecond)
+	r.argument = g.Dir
 }
 
 // withWeight lets the program's ordinary tasks go before nearly all that others
 // do on the machine meanwhile.
 func withWeight(t *testing.T, r *round) {
-	r.env = []string{"SCENARIO_GROUP=" + newGroup(t, "cpu", [][2]string{{"cpu.shares", "262144"}}, [][2]string{{"cpu.weight", "10000"}})}
+	g := provoke.NewCgroup(t, "cpu")
+	g.Set(t, "cpu.shares", "cpu.weight", map[bool]string{false: "262144", true: "10000"}[g.V2])
+	r.env = []string{"SCENARIO_GROUP=" + g.Dir}
 }
 
-func withFreezer(t *testing.T, r *round) { r.argument = newGroup(t, "freezer", nil, nil) }
+func withFreezer(t *testing.T, r *round) { r.argument = provoke.NewCgroup(t, "freezer").Dir }
 
 // withLittleMemory gives the program less memory than it writes to a slow disk.
 func (s *resources) withLittleMemory(t *testing.T, r *round) {
-	limit := strconv.Itoa(32 << 20)
-	group := newGroup(t, "memory", [][2]string{{"memory.limit_in_bytes", limit}}, [][2]string{{"memory.max", limit}})
+	g := provoke.NewCgroup(t, "memory")
+	g.Set(t, "memory.limit_in_bytes", "memory.max", strconv.Itoa(32<<20))
 	s.withFiles(0, 10*time.Millisecond, 0)(t, r)
-	r.env = []string{"SCENARIO_CGROUP=" + group}
+	r.env = []string{"SCENARIO_CGROUP=" + g.Dir}
 }
 
 // ---------------------------------------------------------------------- CPUs

@@ -10,6 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/explain"
+	"github.com/tailcam/tailcam/test/support/cpus"
+	"github.com/tailcam/tailcam/test/support/provoke"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 )
 
@@ -41,7 +43,9 @@ const (
 	trackOffCPU = "track: offcpu"
 )
 
-func trackSyscall(names string) string { return "track: syscall, syscall: [" + names + "]" }
+func trackSyscall(names string) string {
+	return "track: syscall\n    attach: all, syscall: [" + names + "]"
+}
 
 // scenarios is the list. The order is that of the table.
 func scenarios(shared *resources) []scenario {
@@ -62,7 +66,7 @@ func scenarios(shared *resources) []scenario {
 			},
 			prepare: withWeight,
 		},
-		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: shared.groupName()}, prepare: withQuota},
+		{name: "quota", rule: trackWakeup, want: want{causes: only(explain.Throttled), by: provoke.CgroupName("cpu")}, prepare: withQuota},
 		{name: "softirq", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}, prepare: withLongSoftirq},
 		{name: "softirq-storm", rule: trackWakeup, want: want{causes: only(explain.Softirq), by: "NET_RX"}},
 		{
@@ -125,7 +129,7 @@ func scenarios(shared *resources) []scenario {
 			prepare: shared.withFiles(40*time.Millisecond, 0, 0),
 		},
 		{
-			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: shared.groupName()},
+			name: "reclaim", rule: trackSyscall("madvise"), want: want{causes: only(explain.Reclaim), by: provoke.CgroupName("memory")},
 			prepare: shared.withLittleMemory,
 		},
 		{
@@ -193,10 +197,8 @@ func spins(tracepoint string, f slowirq.Filter, d time.Duration, ofProgram bool)
 	}
 }
 
-const netRX = 3 // vector of NET_RX
-
 func withLongSoftirq(t *testing.T, r *round) {
-	spins("softirq_entry", slowirq.Filter{Arg: netRX}, 40*time.Millisecond, true)(t, r)
+	spins("softirq_entry", slowirq.Filter{Arg: cpus.NetRX}, 40*time.Millisecond, true)(t, r)
 }
 
 func withInterruptsOff(t *testing.T, r *round) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 const (
 	// seldom is the number of rounds in one of which setups are measured that no target is about.
 	seldom = 3
+	// decides is the number of rounds of which a median may decide (package stat).
+	decides = 5
 	// halfSecond is the duration of hackbench: rounds bring more than their length.
 	halfSecond = 500 * time.Millisecond
 )
@@ -67,8 +70,9 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	begin := time.Now()
 	last := map[bool]time.Duration{} // what a round of all setups took, and one of the decisive
 	for round := range b.opts.rounds {
-		all, start := round%seldom == 0, time.Now()
-		if time.Since(begin)+last[all] > b.opts.budget {
+		start := time.Now()
+		all, fits := planned(round, b.opts.budget-time.Since(begin), last)
+		if !fits {
 			fmt.Fprintf(os.Stderr, "bench: %d of %d rounds fit into %s\n", round, b.opts.rounds, b.opts.budget)
 			break
 		}
@@ -102,6 +106,15 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
+// planned tells whether a round is one of all setups, and whether there is time for
+// it, given what each kind took last. Only the decisive are measured where all would
+// take the time of those rounds of them without which nothing is decided.
+func planned(round int, left time.Duration, last map[bool]time.Duration) (all, fits bool) {
+	needed := last[true] + time.Duration(max(decides-1-round, 0))*last[false]
+	all = round%seldom == 0 && needed <= left
+	return all, last[all] <= left
+}
+
 func (b *bench) wanted(s *setup) bool {
 	return s.missing == "" && (b.opts.only.MatchString(s.name) || s.name == sNothing || s.name == sEmpty)
 }
@@ -109,9 +122,7 @@ func (b *bench) wanted(s *setup) bool {
 // calibrate warms up, and finds how long hackbench is to run.
 func (b *bench) calibrate(ctx context.Context) error {
 	loops := b.opts.loops
-	if loops == 0 {
-		loops = 200
-	}
+	loops = cmp.Or(loops, 200)
 	t, err := hackbench(ctx, loops)
 	if b.opts.loops == 0 && err == nil {
 		b.opts.loops = max(50, int(float64(loops)*halfSecond.Seconds()/max(t.wall.Seconds(), 0.01)))

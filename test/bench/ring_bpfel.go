@@ -34,6 +34,7 @@ const (
 	RingVarRecordTimer     = "record_timer"
 	RingVarRecordWorkqueue = "record_workqueue"
 	RingVarRecorder        = "recorder"
+	RingVarRecordsShed     = "records_shed"
 	RingVarSelfPid         = "self_pid"
 	RingVarWeaklyOrdered   = "weakly_ordered"
 )
@@ -110,6 +111,7 @@ type RingVariableSpecs struct {
 	RecordTimer     *ebpf.VariableSpec `ebpf:"record_timer"`
 	RecordWorkqueue *ebpf.VariableSpec `ebpf:"record_workqueue"`
 	Recorder        *ebpf.VariableSpec `ebpf:"recorder"`
+	RecordsShed     *ebpf.VariableSpec `ebpf:"records_shed"`
 	SelfPid         *ebpf.VariableSpec `ebpf:"self_pid"`
 	WeaklyOrdered   *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
@@ -167,6 +169,7 @@ type RingVariables struct {
 	RecordTimer     *ebpf.Variable `ebpf:"record_timer"`
 	RecordWorkqueue *ebpf.Variable `ebpf:"record_workqueue"`
 	Recorder        *ebpf.Variable `ebpf:"recorder"`
+	RecordsShed     *ebpf.Variable `ebpf:"records_shed"`
 	SelfPid         *ebpf.Variable `ebpf:"self_pid"`
 	WeaklyOrdered   *ebpf.Variable `ebpf:"weakly_ordered"`
 }

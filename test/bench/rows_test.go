@@ -139,3 +139,25 @@ func TestNumber(t *testing.T) {
 		assert.Check(t, is.Equal(number(x), want), "%v", x)
 	}
 }
+
+// TestPlanned: on a machine on which a round takes long, it is one of the decisive
+// setups as long as these fit.
+func TestPlanned(t *testing.T) {
+	last := map[bool]time.Duration{}
+	const allTakes, decisiveTakes = 190 * time.Second, 80 * time.Second
+	left, rounds, ofAll := 9*time.Minute, 0, 0
+	for ; rounds < 9; rounds++ {
+		all, fits := planned(rounds, left, last)
+		if !fits {
+			break
+		}
+		took := decisiveTakes
+		if all {
+			took = allTakes
+			ofAll++
+		}
+		last[all] = took
+		left -= took
+	}
+	assert.Check(t, rounds == 5 && ofAll == 1 && left >= 0, "%d rounds, %d of all, %s left", rounds, ofAll, left)
+}

@@ -18,6 +18,8 @@ const (
 	threshold = time.Second
 	// ringSize is recorder.size's default.
 	ringSize = 2 << 20
+	// irqFloor is recorder.irq_floor's default.
+	irqFloor = 10 * time.Microsecond
 )
 
 // everyGroup is recorder.events' default.
@@ -38,7 +40,7 @@ func tailcamWith(list []rules.Rule, groups ...string) func(context.Context) (run
 // startTailcam starts it with one of the recorder's backends.
 func startTailcam(list []rules.Rule, backend string, groups []string) func(context.Context) (running, error) {
 	return func(context.Context) (running, error) {
-		opts := &tracker.Options{Groups: groups}
+		opts := &tracker.Options{Groups: groups, IRQFloor: irqFloor}
 		if backend == "mmap" && len(groups) > 0 {
 			opts.Ring = ringSize
 		}
@@ -99,12 +101,20 @@ func (t *tailcam) stop() error {
 	return errors.Join(err, t.kernel.Close())
 }
 
+// attach is what syscall rules must ask for: the kernel may have nothing else.
+func attach(track rules.Track) rules.Attach {
+	if track == rules.Syscall {
+		return rules.AttachAll
+	}
+	return ""
+}
+
 // oneRule makes a rule without conditions for each tracker.
 func oneRule(tracks ...rules.Track) []rules.Rule {
 	var list []rules.Rule
 	for _, t := range tracks {
 		list = append(list, rules.Rule{
-			Name: string(t), Track: t, Threshold: threshold, Stacks: []rules.Stack{rules.KernelStack},
+			Name: string(t), Track: t, Attach: attach(t), Threshold: threshold, Stacks: []rules.Stack{rules.KernelStack},
 		})
 	}
 	return list
@@ -128,6 +138,8 @@ func startShipped(ctx context.Context) (running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (run it from the repository's root)", err)
 	}
+	// Those of system calls may be inactive here, as they are for the daemon.
+	list = slices.DeleteFunc(list, func(r rules.Rule) bool { return r.Track == rules.Syscall })
 	return tailcamWith(list, everyGroup...)(ctx)
 }
 
@@ -157,6 +169,7 @@ func manyRules(n int) []rules.Rule {
 		list = append(list, rules.Rule{
 			Name:      fmt.Sprintf("rule-%d", i),
 			Track:     builtin[i%len(builtin)],
+			Attach:    attach(builtin[i%len(builtin)]),
 			Threshold: threshold + time.Duration(i)*time.Millisecond,
 			When:      rules.Match{Comm: []string{fmt.Sprintf("app-%d-*", i), "*-worker"}, NotUID: []uint32{65534}},
 			Overrides: []rules.Override{{When: rules.Match{UID: []uint32{1000}}, Threshold: 2 * threshold}},

@@ -137,9 +137,8 @@ func TestNamesInArchitecture(t *testing.T) {
 				}
 				pairs++
 				last := word[1][strings.LastIndex(word[1], ".")+1:]
-				if !regexp.MustCompile(`\b` + last + `\b`).MatchString(code) {
-					t.Errorf("%s: there is no %s in %s", name, word[1], m[2])
-				}
+				assert.Check(t, regexp.MustCompile(`\b`+last+`\b`).MatchString(code),
+					"%s: there is no %s in %s", name, word[1], m[2])
 			}
 		}
 	}

@@ -16,22 +16,27 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	BrokenMapAccounts       = "accounts"
-	BrokenMapCpus           = "cpus"
-	BrokenMapStressKeys     = "stress_keys"
-	BrokenMapStressValues   = "stress_values"
-	BrokenProgInterrupt     = "interrupt"
-	BrokenProgStress        = "stress"
-	BrokenProgSwitched      = "switched"
-	BrokenVarFirstInterrupt = "first_interrupt"
-	BrokenVarFirstSwitch    = "first_switch"
-	BrokenVarGeneration     = "generation"
-	BrokenVarMask           = "mask"
-	BrokenVarRegsOffset     = "regs_offset"
-	BrokenVarSelfPid        = "self_pid"
-	BrokenVarUnusedAccount  = "unused_account"
-	BrokenVarUnusedWork     = "unused_work"
-	BrokenVarWeaklyOrdered  = "weakly_ordered"
+	BrokenMapAccounts           = "accounts"
+	BrokenMapCpus               = "cpus"
+	BrokenMapStressKeys         = "stress_keys"
+	BrokenMapStressValues       = "stress_values"
+	BrokenProgInterrupt         = "interrupt"
+	BrokenProgStress            = "stress"
+	BrokenProgSwitched          = "switched"
+	BrokenVarFirstInterrupt     = "first_interrupt"
+	BrokenVarFirstSwitch        = "first_switch"
+	BrokenVarGeneration         = "generation"
+	BrokenVarMask               = "mask"
+	BrokenVarPercpuKstat        = "percpu_kstat"
+	BrokenVarPercpuPreemptCount = "percpu_preempt_count"
+	BrokenVarPercpuSoftnetData  = "percpu_softnet_data"
+	BrokenVarPreemptHot         = "preempt_hot"
+	BrokenVarPreemptOwn         = "preempt_own"
+	BrokenVarRegsOffset         = "regs_offset"
+	BrokenVarSelfPid            = "self_pid"
+	BrokenVarUnusedAccount      = "unused_account"
+	BrokenVarUnusedWork         = "unused_work"
+	BrokenVarWeaklyOrdered      = "weakly_ordered"
 )
 
 // LoadBroken returns the embedded CollectionSpec for Broken.
@@ -95,15 +100,20 @@ type BrokenMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BrokenVariableSpecs struct {
-	FirstInterrupt *ebpf.VariableSpec `ebpf:"first_interrupt"`
-	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
-	Generation     *ebpf.VariableSpec `ebpf:"generation"`
-	Mask           *ebpf.VariableSpec `ebpf:"mask"`
-	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
-	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
-	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
-	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
-	WeaklyOrdered  *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	FirstInterrupt     *ebpf.VariableSpec `ebpf:"first_interrupt"`
+	FirstSwitch        *ebpf.VariableSpec `ebpf:"first_switch"`
+	Generation         *ebpf.VariableSpec `ebpf:"generation"`
+	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
+	UnusedAccount      *ebpf.VariableSpec `ebpf:"unused_account"`
+	UnusedWork         *ebpf.VariableSpec `ebpf:"unused_work"`
+	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // BrokenObjects contains all objects after they have been loaded into the kernel.
@@ -145,15 +155,20 @@ func (m *BrokenMaps) Close() error {
 //
 // It can be passed to LoadBrokenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BrokenVariables struct {
-	FirstInterrupt *ebpf.Variable `ebpf:"first_interrupt"`
-	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
-	Generation     *ebpf.Variable `ebpf:"generation"`
-	Mask           *ebpf.Variable `ebpf:"mask"`
-	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
-	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
-	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
-	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`
-	WeaklyOrdered  *ebpf.Variable `ebpf:"weakly_ordered"`
+	FirstInterrupt     *ebpf.Variable `ebpf:"first_interrupt"`
+	FirstSwitch        *ebpf.Variable `ebpf:"first_switch"`
+	Generation         *ebpf.Variable `ebpf:"generation"`
+	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
+	UnusedAccount      *ebpf.Variable `ebpf:"unused_account"`
+	UnusedWork         *ebpf.Variable `ebpf:"unused_work"`
+	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // BrokenPrograms contains all programs after they have been loaded into the kernel.

@@ -26,22 +26,27 @@ type StressWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	StressMapAccounts       = "accounts"
-	StressMapCpus           = "cpus"
-	StressMapStressKeys     = "stress_keys"
-	StressMapStressValues   = "stress_values"
-	StressProgInterrupt     = "interrupt"
-	StressProgStress        = "stress"
-	StressProgSwitched      = "switched"
-	StressVarFirstInterrupt = "first_interrupt"
-	StressVarFirstSwitch    = "first_switch"
-	StressVarGeneration     = "generation"
-	StressVarMask           = "mask"
-	StressVarRegsOffset     = "regs_offset"
-	StressVarSelfPid        = "self_pid"
-	StressVarUnusedAccount  = "unused_account"
-	StressVarUnusedWork     = "unused_work"
-	StressVarWeaklyOrdered  = "weakly_ordered"
+	StressMapAccounts           = "accounts"
+	StressMapCpus               = "cpus"
+	StressMapStressKeys         = "stress_keys"
+	StressMapStressValues       = "stress_values"
+	StressProgInterrupt         = "interrupt"
+	StressProgStress            = "stress"
+	StressProgSwitched          = "switched"
+	StressVarFirstInterrupt     = "first_interrupt"
+	StressVarFirstSwitch        = "first_switch"
+	StressVarGeneration         = "generation"
+	StressVarMask               = "mask"
+	StressVarPercpuKstat        = "percpu_kstat"
+	StressVarPercpuPreemptCount = "percpu_preempt_count"
+	StressVarPercpuSoftnetData  = "percpu_softnet_data"
+	StressVarPreemptHot         = "preempt_hot"
+	StressVarPreemptOwn         = "preempt_own"
+	StressVarRegsOffset         = "regs_offset"
+	StressVarSelfPid            = "self_pid"
+	StressVarUnusedAccount      = "unused_account"
+	StressVarUnusedWork         = "unused_work"
+	StressVarWeaklyOrdered      = "weakly_ordered"
 )
 
 // LoadStress returns the embedded CollectionSpec for Stress.
@@ -105,15 +110,20 @@ type StressMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type StressVariableSpecs struct {
-	FirstInterrupt *ebpf.VariableSpec `ebpf:"first_interrupt"`
-	FirstSwitch    *ebpf.VariableSpec `ebpf:"first_switch"`
-	Generation     *ebpf.VariableSpec `ebpf:"generation"`
-	Mask           *ebpf.VariableSpec `ebpf:"mask"`
-	RegsOffset     *ebpf.VariableSpec `ebpf:"regs_offset"`
-	SelfPid        *ebpf.VariableSpec `ebpf:"self_pid"`
-	UnusedAccount  *ebpf.VariableSpec `ebpf:"unused_account"`
-	UnusedWork     *ebpf.VariableSpec `ebpf:"unused_work"`
-	WeaklyOrdered  *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	FirstInterrupt     *ebpf.VariableSpec `ebpf:"first_interrupt"`
+	FirstSwitch        *ebpf.VariableSpec `ebpf:"first_switch"`
+	Generation         *ebpf.VariableSpec `ebpf:"generation"`
+	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
+	UnusedAccount      *ebpf.VariableSpec `ebpf:"unused_account"`
+	UnusedWork         *ebpf.VariableSpec `ebpf:"unused_work"`
+	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // StressObjects contains all objects after they have been loaded into the kernel.
@@ -155,15 +165,20 @@ func (m *StressMaps) Close() error {
 //
 // It can be passed to LoadStressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type StressVariables struct {
-	FirstInterrupt *ebpf.Variable `ebpf:"first_interrupt"`
-	FirstSwitch    *ebpf.Variable `ebpf:"first_switch"`
-	Generation     *ebpf.Variable `ebpf:"generation"`
-	Mask           *ebpf.Variable `ebpf:"mask"`
-	RegsOffset     *ebpf.Variable `ebpf:"regs_offset"`
-	SelfPid        *ebpf.Variable `ebpf:"self_pid"`
-	UnusedAccount  *ebpf.Variable `ebpf:"unused_account"`
-	UnusedWork     *ebpf.Variable `ebpf:"unused_work"`
-	WeaklyOrdered  *ebpf.Variable `ebpf:"weakly_ordered"`
+	FirstInterrupt     *ebpf.Variable `ebpf:"first_interrupt"`
+	FirstSwitch        *ebpf.Variable `ebpf:"first_switch"`
+	Generation         *ebpf.Variable `ebpf:"generation"`
+	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
+	UnusedAccount      *ebpf.Variable `ebpf:"unused_account"`
+	UnusedWork         *ebpf.Variable `ebpf:"unused_work"`
+	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // StressPrograms contains all programs after they have been loaded into the kernel.

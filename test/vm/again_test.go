@@ -116,9 +116,9 @@ func TestAgain(t *testing.T) {
 			said := strings.Join(test.first.said, "\n")
 			assert.Check(t, strings.HasSuffix(said, test.said), "said %q, want %q", said, test.said)
 			var table strings.Builder
-			if printTable(&table, all) != (test.failure == "") || strings.Contains(table.String(), "ok, again") != (test.failure == "" && asked != nil) {
-				t.Errorf("table:\n%s", table.String())
-			}
+			assert.Check(t, printTable(&table, all) == (test.failure == "") &&
+				strings.Contains(table.String(), "ok, again") == (test.failure == "" && asked != nil),
+				"table:\n%s", table.String())
 		})
 	}
 	// A clock that counts instructions does not see what the host does.

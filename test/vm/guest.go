@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,9 +153,7 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); len(refused) > 0 {
 		r.refused = fmt.Sprintf("skips that %s does not allow: %v", skipsFile, refused)
 	}
-	if r.failure == "" {
-		r.failure = r.refused
-	}
+	r.failure = cmp.Or(r.failure, r.refused)
 	return nil
 }
 

@@ -27,7 +27,7 @@ var targets = []target{
 	// idles: minutes pass in seconds, and a busy host delays nothing in the guest.
 	{
 		name: "6.12-idle", packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`),
-		run: "^TestIdle$", qemu: []string{"-icount", "shift=2,sleep=off"},
+		run: "^Test(Idle|CallCost)$", qemu: []string{"-icount", "shift=2,sleep=off"},
 	},
 }
 

@@ -16,6 +16,7 @@ type load struct {
 	request string            // what one is
 	target  float64           // that tailcam's ratio is to stay at or below
 	needs   map[string]string // programs, and their Debian packages
+	asked   bool              // not measured unless it is asked for
 	start   func(context.Context, *env) (client, error)
 }
 
@@ -54,6 +55,10 @@ var loads = []load{
 		needs: map[string]string{"fio": "fio"},
 	},
 	{name: "getppid", title: "getppid()", request: "call", target: 1.02, start: startGetppid},
+	{
+		name: "pipe", title: "perf bench sched pipe", request: "round trip", target: 1.10, start: startPipe, asked: true,
+		needs: map[string]string{"perf": "linux-perf"},
+	},
 }
 
 func loadNames() []string {
@@ -73,7 +78,7 @@ func selectLoads(only []string) ([]load, error) {
 	}
 	var list []load
 	for _, l := range loads {
-		if len(only) > 0 && !slices.Contains(only, l.name) {
+		if len(only) > 0 && !slices.Contains(only, l.name) || len(only) == 0 && l.asked {
 			continue
 		}
 		for program, debian := range l.needs {

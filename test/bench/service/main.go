@@ -4,7 +4,7 @@
 // recorders, and with nothing.
 //
 //	go run ./test/bench/service [-rounds 9] [-quick] [-only LOADS] [-variants VARIANTS]
-//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-o FILE]
+//	    [-tailcam 'NAME=PROGRAM [FLAG...]']... [-seconds S] [-nice N] [-prices] [-o FILE]
 //
 // It needs root, a built bin/tailcam, and the services (make deps-bench-service).
 // It fails if something does not run, never because something was slow.
@@ -36,6 +36,7 @@ type options struct {
 	variants []string
 	tailcams []tailcam
 	output   string // JSON
+	prices   bool   // of tailcam's programs, instead of loads' times
 }
 
 func main() {
@@ -54,6 +55,7 @@ func main() {
 			return err
 		})
 	flag.StringVar(&o.output, "o", "out/bench-service.json", "where the JSON goes")
+	flag.BoolVar(&o.prices, "prices", false, "measure what each of tailcam's programs takes under the loads, with BPF statistics, and nothing else")
 	flag.Parse()
 	if o.quick {
 		o.rounds, o.seconds = 1, 1
@@ -115,6 +117,9 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 
 	b := &bench{opts: o, env: env{dir: dir, disk: filepath.Dir(o.output), seconds: o.seconds}, loads: loads, variants: variants}
+	if o.prices {
+		return b.printPrices(ctx, os.Stdout)
+	}
 	r := &report{Machine: describe(), Missing: missing}
 	begin := time.Now()
 	err = b.measure(ctx)

@@ -48,28 +48,49 @@ type sample struct {
 	P99 float64 `json:"p99_ns"` // as the client saw it; 0: it does not tell
 	CPU float64 `json:"cpu_ns"` // of client and server, for a request; 0: not measured
 
+	history
+	Cost float64  `json:"cost,omitempty"` // of a tailcam with a budget: share of the machine, by its own account
+	Shed []string `json:"shed,omitempty"` // and what it shed at the end
+
 	requests float64 // that the client has made
 }
 
 // running is a load or a variant at work.
 type running interface{ stop() error }
 
-// measure starts all loads, and measures all rounds.
-func (b *bench) measure(ctx context.Context) (err error) {
-	clients := make([]client, len(b.loads))
+// open starts all loads, and lets each run once. The caller must stop all that it
+// returns, also on error.
+func (b *bench) open(ctx context.Context) (clients []client, err error) {
 	for i := range b.loads {
 		b.say("starting %s", b.loads[i].name)
 		c, err := b.loads[i].start(ctx, &b.env)
 		if err != nil {
-			return fmt.Errorf("%s: %w", b.loads[i].name, err)
+			return clients, fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}
-		defer func() { err = errors.Join(err, c.stop()) }()
-		clients[i] = c
+		clients = append(clients, c)
 	}
 	for i, c := range clients { // warms up
 		if _, err := c.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", b.loads[i].name, err)
+			return clients, fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}
+	}
+	return clients, nil
+}
+
+func stopAll(clients []client) error {
+	var errs []error
+	for _, c := range slices.Backward(clients) {
+		errs = append(errs, c.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// measure starts all loads, and measures all rounds.
+func (b *bench) measure(ctx context.Context) (err error) {
+	clients, err := b.open(ctx)
+	defer func() { err = errors.Join(err, stopAll(clients)) }()
+	if err != nil {
+		return err
 	}
 	good, tries := 0, b.opts.rounds*(1+repeats)
 	if b.opts.quick {
@@ -187,11 +208,52 @@ func (b *bench) visit(ctx context.Context, v *variant, clients []client) (sample
 	samples = map[string]sample{}
 	for i, c := range clients {
 		b.say("%s, %s", v.name, b.loads[i].name)
-		s, err := timed(ctx, c)
+		if err := warm(ctx, c, v.warm); err != nil {
+			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
+		}
+		s, err := observed(ctx, w, c)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}
 		samples[b.loads[i].name] = s
 	}
 	return samples, ctx.Err()
+}
+
+// warm lets a load run for a while before it is measured.
+func warm(ctx context.Context, c client, length time.Duration) error {
+	for begin := time.Now(); time.Since(begin) < length; {
+		if _, err := c.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observed is a timed run, with what a tailcam says of it.
+func observed(ctx context.Context, w running, c client) (sample, error) {
+	d, ok := w.(*daemon)
+	if !ok {
+		return timed(ctx, c)
+	}
+	before, err := d.status(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := timed(ctx, c)
+	if err != nil {
+		return s, err
+	}
+	after, err := d.status(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.history = between(before, after)
+	if k := after.Cost; k != nil && k.BudgetCPU > 0 {
+		s.Cost = k.CPU
+		for _, p := range k.Shed {
+			s.Shed = append(s.Shed, p.Part)
+		}
+	}
+	return s, nil
 }

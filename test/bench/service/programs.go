@@ -55,6 +55,26 @@ func parseHackbench(out []byte) (s sample, err error) {
 	return sample{NS: seconds * 1e9, requests: 1}, err
 }
 
+// startPipe lets two tasks wake each other over pipes.
+func startPipe(ctx context.Context, e *env) (client, error) {
+	run := func(ctx context.Context, loops int) (sample, error) {
+		out, err := output(ctx, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", strconv.Itoa(loops))
+		if err != nil {
+			return sample{}, err
+		}
+		seconds, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil || seconds <= 0 {
+			return sample{}, fmt.Errorf("perf bench printed %q", out)
+		}
+		return sample{NS: seconds * 1e9 / float64(loops), requests: float64(loops)}, nil
+	}
+	loops, err := count(e.seconds, 10_000, func(n int) (float64, error) {
+		s, err := run(ctx, n)
+		return s.NS * float64(n) / 1e9, err
+	})
+	return program{func(ctx context.Context) (sample, error) { return run(ctx, loops) }}, err
+}
+
 // compileDir has the C files that are compiled, over and over.
 const compileDir = "test/support/inject/src"
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +36,12 @@ type result struct {
 	P99To   stat.Span `json:"p99_ratio"`
 	CPU     stat.Span `json:"cpu_ns"` // of a request
 	CPUTo   stat.Span `json:"cpu_ratio"`
+	// Of a tailcam: seconds that ringSize of a CPU holds, and bytes of an event.
+	Coverage stat.Span `json:"coverage_s,omitzero"`
+	Bytes    stat.Span `json:"bytes_per_event,omitzero"`
+	// Of one with a budget: what it takes of the machine by its own account, and what it shed, in any round.
+	Cost    stat.Span `json:"cost,omitzero"`
+	Shed    []string  `json:"shed,omitempty"`
 	Verdict string    `json:"verdict,omitempty"` // of a tailcam's ratio
 	Target  float64   `json:"target,omitempty"`
 	// Of a tailcam, by the name of a peer: its time to the peer's of the same round.
@@ -52,6 +60,8 @@ func (r *report) fill(b *bench) {
 				CPU: r.span(l.name, v.name, "", cpuTime), CPUTo: r.span(l.name, v.name, vNothing, cpuTime),
 			}
 			if v.ours {
+				res.Coverage, res.Bytes = r.span(l.name, v.name, "", coverage), r.span(l.name, v.name, "", eventBytes)
+				res.Cost, res.Shed = r.span(l.name, v.name, "", cost), r.shed(l.name, v.name)
 				res.Target, res.Verdict, res.Against = l.target, res.Ratio.Verdict(l.target), map[string]stat.Span{}
 				for _, p := range peers {
 					if s := r.span(l.name, v.name, p.name, ns); s.N > 0 {
@@ -67,6 +77,25 @@ func (r *report) fill(b *bench) {
 func ns(s sample) float64      { return s.NS }
 func p99(s sample) float64     { return s.P99 }
 func cpuTime(s sample) float64 { return s.CPU }
+
+func coverage(s sample) float64   { return s.Coverage }
+func eventBytes(s sample) float64 { return s.Bytes }
+func cost(s sample) float64       { return s.Cost }
+
+// shed lists what was shed in any round that counts, in the order of shedding.
+func (r *report) shed(load, variant string) (parts []string) {
+	for i := range r.Rounds {
+		if r.Rounds[i].Dropped {
+			continue
+		}
+		for _, p := range r.Rounds[i].Samples[variant][load].Shed {
+			if !slices.Contains(parts, p) {
+				parts = append(parts, p)
+			}
+		}
+	}
+	return parts
+}
 
 // span collects a number of each round that counts, divided by that of another
 // variant in the same round, if one is named.
@@ -134,6 +163,15 @@ func (r *report) print(w io.Writer) {
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.CPU, res.CPUTo })
 	fmt.Fprintf(w, "\nThe 99th percentile of latencies as the client sees them, likewise:\n\n")
 	r.table(w, func(res *result) (stat.Span, stat.Span) { return res.P99, res.P99To })
+	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Coverage.N > 0 }) {
+		fmt.Fprintf(w, "\nSeconds of history that %d MiB hold of the busiest CPU, and bytes of an event:\n\n", ringSize>>20)
+		r.history(w)
+	}
+	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Cost.N > 0 }) {
+		fmt.Fprintf(w, "\nWithin the budget, %d s after each load began: what tailcam takes of the machine by its own account, "+
+			"and what it does without in any round:\n\n", int(settled.Seconds()))
+		r.budget(w)
+	}
 	fmt.Fprintf(w, "\nTargets; of the peers, the time with tailcam to the time with the peer:\n\n")
 	r.targets(w)
 }
@@ -164,6 +202,44 @@ func (r *report) table(w io.Writer, get func(*result) (absolute, ratio stat.Span
 			}
 		}
 		fmt.Fprintln(w, cells+" |")
+	}
+}
+
+// history has a line for each tailcam and a column for each load.
+func (r *report) history(w io.Writer) {
+	head, line := "|", "|---|"
+	for i := range r.loads {
+		head += " | " + r.loads[i].title
+		line += "---:|"
+	}
+	fmt.Fprintf(w, "%s |\n%s\n", head, line)
+	for k := range r.variants {
+		v := &r.variants[k]
+		if !v.ours {
+			continue
+		}
+		cells := "| " + v.title
+		for i := range r.loads {
+			res := r.result(r.loads[i].name, v.name)
+			cells += " |"
+			if res.Coverage.N > 0 {
+				cells += fmt.Sprintf(" %s s, %.0f B", cell(res.Coverage), res.Bytes.Median)
+			}
+		}
+		fmt.Fprintln(w, cells+" |")
+	}
+}
+
+// budget has a line for each load of a tailcam with one.
+func (r *report) budget(w io.Writer) {
+	fmt.Fprintln(w, "| | of the machine | shed |\n|---|---:|---|")
+	for i := range r.loads {
+		for k := range r.variants {
+			if res := r.result(r.loads[i].name, r.variants[k].name); res.Cost.N > 0 {
+				fmt.Fprintf(w, "| %s | %.2f %% (%.2f to %.2f) | %s |\n", r.loads[i].title,
+					100*res.Cost.Median, 100*res.Cost.Low, 100*res.Cost.High, cmp.Or(strings.Join(res.Shed, ", "), "nothing"))
+			}
+		}
 	}
 }
 

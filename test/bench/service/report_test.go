@@ -3,12 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/snapshot/flight"
 )
 
 // made is a run of nine rounds, each slower than the one before, in which
@@ -16,12 +22,14 @@ import (
 func made() *report {
 	b := &bench{loads: loads[:1], variants: []variant{
 		{name: vNothing, title: "nothing"}, {name: vTailcam, title: "tailcam as shipped", ours: true}, {name: vPerf, title: "perf"},
+		{name: vBudget, title: "tailcam within its budget", ours: true},
 	}}
 	for i := range 10 {
 		slow := 1000 * float64(i+1)
 		b.rounds = append(b.rounds, round{Steal: 0.005, Samples: map[string]map[string]sample{
 			vNothing: {"redis": {NS: slow, P99: 10 * slow, CPU: slow}},
-			vTailcam: {"redis": {NS: 1.1 * slow, P99: 10 * slow, CPU: 1.2 * slow}},
+			vTailcam: {"redis": {NS: 1.1 * slow, P99: 10 * slow, CPU: 1.2 * slow, history: history{Coverage: 0.25, Bytes: 55.6}}},
+			vBudget:  {"redis": {NS: 1.05 * slow, Cost: 0.008, Shed: []string{"group irq", "histograms"}[:i%2+1]}},
 			vPerf:    {"redis": {NS: 1.5 * slow, P99: 20 * slow, CPU: 1.5 * slow}},
 		}})
 	}
@@ -50,6 +58,10 @@ func TestPrint(t *testing.T) {
 	for _, want := range []string{
 		"2 CPUs: 9 rounds, 1 more dropped for their steal; steal at most 0.5 %",
 		"| nothing | 5 us |", "| tailcam as shipped | 1.10 (1.10 to 1.10) |",
+		"hold of the busiest CPU, and bytes of an event:\n\n| | redis GET, 20 clients |\n|---|---:|\n" +
+			"| tailcam as shipped | 0.25 (0.25 to 0.25) s, 56 B |\n| tailcam within its budget | |\n",
+		"| redis GET, 20 clients | 0.80 % (0.80 to 0.80) | group irq, histograms |",
+		"| redis GET, 20 clients, budget | 1.02 | **missed** 1.05 (1.05 to 1.05) |",
 		"| redis GET, 20 clients | 1.02 | **missed** 1.10 (1.10 to 1.10) |  | **met** 0.73 (0.73 to 0.73) | **met** 1.00 (1.00 to 1.00) | 1.20 (1.20 to 1.20) |",
 	} {
 		assert.Check(t, strings.Contains(out.String(), want), "no %q in\n%s", want, out.String())
@@ -72,7 +84,7 @@ func TestWrite(t *testing.T) {
 	assert.NilError(t, err)
 	var r report
 	assert.NilError(t, json.Unmarshal(b, &r))
-	assert.Check(t, len(r.Rounds) == 10 && r.Rounds[9].Dropped && len(r.Results) == 3 &&
+	assert.Check(t, len(r.Rounds) == 10 && r.Rounds[9].Dropped && len(r.Results) == 4 &&
 		r.Results[1].Verdict == "missed", "%s", b)
 }
 
@@ -97,4 +109,43 @@ func TestSelection(t *testing.T) {
 func TestCount(t *testing.T) {
 	n, err := count(2, 100, func(n int) (float64, error) { return float64(n) * 0.01, nil })
 	assert.Check(t, err == nil && n == 200, "%d units of 10 ms take 2 s, %v", n, err)
+}
+
+// TestBetween: the busiest CPU decides how long the history is.
+func TestBetween(t *testing.T) {
+	at := time.Now()
+	state := func(seconds int, cpus ...snapshot.Coverage) status {
+		return status{&api.Status{Recorder: api.RecorderStatus{Backend: flight.BackendMmap, CPUs: cpus}}, at.Add(time.Duration(seconds) * time.Second)}
+	}
+	cpu := func(n int, records, bytes uint64) snapshot.Coverage {
+		return snapshot.Coverage{CPU: n, Records: records, BytesWritten: bytes}
+	}
+	h := between(state(0, cpu(0, 1000, 64_000)), state(2, cpu(0, 2000, 128_000), cpu(1, 50_000, 2<<20)))
+	assert.Check(t, math.Abs(h.Coverage-2*15.0/16) < 1e-6 && math.Abs(h.Bytes-41.94304) < 1e-3, "%+v", h)
+	assert.Equal(t, between(state(0), state(2, cpu(0, 1000, 0))), history{}) // a daemon that does not count bytes
+	assert.Equal(t, between(state(0), state(2)), history{})
+}
+
+// TestBudgetIsOff unless it is asked for, or the program has none.
+func TestBudgetIsOff(t *testing.T) {
+	program := func(help string) string {
+		path := filepath.Join(t.TempDir(), "tailcam")
+		assert.NilError(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+help+"'\n"), 0o755))
+		return path
+	}
+	with, without := program("  --budget-cpu share"), program("  --recorder-size size")
+	for _, tt := range []struct{ given, want string }{
+		{"a=" + with, "--budget-cpu off"},
+		{"a=" + with + " --recorder-size 1MiB", "--recorder-size 1MiB --budget-cpu off"},
+		{"a=" + with + " --budget-cpu=2%", "--budget-cpu=2%"},
+		{"a=" + with + " --budget-cpu 2%", "--budget-cpu 2%"},
+		{"a=" + without, ""},
+	} {
+		v, err := parseTailcam(tt.given)
+		assert.NilError(t, err)
+		assert.NilError(t, v.unlimited())
+		assert.Equal(t, strings.Join(v.flags, " "), tt.want)
+	}
+	_, err := parseTailcam("budget=" + with)
+	assert.Check(t, err != nil, "the name is taken")
 }

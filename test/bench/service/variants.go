@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/test/bench/peer"
 )
 
@@ -36,7 +39,8 @@ tracepoint:sched:sched_switch {
 type variant struct {
 	name  string
 	title string
-	ours  bool // a tailcam
+	ours  bool          // a tailcam
+	warm  time.Duration // that a load runs before it is measured
 	start func(context.Context, *env) (running, error)
 }
 
@@ -44,6 +48,7 @@ type variant struct {
 const (
 	vNothing  = "nothing"
 	vTailcam  = "tailcam"
+	vBudget   = "budget"
 	vFtrace   = "ftrace"
 	vPerf     = "perf"
 	vBpftrace = "bpftrace"
@@ -61,9 +66,13 @@ var peers = []variant{
 	}},
 }
 
+// settled is how long a load runs before tailcam has shed what it sheds for it:
+// after two windows of ten seconds above the budget, and in further steps.
+const settled = 45 * time.Second
+
 // variantNames are those that -variants knows.
 func variantNames(more []tailcam) []string {
-	names := []string{vTailcam}
+	names := []string{vTailcam, vBudget}
 	for _, t := range more {
 		names = append(names, t.name)
 	}
@@ -94,7 +103,17 @@ func selectVariants(o *options) (list []variant, missing []string, err error) {
 		if _, err := os.Stat(t.program); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w (make build)", t.name, err)
 		}
+		if err := t.unlimited(); err != nil {
+			return nil, nil, err
+		}
 		list = append(list, variant{name: t.name, title: t.title(), ours: true, start: t.start})
+	}
+	if slices.Contains(o.variants, vBudget) { // each of its runs takes most of a minute
+		t := tailcam{name: vBudget, program: "bin/tailcam"}
+		if _, err := os.Stat(t.program); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w (make build)", t.name, err)
+		}
+		list = append(list, variant{name: t.name, title: "tailcam within its budget", ours: true, warm: settled, start: t.start})
 	}
 	for _, p := range peers {
 		switch _, err := exec.LookPath(p.name); {
@@ -136,23 +155,41 @@ type tailcam struct {
 	name    string
 	program string
 	flags   []string // of run, after those that keep it private
+	asked   bool     // for, on the command line
 }
 
 // parseTailcam reads 'NAME=PROGRAM [FLAG...]'.
 func parseTailcam(s string) (tailcam, error) {
 	name, command, ok := strings.Cut(s, "=")
 	f := strings.Fields(command)
-	if !ok || name == "" || len(f) == 0 || name == vNothing || strings.Contains(name, ",") {
+	if !ok || name == "" || len(f) == 0 || name == vNothing || name == vBudget || strings.Contains(name, ",") {
 		return tailcam{}, fmt.Errorf("%q is not NAME=PROGRAM [FLAG...]", s)
 	}
-	return tailcam{name: name, program: f[0], flags: f[1:]}, nil
+	return tailcam{name: name, program: f[0], flags: f[1:], asked: true}, nil
 }
 
 func (t *tailcam) title() string {
-	if t.name == vTailcam && len(t.flags) == 0 {
-		return "tailcam as shipped"
+	if t.name == vTailcam && !t.asked {
+		return "tailcam as shipped, no budget"
 	}
 	return "tailcam " + t.name
+}
+
+// unlimited takes the budget off, unless flags set it or the program has none:
+// what is shed would change what is measured, from run to run.
+func (t *tailcam) unlimited() error {
+	const flag = "--budget-cpu"
+	if slices.ContainsFunc(t.flags, func(f string) bool { return f == flag || strings.HasPrefix(f, flag+"=") }) {
+		return nil
+	}
+	help, err := exec.Command(t.program, "run", "--help").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %s run --help: %w", t.name, t.program, err)
+	}
+	if bytes.Contains(help, []byte(flag)) {
+		t.flags = append(slices.Clip(t.flags), flag, "off")
+	}
+	return nil
 }
 
 // args are those of the program: the configuration beside its bin directory, or
@@ -162,7 +199,7 @@ func (t *tailcam) args(dir string) []string {
 	if _, err := os.Stat(configs); err != nil {
 		configs = "configs"
 	}
-	args := []string{"run", "--socket-path", filepath.Join(dir, "tailcam.sock"), "--snapshots-dir", filepath.Join(dir, "snapshots")}
+	args := []string{"run", "--socket-path", filepath.Join(dir, socket), "--snapshots-dir", filepath.Join(dir, "snapshots")}
 	for flag, value := range map[string]string{"--config": "tailcam.yaml", "--rules": "rules.d"} {
 		if !slices.ContainsFunc(t.flags, func(f string) bool { return f == flag || strings.HasPrefix(f, flag+"=") }) {
 			args = append(args, flag, filepath.Join(configs, value))
@@ -188,13 +225,20 @@ func (t tailcam) start(ctx context.Context, e *env) (running, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	settle(ctx, s.cmd.Process.Pid)
-	return &daemon{s, dir}, nil
+	return &daemon{server: s, dir: dir, api: api.NewClient(filepath.Join(dir, socket))}, nil
 }
+
+// socket is the daemon's, in its directory.
+const socket = "tailcam.sock"
 
 // daemon is a tailcam at work.
 type daemon struct {
 	*server
 	dir string
+	api *api.Client
 }
 
-func (d *daemon) stop() error { return errors.Join(d.server.stop(), os.RemoveAll(d.dir)) }
+func (d *daemon) stop() error {
+	d.api.Close()
+	return errors.Join(d.server.stop(), os.RemoveAll(d.dir))
+}

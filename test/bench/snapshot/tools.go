@@ -141,6 +141,7 @@ func (d *daemon) start(ctx context.Context, dir string) error {
 	rule := fmt.Sprintf(`rules:
   - name: slow
     track: syscall
+    attach: all
     threshold: %s
     when: {pid: [%d], syscall: [clock_nanosleep]}
     snapshot: {after: 1ms, every: 1ms, burst: 10}

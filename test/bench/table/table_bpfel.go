@@ -16,33 +16,38 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TableMapBenchKeys      = "bench_keys"
-	TableMapBenchValues    = "bench_values"
-	TableMapCpus           = "cpus"
-	TableMapHashDyn        = "hash_dyn"
-	TableMapHashLru        = "hash_lru"
-	TableMapHashPre        = "hash_pre"
-	TableMapStorage        = "storage"
-	TableMapSums           = "sums"
-	TableProgEmptySwitch   = "empty_switch"
-	TableProgEmptyWaking   = "empty_waking"
-	TableProgHashDynSwitch = "hash_dyn_switch"
-	TableProgHashDynWaking = "hash_dyn_waking"
-	TableProgHashLruSwitch = "hash_lru_switch"
-	TableProgHashLruWaking = "hash_lru_waking"
-	TableProgHashPreSwitch = "hash_pre_switch"
-	TableProgHashPreWaking = "hash_pre_waking"
-	TableProgKeptSwitch    = "kept_switch"
-	TableProgKeptWaking    = "kept_waking"
-	TableProgPendingSwitch = "pending_switch"
-	TableProgPendingWaking = "pending_waking"
-	TableProgStorageSwitch = "storage_switch"
-	TableProgStorageWaking = "storage_waking"
-	TableVarGeneration     = "generation"
-	TableVarMask           = "mask"
-	TableVarRegsOffset     = "regs_offset"
-	TableVarSelfPid        = "self_pid"
-	TableVarWeaklyOrdered  = "weakly_ordered"
+	TableMapBenchKeys          = "bench_keys"
+	TableMapBenchValues        = "bench_values"
+	TableMapCpus               = "cpus"
+	TableMapHashDyn            = "hash_dyn"
+	TableMapHashLru            = "hash_lru"
+	TableMapHashPre            = "hash_pre"
+	TableMapStorage            = "storage"
+	TableMapSums               = "sums"
+	TableProgEmptySwitch       = "empty_switch"
+	TableProgEmptyWaking       = "empty_waking"
+	TableProgHashDynSwitch     = "hash_dyn_switch"
+	TableProgHashDynWaking     = "hash_dyn_waking"
+	TableProgHashLruSwitch     = "hash_lru_switch"
+	TableProgHashLruWaking     = "hash_lru_waking"
+	TableProgHashPreSwitch     = "hash_pre_switch"
+	TableProgHashPreWaking     = "hash_pre_waking"
+	TableProgKeptSwitch        = "kept_switch"
+	TableProgKeptWaking        = "kept_waking"
+	TableProgPendingSwitch     = "pending_switch"
+	TableProgPendingWaking     = "pending_waking"
+	TableProgStorageSwitch     = "storage_switch"
+	TableProgStorageWaking     = "storage_waking"
+	TableVarGeneration         = "generation"
+	TableVarMask               = "mask"
+	TableVarPercpuKstat        = "percpu_kstat"
+	TableVarPercpuPreemptCount = "percpu_preempt_count"
+	TableVarPercpuSoftnetData  = "percpu_softnet_data"
+	TableVarPreemptHot         = "preempt_hot"
+	TableVarPreemptOwn         = "preempt_own"
+	TableVarRegsOffset         = "regs_offset"
+	TableVarSelfPid            = "self_pid"
+	TableVarWeaklyOrdered      = "weakly_ordered"
 )
 
 // LoadTable returns the embedded CollectionSpec for Table.
@@ -121,11 +126,16 @@ type TableMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TableVariableSpecs struct {
-	Generation    *ebpf.VariableSpec `ebpf:"generation"`
-	Mask          *ebpf.VariableSpec `ebpf:"mask"`
-	RegsOffset    *ebpf.VariableSpec `ebpf:"regs_offset"`
-	SelfPid       *ebpf.VariableSpec `ebpf:"self_pid"`
-	WeaklyOrdered *ebpf.VariableSpec `ebpf:"weakly_ordered"`
+	Generation         *ebpf.VariableSpec `ebpf:"generation"`
+	Mask               *ebpf.VariableSpec `ebpf:"mask"`
+	PercpuKstat        *ebpf.VariableSpec `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.VariableSpec `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.VariableSpec `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.VariableSpec `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.VariableSpec `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.VariableSpec `ebpf:"regs_offset"`
+	SelfPid            *ebpf.VariableSpec `ebpf:"self_pid"`
+	WeaklyOrdered      *ebpf.VariableSpec `ebpf:"weakly_ordered"`
 }
 
 // TableObjects contains all objects after they have been loaded into the kernel.
@@ -175,11 +185,16 @@ func (m *TableMaps) Close() error {
 //
 // It can be passed to LoadTableObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TableVariables struct {
-	Generation    *ebpf.Variable `ebpf:"generation"`
-	Mask          *ebpf.Variable `ebpf:"mask"`
-	RegsOffset    *ebpf.Variable `ebpf:"regs_offset"`
-	SelfPid       *ebpf.Variable `ebpf:"self_pid"`
-	WeaklyOrdered *ebpf.Variable `ebpf:"weakly_ordered"`
+	Generation         *ebpf.Variable `ebpf:"generation"`
+	Mask               *ebpf.Variable `ebpf:"mask"`
+	PercpuKstat        *ebpf.Variable `ebpf:"percpu_kstat"`
+	PercpuPreemptCount *ebpf.Variable `ebpf:"percpu_preempt_count"`
+	PercpuSoftnetData  *ebpf.Variable `ebpf:"percpu_softnet_data"`
+	PreemptHot         *ebpf.Variable `ebpf:"preempt_hot"`
+	PreemptOwn         *ebpf.Variable `ebpf:"preempt_own"`
+	RegsOffset         *ebpf.Variable `ebpf:"regs_offset"`
+	SelfPid            *ebpf.Variable `ebpf:"self_pid"`
+	WeaklyOrdered      *ebpf.Variable `ebpf:"weakly_ordered"`
 }
 
 // TablePrograms contains all programs after they have been loaded into the kernel.

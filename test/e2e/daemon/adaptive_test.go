@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,8 +23,7 @@ func TestAdaptiveThreshold(t *testing.T) {
 	d := newHome(t, text).start(t)
 	adaptive := func() *api.AdaptiveInfo {
 		t.Helper()
-		s := d.status()
-		r := rule(t, &s, "follows")
+		r := d.status().rule("follows")
 		assert.Assert(t, r.Adaptive != nil && r.ThresholdNS == r.Adaptive.ThresholdNS,
 			"the rule has a threshold of %d, and %+v", r.ThresholdNS, r.Adaptive)
 		return r.Adaptive
@@ -50,21 +48,19 @@ func TestAdaptiveThreshold(t *testing.T) {
 	counted := func(what string) {
 		t.Helper()
 		list := lines[api.HistogramInfo](t, d.ok("histogram", "counts", "-o", "json"))
-		if len(list) < 2 || list[0].Count != n || list[1].Class != "clock_nanosleep" || list[1].Count != n || list[0].MinNS < 1_800_000 || list[0].Undecided != 0 {
-			t.Errorf("%s: %d calls, but the histogram is %+v", what, n, list)
-		}
+		assert.Check(t, len(list) >= 2 && list[0].Count == n && list[1].Class == "clock_nanosleep" &&
+			list[1].Count == n && list[0].MinNS >= 1_800_000 && list[0].Undecided == 0,
+			"%s: %d calls, but the histogram is %+v", what, n, list)
 	}
 	counted("at the end")
 
 	// A reload, with another rule before.
 	writeFile(t, d.rules, rulesFile(entry("new", "syscall", "1h", when, "histogram: true"))+text[len("rules:\n"):], 0o644)
-	d.signal(syscall.SIGHUP)
-	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > 0 })
+	d.reload(reloaded)
 	now := adaptive()
 	assert.Check(t, !now.Quiet && now.ThresholdNS >= a.ThresholdNS/2 && now.Samples == n,
 		"before the reload %+v, after it %+v", a, now)
 	counted("after a reload")
-	s := d.status()
-	r := rule(t, &s, "counts")
+	r := d.status().rule("counts")
 	assert.Check(t, r.Samples == n && r.P999NS >= 1_900_000, "status: %+v", r)
 }

@@ -21,8 +21,7 @@ func TestChain(t *testing.T) {
 	for try := 0; n < rounds*8/5; try++ {
 		assert.Assert(t, try != 3, "%d outliers in %d rounds", n, try*rounds)
 		provoke(t, uid, "chain", "pipe", "3", strconv.Itoa(rounds), "15000")
-		s := d.status()
-		n = int(rule(t, &s, "handed-on").Outliers)
+		n = int(d.status().rule("handed-on").Outliers)
 	}
 	outliers := settled(t, d, "handed-on", n)
 	eventually(t, "a snapshot", func() bool { return len(d.list()) > 0 })

@@ -91,10 +91,9 @@ func checkMarkers(t *testing.T, outliers []event, number int, o *events.Outlier)
 			t.Errorf("%s of outlier %d is missing in the trace at %d", m.name, number, m.at)
 			continue
 		}
-		if e.cpu != m.cpu || e.tid != o.Task.TID || e.number("tid") != o.Task.TID ||
-			e.number("pid") != o.Task.PID || e.number("delay_ns") != int(o.DelayNS) {
-			t.Errorf("%s is %+v, the outlier %+v", m.name, *e, *o)
-		}
+		assert.Check(t, e.cpu == m.cpu && e.tid == o.Task.TID && e.number("tid") == o.Task.TID &&
+			e.number("pid") == o.Task.PID && e.number("delay_ns") == int(o.DelayNS),
+			"%s is %+v, the outlier %+v", m.name, *e, *o)
 	}
 	assert.Check(t, o.DelayNS == int64(o.EndMono-o.StartMono),
 		"a delay of %d from %d to %d", o.DelayNS, o.StartMono, o.EndMono)
@@ -112,9 +111,9 @@ func checkCoverage(t *testing.T, m *snapshot.Meta, outliers []event) {
 		incomplete = incomplete || !c.CompleteBefore || !c.CompleteAfter || len(c.Gaps) > 0 || c.Lost > 0
 		assert.Check(t, c.FromMonoNS >= w.FromMonoNS && c.FromMonoNS <= c.ToMonoNS && c.ToMonoNS <= w.ToMonoNS,
 			"CPU %d is covered from %d to %d, outside of the window %+v", c.CPU, c.FromMonoNS, c.ToMonoNS, w)
-		if c.CoveredNS < int64(c.ToMonoNS-c.FromMonoNS) || len(c.Gaps) == 0 && c.CoveredNS != int64(c.ToMonoNS-c.FromMonoNS) {
-			t.Errorf("CPU %d is covered for %d ns, from %d to %d with gaps %v", c.CPU, c.CoveredNS, c.FromMonoNS, c.ToMonoNS, c.Gaps)
-		}
+		assert.Check(t, c.CoveredNS >= int64(c.ToMonoNS-c.FromMonoNS) &&
+			(len(c.Gaps) != 0 || c.CoveredNS == int64(c.ToMonoNS-c.FromMonoNS)),
+			"CPU %d is covered for %d ns, from %d to %d with gaps %v", c.CPU, c.CoveredNS, c.FromMonoNS, c.ToMonoNS, c.Gaps)
 		got := c.To.Sub(c.From).Nanoseconds()
 		assert.Check(t, got == int64(c.ToMonoNS-c.FromMonoNS),
 			"CPU %d is covered for %d ns of wall time, from %d to %d", c.CPU, got, c.FromMonoNS, c.ToMonoNS)

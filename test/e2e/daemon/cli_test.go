@@ -22,13 +22,14 @@ import (
 // TestCheck: exit statuses and texts, with and without the kernel.
 func TestCheck(t *testing.T) {
 	needRoot(t)
-	dir := publicDir(t)
+	dir := publicDir(t, "")
 	bad := writeFile(t, filepath.Join(dir, "bad.yaml"), "rules:\n  - name: a\n    track: wakeups\n    threshold: 5\n  - name: a\n    track: block\n    threshold: 1ms\n", 0o644)
 	good := writeFile(t, filepath.Join(dir, "good.yaml"), rulesFile(
 		napRule("nap", 1000), entry("sleep", "offcpu", "10ms", "{comm: x}"),
 		entry("late", "wakeup", "10ms", "{comm: x}"), entry("disk", "block", "10ms", "{op: read}"),
 	), 0o644)
 	empty := writeFile(t, filepath.Join(dir, "empty.yaml"), "", 0o644)
+	config := writeFile(t, filepath.Join(dir, "tailcam.yaml"), "rules: "+good, 0o644)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -46,7 +47,8 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", "--load", bad}, 1, nil, []string{bad + ":3:12:", bad + ":4:16:", bad + ":5:11:"}},
 		{[]string{"check", good, empty}, 1, nil, []string{empty + ":1:1: file is empty"}},
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, nil, []string{dir + "/none.yaml: cannot open: no such file or directory"}},
-		{[]string{"check"}, 1, nil, []string{"tailcam: missing argument: PATH"}},
+		{[]string{"check", "--config", config}, 0, []string{"ok: 4 rules", good + ":2"}, nil},
+		{[]string{"check", "--config", bad}, 1, nil, []string{bad + ":2:5: rules has the wrong type"}},
 		{[]string{"chek", good}, 1, nil, []string{`tailcam: unknown command "chek": did you mean "check"?`}},
 	} {
 		a := tailcam(t, c.args...)
@@ -70,9 +72,8 @@ func TestCheck(t *testing.T) {
 	assert.Check(t, a.code == 0, "check without rights: exit status %d, %q", a.code, a.err)
 	for _, verb := range [][]string{{"check", "--load", good}, {"run", "--rules", good}} {
 		a := asNobody(t, 65534, append([]string{built.tailcam}, verb...)...)
-		if a.code != 1 || !strings.Contains(a.err, "needs root, or the capabilities CAP_BPF and CAP_PERFMON") {
-			t.Errorf("%s without rights: exit status %d, %q", verb, a.code, a.err)
-		}
+		assert.Check(t, a.code == 1 && strings.Contains(a.err, "needs root, or the capabilities CAP_BPF and CAP_PERFMON"),
+			"%s without rights: exit status %d, %q", verb, a.code, a.err)
 	}
 }
 
@@ -144,7 +145,7 @@ func TestStatus(t *testing.T) {
 	d := start(t, rulesFile(napRule("nap", uid, "snapshot: false"), entry("late", "wakeup", "1h", "{comm: x}")))
 	naps(t, uid, 7, 5*time.Millisecond, 1)
 	s := d.status()
-	r := rule(t, &s, "nap")
+	r := s.rule("nap")
 	assert.Check(t, s.PID == d.pid() && s.UptimeNS > 0 && len(s.Programs) != 0 && r.Outliers == 7 && r.Seen >= 7 &&
 		r.WorstNS >= int64(5*time.Millisecond) && r.ThresholdNS == int64(time.Millisecond), "%+v", s)
 	assert.Check(t, s.Recorder.Enabled && len(s.Recorder.CPUs) != 0 &&
@@ -200,17 +201,17 @@ func TestPermissions(t *testing.T) {
 			if a := asNobody(t, 65534, verb...); a.code != 1 || !strings.HasPrefix(a.err, "tailcam: permission denied: "+d.socket+": use sudo, or join its group") {
 				t.Errorf("without rights: %+v", a)
 			}
-			a := asNobody(t, uint32(gid), verb...)
+			a := asNobody(t, gid, verb...)
 			assert.Check(t, a.code == 0, "as a member of the group: %+v", a)
 			// Who may not read the directory is told by the daemon what is there.
 			byHand(d, "seen by the group")
 			list := []string{built.tailcam, "snapshots", "list", "--socket", d.socket}
-			a = asNobody(t, uint32(gid), list...)
+			a = asNobody(t, gid, list...)
 			assert.Check(t, a.code == 0 && strings.Contains(a.out, "seen by the group"),
 				"snapshots, as a member of the group: %+v", a)
 			a = asNobody(t, 65534, list...)
 			assert.Check(t, a.code == 1, "snapshots, without rights: %+v", a)
-			if a := asNobody(t, uint32(gid), built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "cannot read "+d.snaps+": permission denied: use sudo") {
+			if a := asNobody(t, gid, built.tailcam, "snapshots", "verify", "--socket", d.socket); a.code != 1 || !strings.Contains(a.err, "cannot read "+d.snaps+": permission denied: use sudo") {
 				t.Errorf("verify, as a member of the group: %+v", a)
 			}
 		})

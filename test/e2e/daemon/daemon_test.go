@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +30,13 @@ type home struct {
 
 func newHome(t *testing.T, rules string) *home {
 	t.Helper()
-	dir := publicDir(t)
+	return homeBelow(t, "", rules)
+}
+
+// homeBelow is a home in a directory of its own below another one; "" is the temporary one.
+func homeBelow(t *testing.T, base, rules string) *home {
+	t.Helper()
+	dir := publicDir(t, base)
 	h := &home{
 		dir: dir, rules: filepath.Join(dir, "rules.yaml"),
 		socket: filepath.Join(dir, "s.sock"), snaps: filepath.Join(dir, "snaps"),
@@ -38,11 +45,15 @@ func newHome(t *testing.T, rules string) *home {
 	return h
 }
 
-// command is the daemon's command line.
+// command is the daemon's command line. Tests load small machines on purpose: the
+// budget is kept, but so large that nothing is shed, unless a test asks for less. The
+// recorder has its plain size unless a test asks for time to cover, as that is measured
+// for a second before the daemon watches.
 func (h *home) command(args ...string) []string {
 	return append([]string{
 		built.tailcam, "run", "--rules", h.rules, "--socket-path", h.socket,
-		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0",
+		"--snapshots-dir", h.snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off",
+		"--recorder-cover", "0s",
 	}, args...)
 }
 
@@ -123,14 +134,20 @@ func (h *home) exec(t *testing.T, argv []string) *running {
 			t.Logf("the daemon's log:\n%s", d.log.String())
 		}
 	})
-	eventually(t, "the daemon watches", func() bool {
+	d.watches()
+	return d
+}
+
+// watches waits until the daemon has attached; it must not end.
+func (d *running) watches() {
+	d.t.Helper()
+	eventually(d.t, "the daemon watches", func() bool {
 		if d.ended() {
 			_, how := d.main.Exit()
-			t.Fatalf("the daemon ended: %s\n%s", how, d.log.String())
+			d.t.Fatalf("the daemon ended: %s\n%s", how, d.log.String())
 		}
 		return d.log.has(`"message":"watching"`)
 	})
-	return d
 }
 
 // pid of the daemon.
@@ -154,18 +171,18 @@ func (d *running) signal(s syscall.Signal) {
 func (d *running) pause() {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)
-	eventually(d.t, "the daemon stands still", func() bool {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid()))
-		assert.NilError(d.t, err)
-		for _, path := range tasks {
-			stat, err := os.ReadFile(path)
-			if err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
-				return false
-			}
-		}
-		return true
-	})
+	eventually(d.t, "the daemon stands still", func() bool { return strings.Trim(child.States(d.pid()), "T") == "" })
 }
+
+// reload has the rules read again, and waits until the log says how that ended.
+func (d *running) reload(says string) {
+	d.t.Helper()
+	before := d.log.count(says)
+	d.signal(syscall.SIGHUP)
+	eventually(d.t, "the log says "+says, func() bool { return d.log.count(says) > before })
+}
+
+const reloaded = "rules reloaded" // what it says if they are in use
 
 func (d *running) resume() {
 	d.t.Helper()
@@ -255,11 +272,17 @@ func lines[T any](t *testing.T, text string) []T {
 	return list
 }
 
-func (d *running) status() api.Status {
+// status is what the daemon says of itself.
+type status struct {
+	api.Status
+	t *testing.T
+}
+
+func (d *running) status() *status {
 	d.t.Helper()
 	list := lines[api.Status](d.t, d.ok("status", "-o", "json"))
 	assert.Assert(d.t, len(list) == 1, "status is %d objects", len(list))
-	return list[0]
+	return &status{list[0], d.t}
 }
 
 func (d *running) events(rule string) []events.Outlier {
@@ -272,28 +295,20 @@ func (d *running) list() []catalog.Snapshot {
 	return lines[catalog.Snapshot](d.t, d.ok("list", "snapshots", "-o", "json"))
 }
 
-// rule finds one rule's line of a status.
-func rule(t *testing.T, s *api.Status, name string) api.RuleInfo {
-	t.Helper()
-	for _, r := range s.Rules {
-		if r.Name == name {
-			return r
-		}
-	}
-	t.Fatalf("no rule %s in %+v", name, s.Rules)
-	return api.RuleInfo{}
+// rule finds one rule's line.
+func (s *status) rule(name string) api.RuleInfo {
+	s.t.Helper()
+	i := slices.IndexFunc(s.Rules, func(r api.RuleInfo) bool { return r.Name == name })
+	assert.Assert(s.t, i >= 0, "no rule %s in %+v", name, s.Rules)
+	return s.Rules[i]
 }
 
-// loss finds one loss of a status; rule is empty for those of the whole daemon.
-func loss(t *testing.T, s *api.Status, cause, rule string) uint64 {
-	t.Helper()
-	for _, l := range s.Losses {
-		if l.Cause == cause && l.Rule == rule {
-			return l.Count
-		}
-	}
-	t.Fatalf("no loss %s of rule %q in %+v", cause, rule, s.Losses)
-	return 0
+// loss finds one loss; rule is empty for those of the whole daemon.
+func (s *status) loss(cause, rule string) uint64 {
+	s.t.Helper()
+	i := slices.IndexFunc(s.Losses, func(l api.Loss) bool { return l.Cause == cause && l.Rule == rule })
+	assert.Assert(s.t, i >= 0, "no loss %s of rule %q in %+v", cause, rule, s.Losses)
+	return s.Losses[i].Count
 }
 
 // logText collects what the daemon prints.

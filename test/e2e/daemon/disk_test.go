@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 )
 
@@ -30,7 +30,7 @@ type disk struct {
 func newDisk(t *testing.T, dir string, mib, inodes int) *disk {
 	t.Helper()
 	mkfs := needTool(t, "mkfs.ext4", "e2fsprogs")
-	image := filepath.Join(publicDir(t), "image")
+	image := filepath.Join(publicDir(t, ""), "image")
 	f, err := os.Create(image)
 	assert.NilError(t, err)
 	assert.NilError(t, errors.Join(f.Truncate(int64(mib)<<20), f.Close(), os.MkdirAll(dir, 0o755)))
@@ -81,17 +81,8 @@ func attached(t *testing.T, pid int) objects {
 	return held
 }
 
-// inD counts the threads of a process that wait for a disk.
-func inD(pid int) int {
-	n := 0
-	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, path := range stats {
-		if stat, err := os.ReadFile(path); err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" D")) {
-			n++
-		}
-	}
-	return n
-}
+// inD counts the threads of a process that hang in the kernel, as for a disk.
+func inD(pid int) int { return strings.Count(child.States(pid), "D") }
 
 // TestFrozenDisk: the file system of the snapshots hangs. Outliers are told, all
 // verbs answer, and neither TERM nor KILL leaves a BPF program, a lock or the
@@ -115,8 +106,7 @@ func TestFrozenDisk(t *testing.T) {
 			n := len(settled(t, d, "nap", 40))
 			assert.Check(t, n == 40, "%d of 40 outliers are told", n)
 			eventually(t, "the disk counts as stalled", func() bool {
-				s := d.status()
-				return loss(t, &s, "snapshot_disk_stalled", "") == 1
+				return d.status().loss("snapshot_disk_stalled", "") == 1
 			})
 			a := answers(d, "status", "-o", "json")
 			assert.Check(t, a.code == 0 && strings.Contains(a.out, "does not answer"), "status: %+v", a)
@@ -214,9 +204,8 @@ func TestDiskTrouble(t *testing.T) {
 			a := d.verb("snapshot")
 			s := d.status()
 			failed++
-			if a.code != 1 || !strings.Contains(a.err, trouble.want) || loss(t, &s, "snapshot_failed", "") != failed {
-				t.Errorf("%+v; %d failed, want %d", a, loss(t, &s, "snapshot_failed", ""), failed)
-			}
+			assert.Check(t, a.code == 1 && strings.Contains(a.err, trouble.want) && s.loss("snapshot_failed", "") == failed,
+				"%+v; %d failed, want %d", a, s.loss("snapshot_failed", ""), failed)
 			assert.NilError(t, trouble.mend())
 			byHand(d, "after "+trouble.name)
 		})
@@ -286,8 +275,7 @@ func TestReplacedDirectory(t *testing.T) {
 	only(t, d.snaps, 0)
 	second.stop(syscall.SIGTERM)
 	byHand(d, "the other one has ended")
-	s := d.status()
-	if n := loss(t, &s, "snapshot_dir_replaced", ""); n != 2 {
+	if n := d.status().loss("snapshot_dir_replaced", ""); n != 2 {
 		t.Errorf("replaced %d times, counted %d", 2, n)
 	}
 }

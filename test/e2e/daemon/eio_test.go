@@ -45,14 +45,12 @@ func TestDiskErrors(t *testing.T) {
 		settled(t, d, "nap", told)
 		failed++
 		eventually(t, fmt.Sprintf("a failure to %s is counted", op), func() bool {
-			s := d.status()
-			return loss(t, &s, "snapshot_failed", "") == failed
+			return d.status().loss("snapshot_failed", "") == failed
 		})
 		failed++
 		a := d.verb("snapshot")
 		assert.Check(t, a.code == 1 && strings.Contains(a.err, "input/output error"), "%s fails: %+v", op, a)
-		s := d.status()
-		if loss(t, &s, "snapshot_failed", "") != failed || !strings.Contains(d.ok("status"), "input/output error") {
+		if d.status().loss("snapshot_failed", "") != failed || !strings.Contains(d.ok("status"), "input/output error") {
 			t.Errorf("%s fails: %s", op, d.ok("status"))
 		}
 		// The second one may be within the time of one line of the log.
@@ -104,17 +102,13 @@ func TestDiskSlow(t *testing.T) {
 	assert.Check(t, s.Snapshots.Count <= 1,
 		"%d snapshots are on the slow disk before the outliers are told", s.Snapshots.Count)
 	eventually(t, "the disk counts as stalled", func() bool {
-		s := d.status()
-		return loss(t, &s, "snapshot_disk_stalled", "") > 0
+		return d.status().loss("snapshot_disk_stalled", "") > 0
 	})
 	assert.Check(t, d.log.has("does not answer"), "the log does not say that the disk does not answer")
 	disk.Slow(time.Second, all...)
 	answers(d, "status")
 	answers(d, "events")
-	eventually(t, "a snapshot has come all the same", func() bool {
-		s := d.status()
-		return s.Snapshots.Count >= 2
-	})
+	eventually(t, "a snapshot has come all the same", func() bool { return d.status().Snapshots.Count >= 2 })
 	naps(t, uid, 1, 3*time.Millisecond, 1)
 	begin := time.Now()
 	d.stop(syscall.SIGTERM)

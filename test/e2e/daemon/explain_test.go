@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,9 +66,8 @@ func addsUp(t *testing.T, m *snapshot.Meta, data []byte) *explain.Report {
 				path += int64(s.ToMonoNS - s.FromMonoNS)
 			}
 		}
-		if x.DelayNS != o.DelayNS || parts != o.DelayNS || roots != o.DelayNS || path != o.DelayNS || x.Verdict == "" {
-			t.Errorf("%s: delay %d of %s, explained %d: parts %d, roots %d, path %d: %q", m.ID, o.DelayNS, o.Rule, x.DelayNS, parts, roots, path, x.Verdict)
-		}
+		assert.Check(t, x.DelayNS == o.DelayNS && parts == o.DelayNS && roots == o.DelayNS && path == o.DelayNS && x.Verdict != "",
+			"%s: delay %d of %s, explained %d: parts %d, roots %d, path %d: %q", m.ID, o.DelayNS, o.Rule, x.DelayNS, parts, roots, path, x.Verdict)
 		assert.Check(t, o.Explained != nil && o.Explained.Verdict == x.Verdict,
 			"%s: snapshot.json says %+v, explain.json %q", m.ID, o.Explained, x.Verdict)
 	}
@@ -137,13 +135,11 @@ func TestVerdict(t *testing.T) {
 		"explain.txt:\n%s", text)
 
 	// As nobody, from a copy that nobody may read.
-	copied := filepath.Join(publicDir(t), "snapshot")
+	copied := filepath.Join(publicDir(t, ""), "snapshot")
 	assert.NilError(t, os.CopyFS(copied, os.DirFS(dir)))
 	out, err := exec.Command("chmod", "-R", "a+rX", copied).CombinedOutput()
 	assert.NilError(t, err, "%s", out)
-	cmd := exec.CommandContext(t.Context(), built.tailcam, "explain", copied, "-o", "json")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	a := outcome(t, cmd)
+	a := asUser(t, uid, uid, built.tailcam, "explain", copied, "-o", "json")
 	again := lines[explain.Report](t, a.out)
 	assert.Assert(t, a.code == 0 && len(again) == 1, "explain: %+v", a)
 	assert.Check(t, is.DeepEqual(r, &again[0]), "explained again (-daemon +verb)")

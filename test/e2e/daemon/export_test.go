@@ -31,7 +31,7 @@ func TestExport(t *testing.T) {
 	events := readTrace(t, snap)
 	markers := 2 * len(m.Outliers)
 
-	public := publicDir(t)
+	public := publicDir(t, "")
 	dir := filepath.Join(public, "snap")
 	out, err := exec.Command("cp", "-r", snap, dir).CombinedOutput()
 	assert.NilError(t, err, "%s", out)
@@ -67,9 +67,8 @@ func TestExport(t *testing.T) {
 			left[got[i].one]--
 			assert.Check(t, got[i].Time.UnixNano() == int64(got[i].Mono)+m.Window.WallMinusMono,
 				"%+v: its two times differ", got[i])
-			if got[i].Event == "sched_switch" && (got[i].Fields["prev_comm"] == nil || got[i].Fields["next_tid"] == nil) {
-				t.Errorf("%+v", got[i])
-			}
+			assert.Check(t, got[i].Event != "sched_switch" || got[i].Fields["prev_comm"] != nil && got[i].Fields["next_tid"] != nil,
+				"%+v", got[i])
 		}
 		for e, n := range left {
 			assert.Check(t, n == 0, "%+v: babeltrace2 finds %d more than there are lines", e, n)

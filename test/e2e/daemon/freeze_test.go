@@ -53,9 +53,15 @@ func freeze(t *testing.T, backend string) {
 		after := recorded(d)
 		ring := uint64(2<<20) / 64 // records, at most
 		for cpu := range after {
-			if after[cpu]-before[cpu] < ring {
-				t.Errorf("CPU %d: %d records under load do not prove that %d would have been overwritten", cpu, after[cpu]-before[cpu], ring)
-			}
+			assert.Check(t, after[cpu]-before[cpu] >= ring,
+				"CPU %d: %d records under load do not prove that %d would have been overwritten", cpu, after[cpu]-before[cpu], ring)
+		}
+		short, whole := 32, 64 // bytes of a switch, two of which share a place, and of other events
+		if backend == "perf" {
+			short, whole = 48, 80
+		}
+		for _, c := range d.status().Recorder.CPUs {
+			assert.Check(t, c.BytesPerEvent >= short && c.BytesPerEvent < whole, "under a load of switches: %+v", c)
 		}
 		return
 	}
@@ -107,19 +113,14 @@ func checkFrozen(t *testing.T, m *snapshot.Meta, o *events.Outlier, events []eve
 	assert.Check(t, o.Task.PID == truth.PID && o.Task.TID == truth.TID && o.Task.Comm == truth.Comm,
 		"the outlier is of %+v, injected was %+v", o.Task, truth)
 	// The timer fires after it is due; the victim looks at the clock after it runs.
-	if o.StartMono < truth.Start || o.EndMono > truth.End || o.DelayNS < truth.Delay().Nanoseconds()/2 {
-		t.Errorf("from %d to %d, injected was %d to %d", o.StartMono, o.EndMono, truth.Start, truth.End)
-	}
-	if find(events, "sched_waking", o.StartMono, func(e *event) bool {
+	assert.Check(t, o.StartMono >= truth.Start && o.EndMono <= truth.End && o.DelayNS >= truth.Delay().Nanoseconds()/2,
+		"from %d to %d, injected was %d to %d", o.StartMono, o.EndMono, truth.Start, truth.End)
+	assert.Check(t, find(events, "sched_waking", o.StartMono, func(e *event) bool {
 		return e.number("tid") == truth.TID && e.number("pid") == truth.PID
-	}) == nil {
-		t.Errorf("the sched_waking of task %d at %d is missing", truth.TID, o.StartMono)
-	}
-	if find(events, "sched_switch", o.EndMono, func(e *event) bool {
+	}) != nil, "the sched_waking of task %d at %d is missing", truth.TID, o.StartMono)
+	assert.Check(t, find(events, "sched_switch", o.EndMono, func(e *event) bool {
 		return e.number("next_tid") == truth.TID && e.number("next_pid") == truth.PID && e.cpu == o.CPU
-	}) == nil {
-		t.Errorf("the sched_switch to task %d at %d is missing", truth.TID, o.EndMono)
-	}
+	}) != nil, "the sched_switch to task %d at %d is missing", truth.TID, o.EndMono)
 	for _, c := range m.Coverage {
 		assert.Check(t, c.CompleteBefore, "CPU %d: history is not complete: %+v", c.CPU, c)
 		n := unbroken(t, events, c.CPU, c.FromMonoNS, o.EndMono)

@@ -29,19 +29,6 @@ func children(t *testing.T, pid int) (list []string) {
 	return list
 }
 
-// uninterruptible counts threads of a process that hang in the kernel.
-func uninterruptible(t *testing.T, pid int) (n int) {
-	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	assert.NilError(t, err)
-	for _, f := range files {
-		if text, err := os.ReadFile(f); err == nil && strings.Contains(string(text), ") D ") {
-			n++
-		}
-	}
-	return n
-}
-
 // TestKilledWhileFilesHang: a daemon whose helpers hang on a file system that
 // does not answer hangs nowhere itself, ends at once when it is killed, holds
 // nothing any more, and the next one starts in its place.
@@ -67,7 +54,7 @@ func TestKilledWhileFilesHang(t *testing.T) {
 	for _, o := range d.events("nap") {
 		assert.Check(t, named(&o), "while the file system hangs, another's stack is %q", o.Stacks.User)
 	}
-	n := uninterruptible(t, d.pid())
+	n := inD(d.pid())
 	assert.Check(t, n <= 0, "%d threads of the daemon hang in the kernel", n)
 	helpers := children(t, d.pid())
 	assert.Check(t, len(helpers) >= 5, "the daemon has only %d helpers", len(helpers))
@@ -110,6 +97,5 @@ func TestHelpersKilled(t *testing.T) {
 			return len(o.Stacks.User) > 0 && !strings.HasPrefix(o.Stacks.User[0], "[unknown]")
 		})
 	})
-	s := d.status()
-	assert.Check(t, loss(t, &s, "helper_killed", "") != 0, "status tells of no helper that was killed")
+	assert.Check(t, d.status().loss("helper_killed", "") != 0, "status tells of no helper that was killed")
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -9,39 +8,28 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/test/support/inject"
 )
 
-// provoke runs the injector as a user, to its end. The user may have real-time
-// threads, and nothing else.
+// provoke runs the injector as a user, to its end.
 func provoke(t *testing.T, uid int, args ...string) []inject.Event {
 	t.Helper()
-	if built.inject == "" {
-		t.Skip("needs gcc, to build the injectors (apt install gcc libc6-dev)")
-	}
-	cmd := exec.CommandContext(t.Context(), built.inject, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
-		AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
-	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	assert.NilError(t, err, "inject %v: %v\n%s", args, err, stderr.String())
-	return lines[inject.Event](t, stdout.String())
+	return inject.RunWith(t, inject.As(uid), args...)
 }
 
 // naps makes n system calls of that length, shared by threads: each one, and
 // nothing else, is an outlier of a rule from napRule, however busy the machine is.
 func naps(t *testing.T, uid, n int, length time.Duration, threads int) []inject.Event {
 	t.Helper()
-	events := provoke(t, uid, "syscall", "sleep", strconv.Itoa(n),
-		strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads))
+	events := provoke(t, uid, napArgs(n, length, threads)...)
 	assert.Assert(t, len(events) == n, "injected %d of %d", len(events), n)
 	return events
+}
+
+func napArgs(n int, length time.Duration, threads int) []string {
+	return []string{"syscall", "sleep", strconv.Itoa(n), strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads)}
 }
 
 // napRule is a rule whose only outliers are the naps of a user. more is
@@ -50,9 +38,13 @@ func napRule(name string, uid int, more ...string) string {
 	return entry(name, "syscall", "1ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-syscall, syscall: clock_nanosleep}", more...)
 }
 
+// entry is one rule. Syscall rules ask for what every kernel has.
 func entry(name, track, threshold, when string, more ...string) string {
 	text := []string{
 		"  - name: " + name, "track: " + track, "threshold: " + threshold, "when: " + when,
+	}
+	if track == "syscall" {
+		text = append(text, "attach: all")
 	}
 	return strings.Join(append(text, more...), "\n    ") + "\n"
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -92,11 +91,5 @@ func nothingPinned(t *testing.T) {
 // unlocked holds that nobody has a lock on the file any more.
 func unlocked(t *testing.T, path string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer f.Close() // nothing is written
-	assert.Check(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), "%s is still locked", path)
+	assert.Check(t, free(t, path), "%s is still locked", path)
 }

@@ -132,13 +132,12 @@ func account(t *testing.T, d *running, n int, names ...string) (snapshots []*sna
 			}
 		}
 		s := d.status()
-		r := rule(t, &s, name)
-		skipped := loss(t, &s, "snapshot_skipped", name)
+		r := s.rule(name)
+		skipped := s.loss("snapshot_skipped", name)
 		assert.Check(t, r.Outliers == uint64(n) && r.Lost == 0,
 			"rule %s: status tells of %d outliers and %d lost, injected were %d", name, r.Outliers, r.Lost, n)
-		if uint64(with)+r.Suppressed+skipped != uint64(n) || loss(t, &s, "snapshot_limited", name) != r.Suppressed {
-			t.Errorf("rule %s: %d with a snapshot, %d suppressed, %d skipped are not %d", name, with, r.Suppressed, skipped, n)
-		}
+		assert.Check(t, uint64(with)+r.Suppressed+skipped == uint64(n) && s.loss("snapshot_limited", name) == r.Suppressed,
+			"rule %s: %d with a snapshot, %d suppressed, %d skipped are not %d", name, with, r.Suppressed, skipped, n)
 	}
 	eventually(t, "all promised snapshots are on disk", func() bool { return len(d.list()) >= len(promised) })
 	listed := 0

@@ -1,17 +1,13 @@
 package daemon
 
 import (
-	"bytes"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/api"
@@ -19,46 +15,11 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// heldNaps is an injector that has its process id, and waits to be let go.
-type heldNaps struct {
-	cmd      *exec.Cmd
-	out, err bytes.Buffer
-	letGo    func()
-}
-
 // holdNaps prepares n naps of a length.
-func holdNaps(t *testing.T, uid, n int, length time.Duration, threads int) *heldNaps {
+func holdNaps(t *testing.T, uid, n int, length time.Duration, threads int) *inject.Held {
 	t.Helper()
-	if built.inject == "" {
-		t.Skip("needs gcc, to build the injectors (apt install gcc libc6-dev)")
-	}
-	h := &heldNaps{}
-	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `read go && exec "$0" "$@"`, built.inject, "syscall", "sleep", strconv.Itoa(n),
-		strconv.FormatInt(length.Microseconds(), 10), "0", "1", strconv.Itoa(threads))
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
-		AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
-	}
-	h.cmd.Stdout, h.cmd.Stderr = &h.out, &h.err
-	input, err := h.cmd.StdinPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, h.cmd.Start())
-	h.letGo = func() {
-		_, err := input.Write([]byte("go\n"))
-		assert.NilError(t, err)
-	}
-	return h
+	return inject.Hold(t, inject.As(uid), napArgs(n, length, threads)...)
 }
-
-// wait returns what was injected.
-func (h *heldNaps) wait(t *testing.T) []inject.Event {
-	t.Helper()
-	err := h.cmd.Wait()
-	assert.NilError(t, err, "%v: %v\n%s", h.cmd.Args, err, h.err.String())
-	return lines[inject.Event](t, h.out.String())
-}
-
-func (h *heldNaps) pid() string { return strconv.Itoa(h.cmd.Process.Pid) }
 
 // sleeper is a rule that no nap passes, unless it is told to.
 func sleeper(name string, uid int, more ...string) string {
@@ -73,21 +34,22 @@ func TestThresholdLive(t *testing.T) {
 	const n, length = 20, 10 * time.Millisecond
 	d := start(t, rulesFile(sleeper("naps", uid), sleeper("other", uid)))
 	chosen, passed := holdNaps(t, uid, n, length, 4), holdNaps(t, uid, n, length, 4)
-	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--when", "comm=inj-*", "2ms")
+	pid := strconv.Itoa(chosen.PID())
+	d.ok("threshold", "set", "naps", "--when", "pid="+pid, "--when", "comm=inj-*", "2ms")
 	list := lines[api.ThresholdInfo](t, d.ok("threshold", "list", "-o", "json"))
 	assert.Check(t, len(list) == 1 && list[0].Rule == "naps" && list[0].ThresholdNS == 2e6 && list[0].LeftNS == 0 &&
-		list[0].By == "uid 0" && list[0].When["pid"][0] == chosen.pid(), "list: %+v", list)
-	chosen.letGo()
-	passed.letGo()
-	want := len(chosen.wait(t))
-	passed.wait(t)
+		list[0].By == "uid 0" && list[0].When["pid"][0] == pid, "list: %+v", list)
+	chosen.LetGo()
+	passed.LetGo()
+	want := len(chosen.Wait())
+	passed.Wait()
 	outliers := settled(t, d, "naps", want)
 	for i := range outliers {
-		assert.Check(t, strconv.Itoa(outliers[i].Task.PID) == chosen.pid() && outliers[i].ThresholdNS == 2e6,
+		assert.Check(t, strconv.Itoa(outliers[i].Task.PID) == pid && outliers[i].ThresholdNS == 2e6,
 			"an outlier of process %d with threshold %d", outliers[i].Task.PID, outliers[i].ThresholdNS)
 	}
 	s := d.status()
-	got := rule(t, &s, "naps")
+	got := s.rule("naps")
 	assert.Check(t, got.Outliers == uint64(want) && got.Set == 1 && got.ThresholdNS == 10e9, "status: %+v", got)
 
 	// For all, over a reload, and cleared.
@@ -95,11 +57,8 @@ func TestThresholdLive(t *testing.T) {
 	naps(t, uid, n, length, 4)
 	want += n
 	settled(t, d, "naps", want)
-	reloaded := d.log.count("rules reloaded")
-	d.signal(syscall.SIGHUP)
-	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
-	s = d.status()
-	got = rule(t, &s, "naps")
+	d.reload(reloaded)
+	got = d.status().rule("naps")
 	assert.Check(t, got.Set == 2 && got.ThresholdNS == 3e6, "after a reload: %+v", got)
 	if got := d.ok("threshold", "clear", "naps"); got != "2 cleared\n" {
 		t.Errorf("clear: %q", got)
@@ -122,12 +81,9 @@ func TestThresholdLive(t *testing.T) {
 	d.ok("threshold", "set", "other", "3ms")
 	d.ok("pause", "other")
 	writeFile(t, d.rules, rulesFile(sleeper("naps", uid)), 0o644)
-	reloaded = d.log.count("rules reloaded")
-	d.signal(syscall.SIGHUP)
-	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
-	if !d.log.has(`"settings":["threshold 4 of rule other: the rule is gone","pause of rule other: the rule is gone"]`) {
-		t.Error("the log does not tell what was dropped")
-	}
+	d.reload(reloaded)
+	assert.Check(t, d.log.has(`"settings":["threshold 4 of rule other: the rule is gone","pause of rule other: the rule is gone"]`),
+		"the log does not tell what was dropped")
 }
 
 // TestTimeoutLive: a timeout of one process reports its work while it is stuck.
@@ -137,18 +93,19 @@ func TestTimeoutLive(t *testing.T) {
 	d := start(t, rulesFile(sleeper("naps", uid, "timeout: 1m")))
 	const n, length = 4, 400 * time.Millisecond
 	chosen, passed := holdNaps(t, uid, n, length, 2), holdNaps(t, uid, n, length, 2)
-	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "20s", "10s")
-	d.ok("threshold", "set", "naps", "--when", "pid="+chosen.pid(), "--timeout", "100ms", "50ms") // in its place
-	chosen.letGo()
-	passed.letGo()
-	chosen.wait(t)
-	passed.wait(t)
+	pid := strconv.Itoa(chosen.PID())
+	d.ok("threshold", "set", "naps", "--when", "pid="+pid, "--timeout", "20s", "10s")
+	d.ok("threshold", "set", "naps", "--when", "pid="+pid, "--timeout", "100ms", "50ms") // in its place
+	chosen.LetGo()
+	passed.LetGo()
+	chosen.Wait()
+	passed.Wait()
 	causes := map[events.Cause]int{}
 	outliers := settled(t, d, "naps", 2*n)
 	for i := range outliers {
 		o := &outliers[i]
 		causes[o.Cause]++
-		assert.Check(t, strconv.Itoa(o.Task.PID) == chosen.pid() && o.ThresholdNS == 100e6,
+		assert.Check(t, strconv.Itoa(o.Task.PID) == pid && o.ThresholdNS == 100e6,
 			"an outlier of process %d, limit %d", o.Task.PID, o.ThresholdNS)
 	}
 	assert.Check(t, causes[events.CauseTimeout] == n && causes[events.CauseAfterTimeout] == n,
@@ -206,28 +163,22 @@ func TestPauseLive(t *testing.T) {
 	both(n, n)
 	d.ok("pause", "paused")
 	both(2*n, n)
-	reloaded := d.log.count("rules reloaded")
-	d.signal(syscall.SIGHUP)
-	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
+	d.reload(reloaded)
 	both(3*n, n)
 	s := d.status()
-	got := rule(t, &s, "paused")
+	got := s.rule("paused")
 	assert.Check(t, got.Paused && got.PausedLeftNS == 0 && got.Outliers == n, "status: %+v", got)
 	d.ok("resume", "paused")
 	both(4*n, 2*n)
 	d.ok("pause", "paused", "--for", "1h")
-	s = d.status()
-	got = rule(t, &s, "paused")
+	got = d.status().rule("paused")
 	assert.Check(t, got.Paused && got.PausedLeftNS <= int64(time.Hour) && got.PausedLeftNS >= int64(59*time.Minute),
 		"status: %+v", got)
 	if got := d.ok("list", "rules"); !strings.Contains(got, "paused, ") {
 		t.Errorf("list rules: %s", got)
 	}
 	d.ok("pause", "paused", "--for", "300ms") // in place of the other
-	eventually(t, "the pause is over", func() bool {
-		s := d.status()
-		return !rule(t, &s, "paused").Paused
-	})
+	eventually(t, "the pause is over", func() bool { return !d.status().rule("paused").Paused })
 	both(5*n, 3*n)
 }
 
@@ -245,12 +196,10 @@ func TestRatchetLive(t *testing.T) {
 		}
 		settled(t, d, "records", int(want))
 		if i == 3 {
-			d.signal(syscall.SIGHUP)
-			eventually(t, "the rules are reloaded", func() bool { return d.log.has("rules reloaded") })
+			d.reload(reloaded)
 		}
 	}
-	s := d.status()
-	got := rule(t, &s, "records")
+	got := d.status().rule("records")
 	assert.Check(t, got.RatchetNS != nil && *got.RatchetNS == got.WorstNS && *got.RatchetNS == longest,
 		"the longest took %d, status: %+v", longest, got)
 	d.ok("threshold", "clear", "records", "--ratchet")
@@ -266,15 +215,13 @@ func TestThresholdStorm(t *testing.T) {
 	d := start(t, rulesFile(napRule("storm", uid, "snapshot: false"), sleeper("aside", uid)), "--outliers-rate", "0", "--outliers-buffer", "64MiB")
 	c := api.NewClient(d.socket)
 	defer c.Close()
-	told := follow(t, c, "storm")
-	ended := make(chan error, 1)
-	nap := func() *heldNaps {
+	told := followLate(t, d, "storm")
+	nap := func() (*inject.Held, <-chan error) {
 		h := holdNaps(t, uid, 4800, 8*time.Millisecond, 16)
-		h.letGo()
-		go func() { ended <- h.cmd.Wait() }()
-		return h
+		h.LetGo()
+		return h, h.Ended()
 	}
-	h := nap()
+	h, ended := nap()
 	var injected []inject.Event
 	changes := 0
 	change := func(err error) {
@@ -290,13 +237,13 @@ func TestThresholdStorm(t *testing.T) {
 	for over := false; !over; { // until there were enough changes
 		switch changes % 7 {
 		case 0:
-			set("storm", "2ms", map[string][]string{"pid": {h.pid()}}, "")
+			set("storm", "2ms", map[string][]string{"pid": {strconv.Itoa(h.PID())}}, "")
 		case 1:
 			set("storm", "500us", nil, "")
 		case 2:
 			set("aside", "5s", map[string][]string{"comm": {"x*"}}, "250ms")
 		case 3:
-			set("storm", "4ms", map[string][]string{"comm": {"inj-*"}, "tid": {h.pid()}}, "150ms")
+			set("storm", "4ms", map[string][]string{"comm": {"inj-*"}, "tid": {strconv.Itoa(h.PID())}}, "150ms")
 		case 4:
 			change(c.Pause(t.Context(), &api.PauseRequest{Rule: "aside", For: "100ms"}))
 		case 5:
@@ -308,71 +255,34 @@ func TestThresholdStorm(t *testing.T) {
 		}
 		select {
 		case err := <-ended:
-			assert.NilError(t, err, "%s", h.err.String())
-			injected = append(injected, lines[inject.Event](t, h.out.String())...)
+			injected = append(injected, h.Events(err)...)
 			if over = changes >= 20; !over {
-				h = nap()
+				h, ended = nap()
 			}
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	s := d.status()
+	var s *status
 	eventually(t, "everything is counted", func() bool {
 		s = d.status()
-		return rule(t, &s, "storm").Outliers >= uint64(len(injected))
+		return s.rule("storm").Outliers >= uint64(len(injected))
 	})
-	got := rule(t, &s, "storm")
+	got := s.rule("storm")
 	t.Logf("%d changes, %d naps", changes, len(injected))
 	assert.Check(t, got.Outliers == uint64(len(injected)) && got.Lost == 0,
 		"%d naps, %d changes: %+v", len(injected), changes, got)
-	n := rule(t, &s, "aside").Outliers
+	n := s.rule("aside").Outliers
 	assert.Check(t, n == 0, "the other rule fired %d times", n)
 	reported := map[[2]uint64]int{} // by thread and end
-	list, unread := told(len(injected))
-	for _, o := range list {
+	eventually(t, "all outliers are told", func() bool { return told.count()+int(told.missed()) >= len(injected) })
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	for _, o := range told.list {
 		reported[[2]uint64{uint64(o.Task.TID), o.StartMono}]++
 	}
-	assert.Check(t, len(reported)+unread == len(injected),
-		"%d different outliers of %d naps, %d not read", len(reported), len(injected), unread)
+	assert.Check(t, len(reported)+int(told.lost) == len(injected) && (told.lost > 0 || len(told.again) == 0),
+		"%d different outliers of %d naps, %d not read, told again: %v", len(reported), len(injected), told.lost, told.again)
 	for key, n := range reported {
-		if n != 1 {
-			t.Errorf("thread %d at %d: reported %d times", key[0], key[1], n)
-		}
-	}
-}
-
-// follow collects the outliers of a rule as they come; told waits until there are n,
-// those that the test was too slow to read included.
-func follow(t *testing.T, c *api.Client, rule string) (told func(n int) (list []*events.Outlier, unread int)) {
-	t.Helper()
-	stream, err := c.Events(t.Context(), &api.EventsOptions{Rule: rule, Follow: true})
-	assert.NilError(t, err)
-	t.Cleanup(func() { stream.Close() })
-	var mu sync.Mutex
-	var list []*events.Outlier
-	lost := 0
-	go func() {
-		for {
-			e, err := stream.Next()
-			if err != nil {
-				return // the test has ended, or sees that some are missing
-			}
-			mu.Lock()
-			lost += int(e.Lost)
-			if e.Outlier != nil && !e.Outlier.Completed {
-				list = append(list, e.Outlier)
-			}
-			mu.Unlock()
-		}
-	}()
-	return func(n int) ([]*events.Outlier, int) {
-		eventually(t, "all outliers are told", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(list)+lost >= n
-		})
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(list), lost
+		assert.Check(t, n == 1, "thread %d at %d: reported %d times", key[0], key[1], n)
 	}
 }

@@ -28,10 +28,10 @@ func TestRingBufferFull(t *testing.T) {
 	var lost, received uint64
 	for _, name := range []string{"a", "b"} {
 		s := d.status()
-		r := rule(t, &s, name)
+		r := s.rule(name)
 		assert.Check(t, r.Outliers+r.Lost == uint64(n),
 			"rule %s: %d received and %d lost are not %d", name, r.Outliers, r.Lost, n)
-		sum := loss(t, &s, "ring_buffer_full", name) + loss(t, &s, "outlier_dropped", name)
+		sum := s.loss("ring_buffer_full", name) + s.loss("outlier_dropped", name)
 		assert.Check(t, sum == r.Lost, "rule %s: the losses tell of %d, the rule of %d", name, sum, r.Lost)
 		settled(t, d, name, int(r.Outliers))
 		lost, received = lost+r.Lost, received+r.Outliers
@@ -57,10 +57,10 @@ func TestReaderStopped(t *testing.T) {
 	naps(t, uid, n, 2*time.Millisecond, 16)
 	eventually(t, "the reader falls behind", func() bool {
 		s := d.status()
-		r := rule(t, &s, "nap")
+		r := s.rule("nap")
 		assert.Assert(t, r.Outliers == n && r.Lost == 0,
 			"%d received and %d lost are not %d", r.Outliers, r.Lost, n)
-		return loss(t, &s, "stream_lagged", "") > 0 && len(d.events("nap")) == 1000
+		return s.loss("stream_lagged", "") > 0 && len(d.events("nap")) == 1000
 	})
 	got, lost := uint64(0), uint64(0)
 	for got+lost < n {
@@ -72,9 +72,8 @@ func TestReaderStopped(t *testing.T) {
 		}
 	}
 	s := d.status()
-	if got+lost != n || lost != loss(t, &s, "stream_lagged", "") {
-		t.Errorf("%d received and %d lost of %d; status tells of %d", got, lost, n, loss(t, &s, "stream_lagged", ""))
-	}
+	assert.Check(t, got+lost == n && lost == s.loss("stream_lagged", ""),
+		"%d received and %d lost of %d; status tells of %d", got, lost, n, s.loss("stream_lagged", ""))
 	// Now that it reads again, it misses nothing more.
 	naps(t, uid, 10, 2*time.Millisecond, 1)
 	for i := range 10 {
@@ -103,8 +102,8 @@ func TestActionQueueFull(t *testing.T) {
 	skipped := uint64(0)
 	eventually(t, "all actions have run or were skipped", func() bool {
 		s := d.status()
-		skipped = loss(t, &s, "action_skipped", "nap")
-		r := rule(t, &s, "nap")
+		skipped = s.loss("action_skipped", "nap")
+		r := s.rule("nap")
 		assert.Check(t, r.ActionsSkipped == skipped,
 			"the rule tells of %d skipped actions, the losses of %d", r.ActionsSkipped, skipped)
 		text, err := os.ReadFile(ran)

@@ -61,20 +61,16 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 	holdCPU(t, model, reports["cputop"])
 	holdIRQ(t, "irq", model.irqs, reports["irqlog"], reports["irqstats"], "hard-stats")
 	holdIO(t, model, reports)
-	if !slices.ContainsFunc(rowsOf(reports["iolog"], "log"), func(r []*miCell) bool {
+	assert.Check(t, slices.ContainsFunc(rowsOf(reports["iolog"], "log"), func(r []*miCell) bool {
 		return r[3].Name == "write" && r[6] != nil && r[6].Path == written
-	}) {
-		t.Errorf("lttng-iolog does not know that %s is written", written)
-	}
+	}), "lttng-iolog does not know that %s is written", written)
 
 	// It knows softirqs by the names that LTTng gave them up to 2.6 only, so
 	// LTTng's own traces of today have none for it. With those names:
 	old := filepath.Join(t.TempDir(), "kernel")
 	assert.NilError(t, os.CopyFS(old, os.DirFS(filepath.Join(dir, "kernel"))))
 	text := readText(t, old, "metadata")
-	if err := os.WriteFile(filepath.Join(old, "metadata"), []byte(strings.ReplaceAll(text, `"irq_softirq_`, `"softirq_`)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(filepath.Join(old, "metadata"), []byte(strings.ReplaceAll(text, `"irq_softirq_`, `"softirq_`)), 0o600))
 	softs := analyse(t, old, "irqlog", "irqstats")
 	for _, tables := range softs {
 		for i := range tables {
@@ -87,13 +83,15 @@ func TestAgreesWithLTTngAnalyses(t *testing.T) {
 }
 
 // busySnapshot takes the snapshot of an injected outlier, on a machine that
-// also writes to its disk and calls the kernel.
+// also writes to its disk and calls the kernel. Each interrupt has its events, to
+// compare them: most handlers are shorter than the default recorder.irq_floor.
 func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 	t.Helper()
 	uid := newUID()
 	d = start(t, rulesFile(entry("late", "wakeup", "10ms", "{uid: "+strconv.Itoa(uid)+", comm: inj-wakeup}",
 		"snapshot: {before: 20ms, after: 10ms, every: 1ms}")),
-		"--recorder-size", "8MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall")
+		"--recorder-size", "8MiB", "--recorder-events", "sched,irq,timer,block,workqueue,process,syscall",
+		"--recorder-irq-floor", "0s")
 	written = filepath.Join(t.TempDir(), "file")
 	write := exec.Command("dd", "if=/dev/zero", "of="+written, "bs=4096", "count=100000", "oflag=dsync")
 	assert.NilError(t, child.Start(write))
@@ -108,7 +106,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			t.Logf("the injector was disturbed: %+v", truth)
 			continue
 		}
-		m, o, outliers := frozen(t, d, truth)
+		m, o, trace := frozen(t, d, truth)
 		// An analysis is cut down to the time of which all CPUs have their history.
 		whole := snapshot.Gap{ToMonoNS: m.Window.ToMonoNS}
 		for _, c := range m.Coverage {
@@ -116,8 +114,8 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 		}
 		has := func(name string, tid int) bool {
 			n := 0 // the first ones may have begun before
-			for i := range outliers {
-				e := &outliers[i]
+			for i := range trace {
+				e := &trace[i]
 				if e.name == name && (tid == 0 || e.tid == tid) && e.time > whole.FromMonoNS && e.time < whole.ToMonoNS {
 					n++
 				}
@@ -128,7 +126,7 @@ func busySnapshot(t *testing.T) (d *running, m *snapshot.Meta, written string) {
 			has("irq_handler_exit", 0) && has("block_rq_complete", 0) && has("syscall_exit_write", write.Process.Pid) {
 			return d, m, written
 		}
-		t.Logf("not this one: %d outliers, %q", len(outliers), m.Notes)
+		t.Logf("not this one: %d events, %q", len(trace), m.Notes)
 	}
 	t.Fatal("no snapshot with its whole history: the injector was disturbed, the disk did nothing, or the machine is too busy")
 	return nil, nil, ""

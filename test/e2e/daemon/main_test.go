@@ -17,10 +17,7 @@ import (
 )
 
 // built is what TestMain has made for all tests.
-var built struct {
-	tailcam string
-	inject  string // empty: no C compiler
-}
+var built struct{ tailcam string }
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == slow.Verb {
@@ -43,6 +40,7 @@ func run(m *testing.M) int {
 		if underUnit {
 			os.Setenv("TMPDIR", dir)
 		}
+		defer inject.Remove()
 		err = build(dir)
 	}
 	if err != nil {
@@ -52,20 +50,13 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// build makes the binaries where every user may execute them.
+// build makes the program where every user may execute it.
 func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
 	built.tailcam = filepath.Join(dir, "tailcam")
-	if err := child.BuildTailcam("../../..", built.tailcam, ".go", ".o", ".sh", ".yaml"); err != nil {
-		return err
-	}
-	if compiler, err := exec.LookPath("gcc"); err == nil {
-		built.inject = filepath.Join(dir, "inject")
-		return inject.Compile(compiler, built.inject)
-	}
-	return nil
+	return child.BuildTailcam("../../..", built.tailcam, ".go", ".o", ".sh", ".yaml")
 }
 
 func needRoot(t *testing.T) {
@@ -107,10 +98,10 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// publicDir is a temporary directory that every user may enter.
-func publicDir(t *testing.T) string {
+// publicDir is a temporary directory that every user may enter, below base; "" is the usual place.
+func publicDir(t *testing.T, base string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tailcam-test-")
+	dir, err := os.MkdirTemp(base, "tailcam-test-")
 	assert.NilError(t, err)
 	t.Cleanup(func() {
 		assert.Check(t, os.RemoveAll(dir))

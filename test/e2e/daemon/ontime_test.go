@@ -1,14 +1,13 @@
 package daemon
 
 import (
-	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,38 +20,27 @@ import (
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
-// noisy is a running testdata/noisy.c.
-type noisy struct {
-	cmd *exec.Cmd
-	out *bufio.Reader
-}
-
 // buildC compiles a program of testdata, for every user.
-func buildC(t *testing.T, name string) string {
+func buildC(t *testing.T, name string, flags ...string) string {
 	t.Helper()
-	compiler := needTool(t, "gcc", "gcc libc6-dev")
-	program := filepath.Join(publicDir(t), name)
-	out, err := exec.Command(compiler, "-O2", "-Wall", "-Werror", "-fno-omit-frame-pointer", "-o", program, "testdata/"+name+".c").CombinedOutput()
-	assert.NilError(t, err, "%s", out)
+	program := filepath.Join(publicDir(t, ""), name)
+	child.Compile(t, "gcc", append(flags, "-O2", "-Wall", "-Werror", "-fno-omit-frame-pointer", "-o", program, "testdata/"+name+".c")...)
 	return program
 }
 
-// startNoisy returns when it naps. It ends with the test, and its maps are removed.
-func startNoisy(t *testing.T, program string, uid int, comm string, naps int, length time.Duration, lines, processes int) *noisy {
+// startNoisy starts testdata/noisy.c, and returns when it naps. It ends with the test, its
+// maps are removed; by itself it ends once its first process has said how often it napped.
+func startNoisy(t *testing.T, program string, uid int, comm string, naps int, length time.Duration, lines, processes int) *child.Partner {
 	t.Helper()
 	cmd := exec.Command(program, comm, strconv.Itoa(naps), strconv.FormatInt(length.Microseconds(), 10), strconv.Itoa(lines), strconv.Itoa(processes))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Setpgid: true}
-	pipe, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, child.Start(cmd))
+	n := child.Talk(t, cmd)
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-		cmd.Wait()                                          // killed
+		_ = cmd.Wait()                                      // killed
 		removeMaps(t, uid)
 	})
-	n := &noisy{cmd: cmd, out: bufio.NewReader(pipe)}
-	line, err := n.out.ReadString('\n')
-	assert.Assert(t, line == "ready\n", "%s: %q, %v", comm, line, err)
+	assert.Equal(t, n.Line(), "ready", comm)
 	return n
 }
 
@@ -72,18 +60,10 @@ func removeMaps(t *testing.T, uid int) {
 	}
 }
 
-// naps waits for its end, and returns how often its first process napped.
-func (n *noisy) naps(t *testing.T) int {
-	t.Helper()
-	line, err := n.out.ReadString('\n')
-	count, bad := strconv.Atoi(strings.TrimSpace(line))
-	assert.NilError(t, bad, "%q, %v", line, err)
-	return count
-}
-
 // lateness collects how late the outliers of a rule are told.
 type lateness struct {
 	mu        sync.Mutex
+	list      []*events.Outlier        // as they were told first
 	first     map[string]time.Duration // by id
 	partial   map[string]bool
 	completed map[string]bool
@@ -124,6 +104,7 @@ func (l *lateness) add(o *events.Outlier, lost uint64, now time.Time) {
 	case told, o.Completed:
 		l.again = append(l.again, o.ID)
 	default:
+		l.list = append(l.list, o)
 		l.first[o.ID] = now.Sub(o.Time)
 		l.partial[o.ID] = o.Partial
 	}
@@ -135,18 +116,21 @@ func (l *lateness) count() int {
 	return len(l.first)
 }
 
+// missed is how many the test was too slow to read.
+func (l *lateness) missed() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
 // quantiles returns the median, the 99th of 100, and the worst.
 func (l *lateness) quantiles() (p50, p99, worst time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []time.Duration
-	for _, late := range l.first {
-		all = append(all, late)
-	}
+	all := slices.Sorted(maps.Values(l.first))
 	if len(all) == 0 {
 		return 0, 0, 0
 	}
-	slices.Sort(all)
 	return all[len(all)/2], all[(len(all)*99-1)/100], all[len(all)-1]
 }
 
@@ -175,7 +159,8 @@ func onTime(t *testing.T, program string, offender, crowd, victim int) {
 	startNoisy(t, program, crowd, "crowd", 1<<40, 400*time.Millisecond, 1000, 100)
 	const naps = 300
 	v := startNoisy(t, program, victim, "victim", naps, 20*time.Millisecond, 0, 1)
-	n := v.naps(t)
+	n, err := strconv.Atoi(v.Line())
+	assert.NilError(t, err)
 	assert.Assert(t, n == naps, "%d naps", n)
 	eventually(t, "all outliers of the victim are told", func() bool { return late.count() >= naps })
 
@@ -191,13 +176,13 @@ func onTime(t *testing.T, program string, offender, crowd, victim int) {
 	}
 	s := d.status()
 	for _, cause := range []string{"ring_buffer_full", "outlier_dropped", "names_skipped", "told_late"} {
-		t.Logf("%s: victim %d, crowd %d, offender %d", cause, loss(t, &s, cause, "victim"), loss(t, &s, cause, "crowd"), loss(t, &s, cause, "offender"))
+		t.Logf("%s: victim %d, crowd %d, offender %d", cause, s.loss(cause, "victim"), s.loss(cause, "crowd"), s.loss(cause, "offender"))
 	}
 	for _, cause := range []string{"ring_buffer_full", "outlier_dropped", "names_skipped"} {
-		n := loss(t, &s, cause, "victim")
+		n := s.loss(cause, "victim")
 		assert.Check(t, n == 0, "%s: %d of the victim", cause, n)
 	}
-	if n := loss(t, &s, "outlier_dropped", "offender"); n != 0 {
+	if n := s.loss("outlier_dropped", "offender"); n != 0 {
 		t.Errorf("%d of the offender were dropped: naming is what may be skipped", n)
 	}
 	// Those that were told in part are completed, the victim's at once.

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,9 +21,9 @@ func TestWindow(t *testing.T) {
 	naps(t, uid, 1, 40*time.Millisecond, 1)
 	m := account(t, d, 1, "nap")[0]
 	o := &m.Outliers[0]
-	if m.Window.FromMonoNS != o.StartMono-uint64(60*time.Millisecond) || m.Window.ToMonoNS != o.EndMono+uint64(80*time.Millisecond) {
-		t.Errorf("window %+v around an outlier from %d to %d", m.Window, o.StartMono, o.EndMono)
-	}
+	assert.Check(t, m.Window.FromMonoNS == o.StartMono-uint64(60*time.Millisecond) &&
+		m.Window.ToMonoNS == o.EndMono+uint64(80*time.Millisecond),
+		"window %+v around an outlier from %d to %d", m.Window, o.StartMono, o.EndMono)
 	_, events := checkSnapshot(t, filepath.Join(d.snaps, m.ID))
 	before, during, after := 0, 0, 0
 	for i := range events {
@@ -41,9 +40,8 @@ func TestWindow(t *testing.T) {
 	assert.Check(t, before != 0 && during != 0 && after != 0,
 		"%d events before, %d during, %d after the outlier", before, during, after)
 	for _, c := range m.Coverage {
-		if !c.CompleteBefore || !c.CompleteAfter || c.FromMonoNS != m.Window.FromMonoNS || c.ToMonoNS != m.Window.ToMonoNS {
-			t.Errorf("CPU %d is not covered in full: %+v of %+v, notes %q", c.CPU, c, m.Window, m.Notes)
-		}
+		assert.Check(t, c.CompleteBefore && c.CompleteAfter && c.FromMonoNS == m.Window.FromMonoNS && c.ToMonoNS == m.Window.ToMonoNS,
+			"CPU %d is not covered in full: %+v of %+v, notes %q", c.CPU, c, m.Window, m.Notes)
 	}
 }
 
@@ -61,9 +59,7 @@ func TestJoin(t *testing.T) {
 		names := map[string]bool{}
 		for _, o := range m.Outliers {
 			names[o.Rule] = true
-			if *o.Snapshot != m.ID {
-				t.Errorf("%s holds an outlier of %s", m.ID, *o.Snapshot)
-			}
+			assert.Check(t, *o.Snapshot == m.ID, "%s holds an outlier of %s", m.ID, *o.Snapshot)
 		}
 		for _, r := range m.Rules {
 			assert.Check(t, names[r.Name], "%s holds rule %s without an outlier", m.ID, r.Name)
@@ -95,7 +91,7 @@ func TestStacks(t *testing.T) {
 		var folded string
 		eventually(t, "a snapshot of "+name+" names the injector's function", func() bool {
 			for _, s := range d.list() {
-				for line := range strings.Lines(foldedOf(t, s.Dir)) {
+				for line := range strings.Lines(readText(t, s.Dir, snapshot.FoldedFile)) {
 					if strings.HasPrefix(line, want[0]) && strings.Contains(line, want[1]) {
 						folded = line
 					}
@@ -115,13 +111,6 @@ func TestStacks(t *testing.T) {
 		assert.Check(t, err == nil && n >= int(20*time.Millisecond),
 			"rule %s: %q does not end with a delay past the threshold", name, folded)
 	}
-}
-
-func foldedOf(t *testing.T, dir string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, snapshot.FoldedFile))
-	assert.NilError(t, err)
-	return string(text)
 }
 
 // TestByHand: a snapshot without an outlier.

@@ -39,6 +39,26 @@ func TestKeepCount(t *testing.T) {
 	only(t, d.snaps, 3)
 }
 
+// What is pinned outlives the rest and a restart, and status counts what went.
+func TestKeepPinned(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("nap", newUID())))
+	d := h.start(t, "--snapshots-keep-count", "3")
+	first := byHand(d, "first")
+	d.ok("snapshots", "pin", filepath.Base(first))
+	byHand(d, "second")
+	byHand(d, "third")
+	byHand(d, "fourth")
+	d.stop(syscall.SIGTERM)
+	d = h.start(t, "--snapshots-keep-count", "3")
+	byHand(d, "fifth")
+	list := d.list()
+	assert.Assert(t, len(list) == 3 && list[0].Dir == first && list[0].Pinned && list[0].Kept == snapshot.KeptPinned &&
+		list[2].Reason == "fifth" && list[2].Kept == snapshot.KeptNewest, "%+v", list)
+	s := d.status().Snapshots
+	assert.Check(t, s.Pinned == 1 && s.Removed["count"] == 1 && s.Keep.Count == 3 && s.Keep.Worst == 3, "%+v", s)
+}
+
 func TestKeepBytes(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())), "--snapshots-keep-bytes", "1MiB")
@@ -151,7 +171,7 @@ func diskFull(t *testing.T, mount string, fill func(string) (func() error, error
 	assert.Check(t, a.code == 1 && strings.Contains(a.err, says),
 		"tailcam snapshot on a full disk: exit status %d, %q", a.code, a.err)
 	s := d.status()
-	assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 2 && loss(t, &s, "snapshot_failed", "") == 2,
+	assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 2 && s.loss("snapshot_failed", "") == 2,
 		"status on a full disk: %+v", s.Snapshots)
 	assert.NilError(t, free())
 	only(t, store, 1)
@@ -163,37 +183,16 @@ func diskFull(t *testing.T, mount string, fill func(string) (func() error, error
 }
 
 func fillBytes(dir string) (free func() error, err error) {
-	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 1<<16))
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		return nil, err
-	}
-	return func() error { return os.Remove(path) }, f.Close()
+	path := filepath.Join(dir, "hog")
+	return func() error { return os.Remove(path) }, fill(path)
 }
 
 // fillFiles leaves room for five more files.
 func fillFiles(dir string) (free func() error, err error) {
-	filler := filepath.Join(dir, "filler")
-	if err := os.Mkdir(filler, 0o755); err != nil {
-		return nil, err
-	}
-	n := 0
-	for ; err == nil; n++ {
-		err = os.WriteFile(filepath.Join(filler, fmt.Sprint(n)), nil, 0o600)
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		return nil, err
-	}
+	hog := filepath.Join(dir, "hog")
+	err = fillInodes(dir)
 	for i := range 5 {
-		if err := os.Remove(filepath.Join(filler, fmt.Sprint(i))); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, os.Remove(filepath.Join(hog, fmt.Sprint(i))))
 	}
-	return func() error { return os.RemoveAll(filler) }, nil
+	return func() error { return os.RemoveAll(hog) }, err
 }

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +30,7 @@ func TestStorm(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	d := start(t, rulesFile(append(senseless(), napRule("legit", uid, "snapshot: false"))...))
-	told := countTold(t, d, "legit")
+	told := followLate(t, d, "legit")
 	stop := load(t)
 	defer stop()
 	injected := 0
@@ -41,8 +39,7 @@ func TestStorm(t *testing.T) {
 		injected += len(naps(t, uid, 60, 5*time.Millisecond, 8))
 	}
 	paused := func(name string) *api.StormInfo {
-		s := d.status()
-		r := rule(t, &s, name)
+		r := d.status().rule(name)
 		return r.Storm
 	}
 	nap()
@@ -52,19 +49,17 @@ func TestStorm(t *testing.T) {
 	nap()
 	n := d.log.count("rule paused automatically")
 	assert.Check(t, n >= 4, "the log tells of %d pauses", n)
-	for _, want := range []string{`"rule":"s-syscall"`, `"per_second":`, `"p99.9":`, `"consider":"threshold: `} {
+	for _, want := range []string{`it fires too often","rule":"s-syscall"`, `"per_second":`, `"p99.9":`, `"consider":"threshold: `} {
 		assert.Check(t, d.log.count(want) != 0, "the log says nothing of %s", want)
 	}
 	text := d.ok("list", "rules")
 	assert.Check(t, strings.Contains(text, "paused automatically, "), "list rules does not tell of it:\n%s", text)
 	s := d.status()
-	assert.Check(t, loss(t, &s, "outlier_limited", "s-syscall") != 0, "what was refused is not counted")
+	assert.Check(t, s.loss("outlier_limited", "s-syscall") != 0, "what was refused is not counted")
 
 	// A reload of the same rules changes nothing; a threshold that makes sense ends it.
-	reloaded := d.log.count("rules reloaded")
 	before := paused("s-syscall")
-	d.signal(syscall.SIGHUP)
-	eventually(t, "the rules are reloaded", func() bool { return d.log.count("rules reloaded") > reloaded })
+	d.reload(reloaded)
 	if now := paused("s-syscall"); before != nil && now != nil && now.Pauses < before.Pauses {
 		t.Errorf("a reload forgets that it was paused %d times: %+v", before.Pauses, now)
 	}
@@ -73,57 +68,34 @@ func TestStorm(t *testing.T) {
 	assert.Check(t, now == nil, "with another threshold it is still paused: %+v", now)
 
 	// Resumed by hand it begins anew, and is paused again. The operator's own pause is another thing.
-	again := d.log.count(`"rule":"s-wakeup"`)
+	const pausedLine = `it fires too often","rule":"s-wakeup"`
+	again := d.log.count(pausedLine)
 	eventually(t, "it is resumed", func() bool {
 		return paused("s-wakeup") == nil || tailcam(t, "resume", "s-wakeup", "--socket", d.socket).code == 0
 	})
-	eventually(t, "it is paused again", func() bool { return d.log.count(`"rule":"s-wakeup"`) > again && paused("s-wakeup") != nil })
+	eventually(t, "it is paused again", func() bool { return d.log.count(pausedLine) > again && paused("s-wakeup") != nil })
 	if now := paused("s-wakeup"); now != nil && now.Pauses != 1 {
 		t.Errorf("after it was resumed it is pause number %d", now.Pauses)
 	}
 	d.ok("pause", "s-wakeup")
-	s = d.status()
-	r := rule(t, &s, "s-wakeup")
+	r := d.status().rule("s-wakeup")
 	assert.Check(t, r.Paused && r.PausedLeftNS == 0, "the operator's pause: %+v", r)
 	d.ok("resume", "s-wakeup")
 	nap()
 	stop()
 	nap()
 
-	eventually(t, "all of the rule beside the storm are told", func() bool { return told.Load() >= int64(injected) })
+	eventually(t, "all of the rule beside the storm are told", func() bool { return told.count() >= injected })
 	s = d.status()
-	if r := rule(t, &s, "legit"); r.Outliers != uint64(injected) || told.Load() != int64(injected) {
-		t.Errorf("%d injected, %d counted, %d told", injected, r.Outliers, told.Load())
+	if r := s.rule("legit"); r.Outliers != uint64(injected) || told.count() != injected || len(told.again) > 0 {
+		t.Errorf("%d injected, %d counted, %d told, again %v", injected, r.Outliers, told.count(), told.again)
 	}
 	for _, cause := range []string{"ring_buffer_full", "outlier_limited", "outlier_dropped"} {
-		n := loss(t, &s, cause, "legit")
+		n := s.loss(cause, "legit")
 		assert.Check(t, n <= 0, "%d outliers of the rule beside the storm were lost: %s", n, cause)
 	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		t.Logf("%s: %d seen, %d told, %d limited, %+v", r.Name, r.Seen, r.Outliers, r.Limited, r.Storm)
 	}
-}
-
-// countTold counts the outliers of a rule that a client is told.
-func countTold(t *testing.T, d *running, rule string) *atomic.Int64 {
-	t.Helper()
-	client := api.NewClient(d.socket)
-	t.Cleanup(client.Close)
-	stream, err := client.Events(t.Context(), &api.EventsOptions{Follow: true, Rule: rule})
-	assert.NilError(t, err)
-	t.Cleanup(func() { _ = stream.Close() }) // only read
-	told := new(atomic.Int64)
-	go func() {
-		for {
-			e, err := stream.Next()
-			if err != nil {
-				return // the daemon has ended
-			}
-			if e.Outlier != nil && !e.Outlier.Completed { // not what it was told again with
-				told.Add(1)
-			}
-		}
-	}()
-	return told
 }

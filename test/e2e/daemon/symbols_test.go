@@ -14,6 +14,7 @@ import (
 	is "gotest.tools/v3/assert/cmp"
 
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/stuckfs"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -23,28 +24,19 @@ import (
 func TestStackSources(t *testing.T) {
 	needRoot(t)
 	const source = "testdata/napper.c"
-	compiler := needTool(t, "gcc", "gcc libc6-dev")
-	program := filepath.Join(publicDir(t), "napper")
-	out, err := exec.Command(compiler, "-O2", "-g", "-fno-omit-frame-pointer", "-o", program, source).CombinedOutput()
-	assert.NilError(t, err, "%s", out)
+	program := buildC(t, "napper", "-g")
 	uid := newUID()
 	d := start(t, rulesFile(entry("napper", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid),
 		"stacks: [kernel, user]", "snapshot: {after: 1ms, every: 1ms, burst: 1000}")))
 
 	cmd := exec.Command(program)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	stdin, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	defer func() {
-		stdin.Close()
-		cmd.Wait()
-	}()
+	p := child.Talk(t, cmd)
 	// The first ones may come before debug information is read.
 	var o events.Outlier
 	for n := 1; o.Stacks.UserSources() == nil; n++ {
 		assert.Assert(t, n <= 100, "none of %d outliers has sources; the last: %+v", n, o)
-		_, err := stdin.Write([]byte{'x'})
+		_, err := p.In.Write([]byte{'x'})
 		assert.NilError(t, err)
 		eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == n })
 		o = d.events("napper")[n-1]
@@ -79,9 +71,8 @@ func TestStackSources(t *testing.T) {
 	}
 	assert.Check(t, found, "the snapshot lacks the outlier")
 	for file, want := range map[string]string{snapshot.ExplainTextFile: frame, snapshot.FoldedFile: ";nap_[i]"} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
-		assert.Check(t, err == nil && strings.Contains(string(text), want),
-			"no %q in %s: %v\n%s", want, file, err, text)
+		text := readText(t, dir, file)
+		assert.Check(t, strings.Contains(text, want), "no %q in %s\n%s", want, file, text)
 	}
 }
 
@@ -89,30 +80,17 @@ func TestStackSources(t *testing.T) {
 // once it is told so; one lets the program sleep once.
 func stuckNapper(t *testing.T) (fs *stuckfs.FS, uid int, one func()) {
 	t.Helper()
-	compiler := needTool(t, "gcc", "gcc libc6-dev")
-	out := filepath.Join(t.TempDir(), "napper")
 	// Static, so that its symbols, at the end, are far from what it needs to run.
-	text, err := exec.Command(compiler, "-O2", "-g", "-static", "-fno-omit-frame-pointer", "-o", out, "testdata/napper.c").CombinedOutput()
-	assert.NilError(t, err, "%s", text)
-	fs = stuckfs.Mount(t, "napper", out)
+	fs = stuckfs.Mount(t, "napper", buildC(t, "napper", "-g", "-static"))
 	uid = newUID()
 	program := fs.Program(uid)
-	cmd := exec.Command(program[0], program[1:]...)
-	stdin, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	t.Cleanup(func() {
-		fs.Answer()
-		stdin.Close()
-		cmd.Wait()
-	})
+	p := child.Talk(t, exec.Command(program[0], program[1:]...))
+	t.Cleanup(fs.Answer)
 	return fs, uid, func() {
 		t.Helper()
-		_, err := stdin.Write([]byte{'x'})
+		_, err := p.In.Write([]byte{'x'})
 		assert.NilError(t, err)
-		_, err = stdout.Read(make([]byte, 1))
+		_, err = p.Out.ReadByte()
 		assert.NilError(t, err)
 	}
 }
@@ -149,9 +127,9 @@ func TestStuckNames(t *testing.T) {
 	dir := filepath.Join(d.snaps, *o.Snapshot)
 	eventually(t, "the snapshot is on disk", func() bool { _, err := os.Stat(dir); return err == nil })
 	s := d.status()
-	assert.Check(t, loss(t, &s, "symbols_late", "") != 0, "status tells of no stack without all of its names")
+	assert.Check(t, s.loss("symbols_late", "") != 0, "status tells of no stack without all of its names")
 	for _, name := range []string{"napper", "nap"} {
-		r := rule(t, &s, name)
+		r := s.rule(name)
 		assert.Check(t, r.Lost == 0, "%d outliers of rule %s are lost", r.Lost, name)
 	}
 	fs.Answer()
@@ -164,9 +142,7 @@ func TestStuckNames(t *testing.T) {
 // lineWith is the number of the line that has a remark.
 func lineWith(t *testing.T, path, remark string) int {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	assert.NilError(t, err)
-	before, _, ok := strings.Cut(string(text), remark)
+	before, _, ok := strings.Cut(readText(t, path), remark)
 	assert.Assert(t, ok, "%s has no %q", path, remark)
 	return strings.Count(before, "\n") + 1
 }

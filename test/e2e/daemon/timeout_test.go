@@ -35,9 +35,9 @@ func TestTimeoutWhileStopped(t *testing.T) {
 	for i := range got {
 		o := &got[i]
 		t.Logf("%s after %v: %v", o.Cause, time.Duration(o.DelayNS), o.Stacks.Kernel)
-		if o.Task.PID != cmd.Process.Pid || o.Cause == events.CauseTimeout && (o.State != "interruptible" || len(o.Stacks.Kernel) == 0) {
-			t.Errorf("outlier %+v", o)
-		}
+		assert.Check(t, o.Task.PID == cmd.Process.Pid &&
+			(o.Cause != events.CauseTimeout || o.State == "interruptible" && len(o.Stacks.Kernel) != 0),
+			"outlier %+v", o)
 	}
 	// At 200, 400, 600, 800 ms and at the end, which may come later on a busy machine, as may a timeout.
 	if n, all := len(got), int(got[len(got)-1].DelayNS/200e6)+1; n > all || n < 3 || n < 5 && support.Stolen(t) == before {
@@ -50,7 +50,7 @@ func TestTimeoutWhileStopped(t *testing.T) {
 func TestUserStackOfStuck(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	d := start(t, rulesFile("  - {name: stuck, track: syscall, timeout: 100ms, when: {uid: "+strconv.Itoa(uid)+
+	d := start(t, rulesFile("  - {name: stuck, track: syscall, attach: all, timeout: 100ms, when: {uid: "+strconv.Itoa(uid)+
 		", comm: inj-syscall, syscall: [read]}, stacks: [kernel, user], snapshot: false}\n"))
 	truth := provoke(t, uid, "syscall", "read", "1", "400000", "0", "1", "1")[0]
 	eventually(t, "its end is told", func() bool { return len(d.events("stuck")) == 2 })

@@ -87,9 +87,8 @@ func complete(t *testing.T, dir string) {
 	assert.NilError(t, err)
 	for _, e := range entries {
 		if _, err := snapshot.ParseID(e.Name()); err != nil {
-			if e.Name() != ".lock" && e.Name() != ".state" && !strings.HasPrefix(e.Name(), half) {
-				t.Errorf("%s lies in the store", e.Name())
-			}
+			assert.Check(t, e.Name() == ".lock" || e.Name() == ".state" || strings.HasPrefix(e.Name(), half),
+				"%s lies in the store", e.Name())
 			continue
 		}
 		path := filepath.Join(dir, e.Name())

@@ -63,9 +63,7 @@ func readTrace(t *testing.T, snapshot string) []event {
 	var events []event
 	for in := bufio.NewScanner(&stdout); in.Scan(); {
 		m := eventLine.FindStringSubmatch(in.Text())
-		if m == nil {
-			t.Fatalf("babeltrace2 prints %q", in.Text())
-		}
+		assert.Assert(t, m != nil, "babeltrace2 prints %q", in.Text())
 		e := event{name: m[2], payload: m[5]}
 		var errs [3]error
 		e.time, errs[0] = strconv.ParseUint(m[1], 10, 64)

@@ -41,7 +41,7 @@ func (s serviceProcess) Signal(sig syscall.Signal) error { return s.Service.Sign
 func startService(t *testing.T, argv []string, log *logText) process {
 	t.Helper()
 	mountTracefs(t)
-	dir := publicDir(t)
+	dir := publicDir(t, "")
 	log.file = filepath.Join(dir, "log")
 	return serviceProcess{systemd.Start(t, systemd.Options{
 		Dir: dir, Unit: readText(t, shippedUnit), Argv: argv, Log: log.file, Writable: []string{os.TempDir()},
@@ -70,20 +70,9 @@ func notUnderUnit(t *testing.T, why string) {
 }
 
 // unitHome is a home where a service may write; the daemon of it is not started.
-func unitHome(t *testing.T, rules string) (h *home, dir string) {
+func unitHome(t *testing.T, rules string) *home {
 	t.Helper()
-	dir, err := os.MkdirTemp(visibleDir, "tailcam-test-")
-	assert.NilError(t, err)
-	t.Cleanup(func() {
-		assert.Check(t, os.RemoveAll(dir))
-	})
-	assert.NilError(t, os.Chmod(dir, 0o755))
-	h = &home{
-		dir: dir, rules: filepath.Join(dir, "rules.yaml"),
-		socket: filepath.Join(dir, "s.sock"), snaps: filepath.Join(dir, "snaps"),
-	}
-	writeFile(t, h.rules, rules, 0o644)
-	return h, dir
+	return homeBelow(t, visibleDir, rules)
 }
 
 // serve runs the daemon of a home under a unit; it may fail.
@@ -109,18 +98,6 @@ func (h *home) serve(t *testing.T, unit string, dropIns []string, args ...string
 	return d
 }
 
-// watches waits until the daemon has attached; it must not end.
-func (d *running) watches() {
-	d.t.Helper()
-	eventually(d.t, "the daemon watches", func() bool {
-		if d.ended() {
-			_, how := d.main.Exit()
-			d.t.Fatalf("the daemon ended: %s", how)
-		}
-		return d.log.has(`"message":"watching"`)
-	})
-}
-
 // TestUnitFirstOutlier: the daemon lives through outliers whose cgroup it has to
 // find by its id, under the shipped unit; with real-time snapshots too, given
 // the drop-in for them.
@@ -144,7 +121,7 @@ func TestUnitFirstOutlier(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			uid := newUID()
-			h, _ := unitHome(t, rulesFile(napRule("nap", uid, "stacks: [kernel, user]", "snapshot: {after: 5ms, every: 1ms, burst: 10}")))
+			h := unitHome(t, rulesFile(napRule("nap", uid, "stacks: [kernel, user]", "snapshot: {after: 5ms, every: 1ms, burst: 10}")))
 			unit := readText(t, shippedUnit)
 			if c.unit != nil {
 				changed := c.unit(unit)
@@ -172,7 +149,7 @@ func TestUnitFirstOutlier(t *testing.T) {
 // TestUnitRealTime: without its drop-in, snapshots.rt_priority is refused in words.
 func TestUnitRealTime(t *testing.T) {
 	needRoot(t)
-	h, _ := unitHome(t, rulesFile(napRule("nap", newUID())))
+	h := unitHome(t, rulesFile(napRule("nap", newUID())))
 	d := h.serve(t, readText(t, shippedUnit), nil, "--snapshots-rt-priority", "10")
 	eventually(t, "the daemon ends", d.ended)
 	code, how := d.main.Exit()
@@ -186,7 +163,7 @@ func TestUnitRealTime(t *testing.T) {
 func TestUnitCanFail(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
-	h, _ := unitHome(t, rulesFile(napRule("nap", uid, "stacks: [user]")))
+	h := unitHome(t, rulesFile(napRule("nap", uid, "stacks: [user]")))
 	unit := strings.ReplaceAll(readText(t, shippedUnit), " open_by_handle_at", "")
 	unit = strings.Replace(unit, "SystemCallErrorNumber=EPERM\n", "", 1)
 	d := h.serve(t, unit, nil)

@@ -43,25 +43,25 @@ func TestAdaptive(t *testing.T) {
 	needRoot(t)
 	h := hold(t, shiftArgs()...)
 	sleep := calls(t, "clock_nanosleep")
-	mine := rules.Match{PID: []uint32{h.pid()}, Comm: []string{"inj-shift"}, Syscall: sleep}
+	mine := rules.Match{PID: pidOf(h), Comm: []string{"inj-shift"}, Syscall: sleep}
 	list := []rules.Rule{
 		{
-			Name: "follows", Track: rules.Syscall, When: mine, Histogram: &rules.Histogram{},
+			Name: "follows", Track: rules.Syscall, Attach: rules.AttachAll, When: mine, Histogram: &rules.Histogram{},
 			Adaptive: &rules.Adaptive{
 				Quantile: 0.99, Times: 2, Floor: 100 * time.Microsecond, Ceiling: time.Second,
 				Window: 10 * time.Second, MinSamples: 2000,
 			},
 		},
 		{
-			Name: "by-call", Track: rules.Syscall, Threshold: time.Hour,
-			When: rules.Match{PID: []uint32{h.pid()}, Comm: []string{"inj-shift"}}, Histogram: &rules.Histogram{By: rules.BySyscall, Classes: 4},
+			Name: "by-call", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour,
+			When: rules.Match{PID: pidOf(h), Comm: []string{"inj-shift"}}, Histogram: &rules.Histogram{By: rules.BySyscall, Classes: 4},
 		},
 		{
-			Name: "by-cgroup", Track: rules.Syscall, Threshold: time.Hour, When: mine,
+			Name: "by-cgroup", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour, When: mine,
 			Histogram: &rules.Histogram{By: rules.ByCgroup, Classes: 4},
 		},
 		{
-			Name: "by-override", Track: rules.Syscall, Threshold: time.Hour, When: rules.Match{PID: []uint32{h.pid()}},
+			Name: "by-override", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour, When: rules.Match{PID: pidOf(h)},
 			Histogram: &rules.Histogram{By: rules.ByOverride},
 			Overrides: []rules.Override{
 				{When: rules.Match{Comm: []string{"nobody"}}, Threshold: time.Minute},
@@ -71,21 +71,17 @@ func TestAdaptive(t *testing.T) {
 	}
 	c := watch(t, list, nil)
 	controller := adaptive.NewController(c.kernel)
-	h.letGo()
-	over := make(chan struct{})
-	go func() {
-		h.cmd.Wait() // looked at below
-		close(over)
-	}()
+	h.LetGo()
+	var injected []inject.Event
 	var followed []time.Duration
 	var awake uint64 // since when it is not quiet
 	swaps := 0
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for ended := false; !ended; {
+	for over := h.Ended(); injected == nil; {
 		select {
-		case <-over:
-			ended = true
+		case err := <-over:
+			injected = h.Events(err)
 		case now := <-tick.C:
 			assert.NilError(t, controller.Tick(now))
 			s, _ := controller.State("follows", "")
@@ -97,21 +93,16 @@ func TestAdaptive(t *testing.T) {
 				swaps++
 				next := slices.Clone(list)
 				if swaps%2 == 1 {
-					next = append([]rules.Rule{{Name: "new", Track: rules.Syscall, Threshold: time.Hour, When: mine, Histogram: &rules.Histogram{}}}, next...)
+					next = append([]rules.Rule{{Name: "new", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour, When: mine, Histogram: &rules.Histogram{}}}, next...)
 				}
 				assert.NilError(t, c.kernel.Swap(next))
 			}
 		}
 	}
-	assert.Assert(t, h.cmd.ProcessState.Success(), "%v: %v", h.cmd.Args, h.cmd.ProcessState)
-	injected := injectedEvents(t, &h.out)
 	t.Logf("thresholds, second by second: %v", followed)
 	assert.Assert(t, awake != 0, "the threshold stayed quiet")
 	c.arrived()
-	c.mu.Lock()
-	reports := slices.Clone(c.outliers)
-	c.mu.Unlock()
-	checkShift(t, c, injected, reports, awake, slices.Max(followed))
+	checkShift(t, c, injected, c.from(0), awake, slices.Max(followed))
 	checkCounts(t, c, injected)
 }
 
@@ -182,9 +173,8 @@ func checkCounts(t *testing.T, c *camera, injected []inject.Event) {
 		}
 		k := &r.Classes[i]
 		got := k.Count + r.Undecided
-		if got > want || got+unseen < want {
-			t.Errorf("rule %s: %d delays in class %q, %d undecided, but there were %d calls", name, k.Count, k.Name, r.Undecided, want)
-		}
+		assert.Check(t, got <= want && got+unseen >= want,
+			"rule %s: %d delays in class %q, %d undecided, but there were %d calls", name, k.Count, k.Name, r.Undecided, want)
 		assert.Check(t, k.Min >= 900_000 && k.Max >= uint64(shiftOutlier) && k.Sum >= k.Count*k.Min &&
 			k.Sum <= k.Count*k.Max, "rule %s: from %d to %d ns, %d together", name, k.Min, k.Max, k.Sum)
 		p50 := time.Duration(k.Quantile(0.5))

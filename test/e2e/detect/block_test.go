@@ -81,9 +81,8 @@ func TestBlock(t *testing.T) {
 			Device: truth.Device, Sector: truth.Sector, Bytes: 4096, Op: "read",
 			Flags: o.Block.Flags, QueueNS: o.Block.QueueNS,
 		}
-		if *o.Block != want || o.Block.QueueNS < 0 || o.Block.QueueNS > int64(p.Delay()) {
-			t.Errorf("reported %+v, want %+v", *o.Block, want)
-		}
+		assert.Check(t, *o.Block == want && o.Block.QueueNS >= 0 && o.Block.QueueNS <= int64(p.Delay()),
+			"reported %+v, want %+v", *o.Block, want)
 	}
 	c.noRequestsLeft()
 }
@@ -95,8 +94,7 @@ func (c *camera) noRequestsLeft() {
 	var stuck []uint64
 	first := true
 	c.eventually("no request stays pending", func() error {
-		keys, err := c.kernel.PendingKeys(rules.Block)
-		assert.NilError(c.t, err)
+		keys := c.pending(rules.Block)
 		if first {
 			stuck, first = keys, false
 		}
@@ -158,9 +156,7 @@ func TestBlockEveryRequest(t *testing.T) {
 					Flags: map[string]string{"read": "RS", "write": "WS"}[op], QueueNS: o.Block.QueueNS,
 					Requeues: o.Block.Requeues,
 				}
-				if *o.Block != want || o.Block.QueueNS < 0 {
-					t.Fatalf("reported %+v, want %+v", *o.Block, want)
-				}
+				assert.Assert(t, *o.Block == want && o.Block.QueueNS >= 0, "reported %+v, want %+v", *o.Block, want)
 			}
 			got := len(only("half", reports))
 			assert.Check(t, got == halves && halves >= requests/4,
@@ -283,14 +279,10 @@ func TestBlockFlushes(t *testing.T) {
 		switch {
 		case o.Rule == "flushes":
 			flushes++
-			if o.Block.Op != "flush" {
-				t.Errorf("a flush: %+v", *o.Block)
-			}
+			assert.Check(t, o.Block.Op == "flush", "a flush: %+v", *o.Block)
 		case o.Rule == "writes" && o.Block.Sector >= file.sector && o.Block.Sector < file.sector+file.sectors:
 			writes[o.Block.Sector]++
-			if o.Block.Bytes != 4096 || o.Task.PID != os.Getpid() {
-				t.Errorf("a write: %+v by %+v", *o.Block, o.Task)
-			}
+			assert.Check(t, o.Block.Bytes == 4096 && o.Task.PID == os.Getpid(), "a write: %+v by %+v", *o.Block, o.Task)
 		}
 	}
 	t.Logf("%d writes, %d flushes", len(writes), flushes)

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -15,21 +14,17 @@ import (
 
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
+	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
 // cgroupRoot is where cgroup v2 is mounted.
 func cgroupRoot(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	assert.NilError(t, err)
-	for line := range strings.Lines(string(text)) {
-		before, after, _ := strings.Cut(line, " - ")
-		if fields := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && fields[3] == "/" {
-			return fields[4]
-		}
+	root := provoke.Hierarchy("")
+	if root == "" {
+		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
 	}
-	t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
-	return ""
+	return root
 }
 
 // newCgroup makes one, to be removed at the end of the test, and returns its
@@ -55,7 +50,7 @@ func runIn(t *testing.T, dir string, args ...string) []inject.Event {
 	f, err := os.Open(dir)
 	assert.NilError(t, err)
 	defer f.Close()
-	return run(t, func(cmd *exec.Cmd) {
+	return inject.RunWith(t, func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 	}, args...)
 }

@@ -49,14 +49,13 @@ func TestChainTimer(t *testing.T) {
 	// victims: also one chain, but not the one that was injected.
 	l.other = func(o *events.Outlier) bool { return strings.Count(stagesOf(t, o), "wakeup") > 1 }
 	found := l.check(wantOver, wantUnder)
-	userStack(t, found, 0.9)
+	userStack(t, found)
 	for _, p := range found {
 		o := p.reports[0]
 		stages := stagesOf(t, o)
 		last := o.Chain.Stages[len(o.Chain.Stages)-1]
-		if !strings.HasSuffix(stages, "timer, wakeup") && stages != "timer, raise TIMER, softirq TIMER, wakeup" || o.Chain.End != "run" {
-			t.Errorf("way %s to %s", stages, o.Chain.End)
-		}
+		assert.Check(t, (strings.HasSuffix(stages, "timer, wakeup") || stages == "timer, raise TIMER, softirq TIMER, wakeup") &&
+			o.Chain.End == "run", "way %s to %s", stages, o.Chain.End)
 		assert.Check(t, last.Task != nil && last.Task.TID == p.TID && last.Task.Comm == "inj-wakeup" &&
 			last.NS >= o.DelayNS-tolerance.Nanoseconds(), "of %d ns the wake-up took %+v", o.DelayNS, last)
 		kernelStack(t, c, o, "nanosleep")
@@ -109,9 +108,8 @@ func TestChainPipe(t *testing.T) {
 		if o.Rule == "block" {
 			stagesOf(t, o)
 			blocked++
-			if o.Chain.End != "block" || o.State != "interruptible" || len(o.Raw.Kernel) == 0 || len(o.Raw.User) == 0 {
-				t.Errorf("%+v, slept %s, %d and %d frames", o.Chain, o.State, len(o.Raw.Kernel), len(o.Raw.User))
-			}
+			assert.Check(t, o.Chain.End == "block" && o.State == "interruptible" && len(o.Raw.Kernel) != 0 && len(o.Raw.User) != 0,
+				"%+v, slept %s, %d and %d frames", o.Chain, o.State, len(o.Raw.Kernel), len(o.Raw.User))
 		}
 	}
 	sure := 0 // chains whose threads all slept before

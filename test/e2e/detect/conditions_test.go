@@ -1,11 +1,7 @@
 package detect
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,16 +22,24 @@ type condition struct {
 func ruleSet(track rules.Track, table []condition) []rules.Rule {
 	var list []rules.Rule
 	for _, c := range table {
-		list = append(list, rules.Rule{Name: c.name, Track: track, Threshold: threshold, When: c.when})
+		list = append(list, rules.Rule{Name: c.name, Track: track, Attach: attachAll(track), Threshold: threshold, When: c.when})
 	}
 	return append(list, last(track))
+}
+
+// attachAll is what syscall rules must ask for: this kernel may have nothing else.
+func attachAll(track rules.Track) rules.Attach {
+	if track == rules.Syscall {
+		return rules.AttachAll
+	}
+	return ""
 }
 
 // last is a rule for the end of a list. The kernel side decides it by itself,
 // and an event's outliers come in the order of the rules: when the last is
 // there, so are those before it, which the daemon may have to decide.
 func last(track rules.Track) rules.Rule {
-	return rules.Rule{Name: "last", Track: track, Threshold: threshold, When: rules.Match{Comm: []string{"inj-*"}}}
+	return rules.Rule{Name: "last", Track: track, Attach: attachAll(track), Threshold: threshold, When: rules.Match{Comm: []string{"inj-*"}}}
 }
 
 // lastRequest is the same for rules on disks, which the daemon has to decide
@@ -73,10 +77,9 @@ func (c *camera) checkTable(t *testing.T, table []condition, injected []inject.E
 // is the test that several rules may fire for one event.
 func TestConditionsOnTasks(t *testing.T) {
 	needRoot(t)
-	os.Chmod(filepath.Dir(inject.Build(t)), 0o755) // others see it below
 	h := hold(t, "offcpu", "all", "24", micros(over), "24", micros(under), "8")
 	comm := func(globs ...string) rules.Match { return rules.Match{Comm: globs} }
-	notComm := func(globs ...string) rules.Match { return rules.Match{PID: []uint32{h.pid()}, NotComm: globs} }
+	notComm := func(globs ...string) rules.Match { return rules.Match{PID: pidOf(h), NotComm: globs} }
 	table := []condition{
 		{"comm", comm("inj-offcpu"), true},
 		{"comm-shorter", comm("inj-offcp"), false},
@@ -101,10 +104,10 @@ func TestConditionsOnTasks(t *testing.T) {
 		{"not-comm", notComm("inj-idle", "inj-child"), true},
 		{"not-comm-glob", notComm("nothing", "*off*"), false},
 		{"comm-and-not-comm", rules.Match{Comm: []string{"inj-*"}, NotComm: []string{"*-offcpu"}}, false},
-		{"pid", rules.Match{PID: []uint32{1, h.pid(), 2}}, true},
+		{"pid", rules.Match{PID: []uint32{1, uint32(h.PID()), 2}}, true},
 		{"pid-other", rules.Match{PID: []uint32{1, 2}}, false},
 		{"not-pid", rules.Match{Comm: []string{"inj-offcpu"}, NotPID: []uint32{1, 2}}, true},
-		{"not-pid-own", rules.Match{Comm: []string{"inj-offcpu"}, NotPID: []uint32{1, h.pid()}}, false},
+		{"not-pid-own", rules.Match{Comm: []string{"inj-offcpu"}, NotPID: []uint32{1, uint32(h.PID())}}, false},
 		{"uid", rules.Match{Comm: []string{"inj-offcpu"}, UID: []uint32{7, 0}}, true},
 		{"uid-other", rules.Match{Comm: []string{"inj-offcpu"}, UID: []uint32{65534}}, false},
 		{"not-uid", rules.Match{Comm: []string{"inj-offcpu"}, NotUID: []uint32{65534}}, true},
@@ -112,25 +115,23 @@ func TestConditionsOnTasks(t *testing.T) {
 		{"thread-user", rules.Match{Comm: []string{"inj-offcpu"}, Thread: []rules.Thread{rules.UserThread}}, true},
 		{"thread-kernel", rules.Match{Comm: []string{"inj-offcpu"}, Thread: []rules.Thread{rules.KernelThread}}, false},
 		{"everything-at-once", rules.Match{
-			Comm: []string{"inj-*"}, NotComm: []string{"kworker*"}, PID: []uint32{h.pid()}, NotPID: []uint32{1},
+			Comm: []string{"inj-*"}, NotComm: []string{"kworker*"}, PID: pidOf(h), NotPID: []uint32{1},
 			UID: []uint32{0}, NotUID: []uint32{1}, Thread: []rules.Thread{rules.UserThread},
 			State: []rules.State{rules.Interruptible, rules.Uninterruptible},
 			// a vfork sleeps in clone
 			Syscall: calls(t, "read", "futex", "clock_nanosleep", "clone"),
 		}, true},
 		{"all-but-one", rules.Match{
-			Comm: []string{"inj-*"}, PID: []uint32{h.pid()}, UID: []uint32{1}, Thread: []rules.Thread{rules.UserThread},
+			Comm: []string{"inj-*"}, PID: pidOf(h), UID: []uint32{1}, Thread: []rules.Thread{rules.UserThread},
 		}, false},
 	}
 	c := watch(t, ruleSet(rules.OffCPU, table), nil)
-	h.letGo()
-	c.checkTable(t, table, h.wait(), c.settle())
+	h.LetGo()
+	c.checkTable(t, table, h.Wait(), c.settle())
 
 	t.Run("as-nobody", func(t *testing.T) {
 		before := len(c.settle())
-		injected := run(t, func(cmd *exec.Cmd) {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		}, "offcpu", "sleep", "8", micros(over), "8", micros(under), "4")
+		injected := inject.RunWith(t, inject.As(65534), "offcpu", "sleep", "8", micros(over), "8", micros(under), "4")
 		reports := c.since(before)
 		for name, want := range map[string]bool{"uid": false, "uid-other": true, "not-uid": false, "not-uid-own": false, "comm": true} {
 			c.checkTable(t, []condition{{name, rules.Match{}, want}}, injected, reports)
@@ -213,8 +214,8 @@ func TestConditionsOnKernelThreads(t *testing.T) {
 		},
 	}, nil)
 	c.eventually("a kernel thread is reported", func() error {
-		if n := c.counters().Rules["kernel"].Outliers; n == 0 {
-			return fmt.Errorf("counted %d", n)
+		if c.counters().Rules["kernel"].Outliers == 0 {
+			return errors.New("none is")
 		}
 		return nil
 	})

@@ -23,14 +23,14 @@ import (
 func TestEdgesOfCalls(t *testing.T) {
 	c := watch(t, []rules.Rule{
 		{
-			Name: "edge", Track: rules.Syscall, Threshold: threshold, Stacks: allStacks[:2],
+			Name: "edge", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: threshold, Stacks: allStacks[:2],
 			When: rules.Match{
 				Comm:    []string{"inj-edge"},
 				Syscall: calls(t, "read", "clock_nanosleep", "restart_syscall"),
 			},
 		},
 		// Nothing can be that slow: it only makes the tracker look at every call.
-		{Name: "all", Track: rules.Syscall, Threshold: time.Hour},
+		{Name: "all", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour},
 		{Name: "sleeps", Track: rules.OffCPU, Threshold: time.Hour},
 		{Name: "waits", Track: rules.Wakeup, Threshold: time.Hour},
 	}, nil)
@@ -75,11 +75,9 @@ func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 		ours[uint64(e.PID)] = true
 	}
 	c.eventually("nothing of threads that are gone is pending for "+string(track), func() error {
-		keys, err := c.kernel.PendingKeys(track)
-		assert.NilError(c.t, err)
 		var left []uint64
 		pardoned, _ := c.pardons()
-		for _, k := range keys {
+		for _, k := range c.pending(track) {
 			_, err := os.Stat(fmt.Sprintf("/proc/%d", k))
 			if (err != nil || ours[k]) && (track == rules.Syscall || !pardoned(int(k))) {
 				left = append(left, k)
@@ -97,7 +95,7 @@ func (c *camera) leavesNothing(track rules.Track, injected []inject.Event) {
 // Threads that come, work and go by the thousand leave nothing behind either.
 func TestThreadsThatEnd(t *testing.T) {
 	c := watch(t, []rules.Rule{
-		{Name: "calls", Track: rules.Syscall, Threshold: time.Hour},
+		{Name: "calls", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour},
 		{Name: "sleeps", Track: rules.OffCPU, Threshold: time.Hour},
 		{Name: "waits", Track: rules.Wakeup, Threshold: time.Hour},
 	}, &tracker.Options{TrackSelf: true})

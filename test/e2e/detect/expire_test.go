@@ -38,10 +38,7 @@ rules:
 	seen := map[uint64]int{}
 	var last time.Duration
 	c.eventually("all have expired", func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		k := c.counters()
-		if got := uint64(len(c.outliers)) + k.Rules["many"].RingFull; got < n {
+		if got := uint64(len(c.from(0))) + c.counters().Rules["many"].RingFull; got < n {
 			return fmt.Errorf("%d", got)
 		}
 		return nil

@@ -1,14 +1,9 @@
 package detect
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,8 +13,10 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/internal/symbols"
+	"github.com/tailcam/tailcam/internal/unwind"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
@@ -45,11 +42,12 @@ type camera struct {
 	started bool
 	done    chan error // ends when Read does
 
-	names    *symbols.Resolver
-	mu       sync.Mutex
-	outliers []*events.Outlier
-	received map[string]uint64 // by rule
-	frames   map[uint64]string // of the injectors, whose addresses never change
+	names     *symbols.Resolver
+	unwinding sync.WaitGroup
+	mu        sync.Mutex
+	outliers  []*events.Outlier
+	received  map[string]uint64 // by rule
+	frames    map[uint64]string // of the injectors, whose addresses never change
 }
 
 // watch loads, attaches and reads. It is taken down at the end of the test.
@@ -76,7 +74,7 @@ func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
 	kernel, err := tracker.New(list, opts)
 	assert.NilError(t, err)
 	c := &camera{
-		t: t, kernel: kernel, hidden: witness, done: make(chan error, 1), names: symbols.New(nil),
+		t: t, kernel: kernel, hidden: witness, done: make(chan error, 1), names: symbols.New(&symbols.Options{Concurrent: 64}),
 		received: map[string]uint64{}, frames: map[uint64]string{},
 	}
 	t.Cleanup(c.close)
@@ -113,14 +111,35 @@ func (c *camera) read() {
 				c.done <- err
 				return
 			}
+			// Named at once: the task may be gone a moment later. Not here: the copy of its
+			// stack may come next.
+			c.unwinding.Go(func() { c.unwind(o) })
 			c.mu.Lock()
-			// Named at once: the task may be gone a moment later.
-			o.Stacks.User = c.name(o.Task.PID, o.Raw.User)
 			c.outliers = append(c.outliers, o)
 			c.received[o.Rule]++
 			c.mu.Unlock()
 		}
 	}()
+}
+
+// unwind does in this process what helpers do for the daemon.
+func (c *camera) unwind(o *events.Outlier) {
+	if o.User == nil {
+		return
+	}
+	base, data := o.User.Memory.Wait(time.Second)
+	exact := data != nil
+	if !exact {
+		start := o.User.StartNS / uint64(time.Second/100)
+		base = o.User.Registers[abi.UserSp]
+		data, exact, _ = process.Stack(o.Task.PID, o.Task.TID, start, base, o.User.Switches, make([]byte, 64<<10))
+	}
+	t := unwind.NewThread(unwind.Native, o.User.Registers[:], o.User.Narrow, unwind.Memory{Base: base, Data: data})
+	s, _ := c.names.Unwind(o.Task.PID, t) // as far as it goes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.Stacks.Approximate, o.Raw.User = !exact, s.Frames
+	o.Stacks.User = c.name(o.Task.PID, o.Raw.User)
 }
 
 // name names user addresses. The injectors are linked to fixed addresses, so a
@@ -142,6 +161,7 @@ func (c *camera) name(pid int, addrs []uint64) []string {
 func (c *camera) settle() []*events.Outlier {
 	c.t.Helper()
 	c.arrived()
+	c.unwinding.Wait()
 	k := c.counters()
 	for name, r := range k.Rules {
 		assert.Check(c.t, r.RingFull <= 0,
@@ -260,67 +280,28 @@ func (c *camera) eventually(what string, ask func() error) {
 // since returns what was read after the first n.
 func (c *camera) since(n int) []*events.Outlier { return c.settle()[n:] }
 
-// run is inject.Run with changes to the command.
-func run(t *testing.T, change func(*exec.Cmd), args ...string) []inject.Event {
+// parsed reads the events that a program printed.
+func parsed(t *testing.T, out []byte) []inject.Event {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), inject.Build(t), args...)
-	if change != nil {
-		change(cmd)
-	}
-	var out, trouble bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trouble
-	err := cmd.Run()
-	assert.NilError(t, err, "inject %v: %v\n%s", args, err, trouble.Bytes())
-	return injectedEvents(t, &out)
-}
-
-func injectedEvents(t *testing.T, r io.Reader) []inject.Event {
-	t.Helper()
-	var list []inject.Event
-	for s := bufio.NewScanner(r); s.Scan(); {
-		var e inject.Event
-		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
-			t.Fatalf("event %q: %v", s.Bytes(), err)
-		}
-		list = append(list, e)
-	}
+	list, err := inject.Parse(out)
+	assert.NilError(t, err)
 	return list
 }
 
-// held is an injector that has its process id, and waits to be let go.
-type held struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	out   bytes.Buffer
-}
-
 // hold starts an injector up to the moment before it becomes one.
-func hold(t *testing.T, args ...string) *held {
+func hold(t *testing.T, args ...string) *inject.Held {
 	t.Helper()
-	h := &held{t: t}
-	h.cmd = exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `read go && exec "$0" "$@"`, inject.Build(t)}, args...)...)
-	h.cmd.Stdout, h.cmd.Stderr = &h.out, os.Stderr
-	var err error
-	h.input, err = h.cmd.StdinPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, h.cmd.Start())
-	return h
+	return inject.Hold(t, nil, args...)
 }
 
-func (h *held) pid() uint32 { return uint32(h.cmd.Process.Pid) }
+func pidOf(h *inject.Held) []uint32 { return []uint32{uint32(h.PID())} }
 
-func (h *held) letGo() {
-	h.t.Helper()
-	_, err := h.input.Write([]byte("go\n"))
-	assert.NilError(h.t, err)
-}
-
-// wait returns what the injector did.
-func (h *held) wait() []inject.Event {
-	h.t.Helper()
-	assert.NilError(h.t, h.cmd.Wait(), "%v", h.cmd.Args)
-	return injectedEvents(h.t, &h.out)
+// pending are the keys of a table that are pending.
+func (c *camera) pending(track rules.Track) []uint64 {
+	c.t.Helper()
+	keys, err := c.kernel.PendingKeys(track)
+	assert.NilError(c.t, err)
+	return keys
 }
 
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

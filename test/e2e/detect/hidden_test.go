@@ -180,7 +180,11 @@ func (h *hidden) onSwitch() asm.Instructions {
 		count(hiddenSwitches),
 		h.hide(asm.Mov.Reg(asm.R1, asm.R9), hiddenLast, hiddenProcess),
 		h.hide(prev, pid, tgid),
+		// What was seen of prev is of before it got the CPU: a waker, too.
+		lookup(h.tasks, asm.R7, "follows"),
 		asm.Instructions{
+			asm.StoreImm(asm.R0, taskSleeps, 0, asm.Word),
+			asm.StoreImm(asm.R0, taskWoken, 0, asm.Word),
 			next.WithSymbol("follows"),
 			asm.StoreMem(asm.R9, hiddenLast, asm.R8, asm.Word),
 			asm.LoadMem(asm.R1, asm.R1, tgid, asm.Word),

@@ -99,13 +99,10 @@ func TestIRQ(t *testing.T) {
 		got := map[string]int{}
 		c.eventually("all rules report it", func() error {
 			clear(got)
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for _, o := range c.outliers[first:] {
-				if o.EndMono < truth.Start || o.StartMono > truth.End {
-					continue // of a neighbour, by chance
+			for _, o := range c.from(first) {
+				if o.EndMono >= truth.Start && o.StartMono <= truth.End { // not of a neighbour, by chance
+					got[o.Rule]++
 				}
-				got[o.Rule]++
 			}
 			for _, rule := range []string{"all", "number", "name", "override"} {
 				if got[rule] == 0 {
@@ -117,21 +114,18 @@ func TestIRQ(t *testing.T) {
 		want := map[string]int{"all": 1, "number": 1, "name": 1, "override": 1}
 		diff := cmp.Diff(want, got)
 		assert.Check(t, diff == "", "round %d: reports by rule (-want +got):\n%s", round, diff)
-		c.mu.Lock()
-		for _, o := range c.outliers[first:] {
+		for _, o := range c.from(first) {
 			if o.EndMono < truth.Start || o.StartMono > truth.End {
 				continue
 			}
-			if o.StartMono > truth.Start || o.EndMono < truth.End || o.IRQ.IRQ == nil || *o.IRQ.IRQ != int(irq) ||
-				o.IRQ.Name != name || o.CPU != int(truth.CPU) || o.EntryCPU != o.CPU {
-				t.Errorf("reported %+v of irq %d from %d to %d on CPU %d, truth %+v", o.IRQ, irq, o.StartMono, o.EndMono, o.CPU, truth)
-			}
+			assert.Check(t, o.StartMono <= truth.Start && o.EndMono >= truth.End && o.IRQ.IRQ != nil &&
+				*o.IRQ.IRQ == int(irq) && o.IRQ.Name == name && o.CPU == int(truth.CPU) && o.EntryCPU == o.CPU,
+				"reported %+v of irq %d from %d to %d on CPU %d, truth %+v", o.IRQ, irq, o.StartMono, o.EndMono, o.CPU, truth)
 			if o.Rule == "all" {
 				kernelStack(t, c, o, "irq")
 				t.Logf("%v in %s (irq %d) on top of %s[%d], spun for %v", time.Duration(o.DelayNS), o.IRQ.Name, irq, o.Task.Comm, o.Task.TID, truth.Delay())
 			}
 		}
-		c.mu.Unlock()
 		// The kernel side has been told of all names by the start.
 		n := c.counters().Rules["name"].Undecided
 		assert.Check(t, n == 0, "round %d: the daemon was asked for the name %d times", round, n)
@@ -199,9 +193,7 @@ func TestIRQTimeout(t *testing.T) {
 		var causes []events.Cause
 		c.eventually("its end is reported", func() error {
 			causes = nil
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for _, o := range c.outliers[first:] {
+			for _, o := range c.from(first) {
 				causes = append(causes, o.Cause)
 			}
 			if len(causes) < 2 {
@@ -213,9 +205,9 @@ func TestIRQTimeout(t *testing.T) {
 		assert.Check(t, slices.Equal(causes, want), "reported as %v, want %v", causes, want)
 		for _, o := range c.since(first) {
 			t.Logf("%s after %v: %s (irq %d) on CPU %d, on top of %s[%d]", o.Cause, time.Duration(o.DelayNS), o.IRQ.Name, *o.IRQ.IRQ, o.CPU, o.Task.Comm, o.Task.TID)
-			if o.Rule != "stuck" || o.StartMono > truth.Start || o.CPU != int(truth.CPU) || *o.IRQ.IRQ != int(irq) || o.IRQ.Name != name {
-				t.Errorf("rule %s reported %+v from %d on CPU %d, truth %+v", o.Rule, o.IRQ, o.StartMono, o.CPU, truth)
-			}
+			assert.Check(t, o.Rule == "stuck" && o.StartMono <= truth.Start && o.CPU == int(truth.CPU) &&
+				*o.IRQ.IRQ == int(irq) && o.IRQ.Name == name,
+				"rule %s reported %+v from %d on CPU %d, truth %+v", o.Rule, o.IRQ, o.StartMono, o.CPU, truth)
 			assert.Check(t, o.Cause != events.CauseTimeout || o.EndMono <= truth.End, "reported after it had ended")
 		}
 	}

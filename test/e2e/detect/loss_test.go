@@ -35,7 +35,7 @@ func rare(t *testing.T, fd int, d time.Duration) {
 func TestTableTooSmall(t *testing.T) {
 	const workers, rounds = 60, 20
 	c := load(t, []rules.Rule{{
-		Name: "rare", Track: rules.Syscall, Threshold: 5 * time.Millisecond,
+		Name: "rare", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: 5 * time.Millisecond,
 		When: rules.Match{Syscall: []int{rareCall}, PID: []uint32{uint32(os.Getpid())}},
 	}}, &tracker.Options{Syscalls: 8, TrackSelf: true})
 	c.read()
@@ -71,8 +71,8 @@ func TestTableTooSmall(t *testing.T) {
 		assert.Check(t, o.Syscall.NR == rareCall && o.Task.PID == os.Getpid(),
 			"reported %+v of %+v", o.Syscall, o.Task)
 	}
-	keys, err := c.kernel.PendingKeys(rules.Syscall)
-	assert.Check(t, err == nil && len(keys) == 0, "pending in the end: %v, %v", keys, err)
+	keys := c.pending(rules.Syscall)
+	assert.Check(t, len(keys) == 0, "pending in the end: %v", keys)
 }
 
 // The same for sleeping threads, whose table others use too: what is reported

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
+	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -19,17 +21,6 @@ import (
 func probes(t *testing.T, yaml string) *camera {
 	t.Helper()
 	return watch(t, pairRules(t, strings.ReplaceAll(yaml, "INJECT", inject.Build(t))), nil)
-}
-
-// byRule returns what one rule reported.
-func byRule(list []*events.Outlier, rule string) []*events.Outlier {
-	var out []*events.Outlier
-	for _, o := range list {
-		if o.Rule == rule {
-			out = append(out, o)
-		}
-	}
-	return out
 }
 
 func (c *camera) pairs(rule string) tracker.PairCounters {
@@ -42,10 +33,8 @@ func (c *camera) pairs(rule string) tracker.PairCounters {
 // between demands a delay from the end of one step to the begin of another.
 func between(t *testing.T, o *events.Outlier, from, to inject.Event) {
 	t.Helper()
-	if o.StartMono < from.Start || o.StartMono > from.End || o.EndMono < to.Start || o.EndMono > to.End {
-		t.Errorf("%s: from %d to %d; want from %s (%d to %d) to %s (%d to %d)", o.Rule, o.StartMono, o.EndMono,
-			from.Kind, from.Start, from.End, to.Kind, to.Start, to.End)
-	}
+	assert.Check(t, o.StartMono >= from.Start && o.StartMono <= from.End && o.EndMono >= to.Start && o.EndMono <= to.End,
+		"%s: from %d to %d; want from %s (%d to %d) to %s (%d to %d)", o.Rule, o.StartMono, o.EndMono, from.Kind, from.Start, from.End, to.Kind, to.Start, to.End)
 }
 
 func TestPairInProgram(t *testing.T) {
@@ -77,18 +66,18 @@ rules:
 	e := inject.Run(t, "pair", "steps", "b7", "+20", "e7", "b8", "+8", "e8")
 	list := c.settle()
 	assert.Check(t, e[0].Offset != 0, "the semaphore of the static probe was not raised")
-	f := byRule(list, "function")
+	f := only("function", list)
 	assert.Assert(t, len(f) == 2, "%d outliers of the function, want 2", len(f))
 	between(t, f[0], e[1], e[1])
 	assert.Check(t, f[0].Labels["ret"] == int64(-3) && f[0].Labels["until"].(uint64) >= e[1].Start,
 		"labels %v", f[0].Labels)
 	assert.Check(t, len(f[0].Stacks.User) != 0, "no user stack")
-	s := byRule(list, "static")
+	s := only("static", list)
 	assert.Assert(t, len(s) == 1, "%d outliers of the static probes, want 1", len(s))
 	between(t, s[0], e[0], e[2])
 	assert.Check(t, s[0].Labels["what"] == "what it is about" && s[0].Key["number"] == 7 &&
 		s[0].Key["pid"] == uint64(e[0].PID), "key %v, labels %v", s[0].Key, s[0].Labels)
-	n := byRule(list, "mixed")
+	n := only("mixed", list)
 	assert.Check(t, len(n) == 0, "%d outliers of a pair whose entry never holds", len(n))
 }
 
@@ -121,7 +110,7 @@ func TestPairDuplicates(t *testing.T) {
 		{"keep", 0, 4, tracker.PairCounters{Seen: 1, Cancelled: 1, Kept: 1}},
 		{"count", 0, 6, tracker.PairCounters{Seen: 1, Cancelled: 1, Nested: 1}},
 	} {
-		got := byRule(list, w.rule)
+		got := only(w.rule, list)
 		if len(got) != 1 {
 			t.Errorf("%s: %d outliers, want 1", w.rule, len(got))
 			continue
@@ -129,8 +118,8 @@ func TestPairDuplicates(t *testing.T) {
 		between(t, got[0], e[w.from], e[w.to])
 		assert.Check(t, is.Equal(c.pairs(w.rule), w.counters), "%s: counted", w.rule)
 	}
-	keys, err := c.kernel.PendingKeys("pair")
-	assert.Check(t, err == nil && len(keys) == 0, "pending: %x, %v", keys, err)
+	keys := c.pending(rules.Pair)
+	assert.Check(t, len(keys) == 0, "pending: %x", keys)
 }
 
 // TestPairStorm begins and ends a few keys on all CPUs at once, in functions
@@ -142,22 +131,13 @@ func TestPairStorm(t *testing.T) {
 		for _, keys := range []int{1, 3, 40} {
 			t.Run(fmt.Sprintf("%s %d", storm, keys), func(t *testing.T) {
 				h := hold(t, "pair", storm, fmt.Sprint(threads), fmt.Sprint(rounds), fmt.Sprint(keys))
-				c := watch(t, pairRules(t, stormRules(t, storm, h.pid())), nil)
-				h.letGo()
-				h.wait()
+				c := watch(t, pairRules(t, stormRules(t, storm, uint32(h.PID()))), nil)
+				h.LetGo()
+				h.Wait()
 				c.settle()
-				pending, err := c.kernel.PendingKeys("pair")
-				assert.NilError(t, err)
-				var sum, kept tracker.PairCounters
-				for _, name := range []string{"restart", "keep"} {
-					k := c.pairs(name)
-					t.Logf("%s: %+v", name, k)
-					if name == "restart" {
-						sum = k
-					} else {
-						kept = k
-					}
-				}
+				pending := c.pending(rules.Pair)
+				sum, kept := c.pairs("restart"), c.pairs("keep")
+				t.Logf("restart: %+v, keep: %+v", sum, kept)
 				begins := sum.Seen + sum.Replaced + sum.Unsettled + kept.Seen + kept.Kept + kept.Unsettled + uint64(len(pending))
 				assert.Check(t, begins == 2*threads*rounds,
 					"%d of %d begins are accounted for; pending %x", begins, 2*threads*rounds, pending)
@@ -258,8 +238,8 @@ rules:
 		if _, err := c.kernel.Reclaim(); err != nil {
 			return err
 		}
-		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) > 0 {
-			return fmt.Errorf("pending: %x, %w", keys, err)
+		if keys := c.pending(rules.Pair); len(keys) > 0 {
+			return fmt.Errorf("pending: %x", keys)
 		}
 		return nil
 	})
@@ -270,7 +250,7 @@ rules:
 }
 
 // TestPairSwap replaces rules while work is pending: limits and conditions go on
-// at once, other hooks want a restart, a rule that is gone reports nothing.
+// at once, other hooks are attached, a rule that is gone reports nothing.
 func TestPairSwap(t *testing.T) {
 	const rule = `
   - name: NAME
@@ -291,17 +271,17 @@ func TestPairSwap(t *testing.T) {
 		err := c.kernel.Swap(pairRules(t, yaml))
 		assert.Check(t, is.ErrorIs(err, want), "swap: %v, want %v", err, want)
 	}
-	swap(list("NAME", "swapped", "KEY", "tid", "LIMIT", "10ms"), tracker.ErrRestart)
+	swap(list("NAME", "swapped", "KEY", "tid", "LIMIT", "10ms"), nil)
 	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "1h"), nil)
-	h.letGo()
+	h.LetGo()
 	c.eventually("work is pending", func() error {
-		if keys, err := c.kernel.PendingKeys("pair"); err != nil || len(keys) == 0 {
-			return fmt.Errorf("nothing is: %w", err)
+		if len(c.pending(rules.Pair)) == 0 {
+			return errors.New("nothing is")
 		}
 		return nil
 	})
 	swap(list("NAME", "swapped", "KEY", "arg0", "LIMIT", "10ms"), nil)
-	e := h.wait()
+	e := h.Wait()
 	got := c.settle()
 	assert.Assert(t, len(got) == 2 && got[0].Rule == "swapped" && got[1].Rule == "swapped",
 		"%d outliers, want 2: %+v", len(got), got)

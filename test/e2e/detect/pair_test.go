@@ -23,7 +23,7 @@ func pairRules(t *testing.T, yaml string) []rules.Rule {
 
 func TestPairByThread(t *testing.T) {
 	h := hold(t, "syscall", "sleep", "8", micros(20*time.Millisecond), "20", micros(time.Millisecond), "2")
-	own := "when: {pid: " + strconv.Itoa(int(h.pid())) + "}"
+	own := "when: {pid: " + strconv.Itoa(h.PID()) + "}"
 	c := watch(t, pairRules(t, `
 rules:
   - name: raw
@@ -44,19 +44,17 @@ rules:
     `+own+`
     labels: {flags: args.flags, ret: exit.args.ret}
 `), &tracker.Options{})
-	h.letGo()
-	events := h.wait()
+	h.LetGo()
+	events := h.Wait()
 	must, _, either := inject.Split(events, 5*time.Millisecond, time.Millisecond)
 	seen := map[string]int{}
 	for _, o := range c.settle() {
 		seen[o.Rule]++
 		assert.Check(t, o.Key["tid"] == uint64(o.Task.TID) && o.Labels["ret"] == int64(0),
 			"key %v, labels %v of task %+v", o.Key, o.Labels, o.Task)
-		if !slices.ContainsFunc(slices.Concat(must, either), func(e inject.Event) bool {
+		assert.Check(t, slices.ContainsFunc(slices.Concat(must, either), func(e inject.Event) bool {
 			return e.TID == o.Task.TID && o.StartMono >= e.Start && o.EndMono <= e.End
-		}) {
-			t.Errorf("not injected: %+v", o)
-		}
+		}), "not injected: %+v", o)
 		assert.Check(t, o.Rule != "record" || o.Key["pid"] == uint64(o.Task.PID),
 			"key %v of task %+v", o.Key, o.Task)
 	}

@@ -3,15 +3,11 @@ package detect
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/process"
@@ -27,19 +23,12 @@ func ownUID() uint32 { return 300000 + uint32(os.Getpid())%100000 }
 // nap makes n sleeps of a length, shared by threads, as the own user.
 func nap(t *testing.T, n int, length time.Duration, threads int) []inject.Event {
 	t.Helper()
-	assert.NilError(t, os.Chmod(filepath.Dir(inject.Build(t)), 0o755))
-	as := func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Credential:  &syscall.Credential{Uid: ownUID(), Gid: ownUID()},
-			AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
-		}
-	}
-	return run(t, as, "syscall", "sleep", strconv.Itoa(n), micros(length), "0", "1", strconv.Itoa(threads))
+	return inject.RunWith(t, inject.As(int(ownUID())), "syscall", "sleep", strconv.Itoa(n), micros(length), "0", "1", strconv.Itoa(threads))
 }
 
 // napRule is about the naps of this run, and nothing else on the machine.
 func napRule(t *testing.T, name string, threshold time.Duration) rules.Rule {
-	return rules.Rule{Name: name, Track: rules.Syscall, Threshold: threshold, When: rules.Match{
+	return rules.Rule{Name: name, Track: rules.Syscall, Attach: rules.AttachAll, Threshold: threshold, When: rules.Match{
 		UID: []uint32{ownUID()}, Comm: []string{"inj-syscall"}, Syscall: calls(t, "clock_nanosleep"),
 	}}
 }
@@ -51,10 +40,8 @@ func (forgetful) WalkCgroups(func(uint64, string)) error { return nil }
 
 func delays(reports []*events.Outlier, rule string) []time.Duration {
 	var list []time.Duration
-	for _, o := range reports {
-		if o.Rule == rule {
-			list = append(list, time.Duration(o.DelayNS).Round(time.Millisecond))
-		}
+	for _, o := range only(rule, reports) {
+		list = append(list, time.Duration(o.DelayNS).Round(time.Millisecond))
 	}
 	return list
 }
@@ -85,10 +72,8 @@ func TestRatchet(t *testing.T) {
 	}
 	// Read: counters of what the daemon decides say nothing of what is on its way.
 	c.eventually("the last nap, which is a record for both, is read", func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		n := 0
-		for _, o := range c.outliers {
+		for _, o := range c.from(0) {
 			if o.EndMono > naps[len(naps)-1].Start {
 				n++
 			}
@@ -100,22 +85,20 @@ func TestRatchet(t *testing.T) {
 	})
 	reports := c.settle()
 	for name, least := range map[string]time.Duration{"sure": 6 * ms, "asked": 4 * ms} {
-		fired, record := byRule(reports, name), time.Duration(0)
+		fired, record := only(name, reports), time.Duration(0)
 		t.Logf("rule %s fired for %v", name, delays(reports, name))
 		n := len(fired)
 		for i := range naps {
 			e := &naps[i]
 			if len(fired) == 0 || fired[0].StartMono > e.End {
 				// No shorter than asked for, it had to fire if that was a record.
-				if lengths[i] > max(record, least)+tolerance {
-					t.Errorf("rule %s did not fire for %v, the record was %v", name, e.Delay(), record)
-				}
+				assert.Check(t, lengths[i] <= max(record, least)+tolerance,
+					"rule %s did not fire for %v, the record was %v", name, e.Delay(), record)
 				continue
 			}
 			d := time.Duration(fired[0].DelayNS)
-			if fired[0].StartMono < e.Start || fired[0].EndMono > e.End || d < least || d <= record {
-				t.Errorf("rule %s fired for %v of a nap of %v, the record was %v", name, d, e.Delay(), record)
-			}
+			assert.Check(t, fired[0].StartMono >= e.Start && fired[0].EndMono <= e.End && d >= least && d > record,
+				"rule %s fired for %v of a nap of %v, the record was %v", name, d, e.Delay(), record)
 			record, fired = d, fired[1:]
 		}
 		k := c.counters().Rules[name]
@@ -130,7 +113,7 @@ func TestRatchet(t *testing.T) {
 	before := len(reports)
 	nap(t, 1, 10*ms, 1)
 	nap(t, 1, 8*ms, 1)
-	if got := byRule(c.since(before), "sure"); len(got) == 0 || len(got) == 2 && got[1].DelayNS <= got[0].DelayNS {
+	if got := only("sure", c.since(before)); len(got) == 0 || len(got) == 2 && got[1].DelayNS <= got[0].DelayNS {
 		t.Errorf("after a reset it fired for %v", delays(got, "sure"))
 	}
 	assert.Check(t, c.kernel.ResetRatchet("nobody") != nil, "a rule that is not there has a ratchet")
@@ -198,18 +181,19 @@ func TestThreadAndCPU(t *testing.T) {
 		cpus = append(cpus, cpu)
 	}
 	by := func(name string, m rules.Match) rules.Rule {
-		r := rules.Rule{Name: name, Track: rules.Syscall, Threshold: time.Hour, When: rules.Match{PID: []uint32{h.pid()}, Syscall: calls(t, "clock_nanosleep")}}
+		r := rules.Rule{Name: name, Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Hour, When: rules.Match{PID: pidOf(h), Syscall: calls(t, "clock_nanosleep")}}
 		r.Overrides = []rules.Override{{When: m, Threshold: 5 * time.Millisecond}}
 		return r
 	}
-	tid := rules.Match{TID: []uint32{h.pid() + 1, h.pid() + 2, h.pid() + 3}}
-	first := rules.Match{TID: []uint32{h.pid()}}
+	pid := uint32(h.PID())
+	tid := rules.Match{TID: []uint32{pid + 1, pid + 2, pid + 3}}
+	first := rules.Match{TID: pidOf(h)}
 	c := watch(t, []rules.Rule{
 		by("thread", tid), by("not-thread", rules.Match{NotTID: tid.TID}), by("main", first), by("not-main", rules.Match{NotTID: first.TID}),
 		by("cpu", rules.Match{CPU: cpus}), by("not-cpu", rules.Match{NotCPU: cpus}),
 	}, nil)
-	h.letGo()
-	injected := h.wait()
+	h.LetGo()
+	injected := h.Wait()
 	c.settle()
 	k := c.counters().Rules
 	all, mine := uint64(0), uint64(0)

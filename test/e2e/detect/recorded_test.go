@@ -16,6 +16,7 @@ func TestRecordedEvents(t *testing.T) {
 		run  func(*testing.T, *provoke.History)
 	}{
 		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, provoke.MakeDisk(t, 1<<20)) }},
+		{"names", provoke.Names},
 		{"work", provoke.Work},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},

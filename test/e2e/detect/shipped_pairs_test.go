@@ -98,9 +98,7 @@ func TestShippedTCPConnect(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	assert.NilError(t, err)
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)))
 	name, err := unix.Getsockname(fd)
 	assert.NilError(t, err)
 	port := name.(*unix.SockaddrInet4).Port

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -14,83 +13,29 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/cpus"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 	"github.com/tailcam/tailcam/tracker/events"
 )
-
-// netRX is the vector of received packets (include/linux/interrupt.h).
-const netRX = 3
-
-// packets sends UDP packets to a socket of this process, by the loopback
-// device: each makes a softirq net_rx in the sending thread itself, which
-// stays on one CPU.
-type packets struct {
-	conn *net.UDPConn
-	cpu  int
-}
-
-func newPackets(t *testing.T) *packets {
-	t.Helper()
-	sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	assert.NilError(t, err)
-	t.Cleanup(func() { sink.Close() })
-	conn, err := net.DialUDP("udp4", nil, sink.LocalAddr().(*net.UDPAddr))
-	assert.NilError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return &packets{conn, pinned(t)}
-}
 
 // pinned keeps the calling goroutine on one CPU for the rest of the test.
 func pinned(t *testing.T) int {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	var before, one unix.CPUSet
+	var before unix.CPUSet
 	assert.NilError(t, unix.SchedGetaffinity(0, &before))
-	cpu := 0
-	for !before.IsSet(cpu) {
-		cpu++
-	}
-	one.Set(cpu)
-	assert.NilError(t, unix.SchedSetaffinity(0, &one))
+	cpu := cpus.First(t)
+	assert.NilError(t, cpus.Keep(cpu))
 	t.Cleanup(func() { _ = unix.SchedSetaffinity(0, &before) })
 	return cpu
-}
-
-func (p *packets) send(t *testing.T) {
-	_, err := p.conn.Write([]byte("x"))
-	assert.NilError(t, err)
-}
-
-// timer makes a timer of this CPU end after about d: a thread of its own waits
-// that long for a packet. It returns when the thread is about to.
-func (p *packets) timer(t *testing.T, d time.Duration) (wait func()) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	assert.NilError(t, err)
-	tv := unix.NsecToTimeval(d.Nanoseconds())
-	assert.NilError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
-	var one unix.CPUSet
-	one.Set(p.cpu)
-	ready, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer unix.Close(fd)
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		_ = unix.SchedSetaffinity(0, &one)
-		close(ready)
-		_, _ = unix.Read(fd, make([]byte, 1))
-	}()
-	<-ready
-	time.Sleep(2 * time.Millisecond)
-	return func() { <-done }
 }
 
 // One net_rx takes 60 ms: its run is reported with that length, and so is the
 // wait of the timer softirq that was raised meanwhile.
 func TestSoftirq(t *testing.T) {
 	const asked = 60 * time.Millisecond
-	p := newPackets(t)
+	send, cpu := cpus.Packets(t), pinned(t)
 	c := watch(t, []rules.Rule{
 		{
 			Name: "run", Track: rules.Softirq, Threshold: asked, Stacks: allStacks[:2],
@@ -98,29 +43,29 @@ func TestSoftirq(t *testing.T) {
 		},
 		{
 			Name: "raise", Track: rules.Softirq, Threshold: asked / 3,
-			When: rules.Match{Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(p.cpu)}, Vector: []rules.Vector{"timer"}},
+			When: rules.Match{Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(cpu)}, Vector: []rules.Vector{"timer"}},
 		},
 		{
 			Name: "elsewhere", Track: rules.Softirq, Threshold: asked / 3,
-			When: rules.Match{NotCPU: []uint32{uint32(p.cpu)}, PID: []uint32{uint32(os.Getpid())}, Vector: []rules.Vector{"net_rx"}},
+			When: rules.Match{NotCPU: []uint32{uint32(cpu)}, PID: []uint32{uint32(os.Getpid())}, Vector: []rules.Vector{"net_rx"}},
 		},
 		{
 			Name: "other-vectors", Track: rules.Softirq, Threshold: asked / 3,
 			When: rules.Match{NotVector: []rules.Vector{"net_rx"}, Phase: []rules.Phase{rules.Run}, PID: []uint32{uint32(os.Getpid())}},
 		},
 	}, nil)
-	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
+	s := slowirq.Attach(t, "softirq_entry", cpus.NetRX, true, asked)
 	const rounds = 5
 	late := 0
 	// A machine that is busy elsewhere may let the timer end too early or late.
 	for round := 0; round < rounds || late == 0 && round < 5*rounds; round++ {
 		seen := len(c.settle())
 		s.Arm()
-		wait := p.timer(t, 20*time.Millisecond)
-		truth, err := s.Wait(func() { p.send(t) })
+		wait := cpus.Timer(t, cpu, 20*time.Millisecond)
+		truth, err := s.Wait(send)
 		assert.NilError(t, err)
 		for range 10 {
-			p.send(t) // these take no time, and are not outliers
+			send() // these take no time, and are not outliers
 		}
 		wait()
 		runs := 0
@@ -129,7 +74,7 @@ func TestSoftirq(t *testing.T) {
 			t.Logf("%s: %v, %s by %s[%d], began %d ns after the spin, ended %d ns before",
 				o.Rule, time.Duration(o.DelayNS), o.IRQ.Vector, o.Task.Comm, o.Task.TID, began, ended)
 			switch {
-			case o.IRQ.CPU != p.cpu || o.CPU != p.cpu || o.IRQ.IRQ != nil:
+			case o.IRQ.CPU != cpu || o.CPU != cpu || o.IRQ.IRQ != nil:
 				t.Errorf("reported of CPU %d: %+v", o.CPU, o.IRQ)
 			case o.Rule == "run":
 				runs++
@@ -151,9 +96,8 @@ func TestSoftirq(t *testing.T) {
 
 func checkRun(t *testing.T, c *camera, o *events.Outlier, truth slowirq.Spun) {
 	t.Helper()
-	if o.StartMono > truth.Start || o.EndMono < truth.End || o.IRQ.Vector != "net_rx" || o.IRQ.Phase != "run" {
-		t.Errorf("reported %+v from %d to %d, spun from %d to %d", o.IRQ, o.StartMono, o.EndMono, truth.Start, truth.End)
-	}
+	assert.Check(t, o.StartMono <= truth.Start && o.EndMono >= truth.End && o.IRQ.Vector == "net_rx" && o.IRQ.Phase == "run",
+		"reported %+v from %d to %d, spun from %d to %d", o.IRQ, o.StartMono, o.EndMono, truth.Start, truth.End)
 	assert.Check(t, o.Task.TID == unix.Gettid() && len(o.Raw.User) != 0,
 		"task %+v, %d user frames", o.Task, len(o.Raw.User))
 	kernelStack(t, c, o, "udp_sendmsg")
@@ -162,27 +106,27 @@ func checkRun(t *testing.T, c *camera, o *events.Outlier, truth slowirq.Spun) {
 // A softirq that is stuck, and one that waits behind it, are reported while they are.
 func TestSoftirqTimeout(t *testing.T) {
 	const asked, limit = 150 * time.Millisecond, 50 * time.Millisecond
-	p := newPackets(t)
+	send, cpu := cpus.Packets(t), pinned(t)
 	own := []uint32{uint32(os.Getpid())}
 	c := watch(t, []rules.Rule{
 		{Name: "run", Track: rules.Softirq, Timeout: limit, When: rules.Match{Phase: []rules.Phase{rules.Run}, PID: own}},
 		{Name: "raise", Track: rules.Softirq, Timeout: limit, When: rules.Match{
-			Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(p.cpu)}, Vector: []rules.Vector{"timer"},
+			Phase: []rules.Phase{rules.Raise}, CPU: []uint32{uint32(cpu)}, Vector: []rules.Vector{"timer"},
 		}},
 	}, nil)
-	s := slowirq.Attach(t, "softirq_entry", netRX, true, asked)
+	s := slowirq.Attach(t, "softirq_entry", cpus.NetRX, true, asked)
 	waits := 0
 	for try := 0; try < 5 || waits == 0 && try < 25; try++ {
 		first := len(c.settle())
 		s.Arm()
-		wait := p.timer(t, 20*time.Millisecond)
-		truth, err := s.Wait(func() { p.send(t) })
+		wait := cpus.Timer(t, cpu, 20*time.Millisecond)
+		truth, err := s.Wait(send)
 		assert.NilError(t, err)
 		wait()
 		var causes []events.Cause
 		for _, o := range c.since(first) {
 			t.Logf("%s: %s after %v, %s on CPU %d by %s[%d]", o.Rule, o.Cause, time.Duration(o.DelayNS), o.IRQ.Vector, o.CPU, o.Task.Comm, o.Task.TID)
-			assert.Check(t, o.CPU == p.cpu && (o.Cause != events.CauseTimeout || o.EndMono <= truth.End),
+			assert.Check(t, o.CPU == cpu && (o.Cause != events.CauseTimeout || o.EndMono <= truth.End),
 				"reported of CPU %d at %d, truth %+v", o.CPU, o.EndMono, truth)
 			if o.Rule == "raise" && o.Cause == events.CauseTimeout && o.IRQ.Phase == "raise" && o.IRQ.Vector == "timer" {
 				waits++
@@ -201,8 +145,8 @@ func TestSoftirqTimeout(t *testing.T) {
 // around that time, in all and for each rule with a histogram.
 func TestSoftirqCounts(t *testing.T) {
 	needRoot(t)
-	p := newPackets(t)
-	one := rules.Match{Phase: []rules.Phase{rules.Run}, Vector: []rules.Vector{"net_rx"}, CPU: []uint32{uint32(p.cpu)}}
+	send, cpu := cpus.Packets(t), pinned(t)
+	one := rules.Match{Phase: []rules.Phase{rules.Run}, Vector: []rules.Vector{"net_rx"}, CPU: []uint32{uint32(cpu)}}
 	outer := softirqs(t)
 	c := watch(t, []rules.Rule{
 		{Name: "all", Track: rules.Softirq, Threshold: 24 * time.Hour, When: rules.Match{Phase: []rules.Phase{rules.Run}}},
@@ -211,7 +155,7 @@ func TestSoftirqCounts(t *testing.T) {
 	}, nil)
 	inner := softirqs(t)
 	for range 20000 {
-		p.send(t)
+		send()
 	}
 	end := softirqs(t)
 	assert.NilError(t, c.kernel.Stop())
@@ -229,7 +173,7 @@ func TestSoftirqCounts(t *testing.T) {
 	assert.Check(t, k.Replaced+k.TableFull <= 0, "lost %+v", k)
 	h, err := c.kernel.Histograms()
 	assert.NilError(t, err)
-	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][p.cpu] }
+	rx := func(m map[string][]uint64) uint64 { return m["NET_RX"][cpu] }
 	got := h.Rules["one"].All()
 	c.between("histogram", got.Count, rx(end)-rx(inner), rx(last)-rx(outer))
 }

@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/span"
 )
@@ -53,7 +53,7 @@ func newHostile(t *testing.T) *hostile {
 func (h *hostile) works(when string) {
 	h.t.Helper()
 	out := says(h.t, h.uid, h.program, "run", h.prefix+"v", "1", "20", "20000")
-	n := len(injectedEvents(h.t, bytes.NewReader(out)))
+	n := len(parsed(h.t, out))
 	assert.Assert(h.t, n == 20, "%d spans injected", n)
 	h.told += 20
 	h.arrived()
@@ -63,13 +63,6 @@ func (h *hostile) works(when string) {
 		h.t.Errorf("%s: %d of the victim's spans were told of until now, want %d", when, n, h.told)
 		h.told = n
 	}
-}
-
-func (h *hostile) pending() int {
-	h.t.Helper()
-	keys, err := h.kernel.PendingKeys(rules.Span)
-	assert.NilError(h.t, err)
-	return len(keys)
 }
 
 const spanPlaces = 16384 // by default
@@ -85,11 +78,11 @@ func TestSpanFlood(t *testing.T) {
 	for _, wait := range floods {
 		wait()
 	}
-	n := h.pending()
+	n := len(h.pending(rules.Span))
 	assert.Check(t, n >= spanPlaces*9/10, "only %d places are taken: this test proves nothing", n)
 	h.works("afterwards")
 	k := h.counters()
-	t.Logf("%d pending, %+v, %d found no room", h.pending(), k.Lost, k.Trackers[rules.Span].TableFull)
+	t.Logf("%d pending, %+v, %d found no room", len(h.pending(rules.Span)), k.Lost, k.Trackers[rules.Span].TableFull)
 	assert.Check(t, k.Lost["span_outvied"] >= 20,
 		"%d spans made way for other users: this test proves nothing", k.Lost["span_outvied"])
 }
@@ -103,29 +96,25 @@ func TestSpanSubordinateUsers(t *testing.T) {
 	var trouble bytes.Buffer
 	cmd.Stderr = &trouble
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 64010, Gid: 64010}}
-	in, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "unshared\n" {
-		_ = cmd.Wait()
+	p := child.Talk(t, cmd)
+	if line, err := p.Out.ReadString('\n'); line != "unshared\n" {
+		_ = p.Wait()
 		t.Skipf("needs user namespaces for all users: %v %s", err, &trouble)
 	}
 	for _, name := range []string{"uid_map", "gid_map"} { // as newuidmap does, for a user who is listed in /etc/subuid
 		path := fmt.Sprintf("/proc/%d/%s", cmd.Process.Pid, name)
 		assert.NilError(t, os.WriteFile(path, fmt.Appendf(nil, "0 %d 65536\n", first), 0))
 	}
-	_, err = io.WriteString(in, "\n")
+	_, err := io.WriteString(p.In, "\n")
 	assert.NilError(t, err)
-	assert.NilError(t, cmd.Wait(), "%s", &trouble)
-	n := h.pending()
+	assert.NilError(t, p.Wait(), "%s", &trouble)
+	n := len(h.pending(rules.Span))
 	assert.Check(t, n <= spanPlaces/2 && n >= spanPlaces/4,
 		"one user has %d of %d places by %d ids", n, spanPlaces, users)
 	// Another user has the rest, and where that is taken by then, some of his.
-	before, outvied := h.pending(), h.counters().Lost["span_outvied"]
+	before, outvied := len(h.pending(rules.Span)), h.counters().Lost["span_outvied"]
 	as(t, 64011, h.program, "flood", h.prefix+"o", "4000")()
-	n = h.pending() - before + int(h.counters().Lost["span_outvied"]-outvied)
+	n = len(h.pending(rules.Span)) - before + int(h.counters().Lost["span_outvied"]-outvied)
 	assert.Check(t, n == 4000, "another user got %d places of 4000", n)
 	h.works("afterwards")
 }
@@ -148,29 +137,22 @@ func TestSpanOwners(t *testing.T) {
 	for uid := range uint32(16) {
 		says(t, 64100+uid, program, "storm", prefix, "1", "1") // takes what is left
 	}
-	n := len(mustPending(t, c))
+	n := len(c.pending(rules.Span))
 	assert.Check(t, n <= 0, "%d places are never free again", n)
 	// If a count had stayed with anyone, he would not get his half of the table now.
 	for uid := range uint32(16) {
 		before := c.counters().Lost
 		as(t, 64100+uid, program, "flood", prefix+"f", "100")()
 		after := c.counters().Lost
-		if n := after["span_forgotten"] - before["span_forgotten"]; n > 20 || len(mustPending(t, c)) < 80 {
-			t.Errorf("user %d: %d of 100 spans made way for his own in an empty table, %d are pending", uid, n, len(mustPending(t, c)))
+		if n := after["span_forgotten"] - before["span_forgotten"]; n > 20 || len(c.pending(rules.Span)) < 80 {
+			t.Errorf("user %d: %d of 100 spans made way for his own in an empty table, %d are pending", uid, n, len(c.pending(rules.Span)))
 		}
 		time.Sleep(30 * time.Millisecond)
 		_, err := c.kernel.Reclaim()
 		assert.NilError(t, err)
-		n := len(mustPending(t, c))
+		n := len(c.pending(rules.Span))
 		assert.Check(t, n <= 0, "user %d: %d spans have not expired", uid, n)
 	}
-}
-
-func mustPending(t *testing.T, c *camera) []uint64 {
-	t.Helper()
-	keys, err := c.kernel.PendingKeys(rules.Span)
-	assert.NilError(t, err)
-	return keys
 }
 
 // What nobody ends is dropped after a while, and its places are free.
@@ -189,7 +171,7 @@ func TestSpanExpires(t *testing.T) {
 	_, err := c.kernel.Reclaim()
 	assert.NilError(t, err)
 	k := c.counters().Lost
-	n := len(mustPending(t, c))
+	n := len(c.pending(rules.Span))
 	assert.Check(t, int(k["span_expired"]) >= old && n+int(k["span_expired"]) == old+young,
 		"%d of %d spans expired, %d of %d are pending", k["span_expired"], old, n, young)
 	// The key may be begun again, and what is young ends as ever.

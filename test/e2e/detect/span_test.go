@@ -1,8 +1,6 @@
 package detect
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -120,7 +119,7 @@ func TestSpanC(t *testing.T) {
 			}
 			out := says(t, 0, args...)
 			mu.Lock()
-			all = append(all, injectedEvents(t, bytes.NewReader(out))...)
+			all = append(all, parsed(t, out)...)
 			mu.Unlock()
 		})
 	}
@@ -142,14 +141,13 @@ func TestSpanC(t *testing.T) {
 		}
 		assert.Check(t, len(o.Raw.User) != 0, "span %s has no user stack", key)
 	}
-	if hops < 50 || len(by["other"]) > 0 || len(by["but"]) != 9 {
-		t.Errorf("%d spans over threads, %d with a key that none has, %d with hop-10 to 18", hops, len(by["other"]), len(by["but"]))
-	}
+	assert.Check(t, hops >= 50 && len(by["other"]) == 0 && len(by["but"]) == 9,
+		"%d spans over threads, %d with a key that none has, %d with hop-10 to 18", hops, len(by["other"]), len(by["but"]))
 	k := c.counters()
 	s := k.Trackers[rules.Span]
 	assert.Check(t, s.Replaced <= 0 && s.TableFull <= 0 && k.Lost["span_forgotten"] <= 0, "%+v %+v", s, k.Lost)
-	pending, err := c.kernel.PendingKeys(rules.Span)
-	assert.Check(t, err == nil && len(pending) == 0, "left pending: %d, %v", len(pending), err)
+	n := len(c.pending(rules.Span))
+	assert.Check(t, n == 0, "left pending: %d", n)
 }
 
 // Goroutines, by the package.
@@ -227,19 +225,14 @@ func TestSpanNamespaces(t *testing.T) {
 	c := watch(t, []rules.Rule{spanRule("span", time.Millisecond, key)}, nil)
 	begin := func(uid uint32, namespace uintptr) (end func()) {
 		cmd := exec.CommandContext(t.Context(), program, "pair", key, "5000")
-		cmd.Dir, cmd.Stderr = "/", os.Stderr
+		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Cloneflags: namespace}
-		in, _ := cmd.StdinPipe()
-		out, err := cmd.StdoutPipe()
-		assert.NilError(t, err)
-		assert.NilError(t, cmd.Start())
-		lines := bufio.NewReader(out)
-		line, err := lines.ReadString('\n')
-		assert.Assert(t, line == "begun\n", "%v %v", line, err)
+		p := child.Talk(t, cmd)
+		assert.Equal(t, p.Line(), "begun")
 		return func() {
-			in.Close()
-			_, _ = lines.ReadString('\n')
-			assert.NilError(t, cmd.Wait())
+			p.In.Close()
+			_, _ = p.Out.ReadString('\n')
+			assert.NilError(t, p.Wait())
 		}
 	}
 	before := c.counters()
@@ -293,8 +286,8 @@ func TestSpanMisuse(t *testing.T) {
 	for i := range 1000 {
 		_ = span.Begin(fmt.Sprintf("%s-flood-%d", prefix, i))
 	}
-	pending, err := c.kernel.PendingKeys(rules.Span)
-	assert.Check(t, err == nil && len(pending) <= 32, "one user has %d of 64 places, %v", len(pending), err)
+	pending := c.pending(rules.Span)
+	assert.Check(t, len(pending) <= 32, "one user has %d of 64 places", len(pending))
 	forgotten := c.counters().Lost["span_forgotten"]
 	lost := c.counters().Trackers[rules.Span].TableFull
 	assert.Check(t, int(forgotten+lost)+len(pending) >= 1000,
@@ -311,8 +304,7 @@ func TestSpanStorm(t *testing.T) {
 	says(t, 0, program, "storm", key, fmt.Sprint(threads), fmt.Sprint(rounds))
 	k := c.counters()
 	s := k.Trackers[rules.Span]
-	pending, err := c.kernel.PendingKeys(rules.Span)
-	assert.NilError(t, err)
+	pending := c.pending(rules.Span)
 	// Each begin is ended, replaced, pending, or made way for another; each end has met one, or none.
 	if got := s.Seen + s.Replaced + uint64(len(pending)) + k.Lost["span_forgotten"] + s.TableFull; got != threads*rounds {
 		t.Errorf("%d begins: %d seen, %d replaced, %d pending, %d forgotten, %d lost",
@@ -322,7 +314,7 @@ func TestSpanStorm(t *testing.T) {
 		"%d ends: %d seen, %d unknown", threads*rounds, s.Seen, k.Lost["span_unknown"])
 	assert.NilError(t, exec.CommandContext(t.Context(), "true").Run())
 	says(t, 0, program, "storm", key, "1", "1") // takes what is left
-	pending, _ = c.kernel.PendingKeys(rules.Span)
+	pending = c.pending(rules.Span)
 	assert.Check(t, len(pending) == 0, "%d places are never free again", len(pending))
 }
 
@@ -335,11 +327,11 @@ func TestSpanMany(t *testing.T) {
 	for i := range many {
 		_ = span.Begin(fmt.Sprintf("%s%d", prefix, i))
 	}
-	pending, err := c.kernel.PendingKeys(rules.Span)
+	pending := c.pending(rules.Span)
 	// A key has sixteen places. Where others have them all, the oldest of those makes way: rarely, and counted.
 	forgotten := int(c.counters().Lost["span_forgotten"])
-	assert.Assert(t, err == nil && len(pending)+forgotten == many && forgotten <= many/500,
-		"%d pending, %d forgotten, %v", len(pending), forgotten, err)
+	assert.Assert(t, len(pending)+forgotten == many && forgotten <= many/500,
+		"%d pending, %d forgotten", len(pending), forgotten)
 	for i := range many {
 		_ = span.End(fmt.Sprintf("%s%d", prefix, i))
 	}
@@ -358,13 +350,7 @@ func TestSpanTimeout(t *testing.T) {
 	rule.Timeout, rule.Threshold = 100*time.Millisecond, 0
 	c := watch(t, []rules.Rule{rule}, &tracker.Options{TrackSelf: true})
 	cmd := exec.CommandContext(t.Context(), program, "pair", key, "0")
-	_, err := cmd.StdinPipe()
-	assert.NilError(t, err)
-	out, err := cmd.StdoutPipe()
-	assert.NilError(t, err)
-	assert.NilError(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	assert.Assert(t, line == "begun\n", "%v %v", line, err)
+	assert.Equal(t, child.Talk(t, cmd).Line(), "begun")
 	c.eventually("the timeout", func() error {
 		if n := c.counters().Rules["span"].Outliers; n != 1 {
 			return fmt.Errorf("%d outliers", n)
@@ -372,15 +358,15 @@ func TestSpanTimeout(t *testing.T) {
 		return nil
 	})
 	o := c.settle()[0]
-	if o.Cause != events.CauseTimeout || o.Task.PID != cmd.Process.Pid || o.Span.Begin.PID != cmd.Process.Pid || o.State != "interruptible" {
-		t.Errorf("%s of %+v in state %q, begun by %+v", o.Cause, o.Task, o.State, o.Span.Begin)
-	}
+	assert.Check(t, o.Cause == events.CauseTimeout && o.Task.PID == cmd.Process.Pid &&
+		o.Span.Begin.PID == cmd.Process.Pid && o.State == "interruptible",
+		"%s of %+v in state %q, begun by %+v", o.Cause, o.Task, o.State, o.Span.Begin)
 	assert.Check(t, len(o.Raw.Kernel) != 0 || o.Unstacked, "no kernel stack")
 	assert.NilError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	assert.NilError(t, span.End(key))
 	reports := c.settle()
-	if len(reports) != 2 || reports[1].Cause != events.CauseAfterTimeout || reports[1].Task.PID != os.Getpid() || reports[1].Span.Begin.PID != cmd.Process.Pid {
-		t.Errorf("%d reports, the last %+v", len(reports), reports[len(reports)-1])
-	}
+	assert.Check(t, len(reports) == 2 && reports[1].Cause == events.CauseAfterTimeout &&
+		reports[1].Task.PID == os.Getpid() && reports[1].Span.Begin.PID == cmd.Process.Pid,
+		"%d reports, the last %+v", len(reports), reports[len(reports)-1])
 }

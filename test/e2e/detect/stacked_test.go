@@ -65,20 +65,17 @@ func TestStackedDisks(t *testing.T) {
 			switch {
 			case o.Rule == "upper":
 				mine++
-				if b.Device != upper || b.Sector != at || b.Bytes != 4096 || o.Task.PID != os.Getpid() || o.DelayNS > int64(took) {
-					t.Errorf("upper: %+v of %+v took %d ns, the read %v", *b, o.Task, o.DelayNS, took)
-				}
+				assert.Check(t, b.Device == upper && b.Sector == at && b.Bytes == 4096 && o.Task.PID == os.Getpid() &&
+					o.DelayNS <= int64(took), "upper: %+v of %+v took %d ns, the read %v", *b, o.Task, o.DelayNS, took)
 			case o.Rule == "lower" && o.Task.TID == truth.TID:
 				held++
-				if b.Device != lower.Device() || b.Sector != truth.Sector {
-					t.Errorf("lower: %+v of %+v, held at sector %d", *b, o.Task, truth.Sector)
-				}
+				assert.Check(t, b.Device == lower.Device() && b.Sector == truth.Sector,
+					"lower: %+v of %+v, held at sector %d", *b, o.Task, truth.Sector)
 			case o.Rule == "lower":
 				below++
 				covers := b.Sector <= at && at+8 <= b.Sector+uint64(b.Bytes)/512
-				if b.Device != lower.Device() || !covers || !o.Task.Kernel || o.DelayNS > int64(took) {
-					t.Errorf("lower: %+v of %+v took %d ns, the read of sector %d %v", *b, o.Task, o.DelayNS, at, took)
-				}
+				assert.Check(t, b.Device == lower.Device() && covers && o.Task.Kernel && o.DelayNS <= int64(took),
+					"lower: %+v of %+v took %d ns, the read of sector %d %v", *b, o.Task, o.DelayNS, at, took)
 			}
 		}
 		most := max(mine, below, held)
@@ -171,9 +168,8 @@ func TestDeviceMapper(t *testing.T) {
 	reports := only("all", c.settle())
 	assert.Check(t, len(reports) == 16, "reported %d of 16 reads", len(reports))
 	for i, o := range reports {
-		if o.Block.Device != disk || o.Block.Sector != shift+8*uint64(i) || o.Block.Bytes != 4096 {
-			t.Errorf("read %d: %+v", i, *o.Block)
-		}
+		assert.Check(t, o.Block.Device == disk && o.Block.Sector == shift+8*uint64(i) && o.Block.Bytes == 4096,
+			"read %d: %+v", i, *o.Block)
 	}
 }
 

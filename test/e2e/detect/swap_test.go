@@ -17,40 +17,31 @@ import (
 
 // during lets an injector go, changes the rules of the camera again and again
 // until it ends, and returns what it did and what was reported.
-func (c *camera) during(h *held, pause time.Duration, change func(n int) error) ([]inject.Event, []*events.Outlier) {
+func (c *camera) during(h *inject.Held, pause time.Duration, change func(n int) error) ([]inject.Event, []*events.Outlier) {
 	c.t.Helper()
-	h.letGo()
-	over := make(chan struct{})
-	go func() {
-		h.cmd.Wait() // looked at below
-		close(over)
-	}()
+	h.LetGo()
 	n := 0
-	for ended := false; !ended; {
+	var injected []inject.Event
+	for over := h.Ended(); injected == nil; {
 		select {
-		case <-over:
-			ended = true
+		case err := <-over:
+			injected = h.Events(err)
 		case <-time.After(pause):
 			n++
 			assert.NilError(c.t, change(n))
 		}
 	}
-	assert.Assert(c.t, h.cmd.ProcessState.Success(), "%v: %v", h.cmd.Args, h.cmd.ProcessState)
-	injected := injectedEvents(c.t, &h.out)
 	c.arrived()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.t.Logf("%d changes", n); n == 0 {
-		c.t.Error("nothing was changed meanwhile: this proves nothing")
-	}
-	return injected, slices.Clone(c.outliers)
+	c.t.Logf("%d changes", n)
+	assert.Check(c.t, n != 0, "nothing was changed meanwhile: this proves nothing")
+	return injected, slices.Clone(c.from(0))
 }
 
 // sleepers is a rule for the sleeps of an injector.
-func sleepers(name string, h *held) rules.Rule {
+func sleepers(name string, h *inject.Held) rules.Rule {
 	return rules.Rule{
 		Name: name, Track: rules.OffCPU, Threshold: threshold,
-		When: rules.Match{Comm: []string{"inj-off*"}, PID: []uint32{h.pid()}, NotComm: []string{"inj-idle"}},
+		When: rules.Match{Comm: []string{"inj-off*"}, PID: pidOf(h), NotComm: []string{"inj-idle"}},
 	}
 }
 

@@ -89,7 +89,7 @@ func TestTimeoutOfWaits(t *testing.T) {
 		stack   []string
 	}{
 		{"asleep", rules.Rule{Track: rules.OffCPU, When: rules.Match{Comm: []string{"inj-offcpu"}}}, []string{"offcpu", "all"}, "", asleep},
-		{"call", rules.Rule{Track: rules.Syscall, When: rules.Match{Comm: []string{"inj-syscall"},
+		{"call", rules.Rule{Track: rules.Syscall, Attach: rules.AttachAll, When: rules.Match{Comm: []string{"inj-syscall"},
 			Syscall: calls(t, "read", "poll", "ppoll", "futex", "nanosleep", "clock_nanosleep", "restart_syscall")}}, []string{"syscall", "all"}, "interruptible", asleep},
 		{"runnable", rules.Rule{Track: rules.Wakeup, When: rules.Match{Comm: []string{"inj-wakeup"}}}, []string{"wakeup"}, "runnable", []string{"nanosleep"}},
 	} {
@@ -112,9 +112,9 @@ func TestTimeoutOfWaits(t *testing.T) {
 					continue
 				}
 				o := w.timeouts[0]
-				if o.DelayNS < timeout.Nanoseconds() || o.EndMono > e.End+uint64(skew) || o.ThresholdNS != timeout.Nanoseconds() {
-					t.Errorf("fired after %v of %v, threshold %v", time.Duration(o.DelayNS), e.Delay(), time.Duration(o.ThresholdNS))
-				}
+				assert.Check(t, o.DelayNS >= timeout.Nanoseconds() && o.EndMono <= e.End+uint64(skew) &&
+					o.ThresholdNS == timeout.Nanoseconds(),
+					"fired after %v of %v, threshold %v", time.Duration(o.DelayNS), e.Delay(), time.Duration(o.ThresholdNS))
 				assert.Check(t, kind.state == "" || o.State == kind.state, "state %s, want %s", o.State, kind.state)
 				kernelStack(t, c, o, kind.stack...)
 				assert.Check(t, o.Task.Comm == e.Comm && o.Task.PID == e.PID && len(o.Raw.User) != 0,
@@ -139,7 +139,7 @@ func TestTimeoutRacesExit(t *testing.T) {
 	c := watch(t, []rules.Rule{{
 		Name: "race", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{Comm: []string{"inj-offcpu"}}, Stacks: []rules.Stack{rules.KernelStack},
 	}, {
-		Name: "race-call", Track: rules.Syscall, Timeout: timeout, When: rules.Match{Comm: []string{"inj-offcpu"}, Syscall: calls(t, "nanosleep", "clock_nanosleep")},
+		Name: "race-call", Track: rules.Syscall, Attach: rules.AttachAll, Timeout: timeout, When: rules.Match{Comm: []string{"inj-offcpu"}, Syscall: calls(t, "nanosleep", "clock_nanosleep")},
 	}}, nil)
 	total, both := 0, 0
 	for _, length := range []time.Duration{timeout - time.Millisecond, timeout, timeout + time.Millisecond, timeout + 4*time.Millisecond} {
@@ -231,7 +231,7 @@ func TestTimeoutOfLock(t *testing.T) {
 	defer lock.Close()
 	assert.NilError(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	c := watch(t, []rules.Rule{{
-		Name: "lock", Track: rules.Syscall, Timeout: 50 * time.Millisecond, Repeat: 50 * time.Millisecond,
+		Name: "lock", Track: rules.Syscall, Attach: rules.AttachAll, Timeout: 50 * time.Millisecond, Repeat: 50 * time.Millisecond,
 		When: rules.Match{Comm: []string{"flock"}, Syscall: calls(t, "flock")}, Stacks: []rules.Stack{rules.KernelStack},
 	}}, nil)
 	for _, killed := range []bool{true, false} {
@@ -239,9 +239,7 @@ func TestTimeoutOfLock(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), flock, path, "true")
 		assert.NilError(t, cmd.Start())
 		c.eventually("three reports of the wait", func() error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if n := len(c.outliers) - before; n < 3 {
+			if n := len(c.from(before)); n < 3 {
 				return fmt.Errorf("%d", n)
 			}
 			return nil
@@ -263,11 +261,7 @@ func TestTimeoutOfLock(t *testing.T) {
 		assert.Check(t, last.Cause == events.CauseAfterTimeout,
 			"killed %t: the last report is %s", killed, last.Cause) // a killed task still leaves its call
 		c.eventually("nothing of it is pending", func() error {
-			keys, err := c.kernel.PendingKeys(rules.Syscall)
-			if err != nil {
-				return err
-			}
-			if slices.Contains(keys, uint64(cmd.Process.Pid)) {
+			if slices.Contains(c.pending(rules.Syscall), uint64(cmd.Process.Pid)) {
 				return fmt.Errorf("%d is", cmd.Process.Pid)
 			}
 			return nil
@@ -320,7 +314,7 @@ func TestTimeoutAcrossSwap(t *testing.T) {
 func TestProgress(t *testing.T) {
 	needRoot(t)
 	c := watch(t, []rules.Rule{{
-		Name: "copy", Track: rules.Syscall, Threshold: time.Millisecond, When: rules.Match{Comm: []string{"dd"}, Syscall: calls(t, "write")},
+		Name: "copy", Track: rules.Syscall, Attach: rules.AttachAll, Threshold: time.Millisecond, When: rules.Match{Comm: []string{"dd"}, Syscall: calls(t, "write")},
 		Stacks: []rules.Stack{rules.KernelStack, rules.ProgressStacks},
 	}}, nil)
 	// One write of 1 MiB into a pipe that is read slowly: it sleeps many times.

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/cpus"
 	"github.com/tailcam/tailcam/test/support/slowirq"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -30,9 +32,7 @@ func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends here
-		var one unix.CPUSet
-		one.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
+		if err := cpus.Keep(cpu); err != nil {
 			done <- err
 			return
 		}
@@ -44,29 +44,6 @@ func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
 	}()
 	assert.NilError(t, <-done)
 	return tid, start, end
-}
-
-// hog keeps a CPU busy for some time, and calls meanwhile as soon as it does. The
-// kernel may still lend others a part of it.
-func hog(t *testing.T, cpu int, d time.Duration, meanwhile func()) {
-	t.Helper()
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		var one unix.CPUSet
-		one.Set(cpu)
-		err := unix.SchedSetaffinity(0, &one)
-		if err == nil {
-			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
-		}
-		started <- err
-		for until := linux.Monotonic() + uint64(d); err == nil && linux.Monotonic() < until; { // it shall have the CPU
-		}
-	}()
-	assert.NilError(t, <-started)
-	meanwhile()
-	<-ended
 }
 
 // otherCPU is one on which the calling goroutine does not run, and pins it elsewhere.
@@ -135,9 +112,9 @@ func TestWorkqueueWait(t *testing.T) {
 	for try := 0; done < rounds; try++ {
 		assert.Assert(t, try != 50, "the kernel never kept a CPU from its workers for as long as asked")
 		seen := len(c.settle())
-		var tid int
-		var from, to uint64
-		hog(t, other, busy, func() { tid, from, to = refreshStats(t, own) })
+		hogged := cpus.Hog(t, other, 10, busy)
+		tid, from, to := refreshStats(t, own)
+		hogged()
 		waited := time.Duration(to - from) // of whoever queued the work: until all of it was done
 		count := map[string]int{}
 		for _, o := range c.since(seen) {
@@ -215,9 +192,8 @@ func TestWorkqueueRun(t *testing.T) {
 				t.Errorf("rule %s reported %+v", o.Rule, o.Work)
 				continue
 			}
-			if !strings.HasPrefix(o.Task.Comm, "kworker/") || o.StartMono > spun.Start {
-				t.Errorf("rule %s: from %d on CPU %d by %+v, spun from %d on CPU %d", o.Rule, o.StartMono, o.CPU, o.Task, spun.Start, spun.CPU)
-			}
+			assert.Check(t, strings.HasPrefix(o.Task.Comm, "kworker/") && o.StartMono <= spun.Start,
+				"rule %s: from %d on CPU %d by %+v, spun from %d on CPU %d", o.Rule, o.StartMono, o.CPU, o.Task, spun.Start, spun.CPU)
 			if o.Cause == events.CauseTimeout {
 				assert.Check(t, o.EndMono <= returned,
 					"timeout at %d, after its end before %d", o.EndMono, returned)
@@ -225,9 +201,9 @@ func TestWorkqueueRun(t *testing.T) {
 				t.Errorf("ended at %d, spun until %d, waited for until %d", o.EndMono, spun.End, returned)
 			}
 		}
-		if count["run threshold"] != 1 || count["timeout after_timeout"]+count["timeout threshold"] > 1 || count["waits threshold"] != 0 {
-			t.Errorf("reported %v, want the run once", count)
-		}
+		assert.Check(t, count["run threshold"] == 1 &&
+			count["timeout after_timeout"]+count["timeout threshold"] <= 1 && count["waits threshold"] == 0,
+			"reported %v, want the run once", count)
 	}
 	if got, want := histogramOf(t, c, "run")-before, uint64(rounds*runtime.NumCPU()); got != want {
 		t.Errorf("%d runs in the histogram, want %d", got, want)
@@ -245,12 +221,10 @@ func TestWorkqueueLeavesNothing(t *testing.T) {
 		refreshStats(t, own)
 	}
 	c.eventually("all that ran is released", func() error {
-		pending, err := c.kernel.PendingKeys(rules.Workqueue)
-		if err == nil && len(pending) > 64 { // of the whole machine: some always wait or run
-			t.Logf("%d pending", len(pending))
-			return os.ErrDeadlineExceeded
+		if n := len(c.pending(rules.Workqueue)); n > 64 { // of the whole machine: some always wait or run
+			return fmt.Errorf("%d pending", n)
 		}
-		return err
+		return nil
 	})
 	_, err := c.kernel.Reclaim()
 	assert.NilError(t, err)

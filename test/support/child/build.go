@@ -57,3 +57,14 @@ func (o *Output) String() string {
 	defer o.mu.Unlock()
 	return o.buf.String()
 }
+
+// States are those of a process's threads, a letter each (proc_pid_stat(5)).
+func States(pid int) (all string) {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // a constant pattern
+	for _, path := range stats {
+		if stat, err := os.ReadFile(path); err == nil {
+			all += string(stat[bytes.LastIndexByte(stat, ')')+2])
+		}
+	}
+	return all
+}

@@ -3,8 +3,10 @@
 package cleanup
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,7 +116,10 @@ func undo(what, dir string) error {
 	for file, value := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
 		_ = os.WriteFile(filepath.Join(dir, file), []byte(value), 0) // of one version or the other
 	}
-	return os.Remove(dir)
+	if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) { // it may be asked for twice
+		return err
+	}
+	return nil
 }
 
 // thaw undoes fsfreeze; most file systems are not frozen.

@@ -8,17 +8,20 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -105,7 +108,7 @@ func Build(t testing.TB) string {
 			return
 		}
 		build.path = filepath.Join(dir, "inject")
-		build.err = Compile(compiler, build.path)
+		build.err = errors.Join(os.Chmod(dir, 0o755), Compile(compiler, build.path)) // any user may run it
 	})
 	assert.NilError(t, build.err, "build the injectors: %v", build.err)
 	return build.path
@@ -173,22 +176,94 @@ func compile(compiler, path string, from fs.FS, shared []string) error {
 //	preempt   N_OVER over_us N_UNDER under_us, for each CPU
 //	newtask   N_OVER over_us
 //	chain     pipe|herd|udp THREADS rounds hold_us
+//	walk      N hold_us THREADS BUSY
 func Run(t testing.TB, args ...string) []Event {
 	t.Helper()
 	if os.Geteuid() != 0 && len(args) > 0 && slices.Contains([]string{"wakeup", "preempt", "newtask"}, args[0]) {
 		t.Skip("needs root: real-time threads")
 	}
-	cmd := exec.CommandContext(t.Context(), Build(t), args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	assert.NilError(t, err, "inject %v: %v\n%s", args, err, stderr.Bytes())
-	events, err := parse(stdout.Bytes())
-	assert.NilError(t, err, "inject %v", args)
+	return RunWith(t, nil, args...)
+}
+
+// RunWith is Run with a change to the command, if change is not nil.
+func RunWith(t testing.TB, change func(*exec.Cmd), args ...string) []Event {
+	t.Helper()
+	h := &Held{Cmd: exec.CommandContext(t.Context(), Build(t), args...), t: t}
+	return h.Events(h.start(change, (*exec.Cmd).Run))
+}
+
+// As is a change to a command: it runs as a user who may have real-time threads, and nothing else.
+func As(uid int) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential:  &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
+			AmbientCaps: []uintptr{unix.CAP_SYS_NICE},
+		}
+	}
+}
+
+// Held is an injector that has its process id, and waits to be let go.
+type Held struct {
+	Cmd        *exec.Cmd
+	t          testing.TB
+	input      io.WriteCloser
+	out, wrong bytes.Buffer
+}
+
+// Hold starts an injector, as RunWith does, up to the moment before it becomes one.
+func Hold(t testing.TB, change func(*exec.Cmd), args ...string) *Held {
+	t.Helper()
+	args = append([]string{"-c", `read go && exec "$0" "$@"`, Build(t)}, args...)
+	h := &Held{Cmd: exec.CommandContext(t.Context(), "/bin/sh", args...), t: t}
+	var err error
+	h.input, err = h.Cmd.StdinPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, h.start(change, (*exec.Cmd).Start))
+	return h
+}
+
+func (h *Held) start(change func(*exec.Cmd), run func(*exec.Cmd) error) error {
+	h.Cmd.Stdout, h.Cmd.Stderr = &h.out, &h.wrong
+	if change != nil {
+		change(h.Cmd)
+	}
+	return run(h.Cmd)
+}
+
+// PID is the injector's process id.
+func (h *Held) PID() int { return h.Cmd.Process.Pid }
+
+// LetGo lets it begin.
+func (h *Held) LetGo() {
+	h.t.Helper()
+	_, err := h.input.Write([]byte("go\n"))
+	assert.NilError(h.t, err)
+}
+
+// Wait waits for its end, and returns what it injected.
+func (h *Held) Wait() []Event {
+	h.t.Helper()
+	return h.Events(h.Cmd.Wait())
+}
+
+// Ended waits beside the test; what it receives is for Events.
+func (h *Held) Ended() <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- h.Cmd.Wait() }()
+	return ended
+}
+
+// Events returns what was injected, given how the command has ended.
+func (h *Held) Events(ended error) []Event {
+	h.t.Helper()
+	assert.NilError(h.t, ended, "inject %v: %v\n%s", h.Cmd.Args, ended, h.wrong.Bytes())
+	events, err := Parse(h.out.Bytes())
+	assert.NilError(h.t, err, "inject %v", h.Cmd.Args)
 	return events
 }
 
-func parse(out []byte) ([]Event, error) {
+// Parse reads events, a JSON object a line.
+func Parse(out []byte) ([]Event, error) {
 	var events []Event
 	for line := range bytes.Lines(out) {
 		var e Event
@@ -201,7 +276,3 @@ func parse(out []byte) ([]Event, error) {
 	}
 	return events, nil
 }
-
-// Threads is a number of threads that keeps every CPU of this machine busy
-// with several of them.
-func Threads() int { return 4 * runtime.NumCPU() }

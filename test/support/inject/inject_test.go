@@ -43,9 +43,7 @@ func count(t *testing.T, events []Event, track string) map[string]int {
 func checkAsked(t *testing.T, events []Event, over time.Duration) {
 	t.Helper()
 	for _, e := range events {
-		if e.Kind == Over && e.Delay() < over*9/10 {
-			t.Errorf("asked for %v, got %v: %+v", over, e.Delay(), e)
-		}
+		assert.Check(t, e.Kind != Over || e.Delay() >= over*9/10, "asked for %v, got %v: %+v", over, e.Delay(), e)
 	}
 }
 

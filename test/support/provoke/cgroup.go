@@ -1,7 +1,9 @@
 package provoke
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,27 +35,18 @@ func NewCgroup(t *testing.T, controller string) *Cgroup {
 	return g
 }
 
+// CgroupName is the last part of the path of the group that has a controller.
+func CgroupName(controller string) string {
+	return fmt.Sprintf("tailcam-recorded-%d-%s", os.Getpid(), controller)
+}
+
 func newCgroup(controller string) (*Cgroup, error) {
-	name := fmt.Sprintf("tailcam-recorded-%d-%s", os.Getpid(), controller)
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
+	name := CgroupName(controller)
+	if root := Hierarchy(controller); root != "" {
+		g := &Cgroup{Dir: filepath.Join(root, name)}
+		return g, mkdir(g.Dir)
 	}
-	var second string
-	for line := range strings.Lines(string(mounts)) {
-		before, after, _ := strings.Cut(line, " - ")
-		at, what := strings.Fields(before), strings.Fields(after)
-		if len(at) < 5 || len(what) < 3 || at[3] != "/" {
-			continue
-		}
-		switch {
-		case what[0] == "cgroup" && slices.Contains(strings.Split(what[2], ","), controller):
-			g := &Cgroup{Dir: filepath.Join(at[4], name)}
-			return g, os.Mkdir(g.Dir, 0o755)
-		case what[0] == "cgroup2":
-			second = at[4]
-		}
-	}
+	second := Hierarchy("")
 	if second == "" {
 		return nil, fmt.Errorf("no hierarchy of it is mounted")
 	}
@@ -63,7 +56,30 @@ func newCgroup(controller string) (*Cgroup, error) {
 		}
 	}
 	g := &Cgroup{Dir: filepath.Join(second, name), V2: true}
-	return g, os.Mkdir(g.Dir, 0o755)
+	return g, mkdir(g.Dir)
+}
+
+// mkdir makes a group, unless this test has it from an attempt before.
+func mkdir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Hierarchy is where the hierarchy of version 1 that has a controller, or that of
+// version 2 for "", is mounted as a whole; "" if it is not.
+func Hierarchy(controller string) string {
+	mounts, _ := os.ReadFile("/proc/self/mountinfo") // no proc, no mounts
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		at, what := strings.Fields(before), strings.Fields(after)
+		if len(at) >= 5 && len(what) >= 3 && at[3] == "/" && (controller == "" && what[0] == "cgroup2" ||
+			what[0] == "cgroup" && slices.Contains(strings.Split(what[2], ","), controller)) {
+			return at[4]
+		}
+	}
+	return ""
 }
 
 // Set writes one of the group's files, which have other names in each version.

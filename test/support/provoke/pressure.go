@@ -18,7 +18,7 @@ import (
 func Throttle(t *testing.T, history *History) {
 	history = history.with(t)
 	g := NewCgroup(t, "cpu")
-	Quota(t, g)
+	Quota(t, g, 50*time.Millisecond)
 	var st unix.Stat_t
 	assert.NilError(t, unix.Stat(g.Dir, &st))
 	for _, site := range []string{"fexit:throttle_cfs_rq", "fexit:unthrottle_cfs_rq"} {

@@ -58,8 +58,9 @@ func (p *History) Take() []trace.Event {
 	assert.NilError(p.t, p.ring.Release())
 	var list []trace.Event
 	for _, cpu := range drained.CPUs {
-		for i := range cpu.Records {
-			ev, err := cpu.Records[i].Decode()
+		records := trace.Unfold(cpu.Records, 0)
+		for i := range records {
+			ev, err := records[i].Decode()
 			if err != nil {
 				p.t.Errorf("CPU %d: %v", cpu.CPU, err)
 				continue

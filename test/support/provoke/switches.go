@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func Switches(t *testing.T, history *History, disk string) {
 	t.Run("throttled", func(t *testing.T) {
 		history := history.with(t)
 		g := NewCgroup(t, "cpu")
-		Quota(t, g)
+		Quota(t, g, 50*time.Millisecond)
 		g.Add(t, StartSpinner(t))
 		history.Until(func() { time.Sleep(200 * time.Millisecond) }, map[string]func(trace.Event) bool{
 			"a task without quota": func(ev trace.Event) bool {
@@ -113,15 +114,15 @@ func Switches(t *testing.T, history *History, disk string) {
 	})
 }
 
-// Quota lets a group run for 5 ms of each 50.
-func Quota(t *testing.T, g *Cgroup) {
+// Quota lets a group run for a tenth of each period.
+func Quota(t *testing.T, g *Cgroup, period time.Duration) {
 	t.Helper()
-	if !g.V2 {
-		g.Set(t, "cpu.cfs_period_us", "", "50000")
-	}
-	value := "5000"
+	whole := strconv.FormatInt(period.Microseconds(), 10)
+	value := strconv.FormatInt(period.Microseconds()/10, 10)
 	if g.V2 {
-		value = "5000 50000"
+		value += " " + whole
+	} else {
+		g.Set(t, "cpu.cfs_period_us", "", whole)
 	}
 	g.Set(t, "cpu.cfs_quota_us", "cpu.max", value)
 }

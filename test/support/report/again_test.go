@@ -182,9 +182,8 @@ func TestNeverAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, printed := module(t, &told{accounts: []disturbance.Account{disturbed}}, test.source, "", append(quick, "-timeout="+test.timeout)...)
-			if status != 1 || !strings.Contains(printed, test.want) || strings.Contains(printed, "Again, alone") {
-				t.Errorf("exit status %d, want 1 and %q:\n%s", status, test.want, printed)
-			}
+			assert.Check(t, status == 1 && strings.Contains(printed, test.want) && !strings.Contains(printed, "Again, alone"),
+				"exit status %d, want 1 and %q:\n%s", status, test.want, printed)
 		})
 	}
 }
@@ -226,9 +225,9 @@ func TestAlone(t *testing.T) {
 		got := parse(strings.Fields(in)).onePackage()
 		assert.Check(t, got == want, "%s: one package at once: got %v", in, got)
 	}
-	if !parse([]string{"-run", "TestA"}).selects() || !parse([]string{"--test.skip=TestA"}).selects() || parse([]string{"a", "-args", "-run"}).selects() {
-		t.Error("-run and -skip leave tests out, what follows -args does not")
-	}
+	assert.Check(t, parse([]string{"-run", "TestA"}).selects() &&
+		parse([]string{"--test.skip=TestA"}).selects() && !parse([]string{"a", "-args", "-run"}).selects(),
+		"-run and -skip leave tests out, what follows -args does not")
 }
 
 // A real stream, of go test -json -p 2 ./a ./b: TestP and TestQ of a paused and

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 // Verb makes a program that hands its arguments to Main be the generator.
@@ -92,9 +94,7 @@ func Main(args []string) int {
 // count makes the calls on one CPU.
 func (t *Thread) count(stop *atomic.Bool, rest time.Duration) error {
 	runtime.LockOSThread() // for good: the thread ends with it
-	var set unix.CPUSet
-	set.Set(t.CPU)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
+	if err := cpus.Keep(t.CPU); err != nil {
 		return fmt.Errorf("keep to CPU %d: %w", t.CPU, err)
 	}
 	t.TID = unix.Gettid()

@@ -19,6 +19,7 @@ type Op string
 // The operations.
 const (
 	Create Op = "create" // of files and directories
+	Read   Op = "read"
 	Write  Op = "write"
 	Sync   Op = "sync" // of files and directories
 	Rename Op = "rename"
@@ -40,31 +41,13 @@ func MountMirror(t *testing.T, dir string) *Mirror {
 func (m *Mirror) Path() string { return strings.TrimSuffix(m.fs.Path(), "/") }
 
 // Fail lets these operations fail with EIO from now on, and all others work at once.
-func (m *Mirror) Fail(ops ...Op) {
-	m.fs.t.Helper()
-	m.set(0, ops)
-}
+func (m *Mirror) Fail(ops ...Op) { m.fs.order(0, ops...) }
 
 // Slow lets each of these operations take so long, and all others work at once.
-func (m *Mirror) Slow(each time.Duration, ops ...Op) {
-	m.fs.t.Helper()
-	m.set(each, ops)
-}
+func (m *Mirror) Slow(each time.Duration, ops ...Op) { m.fs.order(each, ops...) }
 
 // Mend lets all operations work at once, those that wait included.
-func (m *Mirror) Mend() {
-	m.fs.t.Helper()
-	m.set(0, nil)
-}
-
-func (m *Mirror) set(each time.Duration, ops []Op) {
-	m.fs.t.Helper()
-	words := []string{each.String()}
-	for _, op := range ops {
-		words = append(words, string(op))
-	}
-	m.fs.order(strings.Join(words, " "))
-}
+func (m *Mirror) Mend() { m.fs.order(0) }
 
 // mirror is the file system.
 type mirror struct {
@@ -138,6 +121,22 @@ func (m *mirror) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 // Mkdir implements fuse.RawFileSystem.
 func (m *mirror) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return m.do(Create, func() fuse.Status { return m.RawFileSystem.Mkdir(cancel, in, name, out) })
+}
+
+// Open implements fuse.RawFileSystem. What was read stays in the page cache, else each
+// open takes from programs what they run.
+func (m *mirror) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	status := m.RawFileSystem.Open(cancel, in, out)
+	out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	return status
+}
+
+// Read implements fuse.RawFileSystem.
+func (m *mirror) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if s := m.before(Read); s != fuse.OK {
+		return nil, s
+	}
+	return m.RawFileSystem.Read(cancel, in, buf)
 }
 
 // Write implements fuse.RawFileSystem.

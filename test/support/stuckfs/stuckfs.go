@@ -13,8 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 )
@@ -31,15 +33,26 @@ type FS struct {
 // Mount mounts a file system until the end of the test, with one executable
 // file of that name, which every user may run and which holds what the file at
 // source does. It answers at first.
-func Mount(t *testing.T, name, source string) *FS { return mount(t, name, source) }
+func Mount(t *testing.T, name, source string) *FS {
+	t.Helper()
+	text, err := os.ReadFile(source)
+	assert.NilError(t, err)
+	dir := t.TempDir()
+	assert.NilError(t, os.Chmod(dir, 0o755))
+	file := filepath.Join(dir, name)
+	assert.NilError(t, os.WriteFile(file, text, 0o600))
+	assert.NilError(t, os.Chmod(file, 0o755)) // whatever the umask
+	return mount(t, name, dir)
+}
 
-func mount(t *testing.T, name, source string) *FS {
+// mount mounts a mirror of a directory; name is that of the file of interest.
+func mount(t *testing.T, name, dir string) *FS {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: mounting a file system needs CAP_SYS_ADMIN")
 	}
 	f := &FS{t: t, cmd: exec.Command("/proc/self/exe"), name: name}
-	f.cmd.Args = []string{role, name, source}
+	f.cmd.Args = []string{role, dir}
 	f.cmd.Stderr = os.Stderr
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	in, err := f.cmd.StdinPipe()
@@ -71,14 +84,15 @@ func (f *FS) Program(uid int) []string {
 }
 
 // Hang lets reads wait from now on, but for what the kernel has cached.
-func (f *FS) Hang() { f.order(hang) }
+func (f *FS) Hang() { f.order(24*time.Hour, Read) }
 
 // Answer answers the reads that wait, and all later ones.
-func (f *FS) Answer() { f.order(answer) }
+func (f *FS) Answer() { f.order(0) }
 
-func (f *FS) order(what string) {
+// order lets these operations take so long, or fail if that is 0, and all others work at once.
+func (f *FS) order(each time.Duration, ops ...Op) {
 	f.t.Helper()
-	_, err := fmt.Fprintln(f.in, what)
+	_, err := fmt.Fprintln(f.in, each, strings.Trim(fmt.Sprint(ops), "[]"))
 	assert.NilError(f.t, err)
 	said := f.answer()
 	assert.Assert(f.t, said == done, "the stuck file system said %q", said)
@@ -86,8 +100,6 @@ func (f *FS) order(what string) {
 
 func (f *FS) answer() string {
 	f.t.Helper()
-	if !f.out.Scan() {
-		f.t.Fatalf("the stuck file system has ended: %v", f.out.Err())
-	}
+	assert.Assert(f.t, f.out.Scan(), "the stuck file system has ended: %v", f.out.Err())
 	return f.out.Text()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/cleanup"
+	"github.com/tailcam/tailcam/test/support/provoke"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 	hang = 60 * time.Second
 )
 
-// Options say what is run, and how. Dir, Argv, Unit and Log are needed.
+// Options say what is run, and how. Dir, Argv, Unit, and Log or Journal are needed.
 type Options struct {
 	Dir      string   // of the manager; not below /tmp, which PrivateTmp hides; as short as possible
 	Unit     string   // contents of the unit file
@@ -37,7 +38,8 @@ type Options struct {
 	Pre      []string // instead of ExecStartPre
 	Argv     []string // instead of ExecStart
 	Writable []string // paths that the service may write to beyond the unit's own
-	Log      string   // file that gets the service's output
+	Log      string   // file that gets the service's output; with Journal: none
+	Journal  bool     // the output goes to a journal of its own
 	Restart  bool     // as the unit says; false: never
 }
 
@@ -46,6 +48,8 @@ type Service struct {
 	t    testing.TB
 	dir  string
 	cgrp string // of the manager, version 2
+
+	manager int // pid
 
 	pid  int
 	done chan struct{}
@@ -82,6 +86,11 @@ func Start(t testing.TB, o Options) *Service {
 		groups = append(groups, "\ntailcam:x:64999:\n"...)
 	}
 	assert.NilError(t, os.WriteFile(filepath.Join(o.Dir, "group"), groups, 0o644))
+	journal := ""
+	if o.Journal {
+		journal = startJournal
+		assert.NilError(t, os.WriteFile(filepath.Join(o.Dir, "journald.conf"), []byte(journalConfig), 0o644))
+	}
 	joined := s.cgroups(o.Unit)
 	// In a mount namespace of its own: nothing can stay mounted.
 	script := `dir=$1; shift
@@ -89,7 +98,7 @@ for group; do echo $$ >"$group/cgroup.procs" || exit; done
 [ -d /run/systemd/system ] || { mount -t tmpfs -o mode=755 tailcam-unit /run && cd /run && mkdir -p systemd/system systemd/inaccessible/dir &&
 	: >systemd/inaccessible/reg && chmod 0 systemd/inaccessible/*; } || exit
 mount --bind "$dir/group" /etc/group || exit
-exec ` + manager + ` --user --unit=` + started
+` + journal + `exec ` + manager + ` --user --unit=` + started
 	cmd := exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", o.Dir}, joined...)...)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=" + filepath.Join(o.Dir, "units"),
@@ -100,6 +109,7 @@ exec ` + manager + ` --user --unit=` + started
 	defer said.Close()
 	cmd.Stdout, cmd.Stderr = said, said
 	assert.NilError(t, child.Start(cmd))
+	s.manager = cmd.Process.Pid
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -168,7 +178,7 @@ func (s *Service) cgroups(unit string) []string {
 		default:
 			continue
 		}
-		mount := mountOf(parts[0], parts[1])
+		mount := provoke.Hierarchy(parts[1])
 		if mount == "" {
 			continue
 		}
@@ -199,26 +209,6 @@ func (s *Service) limit(unit, directive string) string {
 		s.t.Fatalf("%s=%s: %v", directive, values[len(values)-1], err)
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-// mountOf finds where a hierarchy is mounted as a whole.
-func mountOf(number, controllers string) string {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(mounts)) {
-		before, after, _ := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(kind) < 3 || fields[3] != "/" {
-			continue
-		}
-		if number == "0" && kind[0] == "cgroup2" ||
-			number != "0" && kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ","+controllers+",") {
-			return fields[4]
-		}
-	}
-	return ""
 }
 
 func (s *Service) environment() []string {

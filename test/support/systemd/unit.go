@@ -60,7 +60,11 @@ func writeUnits(t testing.TB, dir string, o *Options, unit string) {
 		s.WriteString("ExecStartPre=" + commandLine(o.Pre) + "\n")
 	}
 	s.WriteString("ExecStart=" + commandLine(o.Argv) + "\n")
-	fmt.Fprintf(&s, "StandardOutput=append:%s\nStandardError=append:%s\n", o.Log, o.Log)
+	to := "append:" + o.Log
+	if o.Journal {
+		to = "journal"
+	}
+	fmt.Fprintf(&s, "StandardOutput=%s\nStandardError=%s\n", to, to)
 	for _, path := range o.Writable {
 		fmt.Fprintf(&s, "ReadWritePaths=%s\n", path)
 	}

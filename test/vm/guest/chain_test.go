@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
-	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -36,24 +34,10 @@ func TestChain(t *testing.T) {
 	kernel, outliers := watch(t, list, &tracker.Options{Groups: tracker.Groups, Ring: 64 << 10, TrackSelf: true, Tasks: 4096})
 
 	t.Run("run", func(t *testing.T) {
-		agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
-			const asked = 100 * time.Millisecond
-			truth, err := inject.Wakeup(context.Background(), asked)
-			if err != nil {
-				t.Log(err)
-				return nil, 0, 0
-			}
-			o := await(t, outliers, "chain-run", truth.TID)
-			for o.EndMono < truth.StartMono {
-				o = await(t, outliers, "chain-run", truth.TID)
-			}
-			way := chainWay(t, o)
+		agreeWakeup(t, outliers, "chain-run", func(o *events.Outlier, tid int) bool {
+			t.Logf("by way of %s", chainWay(t, o))
 			last := o.Chain.Stages[len(o.Chain.Stages)-1]
-			if last.Stage != "wakeup" || last.Task.TID != truth.TID {
-				t.Logf("by way of %s", way)
-				return nil, 0, 0
-			}
-			return o, asked - slack, truth.Delay() + slack
+			return last.Stage == "wakeup" && last.Task.TID == tid
 		})
 	})
 	t.Run("end", func(t *testing.T) {

@@ -28,6 +28,26 @@ func inGuest(t *testing.T) {
 	}
 }
 
+// switchOfCPU1 returns what switches the second CPU on ("1") and off ("0").
+func switchOfCPU1(t *testing.T) (power func(on string)) {
+	t.Helper()
+	const file = "/sys/devices/system/cpu/cpu1/online"
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
+	}
+	return func(on string) {
+		t.Helper()
+		assert.NilError(t, os.WriteFile(file, []byte(on), 0))
+	}
+}
+
+// stepClock sets the wall clock forth or back.
+func stepClock(t *testing.T, by time.Duration) {
+	t.Helper()
+	to := unix.NsecToTimeval(time.Now().Add(by).UnixNano())
+	assert.Check(t, unix.Settimeofday(&to))
+}
+
 // readDirect reads one block past the page cache and returns how long it took.
 func readDirect(path string, offset int64) (time.Duration, error) {
 	const block = 4096

@@ -18,22 +18,28 @@ import (
 // them is found and written while the rules are in use, on every kernel.
 func TestTrackersHistograms(t *testing.T) {
 	inGuest(t)
+	for _, way := range []rules.Attach{rules.AttachFunction, rules.AttachAll} {
+		t.Run(string(way), func(t *testing.T) { testHistograms(t, way) })
+	}
+}
+
+func testHistograms(t *testing.T, way rules.Attach) {
 	const calls = 400
 	getppid, _ := rules.SyscallNumber("getppid")
 	me := []uint32{uint32(os.Getpid())}
 	mine := rules.Match{PID: me, Syscall: []int{getppid}}
 	rule := func(name string, when rules.Match, h rules.Histogram, overrides ...rules.Override) rules.Rule {
-		return rules.Rule{Name: name, Track: rules.Syscall, Threshold: time.Hour, When: when, Histogram: &h, Overrides: overrides}
+		return rules.Rule{Name: name, Track: rules.Syscall, Attach: way, Threshold: time.Hour, When: when, Histogram: &h, Overrides: overrides}
 	}
 	list := []rules.Rule{
 		rule("plain", mine, rules.Histogram{}),
-		rule("by-call", rules.Match{PID: me, Thread: []rules.Thread{rules.UserThread}}, rules.Histogram{By: rules.BySyscall, Classes: 256}),
+		rule("by-call", rules.Match{PID: me, Syscall: []int{getppid}, Thread: []rules.Thread{rules.UserThread}}, rules.Histogram{By: rules.BySyscall, Classes: 256}),
 		rule("by-cgroup", mine, rules.Histogram{By: rules.ByCgroup, Classes: 1}),
 		rule("by-override", mine, rules.Histogram{By: rules.ByOverride}, rules.Override{
 			When: rules.Match{UID: []uint32{uint32(os.Getuid())}, Comm: []string{"*"}}, Threshold: time.Minute,
 		}),
 		{
-			Name: "follows", Track: rules.Syscall, When: mine, Histogram: &rules.Histogram{},
+			Name: "follows", Track: rules.Syscall, Attach: way, When: mine, Histogram: &rules.Histogram{},
 			Adaptive: &rules.Adaptive{
 				Quantile: 0.9, Times: 3, Floor: time.Microsecond, Ceiling: time.Hour, Window: time.Minute, MinSamples: calls,
 			},
@@ -42,7 +48,7 @@ func TestTrackersHistograms(t *testing.T) {
 	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Tasks: 4096})
 	assert.NilError(t, err)
 	defer kernel.Close()
-	assert.NilError(t, kernel.Attach())
+	attach(t, kernel)
 	controller := adaptive.NewController(kernel)
 	now := time.Now()
 	assert.NilError(t, controller.Tick(now))

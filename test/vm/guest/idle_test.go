@@ -28,7 +28,7 @@ func TestIdle(t *testing.T) {
 	socket, snaps := filepath.Join(dir, "s.sock"), filepath.Join(dir, "snaps")
 	env := []string{"PATH=/bin"} // tailcam takes TAILCAM_GUEST for a key of its configuration
 	daemon := exec.Command("/bin/tailcam", "run", "--rules", "../../../configs/rules.d",
-		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0")
+		"--socket-path", socket, "--snapshots-dir", snaps, "--snapshots-min-free", "0", "--budget-cpu", "100%", "--budget-softirqs", "off") // emulated CPUs are slow
 	var log bytes.Buffer
 	daemon.Stdout, daemon.Stderr, daemon.Env = &log, &log, env
 	assert.NilError(t, daemon.Start())
@@ -42,7 +42,9 @@ func TestIdle(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		assert.Check(t, daemon.Process.Signal(syscall.SIGTERM))
+		begin := time.Now()
 		err := daemon.Wait()
+		t.Logf("ended after %v", time.Since(begin))
 		assert.Check(t, err == nil && !t.Failed(), "the daemon: %v\n%s", err, &log)
 	})
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -51,6 +53,11 @@ func TestIdle(t *testing.T) {
 		}
 		assert.Assert(t, !time.Now().After(end), "the daemon does not answer")
 	}
+	for end := time.Now().Add(time.Minute); strings.Contains(ask("status", "-o", "json"), `"attaching"`); time.Sleep(100 * time.Millisecond) {
+		assert.Assert(t, !time.Now().After(end), "it is not attached to the functions of system calls")
+	}
+	assert.Check(t, strings.Contains(log.String(), "attached to system calls"), "%s", &log)
+	assert.Check(t, !strings.Contains(ask("status", "-o", "json"), "sys_enter"), "it is attached to every system call")
 	time.Sleep(5 * time.Second) // what starting it and asking it has caused
 	before := ask("events", "-o", "json")
 	time.Sleep(idle)

@@ -19,10 +19,7 @@ import (
 // timeouts is: they go on, and go on after it is back.
 func TestTimeoutCPUOffline(t *testing.T) {
 	inGuest(t)
-	const switchFile = "/sys/devices/system/cpu/cpu1/online"
-	if _, err := os.Stat(switchFile); err != nil {
-		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
-	}
+	power := switchOfCPU1(t)
 	const timeout, asked = 100 * time.Millisecond, 400 * time.Millisecond
 	kernel, outliers := watch(t, []rules.Rule{{
 		Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, When: rules.Match{PID: []uint32{uint32(os.Getpid())}, State: []rules.State{rules.Interruptible}},
@@ -30,10 +27,6 @@ func TestTimeoutCPUOffline(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	tid := unix.Gettid()
-	power := func(on string) {
-		t.Helper()
-		assert.NilError(t, os.WriteFile(switchFile, []byte(on), 0))
-	}
 	defer power("1")
 	for _, on := range []string{"0", "1"} {
 		power(on)

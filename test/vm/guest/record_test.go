@@ -2,12 +2,10 @@ package guest
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/rules"
@@ -44,11 +42,10 @@ func newCamera(t *testing.T, backend string) *camera {
 	assert.NilError(t, err)
 	c.store, err = snapshot.OpenStore(snapshot.StoreOptions{Dir: filepath.Join(t.TempDir(), "snapshots")})
 	assert.NilError(t, err)
-	if c.manager, err = snapshot.New(snapshot.Options{
+	c.manager, err = snapshot.New(snapshot.Options{
 		Recorder: ring, Store: c.store, RingRecords: ring.Capacity(), SyscallName: rules.SyscallName,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	assert.NilError(t, err)
 	assert.NilError(t, c.kernel.Attach())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -103,14 +100,7 @@ func coverage(m *snapshot.Meta, cpu int) snapshot.CPUCoverage {
 // only CPUs that are online can have, lose and count them.
 func TestRecordCPUOffline(t *testing.T) {
 	inGuest(t)
-	const switchFile = "/sys/devices/system/cpu/cpu1/online"
-	if _, err := os.Stat(switchFile); err != nil {
-		t.Skipf("this guest has one CPU, or cannot take it away: %v", err)
-	}
-	power := func(on string) {
-		t.Helper()
-		assert.NilError(t, os.WriteFile(switchFile, []byte(on), 0))
-	}
+	power := switchOfCPU1(t)
 	for _, backend := range []string{flight.BackendMmap, flight.BackendPerf} {
 		t.Run(backend, func(t *testing.T) {
 			defer power("1")
@@ -145,16 +135,9 @@ func TestRecordCPUOffline(t *testing.T) {
 func TestRecordClockSteps(t *testing.T) {
 	inGuest(t)
 	c := newCamera(t, flight.BackendMmap)
-	step := func(by time.Duration) {
-		t.Helper()
-		var now unix.Timespec
-		assert.NilError(t, unix.ClockGettime(unix.CLOCK_REALTIME, &now))
-		to := unix.NsecToTimeval(now.Nano() + by.Nanoseconds())
-		assert.NilError(t, unix.Settimeofday(&to))
-	}
 	var last *snapshot.Meta
 	for _, by := range []time.Duration{0, time.Hour, -2 * time.Hour, time.Hour} {
-		c.count(func() { step(by) }, 0, 1)
+		c.count(func() { stepClock(t, by) }, 0, 1)
 		m, f := c.take()
 		assert.Check(t, f.Vouched != 0, "after a step of %v nothing is vouched for", by)
 		id, err := snapshot.ParseID(m.ID)
@@ -162,9 +145,8 @@ func TestRecordClockSteps(t *testing.T) {
 		if last != nil {
 			before, err := snapshot.ParseID(last.ID)
 			assert.NilError(t, err)
-			if id.Number <= before.Number || m.Window.ToMonoNS <= last.Window.ToMonoNS {
-				t.Errorf("after a step of %v: %s to %d follows %s to %d", by, m.ID, m.Window.ToMonoNS, last.ID, last.Window.ToMonoNS)
-			}
+			assert.Check(t, id.Number > before.Number && m.Window.ToMonoNS > last.Window.ToMonoNS,
+				"after a step of %v: %s to %d follows %s to %d", by, m.ID, m.Window.ToMonoNS, last.ID, last.Window.ToMonoNS)
 			// The wall clock has moved by the step, and by what has passed since.
 			moved := time.Duration(m.Window.WallMinusMono - last.Window.WallMinusMono)
 			d := moved - by

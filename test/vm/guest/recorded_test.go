@@ -23,6 +23,7 @@ func TestRecordedEvents(t *testing.T) {
 		run  func(*testing.T, *provoke.History)
 	}{
 		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, slowDisk) }},
+		{"names", provoke.Names},
 		{"work", provoke.Work},
 		{"faults", provoke.Faults},
 		{"locks", provoke.Locks},

@@ -51,9 +51,9 @@ func TestTimeouts(t *testing.T) {
 				if o.Cause == events.CauseAfterTimeout {
 					return nil, 0, 0 // nobody had a look when it was due
 				}
-				if o.Cause != events.CauseTimeout || len(o.Raw.Kernel) < 3 || o.State != "interruptible" || len(o.Raw.User) == 0 {
-					t.Errorf("%s: %s in state %s, %d kernel and %d user frames", rule, o.Cause, o.State, len(o.Raw.Kernel), len(o.Raw.User))
-				}
+				assert.Check(t, o.Cause == events.CauseTimeout && len(o.Raw.Kernel) >= 3 && o.State == "interruptible" &&
+					len(o.Raw.User) != 0,
+					"%s: %s in state %s, %d kernel and %d user frames", rule, o.Cause, o.State, len(o.Raw.Kernel), len(o.Raw.User))
 				if late := time.Duration(o.DelayNS) - due; late < 0 || late > 2*slack {
 					return nil, 0, 0
 				}
@@ -81,10 +81,7 @@ func TestTimeoutClockJump(t *testing.T) {
 	tid := unix.Gettid()
 	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
 		begin := linux.Monotonic()
-		time.AfterFunc(timeout/4, func() {
-			now := unix.NsecToTimeval(time.Now().Add(jump).UnixNano())
-			assert.Check(t, unix.Settimeofday(&now))
-		})
+		time.AfterFunc(timeout/4, func() { stepClock(t, jump) })
 		took := sleep(t, asked)
 		for {
 			o := await(t, outliers, "offcpu", tid)
@@ -110,6 +107,6 @@ func watch(t *testing.T, list []rules.Rule, opts *tracker.Options) (*tracker.Tra
 		assert.Check(t, kernel.Close())
 	})
 	assert.Assert(t, len(kernel.Inactive()) == 0, "not on this kernel: %v", kernel.Inactive())
-	assert.NilError(t, kernel.Attach())
+	attach(t, kernel)
 	return kernel, collect(t, kernel)
 }

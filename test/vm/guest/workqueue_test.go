@@ -12,6 +12,7 @@ import (
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/internal/symbols"
 	"github.com/tailcam/tailcam/rules"
+	"github.com/tailcam/tailcam/test/support/cpus"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -50,10 +51,10 @@ func TestWorkqueue(t *testing.T) {
 	await(t, outliers, "run", 0)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pin(t, 0) // where the hog is not
+	assert.NilError(t, cpus.Keep(0)) // where the hog is not
 	agree(t, func() (*events.Outlier, time.Duration, time.Duration) {
 		drop(outliers)
-		hogged := startHog(t, cpu, busy)
+		hogged := cpus.Hog(t, cpu, 50, busy)
 		from, to := queue()
 		took := time.Duration(to - from) // until the work was done on every CPU
 		hogged()
@@ -68,9 +69,9 @@ func TestWorkqueue(t *testing.T) {
 		by := wait.Work.QueuedBy
 		assert.Check(t, strings.HasPrefix(wait.Task.Comm, "kworker/") && by != nil && by.PID == os.Getpid(),
 			"%+v by %+v, queued by %+v", wait.Work, wait.Task, by)
-		if run.Work.WaitNS == nil || *run.Work.WaitNS != wait.DelayNS || run.Task.TID != wait.Task.TID || run.Work.Queue != "events" {
-			t.Errorf("the run: %+v by %+v, after %v", run.Work, run.Task, time.Duration(wait.DelayNS))
-		}
+		assert.Check(t, run.Work.WaitNS != nil && *run.Work.WaitNS == wait.DelayNS &&
+			run.Task.TID == wait.Task.TID && run.Work.Queue == "events",
+			"the run: %+v by %+v, after %v", run.Work, run.Task, time.Duration(wait.DelayNS))
 		return wait, took - busy/4, took
 	})
 	counters, err := kernel.Counters()

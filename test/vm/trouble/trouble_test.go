@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/test/support/cpus"
 )
 
 func inGuest(t *testing.T) {
@@ -80,9 +82,7 @@ func TestStarves(t *testing.T) {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 99}
 	assert.NilError(t, unix.SchedSetAttr(0, &attr, 0))
 	for cpu := range runtime.NumCPU() {
-		var set unix.CPUSet
-		set.Set(cpu)
-		assert.NilError(t, unix.SchedSetaffinity(0, &set))
+		assert.NilError(t, cpus.Keep(cpu))
 		hog := exec.Command("/proc/self/exe", "-test.run=TestStarves")
 		hog.Env = append(os.Environ(), "TAILCAM_HOG=1")
 		assert.NilError(t, hog.Start())

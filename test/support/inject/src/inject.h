@@ -116,5 +116,6 @@ int cmd_newtask(int argc, char **argv);
 int cmd_chain(int argc, char **argv);
 int cmd_shift(int argc, char **argv);
 int cmd_pair(int argc, char **argv);
+int cmd_walk(int argc, char **argv);
 
 #endif

@@ -24,6 +24,7 @@ static const struct {
 	{"newtask", cmd_newtask, "N_OVER over_us"},
 	{"chain", cmd_chain, "pipe|herd|udp THREADS rounds hold_us"},
 	{"pair", cmd_pair, "steps bKEY|eKEY|cKEY|+MS..., or storm|calls THREADS rounds keys"},
+	{"walk", cmd_walk, "N hold_us THREADS BUSY"},
 	{"shift", cmd_shift, "THREADS OUTLIER_us SECONDS PHASE_us..."},
 };
 

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/test/support/collector"
+)
+
+// TestOTLP: real outliers arrive at the official services of OpenTelemetry, with what
+// `tailcam events` says of them, their verdicts, and the metrics that a scrape has.
+func TestOTLP(t *testing.T) {
+	needRoot(t)
+	overHTTP := &collector.Collector{}
+	s := httptest.NewServer(overHTTP)
+	defer s.Close()
+	overHTTP.URL = s.URL
+	for _, protocol := range []string{"http/protobuf", "grpc"} {
+		t.Run(strings.ReplaceAll(protocol, "/", "_"), func(t *testing.T) {
+			c := overHTTP
+			if protocol == "grpc" {
+				c = collector.GRPC(t)
+			}
+			testOTLP(t, c, protocol)
+		})
+	}
+}
+
+func testOTLP(t *testing.T, c *collector.Collector, protocol string) {
+	uid := newUID()
+	const n = 10
+	trace, span := fmt.Sprintf("4bf92f3577b34da6a3ce9290%08x", uid), fmt.Sprintf("00f067aa%08x", uid)
+	key := "00-" + trace + "-" + span + "-01"
+	d := start(t, rulesFile(
+		napRule("naps", uid, "snapshot: {every: 100ms}"),
+		entry("hostile", "syscall", "1ms", fmt.Sprintf("{uid: %d, not_comm: inj-syscall, syscall: clock_nanosleep}", uid), "snapshot: false"),
+		"  - {name: span, track: span, threshold: 1ms, snapshot: false, when: {key: ["+key+"]}}\n",
+	), "--otlp-endpoint", c.URL, "--otlp-protocol", protocol, "--otlp-interval", "1s", "--otlp-headers", "authorization=Bearer x",
+		"--otlp-resource", "deployment.environment.name=test", "--metrics-listen", "127.0.0.1:0")
+
+	naps(t, uid, n, 10*time.Millisecond, 2)
+	hostile := filepath.Join(publicDir(t, ""), "ev\nil\xff\x1b[2J")
+	sleep, err := exec.LookPath("sleep")
+	assert.NilError(t, err)
+	assert.NilError(t, os.Symlink(sleep, hostile))
+	cmd := exec.CommandContext(t.Context(), hostile, "0.01")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	assert.NilError(t, child.Start(cmd))
+	assert.NilError(t, cmd.Wait())
+	assert.Check(t, tailcam(t, "begin", key).code == 0)
+	time.Sleep(5 * time.Millisecond)
+	assert.Check(t, tailcam(t, "end", key).code == 0)
+	outliers := append(append(settled(t, d, "naps", n), settled(t, d, "hostile", 1)...), settled(t, d, "span", 1)...)
+
+	var records map[string]collector.Record // the latest of each outlier
+	eventually(t, "each outlier has arrived, one with a verdict", func() bool {
+		records = map[string]collector.Record{}
+		verdicts := 0
+		for _, r := range c.Records() {
+			records[r.Attributes["log.record.uid"].(string)] = r
+			if r.Attributes["tailcam.explained.verdict"] != nil {
+				verdicts++
+			}
+		}
+		return len(records) >= len(outliers) && verdicts > 0
+	})
+	assert.Check(t, is.Len(records, len(outliers)))
+	host, err := os.Hostname()
+	assert.NilError(t, err)
+	for i := range outliers {
+		o := &outliers[i]
+		r, ok := records[o.ID]
+		assert.Assert(t, ok, "%s of rule %s is missing", o.ID, o.Rule)
+		for name, want := range map[string]any{
+			"tailcam.rule": o.Rule, "tailcam.delay_ns": o.DelayNS, "tailcam.seq": int64(o.Seq), "tailcam.cause": string(o.Cause),
+			"process.pid": int64(o.Task.PID), "thread.id": int64(o.Task.TID), "process.user.id": int64(o.Task.UID),
+		} {
+			assert.Check(t, is.DeepEqual(want, r.Attributes[name]), name)
+		}
+		assert.Check(t, r.GetTimeUnixNano() == uint64(o.Time.UnixNano()) && r.GetEventName() == "tailcam.outlier")
+		assert.Check(t, r.Resource["service.name"] == "tailcam" && r.Resource["host.name"] == host &&
+			r.Resource["deployment.environment.name"] == "test", "%v", r.Resource)
+		switch o.Rule {
+		case "naps":
+			assert.Check(t, is.Equal("inj-syscall", r.Attributes["thread.name"]))
+		case "hostile":
+			assert.Check(t, is.Equal(`ev\x0ail\xff\x1b[2J`, r.Attributes["thread.name"]))
+			assert.Check(t, !strings.ContainsAny(r.GetBody().GetStringValue(), "\n\x1b"), "%q", r.GetBody().GetStringValue())
+		case "span":
+			assert.Check(t, is.Equal(trace, hex.EncodeToString(r.GetTraceId())))
+			assert.Check(t, is.Equal(span, hex.EncodeToString(r.GetSpanId())))
+		}
+		assert.Check(t, o.Rule == "span" || len(r.GetTraceId()) == 0)
+	}
+
+	eventually(t, "the metrics count the naps", func() bool {
+		metrics, _ := c.Metrics()
+		for _, p := range metrics["tailcam_outliers_total"].GetSum().GetDataPoints() {
+			a := collector.Attributes(p.GetAttributes())
+			if a["rule"] == "naps" && a["cause"] == "threshold" {
+				return p.GetAsDouble() == n
+			}
+		}
+		return false
+	})
+	metrics, resource := c.Metrics()
+	assert.Check(t, is.Equal("tailcam", resource["service.name"]))
+	delays := uint64(0)
+	for _, p := range metrics["tailcam_delay_seconds"].GetExponentialHistogram().GetDataPoints() {
+		assert.Check(t, p.GetScale() == 3)
+		sum := p.GetZeroCount()
+		for _, n := range p.GetPositive().GetBucketCounts() {
+			sum += n
+		}
+		assert.Check(t, is.Equal(p.GetCount(), sum))
+		delays += sum
+	}
+	assert.Check(t, delays >= n)
+	text := d.scrape()
+	for name := range metrics {
+		assert.Check(t, strings.Contains(text, "\n# TYPE "+name+" "), "a scrape has no %s", name)
+	}
+	assert.Check(t, strings.Contains(text, `tailcam_otlp_requests_total{result="refused",signal="logs"} 0`))
+	assert.Check(t, strings.Contains(d.ok("status"), "OTLP "+c.URL+" ("+protocol+"), "))
+}
+
+// TestOTLPDown: a collector that refuses everything costs nothing but what it does
+// not take, and that is counted.
+func TestOTLPDown(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	c := collector.GRPC(t)
+	c.Answer = func() error { return grpcstatus.Error(codes.Unauthenticated, "who are you") }
+	d := start(t, rulesFile(napRule("naps", uid, "snapshot: false")), "--otlp-endpoint", c.URL, "--otlp-protocol", "grpc", "--metrics-listen", "127.0.0.1:0")
+	naps(t, uid, 20, 10*time.Millisecond, 4)
+	settled(t, d, "naps", 20)
+	eventually(t, "the losses are counted", func() bool {
+		return strings.Contains(d.scrape(), "\n"+`tailcam_lost_total{cause="otlp_rejected",rule="naps"} 20`+"\n")
+	})
+	assert.Check(t, strings.Contains(d.log.String(), "gRPC status 16: who are you"))
+	assert.Check(t, is.Len(c.Records(), 0))
+}
+
+// TestOTLPRefused: a daemon that cannot send as it was told does not start, says why,
+// and shows no secret.
+func TestOTLPRefused(t *testing.T) {
+	needRoot(t)
+	h := newHome(t, rulesFile(napRule("naps", newUID())))
+	empty := writeFile(t, filepath.Join(h.dir, "empty.pem"), "", 0o600)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--otlp-endpoint", "collector:4317"}, `otlp.endpoint "collector:4317" does not begin with http:// or https://`},
+		{[]string{"--otlp-endpoint", "http://c/x", "--otlp-protocol", "grpc"}, `otlp.endpoint "http://c/x" has a path, which gRPC does not have`},
+		{[]string{"--otlp-endpoint", "https://c", "--otlp-tls-ca", empty}, "otlp.tls.ca: " + empty + " has no certificate in PEM"},
+		{[]string{"--otlp-endpoint", "https://c", "--otlp-tls-cert", empty}, "set both otlp.tls.cert and otlp.tls.key, or neither"},
+		{[]string{"--otlp-headers", "se cret=secret"}, `otlp.headers has the invalid name "se cret"`},
+	} {
+		a := tailcam(t, h.command(tt.args...)[1:]...)
+		assert.Check(t, a.code != 0 && strings.Contains(a.err, tt.want) && !strings.Contains(a.err, "=secret"), "%q: exit status %d\n%s\nwant %s",
+			tt.args, a.code, a.err, tt.want)
+	}
+}
