@@ -4,6 +4,7 @@
 //
 //	go run ./test/vm                      # the whole matrix
 //	go run ./test/vm -kernels 6.1,6.12-rt -run TestBTF -v
+//	go run ./test/vm -turn 7              # half of it: the same number, the same half
 //
 // Tests that failed while the host was disturbed run again in a guest of their
 // own, at most twice, by the rules of test/support/report; the table says so.
@@ -116,6 +117,7 @@ func parseFlags(args []string) (*options, error) {
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
 	fs.DurationVar(&opts.timeout, "timeout", 10*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
+	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last bit counts")
 	fs.BoolVar(&opts.verbose, "v", false, "print the test output of every guest, not of the failed ones only")
 	fs.Func("file", "GUEST=HOST: put an executable file into the guests; may be repeated", func(s string) error {
 		guest, host, found := strings.Cut(s, "=")
@@ -134,9 +136,12 @@ func parseFlags(args []string) (*options, error) {
 	if opts.jobs < 1 {
 		return nil, fmt.Errorf("-j %d: must be at least 1", opts.jobs)
 	}
+	if *turn < everyTurn {
+		return nil, fmt.Errorf("-turn %d: must be at least 0", *turn)
+	}
 	opts.packages = strings.Split(*packages, ",")
 	var err error
-	opts.kernels, err = pick(*kernels, opts.run)
+	opts.kernels, err = pick(*kernels, opts.run, *turn)
 	return opts, err
 }
 

@@ -14,19 +14,26 @@ type target struct {
 	packages *regexp.Regexp // Debian packages that hold such a kernel; the newest is taken
 	run      string         // pattern of the only tests that it runs; empty: all
 	qemu     []string       // more arguments of QEMU
+	turn     int            // of turns, when it runs if -turn is given; everyTurn: always
 }
+
+// The matrix is split in turns, each with a kernel of both versions, one of them real-time.
+const (
+	turns     = 2
+	everyTurn = -1
+)
 
 // targets is the matrix. The cloud flavour is the small one; it has all that
 // tests need. Real-time kernels come in one flavour only.
 var targets = []target{
-	{name: "6.1", packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-amd64$`)},
-	{name: "6.1-rt", packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-amd64$`)},
-	{name: "6.12", packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`)},
-	{name: "6.12-rt", packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-rt-amd64$`)},
+	{name: "6.1", turn: 0, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-amd64$`)},
+	{name: "6.1-rt", turn: 1, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-amd64$`)},
+	{name: "6.12", turn: 1, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`)},
+	{name: "6.12-rt", turn: 0, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-rt-amd64$`)},
 	// The clock counts instructions, and jumps to the next timer while the guest
 	// idles: minutes pass in seconds, and a busy host delays nothing in the guest.
 	{
-		name: "6.12-idle", packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`),
+		name: "6.12-idle", turn: everyTurn, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`),
 		run: "^Test(Idle|CallCost)$", qemu: []string{"-icount", "shift=2,sleep=off"},
 	},
 }
@@ -54,10 +61,12 @@ func names(ts []target) []string {
 }
 
 // pick returns the targets of a comma-separated list; of an empty one, all that
-// run the tests of a pattern.
-func pick(list, run string) ([]target, error) {
+// run the tests of a pattern and whose turn it is.
+func pick(list, run string, turn int) ([]target, error) {
 	if list == "" {
-		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return run != "" && t.run != "" }), nil
+		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
+			return run != "" && t.run != "" || turn != everyTurn && t.turn != everyTurn && t.turn != turn%turns
+		}), nil
 	}
 	var picked []target
 	for _, name := range strings.Split(list, ",") {

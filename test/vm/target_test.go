@@ -22,7 +22,7 @@ func TestNewestFirst(t *testing.T) {
 		{"6.12", "linux-image-6.12.117+deb12-cloud-amd64 linux-image-6.12.101+deb13-cloud-amd64 linux-image-6.12.9+bpo-cloud-amd64"},
 		{"6.12-rt", "linux-image-6.12.90+deb12-rt-amd64"},
 	} {
-		picked, err := pick(test.target, "")
+		picked, err := pick(test.target, "", everyTurn)
 		assert.NilError(t, err)
 		got := picked[0].newestFirst(packages)
 		assert.Check(t, slices.Equal(got, strings.Fields(test.want)),
@@ -31,11 +31,33 @@ func TestNewestFirst(t *testing.T) {
 }
 
 func TestPick(t *testing.T) {
-	all, err := pick("", "")
+	all, err := pick("", "", everyTurn)
 	assert.Check(t, err == nil && len(all) == len(targets),
 		"no list: got %d targets and %v, want all", len(all), err)
-	_, err = pick("6.1,5.10", "")
+	_, err = pick("6.1,5.10", "", everyTurn)
 	assert.Check(t, is.ErrorContains(err, `unknown kernel "5.10": known are 6.1, `), "unknown kernel")
+}
+
+// Every kernel has its turn, and each turn has kernels of both versions and both kinds.
+func TestTurns(t *testing.T) {
+	seen := map[string]int{}
+	for turn := range 2 * turns {
+		picked, err := pick("", "", turn)
+		assert.NilError(t, err)
+		all := strings.Join(names(picked), " ")
+		for _, want := range []string{"6.1", "6.12", "-rt", "-idle"} {
+			assert.Check(t, is.Contains(all, want), "turn %d", turn)
+		}
+		for i := range picked {
+			seen[picked[i].name]++
+		}
+	}
+	for i := range targets {
+		assert.Check(t, seen[targets[i].name] >= 2, "%s ran %d times in %d turns", targets[i].name, seen[targets[i].name], 2*turns)
+	}
+	picked, err := pick("", "TestBTF", 1)
+	assert.NilError(t, err)
+	assert.Check(t, is.DeepEqual(names(picked), []string{"6.1-rt", "6.12"}))
 }
 
 func TestModuleName(t *testing.T) {

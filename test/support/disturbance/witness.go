@@ -55,7 +55,8 @@ func start(root int) (*Witness, error) {
 			}
 			now := time.Now()
 			samples = append(samples, sample{
-				Span:   Span{last.Round(0), now.Round(0)}, // tests are stamped by the wall clock
+				// Tests are stamped by the wall clock, which may have been set meanwhile.
+				Span:   Span{now.Add(-now.Sub(last)).Round(0), now.Round(0)},
 				stolen: times.stolen - before.stolen, idle: times.idle - before.idle,
 				late: time.Duration(w.late.Swap(0)),
 			})

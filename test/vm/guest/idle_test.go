@@ -53,7 +53,8 @@ func TestIdle(t *testing.T) {
 		}
 		assert.Assert(t, !time.Now().After(end), "the daemon does not answer")
 	}
-	for end := time.Now().Add(time.Minute); strings.Contains(ask("status", "-o", "json"), `"attaching"`); time.Sleep(100 * time.Millisecond) {
+	// It answers before its programs are loaded, which takes a minute here. Asking costs seconds.
+	for end := time.Now().Add(10 * time.Minute); strings.Contains(ask("status", "-o", "json"), `"attaching"`); time.Sleep(5 * time.Second) {
 		assert.Assert(t, !time.Now().After(end), "it is not attached to the functions of system calls")
 	}
 	assert.Check(t, strings.Contains(log.String(), "attached to system calls"), "%s", &log)
