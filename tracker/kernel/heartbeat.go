@@ -21,9 +21,34 @@ const tickProgram = "hrtimer_expire_entry"
 // the CPU of one may be what is stuck.
 type heartbeat struct {
 	mu     sync.Mutex
-	events []int     // perf events; none: no rule has a timeout
-	seen   uint64    // ticks at the last check
-	at     time.Time // of the last check that found some
+	events []int         // perf events; none: no rule has a timeout
+	period time.Duration // of each
+	seen   uint64        // ticks at the last check
+	at     time.Time     // of the last check that found some
+}
+
+// Each beat interrupts a CPU, which may sleep or wait for a disk: they are as rare
+// as the timeouts allow. The least is twice a tick, as they do not fall together;
+// the most keeps a timeout from being late (LATE_NS in bpf/lib/timeout_scan.h).
+const (
+	leastPeriod = 4 * time.Millisecond
+	mostPeriod  = 16 * time.Millisecond
+	beats       = 128 // of the shortest timeout
+)
+
+// wantedPeriod is what the shortest timeout asks for.
+func (o *Objects) wantedPeriod() (time.Duration, error) {
+	var tables [abi.TimeoutTables]uint64
+	var interrupts uint64
+	if err := errors.Join(o.Vars.TimeoutLeast.Get(&tables), o.Vars.TimeoutInterrupts.Get(&interrupts)); err != nil {
+		return 0, fmt.Errorf("read the shortest timeout: %w", err)
+	}
+	return periodFor(min(slices.Min(tables[:]), interrupts)), nil
+}
+
+// periodFor takes ns.
+func periodFor(shortest uint64) time.Duration {
+	return time.Duration(min(max(shortest/beats, uint64(leastPeriod)), uint64(mostPeriod)))
 }
 
 // StartHeartbeat starts it if any rule has a timeout.
@@ -33,13 +58,17 @@ func (o *Objects) StartHeartbeat() error {
 	}
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
-	return o.heartbeat.start()
+	period, err := o.wantedPeriod()
+	if err != nil {
+		return err
+	}
+	return o.heartbeat.start(period)
 }
 
 // start makes timers of the kernel's CPU clock on the first and the last CPU.
 // They expire also where the events themselves do not count, as on CPUs that
 // some hypervisors idle. Under p.mu.
-func (p *heartbeat) start() error {
+func (p *heartbeat) start(period time.Duration) error {
 	last, err := highestCPU("online")
 	if err != nil {
 		return err
@@ -47,7 +76,7 @@ func (p *heartbeat) start() error {
 	attr := unix.PerfEventAttr{
 		Type:   unix.PERF_TYPE_SOFTWARE,
 		Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Sample: uint64((4 * time.Millisecond).Nanoseconds()), // twice a tick: they do not fall together
+		Sample: uint64(period.Nanoseconds()),
 	}
 	for _, cpu := range slices.Compact([]int{0, last}) {
 		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
@@ -59,7 +88,7 @@ func (p *heartbeat) start() error {
 		}
 		p.events = append(p.events, fd)
 	}
-	p.at = time.Now()
+	p.period, p.at = period, time.Now()
 	return nil
 }
 
@@ -81,7 +110,8 @@ func (o *Objects) stopHeartbeat() error {
 }
 
 // KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
-// offline. Once a second is often enough: timeouts are late by that much then.
+// offline, and makes them as frequent as the rules of now want. Once a second is
+// often enough: timeouts are late by that much then.
 func (o *Objects) KeepTicking() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
@@ -92,15 +122,21 @@ func (o *Objects) KeepTicking() error {
 	if err != nil {
 		return err
 	}
+	period, err := o.wantedPeriod()
+	if err != nil {
+		return err
+	}
 	const patience = 500 * time.Millisecond
 	if s.Ticks != o.heartbeat.seen || time.Since(o.heartbeat.at) < patience {
 		o.heartbeat.seen, o.heartbeat.at = s.Ticks, time.Now()
-		return nil
+		if period == o.heartbeat.period {
+			return nil
+		}
 	}
 	if err := o.heartbeat.stop(); err != nil {
 		return fmt.Errorf("stop the timers of timeouts: %w", err)
 	}
-	return o.heartbeat.start()
+	return o.heartbeat.start(period)
 }
 
 // TickStats are what the tick has done since New; zero without timeouts.
