@@ -85,7 +85,7 @@ test: deps-test ## what a change needs: vet, unit tests, the core of race and e2
 	@$(MAKE) --keep-going vet unit race-core e2e-core
 
 .PHONY: test-all
-test-all: deps-test ## every test, as CI runs them; some twenty-five minutes on 2 CPUs
+test-all: deps-test ## every test; CI takes half of the kernels each time; some forty minutes on 2 CPUs
 	@$(MAKE) --keep-going vet unit race e2e fuzz-smoke e2e-unit test-vm
 
 .PHONY: unit
@@ -113,10 +113,13 @@ e2e: ## injected latencies against the real kernel; needs root
 e2e-core: # all but what an operator would do to the daemon
 	$(REPORT) -count=1 -p 1 -timeout 20m $(E2E_CORE)
 
+# What the sandbox of the unit cannot change: which outliers there are, how many, and how they are printed.
+INDIFFERENT := Adaptive|AgreesWith|Chain|Dashboard|Export|Join|Limiter|OddRule|OnTime|PathAgrees|Ratchet|RingBuffer|Storm|Threshold|Torn|Window
+
 .PHONY: e2e-unit
-e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root
+e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd unit; needs root (INDIFFERENT=none: all of them)
 	@echo 'e2e-unit: every daemon of $(E2E_DAEMON) runs as a service of configs/systemd/tailcam.service'
-	E2E_UNIT=1 $(REPORT) -count=1 -timeout 20m $(E2E_DAEMON)
+	E2E_UNIT=1 $(REPORT) -count=1 -timeout 20m -skip '^Test($(INDIFFERENT))' $(E2E_DAEMON)
 
 .PHONY: test-packages
 test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in a fresh Debian, rpm, the same bytes twice; needs root
