@@ -55,7 +55,7 @@ type StoreOptions struct {
 // iothread.
 type Store struct {
 	dir       string
-	minFree   uint64
+	minFree   atomic.Uint64
 	log       *zap.Logger
 	disk      *iothread.Thread
 	diskMu    sync.Mutex // serializes Run
@@ -109,11 +109,12 @@ func OpenStore(o StoreOptions) (*Store, error) {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
 	s := &Store{
-		dir: dir, minFree: o.MinFree, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
+		dir: dir, log: o.Logger, uptime: o.uptime, now: time.Now, disk: iothread.Start(o.Thread),
 		keep: o.Retention, held: map[string]*hold{}, drafts: map[string]bool{}, unremovable: map[string]time.Time{},
 		removals: map[string]uint64{}, queries: make(chan struct{}, 4),
 		index: index{maxOld: maxOld},
 	}
+	s.SetMinFree(o.MinFree)
 	opened, swept := make(chan error, 1), make(chan struct{})
 	go func() {
 		s.dirMu.Lock()
@@ -251,6 +252,9 @@ func (s *Store) isDraft(id string) bool {
 	return s.drafts[id]
 }
 
+// SetMinFree changes how many bytes are to stay free on the file system.
+func (s *Store) SetMinFree(bytes uint64) { s.minFree.Store(bytes) }
+
 // checkSpace returns ErrNoSpace if less than MinFree would remain after writing size
 // bytes.
 func (s *Store) checkSpace(size uint64) error {
@@ -263,9 +267,10 @@ func (s *Store) checkSpace(size uint64) error {
 			ErrNoSpace, s.dir, fs.Ffree, inodes)
 	}
 	free := fs.Bavail * uint64(fs.Bsize)
-	if free < s.minFree || free-s.minFree < size {
+	minFree := s.minFree.Load()
+	if free < minFree || free-minFree < size {
 		return fmt.Errorf("%w: %s has %d bytes free, the snapshot needs about %d and snapshots.min_free keeps %d: free some, or lower snapshots.min_free",
-			ErrNoSpace, s.dir, free, size, s.minFree)
+			ErrNoSpace, s.dir, free, size, minFree)
 	}
 	return nil
 }

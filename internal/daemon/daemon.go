@@ -42,10 +42,13 @@ type daemon struct {
 	start time.Time
 
 	socket    *api.Socket
-	scrapes   *metrics.Server // nil: metrics are not served
 	tally     *metrics.Tally
-	registry  *metrics.Registry // all metrics
-	collector *otlp.Exporter    // nil: nothing is sent
+	registry  *metrics.Registry             // all metrics
+	scrapes   *metrics.Server               // nil: metrics are not served. Written at start, stop and under reloading.
+	metrics   replaceable                   // serves them
+	collector atomic.Pointer[otlp.Exporter] // nil: nothing is sent
+	exporting replaceable                   // sends
+	exported  otlp.Counts
 	store     *snapshot.Store
 	hosts     *process.Table
 	symbols   *helper.Helper
@@ -302,13 +305,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("serve the socket", func(c context.Context) error {
 		return api.Serve(c, d.socket, d, &api.ServeOptions{Log: d.log.Named("api"), Guard: d.guard})
 	})
-	if d.scrapes != nil {
-		stage("serve metrics", d.serveMetrics)
-	}
+	stage("serve metrics", d.metrics.run)
 	stage("log outliers", d.logOutliers)
-	if d.collector != nil {
-		stage("send OTLP", d.sendOTLP)
-	}
+	stage("send OTLP", d.exporting.run)
 	stage("run actions", d.actions.Run)
 	if d.manager != nil {
 		stage("take snapshots", d.manager.Run)

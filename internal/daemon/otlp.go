@@ -19,9 +19,14 @@ import (
 )
 
 // openOTLP prepares the exporter if otlp.endpoint is set.
-func (d *daemon) openOTLP() error {
-	c := &d.cfg.OTLP
+func (d *daemon) openOTLP() error { return d.sendOTLP(&d.cfg.OTLP) }
+
+// sendOTLP sends as a configuration says, and no longer as the one before. No collector
+// ends the daemon.
+func (d *daemon) sendOTLP(c *config.OTLP) error {
 	if c.Endpoint == "" {
+		d.collector.Store(nil)
+		d.exporting.replace(nil)
 		return nil
 	}
 	tls, err := otlpTLS(&c.TLS)
@@ -31,14 +36,22 @@ func (d *daemon) openOTLP() error {
 	opts := &otlp.Options{
 		Endpoint: c.Endpoint, Protocol: c.Protocol, Headers: c.Headers, TLS: tls, Resource: c.Resource,
 		Version: version.String(), Logs: slices.Contains(c.Signals, "logs"), Interval: c.Interval, Start: d.start,
-		Log: d.log.Named("otlp"), Guard: d.guard,
+		Counts: &d.exported, Log: d.log.Named("otlp"), Guard: d.guard,
 	}
 	if slices.Contains(c.Signals, "metrics") {
 		opts.Metrics = d.registry
 	}
-	if d.collector, err = otlp.New(opts); err != nil {
+	exporter, err := otlp.New(opts)
+	if err != nil {
 		return fmt.Errorf("otlp.endpoint %q %w", c.Endpoint, err)
 	}
+	d.collector.Store(exporter)
+	signals := c.Signals
+	d.exporting.replace(func(ctx context.Context) {
+		d.log.Info("sending OTLP", zap.String("endpoint", opts.Endpoint), zap.String("protocol", opts.Protocol),
+			zap.Strings("signals", signals))
+		_ = exporter.Run(ctx) // always nil
+	})
 	return nil
 }
 
@@ -71,26 +84,21 @@ func otlpTLS(c *config.OTLPTLS) (*tls.Config, error) {
 	return t, nil
 }
 
-// sendOTLP sends until ctx ends. No collector ends the daemon.
-func (d *daemon) sendOTLP(ctx context.Context) error {
-	d.log.Info("sending OTLP", zap.String("endpoint", d.cfg.OTLP.Endpoint), zap.String("protocol", d.cfg.OTLP.Protocol),
-		zap.Strings("signals", d.cfg.OTLP.Signals))
-	return d.collector.Run(ctx)
-}
-
 // exportExplained hands the outliers of a snapshot that was written, or has failed, to
 // the exporter.
 func (d *daemon) exportExplained(done *snapshot.Done) {
-	d.collector.Explain(done.Outliers, done.Err != nil)
+	d.collector.Load().Explain(done.Outliers, done.Err != nil)
 }
 
 // otlpStatus returns nil if nothing is sent.
 func (d *daemon) otlpStatus() *api.OTLPStatus {
-	if d.collector == nil {
+	exporter := d.collector.Load()
+	if exporter == nil {
 		return nil
 	}
-	s := &api.OTLPStatus{Endpoint: d.cfg.OTLP.Endpoint, Protocol: d.cfg.OTLP.Protocol, Waiting: d.collector.Waiting()}
-	for _, r := range d.collector.Results() {
+	s := &api.OTLPStatus{Waiting: exporter.Waiting()}
+	s.Endpoint, s.Protocol = exporter.Target()
+	for _, r := range exporter.Results() {
 		s.Requests = append(s.Requests, api.OTLPRequests{Signal: r.Signal, Result: r.Result, Count: r.Count})
 	}
 	return s
@@ -98,11 +106,12 @@ func (d *daemon) otlpStatus() *api.OTLPStatus {
 
 // otlpLosses lists the outliers that the collector did not take.
 func (d *daemon) otlpLosses(names []string) []api.Loss {
-	if d.collector == nil {
+	exporter := d.collector.Load()
+	if exporter == nil {
 		return nil
 	}
 	var list []api.Loss
-	dropped, rejected := d.collector.Losses()
+	dropped, rejected := exporter.Losses()
 	for _, rule := range append([]string{""}, names...) {
 		if rule != "" {
 			list = append(list, api.Loss{Cause: "otlp_dropped", Rule: rule, Count: dropped[rule],

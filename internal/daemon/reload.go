@@ -84,47 +84,19 @@ func (d *daemon) reload(out *api.Reload) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	list := d.judgeRules(set.Rules, out)
-	out.Changed = len(out.Keys)+len(out.Rules) > refused(out)
 	settings, gone := d.settings.Reconcile(list, &rules.LocalMachine{})
 	out.Dropped = gone
-	if out.Check {
-		return nil
-	}
-	if err := d.apply(list, settings); err != nil {
-		return err
-	}
-	d.set = set
-	d.applyKeys(&next)
-	d.running = next
-	d.logInactive()
-	return nil
-}
-
-// liveKeys are the keys of the configuration that change without a restart.
-var liveKeys = []string{"rules", "snapshots.keep", "budget.cpu"}
-
-// judgeKeys lists the keys that differ, and returns the configuration with those that
-// can change.
-func (d *daemon) judgeKeys(read *config.Config, out *api.Reload) config.Config {
-	next := d.running
-	next.Rules, next.Snapshots.Keep, next.Budget.CPU = read.Rules, read.Snapshots.Keep, read.Budget.CPU
-	for _, c := range config.Changes(&d.running, read) {
-		key := api.ReloadKey{Key: c.Key, Outcome: api.ReloadChanged, Before: c.Before, After: c.After}
-		if !config.Within(c.Key, liveKeys...) {
-			key.Outcome, key.Reason = api.ReloadRefused, "restart tailcam to change this key"
+	if !out.Check {
+		if err := d.apply(list, settings); err != nil {
+			return err
 		}
-		out.Keys = append(out.Keys, key)
+		d.set = set
+		d.applyKeys(&next, out)
+		d.running = next
+		d.logInactive()
 	}
-	return next
-}
-
-func (d *daemon) applyKeys(next *config.Config) {
-	if keep := next.Snapshots.Keep; keep != d.running.Snapshots.Keep {
-		d.store.SetRetention(retention(keep))
-	}
-	d.cost.mu.Lock()
-	defer d.cost.mu.Unlock()
-	d.cost.controller.CPU = next.Budget.CPU
+	out.Changed = len(out.Keys)+len(out.Rules) > refused(out)
+	return nil
 }
 
 // judgeRules compares rules as read with those that run, and returns those to run: one

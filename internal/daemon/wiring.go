@@ -24,12 +24,12 @@ func (d *daemon) newPipeline() *pipeline {
 		publish: func(o *events.Outlier) {
 			d.tally.Outlier(o)
 			d.feed.Publish(o)
-			d.collector.Publish(o)
+			d.collector.Load().Publish(o)
 			d.act(rules.OnOutlier, []events.Outlier{*o}, action.Job{})
 		},
 		complete: func(o *events.Outlier) {
 			d.feed.Complete(o)
-			d.collector.Complete(o)
+			d.collector.Load().Complete(o)
 		},
 		guard: d.guard,
 		log:   d.log,

@@ -45,6 +45,7 @@ type Logs struct {
 	Daemon   *zap.Logger
 	Outliers *zap.Logger // one line per outlier
 
+	level  zap.AtomicLevel
 	queues []interface {
 		lines() uint64
 		close(limit time.Duration)
@@ -52,23 +53,34 @@ type Logs struct {
 }
 
 // Quiet returns logs without the lines about outliers.
-func Quiet(daemon *zap.Logger) *Logs { return &Logs{Daemon: daemon, Outliers: zap.NewNop()} }
+func Quiet(daemon *zap.Logger) *Logs {
+	return &Logs{Daemon: daemon, Outliers: zap.NewNop(), level: zap.NewAtomicLevel()}
+}
 
 // Open opens the logs. Close them.
 func Open(o *Options) (*Logs, error) {
-	lowest, err := zapcore.ParseLevel(o.Level)
-	if err != nil {
-		return nil, fmt.Errorf("invalid log level %q: must be debug, info, warn or error", o.Level)
-	}
 	switch o.Format {
 	case Auto, JSON, Console:
 	default:
 		return nil, fmt.Errorf("invalid log format %q: must be auto, json or console", o.Format)
 	}
-	l := &Logs{}
-	l.Daemon = zap.New(l.core(o, o.Err, lowest, nil))
-	l.Outliers = zap.New(l.core(o, o.Out, lowest, &outlierLines))
+	l := &Logs{level: zap.NewAtomicLevel()}
+	if err := l.SetLevel(o.Level); err != nil {
+		return nil, err
+	}
+	l.Daemon = zap.New(l.core(o, o.Err, nil))
+	l.Outliers = zap.New(l.core(o, o.Out, &outlierLines))
 	return l, nil
+}
+
+// SetLevel changes the lowest level of both logs: debug, info, warn or error.
+func (l *Logs) SetLevel(name string) error {
+	level, err := zapcore.ParseLevel(name)
+	if err != nil {
+		return fmt.Errorf("invalid log level %q: must be debug, info, warn or error", name)
+	}
+	l.level.SetLevel(level)
+	return nil
 }
 
 // Lost counts the lines that could not be written.
@@ -88,11 +100,11 @@ func (l *Logs) Close() {
 }
 
 // core returns what writes to one stream. k is nil but for lines of a special kind.
-func (l *Logs) core(o *Options, s Stream, lowest zapcore.Level, k *kind) zapcore.Core {
+func (l *Logs) core(o *Options, s Stream, k *kind) zapcore.Core {
 	if o.Format == Auto && s.Journal {
 		q := newQueue(send, lostMessage)
 		l.queues = append(l.queues, q)
-		return &journalCore{LevelEnabler: lowest, kind: k, put: q.put}
+		return &journalCore{LevelEnabler: l.level, kind: k, put: q.put}
 	}
 	encoder, write := encoderOf(o, s.Writer)
 	q := newQueue(write, func(n uint64) []byte {
@@ -104,7 +116,7 @@ func (l *Logs) core(o *Options, s Stream, lowest zapcore.Level, k *kind) zapcore
 		return line.Bytes()
 	})
 	l.queues = append(l.queues, q)
-	core := zapcore.NewCore(encoder, lineSyncer{q}, lowest)
+	core := zapcore.NewCore(encoder, lineSyncer{q}, l.level)
 	if k != nil && o.Format == Console {
 		return &only{Core: core, keep: k.said}
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,6 +52,7 @@ type Options struct {
 	Metrics  prometheus.Gatherer
 	Interval time.Duration // of metrics
 	Start    time.Time     // when the counters of Metrics began
+	Counts   *Counts       // nil: of this exporter alone
 	Log      *zap.Logger   // nil: silent
 	Guard    *guard.Guard  // nil: panics end the program
 }
@@ -66,8 +66,7 @@ type Exporter struct {
 	queue  *queue
 	hold   *hold
 
-	rejected ruleCounts // refused for good, by rule
-	results  [2][3]atomic.Uint64
+	counts *Counts
 
 	warning sync.Mutex
 	warned  time.Time
@@ -79,7 +78,11 @@ func New(opts *Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: *opts, log: opts.Log, client: c, queue: newQueue(queueCapacity)}
+	e := &Exporter{opts: *opts, log: opts.Log, client: c, counts: opts.Counts}
+	if e.counts == nil {
+		e.counts = &Counts{}
+	}
+	e.queue = newQueue(queueCapacity, &e.counts.dropped)
 	if e.log == nil {
 		e.log = zap.NewNop()
 	}
@@ -169,13 +172,13 @@ func (e *Exporter) sendBatch(ctx context.Context, patient bool) {
 		case err == nil:
 			if p := answer.GetPartialSuccess(); p.GetRejectedLogRecords() > 0 {
 				n := min(p.GetRejectedLogRecords(), int64(len(batch)))
-				e.rejected.add("", uint64(n)) // it does not say which
+				e.counts.rejected.add("", uint64(n)) // it does not say which
 				e.warn("the collector rejected outliers", zap.Int64("outliers", n), zap.String("reason", clip(p.GetErrorMessage())))
 			}
 			return
 		case !errors.As(err, &refused) || !refused.retry:
 			for _, it := range batch {
-				e.rejected.add(it.Rule, 1)
+				e.counts.rejected.add(it.Rule, 1)
 			}
 			e.warn("the collector refused outliers", zap.Int("outliers", len(batch)), zap.Error(err))
 			return

@@ -101,7 +101,7 @@ func TestHold(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	q := newQueue(4)
+	q := newQueue(4, &ruleCounts{})
 	push := func(rule, id string) { q.push(item{Outlier: &events.Outlier{Rule: rule, ID: id}}) }
 	push("rare", "r1")
 	for i := range 10 {
@@ -113,8 +113,8 @@ func TestQueue(t *testing.T) {
 		got = append(got, it.ID)
 	}
 	assert.Check(t, is.DeepEqual([]string{"n8", "o1", "r1", "n9"}, got)) // the oldest of the noisy rule went, and each has its turn
-	assert.Check(t, is.DeepEqual(map[string]uint64{"noisy": 8}, q.losses()))
+	assert.Check(t, is.DeepEqual(map[string]uint64{"noisy": 8}, q.dropped.all()))
 	push("noisy", "n10")
 	q.dropAll()
-	assert.Check(t, q.len() == 0 && q.losses()["noisy"] == 9)
+	assert.Check(t, q.len() == 0 && q.dropped.all()["noisy"] == 9)
 }

@@ -24,12 +24,13 @@ type queue struct {
 	mu      sync.Mutex
 	waiting map[string][]item // by rule; never empty
 	total   int
-	dropped map[string]uint64 // by rule
-	last    string            // rule of the item that was taken last
+	last    string // rule of the item that was taken last
+
+	dropped *ruleCounts
 }
 
-func newQueue(capacity int) *queue {
-	return &queue{capacity: capacity, wake: make(chan struct{}, 1), waiting: map[string][]item{}, dropped: map[string]uint64{}}
+func newQueue(capacity int, dropped *ruleCounts) *queue {
+	return &queue{capacity: capacity, wake: make(chan struct{}, 1), waiting: map[string][]item{}, dropped: dropped}
 }
 
 // push adds an item. If there is no room, the oldest of the rule that has the most is
@@ -47,7 +48,7 @@ func (q *queue) push(it item) {
 			}
 		}
 		q.popLocked(most)
-		q.dropped[most]++
+		q.dropped.add(most, 1)
 	}
 	select {
 	case q.wake <- struct{}{}:
@@ -86,10 +87,8 @@ func (q *queue) popLocked(rule string) item {
 
 // drop counts items that nobody takes any more.
 func (q *queue) drop(list ...item) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for _, it := range list {
-		q.dropped[it.Rule]++
+		q.dropped.add(it.Rule, 1)
 	}
 }
 
@@ -104,11 +103,4 @@ func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.total
-}
-
-// losses are the items that were dropped, by rule.
-func (q *queue) losses() map[string]uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return maps.Clone(q.dropped)
 }

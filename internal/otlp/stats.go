@@ -4,7 +4,15 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 )
+
+// Counts are what became of requests and outliers. They may be shared by exporters, one
+// after the other.
+type Counts struct {
+	dropped, rejected ruleCounts
+	results           [2][3]atomic.Uint64 // by signal and result
+}
 
 // Result is what became of requests of one signal.
 type Result struct {
@@ -21,10 +29,18 @@ func (e *Exporter) Results() []Result {
 	var list []Result
 	for s, name := range []string{logsSignal.name, metricsSignal.name} {
 		for r, result := range []string{"succeeded", "failed", "refused"} {
-			list = append(list, Result{name, result, e.results[s][r].Load()})
+			list = append(list, Result{name, result, e.counts.results[s][r].Load()})
 		}
 	}
 	return list
+}
+
+// Target is where the exporter sends to. A nil Exporter has none.
+func (e *Exporter) Target() (endpoint, protocol string) {
+	if e == nil {
+		return "", ""
+	}
+	return e.opts.Endpoint, e.opts.Protocol
 }
 
 // Waiting is how many outliers wait for their explanation or for the collector.
@@ -43,7 +59,7 @@ func (e *Exporter) count(s signal, err error) {
 			result = 1
 		}
 	}
-	e.results[i][result].Add(1)
+	e.counts.results[i][result].Add(1)
 }
 
 // Losses are the outliers that were not sent, by rule: dropped while the collector
@@ -53,7 +69,7 @@ func (e *Exporter) Losses() (dropped, rejected map[string]uint64) {
 	if e == nil {
 		return nil, nil
 	}
-	return e.queue.losses(), e.rejected.all()
+	return e.counts.dropped.all(), e.counts.rejected.all()
 }
 
 // ruleCounts counts by rule.

@@ -40,15 +40,15 @@ func fetch(t *testing.T, address string) string {
 
 var metricsAddress = regexp.MustCompile(`"message":"serving metrics","address":"([^"]+)"`)
 
-// metricsURL is where the daemon serves its metrics.
+// metricsURL is where the daemon serves its metrics, after a reload too.
 func (d *running) metricsURL() string {
 	d.t.Helper()
-	var m []string
+	var told [][]string
 	eventually(d.t, "the daemon serves metrics", func() bool {
-		m = metricsAddress.FindStringSubmatch(d.log.String())
-		return m != nil
+		told = metricsAddress.FindAllStringSubmatch(d.log.String(), -1)
+		return told != nil
 	})
-	return "http://" + m[1] + "/metrics"
+	return "http://" + told[len(told)-1][1] + "/metrics"
 }
 
 // scrape returns the daemon's metrics as text.
