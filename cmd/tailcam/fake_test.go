@@ -140,6 +140,17 @@ func invoke(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
+// statusOf is the status of a command line that ends with an error: usage errors are those
+// that name a flag or an argument, and no snapshot or file.
+func statusOf(stderr string) int {
+	for _, s := range []string{"missing argument", "takes", "invalid --by", "invalid --count", "invalid --format", "invalid --outlier: "} {
+		if strings.Contains(stderr, s) {
+			return exitUsage
+		}
+	}
+	return exitError
+}
+
 // isJSONLines checks that each line is one object, and returns how many there are.
 func isJSONLines(t *testing.T, s string) int {
 	t.Helper()

@@ -95,7 +95,10 @@ func pick(dir string, ids, args []string) ([]string, error) {
 	var picked []string
 	seen := map[string]bool{}
 	for _, arg := range args {
-		if arg == latest && len(ids) > 0 {
+		if arg == latest {
+			if len(ids) == 0 {
+				return nil, nothingf("no snapshots in %s", dir)
+			}
 			arg = ids[len(ids)-1]
 		}
 		id, err := snapshot.Find(ids, arg)
@@ -129,7 +132,7 @@ func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) 
 	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
 		return filepath.Abs(arg)
 	}
-	if st, err := os.Stat(arg); err == nil && st.IsDir() && c.dir == "" {
+	if st, err := os.Stat(arg); err == nil && st.IsDir() && c.dir == "" && arg != latest {
 		return filepath.Abs(arg) // below the working directory
 	}
 	dir, ids, err := c.ids(ctx, cmd)
