@@ -16,8 +16,8 @@ func newReload(c *cli) *cobra.Command {
 		Short: "Reload the configuration and the rules of the daemon",
 		Long: `Have the daemon read its configuration and rule files again, and apply what has changed.
 Nothing is missed meanwhile. What cannot be applied stays as it was, with the reason; the rest is
-applied: a file with errors keeps its earlier rules. SIGHUP does the same; "tailcam status" shows how
-it ended. "tailcam check --diff" shows what a reload would change.
+applied: a file with errors keeps its earlier rules. SIGHUP does the same; "tailcam status" shows
+how it ended. "tailcam check --diff" shows what a reload would change.
 
 Exit status: 0 all that the files say is in effect, 1 some of it is not.`,
 		Example: "  tailcam check --diff\n  tailcam reload\n  tailcam reload -o json",
