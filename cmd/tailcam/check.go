@@ -21,9 +21,9 @@ func newCheck(c *cli) *cobra.Command {
 		Short: "Validate the configuration and rule files (with --load, also on this kernel)",
 		Long: `Validate what the daemon would read: its configuration and all rule files that it names; or
 only the given rule files and directories of rule files, or - for a rule file on standard input.
-Each error is one line on standard
-error: file:line:column, what is wrong, what is allowed. With --load, lines that begin with
-"inactive:" name syscall rules that this kernel cannot serve without slowing down every system call.
+Each error is one line on standard error: file:line:column, what is wrong, what is allowed; with
+-o json it is in the object. With --load, lines that begin with "inactive:" name syscall rules that
+this kernel cannot serve without slowing down every system call.
 
 With --diff, ask the running daemon what a reload would change, and what it would refuse.
 
@@ -57,7 +57,7 @@ type checkOutcome struct {
 
 // checkError is one error in a file.
 type checkError struct {
-	File    string `json:"file,omitempty"` // absent: of no file; also of a variable or a flag
+	File    string `json:"file,omitempty"` // or a variable, or a flag; absent: none of these
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Message string `json:"message"`

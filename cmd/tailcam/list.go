@@ -32,7 +32,8 @@ record, or the snapshots on disk. An empty list is no error.`,
 		}
 		cmd.AddCommand(sub)
 	}
-	add("rules", "List the daemon's rules", `List the rules that the daemon runs with, each with its current threshold and the line of the
+	add("rules", "List the daemon's rules",
+		`List the rules that the daemon runs with, each with its current threshold and the line of the
 file that it comes from. The last column says what keeps a rule from firing, such as a pause.`,
 		true, c.listRules)
 	add("probes", "List the kernel hooks that tailcam uses, and whether this kernel has them",

@@ -297,6 +297,8 @@ func TestSnapshotsComplete(t *testing.T) {
 		strings.HasPrefix(lines[2], ids[0]+"\twakeup, ") && lines[3] == ":36", "%q", lines)
 	got := complete("rm", "--dir", dir, ids[1][:15])
 	assert.Check(t, strings.Count(got, "\n") == 2 && strings.HasPrefix(got, ids[1]), "begun: %q", got)
+	got = complete("pin", "--dir", dir, "la")
+	assert.Check(t, strings.HasPrefix(got, "latest\tthe newest\n:"), "latest: %q", got)
 	got = complete("show", "--dir", dir, ids[0], "")
 	assert.Check(t, strings.HasPrefix(got, ":"), "a second one: %q", got)
 }

@@ -69,7 +69,7 @@ func TestOutput(t *testing.T) {
 		{"list rules", "rule"}, {"list probes", "probe"}, {"list events --for 0s", "event"}, {"list snapshots", "snapshot"}, {"snapshots list", "snapshot"},
 		{"snapshots show", "snapshot-details"}, {"snapshots show " + slow, "snapshot-details"}, {"snapshots verify", "verification"},
 		{"snapshots pin " + slow, "pin"}, {"snapshots unpin " + slow, "pin"}, {"explain " + slow, "explanation"}, {"explain", "explanation"},
-		{"diff " + slow + " " + slow, "diff"}, {"top", "top"}, {"snapshot", "taken-snapshot"}, {"threshold set late 2h", "threshold"}, {"threshold list", "threshold"},
+		{"diff " + slow + " " + slow, "diff"}, {"top", "top"}, {"snapshot", "taken-snapshot"}, {"threshold set late 30m", "threshold"}, {"threshold list", "threshold"},
 		{"threshold clear late", "threshold"}, {"check " + d.rules, "check"}, {"check --diff", "reload"}, {"reload", "reload"}, {"version", "version"},
 		{"snapshots prune --dry-run --keep-count 1", "removal"}, {"snapshots rm latest", "removal"},
 	} {
