@@ -166,6 +166,10 @@ bench-table: deps-bench ## the pending table beside the kernel's own; writes out
 generate: deps-generate ## compile the BPF C, and make its Go types
 	$(GO) generate ./...
 
+.PHONY: schemas
+schemas: ## write configs/schemas, the JSON Schemas of what -o json prints
+	$(GO) test ./cmd/tailcam -run '^TestSchemas$$' -update
+
 .PHONY: check-generate
 check-generate: deps-generate ## prove that generate gives what is committed
 	scripts/check-generate.sh

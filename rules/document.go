@@ -18,8 +18,8 @@ import (
 // Limits of one file: far above real files, and far below what could delay the
 // daemon.
 const (
-	maxFileBytes = 1 << 20
-	maxFiles     = 1000 // in total
+	MaxFileBytes = 1 << 20 // of one file, in bytes
+	maxFiles     = 1000    // in total
 	maxEntries   = 20000
 	maxNodes     = 20000
 	maxDepth     = 16
@@ -58,11 +58,11 @@ func readFile(path string) ([]byte, Errors) {
 	case !info.Mode().IsRegular():
 		return fail("is "+kind(info.Mode()), "a regular file, or a link to one")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
 		return fail("cannot read: "+reason(err), "")
 	}
-	if len(data) > maxFileBytes {
+	if len(data) > MaxFileBytes {
 		return fail("file is too large", "at most 1 MiB")
 	}
 	return data, nil
@@ -94,7 +94,7 @@ func reason(err error) string {
 
 // ParseDocument is ReadDocument for the contents of a file; file names it in errors.
 func ParseDocument(file string, data []byte) (*yaml.Node, Errors) {
-	if len(data) > maxFileBytes {
+	if len(data) > MaxFileBytes {
 		return nil, Errors{{Pos: Position{File: file}, Msg: "file is too large", Allowed: "at most 1 MiB"}}
 	}
 	if errs := checkText(file, data); len(errs) > 0 {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs tailcam below DESTDIR, as `make install` and the packages do: the program, its unit,
-# rules, actions, header, manual pages and completions. An operator's /etc/tailcam stays as it is.
+# rules, actions, header, schemas, manual pages and completions. An operator's /etc/tailcam stays as
+# it is.
 #
 #   scripts/install.sh TAILCAM [NATIVE]
 #
@@ -66,6 +67,7 @@ for file in README.md docs/*.md; do
 	*) put "$root$doc" "$file" ;;
 	esac
 done
+put "$usr/share/tailcam/schemas" configs/schemas/*.json
 put "$root$doc/examples/rules.more" configs/rules.more/*.yaml
 put "$root$doc/examples/systemd" configs/systemd/*.conf
 put "$root$doc/examples/prometheus" configs/prometheus/alerts.yaml

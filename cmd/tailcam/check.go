@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,14 +20,16 @@ func newCheck(c *cli) *cobra.Command {
 		Use:   "check [PATH…]",
 		Short: "Validate the configuration and rule files (with --load, also on this kernel)",
 		Long: `Validate what the daemon would read: its configuration and all rule files that it names; or
-only the given rule files and directories of rule files. Each error is one line on standard
-error: file:line:column, what is wrong, what is allowed. With --load, lines that begin with
-"inactive:" name syscall rules that this kernel cannot serve without slowing down every system call.
+only the given rule files and directories of rule files, or - for a rule file on standard input.
+Each error is one line on standard error: file:line:column, what is wrong, what is allowed; with
+-o json it is in the object. With --load, lines that begin with "inactive:" name syscall rules that
+this kernel cannot serve without slowing down every system call.
 
 With --diff, ask the running daemon what a reload would change, and what it would refuse.
 
-Exit status: 0 all files are valid, 1 otherwise.`,
-		Example: "  tailcam check\n  tailcam check --diff\n  tailcam check /etc/tailcam/rules.d\n  sudo tailcam check --load my-rule.yaml",
+Exit status: 0 all files are valid, 1 some are not, or with --diff are not used.`,
+		Example: "  tailcam check\n  tailcam check --diff\n  tailcam check -o json /etc/tailcam/rules.d | jq '.errors[]'\n" +
+			"  sudo tailcam check --load my-rule.yaml\n  ssh db1 cat /etc/tailcam/rules.d/db.yaml | tailcam check -",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			if diff {
 				return c.reloadDiff(cmd.Context(), paths)
@@ -37,29 +40,49 @@ Exit status: 0 all files are valid, 1 otherwise.`,
 	cmd.Flags().BoolVar(&load, "load", false, "also load and attach the rules on this kernel (needs root)")
 	cmd.Flags().BoolVar(&diff, "diff", false, "show what a reload of the running daemon would change")
 	config.AddFileFlag(cmd.Flags())
+	c.addOutput(cmd)
 	c.addSocket(cmd)
 	cmd.MarkFlagsMutuallyExclusive("diff", "load")
 	cmd.MarkFlagsMutuallyExclusive("diff", "config")
 	return cmd
 }
 
+// checkOutcome is what `check -o json` prints.
+type checkOutcome struct {
+	OK       bool          `json:"ok"`
+	Errors   []checkError  `json:"errors"`
+	Rules    []checkedRule `json:"rules"`    // none if there are errors
+	Inactive []string      `json:"inactive"` // with --load: what this kernel cannot serve
+}
+
+// checkError is one error in a file.
+type checkError struct {
+	File    string `json:"file,omitempty"` // or a variable, or a flag; absent: none of these
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Allowed string `json:"allowed,omitempty"`
+}
+
+// checkedRule is a valid rule.
+type checkedRule struct {
+	Name        string `json:"name"`
+	Track       string `json:"track"`
+	ThresholdNS int64  `json:"threshold_ns,omitempty"` // absent: it follows the load, or there is only a timeout
+	TimeoutNS   int64  `json:"timeout_ns,omitempty"`
+	Source      string `json:"source"` // file:line
+}
+
 func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, load bool) error {
-	if len(paths) > 0 && flags.Changed("config") {
-		return errors.New("check: either --config, or paths of rule files")
+	switch {
+	case len(paths) > 0 && flags.Changed("config"):
+		return usagef("check: either --config, or paths of rule files")
+	case len(paths) > 1 && slices.Contains(paths, stdinName):
+		return usagef("check: either %s, or paths of rule files", stdinName)
 	}
-	if len(paths) == 0 {
-		cfg, err := config.Load(flags)
-		if err != nil {
-			c.printErrorLines(err)
-			return errReported
-		}
-		paths = cfg.Rules
-	}
-	list, err := c.deps.loadRules(paths)
+	list, err := c.readRules(flags, paths)
 	if err != nil {
-		// Each line begins with its position, even a single one.
-		c.printErrorLines(err)
-		return errReported
+		return c.printInvalid(err)
 	}
 	var notes []string
 	if load {
@@ -67,6 +90,76 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 			return err
 		}
 	}
+	if c.wantsData() {
+		return c.printData(valid(list, notes))
+	}
+	c.printRuleFiles(list)
+	for _, note := range notes {
+		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "inactive:"), term.Clean(note))
+	}
+	done := ""
+	if load {
+		done = ", loaded and attached on this kernel, then detached"
+	}
+	c.out.Printf("%s %s%s\n", c.out.Paint(term.Green, "ok:"), plural(len(list), "rule"), done)
+	return nil
+}
+
+// readRules reads the rules at the given paths; without any, those of the configuration.
+func (c *cli) readRules(flags *pflag.FlagSet, paths []string) ([]rules.Rule, error) {
+	if slices.Contains(paths, stdinName) {
+		data, err := c.readStdin(rules.MaxFileBytes)
+		if err != nil {
+			return nil, err
+		}
+		return rules.Parse("<stdin>", data, &rules.LocalMachine{})
+	}
+	if len(paths) == 0 {
+		cfg, err := config.Load(flags)
+		if err != nil {
+			return nil, err
+		}
+		paths = cfg.Rules
+	}
+	return c.deps.loadRules(paths)
+}
+
+// printInvalid prints why files are not valid. As text, each line begins with its position,
+// even a single one.
+func (c *cli) printInvalid(err error) error {
+	if !c.wantsData() {
+		c.printErrorLines(err)
+		return errReported
+	}
+	out := checkOutcome{Errors: []checkError{}, Rules: []checkedRule{}, Inactive: []string{}}
+	var all rules.Errors
+	if !errors.As(err, &all) {
+		out.Errors = append(out.Errors, checkError{Message: err.Error()})
+	}
+	for _, e := range all {
+		out.Errors = append(out.Errors, checkError{e.Pos.File, e.Pos.Line, e.Pos.Column, e.Msg, e.Allowed})
+	}
+	if err := c.printData(&out); err != nil {
+		return err
+	}
+	return errReported
+}
+
+// valid is the outcome for files without errors.
+func valid(list []rules.Rule, notes []string) *checkOutcome {
+	out := &checkOutcome{OK: true, Errors: []checkError{}, Rules: []checkedRule{}, Inactive: append([]string{}, notes...)}
+	for i := range list {
+		r := &list[i]
+		out.Rules = append(out.Rules, checkedRule{
+			Name: r.Name, Track: string(r.Track), ThresholdNS: int64(r.Threshold), TimeoutNS: int64(r.Timeout),
+			Source: fmt.Sprintf("%s:%d", r.Pos.File, r.Pos.Line),
+		})
+	}
+	return out
+}
+
+// printRuleFiles prints a row for each rule, and one for each hook of declared pairs.
+func (c *cli) printRuleFiles(list []rules.Rule) {
 	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"),
 		term.Column{Title: "FILE"})
 	for i := range list {
@@ -87,15 +180,6 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 		}
 	}
 	t.Print(c.out, "")
-	done := ""
-	if load {
-		done = ", loaded and attached on this kernel, then detached"
-	}
-	for _, note := range notes {
-		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "inactive:"), term.Clean(note))
-	}
-	c.out.Printf("%s %s%s\n", c.out.Paint(term.Green, "ok:"), plural(len(list), "rule"), done)
-	return nil
 }
 
 func (c *cli) checkLoad(ctx context.Context, list []rules.Rule) ([]string, error) {

@@ -31,47 +31,48 @@ func TestMain(m *testing.M) {
 func TestErrors(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.sock")
 	for _, c := range []struct {
-		args string
-		want string
+		args   string
+		status int
+		want   string
 	}{
-		{"evnets", `tailcam: unknown command "evnets": did you mean "events"? see "tailcam --help"`},
-		{"frobnicate", `tailcam: unknown command "frobnicate": see "tailcam --help"`},
-		{"status --foo", `tailcam: unknown flag: --foo: see "tailcam status --help"`},
-		{"status -x", `tailcam: unknown shorthand flag: 'x' in -x: see "tailcam status --help"`},
-		{"status now", `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
-		{"status -o yaml", `tailcam: invalid argument "yaml" for "-o, --output" flag: must be text or json: see "tailcam status --help"`},
-		{"wait --timeout -1s", `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
-		{"events -f --since 1h", `tailcam: --since selects past outliers: not with --follow`},
-		{"events -f -n 3", `tailcam: --count selects past outliers: not with --follow`},
-		{"events -n 0", `tailcam: invalid --count 0: must be a positive number`},
-		{"events --short -o json", `tailcam: --short prints one line of text: not with --stacks or -o json`},
-		{"list events --for 2h", `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
-		{"list", `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
-		{"list rule", `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
-		{"snapshots", `tailcam: missing command: list, show, pin, unpin, rm, prune or verify: see "tailcam snapshots --help"`},
-		{"snapshots remove", `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
-		{"snapshots rm", `tailcam: missing argument: ID: see "tailcam snapshots list"`},
-		{"snapshots prune --dir /", `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --keep-count 0", `tailcam: invalid argument "0" for "--keep-count" flag: must be a positive number: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --keep-bytes 1G", `tailcam: invalid argument "1G" for "--keep-bytes" flag: must be a size in bytes, KiB, MiB, GiB or TiB, such as 512MiB: see "tailcam snapshots prune --help"`},
-		{"snapshots prune --older-than 7", `tailcam: invalid argument "7" for "--older-than" flag: must be a duration with a unit, such as 90m, 36h or 7d: see "tailcam snapshots prune --help"`},
-		{"snapshots list --dir /no/such --socket " + none, `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
-		{"snapshots verify --dir /no/such", `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
-		{"snapshots show a b", `tailcam: "tailcam snapshots show" takes at most 1 argument, got 2: see "tailcam snapshots show --help"`},
-		{"export", `tailcam: missing argument: DIR|ID: see "tailcam export --help"`},
-		{"export ./x", `tailcam: missing flag: --format (one of ctf, perfetto, folded, svg, text, json)`},
-		{"export ./x --format pdf", `tailcam: invalid --format pdf: must be one of ctf, perfetto, folded, svg, text, json`},
-		{"export ./x --format svg --time wall", `tailcam: invalid --time wall: must be one of outliers, oncpu, offcpu`},
-		{"export ./x --format json --before -1s", `tailcam: invalid --before -1s: must not be negative (default: all)`},
-		{"export /no/such --format json", `tailcam: read snapshot: stat /no/such: no such file or directory`},
-		{"check --config a b", "tailcam: check: either --config, or paths of rule files"},
-		{"status --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
-		{"events -f --socket " + none, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
-		{"check /no/such/file", `/no/such/file: cannot open: no such file or directory`},
+		{"evnets", exitUsage, `tailcam: unknown command "evnets": did you mean "events"? see "tailcam --help"`},
+		{"frobnicate", exitUsage, `tailcam: unknown command "frobnicate": see "tailcam --help"`},
+		{"status --foo", exitUsage, `tailcam: unknown flag: --foo: see "tailcam status --help"`},
+		{"status -x", exitUsage, `tailcam: unknown shorthand flag: 'x' in -x: see "tailcam status --help"`},
+		{"status now", exitUsage, `tailcam: "tailcam status" takes no arguments, got "now": see "tailcam status --help"`},
+		{"status -o xml", exitUsage, `tailcam: invalid argument "xml" for "-o, --output" flag: must be text, json or yaml: see "tailcam status --help"`},
+		{"wait --timeout -1s", exitUsage, `tailcam: invalid --timeout -1s: must not be negative (0: wait forever)`},
+		{"events -f --since 1h", exitUsage, `tailcam: --since selects past outliers: not with --follow`},
+		{"events -f -n 3", exitUsage, `tailcam: --count selects past outliers: not with --follow`},
+		{"events -n 0", exitUsage, `tailcam: invalid --count 0: must be a positive number`},
+		{"events --short -o json", exitUsage, `tailcam: --short prints one line of text: not with --stacks or -o json or yaml`},
+		{"list events --for 2h", exitUsage, `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
+		{"list", exitUsage, `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
+		{"list rule", exitUsage, `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
+		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots remove", exitUsage, `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
+		{"snapshots rm", exitUsage, `tailcam: missing argument: ID: see "tailcam snapshots list"`},
+		{"snapshots prune --dir /", exitUsage, `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-count 0", exitUsage, `tailcam: invalid argument "0" for "--keep-count" flag: must be a positive number: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --keep-bytes 1G", exitUsage, `tailcam: invalid argument "1G" for "--keep-bytes" flag: must be a size in bytes, KiB, MiB, GiB or TiB, such as 512MiB: see "tailcam snapshots prune --help"`},
+		{"snapshots prune --older-than 7", exitUsage, `tailcam: invalid argument "7" for "--older-than" flag: must be a duration with a unit, such as 90m, 36h or 7d: see "tailcam snapshots prune --help"`},
+		{"snapshots list --dir /no/such --socket " + none, exitError, `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
+		{"snapshots verify --dir /no/such", exitError, `tailcam: directory /no/such does not exist: set the snapshot directory with --dir`},
+		{"snapshots show a b", exitUsage, `tailcam: "tailcam snapshots show" takes at most 1 argument, got 2: see "tailcam snapshots show --help"`},
+		{"export", exitUsage, `tailcam: missing argument: DIR|ID: see "tailcam export --help"`},
+		{"export ./x", exitUsage, `tailcam: missing flag: --format (one of ctf, perfetto, folded, svg, text, json)`},
+		{"export ./x --format pdf", exitUsage, `tailcam: invalid --format pdf: must be one of ctf, perfetto, folded, svg, text, json`},
+		{"export ./x --format svg --time wall", exitUsage, `tailcam: invalid --time wall: must be one of outliers, oncpu, offcpu`},
+		{"export ./x --format json --before -1s", exitUsage, `tailcam: invalid --before -1s: must not be negative (default: all)`},
+		{"export /no/such --format json", exitError, `tailcam: read snapshot: stat /no/such: no such file or directory`},
+		{"check --config a b", exitUsage, "tailcam: check: either --config, or paths of rule files"},
+		{"status --socket " + none, exitError, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
+		{"events -f --socket " + none, exitError, `tailcam: daemon not reachable at ` + none + `: start it with "sudo tailcam run"`},
+		{"check /no/such/file", exitError, `/no/such/file: cannot open: no such file or directory`},
 	} {
 		status, stdout, stderr := invoke(t, strings.Fields(c.args)...)
-		assert.Check(t, status == exitError && stdout == "" && stderr == c.want+"\n",
-			"%s: status %d, stdout %q, stderr\n%s\nwant 1 and\n%s", c.args, status, stdout, stderr, c.want)
+		assert.Check(t, status == c.status && stdout == "" && stderr == c.want+"\n",
+			"%s: status %d, stdout %q, stderr\n%s\nwant %d and\n%s", c.args, status, stdout, stderr, c.status, c.want)
 	}
 }
 
@@ -171,7 +172,7 @@ func TestEvents(t *testing.T) {
 	status, stdout, _ = invoke(t, "events", "-o", "json", "--socket", socket)
 	n = isJSONLines(t, stdout)
 	assert.Check(t, status == exitOK && n == 2, "json: status %d, %s", status, stdout)
-	const first = `{"time":"2026-11-20T23:15:02.123456789Z","rule":"wakeup","track":"wakeup","cause":"threshold","delay_ns":48200000,"threshold_ns":5000000,` +
+	const first = `{"schema":"tailcam/outlier/v1","time":"2026-11-20T23:15:02.123456789Z","rule":"wakeup","track":"wakeup","cause":"threshold","delay_ns":48200000,"threshold_ns":5000000,` +
 		`"key":{"tid":7},"task":{"pid":7,"tid":7,"comm":"victim","uid":0},"cpu":1,"entry_cpu":1,` +
 		`"stacks":{"kernel":["schedule+0x1"],"user":["std::vector<int>::at(unsigned long)+0x12"]},"snapshot":"one",`
 	assert.Check(t, strings.HasPrefix(stdout, first), "json: %s\nwant it to begin with\n%s", stdout, first)
@@ -215,7 +216,7 @@ func TestWait(t *testing.T) {
 	f, socket := serve(t)
 	f.Publish(outlier("wakeup", 6e6)) // was before: not the next one
 	status, stdout, stderr := invoke(t, "wait", "--timeout", "1ms", "--socket", socket)
-	if status != exitTimeout || stdout != "" || stderr != "tailcam: timed out: no outlier within 1ms\n" {
+	if status != exitNothing || stdout != "" || stderr != "tailcam: timed out: no outlier within 1ms\n" {
 		t.Errorf("timeout: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	go func() {

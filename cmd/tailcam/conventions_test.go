@@ -2,56 +2,256 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 
 	ct "github.com/tailcam/tailcam/internal/catalog/catalogtest"
 )
 
-// visit calls do for each command that does something.
-func visit(cmd *cobra.Command, do func(*cobra.Command)) {
-	if cmd.Runnable() && !cmd.HasSubCommands() {
-		do(cmd)
-	}
-	for _, sub := range cmd.Commands() {
-		visit(sub, do)
-	}
-}
-
-// Each command has examples, and each begins with the program or sudo.
-func TestExamples(t *testing.T) {
-	visit(newRoot(newCLI(&bytes.Buffer{}, &bytes.Buffer{}, testDeps())), func(cmd *cobra.Command) {
-		assert.Check(t, cmd.Example != "", "%s has no example", cmd.CommandPath())
-		assert.Check(t, strings.Contains(cmd.Example, cmd.CommandPath()), "%s: not in its examples:\n%s", cmd.CommandPath(), cmd.Example)
-		for line := range strings.Lines(cmd.Example) {
-			assert.Check(t, strings.HasPrefix(line, "  "), "%s: not indented: %q", cmd.CommandPath(), line)
+// commands are all commands but those that cobra adds: completion and help.
+func commands() []*cobra.Command {
+	var list []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		list = append(list, cmd)
+		for _, sub := range cmd.Commands() {
+			walk(sub)
 		}
-	})
+	}
+	walk(newRoot(newCLI(&bytes.Buffer{}, &bytes.Buffer{}, testDeps())))
+	return list
 }
 
-// A flag has the same shorthand in all commands, and a shorthand one meaning.
+// Each command says what it does, at length, and has examples that begin with a program.
+// Both are in its manual page.
+func TestHelp(t *testing.T) {
+	pages := manPages(t)
+	unescape := strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\e`, `\`, "...", "…", `\&`, "", `\(ti`, "~")
+	for _, cmd := range commands() {
+		path := cmd.CommandPath()
+		assert.Check(t, cmd.Short != "" && !strings.HasSuffix(cmd.Short, "."), "%s: %q", path, cmd.Short)
+		assert.Check(t, len(cmd.Long) > len(cmd.Short), "%s has no long help", path)
+		assert.Check(t, strings.Contains(cmd.Example, path), "%s is not in its examples:\n%s", path, cmd.Example)
+		page := unescape.Replace(pages[strings.ReplaceAll(path, " ", "-")+".1"])
+		for line := range strings.Lines(cmd.Long) {
+			assert.Check(t, utf8.RuneCountInString(line) <= 101, "%s: long line %q", path, line)
+		}
+		for line := range strings.Lines(cmd.Example) {
+			assert.Check(t, strings.HasPrefix(line, "  "), "%s: not indented: %q", path, line)
+			assert.Check(t, cmd.Hidden || strings.Contains(page, strings.TrimSpace(line)), "not in the page of %s: %q", path, line)
+		}
+		for _, status := range []string{"0", "1", "2"} {
+			assert.Check(t, cmd.Hidden || strings.Contains(page, ".TP\n\\fB"+status+"\\fR\n"), "%s: no exit status %s", path, status)
+		}
+	}
+}
+
+// sharedFlags are those of several commands: type and shorthand. One name means one thing.
+var sharedFlags = map[string]struct{ kind, shorthand, value string }{
+	"after":         {"duration", "", "duration"},
+	"config":        {"string", "", "file"},
+	"count":         {"int", "n", "number"},
+	"diff":          {"bool", "", ""},
+	"dir":           {"string", "", "directory"},
+	"for":           {"duration", "", "duration"},
+	"force":         {"bool", "", ""},
+	"format":        {"string", "", "format"},
+	"out":           {"string", "O", "path"},
+	"outlier":       {"intSlice", "", "numbers"},
+	"output":        {"text|json|yaml", "o", "text|json|yaml"},
+	"rule":          {"string", "", "rule"},
+	"since":         {"duration", "", "duration"},
+	"snapshots-dir": {"string", "", "directory"},
+	"socket":        {"string", "", "path"},
+	"stacks":        {"bool", "v", ""},
+	"timeout":       {"duration", "", "duration"},
+}
+
+// A flag has one spelling, one type, one kind of value and one shorthand in all commands, and
+// a shorthand one meaning.
 func TestFlagsHaveOneSpelling(t *testing.T) {
-	shorthands, names := map[string]string{}, map[string]string{}
-	visit(newRoot(newCLI(&bytes.Buffer{}, &bytes.Buffer{}, testDeps())), func(cmd *cobra.Command) {
+	shorthands, users := map[string]string{}, map[string]int{}
+	for _, cmd := range commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if s, ok := shorthands[f.Name]; ok {
-				assert.Check(t, s == f.Shorthand, "%s: --%s is -%s, elsewhere -%s", cmd.CommandPath(), f.Name, f.Shorthand, s)
+			users[f.Name]++
+			value, _ := pflag.UnquoteUsage(f)
+			if want, ok := sharedFlags[f.Name]; ok {
+				assert.Check(t, f.Value.Type() == want.kind && f.Shorthand == want.shorthand && value == want.value,
+					"%s: --%s is a %s, -%q, %q; elsewhere %+v", cmd.CommandPath(), f.Name, f.Value.Type(), f.Shorthand, value, want)
 			}
-			shorthands[f.Name] = f.Shorthand
 			if f.Shorthand == "" {
 				return
 			}
-			if n, ok := names[f.Shorthand]; ok {
+			if n, ok := shorthands[f.Shorthand]; ok {
 				assert.Check(t, n == f.Name, "%s: -%s is --%s, elsewhere --%s", cmd.CommandPath(), f.Shorthand, f.Name, n)
 			}
-			names[f.Shorthand] = f.Name
+			shorthands[f.Shorthand] = f.Name
 		})
-	})
+	}
+	for name, n := range users {
+		_, ok := sharedFlags[name]
+		assert.Check(t, ok || n == 1, "--%s is a flag of %d commands, and not in the table", name, n)
+	}
+}
+
+// The table of exit statuses in docs/cli.md is complete.
+func TestExitStatuses(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/cli.md")
+	assert.NilError(t, err)
+	for _, status := range []int{exitOK, exitError, exitUsage, exitNothing} {
+		assert.Check(t, is.Contains(string(doc), fmt.Sprintf("\n| %d |", status)))
+	}
+	for _, cmd := range commands() {
+		path := cmd.CommandPath()
+		// What each command may say: a usage error before it does anything.
+		status, stdout, stderr := invoke(t, append(strings.Fields(path)[1:], "--no-such-flag")...)
+		assert.Check(t, status == exitUsage && stdout == "" && strings.HasPrefix(stderr, "tailcam: unknown flag: --no-such-flag"),
+			"%s: status %d, %q, %q", path, status, stdout, stderr)
+	}
+	none := t.TempDir()
+	for args, want := range map[string]int{
+		"check --diff --load":                       exitUsage,
+		"check --diff --config x":                   exitUsage,
+		"completion bash x":                         exitUsage,
+		"explain latest --dir " + none:              exitNothing,
+		"explain --dir " + none:                     exitNothing,
+		"snapshots show --dir " + none:              exitNothing,
+		"snapshots pin latest --dir " + none:        exitNothing,
+		"diff latest latest --dir " + none:          exitNothing,
+		"export latest --format json --dir " + none: exitNothing,
+		"snapshots list --dir " + none:              exitOK,
+		"snapshots verify --dir " + none:            exitOK,
+		"top --dir " + none:                         exitOK,
+		"explain -o json --format svg":              exitUsage,
+		"diff - -":                                  exitUsage,
+		"check - x":                                 exitUsage,
+		"status --color blue":                       exitUsage,
+		"explain 1999 --dir " + none:                exitError,
+	} {
+		status, _, stderr := invoke(t, strings.Fields(args)...)
+		assert.Check(t, status == want, "%s: status %d, not %d: %s", args, status, want, stderr)
+	}
+}
+
+// Every command that prints data prints the same as JSON and as YAML, as its schema says.
+func TestData(t *testing.T) {
+	dir, ids := slowSnapshots(t)
+	f, socket := serve(t)
+	f.dir = dir
+	f.Publish(outlier("wakeup", 6e6))
+	good := filepath.Join(t.TempDir(), "good.yaml")
+	assert.NilError(t, os.WriteFile(good, []byte("rules:\n  - {name: one, track: wakeup, threshold: 5ms}\n"), 0o600))
+	commandLines := map[string]string{
+		"check": "check " + good, "demo": "", "events": "events", "wait": "", "histogram": "histogram", "status": "status",
+		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list snapshots": "list snapshots",
+		"explain": "explain " + ids[0], "top": "top", "diff": "diff " + ids[0] + " " + ids[1], "snapshot": "snapshot", "version": "version",
+		"snapshots list": "snapshots list", "snapshots show": "snapshots show " + ids[0], "snapshots verify": "snapshots verify",
+		"snapshots pin": "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
+		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
+		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
+	}
+	for _, cmd := range commands() {
+		if cmd.Flags().Lookup("output") == nil {
+			continue
+		}
+		path := strings.TrimPrefix(cmd.CommandPath(), "tailcam ")
+		line, ok := commandLines[path]
+		assert.Check(t, ok, "%s is not tested", path)
+		if line == "" {
+			continue // tested elsewhere: it waits, needs root, or removes
+		}
+		args := strings.Fields(line)
+		if cmd.Flags().Lookup("socket") != nil {
+			args = append(args, "--socket", socket)
+		}
+		_, asJSON, stderr := invoke(t, append(args, "-o", "json")...)
+		assert.Check(t, isJSONLines(t, asJSON) > 0, "%s prints nothing: %s", line, stderr)
+		_, asYAML, _ := invoke(t, append(args, "-o", "yaml")...)
+		var want, got []any
+		for object := range strings.Lines(asJSON) {
+			var v any
+			assert.NilError(t, yaml.Unmarshal([]byte(object), &v)) // JSON is YAML, with the same types of numbers
+			want = append(want, settled(v))
+		}
+		for dec := yaml.NewDecoder(strings.NewReader(asYAML)); ; {
+			var v any
+			err := dec.Decode(&v)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			assert.NilError(t, err, "%s:\n%s", line, asYAML)
+			got = append(got, settled(v))
+		}
+		assert.Check(t, is.DeepEqual(want, got), "%s", line)
+	}
+}
+
+// settled removes what differs from one run to the next.
+func settled(v any) any {
+	if m, ok := v.(map[string]any); ok {
+		delete(m, "time")
+	}
+	return v
+}
+
+// --color wins over what the stream is, and over NO_COLOR; it may stand anywhere.
+func TestColor(t *testing.T) {
+	_, socket := serve(t)
+	for args, want := range map[string]bool{
+		"status": false, "status --color always": true, "--color always status": true, "status --color=never": false,
+		"status --color auto": false, "nosuch --color always": true,
+	} {
+		for _, no := range []string{"", "1"} {
+			t.Setenv("NO_COLOR", no)
+			t.Setenv(socketEnv, socket)
+			var out bytes.Buffer
+			execute(t.Context(), newCLI(&out, &out, testDeps()), strings.Fields(args))
+			assert.Check(t, strings.Contains(out.String(), "\x1b[") == want, "%s: %q", args, out.String())
+		}
+	}
+}
+
+// - is standard input where a file is read.
+func TestStandardInput(t *testing.T) {
+	dir, ids := slowSnapshots(t)
+	from := func(text string, args ...string) (int, string, string) {
+		p := testDeps()
+		p.stdin = strings.NewReader(text)
+		var stdout, stderr bytes.Buffer
+		status := execute(t.Context(), newCLI(&stdout, &stderr, p), args)
+		return status, stdout.String(), stderr.String()
+	}
+	status, stdout, stderr := from("rules:\n  - {name: one, track: wakeup, threshold: 5ms}\n", "check", "-")
+	assert.Check(t, status == exitOK && strings.Contains(stdout, "<stdin>:2\n"), "%d, %q, %q", status, stdout, stderr)
+	status, _, stderr = from("rules:\n  - {name: one, trak: wakeup}\n", "check", "-")
+	assert.Check(t, status == exitError && strings.HasPrefix(stderr, "<stdin>:2:"), "%d, %q", status, stderr)
+	for _, bad := range []string{"", "\x00", strings.Repeat("#", 1<<20+1)} {
+		status, _, stderr = from(bad, "check", "-")
+		assert.Check(t, status == exitError && stderr != "", "%d bytes: %d, %q", len(bad), status, stderr)
+	}
+	status, stdout, _ = from("rules: [1]", "check", "-", "-o", "json")
+	assert.Check(t, status == exitError && isJSONLines(t, stdout) == 1 && strings.Contains(stdout, `"errors":[{"file":"<stdin>","line":1,`),
+		"%d, %q", status, stdout)
+
+	file := filepath.Join(dir, ids[0], "explain.json")
+	explained, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	_, want, _ := invoke(t, "diff", "--dir", dir, file, ids[1], "-o", "json")
+	status, stdout, stderr = from(string(explained), "diff", "--dir", dir, "-", ids[1], "-o", "json")
+	assert.Check(t, status == exitOK && stdout == strings.Replace(want, file, "-", 1),
+		"%d, %q\n%s\n%s", status, stderr, stdout, want)
 }
 
 func TestVersionFlag(t *testing.T) {
@@ -80,5 +280,5 @@ func TestExplainLatest(t *testing.T) {
 	}
 	empty := t.TempDir()
 	status, _, stderr := invoke(t, "explain", "--dir", empty)
-	assert.Check(t, status == exitError && strings.Contains(stderr, `"latest" in `+empty), "%q", stderr)
+	assert.Check(t, status == exitNothing && stderr == "tailcam: no snapshots in "+empty+"\n", "status %d, %q", status, stderr)
 }

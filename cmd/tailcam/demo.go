@@ -20,7 +20,7 @@ system call and a slow block request. Then compare injected and reported delays.
 This takes a few seconds, needs no daemon, does not disturb a running one, and
 leaves nothing behind but its snapshots, even if interrupted.
 
-Exit status: 0 every latency was caught with its injected delay, 1 otherwise.`,
+Exit status: 0 every latency was caught with its injected delay, 1 some were not.`,
 		Example: "  sudo tailcam demo\n" +
 			"  sudo tailcam demo -o json | jq .reported_ns",
 		Args: noArgs,

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"os"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/config"
@@ -15,6 +17,8 @@ import (
 
 // deps are the parts of tailcam that commands run. Tests replace them.
 type deps struct {
+	// stdin is read where a command is given "-" for a file.
+	stdin io.Reader
 	// loadRules reads and validates rule files.
 	loadRules func(paths []string) ([]rules.Rule, error)
 	// checkLoad loads and attaches rules on this kernel, then detaches them. Notes
@@ -33,6 +37,7 @@ type deps struct {
 // newDeps returns the real ones.
 func newDeps() deps {
 	return deps{
+		stdin: os.Stdin,
 		loadRules: func(paths []string) ([]rules.Rule, error) {
 			return rules.Load(paths, &rules.LocalMachine{})
 		},
@@ -46,7 +51,11 @@ func newDeps() deps {
 		},
 		daemon: daemon.Run,
 		demo: func(ctx context.Context, c *cli) error {
-			return demo.Run(ctx, demo.Options{Out: c.out, Err: c.err, JSON: c.output == jsonOutput, Dir: c.demoDir})
+			o := demo.Options{Out: c.out, Err: c.err, Dir: c.demoDir}
+			if c.wantsData() {
+				o.Print = func(r *demo.Result) error { return c.printData(r) }
+			}
+			return demo.Run(ctx, o)
 		},
 	}
 }

@@ -20,14 +20,21 @@ func newDiff(c *cli) *cobra.Command {
 		Use:   "diff A B",
 		Short: "Compare where the time of two snapshots went",
 		Long: `Compare the breakdowns of two outliers side by side: what is new in B, longer,
-shorter, or gone. A and B are snapshot ids, snapshot directories, or files such as
-explain.json. If a snapshot has several outliers, the slowest is compared. Tasks
-are matched by name, because their ids differ from run to run.`,
-		Example: "  tailcam diff 20261121T013004 20261121T094512\n" +
+shorter, or gone. A and B are snapshot ids ("latest": the newest), snapshot directories,
+files such as explain.json, or - for such a file on standard input. If a snapshot has
+several outliers, the slowest is compared. Tasks are matched by name, because their ids
+differ from run to run.
+
+Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
+		Example: "  tailcam diff 20261121T013004 latest\n" +
+			"  ssh db1 tailcam explain -o json | tailcam diff - latest\n" +
 			"  tailcam diff --outlier 1,3 20261121T013004 old/explain.json",
 		Args:              exactArgs("A", "B"),
 		ValidArgsFunction: c.completeDirs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == stdinName && args[1] == stdinName {
+				return usagef("standard input can be A or B, not both")
+			}
 			var sides [2]catalog.Side
 			for i := range sides {
 				n := 0
@@ -38,7 +45,7 @@ are matched by name, because their ids differ from run to run.`,
 				case 2:
 					n = outliers[i]
 				default:
-					return errors.New("invalid --outlier: must be one number, or two such as 1,3")
+					return usagef("invalid --outlier: must be one number, or two such as 1,3")
 				}
 				side, err := c.side(cmd, args[i], n)
 				if err != nil {
@@ -47,8 +54,8 @@ are matched by name, because their ids differ from run to run.`,
 				sides[i] = side
 			}
 			d := catalog.Compare(sides[0], sides[1])
-			if c.output == jsonOutput {
-				return c.printJSON(d)
+			if c.wantsData() {
+				return c.printData(d)
 			}
 			c.printDiff(d)
 			return nil
@@ -91,8 +98,8 @@ type source struct {
 
 // explained reads an explanation, or computes it if the snapshot has none.
 func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report, *source, error) {
-	if strings.HasSuffix(arg, ".json") {
-		data, err := snapshot.ReadFile(arg, 256<<20)
+	if arg == stdinName || strings.HasSuffix(arg, ".json") {
+		data, err := c.readExplanation(arg)
 		if err != nil {
 			return "", nil, nil, fmt.Errorf("read explanation: %w", err)
 		}
@@ -118,6 +125,17 @@ func (c *cli) explained(cmd *cobra.Command, arg string) (string, *explain.Report
 		return "", nil, nil, fmt.Errorf("%s: %w", filepath.Base(dir), err)
 	}
 	return m.ID, r, &source{dir: dir, meta: m}, nil
+}
+
+// maxExplanation bounds an explanation in bytes.
+const maxExplanation = 256 << 20
+
+// readExplanation reads explain.json from a file or from standard input.
+func (c *cli) readExplanation(name string) ([]byte, error) {
+	if name == stdinName {
+		return c.readStdin(maxExplanation)
+	}
+	return snapshot.ReadFile(name, maxExplanation)
 }
 
 func (c *cli) printDiff(d *catalog.Diff) {

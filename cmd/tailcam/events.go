@@ -35,7 +35,9 @@ rules while it has no more than an equal share. The daemon's log has outliers, t
 With -f, an outlier is shown within 250 ms. If its process or stacks are not known
 by then, it is marked "partial" and shown again later with the same id, marked
 "completed". With -o json the second line is the complete object; as text, it
-shows only what is new.`,
+shows only what is new.
+
+Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		Example: "  tailcam events --since 1h --count 20 --short\n" +
 			"  tailcam events -f --rule wakeup --stacks\n" +
 			"  tailcam events -o json | jq -r 'select(.delay_ns > 1e8) | .snapshot'",
@@ -43,20 +45,20 @@ shows only what is new.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"since", "count"} {
 				if f.Follow && cmd.Flags().Changed(name) {
-					return fmt.Errorf("--%s selects past outliers: not with --follow", name)
+					return usagef("--%s selects past outliers: not with --follow", name)
 				}
 			}
 			if cmd.Flags().Changed("count") && f.count < 1 {
-				return fmt.Errorf("invalid --count %d: must be a positive number", f.count)
+				return usagef("invalid --count %d: must be a positive number", f.count)
 			}
 			if f.short && (f.stacks || c.output != textOutput) {
-				return errors.New("--short prints one line of text: not with --stacks or -o json")
+				return usagef("--short prints one line of text: not with --stacks or -o json or yaml")
 			}
 			return c.events(cmd.Context(), &f)
 		},
 	}
 	cmd.Flags().BoolVar(&f.Verdicts, "verdicts", false,
-		"with -f and -o json, also print {\"verdict\": …} when an outlier's snapshot is complete")
+		"with -f and -o json or yaml, also print {\"verdict\": …} when an outlier's snapshot is complete")
 	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "follow: show new outliers until interrupted")
 	cmd.Flags().Var((*ageValue)(&f.since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
@@ -166,10 +168,15 @@ func (c *cli) printEvent(e api.Event, f *eventsFlags) error {
 	return c.printOutlier(e.Outlier, f)
 }
 
+// verdictNotice is the line of events -f -o json for a verdict.
+type verdictNotice struct {
+	Verdict *api.Verdict `json:"verdict"`
+}
+
 // printVerdict prints the verdict on an outlier that was shown before.
 func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
-	if c.output == jsonOutput {
-		return c.printJSON(map[string]*api.Verdict{"verdict": v})
+	if c.wantsData() {
+		return c.printData(verdictNotice{v})
 	}
 	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)),
 		term.Clean(v.Explained.Verdict))
@@ -183,8 +190,8 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 }
 
 func (c *cli) printOutlier(o *events.Outlier, f *eventsFlags) error {
-	if c.output == jsonOutput {
-		return c.printJSON(o)
+	if c.wantsData() {
+		return c.printData(o)
 	}
 	if f.short {
 		term.PrintShort(c.out, o)

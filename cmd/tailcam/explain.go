@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -16,15 +17,15 @@ import (
 
 // explainOptions are the flags of `tailcam explain`.
 type explainOptions struct {
-	format  string
-	out     string // file; "-": standard output
-	force   bool
-	outlier int // from 1; 0: all
-	path    bool
+	format   string
+	out      string // file; "-": standard output
+	force    bool
+	outliers []int // from 1; empty: all
+	path     bool
 }
 
 // Formats of `tailcam explain`.
-var explainFormats = []string{"text", "svg", "json"}
+var explainFormats = []string{"text", "svg", "json", "yaml"}
 
 func newExplain(c *cli) *cobra.Command {
 	var o explainOptions
@@ -34,16 +35,24 @@ func newExplain(c *cli) *cobra.Command {
 		Long: `Read a snapshot, the newest by default, and explain each of its outliers: where
 the time went, to the microsecond, what it waited for and why. The critical path is
 drawn as a timeline with a row for each task. Needs neither root nor the daemon. The
-method is described in docs/explain.md; json prints the contents of explain.json.`,
+method is described in docs/explain.md; json prints the contents of explain.json, with
+the field schema.
+
+Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: `  tailcam explain
-  tailcam explain 20261121T013004
+  tailcam explain 20261121T013004 --outlier 1,3
   tailcam explain --path /var/lib/tailcam/snapshots/20261121T013004.557441426Z-wakeup-000001
   tailcam explain 20261121T013004 --format svg -O slow.svg`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeDirs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.output == jsonOutput && !cmd.Flags().Changed("format") {
-				o.format = "json"
+			if !cmd.Flags().Changed("format") {
+				o.format = string(c.output)
+			} else if cmd.Flags().Changed("output") && o.format != string(c.output) {
+				return usagef("-o %s and --format %s contradict each other", c.output, o.format)
+			}
+			if !slices.Contains(explainFormats, o.format) {
+				return usagef("invalid --format %s: must be one of %s", o.format, oneOf(explainFormats))
 			}
 			dir, err := c.findSnapshot(cmd.Context(), cmd, append(args, latest)[0])
 			if err != nil {
@@ -54,32 +63,23 @@ method is described in docs/explain.md; json prints the contents of explain.json
 	}
 	c.addOutput(cmd)
 	c.addDir(cmd)
-	cmd.Flags().StringVar(&o.format, "format", "text", "output `format`: text, svg or json")
+	cmd.Flags().StringVar(&o.format, "format", "text", "output `format`: one of "+oneOf(explainFormats))
 	_ = cmd.RegisterFlagCompletionFunc("format",
 		cobra.FixedCompletions(explainFormats, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "output `file`, - for standard output")
+	cmd.Flags().StringVarP(&o.out, "out", "O", "-", "output `path`, - for standard output")
 	cmd.Flags().BoolVar(&o.force, "force", false, "overwrite an existing file")
-	cmd.Flags().IntVar(&o.outlier, "outlier", 0, "explain only this outlier, a `number` from 1")
+	cmd.Flags().IntSliceVar(&o.outliers, "outlier", nil, "explain only these outliers, `numbers` from 1")
 	cmd.Flags().BoolVar(&o.path, "path", false, "with text, also list each step of the critical path")
 	return cmd
 }
 
 func (c *cli) explain(dir string, o *explainOptions) error {
-	switch o.format {
-	case "text", "svg", "json":
-	default:
-		return fmt.Errorf("invalid --format %s: must be text, svg or json", o.format)
-	}
 	r, m, err := catalog.Explain(dir)
 	if err != nil {
 		return dirError(dir, err)
 	}
-	if n := len(r.Outliers); o.outlier < 0 || o.outlier > n {
-		return fmt.Errorf("invalid --outlier %d: the snapshot has %s", o.outlier, plural(n, "outlier"))
-	}
-	if o.outlier > 0 {
-		r.Outliers = r.Outliers[o.outlier-1 : o.outlier]
-		m.Outliers = m.Outliers[o.outlier-1 : o.outlier]
+	if err := selectOutliers(r, m, o.outliers); err != nil {
+		return err
 	}
 	if o.out == "-" {
 		return c.printExplanation(r, m, o)
@@ -93,6 +93,7 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 	}
 	to := *c
 	to.out = term.New(f, nil)
+	c.applyColor(to.out)
 	err = to.printExplanation(r, m, o)
 	if err == nil {
 		err = to.out.Err()
@@ -103,10 +104,27 @@ func (c *cli) explain(dir string, o *explainOptions) error {
 	return nil
 }
 
+// selectOutliers keeps those with the given numbers, from 1; all if there is none.
+func selectOutliers(r *explain.Report, m *snapshot.Meta, numbers []int) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	results, outliers := r.Outliers, m.Outliers
+	r.Outliers, m.Outliers = nil, nil
+	for _, n := range numbers {
+		if n < 1 || n > len(results) {
+			return fmt.Errorf("invalid --outlier %d: the snapshot has %s", n, plural(len(results), "outlier"))
+		}
+		r.Outliers = append(r.Outliers, results[n-1])
+		m.Outliers = append(m.Outliers, outliers[n-1])
+	}
+	return nil
+}
+
 func (c *cli) printExplanation(r *explain.Report, m *snapshot.Meta, o *explainOptions) error {
 	switch o.format {
-	case "json":
-		return c.printJSON(r)
+	case string(jsonOutput), string(yamlOutput):
+		return c.printAs(outputFormat(o.format), r)
 	case "svg":
 		return timeline.SVG(c.out, r.Outliers)
 	}

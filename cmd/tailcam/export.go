@@ -30,8 +30,12 @@ func newExport(c *cli) *cobra.Command {
   folded    folded stacks with nanoseconds, for flamegraph.pl, inferno and speedscope (see --time)
   svg       the same as an interactive flame graph for a browser
   text      lines in the format of perf script
-  json      one object per event: time, mono_ns, cpu, tid, event, fields{…}`,
-		Example: `  tailcam export 20261121T013004 --format perfetto -O slow.perfetto-trace
+  json      one object per event: time, mono_ns, cpu, tid, event, fields{…}
+
+The ID "latest" is the newest snapshot.
+
+Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
+		Example: `  tailcam export latest --format perfetto -O slow.perfetto-trace
   tailcam export 20261121T013004 --format svg --time offcpu -O offcpu.svg
   tailcam export 20261121T013004 --format json --before 10ms --after 0s | jq 'select(.event == "sched_switch")'`,
 		Args: exactArgs("DIR|ID"),
@@ -39,7 +43,7 @@ func newExport(c *cli) *cobra.Command {
 			o.Format, o.Time = export.Format(format), flame.Kind(kind)
 			for _, name := range []string{"before", "after"} {
 				if d, _ := cmd.Flags().GetDuration(name); d < 0 && cmd.Flags().Changed(name) {
-					return fmt.Errorf("invalid --%s %s: must not be negative (default: all)", name, d)
+					return usagef("invalid --%s %s: must not be negative (default: all)", name, d)
 				}
 			}
 			if err := c.checkExport(&o); err != nil {
@@ -86,15 +90,15 @@ func oneOf[T ~string](list []T) string { return strings.Join(texts(list), ", ") 
 func (c *cli) checkExport(o *export.Options) error {
 	switch {
 	case o.Format == "":
-		return fmt.Errorf("missing flag: --format (one of %s)", oneOf(export.Formats))
+		return usagef("missing flag: --format (one of %s)", oneOf(export.Formats))
 	case !slices.Contains(export.Formats, o.Format):
-		return fmt.Errorf("invalid --format %s: must be one of %s", o.Format, oneOf(export.Formats))
+		return usagef("invalid --format %s: must be one of %s", o.Format, oneOf(export.Formats))
 	case !slices.Contains(flame.Kinds, o.Time):
-		return fmt.Errorf("invalid --time %s: must be one of %s", o.Time, oneOf(flame.Kinds))
+		return usagef("invalid --time %s: must be one of %s", o.Time, oneOf(flame.Kinds))
 	case o.Out == "":
-		return errors.New("invalid -O \"\": must be a file, or - for standard output")
+		return usagef("invalid -O \"\": must be a file, or - for standard output")
 	case o.Format == export.Perfetto && o.Out == export.Stdout && c.out.Terminal():
-		return errors.New("perfetto output is binary: write it to a file with -O, or to a pipe")
+		return usagef("perfetto output is binary: write it to a file with -O, or to a pipe")
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/schema"
 	"github.com/tailcam/tailcam/tracker/events"
 	"github.com/tailcam/tailcam/tracker/histogram"
 )
@@ -140,13 +140,24 @@ func invoke(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-// isJSONLines checks that each line is one object, and returns how many there are.
+// statusOf is the status of a command line that ends with an error: usage errors are those
+// that name a flag or an argument, and no snapshot or file.
+func statusOf(stderr string) int {
+	for _, s := range []string{"missing argument", "takes", "invalid --by", "invalid --count", "invalid --format", "invalid --outlier: "} {
+		if strings.Contains(stderr, s) {
+			return exitUsage
+		}
+	}
+	return exitError
+}
+
+// isJSONLines checks that each line is one object, as its schema says, and returns how many there are.
 func isJSONLines(t *testing.T, s string) int {
 	t.Helper()
 	n := 0
 	for line := range strings.Lines(s) {
-		var object map[string]any
-		assert.Check(t, json.Unmarshal([]byte(line), &object), "line %q", line)
+		_, err := schema.Check(schemaDir, []byte(line))
+		assert.Check(t, err)
 		n++
 	}
 	return n

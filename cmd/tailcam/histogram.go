@@ -31,8 +31,8 @@ Percentiles have this precision; the maximum is exact.`,
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return printLines(c, list)
+			if c.wantsData() {
+				return printList(c, list)
 			}
 			c.printHistograms(list, of != "")
 			return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/tailcam/tailcam/internal/term"
 )
 
-// countValue, bytesValue and ageValue are flags for limits; zero, no limit, is
-// not a valid argument.
+// countValue, bytesValue and ageValue are flags for limits and lengths of time; zero,
+// no limit, is not a valid argument.
 type (
 	countValue int
 	bytesValue uint64
@@ -86,3 +86,11 @@ func (v *ageValue) Set(s string) error {
 
 // Type implements pflag.Value.
 func (v *ageValue) Type() string { return "duration" }
+
+// text is the value as requests to the daemon have it: a Go duration, empty for none.
+func (v *ageValue) text() string {
+	if *v == 0 {
+		return ""
+	}
+	return time.Duration(*v).String()
+}

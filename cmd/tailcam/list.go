@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,23 +15,31 @@ func newList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rules, probes, events or snapshots",
+		Long: `List the daemon's rules, the kernel hooks that tailcam uses, the events that its recorder can
+record, or the snapshots on disk. An empty list is no error.`,
 		Example: "  tailcam list rules\n" +
 			"  sudo tailcam list events",
 		Args: cobra.ArbitraryArgs,
 		RunE: runSubcommand("rules, probes, events or snapshots"),
 	}
-	add := func(name, short string, daemon bool, run func(context.Context) error) {
-		sub := &cobra.Command{Use: name, Short: short, Example: "  tailcam list " + name, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context())
-		}}
+	add := func(name, short, long string, daemon bool, run func(context.Context) error) {
+		example := fmt.Sprintf("  tailcam list %[1]s\n  tailcam list %[1]s -o yaml", name)
+		sub := &cobra.Command{Use: name, Short: short, Long: long, Example: example, Args: noArgs}
+		sub.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }
 		c.addOutput(sub)
 		if daemon {
 			c.addSocket(sub)
 		}
 		cmd.AddCommand(sub)
 	}
-	add("rules", "List the daemon's rules", true, c.listRules)
-	add("probes", "List the kernel hooks that tailcam uses, and whether this kernel has them", false, c.listProbes)
+	add("rules", "List the daemon's rules",
+		`List the rules that the daemon runs with, each with its current threshold and the line of the
+file that it comes from. The last column says what keeps a rule from firing, such as a pause.`,
+		true, c.listRules)
+	add("probes", "List the kernel hooks that tailcam uses, and whether this kernel has them",
+		`List the kernel hooks that trackers and the recorder use, whether this kernel has each of
+them, and if not, why. Only hooks that a rule or the recorder needs are attached.`,
+		false, c.listProbes)
 	cmd.AddCommand(newSnapshotsList(c, "snapshots"))
 	cmd.AddCommand(newListEvents(c))
 	return cmd
@@ -41,8 +50,8 @@ func (c *cli) listRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.output == jsonOutput {
-		return printLines(c, rules)
+	if c.wantsData() {
+		return printList(c, rules)
 	}
 	t := term.NewTable(term.Column{Title: "RULE"}, term.Column{Title: "TRACK"}, right("THRESHOLD"),
 		term.Column{Title: "FILE"}, term.Column{})
@@ -60,8 +69,8 @@ func (c *cli) listProbes(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.output == jsonOutput {
-		return printLines(c, probes)
+	if c.wantsData() {
+		return printList(c, probes)
 	}
 	t := term.NewTable(term.Column{Title: "HOOK"}, term.Column{Title: "AVAILABLE"}, term.Column{Title: "USED BY"},
 		term.Column{})

@@ -35,7 +35,7 @@ program is subtracted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length < 0 || length > maxMeasure {
-				return fmt.Errorf("invalid --for %s: must be between 0s (do not measure) and %s", length, maxMeasure)
+				return usagef("invalid --for %s: must be between 0s (do not measure) and %s", length, maxMeasure)
 			}
 			return c.listEvents(cmd.Context(), length)
 		},
@@ -55,8 +55,8 @@ func (c *cli) listEvents(ctx context.Context, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if c.output == jsonOutput {
-		return printLines(c, events)
+	if c.wantsData() {
+		return printList(c, events)
 	}
 	t := term.NewTable(term.Column{Title: "GROUP"}, term.Column{Title: "EVENT"}, right("NS/EVENT"), right("EVENTS/S"),
 		right("CPU"), term.Column{})

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/tailcam/tailcam/internal/api"
 )
 
 func newPause(c *cli) *cobra.Command {
+	var length ageValue
 	req := &api.PauseRequest{}
 	cmd := &cobra.Command{
 		Use:   "pause RULE",
@@ -21,14 +20,11 @@ adaptive threshold are still updated. Other rules are not affected. A reload
 		Args:              exactArgs("RULE"),
 		ValidArgsFunction: c.completeFirstRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("for") && req.For == "" {
-				return fmt.Errorf("invalid --for \"\": must be a duration such as 10m")
-			}
-			req.Rule = args[0]
+			req.Rule, req.For = args[0], length.text()
 			return c.client().Pause(cmd.Context(), req)
 		},
 	}
-	cmd.Flags().StringVar(&req.For, "for", "", "pause `duration` (default: until resumed)")
+	cmd.Flags().Var(&length, "for", "pause `duration` (default: until resumed)")
 	c.addSocket(cmd)
 	return cmd
 }

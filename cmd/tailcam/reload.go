@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,10 +16,10 @@ func newReload(c *cli) *cobra.Command {
 		Short: "Reload the configuration and the rules of the daemon",
 		Long: `Have the daemon read its configuration and rule files again, and apply what has changed.
 Nothing is missed meanwhile. What cannot be applied stays as it was, with the reason; the rest is
-applied: a file with errors keeps its earlier rules. SIGHUP does the same; "tailcam status" shows how
-it ended. "tailcam check --diff" shows what a reload would change.
+applied: a file with errors keeps its earlier rules. SIGHUP does the same; "tailcam status" shows
+how it ended. "tailcam check --diff" shows what a reload would change.
 
-Exit status: 0 all that the files say is in effect, 1 otherwise.`,
+Exit status: 0 all that the files say is in effect, 1 some of it is not.`,
 		Example: "  tailcam check --diff\n  tailcam reload\n  tailcam reload -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), false) },
@@ -36,8 +35,8 @@ func (c *cli) reload(ctx context.Context, check bool) error {
 	if err != nil {
 		return err
 	}
-	if c.output == jsonOutput {
-		err = c.printJSON(out)
+	if c.wantsData() {
+		err = c.printData(out)
 	} else {
 		c.printReload(out)
 	}
@@ -133,7 +132,7 @@ func (c *cli) printReloadStatus(r *api.Reload) {
 // reloadDiff is check --diff.
 func (c *cli) reloadDiff(ctx context.Context, paths []string) error {
 	if len(paths) > 0 {
-		return errors.New("check --diff takes no paths: the daemon reads its own files")
+		return usagef("check --diff takes no paths: the daemon reads its own files")
 	}
 	return c.reload(ctx, true)
 }

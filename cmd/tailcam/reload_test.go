@@ -21,8 +21,8 @@ func TestReload(t *testing.T) {
 		{"reload --socket " + socket, exitError,
 			"refused: key recorder.size: restart tailcam\n    1 -> 2\n" + changed + "in part: the rest is as before: see the errors\n",
 			"/b.yaml:1:1: file is empty\n/b.yaml: not used; its earlier rules stay: wakeup\n"},
-		{"check --diff x", exitError, "", "tailcam: check --diff takes no paths: the daemon reads its own files\n"},
-		{"reload x", exitError, "", "tailcam: \"tailcam reload\" takes no arguments, got \"x\": see \"tailcam reload --help\"\n"},
+		{"check --diff x", exitUsage, "", "tailcam: check --diff takes no paths: the daemon reads its own files\n"},
+		{"reload x", exitUsage, "", "tailcam: \"tailcam reload\" takes no arguments, got \"x\": see \"tailcam reload --help\"\n"},
 	} {
 		status, stdout, stderr := invoke(t, strings.Fields(c.args)...)
 		assert.Check(t, status == c.status && stdout == c.out && stderr == c.err, "%s: status %d\n%s%s", c.args, status, stdout, stderr)

@@ -6,6 +6,7 @@ func newResume(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume RULE",
 		Short:             "Resume a paused rule",
+		Long:              `Resume a rule that "tailcam pause" paused. A rule that is not paused is an error.`,
 		Example:           "  tailcam resume disk",
 		Args:              exactArgs("RULE"),
 		ValidArgsFunction: c.completeFirstRule,

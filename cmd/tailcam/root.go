@@ -16,25 +16,14 @@ import (
 	"github.com/tailcam/tailcam/rules"
 )
 
-// Exit statuses.
-const (
-	exitOK      = 0
-	exitError   = 1
-	exitTimeout = 2 // wait: no outlier in time
-)
-
-// errTimeout makes a command exit with exitTimeout.
-var errTimeout = errors.New("timed out")
-
-// errReported makes a command exit with exitError; the reason has been printed.
-var errReported = errors.New("already reported")
-
 // cli is what the commands share.
 type cli struct {
 	out, err *term.Console
 	deps     deps
 	socket   string
 	output   outputFormat
+	color    string // of --color
+	parsed   bool   // the command line is right as far as flags and number of arguments go
 	dir      string // of snapshots; "": not set
 	demoDir  string // demo only
 }
@@ -48,22 +37,19 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	root := newRoot(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err != nil && !c.parsed {
+		err = usagef("%w", err)
+	}
 	if err == nil && c.out.Err() != nil {
 		err = fmt.Errorf("write output: %w", c.out.Err())
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errTimeout):
-		c.printError(err)
-		return exitTimeout
-	case !errors.Is(err, errReported):
+	if err != nil && !errors.Is(err, errReported) {
 		c.printError(err)
 	}
-	return exitError
+	return exitStatus(err)
 }
 
 // printError prints an error.
@@ -92,7 +78,9 @@ func newRoot(c *cli) *cobra.Command {
 machine in the kernel, finds the few that took too long, and saves the seconds
 before each one from an always-on flight recorder.
 
-Exit status: 0 success, 1 error, 2 timeout (wait).`,
+Exit status: 0 done, 1 failed; what to change is on standard error, 2 usage error: an unknown
+command or flag, a wrong argument or a malformed value; nothing was done, 3 nothing came: "wait"
+timed out, or there is no snapshot yet to explain, show, export or compare.`,
 		Example: "  sudo tailcam demo              # one latency of each kind, caught and explained\n" +
 			"  sudo systemctl start tailcam   # watch, with the shipped rules and yours\n" +
 			"  tailcam status                 # what it has seen, and what it costs\n" +
@@ -103,6 +91,14 @@ Exit status: 0 success, 1 error, 2 timeout (wait).`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			// cobra checks these later; what it finds is a usage error as well.
+			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+				return fmt.Errorf("%w: %s", err, seeHelp(cmd))
+			}
+			c.parsed = true
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0:
@@ -114,6 +110,7 @@ Exit status: 0 success, 1 error, 2 timeout (wait).`,
 		},
 	}
 	root.Flags().BoolVar(&version, "version", false, "print the version")
+	c.addColor(root)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -147,7 +144,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {
 		suggestion = fmt.Sprintf("did you mean %q? ", near[0])
 	}
-	return fmt.Errorf("unknown command %q: %s%s", name, suggestion, seeHelp(cmd))
+	return usagef("unknown command %q: %s%s", name, suggestion, seeHelp(cmd))
 }
 
 func seeHelp(cmd *cobra.Command) string { return fmt.Sprintf("see %q", cmd.CommandPath()+" --help") }
@@ -158,7 +155,7 @@ func runSubcommand(names string) func(*cobra.Command, []string) error {
 		if len(args) > 0 {
 			return unknownCommand(cmd, args[0])
 		}
-		return fmt.Errorf("missing command: %s: %s", names, seeHelp(cmd))
+		return usagef("missing command: %s: %s", names, seeHelp(cmd))
 	}
 }
 

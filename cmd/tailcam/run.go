@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/logs"
+	"github.com/tailcam/tailcam/rules"
 )
 
 // memoryLimit is the soft limit of the daemon's heap in bytes; GOMEMLIMIT
@@ -67,7 +70,7 @@ func moreRules(cmd *cobra.Command, args []string) error {
 func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	cfg, err := config.Load(flags)
 	if err != nil {
-		return err
+		return configError(err)
 	}
 	cfg.Self = "/proc/self/exe"
 	cfg.Again = func() (config.Config, error) { return config.Load(flags) }
@@ -97,6 +100,16 @@ func (c *cli) run(ctx context.Context, flags *pflag.FlagSet) error {
 	err = adviseDescriptors(c.deps.daemon(ctx, &cfg, l))
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // stopped by a signal
+	}
+	return err
+}
+
+// configError makes an error in nothing but flags a usage error.
+func configError(err error) error {
+	var all rules.Errors
+	inFile := func(e rules.Error) bool { return !strings.HasPrefix(e.Pos.File, "--") }
+	if errors.As(err, &all) && !slices.ContainsFunc(all, inFile) {
+		return usagef("%w", err)
 	}
 	return err
 }

@@ -50,7 +50,12 @@ func TestRunErrors(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	assert.Check(t, status == exitError && len(lines) == 2 && strings.HasPrefix(lines[0], file+":1:1: ") &&
 		strings.HasPrefix(lines[1], file+":3:"), "status %d, stderr\n%s", status, stderr)
+	status, _, stderr = invoke(t, "run", "--log-level", "loud")
+	assert.Check(t, status == exitUsage && strings.HasPrefix(stderr, `--log-level: log.level "loud" is unknown`),
+		"status %d, stderr %q", status, stderr)
+	status, _, _ = invoke(t, "run", "--log-level", "loud", "--config", file)
+	assert.Check(t, status == exitError, "errors in flags and in the file: status %d", status)
 	status, _, stderr = invoke(t, "run", "rules.d")
 	want := "tailcam: \"tailcam run\" takes no arguments, got \"rules.d\": see \"tailcam run --help\"\n"
-	assert.Check(t, status == exitError && stderr == want, "status %d, stderr %q", status, stderr)
+	assert.Check(t, status == exitUsage && stderr == want, "status %d, stderr %q", status, stderr)
 }

@@ -95,7 +95,10 @@ func pick(dir string, ids, args []string) ([]string, error) {
 	var picked []string
 	seen := map[string]bool{}
 	for _, arg := range args {
-		if arg == latest && len(ids) > 0 {
+		if arg == latest {
+			if len(ids) == 0 {
+				return nil, nothingf("no snapshots in %s", dir)
+			}
 			arg = ids[len(ids)-1]
 		}
 		id, err := snapshot.Find(ids, arg)
@@ -129,7 +132,7 @@ func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) 
 	if strings.ContainsRune(arg, os.PathSeparator) || arg == "." || arg == ".." {
 		return filepath.Abs(arg)
 	}
-	if st, err := os.Stat(arg); err == nil && st.IsDir() && c.dir == "" {
+	if st, err := os.Stat(arg); err == nil && st.IsDir() && c.dir == "" && arg != latest {
 		return filepath.Abs(arg) // below the working directory
 	}
 	dir, ids, err := c.ids(ctx, cmd)
@@ -143,7 +146,7 @@ func (c *cli) findSnapshot(ctx context.Context, cmd *cobra.Command, arg string) 
 	return filepath.Join(dir, picked[0]), nil
 }
 
-// completeIDs completes the ids of up to most snapshots, newest first.
+// completeIDs completes the ids of up to most snapshots, newest first, and latest.
 func (c *cli) completeIDs(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most || strings.ContainsRune(begin, os.PathSeparator) {
@@ -154,6 +157,9 @@ func (c *cli) completeIDs(most int) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var out []string
+		if begin != "" && strings.HasPrefix(latest, begin) && len(ids) > 0 {
+			out = append(out, cobra.CompletionWithDesc(latest, "the newest"))
+		}
 		for i := len(ids) - 1; i >= 0; i-- {
 			if id, err := snapshot.ParseID(ids[i]); err == nil && strings.HasPrefix(ids[i], begin) {
 				ago := term.Duration(max(0, int64(time.Since(id.Time))))

@@ -21,7 +21,7 @@ func newSnapshots(c *cli) *cobra.Command {
 		Use:   "snapshots",
 		Short: "List, show, pin, remove and verify snapshots",
 		Long: `List, show, pin, remove and verify the snapshots on disk. No daemon is needed; a running
-one is not disturbed. Snapshots are named by id, or by a unique prefix of it.`,
+one is not disturbed. Snapshots are named by id, by a unique prefix of it, or "latest".`,
 		Example: `  tailcam snapshots list
   tailcam snapshots show                          # the newest one
   tailcam snapshots pin 20261121T013004
@@ -82,8 +82,8 @@ func (c *cli) listSnapshots(ctx context.Context, cmd *cobra.Command) error {
 		c.err.Printf("%s cannot read snapshot %s: %s\n", c.err.Paint(term.Yellow, "tailcam:"), term.Clean(b.ID),
 			term.Clean(b.Err.Error()))
 	}
-	if c.output == jsonOutput {
-		return printLines(c, list)
+	if c.wantsData() {
+		return printList(c, list)
 	}
 	if len(list) == 0 {
 		c.out.Printf("no snapshots in %s\n", term.Clean(dir))

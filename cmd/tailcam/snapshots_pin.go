@@ -28,13 +28,13 @@ func newSnapshotsPin(c *cli) *cobra.Command {
 		return snapshot.Pin(dir, id, keep)
 	})
 	cmd.Short = "Keep snapshots from being removed"
-	cmd.Long = `Pin snapshots by id, or by a unique prefix of it: neither the daemon nor prune nor rm
-removes them until they are unpinned, whatever their age.
+	cmd.Long = `Pin snapshots by id, by a unique prefix of it, or "latest": neither the daemon nor prune nor
+rm removes them until they are unpinned, whatever their age.
 
 Pinned snapshots may take half of snapshots.keep.count and half of snapshots.keep.bytes,
 so that there is room for new ones: pin fails beyond. If these limits are lowered later,
 they win, and of the pinned snapshots the oldest stay.`
-	cmd.Example = `  tailcam snapshots pin 20261121T013004
+	cmd.Example = `  tailcam snapshots pin latest
   tailcam snapshots list                          # KEPT says why each one is kept`
 	return cmd
 }
@@ -44,8 +44,8 @@ func newSnapshotsUnpin(c *cli) *cobra.Command {
 		return snapshot.Unpin(dir, id)
 	})
 	cmd.Short = "Undo pin"
-	cmd.Long = `Unpin snapshots by id, or by a unique prefix of it: they are removed when their turn
-comes. A snapshot that is not pinned stays as it is.`
+	cmd.Long = `Unpin snapshots by id, by a unique prefix of it, or "latest": they are removed when their
+turn comes. A snapshot that is not pinned stays as it is.`
 	cmd.Example = `  tailcam snapshots unpin 20261121T013004`
 	return cmd
 }
@@ -65,8 +65,8 @@ func (c *cli) pinCommand(use string, do func(ctx context.Context, cmd *cobra.Com
 					return dirError(filepath.Join(dir, id), err)
 				}
 				p := pinning{id, snapshot.IsPinned(filepath.Join(dir, id))}
-				if c.output == jsonOutput {
-					if err := c.printJSON(p); err != nil {
+				if c.wantsData() {
+					if err := c.printData(p); err != nil {
 						return err
 					}
 					continue

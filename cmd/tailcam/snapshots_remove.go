@@ -25,7 +25,7 @@ func newSnapshotsRemove(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
 		Short: "Remove snapshots",
-		Long: `Remove snapshots by id, or by a unique prefix of it. If one of them does not exist,
+		Long: `Remove snapshots by id, by a unique prefix of it, or "latest". If one of them does not exist,
 is ambiguous or pinned, nothing is removed.
 
 The daemon may be running. A snapshot that it is still writing, or that one of its
@@ -72,7 +72,7 @@ snapshots, and those in use by a running daemon, are kept.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keep == (snapshot.Retention{}) {
-				return fmt.Errorf("missing flag: --keep-count, --keep-bytes or --older-than: %s", seeHelp(cmd))
+				return usagef("missing flag: --keep-count, --keep-bytes or --older-than: %s", seeHelp(cmd))
 			}
 			dir, err := c.snapshotsDir(cmd.Context(), cmd)
 			if err != nil {
@@ -132,8 +132,8 @@ func (c *cli) printRemovals(list []removal, dry bool) error {
 			sum += r.Bytes
 		}
 	}
-	if c.output == jsonOutput {
-		if err := printLines(c, list); err != nil {
+	if c.wantsData() {
+		if err := printList(c, list); err != nil {
 			return err
 		}
 	} else {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,13 +21,15 @@ func newSnapshotsShow(c *cli) *cobra.Command {
 		Short: "Show one snapshot in detail",
 		Long: `Show one snapshot in detail, the newest by default: its outliers with stacks and
 verdict, where the time went, what the history covers, and the snapshots taken just
-before and after.`,
+before and after.
+
+Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		Example: "  tailcam snapshots show            # the newest one\n" +
 			"  tailcam snapshots show 20261121T013004",
 		Args:              maxArgs(1),
 		ValidArgsFunction: c.completeIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, err := c.oneSnapshot(cmd, args)
+			dir, err := c.findSnapshot(cmd.Context(), cmd, append(args, latest)[0])
 			if err != nil {
 				return err
 			}
@@ -37,8 +37,8 @@ before and after.`,
 			if err != nil {
 				return dirError(dir, err)
 			}
-			if c.output == jsonOutput {
-				return c.printJSON(story)
+			if c.wantsData() {
+				return c.printData(story)
 			}
 			c.printDetails(story)
 			return nil
@@ -47,21 +47,6 @@ before and after.`,
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd
-}
-
-// oneSnapshot is the directory of the snapshot that is named, or of the newest.
-func (c *cli) oneSnapshot(cmd *cobra.Command, args []string) (string, error) {
-	if len(args) > 0 {
-		return c.findSnapshot(cmd.Context(), cmd, args[0])
-	}
-	dir, ids, err := c.ids(cmd.Context(), cmd)
-	if err != nil {
-		return "", err
-	}
-	if len(ids) == 0 {
-		return "", errors.New("no snapshots in " + dir)
-	}
-	return filepath.Join(dir, ids[len(ids)-1]), nil
 }
 
 func (c *cli) printDetails(s *catalog.Details) {

@@ -196,7 +196,7 @@ func TestSnapshotsPin(t *testing.T) {
 	status, stdout, stderr := invoke(t, "snapshots", "pin", "--socket", socket, ids[0][:15], ids[0])
 	assert.Check(t, status == exitOK && stderr == "" && stdout == "pinned "+ids[0]+"\n", "status %d, %q, %q", status, stdout, stderr)
 	status, stdout, _ = invoke(t, "snapshots", "pin", "--socket", socket, ids[1], "-o", "json")
-	assert.Check(t, status == exitOK && stdout == `{"id":"`+ids[1]+`","pinned":true}`+"\n", "status %d, %q", status, stdout)
+	assert.Check(t, status == exitOK && stdout == `{"schema":"tailcam/pin/v1","id":"`+ids[1]+`","pinned":true}`+"\n", "status %d, %q", status, stdout)
 	status, stdout, stderr = invoke(t, "snapshots", "pin", "--socket", socket, ids[2])
 	assert.Check(t, status == exitError && stdout == "" && stderr == "tailcam: pin snapshot "+ids[2]+
 		": too many snapshots are pinned: at most 2 may be, half of snapshots.keep.count: unpin others, or raise it\n",
@@ -225,7 +225,7 @@ func TestSnapshotsPin(t *testing.T) {
 	status, _, _ = invoke(t, "snapshots", "rm", "--dir", dir, ids[0], ids[1])
 	assert.Check(t, status == exitOK)
 	status, _, stderr = invoke(t, "snapshots", "pin", "--dir", dir)
-	assert.Check(t, status == exitError && strings.HasPrefix(stderr, "tailcam: missing argument: ID: see "), "status %d, %q", status, stderr)
+	assert.Check(t, status == exitUsage && strings.HasPrefix(stderr, "tailcam: missing argument: ID: see "), "status %d, %q", status, stderr)
 }
 
 func TestSnapshotsVerify(t *testing.T) {
@@ -255,11 +255,12 @@ func TestSnapshotsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
 		"verify": "no snapshots in " + dir + "\n",
-		"show":   "tailcam: no snapshots in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
+		"show":   "tailcam: no snapshots in " + dir + "\n", "rm latest": "tailcam: no snapshots in " + dir + "\n", "show x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 		"rm x": `tailcam: no such snapshot: "x" in ` + dir + ": see \"tailcam snapshots list\"\n",
 	} {
-		_, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
-		assert.Check(t, stdout == "" && stderr == want, "%s: %q, %q", args, stdout, stderr)
+		status, stdout, stderr := invoke(t, append(append([]string{"snapshots"}, strings.Fields(args)...), "--dir", dir)...)
+		expected := map[string]int{"verify": exitOK, "show": exitNothing, "show x": exitError, "rm x": exitError, "rm latest": exitNothing}
+		assert.Check(t, status == expected[args] && stdout == "" && stderr == want, "%s: status %d, %q, %q", args, status, stdout, stderr)
 	}
 	if status, stdout, stderr := invoke(t, "snapshots", "list", "--dir", dir); status != exitOK || stdout != "no snapshots in "+dir+"\n" || stderr != "" {
 		t.Errorf("list: status %d, %q, %q", status, stdout, stderr)
@@ -296,6 +297,8 @@ func TestSnapshotsComplete(t *testing.T) {
 		strings.HasPrefix(lines[2], ids[0]+"\twakeup, ") && lines[3] == ":36", "%q", lines)
 	got := complete("rm", "--dir", dir, ids[1][:15])
 	assert.Check(t, strings.Count(got, "\n") == 2 && strings.HasPrefix(got, ids[1]), "begun: %q", got)
+	got = complete("pin", "--dir", dir, "la")
+	assert.Check(t, strings.HasPrefix(got, "latest\tthe newest\n:"), "latest: %q", got)
 	got = complete("show", "--dir", dir, ids[0], "")
 	assert.Check(t, strings.HasPrefix(got, ":"), "a second one: %q", got)
 }

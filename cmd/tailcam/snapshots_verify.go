@@ -23,8 +23,9 @@ The checksums are in the snapshot's SHA256SUMS, as for sha256sum -c. They do not
 cover files that actions added. Snapshots of earlier releases have no checksums, so
 a flipped bit in their traces may go unnoticed; this is reported.
 
-Exit status: 0 no problems found, 1 otherwise.`,
-		Example:           "  tailcam snapshots verify || echo damaged",
+Exit status: 0 no problems found, 1 a snapshot is damaged.`,
+		Example: "  tailcam snapshots verify || echo damaged\n" +
+			"  tailcam snapshots verify latest",
 		ValidArgsFunction: c.completeIDs(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, ids, err := c.ids(cmd.Context(), cmd)
@@ -58,8 +59,8 @@ func (c *cli) printChecks(dir string, checks []catalog.Check) error {
 		}
 	}
 	switch {
-	case c.output == jsonOutput:
-		if err := printLines(c, checks); err != nil {
+	case c.wantsData():
+		if err := printList(c, checks); err != nil {
 			return err
 		}
 	case len(checks) == 0:

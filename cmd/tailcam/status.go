@@ -16,6 +16,10 @@ func newStatus(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the daemon has seen, caught and lost",
+		Long: `Show what the daemon has done since it started: each rule with its threshold, outliers and
+losses; what tailcam costs against its budget; how many seconds of history each CPU's recorder
+holds; the tables of pending work; every loss with advice; the snapshots on disk; how the last
+reload ended. docs/losses.md explains the losses.`,
 		Example: "  tailcam status\n" +
 			"  tailcam status -o json | jq '.losses[]'",
 		Args: noArgs,
@@ -24,8 +28,8 @@ func newStatus(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return c.printJSON(status)
+			if c.wantsData() {
+				return c.printData(status)
 			}
 			c.printStatus(status)
 			return nil

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,8 @@ func newThreshold(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "threshold",
 		Short: "Set, list and clear runtime thresholds",
+		Long: `Set, list and clear thresholds while the daemon runs. They take precedence over those of rule
+files, and end when cleared, after --for, or when the daemon stops.`,
 		Example: "  tailcam threshold set wakeup --when pid=1234 2ms --for 10m\n" +
 			"  tailcam threshold list\n" +
 			"  tailcam threshold clear wakeup",
@@ -30,6 +34,7 @@ func newThreshold(c *cli) *cobra.Command {
 
 func newThresholdSet(c *cli) *cobra.Command {
 	var when []string
+	var length, timeout ageValue
 	req := &api.ThresholdRequest{}
 	cmd := &cobra.Command{
 		Use:   "set RULE [THRESHOLD]",
@@ -60,25 +65,24 @@ newest wins. Without --when, they replace the rule's own limits.`,
 			if len(args) == 2 {
 				req.Threshold = args[1]
 			}
-			for _, flag := range []struct{ name, value string }{{"for", req.For}, {"timeout", req.Timeout}} {
-				if cmd.Flags().Changed(flag.name) && flag.value == "" {
-					return fmt.Errorf("invalid --%s \"\": must be a duration such as 10m", flag.name)
-				}
+			if _, err := time.ParseDuration(cmp.Or(req.Threshold, "0")); err != nil {
+				return usagef("invalid THRESHOLD %q: must be a duration such as 2ms", req.Threshold)
 			}
+			req.For, req.Timeout = length.text(), timeout.text()
 			info, err := c.client().SetThreshold(cmd.Context(), req)
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return c.printJSON(info)
+			if c.wantsData() {
+				return c.printData(info)
 			}
 			c.printThresholds([]api.ThresholdInfo{*info})
 			return nil
 		},
 	}
 	cmd.Flags().StringArrayVar(&when, "when", nil, "condition `KEY=VALUE[,VALUE...]`; repeat for more")
-	cmd.Flags().StringVar(&req.Timeout, "timeout", "", "report work that is still pending after this `duration`")
-	cmd.Flags().StringVar(&req.For, "for", "", "keep it for this `duration` (default: until cleared)")
+	cmd.Flags().Var(&timeout, "timeout", "report work that is still pending after this `duration`")
+	cmd.Flags().Var(&length, "for", "keep it for this `duration` (default: until cleared)")
 	_ = cmd.RegisterFlagCompletionFunc("when", c.completeWhen)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
@@ -91,7 +95,7 @@ func conditions(list []string) (map[string][]string, error) {
 	for _, s := range list {
 		key, values, ok := strings.Cut(s, "=")
 		if !ok || key == "" || values == "" {
-			return nil, fmt.Errorf("invalid --when %q: must be a condition such as pid=1234 or comm=postgres,redis*", s)
+			return nil, usagef("invalid --when %q: must be a condition such as pid=1234 or comm=postgres,redis*", s)
 		}
 		when[key] = append(when[key], strings.Split(values, ",")...)
 	}
@@ -100,17 +104,19 @@ func conditions(list []string) (map[string][]string, error) {
 
 func newThresholdList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List runtime thresholds, newest first",
-		Example: "  tailcam threshold list",
+		Use:   "list",
+		Short: "List runtime thresholds, newest first",
+		Long: `List the thresholds that were set while the daemon runs, the newest first: of several that
+match, it wins. BY is who set it; LEFT is how long it still holds.`,
+		Example: "  tailcam threshold list\n  tailcam threshold list -o json | jq -r .rule",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := c.client().Thresholds(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return printLines(c, list)
+			if c.wantsData() {
+				return printList(c, list)
 			}
 			if len(list) == 0 {
 				c.err.Printf("no runtime thresholds: all rules run as in their files\n")
@@ -138,11 +144,11 @@ or with --all those of all rules. With --ratchet, reset the rule's ratchet inste
 			id := 0
 			switch {
 			case all == (len(args) > 0), len(args) > 2, ratchet && len(args) != 1:
-				return fmt.Errorf("specify one of RULE, RULE ID, RULE --ratchet, --all: %s", seeHelp(cmd))
+				return usagef("specify one of RULE, RULE ID, RULE --ratchet, --all: %s", seeHelp(cmd))
 			case len(args) == 2:
 				var err error
 				if id, err = strconv.Atoi(args[1]); err != nil || id <= 0 {
-					return fmt.Errorf("invalid id %q: see \"tailcam threshold list\"", args[1])
+					return usagef("invalid id %q: see \"tailcam threshold list\"", args[1])
 				}
 			}
 			return c.clear(cmd.Context(), strings.Join(args[:min(len(args), 1)], ""), id, ratchet)
@@ -163,8 +169,8 @@ func (c *cli) clear(ctx context.Context, rule string, id int, ratchet bool) erro
 	if err != nil {
 		return err
 	}
-	if c.output == jsonOutput {
-		return printLines(c, gone)
+	if c.wantsData() {
+		return printList(c, gone)
 	}
 	c.out.Printf("%d cleared\n", len(gone))
 	return nil

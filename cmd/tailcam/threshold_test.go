@@ -45,12 +45,7 @@ func (f *fake) ClearThresholds(_ string, id int) ([]api.ThresholdInfo, error) {
 
 func (f *fake) ResetRatchet(rule string) error { return errors.New("rule " + rule + " has no ratchet") }
 
-func (f *fake) Pause(req *api.PauseRequest, _ string) error {
-	if req.For == "0" {
-		return errors.New("for is zero")
-	}
-	return nil
-}
+func (f *fake) Pause(*api.PauseRequest, string) error { return nil }
 
 func (f *fake) Reload(check bool) *api.Reload {
 	out := &api.Reload{Check: check, OK: check, Changed: true, Rules: []api.ReloadRule{{
@@ -87,16 +82,17 @@ func TestThreshold(t *testing.T) {
 		{"pause disk --for 1h", exitOK, ""},
 		{"threshold set nosuch 2ms", exitError, "tailcam: unknown rule \"nosuch\": the daemon has wakeup, disk\n"},
 		{"threshold set wakeup 0", exitError, "tailcam: rule wakeup: threshold is zero\n"},
-		{"threshold set wakeup 2ms --when pid", exitError, "tailcam: invalid --when \"pid\": must be a condition such as pid=1234 or comm=postgres,redis*\n"},
-		{"threshold set", exitError, "tailcam: missing argument: RULE: see \"tailcam threshold set --help\"\n"},
-		{"threshold set wakeup 2ms --for=", exitError, "tailcam: invalid --for \"\": must be a duration such as 10m\n"},
-		{"threshold clear", exitError, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
-		{"threshold clear wakeup --all", exitError, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
-		{"threshold clear wakeup two", exitError, "tailcam: invalid id \"two\": see \"tailcam threshold list\"\n"},
+		{"threshold set wakeup 2ms --when pid", exitUsage, "tailcam: invalid --when \"pid\": must be a condition such as pid=1234 or comm=postgres,redis*\n"},
+		{"threshold set wakeup soon", exitUsage, "tailcam: invalid THRESHOLD \"soon\": must be a duration such as 2ms\n"},
+		{"threshold set", exitUsage, "tailcam: missing argument: RULE: see \"tailcam threshold set --help\"\n"},
+		{"threshold set wakeup 2ms --for=", exitUsage, "tailcam: invalid argument \"\" for \"--for\" flag: must be a duration with a unit, such as 90m, 36h or 7d: see \"tailcam threshold set --help\"\n"},
+		{"threshold clear", exitUsage, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup --all", exitUsage, "tailcam: specify one of RULE, RULE ID, RULE --ratchet, --all: see \"tailcam threshold clear --help\"\n"},
+		{"threshold clear wakeup two", exitUsage, "tailcam: invalid id \"two\": see \"tailcam threshold list\"\n"},
 		{"threshold clear wakeup 99", exitError, "tailcam: rule wakeup has no threshold 99 set: see tailcam threshold list\n"},
 		{"threshold clear wakeup --ratchet", exitError, "tailcam: rule wakeup has no ratchet\n"},
-		{"pause", exitError, "tailcam: missing argument: RULE: see \"tailcam pause --help\"\n"},
-		{"pause disk --for 0", exitError, "tailcam: for is zero\n"},
+		{"pause", exitUsage, "tailcam: missing argument: RULE: see \"tailcam pause --help\"\n"},
+		{"pause disk --for 0", exitUsage, "tailcam: invalid argument \"0\" for \"--for\" flag: must be a duration with a unit, such as 90m, 36h or 7d: see \"tailcam pause --help\"\n"},
 		{"pause dusk", exitError, "tailcam: unknown rule \"dusk\": the daemon has wakeup, disk\n"},
 		{"resume disk", exitError, "tailcam: rule disk is not paused\n"},
 	} {
@@ -110,7 +106,7 @@ func TestThreshold(t *testing.T) {
 		"threshold lst": "tailcam: unknown command \"lst\": did you mean \"set\"? see \"tailcam threshold --help\"\n",
 	} {
 		status, _, stderr := invoke(t, strings.Fields(args)...)
-		assert.Check(t, status == exitError && stderr == want, "%s: status %d, %s", args, status, stderr)
+		assert.Check(t, status == exitUsage && stderr == want, "%s: status %d, %s", args, status, stderr)
 	}
 	status, stdout, _ := invoke(t, "threshold", "list", "-o", "json", "--socket", socket)
 	n := isJSONLines(t, stdout)

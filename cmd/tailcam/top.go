@@ -49,10 +49,10 @@ remembers (see tailcam events) and that have no snapshot are added as unexplaine
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(catalog.Ways, by) {
-				return fmt.Errorf("invalid --by %s: must be one of %s", by, strings.Join(catalog.Ways, ", "))
+				return usagef("invalid --by %s: must be one of %s", by, strings.Join(catalog.Ways, ", "))
 			}
 			if most < 1 {
-				return fmt.Errorf("invalid --count %d: must be a positive number", most)
+				return usagef("invalid --count %d: must be a positive number", most)
 			}
 			o := catalog.TopOptions{By: by}
 			if since > 0 {
@@ -62,8 +62,8 @@ remembers (see tailcam events) and that have no snapshot are added as unexplaine
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return c.printJSON(top)
+			if c.wantsData() {
+				return c.printData(top)
 			}
 			c.printTop(top, most)
 			return nil

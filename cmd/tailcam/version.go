@@ -23,8 +23,10 @@ type versionInfo struct {
 
 func newVersion(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
+		Use:   "version",
+		Short: "Print the version",
+		Long: `Print the version of this program, its commit, Go version and platform, and the running
+kernel. That of the daemon is in "tailcam status".`,
 		Example: "  tailcam version -o json",
 		Args:    noArgs,
 		RunE:    func(*cobra.Command, []string) error { return c.printVersion() },
@@ -35,8 +37,8 @@ func newVersion(c *cli) *cobra.Command {
 
 func (c *cli) printVersion() error {
 	v := thisVersion()
-	if c.output == jsonOutput {
-		return c.printJSON(v)
+	if c.wantsData() {
+		return c.printData(v)
 	}
 	c.out.Printf("tailcam %s", v.Version)
 	if v.Commit != "" {

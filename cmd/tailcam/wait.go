@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,12 +19,12 @@ func newWait(c *cli) *cobra.Command {
 		Use:   "wait",
 		Short: "Wait for the next outlier and print it",
 		Long: "Wait for the next outlier and print what is known of it within 250 ms.\n\n" +
-			"Exit status: 0 outlier, 1 error, 2 timeout.",
+			"Exit status: 0 an outlier came, 3 none came within --timeout.",
 		Example: "  tailcam wait --rule wakeup --timeout 10m && tailcam snapshots show",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
-				return fmt.Errorf("invalid --timeout %s: must not be negative (0: wait forever)", timeout)
+				return usagef("invalid --timeout %s: must not be negative (0: wait forever)", timeout)
 			}
 			return c.wait(cmd.Context(), rule, timeout, stacks)
 		},
@@ -47,7 +46,7 @@ func (c *cli) wait(ctx context.Context, rule string, timeout time.Duration, stac
 	e, err := c.nextOutlier(ctx, rule)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no outlier within %s", errTimeout, term.Setting(int64(timeout)))
+		return nothingf("timed out: no outlier within %s", term.Setting(int64(timeout)))
 	case err != nil:
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/tailcam/tailcam/internal/config"
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/internal/term"
-	"github.com/tailcam/tailcam/internal/text"
 )
 
 // history is how long the recorder runs before the first latency, so that
@@ -27,9 +26,10 @@ const history = 2 * time.Second
 
 // Options say where the demo prints, and where its snapshots stay.
 type Options struct {
-	Out  *term.Console // results
-	Err  *term.Console // progress, and the daemon's log if something failed
-	JSON bool          // one object each, instead of text
+	Out *term.Console // results
+	Err *term.Console // progress, and the daemon's log if something failed
+	// Print prints one result as data. Nil: as text on Out.
+	Print func(*Result) error
 	// Dir holds a directory for each of the latest demos. Empty: DefaultDir
 	// if it can be written, else a new temporary directory.
 	Dir string
@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		return err
 	}
-	if !o.JSON {
+	if o.Print == nil {
 		printNextSteps(o.Out, d.dir, d.last)
 	}
 	return o.Out.Err()
@@ -173,17 +173,14 @@ func (d *demo) catch(ctx context.Context, w *watch, l *latency, r *Result) error
 }
 
 func (d *demo) show(r *Result) error {
-	if !d.JSON {
-		if d.shown++; d.shown > 1 {
-			d.Out.Printf("\n")
-		}
-		printResult(d.Out, r)
-		return d.Out.Err()
+	if d.Print != nil {
+		return d.Print(r)
 	}
-	if err := text.NewEncoder(d.Out).Encode(r); err != nil {
-		return fmt.Errorf("write output: %w", err)
+	if d.shown++; d.shown > 1 {
+		d.Out.Printf("\n")
 	}
-	return nil
+	printResult(d.Out, r)
+	return d.Out.Err()
 }
 
 // showLog prints the daemon's last words, which are no one's concern while all goes well.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/inject"
 	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/schema"
 )
 
 // patience bounds how long a test waits for something that always comes.
@@ -191,6 +192,8 @@ func (d *process) results(n int) []Result {
 		assert.NilError(d.t, err, "after %d results: %v\n%s", len(got), err, d.stderr)
 		var r Result
 		assert.NilError(d.t, json.Unmarshal(line, &r), "in %s", line)
+		_, err = schema.Check("../../configs/schemas", line)
+		assert.Check(d.t, err)
 		assert.Assert(d.t, r.Snapshot != nil, "not caught: %s", line)
 		got = append(got, r)
 	}

@@ -81,16 +81,13 @@ func command(cmd *cobra.Command, o *Options) string {
 		p.text(overview)
 	}
 	commands(p, cmd)
-	options(p, cmd.LocalFlags())
+	options(p, cmd.LocalFlags(), cmd.InheritedFlags())
 	if cmd.Example != "" {
 		p.section("EXAMPLES")
 		p.literal(cmd.Example)
 	}
 	p.section("EXIT STATUS")
-	if len(exit) == 0 {
-		exit = [][2]string{{"0", "success"}, {"1", "error; what to change is on standard error"}}
-	}
-	for _, e := range exit {
+	for _, e := range withCommon(exit) {
 		p.item(bold(e[0]), e[1])
 	}
 	p.items("ENVIRONMENT", environment(cmd))
@@ -141,13 +138,17 @@ func commands(p *page, cmd *cobra.Command) {
 	}
 }
 
-// options lists the flags.
-func options(p *page, flags *pflag.FlagSet) {
-	if !flags.HasAvailableFlags() {
+// options lists the flags, those of all commands last.
+func options(p *page, flags, inherited *pflag.FlagSet) {
+	if !flags.HasAvailableFlags() && !inherited.HasAvailableFlags() {
 		return
 	}
 	p.section("OPTIONS")
-	flags.VisitAll(func(f *pflag.Flag) {
+	visit := func(do func(*pflag.Flag)) {
+		flags.VisitAll(do)
+		inherited.VisitAll(do)
+	}
+	visit(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
 		}
@@ -192,6 +193,25 @@ func takeExitStatus(long string) (rest string, statuses [][2]string) {
 		}
 	}
 	return strings.Join(kept, "\n\n"), statuses
+}
+
+// commonStatuses are those of all commands.
+var commonStatuses = [][2]string{
+	{"0", "done"},
+	{"1", "failed; what to change is on standard error"},
+	{"2", "usage error: an unknown flag, a wrong argument or a malformed value; nothing was done"},
+}
+
+// withCommon adds the statuses that a long text does not mention.
+func withCommon(own [][2]string) [][2]string {
+	list := slices.Clone(own)
+	for _, common := range commonStatuses {
+		if !slices.ContainsFunc(own, func(s [2]string) bool { return s[0] == common[0] }) {
+			list = append(list, common)
+		}
+	}
+	slices.SortFunc(list, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return list
 }
 
 // seeAlso are references to the pages around cmd and to those of its subject.

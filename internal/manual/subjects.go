@@ -16,14 +16,27 @@ socket, or read the snapshots that it has left on disk.
 
 // environment lists the variables that matter to a command.
 func environment(cmd *cobra.Command) [][2]string {
-	if cmd.HasParent() && cmd.Name() != "run" {
-		return nil
+	daemon := !cmd.HasParent() || cmd.Name() == "run"
+	has := func(flag string) bool { return !daemon && cmd.Flags().Lookup(flag) != nil }
+	var list [][2]string
+	add := func(name, what string) { list = append(list, [2]string{name, what}) }
+	if daemon {
+		add("TAILCAM_CONFIG", "configuration file of the daemon")
+		add("TAILCAM_KEY", "any key of the configuration of the daemon, such as TAILCAM_SNAPSHOTS_MIN_FREE for "+
+			"snapshots.min_free; other commands read TAILCAM_SOCKET_PATH and TAILCAM_SNAPSHOTS_DIR")
+		add("GOMEMLIMIT", "limit of the daemon's heap, instead of its own")
 	}
-	return [][2]string{
-		{"TAILCAM_CONFIG", "configuration file of the daemon"},
-		{"TAILCAM_KEY", "any key of the configuration of the daemon, such as TAILCAM_SNAPSHOTS_MIN_FREE for snapshots.min_free"},
-		{"GOMEMLIMIT", "limit of the daemon's heap, instead of its own"},
+	if has("socket") {
+		add("TAILCAM_SOCKET_PATH", "the daemon's socket, unless --socket is given")
 	}
+	if has("dir") {
+		add("TAILCAM_SNAPSHOTS_DIR", "snapshot directory, unless --dir is given")
+	}
+	if has("config") {
+		add("TAILCAM_CONFIG", "configuration file, unless --config is given")
+	}
+	add("NO_COLOR", "if it is not empty, no color, unless --color says otherwise")
+	return list
 }
 
 // files lists the files that a command reads or writes, as its flags tell.

@@ -114,5 +114,8 @@ func wantsColor(getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
+// SetColor says whether Paint paints, whatever New found out.
+func (c *Console) SetColor(on bool) { c.color = on }
+
 // Color reports whether Paint paints.
 func (c *Console) Color() bool { return c.color }

@@ -5,8 +5,8 @@
 //
 //   - for people (terminals, folded stacks, text, SVG, HTML): Clean, which
 //     writes such characters as visible \x and \u escapes;
-//   - JSON: NewEncoder, Marshal or EscapeJSON, which use JSON's own escapes, so
-//     that a reader decodes the name as it was;
+//   - JSON and YAML: NewEncoder, Marshal, EscapeJSON or YAML, which use the escapes
+//     of the format, so that a reader decodes the name as it was;
 //   - binary formats for machines (CTF, Perfetto): the bytes as they are.
 package text
 

@@ -11,7 +11,10 @@ import (
 // value stays the same. encoding/json leaves some of them as they are, such as U+202E,
 // DEL and C1 controls. data must be valid JSON and is not changed; it is returned if
 // there is nothing to escape.
-func EscapeJSON(data []byte) []byte {
+func EscapeJSON(data []byte) []byte { return escape(data, appendEscape) }
+
+// escape replaces the unsafe characters in data by what add appends for each.
+func escape(data []byte, add func(out []byte, r rune) []byte) []byte {
 	i := firstUnsafe(data)
 	if i < 0 {
 		return data
@@ -20,7 +23,7 @@ func EscapeJSON(data []byte) []byte {
 	for i < len(data) {
 		r, size := utf8.DecodeRune(data[i:])
 		if unsafeJSON(r) {
-			out = appendEscape(out, r)
+			out = add(out, r)
 		} else {
 			out = append(out, data[i:i+size]...)
 		}

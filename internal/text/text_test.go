@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 )
@@ -32,6 +34,64 @@ func FuzzEscapeJSON(f *testing.F) {
 			assert.Check(t, unicode.IsPrint(r), "Clean(%q) holds %U", s, r)
 		}
 	})
+}
+
+// What YAML makes of JSON decodes to the same, and has nothing that is not printable.
+func FuzzYAML(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `[]`, `{"a":null,"b":[1,-2.5e-07,true,"x"],"c":{"":[[]]}}`, `"\udb40\udc01\u202e\u0085\u2028\ufeff"`, `{"yes":"no","1:30":"12:30","~":"null"}`,
+		`18446744073709551615`, `{"a":"- b","c":"# d","e":"x: y","f":"0x1f","g":"a\nb","h":" i ","*j":"&k"}`, `[`, `{"a":1}2`, `{"a":}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var want any
+		valid := json.Unmarshal(data, &want) == nil
+		out, err := YAML(data)
+		assert.Assert(t, !valid || err == nil, "%q: %v", data, err)
+		if !valid {
+			return
+		}
+		data, err = json.Marshal(want) // each key once
+		assert.NilError(t, err)
+		out, err = YAML(data)
+		assert.NilError(t, err)
+		for _, r := range string(out) {
+			assert.Assert(t, r == '\n' || r == utf8.RuneError || unicode.IsPrint(r), "%q holds %U", out, r)
+		}
+		var v any
+		assert.NilError(t, yaml.Unmarshal(out, &v), "%q became %q", data, out)
+		back, err := json.Marshal(v)
+		if err != nil {
+			return // a number that no float can hold
+		}
+		var got any
+		assert.NilError(t, json.Unmarshal(back, &got))
+		assert.Check(t, is.DeepEqual(want, got), "%q became %q", data, out)
+	})
+}
+
+func TestYAML(t *testing.T) {
+	out, err := YAML([]byte(`{"schema":"tailcam/x/v1","comm":"yes","at":"12:30","ns":5,"f":1e-07,"s":"a\u202eb","x":"\udb40\udc01","n":null,"l":[{"a":true,"b":[]},{}]}`))
+	assert.NilError(t, err)
+	assert.Check(t, is.Equal(string(out), `---
+schema: tailcam/x/v1
+comm: "yes"
+at: "12:30"
+ns: 5
+f: 1.0e-07
+s: "a\u202eb"
+x: "\U000E0001"
+"n": null
+l:
+  - a: true
+    b: []
+  - {}
+`))
+	_, err = YAML([]byte(`{} {}`))
+	assert.ErrorContains(t, err, "data after the JSON value")
+	_, err = YAML([]byte(`{"a"`))
+	assert.Check(t, err != nil)
 }
 
 func TestEscapeJSON(t *testing.T) {

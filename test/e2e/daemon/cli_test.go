@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", filepath.Join(dir, "none.yaml")}, 1, nil, []string{dir + "/none.yaml: cannot open: no such file or directory"}},
 		{[]string{"check", "--config", config}, 0, []string{"ok: 4 rules", good + ":2"}, nil},
 		{[]string{"check", "--config", bad}, 1, nil, []string{bad + ":2:5: rules has the wrong type"}},
-		{[]string{"chek", good}, 1, nil, []string{`tailcam: unknown command "chek": did you mean "check"?`}},
+		{[]string{"chek", good}, 2, nil, []string{`tailcam: unknown command "chek": did you mean "check"?`}},
 	} {
 		a := tailcam(t, c.args...)
 		assert.Check(t, a.code == c.code, "%q: exit status %d, not %d\n%s", c.args, a.code, c.code, a.err)
@@ -77,13 +77,13 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWait: 0 with an outlier, 2 without, 1 with a mistake.
+// TestWait: 0 with an outlier, 3 without, 1 for a rule that is not there.
 func TestWait(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
 	d := start(t, rulesFile(napRule("nap", uid), napRule("quiet", newUID())))
 	a := d.verb("wait", "--rule", "quiet", "--timeout", "300ms")
-	assert.Check(t, a.code == 2 && a.out == "" && strings.Contains(a.err, "no outlier within 300ms"),
+	assert.Check(t, a.code == 3 && a.out == "" && strings.Contains(a.err, "no outlier within 300ms"),
 		"without an outlier: %+v", a)
 	if a := d.verb("wait", "--rule", "qiet"); a.code != 1 || !strings.Contains(a.err, `unknown rule "qiet": the daemon has nap, quiet`) {
 		t.Errorf("of an unknown rule: %+v", a)
@@ -241,7 +241,7 @@ func TestWithoutDaemon(t *testing.T) {
 		assert.Check(t, err, "%s -n of its completion: %v\n%s", shell, err, out)
 	}
 	a = tailcam(t, "version", "extra")
-	assert.Check(t, a.code == 1 && a.out == "", "version extra: %+v", a)
+	assert.Check(t, a.code == 2 && a.out == "", "version extra: %+v", a)
 	a = tailcam(t, "status", "--socket", "/nonexistent/s.sock")
 	assert.Check(t, a.code == 1 && strings.Contains(a.err, "daemon not reachable at /nonexistent/s.sock"),
 		"status without a daemon: %+v", a)

@@ -20,6 +20,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/test/support/child"
+	"github.com/tailcam/tailcam/test/support/schema"
 	"github.com/tailcam/tailcam/tracker/events"
 )
 
@@ -258,13 +259,25 @@ func withoutProgress(text string) string {
 	return kept.String()
 }
 
-// lines decodes one JSON object a line; fields that T lacks are an error.
+const schemaDir = "../../../configs/schemas"
+
+// lines decodes one JSON object a line; fields that T lacks are an error. What names a schema
+// must be as that says.
 func lines[T any](t *testing.T, text string) []T {
 	t.Helper()
 	var list []T
 	for line := range strings.Lines(text) {
+		var fields map[string]json.RawMessage
+		assert.NilError(t, json.Unmarshal([]byte(line), &fields), "in %q", line)
+		if fields["schema"] != nil {
+			_, err := schema.Check(schemaDir, []byte(line))
+			assert.NilError(t, err)
+		}
+		delete(fields, "schema")
+		rest, err := json.Marshal(fields)
+		assert.NilError(t, err)
 		var v T
-		dec := json.NewDecoder(strings.NewReader(line))
+		dec := json.NewDecoder(bytes.NewReader(rest))
 		dec.DisallowUnknownFields()
 		assert.NilError(t, dec.Decode(&v), "in %q", line)
 		list = append(list, v)

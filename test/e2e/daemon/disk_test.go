@@ -113,7 +113,7 @@ func TestFrozenDisk(t *testing.T) {
 			s := d.status()
 			assert.Check(t, s.Snapshots.Count == 1 && s.Snapshots.Failed == 0, "status: %+v", s.Snapshots)
 			a = answers(d, "wait", "--timeout", "1s")
-			assert.Check(t, a.code == 2, "wait: %+v", a)
+			assert.Check(t, a.code == 3, "wait: %+v", a)
 			if a := answers(d, "snapshot"); a.code != 1 || !strings.Contains(a.err, "are already in progress") && !strings.Contains(a.err, "does not answer") {
 				t.Errorf("snapshot: %+v", a)
 			}
