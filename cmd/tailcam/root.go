@@ -136,6 +136,7 @@ Exit status: 0 success, 1 error, 2 timeout (wait).`,
 	group("Analysis commands (no daemon needed):", newExplain(c), newTop(c), newDiff(c), newSnapshots(c), newExport(c))
 	group("Runtime settings:", newThreshold(c), newPause(c), newResume(c), newReload(c))
 	group("Span commands:", newBegin(c), newEnd(c))
+	group("Troubleshooting commands:", newDoctor(c), newBugtool(c))
 	group("", newVersion(c), newMan())
 	return root
 }
