@@ -38,7 +38,7 @@ func TestLogLines(t *testing.T) {
 	got := string(logLines([]byte(`{"level":"info","message":"watching","rules":8,"socket":"/home/anna/s.sock"}
 {"level":"info","message":"nginx was slow","rule":"a","delay_ns":5,"comm":"nginx"}
 12:00:00.000Z  INFO  nginx was slow
-{"level":"error","message":"x s3cret","headers":"y"}
+{"level":"error","message":"x s3cret","headers":"y","output":"anything","run":["/bin/x","-y","z"],"changes":[{"after":"[{\"run\":[\"a\",\"b\"]}]"}]}
 panic: oops s3cret
 
 goroutine 1 [running]:
@@ -46,7 +46,7 @@ main.main()`+"\n\t/home/anna/main.go:1 +0x1\x1b[2J\n"+`{"level":"info","message"
 nginx
 `), &r))
 	assert.Check(t, is.Equal(got, `{"level":"info","message":"watching","rules":8,"socket":"/home/<user>/s.sock"}
-{"headers":"<redacted>","level":"error","message":"x <redacted>"}
+{"changes":[{"after":"[{\"run\":[\"a\",\"<argument>\"]}]"}],"headers":"<redacted>","level":"error","message":"x <redacted>","output":"<left out>","run":["/bin/x","<argument>","<argument>"]}
 panic: oops <redacted>
 
 goroutine 1 [running]:

@@ -58,6 +58,9 @@ func logTail(path string) ([]byte, error) {
 // crashes begin what the Go runtime prints at the end of a process.
 var crashes = []string{"panic: ", "fatal error: ", "runtime: ", "SIG", "goroutine "}
 
+// others are fields of the log that name processes, or have what actions print.
+var others = []string{"cmdline", "comm", "output"}
+
 // logLines keeps the daemon's own lines, in JSON, and those of a crash. Lines about
 // outliers, which name processes, are left out, as is what cannot be told from them.
 func logLines(text []byte, r *redact.Redactor) []byte {
@@ -70,6 +73,11 @@ func logLines(text []byte, r *redact.Redactor) []byte {
 			if fields["delay_ns"] != nil {
 				left++
 				continue
+			}
+			for _, key := range others {
+				if fields[key] != nil {
+					fields[key] = "<left out>"
+				}
 			}
 			if data, err := r.JSON(fields); err == nil {
 				var compact bytes.Buffer

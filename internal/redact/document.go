@@ -3,8 +3,10 @@ package redact
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -18,10 +20,8 @@ func (r *Redactor) JSON(value any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var plain any
-	if err := dec.Decode(&plain); err != nil {
+	plain, err := decode(data)
+	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	var out bytes.Buffer
@@ -33,10 +33,26 @@ func (r *Redactor) JSON(value any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// value redacts a decoded JSON value.
+func decode(data []byte) (v any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err = dec.Decode(&v); err == nil && dec.More() {
+		err = errors.New("more than one value")
+	}
+	return v, err
+}
+
+// value redacts a decoded JSON value, and JSON in its strings.
 func (r *Redactor) value(v any) any {
 	switch v := v.(type) {
 	case string:
+		if strings.HasPrefix(v, "{") || strings.HasPrefix(v, "[") {
+			if inner, err := decode([]byte(v)); err == nil {
+				if data, err := text.Marshal(r.value(inner)); err == nil {
+					return r.Known(string(data))
+				}
+			}
+		}
 		return r.Text(v)
 	case []any:
 		for i := range v {
@@ -51,7 +67,13 @@ func (r *Redactor) value(v any) any {
 				r.removed++
 				continue
 			}
-			clean[r.Plain(key)] = r.value(value)
+			value = r.value(value)
+			if list, ok := value.([]any); ok && key == "run" {
+				for i := range list[min(1, len(list)):] {
+					list[i+1] = argument
+				}
+			}
+			clean[r.Plain(key)] = value
 		}
 		return clean
 	}
@@ -151,6 +173,9 @@ func (r *Redactor) learn(n *yaml.Node, secret bool) {
 			if secret {
 				r.learn(n.Content[i], secret)
 			}
+			if n.Content[i].Value == "run" {
+				r.learnArguments(n.Content[i+1])
+			}
 			r.learn(n.Content[i+1], secret || Sensitive(n.Content[i].Value))
 		}
 	case n.Kind == yaml.ScalarNode && secret:
@@ -161,3 +186,20 @@ func (r *Redactor) learn(n *yaml.Node, secret bool) {
 		}
 	}
 }
+
+// learnArguments makes secrets of arguments that are no words: logs and errors repeat them.
+func (r *Redactor) learnArguments(n *yaml.Node) {
+	for _, c := range n.Content[min(1, len(n.Content)):] {
+		value := c.Value
+		if name, after, ok := strings.Cut(value, "="); ok && strings.HasPrefix(name, "-") {
+			value = after
+		}
+		letters := strings.ContainsFunc(value, unicode.IsLetter)
+		if len(value) >= leastArgument && letters && strings.ContainsFunc(value, unicode.IsDigit) {
+			r.Add(value)
+		}
+	}
+}
+
+// leastArgument is the length of arguments that are taken for secrets.
+const leastArgument = 8

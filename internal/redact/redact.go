@@ -143,8 +143,8 @@ var shapes = []rule{
 	{regexp.MustCompile(`\$(?:2[abxy]|5|6|y|argon2[a-z]*)\$[A-Za-z0-9./$=,+-]+`), Marker},
 	// A setting: all that follows on its line.
 	{regexp.MustCompile(`(?i)([A-Za-z0-9_.-]*(?:` + words + `)[A-Za-z0-9_.-]*["']?\s*[=:])[^\r\n]+`), "${1} " + Marker},
-	// Who does what, in a log.
-	{regexp.MustCompile(`(?i)\b(cmdline|comm|command|user|username|login)=(?:"(?:[^"\\\n]|\\.)*"|\S+)`), "${1}=<left out>"},
+	// Who does what, and what actions are told and print, in a log.
+	{regexp.MustCompile(`(?i)\b(cmdline|comm|command|user|username|login|run|output|changes)=(?:"(?:[^"\\\n]|\\.)*"|\S+)`), "${1}=<left out>"},
 }
 
 // Known removes what is known to be a secret.

@@ -16,8 +16,6 @@ import (
 
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
-
-	"github.com/tailcam/tailcam/internal/api"
 )
 
 // unpack reads an archive of bugtool: its files by their names.
@@ -63,6 +61,25 @@ func collect(t *testing.T, h *home, config string) map[string]string {
 	return files
 }
 
+// logging starts a daemon whose log is a file, with a variable of its environment.
+func (h *home) logging(t *testing.T, log string, argv ...string) *running {
+	t.Helper()
+	f, err := os.Create(log)
+	assert.NilError(t, err)
+	defer f.Close()
+	d := &running{home: h, t: t, log: logText{file: log}}
+	c, err := startChild(append([]string{"/usr/bin/env"}, argv...), f)
+	assert.NilError(t, err)
+	d.main = c
+	t.Cleanup(func() {
+		if !d.ended() {
+			d.stop(syscall.SIGTERM)
+		}
+	})
+	d.watches()
+	return d
+}
+
 // clean holds that no file has a secret.
 func clean(t *testing.T, files map[string]string, secrets ...string) {
 	t.Helper()
@@ -78,11 +95,11 @@ func clean(t *testing.T, files map[string]string, secrets ...string) {
 func TestBugtool(t *testing.T) {
 	needRoot(t)
 	notUnderUnit(t, "the configuration and the environment are those of the test")
-	const header, user, action, resource, comment, variable, short = "hdr-s3cret/ab+1=", "usr-s3cret", "act-s3cret", "res-s3cret",
-		"cmt-s3cret", "env-s3cret", "zq7"
-	secrets := []string{header, user, action, resource, comment, variable, "Bearer " + short, "secret-anna"}
+	const header, action, resource, comment, variable, short = "hdr-s3cret/ab+1=", "secretly",
+		"res-s3cret", "cmt-s3cret", "env-s3cret", "zq7"
+	secrets := []string{header, action, resource, comment, variable, "Bearer " + short, "secret-anna"}
 	uid := newUID()
-	h := newHome(t, rulesFile(napRule("naps", uid, "snapshot: false", "actions: [{run: [/bin/true, --to, "+action+"]}]"))+"# "+comment+"\n")
+	h := newHome(t, rulesFile(napRule("naps", uid, "snapshot: false", "actions: [{on: outlier, run: [/bin/true, --to, "+action+"]}]"))+"# "+comment+"\n")
 	config := h.configured(t, fmt.Sprintf(`# password: %s
 metrics: {listen: "unix:%s/m.sock"}
 otlp:
@@ -91,17 +108,16 @@ otlp:
   resource: ["api_token=%s", "deployment.environment.name=test"]
 `, comment, h.dir, header, short, resource))
 	log := filepath.Join(h.dir, "log")
-	// The shell gives the daemon a variable, and a log that is a file.
-	d := h.exec(t, []string{"/bin/sh", "-c", fmt.Sprintf("TAILCAM_OTLP_HEADERS='authorization=%s' && export TAILCAM_OTLP_HEADERS && "+
-		"exec '%s' run --config '%s' 2>'%s'", variable, built.tailcam, config, log) + " & pid=$!; trap 'kill $pid' TERM; " +
-		"until grep -s '\"message\":\"watching\"' '" + log + "'; do sleep 0.1; done; wait $pid; wait $pid"})
+	d := h.logging(t, log, "TAILCAM_OTLP_HEADERS=authorization="+variable, built.tailcam, "run", "--config", config)
 	naps(t, uid, 3, 5*time.Millisecond, 1)
 	settled(t, d, "naps", 3)
-	daemon := api.Holder(d.socket)
-	assert.Assert(t, daemon > 0)
+	eventually(t, "the log has the outliers", func() bool { return d.log.has("inj-syscall") })
 
 	files := collect(t, h, config)
-	clean(t, files, append(secrets, "inj-syscall")...)
+	clean(t, files, secrets...)
+	for name, text := range files { // the rule names it
+		assert.Check(t, strings.HasPrefix(name, "rules/") || !strings.Contains(text, "inj-syscall"), name)
+	}
 	for name, want := range map[string]string{
 		"version.json": "go", "machine.json": `"release"`, "doctor.json": `"check": "kernel"`, "probes.json": "tp_btf:sched_switch",
 		"config.txt": "* otlp.headers: (secret)\n", "config/01-tailcam.yaml": "headers: <redacted>", "rules/01-rules.yaml": "/bin/true",
@@ -114,17 +130,16 @@ otlp:
 	assert.Check(t, is.Contains(files["config.txt"], "/home/<user>/x"))
 	assert.Check(t, is.Contains(files["MANIFEST"], "load.txt: "))
 
-	assert.NilError(t, syscall.Kill(daemon, syscall.SIGSTOP))
+	d.pause()
 	files = collect(t, h, config)
-	assert.NilError(t, syscall.Kill(daemon, syscall.SIGCONT))
+	d.resume()
 	clean(t, files, secrets...)
-	assert.Check(t, is.Contains(files["doctor.json"], fmt.Sprintf("does not answer: pid %d", daemon)))
+	assert.Check(t, is.Contains(files["doctor.json"], fmt.Sprintf("does not answer: pid %d", d.pid())))
 	assert.Check(t, is.Contains(files["MANIFEST"], "status.json: no daemon answered"))
 	assert.Check(t, is.Contains(files["process.txt"], "T (stopped)"))
 	assert.Check(t, is.Contains(files["log.txt"], `"message":"watching"`))
 
-	assert.NilError(t, syscall.Kill(daemon, syscall.SIGTERM))
-	eventually(t, "the daemon ends", d.ended)
+	d.stop(syscall.SIGTERM)
 	files = collect(t, h, config)
 	clean(t, files, secrets...)
 	assert.Check(t, is.Contains(files["MANIFEST"], "process.txt: no daemon is running"))
