@@ -139,7 +139,7 @@ func shown(args []string, r *redact.Redactor) string {
 // program is a BPF program of the daemon.
 type program struct {
 	ID        uint64 `json:"id"`
-	Name      string `json:"name,omitempty"` // 15 bytes at most; "": this needs CAP_SYS_ADMIN
+	Name      string `json:"name,omitempty"` // "": this needs CAP_SYS_ADMIN
 	Hook      string `json:"hook,omitempty"`
 	Type      uint64 `json:"type"` // enum bpf_prog_type
 	Jited     bool   `json:"jited"`
@@ -173,14 +173,14 @@ func collectPrograms(_ context.Context, s *source) ([]file, error) {
 	hooks := map[string]string{}
 	if s.report.Daemon != nil {
 		for _, p := range s.report.Daemon.Programs {
-			hooks[p.Name[:min(len(p.Name), 15)]] = p.Hook
+			hooks[p.Name] = p.Hook
 		}
 	}
 	list := make([]*program, 0, len(found))
 	for _, p := range found {
 		if loaded, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.ID)); err == nil {
 			if info, err := loaded.Info(); err == nil {
-				p.Name, p.Hook = info.Name, hooks[info.Name[:min(len(info.Name), 15)]]
+				p.Name, p.Hook = info.Name, hooks[info.Name] // none for a name that the kernel has cut
 			}
 			_ = loaded.Close() // only looked at
 		}
