@@ -221,7 +221,7 @@ func (s *Store) Create(id string, size uint64) (*Draft, error) {
 	err = s.Run("make room", func() error {
 		s.saveState(false)
 		s.retain(&storedSnapshot{id: parsed, bytes: size, held: true}, false)
-		if err := s.checkSpace(size); err != nil {
+		if err := CheckSpace(s.dir, s.minFree.Load(), size); err != nil {
 			return err
 		}
 		if err := os.Mkdir(dir, dirMode); err != nil {
@@ -255,22 +255,21 @@ func (s *Store) isDraft(id string) bool {
 // SetMinFree changes how many bytes are to stay free on the file system.
 func (s *Store) SetMinFree(bytes uint64) { s.minFree.Store(bytes) }
 
-// checkSpace returns ErrNoSpace if less than MinFree would remain after writing size
-// bytes.
-func (s *Store) checkSpace(size uint64) error {
+// CheckSpace returns ErrNoSpace if a directory has no inodes for a snapshot, or if less
+// than minFree bytes would remain on its file system after writing one of size bytes.
+func CheckSpace(dir string, minFree, size uint64) error {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(s.dir, &fs); err != nil {
-		return fmt.Errorf("check free space of %s: %w", s.dir, err)
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("check free space of %s: %w", dir, err)
 	}
 	if fs.Files > 0 && fs.Ffree < inodes {
 		return fmt.Errorf("%w: %s has %d inodes free, a snapshot needs up to %d: remove files there",
-			ErrNoSpace, s.dir, fs.Ffree, inodes)
+			ErrNoSpace, dir, fs.Ffree, inodes)
 	}
 	free := fs.Bavail * uint64(fs.Bsize)
-	minFree := s.minFree.Load()
 	if free < minFree || free-minFree < size {
 		return fmt.Errorf("%w: %s has %d bytes free, the snapshot needs about %d and snapshots.min_free keeps %d: free some, or lower snapshots.min_free",
-			ErrNoSpace, s.dir, free, size, minFree)
+			ErrNoSpace, dir, free, size, minFree)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func TestData(t *testing.T) {
 	good := filepath.Join(t.TempDir(), "good.yaml")
 	assert.NilError(t, os.WriteFile(good, []byte("rules:\n  - {name: one, track: wakeup, threshold: 5ms}\n"), 0o600))
 	commandLines := map[string]string{
-		"check": "check " + good, "demo": "", "events": "events", "wait": "", "histogram": "histogram", "status": "status",
+		"check": "check " + good, "demo": "", "doctor": "", "events": "events", "wait": "", "histogram": "histogram", "status": "status",
 		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list snapshots": "list snapshots",
 		"explain": "explain " + ids[0], "top": "top", "diff": "diff " + ids[0] + " " + ids[1], "snapshot": "snapshot", "version": "version",
 		"snapshots list": "snapshots list", "snapshots show": "snapshots show " + ids[0], "snapshots verify": "snapshots verify",

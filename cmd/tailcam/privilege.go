@@ -36,14 +36,21 @@ var capabilities = []capability{
 
 // checkPrivileges fails early if a required capability is missing, and returns
 // what does not work without the optional ones.
-func checkPrivileges() (without []string, err error) {
-	status, err := os.ReadFile("/proc/self/status")
+func checkPrivileges() (without []string, err error) { return privilegesOf(0) }
+
+// privilegesOf does the same for another process. pid 0: this one.
+func privilegesOf(pid int) (without []string, err error) {
+	of, dir := "own", "/proc/self"
+	if pid != 0 {
+		of, dir = fmt.Sprintf("process %d's", pid), fmt.Sprintf("/proc/%d", pid)
+	}
+	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
-		return nil, fmt.Errorf("read own capabilities: %w", err)
+		return nil, fmt.Errorf("read %s capabilities: %w", of, err)
 	}
 	have, err := effective(string(status))
 	if err != nil {
-		return nil, fmt.Errorf("read own capabilities: %w", err)
+		return nil, fmt.Errorf("read %s capabilities: %w", of, err)
 	}
 	return checkCapabilities(have, os.Geteuid() == 0)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
 	"github.com/tailcam/tailcam/internal/demo"
+	"github.com/tailcam/tailcam/internal/doctor"
 	"github.com/tailcam/tailcam/internal/eventcost"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
@@ -27,6 +28,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[catalog.Snapshot]():  "snapshot",
 	reflect.TypeFor[checkOutcome]():      "check",
 	reflect.TypeFor[demo.Result]():       "demo",
+	reflect.TypeFor[doctor.Result]():     "doctor",
 	reflect.TypeFor[eventcost.Event]():   "event",
 	reflect.TypeFor[events.Outlier]():    "outlier",
 	reflect.TypeFor[explain.Report]():    "explanation",

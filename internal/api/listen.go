@@ -23,6 +23,8 @@ const (
 	dirMode    = 0o750
 	socketMode = 0o660
 	lockMode   = 0o640
+	// lockSuffix of the socket's path is that of its lock.
+	lockSuffix = ".lock"
 	// maxPath is what sun_path of struct sockaddr_un holds, less its final zero.
 	maxPath = 107
 )
@@ -54,7 +56,7 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 	if err := makeDir(filepath.Dir(o.Path), gid, o.Log); err != nil {
 		return nil, err
 	}
-	lock, err := takeLock(o.Path+".lock", o.Log)
+	lock, err := takeLock(o.Path+lockSuffix, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +84,16 @@ func (s *Socket) Close() error {
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, s.lock.Truncate(0), s.lock.Close())
+}
+
+// Holder returns the pid of the daemon that holds the lock of a socket's path, also of
+// one that does not answer; 0: none does, or it is not known.
+func Holder(path string) int {
+	pid, err := lockfile.Holder(path + lockSuffix)
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
 func listenDefaults(opts *ListenOptions) ListenOptions {

@@ -11,6 +11,9 @@ import (
 // Change is a key whose value differs.
 type Change struct{ Key, Before, After string }
 
+// secret stands for the values of keys that may hold secrets.
+const secret = "(secret)"
+
 // Changes lists the keys that differ, in the order of the configuration file. Those
 // that may hold secrets are without their values.
 func Changes(before, after *Config) []Change {
@@ -21,10 +24,29 @@ func Changes(before, after *Config) []Change {
 	for _, k := range keys() {
 		if a[k.name] != b[k.name] {
 			if k.secret {
-				a[k.name], b[k.name] = "(secret)", "(secret)"
+				a[k.name], b[k.name] = secret, secret
 			}
 			list = append(list, Change{k.name, a[k.name], b[k.name]})
 		}
+	}
+	return list
+}
+
+// Value is a key with its value.
+type Value struct{ Key, Value string }
+
+// Values lists all keys, in the order of the configuration file. Those that may hold
+// secrets and are set are without their values.
+func Values(c *Config) []Value {
+	values := map[string]string{}
+	flatten("", reflect.ValueOf(*c), values)
+	var list []Value
+	for _, k := range keys() {
+		v := values[k.name]
+		if k.secret && v != "" {
+			v = secret
+		}
+		list = append(list, Value{k.name, v})
 	}
 	return list
 }

@@ -26,5 +26,10 @@ func TestChanges(t *testing.T) {
 		{"otlp.headers", "(secret)", "(secret)"},
 		{"otlp.resource", "", "a:b"},
 	})
+	values := Values(&after)
+	assert.Check(t, len(values) == len(keys()) && values[0] == Value{"rules", "/a /b"}, "%v", values)
+	for _, v := range values {
+		assert.Check(t, v.Key != "otlp.headers" || v.Value == "(secret)", "%v", v)
+	}
 	assert.Assert(t, Within("snapshots.keep.count", "log", "snapshots.keep") && !Within("rules_more", "rules"))
 }

@@ -113,6 +113,12 @@ func Load(flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
+// Files lists the files that Load reads, also if they have errors.
+func Files(flags *pflag.FlagSet) []string {
+	_, all, _ := configFiles(flags)
+	return all
+}
+
 // configFiles lists the files to read: the given one, or the default one if it exists,
 // then those of the directory conf.d beside it, sorted by name. Later ones win.
 func configFiles(flags *pflag.FlagSet) (file string, all []string, errs rules.Errors) {

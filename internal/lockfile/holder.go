@@ -10,6 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Holder returns the pid of the process that holds the lock of a file, without taking it
+// for a moment; 0: none does, or it is not known. The error is that of opening the file.
+func Holder(path string) (pid int, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return holder(f), nil
+}
+
 // holder returns the pid of the lock's holder from /proc/locks, or else as written by
 // the holder, since /proc/locks has another device number for some file systems. 0:
 // unknown.

@@ -69,6 +69,8 @@ func TestLiveHolder(t *testing.T) {
 			var held *HeldError
 			assert.Check(t, errors.As(err, &held) && held.PID == cmd.Process.Pid,
 				"stopped %v: %v, want that process %d has it", stopped, err, cmd.Process.Pid)
+			pid, err := Holder(path)
+			assert.Check(t, err == nil && pid == cmd.Process.Pid, "stopped %v: held by %d (%v)", stopped, pid, err)
 		}
 		cmd.Process.Kill()
 		f, err := Take(path, &Options{ReadOnly: readOnly, TakenOver: func(pid int) { t.Errorf("taken from %d, which has ended", pid) }})
@@ -153,6 +155,8 @@ func TestForeignFiles(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	assert.NilError(t, os.Symlink("target", link))
 	_, err := Take(link, nil)
+	assert.Check(t, err != nil, "a symbolic link was followed")
+	_, err = Holder(link)
 	assert.Check(t, err != nil, "a symbolic link was followed")
 	_, err = Take(filepath.Join(dir, "none", "lock"), nil)
 	assert.Check(t, is.ErrorIs(err, os.ErrNotExist), "a directory that is missing")

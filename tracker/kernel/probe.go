@@ -12,16 +12,28 @@ import (
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
-// Probe is one hook of the kernel and whether this kernel has it.
+// Probe is one hook of the kernel, or something else that is needed of it, and whether
+// this kernel has it.
 type Probe struct {
 	Name      string        `json:"name"`     // tp_btf:<tracepoint>
 	Trackers  []rules.Track `json:"trackers"` // that need it
 	Groups    []string      `json:"groups"`   // of the recorder that record it
 	Available bool          `json:"available"`
 	Reason    string        `json:"reason,omitempty"` // why not
+	// Declared: not one hook but a kind of hooks, which rules may declare.
+	Declared bool `json:"declared,omitempty"`
+	// Required: nothing can be loaded without it.
+	Required bool `json:"required,omitempty"`
 }
 
-// Probes asks the running kernel's BTF for every hook. It needs no privileges.
+// required are types of the kernel that it has along with what they stand for.
+var required = []struct{ name, of, what string }{
+	{"map:ringbuf", "bpf_ringbuf_map", "BPF ring buffer (5.8)"},
+	{"iter:task", "bpf_iter__task", "BPF iterator of tasks (5.8)"},
+}
+
+// Probes asks the running kernel's BTF for every hook, and for what all need. It needs no
+// privileges.
 func Probes() ([]Probe, error) {
 	kernel, err := LoadBTF()
 	if err != nil {
@@ -33,6 +45,14 @@ func Probes() ([]Probe, error) {
 		p := Probe{Name: h.Site(), Trackers: h.Trackers(), Groups: h.Groups, Available: true}
 		if err := probe(h, kernel); err != nil {
 			p.Available, p.Reason = false, err.Error()
+		}
+		probes = append(probes, p)
+	}
+	for _, r := range required {
+		p := Probe{Name: r.name, Available: true, Required: true}
+		var t *btf.Struct
+		if err := kernel.TypeByName(r.of, &t); err != nil {
+			p.Available, p.Reason = false, "this kernel has no "+r.what
 		}
 		probes = append(probes, p)
 	}

@@ -12,7 +12,7 @@ import (
 func Probes() []kernel.Probe {
 	var list []kernel.Probe
 	add := func(name string, why error, others ...rules.Track) {
-		p := kernel.Probe{Name: name, Trackers: append([]rules.Track{rules.Pair}, others...), Available: why == nil}
+		p := kernel.Probe{Name: name, Trackers: append([]rules.Track{rules.Pair}, others...), Available: why == nil, Declared: true}
 		if why != nil {
 			p.Reason = why.Error()
 		}
