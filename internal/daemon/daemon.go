@@ -81,6 +81,12 @@ type daemon struct {
 
 	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
 
+	// What the watchdog looks at.
+	housekeeper, budgeter loopState
+	explaining            explaining
+	reloadSince           atomic.Int64 // when a reload under way began, as time.Since(start); 0: none
+
+	notices  chan string // to systemd
 	hangup   chan os.Signal
 	guard    *guard.Guard
 	outliers *pipeline
@@ -92,12 +98,13 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 	log := l.Daemon
 	d := &daemon{
 		cfg: cfg, log: log, logs: l, lines: newOutlierLines(l.Outliers), start: time.Now(), feed: api.NewFeed(api.DefaultRemember), guard: guard.New(log), ruleFiles: newRuleReader(), tally: metrics.NewTally(),
-		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
+		notices: make(chan string, maxNotices), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
 	d.registry = metrics.NewRegistry(d, d.tally, d.guard)
 	signal.Notify(d.hangup, unix.SIGHUP) // first: its default action ends the process
 	defer signal.Stop(d.hangup)
+	defer d.sendNotices()()
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -116,7 +123,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
 	} {
-		if err := runStep(ctx, step.do); err != nil {
+		if err := d.startStep(ctx, step.name, step.do); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if step.undo != nil {
@@ -127,7 +134,6 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 			}()
 		}
 	}
-	d.announce()
 	return d.serve(ctx)
 }
 
@@ -256,7 +262,7 @@ func (d *daemon) openManager() (err error) {
 	}
 	explain := d.explainInBackground
 	if d.cfg.Snapshots.RTPriority > 0 {
-		explain = explainInline // on the writer's thread, which has that priority
+		explain = d.explainInline // on the writer's thread, which has that priority
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
@@ -273,8 +279,9 @@ func (d *daemon) openManager() (err error) {
 	return err
 }
 
-// announce logs that the daemon is running.
+// announce tells the log and systemd that the daemon is running.
 func (d *daemon) announce() {
+	d.notifyReady()
 	d.log.Info("watching",
 		zap.Int("rules", len(d.rules)), zap.Int("programs", len(d.kernel.Programs())),
 		zap.String("snapshots", d.store.Dir()), zap.String("socket", d.cfg.Socket.Path),
@@ -325,9 +332,12 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("attach to system calls", d.attachCalls)
+	d.announce()
+	stage("watch for hangs", d.watchForHangs) // the last one, as it is stopped first
 
 	<-ctx.Done()
 	d.log.Info("stopping")
+	d.notifyStopping()
 	d.stop(stages)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -78,6 +78,12 @@ func unitHome(t *testing.T, rules string) *home {
 // serve runs the daemon of a home under a unit; it may fail.
 func (h *home) serve(t *testing.T, unit string, dropIns []string, args ...string) *running {
 	t.Helper()
+	return h.serveWith(t, systemd.Options{Unit: unit, DropIns: dropIns}, args...)
+}
+
+// serveWith is serve with more options: what is run, and where, is filled in.
+func (h *home) serveWith(t *testing.T, o systemd.Options, args ...string) *running {
+	t.Helper()
 	d := &running{home: h, t: t}
 	d.log.file = filepath.Join(h.dir, "log")
 	binary := filepath.Join(h.dir, "tailcam") // the usual one may lie in /tmp
@@ -86,10 +92,9 @@ func (h *home) serve(t *testing.T, unit string, dropIns []string, args ...string
 	}
 	argv := h.command(args...)
 	argv[0] = binary
-	d.main = serviceProcess{systemd.Start(t, systemd.Options{
-		Dir: h.dir, Unit: unit, DropIns: dropIns, Log: d.log.file, Writable: []string{h.dir},
-		Pre: []string{binary, "check", h.rules}, Argv: argv,
-	})}
+	o.Dir, o.Log, o.Writable = h.dir, d.log.file, []string{h.dir}
+	o.Pre, o.Argv = []string{binary, "check", h.rules}, argv
+	d.main = serviceProcess{systemd.Start(t, o)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", d.log.String())
@@ -118,6 +123,7 @@ func TestUnitFirstOutlier(t *testing.T) {
 		}},
 		{name: "real time", dropIns: []string{"../../../configs/systemd/realtime.conf"}, args: []string{"--snapshots-rt-priority", "10"}},
 		{name: "perf rings", args: []string{"--recorder-backend", "perf"}},
+		{name: "offline", dropIns: []string{"../../../configs/systemd/offline.conf"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			uid := newUID()
