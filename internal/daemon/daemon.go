@@ -282,8 +282,11 @@ func (d *daemon) openManager() (err error) {
 // announce tells the log and systemd that the daemon is running.
 func (d *daemon) announce() {
 	d.notifyReady()
+	d.mu.Lock()
+	n := len(d.rules)
+	d.mu.Unlock()
 	d.log.Info("watching",
-		zap.Int("rules", len(d.rules)), zap.Int("programs", len(d.kernel.Programs())),
+		zap.Int("rules", n), zap.Int("programs", len(d.kernel.Programs())),
 		zap.String("snapshots", d.store.Dir()), zap.String("socket", d.cfg.Socket.Path),
 		zap.String("version", version.String()))
 }
@@ -332,7 +335,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("attach to system calls", d.attachCalls)
-	d.announce()
+	if ctx.Err() == nil {
+		d.announce()
+	}
 	stage("watch for hangs", d.watchForHangs) // the last one, as it is stopped first
 
 	<-ctx.Done()

@@ -163,7 +163,9 @@ func (h *hangs) check() (stuck []watchdog.Finding, well bool) {
 }
 
 // since is how long a part has made no progress, to the precision of the checks.
-func (h *hangs) since(f *watchdog.Finding) time.Duration { return time.Duration(f.Checks) * h.every }
+func (h *hangs) since(f *watchdog.Finding) time.Duration {
+	return (time.Duration(f.Checks) * h.every).Round(time.Second)
+}
 
 // stuckText is a part that does not get on, in the line of `systemctl status`.
 func stuckText(f *watchdog.Finding) string {
