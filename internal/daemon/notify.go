@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/internal/text"
 	"github.com/tailcam/tailcam/internal/watchdog"
 )
@@ -119,14 +120,14 @@ func (d *daemon) statusLine(stuck []watchdog.Finding) string {
 	d.mu.Lock()
 	list, reloaded := d.rules, d.reloaded
 	d.mu.Unlock()
-	rules := fmt.Sprintf("%d rules watching", len(list)-inactive)
+	rules := fmt.Sprintf("rules: %d watching", len(list)-inactive)
 	if inactive > 0 {
-		rules = fmt.Sprintf("%d of %d rules watching", len(list)-inactive, len(list))
+		rules += fmt.Sprintf(" of %d", len(list))
 	}
 	if c := d.kernel.CallFunctions(); c.Attached+len(c.Failed) < c.Functions {
 		rules += fmt.Sprintf(" (attaching to system calls: %d of %d)", c.Attached+len(c.Failed), c.Functions)
 	}
-	s = append(s, rules, fmt.Sprintf("%d outliers", d.tally.Outliers()))
+	s = append(s, rules, "outliers: "+term.Count(d.tally.Outliers()))
 	if shed := d.cost.shedParts(); len(shed) > 0 {
 		s = append(s, "shed by the budget: "+strings.Join(shed, ", "))
 	}
@@ -134,7 +135,7 @@ func (d *daemon) statusLine(stuck []watchdog.Finding) string {
 		s = append(s, stuckText(&stuck[i]))
 	}
 	if reloaded != nil && !reloaded.OK {
-		s = append(s, fmt.Sprintf("the last reload had %d errors: see tailcam status", len(reloadProblems(reloaded))))
+		s = append(s, fmt.Sprintf("errors of the last reload: %d, see tailcam status", len(reloadProblems(reloaded))))
 	}
 	return text.Clean(strings.Join(s, "; ")) // paths may have newlines
 }

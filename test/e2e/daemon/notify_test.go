@@ -81,11 +81,11 @@ func TestNotify(t *testing.T) {
 		d.nextWith("STATUS=starting: " + step + "\nEXTEND_TIMEOUT_USEC=60000000")
 	}
 	ready := d.nextWith("READY=1\n")
-	assert.Equal(t, ready, "READY=1\nSTATUS=1 rules watching; 0 outliers")
+	assert.Equal(t, ready, "READY=1\nSTATUS=rules: 1 watching; outliers: 0")
 	assert.Check(t, d.log.has("watching"))
 	for _, c := range []struct{ rules, status string }{
-		{nap(), "STATUS=1 rules watching; 0 outliers"},
-		{"rules: 5", "STATUS=1 rules watching; 0 outliers; the last reload had 1 errors: see tailcam status"},
+		{nap(), "STATUS=rules: 1 watching; outliers: 0"},
+		{"rules: 5", "STATUS=rules: 1 watching; outliers: 0; errors of the last reload: 1, see tailcam status"},
 	} {
 		writeFile(t, d.rules, c.rules, 0o644)
 		before := linux.Monotonic() / 1000

@@ -54,7 +54,9 @@ func TestWatchdog(t *testing.T) {
 			assert.Check(t, c.part == "" && !d.log.has(" hangs") || strings.Contains(last, `"message":"`+c.part+` hangs"`),
 				"the last line is %s", last)
 			naps(t, uid, 1, 10*time.Millisecond, 1)
-			eventually(t, "the new daemon tells of an outlier", func() bool { return len(d.events("nap")) > 0 })
+			eventually(t, "the new daemon tells systemd of an outlier", func() bool {
+				return s.Property("StatusText") == "rules: 1 watching; outliers: 1"
+			})
 		})
 	}
 }
