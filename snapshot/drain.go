@@ -41,6 +41,7 @@ func (m *Manager) loop(ctx context.Context) {
 	defer stallCheck.Stop()
 	for {
 		timer.Reset(m.step())
+		m.turns.Add(1)
 		select {
 		case <-ctx.Done():
 			m.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -113,6 +114,9 @@ type Manager struct {
 
 	drainLimit, writeLimit logLimiter
 	stalled                bool // the disk is not responding; used by Run only
+
+	turns   atomic.Uint64 // of loop
+	writing operation
 
 	mu         sync.Mutex
 	open       []*window

@@ -70,7 +70,9 @@ func (m *Manager) writeAll() {
 			waiting--
 			m.writeOne(&j)
 		case <-retention.C:
+			m.writing.start("enforce retention")
 			_ = m.opts.Guard.Do(guard.Store, func() error { m.opts.Store.Enforce(); return nil }) // logs its errors
+			m.writing.end()
 		}
 	}
 }
@@ -110,6 +112,8 @@ func (j *job) awaitNames(most time.Duration) {
 }
 
 func (m *Manager) writeOne(j *job) {
+	m.writing.start("write " + j.meta.ID)
+	defer m.writing.end()
 	d := Done{ID: j.meta.ID, Reason: j.meta.Reason, Outliers: j.meta.Outliers}
 	var release func()
 	d.Err = m.opts.Guard.Do(guard.Snapshot, func() (err error) {
@@ -184,7 +188,9 @@ func (m *Manager) fill(dir string, j *job) error {
 	for i := range j.meta.Outliers {
 		j.meta.Outliers[i].Complete(noWait)
 	}
+	m.writing.advance(stepExplain)
 	why := m.explain(traceDir, &j.meta, &names)
+	m.writing.advance("write " + j.meta.ID)
 	j.meta.Checksums = SumsFile
 	return store.Run("write the files", func() error {
 		for _, file := range []struct {

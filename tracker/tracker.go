@@ -338,6 +338,9 @@ func (t *Tracker) Inactive() map[string]error {
 // Read returns the next outlier (see reader.Reader), and os.ErrClosed after Stop.
 func (t *Tracker) Read() (*events.Outlier, error) { return t.reader.Read() }
 
+// Reading is how far Read has come; it does not block.
+func (t *Tracker) Reading() Reading { return t.reader.Reading() }
+
 // Reclaim frees the slots of work that cannot end any more (see kernel.Objects),
 // and returns how many. Once a minute is often enough.
 func (t *Tracker) Reclaim() (int, error) {

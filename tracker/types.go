@@ -41,6 +41,8 @@ type (
 	ProgramStats = kernel.ProgramStats
 	// Programs finds places in programs and libraries.
 	Programs = pair.Programs
+	// Reading is how far reading outliers has come.
+	Reading = reader.Reading
 	// Shedding is what the kernel side does without for now.
 	Shedding = kernel.Shedding
 	// Ring is the state of one CPU's ring of plain memory.

@@ -38,6 +38,10 @@ stacks are addresses; without CAP_IPC_LOCK, the recorder is limited to less than
 Each outlier is a line on standard output, with its verdict; all else is logged on
 standard error. Both are JSON, or fields of the systemd journal if started by it.
 
+Under systemd (Type=notify), it says when all rules are attached and, in the status
+line, what it does. With WatchdogSec=, it is restarted if a part of it hangs; one that
+waits for a disk does not count.
+
 SIGHUP reloads the configuration and the rules (see tailcam reload). The heap is
 limited to 200 MiB where possible; GOMEMLIMIT overrides this limit.`,
 		Example: "  sudo tailcam run\n" +

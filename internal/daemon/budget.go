@@ -135,7 +135,7 @@ func (d *daemon) openBudget() error {
 // keepBudget keeps the cost within the budget.
 func (d *daemon) keepBudget(ctx context.Context) error {
 	turn := func(do func() error) {
-		if err := d.survive(guard.Housekeeping, do); err != nil && ctx.Err() == nil {
+		if err := d.budgeter.do(func() error { return d.survive(guard.Housekeeping, do) }); err != nil && ctx.Err() == nil {
 			d.log.Warn("keep the budget", zap.Error(err))
 		}
 	}

@@ -89,3 +89,16 @@ func (d *daemon) shedBetween(from, to uint64) (parts []snapshot.ShedPart, note s
 	return parts, fmt.Sprintf("tailcam did without %s%s, so what they would have shown is missing: %s",
 		strings.Join(names, ", "), when, why)
 }
+
+// shedParts names what is shed.
+func (c *cost) shedParts() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, shed := range c.controller.Shedding() {
+		names = append(names, shed.Part.String())
+	}
+	if c.gate.Closed() {
+		names = append(names, c.gate.Shed().Part.String())
+	}
+	return names
+}

@@ -84,6 +84,12 @@ type daemon struct {
 
 	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
 
+	// What the watchdog looks at.
+	housekeeper, budgeter loopState
+	explaining            explaining
+	reloadSince           atomic.Int64 // when a reload under way began, as time.Since(start); 0: none
+
+	notices  chan string // to systemd
 	hangup   chan os.Signal
 	guard    *guard.Guard
 	outliers *pipeline
@@ -95,12 +101,13 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 	log := l.Daemon
 	d := &daemon{
 		cfg: cfg, log: log, logs: l, lines: newOutlierLines(l.Outliers), start: time.Now(), feed: api.NewFeed(api.DefaultRemember), guard: guard.New(log), ruleFiles: newRuleReader(), tally: metrics.NewTally(),
-		hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
+		notices: make(chan string, maxNotices), hangup: make(chan os.Signal, 1), changed: make(chan struct{}, 1),
 	}
 	d.outliers = d.newPipeline()
 	d.registry = metrics.NewRegistry(d, d.tally, d.guard)
 	signal.Notify(d.hangup, unix.SIGHUP) // first: its default action ends the process
 	defer signal.Stop(d.hangup)
+	defer d.sendNotices()()
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -119,7 +126,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 		{"set the budget", d.openBudget, nil},
 		{"attach", d.attach, nil},
 	} {
-		if err := runStep(ctx, step.do); err != nil {
+		if err := d.startStep(ctx, step.name, step.do); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		if step.undo != nil {
@@ -130,7 +137,6 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 			}()
 		}
 	}
-	d.announce()
 	return d.serve(ctx)
 }
 
@@ -259,7 +265,7 @@ func (d *daemon) openManager() (err error) {
 	}
 	explain := d.explainInBackground
 	if d.cfg.Snapshots.RTPriority > 0 {
-		explain = explainInline // on the writer's thread, which has that priority
+		explain = d.explainInline // on the writer's thread, which has that priority
 	}
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
@@ -276,10 +282,14 @@ func (d *daemon) openManager() (err error) {
 	return err
 }
 
-// announce logs that the daemon is running.
+// announce tells the log and systemd that the daemon is running.
 func (d *daemon) announce() {
+	d.notifyReady()
+	d.mu.Lock()
+	n := len(d.rules)
+	d.mu.Unlock()
 	d.log.Info("watching",
-		zap.Int("rules", len(d.rules)), zap.Int("programs", len(d.kernel.Programs())),
+		zap.Int("rules", n), zap.Int("programs", len(d.kernel.Programs())),
 		zap.String("snapshots", d.store.Dir()), zap.String("socket", d.cfg.Socket.Path),
 		zap.String("version", version.String()))
 }
@@ -324,9 +334,14 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stage("read outliers", d.readOutliers)
 	stage("attach to system calls", d.attachCalls)
+	if ctx.Err() == nil {
+		d.announce()
+	}
+	stage("watch for hangs", d.watchForHangs) // the last one, as it is stopped first
 
 	<-ctx.Done()
 	d.log.Info("stopping")
+	d.notifyStopping()
 	d.stop(stages)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,8 +20,12 @@ import (
 
 // explainInBackground is snapshot.Options.Explain. It explains on a thread of low
 // priority, which is raised if there is no answer after explainPatience: the
-// snapshot waits for it.
+// snapshot waits for it, but no longer than explainLimit. What does not end by then
+// is left behind, and nothing is explained until it ends.
 func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	if d.explaining.late() {
+		return nil, errors.New("an earlier explanation has not ended")
+	}
 	type answer struct {
 		report *explain.Report
 		err    error
@@ -31,6 +37,7 @@ func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.N
 		runtime.LockOSThread()
 		_ = iothread.Detach() // a disk that hangs must not keep the daemon's files open
 		tid := unix.Gettid()
+		end := d.explaining.begin(tid)
 		nice := niceLow
 		if canRaisePriority() {
 			nice = niceLowest
@@ -42,24 +49,30 @@ func (d *daemon) explainInBackground(dir string, m *snapshot.Meta, n *snapshot.N
 			a.report, err = catalog.ExplainTrace(dir, m, n)
 			return err
 		})
+		end()
 		done <- a
 	}()
 	tid := <-thread
-	timer := time.NewTimer(explainPatience)
+	timer, limit := time.NewTimer(explainPatience), time.NewTimer(explainLimit)
 	defer timer.Stop()
+	defer limit.Stop()
 	for {
 		select {
 		case a := <-done:
 			return explanation(a.report, a.err)
 		case <-timer.C:
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, 0)
+		case <-limit.C:
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceLowest)
+			return nil, fmt.Errorf("took longer than %s: try \"tailcam explain\"", explainLimit)
 		}
 	}
 }
 
 // explainInline is snapshot.Options.Explain on the calling thread, which the
 // caller guards.
-func explainInline(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+func (d *daemon) explainInline(dir string, m *snapshot.Meta, n *snapshot.Names) (*snapshot.Explanation, error) {
+	defer d.explaining.begin(unix.Gettid())()
 	return explanation(catalog.ExplainTrace(dir, m, n))
 }
 
@@ -77,8 +90,12 @@ func explanation(report *explain.Report, err error) (*snapshot.Explanation, erro
 	return e, nil
 }
 
-// explainPatience is how long an explanation runs at low priority.
-const explainPatience = 200 * time.Millisecond
+// explainPatience is how long an explanation runs at low priority, and explainLimit how
+// long a snapshot waits for it.
+const (
+	explainPatience = 200 * time.Millisecond
+	explainLimit    = time.Minute
+)
 
 // Niceness of the thread that explains. At niceLowest it may starve on a busy
 // machine, so that is used only if the priority can be raised again.

@@ -27,7 +27,7 @@ func (d *daemon) housekeeping(ctx context.Context) error {
 			}
 		case <-tick.C:
 		}
-		if err := d.survive(guard.Housekeeping, turn); err != nil {
+		if err := d.housekeeper.do(func() error { return d.survive(guard.Housekeeping, turn) }); err != nil {
 			return err
 		}
 	}

@@ -41,9 +41,11 @@ func (d *daemon) Reload(check bool) *api.Reload {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	out := &api.Reload{Time: time.Now().UTC(), Check: check}
+	d.reloadSince.Store(int64(time.Since(d.start)))
+	defer d.reloadSince.Store(0)
 	if !check {
 		d.notifyReloading()
-		defer func() { d.notifyReloaded(out) }()
+		defer d.notifyReady() // with the outcome
 	}
 	if err := d.guard.Do(guard.Reload, func() error { return d.reload(out) }); err != nil {
 		out.Errors = append(out.Errors, err.Error())

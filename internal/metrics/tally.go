@@ -72,6 +72,18 @@ func (t *Tally) Outlier(o *events.Outlier) {
 	c.ns += uint64(max(o.DelayNS, 0))
 }
 
+// Outliers returns how many outliers were counted.
+func (t *Tally) Outliers() (n uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.rules {
+		for _, c := range r.causes {
+			n += c.count
+		}
+	}
+	return n
+}
+
 // Snapshot counts a snapshot that was written or has failed, and what its outliers
 // are blamed on.
 func (t *Tally) Snapshot(done *snapshot.Done) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -27,13 +29,25 @@ type Decider interface {
 	Answer(q *abi.Question)
 }
 
-// Reader reads outliers. Read is for one goroutine, Close for any.
+// Reading is how far reading has come.
+type Reading struct {
+	Samples uint64 // read so far
+	Unread  int    // bytes in the ring buffer
+	Waiting bool   // Read waits for a sample; false: it handles one, or was not called again
+}
+
+// Reader reads outliers. Read is for one goroutine, Close and Reading for any.
 type Reader struct {
 	ring    *ringbuf.Reader
 	kernel  *kernel.Objects
 	rules   Decider
 	release func()
 	read    [abi.RingOwners]uint64 // bytes of the ring buffer that were given back
+	samples atomic.Uint64
+	waiting atomic.Bool
+
+	closing sync.RWMutex
+	closed  bool
 
 	memories memories
 	progress progress
@@ -51,14 +65,35 @@ func New(objects *kernel.Objects, rules Decider, release func()) (*Reader, error
 }
 
 // Close ends Read.
-func (r *Reader) Close() error { return r.ring.Close() }
+func (r *Reader) Close() error {
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	r.closed = true
+	return r.ring.Close()
+}
+
+// Reading tells how far Read has come; after Close, that it waits. It does not block.
+func (r *Reader) Reading() Reading {
+	s := Reading{Samples: r.samples.Load(), Waiting: true}
+	if !r.closing.TryRLock() {
+		return s
+	}
+	defer r.closing.RUnlock()
+	if !r.closed { // its memory is mapped
+		s.Unread, s.Waiting = r.ring.AvailableBytes(), r.waiting.Load()
+	}
+	return s
+}
 
 // Read returns the next outlier. It blocks until there is one, and returns
 // os.ErrClosed after Close. Outliers come in the order of their exits per CPU.
 func (r *Reader) Read() (*events.Outlier, error) {
 	for {
 		r.ring.SetDeadline(r.memories.deadline())
+		r.waiting.Store(true)
 		rec, err := r.ring.Read()
+		r.waiting.Store(false)
+		r.samples.Add(1)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			r.memories.giveUp()

@@ -2,19 +2,15 @@ package daemon
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/api"
-	"github.com/tailcam/tailcam/internal/linux"
 )
 
 // TestReloadFiles: a bad file keeps its rules and holds up no other; what cannot change
@@ -130,44 +126,4 @@ func TestReloadWatch(t *testing.T) {
 	assert.NilError(t, os.Mkdir(h.rules, 0o755))
 	writeFile(t, filepath.Join(h.rules, "c.yaml"), rulesFile(napRule("four", uid, "snapshot: false")), 0o644)
 	runs("four")
-}
-
-// TestReloadNotifies: systemd is told of the beginning and the end of a reload.
-func TestReloadNotifies(t *testing.T) {
-	needRoot(t)
-	if underUnit {
-		t.Skip("the service's systemd listens there")
-	}
-	h := newHome(t, rulesFile(napRule("nap", newUID(), "snapshot: false")))
-	path := filepath.Join(h.dir, "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	assert.NilError(t, err)
-	t.Cleanup(func() { assert.Check(t, socket.Close()) })
-	d := h.exec(t, append([]string{"/usr/bin/env", "NOTIFY_SOCKET=" + path}, h.command()...))
-	// next is the next message that begins with a text.
-	next := func(begin string) string {
-		t.Helper()
-		assert.NilError(t, socket.SetReadDeadline(time.Now().Add(time.Minute)))
-		for {
-			buffer := make([]byte, 4096)
-			n, err := socket.Read(buffer)
-			assert.NilError(t, err, "no message that begins with %s", begin)
-			if text := string(buffer[:n]); strings.HasPrefix(text, begin) {
-				return text
-			}
-		}
-	}
-	for _, c := range []struct{ rules, status string }{
-		{rulesFile(napRule("nap", newUID(), "snapshot: false")), "STATUS=watching"},
-		{"rules: 5", "STATUS=watching; the last reload had 1 errors: see tailcam status"},
-	} {
-		writeFile(t, h.rules, c.rules, 0o644)
-		before := linux.Monotonic() / 1000
-		d.signal(syscall.SIGHUP)
-		_, stamp, ok := strings.Cut(next("RELOADING=1\n"), "MONOTONIC_USEC=")
-		usec, err := strconv.ParseUint(strings.TrimSpace(stamp), 10, 64)
-		assert.Assert(t, ok && err == nil && usec >= before, "%q, signal at %d", stamp, before)
-		ready := next("READY=1\n")
-		assert.Check(t, strings.Contains(ready, c.status), "%q", ready)
-	}
 }

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/test/support/child"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/systemd"
 )
@@ -78,6 +81,12 @@ func unitHome(t *testing.T, rules string) *home {
 // serve runs the daemon of a home under a unit; it may fail.
 func (h *home) serve(t *testing.T, unit string, dropIns []string, args ...string) *running {
 	t.Helper()
+	return h.serveWith(t, systemd.Options{Unit: unit, DropIns: dropIns}, args...)
+}
+
+// serveWith is serve with more options: what is run, and where, is filled in.
+func (h *home) serveWith(t *testing.T, o systemd.Options, args ...string) *running {
+	t.Helper()
 	d := &running{home: h, t: t}
 	d.log.file = filepath.Join(h.dir, "log")
 	binary := filepath.Join(h.dir, "tailcam") // the usual one may lie in /tmp
@@ -86,10 +95,9 @@ func (h *home) serve(t *testing.T, unit string, dropIns []string, args ...string
 	}
 	argv := h.command(args...)
 	argv[0] = binary
-	d.main = serviceProcess{systemd.Start(t, systemd.Options{
-		Dir: h.dir, Unit: unit, DropIns: dropIns, Log: d.log.file, Writable: []string{h.dir},
-		Pre: []string{binary, "check", h.rules}, Argv: argv,
-	})}
+	o.Dir, o.Log, o.Writable = h.dir, d.log.file, []string{h.dir}
+	o.Pre, o.Argv = []string{binary, "check", h.rules}, argv
+	d.main = serviceProcess{systemd.Start(t, o)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", d.log.String())
@@ -118,6 +126,7 @@ func TestUnitFirstOutlier(t *testing.T) {
 		}},
 		{name: "real time", dropIns: []string{"../../../configs/systemd/realtime.conf"}, args: []string{"--snapshots-rt-priority", "10"}},
 		{name: "perf rings", args: []string{"--recorder-backend", "perf"}},
+		{name: "offline", dropIns: []string{"../../../configs/systemd/offline.conf"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			uid := newUID()
@@ -144,6 +153,29 @@ func TestUnitFirstOutlier(t *testing.T) {
 			complete(t, h.snaps)
 		})
 	}
+}
+
+// TestUnitHome: home directories are hidden from the service, but frames of a program
+// that runs from there have their names.
+func TestUnitHome(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	program := filepath.Join(publicDir(t, "/home"), "napper")
+	writeFile(t, program, readText(t, buildC(t, "napper", "-g")), 0o755)
+	h := unitHome(t, rulesFile(entry("napper", "syscall", "1ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep}", uid),
+		"stacks: [user]", "snapshot: false")))
+	d := h.serve(t, readText(t, shippedUnit), nil)
+	d.watches()
+	hidden, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/home", d.pid()))
+	assert.Check(t, err == nil && len(hidden) == 0, "the daemon sees %v: %v", hidden, err)
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	_, err = child.Talk(t, cmd).In.Write([]byte{'x'})
+	assert.NilError(t, err)
+	eventually(t, "the nap is told", func() bool { return len(d.events("napper")) == 1 })
+	frames := d.events("napper")[0].Stacks.User
+	assert.Check(t, len(frames) > 0 && strings.HasPrefix(frames[0], "work+0x") &&
+		strings.HasSuffix(frames[0], " (napper)"), "%q", frames)
 }
 
 // TestUnitRealTime: without its drop-in, snapshots.rt_priority is refused in words.

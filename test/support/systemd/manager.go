@@ -218,7 +218,7 @@ func (s *Service) environment() []string {
 // properties asks the manager; empty if it does not answer (yet).
 func (s *Service) properties() map[string]string {
 	cmd := exec.Command("systemctl", "--user", "show", service,
-		"-p", "MainPID,ExecMainPID,ExecStartEx,ExecStartPreEx,ActiveState,SubState,Result,ExecMainCode,ExecMainStatus,NRestarts")
+		"-p", "MainPID,ExecMainPID,ExecStartEx,ExecStartPreEx,ActiveState,SubState,Result,ExecMainCode,ExecMainStatus,NRestarts,StatusText")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}, s.environment()...)
 	out, err := cmd.Output()
 	p := map[string]string{}

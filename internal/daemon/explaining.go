@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tailcam/tailcam/internal/watchdog"
+)
+
+// explaining is the explanation under way. Its methods may be called concurrently.
+type explaining struct {
+	mu    sync.Mutex
+	tid   int // of its thread; 0: none
+	since time.Time
+	cpu   time.Duration // of the thread, when its state was asked for last
+}
+
+// begin notes that a thread explains, until end is called on it.
+func (e *explaining) begin(tid int) (end func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tid, e.since, e.cpu = tid, time.Now(), 0
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.tid = 0
+	}
+}
+
+// late reports whether an explanation is under way that nobody waits for any more.
+func (e *explaining) late() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tid != 0
+}
+
+// state is for the watchdog. An explanation has explainLimit; one that then still
+// computes hangs, and one that does not waits for the disk.
+func (e *explaining) state() watchdog.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tid == 0 || time.Since(e.since) < explainLimit {
+		return watchdog.State{Idle: true}
+	}
+	s := watchdog.State{Work: fmt.Sprintf("one explanation for %s", time.Since(e.since).Round(time.Second))}
+	cpu := threadCPU(e.tid)
+	if cpu == e.cpu {
+		s.Waits = "the disk of the snapshots: read a trace"
+	}
+	e.cpu = cpu
+	return s
+}
+
+// threadCPU is the CPU time of a thread of this process; 0: it has ended.
+func threadCPU(tid int) time.Duration {
+	// The kernel's number of the clock: CPUCLOCK_SCHED of one thread (see pthread_getcpuclockid).
+	const perThread, sched = 4, 2
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^tid<<3|perThread|sched), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
