@@ -206,8 +206,3 @@ func value(name string, v any) []file {
 func plain(name, text string) []file {
 	return []file{{name: name, data: func(r *redact.Redactor) ([]byte, error) { return []byte(r.Plain(text)), nil }}}
 }
-
-// text is a file with text of anybody.
-func text(name, text string) []file {
-	return []file{{name: name, data: func(r *redact.Redactor) ([]byte, error) { return []byte(r.Text(text)), nil }}}
-}

@@ -59,7 +59,7 @@ func collectMachine(context.Context, *source) ([]file, error) {
 		Release: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
 		Arch: unix.ByteSliceToString(u.Machine[:]), CPUs: runtime.NumCPU(),
 		OnlineCPUs: word("/sys/devices/system/cpu/online"), PossibleCPUs: word("/sys/devices/system/cpu/possible"),
-		MemoryBytes: uint64(info.Totalram) * uint64(info.Unit), UptimeS: int64(info.Uptime),
+		MemoryBytes: info.Totalram * uint64(info.Unit), UptimeS: info.Uptime,
 		Vendor:      word("/sys/class/dmi/id/sys_vendor"),
 		ClockSource: word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
 	}

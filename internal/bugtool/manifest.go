@@ -84,7 +84,7 @@ func (m *manifest) write(f *os.File, r *redact.Redactor) (size int64, err error)
 	for i := range m.entries {
 		add(m.entries[i].name, m.entries[i].data)
 	}
-	if err = errors.Join(err, out.Close(), zip.Close(), f.Sync()); err != nil {
+	if err := errors.Join(err, out.Close(), zip.Close(), f.Sync()); err != nil {
 		return 0, err
 	}
 	return f.Seek(0, io.SeekEnd)

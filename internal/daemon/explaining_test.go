@@ -28,10 +28,10 @@ func TestExplaining(t *testing.T) {
 	}
 
 	tid, end := run(func(stop <-chan struct{}) {
-		for {
+		for ended := false; !ended; {
 			select {
 			case <-stop:
-				return
+				ended = true
 			default:
 			}
 		}

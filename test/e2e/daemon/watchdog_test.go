@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -119,7 +120,7 @@ func stopThread(t *testing.T, tid int) {
 		}
 		stopped <- err
 		for err == nil {
-			if err = wait(); err == syscall.EINTR {
+			if err = wait(); errors.Is(err, syscall.EINTR) {
 				err = nil
 			}
 		}
