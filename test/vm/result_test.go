@@ -86,7 +86,7 @@ func TestTroubleIsNoticed(t *testing.T) {
 	unlock, err := base.lock()
 	assert.NilError(t, err)
 	defer unlock()
-	kernels, err := pick("6.1", "")
+	kernels, err := pick("6.1", "", everyTurn)
 	assert.NilError(t, err)
 	assert.NilError(t, os.MkdirAll(base.kernels, 0o755))
 	if _, err := getKernel(context.Background(), base.kernels, kernels[0]); err != nil {
