@@ -161,8 +161,10 @@ static __always_inline bool syscall_wanted(struct task_struct *current, void *re
 
 	if (n >= SYSCALLS_32)
 		return false;
-	if (task_compat(current, regs))
+	if (task_compat(current, regs)) {
 		n += SYSCALLS_32;
+		barrier_var(n); /* a branch is cheaper for the others than a choice */
+	}
 	*nr = n;
 	barrier_var(n);
 	return floor_syscall[n & (SYSCALLS - 1)] != NEVER;

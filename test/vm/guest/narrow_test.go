@@ -53,6 +53,9 @@ func TestNarrow(t *testing.T) {
 		t.Run(string(way), func(t *testing.T) {
 			list, err := rules.Parse("narrow", fmt.Appendf(nil, narrowRules, way, comm[:len(comm)-1]), &rules.LocalMachine{})
 			assert.NilError(t, err)
+			own, ok := rules.SyscallNumber("nanosleep") // in which the runtime of this process always sleeps
+			assert.Assert(t, ok)
+			list[0].When.Syscall = slices.DeleteFunc(list[0].When.Syscall, func(nr int) bool { return nr == own })
 			want := map[string]int{
 				"getppid = 1": 2 * often, "getppid (i386) = 1": 2 * often, "open (i386) = -14": often,
 				"nanosleep (i386) = 0": 1, "clock_nanosleep_time64 (i386) = 0": 1,
