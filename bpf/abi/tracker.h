@@ -61,11 +61,11 @@ enum floor_size {
 
 /* calls_wanted: what programs at the tracepoints do about calls of one number, which both tables have. */
 enum call_wanted {
-	CALL_ENTRY = 1 << 0,	/* of 64-bit programs */
+	CALL_ENTRY = 1 << 0, /* of 64-bit programs */
 	CALL_EXIT = 1 << 1,
 	CALL_ENTRY_32 = 1 << 2, /* of 32-bit programs */
 	CALL_EXIT_32 = 1 << 3,
-	CALL_EXEC = 1 << 4,	/* it may end as a call of the other table: execve, execveat */
+	CALL_EXEC = 1 << 4, /* it may end as a call of the other table: execve, execveat */
 	CALL_EXEC_32 = 1 << 5,
 };
 
