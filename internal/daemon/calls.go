@@ -25,7 +25,7 @@ func (d *daemon) attachCalls(ctx context.Context) error {
 			d.log.Info("attached to system calls", zap.Int("functions", s.Attached), zap.Duration("after", time.Since(begin)))
 		}
 		if text := calls32(&s); text != told32 {
-			d.log.Info("system calls of 32-bit programs: " + text)
+			d.log.Info("32-bit calls: " + text)
 			told32 = text
 		}
 	})

@@ -239,11 +239,12 @@ func (s *Set) Look() {
 func (s *Set) look(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen32 || s.err32 != nil || len(s.wanted32) == 0 {
+	switch {
+	case s.seen32 || s.err32 != nil:
 		return false
-	}
-	s.seen32, s.err32 = false, err
-	if err == nil {
+	case err != nil:
+		s.err32 = err
+	case len(s.wanted32) > 0:
 		s.seen32, s.err32 = s.narrow.NarrowSeen()
 	}
 	return s.seen32 || s.err32 != nil

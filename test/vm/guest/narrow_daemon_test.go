@@ -31,7 +31,7 @@ func TestNarrowDaemon(t *testing.T) {
 		assert.Check(t, daemon.Process.Signal(unix.SIGTERM))
 		err := daemon.Wait()
 		assert.Check(t, err == nil && !t.Failed(), "the daemon: %v\n%s", err, &log)
-		assert.Check(t, strings.Contains(log.String(), "32-bit programs: attached: "), "%s", &log)
+		assert.Check(t, strings.Contains(log.String(), "32-bit calls: attached: "), "%s", &log)
 	})
 	await := func(want string, args ...string) string {
 		t.Helper()
