@@ -2,8 +2,8 @@
 
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * System calls by their functions (__x64_sys_NAME, __arm64_sys_NAME), with the
- * maps of the main object (tailcam.bpf.c). Loaded once; what is attached to each
+ * System calls by their functions (__x64_sys_NAME, __arm64_sys_NAME; of 32-bit
+ * programs __ia32_sys_NAME, __arm64_compat_sys_NAME and others), with the maps of the main object (tailcam.bpf.c). Loaded once; what is attached to each
  * function only jumps here (tracker/call).
  */
 #define RULE_WRITER SHARED /* these programs may be preempted, and interrupt each other: see lib/histogram.h */
@@ -17,11 +17,12 @@ SEC("fentry/any")
 int call_entry(u64 *ctx)
 {
 	void *regs = (void *)ctx[0];
-	s32 nr = trusted_syscall(regs);
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 nr = trusted_syscall(regs);
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (syscall_wanted(nr))
-		syscall_entry(bpf_get_current_task_btf(), regs, nr, bpf_ktime_get_ns(), cpu, this_cpu(cpu));
+	if (syscall_wanted(current, regs, &nr))
+		syscall_entry(current, nr, bpf_ktime_get_ns(), cpu, this_cpu(cpu));
 	return 0;
 }
 

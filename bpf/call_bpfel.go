@@ -51,6 +51,7 @@ const (
 	CallProgCallExit          = "call_exit"
 	CallVarCallMask           = "call_mask"
 	CallVarCallsByTracepoint  = "calls_by_tracepoint"
+	CallVarCallsWanted        = "calls_wanted"
 	CallVarFloorSyscall       = "floor_syscall"
 	CallVarGeneration         = "generation"
 	CallVarHistogramStride    = "histogram_stride"
@@ -184,6 +185,7 @@ type CallMapSpecs struct {
 type CallVariableSpecs struct {
 	CallMask           *ebpf.VariableSpec `ebpf:"call_mask"`
 	CallsByTracepoint  *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
+	CallsWanted        *ebpf.VariableSpec `ebpf:"calls_wanted"`
 	FloorSyscall       *ebpf.VariableSpec `ebpf:"floor_syscall"`
 	Generation         *ebpf.VariableSpec `ebpf:"generation"`
 	HistogramStride    *ebpf.VariableSpec `ebpf:"histogram_stride"`
@@ -323,6 +325,7 @@ func (m *CallMaps) Close() error {
 type CallVariables struct {
 	CallMask           *ebpf.Variable `ebpf:"call_mask"`
 	CallsByTracepoint  *ebpf.Variable `ebpf:"calls_by_tracepoint"`
+	CallsWanted        *ebpf.Variable `ebpf:"calls_wanted"`
 	FloorSyscall       *ebpf.Variable `ebpf:"floor_syscall"`
 	Generation         *ebpf.Variable `ebpf:"generation"`
 	HistogramStride    *ebpf.Variable `ebpf:"histogram_stride"`

@@ -127,6 +127,8 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_tid)
 		record_process_event(ctx, REC_EXEC, p, old_tid);
 	if (track_syscall && old_tid != p->pid)
 		call_renamed(old_tid, p->pid, this_cpu(bpf_get_smp_processor_id()));
+	if (track_syscall && !calls_by_tracepoint)
+		narrow_seen(p);
 	return 0;
 }
 
@@ -147,10 +149,10 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(sys_enter, void *regs, long nr)
 {
-	bool wanted = calls_by_tracepoint && syscall_wanted(nr);
+	u32 wanted = calls_by_tracepoint ? syscall_bits(nr) : 0;
 	struct task_struct *current;
-	u32 cpu;
-	u32 span = 0;
+	u32 cpu, span = 0;
+	bool compat;
 	u64 now;
 
 	if (track_span && nr == SPAN_SYSCALL)
@@ -158,12 +160,16 @@ int BPF_PROG(sys_enter, void *regs, long nr)
 	if (!wanted && !record_syscall && !span)
 		return 0;
 	current = bpf_get_current_task_btf();
+	compat = (wanted || record_syscall) && task_compat(current, regs);
+	wanted &= compat ? CALL_ENTRY_32 : CALL_ENTRY;
+	if (!wanted && !record_syscall && !span)
+		return 0;
 	cpu = bpf_get_smp_processor_id();
 	now = bpf_ktime_get_ns();
 	if (record_syscall)
-		record_syscall_entry(ctx, current, regs, cpu, nr, now);
+		record_syscall_entry(ctx, current, regs, compat, cpu, nr, now);
 	if (wanted)
-		syscall_entry(current, regs, nr, now, cpu, this_cpu(cpu));
+		syscall_entry(current, compat ? nr + SYSCALLS_32 : nr, now, cpu, this_cpu(cpu));
 	if (span)
 		span_event(ctx, regs, current, span, now, cpu, this_cpu(cpu));
 	return 0;
@@ -173,7 +179,7 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, void *regs, long ret)
 {
 	s32 nr = trusted_syscall(regs);
-	bool wanted = calls_by_tracepoint && syscall_wanted(nr);
+	u32 wanted = calls_by_tracepoint ? syscall_bits(nr) : 0;
 	struct task_struct *current;
 	u32 cpu;
 	u64 now;
@@ -181,6 +187,11 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 	if (!wanted && !record_syscall && !chain_user)
 		return 0;
 	current = bpf_get_current_task_btf();
+	if (wanted && !(wanted & CALL_EXIT))
+		wanted = task_compat(current, regs) ? wanted & CALL_EXIT_32 : 0;
+	if (!wanted && !record_syscall && !chain_user)
+		return 0;
+	barrier_var(wanted); /* otherwise all that follows is there twice */
 	cpu = bpf_get_smp_processor_id();
 	if (chain_user && !chain_returns(current, cpu) && !wanted && !record_syscall)
 		return 0;
@@ -190,7 +201,7 @@ int BPF_PROG(sys_exit, void *regs, long ret)
 	if (!wanted && !record_syscall)
 		return 0;
 	if (record_syscall)
-		record_syscall_exit(ctx, current, ret, cpu, nr, now);
+		record_syscall_exit(ctx, current, ret, cpu, syscall_of(nr, task_compat(current, regs)), now);
 	if (wanted)
 		syscall_exit(ctx, current, nr, ret, now, cpu, this_cpu(cpu));
 	return 0;
@@ -672,6 +683,17 @@ int seed_names(struct bpf_iter__task *ctx)
 
 	if (p)
 		name_seed(p);
+	return 0;
+}
+
+/* 32-bit programs that ran before. */
+SEC("iter/task")
+int find_narrow(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (p)
+		narrow_seen(p);
 	return 0;
 }
 

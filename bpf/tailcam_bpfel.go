@@ -84,6 +84,7 @@ const (
 	TailcamProgDirectReclaimBegin    = "direct_reclaim_begin"
 	TailcamProgDirectReclaimEnd      = "direct_reclaim_end"
 	TailcamProgExpireSpanAt          = "expire_span_at"
+	TailcamProgFindNarrow            = "find_narrow"
 	TailcamProgForgetPair            = "forget_pair"
 	TailcamProgForgetThread          = "forget_thread"
 	TailcamProgFreezeNow             = "freeze_now"
@@ -130,6 +131,7 @@ const (
 	TailcamProgWorkqueueQueueWork    = "workqueue_queue_work"
 	TailcamVarCallMask               = "call_mask"
 	TailcamVarCallsByTracepoint      = "calls_by_tracepoint"
+	TailcamVarCallsWanted            = "calls_wanted"
 	TailcamVarChainAgeNs             = "chain_age_ns"
 	TailcamVarChainFrom              = "chain_from"
 	TailcamVarChainMask              = "chain_mask"
@@ -151,6 +153,7 @@ const (
 	TailcamVarHistogramsShed         = "histograms_shed"
 	TailcamVarInterruptCpus          = "interrupt_cpus"
 	TailcamVarInterruptsChunk        = "interrupts_chunk"
+	TailcamVarNarrowPrograms         = "narrow_programs"
 	TailcamVarOutlierEachNs          = "outlier_each_ns"
 	TailcamVarOutlierRoomNs          = "outlier_room_ns"
 	TailcamVarPairHistograms         = "pair_histograms"
@@ -276,6 +279,7 @@ type TailcamProgramSpecs struct {
 	DirectReclaimBegin    *ebpf.ProgramSpec `ebpf:"direct_reclaim_begin"`
 	DirectReclaimEnd      *ebpf.ProgramSpec `ebpf:"direct_reclaim_end"`
 	ExpireSpanAt          *ebpf.ProgramSpec `ebpf:"expire_span_at"`
+	FindNarrow            *ebpf.ProgramSpec `ebpf:"find_narrow"`
 	ForgetPair            *ebpf.ProgramSpec `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.ProgramSpec `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.ProgramSpec `ebpf:"freeze_now"`
@@ -388,6 +392,7 @@ type TailcamMapSpecs struct {
 type TailcamVariableSpecs struct {
 	CallMask           *ebpf.VariableSpec `ebpf:"call_mask"`
 	CallsByTracepoint  *ebpf.VariableSpec `ebpf:"calls_by_tracepoint"`
+	CallsWanted        *ebpf.VariableSpec `ebpf:"calls_wanted"`
 	ChainAgeNs         *ebpf.VariableSpec `ebpf:"chain_age_ns"`
 	ChainFrom          *ebpf.VariableSpec `ebpf:"chain_from"`
 	ChainMask          *ebpf.VariableSpec `ebpf:"chain_mask"`
@@ -409,6 +414,7 @@ type TailcamVariableSpecs struct {
 	HistogramsShed     *ebpf.VariableSpec `ebpf:"histograms_shed"`
 	InterruptCpus      *ebpf.VariableSpec `ebpf:"interrupt_cpus"`
 	InterruptsChunk    *ebpf.VariableSpec `ebpf:"interrupts_chunk"`
+	NarrowPrograms     *ebpf.VariableSpec `ebpf:"narrow_programs"`
 	OutlierEachNs      *ebpf.VariableSpec `ebpf:"outlier_each_ns"`
 	OutlierRoomNs      *ebpf.VariableSpec `ebpf:"outlier_room_ns"`
 	PairHistograms     *ebpf.VariableSpec `ebpf:"pair_histograms"`
@@ -619,6 +625,7 @@ func (m *TailcamMaps) Close() error {
 type TailcamVariables struct {
 	CallMask           *ebpf.Variable `ebpf:"call_mask"`
 	CallsByTracepoint  *ebpf.Variable `ebpf:"calls_by_tracepoint"`
+	CallsWanted        *ebpf.Variable `ebpf:"calls_wanted"`
 	ChainAgeNs         *ebpf.Variable `ebpf:"chain_age_ns"`
 	ChainFrom          *ebpf.Variable `ebpf:"chain_from"`
 	ChainMask          *ebpf.Variable `ebpf:"chain_mask"`
@@ -640,6 +647,7 @@ type TailcamVariables struct {
 	HistogramsShed     *ebpf.Variable `ebpf:"histograms_shed"`
 	InterruptCpus      *ebpf.Variable `ebpf:"interrupt_cpus"`
 	InterruptsChunk    *ebpf.Variable `ebpf:"interrupts_chunk"`
+	NarrowPrograms     *ebpf.Variable `ebpf:"narrow_programs"`
 	OutlierEachNs      *ebpf.Variable `ebpf:"outlier_each_ns"`
 	OutlierRoomNs      *ebpf.Variable `ebpf:"outlier_room_ns"`
 	PairHistograms     *ebpf.Variable `ebpf:"pair_histograms"`
@@ -727,6 +735,7 @@ type TailcamPrograms struct {
 	DirectReclaimBegin    *ebpf.Program `ebpf:"direct_reclaim_begin"`
 	DirectReclaimEnd      *ebpf.Program `ebpf:"direct_reclaim_end"`
 	ExpireSpanAt          *ebpf.Program `ebpf:"expire_span_at"`
+	FindNarrow            *ebpf.Program `ebpf:"find_narrow"`
 	ForgetPair            *ebpf.Program `ebpf:"forget_pair"`
 	ForgetThread          *ebpf.Program `ebpf:"forget_thread"`
 	FreezeNow             *ebpf.Program `ebpf:"freeze_now"`
@@ -789,6 +798,7 @@ func (p *TailcamPrograms) Close() error {
 		p.DirectReclaimBegin,
 		p.DirectReclaimEnd,
 		p.ExpireSpanAt,
+		p.FindNarrow,
 		p.ForgetPair,
 		p.ForgetThread,
 		p.FreezeNow,

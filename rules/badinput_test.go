@@ -309,7 +309,7 @@ func TestLimits(t *testing.T) {
 		{"members",
 			rule("syscall", "overrides: ["+many(80, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
 			rule("syscall", "overrides: ["+many(120, "{threshold: 1ms, when: {syscall: '*'}} # %d\n")+"]"),
-			"too many values in syscall; allowed: at most 32768 pids, uids, system calls, irqs and CPUs in all rules"},
+			"too many values in syscall; allowed: at most 98304 pids, uids, system calls, irqs and CPUs in all rules"},
 		{"values",
 			rule("wakeup", "when: {pid: ["+many(1024, "1%d")+"]}"),
 			rule("wakeup", "when: {pid: ["+many(1025, "1%d")+"]}"),

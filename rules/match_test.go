@@ -156,18 +156,61 @@ func TestSyscalls(t *testing.T) {
 		nr, ok := SyscallNumber(name)
 		assert.Check(t, !ok, "%q is %d", name, nr)
 	}
-	for arch, names := range map[string][]string{"x86-64": callsX86[:], "arm64": callsARM[:]} {
+	for arch, names := range map[string][]string{
+		"x86-64": callsX86[:], "arm64": callsARM[:], "i386": callsI386[:], "arm": callsARM32[:],
+	} {
 		seen := make(map[string]int)
 		for nr, name := range names {
 			first, twice := seen[name]
 			assert.Check(t, !twice || name == "", "%s: %s is %d and %d", arch, name, first, nr)
 			seen[name] = nr
 		}
-		assert.Check(t, len(names) <= 512, "%s: the kernel side tracks numbers below 512 only", arch)
+		assert.Check(t, len(names) <= Syscalls32, "%s: the kernel side tracks numbers below %d only", arch, Syscalls32)
 	}
 	if runtime.GOARCH == "amd64" {
 		_, ok := SyscallNumber("open")
 		assert.Check(t, ok, "open is missing")
+	}
+}
+
+// TestNarrowSyscalls: a name stands for the calls of 64-bit and of 32-bit programs
+// that have it, and for those that do the same with wider arguments.
+func TestNarrowSyscalls(t *testing.T) {
+	x86, arm := callTablesOf("amd64"), callTablesOf("arm64")
+	const narrow = Syscalls32
+	for _, c := range []struct {
+		of   callTables
+		glob string
+		want []int
+	}{
+		{x86, "read", []int{0, narrow + 3}},
+		{x86, "futex", []int{202, narrow + 240, narrow + 422}},
+		{x86, "futex_time64", []int{narrow + 422}},
+		{x86, "clock_nanosleep", []int{230, narrow + 267, narrow + 407}},
+		{x86, "lseek", []int{8, narrow + 19, narrow + 140}},
+		{x86, "_llseek", []int{narrow + 140}},
+		{x86, "select", []int{23, narrow + 82, narrow + 142}},
+		{x86, "waitpid", []int{narrow + 7}},
+		{x86, "socketcall", []int{narrow + 102}},
+		{x86, "ipc", []int{narrow + 117}},
+		{x86, "pread64", []int{17, narrow + 180}},
+		{x86, "getdents", []int{78, narrow + 141}}, // 64-bit programs have both
+		{x86, "*sendfile", []int{40, narrow + 187, narrow + 239}},
+		{x86, "none*", nil},
+		{arm, "read", []int{63, narrow + 3}},
+		{arm, "stat", []int{narrow + 106, narrow + 195}},
+		{arm, "waitpid", nil},
+		{arm, "send", []int{narrow + 289}},
+	} {
+		assert.Check(t, is.DeepEqual(c.of.matches(c.glob), c.want), "%s: %s", c.of.abi, c.glob)
+	}
+	read, ok := SyscallNumber32("read")
+	assert.Check(t, ok && SyscallNR(read) == 3 && SyscallName(read) == "read" && SyscallABI(read) == here().abi, "%d", read)
+	_, ok = SyscallNumber32("")
+	assert.Check(t, !ok)
+	for nr, want := range map[int]string{500: "syscall_500", narrow + 222: "syscall_222", 1 << 30: "syscall_1073741824", -1: "syscall_-1"} {
+		assert.Check(t, is.Equal(SyscallName(nr), want))
+		assert.Check(t, is.Equal(SyscallABI(nr) != "", nr == narrow+222))
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	MaxRules     = 64
 	MaxOverrides = 256
 	MaxCommGlobs = 512
-	MaxMembers   = 32768
+	MaxMembers   = 98304
 	MaxVerdicts  = 64 // cgroup conditions, and different globs in them; the same for devices
 )
 

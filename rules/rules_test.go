@@ -101,6 +101,8 @@ func TestParseEverything(t *testing.T) {
 	assert.NilError(t, err)
 	fsync, _ := SyscallNumber("fsync")
 	fdatasync, _ := SyscallNumber("fdatasync")
+	fsync32, _ := SyscallNumber32("fsync")
+	fdatasync32, _ := SyscallNumber32("fdatasync")
 	want := []Rule{
 		{
 			Name: "wakeup-1", Track: Wakeup, Threshold: 1500 * time.Microsecond, Priority: 100,
@@ -127,7 +129,7 @@ func TestParseEverything(t *testing.T) {
 			Name: "offcpu", Track: OffCPU, Threshold: 200 * time.Millisecond, Priority: 50,
 			When: Match{
 				State: []State{Uninterruptible, OtherState}, Thread: []Thread{UserThread},
-				Syscall: []int{fsync, fdatasync},
+				Syscall: []int{fsync, fdatasync, fsync32, fdatasync32},
 			},
 			Snapshot: SnapshotPolicy{After: 50 * time.Millisecond, Every: time.Second, Burst: 1},
 			Actions:  []Action{{Run: []string{"/bin/send"}, Timeout: 30 * time.Second, On: OnOutlier}},

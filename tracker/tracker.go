@@ -211,11 +211,16 @@ func (t *Tracker) Attach() error {
 
 // RunCalls attaches to the functions of system calls that rules name, now and
 // after each Swap, until ctx is done, and calls done each time that no more are
-// left. It takes a second or more, in which CallFunctions tells how far it is;
-// calls that began before are not reported.
+// left. Those of 32-bit programs wait for LookForNarrow. It takes a second or
+// more, in which CallFunctions tells how far it is; calls that began before are
+// not reported.
 func (t *Tracker) RunCalls(ctx context.Context, done func(CallStatus)) { t.calls.Run(ctx, done) }
 
-// AttachCalls is RunCalls once.
+// LookForNarrow asks the kernel side whether there is a 32-bit program: RunCalls
+// then attaches to what only such use. Once a second is often enough.
+func (t *Tracker) LookForNarrow() { t.calls.Look() }
+
+// AttachCalls is RunCalls once, without looking for 32-bit programs.
 func (t *Tracker) AttachCalls(ctx context.Context) { t.calls.Attach(ctx) }
 
 // CallFunctions is how far attaching to functions of system calls has come.
@@ -282,7 +287,7 @@ func (t *Tracker) Swap(list []rules.Rule) error {
 	t.mu.Lock()
 	t.inactive, t.pairs = inactive, left
 	t.mu.Unlock()
-	t.calls.Want(plan.Calls)
+	t.calls.Want(plan.Calls, plan.Calls32)
 	return t.dropPairs(before, pairs, left)
 }
 

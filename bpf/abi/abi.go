@@ -165,7 +165,7 @@ type HistogramRule struct {
 	SomeCalls uint8
 	NoCall    uint8
 	_         [5]uint8
-	Calls     [8]uint64
+	Calls     [16]uint64
 }
 
 // enum histogram_need, histogram.h.
@@ -1449,12 +1449,23 @@ const (
 	FloorStates   = 3
 	FloorOps      = 8
 	FloorEnds     = 4
-	Syscalls      = 512
+	Syscalls      = 1024
+	Syscalls32    = 512
 	IrqClasses    = 256
 	Softirqs      = 16
 	Phases        = 2
 	TimeoutStates = 4
 	TimeoutTables = 8
+)
+
+// enum call_wanted, tracker.h.
+const (
+	CallEntry   = 1
+	CallExit    = 2
+	CallEntry32 = 4
+	CallExit32  = 8
+	CallExec    = 16
+	CallExec32  = 32
 )
 
 // enum work_phase, tracker.h.

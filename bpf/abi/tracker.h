@@ -50,12 +50,23 @@ enum floor_size {
 	FLOOR_STATES = 3,   /* offcpu: by number of the state bit */
 	FLOOR_OPS = 8,	    /* block: by number of the op bit; power of two */
 	FLOOR_ENDS = 4,	    /* chain: by CHAIN_END_*; power of two */
-	SYSCALLS = 512,	    /* numbers at or past this are not tracked */
+	SYSCALLS = 1024,    /* by number; power of two */
+	SYSCALLS_32 = 512,  /* added to the numbers of 32-bit programs; own ones past this are not tracked */
 	IRQ_CLASSES = 256,  /* by the low bits of the irq's number */
 	SOFTIRQS = 16,	    /* power of two; kernels have 10 */
 	PHASES = 2,	    /* softirq, workqueue: by work_phase */
 	TIMEOUT_STATES = 4, /* FLOOR_STATES, as a power of two */
 	TIMEOUT_TABLES = 8, /* TABLES, as a power of two */
+};
+
+/* calls_wanted: what programs at the tracepoints do about calls of one number, which both tables have. */
+enum call_wanted {
+	CALL_ENTRY = 1 << 0, /* of 64-bit programs */
+	CALL_EXIT = 1 << 1,
+	CALL_ENTRY_32 = 1 << 2, /* of 32-bit programs */
+	CALL_EXIT_32 = 1 << 3,
+	CALL_EXEC = 1 << 4, /* it may end as a call of the other table: execve, execveat */
+	CALL_EXEC_32 = 1 << 5,
 };
 
 /* Of a softirq or a work item. */

@@ -63,6 +63,7 @@ struct pt_regs___x86 {
 	unsigned long bx;
 	unsigned long r10;
 	unsigned long r8;
+	unsigned long cx;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
@@ -98,10 +99,18 @@ static __always_inline s32 trusted_syscall(void *regs)
 	return ((struct pt_regs___arm64 *)regs)->syscallno;
 }
 
-/* The first five arguments of the system call that regs, trusted as well, enter. */
-static __always_inline void trusted_args(void *regs, u64 *args)
+/* The first five arguments of the system call that regs, trusted as well, enter; compat: see task_compat. */
+static __always_inline void trusted_args(void *regs, bool compat, u64 *args)
 {
-	if (ON_X86) {
+	if (ON_X86 && compat) {
+		struct pt_regs___x86 *r = regs;
+
+		args[0] = r->bx;
+		args[1] = r->cx;
+		args[2] = r->dx;
+		args[3] = r->si;
+		args[4] = r->di;
+	} else if (ON_X86) {
 		struct pt_regs___x86 *r = regs;
 
 		args[0] = r->di;
@@ -141,8 +150,8 @@ static __always_inline void regs_read(void *regs, u64 *to)
 #define PSR_MODE32_BIT 0x0010 /* arch/arm64/include/uapi/asm/ptrace.h */
 
 /*
- * A 32-bit task: its system calls have other numbers, which are not tracked.
- * regs are its own, trusted. arm64 has a flag of the thread as well, TIF_32BIT,
+ * The system call that p is in is of the table for 32-bit programs. regs are its
+ * own, trusted. arm64 has a flag of the thread as well, TIF_32BIT,
  * but its number is not in BTF, and not fixed; the saved mode of the CPU is.
  */
 static __always_inline bool task_compat(struct task_struct *p, void *regs)
@@ -150,6 +159,14 @@ static __always_inline bool task_compat(struct task_struct *p, void *regs)
 	if (ON_X86)
 		return p->thread_info.status & TS_COMPAT;
 	return ((struct pt_regs___arm64 *)regs)->pstate & PSR_MODE32_BIT;
+}
+
+/* The same of a task and of registers that the verifier does not know for such. */
+static __always_inline bool read_compat(struct task_struct *p, void *regs)
+{
+	if (ON_X86)
+		return BPF_CORE_READ(p, thread_info.status) & TS_COMPAT;
+	return BPF_CORE_READ((struct pt_regs___arm64 *)regs, pstate) & PSR_MODE32_BIT;
 }
 
 #define USER32_CS 0x23 /* arch/x86/include/asm/segment.h */

@@ -144,7 +144,7 @@ static __always_inline bool key_in(struct facts *f, struct glob_range range)
 /* ----------------------------------------------------------- sets, verdicts */
 
 /* Members of lists of numbers in conditions (pid, user, system call, …); written by the daemon. Fixed size. */
-MAP(sets, HASH, BPF_F_NO_PREALLOC, 65536, struct set_key, u8);
+MAP(sets, HASH, BPF_F_NO_PREALLOC, 196608, struct set_key, u8);
 
 /* Which conditions a cgroup, device or handler meets; written by the daemon as it is asked. Fixed size. */
 MAP(verdicts, LRU_HASH, 0, 16384, struct verdict_key, u64);

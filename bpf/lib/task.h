@@ -22,11 +22,30 @@ static __always_inline u32 state_class(u32 state)
 	return 2;
 }
 
+/*
+ * A system call as rules have it: by its number in the table for 64-bit programs
+ * or, after those, for 32-bit programs. Negative: none.
+ */
+static __always_inline s32 syscall_of(s32 nr, bool compat)
+{
+	if (nr < 0 || nr >= SYSCALLS) /* such as those of x32 */
+		return nr;
+	if (nr >= SYSCALLS_32)
+		return -1;
+	return compat ? nr + SYSCALLS_32 : nr;
+}
+
 static __always_inline s32 task_syscall(struct task_struct *p)
 {
 	void *regs = (void *)bpf_task_pt_regs(p);
 
-	return regs ? regs_syscall(regs) : -1;
+	return regs ? syscall_of(regs_syscall(regs), task_compat(p, regs)) : -1;
+}
+
+/* The same of a task and of registers that the verifier does not know for such. */
+static __always_inline s32 read_syscall(struct task_struct *p, void *regs)
+{
+	return syscall_of(regs_syscall(regs), read_compat(p, regs));
 }
 
 #endif

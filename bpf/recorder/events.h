@@ -50,13 +50,13 @@ static __always_inline void record_call(struct record *r, u16 type, struct task_
 	r->syscall.pid = current->tgid;
 }
 
-static __always_inline void record_syscall_entry(void *ctx, struct task_struct *current, void *regs, u32 cpu, u32 nr,
-						 u64 now)
+static __always_inline void record_syscall_entry(void *ctx, struct task_struct *current, void *regs, bool compat,
+						 u32 cpu, u32 nr, u64 now)
 {
 	struct record r;
 
-	record_call(&r, REC_SYSCALL_ENTRY, current, cpu, nr, now);
-	trusted_args(regs, r.syscall.args);
+	record_call(&r, REC_SYSCALL_ENTRY, current, cpu, syscall_of(nr, compat), now);
+	trusted_args(regs, compat, r.syscall.args);
 	record(ctx, &r);
 }
 

@@ -30,9 +30,9 @@ static __always_inline u32 switch_call(struct task_struct *prev)
 	nr = trusted_syscall(regs);
 	if (nr < 0)
 		return PREV_EXCEPTION;
-	if ((u32)nr >= PREV_EXCEPTION - 1 || task_compat(prev, regs))
+	if ((u32)nr >= SYSCALLS_32)
 		return 0;
-	return nr + 1;
+	return (task_compat(prev, regs) ? nr + SYSCALLS_32 : nr) + 1;
 }
 
 static __always_inline u32 switch_state(struct task_struct *prev, u32 tid, bool preempt, u32 state)

@@ -323,7 +323,7 @@ static __always_inline void expire_task(struct tick_walk *w, u32 tracker, u32 in
 	}
 	regs = task_regs(task);
 	if (regs && s->facts.thread == THREAD_USER)
-		s->out.syscall = s->facts.syscall = regs_syscall(regs);
+		s->out.syscall = s->facts.syscall = read_syscall(task, regs);
 	s->facts.state = 1 << state_class(slot->state);
 	s->facts.preempted = !!(slot->flags & OUTLIER_PREEMPTED);
 	s->out.flags |= slot->flags & (OUTLIER_PREEMPTED | OUTLIER_NEW);

@@ -31,7 +31,7 @@ static __always_inline u32 span_op(void *regs)
 {
 	u64 args[5], path[2];
 
-	trusted_args(regs, args); /* dir, path, mode */
+	trusted_args(regs, false, args); /* dir, path, mode */
 	if (((u32)args[2] & 0xffff0000) == SPAN_MODE) {
 		u32 op = args[2] & 0xffff;
 
@@ -161,7 +161,7 @@ static __always_inline void span_event(void *ctx, void *regs, struct task_struct
 
 	if (!s || (s64)floor_span == (s64)NEVER || task_compat(current, regs))
 		return;
-	trusted_args(regs, args);
+	trusted_args(regs, false, args);
 	text = args[1];
 	if (op & SPAN_PATH)
 		text += SPAN_PATH_LEN;

@@ -25,6 +25,9 @@ const volatile u32 call_mask;		 /* buckets of the table, less one; a power of tw
 volatile u64 floor_syscall[SYSCALLS];
 volatile u64 timeout_syscall[SYSCALLS];
 
+/* enum call_wanted, by number in either table; written by the daemon. */
+volatile u8 calls_wanted[SYSCALLS_32];
+
 /* A thread inside a tracked system call. */
 struct call_slot {
 	u64 start_ns;
@@ -139,24 +142,40 @@ static __always_inline void progress_send(u32 tid, u64 start)
 
 /* -------------------------------------------------------------------- entry */
 
-/* Whether any rule could want this call. */
-static __always_inline bool syscall_wanted(u32 nr)
+/*
+ * What any rule could want of calls with this number: enum call_wanted. Whose it
+ * is costs more to find out than most calls are worth.
+ */
+static __always_inline u32 syscall_bits(u32 nr)
 {
-	if (nr >= SYSCALLS)
-		return false;
+	if (nr >= SYSCALLS_32)
+		return 0;
 	barrier_var(nr);
-	return floor_syscall[nr & (SYSCALLS - 1)] != NEVER;
+	return calls_wanted[nr & (SYSCALLS_32 - 1)];
 }
 
-static __always_inline void syscall_entry(struct task_struct *current, void *regs, u32 nr, u64 now, u32 cpu,
-					  struct cpu_state *me)
+/* Whether any rule could want the call that current enters, at its function. *nr becomes what rules have. */
+static __always_inline bool syscall_wanted(struct task_struct *current, void *regs, u32 *nr)
+{
+	u32 n = *nr;
+
+	if (n >= SYSCALLS_32)
+		return false;
+	if (task_compat(current, regs)) {
+		n += SYSCALLS_32;
+		barrier_var(n); /* a branch is cheaper for the others than a choice */
+	}
+	*nr = n;
+	barrier_var(n);
+	return floor_syscall[n & (SYSCALLS - 1)] != NEVER;
+}
+
+static __always_inline void syscall_entry(struct task_struct *current, u32 nr, u64 now, u32 cpu, struct cpu_state *me)
 {
 	struct call_slot *slot;
 	bool fresh;
 	int index;
 
-	if (task_compat(current, regs))
-		return;
 	index = table_claim(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED, &fresh);
 	if (index < 0) {
 		if (me)
@@ -225,14 +244,26 @@ static __always_inline void histogram_syscall(struct task_struct *current, u32 n
 	call_scratch_release(s);
 }
 
-/* nr: the call that ends; negative: whichever began. */
+/*
+ * The call of the slot did not end as nr, but was it: execve ends as a call of
+ * the table that is right for the new program (arch/x86/kernel/process_64.c,
+ * set_personality_64bit()), and execveat as execve.
+ */
+static __always_inline bool call_became(u32 was, u32 nr)
+{
+	u32 exec = was >= SYSCALLS_32 ? CALL_EXEC_32 : CALL_EXEC;
+
+	return syscall_bits(was & (SYSCALLS_32 - 1)) & exec && syscall_bits(nr) & (CALL_EXEC | CALL_EXEC_32);
+}
+
+/* nr: the number of the call that ends, in either table; negative: whichever began. */
 static __always_inline void syscall_exit(void *ctx, struct task_struct *current, s32 nr, s64 ret, u64 now, u32 cpu,
 					 struct cpu_state *me)
 {
 	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)current->pid, HASHED);
 	struct call_slot *slot;
 	u64 start, timed_out = 0;
-	u32 entry_cpu;
+	u32 entry_cpu, was;
 	bool slow;
 
 	if (index < 0)
@@ -242,9 +273,8 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 		return;
 	start = slot->start_ns;
 	entry_cpu = slot->cpu;
-	if (nr < 0)
-		nr = slot->nr;
-	if (slot->nr != nr) { /* not the call that began here */
+	was = slot->nr;
+	if (nr >= 0 && (was & (SYSCALLS_32 - 1)) != nr && !call_became(was, nr)) { /* not the call that began here */
 		if (me)
 			__sync_fetch_and_add(&me->replaced[TRACK_SYSCALL], 1);
 		call_forget(index, slot);
@@ -254,13 +284,13 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 		__sync_fetch_and_add(&me->seen[TRACK_SYSCALL], 1);
 	else if (me)
 		me->seen[TRACK_SYSCALL]++;
-	histogram_syscall(current, nr, cpu, now, now - start);
-	slow = (s64)(now - start) >= (s64)floor_syscall[nr & (SYSCALLS - 1)];
+	histogram_syscall(current, was, cpu, now, now - start);
+	slow = (s64)(now - start) >= (s64)floor_syscall[was & (SYSCALLS - 1)];
 	if (slow)
 		timed_out = deadline_take(&slot->start_ns, &slot->deadline);
 	call_forget(index, slot);
 	if (slow)
-		syscall_outlier(ctx, current, nr, ret, entry_cpu, start, timed_out, now, cpu);
+		syscall_outlier(ctx, current, was, ret, entry_cpu, start, timed_out, now, cpu);
 }
 
 /* ----------------------------------------------------------------- timeouts */

@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Threads that end, or change their id, inside a system call. */
+/* Threads that end, or change their id, inside a system call; and whether there are any of 32-bit programs. */
 #ifndef TAILCAM_TRACKER_SYSCALL_THREAD_H
 #define TAILCAM_TRACKER_SYSCALL_THREAD_H
 
 #include "trackers/syscall.h"
+
+/* A 32-bit program was seen, as it began or among those that ran: the daemon attaches to the calls of such. */
+volatile bool narrow_programs;
+
+/* p may be one. Those left out have no registers of user space, or another task's. */
+static __always_inline void narrow_seen(struct task_struct *p)
+{
+	void *regs;
+
+	if (narrow_programs || p->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+		return;
+	regs = (void *)bpf_task_pt_regs(p);
+	if (regs && regs_narrow(regs))
+		narrow_programs = true;
+}
 
 /* The thread with this id is gone, or the id is no longer its own. */
 static __always_inline void call_forget_thread(u32 tid, struct cpu_state *me)

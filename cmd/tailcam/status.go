@@ -44,6 +44,9 @@ func (c *cli) printStatus(s *api.Status) {
 	c.out.Printf("%s %s, pid %d, up %s, kernel %s\n\n", c.out.Paint(term.Bold, "tailcam"),
 		term.Clean(s.Version), s.PID, term.Duration(s.UptimeNS), term.Clean(s.Kernel))
 	c.printRules(s.Rules)
+	if s.Calls32 != "" {
+		c.out.Printf("32-bit calls: %s\n", term.Clean(s.Calls32))
+	}
 	c.printCost(s.Cost)
 	c.printRecorder(s.Recorder)
 	c.printTables(s.Tables)

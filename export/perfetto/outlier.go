@@ -103,7 +103,7 @@ func (w *Writer) facts(o *events.Outlier, m *trace.Marker) message {
 		a = a.textArg("ran_instead", fmt.Sprintf("%s[%d]", o.OnCPU.Comm, o.OnCPU.TID))
 	}
 	if o.Syscall != nil {
-		a = a.textArg("syscall", o.Syscall.Name)
+		a = a.textArg("syscall", o.Syscall.Label())
 	}
 	if o.Block != nil {
 		a = a.textArg("device", o.Block.Device).textArg("op", o.Block.Op).intArg("sector", int64(o.Block.Sector))

@@ -76,9 +76,10 @@ type Status struct {
 	Tables    []TableStatus   `json:"tables,omitempty"`
 	Snapshots SnapshotsStatus `json:"snapshots"`
 	Programs  []ProgramInfo   `json:"programs,omitempty"`
-	Cost      *CostStatus     `json:"cost,omitempty"`   // null until the first 10 s are over
-	Reload    *Reload         `json:"reload,omitempty"` // the last one; null: none yet
-	OTLP      *OTLPStatus     `json:"otlp,omitempty"`   // null: nothing is sent
+	Cost      *CostStatus     `json:"cost,omitempty"`     // null until the first 10 s are over
+	Reload    *Reload         `json:"reload,omitempty"`   // the last one; null: none yet
+	OTLP      *OTLPStatus     `json:"otlp,omitempty"`     // null: nothing is sent
+	Calls32   string          `json:"calls_32,omitempty"` // how far syscall rules see 32-bit programs; empty: wholly
 }
 
 // OTLPStatus is what an OpenTelemetry collector was sent.

@@ -48,6 +48,7 @@ func (d *daemon) everySecond() error {
 	if err := d.kernel.KeepTicking(); err != nil {
 		return err
 	}
+	d.kernel.LookForNarrow()
 	if d.recorder == nil {
 		return nil
 	}

@@ -197,6 +197,7 @@ func outlierFields(o *events.Outlier) []zap.Field {
 	add("state", o.State)
 	if o.Syscall != nil {
 		add("syscall", o.Syscall.Name)
+		add("syscall_abi", o.Syscall.ABI)
 	}
 	if o.Block != nil {
 		add("device", o.Block.Device)

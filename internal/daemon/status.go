@@ -52,6 +52,8 @@ func (d *daemon) Status(context.Context) api.Status {
 	s.Reload = d.reloaded
 	d.mu.Unlock()
 	s.OTLP = d.otlpStatus()
+	calls := d.kernel.CallFunctions()
+	s.Calls32 = calls32(&calls)
 	return s
 }
 

@@ -3,6 +3,7 @@ package term
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,14 +115,14 @@ func what(o *events.Outlier) string {
 	case o.Chain != nil:
 		return chainWhat(o.Chain)
 	case o.Track == "syscall" && o.Syscall != nil:
-		return "in " + Clean(o.Syscall.Name)
+		return "in " + Clean(o.Syscall.Label())
 	case o.Track == "offcpu":
 		s := "slept"
 		if o.State != "" {
 			s += " " + Clean(o.State)
 		}
 		if o.Syscall != nil {
-			s += " in " + Clean(o.Syscall.Name)
+			s += " in " + Clean(o.Syscall.Label())
 		}
 		return s
 	case o.Track == "wakeup" && o.Preempted:
@@ -261,7 +262,11 @@ func (d details) call(o *events.Outlier) {
 	if o.Syscall == nil {
 		return
 	}
-	s := fmt.Sprintf("%s (%d)", Clean(o.Syscall.Name), o.Syscall.NR)
+	nr := strconv.Itoa(o.Syscall.NR)
+	if o.Syscall.ABI != "" {
+		nr = Clean(o.Syscall.ABI) + " " + nr
+	}
+	s := fmt.Sprintf("%s (%s)", Clean(o.Syscall.Name), nr)
 	if o.Syscall.Ret != nil {
 		s += fmt.Sprintf(" = %d", *o.Syscall.Ret)
 	}

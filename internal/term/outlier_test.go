@@ -65,6 +65,16 @@ func TestPrintOutlier(t *testing.T) {
     syscall      fsync (74) = -5
     cpu          0
 `},
+		"syscall of a 32-bit program": {events.Outlier{
+			Time: at, Rule: "slow", Track: "syscall", DelayNS: 20_000_000, ThresholdNS: 10_000_000,
+			Task: events.Task{PID: 5, TID: 6, Comm: "app"}, Syscall: &events.SyscallInfo{NR: 118, Name: "fsync", ABI: "i386", Ret: new(int64(0))},
+		}, false, `
+2026-11-20 23:15:02.123  slow           20.0ms  app[6]                  in fsync (i386)
+    threshold    10ms (2.0 times that)
+    process      5  uid 0
+    syscall      fsync (i386 118) = 0
+    cpu          0
+`},
 		"block": {events.Outlier{
 			Time: at, Rule: "disk", Track: "block", DelayNS: 20_000_000, ThresholdNS: 10_000_000, Task: events.Task{PID: 5, TID: 5, Comm: "app"},
 			Block: &events.BlockInfo{Device: "vda", Sector: 2048, Bytes: 4096, Op: "read", Flags: "RA", QueueNS: 1_200_000, Requeues: 2, Error: 10},

@@ -90,6 +90,12 @@ func fromLTTng(name string) string {
 	return name
 }
 
+// narrowPrefix is what LTTng puts before the events of 32-bit programs' calls.
+const narrowPrefix = "compat_"
+
+// isNarrow reports whether nr is of the table for 32-bit programs.
+func isNarrow(nr uint32) bool { return nr >= abi.Syscalls32 && nr < abi.Syscalls }
+
 // callFields returns the fields of a named system call's events.
 func callFields(t Type, call string) []field {
 	pid := field{"caller_pid", kS32, abi.OffSyscallPid}
@@ -161,7 +167,11 @@ func (n *syscallNames) get(nr uint32) *namedCall {
 			if n.known == nil {
 				n.known = make(map[uint32]*namedCall)
 			}
-			n.known[nr] = &namedCall{name: name, entry: callFields(SyscallEntry, name), exit: callFields(SyscallExit, name)}
+			fields := name
+			if isNarrow(nr) {
+				fields = "" // some have other arguments than the calls of that name
+			}
+			n.known[nr] = &namedCall{name: name, entry: callFields(SyscallEntry, fields), exit: callFields(SyscallExit, fields)}
 		}
 	}
 	return n.known[nr]

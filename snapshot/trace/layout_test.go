@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailcam/tailcam/bpf/abi"
 )
 
 // writeLayout1 writes a trace as releases with layout 1 did: the same classes,
@@ -142,13 +144,17 @@ func TestArgumentsOfCalls(t *testing.T) {
 	b := newBuilder(0, 1000)
 	b.syscall(SyscallEntry, 257, 0)
 	b.syscall(SyscallEntry, 5, 0)
+	b.syscall(SyscallEntry, abi.Syscalls32+108, 0)
+	b.syscall(SyscallExit, abi.Syscalls32+108, -3)
 	dir := write(t, Trace{CPUs: []CPU{{Records: b.out}}, SyscallName: func(nr int) string {
-		return map[int]string{257: "openat", 5: "fstat"}[nr]
+		return map[int]string{257: "openat", 5: "fstat", abi.Syscalls32 + 108: "fstat"}[nr]
 	}})
 	lines := strings.Join(babeltrace(t, dir, 0), "\n")
 	for _, want := range []string{
 		`syscall_entry_openat: { cpu_id = 0 }, { tid = 400 }, { dfd = 7, filename = "0x7ffc00001001", flags = 4096, mode = 3, caller_pid = 399 }`,
 		`syscall_entry_newfstat: { cpu_id = 0 }, { tid = 400 }, { fd = 7, statbuf = 0x7FFC00001001, caller_pid = 399 }`,
+		`compat_syscall_entry_fstat: { cpu_id = 0 }, { tid = 400 }, { args = [ [0] = 0x7, [1] = 0x7FFC00001001, [2] = 0x1000, [3] = 0x3, [4] = 0x4 ], caller_pid = 399 }`,
+		`compat_syscall_exit_fstat: { cpu_id = 0 }, { tid = 400 }, { ret = -3, caller_pid = 399 }`,
 	} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("no %s in\n%s", want, lines)
@@ -161,6 +167,10 @@ func TestArgumentsOfCalls(t *testing.T) {
 	want := []Event{
 		{Time: 1000, Type: SyscallEntry, TID: 400, Body: Syscall{NR: 257, PID: 399, Name: "openat", Args: [5]uint64{7, 0x7ffc00001001, 4096, 3}}},
 		{Time: 1000, Type: SyscallEntry, TID: 400, Body: Syscall{NR: 5, PID: 399, Name: "fstat", Args: [5]uint64{7, 0x7ffc00001001}}},
+		{Time: 1000, Type: SyscallEntry, TID: 400, Body: Syscall{
+			NR: abi.Syscalls32 + 108, PID: 399, Name: "fstat", Args: [5]uint64{7, 0x7ffc00001001, 4096, 3, 4},
+		}},
+		{Time: 1000, Type: SyscallExit, TID: 400, Body: Syscall{NR: abi.Syscalls32 + 108, PID: 399, Name: "fstat", Ret: -3}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -109,9 +109,12 @@ trace {
 	}
 	for _, nr := range slices.Sorted(maps.Keys(names)) {
 		call := names[nr]
-		name := toLTTng(call.name)
-		writeClass(&b, int(syscallID(SyscallEntry, nr)), "syscall_entry_"+name, call.entry)
-		writeClass(&b, int(syscallID(SyscallExit, nr)), "syscall_exit_"+name, call.exit)
+		name, table := toLTTng(call.name), ""
+		if isNarrow(nr) {
+			name, table = call.name, narrowPrefix
+		}
+		writeClass(&b, int(syscallID(SyscallEntry, nr)), table+"syscall_entry_"+name, call.entry)
+		writeClass(&b, int(syscallID(SyscallExit, nr)), table+"syscall_exit_"+name, call.exit)
 	}
 	return []byte(b.String())
 }

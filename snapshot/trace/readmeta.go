@@ -135,8 +135,9 @@ func (m *meta) declare(e *eventText, types map[string]Type) (*decl, error) {
 	}
 	d := &decl{typ: types[e.name]}
 	var known []field
-	entry, isEntry := strings.CutPrefix(e.name, "syscall_entry_")
-	exit, isExit := strings.CutPrefix(e.name, "syscall_exit_")
+	name, narrow := strings.CutPrefix(e.name, narrowPrefix)
+	entry, isEntry := strings.CutPrefix(name, "syscall_entry_")
+	exit, isExit := strings.CutPrefix(name, "syscall_exit_")
 	switch {
 	case d.typ != 0:
 		known = classOf(d.typ).fields
@@ -145,10 +146,12 @@ func (m *meta) declare(e *eventText, types map[string]Type) (*decl, error) {
 		if isExit {
 			d.typ, d.call = SyscallExit, exit
 		}
-		if m.layout > 1 {
+		if m.layout > 1 && !narrow {
 			d.call = fromLTTng(d.call)
 		}
-		known = callFields(d.typ, d.call)
+		if known = callFields(d.typ, d.call); narrow {
+			known = callFields(d.typ, "")
+		}
 	}
 	if m.layout == 1 && (d.typ == SyscallEntry || d.typ == SyscallExit) {
 		known = callFields1(d.typ)

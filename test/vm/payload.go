@@ -25,6 +25,9 @@ const tailcam = "/bin/tailcam"
 // injector is where tests find the program that makes work slow on demand.
 const injector = "/bin/inject"
 
+// narrow is where tests find a 32-bit program.
+const narrow = "/bin/narrow"
+
 // buildPayload compiles init, the tests and the injector, all of them static.
 func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) {
 	p := &payload{files: map[string]string{}, trees: map[string]string{}}
@@ -47,6 +50,10 @@ func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) 
 	p.files[injector] = filepath.Join(d.build, "inject")
 	if err := inject.Compile("gcc", p.files[injector]); err != nil {
 		return nil, fmt.Errorf("build the injectors: %w", err)
+	}
+	p.files[narrow] = filepath.Join(d.build, "narrow")
+	if err := staticFor(ctx, "386", d.root, "build", "-ldflags=-s -w", "-o", p.files[narrow], "./test/support/narrow"); err != nil {
+		return nil, err
 	}
 	for guest, host := range opts.files {
 		p.files[path.Clean(guest)] = host
@@ -96,7 +103,11 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 
 // static runs go for guests: without cgo, so that binaries need no libraries.
 func static(ctx context.Context, dir string, args ...string) error {
-	args = append([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "go"}, args...)
+	return staticFor(ctx, "amd64", dir, args...)
+}
+
+func staticFor(ctx context.Context, arch, dir string, args ...string) error {
+	args = append([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "go"}, args...)
 	_, err := output(ctx, dir, "env", args...)
 	return err
 }

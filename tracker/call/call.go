@@ -5,7 +5,8 @@
 // programs of a few instructions which jump into it: a hundred are loaded in
 // milliseconds, attached in a second or more, and detached in many seconds. So
 // Run attaches while everything else works, and Off takes the programs out of
-// use at once.
+// use at once. Functions that only 32-bit programs use are attached to once there
+// is such a program.
 package call
 
 import (
@@ -63,6 +64,7 @@ type way struct {
 // called from several goroutines at once.
 type Set struct {
 	kernel    *kernel.Objects
+	narrow    narrowSource
 	spec      *ebpf.CollectionSpec
 	types     *btf.Spec
 	scratches *ebpf.Map
@@ -74,27 +76,47 @@ type Set struct {
 	programs []*ebpf.Program   // that jump
 
 	mu       sync.Mutex // guards what follows
-	wanted   map[string]kernel.CallFunction
+	wanted   kernel.CallFunctions
+	wanted32 kernel.CallFunctions // of 32-bit programs alone
+	seen32   bool                 // there is, or was, such a program
+	err32    error                // why that cannot be found out
 	attached map[string]bool
 	failed   map[string]error
 	off      bool
 }
 
+// narrowSource tells whether there are 32-bit programs.
+type narrowSource interface {
+	// FindNarrow looks at the programs that run.
+	FindNarrow() error
+	// NarrowSeen reports whether there were any, then or since.
+	NarrowSeen() (bool, error)
+}
+
 // Status is how far attaching has come.
 type Status struct {
+	Part         // functions of 64-bit programs' calls; some are of 32-bit programs as well
+	Part32 Part  // those that are of 32-bit programs alone
+	Seen32 bool  // there is, or was, such a program
+	Err32  error // why that cannot be found out
+}
+
+// Part is how far attaching to some functions has come.
+type Part struct {
 	Functions int              // that are wanted
 	Attached  int              // of them
-	Failed    map[string]error // that the kernel has refused, by system call
+	Failed    map[string]error // that the kernel has refused, by function
 }
 
 // Load loads what works on the calls of the plan that k was loaded for. Nothing
 // is done if it has none.
 func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 	s := &Set{
-		kernel: k, types: types, wake: make(chan struct{}, 1), ways: map[way]*ebpf.Map{},
-		wanted: maps.Clone(k.Plan.Calls), attached: map[string]bool{}, failed: map[string]error{},
+		kernel: k, narrow: k, types: types, wake: make(chan struct{}, 1), ways: map[way]*ebpf.Map{},
+		wanted: kernel.CallFunctions{}, wanted32: kernel.CallFunctions{}, attached: map[string]bool{}, failed: map[string]error{},
 	}
-	if len(s.wanted) == 0 {
+	s.add(k.Plan.Calls, k.Plan.Calls32)
+	if len(s.wanted)+len(s.wanted32) == 0 {
 		return s, nil
 	}
 	var uts unix.Utsname
@@ -118,7 +140,7 @@ func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 	if s.scratches, err = ebpf.NewMap(scratches); err != nil {
 		return nil, fmt.Errorf("make scratch memory of system calls: %w", err)
 	}
-	for _, f := range s.wanted {
+	for _, f := range allOf(s.wanted, s.wanted32) {
 		if err := s.open(f.Proto); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -160,11 +182,26 @@ func (s *Set) open(proto string) error {
 	return nil
 }
 
-// Want adds system calls: Run attaches to them. They cannot be taken back.
-func (s *Set) Want(calls map[string]kernel.CallFunction) {
+// Want adds functions: Run attaches to them. They cannot be taken back. Those in
+// narrow are for 32-bit programs.
+func (s *Set) Want(calls, narrow kernel.CallFunctions) {
 	s.mu.Lock()
-	maps.Copy(s.wanted, calls)
+	s.add(calls, narrow)
 	s.mu.Unlock()
+	s.again()
+}
+
+func (s *Set) add(calls, narrow kernel.CallFunctions) {
+	maps.Copy(s.wanted, calls)
+	maps.Copy(s.wanted32, narrow)
+	maps.DeleteFunc(s.wanted32, func(name string, _ kernel.CallFunction) bool {
+		_, both := s.wanted[name]
+		return both
+	})
+}
+
+// again lets Run attach to what is missing.
+func (s *Set) again() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -172,8 +209,10 @@ func (s *Set) Want(calls map[string]kernel.CallFunction) {
 }
 
 // Run attaches to the functions of all calls that are wanted, now and later,
-// until ctx is done, and tells each time that it has come to an end.
+// until ctx is done, and tells each time that it has come to an end. To those of
+// 32-bit programs it attaches once Look has found such a program.
 func (s *Set) Run(ctx context.Context, done func(Status)) {
+	s.look(s.narrow.FindNarrow())
 	for {
 		s.Attach(ctx)
 		if ctx.Err() == nil {
@@ -187,35 +226,70 @@ func (s *Set) Run(ctx context.Context, done func(Status)) {
 	}
 }
 
+// Look asks whether there is a 32-bit program, and if so, lets Run attach to what
+// only such use. Once a second is often enough.
+func (s *Set) Look() {
+	if s.look(nil) {
+		s.again()
+	}
+}
+
+// look asks whether there is a 32-bit program, until there is, or it fails, as
+// with err. It reports whether that is news.
+func (s *Set) look(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.seen32 || s.err32 != nil:
+		return false
+	case err != nil:
+		s.err32 = err
+	case len(s.wanted32) > 0:
+		s.seen32, s.err32 = s.narrow.NarrowSeen()
+	}
+	return s.seen32 || s.err32 != nil
+}
+
 // Attach attaches to the functions of all calls that are wanted now, or until
 // ctx is done, which may be one function late.
 func (s *Set) Attach(ctx context.Context) {
 	s.pass.Lock()
 	defer s.pass.Unlock()
 	missing := s.missing()
-	for _, call := range slices.Sorted(maps.Keys(missing)) {
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if ctx.Err() != nil {
 			return
 		}
-		err := s.attach(missing[call])
+		err := s.attach(missing[name])
 		s.mu.Lock()
 		if err != nil {
-			s.failed[call] = err
+			s.failed[name] = err
 		} else {
-			s.attached[call] = true
+			s.attached[name] = true
 		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *Set) missing() map[string]kernel.CallFunction {
+func (s *Set) missing() kernel.CallFunctions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	missing := maps.Clone(s.wanted)
-	maps.DeleteFunc(missing, func(call string, _ kernel.CallFunction) bool {
-		return s.off || s.attached[call] || s.failed[call] != nil
+	if s.seen32 {
+		missing = allOf(s.wanted, s.wanted32)
+	}
+	maps.DeleteFunc(missing, func(name string, _ kernel.CallFunction) bool {
+		return s.off || s.attached[name] || s.failed[name] != nil
 	})
 	return missing
+}
+
+func allOf(parts ...kernel.CallFunctions) kernel.CallFunctions {
+	all := kernel.CallFunctions{}
+	for _, p := range parts {
+		maps.Copy(all, p)
+	}
+	return all
 }
 
 // attach attaches to both ends of a call.
@@ -242,7 +316,20 @@ func (s *Set) attach(f kernel.CallFunction) error {
 func (s *Set) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Functions: len(s.wanted), Attached: len(s.attached), Failed: maps.Clone(s.failed)}
+	return Status{Part: s.part(s.wanted), Part32: s.part(s.wanted32), Seen32: s.seen32, Err32: s.err32}
+}
+
+func (s *Set) part(wanted kernel.CallFunctions) Part {
+	p := Part{Functions: len(wanted), Failed: map[string]error{}}
+	for name := range wanted {
+		if s.attached[name] {
+			p.Attached++
+		}
+		if err := s.failed[name]; err != nil {
+			p.Failed[name] = err
+		}
+	}
+	return p
 }
 
 // Off takes all programs out of use for good: they are attached, and do nothing.

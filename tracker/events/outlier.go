@@ -84,7 +84,16 @@ type Progress struct {
 type SyscallInfo struct {
 	NR   int    `json:"nr"`
 	Name string `json:"name"`
+	ABI  string `json:"abi,omitempty"` // whose table NR and Name are of: i386, arm; absent: the machine's own
 	Ret  *int64 `json:"ret,omitempty"` // absent while it is not known
+}
+
+// Label is the call's name, with the table that it is of unless that is the machine's own.
+func (s *SyscallInfo) Label() string {
+	if s.ABI == "" {
+		return s.Name
+	}
+	return s.Name + " (" + s.ABI + ")"
 }
 
 // BlockInfo describes the request that was slow.

@@ -123,7 +123,10 @@ func (r *Rules) writeFloors(f *compile.Floors) error {
 	if f.WakerStacks {
 		wakers = 1
 	}
-	errs := []error{v.ChainFrom.Set(uint32(f.ChainFrom)), v.WakerStacksWanted.Set(wakers)}
+	errs := []error{
+		v.ChainFrom.Set(uint32(f.ChainFrom)), v.WakerStacksWanted.Set(wakers),
+		v.CallsWanted.Set(kinds.CallsWanted(f.Of(kinds.Of(rules.Syscall)))),
+	}
 	for i := range kinds.All {
 		errs = append(errs, kinds.All[i].Floor(v).Set(f.Of(&kinds.All[i])))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -22,6 +23,7 @@ import (
 
 // CallFunction is the kernel's function of a system call.
 type CallFunction struct {
+	Call string // such as openat
 	Name string // such as __x64_sys_openat
 	ID   btf.TypeID
 	// Proto tells apart functions with different types: a program cannot jump into
@@ -58,51 +60,66 @@ func (e *InactiveCalls) Unwrap() error { return e.Reason }
 func (p *Plan) planCalls(list []rules.Rule, kernel *btf.Spec) map[string]error {
 	inactive := map[string]error{}
 	list = slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return r.Track != rules.Syscall })
-	p.Calls = map[string]CallFunction{}
+	p.Calls, p.Calls32 = CallFunctions{}, CallFunctions{}
 	if p.allCalls || slices.ContainsFunc(list, func(r rules.Rule) bool { return r.Attach == rules.AttachAll }) {
 		p.allCalls = true
 		return inactive
 	}
 	for i := range list {
 		r := &list[i]
-		functions, err := callFunctions(r, kernel)
+		native, narrow, err := callFunctions(r, kernel)
 		if err != nil {
 			inactive[r.Name] = &InactiveCalls{Attach: r.Attach, Reason: err, Price: PriceOfAllCalls()}
 			continue
 		}
-		for call, f := range functions {
-			p.Calls[call] = f
-		}
+		maps.Copy(p.Calls, native)
+		maps.Copy(p.Calls32, narrow)
 	}
 	return inactive
 }
 
-// callFunctions finds the functions of the calls that a rule names. Calls that
-// this kernel was built without have none.
-func callFunctions(r *rules.Rule, kernel *btf.Spec) (map[string]CallFunction, error) {
+// CallFunctions are functions of system calls by their names.
+type CallFunctions map[string]CallFunction
+
+// callFunctions finds the functions of the calls that a rule names, of 64-bit
+// programs and of 32-bit programs: some are of both. Calls that this kernel was
+// built without have none.
+func callFunctions(r *rules.Rule, kernel *btf.Spec) (native, narrow CallFunctions, err error) {
 	if err := CanTrace(); err != nil {
-		return nil, fmt.Errorf("functions of the kernel cannot be attached to here: fentry: %w", err)
+		return nil, nil, fmt.Errorf("functions of the kernel cannot be attached to here: fentry: %w", err)
 	}
-	found := map[string]CallFunction{}
+	native, narrow = CallFunctions{}, CallFunctions{}
 	for _, nr := range kinds.Calls(&r.When) {
-		call := rules.SyscallName(nr)
-		if f, err := FindCall(call, kernel); err == nil {
-			found[call] = f
+		find, found := FindCall, native
+		if rules.SyscallABI(nr) != "" {
+			find, found = FindCall32, narrow
+		}
+		if f, err := find(rules.SyscallName(nr), kernel); err == nil {
+			found[f.Name] = f
 		}
 	}
-	switch {
-	case len(found) == 0:
-		return nil, errors.New("this kernel has no function for any of its calls")
-	case len(found) > maxFunctions:
-		return nil, fmt.Errorf("it is for %d system calls, and at most %d functions are attached to: list fewer in when.syscall", len(found), maxFunctions)
+	switch n := max(len(native), len(narrow)); {
+	case n == 0:
+		return nil, nil, errors.New("this kernel has no function for any of its calls")
+	case n > maxFunctions:
+		return nil, nil, fmt.Errorf("it is for %d system calls, and at most %d functions are attached to: list fewer in when.syscall", n, maxFunctions)
 	}
-	return found, nil
+	return native, narrow, nil
 }
 
 // FindCall finds the function of a system call in the kernel's types. What a
 // kernel was built without has none.
 func FindCall(call string, kernel *btf.Spec) (CallFunction, error) {
-	for _, name := range callNames(runtime.GOARCH, call) {
+	return findCall(call, callNames(runtime.GOARCH, call), kernel)
+}
+
+// FindCall32 is FindCall for the calls of 32-bit programs.
+func FindCall32(call string, kernel *btf.Spec) (CallFunction, error) {
+	return findCall(call, callNames32(runtime.GOARCH, call), kernel)
+}
+
+func findCall(call string, names []string, kernel *btf.Spec) (CallFunction, error) {
+	for _, name := range names {
 		types, err := kernel.AnyTypesByName(name)
 		if err != nil {
 			continue
@@ -117,7 +134,7 @@ func FindCall(call string, kernel *btf.Spec) (CallFunction, error) {
 			if err != nil {
 				return CallFunction{}, err
 			}
-			found = append(found, CallFunction{Name: name, ID: id, Proto: proto.Params[0].Name})
+			found = append(found, CallFunction{Call: call, Name: name, ID: id, Proto: proto.Params[0].Name})
 		}
 		if len(found) > 0 {
 			// Up to 6.1, that of kernels without the call stands beside it (kernel/sys_ni.c).

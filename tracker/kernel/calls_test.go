@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +22,36 @@ func TestCallNames(t *testing.T) {
 		{"arm64", "openat", "__arm64_sys_openat"}, {"arm64", "fadvise64", "__arm64_sys_fadvise64_64"}, {"arm64", "uname", "__arm64_sys_newuname"},
 	} {
 		assert.Check(t, is.Equal(callNames(c.arch, c.call)[0], c.want))
+	}
+}
+
+// TestCallNames32: of what is there, the first is in the kernel's table.
+func TestCallNames32(t *testing.T) {
+	// All that kernels may have for these calls.
+	const kernel = "ia32_sys_read ia32_compat_sys_openat ia32_sys_openat ia32_sys_nanosleep ia32_sys_nanosleep_time32 " +
+		"ia32_sys_futex ia32_sys_futex_time32 ia32_sys_clock_gettime ia32_sys_clock_gettime32 " +
+		"ia32_compat_sys_ppoll_time32 ia32_compat_sys_ppoll_time64 ia32_sys_ppoll ia32_sys_io_pgetevents_time32 ia32_compat_sys_io_pgetevents " +
+		"ia32_sys_chown ia32_sys_chown16 ia32_compat_sys_fcntl ia32_compat_sys_fcntl64 ia32_sys_sendfile64 ia32_compat_sys_sendfile64 " +
+		"ia32_compat_sys_getdents ia32_sys_getdents64 ia32_compat_sys_truncate ia32_sys_ia32_truncate64 ia32_compat_sys_ia32_clone ia32_sys_clone " +
+		"ia32_sys_getsockopt ia32_compat_sys_getsockopt ia32_sys_epoll_pwait ia32_compat_sys_epoll_pwait do_sys_pause " +
+		"arm64_compat_sys_epoll_pwait arm64_sys_epoll_pwait arm64_compat_sys_statfs64 arm64_compat_sys_aarch32_statfs64 " +
+		"arm64_sys_read arm64_sys_clone arm64_sys_nanosleep_time32 arm64_sys_nanosleep arm64_compat_sys_fcntl arm64_compat_sys_fcntl64"
+	for _, c := range []struct{ arch, call, want string }{
+		{"amd64", "read", "ia32_sys_read"}, {"amd64", "openat", "ia32_compat_sys_openat"},
+		{"amd64", "nanosleep", "ia32_sys_nanosleep_time32"}, {"amd64", "futex", "ia32_sys_futex_time32"}, {"amd64", "futex_time64", "ia32_sys_futex"},
+		{"amd64", "clock_gettime", "ia32_sys_clock_gettime32"}, {"amd64", "clock_gettime64", "ia32_sys_clock_gettime"},
+		{"amd64", "ppoll", "ia32_compat_sys_ppoll_time32"}, {"amd64", "ppoll_time64", "ia32_compat_sys_ppoll_time64"},
+		{"amd64", "io_pgetevents", "ia32_compat_sys_io_pgetevents"}, {"amd64", "chown", "ia32_sys_chown16"}, {"amd64", "chown32", "ia32_sys_chown"},
+		{"amd64", "fcntl", "ia32_compat_sys_fcntl64"}, {"amd64", "fcntl64", "ia32_compat_sys_fcntl64"}, {"amd64", "sendfile64", "ia32_sys_sendfile64"},
+		{"amd64", "getdents64", "ia32_sys_getdents64"}, {"amd64", "truncate64", "ia32_sys_ia32_truncate64"}, {"amd64", "clone", "ia32_compat_sys_ia32_clone"},
+		{"amd64", "getsockopt", "ia32_sys_getsockopt"}, {"amd64", "epoll_pwait", "ia32_sys_epoll_pwait"}, {"amd64", "pause", "do_sys_pause"},
+		{"arm64", "epoll_pwait", "arm64_compat_sys_epoll_pwait"}, {"arm64", "statfs64", "arm64_compat_sys_aarch32_statfs64"},
+		{"arm64", "read", "arm64_sys_read"}, {"arm64", "clone", "arm64_sys_clone"}, {"arm64", "nanosleep", "arm64_sys_nanosleep_time32"},
+		{"arm64", "fcntl", "arm64_compat_sys_fcntl"}, {"arm64", "fcntl64", "arm64_compat_sys_fcntl64"},
+	} {
+		names := callNames32(c.arch, c.call)
+		i := slices.IndexFunc(names, func(name string) bool { return slices.Contains(strings.Fields(kernel), name[2:]) })
+		assert.Check(t, i >= 0 && names[i] == "__"+c.want, "%s: %s: %v, want %s", c.arch, c.call, names, c.want)
 	}
 }
 

@@ -20,7 +20,12 @@ type Name struct {
 
 // seedNames runs it; the hooks that follow changes stand already.
 func (o *Objects) seedNames() error {
-	p := o.programs[seedProgram]
+	return o.eachTask(seedProgram)
+}
+
+// eachTask runs a program on all tasks, if it is loaded.
+func (o *Objects) eachTask(program string) error {
+	p := o.programs[program]
 	if p == nil {
 		return nil
 	}
@@ -35,7 +40,7 @@ func (o *Objects) seedNames() error {
 	}
 	defer r.Close()
 	if _, err := io.Copy(io.Discard, r); err != nil {
-		return fmt.Errorf("find the names of all tasks: %w", err)
+		return fmt.Errorf("run %s on all tasks: %w", program, err)
 	}
 	return nil
 }

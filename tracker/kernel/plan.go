@@ -30,7 +30,9 @@ type Plan struct {
 	chainUser         bool // a chain rule wants the return to user space
 	allCalls          bool // a syscall rule wants every system call
 	// Calls are those that syscall rules name and whose functions are attached to.
-	Calls      map[string]CallFunction
+	Calls CallFunctions
+	// Calls32 are those of 32-bit programs, which are attached to once there is such a program.
+	Calls32    CallFunctions
 	missing    map[string]error // hooks of the kernel that are not here, by program
 	Unrecorded map[string]error // those that the recorder's groups would have, by where they are attached
 }
@@ -157,6 +159,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 		slices.ContainsFunc(h.Groups, func(g string) bool { return p.Groups[g] })
 }
 
+// callsByFunction reports whether syscall rules attach to the functions of their calls.
+func (p *Plan) callsByFunction() bool { return p.Tracks[rules.Syscall] && !p.allCalls }
+
 // softirqs tells whether the hooks of softirqs are attached.
 func (p *Plan) softirqs() bool {
 	return p.Tracks[rules.Chain] || !p.softirqsShed && (p.Groups["irq"] || p.Tracks[rules.Softirq])
@@ -195,6 +200,9 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 	}
 	if !p.Groups["sched"] {
 		delete(spec.Programs, seedProgram)
+	}
+	if !p.callsByFunction() {
+		delete(spec.Programs, narrowProgram)
 	}
 	for i := range kinds.Hooks {
 		if h := &kinds.Hooks[i]; !p.wants(h) || p.missing[h.Program] != nil {

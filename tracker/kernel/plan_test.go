@@ -131,7 +131,7 @@ func TestPlanWithoutSoftirqs(t *testing.T) {
 func TestProgramNames(t *testing.T) {
 	spec, err := bpf.LoadTailcam()
 	assert.NilError(t, err)
-	names := []string{tickProgram, stackProgram, seedProgram, "sched_switch", "sys_exit", "softirq_raise"}
+	names := []string{tickProgram, stackProgram, seedProgram, narrowProgram, "sched_switch", "sys_exit", "softirq_raise"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Calls]()) {
 		names = append(names, f.Tag.Get("ebpf"))
 	}

@@ -145,7 +145,7 @@ func className(by rules.Class, key uint64, cgroup func(uint64) string) (id uint6
 	case rules.ByDevice:
 		return key - 1, DiskName(uint32(key - 1))
 	case rules.BySyscall:
-		return key - 1, rules.SyscallName(int(key - 1))
+		return key - 1, kinds.SyscallInfo(int(key - 1)).Label()
 	}
 	if path := cgroup(key); path != "" {
 		return key, path

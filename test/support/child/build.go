@@ -40,6 +40,16 @@ func BuildTailcam(root, path string, extensions ...string) error {
 	return nil
 }
 
+// BuildNarrow builds the 32-bit program (test/support/narrow), for x86.
+func BuildNarrow(path string) error {
+	cmd := exec.Command("go", "build", "-o", path, "github.com/tailcam/tailcam/test/support/narrow")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=386")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
 // Output collects what a program prints, and can be read meanwhile.
 type Output struct {
 	mu  sync.Mutex

@@ -66,11 +66,10 @@ func TestSyscallWays(t *testing.T) {
 			"clock_nanosleep = -516": 1, "restart_syscall = 0": 1}},
 		{"filtered", mine, []string{"getppid", "getpgid"}, filtered, map[string]int{"getpgid > 1": 100, "getppid = -13": 0}},
 		{"traced", named, []string{"execve"}, traced, map[string]int{"execve = 0": 1}},
-		{"32 bits", mine, []string{"fstat", "open", "getppid"}, calls32, map[string]int{"getppid = 1": 100, "fstat = -14": 0, "open = -14": 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, way := range []rules.Attach{rules.AttachFunction, rules.AttachAll} {
-				got := countCalls(t, everyCall(t, way, c.whose, c.calls...), c.want, c.make)
+				got := countCalls(t, []rules.Rule{everyCall(t, way, c.whose, c.calls...)}, c.want, func(*tracker.Tracker) { c.make(t) })
 				assert.Check(t, is.DeepEqual(got, c.want), "%s", way)
 			}
 		})
@@ -79,19 +78,19 @@ func TestSyscallWays(t *testing.T) {
 
 // countCalls returns how often each call that is wanted was reported, by what it
 // returned.
-func countCalls(t *testing.T, rule rules.Rule, want map[string]int, do func(t *testing.T)) map[string]int {
+func countCalls(t *testing.T, list []rules.Rule, want map[string]int, do func(*tracker.Tracker)) map[string]int {
 	t.Helper()
-	kernel, err := tracker.New([]rules.Rule{rule}, &tracker.Options{TrackSelf: true, Buffer: 32 << 20, NoHistograms: true})
+	kernel, err := tracker.New(list, &tracker.Options{TrackSelf: true, Buffer: 32 << 20, NoHistograms: true})
 	assert.NilError(t, err)
 	defer func() { assert.Check(t, kernel.Close()) }()
 	assert.Assert(t, len(kernel.Inactive()) == 0, "not on this kernel: %v", kernel.Inactive())
 	attach(t, kernel)
 	for _, p := range kernel.Programs() {
 		all := strings.HasPrefix(p[1], "tp_btf:sys_")
-		assert.Check(t, !all || rule.Attach == rules.AttachAll, "attached to %s", p[1])
+		assert.Check(t, !all || list[0].Attach == rules.AttachAll, "attached to %s", p[1])
 	}
 	outliers := collect(t, kernel)
-	do(t)
+	do(kernel)
 	counted, rest := map[string]int{}, map[string]int{}
 	for call := range want {
 		counted[call] = 0
@@ -112,8 +111,11 @@ func countCalls(t *testing.T, rule rules.Rule, want map[string]int, do func(t *t
 	c, err := kernel.Counters()
 	assert.NilError(t, err)
 	k := c.Trackers[rules.Syscall]
-	assert.Check(t, k.TableFull == 0 && k.Replaced == 0 && c.Rules["calls"].RingFull == 0, "lost: %+v, %+v", k, c.Rules["calls"])
-	t.Logf("%s: %v, others %v, skipped by the kernel: %v", rule.Attach, counted, rest, c.Missed)
+	assert.Check(t, k.TableFull == 0 && k.Replaced == 0, "lost: %+v", k)
+	for name, of := range c.Rules {
+		assert.Check(t, of.RingFull == 0, "lost of rule %s: %+v", name, of)
+	}
+	t.Logf("%s: %v, others %v, skipped by the kernel: %v", list[0].Attach, counted, rest, c.Missed)
 	keys, err := kernel.PendingKeys(rules.Syscall)
 	assert.Check(t, err)
 	assert.Check(t, len(keys) == 0, "threads %v are in a call", keys)
@@ -125,9 +127,9 @@ func callOf(t *testing.T, o *events.Outlier) string {
 	assert.Assert(t, o.Syscall != nil && o.Syscall.Ret != nil, "%+v", o)
 	assert.Check(t, len(o.Raw.Kernel) > 0, "no kernel stack")
 	if *o.Syscall.Ret > 1 {
-		return o.Syscall.Name + " > 1"
+		return o.Syscall.Label() + " > 1"
 	}
-	return fmt.Sprintf("%s = %d", o.Syscall.Name, *o.Syscall.Ret)
+	return fmt.Sprintf("%s = %d", o.Syscall.Label(), *o.Syscall.Ret)
 }
 
 const often = 100
@@ -284,16 +286,6 @@ func traced(t *testing.T) {
 	}
 	assert.NilError(t, cmd.Process.Kill())
 	_, _ = unix.Wait4(cmd.Process.Pid, &status, 0, nil)
-}
-
-// calls32 makes calls by the table for programs of 32 bits, in which open has the
-// number of fstat.
-func calls32(t *testing.T) {
-	t.Helper()
-	for range often {
-		int80(5)
-		unix.Getppid()
-	}
 }
 
 // TestSyscallReload: rules that name more calls attach to more functions while the
