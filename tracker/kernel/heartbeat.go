@@ -21,7 +21,8 @@ const tickProgram = "hrtimer_expire_entry"
 // the CPU of one may be what is stuck.
 type heartbeat struct {
 	mu     sync.Mutex
-	events []int     // perf events; none: no rule has a timeout
+	on     bool      // started and not stopped
+	events []int     // perf events; none while on: they could not be made
 	seen   uint64    // ticks at the last check
 	at     time.Time // of the last check that found some
 }
@@ -33,6 +34,7 @@ func (o *Objects) StartHeartbeat() error {
 	}
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
+	o.heartbeat.on = true
 	return o.heartbeat.start()
 }
 
@@ -77,16 +79,21 @@ func (p *heartbeat) stop() error {
 func (o *Objects) stopHeartbeat() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
+	o.heartbeat.on = false
 	return o.heartbeat.stop()
 }
 
 // KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
-// offline. Once a second is often enough: timeouts are late by that much then.
+// offline, and tries again if that failed (no descriptors, a CPU that has just gone).
+// Once a second is often enough: timeouts are late by that much then.
 func (o *Objects) KeepTicking() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
-	if len(o.heartbeat.events) == 0 {
+	if !o.heartbeat.on {
 		return nil
+	}
+	if len(o.heartbeat.events) == 0 {
+		return o.heartbeat.start()
 	}
 	s, err := o.Tick()
 	if err != nil {
