@@ -11,9 +11,12 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailcam/tailcam/internal/dirs"
 	"github.com/tailcam/tailcam/internal/lockfile"
@@ -37,11 +40,17 @@ type ListenOptions struct {
 }
 
 // Socket is the daemon's listening socket, with the lock that keeps other daemons
-// from its path. Clients that connect before Serve wait.
+// from its path. Clients that connect before Serve wait. Its methods may be called
+// from any goroutine.
 type Socket struct {
-	Path     string
+	Path string
+	opts ListenOptions
+
+	mu       sync.Mutex
 	listener *net.UnixListener
 	lock     *os.File
+	file     fileID // of the socket, at its path
+	closed   bool
 }
 
 // Listen takes the lock next to the socket's path, replaces a stale socket, and
@@ -52,33 +61,80 @@ func Listen(opts *ListenOptions) (*Socket, error) {
 	if len(o.Path) > maxPath {
 		return nil, fmt.Errorf("socket path %q is too long: must be at most %d bytes", o.Path, maxPath)
 	}
-	gid := groupID(o.Group, o.Log)
-	if err := makeDir(filepath.Dir(o.Path), gid, o.Log); err != nil {
+	s := &Socket{Path: o.Path, opts: o}
+	if err := s.open(); err != nil {
 		return nil, err
 	}
-	lock, err := takeLock(o.Path+lockSuffix, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := bind(o.Path, gid, o.Log)
-	if err != nil {
-		lock.Close()
-		return nil, err
-	}
-	return &Socket{Path: o.Path, listener: listener, lock: lock}, nil
+	return s, nil
 }
 
-// Listener is the listening socket itself, for servers of something else than this
-// package's protocol.
-func (s *Socket) Listener() net.Listener { return s.listener }
+// open makes the directory, takes the lock unless it is ours already, and listens.
+// Under s.mu, except before anybody else knows s.
+func (s *Socket) open() error {
+	gid := groupID(s.opts.Group, s.opts.Log)
+	if err := makeDir(filepath.Dir(s.Path), gid, s.opts.Log); err != nil {
+		return err
+	}
+	lock := s.lock
+	if lock == nil || identify(s.lockPath()) != idOf(lock) {
+		var err error
+		if lock, err = takeLock(s.lockPath(), s.opts.Log); err != nil {
+			return err
+		}
+	}
+	listener, err := bind(s.Path, gid, s.opts.Log)
+	if err != nil {
+		if lock != s.lock {
+			lock.Close()
+		}
+		return err
+	}
+	if s.lock != nil && s.lock != lock {
+		s.lock.Close() // of a file that was removed
+	}
+	s.lock, s.listener, s.file = lock, listener, identify(s.Path)
+	return nil
+}
+
+// Restore listens again if the socket, its lock or their directory was removed: a daemon
+// that nobody can reach seems to be down. It reports whether it had to. If something else
+// is in the socket's place, it is left there and the error says so.
+func (s *Socket) Restore() (restored bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, nil
+	}
+	file, lock := identify(s.Path), identify(s.lockPath())
+	switch {
+	case file == s.file && lock == idOf(s.lock):
+		return false, nil
+	case file != fileID{} && file != s.file:
+		return false, fmt.Errorf("%s was replaced: another daemon may be running; "+
+			"stop it, or restart tailcam with another socket.path", s.Path)
+	}
+	before := s.listener
+	if err := s.open(); err != nil {
+		return false, err
+	}
+	before.Close() // wakes Accept
+	return true, nil
+}
+
+// Listener accepts connections at the path, also after Restore. Its Close is not
+// that of the Socket, which must follow.
+func (s *Socket) Listener() net.Listener { return listening{s} }
 
 // Close stops listening, removes the socket and releases the lock. The empty lock
-// file stays: if it were removed, two daemons could lock two files. A daemon whose
-// lock was taken over leaves the other's socket alone.
+// file stays: if it were removed, two daemons could lock two files. What has taken
+// the socket's place meanwhile stays, too.
 func (s *Socket) Close() error {
-	err := os.Remove(s.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var err error
+	if identify(s.Path) == s.file {
+		err = os.Remove(s.Path)
 	}
 	if e := s.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 		err = errors.Join(err, e)
@@ -94,6 +150,65 @@ func Holder(path string) int {
 		return 0
 	}
 	return pid
+}
+
+// listening is a Socket as a net.Listener.
+type listening struct{ *Socket }
+
+// acceptRetry is the pause after Accept failed for lack of memory.
+const acceptRetry = 100 * time.Millisecond
+
+// Accept implements net.Listener.
+func (l listening) Accept() (net.Conn, error) {
+	for {
+		current := l.current()
+		conn, err := current.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed) && l.current() != current: // restored
+		case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS): // net/http would give up
+			time.Sleep(acceptRetry)
+		default:
+			return conn, err
+		}
+	}
+}
+
+// Close implements net.Listener.
+func (l listening) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return l.listener.Close()
+}
+
+// Addr implements net.Listener.
+func (l listening) Addr() net.Addr { return l.current().Addr() }
+
+func (s *Socket) lockPath() string { return s.Path + lockSuffix }
+
+func (s *Socket) current() *net.UnixListener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener
+}
+
+// fileID identifies a file independent of its path; zero: there is none.
+type fileID struct{ dev, ino uint64 }
+
+func identify(path string) fileID {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) != nil {
+		return fileID{}
+	}
+	return fileID{st.Dev, st.Ino}
+}
+
+func idOf(f *os.File) fileID {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil {
+		return fileID{}
+	}
+	return fileID{st.Dev, st.Ino}
 }
 
 func listenDefaults(opts *ListenOptions) ListenOptions {

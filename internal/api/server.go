@@ -67,7 +67,7 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOpti
 		ErrorLog:          quiet,
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(limit(socket.listener, s.conns, s.guard)) }()
+	go func() { failed <- srv.Serve(limit(socket.Listener(), s.conns, s.guard)) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve %s: %w", socket.Path, err)

@@ -43,7 +43,7 @@ func NewPerf(kernel Kernel, size int) (*Perf, error) {
 			Overwritable: true, WakeupEvents: noWakeup,
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("make the recorder's rings of %d bytes a CPU: %w (consider lowering recorder.size)", size, err), p.Close())
+			return nil, errors.Join(fmt.Errorf("make the recorder's rings of %d bytes a CPU: %w (lower recorder.size, raise kernel.perf_event_mlock_kb, or grant CAP_IPC_LOCK: other tracers' rings count, too)", size, err), p.Close())
 		}
 		p.readers[i] = r
 	}

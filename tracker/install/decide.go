@@ -56,6 +56,7 @@ func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Out
 		facts.Function = r.symbol(o.Work.Address)
 	}
 	if !m.Rule.When.Matches(&facts) {
+		r.countGone(o, &m.Rule.When, &facts)
 		return nil
 	}
 	limits := m.Rule.LimitsFor(&facts)
@@ -79,6 +80,21 @@ func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Out
 	k.WorstNS = max(k.WorstNS, o.DelayNS)
 	r.carried[m.Rule.Name] = k
 	return o
+}
+
+// countGone counts an outlier that a rule may have wanted: all but the cgroup matches,
+// and that was removed before anybody asked for its path.
+func (r *Rules) countGone(o *events.Outlier, when *rules.Match, facts *rules.Facts) {
+	if facts.Cgroup != "" || len(when.Cgroup) == 0 {
+		return
+	}
+	rest := *when
+	rest.Cgroup = nil
+	if rest.Matches(facts) {
+		k := r.carried[o.Rule]
+		k.CgroupGone++
+		r.carried[o.Rule] = k
+	}
 }
 
 // ResetRatchet lets a rule with a ratchet begin anew: the next delay past its

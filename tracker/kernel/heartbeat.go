@@ -21,7 +21,8 @@ const tickProgram = "hrtimer_expire_entry"
 // the CPU of one may be what is stuck.
 type heartbeat struct {
 	mu     sync.Mutex
-	events []int         // perf events; none: no rule has a timeout
+	on     bool          // started and not stopped
+	events []int         // perf events; none while on: they could not be made
 	period time.Duration // of each
 	seen   uint64        // ticks at the last check
 	at     time.Time     // of the last check that found some
@@ -58,6 +59,7 @@ func (o *Objects) StartHeartbeat() error {
 	}
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
+	o.heartbeat.on = true
 	period, err := o.wantedPeriod()
 	if err != nil {
 		return err
@@ -106,23 +108,28 @@ func (p *heartbeat) stop() error {
 func (o *Objects) stopHeartbeat() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
+	o.heartbeat.on = false
 	return o.heartbeat.stop()
 }
 
 // KeepTicking moves the timers of timeouts to other CPUs if theirs have gone
-// offline, and makes them as frequent as the rules of now want. Once a second is
-// often enough: timeouts are late by that much then.
+// offline, makes them as frequent as the rules of now want, and tries again if that
+// failed (no descriptors, a CPU that has just gone). Once a second is often enough:
+// timeouts are late by that much then.
 func (o *Objects) KeepTicking() error {
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
-	if len(o.heartbeat.events) == 0 {
+	if !o.heartbeat.on {
 		return nil
 	}
-	s, err := o.Tick()
+	period, err := o.wantedPeriod()
 	if err != nil {
 		return err
 	}
-	period, err := o.wantedPeriod()
+	if len(o.heartbeat.events) == 0 {
+		return o.heartbeat.start(period)
+	}
+	s, err := o.Tick()
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,10 @@ func newPlan(list []rules.Rule, groups []string, kernel *btf.Spec, allCalls bool
 			inactive[r.Name] = fmt.Errorf("tracker %s does not work here: %w", r.Track, err)
 			continue
 		}
+		if err := p.lacks(&r); err != nil {
+			inactive[r.Name] = err
+			continue
+		}
 		served = append(served, r)
 		p.Tracks[r.Track] = true
 		run := r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToRun)
@@ -111,6 +115,24 @@ func (p *Plan) probe(groups []string, kernel *btf.Spec) map[rules.Track]error {
 		}
 	}
 	return missing
+}
+
+// lacks tells which part of a rule needs a hook that its tracker does without and that
+// this kernel has not. Without it, the rule would silently never do that part.
+func (p *Plan) lacks(r *rules.Rule) error {
+	for _, need := range []struct {
+		wanted        bool
+		what, program string
+	}{
+		{hasTimeout(r), "timeouts do", tickProgram},
+		{slices.Contains(r.Stacks, rules.ProgressStacks), "progress stacks do", "sched_switch"},
+		{r.Track == rules.Chain && slices.Contains(r.When.Ends, rules.ToUser), "to: user does", "sys_exit"},
+	} {
+		if err := p.missing[need.program]; need.wanted && err != nil {
+			return fmt.Errorf("%s not work here: %w", need.what, err)
+		}
+	}
+	return nil
 }
 
 // hasTimeout reports whether a rule fires for work that is still pending.

@@ -22,6 +22,7 @@ type RuleCounters struct {
 	Undecided  uint64 // outliers that the daemon had to decide
 	Limited    uint64 // outliers that the rate limit refused
 	HeldBack   uint64 // delays past an adaptive threshold that did not fire: too many at once
+	CgroupGone uint64 // outliers of cgroups that were removed before the rule's condition could be decided
 }
 
 // Plus adds up two accounts of one rule.
@@ -29,7 +30,7 @@ func (a RuleCounters) Plus(b RuleCounters) RuleCounters {
 	return RuleCounters{
 		Seen: a.Seen + b.Seen, Outliers: a.Outliers + b.Outliers, WorstNS: max(a.WorstNS, b.WorstNS),
 		Suppressed: a.Suppressed + b.Suppressed, RingFull: a.RingFull + b.RingFull, Undecided: a.Undecided + b.Undecided,
-		HeldBack: a.HeldBack + b.HeldBack, RecordNS: a.RecordNS, Limited: a.Limited + b.Limited,
+		HeldBack: a.HeldBack + b.HeldBack, RecordNS: a.RecordNS, Limited: a.Limited + b.Limited, CgroupGone: a.CgroupGone + b.CgroupGone,
 	}
 }
 

@@ -279,3 +279,38 @@ func TestReplacedDirectory(t *testing.T) {
 		t.Errorf("replaced %d times, counted %d", 2, n)
 	}
 }
+
+// TestStartOnBadDisk: after a restart of the machine, a disk that is full or read-only
+// keeps no daemon from watching, if it has had snapshots there before.
+func TestStartOnBadDisk(t *testing.T) {
+	needRoot(t)
+	uid := newUID()
+	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms}")))
+	h.snaps = filepath.Join(t.TempDir(), "snaps")
+	disk := newDisk(t, h.snaps, 16, 128)
+	d := h.start(t)
+	byHand(d, "before")
+	d.stop(syscall.SIGTERM)
+	remount := func(flags uintptr) error { return unix.Mount("", disk.dir, "", unix.MS_REMOUNT|flags, "") }
+	hog := filepath.Join(disk.dir, "hog")
+	for i, trouble := range []struct {
+		name       string
+		harm, mend func() error
+	}{
+		{"read-only", func() error { return remount(unix.MS_RDONLY) }, func() error { return remount(0) }},
+		{"full", func() error { return fill(hog) }, func() error { return os.Remove(hog) }},
+	} {
+		t.Run(trouble.name, func(t *testing.T) {
+			assert.NilError(t, trouble.harm())
+			d := h.start(t)
+			naps(t, uid, 3, 5*time.Millisecond, 1)
+			settled(t, d, "nap", 3)
+			a := d.verb("snapshot")
+			assert.Check(t, a.code == 1 && d.status().loss("snapshot_failed", "") > 0, "%+v", a)
+			assert.NilError(t, trouble.mend())
+			byHand(d, "after "+trouble.name)
+			assert.Check(t, len(d.list()) == i+2, "%d snapshots", len(d.list()))
+			d.stop(syscall.SIGTERM)
+		})
+	}
+}
