@@ -117,7 +117,7 @@ func (s *Socket) Restore() (restored bool, err error) {
 	if err := s.open(); err != nil {
 		return false, err
 	}
-	before.Close() // wakes Accept
+	_ = before.Close() // wakes Accept
 	return true, nil
 }
 
