@@ -121,6 +121,10 @@ e2e-unit: deps-unit ## the daemon's tests once more, under the shipped systemd u
 	@echo 'e2e-unit: every daemon of $(E2E_DAEMON) runs as a service of configs/systemd/tailcam.service'
 	E2E_UNIT=1 $(REPORT) -count=1 -timeout 20m -skip '^Test($(INDIFFERENT))' $(E2E_DAEMON)
 
+.PHONY: soak
+soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted for, nothing grows; needs root
+	SOAK=$(or $(TIME),1h) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
+
 .PHONY: test-packages
 test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in a fresh Debian, rpm, the same bytes twice; needs root
 	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) $(REPORT) -count=1 -timeout 14m ./test/packages

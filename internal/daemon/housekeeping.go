@@ -78,6 +78,9 @@ func (d *daemon) everySecond() error {
 
 // restoreSocket listens again where somebody has removed the socket.
 func (d *daemon) restoreSocket() error {
+	if d.cfg.Hidden {
+		return nil
+	}
 	restored, err := d.socket.Restore()
 	if restored {
 		d.log.Warn("the socket was removed: listening again", zap.String("socket", d.socket.Path))

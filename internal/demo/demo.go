@@ -211,6 +211,7 @@ func (d *demo) start(ctx context.Context, list []latency) (*watch, error) {
 	cfg := config.Default()
 	cfg.Rules = []string{rules}
 	cfg.Socket.Path = filepath.Join(work, "tailcam.sock")
+	cfg.Hidden = true
 	cfg.Snapshots.Dir = d.dir
 	cfg.Snapshots.MinFree = 64 << 20
 	cfg.Recorder.Size = ringSize(runtime.NumCPU())
