@@ -25,7 +25,7 @@ func TestSpanVerbs(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	say(0, "end", key+"-slow")
 	say(0, "end", key+"-never-begun")
-	say(1, "begin")
+	say(2, "begin")
 	say(1, "begin", "")
 	eventually(t, "the slow one is reported", func() bool {
 		list := d.events("span")

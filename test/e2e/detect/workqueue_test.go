@@ -29,21 +29,42 @@ const refresh = "refresh_vm_stats"
 // that thread and when it began and ended.
 func refreshStats(t *testing.T, cpu int) (tid int, start, end uint64) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		if err := cpus.Keep(cpu); err != nil {
-			done <- err
-			return
-		}
+	onCPU(t, cpu, func() error {
 		tid = unix.Gettid()
 		start = linux.Monotonic()
 		err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0)
 		end = linux.Monotonic()
+		return err
+	})
+	return tid, start, end
+}
+
+// releaseTerminal queues work of another function on the queue events of one CPU: each
+// end of a terminal that is closed (drivers/tty/tty_io.c, queue_release_one_tty).
+func releaseTerminal(t *testing.T, cpu int) {
+	t.Helper()
+	onCPU(t, cpu, func() error {
+		f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
+
+// onCPU runs f on a thread of its own, on one CPU.
+func onCPU(t *testing.T, cpu int, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		err := cpus.Keep(cpu)
+		if err == nil {
+			err = f()
+		}
 		done <- err
 	}()
 	assert.NilError(t, <-done)
-	return tid, start, end
 }
 
 // otherCPU is one on which the calling goroutine does not run, and pins it elsewhere.
@@ -100,6 +121,7 @@ func TestWorkqueueWait(t *testing.T) {
 	}, &tracker.Options{Symbol: kernelFunctions(t), TrackSelf: true})
 	c.eventually("the daemon has judged the function", func() error {
 		refreshStats(t, own)
+		releaseTerminal(t, other)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.received["any"] == 0 || c.received["excluded"] == 0 {
