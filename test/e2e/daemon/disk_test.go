@@ -284,6 +284,7 @@ func TestReplacedDirectory(t *testing.T) {
 // keeps no daemon from watching, if it has had snapshots there before.
 func TestStartOnBadDisk(t *testing.T) {
 	needRoot(t)
+	notUnderUnit(t, "its mounts are copies: one that was read-only stays so")
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid, "snapshot: {after: 1ms, every: 1ms}")))
 	h.snaps = filepath.Join(t.TempDir(), "snaps")
