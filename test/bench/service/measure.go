@@ -211,6 +211,9 @@ func (b *bench) visit(ctx context.Context, v *variant, clients []client) (sample
 		if err := warm(ctx, c, v.warm); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)
 		}
+		if d, ok := w.(*daemon); ok && v.warm == firstRun {
+			settle(ctx, d.cmd.Process.Pid)
+		}
 		s, err := observed(ctx, w, c)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.loads[i].name, err)

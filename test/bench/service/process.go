@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,23 +100,30 @@ func (s *server) stop() error {
 }
 
 // cpu is the processor time of the server and of all that it has started.
-func (s *server) cpu() time.Duration {
-	all := ticks(s.cmd.Process.Pid, true)
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid)) // none, if the kernel does not tell
-	for _, pid := range strings.Fields(string(children)) {
-		n, _ := strconv.Atoi(pid)
-		all += ticks(n, true)
+func (s *server) cpu() time.Duration { return usedByAll(s.cmd.Process.Pid) }
+
+// usedByAll is the processor time of a process and of its children, which any of its
+// threads may have started.
+func usedByAll(pid int) time.Duration {
+	all := ticks(pid, true)
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // none, if the kernel does not tell
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(children)) {
+			n, _ := strconv.Atoi(child)
+			all += ticks(n, true)
+		}
 	}
 	return time.Duration(all) * time.Second / 100
 }
 
-// settle waits until a process is done with starting: it uses less than 2 % of
-// a CPU, or three seconds are over.
+// settle waits until a process and its children are done with what they have to do: they
+// use less than 2 % of a CPU, or three seconds are over.
 func settle(ctx context.Context, pid int) {
-	last := -1
+	last := time.Duration(-1)
 	for late := time.Now().Add(3 * time.Second); time.Now().Before(late) && ctx.Err() == nil; {
-		now := ticks(pid, false)
-		if last >= 0 && now-last < 2 {
+		now := usedByAll(pid)
+		if last >= 0 && now-last < 20*time.Millisecond {
 			return
 		}
 		last = now
