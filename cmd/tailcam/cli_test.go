@@ -101,7 +101,7 @@ CPU  COVERAGE  EVENTS/S  BYTES/EVENT  MAX COVERAGE  RECORDS  LOST
   0     5.00s     1,200           80         4.00s    9,000     1
   1     1m01s         3           80        26m40s       12     0
 
-losses (zero: ring_full, connection_refused, stream_refused)
+losses (zero: ring_full, connection_refused, stream_refused, trigger_refused)
 LOSS        SOURCE  COUNT  ADVICE
 table_full  wakeup  1,234  raise tracker.pending
 

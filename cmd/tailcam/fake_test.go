@@ -79,11 +79,11 @@ func (f *fake) Subscribe(rule string) (<-chan *events.Outlier, func(), func() ui
 	return ch, cancel, lost
 }
 
-func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
-	if reason == "full" {
-		return "", errors.New("disk full: free some space")
+func (f *fake) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
+	if req.Reason == "full" {
+		return nil, errors.New("disk full: free some space")
 	}
-	return "/snapshots/\x1b[31mone", nil
+	return &api.Triggered{ID: "one", Dir: "/snapshots/\x1b[31mone"}, nil
 }
 
 func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {

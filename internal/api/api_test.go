@@ -48,16 +48,16 @@ func TestRoundTrip(t *testing.T) {
 		"histogram of disk: %v, %+v", err, one)
 	_, err = c.Histograms(ctx, "dusk")
 	assert.Check(t, is.Error(err, `no histogram "dusk": must be one of block, disk`), "histogram of nothing")
-	dir, err := c.TakeSnapshot(ctx, "because")
+	taken, err := c.Trigger(ctx, &TriggerRequest{Reason: "because"})
 	reason := <-backend.took
-	assert.Check(t, err == nil && dir == "/snapshots/one" && reason == "because",
-		"snapshot: %q, %v, reason %q", dir, err, reason)
+	assert.Check(t, err == nil && taken.Dir == "/snapshots/one" && reason == "because",
+		"snapshot: %+v, %v, reason %q", taken, err, reason)
 	backend.fail = errors.New("disk full: free some space")
-	_, err = c.TakeSnapshot(ctx, "")
+	_, err = c.Trigger(ctx, &TriggerRequest{})
 	assert.Check(t, is.Error(err, "disk full: free some space"), "failing snapshot")
 	_, err = c.Snapshots(ctx)
 	assert.Check(t, is.Error(err, "disk full: free some space"), "failing list")
-	_, err = c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1))
+	_, err = c.Trigger(ctx, &TriggerRequest{Reason: strings.Repeat("x", maxReason+1)})
 	assert.Check(t, is.ErrorContains(err, "must be at most"), "long reason")
 }
 
@@ -262,8 +262,8 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/nosuch", "", http.StatusNotFound, "unknown request: GET /v1/nosuch"},
 		{"POST", "/v1/status", "", http.StatusNotFound, "unknown request: POST"},
 		{"GET", "/v1/events?follow=perhaps", "", http.StatusBadRequest, "must be 0 or 1"},
-		{"POST", "/v1/snapshot", "{", http.StatusBadRequest, "decode request"},
-		{"POST", "/v1/snapshot", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
+		{"POST", "/v1/trigger", "{", http.StatusBadRequest, "read request"},
+		{"POST", "/v1/trigger", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		conn, err := net.Dial("unix", c.path)
 		assert.NilError(t, err)
@@ -323,11 +323,11 @@ func TestPeerIsLogged(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, newFake(), &ServeOptions{Log: zap.New(core)}) }()
-	_, err = NewClient(socket.Path).TakeSnapshot(ctx, "because")
+	_, err = NewClient(socket.Path).Trigger(ctx, &TriggerRequest{Reason: "because"})
 	assert.NilError(t, err)
 	cancel()
 	assert.NilError(t, <-done)
-	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because"}
+	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0)}
 	for _, entry := range logs.All() {
 		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
 			return

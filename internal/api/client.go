@@ -61,10 +61,9 @@ func (c *Client) Snapshots(ctx context.Context) ([]SnapshotInfo, error) {
 	return get[[]SnapshotInfo](ctx, c, "/v1/snapshots")
 }
 
-// TakeSnapshot takes a snapshot now and returns its directory.
-func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error) {
-	reply, err := send[snapshotReply](ctx, c, http.MethodPost, "/v1/snapshot", snapshotRequest{Reason: reason})
-	return reply.Dir, err
+// Trigger takes a snapshot now.
+func (c *Client) Trigger(ctx context.Context, req *TriggerRequest) (*Triggered, error) {
+	return send[*Triggered](ctx, c, http.MethodPost, "/v1/trigger", req)
 }
 
 // EventsOptions select outliers. Nil means the remembered ones of every rule.

@@ -9,7 +9,7 @@
 //	GET    /v1/events?follow=1&rule=R          new outliers, one JSON object per line; a "partial" one may come
 //	                                           again with the same id, complete and marked "completed"; with
 //	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete
-//	POST   /v1/snapshot {"reason": "…"}        {"dir": "…"}
+//	POST   /v1/trigger TriggerRequest          Triggered: takes a snapshot; without a body, with nothing to explain
 //	GET    /v1/thresholds                      []ThresholdInfo: the runtime thresholds, newest first
 //	POST   /v1/thresholds ThresholdRequest     ThresholdInfo
 //	DELETE /v1/thresholds?rule=R&id=N          []ThresholdInfo: those cleared; without id all of the rule;
@@ -54,8 +54,8 @@ type Backend interface {
 	// comes again with Completed, and any with Explained when its snapshot is
 	// complete.
 	Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64)
-	// TakeSnapshot takes one now and returns its directory.
-	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
+	// Trigger takes a snapshot now.
+	Trigger(ctx context.Context, req *TriggerRequest) (*Triggered, error)
 	// Snapshots lists the snapshots on disk, oldest first.
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
@@ -227,13 +227,22 @@ type SnapshotInfo struct {
 	Kept    string    `json:"kept,omitempty"` // why: pinned, worst, newest, culprit, recent
 }
 
-// snapshotRequest and snapshotReply are the bodies of POST /v1/snapshot.
-type snapshotRequest struct {
-	Reason string `json:"reason"`
+// TriggerRequest asks for a snapshot. With TID or PID, it explains what that thread did
+// and waited for in the time before.
+type TriggerRequest struct {
+	Reason string `json:"reason,omitempty"`
+	PID    int    `json:"pid,omitempty"`     // its first thread, unless TID is another
+	TID    int    `json:"tid,omitempty"`     // of any process
+	Last   string `json:"last,omitempty"`    // a duration; empty: 1s
+	After  string `json:"after,omitempty"`   // recorded beyond the trigger; empty: 0s
+	NoWait bool   `json:"no_wait,omitempty"` // reply with the id alone, before it is taken
 }
 
-type snapshotReply struct {
-	Dir string `json:"dir"`
+// Triggered is a snapshot that was taken, or that is being taken.
+type Triggered struct {
+	ID        string            `json:"id"`
+	Dir       string            `json:"dir,omitempty"`       // empty: not yet
+	Explained *events.Explained `json:"explained,omitempty"` // null: no thread was named, or it could not be explained
 }
 
 // failure is the body of an error reply.

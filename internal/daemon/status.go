@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -243,14 +242,6 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 			Pinned: i.Pinned, Kept: i.Kept})
 	}
 	return list, nil
-}
-
-// TakeSnapshot implements api.Backend.
-func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) {
-	if d.manager == nil {
-		return "", errors.New("the recorder is disabled: set recorder.enabled and restart tailcam")
-	}
-	return d.manager.TakeNow(reason)
 }
 
 // Recent implements api.Backend.

@@ -18,6 +18,13 @@ const (
 	CauseAfterTimeout Cause = "after_timeout" // the exit of work that has timed out before
 )
 
+// CauseTrigger is no limit's: a trigger asked about the time before it. TrackTrigger
+// takes the place of the tracker then.
+const (
+	CauseTrigger Cause = "trigger"
+	TrackTrigger       = "trigger"
+)
+
 // Task identifies the task that was slow.
 type Task struct {
 	PID       int    `json:"pid"` // process (thread group) id
