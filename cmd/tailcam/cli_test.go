@@ -323,7 +323,7 @@ func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
 	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, &eventsFlags{}))
-	want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"
+	want := "tailcam: 1,200 outliers were not shown: this client is too slow, or they are forgotten since the cursor\n"
 	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
 		"stdout %q, stderr %q", stdout.String(), stderr.String())
 }

@@ -43,6 +43,9 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 			"  tailcam events -o json | jq -r 'select(.delay_ns > 1e8) | .snapshot'",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.After != "" && !f.Follow {
+				return usagef("--after needs --follow")
+			}
 			for _, name := range []string{"since", "count"} {
 				if f.Follow && cmd.Flags().Changed(name) {
 					return usagef("--%s selects past outliers: not with --follow", name)
@@ -64,6 +67,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
 	cmd.Flags().IntVarP(&f.count, "count", "n", 0, "maximum `number` of outliers, the newest ones (default: all)")
 	cmd.Flags().BoolVar(&f.short, "short", false, "one line per outlier, with its verdict if there is one")
+	addAfter(cmd, &f.After)
 	c.addRule(cmd, &f.Rule)
 	addStacks(cmd, &f.stacks)
 	c.addOutput(cmd)
@@ -161,11 +165,19 @@ func (c *cli) printEvent(e api.Event, f *eventsFlags) error {
 		return c.printVerdict(v, f.stacks)
 	}
 	if e.Outlier == nil {
-		c.err.Printf("%s %s outliers were not shown: this client is too slow\n",
-			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
+		c.printLoss(e)
 		return nil
 	}
 	return c.printOutlier(e.Outlier, f)
+}
+
+// printLoss tells on standard error what a stream does not have.
+func (c *cli) printLoss(e api.Event) {
+	text := term.Count(e.Lost) + " outliers were not shown: this client is too slow, or they are forgotten since the cursor"
+	if e.Restarted {
+		text = "the daemon was restarted since the cursor: outliers that came in between are not shown"
+	}
+	c.err.Printf("%s %s\n", c.err.Paint(term.Yellow, "tailcam:"), text)
 }
 
 // verdictNotice is the line of events -f -o json for a verdict.
@@ -180,6 +192,9 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	}
 	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)),
 		term.Clean(v.Explained.Verdict))
+	if advice && v.Dir != "" {
+		c.out.Printf("    %s\n", term.Clean(v.Dir))
+	}
 	if advice && v.Advice != "" {
 		c.out.Printf("    %s\n", term.Clean(v.Advice))
 	}

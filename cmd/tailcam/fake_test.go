@@ -73,10 +73,10 @@ func (f *fake) Histograms() ([]api.HistogramInfo, error) {
 	}, nil
 }
 
-func (f *fake) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
-	ch, cancel, lost := f.Feed.Subscribe(rule)
+func (f *fake) Subscribe(rule, after string) (*api.Subscription, error) {
+	s, err := f.Feed.Subscribe(rule, after)
 	f.subscribed <- rule
-	return ch, cancel, lost
+	return s, err
 }
 
 func (f *fake) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Triggered, error) {

@@ -248,8 +248,13 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 func (d *daemon) Recent(rule string) []*events.Outlier { return d.feed.Recent(rule) }
 
 // Subscribe implements api.Backend.
-func (d *daemon) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
-	return d.feed.Subscribe(rule)
+func (d *daemon) Subscribe(rule, after string) (*api.Subscription, error) {
+	s, err := d.feed.Subscribe(rule, after)
+	if err != nil {
+		return nil, err
+	}
+	s.SnapshotsDir = d.store.Dir()
+	return s, nil
 }
 
 var _ api.Backend = (*daemon)(nil)
