@@ -49,7 +49,7 @@ func TestErrors(t *testing.T) {
 		{"list events --for 2h", exitUsage, `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
 		{"list", exitUsage, `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
 		{"list rule", exitUsage, `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
-		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, pack, rm, prune or verify: see "tailcam snapshots --help"`},
 		{"snapshots remove", exitUsage, `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
 		{"snapshots rm", exitUsage, `tailcam: missing argument: ID: see "tailcam snapshots list"`},
 		{"snapshots prune --dir /", exitUsage, `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},

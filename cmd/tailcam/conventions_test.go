@@ -170,7 +170,8 @@ func TestData(t *testing.T) {
 		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list snapshots": "list snapshots",
 		"explain": "explain " + ids[0], "top": "top", "diff": "diff " + ids[0] + " " + ids[1], "snapshot": "snapshot", "version": "version",
 		"snapshots list": "snapshots list", "snapshots show": "snapshots show " + ids[0], "snapshots verify": "snapshots verify",
-		"snapshots pin": "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
+		"snapshots pack": "snapshots pack latest --force -O " + filepath.Join(t.TempDir(), "one.tailcam"),
+		"snapshots pin":  "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
 		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
 		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
 	}

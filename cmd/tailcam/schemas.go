@@ -32,6 +32,7 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[eventcost.Event]():   "event",
 	reflect.TypeFor[events.Outlier]():    "outlier",
 	reflect.TypeFor[explain.Report]():    "explanation",
+	reflect.TypeFor[packed]():            "packed",
 	reflect.TypeFor[pinning]():           "pin",
 	reflect.TypeFor[removal]():           "removal",
 	reflect.TypeFor[takenSnapshot]():     "taken-snapshot",
