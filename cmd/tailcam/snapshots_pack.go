@@ -66,7 +66,7 @@ func (c *cli) pack(dir, out string, force bool) error {
 	if !force {
 		flags |= os.O_EXCL
 	}
-	f, err := os.OpenFile(out, flags, 0o640)
+	f, err := os.OpenFile(out, flags, 0o600) // it may hold command lines
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s already exists: use --force to overwrite it", out)
 	}
@@ -95,7 +95,7 @@ func (c *cli) unpacked(ctx context.Context, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	into, err := os.MkdirTemp("", "tailcam-")
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)

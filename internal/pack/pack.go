@@ -92,7 +92,7 @@ func list(root *os.Root, id string) (*Manifest, error) {
 		if err != nil {
 			return err
 		}
-		defer in.Close() //nolint:errcheck // only read from
+		defer in.Close()
 		h := sha256.New()
 		if f.Bytes, err = io.Copy(h, io.LimitReader(in, maxBytes+1-total)); err != nil {
 			return err

@@ -106,7 +106,7 @@ func (m *Manifest) extract(archive *tar.Reader, root *os.Root, f *File) error {
 	}
 	sum := sha256.New()
 	_, err = io.CopyN(io.MultiWriter(out, sum), archive, f.Bytes)
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {

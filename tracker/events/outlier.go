@@ -21,8 +21,8 @@ const (
 // CauseTrigger is no limit's: a trigger asked about the time before it. TrackTrigger
 // takes the place of the tracker then.
 const (
-	CauseTrigger Cause = "trigger"
-	TrackTrigger       = "trigger"
+	CauseTrigger Cause  = "trigger"
+	TrackTrigger string = "trigger"
 )
 
 // Task identifies the task that was slow.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -109,7 +110,9 @@ func TestTriggerRefused(t *testing.T) {
 func TestTriggerFromProgram(t *testing.T) {
 	needRoot(t)
 	d := start(t, rulesFile(napRule("nap", newUID())))
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", d.socket) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	}}}
 	body := fmt.Sprintf(`{"tid": %d, "last": "100ms", "after": "200ms", "reason": "slow request", "no_wait": true}`, os.Getpid())
 	resp, err := client.Post("http://tailcam/v1/trigger", "application/json", bytes.NewBufferString(body))
 	assert.NilError(t, err)
