@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"gotest.tools/v3/assert"
+)
+
+// otelcol is a collector with the shipped configuration, but for the exporter: rows are written to
+// the ClickHouse of Debian, which is too old for the official one.
+type otelcol struct {
+	t       *testing.T
+	config  string
+	listen  string
+	env     []string
+	log     string
+	process *exec.Cmd
+}
+
+func needCollector(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("OTELCOL")
+	if path == "" {
+		t.Skip("not under `make test-fleet`")
+	}
+	return path
+}
+
+// newCollector starts a collector. queue is the size of its queue on disk in bytes; 0: as shipped.
+func newCollector(t *testing.T, s *server, queue int) *otelcol {
+	t.Helper()
+	needCollector(t)
+	dir := t.TempDir()
+	c := &otelcol{t: t, listen: "127.0.0.1:" + freePort(t), config: filepath.Join(dir, "collector.yaml"), log: filepath.Join(dir, "log")}
+	data := filepath.Join(dir, "queue")
+	assert.NilError(t, os.Mkdir(data, 0o700))
+	c.env = append(os.Environ(), "COLLECTOR_LISTEN="+c.listen, "COLLECTOR_QUEUE_DIR="+data)
+
+	text, err := os.ReadFile(filepath.Join(root, "configs/fleet/collector.yaml"))
+	assert.NilError(t, err)
+	var config map[string]any
+	assert.NilError(t, yaml.Unmarshal(text, &config))
+	exporters := config["exporters"].(map[string]any)
+	shipped := exporters["clickhouse"].(map[string]any)
+	rows := map[string]any{"endpoint": s.url("http")}
+	for _, same := range []string{"timeout", "retry_on_failure", "sending_queue"} {
+		assert.Assert(t, shipped[same] != nil, "%s", same)
+		rows[same] = shipped[same]
+	}
+	if queue > 0 {
+		rows["sending_queue"].(map[string]any)["queue_size"] = queue
+		rows["sending_queue"].(map[string]any)["batch"] = map[string]any{"sizer": "items", "flush_timeout": "1s", "min_size": 100, "max_size": 1000}
+	}
+	// Wait less between attempts than operators should, so that the test is over sooner.
+	rows["retry_on_failure"].(map[string]any)["max_interval"] = "2s"
+	config["exporters"] = map[string]any{"rows": rows}
+	service := config["service"].(map[string]any)
+	service["telemetry"] = map[string]any{"metrics": map[string]any{"level": "none"}}
+	service["pipelines"].(map[string]any)["logs"].(map[string]any)["exporters"] = []string{"rows"}
+	text, err = yaml.Marshal(config)
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(c.config, text, 0o600))
+	c.start()
+	t.Cleanup(c.kill)
+	return c
+}
+
+func (c *otelcol) start() {
+	c.t.Helper()
+	c.process = exec.Command(needCollector(c.t), "--config", c.config)
+	c.process.Env = c.env
+	out, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	assert.NilError(c.t, err)
+	defer out.Close()
+	c.process.Stdout, c.process.Stderr = out, out
+	assert.NilError(c.t, c.process.Start())
+	for end := time.Now().Add(hang); ; time.Sleep(50 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", c.listen); err == nil {
+			conn.Close()
+			return
+		}
+		assert.Assert(c.t, time.Now().Before(end), "the collector does not answer\n%s", c.said())
+	}
+}
+
+func (c *otelcol) kill() {
+	_ = c.process.Process.Kill()
+	_ = c.process.Wait()
+}
+
+func (c *otelcol) said() string {
+	text, _ := os.ReadFile(c.log)
+	return string(text[max(0, len(text)-4000):])
+}
+
+// TestShippedConfigurations: the official components know every key that the shipped files have.
+func TestShippedConfigurations(t *testing.T) {
+	program := needCollector(t)
+	for _, name := range []string{"collector.yaml", "collector-loki.yaml"} {
+		cmd := exec.CommandContext(t.Context(), program, "validate", "--config", filepath.Join(root, "configs/fleet", name))
+		cmd.Env = append(os.Environ(), "COLLECTOR_QUEUE_DIR="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		assert.Check(t, err, "%s: %s", name, out)
+	}
+	// It would find a mistake.
+	text, err := os.ReadFile(filepath.Join(root, "configs/fleet/collector.yaml"))
+	assert.NilError(t, err)
+	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
+	assert.NilError(t, os.WriteFile(wrong, []byte(strings.Replace(string(text), "create_schema", "create_shema", 1)), 0o600))
+	out, err := exec.CommandContext(t.Context(), program, "validate", "--config", wrong).CombinedOutput()
+	assert.Check(t, err != nil && strings.Contains(string(out), "create_shema"), "%s", out)
+}
