@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,21 +171,41 @@ func (c *cli) printFleetTop(t *fleet.Top, rises bool) {
 	c.out.Printf("%s\n\n", c.out.Paint(term.Dim, covered))
 	columns := []term.Column{{Title: strings.ToUpper(string(t.By)), Flex: true}, right("TIME"), right("SHARE"), right("OUTLIERS"),
 		right("HOSTS"), {Title: "MAINLY", Flex: true}, right("WORST"), {Title: "SNAPSHOT"}}
-	if rises {
-		columns = append(columns, term.Column{Title: "SINCE"})
-	}
 	table := term.NewTable(columns...)
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		cells := []term.Cell{{Text: fleetName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)), plain(share(r.NS, t.NS)),
+		table.Cells(term.Cell{Text: fleetName(t.By, r), Style: term.Bold}, plain(term.Duration(r.NS)), plain(share(r.NS, t.NS)),
 			plain(term.Count(uint64(max(r.Outliers, 0)))), plain(term.Count(uint64(max(r.Hosts, 0)))), plain(fleetParts(t.By, r)),
-			plain(term.Duration(r.WorstNS)), linkCell(r.Worst)}
-		if rises {
-			cells = append(cells, riseCell(r.Rise))
-		}
-		table.Cells(cells...)
+			plain(term.Duration(r.WorstNS)), linkCell(r.Worst))
 	}
 	table.Print(c.out, "")
+	if rises {
+		c.printRises(t)
+	}
+}
+
+// printRises says since which release rows rose.
+func (c *cli) printRises(t *fleet.Top) {
+	none := true
+	for i := range t.Rows {
+		r := t.Rows[i].Rise
+		if r == nil {
+			continue
+		}
+		before := term.Duration(r.BeforeNSPerHour) + " per host and hour before"
+		if r.New {
+			before = "none before"
+		}
+		if none {
+			c.out.Printf("\n")
+			none = false
+		}
+		c.out.Printf("%s: since %s %s, first seen %s: %s, %s from then on\n", c.out.Paint(term.Red, fleetName(t.By, &t.Rows[i])), r.Of,
+			term.Clean(r.Release), term.Time(r.First), before, term.Duration(r.AfterNSPerHour)+" per host and hour")
+	}
+	if none {
+		c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "nothing rose with a release"))
+	}
 }
 
 func fleetName(by fleet.Key, r *fleet.Row) string {
@@ -224,19 +245,8 @@ func linkCell(l *fleet.Link) term.Cell {
 	case l.URL != "":
 		return plain(term.Clean(l.URL))
 	}
-	return plain(term.Clean(l.Host + ":" + l.Snapshot))
-}
-
-func riseCell(r *fleet.Rise) term.Cell {
-	if r == nil {
-		return term.Cell{Text: "no rise", Style: term.Dim}
-	}
-	before := term.Duration(r.BeforeNSPerHour)
-	if r.New {
-		before = "none"
-	}
-	return term.Cell{Text: fmt.Sprintf("%s %s: %s to %s per host and hour", r.Of, term.Clean(r.Release), before,
-		term.Duration(r.AfterNSPerHour)), Style: term.Red}
+	id, _, _ := strings.Cut(l.Snapshot, ".") // its time to the second: data has all of it
+	return plain(term.Clean(l.Host + ":" + id))
 }
 
 // fleetEvents is events --fleet.
@@ -281,7 +291,7 @@ func (c *cli) printFleetEvent(e *fleet.Event) {
 		}
 	}
 	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(e.Time)), where, term.Clean(e.Summary))
-	if e.Snapshot != nil {
-		c.out.Printf("    %s\n", c.out.Paint(term.Dim, linkCell(e.Snapshot).Text))
+	if l := e.Snapshot; l != nil {
+		c.out.Printf("    %s\n", c.out.Paint(term.Dim, term.Clean(cmp.Or(l.URL, l.Host+":"+l.Snapshot))))
 	}
 }

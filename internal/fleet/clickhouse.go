@@ -118,7 +118,7 @@ func (c *clickhouse) selection(q *Query) string {
 // again with its verdict, or timed out several times before its exit, counts once with
 // its longest delay. more are further columns.
 func (c *clickhouse) work(q *Query, more ...string) string {
-	select_ := append([]string{"work", "max(delay_ns) AS delay", "max(blamed_ns) AS part"}, more...)
+	list := append([]string{"work", "max(delay_ns) AS delay", "max(blamed_ns) AS part"}, more...)
 	having := ""
 	for _, k := range q.sorted() {
 		if blamed(k) {
@@ -131,7 +131,7 @@ func (c *clickhouse) work(q *Query, more ...string) string {
 	if having != "" {
 		having = " HAVING " + having
 	}
-	return "(SELECT " + strings.Join(select_, ", ") + " " + c.selection(q) + " GROUP BY work" + having + ")"
+	return "(SELECT " + strings.Join(list, ", ") + " " + c.selection(q) + " GROUP BY work" + having + ")"
 }
 
 // share is the time of a piece of work that counts for a key: for a culprit the part
@@ -156,7 +156,11 @@ func (c *clickhouse) top(ctx context.Context, q *Query) (*Top, error) {
 
 // total reads what the rows are of.
 func (c *clickhouse) total(ctx context.Context, q *Query) (*Top, error) {
-	type totals struct{ Hosts, Outliers, Ns, Explained, Explained_ns, Unexplained_ns integer } //nolint:revive,staticcheck // names of columns
+	type totals struct {
+		Hosts, Outliers, NS, Explained integer
+		ExplainedNS                    integer `json:"explained_ns"`
+		UnexplainedNS                  integer `json:"unexplained_ns"`
+	}
 	list, err := query[totals](ctx, c, "SELECT uniqExact(machine) AS hosts, count() AS outliers, sum(delay) AS ns,"+
 		" countIf(part > 0) AS explained, sum(part) AS explained_ns, sumIf(delay, part = 0) AS unexplained_ns FROM "+
 		c.work(q, "any(host) AS machine"))
@@ -168,14 +172,14 @@ func (c *clickhouse) total(ctx context.Context, q *Query) (*Top, error) {
 	}
 	t := &list[0]
 	return &Top{
-		Hosts: int64(t.Hosts), Outliers: int64(t.Outliers), NS: int64(t.Ns), Explained: int64(t.Explained),
-		ExplainedNS: int64(t.Explained_ns), UnexplainedNS: int64(t.Unexplained_ns), Exact: true, Rows: []Row{},
+		Hosts: int64(t.Hosts), Outliers: int64(t.Outliers), NS: int64(t.NS), Explained: int64(t.Explained),
+		ExplainedNS: int64(t.ExplainedNS), UnexplainedNS: int64(t.UnexplainedNS), Exact: true, Rows: []Row{},
 	}, nil
 }
 
 type topRow struct {
 	Name, Kind, Snapshot, Place                 string
-	Ns, Outliers, Hosts, Worst, Moment, Counted integer
+	NS, Outliers, Hosts, Worst, Moment, Counted integer
 }
 
 func (c *clickhouse) rows(ctx context.Context, q *Query, top *Top) error {
@@ -195,7 +199,7 @@ func (c *clickhouse) rows(ctx context.Context, q *Query, top *Top) error {
 	for i := range list {
 		r := &list[i]
 		row := Row{
-			Name: r.Name, Kind: r.Kind, NS: int64(r.Ns), Outliers: int64(r.Outliers), Hosts: int64(r.Hosts), WorstNS: int64(r.Worst),
+			Name: r.Name, Kind: r.Kind, NS: int64(r.NS), Outliers: int64(r.Outliers), Hosts: int64(r.Hosts), WorstNS: int64(r.Worst),
 			Of: []Part{},
 		}
 		if r.Snapshot != "" {
@@ -221,7 +225,7 @@ func (c *clickhouse) parts(ctx context.Context, q *Query, top *Top) error {
 	}
 	type part struct {
 		Name, Other string
-		Ns          integer
+		NS          integer
 	}
 	list, err := query[part](ctx, c, "SELECT name, other, sum(part) AS ns FROM "+
 		c.work(q, merged(q.By)+" AS name", merged(of)+" AS other")+" WHERE part > 0 AND name IN "+set(names)+
@@ -233,7 +237,7 @@ func (c *clickhouse) parts(ctx context.Context, q *Query, top *Top) error {
 		r := &top.Rows[i]
 		for _, p := range list {
 			if p.Name == r.Name {
-				r.Of = append(r.Of, Part{p.Other, int64(p.Ns)})
+				r.Of = append(r.Of, Part{p.Other, int64(p.NS)})
 			}
 		}
 	}
@@ -249,17 +253,24 @@ func set(names []string) string {
 	return "(" + strings.Join(quoted, ", ") + ")"
 }
 
+// eventRow has the names of columns; TimeNS is time_ns and so on.
 type eventRow struct {
-	Time_ns, Delay_ns, Threshold_ns, Blamed_ns                                    integer //nolint:revive,staticcheck // names of columns
-	Host, Uid, Rule, Track, Trigger, Task, Cause, Culprit, Culprit_kind, Summary  string  //nolint:revive,staticcheck // names of columns
-	Unit, Pod, Namespace, Container, Version, Kernel, Release, Trace_id, Snapshot string  //nolint:revive,staticcheck // names of columns
+	TimeNS      integer `json:"time_ns"`
+	DelayNS     integer `json:"delay_ns"`
+	ThresholdNS integer `json:"threshold_ns"`
+	BlamedNS    integer `json:"blamed_ns"`
+	CulpritKind string  `json:"culprit_kind"`
+	TraceID     string  `json:"trace_id"`
+
+	Host, UID, Rule, Track, Trigger, Task, Cause, Culprit, Summary      string
+	Unit, Pod, Namespace, Container, Version, Kernel, Release, Snapshot string
 }
 
 const eventColumns = "time_ns, delay_ns, threshold_ns, blamed_ns, host, uid, rule, track, trigger, task, cause, culprit," +
 	" culprit_kind, summary, unit, pod, namespace, container, version, kernel, release, trace_id, snapshot"
 
-// events reads the newest outliers. The newest record of an outlier knows most; only
-// a few records can be of one, so that four times as many as asked for are enough.
+// events reads the newest outliers. The record with a verdict knows most, then the
+// newest; only a few are of one outlier, so that four times as many are enough.
 func (c *clickhouse) events(ctx context.Context, q *Query) ([]Event, error) {
 	where := c.selection(q)
 	for _, k := range q.sorted() {
@@ -267,7 +278,7 @@ func (c *clickhouse) events(ctx context.Context, q *Query) ([]Event, error) {
 			where += " AND " + columns[k] + " = " + quote(q.Where[k])
 		}
 	}
-	const newest = " ORDER BY time_ns DESC, host, uid, observed_ns DESC"
+	const newest = " ORDER BY time_ns DESC, host, uid, blamed_ns DESC, observed_ns DESC"
 	list, err := query[eventRow](ctx, c, "SELECT "+eventColumns+" FROM (SELECT observed_ns, "+eventColumns+" "+where+newest+
 		" LIMIT "+strconv.Itoa(4*q.Count)+")"+newest+" LIMIT 1 BY host, uid LIMIT "+strconv.Itoa(q.Count))
 	if err != nil {
@@ -282,10 +293,10 @@ func (c *clickhouse) events(ctx context.Context, q *Query) ([]Event, error) {
 
 func (r *eventRow) event() Event {
 	e := Event{
-		Time: time.Unix(0, int64(r.Time_ns)).UTC(), Host: r.Host, ID: r.Uid, Rule: r.Rule, Track: r.Track, Trigger: r.Trigger,
-		DelayNS: int64(r.Delay_ns), ThresholdNS: int64(r.Threshold_ns), Task: r.Task, Cause: r.Cause, Culprit: r.Culprit,
-		CulpritKind: r.Culprit_kind, BlamedNS: int64(r.Blamed_ns), Summary: r.Summary, Unit: r.Unit, Pod: r.Pod,
-		Namespace: r.Namespace, Container: r.Container, Version: r.Version, Kernel: r.Kernel, Release: r.Release, TraceID: r.Trace_id,
+		Time: time.Unix(0, int64(r.TimeNS)).UTC(), Host: r.Host, ID: r.UID, Rule: r.Rule, Track: r.Track, Trigger: r.Trigger,
+		DelayNS: int64(r.DelayNS), ThresholdNS: int64(r.ThresholdNS), Task: r.Task, Cause: r.Cause, Culprit: r.Culprit,
+		CulpritKind: r.CulpritKind, BlamedNS: int64(r.BlamedNS), Summary: r.Summary, Unit: r.Unit, Pod: r.Pod,
+		Namespace: r.Namespace, Container: r.Container, Version: r.Version, Kernel: r.Kernel, Release: r.Release, TraceID: r.TraceID,
 	}
 	if r.Snapshot != "" {
 		e.Snapshot = &Link{Host: r.Host, Snapshot: r.Snapshot, Time: e.Time, NS: e.DelayNS}
@@ -323,7 +334,7 @@ func (c *clickhouse) exposure(ctx context.Context, q *Query) ([]exposure, error)
 func (c *clickhouse) changes(ctx context.Context, q *Query, names []string) ([]change, error) {
 	type row struct {
 		Name, Since  string
-		Ns, Outliers integer
+		NS, Outliers integer
 	}
 	list, err := query[row](ctx, c, "SELECT name, since, sum("+share(q.By)+") AS ns, count() AS outliers FROM "+
 		c.work(q, merged(q.By)+" AS name", merged(q.SinceRelease)+" AS since")+" WHERE since != '' AND name IN "+set(names)+
@@ -333,7 +344,7 @@ func (c *clickhouse) changes(ctx context.Context, q *Query, names []string) ([]c
 	}
 	out := make([]change, len(list))
 	for i, r := range list {
-		out[i] = change{r.Name, r.Since, int64(r.Ns), int64(r.Outliers)}
+		out[i] = change{r.Name, r.Since, int64(r.NS), int64(r.Outliers)}
 	}
 	return out, nil
 }

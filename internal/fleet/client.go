@@ -157,7 +157,7 @@ func (c *client) do(ctx context.Context, req *http.Request, read func(io.Reader)
 	if c.user != "" || c.password != "" {
 		req.SetBasicAuth(c.user, c.password)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.http.Do(req) //nolint:gosec // to whom is what the caller has chosen
 	if err != nil {
 		return c.failed(ctx, err)
 	}

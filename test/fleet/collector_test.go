@@ -17,7 +17,7 @@ import (
 // the ClickHouse of Debian, which is too old for the official one.
 type otelcol struct {
 	t       *testing.T
-	config  string
+	config  []string
 	listen  string
 	env     []string
 	log     string
@@ -36,13 +36,28 @@ func needCollector(t *testing.T) string {
 // newCollector starts a collector. queue is the size of its queue on disk in bytes; 0: as shipped.
 func newCollector(t *testing.T, s *server, queue int) *otelcol {
 	t.Helper()
-	needCollector(t)
-	dir := t.TempDir()
-	c := &otelcol{t: t, listen: "127.0.0.1:" + freePort(t), config: filepath.Join(dir, "collector.yaml"), log: filepath.Join(dir, "log")}
-	data := filepath.Join(dir, "queue")
-	assert.NilError(t, os.Mkdir(data, 0o700))
-	c.env = append(os.Environ(), "COLLECTOR_LISTEN="+c.listen, "COLLECTOR_QUEUE_DIR="+data)
+	config := filepath.Join(t.TempDir(), "collector.yaml")
+	assert.NilError(t, os.WriteFile(config, collectorConfig(t, s, queue), 0o600))
+	return startCollector(t, config)
+}
 
+// startCollector starts a collector with one of the shipped files, or what was made of it.
+func startCollector(t *testing.T, config string, env ...string) *otelcol {
+	t.Helper()
+	dir := t.TempDir()
+	data, more := filepath.Join(dir, "queue"), filepath.Join(dir, "more.yaml")
+	c := &otelcol{t: t, listen: "127.0.0.1:" + freePort(t), config: []string{config, more}, log: filepath.Join(dir, "log")}
+	assert.NilError(t, os.Mkdir(data, 0o700))
+	assert.NilError(t, os.WriteFile(more, []byte("service: {telemetry: {metrics: {level: none}}}"), 0o600)) // no port for these
+	c.env = append(append(os.Environ(), env...), "COLLECTOR_LISTEN="+c.listen, "COLLECTOR_QUEUE_DIR="+data)
+	c.start()
+	t.Cleanup(c.kill)
+	return c
+}
+
+// collectorConfig is the shipped configuration with the exporter of rows.
+func collectorConfig(t *testing.T, s *server, queue int) []byte {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "configs/fleet/collector.yaml"))
 	assert.NilError(t, err)
 	var config map[string]any
@@ -62,19 +77,15 @@ func newCollector(t *testing.T, s *server, queue int) *otelcol {
 	rows["retry_on_failure"].(map[string]any)["max_interval"] = "2s"
 	config["exporters"] = map[string]any{"rows": rows}
 	service := config["service"].(map[string]any)
-	service["telemetry"] = map[string]any{"metrics": map[string]any{"level": "none"}}
 	service["pipelines"].(map[string]any)["logs"].(map[string]any)["exporters"] = []string{"rows"}
 	text, err = yaml.Marshal(config)
 	assert.NilError(t, err)
-	assert.NilError(t, os.WriteFile(c.config, text, 0o600))
-	c.start()
-	t.Cleanup(c.kill)
-	return c
+	return text
 }
 
 func (c *otelcol) start() {
 	c.t.Helper()
-	c.process = exec.Command(needCollector(c.t), "--config", c.config)
+	c.process = exec.Command(needCollector(c.t), "--config", c.config[0], "--config", c.config[1])
 	c.process.Env = c.env
 	out, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	assert.NilError(c.t, err)

@@ -20,9 +20,6 @@ type daemons struct {
 	stop func()
 }
 
-// release is what a host runs at a time.
-type release struct{ name, kernel, version string }
-
 // runDaemons starts one exporter for each resource.
 func runDaemons(t *testing.T, endpoint string, hosts []map[string]string) *daemons {
 	t.Helper()
