@@ -58,6 +58,14 @@ $(OTELCOL): $(wildcard test/fleet/collector/*.go test/fleet/collector/go.*)
 	@mkdir -p .tools
 	cd test/fleet/collector && CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o $(CURDIR)/$@ .
 
+# Loki, with the replacements of its own go.mod, which `go install` refuses.
+LOKI := .tools/loki
+
+$(LOKI): test/fleet/loki/go.mod
+	@echo 'Building Grafana Loki into .tools/, once; it takes some ten minutes'
+	@mkdir -p .tools
+	cd test/fleet/loki && CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o $(CURDIR)/$@ github.com/grafana/loki/v3/cmd/loki
+
 # The engine of a current ClickHouse, as Debian has an old one.
 CHDB_VERSION := 3.4.0
 CHDB := .tools/chdb-$(CHDB_VERSION)
@@ -147,7 +155,11 @@ test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in
 
 .PHONY: test-fleet
 test-fleet: deps-fleet $(OTELCOL) $(CHDB) ## a day of 500 hosts through a real collector into a real ClickHouse, and what is asked of it
-	OTELCOL=$(CURDIR)/$(OTELCOL) CHDB=$(CURDIR)/$(CHDB)/node_modules/chdb $(GO) test -count=1 -v -timeout 15m ./test/fleet
+	OTELCOL=$(CURDIR)/$(OTELCOL) CHDB=$(CURDIR)/$(CHDB)/node_modules/chdb $(GO) test -count=1 -v -timeout 15m -skip '^TestLoki$$' ./test/fleet
+
+.PHONY: test-fleet-loki
+test-fleet-loki: $(OTELCOL) $(LOKI) ## the same queries of a real Loki
+	OTELCOL=$(CURDIR)/$(OTELCOL) LOKI=$(CURDIR)/$(LOKI) $(GO) test -count=1 -v -timeout 15m -run '^TestLoki$$' ./test/fleet
 
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score

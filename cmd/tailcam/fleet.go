@@ -192,7 +192,7 @@ func (c *cli) printRises(t *fleet.Top) {
 		if r == nil {
 			continue
 		}
-		before := term.Duration(r.BeforeNSPerHour) + " per host and hour before"
+		before := term.Duration(r.BeforeNSPerHour) + " before"
 		if r.New {
 			before = "none before"
 		}
@@ -200,8 +200,8 @@ func (c *cli) printRises(t *fleet.Top) {
 			c.out.Printf("\n")
 			none = false
 		}
-		c.out.Printf("%s: since %s %s, first seen %s: %s, %s from then on\n", c.out.Paint(term.Red, fleetName(t.By, &t.Rows[i])), r.Of,
-			term.Clean(r.Release), term.Time(r.First), before, term.Duration(r.AfterNSPerHour)+" per host and hour")
+		c.out.Printf("%s: since %s %s of %s: %s, %s per host and hour\n", c.out.Paint(term.Red, fleetName(t.By, &t.Rows[i])), r.Of,
+			term.Clean(r.Release), r.First.Local().Format("2006-01-02 15:04"), before, term.Duration(r.AfterNSPerHour))
 	}
 	if none {
 		c.out.Printf("\n%s\n", c.out.Paint(term.Dim, "nothing rose with a release"))

@@ -1,16 +1,21 @@
 package fleet
 
 import (
+	"bytes"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
 )
 
 // otelcol is a collector with the shipped configuration, but for the exporter: rows are written to
@@ -127,4 +132,56 @@ func TestShippedConfigurations(t *testing.T) {
 	assert.NilError(t, os.WriteFile(wrong, []byte(strings.Replace(string(text), "create_schema", "create_shema", 1)), 0o600))
 	out, err := exec.CommandContext(t.Context(), program, "validate", "--config", wrong).CombinedOutput()
 	assert.Check(t, err != nil && strings.Contains(string(out), "create_shema"), "%s", out)
+}
+
+// TestExporterColumns: the table that the official exporter inserts into has the columns, and the
+// types, of the one that it would make itself.
+func TestExporterColumns(t *testing.T) {
+	needCollector(t)
+	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/clickhouseexporter")
+	list.Dir = "collector"
+	dir, err := list.Output()
+	assert.NilError(t, err)
+	own, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "internal/sqltemplates/logs_table.sql"))
+	assert.NilError(t, err)
+	ours, err := os.ReadFile(filepath.Join(root, "configs/fleet/clickhouse/otel-logs.sql"))
+	assert.NilError(t, err)
+	ours, _, _ = bytes.Cut(ours, []byte("ENGINE = Null"))
+	columns := func(text []byte) map[string]string {
+		found := map[string]string{}
+		for _, m := range column.FindAllSubmatch(text, -1) {
+			found[string(m[1])] = string(m[2])
+		}
+		return found
+	}
+	want := columns(own)
+	assert.Assert(t, len(want) == 16 && want["LogAttributes"] == "Map(LowCardinality(String), String)" && want["Timestamp"] == "DateTime64(9)", "%v", want)
+	assert.Check(t, is.DeepEqual(want, columns(ours)))
+}
+
+// column is a name and a type in a definition, but for what the exporter computes of others.
+var column = regexp.MustCompile("(?m)^\\s+`?([A-Z]\\w*)`?\\s+((?:String|UInt8|DateTime64|LowCardinality|Map)(?:\\([^)]*\\)?, \\w+\\)|\\(\\w+\\))?)")
+
+// TestStartsWithoutEngine: the collector with the shipped file as it is, and with ClickHouse away
+// from the start, takes outliers all the same.
+func TestStartsWithoutEngine(t *testing.T) {
+	needCollector(t)
+	c := startCollector(t, filepath.Join(root, "configs/fleet/collector.yaml"), "CLICKHOUSE_ENDPOINT=clickhouse://127.0.0.1:"+freePort(t))
+	d := &day{dice: rand.New(rand.NewPCG(13, 14))}
+	all := runDaemons(t, c.listen, []map[string]string{{"host.name": "a"}})
+	for range 100 {
+		publish(all.list[0], d.outlier("a", &kinds[0], time.Now()))
+	}
+	eventually(t, "the collector has taken them", func() bool {
+		for _, r := range all.list[0].Results() {
+			if r.Signal == "logs" && r.Result == "succeeded" && r.Count > 0 {
+				return all.waiting() == 0
+			}
+		}
+		return false
+	})
+	all.stop()
+	assert.Check(t, is.Equal(0, all.lost()))
+	assert.Check(t, c.process.Process.Signal(syscall.Signal(0)), "it has ended\n%s", c.said())
 }

@@ -273,7 +273,7 @@ func checkCLI(t *testing.T, s *server) {
 	text, err := run(readerPassword, "top", "--since", "25h", "--since-release")
 	assert.NilError(t, err, "%s", text)
 	t.Logf("tailcam top --fleet URL --since 25h --since-release\n%s", text)
-	assert.Check(t, is.Contains(text, "compactor: since release 2026.11.2, first seen "))
+	assert.Check(t, is.Contains(text, "compactor: since release 2026.11.2 of "))
 	text, err = run(readerPassword, "top", "--by", "host", "-n", "3", "--since", "25h")
 	assert.NilError(t, err, "%s", text)
 	t.Logf("tailcam top --fleet URL --by host -n 3 --since 25h\n%s", text)
