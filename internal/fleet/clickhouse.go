@@ -228,7 +228,7 @@ func (c *clickhouse) parts(ctx context.Context, q *Query, top *Top) error {
 		NS          integer
 	}
 	list, err := query[part](ctx, c, "SELECT name, other, sum(part) AS ns FROM "+
-		c.work(q, merged(q.By)+" AS name", merged(of)+" AS other")+" WHERE part > 0 AND name IN "+set(names)+
+		c.work(q, merged(q.By)+" AS name", merged(of)+" AS other")+" WHERE part > 0 AND "+among(names)+
 		" GROUP BY name, other ORDER BY ns DESC, other LIMIT "+strconv.Itoa(partsKept)+" BY name LIMIT "+strconv.Itoa(partsKept*len(names)))
 	if err != nil {
 		return err
@@ -244,13 +244,22 @@ func (c *clickhouse) parts(ctx context.Context, q *Query, top *Top) error {
 	return nil
 }
 
-// set writes a list of literals; it must not be empty.
-func set(names []string) string {
+// maxNames is the longest list of names in a query, in bytes: ClickHouse parses 256 KiB
+// (max_query_size).
+const maxNames = 64 << 10
+
+// among is the condition that a row is for one of these names. There must be one. If they
+// are too long, all names are asked for, the largest first.
+func among(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = quote(n)
 	}
-	return "(" + strings.Join(quoted, ", ") + ")"
+	list := strings.Join(quoted, ", ")
+	if len(list) > maxNames {
+		return "1"
+	}
+	return "name IN (" + list + ")"
 }
 
 // eventRow has the names of columns; TimeNS is time_ns and so on.
@@ -337,8 +346,8 @@ func (c *clickhouse) changes(ctx context.Context, q *Query, names []string) ([]c
 		NS, Outliers integer
 	}
 	list, err := query[row](ctx, c, "SELECT name, since, sum("+share(q.By)+") AS ns, count() AS outliers FROM "+
-		c.work(q, merged(q.By)+" AS name", merged(q.SinceRelease)+" AS since")+" WHERE since != '' AND name IN "+set(names)+
-		" GROUP BY name, since LIMIT "+strconv.Itoa(maxAnswerRows-1))
+		c.work(q, merged(q.By)+" AS name", merged(q.SinceRelease)+" AS since")+" WHERE since != '' AND "+among(names)+
+		" GROUP BY name, since ORDER BY ns DESC LIMIT "+strconv.Itoa(maxAnswerRows-1))
 	if err != nil {
 		return nil, err
 	}

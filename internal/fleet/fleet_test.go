@@ -60,6 +60,11 @@ func FuzzQuote(f *testing.F) {
 	})
 }
 
+func TestAmong(t *testing.T) {
+	assert.Check(t, is.Equal(`name IN ('a', '\x27')`, among([]string{"a", "'"})))
+	assert.Check(t, is.Equal("1", among([]string{"a", strings.Repeat("'", maxNames/4)})))
+}
+
 func TestParseWhere(t *testing.T) {
 	got, err := ParseWhere([]string{"host=a=b", "pod="})
 	assert.NilError(t, err)

@@ -118,6 +118,9 @@ func TestView(t *testing.T) {
 		list, err := f.Events(t.Context(), &q)
 		assert.NilError(t, err)
 		assert.Check(t, len(list) > 0)
+		for _, e := range list {
+			assert.Check(t, e.Host == `b'"\` && e.Culprit == "sda", "%+v", e)
+		}
 		answers[i] = append(answers[i], list)
 	}
 	assert.Check(t, is.DeepEqual(answers[0], answers[1]))
