@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
 	is "gotest.tools/v3/assert/cmp"
 
@@ -177,7 +178,11 @@ func TestBytes(t *testing.T) {
 		eventually(t, "it is received", func() bool { return requests.Load() > int64(i) })
 	}
 	assert.Check(t, is.Len(kept.Records(), n))
-	t.Logf("an outlier in a request of its own: %d bytes", sent.Load()/n)
+	size := 0
+	for _, r := range kept.Records() {
+		size += proto.Size(r.LogRecord)
+	}
+	t.Logf("an outlier in a request of its own: %d bytes; as it is, in the collector's queue: %d bytes", sent.Load()/n, size/n)
 }
 
 func open(t *testing.T, s *server, o *fleet.Options) *fleet.Fleet {

@@ -30,10 +30,10 @@ CREATE TABLE IF NOT EXISTS tailcam_outliers
     culprit_kind String,
     blamed_ns    Int64,                   -- that part of the delay
     summary      String,
-    unit         String,                  -- systemd.unit, or the service in the path of the cgroup
+    unit         String,                  -- systemd.unit, else tailcam.task.unit, else of the cgroup
     pod          String,                  -- k8s.pod.name
     namespace    String,                  -- k8s.namespace.name
-    container    String,                  -- container.name, else container.id
+    container    String,                  -- container.name, else k8s.container.name, else container.id
     version      String,                  -- service.version: of tailcam
     kernel       String,                  -- tailcam.kernel: release of the kernel
     release      String,                  -- deployment.id: set by the operator

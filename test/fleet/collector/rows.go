@@ -110,8 +110,8 @@ func row(resource pcommon.Map, r plog.LogRecord, now int64) map[string]any {
 		"threshold_ns": number("tailcam.threshold_ns"), "start_ns": number("tailcam.start_mono_ns"), "tid": number("thread.id"),
 		"task": text(a, "thread.name"), "cause": text(a, "tailcam.explained.cause"), "culprit": text(a, "tailcam.explained.by"),
 		"culprit_kind": text(a, "tailcam.explained.by_kind"), "blamed_ns": number("tailcam.explained.ns"),
-		"summary": r.Body().AsString(), "unit": or(text(a, "systemd.unit"), unit), "pod": text(a, "k8s.pod.name"),
-		"namespace": text(a, "k8s.namespace.name"), "container": or(text(a, "container.name"), text(a, "container.id")),
+		"summary": r.Body().AsString(), "unit": or(text(a, "systemd.unit"), or(text(a, "tailcam.task.unit"), unit)), "pod": text(a, "k8s.pod.name"),
+		"namespace": text(a, "k8s.namespace.name"), "container": or(text(a, "container.name"), or(text(a, "k8s.container.name"), text(a, "container.id"))),
 		"version": text(resource, "service.version"), "kernel": text(resource, "tailcam.kernel"),
 		"release": text(resource, "deployment.id"), "trace_id": trace, "snapshot": text(a, "tailcam.snapshot"),
 	}
