@@ -51,7 +51,7 @@ remembers (see tailcam events) and that have no snapshot are added as unexplaine
 With --fleet, the outliers of all machines are added up, by the engine to which a
 collector sends them: the last 24 hours unless --since says otherwise. Culprits and
 causes have the time of the largest part of each outlier. --since-release also shows
-with which release of the key's time per host and hour at least doubled.
+with which release the time of a row, per host and hour, at least doubled.
 The URL is clickhouse://USER@HOST/DATABASE (HTTP, port 8123), http[s]://USER@HOST:PORT/DATABASE,
 or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPasswordEnv + ` or a file.`,
 		Example: "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json\n" +
