@@ -65,6 +65,7 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"count":         {"int", "n", "number"},
 	"diff":          {"bool", "", ""},
 	"dir":           {"string", "", "directory"},
+	"fleet":         {"string", "", "URL"},
 	"for":           {"duration", "", "duration"},
 	"force":         {"bool", "", ""},
 	"format":        {"string", "", "format"},
@@ -74,9 +75,13 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"rule":          {"string", "", "rule"},
 	"since":         {"duration", "", "duration"},
 	"snapshots-dir": {"string", "", "directory"},
+	"snapshot-url":  {"string", "", "template"},
 	"socket":        {"string", "", "path"},
 	"stacks":        {"bool", "v", ""},
 	"timeout":       {"duration", "", "duration"},
+	"where":         {"stringArray", "", "key=value"},
+
+	"fleet-password-file": {"string", "", "file"},
 }
 
 // otherFlags mean another thing in streams of outliers than elsewhere: a place and a kind,

@@ -20,6 +20,7 @@ type eventsFlags struct {
 	stacks, short bool
 	since         time.Duration // 0: all
 	count         int           // 0: all
+	fleet         fleetFlags
 }
 
 func newEvents(c *cli) *cobra.Command {
@@ -37,9 +38,14 @@ by then, it is marked "partial" and shown again later with the same id, marked
 "completed". With -o json the second line is the complete object; as text, it
 shows only what is new.
 
+With --fleet, the newest outliers of all machines are shown, from the engine to which
+a collector sends them: 100 of the last 24 hours unless --count and --since say
+otherwise. tailcam top --help describes the URL.
+
 Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		Example: "  tailcam events --since 1h --count 20 --short\n" +
 			"  tailcam events -f --rule wakeup --stacks\n" +
+			"  tailcam events --fleet https://reader@clickhouse.example:8443/default --where culprit=rt-hog -n 20\n" +
 			"  tailcam events -o json | jq -r 'select(.delay_ns > 1e8) | .snapshot'",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,6 +63,12 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 			if f.short && (f.stacks || c.output != textOutput) {
 				return usagef("--short prints one line of text: not with --stacks or -o json or yaml")
 			}
+			if err := checkFleet(cmd, &f.fleet, "follow", "verdicts", "stacks", "short", "socket"); err != nil {
+				return err
+			}
+			if f.fleet.url != "" {
+				return c.fleetEvents(cmd.Context(), &f.fleet, &f)
+			}
 			return c.events(cmd.Context(), &f)
 		},
 	}
@@ -70,6 +82,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 	addAfter(cmd, &f.After)
 	c.addRule(cmd, &f.Rule)
 	addStacks(cmd, &f.stacks)
+	addFleet(cmd, &f.fleet)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
