@@ -23,7 +23,7 @@ func TestReloadPrograms(t *testing.T) {
 	h := newHome(t, rulesFile(stays))
 	config := filepath.Join(h.dir, "tailcam.yaml")
 	recorder := func(text string) { writeFile(t, config, "recorder: {"+text+"}\n", 0o644) }
-	recorder("events: [sched], size: 128KiB")
+	recorder("events: [sched], size: 4MiB")
 	d := h.start(t, "--config", config, "--outliers-rate", "0")
 	before := d.status()
 	reload := func(code int, want ...string) {
@@ -42,24 +42,24 @@ func TestReloadPrograms(t *testing.T) {
 		defer close(done)
 		naps(t, uid, n, 10*time.Millisecond, 1)
 	}()
-	late := entry("late", "wakeup", "24h", "{comm: nobody}", "timeout: 24h", "stacks: [kernel, waker]")
+	late := entry("late", "wakeup", "1h", "{comm: nobody}", "timeout: 1h", "stacks: [kernel, waker]")
 	writeFile(t, h.rules, rulesFile(stays, late), 0o644)
 	reload(0, "added: rule late")
 	missing := "  - {name: missing, track: pair, entry: 'fentry:no_such_function', exit: 'fexit:no_such_function', key: tid, threshold: 1s}\n"
-	writeFile(t, h.rules, rulesFile(stays, late, missing, entry("disk", "block", "24h", "{}")), 0o644)
+	writeFile(t, h.rules, rulesFile(stays, late, missing, entry("disk", "block", "1h", "{op: [read]}")), 0o644)
 	reload(1, "added: rule disk", "refused: rule missing", "no_such_function")
 	assert.Equal(t, names(d), "stays late disk")
-	writeFile(t, h.rules, rulesFile(stays, late, entry("disk", "block", "24h", "{}")), 0o644)
+	writeFile(t, h.rules, rulesFile(stays, late, entry("disk", "block", "1h", "{op: [read]}")), 0o644)
 	reload(0)
 
 	// The recorder: more groups, then more room.
-	recorder("events: [sched, timer], size: 128KiB")
+	recorder("events: [sched, timer], size: 4MiB")
 	reload(0, "changed: key recorder.events")
 	changed := linux.Monotonic()
-	recorder("events: [sched, timer], size: 1MiB")
+	recorder("events: [sched, timer], size: 8MiB")
 	reload(0, "changed: key recorder.size")
 	s := d.status()
-	assert.Equal(t, s.Recorder.SizeBytes, 8*before.Recorder.SizeBytes)
+	assert.Equal(t, s.Recorder.SizeBytes, 2*before.Recorder.SizeBytes)
 	assert.Equal(t, fmt.Sprint(s.Recorder.Groups), "[sched timer]")
 	var records, lost uint64
 	for _, c := range s.Recorder.CPUs {
