@@ -104,7 +104,7 @@ type Runner struct {
 	begun       bool
 	stopped     bool
 	stats       Stats
-	nextLog time.Time // of rejected jobs
+	nextLog     time.Time // of rejected jobs
 }
 
 // New applies the defaults. Run does the work.
