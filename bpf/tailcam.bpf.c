@@ -686,6 +686,21 @@ int seed_names(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* What was pending before there were timeouts. */
+SEC("iter/task")
+int seed_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p || !timeouts)
+		return 0;
+	if (track_tasks)
+		task_seed(p);
+	if (track_syscall)
+		call_seed(p);
+	return 0;
+}
+
 /* 32-bit programs that ran before. */
 SEC("iter/task")
 int find_narrow(struct bpf_iter__task *ctx)

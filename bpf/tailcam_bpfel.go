@@ -115,6 +115,7 @@ const (
 	TailcamProgSchedWakeupNew        = "sched_wakeup_new"
 	TailcamProgSchedWaking           = "sched_waking"
 	TailcamProgSeedNames             = "seed_names"
+	TailcamProgSeedTasks             = "seed_tasks"
 	TailcamProgSoftirqEntry          = "softirq_entry"
 	TailcamProgSoftirqExit           = "softirq_exit"
 	TailcamProgSoftirqRaise          = "softirq_raise"
@@ -310,6 +311,7 @@ type TailcamProgramSpecs struct {
 	SchedWakeupNew        *ebpf.ProgramSpec `ebpf:"sched_wakeup_new"`
 	SchedWaking           *ebpf.ProgramSpec `ebpf:"sched_waking"`
 	SeedNames             *ebpf.ProgramSpec `ebpf:"seed_names"`
+	SeedTasks             *ebpf.ProgramSpec `ebpf:"seed_tasks"`
 	SoftirqEntry          *ebpf.ProgramSpec `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.ProgramSpec `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.ProgramSpec `ebpf:"softirq_raise"`
@@ -766,6 +768,7 @@ type TailcamPrograms struct {
 	SchedWakeupNew        *ebpf.Program `ebpf:"sched_wakeup_new"`
 	SchedWaking           *ebpf.Program `ebpf:"sched_waking"`
 	SeedNames             *ebpf.Program `ebpf:"seed_names"`
+	SeedTasks             *ebpf.Program `ebpf:"seed_tasks"`
 	SoftirqEntry          *ebpf.Program `ebpf:"softirq_entry"`
 	SoftirqExit           *ebpf.Program `ebpf:"softirq_exit"`
 	SoftirqRaise          *ebpf.Program `ebpf:"softirq_raise"`
@@ -829,6 +832,7 @@ func (p *TailcamPrograms) Close() error {
 		p.SchedWakeupNew,
 		p.SchedWaking,
 		p.SeedNames,
+		p.SeedTasks,
 		p.SoftirqEntry,
 		p.SoftirqExit,
 		p.SoftirqRaise,

@@ -65,6 +65,7 @@ func (m *Manager) loop(ctx context.Context) {
 			busy := len(m.open) > 0
 			m.mu.Unlock()
 			if !busy {
+				m.history.ring = int(m.resized.Load())
 				m.history.expire(m.opts.Recorder.Coverage())
 			}
 		}
@@ -183,8 +184,8 @@ func (m *Manager) nextDeadline() time.Duration {
 
 // ring returns how many drained records are kept per CPU.
 func (m *Manager) ring() int {
-	if m.opts.RingRecords > 0 {
-		return m.opts.RingRecords
+	if n := m.resized.Load(); n > 0 {
+		return int(n)
 	}
 	return defaultRing
 }

@@ -116,6 +116,7 @@ type Manager struct {
 	stalled                bool // the disk is not responding; used by Run only
 
 	turns   atomic.Uint64 // of loop
+	resized atomic.Int64  // RingRecords as of now
 	writing operation
 
 	mu         sync.Mutex
@@ -168,7 +169,7 @@ func New(o Options) (*Manager, error) {
 		o.WriteTrace = trace.Write
 	}
 	o.Host.fillFromKernel()
-	return &Manager{
+	m := &Manager{
 		opts:    o,
 		log:     o.Logger,
 		wake:    make(chan struct{}, 1),
@@ -176,7 +177,16 @@ func New(o Options) (*Manager, error) {
 		ended:   make(chan struct{}),
 		stats:   Stats{Skipped: map[string]uint64{}},
 		skipped: map[string]uint64{},
-	}, nil
+	}
+	m.resized.Store(int64(o.RingRecords))
+	return m, nil
+}
+
+// Resize says that the recorder has rings of another size: Options.RingRecords. What those
+// of before hold is read at once.
+func (m *Manager) Resize(records int) {
+	m.resized.Store(int64(records))
+	m.Release()
 }
 
 // Submit schedules a snapshot for an outlier with WantsSnapshot whose rule has
@@ -312,7 +322,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		m.writeAll()
 	}()
-	m.history = newHistory(m.opts.RingRecords, linux.Monotonic())
+	m.history = newHistory(int(m.resized.Load()), linux.Monotonic())
 	m.loop(ctx)
 	close(m.queue)
 

@@ -30,7 +30,7 @@ func needKernel(t *testing.T, list []rules.Rule, opts *Options) *Tracker {
 // 18 years.
 func TestBucketsOfTheKernelSide(t *testing.T) {
 	k := needKernel(t, nil, nil)
-	program := k.Calls.HistogramBucket
+	program := k.Calls().HistogramBucket
 	check := func(v uint64) {
 		t.Helper()
 		got, err := program.Run(&ebpf.RunOptions{Context: abi.BucketOf{Value: v}})

@@ -26,7 +26,7 @@ func TestReclaim(t *testing.T) {
 	assert.NilError(t, dead.Run())
 	// Not attached: only what is put there stands in the table.
 	gone, alive := uint64(dead.Process.Pid), uint64(os.Getpid())
-	keys := tr.Maps.TaskKeys
+	keys := tr.Maps().TaskKeys
 	for _, tid := range []uint64{gone, alive} {
 		at := uint32(tid>>3) & (keys.MaxEntries() - 1) // bpf/lib/pending.h, numbered
 		var b abi.Bucket

@@ -19,9 +19,9 @@ func kernelThresholds(t *testing.T, k *Tracker) (rule, override, floor uint64) {
 	assert.NilError(t, err)
 	half := generation & 1
 	var r abi.Rule
-	assert.NilError(t, k.Maps.Rules.Lookup(half*abi.MaxRules, &r))
+	assert.NilError(t, k.Maps().Rules.Lookup(half*abi.MaxRules, &r))
 	var o abi.Override
-	assert.NilError(t, k.Maps.Overrides.Lookup(half*abi.MaxOverrides, &o))
+	assert.NilError(t, k.Maps().Overrides.Lookup(half*abi.MaxOverrides, &o))
 	var floors [8]uint64
 	assert.NilError(t, k.Vars.FloorBlock.Get(&floors))
 	return r.ThresholdNs, o.ThresholdNs, floors[0]

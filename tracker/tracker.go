@@ -10,10 +10,13 @@ package tracker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
@@ -110,8 +113,23 @@ func (o *Options) rate() (each, burst uint64) {
 	return each, each * uint64(max(o.Burst, 1))
 }
 
-// ErrRestart tells that the new rules need hooks that are not attached.
-var ErrRestart = errors.New("the new rules need another tracker, timeouts or stacks than the running ones: restart tailcam")
+// ErrAbsent is wrapped by why this kernel or machine cannot serve a rule: at the start,
+// it would be inactive.
+var ErrAbsent = errors.New("it cannot work here")
+
+// kernel are those of the package below.
+func (o *Options) kernel(histograms int) *kernel.Options {
+	each, burst := o.rate()
+	return &kernel.Options{
+		Slots: [abi.Tables]int{o.Tasks, o.Syscalls, o.Requests, o.Pairs, o.Spans, o.Works},
+		MaxSlots: [abi.Tables]int{
+			abi.TableTasks: o.MaxTasks, abi.TableCalls: o.MaxSyscalls, abi.TableRequests: o.MaxRequests,
+			abi.TableWorks: o.MaxWorks,
+		},
+		Chains: o.Chains, ChainAge: o.ChainAge, Ring: o.Ring, Buffer: o.Buffer,
+		OutlierNS: each, BurstNS: burst, Histograms: histograms, IRQFloor: o.IRQFloor, TrackSelf: o.TrackSelf,
+	}
+}
 
 // Tracker is the loaded and attached kernel side. All methods but Read may be
 // called from several goroutines at once; Read from one.
@@ -119,12 +137,13 @@ type Tracker struct {
 	*kernel.Objects
 	*install.Rules
 
-	opts   Options
-	pairs  *pair.Set
-	calls  *call.Set
-	reader *reader.Reader
+	opts       Options
+	histograms int // of one CPU
+	pairs      *pair.Set
+	calls      *call.Set
+	reader     *reader.Reader
 
-	swapping sync.Mutex // held during Swap
+	swapping sync.Mutex // held during Swap and Configure, and guards what of opts Configure changes
 	mu       sync.Mutex // guards inactive, and pairs, which only Swap changes
 	inactive map[string]error
 }
@@ -149,21 +168,10 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	}
 	t.pairs = pairs
 	served = t.leaveOut(served, absent)
-	histograms := 0
 	if !t.opts.NoHistograms {
-		histograms = compile.HistogramsNeeded(served)
+		t.histograms = compile.HistogramsNeeded(served)
 	}
-	each, burst := t.opts.rate()
-	t.Objects, err = kernel.Load(plan, types, &kernel.Options{
-		Slots: [abi.Tables]int{t.opts.Tasks, t.opts.Syscalls, t.opts.Requests, t.opts.Pairs, t.opts.Spans, t.opts.Works},
-		MaxSlots: [abi.Tables]int{
-			abi.TableTasks: t.opts.MaxTasks, abi.TableCalls: t.opts.MaxSyscalls, abi.TableRequests: t.opts.MaxRequests,
-			abi.TableWorks: t.opts.MaxWorks,
-		},
-		Chains: t.opts.Chains, ChainAge: t.opts.ChainAge, Ring: t.opts.Ring, Buffer: t.opts.Buffer,
-		OutlierNS: each, BurstNS: burst, Histograms: histograms, IRQFloor: t.opts.IRQFloor, TrackSelf: t.opts.TrackSelf,
-	})
-	if err != nil {
+	if t.Objects, err = kernel.Load(plan, types, t.opts.kernel(t.histograms)); err != nil {
 		return nil, err
 	}
 	if err := pairs.Load(t.Objects); err != nil {
@@ -173,6 +181,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	served = t.leaveOut(served, pairs.Failed())
+	each, burst := t.opts.rate()
 	t.Rules = install.New(t.Objects, &install.Options{
 		Pairs: pairs.Numbers, Labels: pairs.Labels, Cgroups: t.opts.Cgroups, Symbol: t.opts.Symbol, NoHistograms: t.opts.NoHistograms,
 		OutlierNS: each, BurstNS: burst,
@@ -226,39 +235,93 @@ func (t *Tracker) AttachCalls(ctx context.Context) { t.calls.Attach(ctx) }
 // CallFunctions is how far attaching to functions of system calls has come.
 func (t *Tracker) CallFunctions() CallStatus { return t.calls.Status() }
 
-// Fits tells whether a rule can run with what is loaded: nil, or ErrRestart.
+// Fits tells why a rule that is new, or has changed, cannot run; nil: it can. It wraps
+// ErrAbsent if this kernel or machine cannot serve it.
 func (t *Tracker) Fits(rule *rules.Rule) error {
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return err
 	}
-	plan, served, _, err := t.Plan.Next([]rules.Rule{*rule}, types)
+	_, served, inactive, err := t.Plan().Next([]rules.Rule{*rule}, types)
 	if err != nil {
 		return err
 	}
-	if !t.Plan.Covers(plan) {
-		return ErrRestart
+	_, absent, err := pair.Resolve(t.pairsNow().Unknown(served), types, t.opts.Programs)
+	if err != nil {
+		return err
 	}
-	_, _, err = pair.Resolve(t.pairsNow().Unknown(served), types, t.opts.Programs)
-	return err
+	maps.Copy(inactive, absent)
+	if err := inactive[rule.Name]; err != nil {
+		return fmt.Errorf("%w: %w", ErrAbsent, err)
+	}
+	return nil
 }
 
-// Swap replaces the rules while everything runs on (see install.Rules), unless
-// they need what is not loaded: ErrRestart. If it fails, the old rules stay.
+// Configure changes options while everything runs (see kernel.Objects, Replace): Groups,
+// Ring (but not from or to 0), IRQFloor, Rate and Burst. With another Ring, Recorder returns
+// the new rings from here on. If it fails, nothing has changed. It takes a second or more.
+func (t *Tracker) Configure(change func(*Options)) error {
+	types, err := kernel.LoadBTF()
+	if err != nil {
+		return err
+	}
+	t.swapping.Lock()
+	defer t.swapping.Unlock()
+	opts := t.opts
+	change(&opts)
+	plan, err := t.Plan().Record(opts.Groups, types)
+	if err != nil {
+		return err
+	}
+	if err := t.replace(plan, types, &opts); err != nil {
+		return err
+	}
+	o := &t.opts
+	o.Groups, o.Ring, o.IRQFloor, o.Rate, o.Burst = opts.Groups, opts.Ring, opts.IRQFloor, opts.Rate, opts.Burst
+	t.Rules.SetRate(opts.rate())
+	return nil
+}
+
+// Limit is Configure for MaxTasks, MaxSyscalls, MaxRequests and MaxWorks alone, at once.
+// A table that is larger stays as it is.
+func (t *Tracker) Limit(change func(*Options)) error {
+	t.swapping.Lock()
+	defer t.swapping.Unlock()
+	opts := t.opts
+	change(&opts)
+	o := &t.opts
+	o.MaxTasks, o.MaxSyscalls, o.MaxRequests, o.MaxWorks = opts.MaxTasks, opts.MaxSyscalls, opts.MaxRequests, opts.MaxWorks
+	t.Objects.LimitTables(o.kernel(t.histograms).MaxSlots)
+	return nil
+}
+
+// replace loads the kernel side again (see kernel.Objects), and what shares it.
+func (t *Tracker) replace(plan *kernel.Plan, types *btf.Spec, opts *Options) error {
+	if err := t.Objects.Replace(plan, types, opts.kernel(t.histograms)); err != nil {
+		return err
+	}
+	return errors.Join(t.pairsNow().Renew(t.Objects), t.calls.Renew(), t.StartHeartbeat())
+}
+
+// Swap replaces the rules while everything runs on (see install.Rules). If they need what
+// is not loaded, such as another tracker, that is loaded first (see kernel.Objects), which
+// takes a second or more. If it fails, the old rules stay.
 func (t *Tracker) Swap(list []rules.Rule) error {
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return err
 	}
-	plan, served, inactive, err := t.Plan.Next(list, types)
+	t.swapping.Lock()
+	defer t.swapping.Unlock()
+	plan, served, inactive, err := t.Plan().Next(list, types)
 	if err != nil {
 		return err
 	}
-	if !t.Plan.Covers(plan) {
-		return ErrRestart
+	if now := t.Plan(); !now.Covers(plan) {
+		if err := t.replace(now.Grow(plan), types, &t.opts); err != nil {
+			return fmt.Errorf("load what the rules need: %w", err)
+		}
 	}
-	t.swapping.Lock()
-	defer t.swapping.Unlock()
 	before := t.pairsNow()
 	fresh, absent, err := pair.Resolve(before.Unknown(served), types, t.opts.Programs)
 	if err != nil {

@@ -271,6 +271,15 @@ static __always_inline void sched_switch_in(struct task_struct *next, u32 tid, s
 
 /* ----------------------------------------------------------------- timeouts */
 
+/* Timeouts are new: p may be waiting already, and who waits was not noted. Others note it by now. */
+static __always_inline void task_seed(struct task_struct *p)
+{
+	struct task_slot *slot = task_find(p->pid);
+
+	if (slot)
+		__sync_val_compare_and_swap(&slot->task, 0, pointer_number(p));
+}
+
 static __always_inline void task_scan(struct tick_walk *w, u32 index)
 {
 	struct task_slot *slot = task_slot_at(index);

@@ -295,6 +295,16 @@ static __always_inline void syscall_exit(void *ctx, struct task_struct *current,
 
 /* ----------------------------------------------------------------- timeouts */
 
+/* As task_seed, of a task that is in a system call. */
+static __always_inline void call_seed(struct task_struct *p)
+{
+	int index = table_find(TABLE_CALLS, &call_keys, call_mask, (u32)p->pid, HASHED);
+	struct call_slot *slot = index < 0 ? NULL : call_slot_at(index);
+
+	if (slot)
+		__sync_val_compare_and_swap(&slot->task, 0, pointer_number(p));
+}
+
 static __always_inline void call_scan(struct tick_walk *w, u32 index)
 {
 	struct call_slot *slot = call_slot_at(index);

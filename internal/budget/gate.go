@@ -40,8 +40,9 @@ func (g *Gate) Step(at time.Duration, costs []float64) (changed bool) {
 	took := at - g.last
 	steady := g.begun && took > 0 && took <= gateMaxStep
 	g.begun, g.last = true, at
-	if g.Limit <= 0 {
-		return false
+	if g.Limit <= 0 { // it may have had one
+		changed, g.closed = g.closed, false
+		return changed
 	}
 	if !steady { // after a jump of the clock
 		g.spent, g.fitting = 0, false

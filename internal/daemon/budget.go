@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -121,15 +122,27 @@ func (d *daemon) openBudget() error {
 	c.gate.Limit = d.cfg.Budget.Softirqs
 	c.meter = budget.NewMeter(true)
 	c.maps = int64(d.kernel.MapBytes())
-	if limit := budget.HeapLimit(c.memory.Limit, c.maps); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(limit)
-		if c.maps+limit > c.memory.Limit {
-			d.log.Warn("budget.memory is too small for the kernel side's maps", zap.Int64("maps_bytes", c.maps),
-				zap.Int64("budget_bytes", c.memory.Limit), zap.Int64("heap_limit_bytes", limit),
-				zap.String("to_change", "lower recorder.size or capacity, or raise budget.memory"))
-		}
-	}
+	d.limitHeap(c.memory.Limit)
 	return nil
+}
+
+// limitHeap limits the heap of this process to what the maps leave of a budget; 0: none.
+func (d *daemon) limitHeap(memory int64) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	maps := int64(d.kernel.MapBytes())
+	limit := budget.HeapLimit(memory, maps)
+	if limit <= 0 {
+		debug.SetMemoryLimit(math.MaxInt64)
+		return
+	}
+	debug.SetMemoryLimit(limit)
+	if maps+limit > memory {
+		d.log.Warn("budget.memory is too small for the kernel side's maps", zap.Int64("maps_bytes", maps),
+			zap.Int64("budget_bytes", memory), zap.Int64("heap_limit_bytes", limit),
+			zap.String("to_change", "lower recorder.size or capacity, or raise budget.memory"))
+	}
 }
 
 // keepBudget keeps the cost within the budget.

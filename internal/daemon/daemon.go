@@ -53,8 +53,8 @@ type daemon struct {
 	hosts     *process.Table
 	symbols   *helper.Helper
 	kernel    *tracker.Tracker
-	recorder  flight.Recorder // nil: disabled
-	ring      int             // bytes per CPU
+	recorder  *flight.Resizable // nil: disabled
+	ring      int               // bytes per CPU, as asked for; under change while it runs
 
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
@@ -78,9 +78,10 @@ type daemon struct {
 	// Of reloads, which come one at a time.
 	reloading sync.Mutex
 	ruleFiles *ruleReader
-	set       *rules.Set    // the rule files as read last
-	running   config.Config // as in effect
-	reloaded  *api.Reload   // the last one; nil: none yet. Guarded by mu.
+	set       *rules.Set                    // the rule files as read last
+	running   config.Config                 // as in effect
+	now       atomic.Pointer[config.Config] // the same, for everybody
+	reloaded  *api.Reload                   // the last one; nil: none yet. Guarded by mu.
 
 	promptUntil atomic.Int64 // deadline for command lines of a real-time snapshot, in Unix nanoseconds
 
@@ -142,6 +143,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 
 func (d *daemon) readRules() error {
 	d.running = *d.cfg
+	d.now.Store(d.cfg)
 	set, err := d.ruleFiles.load(nil, d.cfg.Rules)
 	if err != nil {
 		return err
@@ -241,9 +243,13 @@ func (d *daemon) loadKernel() (err error) {
 	return nil
 }
 
-func (d *daemon) openRecorder() (err error) {
-	if d.cfg.Recorder.Enabled {
-		d.recorder, err = flight.New(d.kernel, d.cfg.Recorder.Backend, d.ring)
+func (d *daemon) openRecorder() error {
+	if !d.cfg.Recorder.Enabled {
+		return nil
+	}
+	r, err := flight.New(d.kernel.Recorder(), d.cfg.Recorder.Backend, d.ring)
+	if err == nil {
+		d.recorder = flight.NewResizable(r)
 	}
 	return err
 }
@@ -361,8 +367,13 @@ func (d *daemon) attach() error {
 	if err := d.kernel.Attach(); err != nil {
 		return err
 	}
+	d.logUnrecorded()
+	return nil
+}
+
+// logUnrecorded logs what the recorder's groups would have and this kernel has not.
+func (d *daemon) logUnrecorded() {
 	for hook, why := range d.kernel.Unrecorded() {
 		d.log.Info("not recorded on this kernel", zap.String("hook", hook), zap.Error(why))
 	}
-	return nil
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -116,9 +115,6 @@ func (d *daemon) SetThreshold(req *api.ThresholdRequest, by string) (api.Thresho
 		return api.ThresholdInfo{}, err
 	}
 	if err := d.apply(d.file, after); err != nil {
-		if errors.Is(err, tracker.ErrRestart) {
-			err = errors.New("timeouts are disabled because no rule had one at start: add one to a rule file and restart tailcam")
-		}
 		return api.ThresholdInfo{}, fmt.Errorf("rule %s: %w", req.Rule, err)
 	}
 	return thresholdInfo(&set, now), nil

@@ -15,24 +15,27 @@ import (
 // coverSample is how long events are counted for recorder.cover.
 const coverSample = time.Second
 
-// sizeRecorder sets the size of the recorder's rings: as configured, or for
-// recorder.cover from the event rate of one second, whose records are discarded.
-func (d *daemon) sizeRecorder() error {
-	r := &d.cfg.Recorder
-	d.ring = r.Size
+// sizeRecorder sets the size of the recorder's rings.
+func (d *daemon) sizeRecorder() (err error) {
+	d.ring, err = d.ringSize(&d.cfg.Recorder)
+	return err
+}
+
+// ringSize is the size of the recorder's rings: as configured, or for recorder.cover from
+// the event rate of one second, whose records are discarded.
+func (d *daemon) ringSize(r *config.Recorder) (int, error) {
 	if !r.Enabled || r.Cover == 0 {
-		return nil
+		return r.Size, nil
 	}
 	events, rate, err := countEvents(r)
 	if err != nil {
-		return fmt.Errorf("count events for recorder.cover: %w", err)
+		return 0, fmt.Errorf("count events for recorder.cover: %w", err)
 	}
 	cpus, err := tracker.PresentCPUs()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	size, limited := coverSize(r, rate, cpus)
-	d.ring = size
 	fields := []zap.Field{
 		zap.Float64("events_per_second", events), zap.Int("bytes_per_cpu", size), zap.Int("cpus", cpus),
 		zap.Duration("cover", r.Cover), zap.Duration("covers_at_this_rate", flight.Covers(r.Backend, size, rate)),
@@ -42,7 +45,7 @@ func (d *daemon) sizeRecorder() error {
 	} else {
 		d.log.Info("sized the recorder", fields...)
 	}
-	return nil
+	return size, nil
 }
 
 // countEvents returns the event rate of the busiest CPU, and what its events take of
@@ -88,7 +91,7 @@ const coverWarnAfter = time.Minute
 
 // checkCover warns once if the event rate has outgrown recorder.cover.
 func (d *daemon) checkCover(now time.Time) {
-	r := &d.cfg.Recorder
+	r := &d.now.Load().Recorder
 	if r.Cover == 0 || d.coverLogged {
 		return
 	}
@@ -101,7 +104,7 @@ func (d *daemon) checkCover(now time.Time) {
 				d.coverLogged = true
 				d.log.Warn("the history is shorter than recorder.cover: the event rate has increased",
 					zap.Int("cpu", c.CPU), zap.Float64("events_per_second", c.EventsPerSecond), zap.Duration("covers", covers),
-					zap.Duration("cover", r.Cover), zap.String("to_change", "restart tailcam to measure again, or raise recorder.size"))
+					zap.Duration("cover", r.Cover), zap.String("to_change", "reload with another recorder.cover or restart tailcam to measure again, or raise recorder.size"))
 			}
 			return
 		}

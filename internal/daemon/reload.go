@@ -21,6 +21,7 @@ import (
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/action"
+	"github.com/tailcam/tailcam/tracker"
 )
 
 // reloadOnHangup reloads on SIGHUP.
@@ -85,7 +86,7 @@ func (d *daemon) reload(out *api.Reload) error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	list := d.judgeRules(set.Rules, out)
+	list := d.judgeRules(set.Rules, &next, out)
 	settings, gone := d.settings.Reconcile(list, &rules.LocalMachine{})
 	out.Dropped = gone
 	if !out.Check {
@@ -95,6 +96,7 @@ func (d *daemon) reload(out *api.Reload) error {
 		d.set = set
 		d.applyKeys(&next, out)
 		d.running = next
+		d.now.Store(&next)
 		d.logInactive()
 	}
 	out.Changed = len(out.Keys)+len(out.Rules) > refused(out)
@@ -103,13 +105,14 @@ func (d *daemon) reload(out *api.Reload) error {
 
 // judgeRules compares rules as read with those that run, and returns those to run: one
 // that cannot start now is as it was before, or left out. Requires d.change.
-func (d *daemon) judgeRules(read []rules.Rule, out *api.Reload) []rules.Rule {
+func (d *daemon) judgeRules(read []rules.Rule, next *config.Config, out *api.Reload) []rules.Rule {
 	var list []rules.Rule
+	inactive := d.kernel.Inactive()
 	for i := range read {
 		r := &read[i]
 		info := api.ReloadRule{Rule: r.Name, Outcome: api.ReloadAdded, Source: r.Pos.String()}
 		old := findRule(d.file, r.Name)
-		err := prepareRule(r, &d.running)
+		err := prepareRule(r, next)
 		if old != nil {
 			info.Outcome, info.Changes = api.ReloadChanged, ruleChanges(old, r)
 			if len(info.Changes) == 0 {
@@ -119,6 +122,9 @@ func (d *daemon) judgeRules(read []rules.Rule, out *api.Reload) []rules.Rule {
 		}
 		if err == nil {
 			err = d.kernel.Fits(r)
+		}
+		if old != nil && inactive[r.Name] != nil && errors.Is(err, tracker.ErrAbsent) {
+			err = nil // it is as inactive as it was
 		}
 		if err == nil {
 			list = append(list, *r)

@@ -27,9 +27,6 @@ const (
 // watchSoftirqs attaches the hooks of softirqs while these are few enough to be cheap.
 func (d *daemon) watchSoftirqs(ctx context.Context) error {
 	c := &d.cost
-	if c.gate.Limit <= 0 {
-		return nil
-	}
 	if !d.kernel.SamplesSoftirqs() {
 		d.log.Info("the hooks of softirqs stay attached: this kernel tells of softirqs in no other way")
 		return nil
@@ -42,6 +39,10 @@ func (d *daemon) watchSoftirqs(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		start := time.Now()
+		if c.gateIdle() {
+			wait, last = softirqIdle, nil
+			continue
+		}
 		err := d.survive(guard.Housekeeping, func() error {
 			now, err := readSoftirqs()
 			if err == nil && len(now) == len(last) {
@@ -65,6 +66,13 @@ func (c *cost) gateClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gate.Closed()
+}
+
+// gateIdle reports whether there is no limit, and nothing to undo.
+func (c *cost) gateIdle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gate.Limit <= 0 && !c.gate.Closed()
 }
 
 // stepGate opens or closes the gate of softirqs, given how many there have been, by CPU.
@@ -104,7 +112,7 @@ func (d *daemon) stepGate(now, last []uint64) error {
 	d.change.Lock()
 	err := d.rest()
 	d.change.Unlock()
-	fields := []zap.Field{zap.String("cpu", percent(share)), zap.String("limit", percent(d.cfg.Budget.Softirqs))}
+	fields := []zap.Field{zap.String("cpu", percent(share)), zap.String("limit", percent(d.now.Load().Budget.Softirqs))}
 	if closed {
 		d.log.Info("too many softirqs for hooks: from here on they are sampled", fields...)
 	} else {

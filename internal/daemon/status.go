@@ -28,8 +28,8 @@ func (d *daemon) Status(context.Context) api.Status {
 		s.Programs = append(s.Programs, api.ProgramInfo{Name: p[0], Hook: p[1]})
 	}
 	if d.recorder != nil {
-		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.cfg.Recorder.Backend, CPUs: d.recorder.Coverage(), CoverNS: d.cfg.Recorder.Cover.Nanoseconds()}
-		s.Recorder.Groups, s.Recorder.Missing = d.cfg.Recorder.Events, map[string]string{}
+		s.Recorder = api.RecorderStatus{Enabled: true, Backend: d.now.Load().Recorder.Backend, CPUs: d.recorder.Coverage(), CoverNS: d.now.Load().Recorder.Cover.Nanoseconds()}
+		s.Recorder.Groups, s.Recorder.Missing = d.now.Load().Recorder.Events, map[string]string{}
 		for hook, why := range d.kernel.Unrecorded() {
 			s.Recorder.Missing[hook] = why.Error()
 		}

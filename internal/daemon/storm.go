@@ -76,7 +76,7 @@ func (d *daemon) logStorms(now time.Time, begin []overrides.Storm) {
 	for i := range begin {
 		s := &begin[i]
 		fields := []zap.Field{
-			zap.String("rule", s.Rule), zap.Int("per_second", int(s.PerSecond)), zap.Int("limit", d.cfg.Outliers.Rate),
+			zap.String("rule", s.Rule), zap.Int("per_second", int(s.PerSecond)), zap.Int("limit", d.now.Load().Outliers.Rate),
 			zap.Duration("for", s.Until.Sub(now)),
 		}
 		if r := d.rule(s.Rule); r != nil {

@@ -220,6 +220,47 @@ func TestOrderWithinOneJob(t *testing.T) {
 	assert.Check(t, !res[1].OK() && res[2].OK() && res[2].Index == 2, "results %+v", res)
 }
 
+func waiting(r *Runner) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.jobs)
+}
+
+// TestResize: more jobs run at once as soon as they may, and fewer when some have ended;
+// none is lost.
+func TestResize(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	r := New(Options{Concurrency: 1, Queue: 3})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	released := make(chan struct{}, 100)
+	job := Job{
+		Items: []Item{item(long, sh(`until [ -e "$1" ]; do sleep 0.01; done`, gate)...)},
+		Done:  func() { released <- struct{}{} },
+	}
+	for range 3 {
+		assert.Assert(t, r.Submit(job))
+	}
+	r.Resize(3, 1)
+	for waiting(r) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	assert.Check(t, r.Submit(job) && !r.Submit(job), "the queue has another length than asked for")
+	r.Resize(1, 16)
+	for range 4 {
+		assert.Assert(t, r.Submit(job))
+	}
+	assert.NilError(t, os.WriteFile(gate, nil, 0o600))
+	for range 3 + 2 + 4 { // with the one that was refused
+		<-released
+	}
+	cancel()
+	assert.NilError(t, <-ended)
+	s := r.Stats()
+	assert.Check(t, s.Succeeded["wakeup"] == 8 && s.Skipped["wakeup"] == 1, "%+v", s)
+}
+
 func TestFullQueueIsCountedExactly(t *testing.T) {
 	dir := t.TempDir()
 	gate := filepath.Join(dir, "gate")
@@ -237,7 +278,7 @@ func TestFullQueueIsCountedExactly(t *testing.T) {
 	}
 	// One blocks in the worker; wait until it has left the queue.
 	assert.Assert(t, r.Submit(job()), "first refused")
-	for len(r.jobs) > 0 {
+	for waiting(r) > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	accepted := 1

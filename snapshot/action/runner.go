@@ -92,14 +92,19 @@ type Stats struct {
 type Runner struct {
 	opts Options
 	log  *zap.Logger
-	jobs chan Job
 	// kill is closed when running actions must be killed.
-	kill chan struct{}
+	kill    chan struct{}
+	workers sync.WaitGroup
 
-	mu      sync.Mutex
-	stopped bool
-	stats   Stats
-	nextLog time.Time // of rejected jobs
+	mu          sync.Mutex // guards what follows
+	concurrency int
+	queue       int
+	jobs        []Job // that wait
+	running     int
+	begun       bool
+	stopped     bool
+	stats       Stats
+	nextLog     time.Time // of rejected jobs
 }
 
 // New applies the defaults. Run does the work.
@@ -126,8 +131,7 @@ func New(o Options) *Runner {
 	}
 	return &Runner{
 		opts: o, log: o.Logger,
-		jobs: make(chan Job, o.Queue),
-		kill: make(chan struct{}),
+		kill: make(chan struct{}), concurrency: o.Concurrency, queue: o.Queue,
 		stats: Stats{
 			Ran: map[string]uint64{}, Succeeded: map[string]uint64{}, Failed: map[string]uint64{},
 			TimedOut: map[string]uint64{}, Skipped: map[string]uint64{}, Hung: map[string]uint64{},
@@ -144,18 +148,49 @@ func (r *Runner) Submit(j Job) bool {
 		return true
 	}
 	r.mu.Lock()
-	if !r.stopped {
-		select {
-		case r.jobs <- j:
-			r.mu.Unlock()
-			return true
-		default:
-		}
+	if !r.stopped && len(r.jobs) < r.queue {
+		r.jobs = append(r.jobs, j)
+		r.startLocked()
+		r.mu.Unlock()
+		return true
 	}
 	r.skipLocked(j)
 	r.mu.Unlock()
 	j.done()
 	return false
+}
+
+// Resize changes how many jobs run at once, and how many may wait. Those that run or wait
+// already stay.
+func (r *Runner) Resize(concurrency, queue int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.concurrency, r.queue = concurrency, queue
+	r.startLocked()
+}
+
+// startLocked starts as many workers as there is work for.
+func (r *Runner) startLocked() {
+	for idle := len(r.jobs); r.begun && !r.stopped && r.running < r.concurrency && idle > 0; idle-- {
+		r.running++
+		r.workers.Go(r.work)
+	}
+}
+
+// work runs jobs while any wait, unless more workers are at it than there may be.
+func (r *Runner) work() {
+	for {
+		r.mu.Lock()
+		if len(r.jobs) == 0 || r.running > r.concurrency && !r.stopped {
+			r.running--
+			r.mu.Unlock()
+			return
+		}
+		j := r.jobs[0]
+		r.jobs = r.jobs[1:]
+		r.mu.Unlock()
+		_ = r.opts.Guard.Do(guard.Action, func() error { r.job(j); return nil }) // logs its errors
+	}
 }
 
 func (r *Runner) skipLocked(j Job) {
@@ -188,24 +223,19 @@ func (r *Runner) Stats() Stats {
 // Run runs jobs until ctx is done. Then it waits for running actions up to StopTimeout
 // and kills the rest. Call it once.
 func (r *Runner) Run(ctx context.Context) error {
-	var workers sync.WaitGroup
-	for range r.opts.Concurrency {
-		workers.Go(func() {
-			for j := range r.jobs {
-				_ = r.opts.Guard.Do(guard.Action, func() error { r.job(j); return nil }) // logs its errors
-			}
-		})
-	}
+	r.mu.Lock()
+	r.begun = true
+	r.startLocked()
+	r.mu.Unlock()
 	<-ctx.Done()
 	r.mu.Lock()
-	r.stopped = true
-	close(r.jobs) // Submit sends only under the lock and checks stopped first
+	r.stopped = true // what still waits is skipped
 	r.mu.Unlock()
 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		workers.Wait()
+		r.workers.Wait()
 	}()
 	timer := time.NewTimer(r.opts.StopTimeout)
 	defer timer.Stop()

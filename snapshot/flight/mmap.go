@@ -39,11 +39,13 @@ func NewMmap(kernel Kernel) (*Mmap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the recorder's rings: %w", err)
 	}
-	return &Mmap{
+	m := &Mmap{
 		common: common{kernel: kernel, cover: newCoverage((ring-ring/abi.RingParts)*trace.RecordSize, trace.RecordSize, 0)},
 		raw:    raw, slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), rings.MaxEntries()),
 		ring: ring, read: make([]uint64, len(kernel.Recorded())), open: make([]uint64, len(kernel.Recorded())),
-	}, nil
+	}
+	m.noteDrained(kernel.Recorded()) // other rings may have been there before
+	return m, nil
 }
 
 // Capacity implements Recorder. One part is about to be overwritten.

@@ -115,31 +115,7 @@ func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 		kernel: k, narrow: k, types: types, wake: make(chan struct{}, 1), ways: map[way]*ebpf.Map{},
 		wanted: kernel.CallFunctions{}, wanted32: kernel.CallFunctions{}, attached: map[string]bool{}, failed: map[string]error{},
 	}
-	s.add(k.Plan.Calls, k.Plan.Calls32)
-	if len(s.wanted)+len(s.wanted32) == 0 {
-		return s, nil
-	}
-	var uts unix.Utsname
-	err := unix.Uname(&uts)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the kind of kernel: %w", err)
-	}
-	s.ends = endsOf(unix.ByteSliceToString(uts.Version[:]))
-	if s.spec, err = bpf.LoadCall(); err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
-	}
-	if err := kernel.ShareVariables(s.spec); err != nil {
-		return nil, err
-	}
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return nil, fmt.Errorf("count CPUs: %w", err)
-	}
-	scratches := s.spec.Maps["call_scratches"].Copy()
-	scratches.MaxEntries = uint32(cpus * abi.CallScratches)
-	if s.scratches, err = ebpf.NewMap(scratches); err != nil {
-		return nil, fmt.Errorf("make scratch memory of system calls: %w", err)
-	}
+	s.add(k.Plan().Calls, k.Plan().Calls32)
 	for _, f := range allOf(s.wanted, s.wanted32) {
 		if err := s.open(f.Proto); err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -148,12 +124,71 @@ func Load(k *kernel.Objects, types *btf.Spec) (*Set, error) {
 	return s, nil
 }
 
-// open loads what functions of this type jump into, unless it is. It must be
-// loaded for one of them: openat has arguments, getpid has none.
+// prepare reads what is loaded for each type of function, the first time.
+func (s *Set) prepare() error {
+	if s.spec != nil {
+		return nil
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return fmt.Errorf("ask for the kind of kernel: %w", err)
+	}
+	s.ends = endsOf(unix.ByteSliceToString(uts.Version[:]))
+	spec, err := bpf.LoadCall()
+	if err != nil {
+		return fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if err := kernel.ShareVariables(spec); err != nil {
+		return err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	scratches := spec.Maps["call_scratches"].Copy()
+	scratches.MaxEntries = uint32(cpus * abi.CallScratches)
+	if s.scratches, err = ebpf.NewMap(scratches); err != nil {
+		return fmt.Errorf("make scratch memory of system calls: %w", err)
+	}
+	s.spec = spec
+	return nil
+}
+
+// Renew loads again what functions jump into, for what the kernel side is loaded for now.
+// Without functions (see rules.AttachAll) they do nothing from here on.
+func (s *Set) Renew() error {
+	if s.kernel.Plan().CallsByTracepoint() {
+		return s.Off()
+	}
+	s.pass.Lock()
+	defer s.pass.Unlock()
+	for w := range s.ways {
+		if w.end != ends[0].attach {
+			continue
+		}
+		if err := s.load(w.proto); err != nil {
+			return err
+		}
+	}
+	s.look(s.narrow.FindNarrow())
+	s.again()
+	return nil
+}
+
+// open loads what functions of this type jump into, unless it is.
 func (s *Set) open(proto string) error {
 	if s.ways[way{proto, ends[0].attach}] != nil {
 		return nil
 	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	return s.load(proto)
+}
+
+// load loads what functions of this type jump into. It must be
+// loaded for one of them: openat has arguments, getpid has none.
+func (s *Set) load(proto string) error {
 	var f kernel.CallFunction
 	for _, call := range []string{"openat", "getpid"} {
 		if found, err := kernel.FindCall(call, s.types); err == nil && found.Proto == proto {
@@ -170,11 +205,14 @@ func (s *Set) open(proto string) error {
 	}
 	defer c.Close()
 	for _, e := range ends {
-		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: e.program, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-		if err != nil {
-			return fmt.Errorf("make a table of programs: %w", err)
+		m := s.ways[way{proto, e.attach}]
+		if m == nil {
+			m, err = ebpf.NewMap(&ebpf.MapSpec{Name: e.program, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+			if err != nil {
+				return fmt.Errorf("make a table of programs: %w", err)
+			}
+			s.ways[way{proto, e.attach}] = m
 		}
-		s.ways[way{proto, e.attach}] = m
 		if err := m.Put(uint32(0), c.Programs[e.program]); err != nil {
 			return fmt.Errorf("fill a table of programs: %w", err)
 		}

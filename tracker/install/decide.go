@@ -120,7 +120,7 @@ func (r *Rules) indexOf(name string) int { return indexOf(r.current.Sources, nam
 // a record. 0 resets it.
 func (r *Rules) ratchet(id uint8, delay int64) (record bool, err error) {
 	arg := abi.RatchetCall{DelayNs: uint64(delay), Id: uint32(id)}
-	got, err := r.kernel.Calls.Ratchet.Run(&ebpf.RunOptions{Context: arg})
+	got, err := r.kernel.Calls().Ratchet.Run(&ebpf.RunOptions{Context: arg})
 	if err != nil {
 		return false, fmt.Errorf("move the ratchet: %w", err)
 	}

@@ -59,7 +59,7 @@ func (r *Rules) allowFew(name string) error {
 	const size = int(unsafe.Sizeof(abi.RuleState{}))
 	const bucket, asked = int(unsafe.Offsetof(abi.RuleState{}.BucketNs)), int(unsafe.Offsetof(abi.RuleState{}.AskedNs))
 	state := int(r.current.Rules[i].Id) * size
-	return errors.Join(kernel.WriteWord(r.kernel.Memory.RuleStates, state+bucket, full), kernel.WriteWord(r.kernel.Memory.RuleStates, state+asked, full))
+	return errors.Join(kernel.WriteWord(r.kernel.Memory().RuleStates, state+bucket, full), kernel.WriteWord(r.kernel.Memory().RuleStates, state+asked, full))
 }
 
 // pauseHeld pauses rules of the current generation.
@@ -76,7 +76,7 @@ func (r *Rules) pauseHeld() error {
 		own.Paused = true
 		sources[i] = &own
 		g.Rules[i].Paused = 1
-		if _, err := r.kernel.Memory.Rules.WriteAt([]byte{1}, int64((half*abi.MaxRules+i)*size+paused)); err != nil {
+		if _, err := r.kernel.Memory().Rules.WriteAt([]byte{1}, int64((half*abi.MaxRules+i)*size+paused)); err != nil {
 			return fmt.Errorf("pause rule %s: %w", own.Name, err)
 		}
 	}

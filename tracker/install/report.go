@@ -120,8 +120,8 @@ func (r *Rules) Pressures() (map[string]Pressure, error) {
 	list := make(map[string]Pressure, len(r.current.Sources))
 	for i, rule := range r.current.Sources {
 		state := int(r.current.Rules[i].Id) * size
-		n, err := kernel.ReadWord(r.kernel.Memory.RuleStates, state+limited)
-		m, more := kernel.ReadWord(r.kernel.Memory.RuleStates, state+outliers)
+		n, err := kernel.ReadWord(r.kernel.Memory().RuleStates, state+limited)
+		m, more := kernel.ReadWord(r.kernel.Memory().RuleStates, state+outliers)
 		if err = errors.Join(err, more); err != nil {
 			return nil, fmt.Errorf("read the state of rule %s: %w", rule.Name, err)
 		}

@@ -168,7 +168,7 @@ func (r *Rules) clearState(n compile.NewID) error {
 		}
 		r.carried[n.Former] = r.carried[n.Former].Plus(k)
 	}
-	return r.kernel.Maps.RuleStates.Put(uint32(n.ID), abi.RuleState{})
+	return r.kernel.Maps().RuleStates.Put(uint32(n.ID), abi.RuleState{})
 }
 
 // allotHistograms gives the rules of g their histograms.
@@ -182,7 +182,7 @@ func (r *Rules) allotHistograms(g *compile.Generation) (compile.Allotment, error
 		g.Histograms = make([]compile.HistogramSlots, len(g.Rules))
 		return nil, nil
 	}
-	after, fresh, err := g.Allot(r.allotment, r.kernel.HistogramStride)
+	after, fresh, err := g.Allot(r.allotment, r.kernel.HistogramStride())
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +204,13 @@ func (r *Rules) generation(number uint32) *compile.Generation {
 		return nil
 	}
 	return r.replaced[i]
+}
+
+// SetRate changes the rate limit as the kernel side has it now: see kernel.Options.
+func (r *Rules) SetRate(each, burst uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opts.OutlierNS, r.opts.BurstNS = each, burst
 }
 
 // Current calls visit for every rule that runs.

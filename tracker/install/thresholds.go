@@ -116,11 +116,11 @@ func (r *Rules) writeThresholds(g *compile.Generation, i int) error {
 	const size, inRule = int(unsafe.Sizeof(abi.Rule{})), int(unsafe.Offsetof(abi.Rule{}.ThresholdNs))
 	const overrideSize, inOverride = int(unsafe.Sizeof(abi.Override{})), int(unsafe.Offsetof(abi.Override{}.ThresholdNs))
 	g.Rules[i].ThresholdNs = compile.LimitNS(rule.Threshold)
-	err := kernel.WriteWord(r.kernel.Memory.Rules, (half*abi.MaxRules+i)*size+inRule, g.Rules[i].ThresholdNs)
+	err := kernel.WriteWord(r.kernel.Memory().Rules, (half*abi.MaxRules+i)*size+inRule, g.Rules[i].ThresholdNs)
 	for j := range rule.Overrides {
 		n := int(g.Rules[i].FirstOverride) + j
 		g.Overrides[n].ThresholdNs = compile.LimitNS(rule.LimitsOf(j).Threshold)
-		err = errors.Join(err, kernel.WriteWord(r.kernel.Memory.Overrides, (half*abi.MaxOverrides+n)*overrideSize+inOverride, g.Overrides[n].ThresholdNs))
+		err = errors.Join(err, kernel.WriteWord(r.kernel.Memory().Overrides, (half*abi.MaxOverrides+n)*overrideSize+inOverride, g.Overrides[n].ThresholdNs))
 	}
 	return err
 }

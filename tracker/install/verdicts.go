@@ -77,7 +77,7 @@ func (r *Rules) teachHandlers(g *compile.Generation) error {
 
 func (r *Rules) teach(g *compile.Generation, kind uint32, id, bits uint64) error {
 	key := abi.VerdictKey{Id: id, Kind: kind, Generation: g.Number}
-	if err := r.kernel.Maps.Verdicts.Update(key, bits, ebpf.UpdateAny); err != nil {
+	if err := r.kernel.Maps().Verdicts.Update(key, bits, ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("teach verdict: %w", err)
 	}
 	return nil

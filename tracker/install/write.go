@@ -18,7 +18,7 @@ import (
 // Floors come last, the lower of old and new in between, so that no rule
 // misses an event on the way.
 func (r *Rules) write(g *compile.Generation) error {
-	m, half := &r.kernel.Maps, g.Number&1
+	m, half := r.kernel.Maps(), g.Number&1
 	if err := errors.Join(
 		put(m.Rules, half*abi.MaxRules, g.Rules),
 		put(m.Overrides, half*abi.MaxOverrides, g.Overrides),
@@ -109,7 +109,7 @@ func (r *Rules) writePairs(g *compile.Generation) error {
 // half is divided among the rules and the messages that belong to none.
 func (r *Rules) writeShares(n int) error {
 	const record = uint64(unsafe.Sizeof(abi.Outlier{})) + abi.RingHeader
-	half := uint64(r.kernel.Maps.Outliers.MaxEntries()) / 2
+	half := uint64(r.kernel.Maps().Outliers.MaxEntries()) / 2
 	// As many CPUs may look at what is free at once, and all find it so.
 	slack := min(uint64(runtime.NumCPU())*record, half/2)
 	share := half / uint64(n+abi.RingOwners-abi.MaxRules)
@@ -133,11 +133,8 @@ func (r *Rules) writeFloors(f *compile.Floors) error {
 	return errors.Join(errs...)
 }
 
-// writeTimeouts sets the floors of timeouts, where the kernel side has any.
+// writeTimeouts sets the floors of timeouts. The kernel side may look at them later only.
 func (r *Rules) writeTimeouts(f *compile.Floors) error {
-	if !r.kernel.Plan.Timeouts {
-		return nil
-	}
 	v := &r.kernel.Vars
 	errs := []error{v.TimeoutLeast.Set(f.LeastOfTables()), v.TimeoutInterrupts.Set(f.LeastOfInterrupts())}
 	for i := range kinds.All {
@@ -158,6 +155,6 @@ func (r *Rules) writeTimeouts(f *compile.Floors) error {
 func (r *Rules) forgetSets(g *compile.Generation) {
 	for k := range g.Sets {
 		// The key can only be missing if it was never written; nothing is lost.
-		_ = r.kernel.Maps.Sets.Delete(k)
+		_ = r.kernel.Maps().Sets.Delete(k)
 	}
 }

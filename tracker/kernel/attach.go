@@ -29,6 +29,8 @@ type links struct {
 	list    []Attachment
 	shed    map[string]bool // programs that Shed has detached
 	stopped bool
+
+	shedding Shedding // as Shed was told last
 }
 
 // Attach attaches the programs of trackers and recorder, in an order in which
@@ -37,19 +39,19 @@ type links struct {
 func (o *Objects) Attach() error {
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
-		p := o.programs[h.Program]
-		if p == nil {
+		j := o.hooks[h.Program]
+		if j == nil {
 			continue
 		}
-		l, err := attach(h, p)
+		a, err := attach(h, j)
 		if err != nil && h.Trackers() == nil {
-			o.Plan.Unrecorded[h.Site()] = err
+			o.Plan().Unrecorded[h.Site()] = err
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		o.AddLink(Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
+		o.AddLink(a)
 	}
 	return o.seedNames()
 }

@@ -17,6 +17,9 @@ import (
 // (bpf/tick.h): at any timer that expires, if 8 ms have passed.
 const tickProgram = "hrtimer_expire_entry"
 
+// seedTasksProgram notes who waits already where timeouts are new (bpf/tailcam.bpf.c).
+const seedTasksProgram = "seed_tasks"
+
 // heartbeat is timers that keep the tick going on a machine that is idle: two, as
 // the CPU of one may be what is stuck.
 type heartbeat struct {
@@ -52,13 +55,16 @@ func periodFor(shortest uint64) time.Duration {
 	return time.Duration(min(max(shortest/beats, uint64(leastPeriod)), uint64(mostPeriod)))
 }
 
-// StartHeartbeat starts it if any rule has a timeout.
+// StartHeartbeat starts it if any rule has a timeout, unless it goes already.
 func (o *Objects) StartHeartbeat() error {
-	if !o.Plan.Timeouts {
+	if !o.Plan().Timeouts {
 		return nil
 	}
 	o.heartbeat.mu.Lock()
 	defer o.heartbeat.mu.Unlock()
+	if o.heartbeat.on {
+		return nil
+	}
 	o.heartbeat.on = true
 	period, err := o.wantedPeriod()
 	if err != nil {
@@ -157,7 +163,7 @@ type TickStats struct {
 
 // Tick reads what the tick has done.
 func (o *Objects) Tick() (TickStats, error) {
-	if !o.Plan.Timeouts {
+	if !o.Plan().Timeouts {
 		return TickStats{}, nil
 	}
 	var s abi.TickState

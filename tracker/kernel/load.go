@@ -10,12 +10,12 @@ import (
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
-// newCollection loads spec. A program that only the recorder wants and that
+// newCollection loads spec with the maps of kept. A program that only the recorder wants and that
 // this kernel's verifier refuses is left out and noted: what it would record is
 // not worth all the rest.
-func newCollection(spec *ebpf.CollectionSpec, unrecorded map[string]error) (*ebpf.Collection, error) {
+func newCollection(spec *ebpf.CollectionSpec, kept map[string]*ebpf.Map, unrecorded map[string]error) (*ebpf.Collection, error) {
 	for {
-		objects, err := ebpf.NewCollection(spec)
+		objects, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: kept})
 		var refused *ebpf.VerifierError
 		if err == nil || !errors.As(err, &refused) {
 			return objects, err

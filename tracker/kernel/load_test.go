@@ -38,7 +38,7 @@ func TestRefusedProgram(t *testing.T) {
 		spec.Programs[test.program].Instructions = asm.Instructions{
 			asm.Mov.Reg(asm.R0, asm.R5).WithSymbol(test.program), asm.Return(), // R5 holds nothing yet
 		}
-		objects, err := newCollection(spec, p.Unrecorded)
+		objects, err := newCollection(spec, nil, p.Unrecorded)
 		switch {
 		case test.hook == "":
 			if err == nil {

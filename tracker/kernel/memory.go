@@ -18,7 +18,7 @@ type Memory struct {
 	Distributions    *ebpf.Memory // of all CPUs
 }
 
-func (o *Objects) openMemory() error {
+func (l *loaded) openMemory() error {
 	var errs []error
 	open := func(m *ebpf.Map) *ebpf.Memory {
 		memory, err := m.Memory()
@@ -27,12 +27,12 @@ func (o *Objects) openMemory() error {
 		}
 		return memory
 	}
-	o.Memory = Memory{
-		Rules: open(o.Maps.Rules), Overrides: open(o.Maps.Overrides),
-		RuleStates: open(o.Maps.RuleStates), RingUses: open(o.Maps.RingUses),
+	l.memory = Memory{
+		Rules: open(l.maps.Rules), Overrides: open(l.maps.Overrides),
+		RuleStates: open(l.maps.RuleStates), RingUses: open(l.maps.RingUses),
 	}
-	if o.opts.Histograms > 0 {
-		o.Memory.Cpus, o.Memory.Distributions = open(o.Maps.Cpus), open(o.Maps.Distributions)
+	if l.opts.Histograms > 0 {
+		l.memory.Cpus, l.memory.Distributions = open(l.maps.Cpus), open(l.maps.Distributions)
 	}
 	return errors.Join(errs...)
 }

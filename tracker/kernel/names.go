@@ -25,7 +25,7 @@ func (o *Objects) seedNames() error {
 
 // eachTask runs a program on all tasks, if it is loaded.
 func (o *Objects) eachTask(program string) error {
-	p := o.programs[program]
+	p := o.loaded.Load().programs[program]
 	if p == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (o *Objects) eachTask(program string) error {
 func (o *Objects) Names(tid int) []Name {
 	var list []Name
 	key := uint32(tid)
-	for _, lookup := range []func(key, value any) error{o.Maps.TaskNames.Lookup, o.Maps.GoneNames.Lookup} {
+	for _, lookup := range []func(key, value any) error{o.Maps().TaskNames.Lookup, o.Maps().GoneNames.Lookup} {
 		var n abi.TaskName
 		if lookup(&key, &n) != nil {
 			continue

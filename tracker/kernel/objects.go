@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,36 +59,109 @@ type specs struct {
 	bpf.TailcamVariableSpecs
 }
 
-// Objects is the loaded kernel side. Its methods may be called from several
+// Objects is the kernel side at work. Its methods may be called from several
 // goroutines at once.
 type Objects struct {
-	Maps   bpf.TailcamMaps
-	Vars   bpf.TailcamVariables
-	Calls  Calls
-	Memory Memory
-	Plan   *Plan
-	// Constants are the knobs as loaded, for objects that share them.
-	Constants       map[string]*ebpf.VariableSpec
-	HistogramStride int // histograms of one CPU
-	HistogramCPUs   int
+	Vars          bpf.TailcamVariables
+	HistogramCPUs int
 
-	opts      Options
-	ring      int // records in one ring of plain memory
-	maps      map[string]*ebpf.Map
-	programs  map[string]*ebpf.Program
+	loaded    atomic.Pointer[loaded]
+	replacing sync.Mutex // held during Replace
+	hooks     hooks      // guarded by links.mu
 	links     links
-	rings     *rings
 	heartbeat heartbeat
 	tables    pendingTables
 	pairsUsed atomic.Bool // also those that came with a reload
 
-	softirqSlots     []field // of the values of Maps.Interrupts
+	softirqSlots     []field // of the values of the map interrupts
 	countsPreemption bool    // the programs can read the preempt count
 }
 
+// loaded is what one load of the kernel side has given. It does not change: Replace
+// puts another in its place, with the maps whose sizes are the same. Who still reads a
+// map that was replaced may do so: it is closed when nobody refers to it.
+type loaded struct {
+	maps      bpf.TailcamMaps
+	calls     Calls
+	memory    Memory
+	plan      *Plan
+	opts      Options
+	constants map[string]*ebpf.VariableSpec
+	stride    int // histograms of one CPU
+	ring      int // records in one ring of plain memory
+	rings     *Rings
+	byName    map[string]*ebpf.Map
+	programs  map[string]*ebpf.Program
+}
+
+// Maps are the maps as of now: a reload may replace those that change in size.
+func (o *Objects) Maps() *bpf.TailcamMaps { return &o.loaded.Load().maps }
+
+// Calls are the programs that user space runs, as of now.
+func (o *Objects) Calls() *Calls { return &o.loaded.Load().calls }
+
+// Memory is what both sides write, as of now.
+func (o *Objects) Memory() *Memory { return &o.loaded.Load().memory }
+
+// Plan is what is loaded now.
+func (o *Objects) Plan() *Plan { return o.loaded.Load().plan }
+
+// HistogramStride is how many histograms one CPU has.
+func (o *Objects) HistogramStride() int { return o.loaded.Load().stride }
+
 // Load sizes the maps, sets the knobs, and passes the verifier.
 func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
-	o := &Objects{Plan: plan, opts: *opts, HistogramStride: max(opts.Histograms, 1)}
+	o := &Objects{hooks: hooks{}}
+	n, err := o.build(plan, types, opts)
+	if err != nil {
+		return nil, err
+	}
+	o.loaded.Store(n.loaded)
+	var vars struct{ bpf.TailcamVariables }
+	if err := n.collection.Assign(&vars); err != nil {
+		return nil, errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
+	}
+	o.Vars = vars.TailcamVariables
+	if _, err := o.Calls().LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("find the registers of user space: %w", err), o.Close())
+	}
+	if err := errors.Join(n.openTables(nil), o.setUnhooked(plan)); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	o.tables.use(n)
+	if o.hooks, err = newHooks(n.specs, n.programs); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
+
+// learn notes what no load changes.
+func (o *Objects) learn(s *specs, types *btf.Spec) error {
+	highest, err := highestCPU("present")
+	if err != nil {
+		return err
+	}
+	o.HistogramCPUs = highest + 1
+	o.countsPreemption = countsPreemption(&s.TailcamVariableSpecs, types)
+	if o.softirqSlots, err = membersOf(s.Interrupts, "softirq", "raised"); err != nil {
+		return fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	o.tables.interrupts = limitedIn(s.Interrupts.Value, 0)
+	return nil
+}
+
+// build is a load of the kernel side in the making.
+type build struct {
+	*loaded
+	collection *ebpf.Collection
+	specs      map[string]*ebpf.ProgramSpec // of the programs on hooks
+	tables     [abi.Tables]pendingTable
+}
+
+// build loads the kernel side; the maps that are loaded already are used again if
+// they have the right size. Nothing that runs changes.
+func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, error) {
+	n := &build{loaded: &loaded{plan: plan, opts: *opts, stride: max(opts.Histograms, 1)}}
 	spec, err := bpf.LoadTailcam()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
@@ -103,15 +177,18 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.countsPreemption = countsPreemption(&s.TailcamVariableSpecs, types)
-	if err := o.size(&s); err != nil {
+	before := o.loaded.Load()
+	if before == nil {
+		if err := o.learn(&s, types); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.size(n, &s); err != nil {
 		return nil, err
 	}
-	if o.softirqSlots, err = membersOf(s.Interrupts, "softirq", "raised"); err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
-	}
-	o.Constants = spec.Variables
-	c, err := newCollection(spec, plan.Unrecorded)
+	n.constants = maps.Clone(spec.Variables)
+	kept := before.keep(spec, n.ring)
+	c, err := newCollection(spec, kept, plan.Unrecorded)
 	var refused *ebpf.VerifierError
 	switch {
 	case errors.As(err, &refused):
@@ -121,33 +198,84 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 	case err != nil:
 		return nil, fmt.Errorf("load the kernel side: %w", err)
 	}
-	o.maps, o.programs = maps.Clone(c.Maps), maps.Clone(c.Programs)
-	var loaded struct {
+	for name, m := range kept {
+		_ = c.Maps[name].Close() // another descriptor of the same map
+		c.Maps[name] = m
+	}
+	return n, n.open(c, spec, before)
+}
+
+// open takes over what was loaded. If it fails, nothing is left.
+func (n *build) open(c *ebpf.Collection, spec *ebpf.CollectionSpec, before *loaded) error {
+	n.byName, n.programs, n.collection = maps.Clone(c.Maps), maps.Clone(c.Programs), c
+	n.specs = maps.Clone(spec.Programs)
+	var into struct {
 		bpf.TailcamMaps
-		bpf.TailcamVariables
 		Calls
 	}
-	if err := c.Assign(&loaded); err != nil {
-		return nil, errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
+	if err := c.Assign(&into); err != nil {
+		return errors.Join(fmt.Errorf("read the kernel side: %w", err), n.drop(before))
 	}
-	o.Maps, o.Vars, o.Calls = loaded.TailcamMaps, loaded.TailcamVariables, loaded.Calls
-	if _, err := o.Calls.LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
-		return nil, errors.Join(fmt.Errorf("find the registers of user space: %w", err), o.Close())
+	n.maps, n.calls = into.TailcamMaps, into.Calls
+	var err error
+	if before != nil && n.maps.RecordRings == before.maps.RecordRings {
+		n.rings = before.rings
+	} else if n.rings, err = n.openRings(before); err != nil {
+		return errors.Join(err, n.drop(before))
 	}
-	if o.rings, err = openRings(o.Maps.RecordRings); err != nil {
-		return nil, errors.Join(err, o.Close())
+	if err := n.openMemory(); err != nil {
+		return errors.Join(err, n.drop(before))
 	}
-	if err := errors.Join(o.openTables(), o.openMemory(), o.setUnhooked(plan)); err != nil {
-		return nil, errors.Join(err, o.Close())
+	return nil
+}
+
+// keep lists the maps that spec can go on with, and takes out of it what would set
+// them anew. Rings of another size begin with nothing.
+func (l *loaded) keep(spec *ebpf.CollectionSpec, ring int) map[string]*ebpf.Map {
+	kept := map[string]*ebpf.Map{}
+	if l == nil {
+		return kept
 	}
-	return o, nil
+	maps.DeleteFunc(spec.Variables, func(_ string, v *ebpf.VariableSpec) bool { return !v.Constant() })
+	for name, m := range spec.Maps {
+		have := l.byName[name]
+		if have == nil || name == ".rodata" {
+			continue
+		}
+		if m.MaxEntries == 0 { // the library counts CPUs
+			m.MaxEntries = have.MaxEntries()
+		}
+		resized := ring != l.ring && (name == "records" || name == "record_rings")
+		if m.MaxEntries == have.MaxEntries() && !resized {
+			m.ValueSize = have.ValueSize()
+			kept[name] = have
+		}
+	}
+	return kept
+}
+
+// drop unloads what before has not.
+func (l *loaded) drop(before *loaded) error {
+	var errs []error
+	for _, p := range l.programs {
+		errs = append(errs, p.Close())
+	}
+	for name, m := range l.byName {
+		if before == nil || before.byName[name] != m {
+			errs = append(errs, m.Close())
+		}
+	}
+	if before == nil || l.rings != before.rings {
+		errs = append(errs, l.rings.close())
+	}
+	return errors.Join(errs...)
 }
 
 // Map finds a map by its name in the kernel side; nil: there is none.
-func (o *Objects) Map(name string) *ebpf.Map { return o.maps[name] }
+func (o *Objects) Map(name string) *ebpf.Map { return o.loaded.Load().byName[name] }
 
 // size sets the number of elements of every map, and the masks that go with it.
-func (o *Objects) size(s *specs) error {
+func (o *Objects) size(n *build, s *specs) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
@@ -158,24 +286,24 @@ func (o *Objects) size(s *specs) error {
 	if err != nil {
 		return err
 	}
-	o.HistogramCPUs = highest + 1
+	histogramCPUs := highest + 1
 	knobs := []knob{
 		{s.SelfPid, uint32(os.Getpid())},
-		{s.ChainAgeNs, uint64(o.opts.ChainAge)},
+		{s.ChainAgeNs, uint64(n.opts.ChainAge)},
 		{s.WeaklyOrdered, runtime.GOARCH != "amd64"},
-		{s.OutlierEachNs, o.opts.OutlierNS},
-		{s.OutlierRoomNs, o.opts.BurstNS},
-		{s.Histograms, o.opts.Histograms > 0},
-		{s.HistogramStride, uint32(o.HistogramStride)},
-		{s.RecordIrqFloor, uint64(o.opts.IRQFloor)},
+		{s.OutlierEachNs, n.opts.OutlierNS},
+		{s.OutlierRoomNs, n.opts.BurstNS},
+		{s.Histograms, n.opts.Histograms > 0},
+		{s.HistogramStride, uint32(n.stride)},
+		{s.RecordIrqFloor, uint64(n.opts.IRQFloor)},
 	}
-	if o.opts.TrackSelf {
+	if n.opts.TrackSelf {
 		knobs[0].value = ^uint32(0)
 	}
-	o.ring = abi.RingParts
-	if o.opts.Ring > 0 && o.Recording() {
-		o.ring = kinds.PowerOfTwo(max(o.opts.Ring, smallestRing)) / abi.RecordSize
-		part := o.ring / abi.RingParts
+	n.ring = abi.RingParts
+	if n.opts.Ring > 0 && len(n.plan.Groups) > 0 {
+		n.ring = kinds.PowerOfTwo(max(n.opts.Ring, smallestRing)) / abi.RecordSize
+		part := n.ring / abi.RingParts
 		knobs = append(knobs, knob{s.RecordMmap, true}, knob{s.RecordMask, uint32(part - 1)}, knob{s.RecordShift, uint32(bits.Len(uint(part)) - 1)})
 	}
 	// Of what is not used, one element is left.
@@ -185,32 +313,32 @@ func (o *Objects) size(s *specs) error {
 		}
 		return uint32(n)
 	}
-	tracks := o.Plan.Tracks
+	tracks := n.plan.Tracks
 	interrupted := used(tracks[rules.IRQ] || tracks[rules.Softirq], cpus)
 	chains := 8
 	if tracks[rules.Chain] {
-		chains = kinds.PowerOfTwo(max(o.opts.Chains, 8))
+		chains = kinds.PowerOfTwo(max(n.opts.Chains, 8))
 	}
 	knobs = append(knobs, knob{s.InterruptCpus, interrupted}, knob{s.ChainMask, uint32(chains/abi.BucketKeys - 1)})
 	s.Cpus.MaxEntries = uint32(cpus)
 	s.Scratches.MaxEntries = uint32(cpus * abi.Scratches)
-	s.Interrupts.MaxEntries = used(o.Plan.interrupts(), cpus)
+	s.Interrupts.MaxEntries = used(n.plan.interrupts(), cpus)
 	s.WakerScratch.MaxEntries = uint32(cpus)
-	s.WakerStacks.MaxEntries = used(o.Plan.wakerStacksAlways || o.Plan.wakerStacksSlow, wakerStacks)
+	s.WakerStacks.MaxEntries = used(n.plan.wakerStacksAlways || n.plan.wakerStacksSlow, wakerStacks)
 	s.ChainCpus.MaxEntries = used(tracks[rules.Chain], cpus)
 	s.ChainKeys.MaxEntries = uint32(chains / abi.BucketKeys)
 	s.ChainSlots.MaxEntries = uint32(chains)
 	s.PairStates.MaxEntries = uint32(cpus) * abi.MaxPairs // also without pairs: see sparePairs
-	s.Progresses.MaxEntries = used(o.Plan.progress, progresses)
-	s.Outliers.MaxEntries = uint32(kinds.PowerOfTwo(max(o.opts.Buffer, os.Getpagesize())))
+	s.Progresses.MaxEntries = used(n.plan.progress, progresses)
+	s.Outliers.MaxEntries = uint32(kinds.PowerOfTwo(max(n.opts.Buffer, os.Getpagesize())))
 	s.RecordRings.MaxEntries = uint32(cpus)
-	s.SoftirqSamples.MaxEntries = used(o.Plan.Groups["sched"], cpus)
-	s.TaskNames.MaxEntries = used(o.Plan.Groups["sched"], liveNames)
-	s.GoneNames.MaxEntries = used(o.Plan.Groups["sched"], goneNames)
-	s.Records.MaxEntries = uint32((highest + 1) * o.ring)
-	s.Distributions.MaxEntries = uint32(o.HistogramCPUs * o.HistogramStride)
-	s.ClassKeys.MaxEntries = uint32(max(o.HistogramStride/abi.BucketKeys, 1))
-	knobs = append(knobs, o.sizeTables(s)...)
+	s.SoftirqSamples.MaxEntries = used(n.plan.Groups["sched"], cpus)
+	s.TaskNames.MaxEntries = used(n.plan.Groups["sched"], liveNames)
+	s.GoneNames.MaxEntries = used(n.plan.Groups["sched"], goneNames)
+	s.Records.MaxEntries = uint32((highest + 1) * n.ring)
+	s.Distributions.MaxEntries = uint32(histogramCPUs * n.stride)
+	s.ClassKeys.MaxEntries = uint32(max(n.stride/abi.BucketKeys, 1))
+	knobs = append(knobs, o.sizeTables(n, s)...)
 	return set(knobs)
 }
 
@@ -222,9 +350,13 @@ const (
 )
 
 // sizeSpans sizes what goes with the pending table of spans.
-func sizeSpans(s *specs, slots int) []knob {
+func sizeSpans(s *specs, slots int, before *loaded) []knob {
 	var seed [8]byte
-	_, _ = rand.Read(seed[:])  // a secret for the keys; it never fails
+	if before != nil {
+		copy(seed[:], before.constants[s.SpanSeed.Name].Value) // the keys of those that are pending have it
+	} else {
+		_, _ = rand.Read(seed[:]) // a secret for the keys; it never fails
+	}
 	owners := max(2*slots, 16) // each has a span at least; in two buckets that are not full
 	s.SpanOwnerKeys.MaxEntries = uint32(owners / abi.BucketKeys)
 	s.SpanOwnerCounts.MaxEntries = uint32(owners)
@@ -246,7 +378,7 @@ func (o *Objects) Trackers() []rules.Track {
 
 // tracks reports whether a tracker runs. That of declared pairs may begin at any time.
 func (o *Objects) tracks(t rules.Track) bool {
-	return o.Plan.Tracks[t] || t == rules.Pair && o.pairsUsed.Load()
+	return o.Plan().Tracks[t] || t == rules.Pair && o.pairsUsed.Load()
 }
 
 // UsePairs notes that there are declared pairs.
@@ -259,25 +391,18 @@ func (o *Objects) UsePairs() {
 
 // Unrecorded returns what the recorder's groups would have and this kernel has
 // not, by where it would be attached, and why. Complete after Attach.
-func (o *Objects) Unrecorded() map[string]error { return o.Plan.Unrecorded }
+func (o *Objects) Unrecorded() map[string]error { return o.Plan().Unrecorded }
 
 // Close stops, and unloads the kernel side.
 func (o *Objects) Close() error {
-	errs := []error{o.Stop(), o.rings.close()}
-	for _, p := range o.programs {
-		errs = append(errs, p.Close())
-	}
-	for _, m := range o.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(append(errs, o.closeTables())...)
+	return errors.Join(o.Stop(), o.hooks.close(), o.loaded.Load().drop(nil), o.closeTables())
 }
 
 // EachCPU visits the state of every CPU that may come.
 func (o *Objects) EachCPU(visit func(s *abi.CpuState)) error {
-	for i := range o.Maps.Cpus.MaxEntries() {
+	for i := range o.Maps().Cpus.MaxEntries() {
 		var s abi.CpuState
-		if err := o.Maps.Cpus.Lookup(i, &s); err != nil {
+		if err := o.Maps().Cpus.Lookup(i, &s); err != nil {
 			return fmt.Errorf("read counters of CPU %d: %w", i, err)
 		}
 		visit(&s)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -140,6 +141,47 @@ func hasTimeout(r *rules.Rule) bool {
 	return r.Timeout > 0 || slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return o.Timeout > 0 })
 }
 
+// Grow returns the plan for q beside what was loaded for p: what was loaded for rules that
+// have gone stays, as what they saw begin would be found when they come back.
+func (p *Plan) Grow(q *Plan) *Plan {
+	n := *q
+	n.Tracks, n.Groups = maps.Clone(q.Tracks), maps.Clone(p.Groups)
+	maps.Copy(n.Tracks, p.Tracks)
+	for _, flag := range []struct {
+		into *bool
+		had  bool
+	}{
+		{&n.userStacksLater, p.userStacksLater},
+		{&n.wakerStacksAlways, p.wakerStacksAlways},
+		{&n.wakerStacksSlow, p.wakerStacksSlow},
+		{&n.softirqRaise, p.softirqRaise},
+		{&n.Timeouts, p.Timeouts},
+		{&n.progress, p.progress},
+		{&n.chainUser, p.chainUser},
+		{&n.allCalls, p.allCalls},
+	} {
+		*flag.into = *flag.into || flag.had
+	}
+	n.missing, n.Unrecorded = maps.Clone(q.missing), maps.Clone(p.Unrecorded)
+	for i := range kinds.RecorderHooks { // which q has not asked for
+		if h := kinds.RecorderHooks[i].Program; p.missing[h] != nil {
+			n.missing[h] = p.missing[h]
+		}
+	}
+	return &n
+}
+
+// Record returns p for other groups of the recorder.
+func (p *Plan) Record(groups []string, kernel *btf.Spec) (*Plan, error) {
+	q, _, _, err := newPlan(nil, groups, kernel, p.allCalls)
+	if err != nil {
+		return nil, err
+	}
+	n := *p
+	n.Groups, n.missing, n.Unrecorded = q.Groups, q.missing, q.Unrecorded
+	return &n, nil
+}
+
 // Covers reports whether a kernel side loaded for p can also carry out q.
 func (p *Plan) Covers(q *Plan) bool {
 	for t := range q.Tracks {
@@ -181,6 +223,9 @@ func (p *Plan) wants(h *kinds.Hook) bool {
 		slices.ContainsFunc(h.Groups, func(g string) bool { return p.Groups[g] })
 }
 
+// CallsByTracepoint reports whether every system call of the machine is seen.
+func (p *Plan) CallsByTracepoint() bool { return p.Tracks[rules.Syscall] && p.allCalls }
+
 // callsByFunction reports whether syscall rules attach to the functions of their calls.
 func (p *Plan) callsByFunction() bool { return p.Tracks[rules.Syscall] && !p.allCalls }
 
@@ -219,6 +264,9 @@ func (p *Plan) configure(spec *ebpf.CollectionSpec, v *bpf.TailcamVariableSpecs)
 	}
 	if !p.Timeouts || p.taskKfuncs {
 		delete(spec.Programs, stackProgram)
+	}
+	if !p.Timeouts {
+		delete(spec.Programs, seedTasksProgram)
 	}
 	if !p.Groups["sched"] {
 		delete(spec.Programs, seedProgram)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
@@ -120,11 +119,11 @@ func probeFunction(h *kinds.Hook, kernel *btf.Spec) error {
 	return nil
 }
 
-// attach attaches the program to its hook. Needs kernel 5.5+.
-func attach(h *kinds.Hook, p *ebpf.Program) (link.Link, error) {
-	l, err := link.AttachTracing(link.TracingOptions{Program: p})
+// attach attaches to a hook what jumps into its program. Needs kernel 5.5+.
+func attach(h *kinds.Hook, j *Jump) (Attachment, error) {
+	l, err := link.AttachTracing(link.TracingOptions{Program: j.Program})
 	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", h.Site(), err)
+		return Attachment{}, fmt.Errorf("attach to %s: %w", h.Site(), err)
 	}
-	return l, nil
+	return Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: j.Program}, nil
 }

@@ -67,7 +67,7 @@ func (o *Objects) reclaimThreads() (n int, err error) {
 			if !errors.Is(unix.Kill(int(tid), 0), unix.ESRCH) {
 				continue
 			}
-			if _, err := o.Calls.ForgetThread.Run(&ebpf.RunOptions{Context: abi.Forget{Tid: uint32(tid)}}); err != nil {
+			if _, err := o.Calls().ForgetThread.Run(&ebpf.RunOptions{Context: abi.Forget{Tid: uint32(tid)}}); err != nil {
 				return n, fmt.Errorf("forget thread %d: %w", tid, err)
 			}
 			n++
@@ -84,7 +84,7 @@ func (o *Objects) ReclaimPairs(ages map[uint32]time.Duration) (int, error) {
 		return 0, nil
 	}
 	now := linux.Monotonic()
-	keys, slots := o.Maps.PairKeys, o.Maps.PairSlots
+	keys, slots := o.Maps().PairKeys, o.Maps().PairSlots
 	reclaimed := 0
 	for i := range keys.MaxEntries() {
 		var b abi.Bucket
@@ -106,7 +106,7 @@ func (o *Objects) ReclaimPairs(ages map[uint32]time.Duration) (int, error) {
 			if s.StartNs == 0 || known && age < limit && !gone {
 				continue
 			}
-			did, err := o.Calls.ForgetPair.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: s.StartNs, Index: index}})
+			did, err := o.Calls().ForgetPair.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: s.StartNs, Index: index}})
 			if err != nil {
 				return reclaimed, fmt.Errorf("forget begun work of a pair: %w", err)
 			}
@@ -118,17 +118,17 @@ func (o *Objects) ReclaimPairs(ages map[uint32]time.Duration) (int, error) {
 
 // expireSpans frees the slots of spans older than most.
 func (o *Objects) expireSpans(most time.Duration) (int, error) {
-	if !o.Plan.Tracks[rules.Span] {
+	if !o.Plan().Tracks[rules.Span] {
 		return 0, nil
 	}
 	now := linux.Monotonic()
-	memory, err := o.Maps.SpanSlots.Memory()
+	memory, err := o.Maps().SpanSlots.Memory()
 	if err != nil {
 		return 0, fmt.Errorf("map the pending table of spans: %w", err)
 	}
 	const size, start = int(unsafe.Sizeof(abi.SpanSlot{})), int(unsafe.Offsetof(abi.SpanSlot{}.StartNs))
 	expired := 0
-	for i := range int(o.Maps.SpanSlots.MaxEntries()) {
+	for i := range int(o.Maps().SpanSlots.MaxEntries()) {
 		var word [8]byte
 		if _, err := memory.ReadAt(word[:], int64(i*size+start)); err != nil {
 			return expired, fmt.Errorf("read the pending table of spans: %w", err)
@@ -138,7 +138,7 @@ func (o *Objects) expireSpans(most time.Duration) (int, error) {
 			continue
 		}
 		// If it has ended by now, or another one stands in its slot, nothing happens.
-		did, err := o.Calls.ExpireSpan.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: began, Index: uint32(i)}})
+		did, err := o.Calls().ExpireSpan.Run(&ebpf.RunOptions{Context: abi.StaleSlot{StartNs: began, Index: uint32(i)}})
 		if err != nil {
 			return expired, fmt.Errorf("expire a span: %w", err)
 		}
@@ -153,14 +153,14 @@ const staleWork = 10 * time.Second
 // reclaimWork frees the slots of work items that were cancelled before they ran:
 // no tracepoint tells.
 func (o *Objects) reclaimWork() (int, error) {
-	if !o.Plan.Tracks[rules.Workqueue] {
+	if !o.Plan().Tracks[rules.Workqueue] {
 		return 0, nil
 	}
 	now := linux.Monotonic()
 	o.tables.mu.Lock()
 	p := o.tables.list[abi.TableWorks]
 	o.tables.mu.Unlock()
-	_, slots, _ := p.Maps(&o.Maps)
+	_, slots, _ := p.Maps(o.Maps())
 	reclaimed := 0
 	for n, keys := range p.parts {
 		if n > 0 {
@@ -184,7 +184,7 @@ func (o *Objects) reclaimWork() (int, error) {
 					continue
 				}
 				arg := abi.StaleSlot{StartNs: s.StartNs, Index: uint32(n)<<abi.SegmentShift | index}
-				did, err := o.Calls.ReclaimWork.Run(&ebpf.RunOptions{Context: arg})
+				did, err := o.Calls().ReclaimWork.Run(&ebpf.RunOptions{Context: arg})
 				if err != nil {
 					return reclaimed, fmt.Errorf("reclaim a work item: %w", err)
 				}

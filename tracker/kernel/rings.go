@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -37,65 +39,123 @@ type CPUCounters struct {
 	Position [2]uint64
 }
 
-// rings is the mapping of record_rings: read without a system call.
-type rings struct {
-	raw  []byte
-	list []abi.RecordRing
+// Rings are the recorder's rings of one load: records, and each CPU's place in its ring,
+// which is mapped and read without a system call. Those of another size have others, and
+// count on from these.
+type Rings struct {
+	records *ebpf.Map
+	ring    int // records in one ring of plain memory
+	plain   bool
+	raw     []byte
+	list    []abi.RecordRing
+	cleanup runtime.Cleanup // of raw, for rings that were replaced: somebody may be reading them
+
+	mu      sync.Mutex // guards what follows
+	before  *Rings     // those that these replaced; nil: nothing is written there any more
+	earlier []CPUCounters
 }
 
-func openRings(m *ebpf.Map) (*rings, error) {
+func (b *build) openRings(before *loaded) (*Rings, error) {
 	const size = int(unsafe.Sizeof(abi.RecordRing{}))
+	m := b.maps.RecordRings
 	page := unix.Getpagesize()
 	n := int(m.MaxEntries())
 	raw, err := unix.Mmap(m.FD(), 0, (n*size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the state of the recorder's rings: %w", err)
 	}
-	r := &rings{raw: raw, list: unsafe.Slice((*abi.RecordRing)(unsafe.Pointer(&raw[0])), n)}
+	r := &Rings{
+		records: b.maps.Records, ring: b.ring, plain: b.opts.Ring > 0,
+		raw: raw, list: unsafe.Slice((*abi.RecordRing)(unsafe.Pointer(&raw[0])), n),
+	}
 	for i := range r.list {
 		r.list[i].Held[0] = 1 // the first part needs no preparation
 	}
+	if before != nil {
+		r.before = before.rings
+	}
+	r.cleanup = runtime.AddCleanup(r, func(raw []byte) { _ = unix.Munmap(raw) }, raw)
 	return r, nil
 }
 
-func (r *rings) close() error {
+func (r *Rings) close() error {
 	if r == nil || r.raw == nil {
 		return nil
 	}
+	r.cleanup.Stop()
 	raw := r.raw
 	r.raw, r.list = nil, nil
 	return unix.Munmap(raw)
 }
 
-// Recorded reads the recorder's counters, one element a possible CPU. It
-// needs no system call.
-func (o *Objects) Recorded() []CPUCounters {
-	list := make([]CPUCounters, 0, len(o.rings.list))
-	for i := range o.rings.list {
-		r := &o.rings.list[i]
-		c := CPUCounters{CPU: i, RecordLost: atomic.LoadUint64(&r.Lost)}
+// settle notes that nothing is written any more into what r replaced.
+func (r *Rings) settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.before != nil {
+		r.earlier, r.before = r.before.Recorded(), nil
+	}
+}
+
+// past is what was counted in the rings before these.
+func (r *Rings) past() []CPUCounters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.before != nil {
+		return r.before.Recorded()
+	}
+	return r.earlier
+}
+
+// Recorded reads the recorder's counters, one element a possible CPU: since New, but
+// Position, which is that of these rings. It needs no system call.
+func (r *Rings) Recorded() []CPUCounters {
+	past := r.past()
+	list := make([]CPUCounters, 0, len(r.list))
+	for i := range r.list {
+		s := &r.list[i]
+		c := CPUCounters{CPU: i, RecordLost: atomic.LoadUint64(&s.Lost)}
 		for b := range c.Position {
-			c.Position[b] = atomic.LoadUint64(&r.Position[b])
+			c.Position[b] = atomic.LoadUint64(&s.Position[b])
 			c.Recorded += c.Position[b]
 		}
-		if o.opts.Ring > 0 {
+		if r.plain {
 			c.Paired, c.Position[1] = c.Position[1], 0
 			c.Recorded = c.Position[0] - min(c.RecordLost, c.Position[0])
 		} else {
-			c.Short = min(atomic.LoadUint64(&r.Pinned), c.Recorded)
+			c.Short = min(atomic.LoadUint64(&s.Pinned), c.Recorded)
+		}
+		if i < len(past) {
+			c.Recorded, c.Paired = c.Recorded+past[i].Recorded, c.Paired+past[i].Paired
+			c.Short, c.RecordLost = c.Short+past[i].Short, c.RecordLost+past[i].RecordLost
 		}
 		list = append(list, c)
 	}
+	runtime.KeepAlive(r)
 	return list
 }
 
+// Records returns the rings of plain memory, one a CPU, and how many records one holds.
+// CPUs that came later have none. What is where in them: Ring.
+func (r *Rings) Records() (rings *ebpf.Map, ring int) { return r.records, r.ring }
+
 // Ring reads the state of one CPU's ring of plain memory, without a system
 // call. It changes meanwhile: what a slot holds must be read again after it was.
-func (o *Objects) Ring(cpu int) Ring {
-	r := &o.rings.list[cpu]
-	s := Ring{Position: atomic.LoadUint64(&r.Position[0])}
+func (r *Rings) Ring(cpu int) Ring {
+	at := &r.list[cpu]
+	s := Ring{Position: atomic.LoadUint64(&at.Position[0])}
 	for i := range s.Held {
-		s.Held[i] = atomic.LoadUint64(&r.Held[i])
+		s.Held[i] = atomic.LoadUint64(&at.Held[i])
 	}
+	runtime.KeepAlive(r)
 	return s
 }
+
+// Rings are those of now. Replace puts others in their place if their size changes.
+func (o *Objects) Rings() *Rings { return o.loaded.Load().rings }
+
+// Recorded is that of the rings of now.
+func (o *Objects) Recorded() []CPUCounters { return o.Rings().Recorded() }
+
+// Ring is that of the rings of now.
+func (o *Objects) Ring(cpu int) Ring { return o.Rings().Ring(cpu) }

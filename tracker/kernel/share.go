@@ -58,7 +58,7 @@ func variableAt(spec *ebpf.CollectionSpec, section string, at uint32) (*ebpf.Var
 // spec. The caller closes what it returns.
 func (o *Objects) LoadShared(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map, cache *btf.Cache) (*ebpf.Collection, error) {
 	for name, v := range spec.Variables {
-		if m := o.Constants[name]; v.Constant() && m != nil {
+		if m := o.loaded.Load().constants[name]; v.Constant() && m != nil {
 			v.Value = slices.Clone(m.Value)
 		}
 	}

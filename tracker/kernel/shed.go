@@ -39,7 +39,14 @@ func (o *Objects) Shed(s *Shedding) error {
 	if o.links.stopped {
 		return nil
 	}
-	plan := o.Plan.without(s)
+	o.links.shedding = *s
+	return o.shedLocked()
+}
+
+// shedLocked sheds o.links.shedding of what is loaded now. Under o.links.mu.
+func (o *Objects) shedLocked() error {
+	s := &o.links.shedding
+	plan := o.Plan().without(s)
 	var histograms uint32
 	if s.Histograms {
 		histograms = 1
@@ -105,7 +112,7 @@ func (p *Plan) keeps(h *kinds.Hook) bool {
 func (o *Objects) recordMask(groups []string, plan *Plan) (mask uint64) {
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
-		wanted := func(g string) bool { return o.Plan.Groups[g] && !slices.Contains(groups, g) }
+		wanted := func(g string) bool { return o.Plan().Groups[g] && !slices.Contains(groups, g) }
 		if len(h.Groups) > 0 && !slices.ContainsFunc(h.Groups, wanted) {
 			mask |= 1 << h.Record
 		}
@@ -132,17 +139,17 @@ func (o *Objects) attachMissing(plan *Plan) error {
 	var errs []error
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
-		p := o.programs[h.Program]
+		p := o.hooks[h.Program]
 		if !o.links.shed[h.Program] || p == nil || !plan.keeps(h) {
 			continue
 		}
-		l, err := attach(h, p)
+		a, err := attach(h, p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		delete(o.links.shed, h.Program)
-		o.links.list = append(o.links.list, Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
+		o.links.list = append(o.links.list, a)
 	}
 	return errors.Join(errs...)
 }
@@ -174,7 +181,7 @@ func (o *Objects) detachUnwanted(plan *Plan) (any bool, err error) {
 // clearTables empties the pending tables of trackers that are shed, so that
 // nothing pending meets an exit after they are back: it began long before.
 func (o *Objects) clearTables(plan *Plan) error {
-	resting := func(t rules.Track) bool { return o.Plan.Tracks[t] && !plan.Tracks[t] }
+	resting := func(t rules.Track) bool { return o.Plan().Tracks[t] && !plan.Tracks[t] }
 	var errs []error
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
@@ -184,7 +191,7 @@ func (o *Objects) clearTables(plan *Plan) error {
 			slices.ContainsFunc(kinds.Trackers(n), func(t rules.Track) bool { return plan.Tracks[t] }) {
 			continue
 		}
-		keys, slots, _ := p.Maps(&o.Maps)
+		keys, slots, _ := p.Maps(o.Maps())
 		for _, m := range append([]*ebpf.Map{keys, slots}, p.maps...) {
 			errs = append(errs, clearArray(m))
 		}
@@ -219,21 +226,21 @@ func clearArray(m *ebpf.Map) error {
 // leaveInterrupts clears the notes of CPUs that are in an interrupt whose exit
 // was detached before it came. Under o.links.mu.
 func (o *Objects) leaveInterrupts() error {
-	memory, err := o.Maps.Cpus.Memory()
+	memory, err := o.Maps().Cpus.Memory()
 	if err != nil {
 		return err
 	}
 	var s abi.CpuState
 	var errs []error
 	if o.links.shed["hrtimer_expire_exit"] {
-		for cpu := range int(o.Maps.Cpus.MaxEntries()) {
+		for cpu := range int(o.Maps().Cpus.MaxEntries()) {
 			_, err := memory.WriteAt(make([]byte, 4), int64(cpu*int(unsafe.Sizeof(s))+int(unsafe.Offsetof(s.InHrtimer))))
 			errs = append(errs, err)
 		}
 	}
 	switch {
 	case o.links.shed["irq_handler_exit"]:
-		errs = append(errs, clearArray(o.Maps.Interrupts))
+		errs = append(errs, clearArray(o.Maps().Interrupts))
 	case o.links.shed["softirq_exit"]:
 		errs = append(errs, o.leaveSoftirqs())
 	}
@@ -242,14 +249,14 @@ func (o *Objects) leaveInterrupts() error {
 
 // leaveSoftirqs clears the slots of softirqs. Those of interrupts are in use.
 func (o *Objects) leaveSoftirqs() error {
-	memory, err := o.Maps.Interrupts.Memory()
+	memory, err := o.Maps().Interrupts.Memory()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for cpu := range int(o.Maps.Interrupts.MaxEntries()) {
+	for cpu := range int(o.Maps().Interrupts.MaxEntries()) {
 		for _, f := range o.softirqSlots {
-			_, err := memory.WriteAt(make([]byte, f.size), int64(cpu*int(o.Maps.Interrupts.ValueSize())+f.offset))
+			_, err := memory.WriteAt(make([]byte, f.size), int64(cpu*int(o.Maps().Interrupts.ValueSize())+f.offset))
 			errs = append(errs, err)
 		}
 	}
@@ -305,15 +312,15 @@ func (o *Objects) Serves() []Served {
 		if !attached[h.Program] && !o.links.shed[h.Program] {
 			continue
 		}
-		s := Served{Program: h.Program, Stacks: h.Program == laterProgram && o.Plan.userStacksLater}
-		s.Always = h.Program == tickProgram && o.Plan.Timeouts
+		s := Served{Program: h.Program, Stacks: h.Program == laterProgram && o.Plan().userStacksLater}
+		s.Always = h.Program == tickProgram && o.Plan().Timeouts
 		for _, g := range h.Groups {
-			if o.Plan.Groups[g] {
+			if o.Plan().Groups[g] {
 				s.Groups = append(s.Groups, g)
 			}
 		}
 		for _, t := range h.Trackers() {
-			if o.Plan.Tracks[t] {
+			if o.Plan().Tracks[t] {
 				s.Tracks = append(s.Tracks, t)
 			}
 		}
@@ -330,7 +337,7 @@ func (o *Objects) MapBytes() (sum uint64) {
 			sum += n
 		}
 	}
-	for _, m := range o.maps {
+	for _, m := range o.loaded.Load().byName {
 		add(m)
 	}
 	o.tables.mu.Lock()

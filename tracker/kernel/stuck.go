@@ -82,9 +82,9 @@ func (o *Objects) StuckByID(tracks map[rules.Track]bool) ([abi.MaxRules]int, err
 		}
 	}
 	if tracks[rules.IRQ] || tracks[rules.Softirq] {
-		slot := make([]byte, o.Maps.Interrupts.ValueSize())
-		for cpu := range o.Maps.Interrupts.MaxEntries() {
-			if err := o.Maps.Interrupts.Lookup(cpu, slot); err != nil {
+		slot := make([]byte, o.Maps().Interrupts.ValueSize())
+		for cpu := range o.Maps().Interrupts.MaxEntries() {
+			if err := o.Maps().Interrupts.Lookup(cpu, slot); err != nil {
 				errs = append(errs, fmt.Errorf("read the interrupts of CPU %d: %w", cpu, err))
 				break
 			}
@@ -101,7 +101,7 @@ func (o *Objects) stuckInTable(n int, count *[abi.MaxRules]int) error {
 	if !p.used {
 		return nil
 	}
-	_, slots, _ := p.Maps(&o.Maps)
+	_, slots, _ := p.Maps(o.Maps())
 	slot := make([]byte, slots.ValueSize())
 	for segment, keys := range p.parts {
 		if segment > 0 {

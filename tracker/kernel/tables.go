@@ -33,44 +33,73 @@ type pendingTables struct {
 	interrupts []limited // work of one CPU; does not change
 }
 
-// sizeTables sets the first segment of every table, and how far it may grow.
-func (o *Objects) sizeTables(s *specs) []knob {
+// sizeTables sets the first segment of every table, and how far it may grow. A table
+// that is in use keeps its size.
+func (o *Objects) sizeTables(b *build, s *specs) []knob {
 	var knobs []knob
-	for n := range o.tables.list {
-		p := &o.tables.list[n]
-		*p = pendingTable{Table: &kinds.Tables[n], slots: 2 * abi.BucketKeys} // a window of two buckets
-		if slices.ContainsFunc(kinds.Trackers(n), func(track rules.Track) bool { return o.Plan.Tracks[track] }) {
-			p.used, p.slots, p.max = true, kinds.PowerOfTwo(max(o.opts.Slots[n], p.slots)), o.opts.MaxSlots[n]
-		} else if n == abi.TablePairs {
-			p.slots = min(kinds.PowerOfTwo(max(o.opts.Slots[n], p.slots)), sparePairs)
+	o.tables.mu.Lock()
+	before, list := o.loaded.Load(), o.tables.list
+	o.tables.mu.Unlock()
+	for n := range list {
+		p := &b.tables[n]
+		keys, slots := kinds.Tables[n].Specs(&s.TailcamMapSpecs)
+		first := 2 * abi.BucketKeys // a window of two buckets
+		*p = pendingTable{Table: &kinds.Tables[n], limited: limitedIn(slots.Value, 0)}
+		p.used = slices.ContainsFunc(kinds.Trackers(n), func(track rules.Track) bool { return b.plan.Tracks[track] })
+		switch {
+		case before != nil && (list[n].used || n == abi.TablePairs):
+			first = int(list[n].parts[0].MaxEntries()) * abi.BucketKeys
+		case p.used:
+			first = kinds.PowerOfTwo(max(b.opts.Slots[n], first))
+		case n == abi.TablePairs:
+			first = min(kinds.PowerOfTwo(max(b.opts.Slots[n], first)), sparePairs)
 		}
-		keys, slots := p.Specs(&s.TailcamMapSpecs)
-		p.limited = limitedIn(slots.Value, 0)
-		keys.MaxEntries, slots.MaxEntries = uint32(p.slots/abi.BucketKeys), uint32(p.slots)
-		knobs = append(knobs, knob{p.Mask(&s.TailcamVariableSpecs), uint32(p.slots/abi.BucketKeys - 1)})
+		if p.slots = first; p.used {
+			p.max = b.opts.MaxSlots[n]
+		}
+		keys.MaxEntries, slots.MaxEntries = uint32(first/abi.BucketKeys), uint32(first)
+		knobs = append(knobs, knob{p.Mask(&s.TailcamVariableSpecs), uint32(first/abi.BucketKeys - 1)})
 	}
 	s.Growths.MaxEntries = abi.Tables
-	o.tables.interrupts = limitedIn(s.Interrupts.Value, 0)
-	return append(knobs, sizeSpans(s, o.tables.list[abi.TableSpans].slots)...)
+	return append(knobs, sizeSpans(s, b.tables[abi.TableSpans].slots, before)...)
 }
 
 // sparePairs are the slots for pairs that come with a reload, if there was none at the
 // start.
 const sparePairs = 1024
 
-// openTables tells the tick how large the tables are.
-func (o *Objects) openTables() error {
-	for n := range o.tables.list {
-		p := &o.tables.list[n]
-		keys, _, _ := p.Maps(&o.Maps)
+// openTables tells the tick how large the tables are that were not in use before.
+func (b *build) openTables(before *loaded) error {
+	for n := range b.tables {
+		p := &b.tables[n]
+		keys, _, _ := p.Maps(&b.maps)
+		if before != nil {
+			if same, _, _ := p.Maps(&before.maps); same == keys {
+				continue // it may have grown
+			}
+		}
 		p.parts = []*ebpf.Map{keys}
 		var g abi.Growth
 		g.Chunks[0] = chunksOf(p.slots)
-		if err := o.Maps.Growths.Put(uint32(n), g); err != nil {
+		if err := b.maps.Growths.Put(uint32(n), g); err != nil {
 			return fmt.Errorf("set up the pending table of %s: %w", p.Name, err)
 		}
 	}
 	return nil
+}
+
+// use takes over the tables of a load.
+func (t *pendingTables) use(b *build) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n := range t.list {
+		p, q := &t.list[n], &b.tables[n]
+		if q.parts != nil {
+			*p = *q
+			continue
+		}
+		p.used, p.max = p.used || q.used, q.max
+	}
 }
 
 // chunksOf is how many parts of a table the tick scans, one at a time.
@@ -100,7 +129,7 @@ func (o *Objects) Grow(n int) {
 
 // addSegment adds so many slots to a table.
 func (o *Objects) addSegment(n int, p *pendingTable, more int) error {
-	firstKeys, firstSlots, moreSlots := p.Maps(&o.Maps)
+	firstKeys, firstSlots, moreSlots := p.Maps(o.Maps())
 	like := func(first *ebpf.Map, entries int) (*ebpf.Map, error) {
 		return ebpf.NewMap(&ebpf.MapSpec{
 			Name: p.Name, Type: ebpf.Array, KeySize: 4, ValueSize: first.ValueSize(), MaxEntries: uint32(entries), Flags: innerMap,
@@ -121,12 +150,12 @@ func (o *Objects) addSegment(n int, p *pendingTable, more int) error {
 	// before (maybe_wait_bpf_programs), some 30 ms: at the same time, then.
 	put := make(chan error, 2)
 	go func() { put <- moreSlots.Put(segment, slots) }()
-	go func() { put <- o.Maps.MoreKeys.Put(uint32(n)*abi.Segments+segment, keys) }()
-	err = errors.Join(<-put, <-put, o.Maps.Growths.Lookup(uint32(n), &g))
+	go func() { put <- o.Maps().MoreKeys.Put(uint32(n)*abi.Segments+segment, keys) }()
+	err = errors.Join(<-put, <-put, o.Maps().Growths.Lookup(uint32(n), &g))
 	if err == nil { // from here on it is used
 		g.Segments, g.Wanted = segment, 0
 		g.Mask[segment], g.Chunks[segment] = uint32(more/abi.BucketKeys-1), chunksOf(more)
-		err = o.Maps.Growths.Put(uint32(n), g)
+		err = o.Maps().Growths.Put(uint32(n), g)
 	}
 	if err != nil {
 		return fmt.Errorf("grow the pending table of %s: %w", p.Name, err)
@@ -134,6 +163,17 @@ func (o *Objects) addSegment(n int, p *pendingTable, more int) error {
 	p.parts = append(p.parts, keys)
 	p.slots += more
 	return nil
+}
+
+// LimitTables changes how far the tables that are in use may grow.
+func (o *Objects) LimitTables(most [abi.Tables]int) {
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	for n := range o.tables.list {
+		if p := &o.tables.list[n]; p.used {
+			p.max = most[n]
+		}
+	}
 }
 
 // innerMap is BPF_F_INNER_MAP: arrays of different sizes in one map (5.10+).
@@ -227,7 +267,7 @@ func (o *Objects) PendingKeys(track rules.Track) ([]uint64, error) {
 	}
 	o.tables.mu.Unlock()
 	if track == rules.Chain {
-		parts = []*ebpf.Map{o.Maps.ChainKeys}
+		parts = []*ebpf.Map{o.Maps().ChainKeys}
 	}
 	if parts == nil {
 		return nil, fmt.Errorf("read the pending table of %q: no such tracker", track)

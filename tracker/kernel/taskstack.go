@@ -23,7 +23,7 @@ const stackProgram = "stack_of_task"
 // it costs some 14 us; cilium/ebpf cannot make one with such a filter.
 // Needs kernel 6.1+.
 func (o *Objects) TaskStack(tid int) ([]uint64, error) {
-	p := o.programs[stackProgram]
+	p := o.loaded.Load().programs[stackProgram]
 	if p == nil {
 		return nil, errors.New("read a task's stack: its program is not loaded")
 	}

@@ -75,11 +75,11 @@ func (p *Set) Drop(now *Set, k *kernel.Objects) error {
 	var errs []error
 	for _, role := range []int{abi.PairEntry, abi.PairCancel, abi.PairExit} {
 		for _, h := range p.hooks {
-			if h.role != role || h.program == nil || slices.Contains(now.hooks, h) {
+			if h.role != role || h.jump == nil || slices.Contains(now.hooks, h) {
 				continue
 			}
-			errs = append(errs, k.DetachProgram(h.program), h.program.Close())
-			h.program = nil
+			errs = append(errs, k.DetachProgram(h.jump.Program), h.jump.Close())
+			h.jump = nil
 		}
 	}
 	return errors.Join(errs...)
@@ -88,11 +88,11 @@ func (p *Set) Drop(now *Set, k *kernel.Objects) error {
 // prepare makes new pairs begin with nothing.
 func (p *Set) prepare(k *kernel.Objects) error {
 	for _, h := range p.hooks {
-		if h.program != nil {
+		if h.jump != nil {
 			continue
 		}
-		for i := h.wire.Pair; i < k.Maps.PairStates.MaxEntries(); i += abi.MaxPairs {
-			if err := k.Maps.PairStates.Put(i, abi.PairState{}); err != nil {
+		for i := h.wire.Pair; i < k.Maps().PairStates.MaxEntries(); i += abi.MaxPairs {
+			if err := k.Maps().PairStates.Put(i, abi.PairState{}); err != nil {
 				return fmt.Errorf("clear the counters of rule %s: %w", h.rule, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -23,6 +24,28 @@ func (p *Set) Load(k *kernel.Objects) error {
 	if err := p.prepare(k); err != nil {
 		return err
 	}
+	return p.each(k, func(h *hookProgram) bool { return h.jump == nil && p.failed[h.rule] == nil }, func(h *hookProgram, err error) error {
+		if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+			return fmt.Errorf("rule %s: load the program for %s: %w (run as root, or with CAP_BPF and CAP_PERFMON)", h.rule, h.hook.Text, err)
+		}
+		p.fail(h, fmt.Errorf("load the program for %s: %w", h.hook.Text, err))
+		return nil
+	})
+}
+
+// Renew loads the programs again, for what the main object is loaded for now. Their hooks
+// stay, and each event of them is seen by one of the two.
+func (p *Set) Renew(k *kernel.Objects) error {
+	return p.each(k, func(h *hookProgram) bool { return h.jump != nil }, func(h *hookProgram, err error) error {
+		return fmt.Errorf("rule %s: load the program for %s: %w", h.rule, h.hook.Text, err)
+	})
+}
+
+// each loads the programs of some hooks. failed is told of those that cannot be.
+func (p *Set) each(k *kernel.Objects, wanted func(*hookProgram) bool, failed func(*hookProgram, error) error) error {
+	if !slices.ContainsFunc(p.hooks, wanted) {
+		return nil
+	}
 	spec, err := bpf.LoadPair()
 	if err != nil {
 		return fmt.Errorf("read the embedded BPF object: %w", err)
@@ -35,14 +58,13 @@ func (p *Set) Load(k *kernel.Objects) error {
 	}
 	cache := btf.NewCache()
 	for _, h := range p.hooks {
-		if h.program != nil || p.failed[h.rule] != nil {
+		if !wanted(h) {
 			continue
 		}
-		if h.program, err = p.loadHook(k, spec.Copy(), h, cache); err != nil {
-			if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-				return fmt.Errorf("rule %s: load the program for %s: %w (run as root, or with CAP_BPF and CAP_PERFMON)", h.rule, h.hook.Text, err)
+		if err := p.loadHook(k, spec.Copy(), h, cache); err != nil {
+			if err := failed(h, err); err != nil {
+				return err
 			}
-			p.fail(h, fmt.Errorf("load the program for %s: %w", h.hook.Text, err))
 		}
 	}
 	return nil
@@ -64,11 +86,11 @@ func (p *Set) makeScratches(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// loadHook loads the template of a hook with its constants.
-func (p *Set) loadHook(k *kernel.Objects, spec *ebpf.CollectionSpec, h *hookProgram, cache *btf.Cache) (*ebpf.Program, error) {
+// loadHook loads the template of a hook with its constants, and has the hook jump there.
+func (p *Set) loadHook(k *kernel.Objects, spec *ebpf.CollectionSpec, h *hookProgram, cache *btf.Cache) error {
 	var v bpf.PairVariableSpecs
 	if err := spec.Assign(&v); err != nil {
-		return nil, err
+		return err
 	}
 	for name := range spec.Programs {
 		if name != h.site.template {
@@ -80,14 +102,19 @@ func (p *Set) loadHook(k *kernel.Objects, spec *ebpf.CollectionSpec, h *hookProg
 		program.AttachTo, program.AttachType = h.site.attachTo, h.site.attachType
 	}
 	if err := v.Hook.Set(h.wire); err != nil {
-		return nil, err
+		return err
 	}
 	c, err := k.LoadShared(spec, map[string]*ebpf.Map{"pair_scratches": p.scratches}, cache)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
-	return c.DetachProgram(h.site.template), nil
+	if h.jump == nil {
+		if h.jump, err = kernel.NewJump(program); err != nil {
+			return err
+		}
+	}
+	return h.jump.To(c.Programs[h.site.template])
 }
 
 // Attach attaches what ends work before what begins it. A rule whose hook cannot
@@ -99,7 +126,7 @@ func (p *Set) Attach(k *kernel.Objects) error {
 				continue
 			}
 			h.done = true
-			l, err := h.site.attach(h.program)
+			l, err := h.site.attach(h.jump.Program)
 			if err != nil {
 				p.fail(h, fmt.Errorf("attach to %s: %w", h.hook.Text, err))
 				if err := k.DetachRule(h.rule); err != nil {
@@ -107,7 +134,7 @@ func (p *Set) Attach(k *kernel.Objects) error {
 				}
 				continue
 			}
-			k.AddLink(kernel.Attachment{Program: h.name(), Hook: h.hook.Text, Rule: h.rule, Link: l, Loaded: h.program})
+			k.AddLink(kernel.Attachment{Program: h.name(), Hook: h.hook.Text, Rule: h.rule, Link: l, Loaded: h.jump.Program})
 		}
 	}
 	return nil
@@ -128,8 +155,8 @@ func (p *Set) Failed() map[string]error {
 // Close unloads the programs. What is attached must be detached before.
 func (p *Set) Close() {
 	for _, h := range p.hooks {
-		if h.program != nil {
-			_ = h.program.Close() // nothing is lost with it
+		if h.jump != nil {
+			_ = h.jump.Close() // nothing is lost with it
 		}
 	}
 	if p.scratches != nil {

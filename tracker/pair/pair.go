@@ -13,6 +13,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/field"
+	"github.com/tailcam/tailcam/tracker/kernel"
 	"github.com/tailcam/tailcam/tracker/kinds"
 )
 
@@ -31,13 +32,13 @@ type Set struct {
 
 // hookProgram is one hook of one pair.
 type hookProgram struct {
-	rule    string
-	role    int
-	hook    *rules.Hook
-	site    site
-	wire    abi.PairHook
-	program *ebpf.Program
-	done    bool // attached, or refused
+	rule string
+	role int
+	hook *rules.Hook
+	site site
+	wire abi.PairHook
+	jump *kernel.Jump // nil: not loaded
+	done bool         // attached, or refused
 }
 
 func (p *hookProgram) name() string { return "pair:" + p.rule + ":" + p.hook.Text }

@@ -57,7 +57,7 @@ type Reader struct {
 // called in Read for an outlier that was decided against, or whose rule is
 // gone, although the kernel side may have frozen the recorder for it.
 func New(objects *kernel.Objects, rules Decider, release func()) (*Reader, error) {
-	ring, err := ringbuf.NewReader(objects.Maps.Outliers)
+	ring, err := ringbuf.NewReader(objects.Maps().Outliers)
 	if err != nil {
 		return nil, fmt.Errorf("open the outliers' ring buffer: %w", err)
 	}
@@ -199,5 +199,5 @@ func (r *Reader) acknowledge(sample []byte) error {
 	}
 	r.read[owner] += uint64(len(sample)) + abi.RingHeader
 	const size, read = int(unsafe.Sizeof(abi.RingUse{})), int(unsafe.Offsetof(abi.RingUse{}.Read))
-	return kernel.WriteWord(r.kernel.Memory.RingUses, owner*size+read, r.read[owner])
+	return kernel.WriteWord(r.kernel.Memory().RingUses, owner*size+read, r.read[owner])
 }

@@ -96,7 +96,7 @@ func Read(o *kernel.Objects) (*Counters, error) {
 // Rule reads what the rule with an id has done.
 func Rule(o *kernel.Objects, id uint8) (RuleCounters, error) {
 	var s abi.RuleState
-	if err := o.Maps.RuleStates.Lookup(uint32(id), &s); err != nil {
+	if err := o.Maps().RuleStates.Lookup(uint32(id), &s); err != nil {
 		return RuleCounters{}, err
 	}
 	return RuleCounters{
@@ -110,7 +110,7 @@ func Rule(o *kernel.Objects, id uint8) (RuleCounters, error) {
 func messagesRefused(o *kernel.Objects) (n uint64, err error) {
 	const size, refused = int(unsafe.Sizeof(abi.RingUse{})), int(unsafe.Offsetof(abi.RingUse{}.Refused))
 	for owner := abi.MaxRules; owner < abi.RingOwners; owner++ {
-		one, err := kernel.ReadWord(o.Memory.RingUses, owner*size+refused)
+		one, err := kernel.ReadWord(o.Memory().RingUses, owner*size+refused)
 		if err != nil {
 			return 0, err
 		}
@@ -126,9 +126,9 @@ func Pairs(o *kernel.Objects, pairs map[string]uint32) (map[string]abi.PairState
 	all := map[string]abi.PairState{}
 	for name, n := range pairs {
 		var sum abi.PairState
-		for i := n; i < o.Maps.PairStates.MaxEntries(); i += abi.MaxPairs {
+		for i := n; i < o.Maps().PairStates.MaxEntries(); i += abi.MaxPairs {
 			var one abi.PairState
-			if err := o.Maps.PairStates.Lookup(i, &one); err != nil {
+			if err := o.Maps().PairStates.Lookup(i, &one); err != nil {
 				return nil, fmt.Errorf("read counters of pair %s: %w", name, err)
 			}
 			for w, v := range (*words)(unsafe.Pointer(&one)) {

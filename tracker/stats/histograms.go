@@ -103,7 +103,7 @@ func classes(o *kernel.Objects, h *compile.HistogramSlots, cgroup func(uint64) s
 	found := map[uint64]*ClassHistogram{}
 	for b := h.Classes.First / abi.BucketKeys; b < (h.Classes.First+h.Classes.Count)/abi.BucketKeys; b++ {
 		var bucket abi.Bucket
-		if err := o.Maps.ClassKeys.Lookup(uint32(b), &bucket); err != nil {
+		if err := o.Maps().ClassKeys.Lookup(uint32(b), &bucket); err != nil {
 			return nil, fmt.Errorf("read the classes of a histogram: %w", err)
 		}
 		for i, key := range bucket.Key {
@@ -172,8 +172,8 @@ func Distribution(o *kernel.Objects, number int) (h histogram.Histogram, undecid
 
 // ofCPU reads one CPU's part of a histogram.
 func ofCPU(o *kernel.Objects, number, cpu int, buf *[histogramBytes]byte) (h histogram.Histogram, undecided uint64, err error) {
-	offset := int64(cpu*o.HistogramStride+number) * histogramBytes
-	if _, err := o.Memory.Distributions.ReadAt(buf[:], offset); err != nil {
+	offset := int64(cpu*o.HistogramStride()+number) * histogramBytes
+	if _, err := o.Memory().Distributions.ReadAt(buf[:], offset); err != nil {
 		return h, 0, fmt.Errorf("read histogram %d of CPU %d: %w", number, cpu, err)
 	}
 	h, undecided = decodeHistogram(buf)
@@ -202,7 +202,7 @@ func Clear(o *kernel.Objects, n compile.Range) error {
 	var empty [histogramBytes]byte
 	for i := n.First; i < n.First+n.Count; i++ {
 		for cpu := range o.HistogramCPUs {
-			if _, err := o.Memory.Distributions.WriteAt(empty[:], int64(cpu*o.HistogramStride+i)*histogramBytes); err != nil {
+			if _, err := o.Memory().Distributions.WriteAt(empty[:], int64(cpu*o.HistogramStride()+i)*histogramBytes); err != nil {
 				return fmt.Errorf("clear histogram %d: %w", i, err)
 			}
 		}
@@ -211,7 +211,7 @@ func Clear(o *kernel.Objects, n compile.Range) error {
 		return nil
 	}
 	for b := n.First / abi.BucketKeys; b < (n.First+n.Count)/abi.BucketKeys; b++ {
-		if err := o.Maps.ClassKeys.Put(uint32(b), abi.Bucket{}); err != nil {
+		if err := o.Maps().ClassKeys.Put(uint32(b), abi.Bucket{}); err != nil {
 			return fmt.Errorf("clear the classes of a histogram: %w", err)
 		}
 	}

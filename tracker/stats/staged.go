@@ -57,8 +57,8 @@ func readStaged(o *kernel.Objects, cpu int) (s staged, err error) {
 	var k abi.CpuState
 	var n [4]byte
 	at := int64(cpu) * int64(unsafe.Sizeof(k))
-	if _, err = o.Memory.Cpus.ReadAt(n[:], at+int64(unsafe.Offsetof(k.Staged))); err == nil {
-		_, err = o.Memory.Cpus.ReadAt(s.delays[:], at+int64(unsafe.Offsetof(k.Delays)))
+	if _, err = o.Memory().Cpus.ReadAt(n[:], at+int64(unsafe.Offsetof(k.Staged))); err == nil {
+		_, err = o.Memory().Cpus.ReadAt(s.delays[:], at+int64(unsafe.Offsetof(k.Delays)))
 	}
 	if err != nil {
 		return s, fmt.Errorf("read delays of CPU %d: %w", cpu, err)
