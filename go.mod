@@ -32,6 +32,7 @@ require (
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 	gotest.tools/v3 v3.5.2
+	k8s.io/cri-api v0.37.2
 )
 
 require (

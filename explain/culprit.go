@@ -91,16 +91,16 @@ func (m *model) whoAtPrio(tid, prio int) *Who {
 
 // fillTaskInfo adds the name and other information from outside the trace.
 func (m *model) fillTaskInfo(w *Who) {
-	if f, ok := m.taskInfo(w.TID); ok {
+	if f, ok := m.taskInfo(w.TID); ok && (!f.Exited || w.Comm == "" || w.Comm == f.Comm) {
 		if w.PID == 0 {
 			w.PID = f.PID
 		}
 		if w.Comm == "" {
 			w.Comm = f.Comm
 		}
-		w.Policy, w.Cgroup = f.Policy, f.Cgroup
+		w.Policy, w.Cgroup, w.Title, w.Place = f.Policy, f.Cgroup, f.Title, f.Place
 	}
-	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Comm, w.TID))
+	w.Name = strings.TrimSpace(fmt.Sprintf("%s %d", w.Called(), w.TID))
 	if w.Comm == "" {
 		w.Name = fmt.Sprintf("task %d", w.TID)
 	}

@@ -50,9 +50,12 @@ type Stack struct {
 
 // TaskInfo is information about a task from outside the trace.
 type TaskInfo struct {
-	PID        int
-	Comm       string
-	Cgroup     string
+	PID    int
+	Comm   string
+	Title  string // what its process calls itself, if that is not Comm
+	Exited bool   // known from before it exited: its id may have been another's since
+	Cgroup string
+	Place
 	Policy     string // SCHED_FIFO, …
 	RTPriority int
 	Kernel     bool

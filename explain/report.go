@@ -112,16 +112,52 @@ const (
 	KindUnknown    = "unknown"
 )
 
+// Place is where a task runs, if known.
+type Place struct {
+	Unit          string `json:"unit,omitempty"`
+	Container     string `json:"container,omitempty"` // id
+	ContainerName string `json:"container_name,omitempty"`
+	Pod           string `json:"pod,omitempty"`
+	Namespace     string `json:"namespace,omitempty"` // of the pod
+}
+
+// where is the most telling part, for people; "": none is known.
+func (p *Place) where() string {
+	switch {
+	case p.Pod != "" && p.Namespace != "":
+		return "pod " + p.Namespace + "/" + p.Pod
+	case p.Pod != "":
+		return "pod " + p.Pod
+	case p.ContainerName != "":
+		return "container " + p.ContainerName
+	}
+	return p.Unit
+}
+
+// Called is what a task is called: the title of its process, which other threads than the
+// first have behind their own names, or its own name. Anybody may have chosen it.
+func (w *Who) Called() string {
+	switch {
+	case w.Title == "":
+		return w.Comm
+	case w.TID == w.PID || w.Comm == "":
+		return w.Title
+	}
+	return w.Comm + " of " + w.Title
+}
+
 // Who is a culprit, a waker or a task. Fields that do not apply are empty.
 type Who struct {
-	Kind     string `json:"kind"`
-	Name     string `json:"name"`
-	TID      int    `json:"tid,omitempty"`
-	PID      int    `json:"pid,omitempty"`
-	Comm     string `json:"comm,omitempty"`
-	Prio     int    `json:"prio,omitempty"` // of the kernel: 120 is nice 0, below 100 real-time
-	Policy   string `json:"policy,omitempty"`
-	Cgroup   string `json:"cgroup,omitempty"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	TID    int    `json:"tid,omitempty"`
+	PID    int    `json:"pid,omitempty"`
+	Comm   string `json:"comm,omitempty"`
+	Title  string `json:"title,omitempty"` // what its process calls itself, if that is not comm
+	Prio   int    `json:"prio,omitempty"`  // of the kernel: 120 is nice 0, below 100 real-time
+	Policy string `json:"policy,omitempty"`
+	Cgroup string `json:"cgroup,omitempty"`
+	Place
 	Device   string `json:"device,omitempty"`
 	Function string `json:"function,omitempty"`
 	For      *Who   `json:"for,omitempty"` // kernel thread, work or device: on whose behalf

@@ -63,7 +63,9 @@ func writeParts(line func(string, ...any), parts []Part, total int64) {
 		by := p.Reason
 		if p.By != nil {
 			by = describe(p.By)
-			if p.By.Kind == KindTask && p.By.Cgroup != "" && p.By.Cgroup != "/" {
+			if at := p.By.where(); p.By.Kind == KindTask && at != "" {
+				by += " in " + at
+			} else if p.By.Kind == KindTask && p.By.Cgroup != "" && p.By.Cgroup != "/" {
 				by += " in " + p.By.Cgroup
 			}
 		}

@@ -175,6 +175,9 @@ func describe(w *Who) string {
 	}
 	switch w.Kind {
 	case KindTask:
+		if w.Pod != "" || w.ContainerName != "" {
+			s += " in " + w.where()
+		}
 		s += priorityText(w)
 	case KindIRQ:
 		return "interrupt " + s

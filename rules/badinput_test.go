@@ -14,6 +14,7 @@ import (
 const (
 	ruleAllowed = "; allowed: name, track, attach, from, to, entry, exit, cancel, key, on_duplicate, entry_when, exit_when, labels, forget_after, threshold, timeout, repeat, ratchet, when, overrides, stacks, histogram, snapshot, actions, priority, extend"
 	whenAllowed = "; allowed: comm, not_comm, pid, not_pid, tid, not_tid, uid, not_uid, cgroup, not_cgroup, thread, " +
+		"unit, not_unit, container, not_container, pod, not_pod, namespace, not_namespace, " +
 		"syscall, not_syscall, device, not_device, sector, op, state, preempted, irq, not_irq, name, not_name, " +
 		"vector, not_vector, phase, cpu, not_cpu, key, not_key, " +
 		"queue, not_queue, function, not_function"
@@ -110,7 +111,7 @@ var badInput = []struct{ yaml, want string }{
 	{rule("wakeup", "when: {}"), "f:1:56: when is empty; allowed: at least one condition, or no when"},
 	{rule("wakeup", "when: postgres"), "f:1:56: when is a string; allowed: a mapping with " + strings.TrimPrefix(whenAllowed, "; allowed: ")},
 	{rule("wakeup", "when: {com: a}"), `f:1:57: unknown key "com", did you mean "comm"` + whenAllowed},
-	{rule("wakeup", "when: {not_op: read}"), `f:1:57: unknown key "not_op", did you mean "not_cpu"` + whenAllowed},
+	{rule("wakeup", "when: {not_op: read}"), `f:1:57: unknown key "not_op", did you mean "not_pod"` + whenAllowed},
 	{rule("wakeup", "when: {comm: []}"), "f:1:63: comm is an empty list; allowed: at least one value, or no comm"},
 	{rule("wakeup", "when: {comm: {a: b}}"), "f:1:63: comm is a mapping; allowed: a list of values"},
 	{rule("wakeup", "when: {comm: [a, 5, ~, [b]]}"), `f:1:67: comm is a number; allowed: a quoted string, "5"` +
@@ -129,6 +130,11 @@ var badInput = []struct{ yaml, want string }{
 	{rule("wakeup", "when: {uid: [root, 0]}"), "f:1:69: duplicate value 0; allowed: each value once"},
 	{rule("wakeup", "when: {not_uid: [mallory, 4294967295]}"), `f:1:67: unknown user "mallory"; allowed: an existing user, or a user id` +
 		"\nf:1:76: not_uid is 4294967295; allowed: an integer from 0 to 4294967294"},
+	{rule("wakeup", "when: {unit: nginx}"), `f:1:63: unit "nginx" has no type; allowed: a unit with its type, such as nginx.service, or a glob such as nginx.*`},
+	{rule("wakeup", "when: {pod: shop/web}"), `f:1:62: pod "shop/web" contains a slash; allowed: a name without slashes`},
+	{rule("wakeup", "when: {namespace: ''}"), "f:1:68: namespace is empty; allowed: a string"},
+	{rule("wakeup", "when: {pod: [a, b], not_pod: b}"), "f:1:79: b is in both pod and not_pod; allowed: each value in one of them"},
+	{rule("wakeup", "when: {pods: a}"), `f:1:57: unknown key "pods", did you mean "pod"` + whenAllowed},
 	{rule("wakeup", "when: {cgroup: system.slice}"), `f:1:65: cgroup "system.slice" does not begin with /; allowed: a cgroup v2 path from its root, such as /system.slice/**`},
 	{rule("wakeup", "when: {thread: kthread}"), `f:1:65: unknown thread "kthread"; allowed: user, kernel`},
 	{rule("wakeup", "when: {preempted: 1}"), "f:1:68: preempted is a number; allowed: true, false"},

@@ -61,7 +61,7 @@ func checkLimits(t *testing.T, l Limits, a *Adaptive) {
 func checkRules(t *testing.T, rules []Rule) {
 	t.Helper()
 	assert.Assert(t, len(rules) != 0 && len(rules) <= MaxRules, "%d rules", len(rules))
-	facts := Facts{Comm: "postgres", Cgroup: "/a/b", Device: "vda", Op: Read, State: OtherState}
+	facts := Facts{Comm: "postgres", Place: Place{Cgroup: "/a/b"}, Device: "vda", Op: Read, State: OtherState}
 	overrides, globs := 0, 0
 	check := func(m *Match) {
 		m.Matches(&facts)

@@ -5,10 +5,10 @@ import "slices"
 // Facts describe one piece of work. What does not apply to a tracker is empty;
 // Syscall is then -1.
 type Facts struct {
-	Comm      string
-	PID, UID  uint32
-	TID       uint32
-	Cgroup    string // cgroup v2 path
+	Comm     string
+	PID, UID uint32
+	TID      uint32
+	Place
 	Syscall   int
 	Device    string // disk name
 	Sector    uint64
@@ -36,7 +36,7 @@ func (m *Match) Matches(f *Facts) bool {
 		thread = KernelThread
 	}
 	return anyGlob(GlobMatch, m.Comm, m.NotComm, f.Comm) &&
-		anyGlob(CgroupMatch, m.Cgroup, m.NotCgroup, f.Cgroup) &&
+		m.matchesPlace(&f.Place) &&
 		anyGlob(GlobMatch, m.Device, m.NotDevice, f.Device) &&
 		isOneOf(m.PID, m.NotPID, f.PID) &&
 		isOneOf(m.TID, m.NotTID, f.TID) &&
@@ -57,6 +57,11 @@ func (m *Match) Matches(f *Facts) bool {
 		isOneOf(m.Ends, nil, f.End) &&
 		anyGlob(GlobMatch, m.Key, m.NotKey, f.Key) &&
 		(m.Preempted == nil || *m.Preempted == f.Preempted)
+}
+
+func (m *Match) matchesPlace(at *Place) bool {
+	all, not := m.Places()
+	return all.All(at) && !not.Any(at)
 }
 
 func anyGlob(match func(pattern, s string) bool, want, not []string, s string) bool {

@@ -88,7 +88,7 @@ func TestCgroupMatch(t *testing.T) {
 
 func TestMatches(t *testing.T) {
 	slow := Facts{
-		Comm: "postgres", PID: 7, UID: 113, Cgroup: "/system.slice/pg.service", Syscall: 3,
+		Comm: "postgres", PID: 7, UID: 113, Place: Place{Cgroup: "/system.slice/pg.service"}, Syscall: 3,
 		Device: "vda", Op: Write, State: Uninterruptible, Preempted: true,
 	}
 	idle := Facts{Comm: "kworker/0:1", Kernel: true, Syscall: -1}

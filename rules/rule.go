@@ -132,29 +132,35 @@ type Position struct {
 // Match has the conditions of one `when`. All conditions must hold; the entries of
 // one list are alternatives; an empty list is no condition.
 type Match struct {
-	Comm, NotComm       []string // globs on the task's name
-	PID, NotPID         []uint32 // process (thread group) ids
-	TID, NotTID         []uint32 // thread ids
-	UID, NotUID         []uint32
-	Cgroup, NotCgroup   []string // globs on the cgroup v2 path; ** also matches slashes
-	Syscall, NotSyscall []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
-	Device, NotDevice   []string // globs on disk names (vda, nvme0n1)
-	Sector              *Sectors // block: first sector of the request
-	Op                  []Op
-	State               []State
-	Thread              []Thread
-	Preempted           *bool // wakeup: whether the wait began with a preemption
-	IRQ, NotIRQ         []uint32
-	Name, NotName       []string // globs on the name of an interrupt handler
-	Vector, NotVector   []Vector
-	Phase               []Phase
-	CPU, NotCPU         []uint32 // of the exit; for pending work, of its task or where the request was issued
-	From                []Origin // chain: origins; set by the rule's from
-	Ends                []End    // chain: ends; set by the rule's to
-	Key, NotKey         []string // span: globs on its key
-	Queue, NotQueue     []string // workqueue: globs on the name of the queue
-	Function            []string // workqueue: globs on the symbol of the work function
-	NotFunction         []string
+	Comm, NotComm     []string // globs on the task's name
+	PID, NotPID       []uint32 // process (thread group) ids
+	TID, NotTID       []uint32 // thread ids
+	UID, NotUID       []uint32
+	Cgroup, NotCgroup []string // globs on the cgroup v2 path; ** also matches slashes
+	// Globs on the systemd unit, the container's name or id, its pod and that's namespace.
+	// What has none matches no glob.
+	Unit, NotUnit           []string
+	Container, NotContainer []string
+	Pod, NotPod             []string
+	Namespace, NotNamespace []string
+	Syscall, NotSyscall     []int    // numbers of this machine; syscall: the call; offcpu: the call it slept in
+	Device, NotDevice       []string // globs on disk names (vda, nvme0n1)
+	Sector                  *Sectors // block: first sector of the request
+	Op                      []Op
+	State                   []State
+	Thread                  []Thread
+	Preempted               *bool // wakeup: whether the wait began with a preemption
+	IRQ, NotIRQ             []uint32
+	Name, NotName           []string // globs on the name of an interrupt handler
+	Vector, NotVector       []Vector
+	Phase                   []Phase
+	CPU, NotCPU             []uint32 // of the exit; for pending work, of its task or where the request was issued
+	From                    []Origin // chain: origins; set by the rule's from
+	Ends                    []End    // chain: ends; set by the rule's to
+	Key, NotKey             []string // span: globs on its key
+	Queue, NotQueue         []string // workqueue: globs on the name of the queue
+	Function                []string // workqueue: globs on the symbol of the work function
+	NotFunction             []string
 }
 
 // Sectors is a range of a disk's sectors of 512 bytes, both ends included.

@@ -12,6 +12,7 @@ import (
 // whenKeys are all conditions, in the order in which errors list them.
 var whenKeys = []string{
 	"comm", "not_comm", "pid", "not_pid", "tid", "not_tid", "uid", "not_uid", "cgroup", "not_cgroup", "thread",
+	"unit", "not_unit", "container", "not_container", "pod", "not_pod", "namespace", "not_namespace",
 	"syscall", "not_syscall", "device", "not_device", "sector", "op", "state", "preempted",
 	"irq", "not_irq", "name", "not_name", "vector", "not_vector", "phase", "cpu", "not_cpu", "key", "not_key",
 	"queue", "not_queue", "function", "not_function",
@@ -41,6 +42,7 @@ const (
 	maxCommLen   = 15  // TASK_COMM_LEN less its NUL
 	maxDeviceLen = 31  // DISK_NAME_LEN less its NUL
 	maxCgroupLen = 255 // bounds the time to match a path
+	maxPlaceLen  = 253 // of a name in Kubernetes; of a unit in systemd: 255
 	maxCallLen   = 64
 	maxPID       = 1 << 22 // the kernel's own limit
 )
@@ -134,6 +136,8 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 		m.Function = r.functions(n, key)
 	case "not_function":
 		m.NotFunction = r.functions(n, key)
+	case "unit", "not_unit", "container", "not_container", "pod", "not_pod", "namespace", "not_namespace":
+		r.placeCondition(key, n, m)
 	default:
 		r.interruptCondition(key, n, m)
 	}
@@ -141,7 +145,7 @@ func (r *reader) condition(key string, n *yaml.Node, track Track, m *Match) {
 
 // contradictions finds conditions that can never hold together.
 func (r *reader) contradictions(keys map[string]entry, m *Match, track Track) {
-	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "device", "irq", "name", "cpu", "key", "queue", "function"} {
+	for _, key := range []string{"comm", "pid", "tid", "uid", "cgroup", "unit", "container", "pod", "namespace", "device", "irq", "name", "cpu", "key", "queue", "function"} {
 		not, ok := keys["not_"+key]
 		if _, both := keys[key]; !ok || !both {
 			continue
@@ -219,6 +223,52 @@ func (r *reader) cgroups(n *yaml.Node, what string) []string {
 		}
 		return r.verdict(v, "cgroup", glob)
 	})
+}
+
+func (r *reader) placeCondition(key string, n *yaml.Node, m *Match) {
+	globs := r.places(n, key)
+	switch key {
+	case "unit":
+		m.Unit = globs
+	case "not_unit":
+		m.NotUnit = globs
+	case "container":
+		m.Container = globs
+	case "not_container":
+		m.NotContainer = globs
+	case "pod":
+		m.Pod = globs
+	case "not_pod":
+		m.NotPod = globs
+	case "namespace":
+		m.Namespace = globs
+	case "not_namespace":
+		m.NotNamespace = globs
+	}
+}
+
+// places reads globs on what a cgroup belongs to. They share their limits with those on
+// its path: the daemon decides all of them by cgroup.
+func (r *reader) places(n *yaml.Node, what string) []string {
+	r.verdictList(n, "cgroup")
+	return r.globs(n, what, maxPlaceLen, "", func(v *yaml.Node, glob string) bool {
+		kind := strings.TrimPrefix(what, "not_")
+		switch {
+		case kind != "unit" && strings.Contains(glob, "/"):
+			r.fail(v, "a name without slashes", "%s %q contains a slash", what, cut(glob))
+			return false
+		case kind == "unit" && !unitGlob(glob):
+			r.fail(v, "a unit with its type, such as "+glob+".service, or a glob such as "+glob+".*", "%s %q has no type", what, cut(glob))
+			return false
+		}
+		return r.verdict(v, "cgroup", kind+":"+glob)
+	})
+}
+
+// unitGlob reports whether a unit may match: the name of each has the type at its end.
+func unitGlob(glob string) bool {
+	return strings.HasSuffix(glob, "*") || slices.ContainsFunc([]string{".service", ".scope", ".socket", ".mount", ".swap"},
+		func(t string) bool { return GlobMatch(glob[max(0, len(glob)-len(t)):], t) })
 }
 
 func (r *reader) devices(n *yaml.Node, what string) []string {

@@ -30,42 +30,50 @@ type RuleJSON struct {
 
 // MatchJSON is rules.Match; absent fields match everything.
 type MatchJSON struct {
-	Comm        []string       `json:"comm,omitempty"`
-	NotComm     []string       `json:"not_comm,omitempty"`
-	PID         []uint32       `json:"pid,omitempty"`
-	NotPID      []uint32       `json:"not_pid,omitempty"`
-	TID         []uint32       `json:"tid,omitempty"`
-	NotTID      []uint32       `json:"not_tid,omitempty"`
-	UID         []uint32       `json:"uid,omitempty"`
-	NotUID      []uint32       `json:"not_uid,omitempty"`
-	Cgroup      []string       `json:"cgroup,omitempty"`
-	NotCgroup   []string       `json:"not_cgroup,omitempty"`
-	Syscall     []int          `json:"syscall,omitempty"`
-	NotSyscall  []int          `json:"not_syscall,omitempty"`
-	Device      []string       `json:"device,omitempty"`
-	NotDevice   []string       `json:"not_device,omitempty"`
-	Sector      *SectorsJSON   `json:"sector,omitempty"`
-	Op          []rules.Op     `json:"op,omitempty"`
-	State       []rules.State  `json:"state,omitempty"`
-	Thread      []rules.Thread `json:"thread,omitempty"`
-	Preempted   *bool          `json:"preempted,omitempty"`
-	IRQ         []uint32       `json:"irq,omitempty"`
-	NotIRQ      []uint32       `json:"not_irq,omitempty"`
-	Name        []string       `json:"name,omitempty"`
-	NotName     []string       `json:"not_name,omitempty"`
-	Vector      []rules.Vector `json:"vector,omitempty"`
-	NotVector   []rules.Vector `json:"not_vector,omitempty"`
-	Queue       []string       `json:"queue,omitempty"`
-	NotQueue    []string       `json:"not_queue,omitempty"`
-	Function    []string       `json:"function,omitempty"`
-	NotFunction []string       `json:"not_function,omitempty"`
-	Phase       []rules.Phase  `json:"phase,omitempty"`
-	CPU         []uint32       `json:"cpu,omitempty"`
-	NotCPU      []uint32       `json:"not_cpu,omitempty"`
-	From        []rules.Origin `json:"from,omitempty"`
-	Ends        []rules.End    `json:"to,omitempty"`
-	Key         []string       `json:"key,omitempty"`
-	NotKey      []string       `json:"not_key,omitempty"`
+	Comm         []string       `json:"comm,omitempty"`
+	NotComm      []string       `json:"not_comm,omitempty"`
+	PID          []uint32       `json:"pid,omitempty"`
+	NotPID       []uint32       `json:"not_pid,omitempty"`
+	TID          []uint32       `json:"tid,omitempty"`
+	NotTID       []uint32       `json:"not_tid,omitempty"`
+	UID          []uint32       `json:"uid,omitempty"`
+	NotUID       []uint32       `json:"not_uid,omitempty"`
+	Cgroup       []string       `json:"cgroup,omitempty"`
+	NotCgroup    []string       `json:"not_cgroup,omitempty"`
+	Unit         []string       `json:"unit,omitempty"`
+	NotUnit      []string       `json:"not_unit,omitempty"`
+	Container    []string       `json:"container,omitempty"`
+	NotContainer []string       `json:"not_container,omitempty"`
+	Pod          []string       `json:"pod,omitempty"`
+	NotPod       []string       `json:"not_pod,omitempty"`
+	Namespace    []string       `json:"namespace,omitempty"`
+	NotNamespace []string       `json:"not_namespace,omitempty"`
+	Syscall      []int          `json:"syscall,omitempty"`
+	NotSyscall   []int          `json:"not_syscall,omitempty"`
+	Device       []string       `json:"device,omitempty"`
+	NotDevice    []string       `json:"not_device,omitempty"`
+	Sector       *SectorsJSON   `json:"sector,omitempty"`
+	Op           []rules.Op     `json:"op,omitempty"`
+	State        []rules.State  `json:"state,omitempty"`
+	Thread       []rules.Thread `json:"thread,omitempty"`
+	Preempted    *bool          `json:"preempted,omitempty"`
+	IRQ          []uint32       `json:"irq,omitempty"`
+	NotIRQ       []uint32       `json:"not_irq,omitempty"`
+	Name         []string       `json:"name,omitempty"`
+	NotName      []string       `json:"not_name,omitempty"`
+	Vector       []rules.Vector `json:"vector,omitempty"`
+	NotVector    []rules.Vector `json:"not_vector,omitempty"`
+	Queue        []string       `json:"queue,omitempty"`
+	NotQueue     []string       `json:"not_queue,omitempty"`
+	Function     []string       `json:"function,omitempty"`
+	NotFunction  []string       `json:"not_function,omitempty"`
+	Phase        []rules.Phase  `json:"phase,omitempty"`
+	CPU          []uint32       `json:"cpu,omitempty"`
+	NotCPU       []uint32       `json:"not_cpu,omitempty"`
+	From         []rules.Origin `json:"from,omitempty"`
+	Ends         []rules.End    `json:"to,omitempty"`
+	Key          []string       `json:"key,omitempty"`
+	NotKey       []string       `json:"not_key,omitempty"`
 }
 
 // SectorsJSON is rules.Sectors.
@@ -178,6 +186,10 @@ func matchJSON(m rules.Match) MatchJSON {
 		TID: m.TID, NotTID: m.NotTID,
 		UID: m.UID, NotUID: m.NotUID,
 		Cgroup: m.Cgroup, NotCgroup: m.NotCgroup,
+		Unit: m.Unit, NotUnit: m.NotUnit,
+		Container: m.Container, NotContainer: m.NotContainer,
+		Pod: m.Pod, NotPod: m.NotPod,
+		Namespace: m.Namespace, NotNamespace: m.NotNamespace,
 		Syscall: m.Syscall, NotSyscall: m.NotSyscall,
 		Device: m.Device, NotDevice: m.NotDevice,
 		Sector: (*SectorsJSON)(m.Sector),

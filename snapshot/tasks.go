@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tailcam/tailcam/snapshot/trace"
+	"github.com/tailcam/tailcam/tracker/events"
 )
 
 // TasksFile names the tasks, functions and devices of a snapshot's trace.
@@ -40,6 +41,7 @@ type NamedTask struct {
 	PPID       int    `json:"ppid"`
 	Comm       string `json:"comm"`
 	Cmdline    string `json:"cmdline,omitempty"`
+	Title      string `json:"title,omitempty"` // what its process calls itself, if that is not Comm
 	Cgroup     string `json:"cgroup,omitempty"`
 	Container  string `json:"container,omitempty"`
 	Policy     string `json:"policy"` // SCHED_OTHER, SCHED_FIFO, …
@@ -50,6 +52,10 @@ type NamedTask struct {
 	// CPU and memory cgroups on cgroup v1.
 	CPUCgroup    string `json:"cpu_cgroup,omitempty"`
 	MemoryCgroup string `json:"memory_cgroup,omitempty"`
+	// Exited: known from before, without what is not known of it. Another task may have
+	// had its id since.
+	Exited bool `json:"exited,omitempty"`
+	events.Place
 }
 
 // ReadNames reads tasks.json from a snapshot's directory. If it is missing, as in
@@ -89,6 +95,9 @@ func (n *Names) traceNames() *trace.Known {
 	k := trace.Known{Files: n.Files}
 	for i := range n.Tasks {
 		t := &n.Tasks[i]
+		if t.Exited {
+			continue // it was not there any more
+		}
 		k.Tasks = append(k.Tasks, trace.KnownTask{TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Kernel: t.Kernel})
 	}
 	for number, name := range n.Devices {

@@ -166,7 +166,7 @@ func taskCell(s *catalog.Snapshot) string {
 	if s.Task == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s[%d]", term.Clean(s.Task.Comm), s.Task.TID)
+	text := fmt.Sprintf("%s[%d]", term.Clean(s.Task.Name()), s.Task.TID)
 	if s.Outliers > 1 {
 		text += fmt.Sprintf(" +%d", s.Outliers-1)
 	}

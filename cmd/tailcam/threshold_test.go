@@ -122,7 +122,7 @@ func TestThresholdCompletion(t *testing.T) {
 		"pause":                           "wakeup disk :4",
 		"resume":                          "wakeup disk :4",
 		"resume disk":                     ":4",
-		"threshold set wakeup 2ms --when": "comm= not_comm= pid= not_pid= tid= not_tid= uid= not_uid= cgroup= not_cgroup= thread= preempted= cpu= not_cpu= :6",
+		"threshold set wakeup 2ms --when": "comm= not_comm= pid= not_pid= tid= not_tid= uid= not_uid= cgroup= not_cgroup= thread= unit= not_unit= container= not_container= pod= not_pod= namespace= not_namespace= preempted= cpu= not_cpu= :6",
 	} {
 		words := strings.Fields(args)
 		verb := 1

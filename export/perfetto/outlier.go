@@ -97,10 +97,10 @@ func (w *Writer) facts(o *events.Outlier, m *trace.Marker) message {
 	}
 	a = a.intArg("threshold_ns", o.ThresholdNS).textArg("cause", string(o.Cause)).textArg("cgroup", o.Task.Cgroup)
 	if o.Waker != nil {
-		a = a.textArg("waker", fmt.Sprintf("%s[%d]", o.Waker.Comm, o.Waker.TID)).textArg("waker_context", o.Waker.Context)
+		a = a.textArg("waker", fmt.Sprintf("%s[%d]", o.Waker.Name(), o.Waker.TID)).textArg("waker_context", o.Waker.Context)
 	}
 	if o.OnCPU != nil {
-		a = a.textArg("ran_instead", fmt.Sprintf("%s[%d]", o.OnCPU.Comm, o.OnCPU.TID))
+		a = a.textArg("ran_instead", fmt.Sprintf("%s[%d]", o.OnCPU.Name(), o.OnCPU.TID))
 	}
 	if o.Syscall != nil {
 		a = a.textArg("syscall", o.Syscall.Label())

@@ -173,8 +173,11 @@ func explainNames(n *snapshot.Names) explain.Names {
 				return explain.TaskInfo{}, false
 			}
 			return explain.TaskInfo{
-				PID: t.PID, Comm: t.Comm, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
+				PID: t.PID, Comm: t.Comm, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Policy: t.Policy, RTPriority: t.RTPriority, Kernel: t.Kernel, CPUs: t.CPUs,
 				CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
+				Place: explain.Place{
+					Unit: t.Unit, Container: t.Container, ContainerName: t.ContainerName, Pod: t.Pod, Namespace: t.Namespace,
+				},
 			}, true
 		},
 	}

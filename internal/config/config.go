@@ -26,6 +26,7 @@ type Config struct {
 	Outliers   Outliers
 	Histograms Histograms
 	Symbols    Symbols
+	Containers Containers
 	Budget     Budget
 	Metrics    Metrics
 	OTLP       OTLP
@@ -116,6 +117,12 @@ type Histograms struct {
 type Symbols struct {
 	Lines     bool  // source lines, inlined functions, separate debug files
 	MaxMemory int64 // bytes for each helper that reads symbols and debug information
+}
+
+// Containers is how containers and pods get their names.
+type Containers struct {
+	Sockets []string // of container runtimes, see containers.ParseSocket
+	Labels  []string // of pods and containers, that outliers carry
 }
 
 // Budget is what tailcam may cost before it sheds work.

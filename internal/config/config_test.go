@@ -59,8 +59,18 @@ func TestDefaults(t *testing.T) {
 		Histograms: Histograms{Enabled: true},
 		OTLP:       OTLP{Protocol: "http/protobuf", Signals: []string{"logs", "metrics"}, Interval: time.Minute},
 		Symbols:    Symbols{Lines: true, MaxMemory: 256 << 20},
-		Budget:     Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
-		Log:        Log{Level: "info", Format: "auto"},
+		Containers: Containers{
+			Sockets: []string{
+				"cri:/run/containerd/containerd.sock", "cri:/run/k3s/containerd/containerd.sock", "cri:/run/crio/crio.sock",
+				"docker:/run/docker.sock", "docker:/run/podman/podman.sock",
+			},
+			Labels: []string{
+				"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component", "app.kubernetes.io/part-of",
+				"app.kubernetes.io/version", "app", "k8s-app", "com.docker.compose.project", "com.docker.compose.service",
+			},
+		},
+		Budget: Budget{CPU: 0.01, Softirqs: 0.002, Memory: 256 << 20},
+		Log:    Log{Level: "info", Format: "auto"},
 	}
 	assert.Check(t, is.DeepEqual(want, Default()))
 }
@@ -145,12 +155,12 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestBadFile(t *testing.T) {
-	const top = "; allowed: rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, budget, metrics, otlp, log"
+	const top = "; allowed: rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, log"
 	for _, tt := range []struct{ yaml, want string }{
 		{"", "f:1:1: file is empty"},
 		{"recorder: [", "f:1:1: invalid YAML: did not find expected node content"},
 		{"recorder: &a {}", "f:1:11: anchors and aliases are not supported; allowed: plain values"},
-		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, budget, metrics, otlp, log"},
+		{"- a", "f:1:1: file is not a mapping; allowed: a mapping with rules, reload, socket, recorder, snapshots, actions, capacity, outliers, histograms, symbols, containers, budget, metrics, otlp, log"},
 		{"recoder: {}", `f:1:1: unknown key "recoder", did you mean "recorder"` + top},
 		{"Log: {}", `f:1:1: unknown key "Log", did you mean "log"` + top},
 		{"recorder:\n  sise: 1MiB\n", `f:2:3: unknown key "recorder.sise", did you mean "recorder.size"; allowed: recorder.enabled, recorder.backend, recorder.size, recorder.cover, recorder.max_memory, recorder.events, recorder.irq_floor`},

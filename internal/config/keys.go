@@ -112,6 +112,7 @@ func keys() []key {
 			func(c *Config) *bool { return &c.Symbols.Lines }),
 		byteCount("symbols.max_memory", "256MiB", "maximum memory `size` of each helper that reads symbols",
 			160<<20, 1<<40, func(c *Config) *int64 { return &c.Symbols.MaxMemory }),
+	}, containerKeys(), []key{
 		percentage("budget.cpu", "1%", "`share` of the time of all CPUs that tailcam may use, such as 1%; off: no limit",
 			0.0001, 1, func(c *Config) *float64 { return &c.Budget.CPU }),
 		percentage("budget.softirqs", "0.2%", "`share` that the hooks of softirqs may use; off: no limit of their own",

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tailcam/tailcam/internal/containers"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
@@ -23,7 +24,9 @@ func CheckLoad(ctx context.Context, list []rules.Rule) (notes []string, err erro
 		return nil, err
 	}
 	defer programs.Close() //nolint:errcheck // who hangs in the kernel is left behind
-	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts}, Programs: programs})
+	none := containers.New(&containers.Options{})
+	defer none.Close() //nolint:errcheck // asks nobody
+	t, err := tracker.New(list, &tracker.Options{Cgroups: cgroups{hosts, none}, Programs: programs})
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/containers"
 	"github.com/tailcam/tailcam/internal/guard"
 	"github.com/tailcam/tailcam/internal/helper"
 	"github.com/tailcam/tailcam/internal/logs"
@@ -41,20 +42,21 @@ type daemon struct {
 	lines *outlierLines // about outliers, in the log
 	start time.Time
 
-	socket    *api.Socket
-	tally     *metrics.Tally
-	registry  *metrics.Registry             // all metrics
-	scrapes   *metrics.Server               // nil: metrics are not served. Written at start, stop and under reloading.
-	metrics   replaceable                   // serves them
-	collector atomic.Pointer[otlp.Exporter] // nil: nothing is sent
-	exporting replaceable                   // sends
-	exported  otlp.Counts
-	store     *snapshot.Store
-	hosts     *process.Table
-	symbols   *helper.Helper
-	kernel    *tracker.Tracker
-	recorder  *flight.Resizable // nil: disabled
-	ring      int               // bytes per CPU, as asked for; under change while it runs
+	socket     *api.Socket
+	tally      *metrics.Tally
+	registry   *metrics.Registry             // all metrics
+	scrapes    *metrics.Server               // nil: metrics are not served. Written at start, stop and under reloading.
+	metrics    replaceable                   // serves them
+	collector  atomic.Pointer[otlp.Exporter] // nil: nothing is sent
+	exporting  replaceable                   // sends
+	exported   otlp.Counts
+	store      *snapshot.Store
+	hosts      *process.Table
+	containers *containers.Lookup
+	symbols    *helper.Helper
+	kernel     *tracker.Tracker
+	recorder   *flight.Resizable // nil: disabled
+	ring       int               // bytes per CPU, as asked for; under change while it runs
 
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
@@ -183,6 +185,9 @@ func (d *daemon) openHost() error {
 			_ = snapshot.RealTime(n) // the snapshot writer waits for this thread and reports errors
 		}
 	}})
+	if err := d.openContainers(&d.cfg.Containers); err != nil {
+		return err
+	}
 	for _, h := range process.Hindrances("/proc") {
 		if h.Fatal {
 			return errors.New(h.Advice)
@@ -196,7 +201,9 @@ func (d *daemon) openHost() error {
 	return nil
 }
 
-func (d *daemon) closeHost() error { return errors.Join(d.hosts.Close(), d.symbols.Close()) }
+func (d *daemon) closeHost() error {
+	return errors.Join(d.containers.Close(), d.hosts.Close(), d.symbols.Close())
+}
 
 func (d *daemon) loadKernel() (err error) {
 	var groups []string
@@ -227,7 +234,7 @@ func (d *daemon) loadKernel() (err error) {
 		Buffer:   d.cfg.Outliers.Buffer,
 		Rate:     d.cfg.Outliers.Rate,
 		Burst:    d.cfg.Outliers.Burst,
-		Cgroups:  cgroups{d.hosts},
+		Cgroups:  cgroups{d.hosts, d.containers},
 		Programs: d.symbols,
 		Symbol:   d.kernelFunction,
 		Release:  d.releaseRecorder,
@@ -334,6 +341,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	stage("end expired runtime settings", d.expire)
 	stage("keep the budget", d.keepBudget)
 	stage("watch softirqs", d.watchSoftirqs)
+	stage("follow containers", d.followContainers)
 	stage("reload", d.reloadOnHangup)
 	if d.cfg.Reload.Watch {
 		stage("watch files", d.watchFiles)

@@ -28,11 +28,15 @@ const (
 func (d *daemon) enrich(o *events.Outlier) {
 	// Identity first: the process may exit soon. If it has exited, it stays unknown.
 	id, _ := d.hosts.IdentityOf(process.Seen{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm, At: o.EndMono})
+	cgroup := cmp.Or(o.Task.Cgroup, id.Cgroup)
+	container := cmp.Or(id.Container, process.ContainerID(cgroup))
+	at := d.place(cgroup, container, 0)
 	o.Enrichment.Learn(func(o *events.Outlier) {
-		o.Task.Cmdline, o.Task.Container = id.Cmdline, id.Container
-		o.Task.Cgroup = cmp.Or(o.Task.Cgroup, id.Cgroup)
-		o.Task.Container = cmp.Or(o.Task.Container, process.ContainerID(o.Task.Cgroup))
+		o.Task.Cmdline, o.Task.Title, o.Task.Container = id.Cmdline, id.Title, container
+		o.Task.Cgroup, o.Task.Place = cgroup, at
 	})
+	d.identifyPeers(o)
+	defer d.awaitPlaces(o)
 	d.enrichKernel(o)
 	if o.User != nil {
 		d.unwind(o)

@@ -122,6 +122,12 @@ func explained(r *explain.Result) *events.Explained {
 	e := &events.Explained{Verdict: r.Verdict, Advice: r.Advice, Cause: string(r.Blame.Cause), NS: r.Blame.NS}
 	if r.Blame.By != nil {
 		e.By, e.ByKind = r.Blame.By.Name, r.Blame.By.Kind
+		if w := r.Blame.By; w.Kind == explain.KindTask && (w.Cgroup != "" || w.Title != "") {
+			e.ByTask = &events.Identity{
+				Title: w.Title, Cgroup: w.Cgroup, Container: w.Container,
+				Place: events.Place{Unit: w.Unit, ContainerName: w.ContainerName, Pod: w.Pod, Namespace: w.Namespace},
+			}
+		}
 	}
 	return e
 }

@@ -194,6 +194,7 @@ func outlierFields(o *events.Outlier) []zap.Field {
 	}
 	add("cgroup", o.Task.Cgroup)
 	add("container", o.Task.Container)
+	addPlace(add, "", o.Task.Title, &o.Task.Place)
 	add("state", o.State)
 	if o.Syscall != nil {
 		add("syscall", o.Syscall.Name)
@@ -207,10 +208,12 @@ func outlierFields(o *events.Outlier) []zap.Field {
 		add("waker_comm", o.Waker.Comm)
 		add("waker_context", o.Waker.Context)
 		fields = append(fields, zap.Int("waker_tid", o.Waker.TID))
+		addIdentity(add, "waker_", o.Waker.Identity)
 	}
 	if o.OnCPU != nil {
 		add("on_cpu_comm", o.OnCPU.Comm)
 		fields = append(fields, zap.Int("on_cpu_tid", o.OnCPU.TID))
+		addIdentity(add, "on_cpu_", o.OnCPU.Identity)
 	}
 	if o.Snapshot != nil {
 		add("snapshot", *o.Snapshot)
@@ -220,10 +223,27 @@ func outlierFields(o *events.Outlier) []zap.Field {
 		add("verdict_cause", e.Cause)
 		add("culprit", e.By)
 		add("culprit_kind", e.ByKind)
+		addIdentity(add, "culprit_", e.ByTask)
 		fields = append(fields, zap.Int64("verdict_ns", e.NS))
 	}
 	if o.Suppressed > 0 {
 		fields = append(fields, zap.Uint64("snapshots_suppressed", o.Suppressed))
 	}
 	return fields
+}
+
+// addPlace adds what a task is called, and where it runs.
+func addPlace(add func(key, value string), prefix, title string, at *events.Place) {
+	add(prefix+"title", title)
+	add(prefix+"unit", at.Unit)
+	add(prefix+"container_name", at.ContainerName)
+	add(prefix+"container_runtime", at.Runtime)
+	add(prefix+"pod", at.Pod)
+	add(prefix+"namespace", at.Namespace)
+}
+
+func addIdentity(add func(key, value string), prefix string, id *events.Identity) {
+	if id != nil {
+		addPlace(add, prefix, id.Title, &id.Place)
+	}
 }

@@ -138,9 +138,9 @@ func (d *daemon) losses(c *tracker.Counters, acted *action.Stats) []api.Loss {
 		}
 		add("ring_buffer_full", r.Name, r.Track, k.RingFull, "the rule's share of the ring buffer was full: raise outliers.buffer or the rule's threshold")
 		add("outlier_limited", r.Name, r.Track, k.Limited, "the rule exceeds outliers.rate and outliers.burst: raise its threshold")
-		if len(r.When.Cgroup) > 0 {
-			add("cgroup_gone", r.Name, r.Track, k.CgroupGone, "the cgroup was removed before its path could be read: "+
-				"a rule without when.cgroup reports outliers of containers that live for milliseconds")
+		if where, _ := r.When.Places(); !where.Empty() {
+			add("cgroup_gone", r.Name, r.Track, k.CgroupGone, "the cgroup was removed before its path could be read, or its container runtime "+
+				"did not answer in time: a rule without conditions on cgroups and containers reports outliers of containers that live for milliseconds")
 		}
 		list = append(list, d.outliers.losses(r.Name, r.Track)...)
 		add("outlier_unlogged", r.Name, r.Track, d.lines.unlogged.get(r.Name), "the log takes one outlier per second and rule: "+

@@ -28,7 +28,7 @@ const (
 func (d *daemon) traceNames(m trace.References) (n snapshot.Names) {
 	d.promptUntil.Store(time.Now().Add(rtNamesTimeout).UnixNano())
 	_ = d.guard.Do(guard.TraceNames, func() error { // logs its errors
-		n = lookUpNames(d.hosts, d.symbols, m)
+		n = lookUpNames(d.hosts, d.symbols, m, d.placeTasks)
 		return nil
 	})
 	return n
@@ -53,14 +53,16 @@ func (d *daemon) promptCmdlines(of []process.Started) map[process.Started]string
 // as far as they still exist.
 func lookUpNames(hosts *process.Table, kernel interface {
 	KernelNames([]uint64) ([]string, error)
-}, m trace.References) snapshot.Names {
+}, m trace.References, place func([]snapshot.NamedTask)) snapshot.Names {
 	n := snapshot.Names{Tasks: []snapshot.NamedTask{}, Functions: map[string]string{}, Devices: map[string]string{}}
 	for _, t := range hosts.Tasks(m.TIDs[:min(len(m.TIDs), maxNamedTasks)], taskNamesTimeout) {
 		n.Tasks = append(n.Tasks, snapshot.NamedTask{
-			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Cgroup: t.Cgroup, Container: t.Container,
+			TID: t.TID, PID: t.PID, PPID: t.PPID, Comm: t.Comm, Cmdline: t.Cmdline, Title: t.Title, Exited: t.Exited, Cgroup: t.Cgroup, Container: t.Container,
 			Policy: t.Policy, RTPriority: t.RTPriority, Nice: t.Nice, Kernel: t.Kernel, CPUs: t.CPUs, CPUCgroup: t.CPUCgroup, MemoryCgroup: t.MemoryCgroup,
 		})
 	}
+	place(n.Tasks)       // asks for their containers, and waits for nothing;
+	defer place(n.Tasks) // by then most have answered
 	// KernelNames expects return addresses.
 	inside := make([]uint64, len(m.Functions))
 	for i, f := range m.Functions {

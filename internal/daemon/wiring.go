@@ -2,13 +2,11 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/tailcam/tailcam/internal/process"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/snapshot"
 	"github.com/tailcam/tailcam/snapshot/action"
@@ -90,18 +88,4 @@ func (d *daemon) rule(name string) *rules.Rule {
 		}
 	}
 	return nil
-}
-
-// cgroups implements tracker.Host.
-type cgroups struct{ table *process.Table }
-
-func (c cgroups) CgroupPath(id uint64) (string, error) { return c.table.CgroupPath(id) }
-
-// WalkCgroups visits nothing without cgroup v2, where all tasks are in "/".
-func (c cgroups) WalkCgroups(visit func(id uint64, path string)) error {
-	err := c.table.Walk(visit)
-	if errors.Is(err, process.ErrNoCgroup2) {
-		return nil
-	}
-	return err
 }

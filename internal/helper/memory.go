@@ -4,17 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tailcam/tailcam/internal/process"
 )
 
 // Cmdline returns the command line of the process that started at start, in clock ticks
-// since boot. Arguments are separated by spaces; the text is printable.
+// since boot. Arguments are separated by NULs; the rest is printable.
 func (h *Helper) Cmdline(pid int, start uint64) (string, error) {
 	m, err := h.read(&request{kind: reqCmdline, pid: pid, start: start})
-	return m.text, err
+	return arguments(m.text), err
 }
+
+// arguments has a NUL after each argument but the last.
+func arguments(text string) string { return strings.ReplaceAll(text, argumentEnd, "\x00") }
 
 // Cmdlines reads several command lines at once. It leaves out those for which Cmdline
 // must be used: long ones, or all of them on failure.
@@ -34,7 +38,7 @@ func (h *Helper) Cmdlines(of []process.Started) map[process.Started]string {
 		}
 		for i, p := range part {
 			if m.addrs[i] == 1 {
-				out[p] = m.frames[i]
+				out[p] = arguments(m.frames[i])
 			}
 		}
 	}

@@ -148,8 +148,12 @@ func cmdline(pid int, start uint64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", " "), nil
+	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00 \n"), "\x00", argumentEnd), nil
 }
+
+// argumentEnd stands for the NUL after an argument, as messages are printable. A process that
+// has it in its arguments only confuses what is said of itself.
+const argumentEnd = "\u2400"
 
 // Limits of a reqCmdlines reply.
 const (

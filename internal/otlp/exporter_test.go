@@ -124,6 +124,41 @@ func TestLogs(t *testing.T) {
 	})
 }
 
+// TestPlaces: containers and pods have the names of the semantic conventions, and each text
+// is clean.
+func TestPlaces(t *testing.T) {
+	attributes := func(o *events.Outlier) map[string]string {
+		r, err := logRecord(o, time.Now())
+		assert.NilError(t, err)
+		got := map[string]string{}
+		for _, a := range r.Attributes {
+			assert.Check(t, got[a.Key] == "", "%s twice", a.Key)
+			if s := a.Value.GetStringValue(); s != "" {
+				got[a.Key] = s
+			}
+		}
+		return got
+	}
+	o := outlier("calls", 1)
+	o.Task.Container, o.Task.Title = "abc", "postgres: \x1b checkpointer"
+	o.Task.Place = events.Place{
+		Unit: "x.scope", Runtime: "containerd", ContainerName: "app", Pod: "web-1", Namespace: "shop", PodUID: "u-1",
+		Workload: map[string]string{"app": "a\nb"},
+	}
+	o.Waker = &events.Waker{Peer: events.Peer{TID: 3, Identity: &events.Identity{Place: events.Place{Pod: "db-1"}}}}
+	got := attributes(o)
+	for name, want := range map[string]string{
+		"container.id": "abc", "container.runtime.name": "containerd", "k8s.container.name": "app", "k8s.pod.name": "web-1",
+		"k8s.namespace.name": "shop", "k8s.pod.uid": "u-1", "k8s.pod.label.app": `a\x0ab`, "process.title": `postgres: \x1b checkpointer`,
+		"tailcam.task.unit": "x.scope", "tailcam.waker.pod": "db-1", "container.name": "", "tailcam.task.pod": "",
+	} {
+		assert.Check(t, got[name] == want, "%s: %q, want %q", name, got[name], want)
+	}
+	o.Task.Place = events.Place{Runtime: "docker", ContainerName: "web", Workload: map[string]string{"app": "x"}}
+	got = attributes(o)
+	assert.Check(t, got["container.name"] == "web" && got["container.label.app"] == "x" && got["k8s.container.name"] == "", "%v", got)
+}
+
 // TestCollectorComesBack: what waits meanwhile arrives, each outlier once.
 func TestCollectorComesBack(t *testing.T) {
 	both(t, func(t *testing.T, c *collector.Collector, protocol string) {

@@ -59,9 +59,7 @@ func logRecord(o *events.Outlier, observed time.Time) (*logspb.LogRecord, error)
 		if t.Cgroup != "" {
 			add("process.linux.cgroup", stringValue(t.Cgroup))
 		}
-		if t.Container != "" {
-			add("container.id", stringValue(t.Container))
-		}
+		addPlace(add, t)
 	}
 	add("cpu.logical_number", intValue(int64(o.CPU)))
 	if o.Block != nil {
@@ -71,12 +69,37 @@ func logRecord(o *events.Outlier, observed time.Time) (*logspb.LogRecord, error)
 	return r, nil
 }
 
+// addPlace adds the container and the pod of a task. In Kubernetes, the name of a container
+// and its labels are its pod's.
+func addPlace(add func(name string, v *commonpb.AnyValue), t *events.Task) {
+	text := func(name, s string) {
+		if s != "" {
+			add(name, stringValue(s))
+		}
+	}
+	text("process.title", t.Title)
+	text("container.id", t.Container)
+	text("container.runtime.name", t.Runtime)
+	name, label := "container.name", "container.label."
+	if t.Pod != "" {
+		name, label = "k8s.container.name", "k8s.pod.label."
+	}
+	text(name, t.ContainerName)
+	text("k8s.pod.name", t.Pod)
+	text("k8s.namespace.name", t.Namespace)
+	text("k8s.pod.uid", t.PodUID)
+	for _, key := range slices.Sorted(maps.Keys(t.Workload)) {
+		text(label+clean(key), t.Workload[key])
+	}
+}
+
 // elsewhere are the fields that have names in the semantic conventions, or that are
 // not sent: command lines may have passwords, and source lines are in snapshots.
 var elsewhere = [][]string{
 	{"id"}, {"time"}, {"cpu"}, {"block", "device"}, {"stacks", "sources"},
 	{"task", "pid"}, {"task", "tid"}, {"task", "comm"}, {"task", "uid"}, {"task", "cgroup"}, {"task", "container"},
-	{"task", "cmdline"},
+	{"task", "cmdline"}, {"task", "title"}, {"task", "runtime"}, {"task", "container_name"}, {"task", "pod"}, {"task", "namespace"},
+	{"task", "pod_uid"}, {"task", "workload"},
 }
 
 // jsonFields are an outlier's fields by their names in JSON, but those elsewhere.

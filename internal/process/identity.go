@@ -29,7 +29,7 @@ type Seen struct {
 }
 
 // Identity returns the identity of process pid. If it has exited, Identity returns what
-// was known within Options.TTL, or an error wrapping fs.ErrNotExist. A command line
+// was known within Options.Keep, or an error wrapping fs.ErrNotExist. A command line
 // that cannot be read in time is left empty.
 func (t *Table) Identity(pid int) (Identity, error) { return t.IdentityOf(Seen{PID: pid}) }
 
@@ -52,7 +52,7 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		return Identity{}, fs.ErrNotExist
 	}
 	known, ok := t.identities.Load(s.PID)
-	ok = ok && time.Now().Before(known.until) && known.mayBe(s)
+	ok = ok && t.kept(&known) && known.mayBe(s)
 
 	p, err := t.read(s.PID)
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *Table) identify(s Seen) (Identity, error) {
 		}
 		return Identity{}, fmt.Errorf("pid reused by another process: %w", fs.ErrNotExist)
 	}
-	if ok && known.life == p.now.life {
+	if ok && known.life == p.now.life && time.Now().Before(known.until) {
 		known.seen = linux.Monotonic()
 		t.identities.Store(s.PID, known)
 		return known.who, nil
@@ -161,7 +161,7 @@ type lifeOf struct {
 // describeAlive reads an identity and checks that the process is still the same.
 func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Identity, lifeOf, error) {
 	for again := false; ; again = true {
-		who, complete, err := describe(ask)
+		who, complete, err := describe(ask, now.comm)
 		if err != nil {
 			return Identity{}, lifeOf{}, err
 		}
@@ -171,7 +171,7 @@ func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Iden
 			return who, lifeOf{life: now.life}, nil // no answer: keep what was read
 		case err == nil && !after.exiting && after.life == now.life:
 			if who.Cmdline == "" && known.life == now.life {
-				who.Cmdline = known.who.Cmdline
+				who.Cmdline, who.Title = known.who.Cmdline, known.who.Title
 			}
 			return who, lifeOf{now.life, complete}, nil
 		case err == nil && !after.exiting && after.start == now.start && !again:
@@ -184,11 +184,14 @@ func (t *Table) describeAlive(now state, known remembered, ask fileReader) (Iden
 		// It has exited; the last values may not be its own.
 		who.Cgroup, who.Container = "", ""
 		if err == nil && !after.exiting {
-			who.Cmdline = "" // may belong to either program
+			who.Cmdline, who.Title = "", "" // may belong to either program
 		}
 		return who, lifeOf{life: now.life}, nil
 	}
 }
+
+// kept reports whether a cached identity still counts if the process has exited.
+func (t *Table) kept(r *remembered) bool { return time.Now().Before(r.until.Add(t.opts.Keep)) }
 
 func (t *Table) remember(pid int, l life, who Identity) {
 	t.identities.Store(pid, remembered{l, who, time.Now().Add(t.opts.TTL), linux.Monotonic()})

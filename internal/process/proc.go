@@ -113,7 +113,7 @@ func (t *Table) cmdline(pid int, now life, dir *os.File) ([]byte, error) {
 
 // describe reads the identity; complete is false if the command line could not be read
 // in time.
-func describe(ask fileReader) (who Identity, complete bool, err error) {
+func describe(ask fileReader, comm string) (who Identity, complete bool, err error) {
 	text, err := ask("cgroup", maxCgroups)
 	if err != nil {
 		return Identity{}, false, err
@@ -133,7 +133,7 @@ func describe(ask fileReader) (who Identity, complete bool, err error) {
 		}
 		return who, false, nil
 	}
-	who.Cmdline = cmdline(text)
+	who.Cmdline, who.Title = cmdline(text), title(text, comm)
 	return who, true, nil
 }
 

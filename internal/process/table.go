@@ -18,10 +18,12 @@ import (
 type Options struct {
 	MaxEntries int           // cached processes, and cached cgroups; default 8192 each
 	TTL        time.Duration // lifetime of a cached identity; default 10s
+	Keep       time.Duration // how much longer that of a process that has exited is kept; default 5m
 	Timeout    time.Duration // of one read; default 1s
 	Proc       string        // mount point of procfs; default /proc
 	// Cmdline reads the command line of the process that started at start, in clock
-	// ticks since boot; nil: read it in this process, which may hang.
+	// ticks since boot, with NULs after arguments; nil: read it in this process, which
+	// may hang.
 	Cmdline func(pid int, start uint64) (string, error)
 	// Cmdlines reads several at once, which is faster on a busy machine. Cmdline is
 	// used for those it leaves out. May be nil.
@@ -36,6 +38,7 @@ func (o *Options) withDefaults() Options {
 	}
 	out.MaxEntries = cmp.Or(out.MaxEntries, 8192)
 	out.TTL = cmp.Or(out.TTL, 10*time.Second)
+	out.Keep = cmp.Or(out.Keep, 5*time.Minute)
 	out.Timeout = cmp.Or(out.Timeout, time.Second)
 	out.Proc = cmp.Or(out.Proc, "/proc")
 	return out
@@ -50,6 +53,7 @@ type Started struct {
 // Identity identifies a process. All text is printable.
 type Identity struct {
 	Cmdline   string // arguments joined by spaces, at most 4 KiB; "" for kernel threads
+	Title     string // what the process calls itself, see title; "": as its first thread is named
 	Cgroup    string // cgroup v2 path; "/" is the root
 	Container string // id or name from the cgroup path; "": none
 }
@@ -69,8 +73,8 @@ type Table struct {
 type remembered struct {
 	life  life
 	who   Identity
-	until time.Time
-	seen  uint64 // last seen, in nanoseconds of CLOCK_MONOTONIC
+	until time.Time // then it is read again, if the process still exists
+	seen  uint64    // last seen, in nanoseconds of CLOCK_MONOTONIC
 }
 
 // life distinguishes programs that successively run under one pid.

@@ -16,6 +16,7 @@ type Task struct {
 	RTPriority     int
 	Nice           int
 	Kernel         bool  // a kernel thread
+	Exited         bool  // known from before, without its scheduling; another may have had its id since
 	CPUs           []int // CPU affinity
 	// CPU and memory cgroups on cgroup v1; "": none.
 	CPUCgroup, MemoryCgroup string

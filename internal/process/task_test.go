@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,4 +101,25 @@ func TestCPURange(t *testing.T) {
 		diff := cmp.Diff(want, cpuRange(list))
 		assert.Check(t, diff == "", "%q (-want +got):\n%s", list, diff)
 	}
+}
+
+// TestExited: who was identified and has exited since is still named, for a while.
+func TestExited(t *testing.T) {
+	cmd := sleeper(t, "-u", "-")
+	pid := cmd.Process.Pid
+	table, forgetful := New(&Options{TTL: time.Nanosecond}), New(&Options{TTL: time.Nanosecond, Keep: time.Nanosecond})
+	for _, of := range []*Table{table, forgetful} {
+		for who, err := of.Identity(pid); who.Cmdline == ""; who, err = of.Identity(pid) { // not in the middle of exec
+			assert.NilError(t, err)
+		}
+	}
+	alive := table.Tasks([]int{pid}, time.Minute)
+	assert.Assert(t, len(alive) == 1 && !alive[0].Exited, "%+v", alive)
+	_ = cmd.Process.Kill()
+	_, _ = cmd.Process.Wait()
+	gone := table.Tasks([]int{pid, 1 << 30}, time.Minute)
+	assert.Assert(t, len(gone) == 1 && gone[0].Exited && gone[0].Comm == "cat" && gone[0].Identity == alive[0].Identity, "%+v", gone)
+	assert.Check(t, len(forgetful.Tasks([]int{pid}, time.Minute)) == 0)
+	_, err := forgetful.Identity(pid)
+	assert.Check(t, errors.Is(err, fs.ErrNotExist), "%v", err)
 }

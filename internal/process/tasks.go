@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,8 @@ import (
 // longer than reading.
 const chunk = 128
 
-// Tasks describes the tasks that still exist, in order, as far as limit permits.
+// Tasks describes the tasks that still exist, or were identified before they exited, in
+// order, as far as limit permits.
 func (t *Table) Tasks(tids []int, limit time.Duration) []Task {
 	var out []Task
 	for end := time.Now().Add(limit); len(tids) > 0 && time.Now().Before(end); {
@@ -76,7 +78,7 @@ func (b *batch) progress() (int, []Task) {
 func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 	dir, err := os.Open(filepath.Join(t.opts.Proc, strconv.Itoa(tid)))
 	if err != nil {
-		return Task{}, err
+		return t.exited(tid, err)
 	}
 	defer dir.Close()
 	task, err := readTask(dir)
@@ -94,6 +96,17 @@ func (t *Table) taskHere(tid int, cmdlines map[Started]string) (Task, error) {
 		task.Identity = who
 	}
 	return task, nil
+}
+
+// exited describes the first thread of a process that was identified before it exited.
+func (t *Table) exited(tid int, why error) (Task, error) {
+	known, ok := t.identities.Load(tid)
+	if !ok || !errors.Is(why, fs.ErrNotExist) || !t.kept(&known) {
+		return Task{}, why
+	}
+	return Task{
+		TID: tid, PID: tid, Comm: clean(known.life.comm, maxCmdline), Kernel: known.life.kernel, Exited: true, Identity: known.who,
+	}, nil
 }
 
 func (t *Table) identityHere(pid int, dir *os.File, cmdlines map[Started]string) (Identity, error) {

@@ -12,7 +12,8 @@ import (
 // there is nothing new.
 func PrintCompleted(c *Console, before, o *events.Outlier, stacks bool) {
 	was, is := &before.Task, &o.Task
-	process := is.Cmdline != was.Cmdline || is.Cgroup != was.Cgroup || is.Container != was.Container
+	process := is.Cmdline != was.Cmdline || is.Cgroup != was.Cgroup || is.Container != was.Container || is.Title != was.Title ||
+		is.ContainerName != was.ContainerName || is.Pod != was.Pod
 	kernel := stacks && !slices.Equal(before.Stacks.Kernel, o.Stacks.Kernel)
 	user := stacks && !slices.Equal(before.Stacks.User, o.Stacks.User)
 	waker := stacks && !slices.Equal(before.Stacks.Waker, o.Stacks.Waker)
@@ -23,7 +24,7 @@ func PrintCompleted(c *Console, before, o *events.Outlier, stacks bool) {
 		c.Paint(Dim, Time(o.Time)),
 		padded(c, Cyan, Clean(o.Rule), 12),
 		c.Paint(Dim, fmt.Sprintf("%7s", Duration(o.DelayNS))),
-		padded(c, Bold, fmt.Sprintf("%s[%d]", Clean(is.Comm), is.TID), 22),
+		padded(c, Bold, fmt.Sprintf("%s[%d]", Clean(is.Name()), is.TID), 22),
 		c.Paint(Dim, "shown above, now complete"))
 	d := details{c: c}
 	if process {

@@ -63,7 +63,7 @@ func printOutlier(c *Console, when string, o *events.Outlier, stacks bool) {
 	d.block(o.Block)
 	d.chain(o)
 	d.pair(o)
-	if o.Span != nil && o.Span.Begin != (events.Peer{PID: o.Task.PID, TID: o.Task.TID, Comm: o.Task.Comm}) {
+	if o.Span != nil && !o.Span.Begin.Is(&o.Task) {
 		d.add("started by", Peer(o.Span.Begin))
 	}
 	d.add("cpu", cpus(o))
@@ -96,7 +96,7 @@ func subject(o *events.Outlier) string {
 	case o.IRQ != nil && o.Task.TID == 0:
 		return fmt.Sprintf("idle cpu %d", o.CPU)
 	}
-	return fmt.Sprintf("%s[%d]", Clean(o.Task.Comm), o.Task.TID)
+	return fmt.Sprintf("%s[%d]", Clean(o.Task.Name()), o.Task.TID)
 }
 
 // what says in a few words what took so long.
@@ -231,18 +231,57 @@ func (d details) process(o *events.Outlier) {
 	if t.Cgroup != "/" {
 		d.add("cgroup", Clean(t.Cgroup))
 	}
-	d.add("container", Clean(t.Container))
+	d.add("unit", Clean(t.Unit))
+	d.add("container", containerText(t.Container, &t.Place))
+	d.add("pod", Clean(PodName(&t.Place)))
+}
+
+// containerText is the name and the id of a container.
+func containerText(id string, at *events.Place) string {
+	s := Clean(id)
+	if at.ContainerName != "" {
+		s = Clean(at.ContainerName) + "  " + Clean(id)
+	}
+	if s != "" && at.Runtime != "" {
+		s += " (" + Clean(at.Runtime) + ")"
+	}
+	return s
+}
+
+// PodName is a pod with its namespace; "": none. It is not cleaned.
+func PodName(at *events.Place) string {
+	if at.Pod == "" || at.Namespace == "" {
+		return at.Pod
+	}
+	return at.Namespace + "/" + at.Pod
+}
+
+// where says in which pod, container or unit another task runs, if that is elsewhere than
+// the slow one.
+func where(p events.Peer, slow *events.Task) string {
+	w := p.Identity
+	switch {
+	case w == nil || w.Cgroup == slow.Cgroup:
+		return ""
+	case w.Pod != "":
+		return " in pod " + Clean(PodName(&w.Place))
+	case w.ContainerName != "":
+		return " in container " + Clean(w.ContainerName)
+	case w.Unit != "":
+		return " in " + Clean(w.Unit)
+	}
+	return ""
 }
 
 func (d details) wait(o *events.Outlier) {
 	if o.Waker != nil {
-		d.add("woken by", Waker(o.Waker))
+		d.add("woken by", Waker(o.Waker)+where(o.Waker.Peer, &o.Task))
 	}
 	if o.Work != nil && o.Work.QueuedBy != nil {
 		d.add("queued by", Waker(o.Work.QueuedBy))
 	}
 	if o.OnCPU != nil {
-		d.add("ran instead", fmt.Sprintf("%s for %s on cpu %d", Peer(o.OnCPU.Peer), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
+		d.add("ran instead", fmt.Sprintf("%s%s for %s on cpu %d", Peer(o.OnCPU.Peer), where(o.OnCPU.Peer, &o.Task), Duration(o.OnCPU.RanNS), o.OnCPU.CPU))
 	}
 	if o.Track == "offcpu" && o.RunnableNS > 0 {
 		d.add("runnable", Duration(o.RunnableNS)+" of that, waiting for a CPU")
@@ -317,7 +356,7 @@ func Peer(p events.Peer) string {
 	if p.TID == 0 {
 		return "idle"
 	}
-	return fmt.Sprintf("%s[%d]", Clean(p.Comm), p.TID)
+	return fmt.Sprintf("%s[%d]", Clean(p.Name()), p.TID)
 }
 
 // padded fills a painted text up to a width that the paint does not count in.

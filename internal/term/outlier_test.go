@@ -42,6 +42,28 @@ func TestPrintOutlier(t *testing.T) {
                  do_wait+0x2
     user         main+0x3 (/usr/bin/postgres)
 `},
+		"pods": {events.Outlier{
+			Time: at, Rule: "wakeup", Track: "wakeup", DelayNS: 6_000_000, ThresholdNS: 5_000_000,
+			Task: events.Task{
+				PID: 5, TID: 5, Comm: "postgres", Title: "postgres: check\x1bpointer", Container: "abc", Cgroup: "/a",
+				Place: events.Place{Runtime: "containerd", ContainerName: "db", Pod: "db-1", Namespace: "shop"},
+			},
+			Waker: &events.Waker{Peer: events.Peer{PID: 3, TID: 4, Comm: "GC Thread#0", Identity: &events.Identity{
+				Title: "org.example.Main", Cgroup: "/a", Place: events.Place{Pod: "db-1"},
+			}}},
+			OnCPU: &events.OnCPU{RanNS: 5_000_000, Peer: events.Peer{PID: 9, TID: 9, Comm: "hog", Identity: &events.Identity{
+				Cgroup: "/b", Place: events.Place{Unit: "x.scope", Pod: "ba\ntch", Namespace: "jobs"},
+			}}},
+		}, false, `
+2026-11-20 23:15:02.123  wakeup         6.00ms  postgres: check\x1bpointer[5]  was woken and waited to run
+    threshold    5ms (1.2 times that)
+    cgroup       /a
+    container    db  abc (containerd)
+    pod          shop/db-1
+    woken by     GC Thread#0 of org.example.Main[4]
+    ran instead  hog[9] in pod jobs/ba\x0atch for 5.00ms on cpu 0
+    cpu          0
+`},
 		"offcpu": {events.Outlier{
 			Time: at, Rule: "sleep", Track: "offcpu", DelayNS: 1_200_000_000, ThresholdNS: 1_000_000_000, State: "uninterruptible",
 			RunnableNS: 12_000, Task: events.Task{PID: 5, TID: 5, Comm: "kworker/0:1", Kernel: true, Cgroup: "/"},

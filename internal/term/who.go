@@ -35,14 +35,14 @@ func Who(w *explain.Who) string {
 
 // Task names a task.
 func Task(w *explain.Who) string {
-	comm := w.Comm
-	if comm == "" {
-		comm = "task"
+	name := w.Called()
+	if name == "" {
+		name = "task"
 		if w.TID == 0 && w.Name != "" {
 			return Clean(w.Name)
 		}
 	}
-	return fmt.Sprintf("%s[%d]", Clean(comm), w.TID)
+	return fmt.Sprintf("%s[%d]", Clean(name), w.TID)
 }
 
 // prefixed says what kind of thing a name is of, unless the name does.

@@ -22,9 +22,9 @@ type Generation struct {
 	Globs     []abi.Glob
 	KeyGlobs  []abi.KeyGlob
 	Sets      map[abi.SetKey]struct{}
-	Cgroups   [][]string // pattern lists; the index is the bit in a verdict
-	Devices   [][]string
-	Names     [][]string // of interrupt handlers and work queues
+	Cgroups   []CgroupCondition // the index is the bit in a verdict
+	Devices   [][]string        // pattern lists; the index is the bit in a verdict
+	Names     [][]string        // of interrupt handlers and work queues
 	Functions [][]string
 	Floors    Floors
 	Timeouts  Floors

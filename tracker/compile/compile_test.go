@@ -64,9 +64,38 @@ func TestCompileConditions(t *testing.T) {
 	if r.When.Cgroups != 1 || r.When.NotCgroups != 2 || c.Overrides[0].When.Cgroups != 1 || c.Overrides[1].When.Cgroups != 4 {
 		t.Errorf("cgroup bits %d %d %d %d", r.When.Cgroups, r.When.NotCgroups, c.Overrides[0].When.Cgroups, c.Overrides[1].When.Cgroups)
 	}
-	got := Verdict(c.Cgroups, rules.CgroupMatch, "/x/y")
+	got := c.CgroupVerdict(&rules.Place{Cgroup: "/x/y"})
 	assert.Check(t, got == 1, "verdict %b, want 1", got)
 	assert.Check(t, r.EveryNs == 1e9 && r.AllowNs == 2e9, "limiter every %d, allow %d", r.EveryNs, r.AllowNs)
+}
+
+// Conditions on units and pods are verdicts on cgroups: one bit for all lists of a when, and
+// one for all that must not match.
+func TestCompilePlaces(t *testing.T) {
+	shop := rules.Match{Namespace: []string{"shop"}, Pod: []string{"web-*"}, NotContainer: []string{"proxy"}, NotUnit: []string{"x.scope"}}
+	g, err := New([]rules.Rule{
+		{Name: "a", Track: rules.Wakeup, Threshold: time.Second, When: shop},
+		{Name: "b", Track: rules.Wakeup, Threshold: time.Second, When: rules.Match{NotPod: []string{"*"}}},
+		{Name: "c", Track: rules.Block, Threshold: time.Second, When: shop},
+	}, 1, 0, nil)
+	assert.NilError(t, err)
+	for _, i := range []int{0, 2} {
+		w := g.Rules[i].When
+		assert.Check(t, w.Fields == abi.MatchCgroup|abi.MatchNotCgroup && w.Cgroups == 1 && w.NotCgroups == 2, "%+v", w)
+	}
+	assert.Check(t, g.Rules[1].When.Fields == abi.MatchNotCgroup && g.Rules[1].When.NotCgroups == 4 && g.NeedRuntime())
+	for _, test := range []struct {
+		at   rules.Place
+		want uint64
+	}{
+		{rules.Place{Cgroup: "/"}, 0},
+		{rules.Place{Pod: "web-1", Namespace: "shop", ContainerName: "app", Unit: "y.scope"}, 1 | 4},
+		{rules.Place{Pod: "web-1", Namespace: "shop", ContainerName: "proxy", Unit: "y.scope"}, 1 | 2 | 4},
+		{rules.Place{Pod: "web-1", Namespace: "test", Unit: "x.scope"}, 2 | 4},
+		{rules.Place{Unit: "x.scope"}, 2},
+	} {
+		assert.Check(t, g.CgroupVerdict(&test.at) == test.want, "%+v: %b, want %b", test.at, g.CgroupVerdict(&test.at), test.want)
+	}
 }
 
 func TestCompileLimits(t *testing.T) {

@@ -55,8 +55,6 @@ func (g *Generation) conditions(m *rules.Match) (k abi.Conditions, err error) {
 		mask *uint64
 		what string
 	}{
-		{abi.MatchCgroup, m.Cgroup, &g.Cgroups, &k.Cgroups, "cgroup"},
-		{abi.MatchNotCgroup, m.NotCgroup, &g.Cgroups, &k.NotCgroups, "cgroup"},
 		{abi.MatchDevice, m.Device, &g.Devices, &k.Devices, "device"},
 		{abi.MatchNotDevice, m.NotDevice, &g.Devices, &k.NotDevices, "device"},
 		{abi.MatchName, m.Name, &g.Names, &k.Names, "name"},
@@ -71,6 +69,9 @@ func (g *Generation) conditions(m *rules.Match) (k abi.Conditions, err error) {
 				return k, fmt.Errorf("%s: %w", v.what, err)
 			}
 		}
+	}
+	if err = g.places(m, &k); err != nil {
+		return k, err
 	}
 	if set(abi.MatchSector, m.Sector != nil) {
 		k.FirstSector, k.LastSector = m.Sector.First, m.Sector.Last
@@ -150,6 +151,59 @@ func verdictBit(all *[][]string, list []string) (uint64, error) {
 		return 0, fmt.Errorf("more than 64 different lists in all rules together: use the same list in several rules")
 	}
 	return 1 << i, nil
+}
+
+// CgroupCondition is what the daemon decides of a cgroup: whether all lists match, or any.
+type CgroupCondition struct {
+	rules.Places
+	Any bool
+}
+
+// places lays out the conditions on cgroups, units, containers and pods: the kernel side
+// knows a cgroup's id only, and asks for a verdict on that.
+func (g *Generation) places(m *rules.Match, k *abi.Conditions) (err error) {
+	all, not := m.Places()
+	if !all.Empty() {
+		k.Fields |= abi.MatchCgroup
+		if k.Cgroups, err = g.cgroupBit(CgroupCondition{Places: all}); err != nil {
+			return err
+		}
+	}
+	if !not.Empty() {
+		k.Fields |= abi.MatchNotCgroup
+		k.NotCgroups, err = g.cgroupBit(CgroupCondition{Places: not, Any: true})
+	}
+	return err
+}
+
+// cgroupBit gives conditions their bit; equal ones share one.
+func (g *Generation) cgroupBit(c CgroupCondition) (uint64, error) {
+	i := slices.IndexFunc(g.Cgroups, func(o CgroupCondition) bool { return o.Any == c.Any && o.Equal(&c.Places) })
+	if i < 0 {
+		i = len(g.Cgroups)
+		g.Cgroups = append(g.Cgroups, c)
+	}
+	if i >= 64 {
+		return 0, fmt.Errorf("cgroup: more than 64 different lists in all rules together: use the same list in several rules")
+	}
+	return 1 << i, nil
+}
+
+// CgroupVerdict sets the bit of each condition that holds.
+func (g *Generation) CgroupVerdict(at *rules.Place) uint64 {
+	var bits uint64
+	for i := range g.Cgroups {
+		c := &g.Cgroups[i]
+		if c.Any && c.Places.Any(at) || !c.Any && c.All(at) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// NeedRuntime reports whether a condition is about what only a container runtime knows.
+func (g *Generation) NeedRuntime() bool {
+	return slices.ContainsFunc(g.Cgroups, func(c CgroupCondition) bool { return c.NeedRuntime() })
 }
 
 // Verdict sets the bit of each list that has a pattern which s matches.

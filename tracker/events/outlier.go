@@ -35,6 +35,19 @@ type Task struct {
 	Cgroup    string `json:"cgroup,omitempty"`    // cgroup v2 path
 	Container string `json:"container,omitempty"` // container id found in the cgroup path
 	Cmdline   string `json:"cmdline,omitempty"`
+	Title     string `json:"title,omitempty"` // what its process calls itself, if that is not Comm
+	Place
+}
+
+// Place is where a task runs, as far as its cgroup and the container runtimes tell.
+type Place struct {
+	Unit          string            `json:"unit,omitempty"`           // systemd unit
+	Runtime       string            `json:"runtime,omitempty"`        // docker, containerd, cri-o, podman, lxc, systemd-nspawn
+	ContainerName string            `json:"container_name,omitempty"` // in Kubernetes: within the pod
+	Pod           string            `json:"pod,omitempty"`
+	Namespace     string            `json:"namespace,omitempty"` // of the pod
+	PodUID        string            `json:"pod_uid,omitempty"`
+	Workload      map[string]string `json:"workload,omitempty"` // labels of the pod or container, as configured
 }
 
 // Peer is another task that an outlier names.
@@ -42,6 +55,40 @@ type Peer struct {
 	PID  int    `json:"pid"`
 	TID  int    `json:"tid"`
 	Comm string `json:"comm"`
+	*Identity
+}
+
+// Identity is what user space knows of a peer: as in Task.
+type Identity struct {
+	Title     string `json:"title,omitempty"`
+	Cgroup    string `json:"cgroup,omitempty"`
+	Container string `json:"container,omitempty"`
+	Place
+}
+
+// Name is what the task is called: the title of its process, which other threads than the
+// first have behind their own names, or its own name. Anybody may have chosen it.
+func (t *Task) Name() string { return displayName(t.Comm, t.Title, t.PID == t.TID) }
+
+// Name is what the task is called: see Task.Name.
+func (p *Peer) Name() string {
+	if p.Identity == nil {
+		return p.Comm
+	}
+	return displayName(p.Comm, p.Title, p.PID == p.TID)
+}
+
+// Is reports whether it is that task.
+func (p *Peer) Is(t *Task) bool { return p.PID == t.PID && p.TID == t.TID && p.Comm == t.Comm }
+
+func displayName(comm, title string, first bool) string {
+	switch {
+	case title == "":
+		return comm
+	case first || comm == "":
+		return title
+	}
+	return comm + " of " + title
 }
 
 // Waker is who made the slow task runnable.
@@ -239,7 +286,9 @@ type Explained struct {
 	Cause   string `json:"cause"`             // of the largest part: preempted, lock, block_device …
 	By      string `json:"by,omitempty"`      // whose fault that was
 	ByKind  string `json:"by_kind,omitempty"` // what that is: task, irq, device …
-	NS      int64  `json:"ns"`                // that part of the delay
+	// ByTask is where that is, if it is a task.
+	ByTask *Identity `json:"by_task,omitempty"`
+	NS     int64     `json:"ns"` // that part of the delay
 }
 
 // RawStacks are return addresses, innermost first.

@@ -14,25 +14,32 @@ import (
 
 // Decide finds the rule of an outlier, and for what the kernel side could not
 // decide, asks the rule itself and teaches the kernel side the answer. nil: it
-// is not wanted, or its rule is gone.
-func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
+// is not wanted, or its rule is gone; or wait, if a container runtime has not
+// answered yet what its rule asks for: then it must be decided again soon. last:
+// it is decided with what is known.
+func (r *Rules) Decide(raw *abi.Outlier, last bool) (o *events.Outlier, wait bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.generation(raw.Generation)
 	i := int(raw.Rule) % abi.MaxRules
 	if g == nil || i >= len(g.Sources) {
 		r.stale++ // of rules that were replaced too long ago
-		return nil
+		return nil, false
 	}
 	m := &kinds.Message{Outlier: raw, Rule: g.Sources[i], Labels: r.opts.Labels[g.Sources[i].Name]}
-	o := m.Decode()
-	o.Task.Cgroup = r.cgroupPath(raw.CgroupId)
+	at := r.place(raw.CgroupId)
+	open := at.Pending && raw.Undecided&(abi.MatchCgroup|abi.MatchNotCgroup) != 0
+	if open && !last && raw.Cause != abi.CauseTimeout && needsRuntime(m.Rule) {
+		return nil, true
+	}
+	o = m.Decode()
+	o.Task.Cgroup = at.Cgroup
 	if raw.Flags&abi.OutlierUndecided == 0 {
-		return o
+		return o, false
 	}
 	// Without an answer the same question comes again; nothing is lost.
 	if raw.Undecided&(abi.MatchCgroup|abi.MatchNotCgroup) != 0 {
-		_ = r.teachCgroup(g, raw.CgroupId, o.Task.Cgroup)
+		_ = r.teachCgroup(g, raw.CgroupId, at)
 	}
 	if raw.Undecided&(abi.MatchDevice|abi.MatchNotDevice) != 0 {
 		_ = r.teachDevice(g, uint64(raw.Dev), kinds.Text(raw.Disk[:]))
@@ -44,19 +51,29 @@ func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
 		_ = r.teachFunction(g, m.Function(), r.symbol(m.Function()))
 	}
 	if o.Cause == events.CauseTimeout { // asked only to be taught: it fires at the next tick
-		return nil
+		return nil, false
 	}
-	return r.judge(o, m, g.Rules[i].Id)
+	return r.judge(o, m, &at, g.Rules[i].Id), false
+}
+
+// needsRuntime reports whether a rule asks for what only a container runtime knows.
+func needsRuntime(rule *rules.Rule) bool {
+	needs := func(m *rules.Match) bool {
+		all, not := m.Places()
+		return all.NeedRuntime() || not.NeedRuntime()
+	}
+	return needs(&rule.When) || slices.ContainsFunc(rule.Overrides, func(o rules.Override) bool { return needs(&o.When) })
 }
 
 // judge applies a rule in full to an outlier that the kernel side left open.
-func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Outlier {
+func (r *Rules) judge(o *events.Outlier, m *kinds.Message, at *CgroupPlace, id uint8) *events.Outlier {
 	facts := m.Facts(o)
+	facts.Place = at.Place
 	if o.Work != nil {
 		facts.Function = r.symbol(o.Work.Address)
 	}
 	if !m.Rule.When.Matches(&facts) {
-		r.countGone(o, &m.Rule.When, &facts)
+		r.countGone(o, &m.Rule.When, &facts, at.Pending)
 		return nil
 	}
 	limits := m.Rule.LimitsFor(&facts)
@@ -82,14 +99,19 @@ func (r *Rules) judge(o *events.Outlier, m *kinds.Message, id uint8) *events.Out
 	return o
 }
 
-// countGone counts an outlier that a rule may have wanted: all but the cgroup matches,
-// and that was removed before anybody asked for its path.
-func (r *Rules) countGone(o *events.Outlier, when *rules.Match, facts *rules.Facts) {
-	if facts.Cgroup != "" || len(when.Cgroup) == 0 {
+// countGone counts an outlier that a rule may have wanted: all but what its cgroup says
+// matches, and that was removed before anybody asked for its path, or a container runtime
+// did not answer in time.
+func (r *Rules) countGone(o *events.Outlier, when *rules.Match, facts *rules.Facts, pending bool) {
+	all, _ := when.Places()
+	if all.Empty() || facts.Cgroup != "" && !(pending && all.NeedRuntime()) {
 		return
 	}
 	rest := *when
-	rest.Cgroup = nil
+	if facts.Cgroup == "" {
+		rest.Cgroup, rest.Unit = nil, nil
+	}
+	rest.Container, rest.Pod, rest.Namespace = nil, nil, nil
 	if rest.Matches(facts) {
 		k := r.carried[o.Rule]
 		k.CgroupGone++

@@ -25,6 +25,14 @@ type Cgroups interface {
 	CgroupPath(id uint64) (string, error)
 	// WalkCgroups calls visit for every cgroup that exists.
 	WalkCgroups(visit func(id uint64, path string)) error
+	// PlaceOf returns what is known now of a cgroup, by its path.
+	PlaceOf(path string) CgroupPlace
+}
+
+// CgroupPlace is what is known of a cgroup.
+type CgroupPlace struct {
+	rules.Place
+	Pending bool // a container runtime has been asked, and has not answered yet
 }
 
 // Options are what rules need beside the kernel side.

@@ -16,8 +16,8 @@ func TestDecideOfReplacedRules(t *testing.T) {
 	before, err := compile.New([]rules.Rule{{Name: "block", Track: rules.Block, Threshold: time.Millisecond}}, 1, 0, nil)
 	assert.NilError(t, err)
 	r := &Rules{current: &compile.Generation{Number: 2}, replaced: []*compile.Generation{before}}
-	o := r.Decide(&abi.Outlier{Generation: 1, Rule: abi.MaxRules})
+	o, _ := r.Decide(&abi.Outlier{Generation: 1, Rule: abi.MaxRules}, false)
 	assert.Check(t, o != nil && o.Rule == "block", "one of the generation before: %+v", o)
-	o = r.Decide(&abi.Outlier{Generation: 0})
+	o, _ = r.Decide(&abi.Outlier{Generation: 0}, false)
 	assert.Check(t, o == nil && r.stale == 1, "one of rules long gone: %+v, %d stale", o, r.stale)
 }

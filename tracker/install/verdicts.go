@@ -23,22 +23,47 @@ import (
 // teachAll decides the conditions for every cgroup and interrupt handler that
 // there is. Devices, and what comes later, are decided when first asked for.
 func (r *Rules) teachAll(g *compile.Generation) error {
-	if len(g.Cgroups) > 0 {
-		var failed error
-		err := r.opts.Cgroups.WalkCgroups(func(id uint64, path string) {
-			if e := r.teachCgroup(g, id, path); e != nil && failed == nil {
-				failed = e
-			}
-		})
-		if err := errors.Join(err, failed); err != nil {
-			return err
-		}
+	if err := r.teachCgroups(g); err != nil {
+		return err
 	}
 	return r.teachHandlers(g)
 }
 
-func (r *Rules) teachCgroup(g *compile.Generation, id uint64, path string) error {
-	return r.teach(g, abi.VerdictCgroup, id, compile.Verdict(g.Cgroups, rules.CgroupMatch, path))
+func (r *Rules) teachCgroups(g *compile.Generation) error {
+	if len(g.Cgroups) == 0 {
+		return nil
+	}
+	var failed error
+	err := r.opts.Cgroups.WalkCgroups(func(id uint64, path string) {
+		if e := r.teachCgroup(g, id, r.opts.Cgroups.PlaceOf(path)); e != nil && failed == nil {
+			failed = e
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// teachCgroup leaves a cgroup open while its container is being asked for.
+func (r *Rules) teachCgroup(g *compile.Generation, id uint64, at CgroupPlace) error {
+	if at.Pending && g.NeedRuntime() {
+		return nil
+	}
+	return r.teach(g, abi.VerdictCgroup, id, g.CgroupVerdict(&at.Place))
+}
+
+// NeedRuntime reports whether a rule that runs has a condition that only a container
+// runtime can decide.
+func (r *Rules) NeedRuntime() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.NeedRuntime()
+}
+
+// TeachCgroups decides the conditions for every cgroup that there is anew: after a
+// container runtime did not answer, they may have been decided without it.
+func (r *Rules) TeachCgroups() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.teachCgroups(r.current)
 }
 
 func (r *Rules) teachDevice(g *compile.Generation, dev uint64, name string) error {
@@ -94,7 +119,7 @@ func (r *Rules) Answer(q *abi.Question) {
 	// Without an answer the same question comes again.
 	switch q.Kind {
 	case abi.VerdictCgroup:
-		_ = r.teachCgroup(g, q.Id, r.cgroupPath(q.Id))
+		_ = r.teachCgroup(g, q.Id, r.place(q.Id))
 	case abi.VerdictDevice:
 		_ = r.teachDevice(g, q.Id, stats.DiskName(uint32(q.Id)))
 	case abi.VerdictName:
@@ -114,6 +139,15 @@ func (r *Rules) cgroupPath(id uint64) string {
 		return ""
 	}
 	return path
+}
+
+// place is what is known of a cgroup now.
+func (r *Rules) place(id uint64) CgroupPlace {
+	path := r.cgroupPath(id)
+	if path == "" {
+		return CgroupPlace{}
+	}
+	return r.opts.Cgroups.PlaceOf(path)
 }
 
 // symbol names a function of the kernel; "": nobody knows it.

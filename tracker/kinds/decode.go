@@ -75,7 +75,7 @@ func (m *Message) Decode() *events.Outlier {
 func (m *Message) Facts(o *events.Outlier) rules.Facts {
 	f := rules.Facts{
 		CPU:  m.Cpu,
-		Comm: o.Task.Comm, PID: m.Pid, TID: m.Tid, UID: m.Uid, Cgroup: o.Task.Cgroup,
+		Comm: o.Task.Comm, PID: m.Pid, TID: m.Tid, UID: m.Uid, Place: rules.Place{Cgroup: o.Task.Cgroup},
 		Syscall: int(m.Syscall), Device: Text(m.Disk[:]), Sector: m.Sector,
 		Op: rules.Op(linux.BlockOpClass(m.CmdFlags)), State: stateOf(m.State),
 		Kernel: o.Task.Kernel, Preempted: m.Flags&abi.OutlierPreempted != 0,

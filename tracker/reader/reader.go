@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -23,8 +24,9 @@ var ErrSample = errors.New("unusable sample from the kernel side")
 
 // Decider knows the rules that run.
 type Decider interface {
-	// Decide returns the outlier of a message; nil: it is not wanted.
-	Decide(raw *abi.Outlier) *events.Outlier
+	// Decide returns the outlier of a message; nil: it is not wanted, or wait: it must be
+	// decided again soon. last: it is not.
+	Decide(raw *abi.Outlier, last bool) (o *events.Outlier, wait bool)
 	// Answer tells the kernel side what it asked.
 	Answer(q *abi.Question)
 }
@@ -51,6 +53,7 @@ type Reader struct {
 
 	memories memories
 	progress progress
+	held     held
 }
 
 // New reads what the kernel side sends about rules. release, if not nil, is
@@ -89,14 +92,20 @@ func (r *Reader) Reading() Reading {
 // os.ErrClosed after Close. Outliers come in the order of their exits per CPU.
 func (r *Reader) Read() (*events.Outlier, error) {
 	for {
-		r.ring.SetDeadline(r.memories.deadline())
+		if o := r.decideHeld(time.Now()); o != nil {
+			return o, nil
+		}
+		promised := r.memories.deadline()
+		r.ring.SetDeadline(earlier(promised, r.held.deadline()))
 		r.waiting.Store(true)
 		rec, err := r.ring.Read()
 		r.waiting.Store(false)
 		r.samples.Add(1)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			r.memories.giveUp()
+			if !promised.IsZero() && !time.Now().Before(promised) {
+				r.memories.giveUp()
+			}
 			continue
 		case errors.Is(err, ringbuf.ErrClosed):
 			return nil, os.ErrClosed
@@ -165,7 +174,16 @@ func decode[T any](sample []byte, what string) (*T, error) {
 
 // outlier handles an outlier; nil: nothing to hand out.
 func (r *Reader) outlier(raw *abi.Outlier) *events.Outlier {
-	o := r.rules.Decide(raw)
+	o, wait := r.rules.Decide(raw, r.held.full())
+	if wait {
+		r.held.add(raw, time.Now())
+		return nil
+	}
+	return r.decided(o, raw)
+}
+
+// decided handles an outlier that its rule wants, or not.
+func (r *Reader) decided(o *events.Outlier, raw *abi.Outlier) *events.Outlier {
 	if o == nil {
 		if raw.Flags&abi.OutlierSnapshot != 0 && r.release != nil {
 			r.release()

@@ -19,12 +19,12 @@ import (
 // decider knows rules by their index, of one generation.
 type decider []rules.Track
 
-func (d decider) Decide(raw *abi.Outlier) *events.Outlier {
+func (d decider) Decide(raw *abi.Outlier, _ bool) (*events.Outlier, bool) {
 	i := int(raw.Rule) % abi.MaxRules
 	if raw.Generation != 1 || i >= len(d) {
-		return nil
+		return nil, false
 	}
-	return (&kinds.Message{Outlier: raw, Rule: &rules.Rule{Name: string(d[i]), Track: d[i]}}).Decode()
+	return (&kinds.Message{Outlier: raw, Rule: &rules.Rule{Name: string(d[i]), Track: d[i]}}).Decode(), false
 }
 
 func (decider) Answer(*abi.Question) {}

@@ -21,6 +21,7 @@ import (
 	"github.com/tailcam/tailcam/test/support/inject"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/events"
+	"github.com/tailcam/tailcam/tracker/install"
 )
 
 // patience is how long anything that has to come may take. Nothing waits for
@@ -85,6 +86,10 @@ func load(t *testing.T, list []rules.Rule, opts *tracker.Options) *camera {
 
 // host answers from the process table.
 type host struct{ *process.Table }
+
+func (h host) PlaceOf(path string) install.CgroupPlace {
+	return install.CgroupPlace{Place: rules.Place{Cgroup: path, Unit: process.PlaceOf(path).Unit}}
+}
 
 func (h host) WalkCgroups(visit func(id uint64, path string)) error {
 	err := h.Walk(visit)

@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/tailcam/tailcam/snapshot"
+	"github.com/tailcam/tailcam/test/support/cleanup"
+	cgroups "github.com/tailcam/tailcam/test/support/provoke"
+	"github.com/tailcam/tailcam/test/support/runtimes"
+	"github.com/tailcam/tailcam/tracker/events"
+)
+
+// nap20 is a nap of 20 ms, and naps the comm of the program that makes them.
+const nap20 = "20000"
+
+// TestPods: rules for pods follow pods of a real containerd as they come and go; the outliers
+// of each have its names, from the first on, and snapshots after its end, too.
+func TestPods(t *testing.T) {
+	needRoot(t)
+	c := runtimes.StartContainerd(t)
+	d := start(t, rulesFile(
+		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, namespace: shop, pod: 'web-*', not_container: proxy}",
+			"snapshot: {after: 10ms}"),
+		entry("others", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, not_pod: '*'}", "snapshot: false"),
+	), "--containers-sockets", "cri:"+c.Socket, "--outliers-rate", "0")
+	labels := map[string]string{"app.kubernetes.io/name": "shop", "secret": "x"}
+	web := c.Run("shop", "web-1", "app", nap20, labels)
+	c.Run("shop", "db-1", "app", nap20, nil)
+	c.Run("shop", "web-2", "proxy", nap20, nil)
+	outside := exec.CommandContext(t.Context(), runtimes.Nap(t, t.TempDir()), nap20)
+	assert.NilError(t, outside.Start())
+	defer func() { _ = outside.Process.Kill(); _ = outside.Wait() }()
+
+	var list []events.Outlier
+	complete := func(rule string) bool {
+		list = d.events(rule)
+		return len(list) >= 20 && !list[0].Partial && !list[len(list)-1].Partial
+	}
+	eventually(t, "the pod's naps are told", func() bool { return complete("web") })
+	for i := range list {
+		at := list[i].Task
+		assert.Check(t, at.Pod == "web-1" && at.Namespace == "shop" && at.ContainerName == "app" && at.Runtime == "containerd" &&
+			at.Container == web.ID && at.PodUID == web.UID && at.Workload["app.kubernetes.io/name"] == "shop" && len(at.Workload) == 1,
+			"%+v", at)
+	}
+	eventually(t, "the naps outside are told", func() bool { return complete("others") })
+	for i := range list {
+		assert.Check(t, list[i].Task.PID == outside.Process.Pid && list[i].Task.Pod == "", "%+v", list[i].Task)
+	}
+	t.Logf("%d outliers of new pods were decided before containerd answered", d.status().loss("cgroup_gone", "web"))
+	web.Remove()
+	seen := d.status().rule("web").Outliers
+	assertNamed(t, d, web)
+
+	// One that comes later, with the same name, is another.
+	again := c.Run("shop", "web-3", "app", nap20, nil)
+	eventually(t, "the next pod's naps are told", func() bool { return d.status().rule("web").Outliers >= seen+5 })
+	list = d.events("web")
+	assert.Check(t, list[len(list)-1].Task.Container == again.ID, "%+v", list[len(list)-1].Task)
+}
+
+// assertNamed: the snapshot that was taken last names the pod of its task, which has gone.
+func assertNamed(t *testing.T, d *running, pod *runtimes.Pod) {
+	t.Helper()
+	assert.Assert(t, len(d.list()) > 0)
+	id := d.list()[0].ID
+	names, err := snapshot.ReadNames(filepath.Join(d.snaps, id))
+	assert.NilError(t, err)
+	for i := range names.Tasks {
+		if at := &names.Tasks[i]; at.Container == pod.ID && at.Comm == "nap" {
+			assert.Check(t, at.Pod == "web-1" && at.Namespace == "shop", "%+v", at)
+			return
+		}
+	}
+	text, _ := json.Marshal(names.Tasks)
+	t.Errorf("snapshot %s has no task of the pod: %s", id, text)
+}
+
+// TestPodman: names of containers of a real Podman, by Docker's API.
+func TestPodman(t *testing.T) {
+	needRoot(t)
+	p := runtimes.StartPodman(t)
+	d := start(t, rulesFile(
+		entry("web", "syscall", "10ms", "{comm: nap, syscall: clock_nanosleep, container: 'web*'}", "snapshot: false"),
+	), "--containers-sockets", "docker:"+p.Socket, "--containers-labels", "tier")
+	p.Run("db1", nap20, "tier=data")
+	id := p.Run("web1", nap20, "tier=front")
+	eventually(t, "its naps are told", func() bool { return len(d.events("web")) >= 20 })
+	for _, o := range d.events("web") {
+		at := o.Task
+		assert.Check(t, o.Partial || at.ContainerName == "web1" && at.Runtime == "podman" && at.Container == id && at.Workload["tier"] == "front",
+			"%+v", at)
+	}
+	t.Logf("%d outliers of new containers were decided before Podman answered", d.status().loss("cgroup_gone", "web"))
+}
+
+// TestUnits: rules for units follow their cgroups as they come and go; no runtime is needed.
+func TestUnits(t *testing.T) {
+	needRoot(t)
+	root := cgroups.Hierarchy("")
+	if root == "" {
+		t.Skip("needs cgroup v2 mounted whole (mount -t cgroup2 none /sys/fs/cgroup/unified)")
+	}
+	base := filepath.Join(root, fmt.Sprintf("tailcam-test-%d.slice", os.Getpid()))
+	assert.NilError(t, os.Mkdir(base, 0o755))
+	cleanup.KillCgroup(t, base)
+	uid := newUID()
+	d := start(t, rulesFile(
+		entry("unit", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep, unit: 'web@*.service'}", uid), "snapshot: false"),
+		entry("rest", "syscall", "10ms", fmt.Sprintf("{uid: %d, syscall: clock_nanosleep, not_unit: 'web@*.service'}", uid), "snapshot: false"),
+	), "--containers-sockets", "")
+	told := map[string]int{}
+	for _, unit := range []string{"web@1.service", "web@2.service", "db.service", "web@1.service"} {
+		dir, rule := filepath.Join(base, unit), "unit"
+		if unit == "db.service" {
+			rule = "rest"
+		}
+		assert.NilError(t, os.Mkdir(dir, 0o755))
+		napIn(t, dir, uid)
+		told[rule]++
+		for _, o := range settled(t, d, rule, told[rule])[told[rule]-1:] {
+			assert.Check(t, o.Task.Unit == unit, "rule %s: %+v, want %s", rule, o.Task, unit)
+		}
+		eventually(t, "the cgroup can be removed", func() bool { return os.Remove(dir) == nil })
+	}
+}
+
+// TestTitles: programs are called by what they call themselves.
+func TestTitles(t *testing.T) {
+	needRoot(t)
+	perl := needTool(t, "perl", "perl")
+	uid := newUID()
+	script := writeFile(t, filepath.Join(publicDir(t, ""), "order-service.pl"), "select(undef, undef, undef, 0.02) while 1;\n", 0o644)
+	d := start(t, rulesFile(entry("nap", "offcpu", "10ms", fmt.Sprintf("{uid: %d}", uid), "snapshot: false")))
+	cmd := exec.CommandContext(t.Context(), perl, script, "--password=secret")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	assert.NilError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	eventually(t, "the script is told by its name", func() bool {
+		list := d.events("nap")
+		return len(list) > 0 && list[len(list)-1].Task.Name() == "order-service.pl"
+	})
+}
