@@ -28,6 +28,7 @@ type counts struct {
 	passed, failed   int
 	passes, failures []string // their names
 	skipped          []skip
+	facts            map[string]fact
 }
 
 // skip is a test or subtest that was skipped.
@@ -46,7 +47,7 @@ var (
 
 // count reads the output of go test -v.
 func count(log []byte) counts {
-	var c counts
+	c := counts{facts: map[string]fact{}}
 	said := map[string]string{} // last message of each test
 	now := ""
 	for line := range strings.Lines(string(log)) {
@@ -55,6 +56,9 @@ func count(log []byte) counts {
 			now = m[1]
 		} else if m := message.FindStringSubmatch(line); m != nil {
 			said[now] = m[1]
+			if name, value, why, ok := boot.ParseFact(m[1]); ok {
+				c.facts[name] = fact{value, why}
+			}
 		} else if m := finished.FindStringSubmatch(line); m != nil {
 			switch {
 			case m[2] == "SKIP":
