@@ -60,6 +60,9 @@ func newRecord(r *result, commit string) record {
 	for _, name := range r.counts.failures {
 		c.Tests[name] = fail
 	}
+	if r.counts.unfinished != "" {
+		c.Tests[r.counts.unfinished] = fail
+	}
 	for _, s := range r.counts.skipped {
 		c.Skips[s.test] = s.why
 		if !strings.Contains(s.test, "/") {
