@@ -176,9 +176,20 @@ fuzz-smoke: # a second or two each
 fuzz: ## every fuzz target with INPUTS=2000000 inputs, some minutes
 	scripts/fuzz.sh $(or $(INPUTS),2000000)
 
+# Kernels of which CI takes half each time (see test/vm/target.go).
+CI_KERNELS := 6.1,6.1-rt,6.12,6.12-rt,6.12-idle
+
 .PHONY: test-vm
 test-vm: deps-vm ## load, attach and one outlier per tracker, and silence when idle, on Debian's 6.1, 6.12 and real-time kernels, in QEMU
-	$(GO) run ./test/vm $(ARGS)
+	$(GO) run ./test/vm $(or $(ARGS),-kernels $(CI_KERNELS))
+
+.PHONY: test-kernels
+test-kernels: deps-vm deps-kernels ## all of that on every kernel, Debian sid's and those of arm64 too; writes docs/kernels.md
+	$(GO) run ./test/vm -record $(ARGS)
+
+.PHONY: kernels-page
+kernels-page: # docs/kernels.md from docs/kernels.json
+	$(GO) run ./test/vm -page
 
 .PHONY: bench
 bench: deps-bench ## what tailcam costs, beside its peers; writes out/bench.json (ARGS=-quick)
@@ -300,6 +311,11 @@ deps-fleet:
 .PHONY: deps-vm
 deps-vm:
 	@scripts/apt.sh $(GCC) qemu-system-x86='boots the kernels' xz-utils='unpacks kernel modules'
+
+.PHONY: deps-kernels
+deps-kernels:
+	@scripts/apt.sh qemu-system-arm='boots the kernels of arm64' gcc-aarch64-linux-gnu='builds the latency injectors for them' \
+		libc6-dev-arm64-cross='headers and static C library of these' debian-archive-keyring='signatures of Debian sid'
 
 .PHONY: deps-bench
 deps-bench:

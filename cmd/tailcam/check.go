@@ -87,6 +87,9 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 	var notes []string
 	if load {
 		if notes, err = c.checkLoad(ctx, list); err != nil {
+			if !c.wantsData() {
+				c.printInactive(notes)
+			}
 			return err
 		}
 	}
@@ -94,15 +97,20 @@ func (c *cli) check(ctx context.Context, flags *pflag.FlagSet, paths []string, l
 		return c.printData(valid(list, notes))
 	}
 	c.printRuleFiles(list)
-	for _, note := range notes {
-		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "inactive:"), term.Clean(note))
-	}
+	c.printInactive(notes)
 	done := ""
 	if load {
 		done = ", loaded and attached on this kernel, then detached"
 	}
 	c.out.Printf("%s %s%s\n", c.out.Paint(term.Green, "ok:"), plural(len(list), "rule"), done)
 	return nil
+}
+
+// printInactive prints which rules this kernel cannot serve.
+func (c *cli) printInactive(notes []string) {
+	for _, note := range notes {
+		c.out.Printf("%s %s\n", c.out.Paint(term.Yellow, "inactive:"), term.Clean(note))
+	}
 }
 
 // readRules reads the rules at the given paths; without any, those of the configuration.

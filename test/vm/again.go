@@ -27,7 +27,7 @@ type witness interface {
 // again boots guests once more, one by one, whose tests failed while the
 // machine was disturbed, and runs only these tests. The rules are those of
 // test/support/report.
-func again(ctx context.Context, d dirs, p *payload, opts *options, machine witness, results []*result) {
+func again(ctx context.Context, d dirs, p map[*arch]*payload, opts *options, machine witness, results []*result) {
 	for _, r := range results {
 		r.again(machine, results, func(tests []string, name string) *result {
 			one := &result{target: r.target, logs: filepath.Join(d.logs, name)}
@@ -35,7 +35,7 @@ func again(ctx context.Context, d dirs, p *payload, opts *options, machine witne
 			some := *opts
 			some.run = ""
 			fmt.Printf("vm: %s: again, alone: %s\n", r.target.name, strings.Join(tests, " "))
-			if err := one.prepareAndRun(ctx, d, p, &some); err != nil {
+			if err := one.prepareAndRun(ctx, d, p[r.target.arch], &some); err != nil {
 				one.failure = err.Error()
 			}
 			return one
@@ -71,6 +71,7 @@ func (r *result) again(machine witness, all []*result, boot func(tests []string,
 			r.say(strings.Join(failed, ", ") + " passed alone")
 			r.failure = r.refused
 			r.counts.passed, r.counts.failed = r.counts.passed+r.counts.failed, 0
+			r.counts.passes, r.counts.failures = slices.Concat(r.counts.passes, r.counts.failures), nil
 			return
 		}
 		r.say(fmt.Sprintf("alone: %s; logs: %s", cmp.Or(last.failure, "other tests ran"), last.logs))

@@ -22,10 +22,10 @@ import (
 // Time that a guest gets beyond its tests': to boot, to print and to exit.
 const bootTime = time.Minute
 
-// commandLine is the kernels'. Any trouble ends the guest: with -no-reboot,
-// QEMU exits when the kernel restarts. Without mitigations emulation is faster.
-const commandLine = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check mitigations=off " +
-	"random.trust_cpu=on net.ifnames=0"
+// commandLine is the kernels', beside that of the architecture. Any trouble ends
+// the guest: with -no-reboot, QEMU exits when the kernel restarts. Without
+// mitigations emulation is faster.
+const commandLine = "quiet panic=-1 oops=panic mitigations=off net.ifnames=0"
 
 // result is the outcome of one kernel.
 type result struct {
@@ -44,7 +44,7 @@ type result struct {
 }
 
 // runAll runs the guests of all targets, at most opts.jobs at once.
-func runAll(ctx context.Context, d dirs, p *payload, opts *options) []*result {
+func runAll(ctx context.Context, d dirs, p map[*arch]*payload, opts *options) []*result {
 	results := make([]*result, len(opts.kernels))
 	slots := make(chan struct{}, opts.jobs)
 	var all sync.WaitGroup
@@ -54,7 +54,7 @@ func runAll(ctx context.Context, d dirs, p *payload, opts *options) []*result {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if err := r.prepareAndRun(ctx, d, p, opts); err != nil {
+			if err := r.prepareAndRun(ctx, d, p[t.arch], opts); err != nil {
 				r.failure = err.Error()
 			}
 			if ctx.Err() == nil {
@@ -68,11 +68,11 @@ func runAll(ctx context.Context, d dirs, p *payload, opts *options) []*result {
 
 // prepareAndRun fetches the kernel, writes the initramfs and runs the guest.
 func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *options) error {
-	k, err := getKernel(ctx, d.kernels, r.target)
+	k, err := getKernel(ctx, d, r.target)
 	if err != nil {
 		return err
 	}
-	r.release = k.release()
+	r.release = k.Release
 	if err := os.MkdirAll(r.logs, 0o755); err != nil {
 		return err
 	}
@@ -83,6 +83,7 @@ func (r *result) prepareAndRun(ctx context.Context, d dirs, p *payload, opts *op
 			"TAILCAM_GUEST=1",
 			"TAILCAM_INJECT=" + injector,
 			"TAILCAM_GUEST_KERNEL=" + r.target.name,
+			"TAILCAM_GUEST_RELEASE=" + k.Release,
 			"PATH=/bin", "HOME=/root", "TMPDIR=/tmp", "GOTRACEBACK=all",
 		},
 	}
@@ -112,17 +113,14 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	kernelLog, testLog := filepath.Join(r.logs, "kernel.log"), filepath.Join(r.logs, "test.log")
 	ctx, cancel := context.WithTimeout(parent, opts.timeout+bootTime)
 	defer cancel()
-	// Not KVM: nested, it may hang. Not a thread a CPU: attaching to a
-	// tracepoint patches kernel text, which QEMU 7.2 then gets wrong on x86.
-	args := []string{
-		"-accel", "tcg,thread=single,tb-size=256", "-machine", "pc", "-cpu", "max",
-		"-smp", "2", "-m", strconv.Itoa(opts.memory) + "M",
+	a := r.target.arch
+	args := slices.Concat([]string{
+		"-accel", "tcg,thread=single,tb-size=256", // not KVM: nested, it may hang
+		"-cpu", cmp.Or(r.target.cpu, a.cpu), "-smp", "2", "-m", strconv.Itoa(opts.memory) + "M",
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
-		"-serial", "file:" + kernelLog, "-serial", "file:" + testLog,
-		"-device", fmt.Sprintf("isa-debug-exit,iobase=%#x,iosize=4", boot.ExitPort),
-		"-kernel", vmlinuz, "-initrd", initramfs, "-append", commandLine,
-	}
-	cmd := command(ctx, r.logs, "qemu-system-x86_64", append(args, r.target.qemu...)...)
+		"-kernel", vmlinuz, "-initrd", initramfs, "-append", a.console + " " + commandLine,
+	}, a.machine, a.serial(kernelLog, testLog), r.target.qemu)
+	cmd := command(ctx, r.logs, a.qemu.name, args...)
 	var messages strings.Builder
 	cmd.Stdout, cmd.Stderr = &messages, &messages
 	r.clock = newClock()
@@ -147,7 +145,7 @@ func (r *result) boot(parent context.Context, vmlinuz, initramfs string, opts *o
 	case ctx.Err() != nil:
 		return fmt.Errorf("hangs: killed after %s", r.took.Round(time.Second))
 	case err != nil && !errors.As(err, &exit):
-		return fmt.Errorf("start qemu-system-x86_64: %w", err)
+		return fmt.Errorf("start %s: %w", a.qemu.name, err)
 	}
 	r.failure = judge(cmd.ProcessState.ExitCode(), r.counts, r.kernel, messages.String())
 	if refused := r.counts.refused(opts.skips, r.target.name, opts.packages); len(refused) > 0 {

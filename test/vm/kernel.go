@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,19 +20,21 @@ type kernel struct {
 	dir string
 
 	Package string        // linux-image-…
+	Release string        // what uname -r says
 	Wanted  []string      // modules asked for, to notice when the list changes
 	Modules []boot.Module // with dependencies, in the order of loading
 }
 
 func (k *kernel) vmlinuz() string { return filepath.Join(k.dir, "vmlinuz") }
 
-// release is what uname -r says on this kernel.
-func (k *kernel) release() string { return strings.TrimPrefix(k.Package, "linux-image-") }
-
 // getKernel returns the newest kernel that apt knows for the target, from the
 // cache or else downloaded. Without apt's lists the newest cached one serves.
-func getKernel(ctx context.Context, cache string, t target) (*kernel, error) {
-	pkg, deb, err := newestPackage(ctx, t)
+func getKernel(ctx context.Context, d dirs, t target) (*kernel, error) {
+	from, cache := apt{t.archive, d.apt}, t.cache(d)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, err
+	}
+	pkg, deb, err := newestPackage(ctx, from, t)
 	if err != nil {
 		if k := cached(cache, t); k != nil {
 			fmt.Printf("vm: %s: %v; taking %s from the cache\n", t.name, err, k.Package)
@@ -40,11 +43,11 @@ func getKernel(ctx context.Context, cache string, t target) (*kernel, error) {
 		return nil, err
 	}
 	dir := filepath.Join(cache, strings.TrimSuffix(deb, ".deb"))
-	if k, err := readKernel(dir); err == nil {
+	if k, err := readKernel(dir, t.arch); err == nil {
 		return k, nil
 	}
 	fmt.Printf("vm: %s: downloading %s\n", t.name, pkg)
-	k, err := download(ctx, dir, pkg)
+	k, err := download(ctx, from, dir, pkg, t.arch)
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +55,27 @@ func getKernel(ctx context.Context, cache string, t target) (*kernel, error) {
 	return k, nil
 }
 
+// cache is the directory of a target's kernels: those of another archive have their own.
+func (t target) cache(d dirs) string {
+	if t.archive == nil {
+		return d.kernels
+	}
+	return filepath.Join(d.kernels, t.archive.name)
+}
+
 // newestPackage asks apt for the newest package of the target that can be
 // downloaded, and for the name of its file.
-func newestPackage(ctx context.Context, t target) (pkg, deb string, err error) {
-	out, err := output(ctx, "", "apt-cache", "pkgnames", "linux-image-")
+func newestPackage(ctx context.Context, from apt, t target) (pkg, deb string, err error) {
+	if err := from.update(ctx); err != nil {
+		return "", "", err
+	}
+	out, err := from.output(ctx, "", "apt-cache", "pkgnames", "linux-image-")
 	if err != nil {
 		return "", "", err
 	}
 	for _, pkg := range t.newestFirst(strings.Fields(out)) {
 		// apt also lists names that no source offers any more.
-		out, err := output(ctx, "", "apt-get", "download", "--print-uris", pkg)
+		out, err := from.output(ctx, "", "apt-get", "download", "--print-uris", pkg)
 		if err != nil {
 			continue
 		}
@@ -73,39 +87,54 @@ func newestPackage(ctx context.Context, t target) (pkg, deb string, err error) {
 	return "", "", fmt.Errorf("apt knows no package %s: run \"apt-get update\", with Debian's sources enabled", t.packages)
 }
 
+// parts returns the packages that hold a kernel: from 7.0 on, image, modules and
+// the list of what is built in have one each, on which that with the name depends.
+func parts(ctx context.Context, from apt, pkg string) ([]string, error) {
+	out, err := from.output(ctx, "", "apt-cache", "depends", "--no-recommends", "--no-suggests", pkg)
+	if err != nil {
+		return nil, err
+	}
+	list := []string{pkg}
+	for line := range strings.Lines(out) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && partOfKernel.MatchString(name) {
+			list = append(list, name)
+		}
+	}
+	return list, nil
+}
+
+var partOfKernel = regexp.MustCompile(`^linux-(base|binary|modules)-\d`)
+
 // download fetches a package and keeps of it what guests need. dir appears
 // complete or not at all.
-func download(ctx context.Context, dir, pkg string) (_ *kernel, err error) {
+func download(ctx context.Context, from apt, dir, pkg string, a *arch) (_ *kernel, err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 
-	if _, err := output(ctx, tmp, "apt-get", "download", "-q", pkg); err != nil {
-		return nil, err
-	}
-	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
-	if err != nil || len(debs) != 1 {
-		return nil, fmt.Errorf("apt-get download %s left %d files", pkg, len(debs))
-	}
 	tree := filepath.Join(tmp, "tree")
-	if _, err := output(ctx, tmp, "dpkg", "-x", debs[0], tree); err != nil {
+	if err := unpack(ctx, from, tmp, tree, pkg); err != nil {
 		return nil, err
 	}
-
-	k := &kernel{dir: filepath.Join(tmp, "kernel"), Package: pkg, Wanted: wantedModules()}
+	k := &kernel{dir: filepath.Join(tmp, "kernel"), Package: pkg, Wanted: wantedModules(a)}
 	if err := os.Mkdir(k.dir, 0o755); err != nil {
 		return nil, err
 	}
-	images, err := filepath.Glob(filepath.Join(tree, "boot", "vmlinuz-*"))
-	if err != nil || len(images) != 1 {
-		return nil, fmt.Errorf("%s holds %d kernel images, want 1", pkg, len(images))
+	image, err := oneOf(tree, "boot/vmlinuz-*", "usr/lib/modules/*/vmlinuz")
+	if err != nil {
+		return nil, fmt.Errorf("%s: kernel image: %w", pkg, err)
 	}
-	if err := os.Rename(images[0], k.vmlinuz()); err != nil {
+	if err := os.Rename(image, k.vmlinuz()); err != nil {
 		return nil, err
 	}
-	if k.Modules, err = collectModules(ctx, tree, k.dir); err != nil {
+	modules, err := oneOf(tree, "lib/modules/*", "usr/lib/modules/*")
+	if err != nil {
+		return nil, fmt.Errorf("%s: modules: %w", pkg, err)
+	}
+	k.Release = filepath.Base(modules)
+	if k.Modules, err = collectModules(ctx, tree, k.dir, a); err != nil {
 		return nil, fmt.Errorf("%s: %w", pkg, err)
 	}
 	text, err := json.MarshalIndent(k, "", "\t")
@@ -125,9 +154,46 @@ func download(ctx context.Context, dir, pkg string) (_ *kernel, err error) {
 	return k, nil
 }
 
+// unpack downloads the packages of a kernel, and unpacks them into tree.
+func unpack(ctx context.Context, from apt, tmp, tree, pkg string) error {
+	all, err := parts(ctx, from, pkg)
+	if err != nil {
+		return err
+	}
+	if _, err := from.output(ctx, tmp, "apt-get", append([]string{"download", "-q"}, all...)...); err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil || len(debs) != len(all) {
+		return fmt.Errorf("apt-get download %s left %d files", strings.Join(all, " "), len(debs))
+	}
+	for _, deb := range debs {
+		if _, err := output(ctx, tmp, "dpkg", "-x", deb, tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneOf returns the only file or directory that one of these patterns matches.
+func oneOf(tree string, patterns ...string) (string, error) {
+	var all []string
+	for _, p := range patterns {
+		found, err := filepath.Glob(filepath.Join(tree, p))
+		if err != nil {
+			return "", err
+		}
+		all = append(all, found...)
+	}
+	if len(all) != 1 {
+		return "", fmt.Errorf("%d are there, want 1", len(all))
+	}
+	return all[0], nil
+}
+
 // readKernel reads a kernel from the cache. It fails when it was cached for
 // another list of modules.
-func readKernel(dir string) (*kernel, error) {
+func readKernel(dir string, a *arch) (*kernel, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "kernel.json"))
 	if err != nil {
 		return nil, err
@@ -136,7 +202,7 @@ func readKernel(dir string) (*kernel, error) {
 	if err := json.Unmarshal(text, k); err != nil {
 		return nil, err
 	}
-	if !slices.Equal(k.Wanted, wantedModules()) {
+	if k.Release == "" || !slices.Equal(k.Wanted, wantedModules(a)) {
 		return nil, errors.New("cached with other modules")
 	}
 	return k, nil
@@ -147,7 +213,7 @@ func cached(cache string, t target) *kernel {
 	found := map[string]*kernel{}
 	var packages []string
 	for _, dir := range cachedDirs(cache, t) {
-		if k, err := readKernel(dir); err == nil {
+		if k, err := readKernel(dir, t.arch); err == nil {
 			found[k.Package] = k
 			packages = append(packages, k.Package)
 		}

@@ -4,7 +4,8 @@
 //
 //	go run ./test/vm                      # the whole matrix
 //	go run ./test/vm -kernels 6.1,6.12-rt -run TestBTF -v
-//	go run ./test/vm -turn 7              # half of it: the same number, the same half
+//	go run ./test/vm -turn 7              # half of those of CI: the same number, the same half
+//	go run ./test/vm -record              # the whole matrix, and docs/kernels.md of it
 //
 // Tests that failed while the host was disturbed run again in a guest of their
 // own, at most twice, by the rules of test/support/report; the table says so.
@@ -40,11 +41,16 @@ type options struct {
 	timeout  time.Duration
 	memory   int
 	verbose  bool
+	record   bool
+	page     bool
 	skips    skips.List // that are allowed
 }
 
 // skipsFile is the list of tests that may be skipped, seen from the root of the repository.
 const skipsFile = "test/skips.yaml"
+
+// guestTests is the package of the tests for every kernel.
+const guestTests = "./test/vm/guest"
 
 func main() {
 	opts, err := parseFlags(os.Args[1:])
@@ -73,6 +79,13 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if opts.page {
+		return true, keep(root, "", nil, false)
+	}
+	commit, err := checkedOut(ctx, root)
+	if opts.record && err != nil {
+		return false, err
+	}
 	if err := needTools(opts); err != nil {
 		return false, err
 	}
@@ -88,7 +101,7 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 	if err := dirs.create(); err != nil {
 		return false, err
 	}
-	payload, err := buildPayload(ctx, dirs, opts)
+	payloads, err := buildPayloads(ctx, dirs, opts)
 	if err != nil {
 		return false, err
 	}
@@ -97,10 +110,15 @@ func matrix(ctx context.Context, opts *options) (ok bool, err error) {
 		return false, err
 	}
 	defer machine.Stop()
-	results := runAll(ctx, dirs, payload, opts)
-	again(ctx, dirs, payload, opts, machine, results)
+	results := runAll(ctx, dirs, payloads, opts)
+	again(ctx, dirs, payloads, opts, machine, results)
 	if err := ctx.Err(); err != nil {
 		return false, errors.New("interrupted; no guest is left running")
+	}
+	if opts.record {
+		if err := keep(root, commit, results, opts.run == ""); err != nil {
+			return false, err
+		}
 	}
 	for _, r := range results {
 		printDetails(os.Stdout, r, opts.verbose)
@@ -112,12 +130,14 @@ func parseFlags(args []string) (*options, error) {
 	opts := &options{files: map[string]string{}}
 	fs := flag.NewFlagSet("vm", flag.ContinueOnError)
 	kernels := fs.String("kernels", "", "comma-separated kernels (default all: "+strings.Join(names(targets), ",")+")")
-	packages := fs.String("packages", "./test/vm/guest", "comma-separated packages whose tests run in the guests")
+	packages := fs.String("packages", guestTests, "comma-separated packages whose tests run in the guests")
 	fs.StringVar(&opts.run, "run", "", "run only tests that match this pattern, as go test -run")
 	fs.IntVar(&opts.jobs, "j", runtime.NumCPU(), "guests at once; each keeps one CPU busy")
 	fs.DurationVar(&opts.timeout, "timeout", 10*time.Minute, "time limit of the tests in one guest")
 	fs.IntVar(&opts.memory, "memory", 768, "MiB of memory of a guest")
 	turn := fs.Int("turn", everyTurn, "run only those kernels whose turn it is: a number, of which the last bit counts")
+	fs.BoolVar(&opts.record, "record", false, "write what came out into "+recordFile+" and "+pageFile)
+	fs.BoolVar(&opts.page, "page", false, "only write "+pageFile+" anew, from "+recordFile)
 	fs.BoolVar(&opts.verbose, "v", false, "print the test output of every guest, not of the failed ones only")
 	fs.Func("file", "GUEST=HOST: put an executable file into the guests; may be repeated", func(s string) error {
 		guest, host, found := strings.Cut(s, "=")
@@ -138,6 +158,9 @@ func parseFlags(args []string) (*options, error) {
 	}
 	if *turn < everyTurn {
 		return nil, fmt.Errorf("-turn %d: must be at least 0", *turn)
+	}
+	if opts.record && *packages != guestTests {
+		return nil, errors.New("-record keeps runs of " + guestTests + ": without -packages")
 	}
 	opts.packages = strings.Split(*packages, ",")
 	var err error

@@ -13,10 +13,12 @@ import (
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
-func wantedModules() []string {
+func wantedModules(a *arch) []string {
 	var s []string
 	for _, m := range modules {
-		s = append(s, m.name)
+		if m.arch == nil || m.arch == a {
+			s = append(s, m.name)
+		}
 	}
 	return s
 }
@@ -24,7 +26,7 @@ func wantedModules() []string {
 // collectModules copies the wanted modules of an unpacked kernel package and
 // what they depend on, uncompressed, into dir. It returns them in the order of
 // loading.
-func collectModules(ctx context.Context, tree, dir string) ([]boot.Module, error) {
+func collectModules(ctx context.Context, tree, dir string, a *arch) ([]boot.Module, error) {
 	files, builtin, err := indexModules(tree)
 	if err != nil {
 		return nil, err
@@ -57,8 +59,8 @@ func collectModules(ctx context.Context, tree, dir string) ([]boot.Module, error
 		list = append(list, boot.Module{Name: name})
 		return os.WriteFile(filepath.Join(dir, name+".ko"), image, 0o644)
 	}
-	for _, m := range modules {
-		if err := add(m.name); err != nil {
+	for _, name := range wantedModules(a) {
+		if err := add(name); err != nil {
 			return nil, err
 		}
 	}

@@ -12,8 +12,10 @@ import (
 	"github.com/tailcam/tailcam/test/vm/boot"
 )
 
-// payload is what all guests get alike.
+// payload is what all guests of an architecture get alike.
 type payload struct {
+	arch  *arch
+	build string            // directory of what is built
 	files map[string]string // executables: guest path to host path
 	trees map[string]string // directories: guest path to host path
 	tests []boot.Test
@@ -28,11 +30,27 @@ const injector = "/bin/inject"
 // narrow is where tests find a 32-bit program.
 const narrow = "/bin/narrow"
 
+// buildPayloads builds what the guests of each architecture get.
+func buildPayloads(ctx context.Context, d dirs, opts *options) (map[*arch]*payload, error) {
+	all := map[*arch]*payload{}
+	for _, a := range arches(opts.kernels) {
+		p, err := buildPayload(ctx, d, opts, a)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.name, err)
+		}
+		all[a] = p
+	}
+	return all, nil
+}
+
 // buildPayload compiles init, the tests and the injector, all of them static.
-func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) {
-	p := &payload{files: map[string]string{}, trees: map[string]string{}}
-	p.files["/init"] = filepath.Join(d.build, "init")
-	if err := static(ctx, d.root, "build", "-ldflags=-s -w", "-o", p.files["/init"], "./test/vm/init"); err != nil {
+func buildPayload(ctx context.Context, d dirs, opts *options, a *arch) (*payload, error) {
+	p := &payload{arch: a, build: filepath.Join(d.build, a.name), files: map[string]string{}, trees: map[string]string{}}
+	if err := os.MkdirAll(p.build, 0o755); err != nil {
+		return nil, err
+	}
+	p.files["/init"] = filepath.Join(p.build, "init")
+	if err := static(ctx, a.name, d.root, "build", "-ldflags=-s -w", "-o", p.files["/init"], "./test/vm/init"); err != nil {
 		return nil, err
 	}
 	for _, pkg := range opts.packages {
@@ -43,16 +61,16 @@ func buildPayload(ctx context.Context, d dirs, opts *options) (*payload, error) 
 	for _, shipped := range []string{"configs/rules.d", "configs/rules.more"} {
 		p.trees["/src/"+shipped] = filepath.Join(d.root, shipped)
 	}
-	p.files[tailcam] = filepath.Join(d.build, "tailcam")
-	if err := static(ctx, d.root, "build", "-ldflags=-s -w", "-o", p.files[tailcam], "./cmd/tailcam"); err != nil {
+	p.files[tailcam] = filepath.Join(p.build, "tailcam")
+	if err := static(ctx, a.name, d.root, "build", "-ldflags=-s -w", "-o", p.files[tailcam], "./cmd/tailcam"); err != nil {
 		return nil, err
 	}
-	p.files[injector] = filepath.Join(d.build, "inject")
-	if err := inject.Compile("gcc", p.files[injector]); err != nil {
+	p.files[injector] = filepath.Join(p.build, "inject")
+	if err := inject.Compile(a.cc.name, p.files[injector]); err != nil {
 		return nil, fmt.Errorf("build the injectors: %w", err)
 	}
-	p.files[narrow] = filepath.Join(d.build, "narrow")
-	if err := staticFor(ctx, "386", d.root, "build", "-ldflags=-s -w", "-o", p.files[narrow], "./test/support/narrow"); err != nil {
+	p.files[narrow] = filepath.Join(p.build, "narrow")
+	if err := static(ctx, a.narrow, d.root, "build", "-ldflags=-s -w", "-o", p.files[narrow], "./test/support/narrow"); err != nil {
 		return nil, err
 	}
 	for guest, host := range opts.files {
@@ -75,9 +93,9 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 	}
 	rel = filepath.ToSlash(rel)
 	name := strings.ReplaceAll(rel, "/", "-") + ".test"
-	bin := filepath.Join(d.build, name)
+	bin := filepath.Join(p.build, name)
 	// Without DWARF, but with symbols: stacks name functions.
-	if err := static(ctx, d.root, "test", "-c", "-ldflags=-w", "-o", bin, "./"+rel); err != nil {
+	if err := static(ctx, p.arch.name, d.root, "test", "-c", "-ldflags=-w", "-o", bin, "./"+rel); err != nil {
 		return err
 	}
 	if _, err := os.Stat(bin); err != nil {
@@ -102,12 +120,8 @@ func (p *payload) addTests(ctx context.Context, d dirs, opts *options, pkg strin
 }
 
 // static runs go for guests: without cgo, so that binaries need no libraries.
-func static(ctx context.Context, dir string, args ...string) error {
-	return staticFor(ctx, "amd64", dir, args...)
-}
-
-func staticFor(ctx context.Context, arch, dir string, args ...string) error {
-	args = append([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "go"}, args...)
+func static(ctx context.Context, goarch, dir string, args ...string) error {
+	args = append([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + goarch, "go"}, args...)
 	_, err := output(ctx, dir, "env", args...)
 	return err
 }

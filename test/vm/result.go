@@ -28,6 +28,8 @@ type counts struct {
 	passed, failed   int
 	passes, failures []string // their names
 	skipped          []skip
+	facts            map[string]fact
+	unfinished       string // test that ran when the guest ended
 }
 
 // skip is a test or subtest that was skipped.
@@ -46,16 +48,23 @@ var (
 
 // count reads the output of go test -v.
 func count(log []byte) counts {
-	var c counts
+	c := counts{facts: map[string]fact{}}
 	said := map[string]string{} // last message of each test
 	now := ""
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimRight(line, "\r\n")
 		if m := running.FindStringSubmatch(line); m != nil {
 			now = m[1]
+			c.unfinished, _, _ = strings.Cut(now, "/")
 		} else if m := message.FindStringSubmatch(line); m != nil {
 			said[now] = m[1]
+			if name, value, why, ok := boot.ParseFact(m[1]); ok {
+				c.facts[name] = fact{value, why}
+			}
 		} else if m := finished.FindStringSubmatch(line); m != nil {
+			if c.unfinished == m[3] {
+				c.unfinished = ""
+			}
 			switch {
 			case m[2] == "SKIP":
 				c.skipped = append(c.skipped, skip{m[3], cmp.Or(said[m[3]], "no reason given")})

@@ -89,7 +89,7 @@ func TestTroubleIsNoticed(t *testing.T) {
 	kernels, err := pick("6.1", "", everyTurn)
 	assert.NilError(t, err)
 	assert.NilError(t, os.MkdirAll(base.kernels, 0o755))
-	if _, err := getKernel(context.Background(), base.kernels, kernels[0]); err != nil {
+	if _, err := getKernel(context.Background(), base, kernels[0]); err != nil {
 		t.Fatal(err) // fetched here once, not by all at once
 	}
 	list, err := skips.Load(filepath.Join(root, skipsFile))
@@ -116,7 +116,7 @@ func TestTroubleIsNoticed(t *testing.T) {
 				kernels: kernels, packages: []string{"./test/vm/trouble"}, run: "^(" + test.run + ")$",
 				jobs: 1, timeout: test.timeout, memory: 512, skips: list,
 			}
-			p, err := buildPayload(context.Background(), d, opts)
+			p, err := buildPayloads(context.Background(), d, opts)
 			assert.NilError(t, err)
 			got := runAll(context.Background(), d, p, opts)[0].failure
 			assert.Check(t, strings.Contains(got, test.want), "got %q, want %q", got, test.want)

@@ -10,31 +10,47 @@ import (
 
 // target is one line of the matrix.
 type target struct {
-	name     string         // also what tests find in TAILCAM_GUEST_KERNEL
+	name     string // also what tests find in TAILCAM_GUEST_KERNEL; those of real-time kernels end with -rt
+	arch     *arch
+	archive  *archive       // of the packages; nil: that of this machine
 	packages *regexp.Regexp // Debian packages that hold such a kernel; the newest is taken
 	run      string         // pattern of the only tests that it runs; empty: all
+	cpu      string         // of QEMU; empty: that of the architecture
 	qemu     []string       // more arguments of QEMU
-	turn     int            // of turns, when it runs if -turn is given; everyTurn: always
+	turn     int            // of turns, when it runs if -turn is given; or everyTurn, noTurn
 }
 
-// The matrix is split in turns, each with a kernel of both versions, one of them real-time.
+// A part of the matrix is split in turns, each with a kernel of both versions,
+// one of them real-time.
 const (
 	turns     = 2
 	everyTurn = -1
+	noTurn    = -2 // in the whole matrix only
 )
 
 // targets is the matrix. The cloud flavour is the small one; it has all that
 // tests need. Real-time kernels come in one flavour only.
 var targets = []target{
-	{name: "6.1", turn: 0, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-amd64$`)},
-	{name: "6.1-rt", turn: 1, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-amd64$`)},
-	{name: "6.12", turn: 1, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`)},
-	{name: "6.12-rt", turn: 0, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-rt-amd64$`)},
+	{name: "6.1", arch: x86, turn: 0, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-amd64$`)},
+	{name: "6.1-rt", arch: x86, turn: 1, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-amd64$`)},
+	{name: "6.12", arch: x86, turn: 1, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`)},
+	{name: "6.12-rt", arch: x86, turn: 0, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-rt-amd64$`)},
 	// The clock counts instructions, and jumps to the next timer while the guest
 	// idles: minutes pass in seconds, and a busy host delays nothing in the guest.
 	{
-		name: "6.12-idle", turn: everyTurn, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`),
+		name: "6.12-idle", arch: x86, turn: everyTurn, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+(deb\d+|bpo)-cloud-amd64$`),
 		run: "^Test(Idle|CallCost)$", qemu: []string{"-icount", "shift=2,sleep=off"},
+	},
+	{name: "sid", arch: x86, turn: noTurn, archive: sid, packages: regexp.MustCompile(`^linux-image-\d+\.\d+[^-]*-cloud-amd64$`)},
+	{name: "sid-rt", arch: x86, turn: noTurn, archive: sid, packages: regexp.MustCompile(`^linux-image-\d+\.\d+[^-]*-rt-amd64$`)},
+	{name: "arm64-6.1", arch: arm, turn: noTurn, archive: bookwormARM, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-cloud-arm64$`)},
+	{name: "arm64-6.1-rt", arch: arm, turn: noTurn, archive: bookwormARM, packages: regexp.MustCompile(`^linux-image-6\.1\.0-\d+-rt-arm64$`)},
+	{name: "arm64-6.12", arch: arm, turn: noTurn, archive: bookwormARM, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+deb\d+-cloud-arm64$`)},
+	{name: "arm64-6.12-rt", arch: arm, turn: noTurn, archive: bookwormARM, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+deb\d+-rt-arm64$`)},
+	// Pages of 16 KiB want a processor that has them; computing its signatures of pointers takes long.
+	{
+		name: "arm64-6.12-16k", arch: arm, turn: noTurn, archive: bookwormARM, packages: regexp.MustCompile(`^linux-image-6\.12\.\d+\+deb\d+-arm64-16k$`),
+		cpu: "max,pauth-impdef=on",
 	},
 }
 
@@ -44,12 +60,24 @@ var modules = []module{
 	{name: "null_blk", params: "nr_devices=1 gb=1 irqmode=2 completion_nsec=20000000"},
 	{name: "loop"},
 	{name: "fuse"},
-	{name: "kvm_amd", byTest: true}, // the emulator has what it needs, but for real-time kernels
+	{name: "kvm_amd", byTest: true, arch: x86}, // the emulator has what it needs, but for real-time kernels
 }
 
 type module struct {
 	name, params string
-	byTest       bool // a test loads it: that may fail
+	byTest       bool  // a test loads it: that may fail
+	arch         *arch // nil: of every architecture
+}
+
+// arches are the architectures of targets, each once.
+func arches(ts []target) []*arch {
+	var all []*arch
+	for _, t := range ts {
+		if !slices.Contains(all, t.arch) {
+			all = append(all, t.arch)
+		}
+	}
+	return all
 }
 
 func names(ts []target) []string {

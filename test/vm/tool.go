@@ -16,6 +16,7 @@ import (
 type dirs struct {
 	root    string // of the repository
 	kernels string // the cache; worth keeping between runs of a CI
+	apt     string // lists of other archives than this machine's
 	build   string // binaries for the guests
 	logs    string // of the last run, a directory a kernel
 }
@@ -25,6 +26,7 @@ func layout(root string) dirs {
 	return dirs{
 		root:    root,
 		kernels: filepath.Join(out, "kernels"),
+		apt:     filepath.Join(out, "apt"),
 		build:   filepath.Join(out, "build"),
 		logs:    filepath.Join(out, "logs"),
 	}
@@ -56,12 +58,13 @@ func (d dirs) create() error {
 		}
 	}
 	half, _ := filepath.Glob(filepath.Join(d.kernels, ".new-*"))
-	for _, dir := range half {
+	others, _ := filepath.Glob(filepath.Join(d.kernels, "*", ".new-*"))
+	for _, dir := range append(half, others...) {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{d.kernels, d.build, d.logs} {
+	for _, dir := range []string{d.kernels, d.apt, d.build, d.logs} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -72,19 +75,18 @@ func (d dirs) create() error {
 // needTools says at once what is missing, and which Debian package has it.
 func needTools(opts *options) error {
 	if runtime.GOARCH != "amd64" {
-		return fmt.Errorf("the guests are x86-64; tests for them cannot be built on %s", runtime.GOARCH)
+		return fmt.Errorf("the compilers for the guests are those of an x86-64 machine, this is %s", runtime.GOARCH)
+	}
+	wanted := []tool{
+		{"apt-get", "apt (a Debian system, for its kernels)"}, {"dpkg", "dpkg"}, {"xz", "xz-utils"}, {"go", "golang-go, or from go.dev/dl"},
+	}
+	for _, a := range arches(opts.kernels) {
+		wanted = append(wanted, a.qemu, a.cc)
 	}
 	var missing []string
-	for _, t := range []struct{ tool, pkg string }{
-		{"qemu-system-x86_64", "qemu-system-x86"},
-		{"apt-get", "apt (a Debian system, for its kernels)"},
-		{"dpkg", "dpkg"},
-		{"xz", "xz-utils"},
-		{"go", "golang-go, or from go.dev/dl"},
-		{"gcc", "gcc libc6-dev"},
-	} {
-		if _, err := exec.LookPath(t.tool); err != nil {
-			missing = append(missing, t.tool+": apt-get install "+t.pkg)
+	for _, t := range wanted {
+		if _, err := exec.LookPath(t.name); err != nil {
+			missing = append(missing, t.name+": apt-get install "+t.pkg)
 		}
 	}
 	if len(missing) > 0 {

@@ -48,8 +48,10 @@ var conditions = map[string]condition{
 	"race":     {false, here(func(m *Machine, _ string) bool { return m.Race })},
 	// The daemon runs as a service of the shipped unit.
 	"unit": {false, here(func(m *Machine, _ string) bool { return m.Unit })},
-	// The kernel of a guest.
-	"guest": {true, func(m *Machine, kernel string) bool { return m.Guest == kernel }},
+	// The kernel of a guest; * stands for anything.
+	"guest": {true, func(m *Machine, kernel string) bool {
+		return m.Guest != "" && matchAny(globs([]string{kernel}), m.Guest)
+	}},
 	// Outside of the test guests.
 	"no-guest": {false, here(func(*Machine, string) bool { return true })},
 	// An environment variable that is not set.

@@ -8,14 +8,8 @@ import "time"
 // ConfigPath is where init finds its Config, as JSON, in the initramfs.
 const ConfigPath = "/boot.json"
 
-// ExitPort is the I/O port of QEMU's isa-debug-exit device.
+// ExitPort is the I/O port of QEMU's isa-debug-exit device, on x86.
 const ExitPort = 0xf4
-
-// Serial ports as the guest sees them. QEMU writes each into a file.
-const (
-	KernelTTY = "/dev/ttyS0"
-	TestTTY   = "/dev/ttyS1"
-)
 
 // Config tells init what to do.
 type Config struct {
@@ -54,5 +48,5 @@ const (
 	Warned                       // the tests passed, but the kernel warned while they ran
 )
 
-// ExitCode is what QEMU exits with after the guest wrote s to ExitPort.
+// ExitCode is what QEMU exits with: the exit device of x86 makes this of s.
 func (s Status) ExitCode() int { return int(s)<<1 | 1 }

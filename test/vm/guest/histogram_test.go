@@ -19,7 +19,12 @@ import (
 func TestTrackersHistograms(t *testing.T) {
 	inGuest(t)
 	for _, way := range []rules.Attach{rules.AttachFunction, rules.AttachAll} {
-		t.Run(string(way), func(t *testing.T) { testHistograms(t, way) })
+		t.Run(string(way), func(t *testing.T) {
+			if way == rules.AttachFunction {
+				needFunctions(t)
+			}
+			testHistograms(t, way)
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,11 +26,19 @@ func TestRecordedEvents(t *testing.T) {
 		{"switches", func(t *testing.T, history *provoke.History) { provoke.Switches(t, history, slowDisk) }},
 		{"names", provoke.Names},
 		{"work", provoke.Work},
-		{"faults", provoke.Faults},
+		{"faults", func(t *testing.T, history *provoke.History) {
+			if missing("/sys/kernel/tracing/events/exceptions/page_fault_user") {
+				t.Skip("this kernel has no tracepoints of page faults")
+			}
+			provoke.Faults(t, history)
+		}},
 		{"locks", provoke.Locks},
 		{"power", provoke.Power},
 		{"net", provoke.Net},
-		{"throttle", provoke.Throttle},
+		{"throttle", func(t *testing.T, history *provoke.History) {
+			needFunctions(t) // there is no tracepoint
+			provoke.Throttle(t, history)
+		}},
 		{"memcg", func(t *testing.T, history *provoke.History) { provoke.GroupReclaim(t, history, slowDisk) }},
 		{"reclaim", provoke.Reclaim},
 		{"guests", func(t *testing.T, history *provoke.History) {
@@ -45,6 +54,9 @@ func TestRecordedEvents(t *testing.T) {
 // with the tracepoints, is there from the beginning.
 func loadKVM(t *testing.T) {
 	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("what the guest's guest runs is x86 code")
+	}
 	f, err := os.Open(boot.Module{Name: "kvm_amd"}.Path())
 	assert.NilError(t, err)
 	defer f.Close()

@@ -28,7 +28,7 @@ func TestTimeouts(t *testing.T) {
 	asleep.Syscall = []int{sleep1, sleep2}
 	list := []rules.Rule{
 		{Name: "offcpu", Track: rules.OffCPU, Timeout: timeout, Repeat: repeat, When: asleep, Stacks: []rules.Stack{rules.KernelStack, rules.UserStack}},
-		{Name: "syscall", Track: rules.Syscall, Timeout: timeout, Repeat: repeat, When: asleep,
+		{Name: "syscall", Track: rules.Syscall, Attach: attachCalls(), Timeout: timeout, Repeat: repeat, When: asleep,
 			Stacks: []rules.Stack{rules.KernelStack, rules.UserStack, rules.ProgressStacks}},
 		{Name: "wakeup", Track: rules.Wakeup, Timeout: 10 * time.Second, When: me, Stacks: []rules.Stack{rules.KernelStack}},
 		{Name: "block", Track: rules.Block, Timeout: 10 * time.Second, Stacks: []rules.Stack{rules.KernelStack}},

@@ -67,7 +67,7 @@ func everyRule() []rules.Rule {
 			},
 		},
 		{
-			Name: "syscall", Track: rules.Syscall, Threshold: 20 * time.Millisecond, Stacks: stacks[:2],
+			Name: "syscall", Track: rules.Syscall, Attach: attachCalls(), Threshold: 20 * time.Millisecond, Stacks: stacks[:2],
 			When: rules.Match{PID: []uint32{uint32(os.Getpid())}, Syscall: sleeps},
 		},
 		{
