@@ -67,6 +67,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 	c.addRule(cmd, &f.Rule)
 	addStacks(cmd, &f.stacks)
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addSocket(cmd)
 	return cmd
 }

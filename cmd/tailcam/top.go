@@ -75,6 +75,7 @@ remembers (see tailcam events) and that have no snapshot are added as unexplaine
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of rows; json prints all")
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }
