@@ -1,0 +1,223 @@
+package packages
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+	is "gotest.tools/v3/assert/cmp"
+
+	"github.com/tailcam/tailcam/test/support/inject"
+)
+
+// configMap is a directory as Kubernetes mounts a ConfigMap: links to files in a hidden directory.
+func configMap(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	assert.NilError(t, os.Mkdir(filepath.Join(dir, "..2026_11_23"), 0o755))
+	assert.NilError(t, os.Symlink("..2026_11_23", filepath.Join(dir, "..data")))
+	for name, text := range files {
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, "..data", name), []byte(text), 0o644)) //nolint:gosec // as the kubelet does
+		assert.NilError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
+	}
+	return dir
+}
+
+// asKubernetes are the arguments of podman that make the container of the DaemonSet, with further
+// rules; its state is in a directory of the test's.
+func asKubernetes(t *testing.T, rules string) []string {
+	t.Helper()
+	set, maps := theDaemonSet(t)
+	pod := &set.Spec.Template.Spec
+	c := &pod.Containers[0]
+	s := &c.SecurityContext
+	maps["tailcam-rules"]["test.yaml"] = rules
+	// Of the runtime: namespaces of its own for all but pids. Limits that need no CAP_SYS_RESOURCE.
+	args := []string{
+		"--cgroupns", "private", "--network", "none", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096",
+		"--memory", strings.TrimSuffix(c.Resources.Limits["memory"], "i"),
+	}
+	if pod.HostPID {
+		args = append(args, "--pid", "host")
+	}
+	if s.Privileged {
+		args = append(args, "--privileged")
+	}
+	if !s.AllowPrivilegeEscalation {
+		args = append(args, "--security-opt", "no-new-privileges")
+	}
+	if s.ReadOnlyRootFilesystem {
+		args = append(args, "--read-only", "--read-only-tmpfs=false")
+	}
+	if s.SeccompProfile.Type == "Unconfined" {
+		args = append(args, "--security-opt", "seccomp=unconfined")
+	}
+	for _, name := range s.Capabilities.Drop {
+		args = append(args, "--cap-drop", name)
+	}
+	for _, name := range s.Capabilities.Add {
+		args = append(args, "--cap-add", name)
+	}
+	for _, e := range c.Env {
+		args = append(args, "--env", e.Name+"="+strings.ReplaceAll(e.Value, "$(NODE_NAME)", "node-1"))
+	}
+	from := map[string]string{}
+	for _, v := range pod.Volumes {
+		switch {
+		case v.HostPath != nil && v.HostPath.Path == "/var/lib/tailcam":
+			from[v.Name] = t.TempDir()
+		case v.HostPath != nil:
+			from[v.Name] = v.HostPath.Path
+		case v.ConfigMap != nil:
+			from[v.Name] = configMap(t, maps[v.ConfigMap.Name])
+		case v.EmptyDir != nil:
+			from[v.Name] = t.TempDir()
+		}
+	}
+	for _, m := range c.VolumeMounts {
+		assert.Assert(t, from[m.Name] != "", m.Name)
+		option := ":rbind"
+		if m.ReadOnly {
+			option += ",ro"
+		}
+		args = append(args, "--volume", from[m.Name]+":"+m.MountPath+option)
+	}
+	return args
+}
+
+// napRule is a rule whose only outliers are the naps of a user.
+func napRule(uid int) string {
+	return fmt.Sprintf("rules:\n  - name: nap\n    track: syscall\n    attach: all\n    threshold: 1ms\n    stacks: [kernel, user]\n"+
+		"    when: {uid: %d, comm: inj-syscall, syscall: clock_nanosleep}\n    snapshot: {after: 10ms}\n", uid)
+}
+
+// TestImageRuns: as the DaemonSet runs it, with its capabilities, in namespaces of its own, with a
+// read-only root and the runtime's seccomp filter, tailcam catches a latency of a process of the host,
+// and knows its pid, command line, cgroup and stacks. Services called tailcam do not stop it.
+func TestImageRuns(t *testing.T) {
+	p := newPodman(t)
+	p.do("load", "--quiet", "--input", theImage(t))
+	uid := 100_000 + os.Getpid()
+	set, _ := theDaemonSet(t)
+	probe := set.Spec.Template.Spec.Containers[0].LivenessProbe.Exec.Command
+	args := append(asKubernetes(t, napRule(uid)),
+		"--env", "TAILCAM_SERVICE_HOST=10.96.0.7", "--env", "TAILCAM_PORT=tcp://10.96.0.7:9191", "--env", "TAILCAM_PORT_9191_TCP_ADDR=10.96.0.7")
+	p.do(append(append([]string{"run", "--detach", "--name", "tailcam"}, args...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
+	inside := func(args ...string) (int, string, string) {
+		t.Helper()
+		return p.try(append([]string{"exec", "tailcam"}, args...)...)
+	}
+	logs := func() string {
+		_, out, errOut := p.try("logs", "tailcam")
+		return out + errOut
+	}
+	ready := func() bool {
+		code, _, _ := inside(probe...)
+		return code == 0 && strings.Contains(logs(), `"message":"watching"`)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); !ready(); time.Sleep(200 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(deadline), "not ready:\n%s", logs())
+		assert.Assert(t, strings.TrimSpace(p.do("inspect", "--format", "{{.State.Running}}", "tailcam")) == "true", "%s", logs())
+	}
+
+	naps := inject.RunWith(t, inject.As(uid), "syscall", "sleep", "3", strconv.FormatInt((20*time.Millisecond).Microseconds(), 10), "0", "1", "1")
+	assert.Assert(t, is.Len(naps, 3))
+	var got []outlier
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		got = outliers(t, inside)
+		if len(got) == len(naps) && got[2].Completed() {
+			break
+		}
+		assert.Assert(t, time.Now().Before(deadline), "%+v\n%s", got, logs())
+	}
+	for i, o := range got {
+		assert.Check(t, o.Task.PID == naps[i].PID && o.Task.TID == naps[i].TID, "%+v, not %+v", o.Task, naps[i])
+		assert.Check(t, i == len(got)-1 || strings.Contains(o.Task.Cmdline, "inject"), "%+v", o.Task) // the last may be gone
+		assert.Check(t, is.Equal(o.Task.Cgroup, ownCgroup(t)))
+		assert.Check(t, is.Regexp(`(?m)^[A-Za-z_]\w*\+0x`, strings.Join(o.Stacks.Kernel, "\n")), "the kernel's symbols")
+		assert.Check(t, is.Contains(strings.Join(o.Stacks.User, " "), naps[i].Func), "the program's symbols")
+	}
+	code, text, errOut := inside("/usr/bin/tailcam", "explain")
+	assert.Check(t, code == 0 && strings.Contains(text, "inj-syscall"), "%d, %s%s", code, text, errOut)
+	assert.Check(t, !strings.Contains(logs(), "missing capability") && !strings.Contains(logs(), `"level":"error"`), "%s", logs())
+
+	p.do("stop", "--time", "30", "tailcam")
+	assert.Check(t, is.Equal(strings.TrimSpace(p.do("inspect", "--format", "{{.State.ExitCode}}", "tailcam")), "0"), logs())
+}
+
+// outlier has the fields that must be right.
+type outlier struct {
+	Rule    string
+	Partial bool
+	Task    struct {
+		PID, TID        int
+		Cmdline, Cgroup string
+	}
+	Stacks struct{ Kernel, User []string }
+}
+
+// Completed: all is known that will be.
+func (o outlier) Completed() bool { return !o.Partial }
+
+// outliers are those that the daemon remembers.
+func outliers(t *testing.T, inside func(...string) (int, string, string)) []outlier {
+	t.Helper()
+	code, text, errOut := inside("/usr/bin/tailcam", "events", "--rule", "nap", "-o", "json")
+	assert.Assert(t, code == 0, "%s", errOut)
+	var list []outlier
+	for line := range strings.Lines(text) {
+		var o outlier
+		assert.NilError(t, json.Unmarshal([]byte(line), &o))
+		list = append(list, o)
+	}
+	return list
+}
+
+// ownCgroup is the cgroup of this process in the second hierarchy.
+func ownCgroup(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/cgroup")
+	assert.NilError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.TrimSpace(path)
+		}
+	}
+	t.Fatal("no cgroup v2")
+	return ""
+}
+
+// TestImageRefuses: what would blame wrong processes, or is misspelt, does not start, and says what to
+// change.
+func TestImageRefuses(t *testing.T) {
+	p := newPodman(t)
+	p.do("load", "--quiet", "--input", theImage(t))
+	rules := napRule(100_000 + os.Getpid())
+	for _, c := range []struct {
+		change func([]string) []string
+		says   string
+	}{
+		{func(args []string) []string { return replaced(args, "host", "private") }, "hostPID: true"},
+		{func(args []string) []string { return append(args, "--env", "TAILCAM_RECORDER_SIZ=4MiB") }, `unknown variable "TAILCAM_RECORDER_SIZ"`},
+		{func(args []string) []string { return replaced(args, "BPF", "AUDIT_WRITE") }, "missing CAP_BPF"},
+	} {
+		code, out, errOut := p.try(append(append([]string{"run", "--rm"}, c.change(asKubernetes(t, rules))...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
+		assert.Check(t, code == 1 && strings.Contains(errOut, c.says) && strings.Count(errOut, "\n") <= 3, "%d, %s%s", code, out, errOut)
+	}
+}
+
+// replaced has one value instead of another.
+func replaced(args []string, from, to string) []string {
+	for i, a := range args {
+		if a == from {
+			args[i] = to
+		}
+	}
+	return args
+}
