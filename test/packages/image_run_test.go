@@ -2,7 +2,9 @@ package packages
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,21 +19,25 @@ import (
 )
 
 // configMap is a directory as Kubernetes mounts a ConfigMap: links to files in a hidden directory.
-func configMap(t *testing.T, files map[string]string) string {
+func configMap(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	dir := t.TempDir()
-	assert.NilError(t, os.Mkdir(filepath.Join(dir, "..2026_11_23"), 0o755))
-	assert.NilError(t, os.Symlink("..2026_11_23", filepath.Join(dir, "..data")))
+	version, err := os.MkdirTemp(dir, "..")
+	assert.NilError(t, err)
+	assert.NilError(t, os.Chmod(version, 0o755)) //nolint:gosec // as the kubelet does
 	for name, text := range files {
-		assert.NilError(t, os.WriteFile(filepath.Join(dir, "..data", name), []byte(text), 0o644)) //nolint:gosec // as the kubelet does
-		assert.NilError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
+		assert.NilError(t, os.WriteFile(filepath.Join(version, name), []byte(text), 0o644)) //nolint:gosec // the same
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); !errors.Is(err, fs.ErrExist) {
+			assert.NilError(t, err)
+		}
 	}
-	return dir
+	// A change turns one link to another directory.
+	assert.NilError(t, os.Symlink(filepath.Base(version), filepath.Join(dir, "..data_tmp")))
+	assert.NilError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 }
 
 // asKubernetes are the arguments of podman that make the container of the DaemonSet, with further
-// rules; its state is in a directory of the test's.
-func asKubernetes(t *testing.T, rules string) []string {
+// rules in a directory; its state is in a directory of the test's.
+func asKubernetes(t *testing.T, rulesDir, rules string) []string {
 	t.Helper()
 	set, maps := theDaemonSet(t)
 	pod := &set.Spec.Template.Spec
@@ -75,7 +81,11 @@ func asKubernetes(t *testing.T, rules string) []string {
 		case v.HostPath != nil:
 			from[v.Name] = v.HostPath.Path
 		case v.ConfigMap != nil:
-			from[v.Name] = configMap(t, maps[v.ConfigMap.Name])
+			from[v.Name] = t.TempDir()
+			if v.ConfigMap.Name == "tailcam-rules" {
+				from[v.Name] = rulesDir
+			}
+			configMap(t, from[v.Name], maps[v.ConfigMap.Name])
 		case v.EmptyDir != nil:
 			from[v.Name] = t.TempDir()
 		}
@@ -99,14 +109,16 @@ func napRule(uid int) string {
 
 // TestImageRuns: as the DaemonSet runs it, with its capabilities, in namespaces of its own, with a
 // read-only root and the runtime's seccomp filter, tailcam catches a latency of a process of the host,
-// and knows its pid, command line, cgroup and stacks. Services called tailcam do not stop it.
+// and knows its pid, command line, cgroup and stacks. Services called tailcam do not stop it, and a
+// changed ConfigMap is in use without a restart.
 func TestImageRuns(t *testing.T) {
 	p := newPodman(t)
 	p.do("load", "--quiet", "--input", theImage(t))
 	uid := 100_000 + os.Getpid()
-	set, _ := theDaemonSet(t)
+	set, maps := theDaemonSet(t)
 	probe := set.Spec.Template.Spec.Containers[0].LivenessProbe.Exec.Command
-	args := append(asKubernetes(t, napRule(uid)),
+	rulesDir := t.TempDir()
+	args := append(asKubernetes(t, rulesDir, napRule(uid)),
 		"--env", "TAILCAM_SERVICE_HOST=10.96.0.7", "--env", "TAILCAM_PORT=tcp://10.96.0.7:9191", "--env", "TAILCAM_PORT_9191_TCP_ADDR=10.96.0.7")
 	p.do(append(append([]string{"run", "--detach", "--name", "tailcam"}, args...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
 	inside := func(args ...string) (int, string, string) {
@@ -146,6 +158,16 @@ func TestImageRuns(t *testing.T) {
 	code, text, errOut := inside("/usr/bin/tailcam", "explain")
 	assert.Check(t, code == 0 && strings.Contains(text, "inj-syscall"), "%d, %s%s", code, text, errOut)
 	assert.Check(t, !strings.Contains(logs(), "missing capability") && !strings.Contains(logs(), `"level":"error"`), "%s", logs())
+
+	maps["tailcam-rules"]["test.yaml"] = strings.Replace(napRule(uid), "nap", "changed", 1)
+	configMap(t, rulesDir, maps["tailcam-rules"])
+	listed := func() bool {
+		_, out, _ := inside("/usr/bin/tailcam", "list", "rules")
+		return strings.Contains(out, "\nchanged ")
+	}
+	for deadline := time.Now().Add(time.Minute); !listed(); time.Sleep(200 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(deadline), "the changed ConfigMap is not in use:\n%s", logs())
+	}
 
 	p.do("stop", "--time", "30", "tailcam")
 	assert.Check(t, is.Equal(strings.TrimSpace(p.do("inspect", "--format", "{{.State.ExitCode}}", "tailcam")), "0"), logs())
@@ -207,7 +229,7 @@ func TestImageRefuses(t *testing.T) {
 		{func(args []string) []string { return append(args, "--env", "TAILCAM_RECORDER_SIZ=4MiB") }, `unknown variable "TAILCAM_RECORDER_SIZ"`},
 		{func(args []string) []string { return replaced(args, "BPF", "AUDIT_WRITE") }, "missing CAP_BPF"},
 	} {
-		code, out, errOut := p.try(append(append([]string{"run", "--rm"}, c.change(asKubernetes(t, rules))...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
+		code, out, errOut := p.try(append(append([]string{"run", "--rm"}, c.change(asKubernetes(t, t.TempDir(), rules))...), "ghcr.io/tailcam/tailcam:"+imageVersion)...)
 		assert.Check(t, code == 1 && strings.Contains(errOut, c.says) && strings.Count(errOut, "\n") <= 3, "%d, %s%s", code, out, errOut)
 	}
 }
