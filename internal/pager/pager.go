@@ -90,7 +90,7 @@ func (w *Writer) pass(p []byte) (int, error) {
 }
 
 func (w *Writer) start() error {
-	cmd := exec.Command(shell, "-c", w.command)
+	cmd := exec.Command(shell, "-c", w.command) //nolint:gosec // the operator's own PAGER
 	cmd.Stdout, cmd.Stderr = w.out, os.Stderr
 	cmd.Env = environment(os.LookupEnv)
 	input, err := cmd.StdinPipe()

@@ -49,7 +49,7 @@ func write(o *options, roots []string) error {
 	}
 	o.created = time.Unix(seconds, 0).UTC()
 	if o.name == "" || o.out == "" || len(roots) == 0 {
-		return errors.New("usage: image -name NAME:TAG -out DIR ARCH=FILE.tar...")
+		return errors.New("usage: image -name NAME:TAG -out DIR ARCH=FILE")
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, root := range roots {

@@ -23,9 +23,9 @@ func configMap(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	version, err := os.MkdirTemp(dir, "..")
 	assert.NilError(t, err)
-	assert.NilError(t, os.Chmod(version, 0o755)) //nolint:gosec // as the kubelet does
+	assert.NilError(t, os.Chmod(version, 0o755))
 	for name, text := range files {
-		assert.NilError(t, os.WriteFile(filepath.Join(version, name), []byte(text), 0o644)) //nolint:gosec // the same
+		assert.NilError(t, os.WriteFile(filepath.Join(version, name), []byte(text), 0o644))
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); !errors.Is(err, fs.ErrExist) {
 			assert.NilError(t, err)
 		}
