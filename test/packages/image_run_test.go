@@ -139,7 +139,7 @@ func nap() int {
 // startNaps starts such a process, which lives as long as the test.
 func startNaps(t *testing.T) (pid int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), napEnv+"=1")
 	input, err := cmd.StdinPipe()
 	assert.NilError(t, err)
