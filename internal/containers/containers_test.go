@@ -56,7 +56,7 @@ func serve(t *testing.T, list func(w http.ResponseWriter, id string)) Socket {
 		list(w, f.ID[0])
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go s.Serve(l)                       //nolint:errcheck // ends with Close
+	go s.Serve(l)
 	t.Cleanup(func() { _ = s.Close() }) // also what still answers
 	return Socket{Docker, path}
 }

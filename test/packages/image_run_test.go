@@ -121,7 +121,7 @@ func nap() int {
 	runtime.LockOSThread()
 	name, err := unix.BytePtrFromString(napComm)
 	if err == nil {
-		err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) //nolint:gosec // its argument
+		err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
 	if err != nil {
 		return 1
