@@ -22,18 +22,19 @@ func Names(t *testing.T, history *History) {
 	history.Take()
 	names := []string{"name-first", "name-second", "name-third"}
 	var tid int
-	var since []uint64 // each name
+	var before, since []uint64 // each name: begun to take it, and has it
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this
 		tid = unix.Gettid()
 		for _, name := range names {
 			b := append([]byte(name), 0)
+			before = append(before, linux.Monotonic())
 			if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0); err != nil {
 				done <- err
 				return
 			}
-			since = append(since, linux.Monotonic()) // between the two it runs
+			since = append(since, linux.Monotonic())
 			for range 3 {
 				pause := unix.NsecToTimespec(int64(2 * time.Millisecond))
 				_ = unix.Nanosleep(&pause, nil)
@@ -62,8 +63,8 @@ func Names(t *testing.T, history *History) {
 			}
 		}
 		n, _ := slices.BinarySearch(since, ev.Time)
-		if n == 0 {
-			continue // it had another name
+		if n == 0 || n < len(before) && ev.Time >= before[n] {
+			continue // it had another name, or was interrupted while it took the next one
 		}
 		for _, comm := range comms {
 			seen[comm]++
