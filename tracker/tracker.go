@@ -23,6 +23,7 @@ import (
 	"github.com/tailcam/tailcam/tracker/install"
 	"github.com/tailcam/tailcam/tracker/kernel"
 	"github.com/tailcam/tailcam/tracker/pair"
+	"github.com/tailcam/tailcam/tracker/pins"
 	"github.com/tailcam/tailcam/tracker/reader"
 )
 
@@ -73,6 +74,13 @@ type Options struct {
 	// TrackSelf also reports what this process does. Tests only: with
 	// snapshots it would feed on itself.
 	TrackSelf bool
+	// Pins keeps the kernel side beyond this process, and may have one that another
+	// process has left: see Takeover. Nil: nothing does.
+	Pins pins.Store
+	// RingReason is what Ring was derived from, if it was measured: see KeptRing.
+	RingReason string
+	// Version of tailcam, for who takes over.
+	Version string
 }
 
 func (o *Options) withDefaults() Options {
@@ -133,6 +141,15 @@ type Tracker struct {
 // that this kernel cannot serve are left out: see Inactive. Needs kernel 6.1+
 // with BTF, and CAP_BPF with CAP_PERFMON, or root.
 func New(list []rules.Rule, opts *Options) (*Tracker, error) {
+	t, err := load(list, opts, nil)
+	if taken, ok := errors.AsType[*kernel.TakeoverError](err); ok {
+		return load(list, opts, taken)
+	}
+	return t, err
+}
+
+// load is New; anew is why what is pinned must not be taken over.
+func load(list []rules.Rule, opts *Options, anew error) (*Tracker, error) {
 	types, err := kernel.LoadBTF()
 	if err != nil {
 		return nil, err
@@ -162,6 +179,7 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 		},
 		Chains: t.opts.Chains, ChainAge: t.opts.ChainAge, Ring: t.opts.Ring, Buffer: t.opts.Buffer,
 		OutlierNS: each, BurstNS: burst, Histograms: histograms, IRQFloor: t.opts.IRQFloor, TrackSelf: t.opts.TrackSelf,
+		Pins: t.opts.Pins, Anew: anew, RingReason: t.opts.RingReason, Version: t.opts.Version,
 	})
 	if err != nil {
 		return nil, err
@@ -180,10 +198,28 @@ func New(list []rules.Rule, opts *Options) (*Tracker, error) {
 	if t.reader, err = reader.New(t.Objects, t.Rules, t.opts.Release); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	if err := t.Rules.Swap(served); err != nil {
+	if err := t.installFirst(served); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+// installFirst installs the first rules of this process.
+func (t *Tracker) installFirst(list []rules.Rule) error {
+	if !t.Takeover().Taken {
+		return t.Rules.Swap(list)
+	}
+	err := t.Rules.Resume(list)
+	if err == nil {
+		err = t.Rules.Swap(list)
+	}
+	if err == nil { // hooks of pairs have ended with the process before
+		_, err = t.Objects.ReclaimPairs(nil)
+	}
+	if err != nil {
+		return &kernel.TakeoverError{Err: err}
+	}
+	return nil
 }
 
 // leaveOut drops rules that this kernel cannot serve, and notes why.

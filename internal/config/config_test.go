@@ -40,6 +40,7 @@ func write(t *testing.T, text string) {
 func TestDefaults(t *testing.T) {
 	want := Config{
 		Rules:  []string{"/usr/lib/tailcam/rules.d", "/etc/tailcam/rules.d"},
+		Pin:    "auto",
 		Socket: Socket{Path: "/run/tailcam/tailcam.sock", Group: "tailcam"},
 		Recorder: Recorder{
 			Enabled: true, Backend: "mmap", Size: 2 << 20, Cover: 5 * time.Second, MaxMemory: 128 << 20,

@@ -31,6 +31,7 @@ import (
 	"github.com/tailcam/tailcam/snapshot/flight"
 	"github.com/tailcam/tailcam/tracker"
 	"github.com/tailcam/tailcam/tracker/adaptive"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // daemon holds the parts in the order of their creation.
@@ -55,6 +56,11 @@ type daemon struct {
 	kernel    *tracker.Tracker
 	recorder  flight.Recorder // nil: disabled
 	ring      int             // bytes per CPU
+	ringFor   string          // what that was measured for; empty: it was not
+
+	pins      pins.Store // nil: nothing is pinned
+	pinError  string     // why not, although it should be
+	gapLogged bool       // used by housekeeping
 
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
@@ -115,6 +121,7 @@ func Run(ctx context.Context, cfg *config.Config, l *logs.Logs) error {
 	}{
 		{"read rules", d.readRules, nil},
 		{"listen", d.listen, func() error { return d.socket.Close() }},
+		{"open the pins", d.openPins, d.closePins},
 		{"listen for scrapes", d.listenMetrics, d.closeMetrics},
 		{"prepare OTLP", d.openOTLP, nil},
 		{"open the snapshot store", d.openStore, func() error { return d.store.Close() }},
@@ -231,10 +238,13 @@ func (d *daemon) loadKernel() (err error) {
 		Release:  d.releaseRecorder,
 
 		NoHistograms: !d.cfg.Histograms.Enabled,
+
+		Pins: d.pins, RingReason: d.ringFor, Version: version.String(),
 	})
 	if err != nil {
 		return err
 	}
+	d.logTakeover()
 	d.thresholds = adaptive.NewController(d.kernel)
 	d.storms.Rate = d.cfg.Outliers.Rate
 	d.logInactive()
@@ -284,6 +294,7 @@ func (d *daemon) openManager() (err error) {
 
 // announce tells the log and systemd that the daemon is running.
 func (d *daemon) announce() {
+	d.kernel.Leave(true) // from now on there is something to lose
 	d.notifyReady()
 	d.mu.Lock()
 	n := len(d.rules)
@@ -341,6 +352,7 @@ func (d *daemon) serve(ctx context.Context) error {
 
 	<-ctx.Done()
 	d.log.Info("stopping")
+	d.leaveKernel(context.Cause(ctx))
 	d.notifyStopping()
 	d.stop(stages)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

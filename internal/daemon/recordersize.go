@@ -23,13 +23,18 @@ func (d *daemon) sizeRecorder() error {
 	if !r.Enabled || r.Cover == 0 {
 		return nil
 	}
-	events, rate, err := countEvents(r)
-	if err != nil {
-		return fmt.Errorf("count events for recorder.cover: %w", err)
-	}
 	cpus, err := tracker.PresentCPUs()
 	if err != nil {
 		return err
+	}
+	d.ringFor = ringReason(r, cpus)
+	if kept := tracker.KeptRing(d.pins, d.ringFor); kept > 0 {
+		d.ring = kept // measured by the daemon before
+		return nil
+	}
+	events, rate, err := countEvents(r)
+	if err != nil {
+		return fmt.Errorf("count events for recorder.cover: %w", err)
 	}
 	size, limited := coverSize(r, rate, cpus)
 	d.ring = size

@@ -20,7 +20,10 @@ func (r *Rules) Decide(raw *abi.Outlier) *events.Outlier {
 	defer r.mu.Unlock()
 	g := r.generation(raw.Generation)
 	i := int(raw.Rule) % abi.MaxRules
-	if g == nil || i >= len(g.Sources) {
+	if g != nil && r.inherited > 0 && g.Number <= r.inherited {
+		r.unread++
+	}
+	if g == nil || i >= len(g.Sources) || g.Sources[i] == nil {
 		r.stale++ // of rules that were replaced too long ago
 		return nil
 	}
@@ -128,5 +131,5 @@ func (r *Rules) ratchet(id uint8, delay int64) (record bool, err error) {
 }
 
 func indexOf(list []*rules.Rule, name string) int {
-	return slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule.Name == name })
+	return slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule != nil && rule.Name == name })
 }

@@ -35,13 +35,16 @@ type links struct {
 // nothing is left pending by the start. The recorder's rings should stand in
 // Banks by then.
 func (o *Objects) Attach() error {
+	if o.pinning.takeover.Taken {
+		return o.attachTaken()
+	}
 	for i := range kinds.Hooks {
 		h := &kinds.Hooks[i]
 		p := o.programs[h.Program]
 		if p == nil {
 			continue
 		}
-		l, err := attach(h, p)
+		l, err := o.attachHook(h, p)
 		if err != nil && h.Trackers() == nil {
 			o.Plan.Unrecorded[h.Site()] = err
 			continue
@@ -51,7 +54,9 @@ func (o *Objects) Attach() error {
 		}
 		o.AddLink(Attachment{Program: h.Program, Hook: h.Site(), Link: l, Loaded: p})
 	}
-	return o.seedNames()
+	err := o.seedNames()
+	o.pinComplete()
+	return err
 }
 
 // AddLink takes over what was attached elsewhere: Stop detaches it.

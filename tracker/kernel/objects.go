@@ -22,6 +22,7 @@ import (
 	"github.com/tailcam/tailcam/bpf/abi"
 	"github.com/tailcam/tailcam/rules"
 	"github.com/tailcam/tailcam/tracker/kinds"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // Options size the kernel side.
@@ -37,6 +38,11 @@ type Options struct {
 	Histograms      int           // of one CPU; 0: no delay is counted
 	IRQFloor        time.Duration // interrupts and softirqs that take less have no record of their own
 	TrackSelf       bool          // also track this process
+
+	Pins       pins.Store `json:"-"` // keeps all of it beyond this process; nil: nothing does
+	Anew       error      `json:"-"` // why what Pins holds must not be taken over; nil: it may
+	RingReason string     // why Ring is what it is, if it was measured
+	Version    string     // of tailcam
 }
 
 // Calls are the programs that user space runs (BPF_PROG_TYPE_SYSCALL, kernel 5.14+).
@@ -80,46 +86,60 @@ type Objects struct {
 	heartbeat heartbeat
 	tables    pendingTables
 	pairsUsed atomic.Bool // also those that came with a reload
+	pinning   pinning
 
 	softirqSlots     []field // of the values of Maps.Interrupts
 	countsPreemption bool    // the programs can read the preempt count
 }
 
-// Load sizes the maps, sets the knobs, and passes the verifier.
+// Load sizes the maps, sets the knobs, and passes the verifier, or takes over what
+// another daemon has left in Options.Pins. An error about that is a TakeoverError.
 func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
-	o := &Objects{Plan: plan, opts: *opts, HistogramStride: max(opts.Histograms, 1)}
+	o := &Objects{Plan: plan, opts: *opts}
+	o.prepareTakeover()
+	if err := o.loadAll(plan, types); err != nil {
+		if o.pinning.takeover.Taken {
+			err = &TakeoverError{err}
+		}
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Objects) loadAll(plan *Plan, types *btf.Spec) error {
+	o.HistogramStride = max(o.opts.Histograms, 1)
 	spec, err := bpf.LoadTailcam()
 	if err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return fmt.Errorf("read the embedded BPF object: %w", err)
 	}
 	var s specs
 	if err := spec.Assign(&s); err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return fmt.Errorf("read the embedded BPF object: %w", err)
 	}
 	if err := plan.configure(spec, &s.TailcamVariableSpecs); err != nil {
-		return nil, err
+		return err
 	}
 	err = errors.Join(linkSteal(spec, &s.TailcamVariableSpecs, types), linkVariables(spec, &s.TailcamVariableSpecs, types))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	o.countsPreemption = countsPreemption(&s.TailcamVariableSpecs, types)
 	if err := o.size(&s); err != nil {
-		return nil, err
+		return err
 	}
 	if o.softirqSlots, err = membersOf(s.Interrupts, "softirq", "raised"); err != nil {
-		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+		return fmt.Errorf("read the embedded BPF object: %w", err)
 	}
 	o.Constants = spec.Variables
-	c, err := newCollection(spec, plan.Unrecorded)
+	c, err := o.load(spec)
 	var refused *ebpf.VerifierError
 	switch {
 	case errors.As(err, &refused):
-		return nil, err
+		return err
 	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)
+		return fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)
 	case err != nil:
-		return nil, fmt.Errorf("load the kernel side: %w", err)
+		return fmt.Errorf("load the kernel side: %w", err)
 	}
 	o.maps, o.programs = maps.Clone(c.Maps), maps.Clone(c.Programs)
 	var loaded struct {
@@ -128,19 +148,37 @@ func Load(plan *Plan, types *btf.Spec, opts *Options) (*Objects, error) {
 		Calls
 	}
 	if err := c.Assign(&loaded); err != nil {
-		return nil, errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
+		return errors.Join(fmt.Errorf("read the kernel side: %w", err), o.Close())
 	}
 	o.Maps, o.Vars, o.Calls = loaded.TailcamMaps, loaded.TailcamVariables, loaded.Calls
+	self := uint32(os.Getpid())
+	if o.opts.TrackSelf {
+		self = ^uint32(0)
+	}
+	taken := o.pinning.takeover.Taken
+	o.rings, err = openRings(o.Maps.RecordRings, taken)
+	if err := errors.Join(err, o.Vars.SelfPid.Set(self)); err != nil {
+		return errors.Join(err, o.Close())
+	}
+	if taken {
+		err = errors.Join(o.takeTables(), o.countLost())
+	} else {
+		err = errors.Join(o.learnRegs(), o.openTables(), o.setUnhooked(plan))
+	}
+	if err := errors.Join(err, o.openMemory()); err != nil {
+		return errors.Join(err, o.Close())
+	}
+	if !taken {
+		o.pinLoaded()
+	}
+	return nil
+}
+
+func (o *Objects) learnRegs() error {
 	if _, err := o.Calls.LearnRegs.Run(&ebpf.RunOptions{}); err != nil {
-		return nil, errors.Join(fmt.Errorf("find the registers of user space: %w", err), o.Close())
+		return fmt.Errorf("find the registers of user space: %w", err)
 	}
-	if o.rings, err = openRings(o.Maps.RecordRings); err != nil {
-		return nil, errors.Join(err, o.Close())
-	}
-	if err := errors.Join(o.openTables(), o.openMemory(), o.setUnhooked(plan)); err != nil {
-		return nil, errors.Join(err, o.Close())
-	}
-	return o, nil
+	return nil
 }
 
 // Map finds a map by its name in the kernel side; nil: there is none.
@@ -160,7 +198,6 @@ func (o *Objects) size(s *specs) error {
 	}
 	o.HistogramCPUs = highest + 1
 	knobs := []knob{
-		{s.SelfPid, uint32(os.Getpid())},
 		{s.ChainAgeNs, uint64(o.opts.ChainAge)},
 		{s.WeaklyOrdered, runtime.GOARCH != "amd64"},
 		{s.OutlierEachNs, o.opts.OutlierNS},
@@ -168,9 +205,6 @@ func (o *Objects) size(s *specs) error {
 		{s.Histograms, o.opts.Histograms > 0},
 		{s.HistogramStride, uint32(o.HistogramStride)},
 		{s.RecordIrqFloor, uint64(o.opts.IRQFloor)},
-	}
-	if o.opts.TrackSelf {
-		knobs[0].value = ^uint32(0)
 	}
 	o.ring = abi.RingParts
 	if o.opts.Ring > 0 && o.Recording() {
@@ -261,9 +295,9 @@ func (o *Objects) UsePairs() {
 // not, by where it would be attached, and why. Complete after Attach.
 func (o *Objects) Unrecorded() map[string]error { return o.Plan.Unrecorded }
 
-// Close stops, and unloads the kernel side.
+// Close stops, and unloads the kernel side; see Leave.
 func (o *Objects) Close() error {
-	errs := []error{o.Stop(), o.rings.close()}
+	errs := []error{o.Stop(), o.closePins(), o.rings.close()}
 	for _, p := range o.programs {
 		errs = append(errs, p.Close())
 	}

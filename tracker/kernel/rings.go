@@ -43,7 +43,8 @@ type rings struct {
 	list []abi.RecordRing
 }
 
-func openRings(m *ebpf.Map) (*rings, error) {
+// openRings maps the state of the rings. What was taken over goes on.
+func openRings(m *ebpf.Map, taken bool) (*rings, error) {
 	const size = int(unsafe.Sizeof(abi.RecordRing{}))
 	page := unix.Getpagesize()
 	n := int(m.MaxEntries())
@@ -53,7 +54,9 @@ func openRings(m *ebpf.Map) (*rings, error) {
 	}
 	r := &rings{raw: raw, list: unsafe.Slice((*abi.RecordRing)(unsafe.Pointer(&raw[0])), n)}
 	for i := range r.list {
-		r.list[i].Held[0] = 1 // the first part needs no preparation
+		if !taken {
+			r.list[i].Held[0] = 1 // the first part needs no preparation
+		}
 	}
 	return r, nil
 }

@@ -51,7 +51,7 @@ func (o *Objects) Shed(s *Shedding) error {
 	errs = append(errs, o.attachMissing(plan))
 	detached, err := o.detachUnwanted(plan)
 	if detached {
-		time.Sleep(shedGrace)
+		time.Sleep(o.detachGrace())
 		err = errors.Join(err, o.clearTables(plan), o.leaveInterrupts())
 	}
 	return errors.Join(append(errs, err, o.setUnhooked(plan))...)
@@ -136,7 +136,7 @@ func (o *Objects) attachMissing(plan *Plan) error {
 		if !o.links.shed[h.Program] || p == nil || !plan.keeps(h) {
 			continue
 		}
-		l, err := attach(h, p)
+		l, err := o.attachHook(h, p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
