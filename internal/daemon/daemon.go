@@ -280,7 +280,7 @@ func (d *daemon) openManager() (err error) {
 	d.manager, err = snapshot.New(snapshot.Options{
 		Recorder: d.recorder, Store: d.store, Logger: d.log.Named("snapshots"),
 		Host:        snapshot.HostInfo{Tailcam: version.String()},
-		RingRecords: d.recorder.Capacity(),
+		RingRecords: d.recorder.Capacity(), RecordsSince: d.kernel.RecordsSince(),
 		RTPriority:  d.cfg.Snapshots.RTPriority,
 		OnDone:      d.afterSnapshot,
 		Guard:       d.guard,

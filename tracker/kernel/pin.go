@@ -41,6 +41,7 @@ const (
 type loadedRecord struct {
 	ABI        string // bpf.Fingerprint
 	Version    string // of the daemon
+	Attached   uint64 // when, in CLOCK_MONOTONIC nanoseconds, by whichever daemon
 	Options    Options
 	Unrecorded map[string]string // hooks that this kernel has refused, by where they are, and why
 }
@@ -81,6 +82,15 @@ func (o *Objects) PinError() error { return o.pinning.problem }
 
 // Takeover tells how this kernel side came about.
 func (o *Objects) Takeover() Takeover { return o.pinning.takeover }
+
+// RecordsSince is when, in CLOCK_MONOTONIC nanoseconds, the recorder of a kernel side
+// that was taken over began; 0: it was not taken over.
+func (o *Objects) RecordsSince() uint64 {
+	if o.pinning.before == nil {
+		return 0
+	}
+	return o.pinning.before.Attached
+}
 
 // Leave decides whether Stop and Close leave what is pinned to the next daemon, attached,
 // or remove it.
@@ -174,23 +184,35 @@ func (o *Objects) tryPinLoaded() error {
 	if err := pins.Clear(p.store); err != nil {
 		return err
 	}
-	var errs []error
-	state := func(name string, entries, size uint32) *ebpf.Map {
-		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "tailcam_state", Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: entries})
-		if err == nil {
-			err = p.store.Put(name, m.FD())
-		}
-		errs = append(errs, err)
-		return m
+	var err error
+	if p.rules, err = newState(2, rulesSize); err != nil {
+		return err
 	}
-	p.rules, p.alive = state(rulesState, 2, rulesSize), state(aliveState, 1, uint32(binary.Size(aliveRecord{})))
+	if p.alive, err = newState(1, uint32(binary.Size(aliveRecord{}))); err != nil {
+		return err
+	}
+	fds := map[string]int{rulesState: p.rules.FD(), aliveState: p.alive.FD()}
 	for name, m := range o.maps {
-		errs = append(errs, p.store.Put(pinName(name), m.FD()))
+		fds[pinName(name)] = m.FD()
 	}
 	for name, program := range o.programs {
-		errs = append(errs, p.store.Put(programPin+name, program.FD()))
+		fds[programPin+name] = program.FD()
 	}
-	return errors.Join(errs...)
+	for name, fd := range fds {
+		if err := p.store.Put(name, fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newState makes a map that only daemons use.
+func newState(entries, size uint32) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "tailcam_state", Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: entries})
+	if err != nil {
+		return nil, fmt.Errorf("make a map for the pins: %w", err)
+	}
+	return m, nil
 }
 
 // unpin goes on without pins, as they cannot be had.
@@ -282,7 +304,10 @@ func (o *Objects) pinComplete() {
 
 // pinRecord pins the record of what was loaded.
 func (o *Objects) pinRecord() error {
-	r := loadedRecord{ABI: bpf.Fingerprint(), Version: o.opts.Version, Options: o.opts, Unrecorded: map[string]string{}}
+	r := loadedRecord{ABI: bpf.Fingerprint(), Version: o.opts.Version, Attached: linux.Monotonic(), Options: o.opts, Unrecorded: map[string]string{}}
+	if before := o.pinning.before; before != nil {
+		r.Attached = before.Attached
+	}
 	for site, why := range o.Plan.Unrecorded {
 		text := why.Error()
 		r.Unrecorded[site] = text[:min(len(text), 100)]
@@ -291,9 +316,9 @@ func (o *Objects) pinRecord() error {
 	if err != nil {
 		return err
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "tailcam_state", Type: ebpf.Array, KeySize: 4, ValueSize: loadedSize, MaxEntries: 1})
+	m, err := newState(1, loadedSize)
 	if err != nil {
-		return fmt.Errorf("make a map for the pins: %w", err)
+		return err
 	}
 	defer m.Close() //nolint:errcheck // its pin stays
 	if err := putRecord(m, 0, text); err != nil {

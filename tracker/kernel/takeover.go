@@ -136,7 +136,7 @@ func sameConstants(spec *ebpf.CollectionSpec, rodata *ebpf.Map) error {
 	}
 	if len(other) > 0 {
 		slices.Sort(other)
-		return fmt.Errorf("configuration and rules need other programs (%s)", strings.Join(other, ", "))
+		return fmt.Errorf("configuration or rules need other programs or sizes (%s)", strings.Join(other, ", "))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (o *Objects) onlyWanted(spec *ebpf.CollectionSpec) error {
 	}
 	for _, name := range names {
 		if program, ok := strings.CutPrefix(name, linkPin); ok && spec.Programs[program] == nil {
-			return fmt.Errorf("configuration and rules do without its program %s", program)
+			return fmt.Errorf("configuration or rules do without its program %s", program)
 		}
 	}
 	return nil

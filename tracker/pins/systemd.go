@@ -29,6 +29,8 @@ type systemd struct {
 	mu    sync.Mutex
 	conn  *net.UnixConn
 	files map[string]*os.File // of what is kept
+
+	manager *net.UnixAddr
 }
 
 // Offered reports whether systemd keeps descriptors for this service.
@@ -40,15 +42,12 @@ func Offered() bool {
 // OpenSystemd takes over the descriptors that systemd has kept for this service. It
 // removes the environment variables about them, and is to be called once.
 func OpenSystemd() (Store, error) {
-	address := os.Getenv("NOTIFY_SOCKET")
-	if strings.HasPrefix(address, "@") {
-		address = "\x00" + address[1:]
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"}) // Go sends no descriptors through one that is connected
 	if err != nil {
 		return nil, fmt.Errorf("reach systemd: %w", err)
 	}
-	s := &systemd{conn: conn, files: map[string]*os.File{}}
+	manager := &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"} // a first @ is the kernel's NUL
+	s := &systemd{conn: conn, manager: manager, files: map[string]*os.File{}}
 	for _, f := range activation.Files(true) {
 		name, ok := strings.CutPrefix(f.Name(), prefix)
 		if !ok || s.files[name] != nil {
@@ -70,7 +69,7 @@ func (s *systemd) notify(fd int, assignments ...string) error {
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	_, _, err := s.conn.WriteMsgUnix([]byte(strings.Join(assignments, "\n")), rights, nil)
+	_, _, err := s.conn.WriteMsgUnix([]byte(strings.Join(assignments, "\n")), rights, s.manager)
 	return err
 }
 

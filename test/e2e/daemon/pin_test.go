@@ -97,7 +97,10 @@ func TestPinKilled(t *testing.T) {
 			"this was before the kill, or never: %+v", o)
 	}
 	assert.Check(t, len(told) == 6 && slices.Max(slices.Collect(maps.Values(told))) == 1, "told: %v", told)
-	_, trace := checkSnapshot(t, byHand(d, "after the kill"))
+	m, trace := checkSnapshot(t, byHand(d, "after the kill"))
+	for _, c := range m.Coverage {
+		assert.Check(t, c.FromMonoNS < killed && len(c.Gaps) == 0, "CPU %d: not the history of before the kill: %+v", c.CPU, c)
+	}
 	knows(t, trace, landmark, killed)
 	s := d.status()
 	assert.Assert(t, s.Pins != nil && s.Pins.TakenOver && s.Pins.Where == dir, "%+v", s.Pins)
@@ -194,8 +197,8 @@ func TestPinAnew(t *testing.T) {
 			b = append(text, make([]byte, len(b)-len(text))...)
 			assert.NilError(t, m.Put(uint32(0), b))
 		}},
-		{"other trackers", "need other programs (track_", func(t *testing.T, h *home) {
-			writeFile(t, h.rules, rulesFile(napRule("nap", uid), entry("disk", "block", "10s", "{}")), 0o644)
+		{"other trackers", "track_block", func(t *testing.T, h *home) {
+			writeFile(t, h.rules, rulesFile(napRule("nap", uid), entry("disk", "block", "10s", "{op: [read]}")), 0o644)
 		}},
 		{"not complete", "not complete", func(t *testing.T, _ *home) {
 			assert.NilError(t, os.Remove(filepath.Join(dir, pins.Complete)))
@@ -242,14 +245,17 @@ func TestPinRules(t *testing.T) {
 	dir := bpffs(t)
 	uid := newUID()
 	h := newHome(t, rulesFile(napRule("nap", uid), napRule("gone", uid)))
-	d := h.start(t, "--pin="+dir)
+	args := []string{"--pin=" + dir, "--recorder-cover", "1s"}
+	d := h.start(t, args...)
+	assert.Check(t, d.log.has("sized the recorder"))
 	naps(t, uid, 1, 10*time.Millisecond, 1)
 	eventually(t, "it is told", func() bool { return len(d.events("nap")) == 1 && len(d.events("gone")) == 1 })
 	d.kill()
 	naps(t, uid, 2, 10*time.Millisecond, 1)
 	writeFile(t, h.rules, rulesFile(napRule("new", uid, "priority: 1"), napRule("nap", uid)), 0o644)
-	d = h.start(t, "--pin="+dir)
+	d = h.start(t, args...)
 	assert.Check(t, d.status().Pins.TakenOver, "%+v", d.status().Pins)
+	assert.Check(t, !d.log.has("sized the recorder"), "it has measured a size that cannot change")
 	eventually(t, "the gap is told", func() bool { return len(d.events("nap")) == 2 })
 	naps(t, uid, 1, 10*time.Millisecond, 1)
 	eventually(t, "the new rule works", func() bool { return len(d.events("new")) == 1 && len(d.events("nap")) == 3 })
