@@ -132,7 +132,7 @@ func TestPinKilledAnywhere(t *testing.T) {
 		assert.NilError(t, err, killsVariable)
 	}
 	uid := newUID()
-	h := newHome(t, rulesFile(napRule("nap", uid, "timeout: 2ms", "snapshot: {after: 5ms, every: 10ms, burst: 20}")))
+	h := newHome(t, rulesFile(napRule("nap", uid, "timeout: 10ms", "snapshot: {after: 5ms, every: 10ms, burst: 20}")))
 	all := objects{}
 	taken := 0
 	for round := range rounds {
