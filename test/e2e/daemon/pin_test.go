@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/tailcam/tailcam/internal/leftovers"
 	"github.com/tailcam/tailcam/internal/linux"
 	"github.com/tailcam/tailcam/test/support/cleanup"
 	"github.com/tailcam/tailcam/test/support/inject"
@@ -331,6 +332,11 @@ func TestUninstallCheck(t *testing.T) {
 	for _, line := range []string{"pin: " + dir, "program: ", "socket: " + h.socket, "state: " + h.snaps} {
 		assert.Check(t, a.code == 1 && strings.Contains(a.out, line), "%q is missing in %+v", line, a)
 	}
+	kinds := map[string]bool{}
+	for _, item := range lines[leftovers.Item](t, check("-o", "json").out) {
+		kinds[item.Kind] = true
+	}
+	assert.Check(t, kinds["pin"] && kinds["program"] && kinds["socket"] && kinds["state"], "%v", kinds)
 	a = check("--unpin")
 	assert.Check(t, !strings.Contains(a.out, "pin: "), "%+v", a)
 	held.gone(t)
