@@ -9,5 +9,5 @@ import (
 // TestTakeover: see provoke.Takeover.
 func TestTakeover(t *testing.T) {
 	needRoot(t)
-	provoke.Takeover(t)
+	provoke.Takeover(t, true)
 }
