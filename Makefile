@@ -28,7 +28,7 @@ E2E_CORE := ./test/e2e/detect/... ./test/loss/... ./test/stress/... ./internal/d
 E2E_DAEMON := ./test/e2e/daemon/...
 RACE_CORE := ./tracker/... ./snapshot ./snapshot/flight ./snapshot/iothread ./internal/api ./internal/daemon ./internal/fair \
 	./internal/overrides ./internal/lockfile
-UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
+UNIT = $(filter-out $(shell $(GO) list $(E2E_CORE) $(E2E_DAEMON) ./test/fleet ./test/packages ./test/vm/guest ./test/vm/trouble 2>/dev/null),$(shell $(GO) list ./...))
 
 C_FILES := $(wildcard bpf/*.h bpf/*/*.h bpf/*.c test/support/inject/src/*.h test/support/inject/src/*.c test/accuracy/src/*.h test/accuracy/src/*.c test/bench/*.c test/bench/table/*.c test/stress/*.c \
 	internal/symbols/testdata/*.c test/e2e/daemon/testdata/*.c)
@@ -49,6 +49,30 @@ NFPM := .tools/nfpm-$(NFPM_VERSION)
 $(NFPM):
 	GOBIN=$(CURDIR)/.tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	mv .tools/nfpm $@
+
+# The collector of the fleet's tests, whose versions are in its go.mod.
+OTELCOL := .tools/otelcol
+
+$(OTELCOL): $(wildcard test/fleet/collector/*.go test/fleet/collector/go.*)
+	@echo 'Building the OpenTelemetry collector of the tests into .tools/, once; it takes a few minutes'
+	@mkdir -p .tools
+	cd test/fleet/collector && CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o $(CURDIR)/$@ .
+
+# Loki, with the replacements of its own go.mod, which `go install` refuses.
+LOKI := .tools/loki
+
+$(LOKI): test/fleet/loki/go.mod
+	@echo 'Building Grafana Loki into .tools/, once; it takes some ten minutes'
+	@mkdir -p .tools
+	cd test/fleet/loki && CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o $(CURDIR)/$@ github.com/grafana/loki/v3/cmd/loki
+
+# The engine of a current ClickHouse, as Debian has an old one.
+CHDB_VERSION := 3.4.0
+CHDB := .tools/chdb-$(CHDB_VERSION)
+
+$(CHDB):
+	npm install --silent --ignore-scripts --no-save --prefix $@.new chdb@$(CHDB_VERSION)
+	mv $@.new $@
 
 # ------------------------------------------------------------------- programs
 
@@ -128,6 +152,14 @@ soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted 
 .PHONY: test-packages
 test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in a fresh Debian, rpm, the same bytes twice; needs root
 	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) $(REPORT) -count=1 -timeout 14m ./test/packages
+
+.PHONY: test-fleet
+test-fleet: deps-fleet $(OTELCOL) $(CHDB) ## a day of 500 hosts through a real collector into a real ClickHouse, and what is asked of it
+	OTELCOL=$(CURDIR)/$(OTELCOL) CHDB=$(CURDIR)/$(CHDB)/node_modules/chdb $(GO) test -count=1 -v -timeout 15m -skip '^TestLoki$$' ./test/fleet
+
+.PHONY: test-fleet-loki
+test-fleet-loki: $(OTELCOL) $(LOKI) ## the same queries of a real Loki
+	OTELCOL=$(CURDIR)/$(OTELCOL) LOKI=$(CURDIR)/$(LOKI) $(GO) test -count=1 -v -timeout 15m -run '^TestLoki$$' ./test/fleet
 
 .PHONY: scenarios
 scenarios: deps-test ## known latencies of some two dozen kinds, and whether each is explained as it was; prints the score
@@ -260,6 +292,10 @@ deps-unit: deps-test
 deps-packages:
 	@scripts/apt.sh lintian='checks the Debian packages' mmdebstrap='a fresh Debian to install them in' rpm='installs the other packages' \
 		mandoc='checks the manual pages' util-linux='namespaces to install in'
+
+.PHONY: deps-fleet
+deps-fleet:
+	@scripts/apt.sh clickhouse-server='keeps outliers of many hosts'
 
 .PHONY: deps-vm
 deps-vm:

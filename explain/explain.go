@@ -35,6 +35,8 @@ type Outlier struct {
 	Raised             bool   // track softirq: time from raise to run
 	Queue              string // track workqueue; Name is the function
 	Waiting            bool   // track workqueue: from queue to run
+	Asleep             bool   // track trigger: blocked at the end, in system call Call
+	Call               int    // trace.CallNone: none, or unknown
 	Stacks             []Stack
 }
 
@@ -109,6 +111,9 @@ func Explain(src Source, outliers []Outlier, names Names) (*Report, error) {
 		m.ingest(&ev)
 	}
 	m.finish()
+	for i := range outliers {
+		m.assumeAsleep(&outliers[i])
+	}
 	for i := range outliers {
 		r.Outliers = append(r.Outliers, m.explain(&outliers[i]))
 	}

@@ -97,6 +97,9 @@ func (w *walker) subject(r *Result) string {
 		}
 		return fmt.Sprintf("softirq %s kept CPU %d from %s for %s", o.Name, o.CPU, who, d)
 	}
+	if o.Cause == "trigger" {
+		return fmt.Sprintf("the last %s of %s", d, who)
+	}
 	return fmt.Sprintf("%s of %s %s %s", o.Rule, who, has("took", "has taken"), d)
 }
 

@@ -71,6 +71,9 @@ put "$usr/share/tailcam/schemas" configs/schemas/*.json
 put "$root$doc/examples/rules.more" configs/rules.more/*.yaml
 put "$root$doc/examples/systemd" configs/systemd/*.conf
 put "$root$doc/examples/prometheus" configs/prometheus/alerts.yaml
+put "$root$doc/examples/fleet" configs/fleet/*.yaml
+put "$root$doc/examples/fleet/clickhouse" configs/fleet/clickhouse/*.sql
+put "$root$doc/examples/fleet/loki" configs/fleet/loki/*.logql
 
 # Manual pages, and what is left of docs/rules.md without its links.
 work=$(mktemp -d)

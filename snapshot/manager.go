@@ -236,54 +236,6 @@ func (m *Manager) Release() {
 	m.notify()
 }
 
-// TakeNow takes a snapshot of the recorder's whole content and waits until it is on
-// disk. It fails if the disk does not respond for seconds, and at once if too many
-// snapshots are in progress. Run must be running.
-func (m *Manager) TakeNow(reason string) (dir string, err error) {
-	if len(reason) > maxReason {
-		return "", fmt.Errorf("take snapshot: reason longer than %d bytes", maxReason)
-	}
-	if reason == "" {
-		reason = "taken by hand"
-	}
-	m.mu.Lock()
-	now := linux.Monotonic()
-	w := m.openLocked(m.opts.Clock().Wall(now), manualRule, 0, now)
-	if w == nil {
-		m.stats.Skipped[manualRule]++
-		stopped := m.stopped
-		m.mu.Unlock()
-		if stopped {
-			return "", errors.New("take snapshot: the daemon is stopping")
-		}
-		return "", fmt.Errorf("take snapshot: %d snapshots are already in progress: try again later", m.opts.Queue)
-	}
-	w.reason = reason
-	w.answer = make(chan Done, 1)
-	m.mu.Unlock()
-	m.notify()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		select {
-		case d := <-w.answer:
-			return d.Dir, d.Err
-		case <-poll.C:
-			if what, since := m.opts.Store.Stalled(); what != "" {
-				return "", fmt.Errorf("take snapshot: %w: %q has been running for %s (%s); snapshot %s follows when it ends",
-					iothread.ErrTimeout, what, since.Round(time.Second), m.opts.Store.Dir(), w.id)
-			}
-		case <-m.ended:
-			select {
-			case d := <-w.answer:
-				return d.Dir, d.Err
-			default:
-				return "", errors.New("take snapshot: the daemon stopped before the snapshot was written")
-			}
-		}
-	}
-}
-
 // Stats returns a copy of the counters.
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()

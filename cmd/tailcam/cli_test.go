@@ -49,7 +49,7 @@ func TestErrors(t *testing.T) {
 		{"list events --for 2h", exitUsage, `tailcam: invalid --for 2h0m0s: must be between 0s (do not measure) and 1m0s`},
 		{"list", exitUsage, `tailcam: missing command: rules, probes, events or snapshots: see "tailcam list --help"`},
 		{"list rule", exitUsage, `tailcam: unknown command "rule": did you mean "rules"? see "tailcam list --help"`},
-		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, rm, prune or verify: see "tailcam snapshots --help"`},
+		{"snapshots", exitUsage, `tailcam: missing command: list, show, pin, unpin, pack, rm, prune or verify: see "tailcam snapshots --help"`},
 		{"snapshots remove", exitUsage, `tailcam: unknown command "remove": see "tailcam snapshots --help"`},
 		{"snapshots rm", exitUsage, `tailcam: missing argument: ID: see "tailcam snapshots list"`},
 		{"snapshots prune --dir /", exitUsage, `tailcam: missing flag: --keep-count, --keep-bytes or --older-than: see "tailcam snapshots prune --help"`},
@@ -101,7 +101,7 @@ CPU  COVERAGE  EVENTS/S  BYTES/EVENT  MAX COVERAGE  RECORDS  LOST
   0     5.00s     1,200           80         4.00s    9,000     1
   1     1m01s         3           80        26m40s       12     0
 
-losses (zero: ring_full, connection_refused, stream_refused)
+losses (zero: ring_full, connection_refused, stream_refused, trigger_refused)
 LOSS        SOURCE  COUNT  ADVICE
 table_full  wakeup  1,234  raise tracker.pending
 
@@ -323,7 +323,7 @@ func TestLostOutliers(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c := newCLI(&stdout, &stderr, deps{})
 	assert.NilError(t, c.printEvent(api.Event{Lost: 1200}, &eventsFlags{}))
-	want := "tailcam: 1,200 outliers were not shown: this client is too slow\n"
+	want := "tailcam: 1,200 outliers were not shown: this client is too slow, or they are forgotten since the cursor\n"
 	assert.Check(t, stdout.Len() <= 0 && stderr.String() == want,
 		"stdout %q, stderr %q", stdout.String(), stderr.String())
 }

@@ -65,6 +65,7 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"count":         {"int", "n", "number"},
 	"diff":          {"bool", "", ""},
 	"dir":           {"string", "", "directory"},
+	"fleet":         {"string", "", "URL"},
 	"for":           {"duration", "", "duration"},
 	"force":         {"bool", "", ""},
 	"format":        {"string", "", "format"},
@@ -74,9 +75,21 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"rule":          {"string", "", "rule"},
 	"since":         {"duration", "", "duration"},
 	"snapshots-dir": {"string", "", "directory"},
+	"snapshot-url":  {"string", "", "template"},
 	"socket":        {"string", "", "path"},
 	"stacks":        {"bool", "v", ""},
 	"timeout":       {"duration", "", "duration"},
+	"where":         {"stringArray", "", "key=value"},
+
+	"fleet-password-file": {"string", "", "file"},
+}
+
+// otherFlags mean another thing in streams of outliers than elsewhere: a place and a kind,
+// where others have a duration.
+var otherFlags = map[string]struct{ kind, shorthand, value string }{
+	"tailcam events --after": {"string", "", "cursor"},
+	"tailcam wait --after":   {"string", "", "cursor"},
+	"tailcam wait --for":     {"string", "", "what"},
 }
 
 // A flag has one spelling, one type, one kind of value and one shorthand in all commands, and
@@ -87,7 +100,11 @@ func TestFlagsHaveOneSpelling(t *testing.T) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			users[f.Name]++
 			value, _ := pflag.UnquoteUsage(f)
-			if want, ok := sharedFlags[f.Name]; ok {
+			want, ok := otherFlags[cmd.CommandPath()+" --"+f.Name]
+			if !ok {
+				want, ok = sharedFlags[f.Name]
+			}
+			if ok {
 				assert.Check(t, f.Value.Type() == want.kind && f.Shorthand == want.shorthand && value == want.value,
 					"%s: --%s is a %s, -%q, %q; elsewhere %+v", cmd.CommandPath(), f.Name, f.Value.Type(), f.Shorthand, value, want)
 			}
@@ -158,7 +175,8 @@ func TestData(t *testing.T) {
 		"list rules": "list rules", "list probes": "list probes", "list events": "list events --for 0s", "list snapshots": "list snapshots",
 		"explain": "explain " + ids[0], "top": "top", "diff": "diff " + ids[0] + " " + ids[1], "snapshot": "snapshot", "version": "version",
 		"snapshots list": "snapshots list", "snapshots show": "snapshots show " + ids[0], "snapshots verify": "snapshots verify",
-		"snapshots pin": "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
+		"snapshots pack": "snapshots pack latest --force -O " + filepath.Join(t.TempDir(), "one.tailcam"),
+		"snapshots pin":  "snapshots pin latest", "snapshots unpin": "snapshots unpin latest",
 		"snapshots rm": "", "snapshots prune": "snapshots prune --dry-run --keep-count 1", "reload": "reload",
 		"threshold list": "threshold list", "threshold set": "threshold set wakeup 2ms", "threshold clear": "threshold clear --all",
 		"uninstall-check": "",

@@ -20,6 +20,7 @@ type eventsFlags struct {
 	stacks, short bool
 	since         time.Duration // 0: all
 	count         int           // 0: all
+	fleet         fleetFlags
 }
 
 func newEvents(c *cli) *cobra.Command {
@@ -37,12 +38,20 @@ by then, it is marked "partial" and shown again later with the same id, marked
 "completed". With -o json the second line is the complete object; as text, it
 shows only what is new.
 
+With --fleet, the newest outliers of all machines are shown, from the engine to which
+a collector sends them: 100 of the last 24 hours unless --count and --since say
+otherwise. tailcam top --help describes the URL.
+
 Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		Example: "  tailcam events --since 1h --count 20 --short\n" +
 			"  tailcam events -f --rule wakeup --stacks\n" +
+			"  tailcam events --fleet https://reader@clickhouse.example:8443/default --where culprit=rt-hog -n 20\n" +
 			"  tailcam events -o json | jq -r 'select(.delay_ns > 1e8) | .snapshot'",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.After != "" && !f.Follow {
+				return usagef("--after needs --follow")
+			}
 			for _, name := range []string{"since", "count"} {
 				if f.Follow && cmd.Flags().Changed(name) {
 					return usagef("--%s selects past outliers: not with --follow", name)
@@ -54,6 +63,12 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 			if f.short && (f.stacks || c.output != textOutput) {
 				return usagef("--short prints one line of text: not with --stacks or -o json or yaml")
 			}
+			if err := checkFleet(cmd, &f.fleet, "follow", "verdicts", "stacks", "short", "socket"); err != nil {
+				return err
+			}
+			if f.fleet.url != "" {
+				return c.fleetEvents(cmd.Context(), &f.fleet, &f)
+			}
 			return c.events(cmd.Context(), &f)
 		},
 	}
@@ -64,8 +79,10 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
 	cmd.Flags().IntVarP(&f.count, "count", "n", 0, "maximum `number` of outliers, the newest ones (default: all)")
 	cmd.Flags().BoolVar(&f.short, "short", false, "one line per outlier, with its verdict if there is one")
+	addAfter(cmd, &f.After)
 	c.addRule(cmd, &f.Rule)
 	addStacks(cmd, &f.stacks)
+	addFleet(cmd, &f.fleet)
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
@@ -161,11 +178,19 @@ func (c *cli) printEvent(e api.Event, f *eventsFlags) error {
 		return c.printVerdict(v, f.stacks)
 	}
 	if e.Outlier == nil {
-		c.err.Printf("%s %s outliers were not shown: this client is too slow\n",
-			c.err.Paint(term.Yellow, "tailcam:"), term.Count(e.Lost))
+		c.printLoss(e)
 		return nil
 	}
 	return c.printOutlier(e.Outlier, f)
+}
+
+// printLoss tells on standard error what a stream does not have.
+func (c *cli) printLoss(e api.Event) {
+	text := term.Count(e.Lost) + " outliers were not shown: this client is too slow, or they are forgotten since the cursor"
+	if e.Restarted {
+		text = "the daemon was restarted since the cursor: outliers that came in between are not shown"
+	}
+	c.err.Printf("%s %s\n", c.err.Paint(term.Yellow, "tailcam:"), text)
 }
 
 // verdictNotice is the line of events -f -o json for a verdict.
@@ -180,6 +205,9 @@ func (c *cli) printVerdict(v *api.Verdict, advice bool) error {
 	}
 	c.out.Printf("%s  %s  %s\n", c.out.Paint(term.Dim, term.Time(v.Time)), c.out.Paint(term.Cyan, term.Clean(v.Rule)),
 		term.Clean(v.Explained.Verdict))
+	if advice && v.Dir != "" {
+		c.out.Printf("    %s\n", term.Clean(v.Dir))
+	}
 	if advice && v.Advice != "" {
 		c.out.Printf("    %s\n", term.Clean(v.Advice))
 	}

@@ -73,17 +73,17 @@ func (f *fake) Histograms() ([]api.HistogramInfo, error) {
 	}, nil
 }
 
-func (f *fake) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
-	ch, cancel, lost := f.Feed.Subscribe(rule)
+func (f *fake) Subscribe(rule, after string) (*api.Subscription, error) {
+	s, err := f.Feed.Subscribe(rule, after)
 	f.subscribed <- rule
-	return ch, cancel, lost
+	return s, err
 }
 
-func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
-	if reason == "full" {
-		return "", errors.New("disk full: free some space")
+func (f *fake) Trigger(_ context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
+	if req.Reason == "full" {
+		return nil, errors.New("disk full: free some space")
 	}
-	return "/snapshots/\x1b[31mone", nil
+	return &api.Triggered{ID: "one", Dir: "/snapshots/\x1b[31mone"}, nil
 }
 
 func (f *fake) Snapshots() ([]api.SnapshotInfo, error) {

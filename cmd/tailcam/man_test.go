@@ -71,7 +71,7 @@ func TestManPages(t *testing.T) {
 			assert.Check(t, pages[name] != "" || name == "tailcam-rules.5", "%s refers to %s", file, name)
 		}
 	}
-	assert.Check(t, is.Contains(plain.Replace(pages["tailcam-wait.1"]), ".TP\n3\nnone came within --timeout\n"))
+	assert.Check(t, is.Contains(plain.Replace(pages["tailcam-wait.1"]), ".TP\n3\nit did not within --timeout\n"))
 }
 
 // TestManConfiguration: tailcam.yaml(5) has every key with its default, as the daemon has it.

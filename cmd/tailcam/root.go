@@ -26,6 +26,8 @@ type cli struct {
 	parsed   bool   // the command line is right as far as flags and number of arguments go
 	dir      string // of snapshots; "": not set
 	demoDir  string // demo only
+
+	temporary []string // directories to remove at the end
 }
 
 func newCLI(stdout, stderr io.Writer, deps deps) *cli {
@@ -34,6 +36,7 @@ func newCLI(stdout, stderr io.Writer, deps deps) *cli {
 
 // execute runs one command line and returns its exit status.
 func execute(ctx context.Context, c *cli, args []string) int {
+	defer c.removeTemporary()
 	root := newRoot(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -2,49 +2,88 @@ package main
 
 import (
 	"context"
-	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/term"
 )
 
 // takenSnapshot is what `snapshot` reports.
 type takenSnapshot struct {
-	ID  string `json:"id"`
-	Dir string `json:"dir"`
+	ID      string `json:"id"`
+	Dir     string `json:"dir"`
+	Verdict string `json:"verdict,omitempty"` // on the thread that was named
 }
 
 func newSnapshot(c *cli) *cobra.Command {
-	var reason string
+	var req api.TriggerRequest
+	var last, after time.Duration
+	var explain bool
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Take a snapshot now and print its directory",
 		Long: `Have the daemon save the history that it holds now as a snapshot, and print its directory. No
-outlier is needed, so there is nothing to explain in it, but it can be shown and exported.`,
+outlier is needed.
+
+With --pid or --tid, the snapshot explains what that thread did, and what it waited for, in
+the time before (--last): by default one second, and at most what the recorder holds.
+--explain prints that explanation, too. Programs can ask for the same: see triggers in
+docs/snapshots.md.`,
 		Example: "  tailcam snapshot --reason \"slow logins\"\n" +
+			"  tailcam snapshot --explain --pid $(pidof redis-server) --last 5s\n" +
 			"  tailcam export $(tailcam snapshot) --format perfetto -O now.perfetto-trace",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := c.takeSnapshot(cmd.Context(), reason)
+			named := req.PID != 0 || req.TID != 0
+			switch {
+			case !named && cmd.Flags().Changed("last"):
+				return usagef("--last needs --pid or --tid: whose time is it?")
+			case !named && explain:
+				return usagef("--explain needs --pid or --tid: whose time is to be explained?")
+			}
+			if named {
+				req.Last = last.String()
+			}
+			req.After = after.String()
+			done, err := c.trigger(cmd.Context(), &req)
 			if err != nil {
 				return err
 			}
-			if c.wantsData() {
-				return c.printData(takenSnapshot{ID: filepath.Base(dir), Dir: dir})
-			}
-			c.out.Printf("%s\n", term.Clean(dir))
-			return nil
+			return c.printTriggered(done, explain)
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "`text` to store in the snapshot")
+	f := cmd.Flags()
+	f.StringVar(&req.Reason, "reason", "", "`text` to store in the snapshot")
+	f.IntVar(&req.PID, "pid", 0, "explain the first thread of this `process`")
+	f.IntVar(&req.TID, "tid", 0, "explain this `thread`")
+	f.DurationVar(&last, "last", time.Second, "`duration` before now to explain")
+	f.DurationVar(&after, "after", 0, "`duration` to record beyond now, at most 1m")
+	f.BoolVar(&explain, "explain", false, "print the explanation, too")
 	c.addOutput(cmd)
 	c.addSocket(cmd)
 	return cmd
 }
 
-func (c *cli) takeSnapshot(ctx context.Context, reason string) (string, error) {
+func (c *cli) trigger(ctx context.Context, req *api.TriggerRequest) (*api.Triggered, error) {
 	progress := c.err.Progress("taking a snapshot")
 	defer progress.Done()
-	return c.client().TakeSnapshot(ctx, reason)
+	return c.client().Trigger(ctx, req)
+}
+
+// printTriggered prints a snapshot that was taken.
+func (c *cli) printTriggered(done *api.Triggered, explain bool) error {
+	verdict := ""
+	if done.Explained != nil {
+		verdict = done.Explained.Verdict
+	}
+	if c.wantsData() {
+		return c.printData(takenSnapshot{ID: done.ID, Dir: done.Dir, Verdict: verdict})
+	}
+	c.out.Printf("%s\n", term.Clean(done.Dir))
+	if explain {
+		return c.explain(done.Dir, &explainOptions{format: "text", out: "-"})
+	}
+	return nil
 }

@@ -19,8 +19,8 @@ import (
 func newSnapshots(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshots",
-		Short: "List, show, pin, remove and verify snapshots",
-		Long: `List, show, pin, remove and verify the snapshots on disk. No daemon is needed; a running
+		Short: "List, show, pin, pack, remove and verify snapshots",
+		Long: `List, show, pin, pack, remove and verify the snapshots on disk. No daemon is needed; a running
 one is not disturbed. Snapshots are named by id, by a unique prefix of it, or "latest".`,
 		Example: `  tailcam snapshots list
   tailcam snapshots show                          # the newest one
@@ -29,9 +29,9 @@ one is not disturbed. Snapshots are named by id, by a unique prefix of it, or "l
   tailcam snapshots prune --older-than 7d --dry-run
   tailcam snapshots verify`,
 		Args: cobra.ArbitraryArgs,
-		RunE: runSubcommand("list, show, pin, unpin, rm, prune or verify"),
+		RunE: runSubcommand("list, show, pin, unpin, pack, rm, prune or verify"),
 	}
-	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsPin(c), newSnapshotsUnpin(c),
+	cmd.AddCommand(newSnapshotsList(c, "list"), newSnapshotsShow(c), newSnapshotsPin(c), newSnapshotsUnpin(c), newSnapshotsPack(c),
 		newSnapshotsRemove(c), newSnapshotsPrune(c), newSnapshotsVerify(c))
 	return cmd
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/tailcam/tailcam/explain"
 	"github.com/tailcam/tailcam/internal/api"
 	"github.com/tailcam/tailcam/internal/catalog"
+	"github.com/tailcam/tailcam/internal/config"
+	"github.com/tailcam/tailcam/internal/fleet"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -33,7 +35,8 @@ type topDaemon struct {
 
 func newTop(c *cli) *cobra.Command {
 	var since time.Duration
-	by, most := catalog.ByCulprit, 20
+	var f fleetFlags
+	by, sinceRelease, most := catalog.ByCulprit, "", 20
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show who caused most of the slow time",
@@ -43,16 +46,31 @@ counted once.
 
 The snapshots on disk are read. If the daemon is running, the outliers that it
 remembers (see tailcam events) and that have no snapshot are added as unexplained.
---by cgroup adds up by the cgroup of the culprit.`,
-		Example:           "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json",
+--by cgroup adds up by the cgroup of the culprit.
+
+With --fleet, the outliers of all machines are added up, by the engine to which a
+collector sends them: the last 24 hours unless --since says otherwise. Culprits and
+causes have the time of the largest part of each outlier. --since-release also shows
+with which release the time of a row, per host and hour, at least doubled.
+The URL is clickhouse://USER@HOST/DATABASE (HTTP, port 8123), http[s]://USER@HOST:PORT/DATABASE,
+or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPasswordEnv + ` or a file.`,
+		Example: "  tailcam top --since 1h\n  tailcam top --by cgroup --since 7d -o json\n" +
+			"  tailcam top --fleet https://reader@clickhouse.example:8443/default --by host\n" +
+			"  tailcam top --fleet clickhouse://reader@clickhouse.example --since 14d --since-release --where pod=web-1",
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(catalog.Ways, by) {
-				return usagef("invalid --by %s: must be one of %s", by, strings.Join(catalog.Ways, ", "))
-			}
 			if most < 1 {
 				return usagef("invalid --count %d: must be a positive number", most)
+			}
+			if err := checkFleet(cmd, &f, "dir", "config", "socket"); err != nil {
+				return err
+			}
+			if f.url != "" {
+				return c.fleetTop(cmd.Context(), &f, by, sinceRelease, since, most)
+			}
+			if !slices.Contains(catalog.Ways, by) {
+				return usagef("invalid --by %s: must be one of %s", by, strings.Join(catalog.Ways, ", "))
 			}
 			o := catalog.TopOptions{By: by}
 			if since > 0 {
@@ -71,9 +89,19 @@ remembers (see tailcam events) and that have no snapshot are added as unexplaine
 	}
 	cmd.Flags().Var((*ageValue)(&since), "since",
 		"only outliers newer than this `duration`, such as 1h or 7d (default: all)")
-	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup")
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(catalog.Ways, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of rows; json prints all")
+	cmd.Flags().StringVar(&by, "by", by, "add up by this `key`: culprit, cause, rule or cgroup; with --fleet culprit, cause, rule, host,\n"+
+		"unit, pod, namespace, container, version, kernel or release")
+	_ = cmd.RegisterFlagCompletionFunc("by", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		if f.url != "" {
+			return words(fleet.Keys, ""), cobra.ShellCompDirectiveNoFileComp
+		}
+		return catalog.Ways, cobra.ShellCompDirectiveNoFileComp
+	})
+	cmd.Flags().StringVar(&sinceRelease, "since-release", "",
+		"with --fleet, also show since which `kind` of release: release, kernel or version (default if given alone: release)")
+	cmd.Flags().Lookup("since-release").NoOptDefVal = string(fleet.Release)
+	addFleet(cmd, &f)
+	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of rows; json prints all of this machine")
 	c.addOutput(cmd)
 	c.addDir(cmd)
 	return cmd

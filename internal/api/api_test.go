@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"gotest.tools/v3/assert"
@@ -48,16 +49,16 @@ func TestRoundTrip(t *testing.T) {
 		"histogram of disk: %v, %+v", err, one)
 	_, err = c.Histograms(ctx, "dusk")
 	assert.Check(t, is.Error(err, `no histogram "dusk": must be one of block, disk`), "histogram of nothing")
-	dir, err := c.TakeSnapshot(ctx, "because")
+	taken, err := c.Trigger(ctx, &TriggerRequest{Reason: "because"})
 	reason := <-backend.took
-	assert.Check(t, err == nil && dir == "/snapshots/one" && reason == "because",
-		"snapshot: %q, %v, reason %q", dir, err, reason)
+	assert.Check(t, err == nil && taken.Dir == "/snapshots/one" && reason == "because",
+		"snapshot: %+v, %v, reason %q", taken, err, reason)
 	backend.fail = errors.New("disk full: free some space")
-	_, err = c.TakeSnapshot(ctx, "")
+	_, err = c.Trigger(ctx, &TriggerRequest{})
 	assert.Check(t, is.Error(err, "disk full: free some space"), "failing snapshot")
 	_, err = c.Snapshots(ctx)
 	assert.Check(t, is.Error(err, "disk full: free some space"), "failing list")
-	_, err = c.TakeSnapshot(ctx, strings.Repeat("x", maxReason+1))
+	_, err = c.Trigger(ctx, &TriggerRequest{Reason: strings.Repeat("x", maxReason+1)})
 	assert.Check(t, is.ErrorContains(err, "must be at most"), "long reason")
 }
 
@@ -87,7 +88,9 @@ func TestFeed(t *testing.T) {
 	}
 	assert.Check(t, is.DeepEqual([]int64{2, 3, 4}, delays(f.Recent(""))))
 	assert.Check(t, is.DeepEqual([]int64{3}, delays(f.Recent("b"))))
-	ch, cancel, lost := f.Subscribe("a")
+	sub, err := f.Subscribe("a", "")
+	assert.NilError(t, err)
+	ch, cancel, lost := sub.Outliers, sub.Cancel, sub.Lost
 	for range subscriberQueue + 7 {
 		f.Publish(outlier("a", 1))
 		f.Publish(outlier("b", 1))
@@ -107,6 +110,8 @@ func TestFeed(t *testing.T) {
 	cancel()
 }
 
+var anyCursor = cmpopts.IgnoreFields(events.Outlier{}, "Cursor")
+
 func TestEvents(t *testing.T) {
 	backend := newFake()
 	backend.Publish(outlier("wakeup", 1))
@@ -118,7 +123,7 @@ func TestEvents(t *testing.T) {
 	assert.NilError(t, err)
 	defer recent.Close()
 	e, err := recent.Next()
-	diff := cmp.Diff(outlier("disk", 2), e.Outlier)
+	diff := cmp.Diff(outlier("disk", 2), e.Outlier, anyCursor)
 	assert.Check(t, err == nil && diff == "", "recent: %v\n%s", err, diff)
 	_, err = recent.Next()
 	assert.Check(t, is.ErrorIs(err, io.EOF), "after the last remembered")
@@ -168,7 +173,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	e, err := wants.Next()
 	want := &Verdict{Time: o.Time, Rule: "wakeup", Task: o.Task, StartMono: o.StartMono, Snapshot: &id, Explained: *done.Explained}
-	diff := cmp.Diff(want, e.Verdict)
+	diff := cmp.Diff(want, e.Verdict, cmpopts.IgnoreFields(Verdict{}, "Cursor"))
 	assert.Check(t, err == nil && diff == "", "verdict: %v\n%s", err, diff)
 	for _, s := range []*EventStream{wants, other} {
 		e, err := s.Next()
@@ -262,8 +267,8 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/nosuch", "", http.StatusNotFound, "unknown request: GET /v1/nosuch"},
 		{"POST", "/v1/status", "", http.StatusNotFound, "unknown request: POST"},
 		{"GET", "/v1/events?follow=perhaps", "", http.StatusBadRequest, "must be 0 or 1"},
-		{"POST", "/v1/snapshot", "{", http.StatusBadRequest, "decode request"},
-		{"POST", "/v1/snapshot", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
+		{"POST", "/v1/trigger", "{", http.StatusBadRequest, "read request"},
+		{"POST", "/v1/trigger", strings.Repeat("x", maxBody+1), http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		conn, err := net.Dial("unix", c.path)
 		assert.NilError(t, err)
@@ -323,11 +328,11 @@ func TestPeerIsLogged(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, newFake(), &ServeOptions{Log: zap.New(core)}) }()
-	_, err = NewClient(socket.Path).TakeSnapshot(ctx, "because")
+	_, err = NewClient(socket.Path).Trigger(ctx, &TriggerRequest{Reason: "because"})
 	assert.NilError(t, err)
 	cancel()
 	assert.NilError(t, <-done)
-	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because"}
+	want := map[string]any{"by_pid": int32(os.Getpid()), "by_uid": uint32(os.Getuid()), "reason": "because", "pid": int64(0), "tid": int64(0)}
 	for _, entry := range logs.All() {
 		if diff := cmp.Diff(want, entry.ContextMap()); entry.Message == "snapshot requested" && diff == "" {
 			return

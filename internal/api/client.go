@@ -61,10 +61,9 @@ func (c *Client) Snapshots(ctx context.Context) ([]SnapshotInfo, error) {
 	return get[[]SnapshotInfo](ctx, c, "/v1/snapshots")
 }
 
-// TakeSnapshot takes a snapshot now and returns its directory.
-func (c *Client) TakeSnapshot(ctx context.Context, reason string) (string, error) {
-	reply, err := send[snapshotReply](ctx, c, http.MethodPost, "/v1/snapshot", snapshotRequest{Reason: reason})
-	return reply.Dir, err
+// Trigger takes a snapshot now.
+func (c *Client) Trigger(ctx context.Context, req *TriggerRequest) (*Triggered, error) {
+	return send[*Triggered](ctx, c, http.MethodPost, "/v1/trigger", req)
 }
 
 // EventsOptions select outliers. Nil means the remembered ones of every rule.
@@ -73,13 +72,20 @@ type EventsOptions struct {
 	Follow bool   // new ones, not the remembered ones
 	// Verdicts: with Follow, also the verdicts of snapshots when they are complete.
 	Verdicts bool
+	// After: with Follow, also what came after this cursor, of Outlier.Cursor and
+	// Verdict.Cursor, and is remembered; what is not comes as a loss. "": only new ones.
+	After string
 }
 
 // Event is one line of an event stream: an outlier, a verdict, or a loss.
 type Event struct {
 	Outlier *events.Outlier // nil for a loss or a verdict
-	Lost    uint64          // outliers that this client was too slow for
-	Verdict *Verdict        // of an earlier outlier; else nil
+	// Lost counts outliers that this client was too slow for, or that are forgotten since
+	// EventsOptions.After. Restarted: it is of an earlier run of the daemon, whose outliers
+	// since then are not known.
+	Lost      uint64
+	Restarted bool
+	Verdict   *Verdict // of an earlier outlier; else nil
 }
 
 // Events opens a stream of outliers. With Follow, no outlier after its return is missed.
@@ -91,6 +97,9 @@ func (c *Client) Events(ctx context.Context, opts *EventsOptions) (*EventStream,
 	}
 	if opts != nil && opts.Follow {
 		query.Set("follow", "1")
+		if opts.After != "" {
+			query.Set("after", opts.After)
+		}
 		if opts.Verdicts {
 			query.Set("verdicts", "1")
 		}
@@ -114,14 +123,15 @@ type EventStream struct {
 func (s *EventStream) Next() (Event, error) {
 	var line struct {
 		*events.Outlier
-		Lost    uint64   `json:"lost"`
-		Verdict *Verdict `json:"verdict"`
+		Lost      uint64   `json:"lost"`
+		Restarted bool     `json:"restarted"`
+		Verdict   *Verdict `json:"verdict"`
 	}
 	line.Outlier = &events.Outlier{}
 	err := s.dec.Decode(&line)
 	switch {
-	case err == nil && line.Lost > 0:
-		return Event{Lost: line.Lost}, nil
+	case err == nil && (line.Lost > 0 || line.Restarted):
+		return Event{Lost: line.Lost, Restarted: line.Restarted}, nil
 	case err == nil && line.Verdict != nil:
 		return Event{Verdict: line.Verdict}, nil
 	case err == nil:

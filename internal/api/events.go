@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -59,15 +60,24 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	outliers, cancel, lost := s.backend.Subscribe(rule)
-	defer cancel()
+	sub, err := s.backend.Subscribe(rule, query.Get("after"))
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	defer sub.Cancel()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	// Once the client has the header, it misses no outlier.
-	if err := out.follow(r.Context().Done(), outliers, lost); err != nil {
+	out.dir = sub.SnapshotsDir
+	err = out.backlog(sub)
+	if err == nil {
+		err = out.follow(r.Context().Done(), sub.Outliers, sub.Lost)
+	}
+	if err != nil {
 		s.log.Debug("an events client disconnected", zap.Error(err))
 	}
-	if n := lost(); n > 0 {
+	if n := sub.Lost(); n > 0 {
 		s.log.Warn("an events client was too slow",
 			append(peerFields(r.Context()), zap.Uint64("lost", n), zap.String("rule", rule))...)
 	}
@@ -79,6 +89,25 @@ type stream struct {
 	flush    func() error
 	told     uint64 // losses reported to the client
 	verdicts bool   // send verdicts
+	dir      string // of the snapshots
+}
+
+// backlog sends what came after the client's cursor.
+func (s *stream) backlog(sub *Subscription) error {
+	if sub.Forgotten > 0 || sub.Restarted {
+		if err := s.enc.Encode(lostNotice{Lost: sub.Forgotten, Restarted: sub.Restarted}); err != nil {
+			return err
+		}
+	}
+	for _, o := range sub.Backlog {
+		if o.Explained != nil && !s.verdicts {
+			continue
+		}
+		if err := s.enc.Encode(s.line(o)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow copies outliers to the client until done. A loss is reported after the
@@ -100,7 +129,7 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *events.Outlier, l
 			if o.Explained != nil && !s.verdicts {
 				continue // the client has this outlier
 			}
-			if err := s.enc.Encode(line(o)); err != nil {
+			if err := s.enc.Encode(s.line(o)); err != nil {
 				return err
 			}
 		}
@@ -114,14 +143,18 @@ func (s *stream) follow(done <-chan struct{}, outliers <-chan *events.Outlier, l
 }
 
 // line is an outlier, or its verdict if it was sent before.
-func line(o *events.Outlier) any {
+func (s *stream) line(o *events.Outlier) any {
 	if o.Explained == nil {
 		return o
 	}
-	return verdictNotice{Verdict: &Verdict{
+	v := &Verdict{
 		ID: o.ID, Time: o.Time, Rule: o.Rule, Task: o.Task,
-		StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained,
-	}}
+		StartMono: o.StartMono, Snapshot: o.Snapshot, Explained: *o.Explained, Cursor: o.Cursor,
+	}
+	if o.Snapshot != nil && s.dir != "" {
+		v.Dir = filepath.Join(s.dir, *o.Snapshot)
+	}
+	return verdictNotice{Verdict: v}
 }
 
 func boolean(s string) (bool, error) {

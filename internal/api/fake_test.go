@@ -42,9 +42,9 @@ func (f *fake) Rules() []RuleInfo {
 	}
 }
 
-func (f *fake) TakeSnapshot(_ context.Context, reason string) (string, error) {
-	f.took <- reason
-	return "/snapshots/one", f.fail
+func (f *fake) Trigger(_ context.Context, req *TriggerRequest) (*Triggered, error) {
+	f.took <- req.Reason
+	return &Triggered{ID: "one", Dir: "/snapshots/one"}, f.fail
 }
 
 func (f *fake) Histograms() ([]HistogramInfo, error) {

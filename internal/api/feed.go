@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/tailcam/tailcam/tracker/events"
 )
@@ -20,12 +23,15 @@ const (
 // ever waiting for them. Its methods may be called from any goroutine; Recent and
 // Subscribe implement those of Backend.
 type Feed struct {
-	mu      sync.Mutex
-	memory  *memory
-	readers map[*reader]struct{}
-	lost    uint64
-	missed  uint64           // completions that readers were too slow for
-	early   []events.Outlier // explained, but not published yet
+	run string // of the daemon, in cursors
+
+	mu       sync.Mutex
+	memory   *memory
+	readers  map[*reader]struct{}
+	verdicts uint64 // so far
+	lost     uint64
+	missed   uint64           // completions that readers were too slow for
+	early    []events.Outlier // explained, but not published yet
 }
 
 type reader struct {
@@ -37,16 +43,24 @@ type reader struct {
 
 // NewFeed returns a feed that remembers up to remember outliers.
 func NewFeed(remember int) *Feed {
-	return &Feed{memory: newMemory(remember), readers: map[*reader]struct{}{}}
+	return &Feed{
+		run:    strconv.FormatInt(time.Now().UnixNano(), 36),
+		memory: newMemory(remember), readers: map[*reader]struct{}{},
+	}
 }
+
+// hereLocked is the place after all that has come.
+func (f *Feed) hereLocked() cursor { return cursor{f.run, f.memory.added, f.verdicts} }
 
 // Publish remembers an outlier and offers it to every reader of its rule. The
 // outlier must not be modified afterwards.
 func (f *Feed) Publish(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.memory.add(o)
-	f.offerLocked(o)
+	known := *o // the caller may still read it
+	known.Cursor = cursor{f.run, f.memory.added + 1, f.verdicts}.String()
+	f.memory.add(&known)
+	f.offerLocked(&known)
 	for i := range f.early {
 		if f.explainLocked(&f.early[i]) {
 			f.early = slices.Delete(f.early, i, i+1)
@@ -61,12 +75,14 @@ func (f *Feed) Complete(o *events.Outlier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.memory.replace(o.Rule, func(old *events.Outlier) bool { return old.ID == o.ID },
-		func(old *events.Outlier) *events.Outlier {
+		func(old *remembered) *events.Outlier {
 			known := *o
 			known.Explained = old.Explained
 			return &known
 		})
-	f.offerLocked(o) // without Explained: readers have it already
+	again := *o // without Explained: readers have it already
+	again.Cursor = f.hereLocked().String()
+	f.offerLocked(&again)
 }
 
 // Explain adds the verdicts of a complete snapshot to the remembered outliers, and
@@ -94,12 +110,14 @@ func (f *Feed) explainLocked(e *events.Outlier) bool {
 	return f.memory.replace(e.Rule, func(o *events.Outlier) bool {
 		return o.Snapshot != nil && *o.Snapshot == *e.Snapshot && o.Cause == e.Cause && o.Task.TID == e.Task.TID &&
 			o.ID == e.ID && o.StartMono == e.StartMono && o.EndMono == e.EndMono
-	}, func(o *events.Outlier) *events.Outlier {
+	}, func(o *remembered) *events.Outlier {
 		if o.Explained != nil {
 			return nil
 		}
-		again := *o // readers may hold the old one
-		again.Explained = e.Explained
+		f.verdicts++
+		o.verdict = f.verdicts
+		again := *o.Outlier // readers may hold the old one
+		again.Explained, again.Cursor = e.Explained, f.hereLocked().String()
 		f.offerLocked(&again)
 		return &again
 	})
@@ -134,23 +152,81 @@ func (f *Feed) Recent(rule string) []*events.Outlier {
 	return f.memory.list(rule)
 }
 
-// Subscribe returns the outliers of a rule, or of all for "", from now on. If the
-// channel is full, outliers are dropped and counted in lost. cancel closes the
-// channel and may be called more than once.
-func (f *Feed) Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
-	return f.subscribe(&reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)})
+// Subscription is a reader's share of a feed.
+type Subscription struct {
+	// Backlog is what came after the cursor and is remembered: outliers, then verdicts, in
+	// the order in which they came.
+	Backlog []*events.Outlier
+	// Forgotten counts outliers after the cursor that are not remembered. Restarted: the
+	// cursor is of an earlier run of the daemon; what came after it then is not known.
+	Forgotten uint64
+	Restarted bool
+	// Outliers has those from now on. If it is full, outliers are dropped, and counted in
+	// Lost.
+	Outliers <-chan *events.Outlier
+	Cancel   func() // closes Outliers; may be called more than once
+	Lost     func() uint64
+
+	SnapshotsDir string // that snapshots of verdicts are in; the feed does not know it
+}
+
+// Subscribe returns the outliers of a rule, or of all for "", from now on; with after, a
+// cursor, also those since then. It fails if after is none.
+func (f *Feed) Subscribe(rule, after string) (*Subscription, error) {
+	at, err := parseCursor(after)
+	if err != nil {
+		return nil, err
+	}
+	s := &Subscription{}
+	r := &reader{rule: rule, ch: make(chan *events.Outlier, subscriberQueue)}
+	f.mu.Lock()
+	if after != "" {
+		if s.Restarted = at.run != f.run; s.Restarted {
+			at = cursor{}
+		}
+		s.Backlog = f.sinceLocked(rule, at)
+		s.Forgotten = f.memory.forgottenAfter(rule, at.outliers)
+	}
+	f.readers[r] = struct{}{}
+	f.mu.Unlock()
+	s.Outliers, s.Cancel, s.Lost = f.reader(r)
+	return s, nil
+}
+
+// sinceLocked lists what came after a cursor. The cursor of each is such that no other
+// is skipped by who goes on from there.
+func (f *Feed) sinceLocked(rule string, at cursor) []*events.Outlier {
+	all := f.memory.of(rule)
+	var list []*events.Outlier
+	for i := range all {
+		if all[i].number > at.outliers {
+			o := *all[i].Outlier
+			o.Explained, o.Cursor = nil, cursor{f.run, all[i].number, at.verdicts}.String()
+			list = append(list, &o)
+		}
+	}
+	slices.SortFunc(all, func(a, b remembered) int { return cmp.Compare(a.verdict, b.verdict) })
+	for i := range all {
+		if all[i].verdict > at.verdicts {
+			o := *all[i].Outlier
+			o.Cursor = cursor{f.run, f.memory.added, all[i].verdict}.String()
+			list = append(list, &o)
+		}
+	}
+	return list
 }
 
 // Tap is like Subscribe to all rules, for the daemon itself: what it is too slow for is
 // not in Lost and Missed.
 func (f *Feed) Tap() (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
-	return f.subscribe(&reader{own: true, ch: make(chan *events.Outlier, tapQueue)})
-}
-
-func (f *Feed) subscribe(r *reader) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
+	r := &reader{own: true, ch: make(chan *events.Outlier, tapQueue)}
 	f.mu.Lock()
 	f.readers[r] = struct{}{}
 	f.mu.Unlock()
+	return f.reader(r)
+}
+
+func (f *Feed) reader(r *reader) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64) {
 	cancel = func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()

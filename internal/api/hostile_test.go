@@ -135,7 +135,7 @@ func TestConnectionsOfUsers(t *testing.T) {
 	for name, send := range map[string]string{
 		"nothing sent":    "",
 		"half a header":   "GET /v1/status HTT",
-		"no body":         "POST /v1/snapshot HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"no body":         "POST /v1/trigger HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
 		"unwanted body":   "GET /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
 		"never reads":     strings.Repeat("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n", 100),
 		"event stream":    "GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -15,22 +15,29 @@ type memory struct {
 	count int
 	added uint64 // number of the last one
 	rules map[string][]remembered
+	// forgotten is the number of the last one of each rule that was forgotten; of at most
+	// maxForgotten rules.
+	forgotten map[string]uint64
 }
 
-// remembered is an outlier with its number in the order of arrival.
+// maxForgotten bounds memory.forgotten: rules come and go with reloads.
+const maxForgotten = 1024
+
+// remembered is an outlier with its number in the order of arrival, and that of its
+// verdict; 0: none yet.
 type remembered struct {
 	*events.Outlier
-	number uint64
+	number, verdict uint64
 }
 
 func newMemory(keep int) *memory {
-	return &memory{keep: max(keep, 1), rules: map[string][]remembered{}}
+	return &memory{keep: max(keep, 1), rules: map[string][]remembered{}, forgotten: map[string]uint64{}}
 }
 
 // add remembers an outlier as the newest.
 func (m *memory) add(o *events.Outlier) {
 	m.added++
-	m.rules[o.Rule] = append(m.rules[o.Rule], remembered{o, m.added})
+	m.rules[o.Rule] = append(m.rules[o.Rule], remembered{Outlier: o, number: m.added})
 	if m.count++; m.count > m.keep {
 		m.forgetOne()
 	}
@@ -47,6 +54,11 @@ func (m *memory) forgetOne() {
 		}
 	}
 	list := m.rules[most]
+	if _, ok := m.forgotten[most]; !ok && len(m.forgotten) >= maxForgotten {
+		clear(m.forgotten)
+		m.forgotten[""] = m.added // any rule's
+	}
+	m.forgotten[most] = list[0].number
 	list[0] = remembered{}
 	m.count--
 	if m.rules[most] = list[1:]; len(list) == 1 {
@@ -56,13 +68,13 @@ func (m *memory) forgetOne() {
 
 // replace replaces the newest outlier for which is returns true with what by returns,
 // unless that is nil. It reports whether there was such an outlier.
-func (m *memory) replace(rule string, is func(*events.Outlier) bool, by func(*events.Outlier) *events.Outlier) bool {
+func (m *memory) replace(rule string, is func(*events.Outlier) bool, by func(*remembered) *events.Outlier) bool {
 	list := m.rules[rule]
 	for i := len(list) - 1; i >= 0; i-- {
 		if !is(list[i].Outlier) {
 			continue
 		}
-		if o := by(list[i].Outlier); o != nil {
+		if o := by(&list[i]); o != nil {
 			list[i].Outlier = o
 		}
 		return true
@@ -72,19 +84,40 @@ func (m *memory) replace(rule string, is func(*events.Outlier) bool, by func(*ev
 
 // list returns the outliers of a rule, or of all for "", in the order of arrival.
 func (m *memory) list(rule string) []*events.Outlier {
-	var all []remembered
-	if rule != "" {
-		all = m.rules[rule]
-	} else {
-		all = make([]remembered, 0, m.count)
-		for _, list := range m.rules {
-			all = append(all, list...)
-		}
-		slices.SortFunc(all, func(a, b remembered) int { return cmp.Compare(a.number, b.number) })
-	}
+	all := m.of(rule)
 	found := make([]*events.Outlier, len(all))
 	for i := range all {
 		found[i] = all[i].Outlier
 	}
 	return found
+}
+
+// of is list with the numbers.
+func (m *memory) of(rule string) []remembered {
+	if rule != "" {
+		return slices.Clone(m.rules[rule])
+	}
+	all := make([]remembered, 0, m.count)
+	for _, list := range m.rules {
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, func(a, b remembered) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+// forgottenAfter counts the outliers past a number that are no longer remembered, of all
+// rules: those of one rule are not counted. It is 0 if a rule has lost none of its own.
+func (m *memory) forgottenAfter(rule string, number uint64) uint64 {
+	if rule != "" && max(m.forgotten[rule], m.forgotten[""]) <= number {
+		return 0
+	}
+	still := uint64(0)
+	for _, list := range m.rules {
+		for i := range list {
+			if list[i].number > number {
+				still++
+			}
+		}
+	}
+	return m.added - min(number, m.added) - still
 }

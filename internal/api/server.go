@@ -2,10 +2,8 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -21,7 +19,6 @@ const (
 	maxStreams      = 64       // event streams at once
 	reservedStreams = 16       // of these, for root
 	maxBody         = 64 << 10 // bytes of a request
-	maxReason       = 1000     // bytes of a snapshot's reason
 	headerTimeout   = 10 * time.Second
 	bodyTimeout     = 30 * time.Second
 	replyTimeout    = 2 * time.Minute // event streams have none: the quota bounds them
@@ -31,11 +28,12 @@ const (
 
 // server answers requests from a Backend.
 type server struct {
-	backend Backend
-	log     *zap.Logger
-	guard   *guard.Guard
-	conns   *quota
-	streams *quota
+	backend  Backend
+	log      *zap.Logger
+	guard    *guard.Guard
+	conns    *quota
+	streams  *quota
+	triggers rates
 }
 
 // ServeOptions configure a server. Nil means the defaults.
@@ -87,7 +85,7 @@ func Serve(ctx context.Context, socket *Socket, backend Backend, opts *ServeOpti
 func newServer(backend Backend, opts *ServeOptions) *server {
 	s := &server{
 		backend: backend, log: zap.NewNop(),
-		conns: newQuota(maxConns, reservedConns), streams: newQuota(maxStreams, reservedStreams),
+		conns: newQuota(maxConns, reservedConns), streams: newQuota(maxStreams, reservedStreams), triggers: newRates(),
 	}
 	if opts != nil {
 		s.guard = opts.Guard
@@ -111,7 +109,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/snapshots", s.snapshots)
 	mux.HandleFunc("GET /v1/histograms", s.histograms)
 	mux.HandleFunc("GET /v1/events", s.events)
-	mux.HandleFunc("POST /v1/snapshot", s.snapshot)
+	mux.HandleFunc("POST /v1/trigger", s.trigger)
 	s.controlRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, http.StatusNotFound, fmt.Errorf("unknown request: %s %s", r.Method, r.URL.Path))
@@ -167,6 +165,8 @@ func (s *server) losses() []Loss {
 			Advice: "a user exceeded its share of connections: close idle ones, such as tailcam events -f"},
 		{Cause: "stream_refused", Count: s.streams.refused.Load(),
 			Advice: "a user exceeded its share of event streams: stop some of its tailcam events -f"},
+		{Cause: "trigger_refused", Count: uint64(s.triggers.refused.Value()),
+			Advice: fmt.Sprintf("a user asked for snapshots more often than every %s: make its triggers rarer", triggerEvery)},
 	}
 }
 
@@ -177,41 +177,6 @@ func (s *server) snapshots(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	s.reply(w, http.StatusOK, noNull(list))
-}
-
-func (s *server) snapshot(w http.ResponseWriter, r *http.Request) {
-	conn := http.NewResponseController(w)
-	err := conn.SetReadDeadline(time.Now().Add(bodyTimeout))
-	var body []byte
-	if err == nil {
-		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	}
-	if err == nil {
-		// Taking a snapshot has no deadline.
-		err = errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{}))
-	}
-	if err != nil {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("read request: %w", err))
-		return
-	}
-	var req snapshotRequest
-	if len(body) > 0 {
-		if err := json.Unmarshal(body, &req); err != nil {
-			s.fail(w, http.StatusBadRequest, fmt.Errorf("decode request: %w", err))
-			return
-		}
-	}
-	if len(req.Reason) > maxReason {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("reason is too long: must be at most %d bytes", maxReason))
-		return
-	}
-	s.log.Info("snapshot requested", append(peerFields(r.Context()), zap.String("reason", req.Reason))...)
-	dir, err := s.backend.TakeSnapshot(r.Context(), req.Reason)
-	if err != nil {
-		s.fail(w, http.StatusInternalServerError, err)
-		return
-	}
-	s.reply(w, http.StatusOK, snapshotReply{Dir: dir})
 }
 
 // checkRule fails for an unknown rule, with the names of the known ones.

@@ -8,8 +8,9 @@
 //	GET    /v1/events?rule=R                   remembered outliers, one JSON object per line
 //	GET    /v1/events?follow=1&rule=R          new outliers, one JSON object per line; a "partial" one may come
 //	                                           again with the same id, complete and marked "completed"; with
-//	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete
-//	POST   /v1/snapshot {"reason": "…"}        {"dir": "…"}
+//	                                           verdicts=1 also {"verdict": Verdict} when a snapshot is complete;
+//	                                           with after=CURSOR also those since then
+//	POST   /v1/trigger TriggerRequest          Triggered: takes a snapshot; without a body, with nothing to explain
 //	GET    /v1/thresholds                      []ThresholdInfo: the runtime thresholds, newest first
 //	POST   /v1/thresholds ThresholdRequest     ThresholdInfo
 //	DELETE /v1/thresholds?rule=R&id=N          []ThresholdInfo: those cleared; without id all of the rule;
@@ -21,7 +22,8 @@
 //
 // Errors are {"error": "…"} with a fitting status. A stream may contain lines
 // {"lost": N}: its reader was too slow, and N outliers were dropped since the last
-// such line.
+// such line; or, as the first line after a cursor, {"lost": N, "restarted": B}: N
+// outliers since then are forgotten, and if B, the cursor is of an earlier daemon.
 package api
 
 import (
@@ -48,14 +50,13 @@ type Backend interface {
 	Rules() []RuleInfo
 	// Recent returns the remembered outliers of a rule, or of all for "", oldest first.
 	Recent(rule string) []*events.Outlier
-	// Subscribe returns the outliers of a rule, or of all for "", from now on. The
-	// sender never waits: if the channel is full, outliers are dropped and counted
-	// in lost. cancel must be called, and closes the channel. A Partial outlier
-	// comes again with Completed, and any with Explained when its snapshot is
-	// complete.
-	Subscribe(rule string) (outliers <-chan *events.Outlier, cancel func(), lost func() uint64)
-	// TakeSnapshot takes one now and returns its directory.
-	TakeSnapshot(ctx context.Context, reason string) (dir string, err error)
+	// Subscribe returns the outliers of a rule, or of all for "", from now on, and those
+	// after a cursor unless it is "". Subscription.Cancel must be called. The sender never
+	// waits. A Partial outlier comes again with Completed, and any with Explained when its
+	// snapshot is complete. It fails if after is no cursor.
+	Subscribe(rule, after string) (*Subscription, error)
+	// Trigger takes a snapshot now.
+	Trigger(ctx context.Context, req *TriggerRequest) (*Triggered, error)
 	// Snapshots lists the snapshots on disk, oldest first.
 	Snapshots() ([]SnapshotInfo, error)
 	// Histograms lists those of all trackers, then those of rules with their classes.
@@ -241,13 +242,22 @@ type SnapshotInfo struct {
 	Kept    string    `json:"kept,omitempty"` // why: pinned, worst, newest, culprit, recent
 }
 
-// snapshotRequest and snapshotReply are the bodies of POST /v1/snapshot.
-type snapshotRequest struct {
-	Reason string `json:"reason"`
+// TriggerRequest asks for a snapshot. With TID or PID, it explains what that thread did
+// and waited for in the time before.
+type TriggerRequest struct {
+	Reason string `json:"reason,omitempty"`
+	PID    int    `json:"pid,omitempty"`     // its first thread, unless TID is another
+	TID    int    `json:"tid,omitempty"`     // of any process
+	Last   string `json:"last,omitempty"`    // a duration; empty: 1s
+	After  string `json:"after,omitempty"`   // recorded beyond the trigger; empty: 0s
+	NoWait bool   `json:"no_wait,omitempty"` // reply with the id alone, before it is taken
 }
 
-type snapshotReply struct {
-	Dir string `json:"dir"`
+// Triggered is a snapshot that was taken, or that is being taken.
+type Triggered struct {
+	ID        string            `json:"id"`
+	Dir       string            `json:"dir,omitempty"`       // empty: not yet
+	Explained *events.Explained `json:"explained,omitempty"` // null: no thread was named, or it could not be explained
 }
 
 // failure is the body of an error reply.
@@ -264,7 +274,9 @@ type Verdict struct {
 	Task      events.Task `json:"task"`
 	StartMono uint64      `json:"start_mono_ns"`
 	Snapshot  *string     `json:"snapshot"`
+	Dir       string      `json:"dir"` // of the snapshot, which is complete
 	events.Explained
+	Cursor string `json:"cursor,omitempty"` // see Outlier.Cursor
 }
 
 // verdictNotice is the line of an event stream for a verdict.
@@ -274,5 +286,6 @@ type verdictNotice struct {
 
 // lostNotice is the line of an event stream for a loss.
 type lostNotice struct {
-	Lost uint64 `json:"lost"`
+	Lost      uint64 `json:"lost"`
+	Restarted bool   `json:"restarted,omitempty"`
 }

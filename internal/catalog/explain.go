@@ -103,6 +103,13 @@ func explainOutlier(o *events.Outlier) explain.Outlier {
 		TID: o.Task.TID, PID: o.Task.PID, Comm: o.Task.Comm, CPU: o.CPU,
 	}
 	out.Stacks = explainStacks(o)
+	out.Call = trace.CallNone
+	if o.Cause == events.CauseTrigger && (o.State == "interruptible" || o.State == "uninterruptible") {
+		out.Asleep = true
+		if o.Syscall != nil {
+			out.Call = o.Syscall.NR
+		}
+	}
 	if o.Syscall != nil {
 		out.Syscall = o.Syscall.Name
 	}

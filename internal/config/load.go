@@ -194,6 +194,10 @@ func (k *key) apply(c *Config, pos rules.Position, v []string) rules.Errors {
 var serviceVariable = regexp.MustCompile(
 	`^TAILCAM_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
+// FleetPasswordEnv is a variable of the command line that is no key: the password of
+// the user in --fleet, for which there is no flag because others see command lines.
+const FleetPasswordEnv = "TAILCAM_FLEET_PASSWORD" //nolint:gosec // the name of a variable
+
 // checkEnviron finds unknown TAILCAM_ variables and invalid values of known ones. An
 // empty variable counts as not set, and those of services are none of ours.
 func checkEnviron(all []key) rules.Errors {
@@ -208,7 +212,7 @@ func checkEnviron(all []key) rules.Errors {
 	var errs rules.Errors
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
-		if !strings.HasPrefix(name, "TAILCAM_") || name == configEnv || value == "" {
+		if !strings.HasPrefix(name, "TAILCAM_") || name == configEnv || name == FleetPasswordEnv || value == "" {
 			continue
 		}
 		if k, ok := byName[name]; ok {

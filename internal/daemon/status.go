@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -246,20 +245,17 @@ func (d *daemon) Snapshots() ([]api.SnapshotInfo, error) {
 	return list, nil
 }
 
-// TakeSnapshot implements api.Backend.
-func (d *daemon) TakeSnapshot(_ context.Context, reason string) (string, error) {
-	if d.manager == nil {
-		return "", errors.New("the recorder is disabled: set recorder.enabled and restart tailcam")
-	}
-	return d.manager.TakeNow(reason)
-}
-
 // Recent implements api.Backend.
 func (d *daemon) Recent(rule string) []*events.Outlier { return d.feed.Recent(rule) }
 
 // Subscribe implements api.Backend.
-func (d *daemon) Subscribe(rule string) (<-chan *events.Outlier, func(), func() uint64) {
-	return d.feed.Subscribe(rule)
+func (d *daemon) Subscribe(rule, after string) (*api.Subscription, error) {
+	s, err := d.feed.Subscribe(rule, after)
+	if err != nil {
+		return nil, err
+	}
+	s.SnapshotsDir = d.store.Dir()
+	return s, nil
 }
 
 var _ api.Backend = (*daemon)(nil)

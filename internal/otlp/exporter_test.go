@@ -112,7 +112,7 @@ func TestLogs(t *testing.T) {
 			assert.Check(t, !strings.Contains(fmt.Sprint(v), "secret"), "%s has a command line", name)
 		}
 		assert.Check(t, r.Resource["service.name"] == "tailcam-db" && r.Resource["service.version"] == "test" && r.Resource["host.name"] != nil &&
-			r.Resource["os.type"] == "linux" && r.Resource["host.arch"] == nil && r.Resource["deployment.environment.name"] == "prod", "%v", r.Resource)
+			r.Resource["os.type"] == "linux" && r.Resource["tailcam.kernel"] != nil && r.Resource["host.arch"] == nil && r.Resource["deployment.environment.name"] == "prod", "%v", r.Resource)
 		headers := http.Header{}
 		for name, v := range c.Headers()[0] {
 			headers[http.CanonicalHeaderKey(name)] = v

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 )
@@ -26,6 +28,10 @@ func (e *Exporter) resource() *resourcepb.Resource {
 	}
 	if id, err := os.ReadFile(machineID); err == nil {
 		attributes["host.id"] = strings.TrimSpace(string(id))
+	}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		attributes["tailcam.kernel"] = unix.ByteSliceToString(name.Release[:])
 	}
 	maps.Copy(attributes, e.opts.Resource)
 	r := &resourcepb.Resource{}

@@ -130,6 +130,9 @@ func what(o *events.Outlier) string {
 	case o.Track == "wakeup":
 		return "was woken and waited to run"
 	}
+	if o.Cause == events.CauseTrigger {
+		return "was asked about"
+	}
 	return Clean(o.Track)
 }
 

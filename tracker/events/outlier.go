@@ -18,6 +18,13 @@ const (
 	CauseAfterTimeout Cause = "after_timeout" // the exit of work that has timed out before
 )
 
+// CauseTrigger is no limit's: a trigger asked about the time before it. TrackTrigger
+// takes the place of the tracker then.
+const (
+	CauseTrigger Cause  = "trigger"
+	TrackTrigger string = "trigger"
+)
+
 // Task identifies the task that was slow.
 type Task struct {
 	PID       int    `json:"pid"` // process (thread group) id
@@ -202,6 +209,9 @@ type Outlier struct {
 	Snapshot   *string        `json:"snapshot"`            // id, or null
 	Explained  *Explained     `json:"explained,omitempty"` // once its snapshot is complete
 	Suppressed uint64         `json:"suppressed"`          // snapshots of this rule limited since its last one
+	// Cursor is the place after this one in the daemon's stream of outliers and verdicts:
+	// who goes on from there misses nothing that is remembered. Only in streams.
+	Cursor string `json:"cursor,omitempty"`
 
 	// StartMono and EndMono are the entry and the exit in nanoseconds of
 	// CLOCK_MONOTONIC, the clock of the recorder.
