@@ -169,7 +169,7 @@ func (o *Objects) Stop() error {
 			slow = append(slow, a)
 			continue
 		}
-		errs = append(errs, a.Link.Close())
+		errs = append(errs, o.endLink(a.Link))
 	}
 	done := make(chan error, 1)
 	go func() { done <- closeLinks(slow) }()

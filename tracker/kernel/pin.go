@@ -333,13 +333,17 @@ func linkFD(l link.Link) (int, error) {
 	return f.FD(), nil
 }
 
-// closePins removes what is pinned, unless it is left to the next daemon.
+// closePins ends the use of the store. What is pinned is removed, unless it is left to the
+// next daemon.
 func (o *Objects) closePins() error {
 	p := &o.pinning
 	var errs []error
 	if store := p.to(); store != nil && !p.leave.Load() {
 		errs = append(errs, pins.Clear(store))
 	}
+	p.mu.Lock()
+	p.store = nil
+	p.mu.Unlock()
 	return errors.Join(append(errs, o.closeStates())...)
 }
 
@@ -357,13 +361,21 @@ type pinnedLink struct {
 	name    string
 }
 
-// Close detaches, unless the link is left to the next daemon.
+// Close detaches.
 func (l *pinnedLink) Close() error {
 	var err error
-	if store := l.pinning.to(); store != nil && !l.pinning.leave.Load() {
+	if store := l.pinning.to(); store != nil {
 		err = store.Remove(l.name)
 	}
 	return errors.Join(err, l.Link.Close())
+}
+
+// endLink detaches at the end of the process, unless the link is left to the next daemon.
+func (o *Objects) endLink(l link.Link) error {
+	if p, ok := l.(*pinnedLink); ok && o.pinning.leave.Load() {
+		return p.Link.Close()
+	}
+	return l.Close()
 }
 
 // pinnedGrace is how long the kernel may take to detach a link whose pin was removed: the
