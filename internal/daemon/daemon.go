@@ -64,6 +64,8 @@ type daemon struct {
 	pinError  string     // why not, although it should be
 	gapLogged bool       // used by housekeeping
 
+	unpinLogged bool // used by the start, then by housekeeping
+
 	coverShort  time.Time // since when the history is too short; used by housekeeping
 	coverLogged bool
 	manager     *snapshot.Manager // nil without a recorder

@@ -74,15 +74,22 @@ func (d *daemon) closePins() error {
 // logTakeover tells how the kernel side came about, if there was another daemon before.
 func (d *daemon) logTakeover() {
 	t := d.kernel.Takeover()
-	switch {
+	switch d.notePinError(); {
 	case d.kernel.PinError() != nil:
-		d.log.Warn("nothing is pinned: history and pending work end with this process", zap.Error(d.kernel.PinError()))
 	case t.Taken:
 		d.log.Info("took over the kernel side of the daemon before: history, pending work and counters go on",
 			zap.String("of", t.Version), zap.Duration("gap", t.Gap), zap.Uint64("lost_in_gap", t.Lost))
 	case t.Reason != "":
 		d.log.Warn("loaded the kernel side anew: history and pending work of the daemon before are lost",
 			zap.String("of", t.Version), zap.String("reason", t.Reason))
+	}
+}
+
+// notePinError logs once why nothing is pinned any more: also a reload may find that out.
+func (d *daemon) notePinError() {
+	if err := d.kernel.PinError(); err != nil && !d.unpinLogged {
+		d.unpinLogged = true
+		d.log.Warn("nothing is pinned: history and pending work end with this process", zap.Error(err))
 	}
 }
 
