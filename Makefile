@@ -12,6 +12,8 @@ GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := v1.8.0
 MD2MAN_VERSION := v2.0.7
 NFPM_VERSION := v2.45.1
+KUSTOMIZE_VERSION := v5.8.1
+KUBERNETES_VERSION := v1.37.2
 
 GO ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
@@ -49,6 +51,19 @@ NFPM := .tools/nfpm-$(NFPM_VERSION)
 $(NFPM):
 	GOBIN=$(CURDIR)/.tools $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	mv .tools/nfpm $@
+
+KUSTOMIZE := .tools/kustomize-$(KUSTOMIZE_VERSION)
+
+$(KUSTOMIZE):
+	GOBIN=$(CURDIR)/.tools $(GO) install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_VERSION)
+	mv .tools/kustomize $@
+
+# The schemas of its objects, from the source of Kubernetes.
+KUBERNETES_OPENAPI := .tools/kubernetes-$(KUBERNETES_VERSION).json
+
+$(KUBERNETES_OPENAPI):
+	@mkdir -p .tools
+	cp "$$($(GO) mod download -json k8s.io/kubernetes@$(KUBERNETES_VERSION) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/api/openapi-spec/swagger.json" $@
 
 # The collector of the fleet's tests, whose versions are in its go.mod.
 OTELCOL := .tools/otelcol
@@ -150,8 +165,8 @@ soak: deps-test ## the daemon under mixed load for TIME=1h: nothing unaccounted 
 	SOAK=$(or $(TIME),1h) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak$$' ./test/e2e/daemon
 
 .PHONY: test-packages
-test-packages: deps-packages $(NFPM) $(MD2MAN) ## the packages: lintian, dpkg in a fresh Debian, rpm, the same bytes twice; needs root
-	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) $(REPORT) -count=1 -timeout 14m ./test/packages
+test-packages: deps-packages $(NFPM) $(MD2MAN) $(KUSTOMIZE) $(KUBERNETES_OPENAPI) ## the packages in a fresh Debian, the image in podman, the schemas of Kubernetes, the same bytes twice; needs root
+	NFPM=$(CURDIR)/$(NFPM) MD2MAN=$(CURDIR)/$(MD2MAN) KUSTOMIZE=$(CURDIR)/$(KUSTOMIZE) KUBERNETES_OPENAPI=$(CURDIR)/$(KUBERNETES_OPENAPI) $(REPORT) -count=1 -timeout 14m ./test/packages
 
 .PHONY: test-fleet
 test-fleet: deps-fleet $(OTELCOL) $(CHDB) ## a day of 500 hosts through a real collector into a real ClickHouse, and what is asked of it
@@ -261,8 +276,12 @@ format: deps-lint $(GOLANGCI) ## format Go and C
 packages: $(NFPM) $(MD2MAN) ## .deb and .rpm of what is checked out, for amd64 and arm64, in dist/
 	GO='$(GO)' NFPM=$(NFPM) MD2MAN=$(MD2MAN) scripts/packages.sh '$(VERSION)' dist
 
+.PHONY: image
+image: $(MD2MAN) ## OCI image of what is checked out, for amd64 and arm64, in dist/: podman load, skopeo, crane
+	GO='$(GO)' MD2MAN=$(MD2MAN) scripts/image.sh '$(VERSION)' dist
+
 .PHONY: release
-release: $(NFPM) $(MD2MAN) ## archives, packages, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
+release: $(NFPM) $(MD2MAN) ## archives, packages, image, bills of materials and checksums of the tagged commit, in dist/ (SNAPSHOT=1: of any commit)
 	GO='$(GO)' NFPM=$(NFPM) MD2MAN=$(MD2MAN) scripts/release.sh '$(VERSION)'
 
 # ----------------------------------------------------------- Debian's packages
@@ -302,7 +321,7 @@ deps-unit: deps-test
 .PHONY: deps-packages
 deps-packages:
 	@scripts/apt.sh lintian='checks the Debian packages' mmdebstrap='a fresh Debian to install them in' rpm='installs the other packages' \
-		mandoc='checks the manual pages' util-linux='namespaces to install in'
+		mandoc='checks the manual pages' util-linux='namespaces to install in' podman='runs the image' runc='runs its containers'
 
 .PHONY: deps-fleet
 deps-fleet:

@@ -14,7 +14,7 @@ version=$1
 out=$2
 shift 2
 [[ $# -gt 0 ]] || set -- amd64 arm64
-go=${GO:-go}
+export GO=${GO:-go}
 nfpm=$(realpath "$(command -v "${NFPM:-nfpm}")")
 MD2MAN=$(realpath "$(command -v "${MD2MAN:-go-md2man}")")
 mkdir -p "$out"
@@ -35,20 +35,16 @@ export VERSION=${VERSION/-/\~}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-build() { # ARCH FILE
-	CGO_ENABLED=0 GOOS=linux GOARCH=$1 GOAMD64=v1 GOARM64=v8.0 GOFLAGS='' "$go" build -trimpath -buildvcs=false \
-		-ldflags "-s -w -X github.com/tailcam/tailcam/internal/version.version=$version" -o "$2" ./cmd/tailcam
-}
 native=$work/native
-build "$("$go" env GOHOSTARCH)" "$native"
+scripts/program.sh "$version" "$("$GO" env GOHOSTARCH)" "$native"
 
 for ARCH; do
 	export ARCH
 	program=$work/$ARCH
-	if [[ $ARCH = "$("$go" env GOHOSTARCH)" ]]; then
+	if [[ $ARCH = "$("$GO" env GOHOSTARCH)" ]]; then
 		program=$native
 	else
-		build "$ARCH" "$program"
+		scripts/program.sh "$version" "$ARCH" "$program"
 	fi
 	for kind in deb rpm; do
 		export TREE=$work/$kind-$ARCH

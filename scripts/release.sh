@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds a release of what is checked out, into dist/: for each architecture an
-# archive, its bill of materials, a .deb and an .rpm, and the checksums of all. The same commit
-# and Go toolchain give the same bytes on any machine.
+# archive, its bill of materials, a .deb and an .rpm; an image for both architectures, and the
+# checksums of all. The same commit and Go toolchain give the same bytes on any machine.
 #
 #   scripts/release.sh VERSION
 set -euo pipefail
@@ -36,11 +36,13 @@ for arch in amd64 arm64; do
 	CGO_ENABLED=0 GOOS=linux GOARCH=$arch GOAMD64=v1 GOARM64=v8.0 GOFLAGS='' "$go" build -trimpath -buildvcs=true \
 		-ldflags "-X github.com/tailcam/tailcam/internal/version.version=$version" -o "$work/$name/tailcam" ./cmd/tailcam
 	git archive --format=tar HEAD README.md CHANGELOG.md SECURITY.md LICENSE LICENSES configs docs | tar -x -C "$work/$name"
+	sed -i "s/newTag: latest/newTag: $version/" "$work/$name/configs/kubernetes/kustomization.yaml"
 	tar -c -C "$work" --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w,u+w --mtime="@$epoch" "$name" |
 		gzip -9n >"dist/$name.tar.gz"
 	"$go" run ./scripts/sbom "$work/$name/tailcam" "$version" >"dist/$name.cdx.json"
 done
 scripts/packages.sh "$version" dist
-(cd dist && sha256sum -- *.tar.gz *.cdx.json *.deb *.rpm >SHA256SUMS)
+scripts/image.sh "$version" dist
+(cd dist && sha256sum -- *.tar.gz *.cdx.json *.deb *.rpm *-image.tar >SHA256SUMS)
 rm -rf "$work"
 ls -l dist

@@ -89,7 +89,7 @@ func Find(names []string, what string) (string, error) {
 		return "", fmt.Errorf("%w: empty id", ErrNoSnapshot)
 	}
 	if strings.ContainsRune(what, os.PathSeparator) || strings.HasPrefix(what, ".") {
-		return "", fmt.Errorf("%q is a path, not a snapshot id: name its directory with --dir", what)
+		return "", fmt.Errorf("%q is a path, not a snapshot id: name its directory with --snapshots-dir", what)
 	}
 	var found []string
 	for _, name := range names {

@@ -43,10 +43,10 @@ func TestFind(t *testing.T) {
 		{"2026", "", `ambiguous snapshot id: "2026" matches ` + names[0] + ", " + names[1] + " and 1 more: use a longer prefix"},
 		{"1999", "", `no such snapshot: "1999"`},
 		{"", "", "no such snapshot: empty id"},
-		{"../etc", "", `"../etc" is a path, not a snapshot id: name its directory with --dir`},
-		{"/etc", "", `"/etc" is a path, not a snapshot id: name its directory with --dir`},
-		{".", "", `"." is a path, not a snapshot id: name its directory with --dir`},
-		{names[2] + "/", "", `"` + names[2] + `/" is a path, not a snapshot id: name its directory with --dir`},
+		{"../etc", "", `"../etc" is a path, not a snapshot id: name its directory with --snapshots-dir`},
+		{"/etc", "", `"/etc" is a path, not a snapshot id: name its directory with --snapshots-dir`},
+		{".", "", `"." is a path, not a snapshot id: name its directory with --snapshots-dir`},
+		{names[2] + "/", "", `"` + names[2] + `/" is a path, not a snapshot id: name its directory with --snapshots-dir`},
 	} {
 		got, err := Find(names, c.what)
 		text := ""

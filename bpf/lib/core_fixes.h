@@ -417,6 +417,16 @@ static __always_inline u64 rt_owner(void *lock, bool shared)
 	return owner & ~RT_MUTEX_HAS_WAITERS;
 }
 
+/* The instruction pointer of a virtual CPU of x86, which has left its array of registers with 7.2. */
+#define VCPU_REGS_RIP 16 /* arch/x86/include/asm/kvm_host.h */
+
+static __always_inline u64 vcpu_ip(struct kvm_vcpu *vcpu)
+{
+	if (bpf_core_field_exists(((struct kvm_vcpu___rip *)0)->arch.rip))
+		return ((struct kvm_vcpu___rip *)vcpu)->arch.rip;
+	return vcpu->arch.regs[VCPU_REGS_RIP];
+}
+
 /* It expires in the softirq. */
 static __always_inline bool timer_is_soft(struct hrtimer *timer)
 {

@@ -222,12 +222,20 @@ struct softnet_data {
 } CORE;
 
 struct kvm_vcpu_arch {
-	unsigned long regs[17]; /* x86: the last is the instruction pointer */
+	unsigned long regs[17]; /* x86: up to 7.1 the last is the instruction pointer */
+} CORE;
+
+struct kvm_vcpu_arch___rip {
+	unsigned long rip; /* 7.2+ */
 } CORE;
 
 struct kvm_vcpu {
 	int vcpu_id;
 	struct kvm_vcpu_arch arch;
+} CORE;
+
+struct kvm_vcpu___rip {
+	struct kvm_vcpu_arch___rip arch;
 } CORE;
 
 struct gendisk {

@@ -359,8 +359,6 @@ static __always_inline int record_kvm_entry(void *ctx, struct kvm_vcpu *vcpu)
 	return record(ctx, &r);
 }
 
-#define VCPU_REGS_RIP 16 /* arch/x86/include/asm/kvm_host.h */
-
 static __always_inline int record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
 {
 	struct record r;
@@ -369,7 +367,7 @@ static __always_inline int record_kvm_exit(void *ctx, struct kvm_vcpu *vcpu)
 		return 0;
 	record_init(&r, REC_KVM_EXIT);
 	r.kvm.vcpu = vcpu->vcpu_id;
-	r.kvm.ip = vcpu->arch.regs[VCPU_REGS_RIP]; /* with Intel's, as of an earlier exit if nobody asked since */
+	r.kvm.ip = vcpu_ip(vcpu); /* with Intel's, as of an earlier exit if nobody asked since */
 	return record(ctx, &r);
 }
 

@@ -64,7 +64,6 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"config":        {"string", "", "file"},
 	"count":         {"int", "n", "number"},
 	"diff":          {"bool", "", ""},
-	"dir":           {"string", "", "directory"},
 	"fleet":         {"string", "", "URL"},
 	"for":           {"duration", "", "duration"},
 	"force":         {"bool", "", ""},
@@ -76,7 +75,7 @@ var sharedFlags = map[string]struct{ kind, shorthand, value string }{
 	"since":         {"duration", "", "duration"},
 	"snapshots-dir": {"string", "", "directory"},
 	"snapshot-url":  {"string", "", "template"},
-	"socket":        {"string", "", "path"},
+	"socket-path":   {"string", "", "path"},
 	"stacks":        {"bool", "v", ""},
 	"timeout":       {"duration", "", "duration"},
 	"where":         {"stringArray", "", "key=value"},
@@ -192,7 +191,7 @@ func TestData(t *testing.T) {
 			continue // tested elsewhere: it waits, needs root, or removes
 		}
 		args := strings.Fields(line)
-		if cmd.Flags().Lookup("socket") != nil {
+		if cmd.Flags().Lookup(socketFlag) != nil {
 			args = append(args, "--socket", socket)
 		}
 		_, asJSON, stderr := invoke(t, append(args, "-o", "json")...)
@@ -286,8 +285,21 @@ func TestSocketVariable(t *testing.T) {
 	status, _, stderr := invoke(t, "status")
 	assert.Check(t, status == exitOK, "%s", stderr)
 	none := filepath.Join(t.TempDir(), "none")
-	_, _, stderr = invoke(t, "status", "--socket", none)
-	assert.Check(t, strings.Contains(stderr, none), "%s", stderr)
+	for _, flag := range []string{"--socket-path", "--socket"} { // the second is its earlier name
+		_, _, stderr = invoke(t, "status", flag, none)
+		assert.Check(t, strings.Contains(stderr, none), "%s", stderr)
+	}
+}
+
+// The earlier names of flags work wherever the flag is one, of the daemon too, and are in no help.
+func TestEarlierFlagNames(t *testing.T) {
+	for _, cmd := range commands() {
+		for earlier, name := range map[string]string{"socket": socketFlag, "dir": dirFlag} {
+			f := cmd.Flags().Lookup(earlier)
+			assert.Check(t, f == cmd.Flags().Lookup(name) && (f == nil || f.Name == name), "%s --%s", cmd.CommandPath(), earlier)
+			assert.Check(t, !strings.Contains(cmd.UsageString()+cmd.Long+cmd.Example, "--"+earlier+" "), "%s: --%s", cmd.CommandPath(), earlier)
+		}
+	}
 }
 
 func TestExplainLatest(t *testing.T) {

@@ -34,7 +34,7 @@ Exit status: 0 every latency was caught with its injected delay, 1 some were not
 			return c.deps.demo(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&c.demoDir, "snapshots-dir", "",
+	cmd.Flags().StringVar(&c.demoDir, dirFlag, "",
 		"`directory` for the snapshots of the latest demos (default "+demo.DefaultDir+")")
 	c.addOutput(cmd)
 	return cmd

@@ -64,6 +64,7 @@ Exit status: 3 there is no snapshot yet, and the latest was asked for.`,
 	cmd.Flags().IntSliceVar(&outliers, "outlier", nil,
 		"compare these outliers, `numbers` from 1: one for both sides, or A,B")
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }

@@ -67,7 +67,7 @@ func (c *cli) doctorOptions(cmd *cobra.Command, progress func(check string)) *do
 
 // socketIn is the path of the daemon's socket; "": that of the configuration.
 func (c *cli) socketIn(cmd *cobra.Command) string {
-	if !cmd.Flags().Changed("socket") && os.Getenv(socketEnv) == "" {
+	if !cmd.Flags().Changed(socketFlag) && os.Getenv(socketEnv) == "" {
 		return ""
 	}
 	return c.socket

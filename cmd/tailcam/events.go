@@ -63,7 +63,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 			if f.short && (f.stacks || c.output != textOutput) {
 				return usagef("--short prints one line of text: not with --stacks or -o json or yaml")
 			}
-			if err := checkFleet(cmd, &f.fleet, "follow", "verdicts", "stacks", "short", "socket"); err != nil {
+			if err := checkFleet(cmd, &f.fleet, "follow", "verdicts", "stacks", "short", socketFlag); err != nil {
 				return err
 			}
 			if f.fleet.url != "" {
@@ -84,6 +84,7 @@ Exit status: 0 done; there may be no outlier (to wait for one: tailcam wait).`,
 	addStacks(cmd, &f.stacks)
 	addFleet(cmd, &f.fleet)
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addSocket(cmd)
 	return cmd
 }

@@ -62,6 +62,7 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	cmd.Flags().StringVar(&o.format, "format", "text", "output `format`: one of "+oneOf(explainFormats))
 	_ = cmd.RegisterFlagCompletionFunc("format",

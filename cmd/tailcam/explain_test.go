@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		byPath + " --format png":    "invalid --format png: must be one of text, svg, json, yaml",
 		byPath + " -O /no/such/dir": "write explanation: open /no/such/dir: no such file or directory",
 		byPath + " -O " + picture:   picture + " already exists: use --force to overwrite it",
-		"/no/such/dir":              "directory /no/such/dir does not exist: set the snapshot directory with --dir",
+		"/no/such/dir":              "directory /no/such/dir does not exist: set the snapshot directory with --snapshots-dir",
 		"1999 --dir " + dir:         `no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"explain"}, strings.Fields(args)...)...)

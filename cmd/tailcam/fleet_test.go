@@ -23,7 +23,7 @@ func TestFleetFlags(t *testing.T) {
 		"top --where host=a":                            "--where needs --fleet",
 		"top --since-release":                           "--since-release needs --fleet",
 		"events --snapshot-url https://s/{snapshot}":    "--snapshot-url needs --fleet",
-		"top --fleet URL --dir /x":                      "--dir is of this machine: not with --fleet",
+		"top --fleet URL --dir /x":                      "--snapshots-dir is of this machine: not with --fleet",
 		"events --fleet URL -f":                         "--follow is of this machine: not with --fleet",
 		"events --fleet URL --stacks":                   "--stacks is of this machine: not with --fleet",
 		"top --fleet=":                                  "invalid --fleet: has no URL, such as https://reader@clickhouse.example:8443/default",

@@ -39,6 +39,7 @@ Percentiles have this precision; the maximum is exact.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addSocket(cmd)
 	return cmd
 }

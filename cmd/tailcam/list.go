@@ -27,6 +27,7 @@ record, or the snapshots on disk. An empty list is no error.`,
 		sub := &cobra.Command{Use: name, Short: short, Long: long, Example: example, Args: noArgs}
 		sub.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }
 		c.addOutput(sub)
+		c.addPager(sub)
 		if daemon {
 			c.addSocket(sub)
 		}

@@ -42,6 +42,7 @@ program is subtracted.`,
 	}
 	cmd.Flags().DurationVar(&length, "for", length, "measurement `duration` (0s: do not measure)")
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	return cmd
 }
 

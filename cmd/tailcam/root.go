@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tailcam/tailcam/internal/api"
+	"github.com/tailcam/tailcam/internal/pager"
 	"github.com/tailcam/tailcam/internal/term"
 	"github.com/tailcam/tailcam/rules"
 )
@@ -23,9 +25,11 @@ type cli struct {
 	socket   string
 	output   outputFormat
 	color    string // of --color
-	parsed   bool   // the command line is right as far as flags and number of arguments go
-	dir      string // of snapshots; "": not set
-	demoDir  string // demo only
+	noPager  bool
+	pager    *pager.Writer // nil: none
+	parsed   bool          // the command line is right as far as flags and number of arguments go
+	dir      string        // of snapshots; "": not set
+	demoDir  string        // demo only
 
 	temporary []string // directories to remove at the end
 }
@@ -40,6 +44,9 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	root := newRoot(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if closed := c.closePager(); err == nil {
+		err = closed
+	}
 	if err != nil && !c.parsed {
 		err = usagef("%w", err)
 	}
@@ -100,6 +107,7 @@ timed out, or there is no snapshot yet to explain, show, export or compare.`,
 				return fmt.Errorf("%w: %s", err, seeHelp(cmd))
 			}
 			c.parsed = true
+			c.withPager(cmd)
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,6 +122,8 @@ timed out, or there is no snapshot yet to explain, show, export or compare.`,
 	}
 	root.Flags().BoolVar(&version, "version", false, "print the version")
 	c.addColor(root)
+	root.PersistentFlags().BoolVar(&c.noPager, "no-pager", false,
+		"do not show text that is longer than the terminal with PAGER, or less")
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -138,6 +148,7 @@ timed out, or there is no snapshot yet to explain, show, export or compare.`,
 	group("Span commands:", newBegin(c), newEnd(c))
 	group("Troubleshooting commands:", newDoctor(c), newBugtool(c), newUninstallCheck(c))
 	group("", newVersion(c), newMan())
+	root.SetGlobalNormalizationFunc(canonicalFlag)
 	return root
 }
 
@@ -196,12 +207,27 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// socketEnv names the daemon's socket, for the daemon and its clients.
-const socketEnv = "TAILCAM_SOCKET_PATH"
+// socketEnv and socketFlag name the daemon's socket, for the daemon and its clients.
+const (
+	socketEnv  = "TAILCAM_SOCKET_PATH"
+	socketFlag = "socket-path"
+)
+
+// canonicalFlag maps the earlier names of flags, which every command still takes, to those of the
+// configuration's keys. Help and completion have the latter only.
+func canonicalFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "socket":
+		name = socketFlag
+	case "dir":
+		name = dirFlag
+	}
+	return pflag.NormalizedName(name)
+}
 
 // addSocket adds the flag of every command that queries the daemon.
 func (c *cli) addSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.socket, "socket", api.DefaultSocket, "`path` of the daemon's socket; also "+socketEnv)
+	cmd.Flags().StringVar(&c.socket, socketFlag, api.DefaultSocket, "`path` of the daemon's socket; also "+socketEnv)
 	c.socket = cmp.Or(os.Getenv(socketEnv), c.socket) // until the flag is parsed
 }
 

@@ -54,6 +54,9 @@ func generate(t *testing.T, of reflect.Type, id string) []byte {
 	assert.NilError(t, err, "%s", of)
 	open(s)
 	open(def)
+	d := descriptions{packages: map[string]map[string]string{}}
+	d.describe(t, s, of)
+	d.describe(t, def, reflect.TypeFor[explain.Who]())
 	if data, err := json.Marshal(s); err == nil && bytes.Contains(data, []byte("#/$defs/who")) {
 		s.Defs = map[string]*jsonschema.Schema{"who": def}
 	}

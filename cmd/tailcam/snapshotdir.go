@@ -18,16 +18,19 @@ import (
 	"github.com/tailcam/tailcam/snapshot"
 )
 
-// dirEnv names the snapshot directory, as --dir does.
-const dirEnv = "TAILCAM_SNAPSHOTS_DIR"
+// dirEnv and dirFlag name the snapshot directory.
+const (
+	dirEnv  = "TAILCAM_SNAPSHOTS_DIR"
+	dirFlag = "snapshots-dir"
+)
 
 // addDir adds the flags of the commands that read a snapshot directory, which
 // need no daemon.
 func (c *cli) addDir(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.dir, "dir", "", "snapshot `directory` (default: the daemon's, or that of the configuration)")
+	cmd.Flags().StringVar(&c.dir, dirFlag, "", "snapshot `directory` (default: the daemon's, or that of the configuration)")
 	cmd.Flags().String("config", "", "configuration `file` with the directory")
 	c.addSocket(cmd)
-	_ = cmd.MarkFlagDirname("dir") // the only error is that of a flag that does not exist
+	_ = cmd.MarkFlagDirname(dirFlag) // the only error is that of a flag that does not exist
 }
 
 // snapshotsDir returns the snapshot directory that a command works on.
@@ -43,7 +46,7 @@ func (c *cli) snapshotsDir(ctx context.Context, cmd *cobra.Command) (string, err
 		case err == nil && status.Snapshots.Dir != "":
 			return localDir(&status.Snapshots)
 		case asking.Err() != nil:
-			return "", fmt.Errorf("cannot ask the daemon for its snapshot directory: use --dir: %w", err)
+			return "", fmt.Errorf("cannot ask the daemon for its snapshot directory: use --snapshots-dir: %w", err)
 		}
 	}
 	cfg, err := config.Load(cmd.Flags())
@@ -55,7 +58,7 @@ func (c *cli) snapshotsDir(ctx context.Context, cmd *cobra.Command) (string, err
 
 // errOtherDir: the daemon's directory has another path here.
 var errOtherDir = errors.New("is not the daemon's directory here: " +
-	"if the daemon runs in a container, use --dir, such as --dir /proc/PID/root/…")
+	"if the daemon runs in a container, use --snapshots-dir, such as --snapshots-dir /proc/PID/root/…")
 
 // localDir returns the daemon's directory if its path is the same directory here.
 func localDir(s *api.SnapshotsStatus) (string, error) {
@@ -71,7 +74,7 @@ func dirError(dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("cannot read %s: permission denied: use sudo", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("directory %s does not exist: set the snapshot directory with --dir", dir)
+		return fmt.Errorf("directory %s does not exist: set the snapshot directory with --snapshots-dir", dir)
 	}
 	return err
 }

@@ -53,6 +53,7 @@ of its rule and culprit), or recent.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }

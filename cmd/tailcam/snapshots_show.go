@@ -45,6 +45,7 @@ Exit status: 3 there is no snapshot yet, and no other was asked for.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }

@@ -101,7 +101,7 @@ func TestSnapshotsElsewhere(t *testing.T) {
 	_, stdout, stderr := invoke(t, "snapshots", "list", "--socket", socket)
 	assert.Check(t, !strings.Contains(stdout, "rt-hog") && strings.Contains(stdout, "manual because"),
 		"another one: %q\n%s", stderr, stdout)
-	want := "tailcam: " + dir + " is not the daemon's directory here: if the daemon runs in a container, use --dir, such as --dir /proc/PID/root/…\n"
+	want := "tailcam: " + dir + " is not the daemon's directory here: if the daemon runs in a container, use --snapshots-dir, such as --snapshots-dir /proc/PID/root/…\n"
 	for _, verb := range []string{"snapshots verify", "snapshots rm x", "snapshots prune --keep-count 1", "snapshots show", "top", "explain x"} {
 		status, _, stderr := invoke(t, append(strings.Fields(verb), "--socket", socket)...)
 		assert.Check(t, status == exitError && stderr == want, "%s: status %d, %q", verb, status, stderr)
@@ -149,8 +149,8 @@ func TestSnapshotsRemove(t *testing.T) {
 	for args, want := range map[string]string{
 		ids[0] + " 1999":         `tailcam: no such snapshot: "1999" in ` + dir + `: see "tailcam snapshots list"`,
 		"2026":                   `tailcam: ambiguous snapshot id: "2026" matches ` + ids[0] + ", " + ids[1] + " and 1 more: use a longer prefix",
-		ids[1] + " ../snapshots": `tailcam: "../snapshots" is a path, not a snapshot id: name its directory with --dir`,
-		dir + "/" + ids[0]:       `tailcam: "` + dir + "/" + ids[0] + `" is a path, not a snapshot id: name its directory with --dir`,
+		ids[1] + " ../snapshots": `tailcam: "../snapshots" is a path, not a snapshot id: name its directory with --snapshots-dir`,
+		dir + "/" + ids[0]:       `tailcam: "` + dir + "/" + ids[0] + `" is a path, not a snapshot id: name its directory with --snapshots-dir`,
 	} {
 		status, stdout, stderr := invoke(t, append([]string{"snapshots", "rm", "--dir", dir}, strings.Fields(args)...)...)
 		if status != exitError || stdout != "" || stderr != want+"\n" || left() != 3 {

@@ -47,6 +47,7 @@ Exit status: 0 no problems found, 1 a snapshot is damaged.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }

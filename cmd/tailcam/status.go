@@ -36,6 +36,7 @@ reload ended. docs/losses.md explains the losses.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addSocket(cmd)
 	return cmd
 }

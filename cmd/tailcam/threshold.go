@@ -127,6 +127,7 @@ match, it wins. BY is who set it; LEFT is how long it still holds.`,
 		},
 	}
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addSocket(cmd)
 	return cmd
 }

@@ -63,7 +63,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 			if most < 1 {
 				return usagef("invalid --count %d: must be a positive number", most)
 			}
-			if err := checkFleet(cmd, &f, "dir", "config", "socket"); err != nil {
+			if err := checkFleet(cmd, &f, dirFlag, "config", socketFlag); err != nil {
 				return err
 			}
 			if f.url != "" {
@@ -103,6 +103,7 @@ or loki+http[s]://USER@HOST:PORT. The password is read from ` + config.FleetPass
 	addFleet(cmd, &f)
 	cmd.Flags().IntVarP(&most, "count", "n", most, "maximum `number` of rows; json prints all of this machine")
 	c.addOutput(cmd)
+	c.addPager(cmd)
 	c.addDir(cmd)
 	return cmd
 }

@@ -21,9 +21,9 @@ func TestParseSocket(t *testing.T) {
 	for s, want := range map[string]string{
 		"cri:/run/a.sock":                     "",
 		"docker:/run//b/../a.sock":            "",
-		"":                                    "does not begin with cri: or docker:",
-		"/run/a.sock":                         "does not begin with cri: or docker:",
-		"unix:///run/a.sock":                  "does not begin with cri: or docker:",
+		"":                                    "is neither cri:PATH nor docker:PATH",
+		"/run/a.sock":                         "is neither cri:PATH nor docker:PATH",
+		"unix:///run/a.sock":                  "is neither cri:PATH nor docker:PATH",
 		"cri:a.sock":                          "has no absolute path",
 		"docker:":                             "has no absolute path",
 		"cri:/" + strings.Repeat("x", 107):    "is too long for a socket",
@@ -56,7 +56,7 @@ func serve(t *testing.T, list func(w http.ResponseWriter, id string)) Socket {
 		list(w, f.ID[0])
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go s.Serve(l)                       //nolint:errcheck // ends with Close
+	go s.Serve(l)
 	t.Cleanup(func() { _ = s.Close() }) // also what still answers
 	return Socket{Docker, path}
 }

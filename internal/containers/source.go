@@ -32,7 +32,7 @@ func ParseSocket(s string) (Socket, error) {
 	protocol, path, _ := strings.Cut(s, ":")
 	switch {
 	case protocol != CRI && protocol != Docker:
-		return Socket{}, errors.New("does not begin with cri: or docker:")
+		return Socket{}, errors.New("is neither cri:PATH nor docker:PATH")
 	case !filepath.IsAbs(path):
 		return Socket{}, errors.New("has no absolute path")
 	case len(path) > maxSocketPath:

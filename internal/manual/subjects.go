@@ -26,15 +26,16 @@ func environment(cmd *cobra.Command) [][2]string {
 			"snapshots.min_free; other commands read TAILCAM_SOCKET_PATH and TAILCAM_SNAPSHOTS_DIR")
 		add("GOMEMLIMIT", "limit of the daemon's heap, instead of its own")
 	}
-	if has("socket") {
-		add("TAILCAM_SOCKET_PATH", "the daemon's socket, unless --socket is given")
+	if has("socket-path") {
+		add("TAILCAM_SOCKET_PATH", "the daemon's socket, unless --socket-path is given")
 	}
-	if has("dir") {
-		add("TAILCAM_SNAPSHOTS_DIR", "snapshot directory, unless --dir is given")
+	if has("config") && has("snapshots-dir") {
+		add("TAILCAM_SNAPSHOTS_DIR", "snapshot directory, unless --snapshots-dir is given")
 	}
 	if has("config") {
 		add("TAILCAM_CONFIG", "configuration file, unless --config is given")
 	}
+	add("PAGER", "program for text that is longer than the terminal; empty or cat: none (default: less, if there is one)")
 	add("NO_COLOR", "if it is not empty, no color, unless --color says otherwise")
 	return list
 }
@@ -55,10 +56,10 @@ func files(cmd *cobra.Command) [][2]string {
 	if all {
 		add("/usr/lib/tailcam/actions", "executables that rules can run")
 	}
-	if has("socket") {
+	if has("socket-path") {
 		add("/run/tailcam/tailcam.sock", "the daemon's socket; members of the group tailcam may use it")
 	}
-	if has("dir") {
+	if has("config") && has("snapshots-dir") {
 		add("/var/lib/tailcam/snapshots", "one directory for each snapshot")
 	}
 	return list

@@ -91,6 +91,9 @@ func (c *Console) Err() error { return c.err }
 // Unwrap returns what the console writes to.
 func (c *Console) Unwrap() io.Writer { return c.w }
 
+// Redirect makes the console write to w, which shows it on the same terminal.
+func (c *Console) Redirect(w io.Writer) { c.columns, c.w = c.Columns(), w }
+
 // Printf prints; arguments that come from outside must have been through Clean.
 func (c *Console) Printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(c, format, args...) // Err has the error

@@ -61,18 +61,32 @@ func packages(t *testing.T) string {
 		t.Skip("not under `make test-packages`")
 	}
 	built.Do(func() {
-		dir, err := os.MkdirTemp("", "tailcam-packages-")
-		assert.NilError(t, err)
-		built.dir = dir
-		build(t, dir, "v1.0.0")
-		build(t, dir, "v1.1.0-rc.1", host(t))
+		built.dir = temporary(t)
+		build(t, built.dir, "v1.0.0")
+		build(t, built.dir, "v1.1.0-rc.1", host(t))
 	})
 	return built.dir
 }
 
+var temporaries []string
+
+// temporary makes a directory for what several tests use. TestMain removes it.
+func temporary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tailcam-packages-")
+	assert.NilError(t, err)
+	temporaries = append(temporaries, dir)
+	return dir
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv(napEnv) != "" {
+		os.Exit(nap())
+	}
 	code := m.Run()
-	_ = os.RemoveAll(built.dir) // "" is none
+	for _, dir := range temporaries {
+		_ = os.RemoveAll(dir)
+	}
 	os.Exit(code)
 }
 

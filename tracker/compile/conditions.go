@@ -70,7 +70,7 @@ func (g *Generation) conditions(m *rules.Match) (k abi.Conditions, err error) {
 			}
 		}
 	}
-	if err = g.places(m, &k); err != nil {
+	if err := g.places(m, &k); err != nil {
 		return k, err
 	}
 	if set(abi.MatchSector, m.Sector != nil) {

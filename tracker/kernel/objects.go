@@ -236,7 +236,8 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 	case errors.As(err, &refused):
 		return nil, err
 	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON)", err)
+		return nil, fmt.Errorf("load the kernel side: %w (run as root, or with CAP_BPF and CAP_PERFMON; "+
+			"in a container, with a seccomp filter that allows bpf to these: seccomp=unconfined)", err)
 	case err != nil:
 		return nil, fmt.Errorf("load the kernel side: %w", err)
 	}

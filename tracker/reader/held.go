@@ -59,8 +59,8 @@ func (r *Reader) decideHeld(now time.Time) *events.Outlier {
 			continue
 		}
 		h.list = append(h.list[:i], h.list[i+1:]...)
-		if o = r.decided(o, w.raw); o != nil {
-			return o // the next call goes on at once
+		if known := r.decided(o, w.raw); known != nil {
+			return known // the next call goes on at once
 		}
 	}
 	h.next = now.Add(holdPoll)
