@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/tailcam/tailcam/internal/linux"
+	"github.com/tailcam/tailcam/tracker/pins"
 )
 
 // pinnedHome is a home with pins whose recorder is configured by a file.
@@ -120,8 +121,22 @@ func TestPinReloadBack(t *testing.T) {
 	d.endsClean(dir, held)
 }
 
+// awaitChange returns while programs change places, or when done.
+func awaitChange(dir string, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if _, err := os.Lstat(filepath.Join(dir, pins.Complete)); err != nil {
+			return
+		}
+	}
+}
+
 // TestPinKilledReloading kills daemons at random moments of a reload that loads the kernel
-// side again: the next one takes over or loads anew, says which, and detects.
+// side again, and while programs change places: the next one takes over or loads anew, says which, and detects.
 func TestPinKilledReloading(t *testing.T) {
 	dir := bpffs(t)
 	uid := newUID()
@@ -141,7 +156,11 @@ func TestPinKilledReloading(t *testing.T) {
 			defer close(done)
 			d.verb("reload") // it is killed meanwhile, perhaps
 		}()
-		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		if round%2 == 0 {
+			time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		} else {
+			awaitChange(dir, done)
+		}
 		d.pause()
 		maps.Copy(held, heldBy(t, d.pid()))
 		d.kill()
@@ -156,5 +175,12 @@ func TestPinKilledReloading(t *testing.T) {
 		checkSnapshot(t, byHand(d, "after the kill"))
 	}
 	t.Logf("%d daemons took over; the others loaded anew: %v", how[""], how)
+	torn := 0
+	for reason, n := range how {
+		if strings.Contains(reason, "not complete") {
+			torn += n
+		}
+	}
+	assert.Check(t, torn > 0, "none was killed while programs changed places: %v", how)
 	d.endsClean(dir, held)
 }
