@@ -249,25 +249,25 @@ func (o *Objects) build(plan *Plan, types *btf.Spec, opts *Options) (*build, err
 }
 
 // open takes over what was loaded. If it fails, nothing is left.
-func (n *build) open(c *ebpf.Collection, spec *ebpf.CollectionSpec, before *loaded) error {
-	n.byName, n.programs, n.collection = maps.Clone(c.Maps), maps.Clone(c.Programs), c
-	n.specs = maps.Clone(spec.Programs)
+func (b *build) open(c *ebpf.Collection, spec *ebpf.CollectionSpec, before *loaded) error {
+	b.byName, b.programs, b.collection = maps.Clone(c.Maps), maps.Clone(c.Programs), c
+	b.specs = maps.Clone(spec.Programs)
 	var into struct {
 		bpf.TailcamMaps
 		Calls
 	}
 	if err := c.Assign(&into); err != nil {
-		return errors.Join(fmt.Errorf("read the kernel side: %w", err), n.drop(before))
+		return errors.Join(fmt.Errorf("read the kernel side: %w", err), b.drop(before))
 	}
-	n.maps, n.calls = into.TailcamMaps, into.Calls
+	b.maps, b.calls = into.TailcamMaps, into.Calls
 	var err error
-	if before != nil && n.maps.RecordRings == before.maps.RecordRings {
-		n.rings = before.rings
-	} else if n.rings, err = n.openRings(before); err != nil {
-		return errors.Join(err, n.drop(before))
+	if before != nil && b.maps.RecordRings == before.maps.RecordRings {
+		b.rings = before.rings
+	} else if b.rings, err = b.openRings(before); err != nil {
+		return errors.Join(err, b.drop(before))
 	}
-	if err := n.openMemory(); err != nil {
-		return errors.Join(err, n.drop(before))
+	if err := b.openMemory(); err != nil {
+		return errors.Join(err, b.drop(before))
 	}
 	return nil
 }
