@@ -195,7 +195,7 @@ func TestPinAnew(t *testing.T) {
 			r["ABI"], r["Version"] = "0123", "v0.0.1"
 			text, err := json.Marshal(r)
 			assert.NilError(t, err)
-			b = append(text, make([]byte, len(b)-len(text))...)
+			b = slices.Concat(text, make([]byte, len(b)-len(text)))
 			assert.NilError(t, m.Put(uint32(0), b))
 		}},
 		{"other trackers", "track_block", func(t *testing.T, h *home) {
@@ -345,7 +345,7 @@ func TestUninstallCheck(t *testing.T) {
 }
 
 // TestUnitPins: under the shipped unit, systemd keeps what is pinned while the service
-// restarts, and not when it is stopped.
+// restarts, also what a reload has loaded, and not when it is stopped.
 func TestUnitPins(t *testing.T) {
 	needRoot(t)
 	uid := newUID()
@@ -368,6 +368,8 @@ func TestUnitPins(t *testing.T) {
 	o := d.events("nap")[0]
 	assert.Check(t, o.StartMono >= ended[0].Start && o.EndMono <= ended[0].End, "%+v, injected was %+v", o, ended)
 
+	writeFile(t, h.rules, rulesFile(napRule("nap", uid, "snapshot: {after: 5ms}"), entry("disk", "block", "1h", "{op: [read]}", "timeout: 1h")), 0o644)
+	d.ok("reload") // with programs that change places
 	pending = sleeping(t, uid, 2*time.Second)
 	s.Systemctl("restart")
 	ended = pending.Wait()
